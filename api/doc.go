@@ -1,0 +1,54 @@
+// Package api holds the types that cross HTTP, and nothing that acts. The
+// server and every client share it; OpenAPI 3.1 is generated from it.
+//
+// Conventions: names are snake_case; units stand last (`timeout_ms`); times
+// are RFC 3339; lists come as a page with `next_page_token`; errors are
+// Problem (RFC 9457). A file name that is not UTF-8 has its exact bytes in
+// `path_bytes` (base64) beside a lossy `path`.
+//
+// # Routes (all under /v1, JSON unless said)
+//
+//	GET    /info                                  Info
+//	POST   /sandboxes                             CreateSandbox -> Sandbox; header Idempotency-Key
+//	GET    /sandboxes                             SandboxPage; ?state= &metadata=k=v &page_size= &page_token=
+//	GET    /sandboxes/events                      SSE of SandboxEvent; resumes by Last-Event-ID
+//	GET    /sandboxes/{id}                        Sandbox
+//	PATCH  /sandboxes/{id}                        UpdateSandbox -> Sandbox
+//	DELETE /sandboxes/{id}                        destroys, from every state
+//	POST   /sandboxes/{id}/{start,stop,pause,resume}
+//	GET    /sandboxes/{id}/metrics                Metrics
+//	POST   /sandboxes/{id}/processes              StartProcess -> Process (201; 200 when the key was known)
+//	GET    /sandboxes/{id}/processes              ProcessPage
+//	GET    /sandboxes/{id}/processes/{key}        Process
+//	DELETE /sandboxes/{id}/processes/{key}        forget an exited one
+//	GET    /sandboxes/{id}/processes/{key}/wait   ?wait_ms=  Process
+//	POST   /sandboxes/{id}/processes/{key}/signal SignalProcess
+//	POST   /sandboxes/{id}/processes/{key}/resize TerminalSize
+//	POST   /sandboxes/{id}/processes/{key}/stdin  octet-stream; ?offset= &eof=  StdinAck
+//	GET    /sandboxes/{id}/processes/{key}/output SSE of OutputEvent; ?stdout_from= &stderr_from= &follow=; resumes by Last-Event-ID
+//	GET    /sandboxes/{id}/processes/{key}/attach WebSocket of Frames; ?stdout_from= &stderr_from=
+//	GET    /sandboxes/{id}/exec                   WebSocket of Frames; the client's first frame is FrameStart
+//	GET    /sandboxes/{id}/files                  octet-stream, Range, ETag "sha256"; ?path= &user=
+//	PUT    /sandboxes/{id}/files                  octet-stream -> FileWritten; ?path= &mode= &make_parents= ; If-Match "sha256", If-None-Match *; ?offset= (ranged) or ?append=true
+//	DELETE /sandboxes/{id}/files                  ?path= &recursive= &missing_ok=
+//	GET    /sandboxes/{id}/files/stat             File; ?path= &follow= &hash=
+//	GET    /sandboxes/{id}/files/list             FilePage; ?path= &depth= &page_size= &page_token=
+//	POST   /sandboxes/{id}/files/{mkdir,move,copy,chmod,symlink}
+//	GET    /sandboxes/{id}/files/glob             GlobResult; ?base= &pattern= &limit=
+//	GET    /sandboxes/{id}/files/grep             GrepResult; ?base= &pattern= &literal= …
+//	GET    /sandboxes/{id}/files/watch            SSE of FileEvent; ?path= &recursive=; resumes by Last-Event-ID
+//	GET    /sandboxes/{id}/tree                   application/x-tar; ?path=
+//	PUT    /sandboxes/{id}/tree                   application/x-tar -> TreeWritten; ?path=
+//	GET    /sandboxes/{id}/ports                  PortList
+//	GET    /sandboxes/{id}/ports/watch            SSE of PortEvent
+//	GET    /sandboxes/{id}/ports/{port}/connect   WebSocket, binary messages = bytes of the TCP stream
+//	GET    /templates                             TemplateList
+//	POST   /templates                             application/x-tar (gzip allowed) -> Template; ?name=
+//	DELETE /templates/{name}
+//	POST   /keys                                  CreateKey -> CreatedKey (the secret, once)
+//	GET    /keys                                  KeyList
+//	DELETE /keys/{id}
+//
+// Outside /v1: /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs;
+// on the unix socket alone /debug/pprof/.
+package api

@@ -1,0 +1,174 @@
+package api
+
+import "time"
+
+// CreateSandbox asks for a sandbox. Unknown keys are refused.
+type CreateSandbox struct {
+	Name          string            `json:"name,omitempty" maxLength:"64" doc:"for people; need not be unique"`
+	Template      string            `json:"template,omitempty" maxLength:"64" doc:"default host"`
+	Language      string            `json:"language,omitempty" doc:"python, node, go or ruby: its tool must be in the template"`
+	Provider      string            `json:"provider,omitempty" doc:"auto or a provider's name"`
+	Require       string            `json:"require,omitempty" enum:"microvm,microvm-emulated,user-kernel,container,none" doc:"isolation that the sandbox must have at least"`
+	CPUs          float64           `json:"cpus,omitempty" doc:"default 1"`
+	MemoryMB      int               `json:"memory_mb,omitempty" doc:"default 512"`
+	DiskMB        int               `json:"disk_mb,omitempty" doc:"default 2048"`
+	PidsMax       int               `json:"pids_max,omitempty" doc:"processes and threads; default 512"`
+	Env           map[string]string `json:"env,omitempty"`
+	Workdir       string            `json:"workdir,omitempty" doc:"default /workspace"`
+	Root          bool              `json:"root,omitempty" doc:"commands may run as root inside"`
+	Network       string            `json:"network,omitempty" enum:"none" doc:"default none"`
+	Persist       bool              `json:"persist,omitempty" doc:"expiry stops the sandbox and keeps its disk"`
+	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0"`
+	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+}
+
+// UpdateSandbox changes what may change in a live sandbox; nil = leave.
+type UpdateSandbox struct {
+	TTLMS         *int64            `json:"ttl_ms,omitempty" doc:"from now on; 0 = no end but the server's maximum"`
+	IdleTimeoutMS *int64            `json:"idle_timeout_ms,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty" doc:"replaces all"`
+}
+
+// Sandbox is one sandbox as it is now.
+type Sandbox struct {
+	ID            string            `json:"id"`
+	Name          string            `json:"name,omitempty"`
+	State         string            `json:"state" enum:"creating,running,paused,stopped,failed,destroyed"`
+	Reason        string            `json:"reason,omitempty" doc:"why it is stopped, failed or destroyed, e.g. out of memory"`
+	Isolation     string            `json:"isolation" doc:"what really separates it from the host"`
+	Provider      string            `json:"provider"`
+	Template      string            `json:"template"`
+	Language      string            `json:"language,omitempty"`
+	CPUs          float64           `json:"cpus"`
+	MemoryMB      int               `json:"memory_mb"`
+	DiskMB        int               `json:"disk_mb"`
+	PidsMax       int               `json:"pids_max"`
+	Network       string            `json:"network"`
+	Root          bool              `json:"root"`
+	Persist       bool              `json:"persist"`
+	Workdir       string            `json:"workdir"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	CreatedAt     time.Time         `json:"created_at"`
+	StartedAt     *time.Time        `json:"started_at,omitempty"`
+	EndedAt       *time.Time        `json:"ended_at,omitempty"`
+	ExpiresAt     *time.Time        `json:"expires_at,omitempty"`
+	LastUsedAt    *time.Time        `json:"last_used_at,omitempty"`
+	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty"`
+	BootMS        float64           `json:"boot_ms,omitempty" doc:"from the request to an answering guest"`
+	Notes         []string          `json:"notes,omitempty" doc:"what is weaker than usual, e.g. limits that this host cannot enforce"`
+}
+
+// SandboxPage is a page of sandboxes, newest first.
+type SandboxPage struct {
+	Items         []Sandbox `json:"items"`
+	NextPageToken string    `json:"next_page_token,omitempty"`
+}
+
+// SandboxEvent tells of a change of state.
+type SandboxEvent struct {
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Sandbox Sandbox   `json:"sandbox"`
+}
+
+// Metrics of one sandbox, as its guest sees them.
+type Metrics struct {
+	Time         time.Time `json:"time"`
+	CPUs         float64   `json:"cpus"`
+	CPUUsedUS    int64     `json:"cpu_used_us"`
+	MemTotal     int64     `json:"mem_total_bytes"`
+	MemUsed      int64     `json:"mem_used_bytes"`
+	DiskTotal    int64     `json:"disk_total_bytes"`
+	DiskUsed     int64     `json:"disk_used_bytes"`
+	Processes    int       `json:"processes"`
+	ProcessesMax int       `json:"processes_max"`
+	UptimeMS     int64     `json:"uptime_ms"`
+}
+
+// Info describes the server.
+type Info struct {
+	Version   string         `json:"version"`
+	Providers []ProviderInfo `json:"providers" doc:"strongest first"`
+	Default   string         `json:"default_provider" doc:"what auto gives now"`
+	Limits    Limits         `json:"limits"`
+}
+
+// ProviderInfo describes one provider on this server.
+type ProviderInfo struct {
+	Name      string   `json:"name"`
+	Isolation string   `json:"isolation"`
+	OK        bool     `json:"ok"`
+	Error     string   `json:"error,omitempty"`
+	Hint      string   `json:"hint,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+}
+
+// Limits that a tenant lives under.
+type Limits struct {
+	Sandboxes   int     `json:"sandboxes"`
+	CPUsMax     float64 `json:"cpus_max"`
+	MemoryMBMax int     `json:"memory_mb_max"`
+	DiskMBMax   int     `json:"disk_mb_max"`
+	TTLMSMax    int64   `json:"ttl_ms_max"`
+}
+
+// Template is a root file system that sandboxes start from.
+type Template struct {
+	Name      string   `json:"name"`
+	Kind      string   `json:"kind" enum:"host,import"`
+	Hash      string   `json:"hash"`
+	Bytes     int64    `json:"bytes"`
+	Languages []string `json:"languages"`
+}
+
+// TemplateList lists all templates.
+type TemplateList struct {
+	Items []Template `json:"items"`
+}
+
+// CreateKey asks for an API key.
+type CreateKey struct {
+	Name   string   `json:"name" minLength:"1" maxLength:"64"`
+	Tenant string   `json:"tenant,omitempty" doc:"default: the caller's; another one needs scope admin"`
+	Scopes []string `json:"scopes,omitempty" doc:"read, write, admin; default read and write"`
+}
+
+// Key is what is known of an API key; never the key.
+type Key struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Tenant    string     `json:"tenant"`
+	Scopes    []string   `json:"scopes"`
+	CreatedAt time.Time  `json:"created_at"`
+	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+}
+
+// CreatedKey carries the secret, this once.
+type CreatedKey struct {
+	Key
+	Secret string `json:"secret" doc:"e2b_ and hex; shown once, kept hashed"`
+}
+
+// KeyList lists the keys of a tenant.
+type KeyList struct {
+	Items []Key `json:"items"`
+}
+
+// Problem is an error (RFC 9457), as application/problem+json.
+type Problem struct {
+	Type   string       `json:"type,omitempty"`
+	Title  string       `json:"title"`
+	Status int          `json:"status"`
+	Detail string       `json:"detail,omitempty"`
+	Class  string       `json:"class" doc:"who must act: invalid, not_found, exists, denied, conflict, unsupported, limit, unavailable, corrupt, internal"`
+	Hint   string       `json:"hint,omitempty"`
+	Errors []FieldError `json:"errors,omitempty"`
+}
+
+// FieldError names a field of the request that is wrong.
+type FieldError struct {
+	Location string `json:"location,omitempty"`
+	Message  string `json:"message"`
+	Value    any    `json:"value,omitempty"`
+}

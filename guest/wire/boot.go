@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// Fixed places inside every machine. The directory is root's alone (0700) and
+// read-only: commands of the sandbox's user cannot look into it.
+const (
+	BootDir     = "/.skete"
+	GuestBinary = BootDir + "/guest"
+	BootFile    = BootDir + "/boot.json"
+	HostSocket  = BootDir + "/host.sock" // where a dial-out guest finds the host
+)
+
+// bootBytesMax bounds a boot file; the environment is the largest part.
+const bootBytesMax = 1 << 20
+
+// Boot tells the guest what it is. The host writes it before the machine
+// starts; it holds no secret.
+type Boot struct {
+	Sandbox  string `json:"sandbox"`
+	Hostname string `json:"hostname"`
+	// Channel is where the host is: "unix:/path" (the guest dials out and
+	// parks connections) or "vsock:<port>" (the guest listens).
+	Channel string `json:"channel"`
+	// User, UID, GID, Home: who commands run as. Workdir: where.
+	User    string `json:"user"`
+	UID     uint32 `json:"uid"`
+	GID     uint32 `json:"gid"`
+	Home    string `json:"home"`
+	Workdir string `json:"workdir"`
+	// Root grants the use of "root" in requests.
+	Root bool `json:"root"`
+	// Env is added to every command's environment, below the request's own.
+	Env map[string]string `json:"env,omitempty"`
+	// ProcessesMax bounds the tasks (processes and threads) of commands; 0 = no bound.
+	ProcessesMax int `json:"processes_max"`
+	// MemoryBytes is the machine's limit, 0 = unknown. Near it the guest ends
+	// the largest command with the reason "out of memory".
+	MemoryBytes int64 `json:"memory_bytes"`
+	// OutputBytesMax bounds all spools together; 0 = 256 MiB.
+	OutputBytesMax int64 `json:"output_bytes_max"`
+	// StateDir holds spools and the journal; "" = /var/lib/skete-guest.
+	StateDir string `json:"state_dir,omitempty"`
+	// Mounts asks init to mount /proc, /tmp and so on (a VM); a container-like
+	// provider has done so already.
+	Mounts bool `json:"mounts,omitempty"`
+}
+
+// ReadBoot parses a boot file; unknown keys and trailing data are refused.
+func ReadBoot(r io.Reader) (Boot, error) {
+	var b Boot
+	data, err := io.ReadAll(io.LimitReader(r, bootBytesMax+1))
+	if err != nil {
+		return b, err
+	}
+	if len(data) > bootBytesMax {
+		return b, errs.New(errs.Invalid, "boot file larger than %d bytes", bootBytesMax)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&b); err != nil {
+		return b, errs.Wrap(errs.Invalid, err, "boot file")
+	}
+	if d.More() {
+		return b, errs.New(errs.Invalid, "boot file: data after the object")
+	}
+	if b.Channel == "" || b.Workdir == "" || b.User == "" {
+		return b, errs.New(errs.Invalid, "boot file: channel, workdir and user must be set")
+	}
+	return b, nil
+}

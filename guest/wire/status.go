@@ -1,0 +1,76 @@
+package wire
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// codes pairs our classes with Connect's codes, one to one, so that a class
+// survives the wire in both directions.
+var codes = []struct {
+	class errs.Class
+	code  connect.Code
+}{
+	{errs.Invalid, connect.CodeInvalidArgument},
+	{errs.NotFound, connect.CodeNotFound},
+	{errs.Exists, connect.CodeAlreadyExists},
+	{errs.Denied, connect.CodePermissionDenied},
+	{errs.Conflict, connect.CodeAborted},
+	{errs.Unsupported, connect.CodeUnimplemented},
+	{errs.Limit, connect.CodeResourceExhausted},
+	{errs.Unavailable, connect.CodeUnavailable},
+	{errs.Corrupt, connect.CodeDataLoss},
+	{errs.Internal, connect.CodeInternal},
+}
+
+// ToConnect turns an error into what a handler returns: only the public text
+// crosses the wire.
+func ToConnect(err error) error {
+	if err == nil {
+		return nil
+	}
+	class := errs.Of(err)
+	for _, c := range codes {
+		if c.class == class {
+			return connect.NewError(c.code, errors.New(errs.Public(err)))
+		}
+	}
+	return connect.NewError(connect.CodeInternal, errors.New(errs.Public(err)))
+}
+
+// Err turns what a client call returned into an error with a class. Context
+// errors stay what they are; a broken connection is Unavailable.
+func Err(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	var own *errs.Error
+	if errors.As(err, &own) {
+		return own // from the dialler: a refusal, a dead machine
+	}
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return errs.Wrap(errs.Unavailable, err, "the guest's connection broke")
+	}
+	for _, c := range codes {
+		if c.code == ce.Code() {
+			return errs.Wrap(c.class, err, "%s", ce.Message())
+		}
+	}
+	switch ce.Code() {
+	case connect.CodeCanceled:
+		return context.Canceled
+	case connect.CodeDeadlineExceeded:
+		return context.DeadlineExceeded
+	case connect.CodeFailedPrecondition, connect.CodeOutOfRange:
+		return errs.Wrap(errs.Invalid, err, "%s", ce.Message())
+	}
+	return errs.Wrap(errs.Unavailable, err, "the guest's connection broke")
+}

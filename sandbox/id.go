@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"strings"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// ID names a sandbox: "sbx_" and 20 characters of a–z, 2–7 (100 bits, not to
+// be guessed). The length is fixed because gVisor accepts abbreviated ids.
+type ID string
+
+const (
+	idPrefix = "sbx_"
+	idLen    = len(idPrefix) + 20
+)
+
+var idEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// NewID returns a random ID.
+func NewID() ID {
+	var b [13]byte
+	_, _ = rand.Read(b[:]) // never fails, see crypto/rand
+	return idOf(b[:])
+}
+
+// idOf makes an ID of 13 or more bytes of randomness.
+func idOf(b []byte) ID { return ID(idPrefix + idEncoding.EncodeToString(b[:13])[:20]) }
+
+// ParseID checks the form of s.
+func ParseID(s string) (ID, error) {
+	bad := len(s) != idLen || !strings.HasPrefix(s, idPrefix) ||
+		strings.Trim(s[len(idPrefix):], "abcdefghijklmnopqrstuvwxyz234567") != ""
+	if bad {
+		return "", errs.New(errs.Invalid, "%.40q is not a sandbox id", s).
+			WithHint("ids look like sbx_k3j5…; `skete vm list` shows them")
+	}
+	return ID(s), nil
+}

@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"time"
+)
+
+// Isolation says what separates a sandbox from its host. It is reported as it
+// truly is, and a spec may require a minimum.
+type Isolation string
+
+// From the strongest to none.
+const (
+	MicroVM         Isolation = "microvm"          // a kernel of its own, by hardware virtualisation
+	MicroVMEmulated Isolation = "microvm-emulated" // a kernel of its own, on an emulated CPU
+	UserKernel      Isolation = "user-kernel"      // a kernel in user space (gVisor) answers all system calls
+	Container       Isolation = "container"        // namespaces and seccomp of the host's kernel
+	None            Isolation = "none"             // nothing; tests only
+)
+
+// Isolations lists all, strongest first.
+var Isolations = []Isolation{MicroVM, MicroVMEmulated, UserKernel, Container, None}
+
+// AtLeast reports whether i is as strong as want, or stronger. Emulated
+// microVMs count as microVMs only for user-kernel and weaker demands: who
+// asks for "microvm" gets hardware or an error.
+func (i Isolation) AtLeast(want Isolation) bool { return i.rank() >= 0 && i.rank() <= want.rank() }
+
+func (i Isolation) rank() int {
+	for n, x := range Isolations {
+		if x == i {
+			return n
+		}
+	}
+	return -1
+}
+
+// State of a sandbox.
+type State string
+
+const (
+	// Creating may become Running, Failed or Destroyed.
+	Creating State = "creating"
+	// Running may become Paused, Stopped, Failed or Destroyed.
+	Running State = "running"
+	// Paused may become Running, Stopped, Failed or Destroyed.
+	Paused State = "paused"
+	// Stopped has no machine; its workspace is kept. It may become Creating (a start) or Destroyed.
+	Stopped State = "stopped"
+	// Failed has no machine; Reason says why. It may become Creating (a start) or Destroyed.
+	Failed State = "failed"
+	// Destroyed is the end. The record stays for a while so that a late reader learns of it.
+	Destroyed State = "destroyed"
+)
+
+// Spec is what a user asks for. The zero value of a field means the default;
+// Normalise fills defaults in and refuses what is absurd.
+type Spec struct {
+	Name     string            `json:"name,omitempty"` // for people; need not be unique
+	Template string            `json:"template,omitempty"`
+	Language string            `json:"language,omitempty"` // python, node, go, ruby: its tool must be in the template
+	Provider string            `json:"provider,omitempty"` // "auto" or a provider's name
+	Require  Isolation         `json:"require,omitempty"`  // at least; creation fails rather than degrades
+	CPUs     float64           `json:"cpus,omitempty"`
+	MemoryMB int               `json:"memory_mb,omitempty"`
+	DiskMB   int               `json:"disk_mb,omitempty"` // of the workspace; the root's writable layer has as much again
+	PidsMax  int               `json:"pids_max,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	Workdir  string            `json:"workdir,omitempty"`
+	Root     bool              `json:"root,omitempty"`    // commands may ask for root
+	Network  string            `json:"network,omitempty"` // "none"; more to come
+	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
+	// TTL ends the sandbox that long after its last start; 0 = no end but the
+	// server's maximum. IdleTimeout does after that long without a call or a
+	// running command that somebody waits for; 0 = the server's default.
+	TTL         time.Duration     `json:"ttl,omitempty"`
+	IdleTimeout time.Duration     `json:"idle_timeout,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+}

@@ -1,0 +1,34 @@
+package template
+
+// HostName is the template that shows the host's own programs.
+const HostName = "host"
+
+// Rootfs is a root file system ready to boot from: the plain currency between
+// templates and providers.
+//
+// Dir holds every mount point that a provider needs (/proc, /dev, /sys, /tmp,
+// /run, /workspace, /home/user, /.skete and the targets of Binds), because a
+// provider must never create one in a shared directory.
+type Rootfs struct {
+	Name string // of the template
+	Hash string // of the content, hex
+	// Dir is a host directory; the machine sees it as its root, read-only
+	// below a writable layer of its own.
+	Dir string
+	// Binds are host directories shown read-only inside; none overlaps Dir.
+	Binds []Bind
+	// Env holds defaults, PATH among them.
+	Env map[string]string
+}
+
+// Bind shows the host's Source at Target in the machine, read-only.
+type Bind struct{ Source, Target string }
+
+// Info describes a template to users.
+type Info struct {
+	Name      string
+	Kind      string // "host" or "import"
+	Hash      string
+	Bytes     int64
+	Languages []string // whose tools are there
+}
