@@ -1,0 +1,55 @@
+# Everything that a fresh Debian or Ubuntu with Go needs is installed by
+# scripts/need, which these targets call. Plain `go build ./...`,
+# `go vet ./...` and `go test ./...` work too.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# One static program: gVisor re-executes it and cannot live in a dynamic one.
+BUILD   := CGO_ENABLED=0 go build -trimpath -buildvcs=false
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GUEST   := guest/binary/dist/skete-guest
+TOOL    := go tool -modfile=tools/go.mod
+FUZZ    ?= 20s
+
+.PHONY: run test check bench build guest lint fuzz clean need race generate
+
+build: guest ## bin/skete, with the guest program inside
+	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
+
+guest:
+	$(BUILD) -ldflags '$(LDFLAGS)' -o $(GUEST) ./cmd/skete-guest
+
+need:
+	@scripts/need git python3 mkfs.ext4:e2fsprogs
+
+run: need build ## sets up all it needs, ends with a program that ran in a sandbox
+	@scripts/demo bin/skete
+
+test: need build ## every test; skipped ones are named with their reason at the end
+	go test -json -timeout 30m ./... | go run ./test/summary
+
+race: ## the tests of packages where goroutines meet, under the race detector
+	@scripts/need gcc
+	CGO_ENABLED=1 go test -race -short -json -timeout 30m $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary
+
+check: ## the fast inner loop, under three minutes
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt the files above' >&2; exit 1; }
+	go vet ./...
+	go test -short -timeout 5m ./...
+
+bench: need build ## JSON lines on stdout; appended to test/bench/results.jsonl with RECORD=1
+	@scripts/need bwrap:bubblewrap
+	go run ./test/bench -skete bin/skete
+
+lint:
+	$(TOOL) golangci-lint run ./...
+
+fuzz: ## each fuzz target for FUZZ (default 20s)
+	@scripts/fuzz $(FUZZ)
+
+generate: ## guest/wire from guest.proto
+	@scripts/need protoc:protobuf-compiler
+	@mkdir -p .build && go build -modfile=tools/go.mod -o .build/ google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
+	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire
+
+clean:
+	rm -rf bin .build $(GUEST)

@@ -1,0 +1,121 @@
+// Command summary reads `go test -json` and prints what a person wants to
+// know: a line per package, the output of what failed, every skipped test with
+// its reason, and the counts. Its exit status is 1 when anything failed or
+// nothing ran.
+//
+//	go test -json ./... | go run ./test/summary
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+)
+
+type event struct {
+	Action, Package, Test, Output, ImportPath string
+	Elapsed                                   float64
+}
+
+type run struct {
+	output                  map[string][]string // by package/test
+	failed, skipped         []string
+	passed, broken, ignored int
+}
+
+func main() {
+	r := run{output: map[string][]string{}}
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var e event
+		if json.Unmarshal(in.Bytes(), &e) != nil {
+			fmt.Println(in.Text()) // build errors of an older go
+			continue
+		}
+		r.take(e)
+	}
+	os.Exit(r.close())
+}
+
+func (r *run) take(e event) {
+	id := e.Package + " " + e.Test
+	switch e.Action {
+	case "output":
+		r.output[id] = append(r.output[id], e.Output)
+	case "build-output":
+		fmt.Print(e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endPackage(e)
+			return
+		}
+		r.endTest(e, id)
+	}
+}
+
+func (r *run) endPackage(e event) {
+	if e.Action == "fail" && !r.failedIn(e.Package) {
+		r.broken++ // it did not build, or died outside a test
+		fmt.Print(strings.Join(r.output[e.Package+" "], ""))
+	}
+	if e.Action != "skip" { // no test files
+		fmt.Printf("%-5s %7.1fs  %s\n", e.Action, e.Elapsed, e.Package)
+	}
+}
+
+func (r *run) failedIn(pkg string) bool {
+	for _, id := range r.failed {
+		if strings.HasPrefix(id, pkg+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) endTest(e event, id string) {
+	switch e.Action {
+	case "pass":
+		r.passed++
+		delete(r.output, id)
+	case "fail":
+		r.failed = append(r.failed, id)
+		fmt.Printf("--- FAIL %s\n%s", id, strings.Join(r.output[id], ""))
+	case "skip":
+		r.ignored++
+		r.skipped = append(r.skipped, fmt.Sprintf("skipped: %s: %s", id, reason(r.output[id])))
+	}
+}
+
+// reason is what the test said when it skipped.
+func reason(lines []string) string {
+	for i := len(lines) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(lines[i])
+		if line == "" || strings.HasPrefix(line, "---") || strings.HasPrefix(line, "===") {
+			continue
+		}
+		if _, text, ok := strings.Cut(line, ".go:"); ok {
+			if _, text, ok = strings.Cut(text, ": "); ok {
+				return text
+			}
+		}
+		return line
+	}
+	return "no reason given"
+}
+
+func (r *run) close() int {
+	sort.Strings(r.skipped)
+	for _, line := range r.skipped {
+		fmt.Println(line)
+	}
+	bad := len(r.failed) + r.broken
+	fmt.Printf("%d passed, %d failed, %d skipped\n", r.passed, bad, r.ignored)
+	if bad > 0 || r.passed == 0 {
+		return 1
+	}
+	return 0
+}
