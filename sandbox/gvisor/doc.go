@@ -1,0 +1,2 @@
+// Package gvisor boots machines in gVisor.
+package gvisor

@@ -1,0 +1,73 @@
+package sandbox
+
+import "time"
+
+// Info is a sandbox as it is now.
+type Info struct {
+	ID        ID        `json:"id"`
+	Tenant    string    `json:"tenant"`
+	Spec      Spec      `json:"spec"` // normalised: every default filled in
+	State     State     `json:"state"`
+	Reason    string    `json:"reason,omitempty"` // why it is stopped, failed or destroyed
+	Provider  string    `json:"provider"`
+	Isolation Isolation `json:"isolation"` // what really separates it from the host
+	// Notes say what is weaker than usual on this host.
+	Notes      []string  `json:"notes,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+	StartedAt  time.Time `json:"started_at,omitzero"` // last start
+	EndedAt    time.Time `json:"ended_at,omitzero"`   // of the machine
+	ExpiresAt  time.Time `json:"expires_at,omitzero"` // zero: no end
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	// BootMS is the time from the request to an answering guest.
+	BootMS float64 `json:"boot_ms,omitempty"`
+}
+
+// CreateRequest asks for a sandbox.
+type CreateRequest struct {
+	Spec Spec
+	// Key makes the request safe to repeat: the same tenant and key give the
+	// same sandbox, also after a restart. Empty: each request makes a new one.
+	Key string
+}
+
+// UpdateRequest changes what may change in a sandbox; nil leaves a field.
+type UpdateRequest struct {
+	// TTL counts from now; 0 = no end but the server's maximum.
+	TTL         *time.Duration
+	IdleTimeout *time.Duration // 0 = the default
+	Metadata    map[string]string
+}
+
+// Filter selects and pages sandboxes.
+type Filter struct {
+	// States to show; empty = all but Destroyed.
+	States []State
+	// Metadata that a sandbox must have, all of it.
+	Metadata  map[string]string
+	PageSize  int    // 0 = 100; at most 1,000
+	PageToken string // from the page before, with the same filter
+}
+
+// Page is a part of a list, newest first.
+type Page struct {
+	Items []Info
+	Next  string // token of the next page; "" = this was the last
+}
+
+// Event tells that a sandbox changed its state, or its settings.
+type Event struct {
+	Seq  uint64
+	Time time.Time
+	Info Info
+	// Resync: events before this one are gone (the reader was too slow, or
+	// the server restarted): list again. Info is empty then.
+	Resync bool
+}
+
+// ProbeResult says whether a provider works on this host.
+type ProbeResult struct {
+	Name         string
+	Capabilities Capabilities
+	Err          error // nil: it booted a machine; else the hint says what to do
+	At           time.Time
+}

@@ -1,0 +1,81 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/skete-dev/skete/template"
+)
+
+// This file holds what the Manager needs from the rest of the house, named
+// here because the consumer knows best. They speak in plain types, so that an
+// implementation need not import this package.
+
+// Registry keeps the Manager's records durably: a call that returned nil
+// survives a power cut. Every write is a compare-and-set on the key's
+// revision. store.KV is one; registrytest has a memory one and the suite.
+//
+// Safe for concurrent use.
+type Registry interface {
+	// Create stores a new key and returns its revision. Exists: it is there.
+	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
+	// Get reads a key. NotFound: it is not there.
+	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
+	// Update replaces the value if the revision is still the given one and
+	// returns the new one. Conflict: it moved, or the key is gone.
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+	// Delete removes the key if the revision is still the given one. Conflict:
+	// it moved. It is no error if the key is gone.
+	Delete(ctx context.Context, key string, revision uint64) error
+	// List visits every key that begins with prefix ("" or something that
+	// ends in "/") in no order; an error from visit ends it and is returned.
+	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
+}
+
+// Leases keeps two servers from being the same node.
+type Leases interface {
+	// Hold takes the lease on key for holder and keeps renewing it. Exists:
+	// somebody else has it. The same holder takes it over, since it is sure
+	// that its predecessor is dead. lost is closed when the lease is gone
+	// against our will; release gives it back and ends the renewing.
+	Hold(ctx context.Context, key, holder string, ttl time.Duration) (lost <-chan struct{}, release func(context.Context) error, err error)
+}
+
+// Templates finds root file systems.
+type Templates interface {
+	// Rootfs makes a template ready to boot from. NotFound: no such template;
+	// the hint lists the known ones.
+	Rootfs(ctx context.Context, name string) (template.Rootfs, error)
+	// Language reports whether the template has the tools of the language.
+	// Unsupported: it has not; the hint says how to get them.
+	Language(ctx context.Context, name, language string) error
+}
+
+// Volume is a directory of bounded size on the host.
+type Volume struct {
+	Path string
+	// Enforced: the host refuses bytes beyond the size at once. Where it
+	// cannot, the Manager looks from time to time and stops who is over.
+	Enforced bool
+	// Method says in a word how ("project quota", "image", "watched", …).
+	Method string
+}
+
+// Volumes makes workspaces. All host resources derive from the id.
+//
+// Safe for concurrent use, for different ids.
+type Volumes interface {
+	// Create makes and attaches a volume. A half-made one of the same id is replaced.
+	Create(ctx context.Context, id string, bytes int64) (Volume, error)
+	// Attach makes a volume's Path usable (after a stop, a restart, a reboot);
+	// no error when it is so already. NotFound: no such volume.
+	Attach(ctx context.Context, id string) (Volume, error)
+	// Detach lets go of what Attach took; the bytes stay. May be repeated.
+	Detach(ctx context.Context, id string) error
+	// Remove deletes the volume, attached or not; no error if there is none.
+	Remove(ctx context.Context, id string) error
+	// List names all volumes there are, half-made ones included.
+	List(ctx context.Context) ([]string, error)
+	// Usage says how many bytes the volume holds.
+	Usage(ctx context.Context, id string) (int64, error)
+}
