@@ -41,13 +41,16 @@
 //	PUT    /sandboxes/{id}/tree                   application/x-tar -> TreeWritten; ?path=
 //	GET    /sandboxes/{id}/ports                  PortList
 //	GET    /sandboxes/{id}/ports/watch            SSE of PortEvent
-//	GET    /sandboxes/{id}/ports/{port}/connect   WebSocket, binary messages = bytes of the TCP stream
+//	GET    /sandboxes/{id}/ports/{port}/connect   WebSocket, binary messages = bytes of the TCP stream; an empty one ends its direction (half-close)
 //	GET    /templates                             TemplateList
 //	POST   /templates                             application/x-tar (gzip allowed) -> Template; ?name=
 //	DELETE /templates/{name}
 //	POST   /keys                                  CreateKey -> CreatedKey (the secret, once)
 //	GET    /keys                                  KeyList
 //	DELETE /keys/{id}
+//
+// A stream of events that ends with an error says so by an event "problem"
+// whose data is a Problem; comments keep it alive.
 //
 // Outside /v1: /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs;
 // on the unix socket alone /debug/pprof/.

@@ -87,12 +87,13 @@ type GlobResult struct {
 
 // GrepMatch is one matching line.
 type GrepMatch struct {
-	Path   string   `json:"path"`
-	Line   int      `json:"line"`
-	Column int      `json:"column"`
-	Text   string   `json:"text"`
-	Before []string `json:"before,omitempty"`
-	After  []string `json:"after,omitempty"`
+	Path      string   `json:"path"`
+	PathBytes []byte   `json:"path_bytes,omitempty" doc:"the exact name, when it is not UTF-8"`
+	Line      int      `json:"line"`
+	Column    int      `json:"column"`
+	Text      string   `json:"text"`
+	Before    []string `json:"before,omitempty"`
+	After     []string `json:"after,omitempty"`
 }
 
 // GrepResult lists matches and what was not looked at.
@@ -110,6 +111,7 @@ type FileEvent struct {
 	Seq       uint64 `json:"seq"`
 	Type      string `json:"type"`
 	Path      string `json:"path,omitempty"`
+	PathBytes []byte `json:"path_bytes,omitempty" doc:"the exact name, when it is not UTF-8"`
 	Directory bool   `json:"directory,omitempty"`
 	LostFrom  uint64 `json:"lost_from,omitempty"`
 	LostTo    uint64 `json:"lost_to,omitempty"`

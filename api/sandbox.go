@@ -65,11 +65,13 @@ type SandboxPage struct {
 	NextPageToken string    `json:"next_page_token,omitempty"`
 }
 
-// SandboxEvent tells of a change of state.
+// SandboxEvent tells of a change of state. The SSE id is Seq, the event name
+// change or resync.
 type SandboxEvent struct {
 	Seq     uint64    `json:"seq"`
 	Time    time.Time `json:"time"`
 	Sandbox Sandbox   `json:"sandbox"`
+	Resync  bool      `json:"resync,omitempty" doc:"events before this one are gone: list the sandboxes again; sandbox is empty"`
 }
 
 // Metrics of one sandbox, as its guest sees them.
