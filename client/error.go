@@ -1,0 +1,114 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+)
+
+// problemBytesMax bounds what is read of an error's body.
+const problemBytesMax = 1 << 20
+
+// Error is what the server answered instead of a result. errs.Of gives its
+// class, errs.Public and errs.Hint its texts.
+type Error struct {
+	api.Problem
+}
+
+// Error returns the server's sentence.
+func (e *Error) Error() string {
+	if e.Detail != "" {
+		return e.Detail + e.fields()
+	}
+	return e.Title + e.fields()
+}
+
+// Unwrap makes the package errs see the class.
+func (e *Error) Unwrap() error {
+	return &errs.Error{Class: errs.Class(e.Class), Msg: e.Error(), Hint: e.Hint}
+}
+
+func (e *Error) fields() string {
+	s := ""
+	for _, f := range e.Errors {
+		if f.Message == e.Detail {
+			continue
+		}
+		s += "; "
+		if f.Location != "" {
+			s += f.Location + ": "
+		}
+		s += f.Message
+	}
+	return s
+}
+
+// problemOf turns an answer that is no success into an error.
+func problemOf(res *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(res.Body, problemBytesMax))
+	var p api.Problem
+	if json.Unmarshal(body, &p) != nil || p.Status == 0 {
+		p = api.Problem{Status: res.StatusCode, Title: http.StatusText(res.StatusCode)}
+	}
+	return problem(p)
+}
+
+func problem(p api.Problem) *Error {
+	if !slices.Contains(errs.Classes, errs.Class(p.Class)) {
+		p.Class = string(classOf(p.Status))
+	}
+	if p.Title == "" && p.Detail == "" {
+		p.Title = "the server refused without a reason"
+	}
+	return &Error{Problem: p}
+}
+
+// classOf guesses the class of an answer that did not come from skete itself,
+// for example from a proxy before it.
+func classOf(status int) errs.Class {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return errs.Denied
+	case http.StatusNotFound:
+		return errs.NotFound
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return errs.Conflict
+	case http.StatusTooManyRequests:
+		return errs.Limit
+	case http.StatusNotImplemented:
+		return errs.Unsupported
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return errs.Unavailable
+	}
+	if status >= 400 && status < 500 {
+		return errs.Invalid
+	}
+	return errs.Internal
+}
+
+// brokenErr classifies an error of the connection itself. A context's error
+// and an error with a class stay what they are.
+func brokenErr(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
+	var classed *errs.Error
+	if errors.As(err, &classed) {
+		return err
+	}
+	return errs.Wrap(errs.Unavailable, err, "the skete server does not answer").
+		WithHint("is it running? `skete serve` starts it, `skete doctor` looks for what is wrong")
+}

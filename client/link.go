@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+)
+
+// pingEvery is how often a stream makes sure that the other side lives, and
+// how long it waits for the answer.
+const pingEvery = 20 * time.Second
+
+// link is one WebSocket that carries frames.
+type link struct {
+	ws  *websocket.Conn
+	buf []byte
+	// taking is set while the frame's reader is busy with it, so that an
+	// unanswered ping is no sign of a dead connection.
+	taking atomic.Bool
+}
+
+// dialWS opens a WebSocket. A refusal of the server is its problem as *Error.
+func (c *Client) dialWS(ctx context.Context, k call) (*websocket.Conn, error) {
+	target := c.base + k.path
+	if len(k.query) > 0 {
+		target += "?" + k.query.Encode()
+	}
+	header := http.Header{}
+	c.sign(header)
+	hc := *c.http
+	hc.Transport = upgrade{hc.Transport}
+	ws, _, err := websocket.Dial(ctx, target, &websocket.DialOptions{
+		HTTPClient: &hc, HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil, brokenErr(ctx, err)
+	}
+	return ws, nil
+}
+
+// upgrade makes an error of every answer that is no upgrade: the WebSocket
+// package shows only the first kilobyte of a refusal.
+type upgrade struct{ next http.RoundTripper }
+
+func (u upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
+	next := u.next
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	res, err := next.RoundTrip(req)
+	if err != nil || res.StatusCode == http.StatusSwitchingProtocols {
+		return res, err
+	}
+	defer res.Body.Close()
+	return nil, problemOf(res)
+}
+
+func (c *Client) openLink(ctx context.Context, k call) (*link, error) {
+	ws, err := c.dialWS(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	ws.SetReadLimit(api.FrameBytesMax + 1)
+	return &link{ws: ws, buf: make([]byte, 64<<10)}, nil
+}
+
+// read returns the next frame; its body is good until the next read.
+func (l *link) read(ctx context.Context) (api.FrameKind, []byte, error) {
+	typ, r, err := l.ws.Reader(ctx)
+	if err != nil {
+		return 0, nil, brokenErr(ctx, err)
+	}
+	if typ != websocket.MessageBinary {
+		return 0, nil, badFrame(errors.New("a text message"))
+	}
+	n := 0
+	for {
+		m, err := r.Read(l.buf[n:])
+		n += m
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, nil, brokenErr(ctx, err)
+		}
+		if n == len(l.buf) {
+			l.buf = append(l.buf, make([]byte, len(l.buf))...)
+		}
+	}
+	kind, body, err := api.ParseFrame(l.buf[:n])
+	if err != nil {
+		return 0, nil, badFrame(err)
+	}
+	return kind, body, nil
+}
+
+func (l *link) send(ctx context.Context, frame []byte) error {
+	return l.ws.Write(ctx, websocket.MessageBinary, frame)
+}
+
+func (l *link) sendJSON(ctx context.Context, k api.FrameKind, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return l.send(ctx, append([]byte{byte(k)}, body...))
+}
+
+// watch pings until ctx ends; it breaks the connection when nobody answers.
+// Without it a peer that vanished without a word would be waited for for ever.
+func (l *link) watch(ctx context.Context) {
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		once, cancel := context.WithTimeout(ctx, pingEvery)
+		err := l.ws.Ping(once)
+		cancel()
+		if err != nil && !l.taking.Load() {
+			l.close()
+			return
+		}
+	}
+}
+
+func (l *link) close() { _ = l.ws.CloseNow() }
+
+func badFrame(err error) error {
+	return errs.Wrap(errs.Internal, err, "the server sent a frame that was not agreed")
+}
+
+func parse[T any](kind api.FrameKind, body []byte) (T, error) {
+	var v T
+	if err := json.Unmarshal(body, &v); err != nil {
+		return v, badFrame(fmt.Errorf("frame %#x: %w", byte(kind), err))
+	}
+	return v, nil
+}

@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+)
+
+func (s *Sandbox) processPath(key, rest string) string {
+	return s.path("/processes/" + url.PathEscape(key) + rest)
+}
+
+// StartProcess starts a command and does not wait for it; nobody reads its
+// output yet. With a key in p the call is repeatable: the same key never runs
+// twice. Command.Start is the one with streams.
+func (s *Sandbox) StartProcess(ctx context.Context, p api.StartProcess) (api.Process, error) {
+	k := call{method: http.MethodPost, path: s.path("/processes"), repeatable: p.Key != ""}
+	return fetch[api.Process](ctx, s.c, k.withJSON(p))
+}
+
+// Processes goes through the commands of the sandbox, oldest first, ended ones
+// included until they are forgotten.
+func (s *Sandbox) Processes(ctx context.Context) iter.Seq2[api.Process, error] {
+	return pages(ctx, url.Values{}, func(q url.Values) ([]api.Process, string, error) {
+		p, err := fetch[api.ProcessPage](ctx, s.c, get(s.path("/processes"), q))
+		return p.Items, p.NextPageToken, err
+	})
+}
+
+// Process returns one command as it is now.
+func (s *Sandbox) Process(ctx context.Context, key string) (api.Process, error) {
+	return fetch[api.Process](ctx, s.c, get(s.processPath(key, ""), nil))
+}
+
+// waitSlice is how long one request waits for the end of a command.
+const waitSlice = 30 * time.Second
+
+// WaitProcess waits for the end of a command without reading its output.
+func (s *Sandbox) WaitProcess(ctx context.Context, key string) (api.Process, error) {
+	q := url.Values{"wait_ms": {strconv.FormatInt(waitSlice.Milliseconds(), 10)}}
+	for {
+		p, err := fetch[api.Process](ctx, s.c, get(s.processPath(key, "/wait"), q))
+		if err != nil || p.State != "running" {
+			return p, err
+		}
+		if ctx.Err() != nil {
+			return p, ctx.Err()
+		}
+	}
+}
+
+// SignalProcess signals the process group of a command.
+func (s *Sandbox) SignalProcess(ctx context.Context, key string, sig syscall.Signal) error {
+	k := call{method: http.MethodPost, path: s.processPath(key, "/signal")}
+	return s.c.send(ctx, k.withJSON(api.SignalProcess{Signal: int(sig)}))
+}
+
+// ResizeProcess sets the size of a command's terminal.
+func (s *Sandbox) ResizeProcess(ctx context.Context, key string, size api.TerminalSize) error {
+	k := call{method: http.MethodPost, path: s.processPath(key, "/resize"), repeatable: true}
+	return s.c.send(ctx, k.withJSON(size))
+}
+
+// ForgetProcess drops an ended command, its output and its key.
+func (s *Sandbox) ForgetProcess(ctx context.Context, key string) error {
+	return s.c.send(ctx, call{method: http.MethodDelete, path: s.processPath(key, ""), repeatable: true})
+}
+
+// WriteStdin writes bytes of a command's input at an offset, so that a
+// repeated call never writes a byte twice. eof closes the input behind data.
+func (s *Sandbox) WriteStdin(ctx context.Context, key string, offset int64, data []byte, eof bool) (api.StdinAck, error) {
+	q := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
+	if eof {
+		q.Set("eof", "true")
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	return fetch[api.StdinAck](ctx, s.c, call{
+		method: http.MethodPost, path: s.processPath(key, "/stdin"), query: q, body: data, repeatable: true,
+		header: http.Header{"Content-Type": {"application/octet-stream"}},
+	})
+}
+
+// ExitError is the end of a command that did not succeed.
+type ExitError struct {
+	Process api.Process
+}
+
+// Error says how the command ended.
+func (e *ExitError) Error() string {
+	x := e.Process.Exit
+	switch {
+	case x == nil:
+		return "the command ended without a status"
+	case x.Reason != "":
+		return "exit status " + strconv.Itoa(x.Code) + " (" + x.Reason + ")"
+	case x.Signal != 0:
+		return "exit status " + strconv.Itoa(x.Code) + " (signal " + strconv.Itoa(x.Signal) + ")"
+	}
+	return "exit status " + strconv.Itoa(x.Code)
+}
+
+// Code returns the status as a shell reports it: 0..255, 128+n for signal n.
+func (e *ExitError) Code() int {
+	if e.Process.Exit == nil {
+		return -1
+	}
+	return e.Process.Exit.Code
+}
+
+// endOf turns the final state of a command into what Wait returns.
+func endOf(p api.Process) error {
+	switch {
+	case p.State == "lost":
+		return errs.New(errs.Conflict, "nobody can know how the command %s ended; no status is invented", p.Key).
+			WithHint("its sandbox was started anew while it ran; look at its effects and start it again if needed")
+	case p.Exit == nil:
+		return errs.New(errs.Internal, "the server told of the end of the command %s without a status", p.Key)
+	case p.Exit.Code != 0 || p.Exit.Signal != 0:
+		return &ExitError{Process: p}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/skete-dev/skete/api"
+)
+
+// Sandbox names one sandbox; it holds no state of it.
+type Sandbox struct {
+	ID string
+	c  *Client
+}
+
+// Sandbox returns a handle; it does not ask the server.
+func (c *Client) Sandbox(id string) *Sandbox { return &Sandbox{ID: id, c: c} }
+
+// Info describes the server.
+func (c *Client) Info(ctx context.Context) (api.Info, error) {
+	return fetch[api.Info](ctx, c, get("/v1/info", nil))
+}
+
+// CreateSandbox makes a sandbox and returns when its guest answers. A repeated
+// attempt after a broken connection never makes a second one.
+func (c *Client) CreateSandbox(ctx context.Context, spec api.CreateSandbox) (api.Sandbox, error) {
+	k := call{method: http.MethodPost, path: "/v1/sandboxes", repeatable: true,
+		header: http.Header{"Idempotency-Key": {rand.Text()}}}
+	return fetch[api.Sandbox](ctx, c, k.withJSON(spec))
+}
+
+// SandboxFilter selects sandboxes; the zero value selects all.
+type SandboxFilter struct {
+	State    string
+	Metadata map[string]string
+	PageSize int
+}
+
+func (f SandboxFilter) query() url.Values {
+	q := url.Values{}
+	if f.State != "" {
+		q.Set("state", f.State)
+	}
+	for k, v := range f.Metadata {
+		q.Add("metadata", k+"="+v)
+	}
+	if f.PageSize > 0 {
+		q.Set("page_size", strconv.Itoa(f.PageSize))
+	}
+	return q
+}
+
+// Sandboxes goes through all sandboxes that the filter selects, newest first.
+// It ends after the first error.
+func (c *Client) Sandboxes(ctx context.Context, f SandboxFilter) iter.Seq2[api.Sandbox, error] {
+	return pages(ctx, f.query(), func(q url.Values) ([]api.Sandbox, string, error) {
+		p, err := fetch[api.SandboxPage](ctx, c, get("/v1/sandboxes", q))
+		return p.Items, p.NextPageToken, err
+	})
+}
+
+// SandboxEvents reports changes of state as they happen. lastSeq 0 = from now;
+// n = all after event n. The stream comes back by itself after a disconnect
+// and ends with ctx or with an error that will not go away.
+func (c *Client) SandboxEvents(ctx context.Context, lastSeq uint64) iter.Seq2[api.SandboxEvent, error] {
+	last := ""
+	if lastSeq > 0 {
+		last = strconv.FormatUint(lastSeq, 10)
+	}
+	return events[api.SandboxEvent](ctx, c, "/v1/sandboxes/events", nil, last)
+}
+
+func (s *Sandbox) path(rest string) string { return "/v1/sandboxes/" + url.PathEscape(s.ID) + rest }
+
+// Get returns the sandbox as it is now.
+func (s *Sandbox) Get(ctx context.Context) (api.Sandbox, error) {
+	return fetch[api.Sandbox](ctx, s.c, get(s.path(""), nil))
+}
+
+// Update changes what may change in a live sandbox.
+func (s *Sandbox) Update(ctx context.Context, u api.UpdateSandbox) (api.Sandbox, error) {
+	k := call{method: http.MethodPatch, path: s.path(""), repeatable: true}
+	return fetch[api.Sandbox](ctx, s.c, k.withJSON(u))
+}
+
+// Destroy ends the sandbox and removes all of it; legal from every state.
+func (s *Sandbox) Destroy(ctx context.Context) error {
+	return s.c.send(ctx, call{method: http.MethodDelete, path: s.path(""), repeatable: true})
+}
+
+// Start boots a stopped or failed sandbox again, with its workspace.
+func (s *Sandbox) Start(ctx context.Context) (api.Sandbox, error) { return s.verb(ctx, "start") }
+
+// Stop ends the machine and keeps the workspace.
+func (s *Sandbox) Stop(ctx context.Context) (api.Sandbox, error) { return s.verb(ctx, "stop") }
+
+// Pause freezes the machine.
+func (s *Sandbox) Pause(ctx context.Context) (api.Sandbox, error) { return s.verb(ctx, "pause") }
+
+// Resume lets a paused machine go on.
+func (s *Sandbox) Resume(ctx context.Context) (api.Sandbox, error) { return s.verb(ctx, "resume") }
+
+func (s *Sandbox) verb(ctx context.Context, verb string) (api.Sandbox, error) {
+	return fetch[api.Sandbox](ctx, s.c, call{method: http.MethodPost, path: s.path("/" + verb), repeatable: true})
+}
+
+// Metrics returns what the guest measures of itself.
+func (s *Sandbox) Metrics(ctx context.Context) (api.Metrics, error) {
+	return fetch[api.Metrics](ctx, s.c, get(s.path("/metrics"), nil))
+}
+
+// pages goes through a paged list.
+func pages[T any](ctx context.Context, q url.Values, page func(url.Values) ([]T, string, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			items, next, err := page(q)
+			if err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			for _, it := range items {
+				if !yield(it, nil) {
+					return
+				}
+			}
+			if next == "" || ctx.Err() != nil {
+				return
+			}
+			q.Set("page_token", next)
+		}
+	}
+}
+
+// All collects a list of this package into a slice.
+func All[T any](seq iter.Seq2[T, error]) ([]T, error) {
+	items := []T{}
+	for it, err := range seq {
+		if err != nil {
+			return items, err
+		}
+		items = append(items, it)
+	}
+	return items, nil
+}

@@ -1,0 +1,192 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+)
+
+// sseBytesMax bounds one server-sent event.
+const sseBytesMax = 4 << 20
+
+// sseEvent is one server-sent event.
+type sseEvent struct {
+	ID, Name string
+	Data     []byte
+}
+
+// sseReader parses text/event-stream.
+type sseReader struct {
+	r    *bufio.Reader
+	last string
+}
+
+func newSSEReader(r io.Reader) *sseReader {
+	return &sseReader{r: bufio.NewReaderSize(r, 32<<10)}
+}
+
+// next returns the next event that carries data. An event that the end of the
+// stream cut short is not returned.
+func (s *sseReader) next() (sseEvent, error) {
+	var ev sseEvent
+	var size int
+	for {
+		line, err := s.line(&size)
+		if err != nil {
+			return sseEvent{}, err
+		}
+		if len(line) == 0 {
+			if ev.Data == nil {
+				ev, size = sseEvent{}, 0
+				continue
+			}
+			ev.ID = s.last
+			ev.Data = bytes.TrimSuffix(ev.Data, []byte("\n"))
+			return ev, nil
+		}
+		s.field(&ev, line)
+	}
+}
+
+// line returns a line without its end; size counts the bytes of the event so far.
+func (s *sseReader) line(size *int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := s.r.ReadSlice('\n')
+		*size += len(part)
+		if *size > sseBytesMax {
+			return nil, errs.New(errs.Internal, "an event of the server is larger than %d bytes", sseBytesMax)
+		}
+		line = append(line, part...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
+	}
+}
+
+func (s *sseReader) field(ev *sseEvent, line []byte) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "id":
+		if !bytes.ContainsRune(value, 0) {
+			s.last = string(value)
+		}
+	case "event":
+		ev.Name = string(value)
+	case "data":
+		if ev.Data == nil {
+			ev.Data = make([]byte, 0, len(value)+1)
+		}
+		ev.Data = append(append(ev.Data, value...), '\n')
+	}
+}
+
+// events follows a stream of JSON events and comes back after a disconnect at
+// the event behind the last one seen.
+func events[T any](ctx context.Context, c *Client, path string, q url.Values, last string) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		f := follower{c: c, path: path, query: q, last: last}
+		for {
+			err := f.once(ctx, func(ev sseEvent) (bool, error) {
+				var v T
+				if err := json.Unmarshal(ev.Data, &v); err != nil {
+					return false, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
+				}
+				return yield(v, nil), nil
+			})
+			if err == nil {
+				return // the reader has enough
+			}
+			if err := f.pause(ctx, err); err != nil {
+				yield(zero, err)
+				return
+			}
+		}
+	}
+}
+
+// follower is the state of a stream over several connections.
+type follower struct {
+	c     *Client
+	path  string
+	query url.Values
+	last  string
+
+	attempt int
+	broken  time.Time // when it was last seen alive
+}
+
+// once follows one connection. nil: take had enough.
+func (f *follower) once(ctx context.Context, take func(sseEvent) (bool, error)) error {
+	k := get(f.path, f.query)
+	k.repeatable = false // pause decides
+	k.header = http.Header{"Accept": {"text/event-stream"}}
+	if f.last != "" {
+		k.header.Set("Last-Event-ID", f.last)
+	}
+	res, err := f.c.do(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	f.attempt = 0
+	r := newSSEReader(res.Body)
+	r.last = f.last
+	for {
+		ev, err := r.next()
+		if err != nil {
+			return brokenErr(ctx, err)
+		}
+		if ev.Name == "problem" {
+			return streamProblem(ev.Data)
+		}
+		more, err := take(ev)
+		if err != nil {
+			return err
+		}
+		f.last = ev.ID
+		if !more {
+			return nil
+		}
+	}
+}
+
+// pause waits before the next attempt, or returns the error that ends the stream.
+func (f *follower) pause(ctx context.Context, err error) error {
+	if ctx.Err() != nil || !errs.Temporary(err) {
+		return err
+	}
+	now := time.Now()
+	if f.attempt == 0 {
+		f.broken = now
+	}
+	f.attempt++
+	if now.Sub(f.broken) > f.c.reconnect {
+		return err
+	}
+	return sleep(ctx, backoff(f.attempt))
+}
+
+func streamProblem(data []byte) error {
+	var p api.Problem
+	if err := json.Unmarshal(data, &p); err != nil {
+		return errs.Wrap(errs.Internal, err, "the server's problem is not what was agreed")
+	}
+	return problem(p)
+}
