@@ -1,0 +1,292 @@
+// Package cgroup reads, empties and removes control groups, version 1 and 2
+// alike. It makes none but its own probe: gVisor makes those of machines.
+//
+//	tree, err := cgroup.Find()
+//	g := tree.Group("/skete/x/sbx_…")
+//	g.OOMKills(); g.Kill(ctx); g.Remove(ctx)
+//
+// A group is a path below the root of every mounted hierarchy: one directory
+// in version 2, one for each controller in version 1. All methods may be
+// repeated, are safe for concurrent use, and treat a missing group as empty.
+package cgroup
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// Tree is the host's mounted hierarchies.
+type Tree struct {
+	// V2 says that there is the one unified hierarchy.
+	V2 bool
+	// dirs maps a controller to the directory of its hierarchy's root. Version
+	// 2 has the key "" only; named hierarchies of version 1 have their name.
+	dirs map[string]string
+}
+
+// Find looks at what is mounted. Unsupported: nothing is. A host with both
+// versions counts as version 1, since the controllers are there.
+func Find() (Tree, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return Tree{}, err
+	}
+	tree := parseMounts(data)
+	if len(tree.dirs) == 0 {
+		return Tree{}, errs.New(errs.Unsupported, "no control groups are mounted").
+			WithHint("mount cgroup2 on /sys/fs/cgroup, or run as a user that sees it")
+	}
+	return tree, nil
+}
+
+// parseMounts reads a mountinfo file.
+func parseMounts(data []byte) Tree {
+	v1, v2 := map[string]string{}, ""
+	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
+		// 36 35 98:0 /root /point opts [optional …] - type source superopts
+		head, tail, ok := strings.Cut(s.Text(), " - ")
+		h, t := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(h) < 6 || len(t) < 2 {
+			continue
+		}
+		point := h[4]
+		switch t[0] {
+		case "cgroup2":
+			if v2 == "" {
+				v2 = point
+			}
+		case "cgroup":
+			// The directory's name is what gVisor and systemd go by.
+			v1[filepath.Base(point)] = point
+		}
+	}
+	if _, ok := v1["memory"]; ok {
+		return Tree{dirs: v1}
+	}
+	if v2 != "" {
+		return Tree{V2: true, dirs: map[string]string{"": v2}}
+	}
+	return Tree{dirs: v1}
+}
+
+// Has reports whether all the controllers can be used below the root.
+func (t Tree) Has(controllers ...string) bool {
+	have := []string{}
+	if t.V2 {
+		data, _ := os.ReadFile(filepath.Join(t.dirs[""], "cgroup.controllers"))
+		have = strings.Fields(string(data))
+	}
+	for _, c := range controllers {
+		_, v1 := t.dirs[c]
+		if !v1 && !slices.Contains(have, c) {
+			return false
+		}
+	}
+	return true
+}
+
+// Probe makes a group with a limit of memory and removes it: whether limits
+// can be set here at all (root without delegation, a container with read-only
+// cgroups and an ordinary user cannot).
+func (t Tree) Probe(ctx context.Context, path string) error {
+	g := t.Group(path)
+	defer func() { _ = g.Remove(context.WithoutCancel(ctx)) }()
+	file := "memory.limit_in_bytes"
+	if t.V2 {
+		file = "memory.max"
+		if err := t.delegate(path); err != nil {
+			return err
+		}
+	}
+	dir := g.dir("memory")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make a control group: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), []byte("1073741824"), 0); err != nil {
+		return fmt.Errorf("limit a control group: %w", err)
+	}
+	return nil
+}
+
+// delegate switches the controllers on from the root down to path's parent.
+func (t Tree) delegate(path string) error {
+	dir := t.dirs[""]
+	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0)
+		if err != nil {
+			return fmt.Errorf("switch controllers on: %w", err)
+		}
+		dir = filepath.Join(dir, part)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make a control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// Group returns the group with an absolute path; it need not exist.
+func (t Tree) Group(path string) Group { return Group{tree: t, path: path} }
+
+// Group is one control group.
+type Group struct {
+	tree Tree
+	path string
+}
+
+func (g Group) dir(controller string) string {
+	if g.tree.V2 {
+		controller = ""
+	}
+	root, ok := g.tree.dirs[controller]
+	if !ok {
+		return ""
+	}
+	return filepath.Join(root, g.path)
+}
+
+// dirs lists the group's directories, those that exist not only.
+func (g Group) dirs() []string {
+	var ds []string
+	for c := range g.tree.dirs {
+		ds = append(ds, g.dir(c))
+	}
+	return ds
+}
+
+// Exists reports whether the group is in any hierarchy.
+func (g Group) Exists() bool {
+	return slices.ContainsFunc(g.dirs(), func(d string) bool {
+		_, err := os.Stat(d)
+		return err == nil
+	})
+}
+
+// Children names the groups directly below, of any hierarchy.
+func (g Group) Children() []string {
+	var names []string
+	for _, d := range g.dirs() {
+		entries, _ := os.ReadDir(d)
+		for _, e := range entries {
+			if e.IsDir() && !slices.Contains(names, e.Name()) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// PIDs lists the processes in the group, of any hierarchy: a half-made
+// machine may have joined some of them only.
+func (g Group) PIDs() []int {
+	var pids []int
+	for _, d := range g.dirs() {
+		data, _ := os.ReadFile(filepath.Join(d, "cgroup.procs"))
+		for _, f := range strings.Fields(string(data)) {
+			pid, err := strconv.Atoi(f)
+			if err == nil && pid > 1 && !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// Kill ends all processes of the group and returns when none is left. What
+// forks meanwhile is found in the next round. Our own process is left out.
+func (g Group) Kill(ctx context.Context) error {
+	self := os.Getpid()
+	return retry(ctx, func() error {
+		pids := slices.DeleteFunc(g.PIDs(), func(pid int) bool { return pid == self })
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // a member now, so the number is right
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+		if len(pids) > 0 {
+			return fmt.Errorf("%d processes are left in the control group", len(pids))
+		}
+		return nil
+	})
+}
+
+// Remove removes the group, which must be empty; the kernel may hold it for a
+// moment after its last process has gone.
+func (g Group) Remove(ctx context.Context) error {
+	return retry(ctx, func() error {
+		var all error
+		for _, d := range g.dirs() {
+			if err := unix.Rmdir(d); err != nil && !errors.Is(err, unix.ENOENT) {
+				all = errors.Join(all, fmt.Errorf("remove control group %s: %w", d, err))
+			}
+		}
+		return all
+	})
+}
+
+// retry calls f until it succeeds, ctx ends, or five seconds have passed.
+func retry(ctx context.Context, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
+		}
+	}
+}
+
+// OOMKills counts the processes that the kernel has killed because the group
+// was at its limit.
+func (g Group) OOMKills() uint64 {
+	file := "memory.oom_control"
+	if g.tree.V2 {
+		file = "memory.events"
+	}
+	return g.counter("memory", file, "oom_kill")
+}
+
+// MemoryMax is the highest use of memory so far, 0 if the kernel does not say.
+func (g Group) MemoryMax() uint64 {
+	file := "memory.max_usage_in_bytes"
+	if g.tree.V2 {
+		file = "memory.peak"
+	}
+	data, err := os.ReadFile(filepath.Join(g.dir("memory"), file))
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	return n
+}
+
+func (g Group) counter(controller, file, key string) uint64 {
+	data, err := os.ReadFile(filepath.Join(g.dir(controller), file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
+			n, _ := strconv.ParseUint(f[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
