@@ -1,0 +1,240 @@
+// Package registrytest has what every sandbox.Registry must do, as a suite,
+// and one that lives in memory for tests.
+//
+//	registrytest.RegistrySuite(t, func(t *testing.T) registrytest.Registry { return kv })
+//	registry := registrytest.NewMemory()
+package registrytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// Registry is sandbox.Registry, named again so that implementations are
+// tested without the noun.
+type Registry interface {
+	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
+	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+	Delete(ctx context.Context, key string, revision uint64) error
+	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
+}
+
+// RegistrySuite runs the suite; open returns an empty registry.
+func RegistrySuite(t *testing.T, open func(t *testing.T) Registry) {
+	for name, test := range map[string]func(*testing.T, Registry){
+		"create, read, update, delete": testLife,
+		"old revisions are refused":    testRevisions,
+		"keys of any bytes":            testKeys,
+		"list by prefix":               testList,
+		"no update is lost":            testCounter,
+		"one of many creates wins":     testCreateRace,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+}
+
+func testLife(t *testing.T, r Registry) {
+	ctx := t.Context()
+	wantClass(t, "get of nothing", getErr(ctx, r, "a/b"), errs.NotFound)
+	rev := must(r.Create(ctx, "a/b", []byte("1")))(t)
+	_, err := r.Create(ctx, "a/b", []byte("x"))
+	wantClass(t, "second create", err, errs.Exists)
+	wantValue(t, r, "a/b", "1", rev)
+	rev2 := must(r.Update(ctx, "a/b", []byte("2"), rev))(t)
+	if rev2 <= rev {
+		t.Errorf("revision went from %d to %d", rev, rev2)
+	}
+	wantValue(t, r, "a/b", "2", rev2)
+	if err := r.Delete(ctx, "a/b", rev2); err != nil {
+		t.Fatal(err)
+	}
+	wantClass(t, "get after delete", getErr(ctx, r, "a/b"), errs.NotFound)
+	if err := r.Delete(ctx, "a/b", rev2); err != nil {
+		t.Errorf("second delete: %v", err)
+	}
+	_, err = r.Update(ctx, "a/b", []byte("3"), rev2)
+	wantClass(t, "update after delete", err, errs.Conflict)
+	rev3 := must(r.Create(ctx, "a/b", []byte("4")))(t)
+	if rev3 <= rev2 {
+		t.Errorf("revision after a new create: %d, before it was %d", rev3, rev2)
+	}
+	wantValue(t, r, "a/b", "4", rev3)
+}
+
+func testRevisions(t *testing.T, r Registry) {
+	ctx := t.Context()
+	rev1 := must(r.Create(ctx, "k", []byte("1")))(t)
+	rev2 := must(r.Update(ctx, "k", []byte("2"), rev1))(t)
+	_, err := r.Update(ctx, "k", []byte("zombie"), rev1)
+	wantClass(t, "update with an old revision", err, errs.Conflict)
+	_, err = r.Update(ctx, "k", []byte("prophet"), rev2+1000)
+	wantClass(t, "update with a future revision", err, errs.Conflict)
+	wantClass(t, "delete with an old revision", r.Delete(ctx, "k", rev1), errs.Conflict)
+	_, err = r.Update(ctx, "never", []byte("x"), rev2)
+	wantClass(t, "update of nothing", err, errs.Conflict)
+	wantValue(t, r, "k", "2", rev2)
+}
+
+func testKeys(t *testing.T, r Registry) {
+	ctx := t.Context()
+	good := []string{"a", "a.b", "a=b", "*", ">", "a b/c\nd/\x00\xff", "..", "ü/日本", "$KV/x", strings.Repeat("k", 200)}
+	for i, key := range good {
+		must(r.Create(ctx, key, []byte(fmt.Sprint(i))))(t)
+	}
+	got := map[string]string{}
+	err := r.List(ctx, "", func(key string, value []byte, _ uint64) error { got[key] = string(value); return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for i, key := range good {
+		want[key] = fmt.Sprint(i)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("listed %q, want %q", got, want)
+	}
+	for _, key := range []string{"", "/", "a/", "/a", "a//b", strings.Repeat("k", 5000)} {
+		_, err := r.Create(ctx, key, nil)
+		wantClass(t, fmt.Sprintf("create %.20q", key), err, errs.Invalid)
+	}
+}
+
+func testList(t *testing.T, r Registry) {
+	ctx := t.Context()
+	for _, key := range []string{"a/1", "a/2", "a/b/3", "ab/4", "c"} {
+		must(r.Create(ctx, key, []byte(key)))(t)
+	}
+	_, rev, _ := r.Get(ctx, "a/2")
+	if err := r.Delete(ctx, "a/2", rev); err != nil {
+		t.Fatal(err)
+	}
+	for prefix, want := range map[string][]string{"": {"a/1", "a/b/3", "ab/4", "c"}, "a/": {"a/1", "a/b/3"}, "none/": nil} {
+		var got []string
+		err := r.List(ctx, prefix, func(key string, value []byte, _ uint64) error {
+			if string(value) != key {
+				t.Errorf("value of %q is %q", key, value)
+			}
+			got = append(got, key)
+			return nil
+		})
+		if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("list %q = %q, %v; want %q", prefix, got, err, want)
+		}
+	}
+	stop := errors.New("stop")
+	if err := r.List(ctx, "", func(string, []byte, uint64) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("list with a failing visit: %v", err)
+	}
+	wantClass(t, "list of a prefix without slash", r.List(ctx, "a", nil), errs.Invalid)
+}
+
+// testCounter has many writers add to one number with compare-and-set. If it
+// ends at the sum of all that were acknowledged, and revisions rise with the
+// number, then every write saw the one before it.
+func testCounter(t *testing.T, r Registry) {
+	ctx := t.Context()
+	const writers, each = 8, 25
+	must(r.Create(ctx, "n", []byte("0")))(t)
+	var mu sync.Mutex
+	revisions := map[int]uint64{}
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for done := 0; done < each; {
+				value, rev, err := r.Get(ctx, "n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var n int
+				_, _ = fmt.Sscan(string(value), &n)
+				next, err := r.Update(ctx, "n", []byte(fmt.Sprint(n+1)), rev)
+				if errs.Is(err, errs.Conflict) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if old, twice := revisions[n+1]; twice {
+					t.Errorf("the number %d was written twice, at %d and %d", n+1, old, next)
+				}
+				revisions[n+1] = next
+				mu.Unlock()
+				done++
+			}
+		})
+	}
+	wg.Wait()
+	wantValue(t, r, "n", fmt.Sprint(writers*each), revisions[writers*each])
+	for n := 2; n <= writers*each; n++ {
+		if revisions[n] <= revisions[n-1] {
+			t.Errorf("number %d has revision %d, number %d has %d", n-1, revisions[n-1], n, revisions[n])
+		}
+	}
+}
+
+func testCreateRace(t *testing.T, r Registry) {
+	ctx := t.Context()
+	for round := range 10 {
+		key := fmt.Sprintf("race/%d", round)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		won := 0
+		for range 8 {
+			wg.Go(func() {
+				_, err := r.Create(ctx, key, nil)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won++
+				} else if !errs.Is(err, errs.Exists) {
+					t.Error(err)
+				}
+			})
+		}
+		if wg.Wait(); won != 1 {
+			t.Errorf("%d creates of one key won", won)
+		}
+	}
+}
+
+func getErr(ctx context.Context, r Registry, key string) error {
+	_, _, err := r.Get(ctx, key)
+	return err
+}
+
+func must(rev uint64, err error) func(t *testing.T) uint64 {
+	return func(t *testing.T) uint64 {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rev
+	}
+}
+
+func wantClass(t *testing.T, what string, err error, want errs.Class) {
+	t.Helper()
+	if errs.Of(err) != want {
+		t.Errorf("%s: %v (class %q), want class %q", what, err, errs.Of(err), want)
+	}
+}
+
+func wantValue(t *testing.T, r Registry, key, value string, rev uint64) {
+	t.Helper()
+	got, at, err := r.Get(t.Context(), key)
+	if err != nil || string(got) != value || at != rev {
+		t.Errorf("%q = %q at %d, %v; want %q at %d", key, got, at, err, value, rev)
+	}
+}

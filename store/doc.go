@@ -1,0 +1,22 @@
+// Package store keeps skete's state durably: on NATS JetStream inside this
+// process by default, on an external NATS by URL when users outgrow a machine.
+// No other package of the module knows NATS.
+//
+//	s, err := store.Open(ctx, store.Config{Dir: dir, Log: log})
+//	defer s.Close()
+//	kv, err := s.KV(ctx, "sandboxes")     // a sandbox.Registry
+//	rev, err := kv.Create(ctx, "sandbox/sbx_…", value)
+//	rev, err = kv.Update(ctx, "sandbox/sbx_…", value, rev) // compare-and-set
+//
+// What it promises. A write that returned nil survives kill -9 and a power
+// cut (the default syncs every write; SyncInterval trades that away, and a
+// young bucket may then be lost as a whole). A write that returned an error
+// did not happen, except with errs.Unavailable, where nobody could be asked:
+// read before you try again; the revision keeps you from overwriting. Reads
+// see the last acknowledged write. One data directory has one server.
+//
+// A lease keeps two servers from doing the same thing most of the time;
+// correctness must rest on revisions, or on the lease's Fence.
+//
+// All types are safe for concurrent use.
+package store

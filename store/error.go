@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// JetStream's error codes that mean something to us.
+const (
+	codeAccountResources   = 10002
+	codeInsufficient       = 10023
+	codeMemoryResources    = 10028
+	codeStorageResources   = 10047
+	codeMessageTooLarge    = 10054
+	codeNotEnabled         = 10076
+	codeStoreFailed        = 10077 // "maximum bytes exceeded" among others
+	codeWrongLast          = 10071
+	codeWrongLastInFlight  = 10164
+	codeStreamBytesTooHigh = 10122
+)
+
+func codeOf(err error) int {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return int(api.ErrorCode)
+	}
+	return 0
+}
+
+// refused reports whether the server answered that it did not do it, for a
+// reason other than the revision. (After a lost acknowledgement the client's
+// own repetition meets a wrong revision: ours.)
+func refused(err error) bool {
+	code := codeOf(err)
+	return code != 0 && code != codeWrongLast && code != codeWrongLastInFlight
+}
+
+// busy reports whether another write of the key was in flight.
+func busy(err error) bool { return codeOf(err) == codeWrongLastInFlight }
+
+// classify gives an error of the NATS client its class.
+func classify(err error, doing string) error {
+	switch codeOf(err) {
+	case codeWrongLast, codeWrongLastInFlight:
+		return errs.Wrap(errs.Conflict, err, "somebody else has changed it")
+	case codeAccountResources, codeInsufficient, codeMemoryResources, codeStorageResources, codeStoreFailed, codeStreamBytesTooHigh:
+		return errs.Wrap(errs.Limit, err, "the store is full").
+			WithHint("remove what is no longer needed, or give the store more room (disk, store limit)")
+	case codeMessageTooLarge:
+		return errs.Wrap(errs.Limit, err, "the value is too large for the store")
+	case codeNotEnabled:
+		return errs.Wrap(errs.Unavailable, err, "the store has switched itself off").
+			WithHint("the disk was full, or the NATS server has no JetStream; then restart the server")
+	}
+	var own *errs.Error
+	switch {
+	case errors.As(err, &own):
+		return err
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders),
+		errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrConnectionReconnecting),
+		errors.Is(err, jetstream.ErrNoStreamResponse):
+		return errs.Wrap(errs.Unavailable, err, "the store does not answer (%s)", doing)
+	}
+	return errs.Wrap(errs.Internal, err, "the store failed (%s)", doing)
+}
