@@ -290,6 +290,28 @@ func TestUnpackTree_hostile(t *testing.T) {
 	}
 }
 
+// A sparse entry of 1.5 KB that says it holds a terabyte.
+func TestUnpackTree_refusesWhatExplodes(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	body := make([]byte, 512)
+	copy(body, "1\n1099511627776\n0\n")
+	must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "f", Size: int64(len(body)), Format: tar.FormatPAX,
+		PAXRecords: map[string]string{
+			"XXX.sparse.major": "1", "XXX.sparse.minor": "0", "XXX.sparse.name": "f", "XXX.sparse.realsize": "1099511627776",
+		}}))
+	_, err := w.Write(body)
+	must(t, errors.Join(err, w.Close()))
+	hostile := bytes.ReplaceAll(b.Bytes(), []byte("XXX.sparse"), []byte("GNU.sparse")) // our writer refuses to make one
+	dir := t.TempDir()
+	if _, err := UnpackTree(bytes.NewReader(hostile), dir); !errs.Is(err, errs.Invalid) {
+		t.Fatalf("got %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Fatalf("left behind: %v", left)
+	}
+}
+
 func FuzzUnpackTree(f *testing.F) {
 	f.Add(tarOf(f, entry{tar.TypeDir, "d/", "", 0o555}, entry{tar.TypeReg, "d/f", "", 0o600}, entry{tar.TypeSymlink, "l", "d", 0}))
 	f.Fuzz(func(t *testing.T, in []byte) {

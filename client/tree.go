@@ -135,6 +135,9 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		u.stat.Entries--
 		return nil
 	}
+	if sparse(h) {
+		return errs.New(errs.Invalid, "the tree has a sparse entry %.80q: a few bytes could fill this disk", h.Name)
+	}
 	mode := fs.FileMode(h.Mode) & fs.ModePerm
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -147,6 +150,16 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	}
 	u.skip(name)
 	return nil
+}
+
+// sparse reports an entry whose content is larger than its bytes in the stream.
+func sparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
 }
 
 func (u *unpacker) skip(name string) {
