@@ -105,6 +105,13 @@ func (c *Cmd) Lost() int64 {
 	return c.lost
 }
 
+// Connected reports whether the streams flow; false while they are being resumed.
+func (c *Cmd) Connected() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link != nil
+}
+
 // Run starts the command and waits for its end.
 func (c *Cmd) Run(ctx context.Context) error {
 	if err := c.Start(ctx); err != nil {
@@ -421,7 +428,7 @@ func (c *Cmd) write(o *output, body []byte) error {
 // brokenPipe tells the command that nobody reads its output, as a pipe does.
 // What it still writes is thrown away.
 func (c *Cmd) brokenPipe() {
-	if c.attached {
+	if c.Detached {
 		return
 	}
 	c.workers.Go(func() { _ = c.Signal(c.ctx, syscall.SIGPIPE) })

@@ -89,6 +89,25 @@ func (s *Sandbox) WriteStdin(ctx context.Context, key string, offset int64, data
 	})
 }
 
+// Output reads a command's output from byte offsets on: all of it up to its
+// end, or with follow false what there is now. Each event has Stream set to
+// stdout or stderr, with Data or, for dropped bytes, From and To; the last
+// event of an ended command has Process. Attach is the one for large outputs.
+func (s *Sandbox) Output(ctx context.Context, key string, stdoutFrom, stderrFrom int64, followOn bool) iter.Seq2[api.OutputEvent, error] {
+	q := url.Values{
+		"stdout_from": {strconv.FormatInt(stdoutFrom, 10)},
+		"stderr_from": {strconv.FormatInt(stderrFrom, 10)},
+		"follow":      {strconv.FormatBool(followOn)},
+	}
+	f := follower{c: s.c, path: s.processPath(key, "/output"), query: q, finite: !followOn}
+	return follow(ctx, &f, func(ev sseEvent, out *api.OutputEvent) bool {
+		if ev.Name == "stdout" || ev.Name == "stderr" {
+			out.Stream = ev.Name
+		}
+		return ev.Name != "exited"
+	})
+}
+
 // ExitError is the end of a command that did not succeed.
 type ExitError struct {
 	Process api.Process

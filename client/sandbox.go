@@ -25,6 +25,11 @@ func (c *Client) Info(ctx context.Context) (api.Info, error) {
 	return fetch[api.Info](ctx, c, get("/v1/info", nil))
 }
 
+// Ready returns nil when the server takes requests.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.send(ctx, call{method: http.MethodGet, path: "/readyz"})
+}
+
 // CreateSandbox makes a sandbox and returns when its guest answers. A repeated
 // attempt after a broken connection never makes a second one.
 func (c *Client) CreateSandbox(ctx context.Context, spec api.CreateSandbox) (api.Sandbox, error) {

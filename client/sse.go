@@ -99,16 +99,23 @@ func (s *sseReader) field(ev *sseEvent, line []byte) {
 // events follows a stream of JSON events and comes back after a disconnect at
 // the event behind the last one seen.
 func events[T any](ctx context.Context, c *Client, path string, q url.Values, last string) iter.Seq2[T, error] {
+	f := follower{c: c, path: path, query: q, last: last}
+	return follow(ctx, &f, func(sseEvent, *T) bool { return true })
+}
+
+// follow is events with a look at each event before it is passed on; more
+// returns false for the last one.
+func follow[T any](ctx context.Context, f *follower, more func(sseEvent, *T) bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
-		f := follower{c: c, path: path, query: q, last: last}
 		for {
 			err := f.once(ctx, func(ev sseEvent) (bool, error) {
 				var v T
 				if err := json.Unmarshal(ev.Data, &v); err != nil {
 					return false, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
 				}
-				return yield(v, nil), nil
+				goOn := more(ev, &v)
+				return yield(v, nil) && goOn, nil
 			})
 			if err == nil {
 				return // the reader has enough
@@ -128,8 +135,11 @@ type follower struct {
 	query url.Values
 	last  string
 
+	// finite: a stream that ends properly has told all; it is not resumed.
+	finite bool
+
 	attempt int
-	broken  time.Time // when it was last seen alive
+	broken  time.Time // when it was first seen broken
 }
 
 // once follows one connection. nil: take had enough.
@@ -150,6 +160,9 @@ func (f *follower) once(ctx context.Context, take func(sseEvent) (bool, error)) 
 	r.last = f.last
 	for {
 		ev, err := r.next()
+		if errors.Is(err, io.EOF) && f.finite {
+			return nil
+		}
 		if err != nil {
 			return brokenErr(ctx, err)
 		}
