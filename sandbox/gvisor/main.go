@@ -21,6 +21,9 @@ const selfExe = "/proc/self/exe"
 // never returns; else it returns at once. It must be the first thing that the
 // program's main function does.
 func Main() {
+	if len(os.Args) == 2 && os.Args[1] == probeVerb {
+		probeGuest()
+	}
 	args, ok := runscArgs(os.Args)
 	if !ok {
 		return
@@ -34,24 +37,21 @@ func Main() {
 // gVisor, and returns the command line that gVisor shall see:
 //
 //   - ours: `skete __runsc …`
-//   - the sentry and the gofer: argv[0] is runsc-sandbox or runsc-gofer
+//   - the sentry and the gofer: argv[0] is runsc-sandbox or runsc-gofer (or runsc)
 //   - the helper that unmounts /proc: `/proc/self/exe umount …`
 //   - the second start in a user namespace (rootless): `/proc/self/exe --root=…`
 //
 // Nothing else may start our program through /proc/self/exe.
 func runscArgs(args []string) ([]string, bool) {
-	switch {
-	case len(args) == 0:
+	if len(args) == 0 {
 		return nil, false
-	case args[0] == selfExe:
-		if len(args) > 1 && args[1] == runscVerb { // the rootless start keeps our verb
-			return append([]string{"runsc"}, args[2:]...), true
-		}
-		return args, true
-	case strings.HasPrefix(filepath.Base(args[0]), "runsc"):
-		return args, true
+	}
+	name := filepath.Base(args[0])
+	switch {
 	case len(args) > 1 && args[1] == runscVerb:
 		return append([]string{"runsc"}, args[2:]...), true
+	case args[0] == selfExe, name == "runsc", strings.HasPrefix(name, "runsc-"):
+		return args, true
 	}
 	return nil, false
 }

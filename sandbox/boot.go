@@ -1,0 +1,46 @@
+package sandbox
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Who commands run as in every machine, and where.
+const (
+	UserName     = "user"
+	UserID       = 1000
+	UserHome     = "/home/user"
+	WorkspaceDir = "/workspace"
+)
+
+// BootFile returns what the guest shall be told; the provider adds where the
+// host is (Channel) and adapts paths if it has no root file system of its own.
+func (b Boot) BootFile() wire.Boot {
+	env := maps.Clone(b.Rootfs.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, b.Spec.Env)
+	workdir := b.Spec.Workdir
+	if workdir == "" {
+		workdir = WorkspaceDir
+	}
+	return wire.Boot{
+		Sandbox:      string(b.ID),
+		Hostname:     b.hostname(),
+		User:         UserName,
+		UID:          UserID,
+		GID:          UserID,
+		Home:         UserHome,
+		Workdir:      workdir,
+		Root:         b.Spec.Root,
+		Env:          env,
+		ProcessesMax: b.Spec.PidsMax,
+		MemoryBytes:  int64(b.Spec.MemoryMB) << 20,
+	}
+}
+
+// hostname is the id in the letters that a host name may have.
+func (b Boot) hostname() string { return strings.ReplaceAll(string(b.ID), "_", "-") }

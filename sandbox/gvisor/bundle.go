@@ -1,0 +1,144 @@
+package gvisor
+
+import (
+	"fmt"
+	"sort"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Bounds of what the sentry keeps in memory and what a machine costs beyond
+// what its user asked for.
+const (
+	overheadBytes  = 64 << 20 // the sentry itself, allowed on top of MemoryMB
+	runBytes       = 16 << 20
+	shmBytesMax    = 256 << 20
+	openFilesMax   = 1 << 16
+	hostTasksMin   = 4096 // gVisor's own threads count; a low bound kills it
+	hostTasksPer   = 4    // host tasks for each task of the sandbox
+	cpuPeriodUS    = 100_000
+	oomScoreAdjust = 500 // under pressure sandboxes go before the server
+)
+
+// supervisorCaps are what skete-guest may do as root inside: switch users,
+// end and look at any process, give files away. Commands of the user have none.
+var supervisorCaps = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
+	"CAP_SETPCAP", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE",
+}
+
+// rootCaps come on top where root was granted: what installing packages and
+// running services takes.
+var rootCaps = []string{
+	"CAP_AUDIT_WRITE", "CAP_FSETID", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SYS_CHROOT",
+}
+
+// plan is all that the bundle's specification is made of.
+type plan struct {
+	boot      sandbox.Boot
+	bootDir   string // of the host, shown at wire.BootDir
+	groupPath string // "" = no control group
+	limitSwap bool
+	args      []string
+}
+
+// spec writes the OCI specification. It is pure. No annotation is ever set:
+// gVisor lets annotations widen what its flags forbid.
+func (pl plan) spec() *specs.Spec {
+	b := pl.boot
+	caps := supervisorCaps
+	if b.Spec.Root {
+		caps = append(append([]string{}, caps...), rootCaps...)
+	}
+	oom := oomScoreAdjust
+	return &specs.Spec{
+		Version:  specs.Version,
+		Hostname: b.BootFile().Hostname,
+		Root:     &specs.Root{Path: b.Rootfs.Dir}, // not Readonly: that would switch the overlay off
+		Process: &specs.Process{
+			Args:            pl.args,
+			Cwd:             "/",
+			Env:             []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
+			NoNewPrivileges: true,
+			OOMScoreAdj:     &oom,
+			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Soft: openFilesMax, Hard: openFilesMax},
+				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
+			},
+		},
+		Mounts: pl.mounts(),
+		Linux:  pl.linux(),
+	}
+}
+
+// mounts: /proc, /sys and /dev are gVisor's own. /tmp is a part of the root's
+// writable layer, so that it is kept on disk and counts against the disk
+// limit; an empty /tmp would get a boundless tmpfs from gVisor, which the
+// small mount below it prevents.
+func (pl plan) mounts() []specs.Mount {
+	ms := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc"},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev"}},
+		tmpfs("/run", "0755", runBytes),
+		tmpfs("/dev/shm", "1777", min(shmBytesMax, pl.memoryBytes()/4)),
+		tmpfs("/tmp/.X11-unix", "1777", 64<<10),
+	}
+	binds := append(ms[:0:0], bind(pl.bootDir, wire.BootDir, "ro"))
+	for _, b := range pl.boot.Rootfs.Binds {
+		binds = append(binds, bind(b.Source, b.Target, "ro"))
+	}
+	sort.SliceStable(binds, func(i, j int) bool { return len(binds[i].Destination) < len(binds[j].Destination) })
+	binds = append(binds, bind(pl.boot.Workspace, sandbox.WorkspaceDir, "rw"))
+	return append(ms, binds...)
+}
+
+func (pl plan) memoryBytes() int64 {
+	if mb := pl.boot.Spec.MemoryMB; mb > 0 {
+		return int64(mb) << 20
+	}
+	return 512 << 20
+}
+
+func tmpfs(target, mode string, bytes int64) specs.Mount {
+	return specs.Mount{
+		Destination: target, Type: "tmpfs", Source: "tmpfs",
+		Options: []string{"nosuid", "nodev", "mode=" + mode, fmt.Sprintf("size=%d", bytes)},
+	}
+}
+
+func bind(source, target, mode string) specs.Mount {
+	return specs.Mount{
+		Destination: target, Type: "bind", Source: source,
+		Options: []string{"rbind", mode, "nosuid", "nodev"},
+	}
+}
+
+func (pl plan) linux() *specs.Linux {
+	l := &specs.Linux{Namespaces: []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+	}}
+	if pl.groupPath == "" {
+		return l
+	}
+	s := pl.boot.Spec
+	l.CgroupsPath = pl.groupPath
+	tasks := int64(hostTasksMin + hostTasksPer*s.PidsMax)
+	l.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: tasks}}
+	if s.MemoryMB > 0 {
+		limit := pl.memoryBytes() + overheadBytes
+		l.Resources.Memory = &specs.LinuxMemory{Limit: &limit}
+		if pl.limitSwap {
+			l.Resources.Memory.Swap = &limit
+		}
+	}
+	if s.CPUs > 0 {
+		period, quota := uint64(cpuPeriodUS), int64(s.CPUs*cpuPeriodUS)
+		l.Resources.CPU = &specs.LinuxCPU{Period: &period, Quota: &quota}
+	}
+	return l
+}

@@ -1,0 +1,245 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/channel"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/hostproc"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// flight is a Create under way. Destroy cancels it and waits for its end.
+type flight struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
+
+// Create implements sandbox.Provider.
+func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	return p.create(ctx, b, bootPlan{
+		args:  []string{wire.GuestBinary, "init"},
+		await: func(ctx context.Context, m *machine) error { return m.awaitGuest(ctx) },
+	})
+}
+
+// bootPlan is what the first process is and how it is known to answer.
+type bootPlan struct {
+	args  []string
+	await func(context.Context, *machine) error
+}
+
+func (p *Provider) create(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandbox.Machine, error) {
+	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
+		return nil, err
+	}
+	ctx, land, err := p.takeOff(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer land()
+	if err := p.slot(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-p.slots }()
+	// The directory is the claim on the name and, for List, the sign that
+	// there may be something; it goes last.
+	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
+		}
+		return nil, fmt.Errorf("create %s: %w", b.ID, err)
+	}
+	m, err := p.boot(ctx, b, bp)
+	if err == nil {
+		return m, nil
+	}
+	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errDestroyed) {
+		err = cause
+	}
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
+}
+
+// takeOff registers the Create, so that a Destroy finds it. The returned
+// function must be called when nothing more will be made.
+func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.creating[id] != nil || p.machines[id] != nil {
+		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() {}
+	if _, ok := ctx.Deadline(); !ok {
+		ctx, stop = context.WithTimeout(ctx, bootTimeout)
+	}
+	f := &flight{cancel: cancel, done: make(chan struct{})}
+	p.creating[id] = f
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		p.mu.Lock()
+		delete(p.creating, id)
+		p.mu.Unlock()
+		close(f.done)
+	}, nil
+}
+
+func (p *Provider) slot(ctx context.Context) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// boot makes the bundle, starts gVisor and waits for the guest.
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandbox.Machine, error) {
+	host, err := p.prepare(b, bp.args)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := p.start(ctx, b)
+	if err != nil {
+		_ = host.Close()
+		return nil, err
+	}
+	m, err := p.follow(b.ID, rec, host)
+	if err != nil {
+		_ = host.Close()
+		if errors.Is(err, hostproc.ErrGone) {
+			err = errs.Wrap(errs.Unavailable, err, "the machine ended at once")
+		}
+		return nil, err
+	}
+	if err := bp.await(ctx, m); err != nil {
+		_ = m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// prepare fills the machine's directory and opens the channel.
+func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error) {
+	dir, bootDir := p.dir(b.ID), p.bootDir(b.ID)
+	for _, d := range []string{bootDir, p.overlayDir(b.ID)} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if err := place(b.Guest, filepath.Join(bootDir, filepath.Base(wire.GuestBinary))); err != nil {
+		return nil, fmt.Errorf("place the guest program: %w", err)
+	}
+	file := b.BootFile()
+	file.Channel = "unix:" + wire.HostSocket
+	if err := writeJSON(filepath.Join(bootDir, filepath.Base(wire.BootFile)), file); err != nil {
+		return nil, err
+	}
+	if err := p.adoptWorkspace(b.Workspace); err != nil {
+		return nil, fmt.Errorf("give the workspace to the sandbox's user: %w", err)
+	}
+	pl := plan{boot: b, bootDir: bootDir, args: args}
+	if p.cgroups != nil {
+		pl.groupPath, pl.limitSwap = p.groupPath(b.ID), p.cgroups.LimitsSwap()
+	}
+	if err := writeJSON(filepath.Join(dir, "config.json"), pl.spec()); err != nil {
+		return nil, err
+	}
+	return channel.Listen(filepath.Join(bootDir, filepath.Base(wire.HostSocket)))
+}
+
+func (p *Provider) overlayDir(id sandbox.ID) string { return filepath.Join(p.dir(id), "overlay") }
+
+// adoptWorkspace gives the top directory away; what is in it belongs to
+// whoever put it there. Without root everybody's files look alike from
+// inside, so the mode must do.
+func (p *Provider) adoptWorkspace(dir string) error {
+	if p.rootless() {
+		return os.Chmod(dir, 0o777)
+	}
+	return os.Chown(dir, sandbox.UserID, sandbox.UserID)
+}
+
+// start runs the sentry, detached: it lives on when we die.
+func (p *Provider) start(ctx context.Context, b sandbox.Boot) (record, error) {
+	overlay := "--overlay2=root:dir=" + p.overlayDir(b.ID)
+	if b.Spec.DiskMB > 0 {
+		overlay += ",size=" + strconv.Itoa(b.Spec.DiskMB) + "m"
+	}
+	pidFile := filepath.Join(p.dir(b.ID), "sentry.pid")
+	err := p.runsc(ctx, b.ID, []string{overlay}, "run", "--detach", "--pid-file="+pidFile, "--bundle="+p.dir(b.ID), string(b.ID))
+	if err != nil {
+		return record{}, err
+	}
+	rec, err := p.locate(b.ID, pidFile)
+	if err != nil {
+		return record{}, err
+	}
+	return rec, writeRecord(p.dir(b.ID), rec)
+}
+
+// locate reads which processes the machine is made of.
+func (p *Provider) locate(id sandbox.ID, pidFile string) (record, error) {
+	data, err := os.ReadFile(pidFile)
+	if err != nil {
+		return record{}, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return record{}, errs.Wrap(errs.Internal, err, "gVisor left no process number")
+	}
+	var rec record
+	if rec.Sentry, err = hostproc.Of(pid); err != nil {
+		return record{}, errs.Wrap(errs.Unavailable, err, "the machine ended at once")
+	}
+	var state struct {
+		GoferPID int `json:"goferPid"`
+	}
+	if data, err = os.ReadFile(p.stateFile(id)); err == nil {
+		if err = json.Unmarshal(data, &state); err == nil {
+			rec.Gofer, _ = hostproc.Of(state.GoferPID)
+		}
+	}
+	return rec, err
+}
+
+// place links the file, or copies it where links cannot reach.
+func place(source, target string) error {
+	if os.Link(source, target) == nil {
+		return nil
+	}
+	in, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}

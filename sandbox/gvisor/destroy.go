@@ -1,0 +1,187 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/internal/hostproc"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Destroy implements sandbox.Provider.
+func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
+	if _, err := sandbox.ParseID(string(id)); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	f := p.creating[id]
+	p.mu.Unlock()
+	if f != nil {
+		f.cancel(errDestroyed)
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	if err := p.clear(ctx, id); err != nil {
+		return fmt.Errorf("destroy %s: %w", id, err)
+	}
+	return nil
+}
+
+// clear ends the machine and removes all that has the ID in its name. It may
+// find anything from nothing to a running machine, and may be repeated. We do
+// not ask runsc to do it: it trusts its own state file, and waits in steps of
+// 100 ms for control groups.
+func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
+	m := p.known(id)
+	if m != nil {
+		m.mu.Lock()
+		m.destroyed = true
+		m.mu.Unlock()
+	}
+	if err := p.kill(ctx, id); err != nil {
+		return err
+	}
+	if m != nil {
+		select { // let Wait learn the reason before the channel goes
+		case <-m.gone:
+		case <-m.closed:
+		case <-ctx.Done():
+		}
+		_ = m.Close()
+	}
+	if p.cgroups != nil {
+		if err := p.group(id).Remove(ctx); err != nil {
+			return err
+		}
+	}
+	for _, path := range p.strayFiles(id) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := unmountBelow(p.dir(id)); err != nil {
+		return err
+	}
+	return os.RemoveAll(p.dir(id))
+}
+
+// kill ends every process of the machine: those on record, those in its
+// control group, and, where one of the two is missing, those whose command
+// line says so (a runsc that is still making the machine, for a server that
+// died has no record).
+func (p *Provider) kill(ctx context.Context, id sandbox.ID) error {
+	rec, err := readRecord(p.dir(id))
+	refs := []hostproc.Ref{rec.Sentry, rec.Gofer}
+	if err != nil || p.cgroups == nil {
+		if refs, err = p.search(id); err != nil {
+			return err
+		}
+	}
+	for {
+		alive := slices.DeleteFunc(refs, func(r hostproc.Ref) bool {
+			return errors.Is(r.Signal(unix.SIGKILL), hostproc.ErrGone)
+		})
+		if p.cgroups != nil {
+			if err := p.group(id).Kill(ctx); err != nil {
+				return err
+			}
+		}
+		if len(alive) == 0 {
+			return nil
+		}
+		refs = alive
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// search finds the machine's processes by their command lines.
+func (p *Provider) search(id sandbox.ID) ([]hostproc.Ref, error) {
+	ps, err := hostproc.List()
+	if err != nil {
+		return nil, err
+	}
+	var refs []hostproc.Ref
+	for _, proc := range ps {
+		if !p.ours(proc.Args, id) {
+			continue
+		}
+		for _, pid := range hostproc.Tree(ps, proc.PID) {
+			if ref, err := hostproc.Of(pid); err == nil && pid != os.Getpid() {
+				refs = append(refs, ref)
+			}
+		}
+	}
+	return refs, nil
+}
+
+// ours tells a process of gVisor that works for this machine of this state
+// directory: the ID is always its last argument.
+func (p *Provider) ours(args []string, id sandbox.ID) bool {
+	if len(args) < 3 || args[len(args)-1] != string(id) || !slices.Contains(args, "--root="+p.runscDir()) {
+		return false
+	}
+	return strings.HasPrefix(filepath.Base(args[0]), "runsc") || args[0] == selfExe || args[1] == runscVerb
+}
+
+func (p *Provider) stateFile(id sandbox.ID) string {
+	return filepath.Join(p.runscDir(), fmt.Sprintf("%s_sandbox:%s.state", id, id))
+}
+
+// strayFiles are those outside the machine's own directory. runsc puts its
+// control socket elsewhere when the path to its state is too long for one.
+func (p *Provider) strayFiles(id sandbox.ID) []string {
+	state := p.stateFile(id)
+	files := []string{state, strings.TrimSuffix(state, ".state") + ".lock"}
+	for _, dir := range []string{p.runscDir(), "/var/run", "/run", "/tmp"} {
+		files = append(files, filepath.Join(dir, p.controlSocket(id)))
+	}
+	return files
+}
+
+// unmountBelow detaches whatever is mounted at or below dir. gVisor mounts in
+// namespaces of its own, so this finds nothing unless something went wrong;
+// removing a tree through a mount would be worse than leaving it.
+func unmountBelow(dir string) error {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	points := mountsBelow(string(data), dir)
+	for _, point := range slices.Backward(points) {
+		if err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", point, err)
+		}
+	}
+	return nil
+}
+
+// mountsBelow lists the mount points at or below dir, in mount order.
+func mountsBelow(mountinfo, dir string) []string {
+	var points []string
+	dir = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(dir)
+	for line := range strings.Lines(mountinfo) {
+		f := strings.Fields(line)
+		if len(f) > 4 && (f[4] == dir || strings.HasPrefix(f[4], dir+"/")) {
+			points = append(points, f[4])
+		}
+	}
+	return points
+}

@@ -1,0 +1,270 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/channel"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/hostproc"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// record is what a later process must know to attach; it is written when the
+// sentry runs.
+type record struct {
+	Sentry hostproc.Ref `json:"sentry"`
+	Gofer  hostproc.Ref `json:"gofer"`
+	Paused bool         `json:"paused,omitempty"`
+}
+
+const recordName = "machine.json"
+
+func readRecord(dir string) (record, error) {
+	var r record
+	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(data, &r)
+}
+
+// writeRecord replaces the file in one step: a reader after a crash finds the
+// old or the new one.
+func writeRecord(dir string, r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, "."+recordName)
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, recordName))
+}
+
+// machine is one sentry that we follow.
+type machine struct {
+	id      sandbox.ID
+	p       *Provider
+	channel *channel.Host
+	watch   *hostproc.Watch
+	gone    chan struct{} // closed when exit is set
+	closed  chan struct{}
+	once    sync.Once
+	wg      sync.WaitGroup
+
+	mu        sync.Mutex
+	rec       record
+	exit      sandbox.Exit
+	destroyed bool
+}
+
+// follow makes the machine of a running sentry. host may be nil: then the
+// channel is opened again at the place where the guest looks for it.
+func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machine, error) {
+	watch, err := hostproc.Open(rec.Sentry)
+	if err != nil {
+		return nil, err
+	}
+	if host == nil {
+		if host, err = channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket))); err != nil {
+			_ = watch.Close()
+			return nil, err
+		}
+	}
+	m := &machine{
+		id: id, p: p, channel: host, watch: watch, rec: rec,
+		gone: make(chan struct{}), closed: make(chan struct{}),
+	}
+	m.wg.Add(1)
+	go m.mourn()
+	p.mu.Lock()
+	p.machines[id] = m
+	p.mu.Unlock()
+	return m, nil
+}
+
+// mourn waits for the sentry's end and writes down how it came.
+func (m *machine) mourn() {
+	defer m.wg.Done()
+	select {
+	case <-m.watch.Done():
+	case <-m.closed:
+		return
+	}
+	_, _ = unix.Wait4(m.rec.Gofer.PID, nil, unix.WNOHANG, nil) // if it is our child
+	m.mu.Lock()
+	m.exit = m.p.exitOf(m.id, m.destroyed, m.watch.Status())
+	m.mu.Unlock()
+	close(m.gone)
+	_ = m.channel.Close()
+	m.p.c.Log.Info("gvisor: machine ended", "id", m.id, "reason", m.exit.Reason, "detail", m.exit.Detail)
+}
+
+// exitOf names the reason. The kernel's out-of-memory killer may take any
+// process of the group; whichever it was, the group's counter tells.
+func (p *Provider) exitOf(id sandbox.ID, destroyed bool, st hostproc.Status) sandbox.Exit {
+	e := sandbox.Exit{Time: time.Now()}
+	switch {
+	case destroyed:
+		e.Reason = sandbox.ReasonDestroyed
+	case p.cgroups != nil && p.group(id).OOMKills() > 0:
+		e.Reason = sandbox.ReasonOutOfMemory
+		e.Detail = fmt.Sprintf("the kernel ended the machine at its limit; %d MiB were in use at most", p.group(id).MemoryMax()>>20)
+	case st.Known && st.Signal != 0:
+		e.Reason = sandbox.ReasonKilled
+		e.Detail = "signal " + unix.SignalName(st.Signal)
+	case st.Known:
+		e.Reason = sandbox.ReasonExited
+		e.Detail = fmt.Sprintf("status %d", st.Code)
+	default:
+		e.Reason = sandbox.ReasonExited
+		e.Detail = "this kernel does not tell how"
+	}
+	return e
+}
+
+// ID implements sandbox.Machine.
+func (m *machine) ID() sandbox.ID { return m.id }
+
+// Dial implements sandbox.Machine.
+func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+	return m.channel.Dial(ctx, port)
+}
+
+// awaitGuest returns when the guest has answered; early, if the machine ends.
+func (m *machine) awaitGuest(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-m.gone:
+			cancel()
+		case <-stop:
+		}
+	}()
+	client := wire.NewClient(m.Dial)
+	defer client.Close()
+	_, err := client.Hello(ctx)
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-m.gone:
+		e := m.exitNow()
+		return errs.Wrap(errs.Unavailable, err, "the machine ended before its guest answered (%s)", e.Reason)
+	default:
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("wait for the guest: %w", err)
+	}
+	return errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
+}
+
+func (m *machine) exitNow() sandbox.Exit {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exit
+}
+
+func (m *machine) ended() bool {
+	select {
+	case <-m.gone:
+		return true
+	case <-m.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait implements sandbox.Machine.
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
+	select {
+	case <-m.gone:
+		return m.exitNow(), nil
+	default:
+	}
+	select {
+	case <-m.gone:
+		return m.exitNow(), nil
+	case <-m.closed:
+		return sandbox.Exit{}, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
+	case <-ctx.Done():
+		return sandbox.Exit{}, ctx.Err()
+	}
+}
+
+// Pause implements sandbox.Machine.
+func (m *machine) Pause(ctx context.Context) error { return m.setPaused(ctx, true) }
+
+// Resume implements sandbox.Machine.
+func (m *machine) Resume(ctx context.Context) error { return m.setPaused(ctx, false) }
+
+// setPaused writes the record before a pause and after a resume: a server
+// that dies in between takes the machine for paused, which costs the next one
+// nothing but a Hello, where the opposite would make it wait for a guest that
+// cannot answer.
+func (m *machine) setPaused(ctx context.Context, paused bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended() {
+		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
+	}
+	if m.rec.Paused == paused {
+		return nil
+	}
+	rec, verb := m.rec, "resume"
+	if rec.Paused = paused; paused {
+		verb = "pause"
+		if err := writeRecord(m.p.dir(m.id), rec); err != nil {
+			return fmt.Errorf("pause %s: %w", m.id, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	if err := m.p.runsc(ctx, m.id, nil, verb, string(m.id)); err != nil {
+		if paused { // it may or may not be: resume makes it certain
+			_ = m.p.runsc(context.WithoutCancel(ctx), m.id, nil, "resume", string(m.id))
+			_ = writeRecord(m.p.dir(m.id), m.rec)
+		}
+		return fmt.Errorf("%s %s: %w", verb, m.id, err)
+	}
+	m.rec = rec
+	if !paused {
+		return writeRecord(m.p.dir(m.id), rec)
+	}
+	return nil
+}
+
+// Destroy implements sandbox.Machine.
+func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m.id) }
+
+// Close implements sandbox.Machine.
+func (m *machine) Close() error {
+	m.once.Do(func() {
+		close(m.closed)
+		m.wg.Wait()
+		_ = m.watch.Close()
+		_ = m.channel.Close()
+		m.p.mu.Lock()
+		if m.p.machines[m.id] == m {
+			delete(m.p.machines, m.id)
+		}
+		m.p.mu.Unlock()
+	})
+	return nil
+}
