@@ -1,0 +1,216 @@
+// Package config reads the settings of a server: built-in values, then the
+// file, then the environment, then flags; each wins over the one before.
+//
+//	c, err := config.Load(config.Source{File: "skete.yaml", Env: os.Environ(), Set: []string{"limits.sandboxes=5"}})
+//
+// Every key of the file has a variable: `limits.memory_mb` is
+// SKETE_LIMITS_MEMORY_MB. An unknown key, a key given twice and a value of the
+// wrong kind are refused with their position; so is an unknown variable that
+// begins with SKETE_LIMITS_, SKETE_DEFAULTS_, SKETE_STORE_ or SKETE_LOG_.
+//
+// All functions are pure but for reading the file.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// DefaultListen is the TCP address of a server unless configured otherwise.
+const DefaultListen = "127.0.0.1:7733"
+
+// Config is all that can be set. The yaml names are the keys of the file.
+type Config struct {
+	// Listen is the TCP address; "" = no TCP, port 0 = a free port.
+	Listen string `yaml:"listen"`
+	// Hosts are names by which clients may call the server, beside loopback ones.
+	Hosts []string `yaml:"hosts"`
+	// Providers that may be used; auto takes the strongest that works.
+	Providers []string `yaml:"providers"`
+	// UnsafeNoIsolation allows the provider process, which isolates nothing.
+	UnsafeNoIsolation bool `yaml:"unsafe_no_isolation"`
+	// Guest is the path of a guest program to use instead of the embedded one.
+	Guest string `yaml:"guest"`
+	// Creates is how many machines boot at once; 0 = the number of cores.
+	Creates  int      `yaml:"creates"`
+	Log      Log      `yaml:"log"`
+	Store    Store    `yaml:"store"`
+	Limits   Limits   `yaml:"limits"`
+	Defaults Defaults `yaml:"defaults"`
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn or error
+	Format string `yaml:"format"` // text or json
+}
+
+// Store says where state is kept.
+type Store struct {
+	URL           string   `yaml:"url"`              // of an external NATS; "" = embedded
+	SyncInterval  Duration `yaml:"sync_interval"`    // 0 = every write before it is acknowledged
+	BytesMax      int64    `yaml:"bytes_max"`        // of the embedded store
+	MemoryMaxByte int64    `yaml:"memory_bytes_max"` // soft limit of the whole process
+	Replicas      int      `yaml:"replicas"`
+}
+
+// Limits bound what may be asked for; 0 = the built-in value.
+type Limits struct {
+	CPUs           float64  `yaml:"cpus"`
+	MemoryMB       int      `yaml:"memory_mb"`
+	DiskMB         int      `yaml:"disk_mb"`
+	Pids           int      `yaml:"pids"`
+	TTL            Duration `yaml:"ttl"`
+	IdleTimeout    Duration `yaml:"idle_timeout"`
+	Sandboxes      int      `yaml:"sandboxes"` // per tenant, as are the next two
+	TenantCPUs     float64  `yaml:"tenant_cpus"`
+	TenantMemoryMB int      `yaml:"tenant_memory_mb"`
+}
+
+// Defaults fill what a request leaves open; 0 = the built-in value.
+type Defaults struct {
+	Template    string   `yaml:"template"`
+	Provider    string   `yaml:"provider"`
+	CPUs        float64  `yaml:"cpus"`
+	MemoryMB    int      `yaml:"memory_mb"`
+	DiskMB      int      `yaml:"disk_mb"`
+	Pids        int      `yaml:"pids"`
+	TTL         Duration `yaml:"ttl"`
+	IdleTimeout Duration `yaml:"idle_timeout"`
+}
+
+// Builtin returns the settings of a server that nobody configured.
+func Builtin() Config {
+	return Config{
+		Listen:    DefaultListen,
+		Providers: []string{"gvisor"},
+		Log:       Log{Level: "info", Format: "text"},
+	}
+}
+
+// Source says where settings come from.
+type Source struct {
+	File string   // "" = none
+	Env  []string // as os.Environ gives it
+	Set  []string // key=value, from flags
+}
+
+// Load reads and checks all settings.
+func Load(s Source) (Config, error) {
+	c := Builtin()
+	if s.File != "" {
+		if err := readFile(&c, s.File); err != nil {
+			return Config{}, err
+		}
+	}
+	fields := flatten(&c)
+	if err := setEnv(fields, s.Env); err != nil {
+		return Config{}, err
+	}
+	if err := setPairs(fields, s.Set); err != nil {
+		return Config{}, err
+	}
+	return c, c.check()
+}
+
+// Known are the provider names that can be configured.
+var known = []string{"gvisor", "process"}
+
+func (c *Config) check() error {
+	var problems []error
+	bad := func(format string, args ...any) {
+		problems = append(problems, errs.New(errs.Invalid, format, args...))
+	}
+	if c.Listen != "" {
+		if _, port, err := net.SplitHostPort(c.Listen); err != nil || !validPort(port) {
+			bad("listen: %q is not host:port", c.Listen)
+		}
+	}
+	if len(c.Providers) == 0 && !c.UnsafeNoIsolation {
+		bad("providers: the list is empty; known are %s", strings.Join(known, ", "))
+	}
+	for _, p := range c.Providers {
+		if !slices.Contains(known, p) {
+			bad("providers: there is no provider %q; known are %s", p, strings.Join(known, ", "))
+		}
+		if p == "process" && !c.UnsafeNoIsolation {
+			bad("providers: process isolates nothing and needs unsafe_no_isolation")
+		}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		bad("log.level: %q is none of debug, info, warn, error", c.Log.Level)
+	}
+	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
+		bad("log.format: %q is neither text nor json", c.Log.Format)
+	}
+	for _, f := range flatten(c) {
+		if f.negative() {
+			bad("%s: %s is negative", f.key, f.text())
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return errs.Wrap(errs.Invalid, nil, "the configuration is wrong: %s", join(problems)).
+			WithHint("docs/config.md describes every key")
+	}
+	return nil
+}
+
+func join(problems []error) string {
+	var texts []string
+	for _, p := range problems {
+		texts = append(texts, p.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+func validPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n <= 65535
+}
+
+// Duration is written as 90s, 5m or 1h30m; a bare number counts seconds.
+type Duration time.Duration
+
+// ParseDuration reads a Duration.
+func ParseDuration(s string) (time.Duration, error) {
+	if n, err := strconv.ParseFloat(s, 64); err == nil {
+		if !(n >= 0 && n <= 10*365*24*3600) { // NaN is neither
+			return 0, fmt.Errorf("%q is not between 0 and ten years", s)
+		}
+		return time.Duration(n * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%.40q is not a duration: write 90s, 5m or 1h30m", s)
+	}
+	return d, nil
+}
+
+// UnmarshalYAML reads a scalar.
+func (d *Duration) UnmarshalYAML(b []byte) error {
+	v, err := ParseDuration(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+	*d = Duration(v)
+	return err
+}
+
+// FileIn returns the configuration file to use: the named one, else
+// skete.yaml in the data directory if there is one.
+func FileIn(named, home string) string {
+	if named != "" {
+		return named
+	}
+	path := filepath.Join(home, "skete.yaml")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}

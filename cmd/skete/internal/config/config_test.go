@@ -1,0 +1,138 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "skete.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoad_laterSourcesWin(t *testing.T) {
+	path := write(t, `# a comment
+listen: ""
+hosts: [box.example, other.example]
+log:
+  level: debug
+limits:
+  memory_mb: 4096
+  ttl: 2h
+  cpus: 1.5
+defaults: {ttl: 90, provider: gvisor}
+`)
+	got, err := Load(Source{
+		File: path,
+		Env:  []string{"PATH=/bin", "SKETE_LIMITS_MEMORY_MB=1024", "SKETE_LISTEN=127.0.0.1:0", "SKETE_HOME=/x", "SKETE_VM=sbx"},
+		Set:  []string{"limits.memory_mb=512", "unsafe_no_isolation=true", "providers=gvisor,process"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Builtin()
+	want.Listen = "127.0.0.1:0"
+	want.Hosts = []string{"box.example", "other.example"}
+	want.Log.Level = "debug"
+	want.Limits = Limits{MemoryMB: 512, TTL: Duration(2 * time.Hour), CPUs: 1.5}
+	want.Defaults = Defaults{TTL: Duration(90 * time.Second), Provider: "gvisor"}
+	want.UnsafeNoIsolation = true
+	want.Providers = []string{"gvisor", "process"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLoad_refuses(t *testing.T) {
+	tests := []struct {
+		name, file string
+		env, set   []string
+		want       string // part of the message
+	}{
+		{name: "unknown key", file: "listen: ''\nlisten_on: x\n", want: `skete.yaml:2:1: unknown field "listen_on"`},
+		{name: "unknown nested key", file: "limits:\n  memory: 5\n", want: `skete.yaml:2:3: unknown field "memory"`},
+		{name: "key twice", file: "listen: ''\nlisten: ''\n", want: "skete.yaml:2:1: mapping key \"listen\" already defined"},
+		{name: "wrong kind", file: "limits:\n  sandboxes: many\n", want: "skete.yaml:2:14:"},
+		{name: "list in place of a map", file: "limits: [1]\n", want: "skete.yaml:1:9:"},
+		{name: "no YAML", file: "a: [b\n", want: "skete.yaml:1:"},
+		{name: "a tab", file: "log:\n\tlevel: info\n", want: "skete.yaml:2:"},
+		{name: "bad duration", file: "limits:\n  ttl: soon\n", want: `"soon" is not a duration`},
+		{name: "alias", file: "hosts: &a [x]\nproviders: *a\n", want: "anchors and aliases"},
+		{name: "second document", file: "listen: ''\n---\nlisten: 'x'\n", want: "second document"},
+		{name: "negative", file: "limits: {pids: -1}\n", want: "limits.pids: -1 is negative"},
+		{name: "bad address", set: []string{"listen=7733"}, want: `listen: "7733" is not host:port`},
+		{name: "bad port", set: []string{"listen=127.0.0.1:99999"}, want: "is not host:port"},
+		{name: "unknown provider", set: []string{"providers=docker"}, want: `no provider "docker"`},
+		{name: "no provider", set: []string{"providers="}, want: "the list is empty"},
+		{name: "process without the word", set: []string{"providers=process"}, want: "isolates nothing"},
+		{name: "bad level", set: []string{"log.level=loud"}, want: "log.level"},
+		{name: "bad format", set: []string{"log.format=xml"}, want: "log.format"},
+		{name: "unknown --set", set: []string{"limits.memory=5"}, want: `no key "limits.memory"`},
+		{name: "--set without value", set: []string{"listen"}, want: "write key=value"},
+		{name: "bad number in the environment", env: []string{"SKETE_LIMITS_PIDS=x"}, want: `SKETE_LIMITS_PIDS: "x" is not a int`},
+		{name: "unknown variable", env: []string{"SKETE_LIMITS_MEMROY_MB=5"}, want: "SKETE_LIMITS_MEMROY_MB"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Source{Env: tt.env, Set: tt.set}
+			if tt.file != "" {
+				s.File = write(t, tt.file)
+			}
+			_, err := Load(s)
+			if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.Public(err), tt.want) {
+				t.Errorf("got %q of class %s, want %q", errs.Public(err), errs.Of(err), tt.want)
+			}
+			if tt.file != "" && strings.Contains(errs.Public(err), os.TempDir()) {
+				t.Errorf("a path of this machine in %q", errs.Public(err))
+			}
+		})
+	}
+}
+
+func TestLoad_emptyFileIsFine(t *testing.T) {
+	for _, text := range []string{"", "# only a comment\n", "---\n"} {
+		got, err := Load(Source{File: write(t, text)})
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(Builtin(), got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for s, want := range map[string]time.Duration{"30": 30 * time.Second, "1.5": 1500 * time.Millisecond, "5m": 5 * time.Minute, "0": 0, "1h30m": 90 * time.Minute} {
+		if got, err := ParseDuration(s); err != nil || got != want {
+			t.Errorf("%q = %v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "-1", "-5m", "5 m", "NaN", "Inf", "1e300", "soon"} {
+		if got, err := ParseDuration(s); err == nil {
+			t.Errorf("%q = %v", s, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("listen: ''\nlimits: {ttl: 5m, cpus: 2}\nhosts: [a]\n"))
+	f.Add([]byte("log:\n  level: info\n---\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := Builtin()
+		if err := parse(&c, "skete.yaml", data); err != nil && !errs.Is(err, errs.Invalid) {
+			t.Fatalf("%q: %v", data, err)
+		}
+	})
+}
