@@ -263,7 +263,7 @@ func TestGuestDependencies(t *testing.T) {
 		"connectrpc.com/connect", "connectrpc.com/connect/*", "google.golang.org/protobuf/*",
 		"golang.org/x/sys/*", "github.com/bmatcuk/doublestar/v4", "github.com/creack/pty",
 	}
-	for _, dep := range strings.Fields(string(out)) {
+	for dep := range strings.FieldsSeq(string(out)) {
 		if !matchAny(allowed, dep) {
 			t.Errorf("skete-guest depends on %s; every dependency there is one more thing inside each machine", dep)
 		}

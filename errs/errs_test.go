@@ -67,7 +67,7 @@ func TestClasses_haveAStatus(t *testing.T) {
 		if s := c.HTTPStatus(); s < 400 {
 			t.Errorf("%s: status %d", c, s)
 		}
-		if (errs.Temporary(errs.New(c, "x"))) != (c == errs.Unavailable) {
+		if errs.Temporary(errs.New(c, "x")) != (c == errs.Unavailable) {
 			t.Errorf("%s: only Unavailable is retried", c)
 		}
 	}

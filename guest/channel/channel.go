@@ -125,7 +125,7 @@ func (h *Host) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 			continue
 		}
 		deadline, _ := ctx.Deadline()
-		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		err = wire.Connect(conn, port, deadline)
 		if !stop() && err == nil { // cancelled in the last moment: the deadline is set
 			conn.Close()
@@ -205,11 +205,9 @@ func (h *Host) Close() error {
 func Park(ctx context.Context, dial func(context.Context) (net.Conn, error), serve func(conn net.Conn, port uint32)) {
 	var wg sync.WaitGroup
 	for range parkCount {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			parkLoop(ctx, dial, serve)
-		}()
+		})
 	}
 	wg.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -122,13 +123,13 @@ func TestDial_endsWithItsContext(t *testing.T) {
 	h := listen(t, path)
 	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	if _, err := h.Dial(short, 7); err != context.DeadlineExceeded {
+	if _, err := h.Dial(short, 7); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with no guest: %v", err)
 	}
 	defer guestAt(t, path)()
 	short2, cancel2 := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel2()
-	if _, err := h.Dial(short2, 1234); err != context.DeadlineExceeded {
+	if _, err := h.Dial(short2, 1234); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with a silent guest: %v", err)
 	}
 	if conn, err := h.Dial(ctx(t), 7); err != nil {

@@ -51,8 +51,7 @@ func Err(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	var own *errs.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*errs.Error](err); ok {
 		return own // from the dialler: a refusal, a dead machine
 	}
 	var ce *connect.Error

@@ -211,7 +211,7 @@ func TestMachineKilled_theStateSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("no process of the sandbox: %v", err)
 	}
-	for _, pid := range strings.Fields(string(pids)) {
+	for pid := range strings.FieldsSeq(string(pids)) {
 		_ = exec.Command("kill", "-9", pid).Run()
 	}
 	w.until("the sandbox has failed", func() error {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -92,8 +93,8 @@ func (r *run) endTest(e event, id string) {
 
 // reason is what the test said when it skipped.
 func reason(lines []string) string {
-	for i := len(lines) - 1; i >= 0; i-- {
-		line := strings.TrimSpace(lines[i])
+	for _, line := range slices.Backward(lines) {
+		line := strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "---") || strings.HasPrefix(line, "===") {
 			continue
 		}
