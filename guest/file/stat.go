@@ -1,0 +1,207 @@
+package file
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"hash/crc32"
+	"io"
+	"strings"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/tree"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Bounds of a listing.
+const (
+	pageDefault  = 1000
+	pageMax      = 10_000
+	pageBytesMax = 2 << 20 // of one answer, well below the message's bound
+	listDepthMax = 64
+)
+
+// Stat describes a path; of a link, the link itself unless asked to follow.
+func (s *Service) Stat(ctx context.Context, req *connect.Request[wire.StatRequest]) (*connect.Response[wire.StatResponse], error) {
+	return answer(s.stat(ctx, req.Msg))
+}
+
+func (s *Service) stat(ctx context.Context, m *wire.StatRequest) (*wire.StatResponse, error) {
+	name, run, err := s.begin(m.Path, m.User)
+	if err != nil {
+		return nil, err
+	}
+	res := &wire.StatResponse{}
+	content := -1
+	err = run.quick(ctx, func() error {
+		var st unix.Stat_t
+		flags := unix.AT_SYMLINK_NOFOLLOW
+		if m.Follow {
+			flags = 0
+		}
+		if err := tree.Retry(func() error { return unix.Fstatat(unix.AT_FDCWD, name, &st, flags) }); err != nil {
+			return err
+		}
+		res.Entry = entryWithTarget(unix.AT_FDCWD, name, name, &st)
+		if m.Hash && tree.IsRegular(&st) {
+			content, err = tree.Open(name, unix.O_RDONLY, 0)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fault(err, name)
+	}
+	if content < 0 {
+		return res, nil
+	}
+	defer unix.Close(content)
+	res.Sha256, err = hashFile(ctx, content)
+	return res, fault(err, name)
+}
+
+// begin checks what every call has: a path and a user.
+func (s *Service) begin(p []byte, user string) (string, runner, error) {
+	name, err := s.normalise(p)
+	if err != nil {
+		return "", runner{}, err
+	}
+	run, err := s.as(user)
+	return name, run, err
+}
+
+// hashFile reads an open file from its start. The descriptor carries the
+// right to read, so it may run on any thread.
+func hashFile(ctx context.Context, fd int) (string, error) {
+	st, err := tree.Fstat(fd)
+	if err != nil {
+		return "", err
+	}
+	if !tree.IsRegular(&st) {
+		return "", unix.ENXIO
+	}
+	buf := takeBuffer()
+	defer giveBuffer(buf)
+	h := sha256.New()
+	for at := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		n, err := readAt(fd, *buf, at)
+		if err == io.EOF {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		h.Write((*buf)[:n])
+		at += int64(n)
+	}
+}
+
+// List lists a directory in pages: names of one directory by bytes, each
+// directory followed by its inside. A page goes on after the last name of the
+// one before, so whatever exists all the while is listed exactly once.
+func (s *Service) List(ctx context.Context, req *connect.Request[wire.ListRequest]) (*connect.Response[wire.ListResponse], error) {
+	return answer(s.list(ctx, req.Msg))
+}
+
+func (s *Service) list(ctx context.Context, m *wire.ListRequest) (*wire.ListResponse, error) {
+	name, run, err := s.begin(m.Path, m.User)
+	if err != nil {
+		return nil, err
+	}
+	depth, size := int(max(m.Depth, 1)), int(m.PageSize)
+	if depth > listDepthMax {
+		return nil, errs.New(errs.Invalid, "the depth %d is more than %d", m.Depth, listDepthMax)
+	}
+	if size == 0 {
+		size = pageDefault
+	}
+	if m.PageSize > pageMax {
+		return nil, errs.New(errs.Invalid, "the page size %d is more than %d", m.PageSize, pageMax)
+	}
+	after, err := parseToken(m.PageToken, name, depth)
+	if err != nil {
+		return nil, err
+	}
+	res := &wire.ListResponse{}
+	err = run.slow(ctx, func() error {
+		fd, err := tree.Open(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return fillPage(ctx, fd, name, depth, size, after, res)
+	})
+	if err != nil {
+		return nil, fault(err, name)
+	}
+	return res, nil
+}
+
+func fillPage(ctx context.Context, fd int, name string, depth, size int, after string, res *wire.ListResponse) error {
+	used, last := 0, ""
+	return tree.Walk(ctx, fd, tree.Options{Depth: depth, After: after}, func(it tree.Item) error {
+		if len(res.Entries) >= size || used >= pageBytesMax {
+			res.NextPageToken = makeToken(name, depth, last)
+			return tree.ErrStop
+		}
+		e := entryWithTarget(it.Dir, it.Name, beneath(name, it.Rel), &it.Stat)
+		res.Entries = append(res.Entries, e)
+		used += 128 + len(e.Path) + len(e.Name) + len(e.Target)
+		last = it.Rel
+		return nil
+	})
+}
+
+// beneath joins a clean absolute directory and a path in it.
+func beneath(dir, rel string) string {
+	switch {
+	case rel == "":
+		return dir
+	case dir == "/":
+		return "/" + rel
+	}
+	return dir + "/" + rel
+}
+
+// A page token is base64 of: version, depth, CRC of listing and cursor, cursor.
+// It is no secret and grants nothing; the CRC only tells a client that it
+// mixed up its listings. The cursor is compared with names, never opened.
+const tokenVersion = 1
+
+func makeToken(name string, depth int, last string) []byte {
+	b := append([]byte{tokenVersion, byte(depth)}, 0, 0, 0, 0)
+	binary.BigEndian.PutUint32(b[2:], tokenSum(name, depth, last))
+	b = append(b, last...)
+	return []byte(base64.RawURLEncoding.EncodeToString(b))
+}
+
+func tokenSum(name string, depth int, last string) uint32 {
+	return crc32.ChecksumIEEE([]byte(name + "\x00" + string(rune(depth)) + "\x00" + last))
+}
+
+func parseToken(token []byte, name string, depth int) (string, error) {
+	if len(token) == 0 {
+		return "", nil
+	}
+	bad := errs.New(errs.Invalid, "the page token does not belong to this listing").
+		WithHint("leave it out to begin again")
+	if len(token) > 2*pathBytesMax {
+		return "", bad
+	}
+	b, err := base64.RawURLEncoding.DecodeString(string(token))
+	if err != nil || len(b) < 7 || b[0] != tokenVersion || int(b[1]) != depth {
+		return "", bad
+	}
+	last := string(b[6:])
+	if binary.BigEndian.Uint32(b[2:]) != tokenSum(name, depth, last) || strings.IndexByte(last, 0) >= 0 {
+		return "", bad
+	}
+	return last, nil
+}

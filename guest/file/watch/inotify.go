@@ -1,0 +1,338 @@
+package watch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/tree"
+)
+
+const (
+	dirsMax   = 16_384 // directories of one watch
+	knownMax  = 16_384 // names remembered against double reports
+	readBytes = 64 << 10
+	mask      = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
+)
+
+// Watch is one running watch. The fields below ring belong to its goroutine.
+type Watch struct {
+	opts    Options
+	in      *os.File // inotify
+	ring    *ring
+	hub     *Hub
+	readers int         // under the hub's lock
+	expiry  *time.Timer // under the hub's lock
+
+	only  string           // set: report this name of the root only (a watch on a file)
+	dirs  map[int32]string // watch descriptor -> directory
+	wds   map[string]int32
+	known map[string]int // names reported by a scan -> generation of the scan
+	gen   int
+	full  bool // dirsMax was reported
+}
+
+// newWatch watches what is there; events count from now.
+func newWatch(o Options) (*Watch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		if errors.Is(err, unix.EMFILE) {
+			return nil, errs.Wrap(errs.Limit, err, "the guest's kernel has no watch left")
+		}
+		return nil, err
+	}
+	w := &Watch{
+		opts: o, in: os.NewFile(uintptr(fd), "inotify"), ring: newRing(),
+		dirs: map[int32]string{}, wds: map[string]int32{}, known: map[string]int{},
+	}
+	if err := o.As(w.begin); err != nil {
+		_ = w.in.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *Watch) begin() error {
+	var st unix.Stat_t
+	if err := unix.Stat(w.opts.Path, &st); err != nil {
+		return err
+	}
+	root := w.opts.Path
+	if !tree.IsDir(&st) {
+		root, w.only = path.Split(w.opts.Path)
+		root = path.Clean(root)
+	}
+	if err := w.add(root, 0); err != nil {
+		return err
+	}
+	if w.opts.Recursive && w.only == "" {
+		w.scan(root, false)
+	}
+	return nil
+}
+
+// add watches one directory; extra flags say whether a link may be followed.
+func (w *Watch) add(dir string, extra uint32) error {
+	if len(w.dirs) >= dirsMax {
+		return errs.New(errs.Limit, "more than %d directories to watch", dirsMax)
+	}
+	wd := int32(-1)
+	err := w.control(func(fd int) error {
+		n, err := unix.InotifyAddWatch(fd, dir, mask|extra)
+		wd = int32(n)
+		return err
+	})
+	if errors.Is(err, unix.ENOSPC) {
+		return errs.Wrap(errs.Limit, err, "the guest's kernel has no watch left")
+	}
+	if err != nil {
+		return err
+	}
+	if old, ok := w.dirs[wd]; ok {
+		delete(w.wds, old) // the directory was renamed; it has its new name now
+	}
+	w.dirs[wd], w.wds[dir] = dir, wd
+	return nil
+}
+
+func (w *Watch) control(use func(fd int) error) error {
+	conn, err := w.in.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if ctlErr := conn.Control(func(fd uintptr) { err = use(int(fd)) }); ctlErr != nil {
+		return ctlErr
+	}
+	return err
+}
+
+// scan watches all directories beneath one that is watched already. With
+// report, whatever it finds is news: it came before the watch did.
+func (w *Watch) scan(dir string, report bool) {
+	fd, err := tree.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if report == false && dir == w.opts.Path {
+		fd, err = reopen(fd, err, dir)
+	}
+	if err != nil {
+		return // gone, or not for us to read
+	}
+	names, err := tree.Names(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return
+	}
+	var inside []string
+	for _, name := range names {
+		st, err := tree.Lstat(fd, name)
+		if err != nil {
+			continue
+		}
+		full := childOf(dir, name)
+		if report && !tree.IsTemp(name) {
+			w.remember(full)
+			w.ring.add(Event{Kind: Create, Path: full, Dir: tree.IsDir(&st)})
+		}
+		if tree.IsDir(&st) {
+			inside = append(inside, full)
+		}
+	}
+	_ = unix.Close(fd)
+	for _, child := range inside {
+		w.enter(child, report)
+	}
+}
+
+// reopen follows a link in the watch's own path.
+func reopen(fd int, err error, dir string) (int, error) {
+	if err == nil {
+		return fd, nil
+	}
+	return tree.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// enter watches a directory beneath the root and all in it.
+func (w *Watch) enter(dir string, report bool) {
+	if strings.Count(dir, "/")-strings.Count(w.opts.Path, "/") > tree.DepthMax {
+		return
+	}
+	err := w.add(dir, unix.IN_DONT_FOLLOW)
+	switch {
+	case err == nil:
+		w.scan(dir, report)
+	case errs.Is(err, errs.Limit) && !w.full:
+		w.full = true
+		w.lost()
+	}
+}
+
+func (w *Watch) remember(name string) {
+	if len(w.known) < knownMax {
+		w.known[name] = w.gen
+	}
+}
+
+// lost reports that an unknown number of events is missing.
+func (w *Watch) lost() {
+	seq := w.ring.nextSeq()
+	w.ring.add(Event{Kind: Overflow, LostFrom: seq, LostTo: seq})
+}
+
+// run reads until the descriptor is closed.
+func (w *Watch) run() {
+	defer w.ring.close()
+	buf := make([]byte, readBytes)
+	for {
+		n, err := w.in.Read(buf)
+		if err != nil {
+			return
+		}
+		w.batch(buf[:n])
+		// A short read emptied the kernel's queue. Names that an earlier scan
+		// reported cannot be announced again by what comes from now on.
+		if n < len(buf)-unix.SizeofInotifyEvent-unix.NAME_MAX-1 {
+			for name, gen := range w.known {
+				if gen < w.gen {
+					delete(w.known, name)
+				}
+			}
+			w.gen++
+		}
+	}
+}
+
+func (w *Watch) batch(b []byte) {
+	for len(b) >= unix.SizeofInotifyEvent {
+		wd := int32(binary.NativeEndian.Uint32(b))
+		flags := binary.NativeEndian.Uint32(b[4:])
+		size := int(binary.NativeEndian.Uint32(b[12:]))
+		b = b[unix.SizeofInotifyEvent:]
+		if size > len(b) {
+			return // the kernel does not cut events; do not trust it blindly
+		}
+		name, _, _ := bytes.Cut(b[:size], []byte{0})
+		b = b[size:]
+		w.handle(wd, flags, string(name))
+	}
+}
+
+func (w *Watch) handle(wd int32, flags uint32, name string) {
+	if flags&unix.IN_Q_OVERFLOW != 0 {
+		w.lost()
+		w.rescan()
+		return
+	}
+	dir, ok := w.dirs[wd]
+	if !ok {
+		return
+	}
+	if flags&unix.IN_IGNORED != 0 {
+		w.drop(wd)
+		return
+	}
+	if name == "" {
+		w.self(dir, flags)
+		return
+	}
+	if tree.IsTemp(name) || (w.only != "" && name != w.only) {
+		return
+	}
+	w.entry(childOf(dir, name), flags)
+}
+
+// self is about a watched directory itself. Beneath the root, its parent says
+// the same by name.
+func (w *Watch) self(dir string, flags uint32) {
+	if dir != w.opts.Path {
+		return
+	}
+	switch {
+	case flags&(unix.IN_DELETE_SELF|unix.IN_UNMOUNT) != 0:
+		w.ring.add(Event{Kind: Remove, Path: dir, Dir: true})
+	case flags&unix.IN_MOVE_SELF != 0:
+		w.ring.add(Event{Kind: Rename, Path: dir, Dir: true})
+	case flags&unix.IN_ATTRIB != 0:
+		w.ring.add(Event{Kind: Chmod, Path: dir, Dir: true})
+	}
+}
+
+func (w *Watch) entry(full string, flags uint32) {
+	isDir := flags&unix.IN_ISDIR != 0
+	e := Event{Path: full, Dir: isDir}
+	_, told := w.known[full]
+	switch {
+	case flags&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+		delete(w.known, full)
+		if told && flags&unix.IN_CREATE != 0 {
+			return // the scan reported it, and watches it if it is a directory
+		}
+		e.Kind = Create
+		w.ring.add(e)
+		if isDir && w.opts.Recursive {
+			_ = w.opts.As(func() error { w.enter(full, true); return nil })
+		}
+		return
+	case flags&unix.IN_DELETE != 0:
+		e.Kind = Remove
+	case flags&unix.IN_MOVED_FROM != 0:
+		e.Kind = Rename
+		if isDir {
+			w.leave(full)
+		}
+	case flags&unix.IN_MODIFY != 0:
+		e.Kind = Write
+	case flags&unix.IN_ATTRIB != 0:
+		e.Kind = Chmod
+	default:
+		return
+	}
+	if e.Kind != Write && e.Kind != Chmod {
+		delete(w.known, full)
+	}
+	w.ring.add(e)
+}
+
+// leave stops watching a directory that moved away, and all in it: where it
+// went, it is found as new.
+func (w *Watch) leave(dir string) {
+	for name, wd := range w.wds {
+		if name != dir && !strings.HasPrefix(name, dir+"/") {
+			continue
+		}
+		_ = w.control(func(fd int) error {
+			_, err := unix.InotifyRmWatch(fd, uint32(wd))
+			return err
+		})
+		w.drop(wd)
+	}
+}
+
+func (w *Watch) drop(wd int32) {
+	if dir, ok := w.dirs[wd]; ok {
+		delete(w.dirs, wd)
+		if w.wds[dir] == wd {
+			delete(w.wds, dir)
+		}
+	}
+}
+
+// rescan finds directories that were made while the kernel's queue was full.
+func (w *Watch) rescan() {
+	if w.opts.Recursive && w.only == "" {
+		_ = w.opts.As(func() error { w.scan(w.opts.Path, false); return nil })
+	}
+}
+
+func childOf(dir, name string) string {
+	if dir == "/" {
+		return "/" + name
+	}
+	return dir + "/" + name
+}
