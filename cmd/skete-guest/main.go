@@ -1,0 +1,94 @@
+// Skete-guest is the program that runs inside every sandbox: init, which is
+// PID 1 and keeps the processes, and supervise, which talks to the host.
+//
+//	skete-guest init [--boot FILE]
+//	skete-guest supervise [--boot FILE]   (started by init)
+//	skete-guest version
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/skete-dev/skete/guest"
+	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// version is set by the build.
+var version = "unknown"
+
+const usage = "usage: skete-guest init|supervise [--boot FILE]\n       skete-guest version\n"
+
+func main() { os.Exit(run(os.Args)) }
+
+func run(args []string) int {
+	if len(args) < 2 {
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	path := wire.BootFile
+	switch {
+	case len(args) == 4 && args[2] == "--boot":
+		path = args[3]
+	case len(args) != 2:
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	switch args[1] {
+	case "init":
+		return runInit(path)
+	case "supervise":
+		return runSupervise(path)
+	case "version":
+		fmt.Println(version)
+		return 0
+	}
+	fmt.Fprint(os.Stderr, usage)
+	return 2
+}
+
+func readBoot(path string) (wire.Boot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return wire.Boot{}, err
+	}
+	defer f.Close()
+	return wire.ReadBoot(f)
+}
+
+func runInit(path string) int {
+	boot, err := readBoot(path)
+	if err != nil {
+		return fail("init", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fail("init", err)
+	}
+	return initd.Run(initd.Config{Boot: boot, Supervise: []string{self, "supervise", "--boot", path}, Log: os.Stderr})
+}
+
+func runSupervise(path string) int {
+	boot, err := readBoot(path)
+	if err != nil {
+		return fail("supervise", err)
+	}
+	debug.SetGCPercent(200)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: initd.SocketFD, Build: version, Log: os.Stderr})
+	if err != nil {
+		return fail("supervise", err)
+	}
+	return 0
+}
+
+func fail(what string, err error) int {
+	fmt.Fprintf(os.Stderr, "skete-guest %s: %v\n", what, err)
+	return 1
+}

@@ -1,0 +1,292 @@
+package initd
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// Client is supervise's end of the pair.
+//
+// All methods are safe for concurrent use. A broken connection means that init
+// is gone and the machine with it: every call returns Unavailable then.
+type Client struct {
+	sock    *net.UnixConn
+	onEntry func(Entry)
+	onExit  func(Exit)
+	done    chan struct{}
+
+	writeMu sync.Mutex
+
+	mu      sync.Mutex
+	last    uint32
+	waiting map[uint32]chan reply
+	broken  bool
+}
+
+// Boot is what init says of the machine's present boot.
+type Boot struct {
+	ID string
+	// Starts of supervise in this boot, the present one included.
+	Starts uint64
+	// Counted: the number of processes is limited.
+	Counted bool
+}
+
+type reply struct {
+	outcome outcome
+	dec     *decoder
+	fds     []int
+}
+
+// Connect uses the descriptor that init has left in supervise. onEntry gets
+// the processes that supervise did not start itself, onExit the ends; both are
+// called one after the other from one goroutine and must not block.
+func Connect(fd int, onEntry func(Entry), onExit func(Exit)) (*Client, error) {
+	unix.CloseOnExec(fd)
+	sock, err := unixConn(fd)
+	if err != nil {
+		return nil, fmt.Errorf("connect to init: %w", err)
+	}
+	c := &Client{sock: sock, onEntry: onEntry, onExit: onExit, done: make(chan struct{}), waiting: map[uint32]chan reply{}}
+	go c.receive()
+	return c, nil
+}
+
+// Done is closed when init is gone or the client closed.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close hangs up. Safe to repeat.
+func (c *Client) Close() error {
+	err := c.sock.Close()
+	<-c.done
+	return err
+}
+
+func (c *Client) receive() {
+	defer close(c.done)
+	defer c.fail()
+	buf := make([]byte, messageBytesMax+1)
+	oob := make([]byte, unix.CmsgSpace(4*fdsMax))
+	for {
+		n, fds, err := receive(c.sock, buf, oob)
+		if err != nil {
+			return
+		}
+		k, request, dec, err := decodeHeader(buf[:n])
+		if err != nil {
+			return
+		}
+		if err := c.dispatch(k, request, dec, fds); err != nil {
+			return
+		}
+	}
+}
+
+func (c *Client) dispatch(k kind, request uint32, dec *decoder, fds []int) error {
+	switch k {
+	case kindEntry:
+		e, mask, err := dec.entry()
+		if err != nil {
+			return err
+		}
+		c.onEntry(e.withFiles(mask, fds))
+	case kindExited:
+		x, err := dec.exit()
+		if err != nil {
+			return err
+		}
+		c.onExit(x)
+	case kindReply:
+		out := outcome(dec.u8())
+		c.mu.Lock()
+		ch := c.waiting[request]
+		delete(c.waiting, request)
+		c.mu.Unlock()
+		if ch != nil {
+			rest := append([]byte(nil), dec.b...)
+			ch <- reply{outcome: out, dec: &decoder{b: rest, bad: dec.bad}, fds: fds}
+		}
+	default:
+		return errMessage
+	}
+	return nil
+}
+
+// fail answers all waiting calls.
+func (c *Client) fail() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = true
+	for _, ch := range c.waiting {
+		close(ch)
+	}
+	c.waiting = nil
+	_ = c.sock.Close()
+}
+
+var errGone = errs.New(errs.Unavailable, "the machine is going down")
+
+// call sends a request and waits for its reply. It does not take a context:
+// init answers at once or is gone, and a spawn that was asked for must be known.
+func (c *Client) call(k kind, fill func(*encoder), fds ...int) (reply, error) {
+	c.mu.Lock()
+	if c.broken {
+		c.mu.Unlock()
+		return reply{}, errGone
+	}
+	c.last++
+	request := c.last
+	ch := make(chan reply, 1)
+	c.waiting[request] = ch
+	c.mu.Unlock()
+	e := newEncoder(k, request)
+	if fill != nil {
+		fill(e)
+	}
+	if err := c.write(e.b, fds); err != nil {
+		return reply{}, err
+	}
+	r, ok := <-ch
+	if !ok {
+		return reply{}, errGone
+	}
+	return r, nil
+}
+
+func (c *Client) write(msg []byte, fds []int) error {
+	if len(msg) > messageBytesMax {
+		return errs.New(errs.Invalid, "arguments and environment are larger than %d bytes", messageBytesMax)
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	if _, _, err := c.sock.WriteMsgUnix(msg, oob, nil); err != nil {
+		return errs.Wrap(errs.Unavailable, err, "the machine is going down")
+	}
+	return nil
+}
+
+// Adopt asks for every process that is there; they come through onEntry
+// before Adopt returns.
+func (c *Client) Adopt(context.Context) (Boot, error) {
+	r, err := c.call(kindAdopt, nil)
+	if err != nil {
+		return Boot{}, err
+	}
+	b := Boot{ID: r.dec.str(), Starts: r.dec.u64(), Counted: r.dec.flag()}
+	return b, r.dec.done()
+}
+
+// Spawn starts a command unless its key is known; then existed is true and
+// the entry, without files, tells of the one that has it.
+//
+// Errors: Limit (processes, keys), otherwise the errno of fork or exec.
+func (c *Client) Spawn(s Spawn) (e Entry, existed bool, err error) {
+	r, err := c.call(kindSpawn, func(e *encoder) { e.spawn(&s) })
+	if err != nil {
+		return Entry{}, false, err
+	}
+	switch r.outcome {
+	case outcomeOK, outcomeExisted:
+		e, mask, err := r.dec.entry()
+		return e.withFiles(mask, r.fds), r.outcome == outcomeExisted, err
+	}
+	return Entry{}, false, r.error()
+}
+
+// Lookup returns the entry of a key, without files. NotFound: unknown.
+func (c *Client) Lookup(key string) (Entry, error) {
+	r, err := c.call(kindLookup, func(e *encoder) { e.str(key) })
+	if err != nil {
+		return Entry{}, err
+	}
+	if r.outcome != outcomeExisted {
+		return Entry{}, r.error()
+	}
+	e, _, err := r.dec.entry()
+	return e, err
+}
+
+// Signal sends a signal; ESRCH: the process is gone. The first cause that is
+// given for a running process is remembered.
+func (c *Client) Signal(id uint64, sig unix.Signal, scope Scope, cause Cause) error {
+	return c.simple(kindSignal, func(e *encoder) {
+		e.u64(id)
+		e.u8(uint8(sig))
+		e.u8(uint8(scope))
+		e.u8(uint8(cause))
+	})
+}
+
+// Feed gives init the file that feeds stdin from offset base on; init then
+// holds it instead of the one before.
+func (c *Client) Feed(id uint64, base int64, file *os.File) error {
+	defer keepAlive(file)
+	return c.simple(kindFeed, change(id, base, 0), int(file.Fd()))
+}
+
+// FeedEnd notes that stdin ends behind what is fed.
+func (c *Client) FeedEnd(id uint64) error { return c.simple(kindFeedEnd, change(id, 0, 0)) }
+
+// CloseStdin lets init close its end of stdin.
+func (c *Client) CloseStdin(id uint64) error { return c.simple(kindCloseIn, change(id, 0, 0)) }
+
+// Release lets init close every descriptor of the process.
+func (c *Client) Release(id uint64) error { return c.simple(kindRelease, change(id, 0, 0)) }
+
+// Evict lets init forget all but key, status and the sizes of the outputs.
+func (c *Client) Evict(id uint64, outSize, errSize int64) error {
+	return c.simple(kindEvict, change(id, outSize, errSize))
+}
+
+// Forget frees the key of an ended process.
+func (c *Client) Forget(id uint64) error { return c.simple(kindForget, change(id, 0, 0)) }
+
+// Shutdown ends every command and then the machine. It returns at once.
+func (c *Client) Shutdown(grace time.Duration) error {
+	return c.simple(kindShutdown, func(e *encoder) { e.i64(int64(grace)) })
+}
+
+func change(id uint64, a, b int64) func(*encoder) {
+	return func(e *encoder) {
+		e.u64(id)
+		e.i64(a)
+		e.i64(b)
+	}
+}
+
+func (c *Client) simple(k kind, fill func(*encoder), fds ...int) error {
+	r, err := c.call(k, fill, fds...)
+	if err != nil {
+		return err
+	}
+	if r.outcome != outcomeOK {
+		return r.error()
+	}
+	return nil
+}
+
+func (r *reply) error() error {
+	switch r.outcome {
+	case outcomeErrno, outcomeNoExec:
+		return unix.Errno(r.dec.u32())
+	case outcomeKeysFull:
+		return errs.New(errs.Limit, "%d process keys are remembered", keysMax).WithHint("forget processes that have ended")
+	case outcomeUnknown:
+		return errs.New(errs.NotFound, "no such process")
+	case outcomeStopping:
+		return errGone
+	}
+	return errMessage
+}

@@ -1,0 +1,409 @@
+package initd
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// queueMax is how many messages may wait for supervise before init stops
+// reading its requests.
+const queueMax = 1024
+
+// conn is init's end of the pair to one supervise.
+type conn struct {
+	d    *daemon
+	sock *net.UnixConn
+
+	adopted bool // it has asked for all entries; guarded by daemon.mu
+
+	mu     sync.Mutex
+	queue  []outgoing
+	closed bool
+	more   *sync.Cond // queue or closed changed
+}
+
+type outgoing struct {
+	msg []byte
+	fds []int // duplicates, closed after sending
+}
+
+func newConn(d *daemon, fd int) (*conn, error) {
+	sock, err := unixConn(fd)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{d: d, sock: sock}
+	c.more = sync.NewCond(&c.mu)
+	return c, nil
+}
+
+// unixConn takes ownership of fd.
+func unixConn(fd int) (*net.UnixConn, error) {
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4*messageBytesMax) // a wish
+	f := os.NewFile(uintptr(fd), "pair")
+	defer f.Close()
+	nc, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return nc.(*net.UnixConn), nil
+}
+
+// serve reads requests until the connection breaks or speaks nonsense.
+func (c *conn) serve() {
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		defer c.d.recovered("send")
+		c.send()
+	}()
+	defer wg.Wait()
+	defer c.close()
+	buf := make([]byte, messageBytesMax+1)
+	oob := make([]byte, unix.CmsgSpace(4*fdsMax))
+	for {
+		n, fds, err := receive(c.sock, buf, oob)
+		if err != nil {
+			return
+		}
+		err = c.handle(buf[:n], fds)
+		for _, fd := range fds {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+		}
+		if err != nil {
+			c.d.log.printf("init: supervise sent a %v", err)
+			return
+		}
+		c.throttle()
+	}
+}
+
+// receive reads one message. Descriptors that handle keeps are set to -1 in fds.
+func receive(sock *net.UnixConn, buf, oob []byte) (int, []int, error) {
+	n, oobn, flags, _, err := sock.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return 0, nil, err
+	}
+	fds := rights(oob[:oobn])
+	if n == 0 || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return 0, nil, errMessage
+	}
+	return n, fds, nil
+}
+
+func rights(oob []byte) []int {
+	if len(oob) == 0 {
+		return nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var all []int
+	for i := range msgs {
+		if fds, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+			all = append(all, fds...)
+		}
+	}
+	return all
+}
+
+// handle acts on one request.
+func (c *conn) handle(msg []byte, fds []int) error {
+	k, request, dec, err := decodeHeader(msg)
+	if err != nil {
+		return err
+	}
+	switch k {
+	case kindAdopt:
+		return c.adopt(request, dec)
+	case kindSpawn:
+		s, err := dec.spawn()
+		if err != nil {
+			return err
+		}
+		c.d.jobs <- func() {
+			defer c.d.recovered("spawn")
+			if !c.isClosed() { // else nobody would learn of it; who asked will ask again
+				c.d.spawn(c, request, s)
+			}
+		}
+		return nil
+	case kindLookup:
+		key := dec.str()
+		if err := dec.done(); err != nil {
+			return err
+		}
+		c.lookup(request, key)
+		return nil
+	case kindSignal:
+		return c.signal(request, dec)
+	case kindShutdown:
+		grace := time.Duration(dec.i64())
+		if err := dec.done(); err != nil {
+			return err
+		}
+		c.replyOK(request)
+		go c.d.shutdown(grace)
+		return nil
+	}
+	return c.change(k, request, dec, fds)
+}
+
+// change handles the requests that alter one entry.
+func (c *conn) change(k kind, request uint32, dec *decoder, fds []int) error {
+	id := dec.u64()
+	a, b := dec.i64(), dec.i64()
+	if err := dec.done(); err != nil {
+		return err
+	}
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.byID[id]
+	if r == nil {
+		c.replyCode(request, outcomeUnknown)
+		return nil
+	}
+	switch k {
+	case kindFeed:
+		if len(fds) != 1 {
+			return errMessage
+		}
+		r.closeSlots(slotFeed)
+		r.fds[slotFeed], r.FeedBase = fds[0], a
+		fds[0] = -1
+	case kindFeedEnd:
+		r.FeedEnded = true
+	case kindCloseIn:
+		r.closeSlots(slotStdin, slotFeed)
+	case kindRelease:
+		r.closeAll()
+	case kindEvict:
+		d.evict(r, a, b)
+	case kindForget:
+		if r.State == Running {
+			c.replyCode(request, outcomeErrno)
+			return nil
+		}
+		d.remove(r)
+		if !r.Auto {
+			d.journal.drop(r.Key)
+		}
+	default:
+		return errMessage
+	}
+	c.replyOK(request)
+	return nil
+}
+
+// evict keeps of an ended process what answers "did this key run, and how did
+// it end". Preconditions: mu is held.
+func (d *daemon) evict(r *record, out, errSize int64) {
+	if r.State == Running {
+		return
+	}
+	if r.Auto {
+		d.remove(r)
+		return
+	}
+	r.closeAll()
+	r.Evicted, r.OutSize, r.ErrSize = true, out, errSize
+	r.Argv, r.Dir, r.Info = nil, "", ""
+}
+
+// adopt sends every entry with its descriptors, then the reply.
+func (c *conn) adopt(request uint32, dec *decoder) error {
+	if err := dec.done(); err != nil {
+		return err
+	}
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.adopted = true
+	for _, r := range d.byID {
+		if r.Evicted || r.State == Lost || (r.State == Running && r.PID == 0) {
+			continue // looked up when asked for; or the fork has not happened yet
+		}
+		c.pushEntry(r)
+	}
+	e := c.reply(request, outcomeOK)
+	e.str(d.bootID)
+	e.u64(d.starts)
+	e.flag(d.limit != nil)
+	c.push(e.b, nil)
+	return nil
+}
+
+func (c *conn) lookup(request uint32, key string) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	r := c.d.byKey[key]
+	if r == nil {
+		c.replyCode(request, outcomeUnknown)
+		return
+	}
+	e := c.reply(request, outcomeExisted)
+	e.entry(&r.Entry, 0)
+	c.push(e.b, nil)
+}
+
+func (c *conn) reply(request uint32, out outcome) *encoder {
+	e := newEncoder(kindReply, request)
+	e.u8(uint8(out))
+	return e
+}
+
+func (c *conn) replyCode(request uint32, out outcome) { c.push(c.reply(request, out).b, nil) }
+func (c *conn) replyOK(request uint32)                { c.replyCode(request, outcomeOK) }
+
+func (c *conn) replyErrno(request uint32, out outcome, err error) {
+	e := c.reply(request, out)
+	e.u32(uint32(errnoOf(err)))
+	c.push(e.b, nil)
+}
+
+// replyEntry announces r, its descriptors with it when it is new.
+func (c *conn) replyEntry(request uint32, out outcome, r *record) {
+	if r == nil {
+		c.replyCode(request, out)
+		return
+	}
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if now := c.d.conn; out == outcomeOK && now != nil && now != c && now.adopted {
+		now.pushEntry(r) // supervise died during the fork and the next one is there already
+		return
+	}
+	e := c.reply(request, out)
+	var fds []int
+	var mask uint8
+	if out == outcomeOK {
+		fds, mask = r.open(), r.mask()
+		r.announced = true
+	}
+	e.entry(&r.Entry, mask)
+	c.push(e.b, fds)
+}
+
+// pushEntry tells of an entry that nobody asked for by key. Preconditions: d.mu is held.
+func (c *conn) pushEntry(r *record) {
+	r.announced = true
+	e := newEncoder(kindEntry, 0)
+	e.entry(&r.Entry, r.mask())
+	c.push(e.b, r.open())
+}
+
+// pushExit tells of an end. Preconditions: d.mu is held.
+func (c *conn) pushExit(r *record) {
+	e := newEncoder(kindExited, 0)
+	e.exit(Exit{ID: r.ID, Status: r.Status, EndedUnixNs: r.EndedUnixNs, Cause: r.Cause, CauseSignal: r.CauseSignal})
+	c.push(e.b, nil)
+}
+
+// push queues a message; the descriptors are duplicated, so that the entry
+// may be released before it is sent.
+func (c *conn) push(msg []byte, fds []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	o := outgoing{msg: msg}
+	for _, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			c.d.log.printf("init: duplicate a descriptor: %v", err)
+			c.breakLocked() // supervise would get a wrong picture: let the next one adopt
+			return
+		}
+		o.fds = append(o.fds, dup)
+	}
+	c.queue = append(c.queue, o)
+	c.more.Broadcast()
+}
+
+// throttle waits until supervise has taken most of its messages.
+func (c *conn) throttle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) > queueMax && !c.closed {
+		c.more.Wait()
+	}
+}
+
+func (c *conn) next() (outgoing, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) == 0 && !c.closed {
+		c.more.Wait()
+	}
+	if c.closed {
+		return outgoing{}, false
+	}
+	o := c.queue[0]
+	c.queue = c.queue[1:]
+	c.more.Broadcast()
+	return o, true
+}
+
+func (c *conn) send() {
+	for {
+		o, ok := c.next()
+		if !ok {
+			return
+		}
+		var oob []byte
+		if len(o.fds) > 0 {
+			oob = unix.UnixRights(o.fds...)
+		}
+		_, _, err := c.sock.WriteMsgUnix(o.msg, oob, nil)
+		o.drop()
+		if err != nil {
+			c.close()
+			return
+		}
+	}
+}
+
+func (o *outgoing) drop() {
+	for _, fd := range o.fds {
+		_ = unix.Close(fd)
+	}
+}
+
+func (c *conn) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// close ends the connection. Safe to repeat.
+func (c *conn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.breakLocked()
+}
+
+func (c *conn) breakLocked() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	for i := range c.queue {
+		c.queue[i].drop()
+	}
+	c.queue = nil
+	c.more.Broadcast()
+	_ = c.sock.Close()
+}

@@ -1,0 +1,153 @@
+package initd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Scope of a signal.
+type Scope uint8
+
+// Scopes.
+const (
+	ScopeGroup  Scope = iota + 1 // the command's process group
+	ScopeLeader                  // its first process alone
+)
+
+// signal sends a signal to a command of ours. A running leader cannot be
+// reaped meanwhile (that needs mu), so its pid is its own.
+func (c *conn) signal(request uint32, dec *decoder) error {
+	id, sig, scope, cause := dec.u64(), unix.Signal(dec.u8()), Scope(dec.u8()), Cause(dec.u8())
+	if err := dec.done(); err != nil {
+		return err
+	}
+	d := c.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.byID[id]
+	if r == nil || r.PID == 0 {
+		c.replyCode(request, outcomeUnknown)
+		return nil
+	}
+	if err := d.kill(r, sig, scope); err != nil {
+		c.replyErrno(request, outcomeErrno, err)
+		return nil
+	}
+	if r.State == Running && (r.Cause <= CauseKilled) && cause != CauseNone {
+		r.Cause, r.CauseSignal = cause, uint8(sig)
+	}
+	c.replyOK(request)
+	return nil
+}
+
+// kill signals r's leader or group. After the leader's end only the rest of
+// its group can be meant, and only while no younger command has its pid.
+// Preconditions: mu is held.
+func (d *daemon) kill(r *record, sig unix.Signal, scope Scope) error {
+	if r.State != Running && (scope == ScopeLeader || d.byPID[r.PID] != nil) {
+		return unix.ESRCH
+	}
+	if scope == ScopeLeader {
+		return unix.Kill(r.PID, sig)
+	}
+	return unix.Kill(-r.PID, sig)
+}
+
+// shutdown ends all commands (TERM, KILL after grace), then supervise, and
+// lets Run return. The second call returns at once.
+func (d *daemon) shutdown(grace time.Duration) {
+	defer d.recovered("shutdown")
+	d.mu.Lock()
+	if d.stopping {
+		d.mu.Unlock()
+		return
+	}
+	d.stopping = true
+	d.signalAll(unix.SIGTERM)
+	d.mu.Unlock()
+	for end := time.Now().Add(min(max(grace, 0), time.Minute)); time.Now().Before(end) && d.runs(); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	d.killAll()
+	d.killSupervise()
+}
+
+func (d *daemon) runs() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.byPID) > 0
+}
+
+// signalAll signals every command's group and notes the cause. Preconditions: mu is held.
+func (d *daemon) signalAll(sig unix.Signal) {
+	for _, r := range d.byPID {
+		if r.Cause <= CauseKilled {
+			r.Cause, r.CauseSignal = CauseKilled, uint8(sig)
+		}
+		_ = unix.Kill(-r.PID, sig)
+	}
+}
+
+// killAll ends every command, fork bombs included: forks are stopped first
+// where processes are counted, then it kills until nobody is left.
+func (d *daemon) killAll() {
+	d.mu.Lock()
+	limit := d.limit
+	d.mu.Unlock()
+	if limit != nil {
+		limit.stopForks()
+	}
+	for range 400 {
+		d.mu.Lock()
+		d.signalAll(unix.SIGKILL)
+		d.mu.Unlock()
+		left := limit != nil && limit.killMembers()
+		if os.Getpid() == 1 {
+			_ = unix.Kill(-1, unix.SIGKILL)
+		} else if killChildren(d.superviseAlive()) {
+			left = true
+		}
+		if !left && !d.runs() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (d *daemon) superviseAlive() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.supervise
+}
+
+// killChildren ends what was reparented to us, but spare, and reports whether
+// there was anybody. The kernel alone writes what it reads.
+func killChildren(spare int) bool {
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	found := false
+	for _, list := range lists {
+		data, _ := os.ReadFile(list)
+		for _, f := range strings.Fields(string(data)) {
+			if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != spare {
+				found = true
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+	}
+	return found
+}
+
+func errnoOf(err error) syscall.Errno {
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return unix.EIO
+}

@@ -1,0 +1,271 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// proc is one process, running or ended.
+type proc struct {
+	core  *Core
+	id    uint64
+	key   string
+	entry initd.Entry
+	req   *wire.StartRequest // what the entry's info remembers of the request
+	stdin *stdin
+	out   *spool
+	err   *spool // nil with a terminal
+	stop  chan struct{}
+	pumps sync.WaitGroup
+
+	exited  chan struct{} // closed at the end of the process
+	settled chan struct{} // closed when the output is whole, or settleWait later
+
+	mu        sync.Mutex
+	exit      *initd.Exit
+	isSettled bool
+	halted    bool
+	released  bool
+	timer     *time.Timer
+	live      int // streams not at their end
+}
+
+func newProc(c *Core, e initd.Entry, names []string) (*proc, error) {
+	p := &proc{
+		core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{},
+		stop: make(chan struct{}), exited: make(chan struct{}), settled: make(chan struct{}),
+	}
+	if err := proto.Unmarshal([]byte(e.Info), p.req); err != nil {
+		return nil, err
+	}
+	b := boundsOf(p.req.SpoolBytesMax)
+	var err error
+	if p.out, err = openSpool(c.spoolDir, fmt.Sprintf("%d.out", e.ID), b, &c.used, names); err != nil {
+		return nil, err
+	}
+	if !e.Pty {
+		if p.err, err = openSpool(c.spoolDir, fmt.Sprintf("%d.err", e.ID), b, &c.used, names); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range p.spools() {
+		s.wait = p.req.Overflow == wire.Overflow_OVERFLOW_WAIT
+	}
+	p.stdin, err = newStdin(c, e.ID, &p.entry)
+	return p, err
+}
+
+func (p *proc) spools() []*spool {
+	if p.err == nil {
+		return []*spool{p.out}
+	}
+	return []*spool{p.out, p.err}
+}
+
+// start runs the pumps and the clock of the timeout.
+func (p *proc) start() {
+	e := &p.entry
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Pty {
+		p.pumpLocked(&pump{spool: p.out, in: e.Master, relayR: e.RelayR, relayW: e.RelayW})
+	} else {
+		p.pumpLocked(&pump{spool: p.out, in: e.Stdout})
+		p.pumpLocked(&pump{spool: p.err, in: e.Stderr})
+	}
+	if p.req.TimeoutMs > 0 && e.State == initd.Running {
+		left := time.Duration(e.StartedMonoNs-monoNow()) + time.Duration(p.req.TimeoutMs)*time.Millisecond
+		p.timer = time.AfterFunc(max(left, 0), func() { p.core.spawnTask(p.expire) })
+	}
+}
+
+func (p *proc) pumpLocked(m *pump) {
+	if m.in == nil { // released before we came: the stream is whole
+		m.spool.finish()
+		return
+	}
+	m.core, m.stop = p.core, p.stop
+	p.live++
+	p.pumps.Add(1)
+	go func() {
+		defer p.pumps.Done()
+		m.run()
+		p.streamEnded()
+	}()
+}
+
+func (p *proc) streamEnded() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live--
+	p.settleLocked()
+}
+
+// end notes how the process ended; false: that was known.
+func (p *proc) end(x initd.Exit) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exit != nil {
+		return false
+	}
+	p.exit = &x
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	close(p.exited)
+	p.settleLocked()
+	if !p.isSettled {
+		p.timer = time.AfterFunc(settleWait, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.markSettledLocked()
+		})
+	}
+	if !p.entry.Pty {
+		p.core.spawnTask(p.stdin.close)
+	}
+	return true
+}
+
+// settleLocked looks whether all is over: then init and we let go of the files.
+func (p *proc) settleLocked() {
+	if p.exit == nil || p.live > 0 {
+		return
+	}
+	p.markSettledLocked()
+	if p.released || p.halted {
+		return
+	}
+	p.released = true
+	p.core.spawnTask(func() {
+		_ = p.core.init.Release(p.id)
+		p.stdin.close()
+		p.closeOutputs()
+	})
+}
+
+func (p *proc) markSettledLocked() {
+	if !p.isSettled {
+		p.isSettled = true
+		close(p.settled)
+	}
+}
+
+func (p *proc) closeOutputs() {
+	e := &p.entry
+	for _, f := range []*os.File{e.Stdout, e.Stderr, e.Master, e.RelayR, e.RelayW} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// halt stops moving bytes and waits until nobody does.
+func (p *proc) halt() {
+	p.mu.Lock()
+	if p.halted {
+		p.mu.Unlock()
+		return
+	}
+	p.halted = true
+	close(p.stop)
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.markSettledLocked()
+	p.mu.Unlock()
+	p.stdin.close()
+	p.closeOutputs()
+	p.pumps.Wait()
+}
+
+// over reports whether the process has ended and its streams are whole.
+func (p *proc) over() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit != nil && p.live == 0
+}
+
+// info is the process as clients see it.
+func (p *proc) info() *wire.ProcessInfo {
+	e := &p.entry
+	i := &wire.ProcessInfo{
+		Key: p.key, Pid: uint32(e.PID), Cwd: []byte(e.Dir), User: p.req.User, Pty: e.Pty, StartedUnixNs: e.StartedUnixNs,
+		State: wire.ProcessState_PROCESS_STATE_RUNNING, Background: p.req.Background,
+		Stdout: extentOf(p.out), Stderr: extentOf(p.err), StdinAcked: p.stdin.acked(),
+	}
+	for _, a := range e.Argv {
+		i.Argv = append(i.Argv, []byte(a))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case e.State == initd.Lost:
+		i.State = wire.ProcessState_PROCESS_STATE_LOST
+	case p.exit != nil:
+		i.State, i.EndedUnixNs, i.Exit = wire.ProcessState_PROCESS_STATE_EXITED, p.exit.EndedUnixNs, exitOf(*p.exit)
+	}
+	return i
+}
+
+func extentOf(s *spool) *wire.Spool {
+	if s == nil {
+		return &wire.Spool{Eof: true}
+	}
+	head, tail, size, eof := s.extent()
+	return &wire.Spool{Size: size, HeadEnd: head, TailStart: tail, Eof: eof}
+}
+
+// exitOf reports a status as a shell does.
+func exitOf(x initd.Exit) *wire.Exit {
+	ws := unix.WaitStatus(x.Status)
+	e := &wire.Exit{Code: int32(ws.ExitStatus())}
+	if ws.Signaled() {
+		e.Signal, e.Code, e.CoreDumped = uint32(ws.Signal()), 128+int32(ws.Signal()), ws.CoreDump()
+	}
+	switch x.Cause {
+	case initd.CauseTimeout:
+		e.Reason = "timeout"
+	case initd.CauseMemory:
+		e.Reason = "out of memory"
+	case initd.CauseKilled:
+		if ws.Signaled() && (ws.Signal() == unix.Signal(x.CauseSignal) || ws.Signal() == unix.SIGKILL) {
+			e.Reason = "killed"
+		}
+	}
+	return e
+}
+
+// bare is a process of which only init's memory is left.
+func (c *Core) bare(e initd.Entry) *proc {
+	p := &proc{core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{}, exited: make(chan struct{}), settled: make(chan struct{})}
+	p.out, p.err = emptySpool(e.OutSize), emptySpool(e.ErrSize)
+	p.stdin = &stdin{closed: true}
+	if e.State != initd.Running {
+		p.isSettled = true
+		close(p.exited)
+		close(p.settled)
+	}
+	if e.State == initd.Exited {
+		p.exit = &initd.Exit{ID: e.ID, Status: e.Status, EndedUnixNs: e.EndedUnixNs, Cause: e.Cause, CauseSignal: e.CauseSignal}
+	}
+	return p
+}
+
+func emptySpool(size int64) *spool {
+	return &spool{size: size, segments: []int64{size}, eof: true, dropped: true}
+}
+
+func monoNow() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano()
+}

@@ -1,0 +1,185 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	spliceBytes   = 1 << 20
+	fullWait      = 100 * time.Millisecond // between attempts when a file cannot be written at all
+	tailWhenShort = 2 << 20                // of a running process when all spools together are too large
+)
+
+// pump moves one stream of a process from its pipe (or terminal) to its spool
+// until the end. It runs in one goroutine.
+type pump struct {
+	core   *Core
+	spool  *spool
+	in     *os.File // read end of the pipe, or the terminal
+	relayR *os.File // terminal only: the pipe in between
+	relayW *os.File
+	stop   chan struct{}
+	logged bool
+}
+
+func (p *pump) run() {
+	defer p.spool.finish()
+	if p.relayR != nil {
+		p.runTerminal()
+		return
+	}
+	_ = p.readable(p.in, func(fd int) (bool, error) { return p.drain(fd) })
+}
+
+// readable calls f with the descriptor each time that it may be readable,
+// until f says that it is done or fails.
+func (p *pump) readable(file *os.File, f func(fd int) (done bool, err error)) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	err = raw.Read(func(fd uintptr) bool {
+		var done bool
+		done, ferr = f(int(fd))
+		return done || ferr != nil
+	})
+	return errors.Join(err, ferr)
+}
+
+// drain moves all that the pipe holds; done at its end.
+func (p *pump) drain(fd int) (done bool, err error) {
+	for {
+		if err := p.room(); err != nil {
+			return true, err
+		}
+		n, err := p.spool.fill(func(f *os.File, most int64) (int64, error) {
+			return splice(fd, f, min(most, spliceBytes))
+		})
+		switch {
+		case err == unix.EAGAIN:
+			return false, nil
+		case err == unix.EINTR:
+		case err == nil && n == 0:
+			return true, nil
+		case err != nil:
+			if done, err := p.discard(fd, err); done || err != nil {
+				return done, err
+			}
+		}
+	}
+}
+
+// splice moves bytes from a pipe to the end of f, inside the kernel.
+func splice(fd int, f *os.File, most int64) (int64, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	cerr := raw.Control(func(out uintptr) {
+		n, err = unix.Splice(fd, nil, int(out), nil, int(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+	})
+	if cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}
+
+// room waits until the spool may take more: for readers when the process asked
+// for that, and keeps all spools together within their bound.
+func (p *pump) room() error {
+	if p.core.spoolsOver() {
+		p.core.dropOldOutput()
+		if p.core.spoolsOver() {
+			p.spool.shrink(tailWhenShort)
+		}
+	}
+	for {
+		ok, changed := p.spool.mayFill(time.Now())
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-p.stop:
+			return os.ErrClosed
+		case <-time.After(time.Second): // the reader's time may be over
+		}
+	}
+}
+
+// discard throws away what the pipe holds, because the spool cannot take it
+// (cause). The process must not hang on a full disk; the cut is stated.
+func (p *pump) discard(fd int, cause error) (done bool, err error) {
+	if !p.logged {
+		p.logged = true
+		p.core.logf("output of a process is dropped: %v", cause)
+	}
+	buf := make([]byte, 64<<10)
+	n, err := unix.Read(fd, buf)
+	switch {
+	case err == unix.EAGAIN:
+		return false, nil
+	case err == unix.EINTR:
+		return false, nil
+	case err != nil:
+		return true, err
+	case n == 0:
+		return true, nil
+	}
+	p.spool.skip(int64(n))
+	return false, nil
+}
+
+// runTerminal moves from the terminal to the relay pipe and from there to the
+// spool, so that a byte is never in our memory alone.
+func (p *pump) runTerminal() {
+	_ = p.readable(p.in, func(fd int) (bool, error) {
+		for {
+			if err := p.drainRelay(); err != nil {
+				return true, err
+			}
+			n, err := p.relay(fd)
+			switch {
+			case err == unix.EAGAIN:
+				return false, nil
+			case err == unix.EINTR:
+			case err != nil || n == 0: // EIO: every end of the terminal is closed
+				return true, nil
+			}
+		}
+	})
+	_ = p.drainRelay()
+}
+
+func (p *pump) drainRelay() error {
+	raw, err := p.relayR.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) { _, err = p.drain(int(fd)) })
+	return errors.Join(cerr, err)
+}
+
+func (p *pump) relay(fd int) (n int64, err error) {
+	raw, err := p.relayW.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := raw.Control(func(out uintptr) {
+		n, err = unix.Splice(fd, nil, int(out), nil, 64<<10, unix.SPLICE_F_NONBLOCK)
+	})
+	if cerr != nil {
+		return 0, cerr
+	}
+	if errors.Is(err, syscall.EIO) {
+		return 0, nil
+	}
+	return n, err
+}

@@ -1,0 +1,3 @@
+package process
+
+func (c *Core) sweep(p *proc) {}

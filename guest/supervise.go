@@ -1,0 +1,151 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/channel"
+	"github.com/skete-dev/skete/guest/port"
+	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Bounds of the control server.
+const (
+	headerBytesMax = 64 << 10
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 10 * time.Minute
+	stopTimeout    = time.Second
+)
+
+// Config of supervise.
+type Config struct {
+	Boot wire.Boot
+	// InitFD is the descriptor of the pair to init.
+	InitFD int
+	// Build is the version of the program, for Hello.
+	Build string
+	// Log takes one line an event.
+	Log io.Writer
+}
+
+// Supervise serves the host until ctx ends or init is gone.
+func Supervise(ctx context.Context, cfg Config) error {
+	dial, err := dialer(cfg.Boot.Channel)
+	if err != nil {
+		return err
+	}
+	core, err := process.New(process.Config{Boot: cfg.Boot, InitFD: cfg.InitFD, Log: cfg.Log})
+	if err != nil {
+		return fmt.Errorf("take over the processes: %w", err)
+	}
+	defer core.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-core.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	files, err := newFiles(cfg.Boot)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	ln := newListener(ctx)
+	srv := newServer(cfg, core, files)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	channel.Park(ctx, dial, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
+	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancelStop()
+	if srv.Shutdown(stop) != nil {
+		_ = srv.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// route hands a stream that the host opened to who serves its port.
+func route(ctx context.Context, ln *listener, conn net.Conn, p uint32) {
+	switch {
+	case p == wire.ControlPort:
+		if wire.Grant(conn, p) != nil || !ln.offer(conn) {
+			conn.Close()
+		}
+	case p <= wire.TCPPortMax:
+		port.Forward(ctx, conn, p)
+	default:
+		_ = wire.Refuse(conn, errs.New(errs.NotFound, "no port %d", p))
+		conn.Close()
+	}
+}
+
+func newServer(cfg Config, core *process.Core, files fileService) *http.Server {
+	opts := []connect.HandlerOption{
+		connect.WithReadMaxBytes(wire.MessageBytesMax),
+		connect.WithSendMaxBytes(wire.MessageBytesMax),
+		connect.WithRecover(func(_ context.Context, s connect.Spec, _ http.Header, p any) error {
+			logf(cfg.Log, "%s: panic: %v", s.Procedure, p)
+			return wire.ToConnect(errs.New(errs.Internal, "the guest has a bug"))
+		}),
+	}
+	mux := http.NewServeMux()
+	mux.Handle(wire.NewControlHandler(newControl(cfg, core), opts...))
+	mux.Handle(wire.NewProcessHandler(core.Service(), opts...))
+	mux.Handle(wire.NewFileHandler(files, opts...))
+	mux.Handle(wire.NewPortHandler(port.New(), opts...))
+	return &http.Server{
+		Handler: mux, MaxHeaderBytes: headerBytesMax, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: log.New(io.Discard, "", 0), // what a peer sent wrong is its own affair
+	}
+}
+
+func logf(w io.Writer, format string, args ...any) {
+	if w != nil {
+		_, _ = fmt.Fprintf(w, "supervise: "+format+"\n", args...)
+	}
+}
+
+// dialer returns how to reach the host.
+func dialer(address string) (func(context.Context) (net.Conn, error), error) {
+	path, ok := strings.CutPrefix(address, "unix:")
+	if !ok || path == "" {
+		return nil, errs.New(errs.Unsupported, "channel %.60q is not spoken by this guest, only unix:/path", address)
+	}
+	return func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, nil
+}
+
+// addressMax is what a socket address holds, with its end.
+const addressMax = 107
+
+// dialUnix connects to a path of any length: a long one through its
+// directory's descriptor.
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	if len(path) <= addressMax {
+		return d.DialContext(ctx, "unix", path)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}

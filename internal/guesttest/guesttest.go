@@ -1,0 +1,54 @@
+// Package guesttest gives tests the real guest program.
+//
+//	guest := guesttest.Binary(t) // path of a static skete-guest, built once
+//
+// The program is built with the go command from the sources of this module,
+// or taken from SKETE_GUEST when that is set. It is placed in a directory of
+// the system's temporary directory that any user may read, because tests run
+// it as other users too; the file there is replaced atomically, never grows in
+// number and may be deleted at any time between runs.
+package guesttest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var build = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("SKETE_GUEST"); path != "" {
+		return path, nil
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("skete-guesttest-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(dir, "build-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	out := filepath.Join(tmp, "skete-guest")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", out, "github.com/skete-dev/skete/cmd/skete-guest")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build skete-guest: %w\n%s", err, strings.TrimSpace(string(msg)))
+	}
+	path := filepath.Join(dir, "skete-guest")
+	return path, os.Rename(out, path)
+})
+
+// Binary returns the path of the guest program. The first call of a test
+// process builds it; a failed build fails every caller.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
