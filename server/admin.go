@@ -1,0 +1,197 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/template"
+)
+
+func (s *Server) register() {
+	s.registerInfo()
+	s.registerSandboxes()
+	s.registerProcesses()
+	s.registerFiles()
+	s.registerTrees()
+	s.registerPorts()
+	s.registerTemplates()
+	s.registerKeys()
+	s.registerHouse()
+}
+
+func (s *Server) registerInfo() {
+	handle(s, operation{method: http.MethodGet, path: "/v1/info", scope: key.Read, id: "get-info", tag: "server",
+		summary: "Describe the server, its providers and limits"}, s.info)
+}
+
+type infoOut struct{ Body api.Info }
+
+func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOut, error) {
+	l := s.sandboxes.Limits()
+	info := api.Info{Version: s.version, Providers: []api.ProviderInfo{}, Limits: api.Limits{
+		Sandboxes: l.Sandboxes, CPUsMax: l.CPUsMax, MemoryMBMax: l.MemoryMBMax, DiskMBMax: l.DiskMBMax, TTLMSMax: l.TTLMax.Milliseconds(),
+	}}
+	for _, p := range s.sandboxes.Probes(ctx) {
+		info.Providers = append(info.Providers, providerView(p))
+	}
+	if p, err := s.sandboxes.Default(ctx); err == nil {
+		info.Default = p.Name
+	}
+	return &infoOut{info}, nil
+}
+
+func providerView(p sandbox.ProbeResult) api.ProviderInfo {
+	v := api.ProviderInfo{Name: p.Name, Isolation: string(p.Capabilities.Isolation), OK: p.Err == nil, Notes: p.Capabilities.Notes}
+	if p.Err != nil {
+		v.Error, v.Hint = errs.Public(p.Err), errs.Hint(p.Err)
+	}
+	return v
+}
+
+func (s *Server) registerTemplates() {
+	const tag, base = "templates", "/v1/templates"
+	handle(s, operation{method: http.MethodGet, path: base, scope: key.Read, id: "list-templates", tag: tag,
+		summary: "List templates"}, s.listTemplates)
+	handleRaw(s, operation{method: http.MethodPost, path: base, scope: key.Admin, id: "import-template", tag: tag,
+		summary: "Make a template of a root file system as tar, plain or gzip", status: http.StatusCreated, change: func(op *huma.Operation) {
+			takes(op, "application/x-tar")
+			answers(op, "201", "The template", "application/json", schemaOf[api.Template](s))
+		}}, s.importTemplate)
+	handle(s, operation{method: http.MethodDelete, path: base + "/{name}", scope: key.Admin, id: "remove-template", tag: tag,
+		summary: "Remove an imported template"}, s.removeTemplate)
+}
+
+type listTemplatesOut struct{ Body api.TemplateList }
+
+func (s *Server) listTemplates(ctx context.Context, _ *struct{}) (*listTemplatesOut, error) {
+	infos, err := s.templates.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := api.TemplateList{Items: make([]api.Template, len(infos))}
+	for i, t := range infos {
+		list.Items[i] = templateView(t)
+	}
+	return &listTemplatesOut{list}, nil
+}
+
+func templateView(t template.Info) api.Template {
+	v := api.Template{Name: t.Name, Kind: t.Kind, Hash: t.Hash, Bytes: t.Bytes, Languages: t.Languages}
+	if v.Languages == nil {
+		v.Languages = []string{}
+	}
+	return v
+}
+
+type importTemplateIn struct {
+	IdempotencyKey string `header:"Idempotency-Key" doc:"accepted; the same content under the same name is the same template anyway"`
+	Name           string `query:"name" required:"true" maxLength:"64"`
+}
+
+func (s *Server) importTemplate(w http.ResponseWriter, r *http.Request, in *importTemplateIn) error {
+	if err := checkIdempotencyKey(in.IdempotencyKey); err != nil {
+		return err
+	}
+	if r.ContentLength > s.limits.TemplateBytesMax {
+		return bodyError(&http.MaxBytesError{Limit: s.limits.TemplateBytesMax})
+	}
+	body := &watchedBody{r: http.MaxBytesReader(w, r.Body, s.limits.TemplateBytesMax)}
+	info, err := s.templates.Import(r.Context(), in.Name, body)
+	if err != nil && body.err != nil {
+		return bodyError(body.err)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, templateView(info))
+}
+
+type removeTemplateIn struct {
+	Name string `path:"name" maxLength:"64"`
+}
+
+func (s *Server) removeTemplate(ctx context.Context, in *removeTemplateIn) (*struct{}, error) {
+	return nil, s.templates.Remove(ctx, in.Name)
+}
+
+func (s *Server) registerKeys() {
+	const tag, base = "keys", "/v1/keys"
+	handle(s, operation{method: http.MethodPost, path: base, scope: key.Admin, id: "create-key", tag: tag,
+		summary: "Make an API key; the secret is shown this once", status: http.StatusCreated}, s.createKey)
+	handle(s, operation{method: http.MethodGet, path: base, scope: key.Admin, id: "list-keys", tag: tag,
+		summary: "List API keys, never their secrets"}, s.listKeys)
+	handle(s, operation{method: http.MethodDelete, path: base + "/{id}", scope: key.Admin, id: "revoke-key", tag: tag,
+		summary: "Revoke an API key, at once"}, s.revokeKey)
+}
+
+type createKeyIn struct{ Body api.CreateKey }
+
+type createKeyOut struct {
+	CacheControl string `header:"Cache-Control"`
+	Body         api.CreatedKey
+}
+
+func (s *Server) createKey(ctx context.Context, in *createKeyIn) (*createKeyOut, error) {
+	req := key.Request{Name: in.Body.Name, Tenant: in.Body.Tenant}
+	if req.Tenant == "" {
+		req.Tenant = gate.From(ctx).Tenant
+	}
+	for _, scope := range in.Body.Scopes {
+		req.Scopes = append(req.Scopes, key.Scope(scope))
+	}
+	secret, rec, err := s.keys.Create(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &createKeyOut{"no-store", api.CreatedKey{Key: keyView(rec), Secret: secret.Reveal()}}, nil
+}
+
+type listKeysOut struct{ Body api.KeyList }
+
+// listKeys shows the keys of all tenants: who may see them is admin of all.
+func (s *Server) listKeys(ctx context.Context, _ *struct{}) (*listKeysOut, error) {
+	recs, err := s.keys.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	list := api.KeyList{Items: make([]api.Key, len(recs))}
+	for i, rec := range recs {
+		list.Items[i] = keyView(rec)
+	}
+	return &listKeysOut{list}, nil
+}
+
+func keyView(r key.Record) api.Key {
+	k := api.Key{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Scopes: []string{}, CreatedAt: r.CreatedAt, RevokedAt: optionalTime(r.RevokedAt)}
+	for _, scope := range r.Scopes {
+		k.Scopes = append(k.Scopes, string(scope))
+	}
+	return k
+}
+
+type revokeKeyIn struct {
+	ID string `path:"id"`
+}
+
+func (s *Server) revokeKey(ctx context.Context, in *revokeKeyIn) (*struct{}, error) {
+	rec, err := s.keys.Revoke(ctx, "", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	s.hub.Cut(rec.ID)
+	return nil, nil
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return json.NewEncoder(w).Encode(v)
+}

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/problem"
+	"github.com/skete-dev/skete/server/stream"
+)
+
+const requestIDHeader = "X-Request-Id"
+
+// remark is what the server learns of a request on its way, for the log.
+type remark struct {
+	id       string
+	identity gate.Identity
+	err      error
+	wrote    bool
+	status   int
+	bytes    int64
+}
+
+type remarkKey struct{}
+
+func ownerOf(r *http.Request) string { return gate.From(r.Context()).Owner }
+
+func noteOf(ctx context.Context) *remark { return ctx.Value(remarkKey{}).(*remark) }
+func note(r *http.Request) *remark       { return noteOf(r.Context()) }
+
+// Handler returns the whole surface as one handler.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		n := &remark{id: requestID(r)}
+		r = r.WithContext(context.WithValue(r.Context(), remarkKey{}, n))
+		rec := &recorder{ResponseWriter: w, remark: n}
+		rec.Header().Set(requestIDHeader, n.id)
+		rec.Header().Set("X-Content-Type-Options", "nosniff")
+		defer s.finish(rec, r, start)
+		if err := s.gate.Place(r); err != nil {
+			s.refuse(rec, r, err)
+			return
+		}
+		s.mux.ServeHTTP(rec, r)
+	})
+}
+
+// finish recovers from a panic, logs and counts.
+func (s *Server) finish(rec *recorder, r *http.Request, start time.Time) {
+	n := rec.remark
+	abort := false
+	if p := recover(); p != nil {
+		switch {
+		case p == http.ErrAbortHandler:
+			abort = true
+		case r.Context().Err() != nil:
+			// The JSON layer panics when it cannot write: the client is gone.
+		default:
+			n.err = fmt.Errorf("panic: %v", p)
+			s.log.Error("panic", "request", n.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			if n.wrote {
+				abort = true
+			} else {
+				problem.Write(rec, errs.New(errs.Internal, "internal error; the server's log has the cause under request %s", n.id))
+			}
+		}
+	}
+	s.logRequest(r, n, time.Since(start))
+	if abort {
+		panic(http.ErrAbortHandler) // the client must see that the answer is not whole
+	}
+}
+
+func (s *Server) logRequest(r *http.Request, n *remark, took time.Duration) {
+	if n.status == 0 {
+		n.status = http.StatusOK
+	}
+	pattern := r.Pattern
+	if pattern == "" || pattern == "/" {
+		pattern = "none"
+	}
+	s.metrics.request(pattern, n.status, took)
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("request", n.id), slog.String("route", pattern), slog.Int("status", n.status),
+		slog.Duration("took", took), slog.Int64("bytes", n.bytes),
+		slog.String("tenant", n.identity.Tenant), slog.String("key", n.identity.Owner),
+	}
+	if n.err != nil {
+		if c := errs.Of(n.err); c == errs.Internal || c == errs.Corrupt {
+			level = slog.LevelError
+		}
+		// Parts of it were written by callers and guests.
+		attrs = append(attrs, slog.String("error", fmt.Sprintf("%.2000q", cause(n.err))))
+	}
+	s.log.LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// cause is the whole chain, behind a problem too.
+func cause(err error) string {
+	if u, ok := err.(interface{ Unwrap() error }); ok {
+		if inner := u.Unwrap(); inner != nil {
+			if _, is := err.(*problem.Error); is {
+				return inner.Error()
+			}
+		}
+	}
+	return err.Error()
+}
+
+// requestID takes over a caller's id if it is harmless.
+func requestID(r *http.Request) string {
+	id := r.Header.Get(requestIDHeader)
+	if id != "" && len(id) <= 64 && strings.Trim(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == "" {
+		return id
+	}
+	return rand.Text()
+}
+
+// recorder notes what was answered and bounds how long a client may take nothing.
+type recorder struct {
+	http.ResponseWriter
+	remark *remark
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *recorder) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.remark.wrote, w.remark.status = true, status
+		w.extend()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if !w.remark.wrote {
+		w.WriteHeader(http.StatusOK)
+	}
+	w.extend()
+	n, err := w.ResponseWriter.Write(b)
+	w.remark.bytes += int64(n)
+	return n, err
+}
+
+func (w *recorder) extend() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(stream.WriteTimeout))
+}

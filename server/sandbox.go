@@ -1,0 +1,358 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/server/view"
+)
+
+// Bounds of what a caller may write into a sandbox's record.
+const (
+	pairsMax          = 64
+	pairBytesMax      = 4096
+	pairsBytesMax     = 128 << 10
+	idempotencyLenMax = 128
+	durationMSMax     = int64(10 * 365 * 24 * time.Hour / time.Millisecond)
+)
+
+// sandboxPath is the part of the path that most routes share.
+type sandboxPath struct {
+	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+}
+
+func (s *Server) registerSandboxes() {
+	const tag = "sandboxes"
+	handle(s, operation{method: http.MethodPost, path: "/v1/sandboxes", scope: key.Write, id: "create-sandbox", tag: tag,
+		summary: "Create a sandbox and wait until its guest answers", status: http.StatusCreated}, s.createSandbox)
+	handle(s, operation{method: http.MethodGet, path: "/v1/sandboxes", scope: key.Read, id: "list-sandboxes", tag: tag,
+		summary: "List sandboxes, newest first"}, s.listSandboxes)
+	handleRaw(s, operation{method: http.MethodGet, path: "/v1/sandboxes/events", scope: key.Read, id: "watch-sandboxes", tag: tag,
+		summary: "Stream changes of state as server-sent events", change: eventStream[api.SandboxEvent](s)}, s.watchSandboxes)
+	handle(s, operation{method: http.MethodGet, path: "/v1/sandboxes/{id}", scope: key.Read, id: "get-sandbox", tag: tag,
+		summary: "Get a sandbox"}, s.getSandbox)
+	handle(s, operation{method: http.MethodPatch, path: "/v1/sandboxes/{id}", scope: key.Write, id: "update-sandbox", tag: tag,
+		summary: "Change the time to live, the idle timeout or the metadata"}, s.updateSandbox)
+	handle(s, operation{method: http.MethodDelete, path: "/v1/sandboxes/{id}", scope: key.Write, id: "destroy-sandbox", tag: tag,
+		summary: "Destroy a sandbox, from every state"}, s.destroySandbox)
+	for verb, does := range map[string]struct {
+		summary string
+		do      func(context.Context, string, sandbox.ID) (sandbox.Info, error)
+	}{
+		"start":  {"Boot a stopped or failed sandbox again", s.sandboxes.Start},
+		"stop":   {"End the machine and keep the workspace", s.sandboxes.Stop},
+		"pause":  {"Freeze the machine", s.sandboxes.Pause},
+		"resume": {"Let a paused machine go on", s.sandboxes.Resume},
+	} {
+		handle(s, operation{method: http.MethodPost, path: "/v1/sandboxes/{id}/" + verb, scope: key.Write, id: verb + "-sandbox", tag: tag,
+			summary: does.summary}, verbHandler(does.do))
+	}
+	handle(s, operation{method: http.MethodGet, path: "/v1/sandboxes/{id}/metrics", scope: key.Read, id: "get-sandbox-metrics", tag: tag,
+		summary: "Get what the guest measures of itself"}, s.sandboxMetrics)
+}
+
+type sandboxOut struct{ Body api.Sandbox }
+
+type createSandboxIn struct {
+	IdempotencyKey string `header:"Idempotency-Key" doc:"the same key gives the same sandbox; 1 to 128 printable ASCII characters"`
+	Body           api.CreateSandbox
+}
+
+func (s *Server) createSandbox(ctx context.Context, in *createSandboxIn) (*sandboxOut, error) {
+	if err := checkIdempotencyKey(in.IdempotencyKey); err != nil {
+		return nil, err
+	}
+	spec, err := specOf(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	info, err := s.sandboxes.Create(ctx, gate.From(ctx).Tenant, sandbox.CreateRequest{Spec: spec, Key: in.IdempotencyKey})
+	s.metrics.created(time.Since(start), err)
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxOut{sandboxView(info)}, nil
+}
+
+func checkIdempotencyKey(k string) error {
+	if len(k) > idempotencyLenMax || strings.ContainsFunc(k, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errs.New(errs.Invalid, "an idempotency key has 1 to %d printable ASCII characters", idempotencyLenMax)
+	}
+	return nil
+}
+
+// specOf checks what the JSON layer does not know; the manager knows the rest.
+func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
+	var spec sandbox.Spec
+	if err := checkPairs("metadata", c.Metadata); err != nil {
+		return spec, err
+	}
+	if err := checkPairs("env", c.Env); err != nil {
+		return spec, err
+	}
+	ttl, err := durationOf("ttl_ms", c.TTLMS)
+	if err != nil {
+		return spec, err
+	}
+	idle, err := durationOf("idle_timeout_ms", c.IdleTimeoutMS)
+	if err != nil {
+		return spec, err
+	}
+	return sandbox.Spec{
+		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
+		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
+		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Persist: c.Persist,
+		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata,
+	}, nil
+}
+
+func checkPairs(what string, pairs map[string]string) error {
+	size := 0
+	for k, v := range pairs {
+		size += len(k) + len(v)
+		if k == "" || len(k) > 256 || len(v) > pairBytesMax || strings.ContainsRune(k, 0) || strings.ContainsRune(v, 0) {
+			return errs.New(errs.Invalid, "%s: a name has 1 to 256 bytes, a value at most %d, neither a NUL; %.40q does not fit", what, pairBytesMax, k)
+		}
+	}
+	if len(pairs) > pairsMax || size > pairsBytesMax {
+		return errs.New(errs.Invalid, "%s: at most %d entries and %d bytes", what, pairsMax, pairsBytesMax)
+	}
+	return nil
+}
+
+func durationOf(name string, ms int64) (time.Duration, error) {
+	if ms < 0 || ms > durationMSMax {
+		return 0, errs.New(errs.Invalid, "%s is not in 0..%d", name, durationMSMax)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// sandboxView shows a sandbox to callers.
+func sandboxView(i sandbox.Info) api.Sandbox {
+	return api.Sandbox{
+		ID: string(i.ID), Name: i.Spec.Name, State: string(i.State), Reason: i.Reason,
+		Isolation: string(i.Isolation), Provider: i.Provider, Template: i.Spec.Template, Language: i.Spec.Language,
+		CPUs: i.Spec.CPUs, MemoryMB: i.Spec.MemoryMB, DiskMB: i.Spec.DiskMB, PidsMax: i.Spec.PidsMax,
+		Network: i.Spec.Network, Root: i.Spec.Root, Persist: i.Spec.Persist, Workdir: i.Spec.Workdir, Metadata: i.Spec.Metadata,
+		CreatedAt: i.CreatedAt.UTC(), StartedAt: optionalTime(i.StartedAt), EndedAt: optionalTime(i.EndedAt),
+		ExpiresAt: optionalTime(i.ExpiresAt), LastUsedAt: optionalTime(i.LastUsedAt),
+		IdleTimeoutMS: i.Spec.IdleTimeout.Milliseconds(), BootMS: i.BootMS, Notes: i.Notes,
+	}
+}
+
+type listSandboxesIn struct {
+	State     string   `query:"state" doc:"one or more states, separated by commas; default all but destroyed"`
+	Metadata  []string `query:"metadata,explode" doc:"k=v, may be repeated: all must hold"`
+	PageSize  int      `query:"page_size" minimum:"0" maximum:"1000" doc:"default 100"`
+	PageToken string   `query:"page_token" maxLength:"512"`
+}
+
+type listSandboxesOut struct{ Body api.SandboxPage }
+
+func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesIn) (*listSandboxesOut, error) {
+	f := sandbox.Filter{PageSize: in.PageSize, PageToken: in.PageToken}
+	var err error
+	if f.States, err = statesOf(in.State); err != nil {
+		return nil, err
+	}
+	for _, pair := range in.Metadata {
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok || k == "" || len(in.Metadata) > pairsMax {
+			return nil, errs.New(errs.Invalid, "metadata %.40q is not of the form name=value", pair)
+		}
+		if f.Metadata == nil {
+			f.Metadata = map[string]string{}
+		}
+		f.Metadata[k] = v
+	}
+	page, err := s.sandboxes.List(ctx, gate.From(ctx).Tenant, f)
+	if err != nil {
+		return nil, err
+	}
+	out := api.SandboxPage{Items: make([]api.Sandbox, len(page.Items)), NextPageToken: page.Next}
+	for i, info := range page.Items {
+		out.Items[i] = sandboxView(info)
+	}
+	return &listSandboxesOut{out}, nil
+}
+
+func statesOf(text string) ([]sandbox.State, error) {
+	if text == "" {
+		return nil, nil
+	}
+	known := []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Paused, sandbox.Stopped, sandbox.Failed, sandbox.Destroyed}
+	var states []sandbox.State
+	for name := range strings.SplitSeq(text, ",") {
+		if !slices.Contains(known, sandbox.State(name)) || len(states) == len(known) {
+			return nil, errs.New(errs.Invalid, "%.40q is not a state", name).
+				WithHint("creating, running, paused, stopped, failed, destroyed")
+		}
+		states = append(states, sandbox.State(name))
+	}
+	return states, nil
+}
+
+func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOut, error) {
+	return verbHandler(s.sandboxes.Get)(ctx, in)
+}
+
+// verbHandler serves a method of the manager that takes an id and returns the sandbox.
+func verbHandler(do func(context.Context, string, sandbox.ID) (sandbox.Info, error)) func(context.Context, *sandboxPath) (*sandboxOut, error) {
+	return func(ctx context.Context, in *sandboxPath) (*sandboxOut, error) {
+		id, err := sandbox.ParseID(in.ID)
+		if err != nil {
+			return nil, err
+		}
+		info, err := do(ctx, gate.From(ctx).Tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		return &sandboxOut{sandboxView(info)}, nil
+	}
+}
+
+type updateSandboxIn struct {
+	sandboxPath
+	Body api.UpdateSandbox
+}
+
+func (s *Server) updateSandbox(ctx context.Context, in *updateSandboxIn) (*sandboxOut, error) {
+	id, err := sandbox.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPairs("metadata", in.Body.Metadata); err != nil {
+		return nil, err
+	}
+	u := sandbox.UpdateRequest{Metadata: in.Body.Metadata}
+	for _, d := range []struct {
+		name string
+		ms   *int64
+		to   **time.Duration
+	}{{"ttl_ms", in.Body.TTLMS, &u.TTL}, {"idle_timeout_ms", in.Body.IdleTimeoutMS, &u.IdleTimeout}} {
+		if d.ms == nil {
+			continue
+		}
+		v, err := durationOf(d.name, *d.ms)
+		if err != nil {
+			return nil, err
+		}
+		*d.to = &v
+	}
+	info, err := s.sandboxes.Update(ctx, gate.From(ctx).Tenant, id, u)
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxOut{sandboxView(info)}, nil
+}
+
+func (s *Server) destroySandbox(ctx context.Context, in *sandboxPath) (*struct{}, error) {
+	id, err := sandbox.ParseID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.sandboxes.Destroy(ctx, gate.From(ctx).Tenant, id)
+}
+
+type metricsOut struct{ Body api.Metrics }
+
+func (s *Server) sandboxMetrics(ctx context.Context, in *sandboxPath) (*metricsOut, error) {
+	g, err := s.guest(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer g.release()
+	res, err := g.Control.Metrics(ctx, connect.NewRequest(&wire.MetricsRequest{}))
+	if err != nil {
+		return nil, wire.Err(err)
+	}
+	return &metricsOut{view.Metrics(res.Msg)}, nil
+}
+
+// guest is a running sandbox's client. release must be called.
+type guest struct {
+	*wire.Client
+	id      sandbox.ID
+	tenant  string
+	release func()
+}
+
+// guest finds the guest of a caller's sandbox.
+func (s *Server) guest(ctx context.Context, text string) (guest, error) {
+	id, err := sandbox.ParseID(text)
+	if err != nil {
+		return guest{}, err
+	}
+	tenant := gate.From(ctx).Tenant
+	c, release, err := s.sandboxes.Guest(ctx, tenant, id)
+	if err != nil {
+		return guest{}, err
+	}
+	return guest{c, id, tenant, release}, nil
+}
+
+// alive reports whether the sandbox still has a guest to talk to.
+func (s *Server) alive(g guest) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, release, err := s.sandboxes.Guest(ctx, g.tenant, g.id)
+		if err == nil {
+			release()
+		}
+		return err
+	}
+}
+
+type watchSandboxesIn struct {
+	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
+}
+
+func (s *Server) watchSandboxes(w http.ResponseWriter, r *http.Request, in *watchSandboxesIn) error {
+	from := uint64(0)
+	if in.LastEventID != "" {
+		last, err := strconv.ParseUint(in.LastEventID, 10, 63)
+		if err != nil {
+			return errs.New(errs.Invalid, "Last-Event-ID %.40q is none of this stream", in.LastEventID)
+		}
+		from = last + 1
+	}
+	ctx, release, err := s.openStream(w, r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	sub := s.sandboxes.Subscribe(gate.From(r.Context()).Tenant, from)
+	sse, err := stream.NewSSE(w)
+	if err != nil {
+		return nil
+	}
+	return stream.Pump(ctx, sse, sub.Next, func(e sandbox.Event) error {
+		ev := api.SandboxEvent{Seq: e.Seq, Time: e.Time.UTC(), Resync: e.Resync}
+		name := "resync"
+		if !e.Resync {
+			name, ev.Sandbox = "change", sandboxView(e.Info)
+		}
+		return sse.Event(strconv.FormatUint(e.Seq, 10), name, ev)
+	})
+}

@@ -1,0 +1,213 @@
+// Package server is the HTTP surface: JSON resources with OpenAPI 3.1, streams
+// (server-sent events, WebSockets), keys, metrics. The routes are listed in
+// package api.
+//
+//	s, err := server.New(server.Config{Sandboxes: manager, Templates: templates, Keys: kv, Log: log})
+//	secret, created, err := s.EnsureAdminKey(ctx)
+//	err = s.Serve(ctx, tcp, unixListener) // until ctx ends
+//
+// Beneath it: gate decides who may come in, key keeps API keys, stream moves
+// bytes, view translates between guest and caller, problem makes errors
+// readable. This package knows the routes and nothing deep.
+//
+// Promises. Every request has an id, an entry in the log and a count in the
+// metrics. A route without a declared right cannot be registered. An error
+// shows only texts written for users. Serve ends gracefully: no new requests,
+// streams told why they end, requests under way finished within StopTimeout.
+//
+// A Server is safe for concurrent use; Serve is called once.
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/problem"
+	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/template"
+)
+
+// Sandboxes is what the server needs of *sandbox.Manager.
+type Sandboxes interface {
+	Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error)
+	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
+	Update(ctx context.Context, tenant string, id sandbox.ID, u sandbox.UpdateRequest) (sandbox.Info, error)
+	Start(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	Stop(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	Pause(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	Resume(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	Destroy(ctx context.Context, tenant string, id sandbox.ID) error
+	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
+	Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error)
+	Subscribe(tenant string, from uint64) *sandbox.Subscription
+	Probes(ctx context.Context) []sandbox.ProbeResult
+	Default(ctx context.Context) (sandbox.ProbeResult, error)
+	Limits() sandbox.Limits
+}
+
+// Templates is what the server needs of *template.Store.
+type Templates interface {
+	List(ctx context.Context) ([]template.Info, error)
+	Import(ctx context.Context, name string, tar io.Reader) (template.Info, error)
+	Remove(ctx context.Context, name string) error
+}
+
+// Limits of the surface. Zero = the built-in value.
+type Limits struct {
+	StreamsPerKey     int           // open streams of one key; 500
+	UploadBytesMax    int64         // of a file or a tree; 64 GiB (the sandbox's disk is the real bound)
+	TemplateBytesMax  int64         // of a template's tar; 64 GiB
+	HeaderBytesMax    int           // 64 KiB
+	ReadHeaderTimeout time.Duration // 10 s
+	IdleTimeout       time.Duration // of a kept connection; 2 min
+	StopTimeout       time.Duration // of the graceful end; 15 s
+}
+
+func (l *Limits) setDefaults() {
+	setDefault(&l.StreamsPerKey, 500)
+	setDefault(&l.UploadBytesMax, 64<<30)
+	setDefault(&l.TemplateBytesMax, 64<<30)
+	setDefault(&l.HeaderBytesMax, 64<<10)
+	setDefault(&l.ReadHeaderTimeout, 10*time.Second)
+	setDefault(&l.IdleTimeout, 2*time.Minute)
+	setDefault(&l.StopTimeout, 15*time.Second)
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Config of a Server.
+type Config struct {
+	Sandboxes Sandboxes
+	Templates Templates
+	Keys      key.KV
+	// Ready reports whether the store works; nil = always.
+	Ready   func(context.Context) error
+	Log     *slog.Logger // nil = none
+	Version string
+	// Hosts are names, beside loopback ones, that a client on this machine
+	// may call the server by.
+	Hosts  []string
+	Limits Limits
+}
+
+// Server serves the API.
+type Server struct {
+	sandboxes Sandboxes
+	templates Templates
+	keys      *key.Ring
+	gate      *gate.Gate
+	hub       *stream.Hub
+	metrics   *metrics
+	ready     func(context.Context) error
+	log       *slog.Logger
+	version   string
+	limits    Limits
+
+	mux    *http.ServeMux
+	api    huma.API
+	routes []Route
+}
+
+// New returns a server that does not listen yet.
+func New(c Config) (*Server, error) {
+	if c.Sandboxes == nil || c.Templates == nil || c.Keys == nil {
+		return nil, errs.New(errs.Internal, "a server needs sandboxes, templates and a store for keys")
+	}
+	c.Limits.setDefaults()
+	problem.Install()
+	ring := key.NewRing(c.Keys)
+	s := &Server{
+		sandboxes: c.Sandboxes, templates: c.Templates, keys: ring,
+		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts}),
+		hub:   stream.NewHub(c.Limits.StreamsPerKey),
+		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
+		mux: http.NewServeMux(),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.ready == nil {
+		s.ready = func(context.Context) error { return nil }
+	}
+	s.metrics = newMetrics(s)
+	s.api = s.newAPI()
+	s.register()
+	return s, nil
+}
+
+// EnsureAdminKey makes an admin key if there is no live one, and returns its
+// secret then, to be shown this once.
+func (s *Server) EnsureAdminKey(ctx context.Context) (secret key.Secret, created bool, err error) {
+	return s.keys.EnsureAdmin(ctx)
+}
+
+// Serve answers on the listeners (one may be nil) until ctx ends and then
+// stops gracefully. It closes the listeners. nil: it ended because of ctx.
+func (s *Server) Serve(ctx context.Context, tcp, unix net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		ConnContext:       s.gate.ConnContext,
+		ReadHeaderTimeout: s.limits.ReadHeaderTimeout,
+		IdleTimeout:       s.limits.IdleTimeout,
+		MaxHeaderBytes:    s.limits.HeaderBytesMax,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 2)
+	var wg sync.WaitGroup
+	for _, ln := range []net.Listener{tcp, unix} {
+		if ln == nil {
+			continue
+		}
+		wg.Go(func() {
+			if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	s.stop(srv)
+	wg.Wait()
+	return err
+}
+
+// stop ends streams and requests within StopTimeout, then by force.
+func (s *Server) stop(srv *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limits.StopTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := srv.Shutdown(ctx); err != nil {
+			s.log.Warn("requests were cut off at the end", "error", err)
+			_ = srv.Close()
+		}
+	})
+	wg.Go(func() {
+		if err := s.hub.Close(ctx); err != nil {
+			s.log.Warn("streams were cut off at the end", "error", err)
+		}
+	})
+	wg.Wait()
+}

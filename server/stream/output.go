@@ -1,0 +1,255 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Bridging a broken connection to the guest (its supervisor restarted).
+const (
+	bridgeFor  = 20 * time.Second
+	bridgeWait = 20 * time.Millisecond
+	bridgeMax  = time.Second
+)
+
+// Output reads what a command writes, from two offsets on, and keeps the
+// place: when the connection to the guest breaks it attaches again where it
+// was. Not safe for concurrent use.
+type Output struct {
+	// Alive is asked before the guest is dialled again; an error ends the
+	// stream with it. nil = always try.
+	Alive func(context.Context) error
+
+	guest    *wire.Client
+	key      string
+	starts   []*wire.StartRequest // to try in this order; nil: attach only
+	at       [2]int64             // next offsets of stdout and stderr
+	noFollow bool
+
+	started bool // an event has come
+	stream  *connect.ServerStreamForClient[wire.AttachEvent]
+	close   context.CancelFunc
+	broken  time.Time // since when; zero = it is not
+}
+
+// Start returns the output of a command that the first Next starts. The
+// alternatives are tried in order as long as the guest says that the program
+// is not there. All must have the same key; an empty one is made up.
+func Start(guest *wire.Client, starts ...*wire.StartRequest) *Output {
+	key := starts[0].GetKey()
+	if key == "" {
+		key = NewKey()
+	}
+	for _, s := range starts {
+		s.Key = key
+	}
+	return &Output{guest: guest, key: key, starts: starts}
+}
+
+// NewKey makes a key for a command whose caller gave none, so that a repeated
+// start after a broken connection never runs it twice.
+func NewKey() string { return "cmd-" + rand.Text() }
+
+// Attach returns the output of a running or ended command. -1 = from the present end.
+func Attach(guest *wire.Client, key string, stdoutFrom, stderrFrom int64, follow bool) *Output {
+	return &Output{guest: guest, key: key, at: [2]int64{stdoutFrom, stderrFrom}, noFollow: !follow}
+}
+
+// Key names the command.
+func (o *Output) Key() string { return o.key }
+
+// At returns the offsets behind what Next returned.
+func (o *Output) At() (stdout, stderr int64) { return max(o.at[0], 0), max(o.at[1], 0) }
+
+// Next returns the next event: started first and once, then output and gaps
+// in order, exited last. nil without an error: the end of what there is.
+// Keepalives are returned too.
+func (o *Output) Next(ctx context.Context) (*wire.AttachEvent, error) {
+	for {
+		ev, err := o.receive(ctx)
+		if err == nil {
+			o.broken = time.Time{}
+			if ev == nil {
+				return nil, nil
+			}
+			skip, err := o.place(ev)
+			if err != nil {
+				o.Close()
+				return nil, err
+			}
+			if skip {
+				continue
+			}
+			return ev, nil
+		}
+		o.Close()
+		if ctx.Err() != nil {
+			return nil, why(ctx, err)
+		}
+		if o.fallback(err) {
+			continue
+		}
+		if err := o.bridge(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// receive opens a stream if there is none and takes an event from it.
+func (o *Output) receive(ctx context.Context) (*wire.AttachEvent, error) {
+	if o.stream == nil {
+		if err := o.resolveEnds(ctx); err != nil {
+			return nil, err
+		}
+		if err := o.open(ctx); err != nil {
+			return nil, wire.Err(err)
+		}
+	}
+	if o.stream.Receive() {
+		return o.stream.Msg(), nil
+	}
+	if err := o.stream.Err(); err != nil {
+		return nil, wire.Err(err)
+	}
+	if o.noFollow {
+		return nil, nil
+	}
+	return nil, errs.New(errs.Unavailable, "the guest ended the output before the command ended")
+}
+
+func (o *Output) open(ctx context.Context) (err error) {
+	ctx, o.close = context.WithCancel(ctx)
+	if len(o.starts) > 0 && !o.started {
+		o.stream, err = o.guest.Process.Exec(ctx, connect.NewRequest(o.starts[0]))
+	} else {
+		o.stream, err = o.guest.Process.Attach(ctx, connect.NewRequest(&wire.AttachRequest{
+			Key: o.key, StdoutFrom: o.at[0], StderrFrom: o.at[1], NoFollow: o.noFollow,
+		}))
+	}
+	if err != nil {
+		o.close()
+		o.stream = nil
+	}
+	return err
+}
+
+// resolveEnds turns "the present end" into a number, so that a break before
+// the first byte does not move the place.
+func (o *Output) resolveEnds(ctx context.Context) error {
+	if o.at[0] >= 0 && o.at[1] >= 0 {
+		return nil
+	}
+	res, err := o.guest.Process.Get(ctx, connect.NewRequest(&wire.GetProcessRequest{Key: o.key}))
+	if err != nil {
+		return wire.Err(err)
+	}
+	for i, s := range []*wire.Spool{res.Msg.GetProcess().GetStdout(), res.Msg.GetProcess().GetStderr()} {
+		if o.at[i] < 0 {
+			o.at[i] = s.GetSize()
+		}
+	}
+	return nil
+}
+
+// place checks an event against the offsets and moves them. skip: the client
+// has seen it (the started event of a bridged stream, repeated bytes).
+func (o *Output) place(ev *wire.AttachEvent) (skip bool, err error) {
+	switch e := ev.GetEvent().(type) {
+	case *wire.AttachEvent_Started:
+		again := o.started
+		o.started = true
+		return again, nil
+	case *wire.AttachEvent_Output:
+		at := &o.at[index(e.Output.GetStream())]
+		if e.Output.GetOffset() != *at {
+			return false, errs.New(errs.Unavailable, "the guest sent output out of order")
+		}
+		*at += int64(len(e.Output.GetData()))
+		return len(e.Output.GetData()) == 0, nil
+	case *wire.AttachEvent_Gap:
+		at := &o.at[index(e.Gap.GetStream())]
+		if e.Gap.GetFrom() != *at || e.Gap.GetTo() < *at {
+			return false, errs.New(errs.Unavailable, "the guest sent output out of order")
+		}
+		skip = e.Gap.GetTo() == *at
+		*at = e.Gap.GetTo()
+		return skip, nil
+	case *wire.AttachEvent_Exited, *wire.AttachEvent_Keepalive:
+		return false, nil
+	}
+	return true, nil // a later version may send more
+}
+
+func index(s wire.Stream) int {
+	if s == wire.Stream_STREAM_STDERR {
+		return 1
+	}
+	return 0
+}
+
+// fallback moves to the next alternative when the program is not there.
+func (o *Output) fallback(err error) bool {
+	if o.started || len(o.starts) < 2 || !errs.Is(err, errs.NotFound) {
+		return false
+	}
+	o.starts = o.starts[1:]
+	return true
+}
+
+// bridge waits before the next attempt, or returns the error that ends the stream.
+func (o *Output) bridge(ctx context.Context, err error) error {
+	if !errs.Temporary(err) {
+		return err
+	}
+	now := time.Now()
+	if o.broken.IsZero() {
+		o.broken = now
+	}
+	since := now.Sub(o.broken)
+	if since > bridgeFor {
+		return err
+	}
+	if o.Alive != nil {
+		if dead := o.Alive(ctx); dead != nil {
+			return dead
+		}
+	}
+	t := time.NewTimer(min(max(since, bridgeWait), bridgeMax)) // doubles the time so far
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return why(ctx, err)
+	}
+}
+
+// Close ends the stream. After the end of the command it reads the rest, so
+// that the connection can be used again.
+func (o *Output) Close() {
+	if o.stream == nil {
+		return
+	}
+	o.close()
+	_ = o.stream.Close()
+	o.stream = nil
+}
+
+// Finish is Close after the exited event: it waits for the end of the stream,
+// which is on its way, so that the next call finds a warm connection.
+func (o *Output) Finish() {
+	if o.stream == nil {
+		return
+	}
+	stop := time.AfterFunc(time.Second, o.close)
+	defer stop.Stop()
+	for o.stream.Receive() { // nothing comes but the end
+	}
+	o.Close()
+}
