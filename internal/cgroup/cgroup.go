@@ -98,6 +98,16 @@ func (t Tree) Has(controllers ...string) bool {
 	return true
 }
 
+// LimitsSwap reports whether a group's use of swap can be limited here.
+func (t Tree) LimitsSwap() bool {
+	if !t.V2 {
+		_, err := os.Stat(filepath.Join(t.dirs["memory"], "memory.memsw.limit_in_bytes"))
+		return err == nil
+	}
+	swaps, err := os.ReadFile("/proc/swaps")
+	return err == nil && bytes.Count(swaps, []byte("\n")) > 1
+}
+
 // Probe makes a group with a limit of memory and removes it: whether limits
 // can be set here at all (root without delegation, a container with read-only
 // cgroups and an ordinary user cannot).

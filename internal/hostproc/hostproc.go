@@ -83,8 +83,9 @@ func (r Ref) open() (int, error) {
 
 // Process is one entry of List.
 type Process struct {
-	PID, Parent int
-	Args        []string
+	Ref
+	Parent int
+	Args   []string
 }
 
 // List returns the processes that live now and have a command line (kernel
@@ -95,34 +96,39 @@ func List() ([]Process, error) {
 		return nil, err
 	}
 	var ps []Process
+	boot := bootID()
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
-			continue
-		}
-		line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if err != nil || len(line) == 0 {
 			continue
 		}
 		st, err := readStat(pid)
 		if err != nil || st.zombie() {
 			continue
 		}
+		line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if err != nil || len(line) == 0 {
+			continue
+		}
 		args := strings.Split(string(bytes.TrimSuffix(line, []byte{0})), "\x00")
-		ps = append(ps, Process{PID: pid, Parent: st.parent, Args: args})
+		ps = append(ps, Process{Ref: Ref{PID: pid, Start: st.start, Boot: boot}, Parent: st.parent, Args: args})
 	}
 	return ps, nil
 }
 
-// Tree returns pid and all its living descendants, parents first.
-func Tree(ps []Process, pid int) []int {
-	children := map[int][]int{}
+// Tree returns the root, if it is among ps, and all its descendants, parents
+// first.
+func Tree(ps []Process, root int) []Ref {
+	children := map[int][]Ref{}
+	var tree []Ref
 	for _, p := range ps {
-		children[p.Parent] = append(children[p.Parent], p.PID)
+		children[p.Parent] = append(children[p.Parent], p.Ref)
+		if p.PID == root {
+			tree = append(tree, p.Ref)
+		}
 	}
-	tree := []int{pid}
 	for i := 0; i < len(tree); i++ {
-		tree = append(tree, children[tree[i]]...)
+		tree = append(tree, children[tree[i].PID]...)
 	}
 	return tree
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"slices"
 	"testing"
 	"time"
 
@@ -166,9 +165,14 @@ func TestTree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if tree := Tree(ps, cmd.Process.Pid); len(tree) == 3 && slices.Contains(tree, cmd.Process.Pid) {
-			for _, pid := range tree {
-				_ = unix.Kill(pid, unix.SIGKILL)
+		if tree := Tree(ps, cmd.Process.Pid); len(tree) == 3 && tree[0].PID == cmd.Process.Pid {
+			for _, ref := range tree {
+				if err := ref.Signal(unix.SIGKILL); err != nil {
+					t.Error(err)
+				}
+			}
+			if tree := Tree(ps, -1); len(tree) != 0 {
+				t.Errorf("the tree of nobody: %v", tree)
 			}
 			return
 		}

@@ -123,11 +123,7 @@ func (p *Provider) search(id sandbox.ID) ([]hostproc.Ref, error) {
 		if !p.ours(proc.Args, id) {
 			continue
 		}
-		for _, pid := range hostproc.Tree(ps, proc.PID) {
-			if ref, err := hostproc.Of(pid); err == nil && pid != os.Getpid() {
-				refs = append(refs, ref)
-			}
-		}
+		refs = append(refs, hostproc.Tree(ps, proc.PID)...)
 	}
 	return refs, nil
 }
