@@ -83,6 +83,7 @@ const (
 	ReasonExpired     = "expired"       // TTL
 	ReasonIdle        = "idle"          // idle timeout
 	ReasonStopped     = "stopped"       // on request
+	ReasonDiskQuota   = "disk quota exceeded"
 )
 
 // Capabilities are plain facts about a provider, so that they survive

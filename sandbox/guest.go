@@ -1,0 +1,82 @@
+package sandbox
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Guest returns the client of a running sandbox. Until release is called (it
+// may be repeated) the sandbox counts as used. The client is shared: do not
+// close it.
+//
+// Conflict: the sandbox does not run; the hint says how to get there.
+func (m *Manager) Guest(_ context.Context, tenant string, id ID) (c *wire.Client, release func(), err error) {
+	b, err := m.find(tenant, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil, nil, errDestroyed(id)
+	}
+	if err := b.usable(); err != nil {
+		return nil, nil, err
+	}
+	if f := b.flight; f != nil && (f.kind == kindHalt || f.kind == kindDestroy) {
+		return nil, nil, errs.New(errs.Conflict, "sandbox %s is %s", id, f.kind)
+	}
+	b.uses++
+	return b.client, sync.OnceFunc(func() { m.unuse(b) }), nil
+}
+
+func (m *Manager) unuse(b *box) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.uses--
+	b.used = time.Now()
+	if b.uses == 0 {
+		m.arm(b)
+	}
+}
+
+// Dial opens a TCP port (1..65535) inside a running sandbox, loopback
+// included. Until the connection is closed the sandbox counts as used. The
+// guest's own ports cannot be reached this way.
+func (m *Manager) Dial(ctx context.Context, tenant string, id ID, port uint32) (net.Conn, error) {
+	c, release, err := m.Guest(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := c.DialTCP(ctx, port)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &usedConn{Conn: conn, release: release}, nil
+}
+
+// usedConn keeps its sandbox in use until it is closed.
+type usedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close closes the connection.
+func (c *usedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// CloseWrite says that nothing more will be sent.
+func (c *usedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errs.New(errs.Unsupported, "this connection cannot be half closed")
+}

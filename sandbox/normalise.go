@@ -1,0 +1,273 @@
+package sandbox
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/template"
+)
+
+// Smallest machine that is worth booting.
+const (
+	cpusMin     = 0.05
+	memoryMBMin = 32
+	diskMBMin   = 1
+	pidsMin     = 8
+	timeMin     = time.Second // of TTL and idle timeout
+)
+
+// Bounds of names and lists in a spec. Together they fit into a record.
+const (
+	nameBytesMax     = 64
+	envCountMax      = 256
+	envBytesMax      = 24 << 10
+	metadataCountMax = 64
+	metadataBytesMax = 8 << 10
+	pathBytesMax     = 4096
+	keyBytesMax      = 255
+	problemsMax      = 10 // that one error names
+)
+
+// Languages that a spec may name.
+var Languages = []string{"python", "node", "go", "ruby"}
+
+// NetworkNone is the only network there is yet: none at all.
+const NetworkNone = "none"
+
+// DefaultLimits are in force where the configuration says nothing.
+func DefaultLimits() Limits {
+	memory := 4096
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) == nil {
+		memory = max(int(uint64(si.Totalram)*uint64(si.Unit)>>20)*3/4, 512)
+	}
+	return Limits{
+		CPUsMax:        float64(max(runtime.NumCPU(), 2)),
+		MemoryMBMax:    memory,
+		DiskMBMax:      100 << 10,
+		PidsMax:        16 << 10,
+		IdleTimeoutMax: 7 * 24 * time.Hour,
+		Sandboxes:      1000,
+	}
+}
+
+// DefaultDefaults fill what neither spec nor configuration says.
+func DefaultDefaults() Defaults {
+	return Defaults{
+		Template: template.HostName, Provider: ProviderAuto,
+		CPUs: 1, MemoryMB: 512, DiskMB: 2048, PidsMax: 512,
+		IdleTimeout: 30 * time.Minute,
+	}
+}
+
+func (l Limits) filled() Limits {
+	d := DefaultLimits()
+	fill(&l.CPUsMax, d.CPUsMax)
+	fill(&l.MemoryMBMax, d.MemoryMBMax)
+	fill(&l.DiskMBMax, d.DiskMBMax)
+	fill(&l.PidsMax, d.PidsMax)
+	fill(&l.IdleTimeoutMax, d.IdleTimeoutMax)
+	fill(&l.Sandboxes, d.Sandboxes)
+	return l
+}
+
+// filled also keeps a default from asking for more than the limits allow.
+func (d Defaults) filled(l Limits) Defaults {
+	b := DefaultDefaults()
+	fill(&d.Template, b.Template)
+	fill(&d.Provider, b.Provider)
+	fill(&d.CPUs, min(b.CPUs, l.CPUsMax))
+	fill(&d.MemoryMB, min(b.MemoryMB, l.MemoryMBMax))
+	fill(&d.DiskMB, min(b.DiskMB, l.DiskMBMax))
+	fill(&d.PidsMax, min(b.PidsMax, l.PidsMax))
+	fill(&d.IdleTimeout, min(b.IdleTimeout, l.IdleTimeoutMax))
+	if d.TTL == 0 {
+		d.TTL = l.TTLMax
+	}
+	return d
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Normalise fills what the spec leaves open and refuses what is absurd or over
+// the limits; the error names every field that is wrong. Both limits and
+// defaults may be zero. The result shares nothing with s.
+func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
+	l = l.filled()
+	d = d.filled(l)
+	fill(&s.Template, d.Template)
+	fill(&s.Provider, d.Provider)
+	fill(&s.CPUs, d.CPUs)
+	fill(&s.MemoryMB, d.MemoryMB)
+	fill(&s.DiskMB, d.DiskMB)
+	fill(&s.PidsMax, d.PidsMax)
+	fill(&s.TTL, d.TTL)
+	fill(&s.IdleTimeout, d.IdleTimeout)
+	fill(&s.Workdir, WorkspaceDir)
+	fill(&s.Network, NetworkNone)
+	s.Env, s.Metadata = maps.Clone(s.Env), maps.Clone(s.Metadata)
+
+	var p problems
+	p.name("name", s.Name)
+	p.word("template", s.Template)
+	p.word("provider", s.Provider)
+	p.oneOf("language", s.Language, append([]string{""}, Languages...))
+	p.oneOf("require", string(s.Require), isolationNames())
+	p.oneOf("network", s.Network, []string{NetworkNone})
+	p.float("cpus", s.CPUs, cpusMin, l.CPUsMax)
+	p.number("memory_mb", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
+	p.number("disk_mb", s.DiskMB, diskMBMin, l.DiskMBMax)
+	p.number("pids_max", s.PidsMax, pidsMin, l.PidsMax)
+	p.times(s, l)
+	p.workdir(s.Workdir)
+	p.env(s.Env)
+	p.metadata(s.Metadata)
+	if err := p.err(); err != nil {
+		return Spec{}, err
+	}
+	s.Workdir = path.Clean(s.Workdir)
+	return s, nil
+}
+
+func isolationNames() []string {
+	names := []string{""}
+	for _, i := range Isolations {
+		names = append(names, string(i))
+	}
+	return names
+}
+
+// problems collects what is wrong with a request, each with its field's name.
+type problems []string
+
+func (p *problems) add(field, format string, args ...any) {
+	if len(*p) == problemsMax {
+		return
+	}
+	*p = append(*p, field+": "+fmt.Sprintf(format, args...))
+}
+
+func (p problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return errs.New(errs.Invalid, "%s", strings.Join(p, "; "))
+}
+
+func (p *problems) number(field string, n, lowest, highest int) {
+	if n < lowest || n > highest {
+		p.add(field, "%d is not in %d to %d", n, lowest, highest)
+	}
+}
+
+func (p *problems) float(field string, x, lowest, highest float64) {
+	if math.IsNaN(x) || x < lowest || x > highest {
+		p.add(field, "%g is not in %g to %g", x, lowest, highest)
+	}
+}
+
+func (p *problems) times(s Spec, l Limits) {
+	p.duration("ttl_ms", s.TTL, l.TTLMax)
+	p.duration("idle_timeout_ms", s.IdleTimeout, l.IdleTimeoutMax)
+}
+
+// duration accepts 0 (none) and a bound of 0 (no bound but that of the clock).
+func (p *problems) duration(field string, d, highest time.Duration) {
+	if highest == 0 {
+		highest = 100 * 365 * 24 * time.Hour
+	}
+	if d != 0 && (d < timeMin || d > highest) {
+		p.add(field, "%d ms is not in %d to %d", d.Milliseconds(), timeMin.Milliseconds(), highest.Milliseconds())
+	}
+}
+
+func (p *problems) oneOf(field, value string, allowed []string) {
+	if slices.Contains(allowed, value) {
+		return
+	}
+	if known := slices.DeleteFunc(slices.Clone(allowed), func(s string) bool { return s == "" }); len(known) == 1 {
+		p.add(field, "%.40q is not known, only %s here yet", value, known[0])
+	} else {
+		p.add(field, "%.40q is none of %s", value, strings.Join(known, ", "))
+	}
+}
+
+var wordForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// word checks a name that we or an operator gave to something.
+func (p *problems) word(field, value string) {
+	if !wordForm.MatchString(value) || strings.Contains(value, "..") {
+		p.add(field, "%.80q is not a name of 1 to 64 characters a-z 0-9 . _ -", value)
+	}
+}
+
+// name checks a name that people gave: anything that prints on one line.
+func (p *problems) name(field, value string) {
+	switch {
+	case len(value) > nameBytesMax:
+		p.add(field, "%d bytes, at most %d", len(value), nameBytesMax)
+	case !printable(value):
+		p.add(field, "%q has control characters or is not UTF-8", value)
+	case value == "." || value == ".." || strings.Contains(value, "/"):
+		p.add(field, "%q looks like a path", value)
+	}
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+func (p *problems) workdir(dir string) {
+	if len(dir) > pathBytesMax || !path.IsAbs(dir) || !printable(dir) {
+		p.add("workdir", "%.80q is not an absolute path that prints", dir)
+	}
+}
+
+var envForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+func (p *problems) env(env map[string]string) {
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		value := env[name]
+		total += len(name) + len(value)
+		if !envForm.MatchString(name) {
+			p.add("env", "%.80q is not a name of a variable", name)
+		} else if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+			p.add("env", "the value of %s has a NUL or is not UTF-8", name)
+		}
+	}
+	p.number("env (variables)", len(env), 0, envCountMax)
+	p.number("env (bytes)", total, 0, envBytesMax)
+}
+
+func (p *problems) metadata(metadata map[string]string) {
+	total := 0
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		value := metadata[key]
+		total += len(key) + len(value)
+		if key == "" || len(key) > nameBytesMax || !printable(key) {
+			p.add("metadata", "key %.80q is not 1 to %d bytes that print", key, nameBytesMax)
+		} else if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+			p.add("metadata", "the value of %q has a NUL or is not UTF-8", key)
+		}
+	}
+	p.number("metadata (entries)", len(metadata), 0, metadataCountMax)
+	p.number("metadata (bytes)", total, 0, metadataBytesMax)
+}
