@@ -2,34 +2,22 @@ package server
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/template"
 )
 
-func (s *Server) register() {
-	s.registerInfo()
-	s.registerSandboxes()
-	s.registerProcesses()
-	s.registerFiles()
-	s.registerTrees()
-	s.registerPorts()
-	s.registerTemplates()
-	s.registerKeys()
-	s.registerHouse()
-}
-
-func (s *Server) registerInfo() {
-	handle(s, operation{method: http.MethodGet, path: "/v1/info", scope: key.Read, id: "get-info", tag: "server",
-		summary: "Describe the server, its providers and limits"}, s.info)
+func (s *Server) registerInfo(t *route.Table) {
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/info", Scope: key.Read, ID: "get-info", Tag: "server",
+		Summary: "Describe the server, its providers and limits"}, s.info)
 }
 
 type infoOut struct{ Body api.Info }
@@ -56,17 +44,15 @@ func providerView(p sandbox.ProbeResult) api.ProviderInfo {
 	return v
 }
 
-func (s *Server) registerTemplates() {
+func (s *Server) registerTemplates(t *route.Table) {
 	const tag, base = "templates", "/v1/templates"
-	handle(s, operation{method: http.MethodGet, path: base, scope: key.Read, id: "list-templates", tag: tag,
-		summary: "List templates"}, s.listTemplates)
-	handleRaw(s, operation{method: http.MethodPost, path: base, scope: key.Admin, id: "import-template", tag: tag,
-		summary: "Make a template of a root file system as tar, plain or gzip", status: http.StatusCreated, change: func(op *huma.Operation) {
-			takes(op, "application/x-tar")
-			answers(op, "201", "The template", "application/json", schemaOf[api.Template](s))
-		}}, s.importTemplate)
-	handle(s, operation{method: http.MethodDelete, path: base + "/{name}", scope: key.Admin, id: "remove-template", tag: tag,
-		summary: "Remove an imported template"}, s.removeTemplate)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-templates", Tag: tag,
+		Summary: "List templates"}, s.listTemplates)
+	route.Raw(t, route.Operation{Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "import-template", Tag: tag,
+		Summary: "Make a template of a root file system as tar, plain or gzip", Status: http.StatusCreated,
+		Takes: "application/x-tar", Sends: route.Object[api.Template]("The template")}, s.importTemplate)
+	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Admin, ID: "remove-template", Tag: tag,
+		Summary: "Remove an imported template"}, s.removeTemplate)
 }
 
 type listTemplatesOut struct{ Body api.TemplateList }
@@ -100,18 +86,33 @@ func (s *Server) importTemplate(w http.ResponseWriter, r *http.Request, in *impo
 	if err := checkIdempotencyKey(in.IdempotencyKey); err != nil {
 		return err
 	}
-	if r.ContentLength > s.limits.TemplateBytesMax {
-		return bodyError(&http.MaxBytesError{Limit: s.limits.TemplateBytesMax})
+	limited, err := route.Body(w, r, s.limits.TemplateBytesMax)
+	if err != nil {
+		return err
 	}
-	body := &watchedBody{r: http.MaxBytesReader(w, r.Body, s.limits.TemplateBytesMax)}
+	body := &watchedBody{r: limited}
 	info, err := s.templates.Import(r.Context(), in.Name, body)
 	if err != nil && body.err != nil {
-		return bodyError(body.err)
+		return route.BodyError(body.err)
 	}
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusCreated, templateView(info))
+	return route.WriteJSON(w, http.StatusCreated, templateView(info))
+}
+
+// watchedBody remembers why a body could not be read, for who reads it far away.
+type watchedBody struct {
+	r   io.Reader
+	err error
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.err = err
+	}
+	return n, err
 }
 
 type removeTemplateIn struct {
@@ -122,14 +123,14 @@ func (s *Server) removeTemplate(ctx context.Context, in *removeTemplateIn) (*str
 	return nil, s.templates.Remove(ctx, in.Name)
 }
 
-func (s *Server) registerKeys() {
+func (s *Server) registerKeys(t *route.Table) {
 	const tag, base = "keys", "/v1/keys"
-	handle(s, operation{method: http.MethodPost, path: base, scope: key.Admin, id: "create-key", tag: tag,
-		summary: "Make an API key; the secret is shown this once", status: http.StatusCreated}, s.createKey)
-	handle(s, operation{method: http.MethodGet, path: base, scope: key.Admin, id: "list-keys", tag: tag,
-		summary: "List API keys, never their secrets"}, s.listKeys)
-	handle(s, operation{method: http.MethodDelete, path: base + "/{id}", scope: key.Admin, id: "revoke-key", tag: tag,
-		summary: "Revoke an API key, at once"}, s.revokeKey)
+	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "create-key", Tag: tag,
+		Summary: "Make an API key; the secret is shown this once", Status: http.StatusCreated}, s.createKey)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Admin, ID: "list-keys", Tag: tag,
+		Summary: "List API keys, never their secrets"}, s.listKeys)
+	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base + "/{id}", Scope: key.Admin, ID: "revoke-key", Tag: tag,
+		Summary: "Revoke an API key, at once"}, s.revokeKey)
 }
 
 type createKeyIn struct{ Body api.CreateKey }
@@ -188,10 +189,4 @@ func (s *Server) revokeKey(ctx context.Context, in *revokeKeyIn) (*struct{}, err
 	}
 	s.hub.Cut(rec.ID)
 	return nil, nil
-}
-
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	return json.NewEncoder(w).Encode(v)
 }

@@ -61,6 +61,8 @@ func (m *metrics) request(route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
+func (m *metrics) execEnded(took time.Duration) { m.execSeconds.Observe(took.Seconds()) }
+
 func (m *metrics) created(took time.Duration, err error) {
 	result := "ok"
 	if err != nil {

@@ -8,16 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
-	"github.com/skete-dev/skete/server/view"
 )
 
 // Bounds of what a caller may write into a sandbox's record.
@@ -34,20 +31,20 @@ type sandboxPath struct {
 	ID string `path:"id" doc:"of the sandbox, sbx_…"`
 }
 
-func (s *Server) registerSandboxes() {
+func (s *Server) registerSandboxes(t *route.Table) {
 	const tag = "sandboxes"
-	handle(s, operation{method: http.MethodPost, path: "/v1/sandboxes", scope: key.Write, id: "create-sandbox", tag: tag,
-		summary: "Create a sandbox and wait until its guest answers", status: http.StatusCreated}, s.createSandbox)
-	handle(s, operation{method: http.MethodGet, path: "/v1/sandboxes", scope: key.Read, id: "list-sandboxes", tag: tag,
-		summary: "List sandboxes, newest first"}, s.listSandboxes)
-	handleRaw(s, operation{method: http.MethodGet, path: "/v1/sandboxes/events", scope: key.Read, id: "watch-sandboxes", tag: tag,
-		summary: "Stream changes of state as server-sent events", change: eventStream[api.SandboxEvent](s)}, s.watchSandboxes)
-	handle(s, operation{method: http.MethodGet, path: "/v1/sandboxes/{id}", scope: key.Read, id: "get-sandbox", tag: tag,
-		summary: "Get a sandbox"}, s.getSandbox)
-	handle(s, operation{method: http.MethodPatch, path: "/v1/sandboxes/{id}", scope: key.Write, id: "update-sandbox", tag: tag,
-		summary: "Change the time to live, the idle timeout or the metadata"}, s.updateSandbox)
-	handle(s, operation{method: http.MethodDelete, path: "/v1/sandboxes/{id}", scope: key.Write, id: "destroy-sandbox", tag: tag,
-		summary: "Destroy a sandbox, from every state"}, s.destroySandbox)
+	route.JSON(t, route.Operation{Method: http.MethodPost, Path: "/v1/sandboxes", Scope: key.Write, ID: "create-sandbox", Tag: tag,
+		Summary: "Create a sandbox and wait until its guest answers", Status: http.StatusCreated}, s.createSandbox)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes", Scope: key.Read, ID: "list-sandboxes", Tag: tag,
+		Summary: "List sandboxes, newest first"}, s.listSandboxes)
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/events", Scope: key.Read, ID: "watch-sandboxes", Tag: tag,
+		Summary: "Stream changes of state as server-sent events", Sends: route.Events[api.SandboxEvent]()}, s.watchSandboxes)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Scope: key.Read, ID: "get-sandbox", Tag: tag,
+		Summary: "Get a sandbox"}, s.getSandbox)
+	route.JSON(t, route.Operation{Method: http.MethodPatch, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "update-sandbox", Tag: tag,
+		Summary: "Change the time to live, the idle timeout or the metadata"}, s.updateSandbox)
+	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "destroy-sandbox", Tag: tag,
+		Summary: "Destroy a sandbox, from every state"}, s.destroySandbox)
 	for verb, does := range map[string]struct {
 		summary string
 		do      func(context.Context, string, sandbox.ID) (sandbox.Info, error)
@@ -57,11 +54,9 @@ func (s *Server) registerSandboxes() {
 		"pause":  {"Freeze the machine", s.sandboxes.Pause},
 		"resume": {"Let a paused machine go on", s.sandboxes.Resume},
 	} {
-		handle(s, operation{method: http.MethodPost, path: "/v1/sandboxes/{id}/" + verb, scope: key.Write, id: verb + "-sandbox", tag: tag,
-			summary: does.summary}, verbHandler(does.do))
+		route.JSON(t, route.Operation{Method: http.MethodPost, Path: "/v1/sandboxes/{id}/" + verb, Scope: key.Write, ID: verb + "-sandbox", Tag: tag,
+			Summary: does.summary}, verbHandler(does.do))
 	}
-	handle(s, operation{method: http.MethodGet, path: "/v1/sandboxes/{id}/metrics", scope: key.Read, id: "get-sandbox-metrics", tag: tag,
-		summary: "Get what the guest measures of itself"}, s.sandboxMetrics)
 }
 
 type sandboxOut struct{ Body api.Sandbox }
@@ -276,54 +271,6 @@ func (s *Server) destroySandbox(ctx context.Context, in *sandboxPath) (*struct{}
 	return nil, s.sandboxes.Destroy(ctx, gate.From(ctx).Tenant, id)
 }
 
-type metricsOut struct{ Body api.Metrics }
-
-func (s *Server) sandboxMetrics(ctx context.Context, in *sandboxPath) (*metricsOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
-	res, err := g.Control.Metrics(ctx, connect.NewRequest(&wire.MetricsRequest{}))
-	if err != nil {
-		return nil, wire.Err(err)
-	}
-	return &metricsOut{view.Metrics(res.Msg)}, nil
-}
-
-// guest is a running sandbox's client. release must be called.
-type guest struct {
-	*wire.Client
-	id      sandbox.ID
-	tenant  string
-	release func()
-}
-
-// guest finds the guest of a caller's sandbox.
-func (s *Server) guest(ctx context.Context, text string) (guest, error) {
-	id, err := sandbox.ParseID(text)
-	if err != nil {
-		return guest{}, err
-	}
-	tenant := gate.From(ctx).Tenant
-	c, release, err := s.sandboxes.Guest(ctx, tenant, id)
-	if err != nil {
-		return guest{}, err
-	}
-	return guest{c, id, tenant, release}, nil
-}
-
-// alive reports whether the sandbox still has a guest to talk to.
-func (s *Server) alive(g guest) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, release, err := s.sandboxes.Guest(ctx, g.tenant, g.id)
-		if err == nil {
-			release()
-		}
-		return err
-	}
-}
-
 type watchSandboxesIn struct {
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }
@@ -337,7 +284,7 @@ func (s *Server) watchSandboxes(w http.ResponseWriter, r *http.Request, in *watc
 		}
 		from = last + 1
 	}
-	ctx, release, err := s.openStream(w, r)
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,11 @@
 //	secret, created, err := s.EnsureAdminKey(ctx)
 //	err = s.Serve(ctx, tcp, unixListener) // until ctx ends
 //
-// Beneath it: gate decides who may come in, key keeps API keys, stream moves
-// bytes, view translates between guest and caller, problem makes errors
-// readable. This package knows the routes and nothing deep.
+// Beneath it: route is the table of all routes and what surrounds each, gate
+// decides who may come in, key keeps API keys, inside serves what is inside a
+// sandbox, stream moves bytes, view translates between guest and caller,
+// problem makes errors readable. This package has the rest: sandboxes,
+// templates, keys, metrics, the life of the server.
 //
 // Promises. Every request has an id, an entry in the log and a count in the
 // metrics. A route without a declared right cannot be registered. An error
@@ -28,14 +30,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
-	"github.com/skete-dev/skete/server/problem"
+	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/template"
 )
@@ -122,9 +123,7 @@ type Server struct {
 	version   string
 	limits    Limits
 
-	mux    *http.ServeMux
-	api    huma.API
-	routes []Route
+	table *route.Table
 }
 
 // New returns a server that does not listen yet.
@@ -133,14 +132,12 @@ func New(c Config) (*Server, error) {
 		return nil, errs.New(errs.Internal, "a server needs sandboxes, templates and a store for keys")
 	}
 	c.Limits.setDefaults()
-	problem.Install()
 	ring := key.NewRing(c.Keys)
 	s := &Server{
 		sandboxes: c.Sandboxes, templates: c.Templates, keys: ring,
 		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts}),
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
-		mux: http.NewServeMux(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -149,10 +146,24 @@ func New(c Config) (*Server, error) {
 		s.ready = func(context.Context) error { return nil }
 	}
 	s.metrics = newMetrics(s)
-	s.api = s.newAPI()
-	s.register()
+	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Observe: s.metrics.request})
+	s.registerInfo(s.table)
+	s.registerSandboxes(s.table)
+	inside.Register(s.table, inside.Config{
+		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
+		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
+	})
+	s.registerTemplates(s.table)
+	s.registerKeys(s.table)
+	s.registerHouse(s.table)
 	return s, nil
 }
+
+// Routes lists everything that is served.
+func (s *Server) Routes() []route.Route { return s.table.Routes() }
+
+// Handler returns the whole surface as one handler.
+func (s *Server) Handler() http.Handler { return s.table.Handler() }
 
 // EnsureAdminKey makes an admin key if there is no live one, and returns its
 // secret then, to be shown this once.

@@ -17,10 +17,12 @@ package stream
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/server/problem"
 )
 
 // Times of all streams.
@@ -82,6 +84,15 @@ func (h *Hub) Open(ctx context.Context, owner string) (context.Context, func(), 
 	mine[id] = cancel
 	h.wg.Add(1)
 	return ctx, sync.OnceFunc(func() { h.release(owner, id, cancel) }), nil
+}
+
+// Admit is Open for a request whose answer is long. HEAD has no long answer.
+func (h *Hub) Admit(w http.ResponseWriter, r *http.Request, owner string) (context.Context, func(), error) {
+	if r.Method == http.MethodHead {
+		w.Header().Set("Allow", http.MethodGet)
+		return nil, nil, problem.At(http.StatusMethodNotAllowed, errs.New(errs.Invalid, "a stream has no HEAD"))
+	}
+	return h.Open(r.Context(), owner)
 }
 
 func (h *Hub) release(owner string, id int, cancel context.CancelCauseFunc) {

@@ -1,25 +1,19 @@
-package server
+package inside
 
 import (
 	"context"
-	"encoding/base64"
-	"errors"
 	"io"
 	"net/http"
-	"reflect"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/coder/websocket"
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
-	"github.com/skete-dev/skete/server/problem"
+	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/server/view"
 )
@@ -32,49 +26,31 @@ type processPath struct {
 	Key string `path:"key" maxLength:"128" doc:"of the command"`
 }
 
-func (s *Server) registerProcesses() {
+func (s *service) registerProcesses(t *route.Table) {
 	const tag, base = "processes", "/v1/sandboxes/{id}/processes"
-	handle(s, operation{method: http.MethodPost, path: base, scope: key.Write, id: "start-process", tag: tag,
-		summary: "Start a command; nobody reads its output yet", status: http.StatusCreated}, s.startProcess)
-	handle(s, operation{method: http.MethodGet, path: base, scope: key.Read, id: "list-processes", tag: tag,
-		summary: "List commands, oldest first"}, s.listProcesses)
-	handle(s, operation{method: http.MethodGet, path: base + "/{key}", scope: key.Read, id: "get-process", tag: tag,
-		summary: "Get a command as it is now"}, s.getProcess)
-	handle(s, operation{method: http.MethodDelete, path: base + "/{key}", scope: key.Write, id: "forget-process", tag: tag,
-		summary: "Forget a command that has ended, its output and its key"}, s.forgetProcess)
-	handle(s, operation{method: http.MethodGet, path: base + "/{key}/wait", scope: key.Read, id: "wait-process", tag: tag,
-		summary: "Wait for the end of a command, or for some time"}, s.waitProcess)
-	handle(s, operation{method: http.MethodPost, path: base + "/{key}/signal", scope: key.Write, id: "signal-process", tag: tag,
-		summary: "Signal the process group of a command"}, s.signalProcess)
-	handle(s, operation{method: http.MethodPost, path: base + "/{key}/resize", scope: key.Write, id: "resize-process", tag: tag,
-		summary: "Set the size of a command's terminal"}, s.resizeProcess)
-	handleRaw(s, operation{method: http.MethodPost, path: base + "/{key}/stdin", scope: key.Write, id: "write-stdin", tag: tag,
-		summary: "Write stdin at an offset: a repeated call never writes a byte twice", change: func(op *huma.Operation) {
-			takes(op, "application/octet-stream")
-			answers(op, "200", "What was accepted", "application/json", schemaOf[api.StdinAck](s))
-		}}, s.writeStdin)
-	handleRaw(s, operation{method: http.MethodGet, path: base + "/{key}/output", scope: key.Read, id: "stream-output", tag: tag,
-		summary: "Stream output as server-sent events", change: eventStream[api.OutputEvent](s)}, s.streamOutput)
-	handleRaw(s, operation{method: http.MethodGet, path: base + "/{key}/attach", scope: key.Write, id: "attach-process", tag: tag,
-		summary: "Attach to a command: a WebSocket of frames", change: webSocket}, s.attachProcess)
-	handleRaw(s, operation{method: http.MethodGet, path: "/v1/sandboxes/{id}/exec", scope: key.Write, id: "exec", tag: tag,
-		summary: "Start a command and attach to it: a WebSocket of frames, the first of which is the request", change: webSocket}, s.exec)
-}
-
-// eventStream describes a route that sends server-sent events.
-func eventStream[T any](s *Server) func(*huma.Operation) {
-	return func(op *huma.Operation) {
-		answers(op, "200", "Server-sent events; the data of each is an object of this schema", "text/event-stream", schemaOf[T](s))
-	}
-}
-
-func webSocket(op *huma.Operation) {
-	answers(op, "101", "A WebSocket of binary messages", "", nil)
-}
-
-func schemaOf[T any](s *Server) *huma.Schema {
-	t := reflect.TypeFor[T]()
-	return s.api.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag,
+		Summary: "Start a command; nobody reads its output yet", Status: http.StatusCreated}, s.startProcess)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-processes", Tag: tag,
+		Summary: "List commands, oldest first"}, s.listProcesses)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}", Scope: key.Read, ID: "get-process", Tag: tag,
+		Summary: "Get a command as it is now"}, s.getProcess)
+	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base + "/{key}", Scope: key.Write, ID: "forget-process", Tag: tag,
+		Summary: "Forget a command that has ended, its output and its key"}, s.forgetProcess)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}/wait", Scope: key.Read, ID: "wait-process", Tag: tag,
+		Summary: "Wait for the end of a command, or for some time"}, s.waitProcess)
+	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/{key}/signal", Scope: key.Write, ID: "signal-process", Tag: tag,
+		Summary: "Signal the process group of a command"}, s.signalProcess)
+	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/{key}/resize", Scope: key.Write, ID: "resize-process", Tag: tag,
+		Summary: "Set the size of a command's terminal"}, s.resizeProcess)
+	route.Raw(t, route.Operation{Method: http.MethodPost, Path: base + "/{key}/stdin", Scope: key.Write, ID: "write-stdin", Tag: tag,
+		Summary: "Write stdin at an offset: a repeated call never writes a byte twice", Takes: "application/octet-stream",
+		Sends: route.Object[api.StdinAck]("What was accepted")}, s.writeStdin)
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}/output", Scope: key.Read, ID: "stream-output", Tag: tag,
+		Summary: "Stream output as server-sent events", Sends: route.Events[api.OutputEvent]()}, s.streamOutput)
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}/attach", Scope: key.Write, ID: "attach-process", Tag: tag,
+		Summary: "Attach to a command: a WebSocket of frames", Sends: route.Socket("Frames, see package api")}, s.attachProcess)
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec", Scope: key.Write, ID: "exec", Tag: tag,
+		Summary: "Start a command and attach to it: a WebSocket of frames, the first of which is the request", Sends: route.Socket("Frames, see package api")}, s.exec)
 }
 
 type startProcessIn struct {
@@ -89,7 +65,7 @@ type startProcessOut struct {
 
 type processOut struct{ Body api.Process }
 
-func (s *Server) startProcess(ctx context.Context, in *startProcessIn) (*startProcessOut, error) {
+func (s *service) startProcess(ctx context.Context, in *startProcessIn) (*startProcessOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -103,7 +79,7 @@ func (s *Server) startProcess(ctx context.Context, in *startProcessIn) (*startPr
 	if err != nil {
 		return nil, err
 	}
-	s.metrics.commands.Inc()
+	s.started()
 	p := view.Process(res.GetProcess())
 	p.Existed = res.GetExisted()
 	if p.Existed {
@@ -128,7 +104,7 @@ func startFirst(ctx context.Context, g guest, starts []*wire.StartRequest) (*wir
 }
 
 // starts makes the guest's requests of a caller's, in the order to try.
-func (s *Server) starts(ctx context.Context, g guest, req api.StartProcess) ([]*wire.StartRequest, error) {
+func (s *service) starts(ctx context.Context, g guest, req api.StartProcess) ([]*wire.StartRequest, error) {
 	language := ""
 	if req.Code != "" && req.Language == "" {
 		info, err := s.sandboxes.Get(ctx, g.tenant, g.id)
@@ -159,7 +135,7 @@ type listProcessesIn struct {
 
 type listProcessesOut struct{ Body api.ProcessPage }
 
-func (s *Server) listProcesses(ctx context.Context, in *listProcessesIn) (*listProcessesOut, error) {
+func (s *service) listProcesses(ctx context.Context, in *listProcessesIn) (*listProcessesOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -176,7 +152,7 @@ func (s *Server) listProcesses(ctx context.Context, in *listProcessesIn) (*listP
 	return &listProcessesOut{page}, nil
 }
 
-func (s *Server) getProcess(ctx context.Context, in *processPath) (*processOut, error) {
+func (s *service) getProcess(ctx context.Context, in *processPath) (*processOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -189,7 +165,7 @@ func (s *Server) getProcess(ctx context.Context, in *processPath) (*processOut, 
 	return &processOut{view.Process(res.Msg.GetProcess())}, nil
 }
 
-func (s *Server) forgetProcess(ctx context.Context, in *processPath) (*struct{}, error) {
+func (s *service) forgetProcess(ctx context.Context, in *processPath) (*struct{}, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -204,7 +180,7 @@ type waitProcessIn struct {
 	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" default:"30000"`
 }
 
-func (s *Server) waitProcess(ctx context.Context, in *waitProcessIn) (*processOut, error) {
+func (s *service) waitProcess(ctx context.Context, in *waitProcessIn) (*processOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -230,7 +206,7 @@ type signalProcessIn struct {
 	Body api.SignalProcess
 }
 
-func (s *Server) signalProcess(ctx context.Context, in *signalProcessIn) (*struct{}, error) {
+func (s *service) signalProcess(ctx context.Context, in *signalProcessIn) (*struct{}, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -244,7 +220,7 @@ type resizeProcessIn struct {
 	Body api.TerminalSize
 }
 
-func (s *Server) resizeProcess(ctx context.Context, in *resizeProcessIn) (*struct{}, error) {
+func (s *service) resizeProcess(ctx context.Context, in *resizeProcessIn) (*struct{}, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -259,10 +235,14 @@ type writeStdinIn struct {
 	EOF    bool  `query:"eof" doc:"close stdin behind the body"`
 }
 
-func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request, in *writeStdinIn) error {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, stdinBodyMax))
+func (s *service) writeStdin(w http.ResponseWriter, r *http.Request, in *writeStdinIn) error {
+	body, err := route.Body(w, r, stdinBodyMax)
 	if err != nil {
-		return bodyError(err)
+		return err
+	}
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return route.BodyError(err)
 	}
 	g, err := s.guest(r.Context(), in.ID)
 	if err != nil {
@@ -273,58 +253,7 @@ func (s *Server) writeStdin(w http.ResponseWriter, r *http.Request, in *writeStd
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, ack)
-}
-
-// bodyError says why a body could not be read.
-func bodyError(err error) error {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return problem.At(http.StatusRequestEntityTooLarge, errs.New(errs.Invalid, "the body is larger than %d bytes", large.Limit))
-	}
-	return errs.Wrap(errs.Invalid, err, "the body ended before it was whole")
-}
-
-// openStream admits a long answer.
-func (s *Server) openStream(w http.ResponseWriter, r *http.Request) (context.Context, func(), error) {
-	if r.Method == http.MethodHead {
-		w.Header().Set("Allow", http.MethodGet)
-		return nil, nil, problem.At(http.StatusMethodNotAllowed, errs.New(errs.Invalid, "a stream has no HEAD"))
-	}
-	return s.hub.Open(r.Context(), ownerOf(r))
-}
-
-// accept turns a request into a WebSocket. The gate has looked at its origin.
-func accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
-	if err := checkUpgrade(r); err != nil {
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "websocket")
-		return nil, problem.At(http.StatusUpgradeRequired, err)
-	}
-	return websocket.Accept(w, r, &websocket.AcceptOptions{
-		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
-	})
-}
-
-// checkUpgrade refuses, as a problem, what websocket.Accept would refuse as text.
-func checkUpgrade(r *http.Request) error {
-	ok := r.ProtoAtLeast(1, 1) && r.Header.Get("Sec-Websocket-Version") == "13" &&
-		headerHas(r.Header, "Connection", "upgrade") && headerHas(r.Header, "Upgrade", "websocket")
-	if challenge, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-Websocket-Key")); !ok || err != nil || len(challenge) != 16 {
-		return errs.New(errs.Invalid, "this route speaks WebSocket (RFC 6455, version 13)")
-	}
-	return nil
-}
-
-func headerHas(h http.Header, name, token string) bool {
-	for _, line := range h.Values(name) {
-		for part := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(part), token) {
-				return true
-			}
-		}
-	}
-	return false
+	return route.WriteJSON(w, http.StatusOK, ack)
 }
 
 type streamOutputIn struct {
@@ -335,7 +264,7 @@ type streamOutputIn struct {
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }
 
-func (s *Server) streamOutput(w http.ResponseWriter, r *http.Request, in *streamOutputIn) error {
+func (s *service) streamOutput(w http.ResponseWriter, r *http.Request, in *streamOutputIn) error {
 	stdout, stderr := in.StdoutFrom, in.StderrFrom
 	if in.LastEventID != "" {
 		var err error
@@ -348,7 +277,7 @@ func (s *Server) streamOutput(w http.ResponseWriter, r *http.Request, in *stream
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.openStream(w, r)
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -364,15 +293,15 @@ type attachIn struct {
 	StderrFrom int64 `query:"stderr_from" minimum:"-1"`
 }
 
-func (s *Server) attachProcess(w http.ResponseWriter, r *http.Request, in *attachIn) error {
+func (s *service) attachProcess(w http.ResponseWriter, r *http.Request, in *attachIn) error {
 	return s.frames(w, r, in.ID, func(_ context.Context, _ *stream.Link, g guest) (*stream.Output, error) {
 		return stream.Attach(g.Client, in.Key, in.StdoutFrom, in.StderrFrom, true), nil
 	})
 }
 
-func (s *Server) exec(w http.ResponseWriter, r *http.Request, in *sandboxPath) error {
+func (s *service) exec(w http.ResponseWriter, r *http.Request, in *sandboxPath) error {
 	start := time.Now()
-	defer func() { s.metrics.execSeconds.Observe(time.Since(start).Seconds()) }()
+	defer func() { s.execEnded(time.Since(start)) }()
 	return s.frames(w, r, in.ID, func(ctx context.Context, l *stream.Link, g guest) (*stream.Output, error) {
 		req, err := l.ReadStart(ctx)
 		if err != nil {
@@ -382,24 +311,24 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, in *sandboxPath) e
 		if err != nil {
 			return nil, err
 		}
-		s.metrics.commands.Inc()
+		s.started()
 		return stream.Start(g.Client, starts...), nil
 	})
 }
 
 // frames serves a WebSocket of frames on the output that open returns.
-func (s *Server) frames(w http.ResponseWriter, r *http.Request, id string, open func(context.Context, *stream.Link, guest) (*stream.Output, error)) error {
+func (s *service) frames(w http.ResponseWriter, r *http.Request, id string, open func(context.Context, *stream.Link, guest) (*stream.Output, error)) error {
 	g, err := s.guest(r.Context(), id)
 	if err != nil {
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.openStream(w, r)
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ws, err := accept(w, r)
+	ws, err := stream.Accept(w, r)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package server
+package route
 
 import (
 	"context"
@@ -13,10 +13,12 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/problem"
-	"github.com/skete-dev/skete/server/stream"
 )
 
 const requestIDHeader = "X-Request-Id"
+
+// writeTimeout is how long a client may take nothing of an answer.
+const writeTimeout = 60 * time.Second
 
 // remark is what the server learns of a request on its way, for the log.
 type remark struct {
@@ -30,13 +32,14 @@ type remark struct {
 
 type remarkKey struct{}
 
-func ownerOf(r *http.Request) string { return gate.From(r.Context()).Owner }
-
 func noteOf(ctx context.Context) *remark { return ctx.Value(remarkKey{}).(*remark) }
 func note(r *http.Request) *remark       { return noteOf(r.Context()) }
 
+// Note keeps an error for the log that the answer can no longer show.
+func Note(r *http.Request, err error) { note(r).err = err }
+
 // Handler returns the whole surface as one handler.
-func (s *Server) Handler() http.Handler {
+func (t *Table) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		n := &remark{id: requestID(r)}
@@ -44,17 +47,17 @@ func (s *Server) Handler() http.Handler {
 		rec := &recorder{ResponseWriter: w, remark: n}
 		rec.Header().Set(requestIDHeader, n.id)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
-		defer s.finish(rec, r, start)
-		if err := s.gate.Place(r); err != nil {
-			s.refuse(rec, r, err)
+		defer t.finish(rec, r, start)
+		if err := t.gate.Place(r); err != nil {
+			t.Refuse(rec, r, err)
 			return
 		}
-		s.mux.ServeHTTP(rec, r)
+		t.mux.ServeHTTP(rec, r)
 	})
 }
 
 // finish recovers from a panic, logs and counts.
-func (s *Server) finish(rec *recorder, r *http.Request, start time.Time) {
+func (t *Table) finish(rec *recorder, r *http.Request, start time.Time) {
 	n := rec.remark
 	abort := false
 	if p := recover(); p != nil {
@@ -65,7 +68,7 @@ func (s *Server) finish(rec *recorder, r *http.Request, start time.Time) {
 			// The JSON layer panics when it cannot write: the client is gone.
 		default:
 			n.err = fmt.Errorf("panic: %v", p)
-			s.log.Error("panic", "request", n.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			t.log.Error("panic", "request", n.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			if n.wrote {
 				abort = true
 			} else {
@@ -73,13 +76,13 @@ func (s *Server) finish(rec *recorder, r *http.Request, start time.Time) {
 			}
 		}
 	}
-	s.logRequest(r, n, time.Since(start))
+	t.logRequest(r, n, time.Since(start))
 	if abort {
 		panic(http.ErrAbortHandler) // the client must see that the answer is not whole
 	}
 }
 
-func (s *Server) logRequest(r *http.Request, n *remark, took time.Duration) {
+func (t *Table) logRequest(r *http.Request, n *remark, took time.Duration) {
 	if n.status == 0 {
 		n.status = http.StatusOK
 	}
@@ -87,7 +90,7 @@ func (s *Server) logRequest(r *http.Request, n *remark, took time.Duration) {
 	if pattern == "" || pattern == "/" {
 		pattern = "none"
 	}
-	s.metrics.request(pattern, n.status, took)
+	t.observe(pattern, n.status, took)
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("request", n.id), slog.String("route", pattern), slog.Int("status", n.status),
@@ -101,7 +104,7 @@ func (s *Server) logRequest(r *http.Request, n *remark, took time.Duration) {
 		// Parts of it were written by callers and guests.
 		attrs = append(attrs, slog.String("error", fmt.Sprintf("%.2000q", cause(n.err))))
 	}
-	s.log.LogAttrs(context.Background(), level, "request", attrs...)
+	t.log.LogAttrs(context.Background(), level, "request", attrs...)
 }
 
 // cause is the whole chain, behind a problem too.
@@ -153,5 +156,5 @@ func (w *recorder) Write(b []byte) (int, error) {
 }
 
 func (w *recorder) extend() {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(stream.WriteTimeout))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
 }

@@ -1,4 +1,4 @@
-package server
+package inside
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type globFilesIn struct {
 
 type globFilesOut struct{ Body api.GlobResult }
 
-func (s *Server) globFiles(ctx context.Context, in *globFilesIn) (*globFilesOut, error) {
+func (s *service) globFiles(ctx context.Context, in *globFilesIn) (*globFilesOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ type grepFilesIn struct {
 
 type grepFilesOut struct{ Body api.GrepResult }
 
-func (s *Server) grepFiles(ctx context.Context, in *grepFilesIn) (*grepFilesOut, error) {
+func (s *service) grepFiles(ctx context.Context, in *grepFilesIn) (*grepFilesOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err

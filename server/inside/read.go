@@ -1,4 +1,4 @@
-package server
+package inside
 
 import (
 	"context"
@@ -12,7 +12,9 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/problem"
+	"github.com/skete-dev/skete/server/route"
 )
 
 type readFileIn struct {
@@ -25,13 +27,13 @@ type readFileIn struct {
 
 // readFile answers GET and HEAD. The content is hashed only on demand: it
 // would be read twice.
-func (s *Server) readFile(w http.ResponseWriter, r *http.Request, in *readFileIn) error {
+func (s *service) readFile(w http.ResponseWriter, r *http.Request, in *readFileIn) error {
 	g, err := s.guest(r.Context(), in.ID)
 	if err != nil {
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Open(r.Context(), ownerOf(r))
+	ctx, release, err := s.hub.Open(r.Context(), gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func parseOffset(s string) (int64, error) {
 
 // sendFile streams content from the guest. Its first message has the size,
 // which decides the headers.
-func (s *Server) sendFile(ctx context.Context, w http.ResponseWriter, r *http.Request, g guest, in *readFileIn, rng byteRange, ranged bool) error {
+func (s *service) sendFile(ctx context.Context, w http.ResponseWriter, r *http.Request, g guest, in *readFileIn, rng byteRange, ranged bool) error {
 	st, err := g.File.Read(ctx, connect.NewRequest(&wire.ReadRequest{Path: []byte(in.Path), User: in.User, Offset: rng.from, Length: rng.length}))
 	if err != nil {
 		return wire.Err(err)
@@ -167,7 +169,7 @@ func (s *Server) sendFile(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return nil
 	}
 	if err := st.Err(); err != nil || want >= 0 && sent < want {
-		note(r).err = wire.Err(err)
+		route.Note(r, wire.Err(err))
 		panic(http.ErrAbortHandler) // half a file must not look whole
 	}
 	return nil

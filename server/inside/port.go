@@ -1,4 +1,4 @@
-package server
+package inside
 
 import (
 	"context"
@@ -11,23 +11,24 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/server/view"
 )
 
-func (s *Server) registerPorts() {
+func (s *service) registerPorts(t *route.Table) {
 	const tag, base = "ports", "/v1/sandboxes/{id}/ports"
-	handle(s, operation{method: http.MethodGet, path: base, scope: key.Read, id: "list-ports", tag: tag,
-		summary: "List open TCP ports"}, s.listPorts)
-	handleRaw(s, operation{method: http.MethodGet, path: base + "/watch", scope: key.Read, id: "watch-ports", tag: tag,
-		summary: "Stream ports that open and close as server-sent events, the open ones first", change: eventStream[api.PortEvent](s)}, s.watchPorts)
-	handleRaw(s, operation{method: http.MethodGet, path: base + "/{port}/connect", scope: key.Write, id: "connect-port", tag: tag,
-		summary: "Connect to a TCP port: a WebSocket whose binary messages are the bytes, an empty one the end of a direction", change: webSocket}, s.connectPort)
+	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-ports", Tag: tag,
+		Summary: "List open TCP ports"}, s.listPorts)
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-ports", Tag: tag,
+		Summary: "Stream ports that open and close as server-sent events, the open ones first", Sends: route.Events[api.PortEvent]()}, s.watchPorts)
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/{port}/connect", Scope: key.Write, ID: "connect-port", Tag: tag,
+		Summary: "Connect to a TCP port: a WebSocket whose binary messages are the bytes, an empty one the end of a direction", Sends: route.Socket("The bytes of the connection")}, s.connectPort)
 }
 
 type listPortsOut struct{ Body api.PortList }
 
-func (s *Server) listPorts(ctx context.Context, in *sandboxPath) (*listPortsOut, error) {
+func (s *service) listPorts(ctx context.Context, in *sandboxPath) (*listPortsOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -44,13 +45,13 @@ func (s *Server) listPorts(ctx context.Context, in *sandboxPath) (*listPortsOut,
 	return &listPortsOut{list}, nil
 }
 
-func (s *Server) watchPorts(w http.ResponseWriter, r *http.Request, in *sandboxPath) error {
+func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *sandboxPath) error {
 	g, err := s.guest(r.Context(), in.ID)
 	if err != nil {
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.openStream(w, r)
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -69,12 +70,12 @@ type connectPortIn struct {
 
 // connectPort dials before it upgrades, so that a closed port is a problem
 // with a status and not a WebSocket that ends.
-func (s *Server) connectPort(w http.ResponseWriter, r *http.Request, in *connectPortIn) error {
+func (s *service) connectPort(w http.ResponseWriter, r *http.Request, in *connectPortIn) error {
 	id, err := sandbox.ParseID(in.ID)
 	if err != nil {
 		return err
 	}
-	ctx, release, err := s.openStream(w, r)
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (s *Server) connectPort(w http.ResponseWriter, r *http.Request, in *connect
 		return err
 	}
 	defer conn.Close()
-	ws, err := accept(w, r)
+	ws, err := stream.Accept(w, r)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,97 @@
+package inside
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
+)
+
+type treeIn struct{ filePath }
+
+func (s *service) registerTrees(t *route.Table) {
+	const path = "/v1/sandboxes/{id}/tree"
+	route.Raw(t, route.Operation{Method: http.MethodGet, Path: path, Scope: key.Read, ID: "download-tree", Tag: "files",
+		Summary: "Download a tree as tar", Sends: route.Bytes("application/x-tar", "The tree")}, s.downloadTree)
+	route.Raw(t, route.Operation{Method: http.MethodPut, Path: path, Scope: key.Write, ID: "upload-tree", Tag: "files",
+		Summary: "Unpack a tar beneath a directory", Takes: "application/x-tar",
+		Sends: route.Object[api.TreeWritten]("What was unpacked")}, s.uploadTree)
+}
+
+func (s *service) downloadTree(w http.ResponseWriter, r *http.Request, in *treeIn) error {
+	g, err := s.guest(r.Context(), in.ID)
+	if err != nil {
+		return err
+	}
+	defer g.release()
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	if err != nil {
+		return err
+	}
+	defer release()
+	down, err := g.File.Download(ctx, connect.NewRequest(&wire.DownloadRequest{Path: []byte(in.Path), User: in.User}))
+	if err != nil {
+		return wire.Err(err)
+	}
+	defer down.Close()
+	more := down.Receive()
+	if err := down.Err(); err != nil {
+		return wire.Err(err)
+	}
+	download(w, "application/x-tar")
+	for ; more; more = down.Receive() {
+		if _, err := w.Write(down.Msg().GetData()); err != nil {
+			return nil // the client is gone
+		}
+	}
+	if err := down.Err(); err != nil {
+		route.Note(r, wire.Err(err))
+		panic(http.ErrAbortHandler) // half a tree must not look whole
+	}
+	return nil
+}
+
+// download sets the headers of content that a sandbox wrote: a browser must
+// not show it as a page of this server.
+func download(w http.ResponseWriter, contentType string) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Disposition", "attachment")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Cache-Control", "no-store")
+}
+
+func (s *service) uploadTree(w http.ResponseWriter, r *http.Request, in *treeIn) error {
+	body, err := route.Body(w, r, s.uploadBytesMax)
+	if err != nil {
+		return err
+	}
+	g, err := s.guest(r.Context(), in.ID)
+	if err != nil {
+		return err
+	}
+	defer g.release()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	up := g.File.Upload(ctx)
+	h := &wire.UploadRequest_Header{Path: []byte(in.Path), User: in.User}
+	send := func(data []byte) error {
+		err := up.Send(&wire.UploadRequest{Header: h, Data: data})
+		h = nil
+		return err
+	}
+	if err := upload(body, send); err != nil {
+		return err
+	}
+	res, err := up.CloseAndReceive()
+	if err != nil {
+		return wire.Err(err)
+	}
+	return route.WriteJSON(w, http.StatusOK, api.TreeWritten{Entries: res.Msg.GetEntries(), Bytes: res.Msg.GetBytes()})
+}
