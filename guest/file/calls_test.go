@@ -671,4 +671,3 @@ func TestUsers_rootOnlyWhenGranted(t *testing.T) {
 	_, err = granted.readFile(secret)
 	wantClass(t, err, errs.Denied)
 }
-

@@ -362,6 +362,9 @@ func followLast(name string) (dir int, base string, err error) {
 		if err == nil && strings.HasSuffix(target, "/") {
 			err = unix.EISDIR
 		}
+		if err == nil && onProc(dir) {
+			err = unix.ELOOP // a magic link's text is no path
+		}
 		next := -1
 		if err == nil {
 			next, base, err = step(dir, target)
@@ -374,6 +377,11 @@ func followLast(name string) (dir int, base string, err error) {
 	}
 	_ = unix.Close(dir)
 	return -1, "", unix.ELOOP
+}
+
+func onProc(dir int) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
 // step opens the directory that a link's target names, relative to dir.
