@@ -1,6 +1,9 @@
 package guest
 
-import "github.com/skete-dev/skete/guest/wire"
+import (
+	"github.com/skete-dev/skete/guest/file"
+	"github.com/skete-dev/skete/guest/wire"
+)
 
 // fileService is guest.v1's File with its end.
 type fileService interface {
@@ -8,8 +11,6 @@ type fileService interface {
 	Close() error
 }
 
-type noFiles struct{ wire.UnimplementedFileHandler }
-
-func (noFiles) Close() error { return nil }
-
-func newFiles(wire.Boot) (fileService, error) { return noFiles{}, nil }
+func newFiles(b wire.Boot) (fileService, error) {
+	return file.New(file.Config{User: b.User, UID: b.UID, GID: b.GID, Home: b.Home, Workdir: b.Workdir, Root: b.Root})
+}

@@ -101,6 +101,7 @@ func newServer(cfg Config, core *process.Core, files fileService) *http.Server {
 	opts := []connect.HandlerOption{
 		connect.WithReadMaxBytes(wire.MessageBytesMax),
 		connect.WithSendMaxBytes(wire.MessageBytesMax),
+		connect.WithCompression("gzip", nil, nil), // the channel is faster than any compression
 		connect.WithRecover(func(_ context.Context, s connect.Spec, _ http.Header, p any) error {
 			logf(cfg.Log, "%s: panic: %v", s.Procedure, p)
 			return wire.ToConnect(errs.New(errs.Internal, "the guest has a bug"))

@@ -20,10 +20,11 @@ type conn struct {
 
 	adopted bool // it has asked for all entries; guarded by daemon.mu
 
-	mu     sync.Mutex
-	queue  []outgoing
-	closed bool
-	more   *sync.Cond // queue or closed changed
+	mu      sync.Mutex
+	queue   []outgoing
+	sending bool // the sender holds a message that is ahead of the queue
+	closed  bool
+	more    *sync.Cond // queue or closed changed
 }
 
 type outgoing struct {
@@ -311,12 +312,19 @@ func (c *conn) pushExit(r *record) {
 	c.push(e.b, nil)
 }
 
-// push queues a message; the descriptors are duplicated, so that the entry
-// may be released before it is sent.
+// push sends a message, or queues it while supervise is slow; then the
+// descriptors are duplicated, because the entry may be released before it goes out.
 func (c *conn) push(msg []byte, fds []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
+		return
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if len(c.queue) == 0 && !c.sending && c.trySend(msg, oob) {
 		return
 	}
 	o := outgoing{msg: msg}
@@ -324,6 +332,7 @@ func (c *conn) push(msg []byte, fds []int) {
 		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			c.d.log.printf("init: duplicate a descriptor: %v", err)
+			o.drop()
 			c.breakLocked() // supervise would get a wrong picture: let the next one adopt
 			return
 		}
@@ -331,6 +340,19 @@ func (c *conn) push(msg []byte, fds []int) {
 	}
 	c.queue = append(c.queue, o)
 	c.more.Broadcast()
+}
+
+// trySend sends without waiting; false: the message must wait its turn.
+func (c *conn) trySend(msg, oob []byte) bool {
+	raw, err := c.sock.SyscallConn()
+	if err != nil {
+		return false
+	}
+	sent := false
+	err = raw.Control(func(fd uintptr) {
+		sent = unix.Sendmsg(int(fd), msg, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
+	})
+	return err == nil && sent
 }
 
 // throttle waits until supervise has taken most of its messages.
@@ -352,7 +374,7 @@ func (c *conn) next() (outgoing, bool) {
 		return outgoing{}, false
 	}
 	o := c.queue[0]
-	c.queue = c.queue[1:]
+	c.queue, c.sending = c.queue[1:], true
 	c.more.Broadcast()
 	return o, true
 }
@@ -373,6 +395,9 @@ func (c *conn) send() {
 			c.close()
 			return
 		}
+		c.mu.Lock()
+		c.sending = false
+		c.mu.Unlock()
 	}
 }
 

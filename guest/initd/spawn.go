@@ -188,7 +188,7 @@ func (d *daemon) fork(s *Spawn, r *record) error {
 	d.mu.Unlock()
 	d.childMade()
 	if len(s.Rlimits) > 0 {
-		return d.limitStopped(pid, s.Rlimits)
+		return d.limitStopped(pid, s)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (d *daemon) fork(s *Spawn, r *record) error {
 // go. Between exec and here it has run no instruction of the command.
 // Preconditions: forkMu is held, so the reaper does not see the stop; the
 // calling thread forked the child.
-func (d *daemon) limitStopped(pid int, limits []Rlimit) error {
+func (d *daemon) limitStopped(pid int, s *Spawn) error {
 	var status unix.WaitStatus
 	for {
 		_, err := unix.Wait4(pid, &status, unix.WALL, nil)
@@ -215,18 +215,36 @@ func (d *daemon) limitStopped(pid int, limits []Rlimit) error {
 		d.mu.Unlock()
 		return nil
 	}
-	for _, l := range limits {
-		err := unix.Prlimit(pid, int(l.Resource), &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil)
-		if err != nil {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			_ = unix.PtraceDetach(pid)
-			d.mu.Lock()
-			delete(d.byPID, pid) // an orphan to the reaper: the key goes back
-			d.mu.Unlock()
+	if err := setLimits(pid, s); err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = unix.PtraceDetach(pid)
+		d.mu.Lock()
+		delete(d.byPID, pid) // an orphan to the reaper: the key goes back
+		d.mu.Unlock()
+		return err
+	}
+	return unix.PtraceDetach(pid)
+}
+
+// setLimits needs no privilege to lower the limits of a process with the same
+// real ids, so this thread (alone) takes them on meanwhile. Its effective ids,
+// and with them its rights, stay.
+func setLimits(pid int, s *Spawn) error {
+	const keep = ^uintptr(0)
+	if s.Switch {
+		_, _, _ = unix.RawSyscall(unix.SYS_SETRESGID, uintptr(s.GID), keep, keep)
+		_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, uintptr(s.UID), keep, keep)
+		defer func() {
+			_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, 0, keep, keep)
+			_, _, _ = unix.RawSyscall(unix.SYS_SETRESGID, 0, keep, keep)
+		}()
+	}
+	for _, l := range s.Rlimits {
+		if err := unix.Prlimit(pid, int(l.Resource), &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
 			return err
 		}
 	}
-	return unix.PtraceDetach(pid)
+	return nil
 }
 
 // plumb fills r.fds and returns the child's 0, 1, 2 (one for a terminal).

@@ -38,13 +38,15 @@ type Config struct {
 //
 // All methods are safe for concurrent use.
 type Core struct {
-	cfg      Config
-	init     *initd.Client
-	boot     initd.Boot
-	spoolDir string
-	used     atomic.Int64 // bytes of all spools
-	usedMax  int64
-	quit     chan struct{}
+	cfg       Config
+	init      *initd.Client
+	boot      initd.Boot
+	spoolDir  string
+	used      atomic.Int64 // bytes of all spools
+	usedMax   int64
+	quit      chan struct{}
+	shell     func() string
+	ownKernel func() bool
 
 	taskMu sync.Mutex // leaf lock: wg.Add against Close
 	over   bool
@@ -59,8 +61,8 @@ type Core struct {
 	autoKeys uint64
 	closed   bool
 	thaw     *time.Timer
-	stopped  []uint64 // processes that Quiesce stopped
-	running  chan struct{}
+	stopped  map[int]bool  // pids that Quiesce stopped
+	running  chan struct{} // a token when a process was started
 }
 
 // New connects to init and takes over every process that it has.
@@ -72,7 +74,7 @@ func New(cfg Config) (*Core, error) {
 	c := &Core{
 		cfg: cfg, spoolDir: initd.SpoolDir(state), usedMax: cfg.Boot.OutputBytesMax, quit: make(chan struct{}),
 		byKey: map[string]*proc{}, byID: map[uint64]*proc{}, early: map[uint64]initd.Exit{}, starting: map[string]chan struct{}{},
-		running: make(chan struct{}, 1),
+		running: make(chan struct{}, 1), shell: sync.OnceValue(findShell), ownKernel: sync.OnceValue(onGVisor),
 	}
 	if c.usedMax == 0 {
 		c.usedMax = outputBytesDefault
@@ -97,6 +99,13 @@ func New(cfg Config) (*Core, error) {
 		c.watchMemory()
 	}()
 	return c, nil
+}
+
+func findShell() string {
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		return "/bin/bash"
+	}
+	return "/bin/sh"
 }
 
 func listNames(dir string) ([]string, error) {

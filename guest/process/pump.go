@@ -55,6 +55,11 @@ func (p *pump) readable(file *os.File, f func(fd int) (done bool, err error)) er
 // drain moves all that the pipe holds; done at its end.
 func (p *pump) drain(fd int) (done bool, err error) {
 	for {
+		if p.spool.needsFile() { // most streams end without a byte: no file for those
+			if data, end := look(fd); !data {
+				return end, nil
+			}
+		}
 		if err := p.room(); err != nil {
 			return true, err
 		}
@@ -73,6 +78,15 @@ func (p *pump) drain(fd int) (done bool, err error) {
 			}
 		}
 	}
+}
+
+// look reports whether a pipe holds data, or has ended.
+func look(fd int) (data, end bool) {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
+		return false, err != nil && err != unix.EINTR
+	}
+	return p[0].Revents&unix.POLLIN != 0, p[0].Revents&unix.POLLIN == 0
 }
 
 // splice moves bytes from a pipe to the end of f, inside the kernel.

@@ -156,6 +156,9 @@ func (s *spool) fill(move func(f *os.File, max int64) (int64, error)) (int64, er
 	return n, err
 }
 
+// needsFile reports whether the next fill opens a file. For the filler only.
+func (s *spool) needsFile() bool { return s.wLeft <= 0 }
+
 // roll opens the file that takes the next bytes.
 func (s *spool) roll() error {
 	s.closeWriter()

@@ -95,7 +95,7 @@ func (c *Core) lockKey(ctx context.Context, key string) (*proc, func(), error) {
 func (c *Core) spawn(s *initd.Spawn) (*proc, bool, error) {
 	e, existed, err := c.init.Spawn(*s)
 	if err != nil {
-		return nil, false, startError(err, s.Argv[0])
+		return nil, false, startError(err, s)
 	}
 	if existed { // an evicted key, or one of an earlier boot
 		return c.bare(e), true, nil
@@ -110,11 +110,15 @@ func (c *Core) spawn(s *initd.Spawn) (*proc, bool, error) {
 }
 
 // startError says in words what fork and exec said in a number.
-func startError(err error, name string) error {
+func startError(err error, s *initd.Spawn) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
 		return err
 	}
+	if info, serr := os.Stat(s.Dir); serr != nil || !info.IsDir() {
+		return errs.Wrap(errs.Invalid, err, "no working directory %.200q", s.Dir)
+	}
+	name := s.Argv[0]
 	switch errno {
 	case unix.ENOENT:
 		return errs.Wrap(errs.NotFound, err, "command not found: %.200q, or the interpreter in its first line", name)
@@ -155,7 +159,7 @@ func (c *Core) plan(req *wire.StartRequest) (*initd.Spawn, error) {
 	for _, a := range req.Argv {
 		s.Argv = append(s.Argv, string(a))
 	}
-	env := c.environment(req)
+	env := c.environment(req, s.Key)
 	if s.Env, err = flatten(env, s.Argv); err != nil {
 		return nil, err
 	}
@@ -259,20 +263,14 @@ func (c *Core) workdir(cwd string) (string, error) {
 	if !filepath.IsAbs(cwd) {
 		cwd = filepath.Join(c.cfg.Boot.Workdir, cwd)
 	}
-	if info, err := os.Stat(cwd); err != nil || !info.IsDir() {
-		return "", errs.New(errs.Invalid, "no working directory %.200q", cwd)
-	}
-	return cwd, nil
+	return filepath.Clean(cwd), nil // whether it is there, the fork will tell
 }
 
 // environment is the request's over the sandbox's over our own defaults.
-func (c *Core) environment(req *wire.StartRequest) map[string]string {
+func (c *Core) environment(req *wire.StartRequest, key string) map[string]string {
 	b := c.cfg.Boot
 	env := map[string]string{
-		"PATH": pathDefault, "HOME": b.Home, "USER": b.User, "LOGNAME": b.User, "SHELL": "/bin/sh", "LANG": "C.UTF-8",
-	}
-	if _, err := os.Stat("/bin/bash"); err == nil {
-		env["SHELL"] = "/bin/bash"
+		"PATH": pathDefault, "HOME": b.Home, "USER": b.User, "LOGNAME": b.User, "SHELL": c.shell(), "LANG": "C.UTF-8",
 	}
 	if req.Pty != nil {
 		env["TERM"] = terminalDefault
@@ -286,12 +284,16 @@ func (c *Core) environment(req *wire.StartRequest) map[string]string {
 	for k, v := range req.Env {
 		env[k] = string(v)
 	}
-	env[markName] = b.Sandbox
+	env[sandboxName], env[keyName] = b.Sandbox, key
 	return env
 }
 
-// markName is in the environment of every command.
-const markName = "SKETE_SANDBOX"
+// Variables in the environment of every command. The key also tells whose a
+// process is that has left the command's session.
+const (
+	sandboxName = "SKETE_SANDBOX"
+	keyName     = "SKETE_PROCESS"
+)
 
 func flatten(env map[string]string, argv []string) ([]string, error) {
 	size := 0
