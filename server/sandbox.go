@@ -26,8 +26,9 @@ const (
 	durationMSMax     = int64(10 * 365 * 24 * time.Hour / time.Millisecond)
 )
 
-// sandboxPath is the part of the path that most routes share.
-type sandboxPath struct {
+// SandboxPath names a sandbox. It is exported because the JSON layer looks
+// only into exported embedded fields.
+type SandboxPath struct {
 	ID string `path:"id" doc:"of the sandbox, sbx_…"`
 }
 
@@ -209,13 +210,13 @@ func statesOf(text string) ([]sandbox.State, error) {
 	return states, nil
 }
 
-func (s *Server) getSandbox(ctx context.Context, in *sandboxPath) (*sandboxOut, error) {
+func (s *Server) getSandbox(ctx context.Context, in *SandboxPath) (*sandboxOut, error) {
 	return verbHandler(s.sandboxes.Get)(ctx, in)
 }
 
 // verbHandler serves a method of the manager that takes an id and returns the sandbox.
-func verbHandler(do func(context.Context, string, sandbox.ID) (sandbox.Info, error)) func(context.Context, *sandboxPath) (*sandboxOut, error) {
-	return func(ctx context.Context, in *sandboxPath) (*sandboxOut, error) {
+func verbHandler(do func(context.Context, string, sandbox.ID) (sandbox.Info, error)) func(context.Context, *SandboxPath) (*sandboxOut, error) {
+	return func(ctx context.Context, in *SandboxPath) (*sandboxOut, error) {
 		id, err := sandbox.ParseID(in.ID)
 		if err != nil {
 			return nil, err
@@ -229,7 +230,7 @@ func verbHandler(do func(context.Context, string, sandbox.ID) (sandbox.Info, err
 }
 
 type updateSandboxIn struct {
-	sandboxPath
+	SandboxPath
 	Body api.UpdateSandbox
 }
 
@@ -263,7 +264,7 @@ func (s *Server) updateSandbox(ctx context.Context, in *updateSandboxIn) (*sandb
 	return &sandboxOut{sandboxView(info)}, nil
 }
 
-func (s *Server) destroySandbox(ctx context.Context, in *sandboxPath) (*struct{}, error) {
+func (s *Server) destroySandbox(ctx context.Context, in *SandboxPath) (*struct{}, error) {
 	id, err := sandbox.ParseID(in.ID)
 	if err != nil {
 		return nil, err

@@ -18,9 +18,9 @@ import (
 	"github.com/skete-dev/skete/server/view"
 )
 
-// filePath names a file of a sandbox. The path is bytes, percent-encoded.
-type filePath struct {
-	sandboxPath
+// FilePath names a file of a sandbox. The path is bytes, percent-encoded.
+type FilePath struct {
+	SandboxPath
 	Path string `query:"path" required:"true" doc:"absolute, or relative to the working directory; any bytes, percent-encoded"`
 	User string `query:"user" maxLength:"64" doc:"whose rights count; default the sandbox's user"`
 }
@@ -59,7 +59,7 @@ func (s *service) registerFiles(t *route.Table) {
 type fileOut struct{ Body api.File }
 
 type statFileIn struct {
-	filePath
+	FilePath
 	Follow bool `query:"follow" doc:"of a symbolic link show the target"`
 	Hash   bool `query:"hash" doc:"read the content for its SHA-256"`
 }
@@ -96,7 +96,7 @@ func hashOK(s string) bool {
 }
 
 type listFilesIn struct {
-	filePath
+	FilePath
 	Depth     int    `query:"depth" minimum:"0" maximum:"64" doc:"0 and 1 = this directory only"`
 	PageSize  int    `query:"page_size" minimum:"0" maximum:"10000" doc:"default 1000"`
 	PageToken string `query:"page_token" maxLength:"16384"`
@@ -126,7 +126,7 @@ func (s *service) listFiles(ctx context.Context, in *listFilesIn) (*listFilesOut
 }
 
 type removeFileIn struct {
-	filePath
+	FilePath
 	Recursive bool `query:"recursive"`
 	MissingOK bool `query:"missing_ok" doc:"no error if there is nothing"`
 }
@@ -150,7 +150,7 @@ func (s *service) removeFile(ctx context.Context, in *removeFileIn) (*removedOut
 
 // fileIn is a JSON request on the files of a sandbox.
 type fileIn[B any] struct {
-	sandboxPath
+	SandboxPath
 	Body B
 }
 
@@ -217,7 +217,7 @@ func (s *service) symlinkFile(ctx context.Context, in *fileIn[api.SymlinkFile]) 
 }
 
 type watchFilesIn struct {
-	filePath
+	FilePath
 	Recursive   bool   `query:"recursive"`
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }

@@ -64,14 +64,15 @@ func Register(t *route.Table, c Config) {
 		Summary: "Get what the guest measures of itself"}, s.sandboxMetrics)
 }
 
-// sandboxPath is the part of the path that all routes share.
-type sandboxPath struct {
+// SandboxPath names a sandbox. It is exported because the JSON layer looks
+// only into exported embedded fields.
+type SandboxPath struct {
 	ID string `path:"id" doc:"of the sandbox, sbx_…"`
 }
 
 type metricsOut struct{ Body api.Metrics }
 
-func (s *service) sandboxMetrics(ctx context.Context, in *sandboxPath) (*metricsOut, error) {
+func (s *service) sandboxMetrics(ctx context.Context, in *SandboxPath) (*metricsOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func (s *service) registerPorts(t *route.Table) {
 
 type listPortsOut struct{ Body api.PortList }
 
-func (s *service) listPorts(ctx context.Context, in *sandboxPath) (*listPortsOut, error) {
+func (s *service) listPorts(ctx context.Context, in *SandboxPath) (*listPortsOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (s *service) listPorts(ctx context.Context, in *sandboxPath) (*listPortsOut
 	return &listPortsOut{list}, nil
 }
 
-func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *sandboxPath) error {
+func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *SandboxPath) error {
 	g, err := s.guest(r.Context(), in.ID)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *sandbox
 }
 
 type connectPortIn struct {
-	sandboxPath
+	SandboxPath
 	Port uint32 `path:"port" minimum:"1" maximum:"65535"`
 }
 

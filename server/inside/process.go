@@ -21,8 +21,9 @@ import (
 // stdinBodyMax is what the guest takes in one call.
 const stdinBodyMax = 1 << 20
 
-type processPath struct {
-	sandboxPath
+// ProcessPath names a command of a sandbox.
+type ProcessPath struct {
+	SandboxPath
 	Key string `path:"key" maxLength:"128" doc:"of the command"`
 }
 
@@ -54,7 +55,7 @@ func (s *service) registerProcesses(t *route.Table) {
 }
 
 type startProcessIn struct {
-	sandboxPath
+	SandboxPath
 	Body api.StartProcess
 }
 
@@ -128,7 +129,7 @@ func (s *service) starts(ctx context.Context, g guest, req api.StartProcess) ([]
 }
 
 type listProcessesIn struct {
-	sandboxPath
+	SandboxPath
 	PageSize  int    `query:"page_size" minimum:"0" maximum:"1000"`
 	PageToken string `query:"page_token" maxLength:"512"`
 }
@@ -152,7 +153,7 @@ func (s *service) listProcesses(ctx context.Context, in *listProcessesIn) (*list
 	return &listProcessesOut{page}, nil
 }
 
-func (s *service) getProcess(ctx context.Context, in *processPath) (*processOut, error) {
+func (s *service) getProcess(ctx context.Context, in *ProcessPath) (*processOut, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (s *service) getProcess(ctx context.Context, in *processPath) (*processOut,
 	return &processOut{view.Process(res.Msg.GetProcess())}, nil
 }
 
-func (s *service) forgetProcess(ctx context.Context, in *processPath) (*struct{}, error) {
+func (s *service) forgetProcess(ctx context.Context, in *ProcessPath) (*struct{}, error) {
 	g, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func (s *service) forgetProcess(ctx context.Context, in *processPath) (*struct{}
 }
 
 type waitProcessIn struct {
-	processPath
+	ProcessPath
 	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" default:"30000"`
 }
 
@@ -202,7 +203,7 @@ func (s *service) waitProcess(ctx context.Context, in *waitProcessIn) (*processO
 }
 
 type signalProcessIn struct {
-	processPath
+	ProcessPath
 	Body api.SignalProcess
 }
 
@@ -216,7 +217,7 @@ func (s *service) signalProcess(ctx context.Context, in *signalProcessIn) (*stru
 }
 
 type resizeProcessIn struct {
-	processPath
+	ProcessPath
 	Body api.TerminalSize
 }
 
@@ -230,7 +231,7 @@ func (s *service) resizeProcess(ctx context.Context, in *resizeProcessIn) (*stru
 }
 
 type writeStdinIn struct {
-	processPath
+	ProcessPath
 	Offset int64 `query:"offset" minimum:"0" required:"true" doc:"of the body's first byte"`
 	EOF    bool  `query:"eof" doc:"close stdin behind the body"`
 }
@@ -257,7 +258,7 @@ func (s *service) writeStdin(w http.ResponseWriter, r *http.Request, in *writeSt
 }
 
 type streamOutputIn struct {
-	processPath
+	ProcessPath
 	StdoutFrom  int64  `query:"stdout_from" minimum:"-1" doc:"byte offset; -1 = from the present end"`
 	StderrFrom  int64  `query:"stderr_from" minimum:"-1"`
 	Follow      bool   `query:"follow" default:"true" doc:"false: what is there, then the end"`
@@ -288,7 +289,7 @@ func (s *service) streamOutput(w http.ResponseWriter, r *http.Request, in *strea
 }
 
 type attachIn struct {
-	processPath
+	ProcessPath
 	StdoutFrom int64 `query:"stdout_from" minimum:"-1" doc:"byte offset; -1 = from the present end"`
 	StderrFrom int64 `query:"stderr_from" minimum:"-1"`
 }
@@ -299,7 +300,7 @@ func (s *service) attachProcess(w http.ResponseWriter, r *http.Request, in *atta
 	})
 }
 
-func (s *service) exec(w http.ResponseWriter, r *http.Request, in *sandboxPath) error {
+func (s *service) exec(w http.ResponseWriter, r *http.Request, in *SandboxPath) error {
 	start := time.Now()
 	defer func() { s.execEnded(time.Since(start)) }()
 	return s.frames(w, r, in.ID, func(ctx context.Context, l *stream.Link, g guest) (*stream.Output, error) {

@@ -18,7 +18,7 @@ import (
 )
 
 type readFileIn struct {
-	filePath
+	FilePath
 	Hash        bool   `query:"hash" doc:"read the content twice: once for the ETag, its SHA-256"`
 	Range       string `header:"Range" doc:"one range of bytes"`
 	IfMatch     string `header:"If-Match" doc:"the SHA-256 of the content, in quotes"`

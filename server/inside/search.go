@@ -14,7 +14,7 @@ import (
 const searchMax = 100_000
 
 type globFilesIn struct {
-	sandboxPath
+	SandboxPath
 	Base    string `query:"base" doc:"directory to begin at; default the working directory"`
 	User    string `query:"user" maxLength:"64"`
 	Pattern string `query:"pattern" required:"true" maxLength:"4096" doc:"**, *, ?, [..], {a,b}"`
@@ -48,7 +48,7 @@ func (s *service) globFiles(ctx context.Context, in *globFilesIn) (*globFilesOut
 }
 
 type grepFilesIn struct {
-	sandboxPath
+	SandboxPath
 	Base         string `query:"base" doc:"file or directory; default the working directory"`
 	User         string `query:"user" maxLength:"64"`
 	Pattern      string `query:"pattern" required:"true" maxLength:"4096" doc:"RE2 syntax, or the text itself with literal"`

@@ -13,7 +13,7 @@ import (
 	"github.com/skete-dev/skete/server/route"
 )
 
-type treeIn struct{ filePath }
+type treeIn struct{ FilePath }
 
 func (s *service) registerTrees(t *route.Table) {
 	const path = "/v1/sandboxes/{id}/tree"

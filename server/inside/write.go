@@ -17,7 +17,7 @@ import (
 )
 
 type writeFileIn struct {
-	filePath
+	FilePath
 	Mode        uint32 `query:"mode" maximum:"4095" doc:"permission bits as a decimal number; default 420 (0644), or what the file has"`
 	MakeParents bool   `query:"make_parents"`
 	Offset      int64  `query:"offset" minimum:"-1" default:"-1" doc:"write in place at this offset"`
