@@ -71,7 +71,7 @@ func (m *Manager) create(ctx context.Context, tenant string, id ID, spec Spec, a
 	f := m.launch(b, job{
 		kind: kindCreate,
 		run:  func(ctx context.Context) error { return m.build(ctx, b, p, root, asked) },
-		undo: func() error { return m.wipe(b) },
+		undo: func() error { return m.unbuild(b) },
 	})
 	b.mu.Unlock()
 	if f == nil {
@@ -167,6 +167,14 @@ func (m *Manager) build(ctx context.Context, b *box, p *rung, root template.Root
 		m.log.Error("cannot remove a sandbox that did not come up; will try again", "id", b.id, "error", werr)
 	}
 	return m.interrupted(ctx, b, fmt.Errorf("create %s: %w", b.id, err))
+}
+
+// unbuild removes a sandbox that came up for nobody.
+func (m *Manager) unbuild(b *box) error {
+	if err := m.commit(b, func(r *record) { r.Plan, r.PlanReason = planDestroy, ReasonDestroyed }); err != nil {
+		m.log.Warn("cannot note that a sandbox will be destroyed", "id", b.id, "error", err)
+	}
+	return m.wipe(b)
 }
 
 // store writes the first record of a box.

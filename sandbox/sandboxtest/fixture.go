@@ -10,11 +10,14 @@
 package sandboxtest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
@@ -74,6 +77,23 @@ func Rootfs(t testing.TB) template.Rootfs {
 		Binds: []template.Bind{{Source: "/usr", Target: "/usr"}},
 		Env:   map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"},
 	}
+}
+
+// TmpfsVolume makes a bounded directory, the simplest that there is; it is
+// unmounted with the test.
+func TmpfsVolume(t testing.TB, bytes int64) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "volume")
+	must(t, os.Mkdir(dir, 0o755))
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%d,mode=755", bytes)); err != nil {
+		t.Skipf("a bounded volume needs root: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount the volume: %v", err)
+		}
+	})
+	return dir
 }
 
 // Build compiles a static program of this module for the tests, once a process.
