@@ -136,6 +136,8 @@ func (h *Host) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 			return conn, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case !deadline.IsZero() && !time.Now().Before(deadline):
+			return nil, context.DeadlineExceeded // the connection's clock was first
 		case errs.Is(err, errs.Unavailable) && broken(err):
 			continue // it died between our look and our write
 		}
@@ -173,10 +175,12 @@ func stale(conn net.Conn) bool {
 	return dead || err != nil
 }
 
-// broken tells a hung-up connection from a guest that is there and silent.
+// broken tells a hung-up connection from a guest that is there: silent, or
+// refusing. A refusal is an answer, even one of class Unavailable (nobody
+// listens on the port), and has no cause behind it.
 func broken(err error) bool {
 	var ne net.Error
-	return !(errors.As(err, &ne) && ne.Timeout())
+	return errors.Unwrap(err) != nil && !(errors.As(err, &ne) && ne.Timeout())
 }
 
 // Close ends the listener and all parked connections; streams in use go on.

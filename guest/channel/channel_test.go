@@ -43,6 +43,8 @@ func guestAt(t *testing.T, path string) (stop func()) {
 				_, _ = io.Copy(conn, conn)
 			case 9:
 				_ = wire.Refuse(conn, errs.New(errs.NotFound, "nothing listens on port 9"))
+			case 10:
+				_ = wire.Refuse(conn, errs.New(errs.Unavailable, "nobody accepts on port 10"))
 			default:
 				<-ctx.Done()
 			}
@@ -115,6 +117,23 @@ func TestDial_aRefusalKeepsItsClass(t *testing.T) {
 	defer guestAt(t, path)()
 	if _, err := h.Dial(ctx(t), 9); !errs.Is(err, errs.NotFound) || errs.Public(err) != "nothing listens on port 9" {
 		t.Fatalf("Dial = %v", err)
+	}
+}
+
+// A refusal as Unavailable is an answer, not a connection that broke: a retry
+// with the next parked one would go on until ctx ends.
+func TestDial_aRefusalAsUnavailableIsNotRetried(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	h, err := channel.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	defer guestAt(t, path)()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := h.Dial(ctx, 10); !errs.Is(err, errs.Unavailable) || errs.Public(err) != "nobody accepts on port 10" {
+		t.Errorf("dial: %v", err)
 	}
 }
 

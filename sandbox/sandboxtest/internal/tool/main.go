@@ -1,0 +1,186 @@
+// Command tool is what the suite runs inside sandboxes, so that its tests need
+// no program of the template:
+//
+//	tool listen PORT         answer "hello" on 127.0.0.1:PORT, print "ready"
+//	tool dial NETWORK ADDR   print "connected" or the error; status 0 or 1
+//	tool hog MB              use that much memory, print "allocated", stay
+//	tool spin SECONDS        burn all cores, print the CPU seconds it got
+//	tool fork N              start N idle children, print how many started
+//	tool idle                stay
+//	tool fill FILE MB        write that much; print "full" at ENOSPC, else "written"
+//	tool interfaces          print the names of the network interfaces
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail(errors.New("no verb"))
+	}
+	args := os.Args[2:]
+	switch os.Args[1] {
+	case "listen":
+		listen(arg(args, 0))
+	case "dial":
+		dial(arg(args, 0), arg(args, 1))
+	case "hog":
+		hog(number(arg(args, 0)))
+	case "spin":
+		spin(time.Duration(number(arg(args, 0))) * time.Second)
+	case "fork":
+		fork(number(arg(args, 0)))
+	case "idle":
+		<-time.After(time.Hour)
+	case "fill":
+		fill(arg(args, 0), number(arg(args, 1)))
+	case "interfaces":
+		interfaces()
+	default:
+		fail(errors.New("unknown verb"))
+	}
+}
+
+func arg(args []string, n int) string {
+	if n >= len(args) {
+		fail(errors.New("argument missing"))
+	}
+	return args[n]
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		fail(err)
+	}
+	return n
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "tool:", err)
+	os.Exit(1)
+}
+
+func listen(port string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println("ready")
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			fail(err)
+		}
+		go func() {
+			defer c.Close()
+			_, _ = io.WriteString(c, "hello\n")
+			_, _ = io.Copy(c, c)
+		}()
+	}
+}
+
+func dial(network, addr string) {
+	c, err := net.DialTimeout(network, addr, 2*time.Second)
+	if err != nil {
+		fail(err)
+	}
+	defer c.Close()
+	fmt.Println("connected")
+}
+
+func hog(mb int) {
+	var held [][]byte
+	for range mb {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		held = append(held, b)
+	}
+	fmt.Println("allocated")
+	<-time.After(time.Hour)
+	runtime.KeepAlive(held)
+}
+
+func spin(d time.Duration) {
+	n := max(4, runtime.NumCPU())
+	runtime.GOMAXPROCS(n)
+	end := time.Now().Add(d)
+	done := make(chan struct{})
+	for range n {
+		go func() {
+			for time.Now().Before(end) {
+				for range 1 << 12 {
+					_ = n
+				}
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-done
+	}
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		fail(err)
+	}
+	fmt.Printf("%.3f\n", time.Duration(u.Utime.Nano()+u.Stime.Nano()).Seconds())
+}
+
+func fork(n int) {
+	self, err := os.Executable()
+	if err != nil {
+		fail(err)
+	}
+	started := 0
+	for range n {
+		if err := exec.Command(self, "idle").Start(); err != nil {
+			fmt.Println(started, err)
+			return
+		}
+		started++
+	}
+	fmt.Println(started)
+}
+
+func fill(path string, mb int) {
+	f, err := os.Create(path)
+	if err != nil {
+		fail(err)
+	}
+	chunk := make([]byte, 1<<20)
+	for i := range chunk {
+		chunk[i] = byte(i * 7)
+	}
+	for n := range mb {
+		if _, err := f.Write(chunk); err != nil {
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				fmt.Println("full", n)
+				return
+			}
+			fail(err)
+		}
+	}
+	fmt.Println("written", mb)
+}
+
+func interfaces() {
+	ifs, err := net.Interfaces()
+	if err != nil {
+		fail(err)
+	}
+	for _, i := range ifs {
+		fmt.Println(i.Name)
+	}
+}

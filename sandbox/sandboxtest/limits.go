@@ -1,0 +1,106 @@
+package sandboxtest
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// testMemoryLimit: a hog ends, or its machine does; the reason is named.
+func testMemoryLimit(s *suite) {
+	if !s.p.Capabilities().LimitsMemory {
+		s.Skipf("%s does not limit memory here: %q", s.p.Name(), s.p.Capabilities().Notes)
+	}
+	b := s.boot(func(b *sandbox.Boot) { b.Spec.MemoryMB = 192 })
+	tool := s.tool(b)
+	m, g := s.create(b)
+	ctx, cancel := context.WithTimeout(s.Context(), 60*time.Second)
+	defer cancel()
+	res, err := g.Exec(ctx, Start(tool, "hog", "1024"))
+	if strings.Contains(res.Stdout, "allocated") {
+		s.Fatal("1 GiB was allocated in a machine of 192 MiB")
+	}
+	if err == nil && res.Reason == sandbox.ReasonOutOfMemory {
+		if again := g.Run("/bin/echo", "alive"); again.Stdout != "alive\n" {
+			s.Errorf("after the command's end: %+v", again)
+		}
+		return
+	}
+	if e := s.wait(m); e.Reason != sandbox.ReasonOutOfMemory {
+		s.Errorf("the machine's exit = %+v, the command's = %+v, %v", e, res, err)
+	}
+}
+
+// testCPULimit gives half a core and lets all of them spin.
+func testCPULimit(s *suite) {
+	if !s.p.Capabilities().LimitsCPU {
+		s.Skipf("%s does not limit cpu here: %q", s.p.Name(), s.p.Capabilities().Notes)
+	}
+	b := s.boot(func(b *sandbox.Boot) { b.Spec.CPUs = 0.5 })
+	tool := s.tool(b)
+	_, g := s.create(b)
+	began := time.Now()
+	res := g.Run(tool, "spin", "2")
+	wall := time.Since(began).Seconds()
+	used, err := strconv.ParseFloat(strings.TrimSpace(res.Stdout), 64)
+	must(s, err)
+	// 0.5 is promised; the command's own clock may run a little off.
+	if share := used / wall; share > 0.75 {
+		s.Errorf("got %.2f of a core (%.2f s in %.2f s), 0.5 was the limit", share, used, wall)
+	}
+}
+
+// testProcessLimit lets a fork bomb run into the bound; the machine and its
+// supervisor live on.
+func testProcessLimit(s *suite) {
+	if !s.p.Capabilities().LimitsPids {
+		s.Skipf("%s does not limit processes: %q", s.p.Name(), s.p.Capabilities().Notes)
+	}
+	b := s.boot(func(b *sandbox.Boot) { b.Spec.PidsMax = 100 })
+	tool := s.tool(b)
+	_, g := s.create(b)
+	res := g.Run(tool, "fork", "200")
+	started, _ := strconv.Atoi(strings.Fields(res.Stdout + " 0")[0])
+	if started < 5 || started > 100 {
+		s.Errorf("%d of 200 children started with a bound of 100 tasks: %+v", started, res)
+	}
+	if _, err := g.Hello(s.Context()); err != nil {
+		s.Errorf("the guest after the bomb: %v", err)
+	}
+}
+
+// testDiskLimit fills every place that a command can write to.
+func testDiskLimit(s *suite) {
+	caps := s.p.Capabilities()
+	if !caps.LimitsDisk {
+		s.Skipf("%s does not limit the disk: %q", s.p.Name(), caps.Notes)
+	}
+	const mb = 64
+	b := s.boot(func(b *sandbox.Boot) {
+		b.Spec.DiskMB = mb
+		if s.Volume != nil {
+			b.Workspace = s.Volume(s, mb<<20)
+		}
+	})
+	tool := s.tool(b)
+	_, g := s.create(b)
+	places := []string{"/home/user", "/tmp", "/dev/shm", "/var/tmp"}
+	if s.Volume != nil {
+		places = append(places, sandbox.WorkspaceDir)
+	}
+	for _, place := range places {
+		res := g.Run(tool, "fill", place+"/filler", "600")
+		if verdict, n, _ := strings.Cut(strings.TrimSpace(res.Stdout), " "); verdict != "full" {
+			s.Errorf("%s: %+v (%s), want full", place, res, n)
+		}
+		if res := g.Run("/bin/rm", "-f", place+"/filler"); res.Code != 0 {
+			s.Errorf("rm in a full %s: %+v", place, res)
+		}
+	}
+	if res := g.Run("/bin/echo", "alive"); res.Stdout != "alive\n" {
+		s.Errorf("after the fillers: %+v", res)
+	}
+}
