@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -30,12 +31,12 @@ func (s *Service) makeDir(ctx context.Context, m *wire.MakeDirRequest) (*wire.Ma
 	res := &wire.MakeDirResponse{}
 	err = run.quick(ctx, func() error {
 		if m.Parents {
-			if err := makeParents(name); err != nil {
+			if err := tree.MakeParents(name); err != nil {
 				return err
 			}
 		}
 		return withParent(name, func(dir int, base string) (err error) {
-			if res.Created, err = makeOne(dir, base, mode, m.Parents); err != nil {
+			if res.Created, err = tree.MakeDir(dir, base, mode, m.Parents); err != nil {
 				return err
 			}
 			res.Entry, err = entryAt(dir, base, name)
@@ -43,55 +44,9 @@ func (s *Service) makeDir(ctx context.Context, m *wire.MakeDirRequest) (*wire.Ma
 		})
 	})
 	if err != nil {
-		return nil, fault(err, name)
+		return nil, fault.Of(err, name)
 	}
 	return res, nil
-}
-
-// makeOne makes a directory with exactly this mode, whatever the umask.
-func makeOne(dir int, base string, mode uint32, existsOK bool) (created bool, err error) {
-	err = unix.Mkdirat(dir, base, mode&0o777)
-	if errors.Is(err, unix.EEXIST) && existsOK {
-		var st unix.Stat_t
-		if err := unix.Fstatat(dir, base, &st, 0); err != nil {
-			return false, err
-		}
-		if !tree.IsDir(&st) {
-			return false, unix.EEXIST
-		}
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, tree.Chmod(dir, base, mode)
-}
-
-// makeParents makes the directories above a path.
-func makeParents(name string) error {
-	dir, err := tree.Open("/", unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(dir) }()
-	parent, _ := tree.Split(name)
-	for part := range strings.SplitSeq(strings.Trim(parent, "/"), "/") {
-		if part == "" {
-			continue
-		}
-		next, err := tree.OpenIn(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0)
-		if errors.Is(err, unix.ENOENT) {
-			if _, err = makeOne(dir, part, 0o755, true); err == nil {
-				next, err = tree.OpenIn(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		_ = unix.Close(dir)
-		dir = next
-	}
-	return nil
 }
 
 // withParent opens the directory that holds a path's last component.
@@ -158,7 +113,7 @@ func (s *Service) remove(ctx context.Context, m *wire.RemoveRequest) (*wire.Remo
 		return res, nil
 	}
 	if err != nil {
-		return nil, fault(err, name)
+		return nil, fault.Of(err, name)
 	}
 	return res, nil
 }
@@ -196,7 +151,7 @@ func (s *Service) chmod(ctx context.Context, m *wire.ChmodRequest) (*wire.ChmodR
 		})
 	})
 	if err != nil {
-		return nil, fault(err, name)
+		return nil, fault.Of(err, name)
 	}
 	return res, nil
 }
@@ -213,7 +168,7 @@ func (s *Service) symlink(ctx context.Context, m *wire.SymlinkRequest) (*wire.Sy
 	}
 	target := string(m.Target)
 	if target == "" || len(target) > pathBytesMax || strings.IndexByte(target, 0) >= 0 {
-		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", show(target))
+		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", fault.Show(target))
 	}
 	res := &wire.SymlinkResponse{}
 	err = run.quick(ctx, func() error {
@@ -226,7 +181,7 @@ func (s *Service) symlink(ctx context.Context, m *wire.SymlinkRequest) (*wire.Sy
 		})
 	})
 	if err != nil {
-		return nil, fault(err, name)
+		return nil, fault.Of(err, name)
 	}
 	return res, nil
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/search"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
@@ -72,7 +73,7 @@ func (s *Service) glob(ctx context.Context, m *wire.GlobRequest, out *connect.Se
 		})
 	})
 	if err != nil {
-		return fault(err, name)
+		return fault.Of(err, name)
 	}
 	return out.Send(batch)
 }
@@ -123,7 +124,7 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 		return err
 	})
 	if err != nil {
-		return fault(err, name)
+		return fault.Of(err, name)
 	}
 	return b.finish(res)
 }
@@ -135,7 +136,7 @@ func openBase(q *search.Query) (int, error) {
 	if err != unix.ENOTDIR {
 		return fd, err
 	}
-	dir, base, err := followLast(q.Base)
+	dir, base, err := tree.FollowLast(q.Base)
 	if err != nil {
 		return -1, err
 	}

@@ -340,11 +340,9 @@ func TestWrite_brokenOffLeavesNothing(t *testing.T) {
 	out := g.c.Write(ctx)
 	must(t, out.Send(&wire.WriteRequest{Header: &wire.WriteRequest_Header{Path: []byte("f")}, Data: bytes.Repeat([]byte("x"), 100_000)}))
 	waitFor(t, "the temporary file", func() bool { return len(temps(g.work)) == 1 })
+	// Only the context ends: closing the stream as well would say that the
+	// content is complete.
 	cancel()
-	_, err := out.CloseAndReceive()
-	if err == nil {
-		t.Fatal("a cancelled write succeeded")
-	}
 	waitFor(t, "the clean-up", func() bool { return len(temps(g.work)) == 0 })
 	if g.content("f") != "old" {
 		t.Fatal("a broken write changed the file")

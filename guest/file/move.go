@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -82,14 +83,14 @@ func (s *Service) two(ctx context.Context, source, destination []byte, user stri
 			})
 		})
 	})
-	return fault(err, blame)
+	return fault.Of(err, blame)
 }
 
 func (p pair) rename(overwrite bool) error {
 	if overwrite {
 		return unix.Renameat(p.fromDir, p.from, p.toDir, p.to)
 	}
-	return renameNoReplace(p.fromDir, p.from, p.toDir, p.to)
+	return tree.RenameNoReplace(p.fromDir, p.from, p.toDir, p.to)
 }
 
 // copy makes the copy beside the destination and renames it there.
@@ -119,32 +120,4 @@ func discard(dir int, name string) {
 		_ = tree.ChmodAll(ctx, dir, name, 0o700)
 		_, _ = tree.Remove(ctx, dir, name)
 	}
-}
-
-// renameNoReplace renames unless the new name exists. Where the file system
-// lacks the flag, a hard link does the same for files; for directories an
-// empty one is made first, which a rename may replace only while it is empty.
-func renameNoReplace(fromDir int, from string, toDir int, to string) error {
-	err := unix.Renameat2(fromDir, from, toDir, to, unix.RENAME_NOREPLACE)
-	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
-		return err
-	}
-	st, statErr := tree.Lstat(fromDir, from)
-	if statErr != nil {
-		return statErr
-	}
-	if !tree.IsDir(&st) {
-		if err := unix.Linkat(fromDir, from, toDir, to, 0); err != nil {
-			return err
-		}
-		return unix.Unlinkat(fromDir, from, 0)
-	}
-	if err := unix.Mkdirat(toDir, to, 0o700); err != nil {
-		return err
-	}
-	if err := unix.Renameat(fromDir, from, toDir, to); err != nil {
-		_ = unix.Unlinkat(toDir, to, unix.AT_REMOVEDIR)
-		return err
-	}
-	return nil
 }

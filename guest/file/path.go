@@ -2,17 +2,14 @@ package file
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -30,9 +27,9 @@ func (s *Service) normalise(p []byte) (string, error) {
 	case name == "":
 		return "", errs.New(errs.Invalid, "the path is empty")
 	case bytes.IndexByte(p, 0) >= 0:
-		return "", errs.New(errs.Invalid, "the path %s has a NUL in it", show(name))
+		return "", errs.New(errs.Invalid, "the path %s has a NUL in it", fault.Show(name))
 	case len(name) > pathBytesMax:
-		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", show(name), pathBytesMax)
+		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", fault.Show(name), pathBytesMax)
 	case name == "~":
 		name = s.cfg.Home
 	case strings.HasPrefix(name, "~/"):
@@ -42,94 +39,14 @@ func (s *Service) normalise(p []byte) (string, error) {
 	}
 	name = path.Clean(name)
 	if len(name) > pathBytesMax {
-		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", show(name), pathBytesMax)
+		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", fault.Show(name), pathBytesMax)
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if len(part) > nameBytesMax {
-			return "", errs.New(errs.Invalid, "the name %s is longer than %d bytes", show(part), nameBytesMax)
+			return "", errs.New(errs.Invalid, "the name %s is longer than %d bytes", fault.Show(part), nameBytesMax)
 		}
 	}
 	return name, nil
-}
-
-// show makes a path fit for a message: short, and quoted when it is odd.
-func show(name string) string {
-	if len(name) > 200 {
-		name = name[:100] + "…" + name[len(name)-90:]
-	}
-	quoted := strconv.Quote(name)
-	if quoted == `"`+name+`"` && !strings.Contains(name, " ") {
-		return name
-	}
-	return quoted
-}
-
-// reasons pairs the kernel's answers with whoever must act on them.
-var reasons = []struct {
-	errno unix.Errno
-	class errs.Class
-	text  string
-}{
-	{unix.ENOENT, errs.NotFound, "no such file or directory"},
-	{unix.EACCES, errs.Denied, "permission denied"},
-	{unix.EPERM, errs.Denied, "operation not permitted"},
-	{unix.EROFS, errs.Denied, "the file system is read-only"},
-	{unix.EEXIST, errs.Exists, "exists already"},
-	{unix.ENOTEMPTY, errs.Exists, "the directory is not empty"},
-	{unix.ENOTDIR, errs.Invalid, "not a directory"},
-	{unix.EISDIR, errs.Invalid, "is a directory"},
-	{unix.EINVAL, errs.Invalid, "the file system does not accept this"},
-	{unix.ELOOP, errs.Invalid, "too many symbolic links, or one that may not be followed"},
-	{unix.ENAMETOOLONG, errs.Invalid, "the name is too long"},
-	{unix.ENXIO, errs.Invalid, "not a regular file"},
-	{unix.ETXTBSY, errs.Conflict, "the program is running"},
-	{unix.EBUSY, errs.Conflict, "in use"},
-	{unix.ENOSPC, errs.Limit, "no space left in the sandbox"},
-	{unix.EDQUOT, errs.Limit, "no space left in the sandbox"},
-	{unix.EFBIG, errs.Limit, "the file would be too large"},
-	{unix.EMLINK, errs.Limit, "too many links"},
-	{unix.EMFILE, errs.Limit, "too many files are open in the guest"},
-	{unix.ENFILE, errs.Limit, "too many files are open in the guest"},
-	{unix.ENOMEM, errs.Limit, "no memory left in the sandbox"},
-	{unix.EOPNOTSUPP, errs.Unsupported, "the file system cannot do this"},
-	{unix.ENOSYS, errs.Unsupported, "the kernel cannot do this"},
-	{unix.ESTALE, errs.Conflict, "changed meanwhile"},
-}
-
-// fault gives a file system's error its class and names the user's path. A
-// path inside of a tree is taken from the error itself.
-func fault(err error, name string) error {
-	if err == nil {
-		return nil
-	}
-	var own *errs.Error
-	if errors.As(err, &own) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) && pe.Path != "" && !path.IsAbs(pe.Path) {
-		name = path.Join(name, pe.Path)
-	}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		for _, r := range reasons {
-			if r.errno == errno {
-				return errs.Wrap(r.class, err, "%s: %s", show(name), r.text)
-			}
-		}
-		return errs.Wrap(errs.Internal, err, "%s: %s", show(name), errno.Error())
-	}
-	switch {
-	case errors.Is(err, tree.ErrTooDeep), errors.Is(err, tree.ErrTooMany):
-		return errs.Wrap(errs.Limit, err, "%s: beyond the bounds of one call (200 levels, 2,000,000 names in a directory)", show(name))
-	case errors.Is(err, tree.ErrIntoItself):
-		return errs.Wrap(errs.Invalid, err, "%s: %s", show(name), tree.ErrIntoItself.Error())
-	case errors.Is(err, tree.ErrSpecial):
-		return errs.Wrap(errs.Invalid, err, "%s: %s", show(name), tree.ErrSpecial.Error())
-	case strings.Contains(err.Error(), "path escapes from parent"): // os.Root's, which has no exported value
-		return errs.Wrap(errs.Invalid, err, "%s: leads out of its directory", show(name))
-	}
-	return err
 }
 
 // answer finishes a unary call.

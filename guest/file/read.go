@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -54,10 +55,10 @@ func (s *Service) read(ctx context.Context, m *wire.ReadRequest, out *connect.Se
 		return err
 	})
 	if err != nil {
-		return fault(err, name)
+		return fault.Of(err, name)
 	}
 	defer unix.Close(fd)
-	return fault(sendRange(ctx, fd, m.Offset, m.Length, entryOf(name, &st, ""), out), name)
+	return fault.Of(sendRange(ctx, fd, m.Offset, m.Length, entryOf(name, &st, ""), out), name)
 }
 
 // openRegular opens a file that bytes can be read from or written to.

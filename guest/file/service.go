@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/rights"
 	"github.com/skete-dev/skete/guest/file/watch"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -23,7 +24,7 @@ type Config struct {
 // Service implements wire.FileHandler.
 type Service struct {
 	cfg     Config
-	users   *users
+	threads *rights.Threads
 	locks   pathLocks
 	watches *watch.Hub
 	done    chan struct{}
@@ -41,11 +42,11 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Home == "" {
 		cfg.Home = cfg.Workdir
 	}
-	u, err := newUsers(cfg.UID, cfg.GID)
+	threads, err := rights.New(cfg.UID, cfg.GID)
 	if err != nil {
 		return nil, err
 	}
-	return &Service{cfg: cfg, users: u, watches: watch.NewHub(watchesMax), done: make(chan struct{})}, nil
+	return &Service{cfg: cfg, threads: threads, watches: watch.NewHub(watchesMax), done: make(chan struct{})}, nil
 }
 
 // Close ends all watches and threads. Stop the HTTP server first: calls under
@@ -54,7 +55,7 @@ func (s *Service) Close() error {
 	s.once.Do(func() {
 		close(s.done)
 		s.watches.Close()
-		s.users.close()
+		s.threads.Close()
 	})
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -54,14 +55,14 @@ func (s *Service) stat(ctx context.Context, m *wire.StatRequest) (*wire.StatResp
 		return err
 	})
 	if err != nil {
-		return nil, fault(err, name)
+		return nil, fault.Of(err, name)
 	}
 	if content < 0 {
 		return res, nil
 	}
 	defer unix.Close(content)
 	res.Sha256, err = hashFile(ctx, content)
-	return res, fault(err, name)
+	return res, fault.Of(err, name)
 }
 
 // begin checks what every call has: a path and a user.
@@ -139,7 +140,7 @@ func (s *Service) list(ctx context.Context, m *wire.ListRequest) (*wire.ListResp
 		return fillPage(ctx, fd, name, depth, size, after, res)
 	})
 	if err != nil {
-		return nil, fault(err, name)
+		return nil, fault.Of(err, name)
 	}
 	return res, nil
 }

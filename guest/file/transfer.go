@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/untar"
@@ -47,7 +48,7 @@ func (s *Service) upload(ctx context.Context, in *connect.ClientStream[wire.Uplo
 	}
 	var res untar.Result
 	err = run.slow(ctx, func() error {
-		if err := makeParents(name + "/."); err != nil {
+		if err := tree.MakeParents(name + "/."); err != nil {
 			return err
 		}
 		root, err := os.OpenRoot(name)
@@ -62,7 +63,7 @@ func (s *Service) upload(ctx context.Context, in *connect.ClientStream[wire.Uplo
 		return r.drain()
 	})
 	if err != nil {
-		return nil, partly(fault(err, name), res)
+		return nil, partly(fault.Of(err, name), res)
 	}
 	return &wire.UploadResponse{Entries: res.Entries, Bytes: res.Bytes}, nil
 }
@@ -147,7 +148,7 @@ func (s *Service) download(ctx context.Context, m *wire.DownloadRequest, out *co
 	if err == nil {
 		err = w.flush()
 	}
-	return fault(err, name)
+	return fault.Of(err, name)
 }
 
 // downloadWriter gathers bytes into messages of one chunk.

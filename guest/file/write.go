@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
-	"path"
 	"strings"
 	"sync"
 
@@ -14,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
 // expectAbsent asks for a file that does not exist yet.
 const expectAbsent = "absent"
-
-const linksMax = 40 // as the kernel
 
 // Write replaces a file whole, or writes a range of it in place.
 //
@@ -65,7 +63,7 @@ func (s *Service) write(ctx context.Context, in *connect.ClientStream[wire.Write
 	} else {
 		res, err = w.whole()
 	}
-	return res, fault(err, name)
+	return res, fault.Of(err, name)
 }
 
 func checkHeader(h *wire.WriteRequest_Header) error {
@@ -143,7 +141,7 @@ func (w *writer) inPlace() (*wire.WriteResponse, error) {
 	}
 	err := w.run.quick(w.ctx, func() (err error) {
 		if w.h.MakeParents {
-			if err := makeParents(w.name); err != nil {
+			if err := tree.MakeParents(w.name); err != nil {
 				return err
 			}
 		}
@@ -215,12 +213,12 @@ func (w *writer) chunk(sum hash.Hash, data []byte) error {
 // It runs with the user's rights.
 func (w *writer) prepare() error {
 	if w.h.MakeParents {
-		if err := makeParents(w.name); err != nil {
+		if err := tree.MakeParents(w.name); err != nil {
 			return err
 		}
 	}
 	var err error
-	if w.dir, w.base, err = followLast(w.name); err != nil {
+	if w.dir, w.base, err = tree.FollowLast(w.name); err != nil {
 		return err
 	}
 	st, err := tree.Lstat(w.dir, w.base)
@@ -255,7 +253,7 @@ func (w *writer) dress() error {
 		}
 		if own.Uid != w.old.Uid || own.Gid != w.old.Gid {
 			if err := unix.Fchown(w.fd, int(w.old.Uid), int(w.old.Gid)); err != nil {
-				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", show(w.name)).
+				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", fault.Show(w.name)).
 					WithHint("a ranged write changes it in place")
 			}
 		}
@@ -315,7 +313,7 @@ func (w *writer) rename() error {
 	if w.h.ExpectSha256 != expectAbsent {
 		return unix.Renameat(w.dir, w.temp, w.dir, w.base)
 	}
-	return renameNoReplace(w.dir, w.temp, w.dir, w.base)
+	return tree.RenameNoReplace(w.dir, w.temp, w.dir, w.base)
 }
 
 // expected compares the present content with what the caller saw.
@@ -330,7 +328,7 @@ func (w *writer) expected() error {
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return errs.New(errs.Conflict, "%s no longer exists", show(w.name))
+		return errs.New(errs.Conflict, "%s no longer exists", fault.Show(w.name))
 	}
 	if err != nil {
 		return err
@@ -341,60 +339,9 @@ func (w *writer) expected() error {
 		return err
 	}
 	if have != want {
-		return errs.New(errs.Conflict, "%s has changed: its hash is %s", show(w.name), have)
+		return errs.New(errs.Conflict, "%s has changed: its hash is %s", fault.Show(w.name), have)
 	}
 	return nil
-}
-
-// followLast opens the directory of what a path means in the end: links in
-// the last component are followed step by step, each relative to the real
-// directory that holds it.
-func followLast(name string) (dir int, base string, err error) {
-	parent, base := tree.Split(name)
-	if dir, err = tree.Open(parent, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
-		return -1, "", err
-	}
-	for range linksMax {
-		target, err := tree.Readlink(dir, base)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			return dir, base, nil // no link, or nothing yet
-		}
-		if err == nil && strings.HasSuffix(target, "/") {
-			err = unix.EISDIR
-		}
-		if err == nil && onProc(dir) {
-			err = unix.ELOOP // a magic link's text is no path
-		}
-		next := -1
-		if err == nil {
-			next, base, err = step(dir, target)
-		}
-		_ = unix.Close(dir)
-		if err != nil {
-			return -1, "", err
-		}
-		dir = next
-	}
-	_ = unix.Close(dir)
-	return -1, "", unix.ELOOP
-}
-
-func onProc(dir int) bool {
-	var st unix.Statfs_t
-	return unix.Fstatfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
-}
-
-// step opens the directory that a link's target names, relative to dir.
-func step(dir int, target string) (int, string, error) {
-	up, base := path.Split(target)
-	if base == "." || base == ".." || base == "" {
-		return -1, "", unix.EISDIR
-	}
-	if up == "" {
-		up = "."
-	}
-	fd, err := tree.OpenIn(dir, up, unix.O_PATH|unix.O_DIRECTORY, 0)
-	return fd, base, err
 }
 
 // pathLocks holds one lock for each file that is being replaced.
