@@ -347,6 +347,7 @@ func TestWrite_brokenOffLeavesNothing(t *testing.T) {
 	if g.content("f") != "old" {
 		t.Fatal("a broken write changed the file")
 	}
+	_, _ = out.CloseAndReceive()
 }
 
 func temps(dir string) []string {
