@@ -56,11 +56,11 @@ type Log struct {
 
 // Store says where state is kept.
 type Store struct {
-	URL           string   `yaml:"url"`              // of an external NATS; "" = embedded
-	SyncInterval  Duration `yaml:"sync_interval"`    // 0 = every write before it is acknowledged
-	BytesMax      int64    `yaml:"bytes_max"`        // of the embedded store
-	MemoryMaxByte int64    `yaml:"memory_bytes_max"` // soft limit of the whole process
-	Replicas      int      `yaml:"replicas"`
+	URL          string   `yaml:"url"`              // of an external NATS; "" = embedded
+	SyncInterval Duration `yaml:"sync_interval"`    // 0 = every write before it is acknowledged
+	BytesMax     int64    `yaml:"bytes_max"`        // of the embedded store
+	MemoryMax    int64    `yaml:"memory_bytes_max"` // soft limit of the whole process
+	Replicas     int      `yaml:"replicas"`
 }
 
 // Limits bound what may be asked for; 0 = the built-in value.
@@ -102,11 +102,16 @@ type Source struct {
 	File string   // "" = none
 	Env  []string // as os.Environ gives it
 	Set  []string // key=value, from flags
+	// Listen takes the place of DefaultListen where nothing else is said; nil = it stays.
+	Listen *string
 }
 
 // Load reads and checks all settings.
 func Load(s Source) (Config, error) {
 	c := Builtin()
+	if s.Listen != nil {
+		c.Listen = *s.Listen
+	}
 	if s.File != "" {
 		if err := readFile(&c, s.File); err != nil {
 			return Config{}, err

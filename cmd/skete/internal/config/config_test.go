@@ -136,3 +136,32 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestDocument: the page about the configuration shows every key with its
+// built-in value, and can be used as a file.
+func TestDocument(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("the page has no example")
+	}
+	got, err := Load(Source{File: write(t, example)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Builtin()
+	want.Hosts = []string{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the example is not the built-in configuration:\n%s", diff)
+	}
+	for _, key := range Keys() {
+		last := key[strings.LastIndex(key, ".")+1:]
+		if !strings.Contains(example, last+":") {
+			t.Errorf("%s is not described", key)
+		}
+	}
+}

@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +34,9 @@ const (
 	sayEvery     = 5 * time.Second
 )
 
+// InUse is the exit status of `serve` when another server has the data directory.
+const InUse = 75
+
 // logTailBytes is what is shown of the log of a server that did not start.
 const logTailBytes = 2 << 10
 
@@ -43,7 +45,6 @@ type Config struct {
 	Home   string
 	Client *client.Client // of Home's socket
 	Say    io.Writer      // progress for people
-	Args   []string       // more arguments of `serve`
 }
 
 // LogPath is where a server in the background logs.
@@ -140,7 +141,7 @@ func (c Config) start() (*server, error) {
 	if info, err := out.Stat(); err == nil {
 		s.from = info.Size()
 	}
-	cmd := exec.Command(exe, append([]string{"serve", "--home", c.Home}, c.Args...)...)
+	cmd := exec.Command(exe, "serve", "--home", c.Home, "--background")
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Dir = "/"
 	cmd.Env = environ()
@@ -153,12 +154,23 @@ func (c Config) start() (*server, error) {
 	return s, nil
 }
 
-// environ is our environment without what means a client.
+// environ is our environment without what means a client. The server runs in
+// another directory: paths become absolute.
 func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(pair string) bool {
-		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains([]string{"SKETE_URL", "SKETE_KEY", "SKETE_VM", "AGENT_VM"}, name)
-	})
+	var env []string
+	for _, pair := range os.Environ() {
+		name, value, _ := strings.Cut(pair, "=")
+		switch name {
+		case "SKETE_URL", "SKETE_KEY", "SKETE_VM", "AGENT_VM":
+			continue
+		case "SKETE_CONFIG", "SKETE_GUEST":
+			if abs, err := filepath.Abs(value); err == nil && value != "" {
+				pair = name + "=" + abs
+			}
+		}
+		env = append(env, pair)
+	}
+	return env
 }
 
 // wait polls until the server is ready. s is nil when somebody else started it.
@@ -191,11 +203,14 @@ func (c Config) wait(ctx context.Context, s *server) error {
 	}
 }
 
+// dead reports whether our server ended for a reason that waiting does not
+// mend; that another one has the data directory is none: it will answer soon.
 func (s *server) dead() bool {
 	select {
 	case err := <-s.ended:
 		s.ended <- err
-		return true
+		var exit *exec.ExitError
+		return !errors.As(err, &exit) || exit.ExitCode() != InUse
 	default:
 		return false
 	}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+)
+
+func (a *app) template() *cobra.Command {
+	cmd := group("template", "Root file systems that sandboxes start from", `  skete template list
+  skete template import debian rootfs.tar.gz
+  skete vm create --template debian`)
+	cmd.AddCommand(a.templateList(), a.templateImport(), a.templateRm())
+	return cmd
+}
+
+func (a *app) templateList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List templates", Example: "  skete template list --json", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items, err := c.Templates(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return list(a, items, func(t api.Template) string { return t.Name }, []string{"NAME", "KIND", "LANGUAGES", "SIZE", "HASH"},
+				func(t api.Template) []string {
+					return []string{t.Name, t.Kind, strings.Join(t.Languages, ","), bytesText(t.Bytes), t.Hash[:min(12, len(t.Hash))]}
+				})
+		},
+	}
+}
+
+func (a *app) templateImport() *cobra.Command {
+	return &cobra.Command{
+		Use: "import NAME FILE", Short: "Make a template of a root file system",
+		Long:    "Make a template of a root file system as tar, plain or gzip; - reads stdin.",
+		Example: "  skete template import debian rootfs.tar\n  docker export CONTAINER | skete template import mine -",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var r io.Reader = a.in
+			if args[1] != "-" {
+				f, err := os.Open(args[1])
+				if err != nil {
+					return errs.Wrap(errs.Invalid, err, "the tar file")
+				}
+				defer f.Close()
+				r = f
+			}
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			t, err := c.ImportTemplate(cmd.Context(), args[0], r)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return printJSON(a.out, t)
+			}
+			a.note("%s: %s, languages: %s", cell(t.Name), bytesText(t.Bytes), cell(strings.Join(t.Languages, ",")))
+			_, err = fmt.Fprintln(a.out, cell(t.Name))
+			return err
+		},
+	}
+}
+
+func (a *app) templateRm() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME…", Short: "Remove imported templates", Example: "  skete template rm debian", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, name := range args {
+				if err := c.RemoveTemplate(cmd.Context(), name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) keys() *cobra.Command {
+	cmd := group("key", "API keys for callers over HTTP", `  skete key create --name ci
+  skete key list
+  skete key revoke ID`)
+	cmd.AddCommand(a.keyCreate(), a.keyList(), a.keyRevoke())
+	return cmd
+}
+
+func (a *app) keyCreate() *cobra.Command {
+	var k api.CreateKey
+	cmd := &cobra.Command{
+		Use: "create", Short: "Make a key; it is shown this once",
+		Long:    "Make a key and print it on stdout. It is kept hashed and cannot be shown again.",
+		Example: "  skete key create --name ci\n  skete key create --name dashboard --scope read",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if k.Name == "" {
+				return errs.New(errs.Invalid, "a key needs a --name")
+			}
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			made, err := c.CreateKey(cmd.Context(), k)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return printJSON(a.out, made)
+			}
+			a.note("key %s of tenant %s, scopes %s", made.ID, made.Tenant, strings.Join(made.Scopes, ","))
+			_, err = fmt.Fprintln(a.out, made.Secret)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&k.Name, "name", "", "what it is for")
+	cmd.Flags().StringVar(&k.Tenant, "tenant", "", "whose it is (default the caller's)")
+	cmd.Flags().StringSliceVar(&k.Scopes, "scope", nil, "read, write, admin (default read and write)")
+	return cmd
+}
+
+func (a *app) keyList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List keys", Example: "  skete key list", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items, err := c.Keys(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return list(a, items, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "TENANT", "SCOPES", "AGE", "REVOKED"},
+				func(k api.Key) []string {
+					revoked := ""
+					if k.RevokedAt != nil {
+						revoked = age(*k.RevokedAt) + " ago"
+					}
+					return []string{k.ID, k.Name, k.Tenant, strings.Join(k.Scopes, ","), age(k.CreatedAt), revoked}
+				})
+		},
+	}
+}
+
+func (a *app) keyRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Make keys worthless", Example: "  skete key revoke ID", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, id := range args {
+				if err := c.RevokeKey(cmd.Context(), id); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/errs"
+)
+
+// place is one side of a copy: a path here, or in a sandbox.
+type place struct {
+	vm   string // "" = here
+	path string
+}
+
+// parsePlace reads ID:path. A word with a slash before its first colon, and
+// a word without a colon, is a path of this machine.
+func parsePlace(s string) place {
+	id, rest, ok := strings.Cut(s, ":")
+	if !ok || id == "" || strings.ContainsAny(id, "/.") {
+		return place{path: s}
+	}
+	return place{vm: id, path: rest}
+}
+
+func (a *app) cp() *cobra.Command {
+	var user string
+	cmd := &cobra.Command{
+		Use: "cp SRC DST", Short: "Copy files and directories in and out",
+		Long: `Copy between this machine and a sandbox; one of the two is ID:PATH. Directories
+are copied whole. As with cp, a destination that is a directory gets the source
+inside it; SRC/. means what is in SRC. Links that would lead out of a copied
+tree are left out on the way here, since what comes out of a sandbox is not
+trusted. - is stdin or stdout; a directory is a tar stream there.`,
+		Example: `  skete cp ./src ID:/workspace/src
+  skete cp ID:result.csv .
+  skete cp ID:/workspace/. ./copy
+  skete cp ID:/workspace - | tar t
+  echo hello | skete cp - ID:greeting`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			src, dst := parsePlace(args[0]), parsePlace(args[1])
+			if (src.vm == "") == (dst.vm == "") {
+				return errs.New(errs.Invalid, "exactly one of the two places is in a sandbox").
+					WithHint("write ID:PATH for it, and ./PATH for a path of this machine with a colon in it")
+			}
+			ctx := cmd.Context()
+			c, err := a.connect(ctx)
+			if err != nil {
+				return err
+			}
+			sb, err := a.find(ctx, c, src.vm+dst.vm)
+			if err != nil {
+				return err
+			}
+			a.warnIsolation(sb)
+			files := c.Sandbox(sb.ID).Files()
+			if user != "" {
+				files = files.As(user)
+			}
+			if dst.vm != "" {
+				return a.copyTo(ctx, files, src.path, dst.path)
+			}
+			return a.copyFrom(ctx, files, src.path, dst.path)
+		},
+	}
+	cmd.Flags().StringVar(&user, "user", "", "with the rights of this user inside; root needs a sandbox made with --root")
+	return cmd
+}
+
+// isDir reports whether a path in the sandbox is a directory.
+func isDir(ctx context.Context, f *client.Files, p string) (bool, error) {
+	if p == "" {
+		return true, nil // the working directory
+	}
+	st, err := f.Stat(ctx, p, true)
+	if errs.Is(err, errs.NotFound) {
+		return false, nil
+	}
+	return err == nil && st.Type == "directory", err
+}
+
+// here makes an empty path the working directory.
+func here(p string) string {
+	if p == "" {
+		return "."
+	}
+	return p
+}
+
+// content cuts the /. off that means what is in a directory.
+func content(p string) (string, bool) {
+	if p == "." || strings.HasSuffix(p, "/.") {
+		return here(strings.TrimSuffix(p, "/.")), true
+	}
+	return p, false
+}
+
+func (a *app) copyTo(ctx context.Context, f *client.Files, src, dst string) error {
+	dir, err := isDir(ctx, f, dst)
+	if err != nil {
+		return err
+	}
+	if src == "-" {
+		if dir {
+			_, err := f.Upload(ctx, here(dst), a.in)
+			return err
+		}
+		_, err := f.WriteFrom(ctx, dst, a.in, client.WriteOptions{MakeParents: true})
+		return err
+	}
+	src, inside := content(src)
+	info, err := os.Stat(src)
+	if err != nil {
+		return errs.Wrap(errs.Invalid, err, "the source")
+	}
+	if (dir || strings.HasSuffix(dst, "/")) && !inside {
+		abs, err := filepath.Abs(src)
+		if err != nil {
+			return err
+		}
+		dst = path.Join(here(dst), filepath.Base(abs))
+	}
+	if info.IsDir() {
+		if _, err := f.MakeDir(ctx, here(dst), true); err != nil {
+			return err
+		}
+		w, err := f.UploadDir(ctx, src, here(dst))
+		a.log.Info("copied", "entries", w.Entries, "bytes", w.Bytes)
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errs.New(errs.Invalid, "the source is neither a file nor a directory")
+	}
+	r, err := os.Open(src)
+	if err != nil {
+		return errs.Wrap(errs.Invalid, err, "the source")
+	}
+	defer r.Close()
+	_, err = f.WriteFrom(ctx, dst, r, client.WriteOptions{Mode: uint32(info.Mode().Perm()), MakeParents: true})
+	return err
+}
+
+func (a *app) copyFrom(ctx context.Context, f *client.Files, src, dst string) error {
+	src, inside := content(src)
+	src = here(src)
+	st, err := f.Stat(ctx, src, true)
+	if err != nil {
+		return err
+	}
+	dir := st.Type == "directory"
+	if dst == "-" {
+		return a.copyOut(ctx, f, src, dir)
+	}
+	if info, err := os.Stat(dst); (err == nil && info.IsDir() || strings.HasSuffix(dst, "/")) && !inside {
+		name := path.Base(client.PathOf(st)) // absolute, so that . has a name
+		if !filepath.IsLocal(name) {
+			return errs.New(errs.Invalid, "%.80q has no name to copy it to", src).WithHint("name the destination, or copy what is in it: ID:%s/.", src)
+		}
+		dst = filepath.Join(dst, name)
+	}
+	if dir {
+		w, err := f.DownloadDir(ctx, src, dst)
+		for _, name := range w.Skipped {
+			a.note("skete: %s was left out: it is no file, directory or link that stays inside", cell(name))
+		}
+		return err
+	}
+	return a.saveFile(ctx, f, src, dst, os.FileMode(st.Mode)&os.ModePerm)
+}
+
+// copyOut writes a file, or a directory as tar, to stdout.
+func (a *app) copyOut(ctx context.Context, f *client.Files, src string, dir bool) error {
+	open := func() (io.ReadCloser, error) { return f.Open(ctx, src, 0, 0) }
+	if dir {
+		open = func() (io.ReadCloser, error) { return f.Download(ctx, src) }
+	}
+	r, err := open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(a.out, r)
+	return err
+}
+
+// saveFile writes beside the destination and renames, so that a broken
+// connection leaves what was there.
+func (a *app) saveFile(ctx context.Context, f *client.Files, src, dst string, mode os.FileMode) error {
+	r, err := f.Open(ctx, src, 0, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if info, err := os.Stat(dst); err == nil && !info.Mode().IsRegular() {
+		w, err := os.OpenFile(dst, os.O_WRONLY, 0) // a device or pipe is written to
+		if err != nil {
+			return errs.Wrap(errs.Invalid, err, "the destination")
+		}
+		defer w.Close()
+		_, err = io.Copy(w, r)
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(dst), ".skete-*")
+	if err != nil {
+		return errs.Wrap(errs.Invalid, err, "the destination")
+	}
+	defer os.Remove(tmp.Name())
+	if _, err = io.Copy(tmp, r); err == nil {
+		err = tmp.Chmod(mode)
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), dst)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/cmd/skete/internal/config"
+	"github.com/skete-dev/skete/cmd/skete/internal/doctor"
+	"github.com/skete-dev/skete/cmd/skete/internal/launch"
+	"github.com/skete-dev/skete/cmd/skete/internal/serve"
+	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/sandbox/gvisor"
+	"github.com/skete-dev/skete/template"
+)
+
+func (a *app) doctor() *cobra.Command {
+	var fix bool
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Say what this machine can do, and what is missing",
+		Long: `Look at this machine and say, item by item, what skete can do on it: ok, warn
+(works, but weaker) or error. The status is 1 if there is an error. gVisor is
+really booted once. Nothing is changed without --fix, which installs what is
+small and safe (as root, with apt-get) and mends the data directory's bits.`,
+		Example: `  skete doctor
+  skete doctor --json
+  sudo skete doctor --fix`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix) },
+	}
+	cmd.Flags().BoolVar(&fix, "fix", false, "do what can be done safely")
+	return cmd
+}
+
+func (a *app) runDoctor(ctx context.Context, fix bool) error {
+	// Everything that is tried is tried in a place of its own: the data
+	// directory may belong to a server that runs.
+	dir, err := os.MkdirTemp("", "skete-doctor-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	host := a.hostIn(ctx, dir)
+	checks := doctor.Run(ctx, host)
+	if fix {
+		if err := doctor.Fix(ctx, checks, a.err); err != nil {
+			return err
+		}
+		checks = doctor.Run(ctx, a.hostIn(ctx, dir))
+	}
+	if err := a.printChecks(checks); err != nil {
+		return err
+	}
+	if doctor.Worst(checks) == doctor.Error {
+		return guestExit(1)
+	}
+	return nil
+}
+
+func (a *app) printChecks(checks []doctor.Check) error {
+	if a.json {
+		return printJSON(a.out, checks)
+	}
+	for _, c := range checks {
+		if a.quiet {
+			if c.Status != doctor.OK {
+				fmt.Fprintln(a.out, c.Name)
+			}
+			continue
+		}
+		fmt.Fprintf(a.out, "%-5s  %-15s  %s\n", c.Status, c.Name, printable(c.Detail))
+		if c.Hint != "" && c.Status != doctor.OK {
+			fix := ""
+			if c.Fixable {
+				fix = " (or: skete doctor --fix)"
+			}
+			fmt.Fprintf(a.out, "%-5s  %-15s  -> %s%s\n", "", "", printable(c.Hint), fix)
+		}
+	}
+	return nil
+}
+
+// hostIn describes this machine to the doctor; dir is for what is tried.
+func (a *app) hostIn(ctx context.Context, dir string) doctor.Host {
+	listen := config.DefaultListen
+	named := os.Getenv("SKETE_GUEST")
+	if c, err := config.Load(config.Source{File: config.FileIn(os.Getenv("SKETE_CONFIG"), a.home), Env: os.Environ()}); err == nil {
+		listen, named = c.Listen, c.Guest
+	}
+	return doctor.Host{
+		Home: a.home, Listen: listen, Answers: launch.Answers(ctx, a.home),
+		Guest: func() (string, error) { return serve.Guest(named, dir) },
+		Language: func(ctx context.Context, lang string) error {
+			s, err := template.Open(filepath.Join(dir, "templates"))
+			if err != nil {
+				return err
+			}
+			return s.Language(ctx, template.HostName, lang)
+		},
+		Probe: func(ctx context.Context) (string, []string, error) {
+			p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Log: a.log})
+			if err != nil {
+				return "", nil, err
+			}
+			defer p.Close()
+			caps := p.Capabilities()
+			return string(caps.Isolation), caps.Notes, p.Probe(ctx)
+		},
+		Volume: func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
+	}
+}
+
+// tryVolume makes a volume and removes it.
+func tryVolume(ctx context.Context, dir string) (method string, enforced bool, err error) {
+	const id = "sbx_doctordoctordoctordo"
+	s, err := volume.Open(dir)
+	if err != nil {
+		return "", false, err
+	}
+	v, err := s.Create(ctx, id, 16<<20)
+	if err != nil {
+		return "", false, err
+	}
+	return v.Method, v.Enforced, s.Remove(context.WithoutCancel(ctx), id)
+}

@@ -1,0 +1,317 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/cgroup"
+)
+
+// What a host should have at least.
+const (
+	diskWarn     = 4 << 30
+	diskError    = 256 << 20
+	memoryWarn   = 1 << 30
+	clockEarly   = 2026 // a year before which no skete was built
+	probeTimeout = 30 * time.Second
+)
+
+func (h Host) platform() Check {
+	const name = "platform"
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return bad(name, err)
+	}
+	text := fmt.Sprintf("%s/%s, kernel %s, %d CPUs", runtime.GOOS, runtime.GOARCH, unix.ByteSliceToString(u.Release[:]), runtime.NumCPU())
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		return bad(name, errs.New(errs.Unsupported, "%s: gVisor runs on amd64 and arm64", text))
+	}
+	return ok(name, "%s", text)
+}
+
+// privileges: root, or a kernel that gives namespaces to everyone.
+func (h Host) privileges(ctx context.Context) Check {
+	const name = "privileges"
+	if os.Geteuid() == 0 {
+		return ok(name, "root: memory, cpu, process and disk limits can be enforced")
+	}
+	cmd := exec.CommandContext(ctx, "/bin/true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+	}
+	if err := cmd.Run(); err != nil {
+		return Check{Name: name, Status: Error, Detail: "not root, and user namespaces are refused: " + err.Error(), Hint: namespaceHint()}
+	}
+	return warn(name, "run skete as root to have every limit enforced",
+		"not root: sandboxes are isolated, but memory, cpu and disk limits are watched instead of enforced")
+}
+
+func namespaceHint() string {
+	on := func(path, value string) bool {
+		b, err := os.ReadFile(path)
+		return err == nil && string(bytes.TrimSpace(b)) == value
+	}
+	switch {
+	case on("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+		return "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or run skete as root"
+	case on("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+		return "sysctl kernel.unprivileged_userns_clone=1, or run skete as root"
+	case on("/proc/sys/user/max_user_namespaces", "0"):
+		return "sysctl user.max_user_namespaces=15000, or run skete as root"
+	}
+	return "run skete as root"
+}
+
+// static: gVisor's parts start in an empty root directory, without a loader.
+func (h Host) static() Check {
+	const name = "program"
+	exe, err := os.Executable()
+	if err != nil {
+		return bad(name, err)
+	}
+	f, err := elf.Open(exe)
+	if err != nil {
+		return bad(name, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return bad(name, errs.New(errs.Unsupported, "skete is dynamically linked and cannot run gVisor").
+				WithHint("build it with CGO_ENABLED=0, as `make build` does"))
+		}
+	}
+	return ok(name, "statically linked")
+}
+
+func (h Host) guest() Check {
+	const name = "guest"
+	path, err := h.Guest()
+	if err != nil {
+		return bad(name, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return bad(name, err)
+	}
+	return ok(name, "the guest program is there, %.1f MB", float64(info.Size())/(1<<20))
+}
+
+func (h Host) gvisor(ctx context.Context) Check {
+	const name = "gvisor"
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	began := time.Now()
+	isolation, notes, err := h.Probe(ctx)
+	if err != nil {
+		return bad(name, err)
+	}
+	c := ok(name, "a machine booted in %d ms, isolation %s", time.Since(began).Milliseconds(), isolation)
+	for _, n := range notes {
+		c.Status = Warn
+		c.Detail += "; " + n
+	}
+	return c
+}
+
+func (h Host) cgroups(ctx context.Context) Check {
+	const name = "cgroups"
+	hint := "a kernel with the memory, cpu and pids controllers, and root, are needed for hard limits"
+	if os.Geteuid() != 0 {
+		return warn(name, "run skete as root", "not root: no control group can be made; limits are watched instead of enforced")
+	}
+	tree, err := cgroup.Find()
+	if err != nil {
+		return warn(name, hint, "none can be used: %v", err)
+	}
+	if err := tree.Probe(ctx, fmt.Sprintf("/skete-doctor-%d", os.Getpid())); err != nil {
+		return warn(name, hint, "none can be made: %v", err)
+	}
+	var missing []string
+	for _, c := range []string{"memory", "cpu", "pids"} {
+		if !tree.Has(c) {
+			missing = append(missing, c)
+		}
+	}
+	if len(missing) > 0 {
+		return warn(name, hint, "controllers are missing: %s", strings.Join(missing, ", "))
+	}
+	c := ok(name, "memory, cpu and pids can be limited")
+	if !tree.LimitsSwap() {
+		c.Detail += "; swap cannot be limited apart"
+	}
+	return c
+}
+
+// kvm is about the device; whether a microVM can be made is another item.
+func (h Host) kvm() Check {
+	const name = "kvm"
+	hint := "a machine with hardware virtualisation (in a cloud: bare metal, or nested virtualisation) has it; skete works without"
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return warn(name, hint, "there is no /dev/kvm")
+	case errors.Is(err, fs.ErrPermission):
+		return warn(name, "add the user to the group kvm", "/dev/kvm is there, but not for this user")
+	case err != nil:
+		return warn(name, hint, "/dev/kvm cannot be opened: %v", err)
+	}
+	defer f.Close()
+	const getAPIVersion = 0xAE00
+	v, err := unix.IoctlRetInt(int(f.Fd()), getAPIVersion)
+	if err != nil || v != 12 {
+		return warn(name, hint, "/dev/kvm opens, but does not answer as KVM does (version %d, %v)", v, err)
+	}
+	return ok(name, "/dev/kvm answers; whether a guest boots on it is not known before one does")
+}
+
+func (h Host) microvm() Check {
+	return warn("microvm", "use --require user-kernel, which gVisor gives",
+		"`--require microvm` fails: this version has no provider that makes microVMs, whatever KVM can do")
+}
+
+func (h Host) disk(ctx context.Context) Check {
+	const name = "disk quota"
+	method, enforced, err := h.Volume(ctx)
+	if err != nil {
+		return bad(name, err)
+	}
+	if enforced {
+		return ok(name, "workspaces have a hard size (%s)", method)
+	}
+	if os.Geteuid() != 0 {
+		return warn(name, "run skete as root", "the size of workspaces is watched, not enforced: that needs root")
+	}
+	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
+		return warn(name, "apt-get install e2fsprogs", "the size of workspaces is watched, not enforced: mkfs.ext4 is missing").installable("e2fsprogs")
+	}
+	return warn(name, "loop devices are needed: modprobe loop", "the size of workspaces is watched, not enforced (%s)", method)
+}
+
+func (h Host) space() Check {
+	const name = "disk space"
+	dir := h.Home
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return bad(name, err)
+	}
+	free := int64(st.Bavail) * st.Bsize
+	text := fmt.Sprintf("%.1f GB free at %s", float64(free)/1e9, dir)
+	switch {
+	case free < diskError:
+		return bad(name, errs.New(errs.Limit, "%s", text).WithHint("free some, or set SKETE_HOME to a larger disk"))
+	case free < diskWarn:
+		return warn(name, "free some, or set SKETE_HOME to a larger disk", "%s", text)
+	}
+	return ok(name, "%s", text)
+}
+
+func (h Host) memory() Check {
+	const name = "memory"
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return bad(name, err)
+	}
+	for line := range strings.Lines(string(data)) {
+		rest, is := strings.CutPrefix(line, "MemAvailable:")
+		if !is {
+			continue
+		}
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			return bad(name, err)
+		}
+		if kb<<10 < memoryWarn {
+			return warn(name, "an idle sandbox takes about 15 MB, a busy one up to its limit", "%d MB available", kb>>10)
+		}
+		return ok(name, "%d MB available", kb>>10)
+	}
+	return warn(name, "", "the kernel does not say how much is available")
+}
+
+func (h Host) languages(ctx context.Context) []Check {
+	var checks []Check
+	for _, lang := range []string{"python", "node", "go", "ruby"} {
+		name := "language " + lang
+		err := h.Language(ctx, lang)
+		if err == nil {
+			checks = append(checks, ok(name, "in the template host"))
+			continue
+		}
+		c := warn(name, errs.Hint(err), "%s", errs.Public(err))
+		if lang == "python" { // small, and what nearly everyone wants first
+			c = c.installable("python3")
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+func (h Host) home() Check {
+	const name = "data directory"
+	info, err := os.Stat(h.Home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ok(name, "%s will be made", h.Home)
+	}
+	if err != nil {
+		return bad(name, err)
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		c := bad(name, errs.New(errs.Denied, "others may write into %s", h.Home).WithHint("chmod 700 %s", h.Home))
+		c.Fixable, c.fix = true, func() error { return os.Chmod(h.Home, 0o700) }
+		return c
+	}
+	if err := unix.Access(h.Home, unix.W_OK|unix.X_OK); err != nil {
+		return bad(name, errs.New(errs.Denied, "%s cannot be written: %v", h.Home, err).WithHint("set SKETE_HOME to a directory that is yours"))
+	}
+	return ok(name, "%s", h.Home)
+}
+
+func (h Host) server(ctx context.Context) Check {
+	const name = "server"
+	if h.Answers {
+		return ok(name, "one answers on the socket")
+	}
+	if h.Listen == "" {
+		return ok(name, "none runs; a command starts one when needed")
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", h.Listen)
+	if err != nil {
+		return bad(name, errs.New(errs.Conflict, "none runs, and %s cannot be listened on: %v", h.Listen, err).
+			WithHint("set `listen` in skete.yaml, or SKETE_LISTEN, to another address, or to '' for the unix socket alone"))
+	}
+	_ = l.Close()
+	return ok(name, "none runs; a command starts one when needed; %s is free", h.Listen)
+}
+
+func (h Host) clock() Check {
+	const name = "clock"
+	now := time.Now()
+	if now.Year() < clockEarly {
+		return bad(name, errs.New(errs.Invalid, "it says %s, which is in the past", now.Format(time.DateOnly)).
+			WithHint("set it: expiry and certificates depend on it"))
+	}
+	return ok(name, "%s", now.UTC().Format(time.RFC3339))
+}

@@ -1,0 +1,343 @@
+// Package serve wires a server together from its parts and runs it.
+//
+//	err := serve.Run(ctx, serve.Config{Home: home, Config: c, Log: log, Say: os.Stderr})
+//
+// Run returns when ctx ended and everything was let go in order, or when
+// something kept the server from starting. Sandboxes live on: the next server
+// of the same data directory finds them. A data directory has one server.
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/config"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/binary"
+	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor"
+	"github.com/skete-dev/skete/sandbox/process"
+	"github.com/skete-dev/skete/server"
+	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/template"
+)
+
+// Config of a server.
+type Config struct {
+	config.Config
+	Home    string
+	Version string
+	Log     *slog.Logger
+	// Say is for people: the admin key of the first start goes there and
+	// nowhere else.
+	Say io.Writer
+}
+
+// Facts is what server.json in the data directory says of a running server.
+type Facts struct {
+	PID       int       `json:"pid"`
+	URL       string    `json:"url,omitempty"` // "" = the unix socket alone
+	Socket    string    `json:"socket"`
+	Version   string    `json:"version"`
+	StartedAt time.Time `json:"started_at"`
+}
+
+// FactsPath is where a server of home says how to reach it.
+func FactsPath(home string) string { return filepath.Join(home, "server.json") }
+
+// running is a server with all its parts. Parts are closed in reverse order.
+type running struct {
+	c       Config
+	closers []func() error
+	store   *store.Store
+	tcp     net.Listener
+	manager *sandbox.Manager
+	server  *server.Server
+}
+
+// Run starts a server and serves until ctx ends.
+func Run(ctx context.Context, c Config) error {
+	if err := prepare(c.Home); err != nil {
+		return err
+	}
+	r := &running{c: c}
+	err := r.open(ctx)
+	if err == nil {
+		err = r.serve(ctx)
+	}
+	return errors.Join(err, r.close())
+}
+
+// prepare makes the data directory ours alone: it holds the socket through
+// which root's and our own calls need no key.
+func prepare(home string) error {
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return errs.Wrap(errs.Invalid, err, "cannot make the data directory").WithHint("set SKETE_HOME to a directory that is yours")
+	}
+	info, err := os.Stat(home)
+	if err != nil {
+		return errs.Wrap(errs.Invalid, err, "cannot look at the data directory")
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return errs.New(errs.Denied, "others may write into the data directory %s", home).WithHint("chmod 700 %s", home)
+	}
+	return nil
+}
+
+func (r *running) onClose(f func() error) { r.closers = append(r.closers, f) }
+
+func (r *running) close() error {
+	var all error
+	for _, f := range slices.Backward(r.closers) {
+		all = errors.Join(all, f())
+	}
+	r.closers = nil
+	return all
+}
+
+// open makes all parts. The store comes first: it holds the lock of the data
+// directory.
+func (r *running) open(ctx context.Context) error {
+	var err error
+	r.store, err = store.Open(ctx, store.Config{
+		Dir: r.in("store"), URL: r.c.Store.URL, SyncInterval: time.Duration(r.c.Store.SyncInterval),
+		StoreBytesMax: r.c.Store.BytesMax, MemoryBytesMax: r.c.Store.MemoryMax, Replicas: r.c.Store.Replicas, Log: r.c.Log,
+	})
+	if err != nil {
+		return err
+	}
+	r.onClose(r.store.Close)
+	if err := r.listenTCP(ctx); err != nil {
+		return err
+	}
+	templates, err := template.Open(r.in("templates"))
+	if err != nil {
+		return err
+	}
+	if err := r.openManager(ctx, templates); err != nil {
+		return err
+	}
+	return r.openServer(ctx, templates)
+}
+
+func (r *running) in(name string) string { return filepath.Join(r.c.Home, name) }
+
+func (r *running) openManager(ctx context.Context, templates *template.Store) error {
+	guest, err := Guest(r.c.Guest, r.c.Home)
+	if err != nil {
+		return err
+	}
+	providers, err := r.providers()
+	if err != nil {
+		return err
+	}
+	volumes, err := volume.Open(r.in("volumes"))
+	if err != nil {
+		return err
+	}
+	registry, err := r.store.KV(ctx, "sandboxes")
+	if err != nil {
+		return err
+	}
+	mc := sandbox.Config{
+		Dir: r.in("sandboxes"), Node: "local", Providers: providers, Templates: templates, Volumes: volumes,
+		Registry: registry, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
+	}
+	if r.store.External() {
+		if mc.Node, err = os.Hostname(); err != nil {
+			return err
+		}
+		if mc.Leases, err = r.store.Leases(ctx); err != nil {
+			return err
+		}
+	}
+	if r.manager, err = sandbox.Open(ctx, mc); err != nil {
+		return err
+	}
+	r.onClose(r.manager.Close)
+	return nil
+}
+
+// providers makes those that are configured and can be made here.
+func (r *running) providers() ([]sandbox.Provider, error) {
+	names := r.c.Providers
+	if r.c.UnsafeNoIsolation && !slices.Contains(names, process.Name) {
+		names = append(slices.Clone(names), process.Name)
+	}
+	var list []sandbox.Provider
+	var reasons error
+	for _, name := range names {
+		p, err := r.provider(name)
+		if err != nil {
+			r.c.Log.Warn("a provider cannot be used", "provider", name, "error", err)
+			reasons = errors.Join(reasons, err)
+			continue
+		}
+		list = append(list, p)
+		r.onClose(p.Close)
+	}
+	if len(list) == 0 {
+		return nil, reasons
+	}
+	return list, nil
+}
+
+func (r *running) provider(name string) (sandbox.Provider, error) {
+	switch name {
+	case gvisor.Name:
+		return gvisor.New(gvisor.Config{Dir: r.in("gvisor"), Creates: r.c.Creates, Log: r.c.Log})
+	case process.Name:
+		return process.New(process.Config{Dir: r.in("process"), Allow: r.c.UnsafeNoIsolation, Log: r.c.Log})
+	}
+	return nil, errs.New(errs.Invalid, "there is no provider %q", name)
+}
+
+// Guest returns the path of the guest program: the named one, or the embedded
+// one, which is put into home.
+func Guest(named, home string) (string, error) {
+	if named == "" {
+		return binary.Install(filepath.Join(home, "guest"))
+	}
+	path, err := filepath.Abs(named)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return "", errs.Wrap(errs.Invalid, err, "the guest program that SKETE_GUEST names cannot be run").
+			WithHint("`go build -o PATH ./cmd/skete-guest` with CGO_ENABLED=0 makes one")
+	}
+	return path, nil
+}
+
+func limits(l config.Limits) sandbox.Limits {
+	return sandbox.Limits{
+		CPUsMax: l.CPUs, MemoryMBMax: l.MemoryMB, DiskMBMax: l.DiskMB, PidsMax: l.Pids,
+		TTLMax: time.Duration(l.TTL), IdleTimeoutMax: time.Duration(l.IdleTimeout),
+		Sandboxes: l.Sandboxes, TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB,
+	}
+}
+
+func defaults(d config.Defaults) sandbox.Defaults {
+	return sandbox.Defaults{
+		Template: d.Template, Provider: d.Provider, CPUs: d.CPUs, MemoryMB: d.MemoryMB, DiskMB: d.DiskMB, PidsMax: d.Pids,
+		TTL: time.Duration(d.TTL), IdleTimeout: time.Duration(d.IdleTimeout),
+	}
+}
+
+func (r *running) openServer(ctx context.Context, templates *template.Store) error {
+	keys, err := r.store.KV(ctx, "keys")
+	if err != nil {
+		return err
+	}
+	r.server, err = server.New(server.Config{
+		Sandboxes: r.manager, Templates: templates, Keys: keys, Ready: r.store.Healthy,
+		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
+	})
+	if err != nil {
+		return err
+	}
+	secret, created, err := r.server.EnsureAdminKey(ctx)
+	if err != nil {
+		return err
+	}
+	if created {
+		fmt.Fprintf(r.c.Say, "skete: the admin key, shown this once (the local socket needs none):\n  %s\n", secret.Reveal())
+	}
+	return nil
+}
+
+// listenTCP takes the port early, so that a taken one ends the start at once.
+func (r *running) listenTCP(ctx context.Context) error {
+	if r.c.Listen == "" {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", r.c.Listen)
+	if err != nil {
+		return errs.Wrap(errs.Conflict, err, "cannot listen on %s", r.c.Listen).
+			WithHint("another program has the port? choose another with --listen or `listen:`; --listen '' uses the unix socket alone")
+	}
+	r.tcp = l
+	r.onClose(func() error {
+		_ = l.Close() // closed already when the server ran
+		return nil
+	})
+	return nil
+}
+
+// listenUnix replaces the socket that a dead server left; the lock of the data
+// directory is ours.
+func (r *running) listenUnix(ctx context.Context) (net.Listener, error) {
+	path := client.SocketPath(r.c.Home)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var l net.Listener
+	err := client.WithShortPath(path, func(short string) error {
+		var err error
+		l, err = (&net.ListenConfig{}).Listen(ctx, "unix", short)
+		return err
+	})
+	if err != nil {
+		return nil, errs.Wrap(errs.Internal, err, "cannot listen on the unix socket")
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // by its real path, below
+	r.onClose(func() error {
+		_ = l.Close()
+		_ = os.Remove(path)
+		return nil
+	})
+	return l, os.Chmod(path, 0o600)
+}
+
+func (r *running) serve(ctx context.Context) error {
+	unix, err := r.listenUnix(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.writeFacts(); err != nil {
+		return err
+	}
+	r.c.Log.Info("skete serves", "version", r.c.Version, "home", r.c.Home, "url", r.url())
+	err = r.server.Serve(ctx, r.tcp, unix)
+	r.c.Log.Info("skete stops; sandboxes live on")
+	return err
+}
+
+func (r *running) url() string {
+	if r.tcp == nil {
+		return ""
+	}
+	return "http://" + r.tcp.Addr().String()
+}
+
+func (r *running) writeFacts() error {
+	data, err := json.Marshal(Facts{
+		PID: os.Getpid(), URL: r.url(), Socket: client.SocketPath(r.c.Home), Version: r.c.Version, StartedAt: time.Now().UTC(),
+	})
+	if err != nil {
+		return err
+	}
+	path := FactsPath(r.c.Home)
+	r.onClose(func() error {
+		_ = os.Remove(path)
+		return nil
+	})
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

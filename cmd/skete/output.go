@@ -1,0 +1,144 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/skete-dev/skete/api"
+)
+
+// printJSON writes v for programs: indented, so that people can read it too.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printable replaces what could drive a terminal: text of a guest is hostile.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, s)
+}
+
+// cell is printable text for one cell of a table.
+func cell(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, s)
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// table prints rows in columns.
+func table(w io.Writer, header []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(header, "\t"))
+	for _, r := range rows {
+		for i := range r {
+			r[i] = cell(r[i])
+		}
+		fmt.Fprintln(t, strings.Join(r, "\t"))
+	}
+	return t.Flush()
+}
+
+// list prints items in the form that was asked for.
+func list[T any](a *app, items []T, id func(T) string, header []string, row func(T) []string) error {
+	switch {
+	case a.json:
+		if items == nil {
+			items = []T{}
+		}
+		return printJSON(a.out, items)
+	case a.quiet:
+		for _, it := range items {
+			if _, err := fmt.Fprintln(a.out, id(it)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := make([][]string, 0, len(items))
+	for _, it := range items {
+		rows = append(rows, row(it))
+	}
+	return table(a.out, header, rows)
+}
+
+// span writes a duration with one unit that says enough.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+func age(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return span(time.Since(t))
+}
+
+func until(t *time.Time) string {
+	if t == nil {
+		return "never"
+	}
+	return "in " + span(time.Until(*t))
+}
+
+func bytesText(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%dB", n)
+	}
+	v, i := float64(n)/unit, 0
+	for ; v >= unit && i < 3; i++ {
+		v /= unit
+	}
+	return fmt.Sprintf("%.1f%ciB", v, "KMGT"[i])
+}
+
+var sandboxHeader = []string{"ID", "NAME", "STATE", "ISOLATION", "PROVIDER", "LANG", "CPU", "MEM", "AGE", "EXPIRES"}
+
+func sandboxRow(s api.Sandbox) []string {
+	state := s.State
+	if s.Reason != "" && s.State != "running" {
+		state += " (" + s.Reason + ")"
+	}
+	isolation := s.Isolation
+	if isolation == "none" {
+		isolation = "NONE!"
+	}
+	expires := until(s.ExpiresAt)
+	if s.State != "running" && s.State != "paused" && s.State != "creating" {
+		expires = ""
+	}
+	return []string{s.ID, s.Name, state, isolation, s.Provider, s.Language,
+		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), age(s.CreatedAt), expires}
+}
+
+// printJSONLine writes v on one line, for streams of values.
+func printJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// target says which sandboxes a command means: words, --vm, --all, then
+// $SKETE_VM and $AGENT_VM, then the single running one.
+type target struct {
+	vm  []string
+	all bool
+}
+
+func (t *target) flags(cmd *cobra.Command, all bool) {
+	cmd.Flags().StringArrayVar(&t.vm, "vm", nil, "sandbox: id, beginning of an id, or name (may be repeated)")
+	if all {
+		cmd.Flags().BoolVar(&t.all, "all", false, "every sandbox")
+	}
+}
+
+// named are the sandboxes that the command line or the environment names.
+func (t *target) named(words []string) []string {
+	names := slices.Concat(words, t.vm)
+	if len(names) > 0 {
+		return names
+	}
+	for _, v := range []string{"SKETE_VM", "AGENT_VM"} {
+		if id := os.Getenv(v); id != "" {
+			return []string{id}
+		}
+	}
+	return nil
+}
+
+// sandboxes resolves the target. fits selects for --all.
+func (a *app) sandboxes(ctx context.Context, c *client.Client, t *target, words []string, fits func(api.Sandbox) bool) ([]api.Sandbox, error) {
+	if t.all {
+		if len(words)+len(t.vm) > 0 {
+			return nil, errs.New(errs.Invalid, "--all and named sandboxes exclude each other")
+		}
+		all, err := client.All(c.Sandboxes(ctx, client.SandboxFilter{}))
+		return slices.DeleteFunc(all, func(s api.Sandbox) bool { return !fits(s) }), err
+	}
+	names := t.named(words)
+	if len(names) == 0 {
+		sb, err := a.single(ctx, c)
+		return []api.Sandbox{sb}, err
+	}
+	var found []api.Sandbox
+	for _, name := range names {
+		sb, err := a.find(ctx, c, name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, sb)
+	}
+	return found, nil
+}
+
+// one resolves a target that must be a single sandbox.
+func (a *app) one(ctx context.Context, c *client.Client, t *target, words []string) (api.Sandbox, error) {
+	found, err := a.sandboxes(ctx, c, t, words, isLive)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	if len(found) != 1 {
+		return api.Sandbox{}, errs.New(errs.Invalid, "this needs one sandbox, not %d", len(found))
+	}
+	a.warnIsolation(found[0])
+	return found[0], nil
+}
+
+// find takes an id, a unique beginning of one, or a unique name.
+func (a *app) find(ctx context.Context, c *client.Client, name string) (api.Sandbox, error) {
+	if _, err := sandbox.ParseID(name); err == nil {
+		return c.Sandbox(name).Get(ctx)
+	}
+	all, err := client.All(c.Sandboxes(ctx, client.SandboxFilter{}))
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	var fits []api.Sandbox
+	for _, s := range all {
+		if s.Name == name || strings.HasPrefix(name, "sbx_") && len(name) > len("sbx_") && strings.HasPrefix(s.ID, name) {
+			fits = append(fits, s)
+		}
+	}
+	switch len(fits) {
+	case 1:
+		return fits[0], nil
+	case 0:
+		return api.Sandbox{}, errs.New(errs.NotFound, "there is no sandbox %.80q", name).WithHint("`skete vm list` shows them")
+	}
+	return api.Sandbox{}, errs.New(errs.Invalid, "%.80q fits %d sandboxes", name, len(fits)).WithHint("use the id: %s", ids(fits))
+}
+
+// single is the default when nothing is named.
+func (a *app) single(ctx context.Context, c *client.Client) (api.Sandbox, error) {
+	running, err := client.All(c.Sandboxes(ctx, client.SandboxFilter{State: string(sandbox.Running)}))
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	switch len(running) {
+	case 1:
+		return running[0], nil
+	case 0:
+		return api.Sandbox{}, errs.New(errs.NotFound, "no sandbox is named and none is running").
+			WithHint("`skete vm create` makes one; `skete vm list` shows all")
+	}
+	return api.Sandbox{}, errs.New(errs.Invalid, "no sandbox is named and %d are running", len(running)).
+		WithHint("name one, or set SKETE_VM: %s", ids(running))
+}
+
+func ids(list []api.Sandbox) string {
+	var names []string
+	for i, s := range list {
+		if i == 5 {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, s.ID)
+	}
+	return strings.Join(names, " ")
+}
+
+func isLive(s api.Sandbox) bool { return s.State == "running" || s.State == "paused" }
+
+// split parts the words before -- from the argument list behind it.
+func split(cmd *cobra.Command, args []string) (words, argv []string) {
+	n := cmd.ArgsLenAtDash()
+	if n < 0 {
+		return args, nil
+	}
+	return args[:n], args[n:]
+}
+
+// complete offers ids of sandboxes; it never starts a server.
+func (a *app) complete(max int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if max > 0 && len(args) >= max || a.setup() != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), short)
+		defer cancel()
+		c, err := a.dial()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var found []cobra.Completion
+		for s, err := range c.Sandboxes(ctx, client.SandboxFilter{}) {
+			if err != nil {
+				break
+			}
+			if !slices.Contains(args, s.ID) {
+				found = append(found, cobra.CompletionWithDesc(s.ID, cell(strings.TrimSpace(s.Name+" "+s.State+" "+s.Language))))
+			}
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// withCompletion sets the completion of ids for words and --vm.
+func (a *app) withCompletion(cmd *cobra.Command, max int) *cobra.Command {
+	cmd.ValidArgsFunction = a.complete(max)
+	if cmd.Flags().Lookup("vm") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("vm", a.complete(0))
+	}
+	return cmd
+}

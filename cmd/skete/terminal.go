@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/errs"
+)
+
+// loginShell runs the best shell that is there.
+const loginShell = `if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi`
+
+func (a *app) vmShell() *cobra.Command {
+	var t target
+	f := execFlags{tty: true}
+	cmd := &cobra.Command{
+		Use: "shell [ID] [-- ARGV…]", Short: "Open a shell in a terminal",
+		Long: `Open a shell in a real terminal: keys, sizes and colours pass through, and the
+status of the shell is ours. While the connection is broken it is resumed;
+Ctrl-C gives up then.`,
+		Example: `  skete vm shell ID
+  skete vm shell ID --user root
+  skete vm shell ID -- python3`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			words, argv := split(cmd, args)
+			ctx := cmd.Context()
+			if !a.isTerminal() {
+				return errs.New(errs.Invalid, "stdin is not a terminal").WithHint("`skete vm exec` runs commands without one")
+			}
+			c, err := a.connect(ctx)
+			if err != nil {
+				return err
+			}
+			sb, err := a.one(ctx, c, &t, words)
+			if err != nil {
+				return err
+			}
+			if len(argv) == 0 && f.cmd == "" {
+				f.cmd = loginShell
+			}
+			p, err := f.process(argv, sb.Language)
+			if err != nil {
+				return err
+			}
+			return a.inTerminal(ctx, c.Sandbox(sb.ID), p, true)
+		},
+	}
+	t.flags(cmd, false)
+	fs := cmd.Flags()
+	fs.StringVarP(&f.cmd, "cmd", "c", "", "command line in place of a login shell")
+	fs.StringVar(&f.user, "user", "", "run as this user; root needs a sandbox made with --root")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` (may be repeated)")
+	fs.StringVarP(&f.workdir, "workdir", "w", "", "working directory")
+	return a.withCompletion(cmd, 1)
+}
+
+func (a *app) isTerminal() bool { return a.in != nil && term.IsTerminal(int(a.in.Fd())) }
+
+// inTerminal runs a command in a terminal of the sandbox that mirrors ours.
+func (a *app) inTerminal(ctx context.Context, s *client.Sandbox, p api.StartProcess, stdin bool) error {
+	p.Terminal = a.terminalSize()
+	if p.Env == nil {
+		p.Env = map[string]string{}
+	}
+	for _, name := range []string{"TERM", "COLORTERM"} {
+		if v := os.Getenv(name); v != "" && p.Env[name] == "" {
+			p.Env[name] = v
+		}
+	}
+	cmd := s.Command()
+	cmd.Spec = p
+	return a.mirror(ctx, cmd, stdin)
+}
+
+// mirror connects our terminal with that of a command until the command ends.
+func (a *app) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd.Stdout = a.out
+	cmd.OnGap = a.tellGap
+	var broken atomic.Bool
+	if stdin {
+		cmd.Stdin = &keyboard{r: a.in, giveUp: func() bool { return broken.Load() && !cmd.Connected() }, cancel: cancel}
+	}
+	raw := stdin && a.isTerminal()
+	cmd.OnReconnect = func(error) {
+		broken.Store(true)
+		eol := "\n"
+		if raw {
+			eol = "\r\n"
+		}
+		fmt.Fprintf(a.err, "%sskete: the connection broke; resuming (Ctrl-C gives up)%s", eol, eol)
+	}
+	restore := func() {}
+	if raw {
+		var err error
+		if restore, err = a.rawMode(); err != nil {
+			return err
+		}
+	}
+	defer restore()
+	if err := cmd.Start(ctx); err != nil {
+		return err
+	}
+	defer a.followSize(cmd)()
+	if !raw && !cmd.Detached {
+		// With a raw terminal Ctrl-C is a byte, and a signal is for us: a login
+		// shell would not end by TERM.
+		defer a.signals.forward(a.signaller(ctx, cmd))()
+	}
+	err := cmd.Wait()
+	restore() // before anything is printed
+	return a.exitOf(err)
+}
+
+// rawMode makes the terminal pass every key. The returned function puts it
+// back; it is called on every way out, a panic included.
+func (a *app) rawMode() (restore func(), err error) {
+	fd := int(a.in.Fd())
+	old, err := term.MakeRaw(fd)
+	if err != nil {
+		return nil, errs.Wrap(errs.Unsupported, err, "this terminal has no raw mode")
+	}
+	return func() { _ = term.Restore(fd, old) }, nil
+}
+
+// terminalSize returns the size of our terminal, or a usual one.
+func (a *app) terminalSize() *api.TerminalSize {
+	size := &api.TerminalSize{Cols: 80, Rows: 24}
+	if a.in == nil {
+		return size
+	}
+	cols, rows, err := term.GetSize(int(a.in.Fd()))
+	if err == nil && cols > 0 && rows > 0 {
+		size.Cols, size.Rows = min(cols, 1000), min(rows, 1000)
+	}
+	return size
+}
+
+// followSize tells the command when our terminal changes its size.
+func (a *app) followSize(cmd *client.Cmd) (stop func()) {
+	if !a.isTerminal() {
+		return func() {}
+	}
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGWINCH)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-ch:
+				_ = cmd.Resize(*a.terminalSize()) // a broken stream gets it when it is back
+			}
+		}
+	})
+	ch <- syscall.SIGWINCH // the size may have changed before we listened
+	return func() {
+		signal.Stop(ch)
+		close(done)
+		wg.Wait()
+	}
+}
+
+// keyboard is our stdin in raw mode, where Ctrl-C is only a byte: it still
+// ends us while nobody is there to receive it.
+type keyboard struct {
+	r      io.Reader
+	giveUp func() bool
+	cancel func()
+}
+
+func (k *keyboard) Read(p []byte) (int, error) {
+	n, err := k.r.Read(p)
+	if k.giveUp() && bytes.IndexByte(p[:n], 3) >= 0 {
+		k.cancel()
+	}
+	return n, err
+}

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/errs"
+)
+
+func (a *app) vm() *cobra.Command {
+	cmd := group("vm", "Make sandboxes and work in them", `  skete vm create --lang python --mem 512 --cpus 2
+  skete vm exec ID --cmd 'echo hi'
+  skete vm list
+  skete vm clean --all`, "sandbox")
+	cmd.AddCommand(
+		a.vmCreate(), a.vmRun(), a.vmTemp(), a.vmExec(), a.vmShell(),
+		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmClean(),
+		a.vmPs(), a.vmLogs(), a.vmAttach(), a.vmKill(), a.vmForward(),
+	)
+	return cmd
+}
+
+func (a *app) vmList() *cobra.Command {
+	var state string
+	var meta []string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List sandboxes, newest first",
+		Long: "List sandboxes, newest first. Destroyed ones are shown with --all only.",
+		Example: `  skete vm list
+  skete vm list --json
+  skete vm list -q --state stopped
+  skete vm list --meta project=blue`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f := client.SandboxFilter{State: stateNames(state)}
+			var err error
+			if f.Metadata, err = pairs("meta", meta); err != nil {
+				return err
+			}
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items, err := client.All(c.Sandboxes(cmd.Context(), f))
+			if err == nil && all && state == "" {
+				items, err = withDestroyed(cmd.Context(), c, f, items)
+			}
+			if err != nil {
+				return err
+			}
+			for _, s := range items {
+				a.warnIsolation(s)
+			}
+			return list(a, items, func(s api.Sandbox) string { return s.ID }, sandboxHeader, sandboxRow)
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", "", "only this state: creating, running, paused, stopped, failed, destroyed")
+	cmd.Flags().StringVar(&state, "status", "", "same as --state")
+	cmd.Flags().BoolVar(&all, "all", false, "destroyed ones too")
+	cmd.Flags().StringArrayVar(&meta, "meta", nil, "only with this metadata `key=value` (may be repeated)")
+	_ = cmd.Flags().MarkHidden("status")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"creating", "running", "paused", "stopped", "failed", "destroyed"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// stateNames takes ERA's words for states too.
+func stateNames(s string) string {
+	switch s {
+	case "provisioning":
+		return "creating"
+	case "ready":
+		return "running"
+	}
+	return s
+}
+
+func withDestroyed(ctx context.Context, c *client.Client, f client.SandboxFilter, items []api.Sandbox) ([]api.Sandbox, error) {
+	f.State = "destroyed"
+	gone, err := client.All(c.Sandboxes(ctx, f))
+	items = append(items, gone...)
+	slices.SortStableFunc(items, func(x, y api.Sandbox) int { return y.CreatedAt.Compare(x.CreatedAt) })
+	return items, err
+}
+
+func (a *app) vmInspect() *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "inspect [ID…]", Short: "Show all that is known of a sandbox",
+		Long: "Show all that is known of a sandbox as JSON: one object, or an array for several.",
+		Example: `  skete vm inspect ID
+  skete vm inspect --all`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			found, err := a.sandboxes(cmd.Context(), c, &t, args, func(api.Sandbox) bool { return true })
+			if err != nil {
+				return err
+			}
+			for _, s := range found {
+				a.warnIsolation(s)
+			}
+			if len(found) == 1 && !t.all {
+				return printJSON(a.out, found[0])
+			}
+			return printJSON(a.out, append([]api.Sandbox{}, found...))
+		},
+	}
+	t.flags(cmd, true)
+	return a.withCompletion(cmd, 0)
+}
+
+// lifeVerb is a command that changes the state of sandboxes.
+type lifeVerb struct {
+	use, short, example string
+	fits                func(api.Sandbox) bool // for --all
+	do                  func(context.Context, *client.Sandbox) (api.Sandbox, error)
+}
+
+func in(states ...string) func(api.Sandbox) bool {
+	return func(s api.Sandbox) bool { return slices.Contains(states, s.State) }
+}
+
+func (a *app) vmStart() *cobra.Command {
+	return a.life(lifeVerb{"start", "Boot stopped sandboxes again, with their workspace", "  skete vm start ID\n  skete vm start --all",
+		in("stopped", "failed"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Start(ctx) }})
+}
+
+func (a *app) vmStop() *cobra.Command {
+	return a.life(lifeVerb{"stop", "End machines and keep their workspace", "  skete vm stop ID\n  skete vm stop --all",
+		in("running", "paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Stop(ctx) }})
+}
+
+func (a *app) vmPause() *cobra.Command {
+	return a.life(lifeVerb{"pause", "Freeze sandboxes", "  skete vm pause ID",
+		in("running"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Pause(ctx) }})
+}
+
+func (a *app) vmResume() *cobra.Command {
+	return a.life(lifeVerb{"resume", "Let paused sandboxes go on", "  skete vm resume ID",
+		in("paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Resume(ctx) }})
+}
+
+func (a *app) life(v lifeVerb) *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: v.use + " [ID…]", Short: v.short, Example: v.example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			c, err := a.connect(ctx)
+			if err != nil {
+				return err
+			}
+			found, err := a.sandboxes(ctx, c, &t, args, v.fits)
+			if err != nil {
+				return err
+			}
+			after, err := a.each(found, func(s api.Sandbox) (api.Sandbox, error) { return v.do(ctx, c.Sandbox(s.ID)) })
+			return errors.Join(err, a.changed(after))
+		},
+	}
+	t.flags(cmd, true)
+	return a.withCompletion(cmd, 0)
+}
+
+// eachAtOnce is how many sandboxes are worked on at the same time.
+const eachAtOnce = 8
+
+// each does something to all sandboxes, a few at a time; it goes on after an
+// error, reports each, and returns one.
+func (a *app) each(list []api.Sandbox, do func(api.Sandbox) (api.Sandbox, error)) ([]api.Sandbox, error) {
+	after := make([]api.Sandbox, len(list))
+	failures := make([]error, len(list))
+	slots := make(chan struct{}, eachAtOnce)
+	var wg sync.WaitGroup
+	for i, s := range list {
+		a.warnIsolation(s)
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			after[i], failures[i] = do(s)
+		})
+	}
+	wg.Wait()
+	var done []api.Sandbox
+	var bad []error
+	for i, err := range failures {
+		if err == nil {
+			done = append(done, after[i])
+			continue
+		}
+		bad = append(bad, fmt.Errorf("%s: %w", list[i].ID, err))
+	}
+	if len(bad) > 1 {
+		for _, err := range bad[1:] {
+			a.complain(err)
+		}
+	}
+	if len(bad) > 0 {
+		return done, bad[0]
+	}
+	return done, nil
+}
+
+// changed prints sandboxes that a command changed.
+func (a *app) changed(after []api.Sandbox) error {
+	if a.json {
+		return printJSON(a.out, append([]api.Sandbox{}, after...))
+	}
+	for _, s := range after {
+		if _, err := fmt.Fprintln(a.out, s.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) vmClean() *cobra.Command {
+	var t target
+	var keepPersist bool
+	cmd := &cobra.Command{
+		Use: "clean [ID…]", Aliases: []string{"rm"}, Short: "Destroy sandboxes and their workspaces",
+		Long: `Destroy sandboxes with all that is in them. Without a name only those that do
+not run any more (stopped, failed) are destroyed; --all destroys every one.`,
+		Example: `  skete vm clean              # what is stopped or failed
+  skete vm clean ID
+  skete vm clean --all
+  skete vm clean --all --keep-persist`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			c, err := a.connect(ctx)
+			if err != nil {
+				return err
+			}
+			doomed := in("running", "paused", "creating", "stopped", "failed")
+			if !t.all && len(args)+len(t.vm) == 0 {
+				t.all, doomed = true, in("stopped", "failed")
+			}
+			found, err := a.sandboxes(ctx, c, &t, args, doomed)
+			if err != nil {
+				return err
+			}
+			if keepPersist {
+				found = slices.DeleteFunc(found, func(s api.Sandbox) bool { return s.Persist })
+			}
+			after, err := a.each(found, func(s api.Sandbox) (api.Sandbox, error) {
+				s.State = "destroyed"
+				return s, c.Sandbox(s.ID).Destroy(ctx)
+			})
+			return errors.Join(err, a.changed(after))
+		},
+	}
+	t.flags(cmd, true)
+	cmd.Flags().BoolVar(&keepPersist, "keep-persist", false, "leave those that were made with --persist")
+	return a.withCompletion(cmd, 0)
+}
+
+// pairs parses key=value flags.
+func pairs(flag string, list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	m := map[string]string{}
+	for _, p := range list {
+		k, v, ok := cut(p)
+		if !ok {
+			return nil, errs.New(errs.Invalid, "--%s %.80q: write key=value", flag, p)
+		}
+		m[k] = v
+	}
+	return m, nil
+}
