@@ -26,11 +26,13 @@ const SocketFD = 3
 // DefaultStateDir is used when Boot names none.
 const DefaultStateDir = "/var/lib/skete-guest"
 
-// Restart policy of supervise: at once, unless it died often lately.
+// Restart policy of supervise: at once, unless it died often lately; then
+// each further death within the window adds deathsWait.
 const (
-	deathsMax    = 5
-	deathsWindow = 10 * time.Second
-	deathsWait   = time.Second
+	deathsMax     = 5
+	deathsWindow  = 10 * time.Second
+	deathsWait    = 2 * time.Millisecond
+	deathsWaitMax = time.Second
 )
 
 // graceDefault is what a TERM of init leaves to the commands.
@@ -239,8 +241,8 @@ func (d *daemon) superviseLoop(ctx context.Context) {
 		for now.Sub(deaths[0]) > deathsWindow {
 			deaths = deaths[1:]
 		}
-		if len(deaths) > deathsMax {
-			wait(ctx, deathsWait)
+		if n := len(deaths) - deathsMax; n > 0 {
+			wait(ctx, min(time.Duration(n)*deathsWait, deathsWaitMax))
 		}
 	}
 }

@@ -261,6 +261,7 @@ func (d *daemon) plumb(s *Spawn, r *record) (child []int, err error) {
 		}
 		child[0], r.fds[slotStdin] = read, write
 		_ = unix.SetNonblock(write, true)
+		giveTo(s, read)
 	}
 	for _, slot := range []int{slotStdout, slotStderr} {
 		read, write, err := pipe()
@@ -269,6 +270,7 @@ func (d *daemon) plumb(s *Spawn, r *record) (child []int, err error) {
 		}
 		child, r.fds[slot] = append(child, write), read
 		_ = unix.SetNonblock(read, true)
+		giveTo(s, write)
 	}
 	return child, nil
 }
@@ -327,11 +329,16 @@ func openSlave(master int, s *Spawn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if s.Switch {
-		_ = unix.Fchown(slave, int(s.UID), int(s.GID)) // so that the command may open /dev/tty by name
-		_ = unix.Fchmod(slave, 0o620)
-	}
+	giveTo(s, slave)
+	_ = unix.Fchmod(slave, 0o620)
 	return slave, nil
+}
+
+// giveTo lets the command open what it has as /dev/stdout or /dev/tty by name.
+func giveTo(s *Spawn, fd int) {
+	if s.Switch {
+		_ = unix.Fchown(fd, int(s.UID), int(s.GID))
+	}
 }
 
 func itoa(n uint32) string {

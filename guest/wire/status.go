@@ -3,6 +3,9 @@ package wire
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"syscall"
 
 	"connectrpc.com/connect"
 
@@ -55,7 +58,7 @@ func Err(err error) error {
 		return own // from the dialler: a refusal, a dead machine
 	}
 	var ce *connect.Error
-	if !errors.As(err, &ce) {
+	if !errors.As(err, &ce) || (!connect.IsWireError(err) && broken(err)) {
 		return errs.Wrap(errs.Unavailable, err, "the guest's connection broke")
 	}
 	for _, c := range codes {
@@ -72,4 +75,15 @@ func Err(err error) error {
 		return errs.Wrap(errs.Invalid, err, "%s", ce.Message())
 	}
 	return errs.Wrap(errs.Unavailable, err, "the guest's connection broke")
+}
+
+// broken tells a connection that ended in the middle of a message (which
+// Connect calls a protocol error) from a message that is wrong.
+func broken(err error) bool {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
