@@ -28,18 +28,17 @@ type world struct {
 	dir      string
 	registry *registrytest.Memory
 
-	mu        sync.Mutex
-	machines  map[sandbox.ID]*fakeMachine
-	volumes   map[string]int64 // size
-	attached  map[string]bool
-	usage     map[string]int64
-	listeners []chan net.Conn
-	creates   int
-	probes    int
-	boot      func(ctx context.Context, id sandbox.ID) error // called by Create, may block or fail
-	destroy   func(id sandbox.ID) error                      // called by Destroy
-	probeErr  map[string]error
-	enforced  bool
+	mu       sync.Mutex
+	machines map[sandbox.ID]*fakeMachine
+	volumes  map[string]int64 // size
+	attached map[string]bool
+	usage    map[string]int64
+	creates  int
+	probes   int
+	boot     func(ctx context.Context, id sandbox.ID) error // called by Create, may block or fail
+	destroy  func(id sandbox.ID) error                      // called by Destroy
+	probeErr map[string]error
+	enforced bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -73,6 +72,18 @@ func (w *world) ids() []sandbox.ID {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+func (w *world) setBoot(boot func(context.Context, sandbox.ID) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boot = boot
+}
+
+func (w *world) setDestroy(destroy func(sandbox.ID) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.destroy = destroy
 }
 
 func (w *world) machine(id sandbox.ID) *fakeMachine {
@@ -149,11 +160,12 @@ func (p *fakeProvider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Ma
 		p.w.mu.Lock()
 		boot := p.w.boot
 		p.w.creates++
+		attached := p.w.attached[string(b.ID)]
 		p.w.mu.Unlock()
 		if _, err := os.Stat(b.Dir); err != nil {
 			return err
 		}
-		if !p.w.attached[string(b.ID)] {
+		if !attached {
 			return errors.New("the workspace is not attached")
 		}
 		if boot != nil {
@@ -345,7 +357,9 @@ func (h *fakeHandle) Destroy(context.Context) error { return errors.New("not use
 func (h *fakeHandle) Close() error                  { return nil }
 
 // helloOnly is the least that a guest says.
-type helloOnly struct{ wire.UnimplementedControlHandler }
+type helloOnly struct {
+	wire.UnimplementedControlHandler
+}
 
 func (helloOnly) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
 	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version}), nil

@@ -178,7 +178,7 @@ func (m *Manager) finish(ctx context.Context, b *box) error {
 	case planDestroy:
 		return m.raze(ctx, b, rec.PlanReason)
 	case planStart:
-		rec.PlanState, rec.PlanReason = Stopped, ReasonLost
+		rec.PlanState, rec.PlanReason = Failed, ReasonLost
 	case planNone:
 		return nil
 	}

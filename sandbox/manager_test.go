@@ -182,11 +182,11 @@ func TestCreate_sameKeySameSandbox(t *testing.T) {
 func TestCreate_failureLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil))
-	w.boot = func(context.Context, sandbox.ID) error { return errs.New(errs.Unavailable, "no luck") }
+	w.setBoot(func(context.Context, sandbox.ID) error { return errs.New(errs.Unavailable, "no luck") })
 	_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Key: "k"})
 	wantClass(t, "failing boot", err, errs.Unavailable)
 	w.check(t, m, "t")
-	w.boot = nil
+	w.setBoot(nil)
 	if _, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Key: "k"}); err != nil {
 		t.Errorf("the same key after a failure: %v", err)
 	}
@@ -196,25 +196,14 @@ func TestCreate_failureLeavesNothing(t *testing.T) {
 func TestCreate_retriesACleanupThatFails(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil))
-	w.boot = func(context.Context, sandbox.ID) error { return errors.New("no luck") }
-	var mu sync.Mutex
-	stuck := true
-	w.destroy = func(sandbox.ID) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if stuck {
-			return errors.New("stuck")
-		}
-		return nil
-	}
+	w.setBoot(func(context.Context, sandbox.ID) error { return errors.New("no luck") })
+	w.setDestroy(func(sandbox.ID) error { return errors.New("stuck") })
 	if _, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Key: "k"}); err == nil {
 		t.Fatal("no error")
 	}
 	_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Key: "k"})
 	wantClass(t, "the same key while the leftovers are there", err, errs.Conflict)
-	mu.Lock()
-	stuck = false
-	mu.Unlock()
+	w.setDestroy(nil)
 	eventually(t, "the leftovers are removed", func() bool {
 		page, _ := m.List(t.Context(), "t", sandbox.Filter{})
 		return len(page.Items) == 0
@@ -225,7 +214,7 @@ func TestCreate_retriesACleanupThatFails(t *testing.T) {
 // held makes boots wait until they are let go.
 func (w *world) held() (reached chan sandbox.ID, letGo chan struct{}) {
 	reached, letGo = make(chan sandbox.ID, 100), make(chan struct{})
-	w.boot = func(ctx context.Context, id sandbox.ID) error {
+	w.setBoot(func(ctx context.Context, id sandbox.ID) error {
 		reached <- id
 		select {
 		case <-letGo:
@@ -233,7 +222,7 @@ func (w *world) held() (reached chan sandbox.ID, letGo chan struct{}) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
+	})
 	return reached, letGo
 }
 
@@ -308,7 +297,7 @@ func TestClose_undoesACreateUnderWay(t *testing.T) {
 	wantClass(t, "the create", <-running, errs.Unavailable)
 	_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
 	wantClass(t, "create after close", err, errs.Unavailable)
-	w.boot = nil
+	w.setBoot(nil)
 	m = w.open(t, w.config(nil))
 	w.check(t, m, "t")
 }
@@ -342,14 +331,14 @@ func TestStart_failureKeepsTheWorkspace(t *testing.T) {
 	if _, err := m.Stop(t.Context(), "t", id); err != nil {
 		t.Fatal(err)
 	}
-	w.boot = func(context.Context, sandbox.ID) error { return errs.New(errs.Unavailable, "no luck") }
+	w.setBoot(func(context.Context, sandbox.ID) error { return errs.New(errs.Unavailable, "no luck") })
 	_, err := m.Start(t.Context(), "t", id)
 	wantClass(t, "failing start", err, errs.Unavailable)
 	if i, _ := m.Get(t.Context(), "t", id); i.State != sandbox.Failed || i.Reason != "start: no luck" {
 		t.Errorf("after a failing start: %s (%s)", i.State, i.Reason)
 	}
 	w.check(t, m, "t")
-	w.boot = nil
+	w.setBoot(nil)
 	if i, err := m.Start(t.Context(), "t", id); err != nil || i.State != sandbox.Running || i.Reason != "" {
 		t.Errorf("next start: %s (%s), %v", i.State, i.Reason, err)
 	}

@@ -30,7 +30,7 @@ type plan string
 const (
 	planNone    plan = ""
 	planCreate  plan = "create"  // ends Running; after a crash: nothing is left of it
-	planStart   plan = "start"   // ends Running; after a crash: Stopped, the workspace is kept
+	planStart   plan = "start"   // ends Running; after a crash: Failed, the workspace is kept
 	planHalt    plan = "halt"    // ends in PlanState
 	planDestroy plan = "destroy" // ends Destroyed
 )
