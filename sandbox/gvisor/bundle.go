@@ -16,12 +16,16 @@ const (
 	overheadBytes  = 64 << 20 // the sentry itself, allowed on top of MemoryMB
 	runBytes       = 16 << 20
 	shmBytesMax    = 256 << 20
+	spoolBytes     = 288 << 20 // the guest's own 256 MiB of output, and its journal
 	openFilesMax   = 1 << 16
 	hostTasksMin   = 4096 // gVisor's own threads count; a low bound kills it
 	hostTasksPer   = 4    // host tasks for each task of the sandbox
 	cpuPeriodUS    = 100_000
 	oomScoreAdjust = 500 // under pressure sandboxes go before the server
 )
+
+// guestStateDir is where the guest keeps spools and journal by default.
+const guestStateDir = "/var/lib/skete-guest"
 
 // supervisorCaps are what skete-guest may do as root inside: switch users,
 // end and look at any process, give files away. Commands of the user have none.
@@ -40,13 +44,14 @@ var rootCaps = []string{
 type plan struct {
 	boot      sandbox.Boot
 	bootDir   string // of the host, shown at wire.BootDir
+	spoolDir  string // of the host, where the guest's own files are kept
 	groupPath string // "" = no control group
 	limitSwap bool
 	args      []string
 }
 
-// spec writes the OCI specification. It is pure. No annotation is ever set:
-// gVisor lets annotations widen what its flags forbid.
+// spec writes the OCI specification. It is pure. Nothing that a user wrote is
+// ever an annotation: gVisor lets annotations widen what its flags forbid.
 func (pl plan) spec() *specs.Spec {
 	b := pl.boot
 	caps := supervisorCaps
@@ -70,8 +75,22 @@ func (pl plan) spec() *specs.Spec {
 				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
 			},
 		},
-		Mounts: pl.mounts(),
-		Linux:  pl.linux(),
+		Mounts:      pl.mounts(),
+		Linux:       pl.linux(),
+		Annotations: pl.spoolHint(),
+	}
+}
+
+// spoolHint makes a tmpfs of the guest's state directory whose pages are kept
+// in a file of the host: commands that fill the root's writable layer must not
+// cost the guest its spools, and the spools must not cost the machine memory.
+func (pl plan) spoolHint() map[string]string {
+	const prefix = "dev.gvisor.spec.mount.spool."
+	return map[string]string{
+		prefix + "source":  pl.spoolDir,
+		prefix + "type":    "tmpfs",
+		prefix + "share":   "container",
+		prefix + "options": fmt.Sprintf("rw,nosuid,nodev,mode=0700,size=%d", spoolBytes),
 	}
 }
 
@@ -93,7 +112,9 @@ func (pl plan) mounts() []specs.Mount {
 		binds = append(binds, bind(b.Source, b.Target, "ro"))
 	}
 	sort.SliceStable(binds, func(i, j int) bool { return len(binds[i].Destination) < len(binds[j].Destination) })
-	binds = append(binds, bind(pl.boot.Workspace, sandbox.WorkspaceDir, "rw"))
+	binds = append(binds,
+		bind(pl.boot.Workspace, sandbox.WorkspaceDir, "rw"),
+		bind(pl.spoolDir, guestStateDir, "rw")) // see spoolHint
 	return append(ms, binds...)
 }
 

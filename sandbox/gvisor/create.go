@@ -137,7 +137,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandb
 // prepare fills the machine's directory and opens the channel.
 func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error) {
 	dir, bootDir := p.dir(b.ID), p.bootDir(b.ID)
-	for _, d := range []string{bootDir, p.overlayDir(b.ID)} {
+	for _, d := range []string{bootDir, p.overlayDir(b.ID), p.spoolDir(b.ID)} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return nil, err
 		}
@@ -153,7 +153,7 @@ func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error)
 	if err := p.adoptWorkspace(b.Workspace); err != nil {
 		return nil, fmt.Errorf("give the workspace to the sandbox's user: %w", err)
 	}
-	pl := plan{boot: b, bootDir: bootDir, args: args}
+	pl := plan{boot: b, bootDir: bootDir, spoolDir: p.spoolDir(b.ID), args: args}
 	if p.cgroups != nil {
 		pl.groupPath, pl.limitSwap = p.groupPath(b.ID), p.cgroups.LimitsSwap()
 	}
@@ -164,6 +164,7 @@ func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error)
 }
 
 func (p *Provider) overlayDir(id sandbox.ID) string { return filepath.Join(p.dir(id), "overlay") }
+func (p *Provider) spoolDir(id sandbox.ID) string   { return filepath.Join(p.dir(id), "spool") }
 
 // adoptWorkspace gives the top directory away; what is in it belongs to
 // whoever put it there. Without root everybody's files look alike from

@@ -150,7 +150,7 @@ func testSuperviseKilled(s *suite) {
 func (s *suite) superviseKiller(b sandbox.Boot, g Guest) func() {
 	if s.p.Capabilities().Isolation != sandbox.None {
 		return func() {
-			r := Start("/bin/sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline | grep -q ' supervise ' && kill -9 ${p#/proc/}; done; true`)
+			r := Start("/bin/sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline | grep -q '^[^ ]*guest supervise ' && kill -9 ${p#/proc/}; done; true`)
 			r.User = "root"
 			_, _ = g.Exec(s.Context(), r) // its own connection dies
 		}
