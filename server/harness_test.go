@@ -3,6 +3,8 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -148,7 +150,7 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-func newWorld(t *testing.T, change ...func(*server.Config)) *world {
+func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
@@ -201,7 +203,7 @@ func newWorld(t *testing.T, change ...func(*server.Config)) *world {
 	return w
 }
 
-func (w *world) shutdown(t *testing.T) {
+func (w *world) shutdown(t testing.TB) {
 	w.stop()
 	if w.done == nil {
 		return
@@ -217,7 +219,7 @@ func (w *world) shutdown(t *testing.T) {
 	}
 }
 
-func (w *world) destroyAll(t *testing.T) {
+func (w *world) destroyAll(t testing.TB) {
 	ctx := context.Background()
 	for _, tenant := range []string{"default", "other"} {
 		page, err := w.manager.List(ctx, tenant, sandbox.Filter{PageSize: 1000})
@@ -234,14 +236,14 @@ func (w *world) destroyAll(t *testing.T) {
 }
 
 // key makes an API key and returns its secret and id.
-func (w *world) key(t *testing.T, tenant string, scopes ...string) (secret, id string) {
+func (w *world) key(t testing.TB, tenant string, scopes ...string) (secret, id string) {
 	t.Helper()
 	var k api.CreatedKey
 	w.call(t, w.admin, http.MethodPost, "/v1/keys", api.CreateKey{Name: "test", Tenant: tenant, Scopes: scopes}, http.StatusCreated, &k)
 	return k.Secret, k.ID
 }
 
-func (w *world) create(t *testing.T, c api.CreateSandbox) api.Sandbox {
+func (w *world) create(t testing.TB, c api.CreateSandbox) api.Sandbox {
 	t.Helper()
 	if c.Provider == "" {
 		c.Provider = "process"
@@ -252,13 +254,13 @@ func (w *world) create(t *testing.T, c api.CreateSandbox) api.Sandbox {
 }
 
 // client has no pool that outlives it.
-func client(t *testing.T) *http.Client {
+func client(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-func (w *world) unixClient(t *testing.T) *http.Client {
+func (w *world) unixClient(t testing.TB) *http.Client {
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", w.socket)
 	}}
@@ -273,7 +275,7 @@ type answer struct {
 }
 
 // send makes a request; body is a reader, or anything as JSON, or nil.
-func (w *world) send(t *testing.T, secret, method, path string, body any, header ...string) answer {
+func (w *world) send(t testing.TB, secret, method, path string, body any, header ...string) answer {
 	t.Helper()
 	var r io.Reader
 	contentType := ""
@@ -306,7 +308,7 @@ func (w *world) send(t *testing.T, secret, method, path string, body any, header
 	return do(t, client(t), req)
 }
 
-func do(t *testing.T, c *http.Client, req *http.Request) answer {
+func do(t testing.TB, c *http.Client, req *http.Request) answer {
 	t.Helper()
 	res, err := c.Do(req)
 	must(t, err)
@@ -317,7 +319,7 @@ func do(t *testing.T, c *http.Client, req *http.Request) answer {
 }
 
 // call makes a request that must be answered with the status, and parses the answer.
-func (w *world) call(t *testing.T, secret, method, path string, body any, status int, into any) answer {
+func (w *world) call(t testing.TB, secret, method, path string, body any, status int, into any) answer {
 	t.Helper()
 	a := w.send(t, secret, method, path, body)
 	if a.status != status {
@@ -330,7 +332,7 @@ func (w *world) call(t *testing.T, secret, method, path string, body any, status
 }
 
 // problem checks that an answer is a whole problem.
-func (a answer) problem(t *testing.T, status int) api.Problem {
+func (a answer) problem(t testing.TB, status int) api.Problem {
 	t.Helper()
 	var p api.Problem
 	if a.status != status || a.header.Get("Content-Type") != "application/problem+json" || a.header.Get("X-Request-Id") == "" {
@@ -348,4 +350,11 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// sha hashes what write writes.
+func sha(write func(io.Writer)) string {
+	h := sha256.New()
+	write(h)
+	return hex.EncodeToString(h.Sum(nil))
 }
