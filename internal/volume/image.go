@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,189 +16,244 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// Bounds of waiting for others.
 const (
-	loopTries    = 64 // somebody else took the free device between our look and our grab
-	unmountTries = 40
-	unmountPause = 25 * time.Millisecond
+	loopControl = "/dev/loop-control"
+	loopTries   = 64 // others take loop devices at the same moment
+	mountsMax   = 8
+	mkfsTimeout = time.Minute
+	// blankForm changes when images are made differently.
+	blankForm = "v1"
+	// Loop devices that were set up once stay as nodes; their number is the
+	// kernel's to bound.
+	loopMajor = 7
 )
 
-func mkfsPath() (string, error) {
-	for _, p := range []string{"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"} {
-		if _, err := os.Stat(p); err == nil {
-			return p, nil
-		}
-	}
-	if p, err := exec.LookPath("mkfs.ext4"); err == nil {
-		return p, nil
-	}
-	return "", errs.New(errs.Unsupported, "mkfs.ext4 is missing").WithHint("apt-get install e2fsprogs")
-}
-
-// blank returns an empty formatted image of that size. It is made once per
-// size: copying it sparsely costs less than formatting.
+// blank returns a formatted, empty image of this size, made once and copied
+// for each volume: that costs a fifth of formatting. "" = no images here.
 func (s *Store) blank(ctx context.Context, bytes int64) (string, error) {
-	path := filepath.Join(s.dir, blankDir, fmt.Sprintf("%d%s", bytes, imageSuffix))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mkfs == "" {
+		return "", nil
+	}
+	path := filepath.Join(s.dir, blankDir, strconv.FormatInt(bytes, 10)+"-"+blankForm)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	mkfs, err := mkfsPath()
-	if err != nil {
-		return "", err
+	err := s.makeBlank(ctx, path, bytes)
+	if err == nil {
+		return path, nil
 	}
-	tmp, err := os.CreateTemp(filepath.Join(s.dir, blankDir), "tmp-*")
-	if err != nil {
-		return "", err
+	if ctx.Err() != nil {
+		return "", ctx.Err()
 	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	if err := tmp.Truncate(bytes); err != nil {
-		return "", err
+	if limited := limit(err); errs.Is(limited, errs.Limit) {
+		return "", limited
 	}
-	out, err := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-J", "size=4",
-		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", tmp.Name()).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("mkfs.ext4: %w: %.200q", err, out)
-	}
-	if err := tmp.Sync(); err != nil {
-		return "", err
-	}
-	return path, os.Rename(tmp.Name(), path)
+	s.mkfs = "" // does not work here after all
+	s.reason = errs.Wrap(errs.Unsupported, err, "images cannot be mounted on this host")
+	return "", nil
 }
 
-// copySparse copies data and leaves holes holes. Nothing is synced: the first
-// sync inside the mounted image carries these bytes too.
+func (s *Store) makeBlank(ctx context.Context, path string, bytes int64) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.RemoveAll(dir + ".new"); err != nil { // of a server that died
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir+".new", "mnt"), 0o700); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir+".new")) }()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	temp, mnt := filepath.Join(dir+".new", "image"), filepath.Join(dir+".new", "mnt")
+	if err := s.format(ctx, temp, bytes); err != nil {
+		return err
+	}
+	// Mounted once: that proves that it works here, and lost+found is nothing
+	// that a workspace should show.
+	if err := mountImage(temp, mnt); err != nil {
+		return err
+	}
+	err = os.Remove(filepath.Join(mnt, "lost+found"))
+	if err := errors.Join(err, unmount(mnt)); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// format makes a file system that costs little to make and to copy: inode
+// tables and the journal stay holes of the sparse file, nothing is reserved
+// for root, and there is an inode for every 8 KiB, for trees of small files.
+func (s *Store) format(ctx context.Context, path string, bytes int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Truncate(bytes), f.Close())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, mkfsTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-i", "8192",
+		"-J", "size="+strconv.Itoa(journalMiB(bytes)), "-O", "^resize_inode",
+		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mkfs.ext4: %w: %.300q", err, out)
+	}
+	return nil
+}
+
+func journalMiB(bytes int64) int {
+	switch {
+	case bytes < 256<<20:
+		return 4
+	case bytes < 4<<30:
+		return 8
+	}
+	return 32
+}
+
+// copySparse copies what is no hole.
 func copySparse(to, from string) error {
-	src, err := os.Open(from)
+	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	defer src.Close()
-	info, err := src.Stat()
+	defer in.Close()
+	info, err := in.Stat()
 	if err != nil {
 		return err
 	}
-	dst, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	err = dst.Truncate(info.Size())
-	for off := int64(0); err == nil && off < info.Size(); {
-		var end int64
-		if off, end, err = dataAt(src, off); err != nil {
-			break
+	defer out.Close()
+	if err := out.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for at := int64(0); ; {
+		data, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return out.Close()
 		}
-		_, err = io.Copy(io.NewOffsetWriter(dst, off), io.NewSectionReader(src, off, end-off))
-		off = end
+		if err != nil {
+			return err
+		}
+		if at, err = unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, data), io.NewSectionReader(in, data, at-data)); err != nil {
+			return err
+		}
 	}
-	if errors.Is(err, unix.ENXIO) { // no more data
-		err = nil
-	}
-	return errors.Join(err, dst.Close())
 }
 
-// dataAt finds the next stretch of data at or after off; ENXIO: there is none.
-func dataAt(f *os.File, off int64) (begin, end int64, err error) {
-	if begin, err = f.Seek(off, unix.SEEK_DATA); err != nil {
-		return 0, 0, err
-	}
-	end, err = f.Seek(begin, unix.SEEK_HOLE)
-	return begin, end, err
-}
-
-// mountImage mounts an image through a loop device that is freed with the
-// mount, or with us if we die in between (autoclear).
-func mountImage(image, target string) error {
-	f, err := os.OpenFile(image, os.O_RDWR, 0)
+// mountImage mounts through a loop device that frees itself: it holds on to
+// its file only while it is open or mounted, whatever happens to us.
+func mountImage(image, at string) error {
+	loop, err := openLoop(image)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	dev, err := loop(f, image)
-	if err != nil {
-		return fmt.Errorf("loop device: %w", err)
+	defer loop.Close()
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
+	// noinit_itable: no kernel thread that fills the holes of the file.
+	err = unix.Mount(loop.Name(), at, "ext4", flags, "noinit_itable,errors=remount-ro")
+	if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) {
+		return errs.Wrap(errs.Corrupt, err, "the workspace's file system is damaged").
+			WithHint("fsck.ext4 %s", image)
 	}
-	defer dev.Close()
-	// discard gives blocks of deleted files back to the host.
-	err = unix.Mount(dev.Name(), target, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "discard,errors=remount-ro")
 	if err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
 	return nil
 }
 
-// loop binds f to a free loop device, as losetup does.
-func loop(f *os.File, name string) (*os.File, error) {
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+func openLoop(image string) (*os.File, error) {
+	file, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer control.Close()
+	defer file.Close()
+	ctl, err := os.OpenFile(loopControl, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer ctl.Close()
 	for range loopTries {
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find a loop device: %w", err)
+		}
+		loop, err := openNode(n)
 		if err != nil {
 			return nil, err
 		}
-		dev, err := openLoop(n)
-		if err != nil {
-			return nil, err
-		}
-		cfg := unix.LoopConfig{Fd: uint32(f.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
-		copy(cfg.Info.File_name[:len(cfg.Info.File_name)-1], name)
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), &cfg)
+		conf := unix.LoopConfig{Fd: uint32(file.Fd()), Size: 4096, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
+		copy(conf.Info.File_name[:], filepath.Base(filepath.Dir(image)))
+		err = unix.IoctlLoopConfigure(int(loop.Fd()), &conf)
 		if err == nil {
-			return dev, nil
+			return loop, nil
 		}
-		dev.Close()
+		_ = loop.Close()
 		if !errors.Is(err, unix.EBUSY) {
-			return nil, err
+			return nil, fmt.Errorf("set up a loop device: %w", err)
 		}
 	}
-	return nil, unix.EBUSY
+	return nil, errs.New(errs.Unavailable, "no loop device was free")
 }
 
-// openLoop opens /dev/loopN, making the node where no udev does.
-func openLoop(n int) (*os.File, error) {
-	path := fmt.Sprintf("/dev/loop%d", n)
-	dev, err := os.OpenFile(path, os.O_RDWR, 0)
+// openNode opens /dev/loopN; where nobody makes the node, we do.
+func openNode(n int) (*os.File, error) {
+	path := "/dev/loop" + strconv.Itoa(n)
+	loop, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		err = unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(7, uint32(n))))
-		if err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
 			return nil, err
 		}
-		dev, err = os.OpenFile(path, os.O_RDWR, 0)
+		loop, err = os.OpenFile(path, os.O_RDWR, 0)
 	}
-	return dev, err
+	return loop, err
 }
 
-// isMount tells whether something is mounted at dir.
-func isMount(dir string) (bool, error) {
+// mounted reports whether something is mounted on a directory.
+func mounted(dir string) (bool, error) {
 	var here, above unix.Stat_t
 	if err := unix.Lstat(dir, &here); err != nil {
-		return false, &os.PathError{Op: "stat", Path: dir, Err: err}
+		return false, &os.PathError{Op: "lstat", Path: dir, Err: err}
 	}
 	if err := unix.Lstat(filepath.Dir(dir), &above); err != nil {
-		return false, &os.PathError{Op: "stat", Path: dir, Err: err}
+		return false, &os.PathError{Op: "lstat", Path: filepath.Dir(dir), Err: err}
 	}
 	return here.Dev != above.Dev, nil
 }
 
-// unmount waits a little for the last user to let go; then the mount is taken
-// out of sight and the kernel ends it with its last user.
-func unmount(ctx context.Context, dir string) error {
-	for range unmountTries {
-		err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-		if err == nil || errors.Is(err, unix.EINVAL) {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("unmount: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(unmountPause):
-		}
+// unmount lets go of a mount. One that is busy is detached: it ends, with its
+// loop device, when its last user does.
+func unmount(dir string) error {
+	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	}
-	return unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("unmount: %w", err)
+	}
+	return nil
+}
+
+// trim gives back to the host what was deleted inside; where it cannot, the
+// file stays as large as it was.
+func trim(dir string) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_ = unix.Syncfs(int(f.Fd())) // blocks are free once their removal is in the journal
+	_ = fitrim(f)
 }

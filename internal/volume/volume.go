@@ -1,3 +1,24 @@
+// Package volume makes directories of bounded size on the host, for the
+// workspaces of sandboxes.
+//
+//	store, err := volume.Open("/var/lib/skete/volumes")
+//	v, err := store.Create(ctx, id, 2<<30) // v.Path is ready to be written
+//	err = store.Detach(ctx, id)            // the bytes stay
+//	v, err = store.Attach(ctx, id)         // after a restart or a reboot
+//	err = store.Remove(ctx, id)
+//
+// As root, where loop devices and mkfs.ext4 are, a volume is a sparse file
+// with an ext4 file system, mounted: the host's kernel refuses what does not
+// fit, and the same file can be the disk of a virtual machine. Elsewhere it is
+// a plain directory (Enforced is false) whose Usage somebody must watch.
+//
+// Everything that a volume is on the host lies beneath one directory named by
+// its id: the file, the mount point; the loop device frees itself with the
+// unmount, or with the death of whoever was about to mount it. So after a
+// kill -9 at any point, List and Remove leave nothing behind.
+//
+// Methods are safe for concurrent use for different ids. Calls on the same id
+// must come one after another.
 package volume
 
 import (
@@ -6,9 +27,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,187 +38,219 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// Ways to bound a volume.
+// Bounds of one volume's size.
 const (
-	MethodImage   = "image"   // ext4 on a loop device
-	MethodWatched = "watched" // not bounded: somebody must look
+	BytesMin = 8 << 20
+	BytesMax = 8 << 40
 )
 
-// BytesMin is the least size of a volume: below it ext4 has no room for a journal.
-const BytesMin = 16 << 20
-
+// Methods.
 const (
-	imageSuffix = ".img"
-	inner       = "w" // the volume's own directory, beside ext4's lost+found
-	blankDir    = ".blank"
-	probeID     = "probe"
+	MethodImage   = "image"   // a mounted file: enforced by the host's kernel
+	MethodWatched = "watched" // a plain directory
 )
 
-var idForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_]{0,63}$`)
-
-// Volume is one directory.
+// Volume is a directory of bounded size.
 type Volume struct {
-	Path     string
+	Path string
+	// Enforced: the host refuses bytes beyond the size at once. Else somebody
+	// must look at Usage from time to time.
 	Enforced bool
 	Method   string
 }
 
-// Store keeps volumes beneath one directory.
+// Store keeps volumes in a directory.
 type Store struct {
 	dir  string
-	weak error // why images cannot be had; nil = they can
+	mkfs string // "" = images cannot be made here
+
+	mu     sync.Mutex // guards blanks being made: one at a time
+	reason error      // why the last image could not be made
 }
 
-// Open opens or makes a store. It really makes a small image once to learn
-// whether this machine can; Weakness says why not.
+// Names in a volume's directory.
+const (
+	imageName = "image" // there once the image is whole
+	dataName  = "data"  // the mount point, or the plain directory
+	blankDir  = ".blank"
+)
+
+// Open makes the directory if need be. It holds no resources.
 func Open(dir string) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, blankDir), 0o700); err != nil {
-		return nil, err
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open volumes: %w", err)
 	}
 	s := &Store{dir: dir}
-	s.weak = s.probe()
+	s.mkfs, s.reason = findImages()
 	return s, nil
 }
 
-// Weakness is nil where sizes are enforced, else the reason why they are not.
-func (s *Store) Weakness() error { return s.weak }
-
-func (s *Store) probe() error {
+// findImages looks for what images need; a look, not a trial.
+func findImages() (mkfs string, err error) {
 	if os.Geteuid() != 0 {
-		return errs.New(errs.Unsupported, "only root can mount a volume of bounded size")
+		return "", errs.New(errs.Unsupported, "only root can mount images")
 	}
-	if _, err := mkfsPath(); err != nil {
-		return err
+	if _, err := os.Stat(loopControl); err != nil {
+		return "", errs.Wrap(errs.Unsupported, err, "no loop devices").WithHint("modprobe loop")
 	}
-	ctx := context.Background()
-	_, err := s.createImage(ctx, probeID, BytesMin)
-	return errors.Join(err, s.Remove(ctx, probeID))
+	for _, name := range []string{"mkfs.ext4", "/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errs.New(errs.Unsupported, "no mkfs.ext4").WithHint("apt install e2fsprogs")
 }
 
-func (s *Store) image(id string) string { return filepath.Join(s.dir, id+imageSuffix) }
-func (s *Store) mount(id string) string { return filepath.Join(s.dir, id) }
-func (s *Store) path(id string) string  { return filepath.Join(s.dir, id, inner) }
+// Weakness says why volumes are not enforced here; nil when they are.
+func (s *Store) Weakness() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reason
+}
 
-func check(id string) error {
+var idForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+
+// at returns the directory of an id.
+func (s *Store) at(id string) (string, error) {
 	if !idForm.MatchString(id) {
-		return errs.New(errs.Invalid, "%.40q is no volume id", id)
+		return "", errs.New(errs.Invalid, "%.80q is not a volume id", id)
 	}
-	return nil
+	return filepath.Join(s.dir, id), nil
 }
 
-// Create makes and mounts a volume of so many bytes, empty. One of the same id
-// is removed before. Limit: the host's disk is full.
+// Create makes and attaches a volume. Whatever there is of the same id is
+// removed first: it was left half-made.
 func (s *Store) Create(ctx context.Context, id string, bytes int64) (Volume, error) {
-	if err := check(id); err != nil {
+	dir, err := s.at(id)
+	if err != nil {
 		return Volume{}, err
 	}
-	if bytes < BytesMin {
-		return Volume{}, errs.New(errs.Invalid, "a volume has at least %d MiB", BytesMin>>20)
+	if bytes < BytesMin || bytes > BytesMax {
+		return Volume{}, errs.New(errs.Invalid, "a volume has %d to %d bytes", int64(BytesMin), int64(BytesMax))
 	}
+	bytes = bytes &^ 4095
 	if err := s.Remove(ctx, id); err != nil {
 		return Volume{}, err
 	}
-	make := s.createImage
-	if s.weak != nil {
-		make = s.createPlain
-	}
-	v, err := make(ctx, id, bytes)
+	v, err := s.create(ctx, id, dir, bytes)
 	if err != nil {
-		err = errors.Join(err, s.Remove(context.WithoutCancel(ctx), id))
-		if errors.Is(err, syscall.ENOSPC) {
-			return Volume{}, errs.Wrap(errs.Limit, err, "the host's disk is full")
-		}
-		return Volume{}, err
+		return Volume{}, errors.Join(fmt.Errorf("create volume %s: %w", id, err), s.Remove(context.WithoutCancel(ctx), id))
 	}
 	return v, nil
 }
 
-func (s *Store) createPlain(_ context.Context, id string, _ int64) (Volume, error) {
-	return s.volume(id, false), os.MkdirAll(s.path(id), 0o700)
-}
-
-func (s *Store) createImage(ctx context.Context, id string, bytes int64) (Volume, error) {
+func (s *Store) create(ctx context.Context, id, dir string, bytes int64) (Volume, error) {
 	blank, err := s.blank(ctx, bytes)
 	if err != nil {
 		return Volume{}, err
 	}
-	if err := copySparse(s.image(id), blank); err != nil {
-		return Volume{}, fmt.Errorf("copy a blank image: %w", err)
-	}
-	if err := s.attachImage(id); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return Volume{}, err
 	}
-	return s.volume(id, true), os.Mkdir(s.path(id), 0o700)
-}
-
-func (s *Store) volume(id string, image bool) Volume {
-	if image {
-		return Volume{Path: s.path(id), Enforced: true, Method: MethodImage}
+	if blank != "" {
+		temp := filepath.Join(dir, imageName+".new")
+		if err := copySparse(temp, blank); err != nil {
+			return Volume{}, limit(err)
+		}
+		if err := os.Rename(temp, filepath.Join(dir, imageName)); err != nil {
+			return Volume{}, err
+		}
 	}
-	return Volume{Path: s.path(id), Method: MethodWatched}
-}
-
-// Attach mounts a volume again after Detach or a reboot; it is no error when
-// it is mounted. NotFound: there is none.
-func (s *Store) Attach(_ context.Context, id string) (Volume, error) {
-	if err := check(id); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, dataName), 0o755); err != nil {
 		return Volume{}, err
 	}
-	_, err := os.Stat(s.image(id))
-	image := err == nil
-	if image {
-		err = s.attachImage(id)
-	} else {
-		_, err = os.Stat(s.path(id))
+	return s.Attach(ctx, id)
+}
+
+// limit gives a full host disk its class.
+func limit(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return errs.Wrap(errs.Limit, err, "no space left on the host for a workspace")
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return Volume{}, errs.Wrap(errs.NotFound, err, "volume %s is not there", id)
-	}
+	return err
+}
+
+// Attach makes the volume's path usable. It is no error when it is already.
+func (s *Store) Attach(ctx context.Context, id string) (Volume, error) {
+	dir, err := s.at(id)
 	if err != nil {
+		return Volume{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Volume{}, err
+	}
+	data, image := filepath.Join(dir, dataName), filepath.Join(dir, imageName)
+	if _, err := os.Lstat(data); errors.Is(err, fs.ErrNotExist) {
+		return Volume{}, errs.New(errs.NotFound, "no volume %s", id)
+	} else if err != nil {
+		return Volume{}, err
+	}
+	if _, err := os.Lstat(image); errors.Is(err, fs.ErrNotExist) {
+		return Volume{Path: data, Method: MethodWatched}, nil
+	}
+	v := Volume{Path: data, Enforced: true, Method: MethodImage}
+	on, err := mounted(data)
+	if err != nil || on {
+		return v, err
+	}
+	if err := mountImage(image, data); err != nil {
 		return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
 	}
-	return s.volume(id, image), nil
+	return v, nil
 }
 
-func (s *Store) attachImage(id string) error {
-	if err := os.MkdirAll(s.mount(id), 0o700); err != nil {
-		return err
-	}
-	if mounted, err := isMount(s.mount(id)); err != nil || mounted {
-		return err
-	}
-	return mountImage(s.image(id), s.mount(id))
-}
-
-// Detach unmounts; what is in the volume stays. May be repeated.
-func (s *Store) Detach(ctx context.Context, id string) error {
-	if err := check(id); err != nil {
-		return err
-	}
-	mounted, err := isMount(s.mount(id))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
-		return nil
-	}
+// Detach unmounts; the bytes stay. It may be repeated.
+func (s *Store) Detach(_ context.Context, id string) error {
+	dir, err := s.at(id)
 	if err != nil {
 		return err
 	}
-	return unmount(ctx, s.mount(id))
+	data := filepath.Join(dir, dataName)
+	if on, err := mounted(data); err != nil || !on {
+		return ignoreMissing(err)
+	}
+	trim(data)
+	return unmount(data)
 }
 
-// Remove deletes a volume, mounted or not, whole or half made. It is no error
-// if there is none.
-func (s *Store) Remove(ctx context.Context, id string) error {
-	if err := s.Detach(ctx, id); err != nil {
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Remove deletes a volume, attached or not. It is no error if there is none.
+func (s *Store) Remove(_ context.Context, id string) error {
+	dir, err := s.at(id)
+	if err != nil {
 		return err
 	}
-	if err := os.Remove(s.image(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	data := filepath.Join(dir, dataName)
+	for range mountsMax { // one upon the other, should that ever be
+		on, err := mounted(data)
+		if err != nil || !on {
+			if err := ignoreMissing(err); err != nil {
+				return err
+			}
+			break
+		}
+		if err := unmount(data); err != nil {
+			return fmt.Errorf("remove volume %s: %w", id, err)
+		}
 	}
-	return os.RemoveAll(s.mount(id))
+	// A mount that is still there must not be emptied as a directory. The
+	// mount point of an image is empty: Remove refuses anything else.
+	if _, err := os.Lstat(filepath.Join(dir, imageName)); err == nil {
+		if err := ignoreMissing(os.Remove(data)); err != nil {
+			return fmt.Errorf("remove volume %s: %w", id, err)
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // List names all volumes, half-made ones included.
@@ -206,55 +260,64 @@ func (s *Store) List(context.Context) ([]string, error) {
 		return nil, err
 	}
 	var ids []string
-	for _, e := range entries { // sorted: ID and ID.img are neighbours
-		id := strings.TrimSuffix(e.Name(), imageSuffix)
-		if check(id) == nil && (len(ids) == 0 || ids[len(ids)-1] != id) {
-			ids = append(ids, id)
+	for _, e := range entries {
+		if idForm.MatchString(e.Name()) {
+			ids = append(ids, e.Name())
 		}
 	}
 	return ids, nil
 }
 
-// Usage returns how many bytes the volume's content takes on disk. Files that
-// vanish meanwhile do not count.
+// Usage says how many bytes the volume holds.
 func (s *Store) Usage(ctx context.Context, id string) (int64, error) {
-	if err := check(id); err != nil {
+	dir, err := s.at(id)
+	if err != nil {
 		return 0, err
 	}
-	if mounted, err := isMount(s.mount(id)); err == nil && mounted {
-		var st unix.Statfs_t
-		if err := unix.Statfs(s.mount(id), &st); err != nil {
-			return 0, err
-		}
-		return int64(st.Blocks-st.Bfree) * st.Bsize, nil
-	}
-	root, err := os.OpenRoot(s.path(id)) // the guest may swap directories for links under our feet
+	data := filepath.Join(dir, dataName)
+	on, err := mounted(data)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, errs.Wrap(errs.NotFound, err, "volume %s is not there", id)
+		return 0, errs.New(errs.NotFound, "no volume %s", id)
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer root.Close()
-	return usage(ctx, root)
+	if on {
+		var st unix.Statfs_t
+		if err := unix.Statfs(data, &st); err != nil {
+			return 0, err
+		}
+		return int64(st.Blocks-st.Bfree) * st.Bsize, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, imageName), &st); err == nil {
+		return st.Blocks * 512, nil
+	}
+	return treeBytes(ctx, data)
 }
 
-func usage(ctx context.Context, root *os.Root) (sum int64, err error) {
+// treeBytes adds up a plain directory. The guest may change it meanwhile;
+// os.Root keeps us inside whatever it does.
+func treeBytes(ctx context.Context, dir string) (int64, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	var total int64
 	err = fs.WalkDir(root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil {
-			return nil // it vanished
+		if err != nil || d == nil {
+			return nil // gone meanwhile
 		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum += st.Blocks * 512
+		if info, err := d.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				total += st.Blocks * 512
+			}
 		}
 		return nil
 	})
-	return sum, err
+	return total, err
 }

@@ -20,249 +20,315 @@ import (
 	"github.com/skete-dev/skete/internal/volume"
 )
 
-// churnEnv makes this test binary the process that gets killed.
-const churnEnv = "SKETE_TEST_VOLUME_CHURN"
+// churnEnv makes the test binary a program that makes and removes a volume
+// until it is killed.
+const churnEnv = "SKETE_VOLUME_CHURN"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(churnEnv); dir != "" {
 		churn(dir)
+		return
 	}
 	os.Exit(m.Run())
 }
 
-// churn makes and removes volumes until it is killed.
 func churn(dir string) {
+	ctx := context.Background()
 	s, err := volume.Open(dir)
-	for i := 0; err == nil; i++ {
-		id := fmt.Sprintf("v%d", i%3)
-		if _, err = s.Create(context.Background(), id, volume.BytesMin); err == nil && i%2 == 0 {
-			err = s.Remove(context.Background(), id)
+	for err == nil {
+		fmt.Println("again")
+		if _, err = s.Create(ctx, "churn", 16<<20); err == nil {
+			err = errors.Join(s.Detach(ctx, "churn"), s.Remove(ctx, "churn"))
 		}
 	}
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+	fmt.Println("failed", err)
 }
 
-func open(t *testing.T) (*volume.Store, string) {
+func open(t testing.TB) (*volume.Store, string) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "volumes")
+	dir := t.TempDir()
 	s, err := volume.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { sweep(t, s, dir) })
+	must(t, err)
+	t.Cleanup(func() {
+		sweep(t, s)
+		noLeftovers(t, dir)
+	})
 	return s, dir
 }
 
-func sweep(t *testing.T, s *volume.Store, dir string) {
-	t.Helper()
+func sweep(t testing.TB, s *volume.Store) {
 	ids, err := s.List(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, id := range ids {
-		if err := s.Remove(context.Background(), id); err != nil {
-			t.Error(err)
-		}
-	}
-	if left := leftovers(dir); left != "" {
-		t.Errorf("left behind:\n%s", left)
+		must(t, s.Remove(context.Background(), id))
 	}
 }
 
-// leftovers names mounts and loop devices beneath dir.
-func leftovers(dir string) (left string) {
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for l := range strings.Lines(string(mounts)) {
-		if strings.Contains(l, dir) {
-			left += l
+// noLeftovers checks the host for mounts, loop devices and files of a store.
+func noLeftovers(t testing.TB, dir string) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	if bytes.Contains(mounts, []byte(dir)) {
+		t.Errorf("a mount was left")
+	}
+	// The kernel frees a loop device a moment after its last use.
+	deadline := time.Now().Add(10 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for loops(dir) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d loop devices were left", loops(dir))
+		}
+		<-tick.C
+	}
+	names, err := os.ReadDir(dir)
+	must(t, err)
+	for _, n := range names {
+		if n.Name() != ".blank" {
+			t.Errorf("left behind: %s", n.Name())
 		}
 	}
+}
+
+func loops(dir string) int {
+	count := 0
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range files {
-		if text, _ := os.ReadFile(f); strings.Contains(string(text), dir) {
-			left += f + ": " + string(text)
+		if b, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(b), dir) {
+			count++
 		}
 	}
-	return left
+	return count
 }
 
-func needImages(t *testing.T, s *volume.Store) {
+func must(t testing.TB, err error) {
 	t.Helper()
-	if err := s.Weakness(); err != nil {
-		t.Skipf("no volumes of bounded size here: %v", err)
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-func TestCreate_theKernelRefusesTheByteBeyond(t *testing.T) {
+// needImages skips where the host cannot enforce sizes.
+func needImages(t testing.TB, s *volume.Store) {
+	t.Helper()
+	v, err := s.Create(context.Background(), "probe", 16<<20)
+	must(t, err)
+	must(t, s.Remove(context.Background(), "probe"))
+	if !v.Enforced {
+		t.Skipf("images cannot be mounted here: %v", s.Weakness())
+	}
+}
+
+func TestVolume_fullIsFullAndBytesStay(t *testing.T) {
 	s, _ := open(t)
 	needImages(t, s)
-	v, err := s.Create(t.Context(), "a", 32<<20)
-	if err != nil {
-		t.Fatal(err)
+	ctx := context.Background()
+	const size = 32 << 20
+	v, err := s.Create(ctx, "sbx_a", size)
+	must(t, err)
+	if diff := cmp.Diff(volume.Volume{Path: v.Path, Enforced: true, Method: volume.MethodImage}, v); diff != "" {
+		t.Fatal(diff)
 	}
-	if !v.Enforced || v.Method != volume.MethodImage {
+	if names, _ := os.ReadDir(v.Path); len(names) != 0 {
+		t.Fatalf("a new volume shows %v", names)
+	}
+	must(t, os.WriteFile(filepath.Join(v.Path, "keep"), []byte("kept"), 0o644))
+	f, err := os.Create(filepath.Join(v.Path, "big"))
+	must(t, err)
+	written := 0
+	chunk := make([]byte, 1<<20)
+	for err == nil && written < size {
+		var n int
+		n, err = f.Write(chunk)
+		written += n
+	}
+	must(t, f.Close())
+	if !errors.Is(err, syscall.ENOSPC) || written < size/2 {
+		t.Fatalf("wrote %d of %d: %v", written, size, err)
+	}
+	used, err := s.Usage(ctx, "sbx_a")
+	must(t, err)
+	if used < int64(written) || used > size {
+		t.Fatalf("usage %d", used)
+	}
+	must(t, os.Remove(filepath.Join(v.Path, "big")))
+	must(t, s.Detach(ctx, "sbx_a"))
+	must(t, s.Detach(ctx, "sbx_a"))
+	if _, err := os.Stat(filepath.Join(v.Path, "keep")); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal("still mounted")
+	}
+	// What was deleted inside is the host's again.
+	if used, err := s.Usage(ctx, "sbx_a"); err != nil || used > 8<<20 {
+		t.Errorf("a detached volume holds %d bytes (%v)", used, err)
+	}
+	for range 2 {
+		again, err := s.Attach(ctx, "sbx_a")
+		must(t, err)
+		if diff := cmp.Diff(v, again); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(v.Path, "keep"))
+	must(t, err)
+	if string(b) != "kept" {
+		t.Fatalf("%q", b)
+	}
+}
+
+func TestVolume_plainDirectoryIsHonest(t *testing.T) {
+	s, _ := open(t)
+	volume.WithoutImages(s)
+	ctx := context.Background()
+	v, err := s.Create(ctx, "sbx_a", 16<<20)
+	must(t, err)
+	if v.Enforced || v.Method != volume.MethodWatched {
 		t.Fatalf("%+v", v)
 	}
-	if entries, _ := os.ReadDir(v.Path); len(entries) != 0 {
-		t.Errorf("a new volume holds %v", entries)
+	must(t, os.WriteFile(filepath.Join(v.Path, "f"), make([]byte, 1<<20), 0o644))
+	must(t, os.Symlink("/", filepath.Join(v.Path, "host")))
+	used, err := s.Usage(ctx, "sbx_a")
+	must(t, err)
+	if used < 1<<20 || used > 2<<20 {
+		t.Fatalf("usage %d", used)
 	}
-	err = os.WriteFile(filepath.Join(v.Path, "big"), make([]byte, 64<<20), 0o600)
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("64 MiB into 32: %v", err)
-	}
-	used, err := s.Usage(t.Context(), "a")
-	if err != nil || used < 16<<20 || used > 32<<20 {
-		t.Errorf("Usage = %d, %v", used, err)
-	}
+	must(t, s.Detach(ctx, "sbx_a"))
+	_, err = s.Attach(ctx, "sbx_a")
+	must(t, err)
+	must(t, s.Remove(ctx, "sbx_a"))
 }
 
-func TestDetach_keepsTheBytes(t *testing.T) {
-	s, dir := open(t)
-	v, err := s.Create(t.Context(), "a", volume.BytesMin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(v.Path, "f")
-	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := s.Detach(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if left := leftovers(dir); left != "" {
-		t.Errorf("after Detach: %s", left)
-	}
-	again, err := volume.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		got, err := again.Attach(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(v, got); d != "" {
-			t.Error(d)
-		}
-	}
-	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
-		t.Errorf("%q, %v", text, err)
-	}
-}
-
-func TestBadIDs_neverTouchTheDisk(t *testing.T) {
+func TestVolume_refusals(t *testing.T) {
 	s, _ := open(t)
-	for _, id := range []string{"", ".", "..", "../x", "a/b", "a\x00", "A", ".blank", strings.Repeat("a", 65), "a.img"} {
-		if _, err := s.Create(t.Context(), id, volume.BytesMin); !errs.Is(err, errs.Invalid) {
-			t.Errorf("Create(%q) = %v", id, err)
+	ctx := context.Background()
+	for _, id := range []string{"", ".", "..", ".blank", "a/b", "a\x00", "a\n", "A", strings.Repeat("a", 65), "../x"} {
+		_, createErr := s.Create(ctx, id, 16<<20)
+		_, attachErr := s.Attach(ctx, id)
+		_, usageErr := s.Usage(ctx, id)
+		for _, err := range []error{createErr, attachErr, usageErr, s.Detach(ctx, id), s.Remove(ctx, id)} {
+			if !errs.Is(err, errs.Invalid) {
+				t.Errorf("%q: %v", id, err)
+			}
 		}
-		if err := s.Remove(t.Context(), id); !errs.Is(err, errs.Invalid) {
-			t.Errorf("Remove(%q) = %v", id, err)
+	}
+	for _, bytes := range []int64{-1, 0, 1 << 20, 1 << 62} {
+		if _, err := s.Create(ctx, "a", bytes); !errs.Is(err, errs.Invalid) {
+			t.Errorf("%d bytes: %v", bytes, err)
 		}
 	}
-	if _, err := s.Create(t.Context(), "a", 1); !errs.Is(err, errs.Invalid) {
-		t.Errorf("a volume of one byte: %v", err)
+	if _, err := s.Attach(ctx, "none"); !errs.Is(err, errs.NotFound) {
+		t.Error(err)
 	}
-	if _, err := s.Attach(t.Context(), "nope"); !errs.Is(err, errs.NotFound) {
-		t.Errorf("Attach of none: %v", err)
+	if _, err := s.Usage(ctx, "none"); !errs.Is(err, errs.NotFound) {
+		t.Error(err)
 	}
-	if err := s.Remove(t.Context(), "nope"); err != nil {
-		t.Errorf("Remove of none: %v", err)
+	must(t, s.Detach(ctx, "none"))
+	must(t, s.Remove(ctx, "none"))
+}
+
+func TestVolume_createReplacesWhatWasHalfMade(t *testing.T) {
+	s, dir := open(t)
+	ctx := context.Background()
+	must(t, os.MkdirAll(filepath.Join(dir, "sbx_a", "data"), 0o700))
+	must(t, os.WriteFile(filepath.Join(dir, "sbx_a", "image.new"), nil, 0o600))
+	v, err := s.Create(ctx, "sbx_a", 16<<20)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(v.Path, "f"), nil, 0o644))
+	v, err = s.Create(ctx, "sbx_a", 16<<20)
+	must(t, err)
+	if names, _ := os.ReadDir(v.Path); len(names) != 0 {
+		t.Fatalf("%v", names)
 	}
 }
 
-func TestCreate_manyAtOnce(t *testing.T) {
+func TestVolume_busyOnesAreRemovedToo(t *testing.T) {
+	s, _ := open(t)
+	needImages(t, s)
+	v, err := s.Create(context.Background(), "sbx_a", 16<<20)
+	must(t, err)
+	f, err := os.Create(filepath.Join(v.Path, "open"))
+	must(t, err)
+	must(t, s.Remove(context.Background(), "sbx_a"))
+	must(t, f.Close())
+}
+
+func TestVolume_manyAtOnce(t *testing.T) {
 	s, _ := open(t)
 	var wg sync.WaitGroup
-	for i := range 12 {
+	for i := range 16 {
 		wg.Go(func() {
-			id := fmt.Sprintf("v%d", i)
-			v, err := s.Create(t.Context(), id, volume.BytesMin)
+			id := fmt.Sprintf("sbx_%d", i)
+			v, err := s.Create(context.Background(), id, 16<<20)
 			if err == nil {
-				err = os.WriteFile(filepath.Join(v.Path, id), nil, 0o600)
+				err = os.WriteFile(filepath.Join(v.Path, "f"), []byte(id), 0o644)
 			}
 			if err != nil {
-				t.Errorf("%s: %v", id, err)
-				return
-			}
-			if entries, _ := os.ReadDir(v.Path); len(entries) != 1 {
-				t.Errorf("%s holds %d files: a stranger's volume", id, len(entries))
+				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if ids, err := s.List(t.Context()); err != nil || len(ids) != 12 {
-		t.Errorf("List = %v, %v", ids, err)
+	ids, err := s.List(context.Background())
+	must(t, err)
+	if len(ids) != 16 {
+		t.Fatalf("%v", ids)
 	}
 }
 
-func TestUsage_doesNotFollowLinks(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "volumes")
-	s, err := volume.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A volume without an image is a plain one, whoever made it.
-	path := filepath.Join(dir, "plain", "w")
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(path, "f"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/usr", filepath.Join(path, "link")); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.Usage(t.Context(), "plain")
-	if err != nil || got < 1<<20 || got > 2<<20 {
-		t.Errorf("Usage = %d, %v", got, err)
-	}
-	if v, err := s.Attach(t.Context(), "plain"); err != nil || v.Enforced {
-		t.Errorf("Attach = %+v, %v", v, err)
-	}
-}
-
-// TestKill_leavesNothingThatCannotBeSwept kills a process in the middle of
-// making and removing volumes.
-func TestKill_leavesNothingThatCannotBeSwept(t *testing.T) {
+// A process that makes and removes a volume is killed at fifty different
+// moments; afterwards a sweep finds everything and leaves nothing.
+func TestVolume_killedAnywhereSweepsClean(t *testing.T) {
 	s, dir := open(t)
 	needImages(t, s)
-	rounds := 30
-	if testing.Short() {
-		rounds = 8
-	}
-	for i := range rounds {
+	for i := range 50 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), churnEnv+"="+dir)
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		<-time.After(time.Duration(30+i*7) * time.Millisecond)
-		_ = cmd.Process.Kill()
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		line := make([]byte, 6)
+		_, err = out.Read(line) // it is at work
+		must(t, err)
+		timer := time.NewTimer(time.Duration(i) * 700 * time.Microsecond)
+		<-timer.C
+		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
-		if said.Len() > 0 {
-			t.Fatalf("round %d: %s", i, said.String())
+		if !strings.HasPrefix(string(line), "again") {
+			t.Fatalf("the helper said %q", line)
 		}
-		sweep(t, s, dir)
+		if i%10 == 9 {
+			sweep(t, s)
+			noLeftovers(t, dir)
+		}
 	}
 }
 
 func BenchmarkCreateRemove(b *testing.B) {
-	s, err := volume.Open(filepath.Join(b.TempDir(), "volumes"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	s, _ := open(b)
+	needImages(b, s)
 	for b.Loop() {
-		if _, err := s.Create(b.Context(), "a", 2<<30); err != nil {
+		if _, err := s.Create(context.Background(), "sbx_a", 2<<30); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.Remove(b.Context(), "a"); err != nil {
+		if err := s.Remove(context.Background(), "sbx_a"); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCreate(b *testing.B) {
+	s, _ := open(b)
+	needImages(b, s)
+	i := 0
+	for b.Loop() {
+		if _, err := s.Create(context.Background(), fmt.Sprintf("sbx_%d", i), 2<<30); err != nil {
+			b.Fatal(err)
+		}
+		i++
+		if i%32 == 0 {
+			b.StopTimer()
+			sweep(b, s)
+			b.StartTimer()
 		}
 	}
 }
