@@ -152,7 +152,7 @@ func upload(ctx context.Context, sb *client.Sandbox, from, to string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = sb.WriteFile(ctx, to, f, client.WriteOptions{Mode: 0o755})
+	_, err = sb.Files().WriteFrom(ctx, to, f, client.WriteOptions{Mode: 0o755})
 	return err
 }
 
@@ -181,12 +181,12 @@ func (b *bench) stat(s *server) error {
 	if err != nil {
 		return err
 	}
-	if _, err := sb.WriteFile(b.ctx, "/workspace/a.txt", bytes.NewReader([]byte("hello")), client.WriteOptions{}); err != nil {
+	if _, err := sb.Files().Write(b.ctx, "/workspace/a.txt", []byte("hello"), client.WriteOptions{}); err != nil {
 		return err
 	}
 	var ds []time.Duration
 	for range b.count(2000) {
-		d, err := timed(func() error { _, err := sb.Stat(b.ctx, "/workspace/a.txt"); return err })
+		d, err := timed(func() error { _, err := sb.Files().Stat(b.ctx, "/workspace/a.txt", false); return err })
 		if err != nil {
 			return err
 		}
