@@ -1,5 +1,5 @@
 // Package cgroup reads, empties and removes control groups, version 1 and 2
-// alike. It makes none but its own probe: gVisor makes those of machines.
+// alike. It makes none but for probes and tests: gVisor makes those of machines.
 //
 //	tree, err := cgroup.Find()
 //	g := tree.Group("/skete/x/sbx_…")
@@ -121,11 +121,10 @@ func (t Tree) Probe(ctx context.Context, path string) error {
 			return err
 		}
 	}
-	dir := g.dir("memory")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make a control group: %w", err)
+	if err := g.Make("memory"); err != nil {
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, file), []byte("1073741824"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(g.dir("memory"), file), []byte("1073741824"), 0); err != nil {
 		return fmt.Errorf("limit a control group: %w", err)
 	}
 	return nil
@@ -165,6 +164,18 @@ func (g Group) dir(controller string) string {
 		return ""
 	}
 	return filepath.Join(root, g.path)
+}
+
+// Make makes the group in the hierarchy of one controller.
+func (g Group) Make(controller string) error {
+	dir := g.dir(controller)
+	if dir == "" {
+		return fmt.Errorf("make a control group: no controller %s", controller)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make a control group: %w", err)
+	}
+	return nil
 }
 
 // dirs lists the group's directories, those that exist not only.

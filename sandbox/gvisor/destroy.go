@@ -79,20 +79,15 @@ func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	return os.RemoveAll(p.dir(id))
 }
 
-// kill ends every process of the machine: those on record, those in its
-// control group, and, where one of the two is missing, those whose command
-// line says so (a runsc that is still making the machine, for a server that
-// died has no record).
+// kill ends every process of the machine and returns when none is left; what
+// is started meanwhile is found in the next round.
 func (p *Provider) kill(ctx context.Context, id sandbox.ID) error {
-	rec, err := readRecord(p.dir(id))
-	refs := []hostproc.Ref{rec.Sentry, rec.Gofer}
-	if err != nil || p.cgroups == nil {
-		if refs, err = p.search(id); err != nil {
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		refs, err := p.processes(id)
+		if err != nil {
 			return err
 		}
-	}
-	for {
-		alive := slices.DeleteFunc(refs, func(r hostproc.Ref) bool {
+		refs = slices.DeleteFunc(refs, func(r hostproc.Ref) bool {
 			return errors.Is(r.Signal(unix.SIGKILL), hostproc.ErrGone)
 		})
 		if p.cgroups != nil {
@@ -100,16 +95,27 @@ func (p *Provider) kill(ctx context.Context, id sandbox.ID) error {
 				return err
 			}
 		}
-		if len(alive) == 0 {
+		if len(refs) == 0 {
 			return nil
 		}
-		refs = alive
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Millisecond):
+		case <-time.After(wait):
 		}
 	}
+}
+
+// processes lists what is known to belong to the machine besides the members
+// of its control group: those on record. Where record or group is missing,
+// command lines must do: a server that died in a create left no record, and
+// perhaps a runsc that is still at work.
+func (p *Provider) processes(id sandbox.ID) ([]hostproc.Ref, error) {
+	rec, err := readRecord(p.dir(id))
+	if err != nil || p.cgroups == nil {
+		return p.search(id)
+	}
+	return []hostproc.Ref{rec.Sentry, rec.Gofer}, nil
 }
 
 // search finds the machine's processes by their command lines.
