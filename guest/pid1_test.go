@@ -95,13 +95,14 @@ func (m *machine) killer(seed uint64, n int, most time.Duration) (done <-chan st
 	random := rand.New(rand.NewPCG(seed, 1))
 	go func() {
 		defer close(ch)
-		for n > 0 {
+		for last := 0; n > 0; {
 			select {
 			case <-m.ended:
 				return
 			case <-time.After(time.Duration(random.Int64N(int64(most)))):
 			}
-			if pid := m.supervise(); pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			if pid := m.supervise(); pid > 0 && pid != last && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				last = pid
 				n--
 			}
 		}
@@ -209,7 +210,7 @@ func follow(t *testing.T, m *machine, key string) sighting {
 				}
 				pattern(want[:len(e.Output.Data)], *at)
 				if e.Output.Offset != *at || string(want[:len(e.Output.Data)]) != string(e.Output.Data) {
-					t.Fatalf("%v at %d (offset %d): wrong bytes", e.Output.Stream, *at, e.Output.Offset)
+					t.Fatalf("%v at %d (offset %d): wrong bytes: %.100q", e.Output.Stream, *at, e.Output.Offset, e.Output.Data)
 				}
 				*at += int64(len(e.Output.Data))
 			case *wire.AttachEvent_Gap:

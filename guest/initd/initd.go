@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -78,7 +79,8 @@ type daemon struct {
 // Run is init. It returns the exit code when the machine is to end: after
 // TERM, INT or a shutdown that supervise asked for.
 func Run(cfg Config) int {
-	debug.SetGCPercent(400) // a small heap, rarely touched
+	debug.SetGCPercent(400)                                         // a small heap, rarely touched
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // what our parent left open is not for commands
 	d := &daemon{
 		cfg: cfg, log: &logger{w: cfg.Log}, bootID: newBootID(),
 		jobs: make(chan func(), 64), forked: make(chan struct{}, 1), dead: make(chan struct{}, 1),

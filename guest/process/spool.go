@@ -332,13 +332,13 @@ type reader struct {
 	end  int64 // where f ends for good; 0 = it may still grow
 }
 
-// newReader starts at off; -1 = the present end.
+// newReader starts at off; -1 = the present end. Who starts there has what is
+// before it, which a restarted supervise has no other way to know.
 func (s *spool) newReader(off int64) *reader {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if off < 0 {
-		off = s.size
+		_, _, off, _ = s.extent()
 	}
+	s.noteProgress(off)
 	return &reader{s: s, off: off}
 }
 

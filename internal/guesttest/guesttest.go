@@ -5,11 +5,12 @@
 // The program is built with the go command from the sources of this module,
 // or taken from SKETE_GUEST when that is set. It is placed in a directory of
 // the system's temporary directory that any user may read, because tests run
-// it as other users too; the file there is replaced atomically, never grows in
-// number and may be deleted at any time between runs.
+// it as other users too, under a name made of its content: test processes run
+// side by side, perhaps from different sources. Old ones are removed.
 package guesttest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 var build = sync.OnceValues(func() (string, error) {
@@ -38,9 +40,27 @@ var build = sync.OnceValues(func() (string, error) {
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build skete-guest: %w\n%s", err, strings.TrimSpace(string(msg)))
 	}
-	path := filepath.Join(dir, "skete-guest")
+	data, err := os.ReadFile(out)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("skete-guest-%x", sha256.Sum256(data)))
+	prune(dir, path)
 	return path, os.Rename(out, path)
 })
+
+// prune removes programs that no test run can still be using.
+func prune(dir, keep string) {
+	old, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, f := range old {
+		if info, err := os.Stat(f); err == nil && f != keep && time.Since(info.ModTime()) > usedMax {
+			_ = os.RemoveAll(f)
+		}
+	}
+}
+
+// usedMax is longer than any run of the tests.
+const usedMax = 2 * time.Hour
 
 // Binary returns the path of the guest program. The first call of a test
 // process builds it; a failed build fails every caller.
