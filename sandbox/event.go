@@ -4,27 +4,40 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/skete-dev/skete/errs"
 )
+
+// ErrClosing is what calls return while the server stops.
+var ErrClosing error = errs.New(errs.Unavailable, "the server is stopping").WithHint("try again in a moment")
 
 // eventsMax is how many events are kept for readers that fall behind.
 const eventsMax = 4096
 
-// events is a ring of the newest events of all tenants.
-type events struct {
+// Events is a ring of the newest events of all tenants. Readers that fall
+// behind its length are told to list again.
+//
+// It is safe for concurrent use.
+type Events struct {
 	mu   sync.Mutex // guards all below
 	ring []Event    // by Seq modulo its length
 	next uint64     // Seq of the next event
 	kept uint64     // how many the ring holds
 	more chan struct{}
+	done <-chan struct{} // never changes
 }
 
-// newEvents starts numbering at the time in microseconds, so that numbers grow
-// over restarts without being stored.
-func newEvents(now time.Time) *events {
-	return &events{ring: make([]Event, eventsMax), next: uint64(max(now.UnixMicro(), 1)), more: make(chan struct{})}
+// NewEvents starts numbering at the time in microseconds, so that numbers grow
+// over restarts without being stored. Readers end when done is closed.
+func NewEvents(now time.Time, done <-chan struct{}) *Events {
+	return &Events{
+		ring: make([]Event, eventsMax), next: uint64(max(now.UnixMicro(), 1)),
+		more: make(chan struct{}), done: done,
+	}
 }
 
-func (e *events) publish(now time.Time, info Info) {
+// Publish appends an event. The info must not be changed afterwards.
+func (e *Events) Publish(now time.Time, info Info) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ring[e.next%eventsMax] = Event{Seq: e.next, Time: now, Info: info}
@@ -36,7 +49,7 @@ func (e *events) publish(now time.Time, info Info) {
 
 // read returns the first event of the tenant at or behind seq, and where to go
 // on; ok is false when there is none yet, and more is closed when there may be.
-func (e *events) read(tenant string, seq uint64) (ev Event, next uint64, ok bool, more chan struct{}) {
+func (e *Events) read(tenant string, seq uint64) (ev Event, next uint64, ok bool, more chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if oldest := e.next - e.kept; seq < oldest || seq > e.next {
@@ -45,7 +58,7 @@ func (e *events) read(tenant string, seq uint64) (ev Event, next uint64, ok bool
 	}
 	for ; seq < e.next; seq++ {
 		if ev := e.ring[seq%eventsMax]; ev.Info.Tenant == tenant {
-			ev.Info = ev.Info.clone()
+			ev.Info = ev.Info.Clone()
 			return ev, seq + 1, true, nil
 		}
 	}
@@ -55,22 +68,21 @@ func (e *events) read(tenant string, seq uint64) (ev Event, next uint64, ok bool
 // Subscription reads a tenant's events. It needs no closing. It is for one
 // goroutine at a time.
 type Subscription struct {
-	events *events
+	events *Events
 	tenant string
 	seq    uint64 // of the next event to read
-	done   <-chan struct{}
 }
 
 // Subscribe reads the tenant's events from sequence number from on; 0 = from
 // now. Numbers grow over restarts too; a number that is not known (any more)
 // gives an Event with Resync first.
-func (m *Manager) Subscribe(tenant string, from uint64) *Subscription {
+func (e *Events) Subscribe(tenant string, from uint64) *Subscription {
 	if from == 0 {
-		m.events.mu.Lock()
-		from = m.events.next
-		m.events.mu.Unlock()
+		e.mu.Lock()
+		from = e.next
+		e.mu.Unlock()
 	}
-	return &Subscription{events: m.events, tenant: tenant, seq: from, done: m.ctx.Done()}
+	return &Subscription{events: e, tenant: tenant, seq: from}
 }
 
 // Next waits for the next event. Unavailable: the server stops.
@@ -85,8 +97,8 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 		case <-more:
 		case <-ctx.Done():
 			return Event{}, ctx.Err()
-		case <-s.done:
-			return Event{}, errClosing
+		case <-s.events.done:
+			return Event{}, ErrClosing
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
 	"strings"
 
@@ -38,4 +40,14 @@ func ParseID(s string) (ID, error) {
 			WithHint("ids look like sbx_k3j5…; `skete vm list` shows them")
 	}
 	return ID(s), nil
+}
+
+// KeyedID derives an ID from a tenant's idempotency key: the same for ever,
+// and not to be guessed by who knows the key but not the secret.
+func KeyedID(secret []byte, tenant, key string) ID {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte(tenant))
+	h.Write([]byte{0})
+	h.Write([]byte(key))
+	return idOf(h.Sum(nil))
 }

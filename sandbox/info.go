@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Info is a sandbox as it is now.
 type Info struct {
@@ -70,4 +74,12 @@ type ProbeResult struct {
 	Capabilities Capabilities
 	Err          error // nil: it booted a machine; else the hint says what to do
 	At           time.Time
+}
+
+// Clone shares no map with i, so that a caller may change what it got.
+func (i Info) Clone() Info {
+	i.Spec.Env = maps.Clone(i.Spec.Env)
+	i.Spec.Metadata = maps.Clone(i.Spec.Metadata)
+	i.Notes = slices.Clone(i.Notes)
+	return i
 }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"slices"
@@ -17,18 +16,9 @@ const (
 	pageMax     = 1000
 )
 
-// Get returns one sandbox; for a day also a destroyed one. NotFound also for
-// one of another tenant.
-func (m *Manager) Get(_ context.Context, tenant string, id ID) (Info, error) {
-	b, err := m.find(tenant, id)
-	if err != nil {
-		return Info{}, err
-	}
-	return b.snapshot(), nil
-}
-
-// List returns a page of sandboxes, newest first.
-func (m *Manager) List(_ context.Context, tenant string, f Filter) (Page, error) {
+// Select picks from all what the filter shows, newest first, and cuts a page.
+// Invalid: the filter, or its token.
+func (f Filter) Select(all []Info) (Page, error) {
 	if err := f.check(); err != nil {
 		return Page{}, err
 	}
@@ -39,7 +29,12 @@ func (m *Manager) List(_ context.Context, tenant string, f Filter) (Page, error)
 			return Page{}, err
 		}
 	}
-	found := m.match(tenant, f, after)
+	found := []Info{}
+	for _, i := range all {
+		if f.shows(i) && after.compare(positionOf(i)) < 0 {
+			found = append(found, i)
+		}
+	}
 	slices.SortFunc(found, func(a, b Info) int { return positionOf(a).compare(positionOf(b)) })
 	size := f.PageSize
 	if size == 0 {
@@ -60,19 +55,6 @@ func (f Filter) check() error {
 		}
 	}
 	return p.err()
-}
-
-func (m *Manager) match(tenant string, f Filter, after position) []Info {
-	m.mu.Lock()
-	boxes := slices.DeleteFunc(m.all(), func(b *box) bool { return b.tenant != tenant })
-	m.mu.Unlock()
-	found := []Info{}
-	for _, b := range boxes {
-		if i := b.snapshot(); f.shows(i) && after.compare(positionOf(i)) < 0 {
-			found = append(found, i)
-		}
-	}
-	return found
 }
 
 func (f Filter) shows(i Info) bool {

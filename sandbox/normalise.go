@@ -37,6 +37,7 @@ const (
 	metadataBytesMax = 8 << 10
 	pathBytesMax     = 4096
 	keyBytesMax      = 255
+	tenantBytesMax   = 64
 	problemsMax      = 10 // that one error names
 )
 
@@ -45,6 +46,36 @@ var Languages = []string{"python", "node", "go", "ruby"}
 
 // NetworkNone is the only network there is yet: none at all.
 const NetworkNone = "none"
+
+// ProviderAuto asks for the strongest provider that works here.
+const ProviderAuto = "auto"
+
+// Limits are what a spec may ask for at most, and what a tenant may have at
+// most. Zero = the built-in value (see DefaultLimits).
+type Limits struct {
+	CPUsMax        float64
+	MemoryMBMax    int
+	DiskMBMax      int
+	PidsMax        int
+	TTLMax         time.Duration // 0 = no bound
+	IdleTimeoutMax time.Duration
+	// Per tenant; 0 = no bound for the last two.
+	Sandboxes      int
+	TenantCPUs     float64
+	TenantMemoryMB int
+}
+
+// Defaults fill what a spec leaves open. Zero = the built-in value.
+type Defaults struct {
+	Template    string
+	Provider    string
+	CPUs        float64
+	MemoryMB    int
+	DiskMB      int
+	PidsMax     int
+	TTL         time.Duration // 0 = none
+	IdleTimeout time.Duration
+}
 
 // DefaultLimits are in force where the configuration says nothing.
 func DefaultLimits() Limits {
@@ -72,7 +103,8 @@ func DefaultDefaults() Defaults {
 	}
 }
 
-func (l Limits) filled() Limits {
+// Filled returns l with the built-in values where it says nothing.
+func (l Limits) Filled() Limits {
 	d := DefaultLimits()
 	fill(&l.CPUsMax, d.CPUsMax)
 	fill(&l.MemoryMBMax, d.MemoryMBMax)
@@ -83,8 +115,9 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// filled also keeps a default from asking for more than the limits allow.
-func (d Defaults) filled(l Limits) Defaults {
+// Filled returns d with the built-in values where it says nothing; it also
+// keeps a default from asking for more than the limits allow.
+func (d Defaults) Filled(l Limits) Defaults {
 	b := DefaultDefaults()
 	fill(&d.Template, b.Template)
 	fill(&d.Provider, b.Provider)
@@ -110,8 +143,8 @@ func fill[T comparable](field *T, value T) {
 // the limits; the error names every field that is wrong. Both limits and
 // defaults may be zero. The result shares nothing with s.
 func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
-	l = l.filled()
-	d = d.filled(l)
+	l = l.Filled()
+	d = d.Filled(l)
 	fill(&s.Template, d.Template)
 	fill(&s.Provider, d.Provider)
 	fill(&s.CPUs, d.CPUs)
@@ -270,4 +303,33 @@ func (p *problems) metadata(metadata map[string]string) {
 	}
 	p.number("metadata (entries)", len(metadata), 0, metadataCountMax)
 	p.number("metadata (bytes)", total, 0, metadataBytesMax)
+}
+
+// Check refuses what is absurd or over the limits.
+func (u UpdateRequest) Check(l Limits) error {
+	var p problems
+	if u.TTL != nil {
+		p.duration("ttl_ms", *u.TTL, l.TTLMax)
+	}
+	if u.IdleTimeout != nil {
+		p.duration("idle_timeout_ms", *u.IdleTimeout, l.IdleTimeoutMax)
+	}
+	p.metadata(u.Metadata)
+	return p.err()
+}
+
+// CheckTenant refuses what is no name of a tenant.
+func CheckTenant(tenant string) error {
+	if tenant == "" || len(tenant) > tenantBytesMax || !printable(tenant) || strings.Contains(tenant, "/") {
+		return errs.New(errs.Invalid, "tenant %.80q is not a name", tenant)
+	}
+	return nil
+}
+
+// CheckKey refuses what is no idempotency key.
+func CheckKey(key string) error {
+	if len(key) > keyBytesMax || !printable(key) {
+		return errs.New(errs.Invalid, "the idempotency key is not 1 to %d bytes that print", keyBytesMax)
+	}
+	return nil
 }

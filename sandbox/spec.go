@@ -23,9 +23,10 @@ var Isolations = []Isolation{MicroVM, MicroVMEmulated, UserKernel, Container, No
 // AtLeast reports whether i is as strong as want, or stronger. Emulated
 // microVMs count as microVMs only for user-kernel and weaker demands: who
 // asks for "microvm" gets hardware or an error.
-func (i Isolation) AtLeast(want Isolation) bool { return i.rank() >= 0 && i.rank() <= want.rank() }
+func (i Isolation) AtLeast(want Isolation) bool { return i.Rank() >= 0 && i.Rank() <= want.Rank() }
 
-func (i Isolation) rank() int {
+// Rank is the place in Isolations: the strongest has 0, an unknown one -1.
+func (i Isolation) Rank() int {
 	for n, x := range Isolations {
 		if x == i {
 			return n

@@ -13,17 +13,6 @@ func FuzzParseToken(f *testing.F) {
 	})
 }
 
-func FuzzDecodeRecord(f *testing.F) {
-	good, _ := record{V: 1, Info: Info{ID: "sbx_aaaaaaaaaaaaaaaaaaaa"}}.encode()
-	f.Add("sandbox/sbx_aaaaaaaaaaaaaaaaaaaa", good)
-	f.Add("sandbox/", []byte("{}"))
-	f.Fuzz(func(t *testing.T, key string, value []byte) {
-		if rec, err := decodeRecord(key, value); err == nil && recordKey(rec.Info.ID) != key {
-			t.Errorf("record of %s at %q", rec.Info.ID, key)
-		}
-	})
-}
-
 func FuzzParseID(f *testing.F) {
 	f.Add(string(NewID()))
 	f.Add("sbx_")

@@ -26,6 +26,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/server"
@@ -120,7 +121,7 @@ func (s *templates) Remove(_ context.Context, name string) error {
 
 // world is a whole server: real store, real manager, real guests.
 type world struct {
-	manager *sandbox.Manager
+	manager *manager.Manager
 	server  *server.Server
 	ring    *key.Ring
 	base    string // http://127.0.0.1:…
@@ -166,7 +167,7 @@ func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	must(t, err)
 	t.Cleanup(func() { _ = provider.Close() })
 	tpl := &templates{rootfs: sandboxtest.Rootfs(t), infos: []template.Info{{Name: "host", Kind: "host", Hash: "test"}}}
-	m, err := sandbox.Open(t.Context(), sandbox.Config{
+	m, err := manager.Open(t.Context(), manager.Config{
 		Dir: filepath.Join(dir, "sandboxes"), Node: "test", Providers: []sandbox.Provider{provider},
 		Templates: tpl, Volumes: volumes{filepath.Join(dir, "volumes")}, Registry: kv("sandboxes"), Guest: guesttest.Binary(t),
 	})

@@ -41,7 +41,7 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-// Sandboxes is what the server needs of *sandbox.Manager.
+// Sandboxes is what the server needs of *manager.Manager.
 type Sandboxes interface {
 	Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error)
 	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)

@@ -26,7 +26,7 @@ import (
 	"github.com/skete-dev/skete/server/view"
 )
 
-// Sandboxes is what is needed of *sandbox.Manager.
+// Sandboxes is what is needed of *manager.Manager.
 type Sandboxes interface {
 	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
 	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)

@@ -28,6 +28,7 @@ import (
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
+	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/store"
@@ -63,7 +64,7 @@ type running struct {
 	closers []func() error
 	store   *store.Store
 	tcp     net.Listener
-	manager *sandbox.Manager
+	manager *manager.Manager
 	server  *server.Server
 }
 
@@ -143,7 +144,7 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 	if err != nil {
 		return err
 	}
-	volumes, err := volume.Open(r.in("volumes"))
+	disks, err := volume.Open(r.in("volumes"))
 	if err != nil {
 		return err
 	}
@@ -151,8 +152,8 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 	if err != nil {
 		return err
 	}
-	mc := sandbox.Config{
-		Dir: r.in("sandboxes"), Node: "local", Providers: providers, Templates: templates, Volumes: volumes,
+	mc := manager.Config{
+		Dir: r.in("sandboxes"), Node: "local", Providers: providers, Templates: templates, Volumes: volumes{disks},
 		Registry: registry, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
 	}
 	if r.store.External() {
@@ -163,7 +164,7 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 			return err
 		}
 	}
-	if r.manager, err = sandbox.Open(ctx, mc); err != nil {
+	if r.manager, err = manager.Open(ctx, mc); err != nil {
 		return err
 	}
 	r.onClose(r.manager.Close)

@@ -1,0 +1,245 @@
+// Package ladder sorts providers by how well they isolate, remembers what
+// their probes said, and chooses one for a spec.
+//
+//	l := ladder.New(providers, log, spawn)
+//	rung, err := l.Choose(ctx, spec) // never less than the spec requires
+//
+// It fails closed: what cannot be had is an error that says what was asked
+// for, why it cannot be had, and what there is.
+//
+// A Ladder is safe for concurrent use.
+package ladder
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// How long a probe's result is believed. A failure is looked at again soon:
+// the operator may be repairing it at this moment.
+const (
+	probeOKFor     = 10 * time.Minute
+	probeFailedFor = 15 * time.Second
+	probeTimeout   = 60 * time.Second
+)
+
+// Ladder knows the providers, strongest isolation first, and what their last
+// probes said.
+type Ladder struct {
+	rungs []*Rung
+	log   *slog.Logger
+	spawn func(func()) bool // starts a goroutine that somebody waits for; false: closing
+}
+
+// Rung is one provider of the ladder.
+type Rung struct {
+	sandbox.Provider
+	mu      sync.Mutex // guards the fields below; never held over a probe
+	result  sandbox.ProbeResult
+	probing chan struct{} // closed when the probe under way ends; nil = none
+}
+
+// New sorts the providers. spawn starts a goroutine that somebody waits for,
+// or returns false when that somebody has stopped.
+func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Ladder {
+	l := &Ladder{log: log, spawn: spawn}
+	for _, p := range ps {
+		l.rungs = append(l.rungs, &Rung{Provider: p})
+	}
+	slices.SortStableFunc(l.rungs, func(a, b *Rung) int {
+		return cmp.Compare(a.Capabilities().Isolation.Rank(), b.Capabilities().Isolation.Rank())
+	})
+	return l
+}
+
+// Get finds a provider by name.
+func (l *Ladder) Get(name string) (*Rung, bool) {
+	i := slices.IndexFunc(l.rungs, func(r *Rung) bool { return r.Name() == name })
+	if i < 0 {
+		return nil, false
+	}
+	return l.rungs[i], true
+}
+
+// Probes returns what is believed of every provider, strongest first, and
+// probes those of which nothing is.
+func (l *Ladder) Probes(ctx context.Context) []sandbox.ProbeResult {
+	results := make([]sandbox.ProbeResult, len(l.rungs))
+	var wg sync.WaitGroup
+	for i, r := range l.rungs {
+		wg.Go(func() { results[i] = l.Probe(ctx, r) })
+	}
+	wg.Wait()
+	return results
+}
+
+// Probe returns the believed result of one provider, or probes it; callers at
+// the same time share one probe, which a caller that goes away does not end.
+func (l *Ladder) Probe(ctx context.Context, r *Rung) sandbox.ProbeResult {
+	for {
+		r.mu.Lock()
+		if fresh(r.result) {
+			defer r.mu.Unlock()
+			return r.result
+		}
+		wait := r.probing
+		if wait == nil {
+			wait = make(chan struct{})
+			r.probing = wait
+			if !l.spawn(func() { l.run(r, wait) }) {
+				r.probing = nil
+				r.mu.Unlock()
+				return sandbox.ProbeResult{Name: r.Name(), Capabilities: r.Capabilities(), Err: sandbox.ErrClosing}
+			}
+		}
+		r.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return sandbox.ProbeResult{Name: r.Name(), Capabilities: r.Capabilities(), Err: ctx.Err()}
+		}
+	}
+}
+
+func (l *Ladder) run(r *Rung, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	err := r.Probe(ctx)
+	if err != nil {
+		l.log.Info("provider does not work here", "provider", r.Name(), "error", err, "hint", errs.Hint(err))
+	}
+	r.mu.Lock()
+	r.result = sandbox.ProbeResult{Name: r.Name(), Capabilities: r.Capabilities(), Err: err, At: time.Now()}
+	r.probing = nil
+	r.mu.Unlock()
+	close(done)
+}
+
+// Doubt makes the next caller probe again, after something went wrong.
+func (r *Rung) Doubt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result = sandbox.ProbeResult{}
+}
+
+func fresh(p sandbox.ProbeResult) bool {
+	switch {
+	case p.At.IsZero():
+		return false
+	case p.Err != nil:
+		return time.Since(p.At) < probeFailedFor
+	}
+	return time.Since(p.At) < probeOKFor
+}
+
+// Choose returns the provider for a normalised spec. It never degrades: what
+// cannot be had is an error that says what there is instead.
+func (l *Ladder) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
+	if s.Provider != sandbox.ProviderAuto {
+		return l.Named(ctx, s)
+	}
+	var refusals []error
+	for _, r := range l.rungs {
+		if !l.eligible(r, s) {
+			continue
+		}
+		result := l.Probe(ctx, r)
+		if result.Err == nil {
+			return r, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		refusals = append(refusals, fmt.Errorf("%s: %w", r.Name(), result.Err))
+	}
+	return nil, l.unsupported(ctx, s, refusals)
+}
+
+// Rungs lists the providers, strongest first.
+func (l *Ladder) Rungs() []*Rung { return l.rungs }
+
+// eligible says whether auto may choose r: it is as strong as required, and it
+// isolates at all. No isolation is only ever a default where the operator
+// gave the server nothing else.
+func (l *Ladder) eligible(r *Rung, s sandbox.Spec) bool {
+	i := r.Capabilities().Isolation
+	if s.Require != "" && !i.AtLeast(s.Require) {
+		return false
+	}
+	return i != sandbox.None || l.rungs[0].Capabilities().Isolation == sandbox.None
+}
+
+// Named returns the provider that the spec names.
+func (l *Ladder) Named(ctx context.Context, s sandbox.Spec) (*Rung, error) {
+	r, ok := l.Get(s.Provider)
+	if !ok {
+		return nil, errs.New(errs.Invalid, "provider: %.40q is none of %s", s.Provider, strings.Join(append([]string{sandbox.ProviderAuto}, l.names()...), ", "))
+	}
+	if i := r.Capabilities().Isolation; s.Require != "" && !i.AtLeast(s.Require) {
+		return nil, l.unsupported(ctx, s, nil)
+	}
+	result := l.Probe(ctx, r)
+	if result.Err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if result.Err != nil {
+		return nil, l.unsupported(ctx, s, []error{fmt.Errorf("%s: %w", r.Name(), result.Err)})
+	}
+	return r, nil
+}
+
+func (l *Ladder) names() (names []string) {
+	for _, r := range l.rungs {
+		names = append(names, r.Name())
+	}
+	return names
+}
+
+// unsupported says what was asked for, why it cannot be had, and what can.
+func (l *Ladder) unsupported(ctx context.Context, s sandbox.Spec, refusals []error) error {
+	asked := "a sandbox"
+	if s.Provider != sandbox.ProviderAuto {
+		asked = "provider " + s.Provider
+	}
+	if s.Require != "" {
+		asked += " with isolation " + string(s.Require)
+	}
+	var reasons, hints []string
+	for _, err := range refusals {
+		name, _, _ := strings.Cut(err.Error(), ":")
+		reasons = append(reasons, name+" does not work: "+errs.Public(err))
+		if h := errs.Hint(err); h != "" {
+			hints = append(hints, name+": "+h)
+		}
+	}
+	if len(refusals) == 0 {
+		reasons = append(reasons, "no provider of this server is that strong")
+	}
+	reasons = append(reasons, "working here: "+l.working(ctx))
+	hints = append(hints, "`skete doctor` checks each provider")
+	return errs.New(errs.Unsupported, "%s cannot be had on this host (%s)", asked, strings.Join(reasons, "; ")).
+		WithHint("%s", strings.Join(hints, "; "))
+}
+
+// working lists the providers that work, with their isolation.
+func (l *Ladder) working(ctx context.Context) string {
+	var names []string
+	for _, p := range l.Probes(ctx) {
+		if p.Err == nil {
+			names = append(names, fmt.Sprintf("%s (%s)", p.Name, p.Capabilities.Isolation))
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

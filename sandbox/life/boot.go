@@ -1,0 +1,275 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/template"
+)
+
+// ErrGone is returned where a keeper has come to its end and a new one may
+// take its place.
+var ErrGone = errs.New(errs.Conflict, "the sandbox is gone")
+
+// New returns a keeper for a sandbox that is to be made. Begin makes it.
+func New(d *Deps, tenant string, id sandbox.ID, spec sandbox.Spec, p *ladder.Rung) *Keeper {
+	return &Keeper{
+		d: d, id: id, tenant: tenant, used: time.Now(),
+		rec: record{
+			V: recordVersion, Node: d.Node, Plan: planCreate, Request: fingerprint(spec),
+			Info: sandbox.Info{
+				ID: id, Tenant: tenant, Spec: spec, State: sandbox.Creating,
+				Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
+			},
+		},
+	}
+}
+
+// Begin starts to make the sandbox and returns at once; wait returns when its
+// guest answers. If all who wait go away before, it is undone, and wait
+// returns when nothing is left.
+func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs, asked time.Time) (wait func(context.Context) error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.launch(job{
+		kind: kindCreate,
+		run:  func(ctx context.Context) error { return k.build(ctx, p, root, asked) },
+		undo: k.unbuild,
+	})
+	if f == nil {
+		return func(context.Context) error {
+			k.forget()
+			return sandbox.ErrClosing
+		}
+	}
+	return func(ctx context.Context) error { return k.await(ctx, f) }
+}
+
+// Again answers a create that has the key of an earlier one: it waits for that
+// one. Conflict: the specs differ. ErrGone: the earlier one has failed.
+func (k *Keeper) Again(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
+	if k.record().Request != fingerprint(spec) {
+		return sandbox.Info{}, errs.New(errs.Conflict, "this idempotency key was used for another spec").
+			WithHint("use a new key for a new sandbox")
+	}
+	err := k.do(ctx, job{kind: kindCreate, ready: func() error {
+		switch {
+		case k.gone:
+			return ErrGone
+		case k.rec.Info.State == sandbox.Creating:
+			return errCleanup(k.id)
+		}
+		return errDone
+	}})
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	return k.Info(), nil
+}
+
+// RootfsFor finds a spec's template and checks that it has the language's tools.
+func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec) (template.Rootfs, error) {
+	root, err := t.Rootfs(ctx, spec.Template)
+	if err == nil && spec.Language != "" {
+		err = t.Language(ctx, spec.Template, spec.Language)
+	}
+	return root, err
+}
+
+// build is the slow part of Create. When it fails it leaves nothing.
+func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time) error {
+	if err := k.store(ctx); err != nil {
+		return k.notBuilt(ctx, err)
+	}
+	k.d.Events.Publish(k.d.now(), k.record().Info)
+	err := k.makeVolume(ctx)
+	if err == nil {
+		err = k.boot(ctx, p, root, asked)
+	}
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	if werr := k.wipe(); werr != nil {
+		k.d.Log.Error("cannot remove a sandbox that did not come up; will try again", "id", k.id, "error", werr)
+	}
+	return k.interrupted(ctx, fmt.Errorf("create %s: %w", k.id, err))
+}
+
+// unbuild removes a sandbox that came up for nobody.
+func (k *Keeper) unbuild() error {
+	if err := k.commit(func(r *record) { r.Plan, r.PlanReason = planDestroy, sandbox.ReasonDestroyed }); err != nil {
+		k.d.Log.Warn("cannot note that a sandbox will be destroyed", "id", k.id, "error", err)
+	}
+	return k.wipe()
+}
+
+// store writes the first record of a sandbox.
+func (k *Keeper) store(ctx context.Context) error {
+	k.write.Lock()
+	defer k.write.Unlock()
+	value, err := k.record().encode()
+	if err == nil {
+		k.revision, err = k.d.Registry.Create(ctx, recordKey(k.id), value)
+	}
+	return err
+}
+
+// notBuilt handles a record that was not, or perhaps not, stored.
+func (k *Keeper) notBuilt(ctx context.Context, err error) error {
+	if errs.Is(err, errs.Exists) {
+		k.forget()
+		return errs.Wrap(errs.Conflict, err, "the idempotency key was used on another server")
+	}
+	// It may have been stored after all: look, and leave nothing.
+	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	if _, rev, gerr := k.d.Registry.Get(wctx, recordKey(k.id)); gerr == nil {
+		if derr := k.d.Registry.Delete(wctx, recordKey(k.id), rev); derr != nil {
+			k.d.Log.Warn("a record of no sandbox stays until the next start", "id", k.id, "error", derr)
+		}
+	}
+	k.forget()
+	return k.interrupted(ctx, err)
+}
+
+// interrupted says who ended the work, if it did not end by itself.
+func (k *Keeper) interrupted(ctx context.Context, err error) error {
+	switch {
+	case k.d.Ctx.Err() != nil:
+		return sandbox.ErrClosing
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, flightTimeout)
+	case ctx.Err() != nil:
+		return errs.Wrap(errs.Conflict, err, "sandbox %s was destroyed while it was being made", k.id)
+	}
+	return err
+}
+
+func (k *Keeper) makeVolume(ctx context.Context) error {
+	v, err := k.d.Volumes.Create(ctx, string(k.id), int64(k.record().Info.Spec.DiskMB)<<20)
+	if err != nil {
+		return fmt.Errorf("make the workspace: %w", err)
+	}
+	k.mu.Lock()
+	k.volume = v
+	k.mu.Unlock()
+	return nil
+}
+
+// boot boots a machine for a sandbox whose record says Creating and whose volume
+// is attached, and commits Running.
+func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time) error {
+	select {
+	case k.d.Boots <- struct{}{}:
+		defer func() { <-k.d.Boots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	dir := k.dir()
+	if err := freshDir(dir); err != nil {
+		return errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
+	}
+	k.mu.Lock()
+	spec, volume := k.rec.Info.Spec, k.volume
+	k.mu.Unlock()
+	machine, err := p.Create(ctx, sandbox.Boot{ID: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Workspace: volume.Path})
+	if err != nil {
+		if ctx.Err() == nil {
+			p.Doubt()
+		}
+		return fmt.Errorf("boot: %w", err)
+	}
+	k.adopt(machine)
+	if _, err := k.greet(ctx); err != nil {
+		return fmt.Errorf("greet the guest: %w", err)
+	}
+	bootMS := float64(time.Since(asked).Microseconds()) / 1000
+	deadline := deadlineOf(spec.TTL)
+	err = k.commit(func(r *record) {
+		now := k.d.now()
+		r.Plan = planNone
+		r.Info.State, r.Info.Reason = sandbox.Running, ""
+		r.Info.StartedAt, r.Info.EndedAt = now, time.Time{}
+		r.Info.ExpiresAt = time.Time{}
+		if spec.TTL > 0 {
+			r.Info.ExpiresAt = now.Add(spec.TTL)
+		}
+		r.Info.BootMS = bootMS
+		r.Info.Notes = notes(p.Capabilities(), volume)
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.deadline, k.used = deadline, time.Now()
+	return err
+}
+
+// deadlineOf counts a time to live from now; 0 = no deadline.
+func deadlineOf(ttl time.Duration) time.Time {
+	if ttl <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(ttl)
+}
+
+// adopt puts a machine in its place and watches over it.
+func (k *Keeper) adopt(machine sandbox.Machine) {
+	ctx, cancel := context.WithCancel(k.d.Ctx)
+	k.mu.Lock()
+	k.machine = machine
+	k.client = wire.NewClient(machine.Dial)
+	k.unwatch = cancel
+	k.mu.Unlock()
+	k.d.Spawn(func() {
+		defer cancel()
+		if exit, err := machine.Wait(ctx); err == nil {
+			k.died(machine, exit)
+		}
+	})
+}
+
+const greetTimeout = 10 * time.Second
+
+// greet asks the guest for its version: a machine without an answer is none.
+func (k *Keeper) greet(ctx context.Context) (*wire.HelloResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	k.mu.Lock()
+	client := k.client
+	k.mu.Unlock()
+	if client == nil {
+		return nil, errs.New(errs.Unavailable, "the machine ended at once")
+	}
+	return client.Hello(ctx)
+}
+
+// notes says what is weaker than a user would think.
+func notes(c sandbox.Capabilities, v sandbox.Volume) []string {
+	out := slices.Clone(c.Notes)
+	var weak []string
+	for _, l := range []struct {
+		name string
+		ok   bool
+	}{{"memory", c.LimitsMemory}, {"cpu", c.LimitsCPU}, {"processes", c.LimitsPids}, {"disk", c.LimitsDisk}} {
+		if !l.ok {
+			weak = append(weak, l.name)
+		}
+	}
+	if weak != nil {
+		out = append(out, "limits that this provider cannot enforce on this host: "+strings.Join(weak, ", "))
+	}
+	if !v.Enforced {
+		out = append(out, "the size of the workspace is watched, not enforced: who exceeds it is stopped")
+	}
+	return out
+}

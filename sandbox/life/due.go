@@ -1,0 +1,175 @@
+package life
+
+import (
+	"context"
+	"time"
+
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Back-off of work that is done by itself and fails.
+const (
+	holdOffMin = time.Second
+	holdOffMax = 5 * time.Minute
+)
+
+// holdOff notes how work ended.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) holdOff(err error) {
+	if err == nil {
+		k.failures, k.notUntil = 0, time.Time{}
+		return
+	}
+	d := min(holdOffMin<<min(k.failures, 10), holdOffMax)
+	k.failures++
+	k.notUntil = time.Now().Add(d)
+}
+
+// due returns when something must be done by itself; zero = never.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) due() time.Time {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	switch i := k.rec.Info; {
+	case k.gone:
+		return time.Time{}
+	case k.rec.Plan != planNone:
+		sooner(time.Now()) // finish it
+	case i.State == sandbox.Destroyed:
+		sooner(k.deadline) // of the tombstone
+	case i.State == sandbox.Running || i.State == sandbox.Paused:
+		if k.machine == nil && k.flight == nil {
+			sooner(time.Now()) // note its loss
+		}
+		sooner(k.deadline)
+		if i.State == sandbox.Running && k.uses == 0 {
+			sooner(k.used.Add(i.Spec.IdleTimeout))
+		}
+	case !i.Spec.Persist:
+		sooner(k.deadline)
+	}
+	if !at.IsZero() && at.Before(k.notUntil) {
+		return k.notUntil
+	}
+	return at
+}
+
+// arm sets the timer.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) arm() {
+	at := k.due()
+	switch {
+	case at.IsZero() || k.flight != nil || k.d.Ctx.Err() != nil: // a flight arms when it ends
+		if k.timer != nil {
+			k.timer.Stop()
+		}
+	case k.timer == nil:
+		k.timer = time.AfterFunc(time.Until(at), func() { k.d.Spawn(k.expire) })
+	default:
+		k.timer.Reset(time.Until(at))
+	}
+}
+
+// expire does what is due, if it still is.
+func (k *Keeper) expire() {
+	k.mu.Lock()
+	j, ok := k.dueJob()
+	if !ok {
+		k.arm()
+		k.mu.Unlock()
+		return
+	}
+	k.mu.Unlock()
+	if err := k.do(k.d.Ctx, j); err != nil && k.d.Ctx.Err() == nil {
+		k.d.Log.Error("cannot do what is due on a sandbox; will try again", "id", k.id, "work", j.kind, "error", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.arm()
+}
+
+// dueJob says what is due now.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) dueJob() (job, bool) {
+	at := k.due()
+	if at.IsZero() || k.flight != nil || time.Now().Before(at) {
+		return job{}, false
+	}
+	// Asked again, under the lock, when the job really starts.
+	still := func() error {
+		if at := k.due(); at.IsZero() || time.Now().Before(at) {
+			return errDone
+		}
+		return nil
+	}
+	i := k.rec.Info
+	over := !k.deadline.IsZero() && !time.Now().Before(k.deadline)
+	switch {
+	case k.rec.Plan != planNone:
+		return job{kind: kindTidy, ready: still, run: k.finish}, true
+	case i.State == sandbox.Destroyed:
+		return job{kind: kindTidy, ready: still, run: k.unbury}, true
+	case k.rec.alive() && k.machine == nil:
+		return k.halting(k.lostState(), sandbox.ReasonLost, still), true
+	case over && i.Spec.Persist:
+		return k.halting(sandbox.Stopped, sandbox.ReasonExpired, still), true
+	case over:
+		return k.destroying(sandbox.ReasonExpired, still), true
+	}
+	return k.halting(sandbox.Stopped, sandbox.ReasonIdle, still), true
+}
+
+// tombstoneFor is how long a destroyed sandbox is remembered.
+const tombstoneFor = 24 * time.Hour
+
+// bury makes a tombstone, so that a late reader learns of the end.
+func (k *Keeper) bury() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	left := tombstoneFor - k.d.now().Sub(k.rec.Info.EndedAt)
+	k.deadline = time.Now().Add(min(max(left, 0), tombstoneFor))
+}
+
+// Unbury deletes a tombstone before its time.
+func (k *Keeper) Unbury() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rec.Info.State == sandbox.Destroyed {
+		k.deadline = time.Now()
+		k.arm()
+	}
+}
+
+func (k *Keeper) unbury(ctx context.Context) error {
+	err := k.deleteRecord(ctx)
+	if err == nil {
+		k.forget()
+	}
+	return err
+}
+
+// CheckDisk stops a sandbox that holds more than it may, where the host cannot
+// refuse the bytes.
+func (k *Keeper) CheckDisk(ctx context.Context) {
+	k.mu.Lock()
+	watched := k.rec.alive() && k.machine != nil && !k.volume.Enforced
+	limit := int64(k.rec.Info.Spec.DiskMB) << 20
+	k.mu.Unlock()
+	if !watched {
+		return
+	}
+	n, err := k.d.Volumes.Usage(ctx, string(k.id))
+	if err != nil || n <= limit {
+		return
+	}
+	k.d.Log.Info("a sandbox exceeds its disk", "id", k.id, "bytes", n)
+	_ = k.do(ctx, k.halting(sandbox.Stopped, sandbox.ReasonDiskQuota, func() error { return nil }))
+}

@@ -1,0 +1,237 @@
+// Package life keeps the life of one sandbox in order: its states, its record
+// in the registry, its machine, workspace and directory on the host, and when
+// it expires. Package manager has many of them.
+//
+//	k, launch := life.New(deps, tenant, id, …)
+//	info, err := k.Stop(ctx)
+//	client, release, err := k.Guest()
+//
+// What it promises. Before anything on the host is touched, the registry knows
+// of it: a record carries the plan of a change that is under way. All that the
+// host holds has names derived from the ID. So a server that finds a record
+// after a crash finishes or undoes its plan (Recover) without knowing how far
+// the one before it came, and may itself crash while it does.
+//
+// Slow work on a sandbox runs one piece at a time, in a goroutine of its own;
+// the same work asked for twice is done once; a destroy ends a start that is
+// under way. Nothing here waits for another sandbox.
+//
+// All methods are safe for concurrent use.
+package life
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/quota"
+)
+
+// Deps is what all sandboxes of a server share.
+type Deps struct {
+	Dir       string // holds a directory per sandbox
+	Node      string
+	Guest     string
+	Registry  sandbox.Registry
+	Templates sandbox.Templates
+	Volumes   sandbox.Volumes
+	Ladder    *ladder.Ladder
+	Events    *sandbox.Events
+	Quota     *quota.Quota
+	Limits    sandbox.Limits
+	Defaults  sandbox.Defaults
+	Log       *slog.Logger
+	Now       func() time.Time // wall clock
+	// Boots has room for as many machines as may boot at the same time.
+	Boots chan struct{}
+	// Ctx ends when the server stops; Spawn runs a goroutine that the server
+	// waits for, or returns false when it stops already.
+	Ctx   context.Context
+	Spawn func(func()) bool
+	// Forget is called when a record is deleted, Buried when a destroyed
+	// sandbox has become a tombstone.
+	Forget func(*Keeper)
+	Buried func(*Keeper)
+}
+
+const writeTimeout = 15 * time.Second // of one write to the registry
+
+// now is the wall clock, in the form that is stored.
+func (d *Deps) now() time.Time { return d.Now().Round(0).UTC() }
+
+// Keeper keeps one sandbox.
+//
+// Lock order: write, then mu. Only write is held over slow work, and that only
+// over one write to the registry. Deps' functions are called without mu,
+// Spawn and Quota's excepted.
+type Keeper struct {
+	d      *Deps
+	id     sandbox.ID // never changes
+	tenant string     // never changes
+
+	write    sync.Mutex // guards revision, and orders writes of the record
+	revision uint64
+
+	mu      sync.Mutex // guards all below
+	rec     record
+	gone    bool // the record is deleted and the Manager has forgotten us
+	flight  *flight
+	machine sandbox.Machine
+	client  *wire.Client
+	volume  sandbox.Volume
+	unwatch context.CancelFunc // ends the watch over machine
+
+	uses     int
+	used     time.Time // end of the last use, for idleness; monotonic
+	deadline time.Time // TTL's end; monotonic; zero = none
+	timer    *time.Timer
+	failures int       // in a row, of work on this box
+	notUntil time.Time // nothing is tried by itself before; monotonic
+}
+
+// info is what users see now.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) info() sandbox.Info {
+	i := k.rec.Info.Clone()
+	switch {
+	case k.uses > 0:
+		i.LastUsedAt = time.Now().Round(0)
+	case k.used.After(i.LastUsedAt):
+		i.LastUsedAt = k.used.Round(0)
+	}
+	return i
+}
+
+func (k *Keeper) record() record {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.rec
+}
+
+// Info is the sandbox as it is now.
+func (k *Keeper) Info() sandbox.Info {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.info()
+}
+
+// usable returns nil if the guest can be called, or says why not.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) usable() error {
+	switch k.rec.Info.State {
+	case sandbox.Running:
+		if k.machine == nil || k.rec.Plan != planNone {
+			return errs.New(errs.Conflict, "sandbox %s is stopping", k.id)
+		}
+		return nil
+	case sandbox.Creating:
+		return errs.New(errs.Conflict, "sandbox %s is still starting", k.id).WithHint("try again in a moment")
+	case sandbox.Paused:
+		return errs.New(errs.Conflict, "sandbox %s is paused", k.id).WithHint("resume it first: `skete vm resume %s`", k.id)
+	case sandbox.Stopped:
+		return errs.New(errs.Conflict, "sandbox %s is stopped (%s)", k.id, k.rec.Info.Reason).WithHint("start it first: `skete vm start %s`", k.id)
+	case sandbox.Failed:
+		return errs.New(errs.Conflict, "sandbox %s has failed (%s)", k.id, k.rec.Info.Reason).
+			WithHint("its files are kept; start it again: `skete vm start %s`", k.id)
+	}
+	return errDestroyed(k.id)
+}
+
+func errDestroyed(id sandbox.ID) error {
+	return errs.New(errs.NotFound, "sandbox %s was destroyed", id)
+}
+
+// takeMachine takes the machine away, so that nobody else uses it.
+func (k *Keeper) takeMachine() sandbox.Machine {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	machine := k.machine
+	k.machine = nil
+	if k.unwatch != nil {
+		k.unwatch()
+		k.unwatch = nil
+	}
+	if k.client != nil {
+		k.client.Close()
+		k.client = nil
+	}
+	return machine
+}
+
+// ID names the sandbox.
+func (k *Keeper) ID() sandbox.ID { return k.id }
+
+// Tenant owns the sandbox.
+func (k *Keeper) Tenant() string { return k.tenant }
+
+func (k *Keeper) dir() string { return filepath.Join(k.d.Dir, string(k.id)) }
+
+// commit changes the record, in the registry first. The caller's context
+// plays no part: a write that is half done helps nobody.
+func (k *Keeper) commit(change func(*record)) error {
+	k.write.Lock()
+	defer k.write.Unlock()
+	if k.revision == 0 {
+		return errs.New(errs.Conflict, "sandbox %s is still starting", k.id).WithHint("try again in a moment")
+	}
+	old := k.record()
+	rec := old
+	change(&rec)
+	value, err := rec.encode()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	defer cancel()
+	rev, err := k.d.Registry.Update(ctx, recordKey(k.id), value, k.revision)
+	if errs.Is(err, errs.Conflict) {
+		rev, err = k.commitAgain(ctx, value)
+	}
+	if err != nil {
+		return err
+	}
+	k.revision = rev
+	k.mu.Lock()
+	k.rec = rec
+	k.mu.Unlock()
+	if rec.Plan == old.Plan || rec.Info.State != old.Info.State {
+		k.d.Events.Publish(k.d.now(), rec.Info)
+	}
+	return nil
+}
+
+// commitAgain writes after a conflict. We are the only writer of our node's
+// records, so what moved the revision is an earlier write of ours that landed
+// although its answer was lost.
+func (k *Keeper) commitAgain(ctx context.Context, value []byte) (uint64, error) {
+	key := recordKey(k.id)
+	stored, rev, err := k.d.Registry.Get(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	if rec, err := decodeRecord(key, stored); err != nil || rec.Node != k.d.Node {
+		return 0, errs.Wrap(errs.Conflict, err, "sandbox %s belongs to another server now", k.id)
+	}
+	return k.d.Registry.Update(ctx, key, value, rev)
+}
+
+// LetGo lets go of the machine, which runs on. Nothing is done to the sandbox
+// any more.
+func (k *Keeper) LetGo() {
+	k.mu.Lock()
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	k.mu.Unlock()
+	if machine := k.takeMachine(); machine != nil {
+		_ = machine.Close()
+	}
+}

@@ -1,0 +1,587 @@
+package manager_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/template"
+)
+
+// world is the host of the tests: it outlives the managers that are opened on
+// it, as a host outlives servers.
+type world struct {
+	dir      string
+	registry *registrytest.Memory
+
+	mu       sync.Mutex
+	machines map[sandbox.ID]*fakeMachine
+	volumes  map[string]int64 // size
+	attached map[string]bool
+	usage    map[string]int64
+	creates  int
+	probes   int
+	boot     func(ctx context.Context, id sandbox.ID) error // called by Create, may block or fail
+	destroy  func(id sandbox.ID) error                      // called by Destroy
+	probeErr map[string]error
+	enforced bool
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		dir: t.TempDir(), registry: registrytest.NewMemory(), enforced: true,
+		machines: map[sandbox.ID]*fakeMachine{}, volumes: map[string]int64{}, attached: map[string]bool{},
+		usage: map[string]int64{}, probeErr: map[string]error{},
+	}
+	t.Cleanup(w.end)
+	return w
+}
+
+// end turns the host off.
+func (w *world) end() {
+	w.mu.Lock()
+	machines := w.machines
+	w.machines = map[sandbox.ID]*fakeMachine{}
+	w.mu.Unlock()
+	for _, m := range machines {
+		m.end("off")
+	}
+}
+
+// ids lists the machines there are.
+func (w *world) ids() []sandbox.ID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := []sandbox.ID{}
+	for id := range w.machines {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (w *world) setBoot(boot func(context.Context, sandbox.ID) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boot = boot
+}
+
+func (w *world) setDestroy(destroy func(sandbox.ID) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.destroy = destroy
+}
+
+func (w *world) machine(id sandbox.ID) *fakeMachine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.machines[id]
+}
+
+// gate stands between one manager and the world. When its time comes the
+// manager is dead: nothing that it does has an effect any more.
+type gate struct {
+	mu    sync.Mutex
+	steps int
+	dieAt int  // the step that is its last; 0 = never
+	after bool // it dies behind that step, not before it
+	dead  bool
+}
+
+var errDead = errors.New("this server has died")
+
+// pass does one step, if the server still lives.
+func (g *gate) pass(step func() error) error {
+	if g == nil {
+		return step()
+	}
+	g.mu.Lock()
+	g.steps++
+	last := g.steps == g.dieAt
+	if g.dead || last && !g.after {
+		g.dead = true
+		g.mu.Unlock()
+		return errDead
+	}
+	g.mu.Unlock()
+	err := step()
+	if last {
+		g.mu.Lock()
+		g.dead = true
+		g.mu.Unlock()
+		return errDead
+	}
+	return err
+}
+
+func (g *gate) died() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.dead
+}
+
+// fakeProvider makes machines that are a goroutine with a guest's hello.
+type fakeProvider struct {
+	w         *world
+	g         *gate
+	name      string
+	isolation sandbox.Isolation
+}
+
+func (p *fakeProvider) Name() string { return p.name }
+
+func (p *fakeProvider) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
+}
+
+func (p *fakeProvider) Probe(context.Context) error {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	p.w.probes++
+	return p.w.probeErr[p.name]
+}
+
+func (p *fakeProvider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Machine, err error) {
+	err = p.g.pass(func() error {
+		p.w.mu.Lock()
+		boot := p.w.boot
+		p.w.creates++
+		attached := p.w.attached[string(b.ID)]
+		p.w.mu.Unlock()
+		if _, err := os.Stat(b.Dir); err != nil {
+			return err
+		}
+		if !attached {
+			return errors.New("the workspace is not attached")
+		}
+		if boot != nil {
+			if err := boot(ctx, b.ID); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		if p.w.machines[b.ID] != nil {
+			return errs.New(errs.Exists, "machine %s exists", b.ID)
+		}
+		f := newFakeMachine(p.w, b.ID, p.name)
+		p.w.machines[b.ID] = f
+		m = &fakeHandle{f, p.g}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p *fakeProvider) Attach(_ context.Context, id sandbox.ID) (m sandbox.Machine, err error) {
+	err = p.g.pass(func() error {
+		f := p.w.machine(id)
+		if f == nil || f.provider != p.name || f.dead() {
+			return errs.New(errs.NotFound, "no machine %s", id)
+		}
+		m = &fakeHandle{f, p.g}
+		return nil
+	})
+	return m, err
+}
+
+func (p *fakeProvider) List(context.Context) (ids []sandbox.ID, err error) {
+	err = p.g.pass(func() error {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		for id, m := range p.w.machines {
+			if m.provider == p.name {
+				ids = append(ids, id)
+			}
+		}
+		return nil
+	})
+	return ids, err
+}
+
+func (p *fakeProvider) Destroy(_ context.Context, id sandbox.ID) error {
+	return p.g.pass(func() error {
+		p.w.mu.Lock()
+		f, hook := p.w.machines[id], p.w.destroy
+		p.w.mu.Unlock()
+		if hook != nil {
+			if err := hook(id); err != nil {
+				return err
+			}
+		}
+		if f == nil || f.provider != p.name {
+			return nil
+		}
+		f.end(sandbox.ReasonDestroyed)
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		delete(p.w.machines, id)
+		return nil
+	})
+}
+
+func (p *fakeProvider) Close() error { return nil }
+
+// fakeMachine is a machine of the world.
+type fakeMachine struct {
+	w        *world
+	id       sandbox.ID
+	provider string
+	conns    chan net.Conn
+	server   *http.Server
+
+	mu     sync.Mutex
+	paused bool
+	exit   sandbox.Exit
+	done   chan struct{}
+}
+
+func newFakeMachine(w *world, id sandbox.ID, provider string) *fakeMachine {
+	f := &fakeMachine{w: w, id: id, provider: provider, conns: make(chan net.Conn), done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.Handle(wire.NewControlHandler(helloOnly{}))
+	f.server = &http.Server{Handler: mux}
+	go func() { _ = f.server.Serve(f) }()
+	return f
+}
+
+// end ends the machine by itself; what it holds stays until Destroy.
+func (f *fakeMachine) end(reason string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.done:
+		return
+	default:
+	}
+	f.exit = sandbox.Exit{Reason: reason, Time: time.Now()}
+	close(f.done)
+	_ = f.server.Close()
+}
+
+func (f *fakeMachine) dead() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *fakeMachine) isPaused() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paused
+}
+
+func (f *fakeMachine) setPaused(p bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused = p
+	return nil
+}
+
+// Accept, Close and Addr make it a listener of its own guest.
+func (f *fakeMachine) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.done:
+		return nil, net.ErrClosed
+	}
+}
+func (f *fakeMachine) Close() error   { return nil }
+func (f *fakeMachine) Addr() net.Addr { return &net.UnixAddr{Name: "fake"} }
+
+// fakeHandle is one manager's hold of a machine.
+type fakeHandle struct {
+	f *fakeMachine
+	g *gate
+}
+
+func (h *fakeHandle) ID() sandbox.ID { return h.f.id }
+
+func (h *fakeHandle) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+	here, there := net.Pipe()
+	if port != wire.ControlPort {
+		go func() { _, _ = fmt.Fprintf(there, "port %d\n", port); _ = there.Close() }()
+		return here, nil
+	}
+	select {
+	case h.f.conns <- there:
+		return here, nil
+	case <-h.f.done:
+		return nil, errs.New(errs.Unavailable, "the machine is dead")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (h *fakeHandle) Pause(context.Context) error {
+	return h.g.pass(func() error { return h.f.setPaused(true) })
+}
+
+func (h *fakeHandle) Resume(context.Context) error {
+	return h.g.pass(func() error { return h.f.setPaused(false) })
+}
+
+func (h *fakeHandle) Wait(ctx context.Context) (sandbox.Exit, error) {
+	select {
+	case <-h.f.done:
+		return h.f.exit, nil
+	case <-ctx.Done():
+		return sandbox.Exit{}, ctx.Err()
+	}
+}
+
+func (h *fakeHandle) Destroy(context.Context) error { return errors.New("not used by the manager") }
+func (h *fakeHandle) Close() error                  { return nil }
+
+// helloOnly is the least that a guest says.
+type helloOnly struct {
+	wire.UnimplementedControlHandler
+}
+
+func (helloOnly) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
+	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version}), nil
+}
+
+// fakeVolumes are directories without a bound.
+type fakeVolumes struct {
+	w *world
+	g *gate
+}
+
+func (v *fakeVolumes) path(id string) string { return filepath.Join(v.w.dir, "volumes", id) }
+
+func (v *fakeVolumes) Create(_ context.Context, id string, bytes int64) (vol sandbox.Volume, err error) {
+	err = v.g.pass(func() error {
+		if err := os.MkdirAll(v.path(id), 0o700); err != nil {
+			return err
+		}
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		v.w.volumes[id], v.w.attached[id] = bytes, true
+		vol = sandbox.Volume{Path: v.path(id), Enforced: v.w.enforced, Method: "fake"}
+		return nil
+	})
+	return vol, err
+}
+
+func (v *fakeVolumes) Attach(_ context.Context, id string) (vol sandbox.Volume, err error) {
+	err = v.g.pass(func() error {
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		if _, ok := v.w.volumes[id]; !ok {
+			return errs.New(errs.NotFound, "no volume %s", id)
+		}
+		v.w.attached[id] = true
+		vol = sandbox.Volume{Path: v.path(id), Enforced: v.w.enforced, Method: "fake"}
+		return nil
+	})
+	return vol, err
+}
+
+func (v *fakeVolumes) Detach(_ context.Context, id string) error {
+	return v.g.pass(func() error {
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		delete(v.w.attached, id)
+		return nil
+	})
+}
+
+func (v *fakeVolumes) Remove(_ context.Context, id string) error {
+	return v.g.pass(func() error {
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		delete(v.w.volumes, id)
+		delete(v.w.attached, id)
+		return os.RemoveAll(v.path(id))
+	})
+}
+
+func (v *fakeVolumes) List(context.Context) (ids []string, err error) {
+	err = v.g.pass(func() error {
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		for id := range v.w.volumes {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	return ids, err
+}
+
+func (v *fakeVolumes) Usage(_ context.Context, id string) (int64, error) {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	return v.w.usage[id], nil
+}
+
+// gatedRegistry is the registry as one manager sees it.
+type gatedRegistry struct {
+	r *registrytest.Memory
+	g *gate
+}
+
+func (r gatedRegistry) Create(ctx context.Context, key string, value []byte) (rev uint64, err error) {
+	err = r.g.pass(func() (err error) { rev, err = r.r.Create(ctx, key, value); return err })
+	return rev, err
+}
+
+func (r gatedRegistry) Get(ctx context.Context, key string) (value []byte, rev uint64, err error) {
+	err = r.g.pass(func() (err error) { value, rev, err = r.r.Get(ctx, key); return err })
+	return value, rev, err
+}
+
+func (r gatedRegistry) Update(ctx context.Context, key string, value []byte, old uint64) (rev uint64, err error) {
+	err = r.g.pass(func() (err error) { rev, err = r.r.Update(ctx, key, value, old); return err })
+	return rev, err
+}
+
+func (r gatedRegistry) Delete(ctx context.Context, key string, rev uint64) error {
+	return r.g.pass(func() error { return r.r.Delete(ctx, key, rev) })
+}
+
+func (r gatedRegistry) List(ctx context.Context, prefix string, visit func(string, []byte, uint64) error) error {
+	return r.g.pass(func() error { return r.r.List(ctx, prefix, visit) })
+}
+
+// fakeTemplates know one template, with python.
+type fakeTemplates struct{}
+
+func (fakeTemplates) Rootfs(_ context.Context, name string) (template.Rootfs, error) {
+	if name != template.HostName {
+		return template.Rootfs{}, errs.New(errs.NotFound, "no template %q", name).WithHint("known: host")
+	}
+	return template.Rootfs{Name: name, Dir: "/nowhere"}, nil
+}
+
+func (fakeTemplates) Language(_ context.Context, name, language string) error {
+	if language != "python" {
+		return errs.New(errs.Unsupported, "template %s has no %s", name, language).WithHint("install it")
+	}
+	return nil
+}
+
+// config is a manager on the world, with one provider of each kind asked for.
+func (w *world) config(g *gate, isolations ...sandbox.Isolation) manager.Config {
+	if isolations == nil {
+		isolations = []sandbox.Isolation{sandbox.UserKernel}
+	}
+	c := manager.Config{
+		Dir: filepath.Join(w.dir, "sandboxes"), Node: "one",
+		Templates: fakeTemplates{}, Volumes: &fakeVolumes{w, g}, Registry: gatedRegistry{w.registry, g},
+		Guest: "/nowhere/guest",
+	}
+	for _, i := range isolations {
+		c.Providers = append(c.Providers, &fakeProvider{w: w, g: g, name: "fake-" + string(i), isolation: i})
+	}
+	return c
+}
+
+func (w *world) open(t *testing.T, c manager.Config) *manager.Manager {
+	t.Helper()
+	m, err := manager.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// check compares what the host holds with what the manager says: nothing may
+// be left over and nothing may be missing.
+func (w *world) check(t *testing.T, m *manager.Manager, tenants ...string) {
+	t.Helper()
+	alive, kept := map[string]bool{}, map[string]bool{}
+	for _, tenant := range tenants {
+		page, err := m.List(t.Context(), tenant, sandbox.Filter{PageSize: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range page.Items {
+			kept[string(i.ID)] = true
+			switch i.State {
+			case sandbox.Running, sandbox.Paused:
+				alive[string(i.ID)] = true
+				if f := w.machine(i.ID); f != nil && f.isPaused() != (i.State == sandbox.Paused) {
+					t.Errorf("%s is %s, its machine is paused: %v", i.ID, i.State, f.isPaused())
+				}
+			case sandbox.Creating:
+				t.Errorf("%s is still %s", i.ID, i.State)
+			}
+		}
+	}
+	machines, volumes, attached, dirs := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	w.mu.Lock()
+	for id := range w.machines {
+		machines[string(id)] = true
+	}
+	for id := range w.volumes {
+		volumes[id] = true
+	}
+	for id := range w.attached {
+		attached[id] = true
+	}
+	w.mu.Unlock()
+	entries, err := os.ReadDir(filepath.Join(w.dir, "sandboxes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			dirs[e.Name()] = true
+		}
+	}
+	same(t, "machines", machines, alive)
+	same(t, "directories", dirs, alive)
+	same(t, "attached volumes", attached, alive)
+	same(t, "volumes", volumes, kept)
+}
+
+func same(t *testing.T, what string, got, want map[string]bool) {
+	t.Helper()
+	for id := range got {
+		if !want[id] {
+			t.Errorf("%s: %s is left over", what, id)
+		}
+	}
+	for id := range want {
+		if !got[id] {
+			t.Errorf("%s: %s is missing", what, id)
+		}
+	}
+}
+
+func wantClass(t *testing.T, what string, err error, want errs.Class) {
+	t.Helper()
+	if errs.Of(err) != want {
+		t.Errorf("%s: %v (class %q), want class %q", what, err, errs.Of(err), want)
+	}
+}

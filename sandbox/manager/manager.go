@@ -1,0 +1,349 @@
+// Package manager owns all sandboxes of one server.
+//
+//	m, err := manager.Open(ctx, manager.Config{…})
+//	defer m.Close() // they run on
+//	info, err := m.Create(ctx, tenant, sandbox.CreateRequest{Spec: spec, Key: key})
+//	client, release, err := m.Guest(ctx, tenant, info.ID)
+//
+// What it promises. The registry knows of a sandbox before the host does; a
+// change of state that was reported survives a crash, and one that was under
+// way is finished or undone at the next Open. Slow work on one sandbox never
+// waits for another. A tenant sees only its own, and has no more than its
+// quota. What one sandbox goes through is package life's.
+//
+// All methods are safe for concurrent use.
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/life"
+	"github.com/skete-dev/skete/sandbox/quota"
+)
+
+// Config of a Manager.
+type Config struct {
+	// Dir holds a directory per sandbox, named by its ID. It belongs to one
+	// Manager at a time.
+	Dir string
+	// Node names this server among others on the same Registry.
+	Node      string
+	Providers []sandbox.Provider // in any order; the ladder sorts by isolation
+	Templates sandbox.Templates
+	Volumes   sandbox.Volumes
+	Registry  sandbox.Registry
+	Leases    sandbox.Leases // nil: nobody else can be this node
+	Guest     string         // path of the skete-guest program
+	Limits    sandbox.Limits
+	Defaults  sandbox.Defaults
+	Log       *slog.Logger
+	// Now is the wall clock, for the times that are stored and shown; nil =
+	// time.Now. What is measured inside the process is measured by the
+	// monotonic clock, so that setting the wall clock ends no sandbox.
+	Now func() time.Time
+}
+
+const (
+	nodeLeaseTTL    = 15 * time.Second
+	releaseTimeout  = 5 * time.Second
+	tombstonesMax   = 1000 // per tenant
+	diskWatchEvery  = 2 * time.Second
+	reconcileAtOnce = 16
+)
+
+// Manager owns all sandboxes of one node.
+type Manager struct {
+	c      Config
+	deps   life.Deps
+	secret []byte // that keyed IDs are derived with
+	lock   *os.File
+
+	ctx    context.Context // ends when the Manager closes
+	cancel context.CancelFunc
+
+	closer  sync.Mutex // guards closing; a leaf
+	closing bool
+	wg      sync.WaitGroup
+
+	// mu guards all below; never held over slow work. A keeper's own lock may
+	// be taken under it, never the other way round.
+	mu         sync.Mutex
+	keepers    map[sandbox.ID]*life.Keeper
+	tombstones map[string][]*life.Keeper // by tenant, oldest first
+	fenced     bool                      // another server has our node
+	release    func(context.Context) error
+}
+
+// Open takes over the node: what lives is attached, what a crash left half
+// done is finished or undone, what nobody owns is removed.
+//
+// Exists: another server has the directory or the node.
+func Open(ctx context.Context, c Config) (*Manager, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, tombstones: map[string][]*life.Keeper{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.deps = m.shared()
+	if err := m.open(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// shared is what all keepers share.
+func (m *Manager) shared() life.Deps {
+	c, limits := m.c, m.c.Limits.Filled()
+	return life.Deps{
+		Node: c.Node, Guest: c.Guest, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes,
+		Ladder: ladder.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
+		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
+		Log: c.Log, Now: c.Now, Boots: make(chan struct{}, max(8, 4*runtime.NumCPU())),
+		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried,
+	}
+}
+
+func (m *Manager) open(ctx context.Context) error {
+	if err := m.takeDir(); err != nil {
+		return err
+	}
+	m.deps.Dir = m.c.Dir
+	if err := m.takeNode(ctx); err != nil {
+		return err
+	}
+	var err error
+	if m.secret, err = m.loadSecret(ctx); err != nil {
+		return err
+	}
+	if err := m.reconcile(ctx); err != nil {
+		return err
+	}
+	m.spawn(func() { m.deps.Ladder.Probes(m.ctx) }) // so that the first create need not wait
+	m.spawn(m.watchDisks)
+	return nil
+}
+
+// takeDir makes the directory ours until we die.
+func (m *Manager) takeDir() error {
+	err := os.MkdirAll(m.c.Dir, 0o711)
+	if err == nil {
+		m.c.Dir, err = filepath.Abs(m.c.Dir)
+	}
+	if err == nil {
+		m.c.Dir, err = filepath.EvalSymlinks(m.c.Dir) // as the kernel lists mounts
+	}
+	if err != nil {
+		return errs.Wrap(errs.Internal, err, "cannot make the directory of sandboxes")
+	}
+	f, err := os.OpenFile(filepath.Join(m.c.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return errs.Wrap(errs.Internal, err, "cannot lock the directory of sandboxes")
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return errs.Wrap(errs.Exists, err, "another server has these sandboxes").WithHint("stop it first")
+	}
+	m.lock = f
+	return nil
+}
+
+// holder names us as the holder of the node's lease: this directory, however
+// often its server restarts. Nobody else has it while we hold its lock.
+func (m *Manager) holder() (string, error) {
+	file := filepath.Join(m.c.Dir, "holder")
+	b, err := os.ReadFile(file)
+	if err == nil && len(b) > 0 {
+		return string(b), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	name := rand.Text()
+	return name, os.WriteFile(file, []byte(name), 0o600)
+}
+
+func (m *Manager) takeNode(ctx context.Context) error {
+	if m.c.Leases == nil {
+		return nil
+	}
+	holder, err := m.holder()
+	if err != nil {
+		return errs.Wrap(errs.Internal, err, "cannot keep the node's identity")
+	}
+	lost, release, err := m.c.Leases.Hold(ctx, "node/"+m.c.Node, holder, nodeLeaseTTL)
+	if errs.Is(err, errs.Exists) {
+		return errs.Wrap(errs.Exists, err, "another server is the node %q", m.c.Node).
+			WithHint("give each server on one store a node name of its own")
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.release = release
+	m.mu.Unlock()
+	m.spawn(func() { m.keepNode(holder, lost, release) })
+	return nil
+}
+
+// keepNode refuses changes while the node's lease is not ours, and tries to
+// get it back.
+func (m *Manager) keepNode(holder string, lost <-chan struct{}, release func(context.Context) error) {
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-lost:
+		}
+		m.fence(true, nil)
+		_ = release(m.ctx)
+		for m.ctx.Err() == nil {
+			var err error
+			if lost, release, err = m.c.Leases.Hold(m.ctx, "node/"+m.c.Node, holder, nodeLeaseTTL); err == nil {
+				m.fence(false, release)
+				break
+			}
+			m.c.Log.Error("the node's lease is lost; no changes until it is back", "error", err)
+			m.sleep(nodeLeaseTTL / 5)
+		}
+	}
+}
+
+func (m *Manager) fence(fenced bool, release func(context.Context) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fenced, m.release = fenced, release
+}
+
+func (m *Manager) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-m.ctx.Done():
+	}
+}
+
+func (m *Manager) loadSecret(ctx context.Context) ([]byte, error) {
+	secret, _, err := m.c.Registry.Get(ctx, "secret")
+	if !errs.Is(err, errs.NotFound) {
+		return secret, err
+	}
+	secret = []byte(rand.Text() + rand.Text())
+	_, err = m.c.Registry.Create(ctx, "secret", secret)
+	if errs.Is(err, errs.Exists) { // another node was faster
+		secret, _, err = m.c.Registry.Get(ctx, "secret")
+	}
+	return secret, err
+}
+
+// spawn runs f in a goroutine that Close waits for; false = closing already.
+func (m *Manager) spawn(f func()) bool {
+	m.closer.Lock()
+	defer m.closer.Unlock()
+	if m.closing {
+		return false
+	}
+	m.wg.Go(f)
+	return true
+}
+
+// Close lets go of all sandboxes; they run on. Sandboxes that are being
+// created are undone; stops and destroys under way are finished. It may be
+// repeated.
+func (m *Manager) Close() error {
+	m.closer.Lock()
+	again := m.closing
+	m.closing = true
+	m.closer.Unlock()
+	m.cancel()
+	m.wg.Wait()
+	if again {
+		return nil
+	}
+	m.mu.Lock()
+	keepers, release := m.all(), m.release
+	m.mu.Unlock()
+	for _, k := range keepers {
+		k.LetGo()
+	}
+	var err error
+	if release != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		err = release(ctx)
+	}
+	if m.lock != nil {
+		err = errors.Join(err, m.lock.Close())
+	}
+	return err
+}
+
+// all lists the keepers. Preconditions: m.mu is held.
+func (m *Manager) all() []*life.Keeper {
+	ks := make([]*life.Keeper, 0, len(m.keepers))
+	for _, k := range m.keepers {
+		ks = append(ks, k)
+	}
+	return ks
+}
+
+func (m *Manager) everyone() []*life.Keeper {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all()
+}
+
+// find returns a tenant's keeper. One of another tenant is not found.
+func (m *Manager) find(tenant string, id sandbox.ID) (*life.Keeper, error) {
+	m.mu.Lock()
+	k, fenced := m.keepers[id], m.fenced
+	m.mu.Unlock()
+	switch {
+	case k == nil || k.Tenant() != tenant:
+		return nil, errs.New(errs.NotFound, "no sandbox %.40s", strconv.Quote(string(id))).WithHint("`skete vm list` shows them")
+	case fenced:
+		return nil, errFenced
+	}
+	return k, nil
+}
+
+var errFenced = errs.New(errs.Unavailable, "this server has lost its place in the cluster")
+
+// Limits returns the limits in force.
+func (m *Manager) Limits() sandbox.Limits { return m.deps.Limits }
+
+// Probes says what each provider can do on this host, strongest first.
+func (m *Manager) Probes(ctx context.Context) []sandbox.ProbeResult { return m.deps.Ladder.Probes(ctx) }
+
+// Default names the provider that "auto" gives now.
+func (m *Manager) Default(ctx context.Context) (sandbox.ProbeResult, error) {
+	r, err := m.deps.Ladder.Choose(ctx, sandbox.Spec{Provider: sandbox.ProviderAuto})
+	if err != nil {
+		return sandbox.ProbeResult{}, err
+	}
+	return m.deps.Ladder.Probe(ctx, r), nil
+}
+
+// Subscribe reads the tenant's events from sequence number from on; 0 = from
+// now. Numbers grow over restarts too; a number that is not known (any more)
+// gives an Event with Resync first.
+func (m *Manager) Subscribe(tenant string, from uint64) *sandbox.Subscription {
+	return m.deps.Events.Subscribe(tenant, from)
+}

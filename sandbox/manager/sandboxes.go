@@ -1,0 +1,240 @@
+package manager
+
+import (
+	"context"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/life"
+	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/template"
+)
+
+// Create makes a sandbox and returns when its guest answers. If ctx ends
+// before, nothing is left of it when Create returns.
+//
+// Invalid: the spec. Unsupported: no provider here can do it, and nothing less
+// is given instead. Limit: the tenant's quota. Conflict: the key was used for
+// another spec, or the sandbox was destroyed meanwhile.
+func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error) {
+	c := creation{asked: time.Now(), tenant: tenant, id: sandbox.NewID()}
+	if err := sandbox.CheckTenant(tenant); err != nil {
+		return sandbox.Info{}, err
+	}
+	var err error
+	if c.spec, err = sandbox.Normalise(r.Spec, m.deps.Limits, m.deps.Defaults); err != nil {
+		return sandbox.Info{}, err
+	}
+	if r.Key != "" {
+		if err := sandbox.CheckKey(r.Key); err != nil {
+			return sandbox.Info{}, err
+		}
+		c.id = sandbox.KeyedID(m.secret, tenant, r.Key)
+	}
+	for {
+		info, err := m.create(ctx, c)
+		if err != life.ErrGone {
+			return info, err
+		}
+	}
+}
+
+// creation is a checked request.
+type creation struct {
+	asked  time.Time
+	tenant string
+	id     sandbox.ID
+	spec   sandbox.Spec
+}
+
+func (m *Manager) create(ctx context.Context, c creation) (sandbox.Info, error) {
+	m.mu.Lock()
+	k := m.keepers[c.id]
+	m.mu.Unlock()
+	if k != nil {
+		return k.Again(ctx, c.spec)
+	}
+	root, err := life.RootfsFor(ctx, m.deps.Templates, c.spec)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	p, err := m.deps.Ladder.Choose(ctx, c.spec)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	k, wait, err := m.begin(c, p, root)
+	switch {
+	case err != nil:
+		return sandbox.Info{}, err
+	case wait == nil:
+		return k.Again(ctx, c.spec)
+	}
+	if err := wait(ctx); err != nil {
+		return sandbox.Info{}, err
+	}
+	return k.Info(), nil
+}
+
+// begin charges the tenant and starts to make a sandbox, or returns the one
+// that is there, and no wait.
+func (m *Manager) begin(c creation, p *ladder.Rung, root template.Rootfs) (k *life.Keeper, wait func(context.Context) error, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.keepers[c.id]; old != nil {
+		return old, nil, nil
+	}
+	if m.fenced {
+		return nil, nil, errFenced
+	}
+	cost := quota.Machine(c.spec).Plus(quota.Usage{Sandboxes: 1})
+	if err := m.deps.Quota.Charge(c.tenant, c.id, cost); err != nil {
+		return nil, nil, err
+	}
+	k = life.New(&m.deps, c.tenant, c.id, c.spec, p)
+	m.keepers[c.id] = k
+	return k, k.Begin(p, root, c.asked), nil
+}
+
+// Get returns one sandbox; for a day also a destroyed one. NotFound also for
+// one of another tenant.
+func (m *Manager) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	return k.Info(), nil
+}
+
+// List returns a page of sandboxes, newest first.
+func (m *Manager) List(_ context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error) {
+	var all []sandbox.Info
+	for _, k := range m.everyone() {
+		if k.Tenant() == tenant {
+			all = append(all, k.Info())
+		}
+	}
+	return f.Select(all)
+}
+
+// Update changes settings of a sandbox that is not destroyed.
+func (m *Manager) Update(_ context.Context, tenant string, id sandbox.ID, u sandbox.UpdateRequest) (sandbox.Info, error) {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	if err := u.Check(m.deps.Limits); err != nil {
+		return sandbox.Info{}, err
+	}
+	return k.Update(u)
+}
+
+// Start boots a machine for a stopped or failed sandbox; its workspace is as
+// it was. Nothing happens to a running one.
+func (m *Manager) Start(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Start(ctx) })
+}
+
+// Stop ends the machine and keeps the workspace. Nothing happens to a sandbox
+// that has none.
+func (m *Manager) Stop(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Stop(ctx) })
+}
+
+// Pause freezes the machine. Nothing happens to a paused one.
+func (m *Manager) Pause(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Pause(ctx) })
+}
+
+// Resume goes on after Pause. Nothing happens to a running one.
+func (m *Manager) Resume(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Resume(ctx) })
+}
+
+func (m *Manager) with(tenant string, id sandbox.ID, do func(*life.Keeper) (sandbox.Info, error)) (sandbox.Info, error) {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	return do(k)
+}
+
+// Destroy ends a sandbox for good, from every state; it wins over whatever is
+// under way. It may be repeated.
+func (m *Manager) Destroy(ctx context.Context, tenant string, id sandbox.ID) error {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return err
+	}
+	return k.Destroy(ctx)
+}
+
+// Guest returns the client of a running sandbox. Until release is called (it
+// may be repeated) the sandbox counts as used. The client is shared: do not
+// close it.
+//
+// Conflict: the sandbox does not run; the hint says how to get there.
+func (m *Manager) Guest(_ context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error) {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return k.Guest()
+}
+
+// Dial opens a TCP port (1..65535) inside a running sandbox, loopback
+// included. Until the connection is closed the sandbox counts as used. The
+// guest's own ports cannot be reached this way.
+func (m *Manager) Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error) {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	return k.Dial(ctx, port)
+}
+
+// forget drops a keeper whose record is deleted.
+func (m *Manager) forget(k *life.Keeper) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.keepers[k.ID()] == k {
+		delete(m.keepers, k.ID())
+	}
+	of := m.tombstones[k.Tenant()]
+	if i := slices.Index(of, k); i >= 0 {
+		of = slices.Delete(of, i, i+1)
+		m.tombstones[k.Tenant()] = of
+	}
+	if len(of) == 0 {
+		delete(m.tombstones, k.Tenant())
+	}
+}
+
+// buried counts tombstones; the oldest of a tenant goes when there are too many.
+func (m *Manager) buried(k *life.Keeper) {
+	m.mu.Lock()
+	of := append(m.tombstones[k.Tenant()], k)
+	var oldest *life.Keeper
+	if len(of) > tombstonesMax {
+		oldest = of[0]
+		of = slices.Delete(of, 0, 1)
+	}
+	m.tombstones[k.Tenant()] = of
+	m.mu.Unlock()
+	if oldest != nil {
+		oldest.Unbury()
+	}
+}
+
+// watchDisks looks at workspaces whose size the host does not enforce.
+func (m *Manager) watchDisks() {
+	for m.ctx.Err() == nil {
+		m.sleep(diskWatchEvery)
+		for _, k := range m.everyone() {
+			k.CheckDisk(m.ctx)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+// Package quota counts what each tenant has against what it may have.
+//
+//	q := quota.New(limits)
+//	err := q.Charge(tenant, id, quota.Usage{Sandboxes: 1, CPUs: 2, MemoryMB: 512})
+//	q.Set(tenant, id, quota.Usage{Sandboxes: 1}) // it was stopped
+//
+// Charge is where a quota is enforced: of two callers at the limit exactly one
+// wins. A Quota is safe for concurrent use.
+package quota
+
+import (
+	"sync"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Usage is what counts: sandboxes until they are destroyed, cpu and memory
+// while there is a machine.
+type Usage struct {
+	Sandboxes int
+	CPUs      float64
+	MemoryMB  int
+}
+
+// Machine is what a machine of the spec adds.
+func Machine(s sandbox.Spec) Usage { return Usage{CPUs: s.CPUs, MemoryMB: s.MemoryMB} }
+
+// Plus adds two usages.
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{u.Sandboxes + v.Sandboxes, u.CPUs + v.CPUs, u.MemoryMB + v.MemoryMB}
+}
+
+// Quota is the count of all tenants.
+type Quota struct {
+	limits sandbox.Limits
+
+	mu      sync.Mutex // guards charged; a leaf
+	charged map[string]map[sandbox.ID]Usage
+}
+
+// New returns an empty count.
+func New(l sandbox.Limits) *Quota {
+	return &Quota{limits: l, charged: map[string]map[sandbox.ID]Usage{}}
+}
+
+// Charge adds u to what the tenant's sandbox costs, or refuses: Limit.
+func (q *Quota) Charge(tenant string, id sandbox.ID, u Usage) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.check(q.sum(tenant).Plus(u), u); err != nil {
+		return err
+	}
+	q.set(tenant, id, q.charged[tenant][id].Plus(u))
+	return nil
+}
+
+// sum adds up anew, so that no rounding of cpus ever accumulates.
+func (q *Quota) sum(tenant string) (sum Usage) {
+	for _, u := range q.charged[tenant] {
+		sum = sum.Plus(u)
+	}
+	return sum
+}
+
+// check looks at the sum in the dimensions in which added adds.
+func (q *Quota) check(sum, added Usage) error {
+	const hint = "destroy or stop some (`skete vm list`), or ask the operator for more"
+	l := q.limits
+	switch {
+	case added.Sandboxes > 0 && sum.Sandboxes > l.Sandboxes:
+		return errs.New(errs.Limit, "quota of %d sandboxes is used up", l.Sandboxes).WithHint(hint)
+	case l.TenantCPUs > 0 && added.CPUs > 0 && sum.CPUs > l.TenantCPUs+1e-9:
+		return errs.New(errs.Limit, "quota of %g cpus is used up", l.TenantCPUs).WithHint(hint)
+	case l.TenantMemoryMB > 0 && added.MemoryMB > 0 && sum.MemoryMB > l.TenantMemoryMB:
+		return errs.New(errs.Limit, "quota of %d MB of memory is used up", l.TenantMemoryMB).WithHint(hint)
+	}
+	return nil
+}
+
+// Set makes what the sandbox costs equal to u. It never refuses: it is for
+// changes that have happened.
+func (q *Quota) Set(tenant string, id sandbox.ID, u Usage) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.set(tenant, id, u)
+}
+
+func (q *Quota) set(tenant string, id sandbox.ID, u Usage) {
+	of := q.charged[tenant]
+	if of == nil {
+		of = map[sandbox.ID]Usage{}
+		q.charged[tenant] = of
+	}
+	of[id] = u
+	if u == (Usage{}) {
+		delete(of, id)
+	}
+	if len(of) == 0 {
+		delete(q.charged, tenant)
+	}
+}
+
+// Used returns what the tenant has.
+func (q *Quota) Used(tenant string) Usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sum(tenant)
+}
