@@ -1,19 +1,24 @@
-// Package volume makes directories of bounded size.
+// Package volume makes directories of bounded size on the host, for the
+// workspaces of sandboxes.
 //
-//	s, err := volume.Open(dir)
-//	v, err := s.Create(ctx, "sbx_…", 2<<30)   // v.Path is the directory
-//	err = s.Remove(ctx, "sbx_…")
+//	store, err := volume.Open("/var/lib/skete/volumes")
+//	v, err := store.Create(ctx, id, 2<<30) // v.Path is ready to be written
+//	err = store.Detach(ctx, id)            // the bytes stay
+//	v, err = store.Attach(ctx, id)         // after a restart or a reboot
+//	err = store.Remove(ctx, id)
 //
-// As root, on a machine with loop devices and mkfs.ext4, a volume is a sparse
-// ext4 image of that size, mounted: the host's kernel refuses the byte beyond
-// (ENOSPC), and the image can later be a virtual machine's disk. Everywhere
-// else it is a plain directory that somebody must watch (Volume.Enforced is
-// false). See ADR 0005.
+// As root, where loop devices and mkfs.ext4 are, a volume is a sparse file
+// with an ext4 file system, mounted: the host's kernel refuses what does not
+// fit, and the same file can be the disk of a virtual machine. Elsewhere it is
+// a plain directory (Enforced is false) whose Usage somebody must watch.
 //
-// All host resources derive from the id: DIR/ID.img, the mount at DIR/ID, and
-// a loop device that the kernel frees with the mount. So Remove needs no
-// memory of Create, and a killed process leaves nothing that List does not name.
+// Everything that a volume is on the host lies beneath one directory named by
+// its id: the file, the mount point; the loop device frees itself with the
+// unmount, or with the death of whoever was about to mount it. So after a
+// kill -9 at any point, List and Remove leave nothing behind.
 //
-// A Store is safe for concurrent use with different ids; calls for one id must
-// not overlap.
+// Why an image: ADR 0005.
+//
+// Methods are safe for concurrent use for different ids. Calls on the same id
+// must come one after another.
 package volume

@@ -23,9 +23,10 @@ const (
 	mkfsTimeout = time.Minute
 	// blankForm changes when images are made differently.
 	blankForm = "v1"
-	// Loop devices that were set up once stay as nodes; their number is the
-	// kernel's to bound.
 	loopMajor = 7
+
+	unmountTries = 20
+	unmountPause = 25 * time.Millisecond
 )
 
 // blank returns a formatted, empty image of this size, made once and copied
@@ -77,7 +78,7 @@ func (s *Store) makeBlank(ctx context.Context, path string, bytes int64) (err er
 		return err
 	}
 	err = os.Remove(filepath.Join(mnt, "lost+found"))
-	if err := errors.Join(err, unmount(mnt)); err != nil {
+	if err := errors.Join(err, unmount(context.WithoutCancel(ctx), mnt)); err != nil {
 		return err
 	}
 	return os.Rename(temp, path)
@@ -162,8 +163,9 @@ func mountImage(image, at string) error {
 	}
 	defer loop.Close()
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	// noinit_itable: no kernel thread that fills the holes of the file.
-	err = unix.Mount(loop.Name(), at, "ext4", flags, "noinit_itable,errors=remount-ro")
+	// discard gives blocks of deleted files back to the host; noinit_itable
+	// keeps the kernel from filling the holes of the file.
+	err = unix.Mount(loop.Name(), at, "ext4", flags, "discard,noinit_itable,errors=remount-ro")
 	if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) {
 		return errs.Wrap(errs.Corrupt, err, "the workspace's file system is damaged").
 			WithHint("fsck.ext4 %s", image)
@@ -233,27 +235,25 @@ func mounted(dir string) (bool, error) {
 	return here.Dev != above.Dev, nil
 }
 
-// unmount lets go of a mount. One that is busy is detached: it ends, with its
-// loop device, when its last user does.
-func unmount(dir string) error {
-	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-	if errors.Is(err, unix.EBUSY) {
-		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+// unmount waits a little for the last user to let go. A mount that stays busy
+// is taken out of sight: it ends, with its loop device, when its last user does.
+func unmount(ctx context.Context, dir string) error {
+	for range unmountTries {
+		err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("unmount: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(unmountPause):
+		}
 	}
-	if err != nil {
+	if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount: %w", err)
 	}
 	return nil
-}
-
-// trim gives back to the host what was deleted inside; where it cannot, the
-// file stays as large as it was.
-func trim(dir string) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	_ = unix.Syncfs(int(f.Fd())) // blocks are free once their removal is in the journal
-	_ = fitrim(f)
 }

@@ -1,24 +1,3 @@
-// Package volume makes directories of bounded size on the host, for the
-// workspaces of sandboxes.
-//
-//	store, err := volume.Open("/var/lib/skete/volumes")
-//	v, err := store.Create(ctx, id, 2<<30) // v.Path is ready to be written
-//	err = store.Detach(ctx, id)            // the bytes stay
-//	v, err = store.Attach(ctx, id)         // after a restart or a reboot
-//	err = store.Remove(ctx, id)
-//
-// As root, where loop devices and mkfs.ext4 are, a volume is a sparse file
-// with an ext4 file system, mounted: the host's kernel refuses what does not
-// fit, and the same file can be the disk of a virtual machine. Elsewhere it is
-// a plain directory (Enforced is false) whose Usage somebody must watch.
-//
-// Everything that a volume is on the host lies beneath one directory named by
-// its id: the file, the mount point; the loop device frees itself with the
-// unmount, or with the death of whoever was about to mount it. So after a
-// kill -9 at any point, List and Remove leave nothing behind.
-//
-// Methods are safe for concurrent use for different ids. Calls on the same id
-// must come one after another.
 package volume
 
 import (
@@ -40,7 +19,7 @@ import (
 
 // Bounds of one volume's size.
 const (
-	BytesMin = 8 << 20
+	BytesMin = 16 << 20 // below it ext4 has no room for a journal
 	BytesMax = 8 << 40
 )
 
@@ -204,7 +183,7 @@ func (s *Store) Attach(ctx context.Context, id string) (Volume, error) {
 }
 
 // Detach unmounts; the bytes stay. It may be repeated.
-func (s *Store) Detach(_ context.Context, id string) error {
+func (s *Store) Detach(ctx context.Context, id string) error {
 	dir, err := s.at(id)
 	if err != nil {
 		return err
@@ -213,8 +192,7 @@ func (s *Store) Detach(_ context.Context, id string) error {
 	if on, err := mounted(data); err != nil || !on {
 		return ignoreMissing(err)
 	}
-	trim(data)
-	return unmount(data)
+	return unmount(ctx, data)
 }
 
 func ignoreMissing(err error) error {
@@ -225,7 +203,7 @@ func ignoreMissing(err error) error {
 }
 
 // Remove deletes a volume, attached or not. It is no error if there is none.
-func (s *Store) Remove(_ context.Context, id string) error {
+func (s *Store) Remove(ctx context.Context, id string) error {
 	dir, err := s.at(id)
 	if err != nil {
 		return err
@@ -239,7 +217,7 @@ func (s *Store) Remove(_ context.Context, id string) error {
 			}
 			break
 		}
-		if err := unmount(data); err != nil {
+		if err := unmount(ctx, data); err != nil {
 			return fmt.Errorf("remove volume %s: %w", id, err)
 		}
 	}
