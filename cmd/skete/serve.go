@@ -143,7 +143,9 @@ func serverSignals(parent context.Context) (context.Context, func()) {
 	signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT) // QUIT dumps stacks again
 	ch := make(chan os.Signal, 2)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM)
-	signal.Ignore(syscall.SIGHUP)
+	// Caught and dropped, not ignored: an ignored signal stays ignored in all
+	// programs that we start.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() {
 		select {
