@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file/fault"
+	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -167,8 +168,8 @@ func (s *Service) symlink(ctx context.Context, m *wire.SymlinkRequest) (*wire.Sy
 		return nil, err
 	}
 	target := string(m.Target)
-	if target == "" || len(target) > pathBytesMax || strings.IndexByte(target, 0) >= 0 {
-		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", fault.Show(target))
+	if target == "" || len(target) > pathname.BytesMax || strings.IndexByte(target, 0) >= 0 {
+		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", pathname.Show(target))
 	}
 	res := &wire.SymlinkResponse{}
 	err = run.quick(ctx, func() error {

@@ -1,52 +1,20 @@
 package file
 
 import (
-	"bytes"
 	"path"
-	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
+	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// Linux's own bounds, checked first so that the message names the path.
-const (
-	pathBytesMax = 4095
-	nameBytesMax = 255
-)
-
 // normalise makes a request's path absolute and lexically clean.
 func (s *Service) normalise(p []byte) (string, error) {
-	name := string(p)
-	switch {
-	case name == "":
-		return "", errs.New(errs.Invalid, "the path is empty")
-	case bytes.IndexByte(p, 0) >= 0:
-		return "", errs.New(errs.Invalid, "the path %s has a NUL in it", fault.Show(name))
-	case len(name) > pathBytesMax:
-		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", fault.Show(name), pathBytesMax)
-	case name == "~":
-		name = s.cfg.Home
-	case strings.HasPrefix(name, "~/"):
-		name = s.cfg.Home + name[1:]
-	case name[0] != '/':
-		name = s.cfg.Workdir + "/" + name
-	}
-	name = path.Clean(name)
-	if len(name) > pathBytesMax {
-		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", fault.Show(name), pathBytesMax)
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if len(part) > nameBytesMax {
-			return "", errs.New(errs.Invalid, "the name %s is longer than %d bytes", fault.Show(part), nameBytesMax)
-		}
-	}
-	return name, nil
+	return pathname.Clean(string(p), s.cfg.Workdir, s.cfg.Home)
 }
 
 // answer finishes a unary call.

@@ -20,19 +20,6 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, wire.ChunkBytes); re
 func takeBuffer() *[]byte  { return buffers.Get().(*[]byte) }
 func giveBuffer(b *[]byte) { buffers.Put(b) }
 
-// readAt reads once; io.EOF at the end.
-func readAt(fd int, b []byte, at int64) (int, error) {
-	n := 0
-	err := tree.Retry(func() (err error) {
-		n, err = unix.Pread(fd, b, at)
-		return err
-	})
-	if err == nil && n == 0 && len(b) > 0 {
-		return 0, io.EOF
-	}
-	return max(n, 0), err
-}
-
 // Read streams a regular file, or a range of it, in chunks of 256 KiB. It
 // never waits: fifos and devices are refused. An offset behind the end gives
 // no bytes; a file that grows is read to the end that it then has.
@@ -51,7 +38,7 @@ func (s *Service) read(ctx context.Context, m *wire.ReadRequest, out *connect.Se
 	fd := -1
 	var st unix.Stat_t
 	err = run.quick(ctx, func() (err error) {
-		fd, st, err = openRegular(name, unix.O_RDONLY, 0)
+		fd, st, err = tree.OpenRegular(name, unix.O_RDONLY, 0)
 		return err
 	})
 	if err != nil {
@@ -59,26 +46,6 @@ func (s *Service) read(ctx context.Context, m *wire.ReadRequest, out *connect.Se
 	}
 	defer unix.Close(fd)
 	return fault.Of(sendRange(ctx, fd, m.Offset, m.Length, entryOf(name, &st, ""), out), name)
-}
-
-// openRegular opens a file that bytes can be read from or written to.
-func openRegular(name string, flags int, mode uint32) (int, unix.Stat_t, error) {
-	fd, err := tree.Open(name, flags, mode)
-	if err != nil {
-		return -1, unix.Stat_t{}, err
-	}
-	st, err := tree.Fstat(fd)
-	switch {
-	case err != nil:
-	case tree.IsDir(&st):
-		err = unix.EISDIR
-	case !tree.IsRegular(&st):
-		err = unix.ENXIO
-	default:
-		return fd, st, nil
-	}
-	_ = unix.Close(fd)
-	return -1, st, err
 }
 
 func sendRange(ctx context.Context, fd int, at, length int64, entry *wire.Entry, out *connect.ServerStream[wire.ReadResponse]) error {
@@ -89,7 +56,7 @@ func sendRange(ctx context.Context, fd int, at, length int64, entry *wire.Entry,
 		if length > 0 {
 			b = b[:min(left, int64(len(b)))]
 		}
-		n, err := readAt(fd, b, at)
+		n, err := tree.ReadAt(fd, b, at)
 		if err == io.EOF {
 			err, n = nil, 0
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/skete-dev/skete/guest/file/rights"
 	"github.com/skete-dev/skete/guest/file/watch"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/keylock"
 )
 
 // watchesMax bounds the watches of one guest, those without a stream included.
@@ -25,7 +26,7 @@ type Config struct {
 type Service struct {
 	cfg     Config
 	threads *rights.Threads
-	locks   pathLocks
+	locks   keylock.Locks[pathKey]
 	watches *watch.Hub
 	done    chan struct{}
 	once    sync.Once

@@ -3,18 +3,15 @@ package file
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
-	"hash/crc32"
 	"io"
-	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file/fault"
+	"github.com/skete-dev/skete/guest/file/page"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -92,7 +89,7 @@ func hashFile(ctx context.Context, fd int) (string, error) {
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		n, err := readAt(fd, *buf, at)
+		n, err := tree.ReadAt(fd, *buf, at)
 		if err == io.EOF {
 			return hex.EncodeToString(h.Sum(nil)), nil
 		}
@@ -126,7 +123,7 @@ func (s *Service) list(ctx context.Context, m *wire.ListRequest) (*wire.ListResp
 	if m.PageSize > pageMax {
 		return nil, errs.New(errs.Invalid, "the page size %d is more than %d", m.PageSize, pageMax)
 	}
-	after, err := parseToken(m.PageToken, name, depth)
+	after, err := page.Parse(m.PageToken, name, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +146,7 @@ func fillPage(ctx context.Context, fd int, name string, depth, size int, after s
 	used, last := 0, ""
 	return tree.Walk(ctx, fd, tree.Options{Depth: depth, After: after}, func(it tree.Item) error {
 		if len(res.Entries) >= size || used >= pageBytesMax {
-			res.NextPageToken = makeToken(name, depth, last)
+			res.NextPageToken = page.Token(name, depth, last)
 			return tree.ErrStop
 		}
 		e := entryWithTarget(it.Dir, it.Name, beneath(name, it.Rel), &it.Stat)
@@ -169,40 +166,4 @@ func beneath(dir, rel string) string {
 		return "/" + rel
 	}
 	return dir + "/" + rel
-}
-
-// A page token is base64 of: version, depth, CRC of listing and cursor, cursor.
-// It is no secret and grants nothing; the CRC only tells a client that it
-// mixed up its listings. The cursor is compared with names, never opened.
-const tokenVersion = 1
-
-func makeToken(name string, depth int, last string) []byte {
-	b := append([]byte{tokenVersion, byte(depth)}, 0, 0, 0, 0)
-	binary.BigEndian.PutUint32(b[2:], tokenSum(name, depth, last))
-	b = append(b, last...)
-	return []byte(base64.RawURLEncoding.EncodeToString(b))
-}
-
-func tokenSum(name string, depth int, last string) uint32 {
-	return crc32.ChecksumIEEE([]byte(name + "\x00" + string(rune(depth)) + "\x00" + last))
-}
-
-func parseToken(token []byte, name string, depth int) (string, error) {
-	if len(token) == 0 {
-		return "", nil
-	}
-	bad := errs.New(errs.Invalid, "the page token does not belong to this listing").
-		WithHint("leave it out to begin again")
-	if len(token) > 2*pathBytesMax {
-		return "", bad
-	}
-	b, err := base64.RawURLEncoding.DecodeString(string(token))
-	if err != nil || len(b) < 7 || b[0] != tokenVersion || int(b[1]) != depth {
-		return "", bad
-	}
-	last := string(b[6:])
-	if binary.BigEndian.Uint32(b[2:]) != tokenSum(name, depth, last) || strings.IndexByte(last, 0) >= 0 {
-		return "", bad
-	}
-	return last, nil
 }

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"hash"
 	"strings"
-	"sync"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file/fault"
+	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -146,7 +146,7 @@ func (w *writer) inPlace() (*wire.WriteResponse, error) {
 			}
 		}
 		mode, _ := modeOf(w.h.Mode, 0o644)
-		w.fd, _, err = openRegular(w.name, flags, mode&0o777)
+		w.fd, _, err = tree.OpenRegular(w.name, flags, mode&0o777)
 		return err
 	})
 	if err != nil {
@@ -253,7 +253,7 @@ func (w *writer) dress() error {
 		}
 		if own.Uid != w.old.Uid || own.Gid != w.old.Gid {
 			if err := unix.Fchown(w.fd, int(w.old.Uid), int(w.old.Gid)); err != nil {
-				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", fault.Show(w.name)).
+				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", pathname.Show(w.name)).
 					WithHint("a ranged write changes it in place")
 			}
 		}
@@ -286,7 +286,7 @@ func (w *writer) commit() (*wire.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer w.s.locks.lock(pathKey{st.Dev, st.Ino, w.base})()
+	defer w.s.locks.Lock(pathKey{st.Dev, st.Ino, w.base})()
 	if err := w.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (w *writer) expected() error {
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return errs.New(errs.Conflict, "%s no longer exists", fault.Show(w.name))
+		return errs.New(errs.Conflict, "%s no longer exists", pathname.Show(w.name))
 	}
 	if err != nil {
 		return err
@@ -339,47 +339,13 @@ func (w *writer) expected() error {
 		return err
 	}
 	if have != want {
-		return errs.New(errs.Conflict, "%s has changed: its hash is %s", fault.Show(w.name), have)
+		return errs.New(errs.Conflict, "%s has changed: its hash is %s", pathname.Show(w.name), have)
 	}
 	return nil
 }
 
-// pathLocks holds one lock for each file that is being replaced.
-type pathLocks struct {
-	mu   sync.Mutex // held for a moment only; never while a file's lock is awaited
-	held map[pathKey]*pathLock
-}
-
+// pathKey names a file by the directory that holds it, whatever path led there.
 type pathKey struct {
-	dev, ino uint64 // of the directory
+	dev, ino uint64
 	base     string
-}
-
-type pathLock struct {
-	mu    sync.Mutex
-	users int
-}
-
-// lock waits for a file's lock and returns what releases it.
-func (l *pathLocks) lock(k pathKey) func() {
-	l.mu.Lock()
-	if l.held == nil {
-		l.held = map[pathKey]*pathLock{}
-	}
-	p := l.held[k]
-	if p == nil {
-		p = &pathLock{}
-		l.held[k] = p
-	}
-	p.users++
-	l.mu.Unlock()
-	p.mu.Lock()
-	return func() {
-		p.mu.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if p.users--; p.users == 0 {
-			delete(l.held, k)
-		}
-	}
 }

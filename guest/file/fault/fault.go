@@ -11,26 +11,14 @@ import (
 	"errors"
 	"io/fs"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 )
-
-// Show makes a path fit for a message: short, and quoted when it is odd.
-func Show(name string) string {
-	if len(name) > 200 {
-		name = name[:100] + "…" + name[len(name)-90:]
-	}
-	quoted := strconv.Quote(name)
-	if quoted == `"`+name+`"` && !strings.Contains(name, " ") {
-		return name
-	}
-	return quoted
-}
 
 // reasons pairs the kernel's answers with whoever must act on them.
 var reasons = []struct {
@@ -66,7 +54,7 @@ var reasons = []struct {
 
 // Of gives a file system's error its class and names the user's path. A
 // path inside of a tree is taken from the error itself.
-func Of(err error, name string) error {
+func Of(err error, file string) error {
 	if err == nil {
 		return nil
 	}
@@ -76,26 +64,26 @@ func Of(err error, name string) error {
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) && pe.Path != "" && !path.IsAbs(pe.Path) {
-		name = path.Join(name, pe.Path)
+		file = path.Join(file, pe.Path)
 	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		for _, r := range reasons {
 			if r.errno == errno {
-				return errs.Wrap(r.class, err, "%s: %s", Show(name), r.text)
+				return errs.Wrap(r.class, err, "%s: %s", pathname.Show(file), r.text)
 			}
 		}
-		return errs.Wrap(errs.Internal, err, "%s: %s", Show(name), errno.Error())
+		return errs.Wrap(errs.Internal, err, "%s: %s", pathname.Show(file), errno.Error())
 	}
 	switch {
 	case errors.Is(err, tree.ErrTooDeep), errors.Is(err, tree.ErrTooMany):
-		return errs.Wrap(errs.Limit, err, "%s: beyond the bounds of one call (200 levels, 2,000,000 names in a directory)", Show(name))
+		return errs.Wrap(errs.Limit, err, "%s: beyond the bounds of one call (200 levels, 2,000,000 names in a directory)", pathname.Show(file))
 	case errors.Is(err, tree.ErrIntoItself):
-		return errs.Wrap(errs.Invalid, err, "%s: %s", Show(name), tree.ErrIntoItself.Error())
+		return errs.Wrap(errs.Invalid, err, "%s: %s", pathname.Show(file), tree.ErrIntoItself.Error())
 	case errors.Is(err, tree.ErrSpecial):
-		return errs.Wrap(errs.Invalid, err, "%s: %s", Show(name), tree.ErrSpecial.Error())
+		return errs.Wrap(errs.Invalid, err, "%s: %s", pathname.Show(file), tree.ErrSpecial.Error())
 	case strings.Contains(err.Error(), "path escapes from parent"): // os.Root's, which has no exported value
-		return errs.Wrap(errs.Invalid, err, "%s: leads out of its directory", Show(name))
+		return errs.Wrap(errs.Invalid, err, "%s: leads out of its directory", pathname.Show(file))
 	}
 	return err
 }
