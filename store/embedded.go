@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,12 +26,7 @@ const (
 	writeFreeMin = 8 << 20 // below this much free space a write is refused
 )
 
-func startServer(c Config) (*server.Server, error) {
-	dir := filepath.Join(c.Dir, jetstreamDir)
-	storeMax, err := storeBytesMax(dir, c.StoreBytesMax)
-	if err != nil {
-		return nil, err
-	}
+func startServer(c Config, storeMax int64) (*server.Server, error) {
 	opts := &server.Options{
 		ServerName:         "skete",
 		DontListen:         true,
@@ -38,7 +34,7 @@ func startServer(c Config) (*server.Server, error) {
 		NoLog:              true,
 		NoSystemAccount:    true,
 		JetStream:          true,
-		StoreDir:           dir,
+		StoreDir:           filepath.Join(c.Dir, jetstreamDir),
 		JetStreamMaxMemory: memoryStoreBytes,
 		JetStreamMaxStore:  storeMax,
 		MaxPayload:         messageBytesMax,
@@ -115,6 +111,22 @@ func (s *Store) room() error {
 	if free < writeFreeMin {
 		return errs.New(errs.Limit, "the disk of the data directory is full (%d MB free)", free>>20).
 			WithHint("free some space there; nothing that was acknowledged is lost")
+	}
+	return nil
+}
+
+// spare refuses a new key while the store is nearly full: the rest is for
+// those who change and remove what is there.
+func (s *Store) spare(ctx context.Context) error {
+	if s.srv == nil {
+		return nil // the operator of that server bounds it
+	}
+	info, err := s.js.AccountInfo(ctx)
+	if err != nil {
+		return classify(err, "look at its size")
+	}
+	if info.Store > uint64(s.bytesMax)/10*9 {
+		return errStoreFull(nil)
 	}
 	return nil
 }

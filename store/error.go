@@ -43,14 +43,18 @@ func refused(err error) bool {
 // busy reports whether another write of the key was in flight.
 func busy(err error) bool { return codeOf(err) == codeWrongLastInFlight }
 
+func errStoreFull(cause error) error {
+	return errs.Wrap(errs.Limit, cause, "the store is full").
+		WithHint("remove what is no longer needed, or give the store more room (disk, store limit)")
+}
+
 // classify gives an error of the NATS client its class.
 func classify(err error, doing string) error {
 	switch codeOf(err) {
 	case codeWrongLast, codeWrongLastInFlight:
 		return errs.Wrap(errs.Conflict, err, "somebody else has changed it")
 	case codeAccountResources, codeInsufficient, codeMemoryResources, codeStorageResources, codeStoreFailed, codeStreamBytesTooHigh:
-		return errs.Wrap(errs.Limit, err, "the store is full").
-			WithHint("remove what is no longer needed, or give the store more room (disk, store limit)")
+		return errStoreFull(err)
 	case codeMessageTooLarge:
 		return errs.Wrap(errs.Limit, err, "the value is too large for the store")
 	case codeNotEnabled:

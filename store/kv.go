@@ -92,6 +92,9 @@ func (k *KV) Create(ctx context.Context, key string, value []byte) (uint64, erro
 }
 
 func (k *KV) create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	if err := k.s.spare(ctx); err != nil {
+		return 0, err
+	}
 	w := write{key: key, value: value, ttl: ttl, fenced: true}
 	rev, err := k.put(ctx, w)
 	if !errs.Is(err, errs.Conflict) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -53,8 +54,10 @@ type Store struct {
 	c    Config
 	lock *os.File       // of Dir
 	srv  *server.Server // nil with an external NATS
-	nc   *nats.Conn
-	js   jetstream.JetStream
+	// bytesMax bounds the embedded store.
+	bytesMax int64
+	nc       *nats.Conn
+	js       jetstream.JetStream
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]*KV
@@ -107,12 +110,12 @@ func (s *Store) open(ctx context.Context) (err error) {
 
 func (s *Store) startEmbedded() error {
 	s.limitMemory()
-	srv, err := startServer(s.c)
-	if err != nil {
+	var err error
+	if s.bytesMax, err = storeBytesMax(filepath.Join(s.c.Dir, jetstreamDir), s.c.StoreBytesMax); err != nil {
 		return err
 	}
-	s.srv = srv
-	return nil
+	s.srv, err = startServer(s.c, s.bytesMax)
+	return err
 }
 
 // limitMemory keeps JetStream's block cache, which nothing else bounds, from
@@ -172,6 +175,9 @@ func (s *Store) Healthy(ctx context.Context) error {
 	if s.srv != nil && !s.srv.JetStreamEnabled() {
 		return errs.New(errs.Unavailable, "the store has switched itself off").
 			WithHint("the disk was full; free some space and restart the server")
+	}
+	if err := s.spare(ctx); err != nil {
+		return err
 	}
 	kv, err := s.KV(ctx, "health")
 	if err != nil {

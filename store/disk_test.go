@@ -1,0 +1,197 @@
+package store_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/store"
+)
+
+// smallDisk mounts an ext4 file system of the size, or skips.
+func smallDisk(t *testing.T, mb int64) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a small disk to fill")
+	}
+	mkfs, err := exec.LookPath("mkfs.ext4")
+	if err != nil {
+		t.Skip("no mkfs.ext4 on this host")
+	}
+	image, dir := filepath.Join(t.TempDir(), "disk"), t.TempDir()
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, mb<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(mkfs, "-q", "-m", "0", image).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs: %v\n%s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+		t.Skipf("this host mounts no loop device: %v %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v\n%s", err, out)
+		}
+	})
+	return dir
+}
+
+// fill writes a file until only the given number of MB is free.
+func fill(t *testing.T, dir string, leaveMB int64) (file string) {
+	t.Helper()
+	free, err := store.FreeBytes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(dir, "filler")
+	if err := os.WriteFile(file, make([]byte, max(free-leaveMB<<20, 0)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
+	dir := smallDisk(t, 96)
+	home := filepath.Join(dir, "home")
+	s := open(t, store.Config{Dir: home})
+	kv := openKV(t, s, "b")
+	acked := map[string]uint64{}
+	value := make([]byte, 32<<10)
+	_, _ = rand.Read(value)
+	put := func(n int) error {
+		key := fmt.Sprint(n)
+		rev, err := kv.Create(t.Context(), key, value)
+		if err == nil {
+			acked[key] = rev
+		}
+		return err
+	}
+	for n := range 20 {
+		if err := put(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filler := fill(t, dir, 4)
+	for n := 20; n < 40; n++ {
+		wantClass(t, "write on a full disk", put(n), errs.Limit)
+	}
+	wantClass(t, "health on a full disk", s.Healthy(t.Context()), errs.Limit)
+	if _, _, err := kv.Get(t.Context(), "3"); err != nil {
+		t.Errorf("read on a full disk: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "writes go on once there is room", func() error { return put(40) })
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Errorf("health with room again: %v", err)
+	}
+	_ = s.Close()
+	s = open(t, store.Config{Dir: home})
+	kv = openKV(t, s, "b")
+	for key, rev := range acked {
+		if got, at, err := kv.Get(t.Context(), key); err != nil || at != rev || !bytes.Equal(got, value) {
+			t.Errorf("%s: %d bytes at %d, %v; acknowledged at %d", key, len(got), at, err, rev)
+		}
+	}
+	_ = s.Close()
+	fill(t, dir, 1)
+	_, err := store.Open(t.Context(), store.Config{Dir: home})
+	wantClass(t, "open on a full disk", err, errs.Limit)
+	if errs.Hint(err) == "" {
+		t.Error("no hint what to do")
+	}
+}
+
+func TestStoreFull_isACleanError(t *testing.T) {
+	s := open(t, store.Config{StoreBytesMax: 1 << 20})
+	kv := openKV(t, s, "b")
+	value := make([]byte, 32<<10)
+	_, _ = rand.Read(value)
+	var err error
+	n := 0
+	for ; n < 100 && err == nil; n++ {
+		_, err = kv.Create(t.Context(), fmt.Sprint(n), value)
+	}
+	wantClass(t, "write into a full store", err, errs.Limit)
+	if n < 10 {
+		t.Errorf("full after %d writes of 32 KB, it may hold 1 MB", n)
+	}
+	wantClass(t, "health of a full store", s.Healthy(t.Context()), errs.Limit)
+	// What changes and removes things must work while the store is full.
+	for range 10 {
+		_, rev, err := kv.Get(t.Context(), "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Update(t.Context(), "1", value, rev); err != nil {
+			t.Fatalf("update in a full store: %v", err)
+		}
+	}
+	_, rev, err := kv.Get(t.Context(), "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete(t.Context(), "0", rev); err != nil {
+		t.Errorf("delete in a full store: %v", err)
+	}
+}
+
+// elsewhere runs a NATS server as an operator would.
+func elsewhere(t *testing.T) (url string, stop func()) {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, SyncAlways: true,
+		Username: "skete", Password: "hunter2",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	stop = func() { s.Shutdown(); s.WaitForShutdown() }
+	t.Cleanup(stop)
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server did not start")
+	}
+	return fmt.Sprintf("nats://skete:hunter2@%s", s.Addr()), stop
+}
+
+func TestExternal_isTheSame(t *testing.T) {
+	url, stop := elsewhere(t)
+	s := open(t, store.Config{URL: url})
+	other := open(t, store.Config{URL: url})
+	n := 0
+	t.Run("registry", func(t *testing.T) {
+		registrytest.RegistrySuite(t, func(t *testing.T) registrytest.Registry {
+			n++
+			return openKV(t, s, fmt.Sprintf("suite%d", n))
+		})
+	})
+	mine := acquire(t, openLeases(t, s), "node/one", "a", 2*time.Second)
+	_, err := openLeases(t, other).Acquire(t.Context(), "node/one", "b", 2*time.Second)
+	wantClass(t, "the lease of another server", err, errs.Exists)
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := s.Healthy(t.Context()); errs.Of(err) != errs.Unavailable {
+		t.Errorf("health without the server: %v", err)
+	}
+	select {
+	case <-mine.Lost():
+	case <-time.After(20 * time.Second):
+		t.Error("the lease is still held although nobody can be asked")
+	}
+}
