@@ -118,7 +118,10 @@ func (s *spool) tailStartLocked() int64 {
 }
 
 func (s *spool) keptLocked() int64 {
-	return s.head + s.size - max(s.tailStartLocked(), s.head)
+	if len(s.segments) == 0 {
+		return s.head
+	}
+	return s.head + s.size - s.segments[0]
 }
 
 // extent says what is kept: [0, head) and [tail, size).
@@ -231,10 +234,14 @@ func (s *spool) skip(n int64) {
 	s.closeWriter()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.keptLocked()
+	for _, off := range s.segments {
+		_ = os.Remove(s.path(off))
+	}
+	s.segments = nil
+	s.used.Add(s.keptLocked() - before)
 	s.size += n
-	s.used.Add(n) // trimLocked takes them off again
-	s.trimLocked(0)
-	if len(s.segments) == 0 && s.openWriterLocked(s.size, s.bounds.segment) == nil {
+	if s.openWriterLocked(s.size, s.bounds.segment) == nil {
 		s.segments = append(s.segments, s.size) // an empty file that remembers the size
 	}
 	s.wakeLocked()

@@ -1,0 +1,147 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// planner is a core that only checks requests.
+func planner(root bool) *Core {
+	return &Core{shell: findShell, cfg: Config{Boot: wire.Boot{
+		Sandbox: "sbx_x", User: "user", UID: 1000, GID: 1000, Home: "/home/user", Workdir: "/", Root: root, Env: map[string]string{"A": "box", "B": "box"},
+	}}}
+}
+
+func bytesOf(args ...string) [][]byte {
+	var list [][]byte
+	for _, a := range args {
+		list = append(list, []byte(a))
+	}
+	return list
+}
+
+func TestPlan_refusesWhatIsAbsurd(t *testing.T) {
+	sh := bytesOf("sh")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plain"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var many []*wire.Rlimit
+	for range 20 {
+		many = append(many, &wire.Rlimit{Name: "core"})
+	}
+	for name, c := range map[string]struct {
+		req  *wire.StartRequest
+		want errs.Class
+	}{
+		"no argv":                {&wire.StartRequest{}, errs.Invalid},
+		"empty name":             {&wire.StartRequest{Argv: bytesOf("")}, errs.Invalid},
+		"NUL in argv":            {&wire.StartRequest{Argv: bytesOf("sh", "a\x00b")}, errs.Invalid},
+		"too many arguments":     {&wire.StartRequest{Argv: bytesOf(make([]string, argvMax+1)...)}, errs.Invalid},
+		"too large":              {&wire.StartRequest{Argv: bytesOf("sh", strings.Repeat("x", argumentsMax))}, errs.Invalid},
+		"key with newline":       {&wire.StartRequest{Key: "a\nb", Argv: sh}, errs.Invalid},
+		"key with slash":         {&wire.StartRequest{Key: "../x", Argv: sh}, errs.Invalid},
+		"long key":               {&wire.StartRequest{Key: strings.Repeat("k", 129), Argv: sh}, errs.Invalid},
+		"env name with =":        {&wire.StartRequest{Argv: sh, Env: map[string][]byte{"A=B": nil}}, errs.Invalid},
+		"empty env name":         {&wire.StartRequest{Argv: sh, Env: map[string][]byte{"": nil}}, errs.Invalid},
+		"NUL in env":             {&wire.StartRequest{Argv: sh, Env: map[string][]byte{"A": {0}}}, errs.Invalid},
+		"NUL in cwd":             {&wire.StartRequest{Argv: sh, Cwd: []byte("/\x00")}, errs.Invalid},
+		"long cwd":               {&wire.StartRequest{Argv: sh, Cwd: []byte("/" + strings.Repeat("x", 5000))}, errs.Invalid},
+		"unknown user":           {&wire.StartRequest{Argv: sh, User: "bob"}, errs.NotFound},
+		"root":                   {&wire.StartRequest{Argv: sh, User: "root"}, errs.Denied},
+		"flat terminal":          {&wire.StartRequest{Argv: sh, Pty: &wire.PtySize{Cols: 80}}, errs.Invalid},
+		"huge terminal":          {&wire.StartRequest{Argv: sh, Pty: &wire.PtySize{Cols: 80, Rows: 1001}}, errs.Invalid},
+		"unknown rlimit":         {&wire.StartRequest{Argv: sh, Rlimits: []*wire.Rlimit{{Name: "x"}}}, errs.Invalid},
+		"soft over hard":         {&wire.StartRequest{Argv: sh, Rlimits: []*wire.Rlimit{{Name: "core", Soft: 2, Hard: 1}}}, errs.Invalid},
+		"many rlimits":           {&wire.StartRequest{Argv: sh, Rlimits: many}, errs.Invalid},
+		"negative timeout":       {&wire.StartRequest{Argv: sh, TimeoutMs: -1}, errs.Invalid},
+		"negative spool":         {&wire.StartRequest{Argv: sh, SpoolBytesMax: -1}, errs.Invalid},
+		"unknown overflow":       {&wire.StartRequest{Argv: sh, Overflow: 77}, errs.Invalid},
+		"unknown command":        {&wire.StartRequest{Argv: bytesOf("no-such-command")}, errs.NotFound},
+		"unknown path":           {&wire.StartRequest{Argv: bytesOf("/no/such")}, errs.NotFound},
+		"not executable":         {&wire.StartRequest{Argv: bytesOf(filepath.Join(dir, "plain"))}, errs.Denied},
+		"not executable in PATH": {&wire.StartRequest{Argv: bytesOf("plain"), Env: map[string][]byte{"PATH": []byte(dir)}}, errs.Denied},
+		"a directory":            {&wire.StartRequest{Argv: bytesOf(dir)}, errs.Denied},
+	} {
+		if _, err := planner(false).plan(c.req); !errs.Is(err, c.want) {
+			t.Errorf("%s: %v is %q, want %q", name, err, errs.Of(err), c.want)
+		}
+	}
+	if _, err := planner(true).plan(&wire.StartRequest{Argv: sh, User: "root"}); err != nil {
+		t.Errorf("root where it is granted: %v", err)
+	}
+}
+
+func TestPlan_requestBeatsSandboxBeatsDefaults(t *testing.T) {
+	s, err := planner(false).plan(&wire.StartRequest{Key: "k", Argv: bytesOf("sh"), Env: map[string][]byte{"B": []byte("req"), "SKETE_SANDBOX": []byte("lie")}, Pty: &wire.PtySize{Cols: 80, Rows: 24}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(s.Env, "\n")
+	want := "A=box\nB=req\nHOME=/home/user\nLANG=C.UTF-8\nLOGNAME=user\nPATH=" + pathDefault + "\nSHELL=" + findShell() +
+		"\nSKETE_PROCESS=k\nSKETE_SANDBOX=sbx_x\nTERM=xterm-256color\nUSER=user"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func FuzzPlan(f *testing.F) {
+	for _, r := range []*wire.StartRequest{
+		{Key: "a", Argv: bytesOf("sh", "-c", "true"), Env: map[string][]byte{"A": []byte("b")}},
+		{Argv: bytesOf("./x"), Cwd: []byte("/tmp"), Pty: &wire.PtySize{Cols: 1, Rows: 1}, Rlimits: []*wire.Rlimit{{Name: "core"}}},
+	} {
+		b, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	c := planner(false)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r wire.StartRequest
+		if proto.Unmarshal(data, &r) != nil {
+			return
+		}
+		s, err := c.plan(&r)
+		if err != nil {
+			if errs.Of(err) == errs.Internal {
+				t.Fatalf("%v", err)
+			}
+			return
+		}
+		for _, v := range append(append([]string{s.Path, s.Dir}, s.Argv...), s.Env...) {
+			if strings.IndexByte(v, 0) >= 0 {
+				t.Fatalf("NUL got through: %q", v)
+			}
+		}
+		if checkKey(s.Key) != nil || s.Path == "" || s.UID != 1000 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+func TestParseStat_namesCannotLie(t *testing.T) {
+	for in, want := range map[string]task{
+		"12 (sh) S 1 12 12 0 -1":            {pid: 12, parent: 1, group: 12, session: 12, state: 'S'},
+		"12 (a) R 9 9 9 9) Z 1 2 3 0 -1":    {pid: 12, parent: 1, group: 2, session: 3, state: 'Z'},
+		"12 () (\n)) R 4 5 6 0":             {pid: 12, parent: 4, group: 5, session: 6, state: 'R'},
+		"":                                  {},
+		"12 sh S 1 12 12":                   {},
+		"x (sh) S 1 12 12 0":                {},
+		"12 (sh) S one 12 12 0":             {},
+		"12 (sh":                            {},
+		")12(":                              {},
+		"99999999999999999999 (sh) S 1 1 1": {},
+	} {
+		if got, ok := parseStat(in); got != want || ok != (want != task{}) {
+			t.Errorf("%q: %+v, %v", in, got, ok)
+		}
+	}
+}
