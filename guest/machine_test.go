@@ -75,6 +75,7 @@ type options struct {
 	plain   bool // not PID 1
 	dir     string
 	mustPID bool
+	uid     int // run all of it as this user, when root
 }
 
 // start boots a guest; it is ended, and checked for leftovers, at the end of the test.
@@ -100,6 +101,13 @@ func start(t testing.TB, o options) *machine {
 		m.boot.UID, m.boot.GID = 1000, 1000
 		if err := os.Chown(work, 1000, 1000); err != nil {
 			t.Fatal(err)
+		}
+	}
+	if o.uid != 0 {
+		for _, d := range []string{work, state} {
+			if err := os.Chown(d, o.uid, o.uid); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if o.change != nil {
@@ -129,6 +137,14 @@ func (m *machine) run(o options) {
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if !o.plain {
 		isolate(t, m)
+	}
+	if o.uid != 0 {
+		m.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.uid), Gid: uint32(o.uid)}
+		for _, f := range []string{file, strings.TrimPrefix(m.boot.Channel, "unix:")} {
+			if err := os.Chown(f, o.uid, o.uid); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	if err := m.cmd.Start(); err != nil {
 		if !o.plain && !o.mustPID {

@@ -96,6 +96,9 @@ func Run(cfg Config) int {
 	go d.reapLoop()
 	d.superviseLoop(ctx)
 	d.shutdown(graceDefault) // no-op when a shutdown has been done
+	if d.limit != nil {
+		d.limit.remove()
+	}
 	return 0
 }
 
@@ -152,7 +155,7 @@ func (d *daemon) forkLoop() {
 	runtime.LockOSThread()
 	defer d.recovered("fork")
 	if n := d.cfg.Boot.ProcessesMax; n > 0 {
-		limit, err := newProcessLimit(d.cfg.Boot.Sandbox, n)
+		limit, err := newProcessLimit(d.bootID, n)
 		if err != nil {
 			d.log.printf("init: processes are not limited here: %v", err)
 		}

@@ -14,25 +14,22 @@ import (
 // processLimit counts the tasks of commands in a cgroup of the machine's own
 // kernel (gVisor's, a VM's). Only the forking thread of init is a member, so
 // that init and supervise never run into the limit themselves.
-type processLimit struct {
-	dir     string
-	mounted bool // by us
-}
+type processLimit struct{ dir string }
 
 // ErrNotCounted: this machine has no pids controller that we may use.
 var ErrNotCounted = errors.New("no usable pids controller")
 
 // newProcessLimit makes the group and moves the calling thread into it. Only
 // a PID 1 does so: elsewhere the cgroups are those of the host.
-func newProcessLimit(sandbox string, maxTasks int) (*processLimit, error) {
+func newProcessLimit(name string, maxTasks int) (*processLimit, error) {
 	if os.Getpid() != 1 || os.Getuid() != 0 {
 		return nil, fmt.Errorf("%w: not PID 1 of a machine", ErrNotCounted)
 	}
-	root, mounted, err := pidsHierarchy()
+	root, err := pidsHierarchy()
 	if err != nil {
 		return nil, err
 	}
-	l := &processLimit{dir: filepath.Join(root, "skete-"+strconv.Itoa(os.Getpid())+"-"+sandbox), mounted: mounted}
+	l := &processLimit{dir: filepath.Join(root, "skete-"+name)}
 	if err := os.Mkdir(l.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("%w: %w", ErrNotCounted, err)
 	}
@@ -48,19 +45,19 @@ func newProcessLimit(sandbox string, maxTasks int) (*processLimit, error) {
 
 // pidsHierarchy finds or mounts a version 1 hierarchy: only there may a single
 // thread be moved.
-func pidsHierarchy() (string, bool, error) {
+func pidsHierarchy() (string, error) {
 	const ours = "/sys/fs/cgroup/pids"
 	if _, err := os.Stat(filepath.Join(ours, "cgroup.procs")); err == nil {
-		return ours, false, nil
+		return ours, nil
 	}
 	dir := filepath.Join("/run", "skete-pids")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", false, fmt.Errorf("%w: %w", ErrNotCounted, err)
+		return "", fmt.Errorf("%w: %w", ErrNotCounted, err)
 	}
 	if err := unix.Mount("none", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "pids"); err != nil {
-		return "", false, fmt.Errorf("%w: mount: %w", ErrNotCounted, err)
+		return "", fmt.Errorf("%w: mount: %w", ErrNotCounted, err)
 	}
-	return dir, true, nil
+	return dir, nil
 }
 
 func (l *processLimit) write(file, value string) error {
@@ -70,6 +67,17 @@ func (l *processLimit) write(file, value string) error {
 	}
 	_, err = f.WriteString(value)
 	return errors.Join(err, f.Close())
+}
+
+// remove gives the group back, where the kernel outlives the machine (tests).
+// Preconditions: its members are gone but the calling process's threads.
+func (l *processLimit) remove() {
+	tasks, _ := os.ReadFile(filepath.Join(l.dir, "tasks"))
+	root := processLimit{dir: filepath.Dir(l.dir)}
+	for _, tid := range strings.Fields(string(tasks)) {
+		_ = root.write("tasks", tid)
+	}
+	_ = os.Remove(l.dir)
 }
 
 // stopForks makes every further fork of a command fail.

@@ -93,6 +93,7 @@ func New(cfg Config) (*Core, error) {
 		return nil, errors.Join(err, c.init.Close())
 	}
 	c.sortEnded()
+	c.thawLeft()
 	c.wg.Add(1)
 	go func() {
 		defer c.wg.Done()

@@ -1,6 +1,8 @@
 package process
 
 import (
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +22,7 @@ func (c *Core) Quiesce(thawAfter time.Duration) uint32 {
 	if c.thaw != nil {
 		c.thaw.Stop()
 	}
+	_ = os.WriteFile(c.frozenFile(), nil, 0o600)
 	c.thaw = time.AfterFunc(thawAfter, func() { c.Thaw() })
 	count := uint32(0)
 	for range stopRounds { // a process may fork before the stop reaches it
@@ -36,16 +39,12 @@ const stopRounds = 20
 
 // stopLocked stops who runs in a session of ours and was not stopped yet.
 func (c *Core) stopLocked() uint32 {
-	leaders := map[int]bool{}
-	for _, p := range c.byID {
-		leaders[p.entry.PID] = true
-	}
 	if c.stopped == nil {
 		c.stopped = map[int]bool{}
 	}
 	n := uint32(0)
-	for _, t := range tasksNow() {
-		if !leaders[t.session] || c.stopped[t.pid] || t.state == 'T' || t.state == 't' || t.state == 'Z' {
+	for _, t := range c.tasksLocked() {
+		if c.stopped[t.pid] || t.state == 'T' || t.state == 't' {
 			continue
 		}
 		if unix.Kill(t.pid, unix.SIGSTOP) == nil {
@@ -71,24 +70,48 @@ func (c *Core) Thaw() uint32 {
 		}
 	}
 	c.stopped = nil
+	_ = os.Remove(c.frozenFile())
 	return n
+}
+
+// frozenFile is there while commands are stopped: a supervise that finds it
+// continues them, because nobody else would.
+func (c *Core) frozenFile() string { return filepath.Join(c.spoolDir, "frozen") }
+
+// thawLeft continues what an earlier supervise has stopped.
+func (c *Core) thawLeft() {
+	if _, err := os.Stat(c.frozenFile()); err != nil {
+		return
+	}
+	c.mu.Lock()
+	c.stopped = map[int]bool{}
+	for _, t := range c.tasksLocked() {
+		c.stopped[t.pid] = true
+	}
+	c.mu.Unlock()
+	c.Thaw()
+}
+
+// tasksLocked lists the living processes in the sessions of commands.
+func (c *Core) tasksLocked() []task {
+	leaders := map[int]bool{}
+	for _, p := range c.byID {
+		leaders[p.entry.PID] = true
+	}
+	var list []task
+	for _, t := range tasksNow() {
+		if leaders[t.session] && t.state != 'Z' {
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 // Alive is the number of living processes in the sessions of commands.
 func (c *Core) Alive() uint32 {
 	c.mu.Lock()
-	leaders := map[int]bool{}
-	for _, p := range c.byID {
-		leaders[p.entry.PID] = true
-	}
-	c.mu.Unlock()
-	n := uint32(0)
-	for _, t := range tasksNow() {
-		if leaders[t.session] && t.state != 'Z' {
-			n++
-		}
-	}
-	return n
+	defer c.mu.Unlock()
+	return uint32(len(c.tasksLocked()))
 }
 
 // isRunning reports whether a process has not ended.
