@@ -62,6 +62,9 @@ func readBoot(path string) (wire.Boot, error) {
 }
 
 func runInit(path string) int {
+	if err := becomeRoot(); err != nil {
+		return fail("init", err)
+	}
 	boot, err := readBoot(path)
 	if err != nil {
 		return fail("init", err)

@@ -48,7 +48,11 @@ type plan struct {
 	groupPath string // "" = no control group
 	limitSwap bool
 	args      []string
+	// hostUID and hostGID are set without root: the one identity that there is.
+	hostUID, hostGID int
 }
+
+func (pl plan) rootless() bool { return pl.hostUID != 0 }
 
 // spec writes the OCI specification. It is pure. Nothing that a user wrote is
 // ever an annotation: gVisor lets annotations widen what its flags forbid.
@@ -69,7 +73,8 @@ func (pl plan) spec() *specs.Spec {
 			Env:             []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 			NoNewPrivileges: true,
 			OOMScoreAdj:     &oom,
-			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
+			User:            pl.user(),
+			Capabilities:    pl.capabilities(caps),
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NOFILE", Soft: openFilesMax, Hard: openFilesMax},
 				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
@@ -77,21 +82,52 @@ func (pl plan) spec() *specs.Spec {
 		},
 		Mounts:      pl.mounts(),
 		Linux:       pl.linux(),
-		Annotations: pl.spoolHint(),
+		Annotations: pl.hints(),
 	}
 }
 
-// spoolHint makes a tmpfs of the guest's state directory whose pages are kept
-// in a file of the host: commands that fill the root's writable layer must not
-// cost the guest its spools, and the spools must not cost the machine memory.
-func (pl plan) spoolHint() map[string]string {
-	const prefix = "dev.gvisor.spec.mount.spool."
-	return map[string]string{
-		prefix + "source":  pl.spoolDir,
-		prefix + "type":    "tmpfs",
-		prefix + "share":   "container",
-		prefix + "options": fmt.Sprintf("rw,nosuid,nodev,mode=0700,size=%d", spoolBytes),
+// hints tell gVisor more of two mounts.
+//
+// The guest's state directory is a tmpfs whose pages are kept in a file of the
+// host: commands that fill the root's writable layer must not cost the guest
+// its spools, and the spools must not cost the machine memory.
+//
+// The boot directory without root: its modes keep its owner out (see
+// Provider.openDoor), which is who the sentry is then; the gofer gets in.
+func (pl plan) hints() map[string]string {
+	h := map[string]string{}
+	add := func(name string, fields map[string]string) {
+		for k, v := range fields {
+			h["dev.gvisor.spec.mount."+name+"."+k] = v
+		}
 	}
+	add("spool", map[string]string{
+		"source": pl.spoolDir, "type": "tmpfs", "share": "container",
+		"options": fmt.Sprintf("rw,nosuid,nodev,mode=0700,size=%d", spoolBytes),
+	})
+	if pl.rootless() {
+		add("boot", map[string]string{"source": pl.bootDir, "type": "bind", "share": "shared", "directfs": "off"})
+	}
+	return h
+}
+
+// user: without root, the one identity of the host that we have is mapped to
+// the sandbox's user, so that files in the workspace can be made and owned by
+// commands. gVisor can then start nobody else; the guest's init becomes root
+// by itself.
+func (pl plan) user() specs.User {
+	if pl.rootless() {
+		return specs.User{UID: sandbox.UserID, GID: sandbox.UserID}
+	}
+	return specs.User{}
+}
+
+func (pl plan) capabilities(caps []string) *specs.LinuxCapabilities {
+	c := &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+	if pl.rootless() { // not root yet: the exec would drop them; init does so later
+		c.Inheritable, c.Ambient = caps, caps
+	}
+	return c
 }
 
 // mounts: /proc, /sys and /dev are gVisor's own. /tmp is a part of the root's
@@ -114,7 +150,7 @@ func (pl plan) mounts() []specs.Mount {
 	sort.SliceStable(binds, func(i, j int) bool { return len(binds[i].Destination) < len(binds[j].Destination) })
 	binds = append(binds,
 		bind(pl.boot.Workspace, sandbox.WorkspaceDir, "rw"),
-		bind(pl.spoolDir, guestStateDir, "rw")) // see spoolHint
+		bind(pl.spoolDir, guestStateDir, "rw")) // see hints
 	return append(ms, binds...)
 }
 
@@ -143,6 +179,11 @@ func (pl plan) linux() *specs.Linux {
 	l := &specs.Linux{Namespaces: []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
 	}}
+	if pl.rootless() {
+		l.Namespaces = append(l.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		l.UIDMappings = []specs.LinuxIDMapping{{ContainerID: sandbox.UserID, HostID: uint32(pl.hostUID), Size: 1}}
+		l.GIDMappings = []specs.LinuxIDMapping{{ContainerID: sandbox.UserID, HostID: uint32(pl.hostGID), Size: 1}}
+	}
 	if pl.groupPath == "" {
 		return l
 	}

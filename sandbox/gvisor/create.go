@@ -127,7 +127,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandb
 		}
 		return nil, err
 	}
-	if err := bp.await(ctx, m); err != nil {
+	if err := errors.Join(bp.await(ctx, m), p.shutDoor(b.ID)); err != nil {
 		_ = m.Close()
 		return nil, err
 	}
@@ -154,13 +154,38 @@ func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error)
 		return nil, fmt.Errorf("give the workspace to the sandbox's user: %w", err)
 	}
 	pl := plan{boot: b, bootDir: bootDir, spoolDir: p.spoolDir(b.ID), args: args}
+	if p.rootless() {
+		pl.hostUID, pl.hostGID = os.Geteuid(), os.Getegid()
+	}
 	if p.cgroups != nil {
 		pl.groupPath, pl.limitSwap = p.groupPath(b.ID), p.cgroups.LimitsSwap()
 	}
 	if err := writeJSON(filepath.Join(dir, "config.json"), pl.spec()); err != nil {
 		return nil, err
 	}
-	return channel.Listen(filepath.Join(bootDir, filepath.Base(wire.HostSocket)))
+	return p.listen(b.ID)
+}
+
+// listen opens the channel at the place where the guest looks for it.
+func (p *Provider) listen(id sandbox.ID) (*channel.Host, error) {
+	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)))
+}
+
+// The boot directory's door. Without root the directory looks like the
+// sandbox user's own from inside. So it is shut to its owner, before the first
+// command runs, and only the guest, whom modes do not stop, gets in. It must
+// be open while gVisor starts and while a later server puts its socket there;
+// a command that slips in then could talk to us in its own sandbox's name,
+// no more.
+
+func (p *Provider) openDoor(id sandbox.ID) error { return p.door(id, 0o700) }
+func (p *Provider) shutDoor(id sandbox.ID) error { return p.door(id, 0) }
+
+func (p *Provider) door(id sandbox.ID, mode os.FileMode) error {
+	if !p.rootless() {
+		return nil
+	}
+	return os.Chmod(p.bootDir(id), mode)
 }
 
 func (p *Provider) overlayDir(id sandbox.ID) string { return filepath.Join(p.dir(id), "overlay") }

@@ -76,6 +76,7 @@ func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	if err := unmountBelow(p.dir(id)); err != nil {
 		return err
 	}
+	_ = p.openDoor(id) // or it could not be removed; it may be missing
 	return os.RemoveAll(p.dir(id))
 }
 

@@ -78,7 +78,11 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 		return nil, err
 	}
 	if host == nil {
-		if host, err = channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket))); err != nil {
+		err := p.openDoor(id)
+		if err == nil {
+			host, err = p.listen(id)
+		}
+		if err := errors.Join(err, p.shutDoor(id)); err != nil {
 			_ = watch.Close()
 			return nil, err
 		}

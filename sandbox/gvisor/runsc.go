@@ -21,9 +21,6 @@ const logBytesMax = 4 << 10
 func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, args ...string) error {
 	log := filepath.Join(p.dir(id), "runsc.log")
 	all := []string{runscVerb, "--root=" + p.runscDir(), "--log=" + log, "--platform=systrap", "--network=none", "--host-uds=open"}
-	if p.rootless() {
-		all = append(all, "--rootless")
-	}
 	if p.cgroups == nil {
 		all = append(all, "--ignore-cgroups")
 	}
