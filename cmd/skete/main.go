@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/skete-dev/skete/sandbox/gvisor"
+	"github.com/skete-dev/skete/store"
 )
 
 // version is set by the linker.
@@ -17,7 +18,9 @@ var version = "devel"
 
 func main() {
 	// The same program is started again as gVisor, three times for each
-	// sandbox. It must notice before anything else happens.
+	// sandbox. It must notice before anything else happens; and gVisor's
+	// filters kill a process that does what a library's timer would.
+	store.StopSampling()
 	gvisor.Main()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -266,3 +266,17 @@ func (c cancelWriter) Write(p []byte) (int, error) {
 func createKeyed(w *world, spec api.CreateSandbox, key string) (string, error) {
 	return postSandbox(w, spec, key)
 }
+
+// TestIdleSandbox_livesOn: a timer in some linked package must not make gVisor's
+// kernel process do what its seccomp filter kills it for (ADR 0006).
+func TestIdleSandbox_livesOn(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	sb := w.create(api.CreateSandbox{})
+	for range 5 {
+		<-time.After(time.Second)
+		if out, err := sb.Command("echo", "alive").Output(w.ctx()); err != nil || string(out) != "alive\n" {
+			t.Fatalf("%q, %v", out, err)
+		}
+	}
+}
