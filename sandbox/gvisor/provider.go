@@ -167,7 +167,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 	}
 	if p.rootless() {
 		c.Notes = append(c.Notes,
-			"without root, files in the workspace belong to one user of the host: changes of owner are not kept")
+			"without root, all files in the workspace belong to the sandbox's user, and so do the template's own: commands may change them in their own layer")
 	}
 	return c
 }
