@@ -24,7 +24,11 @@ func acquire(t *testing.T, l *store.Leases, key, holder string, ttl time.Duratio
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = lease.Release(context.Background()) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = lease.Release(ctx)
+	})
 	return lease
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,12 @@ import (
 	"github.com/skete-dev/skete/sandbox/quota"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(serverDirEnv); dir != "" {
+		os.Exit(serveUntilKilled(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func create(t *testing.T, m *manager.Manager, tenant string, s sandbox.Spec) sandbox.Info {
 	t.Helper()
