@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 
 	"connectrpc.com/connect"
 
@@ -51,7 +50,7 @@ func (s *Service) upload(ctx context.Context, in *connect.ClientStream[wire.Uplo
 		if err := tree.MakeParents(name + "/."); err != nil {
 			return err
 		}
-		root, err := os.OpenRoot(name)
+		root, err := tree.OpenRoot(name)
 		if err != nil {
 			return err
 		}

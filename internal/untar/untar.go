@@ -5,7 +5,9 @@
 //	res, err := untar.Unpack(ctx, root, r, untar.Options{BytesMax: 1 << 30, EntriesMax: 10_000})
 //
 // Nothing is ever created outside of root, whatever the stream says and
-// whoever changes the tree meanwhile: os.Root sees to that. Entries and bytes
+// whoever changes the tree meanwhile: the Root sees to that. On the host it is
+// an *os.Root; in a guest it is guest/file/tree's, since os.Root does not hold
+// on gVisor. Entries and bytes
 // are bounded, set-id bits dropped, devices never made. On error, what was
 // unpacked until then stays; Result says how much that was.
 //
@@ -36,6 +38,21 @@ const (
 	linksMax          = 40
 )
 
+// Root is a directory that names cannot leave. *os.Root is one.
+type Root interface {
+	Lstat(name string) (fs.FileInfo, error)
+	Readlink(name string) (string, error)
+	Mkdir(name string, perm fs.FileMode) error
+	MkdirAll(name string, perm fs.FileMode) error
+	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
+	Remove(name string) error
+	Symlink(target, name string) error
+	Link(old, name string) error
+	Chmod(name string, mode fs.FileMode) error
+	Lchown(name string, uid, gid int) error
+	Chtimes(name string, atime, mtime time.Time) error
+}
+
 // Options say what is accepted. BytesMax and EntriesMax must be set.
 type Options struct {
 	BytesMax   int64 // of file content, holes included
@@ -56,7 +73,7 @@ type Options struct {
 type Result struct{ Entries, Bytes int64 }
 
 // Unpack reads r to the end of the archive.
-func Unpack(ctx context.Context, root *os.Root, r io.Reader, o Options) (Result, error) {
+func Unpack(ctx context.Context, root Root, r io.Reader, o Options) (Result, error) {
 	if o.DepthMax == 0 {
 		o.DepthMax = depthMaxDefault
 	}
@@ -70,7 +87,7 @@ func Unpack(ctx context.Context, root *os.Root, r io.Reader, o Options) (Result,
 
 type unpacker struct {
 	ctx    context.Context
-	root   *os.Root
+	root   Root
 	o      Options
 	res    Result
 	buf    []byte

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -134,7 +135,7 @@ func (c *copier) file(fromDir int, from string, toDir int, to string) error {
 		return err
 	}
 	defer unix.Close(out)
-	n, err := CopyData(c.ctx, in, out, st.Size)
+	n, err := copyData(c.ctx, in, out, &st)
 	c.bytes += n
 	if err != nil {
 		return err
@@ -145,29 +146,34 @@ func (c *copier) file(fromDir int, from string, toDir int, to string) error {
 	return setTimes(out, &st)
 }
 
-// CopyData copies the first size bytes of in to the empty file out and keeps
-// holes. A file that shrinks meanwhile gives a shorter copy.
-func CopyData(ctx context.Context, in, out int, size int64) (int64, error) {
-	if err := unix.Ftruncate(out, size); err != nil {
+// copyData copies the first st.Size bytes of in to the empty file out and
+// keeps holes; it returns the bytes that it wrote. A file that shrinks
+// meanwhile gives a shorter copy.
+func copyData(ctx context.Context, in, out int, st *unix.Stat_t) (int64, error) {
+	if err := unix.Ftruncate(out, st.Size); err != nil {
 		return 0, err
 	}
-	var copied int64
-	for at := int64(0); at < size; {
-		from, to, err := nextData(in, at, size)
-		if err != nil || from >= size {
-			return copied, err
+	c := dataCopier{ctx: ctx, in: in, out: out}
+	for at := int64(0); at < st.Size; {
+		from, to, err := nextData(in, at, st.Size)
+		if err != nil || from >= st.Size {
+			return c.written, err
 		}
-		n, err := copyRange(ctx, in, out, from, to)
-		copied += n
+		if from == 0 && to == st.Size && st.Size > holesFrom && c.buf == nil {
+			// No holes, or a kernel that does not tell (gVisor): then the
+			// zeros themselves are looked for.
+			c.buf = make([]byte, chunkBytes)
+		}
+		err = c.stretch(from, to)
 		if errors.Is(err, io.EOF) {
-			return copied, nil
+			return c.written, nil
 		}
 		if err != nil {
-			return copied, err
+			return c.written, err
 		}
 		at = to
 	}
-	return copied, nil
+	return c.written, nil
 }
 
 // nextData finds the next stretch that is not a hole. Where the file system
@@ -187,51 +193,70 @@ func nextData(fd int, at, size int64) (from, to int64, err error) {
 	return from, to, nil
 }
 
-func copyRange(ctx context.Context, in, out int, from, to int64) (int64, error) {
-	start := from
-	var buf []byte // made only where the kernel cannot copy by itself
+const (
+	chunkBytes = 256 << 10
+	holesFrom  = 1 << 20 // smaller files are not worth a search for zeros
+)
+
+type dataCopier struct {
+	ctx     context.Context
+	in, out int
+	buf     []byte // nil as long as the kernel copies by itself
+	written int64
+}
+
+// stretch copies one stretch of data; io.EOF: the file ended before it did.
+func (c *dataCopier) stretch(from, to int64) error {
 	for from < to {
-		if err := ctx.Err(); err != nil {
-			return from - start, err
+		if err := c.ctx.Err(); err != nil {
+			return err
 		}
-		want := int(min(to-from, 8<<20))
-		n := 0
-		var err error
-		if buf == nil {
-			r, w := from, from
-			err = Retry(func() (err error) {
-				n, err = unix.CopyFileRange(in, &r, out, &w, want, 0)
-				return err
-			})
-			if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.EIO) {
-				buf = make([]byte, 256<<10)
-				continue
-			}
-		} else {
-			n, err = copyChunk(in, out, from, buf[:min(want, len(buf))])
-		}
+		n, err := c.chunk(from, int(min(to-from, 8<<20)))
 		if err != nil {
-			return from - start, err
+			return err
 		}
 		if n == 0 {
-			return from - start, io.EOF
+			return io.EOF
 		}
 		from += int64(n)
 	}
-	return from - start, nil
+	return nil
 }
 
-func copyChunk(in, out int, at int64, buf []byte) (int, error) {
+func (c *dataCopier) chunk(at int64, want int) (int, error) {
+	if c.buf == nil {
+		n, err := c.inKernel(at, want)
+		if err == nil || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EIO) {
+			return n, err
+		}
+		c.buf = make([]byte, chunkBytes) // it cannot, between these two
+	}
+	b := c.buf[:min(want, len(c.buf))]
+	n, err := ReadAt(c.in, b, at)
+	if errors.Is(err, io.EOF) {
+		return 0, nil
+	}
+	if err != nil || allZero(b[:n]) {
+		return n, err
+	}
+	c.written += int64(n)
+	return n, WriteAt(c.out, b[:n], at)
+}
+
+func (c *dataCopier) inKernel(at int64, want int) (int, error) {
 	n := 0
 	err := Retry(func() (err error) {
-		n, err = unix.Pread(in, buf, at)
+		r, w := at, at
+		n, err = unix.CopyFileRange(c.in, &r, c.out, &w, want, 0)
 		return err
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, WriteAt(out, buf[:n], at)
+	c.written += int64(max(n, 0))
+	return max(n, 0), err
 }
+
+var zeroChunk [chunkBytes]byte
+
+func allZero(b []byte) bool { return bytes.Equal(b, zeroChunk[:len(b)]) }
 
 // WriteAt writes all of b at an offset.
 func WriteAt(fd int, b []byte, at int64) error {

@@ -34,25 +34,27 @@ func Retry(call func() error) error {
 // of /proc: those would lead to whatever our own process has open. It never
 // blocks (a fifo opens at once) and never takes a terminal.
 func Open(name string, flags int, mode uint32) (int, error) {
-	return open(unix.AT_FDCWD, name, flags, mode)
+	return open(unix.AT_FDCWD, name, flags, mode, 0)
 }
 
 // OpenIn is Open relative to a directory.
 func OpenIn(dir int, name string, flags int, mode uint32) (int, error) {
-	return open(dir, name, flags, mode)
+	return open(dir, name, flags, mode, 0)
 }
 
-// OpenAt opens one entry of dir and never follows a symbolic link.
+// OpenAt opens one entry of dir and never follows a symbolic link. O_NOFOLLOW
+// would do on Linux, but gVisor follows a link to a directory when O_DIRECTORY
+// is given too.
 func OpenAt(dir int, name string, flags int, mode uint32) (int, error) {
-	return open(dir, name, flags|unix.O_NOFOLLOW, mode)
+	return open(dir, name, flags|unix.O_NOFOLLOW, mode, unix.RESOLVE_NO_SYMLINKS)
 }
 
-func open(dir int, name string, flags int, mode uint32) (int, error) {
+func open(dir int, name string, flags int, mode uint32, resolve uint64) (int, error) {
 	flags |= unix.O_CLOEXEC
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
-	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_NO_MAGICLINKS | resolve}
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = uint64(mode)
 	}

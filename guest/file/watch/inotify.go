@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,23 +71,28 @@ func (w *Watch) begin() error {
 		root, w.only = path.Split(w.opts.Path)
 		root = path.Clean(root)
 	}
-	if err := w.add(root, 0); err != nil {
+	fd, err := tree.Open(root, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
 		return err
 	}
-	if w.opts.Recursive && w.only == "" {
-		w.scan(root, false)
+	defer unix.Close(fd)
+	if err := w.add(fd, root); err != nil {
+		return err
 	}
+	w.scan(fd, root, false)
 	return nil
 }
 
-// add watches one directory; extra flags say whether a link may be followed.
-func (w *Watch) add(dir string, extra uint32) error {
+// add watches a directory that is open for reading: the kernel checked that
+// we may read it (gVisor's inotify alone would not), and no link can come
+// between the look and the watch.
+func (w *Watch) add(dirFD int, dir string) error {
 	if len(w.dirs) >= dirsMax {
 		return errs.New(errs.Limit, "more than %d directories to watch", dirsMax)
 	}
 	wd := int32(-1)
 	err := w.control(func(fd int) error {
-		n, err := unix.InotifyAddWatch(fd, dir, mask|extra)
+		n, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dirFD), mask)
 		wd = int32(n)
 		return err
 	})
@@ -116,20 +122,14 @@ func (w *Watch) control(use func(fd int) error) error {
 
 // scan watches all directories beneath one that is watched already. With
 // report, whatever it finds is news: it came before the watch did.
-func (w *Watch) scan(dir string, report bool) {
-	fd, err := tree.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if report == false && dir == w.opts.Path {
-		fd, err = reopen(fd, err, dir)
-	}
-	if err != nil {
-		return // gone, or not for us to read
+func (w *Watch) scan(fd int, dir string, report bool) {
+	if !w.opts.Recursive || w.only != "" {
+		return
 	}
 	names, err := tree.Names(fd)
 	if err != nil {
-		_ = unix.Close(fd)
 		return
 	}
-	var inside []string
 	for _, name := range names {
 		st, err := tree.Lstat(fd, name)
 		if err != nil {
@@ -141,36 +141,42 @@ func (w *Watch) scan(dir string, report bool) {
 			w.ring.add(Event{Kind: Create, Path: full, Dir: tree.IsDir(&st)})
 		}
 		if tree.IsDir(&st) {
-			inside = append(inside, full)
+			w.enter(fd, name, full, report)
 		}
 	}
-	_ = unix.Close(fd)
-	for _, child := range inside {
-		w.enter(child, report)
-	}
 }
 
-// reopen follows a link in the watch's own path.
-func reopen(fd int, err error, dir string) (int, error) {
-	if err == nil {
-		return fd, nil
-	}
-	return tree.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-}
-
-// enter watches a directory beneath the root and all in it.
-func (w *Watch) enter(dir string, report bool) {
+// enter watches a directory in an open one, and all beneath it. What is gone,
+// or not for us to read, is left out.
+func (w *Watch) enter(parent int, name, dir string, report bool) {
 	if strings.Count(dir, "/")-strings.Count(w.opts.Path, "/") > tree.DepthMax {
 		return
 	}
-	err := w.add(dir, unix.IN_DONT_FOLLOW)
+	fd, err := tree.OpenAt(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	err = w.add(fd, dir)
 	switch {
 	case err == nil:
-		w.scan(dir, report)
+		w.scan(fd, dir, report)
 	case errs.Is(err, errs.Limit) && !w.full:
 		w.full = true
 		w.lost()
 	}
+}
+
+// found enters a directory that an event named.
+func (w *Watch) found(dir string) error {
+	up, name := tree.Split(dir)
+	parent, err := tree.Open(up, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	w.enter(parent, name, dir, true)
+	return nil
 }
 
 func (w *Watch) remember(name string) {
@@ -276,7 +282,7 @@ func (w *Watch) entry(full string, flags uint32) {
 		e.Kind = Create
 		w.ring.add(e)
 		if isDir && w.opts.Recursive {
-			_ = w.opts.As(func() error { w.enter(full, true); return nil })
+			_ = w.opts.As(func() error { return w.found(full) })
 		}
 		return
 	case flags&unix.IN_DELETE != 0:
@@ -325,9 +331,15 @@ func (w *Watch) drop(wd int32) {
 
 // rescan finds directories that were made while the kernel's queue was full.
 func (w *Watch) rescan() {
-	if w.opts.Recursive && w.only == "" {
-		_ = w.opts.As(func() error { w.scan(w.opts.Path, false); return nil })
-	}
+	_ = w.opts.As(func() error {
+		fd, err := tree.Open(w.opts.Path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		w.scan(fd, w.opts.Path, false)
+		return nil
+	})
 }
 
 func childOf(dir, name string) string {
