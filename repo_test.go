@@ -193,6 +193,12 @@ func fileFacts(t *testing.T, name string) (lines int, commented bool) {
 		if tok == token.EOF {
 			return len(seen), commented
 		}
+		if tok == token.SEMICOLON && lit == "\n" {
+			continue // put in at the end of a line; it is no code of the next one
+		}
+		if tok == token.SEMICOLON && lit == "\n" {
+			continue // inserted by the scanner
+		}
 		first := file.Line(pos)
 		for l := first; l <= first+strings.Count(lit, "\n"); l++ {
 			seen[l] = true
