@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -176,12 +177,20 @@ func mountImage(image, at string) error {
 	return nil
 }
 
+// openLoop returns a loop device over the image: the one that it still has, if
+// any. An unmount here does not end the file system while somebody else has it
+// mounted (a copy of our mounts in another namespace, a lazy unmount); a second
+// device over the same image would then be a second file system that does not
+// see what the first has not written yet, and both would write.
 func openLoop(image string) (*os.File, error) {
 	file, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	if loop := presentLoop(file); loop != nil {
+		return loop, nil
+	}
 	ctl, err := os.OpenFile(loopControl, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -208,6 +217,32 @@ func openLoop(image string) (*os.File, error) {
 		}
 	}
 	return nil, errs.New(errs.Unavailable, "no loop device was free")
+}
+
+// presentLoop returns the loop device that a file has, nil = none. While it is
+// open it cannot free itself.
+func presentLoop(file *os.File) *os.File {
+	var st unix.Stat_t
+	if unix.Fstat(int(file.Fd()), &st) != nil {
+		return nil
+	}
+	names, _ := filepath.Glob("/sys/block/loop*/loop")
+	for _, name := range names {
+		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(name)), "loop"))
+		if err != nil {
+			continue
+		}
+		loop, err := openNode(n)
+		if err != nil {
+			continue
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(loop.Fd()))
+		if err == nil && info.Inode == st.Ino && info.Device == st.Dev {
+			return loop
+		}
+		_ = loop.Close()
+	}
+	return nil
 }
 
 // openNode opens /dev/loopN; where nobody makes the node, we do.

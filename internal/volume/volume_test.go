@@ -262,6 +262,33 @@ func TestVolume_busyOnesAreRemovedToo(t *testing.T) {
 	must(t, f.Close())
 }
 
+// Somebody on the host has a copy of our mounts (every program with mounts of
+// its own does). An unmount here does not end the file system then, and what
+// was written must be there when the volume is attached again.
+func TestVolume_detachedWhileMountedElsewhere(t *testing.T) {
+	s, _ := open(t)
+	needImages(t, s)
+	ctx := context.Background()
+	v, err := s.Create(ctx, "sbx_a", 16<<20)
+	must(t, err)
+	for round := range 5 {
+		name := filepath.Join(v.Path, fmt.Sprint(round))
+		must(t, os.WriteFile(name, []byte("kept"), 0o644))
+		other := exec.Command("sleep", "1000")
+		other.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		must(t, other.Start())
+		must(t, s.Detach(ctx, "sbx_a"))
+		_, err := s.Attach(ctx, "sbx_a")
+		_ = other.Process.Kill()
+		_ = other.Wait()
+		must(t, err)
+		if got, err := os.ReadFile(name); err != nil || string(got) != "kept" {
+			t.Fatalf("round %d: %q, %v", round, got, err)
+		}
+		must(t, os.WriteFile(name+"-after", nil, 0o644))
+	}
+}
+
 func TestVolume_manyAtOnce(t *testing.T) {
 	s, _ := open(t)
 	var wg sync.WaitGroup
