@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 
@@ -248,7 +249,14 @@ func (s *screen) text() string {
 
 func (s *screen) wants(text string) {
 	s.t.Helper()
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			s.t.Logf("the screen:\n%s", s.text())
+		}
+	})
+	began := time.Now()
 	poll(s.t, fmt.Sprintf("the screen shows %q", text), func() bool { return strings.Contains(s.text(), text) })
+	s.t.Logf("%q after %s", text, time.Since(began).Round(time.Millisecond))
 }
 
 // TestShell is the terminal test of acceptance 6: size, resize, Ctrl-C, exit
@@ -279,7 +287,9 @@ func TestShell(t *testing.T) {
 	_ = pty.Setsize(master, &pty.Winsize{Rows: 41, Cols: 121})
 	keys("until [ \"$(stty size)\" = '41 121' ]; do sleep 0.02; done; echo resized=yes-it-is\r")
 	s.wants("resized=yes-it-is\r\n")
-	keys("echo wait''ing; sleep 1000\r")
+	// The command itself says that it is in the foreground: a Ctrl-C while bash
+	// is about to start it would be bash's.
+	keys("sh -c \"echo wait''ing; exec sleep 1000\"\r")
 	s.wants("waiting\r\n")
 	keys("\x03")
 	keys("echo after=$?\r")

@@ -112,8 +112,9 @@ func (a *app) vmAttach() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach [ID] [KEY]", Short: "Follow a command's output and take its exit status",
 		Long: `Follow the output of a command, running or ended, and end with its status.
-Without a key it is the newest command. --from is a byte offset: 0 is all of
-the output from the beginning, -1 only what is written from now on. What the
+Without a key it is the newest command. --from is a byte offset of stdout (and
+of stderr, as far as that goes): 0 is all of the output from the beginning, -1
+only what is written from now on. What the
 bounded spool dropped is said on stderr. Ending this program leaves the command
 running. The command's own terminal is mirrored with -i.`,
 		Example: `  skete vm attach ID build
@@ -131,7 +132,7 @@ running. The command's own terminal is mirrored with -i.`,
 				return err
 			}
 			att := s.Attach(p.Key)
-			att.StdoutFrom, att.StderrFrom = offset, offset
+			att.StdoutFrom, att.StderrFrom = offset, min(offset, p.Stderr.Size)
 			if stdin && p.Terminal {
 				return a.mirror(ctx, att, true)
 			}

@@ -175,6 +175,9 @@ func setEnv(fields []field, env []string) error {
 			}
 			continue
 		}
+		if value == "" && f.v.Kind() != reflect.String {
+			continue // as good as not set; an empty string can be meant
+		}
 		if err := f.set(value); err != nil {
 			return errs.New(errs.Invalid, "variable %s: %v", name, err)
 		}
