@@ -134,6 +134,9 @@ type world struct {
 	sandbox func() string // id of a sandbox that tests share
 }
 
+// serverConfig is short for tests that change it.
+type serverConfig = server.Config
+
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -314,6 +317,9 @@ func do(t testing.TB, c *http.Client, req *http.Request) answer {
 	res, err := c.Do(req)
 	must(t, err)
 	defer res.Body.Close()
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		return answer{res.StatusCode, res.Header, nil} // it has no end
+	}
 	data, err := io.ReadAll(res.Body)
 	must(t, err)
 	return answer{res.StatusCode, res.Header, data}

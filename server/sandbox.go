@@ -295,7 +295,9 @@ func (s *Server) watchSandboxes(w http.ResponseWriter, r *http.Request, in *watc
 	if err != nil {
 		return nil
 	}
-	return stream.Pump(ctx, sse, sub.Next, func(e sandbox.Event) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return stream.Pump(ctx, cancel, sse, sub.Next, func(e sandbox.Event) error {
 		ev := api.SandboxEvent{Seq: e.Seq, Time: e.Time.UTC(), Resync: e.Resync}
 		name := "resync"
 		if !e.Resync {

@@ -76,6 +76,7 @@ type Limits struct {
 	ReadHeaderTimeout time.Duration // 10 s
 	IdleTimeout       time.Duration // of a kept connection; 2 min
 	StopTimeout       time.Duration // of the graceful end; 15 s
+	WrongKeysMax      int           // that an address may send at once; 20
 }
 
 func (l *Limits) setDefaults() {
@@ -135,7 +136,7 @@ func New(c Config) (*Server, error) {
 	ring := key.NewRing(c.Keys)
 	s := &Server{
 		sandboxes: c.Sandboxes, templates: c.Templates, keys: ring,
-		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts}),
+		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, WrongKeysMax: c.Limits.WrongKeysMax}),
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
 	}
@@ -158,6 +159,9 @@ func New(c Config) (*Server, error) {
 	s.registerHouse(s.table)
 	return s, nil
 }
+
+// Streams says how many streams are open.
+func (s *Server) Streams() int { return s.hub.Count() }
 
 // Routes lists everything that is served.
 func (s *Server) Routes() []route.Route { return s.table.Routes() }

@@ -50,6 +50,9 @@ type Config struct {
 	Keys *key.Ring
 	// Hosts are names, beside loopback ones, that the Host header may have.
 	Hosts []string
+	// WrongKeysMax is how many wrong keys an address may send at once before it
+	// is told to wait; 0 = 20.
+	WrongKeysMax int
 }
 
 // Gate checks requests.
@@ -65,7 +68,7 @@ func New(c Config) *Gate {
 	for i, h := range c.Hosts {
 		hosts[i] = strings.ToLower(h)
 	}
-	return &Gate{keys: c.Keys, hosts: hosts, failures: newFailures()}
+	return &Gate{keys: c.Keys, hosts: hosts, failures: newFailures(c.WrongKeysMax)}
 }
 
 type peerKey struct{}
@@ -233,18 +236,19 @@ func remote(r *http.Request) string {
 	return host
 }
 
-// Bounds of wrong keys: an address may have failuresBurst at once and then
+// Bounds of wrong keys: an address may have a burst at once and then
 // failuresPerSecond. Right keys always pass: a neighbour on the same address
 // must not be able to lock anybody out.
 const (
-	failuresBurst     = 20
+	failuresBurst     = 20 // unless configured
 	failuresPerSecond = 1
 	addressesMax      = 4096
 )
 
 // failures counts wrong keys by address, as leaking buckets.
 type failures struct {
-	now func() time.Time
+	now   func() time.Time
+	burst float64
 
 	mu      sync.Mutex
 	buckets map[string]bucket
@@ -255,7 +259,12 @@ type bucket struct {
 	at    time.Time
 }
 
-func newFailures() *failures { return &failures{now: time.Now, buckets: map[string]bucket{}} }
+func newFailures(burst int) *failures {
+	if burst == 0 {
+		burst = failuresBurst
+	}
+	return &failures{now: time.Now, burst: float64(burst), buckets: map[string]bucket{}}
+}
 
 // note counts a failure; the answer is how long to wait, 0 = not yet too many.
 func (f *failures) note(addr string) time.Duration {
@@ -269,9 +278,9 @@ func (f *failures) note(addr string) time.Duration {
 	if ok {
 		b.level = math.Max(0, b.level-now.Sub(b.at).Seconds()*failuresPerSecond)
 	}
-	b.level, b.at = math.Min(b.level+1, failuresBurst+1), now
+	b.level, b.at = math.Min(b.level+1, f.burst+1), now
 	f.buckets[addr] = b
-	if b.level <= failuresBurst {
+	if b.level <= f.burst {
 		return 0
 	}
 	return time.Second / failuresPerSecond

@@ -117,3 +117,10 @@ func (s *service) alive(g guest) func(context.Context) error {
 		return err
 	}
 }
+
+// hangUp ends a stream of the guest that may have more to say: closing alone
+// would first read on.
+func hangUp(cancel context.CancelFunc, closeStream func() error) {
+	cancel()
+	_ = closeStream()
+}

@@ -147,11 +147,13 @@ func parseOffset(s string) (int64, error) {
 // sendFile streams content from the guest. Its first message has the size,
 // which decides the headers.
 func (s *service) sendFile(ctx context.Context, w http.ResponseWriter, r *http.Request, g guest, in *readFileIn, rng byteRange, ranged bool) error {
+	ctx, cancel := context.WithCancel(ctx)
 	st, err := g.File.Read(ctx, connect.NewRequest(&wire.ReadRequest{Path: []byte(in.Path), User: in.User, Offset: rng.from, Length: rng.length}))
 	if err != nil {
+		cancel()
 		return wire.Err(err)
 	}
-	defer st.Close()
+	defer hangUp(cancel, st.Close)
 	if !st.Receive() {
 		if err := st.Err(); err != nil {
 			return wire.Err(err)
@@ -172,6 +174,10 @@ func (s *service) sendFile(ctx context.Context, w http.ResponseWriter, r *http.R
 		route.Note(r, wire.Err(err))
 		panic(http.ErrAbortHandler) // half a file must not look whole
 	}
+	// The end of the stream is on its way: then the next call finds a warm connection.
+	stop := time.AfterFunc(time.Second, cancel)
+	defer stop.Stop()
+	st.Receive()
 	return nil
 }
 

@@ -29,13 +29,15 @@ func (s *service) globFiles(ctx context.Context, in *globFilesIn) (*globFilesOut
 		return nil, err
 	}
 	defer g.release()
+	ctx, cancel := context.WithCancel(ctx)
 	st, err := g.File.Glob(ctx, connect.NewRequest(&wire.GlobRequest{
 		Base: []byte(in.Base), User: in.User, Pattern: in.Pattern, Limit: uint32(in.Limit),
 	}))
 	if err != nil {
+		cancel()
 		return nil, wire.Err(err)
 	}
-	defer st.Close()
+	defer hangUp(cancel, st.Close)
 	out := api.GlobResult{Items: []api.File{}}
 	for st.Receive() && len(out.Items) <= searchMax {
 		out.Items = append(out.Items, view.Files(st.Msg().GetEntries())...)
@@ -68,14 +70,16 @@ func (s *service) grepFiles(ctx context.Context, in *grepFilesIn) (*grepFilesOut
 		return nil, err
 	}
 	defer g.release()
+	ctx, cancel := context.WithCancel(ctx)
 	st, err := g.File.Grep(ctx, connect.NewRequest(&wire.GrepRequest{
 		Base: []byte(in.Base), User: in.User, Pattern: in.Pattern, Literal: in.Literal, IgnoreCase: in.IgnoreCase,
 		Include: in.Include, Limit: uint32(in.Limit), Context: uint32(in.Context), FileBytesMax: in.FileBytesMax,
 	}))
 	if err != nil {
+		cancel()
 		return nil, wire.Err(err)
 	}
-	defer st.Close()
+	defer hangUp(cancel, st.Close)
 	out := api.GrepResult{Items: []api.GrepMatch{}}
 	for st.Receive() && len(out.Items) <= searchMax {
 		for _, m := range st.Msg().GetMatches() {

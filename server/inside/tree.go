@@ -35,11 +35,13 @@ func (s *service) downloadTree(w http.ResponseWriter, r *http.Request, in *treeI
 		return err
 	}
 	defer release()
+	ctx, cancel := context.WithCancel(ctx)
 	down, err := g.File.Download(ctx, connect.NewRequest(&wire.DownloadRequest{Path: []byte(in.Path), User: in.User}))
 	if err != nil {
+		cancel()
 		return wire.Err(err)
 	}
-	defer down.Close()
+	defer hangUp(cancel, down.Close)
 	more := down.Receive()
 	if err := down.Err(); err != nil {
 		return wire.Err(err)
@@ -77,21 +79,15 @@ func (s *service) uploadTree(w http.ResponseWriter, r *http.Request, in *treeIn)
 		return err
 	}
 	defer g.release()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	up := g.File.Upload(ctx)
 	h := &wire.UploadRequest_Header{Path: []byte(in.Path), User: in.User}
-	send := func(data []byte) error {
-		err := up.Send(&wire.UploadRequest{Header: h, Data: data})
-		h = nil
-		return err
-	}
-	if err := upload(body, send); err != nil {
-		return err
-	}
-	res, err := up.CloseAndReceive()
+	res, err := pour(r, body, g.File.Upload, func(first bool, data []byte) *wire.UploadRequest {
+		if !first {
+			return &wire.UploadRequest{Data: data}
+		}
+		return &wire.UploadRequest{Header: h, Data: data}
+	})
 	if err != nil {
-		return wire.Err(err)
+		return err
 	}
-	return route.WriteJSON(w, http.StatusOK, api.TreeWritten{Entries: res.Msg.GetEntries(), Bytes: res.Msg.GetBytes()})
+	return route.WriteJSON(w, http.StatusOK, api.TreeWritten{Entries: res.GetEntries(), Bytes: res.GetBytes()})
 }

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
@@ -66,24 +69,18 @@ func (s *service) writeFile(w http.ResponseWriter, r *http.Request, in *writeFil
 		return err
 	}
 	defer g.release()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel() // a body that broke off must not look whole to the guest
-	up := g.File.Write(ctx)
-	send := func(data []byte) error {
-		err := up.Send(&wire.WriteRequest{Header: h, Data: data})
-		h = nil
-		return err
-	}
-	if err := upload(body, send); err != nil {
-		return err
-	}
-	res, err := up.CloseAndReceive()
+	res, err := pour(r, body, g.File.Write, func(first bool, data []byte) *wire.WriteRequest {
+		if !first {
+			return &wire.WriteRequest{Data: data}
+		}
+		return &wire.WriteRequest{Header: h, Data: data}
+	})
 	if err != nil {
-		return preconditionFailed(wire.Err(err), in.IfMatch+in.IfNoneMatch != "")
+		return preconditionFailed(err, in.IfMatch+in.IfNoneMatch != "")
 	}
-	f := view.File(res.Msg.GetEntry())
-	if hashOK(res.Msg.GetSha256()) {
-		f.SHA256 = res.Msg.GetSha256()
+	f := view.File(res.GetEntry())
+	if hashOK(res.GetSha256()) {
+		f.SHA256 = res.GetSha256()
 		w.Header().Set("ETag", strconv.Quote(f.SHA256))
 	}
 	return route.WriteJSON(w, http.StatusOK, api.FileWritten{File: f})
@@ -97,32 +94,67 @@ func preconditionFailed(err error, conditional bool) error {
 	return err
 }
 
-// upload moves a body to the guest in chunks, at least one. The guest's own
-// error comes out when its answer is received, so the sender's is dropped.
-func upload(body io.Reader, send func([]byte) error) error {
+// Times of an upload.
+const (
+	stallMax  = 60 * time.Second // that the guest may take nothing
+	finishMax = 10 * time.Minute // from the last byte to the answer
+)
+
+// pour moves a body into a call of the guest. A body that breaks off must not
+// look whole to the guest, and neither the end of the context nor that of the
+// stream say so reliably: the connection may carry the clean end before it
+// breaks. A second header does, which the guest refuses.
+func pour[Req, Res any](r *http.Request, body io.Reader, open func(context.Context) *connect.ClientStreamForClient[Req, Res], message func(first bool, data []byte) *Req) (*Res, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	watchdog := time.AfterFunc(stallMax, cancel)
+	defer watchdog.Stop()
+	up := open(ctx)
+	send := func(first bool, data []byte) error {
+		watchdog.Reset(stallMax)
+		defer watchdog.Stop()
+		return up.Send(message(first, data))
+	}
+	broken := chunks(body, send)
+	if broken != nil {
+		_ = send(true, nil)
+	}
+	watchdog.Reset(finishMax)
+	res, err := up.CloseAndReceive()
+	if broken != nil {
+		return nil, broken
+	}
+	if err != nil {
+		return nil, wire.Err(err)
+	}
+	return res.Msg, nil
+}
+
+// chunks sends a body in chunks, at least one. When the receiver has refused,
+// its answer says why, so that is no error here.
+func chunks(body io.Reader, send func(first bool, data []byte) error) error {
 	buf := make([]byte, wire.ChunkBytes)
 	for first := true; ; first = false {
-		n, err := io.ReadFull(body, buf)
-		if n > 0 || first {
-			if send(buf[:n]) != nil {
-				return nil
-			}
+		n, err := fill(body, buf)
+		if (n > 0 || first) && send(first, buf[:n]) != nil {
+			return nil
 		}
 		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF), err == io.ErrUnexpectedEOF && n < len(buf):
-			return endOfBody(body)
-		default:
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return route.BodyError(err)
 		}
 	}
 }
 
-// endOfBody tells the end from a connection that broke, which net/http also
-// reports as an unexpected end.
-func endOfBody(body io.Reader) error {
-	if _, err := body.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		return route.BodyError(err)
+// fill is io.ReadFull that tells the end (io.EOF) from a body that broke off
+// (io.ErrUnexpectedEOF, as net/http says it).
+func fill(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
 	}
-	return nil
+	return n, err
 }

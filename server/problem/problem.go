@@ -157,10 +157,12 @@ func classOf(status int) errs.Class {
 
 var install sync.Once
 
-// Install makes huma answer with our problems. huma keeps its error maker in
-// a package variable, so this is process-wide; it is done once.
+// Install makes huma answer with our problems, and take no key in another case
+// than its own. huma keeps both in package variables, so this is process-wide;
+// it is done once.
 func Install() {
 	install.Do(func() {
+		huma.ValidateStrictCasing = true
 		huma.NewError = fromHuma
 		huma.NewErrorWithContext = func(_ huma.Context, status int, msg string, details ...error) huma.StatusError {
 			return fromHuma(status, msg, details...)

@@ -224,7 +224,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 func (t *Table) Local(path string, h http.HandlerFunc) {
 	t.mount(http.MethodGet, path, key.Admin, nil, func(w http.ResponseWriter, r *http.Request) {
 		if !gate.Local(r) {
-			t.notFound(w, r)
+			t.Refuse(w, r, nothingHere(r))
 			return
 		}
 		h(w, r)
@@ -371,6 +371,10 @@ func BodyError(err error) error {
 	return errs.Wrap(errs.Invalid, err, "the body ended before it was whole")
 }
 
+func nothingHere(r *http.Request) error {
+	return errs.New(errs.NotFound, "there is no %.200q here", r.URL.Path).WithHint("/docs lists all routes")
+}
+
 // notFound answers what no route matches: 404, or 405 when another method would.
 func (t *Table) notFound(w http.ResponseWriter, r *http.Request) {
 	var allow []string
@@ -381,7 +385,7 @@ func (t *Table) notFound(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allow) == 0 {
-		t.Refuse(w, r, errs.New(errs.NotFound, "there is no %.200q here", r.URL.Path).WithHint("/docs lists all routes"))
+		t.Refuse(w, r, nothingHere(r))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allow, ", "))

@@ -20,6 +20,8 @@ import (
 // called when the guest knows the command: errors before it are errors of the
 // request. It returns the stream to write to.
 func OutputEvents(ctx context.Context, out *Output, begin func() (*SSE, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer out.Close()
 	next := func(ctx context.Context) (outputItem, error) {
 		ev, err := out.Next(ctx)
@@ -43,7 +45,7 @@ func OutputEvents(ctx context.Context, out *Output, begin func() (*SSE, error)) 
 	if err != nil {
 		return s.end(ctx, err)
 	}
-	return Pump(ctx, s, next, func(it outputItem) error { return sendOutput(s, it) })
+	return Pump(ctx, cancel, s, next, func(it outputItem) error { return sendOutput(s, it) })
 }
 
 type outputItem struct {
@@ -143,6 +145,8 @@ func FileEvents(ctx context.Context, guest *wire.Client, wch Watch, begin func()
 		}
 		w.req.WatchId, w.req.FromSeq = watch, seq+1
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	defer w.end()
 	first, err := w.once(ctx)
 	if err != nil {
@@ -155,7 +159,7 @@ func FileEvents(ctx context.Context, guest *wire.Client, wch Watch, begin func()
 	if err := w.send(s, first); err != nil {
 		return nil
 	}
-	return Pump(ctx, s, w.next, func(r *wire.WatchResponse) error { return w.send(s, r) })
+	return Pump(ctx, cancel, s, w.next, func(r *wire.WatchResponse) error { return w.send(s, r) })
 }
 
 func (w *watcher) next(ctx context.Context) (*wire.WatchResponse, error) {
@@ -245,12 +249,19 @@ func (w *watcher) end() {
 func PortEvents(ctx context.Context, s *SSE, guest *wire.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	st, err := guest.Port.Watch(ctx, connect.NewRequest(&wire.WatchPortsRequest{}))
-	if err != nil {
-		return s.end(ctx, wire.Err(err))
-	}
-	defer st.Close()
-	return Pump(ctx, s, func(context.Context) (*wire.WatchPortsResponse, error) {
+	var st *connect.ServerStreamForClient[wire.WatchPortsResponse]
+	defer func() {
+		if st != nil {
+			_ = st.Close() // its context is over
+		}
+	}()
+	return Pump(ctx, cancel, s, func(ctx context.Context) (_ *wire.WatchPortsResponse, err error) {
+		if st == nil {
+			if st, err = guest.Port.Watch(ctx, connect.NewRequest(&wire.WatchPortsRequest{})); err != nil {
+				st = nil
+				return nil, wire.Err(err)
+			}
+		}
 		if st.Receive() {
 			return st.Msg(), nil
 		}

@@ -78,9 +78,8 @@ var errEnd = errors.New("end of stream")
 
 // Pump sends what next returns until it returns an error, the client is gone
 // or ctx ends; between events it keeps the stream alive. next runs in a
-// goroutine of its own and must end with its context.
-func Pump[T any](ctx context.Context, s *SSE, next func(context.Context) (T, error), send func(T) error) error {
-	ctx, cancel := context.WithCancel(ctx)
+// goroutine of its own and must end when cancel, which is ctx's, is called.
+func Pump[T any](ctx context.Context, cancel context.CancelFunc, s *SSE, next func(context.Context) (T, error), send func(T) error) error {
 	items, done := make(chan item[T]), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -1,0 +1,255 @@
+package server_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/server"
+	"github.com/skete-dev/skete/server/route"
+)
+
+// endless is a body of a size, without holding it.
+func endless(n int64) io.Reader { return io.LimitReader(zeros{}, n) }
+
+// tarOf is a tar with one file of n bytes.
+func tarOf(t *testing.T, n int) io.Reader {
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	must(t, tw.WriteHeader(&tar.Header{Name: "big", Mode: 0o644, Size: int64(n)}))
+	_, err := tw.Write(make([]byte, n))
+	must(t, err)
+	must(t, tw.Close())
+	return &b
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func TestBadRequests(t *testing.T) {
+	w := newWorld(t, func(c *server.Config) { c.Limits.UploadBytesMax, c.Limits.TemplateBytesMax = 1<<20, 1<<20 })
+	sb := "/v1/sandboxes/" + w.sandbox()
+	octets := []string{"Content-Type", "application/octet-stream"}
+	tests := []struct {
+		name, method, path string
+		body               any
+		header             []string
+		status             int
+		detail             string // is in the answer
+	}{
+		{"no such route", "GET", "/v1/nothing", nil, nil, 404, "/docs"},
+		{"no such method", "PUT", "/v1/sandboxes", nil, nil, 405, "GET, POST"},
+		{"no such method of a sandbox", "PUT", sb, nil, nil, 405, "DELETE"},
+		{"unknown query", "GET", "/v1/sandboxes?nonsense=1", nil, nil, 400, "nonsense"},
+		{"repeated query", "GET", "/v1/sandboxes?page_size=1&page_size=2", nil, nil, 400, "2 times"},
+		{"broken escape", "GET", "/v1/sandboxes?page_token=%zz", nil, nil, 400, "escape"},
+		{"semicolon", "GET", "/v1/sandboxes?page_size=1;state=x", nil, nil, 400, "semicolon"},
+		{"page size no number", "GET", "/v1/sandboxes?page_size=x", nil, nil, 400, "integer"},
+		{"page size negative", "GET", "/v1/sandboxes?page_size=-1", nil, nil, 400, "page_size"},
+		{"page size absurd", "GET", "/v1/sandboxes?page_size=99999999999999999999", nil, nil, 400, "integer"},
+		{"page token garbage", "GET", "/v1/sandboxes?page_token=garbage", nil, nil, 400, "token"},
+		{"unknown state", "GET", "/v1/sandboxes?state=happy", nil, nil, 400, "happy"},
+		{"metadata without value", "GET", "/v1/sandboxes?metadata=x", nil, nil, 400, "name=value"},
+		{"last event id garbage", "GET", "/v1/sandboxes/events", nil, []string{"Last-Event-ID", "x"}, 400, "Last-Event-ID"},
+
+		{"create with no body", "POST", "/v1/sandboxes", nil, nil, 400, "body"},
+		{"create with an array", "POST", "/v1/sandboxes", "[]", nil, 400, "object"},
+		{"create with half an object", "POST", "/v1/sandboxes", `{"name":`, nil, 400, "JSON"},
+		{"create with two objects", "POST", "/v1/sandboxes", `{}{}`, nil, 400, "invalid character"},
+		{"create with an unknown key", "POST", "/v1/sandboxes", `{"nonsense":1}`, nil, 400, "nonsense"},
+		{"create with a key in other case", "POST", "/v1/sandboxes", `{"NAME":"x"}`, nil, 400, "NAME"},
+		{"create with a wrong type", "POST", "/v1/sandboxes", `{"cpus":"two"}`, nil, 400, "cpus"},
+		{"create with broken UTF-8", "POST", "/v1/sandboxes", "{\"name\":\"\xff\"}", nil, 400, "UTF-8"},
+		{"create in another language", "POST", "/v1/sandboxes", strings.NewReader("name: x"), []string{"Content-Type", "application/yaml"}, 415, ""},
+		{"create with a form", "POST", "/v1/sandboxes", strings.NewReader("name=x"), []string{"Content-Type", "application/x-www-form-urlencoded"}, 415, ""},
+		{"create with a huge body", "POST", "/v1/sandboxes", endless(2 << 20), []string{"Content-Type", "application/json"}, 413, "large"},
+		{"create with an absurd name", "POST", "/v1/sandboxes", `{"name":"` + strings.Repeat("x", 65) + `"}`, nil, 400, "name"},
+		{"create with negative cpus", "POST", "/v1/sandboxes", `{"cpus":-1}`, nil, 400, "cpus"},
+		{"create with a negative ttl", "POST", "/v1/sandboxes", `{"ttl_ms":-1}`, nil, 400, "ttl_ms"},
+		{"create with an absurd ttl", "POST", "/v1/sandboxes", `{"ttl_ms":9223372036854775807}`, nil, 400, "ttl_ms"},
+		{"create with an unknown isolation", "POST", "/v1/sandboxes", `{"require":"steel"}`, nil, 400, "require"},
+		{"create with an unknown network", "POST", "/v1/sandboxes", `{"network":"all"}`, nil, 400, "network"},
+		{"create from an unknown template", "POST", "/v1/sandboxes", `{"template":"gone","provider":"process"}`, nil, 404, "known: host"},
+		{"create with an empty metadata name", "POST", "/v1/sandboxes", `{"metadata":{"":"x"}}`, nil, 400, "metadata"},
+		{"create with huge env", "POST", "/v1/sandboxes", map[string]any{"env": map[string]string{"A": strings.Repeat("x", 5000)}}, nil, 400, "env"},
+		{"create with a strange idempotency key", "POST", "/v1/sandboxes", `{}`, []string{"Idempotency-Key", "a b"}, 400, "idempotency"},
+		{"create with a long idempotency key", "POST", "/v1/sandboxes", `{}`, []string{"Idempotency-Key", strings.Repeat("x", 129)}, 400, "idempotency"},
+		{"create what nobody here can isolate", "POST", "/v1/sandboxes", `{"require":"microvm"}`, nil, 501, "microvm"},
+		{"update with an unknown key", "PATCH", sb, `{"cpus":2}`, nil, 400, "cpus"},
+		{"update with a negative ttl", "PATCH", sb, `{"ttl_ms":-5}`, nil, 400, "ttl_ms"},
+		{"bad sandbox id", "GET", "/v1/sandboxes/sbx_1", nil, nil, 400, "sandbox id"},
+		{"id with an escape", "GET", "/v1/sandboxes/sbx_%2e%2e%2f", nil, nil, 400, "sandbox id"},
+		{"unknown sandbox", "GET", "/v1/sandboxes/sbx_aaaaaaaaaaaaaaaaaaaa", nil, nil, 404, "sbx_aaaa"},
+
+		{"start nothing", "POST", sb + "/processes", `{}`, nil, 400, "exactly one"},
+		{"start too much", "POST", sb + "/processes", `{"argv":["a"],"code":"b"}`, nil, 400, "exactly one"},
+		{"start with an absurd signal", "POST", sb + "/processes/x/signal", `{"signal":99}`, nil, 400, "signal"},
+		{"start with a huge argument", "POST", sb + "/processes", map[string]any{"argv": []string{strings.Repeat("x", 200_000)}}, nil, 400, "longer"},
+		{"unknown command", "GET", sb + "/processes/nothing", nil, nil, 404, "nothing"},
+		{"bad command key", "GET", sb + "/processes/a%20b", nil, nil, 400, "key"},
+		{"output of an unknown command", "GET", sb + "/processes/nothing/output", nil, nil, 404, "nothing"},
+		{"output with a strange place", "GET", sb + "/processes/nothing/output", nil, []string{"Last-Event-ID", "1:-1"}, 400, "Last-Event-ID"},
+		{"output from before the beginning", "GET", sb + "/processes/nothing/output?stdout_from=-2", nil, nil, 400, "stdout_from"},
+		{"attach without an upgrade", "GET", sb + "/processes/nothing/attach", nil, nil, 426, "WebSocket"},
+		{"exec without an upgrade", "GET", sb + "/exec", nil, nil, 426, "WebSocket"},
+		{"exec by POST", "POST", sb + "/exec", `{}`, nil, 405, "GET"},
+		{"stdin without an offset", "POST", sb + "/processes/x/stdin", strings.NewReader("x"), octets, 400, "offset"},
+		{"stdin too large", "POST", sb + "/processes/x/stdin?offset=0", endless(2 << 20), octets, 413, "larger"},
+		{"wait too long", "GET", sb + "/processes/x/wait?wait_ms=600001", nil, nil, 400, "wait_ms"},
+
+		{"no path", "GET", sb + "/files", nil, nil, 400, "path"},
+		{"path with a NUL", "GET", sb + "/files?path=a%00b", nil, nil, 400, ""},
+		{"file that is not there", "GET", sb + "/files?path=/no/such", nil, nil, 404, ""},
+		{"directory as a file", "GET", sb + "/files?path=/", nil, nil, 400, "directory"},
+		{"two ranges", "GET", sb + "/files?path=/etc/passwd", nil, []string{"Range", "bytes=0-1,3-4"}, 416, "range"},
+		{"backward range", "GET", sb + "/files?path=/etc/passwd", nil, []string{"Range", "bytes=5-2"}, 416, "range"},
+		{"range behind the end", "GET", sb + "/files?path=/etc/passwd", nil, []string{"Range", "bytes=99999999-"}, 416, "bytes"},
+		{"signed range", "GET", sb + "/files?path=/etc/passwd", nil, []string{"Range", "bytes=+1-+2"}, 416, "range"},
+		{"write both ways", "PUT", sb + "/files?path=x&offset=1&append=true", strings.NewReader("x"), octets, 400, "exclude"},
+		{"write in place on a condition", "PUT", sb + "/files?path=x&offset=1", strings.NewReader("x"), append([]string{"If-None-Match", "*"}, octets...), 400, "exclude"},
+		{"write on no hash", "PUT", sb + "/files?path=x", strings.NewReader("x"), append([]string{"If-Match", `"abc"`}, octets...), 400, "SHA-256"},
+		{"write with strange bits", "PUT", sb + "/files?path=x&mode=9999", strings.NewReader("x"), octets, 400, "mode"},
+		{"write too much", "PUT", sb + "/files?path=x", endless(2 << 20), octets, 413, "larger"},
+		{"unpack too much", "PUT", sb + "/tree?path=/tmp", tarOf(t, 2<<20), []string{"Content-Type", "application/x-tar"}, 413, "larger"},
+		{"unpack no tar", "PUT", sb + "/tree?path=/tmp", strings.NewReader(strings.Repeat("not a tar ", 200)), []string{"Content-Type", "application/x-tar"}, 400, ""},
+		{"stat without a path", "GET", sb + "/files/stat", nil, nil, 400, "path"},
+		{"stat with a strange switch", "GET", sb + "/files/stat?path=/&follow=maybe", nil, nil, 400, "follow"},
+		{"remove what is not there", "DELETE", sb + "/files?path=/no/such", nil, nil, 404, ""},
+		{"list a file", "GET", sb + "/files/list?path=/etc/passwd", nil, nil, 400, ""},
+		{"list with a token of nobody", "GET", sb + "/files/list?path=/&page_token=zz", nil, nil, 400, "token"},
+		{"list too deep", "GET", sb + "/files/list?path=/&depth=65", nil, nil, 400, "depth"},
+		{"mkdir without a path", "POST", sb + "/files/mkdir", `{}`, nil, 400, "path"},
+		{"mkdir with an unknown key", "POST", sb + "/files/mkdir", `{"path":"x","p":1}`, nil, 400, "p"},
+		{"move without a destination", "POST", sb + "/files/move", `{"source":"x"}`, nil, 400, "destination"},
+		{"copy nothing", "POST", sb + "/files/copy", `{"source":"/no/such","destination":"x"}`, nil, 404, ""},
+		{"chmod with a negative mode", "POST", sb + "/files/chmod", `{"path":"x","mode":-1}`, nil, 400, "mode"},
+		{"symlink with a wrong type", "POST", sb + "/files/symlink", `{"path":1,"target":"x"}`, nil, 400, "path"},
+		{"glob without a pattern", "GET", sb + "/files/glob", nil, nil, 400, "pattern"},
+		{"glob with a broken pattern", "GET", sb + "/files/glob?pattern=%5B", nil, nil, 400, ""},
+		{"grep with a broken pattern", "GET", sb + "/files/grep?pattern=%28", nil, nil, 400, ""},
+		{"grep with much context", "GET", sb + "/files/grep?pattern=x&context=21", nil, nil, 400, "context"},
+		{"watch what is not there", "GET", sb + "/files/watch?path=/no/such", nil, nil, 404, ""},
+		{"watch from a strange place", "GET", sb + "/files/watch?path=/tmp", nil, []string{"Last-Event-ID", "::"}, 400, "Last-Event-ID"},
+		{"port zero", "GET", sb + "/ports/0/connect", nil, nil, 400, "port"},
+		{"port of the guest's control", "GET", sb + "/ports/65536/connect", nil, nil, 400, "port"},
+		{"port no number", "GET", sb + "/ports/http/connect", nil, nil, 400, "port"},
+
+		{"template without a name", "POST", "/v1/templates", strings.NewReader("x"), nil, 400, "name"},
+		{"template too large", "POST", "/v1/templates?name=big", endless(2 << 20), nil, 413, "larger"},
+		{"template that is not there", "DELETE", "/v1/templates/nothing", nil, nil, 404, "nothing"},
+		{"key without a name", "POST", "/v1/keys", `{"name":""}`, nil, 400, "name"},
+		{"key with an unknown scope", "POST", "/v1/keys", `{"name":"x","scopes":["root"]}`, nil, 400, "scope"},
+		{"key of a strange tenant", "POST", "/v1/keys", `{"name":"x","tenant":"A/b"}`, nil, 400, "tenant"},
+		{"key id malformed", "DELETE", "/v1/keys/x", nil, nil, 400, "key id"},
+		{"key that is not there", "DELETE", "/v1/keys/key_00000000000000000000", nil, nil, 404, "key_0"},
+		{"trace", "TRACE", "/v1/sandboxes", nil, nil, 405, ""},
+	}
+	covered := map[string]bool{}
+	for _, tt := range tests {
+		for _, r := range w.server.Routes() {
+			if matches(r, tt.method, tt.path) {
+				covered[r.Method+" "+r.Path] = true
+			}
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			a := w.send(t, w.admin, tt.method, tt.path, tt.body, tt.header...)
+			a.problem(t, tt.status)
+			if !strings.Contains(string(a.body), tt.detail) {
+				t.Errorf("no word of %q in %s", tt.detail, a.body)
+			}
+		})
+	}
+	// These take nothing that could be wrong but an id, which one case has tried.
+	idOnly := []string{"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/{key}", "/tree", "/{id}", "/templates", "/keys"}
+	for _, r := range w.server.Routes() {
+		name := r.Method + " " + r.Path
+		if covered[name] || !strings.HasPrefix(r.Path, "/v1/") {
+			continue
+		}
+		known := false
+		for _, suffix := range idOnly {
+			known = known || strings.HasSuffix(r.Path, suffix)
+		}
+		if !known {
+			t.Errorf("no bad request is tried on %s", name)
+		}
+		if strings.Contains(r.Path, "/sandboxes/{id}") {
+			w.try(t, r, pathOf(r, "sbx_1")+needed(r), w.admin).problem(t, http.StatusBadRequest)
+		}
+	}
+}
+
+// matches reports whether a request is one of the route.
+func matches(r route.Route, method, path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	want, have := strings.Split(r.Path, "/"), strings.Split(path, "/")
+	if r.Method != method || len(want) != len(have) {
+		return false
+	}
+	for i := range want {
+		if want[i] != have[i] && !strings.HasPrefix(want[i], "{") {
+			return false
+		}
+	}
+	return true
+}
+
+func TestNothingRunsInAStoppedSandbox(t *testing.T) {
+	w := newWorld(t)
+	sb := w.create(t, api.CreateSandbox{})
+	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+sb.ID+"/stop", nil, http.StatusOK, nil)
+	p := w.send(t, w.admin, http.MethodPost, "/v1/sandboxes/"+sb.ID+"/processes", api.StartProcess{Argv: []string{"true"}}).problem(t, http.StatusConflict)
+	if p.Class != "conflict" || p.Hint == "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// An upload that breaks off must not become a file.
+func TestBrokenUploadWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	path := "/v1/sandboxes/" + w.sandbox() + "/files?path=/tmp/half-" + w.sandbox()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.base, "http://"))
+	must(t, err)
+	_, err = io.WriteString(conn, "PUT "+path+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+w.admin+"\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 500_000))
+	must(t, err)
+	conn.Close()
+	deadline := time.Now().Add(20 * time.Second)
+	for !strings.Contains(w.log.String(), `"route":"PUT /v1/sandboxes/{id}/files"`) {
+		if time.Now().After(deadline) {
+			t.Fatal("the request does not end")
+		}
+		w.call(t, w.admin, http.MethodGet, "/healthz", nil, http.StatusOK, nil)
+	}
+	w.send(t, w.admin, http.MethodGet, path, nil).problem(t, http.StatusNotFound)
+}
+
+func TestIdempotentCreate(t *testing.T) {
+	w := newWorld(t)
+	var ids []string
+	for range 2 {
+		a := w.send(t, w.admin, http.MethodPost, "/v1/sandboxes", `{"provider":"process"}`, "Idempotency-Key", "k1")
+		var sb api.Sandbox
+		must(t, json.Unmarshal(a.body, &sb))
+		ids = append(ids, sb.ID)
+	}
+	if ids[0] == "" || ids[0] != ids[1] {
+		t.Errorf("two sandboxes for one key: %v", ids)
+	}
+	other := w.send(t, w.admin, http.MethodPost, "/v1/sandboxes", `{"provider":"process","name":"different"}`, "Idempotency-Key", "k1")
+	if other.status == http.StatusCreated && strings.Contains(string(other.body), `"different"`) {
+		t.Errorf("the same key made another sandbox: %s", other.body)
+	}
+}
