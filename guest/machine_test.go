@@ -193,6 +193,9 @@ func (m *machine) stop() {
 		<-m.ended
 	}
 	m.host.Close()
+	if s := m.log.String(); strings.Contains(s, "DATA RACE") || strings.Contains(s, "panic") { // SKETE_GUEST may name one built with -race
+		m.t.Errorf("the guest is broken")
+	}
 	if m.t.Failed() {
 		m.t.Logf("log of the guest:\n%s", m.log)
 	}

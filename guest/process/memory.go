@@ -79,6 +79,7 @@ const (
 	memoryEvery   = 50 * time.Millisecond
 	memoryPercent = 92
 	memoryCalm    = 500 * time.Millisecond // after a kill, until its memory is back
+	memoryWorth   = 25                     // a command with less than this part of the limit is spared: its end would not help
 )
 
 // watchMemory looks at the machine's memory while commands run, the oftener
@@ -92,7 +93,7 @@ func (c *Core) watchMemory() {
 		used := c.memoryUsed(limit)
 		wait := memoryEvery
 		switch {
-		case used > limit/100*memoryPercent && c.killLargest():
+		case used > limit/100*memoryPercent && c.killLargest(limit):
 			wait = memoryCalm
 		case used > limit/100*75:
 			wait = memoryEvery / 10
@@ -178,11 +179,12 @@ func (c *Core) anyRunning() bool {
 }
 
 // killLargest ends the command whose session has the most memory resident.
-func (c *Core) killLargest() bool {
+// Memory may be full of files (a tmpfs) instead: then nobody is to blame.
+func (c *Core) killLargest(limit int64) bool {
 	bytes := c.resident()
 	var largest *proc
 	for _, p := range c.list(0) {
-		if p.isRunning() && bytes[p.entry.PID] > 0 && (largest == nil || bytes[p.entry.PID] > bytes[largest.entry.PID]) {
+		if p.isRunning() && bytes[p.entry.PID] > limit/memoryWorth && (largest == nil || bytes[p.entry.PID] > bytes[largest.entry.PID]) {
 			largest = p
 		}
 	}

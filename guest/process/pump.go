@@ -13,6 +13,13 @@ const (
 	spliceBytes   = 1 << 20
 	fullWait      = 100 * time.Millisecond // between attempts when a file cannot be written at all
 	tailWhenShort = 2 << 20                // of a running process when all spools together are too large
+
+	// A command that writes much in small pieces would wake us (and every
+	// reader) for each of them; at such a rate we let the pipe fill a little.
+	paceWindow = 10 * time.Millisecond
+	paceBytes  = 256 << 10 // in a window, from which on we pace
+	paceEnough = 128 << 10 // in one move: no need to wait for more
+	paceWait   = time.Millisecond
 )
 
 // pump moves one stream of a process from its pipe (or terminal) to its spool
@@ -25,6 +32,9 @@ type pump struct {
 	relayW *os.File
 	stop   chan struct{}
 	logged bool
+
+	window time.Time // start of the present one
+	moved  int64     // in it
 }
 
 func (p *pump) run() {
@@ -72,11 +82,28 @@ func (p *pump) drain(fd int) (done bool, err error) {
 		case err == unix.EINTR:
 		case err == nil && n == 0:
 			return true, nil
+		case err == nil:
+			p.pace(n)
 		case err != nil:
 			if done, err := p.discard(fd, err); done || err != nil {
 				return done, err
 			}
 		}
+	}
+}
+
+// pace waits a moment when much comes in small pieces. Not for terminals:
+// those have small buffers, and somebody looks at them.
+func (p *pump) pace(n int64) {
+	if p.relayR != nil {
+		return
+	}
+	if now := time.Now(); now.Sub(p.window) > paceWindow {
+		p.window, p.moved = now, 0
+	}
+	p.moved += n
+	if n < paceEnough && p.moved > paceBytes {
+		time.Sleep(paceWait)
 	}
 }
 
