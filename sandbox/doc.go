@@ -3,8 +3,10 @@
 //
 // A Provider boots machines and hands out connections, nothing else; what
 // happens inside (processes, files, ports) is the guest protocol
-// (guest/wire), the same over every provider. The Manager owns the life of a
-// sandbox: states, limits, expiry, the registry, what is swept after a crash.
+// (guest/wire), the same over every provider. The Manager (sandbox/manager)
+// owns all sandboxes of a server; what one goes through is sandbox/life's;
+// which provider makes it, sandbox/ladder's. This package holds the nouns that
+// they, the providers and the server share.
 //
 // Terms: a *sandbox* is what users name, by ID; a *machine* is the provider's
 // side of it; the *guest* is what runs inside. A provider states its

@@ -27,6 +27,9 @@ func BenchmarkKV(b *testing.B) {
 	})
 	b.Run("update", func(b *testing.B) {
 		rev, err := kv.Put(b.Context(), "u", value)
+		if err != nil {
+			b.Fatal(err)
+		}
 		for b.Loop() {
 			if rev, err = kv.Update(b.Context(), "u", value, rev); err != nil {
 				b.Fatal(err)

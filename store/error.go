@@ -25,8 +25,7 @@ const (
 )
 
 func codeOf(err error) int {
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return int(api.ErrorCode)
 	}
 	return 0

@@ -283,10 +283,21 @@ func (k *KV) put(ctx context.Context, w write) (uint64, error) {
 		if rev, ok := k.landed(ctx, subject, id); ok {
 			return rev, nil
 		}
-		if !busy(err) || try == busyTries || ctx.Err() != nil {
+		if !busy(err) || try == busyTries || !pause(ctx, busyWait) {
 			return 0, classify(err, "write")
 		}
-		time.Sleep(busyWait)
+	}
+}
+
+// pause waits; false = the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -33,8 +33,8 @@ type flight struct {
 	err     error // set before done is closed
 }
 
-// job is what a flight does. ready is asked under Keeper.mu before it starts: an
-// error ends the call, and errDone ends it well.
+// job is what a flight does. ready is asked under Keeper.mu before it starts:
+// an error ends the call, and errDone ends it well.
 type job struct {
 	kind  kind
 	ready func() error
@@ -48,8 +48,8 @@ var errDone = errs.New(errs.Internal, "nothing is to be done") // never leaves t
 // sandbox only.
 const flightTimeout = 3 * time.Minute
 
-// do runs j, or joins the same kind of work under way, or waits for
-// another kind to end first (a destroy ends a start or a create). A caller that goes
+// do runs j, or joins the same kind of work under way, or waits for another
+// kind to end first (a destroy ends a start or a create). A caller that goes
 // away does not end the work, except that a create with no caller left is
 // undone.
 func (k *Keeper) do(ctx context.Context, j job) error {
@@ -60,8 +60,8 @@ func (k *Keeper) do(ctx context.Context, j job) error {
 		case f == nil:
 			if err := j.ready(); err != nil {
 				k.mu.Unlock()
-				if err == errDone {
-					err = nil
+				if errors.Is(err, errDone) {
+					return nil
 				}
 				return err
 			}
@@ -137,13 +137,18 @@ func (k *Keeper) await(ctx context.Context, f *flight) error {
 	}
 	k.mu.Lock()
 	f.waiters--
-	alone := f.waiters == 0 && f.kind == kindCreate && k.flight == f
+	over := k.flight != f
+	alone := !over && f.waiters == 0 && f.kind == kindCreate
 	if alone {
 		f.undone = true
 		f.cancel()
 	}
 	k.mu.Unlock()
-	if alone {
+	switch {
+	case over: // at the same moment: then what was done is the truth
+		<-f.done
+		return f.err
+	case alone:
 		<-f.done // the caller may rely on nothing being left
 	}
 	return ctx.Err()

@@ -3,7 +3,7 @@ package manager_test
 import (
 	"context"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -28,13 +28,7 @@ var may = map[sandbox.State][]sandbox.State{
 // it with a model of what must be.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp("", "skete-model-")
-		if err != nil {
-			rt.Fatal(err)
-		}
-		defer os.RemoveAll(dir)
 		w := newWorld(t)
-		w.dir = dir
 		h := &history{rt: rt, t: t, w: w, want: map[sandbox.ID]sandbox.State{}}
 		h.open()
 		defer func() { _ = h.m.Close() }()
@@ -189,9 +183,7 @@ func (h *history) reboot() {
 	}
 	_ = h.m.Close()
 	h.w.end()
-	for id, state := range lost {
-		h.want[id] = state
-	}
+	maps.Copy(h.want, lost)
 	h.open()
 }
 

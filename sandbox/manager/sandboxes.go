@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateReq
 	}
 	for {
 		info, err := m.create(ctx, c)
-		if err != life.ErrGone {
+		if !errors.Is(err, life.ErrGone) {
 			return info, err
 		}
 	}
