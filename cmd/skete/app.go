@@ -236,6 +236,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	err := errs.New(errs.Invalid, "there is no command %.40q in %q", args[0], cmd.CommandPath())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return err.WithHint("did you mean %s?", strings.Join(near, " or "))
