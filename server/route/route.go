@@ -289,6 +289,9 @@ func (o Operation) huma(t *Table) huma.Operation {
 	if o.Takes != "" {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{o.Takes: {Schema: binary()}}}
 	}
+	if o.Sends.status == "101" {
+		op.DefaultStatus = http.StatusSwitchingProtocols
+	}
 	if o.Sends.status != "" {
 		op.Responses = map[string]*huma.Response{o.status(): o.Sends.response(t)}
 	}

@@ -235,7 +235,9 @@ func (w *watcher) send(s *SSE, r *wire.WatchResponse) error {
 	return s.Keepalive()
 }
 
-func (w *watcher) id(seq uint64) string { return fmt.Sprintf("%s:%d", w.req.WatchId, seq) }
+func (w *watcher) id(seq uint64) string { return w.idOf(w.req.WatchId, seq) }
+
+func (*watcher) idOf(watch string, seq uint64) string { return fmt.Sprintf("%s:%d", watch, seq) }
 
 func (w *watcher) end() {
 	if w.stream != nil {

@@ -1,0 +1,74 @@
+package problem
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+)
+
+func TestOf(t *testing.T) {
+	secret := errors.New("open /var/lib/skete/secret: no such file")
+	for name, tt := range map[string]struct {
+		err  error
+		want api.Problem
+	}{
+		"classified":   {errs.New(errs.NotFound, "no sandbox x").WithHint("list them"), api.Problem{Title: "Not Found", Status: 404, Class: "not_found", Detail: "no sandbox x", Hint: "list them"}},
+		"wrapped":      {fmt.Errorf("start x: %w", errs.Wrap(errs.Limit, secret, "too many")), api.Problem{Title: "Too Many Requests", Status: 429, Class: "limit", Detail: "too many"}},
+		"unclassified": {secret, api.Problem{Title: "Internal Server Error", Status: 500, Class: "internal", Detail: "internal error; the server's log has the cause"}},
+		"too late":     {fmt.Errorf("x: %w", context.DeadlineExceeded), api.Problem{Title: "Gateway Timeout", Status: 504, Class: "unavailable", Detail: "the time for this call ran out"}},
+		"at":           {At(412, errs.New(errs.Conflict, "moved")), api.Problem{Title: "Precondition Failed", Status: 412, Class: "conflict", Detail: "moved"}},
+		"tricks":       {errs.New(errs.Invalid, "a\x1b[2Jb\xff\u009bc\nd"), api.Problem{Title: "Bad Request", Status: 400, Class: "invalid", Detail: "a [2Jb\uFFFD c d"}},
+	} {
+		if diff := cmp.Diff(tt.want, Of(tt.err).Problem); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	if Of(nil) != nil {
+		t.Error("no error is no problem")
+	}
+	if d := Of(errs.New(errs.Invalid, "%s", strings.Repeat("x", 1<<20))).Detail; len(d) > detailBytesMax+10 {
+		t.Errorf("a detail of %d bytes", len(d))
+	}
+}
+
+func TestWrite(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Length", "5")
+	p := *Of(errs.New(errs.Limit, "slow down"))
+	p.RetryAfter = 1500 * time.Millisecond
+	Write(w, fmt.Errorf("wrapped: %w", &p))
+	var got api.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	h := w.Result().Header
+	if w.Code != 429 || got.Class != "limit" || h.Get("Retry-After") != "2" || h.Get("Content-Type") != ContentType || h.Get("Content-Length") != "" {
+		t.Errorf("%d %v %+v", w.Code, h, got)
+	}
+}
+
+func TestFromHuma(t *testing.T) {
+	for _, tt := range []struct {
+		status, want int
+		class        string
+	}{{422, 400, "invalid"}, {415, 415, "invalid"}, {413, 413, "invalid"}, {404, 404, "not_found"}, {408, 408, "unavailable"}, {500, 500, "internal"}} {
+		p := fromHuma(tt.status, "text").(*Error)
+		if p.Status != tt.want || p.Class != tt.class {
+			t.Errorf("%d became %+v", tt.status, p.Problem)
+		}
+	}
+	p := fromHuma(500, "unexpected", errors.New("/secret/path")).(*Error)
+	if strings.Contains(p.Detail, "secret") || len(p.Errors) != 0 || !strings.Contains(p.Unwrap().Error(), "/secret/path") {
+		t.Errorf("%+v, for the log %v", p.Problem, p.Unwrap())
+	}
+}
