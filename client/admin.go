@@ -7,41 +7,42 @@ import (
 	"net/url"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
 )
 
 // Templates lists what sandboxes can start from.
 func (c *Client) Templates(ctx context.Context) ([]api.Template, error) {
-	l, err := fetch[api.TemplateList](ctx, c, get("/v1/templates", nil))
+	l, err := transport.Fetch[api.TemplateList](ctx, c.t, transport.Get("/v1/templates", nil))
 	return l.Items, err
 }
 
 // ImportTemplate makes a template of a root file system as a tar stream,
 // plain or gzip.
 func (c *Client) ImportTemplate(ctx context.Context, name string, tar io.Reader) (api.Template, error) {
-	return fetch[api.Template](ctx, c, call{
-		method: http.MethodPost, path: "/v1/templates", query: url.Values{"name": {name}},
-		header: http.Header{"Content-Type": {"application/x-tar"}}, stream: tar,
+	return transport.Fetch[api.Template](ctx, c.t, transport.Call{
+		Method: http.MethodPost, Path: "/v1/templates", Query: url.Values{"name": {name}},
+		Header: http.Header{"Content-Type": {"application/x-tar"}}, Stream: tar,
 	})
 }
 
 // RemoveTemplate removes an imported template.
 func (c *Client) RemoveTemplate(ctx context.Context, name string) error {
-	return c.send(ctx, call{method: http.MethodDelete, path: "/v1/templates/" + url.PathEscape(name), repeatable: true})
+	return c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/templates/" + url.PathEscape(name), Repeatable: true})
 }
 
 // CreateKey makes an API key; its secret is shown this once. The call is not
 // repeated by itself: a second key nobody knows of would stay valid.
 func (c *Client) CreateKey(ctx context.Context, k api.CreateKey) (api.CreatedKey, error) {
-	return fetch[api.CreatedKey](ctx, c, call{method: http.MethodPost, path: "/v1/keys"}.withJSON(k))
+	return transport.Fetch[api.CreatedKey](ctx, c.t, transport.Call{Method: http.MethodPost, Path: "/v1/keys"}.WithJSON(k))
 }
 
 // Keys lists the keys of the caller's tenant.
 func (c *Client) Keys(ctx context.Context) ([]api.Key, error) {
-	l, err := fetch[api.KeyList](ctx, c, get("/v1/keys", nil))
+	l, err := transport.Fetch[api.KeyList](ctx, c.t, transport.Get("/v1/keys", nil))
 	return l.Items, err
 }
 
 // RevokeKey makes a key worthless from now on.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
-	return c.send(ctx, call{method: http.MethodDelete, path: "/v1/keys/" + url.PathEscape(id), repeatable: true})
+	return c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/keys/" + url.PathEscape(id), Repeatable: true})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -200,7 +201,7 @@ func (c *Cmd) Resize(size api.TerminalSize) error {
 	if l == nil {
 		return nil // sent when the stream is back
 	}
-	return brokenErr(c.ctx, l.sendJSON(c.ctx, api.FrameResize, size))
+	return transport.Broken(c.ctx, l.sendJSON(c.ctx, api.FrameResize, size))
 }
 
 // connectFirst makes the first connection. Repeating is safe: the key never
@@ -208,10 +209,10 @@ func (c *Cmd) Resize(size api.TerminalSize) error {
 func (c *Cmd) connectFirst() (*link, error) {
 	for attempt := 1; ; attempt++ {
 		l, err := c.connect(!c.attached)
-		if err == nil || attempt == attemptsMax || c.ctx.Err() != nil || !errs.Temporary(err) {
+		if err == nil || attempt == transport.AttemptsMax || c.ctx.Err() != nil || !errs.Temporary(err) {
 			return l, err
 		}
-		if sleep(c.ctx, backoff(attempt)) != nil {
+		if transport.Sleep(c.ctx, transport.Backoff(attempt)) != nil {
 			return nil, err
 		}
 	}
@@ -219,9 +220,9 @@ func (c *Cmd) connectFirst() (*link, error) {
 
 // connect opens a link and takes its first frame.
 func (c *Cmd) connect(start bool) (*link, error) {
-	k := get(c.sb.path("/exec"), nil)
+	k := transport.Get(c.sb.path("/exec"), nil)
 	if !start {
-		k = get(c.sb.processPath(c.Spec.Key, "/attach"), url.Values{
+		k = transport.Get(c.sb.processPath(c.Spec.Key, "/attach"), url.Values{
 			"stdout_from": {strconv.FormatInt(c.out[0].next, 10)},
 			"stderr_from": {strconv.FormatInt(c.out[1].next, 10)},
 		})
@@ -238,7 +239,7 @@ func (c *Cmd) connect(start bool) (*link, error) {
 	}
 	if err != nil {
 		l.close()
-		return nil, brokenErr(c.ctx, err)
+		return nil, transport.Broken(c.ctx, err)
 	}
 	return l, nil
 }
@@ -250,7 +251,7 @@ func (c *Cmd) started(l *link) error {
 		return err
 	}
 	if kind == api.FrameProblem {
-		return streamProblem(body)
+		return transport.StreamProblem(body)
 	}
 	if kind != api.FrameStarted {
 		return badFrame(api.ErrFrame)
@@ -316,7 +317,7 @@ func (c *Cmd) follow(l *link) {
 // reconnect attaches where the streams stopped. The reason of the break is
 // returned when that does not work for too long.
 func (c *Cmd) reconnect(reason error) (*link, error) {
-	deadline := time.Now().Add(c.sb.c.reconnect)
+	deadline := time.Now().Add(c.sb.c.t.Reconnect())
 	for attempt := 1; ; attempt++ {
 		l, err := c.connect(false)
 		if err == nil || c.ctx.Err() != nil || !errs.Temporary(err) {
@@ -325,7 +326,7 @@ func (c *Cmd) reconnect(reason error) (*link, error) {
 		if time.Now().After(deadline) {
 			return nil, reason
 		}
-		if err := sleep(c.ctx, backoff(attempt)); err != nil {
+		if err := transport.Sleep(c.ctx, transport.Backoff(attempt)); err != nil {
 			return nil, err
 		}
 	}
@@ -398,7 +399,7 @@ func (c *Cmd) take(kind api.FrameKind, body []byte) (ended bool, err error) {
 		}
 		return true, err
 	case api.FrameProblem:
-		return false, streamProblem(body)
+		return false, transport.StreamProblem(body)
 	}
 	return false, nil // a later version may send more kinds
 }

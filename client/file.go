@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
+	"github.com/skete-dev/skete/client/tree"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -58,12 +60,12 @@ func PathOf(f api.File) string {
 
 // Stat returns what is known of a path. A symlink itself is described unless follow.
 func (f *Files) Stat(ctx context.Context, path string, follow bool) (api.File, error) {
-	return fetch[api.File](ctx, f.sb.c, get(f.sb.path("/files/stat"), f.query("path", path, "follow", flag(follow))))
+	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/stat"), f.query("path", path, "follow", flag(follow))))
 }
 
 // Hash is Stat of a regular file with the SHA-256 of its content.
 func (f *Files) Hash(ctx context.Context, path string) (api.File, error) {
-	return fetch[api.File](ctx, f.sb.c, get(f.sb.path("/files/stat"),
+	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/stat"),
 		f.query("path", path, "follow", "true", "hash", "true")))
 }
 
@@ -74,7 +76,7 @@ func (f *Files) List(ctx context.Context, path string, depth int) iter.Seq2[api.
 		d = strconv.Itoa(depth)
 	}
 	return pages(ctx, f.query("path", path, "depth", d), func(q url.Values) ([]api.File, string, error) {
-		p, err := fetch[api.FilePage](ctx, f.sb.c, get(f.sb.path("/files/list"), q))
+		p, err := transport.Fetch[api.FilePage](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/list"), q))
 		return p.Items, p.NextPageToken, err
 	})
 }
@@ -89,7 +91,7 @@ func (f *Files) Read(ctx context.Context, path string, bytesMax int64) ([]byte, 
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, bytesMax+1))
 	if err != nil {
-		return nil, brokenErr(ctx, err)
+		return nil, transport.Broken(ctx, err)
 	}
 	if int64(len(data)) > bytesMax {
 		return nil, errs.New(errs.Limit, "%q is larger than %d bytes", path, bytesMax)
@@ -99,14 +101,14 @@ func (f *Files) Read(ctx context.Context, path string, bytesMax int64) ([]byte, 
 
 // Open streams length bytes of a file from an offset; length 0 = to the end.
 func (f *Files) Open(ctx context.Context, path string, offset, length int64) (io.ReadCloser, error) {
-	k := get(f.sb.path("/files"), f.query("path", path))
+	k := transport.Get(f.sb.path("/files"), f.query("path", path))
 	switch {
 	case length > 0:
-		k.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", offset, offset+length-1)}}
+		k.Header = http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", offset, offset+length-1)}}
 	case offset > 0:
-		k.header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
+		k.Header = http.Header{"Range": {fmt.Sprintf("bytes=%d-", offset)}}
 	}
-	res, err := f.sb.c.do(ctx, k)
+	res, err := f.sb.c.t.Do(ctx, k)
 	if err != nil {
 		return nil, err
 	}
@@ -131,28 +133,28 @@ type WriteOptions struct {
 // Write writes content to a file.
 func (f *Files) Write(ctx context.Context, path string, content []byte, o WriteOptions) (api.File, error) {
 	k := f.write(path, o)
-	k.body = content
+	k.Body = content
 	if content == nil {
-		k.body = []byte{}
+		k.Body = []byte{}
 	}
 	// A repeated whole or ranged write has the effect of one; the others do not.
-	k.repeatable = !o.Append && !o.IfAbsent && o.IfSHA256 == ""
+	k.Repeatable = !o.Append && !o.IfAbsent && o.IfSHA256 == ""
 	return f.written(ctx, k)
 }
 
 // WriteFrom is Write of a stream; it is not repeated after an error.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, o WriteOptions) (api.File, error) {
 	k := f.write(path, o)
-	k.stream = r
+	k.Stream = r
 	return f.written(ctx, k)
 }
 
-func (f *Files) written(ctx context.Context, k call) (api.File, error) {
-	w, err := fetch[api.FileWritten](ctx, f.sb.c, k)
+func (f *Files) written(ctx context.Context, k transport.Call) (api.File, error) {
+	w, err := transport.Fetch[api.FileWritten](ctx, f.sb.c.t, k)
 	return w.File, err
 }
 
-func (f *Files) write(path string, o WriteOptions) call {
+func (f *Files) write(path string, o WriteOptions) transport.Call {
 	q := f.query("path", path, "make_parents", flag(o.MakeParents), "append", flag(o.Append))
 	if o.Mode != 0 {
 		q.Set("mode", strconv.FormatUint(uint64(o.Mode), 10))
@@ -167,21 +169,21 @@ func (f *Files) write(path string, o WriteOptions) call {
 	if o.IfSHA256 != "" {
 		h.Set("If-Match", strconv.Quote(o.IfSHA256))
 	}
-	return call{method: http.MethodPut, path: f.sb.path("/files"), query: q, header: h}
+	return transport.Call{Method: http.MethodPut, Path: f.sb.path("/files"), Query: q, Header: h}
 }
 
 // Remove removes a file or an empty directory; recursive: whatever it is.
 // missingOK makes a path that is not there no error.
 func (f *Files) Remove(ctx context.Context, path string, recursive, missingOK bool) (int64, error) {
-	r, err := fetch[api.Removed](ctx, f.sb.c, call{
-		method: http.MethodDelete, path: f.sb.path("/files"), repeatable: missingOK,
-		query: f.query("path", path, "recursive", flag(recursive), "missing_ok", flag(missingOK)),
+	r, err := transport.Fetch[api.Removed](ctx, f.sb.c.t, transport.Call{
+		Method: http.MethodDelete, Path: f.sb.path("/files"), Repeatable: missingOK,
+		Query: f.query("path", path, "recursive", flag(recursive), "missing_ok", flag(missingOK)),
 	})
 	return r.Removed, err
 }
 
 func (f *Files) post(ctx context.Context, verb string, body any) (api.File, error) {
-	return fetch[api.File](ctx, f.sb.c, call{method: http.MethodPost, path: f.sb.path("/files/" + verb)}.withJSON(body))
+	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Call{Method: http.MethodPost, Path: f.sb.path("/files/" + verb)}.WithJSON(body))
 }
 
 // MakeDir makes a directory; parents makes those above too, and accepts one
@@ -212,7 +214,7 @@ func (f *Files) Symlink(ctx context.Context, target, path string) (api.File, err
 
 // Glob lists the paths beneath base that match a pattern of **, *, ?, [..], {a,b}.
 func (f *Files) Glob(ctx context.Context, base, pattern string, limit int) (api.GlobResult, error) {
-	return fetch[api.GlobResult](ctx, f.sb.c, get(f.sb.path("/files/glob"),
+	return transport.Fetch[api.GlobResult](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/glob"),
 		f.query("base", base, "pattern", pattern, "limit", number(limit))))
 }
 
@@ -229,7 +231,7 @@ type GrepQuery struct {
 
 // Grep lists the lines that match.
 func (f *Files) Grep(ctx context.Context, g GrepQuery) (api.GrepResult, error) {
-	return fetch[api.GrepResult](ctx, f.sb.c, get(f.sb.path("/files/grep"), f.query(
+	return transport.Fetch[api.GrepResult](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/grep"), f.query(
 		"base", g.Base, "pattern", g.Pattern, "literal", flag(g.Literal), "ignore_case", flag(g.IgnoreCase),
 		"include", g.Include, "limit", number(g.Limit), "context", number(g.Context))))
 }
@@ -244,22 +246,22 @@ func number(n int) string {
 // Watch reports changes at a path. After a disconnect it goes on behind the
 // last event seen; an event of type overflow says which ones nobody can have.
 func (f *Files) Watch(ctx context.Context, path string, recursive bool) iter.Seq2[api.FileEvent, error] {
-	return events[api.FileEvent](ctx, f.sb.c, f.sb.path("/files/watch"),
+	return transport.Events[api.FileEvent](ctx, f.sb.c.t, f.sb.path("/files/watch"),
 		f.query("path", path, "recursive", flag(recursive)), "")
 }
 
 // Upload unpacks a tar stream beneath a directory of the sandbox.
 func (f *Files) Upload(ctx context.Context, path string, tar io.Reader) (api.TreeWritten, error) {
-	return fetch[api.TreeWritten](ctx, f.sb.c, call{
-		method: http.MethodPut, path: f.sb.path("/tree"), query: f.query("path", path), stream: tar,
-		header: http.Header{"Content-Type": {"application/x-tar"}},
+	return transport.Fetch[api.TreeWritten](ctx, f.sb.c.t, transport.Call{
+		Method: http.MethodPut, Path: f.sb.path("/tree"), Query: f.query("path", path), Stream: tar,
+		Header: http.Header{"Content-Type": {"application/x-tar"}},
 	})
 }
 
 // Download streams a tree of the sandbox as tar. Its content is the guest's:
-// unpack it with UnpackTree, which trusts nothing of it.
+// unpack it with tree.Unpack, which trusts nothing of it.
 func (f *Files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
-	res, err := f.sb.c.do(ctx, get(f.sb.path("/tree"), f.query("path", path)))
+	res, err := f.sb.c.t.Do(ctx, transport.Get(f.sb.path("/tree"), f.query("path", path)))
 	if err != nil {
 		return nil, err
 	}
@@ -271,12 +273,12 @@ func (f *Files) UploadDir(ctx context.Context, local, remote string) (api.TreeWr
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := PackTree(w, local)
+		err := tree.Pack(w, local)
 		w.CloseWithError(err)
 		packed <- err
 	}()
 	written, err := f.Upload(ctx, remote, r)
-	r.CloseWithError(io.ErrClosedPipe) // lets PackTree end when the server did not read to the end
+	r.CloseWithError(io.ErrClosedPipe) // lets tree.Pack end when the server did not read to the end
 	if perr := <-packed; perr != nil && err == nil {
 		err = perr
 	}
@@ -284,11 +286,11 @@ func (f *Files) UploadDir(ctx context.Context, local, remote string) (api.TreeWr
 }
 
 // DownloadDir copies a directory of the sandbox to one of this machine.
-func (f *Files) DownloadDir(ctx context.Context, remote, local string) (TreeStat, error) {
+func (f *Files) DownloadDir(ctx context.Context, remote, local string) (tree.Stat, error) {
 	r, err := f.Download(ctx, remote)
 	if err != nil {
-		return TreeStat{}, err
+		return tree.Stat{}, err
 	}
 	defer r.Close()
-	return UnpackTree(r, local)
+	return tree.Unpack(r, local)
 }

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -29,44 +29,8 @@ type link struct {
 	taking atomic.Bool
 }
 
-// dialWS opens a WebSocket. A refusal of the server is its problem as *Error.
-func (c *Client) dialWS(ctx context.Context, k call) (*websocket.Conn, error) {
-	target := c.base + k.path
-	if len(k.query) > 0 {
-		target += "?" + k.query.Encode()
-	}
-	header := http.Header{}
-	c.sign(header)
-	hc := *c.http
-	hc.Transport = upgrade{hc.Transport}
-	ws, _, err := websocket.Dial(ctx, target, &websocket.DialOptions{
-		HTTPClient: &hc, HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
-	})
-	if err != nil {
-		return nil, brokenErr(ctx, err)
-	}
-	return ws, nil
-}
-
-// upgrade makes an error of every answer that is no upgrade: the WebSocket
-// package shows only the first kilobyte of a refusal.
-type upgrade struct{ next http.RoundTripper }
-
-func (u upgrade) RoundTrip(req *http.Request) (*http.Response, error) {
-	next := u.next
-	if next == nil {
-		next = http.DefaultTransport
-	}
-	res, err := next.RoundTrip(req)
-	if err != nil || res.StatusCode == http.StatusSwitchingProtocols {
-		return res, err
-	}
-	defer res.Body.Close()
-	return nil, problemOf(res)
-}
-
-func (c *Client) openLink(ctx context.Context, k call) (*link, error) {
-	ws, err := c.dialWS(ctx, k)
+func (c *Client) openLink(ctx context.Context, k transport.Call) (*link, error) {
+	ws, err := c.t.DialWS(ctx, k)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +42,7 @@ func (c *Client) openLink(ctx context.Context, k call) (*link, error) {
 func (l *link) read(ctx context.Context) (api.FrameKind, []byte, error) {
 	typ, r, err := l.ws.Reader(ctx)
 	if err != nil {
-		return 0, nil, brokenErr(ctx, err)
+		return 0, nil, transport.Broken(ctx, err)
 	}
 	if typ != websocket.MessageBinary {
 		return 0, nil, badFrame(errors.New("a text message"))
@@ -91,7 +55,7 @@ func (l *link) read(ctx context.Context) (api.FrameKind, []byte, error) {
 			break
 		}
 		if err != nil {
-			return 0, nil, brokenErr(ctx, err)
+			return 0, nil, transport.Broken(ctx, err)
 		}
 		if n == len(l.buf) {
 			l.buf = append(l.buf, make([]byte, len(l.buf))...)

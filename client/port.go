@@ -9,25 +9,26 @@ import (
 	"sync"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
 )
 
 // Ports lists the open TCP ports inside.
 func (s *Sandbox) Ports(ctx context.Context) ([]api.Port, error) {
-	l, err := fetch[api.PortList](ctx, s.c, get(s.path("/ports"), nil))
+	l, err := transport.Fetch[api.PortList](ctx, s.c.t, transport.Get(s.path("/ports"), nil))
 	return l.Items, err
 }
 
 // WatchPorts reports the open ports and then each that opens or closes. After
 // a disconnect the open ports are reported again.
 func (s *Sandbox) WatchPorts(ctx context.Context) iter.Seq2[api.PortEvent, error] {
-	return events[api.PortEvent](ctx, s.c, s.path("/ports/watch"), nil, "")
+	return transport.Events[api.PortEvent](ctx, s.c.t, s.path("/ports/watch"), nil, "")
 }
 
 // DialPort connects to a TCP port inside the sandbox, loopback included. The
 // connection lives until it is closed; ctx is for its beginning only. It has
 // a CloseWrite method, as a *net.TCPConn has.
 func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
-	ws, err := s.c.dialWS(ctx, get(s.path("/ports/"+strconv.Itoa(port)+"/connect"), nil))
+	ws, err := s.c.t.DialWS(ctx, transport.Get(s.path("/ports/"+strconv.Itoa(port)+"/connect"), nil))
 	if err != nil {
 		return nil, err
 	}

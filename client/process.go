@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -18,25 +19,25 @@ func (s *Sandbox) processPath(key, rest string) string {
 }
 
 // StartProcess starts a command and does not wait for it; nobody reads its
-// output yet. With a key in p the call is repeatable: the same key never runs
+// output yet. With a key in p the call is Repeatable: the same key never runs
 // twice. Command.Start is the one with streams.
 func (s *Sandbox) StartProcess(ctx context.Context, p api.StartProcess) (api.Process, error) {
-	k := call{method: http.MethodPost, path: s.path("/processes"), repeatable: p.Key != ""}
-	return fetch[api.Process](ctx, s.c, k.withJSON(p))
+	k := transport.Call{Method: http.MethodPost, Path: s.path("/processes"), Repeatable: p.Key != ""}
+	return transport.Fetch[api.Process](ctx, s.c.t, k.WithJSON(p))
 }
 
 // Processes goes through the commands of the sandbox, oldest first, ended ones
 // included until they are forgotten.
 func (s *Sandbox) Processes(ctx context.Context) iter.Seq2[api.Process, error] {
 	return pages(ctx, url.Values{}, func(q url.Values) ([]api.Process, string, error) {
-		p, err := fetch[api.ProcessPage](ctx, s.c, get(s.path("/processes"), q))
+		p, err := transport.Fetch[api.ProcessPage](ctx, s.c.t, transport.Get(s.path("/processes"), q))
 		return p.Items, p.NextPageToken, err
 	})
 }
 
 // Process returns one command as it is now.
 func (s *Sandbox) Process(ctx context.Context, key string) (api.Process, error) {
-	return fetch[api.Process](ctx, s.c, get(s.processPath(key, ""), nil))
+	return transport.Fetch[api.Process](ctx, s.c.t, transport.Get(s.processPath(key, ""), nil))
 }
 
 // waitSlice is how long one request waits for the end of a command.
@@ -46,7 +47,7 @@ const waitSlice = 30 * time.Second
 func (s *Sandbox) WaitProcess(ctx context.Context, key string) (api.Process, error) {
 	q := url.Values{"wait_ms": {strconv.FormatInt(waitSlice.Milliseconds(), 10)}}
 	for {
-		p, err := fetch[api.Process](ctx, s.c, get(s.processPath(key, "/wait"), q))
+		p, err := transport.Fetch[api.Process](ctx, s.c.t, transport.Get(s.processPath(key, "/wait"), q))
 		if err != nil || p.State != "running" {
 			return p, err
 		}
@@ -58,19 +59,19 @@ func (s *Sandbox) WaitProcess(ctx context.Context, key string) (api.Process, err
 
 // SignalProcess signals the process group of a command.
 func (s *Sandbox) SignalProcess(ctx context.Context, key string, sig syscall.Signal) error {
-	k := call{method: http.MethodPost, path: s.processPath(key, "/signal")}
-	return s.c.send(ctx, k.withJSON(api.SignalProcess{Signal: int(sig)}))
+	k := transport.Call{Method: http.MethodPost, Path: s.processPath(key, "/signal")}
+	return s.c.t.Send(ctx, k.WithJSON(api.SignalProcess{Signal: int(sig)}))
 }
 
 // ResizeProcess sets the size of a command's terminal.
 func (s *Sandbox) ResizeProcess(ctx context.Context, key string, size api.TerminalSize) error {
-	k := call{method: http.MethodPost, path: s.processPath(key, "/resize"), repeatable: true}
-	return s.c.send(ctx, k.withJSON(size))
+	k := transport.Call{Method: http.MethodPost, Path: s.processPath(key, "/resize"), Repeatable: true}
+	return s.c.t.Send(ctx, k.WithJSON(size))
 }
 
 // ForgetProcess drops an ended command, its output and its key.
 func (s *Sandbox) ForgetProcess(ctx context.Context, key string) error {
-	return s.c.send(ctx, call{method: http.MethodDelete, path: s.processPath(key, ""), repeatable: true})
+	return s.c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: s.processPath(key, ""), Repeatable: true})
 }
 
 // WriteStdin writes bytes of a command's input at an offset, so that a
@@ -83,9 +84,9 @@ func (s *Sandbox) WriteStdin(ctx context.Context, key string, offset int64, data
 	if data == nil {
 		data = []byte{}
 	}
-	return fetch[api.StdinAck](ctx, s.c, call{
-		method: http.MethodPost, path: s.processPath(key, "/stdin"), query: q, body: data, repeatable: true,
-		header: http.Header{"Content-Type": {"application/octet-stream"}},
+	return transport.Fetch[api.StdinAck](ctx, s.c.t, transport.Call{
+		Method: http.MethodPost, Path: s.processPath(key, "/stdin"), Query: q, Body: data, Repeatable: true,
+		Header: http.Header{"Content-Type": {"application/octet-stream"}},
 	})
 }
 
@@ -99,8 +100,8 @@ func (s *Sandbox) Output(ctx context.Context, key string, stdoutFrom, stderrFrom
 		"stderr_from": {strconv.FormatInt(stderrFrom, 10)},
 		"follow":      {strconv.FormatBool(followOn)},
 	}
-	f := follower{c: s.c, path: s.processPath(key, "/output"), query: q, finite: !followOn}
-	return follow(ctx, &f, func(ev sseEvent, out *api.OutputEvent) bool {
+	f := transport.Follower{Client: s.c.t, Path: s.processPath(key, "/output"), Query: q, Finite: !followOn}
+	return transport.Follow(ctx, &f, func(ev transport.Event, out *api.OutputEvent) bool {
 		if ev.Name == "stdout" || ev.Name == "stderr" {
 			out.Stream = ev.Name
 		}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
 )
 
 // Sandbox names one sandbox; it holds no state of it.
@@ -22,20 +23,20 @@ func (c *Client) Sandbox(id string) *Sandbox { return &Sandbox{ID: id, c: c} }
 
 // Info describes the server.
 func (c *Client) Info(ctx context.Context) (api.Info, error) {
-	return fetch[api.Info](ctx, c, get("/v1/info", nil))
+	return transport.Fetch[api.Info](ctx, c.t, transport.Get("/v1/info", nil))
 }
 
 // Ready returns nil when the server takes requests.
 func (c *Client) Ready(ctx context.Context) error {
-	return c.send(ctx, call{method: http.MethodGet, path: "/readyz"})
+	return c.t.Send(ctx, transport.Call{Method: http.MethodGet, Path: "/readyz"})
 }
 
 // CreateSandbox makes a sandbox and returns when its guest answers. A repeated
 // attempt after a broken connection never makes a second one.
 func (c *Client) CreateSandbox(ctx context.Context, spec api.CreateSandbox) (api.Sandbox, error) {
-	k := call{method: http.MethodPost, path: "/v1/sandboxes", repeatable: true,
-		header: http.Header{"Idempotency-Key": {rand.Text()}}}
-	return fetch[api.Sandbox](ctx, c, k.withJSON(spec))
+	k := transport.Call{Method: http.MethodPost, Path: "/v1/sandboxes", Repeatable: true,
+		Header: http.Header{"Idempotency-Key": {rand.Text()}}}
+	return transport.Fetch[api.Sandbox](ctx, c.t, k.WithJSON(spec))
 }
 
 // SandboxFilter selects sandboxes; the zero value selects all.
@@ -63,7 +64,7 @@ func (f SandboxFilter) query() url.Values {
 // It ends after the first error.
 func (c *Client) Sandboxes(ctx context.Context, f SandboxFilter) iter.Seq2[api.Sandbox, error] {
 	return pages(ctx, f.query(), func(q url.Values) ([]api.Sandbox, string, error) {
-		p, err := fetch[api.SandboxPage](ctx, c, get("/v1/sandboxes", q))
+		p, err := transport.Fetch[api.SandboxPage](ctx, c.t, transport.Get("/v1/sandboxes", q))
 		return p.Items, p.NextPageToken, err
 	})
 }
@@ -76,25 +77,25 @@ func (c *Client) SandboxEvents(ctx context.Context, lastSeq uint64) iter.Seq2[ap
 	if lastSeq > 0 {
 		last = strconv.FormatUint(lastSeq, 10)
 	}
-	return events[api.SandboxEvent](ctx, c, "/v1/sandboxes/events", nil, last)
+	return transport.Events[api.SandboxEvent](ctx, c.t, "/v1/sandboxes/events", nil, last)
 }
 
 func (s *Sandbox) path(rest string) string { return "/v1/sandboxes/" + url.PathEscape(s.ID) + rest }
 
 // Get returns the sandbox as it is now.
 func (s *Sandbox) Get(ctx context.Context) (api.Sandbox, error) {
-	return fetch[api.Sandbox](ctx, s.c, get(s.path(""), nil))
+	return transport.Fetch[api.Sandbox](ctx, s.c.t, transport.Get(s.path(""), nil))
 }
 
 // Update changes what may change in a live sandbox.
 func (s *Sandbox) Update(ctx context.Context, u api.UpdateSandbox) (api.Sandbox, error) {
-	k := call{method: http.MethodPatch, path: s.path(""), repeatable: true}
-	return fetch[api.Sandbox](ctx, s.c, k.withJSON(u))
+	k := transport.Call{Method: http.MethodPatch, Path: s.path(""), Repeatable: true}
+	return transport.Fetch[api.Sandbox](ctx, s.c.t, k.WithJSON(u))
 }
 
 // Destroy ends the sandbox and removes all of it; legal from every state.
 func (s *Sandbox) Destroy(ctx context.Context) error {
-	return s.c.send(ctx, call{method: http.MethodDelete, path: s.path(""), repeatable: true})
+	return s.c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: s.path(""), Repeatable: true})
 }
 
 // Start boots a stopped or failed sandbox again, with its workspace.
@@ -110,12 +111,12 @@ func (s *Sandbox) Pause(ctx context.Context) (api.Sandbox, error) { return s.ver
 func (s *Sandbox) Resume(ctx context.Context) (api.Sandbox, error) { return s.verb(ctx, "resume") }
 
 func (s *Sandbox) verb(ctx context.Context, verb string) (api.Sandbox, error) {
-	return fetch[api.Sandbox](ctx, s.c, call{method: http.MethodPost, path: s.path("/" + verb), repeatable: true})
+	return transport.Fetch[api.Sandbox](ctx, s.c.t, transport.Call{Method: http.MethodPost, Path: s.path("/" + verb), Repeatable: true})
 }
 
 // Metrics returns what the guest measures of itself.
 func (s *Sandbox) Metrics(ctx context.Context) (api.Metrics, error) {
-	return fetch[api.Metrics](ctx, s.c, get(s.path("/metrics"), nil))
+	return transport.Fetch[api.Metrics](ctx, s.c.t, transport.Get(s.path("/metrics"), nil))
 }
 
 // pages goes through a paged list.

@@ -1,4 +1,4 @@
-package client
+package transport
 
 import (
 	"context"
@@ -92,9 +92,9 @@ func classOf(status int) errs.Class {
 	return errs.Internal
 }
 
-// brokenErr classifies an error of the connection itself. A context's error
+// Broken classifies an error of the connection itself. A context's error
 // and an error with a class stay what they are.
-func brokenErr(ctx context.Context, err error) error {
+func Broken(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}

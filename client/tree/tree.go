@@ -1,4 +1,10 @@
-package client
+// Package tree moves directories of this machine to and from a sandbox as tar.
+//
+//	err := tree.Pack(w, "src")          // for an upload
+//	stat, err := tree.Unpack(r, "copy") // of a download, which is hostile
+//
+// Functions are safe for concurrent use on different directories.
+package tree
 
 import (
 	"archive/tar"
@@ -13,19 +19,19 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// treeEntriesMax bounds the entries of a tree that comes from a sandbox.
-const treeEntriesMax = 5_000_000
+// entriesMax bounds the entries of a tree that comes from a sandbox.
+const entriesMax = 5_000_000
 
-// TreeStat counts what UnpackTree made. Skipped are entries that are no file,
+// Stat counts what Unpack made. Skipped are entries that are no file,
 // directory or symlink that stays in the tree.
-type TreeStat struct {
+type Stat struct {
 	Entries, Bytes int64
 	Skipped        []string
 }
 
-// PackTree writes a directory of this machine as tar: files, directories and
+// Pack writes a directory of this machine as tar: files, directories and
 // symlinks (not followed) with their permission bits and times.
-func PackTree(w io.Writer, dir string) error {
+func Pack(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -86,11 +92,11 @@ func packFile(t *tar.Writer, root *os.Root, name string, h *tar.Header) error {
 	return err
 }
 
-// UnpackTree unpacks a tar stream of a sandbox beneath dir, which is made when
+// Unpack unpacks a tar stream of a sandbox beneath dir, which is made when
 // missing. The stream is hostile: no entry leaves dir, whatever links stand in
 // the way, and no set-id bit, device or foreign owner is made.
-func UnpackTree(r io.Reader, dir string) (TreeStat, error) {
-	var stat TreeStat
+func Unpack(r io.Reader, dir string) (Stat, error) {
+	var stat Stat
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return stat, err
 	}
@@ -109,8 +115,8 @@ func UnpackTree(r io.Reader, dir string) (TreeStat, error) {
 		if err != nil {
 			return stat, errs.Wrap(errs.Unavailable, err, "the tree broke off")
 		}
-		if stat.Entries++; stat.Entries > treeEntriesMax {
-			return stat, errs.New(errs.Limit, "the tree has more than %d entries", treeEntriesMax)
+		if stat.Entries++; stat.Entries > entriesMax {
+			return stat, errs.New(errs.Limit, "the tree has more than %d entries", entriesMax)
 		}
 		if err := u.entry(h, t); err != nil {
 			return stat, err
@@ -122,7 +128,7 @@ func UnpackTree(r io.Reader, dir string) (TreeStat, error) {
 // end: one without write permission could not be filled.
 type unpacker struct {
 	root  *os.Root
-	stat  *TreeStat
+	stat  *Stat
 	modes map[string]fs.FileMode
 }
 

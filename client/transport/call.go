@@ -1,4 +1,4 @@
-package client
+package transport
 
 import (
 	"bytes"
@@ -15,57 +15,60 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// AttemptsMax is how often a repeatable call is made at most.
+const AttemptsMax = 4
+
 // Bounds of one call.
 const (
-	attemptsMax     = 4
 	backoffFirst    = 50 * time.Millisecond
 	backoffMax      = 2 * time.Second
 	answerBytesMax  = 64 << 20
 	retryAfterLimit = 10 * time.Second
 )
 
-// call is one request. It is repeated after a temporary error only when it
+// Call is one request. It is repeated after a temporary error only when it
 // says repeatable, and then with the same header (an idempotency key stays).
-type call struct {
-	method     string
-	path       string // below the base, escaped
-	query      url.Values
-	header     http.Header
-	body       []byte    // sent again on a repetition
-	stream     io.Reader // sent once; makes the call unrepeatable
-	repeatable bool
+type Call struct {
+	Method     string
+	Path       string // below the base, escaped
+	Query      url.Values
+	Header     http.Header
+	Body       []byte    // sent again on a repetition
+	Stream     io.Reader // sent once; makes the call unrepeatable
+	Repeatable bool
 }
 
-func get(path string, query url.Values) call {
-	return call{method: http.MethodGet, path: path, query: query, repeatable: true}
+// Get is a call that reads.
+func Get(path string, query url.Values) Call {
+	return Call{Method: http.MethodGet, Path: path, Query: query, Repeatable: true}
 }
 
-// withJSON returns the call with v as its body.
-func (k call) withJSON(v any) call {
+// WithJSON returns the call with v as its body.
+func (k Call) WithJSON(v any) Call {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("client: %T is not JSON: %v", v, err)) // our own types only
 	}
-	k.body = b
-	k.header = k.header.Clone()
-	if k.header == nil {
-		k.header = http.Header{}
+	k.Body = b
+	k.Header = k.Header.Clone()
+	if k.Header == nil {
+		k.Header = http.Header{}
 	}
-	k.header.Set("Content-Type", "application/json")
+	k.Header.Set("Content-Type", "application/json")
 	return k
 }
 
-// fetch makes the call and parses its answer.
-func fetch[T any](ctx context.Context, c *Client, k call) (T, error) {
+// Fetch makes the call and parses its answer.
+func Fetch[T any](ctx context.Context, c *Client, k Call) (T, error) {
 	var v T
-	res, err := c.do(ctx, k)
+	res, err := c.Do(ctx, k)
 	if err != nil {
 		return v, err
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, answerBytesMax+1))
 	if err != nil {
-		return v, brokenErr(ctx, err)
+		return v, Broken(ctx, err)
 	}
 	if len(body) > answerBytesMax {
 		return v, errs.New(errs.Limit, "the server's answer is larger than %d bytes", answerBytesMax)
@@ -77,9 +80,9 @@ func fetch[T any](ctx context.Context, c *Client, k call) (T, error) {
 	return v, nil
 }
 
-// send makes a call whose answer has no content of interest.
-func (c *Client) send(ctx context.Context, k call) error {
-	res, err := c.do(ctx, k)
+// Send makes a call whose answer has no content of interest.
+func (c *Client) Send(ctx context.Context, k Call) error {
+	res, err := c.Do(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -87,31 +90,31 @@ func (c *Client) send(ctx context.Context, k call) error {
 	return res.Body.Close()
 }
 
-// do returns a successful answer; its body must be closed.
-func (c *Client) do(ctx context.Context, k call) (*http.Response, error) {
+// Do returns a successful answer; its body must be closed.
+func (c *Client) Do(ctx context.Context, k Call) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		res, wait, err := c.once(ctx, k)
 		if err == nil {
 			return res, nil
 		}
-		if !k.repeatable || k.stream != nil || attempt == attemptsMax || ctx.Err() != nil || !errs.Temporary(err) {
+		if !k.Repeatable || k.Stream != nil || attempt == AttemptsMax || ctx.Err() != nil || !errs.Temporary(err) {
 			return nil, err
 		}
-		if sleep(ctx, max(wait, backoff(attempt))) != nil {
+		if Sleep(ctx, max(wait, Backoff(attempt))) != nil {
 			return nil, err
 		}
 	}
 }
 
 // once makes one attempt; wait is what the server asks for before the next.
-func (c *Client) once(ctx context.Context, k call) (res *http.Response, wait time.Duration, err error) {
+func (c *Client) once(ctx context.Context, k Call) (res *http.Response, wait time.Duration, err error) {
 	req, err := c.request(ctx, k)
 	if err != nil {
 		return nil, 0, err
 	}
 	res, err = c.http.Do(req)
 	if err != nil {
-		return nil, 0, brokenErr(ctx, err)
+		return nil, 0, Broken(ctx, err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
@@ -120,20 +123,20 @@ func (c *Client) once(ctx context.Context, k call) (res *http.Response, wait tim
 	return res, 0, nil
 }
 
-func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
-	body := k.stream
-	if k.body != nil {
-		body = bytes.NewReader(k.body)
+func (c *Client) request(ctx context.Context, k Call) (*http.Request, error) {
+	body := k.Stream
+	if k.Body != nil {
+		body = bytes.NewReader(k.Body)
 	}
-	target := c.base + k.path
-	if len(k.query) > 0 {
-		target += "?" + k.query.Encode()
+	target := c.base + k.Path
+	if len(k.Query) > 0 {
+		target += "?" + k.Query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, k.method, target, body)
+	req, err := http.NewRequestWithContext(ctx, k.Method, target, body)
 	if err != nil {
 		return nil, errs.Wrap(errs.Invalid, err, "the request cannot be written as a URL")
 	}
-	for name, values := range k.header {
+	for name, values := range k.Header {
 		req.Header[name] = values
 	}
 	c.sign(req.Header)
@@ -155,14 +158,15 @@ func retryAfter(h http.Header) time.Duration {
 	return min(time.Duration(n)*time.Second, retryAfterLimit)
 }
 
-// backoff grows by doubling; the jitter keeps many clients of one restarted
+// Backoff grows by doubling; the jitter keeps many clients of one restarted
 // server apart.
-func backoff(attempt int) time.Duration {
+func Backoff(attempt int) time.Duration {
 	d := min(backoffFirst<<min(attempt-1, 10), backoffMax)
 	return d/2 + rand.N(d/2+1)
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits, or returns the context's error.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

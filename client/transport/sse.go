@@ -1,4 +1,4 @@
-package client
+package transport
 
 import (
 	"bufio"
@@ -19,35 +19,35 @@ import (
 // sseBytesMax bounds one server-sent event.
 const sseBytesMax = 4 << 20
 
-// sseEvent is one server-sent event.
-type sseEvent struct {
+// Event is one server-sent event.
+type Event struct {
 	ID, Name string
 	Data     []byte
 }
 
-// sseReader parses text/event-stream.
-type sseReader struct {
+// eventReader parses text/event-stream.
+type eventReader struct {
 	r    *bufio.Reader
 	last string
 }
 
-func newSSEReader(r io.Reader) *sseReader {
-	return &sseReader{r: bufio.NewReaderSize(r, 32<<10)}
+func newEventReader(r io.Reader) *eventReader {
+	return &eventReader{r: bufio.NewReaderSize(r, 32<<10)}
 }
 
 // next returns the next event that carries data. An event that the end of the
 // stream cut short is not returned.
-func (s *sseReader) next() (sseEvent, error) {
-	var ev sseEvent
+func (s *eventReader) next() (Event, error) {
+	var ev Event
 	var size int
 	for {
 		line, err := s.line(&size)
 		if err != nil {
-			return sseEvent{}, err
+			return Event{}, err
 		}
 		if len(line) == 0 {
 			if ev.Data == nil {
-				ev, size = sseEvent{}, 0
+				ev, size = Event{}, 0
 				continue
 			}
 			ev.ID = s.last
@@ -59,7 +59,7 @@ func (s *sseReader) next() (sseEvent, error) {
 }
 
 // line returns a line without its end; size counts the bytes of the event so far.
-func (s *sseReader) line(size *int) ([]byte, error) {
+func (s *eventReader) line(size *int) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := s.r.ReadSlice('\n')
@@ -78,7 +78,7 @@ func (s *sseReader) line(size *int) ([]byte, error) {
 	}
 }
 
-func (s *sseReader) field(ev *sseEvent, line []byte) {
+func (s *eventReader) field(ev *Event, line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
@@ -96,20 +96,20 @@ func (s *sseReader) field(ev *sseEvent, line []byte) {
 	}
 }
 
-// events follows a stream of JSON events and comes back after a disconnect at
+// Events follows a stream of JSON events and comes back after a disconnect at
 // the event behind the last one seen.
-func events[T any](ctx context.Context, c *Client, path string, q url.Values, last string) iter.Seq2[T, error] {
-	f := follower{c: c, path: path, query: q, last: last}
-	return follow(ctx, &f, func(sseEvent, *T) bool { return true })
+func Events[T any](ctx context.Context, c *Client, path string, q url.Values, last string) iter.Seq2[T, error] {
+	f := Follower{Client: c, Path: path, Query: q, Last: last}
+	return Follow(ctx, &f, func(Event, *T) bool { return true })
 }
 
-// follow is events with a look at each event before it is passed on; more
+// Follow is Events with a look at each event before it is passed on; more
 // returns false for the last one.
-func follow[T any](ctx context.Context, f *follower, more func(sseEvent, *T) bool) iter.Seq2[T, error] {
+func Follow[T any](ctx context.Context, f *Follower, more func(Event, *T) bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		for {
-			err := f.once(ctx, func(ev sseEvent) (bool, error) {
+			err := f.once(ctx, func(ev Event) (bool, error) {
 				var v T
 				if err := json.Unmarshal(ev.Data, &v); err != nil {
 					return false, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
@@ -128,52 +128,52 @@ func follow[T any](ctx context.Context, f *follower, more func(sseEvent, *T) boo
 	}
 }
 
-// follower is the state of a stream over several connections.
-type follower struct {
-	c     *Client
-	path  string
-	query url.Values
-	last  string
+// Follower is the state of a stream over several connections.
+type Follower struct {
+	Client *Client
+	Path   string
+	Query  url.Values
+	Last   string // id of the last event seen
 
-	// finite: a stream that ends properly has told all; it is not resumed.
-	finite bool
+	// Finite: a stream that ends properly has told all; it is not resumed.
+	Finite bool
 
 	attempt int
 	broken  time.Time // when it was first seen broken
 }
 
 // once follows one connection. nil: take had enough.
-func (f *follower) once(ctx context.Context, take func(sseEvent) (bool, error)) error {
-	k := get(f.path, f.query)
-	k.repeatable = false // pause decides
-	k.header = http.Header{"Accept": {"text/event-stream"}}
-	if f.last != "" {
-		k.header.Set("Last-Event-ID", f.last)
+func (f *Follower) once(ctx context.Context, take func(Event) (bool, error)) error {
+	k := Get(f.Path, f.Query)
+	k.Repeatable = false // pause decides
+	k.Header = http.Header{"Accept": {"text/event-stream"}}
+	if f.Last != "" {
+		k.Header.Set("Last-Event-ID", f.Last)
 	}
-	res, err := f.c.do(ctx, k)
+	res, err := f.Client.Do(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	f.attempt = 0
-	r := newSSEReader(res.Body)
-	r.last = f.last
+	r := newEventReader(res.Body)
+	r.last = f.Last
 	for {
 		ev, err := r.next()
-		if errors.Is(err, io.EOF) && f.finite {
+		if errors.Is(err, io.EOF) && f.Finite {
 			return nil
 		}
 		if err != nil {
-			return brokenErr(ctx, err)
+			return Broken(ctx, err)
 		}
 		if ev.Name == "problem" {
-			return streamProblem(ev.Data)
+			return StreamProblem(ev.Data)
 		}
 		more, err := take(ev)
 		if err != nil {
 			return err
 		}
-		f.last = ev.ID
+		f.Last = ev.ID
 		if !more {
 			return nil
 		}
@@ -181,7 +181,7 @@ func (f *follower) once(ctx context.Context, take func(sseEvent) (bool, error)) 
 }
 
 // pause waits before the next attempt, or returns the error that ends the stream.
-func (f *follower) pause(ctx context.Context, err error) error {
+func (f *Follower) pause(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !errs.Temporary(err) {
 		return err
 	}
@@ -190,13 +190,14 @@ func (f *follower) pause(ctx context.Context, err error) error {
 		f.broken = now
 	}
 	f.attempt++
-	if now.Sub(f.broken) > f.c.reconnect {
+	if now.Sub(f.broken) > f.Client.reconnect {
 		return err
 	}
-	return sleep(ctx, backoff(f.attempt))
+	return Sleep(ctx, Backoff(f.attempt))
 }
 
-func streamProblem(data []byte) error {
+// StreamProblem is the error that a problem on a stream means.
+func StreamProblem(data []byte) error {
 	var p api.Problem
 	if err := json.Unmarshal(data, &p); err != nil {
 		return errs.Wrap(errs.Internal, err, "the server's problem is not what was agreed")
