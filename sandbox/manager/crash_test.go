@@ -3,6 +3,9 @@ package manager_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -270,4 +273,33 @@ func TestOpen_refusesASecondManager(t *testing.T) {
 	w.open(t, w.config(nil))
 	_, err := manager.Open(t.Context(), w.config(nil))
 	wantClass(t, "second manager on one directory", err, errs.Exists)
+}
+
+// The registry may be older than the host: somebody restored a backup.
+func TestOpen_removesWhatNobodyOwns(t *testing.T) {
+	w := newWorld(t)
+	m := w.open(t, w.config(nil))
+	mine := create(t, m, "t", sandbox.Spec{}).ID
+	stray := create(t, m, "t", sandbox.Spec{}).ID
+	_ = m.Close()
+	key := "sandbox/" + string(stray)
+	_, rev, err := w.registry.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.registry.Delete(t.Context(), key, rev); err != nil {
+		t.Fatal(err)
+	}
+	foreign := filepath.Join(w.dir, "sandboxes", "lost+found")
+	if err := os.Mkdir(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m = w.open(t, w.config(nil))
+	if got := w.ids(); !slices.Equal(got, []sandbox.ID{mine}) {
+		t.Errorf("machines %v, want %v", got, mine)
+	}
+	if err := os.Remove(foreign); err != nil {
+		t.Errorf("a directory that is no sandbox's: %v", err)
+	}
+	w.check(t, m, "t")
 }
