@@ -16,6 +16,7 @@ import (
 
 	"github.com/skete-dev/skete/guest"
 	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -84,7 +85,7 @@ func runSupervise(path string) int {
 	debug.SetGCPercent(200)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: initd.SocketFD, Build: version, Log: os.Stderr})
+	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: pair.SocketFD, Build: version, Log: os.Stderr})
 	if err != nil {
 		return fail("supervise", err)
 	}

@@ -18,14 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
-
-// SocketFD is the descriptor on which supervise finds its end of the pair.
-const SocketFD = 3
-
-// DefaultStateDir is used when Boot names none.
-const DefaultStateDir = "/var/lib/skete-guest"
 
 // Restart policy of supervise: at once, unless it died often lately; then
 // each further death within the window adds deathsWait.
@@ -127,13 +122,13 @@ func (d *daemon) prepare() error {
 	}
 	d.stateDir = d.cfg.Boot.StateDir
 	if d.stateDir == "" {
-		d.stateDir = DefaultStateDir
+		d.stateDir = pair.DefaultStateDir
 	}
 	if err := os.MkdirAll(d.stateDir, 0o700); err != nil {
 		return err
 	}
 	// Spools of an earlier boot have ids that we use again.
-	if err := os.RemoveAll(SpoolDir(d.stateDir)); err != nil {
+	if err := os.RemoveAll(pair.SpoolDir(d.stateDir)); err != nil {
 		return err
 	}
 	var lost []string
@@ -141,13 +136,10 @@ func (d *daemon) prepare() error {
 		return err
 	}
 	for _, key := range lost {
-		d.insert(&record{Entry: Entry{Key: key, State: Lost}, fds: noFDs})
+		d.insert(&record{Entry: pair.Entry{Key: key, State: pair.Lost}, fds: noFDs})
 	}
 	return nil
 }
-
-// SpoolDir is where supervise keeps the output of processes, by entry id.
-func SpoolDir(stateDir string) string { return filepath.Join(stateDir, "p") }
 
 // forkLoop owns the one thread that forks commands: the thread alone is in the
 // cgroup that counts them and has no-new-privileges, and both are inherited.
@@ -220,7 +212,7 @@ func (d *daemon) ended(pid int, status uint32) {
 		return // an orphan
 	}
 	delete(d.byPID, pid)
-	r.State, r.Status, r.EndedUnixNs = Exited, status, time.Now().UnixNano()
+	r.State, r.Status, r.EndedUnixNs = pair.Exited, status, time.Now().UnixNano()
 	if r.announced && d.conn != nil {
 		d.conn.pushExit(r)
 	}
@@ -287,12 +279,12 @@ func (d *daemon) superviseOnce(ctx context.Context) error {
 }
 
 func (d *daemon) startSupervise() (*conn, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(pair[1])
-	c, err := newConn(d, pair[0])
+	defer unix.Close(ends[1])
+	c, err := newConn(d, ends[0])
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +292,7 @@ func (d *daemon) startSupervise() (*conn, error) {
 	defer d.forkMu.Unlock()
 	pid, err := syscall.ForkExec(d.cfg.Supervise[0], d.cfg.Supervise, &syscall.ProcAttr{
 		Env:   os.Environ(),
-		Files: []uintptr{uintptr(d.devNull), 1, 2, SocketFD: uintptr(pair[1])},
+		Files: []uintptr{uintptr(d.devNull), 1, 2, pair.SocketFD: uintptr(ends[1])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 // The journal remembers, over a reboot of the machine with the same disk,
@@ -68,7 +70,7 @@ func parseJournal(data []byte) []string {
 	used := map[string]bool{}
 	var order []string
 	for line := range bytes.SplitSeq(data[:end+1], []byte("\n")) {
-		if len(line) < 2 || len(line) > keyBytesMax+1 {
+		if len(line) < 2 || len(line) > pair.KeyBytesMax+1 {
 			continue
 		}
 		key := string(line[1:])
@@ -84,7 +86,7 @@ func parseJournal(data []byte) []string {
 	}
 	var keys []string
 	for _, k := range order {
-		if used[k] && len(keys) < keysMax {
+		if used[k] && len(keys) < pair.KeysMax {
 			keys = append(keys, k)
 			delete(used, k)
 		}

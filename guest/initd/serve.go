@@ -2,11 +2,12 @@ package initd
 
 import (
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 // queueMax is how many messages may wait for supervise before init stops
@@ -33,25 +34,13 @@ type outgoing struct {
 }
 
 func newConn(d *daemon, fd int) (*conn, error) {
-	sock, err := unixConn(fd)
+	sock, err := pair.UnixConn(fd)
 	if err != nil {
 		return nil, err
 	}
 	c := &conn{d: d, sock: sock}
 	c.more = sync.NewCond(&c.mu)
 	return c, nil
-}
-
-// unixConn takes ownership of fd.
-func unixConn(fd int) (*net.UnixConn, error) {
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4*messageBytesMax) // a wish
-	f := os.NewFile(uintptr(fd), "pair")
-	defer f.Close()
-	nc, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return nc.(*net.UnixConn), nil
 }
 
 // serve reads requests until the connection breaks or speaks nonsense.
@@ -65,10 +54,10 @@ func (c *conn) serve() {
 	}()
 	defer wg.Wait()
 	defer c.close()
-	buf := make([]byte, messageBytesMax+1)
-	oob := make([]byte, unix.CmsgSpace(4*fdsMax))
+	buf := make([]byte, pair.MessageBytesMax+1)
+	oob := make([]byte, unix.CmsgSpace(4*pair.FDsMax))
 	for {
-		n, fds, err := receive(c.sock, buf, oob)
+		n, fds, err := pair.Receive(c.sock, buf, oob)
 		if err != nil {
 			return
 		}
@@ -86,50 +75,17 @@ func (c *conn) serve() {
 	}
 }
 
-// receive reads one message. Descriptors that handle keeps are set to -1 in fds.
-func receive(sock *net.UnixConn, buf, oob []byte) (int, []int, error) {
-	n, oobn, flags, _, err := sock.ReadMsgUnix(buf, oob)
-	if err != nil {
-		return 0, nil, err
-	}
-	fds := rights(oob[:oobn])
-	if n == 0 || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		for _, fd := range fds {
-			_ = unix.Close(fd)
-		}
-		return 0, nil, errMessage
-	}
-	return n, fds, nil
-}
-
-func rights(oob []byte) []int {
-	if len(oob) == 0 {
-		return nil
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	var all []int
-	for i := range msgs {
-		if fds, err := unix.ParseUnixRights(&msgs[i]); err == nil {
-			all = append(all, fds...)
-		}
-	}
-	return all
-}
-
 // handle acts on one request.
 func (c *conn) handle(msg []byte, fds []int) error {
-	k, request, dec, err := decodeHeader(msg)
+	k, request, dec, err := pair.DecodeHeader(msg)
 	if err != nil {
 		return err
 	}
 	switch k {
-	case kindAdopt:
+	case pair.KindAdopt:
 		return c.adopt(request, dec)
-	case kindSpawn:
-		s, err := dec.spawn()
+	case pair.KindSpawn:
+		s, err := dec.Spawn()
 		if err != nil {
 			return err
 		}
@@ -140,18 +96,18 @@ func (c *conn) handle(msg []byte, fds []int) error {
 			}
 		}
 		return nil
-	case kindLookup:
-		key := dec.str()
-		if err := dec.done(); err != nil {
+	case pair.KindLookup:
+		key := dec.Str()
+		if err := dec.Done(); err != nil {
 			return err
 		}
 		c.lookup(request, key)
 		return nil
-	case kindSignal:
+	case pair.KindSignal:
 		return c.signal(request, dec)
-	case kindShutdown:
-		grace := time.Duration(dec.i64())
-		if err := dec.done(); err != nil {
+	case pair.KindShutdown:
+		grace := time.Duration(dec.I64())
+		if err := dec.Done(); err != nil {
 			return err
 		}
 		c.replyOK(request)
@@ -162,10 +118,10 @@ func (c *conn) handle(msg []byte, fds []int) error {
 }
 
 // change handles the requests that alter one entry.
-func (c *conn) change(k kind, request uint32, dec *decoder, fds []int) error {
-	id := dec.u64()
-	a, b := dec.i64(), dec.i64()
-	if err := dec.done(); err != nil {
+func (c *conn) change(k pair.Kind, request uint32, dec *pair.Decoder, fds []int) error {
+	id := dec.U64()
+	a, b := dec.I64(), dec.I64()
+	if err := dec.Done(); err != nil {
 		return err
 	}
 	d := c.d
@@ -173,28 +129,28 @@ func (c *conn) change(k kind, request uint32, dec *decoder, fds []int) error {
 	defer d.mu.Unlock()
 	r := d.byID[id]
 	if r == nil {
-		c.replyCode(request, outcomeUnknown)
+		c.replyCode(request, pair.OutcomeUnknown)
 		return nil
 	}
 	switch k {
-	case kindFeed:
+	case pair.KindFeed:
 		if len(fds) != 1 {
-			return errMessage
+			return pair.ErrMessage
 		}
-		r.closeSlots(slotFeed)
-		r.fds[slotFeed], r.FeedBase = fds[0], a
+		r.closeSlots(pair.SlotFeed)
+		r.fds[pair.SlotFeed], r.FeedBase = fds[0], a
 		fds[0] = -1
-	case kindFeedEnd:
+	case pair.KindFeedEnd:
 		r.FeedEnded = true
-	case kindCloseIn:
-		r.closeSlots(slotStdin, slotFeed)
-	case kindRelease:
+	case pair.KindCloseIn:
+		r.closeSlots(pair.SlotStdin, pair.SlotFeed)
+	case pair.KindRelease:
 		r.closeAll()
-	case kindEvict:
+	case pair.KindEvict:
 		d.evict(r, a, b)
-	case kindForget:
-		if r.State == Running {
-			c.replyCode(request, outcomeErrno)
+	case pair.KindForget:
+		if r.State == pair.Running {
+			c.replyCode(request, pair.OutcomeErrno)
 			return nil
 		}
 		d.remove(r)
@@ -202,7 +158,7 @@ func (c *conn) change(k kind, request uint32, dec *decoder, fds []int) error {
 			d.journal.drop(r.Key)
 		}
 	default:
-		return errMessage
+		return pair.ErrMessage
 	}
 	c.replyOK(request)
 	return nil
@@ -211,7 +167,7 @@ func (c *conn) change(k kind, request uint32, dec *decoder, fds []int) error {
 // evict keeps of an ended process what answers "did this key run, and how did
 // it end". Preconditions: mu is held.
 func (d *daemon) evict(r *record, out, errSize int64) {
-	if r.State == Running {
+	if r.State == pair.Running {
 		return
 	}
 	if r.Auto {
@@ -224,8 +180,8 @@ func (d *daemon) evict(r *record, out, errSize int64) {
 }
 
 // adopt sends every entry with its descriptors, then the reply.
-func (c *conn) adopt(request uint32, dec *decoder) error {
-	if err := dec.done(); err != nil {
+func (c *conn) adopt(request uint32, dec *pair.Decoder) error {
+	if err := dec.Done(); err != nil {
 		return err
 	}
 	d := c.d
@@ -233,16 +189,16 @@ func (c *conn) adopt(request uint32, dec *decoder) error {
 	defer d.mu.Unlock()
 	c.adopted = true
 	for _, r := range d.byID {
-		if r.Evicted || r.State == Lost || (r.State == Running && r.PID == 0) {
+		if r.Evicted || r.State == pair.Lost || (r.State == pair.Running && r.PID == 0) {
 			continue // looked up when asked for; or the fork has not happened yet
 		}
 		c.pushEntry(r)
 	}
-	e := c.reply(request, outcomeOK)
-	e.str(d.bootID)
-	e.u64(d.starts)
-	e.flag(d.limit != nil)
-	c.push(e.b, nil)
+	e := c.reply(request, pair.OutcomeOK)
+	e.Str(d.bootID)
+	e.U64(d.starts)
+	e.Flag(d.limit != nil)
+	c.push(e.Bytes(), nil)
 	return nil
 }
 
@@ -251,65 +207,67 @@ func (c *conn) lookup(request uint32, key string) {
 	defer c.d.mu.Unlock()
 	r := c.d.byKey[key]
 	if r == nil {
-		c.replyCode(request, outcomeUnknown)
+		c.replyCode(request, pair.OutcomeUnknown)
 		return
 	}
-	e := c.reply(request, outcomeExisted)
-	e.entry(&r.Entry, 0)
-	c.push(e.b, nil)
+	e := c.reply(request, pair.OutcomeExisted)
+	e.Entry(&r.Entry, 0)
+	c.push(e.Bytes(), nil)
 }
 
-func (c *conn) reply(request uint32, out outcome) *encoder {
-	e := newEncoder(kindReply, request)
-	e.u8(uint8(out))
+func (c *conn) reply(request uint32, out pair.Outcome) *pair.Encoder {
+	e := pair.NewEncoder(pair.KindReply, request)
+	e.U8(uint8(out))
 	return e
 }
 
-func (c *conn) replyCode(request uint32, out outcome) { c.push(c.reply(request, out).b, nil) }
-func (c *conn) replyOK(request uint32)                { c.replyCode(request, outcomeOK) }
+func (c *conn) replyCode(request uint32, out pair.Outcome) {
+	c.push(c.reply(request, out).Bytes(), nil)
+}
+func (c *conn) replyOK(request uint32) { c.replyCode(request, pair.OutcomeOK) }
 
-func (c *conn) replyErrno(request uint32, out outcome, err error) {
+func (c *conn) replyErrno(request uint32, out pair.Outcome, err error) {
 	e := c.reply(request, out)
-	e.u32(uint32(errnoOf(err)))
-	c.push(e.b, nil)
+	e.U32(uint32(errnoOf(err)))
+	c.push(e.Bytes(), nil)
 }
 
 // replyEntry announces r, its descriptors with it when it is new.
-func (c *conn) replyEntry(request uint32, out outcome, r *record) {
+func (c *conn) replyEntry(request uint32, out pair.Outcome, r *record) {
 	if r == nil {
 		c.replyCode(request, out)
 		return
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	if now := c.d.conn; out == outcomeOK && now != nil && now != c && now.adopted {
+	if now := c.d.conn; out == pair.OutcomeOK && now != nil && now != c && now.adopted {
 		now.pushEntry(r) // supervise died during the fork and the next one is there already
 		return
 	}
 	e := c.reply(request, out)
 	var fds []int
 	var mask uint8
-	if out == outcomeOK {
+	if out == pair.OutcomeOK {
 		fds, mask = r.open(), r.mask()
 		r.announced = true
 	}
-	e.entry(&r.Entry, mask)
-	c.push(e.b, fds)
+	e.Entry(&r.Entry, mask)
+	c.push(e.Bytes(), fds)
 }
 
 // pushEntry tells of an entry that nobody asked for by key. Preconditions: d.mu is held.
 func (c *conn) pushEntry(r *record) {
 	r.announced = true
-	e := newEncoder(kindEntry, 0)
-	e.entry(&r.Entry, r.mask())
-	c.push(e.b, r.open())
+	e := pair.NewEncoder(pair.KindEntry, 0)
+	e.Entry(&r.Entry, r.mask())
+	c.push(e.Bytes(), r.open())
 }
 
 // pushExit tells of an end. Preconditions: d.mu is held.
 func (c *conn) pushExit(r *record) {
-	e := newEncoder(kindExited, 0)
-	e.exit(Exit{ID: r.ID, Status: r.Status, EndedUnixNs: r.EndedUnixNs, Cause: r.Cause, CauseSignal: r.CauseSignal})
-	c.push(e.b, nil)
+	e := pair.NewEncoder(pair.KindExited, 0)
+	e.Exit(pair.Exit{ID: r.ID, Status: r.Status, EndedUnixNs: r.EndedUnixNs, Cause: r.Cause, CauseSignal: r.CauseSignal})
+	c.push(e.Bytes(), nil)
 }
 
 // push sends a message, or queues it while supervise is slow; then the

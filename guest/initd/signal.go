@@ -10,22 +10,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Scope of a signal.
-type Scope uint8
-
-// Scopes.
-const (
-	ScopeGroup  Scope = iota + 1 // the command's process group
-	ScopeLeader                  // its first process alone
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 // signal sends a signal to a command of ours. A running leader cannot be
 // reaped meanwhile (that needs mu), so its pid is its own.
-func (c *conn) signal(request uint32, dec *decoder) error {
-	id, sig, scope, cause := dec.u64(), unix.Signal(dec.u8()), Scope(dec.u8()), Cause(dec.u8())
-	if err := dec.done(); err != nil {
+func (c *conn) signal(request uint32, dec *pair.Decoder) error {
+	id, sig, scope, cause := dec.U64(), unix.Signal(dec.U8()), pair.Scope(dec.U8()), pair.Cause(dec.U8())
+	if err := dec.Done(); err != nil {
 		return err
 	}
 	d := c.d
@@ -33,14 +26,14 @@ func (c *conn) signal(request uint32, dec *decoder) error {
 	defer d.mu.Unlock()
 	r := d.byID[id]
 	if r == nil || r.PID == 0 {
-		c.replyCode(request, outcomeUnknown)
+		c.replyCode(request, pair.OutcomeUnknown)
 		return nil
 	}
 	if err := d.kill(r, sig, scope); err != nil {
-		c.replyErrno(request, outcomeErrno, err)
+		c.replyErrno(request, pair.OutcomeErrno, err)
 		return nil
 	}
-	if r.State == Running && (r.Cause <= CauseKilled) && cause != CauseNone {
+	if r.State == pair.Running && (r.Cause <= pair.CauseKilled) && cause != pair.CauseNone {
 		r.Cause, r.CauseSignal = cause, uint8(sig)
 	}
 	c.replyOK(request)
@@ -50,11 +43,11 @@ func (c *conn) signal(request uint32, dec *decoder) error {
 // kill signals r's leader or group. After the leader's end only the rest of
 // its group can be meant, and only while no younger command has its pid.
 // Preconditions: mu is held.
-func (d *daemon) kill(r *record, sig unix.Signal, scope Scope) error {
-	if r.State != Running && (scope == ScopeLeader || d.byPID[r.PID] != nil) {
+func (d *daemon) kill(r *record, sig unix.Signal, scope pair.Scope) error {
+	if r.State != pair.Running && (scope == pair.ScopeLeader || d.byPID[r.PID] != nil) {
 		return unix.ESRCH
 	}
-	if scope == ScopeLeader {
+	if scope == pair.ScopeLeader {
 		return unix.Kill(r.PID, sig)
 	}
 	return unix.Kill(-r.PID, sig)
@@ -88,8 +81,8 @@ func (d *daemon) runs() bool {
 // signalAll signals every command's group and notes the cause. Preconditions: mu is held.
 func (d *daemon) signalAll(sig unix.Signal) {
 	for _, r := range d.byPID {
-		if r.Cause <= CauseKilled {
-			r.Cause, r.CauseSignal = CauseKilled, uint8(sig)
+		if r.Cause <= pair.CauseKilled {
+			r.Cause, r.CauseSignal = pair.CauseKilled, uint8(sig)
 		}
 		_ = unix.Kill(-r.PID, sig)
 	}

@@ -5,23 +5,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
-
-// outcome of a request, the first byte of a reply.
-type outcome uint8
-
-const (
-	outcomeOK outcome = iota
-	outcomeExisted
-	outcomeErrno    // an errno follows
-	outcomeKeysFull // keysMax keys are remembered
-	outcomeUnknown  // no such entry
-	outcomeStopping // the machine is shutting down
-	outcomeNoExec   // the fork or exec failed, an errno follows
-)
-
-// keysMax bounds what init remembers: some 30 MB at most.
-const keysMax = 100_000
 
 // pipeBytes is the size asked for output pipes: fewer switches between a
 // writing command and supervise.
@@ -29,23 +15,12 @@ const pipeBytes = 1 << 20
 
 // record is an entry and what init holds for it.
 type record struct {
-	Entry
+	pair.Entry
 	fds       [7]int // by bit number, -1 = none
 	announced bool   // supervise has been told of it, so it may be told of its end
 }
 
 var noFDs = [7]int{-1, -1, -1, -1, -1, -1, -1}
-
-// Bit numbers of the descriptors, see the fd* masks.
-const (
-	slotStdin = iota
-	slotFeed
-	slotStdout
-	slotStderr
-	slotMaster
-	slotRelayR
-	slotRelayW
-)
 
 func (r *record) mask() uint8 {
 	var m uint8
@@ -77,7 +52,7 @@ func (r *record) closeSlots(slots ...int) {
 }
 
 func (r *record) closeAll() {
-	r.closeSlots(slotStdin, slotFeed, slotStdout, slotStderr, slotMaster, slotRelayR, slotRelayW)
+	r.closeSlots(pair.SlotStdin, pair.SlotFeed, pair.SlotStdout, pair.SlotStderr, pair.SlotMaster, pair.SlotRelayR, pair.SlotRelayW)
 }
 
 // insert puts a record into the table. Preconditions: mu is held, or nobody
@@ -97,9 +72,9 @@ func (d *daemon) remove(r *record) {
 }
 
 // spawn starts a command unless its key is known. It runs on the forking thread.
-func (d *daemon) spawn(c *conn, request uint32, s *Spawn) {
+func (d *daemon) spawn(c *conn, request uint32, s *pair.Spawn) {
 	r, out := d.reserve(s)
-	if out != outcomeOK {
+	if out != pair.OutcomeOK {
 		c.replyEntry(request, out, r)
 		return
 	}
@@ -107,41 +82,41 @@ func (d *daemon) spawn(c *conn, request uint32, s *Spawn) {
 		if err := d.journal.add(s.Key); err != nil {
 			d.log.printf("init: journal: %v", err)
 			d.cancel(s, r)
-			c.replyErrno(request, outcomeErrno, err)
+			c.replyErrno(request, pair.OutcomeErrno, err)
 			return
 		}
 	}
 	err := d.fork(s, r)
 	if err != nil {
 		d.cancel(s, r)
-		c.replyErrno(request, outcomeNoExec, err)
+		c.replyErrno(request, pair.OutcomeNoExec, err)
 		return
 	}
-	c.replyEntry(request, outcomeOK, r)
+	c.replyEntry(request, pair.OutcomeOK, r)
 }
 
-// reserve takes the key. With outcomeExisted it returns who has it.
-func (d *daemon) reserve(s *Spawn) (*record, outcome) {
+// reserve takes the key. With OutcomeExisted it returns who has it.
+func (d *daemon) reserve(s *pair.Spawn) (*record, pair.Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
-		return nil, outcomeStopping
+		return nil, pair.OutcomeStopping
 	}
 	if r := d.byKey[s.Key]; r != nil {
-		return r, outcomeExisted
+		return r, pair.OutcomeExisted
 	}
-	if len(d.byKey) >= keysMax {
-		return nil, outcomeKeysFull
+	if len(d.byKey) >= pair.KeysMax {
+		return nil, pair.OutcomeKeysFull
 	}
-	r := &record{fds: noFDs, Entry: Entry{
-		Key: s.Key, Auto: s.Auto, Argv: s.Argv, Dir: s.Dir, Info: s.Info, Pty: s.Pty, State: Running,
+	r := &record{fds: noFDs, Entry: pair.Entry{
+		Key: s.Key, Auto: s.Auto, Argv: s.Argv, Dir: s.Dir, Info: s.Info, Pty: s.Pty, State: pair.Running,
 	}}
 	d.insert(r)
-	return r, outcomeOK
+	return r, pair.OutcomeOK
 }
 
 // cancel gives the key back: nothing ran.
-func (d *daemon) cancel(s *Spawn, r *record) {
+func (d *daemon) cancel(s *pair.Spawn, r *record) {
 	if !s.Auto {
 		d.journal.drop(s.Key)
 	}
@@ -151,7 +126,7 @@ func (d *daemon) cancel(s *Spawn, r *record) {
 }
 
 // fork makes the descriptors and the process.
-func (d *daemon) fork(s *Spawn, r *record) error {
+func (d *daemon) fork(s *pair.Spawn, r *record) error {
 	child, err := d.plumb(s, r)
 	defer func() {
 		for _, fd := range child {
@@ -197,7 +172,7 @@ func (d *daemon) fork(s *Spawn, r *record) error {
 // go. Between exec and here it has run no instruction of the command.
 // Preconditions: forkMu is held, so the reaper does not see the stop; the
 // calling thread forked the child.
-func (d *daemon) limitStopped(pid int, s *Spawn) error {
+func (d *daemon) limitStopped(pid int, s *pair.Spawn) error {
 	var status unix.WaitStatus
 	for {
 		_, err := unix.Wait4(pid, &status, unix.WALL, nil)
@@ -229,7 +204,7 @@ func (d *daemon) limitStopped(pid int, s *Spawn) error {
 // setLimits needs no privilege to lower the limits of a process with the same
 // real ids, so this thread (alone) takes them on meanwhile. Its effective ids,
 // and with them its rights, stay.
-func setLimits(pid int, s *Spawn) error {
+func setLimits(pid int, s *pair.Spawn) error {
 	const keep = ^uintptr(0)
 	if s.Switch {
 		_, _, _ = unix.RawSyscall(unix.SYS_SETRESGID, uintptr(s.GID), keep, keep)
@@ -249,7 +224,7 @@ func setLimits(pid int, s *Spawn) error {
 
 // plumb fills r.fds and returns the child's 0, 1, 2 (one for a terminal).
 // What it returns must be closed, also on error.
-func (d *daemon) plumb(s *Spawn, r *record) (child []int, err error) {
+func (d *daemon) plumb(s *pair.Spawn, r *record) (child []int, err error) {
 	if s.Pty {
 		return d.plumbPty(s, r)
 	}
@@ -259,11 +234,11 @@ func (d *daemon) plumb(s *Spawn, r *record) (child []int, err error) {
 		if err != nil {
 			return nil, err
 		}
-		child[0], r.fds[slotStdin] = read, write
+		child[0], r.fds[pair.SlotStdin] = read, write
 		_ = unix.SetNonblock(write, true)
 		giveTo(s, read)
 	}
-	for _, slot := range []int{slotStdout, slotStderr} {
+	for _, slot := range []int{pair.SlotStdout, pair.SlotStderr} {
 		read, write, err := pipe()
 		if err != nil {
 			return child, err
@@ -275,18 +250,18 @@ func (d *daemon) plumb(s *Spawn, r *record) (child []int, err error) {
 	return child, nil
 }
 
-func (d *daemon) plumbPty(s *Spawn, r *record) ([]int, error) {
+func (d *daemon) plumbPty(s *pair.Spawn, r *record) ([]int, error) {
 	master, slave, err := openPty(s)
 	if err != nil {
 		return nil, err
 	}
-	r.fds[slotMaster] = master
+	r.fds[pair.SlotMaster] = master
 	child := []int{slave}
 	read, write, err := pipe()
 	if err != nil {
 		return child, err
 	}
-	r.fds[slotRelayR], r.fds[slotRelayW] = read, write
+	r.fds[pair.SlotRelayR], r.fds[pair.SlotRelayW] = read, write
 	_ = unix.SetNonblock(read, true)
 	_ = unix.SetNonblock(write, true)
 	return child, nil
@@ -301,7 +276,7 @@ func pipe() (read, write int, err error) {
 	return p[0], p[1], nil
 }
 
-func openPty(s *Spawn) (master, slave int, err error) {
+func openPty(s *pair.Spawn) (master, slave int, err error) {
 	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, -1, err
@@ -314,7 +289,7 @@ func openPty(s *Spawn) (master, slave int, err error) {
 	return master, slave, nil
 }
 
-func openSlave(master int, s *Spawn) (int, error) {
+func openSlave(master int, s *pair.Spawn) (int, error) {
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 		return -1, err
 	}
@@ -335,7 +310,7 @@ func openSlave(master int, s *Spawn) (int, error) {
 }
 
 // giveTo lets the command open what it has as /dev/stdout or /dev/tty by name.
-func giveTo(s *Spawn, fd int) {
+func giveTo(s *pair.Spawn, fd int) {
 	if s.Switch {
 		_ = unix.Fchown(fd, int(s.UID), int(s.GID))
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -39,8 +39,8 @@ type Config struct {
 // All methods are safe for concurrent use.
 type Core struct {
 	cfg       Config
-	init      *initd.Client
-	boot      initd.Boot
+	init      *pair.Client
+	boot      pair.Boot
 	spoolDir  string
 	used      atomic.Int64 // bytes of all spools
 	usedMax   int64
@@ -55,7 +55,7 @@ type Core struct {
 	mu       sync.Mutex
 	byKey    map[string]*proc
 	byID     map[uint64]*proc
-	early    map[uint64]initd.Exit // ends that came before the process was registered
+	early    map[uint64]pair.Exit // ends that came before the process was registered
 	starting map[string]chan struct{}
 	ended    []*proc // oldest first
 	autoKeys uint64
@@ -69,11 +69,11 @@ type Core struct {
 func New(cfg Config) (*Core, error) {
 	state := cfg.Boot.StateDir
 	if state == "" {
-		state = initd.DefaultStateDir
+		state = pair.DefaultStateDir
 	}
 	c := &Core{
-		cfg: cfg, spoolDir: initd.SpoolDir(state), usedMax: cfg.Boot.OutputBytesMax, quit: make(chan struct{}),
-		byKey: map[string]*proc{}, byID: map[uint64]*proc{}, early: map[uint64]initd.Exit{}, starting: map[string]chan struct{}{},
+		cfg: cfg, spoolDir: pair.SpoolDir(state), usedMax: cfg.Boot.OutputBytesMax, quit: make(chan struct{}),
+		byKey: map[string]*proc{}, byID: map[uint64]*proc{}, early: map[uint64]pair.Exit{}, starting: map[string]chan struct{}{},
 		running: make(chan struct{}, 1), shell: sync.OnceValue(findShell), ownKernel: sync.OnceValue(onGVisor),
 	}
 	if c.usedMax == 0 {
@@ -86,7 +86,7 @@ func New(cfg Config) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.init, err = initd.Connect(cfg.InitFD, func(e initd.Entry) { c.adopt(e, names) }, c.onExit); err != nil {
+	if c.init, err = pair.Connect(cfg.InitFD, func(e pair.Entry) { c.adopt(e, names) }, c.onExit); err != nil {
 		return nil, err
 	}
 	if c.boot, err = c.init.Adopt(context.Background()); err != nil {
@@ -119,7 +119,7 @@ func listNames(dir string) ([]string, error) {
 }
 
 // Boot says what init knows of the present boot.
-func (c *Core) Boot() initd.Boot { return c.boot }
+func (c *Core) Boot() pair.Boot { return c.boot }
 
 // Done is closed when init is gone.
 func (c *Core) Done() <-chan struct{} { return c.init.Done() }
@@ -166,7 +166,7 @@ func (c *Core) logf(format string, args ...any) {
 
 // adopt registers a process that an earlier supervise started (or that init
 // forked while we came up).
-func (c *Core) adopt(e initd.Entry, names []string) {
+func (c *Core) adopt(e pair.Entry, names []string) {
 	p, err := newProc(c, e, names)
 	if err != nil {
 		c.logf("adopt %q: %v", e.Key, err)
@@ -185,8 +185,8 @@ func (c *Core) register(p *proc) {
 	delete(c.early, p.id)
 	c.mu.Unlock()
 	p.start()
-	if p.entry.State == initd.Exited {
-		x, early = initd.Exit{ID: p.id, Status: p.entry.Status, EndedUnixNs: p.entry.EndedUnixNs, Cause: p.entry.Cause, CauseSignal: p.entry.CauseSignal}, true
+	if p.entry.State == pair.Exited {
+		x, early = pair.Exit{ID: p.id, Status: p.entry.Status, EndedUnixNs: p.entry.EndedUnixNs, Cause: p.entry.Cause, CauseSignal: p.entry.CauseSignal}, true
 	}
 	if early {
 		c.end(p, x)
@@ -198,7 +198,7 @@ func (c *Core) register(p *proc) {
 }
 
 // onExit is called by the connection to init, in order.
-func (c *Core) onExit(x initd.Exit) {
+func (c *Core) onExit(x pair.Exit) {
 	c.mu.Lock()
 	p := c.byID[x.ID]
 	if p == nil {
@@ -210,7 +210,7 @@ func (c *Core) onExit(x initd.Exit) {
 	}
 }
 
-func (c *Core) end(p *proc, x initd.Exit) {
+func (c *Core) end(p *proc, x pair.Exit) {
 	if !p.end(x) {
 		return
 	}
@@ -260,7 +260,7 @@ func (c *Core) find(key string) (*proc, error) {
 }
 
 // signal sends a signal to a process of ours.
-func (c *Core) signal(p *proc, sig unix.Signal, scope initd.Scope, cause initd.Cause) error {
+func (c *Core) signal(p *proc, sig unix.Signal, scope pair.Scope, cause pair.Cause) error {
 	err := c.init.Signal(p.id, sig, scope, cause)
 	if err == unix.ESRCH || errs.Is(err, errs.NotFound) {
 		return errs.New(errs.NotFound, "process %q has ended", p.key)

@@ -5,13 +5,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 // expire ends a process whose time is over: TERM, then KILL.
 func (p *proc) expire() {
 	c := p.core
-	if c.signal(p, unix.SIGTERM, initd.ScopeGroup, initd.CauseTimeout) != nil {
+	if c.signal(p, unix.SIGTERM, pair.ScopeGroup, pair.CauseTimeout) != nil {
 		return
 	}
 	select {
@@ -20,11 +20,11 @@ func (p *proc) expire() {
 		return
 	case <-time.After(stopWait):
 	}
-	c.finish(p, initd.CauseTimeout)
+	c.finish(p, pair.CauseTimeout)
 }
 
 // finish kills a process and all that it left behind.
-func (c *Core) finish(p *proc, cause initd.Cause) {
-	_ = c.signal(p, unix.SIGKILL, initd.ScopeGroup, cause)
+func (c *Core) finish(p *proc, cause pair.Cause) {
+	_ = c.signal(p, unix.SIGKILL, pair.ScopeGroup, cause)
 	c.sweep(p)
 }

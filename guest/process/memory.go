@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 // procBytesMax bounds a read from /proc.
@@ -192,6 +192,6 @@ func (c *Core) killLargest(limit int64) bool {
 		return false
 	}
 	c.logf("memory is short: ending %q", largest.key)
-	c.finish(largest, initd.CauseMemory)
+	c.finish(largest, pair.CauseMemory)
 	return true
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -18,7 +18,7 @@ type proc struct {
 	core  *Core
 	id    uint64
 	key   string
-	entry initd.Entry
+	entry pair.Entry
 	req   *wire.StartRequest // what the entry's info remembers of the request
 	stdin *stdin
 	out   *spool
@@ -30,7 +30,7 @@ type proc struct {
 	settled chan struct{} // closed when the output is whole, or settleWait later
 
 	mu        sync.Mutex
-	exit      *initd.Exit
+	exit      *pair.Exit
 	isSettled bool
 	halted    bool
 	released  bool
@@ -38,7 +38,7 @@ type proc struct {
 	live      int // streams not at their end
 }
 
-func newProc(c *Core, e initd.Entry, names []string) (*proc, error) {
+func newProc(c *Core, e pair.Entry, names []string) (*proc, error) {
 	p := &proc{
 		core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{},
 		stop: make(chan struct{}), exited: make(chan struct{}), settled: make(chan struct{}),
@@ -81,7 +81,7 @@ func (p *proc) start() {
 		p.pumpLocked(&pump{spool: p.out, in: e.Stdout})
 		p.pumpLocked(&pump{spool: p.err, in: e.Stderr})
 	}
-	if p.req.TimeoutMs > 0 && e.State == initd.Running {
+	if p.req.TimeoutMs > 0 && e.State == pair.Running {
 		left := time.Duration(e.StartedMonoNs-monoNow()) + time.Duration(p.req.TimeoutMs)*time.Millisecond
 		p.timer = time.AfterFunc(max(left, 0), func() { p.core.spawnTask(p.expire) })
 	}
@@ -110,7 +110,7 @@ func (p *proc) streamEnded() {
 }
 
 // end notes how the process ended; false: that was known.
-func (p *proc) end(x initd.Exit) bool {
+func (p *proc) end(x pair.Exit) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.exit != nil {
@@ -208,7 +208,7 @@ func (p *proc) info() *wire.ProcessInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case e.State == initd.Lost:
+	case e.State == pair.Lost:
 		i.State = wire.ProcessState_PROCESS_STATE_LOST
 	case p.exit != nil:
 		i.State, i.EndedUnixNs, i.Exit = wire.ProcessState_PROCESS_STATE_EXITED, p.exit.EndedUnixNs, exitOf(*p.exit)
@@ -225,18 +225,18 @@ func extentOf(s *spool) *wire.Spool {
 }
 
 // exitOf reports a status as a shell does.
-func exitOf(x initd.Exit) *wire.Exit {
+func exitOf(x pair.Exit) *wire.Exit {
 	ws := unix.WaitStatus(x.Status)
 	e := &wire.Exit{Code: int32(ws.ExitStatus())}
 	if ws.Signaled() {
 		e.Signal, e.Code, e.CoreDumped = uint32(ws.Signal()), 128+int32(ws.Signal()), ws.CoreDump()
 	}
 	switch x.Cause {
-	case initd.CauseTimeout:
+	case pair.CauseTimeout:
 		e.Reason = "timeout"
-	case initd.CauseMemory:
+	case pair.CauseMemory:
 		e.Reason = "out of memory"
-	case initd.CauseKilled:
+	case pair.CauseKilled:
 		if ws.Signaled() && (ws.Signal() == unix.Signal(x.CauseSignal) || ws.Signal() == unix.SIGKILL) {
 			e.Reason = "killed"
 		}
@@ -245,17 +245,17 @@ func exitOf(x initd.Exit) *wire.Exit {
 }
 
 // bare is a process of which only init's memory is left.
-func (c *Core) bare(e initd.Entry) *proc {
+func (c *Core) bare(e pair.Entry) *proc {
 	p := &proc{core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{}, exited: make(chan struct{}), settled: make(chan struct{})}
 	p.out, p.err = emptySpool(e.OutSize), emptySpool(e.ErrSize)
 	p.stdin = &stdin{closed: true}
-	if e.State != initd.Running {
+	if e.State != pair.Running {
 		p.isSettled = true
 		close(p.exited)
 		close(p.settled)
 	}
-	if e.State == initd.Exited {
-		p.exit = &initd.Exit{ID: e.ID, Status: e.Status, EndedUnixNs: e.EndedUnixNs, Cause: e.Cause, CauseSignal: e.CauseSignal}
+	if e.State == pair.Exited {
+		p.exit = &pair.Exit{ID: e.ID, Status: e.Status, EndedUnixNs: e.EndedUnixNs, Cause: e.Cause, CauseSignal: e.CauseSignal}
 	}
 	return p
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 // Quiesce stops every command and returns how many processes it stopped. They
@@ -115,4 +115,4 @@ func (c *Core) Alive() uint32 {
 }
 
 // isRunning reports whether a process has not ended.
-func (p *proc) isRunning() bool { return p.entry.State == initd.Running && !isClosed(p.exited) }
+func (p *proc) isRunning() bool { return p.entry.State == pair.Running && !isClosed(p.exited) }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -119,11 +119,11 @@ func (s *service) Signal(_ context.Context, r *connect.Request[wire.SignalReques
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
-	scope := initd.ScopeGroup
+	scope := pair.ScopeGroup
 	if m.LeaderOnly {
-		scope = initd.ScopeLeader
+		scope = pair.ScopeLeader
 	}
-	if err := s.c.signal(p, unix.Signal(m.Signal), scope, initd.CauseKilled); err != nil {
+	if err := s.c.signal(p, unix.Signal(m.Signal), scope, pair.CauseKilled); err != nil {
 		return nil, wire.ToConnect(err)
 	}
 	if m.Signal == int32(unix.SIGKILL) && !m.LeaderOnly {

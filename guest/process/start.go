@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -92,7 +92,7 @@ func (c *Core) lockKey(ctx context.Context, key string) (*proc, func(), error) {
 	}
 }
 
-func (c *Core) spawn(s *initd.Spawn) (*proc, bool, error) {
+func (c *Core) spawn(s *pair.Spawn) (*proc, bool, error) {
 	e, existed, err := c.init.Spawn(*s)
 	if err != nil {
 		return nil, false, startError(err, s)
@@ -110,7 +110,7 @@ func (c *Core) spawn(s *initd.Spawn) (*proc, bool, error) {
 }
 
 // startError says in words what fork and exec said in a number.
-func startError(err error, s *initd.Spawn) error {
+func startError(err error, s *pair.Spawn) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
 		return err
@@ -139,8 +139,8 @@ func startError(err error, s *initd.Spawn) error {
 }
 
 // plan checks a request and decides everything that init needs.
-func (c *Core) plan(req *wire.StartRequest) (*initd.Spawn, error) {
-	s := &initd.Spawn{Key: req.Key, Stdin: req.Stdin || req.Pty != nil}
+func (c *Core) plan(req *wire.StartRequest) (*pair.Spawn, error) {
+	s := &pair.Spawn{Key: req.Key, Stdin: req.Stdin || req.Pty != nil}
 	if s.Key == "" {
 		s.Key, s.Auto = c.autoKey(), true
 	} else if err := checkKey(s.Key); err != nil {
@@ -170,7 +170,7 @@ func (c *Core) plan(req *wire.StartRequest) (*initd.Spawn, error) {
 		s.Pty, s.Cols, s.Rows = true, uint16(req.Pty.Cols), uint16(req.Pty.Rows)
 	}
 	for _, l := range req.Rlimits {
-		s.Rlimits = append(s.Rlimits, initd.Rlimit{Resource: rlimits[l.Name], Soft: l.Soft, Hard: l.Hard})
+		s.Rlimits = append(s.Rlimits, pair.Rlimit{Resource: rlimits[l.Name], Soft: l.Soft, Hard: l.Hard})
 	}
 	info, err := proto.Marshal(&wire.StartRequest{
 		User: userName(req, c.cfg.Boot), TimeoutMs: req.TimeoutMs, SpoolBytesMax: req.SpoolBytesMax, Overflow: req.Overflow, Background: req.Background,
@@ -239,7 +239,7 @@ func userName(req *wire.StartRequest, b wire.Boot) string {
 
 // chooseUser sets the credentials. Where init is not root (the process
 // provider of a plain user) every command runs as that user.
-func (c *Core) chooseUser(req *wire.StartRequest, s *initd.Spawn) error {
+func (c *Core) chooseUser(req *wire.StartRequest, s *pair.Spawn) error {
 	b := c.cfg.Boot
 	switch {
 	case req.User == "" || req.User == b.User:

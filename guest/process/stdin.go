@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/initd"
+	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
 const (
@@ -41,7 +41,7 @@ type stdin struct {
 	done    chan struct{} // closed with closed
 }
 
-func newStdin(core *Core, id uint64, e *initd.Entry) (*stdin, error) {
+func newStdin(core *Core, id uint64, e *pair.Entry) (*stdin, error) {
 	s := &stdin{core: core, id: id, pty: e.Pty, pipe: e.Stdin, work: make(chan struct{}, 1), done: make(chan struct{})}
 	if e.Pty {
 		s.pipe = e.Master

@@ -1,4 +1,4 @@
-package initd
+package pair
 
 import "os"
 
@@ -33,7 +33,7 @@ type Rlimit struct {
 
 const (
 	infoBytesMax = 4 << 10
-	keyBytesMax  = 128
+	KeyBytesMax  = 128
 	rlimitsMax   = 16
 )
 
@@ -110,95 +110,115 @@ type Exit struct {
 	CauseSignal uint8
 }
 
-func (e *encoder) spawn(s *Spawn) {
-	e.str(s.Key)
-	e.flag(s.Auto)
-	e.str(s.Path)
-	e.strs(s.Argv)
-	e.strs(s.Env)
-	e.str(s.Dir)
-	e.flag(s.Switch)
-	e.u32(s.UID)
-	e.u32(s.GID)
-	e.flag(s.Pty)
-	e.u16(s.Cols)
-	e.u16(s.Rows)
-	e.flag(s.Stdin)
-	e.u8(uint8(len(s.Rlimits)))
+func (e *Encoder) Spawn(s *Spawn) {
+	e.Str(s.Key)
+	e.Flag(s.Auto)
+	e.Str(s.Path)
+	e.Strs(s.Argv)
+	e.Strs(s.Env)
+	e.Str(s.Dir)
+	e.Flag(s.Switch)
+	e.U32(s.UID)
+	e.U32(s.GID)
+	e.Flag(s.Pty)
+	e.U16(s.Cols)
+	e.U16(s.Rows)
+	e.Flag(s.Stdin)
+	e.U8(uint8(len(s.Rlimits)))
 	for _, r := range s.Rlimits {
-		e.u8(r.Resource)
-		e.u64(r.Soft)
-		e.u64(r.Hard)
+		e.U8(r.Resource)
+		e.U64(r.Soft)
+		e.U64(r.Hard)
 	}
-	e.str(s.Info)
+	e.Str(s.Info)
 }
 
-func (d *decoder) spawn() (*Spawn, error) {
+func (d *Decoder) Spawn() (*Spawn, error) {
 	s := &Spawn{
-		Key: d.str(), Auto: d.flag(), Path: d.str(), Argv: d.strs(), Env: d.strs(), Dir: d.str(),
-		Switch: d.flag(), UID: d.u32(), GID: d.u32(), Pty: d.flag(), Cols: d.u16(), Rows: d.u16(), Stdin: d.flag(),
+		Key: d.Str(), Auto: d.Flag(), Path: d.Str(), Argv: d.Strs(), Env: d.Strs(), Dir: d.Str(),
+		Switch: d.Flag(), UID: d.U32(), GID: d.U32(), Pty: d.Flag(), Cols: d.U16(), Rows: d.U16(), Stdin: d.Flag(),
 	}
-	n := d.u8()
+	n := d.U8()
 	if n > rlimitsMax {
-		return nil, errMessage
+		return nil, ErrMessage
 	}
 	for range n {
-		s.Rlimits = append(s.Rlimits, Rlimit{Resource: d.u8(), Soft: d.u64(), Hard: d.u64()})
+		s.Rlimits = append(s.Rlimits, Rlimit{Resource: d.U8(), Soft: d.U64(), Hard: d.U64()})
 	}
-	s.Info = d.str()
-	if err := d.done(); err != nil {
+	s.Info = d.Str()
+	if err := d.Done(); err != nil {
 		return nil, err
 	}
-	if s.Key == "" || len(s.Key) > keyBytesMax || len(s.Info) > infoBytesMax || s.Path == "" || len(s.Argv) == 0 {
-		return nil, errMessage
+	if s.Key == "" || len(s.Key) > KeyBytesMax || len(s.Info) > infoBytesMax || s.Path == "" || len(s.Argv) == 0 {
+		return nil, ErrMessage
 	}
 	return s, nil
 }
 
-func (e *encoder) entry(x *Entry, mask uint8) {
-	e.u64(x.ID)
-	e.str(x.Key)
-	e.flag(x.Auto)
-	e.u32(uint32(x.PID))
-	e.strs(x.Argv)
-	e.str(x.Dir)
-	e.str(x.Info)
-	e.flag(x.Pty)
-	e.u8(uint8(x.State))
-	e.i64(x.StartedUnixNs)
-	e.i64(x.StartedMonoNs)
-	e.i64(x.EndedUnixNs)
-	e.u32(x.Status)
-	e.u8(uint8(x.Cause))
-	e.u8(x.CauseSignal)
-	e.flag(x.Evicted)
-	e.i64(x.OutSize)
-	e.i64(x.ErrSize)
-	e.i64(x.FeedBase)
-	e.flag(x.FeedEnded)
-	e.u8(mask)
+func (e *Encoder) Entry(x *Entry, mask uint8) {
+	e.U64(x.ID)
+	e.Str(x.Key)
+	e.Flag(x.Auto)
+	e.U32(uint32(x.PID))
+	e.Strs(x.Argv)
+	e.Str(x.Dir)
+	e.Str(x.Info)
+	e.Flag(x.Pty)
+	e.U8(uint8(x.State))
+	e.I64(x.StartedUnixNs)
+	e.I64(x.StartedMonoNs)
+	e.I64(x.EndedUnixNs)
+	e.U32(x.Status)
+	e.U8(uint8(x.Cause))
+	e.U8(x.CauseSignal)
+	e.Flag(x.Evicted)
+	e.I64(x.OutSize)
+	e.I64(x.ErrSize)
+	e.I64(x.FeedBase)
+	e.Flag(x.FeedEnded)
+	e.U8(mask)
 }
 
-func (d *decoder) entry() (Entry, uint8, error) {
+func (d *Decoder) Entry() (Entry, uint8, error) {
 	x := Entry{
-		ID: d.u64(), Key: d.str(), Auto: d.flag(), PID: int(d.u32()), Argv: d.strs(), Dir: d.str(), Info: d.str(), Pty: d.flag(),
-		State: State(d.u8()), StartedUnixNs: d.i64(), StartedMonoNs: d.i64(), EndedUnixNs: d.i64(), Status: d.u32(),
-		Cause: Cause(d.u8()), CauseSignal: d.u8(), Evicted: d.flag(), OutSize: d.i64(), ErrSize: d.i64(),
-		FeedBase: d.i64(), FeedEnded: d.flag(),
+		ID: d.U64(), Key: d.Str(), Auto: d.Flag(), PID: int(d.U32()), Argv: d.Strs(), Dir: d.Str(), Info: d.Str(), Pty: d.Flag(),
+		State: State(d.U8()), StartedUnixNs: d.I64(), StartedMonoNs: d.I64(), EndedUnixNs: d.I64(), Status: d.U32(),
+		Cause: Cause(d.U8()), CauseSignal: d.U8(), Evicted: d.Flag(), OutSize: d.I64(), ErrSize: d.I64(),
+		FeedBase: d.I64(), FeedEnded: d.Flag(),
 	}
-	mask := d.u8()
-	return x, mask, d.done()
+	mask := d.U8()
+	return x, mask, d.Done()
 }
 
-func (e *encoder) exit(x Exit) {
-	e.u64(x.ID)
-	e.u32(x.Status)
-	e.i64(x.EndedUnixNs)
-	e.u8(uint8(x.Cause))
-	e.u8(x.CauseSignal)
+func (e *Encoder) Exit(x Exit) {
+	e.U64(x.ID)
+	e.U32(x.Status)
+	e.I64(x.EndedUnixNs)
+	e.U8(uint8(x.Cause))
+	e.U8(x.CauseSignal)
 }
 
-func (d *decoder) exit() (Exit, error) {
-	x := Exit{ID: d.u64(), Status: d.u32(), EndedUnixNs: d.i64(), Cause: Cause(d.u8()), CauseSignal: d.u8()}
-	return x, d.done()
+func (d *Decoder) Exit() (Exit, error) {
+	x := Exit{ID: d.U64(), Status: d.U32(), EndedUnixNs: d.I64(), Cause: Cause(d.U8()), CauseSignal: d.U8()}
+	return x, d.Done()
 }
+
+// Bit numbers of the descriptors, see the fd* masks.
+const (
+	SlotStdin = iota
+	SlotFeed
+	SlotStdout
+	SlotStderr
+	SlotMaster
+	SlotRelayR
+	SlotRelayW
+)
+
+// Scope of a signal.
+type Scope uint8
+
+// Scopes.
+const (
+	ScopeGroup  Scope = iota + 1 // the command's process group
+	ScopeLeader                  // its first process alone
+)

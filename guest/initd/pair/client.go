@@ -1,4 +1,4 @@
-package initd
+package pair
 
 import (
 	"context"
@@ -41,8 +41,8 @@ type Boot struct {
 }
 
 type reply struct {
-	outcome outcome
-	dec     *decoder
+	Outcome Outcome
+	dec     *Decoder
 	fds     []int
 }
 
@@ -51,7 +51,7 @@ type reply struct {
 // called one after the other from one goroutine and must not block.
 func Connect(fd int, onEntry func(Entry), onExit func(Exit)) (*Client, error) {
 	unix.CloseOnExec(fd)
-	sock, err := unixConn(fd)
+	sock, err := UnixConn(fd)
 	if err != nil {
 		return nil, fmt.Errorf("connect to init: %w", err)
 	}
@@ -73,14 +73,14 @@ func (c *Client) Close() error {
 func (c *Client) receive() {
 	defer close(c.done)
 	defer c.fail()
-	buf := make([]byte, messageBytesMax+1)
-	oob := make([]byte, unix.CmsgSpace(4*fdsMax))
+	buf := make([]byte, MessageBytesMax+1)
+	oob := make([]byte, unix.CmsgSpace(4*FDsMax))
 	for {
-		n, fds, err := receive(c.sock, buf, oob)
+		n, fds, err := Receive(c.sock, buf, oob)
 		if err != nil {
 			return
 		}
-		k, request, dec, err := decodeHeader(buf[:n])
+		k, request, dec, err := DecodeHeader(buf[:n])
 		if err != nil {
 			return
 		}
@@ -90,32 +90,32 @@ func (c *Client) receive() {
 	}
 }
 
-func (c *Client) dispatch(k kind, request uint32, dec *decoder, fds []int) error {
+func (c *Client) dispatch(k Kind, request uint32, dec *Decoder, fds []int) error {
 	switch k {
-	case kindEntry:
-		e, mask, err := dec.entry()
+	case KindEntry:
+		e, mask, err := dec.Entry()
 		if err != nil {
 			return err
 		}
 		c.onEntry(e.withFiles(mask, fds))
-	case kindExited:
-		x, err := dec.exit()
+	case KindExited:
+		x, err := dec.Exit()
 		if err != nil {
 			return err
 		}
 		c.onExit(x)
-	case kindReply:
-		out := outcome(dec.u8())
+	case KindReply:
+		out := Outcome(dec.U8())
 		c.mu.Lock()
 		ch := c.waiting[request]
 		delete(c.waiting, request)
 		c.mu.Unlock()
 		if ch != nil {
 			rest := append([]byte(nil), dec.b...)
-			ch <- reply{outcome: out, dec: &decoder{b: rest, bad: dec.bad}, fds: fds}
+			ch <- reply{Outcome: out, dec: &Decoder{b: rest, bad: dec.bad}, fds: fds}
 		}
 	default:
-		return errMessage
+		return ErrMessage
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ var errGone = errs.New(errs.Unavailable, "the machine is going down")
 
 // call sends a request and waits for its reply. It does not take a context:
 // init answers at once or is gone, and a spawn that was asked for must be known.
-func (c *Client) call(k kind, fill func(*encoder), fds ...int) (reply, error) {
+func (c *Client) call(k Kind, fill func(*Encoder), fds ...int) (reply, error) {
 	c.mu.Lock()
 	if c.broken {
 		c.mu.Unlock()
@@ -147,7 +147,7 @@ func (c *Client) call(k kind, fill func(*encoder), fds ...int) (reply, error) {
 	ch := make(chan reply, 1)
 	c.waiting[request] = ch
 	c.mu.Unlock()
-	e := newEncoder(k, request)
+	e := NewEncoder(k, request)
 	if fill != nil {
 		fill(e)
 	}
@@ -162,8 +162,8 @@ func (c *Client) call(k kind, fill func(*encoder), fds ...int) (reply, error) {
 }
 
 func (c *Client) write(msg []byte, fds []int) error {
-	if len(msg) > messageBytesMax {
-		return errs.New(errs.Invalid, "arguments and environment are larger than %d bytes", messageBytesMax)
+	if len(msg) > MessageBytesMax {
+		return errs.New(errs.Invalid, "arguments and environment are larger than %d bytes", MessageBytesMax)
 	}
 	var oob []byte
 	if len(fds) > 0 {
@@ -180,12 +180,12 @@ func (c *Client) write(msg []byte, fds []int) error {
 // Adopt asks for every process that is there; they come through onEntry
 // before Adopt returns.
 func (c *Client) Adopt(context.Context) (Boot, error) {
-	r, err := c.call(kindAdopt, nil)
+	r, err := c.call(KindAdopt, nil)
 	if err != nil {
 		return Boot{}, err
 	}
-	b := Boot{ID: r.dec.str(), Starts: r.dec.u64(), Counted: r.dec.flag()}
-	return b, r.dec.done()
+	b := Boot{ID: r.dec.Str(), Starts: r.dec.U64(), Counted: r.dec.Flag()}
+	return b, r.dec.Done()
 }
 
 // Spawn starts a command unless its key is known; then existed is true and
@@ -193,39 +193,39 @@ func (c *Client) Adopt(context.Context) (Boot, error) {
 //
 // Errors: Limit (processes, keys), otherwise the errno of fork or exec.
 func (c *Client) Spawn(s Spawn) (e Entry, existed bool, err error) {
-	r, err := c.call(kindSpawn, func(e *encoder) { e.spawn(&s) })
+	r, err := c.call(KindSpawn, func(e *Encoder) { e.Spawn(&s) })
 	if err != nil {
 		return Entry{}, false, err
 	}
-	switch r.outcome {
-	case outcomeOK, outcomeExisted:
-		e, mask, err := r.dec.entry()
-		return e.withFiles(mask, r.fds), r.outcome == outcomeExisted, err
+	switch r.Outcome {
+	case OutcomeOK, OutcomeExisted:
+		e, mask, err := r.dec.Entry()
+		return e.withFiles(mask, r.fds), r.Outcome == OutcomeExisted, err
 	}
 	return Entry{}, false, r.error()
 }
 
 // Lookup returns the entry of a key, without files. NotFound: unknown.
 func (c *Client) Lookup(key string) (Entry, error) {
-	r, err := c.call(kindLookup, func(e *encoder) { e.str(key) })
+	r, err := c.call(KindLookup, func(e *Encoder) { e.Str(key) })
 	if err != nil {
 		return Entry{}, err
 	}
-	if r.outcome != outcomeExisted {
+	if r.Outcome != OutcomeExisted {
 		return Entry{}, r.error()
 	}
-	e, _, err := r.dec.entry()
+	e, _, err := r.dec.Entry()
 	return e, err
 }
 
 // Signal sends a signal; ESRCH: the process is gone. The first cause that is
 // given for a running process is remembered.
 func (c *Client) Signal(id uint64, sig unix.Signal, scope Scope, cause Cause) error {
-	return c.simple(kindSignal, func(e *encoder) {
-		e.u64(id)
-		e.u8(uint8(sig))
-		e.u8(uint8(scope))
-		e.u8(uint8(cause))
+	return c.simple(KindSignal, func(e *Encoder) {
+		e.U64(id)
+		e.U8(uint8(sig))
+		e.U8(uint8(scope))
+		e.U8(uint8(cause))
 	})
 }
 
@@ -233,60 +233,60 @@ func (c *Client) Signal(id uint64, sig unix.Signal, scope Scope, cause Cause) er
 // holds it instead of the one before.
 func (c *Client) Feed(id uint64, base int64, file *os.File) error {
 	defer keepAlive(file)
-	return c.simple(kindFeed, change(id, base, 0), int(file.Fd()))
+	return c.simple(KindFeed, change(id, base, 0), int(file.Fd()))
 }
 
 // FeedEnd notes that stdin ends behind what is fed.
-func (c *Client) FeedEnd(id uint64) error { return c.simple(kindFeedEnd, change(id, 0, 0)) }
+func (c *Client) FeedEnd(id uint64) error { return c.simple(KindFeedEnd, change(id, 0, 0)) }
 
 // CloseStdin lets init close its end of stdin.
-func (c *Client) CloseStdin(id uint64) error { return c.simple(kindCloseIn, change(id, 0, 0)) }
+func (c *Client) CloseStdin(id uint64) error { return c.simple(KindCloseIn, change(id, 0, 0)) }
 
 // Release lets init close every descriptor of the process.
-func (c *Client) Release(id uint64) error { return c.simple(kindRelease, change(id, 0, 0)) }
+func (c *Client) Release(id uint64) error { return c.simple(KindRelease, change(id, 0, 0)) }
 
 // Evict lets init forget all but key, status and the sizes of the outputs.
 func (c *Client) Evict(id uint64, outSize, errSize int64) error {
-	return c.simple(kindEvict, change(id, outSize, errSize))
+	return c.simple(KindEvict, change(id, outSize, errSize))
 }
 
 // Forget frees the key of an ended process.
-func (c *Client) Forget(id uint64) error { return c.simple(kindForget, change(id, 0, 0)) }
+func (c *Client) Forget(id uint64) error { return c.simple(KindForget, change(id, 0, 0)) }
 
 // Shutdown ends every command and then the machine. It returns at once.
 func (c *Client) Shutdown(grace time.Duration) error {
-	return c.simple(kindShutdown, func(e *encoder) { e.i64(int64(grace)) })
+	return c.simple(KindShutdown, func(e *Encoder) { e.I64(int64(grace)) })
 }
 
-func change(id uint64, a, b int64) func(*encoder) {
-	return func(e *encoder) {
-		e.u64(id)
-		e.i64(a)
-		e.i64(b)
+func change(id uint64, a, b int64) func(*Encoder) {
+	return func(e *Encoder) {
+		e.U64(id)
+		e.I64(a)
+		e.I64(b)
 	}
 }
 
-func (c *Client) simple(k kind, fill func(*encoder), fds ...int) error {
+func (c *Client) simple(k Kind, fill func(*Encoder), fds ...int) error {
 	r, err := c.call(k, fill, fds...)
 	if err != nil {
 		return err
 	}
-	if r.outcome != outcomeOK {
+	if r.Outcome != OutcomeOK {
 		return r.error()
 	}
 	return nil
 }
 
 func (r *reply) error() error {
-	switch r.outcome {
-	case outcomeErrno, outcomeNoExec:
-		return unix.Errno(r.dec.u32())
-	case outcomeKeysFull:
-		return errs.New(errs.Limit, "%d process keys are remembered", keysMax).WithHint("forget processes that have ended")
-	case outcomeUnknown:
+	switch r.Outcome {
+	case OutcomeErrno, OutcomeNoExec:
+		return unix.Errno(r.dec.U32())
+	case OutcomeKeysFull:
+		return errs.New(errs.Limit, "%d process keys are remembered", KeysMax).WithHint("forget processes that have ended")
+	case OutcomeUnknown:
 		return errs.New(errs.NotFound, "no such process")
-	case outcomeStopping:
+	case OutcomeStopping:
 		return errGone
 	}
-	return errMessage
+	return ErrMessage
 }
