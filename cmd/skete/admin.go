@@ -9,22 +9,23 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
 
-func (a *app) template() *cobra.Command {
-	cmd := group("template", "Root file systems that sandboxes start from", `  skete template list
+func (a program) template() *cobra.Command {
+	cmd := app.Group("template", "Root file systems that sandboxes start from", `  skete template list
   skete template import debian rootfs.tar.gz
   skete vm create --template debian`)
 	cmd.AddCommand(a.templateList(), a.templateImport(), a.templateRm())
 	return cmd
 }
 
-func (a *app) templateList() *cobra.Command {
+func (a program) templateList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List templates", Example: "  skete template list --json", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -32,22 +33,22 @@ func (a *app) templateList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(a, items, func(t api.Template) string { return t.Name }, []string{"NAME", "KIND", "LANGUAGES", "SIZE", "HASH"},
+			return app.List(a.App, items, func(t api.Template) string { return t.Name }, []string{"NAME", "KIND", "LANGUAGES", "SIZE", "HASH"},
 				func(t api.Template) []string {
-					return []string{t.Name, t.Kind, strings.Join(t.Languages, ","), bytesText(t.Bytes), t.Hash[:min(12, len(t.Hash))]}
+					return []string{t.Name, t.Kind, strings.Join(t.Languages, ","), app.BytesText(t.Bytes), t.Hash[:min(12, len(t.Hash))]}
 				})
 		},
 	}
 }
 
-func (a *app) templateImport() *cobra.Command {
+func (a program) templateImport() *cobra.Command {
 	return &cobra.Command{
 		Use: "import NAME FILE", Short: "Make a template of a root file system",
 		Long:    "Make a template of a root file system as tar, plain or gzip; - reads stdin.",
 		Example: "  skete template import debian rootfs.tar\n  docker export CONTAINER | skete template import mine -",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var r io.Reader = a.in
+			var r io.Reader = a.In
 			if args[1] != "-" {
 				f, err := os.Open(args[1])
 				if err != nil {
@@ -56,7 +57,7 @@ func (a *app) templateImport() *cobra.Command {
 				defer f.Close()
 				r = f
 			}
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -64,21 +65,21 @@ func (a *app) templateImport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return printJSON(a.out, t)
+			if a.JSON {
+				return app.PrintJSON(a.Out, t)
 			}
-			a.note("%s: %s, languages: %s", cell(t.Name), bytesText(t.Bytes), cell(strings.Join(t.Languages, ",")))
-			_, err = fmt.Fprintln(a.out, cell(t.Name))
+			a.Note("%s: %s, languages: %s", app.Cell(t.Name), app.BytesText(t.Bytes), app.Cell(strings.Join(t.Languages, ",")))
+			_, err = fmt.Fprintln(a.Out, app.Cell(t.Name))
 			return err
 		},
 	}
 }
 
-func (a *app) templateRm() *cobra.Command {
+func (a program) templateRm() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME…", Short: "Remove imported templates", Example: "  skete template rm debian", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -92,15 +93,15 @@ func (a *app) templateRm() *cobra.Command {
 	}
 }
 
-func (a *app) keys() *cobra.Command {
-	cmd := group("key", "API keys for callers over HTTP", `  skete key create --name ci
+func (a program) keyGroup() *cobra.Command {
+	cmd := app.Group("key", "API keys for callers over HTTP", `  skete key create --name ci
   skete key list
   skete key revoke ID`)
 	cmd.AddCommand(a.keyCreate(), a.keyList(), a.keyRevoke())
 	return cmd
 }
 
-func (a *app) keyCreate() *cobra.Command {
+func (a program) keyCreate() *cobra.Command {
 	var k api.CreateKey
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make a key; it is shown this once",
@@ -111,7 +112,7 @@ func (a *app) keyCreate() *cobra.Command {
 			if k.Name == "" {
 				return errs.New(errs.Invalid, "a key needs a --name")
 			}
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -119,11 +120,11 @@ func (a *app) keyCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return printJSON(a.out, made)
+			if a.JSON {
+				return app.PrintJSON(a.Out, made)
 			}
-			a.note("key %s of tenant %s, scopes %s", made.ID, made.Tenant, strings.Join(made.Scopes, ","))
-			_, err = fmt.Fprintln(a.out, made.Secret)
+			a.Note("key %s of tenant %s, scopes %s", made.ID, made.Tenant, strings.Join(made.Scopes, ","))
+			_, err = fmt.Fprintln(a.Out, made.Secret)
 			return err
 		},
 	}
@@ -133,11 +134,11 @@ func (a *app) keyCreate() *cobra.Command {
 	return cmd
 }
 
-func (a *app) keyList() *cobra.Command {
+func (a program) keyList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List keys", Example: "  skete key list", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -145,23 +146,23 @@ func (a *app) keyList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(a, items, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "TENANT", "SCOPES", "AGE", "REVOKED"},
+			return app.List(a.App, items, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "TENANT", "SCOPES", "AGE", "REVOKED"},
 				func(k api.Key) []string {
 					revoked := ""
 					if k.RevokedAt != nil {
-						revoked = age(*k.RevokedAt) + " ago"
+						revoked = app.Age(*k.RevokedAt) + " ago"
 					}
-					return []string{k.ID, k.Name, k.Tenant, strings.Join(k.Scopes, ","), age(k.CreatedAt), revoked}
+					return []string{k.ID, k.Name, k.Tenant, strings.Join(k.Scopes, ","), app.Age(k.CreatedAt), revoked}
 				})
 		},
 	}
 }
 
-func (a *app) keyRevoke() *cobra.Command {
+func (a program) keyRevoke() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke ID…", Aliases: []string{"rm"}, Short: "Make keys worthless", Example: "  skete key revoke ID", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -30,7 +31,7 @@ func parsePlace(s string) place {
 	return place{vm: id, path: rest}
 }
 
-func (a *app) cp() *cobra.Command {
+func (a program) cp() *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files and directories in and out",
@@ -52,15 +53,15 @@ trusted. - is stdin or stdout; a directory is a tar stream there.`,
 					WithHint("write ID:PATH for it, and ./PATH for a path of this machine with a colon in it")
 			}
 			ctx := cmd.Context()
-			c, err := a.connect(ctx)
+			c, err := a.Connect(ctx)
 			if err != nil {
 				return err
 			}
-			sb, err := a.find(ctx, c, src.vm+dst.vm)
+			sb, err := a.Find(ctx, c, src.vm+dst.vm)
 			if err != nil {
 				return err
 			}
-			a.warnIsolation(sb)
+			a.WarnIsolation(sb)
 			files := c.Sandbox(sb.ID).Files()
 			if user != "" {
 				files = files.As(user)
@@ -103,17 +104,17 @@ func content(p string) (string, bool) {
 	return p, false
 }
 
-func (a *app) copyTo(ctx context.Context, f *client.Files, src, dst string) error {
+func (a program) copyTo(ctx context.Context, f *client.Files, src, dst string) error {
 	dir, err := isDir(ctx, f, dst)
 	if err != nil {
 		return err
 	}
 	if src == "-" {
 		if dir {
-			_, err := f.Upload(ctx, here(dst), a.in)
+			_, err := f.Upload(ctx, here(dst), a.In)
 			return err
 		}
-		_, err := f.WriteFrom(ctx, dst, a.in, client.WriteOptions{MakeParents: true})
+		_, err := f.WriteFrom(ctx, dst, a.In, client.WriteOptions{MakeParents: true})
 		return err
 	}
 	src, inside := content(src)
@@ -133,7 +134,7 @@ func (a *app) copyTo(ctx context.Context, f *client.Files, src, dst string) erro
 			return err
 		}
 		w, err := f.UploadDir(ctx, src, here(dst))
-		a.log.Info("copied", "entries", w.Entries, "bytes", w.Bytes)
+		a.Log.Info("copied", "entries", w.Entries, "bytes", w.Bytes)
 		return err
 	}
 	if !info.Mode().IsRegular() {
@@ -148,7 +149,7 @@ func (a *app) copyTo(ctx context.Context, f *client.Files, src, dst string) erro
 	return err
 }
 
-func (a *app) copyFrom(ctx context.Context, f *client.Files, src, dst string) error {
+func (a program) copyFrom(ctx context.Context, f *client.Files, src, dst string) error {
 	src, inside := content(src)
 	src = here(src)
 	st, err := f.Stat(ctx, src, true)
@@ -169,7 +170,7 @@ func (a *app) copyFrom(ctx context.Context, f *client.Files, src, dst string) er
 	if dir {
 		w, err := f.DownloadDir(ctx, src, dst)
 		for _, name := range w.Skipped {
-			a.note("skete: %s was left out: it is no file, directory or link that stays inside", cell(name))
+			a.Note("skete: %s was left out: it is no file, directory or link that stays inside", app.Cell(name))
 		}
 		return err
 	}
@@ -177,7 +178,7 @@ func (a *app) copyFrom(ctx context.Context, f *client.Files, src, dst string) er
 }
 
 // copyOut writes a file, or a directory as tar, to stdout.
-func (a *app) copyOut(ctx context.Context, f *client.Files, src string, dir bool) error {
+func (a program) copyOut(ctx context.Context, f *client.Files, src string, dir bool) error {
 	open := func() (io.ReadCloser, error) { return f.Open(ctx, src, 0, 0) }
 	if dir {
 		open = func() (io.ReadCloser, error) { return f.Download(ctx, src) }
@@ -187,13 +188,13 @@ func (a *app) copyOut(ctx context.Context, f *client.Files, src string, dir bool
 		return err
 	}
 	defer r.Close()
-	_, err = io.Copy(a.out, r)
+	_, err = io.Copy(a.Out, r)
 	return err
 }
 
 // saveFile writes beside the destination and renames, so that a broken
 // connection leaves what was there.
-func (a *app) saveFile(ctx context.Context, f *client.Files, src, dst string, mode os.FileMode) error {
+func (a program) saveFile(ctx context.Context, f *client.Files, src, dst string, mode os.FileMode) error {
 	r, err := f.Open(ctx, src, 0, 0)
 	if err != nil {
 		return err

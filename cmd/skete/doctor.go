@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/cmd/skete/internal/doctor"
 	"github.com/skete-dev/skete/cmd/skete/internal/launch"
@@ -17,7 +18,7 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-func (a *app) doctor() *cobra.Command {
+func (a program) doctorCommand() *cobra.Command {
 	var fix bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Say what this machine can do, and what is missing",
@@ -35,7 +36,7 @@ small and safe (as root, with apt-get) and mends the data directory's bits.`,
 	return cmd
 }
 
-func (a *app) runDoctor(ctx context.Context, fix bool) error {
+func (a program) runDoctor(ctx context.Context, fix bool) error {
 	// Everything that is tried is tried in a place of its own: the data
 	// directory may belong to a server that runs.
 	dir, err := os.MkdirTemp("", "skete-doctor-")
@@ -46,7 +47,7 @@ func (a *app) runDoctor(ctx context.Context, fix bool) error {
 	host := a.hostIn(ctx, dir)
 	checks := doctor.Run(ctx, host)
 	if fix {
-		if err := doctor.Fix(ctx, checks, a.err); err != nil {
+		if err := doctor.Fix(ctx, checks, a.Err); err != nil {
 			return err
 		}
 		checks = doctor.Run(ctx, a.hostIn(ctx, dir))
@@ -55,43 +56,43 @@ func (a *app) runDoctor(ctx context.Context, fix bool) error {
 		return err
 	}
 	if doctor.Worst(checks) == doctor.Error {
-		return guestExit(1)
+		return app.Exit(1)
 	}
 	return nil
 }
 
-func (a *app) printChecks(checks []doctor.Check) error {
-	if a.json {
-		return printJSON(a.out, checks)
+func (a program) printChecks(checks []doctor.Check) error {
+	if a.JSON {
+		return app.PrintJSON(a.Out, checks)
 	}
 	for _, c := range checks {
-		if a.quiet {
+		if a.Quiet {
 			if c.Status != doctor.OK {
-				fmt.Fprintln(a.out, c.Name)
+				fmt.Fprintln(a.Out, c.Name)
 			}
 			continue
 		}
-		fmt.Fprintf(a.out, "%-5s  %-15s  %s\n", c.Status, c.Name, printable(c.Detail))
+		fmt.Fprintf(a.Out, "%-5s  %-15s  %s\n", c.Status, c.Name, app.Printable(c.Detail))
 		if c.Hint != "" && c.Status != doctor.OK {
 			fix := ""
 			if c.Fixable {
 				fix = " (or: skete doctor --fix)"
 			}
-			fmt.Fprintf(a.out, "%-5s  %-15s  -> %s%s\n", "", "", printable(c.Hint), fix)
+			fmt.Fprintf(a.Out, "%-5s  %-15s  -> %s%s\n", "", "", app.Printable(c.Hint), fix)
 		}
 	}
 	return nil
 }
 
 // hostIn describes this machine to the doctor; dir is for what is tried.
-func (a *app) hostIn(ctx context.Context, dir string) doctor.Host {
+func (a program) hostIn(ctx context.Context, dir string) doctor.Host {
 	listen := config.DefaultListen
 	named := os.Getenv("SKETE_GUEST")
-	if c, err := config.Load(config.Source{File: config.FileIn(os.Getenv("SKETE_CONFIG"), a.home), Env: os.Environ()}); err == nil {
+	if c, err := config.Load(config.Source{File: config.FileIn(os.Getenv("SKETE_CONFIG"), a.Home), Env: os.Environ()}); err == nil {
 		listen, named = c.Listen, c.Guest
 	}
 	return doctor.Host{
-		Home: a.home, Listen: listen, Answers: launch.Answers(ctx, a.home),
+		Home: a.Home, Listen: listen, Answers: launch.Answers(ctx, a.Home),
 		Guest: func() (string, error) { return serve.Guest(named, dir) },
 		Language: func(ctx context.Context, lang string) error {
 			s, err := template.Open(filepath.Join(dir, "templates"))
@@ -101,7 +102,7 @@ func (a *app) hostIn(ctx context.Context, dir string) doctor.Host {
 			return s.Language(ctx, template.HostName, lang)
 		},
 		Probe: func(ctx context.Context) (string, []string, error) {
-			p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Log: a.log})
+			p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Log: a.Log})
 			if err != nil {
 				return "", nil, err
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/launch"
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
 )
@@ -250,7 +251,7 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 
 // TestHelp keeps the help of every command as it is, and complete.
 func TestHelp(t *testing.T) {
-	a := &app{}
+	a := program{app.New(nil, nil, nil)}
 	var walk func(c *cobra.Command, path []string)
 	walk = func(c *cobra.Command, path []string) {
 		t.Run(strings.Join(append([]string{"skete"}, path...), "_"), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/cmd/skete/internal/launch"
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
@@ -27,7 +28,7 @@ type serveFlags struct {
 	set                     []string
 }
 
-func (a *app) serve() *cobra.Command {
+func (a program) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server",
@@ -82,9 +83,9 @@ func wrap(words []string, width int) string {
 }
 
 // settings reads the server's configuration.
-func (a *app) settings(cmd *cobra.Command, f *serveFlags) (config.Config, error) {
-	s := config.Source{File: config.FileIn(f.file, a.home), Env: os.Environ(), Set: f.set}
-	if f.background && filepath.Clean(a.home) != filepath.Clean(defaultHome()) {
+func (a program) settings(cmd *cobra.Command, f *serveFlags) (config.Config, error) {
+	s := config.Source{File: config.FileIn(f.file, a.Home), Env: os.Environ(), Set: f.set}
+	if f.background && filepath.Clean(a.Home) != filepath.Clean(app.DefaultHome()) {
 		// The fixed port belongs to the server of the usual place.
 		free := "127.0.0.1:0"
 		s.Listen = &free
@@ -103,37 +104,37 @@ func (a *app) settings(cmd *cobra.Command, f *serveFlags) (config.Config, error)
 		s.Set = append(s.Set, "log.format="+f.logFormat)
 	}
 	if changed("log-level") {
-		s.Set = append(s.Set, "log.level="+a.logLevel)
+		s.Set = append(s.Set, "log.level="+a.LogLevel)
 	}
 	return config.Load(s)
 }
 
-func (a *app) runServer(cmd *cobra.Command, f *serveFlags) error {
+func (a program) runServer(cmd *cobra.Command, f *serveFlags) error {
 	c, err := a.settings(cmd, f)
 	if err != nil {
 		return err
 	}
 	if c.UnsafeNoIsolation {
-		_, _ = a.err.Write([]byte("skete: WARNING: --unsafe-no-isolation: sandboxes of the provider process run on this host as the server itself does\n"))
+		_, _ = a.Err.Write([]byte("skete: WARNING: --unsafe-no-isolation: sandboxes of the provider process run on this host as the server itself does\n"))
 	}
 	ctx, stop := serverSignals(cmd.Context())
 	defer stop()
-	err = serve.Run(ctx, serve.Config{Config: c, Home: a.home, Version: version, Log: a.serverLog(c.Log), Say: a.err})
+	err = serve.Run(ctx, serve.Config{Config: c, Home: a.Home, Version: version, Log: a.serverLog(c.Log), Say: a.Err})
 	if errs.Is(err, errs.Exists) {
-		a.complain(err)
-		return guestExit(launch.InUse)
+		a.Complain(err)
+		return app.Exit(launch.InUse)
 	}
 	return err
 }
 
-func (a *app) serverLog(l config.Log) *slog.Logger {
+func (a program) serverLog(l config.Log) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(l.Level)) // checked by config
 	o := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, o))
+		return slog.New(slog.NewJSONHandler(a.Err, o))
 	}
-	return slog.New(slog.NewTextHandler(a.err, o))
+	return slog.New(slog.NewTextHandler(a.Err, o))
 }
 
 // serverSignals ends the context by the first INT or TERM and the process by
@@ -156,7 +157,7 @@ func serverSignals(parent context.Context) (context.Context, func()) {
 		}
 		select {
 		case <-ch:
-			os.Exit(ownFailure)
+			os.Exit(app.OwnFailure)
 		case <-done:
 		}
 	}()

@@ -1,4 +1,4 @@
-package main
+package vm
 
 import (
 	"context"
@@ -14,11 +14,12 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
 
-func (a *app) vmPs() *cobra.Command {
-	var t target
+func (a commands) vmPs() *cobra.Command {
+	var t app.Target
 	var all bool
 	cmd := &cobra.Command{
 		Use: "ps [ID]", Short: "List the commands of a sandbox, oldest first",
@@ -27,7 +28,7 @@ func (a *app) vmPs() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			c, sb, err := a.inOne(ctx, &t, args)
+			c, sb, err := a.InOne(ctx, &t, args)
 			if err != nil {
 				return err
 			}
@@ -38,13 +39,13 @@ func (a *app) vmPs() *cobra.Command {
 			if !all {
 				items = slices.DeleteFunc(items, func(p api.Process) bool { return p.State != "running" })
 			}
-			return list(a, items, func(p api.Process) string { return p.Key },
+			return app.List(a.App, items, func(p api.Process) string { return p.Key },
 				[]string{"KEY", "PID", "STATE", "USER", "OUTPUT", "AGE", "COMMAND"}, processRow)
 		},
 	}
-	t.flags(cmd, false)
+	t.Flags(cmd, false)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "ended ones too")
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
 func processRow(p api.Process) []string {
@@ -59,33 +60,23 @@ func processRow(p api.Process) []string {
 	if r := []rune(line); len(r) > 60 {
 		line = string(r[:59]) + "…"
 	}
-	return []string{p.Key, strconv.Itoa(p.PID), state, p.User, bytesText(p.Stdout.Size + p.Stderr.Size), age(p.StartedAt), line}
-}
-
-// inOne connects and resolves a target that must be one sandbox.
-func (a *app) inOne(ctx context.Context, t *target, words []string) (*client.Client, api.Sandbox, error) {
-	c, err := a.connect(ctx)
-	if err != nil {
-		return nil, api.Sandbox{}, err
-	}
-	sb, err := a.one(ctx, c, t, words)
-	return c, sb, err
+	return []string{p.Key, strconv.Itoa(p.PID), state, p.User, app.BytesText(p.Stdout.Size + p.Stderr.Size), app.Age(p.StartedAt), line}
 }
 
 // idAndKey parts "ID KEY", "ID" and, with --vm or a default target, "KEY".
 // Without a key it is the newest command.
-func (a *app) idAndKey(ctx context.Context, t *target, args []string) (*client.Sandbox, api.Process, error) {
+func (a commands) idAndKey(ctx context.Context, t *app.Target, args []string) (*client.Sandbox, api.Process, error) {
 	words, key := args, ""
 	if len(args) == 2 {
 		words, key = args[:1], args[1]
 	}
-	if len(args) == 1 && len(t.vm) > 0 {
+	if len(args) == 1 && len(t.VM) > 0 {
 		words, key = nil, args[0]
 	}
-	c, sb, err := a.inOne(ctx, t, words)
+	c, sb, err := a.InOne(ctx, t, words)
 	if errs.Is(err, errs.NotFound) && len(args) == 1 && key == "" && !strings.HasPrefix(args[0], "sbx_") {
 		key = args[0] // no sandbox has this name: it is a key in the default target
-		c, sb, err = a.inOne(ctx, t, nil)
+		c, sb, err = a.InOne(ctx, t, nil)
 	}
 	if err != nil {
 		return nil, api.Process{}, err
@@ -105,8 +96,8 @@ func (a *app) idAndKey(ctx context.Context, t *target, args []string) (*client.S
 	return s, all[len(all)-1], nil
 }
 
-func (a *app) vmAttach() *cobra.Command {
-	var t target
+func (a commands) vmAttach() *cobra.Command {
+	var t app.Target
 	var from string
 	var stdin bool
 	cmd := &cobra.Command{
@@ -137,19 +128,19 @@ running. The command's own terminal is mirrored with -i.`,
 				return a.mirror(ctx, att, true)
 			}
 			if stdin {
-				att.Stdin = a.in
+				att.Stdin = a.In
 			}
 			return a.stream(ctx, s.ID, att) // its signals stay ours: who only looks ends nothing
 		},
 	}
-	t.flags(cmd, false)
+	t.Flags(cmd, false)
 	cmd.Flags().StringVar(&from, "from", "0", "byte offset to begin at; -1 = the present end")
 	cmd.Flags().BoolVarP(&stdin, "interactive", "i", false, "pass stdin on")
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
-func (a *app) vmLogs() *cobra.Command {
-	var t target
+func (a commands) vmLogs() *cobra.Command {
+	var t app.Target
 	var follow bool
 	cmd := &cobra.Command{
 		Use: "logs [ID] [KEY]", Short: "Print what a command has written so far",
@@ -164,18 +155,18 @@ func (a *app) vmLogs() *cobra.Command {
 			return a.logsOf(cmd.Context(), s, p.Key, follow)
 		},
 	}
-	t.flags(cmd, false)
+	t.Flags(cmd, false)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the command ends")
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
-func (a *app) logsOf(ctx context.Context, s *client.Sandbox, key string, follow bool) error {
+func (a commands) logsOf(ctx context.Context, s *client.Sandbox, key string, follow bool) error {
 	for ev, err := range s.Output(ctx, key, 0, 0, follow) {
 		if err != nil {
 			return err
 		}
-		if a.json {
-			if err := printJSONLine(a.out, ev); err != nil {
+		if a.JSON {
+			if err := app.PrintJSONLine(a.Out, ev); err != nil {
 				return err
 			}
 			continue
@@ -183,9 +174,9 @@ func (a *app) logsOf(ctx context.Context, s *client.Sandbox, key string, follow 
 		if ev.To > ev.From {
 			a.tellGap(ev.Stream, ev.From, ev.To)
 		}
-		w := a.out
+		w := a.Out
 		if ev.Stream == "stderr" {
-			w = a.err
+			w = a.Err
 		}
 		if _, err := w.Write(ev.Data); err != nil {
 			return err
@@ -194,8 +185,8 @@ func (a *app) logsOf(ctx context.Context, s *client.Sandbox, key string, follow 
 	return nil
 }
 
-func (a *app) vmKill() *cobra.Command {
-	var t target
+func (a commands) vmKill() *cobra.Command {
+	var t app.Target
 	var sig string
 	cmd := &cobra.Command{
 		Use: "kill [ID] KEY", Short: "Signal a command's process group",
@@ -207,16 +198,16 @@ func (a *app) vmKill() *cobra.Command {
 				return err
 			}
 			words, key := args[:len(args)-1], args[len(args)-1]
-			c, sb, err := a.inOne(cmd.Context(), &t, words)
+			c, sb, err := a.InOne(cmd.Context(), &t, words)
 			if err != nil {
 				return err
 			}
 			return c.Sandbox(sb.ID).SignalProcess(cmd.Context(), key, n)
 		},
 	}
-	t.flags(cmd, false)
+	t.Flags(cmd, false)
 	cmd.Flags().StringVarP(&sig, "signal", "s", "TERM", "name or number")
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
 func signalNumber(s string) (syscall.Signal, error) {
@@ -233,8 +224,8 @@ func signalNumber(s string) (syscall.Signal, error) {
 	return 0, errs.New(errs.Invalid, "there is no signal %.20q", s).WithHint("for example TERM, KILL, INT, HUP, or a number 1..64")
 }
 
-func (a *app) vmForward() *cobra.Command {
-	var t target
+func (a commands) vmForward() *cobra.Command {
+	var t app.Target
 	cmd := &cobra.Command{
 		Use: "forward [ID] [[ADDRESS:]LOCAL:]REMOTE…", Short: "Reach servers inside from this machine",
 		Long: `Listen here and connect everyone with a TCP port inside the sandbox; servers
@@ -252,8 +243,8 @@ is used here; 0 takes a free one. It ends with Ctrl-C.`,
 			return a.forward(cmd.Context(), &t, words, specs)
 		},
 	}
-	t.flags(cmd, false)
-	return a.withCompletion(cmd, 1)
+	t.Flags(cmd, false)
+	return a.WithCompletion(cmd, 1)
 }
 
 // forwarding is one port that is forwarded.
@@ -282,7 +273,7 @@ func parseForward(s string) (forwarding, error) {
 	return forwarding{net.JoinHostPort(host, strconv.Itoa(int(l))), int(r)}, nil
 }
 
-func (a *app) forward(ctx context.Context, t *target, words, specs []string) error {
+func (a commands) forward(ctx context.Context, t *app.Target, words, specs []string) error {
 	if len(specs) == 0 {
 		return errs.New(errs.Invalid, "no port is named").WithHint("skete vm forward ID 8080:5173")
 	}
@@ -294,14 +285,14 @@ func (a *app) forward(ctx context.Context, t *target, words, specs []string) err
 		}
 		list = append(list, f)
 	}
-	c, sb, err := a.inOne(ctx, t, words)
+	c, sb, err := a.InOne(ctx, t, words)
 	if err != nil {
 		return err
 	}
 	return a.forwardAll(ctx, c.Sandbox(sb.ID), list)
 }
 
-func (a *app) forwardAll(ctx context.Context, s *client.Sandbox, list []forwarding) error {
+func (a commands) forwardAll(ctx context.Context, s *client.Sandbox, list []forwarding) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, len(list))
@@ -318,7 +309,7 @@ func (a *app) forwardAll(ctx context.Context, s *client.Sandbox, list []forwardi
 		}
 		started++
 		go func() {
-			ended <- s.Forward(ctx, l, f.remote, func(err error) { a.log.Warn("a connection failed", "port", f.remote, "error", err) })
+			ended <- s.Forward(ctx, l, f.remote, func(err error) { a.Log.Warn("a connection failed", "port", f.remote, "error", err) })
 		}()
 	}
 	if first != nil {
@@ -333,14 +324,14 @@ func (a *app) forwardAll(ctx context.Context, s *client.Sandbox, list []forwardi
 	return first
 }
 
-func (a *app) tellForward(id, local string, remote int) error {
+func (a commands) tellForward(id, local string, remote int) error {
 	switch {
-	case a.json:
-		return printJSONLine(a.out, map[string]any{"sandbox": id, "local": local, "remote": remote})
-	case a.quiet:
-		_, err := fmt.Fprintln(a.out, local)
+	case a.JSON:
+		return app.PrintJSONLine(a.Out, map[string]any{"sandbox": id, "local": local, "remote": remote})
+	case a.Quiet:
+		_, err := fmt.Fprintln(a.Out, local)
 		return err
 	}
-	_, err := fmt.Fprintf(a.err, "forwarding %s to port %d of %s; Ctrl-C ends it\n", local, remote, id)
+	_, err := fmt.Fprintf(a.Err, "forwarding %s to port %d of %s; Ctrl-C ends it\n", local, remote, id)
 	return err
 }

@@ -1,18 +1,15 @@
-package main
+package vm
 
 import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/cmd/skete/internal/config"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -70,7 +67,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 // request turns the flags into a request. ttl is used where none was given.
 func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	r := api.CreateSandbox{
-		Name: f.name, Template: f.template, Language: language(f.lang), Provider: f.provider, Require: f.require,
+		Name: f.name, Template: f.template, Language: app.Language(f.lang), Provider: f.provider, Require: f.require,
 		CPUs: f.cpus, PidsMax: f.pids, Workdir: f.workdir, Root: f.root, Network: f.network, Persist: f.persist,
 		TTLMS: ttl.Milliseconds(),
 	}
@@ -91,95 +88,24 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 			err = e
 		}
 	}
-	r.MemoryMB, err = megabytes("mem", f.mem)
-	disk, e := megabytes("disk", f.disk)
+	r.MemoryMB, err = app.Megabytes("mem", f.mem)
+	disk, e := app.Megabytes("disk", f.disk)
 	r.DiskMB = disk
 	set(e)
-	r.Env, e = environment(f.env)
+	r.Env, e = app.Environment(f.env)
 	set(e)
-	r.Metadata, e = pairs("meta", f.meta)
+	r.Metadata, e = app.Pairs("meta", f.meta)
 	set(e)
 	if f.ttl != "" {
-		r.TTLMS, e = milliseconds("ttl", f.ttl)
+		r.TTLMS, e = app.Milliseconds("ttl", f.ttl)
 		set(e)
 	}
-	r.IdleTimeoutMS, e = milliseconds("idle", f.idle)
+	r.IdleTimeoutMS, e = app.Milliseconds("idle", f.idle)
 	set(e)
 	return r, err
 }
 
-// language takes the names that people use.
-func language(s string) string {
-	switch strings.ToLower(s) {
-	case "javascript", "js", "nodejs":
-		return "node"
-	case "golang":
-		return "go"
-	case "py", "python3":
-		return "python"
-	}
-	return s
-}
-
-// megabytes reads 512, 512m, 512MB, 2g, 2GiB.
-func megabytes(flag, s string) (int, error) {
-	if s == "" {
-		return 0, nil
-	}
-	bad := errs.New(errs.Invalid, "--%s %.40q is no size", flag, s).WithHint("write megabytes, or 512m, 2g")
-	n := strings.TrimRight(strings.ToLower(s), "ib")
-	factor := 1.0
-	switch {
-	case strings.HasSuffix(n, "g"):
-		n, factor = n[:len(n)-1], 1024
-	case strings.HasSuffix(n, "m"):
-		n = n[:len(n)-1]
-	}
-	v, err := strconv.ParseFloat(n, 64)
-	v *= factor
-	if err != nil || !(v >= 1 && v <= 1<<30) || v != math.Trunc(v) {
-		return 0, bad
-	}
-	return int(v), nil
-}
-
-func milliseconds(flag, s string) (int64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	d, err := config.ParseDuration(s)
-	if err != nil {
-		return 0, errs.New(errs.Invalid, "--%s: %v", flag, err)
-	}
-	return d.Milliseconds(), nil
-}
-
-func cut(pair string) (k, v string, ok bool) {
-	k, v, ok = strings.Cut(pair, "=")
-	return k, v, ok && k != ""
-}
-
-// environment reads K=V, and K alone for our own value of K.
-func environment(list []string) (map[string]string, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
-	m := map[string]string{}
-	for _, p := range list {
-		k, v, ok := cut(p)
-		if !ok && p != "" && !strings.Contains(p, "=") {
-			k, ok = p, true
-			v = os.Getenv(p)
-		}
-		if !ok {
-			return nil, errs.New(errs.Invalid, "--env %.80q: write K=V", p)
-		}
-		m[k] = v
-	}
-	return m, nil
-}
-
-func (a *app) vmCreate() *cobra.Command {
+func (a commands) vmCreate() *cobra.Command {
 	var f createFlags
 	cmd := &cobra.Command{
 		Use: "create", Short: "Make a sandbox and print its id",
@@ -202,10 +128,10 @@ stderr and in ` + "`skete vm inspect`" + `.`,
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return printJSON(a.out, sb)
+			if a.JSON {
+				return app.PrintJSON(a.Out, sb)
 			}
-			_, err = fmt.Fprintln(a.out, sb.ID)
+			_, err = fmt.Fprintln(a.Out, sb.ID)
 			return err
 		},
 	}
@@ -214,8 +140,8 @@ stderr and in ` + "`skete vm inspect`" + `.`,
 }
 
 // create makes a sandbox and tells people what they got.
-func (a *app) create(ctx context.Context, req api.CreateSandbox) (api.Sandbox, error) {
-	c, err := a.connect(ctx)
+func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbox, error) {
+	c, err := a.Connect(ctx)
 	if err != nil {
 		return api.Sandbox{}, err
 	}
@@ -223,10 +149,10 @@ func (a *app) create(ctx context.Context, req api.CreateSandbox) (api.Sandbox, e
 	if err != nil {
 		return sb, err
 	}
-	a.warnIsolation(sb)
-	a.note("%s is running: isolation %s (%s), up in %.0f ms", sb.ID, sb.Isolation, cell(sb.Provider), sb.BootMS)
+	a.WarnIsolation(sb)
+	a.Note("%s is running: isolation %s (%s), up in %.0f ms", sb.ID, sb.Isolation, app.Cell(sb.Provider), sb.BootMS)
 	for _, n := range sb.Notes {
-		a.note("note: %s", printable(n))
+		a.Note("note: %s", app.Printable(n))
 	}
 	return sb, nil
 }

@@ -1,4 +1,4 @@
-package main
+package vm
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -43,10 +44,10 @@ func (f *execFlags) flags(cmd *cobra.Command) {
 func (f *execFlags) process(argv []string, lang string) (api.StartProcess, error) {
 	p := api.StartProcess{Key: f.key, User: f.user, Cwd: f.workdir, Argv: argv, Command: f.cmd, Code: f.code}
 	var err error
-	if p.TimeoutMS, err = milliseconds("timeout", f.timeout); err != nil {
+	if p.TimeoutMS, err = app.Milliseconds("timeout", f.timeout); err != nil {
 		return p, err
 	}
-	if p.Env, err = environment(f.env); err != nil {
+	if p.Env, err = app.Environment(f.env); err != nil {
 		return p, err
 	}
 	if strings.HasPrefix(f.key, "e2b_") {
@@ -67,7 +68,7 @@ func (f *execFlags) process(argv []string, lang string) (api.StartProcess, error
 			WithHint("for example: skete vm exec ID -- python3 -V")
 	}
 	if f.code != "" {
-		p.Language = language(f.lang)
+		p.Language = app.Language(f.lang)
 	}
 	return p, nil
 }
@@ -91,8 +92,8 @@ func interpreter(name, lang string) ([]string, error) {
 		WithHint("say it with --cmd, or give the sandbox a language")
 }
 
-func (a *app) vmExec() *cobra.Command {
-	var t target
+func (a commands) vmExec() *cobra.Command {
+	var t app.Target
 	var f execFlags
 	cmd := &cobra.Command{
 		Use: "exec [ID] [flags] (--cmd LINE | --code PROGRAM | --file FILE | -- ARGV…)", Short: "Run a command in a sandbox",
@@ -113,14 +114,14 @@ stderr says so.`,
   skete vm exec ID -t -- top
   skete vm exec --all --cmd 'uname -r'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			words, argv := split(cmd, args)
+			words, argv := app.Split(cmd, args)
 			if len(words) > 1 {
 				return errs.New(errs.Invalid, "what does %.40q mean?", words[1]).WithHint("put -- before the command: skete vm exec %s -- %s", words[0], strings.Join(words[1:], " "))
 			}
 			return a.execIn(cmd.Context(), &t, &f, words, argv)
 		},
 	}
-	t.flags(cmd, true)
+	t.Flags(cmd, true)
 	f.flags(cmd)
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.detach, "detach", "d", false, "leave it running and print its key")
@@ -128,27 +129,27 @@ stderr says so.`,
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` (may be repeated)")
 	fs.StringVarP(&f.workdir, "workdir", "w", "", "working directory")
 	fs.StringVar(&f.lang, "lang", "", "language of --code, if not the sandbox's")
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
-func (a *app) execIn(ctx context.Context, t *target, f *execFlags, words, argv []string) error {
-	c, err := a.connect(ctx)
+func (a commands) execIn(ctx context.Context, t *app.Target, f *execFlags, words, argv []string) error {
+	c, err := a.Connect(ctx)
 	if err != nil {
 		return err
 	}
-	found, err := a.sandboxes(ctx, c, t, words, in("running"))
+	found, err := a.Sandboxes(ctx, c, t, words, in("running"))
 	if err != nil {
 		return err
 	}
 	var first error
 	for _, sb := range found {
-		a.warnIsolation(sb)
-		if len(found) > 1 && !a.json {
-			fmt.Fprintf(a.err, "==> %s <==\n", sb.ID)
+		a.WarnIsolation(sb)
+		if len(found) > 1 && !a.JSON {
+			fmt.Fprintf(a.Err, "==> %s <==\n", sb.ID)
 			f.noStdin = true // one input cannot feed several
 		}
 		if err := a.execute(ctx, c, sb, f, argv); err != nil {
-			var exit guestExit
+			var exit app.Exit
 			if !errors.As(err, &exit) {
 				return err
 			}
@@ -161,7 +162,7 @@ func (a *app) execIn(ctx context.Context, t *target, f *execFlags, words, argv [
 }
 
 // execute runs one command in one sandbox.
-func (a *app) execute(ctx context.Context, c *client.Client, sb api.Sandbox, f *execFlags, argv []string) error {
+func (a commands) execute(ctx context.Context, c *client.Client, sb api.Sandbox, f *execFlags, argv []string) error {
 	p, err := f.process(argv, sb.Language)
 	if err != nil {
 		return err
@@ -181,7 +182,7 @@ func (a *app) execute(ctx context.Context, c *client.Client, sb api.Sandbox, f *
 	cmd := s.Command()
 	cmd.Spec = p
 	if a.hasStdin(f) {
-		cmd.Stdin = a.in
+		cmd.Stdin = a.In
 	}
 	return a.stream(ctx, sb.ID, cmd)
 }
@@ -202,31 +203,31 @@ func copyIn(ctx context.Context, s *client.Sandbox, path, dir string) error {
 }
 
 // detach starts a command that nobody waits for.
-func (a *app) detach(ctx context.Context, s *client.Sandbox, p api.StartProcess) error {
+func (a commands) detach(ctx context.Context, s *client.Sandbox, p api.StartProcess) error {
 	p.Background = true
 	started, err := s.StartProcess(ctx, p)
 	if err != nil {
 		return err
 	}
 	if started.Existed {
-		a.note("the key %s was known: nothing was started, it is %s", cell(started.Key), started.State)
+		a.Note("the key %s was known: nothing was started, it is %s", app.Cell(started.Key), started.State)
 	}
-	if a.json {
-		return printJSON(a.out, started)
+	if a.JSON {
+		return app.PrintJSON(a.Out, started)
 	}
-	_, err = fmt.Fprintln(a.out, started.Key)
+	_, err = fmt.Fprintln(a.Out, started.Key)
 	return err
 }
 
 // hasStdin reports whether our stdin is meant for the command.
-func (a *app) hasStdin(f *execFlags) bool {
-	if f.noStdin || f.detach || a.in == nil {
+func (a commands) hasStdin(f *execFlags) bool {
+	if f.noStdin || f.detach || a.In == nil {
 		return false
 	}
 	if f.stdin || f.tty {
 		return true
 	}
-	info, err := a.in.Stat()
+	info, err := a.In.Stat()
 	if err != nil {
 		return false // closed
 	}
@@ -235,24 +236,24 @@ func (a *app) hasStdin(f *execFlags) bool {
 }
 
 // stream runs a command with our streams and signals.
-func (a *app) stream(ctx context.Context, id string, cmd *client.Cmd) error {
+func (a commands) stream(ctx context.Context, id string, cmd *client.Cmd) error {
 	began := time.Now()
 	var out, errOut capped
-	cmd.Stdout, cmd.Stderr = a.out, a.err
-	if a.json {
+	cmd.Stdout, cmd.Stderr = a.Out, a.Err
+	if a.JSON {
 		cmd.Stdout, cmd.Stderr = &out, &errOut
 	}
 	cmd.OnGap = a.tellGap
-	cmd.OnReconnect = func(err error) { a.log.Warn("the connection broke; resuming", "error", err) }
+	cmd.OnReconnect = func(err error) { a.Log.Warn("the connection broke; resuming", "error", err) }
 	if err := cmd.Start(ctx); err != nil {
 		return err
 	}
 	if !cmd.Detached {
-		defer a.signals.forward(a.signaller(ctx, cmd))()
+		defer a.Forward(a.signaller(ctx, cmd))()
 	}
 	err := cmd.Wait()
-	if a.json && isEnd(err) {
-		if perr := printJSON(a.out, resultOf(id, cmd.Process(), &out, &errOut, time.Since(began))); perr != nil {
+	if a.JSON && isEnd(err) {
+		if perr := app.PrintJSON(a.Out, resultOf(id, cmd.Process(), &out, &errOut, time.Since(began))); perr != nil {
 			return perr
 		}
 	}
@@ -260,20 +261,20 @@ func (a *app) stream(ctx context.Context, id string, cmd *client.Cmd) error {
 }
 
 // signaller passes a signal on without holding up the ones behind it.
-func (a *app) signaller(ctx context.Context, cmd *client.Cmd) func(syscall.Signal) {
+func (a commands) signaller(ctx context.Context, cmd *client.Cmd) func(syscall.Signal) {
 	return func(sig syscall.Signal) {
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
 			if err := cmd.Signal(ctx, sig); err != nil && !errs.Is(err, errs.NotFound) {
-				a.log.Debug("the signal did not arrive", "signal", sig, "error", err)
+				a.Log.Debug("the signal did not arrive", "signal", sig, "error", err)
 			}
 		}()
 	}
 }
 
-func (a *app) tellGap(stream string, from, to int64) {
-	fmt.Fprintf(a.err, "skete: %d bytes of %s were dropped (%d to %d)\n", to-from, stream, from, to)
+func (a commands) tellGap(stream string, from, to int64) {
+	fmt.Fprintf(a.Err, "skete: %d bytes of %s were dropped (%d to %d)\n", to-from, stream, from, to)
 }
 
 // isEnd reports whether the command ended with a status.
@@ -283,15 +284,15 @@ func isEnd(err error) bool {
 }
 
 // exitOf turns the end of a command into ours.
-func (a *app) exitOf(err error) error {
+func (a commands) exitOf(err error) error {
 	var exit *client.ExitError
 	if !errors.As(err, &exit) {
 		return err
 	}
-	if reason := exit.Process.Exit.Reason; reason != "" && !a.json {
-		fmt.Fprintf(a.err, "skete: the command ended by: %s\n", cell(reason))
+	if reason := exit.Process.Exit.Reason; reason != "" && !a.JSON {
+		fmt.Fprintf(a.Err, "skete: the command ended by: %s\n", app.Cell(reason))
 	}
-	return guestExit(exit.Code())
+	return app.Exit(exit.Code())
 }
 
 // result is what --json prints of a command.

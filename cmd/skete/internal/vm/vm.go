@@ -1,4 +1,7 @@
-package main
+// Package vm is the command group `skete vm`: sandboxes, and work in them.
+//
+//	root.AddCommand(vm.Command(a))
+package vm
 
 import (
 	"context"
@@ -11,11 +14,16 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
-	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 )
 
-func (a *app) vm() *cobra.Command {
-	cmd := group("vm", "Make sandboxes and work in them", `  skete vm create --lang python --mem 512 --cpus 2
+// commands are the commands of one run.
+type commands struct{ *app.App }
+
+// Command returns the group.
+func Command(run *app.App) *cobra.Command {
+	a := commands{run}
+	cmd := app.Group("vm", "Make sandboxes and work in them", `  skete vm create --lang python --mem 512 --cpus 2
   skete vm exec ID --cmd 'echo hi'
   skete vm list
   skete vm clean --all`, "sandbox")
@@ -27,7 +35,7 @@ func (a *app) vm() *cobra.Command {
 	return cmd
 }
 
-func (a *app) vmList() *cobra.Command {
+func (a commands) vmList() *cobra.Command {
 	var state string
 	var meta []string
 	var all bool
@@ -42,10 +50,10 @@ func (a *app) vmList() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := client.SandboxFilter{State: stateNames(state)}
 			var err error
-			if f.Metadata, err = pairs("meta", meta); err != nil {
+			if f.Metadata, err = app.Pairs("meta", meta); err != nil {
 				return err
 			}
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -57,9 +65,9 @@ func (a *app) vmList() *cobra.Command {
 				return err
 			}
 			for _, s := range items {
-				a.warnIsolation(s)
+				a.WarnIsolation(s)
 			}
-			return list(a, items, func(s api.Sandbox) string { return s.ID }, sandboxHeader, sandboxRow)
+			return app.List(a.App, items, func(s api.Sandbox) string { return s.ID }, app.SandboxHeader, app.SandboxRow)
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", "", "only this state: creating, running, paused, stopped, failed, destroyed")
@@ -91,33 +99,33 @@ func withDestroyed(ctx context.Context, c *client.Client, f client.SandboxFilter
 	return items, err
 }
 
-func (a *app) vmInspect() *cobra.Command {
-	var t target
+func (a commands) vmInspect() *cobra.Command {
+	var t app.Target
 	cmd := &cobra.Command{
 		Use: "inspect [ID…]", Short: "Show all that is known of a sandbox",
 		Long: "Show all that is known of a sandbox as JSON: one object, or an array for several.",
 		Example: `  skete vm inspect ID
   skete vm inspect --all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.connect(cmd.Context())
+			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
-			found, err := a.sandboxes(cmd.Context(), c, &t, args, func(api.Sandbox) bool { return true })
+			found, err := a.Sandboxes(cmd.Context(), c, &t, args, func(api.Sandbox) bool { return true })
 			if err != nil {
 				return err
 			}
 			for _, s := range found {
-				a.warnIsolation(s)
+				a.WarnIsolation(s)
 			}
-			if len(found) == 1 && !t.all {
-				return printJSON(a.out, found[0])
+			if len(found) == 1 && !t.All {
+				return app.PrintJSON(a.Out, found[0])
 			}
-			return printJSON(a.out, append([]api.Sandbox{}, found...))
+			return app.PrintJSON(a.Out, append([]api.Sandbox{}, found...))
 		},
 	}
-	t.flags(cmd, true)
-	return a.withCompletion(cmd, 0)
+	t.Flags(cmd, true)
+	return a.WithCompletion(cmd, 0)
 }
 
 // lifeVerb is a command that changes the state of sandboxes.
@@ -131,37 +139,37 @@ func in(states ...string) func(api.Sandbox) bool {
 	return func(s api.Sandbox) bool { return slices.Contains(states, s.State) }
 }
 
-func (a *app) vmStart() *cobra.Command {
+func (a commands) vmStart() *cobra.Command {
 	return a.life(lifeVerb{"start", "Boot stopped sandboxes again, with their workspace", "  skete vm start ID\n  skete vm start --all",
 		in("stopped", "failed"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Start(ctx) }})
 }
 
-func (a *app) vmStop() *cobra.Command {
+func (a commands) vmStop() *cobra.Command {
 	return a.life(lifeVerb{"stop", "End machines and keep their workspace", "  skete vm stop ID\n  skete vm stop --all",
 		in("running", "paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Stop(ctx) }})
 }
 
-func (a *app) vmPause() *cobra.Command {
+func (a commands) vmPause() *cobra.Command {
 	return a.life(lifeVerb{"pause", "Freeze sandboxes", "  skete vm pause ID",
 		in("running"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Pause(ctx) }})
 }
 
-func (a *app) vmResume() *cobra.Command {
+func (a commands) vmResume() *cobra.Command {
 	return a.life(lifeVerb{"resume", "Let paused sandboxes go on", "  skete vm resume ID",
 		in("paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Resume(ctx) }})
 }
 
-func (a *app) life(v lifeVerb) *cobra.Command {
-	var t target
+func (a commands) life(v lifeVerb) *cobra.Command {
+	var t app.Target
 	cmd := &cobra.Command{
 		Use: v.use + " [ID…]", Short: v.short, Example: v.example,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			c, err := a.connect(ctx)
+			c, err := a.Connect(ctx)
 			if err != nil {
 				return err
 			}
-			found, err := a.sandboxes(ctx, c, &t, args, v.fits)
+			found, err := a.Sandboxes(ctx, c, &t, args, v.fits)
 			if err != nil {
 				return err
 			}
@@ -169,8 +177,8 @@ func (a *app) life(v lifeVerb) *cobra.Command {
 			return errors.Join(err, a.changed(after))
 		},
 	}
-	t.flags(cmd, true)
-	return a.withCompletion(cmd, 0)
+	t.Flags(cmd, true)
+	return a.WithCompletion(cmd, 0)
 }
 
 // eachAtOnce is how many sandboxes are worked on at the same time.
@@ -178,13 +186,13 @@ const eachAtOnce = 8
 
 // each does something to all sandboxes, a few at a time; it goes on after an
 // error, reports each, and returns one.
-func (a *app) each(list []api.Sandbox, do func(api.Sandbox) (api.Sandbox, error)) ([]api.Sandbox, error) {
+func (a commands) each(list []api.Sandbox, do func(api.Sandbox) (api.Sandbox, error)) ([]api.Sandbox, error) {
 	after := make([]api.Sandbox, len(list))
 	failures := make([]error, len(list))
 	slots := make(chan struct{}, eachAtOnce)
 	var wg sync.WaitGroup
 	for i, s := range list {
-		a.warnIsolation(s)
+		a.WarnIsolation(s)
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -203,7 +211,7 @@ func (a *app) each(list []api.Sandbox, do func(api.Sandbox) (api.Sandbox, error)
 	}
 	if len(bad) > 1 {
 		for _, err := range bad[1:] {
-			a.complain(err)
+			a.Complain(err)
 		}
 	}
 	if len(bad) > 0 {
@@ -213,20 +221,20 @@ func (a *app) each(list []api.Sandbox, do func(api.Sandbox) (api.Sandbox, error)
 }
 
 // changed prints sandboxes that a command changed.
-func (a *app) changed(after []api.Sandbox) error {
-	if a.json {
-		return printJSON(a.out, append([]api.Sandbox{}, after...))
+func (a commands) changed(after []api.Sandbox) error {
+	if a.JSON {
+		return app.PrintJSON(a.Out, append([]api.Sandbox{}, after...))
 	}
 	for _, s := range after {
-		if _, err := fmt.Fprintln(a.out, s.ID); err != nil {
+		if _, err := fmt.Fprintln(a.Out, s.ID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *app) vmClean() *cobra.Command {
-	var t target
+func (a commands) vmClean() *cobra.Command {
+	var t app.Target
 	var keepPersist bool
 	cmd := &cobra.Command{
 		Use: "clean [ID…]", Aliases: []string{"rm"}, Short: "Destroy sandboxes and their workspaces",
@@ -238,15 +246,15 @@ not run any more (stopped, failed) are destroyed; --all destroys every one.`,
   skete vm clean --all --keep-persist`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			c, err := a.connect(ctx)
+			c, err := a.Connect(ctx)
 			if err != nil {
 				return err
 			}
 			doomed := in("running", "paused", "creating", "stopped", "failed")
-			if !t.all && len(args)+len(t.vm) == 0 {
-				t.all, doomed = true, in("stopped", "failed")
+			if !t.All && len(args)+len(t.VM) == 0 {
+				t.All, doomed = true, in("stopped", "failed")
 			}
-			found, err := a.sandboxes(ctx, c, &t, args, doomed)
+			found, err := a.Sandboxes(ctx, c, &t, args, doomed)
 			if err != nil {
 				return err
 			}
@@ -260,23 +268,7 @@ not run any more (stopped, failed) are destroyed; --all destroys every one.`,
 			return errors.Join(err, a.changed(after))
 		},
 	}
-	t.flags(cmd, true)
+	t.Flags(cmd, true)
 	cmd.Flags().BoolVar(&keepPersist, "keep-persist", false, "leave those that were made with --persist")
-	return a.withCompletion(cmd, 0)
-}
-
-// pairs parses key=value flags.
-func pairs(flag string, list []string) (map[string]string, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
-	m := map[string]string{}
-	for _, p := range list {
-		k, v, ok := cut(p)
-		if !ok {
-			return nil, errs.New(errs.Invalid, "--%s %.80q: write key=value", flag, p)
-		}
-		m[k] = v
-	}
-	return m, nil
+	return a.WithCompletion(cmd, 0)
 }

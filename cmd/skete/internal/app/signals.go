@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -25,11 +25,10 @@ type signals struct {
 	sent   atomic.Int32
 }
 
-// catchSignals returns a context that ends by the first signal that nobody
+// CatchSignals returns a context that ends by the first signal that nobody
 // else takes. A broken pipe becomes an error of the write.
-func (a *app) catchSignals(ctx context.Context) (context.Context, func()) {
+func (a *App) CatchSignals(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	a.signals = &signals{}
 	ch := make(chan os.Signal, 8)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	done := make(chan struct{})
@@ -62,9 +61,9 @@ func (s *signals) take(sig syscall.Signal, cancel context.CancelCauseFunc) {
 	cancel(signalled(sig))
 }
 
-// forward sends signals to f until the returned function is called.
-func (s *signals) forward(f func(syscall.Signal)) (stop func()) {
-	s.sent.Store(0)
-	s.target.Store(&f)
-	return func() { s.target.Store(nil) }
+// Forward sends signals to f until the returned function is called.
+func (a *App) Forward(f func(syscall.Signal)) (stop func()) {
+	a.signals.sent.Store(0)
+	a.signals.target.Store(&f)
+	return func() { a.signals.target.Store(nil) }
 }

@@ -1,4 +1,4 @@
-package main
+package vm
 
 import (
 	"bytes"
@@ -16,14 +16,15 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
 
 // loginShell runs the best shell that is there.
 const loginShell = `if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi`
 
-func (a *app) vmShell() *cobra.Command {
-	var t target
+func (a commands) vmShell() *cobra.Command {
+	var t app.Target
 	f := execFlags{tty: true}
 	cmd := &cobra.Command{
 		Use: "shell [ID] [-- ARGV…]", Short: "Open a shell in a terminal",
@@ -34,16 +35,16 @@ Ctrl-C gives up then.`,
   skete vm shell ID --user root
   skete vm shell ID -- python3`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			words, argv := split(cmd, args)
+			words, argv := app.Split(cmd, args)
 			ctx := cmd.Context()
 			if !a.isTerminal() {
 				return errs.New(errs.Invalid, "stdin is not a terminal").WithHint("`skete vm exec` runs commands without one")
 			}
-			c, err := a.connect(ctx)
+			c, err := a.Connect(ctx)
 			if err != nil {
 				return err
 			}
-			sb, err := a.one(ctx, c, &t, words)
+			sb, err := a.One(ctx, c, &t, words)
 			if err != nil {
 				return err
 			}
@@ -57,19 +58,19 @@ Ctrl-C gives up then.`,
 			return a.inTerminal(ctx, c.Sandbox(sb.ID), p, true)
 		},
 	}
-	t.flags(cmd, false)
+	t.Flags(cmd, false)
 	fs := cmd.Flags()
 	fs.StringVarP(&f.cmd, "cmd", "c", "", "command line in place of a login shell")
 	fs.StringVar(&f.user, "user", "", "run as this user; root needs a sandbox made with --root")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` (may be repeated)")
 	fs.StringVarP(&f.workdir, "workdir", "w", "", "working directory")
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
-func (a *app) isTerminal() bool { return a.in != nil && term.IsTerminal(int(a.in.Fd())) }
+func (a commands) isTerminal() bool { return a.In != nil && term.IsTerminal(int(a.In.Fd())) }
 
 // inTerminal runs a command in a terminal of the sandbox that mirrors ours.
-func (a *app) inTerminal(ctx context.Context, s *client.Sandbox, p api.StartProcess, stdin bool) error {
+func (a commands) inTerminal(ctx context.Context, s *client.Sandbox, p api.StartProcess, stdin bool) error {
 	p.Terminal = a.terminalSize()
 	if p.Env == nil {
 		p.Env = map[string]string{}
@@ -85,14 +86,14 @@ func (a *app) inTerminal(ctx context.Context, s *client.Sandbox, p api.StartProc
 }
 
 // mirror connects our terminal with that of a command until the command ends.
-func (a *app) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
+func (a commands) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd.Stdout = a.out
+	cmd.Stdout = a.Out
 	cmd.OnGap = a.tellGap
 	var broken atomic.Bool
 	if stdin {
-		cmd.Stdin = &keyboard{r: a.in, giveUp: func() bool { return broken.Load() && !cmd.Connected() }, cancel: cancel}
+		cmd.Stdin = &keyboard{r: a.In, giveUp: func() bool { return broken.Load() && !cmd.Connected() }, cancel: cancel}
 	}
 	raw := stdin && a.isTerminal()
 	cmd.OnReconnect = func(error) {
@@ -101,7 +102,7 @@ func (a *app) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
 		if raw {
 			eol = "\r\n"
 		}
-		fmt.Fprintf(a.err, "%sskete: the connection broke; resuming (Ctrl-C gives up)%s", eol, eol)
+		fmt.Fprintf(a.Err, "%sskete: the connection broke; resuming (Ctrl-C gives up)%s", eol, eol)
 	}
 	restore := func() {}
 	if raw {
@@ -118,7 +119,7 @@ func (a *app) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
 	if !raw && !cmd.Detached {
 		// With a raw terminal Ctrl-C is a byte, and a signal is for us: a login
 		// shell would not end by TERM.
-		defer a.signals.forward(a.signaller(ctx, cmd))()
+		defer a.Forward(a.signaller(ctx, cmd))()
 	}
 	err := cmd.Wait()
 	restore() // before anything is printed
@@ -127,8 +128,8 @@ func (a *app) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
 
 // rawMode makes the terminal pass every key. The returned function puts it
 // back; it is called on every way out, a panic included.
-func (a *app) rawMode() (restore func(), err error) {
-	fd := int(a.in.Fd())
+func (a commands) rawMode() (restore func(), err error) {
+	fd := int(a.In.Fd())
 	old, err := term.MakeRaw(fd)
 	if err != nil {
 		return nil, errs.Wrap(errs.Unsupported, err, "this terminal has no raw mode")
@@ -137,12 +138,12 @@ func (a *app) rawMode() (restore func(), err error) {
 }
 
 // terminalSize returns the size of our terminal, or a usual one.
-func (a *app) terminalSize() *api.TerminalSize {
+func (a commands) terminalSize() *api.TerminalSize {
 	size := &api.TerminalSize{Cols: 80, Rows: 24}
-	if a.in == nil {
+	if a.In == nil {
 		return size
 	}
-	cols, rows, err := term.GetSize(int(a.in.Fd()))
+	cols, rows, err := term.GetSize(int(a.In.Fd()))
 	if err == nil && cols > 0 && rows > 0 {
 		size.Cols, size.Rows = min(cols, 1000), min(rows, 1000)
 	}
@@ -150,7 +151,7 @@ func (a *app) terminalSize() *api.TerminalSize {
 }
 
 // followSize tells the command when our terminal changes its size.
-func (a *app) followSize(cmd *client.Cmd) (stop func()) {
+func (a commands) followSize(cmd *client.Cmd) (stop func()) {
 	if !a.isTerminal() {
 		return func() {}
 	}

@@ -1,4 +1,4 @@
-package main
+package vm
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 )
 
-func (a *app) vmRun() *cobra.Command {
-	var t target
+func (a commands) vmRun() *cobra.Command {
+	var t app.Target
 	var cf createFlags
 	var ef execFlags
 	cmd := &cobra.Command{
@@ -24,21 +25,21 @@ be looked at; its id is on stderr.`,
   skete vm run --vm ID --cmd 'python3 main.py' --timeout 30
   skete vm run --lang node --file app.js`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			words, argv := split(cmd, args)
-			if len(words)+len(t.vm) > 0 {
+			words, argv := app.Split(cmd, args)
+			if len(words)+len(t.VM) > 0 {
 				ef.env, ef.workdir, ef.lang = cf.env, cf.workdir, cf.lang
 				return a.execIn(cmd.Context(), &t, &ef, words, argv)
 			}
 			return a.runNew(cmd.Context(), &cf, &ef, argv, false)
 		},
 	}
-	t.flags(cmd, false)
+	t.Flags(cmd, false)
 	cf.flags(cmd)
 	ef.flags(cmd)
-	return a.withCompletion(cmd, 1)
+	return a.WithCompletion(cmd, 1)
 }
 
-func (a *app) vmTemp() *cobra.Command {
+func (a commands) vmTemp() *cobra.Command {
 	var cf createFlags
 	var ef execFlags
 	cmd := &cobra.Command{
@@ -50,7 +51,7 @@ after 5 minutes (--ttl) by itself.`,
   skete vm temp --lang go --file main.go --timeout 60
   echo 'print(input())' | skete vm temp -- python3 -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			words, argv := split(cmd, args)
+			words, argv := app.Split(cmd, args)
 			if err := cobra.NoArgs(cmd, words); err != nil {
 				return err
 			}
@@ -63,11 +64,11 @@ after 5 minutes (--ttl) by itself.`,
 }
 
 // runNew runs a command in a sandbox of its own.
-func (a *app) runNew(ctx context.Context, cf *createFlags, ef *execFlags, argv []string, destroy bool) error {
-	if _, err := ef.process(argv, language(cf.lang)); err != nil {
+func (a commands) runNew(ctx context.Context, cf *createFlags, ef *execFlags, argv []string, destroy bool) error {
+	if _, err := ef.process(argv, app.Language(cf.lang)); err != nil {
 		return err // before there is a sandbox
 	}
-	timeout, err := milliseconds("timeout", ef.timeout)
+	timeout, err := app.Milliseconds("timeout", ef.timeout)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (a *app) runNew(ctx context.Context, cf *createFlags, ef *execFlags, argv [
 	if err != nil {
 		return err
 	}
-	c, err := a.connect(ctx)
+	c, err := a.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,9 +84,9 @@ func (a *app) runNew(ctx context.Context, cf *createFlags, ef *execFlags, argv [
 	if err != nil {
 		return err
 	}
-	a.warnIsolation(sb)
+	a.WarnIsolation(sb)
 	if !destroy {
-		a.note("skete: %s is kept (expires %s)", sb.ID, until(sb.ExpiresAt))
+		a.Note("skete: %s is kept (expires %s)", sb.ID, app.Until(sb.ExpiresAt))
 		return a.execute(ctx, c, sb, ef, argv)
 	}
 	return errors.Join(a.execute(ctx, c, sb, ef, argv), a.destroy(ctx, c, sb))
@@ -93,12 +94,12 @@ func (a *app) runNew(ctx context.Context, cf *createFlags, ef *execFlags, argv [
 
 // destroy removes a temporary sandbox, also when ctx has ended. A failure is
 // said and no more: the sandbox ends by its TTL, and the command's status stays.
-func (a *app) destroy(ctx context.Context, c *client.Client, sb api.Sandbox) error {
+func (a commands) destroy(ctx context.Context, c *client.Client, sb api.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	if err := c.Sandbox(sb.ID).Destroy(ctx); err != nil {
-		a.complain(err)
-		a.note("skete: %s could not be destroyed; it ends by itself (%s)", sb.ID, until(sb.ExpiresAt))
+		a.Complain(err)
+		a.Note("skete: %s could not be destroyed; it ends by itself (%s)", sb.ID, app.Until(sb.ExpiresAt))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"encoding/json"
@@ -12,16 +12,16 @@ import (
 	"github.com/skete-dev/skete/api"
 )
 
-// printJSON writes v for programs: indented, so that people can read it too.
-func printJSON(w io.Writer, v any) error {
+// PrintJSON writes v for programs: indented, so that people can read it too.
+func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// printable replaces what could drive a terminal: text of a guest is hostile.
-func printable(s string) string {
+// Printable replaces what could drive a terminal: text of a guest is hostile.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 			return r
@@ -30,8 +30,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// cell is printable text for one cell of a table.
-func cell(s string) string {
+// Cell is printable text for one cell of a table.
+func Cell(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -50,24 +50,24 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	fmt.Fprintln(t, strings.Join(header, "\t"))
 	for _, r := range rows {
 		for i := range r {
-			r[i] = cell(r[i])
+			r[i] = Cell(r[i])
 		}
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
 	return t.Flush()
 }
 
-// list prints items in the form that was asked for.
-func list[T any](a *app, items []T, id func(T) string, header []string, row func(T) []string) error {
+// List prints items in the form that was asked for.
+func List[T any](a *App, items []T, id func(T) string, header []string, row func(T) []string) error {
 	switch {
-	case a.json:
+	case a.JSON:
 		if items == nil {
 			items = []T{}
 		}
-		return printJSON(a.out, items)
-	case a.quiet:
+		return PrintJSON(a.Out, items)
+	case a.Quiet:
 		for _, it := range items {
-			if _, err := fmt.Fprintln(a.out, id(it)); err != nil {
+			if _, err := fmt.Fprintln(a.Out, id(it)); err != nil {
 				return err
 			}
 		}
@@ -77,7 +77,7 @@ func list[T any](a *app, items []T, id func(T) string, header []string, row func
 	for _, it := range items {
 		rows = append(rows, row(it))
 	}
-	return table(a.out, header, rows)
+	return table(a.Out, header, rows)
 }
 
 // span writes a duration with one unit that says enough.
@@ -95,21 +95,24 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-func age(t time.Time) string {
+// Age says how long ago something was.
+func Age(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return span(time.Since(t))
 }
 
-func until(t *time.Time) string {
+// Until says when something will be.
+func Until(t *time.Time) string {
 	if t == nil {
 		return "never"
 	}
 	return "in " + span(time.Until(*t))
 }
 
-func bytesText(n int64) string {
+// BytesText writes a size.
+func BytesText(n int64) string {
 	const unit = 1024
 	if n < unit {
 		return fmt.Sprintf("%dB", n)
@@ -121,9 +124,11 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f%ciB", v, "KMGT"[i])
 }
 
-var sandboxHeader = []string{"ID", "NAME", "STATE", "ISOLATION", "PROVIDER", "LANG", "CPU", "MEM", "AGE", "EXPIRES"}
+// SandboxHeader heads a table of sandboxes.
+var SandboxHeader = []string{"ID", "NAME", "STATE", "ISOLATION", "PROVIDER", "LANG", "CPU", "MEM", "AGE", "EXPIRES"}
 
-func sandboxRow(s api.Sandbox) []string {
+// SandboxRow is a sandbox as a row below SandboxHeader.
+func SandboxRow(s api.Sandbox) []string {
 	state := s.State
 	if s.Reason != "" && s.State != "running" {
 		state += " (" + s.Reason + ")"
@@ -132,13 +137,13 @@ func sandboxRow(s api.Sandbox) []string {
 	if isolation == "none" {
 		isolation = "NONE!"
 	}
-	expires := until(s.ExpiresAt)
+	expires := Until(s.ExpiresAt)
 	if s.State != "running" && s.State != "paused" && s.State != "creating" {
 		expires = ""
 	}
 	return []string{s.ID, s.Name, state, isolation, s.Provider, s.Language,
-		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), age(s.CreatedAt), expires}
+		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), Age(s.CreatedAt), expires}
 }
 
-// printJSONLine writes v on one line, for streams of values.
-func printJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+// PrintJSONLine writes v on one line, for streams of values.
+func PrintJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -14,23 +14,24 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// target says which sandboxes a command means: words, --vm, --all, then
+// Target says which sandboxes a command means: words, --vm, --all, then
 // $SKETE_VM and $AGENT_VM, then the single running one.
-type target struct {
-	vm  []string
-	all bool
+type Target struct {
+	VM  []string
+	All bool
 }
 
-func (t *target) flags(cmd *cobra.Command, all bool) {
-	cmd.Flags().StringArrayVar(&t.vm, "vm", nil, "sandbox: id, beginning of an id, or name (may be repeated)")
+// Flags adds --vm and, where it makes sense, --all.
+func (t *Target) Flags(cmd *cobra.Command, all bool) {
+	cmd.Flags().StringArrayVar(&t.VM, "vm", nil, "sandbox: id, beginning of an id, or name (may be repeated)")
 	if all {
-		cmd.Flags().BoolVar(&t.all, "all", false, "every sandbox")
+		cmd.Flags().BoolVar(&t.All, "all", false, "every sandbox")
 	}
 }
 
-// named are the sandboxes that the command line or the environment names.
-func (t *target) named(words []string) []string {
-	names := slices.Concat(words, t.vm)
+// Named are the sandboxes that the command line or the environment names.
+func (t *Target) Named(words []string) []string {
+	names := slices.Concat(words, t.VM)
 	if len(names) > 0 {
 		return names
 	}
@@ -42,23 +43,23 @@ func (t *target) named(words []string) []string {
 	return nil
 }
 
-// sandboxes resolves the target. fits selects for --all.
-func (a *app) sandboxes(ctx context.Context, c *client.Client, t *target, words []string, fits func(api.Sandbox) bool) ([]api.Sandbox, error) {
-	if t.all {
-		if len(words)+len(t.vm) > 0 {
+// Sandboxes resolves the Target. fits selects for --all.
+func (a *App) Sandboxes(ctx context.Context, c *client.Client, t *Target, words []string, fits func(api.Sandbox) bool) ([]api.Sandbox, error) {
+	if t.All {
+		if len(words)+len(t.VM) > 0 {
 			return nil, errs.New(errs.Invalid, "--all and named sandboxes exclude each other")
 		}
 		all, err := client.All(c.Sandboxes(ctx, client.SandboxFilter{}))
 		return slices.DeleteFunc(all, func(s api.Sandbox) bool { return !fits(s) }), err
 	}
-	names := t.named(words)
+	names := t.Named(words)
 	if len(names) == 0 {
 		sb, err := a.single(ctx, c)
 		return []api.Sandbox{sb}, err
 	}
 	var found []api.Sandbox
 	for _, name := range names {
-		sb, err := a.find(ctx, c, name)
+		sb, err := a.Find(ctx, c, name)
 		if err != nil {
 			return nil, err
 		}
@@ -67,21 +68,21 @@ func (a *app) sandboxes(ctx context.Context, c *client.Client, t *target, words 
 	return found, nil
 }
 
-// one resolves a target that must be a single sandbox.
-func (a *app) one(ctx context.Context, c *client.Client, t *target, words []string) (api.Sandbox, error) {
-	found, err := a.sandboxes(ctx, c, t, words, isLive)
+// One resolves a Target that must be a single sandbox.
+func (a *App) One(ctx context.Context, c *client.Client, t *Target, words []string) (api.Sandbox, error) {
+	found, err := a.Sandboxes(ctx, c, t, words, IsLive)
 	if err != nil {
 		return api.Sandbox{}, err
 	}
 	if len(found) != 1 {
 		return api.Sandbox{}, errs.New(errs.Invalid, "this needs one sandbox, not %d", len(found))
 	}
-	a.warnIsolation(found[0])
+	a.WarnIsolation(found[0])
 	return found[0], nil
 }
 
-// find takes an id, a unique beginning of one, or a unique name.
-func (a *app) find(ctx context.Context, c *client.Client, name string) (api.Sandbox, error) {
+// Find takes an id, a unique beginning of one, or a unique name.
+func (a *App) Find(ctx context.Context, c *client.Client, name string) (api.Sandbox, error) {
 	if _, err := sandbox.ParseID(name); err == nil {
 		return c.Sandbox(name).Get(ctx)
 	}
@@ -105,7 +106,7 @@ func (a *app) find(ctx context.Context, c *client.Client, name string) (api.Sand
 }
 
 // single is the default when nothing is named.
-func (a *app) single(ctx context.Context, c *client.Client) (api.Sandbox, error) {
+func (a *App) single(ctx context.Context, c *client.Client) (api.Sandbox, error) {
 	running, err := client.All(c.Sandboxes(ctx, client.SandboxFilter{State: string(sandbox.Running)}))
 	if err != nil {
 		return api.Sandbox{}, err
@@ -133,10 +134,11 @@ func ids(list []api.Sandbox) string {
 	return strings.Join(names, " ")
 }
 
-func isLive(s api.Sandbox) bool { return s.State == "running" || s.State == "paused" }
+// IsLive reports whether a sandbox has a machine.
+func IsLive(s api.Sandbox) bool { return s.State == "running" || s.State == "paused" }
 
-// split parts the words before -- from the argument list behind it.
-func split(cmd *cobra.Command, args []string) (words, argv []string) {
+// Split parts the words before -- from the argument list behind it.
+func Split(cmd *cobra.Command, args []string) (words, argv []string) {
 	n := cmd.ArgsLenAtDash()
 	if n < 0 {
 		return args, nil
@@ -144,15 +146,15 @@ func split(cmd *cobra.Command, args []string) (words, argv []string) {
 	return args[:n], args[n:]
 }
 
-// complete offers ids of sandboxes; it never starts a server.
-func (a *app) complete(max int) cobra.CompletionFunc {
+// Complete offers ids of sandboxes; it never starts a server.
+func (a *App) Complete(max int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if max > 0 && len(args) >= max || a.setup() != nil {
+		if max > 0 && len(args) >= max || a.Setup() != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), short)
 		defer cancel()
-		c, err := a.dial()
+		c, err := a.Dial()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -162,18 +164,28 @@ func (a *app) complete(max int) cobra.CompletionFunc {
 				break
 			}
 			if !slices.Contains(args, s.ID) {
-				found = append(found, cobra.CompletionWithDesc(s.ID, cell(strings.TrimSpace(s.Name+" "+s.State+" "+s.Language))))
+				found = append(found, cobra.CompletionWithDesc(s.ID, Cell(strings.TrimSpace(s.Name+" "+s.State+" "+s.Language))))
 			}
 		}
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// withCompletion sets the completion of ids for words and --vm.
-func (a *app) withCompletion(cmd *cobra.Command, max int) *cobra.Command {
-	cmd.ValidArgsFunction = a.complete(max)
+// WithCompletion sets the completion of ids for words and --vm.
+func (a *App) WithCompletion(cmd *cobra.Command, max int) *cobra.Command {
+	cmd.ValidArgsFunction = a.Complete(max)
 	if cmd.Flags().Lookup("vm") != nil {
-		_ = cmd.RegisterFlagCompletionFunc("vm", a.complete(0))
+		_ = cmd.RegisterFlagCompletionFunc("vm", a.Complete(0))
 	}
 	return cmd
+}
+
+// InOne connects and resolves a Target that must be one sandbox.
+func (a *App) InOne(ctx context.Context, t *Target, words []string) (*client.Client, api.Sandbox, error) {
+	c, err := a.Connect(ctx)
+	if err != nil {
+		return nil, api.Sandbox{}, err
+	}
+	sb, err := a.One(ctx, c, t, words)
+	return c, sb, err
 }
