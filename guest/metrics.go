@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/process/task"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -16,9 +16,9 @@ import (
 func (c *control) Metrics(context.Context, *connect.Request[wire.MetricsRequest]) (*connect.Response[wire.MetricsResponse], error) {
 	m := &wire.MetricsResponse{
 		TimeUnixNs: time.Now().UnixNano(), CpuCount: uint32(runtime.NumCPU()), ProcessesMax: uint32(c.cfg.Boot.ProcessesMax),
-		SpoolBytes: c.core.OutputBytes(), UptimeMs: process.UptimeMs(), CpuUsedUs: process.CPUUsedUs(), Processes: c.core.Alive(),
+		SpoolBytes: c.core.OutputBytes(), UptimeMs: task.UptimeMs(), CpuUsedUs: task.CPUUsedUs(), Processes: c.core.Alive(),
 	}
-	m.MemTotalBytes, m.MemUsedBytes = process.Memory()
+	m.MemTotalBytes, m.MemUsedBytes = task.Memory()
 	if limit := c.cfg.Boot.MemoryBytes; limit > 0 && (m.MemTotalBytes == 0 || limit < m.MemTotalBytes) {
 		m.MemTotalBytes = limit
 	}

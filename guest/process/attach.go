@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/process/spool"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -16,7 +17,7 @@ var chunks = sync.Pool{New: func() any { b := make([]byte, wire.ChunkBytes); ret
 // cursor is one stream of an attachment.
 type cursor struct {
 	stream wire.Stream
-	*reader
+	*spool.Reader
 }
 
 // attachment streams a process to one client.
@@ -37,7 +38,7 @@ func (c *Core) attach(ctx context.Context, p *proc, req *wire.AttachRequest, sen
 	}
 	defer func() {
 		for _, c := range a.cursors {
-			c.close()
+			c.Close()
 		}
 	}()
 	if err := send(&wire.AttachEvent{Event: &wire.AttachEvent_Started{Started: p.info()}}); err != nil {
@@ -55,16 +56,16 @@ func (c *Core) attach(ctx context.Context, p *proc, req *wire.AttachRequest, sen
 func (a *attachment) open(outFrom, errFrom int64) error {
 	for _, x := range []struct {
 		stream wire.Stream
-		s      *spool
+		s      *spool.Spool
 		from   int64
 	}{{wire.Stream_STREAM_STDOUT, a.p.out, outFrom}, {wire.Stream_STREAM_STDERR, a.p.err, errFrom}} {
 		if x.s == nil {
 			continue
 		}
-		if _, _, size, _ := x.s.extent(); x.from < -1 || x.from > size {
+		if _, _, size, _ := x.s.Extent(); x.from < -1 || x.from > size {
 			return errs.New(errs.Invalid, "offset %d is beyond the %d bytes that there are", x.from, size)
 		}
-		a.cursors = append(a.cursors, cursor{x.stream, x.s.newReader(x.from)})
+		a.cursors = append(a.cursors, cursor{x.stream, x.s.NewReader(x.from)})
 	}
 	return nil
 }
@@ -78,7 +79,7 @@ func (a *attachment) follow(ctx context.Context) error {
 		over := isClosed(a.p.settled)
 		changes := [2]<-chan struct{}{}
 		for i, c := range a.cursors {
-			changes[i] = c.s.change()
+			changes[i] = c.Change()
 		}
 		if err := a.drain(); err != nil {
 			return err
@@ -116,8 +117,8 @@ func (a *attachment) drain() error {
 }
 
 func (a *attachment) step(c cursor) (bool, error) {
-	from := c.off
-	n, gap, err := c.next(a.buf)
+	from := c.Off
+	n, gap, err := c.Next(a.buf)
 	switch {
 	case err != nil:
 		return false, errs.Wrap(errs.Internal, err, "the output cannot be read")

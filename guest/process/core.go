@@ -14,6 +14,8 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/plan"
+	"github.com/skete-dev/skete/guest/process/task"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -45,7 +47,7 @@ type Core struct {
 	used      atomic.Int64 // bytes of all spools
 	usedMax   int64
 	quit      chan struct{}
-	shell     func() string
+	planner   plan.Planner
 	ownKernel func() bool
 
 	taskMu sync.Mutex // leaf lock: wg.Add against Close
@@ -74,7 +76,7 @@ func New(cfg Config) (*Core, error) {
 	c := &Core{
 		cfg: cfg, spoolDir: pair.SpoolDir(state), usedMax: cfg.Boot.OutputBytesMax, quit: make(chan struct{}),
 		byKey: map[string]*proc{}, byID: map[uint64]*proc{}, early: map[uint64]pair.Exit{}, starting: map[string]chan struct{}{},
-		running: make(chan struct{}, 1), shell: sync.OnceValue(findShell), ownKernel: sync.OnceValue(onGVisor),
+		running: make(chan struct{}, 1), planner: plan.Planner{Boot: cfg.Boot, Shell: sync.OnceValue(plan.FindShell)}, ownKernel: sync.OnceValue(task.OnGVisor),
 	}
 	if c.usedMax == 0 {
 		c.usedMax = outputBytesDefault
@@ -100,13 +102,6 @@ func New(cfg Config) (*Core, error) {
 		c.watchMemory()
 	}()
 	return c, nil
-}
-
-func findShell() string {
-	if _, err := os.Stat("/bin/bash"); err == nil {
-		return "/bin/bash"
-	}
-	return "/bin/sh"
 }
 
 func listNames(dir string) ([]string, error) {
@@ -240,7 +235,7 @@ func (c *Core) spawnTask(f func()) {
 // find returns the process of a key. A key that was evicted or that an earlier
 // boot used comes back as a process without output.
 func (c *Core) find(key string) (*proc, error) {
-	if err := checkKey(key); err != nil {
+	if err := plan.CheckKey(key); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

@@ -22,7 +22,7 @@ func (c *Core) dropOldOutput() {
 		}
 		if p.over() {
 			for _, s := range p.spools() {
-				s.drop(true)
+				s.Drop(true)
 			}
 		}
 	}
@@ -37,17 +37,17 @@ func (c *Core) evictOldest() {
 			return
 		}
 		p.halt()
-		_, _, out, _ := p.out.extent()
+		_, _, out, _ := p.out.Extent()
 		var errSize int64
 		if p.err != nil {
-			_, _, errSize, _ = p.err.extent()
+			_, _, errSize, _ = p.err.Extent()
 		}
 		if err := c.init.Evict(p.id, out, errSize); err != nil {
 			return
 		}
 		c.remove(p)
 		for _, s := range p.spools() {
-			s.forget()
+			s.Forget()
 		}
 	}
 }
@@ -94,9 +94,7 @@ func (c *Core) forget(p *proc) error {
 	}
 	c.remove(p)
 	for _, s := range p.spools() {
-		if s.dir != "" {
-			s.forget()
-		}
+		s.Forget()
 	}
 	return nil
 }

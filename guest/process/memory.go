@@ -1,77 +1,11 @@
 package process
 
 import (
-	"io"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/task"
 )
-
-// procBytesMax bounds a read from /proc.
-const procBytesMax = 1 << 20
-
-func readProc(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	data, _ := io.ReadAll(io.LimitReader(f, procBytesMax))
-	return string(data)
-}
-
-// Memory returns total and used bytes as the machine's kernel counts them;
-// used leaves out what it can drop (caches).
-func Memory() (total, used int64) {
-	var available int64
-	for line := range strings.Lines(readProc("/proc/meminfo")) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[1], 10, 64)
-		switch f[0] {
-		case "MemTotal:":
-			total = n << 10
-		case "MemAvailable:":
-			available = n << 10
-		}
-	}
-	return total, max(total-available, 0)
-}
-
-// CPUUsedUs is the CPU time that the machine has used since its boot.
-func CPUUsedUs() int64 {
-	f := strings.Fields(readProc("/proc/stat"))
-	if len(f) < 9 || f[0] != "cpu" {
-		return 0
-	}
-	var ticks int64
-	for i, v := range f[1:9] {
-		if n, err := strconv.ParseInt(v, 10, 64); err == nil && i != 3 && i != 4 { // idle, iowait
-			ticks += n
-		}
-	}
-	return ticks * 10_000 // USER_HZ is 100
-}
-
-// UptimeMs is the time since the machine's boot.
-func UptimeMs() int64 {
-	f := strings.Fields(readProc("/proc/uptime"))
-	if len(f) == 0 {
-		return 0
-	}
-	s, err := strconv.ParseFloat(f[0], 64)
-	if err != nil {
-		return 0
-	}
-	return int64(s * 1000)
-}
 
 // Watching memory: near the machine's limit the largest command ends, so that
 // the kernel does not end the machine.
@@ -112,7 +46,7 @@ func (c *Core) watchMemory() {
 // or, where the kernel is not the machine's own (the process provider), what
 // the commands have resident for themselves.
 func (c *Core) memoryUsed(limit int64) int64 {
-	total, used := Memory()
+	total, used := task.Memory()
 	if total <= limit+limit/8 || c.ownKernel() {
 		return used
 	}
@@ -123,27 +57,6 @@ func (c *Core) memoryUsed(limit int64) int64 {
 	return sum
 }
 
-// onGVisor: its kernel counts the sandbox alone, also where it shows the
-// host's total because no cgroup limits it.
-func onGVisor() bool {
-	var name unix.Utsname
-	return unix.Uname(&name) == nil && strings.Contains(unix.ByteSliceToString(name.Release[:]), "gvisor")
-}
-
-// private is what a process has resident and does not share.
-func private(pid int) int64 {
-	f := strings.Fields(readProc(procPath(pid, "statm")))
-	if len(f) < 3 {
-		return 0
-	}
-	resident, err1 := strconv.ParseInt(f[1], 10, 64)
-	shared, err2 := strconv.ParseInt(f[2], 10, 64)
-	if err1 != nil || err2 != nil {
-		return 0
-	}
-	return max(resident-shared, 0) * int64(os.Getpagesize())
-}
-
 // resident is the memory of each running command's session, by the leader's pid.
 func (c *Core) resident() map[int]int64 {
 	bytes := map[int]int64{}
@@ -152,9 +65,9 @@ func (c *Core) resident() map[int]int64 {
 			bytes[p.entry.PID] = 0
 		}
 	}
-	for _, t := range tasksNow() {
-		if n, ok := bytes[t.session]; ok {
-			bytes[t.session] = n + private(t.pid)
+	for _, t := range task.Now() {
+		if n, ok := bytes[t.Session]; ok {
+			bytes[t.Session] = n + task.Private(t.PID)
 		}
 	}
 	return bytes

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/spool"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -21,8 +22,8 @@ type proc struct {
 	entry pair.Entry
 	req   *wire.StartRequest // what the entry's info remembers of the request
 	stdin *stdin
-	out   *spool
-	err   *spool // nil with a terminal
+	out   *spool.Spool
+	err   *spool.Spool // nil with a terminal
 	stop  chan struct{}
 	pumps sync.WaitGroup
 
@@ -46,28 +47,28 @@ func newProc(c *Core, e pair.Entry, names []string) (*proc, error) {
 	if err := proto.Unmarshal([]byte(e.Info), p.req); err != nil {
 		return nil, err
 	}
-	b := boundsOf(p.req.SpoolBytesMax)
+	b := spool.BoundsOf(p.req.SpoolBytesMax)
 	var err error
-	if p.out, err = openSpool(c.spoolDir, fmt.Sprintf("%d.out", e.ID), b, &c.used, names); err != nil {
+	if p.out, err = spool.Open(c.spoolDir, fmt.Sprintf("%d.out", e.ID), b, &c.used, names); err != nil {
 		return nil, err
 	}
 	if !e.Pty {
-		if p.err, err = openSpool(c.spoolDir, fmt.Sprintf("%d.err", e.ID), b, &c.used, names); err != nil {
+		if p.err, err = spool.Open(c.spoolDir, fmt.Sprintf("%d.err", e.ID), b, &c.used, names); err != nil {
 			return nil, err
 		}
 	}
 	for _, s := range p.spools() {
-		s.wait = p.req.Overflow == wire.Overflow_OVERFLOW_WAIT
+		s.Wait = p.req.Overflow == wire.Overflow_OVERFLOW_WAIT
 	}
 	p.stdin, err = newStdin(c, e.ID, &p.entry)
 	return p, err
 }
 
-func (p *proc) spools() []*spool {
+func (p *proc) spools() []*spool.Spool {
 	if p.err == nil {
-		return []*spool{p.out}
+		return []*spool.Spool{p.out}
 	}
-	return []*spool{p.out, p.err}
+	return []*spool.Spool{p.out, p.err}
 }
 
 // start runs the pumps and the clock of the timeout.
@@ -89,7 +90,7 @@ func (p *proc) start() {
 
 func (p *proc) pumpLocked(m *pump) {
 	if m.in == nil { // released before we came: the stream is whole
-		m.spool.finish()
+		m.spool.Finish()
 		return
 	}
 	m.core, m.stop = p.core, p.stop
@@ -216,11 +217,11 @@ func (p *proc) info() *wire.ProcessInfo {
 	return i
 }
 
-func extentOf(s *spool) *wire.Spool {
+func extentOf(s *spool.Spool) *wire.Spool {
 	if s == nil {
 		return &wire.Spool{Eof: true}
 	}
-	head, tail, size, eof := s.extent()
+	head, tail, size, eof := s.Extent()
 	return &wire.Spool{Size: size, HeadEnd: head, TailStart: tail, Eof: eof}
 }
 
@@ -247,7 +248,7 @@ func exitOf(x pair.Exit) *wire.Exit {
 // bare is a process of which only init's memory is left.
 func (c *Core) bare(e pair.Entry) *proc {
 	p := &proc{core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{}, exited: make(chan struct{}), settled: make(chan struct{})}
-	p.out, p.err = emptySpool(e.OutSize), emptySpool(e.ErrSize)
+	p.out, p.err = spool.Lost(e.OutSize), spool.Lost(e.ErrSize)
 	p.stdin = &stdin{closed: true}
 	if e.State != pair.Running {
 		p.isSettled = true
@@ -258,10 +259,6 @@ func (c *Core) bare(e pair.Entry) *proc {
 		p.exit = &pair.Exit{ID: e.ID, Status: e.Status, EndedUnixNs: e.EndedUnixNs, Cause: e.Cause, CauseSignal: e.CauseSignal}
 	}
 	return p
-}
-
-func emptySpool(size int64) *spool {
-	return &spool{size: size, segments: []int64{size}, eof: true, dropped: true}
 }
 
 func monoNow() int64 {

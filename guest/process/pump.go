@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/guest/process/spool"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // until the end. It runs in one goroutine.
 type pump struct {
 	core   *Core
-	spool  *spool
+	spool  *spool.Spool
 	in     *os.File // read end of the pipe, or the terminal
 	relayR *os.File // terminal only: the pipe in between
 	relayW *os.File
@@ -38,7 +40,7 @@ type pump struct {
 }
 
 func (p *pump) run() {
-	defer p.spool.finish()
+	defer p.spool.Finish()
 	if p.relayR != nil {
 		p.runTerminal()
 		return
@@ -65,7 +67,7 @@ func (p *pump) readable(file *os.File, f func(fd int) (done bool, err error)) er
 // drain moves all that the pipe holds; done at its end.
 func (p *pump) drain(fd int) (done bool, err error) {
 	for {
-		if p.spool.needsFile() { // most streams end without a byte: no file for those
+		if p.spool.NeedsFile() { // most streams end without a byte: no file for those
 			if data, end := look(fd); !data {
 				return end, nil
 			}
@@ -73,7 +75,7 @@ func (p *pump) drain(fd int) (done bool, err error) {
 		if err := p.room(); err != nil {
 			return true, err
 		}
-		n, err := p.spool.fill(func(f *os.File, most int64) (int64, error) {
+		n, err := p.spool.Fill(func(f *os.File, most int64) (int64, error) {
 			return splice(fd, f, min(most, spliceBytes))
 		})
 		switch {
@@ -138,11 +140,11 @@ func (p *pump) room() error {
 	if p.core.spoolsOver() {
 		p.core.dropOldOutput()
 		if p.core.spoolsOver() {
-			p.spool.shrink(tailWhenShort)
+			p.spool.Shrink(tailWhenShort)
 		}
 	}
 	for {
-		ok, changed := p.spool.mayFill(time.Now())
+		ok, changed := p.spool.MayFill(time.Now())
 		if ok {
 			return nil
 		}
@@ -174,7 +176,7 @@ func (p *pump) discard(fd int, cause error) (done bool, err error) {
 	case n == 0:
 		return true, nil
 	}
-	p.spool.skip(int64(n))
+	p.spool.Skip(int64(n))
 	return false, nil
 }
 

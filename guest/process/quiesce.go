@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/task"
 )
 
 // Quiesce stops every command and returns how many processes it stopped. They
@@ -44,11 +45,11 @@ func (c *Core) stopLocked() uint32 {
 	}
 	n := uint32(0)
 	for _, t := range c.tasksLocked() {
-		if c.stopped[t.pid] || t.state == 'T' || t.state == 't' {
+		if c.stopped[t.PID] || t.State == 'T' || t.State == 't' {
 			continue
 		}
-		if unix.Kill(t.pid, unix.SIGSTOP) == nil {
-			c.stopped[t.pid] = true
+		if unix.Kill(t.PID, unix.SIGSTOP) == nil {
+			c.stopped[t.PID] = true
 			n++
 		}
 	}
@@ -86,21 +87,21 @@ func (c *Core) thawLeft() {
 	c.mu.Lock()
 	c.stopped = map[int]bool{}
 	for _, t := range c.tasksLocked() {
-		c.stopped[t.pid] = true
+		c.stopped[t.PID] = true
 	}
 	c.mu.Unlock()
 	c.Thaw()
 }
 
 // tasksLocked lists the living processes in the sessions of commands.
-func (c *Core) tasksLocked() []task {
+func (c *Core) tasksLocked() []task.Task {
 	leaders := map[int]bool{}
 	for _, p := range c.byID {
 		leaders[p.entry.PID] = true
 	}
-	var list []task
-	for _, t := range tasksNow() {
-		if leaders[t.session] && t.state != 'Z' {
+	var list []task.Task
+	for _, t := range task.Now() {
+		if leaders[t.Session] && t.State != 'Z' {
 			list = append(list, t)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -133,8 +134,8 @@ func (s *service) Signal(_ context.Context, r *connect.Request[wire.SignalReques
 }
 
 func (s *service) Resize(_ context.Context, r *connect.Request[wire.ResizeRequest]) (*connect.Response[wire.ResizeResponse], error) {
-	if !validSize(r.Msg.Size) {
-		return nil, wire.ToConnect(errs.New(errs.Invalid, "a terminal has 1..%d columns and rows", ptySizeMax))
+	if !plan.ValidSize(r.Msg.Size) {
+		return nil, wire.ToConnect(errs.New(errs.Invalid, "a terminal has 1..%d columns and rows", plan.PtySizeMax))
 	}
 	p, err := s.c.find(r.Msg.Key)
 	if err != nil {

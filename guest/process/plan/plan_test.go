@@ -1,4 +1,4 @@
-package process
+package plan
 
 import (
 	"os"
@@ -12,12 +12,15 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// planner is a core that only checks requests.
-func planner(root bool) *Core {
-	return &Core{shell: findShell, cfg: Config{Boot: wire.Boot{
+// planner is a sandbox of the test.
+
+func planner(root bool) Planner {
+	return Planner{Shell: FindShell, Boot: wire.Boot{
 		Sandbox: "sbx_x", User: "user", UID: 1000, GID: 1000, Home: "/home/user", Workdir: "/", Root: root, Env: map[string]string{"A": "box", "B": "box"},
-	}}}
+	}}
 }
+
+func key() string { return "made" }
 
 func bytesOf(args ...string) [][]byte {
 	var list [][]byte
@@ -70,22 +73,22 @@ func TestPlan_refusesWhatIsAbsurd(t *testing.T) {
 		"not executable in PATH": {&wire.StartRequest{Argv: bytesOf("plain"), Env: map[string][]byte{"PATH": []byte(dir)}}, errs.Denied},
 		"a directory":            {&wire.StartRequest{Argv: bytesOf(dir)}, errs.Denied},
 	} {
-		if _, err := planner(false).plan(c.req); !errs.Is(err, c.want) {
+		if _, err := planner(false).Plan(c.req, key); !errs.Is(err, c.want) {
 			t.Errorf("%s: %v is %q, want %q", name, err, errs.Of(err), c.want)
 		}
 	}
-	if _, err := planner(true).plan(&wire.StartRequest{Argv: sh, User: "root"}); err != nil {
+	if _, err := planner(true).Plan(&wire.StartRequest{Argv: sh, User: "root"}, key); err != nil {
 		t.Errorf("root where it is granted: %v", err)
 	}
 }
 
 func TestPlan_requestBeatsSandboxBeatsDefaults(t *testing.T) {
-	s, err := planner(false).plan(&wire.StartRequest{Key: "k", Argv: bytesOf("sh"), Env: map[string][]byte{"B": []byte("req"), "SKETE_SANDBOX": []byte("lie")}, Pty: &wire.PtySize{Cols: 80, Rows: 24}})
+	s, err := planner(false).Plan(&wire.StartRequest{Key: "k", Argv: bytesOf("sh"), Env: map[string][]byte{"B": []byte("req"), "SKETE_SANDBOX": []byte("lie")}, Pty: &wire.PtySize{Cols: 80, Rows: 24}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(s.Env, "\n")
-	want := "A=box\nB=req\nHOME=/home/user\nLANG=C.UTF-8\nLOGNAME=user\nPATH=" + pathDefault + "\nSHELL=" + findShell() +
+	want := "A=box\nB=req\nHOME=/home/user\nLANG=C.UTF-8\nLOGNAME=user\nPATH=" + pathDefault + "\nSHELL=" + FindShell() +
 		"\nSKETE_PROCESS=k\nSKETE_SANDBOX=sbx_x\nTERM=xterm-256color\nUSER=user"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -109,7 +112,7 @@ func FuzzPlan(f *testing.F) {
 		if proto.Unmarshal(data, &r) != nil {
 			return
 		}
-		s, err := c.plan(&r)
+		s, err := c.Plan(&r, key)
 		if err != nil {
 			if errs.Of(err) == errs.Internal {
 				t.Fatalf("%v", err)
@@ -121,27 +124,8 @@ func FuzzPlan(f *testing.F) {
 				t.Fatalf("NUL got through: %q", v)
 			}
 		}
-		if checkKey(s.Key) != nil || s.Path == "" || s.UID != 1000 {
+		if CheckKey(s.Key) != nil || s.Path == "" || s.UID != 1000 {
 			t.Fatalf("%+v", s)
 		}
 	})
-}
-
-func TestParseStat_namesCannotLie(t *testing.T) {
-	for in, want := range map[string]task{
-		"12 (sh) S 1 12 12 0 -1":            {pid: 12, parent: 1, group: 12, session: 12, state: 'S'},
-		"12 (a) R 9 9 9 9) Z 1 2 3 0 -1":    {pid: 12, parent: 1, group: 2, session: 3, state: 'Z'},
-		"12 () (\n)) R 4 5 6 0":             {pid: 12, parent: 4, group: 5, session: 6, state: 'R'},
-		"":                                  {},
-		"12 sh S 1 12 12":                   {},
-		"x (sh) S 1 12 12 0":                {},
-		"12 (sh) S one 12 12 0":             {},
-		"12 (sh":                            {},
-		")12(":                              {},
-		"99999999999999999999 (sh) S 1 1 1": {},
-	} {
-		if got, ok := parseStat(in); got != want || ok != (want != task{}) {
-			t.Errorf("%q: %+v, %v", in, got, ok)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package process
+package spool
 
 import (
 	"fmt"
@@ -10,45 +10,44 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Defaults of a spool.
 const (
-	headDefault    = 1 << 20
-	tailDefault    = 16 << 20
-	segmentBytes   = 1 << 20
-	spoolBytesMin  = 64 << 10
-	spoolBytesMost = 1 << 30
-	readerWait     = 60 * time.Second
+	headDefault  = 1 << 20
+	tailDefault  = 16 << 20
+	segmentBytes = 1 << 20
+	bytesMin     = 64 << 10
+	BytesMost    = 1 << 30 // that a request may ask for
+	readerWait   = 60 * time.Second
 )
 
-// bounds of one spool.
-type bounds struct{ head, tail, segment int64 }
+// Bounds of one spool.
+type Bounds struct{ head, tail, segment int64 }
 
-// boundsOf splits what a request allows for one stream; 0 = the default.
-func boundsOf(bytesMax int64) bounds {
+// BoundsOf splits what a request allows for one stream; 0 = the default.
+func BoundsOf(bytesMax int64) Bounds {
 	if bytesMax == 0 {
-		return bounds{head: headDefault, tail: tailDefault, segment: segmentBytes}
+		return Bounds{head: headDefault, tail: tailDefault, segment: segmentBytes}
 	}
-	bytesMax = min(max(bytesMax, spoolBytesMin), spoolBytesMost)
-	b := bounds{head: min(headDefault, bytesMax/4)}
+	bytesMax = min(max(bytesMax, bytesMin), BytesMost)
+	b := Bounds{head: min(headDefault, bytesMax/4)}
 	b.tail = bytesMax - b.head
 	b.segment = min(segmentBytes, b.tail/8)
 	return b
 }
 
-// spool keeps one stream: a head file and tail segments, each named by the
+// Spool keeps one stream: a head file and tail segments, each named by the
 // stream offset of its first byte. One goroutine fills it, any number read.
 //
-// All sizes can be found again from the files (openSpool), because they only
+// All sizes can be found again from the files (Open), because they only
 // grow at their end and segments are removed from the oldest on.
-type spool struct {
+type Spool struct {
 	dir, name string
-	bounds    bounds
+	bounds    Bounds
 	used      *atomic.Int64 // bytes of all spools of the core
-	wait      bool          // let the writer wait for readers (OVERFLOW_WAIT)
+	// Wait lets the filler wait for readers; set it before the first call.
+	Wait bool
 
 	w     *os.File // the file being filled, nil = none; only the filler uses it
 	wLeft int64    // room in it
@@ -64,13 +63,13 @@ type spool struct {
 	changed  chan struct{} // closed at the next change, nil = nobody waits
 }
 
-func newSpool(dir, name string, b bounds, used *atomic.Int64) *spool {
-	return &spool{dir: dir, name: name, bounds: b, used: used, progress: time.Now()}
+func New(dir, name string, b Bounds, used *atomic.Int64) *Spool {
+	return &Spool{dir: dir, name: name, bounds: b, used: used, progress: time.Now()}
 }
 
-// openSpool finds a spool's state from its files: names is a listing of dir.
-func openSpool(dir, name string, b bounds, used *atomic.Int64, names []string) (*spool, error) {
-	s := newSpool(dir, name, b, used)
+// Open finds a spool's state from its files: names is a listing of dir.
+func Open(dir, name string, b Bounds, used *atomic.Int64, names []string) (*Spool, error) {
+	s := New(dir, name, b, used)
 	for _, n := range names {
 		rest, ok := strings.CutPrefix(n, name)
 		if !ok {
@@ -102,30 +101,35 @@ func openSpool(dir, name string, b bounds, used *atomic.Int64, names []string) (
 	return s, nil
 }
 
+// Lost is a spool of which only the size is left.
+func Lost(size int64) *Spool {
+	return &Spool{size: size, segments: []int64{size}, eof: true, dropped: true}
+}
+
 // path of a segment, -1 = the head.
-func (s *spool) path(off int64) string {
+func (s *Spool) path(off int64) string {
 	if off < 0 {
 		return filepath.Join(s.dir, s.name)
 	}
 	return filepath.Join(s.dir, fmt.Sprintf("%s.%016x", s.name, off))
 }
 
-func (s *spool) tailStartLocked() int64 {
+func (s *Spool) tailStartLocked() int64 {
 	if len(s.segments) == 0 {
 		return s.head
 	}
 	return s.segments[0]
 }
 
-func (s *spool) keptLocked() int64 {
+func (s *Spool) keptLocked() int64 {
 	if len(s.segments) == 0 {
 		return s.head
 	}
 	return s.head + s.size - s.segments[0]
 }
 
-// extent says what is kept: [0, head) and [tail, size).
-func (s *spool) extent() (head, tail, size int64, eof bool) {
+// Extent says what is kept: [0, head) and [tail, size).
+func (s *Spool) Extent() (head, tail, size int64, eof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	head, tail = s.head, max(s.tailStartLocked(), s.head)
@@ -135,10 +139,10 @@ func (s *spool) extent() (head, tail, size int64, eof bool) {
 	return head, tail, s.size, s.eof
 }
 
-// fill lets move append up to max bytes to f and accounts for what it moved.
+// Fill lets move append up to max bytes to f and accounts for what it moved.
 // It returns move's results. Only one goroutine may fill, and it must not
 // move bytes in any other way.
-func (s *spool) fill(move func(f *os.File, max int64) (int64, error)) (int64, error) {
+func (s *Spool) Fill(move func(f *os.File, max int64) (int64, error)) (int64, error) {
 	if s.wLeft <= 0 {
 		if err := s.roll(); err != nil {
 			return 0, err
@@ -159,11 +163,11 @@ func (s *spool) fill(move func(f *os.File, max int64) (int64, error)) (int64, er
 	return n, err
 }
 
-// needsFile reports whether the next fill opens a file. For the filler only.
-func (s *spool) needsFile() bool { return s.wLeft <= 0 }
+// NeedsFile reports whether the next fill opens a file. For the filler only.
+func (s *Spool) NeedsFile() bool { return s.wLeft <= 0 }
 
 // roll opens the file that takes the next bytes.
-func (s *spool) roll() error {
+func (s *Spool) roll() error {
 	s.closeWriter()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +187,7 @@ func (s *spool) roll() error {
 	return nil
 }
 
-func (s *spool) openWriterLocked(off, left int64) error {
+func (s *Spool) openWriterLocked(off, left int64) error {
 	f, err := os.OpenFile(s.path(off), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -196,7 +200,7 @@ func (s *spool) openWriterLocked(off, left int64) error {
 	return nil
 }
 
-func (s *spool) closeWriter() {
+func (s *Spool) closeWriter() {
 	if s.w != nil {
 		s.w.Close()
 		s.w = nil
@@ -205,7 +209,7 @@ func (s *spool) closeWriter() {
 }
 
 // trimLocked removes the oldest segments until the tail has at most keep bytes.
-func (s *spool) trimLocked(keep int64) {
+func (s *Spool) trimLocked(keep int64) {
 	for len(s.segments) > 0 && s.size-s.segments[0] > keep {
 		end := s.size
 		if len(s.segments) > 1 {
@@ -217,8 +221,8 @@ func (s *spool) trimLocked(keep int64) {
 	}
 }
 
-// shrink gives tail space back. The filler alone may call it.
-func (s *spool) shrink(keep int64) {
+// Shrink gives tail space back. The filler alone may call it.
+func (s *Spool) Shrink(keep int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.segments) < 2 {
@@ -228,9 +232,9 @@ func (s *spool) shrink(keep int64) {
 	s.trimLocked(max(keep, s.size-last))
 }
 
-// skip accounts for bytes that the filler threw away because there is no room
+// Skip accounts for bytes that the filler threw away because there is no room
 // for them: the tail before them goes too, so that the cut stays one.
-func (s *spool) skip(n int64) {
+func (s *Spool) Skip(n int64) {
 	s.closeWriter()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,8 +251,8 @@ func (s *spool) skip(n int64) {
 	s.wakeLocked()
 }
 
-// finish marks the end of the stream.
-func (s *spool) finish() {
+// Finish marks the end of the stream.
+func (s *Spool) Finish() {
 	s.closeWriter()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,9 +260,9 @@ func (s *spool) finish() {
 	s.wakeLocked()
 }
 
-// drop removes all that is kept. With mark the size can still be found again
-// by openSpool. Preconditions: nobody fills.
-func (s *spool) drop(mark bool) {
+// Drop removes all that is kept. With mark the size can still be found again
+// by Open. Preconditions: nobody fills.
+func (s *Spool) Drop(mark bool) {
 	s.closeWriter()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,21 +291,24 @@ func (s *spool) drop(mark bool) {
 	s.wakeLocked()
 }
 
-// forget removes every file.
-func (s *spool) forget() {
-	s.drop(false)
+// Forget removes every file.
+func (s *Spool) Forget() {
+	if s.dir == "" {
+		return
+	}
+	s.Drop(false)
 	_ = os.Remove(s.path(s.size)) // a mark
 }
 
-func (s *spool) wakeLocked() {
+func (s *Spool) wakeLocked() {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil
 	}
 }
 
-// change returns a channel that is closed at the next change.
-func (s *spool) change() <-chan struct{} {
+// Change returns a channel that is closed at the next change.
+func (s *Spool) Change() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changed == nil {
@@ -310,12 +317,12 @@ func (s *spool) change() <-chan struct{} {
 	return s.changed
 }
 
-// mayFill reports whether the next bytes would drop some that no reader has
+// MayFill reports whether the next bytes would drop some that no reader has
 // had. It is true at once unless the process is to wait for its readers; the
 // channel is closed at the next change. Half a tail behind the furthest reader
 // is kept, because what was sent may still be lost on its way.
-func (s *spool) mayFill(now time.Time) (bool, <-chan struct{}) {
-	if !s.wait || s.wLeft > 0 {
+func (s *Spool) MayFill(now time.Time) (bool, <-chan struct{}) {
+	if !s.Wait || s.wLeft > 0 {
 		return true, nil
 	}
 	s.mu.Lock()
@@ -330,58 +337,60 @@ func (s *spool) mayFill(now time.Time) (bool, <-chan struct{}) {
 	return false, s.changed
 }
 
-// reader reads a spool from an offset on.
-type reader struct {
-	s    *spool
-	off  int64
+// Reader reads a spool from an offset on.
+type Reader struct {
+	s    *Spool
+	Off  int64 // the next byte
 	f    *os.File
 	base int64 // stream offset of f's first byte
-	end  int64 // where f ends for good; 0 = it may still grow
 }
 
-// newReader starts at off; -1 = the present end. Who starts there has what is
+// NewReader starts at off; -1 = the present end. Who starts there has what is
 // before it, which a restarted supervise has no other way to know.
-func (s *spool) newReader(off int64) *reader {
+func (s *Spool) NewReader(off int64) *Reader {
 	if off < 0 {
-		_, _, off, _ = s.extent()
+		_, _, off, _ = s.Extent()
 	}
 	s.noteProgress(off)
-	return &reader{s: s, off: off}
+	return &Reader{s: s, Off: off}
 }
 
-// next reads what is there into buf. n == 0 and gap == 0: nothing more now.
+// Next reads what is there into buf. n == 0 and gap == 0: nothing more now.
 // gap > 0: the bytes from off to gap were dropped, and off is gap now.
-func (r *reader) next(buf []byte) (n int, gap int64, err error) {
+func (r *Reader) Next(buf []byte) (n int, gap int64, err error) {
 	want, gap, err := r.seek(int64(len(buf)))
 	if want == 0 || gap > 0 || err != nil {
 		return 0, gap, err
 	}
-	n, err = r.f.ReadAt(buf[:want], r.off-r.base)
+	n, err = r.f.ReadAt(buf[:want], r.Off-r.base)
 	if n > 0 {
 		err = nil
-		r.off += int64(n)
-		r.s.noteProgress(r.off)
+		r.Off += int64(n)
+		r.s.noteProgress(r.Off)
 	}
 	return n, 0, err
 }
 
+// Change returns a channel that is closed at the next change of the spool.
+func (r *Reader) Change() <-chan struct{} { return r.s.Change() }
+
 // seek makes f the file that holds off and says how much of it may be read.
-func (r *reader) seek(most int64) (want, gap int64, err error) {
+func (r *Reader) seek(most int64) (want, gap int64, err error) {
 	s := r.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.off >= s.size {
+	if r.Off >= s.size {
 		return 0, 0, nil
 	}
 	file, base, end := int64(-1), int64(0), s.head
-	if r.off >= s.head {
-		i := sort.Search(len(s.segments), func(i int) bool { return s.segments[i] > r.off }) - 1
+	if r.Off >= s.head {
+		i := sort.Search(len(s.segments), func(i int) bool { return s.segments[i] > r.Off }) - 1
 		if i < 0 {
-			r.off = s.size
+			r.Off = s.size
 			if len(s.segments) > 0 {
-				r.off = s.segments[0]
+				r.Off = s.segments[0]
 			}
-			return 0, r.off, nil
+			return 0, r.Off, nil
 		}
 		file, base, end = s.segments[i], s.segments[i], s.size
 		if i+1 < len(s.segments) {
@@ -389,16 +398,16 @@ func (r *reader) seek(most int64) (want, gap int64, err error) {
 		}
 	}
 	if r.f == nil || r.base != base {
-		r.close()
+		r.Close()
 		if r.f, err = os.Open(s.path(file)); err != nil {
 			return 0, 0, err
 		}
 		r.base = base
 	}
-	return min(most, end-r.off), 0, nil
+	return min(most, end-r.Off), 0, nil
 }
 
-func (r *reader) close() {
+func (r *Reader) Close() {
 	if r.f != nil {
 		r.f.Close()
 		r.f = nil
@@ -406,8 +415,8 @@ func (r *reader) close() {
 }
 
 // noteProgress wakes a writer that waits for readers.
-func (s *spool) noteProgress(off int64) {
-	if !s.wait {
+func (s *Spool) noteProgress(off int64) {
+	if !s.Wait {
 		return
 	}
 	s.mu.Lock()
@@ -416,9 +425,4 @@ func (s *spool) noteProgress(off int64) {
 		s.furthest, s.progress = off, time.Now()
 		s.wakeLocked()
 	}
-}
-
-// isFull tells errors that mean "no room" from others.
-func isFull(err error) bool {
-	return err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG
 }

@@ -1,4 +1,4 @@
-package process
+package spool
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var small = bounds{head: 64, tail: 256, segment: 32}
+var small = Bounds{head: 64, tail: 256, segment: 32}
 
 // appendAll fills s with data as the pump does.
-func appendAll(t testing.TB, s *spool, data []byte) {
+func appendAll(t testing.TB, s *Spool, data []byte) {
 	t.Helper()
 	for len(data) > 0 {
-		n, err := s.fill(func(f *os.File, most int64) (int64, error) {
+		n, err := s.Fill(func(f *os.File, most int64) (int64, error) {
 			n, err := f.Write(data[:min(int64(len(data)), most)])
 			return int64(n), err
 		})
@@ -31,14 +31,14 @@ func appendAll(t testing.TB, s *spool, data []byte) {
 }
 
 // readAll reads from off on; dropped bytes come as zeros, and their number.
-func readAll(t testing.TB, s *spool, off int64) (data []byte, gaps int64) {
+func readAll(t testing.TB, s *Spool, off int64) (data []byte, gaps int64) {
 	t.Helper()
-	r := s.newReader(off)
-	defer r.close()
+	r := s.NewReader(off)
+	defer r.Close()
 	buf := make([]byte, 50)
 	for {
-		at := r.off
-		n, gap, err := r.next(buf)
+		at := r.Off
+		n, gap, err := r.Next(buf)
 		switch {
 		case err != nil:
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestSpool_isTheStreamWithOneCut(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		var used atomic.Int64
-		s := newSpool(dir, "1.out", small, &used)
+		s := New(dir, "1.out", small, &used)
 		var stream []byte
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			switch op := rapid.SampledFrom([]string{"write", "write", "write", "reopen", "shrink", "skip"}).Draw(rt, "op"); op {
@@ -81,14 +81,14 @@ func TestSpool_isTheStreamWithOneCut(t *testing.T) {
 			case "reopen":
 				s.closeWriter()
 				used.Store(0)
-				if s, err = openSpool(dir, "1.out", small, &used, names(t, dir)); err != nil {
+				if s, err = Open(dir, "1.out", small, &used, names(t, dir)); err != nil {
 					t.Fatal(err)
 				}
 			case "shrink":
-				s.shrink(small.segment)
+				s.Shrink(small.segment)
 			case "skip":
 				n := rapid.IntRange(1, 100).Draw(rt, "n")
-				s.skip(int64(n))
+				s.Skip(int64(n))
 				stream = append(stream, make([]byte, n)...)
 			}
 			checkSpool(rt, t, s, stream, int64(rapid.IntRange(0, len(stream)).Draw(rt, "from")))
@@ -96,8 +96,8 @@ func TestSpool_isTheStreamWithOneCut(t *testing.T) {
 				rt.Fatalf("%d bytes kept, %d counted", s.keptLocked(), used.Load())
 			}
 		}
-		s.finish()
-		s.forget()
+		s.Finish()
+		s.Forget()
 		if left := names(t, dir); len(left) > 0 || used.Load() != 0 {
 			rt.Fatalf("left: %q, %d bytes", left, used.Load())
 		}
@@ -106,15 +106,19 @@ func TestSpool_isTheStreamWithOneCut(t *testing.T) {
 
 func names(t testing.TB, dir string) []string {
 	t.Helper()
-	list, err := listNames(dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
 	}
 	return list
 }
 
-func checkSpool(rt *rapid.T, t *testing.T, s *spool, stream []byte, from int64) {
-	head, tail, size, _ := s.extent()
+func checkSpool(rt *rapid.T, t *testing.T, s *Spool, stream []byte, from int64) {
+	head, tail, size, _ := s.Extent()
 	if size != int64(len(stream)) || head > tail || tail > size {
 		rt.Fatalf("kept [0,%d) and [%d,%d) of %d", head, tail, size, len(stream))
 	}
@@ -133,16 +137,16 @@ func checkSpool(rt *rapid.T, t *testing.T, s *spool, stream []byte, from int64) 
 func TestSpool_droppedOutputRemembersItsSize(t *testing.T) {
 	dir := t.TempDir()
 	var used atomic.Int64
-	s := newSpool(dir, "1.out", small, &used)
+	s := New(dir, "1.out", small, &used)
 	appendAll(t, s, numbered(0, 500))
-	s.finish()
-	s.drop(true)
-	again, err := openSpool(dir, "1.out", small, &used, names(t, dir))
+	s.Finish()
+	s.Drop(true)
+	again, err := Open(dir, "1.out", small, &used, names(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*spool{s, again} {
-		if head, tail, size, _ := s.extent(); head != 0 || tail != 500 || size != 500 {
+	for _, s := range []*Spool{s, again} {
+		if head, tail, size, _ := s.Extent(); head != 0 || tail != 500 || size != 500 {
 			t.Errorf("kept [0,%d) and [%d,%d)", head, tail, size)
 		}
 		if _, gaps := readAll(t, s, 0); gaps != 500 {
@@ -156,30 +160,30 @@ func TestSpool_droppedOutputRemembersItsSize(t *testing.T) {
 
 func TestSpool_readersOfADroppedSegmentGoOn(t *testing.T) {
 	var used atomic.Int64
-	s := newSpool(t.TempDir(), "1.out", small, &used)
+	s := New(t.TempDir(), "1.out", small, &used)
 	appendAll(t, s, numbered(0, 70))
-	r := s.newReader(64)
-	defer r.close()
+	r := s.NewReader(64)
+	defer r.Close()
 	buf := make([]byte, 3)
-	if n, _, err := r.next(buf); n != 3 || err != nil {
+	if n, _, err := r.Next(buf); n != 3 || err != nil {
 		t.Fatal(n, err)
 	}
 	appendAll(t, s, numbered(70, 1000))
-	if _, gap, err := r.next(buf); err != nil || gap == 0 {
+	if _, gap, err := r.Next(buf); err != nil || gap == 0 {
 		t.Fatalf("gap %d, %v", gap, err)
 	}
-	s.finish()
+	s.Finish()
 }
 
 func TestSpool_waitsForTheFurthestReader(t *testing.T) {
 	var used atomic.Int64
-	s := newSpool(t.TempDir(), "1.out", small, &used)
-	s.wait = true
+	s := New(t.TempDir(), "1.out", small, &used)
+	s.Wait = true
 	now := time.Now()
 	written := int64(0)
 	fill := func() {
 		for {
-			if ok, _ := s.mayFill(now); !ok || written > 10_000 {
+			if ok, _ := s.MayFill(now); !ok || written > 10_000 {
 				return
 			}
 			appendAll(t, s, numbered(written, small.segment))
@@ -187,21 +191,21 @@ func TestSpool_waitsForTheFurthestReader(t *testing.T) {
 		}
 	}
 	fill()
-	if _, tail, size, _ := s.extent(); tail > small.head || size > small.head+small.tail {
-		t.Fatalf("without a reader: tail starts at %d of %d", tail, size)
+	if _, tail, size, _ := s.Extent(); tail > small.head || size > small.head+small.tail {
+		t.Fatalf("without a Reader: tail starts at %d of %d", tail, size)
 	}
-	r := s.newReader(0)
-	defer r.close()
+	r := s.NewReader(0)
+	defer r.Close()
 	buf := make([]byte, 1000)
-	for r.off < 5000 {
+	for r.Off < 5000 {
 		fill()
-		if _, gap, err := r.next(buf); gap > 0 || err != nil {
-			t.Fatalf("at %d: gap %d, %v", r.off, gap, err)
+		if _, gap, err := r.Next(buf); gap > 0 || err != nil {
+			t.Fatalf("at %d: gap %d, %v", r.Off, gap, err)
 		}
 	}
 	fill()
-	if ok, _ := s.mayFill(now.Add(readerWait + time.Minute)); !ok {
-		t.Error("a reader that stands still stops the process for ever")
+	if ok, _ := s.MayFill(now.Add(readerWait + time.Minute)); !ok {
+		t.Error("a Reader that stands still stops the process for ever")
 	}
-	s.finish()
+	s.Finish()
 }
