@@ -11,6 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process/spool"
+	"github.com/skete-dev/skete/guest/process/stdin"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -21,7 +22,7 @@ type proc struct {
 	key   string
 	entry pair.Entry
 	req   *wire.StartRequest // what the entry's info remembers of the request
-	stdin *stdin
+	stdin *stdin.Stdin
 	out   *spool.Spool
 	err   *spool.Spool // nil with a terminal
 	stop  chan struct{}
@@ -60,7 +61,7 @@ func newProc(c *Core, e pair.Entry, names []string) (*proc, error) {
 	for _, s := range p.spools() {
 		s.Wait = p.req.Overflow == wire.Overflow_OVERFLOW_WAIT
 	}
-	p.stdin, err = newStdin(c, e.ID, &p.entry)
+	p.stdin, err = stdin.New(stdin.Env{Init: c.init, Dir: c.spoolDir, Go: c.spawnTask}, &p.entry)
 	return p, err
 }
 
@@ -131,7 +132,7 @@ func (p *proc) end(x pair.Exit) bool {
 		})
 	}
 	if !p.entry.Pty {
-		p.core.spawnTask(p.stdin.close)
+		p.core.spawnTask(p.stdin.Close)
 	}
 	return true
 }
@@ -148,7 +149,7 @@ func (p *proc) settleLocked() {
 	p.released = true
 	p.core.spawnTask(func() {
 		_ = p.core.init.Release(p.id)
-		p.stdin.close()
+		p.stdin.Close()
 		p.closeOutputs()
 	})
 }
@@ -183,7 +184,7 @@ func (p *proc) halt() {
 	}
 	p.markSettledLocked()
 	p.mu.Unlock()
-	p.stdin.close()
+	p.stdin.Close()
 	p.closeOutputs()
 	p.pumps.Wait()
 }
@@ -201,7 +202,7 @@ func (p *proc) info() *wire.ProcessInfo {
 	i := &wire.ProcessInfo{
 		Key: p.key, Pid: uint32(e.PID), Cwd: []byte(e.Dir), User: p.req.User, Pty: e.Pty, StartedUnixNs: e.StartedUnixNs,
 		State: wire.ProcessState_PROCESS_STATE_RUNNING, Background: p.req.Background,
-		Stdout: extentOf(p.out), Stderr: extentOf(p.err), StdinAcked: p.stdin.acked(),
+		Stdout: extentOf(p.out), Stderr: extentOf(p.err), StdinAcked: p.stdin.Acked(),
 	}
 	for _, a := range e.Argv {
 		i.Argv = append(i.Argv, []byte(a))
@@ -249,7 +250,7 @@ func exitOf(x pair.Exit) *wire.Exit {
 func (c *Core) bare(e pair.Entry) *proc {
 	p := &proc{core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{}, exited: make(chan struct{}), settled: make(chan struct{})}
 	p.out, p.err = spool.Lost(e.OutSize), spool.Lost(e.ErrSize)
-	p.stdin = &stdin{closed: true}
+	p.stdin = stdin.Closed()
 	if e.State != pair.Running {
 		p.isSettled = true
 		close(p.exited)

@@ -104,7 +104,7 @@ func (s *service) Input(ctx context.Context, r *connect.Request[wire.InputReques
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
-	acked, closed, err := p.stdin.write(ctx, m.Offset, m.Data, m.Eof)
+	acked, closed, err := p.stdin.Write(ctx, m.Offset, m.Data, m.Eof)
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}

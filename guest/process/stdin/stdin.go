@@ -1,4 +1,4 @@
-package process
+package stdin
 
 import (
 	"context"
@@ -16,17 +16,27 @@ import (
 
 const (
 	pendingMax = 4 << 20 // accepted and not yet taken by the process
+	moveBytes  = 1 << 20 // at once
 	feedMax    = 8 << 20 // size at which the feed file is replaced
 	endOfTyped = 4       // Ctrl-D, the end of input on a terminal
 )
 
-// stdin accepts bytes by offset into the feed file and moves them on to the
+// Env is what a Stdin needs around it.
+type Env struct {
+	Init *pair.Client
+	// Dir takes the feed files.
+	Dir string
+	// Go runs a function in a goroutine that its owner waits for.
+	Go func(func())
+}
+
+// Stdin accepts bytes by offset into the feed file and moves them on to the
 // process. A byte is accepted when the file has it; retries never duplicate.
-type stdin struct {
-	core *Core
+type Stdin struct {
+	env  Env
 	id   uint64
 	pty  bool
-	pipe *os.File // write end, or the terminal
+	pipe *os.File // Write end, or the terminal
 
 	mu      sync.Mutex
 	feed    *os.File
@@ -41,8 +51,9 @@ type stdin struct {
 	done    chan struct{} // closed with closed
 }
 
-func newStdin(core *Core, id uint64, e *pair.Entry) (*stdin, error) {
-	s := &stdin{core: core, id: id, pty: e.Pty, pipe: e.Stdin, work: make(chan struct{}, 1), done: make(chan struct{})}
+// New takes over the stdin of a process, and its files.
+func New(env Env, e *pair.Entry) (*Stdin, error) {
+	s := &Stdin{env: env, id: e.ID, pty: e.Pty, pipe: e.Stdin, work: make(chan struct{}, 1), done: make(chan struct{})}
 	if e.Pty {
 		s.pipe = e.Master
 	}
@@ -67,16 +78,19 @@ func newStdin(core *Core, id uint64, e *pair.Entry) (*stdin, error) {
 	return s, nil
 }
 
-// acked is how many bytes were accepted in all.
-func (s *stdin) acked() int64 {
+// Closed is the stdin of a process that is gone.
+func Closed() *Stdin { return &Stdin{closed: true} }
+
+// Acked is how many bytes were accepted in all.
+func (s *Stdin) Acked() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base + s.size
 }
 
-// write accepts data at an offset; bytes that were accepted before are passed
+// Write accepts data at an offset; bytes that were accepted before are passed
 // over. It waits while much is pending.
-func (s *stdin) write(ctx context.Context, off int64, data []byte, eof bool) (acked int64, closed bool, err error) {
+func (s *Stdin) Write(ctx context.Context, off int64, data []byte, eof bool) (acked int64, closed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closed {
@@ -102,7 +116,7 @@ func (s *stdin) write(ctx context.Context, off int64, data []byte, eof bool) (ac
 		}
 	}
 	if eof && !s.ended && !s.closed {
-		if err := s.core.init.FeedEnd(s.id); err != nil {
+		if err := s.env.Init.FeedEnd(s.id); err != nil {
 			return s.base + s.size, s.closed, err
 		}
 		s.ended = true
@@ -112,7 +126,7 @@ func (s *stdin) write(ctx context.Context, off int64, data []byte, eof bool) (ac
 }
 
 // roomLocked reports whether more may be accepted now, and sees to the feed file.
-func (s *stdin) roomLocked() (bool, error) {
+func (s *Stdin) roomLocked() (bool, error) {
 	pending := s.size - s.sent
 	if s.feed == nil || (s.size >= feedMax && pending == 0) {
 		return true, s.replaceLocked()
@@ -121,7 +135,7 @@ func (s *stdin) roomLocked() (bool, error) {
 }
 
 // waitLocked lets go of mu until the process took something.
-func (s *stdin) waitLocked(ctx context.Context) error {
+func (s *Stdin) waitLocked(ctx context.Context) error {
 	if s.moved == nil {
 		s.moved = make(chan struct{})
 	}
@@ -137,7 +151,7 @@ func (s *stdin) waitLocked(ctx context.Context) error {
 }
 
 // appendLocked adds data to the feed; a short write is kept as far as it went.
-func (s *stdin) appendLocked(data []byte) error {
+func (s *Stdin) appendLocked(data []byte) error {
 	n, err := s.feed.WriteAt(data, s.size)
 	s.size += int64(n)
 	s.startLocked()
@@ -150,15 +164,15 @@ func (s *stdin) appendLocked(data []byte) error {
 // replaceLocked begins a new feed file. Init takes it in one step, so a death
 // of ours leaves the old one (all of it taken) or the new one (empty).
 // Preconditions: nothing is pending.
-func (s *stdin) replaceLocked() error {
-	path := filepath.Join(s.core.spoolDir, fmt.Sprintf("%d.in", s.id))
+func (s *Stdin) replaceLocked() error {
+	path := filepath.Join(s.env.Dir, fmt.Sprintf("%d.in", s.id))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return errs.Wrap(errs.Limit, err, "stdin cannot be stored")
 	}
 	_ = os.Remove(path) // it lives as long as init or we hold it
 	base := s.base + s.size
-	if err := s.core.init.Feed(s.id, base, f); err != nil {
+	if err := s.env.Init.Feed(s.id, base, f); err != nil {
 		f.Close()
 		return err
 	}
@@ -170,13 +184,13 @@ func (s *stdin) replaceLocked() error {
 }
 
 // startLocked makes the pump look at its work.
-func (s *stdin) startLocked() {
+func (s *Stdin) startLocked() {
 	if s.closed {
 		return
 	}
 	if !s.pumping {
 		s.pumping = true
-		s.core.spawnTask(s.pump)
+		s.env.Go(s.pump)
 	}
 	select {
 	case s.work <- struct{}{}:
@@ -184,7 +198,7 @@ func (s *stdin) startLocked() {
 	}
 }
 
-func (s *stdin) movedLocked() {
+func (s *Stdin) movedLocked() {
 	if s.moved != nil {
 		close(s.moved)
 		s.moved = nil
@@ -192,7 +206,7 @@ func (s *stdin) movedLocked() {
 }
 
 // pump moves from the feed to the process until the end or close.
-func (s *stdin) pump() {
+func (s *Stdin) pump() {
 	for {
 		select {
 		case <-s.work:
@@ -219,7 +233,7 @@ func (s *stdin) pump() {
 			s.movedLocked()
 			s.mu.Unlock()
 			if err != nil { // the process has closed its stdin, or we close
-				s.close()
+				s.Close()
 				return
 			}
 		}
@@ -227,7 +241,7 @@ func (s *stdin) pump() {
 }
 
 // move sends up to n bytes; it waits until the process takes some.
-func (s *stdin) move(feed *os.File, n int64) (moved int64, err error) {
+func (s *Stdin) move(feed *os.File, n int64) (moved int64, err error) {
 	raw, err := s.pipe.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -240,7 +254,7 @@ func (s *stdin) move(feed *os.File, n int64) (moved int64, err error) {
 	err = raw.Write(func(out uintptr) bool {
 		cerr := in.Control(func(in uintptr) {
 			var sent int
-			sent, serr = unix.Sendfile(int(out), int(in), nil, int(min(n, spliceBytes)))
+			sent, serr = unix.Sendfile(int(out), int(in), nil, int(min(n, moveBytes)))
 			moved = int64(max(sent, 0))
 		})
 		serr = errors.Join(serr, cerr)
@@ -256,17 +270,17 @@ func (s *stdin) move(feed *os.File, n int64) (moved int64, err error) {
 }
 
 // end closes stdin behind the last byte; on a terminal it types Ctrl-D.
-func (s *stdin) end() {
+func (s *Stdin) end() {
 	if s.pty {
 		_, _ = s.pipe.Write([]byte{endOfTyped})
 		return
 	}
-	_ = s.core.init.CloseStdin(s.id)
-	s.close()
+	_ = s.env.Init.CloseStdin(s.id)
+	s.Close()
 }
 
-// close lets go of stdin. Safe to repeat; the terminal is not closed here.
-func (s *stdin) close() {
+// Close lets go of stdin. Safe to repeat; the terminal is not closed here.
+func (s *Stdin) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
