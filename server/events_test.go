@@ -37,7 +37,7 @@ func (w *world) events(t *testing.T, path, lastID string) *events {
 	if lastID != "" {
 		req.Header.Set("Last-Event-ID", lastID)
 	}
-	res, err := client(t).Do(req)
+	res, err := httpClient(t).Do(req)
 	must(t, err)
 	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 		t.Fatalf("%s: %s, %s", path, res.Status, res.Header.Get("Content-Type"))

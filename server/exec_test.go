@@ -287,12 +287,15 @@ func pattern(from, n int) []byte {
 // The client vanishes in the middle, again and again: not a byte may be lost.
 func TestForcedDisconnects(t *testing.T) {
 	w := newWorld(t)
-	size, breaks := 8<<20, 50
+	size, breaks := 100<<20, 1000
+	if testing.Short() {
+		size, breaks = 8<<20, 50
+	}
 	key := "disconnects"
-	s := w.exec(t, api.StartProcess{Key: key, Wait: true, Command: fmt.Sprintf("seq -f %%07.0f 0 %d", size/8-1)})
+	s := w.exec(t, api.StartProcess{Key: key, Wait: true, Command: fmt.Sprintf("seq -f %%015.0f 0 %d", size/16-1)})
 	want := sha(func(h io.Writer) {
-		for i := range size / 8 {
-			fmt.Fprintf(h, "%07d\n", i)
+		for i := range size / 16 {
+			fmt.Fprintf(h, "%015d\n", i)
 		}
 	})
 	var got bytes.Buffer

@@ -257,8 +257,8 @@ func (w *world) create(t testing.TB, c api.CreateSandbox) api.Sandbox {
 	return sb
 }
 
-// client has no pool that outlives it.
-func client(t testing.TB) *http.Client {
+// httpClient has no pool that outlives it.
+func httpClient(t testing.TB) *http.Client {
 	tr := &http.Transport{}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -309,7 +309,7 @@ func (w *world) send(t testing.TB, secret, method, path string, body any, header
 		}
 		req.Header.Set(header[i], header[i+1])
 	}
-	return do(t, client(t), req)
+	return do(t, httpClient(t), req)
 }
 
 func do(t testing.TB, c *http.Client, req *http.Request) answer {

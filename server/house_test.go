@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -226,6 +227,9 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.exec(t, api.StartProcess{Argv: []string{"/bin/true"}}).rest()
 	w.events(t, "/v1/sandboxes/events", "")
+	for deadline := time.Now().Add(10 * time.Second); w.server.Streams() != 1 && time.Now().Before(deadline); {
+		w.call(t, w.admin, http.MethodGet, "/healthz", nil, http.StatusOK, nil) // the exec's stream is about to end
+	}
 	a := w.send(t, w.admin, http.MethodGet, "/metrics", nil)
 	for _, line := range []string{
 		`skete_http_request_duration_seconds_count{code="201",route="POST /v1/sandboxes"} 1`,
