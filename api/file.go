@@ -42,31 +42,37 @@ type Removed struct {
 // MakeDir, MoveFile, CopyFile, ChmodFile and SymlinkFile are requests on
 // paths; User empty = the sandbox's user. Each answers with File.
 type MakeDir struct {
-	Path    string `json:"path"`
-	User    string `json:"user,omitempty"`
-	Parents bool   `json:"parents,omitempty"`
-	Mode    uint32 `json:"mode,omitempty"`
+	Path      string `json:"path"`
+	PathBytes []byte `json:"path_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of path"`
+	User      string `json:"user,omitempty"`
+	Parents   bool   `json:"parents,omitempty"`
+	Mode      uint32 `json:"mode,omitempty"`
 }
 
 // MoveFile renames a file or directory.
 type MoveFile struct {
-	Source      string `json:"source"`
-	Destination string `json:"destination"`
-	User        string `json:"user,omitempty"`
-	Overwrite   bool   `json:"overwrite,omitempty"`
+	Source           string `json:"source"`
+	SourceBytes      []byte `json:"source_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of source"`
+	Destination      string `json:"destination"`
+	DestinationBytes []byte `json:"destination_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of destination"`
+	User             string `json:"user,omitempty"`
+	Overwrite        bool   `json:"overwrite,omitempty"`
 }
 
 // CopyFile copies a file or directory.
 type CopyFile struct {
-	Source      string `json:"source"`
-	Destination string `json:"destination"`
-	User        string `json:"user,omitempty"`
-	Overwrite   bool   `json:"overwrite,omitempty"`
+	Source           string `json:"source"`
+	SourceBytes      []byte `json:"source_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of source"`
+	Destination      string `json:"destination"`
+	DestinationBytes []byte `json:"destination_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of destination"`
+	User             string `json:"user,omitempty"`
+	Overwrite        bool   `json:"overwrite,omitempty"`
 }
 
 // ChmodFile sets permission bits.
 type ChmodFile struct {
 	Path      string `json:"path"`
+	PathBytes []byte `json:"path_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of path"`
 	User      string `json:"user,omitempty"`
 	Mode      uint32 `json:"mode"`
 	Recursive bool   `json:"recursive,omitempty"`
@@ -74,9 +80,11 @@ type ChmodFile struct {
 
 // SymlinkFile makes a symbolic link at Path.
 type SymlinkFile struct {
-	Target string `json:"target"`
-	Path   string `json:"path"`
-	User   string `json:"user,omitempty"`
+	Target      string `json:"target"`
+	TargetBytes []byte `json:"target_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of target"`
+	Path        string `json:"path"`
+	PathBytes   []byte `json:"path_bytes,omitempty" doc:"the exact bytes, when they are not UTF-8; they count instead of path"`
+	User        string `json:"user,omitempty"`
 }
 
 // GlobResult lists matches.

@@ -168,6 +168,18 @@ func TestNamesThatAreNotText(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
+	// In JSON the exact bytes go beside the text.
+	var f api.File
+	odd := append([]byte(w.dir+"/"), 0xff, 'd')
+	w.call(t, w.admin, http.MethodPost, w.sb+"/files/mkdir", api.MakeDir{Path: "lossy", PathBytes: odd}, 200, &f)
+	if !bytes.Equal(f.PathBytes, odd) || f.Type != "directory" {
+		t.Errorf("made %+v", f)
+	}
+	f = api.File{}
+	w.call(t, w.admin, http.MethodPost, w.sb+"/files/move", api.MoveFile{Source: "lossy", SourceBytes: odd, Destination: w.dir + "/even"}, 200, &f)
+	if f.Path != w.dir+"/even" || f.PathBytes != nil {
+		t.Errorf("moved to %+v", f)
+	}
 	for _, bad := range []string{"a\x00b", strings.Repeat("x", 256), strings.Repeat("x/", 3000)} {
 		if a := w.put(t, w.files(bad), "x"); a.status != 400 {
 			t.Errorf("write %.20q: %d %s", bad, a.status, a.body)

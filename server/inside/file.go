@@ -154,6 +154,14 @@ type fileIn[B any] struct {
 	Body B
 }
 
+// exact is what a request means by a path: its bytes, if it gives them.
+func exact(text string, bytes []byte) []byte {
+	if len(bytes) > 0 {
+		return bytes
+	}
+	return []byte(text)
+}
+
 // changeFile makes a call of the guest that answers with an entry.
 func changeFile(ctx context.Context, s *service, id string, call func(guest) (*wire.Entry, error)) (*fileOut, error) {
 	g, err := s.guest(ctx, id)
@@ -179,7 +187,7 @@ func entryOf[M any](res *connect.Response[M], err error, get func(*M) *wire.Entr
 func (s *service) makeDir(ctx context.Context, in *fileIn[api.MakeDir]) (*fileOut, error) {
 	b := in.Body
 	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.MakeDir(ctx, connect.NewRequest(&wire.MakeDirRequest{Path: []byte(b.Path), User: b.User, Parents: b.Parents, Mode: b.Mode}))
+		res, err := g.File.MakeDir(ctx, connect.NewRequest(&wire.MakeDirRequest{Path: exact(b.Path, b.PathBytes), User: b.User, Parents: b.Parents, Mode: b.Mode}))
 		return entryOf(res, err, (*wire.MakeDirResponse).GetEntry)
 	})
 }
@@ -187,7 +195,7 @@ func (s *service) makeDir(ctx context.Context, in *fileIn[api.MakeDir]) (*fileOu
 func (s *service) moveFile(ctx context.Context, in *fileIn[api.MoveFile]) (*fileOut, error) {
 	b := in.Body
 	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Move(ctx, connect.NewRequest(&wire.MoveRequest{Source: []byte(b.Source), Destination: []byte(b.Destination), User: b.User, Overwrite: b.Overwrite}))
+		res, err := g.File.Move(ctx, connect.NewRequest(&wire.MoveRequest{Source: exact(b.Source, b.SourceBytes), Destination: exact(b.Destination, b.DestinationBytes), User: b.User, Overwrite: b.Overwrite}))
 		return entryOf(res, err, (*wire.MoveResponse).GetEntry)
 	})
 }
@@ -195,7 +203,7 @@ func (s *service) moveFile(ctx context.Context, in *fileIn[api.MoveFile]) (*file
 func (s *service) copyFile(ctx context.Context, in *fileIn[api.CopyFile]) (*fileOut, error) {
 	b := in.Body
 	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Copy(ctx, connect.NewRequest(&wire.CopyRequest{Source: []byte(b.Source), Destination: []byte(b.Destination), User: b.User, Overwrite: b.Overwrite}))
+		res, err := g.File.Copy(ctx, connect.NewRequest(&wire.CopyRequest{Source: exact(b.Source, b.SourceBytes), Destination: exact(b.Destination, b.DestinationBytes), User: b.User, Overwrite: b.Overwrite}))
 		return entryOf(res, err, (*wire.CopyResponse).GetEntry)
 	})
 }
@@ -203,7 +211,7 @@ func (s *service) copyFile(ctx context.Context, in *fileIn[api.CopyFile]) (*file
 func (s *service) chmodFile(ctx context.Context, in *fileIn[api.ChmodFile]) (*fileOut, error) {
 	b := in.Body
 	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Chmod(ctx, connect.NewRequest(&wire.ChmodRequest{Path: []byte(b.Path), User: b.User, Mode: b.Mode, Recursive: b.Recursive}))
+		res, err := g.File.Chmod(ctx, connect.NewRequest(&wire.ChmodRequest{Path: exact(b.Path, b.PathBytes), User: b.User, Mode: b.Mode, Recursive: b.Recursive}))
 		return entryOf(res, err, (*wire.ChmodResponse).GetEntry)
 	})
 }
@@ -211,7 +219,7 @@ func (s *service) chmodFile(ctx context.Context, in *fileIn[api.ChmodFile]) (*fi
 func (s *service) symlinkFile(ctx context.Context, in *fileIn[api.SymlinkFile]) (*fileOut, error) {
 	b := in.Body
 	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Symlink(ctx, connect.NewRequest(&wire.SymlinkRequest{Target: []byte(b.Target), Path: []byte(b.Path), User: b.User}))
+		res, err := g.File.Symlink(ctx, connect.NewRequest(&wire.SymlinkRequest{Target: exact(b.Target, b.TargetBytes), Path: exact(b.Path, b.PathBytes), User: b.User}))
 		return entryOf(res, err, (*wire.SymlinkResponse).GetEntry)
 	})
 }
