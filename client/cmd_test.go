@@ -5,10 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,7 +28,81 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	stop, err := startServer()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		stop()
+		os.Exit(code)
+	}))
+}
+
+// startServer runs a real server for the examples, with the provider process:
+// they do nothing that needs isolation. Building it takes too long for -short,
+// which leaves the examples out.
+func startServer() (stop func(), err error) {
+	if testing.Short() {
+		if flag.Lookup("test.run").Value.String() == "" {
+			_ = flag.Set("test.run", "^(Test|Fuzz)")
+		}
+		return func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "skete-client-")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"skete", "skete-guest"} {
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), "github.com/skete-dev/skete/cmd/"+name)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := build.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", name, err, text)
+		}
+	}
+	home := filepath.Join(dir, "home")
+	cmd := exec.Command(filepath.Join(dir, "skete"), "serve", "--listen", "", "--providers", "process", "--unsafe-no-isolation", "--log-level", "warn")
+	cmd.Env = append(os.Environ(), "SKETE_HOME="+home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"))
+	log, err := os.Create(filepath.Join(dir, "log")) // a buffer would need a goroutine, which goleak sees
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	}
+	_ = os.Setenv("SKETE_HOME", home)
+	_ = os.Unsetenv("SKETE_URL")
+	return stop, awaitServer(log.Name())
+}
+
+func awaitServer(log string) error {
+	c, err := FromEnv()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := c.Ready(context.Background())
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(log)
+			return fmt.Errorf("the server did not start: %w\n%s", err, text)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
 
 // cutter is a server with one command in it, whose stdout is what it got on
 // stdin. It breaks its connections whenever its dice say so.

@@ -43,7 +43,7 @@ func (f *Files) query(kv ...string) url.Values {
 	return q
 }
 
-func flag(on bool) string {
+func yes(on bool) string {
 	if on {
 		return "true"
 	}
@@ -60,7 +60,7 @@ func PathOf(f api.File) string {
 
 // Stat returns what is known of a path. A symlink itself is described unless follow.
 func (f *Files) Stat(ctx context.Context, path string, follow bool) (api.File, error) {
-	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/stat"), f.query("path", path, "follow", flag(follow))))
+	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/stat"), f.query("path", path, "follow", yes(follow))))
 }
 
 // Hash is Stat of a regular file with the SHA-256 of its content.
@@ -155,7 +155,7 @@ func (f *Files) written(ctx context.Context, k transport.Call) (api.File, error)
 }
 
 func (f *Files) write(path string, o WriteOptions) transport.Call {
-	q := f.query("path", path, "make_parents", flag(o.MakeParents), "append", flag(o.Append))
+	q := f.query("path", path, "make_parents", yes(o.MakeParents), "append", yes(o.Append))
 	if o.Mode != 0 {
 		q.Set("mode", strconv.FormatUint(uint64(o.Mode), 10))
 	}
@@ -177,7 +177,7 @@ func (f *Files) write(path string, o WriteOptions) transport.Call {
 func (f *Files) Remove(ctx context.Context, path string, recursive, missingOK bool) (int64, error) {
 	r, err := transport.Fetch[api.Removed](ctx, f.sb.c.t, transport.Call{
 		Method: http.MethodDelete, Path: f.sb.path("/files"), Repeatable: missingOK,
-		Query: f.query("path", path, "recursive", flag(recursive), "missing_ok", flag(missingOK)),
+		Query: f.query("path", path, "recursive", yes(recursive), "missing_ok", yes(missingOK)),
 	})
 	return r.Removed, err
 }
@@ -232,7 +232,7 @@ type GrepQuery struct {
 // Grep lists the lines that match.
 func (f *Files) Grep(ctx context.Context, g GrepQuery) (api.GrepResult, error) {
 	return transport.Fetch[api.GrepResult](ctx, f.sb.c.t, transport.Get(f.sb.path("/files/grep"), f.query(
-		"base", g.Base, "pattern", g.Pattern, "literal", flag(g.Literal), "ignore_case", flag(g.IgnoreCase),
+		"base", g.Base, "pattern", g.Pattern, "literal", yes(g.Literal), "ignore_case", yes(g.IgnoreCase),
 		"include", g.Include, "limit", number(g.Limit), "context", number(g.Context))))
 }
 
@@ -247,7 +247,7 @@ func number(n int) string {
 // last event seen; an event of type overflow says which ones nobody can have.
 func (f *Files) Watch(ctx context.Context, path string, recursive bool) iter.Seq2[api.FileEvent, error] {
 	return transport.Events[api.FileEvent](ctx, f.sb.c.t, f.sb.path("/files/watch"),
-		f.query("path", path, "recursive", flag(recursive)), "")
+		f.query("path", path, "recursive", yes(recursive)), "")
 }
 
 // Upload unpacks a tar stream beneath a directory of the sandbox.

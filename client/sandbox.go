@@ -26,6 +26,11 @@ func (c *Client) Info(ctx context.Context) (api.Info, error) {
 	return transport.Fetch[api.Info](ctx, c.t, transport.Get("/v1/info", nil))
 }
 
+// Ping returns nil when the server answers at all.
+func (c *Client) Ping(ctx context.Context) error {
+	return c.t.Send(ctx, transport.Call{Method: http.MethodGet, Path: "/healthz"})
+}
+
 // Ready returns nil when the server takes requests.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.t.Send(ctx, transport.Call{Method: http.MethodGet, Path: "/readyz"})

@@ -29,9 +29,10 @@ import (
 
 // Time limits.
 const (
-	readyTimeout = 60 * time.Second
-	pollEvery    = 20 * time.Millisecond
-	sayEvery     = 5 * time.Second
+	readyTimeout  = 60 * time.Second
+	answerTimeout = 10 * time.Second
+	pollEvery     = 20 * time.Millisecond
+	sayEvery      = 5 * time.Second
 )
 
 // InUse is the exit status of `serve` when another server has the data directory.
@@ -61,7 +62,7 @@ func Answers(ctx context.Context, home string) bool {
 
 // Ensure returns when a server of c.Home takes requests, starting one if need be.
 func Ensure(ctx context.Context, c Config) error {
-	if Answers(ctx, c.Home) {
+	if c.answers(ctx) {
 		return nil // if it is not ready yet, the first call will say so
 	}
 	if err := os.MkdirAll(c.Home, 0o700); err != nil {
@@ -73,7 +74,7 @@ func Ensure(ctx context.Context, c Config) error {
 		return err
 	}
 	defer lock.Close() // which unlocks
-	if Answers(ctx, c.Home) {
+	if c.answers(ctx) {
 		return c.wait(ctx, nil) // somebody else was faster
 	}
 	s, err := c.start()
@@ -81,6 +82,15 @@ func Ensure(ctx context.Context, c Config) error {
 		return err
 	}
 	return c.wait(ctx, s)
+}
+
+// answers reports whether a server says anything, be it a refusal. That a
+// socket takes connections is not enough: one of a dying process does.
+func (c Config) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	err := c.Client.Ping(ctx)
+	return err == nil || !errs.Temporary(err)
 }
 
 // lockFile takes a lock that ends with the file, and so with its process.
@@ -185,7 +195,7 @@ func (c Config) wait(ctx context.Context, s *server) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if s != nil && s.dead() && !Answers(ctx, c.Home) {
+		if s != nil && s.dead() && !c.answers(ctx) {
 			return s.failure()
 		}
 		now := time.Now()
