@@ -58,7 +58,7 @@ func (b *syncBuffer) String() string {
 // scratch is a directory that every user may look into, as a sandbox's is.
 func scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "guest-*")
+	dir, err := os.MkdirTemp("", "guest-*") //nolint:usetesting // t.TempDir is for its owner alone
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func (m *machine) supervise() int {
 	list, _ := filepath.Glob("/proc/" + strconv.Itoa(m.cmd.Process.Pid) + "/task/*/children")
 	for _, l := range list {
 		data, _ := os.ReadFile(l)
-		for _, f := range strings.Fields(string(data)) {
+		for f := range strings.FieldsSeq(string(data)) {
 			line, _ := os.ReadFile("/proc/" + f + "/cmdline")
 			if bytes.Contains(line, []byte("\x00supervise\x00")) {
 				pid, _ := strconv.Atoi(f)

@@ -55,9 +55,7 @@ func TestInit_tenThousandSpawnsExactStatusNoZombie(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for w := range workers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for i := w; i < spawns; i += workers {
 				script, want := fmt.Sprintf("exit %d", i%256), int32(i%256)
 				switch i % 50 {
@@ -72,7 +70,7 @@ func TestInit_tenThousandSpawnsExactStatusNoZombie(t *testing.T) {
 					return
 				}
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	eventually(t, "no zombies", func() bool { return m.zombies() == 0 })
@@ -240,9 +238,7 @@ func TestStart_keyRunsOnceThroughKillsAndRaces(t *testing.T) {
 	slots := make(chan struct{}, 6)
 	for i := range keys {
 		for range 3 {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
+			wg.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
 				key := fmt.Sprintf("k%d", i)
@@ -252,7 +248,7 @@ func TestStart_keyRunsOnceThroughKillsAndRaces(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s: %v", key, err)
 				}
-			}()
+			})
 		}
 	}
 	wg.Wait()

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -114,7 +114,7 @@ func newServer(cfg Config, core *process.Core, files fileService) *http.Server {
 	mux.Handle(wire.NewPortHandler(port.New(), opts...))
 	return &http.Server{
 		Handler: mux, MaxHeaderBytes: headerBytesMax, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: log.New(io.Discard, "", 0), // what a peer sent wrong is its own affair
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what a peer sent wrong is its own affair
 	}
 }
 

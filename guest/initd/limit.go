@@ -74,7 +74,7 @@ func (l *processLimit) write(file, value string) error {
 func (l *processLimit) remove() {
 	tasks, _ := os.ReadFile(filepath.Join(l.dir, "tasks"))
 	root := processLimit{dir: filepath.Dir(l.dir)}
-	for _, tid := range strings.Fields(string(tasks)) {
+	for tid := range strings.FieldsSeq(string(tasks)) {
 		_ = root.write("tasks", tid)
 	}
 	_ = os.Remove(l.dir)
@@ -90,7 +90,7 @@ func (l *processLimit) killMembers() bool {
 		return false
 	}
 	found := false
-	for _, f := range strings.Fields(string(data)) {
+	for f := range strings.FieldsSeq(string(data)) {
 		pid, err := strconv.Atoi(f)
 		if err != nil || pid <= 1 || pid == os.Getpid() {
 			continue

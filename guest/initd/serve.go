@@ -46,12 +46,10 @@ func newConn(d *daemon, fd int) (*conn, error) {
 // serve reads requests until the connection breaks or speaks nonsense.
 func (c *conn) serve() {
 	var wg sync.WaitGroup
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
+	wg.Go(func() {
 		defer c.d.recovered("send")
 		c.send()
-	}()
+	})
 	defer wg.Wait()
 	defer c.close()
 	buf := make([]byte, pair.MessageBytesMax+1)

@@ -66,7 +66,7 @@ func (d *daemon) shutdown(grace time.Duration) {
 	d.signalAll(unix.SIGTERM)
 	d.mu.Unlock()
 	for end := time.Now().Add(min(max(grace, 0), time.Minute)); time.Now().Before(end) && d.runs(); {
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 	}
 	d.killAll()
 	d.killSupervise()
@@ -110,7 +110,7 @@ func (d *daemon) killAll() {
 		if !left && !d.runs() {
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 	}
 }
 
@@ -127,7 +127,7 @@ func killChildren(spare int) bool {
 	found := false
 	for _, list := range lists {
 		data, _ := os.ReadFile(list)
-		for _, f := range strings.Fields(string(data)) {
+		for f := range strings.FieldsSeq(string(data)) {
 			if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != spare {
 				found = true
 				_ = unix.Kill(pid, unix.SIGKILL)
@@ -138,8 +138,7 @@ func killChildren(spare int) bool {
 }
 
 func errnoOf(err error) syscall.Errno {
-	var e syscall.Errno
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		return e
 	}
 	return unix.EIO

@@ -96,11 +96,7 @@ func New(cfg Config) (*Core, error) {
 	}
 	c.sortEnded()
 	c.thawLeft()
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
-		c.watchMemory()
-	}()
+	c.wg.Go(c.watchMemory)
 	return c, nil
 }
 
@@ -225,11 +221,7 @@ func (c *Core) spawnTask(f func()) {
 	if c.over {
 		return
 	}
-	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
-		f()
-	}()
+	c.wg.Go(f)
 }
 
 // find returns the process of a key. A key that was evicted or that an earlier
@@ -257,7 +249,7 @@ func (c *Core) find(key string) (*proc, error) {
 // signal sends a signal to a process of ours.
 func (c *Core) signal(p *proc, sig unix.Signal, scope pair.Scope, cause pair.Cause) error {
 	err := c.init.Signal(p.id, sig, scope, cause)
-	if err == unix.ESRCH || errs.Is(err, errs.NotFound) {
+	if errors.Is(err, unix.ESRCH) || errs.Is(err, errs.NotFound) {
 		return errs.New(errs.NotFound, "process %q has ended", p.key)
 	}
 	return err

@@ -23,5 +23,6 @@
 // streams together keep at most Boot.OutputBytesMax, ended processes give way
 // first. Keys are known until Forget.
 //
-// Lock order: Core.mu, proc.mu, spool.mu or stdin.mu, Core.taskMu.
+// Lock order: Core.mu or proc.mu (never both), then a spool or a stdin, then
+// Core.taskMu.
 package process

@@ -96,12 +96,10 @@ func (p *proc) pumpLocked(m *pump) {
 	}
 	m.core, m.stop = p.core, p.stop
 	p.live++
-	p.pumps.Add(1)
-	go func() {
-		defer p.pumps.Done()
+	p.pumps.Go(func() {
 		m.run()
 		p.streamEnded()
-	}()
+	})
 }
 
 func (p *proc) streamEnded() {

@@ -79,9 +79,9 @@ func (p *pump) drain(fd int) (done bool, err error) {
 			return splice(fd, f, min(most, spliceBytes))
 		})
 		switch {
-		case err == unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			return false, nil
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 		case err == nil && n == 0:
 			return true, nil
 		case err == nil:
@@ -105,7 +105,10 @@ func (p *pump) pace(n int64) {
 	}
 	p.moved += n
 	if n < paceEnough && p.moved > paceBytes {
-		time.Sleep(paceWait)
+		select {
+		case <-p.stop:
+		case <-time.After(paceWait):
+		}
 	}
 }
 
@@ -190,9 +193,9 @@ func (p *pump) runTerminal() {
 			}
 			n, err := p.relay(fd)
 			switch {
-			case err == unix.EAGAIN:
+			case errors.Is(err, unix.EAGAIN):
 				return false, nil
-			case err == unix.EINTR:
+			case errors.Is(err, unix.EINTR):
 			case err != nil || n == 0: // EIO: every end of the terminal is closed
 				return true, nil
 			}

@@ -33,7 +33,7 @@ func (c *Core) sweep(p *proc) {
 		if len(victims) == 0 {
 			return
 		}
-		time.Sleep(sweepWait)
+		<-time.After(sweepWait)
 	}
 	c.logf("processes of %q are still there after %d rounds of KILL", p.key, sweepRounds)
 }

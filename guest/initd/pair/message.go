@@ -5,17 +5,20 @@ import (
 	"errors"
 )
 
-// A message is one datagram of a SOCK_SEQPACKET pair: Kind (1 byte), request
+// A message is one datagram of a SOCK_SEQPACKET pair: kind (1 byte), request
 // id (4 bytes), then fields. Integers are fixed-width little endian, strings
 // have a 4-byte length. Descriptors ride along as SCM_RIGHTS in the order of
 // the mask's bits.
 const (
+	// MessageBytesMax bounds a message; a larger one ends the connection.
 	MessageBytesMax = 192 << 10
 	headerBytes     = 5
 	listMax         = 1 << 16 // elements of one list in a message
-	FDsMax          = 8
+	// FDsMax bounds the descriptors of one message.
+	FDsMax = 8
 )
 
+// Kind of a message.
 type Kind uint8
 
 // From supervise to init.
@@ -40,6 +43,7 @@ const (
 	KindExited
 )
 
+// ErrMessage: the peer does not speak our language.
 var ErrMessage = errors.New("malformed message")
 
 // Encoder appends fields to a message.
@@ -48,6 +52,7 @@ type Encoder struct{ b []byte }
 // Bytes is the message so far.
 func (e *Encoder) Bytes() []byte { return e.b }
 
+// NewEncoder begins a message.
 func NewEncoder(k Kind, request uint32) *Encoder {
 	e := &Encoder{b: make([]byte, 0, 512)}
 	e.U8(uint8(k))
@@ -81,12 +86,13 @@ func (e *Encoder) Strs(list []string) {
 }
 
 // Decoder reads fields; after the first bad one all reads give zero values
-// and done reports the error.
+// and Done reports the error.
 type Decoder struct {
 	b   []byte
 	bad bool
 }
 
+// DecodeHeader returns a message's kind, its request id and the rest.
 func DecodeHeader(b []byte) (Kind, uint32, *Decoder, error) {
 	if len(b) < headerBytes || len(b) > MessageBytesMax {
 		return 0, 0, nil, ErrMessage
@@ -157,7 +163,7 @@ func (d *Decoder) Strs() []string {
 	return list
 }
 
-// done reports whether the message was whole: no field short, nothing behind.
+// Done reports whether the message was whole: no field short, nothing behind.
 func (d *Decoder) Done() error {
 	if d.bad || len(d.b) != 0 {
 		return ErrMessage

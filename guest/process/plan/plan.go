@@ -10,6 +10,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sort"
@@ -193,9 +194,7 @@ func (p Planner) environment(req *wire.StartRequest, key string) map[string]stri
 	if req.Pty != nil {
 		env["TERM"] = terminalDefault
 	}
-	for k, v := range b.Env {
-		env[k] = v
-	}
+	maps.Copy(env, b.Env)
 	if req.User == "root" {
 		env["HOME"], env["USER"], env["LOGNAME"] = "/root", "root", "root"
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -88,7 +89,7 @@ func Open(dir, name string, b Bounds, used *atomic.Int64, names []string) (*Spoo
 			s.segments = append(s.segments, off)
 		}
 	}
-	sort.Slice(s.segments, func(i, j int) bool { return s.segments[i] < s.segments[j] })
+	slices.Sort(s.segments)
 	s.size = s.head
 	if n := len(s.segments); n > 0 {
 		info, err := os.Stat(s.path(s.segments[n-1]))

@@ -64,7 +64,7 @@ func numbered(from, n int64) []byte {
 // the stream with one cut, and the bound holds.
 func TestSpool_isTheStreamWithOneCut(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp("", "spool-*")
+		dir, err := os.MkdirTemp("", "spool-*") //nolint:usetesting // one for each of rapid's runs
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,7 +36,7 @@ type Stdin struct {
 	env  Env
 	id   uint64
 	pty  bool
-	pipe *os.File // Write end, or the terminal
+	pipe *os.File // write end, or the terminal
 
 	mu      sync.Mutex
 	feed    *os.File
