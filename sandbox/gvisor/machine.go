@@ -59,13 +59,16 @@ type machine struct {
 	p       *Provider
 	channel *channel.Host
 	watch   *hostproc.Watch
+	rec     record        // as it was at first; paused below is what holds
 	gone    chan struct{} // closed when exit is set
 	closed  chan struct{}
 	once    sync.Once
 	wg      sync.WaitGroup
 
+	pauseMu sync.Mutex // held while runsc works; never together with mu
+	paused  bool
+
 	mu        sync.Mutex
-	rec       record
 	exit      sandbox.Exit
 	destroyed bool
 }
@@ -88,7 +91,7 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 		}
 	}
 	m := &machine{
-		id: id, p: p, channel: host, watch: watch, rec: rec,
+		id: id, p: p, channel: host, watch: watch, rec: rec, paused: rec.Paused,
 		gone: make(chan struct{}), closed: make(chan struct{}),
 	}
 	m.wg.Add(1)
@@ -223,16 +226,17 @@ func (m *machine) Resume(ctx context.Context) error { return m.setPaused(ctx, fa
 // nothing but a Hello, where the opposite would make it wait for a guest that
 // cannot answer.
 func (m *machine) setPaused(ctx context.Context, paused bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.pauseMu.Lock()
+	defer m.pauseMu.Unlock()
 	if m.ended() {
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
-	if m.rec.Paused == paused {
+	if m.paused == paused {
 		return nil
 	}
-	rec, verb := m.rec, "resume"
-	if rec.Paused = paused; paused {
+	was, rec, verb := m.rec, m.rec, "resume"
+	was.Paused, rec.Paused = !paused, paused
+	if paused {
 		verb = "pause"
 		if err := writeRecord(m.p.dir(m.id), rec); err != nil {
 			return fmt.Errorf("pause %s: %w", m.id, err)
@@ -242,12 +246,14 @@ func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	defer cancel()
 	if err := m.p.runsc(ctx, m.id, nil, verb, string(m.id)); err != nil {
 		if paused { // it may or may not be: resume makes it certain
-			_ = m.p.runsc(context.WithoutCancel(ctx), m.id, nil, "resume", string(m.id))
-			_ = writeRecord(m.p.dir(m.id), m.rec)
+			again, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+			defer cancel()
+			_ = m.p.runsc(again, m.id, nil, "resume", string(m.id))
+			_ = writeRecord(m.p.dir(m.id), was)
 		}
 		return fmt.Errorf("%s %s: %w", verb, m.id, err)
 	}
-	m.rec = rec
+	m.paused = paused
 	if !paused {
 		return writeRecord(m.p.dir(m.id), rec)
 	}

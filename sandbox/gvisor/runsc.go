@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -19,8 +21,14 @@ const logBytesMax = 4 << 10
 
 // runsc runs one command of gVisor on a machine, flags before verb.
 func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, args ...string) error {
-	log := filepath.Join(p.dir(id), "runsc.log")
-	all := []string{runscVerb, "--root=" + p.runscDir(), "--log=" + log, "--platform=systrap", "--network=none", "--host-uds=open"}
+	log, err := os.OpenFile(filepath.Join(p.dir(id), "runsc.log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// The log is given as a descriptor: by name, a runsc that comes too late
+	// would make the machine's directory again.
+	all := []string{runscVerb, "--root=" + p.runscDir(), "--log-fd=3", "--platform=systrap", "--network=none", "--host-uds=open"}
 	if p.cgroups == nil {
 		all = append(all, "--ignore-cgroups")
 	}
@@ -29,23 +37,35 @@ func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, arg
 	// output is not given away either: the sandbox would hold it open, and
 	// what it wrote there nobody would bound.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.ExtraFiles = []*os.File{log}
 	cmd.WaitDelay = time.Second
-	err := cmd.Run()
-	if err == nil {
-		return nil
+	if err := runMortal(cmd); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errs.Wrap(errs.Unavailable, fmt.Errorf("runsc %s: %w: %s", args[0], err, tail(log)), "gVisor refused")
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return errs.Wrap(errs.Unavailable, fmt.Errorf("runsc %s: %w: %s", args[0], err, tail(log)), "gVisor refused")
+	return nil
+}
+
+// runMortal runs a command that dies with us, from its very first moment. A
+// runsc that outlived its server could make a machine behind the back of the
+// next one, which has looked already. The kernel ties the child's death to the
+// thread that made it, so the thread is ours until the end.
+func runMortal(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return cmd.Run()
 }
 
 // tail returns the end of runsc's log, quoted for a line of ours.
-func tail(path string) string {
-	data, err := os.ReadFile(path)
+func tail(log *os.File) string {
+	end, err := log.Seek(0, io.SeekEnd)
 	if err != nil {
 		return "no log"
 	}
-	data = bytes.TrimSpace(data[max(0, len(data)-logBytesMax):])
-	return strings.TrimSpace(fmt.Sprintf("%q", data))
+	data := make([]byte, logBytesMax)
+	n, _ := log.ReadAt(data, max(0, end-logBytesMax))
+	return fmt.Sprintf("%q", bytes.TrimSpace(data[:n]))
 }
