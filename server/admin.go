@@ -16,8 +16,10 @@ import (
 )
 
 func (s *Server) registerInfo(t *route.Table) {
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/info", Scope: key.Read, ID: "get-info", Tag: "server",
-		Summary: "Describe the server, its providers and limits"}, s.info)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/info", Scope: key.Read, ID: "get-info", Tag: "server",
+		Summary: "Describe the server, its providers and limits",
+	}, s.info)
 }
 
 type infoOut struct{ Body api.Info }
@@ -46,13 +48,19 @@ func providerView(p sandbox.ProbeResult) api.ProviderInfo {
 
 func (s *Server) registerTemplates(t *route.Table) {
 	const tag, base = "templates", "/v1/templates"
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-templates", Tag: tag,
-		Summary: "List templates"}, s.listTemplates)
-	route.Raw(t, route.Operation{Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "import-template", Tag: tag,
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-templates", Tag: tag,
+		Summary: "List templates",
+	}, s.listTemplates)
+	route.Raw(t, route.Operation{
+		Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "import-template", Tag: tag,
 		Summary: "Make a template of a root file system as tar, plain or gzip", Status: http.StatusCreated,
-		Takes: "application/x-tar", Sends: route.Object[api.Template]("The template")}, s.importTemplate)
-	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Admin, ID: "remove-template", Tag: tag,
-		Summary: "Remove an imported template"}, s.removeTemplate)
+		Takes: "application/x-tar", Sends: route.Object[api.Template]("The template"),
+	}, s.importTemplate)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Admin, ID: "remove-template", Tag: tag,
+		Summary: "Remove an imported template",
+	}, s.removeTemplate)
 }
 
 type listTemplatesOut struct{ Body api.TemplateList }
@@ -125,12 +133,18 @@ func (s *Server) removeTemplate(ctx context.Context, in *removeTemplateIn) (*str
 
 func (s *Server) registerKeys(t *route.Table) {
 	const tag, base = "keys", "/v1/keys"
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "create-key", Tag: tag,
-		Summary: "Make an API key; the secret is shown this once", Status: http.StatusCreated}, s.createKey)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Admin, ID: "list-keys", Tag: tag,
-		Summary: "List API keys, never their secrets"}, s.listKeys)
-	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base + "/{id}", Scope: key.Admin, ID: "revoke-key", Tag: tag,
-		Summary: "Revoke an API key, at once"}, s.revokeKey)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "create-key", Tag: tag,
+		Summary: "Make an API key; the secret is shown this once", Status: http.StatusCreated,
+	}, s.createKey)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Admin, ID: "list-keys", Tag: tag,
+		Summary: "List API keys, never their secrets",
+	}, s.listKeys)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base + "/{id}", Scope: key.Admin, ID: "revoke-key", Tag: tag,
+		Summary: "Revoke an API key, at once",
+	}, s.revokeKey)
 }
 
 type createKeyIn struct{ Body api.CreateKey }

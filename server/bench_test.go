@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -87,7 +88,7 @@ func BenchmarkStdout(b *testing.B) {
 				_, r, err := s.ws.Reader(b.Context())
 				must(b, err)
 				m, err := io.ReadFull(r, buf)
-				if err != io.ErrUnexpectedEOF {
+				if !errors.Is(err, io.ErrUnexpectedEOF) {
 					must(b, err)
 				}
 				if kind := api.FrameKind(buf[0]); kind == api.FrameStdout {

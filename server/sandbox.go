@@ -34,18 +34,30 @@ type SandboxPath struct {
 
 func (s *Server) registerSandboxes(t *route.Table) {
 	const tag = "sandboxes"
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: "/v1/sandboxes", Scope: key.Write, ID: "create-sandbox", Tag: tag,
-		Summary: "Create a sandbox and wait until its guest answers", Status: http.StatusCreated}, s.createSandbox)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes", Scope: key.Read, ID: "list-sandboxes", Tag: tag,
-		Summary: "List sandboxes, newest first"}, s.listSandboxes)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/events", Scope: key.Read, ID: "watch-sandboxes", Tag: tag,
-		Summary: "Stream changes of state as server-sent events", Sends: route.Events[api.SandboxEvent]()}, s.watchSandboxes)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Scope: key.Read, ID: "get-sandbox", Tag: tag,
-		Summary: "Get a sandbox"}, s.getSandbox)
-	route.JSON(t, route.Operation{Method: http.MethodPatch, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "update-sandbox", Tag: tag,
-		Summary: "Change the time to live, the idle timeout or the metadata"}, s.updateSandbox)
-	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "destroy-sandbox", Tag: tag,
-		Summary: "Destroy a sandbox, from every state"}, s.destroySandbox)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: "/v1/sandboxes", Scope: key.Write, ID: "create-sandbox", Tag: tag,
+		Summary: "Create a sandbox and wait until its guest answers", Status: http.StatusCreated,
+	}, s.createSandbox)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/sandboxes", Scope: key.Read, ID: "list-sandboxes", Tag: tag,
+		Summary: "List sandboxes, newest first",
+	}, s.listSandboxes)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/sandboxes/events", Scope: key.Read, ID: "watch-sandboxes", Tag: tag,
+		Summary: "Stream changes of state as server-sent events", Sends: route.Events[api.SandboxEvent](),
+	}, s.watchSandboxes)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Scope: key.Read, ID: "get-sandbox", Tag: tag,
+		Summary: "Get a sandbox",
+	}, s.getSandbox)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPatch, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "update-sandbox", Tag: tag,
+		Summary: "Change the time to live, the idle timeout or the metadata",
+	}, s.updateSandbox)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "destroy-sandbox", Tag: tag,
+		Summary: "Destroy a sandbox, from every state",
+	}, s.destroySandbox)
 	for verb, does := range map[string]struct {
 		summary string
 		do      func(context.Context, string, sandbox.ID) (sandbox.Info, error)
@@ -55,8 +67,10 @@ func (s *Server) registerSandboxes(t *route.Table) {
 		"pause":  {"Freeze the machine", s.sandboxes.Pause},
 		"resume": {"Let a paused machine go on", s.sandboxes.Resume},
 	} {
-		route.JSON(t, route.Operation{Method: http.MethodPost, Path: "/v1/sandboxes/{id}/" + verb, Scope: key.Write, ID: verb + "-sandbox", Tag: tag,
-			Summary: does.summary}, verbHandler(does.do))
+		route.JSON(t, route.Operation{
+			Method: http.MethodPost, Path: "/v1/sandboxes/{id}/" + verb, Scope: key.Write, ID: verb + "-sandbox", Tag: tag,
+			Summary: does.summary,
+		}, verbHandler(does.do))
 	}
 }
 

@@ -67,10 +67,20 @@ func TestPlace(t *testing.T) {
 		addr net.Addr
 		ok   bool
 	}{
-		{"127.0.0.1:7733", loopback, true}, {"127.8.9.1", loopback, true}, {"[::1]:7733", loopback, true}, {"localhost", loopback, true},
-		{"box.example", loopback, true}, {"box.example:7733", loopback, true}, {"BOX.EXAMPLE", loopback, true},
-		{"", loopback, false}, {"evil.example", loopback, false}, {"127.0.0.1.evil.example", loopback, false},
-		{"0.0.0.0", loopback, false}, {"[::1", loopback, true}, {"localhost.", loopback, false}, {"notlocalhost", loopback, false},
+		{"127.0.0.1:7733", loopback, true},
+		{"127.8.9.1", loopback, true},
+		{"[::1]:7733", loopback, true},
+		{"localhost", loopback, true},
+		{"box.example", loopback, true},
+		{"box.example:7733", loopback, true},
+		{"BOX.EXAMPLE", loopback, true},
+		{"", loopback, false},
+		{"evil.example", loopback, false},
+		{"127.0.0.1.evil.example", loopback, false},
+		{"0.0.0.0", loopback, false},
+		{"[::1", loopback, true},
+		{"localhost.", loopback, false},
+		{"notlocalhost", loopback, false},
 		{"evil.example", public, true},
 	} {
 		r := request(peer{}, tt.addr)

@@ -27,33 +27,59 @@ type FilePath struct {
 
 func (s *service) registerFiles(t *route.Table) {
 	const tag, base = "files", "/v1/sandboxes/{id}/files"
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "read-file", Tag: tag,
-		Summary: "Read a file, or one range of it", Sends: route.Bytes("application/octet-stream", "The content")}, s.readFile)
-	route.Raw(t, route.Operation{Method: http.MethodPut, Path: base, Scope: key.Write, ID: "write-file", Tag: tag,
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "read-file", Tag: tag,
+		Summary: "Read a file, or one range of it", Sends: route.Bytes("application/octet-stream", "The content"),
+	}, s.readFile)
+	route.Raw(t, route.Operation{
+		Method: http.MethodPut, Path: base, Scope: key.Write, ID: "write-file", Tag: tag,
 		Summary: "Write a file: whole (atomic), at an offset, or at its end", Takes: "application/octet-stream",
-		Sends: route.Object[api.FileWritten]("The file as it is now")}, s.writeFile)
-	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base, Scope: key.Write, ID: "remove-file", Tag: tag,
-		Summary: "Remove a file or a tree"}, s.removeFile)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/stat", Scope: key.Read, ID: "stat-file", Tag: tag,
-		Summary: "Look at a path"}, s.statFile)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/list", Scope: key.Read, ID: "list-files", Tag: tag,
-		Summary: "List a directory"}, s.listFiles)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/mkdir", Scope: key.Write, ID: "make-directory", Tag: tag,
-		Summary: "Make a directory"}, s.makeDir)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/move", Scope: key.Write, ID: "move-file", Tag: tag,
-		Summary: "Rename a file or directory"}, s.moveFile)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/copy", Scope: key.Write, ID: "copy-file", Tag: tag,
-		Summary: "Copy a file or directory"}, s.copyFile)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/chmod", Scope: key.Write, ID: "chmod-file", Tag: tag,
-		Summary: "Set permission bits"}, s.chmodFile)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/symlink", Scope: key.Write, ID: "symlink-file", Tag: tag,
-		Summary: "Make a symbolic link"}, s.symlinkFile)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/glob", Scope: key.Read, ID: "glob-files", Tag: tag,
-		Summary: "Find paths by pattern"}, s.globFiles)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/grep", Scope: key.Read, ID: "grep-files", Tag: tag,
-		Summary: "Find lines by pattern"}, s.grepFiles)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-files", Tag: tag,
-		Summary: "Stream changes in a tree as server-sent events", Sends: route.Events[api.FileEvent]()}, s.watchFiles)
+		Sends: route.Object[api.FileWritten]("The file as it is now"),
+	}, s.writeFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base, Scope: key.Write, ID: "remove-file", Tag: tag,
+		Summary: "Remove a file or a tree",
+	}, s.removeFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/stat", Scope: key.Read, ID: "stat-file", Tag: tag,
+		Summary: "Look at a path",
+	}, s.statFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/list", Scope: key.Read, ID: "list-files", Tag: tag,
+		Summary: "List a directory",
+	}, s.listFiles)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/mkdir", Scope: key.Write, ID: "make-directory", Tag: tag,
+		Summary: "Make a directory",
+	}, s.makeDir)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/move", Scope: key.Write, ID: "move-file", Tag: tag,
+		Summary: "Rename a file or directory",
+	}, s.moveFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/copy", Scope: key.Write, ID: "copy-file", Tag: tag,
+		Summary: "Copy a file or directory",
+	}, s.copyFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/chmod", Scope: key.Write, ID: "chmod-file", Tag: tag,
+		Summary: "Set permission bits",
+	}, s.chmodFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/symlink", Scope: key.Write, ID: "symlink-file", Tag: tag,
+		Summary: "Make a symbolic link",
+	}, s.symlinkFile)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/glob", Scope: key.Read, ID: "glob-files", Tag: tag,
+		Summary: "Find paths by pattern",
+	}, s.globFiles)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/grep", Scope: key.Read, ID: "grep-files", Tag: tag,
+		Summary: "Find lines by pattern",
+	}, s.grepFiles)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-files", Tag: tag,
+		Summary: "Stream changes in a tree as server-sent events", Sends: route.Events[api.FileEvent](),
+	}, s.watchFiles)
 }
 
 type fileOut struct{ Body api.File }

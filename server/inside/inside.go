@@ -60,8 +60,10 @@ func Register(t *route.Table, c Config) {
 	s.registerFiles(t)
 	s.registerTrees(t)
 	s.registerPorts(t)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/{id}/metrics", Scope: key.Read, ID: "get-sandbox-metrics", Tag: "sandboxes",
-		Summary: "Get what the guest measures of itself"}, s.sandboxMetrics)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/sandboxes/{id}/metrics", Scope: key.Read, ID: "get-sandbox-metrics", Tag: "sandboxes",
+		Summary: "Get what the guest measures of itself",
+	}, s.sandboxMetrics)
 }
 
 // SandboxPath names a sandbox. It is exported because the JSON layer looks

@@ -18,12 +18,18 @@ import (
 
 func (s *service) registerPorts(t *route.Table) {
 	const tag, base = "ports", "/v1/sandboxes/{id}/ports"
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-ports", Tag: tag,
-		Summary: "List open TCP ports"}, s.listPorts)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-ports", Tag: tag,
-		Summary: "Stream ports that open and close as server-sent events, the open ones first", Sends: route.Events[api.PortEvent]()}, s.watchPorts)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/{port}/connect", Scope: key.Write, ID: "connect-port", Tag: tag,
-		Summary: "Connect to a TCP port: a WebSocket whose binary messages are the bytes, an empty one the end of a direction", Sends: route.Socket("The bytes of the connection")}, s.connectPort)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-ports", Tag: tag,
+		Summary: "List open TCP ports",
+	}, s.listPorts)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-ports", Tag: tag,
+		Summary: "Stream ports that open and close as server-sent events, the open ones first", Sends: route.Events[api.PortEvent](),
+	}, s.watchPorts)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{port}/connect", Scope: key.Write, ID: "connect-port", Tag: tag,
+		Summary: "Connect to a TCP port: a WebSocket whose binary messages are the bytes, an empty one the end of a direction", Sends: route.Socket("The bytes of the connection"),
+	}, s.connectPort)
 }
 
 type listPortsOut struct{ Body api.PortList }

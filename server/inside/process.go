@@ -29,29 +29,51 @@ type ProcessPath struct {
 
 func (s *service) registerProcesses(t *route.Table) {
 	const tag, base = "processes", "/v1/sandboxes/{id}/processes"
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag,
-		Summary: "Start a command; nobody reads its output yet", Status: http.StatusCreated}, s.startProcess)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-processes", Tag: tag,
-		Summary: "List commands, oldest first"}, s.listProcesses)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}", Scope: key.Read, ID: "get-process", Tag: tag,
-		Summary: "Get a command as it is now"}, s.getProcess)
-	route.JSON(t, route.Operation{Method: http.MethodDelete, Path: base + "/{key}", Scope: key.Write, ID: "forget-process", Tag: tag,
-		Summary: "Forget a command that has ended, its output and its key"}, s.forgetProcess)
-	route.JSON(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}/wait", Scope: key.Read, ID: "wait-process", Tag: tag,
-		Summary: "Wait for the end of a command, or for some time"}, s.waitProcess)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/{key}/signal", Scope: key.Write, ID: "signal-process", Tag: tag,
-		Summary: "Signal the process group of a command"}, s.signalProcess)
-	route.JSON(t, route.Operation{Method: http.MethodPost, Path: base + "/{key}/resize", Scope: key.Write, ID: "resize-process", Tag: tag,
-		Summary: "Set the size of a command's terminal"}, s.resizeProcess)
-	route.Raw(t, route.Operation{Method: http.MethodPost, Path: base + "/{key}/stdin", Scope: key.Write, ID: "write-stdin", Tag: tag,
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag,
+		Summary: "Start a command; nobody reads its output yet", Status: http.StatusCreated,
+	}, s.startProcess)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-processes", Tag: tag,
+		Summary: "List commands, oldest first",
+	}, s.listProcesses)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{key}", Scope: key.Read, ID: "get-process", Tag: tag,
+		Summary: "Get a command as it is now",
+	}, s.getProcess)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base + "/{key}", Scope: key.Write, ID: "forget-process", Tag: tag,
+		Summary: "Forget a command that has ended, its output and its key",
+	}, s.forgetProcess)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{key}/wait", Scope: key.Read, ID: "wait-process", Tag: tag,
+		Summary: "Wait for the end of a command, or for some time",
+	}, s.waitProcess)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/{key}/signal", Scope: key.Write, ID: "signal-process", Tag: tag,
+		Summary: "Signal the process group of a command",
+	}, s.signalProcess)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/{key}/resize", Scope: key.Write, ID: "resize-process", Tag: tag,
+		Summary: "Set the size of a command's terminal",
+	}, s.resizeProcess)
+	route.Raw(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/{key}/stdin", Scope: key.Write, ID: "write-stdin", Tag: tag,
 		Summary: "Write stdin at an offset: a repeated call never writes a byte twice", Takes: "application/octet-stream",
-		Sends: route.Object[api.StdinAck]("What was accepted")}, s.writeStdin)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}/output", Scope: key.Read, ID: "stream-output", Tag: tag,
-		Summary: "Stream output as server-sent events", Sends: route.Events[api.OutputEvent]()}, s.streamOutput)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: base + "/{key}/attach", Scope: key.Write, ID: "attach-process", Tag: tag,
-		Summary: "Attach to a command: a WebSocket of frames", Sends: route.Socket("Frames, see package api")}, s.attachProcess)
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec", Scope: key.Write, ID: "exec", Tag: tag,
-		Summary: "Start a command and attach to it: a WebSocket of frames, the first of which is the request", Sends: route.Socket("Frames, see package api")}, s.exec)
+		Sends: route.Object[api.StdinAck]("What was accepted"),
+	}, s.writeStdin)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{key}/output", Scope: key.Read, ID: "stream-output", Tag: tag,
+		Summary: "Stream output as server-sent events", Sends: route.Events[api.OutputEvent](),
+	}, s.streamOutput)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{key}/attach", Scope: key.Write, ID: "attach-process", Tag: tag,
+		Summary: "Attach to a command: a WebSocket of frames", Sends: route.Socket("Frames, see package api"),
+	}, s.attachProcess)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec", Scope: key.Write, ID: "exec", Tag: tag,
+		Summary: "Start a command and attach to it: a WebSocket of frames, the first of which is the request", Sends: route.Socket("Frames, see package api"),
+	}, s.exec)
 }
 
 type startProcessIn struct {

@@ -17,11 +17,15 @@ type treeIn struct{ FilePath }
 
 func (s *service) registerTrees(t *route.Table) {
 	const path = "/v1/sandboxes/{id}/tree"
-	route.Raw(t, route.Operation{Method: http.MethodGet, Path: path, Scope: key.Read, ID: "download-tree", Tag: "files",
-		Summary: "Download a tree as tar", Sends: route.Bytes("application/x-tar", "The tree")}, s.downloadTree)
-	route.Raw(t, route.Operation{Method: http.MethodPut, Path: path, Scope: key.Write, ID: "upload-tree", Tag: "files",
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: path, Scope: key.Read, ID: "download-tree", Tag: "files",
+		Summary: "Download a tree as tar", Sends: route.Bytes("application/x-tar", "The tree"),
+	}, s.downloadTree)
+	route.Raw(t, route.Operation{
+		Method: http.MethodPut, Path: path, Scope: key.Write, ID: "upload-tree", Tag: "files",
 		Summary: "Unpack a tar beneath a directory", Takes: "application/x-tar",
-		Sends: route.Object[api.TreeWritten]("What was unpacked")}, s.uploadTree)
+		Sends: route.Object[api.TreeWritten]("What was unpacked"),
+	}, s.uploadTree)
 }
 
 func (s *service) downloadTree(w http.ResponseWriter, r *http.Request, in *treeIn) error {

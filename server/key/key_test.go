@@ -140,10 +140,18 @@ func TestScopes(t *testing.T) {
 		want Scope
 		ok   bool
 	}{
-		{Scopes{Read}, Read, true}, {Scopes{Read}, Write, false}, {Scopes{Read}, Admin, false},
-		{Scopes{Write}, Read, true}, {Scopes{Write}, Write, true}, {Scopes{Write}, Admin, false},
-		{Scopes{Admin}, Read, true}, {Scopes{Admin}, Write, true}, {Scopes{Admin}, Admin, true},
-		{nil, Read, false}, {Scopes{Admin, Read}, "nonsense", true}, {Scopes{Write, Read}, "nonsense", false},
+		{Scopes{Read}, Read, true},
+		{Scopes{Read}, Write, false},
+		{Scopes{Read}, Admin, false},
+		{Scopes{Write}, Read, true},
+		{Scopes{Write}, Write, true},
+		{Scopes{Write}, Admin, false},
+		{Scopes{Admin}, Read, true},
+		{Scopes{Admin}, Write, true},
+		{Scopes{Admin}, Admin, true},
+		{nil, Read, false},
+		{Scopes{Admin, Read}, "nonsense", true},
+		{Scopes{Write, Read}, "nonsense", false},
 	} {
 		if got := tt.has.Allow(tt.want); got != tt.ok {
 			t.Errorf("%v.Allow(%s) = %v", tt.has, tt.want, got)

@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -75,8 +76,7 @@ func Of(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	var p *Error
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*Error](err); ok {
 		return p
 	}
 	class := errs.Of(err)
@@ -108,9 +108,7 @@ func At(status int, err error) *Error {
 func Write(w http.ResponseWriter, err error) {
 	p := Of(err)
 	h := w.Header()
-	for k, v := range p.GetHeaders() {
-		h[k] = v
-	}
+	maps.Copy(h, p.GetHeaders())
 	h.Del("Content-Length")
 	h.Del("Content-Range")
 	h.Del("ETag")

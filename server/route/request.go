@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -62,7 +63,7 @@ func (t *Table) finish(rec *recorder, r *http.Request, start time.Time) {
 	abort := false
 	if p := recover(); p != nil {
 		switch {
-		case p == http.ErrAbortHandler:
+		case isAbort(p):
 			abort = true
 		case r.Context().Err() != nil:
 			// The JSON layer panics when it cannot write: the client is gone.
@@ -80,6 +81,12 @@ func (t *Table) finish(rec *recorder, r *http.Request, start time.Time) {
 	if abort {
 		panic(http.ErrAbortHandler) // the client must see that the answer is not whole
 	}
+}
+
+// isAbort tells the panic that ends an answer on purpose.
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 func (t *Table) logRequest(r *http.Request, n *remark, took time.Duration) {
@@ -109,12 +116,8 @@ func (t *Table) logRequest(r *http.Request, n *remark, took time.Duration) {
 
 // cause is the whole chain, behind a problem too.
 func cause(err error) string {
-	if u, ok := err.(interface{ Unwrap() error }); ok {
-		if inner := u.Unwrap(); inner != nil {
-			if _, is := err.(*problem.Error); is {
-				return inner.Error()
-			}
-		}
+	if p, ok := errors.AsType[*problem.Error](err); ok && p.Unwrap() != nil {
+		return p.Unwrap().Error()
 	}
 	return err.Error()
 }

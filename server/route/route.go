@@ -82,8 +82,10 @@ func New(c Config) *Table {
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info: &huma.Info{Title: "skete", Version: c.Version, Description: apiDescription,
-				License: &huma.License{Name: "Apache-2.0"}},
+			Info: &huma.Info{
+				Title: "skete", Version: c.Version, Description: apiDescription,
+				License: &huma.License{Name: "Apache-2.0"},
+			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -367,8 +369,7 @@ func Body(w http.ResponseWriter, r *http.Request, limit int64) (io.Reader, error
 
 // BodyError says why a body could not be read.
 func BodyError(err error) error {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return problem.At(http.StatusRequestEntityTooLarge, errs.New(errs.Invalid, "the body is larger than %d bytes", large.Limit))
 	}
 	return errs.Wrap(errs.Invalid, err, "the body ended before it was whole")
