@@ -26,6 +26,20 @@ import (
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
 )
 
+// inEach runs a test in a sandbox of the provider process, which is fast and
+// needs no rights, and where it can in gVisor, which is what users have.
+func inEach(t *testing.T, f func(t *testing.T, w *world, id string)) {
+	for _, provider := range []string{"process", "gvisor"} {
+		t.Run(provider, func(t *testing.T) {
+			if provider == "gvisor" && os.Getuid() != 0 {
+				t.Skip("needs root: gVisor with all limits")
+			}
+			w := newWorld(t, provider)
+			f(t, w, w.run("vm", "create", "-q"))
+		})
+	}
+}
+
 func status(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -38,9 +52,9 @@ func status(err error) int {
 }
 
 // TestExec_100MBThroughAndBack is acceptance 6.
-func TestExec_100MBThroughAndBack(t *testing.T) {
-	w := newWorld(t, "process")
-	id := w.run("vm", "create", "-q")
+func TestExec_100MBThroughAndBack(t *testing.T) { inEach(t, testExec_100MBThroughAndBack) }
+
+func testExec_100MBThroughAndBack(t *testing.T, w *world, id string) {
 	const size = 100 << 20
 	src := rand.NewChaCha8([32]byte{1})
 	sent, got := sha256.New(), sha256.New()
@@ -178,12 +192,12 @@ func TestAutostart_once(t *testing.T) {
 }
 
 // TestForward reaches a web server that listens on loopback inside.
-func TestForward(t *testing.T) {
-	if _, err := exec.LookPath("python3"); err != nil {
+func TestForward(t *testing.T) { inEach(t, testForward) }
+
+func testForward(t *testing.T, w *world, id string) {
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
 		t.Skip("needs python3 for the web server inside")
 	}
-	w := newWorld(t, "process")
-	id := w.run("vm", "create", "-q")
 	w.run("vm", "exec", id, "-n", "--cmd", "echo hello > index.html")
 	w.run("vm", "exec", id, "-d", "--key", "web", "--cmd", `exec python3 -u -c '
 import http.server, socketserver
@@ -261,9 +275,9 @@ func (s *screen) wants(text string) {
 
 // TestShell is the terminal test of acceptance 6: size, resize, Ctrl-C, exit
 // code, and a terminal that is as it was before.
-func TestShell(t *testing.T) {
-	w := newWorld(t, "process")
-	id := w.run("vm", "create", "-q")
+func TestShell(t *testing.T) { inEach(t, testShell) }
+
+func testShell(t *testing.T, w *world, id string) {
 	cmd := w.command("vm", "shell", id, "--cmd", "exec bash --norc --noprofile -i")
 	master, tty, err := pty.Open()
 	if err != nil {
