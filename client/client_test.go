@@ -48,7 +48,8 @@ func pipeClient(t *testing.T, h http.Handler) *Client {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		}}}
+		},
+	}}
 	t.Cleanup(func() { _ = srv.Close() })
 	c, err := New(Config{URL: "http://pipe", HTTPClient: hc})
 	if err != nil {

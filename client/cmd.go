@@ -153,11 +153,9 @@ func (c *Cmd) Start(ctx context.Context) error {
 		close(c.done)
 		return err
 	}
-	c.workers.Add(1)
-	go func() {
-		defer c.workers.Done()
+	c.workers.Go(func() {
 		c.follow(l)
-	}()
+	})
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"path"
 	"strings"
@@ -22,16 +21,16 @@ import (
 func open(ctx context.Context) (*client.Client, *client.Sandbox, func()) {
 	c, err := client.FromEnv()
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	info, err := c.CreateSandbox(ctx, api.CreateSandbox{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	sb := c.Sandbox(info.ID)
 	return c, sb, func() {
 		if err := sb.Destroy(ctx); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		c.Close()
 	}
@@ -41,7 +40,7 @@ func Example() {
 	ctx := context.Background()
 	c, err := client.FromEnv()
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer c.Close()
 	info, err := c.CreateSandbox(ctx, api.CreateSandbox{
@@ -49,7 +48,7 @@ func Example() {
 		TTLMS:    (5 * time.Minute).Milliseconds(),
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	sb := c.Sandbox(info.ID)
 	defer sb.Destroy(ctx)
@@ -70,7 +69,7 @@ func ExampleCmd_Run() {
 	cmd.Stdin = strings.NewReader("one\ntwo\nthree\n")
 	cmd.Stdout = os.Stdout
 	if err := cmd.Run(ctx); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Output:
 	// two
@@ -84,8 +83,7 @@ func ExampleExitError() {
 	defer done()
 
 	err := sb.Shell("exit 3").Run(ctx)
-	var exit *client.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*client.ExitError](err); ok {
 		fmt.Println(exit.Code(), err)
 	}
 	err = sb.Command("/no/such/program").Run(ctx)
@@ -104,7 +102,7 @@ func ExampleSandbox_Attach() {
 
 	_, err := sb.StartProcess(ctx, api.StartProcess{Key: "build", Background: true, Command: "echo begins; sleep 0.1; echo ends; exit 4"})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	cmd := sb.Attach("build")
 	cmd.Stdout = os.Stdout
@@ -138,7 +136,7 @@ func ExampleFiles_Write() {
 	files := sb.Files()
 	f, err := files.Write(ctx, "notes/today", []byte("first"), client.WriteOptions{MakeParents: true})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Compare and swap: only over what we know.
 	_, err = files.Write(ctx, "notes/today", []byte("second"), client.WriteOptions{IfSHA256: f.SHA256})
@@ -161,11 +159,11 @@ func ExampleFiles_Watch() {
 
 	_, err := sb.StartProcess(ctx, api.StartProcess{Background: true, Command: "while :; do echo x > seen; sleep 0.05; done"})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	for ev, err := range sb.Files().Watch(ctx, ".", false) {
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		fmt.Println(path.Base(ev.Path))
 		break
@@ -189,15 +187,15 @@ c.sendall(b"hello " + c.makefile("rb").read())
 	r, w := io.Pipe()
 	server.Stdout = w
 	if err := server.Start(ctx); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	var port int
 	if _, err := fmt.Fscan(r, &port); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	conn, err := sb.DialPort(ctx, port)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "from outside")

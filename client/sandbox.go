@@ -39,8 +39,10 @@ func (c *Client) Ready(ctx context.Context) error {
 // CreateSandbox makes a sandbox and returns when its guest answers. A repeated
 // attempt after a broken connection never makes a second one.
 func (c *Client) CreateSandbox(ctx context.Context, spec api.CreateSandbox) (api.Sandbox, error) {
-	k := transport.Call{Method: http.MethodPost, Path: "/v1/sandboxes", Repeatable: true,
-		Header: http.Header{"Idempotency-Key": {rand.Text()}}}
+	k := transport.Call{
+		Method: http.MethodPost, Path: "/v1/sandboxes", Repeatable: true,
+		Header: http.Header{"Idempotency-Key": {rand.Text()}},
+	}
 	return transport.Fetch[api.Sandbox](ctx, c.t, k.WithJSON(spec))
 }
 

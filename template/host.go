@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,9 +111,7 @@ func (s *Store) hostRootfs(ctx context.Context) (Rootfs, error) {
 func (r Rootfs) clone() Rootfs {
 	r.Binds = slices.Clone(r.Binds)
 	env := make(map[string]string, len(r.Env))
-	for k, v := range r.Env {
-		env[k] = v
-	}
+	maps.Copy(env, r.Env)
 	r.Env = env
 	return r
 }

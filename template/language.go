@@ -3,6 +3,7 @@ package template
 import (
 	"context"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
@@ -70,10 +71,8 @@ func findLanguage(name string) int {
 		if l.name == name {
 			return i
 		}
-		for _, alias := range l.aliases {
-			if alias == name {
-				return i
-			}
+		if slices.Contains(l.aliases, name) {
+			return i
 		}
 	}
 	return -1

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -136,9 +137,7 @@ func (c *Client) request(ctx context.Context, k Call) (*http.Request, error) {
 	if err != nil {
 		return nil, errs.Wrap(errs.Invalid, err, "the request cannot be written as a URL")
 	}
-	for name, values := range k.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, k.Header)
 	c.sign(req.Header)
 	return req, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
@@ -35,18 +36,18 @@ func (e *Error) Unwrap() error {
 }
 
 func (e *Error) fields() string {
-	s := ""
+	var s strings.Builder
 	for _, f := range e.Errors {
 		if f.Message == e.Detail {
 			continue
 		}
-		s += "; "
+		s.WriteString("; ")
 		if f.Location != "" {
-			s += f.Location + ": "
+			s.WriteString(f.Location + ": ")
 		}
-		s += f.Message
+		s.WriteString(f.Message)
 	}
-	return s
+	return s.String()
 }
 
 // problemOf turns an answer that is no success into an error.
@@ -101,12 +102,10 @@ func Broken(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
 	}
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
-	var classed *errs.Error
-	if errors.As(err, &classed) {
+	if _, ok := errors.AsType[*errs.Error](err); ok {
 		return err
 	}
 	return errs.Wrap(errs.Unavailable, err, "the skete server does not answer").

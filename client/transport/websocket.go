@@ -17,6 +17,7 @@ func (c *Client) DialWS(ctx context.Context, k Call) (*websocket.Conn, error) {
 	c.sign(header)
 	hc := *c.http
 	hc.Transport = upgrade{hc.Transport}
+	//nolint:bodyclose // the body of an upgrade is the connection, which ws closes
 	ws, _, err := websocket.Dial(ctx, target, &websocket.DialOptions{
 		HTTPClient: &hc, HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
 	})

@@ -86,10 +86,12 @@ func TestUnpack_refusesWhatExplodes(t *testing.T) {
 	w := tar.NewWriter(&b)
 	body := make([]byte, 512)
 	copy(body, "1\n1099511627776\n0\n")
-	must(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "f", Size: int64(len(body)), Format: tar.FormatPAX,
+	must(t, w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: "f", Size: int64(len(body)), Format: tar.FormatPAX,
 		PAXRecords: map[string]string{
 			"XXX.sparse.major": "1", "XXX.sparse.minor": "0", "XXX.sparse.name": "f", "XXX.sparse.realsize": "1099511627776",
-		}}))
+		},
+	}))
 	_, err := w.Write(body)
 	must(t, errors.Join(err, w.Close()))
 	hostile := bytes.ReplaceAll(b.Bytes(), []byte("XXX.sparse"), []byte("GNU.sparse")) // our writer refuses to make one

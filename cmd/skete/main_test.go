@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,8 +212,7 @@ func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	err := ts.Exec(args[1], args[2:]...)
 	got := 0
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		got = exit.ExitCode()
 	} else {
 		ts.Check(err)
@@ -266,7 +266,7 @@ func TestHelp(t *testing.T) {
 		})
 		for _, sub := range c.Commands() {
 			if !sub.Hidden && sub.Name() != "help" && sub.Name() != "completion" {
-				walk(sub, append(path[:len(path):len(path)], sub.Name()))
+				walk(sub, append(slices.Clip(path), sub.Name()))
 			}
 		}
 	}

@@ -41,8 +41,7 @@ func inEach(t *testing.T, f func(t *testing.T, w *world, id string)) {
 }
 
 func status(err error) int {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()
 	}
 	if err != nil {

@@ -307,7 +307,7 @@ func TestMove_acrossFileSystems(t *testing.T) {
 	if _, err := os.Stat(shm); err != nil {
 		t.Skip("needs a second file system at /dev/shm")
 	}
-	other, err := os.MkdirTemp(shm, "skete-file-test")
+	other, err := os.MkdirTemp(shm, "skete-file-test") //nolint:usetesting // another file system than t.TempDir
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(other) })
 	g := newGuest(t)

@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -63,10 +64,8 @@ func withParent(name string, use func(dir int, base string) error) error {
 
 // notRoot refuses to move or remove "/".
 func notRoot(names ...string) error {
-	for _, name := range names {
-		if name == "/" {
-			return errs.New(errs.Invalid, "the root directory cannot be moved, copied or removed")
-		}
+	if slices.Contains(names, "/") {
+		return errs.New(errs.Invalid, "the root directory cannot be moved, copied or removed")
 	}
 	return nil
 }

@@ -133,7 +133,7 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 // searched as the one file of its directory.
 func openBase(q *search.Query) (int, error) {
 	fd, err := tree.Open(q.Base, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != unix.ENOTDIR {
+	if !errors.Is(err, unix.ENOTDIR) {
 		return fd, err
 	}
 	dir, base, err := tree.FollowLast(q.Base)

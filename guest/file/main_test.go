@@ -91,7 +91,7 @@ func (g *guest) serve(dir string, svc *file.Service) {
 // tempDir is like t.TempDir, but others may pass through it.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "file")
+	dir, err := os.MkdirTemp("", "file") //nolint:usetesting // the sandbox user must get there
 	must(t, err)
 	must(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -129,7 +129,7 @@ func (g *guest) mkdir(name string) {
 
 func splitPath(name string) []string {
 	var parts []string
-	for _, p := range bytes.Split([]byte(filepath.Clean(name)), []byte("/")) {
+	for p := range bytes.SplitSeq([]byte(filepath.Clean(name)), []byte("/")) {
 		if len(p) > 0 && string(p) != "." {
 			parts = append(parts, string(p))
 		}

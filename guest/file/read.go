@@ -57,7 +57,7 @@ func sendRange(ctx context.Context, fd int, at, length int64, entry *wire.Entry,
 			b = b[:min(left, int64(len(b)))]
 		}
 		n, err := tree.ReadAt(fd, b, at)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err, n = nil, 0
 		}
 		if err != nil {

@@ -90,7 +90,7 @@ func hashFile(ctx context.Context, fd int) (string, error) {
 			return "", err
 		}
 		n, err := tree.ReadAt(fd, *buf, at)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return hex.EncodeToString(h.Sum(nil)), nil
 		}
 		if err != nil {

@@ -133,7 +133,7 @@ func (t Tree) Probe(ctx context.Context, path string) error {
 // delegate switches the controllers on from the root down to path's parent.
 func (t Tree) delegate(path string) error {
 	dir := t.dirs[""]
-	for _, part := range strings.Split(strings.Trim(path, "/"), "/") {
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +cpu +pids"), 0)
 		if err != nil {
 			return fmt.Errorf("switch controllers on: %w", err)
@@ -216,7 +216,7 @@ func (g Group) PIDs() []int {
 	var pids []int
 	for _, d := range g.dirs() {
 		data, _ := os.ReadFile(filepath.Join(d, "cgroup.procs"))
-		for _, f := range strings.Fields(string(data)) {
+		for f := range strings.FieldsSeq(string(data)) {
 			pid, err := strconv.Atoi(f)
 			if err == nil && pid > 1 && !slices.Contains(pids, pid) {
 				pids = append(pids, pid)

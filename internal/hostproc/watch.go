@@ -42,9 +42,7 @@ func Open(r Ref) (*Watch, error) {
 		w.file.Close()
 		return nil, fmt.Errorf("follow process %d: %w", r.PID, err)
 	}
-	w.closed.Add(1)
-	go func() {
-		defer w.closed.Done()
+	w.closed.Go(func() {
 		ended := false
 		_ = raw.Read(func(fd uintptr) bool {
 			if ended = hasEnded(int(fd)); ended {
@@ -55,7 +53,7 @@ func Open(r Ref) (*Watch, error) {
 		if ended {
 			close(w.done)
 		}
-	}()
+	})
 	return w, nil
 }
 
@@ -107,7 +105,7 @@ func endOf(fd, pid int) Status {
 		if s, ok := pidfdExit(fd); ok {
 			return s
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 	return Status{}
 }

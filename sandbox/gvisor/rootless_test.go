@@ -22,7 +22,7 @@ func TestRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("we are not root: TestProvider is the rootless test already")
 	}
-	dir, err := os.MkdirTemp("", "rootless-*") // not t.TempDir: every user must get there
+	dir, err := os.MkdirTemp("", "rootless-*") //nolint:usetesting // every user must get there
 	if err != nil {
 		t.Fatal(err)
 	}

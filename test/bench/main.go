@@ -44,7 +44,7 @@ type line struct {
 }
 
 type bench struct {
-	skete, runsc string
+	skete        string
 	commit, host string
 	quick        bool
 	ctx          context.Context

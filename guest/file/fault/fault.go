@@ -66,8 +66,7 @@ func Of(err error, file string) error {
 	if errors.As(err, &pe) && pe.Path != "" && !path.IsAbs(pe.Path) {
 		file = path.Join(file, pe.Path)
 	}
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		for _, r := range reasons {
 			if r.errno == errno {
 				return errs.Wrap(r.class, err, "%s: %s", pathname.Show(file), r.text)

@@ -14,6 +14,7 @@
 package search
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -122,8 +123,8 @@ func expand(pattern string, limit int) ([]string, bool) {
 		if open < 0 {
 			done = append(done, p)
 		}
-		for i := len(parts) - 1; i >= 0; i-- {
-			todo = append(todo, p[:open]+parts[i]+p[end:])
+		for _, part := range slices.Backward(parts) {
+			todo = append(todo, p[:open]+part+p[end:])
 		}
 		if len(done)+len(todo) > limit {
 			return nil, false

@@ -147,8 +147,7 @@ func pathError(op, rel string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return err
 	}
 	return &fs.PathError{Op: op, Path: rel, Err: err}

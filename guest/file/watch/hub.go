@@ -103,12 +103,10 @@ func (h *Hub) Start(o Options) (*Watch, error) {
 	w.hub = h
 	h.watches[o.ID] = w
 	w.hold()
-	h.wg.Add(1)
-	go func() {
-		defer h.wg.Done()
+	h.wg.Go(func() {
 		w.run()
 		h.forget(w)
-	}()
+	})
 	return w, nil
 }
 

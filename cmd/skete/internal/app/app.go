@@ -97,8 +97,7 @@ func (a *App) Complain(err error) {
 	hint := errs.Hint(err)
 	if a.JSON {
 		p := api.Problem{Title: string(errs.Of(err)), Status: errs.Of(err).HTTPStatus(), Detail: text, Class: string(errs.Of(err)), Hint: hint}
-		var e *client.Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*client.Error](err); ok {
 			p = e.Problem
 		}
 		_ = PrintJSON(a.Err, p)

@@ -141,8 +141,10 @@ func SandboxRow(s api.Sandbox) []string {
 	if s.State != "running" && s.State != "paused" && s.State != "creating" {
 		expires = ""
 	}
-	return []string{s.ID, s.Name, state, isolation, s.Provider, s.Language,
-		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), Age(s.CreatedAt), expires}
+	return []string{
+		s.ID, s.Name, state, isolation, s.Provider, s.Language,
+		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), Age(s.CreatedAt), expires,
+	}
 }
 
 // PrintJSONLine writes v on one line, for streams of values.

@@ -54,8 +54,7 @@ func parse(c *Config, name string, data []byte) error {
 		return errs.New(errs.Invalid, "%s: there is a second document behind ---", name)
 	}
 	where, text := name, err.Error()
-	var y yaml.Error
-	if errors.As(err, &y) {
+	if y, ok := errors.AsType[yaml.Error](err); ok {
 		text = y.GetMessage()
 		if t := y.GetToken(); t != nil && t.Position != nil {
 			where = fmt.Sprintf("%s:%d:%d", name, t.Position.Line, t.Position.Column)

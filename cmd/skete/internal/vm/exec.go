@@ -149,8 +149,7 @@ func (a commands) execIn(ctx context.Context, t *app.Target, f *execFlags, words
 			f.noStdin = true // one input cannot feed several
 		}
 		if err := a.execute(ctx, c, sb, f, argv); err != nil {
-			var exit app.Exit
-			if !errors.As(err, &exit) {
+			if _, ok := errors.AsType[app.Exit](err); !ok {
 				return err
 			}
 			if first == nil {

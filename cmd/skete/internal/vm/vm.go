@@ -140,23 +140,31 @@ func in(states ...string) func(api.Sandbox) bool {
 }
 
 func (a commands) vmStart() *cobra.Command {
-	return a.life(lifeVerb{"start", "Boot stopped sandboxes again, with their workspace", "  skete vm start ID\n  skete vm start --all",
-		in("stopped", "failed"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Start(ctx) }})
+	return a.life(lifeVerb{
+		"start", "Boot stopped sandboxes again, with their workspace", "  skete vm start ID\n  skete vm start --all",
+		in("stopped", "failed"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Start(ctx) },
+	})
 }
 
 func (a commands) vmStop() *cobra.Command {
-	return a.life(lifeVerb{"stop", "End machines and keep their workspace", "  skete vm stop ID\n  skete vm stop --all",
-		in("running", "paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Stop(ctx) }})
+	return a.life(lifeVerb{
+		"stop", "End machines and keep their workspace", "  skete vm stop ID\n  skete vm stop --all",
+		in("running", "paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Stop(ctx) },
+	})
 }
 
 func (a commands) vmPause() *cobra.Command {
-	return a.life(lifeVerb{"pause", "Freeze sandboxes", "  skete vm pause ID",
-		in("running"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Pause(ctx) }})
+	return a.life(lifeVerb{
+		"pause", "Freeze sandboxes", "  skete vm pause ID",
+		in("running"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Pause(ctx) },
+	})
 }
 
 func (a commands) vmResume() *cobra.Command {
-	return a.life(lifeVerb{"resume", "Let paused sandboxes go on", "  skete vm resume ID",
-		in("paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Resume(ctx) }})
+	return a.life(lifeVerb{
+		"resume", "Let paused sandboxes go on", "  skete vm resume ID",
+		in("paused"), func(ctx context.Context, s *client.Sandbox) (api.Sandbox, error) { return s.Resume(ctx) },
+	})
 }
 
 func (a commands) life(v lifeVerb) *cobra.Command {
