@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
