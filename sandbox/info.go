@@ -24,6 +24,9 @@ type Info struct {
 	LastUsedAt time.Time `json:"last_used_at,omitzero"`
 	// BootMS is the time from the request to an answering guest.
 	BootMS float64 `json:"boot_ms,omitempty"`
+	// RootfsHash names the root file system that the machine runs from; it
+	// must not be deleted while there is one.
+	RootfsHash string `json:"rootfs_hash,omitempty"`
 }
 
 // CreateRequest asks for a sandbox.

@@ -39,6 +39,7 @@ func New(d *Deps, tenant string, id sandbox.ID, spec sandbox.Spec, p *ladder.Run
 func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs, asked time.Time) (wait func(context.Context) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.rec.Info.RootfsHash = root.Hash
 	f := k.launch(job{
 		kind: kindCreate,
 		run:  func(ctx context.Context) error { return k.build(ctx, p, root, asked) },

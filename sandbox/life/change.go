@@ -77,7 +77,7 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 	if err := k.d.Quota.Charge(k.tenant, k.id, quota.Machine(info.Spec)); err != nil {
 		return err
 	}
-	err = k.commit(func(r *record) { r.Plan, r.Info.State = planStart, sandbox.Creating })
+	err = k.commit(func(r *record) { r.Plan, r.Info.State, r.Info.RootfsHash = planStart, sandbox.Creating, root.Hash })
 	if err != nil {
 		k.d.Quota.Set(k.tenant, k.id, quota.Usage{Sandboxes: 1})
 		return err

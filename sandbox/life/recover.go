@@ -83,6 +83,9 @@ func (k *Keeper) reattach(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if _, ok := k.d.Ladder.Get(k.record().Info.Provider); !ok {
+		return err // it may well run: a server that has the provider will know
+	}
 	if !errs.Is(err, errs.NotFound) {
 		k.d.Log.Error("cannot attach to a machine", "id", k.id, "error", err)
 	}

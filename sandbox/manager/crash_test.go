@@ -303,3 +303,47 @@ func TestOpen_removesWhatNobodyOwns(t *testing.T) {
 	}
 	w.check(t, m, "t")
 }
+
+func TestOpen_leavesAloneWhatItHasNoProviderFor(t *testing.T) {
+	w := newWorld(t)
+	m := w.open(t, w.config(nil))
+	info, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = m.Close()
+	c := w.config(nil)
+	c.Providers = nil
+	m = w.open(t, c)
+	if _, _, err = m.Guest(t.Context(), "t", info.ID); err == nil {
+		t.Error("a sandbox of a provider that is not there answers")
+	}
+	_ = m.Close()
+	if len(w.ids()) != 1 {
+		t.Fatal("the machine was destroyed by a server that knows nothing of its provider")
+	}
+	m = w.open(t, w.config(nil))
+	_, release, err := m.Guest(t.Context(), "t", info.ID)
+	if err != nil {
+		t.Fatalf("a server that has the provider again: %v", err)
+	}
+	release()
+}
+
+func TestInUse_asLongAsThereIsAMachine(t *testing.T) {
+	w := newWorld(t)
+	m := w.open(t, w.config(nil))
+	info, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.RootfsHash == "" || !m.InUse(info.RootfsHash) || m.InUse("another") {
+		t.Errorf("running from %q: InUse = %v", info.RootfsHash, m.InUse(info.RootfsHash))
+	}
+	if _, err = m.Stop(t.Context(), "t", info.ID); err != nil {
+		t.Fatal(err)
+	}
+	if m.InUse(info.RootfsHash) {
+		t.Error("in use by a stopped sandbox, which starts from the template by name")
+	}
+}

@@ -475,7 +475,7 @@ func (fakeTemplates) Rootfs(_ context.Context, name string) (template.Rootfs, er
 	if name != template.HostName {
 		return template.Rootfs{}, errs.New(errs.NotFound, "no template %q", name).WithHint("known: host")
 	}
-	return template.Rootfs{Name: name, Dir: "/nowhere"}, nil
+	return template.Rootfs{Name: name, Hash: "hash-of-" + name, Dir: "/nowhere"}, nil
 }
 
 func (fakeTemplates) Language(_ context.Context, name, language string) error {

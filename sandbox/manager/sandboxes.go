@@ -110,6 +110,15 @@ func (m *Manager) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.
 	return k.Info(), nil
 }
 
+// InUse tells whether a machine of any tenant runs from the root file system
+// with this hash, or is about to.
+func (m *Manager) InUse(hash string) bool {
+	return slices.ContainsFunc(m.everyone(), func(k *life.Keeper) bool {
+		info := k.Info()
+		return info.RootfsHash == hash && (info.State == sandbox.Creating || info.State == sandbox.Running || info.State == sandbox.Paused)
+	})
+}
+
 // List returns a page of sandboxes, newest first.
 func (m *Manager) List(_ context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error) {
 	var all []sandbox.Info

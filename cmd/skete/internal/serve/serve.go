@@ -168,6 +168,7 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 		return err
 	}
 	r.onClose(r.manager.Close)
+	templates.Guard(r.manager.InUse)
 	return nil
 }
 
