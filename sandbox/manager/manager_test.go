@@ -62,7 +62,7 @@ func TestCreate_fillsInAndReports(t *testing.T) {
 			Name: "mine", Template: "host", Provider: "auto", CPUs: 1, MemoryMB: 512, DiskMB: 2048, PidsMax: 512,
 			Env: map[string]string{"A": "1"}, Workdir: "/workspace", Network: "none", IdleTimeout: 30 * time.Minute,
 		},
-		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt, LastUsedAt: got.LastUsedAt, BootMS: got.BootMS,
+		CreatedAt: got.CreatedAt, StartedAt: got.StartedAt, LastUsedAt: got.LastUsedAt, BootMS: got.BootMS, RootfsHash: "hash-of-host",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
