@@ -93,7 +93,9 @@ func TestGoClient(t *testing.T) {
 		}
 	})
 	t.Run("events", func(t *testing.T) {
-		dir := t.TempDir()
+		const dir = "watched" // in the workspace: a write may be under way when we leave
+		_, err := sb.Files().MakeDir(t.Context(), dir, false)
+		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		touched := make(chan struct{})

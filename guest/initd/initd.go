@@ -105,6 +105,7 @@ func newBootID() string {
 
 // prepare does what must be done before the first supervise: nothing slow.
 func (d *daemon) prepare() error {
+	defaultSignals()
 	if d.cfg.Boot.Mounts {
 		if err := mountAll(d.cfg.Boot.Hostname); err != nil {
 			return err

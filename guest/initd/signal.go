@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -143,3 +144,29 @@ func errnoOf(err error) syscall.Errno {
 	}
 	return unix.EIO
 }
+
+// defaultSignals gives back their defaults to signals that whoever started us
+// had ignored, because commands would inherit that. The runtime does so for
+// the signals that it handles; the C library's own (32, 33) are not among them.
+func defaultSignals() {
+	const last = 64
+	for sig := uintptr(1); sig <= last; sig++ {
+		var old, none sigaction
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), sigsetBytes, 0, 0)
+		if errno == 0 && old.handler == sigIgnore {
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&none)), 0, sigsetBytes, 0, 0)
+		}
+	}
+}
+
+// sigaction is the kernel's struct, the same size or larger on every
+// architecture that we build for.
+type sigaction struct {
+	handler, flags, restorer uintptr
+	mask                     uint64
+}
+
+const (
+	sigIgnore   = 1
+	sigsetBytes = 8
+)
