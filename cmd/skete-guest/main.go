@@ -77,12 +77,19 @@ func runInit(path string) int {
 	return initd.Run(initd.Config{Boot: boot, Supervise: []string{self, "supervise", "--boot", path}, Log: os.Stderr})
 }
 
+// superviseBytes is what supervise may take before it collects garbage
+// eagerly; live data is a few MB, and 512 KiB for each open stream.
+const superviseBytes = 64 << 20
+
 func runSupervise(path string) int {
 	boot, err := readBoot(path)
 	if err != nil {
 		return fail("supervise", err)
 	}
-	debug.SetGCPercent(200)
+	// Streaming makes garbage of chunk size, and pools keep it from one
+	// collection to the next: without a limit a hundred broken streams grew
+	// this process to the size of a small machine, which then died of it.
+	debug.SetMemoryLimit(superviseBytes)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: pair.SocketFD, Build: version, Log: os.Stderr})
