@@ -24,6 +24,9 @@ const pingEvery = 20 * time.Second
 type link struct {
 	ws  *websocket.Conn
 	buf []byte
+	// broken is why the connection ended in the middle of a frame of which
+	// the beginning was good; the next read returns it.
+	broken error
 	// taking is set while the frame's reader is busy with it, so that an
 	// unanswered ping is no sign of a dead connection.
 	taking atomic.Bool
@@ -38,8 +41,13 @@ func (c *Client) openLink(ctx context.Context, k transport.Call) (*link, error) 
 	return &link{ws: ws, buf: make([]byte, 64<<10)}, nil
 }
 
-// read returns the next frame; its body is good until the next read.
+// read returns the next frame; its body is good until the next read. The
+// beginning of a frame of output is such a frame itself, only shorter: so a
+// connection that never lives as long as a frame makes progress too.
 func (l *link) read(ctx context.Context) (api.FrameKind, []byte, error) {
+	if l.broken != nil {
+		return 0, nil, l.broken
+	}
 	typ, r, err := l.ws.Reader(ctx)
 	if err != nil {
 		return 0, nil, transport.Broken(ctx, err)
@@ -55,7 +63,10 @@ func (l *link) read(ctx context.Context) (api.FrameKind, []byte, error) {
 			break
 		}
 		if err != nil {
-			return 0, nil, transport.Broken(ctx, err)
+			if l.broken = transport.Broken(ctx, err); !isOutput(l.buf[:n]) {
+				return 0, nil, l.broken
+			}
+			break
 		}
 		if n == len(l.buf) {
 			l.buf = append(l.buf, make([]byte, len(l.buf))...)
@@ -66,6 +77,17 @@ func (l *link) read(ctx context.Context) (api.FrameKind, []byte, error) {
 		return 0, nil, badFrame(err)
 	}
 	return kind, body, nil
+}
+
+// isOutput tells whether b begins with the head of a frame of output and has
+// some of the output too.
+func isOutput(b []byte) bool {
+	kind, body, err := api.ParseFrame(b)
+	if err != nil || kind != api.FrameStdout && kind != api.FrameStderr {
+		return false
+	}
+	_, data, err := api.ParseOffset(body)
+	return err == nil && len(data) > 0
 }
 
 func (l *link) send(ctx context.Context, frame []byte) error {

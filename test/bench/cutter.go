@@ -17,6 +17,9 @@ type cutter struct {
 	every  int
 	broken atomic.Int64
 	wg     sync.WaitGroup
+
+	mu   sync.Mutex
+	open map[net.Conn]bool
 }
 
 func newCutter(path, target string, every int) (*cutter, error) {
@@ -24,7 +27,7 @@ func newCutter(path, target string, every int) (*cutter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cutter{path: path, ln: ln, target: target, every: every}
+	c := &cutter{path: path, ln: ln, target: target, every: every, open: map[net.Conn]bool{}}
 	c.wg.Add(1)
 	go c.serve()
 	return c, nil
@@ -32,7 +35,26 @@ func newCutter(path, target string, every int) (*cutter, error) {
 
 func (c *cutter) cuts() int64 { return c.broken.Load() }
 
-func (c *cutter) close() { c.ln.Close(); c.wg.Wait() }
+// close ends the proxy and whatever still runs through it.
+func (c *cutter) close() {
+	c.ln.Close()
+	c.mu.Lock()
+	for conn := range c.open {
+		conn.Close()
+	}
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+func (c *cutter) track(conn net.Conn, open bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if open {
+		c.open[conn] = true
+	} else {
+		delete(c.open, conn)
+	}
+}
 
 func (c *cutter) serve() {
 	defer c.wg.Done()
@@ -46,9 +68,11 @@ func (c *cutter) serve() {
 			down.Close()
 			continue
 		}
+		c.track(up, true)
 		c.wg.Add(2)
 		go func() {
 			defer c.wg.Done()
+			defer c.track(up, false)
 			_, _ = io.Copy(up, down)
 			up.Close()
 		}()

@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -278,5 +280,50 @@ func TestIdleSandbox_livesOn(t *testing.T) {
 		if out, err := sb.Command("echo", "alive").Output(w.ctx()); err != nil || string(out) != "alive\n" {
 			t.Fatalf("%q, %v", out, err)
 		}
+	}
+}
+
+// TestShortLivedConnections: no connection lives as long as one frame of
+// output, and still every byte arrives.
+func TestShortLivedConnections(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	sb := w.create(api.CreateSandbox{})
+	path := filepath.Join(w.home, "cut.sock")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var cuts atomic.Int64
+	go func() {
+		for {
+			down, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			up, err := client.DialUnix(context.Background(), client.SocketPath(w.home))
+			if err != nil {
+				down.Close()
+				return
+			}
+			go func() { _, _ = io.Copy(up, down); up.Close() }()
+			go func() { _, _ = io.CopyN(down, up, 60_000); cuts.Add(1); down.Close(); up.Close() }()
+		}
+	}()
+	c, err := client.New(client.Config{Socket: path, ReconnectTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var out bytes.Buffer
+	cmd := c.Sandbox(sb.ID).Shell("seq 1 400000")
+	cmd.Stdout = &out
+	if err := cmd.Run(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := exec.Command("seq", "1", "400000").Output()
+	if !bytes.Equal(out.Bytes(), want) || cmd.Lost() != 0 || cuts.Load() < 20 {
+		t.Errorf("%d of %d bytes came, %d lost, %d cuts", out.Len(), len(want), cmd.Lost(), cuts.Load())
 	}
 }
