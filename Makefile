@@ -36,9 +36,9 @@ check: ## the fast inner loop, under three minutes
 	go vet ./...
 	go test -short -timeout 5m ./...
 
-bench: need build ## JSON lines on stdout; appended to test/bench/results.jsonl with RECORD=1
+bench: need build ## JSON lines on stdout; RECORD=1 appends them to test/bench/results.jsonl too
 	@scripts/need bwrap:bubblewrap
-	go run ./test/bench -skete bin/skete
+	@go run ./test/bench -skete bin/skete $(if $(RECORD),| tee -a test/bench/results.jsonl)
 
 lint:
 	$(TOOL) golangci-lint run ./...
