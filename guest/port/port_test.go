@@ -128,7 +128,11 @@ func TestForward_refusesWhereNobodyListens(t *testing.T) {
 	ln, port := listen(t, "127.0.0.1:0")
 	ln.Close()
 	host, guest := unixPair(t)
-	go Forward(context.Background(), guest, port)
+	go func() {
+		if p, err := wire.Accept(guest); err == nil {
+			Forward(context.Background(), guest, p)
+		}
+	}()
 	if err := wire.Connect(host, port, time.Time{}); !errs.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), "nothing listens") {
 		t.Errorf("%v", err)
 	}
