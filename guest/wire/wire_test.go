@@ -142,6 +142,10 @@ func TestStatus_aClassSurvivesTheWire(t *testing.T) {
 	if err := wire.Err(errors.New("connection reset")); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("a broken connection came back as %v", err)
 	}
+	cut := connect.NewError(connect.CodeInvalidArgument, io.ErrUnexpectedEOF) // a stream cut inside a message
+	if err := wire.Err(cut); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("a cut stream came back as %v: nobody would try again", err)
+	}
 	if wire.Err(nil) != nil || wire.ToConnect(nil) != nil {
 		t.Error("nil is nil")
 	}
