@@ -192,6 +192,7 @@ func (s *Store) Detach(ctx context.Context, id string) error {
 	if on, err := mounted(data); err != nil || !on {
 		return ignoreMissing(err)
 	}
+	flush(data)
 	return unmount(ctx, data)
 }
 

@@ -120,6 +120,17 @@ func needImages(t testing.TB, s *volume.Store) {
 	}
 }
 
+// holdMounts starts a process that has a copy of our mounts until the test ends.
+func holdMounts(t testing.TB) {
+	t.Helper()
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { must(t, errors.Join(in.Close(), cmd.Wait())) })
+}
+
 func TestVolume_fullIsFullAndBytesStay(t *testing.T) {
 	s, _ := open(t)
 	needImages(t, s)
@@ -153,12 +164,14 @@ func TestVolume_fullIsFullAndBytesStay(t *testing.T) {
 		t.Fatalf("usage %d", used)
 	}
 	must(t, os.Remove(filepath.Join(v.Path, "big")))
+	holdMounts(t)
 	must(t, s.Detach(ctx, "sbx_a"))
 	must(t, s.Detach(ctx, "sbx_a"))
 	if _, err := os.Stat(filepath.Join(v.Path, "keep")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal("still mounted")
 	}
-	// What was deleted inside is the host's again.
+	// What was deleted inside is the host's again, also while somebody else
+	// holds a copy of our mounts.
 	if used, err := s.Usage(ctx, "sbx_a"); err != nil || used > 8<<20 {
 		t.Errorf("a detached volume holds %d bytes (%v)", used, err)
 	}
