@@ -1,0 +1,88 @@
+// Package definition is what an agent is before it runs: model, instructions,
+// tools, sub-agents, limits and approvals, read from files.
+//
+//	d, err := definition.Parse("agents/reviewer.md", content) // YAML, or Markdown with front matter
+//	set, err := definition.Load(os.DirFS("agents"))            // all of a folder, with what is built in
+//	d, err := set.Resolve("reviewer")                           // with its sub-agents, whole
+//
+// Unknown keys are refused with their position. A Definition is plain data: a
+// thread keeps the resolved one in its first event.
+package definition
+
+import (
+	"time"
+
+	"github.com/skete-dev/skete/thread"
+)
+
+// Definition describes an agent. The zero value of a field means the default.
+type Definition struct {
+	Name         string `json:"name" yaml:"name"` // 1..64 of a-z 0-9 and single hyphens
+	Description  string `json:"description,omitempty" yaml:"description"`
+	Model        string `json:"model,omitempty" yaml:"model"` // a name of the catalogue; "" = the server's choice
+	Instructions string `json:"instructions,omitempty" yaml:"instructions"`
+	// Tools are names or globs; empty = all built-in ones.
+	Tools []string `json:"tools,omitempty" yaml:"tools"`
+	// Agents are those that `task` may start; the resolved ones stand in
+	// Subagents. "general-purpose" is always there unless Tools leave task out.
+	Agents    []string              `json:"-" yaml:"agents"`
+	Subagents map[string]Definition `json:"subagents,omitempty" yaml:"-"`
+	// Calling is "native" or "json" (strict-JSON actions); "" = as the model can.
+	Calling string        `json:"calling,omitempty" yaml:"calling"`
+	Effort  string        `json:"effort,omitempty" yaml:"effort"` // low, medium, high
+	Limits  Limits        `json:"limits,omitzero" yaml:"limits"`
+	Rules   []Rule        `json:"approvals,omitempty" yaml:"approvals"` // first match wins; none = allow
+	Hooks   []CommandHook `json:"hooks,omitempty" yaml:"hooks"`
+	// Memory are files loaded into the prompt: AGENTS.md of the workspace and
+	// /memories/AGENTS.md unless stated.
+	Memory []string `json:"memory,omitempty" yaml:"memory"`
+	// Plan is the plan template that the agent begins with, "" = none.
+	Plan string `json:"plan,omitempty" yaml:"plan"`
+	// Result is a JSON Schema (inline) of the final answer.
+	Result map[string]any `json:"result,omitempty" yaml:"result"`
+	// Sandbox says what machine it wants; the keys are those of a sandbox spec.
+	Sandbox map[string]any `json:"sandbox,omitempty" yaml:"sandbox"`
+}
+
+// Limits bound a run of this agent.
+type Limits struct {
+	thread.Budget `yaml:",inline"`
+	// ParallelMax is how many calls of a step run at once; 8.
+	ParallelMax int `json:"parallel_max,omitempty" yaml:"parallel_max"`
+	// WindowTokens overrides the model's.
+	WindowTokens int `json:"window_tokens,omitempty" yaml:"window_tokens"`
+	// ResultTokensMax is how much of one tool result the model sees; 20,000,
+	// and never more than a sixth of the window.
+	ResultTokensMax int `json:"result_tokens_max,omitempty" yaml:"result_tokens_max"`
+	// ToolTimeout bounds one call; 10 min.
+	ToolTimeout time.Duration `json:"tool_timeout_ns,omitempty" yaml:"tool_timeout"`
+}
+
+// Action of a rule.
+const (
+	Allow = "allow"
+	Deny  = "deny"
+	Ask   = "ask"
+)
+
+// Rule decides about calls before they run.
+type Rule struct {
+	Action    string            `json:"action" yaml:"action"`
+	Tools     []string          `json:"tools,omitempty" yaml:"tools"`       // names or globs; empty = all
+	Paths     []string          `json:"paths,omitempty" yaml:"paths"`       // globs over what the call touches
+	Commands  []string          `json:"commands,omitempty" yaml:"commands"` // patterns over parsed shell commands ("git push *")
+	Reason    string            `json:"reason,omitempty" yaml:"reason"`
+	Decisions []thread.Decision `json:"decisions,omitempty" yaml:"decisions"` // empty = all four
+	Expires   time.Duration     `json:"expires_ns,omitempty" yaml:"expires"`  // 0 = never; then it is a reject
+}
+
+// CommandHook is a program that is asked about events, with JSON on stdin.
+type CommandHook struct {
+	Event   string        `json:"event" yaml:"event"`                  // PreToolUse, PostToolUse, …
+	Tools   []string      `json:"tools,omitempty" yaml:"tools"`        // names or globs; empty = all
+	Command []string      `json:"command" yaml:"command"`              // argv
+	Timeout time.Duration `json:"timeout_ns,omitempty" yaml:"timeout"` // 60 s
+	// Where it runs: "sandbox" (the default) or "host". The host only for
+	// definitions of the server's own folder, never for inline ones.
+	Where string `json:"where,omitempty" yaml:"where"`
+}

@@ -1,0 +1,136 @@
+package keeper
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Start asks for a run.
+type Start struct {
+	// Thread to go on with; "" = a new one.
+	Thread thread.ID
+	// Agent is the name of a definition ("" = "default"); Inline wins over it.
+	// Both only for a new thread.
+	Agent  string
+	Inline *definition.Definition
+	Input  []llm.Block
+	Title  string
+	Labels map[string]string
+	Model  string // "" = the definition's, then the server's choice
+	Budget thread.Budget
+	Schema json.RawMessage // of the result
+	// Sandbox is an existing sandbox to work in; "" = the thread gets its own.
+	Sandbox string
+	// Spec overrides what the definition says about the thread's own sandbox;
+	// the keys are those of a sandbox spec.
+	Spec map[string]any
+	// Key makes the call repeatable: the same key is the same run.
+	Key string
+	By  string // who asks
+}
+
+// Run is what there is to know about a run without reading its log.
+type Run struct {
+	ID      thread.RunID      `json:"id"`
+	Thread  thread.ID         `json:"thread"`
+	Tenant  string            `json:"tenant"`
+	Agent   string            `json:"agent"`
+	Model   string            `json:"model"`
+	Title   string            `json:"title,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	By      string            `json:"by,omitempty"`
+	State   thread.RunState   `json:"state"`
+	Reason  string            `json:"reason,omitempty"`
+	Text    string            `json:"text,omitempty"` // the last words, or what went wrong
+	Result  json.RawMessage   `json:"result,omitempty"`
+	Created time.Time         `json:"created"`
+	Ended   time.Time         `json:"ended,omitzero"`
+	Steps   int               `json:"steps"`
+	Usage   llm.Usage         `json:"usage"`
+	CostUSD float64           `json:"cost_usd,omitempty"`
+	Budget  thread.Budget     `json:"budget,omitzero"`
+	Sandbox string            `json:"sandbox,omitempty"`
+	Todos   []thread.Todo     `json:"todos,omitempty"`
+	// Waiting counts approvals that are open in the run and beneath it.
+	Waiting int `json:"waiting,omitempty"`
+	// First and Last are the run's events in its thread's log.
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	// Fork and Replay say what the run came from.
+	Fork   *thread.Fork `json:"fork,omitempty"`
+	Replay thread.RunID `json:"replay,omitempty"`
+}
+
+// Filter chooses runs, the newest first. Zero values choose all.
+type Filter struct {
+	States    []thread.RunState
+	Thread    thread.ID
+	Agent     string
+	Labels    map[string]string
+	Subagents bool // those of sub-agents too
+	PageSize  int  // 50
+	PageToken string
+}
+
+// Page is a part of a list.
+type Page struct {
+	Runs []Run
+	Next string // "" = the last page
+}
+
+// Approval is a call that waits for a person.
+type Approval struct {
+	Run     thread.RunID      `json:"run"`
+	Thread  thread.ID         `json:"thread"` // of the run itself, or of a sub-agent beneath it
+	Agent   string            `json:"agent"`
+	Call    string            `json:"call"`
+	Tool    string            `json:"tool"`
+	Args    json.RawMessage   `json:"args"`
+	Reason  string            `json:"reason,omitempty"`
+	Allowed []thread.Decision `json:"allowed"`
+	Asked   time.Time         `json:"asked"`
+	Expires time.Time         `json:"expires,omitzero"`
+	Seq     uint64            `json:"seq"`
+}
+
+// Decide answers one approval.
+type Decide struct {
+	Thread   thread.ID // "" = the run's own
+	Call     string
+	Decision thread.Decision
+	Args     json.RawMessage // with Edit
+	Text     string          // with Reject and Respond
+	By       string
+	// Always adds a rule that allows the same from now on in this thread.
+	Always bool
+}
+
+// LiveKind says what a Live carries.
+type LiveKind string
+
+// Kinds of live news.
+const (
+	LiveText      LiveKind = "text"      // of the model
+	LiveReasoning LiveKind = "reasoning" // of the model
+	LiveCall      LiveKind = "tool_call" // Name: a call begins to be written; Index
+	LiveArgs      LiveKind = "tool_args" // Index
+	LiveOutput    LiveKind = "output"    // of a running tool; Call
+	LiveReset     LiveKind = "reset"     // the answer that was streaming is void; another attempt comes
+)
+
+// Live is news that is not in the log: parts of what will be there soon. It may
+// be lost; the event that ends it (model.completed, tool.completed) has it all.
+type Live struct {
+	Thread thread.ID    `json:"thread"`
+	Run    thread.RunID `json:"run"`
+	After  uint64       `json:"after"` // the last event of the log when it was sent
+	Kind   LiveKind     `json:"kind"`
+	Index  int          `json:"index,omitempty"`
+	Name   string       `json:"name,omitempty"`
+	Call   string       `json:"call,omitempty"`
+	Text   string       `json:"text,omitempty"`
+}

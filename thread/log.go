@@ -1,0 +1,55 @@
+package thread
+
+import (
+	"context"
+	"iter"
+)
+
+// Bounds of a log.
+const (
+	EventBytesMax  = 48 << 10  // one event as JSON; content beyond InlineBytesMax is a blob
+	InlineBytesMax = 16 << 10  // content that may stand in an event
+	AppendBytesMax = 192 << 10 // the events of one append
+	AppendMax      = 64        // events of one append
+)
+
+// Log keeps threads. It belongs to one tenant.
+//
+// A thread exists from its first append to Delete. Seq counts its events from
+// 1; 0 is the position before the first. Safe for concurrent use.
+type Log interface {
+	// Append adds events after the one numbered after, all or nothing, and
+	// returns the number of the last. It sets Seq of the events it was given.
+	// Conflict: the thread does not end there (read again). Limit: too large,
+	// or no space. Unavailable: nobody can say whether it happened; Append with
+	// the same events and position again finds out, and never doubles them.
+	Append(ctx context.Context, id ID, after uint64, events ...Event) (uint64, error)
+	// Load yields the events from number from to the end as it is now. An
+	// unknown thread yields nothing. Corrupt: a record cannot be read; the
+	// error says which, and nothing follows.
+	Load(ctx context.Context, id ID, from uint64) iter.Seq2[Event, error]
+	// Watch yields like Load and goes on as events are appended, until ctx or
+	// the loop ends. NotFound: the thread was deleted meanwhile.
+	Watch(ctx context.Context, id ID, from uint64) iter.Seq2[Event, error]
+	// Head returns the number of the last event, 0 for an unknown thread.
+	Head(ctx context.Context, id ID) (uint64, error)
+	// List yields the ids of all threads that are the root or beneath it, in
+	// order; root "" means all. Sub-agents' threads are among them.
+	List(ctx context.Context, root ID) iter.Seq2[ID, error]
+	// Delete removes a thread and its sub-agents' threads. A writer that still
+	// knows the old end is refused. It may be repeated.
+	Delete(ctx context.Context, id ID) error
+}
+
+// Blobs keep content by hash (sha256, hex). They belong to one tenant.
+// Safe for concurrent use.
+type Blobs interface {
+	// Put stores content durably and returns its hash; the same content twice
+	// is one blob.
+	Put(ctx context.Context, content []byte) (hash string, err error)
+	// Get reads a blob whole. NotFound: no such blob. Corrupt: its bytes are not
+	// what the hash says.
+	Get(ctx context.Context, hash string) ([]byte, error)
+	// ReadAt reads at most len(p) bytes from off, like io.ReaderAt, unchecked.
+	ReadAt(ctx context.Context, hash string, p []byte, off int64) (n int, size int64, err error)
+}

@@ -1,0 +1,153 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path"
+	"strings"
+
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Tool is one tool of one thread.
+type Tool interface {
+	Spec() llm.ToolSpec
+	// Effect says what a call with these arguments would do. It is pure. Args
+	// may be anything; for bad ones it answers as for the worst.
+	Effect(args json.RawMessage) Effect
+	// Run does it. See the package comment about errors and repetition.
+	// ErrWaiting: the call goes on elsewhere; Run will be called again, with
+	// Again set, when it may have ended.
+	Run(ctx context.Context, req Request) (Result, error)
+}
+
+// Planner is a Tool that wants to note something durably before it acts: the
+// agent calls Plan under the call's locks, logs what it returns in
+// tool.started, and hands it to Run, also after a crash. Plan has no effects.
+// A Result that is not nil ends the call without Run.
+type Planner interface {
+	Tool
+	Plan(ctx context.Context, req Request) (plan json.RawMessage, done *Result, err error)
+}
+
+// ErrWaiting says that a call goes on elsewhere (a sub-agent's thread).
+var ErrWaiting = errors.New("the call goes on elsewhere")
+
+// Class says what running a call again would mean.
+type Class string
+
+// Classes, from harmless to not.
+const (
+	Read  Class = "read"  // changes nothing: may be run again
+	Keyed Class = "keyed" // acts once per Key, however often it is run
+	Once  Class = "once"  // must never be run again
+)
+
+// Effect is what a call would do.
+type Effect struct {
+	Class Class
+	// Touches are locked while the call runs: two calls that touch the same
+	// path, or one beneath the other's, do not run at once unless both only read.
+	Touches []Touch
+}
+
+// Touch is a path, cleaned and absolute, in the agent's view of the files.
+type Touch struct {
+	Path  string
+	Write bool
+}
+
+// Clashes reports whether two touches may not happen at once.
+func (t Touch) Clashes(u Touch) bool {
+	return (t.Write || u.Write) && (within(t.Path, u.Path) || within(u.Path, t.Path))
+}
+
+func within(p, dir string) bool {
+	p, dir = path.Clean(p), path.Clean(dir)
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
+
+// Request is one run of a call.
+type Request struct {
+	Key    string // the same for every run of this call, unique in the tenant
+	Call   string // its id
+	Thread thread.ID
+	Run    thread.RunID
+	Args   json.RawMessage
+	Plan   json.RawMessage // of Planner
+	Again  bool            // it was started before, and nobody knows how far it came
+	// Emit shows output on its way to people who watch; nil = nobody. It does
+	// not block and keeps nothing: the Result has to have it all.
+	Emit func(text string)
+}
+
+// Result is what the model reads, and what the log keeps.
+type Result struct {
+	Blocks []llm.Block // text and media; text of any size: the agent makes previews
+	// Failed: it was done and did not work; adapt.
+	Failed bool
+	// Code of a failure: one of Codes, or "".
+	Code string
+	Exit *int // of a command
+	// Bytes of the whole output when Blocks do not hold it all.
+	Bytes int64
+	Todos []thread.Todo
+	// Usage and CostUSD of sub-agents.
+	Usage   llm.Usage
+	CostUSD float64
+	// Whole: never replaced by a preview (tools that page by themselves).
+	Whole bool
+}
+
+// Codes of failures. The first four are deepagents'.
+const (
+	CodeNotFound    = "file_not_found"
+	CodeDenied      = "permission_denied"
+	CodeIsDirectory = "is_directory"
+	CodeInvalidPath = "invalid_path"
+
+	CodeArgs        = "invalid_arguments"
+	CodeUnknownTool = "unknown_tool"
+	CodeConflict    = "conflict" // the file changed meanwhile
+	CodeTimeout     = "timeout"
+	CodeTooLarge    = "too_large"
+	CodeInterrupted = "interrupted" // effects unknown
+	CodeRejected    = "rejected"    // by a person or a policy
+	CodeCancelled   = "cancelled"
+	CodeInternal    = "internal_error"
+	CodeExit        = "exit" // a command ended with a status that is not 0
+)
+
+// Codes lists all.
+var Codes = []string{
+	CodeNotFound, CodeDenied, CodeIsDirectory, CodeInvalidPath, CodeArgs, CodeUnknownTool, CodeConflict,
+	CodeTimeout, CodeTooLarge, CodeInterrupted, CodeRejected, CodeCancelled, CodeInternal, CodeExit,
+}
+
+// Text returns a result of text.
+func Text(s string) Result { return Result{Blocks: []llm.Block{llm.Text(s)}} }
+
+// Fail returns a failed result.
+func Fail(code, text string) Result {
+	return Result{Blocks: []llm.Block{llm.Text(text)}, Failed: true, Code: code}
+}
+
+type recorderKey struct{}
+
+// WithRecorder makes RecordFile reach record: the agent collects the changes
+// of the thread's own files during a call.
+func WithRecorder(ctx context.Context, record func(thread.FileChange)) context.Context {
+	return context.WithValue(ctx, recorderKey{}, record)
+}
+
+// RecordFile notes a change of the thread's own files. False: nobody records,
+// so the change would be lost; the place must refuse it.
+func RecordFile(ctx context.Context, c thread.FileChange) bool {
+	record, ok := ctx.Value(recorderKey{}).(func(thread.FileChange))
+	if ok {
+		record(c)
+	}
+	return ok
+}
