@@ -1,8 +1,11 @@
 // Package cgroup reads, empties and removes control groups, version 1 and 2
-// alike. It makes none but for probes and tests: gVisor makes those of machines.
+// alike, and makes those of version 1, where doing so well is a matter of tens
+// of milliseconds (see Enter).
 //
 //	tree, err := cgroup.Find()
 //	g := tree.Group("/skete/x/sbx_…")
+//	err = g.Create(cgroup.Limits{MemoryBytes: 1 << 30})
+//	err = g.Enter() // on a locked thread; what it forks is born in the group
 //	g.OOMKills(); g.Kill(ctx); g.Remove(ctx)
 //
 // A group is a path below the root of every mounted hierarchy: one directory
@@ -176,6 +179,80 @@ func (g Group) Make(controller string) error {
 		return fmt.Errorf("make a control group: %w", err)
 	}
 	return nil
+}
+
+// Limits of a group; 0 = none.
+type Limits struct {
+	MemoryBytes int64
+	SwapToo     bool // MemoryBytes bounds memory and swap together
+	CPUPeriodUS uint64
+	CPUQuotaUS  int64
+	Tasks       int64
+}
+
+// limiting are the controllers of version 1 in whose hierarchies Create makes
+// a group: those that limit. Whatever has entered is in all of them.
+var limiting = []string{"memory", "cpu", "pids"}
+
+// Create makes a group of version 1 with its limits. On error a part of it may
+// be there; Remove takes that away.
+func (g Group) Create(l Limits) error {
+	for _, c := range limiting {
+		if err := g.Make(c); err != nil {
+			return err
+		}
+	}
+	for _, s := range []struct {
+		controller, file string
+		value            int64
+	}{
+		{"memory", "memory.limit_in_bytes", l.MemoryBytes},
+		{"memory", "memory.memsw.limit_in_bytes", onlyIf(l.SwapToo, l.MemoryBytes)}, // never below the line above
+		{"cpu", "cpu.cfs_period_us", int64(l.CPUPeriodUS)},
+		{"cpu", "cpu.cfs_quota_us", l.CPUQuotaUS},
+		{"pids", "pids.max", l.Tasks},
+	} {
+		if s.value == 0 {
+			continue
+		}
+		if err := g.write(s.controller, s.file, strconv.FormatInt(s.value, 10)); err != nil {
+			return fmt.Errorf("limit a control group: %w", err)
+		}
+	}
+	return nil
+}
+
+func onlyIf(yes bool, n int64) int64 {
+	if yes {
+		return n
+	}
+	return 0
+}
+
+// Enter moves the calling thread into a group that Create made; what it forks
+// is born there. The kernel moves a thread that asks for itself at once, where
+// moving a process waits for every processor to pass a point of rest (RCU):
+// 10 to 30 ms, once in and once out.
+//
+// Preconditions: the goroutine is locked to its thread and stays so until it
+// ends, and the thread with it; so nobody else's work gets into the group.
+func (g Group) Enter() error {
+	for _, c := range limiting {
+		if err := g.write(c, "tasks", "0"); err != nil {
+			return fmt.Errorf("enter a control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// write sets a file of the group; the kernel makes it with the group.
+func (g Group) write(controller, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(g.dir(controller), file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
 }
 
 // dirs lists the group's directories, those that exist not only.

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,5 +121,73 @@ func TestKillAndRemove(t *testing.T) {
 	}
 	if g.Exists() {
 		t.Error("the group is still there")
+	}
+}
+
+// version1 is the host's tree where this process may make groups in it.
+func version1(t *testing.T) Tree {
+	t.Helper()
+	tree, err := Find()
+	if err != nil || tree.V2 || os.Geteuid() != 0 || !tree.Has("memory", "cpu", "pids") {
+		t.Skip("needs root and control groups of version 1")
+	}
+	if err := tree.Probe(t.Context(), "/skete-test-probe-"+strconv.Itoa(os.Getpid())); err != nil {
+		t.Skipf("no control groups to use: %v", err)
+	}
+	return tree
+}
+
+func TestWhatIsForkedInAGroupIsBornWithItsLimitsAndLeavesNobodyElseThere(t *testing.T) {
+	g := version1(t).Group("/skete-test-enter-" + strconv.Itoa(os.Getpid()))
+	t.Cleanup(func() { _ = g.Kill(context.Background()); _ = g.Remove(context.Background()) })
+	err := g.Create(Limits{MemoryBytes: 64 << 20, CPUPeriodUS: 100_000, CPUQuotaUS: 50_000, Tasks: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for file, c := range map[string]string{"memory.limit_in_bytes": "memory", "cpu.cfs_period_us": "cpu", "cpu.cfs_quota_us": "cpu", "pids.max": "pids"} {
+		data, err := os.ReadFile(filepath.Join(g.dir(c), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[file] = strings.TrimSpace(string(data))
+	}
+	want := map[string]string{"memory.limit_in_bytes": "67108864", "cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000", "pids.max": "7"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	cmd := exec.Command("sleep", "100")
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := g.Enter()
+		if err == nil {
+			err = cmd.Start()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range limiting {
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			data, err := os.ReadFile(filepath.Join(g.dir(c), "tasks"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.TrimSpace(string(data)) == strconv.Itoa(cmd.Process.Pid) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: tasks %q, want only the child %d", c, data, cmd.Process.Pid)
+			}
+		}
+	}
+	if err := g.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	if err := g.Remove(t.Context()); err != nil || g.Exists() {
+		t.Errorf("the group is still there: %v", err)
 	}
 }

@@ -12,9 +12,12 @@ import (
 	"strconv"
 	"strings"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 )
@@ -110,11 +113,17 @@ func (p *Provider) slot(ctx context.Context) error {
 
 // boot makes the bundle, starts gVisor and waits for the guest.
 func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandbox.Machine, error) {
-	host, err := p.prepare(b, bp.args)
+	spec := p.plan(b, bp.args).spec()
+	host, err := p.prepare(b, spec)
 	if err != nil {
 		return nil, err
 	}
-	rec, err := p.start(ctx, b)
+	group, err := p.makeGroup(b.ID, spec)
+	if err != nil {
+		_ = host.Close()
+		return nil, err
+	}
+	rec, err := p.start(ctx, b, group)
 	if err != nil {
 		_ = host.Close()
 		return nil, err
@@ -135,7 +144,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandb
 }
 
 // prepare fills the machine's directory and opens the channel.
-func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error) {
+func (p *Provider) prepare(b sandbox.Boot, spec *specs.Spec) (*channel.Host, error) {
 	dir, bootDir := p.dir(b.ID), p.bootDir(b.ID)
 	for _, d := range []string{bootDir, p.overlayDir(b.ID), p.spoolDir(b.ID)} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -153,17 +162,51 @@ func (p *Provider) prepare(b sandbox.Boot, args []string) (*channel.Host, error)
 	if err := p.adoptWorkspace(b.Workspace); err != nil {
 		return nil, fmt.Errorf("give the workspace to the sandbox's user: %w", err)
 	}
-	pl := plan{boot: b, bootDir: bootDir, spoolDir: p.spoolDir(b.ID), args: args}
+	if err := writeJSON(filepath.Join(dir, specName), spec); err != nil {
+		return nil, err
+	}
+	return p.listen(b.ID)
+}
+
+func (p *Provider) plan(b sandbox.Boot, args []string) plan {
+	pl := plan{boot: b, bootDir: p.bootDir(b.ID), spoolDir: p.spoolDir(b.ID), args: args}
 	if p.rootless() {
 		pl.hostUID, pl.hostGID = os.Geteuid(), os.Getegid()
 	}
 	if p.cgroups != nil {
 		pl.groupPath, pl.limitSwap = p.groupPath(b.ID), p.cgroups.LimitsSwap()
 	}
-	if err := writeJSON(filepath.Join(dir, "config.json"), pl.spec()); err != nil {
-		return nil, err
+	return pl
+}
+
+// ownGroups: with control groups of version 1 we make the machine's and start
+// runsc in it; gVisor would move itself in and out, at twenty times the price
+// (see cgroup.Group.Enter). With version 2 it does as well as we could.
+func (p *Provider) ownGroups() bool { return p.cgroups != nil && !p.cgroups.V2 }
+
+// makeGroup makes the machine's control group, where that is ours to do; else
+// it returns nil.
+func (p *Provider) makeGroup(id sandbox.ID, spec *specs.Spec) (*cgroup.Group, error) {
+	if !p.ownGroups() {
+		return nil, nil
 	}
-	return p.listen(b.ID)
+	g := p.group(id)
+	return &g, g.Create(limitsOf(spec.Linux.Resources))
+}
+
+// limitsOf translates what a bundle asks for.
+func limitsOf(r *specs.LinuxResources) cgroup.Limits {
+	var l cgroup.Limits
+	if r.Pids != nil {
+		l.Tasks = r.Pids.Limit
+	}
+	if r.Memory != nil && r.Memory.Limit != nil {
+		l.MemoryBytes, l.SwapToo = *r.Memory.Limit, r.Memory.Swap != nil
+	}
+	if r.CPU != nil {
+		l.CPUPeriodUS, l.CPUQuotaUS = *r.CPU.Period, *r.CPU.Quota
+	}
+	return l
 }
 
 // listen opens the channel at the place where the guest looks for it.
@@ -202,13 +245,13 @@ func (p *Provider) adoptWorkspace(dir string) error {
 }
 
 // start runs the sentry, detached: it lives on when we die.
-func (p *Provider) start(ctx context.Context, b sandbox.Boot) (record, error) {
+func (p *Provider) start(ctx context.Context, b sandbox.Boot, group *cgroup.Group) (record, error) {
 	overlay := "--overlay2=root:dir=" + p.overlayDir(b.ID)
 	if b.Spec.DiskMB > 0 {
 		overlay += ",size=" + strconv.Itoa(b.Spec.DiskMB) + "m"
 	}
 	pidFile := filepath.Join(p.dir(b.ID), "sentry.pid")
-	err := p.runsc(ctx, b.ID, []string{overlay}, "run", "--detach", "--pid-file="+pidFile, "--bundle="+p.dir(b.ID), string(b.ID))
+	err := p.runscIn(ctx, b.ID, group, []string{overlay}, "run", "--detach", "--pid-file="+pidFile, "--bundle="+p.dir(b.ID), string(b.ID))
 	if err != nil {
 		return record{}, err
 	}

@@ -25,7 +25,7 @@
 //	Dir/machines/ID/boot/     shown read-only at /.skete: guest, boot.json, host.sock
 //	Dir/machines/ID/overlay/  pages of the root's writable layer (an unlinked file)
 //	Dir/machines/ID/spool/    pages of the guest's spools
-//	/skete-HASH(Dir)/ID       control group, in every hierarchy
+//	/skete-HASH(Dir)/ID       control group: of memory, cpu and pids
 //
 // Every name derives from the ID, so Destroy needs no memory of Create and
 // List finds what a crash left. A record names the two processes exactly
@@ -41,7 +41,9 @@
 //
 // # Limits
 //
-// Memory and cpu are the control group's. A machine at its memory limit is
+// Memory and cpu are the control group's. With version 1 we make it and start
+// runsc in it, since gVisor's own way of joining costs tens of milliseconds,
+// and tell the sentry what it allows; with version 2 gVisor does all that. A machine at its memory limit is
 // ended by the kernel, and Wait says "out of memory"; 64 MiB above what the
 // user asked for are the sentry's own. Tasks are counted by the guest: a low
 // pids.max would kill the sentry, so the group's is a backstop of thousands.

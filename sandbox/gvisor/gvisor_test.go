@@ -4,7 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
@@ -75,6 +79,24 @@ func create(t testing.TB, p *Provider, b sandbox.Boot) sandbox.Machine {
 		}
 	})
 	return m
+}
+
+func TestProgramsSeeTheMachineThatTheyHave(t *testing.T) {
+	skipUnlessItBoots(t)
+	p := open(t, t.TempDir())
+	if p.cgroups == nil {
+		t.Skip(p.noGroups)
+	}
+	rootfs, guest := sandboxtest.Rootfs(t), guesttest.Binary(t)
+	b := bootOf(t, rootfs)
+	b.Guest = guest
+	g := sandboxtest.NewGuest(t, create(t, p, b))
+	res := g.Run("sh", "-c", "grep -o 'MemTotal:.*' /proc/meminfo; cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us")
+	got := strings.Fields(res.Stdout)
+	want := []string{"MemTotal:", strconv.Itoa((512<<20 + overheadBytes) >> 10), "kB", "200000", "100000"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%+v:\n%s", res, diff)
+	}
 }
 
 // BenchmarkCreate is from nothing to a finished command; the machine's end is

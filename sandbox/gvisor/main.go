@@ -28,7 +28,7 @@ func Main() {
 	if !ok {
 		return
 	}
-	os.Args = args
+	os.Args = tellLimits(args)
 	cli.Run(nil, commands(), nil)
 	os.Exit(1) // not reached: Run ends the process
 }

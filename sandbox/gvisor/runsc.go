@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -21,6 +22,11 @@ const logBytesMax = 4 << 10
 
 // runsc runs one command of gVisor on a machine, flags before verb.
 func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, args ...string) error {
+	return p.runscIn(ctx, id, nil, flags, args...)
+}
+
+// runscIn runs it in a control group, unless group is nil.
+func (p *Provider) runscIn(ctx context.Context, id sandbox.ID, group *cgroup.Group, flags []string, args ...string) error {
 	log, err := os.OpenFile(filepath.Join(p.dir(id), "runsc.log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -29,7 +35,7 @@ func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, arg
 	// The log is given as a descriptor: by name, a runsc that comes too late
 	// would make the machine's directory again.
 	all := []string{runscVerb, "--root=" + p.runscDir(), "--log-fd=3", "--platform=systrap", "--network=none", "--host-uds=open"}
-	if p.cgroups == nil {
+	if p.cgroups == nil || p.ownGroups() {
 		all = append(all, "--ignore-cgroups")
 	}
 	cmd := exec.CommandContext(ctx, p.c.Exe, append(append(all, flags...), args...)...)
@@ -39,7 +45,7 @@ func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, arg
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.ExtraFiles = []*os.File{log}
 	cmd.WaitDelay = time.Second
-	if err := runMortal(cmd); err != nil {
+	if err := runMortal(cmd, group); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -51,12 +57,23 @@ func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, arg
 // runMortal runs a command that dies with us, from its very first moment. A
 // runsc that outlived its server could make a machine behind the back of the
 // next one, which has looked already. The kernel ties the child's death to the
-// thread that made it, so the thread is ours until the end.
-func runMortal(cmd *exec.Cmd) error {
+// thread that made it, so the thread is its own until the end, and, since it
+// may be in the machine's control group by then, has no life after that: a
+// goroutine that ends while locked takes its thread along.
+func runMortal(cmd *exec.Cmd, group *cgroup.Group) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return cmd.Run()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if group != nil {
+			if err := group.Enter(); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- cmd.Run()
+	}()
+	return <-done
 }
 
 // tail returns the end of runsc's log, quoted for a line of ours.
