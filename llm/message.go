@@ -1,6 +1,9 @@
 package llm
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Role says who speaks. Tool results are user messages that hold result blocks.
 type Role string
@@ -76,6 +79,20 @@ type Media struct {
 	Type string `json:"type"`           // MIME type
 	Hash string `json:"hash,omitempty"` // of a blob: sha256, hex
 	Data []byte `json:"-"`
+}
+
+// NewCall returns the call that a model wrote. What is no JSON object becomes
+// Raw; nothing at all, and null, mean no arguments.
+func NewCall(id, name, written string) *Call {
+	written = strings.ToValidUTF8(strings.TrimSpace(written), "\uFFFD")
+	if written == "" || written == "null" {
+		written = "{}"
+	}
+	if written[0] == '{' && json.Valid([]byte(written)) {
+		return &Call{ID: id, Name: name, Args: json.RawMessage(written)}
+	}
+	raw, _ := json.Marshal(written) // a string always can
+	return &Call{ID: id, Name: name, Args: raw, Raw: true}
 }
 
 // Text returns a text block.

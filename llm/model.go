@@ -72,6 +72,10 @@ type Request struct {
 	// CacheKey groups requests that share their beginning: the thread's id.
 	CacheKey string
 	Stop     []string
+	// Step is which model call of the run this is, from 1; 0 = not known. It
+	// does not go over the wire: scripted models go by it, because a compaction
+	// makes the history shorter.
+	Step int
 }
 
 // Choice says whether the model must call a tool.
