@@ -30,6 +30,9 @@ type Info struct {
 	Calling         Calling `json:"calling,omitempty" yaml:"calling"`
 	Media           bool    `json:"media,omitempty" yaml:"media"` // takes images
 	Price           Price   `json:"price,omitzero" yaml:"price"`
+	// Guessed: nothing was configured or known about the model, so the window
+	// is a careful guess and the price is missing.
+	Guessed bool `json:"guessed,omitempty" yaml:"-"`
 }
 
 // Calling says how a model asks for tools.
