@@ -159,6 +159,11 @@ type ToolCompleted struct {
 	Failed bool        `json:"failed,omitempty"`
 	Code   string      `json:"code,omitempty"` // of a failure, from a small fixed set
 	Exit   *int        `json:"exit,omitempty"`
+	// Shown is a blob of the blocks that the model sees, as JSON, when they are
+	// too large for an event; Blocks are then their beginning, for views.
+	// ShownTokens estimates their size.
+	Shown       string `json:"shown_blob,omitempty"`
+	ShownTokens int    `json:"shown_tokens,omitempty"`
 	// Blob holds the whole text when Blocks hold a preview, File is where the
 	// model finds it.
 	Blob  string        `json:"blob,omitempty"`

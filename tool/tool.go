@@ -35,6 +35,12 @@ type Planner interface {
 // ErrWaiting says that a call goes on elsewhere (a sub-agent's thread).
 var ErrWaiting = errors.New("the call goes on elsewhere")
 
+// ErrCancelled is the cause (context.Cause) of a context that ended because
+// the run was cancelled: tools end what they started. With any other cause
+// (the server goes down) they leave it running, for the next run of the call
+// to find.
+var ErrCancelled = errors.New("the run was cancelled")
+
 // Class says what running a call again would mean.
 type Class string
 
@@ -78,6 +84,8 @@ type Request struct {
 	Args   json.RawMessage
 	Plan   json.RawMessage // of Planner
 	Again  bool            // it was started before, and nobody knows how far it came
+	// Moved: with Again, the machine in which it was started is gone.
+	Moved bool
 	// Emit shows output on its way to people who watch; nil = nobody. It does
 	// not block and keeps nothing: the Result has to have it all.
 	Emit func(text string)

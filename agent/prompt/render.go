@@ -1,0 +1,270 @@
+package prompt
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// charsPerToken is the usual estimate where nobody counts.
+const charsPerToken = 4
+
+// mediaTokens is what an image is taken to cost.
+const mediaTokens = 1500
+
+func tokensOf(s string) int { return (len(s) + charsPerToken - 1) / charsPerToken }
+
+// Tokens estimates what blocks cost.
+func Tokens(blocks []llm.Block) int {
+	n := 0
+	for _, b := range blocks {
+		n += tokensOf(b.Text)
+		if b.Vendor != nil {
+			n += len(b.Vendor.Data) / charsPerToken
+		}
+		switch {
+		case b.Call != nil:
+			n += tokensOf(b.Call.Name) + len(b.Call.Args)/charsPerToken
+		case b.Result != nil:
+			n += Tokens(b.Result.Blocks)
+		case b.Media != nil:
+			n += mediaTokens
+		}
+	}
+	return n
+}
+
+// perMessage is what a message costs beside its content.
+const perMessage = 4
+
+func count(l *Ledger, item *state.Item, m llm.Message) {
+	n := Tokens(m.Blocks) + perMessage
+	switch {
+	case item.Summary != nil:
+		l.Summary += n
+	case item.Input != nil:
+		l.Inputs += n
+	case m.Role == llm.RoleAssistant:
+		l.Assistant += n
+	default:
+		l.Results += n
+	}
+}
+
+// resultTokens estimates the results of a step's calls, which the vendor had
+// not seen when it counted that step.
+func resultTokens(item *state.Item) int {
+	if len(item.Calls) == 0 {
+		return 0
+	}
+	n := perMessage
+	for _, c := range item.Calls {
+		n += callTokens(c)
+	}
+	return n
+}
+
+// callTokens estimates what a call's result costs in a prompt.
+func callTokens(c *state.Call) int {
+	switch {
+	case c.Completed == nil || c.ClearedAt > 0:
+		return clearedTokens
+	case c.Completed.Shown != "":
+		return c.Completed.ShownTokens
+	}
+	return Tokens(c.Completed.Blocks)
+}
+
+// clearedTokens is what a line instead of a result costs.
+const clearedTokens = 25
+
+// render returns the messages that an item is in a prompt.
+func (b *Builder) render(ctx context.Context, item *state.Item, spec Spec) ([]llm.Message, error) {
+	var msgs []llm.Message
+	switch {
+	case item.Summary != nil:
+		text, err := b.text(ctx, item.Summary.Summary, item.Summary.Blob)
+		if err != nil {
+			return nil, err
+		}
+		msgs = []llm.Message{llm.User(summaryText(text, item.Summary.File))}
+	case item.Input != nil:
+		msgs = []llm.Message{{Role: llm.RoleUser, Blocks: inputBlocks(item.Input)}}
+	default:
+		m, err := Message(ctx, b.blobs, item.Step)
+		if err != nil {
+			return nil, err
+		}
+		msgs = []llm.Message{m}
+		if len(item.Calls) > 0 {
+			results, err := b.results(ctx, item)
+			if err != nil {
+				return nil, err
+			}
+			msgs = append(msgs, results)
+		}
+	}
+	if err := b.media(ctx, msgs, spec.Model); err != nil {
+		return nil, err
+	}
+	if spec.Calling != nil {
+		msgs = spec.Calling.Encode(msgs)
+	}
+	return msgs, nil
+}
+
+// Message returns the whole message of a step.
+func Message(ctx context.Context, blobs thread.Blobs, step *thread.ModelCompleted) (llm.Message, error) {
+	if step.Blob == "" {
+		return step.Message, nil
+	}
+	content, err := blobs.Get(ctx, step.Blob)
+	if err != nil {
+		return llm.Message{}, fmt.Errorf("read a message: %w", err)
+	}
+	var m llm.Message
+	if err := json.Unmarshal(content, &m); err != nil {
+		return llm.Message{}, errs.Wrap(errs.Corrupt, err, "the blob %s is no message", step.Blob)
+	}
+	return m, nil
+}
+
+func (b *Builder) text(ctx context.Context, inline, blob string) (string, error) {
+	if blob == "" {
+		return inline, nil
+	}
+	content, err := b.blobs.Get(ctx, blob)
+	return string(content), err
+}
+
+// media fills in the bytes of images, or says that they are there to a model
+// that cannot see them.
+func (b *Builder) media(ctx context.Context, msgs []llm.Message, info llm.Info) error {
+	for _, m := range msgs {
+		for i := range m.Blocks {
+			blocks := m.Blocks[i : i+1]
+			if r := m.Blocks[i].Result; r != nil {
+				blocks = r.Blocks
+			}
+			for j, x := range blocks {
+				if x.Media == nil {
+					continue
+				}
+				if !info.Media {
+					blocks[j] = llm.Text("[" + x.Media.Type + " not shown: this model takes no images]")
+					continue
+				}
+				data, err := b.blobs.Get(ctx, x.Media.Hash)
+				if err != nil {
+					return fmt.Errorf("read an image: %w", err)
+				}
+				blocks[j].Media = &llm.Media{Type: x.Media.Type, Hash: x.Media.Hash, Data: data}
+			}
+		}
+	}
+	return nil
+}
+
+// inputBlocks marks what does not come from the user, so that neither a guard
+// nor a sub-agent can be taken for the person.
+func inputBlocks(in *thread.Input) []llm.Block {
+	if in.From == "user" || in.From == "parent" {
+		return append([]llm.Block(nil), in.Blocks...)
+	}
+	name := in.From
+	if in.Name != "" {
+		name += " " + in.Name
+	}
+	blocks := []llm.Block{llm.Text("<note from=" + fmt.Sprintf("%q", name) + ">")}
+	return append(append(blocks, in.Blocks...), llm.Text("</note>"))
+}
+
+func summaryText(summary, file string) string {
+	text := "<summary>\nWhat happened so far, in short:\n" + strings.TrimSpace(summary) + "\n</summary>"
+	if file != "" {
+		text += "\nThe whole conversation is in " + file + "; read_file shows it."
+	}
+	return text
+}
+
+// results answers all calls of a step in their order.
+func (b *Builder) results(ctx context.Context, item *state.Item) (llm.Message, error) {
+	results := make([]llm.Result, 0, len(item.Calls))
+	for _, c := range item.Calls {
+		r := llm.Result{CallID: c.ID, Name: c.Name}
+		var err error
+		if r.Blocks, err = b.resultBlocks(ctx, c); err != nil {
+			return llm.Message{}, fmt.Errorf("read the result of %s: %w", c.ID, err)
+		}
+		r.Failed = c.Completed == nil || c.Completed.Failed
+		if len(r.Blocks) == 0 {
+			r.Blocks = []llm.Block{llm.Text("[no output]")}
+		}
+		results = append(results, r)
+	}
+	return llm.Results(results...), nil
+}
+
+func (b *Builder) resultBlocks(ctx context.Context, c *state.Call) ([]llm.Block, error) {
+	switch {
+	case c.Completed == nil: // not in prompts
+		return []llm.Block{llm.Text("[no result]")}, nil
+	case c.ClearedAt > 0:
+		return []llm.Block{llm.Text("[output removed to save space; read_file " + state.ResultFile(c.ID) + " shows it]")}, nil
+	case c.Completed.Shown == "":
+		return append([]llm.Block(nil), c.Completed.Blocks...), nil
+	}
+	content, err := b.blobs.Get(ctx, c.Completed.Shown)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []llm.Block
+	if err := json.Unmarshal(content, &blocks); err != nil {
+		return nil, errs.Wrap(errs.Corrupt, err, "the blob %s is no result", c.Completed.Shown)
+	}
+	return blocks, nil
+}
+
+// systemBlocks are the instructions, and what the thread was told about its
+// surroundings: the two parts that stay the same for long, each with a hint.
+func systemBlocks(s *state.State, spec Spec, l *Ledger) []llm.Block {
+	text := s.Agent.Instructions
+	if spec.Calling != nil {
+		text = strings.TrimSpace(text + "\n\n" + spec.Calling.System(spec.Tools))
+	}
+	l.System = tokensOf(text)
+	var blocks []llm.Block
+	if text != "" {
+		blocks = append(blocks, llm.Block{Kind: llm.KindText, Text: text, Cache: true})
+	}
+	if about := contextText(s.Context); about != "" {
+		l.Memory = tokensOf(about)
+		blocks = append(blocks, llm.Block{Kind: llm.KindText, Text: about, Cache: true})
+	}
+	return blocks
+}
+
+func contextText(c *thread.Context) string {
+	if c == nil {
+		return ""
+	}
+	var b strings.Builder
+	if c.Note != "" {
+		fmt.Fprintf(&b, "<surroundings>\n%s\nThe date is %s.\n</surroundings>\n", strings.TrimSpace(c.Note), c.Now.UTC().Format("2006-01-02"))
+	}
+	for _, group := range []struct {
+		tag   string
+		files []thread.ContextFile
+	}{{"memory", c.Memory}, {"skill", c.Skills}} {
+		for _, f := range group.files {
+			fmt.Fprintf(&b, "<%s path=%q>\n%s\n</%s>\n", group.tag, f.Path, strings.TrimSpace(f.Text), group.tag)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}

@@ -1,0 +1,140 @@
+package state
+
+import (
+	"time"
+
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Kind says what is to be done.
+type Kind string
+
+// Kinds.
+const (
+	Idle      Kind = "idle"       // no run is under way
+	CallModel Kind = "call_model" // ask the model
+	RunTools  Kind = "run_tools"  // some calls of the last step can go on
+	Wait      Kind = "wait"       // only people can bring it on; see Expires
+	End       Kind = "end"        // the run is over: State, Reason
+)
+
+// Action is what is to be done next.
+type Action struct {
+	Kind   Kind
+	State  thread.RunState // with End
+	Reason string          // with End
+	// Expires is when the first open approval ends by itself, zero = never.
+	Expires time.Time
+}
+
+// Reasons of ends.
+const (
+	ReasonDone      = "done"
+	ReasonCancelled = "cancelled"
+	ReasonSteps     = "steps"
+	ReasonTokens    = "tokens"
+	ReasonCost      = "cost"
+	ReasonWall      = "wall"
+	ReasonLoop      = "loop"
+	ReasonModel     = "model"
+	ReasonOutput    = "output"
+	ReasonFormat    = "format"
+	ReasonHook      = "hook"
+	ReasonRefusal   = "refusal"
+)
+
+// Next says what is to be done. Children of `task` calls that go on elsewhere
+// look like calls that can go on: whoever drives the thread knows better.
+func (s *State) Next(now time.Time) Action {
+	if s.Run == nil || s.Run.Ended != nil {
+		return Action{Kind: Idle}
+	}
+	if s.Run.Cancel != nil {
+		return Action{Kind: End, State: thread.RunCancelled, Reason: ReasonCancelled}
+	}
+	if open := s.Open(); len(open) > 0 {
+		return nextOf(open, now)
+	}
+	if last := s.Last(); len(s.Queue) == 0 && last != nil && last.Seq > s.Run.First && len(last.Calls) == 0 && last.Step.Stop != llm.StopPause {
+		return Action{Kind: End, State: thread.RunSucceeded, Reason: ReasonDone}
+	}
+	if reason := s.Exceeded(now); reason != "" {
+		state := thread.RunFailed
+		if reason == ReasonWall {
+			state = thread.RunTimedOut
+		}
+		return Action{Kind: End, State: state, Reason: reason}
+	}
+	return Action{Kind: CallModel}
+}
+
+func nextOf(open []*Call, now time.Time) Action {
+	a := Action{Kind: Wait}
+	for _, c := range open {
+		if !c.Waits() {
+			return Action{Kind: RunTools}
+		}
+		expires := c.Asked.Expires
+		if expires.IsZero() {
+			continue
+		}
+		if !now.Before(expires) {
+			return Action{Kind: RunTools} // the expiry is to be logged
+		}
+		if a.Expires.IsZero() || expires.Before(a.Expires) {
+			a.Expires = expires
+		}
+	}
+	return a
+}
+
+// WaitsForPeople reports whether nothing can go on without a person.
+func (s *State) WaitsForPeople() bool {
+	open := s.Open()
+	for _, c := range open {
+		if !c.Waits() {
+			return false
+		}
+	}
+	return len(open) > 0
+}
+
+// Exceeded names the budget that is used up, "" = none.
+func (s *State) Exceeded(now time.Time) string {
+	b, r := s.Run.Budget, s.Run
+	switch {
+	case b.Steps > 0 && r.Steps >= b.Steps:
+		return ReasonSteps
+	case b.Tokens > 0 && r.Usage.Total() >= b.Tokens:
+		return ReasonTokens
+	case b.CostUSD > 0 && r.CostUSD >= b.CostUSD:
+		return ReasonCost
+	case b.Wall > 0 && s.Elapsed(now) >= b.Wall:
+		return ReasonWall
+	}
+	return ""
+}
+
+// Elapsed is how long the run has worked, waiting for people not counted.
+func (s *State) Elapsed(now time.Time) time.Duration {
+	d := now.Sub(s.Run.At) - s.Run.Waited
+	if s.WaitsForPeople() {
+		d -= now.Sub(s.At)
+	}
+	return max(d, 0)
+}
+
+// RunState is the state of the current run as the log knows it; "" = none.
+// Whether somebody drives it right now the log cannot know: that is Running too.
+func (s *State) RunState(now time.Time) thread.RunState {
+	switch {
+	case s.Run == nil:
+		return ""
+	case s.Run.Ended != nil:
+		return s.Run.Ended.State
+	case s.Next(now).Kind == Wait:
+		return thread.RunInterrupted
+	}
+	return thread.RunRunning
+}

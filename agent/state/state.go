@@ -1,0 +1,447 @@
+package state
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// State is what a thread's events add up to.
+type State struct {
+	Seq    uint64    // of the last event
+	At     time.Time // of the last event
+	Opened thread.Opened
+	Agent  definition.Definition
+	Claim  thread.Claimed
+	// Machine is where tools act, "" = not decided yet.
+	Machine string
+	Context *thread.Context
+	// Run is the current one, or the last; nil = none yet.
+	Run *Run
+	// Items are the conversation as the model has seen it.
+	Items []*Item
+	// Queue are inputs that enter it with the next model call.
+	Queue []*Item
+	// Rules were added by people, the newest first.
+	Rules []definition.Rule
+	// Todos are the plan.
+	Todos []thread.Todo
+	// Epoch grows whenever Items changed other than by growing at their end.
+	Epoch int
+	// EpochSeq is the event that did so last.
+	EpochSeq uint64
+	// Skipped counts events of unknown kinds.
+	Skipped int
+
+	calls    map[string]*Call
+	inputs   map[string]bool // ids of inputs that have one
+	files    []fileChange
+	archives []archive
+	undo     []before // what compactions replaced, for Rewound
+	first    uint64   // of the current run
+}
+
+// Run is one activation.
+type Run struct {
+	ID      thread.RunID
+	Started thread.RunStarted
+	At      time.Time
+	First   uint64 // its RunStarted
+	Budget  thread.Budget
+	Steps   int
+	Usage   llm.Usage
+	CostUSD float64
+	// Waited is how long the run could do nothing because of people.
+	Waited time.Duration
+	// Failures are attempts since the last answer.
+	Failures []thread.ModelFailed
+	Cancel   *thread.CancelAsked
+	Ended    *thread.RunEnded
+	EndedAt  time.Time
+	// Model that answered last.
+	Model string
+}
+
+// Item is an entry of the conversation: an input, a step or a summary.
+type Item struct {
+	Seq     uint64
+	At      time.Time
+	Input   *thread.Input
+	Step    *thread.ModelCompleted
+	Calls   []*Call // of Step, in its order
+	Summary *thread.Compacted
+}
+
+// Call is a tool call and what became of it.
+type Call struct {
+	llm.Call
+	Step      uint64 // the event that asked for it
+	Started   *thread.ToolStarted
+	StartedAt time.Time
+	Completed *thread.ToolCompleted
+	DoneSeq   uint64
+	Asked     *thread.ApprovalAsked
+	AskedSeq  uint64
+	AskedAt   time.Time
+	Decided   *thread.ApprovalDecided
+	ClearedAt uint64 // the event that took its result out of the prompt, 0 = none
+}
+
+// Args are those that count: what a person or a hook made of them, else the model's.
+func (c *Call) EffectiveArgs() json.RawMessage {
+	switch {
+	case c.Started != nil && c.Started.Args != nil:
+		return c.Started.Args
+	case c.Decided != nil && c.Decided.Decision == thread.Edit:
+		return c.Decided.Args
+	}
+	return c.Call.Args
+}
+
+// Waits reports whether the call is held back until a person decided.
+func (c *Call) Waits() bool { return c.Completed == nil && c.Asked != nil && c.Decided == nil }
+
+type fileChange struct {
+	seq uint64
+	thread.FileChange
+}
+
+type archive struct {
+	seq        uint64
+	path, blob string
+}
+
+type before struct {
+	seq   uint64
+	items []*Item
+}
+
+// New returns the state of a thread without events.
+func New() *State {
+	return &State{calls: map[string]*Call{}, inputs: map[string]bool{}}
+}
+
+// Fold applies events to a new state.
+func Fold(events []thread.Event) (*State, error) {
+	s := New()
+	for _, e := range events {
+		if err := s.Apply(e); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Apply adds the next event. Corrupt: it is not the next one, or makes no sense
+// after those before it; the state is then of no use any more.
+func (s *State) Apply(e thread.Event) error {
+	if e.Seq != s.Seq+1 {
+		return errs.New(errs.Corrupt, "event %d follows event %d", e.Seq, s.Seq)
+	}
+	if (s.Seq == 0) != (e.Body != nil && e.Body.Kind() == thread.Opened{}.Kind()) {
+		return errs.New(errs.Corrupt, "event %d: a thread begins with thread.opened, and only there", e.Seq)
+	}
+	waited := s.Run != nil && s.Run.Ended == nil && s.WaitsForPeople()
+	if err := s.apply(e); err != nil {
+		return err
+	}
+	if waited && e.At.After(s.At) {
+		s.Run.Waited += e.At.Sub(s.At)
+	}
+	s.Seq, s.At = e.Seq, e.At
+	return nil
+}
+
+func (s *State) apply(e thread.Event) error {
+	switch b := e.Body.(type) {
+	case thread.Opened:
+		s.Opened = b
+		if err := json.Unmarshal(b.Agent, &s.Agent); err != nil {
+			return errs.Wrap(errs.Corrupt, err, "event %d: the agent's definition cannot be read", e.Seq)
+		}
+	case thread.Claimed:
+		s.Claim = b
+	case thread.Bound:
+		s.Machine = b.Machine
+	case thread.Context:
+		s.Context = &b
+		s.newEpoch(e.Seq)
+	case thread.Input:
+		s.input(e, b)
+	case thread.PolicyChanged:
+		return s.policy(e, b)
+	case thread.Compacted:
+		s.compact(e, b)
+	case thread.Cleared:
+		s.clear(e, b)
+	case thread.Rewound:
+		s.rewind(e.Seq, b.To)
+	case thread.RunStarted:
+		return s.startRun(e, b)
+	case thread.Unknown:
+		s.Skipped++
+	default:
+		return s.applyRun(e)
+	}
+	return nil
+}
+
+// applyRun applies the events that only happen during a run.
+func (s *State) applyRun(e thread.Event) error {
+	if s.Run == nil {
+		return errs.New(errs.Corrupt, "event %d: %s outside of a run", e.Seq, e.Body.Kind())
+	}
+	switch b := e.Body.(type) {
+	case thread.RunEnded:
+		s.Run.Ended, s.Run.EndedAt = &b, e.At
+	case thread.CancelAsked:
+		if s.Run.Ended == nil && s.Run.Cancel == nil {
+			s.Run.Cancel = &b
+		}
+	case thread.BudgetChanged:
+		s.Run.Budget = b.Budget
+	case thread.ModelFailed:
+		s.Run.Failures = append(s.Run.Failures, b)
+	case thread.ModelCompleted:
+		return s.step(e, b)
+	default:
+		return s.applyCall(e)
+	}
+	return nil
+}
+
+func (s *State) applyCall(e thread.Event) error {
+	find := func(id string) (*Call, error) {
+		if c := s.calls[id]; c != nil {
+			return c, nil
+		}
+		return nil, errs.New(errs.Corrupt, "event %d: %s names the unknown call %.64q", e.Seq, e.Body.Kind(), id)
+	}
+	switch b := e.Body.(type) {
+	case thread.ToolStarted:
+		c, err := find(b.Call)
+		if err != nil {
+			return err
+		}
+		c.Started, c.StartedAt = &b, e.At
+	case thread.ToolCompleted:
+		c, err := find(b.Call)
+		if err != nil {
+			return err
+		}
+		s.complete(e, c, b)
+	case thread.ApprovalAsked:
+		c, err := find(b.Call)
+		if err != nil {
+			return err
+		}
+		c.Asked, c.AskedSeq, c.AskedAt = &b, e.Seq, e.At
+	case thread.ApprovalDecided:
+		c, err := find(b.Call)
+		if err != nil {
+			return err
+		}
+		if c.Decided == nil { // the first one holds
+			c.Decided = &b
+		}
+	default:
+		return errs.New(errs.Internal, "event %d: no meaning for %s", e.Seq, e.Body.Kind())
+	}
+	return nil
+}
+
+func (s *State) startRun(e thread.Event, b thread.RunStarted) error {
+	if s.Run != nil && s.Run.Ended == nil {
+		return errs.New(errs.Corrupt, "event %d: a run began before the last one ended", e.Seq)
+	}
+	s.Run = &Run{ID: e.Run, Started: b, At: e.At, First: e.Seq, Budget: b.Budget}
+	return nil
+}
+
+func (s *State) input(e thread.Event, b thread.Input) {
+	if b.ID != "" {
+		if s.inputs[b.ID] {
+			return // a repeated send
+		}
+		s.inputs[b.ID] = true
+	}
+	s.Queue = append(s.Queue, &Item{Seq: e.Seq, At: e.At, Input: &b})
+}
+
+// HasInput reports whether an input of this id is known.
+func (s *State) HasInput(id string) bool { return s.inputs[id] }
+
+func (s *State) step(e thread.Event, b thread.ModelCompleted) error {
+	n := 0
+	for n < len(s.Queue) && s.Queue[n].Seq <= b.Through {
+		n++
+	}
+	s.Items = append(s.Items, s.Queue[:n]...)
+	s.Queue = slices.Clone(s.Queue[n:])
+	item := &Item{Seq: e.Seq, At: e.At, Step: &b}
+	for _, call := range b.Message.Calls() {
+		if s.calls[call.ID] != nil {
+			return errs.New(errs.Corrupt, "event %d: the call %.64q is there twice", e.Seq, call.ID)
+		}
+		c := &Call{Call: *call, Step: e.Seq}
+		s.calls[call.ID] = c
+		item.Calls = append(item.Calls, c)
+	}
+	s.Items = append(s.Items, item)
+	s.Run.Steps++
+	s.Run.Usage = s.Run.Usage.Add(b.Usage)
+	s.Run.CostUSD += b.CostUSD
+	s.Run.Failures = nil
+	s.Run.Model = b.Model
+	return nil
+}
+
+func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
+	c.Completed, c.DoneSeq = &b, e.Seq
+	s.Run.Usage = s.Run.Usage.Add(b.Usage)
+	s.Run.CostUSD += b.CostUSD
+	if b.Todos != nil && !b.Failed {
+		s.Todos = b.Todos
+	}
+	for _, f := range b.Files {
+		s.files = append(s.files, fileChange{e.Seq, f})
+	}
+	if b.File != "" && b.Blob != "" {
+		s.archives = append(s.archives, archive{e.Seq, b.File, b.Blob})
+	}
+}
+
+func (s *State) policy(e thread.Event, b thread.PolicyChanged) error {
+	var rules []definition.Rule
+	if err := json.Unmarshal(b.Rules, &rules); err != nil {
+		return errs.Wrap(errs.Corrupt, err, "event %d: the rules cannot be read", e.Seq)
+	}
+	s.Rules = append(rules, s.Rules...)
+	return nil
+}
+
+func (s *State) clear(e thread.Event, b thread.Cleared) {
+	for _, id := range b.Calls {
+		if c := s.calls[id]; c != nil && c.ClearedAt == 0 {
+			c.ClearedAt = e.Seq
+		}
+	}
+	s.newEpoch(e.Seq)
+}
+
+func (s *State) compact(e thread.Event, b thread.Compacted) {
+	s.undo = append(s.undo, before{e.Seq, s.Items})
+	items := []*Item{{Seq: e.Seq, At: e.At, Summary: &b}}
+	for _, item := range s.Items {
+		if item.Summary != nil {
+			continue // the new one covers it
+		}
+		if item.Seq > b.Through || slices.Contains(b.Keep, item.Seq) {
+			items = append(items, item)
+		}
+	}
+	s.Items = items
+	s.newEpoch(e.Seq)
+	if b.File != "" && b.Blob != "" {
+		s.archives = append(s.archives, archive{e.Seq, b.File, b.Blob})
+	}
+	if s.Run != nil {
+		s.Run.Usage = s.Run.Usage.Add(b.Usage)
+		s.Run.CostUSD += b.Cost
+	}
+}
+
+// rewind forgets the conversation after an event. What was spent is spent, and
+// ids of calls and inputs stay taken.
+func (s *State) rewind(at, to uint64) {
+	for n := len(s.undo) - 1; n >= 0 && s.undo[n].seq > to; n-- {
+		s.Items, s.undo = s.undo[n].items, s.undo[:n]
+	}
+	s.Items = slices.DeleteFunc(slices.Clone(s.Items), func(i *Item) bool { return i.Seq > to })
+	s.Queue = slices.DeleteFunc(slices.Clone(s.Queue), func(i *Item) bool { return i.Seq > to })
+	s.files = slices.DeleteFunc(s.files, func(f fileChange) bool { return f.seq > to })
+	s.archives = slices.DeleteFunc(s.archives, func(a archive) bool { return a.seq > to })
+	s.Todos = nil
+	for _, item := range s.Items {
+		for _, c := range item.Calls {
+			if c.ClearedAt > to {
+				c.ClearedAt = 0
+			}
+			if c.Completed != nil && c.Completed.Todos != nil && !c.Completed.Failed {
+				s.Todos = c.Completed.Todos
+			}
+		}
+	}
+	s.newEpoch(at)
+}
+
+func (s *State) newEpoch(at uint64) {
+	s.Epoch++
+	s.EpochSeq = at
+}
+
+// Call returns a call by its id, nil = unknown.
+func (s *State) Call(id string) *Call { return s.calls[id] }
+
+// Last returns the last step of the conversation, nil = none.
+func (s *State) Last() *Item {
+	for i := len(s.Items) - 1; i >= 0; i-- {
+		if s.Items[i].Step != nil {
+			return s.Items[i]
+		}
+	}
+	return nil
+}
+
+// Open returns the calls of the last step that have no result yet, in order.
+func (s *State) Open() []*Call {
+	last := s.Last()
+	if last == nil {
+		return nil
+	}
+	var open []*Call
+	for _, c := range last.Calls {
+		if c.Completed == nil {
+			open = append(open, c)
+		}
+	}
+	return open
+}
+
+// Files are the thread's own files: path -> change that holds.
+func (s *State) Files() map[string]thread.FileChange {
+	files := map[string]thread.FileChange{}
+	for _, f := range s.files {
+		if f.Blob == "" {
+			delete(files, f.Path)
+		} else {
+			files[f.Path] = f.FileChange
+		}
+	}
+	return files
+}
+
+// Archived is a file that holds what left the prompt: a blob, or short text.
+type Archived struct{ Blob, Text string }
+
+// ResultFile is the path under which the whole result of a call can be read.
+func ResultFile(call string) string { return "/large_tool_results/" + call }
+
+// Archive are the files that hold what left the prompt, by path.
+func (s *State) Archive() map[string]Archived {
+	files := map[string]Archived{}
+	for _, c := range s.calls {
+		if c.ClearedAt > 0 && c.Completed != nil && c.Completed.Blob == "" {
+			files[ResultFile(c.ID)] = Archived{Text: (llm.Message{Blocks: c.Completed.Blocks}).String()}
+		}
+	}
+	for _, a := range s.archives {
+		files[a.path] = Archived{Blob: a.blob}
+	}
+	return files
+}
