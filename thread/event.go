@@ -1,9 +1,9 @@
 package thread
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"strconv"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -35,31 +35,93 @@ func New(run RunID, body Body) Event {
 
 // wireEvent is the JSON of an event in a log.
 type wireEvent struct {
-	Seq  uint64          `json:"seq,omitempty"`
+	Seq  uint64          `json:"seq"`
 	V    int             `json:"v"`
 	Kind Kind            `json:"kind"`
 	At   time.Time       `json:"at"`
-	Run  RunID           `json:"run,omitempty"`
+	Run  RunID           `json:"run"`
 	Data json.RawMessage `json:"data"`
 }
 
+// jsonBytesMax bounds what is parsed as one event: far more than EventBytesMax,
+// so that a log written with a larger bound can still be read.
+const jsonBytesMax = 1 << 20
+
 // MarshalJSON writes {"seq","v","kind","at","run","data"}.
-func (e Event) MarshalJSON() ([]byte, error) {
+func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil) }
+
+// AppendJSON appends what MarshalJSON writes. Unlike json.Marshal, which
+// rewrites what a MarshalJSON returns, it keeps the data of an Unknown and
+// every "<" byte for byte; so logs use it.
+func (e Event) AppendJSON(b []byte) ([]byte, error) {
 	if e.Body == nil {
-		return nil, errs.New(errs.Internal, "an event without a body")
+		return b, errs.New(errs.Internal, "an event without a body")
 	}
-	w := wireEvent{Seq: e.Seq, V: Version, Kind: e.Body.Kind(), At: e.At, Run: e.Run}
-	var err error
+	kind, v, data := e.Body.Kind(), Version, []byte(nil)
 	if u, ok := e.Body.(Unknown); ok {
-		w.V, w.Data = u.V, u.Data
-	} else if w.Data, err = json.Marshal(e.Body); err != nil {
-		return nil, err
+		if len(u.Data) > 0 && !json.Valid(u.Data) {
+			return b, errs.New(errs.Invalid, "the data of an event %q is no JSON", u.Name)
+		}
+		v, data = u.V, u.Data
 	}
-	return json.Marshal(w)
+	at, err := e.At.UTC().MarshalJSON()
+	if err != nil {
+		return b, errs.Wrap(errs.Invalid, err, "the time of an event cannot be written")
+	}
+	b = append(b, '{')
+	if e.Seq != 0 {
+		b = append(b, `"seq":`...)
+		b = append(strconv.AppendUint(b, e.Seq, 10), ',')
+	}
+	b = append(b, `"v":`...)
+	b = strconv.AppendInt(b, int64(v), 10)
+	b = append(b, `,"kind":`...)
+	if b, err = appendValue(b, kind); err != nil {
+		return b, err
+	}
+	b = append(append(b, `,"at":`...), at...)
+	if e.Run != "" {
+		b = append(b, `,"run":`...)
+		if b, err = appendValue(b, e.Run); err != nil {
+			return b, err
+		}
+	}
+	switch e.Body.(type) {
+	case Unknown:
+		if len(data) > 0 {
+			b = append(append(b, `,"data":`...), data...)
+		}
+	default:
+		b = append(b, `,"data":`...)
+		if b, err = appendValue(b, e.Body); err != nil {
+			return b, err
+		}
+	}
+	return append(b, '}'), nil
 }
 
+// appendValue appends the JSON of v without the escapes that make it safe in
+// HTML: what a model wrote comes back as it was.
+func appendValue(b []byte, v any) ([]byte, error) {
+	w := (*appender)(&b)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return b, errs.Wrap(errs.Invalid, err, "an event cannot be written as JSON")
+	}
+	return b[:len(b)-1], nil // without the newline
+}
+
+type appender []byte
+
+func (a *appender) Write(p []byte) (int, error) { *a = append(*a, p...); return len(p), nil }
+
 // UnmarshalJSON is strict about what it knows and keeps what it does not.
+// Corrupt: it is no event. Unsupported: a newer skete wrote it.
 func (e *Event) UnmarshalJSON(b []byte) error {
+	if len(b) > jsonBytesMax {
+		return errs.New(errs.Limit, "an event of %d bytes is over %d", len(b), jsonBytesMax)
+	}
 	var w wireEvent
 	if err := json.Unmarshal(b, &w); err != nil {
 		return errs.Wrap(errs.Corrupt, err, "an event is no JSON")
@@ -71,20 +133,20 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return err
 	}
-	*e = Event{Seq: w.Seq, At: w.At, Run: w.Run, Body: body}
+	*e = Event{Seq: w.Seq, At: w.At.UTC(), Run: w.Run, Body: body}
 	return nil
 }
 
 func decode(w wireEvent) (Body, error) {
-	make, known := bodies[w.Kind]
+	read, known := bodies[w.Kind]
 	if !known {
-		return Unknown{Name: w.Kind, V: w.V, Data: bytes.Clone(w.Data)}, nil
+		return Unknown{Name: w.Kind, V: w.V, Data: w.Data}, nil
 	}
 	if w.V > Version {
 		return nil, errs.New(errs.Unsupported, "an event %q of version %d was written by a newer skete", w.Kind, w.V).
 			WithHint("run a version that is at least as new as the one that wrote it")
 	}
-	body, err := make(w.Data)
+	body, err := read(w.Data)
 	if err != nil {
 		return nil, errs.Wrap(errs.Corrupt, err, "an event %q cannot be read", w.Kind)
 	}
@@ -94,8 +156,8 @@ func decode(w wireEvent) (Body, error) {
 // as decodes a body of type T.
 func as[T Body](data json.RawMessage) (Body, error) {
 	var v T
-	if len(data) == 0 {
-		return nil, fmt.Errorf("no data")
+	if len(data) == 0 || data[0] != '{' {
+		return nil, errors.New("its data is no object")
 	}
 	err := json.Unmarshal(data, &v)
 	return v, err
