@@ -2,7 +2,11 @@ package tool
 
 import (
 	"context"
+	"path"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Files is a place where files are: the sandbox, the thread, a store, a
@@ -13,12 +17,15 @@ import (
 // Errors are *FileError for what the model can act on; everything else is the
 // platform's. Safe for concurrent use.
 type Files interface {
-	// List names what is directly in a directory, sorted by name.
+	// List names what is directly in a directory, sorted by name, at most ListMax.
 	List(ctx context.Context, dir string) ([]FileInfo, error)
 	// Stat describes one file; Hash is filled in for regular ones when it is cheap (Files decides).
 	Stat(ctx context.Context, path string) (FileInfo, error)
 	// Read returns the whole file, at most max bytes; FileError too_large beyond.
 	Read(ctx context.Context, path string, max int64) (content []byte, hash string, err error)
+	// ReadAt returns at most max bytes from off on (none behind the end) and
+	// the size of the whole file, so that a file of any size can be paged.
+	ReadAt(ctx context.Context, path string, off int64, max int) (content []byte, bytes int64, err error)
 	// Write creates or replaces a file atomically; parents are made. ifHash:
 	// "" = whatever there is; "absent" = only if there is none; else only if
 	// the file's hash is this one. FileError conflict otherwise.
@@ -32,6 +39,14 @@ type Files interface {
 	// Grep finds lines that contain the literal pattern in regular text files.
 	Grep(ctx context.Context, dir, pattern, glob string, limit int) (matches []Match, truncated bool, err error)
 }
+
+// Bounds of every place.
+const (
+	ListMax      = 10_000
+	ResultsMax   = 10_000 // the most that Glob and Grep are asked for
+	LineBytesMax = 4096   // of Match.Text
+	PathBytesMax = 4096
+)
 
 // Absent is the ifHash of a file that must not be there.
 const Absent = "absent"
@@ -56,10 +71,36 @@ type Match struct {
 type FileError struct {
 	Code string // one of Codes
 	Path string // as the agent sees it
+	// Hint is a sentence for the model about what would work, or "".
+	Hint string
 }
 
 // Error implements error.
 func (e *FileError) Error() string { return e.Code + ": " + e.Path }
+
+// CleanPath checks a path that a model wrote and cleans it. A path is
+// absolute, UTF-8 without NUL, has no ".." in it and at most PathBytesMax
+// bytes; else the error is *FileError invalid_path with a hint.
+func CleanPath(p string) (string, error) {
+	why := ""
+	switch {
+	case p == "":
+		why = "the path is empty"
+	case len(p) > PathBytesMax:
+		p, why = p[:100], "the path is longer than 4096 bytes"
+	case strings.IndexByte(p, 0) >= 0 || !utf8.ValidString(p):
+		why = "the path has bytes in it that are no text"
+	case p[0] == '~':
+		why = `"~" is not expanded; write the absolute path`
+	case p[0] != '/':
+		why = `paths are absolute: they begin with "/"`
+	case slices.Contains(strings.Split(p, "/"), ".."):
+		why = `".." is not allowed in a path`
+	default:
+		return path.Clean(p), nil
+	}
+	return "", &FileError{Code: CodeInvalidPath, Path: strings.ToValidUTF8(p, "\uFFFD"), Hint: why}
+}
 
 // Commands starts programs in a machine. Safe for concurrent use.
 type Commands interface {
@@ -69,6 +110,17 @@ type Commands interface {
 	Start(ctx context.Context, key string, c Command) (Process, error)
 	// Find returns what was started under a key. NotFound (errs): nothing was.
 	Find(ctx context.Context, key string) (Process, error)
+	// List names what was started under keys with this prefix and is still
+	// known, the oldest first, at most ListMax.
+	List(ctx context.Context, prefix string) ([]Listed, error)
+}
+
+// Listed is one process of a list.
+type Listed struct {
+	Key     string
+	Started time.Time
+	Running bool
+	Ended   Ended
 }
 
 // Command is a shell command.
@@ -77,6 +129,9 @@ type Command struct {
 	Dir     string // "" = the workspace
 	Env     map[string]string
 	Timeout time.Duration // 0 = none; enforced in the guest, by the process group
+	// Merge writes stderr where stdout goes, so that their order is the true
+	// one; there is only one stream then.
+	Merge bool
 }
 
 // Process is a started command. It goes on when nobody looks.
@@ -113,4 +168,10 @@ type Ended struct {
 	TimedOut bool
 	// OutOfMemory: the machine's limit ended it.
 	OutOfMemory bool
+	// Killed: by Kill, or by whoever ended the machine.
+	Killed bool
+	// Lost: nobody can say how it ended; it was started before the machine was.
+	Lost bool
+	// Written is how many bytes it wrote so far, also while it is running.
+	Written Offsets
 }
