@@ -12,13 +12,17 @@ import (
 )
 
 func TestKey_isNeverPrinted(t *testing.T) {
+	type inner struct{ key llm.Key }
+	key := llm.NewKey("sk-very-secret")
 	holder := struct {
-		Key llm.Key
-		Map map[string]llm.Key
-	}{"sk-very-secret", map[string]llm.Key{"a": "sk-very-secret"}}
+		Key    llm.Key
+		Map    map[string]llm.Key
+		inside *inner
+		inner
+	}{key, map[string]llm.Key{"a": key}, &inner{key}, inner{key}}
 	var out bytes.Buffer
 	for _, verb := range []string{"%s", "%v", "%+v", "%#v", "%q"} {
-		fmt.Fprintf(&out, verb+" "+verb+"\n", holder, holder.Key)
+		fmt.Fprintf(&out, verb+" "+verb+" "+verb+"\n", holder, holder.Key, *holder.inside)
 	}
 	enc, err := json.Marshal(holder)
 	if err != nil {
@@ -29,7 +33,7 @@ func TestKey_isNeverPrinted(t *testing.T) {
 	if strings.Contains(out.String(), "secret") {
 		t.Errorf("a key was printed:\n%s", out.String())
 	}
-	if holder.Key.Reveal() != "sk-very-secret" {
+	if key.Reveal() != "sk-very-secret" || key.IsZero() || (llm.Key{}).Reveal() != "" || !(llm.Key{}).IsZero() {
 		t.Error("Reveal lost the key")
 	}
 }
