@@ -1,0 +1,430 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// StartRun asks for a run of an agent: on a new thread, or as the next run of
+// Thread.
+type StartRun struct {
+	Task       string            `json:"task" minLength:"1" maxLength:"524288" doc:"what to do, in words"`
+	Thread     string            `json:"thread,omitempty" doc:"goes on with this thread; then agent and definition are empty"`
+	Agent      string            `json:"agent,omitempty" maxLength:"64" doc:"name of a definition; default default"`
+	Definition json.RawMessage   `json:"definition,omitempty" doc:"a whole definition in place of a name: an object with the keys of an agent file"`
+	Model      string            `json:"model,omitempty" maxLength:"200" doc:"default the definition's, then the server's choice"`
+	Title      string            `json:"title,omitempty" maxLength:"200"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Budget     Budget            `json:"budget,omitzero"`
+	Schema     json.RawMessage   `json:"schema,omitempty" doc:"JSON Schema of the result; default text"`
+	Sandbox    string            `json:"sandbox,omitempty" doc:"an existing sandbox to work in; default one of the thread's own"`
+	Spec       map[string]any    `json:"spec,omitempty" doc:"of the thread's own sandbox: the keys of CreateSandbox"`
+}
+
+// Budget bounds a run and everything that it starts; 0 = the default.
+type Budget struct {
+	Steps   int     `json:"steps,omitempty" minimum:"0"`
+	Tokens  int     `json:"tokens,omitempty" minimum:"0"`
+	CostUSD float64 `json:"cost_usd,omitempty" minimum:"0"`
+	WallMS  int64   `json:"wall_ms,omitempty" minimum:"0" doc:"time, waiting for people not counted"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Input      int  `json:"input" doc:"neither read from nor written to a cache"`
+	Output     int  `json:"output"`
+	Reasoning  int  `json:"reasoning,omitempty" doc:"part of output"`
+	CacheRead  int  `json:"cache_read,omitempty"`
+	CacheWrite int  `json:"cache_write,omitempty"`
+	Estimated  bool `json:"estimated,omitempty" doc:"the model's server told nothing"`
+}
+
+// Total is all tokens, in and out.
+func (u Usage) Total() int { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
+
+// Todo is an entry of an agent's plan.
+type Todo struct {
+	Content string `json:"content"`
+	Status  string `json:"status" enum:"pending,in_progress,completed"`
+}
+
+// Run is what is known of a run without reading its log.
+type Run struct {
+	ID        string            `json:"id"`
+	Thread    string            `json:"thread"`
+	Agent     string            `json:"agent"`
+	Model     string            `json:"model"`
+	Title     string            `json:"title,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	By        string            `json:"by,omitempty" doc:"who asked for it"`
+	State     string            `json:"state" enum:"pending,running,interrupted,succeeded,failed,cancelled,timed_out" doc:"interrupted: it waits for a person"`
+	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, cancelled, output"`
+	Text      string            `json:"text,omitempty" doc:"the last words, or what went wrong"`
+	Result    json.RawMessage   `json:"result,omitempty" doc:"structured output, when a schema asked for it"`
+	CreatedAt time.Time         `json:"created_at"`
+	EndedAt   *time.Time        `json:"ended_at,omitempty"`
+	Steps     int               `json:"steps"`
+	Usage     Usage             `json:"usage"`
+	CostUSD   float64           `json:"cost_usd"`
+	Budget    Budget            `json:"budget,omitzero"`
+	Sandbox   string            `json:"sandbox,omitempty"`
+	Todos     []Todo            `json:"todos,omitempty"`
+	Waiting   int               `json:"waiting,omitempty" doc:"approvals that are open in the run and beneath it"`
+	FirstSeq  uint64            `json:"first_seq" doc:"of its thread's events"`
+	LastSeq   uint64            `json:"last_seq"`
+	Fork      *Fork             `json:"fork,omitempty"`
+	Replay    string            `json:"replay,omitempty" doc:"the run that this one plays again"`
+}
+
+// Final reports whether the run is over.
+func (r Run) Final() bool {
+	switch r.State {
+	case "succeeded", "failed", "cancelled", "timed_out":
+		return true
+	}
+	return false
+}
+
+// Fork says where a thread came from.
+type Fork struct {
+	Thread string `json:"thread"`
+	Seq    uint64 `json:"seq" doc:"the last event that was taken over"`
+}
+
+// RunPage is a page of runs, newest first.
+type RunPage struct {
+	Items         []Run  `json:"items"`
+	NextPageToken string `json:"next_page_token,omitempty"`
+}
+
+// SendInput is a message to a run.
+type SendInput struct {
+	Text string `json:"text" minLength:"1" maxLength:"524288"`
+}
+
+// Sent answers SendInput.
+type Sent struct {
+	Run string `json:"run" doc:"that takes it: another one than was asked when that one was over"`
+	Seq uint64 `json:"seq,omitempty" doc:"of the input in the thread's log"`
+	New bool   `json:"new,omitempty" doc:"a new run was started on the thread"`
+}
+
+// CancelRun says why.
+type CancelRun struct {
+	Reason string `json:"reason,omitempty" maxLength:"2000"`
+}
+
+// ResumeRun lets a run go on after a budget or a failure ended it. Values of
+// Budget that are 0 stay as they are.
+type ResumeRun struct {
+	Budget Budget `json:"budget,omitzero"`
+	// Add is added to what the run has already used or was allowed, whichever is more.
+	Add Budget `json:"add,omitzero" doc:"is added to the present budget"`
+}
+
+// ForkRun starts a thread that begins as a copy of this one's first events.
+type ForkRun struct {
+	At    uint64 `json:"at" minimum:"1" doc:"the last event that is taken over"`
+	Task  string `json:"task,omitempty" maxLength:"524288" doc:"what to do there; default to go on"`
+	Title string `json:"title,omitempty" maxLength:"200"`
+	Model string `json:"model,omitempty" maxLength:"200"`
+	// Budget of the new run.
+	Budget Budget `json:"budget,omitzero"`
+}
+
+// RewindRun takes a conversation back.
+type RewindRun struct {
+	To uint64 `json:"to" minimum:"1" doc:"the last event that stays part of the conversation"`
+}
+
+// Decisions of people about a call that waits.
+const (
+	DecisionApprove = "approve"
+	DecisionEdit    = "edit"
+	DecisionReject  = "reject"
+	DecisionRespond = "respond"
+)
+
+// Approval is a tool call that waits for a person.
+type Approval struct {
+	Run       string          `json:"run"`
+	Thread    string          `json:"thread" doc:"the run's own, or a sub-agent's beneath it"`
+	Agent     string          `json:"agent"`
+	Call      string          `json:"call"`
+	Tool      string          `json:"tool"`
+	Args      json.RawMessage `json:"args"`
+	Reason    string          `json:"reason,omitempty"`
+	Allowed   []string        `json:"allowed" doc:"approve, edit, reject, respond"`
+	AskedAt   time.Time       `json:"asked_at"`
+	ExpiresAt *time.Time      `json:"expires_at,omitempty" doc:"then it is a reject"`
+	Seq       uint64          `json:"seq"`
+}
+
+// ApprovalList lists open approvals.
+type ApprovalList struct {
+	Items []Approval `json:"items"`
+}
+
+// Decide answers one approval.
+type Decide struct {
+	Call     string          `json:"call" minLength:"1" maxLength:"64"`
+	Thread   string          `json:"thread,omitempty" doc:"default the run's own"`
+	Decision string          `json:"decision" enum:"approve,edit,reject,respond"`
+	Args     json.RawMessage `json:"args,omitempty" doc:"with edit: the arguments that run"`
+	Text     string          `json:"text,omitempty" maxLength:"65536" doc:"with reject: why; with respond: the result that the model sees"`
+	Always   bool            `json:"always,omitempty" doc:"allows the same from now on in this thread"`
+}
+
+// DecideList answers several; each is answered for itself.
+type DecideList struct {
+	Decisions []Decide `json:"decisions" minItems:"1" maxItems:"100"`
+}
+
+// Decided tells what became of one decision.
+type Decided struct {
+	Call    string   `json:"call"`
+	Thread  string   `json:"thread,omitempty"`
+	OK      bool     `json:"ok"`
+	Problem *Problem `json:"problem,omitempty" doc:"conflict: it was decided already, or it expired"`
+}
+
+// DecidedList answers a DecideList, in its order.
+type DecidedList struct {
+	Items []Decided `json:"items"`
+}
+
+// RunEvent is one entry of a thread's log. What data holds depends on kind;
+// the kinds are documented in package thread. Kinds that a reader does not
+// know are to be skipped.
+type RunEvent struct {
+	Seq  uint64          `json:"seq" doc:"1, 2, 3, … in its thread"`
+	V    int             `json:"v"`
+	Kind string          `json:"kind" example:"tool.completed"`
+	At   time.Time       `json:"at"`
+	Run  string          `json:"run,omitempty"`
+	Data json.RawMessage `json:"data"`
+}
+
+// RunEventPage is a page of a run's events, oldest first, read from its end backwards.
+type RunEventPage struct {
+	Items []RunEvent `json:"items"`
+	// Before asks for what stands before this page; 0 = nothing does.
+	Before uint64 `json:"before,omitempty" doc:"pass as before for the page before this one; missing: this is the first"`
+}
+
+// Live is news on its way into the log: parts of an answer, output of a
+// running call. Some may be lost (then a LiveGap says so); the event that ends
+// them has it all.
+type Live struct {
+	Thread string `json:"thread"`
+	Run    string `json:"run"`
+	After  uint64 `json:"after" doc:"the thread's last event when it was sent"`
+	Kind   string `json:"kind" enum:"text,reasoning,tool_call,tool_args,output,reset" doc:"reset: the answer that was streaming is void"`
+	Index  int    `json:"index,omitempty" doc:"which call of the answer, from 0"`
+	Name   string `json:"name,omitempty" doc:"of the tool"`
+	Call   string `json:"call,omitempty" doc:"of an output"`
+	Text   string `json:"text,omitempty"`
+}
+
+// LiveGap says that live news were dropped because they came faster than they
+// were taken.
+type LiveGap struct {
+	Lost int `json:"lost"`
+}
+
+// StreamEnd is the last word of a stream of events whose run is over.
+type StreamEnd struct {
+	Seq   uint64 `json:"seq"`
+	State string `json:"state"`
+}
+
+// RunStreamItem is what stands in the data of a run's event stream; the SSE
+// event's name says which: event (id = its seq), live, gap, heartbeat, end, problem.
+type RunStreamItem struct {
+	Event *RunEvent  `json:"event,omitempty"`
+	Live  *Live      `json:"live,omitempty"`
+	Gap   *LiveGap   `json:"gap,omitempty"`
+	End   *StreamEnd `json:"end,omitempty"`
+}
+
+// FollowRequest is what a client says on the WebSocket /v1/follow; exactly one
+// of Subscribe, Unsubscribe and Ping is set.
+type FollowRequest struct {
+	// Subscribe names a topic: "run:<run id>", or "tree:<run id>" for the run
+	// and the sub-agents beneath it.
+	Subscribe string `json:"subscribe,omitempty"`
+	// From is the first event that is wanted; 0 = the run's first.
+	From uint64 `json:"from,omitempty"`
+	// Threads are the same for sub-agents' threads, by their ids.
+	Threads map[string]uint64 `json:"threads,omitempty"`
+	// Live: live news too.
+	Live        bool   `json:"live,omitempty"`
+	Unsubscribe string `json:"unsubscribe,omitempty"`
+	Ping        int64  `json:"ping,omitempty"`
+}
+
+// FollowMessage is what the server says there. Topic is empty for Heartbeat,
+// Pong, and problems of the whole connection.
+type FollowMessage struct {
+	Topic string `json:"topic,omitempty"`
+	// Thread of the event, when it is a sub-agent's.
+	Thread string     `json:"thread,omitempty"`
+	Seq    uint64     `json:"seq,omitempty"`
+	Event  *RunEvent  `json:"event,omitempty"`
+	Live   *Live      `json:"live,omitempty"`
+	Gap    *LiveGap   `json:"gap,omitempty"`
+	End    *StreamEnd `json:"end,omitempty"` // the topic is over
+	// Problem ends its topic.
+	Problem   *Problem   `json:"problem,omitempty"`
+	Heartbeat *time.Time `json:"heartbeat,omitempty"`
+	Pong      int64      `json:"pong,omitempty"`
+}
+
+// Bounds of the WebSocket /v1/follow.
+const (
+	FollowRequestBytesMax = 16 << 10
+	FollowMessageBytesMax = 1 << 20
+)
+
+// Outline is the story of a run: one record a step.
+type Outline struct {
+	Run   string        `json:"run,omitempty"`
+	Steps []OutlineStep `json:"steps"`
+	// Before asks for the steps before these; 0 = there are none.
+	Before int `json:"before,omitempty"`
+	// Total counts all steps of the run.
+	Total int    `json:"total"`
+	Todos []Todo `json:"todos,omitempty"`
+	// Waiting are calls of the run itself that wait for a person.
+	Waiting []string `json:"waiting,omitempty"`
+	Usage   Usage    `json:"usage"`
+	CostUSD float64  `json:"cost_usd"`
+	State   string   `json:"state,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	Text    string   `json:"text,omitempty"`
+	Seq     uint64   `json:"seq" doc:"the last event that is in it"`
+}
+
+// OutlineStep is one model call and the tool calls that it asked for. A step
+// whose seq is 0 has no answer yet: the model works on it, or failed.
+type OutlineStep struct {
+	Step      int              `json:"step" doc:"from 1"`
+	Seq       uint64           `json:"seq" doc:"of model.completed"`
+	Through   uint64           `json:"through,omitempty" doc:"the last event that its prompt knew"`
+	At        *time.Time       `json:"at,omitempty"`
+	TookMS    int64            `json:"took_ms,omitempty"`
+	Model     string           `json:"model,omitempty"`
+	Inputs    []OutlineInput   `json:"inputs,omitempty" doc:"what entered the conversation before it"`
+	Text      string           `json:"text,omitempty" doc:"its beginning"`
+	TextBytes int              `json:"text_bytes,omitempty" doc:"of the whole text, when text is only its beginning"`
+	Reasoning string           `json:"reasoning,omitempty" doc:"its beginning"`
+	Stop      string           `json:"stop,omitempty"`
+	Calls     []OutlineCall    `json:"calls,omitempty"`
+	Failures  []OutlineFailure `json:"failures,omitempty" doc:"attempts of the model call that failed"`
+	Notes     []string         `json:"notes,omitempty" doc:"what else happened: compacted, rewound, another machine"`
+	Usage     Usage            `json:"usage"`
+	CostUSD   float64          `json:"cost_usd"`
+	Rewound   bool             `json:"rewound,omitempty" doc:"no longer part of the conversation"`
+}
+
+// OutlineInput is what entered the conversation.
+type OutlineInput struct {
+	Seq  uint64 `json:"seq"`
+	From string `json:"from" doc:"user, parent, sub-agent, skete"`
+	Name string `json:"name,omitempty"`
+	Text string `json:"text" doc:"its beginning"`
+}
+
+// OutlineFailure is an attempt of a model call that failed.
+type OutlineFailure struct {
+	Attempt int    `json:"attempt"`
+	Trouble string `json:"trouble"`
+	Text    string `json:"text,omitempty"`
+	WaitMS  int64  `json:"wait_ms,omitempty" doc:"before the next attempt"`
+}
+
+// OutlineCall is a tool call.
+type OutlineCall struct {
+	ID       string           `json:"id"`
+	Tool     string           `json:"tool"`
+	Args     string           `json:"args" doc:"a summary for people, on one line"`
+	Status   string           `json:"status" enum:"pending,waiting,running,done,failed,rejected" doc:"waiting: for a person"`
+	Code     string           `json:"code,omitempty" doc:"of a failure"`
+	Exit     *int             `json:"exit,omitempty" doc:"of a command"`
+	TookMS   int64            `json:"took_ms,omitempty"`
+	Bytes    int64            `json:"bytes" doc:"of the whole output"`
+	Head     string           `json:"head,omitempty" doc:"the beginning of the output"`
+	Thread   string           `json:"thread,omitempty" doc:"of the sub-agent that it started"`
+	Approval *OutlineApproval `json:"approval,omitempty"`
+}
+
+// OutlineApproval is the question about a call, and its answer.
+type OutlineApproval struct {
+	Reason    string     `json:"reason,omitempty"`
+	Allowed   []string   `json:"allowed"`
+	AskedAt   time.Time  `json:"asked_at"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	Decision  string     `json:"decision,omitempty" doc:"missing: nobody decided yet"`
+	By        string     `json:"by,omitempty"`
+	Text      string     `json:"text,omitempty"`
+}
+
+// CallDetail is all that is known of one tool call but its output.
+type CallDetail struct {
+	OutlineCall
+	Step        int             `json:"step"`
+	Arguments   json.RawMessage `json:"arguments" doc:"that the model wrote"`
+	Ran         json.RawMessage `json:"ran,omitempty" doc:"the arguments that ran, when they were changed"`
+	Machine     string          `json:"machine,omitempty"`
+	StartedSeq  uint64          `json:"started_seq,omitempty"`
+	EndedSeq    uint64          `json:"ended_seq,omitempty"`
+	StartedAt   *time.Time      `json:"started_at,omitempty"`
+	EndedAt     *time.Time      `json:"ended_at,omitempty"`
+	File        string          `json:"file,omitempty" doc:"where the agent finds the whole output"`
+	OutputTypes []string        `json:"output_types,omitempty" doc:"kinds of the blocks of the result"`
+}
+
+// TodoList is an agent's plan.
+type TodoList struct {
+	Items []Todo `json:"items"`
+}
+
+// Agent is a definition that runs can be started with.
+type Agent struct {
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Model       string   `json:"model,omitempty"`
+	Tools       []string `json:"tools,omitempty"`
+	Subagents   []string `json:"subagents,omitempty"`
+	// Definition is the whole of it, as it was resolved; missing in lists.
+	Definition json.RawMessage `json:"definition,omitempty"`
+}
+
+// AgentList lists agents by name.
+type AgentList struct {
+	Items []Agent `json:"items"`
+}
+
+// ValidateAgent asks whether the text of an agent file is one.
+type ValidateAgent struct {
+	Path    string `json:"path" maxLength:"512" doc:"its name says what it is: .yaml, .yml, .json or .md"`
+	Content string `json:"content" maxLength:"524288"`
+}
+
+// AgentValidated answers ValidateAgent.
+type AgentValidated struct {
+	OK       bool           `json:"ok" doc:"there is nothing but warnings"`
+	Agent    *Agent         `json:"agent,omitempty"`
+	Problems []AgentProblem `json:"problems,omitempty"`
+}
+
+// AgentProblem is something that is wrong with an agent file.
+type AgentProblem struct {
+	Text    string `json:"text" doc:"with its place in the file"`
+	Warning bool   `json:"warning,omitempty"`
+}
+
+// Comparison says where two runs differ. Its keys are agent/replay.Report's.
+type Comparison struct {
+	Report json.RawMessage `json:"report"`
+}

@@ -1,0 +1,380 @@
+// Package outline tells the story of a run: one record a step, short enough to
+// be read by people and small enough for a page.
+//
+//	f := outline.New(runID)
+//	for event := range events { f.Add(event) }
+//	o := f.Outline()
+//
+// It is a pure function of the events: no clock, no store. It never fails:
+// what it does not know it leaves out, so that a viewer shows what there is
+// also of a log that a newer program wrote. Texts are cut to their beginning;
+// they come from models and guests and may hold anything.
+//
+// A Fold belongs to one goroutine; what Outline returned is not changed later.
+package outline
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Bounds of what a record repeats.
+const (
+	TextBytesMax  = 2000 // of an answer, an input
+	headBytesMax  = 400  // of reasoning, an output, a reason
+	argsBytesMax  = 200
+	failuresMax   = 16 // of a step
+	inputsMax     = 64 // of a step
+	notesMax      = 16 // of a step
+	approvalsMax  = 4  // decisions that may be made
+	taskTool      = "task"
+	statusPending = "pending"
+	statusWaiting = "waiting"
+	statusRunning = "running"
+)
+
+// Fold builds an outline event by event.
+type Fold struct {
+	run     thread.RunID // "" = of all runs
+	thread  thread.ID
+	steps   []api.OutlineStep
+	open    api.OutlineStep // what happened since the last step: becomes part of the next
+	calls   map[string]place
+	details map[string]*api.CallDetail
+	todos   []api.Todo
+	usage   llm.Usage
+	cost    float64
+	ended   *thread.RunEnded
+	seq     uint64
+	started time.Time
+}
+
+// place is where a call stands.
+type place struct{ step, call int }
+
+// New returns an empty outline of a run in a thread; "" = of every run in it.
+func New(id thread.ID, run thread.RunID) *Fold {
+	return &Fold{run: run, thread: id, calls: map[string]place{}, details: map[string]*api.CallDetail{}}
+}
+
+// Of folds events.
+func Of(id thread.ID, run thread.RunID, events []thread.Event) api.Outline {
+	f := New(id, run)
+	for _, e := range events {
+		f.Add(e)
+	}
+	return f.Outline()
+}
+
+// Add takes the next event. Events of other runs are passed over.
+func (f *Fold) Add(e thread.Event) {
+	if f.run != "" && e.Run != f.run && e.Run != "" {
+		return
+	}
+	f.seq = e.Seq
+	switch b := e.Body.(type) {
+	case thread.RunStarted:
+		f.ended, f.started = nil, e.At
+	case thread.RunEnded:
+		f.ended = &b
+	case thread.Input:
+		f.input(e, b)
+	case thread.ModelCompleted:
+		f.step(e, b)
+	case thread.ModelFailed:
+		f.open.Failures = capped(f.open.Failures, failuresMax, api.OutlineFailure{
+			Attempt: b.Attempt, Trouble: string(b.Trouble), Text: Head(b.Text, headBytesMax), WaitMS: b.Wait.Milliseconds(),
+		})
+	case thread.ToolStarted:
+		f.toolStarted(e, b)
+	case thread.ToolCompleted:
+		f.toolCompleted(e, b)
+	case thread.ApprovalAsked:
+		f.asked(e, b)
+	case thread.ApprovalDecided:
+		f.decided(b)
+	default:
+		f.remark(e)
+	}
+}
+
+// remark notes what is no step and still part of the story.
+func (f *Fold) remark(e thread.Event) {
+	switch b := e.Body.(type) {
+	case thread.Compacted:
+		f.usage = f.usage.Add(b.Usage)
+		f.cost += b.Cost
+		f.note("the conversation up to event %d was replaced by a summary", b.Through)
+	case thread.Cleared:
+		f.note("outputs of %d calls were dropped from the prompt", len(b.Calls))
+	case thread.Rewound:
+		f.rewind(b)
+	case thread.CancelAsked:
+		f.note("cancel asked%s%s", by(b.By), because(b.Reason))
+	case thread.BudgetChanged:
+		f.note("the budget was changed%s", by(b.By))
+	case thread.PolicyChanged:
+		f.note("a rule was added%s", by(b.By))
+	case thread.Bound:
+		if b.Why != "" {
+			f.note("another machine: %s (%s)", Line(b.Machine, argsBytesMax), Line(b.Why, argsBytesMax))
+		}
+	}
+}
+
+func by(who string) string {
+	if who == "" {
+		return ""
+	}
+	return " by " + Line(who, 80)
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + Line(why, argsBytesMax)
+}
+
+func (f *Fold) note(format string, args ...any) {
+	f.open.Notes = capped(f.open.Notes, notesMax, fmt.Sprintf(format, args...))
+}
+
+// capped appends as long as there is room.
+func capped[T any](list []T, most int, v T) []T {
+	if len(list) >= most {
+		return list
+	}
+	return append(list, v)
+}
+
+func (f *Fold) input(e thread.Event, b thread.Input) {
+	f.open.Inputs = capped(f.open.Inputs, inputsMax, api.OutlineInput{
+		Seq: e.Seq, From: b.From, Name: b.Name, Text: Head(llm.Message{Blocks: b.Blocks}.String(), TextBytesMax),
+	})
+}
+
+func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
+	s := f.open
+	f.open = api.OutlineStep{}
+	// What entered after the prompt was made belongs to the next step.
+	late := slices.IndexFunc(s.Inputs, func(in api.OutlineInput) bool { return in.Seq > b.Through })
+	if late >= 0 {
+		f.open.Inputs = slices.Clone(s.Inputs[late:])
+		s.Inputs = s.Inputs[:late:late]
+	}
+	text := b.Message.String()
+	at := e.At
+	s.Step, s.Seq, s.Through, s.At, s.TookMS = len(f.steps)+1, e.Seq, b.Through, &at, b.Took.Milliseconds()
+	s.Model, s.Stop, s.Usage, s.CostUSD = b.Model, string(b.Stop), Usage(b.Usage), b.CostUSD
+	if s.Text = Head(text, TextBytesMax); len(s.Text) < len(text) {
+		s.TextBytes = len(text)
+	}
+	s.Reasoning = Head(reasoning(b.Message), headBytesMax)
+	for _, c := range b.Message.Calls() {
+		call := api.OutlineCall{ID: c.ID, Tool: c.Name, Args: Summary(c.Name, c.Args), Status: statusPending}
+		f.calls[c.ID] = place{len(f.steps), len(s.Calls)}
+		f.details[c.ID] = &api.CallDetail{Step: s.Step, Arguments: c.Args}
+		s.Calls = append(s.Calls, call)
+	}
+	f.steps = append(f.steps, s)
+	f.usage = f.usage.Add(b.Usage)
+	f.cost += b.CostUSD
+}
+
+func reasoning(m llm.Message) string {
+	s := ""
+	for _, b := range m.Blocks {
+		if b.Kind == llm.KindReasoning {
+			s += b.Text
+		}
+	}
+	return s
+}
+
+// call finds the record of a call; nil = nobody asked for it here.
+func (f *Fold) call(id string) *api.OutlineCall {
+	p, ok := f.calls[id]
+	if !ok {
+		return nil
+	}
+	return &f.steps[p.step].Calls[p.call]
+}
+
+func (f *Fold) toolStarted(e thread.Event, b thread.ToolStarted) {
+	c := f.call(b.Call)
+	if c == nil {
+		return
+	}
+	c.Status = statusRunning
+	at := e.At
+	d := f.details[b.Call]
+	d.Ran, d.Machine, d.StartedSeq, d.StartedAt = b.Args, b.Machine, e.Seq, &at
+	if b.Args != nil {
+		c.Args = Summary(c.Tool, b.Args)
+	}
+	if b.Tool == taskTool && f.thread != "" {
+		c.Thread = string(f.thread.Sub(b.Call))
+	}
+}
+
+func (f *Fold) toolCompleted(e thread.Event, b thread.ToolCompleted) {
+	f.usage = f.usage.Add(b.Usage)
+	f.cost += b.CostUSD
+	if b.Todos != nil && !b.Failed {
+		f.todos = Todos(b.Todos)
+	}
+	c := f.call(b.Call)
+	if c == nil {
+		return
+	}
+	text := llm.Message{Blocks: b.Blocks}.String()
+	c.Status, c.Code, c.Exit, c.TookMS = "done", b.Code, b.Exit, b.Took.Milliseconds()
+	c.Bytes, c.Head = OutputBytes(b), Head(text, headBytesMax)
+	switch {
+	case c.Approval != nil && (c.Approval.Decision == string(thread.Reject) || c.Approval.Decision == string(thread.Respond)):
+		c.Status = "rejected" // it did not run
+	case b.Failed:
+		c.Status = "failed"
+	}
+	at := e.At
+	d := f.details[b.Call]
+	d.EndedSeq, d.EndedAt, d.File = e.Seq, &at, b.File
+	for _, block := range b.Blocks {
+		d.OutputTypes = append(d.OutputTypes, string(block.Kind))
+	}
+}
+
+// OutputBytes is the size of the whole output of a call.
+func OutputBytes(b thread.ToolCompleted) int64 {
+	if b.Bytes > 0 {
+		return b.Bytes
+	}
+	return int64(len(llm.Message{Blocks: b.Blocks}.String()))
+}
+
+func (f *Fold) asked(e thread.Event, b thread.ApprovalAsked) {
+	c := f.call(b.Call)
+	if c == nil {
+		return
+	}
+	c.Status = statusWaiting
+	a := &api.OutlineApproval{Reason: Head(b.Reason, headBytesMax), AskedAt: e.At, Allowed: Decisions(b.Allowed)}
+	if !b.Expires.IsZero() {
+		at := b.Expires.UTC()
+		a.ExpiresAt = &at
+	}
+	c.Approval = a
+}
+
+// Decisions names what a person may decide.
+func Decisions(allowed []thread.Decision) []string {
+	names := []string{}
+	for _, d := range allowed[:min(len(allowed), approvalsMax)] {
+		names = append(names, string(d))
+	}
+	return names
+}
+
+func (f *Fold) decided(b thread.ApprovalDecided) {
+	c := f.call(b.Call)
+	if c == nil || c.Approval == nil || c.Approval.Decision != "" { // the first one holds
+		return
+	}
+	a := *c.Approval
+	a.Decision, a.By, a.Text = string(b.Decision), b.By, Head(b.Text, headBytesMax)
+	c.Approval, c.Status = &a, statusPending
+	if b.Decision == thread.Edit {
+		c.Args = Summary(c.Tool, b.Args)
+	}
+}
+
+// rewind marks the steps that are no longer part of the conversation.
+func (f *Fold) rewind(b thread.Rewound) {
+	for i := range f.steps {
+		if f.steps[i].Seq > b.To {
+			f.steps[i].Rewound = true
+		}
+	}
+	f.note("the conversation was taken back to event %d%s", b.To, by(b.By))
+}
+
+// Outline returns what is known so far.
+func (f *Fold) Outline() api.Outline {
+	o := api.Outline{
+		Run: string(f.run), Steps: make([]api.OutlineStep, 0, len(f.steps)+1), Total: len(f.steps),
+		Todos: f.todos, Usage: Usage(f.usage), CostUSD: f.cost, Seq: f.seq,
+	}
+	for _, s := range f.steps {
+		s.Calls = slices.Clone(s.Calls)
+		o.Steps = append(o.Steps, s)
+		for _, c := range s.Calls {
+			if c.Status == statusWaiting {
+				o.Waiting = append(o.Waiting, c.ID)
+			}
+		}
+	}
+	if f.ended != nil {
+		o.State, o.Reason, o.Text = string(f.ended.State), f.ended.Reason, f.ended.Text
+	}
+	if len(f.open.Inputs)+len(f.open.Failures)+len(f.open.Notes) > 0 {
+		last := f.open
+		last.Step = len(f.steps) + 1
+		o.Steps = append(o.Steps, last)
+		o.Total++
+	}
+	return o
+}
+
+// Page keeps the last n steps that stand before a step; before 0 = all, n 0 = all.
+func Page(o api.Outline, n, before int) api.Outline {
+	end := len(o.Steps)
+	if before > 0 {
+		end = min(end, before-1)
+	}
+	begin := 0
+	if n > 0 {
+		begin = max(0, end-n)
+	}
+	o.Steps, o.Before = o.Steps[begin:end], 0
+	if begin > 0 {
+		o.Before = begin + 1
+	}
+	return o
+}
+
+// Call returns the detail of a call.
+func (f *Fold) Call(id string) (api.CallDetail, bool) {
+	c := f.call(id)
+	if c == nil {
+		return api.CallDetail{}, false
+	}
+	d := *f.details[id]
+	d.OutlineCall = *c
+	if !json.Valid(d.Arguments) {
+		d.Arguments = nil
+	}
+	return d, true
+}
+
+// Todos translates a plan; never nil.
+func Todos(list []thread.Todo) []api.Todo {
+	todos := make([]api.Todo, len(list))
+	for i, t := range list {
+		todos[i] = api.Todo{Content: t.Content, Status: t.Status}
+	}
+	return todos
+}
+
+// Usage translates a count of tokens.
+func Usage(u llm.Usage) api.Usage {
+	return api.Usage{
+		Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Estimated: u.Estimated,
+	}
+}

@@ -1,0 +1,102 @@
+package outline
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Summary says in one line what a call does: a command, a path, else the
+// arguments as JSON. It holds no control characters.
+func Summary(tool string, args json.RawMessage) string {
+	var m map[string]any
+	if len(args) > argsParseMax || json.Unmarshal(args, &m) != nil {
+		return Line(string(args), argsBytesMax)
+	}
+	if s := known(m); s != "" {
+		return Line(s, argsBytesMax)
+	}
+	if todos, ok := m["todos"].([]any); ok {
+		return fmt.Sprintf("%d todos", len(todos))
+	}
+	if len(m) == 0 {
+		return ""
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, args) != nil {
+		return Line(string(args), argsBytesMax)
+	}
+	return Line(b.String(), argsBytesMax)
+}
+
+// argsParseMax: arguments that are larger are not looked into.
+const argsParseMax = 1 << 20
+
+// known summarises arguments by the names that tools commonly use.
+func known(m map[string]any) string {
+	text := func(names ...string) string {
+		for _, n := range names {
+			if s, ok := m[n].(string); ok && s != "" {
+				return s
+			}
+		}
+		return ""
+	}
+	if s := text("command", "cmd"); s != "" {
+		return s
+	}
+	file := text("file_path", "path")
+	switch {
+	case text("pattern") != "" && file != "":
+		return text("pattern") + " in " + file
+	case text("pattern") != "":
+		return text("pattern")
+	case file != "" && m["content"] != nil:
+		return fmt.Sprintf("%s (%d bytes)", file, len(text("content")))
+	case file != "":
+		return file
+	case text("description") != "" && text("subagent_type") != "":
+		return text("subagent_type") + ": " + text("description")
+	}
+	return ""
+}
+
+// Line makes one line of a text that anybody may have written: at most limit
+// bytes, no control characters, spaces for line breaks.
+func Line(s string, limit int) string {
+	s = Head(s, limit)
+	var b strings.Builder
+	space := false
+	for _, r := range s {
+		switch {
+		case unicode.IsSpace(r):
+			space = b.Len() > 0
+			continue
+		case !unicode.IsPrint(r):
+			r = utf8.RuneError
+		}
+		if space {
+			b.WriteByte(' ')
+			space = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// Head returns the beginning of a text, at most limit bytes and whole
+// characters; where it was cut stands an ellipsis.
+func Head(s string, limit int) string {
+	if len(s) <= limit {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	const mark = "…"
+	cut := max(0, limit-len(mark))
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return strings.ToValidUTF8(s[:cut], "") + mark
+}
