@@ -1,0 +1,18 @@
+// Package place holds the places where an agent's files are, each a
+// tool.Files:
+//
+//	own := place.NewMap(blobs)               // the thread's own: the log is its state
+//	kept := place.NewStore(kv, blobs, "acme") // durable, across threads
+//	host := place.OpenDir("/docs", dir)       // a directory of this machine, opt-in
+//	all := place.NewComposite(guest,          // tool/place/guest: the sandbox
+//		place.Route{At: "/memories", Files: kept},
+//		place.Route{At: "/large_tool_results", Files: place.ReadOnly(own)})
+//
+// All take the paths that the agent sees: a place that is mounted at
+// /memories is asked for /memories/notes.md, so nothing is rewritten on the
+// way. Paths have to be clean (tool.CleanPath); the tools see to that.
+//
+// tooltest.Files is the suite that each of them passes. All are safe for
+// concurrent use. A write is whole or not at all, and of several writes that
+// expect the same hash one succeeds (of Dir: among those of this process).
+package place

@@ -1,0 +1,306 @@
+// Package match decides which files a glob means and which lines a text is in,
+// by the rules that every place of files shares.
+//
+//	g, err := match.Parse("src/**/*.{go,mod}")
+//	g.Match("src/a/b.go")            // a path beneath the directory of the search
+//	lines, more := match.Lines("/f", content, "needle", 10)
+//
+// A pattern without "/" is about the name at any depth; with one it begins at
+// the directory of the search, as it does with "/" in front. "**" stands for
+// any number of directories. Braces stand for alternatives. A name that begins
+// with a dot is only found by a part of the pattern that does so too.
+//
+// Patterns come from models: their size is bounded, and matching takes time in
+// proportion to pattern and path. Functions are pure.
+package match
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/skete-dev/skete/tool"
+)
+
+// Bounds of a pattern.
+const (
+	bytesMax    = 1024
+	choicesMax  = 256 // alternatives that its braces stand for
+	starsMax    = 16  // of one part
+	partsMax    = 64
+	binaryProbe = 8 << 10
+)
+
+// Glob is a parsed pattern.
+type Glob struct {
+	choices [][]string // alternatives without braces, in parts
+}
+
+// Parse checks a pattern. The error is *tool.FileError invalid_arguments.
+func Parse(pattern string) (*Glob, error) {
+	bad := func(why string) (*Glob, error) {
+		if len(pattern) > 100 {
+			pattern = pattern[:100]
+		}
+		return nil, &tool.FileError{Code: tool.CodeArgs, Path: strings.ToValidUTF8(pattern, "\uFFFD"), Hint: "the pattern " + why}
+	}
+	switch {
+	case pattern == "":
+		return bad("is empty")
+	case len(pattern) > bytesMax:
+		return bad("is longer than 1024 bytes")
+	case strings.IndexByte(pattern, 0) >= 0:
+		return bad("has a NUL in it")
+	case !doublestar.ValidatePattern(pattern):
+		return bad("is not well formed")
+	}
+	choices, ok := expand(pattern)
+	if !ok {
+		return bad("stands for more than 256 alternatives")
+	}
+	g := &Glob{}
+	for _, c := range choices {
+		parts, why := split(c)
+		if why != "" {
+			return bad(why)
+		}
+		if len(parts) > 0 {
+			g.choices = append(g.choices, parts)
+		}
+	}
+	return g, nil
+}
+
+// split makes the parts of an alternative, "**" in front of a bare one.
+func split(c string) (parts []string, why string) {
+	if !strings.Contains(c, "/") && c != "**" {
+		parts = []string{"**"}
+	}
+	if strings.HasSuffix(c, "/") {
+		c += "**"
+	}
+	for p := range strings.SplitSeq(c, "/") {
+		switch {
+		case p == "" || p == ".":
+			continue
+		case p == "..":
+			return nil, `must not have ".." in it`
+		case p == "**":
+			if len(parts) > 0 && parts[len(parts)-1] == "**" {
+				continue
+			}
+		case strings.Count(p, "*") > starsMax:
+			return nil, "has more than 16 stars in a part"
+		case !doublestar.ValidatePattern(p):
+			return nil, "is not well formed"
+		}
+		parts = append(parts, p)
+	}
+	if len(parts) > partsMax {
+		return nil, "has more than 64 parts"
+	}
+	return parts, ""
+}
+
+// Match reports whether a file is meant; rel is its path beneath the
+// directory of the search.
+func (g *Glob) Match(rel string) bool {
+	names := strings.Split(rel, "/")
+	for _, parts := range g.choices {
+		at := start(parts)
+		for i, name := range names {
+			at = step(parts, at, name, i == len(names)-1)
+		}
+		if at[len(parts)] {
+			return true
+		}
+	}
+	return false
+}
+
+// MayContain reports whether a file beneath the directory rel can match.
+func (g *Glob) MayContain(rel string) bool {
+	return slices.ContainsFunc(g.choices, func(parts []string) bool { return len(rest(parts, rel)) > 0 })
+}
+
+// Beneath returns the patterns that mean, in a search that begins at the
+// directory rel, the files that g means there.
+func (g *Glob) Beneath(rel string) []string {
+	var patterns []string
+	for _, parts := range g.choices {
+		for _, r := range rest(parts, rel) {
+			p := "/" + strings.Join(r, "/")
+			if !slices.Contains(patterns, p) {
+				patterns = append(patterns, p)
+			}
+		}
+	}
+	return patterns
+}
+
+// String returns one pattern for the same files, relative and anchored, in
+// which "**" and braces have the usual meaning and dots have no rule.
+func (g *Glob) String() string {
+	var list []string
+	for _, parts := range g.choices {
+		list = append(list, strings.ReplaceAll(strings.Join(parts, "/"), ",", `\,`))
+	}
+	if len(list) == 1 {
+		return strings.Join(g.choices[0], "/")
+	}
+	return "{" + strings.Join(list, ",") + "}"
+}
+
+// start is the set of positions before the first name: position i means that
+// parts[i:] have to match what follows. A "**" may stand for nothing.
+func start(parts []string) []bool {
+	at := make([]bool, len(parts)+1)
+	at[0] = true
+	return skip(parts, at)
+}
+
+func skip(parts []string, at []bool) []bool {
+	for i, p := range parts {
+		if at[i] && p == "**" && i < len(parts)-1 {
+			at[i+1] = true
+		}
+	}
+	return at
+}
+
+// step is the set of positions after a name.
+func step(parts []string, at []bool, name string, last bool) []bool {
+	next := make([]bool, len(parts)+1)
+	for i, p := range parts {
+		if !at[i] {
+			continue
+		}
+		if p != "**" {
+			next[i+1] = next[i+1] || matchName(p, name)
+			continue
+		}
+		if strings.HasPrefix(name, ".") {
+			continue
+		}
+		next[i] = true
+		if last && i == len(parts)-1 {
+			next[i+1] = true // "src/**" means the files beneath
+		}
+	}
+	return skip(parts, next)
+}
+
+func matchName(pattern, name string) bool {
+	if strings.HasPrefix(name, ".") && !strings.HasPrefix(pattern, ".") && !strings.HasPrefix(pattern, `\.`) {
+		return false
+	}
+	return doublestar.MatchUnvalidated(pattern, name)
+}
+
+// rest returns the parts that remain after a directory; none: nothing beneath
+// it can match.
+func rest(parts []string, rel string) [][]string {
+	at := start(parts)
+	if rel != "" && rel != "." {
+		for name := range strings.SplitSeq(rel, "/") {
+			at = step(parts, at, name, false)
+		}
+	}
+	var rests [][]string
+	for i := range parts {
+		if at[i] {
+			rests = append(rests, parts[i:])
+		}
+	}
+	return rests
+}
+
+// expand writes out brace groups, the first one first.
+func expand(pattern string) ([]string, bool) {
+	var done []string
+	todo := []string{pattern}
+	for len(todo) > 0 {
+		p := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		before, choices, after, ok := group(p)
+		if !ok {
+			done = append(done, p)
+		}
+		for _, c := range slices.Backward(choices) {
+			todo = append(todo, before+c+after)
+		}
+		if len(done)+len(todo) > choicesMax {
+			return nil, false
+		}
+	}
+	return done, true
+}
+
+// group finds the first outermost brace group.
+func group(p string) (before string, choices []string, after string, ok bool) {
+	depth, from, open, class := 0, 0, 0, false
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		switch {
+		case c == '\\':
+			i++
+		case class:
+			class = c != ']'
+		case c == '[':
+			class = true
+		case c == '{':
+			if depth++; depth == 1 {
+				open, from = i, i+1
+			}
+		case c == ',' && depth == 1:
+			choices, from = append(choices, p[from:i]), i+1
+		case c == '}' && depth > 0:
+			if depth--; depth == 0 {
+				return p[:open], append(choices, p[from:i]), p[i+1:], true
+			}
+		}
+	}
+	return "", nil, "", false
+}
+
+// Binary reports content that is no text.
+func Binary(content []byte) bool {
+	return bytes.IndexByte(content[:min(len(content), binaryProbe)], 0) >= 0
+}
+
+// Lines finds the lines of a text that contain pattern, at most limit; more:
+// there are others. Binary content has no lines.
+func Lines(path string, content []byte, pattern string, limit int) (found []tool.Match, more bool) {
+	if pattern == "" || Binary(content) {
+		return nil, false
+	}
+	needle := []byte(pattern)
+	number := 1
+	for at := 0; at < len(content); {
+		jump := bytes.Index(content[at:], needle)
+		if jump < 0 {
+			return found, false
+		}
+		skipped := content[at : at+jump]
+		number += bytes.Count(skipped, []byte{'\n'})
+		begin, end := at+bytes.LastIndexByte(skipped, '\n')+1, len(content)
+		if i := bytes.IndexByte(content[at+jump:], '\n'); i >= 0 {
+			end = at + jump + i
+		}
+		if line := bytes.TrimSuffix(content[begin:end], []byte{'\r'}); bytes.Contains(line, needle) {
+			if len(found) == limit {
+				return found, true
+			}
+			found = append(found, tool.Match{Path: path, Line: number, Text: Text(line)})
+		}
+		at, number = end+1, number+1
+	}
+	return found, false
+}
+
+// Text makes a line fit for an answer: bounded and UTF-8.
+func Text(line []byte) string {
+	return strings.ToValidUTF8(string(line[:min(len(line), tool.LineBytesMax)]), "\uFFFD")
+}
