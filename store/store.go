@@ -35,7 +35,10 @@ type Config struct {
 	MemoryBytesMax int64
 	// Replicas of each bucket on an external cluster; 0 = 1.
 	Replicas int
-	Log      *slog.Logger
+	// TenantBytesMax bounds the thread logs of one tenant; 0 = no bound but the
+	// store's.
+	TenantBytesMax int64
+	Log            *slog.Logger
 }
 
 // Bounds of the embedded server.
@@ -61,9 +64,11 @@ type Store struct {
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]*KV
+	threads *Threads
+	live    *Live
 
 	closeOnce sync.Once
-	leases    sync.WaitGroup
+	leases    sync.WaitGroup // and whatever else runs until done
 	done      chan struct{}
 }
 
@@ -80,6 +85,8 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, errs.Wrap(errs.Internal, err, "cannot make the data directory").WithHint("check SKETE_HOME and its owner")
 	}
 	s := &Store{c: c, buckets: map[string]*KV{}, done: make(chan struct{})}
+	s.threads = &Threads{s: s, logs: map[string]*threadLog{}, blobs: map[string]*blobs{}}
+	s.live = newLive(s)
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

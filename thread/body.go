@@ -70,6 +70,8 @@ type RunEnded struct {
 	Reason string          `json:"reason,omitempty"` // a code: done, steps, tokens, cost, wall, loop, model, cancelled, output
 	Text   string          `json:"text,omitempty"`   // for people; of a success: the model's last words
 	Result json.RawMessage `json:"result,omitempty"` // structured output
+	// Blob holds the result when it is too large for an event.
+	Blob string `json:"result_blob,omitempty"`
 }
 
 // Claimed says who drives the thread from here on: whoever drove it before
@@ -86,6 +88,10 @@ type Input struct {
 	From   string      `json:"from"`         // "user", "parent", "sub-agent", "skete" (guards, notices)
 	Name   string      `json:"name,omitempty"`
 	Blocks []llm.Block `json:"blocks"`
+	// Shown is a blob of the blocks as JSON when they are too large for an
+	// event; Blocks are then their beginning, for views.
+	Shown       string `json:"shown_blob,omitempty"`
+	ShownTokens int    `json:"shown_tokens,omitempty"`
 }
 
 // Context is what the prompt is built from beside the conversation. The last
@@ -213,6 +219,8 @@ type ApprovalAsked struct {
 	Reason  string     `json:"reason,omitempty"`
 	Allowed []Decision `json:"allowed"`
 	Expires time.Time  `json:"expires,omitzero"`
+	// Args are those that would run, when a hook changed the model's.
+	Args json.RawMessage `json:"args,omitempty"`
 }
 
 // ApprovalDecided answers. The first one holds; Check refuses a second.
@@ -270,6 +278,8 @@ type PolicyChanged struct {
 type Bound struct {
 	Machine string `json:"machine"`
 	Why     string `json:"why,omitempty"` // "lost": the one before is gone, with all that ran in it
+	// Own: it was made for this thread, and ends with it.
+	Own bool `json:"own,omitempty"`
 }
 
 // Kind implements Body.

@@ -115,10 +115,11 @@ func (m *Memory) append(id ID, after uint64, record []byte, n uint64) (uint64, e
 	if t.head == 0 && after > 0 {
 		return 0, errs.New(errs.NotFound, "no thread %s", id)
 	}
-	unsure := t.unsure
-	if t.head == after+n && unsure != nil && bytes.Equal(unsure, record) {
-		t.unsure = nil
-		return t.head, nil
+	if t.unsure != nil && bytes.Equal(t.unsure, record) {
+		if at, ok := slices.BinarySearch(t.firsts, after+1); ok && bytes.Equal(t.records[at], record) {
+			t.unsure = nil
+			return after + n, nil
+		}
 	}
 	if t.head != after {
 		return 0, errs.New(errs.Conflict, "the thread %s ends at event %d, not at %d", id, t.head, after)

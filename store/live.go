@@ -1,0 +1,235 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Bounds of live news.
+const (
+	livePrefix      = "live." // live.<tenant>.<root>[.<call>…].=
+	liveBytesMax    = 256 << 10
+	liveQueueMax    = 512
+	liveQueueBytes  = 2 << 20
+	liveOutgoingMax = 1024
+	liveVisitorsMax = 4096
+)
+
+// Live carries news that is not in any log, between those who make it and those
+// who watch: in this process directly, and over plain NATS subjects to the other
+// servers of an external NATS. It is a keeper.Wire. News may be lost.
+type Live struct {
+	s *Store
+
+	mu       sync.RWMutex // guards what follows
+	visitors map[liveKey]map[*visitor]struct{}
+	count    int
+	outgoing chan *nats.Msg // nil = nothing has been sent yet
+}
+
+type liveKey struct {
+	tenant string
+	id     thread.ID
+}
+
+// visitor is one who watches, with what it has not seen yet.
+type visitor struct {
+	visit func(data []byte, lost int)
+	wake  chan struct{}
+	stop  chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	queue [][]byte
+	bytes int
+	lost  int
+}
+
+func newLive(s *Store) *Live { return &Live{s: s, visitors: map[liveKey]map[*visitor]struct{}{}} }
+
+// Live returns the live news of this store.
+func (s *Store) Live() *Live { return s.live }
+
+// Publish sends news about a thread to those who watch it or one above it. It
+// never blocks: who is slow loses. News over 256 KB is dropped. data may be
+// used again.
+func (l *Live) Publish(tenant string, id thread.ID, data []byte) {
+	if len(data) > liveBytesMax {
+		l.s.c.Log.Warn("live news dropped: too large", "bytes", len(data))
+		return
+	}
+	data = bytes.Clone(data)
+	l.deliver(tenant, id, data)
+	if l.s.External() {
+		l.send(tenant, id, data)
+	}
+}
+
+func (l *Live) deliver(tenant string, id thread.ID, data []byte) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for at := id; at != ""; at, _ = at.Parent() {
+		for v := range l.visitors[liveKey{tenant, at}] {
+			v.push(data)
+		}
+	}
+}
+
+// send hands news to the one who writes to the network, or drops it.
+func (l *Live) send(tenant string, id thread.ID, data []byte) {
+	subject, err := liveSubject(tenant, id)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	if l.outgoing == nil {
+		l.outgoing = make(chan *nats.Msg, liveOutgoingMax)
+		out := l.outgoing
+		l.s.leases.Go(func() { l.write(out) })
+	}
+	l.mu.Unlock()
+	select {
+	case l.outgoing <- &nats.Msg{Subject: subject + "." + subjectEnd, Data: data}:
+	default:
+	}
+}
+
+func (l *Live) write(out <-chan *nats.Msg) {
+	for {
+		select {
+		case m := <-out:
+			_ = l.s.nc.PublishMsg(m) // lossy: without a connection it is lost
+		case <-l.s.done:
+			return
+		}
+	}
+}
+
+func liveSubject(tenant string, id thread.ID) (string, error) {
+	enc, err := encodeTenant(tenant)
+	if err != nil {
+		return "", err
+	}
+	path, err := encodeKey(string(id))
+	return livePrefix + enc + "." + path, err
+}
+
+// Subscribe visits, one after the other and in order, what is published about a
+// thread and those beneath it. A slow visitor loses the oldest; lost says how
+// many before this one. cancel may be repeated and does not wait for a visit
+// that is under way; no other begins.
+func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error) {
+	if _, err := thread.ParseID(string(root)); err != nil {
+		return nil, err
+	}
+	subject, err := liveSubject(tenant, root)
+	if err != nil {
+		return nil, err
+	}
+	v := &visitor{visit: visit, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	if err := l.add(liveKey{tenant, root}, v); err != nil {
+		return nil, err
+	}
+	leave := func() { l.remove(liveKey{tenant, root}, v) }
+	if l.s.External() {
+		// Our own do not come back: the connection has no echo.
+		sub, err := l.s.nc.Subscribe(subject+".>", func(m *nats.Msg) { v.push(m.Data) })
+		if err == nil {
+			ctx, done := context.WithTimeout(context.Background(), callTimeout)
+			err = l.s.nc.FlushWithContext(ctx)
+			done()
+		}
+		if err != nil {
+			leave()
+			return nil, classify(err, "watch live news")
+		}
+		leave = func() { _ = sub.Unsubscribe(); l.remove(liveKey{tenant, root}, v) }
+	}
+	l.s.leases.Go(func() { v.run(l.s.done) })
+	return sync.OnceFunc(func() { leave(); close(v.stop) }), nil
+}
+
+func (l *Live) add(key liveKey, v *visitor) error {
+	select {
+	case <-l.s.done:
+		return errClosed()
+	default:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count >= liveVisitorsMax {
+		return errs.New(errs.Limit, "%d watch live news already", l.count)
+	}
+	l.count++
+	if l.visitors[key] == nil {
+		l.visitors[key] = map[*visitor]struct{}{}
+	}
+	l.visitors[key][v] = struct{}{}
+	return nil
+}
+
+func (l *Live) remove(key liveKey, v *visitor) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count--
+	if delete(l.visitors[key], v); len(l.visitors[key]) == 0 {
+		delete(l.visitors, key)
+	}
+}
+
+func (v *visitor) push(data []byte) {
+	v.mu.Lock()
+	v.queue, v.bytes = append(v.queue, data), v.bytes+len(data)
+	for len(v.queue) > liveQueueMax || v.bytes > liveQueueBytes {
+		v.bytes -= len(v.queue[0])
+		v.queue[0] = nil
+		v.queue = v.queue[1:]
+		v.lost++
+	}
+	v.mu.Unlock()
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the oldest that was not seen.
+func (v *visitor) take() (data []byte, lost int, ok bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.queue) == 0 {
+		return nil, 0, false
+	}
+	data, lost = v.queue[0], v.lost
+	v.queue[0] = nil
+	v.queue, v.bytes, v.lost = v.queue[1:], v.bytes-len(data), 0
+	return data, lost, true
+}
+
+func (v *visitor) run(done <-chan struct{}) {
+	for {
+		select {
+		case <-v.stop:
+			return
+		case <-done:
+			return
+		default:
+		}
+		if data, lost, ok := v.take(); ok {
+			v.visit(data, lost)
+			continue
+		}
+		select {
+		case <-v.wake:
+		case <-v.stop:
+			return
+		case <-done:
+			return
+		}
+	}
+}

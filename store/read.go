@@ -1,0 +1,401 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Headers of a record, beside those of NATS.
+const (
+	eventsHeader  = "Skete-Events"  // "first-last": the numbers of its events
+	deletedHeader = "Skete-Deleted" // it is a tombstone
+)
+
+// Bounds of one request for many records: what is in memory at a time.
+const (
+	batchRecords   = 1000
+	batchBytes     = 1 << 20
+	codeNoMessage  = 10037
+	codeNoStream   = 10059
+	laggardWait    = 20 * time.Millisecond
+	laggardTimeout = 5 * time.Second
+)
+
+// record is a stored append, or a tombstone.
+type record struct {
+	at      uint64 // its stream sequence
+	id      string
+	first   uint64 // the number of its first event
+	last    uint64
+	deleted bool
+	data    []byte
+	time    time.Time
+}
+
+func toRecord(at uint64, h nats.Header, data []byte, t time.Time) (record, error) {
+	r := record{at: at, id: h.Get(jetstream.MsgIDHeader), data: data, time: t}
+	if h.Get(deletedHeader) != "" || h.Get(jetstream.MarkerReasonHeader) != "" {
+		r.deleted = true
+		return r, nil
+	}
+	first, last, _ := strings.Cut(h.Get(eventsHeader), "-")
+	var err1, err2 error
+	r.first, err1 = strconv.ParseUint(first, 10, 64)
+	r.last, err2 = strconv.ParseUint(last, 10, 64)
+	if err1 != nil || err2 != nil || r.first == 0 || r.last < r.first {
+		return r, errs.New(errs.Corrupt, "the record at stream sequence %d does not say which events it has", at)
+	}
+	return r, nil
+}
+
+// events decodes a record whose first event must have the number.
+func (r record) events(id thread.ID, first uint64) ([]thread.Event, error) {
+	if r.first != first {
+		return nil, errs.New(errs.Corrupt, "thread %s: event %d is missing: the record at stream sequence %d begins with %d", id, first, r.at, r.first)
+	}
+	events, err := thread.Decode(r.data, first)
+	if err == nil && events[len(events)-1].Seq != r.last {
+		err = errs.New(errs.Corrupt, "event %d: the record ends before it", r.last)
+	}
+	if err != nil {
+		return nil, errs.Wrap(errs.Of(err), err, "thread %s, stream sequence %d: %s", id, r.at, errs.Public(err)).WithHint("%s", errs.Hint(err))
+	}
+	return events, nil
+}
+
+// errNoRecord: there is none where it was looked for.
+var errNoRecord = errs.New(errs.NotFound, "no record")
+
+// last asks the stream's leader for the last record of a subject. NotFound:
+// there is none.
+func (l *threadLog) last(ctx context.Context, subject string) (record, error) {
+	return l.ask(ctx, map[string]any{"last_by_subj": subject})
+}
+
+// next asks the stream's leader for the first record of a subject from a
+// stream sequence on. NotFound: there is none.
+func (l *threadLog) next(ctx context.Context, subject string, from uint64) (record, error) {
+	return l.ask(ctx, map[string]any{"next_by_subj": subject, "seq": max(from, 1)})
+}
+
+// ask reads one message from the leader. The client's own call would ask any
+// replica, because the stream allows that; a replica may lag behind.
+func (l *threadLog) ask(ctx context.Context, request map[string]any) (record, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	req, err := json.Marshal(request)
+	if err != nil {
+		return record{}, err
+	}
+	answer, err := l.request(ctx, "$JS.API.STREAM.MSG.GET."+l.name, req)
+	if err != nil {
+		return record{}, classify(err, "read")
+	}
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Seq  uint64    `json:"seq"`
+			Hdrs []byte    `json:"hdrs"`
+			Data []byte    `json:"data"`
+			Time time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(answer.Data, &got); err != nil {
+		return record{}, errs.Wrap(errs.Internal, err, "the store's answer cannot be read")
+	}
+	switch {
+	case got.Error != nil && (got.Error.ErrorCode == codeNoMessage || got.Error.ErrorCode == codeNoStream):
+		return record{}, errNoRecord
+	case got.Error != nil:
+		return record{}, classify(got.Error, "read")
+	case got.Message == nil:
+		return record{}, errs.New(errs.Internal, "the store's answer has no message")
+	}
+	var h nats.Header
+	if len(got.Message.Hdrs) > 0 {
+		if h, err = nats.DecodeHeadersMsg(got.Message.Hdrs); err != nil {
+			return record{}, errs.Wrap(errs.Corrupt, err, "the record at stream sequence %d has broken headers", got.Message.Seq)
+		}
+	}
+	return toRecord(got.Message.Seq, h, got.Message.Data, got.Message.Time)
+}
+
+// batch reads records of a subject from a stream sequence on, in order, as
+// many as fit. None: there is none, as far as whoever answers knows.
+//
+// It is one request with many answers, not a consumer: nothing has to be made
+// or removed, and there is no position that could be reset.
+func (l *threadLog) batch(ctx context.Context, subject string, from uint64) ([]record, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	inbox := l.s.nc.NewInbox()
+	sub, err := l.s.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, classify(err, "read")
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	req := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, max(from, 1), subject, batchRecords, batchBytes)
+	if err := l.s.nc.PublishRequest("$JS.API.DIRECT.GET."+l.name, inbox, req); err != nil {
+		return nil, classify(err, "read")
+	}
+	var records []record
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, classify(err, "read")
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404":
+			return records, nil
+		case "503":
+			return nil, errs.New(errs.Unavailable, "the store does not answer (read)")
+		default:
+			return nil, errs.New(errs.Internal, "the store refuses to read (%.20q)", status)
+		}
+		r, err := direct(m)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+}
+
+// direct reads a message that was sent with its origin in its headers.
+func direct(m *nats.Msg) (record, error) {
+	at, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return record{}, errs.Wrap(errs.Internal, err, "the store sent a record without its sequence")
+	}
+	t, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	return toRecord(at, m.Header, m.Data, t)
+}
+
+// scan visits the records of a subject from one stream sequence through
+// another one, which is known to be stored. NotFound: it was deleted meanwhile.
+func (l *threadLog) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(record) error) error {
+	for started := time.Now(); from <= through; {
+		records, err := l.batch(ctx, subject, from)
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 || records[0].at > through {
+			// Deleted, or a replica that lags behind has answered.
+			if r, err := l.last(ctx, subject); errs.Is(err, errs.NotFound) || err == nil && r.deleted {
+				return errThreadDeleted(id)
+			} else if err != nil {
+				return err
+			}
+			if time.Since(started) > laggardTimeout || !pause(ctx, laggardWait) {
+				return errs.New(errs.Unavailable, "the store cannot show what it has (thread %s)", id)
+			}
+			continue
+		}
+		started = time.Now()
+		for _, r := range records {
+			if r.at > through {
+				break
+			}
+			if r.deleted {
+				return errThreadDeleted(id)
+			}
+			if err := visit(r); err != nil {
+				return err
+			}
+			from = r.at + 1
+		}
+	}
+	return nil
+}
+
+// errEnough ends a scan.
+var errEnough = errors.New("enough")
+
+// read yields the events from number from to the end, and returns that end.
+// errEnough: the loop has ended. NotFound: there is no such thread.
+func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield func(thread.Event, error) bool) (end, error) {
+	subject, err := l.subject(id)
+	if err != nil {
+		return end{}, err
+	}
+	last, err := l.last(ctx, subject)
+	if err != nil {
+		return end{}, err
+	}
+	if last.deleted {
+		return end{}, errThreadDeleted(id)
+	}
+	e := end{last.last, last.at}
+	if from > last.last {
+		return e, nil
+	}
+	from = max(from, 1)
+	next, start, err := l.seek(ctx, id, subject, from, last)
+	if err != nil {
+		return end{}, err
+	}
+	err = l.scan(ctx, id, subject, start, last.at, func(r record) error {
+		events, err := r.events(id, next)
+		if err != nil {
+			return err
+		}
+		next = r.last + 1
+		for _, ev := range events {
+			if ev.Seq >= from && !yield(ev, nil) {
+				return errEnough
+			}
+		}
+		return ctx.Err()
+	})
+	if err == nil {
+		l.remember(id, e)
+	}
+	return e, err
+}
+
+// seek finds the record with an event: the number of that record's first
+// event, and a stream sequence from which on it is the first. last is the
+// thread's last record.
+func (l *threadLog) seek(ctx context.Context, id thread.ID, subject string, from uint64, last record) (first, start uint64, err error) {
+	if from == 1 {
+		return 1, 1, nil
+	}
+	if from >= last.first {
+		return last.first, last.at, nil
+	}
+	if e, ok := l.end(id); ok && e.events+1 == from && e.at < last.at {
+		return from, e.at + 1, nil
+	}
+	// Records lie in the stream in the order of their events.
+	low, high := uint64(1), last.at // the record begins in low … high-1
+	for first = 1; low < high; {
+		middle := low + (high-low)/2
+		r, err := l.next(ctx, subject, middle)
+		if err != nil {
+			return 0, 0, err
+		}
+		switch {
+		case r.deleted:
+			return 0, 0, errThreadDeleted(id)
+		case r.first > from:
+			high = middle
+		case r.last >= from:
+			return r.first, r.at, nil
+		default:
+			first, low = r.last+1, r.at+1
+		}
+	}
+	return first, low, nil
+}
+
+// Load implements thread.Log.
+func (l *threadLog) Load(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
+	return func(yield func(thread.Event, error) bool) {
+		begun := false
+		_, err := l.read(ctx, id, from, func(e thread.Event, err error) bool {
+			begun = true
+			return yield(e, err)
+		})
+		if err == nil || errors.Is(err, errEnough) || errs.Is(err, errs.NotFound) && !begun {
+			return
+		}
+		yield(thread.Event{}, err)
+	}
+}
+
+// Head implements thread.Log.
+func (l *threadLog) Head(ctx context.Context, id thread.ID) (uint64, error) {
+	subject, err := l.subject(id)
+	if err != nil {
+		return 0, err
+	}
+	r, err := l.last(ctx, subject)
+	if errs.Is(err, errs.NotFound) || err == nil && r.deleted {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	l.remember(id, end{r.last, r.at})
+	return r.last, nil
+}
+
+// List implements thread.Log.
+func (l *threadLog) List(ctx context.Context, root thread.ID) iter.Seq2[thread.ID, error] {
+	return func(yield func(thread.ID, error) bool) {
+		threads, err := l.list(ctx, root)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, t := range threads {
+			// A subject with one record may be a tombstone.
+			if t.records == 1 {
+				r, err := l.last(ctx, t.subject)
+				if errs.Is(err, errs.NotFound) || err == nil && r.deleted {
+					continue
+				}
+				if err != nil {
+					yield("", err)
+					return
+				}
+			}
+			if !yield(t.id, nil) {
+				return
+			}
+		}
+	}
+}
+
+type listed struct {
+	id      thread.ID
+	subject string
+	records uint64
+}
+
+// list returns all subjects of a tree of threads ("" = all), in the order of
+// their threads' ids. Tombstones are among them.
+func (l *threadLog) list(ctx context.Context, root thread.ID) ([]listed, error) {
+	if l.erased.Load() {
+		return nil, nil
+	}
+	filter := l.prefix + ">"
+	if root != "" {
+		subject, err := l.subject(root)
+		if err != nil {
+			return nil, err
+		}
+		filter = strings.TrimSuffix(subject, subjectEnd) + ">"
+	}
+	info, err := l.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classify(err, "list the threads")
+	}
+	threads := make([]listed, 0, len(info.State.Subjects))
+	for subject, n := range info.State.Subjects {
+		key, err := decodeKey(strings.TrimSuffix(strings.TrimPrefix(subject, l.prefix), "."+subjectEnd))
+		if err != nil {
+			return nil, err
+		}
+		threads = append(threads, listed{thread.ID(key), subject, n})
+	}
+	slices.SortFunc(threads, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
+	return threads, nil
+}
