@@ -73,8 +73,8 @@ func replies(t *testing.T, d Driver) {
 			continue
 		}
 		for _, piece := range []int{1, 7, 1 << 20} {
-			if piece == 1 && c.name == "LargeArguments" {
-				piece = 4096
+			if c.name == "LargeArguments" {
+				piece = max(piece, 4096) // or the wire is larger than a reply may be
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, piece), func(t *testing.T) {
 				b := d.play(t, Reply{Blocks: c.blocks, Usage: usage, Piece: piece})

@@ -1,0 +1,295 @@
+package compat
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/skete-dev/skete/llm"
+)
+
+// gate stands between the text that a model writes and the caller, while tools
+// are offered: templates of weak servers let tool calls through as text. Text
+// passes as soon as it is clear that it is none. What it decides depends on
+// the text alone, not on how it was cut.
+//
+//	<tool_call>{"name": …, "arguments": {…}}</tool_call>      Qwen, Hermes
+//	<tool_call>name<arg_key>k</arg_key><arg_value>v</…>       GLM
+//	<function=name>{…}</function>                             Llama 3
+//	<function=name><parameter=k>v</parameter></function>      Qwen Coder
+//	```json {"name": …, "arguments": {…}}```                  many, if the tool exists
+//	[TOOL_CALLS][{"name": …, "arguments": {…}}]               Mistral
+//	<|python_tag|>{"name": …, "parameters": {…}}              Llama 3
+//	{"name": …, "parameters": {…}}                            the whole answer, if the tool exists
+type gate struct {
+	tools tools
+	buf   []byte // not yet decided
+	found []found
+	// bare: the answer begins like a JSON call; decided: that was looked at.
+	bare, decided bool
+	open          *marker // buf begins with it
+	scan          int     // where in buf to look for its end
+	ends          int     // ends that were none, being inside of strings
+	tried         int     // markers so far
+	space         []byte  // white space that is shown only if text follows
+	shown         bool    // text was shown since the beginning or the last call
+}
+
+// found is a call that was written as text.
+type found struct{ name, args string }
+
+type marker struct {
+	start, end string // "" = it lasts to the end of the answer
+	fence      bool
+}
+
+var markers = []*marker{
+	{start: "<tool_call>", end: "</tool_call>"},
+	{start: "<function=", end: "</function>"},
+	{start: "```json", end: "```", fence: true},
+	{start: "```tool_call", end: "```", fence: true},
+	{start: "[TOOL_CALLS]"},
+	{start: "<|python_tag|>"},
+}
+
+const (
+	markersMax = 128 // of one answer; after that text is text
+	endsMax    = 16  // of one marker
+)
+
+func newGate(specs []llm.ToolSpec) *gate { return &gate{tools: newTools(specs)} }
+
+// empty reports whether nothing came so far.
+func (g *gate) empty() bool { return len(g.buf) == 0 && len(g.space) == 0 && len(g.found) == 0 }
+
+// push takes text and returns what may be shown of it and of what came before.
+func (g *gate) push(text string) string {
+	g.buf = append(g.buf, text...)
+	return string(g.drain(false))
+}
+
+// close returns what is left: text, and the calls.
+func (g *gate) close() (string, []found) {
+	out := g.drain(true)
+	if len(g.found) == 0 {
+		out = append(out, g.space...)
+	}
+	return string(out), g.found
+}
+
+func (g *gate) drain(final bool) (out []byte) {
+	for len(g.buf) > 0 {
+		if !g.decided && !g.decide(final) {
+			return out
+		}
+		if g.bare {
+			if final {
+				out = g.closeBare(out)
+			}
+			return out
+		}
+		if g.open == nil && !g.enter(&out, final) {
+			return out
+		}
+		switch g.resolve(final) {
+		case wait:
+			return out
+		case isText:
+			out = g.show(out, len(g.open.start))
+			g.open = nil
+		case isCall:
+			g.open, g.shown = nil, false
+		}
+	}
+	return out
+}
+
+// show moves n bytes of buf to out. White space waits at the beginning and
+// after a call: if nothing but calls follows, nobody needs it.
+func (g *gate) show(out []byte, n int) []byte {
+	text := g.buf[:n]
+	g.buf = g.buf[n:]
+	if !g.shown && len(bytes.TrimSpace(text)) == 0 {
+		g.space = append(g.space, text...)
+		return out
+	}
+	if n > 0 {
+		out = append(append(out, g.space...), text...)
+		g.space, g.shown = nil, true
+	}
+	return out
+}
+
+// decide looks at how the answer begins. It returns false if more is needed.
+func (g *gate) decide(final bool) bool {
+	switch looksBare(g.buf) {
+	case maybe:
+		if !final {
+			return false
+		}
+	case yes:
+		g.bare = true
+	}
+	g.decided = true
+	return true
+}
+
+func (g *gate) closeBare(out []byte) []byte {
+	if calls, ok := g.tools.parseJSON(string(g.buf), true); ok {
+		g.found, g.buf = append(g.found, calls...), nil
+		return out
+	}
+	g.shown = true
+	return g.show(out, len(g.buf))
+}
+
+// enter shows the text before the next marker. It returns false if there is
+// none so far.
+func (g *gate) enter(out *[]byte, final bool) bool {
+	at, m := -1, (*marker)(nil)
+	if g.tried < markersMax {
+		at, m = nextMarker(g.buf)
+	}
+	if m == nil {
+		keep := 0
+		if !final && g.tried < markersMax {
+			keep = halfMarker(g.buf)
+		}
+		*out = g.show(*out, len(g.buf)-keep)
+		return false
+	}
+	*out = g.show(*out, at)
+	g.open, g.scan, g.ends = m, len(m.start), 0
+	g.tried++
+	return true
+}
+
+func nextMarker(buf []byte) (at int, first *marker) {
+	for _, m := range markers {
+		if i := bytes.Index(buf, []byte(m.start)); i >= 0 && (first == nil || i < at) {
+			at, first = i, m
+		}
+	}
+	return at, first
+}
+
+// halfMarker returns how many bytes at the end of buf may begin a marker.
+func halfMarker(buf []byte) int {
+	longest := 0
+	for _, m := range markers {
+		for n := min(len(m.start)-1, len(buf)); n > longest; n-- {
+			if bytes.HasSuffix(buf, []byte(m.start[:n])) {
+				longest = n
+			}
+		}
+	}
+	return longest
+}
+
+type verdict int
+
+const (
+	wait verdict = iota
+	isText
+	isCall
+)
+
+// resolve looks whether the marker at the beginning of buf is a call. With
+// isCall it has taken it out of buf.
+func (g *gate) resolve(final bool) verdict {
+	m := g.open
+	if m.end == "" {
+		return g.resolveToEnd(final)
+	}
+	for {
+		i := bytes.Index(g.buf[g.scan:], []byte(m.end))
+		if i < 0 {
+			g.scan = max(len(m.start), len(g.buf)-len(m.end)+1)
+			if final {
+				return g.unclosed()
+			}
+			return wait
+		}
+		end := g.scan + i
+		inner := string(g.buf[len(m.start):end])
+		if calls, ok := g.tools.parse(m, inner); ok {
+			g.found, g.buf = append(g.found, calls...), g.buf[end+len(m.end):]
+			return isCall
+		}
+		g.scan = end + len(m.end)
+		if g.ends++; g.ends == endsMax || m.fence && fenceIsText(inner) {
+			return isText
+		}
+	}
+}
+
+// fenceIsText: the JSON is whole and no call, or the fence ends in a line of
+// its own, which it cannot inside a JSON string.
+func fenceIsText(inner string) bool {
+	_, rest, ok := firstJSON(inner)
+	return ok && strings.TrimSpace(rest) == "" || strings.HasSuffix(strings.TrimRight(inner, " \t"), "\n")
+}
+
+func (g *gate) resolveToEnd(final bool) verdict {
+	if !final {
+		return wait
+	}
+	calls, ok := g.tools.parse(g.open, string(g.buf[len(g.open.start):]))
+	if !ok {
+		return isText
+	}
+	g.found, g.buf = append(g.found, calls...), nil
+	return isCall
+}
+
+// unclosed judges a marker without a good end at the end of the answer: weak
+// models forget it, or write JSON that is none. The latter becomes a call
+// with those arguments, so that the model is told.
+func (g *gate) unclosed() verdict {
+	inner := string(g.buf[len(g.open.start):])
+	if calls, rest, ok := g.tools.parseUnclosed(g.open, inner); ok {
+		g.found, g.buf = append(g.found, calls...), []byte(rest)
+		return isCall
+	}
+	if g.open.fence {
+		return isText
+	}
+	if call, ok := g.tools.broken(strings.TrimSuffix(strings.TrimSpace(inner), g.open.end)); ok {
+		g.found, g.buf = append(g.found, call), nil
+		return isCall
+	}
+	return isText
+}
+
+type guess int
+
+const (
+	no guess = iota
+	maybe
+	yes
+)
+
+var bareKeys = []string{`"name"`, `"type"`, `"function"`, `"tool"`, `"tool_name"`, `"arguments"`, `"parameters"`, `"id"`}
+
+// looksBare reports whether an answer begins like a JSON tool call.
+func looksBare(buf []byte) guess {
+	rest := bytes.TrimLeft(buf, " \r\n\t")
+	if len(rest) > 0 && rest[0] == '[' {
+		rest = bytes.TrimLeft(rest[1:], " \r\n\t")
+	}
+	if len(rest) == 0 {
+		return maybe
+	}
+	if rest[0] != '{' {
+		return no
+	}
+	rest = bytes.TrimLeft(rest[1:], " \r\n\t")
+	for _, k := range bareKeys {
+		if n := min(len(k), len(rest)); string(rest[:n]) == k[:n] {
+			if n == len(k) {
+				return yes
+			}
+			return maybe
+		}
+	}
+	return no
+}
