@@ -4,9 +4,12 @@
 //	d, err := definition.Parse("agents/reviewer.md", content) // YAML, or Markdown with front matter
 //	set, err := definition.Load(os.DirFS("agents"))            // all of a folder, with what is built in
 //	d, err := set.Resolve("reviewer")                           // with its sub-agents, whole
+//	problems := definition.Validate(d, registry.Names())        // what a file alone cannot show
 //
 // Unknown keys are refused with their position. A Definition is plain data: a
-// thread keeps the resolved one in its first event.
+// thread keeps the resolved one in its first event, so whoever reads a log
+// needs no file. Everything is pure but Load, which reads a folder; a Set does
+// not change and is safe for concurrent use.
 package definition
 
 import (
@@ -21,7 +24,9 @@ type Definition struct {
 	Description  string `json:"description,omitempty" yaml:"description"`
 	Model        string `json:"model,omitempty" yaml:"model"` // a name of the catalogue; "" = the server's choice
 	Instructions string `json:"instructions,omitempty" yaml:"instructions"`
-	// Tools are names or globs; empty = all built-in ones.
+	// Bare leaves out what Ground says in front of the instructions.
+	Bare bool `json:"bare,omitempty" yaml:"bare"`
+	// Tools are names or globs, see Picks; empty = all built-in ones.
 	Tools []string `json:"tools,omitempty" yaml:"tools"`
 	// Agents are those that `task` may start; the resolved ones stand in
 	// Subagents. "general-purpose" is always there unless Tools leave task out.

@@ -1,0 +1,36 @@
+package definition
+
+import "strings"
+
+// Ground is what every agent is told about where it works, in front of its own
+// instructions: one short paragraph for each thing that it has. Resolve puts it
+// there, so that a thread keeps the words with which it began.
+func Ground(d Definition) string {
+	var parts []string
+	add := func(tool, text string) {
+		if tool == "" || d.Uses(tool) {
+			parts = append(parts, text)
+		}
+	}
+	add("", "You work by calling tools. Independent calls may be made together.")
+	add("execute", "Your sandbox is yours alone: install, run and break what you need. Work in /workspace; "+
+		"it stays when a command or the connection ends. Verify by running, not by reading.")
+	add("write_todos", "When a task has several steps, plan them with write_todos first, keep one of them in_progress, "+
+		"and mark each as completed as soon as it is. A task of one or two steps needs no plan.")
+	add("read_file", "A result that is too long is cut to its head and tail; the whole is in the file that the result names. "+
+		"Read the part that you need with read_file, or search it with grep.")
+	add("edit_file", "Files under /memories/ stay for later threads. What you learn about people's wishes or a project and will "+
+		"need again, note there, briefly; never a secret, nothing that the files already say.")
+	return strings.Join(parts, "\n\n")
+}
+
+// grounded puts Ground in front, once, and says which memory is meant.
+func grounded(d Definition) Definition {
+	if ground := Ground(d); !d.Bare && !strings.HasPrefix(d.Instructions, ground) {
+		d.Instructions = strings.TrimSpace(ground + "\n\n" + d.Instructions)
+	}
+	if d.Memory == nil {
+		d.Memory = []string{"/workspace/AGENTS.md", "/memories/AGENTS.md"}
+	}
+	return d
+}

@@ -1,0 +1,56 @@
+package definition
+
+import (
+	"path"
+	"strings"
+
+	"github.com/skete-dev/skete/internal/yamlfile"
+)
+
+// FileBytesMax bounds a file.
+const FileBytesMax = yamlfile.BytesMax
+
+// Parse reads a definition. file is its path: what is read depends on the
+// ending (.yaml, .yml, or .md for Markdown with front matter, whose body is the
+// instructions), the name of the agent is the file's unless stated, and every
+// mistake is reported with file:line:column. JSON with the same keys is YAML.
+// The error is Invalid and lists all mistakes, one a line.
+func Parse(file string, data []byte) (Definition, error) {
+	var d Definition
+	front, body, markdown := data, []byte(nil), strings.EqualFold(path.Ext(file), ".md")
+	problems := yamlfile.NewProblems(file)
+	if len(data) > FileBytesMax {
+		problems.Add(yamlfile.Pos{}, "larger than %d KiB", FileBytesMax>>10)
+		return Definition{}, problems.Err()
+	}
+	if markdown {
+		var found bool
+		if front, body, found = yamlfile.Split(data); !found {
+			problems.Add(yamlfile.Pos{Line: 1, Column: 1}, "the file should begin with --- and keys, and --- again before the instructions")
+			return Definition{}, problems.Err()
+		}
+	}
+	at, err := yamlfile.Decode(file, front, &d)
+	if err != nil {
+		return Definition{}, err
+	}
+	if text := strings.TrimSpace(string(body)); text != "" {
+		if d.Instructions != "" {
+			problems.Add(at.Of("instructions"), "the instructions are there twice: as a key, and below the second ---")
+		}
+		d.Instructions = text
+	}
+	d.Instructions = strings.TrimSpace(d.Instructions)
+	if d.Name == "" {
+		d.Name = strings.TrimSuffix(path.Base(file), path.Ext(file))
+	}
+	for _, p := range Validate(d, nil) {
+		if !p.Warning {
+			problems.Add(at.Of(p.Path), "%s", p.Text)
+		}
+	}
+	if err := problems.Err(); err != nil {
+		return Definition{}, err
+	}
+	return d, nil
+}

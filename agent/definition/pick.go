@@ -1,0 +1,50 @@
+package definition
+
+import (
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Picks reports whether a list of patterns means a tool: names, globs
+// ("mcp_*"), and exceptions ("!execute"). The last pattern that matches
+// decides; a list that has only exceptions, or nothing, means all else.
+func Picks(patterns []string, name string) bool {
+	in := true
+	for _, p := range patterns {
+		if !strings.HasPrefix(p, "!") {
+			in = false
+			break
+		}
+	}
+	for _, p := range patterns {
+		if bare, not := strings.CutPrefix(p, "!"); pick(bare, name) {
+			in = !not
+		}
+	}
+	return in
+}
+
+func pick(pattern, name string) bool {
+	ok, err := doublestar.Match(pattern, name)
+	return ok && err == nil
+}
+
+// Uses reports whether the agent has the tool, if there is one of this name.
+func (d Definition) Uses(name string) bool { return Picks(d.Tools, name) }
+
+// HostHooks reports whether the agent, or one that it may start, wants to run
+// hooks outside of the sandbox: only files of the server's own folder may.
+func (d Definition) HostHooks() bool {
+	for _, h := range d.Hooks {
+		if h.Where == "host" {
+			return true
+		}
+	}
+	for _, sub := range d.Subagents {
+		if sub.HostHooks() {
+			return true
+		}
+	}
+	return false
+}

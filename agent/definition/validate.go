@@ -1,0 +1,270 @@
+package definition
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/skete-dev/skete/agent/answer"
+	"github.com/skete-dev/skete/agent/policy/shell"
+	"github.com/skete-dev/skete/internal/yamlfile"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Bounds of a definition.
+const (
+	nameMax        = 64
+	descriptionMax = 1024
+	rulesMax       = 256
+	hooksMax       = 32
+	memoryMax      = 16
+	parallelMax    = 64
+	hookTimeoutMax = 10 * time.Minute
+)
+
+// HookEvents are the events that command hooks can be told of.
+var HookEvents = []string{
+	"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure",
+	"PreCompact", "Stop", "SubagentStart", "SubagentStop",
+}
+
+// Problem is something that is wrong with a definition, or (Warning) that is
+// probably not what was meant. Path says where: "approvals[0].action".
+type Problem struct {
+	Path    string `json:"path"`
+	Text    string `json:"text"`
+	Warning bool   `json:"warning,omitempty"`
+}
+
+// String returns "path: text".
+func (p Problem) String() string {
+	if p.Path == "" {
+		return p.Text
+	}
+	return p.Path + ": " + p.Text
+}
+
+// Validate looks for problems. knownTools are the names of the tools that
+// there are; nil leaves that check out.
+func Validate(d Definition, knownTools []string) []Problem {
+	v := &validator{known: knownTools}
+	v.identity(d)
+	v.choices(d)
+	v.limits(d.Limits)
+	v.tools("tools", d.Tools)
+	v.agents(d)
+	v.rules(d)
+	v.hooks(d.Hooks)
+	v.files(d)
+	v.subagents(d, knownTools)
+	return v.found
+}
+
+type validator struct {
+	known []string
+	found []Problem
+}
+
+func (v *validator) fail(path, format string, args ...any) {
+	v.found = append(v.found, Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) warn(path, format string, args ...any) {
+	v.found = append(v.found, Problem{Path: path, Text: fmt.Sprintf(format, args...), Warning: true})
+}
+
+func isName(s string) bool {
+	if s == "" || len(s) > nameMax || s[0] == '-' || s[len(s)-1] == '-' || strings.Contains(s, "--") {
+		return false
+	}
+	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+func (v *validator) name(path, s string) {
+	if !isName(s) {
+		v.fail(path, "%.80q is no name; use 1 to %d of a-z, 0-9 and single hyphens", s, nameMax)
+	}
+}
+
+func (v *validator) identity(d Definition) {
+	v.name("name", d.Name)
+	if n := len(d.Description); n > descriptionMax {
+		v.fail("description", "longer than %d characters", descriptionMax)
+	}
+	if d.Plan != "" {
+		v.name("plan", d.Plan)
+	}
+}
+
+func (v *validator) choices(d Definition) {
+	v.oneOf("calling", d.Calling, "native", "json")
+	v.oneOf("effort", d.Effort, "low", "medium", "high")
+	if d.Result != nil {
+		if _, err := answer.CompileMap(d.Result); err != nil {
+			v.fail("result", "%v", err)
+		}
+	}
+}
+
+func (v *validator) oneOf(path, s string, allowed ...string) {
+	if s != "" && !slices.Contains(allowed, s) {
+		v.fail(path, "%.60q is not one of %s%s", s, strings.Join(allowed, ", "), yamlfile.Suggest(s, allowed))
+	}
+}
+
+func (v *validator) limits(l Limits) {
+	for path, n := range map[string]float64{
+		"limits.steps": float64(l.Steps), "limits.tokens": float64(l.Tokens), "limits.cost_usd": l.CostUSD,
+		"limits.wall": float64(l.Wall), "limits.parallel_max": float64(l.ParallelMax),
+		"limits.window_tokens": float64(l.WindowTokens), "limits.result_tokens_max": float64(l.ResultTokensMax),
+		"limits.tool_timeout": float64(l.ToolTimeout),
+	} {
+		if !(n >= 0) {
+			v.fail(path, "a limit is not below 0; leave the key out for the default")
+		}
+	}
+	if l.ParallelMax > parallelMax {
+		v.fail("limits.parallel_max", "at most %d", parallelMax)
+	}
+	if l.WindowTokens > 0 && l.WindowTokens < 4096 {
+		v.warn("limits.window_tokens", "a window of %d tokens hardly holds the instructions and the tools", l.WindowTokens)
+	}
+	slices.SortFunc(v.found, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) }) // a map has no order
+}
+
+// tools checks patterns against what there is.
+func (v *validator) tools(path string, patterns []string) {
+	for i, p := range patterns {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		bare := strings.TrimPrefix(p, "!")
+		switch {
+		case bare == "" || len(bare) > nameMax || !doublestar.ValidatePattern(bare):
+			v.fail(at, "%.80q is no name of a tool, nor a pattern of names", p)
+		case v.known == nil:
+		case strings.ContainsAny(bare, "*?[{"):
+			if !slices.ContainsFunc(v.known, func(name string) bool { return pick(bare, name) }) {
+				v.warn(at, "no tool matches %q", p)
+			}
+		case !slices.Contains(v.known, bare):
+			v.fail(at, "there is no tool %q%s", bare, yamlfile.Suggest(bare, v.known))
+		}
+	}
+}
+
+func (v *validator) agents(d Definition) {
+	for i, name := range d.Agents {
+		at := fmt.Sprintf("agents[%d]", i)
+		v.name(at, name)
+		if slices.Index(d.Agents, name) < i {
+			v.fail(at, "%q is there twice", name)
+		}
+	}
+	if len(d.Agents) > 0 && !d.Uses("task") {
+		v.warn("agents", "the agent has no tool `task`, so it can start none of them")
+	}
+}
+
+func (v *validator) rules(d Definition) {
+	if len(d.Rules) > rulesMax {
+		v.fail("approvals", "more than %d rules", rulesMax)
+		return
+	}
+	for i, r := range d.Rules {
+		at := fmt.Sprintf("approvals[%d]", i)
+		v.rule(at, r)
+		if j := slices.IndexFunc(d.Rules[:i], func(r Rule) bool { return len(r.Tools)+len(r.Paths)+len(r.Commands) == 0 }); j >= 0 {
+			v.warn(at, "never reached: approvals[%d] is for every call", j)
+		}
+		if r.Action == Deny && len(r.Paths) > 0 && len(r.Commands) == 0 && d.Uses("execute") && Picks(r.Tools, "execute") {
+			v.warn(at+".paths", "paths bind the file tools; what a command of `execute` does with them is not seen")
+		}
+	}
+}
+
+func (v *validator) rule(at string, r Rule) {
+	if r.Action == "" {
+		v.fail(at+".action", "a rule needs an action: allow, deny or ask")
+	}
+	v.oneOf(at+".action", r.Action, Allow, Deny, Ask)
+	v.tools(at+".tools", r.Tools)
+	for i, p := range r.Paths {
+		if p == "" || !doublestar.ValidatePattern(p) {
+			v.fail(fmt.Sprintf("%s.paths[%d]", at, i), "%.80q is no pattern of paths", p)
+		}
+	}
+	for i, c := range r.Commands {
+		if _, err := shell.ParsePattern(c); err != nil {
+			v.fail(fmt.Sprintf("%s.commands[%d]", at, i), "%.80q is no pattern of commands: %v", c, err)
+		}
+	}
+	for i, c := range r.Decisions {
+		v.oneOf(fmt.Sprintf("%s.decisions[%d]", at, i), string(c),
+			string(thread.Approve), string(thread.Edit), string(thread.Reject), string(thread.Respond))
+		if c == "" {
+			v.fail(fmt.Sprintf("%s.decisions[%d]", at, i), "a decision is approve, edit, reject or respond")
+		}
+	}
+	if r.Expires < 0 {
+		v.fail(at+".expires", "a time is not below 0")
+	}
+	if r.Action != Ask && (len(r.Decisions) > 0 || r.Expires > 0) {
+		v.warn(at, "decisions and expires mean something only with `action: ask`")
+	}
+}
+
+func (v *validator) hooks(hooks []CommandHook) {
+	if len(hooks) > hooksMax {
+		v.fail("hooks", "more than %d hooks", hooksMax)
+	}
+	for i, h := range hooks {
+		at := fmt.Sprintf("hooks[%d]", i)
+		if h.Event == "" {
+			v.fail(at+".event", "a hook needs an event: %s", strings.Join(HookEvents, ", "))
+		}
+		v.oneOf(at+".event", h.Event, HookEvents...)
+		if len(h.Command) == 0 || h.Command[0] == "" {
+			v.fail(at+".command", "a hook needs a command: a list of the program and its arguments")
+		}
+		v.oneOf(at+".where", h.Where, "sandbox", "host")
+		if h.Timeout < 0 || h.Timeout > hookTimeoutMax {
+			v.fail(at+".timeout", "at most %v", hookTimeoutMax)
+		}
+		v.tools(at+".tools", h.Tools)
+		if len(h.Tools) > 0 && !strings.Contains(h.Event, "ToolUse") {
+			v.warn(at+".tools", "%s is not about a tool", h.Event)
+		}
+	}
+}
+
+func (v *validator) files(d Definition) {
+	if len(d.Memory) > memoryMax {
+		v.fail("memory", "more than %d files", memoryMax)
+	}
+	for i, p := range d.Memory {
+		if !path.IsAbs(p) || path.Clean(p) != p {
+			v.fail(fmt.Sprintf("memory[%d]", i), "%.80q is no absolute path without . and ..", p)
+		}
+	}
+}
+
+func (v *validator) subagents(d Definition, known []string) {
+	names := make([]string, 0, len(d.Subagents))
+	for name := range d.Subagents {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		sub := d.Subagents[name]
+		if sub.Description == "" {
+			v.warn("agents", "%q has no description, by which the model would choose it", name)
+		}
+		for _, p := range Validate(sub, known) {
+			p.Path = strings.TrimSuffix("agents."+name+"."+p.Path, ".")
+			v.found = append(v.found, p)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package yamlfile_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/yamlfile"
+)
+
+type inner struct {
+	Steps int     `yaml:"steps"`
+	Cost  float64 `yaml:"cost_usd"`
+}
+
+type outer struct {
+	Name   string         `yaml:"name"`
+	Model  string         `yaml:"model"`
+	Tools  []string       `yaml:"tools"`
+	Rules  []inner        `yaml:"rules"`
+	On     bool           `yaml:"on"`
+	Wait   time.Duration  `yaml:"wait"`
+	Free   map[string]any `yaml:"free"`
+	Hidden string         `yaml:"-"`
+	Limits struct {
+		inner `yaml:",inline"`
+		More  int `yaml:"more"`
+	} `yaml:"limits"`
+}
+
+func TestDecode_readsEveryKindOfValue(t *testing.T) {
+	const file = `
+name: a b
+model: |
+  two
+  lines
+tools: [ls, "*"]
+rules:
+  - steps: 3
+    cost_usd: 1
+  - {steps: 4}
+on: true
+wait: 1h30m
+free:
+  type: object
+  n: 3
+  list: [1, a, null, {b: false}]
+limits:
+  steps: 5
+  more: -6
+`
+	var got outer
+	at, err := yamlfile.Decode("f.yaml", []byte(file), &got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want outer
+	want.Name, want.Model, want.Tools, want.On, want.Wait = "a b", "two\nlines\n", []string{"ls", "*"}, true, 90*time.Minute
+	want.Rules = []inner{{Steps: 3, Cost: 1}, {Steps: 4}}
+	want.Limits.Steps, want.Limits.More = 5, -6
+	want.Free = map[string]any{"type": "object", "n": 3.0, "list": []any{1.0, "a", nil, map[string]any{"b": false}}}
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	for path, pos := range map[string]yamlfile.Pos{
+		"name": {Line: 2, Column: 1}, "rules[1].steps": {Line: 10, Column: 6}, "limits.more": {Line: 19, Column: 3},
+		"rules[0].nothing": {Line: 8, Column: 5}, // the thing around it
+	} {
+		if at.Of(path) != pos {
+			t.Errorf("Of(%s) = %v, want %v", path, at.Of(path), pos)
+		}
+	}
+	// What JSON makes of free values is what came out: no integer became another kind.
+	again := map[string]any{}
+	b, _ := json.Marshal(got.Free)
+	if _ = json.Unmarshal(b, &again); !cmp.Equal(again, got.Free) {
+		t.Errorf("%v is not %v", again, got.Free)
+	}
+}
+
+func TestDecode_refuses(t *testing.T) {
+	cases := []struct{ name, file, want string }{
+		{"an unknown key", "modle: x", `f.yaml:1:1: "modle" is not a key here; did you mean "model"?`},
+		{"an unknown key without a neighbour", "zzzzzzz: x", `f.yaml:1:1: "zzzzzzz" is not a key here`},
+		{"a hidden field", "hidden: x", `"hidden" is not a key here`},
+		{"an unknown key inside", "limits:\n  setps: 1", `f.yaml:2:3: "setps" is not a key here; did you mean "steps"?`},
+		{"a key twice", "name: a\nname: b", "f.yaml:2:1: "},
+		{"a number for text", "name: 5", `f.yaml:1:7: text is wanted here, not a number; put it in quotes`},
+		{"a list for text", "name: [a]", "text is wanted here, not a list"},
+		{"text for a list", "tools: ls", "f.yaml:1:8: a list is wanted here, not text"},
+		{"keys for a list", "tools: {a: b}", "a list is wanted here, not keys with values"},
+		{"text for a bool", "on: yes please", "true or false is wanted here, not text"},
+		{"a fraction for a whole number", "limits: {steps: 1.5}", "a whole number is wanted here, not a number"},
+		{"a number too large", "limits: {steps: 18446744073709551615}", "the number is too large"},
+		{"an endless number", "limits: {cost_usd: .inf}", "a number is wanted here, not a number"},
+		{"a bare number for a time", "wait: 10", `a time such as "10m"`},
+		{"no time", "wait: soon", `"soon" is no time`},
+		{"a missing value", "name:", "f.yaml:1:7: the value is missing"},
+		{"an alias", "name: &x a\nmodel: *x", "references"},
+		{"a bare star", "tools: [*]", "f.yaml:1:"},
+		{"a merge", "free:\n  <<: {a: b}", "f.yaml:2:"},
+		{"a tag", "name: !!str a", "tags (!) are not taken"},
+		{"a second document", "name: a\n---\nname: b", "f.yaml:3:1: there is a second document"},
+		{"no mapping", "- a", "the file should be a list of keys"},
+		{"a scalar", "a", "the file should be a list of keys"},
+		{"no YAML", "name: [a", "f.yaml:1:"},
+		{"tabs", "limits:\n\tsteps: 1", "f.yaml:"},
+		{"a number as a key", "1: a", "f.yaml:1:1: a key should be plain text"},
+		{"deep brackets", "free: {a: " + strings.Repeat("[", 50000), "nested deeper"},
+		{"deep values", "free: {a: " + strings.Repeat("[", 40) + strings.Repeat("]", 40) + "}", "nested deeper than 24"},
+		{"a huge file", "name: " + strings.Repeat("x", 64<<10), "larger than 64 KiB"},
+		{"all mistakes at once", "nmae: a\ntools: 1\nwait: x", "\nf.yaml:3:7:"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := yamlfile.Decode("f.yaml", []byte(c.file), new(outer))
+			if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.Public(err), c.want) {
+				t.Errorf("%v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestDecode_takesAnEmptyFile(t *testing.T) {
+	for _, file := range []string{"", "\n", "# only a comment\n", "---\n"} {
+		if _, err := yamlfile.Decode("f.yaml", []byte(file), new(outer)); err != nil {
+			t.Errorf("%q: %v", file, err)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	cases := []struct {
+		file, front, body string
+		found             bool
+	}{
+		{"---\nname: a\n---\nhello\n", "\nname: a\n", "hello\n", true},
+		{"---\r\nname: a\r\n---\r\nhello", "\nname: a\r\n", "hello", true},
+		{"\ufeff---\nname: a\n---", "\nname: a\n", "", true},
+		{"---\n---\nx", "\n", "x", true},
+		{"hello\n---\nx", "", "hello\n---\nx", false},
+		{"---\nname: a\nno end", "", "---\nname: a\nno end", false},
+		{"", "", "", false},
+		{"----\na\n---\n", "", "----\na\n---\n", false},
+	}
+	for _, c := range cases {
+		front, body, found := yamlfile.Split([]byte(c.file))
+		if string(front) != c.front || string(body) != c.body || found != c.found {
+			t.Errorf("Split(%q) = %q, %q, %v", c.file, front, body, found)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	words := []string{"model", "memory", "limits", "tools", "ls"}
+	for word, want := range map[string]string{
+		"modle": "model", "Model": "model", "limit": "limits", "toosl": "tools", "xyz": "", "": "",
+		"lss": "ls", "grep": "", strings.Repeat("x", 100): "",
+	} {
+		if got := yamlfile.Nearest(word, words); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"name: a", "tools: [a, b]", "free: {a: [1, {b: c}]}", "a: &x\nb: *x", "- - - a", "? a\n: b", "{", "name: |\n  a\n b", "\"a\": 'b'", "!!a b", "%YAML 1.2\n---\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var v outer
+		_, err := yamlfile.Decode("f", data, &v)
+		if err != nil && !errs.Is(err, errs.Invalid) {
+			t.Fatalf("%v is not Invalid", err)
+		}
+		if _, err := json.Marshal(v.Free); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
