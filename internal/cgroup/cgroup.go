@@ -1,11 +1,11 @@
 // Package cgroup reads, empties and removes control groups, version 1 and 2
 // alike, and makes those of version 1, where doing so well is a matter of tens
-// of milliseconds (see Enter).
+// of milliseconds (see Run).
 //
 //	tree, err := cgroup.Find()
 //	g := tree.Group("/skete/x/sbx_…")
 //	err = g.Create(cgroup.Limits{MemoryBytes: 1 << 30})
-//	err = g.Enter() // on a locked thread; what it forks is born in the group
+//	err = g.Run(cmd.Run) // the command is born in the group
 //	g.OOMKills(); g.Kill(ctx); g.Remove(ctx)
 //
 // A group is a path below the root of every mounted hierarchy: one directory
@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,8 +195,8 @@ type Limits struct {
 // a group: those that limit. Whatever has entered is in all of them.
 var limiting = []string{"memory", "cpu", "pids"}
 
-// Create makes a group of version 1 with its limits. On error a part of it may
-// be there; Remove takes that away.
+// Create makes a group of version 1 with its limits, but for the cpu's: see
+// LimitCPU. On error a part of it may be there; Remove takes that away.
 func (g Group) Create(l Limits) error {
 	for _, c := range limiting {
 		if err := g.Make(c); err != nil {
@@ -208,16 +209,31 @@ func (g Group) Create(l Limits) error {
 	}{
 		{"memory", "memory.limit_in_bytes", l.MemoryBytes},
 		{"memory", "memory.memsw.limit_in_bytes", onlyIf(l.SwapToo, l.MemoryBytes)}, // never below the line above
-		{"cpu", "cpu.cfs_period_us", int64(l.CPUPeriodUS)},
-		{"cpu", "cpu.cfs_quota_us", l.CPUQuotaUS},
 		{"pids", "pids.max", l.Tasks},
 	} {
-		if s.value == 0 {
-			continue
+		if err := g.limit(s.controller, s.file, s.value); err != nil {
+			return err
 		}
-		if err := g.write(s.controller, s.file, strconv.FormatInt(s.value, 10)); err != nil {
-			return fmt.Errorf("limit a control group: %w", err)
-		}
+	}
+	return nil
+}
+
+// LimitCPU sets the limit of cpu time that Create leaves out. The kernel gives
+// a quota by the period: who needs more than that once, to start, is made to
+// wait until the next period begins.
+func (g Group) LimitCPU(l Limits) error {
+	if err := g.limit("cpu", "cpu.cfs_period_us", int64(l.CPUPeriodUS)); err != nil {
+		return err
+	}
+	return g.limit("cpu", "cpu.cfs_quota_us", l.CPUQuotaUS)
+}
+
+func (g Group) limit(controller, file string, value int64) error {
+	if value == 0 {
+		return nil
+	}
+	if err := g.write(controller, file, strconv.FormatInt(value, 10)); err != nil {
+		return fmt.Errorf("limit a control group: %w", err)
 	}
 	return nil
 }
@@ -229,14 +245,46 @@ func onlyIf(yes bool, n int64) int64 {
 	return 0
 }
 
-// Enter moves the calling thread into a group that Create made; what it forks
-// is born there. The kernel moves a thread that asks for itself at once, where
-// moving a process waits for every processor to pass a point of rest (RCU):
-// 10 to 30 ms, once in and once out.
+// Run calls f on a thread in a group that Create made; what f forks is born
+// there. The kernel moves a thread that asks for itself at once, where moving
+// a process waits for every processor to pass a point of rest (RCU): 10 to
+// 30 ms, once in and once out.
 //
-// Preconditions: the goroutine is locked to its thread and stays so until it
-// ends, and the thread with it; so nobody else's work gets into the group.
-func (g Group) Enter() error {
+// The thread is f's alone and ends with it, so nobody else's work gets into
+// the group; it may be a member for a moment after Run has returned.
+func (g Group) Run(f func() error) error {
+	done := make(chan error, 1)
+	onOwnThread(func() {
+		err := g.enter()
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	})
+	return <-done
+}
+
+// onOwnThread starts f on a thread that ends with it. A goroutine that ends
+// while locked takes its thread along, but for the main thread: that would
+// stay, forever and in the group, so while it is what we were given we hold it
+// and ask for another.
+func onOwnThread(f func()) {
+	found := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onOwnThread(f)
+			runtime.UnlockOSThread()
+			close(found)
+			return
+		}
+		close(found)
+		f()
+	}()
+	<-found
+}
+
+func (g Group) enter() error {
 	for _, c := range limiting {
 		if err := g.write(c, "tasks", "0"); err != nil {
 			return fmt.Errorf("enter a control group: %w", err)

@@ -2,16 +2,18 @@ package cgroup
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 const v1Mounts = `26 25 0:24 / /sys/fs/cgroup rw - tmpfs tmpfs rw
@@ -140,8 +142,8 @@ func version1(t *testing.T) Tree {
 func TestWhatIsForkedInAGroupIsBornWithItsLimitsAndLeavesNobodyElseThere(t *testing.T) {
 	g := version1(t).Group("/skete-test-enter-" + strconv.Itoa(os.Getpid()))
 	t.Cleanup(func() { _ = g.Kill(context.Background()); _ = g.Remove(context.Background()) })
-	err := g.Create(Limits{MemoryBytes: 64 << 20, CPUPeriodUS: 100_000, CPUQuotaUS: 50_000, Tasks: 7})
-	if err != nil {
+	limits := Limits{MemoryBytes: 64 << 20, CPUPeriodUS: 100_000, CPUQuotaUS: 50_000, Tasks: 7}
+	if err := errors.Join(g.Create(limits), g.LimitCPU(limits)); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -157,16 +159,7 @@ func TestWhatIsForkedInAGroupIsBornWithItsLimitsAndLeavesNobodyElseThere(t *test
 		t.Error(diff)
 	}
 	cmd := exec.Command("sleep", "100")
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := g.Enter()
-		if err == nil {
-			err = cmd.Start()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	if err := g.Run(cmd.Start); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range limiting {
@@ -189,5 +182,32 @@ func TestWhatIsForkedInAGroupIsBornWithItsLimitsAndLeavesNobodyElseThere(t *test
 	_ = cmd.Wait()
 	if err := g.Remove(t.Context()); err != nil || g.Exists() {
 		t.Errorf("the group is still there: %v", err)
+	}
+}
+
+// The main thread cannot end, so it would stay in the group for good.
+func TestNoRunUsesTheMainThread(t *testing.T) {
+	g := version1(t).Group("/skete-test-main-" + strconv.Itoa(os.Getpid()))
+	t.Cleanup(func() { _ = g.Remove(context.Background()) })
+	if err := g.Create(Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			err := g.Run(func() error {
+				if unix.Gettid() == unix.Getpid() {
+					return errors.New("on the main thread")
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := g.Remove(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -118,7 +118,10 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandb
 	if err != nil {
 		return nil, err
 	}
-	group, err := p.makeGroup(b.ID, spec)
+	limits, group := limitsOf(spec.Linux.Resources), p.ownGroup(b.ID)
+	if group != nil {
+		err = group.Create(limits)
+	}
 	if err != nil {
 		_ = host.Close()
 		return nil, err
@@ -136,7 +139,13 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandb
 		}
 		return nil, err
 	}
-	if err := errors.Join(bp.await(ctx, m), p.shutDoor(b.ID)); err != nil {
+	err = errors.Join(bp.await(ctx, m), p.shutDoor(b.ID))
+	if err == nil && group != nil {
+		// Not before: booting takes more than the share of a small machine, but
+		// nothing of what has run until here is the user's.
+		err = group.LimitCPU(limits)
+	}
+	if err != nil {
 		_ = m.Close()
 		return nil, err
 	}
@@ -181,22 +190,24 @@ func (p *Provider) plan(b sandbox.Boot, args []string) plan {
 
 // ownGroups: with control groups of version 1 we make the machine's and start
 // runsc in it; gVisor would move itself in and out, at twenty times the price
-// (see cgroup.Group.Enter). With version 2 it does as well as we could.
+// (see cgroup.Group.Run). With version 2 it does as well as we could.
 func (p *Provider) ownGroups() bool { return p.cgroups != nil && !p.cgroups.V2 }
 
-// makeGroup makes the machine's control group, where that is ours to do; else
-// it returns nil.
-func (p *Provider) makeGroup(id sandbox.ID, spec *specs.Spec) (*cgroup.Group, error) {
+// ownGroup is the machine's control group where it is ours to make, else nil.
+func (p *Provider) ownGroup(id sandbox.ID) *cgroup.Group {
 	if !p.ownGroups() {
-		return nil, nil
+		return nil
 	}
 	g := p.group(id)
-	return &g, g.Create(limitsOf(spec.Linux.Resources))
+	return &g
 }
 
 // limitsOf translates what a bundle asks for.
 func limitsOf(r *specs.LinuxResources) cgroup.Limits {
 	var l cgroup.Limits
+	if r == nil {
+		return l
+	}
 	if r.Pids != nil {
 		l.Tasks = r.Pids.Limit
 	}

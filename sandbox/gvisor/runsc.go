@@ -57,23 +57,15 @@ func (p *Provider) runscIn(ctx context.Context, id sandbox.ID, group *cgroup.Gro
 // runMortal runs a command that dies with us, from its very first moment. A
 // runsc that outlived its server could make a machine behind the back of the
 // next one, which has looked already. The kernel ties the child's death to the
-// thread that made it, so the thread is its own until the end, and, since it
-// may be in the machine's control group by then, has no life after that: a
-// goroutine that ends while locked takes its thread along.
+// thread that made it, so the thread is ours until the end.
 func runMortal(cmd *exec.Cmd, group *cgroup.Group) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if group != nil {
-			if err := group.Enter(); err != nil {
-				done <- err
-				return
-			}
-		}
-		done <- cmd.Run()
-	}()
-	return <-done
+	if group != nil {
+		return group.Run(cmd.Run)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return cmd.Run()
 }
 
 // tail returns the end of runsc's log, quoted for a line of ours.
