@@ -1,0 +1,200 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	sdk "github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/modelwire"
+	"github.com/skete-dev/skete/llm"
+)
+
+// Dialect marks the opaque data of this package in Block.Vendor.
+const Dialect = "openai"
+
+// URL is the vendor's own base URL.
+const URL = "https://api.openai.com/v1"
+
+// Limits and defaults.
+const (
+	silenceDefault       = 10 * time.Minute // the vendor says nothing while a model thinks
+	replyBytesMaxDefault = 32 << 20
+	drainWait            = 200 * time.Millisecond
+	// repeats is how often the stream says everything: in deltas, at the end of
+	// a part, of an item, and of the response.
+	repeats = 4
+)
+
+// Config says which model, where and how.
+type Config struct {
+	Info llm.Info // Info.ID is what the vendor calls it; Info.OutputTokensMax bounds every answer
+	Key  llm.Key
+	// URL is the base URL with its version, as in URL; "" = the vendor's own.
+	URL string
+	// Headers are added to every request; gateways want keys there.
+	Headers map[string]llm.Key
+	// HTTP carries the requests; nil = a client that follows no redirects.
+	HTTP *http.Client
+	// Silence is how long the server may send no event, 0 = 10 minutes.
+	Silence time.Duration
+	// ReplyBytesMax bounds a reply, 0 = 32 MiB. The stream may be four times as
+	// long, for it says everything four times.
+	ReplyBytesMax int64
+	// Effort is for requests that ask for none; "" = the model's own.
+	Effort string
+	// Summary asks for summaries of the reasoning: "auto", "concise",
+	// "detailed"; "" = none, because the vendor gives them to verified
+	// organisations only and refuses the request of others.
+	Summary string
+}
+
+// Model is one model of the vendor.
+type Model struct {
+	c       Config
+	reasons bool   // it is a reasoning model
+	mark    string // how Vendor data of this model begins, see vendor.go
+	client  sdk.Client
+}
+
+// New returns a model. It opens nothing. Invalid: there is no id, or the URL
+// is none.
+func New(c Config) (*Model, error) {
+	if c.Info.ID == "" {
+		return nil, errs.New(errs.Invalid, "model %s has no id", c.Info.Name)
+	}
+	if c.Info.Name == "" {
+		c.Info.Name = c.Info.ID
+	}
+	c.Info.Vendor = Dialect
+	if c.Silence <= 0 {
+		c.Silence = silenceDefault
+	}
+	if c.ReplyBytesMax <= 0 {
+		c.ReplyBytesMax = replyBytesMaxDefault
+	}
+	if c.HTTP == nil {
+		c.HTTP = modelwire.Client()
+	}
+	if c.URL == "" {
+		c.URL = URL
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, errs.New(errs.Invalid, "the URL of model %s is not an http or https URL", c.Info.Name)
+	}
+	return &Model{
+		c: c, reasons: reasons(c.Info.ID), mark: markOf(c.Info.ID),
+		client: sdk.Client{Options: options(c)},
+	}, nil
+}
+
+// options are all that the client knows. sdk.NewClient would read a dozen
+// variables of the environment, and what is not configured must not act.
+func options(c Config) []option.RequestOption {
+	opts := []option.RequestOption{
+		option.WithBaseURL(c.URL),
+		option.WithMaxRetries(0),
+		option.WithHTTPClient(c.HTTP),
+		option.WithHeader("Accept", "text/event-stream"),
+	}
+	if !c.Key.IsZero() {
+		opts = append(opts, option.WithAPIKey(c.Key.Reveal()))
+	}
+	for name, value := range c.Headers {
+		opts = append(opts, option.WithHeader(name, value.Reveal()))
+	}
+	return opts
+}
+
+// Info implements llm.Model.
+func (m *Model) Info() llm.Info { return m.c.Info }
+
+// Stream implements llm.Model.
+func (m *Model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		err := m.stream(ctx, req, func(d llm.Delta) bool { return yield(d, nil) })
+		if err != nil && !errors.Is(err, errLeft) {
+			yield(llm.Delta{}, err)
+		}
+	}
+}
+
+// errLeft: the caller left the loop; nobody listens any more.
+var errLeft = errors.New("the caller left")
+
+func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Delta) bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	guard, inner := modelwire.NewGuard(ctx, m.c.Silence, repeats*m.c.ReplyBytesMax)
+	defer guard.Close()
+	f := failure{m: m, ctx: ctx, guard: guard, req: req}
+
+	var res *http.Response
+	body := m.encode(req)
+	guard.Arm()
+	err := m.client.Post(inner, "responses", body, &res, option.WithMiddleware(
+		func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+			res, err := next(r)
+			if err == nil {
+				res.Body = guard.Body(res.Body)
+			}
+			return res, err
+		}))
+	guard.Disarm()
+	if res != nil {
+		defer res.Body.Close()
+	}
+	if err != nil {
+		return f.sent(res, err)
+	}
+	if err := f.notStream(res); err != nil {
+		return err
+	}
+	a := assembly{yield: yield, m: m}
+	if err := m.read(ssestream.NewDecoder(res), guard, f, &a); err != nil {
+		return err
+	}
+	r := a.response()
+	if !yield(llm.Delta{Kind: llm.DeltaDone, Response: &r}) {
+		return errLeft
+	}
+	guard.Drain(res.Body, drainWait)
+	return nil
+}
+
+// read feeds the assembly until the response ends.
+func (m *Model) read(dec ssestream.Decoder, guard *modelwire.Guard, f failure, a *assembly) error {
+	for {
+		guard.Arm()
+		more := dec.Next()
+		guard.Disarm()
+		if !more {
+			return f.cut(dec.Err(), a.begun)
+		}
+		ev, err := parseEvent(dec.Event().Data)
+		if err != nil {
+			return f.malformed(err)
+		}
+		if failed, is := ev.failed(); is {
+			return f.late(failed)
+		}
+		done, err := a.add(ev)
+		switch {
+		case errors.Is(err, errLeft):
+			return err
+		case err != nil:
+			return f.malformed(err)
+		case done:
+			return a.finish()
+		}
+	}
+}
