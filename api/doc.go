@@ -42,6 +42,30 @@
 //	GET    /sandboxes/{id}/ports                  PortList
 //	GET    /sandboxes/{id}/ports/watch            SSE of PortEvent
 //	GET    /sandboxes/{id}/ports/{port}/connect   WebSocket, binary messages = bytes of the TCP stream; an empty one ends its direction (half-close)
+//	POST   /runs                                  StartRun -> Run; header Idempotency-Key
+//	GET    /runs                                  RunPage; ?state= &thread= &agent= &label=k=v &subagents= &page_size= &page_token=
+//	GET    /runs/{id}                             Run
+//	POST   /runs/{id}/send                        SendInput -> Sent; header Idempotency-Key
+//	POST   /runs/{id}/cancel                      CancelRun -> Run
+//	POST   /runs/{id}/resume                      ResumeRun -> Run
+//	POST   /runs/{id}/fork                        ForkRun -> Run; header Idempotency-Key
+//	POST   /runs/{id}/rewind                      RewindRun -> Run
+//	POST   /runs/{id}/replay                      Run: the same, again, in a fresh sandbox
+//	GET    /runs/{id}/compare                     Comparison; ?with=
+//	GET    /runs/{id}/approvals                   ApprovalList, of its sub-agents too
+//	POST   /runs/{id}/decisions                   DecideList -> DecidedList
+//	GET    /approvals                             ApprovalList: all that wait
+//	GET    /runs/{id}/events                      SSE of RunStreamItem; ?from= &follow= &live=; resumes by Last-Event-ID. With Accept: application/json RunEventPage; ?last= &before=
+//	GET    /runs/{id}/outline                     Outline; ?last= &before=
+//	GET    /runs/{id}/todos                       TodoList
+//	GET    /runs/{id}/calls/{call}                CallDetail
+//	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=
+//	GET    /blobs/{hash}                          octet-stream, Range: content that an event names by hash
+//	GET    /follow                                WebSocket of FollowRequest and FollowMessage (text)
+//	GET    /agents                                AgentList
+//	GET    /agents/{name}                         Agent
+//	POST   /agents/validate                       ValidateAgent -> AgentValidated
+//	DELETE /threads/{id}                          forgets a conversation: its log and its sub-agents'
 //	GET    /templates                             TemplateList
 //	POST   /templates                             application/x-tar (gzip allowed) -> Template; ?name=
 //	DELETE /templates/{name}
@@ -50,7 +74,11 @@
 //	DELETE /keys/{id}
 //
 // A stream of events that ends with an error says so by an event "problem"
-// whose data is a Problem; comments keep it alive.
+// whose data is a Problem; comments keep it alive. A run's stream has events
+// "heartbeat" in their place, which a browser can see too, and says by an event
+// "end" that the run is over; one that ends without broke and is to be resumed.
+// A browser opens at most six connections to a server over HTTP/1.1: a page
+// that follows several runs uses the WebSocket.
 //
 // Outside /v1: /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs;
 // on the unix socket alone /debug/pprof/.

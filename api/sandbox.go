@@ -133,7 +133,7 @@ type TemplateList struct {
 type CreateKey struct {
 	Name   string   `json:"name" minLength:"1" maxLength:"64"`
 	Tenant string   `json:"tenant,omitempty" doc:"default: the caller's; another one needs scope admin"`
-	Scopes []string `json:"scopes,omitempty" doc:"read, write, admin; default read and write"`
+	Scopes []string `json:"scopes,omitempty" doc:"read, write, admin, runs:read, runs:write; default read and write"`
 }
 
 // Key is what is known of an API key; never the key.

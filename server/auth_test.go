@@ -14,7 +14,7 @@ import (
 
 // pathOf fills a route's pattern.
 func pathOf(r route.Route, sandboxID string) string {
-	return strings.NewReplacer("{id}", sandboxID, "{key}", "nothing", "{port}", "1", "{name}", "nothing").Replace(r.Path)
+	return strings.NewReplacer("{id}", sandboxID, "{key}", "nothing", "{port}", "1", "{name}", "nothing", "{call}", "c1", "{hash}", strings.Repeat("0", 64)).Replace(r.Path)
 }
 
 func (w *world) try(t *testing.T, r route.Route, path, secret string) answer {
@@ -32,6 +32,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	w := newWorld(t, func(c *server.Config) { c.Limits.WrongKeysMax = 1000 })
 	read, _ := w.key(t, "default", "read")
 	write, _ := w.key(t, "default", "read", "write")
+	watch, _ := w.key(t, "default", "runs:read")
+	drive, _ := w.key(t, "default", "runs:write")
 	foreign, _ := w.key(t, "other", "read", "write")
 	revoked, id := w.key(t, "default", "admin")
 	w.call(t, w.admin, http.MethodDelete, "/v1/keys/"+id, nil, http.StatusNoContent, nil)
@@ -45,6 +47,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"a revoked key", revoked, nil},
 		{"read", read, key.Scopes{key.Read}},
 		{"write", write, key.Scopes{key.Read, key.Write}},
+		{"watch", watch, key.Scopes{key.RunsRead}},
+		{"drive", drive, key.Scopes{key.RunsWrite}},
 		{"admin", w.admin, key.Scopes{key.Admin}},
 	}
 	mine := w.sandbox()
@@ -81,7 +85,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			}
 		})
 	}
-	for _, scope := range []key.Scope{route.Public, key.Read, key.Write, key.Admin} {
+	for _, scope := range []key.Scope{route.Public, key.Read, key.Write, key.Admin, key.RunsRead, key.RunsWrite} {
 		if seen[scope] == 0 {
 			t.Errorf("no route of scope %s was tried", scope)
 		}

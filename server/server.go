@@ -8,8 +8,9 @@
 //
 // Beneath it: route is the table of all routes and what surrounds each, gate
 // decides who may come in, key keeps API keys, inside serves what is inside a
-// sandbox, stream moves bytes, view translates between guest and caller,
-// problem makes errors readable. This package has the rest: sandboxes,
+// sandbox, runs serves what agents do (follow merges their streams, outline
+// tells their story), stream moves bytes, view translates between guest and
+// caller, problem makes errors readable. This package has the rest: sandboxes,
 // templates, keys, metrics, the life of the server.
 //
 // Promises. Every request has an id, an entry in the log and a count in the
@@ -37,6 +38,7 @@ import (
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/template"
 )
@@ -59,6 +61,9 @@ type Sandboxes interface {
 	Default(ctx context.Context) (sandbox.ProbeResult, error)
 	Limits() sandbox.Limits
 }
+
+// Runs is what the server needs of *keeper.Keeper.
+type Runs = runs.Keeper
 
 // Templates is what the server needs of *template.Store.
 type Templates interface {
@@ -100,7 +105,10 @@ func setDefault[T comparable](p *T, v T) {
 type Config struct {
 	Sandboxes Sandboxes
 	Templates Templates
-	Keys      key.KV
+	Runs      Runs // nil = the server runs no agents; its routes say so
+	// Tools are the names of all tools of agents; nil = not known.
+	Tools []string
+	Keys  key.KV
 	// Ready reports whether the store works; nil = always.
 	Ready   func(context.Context) error
 	Log     *slog.Logger // nil = none
@@ -154,6 +162,7 @@ func New(c Config) (*Server, error) {
 		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
 		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
 	})
+	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
 	s.registerTemplates(s.table)
 	s.registerKeys(s.table)
 	s.registerHouse(s.table)

@@ -42,18 +42,32 @@ const (
 	Write Scope = "write"
 	// Admin allows to manage keys and templates, of all tenants.
 	Admin Scope = "admin"
+	// RunsRead allows to watch runs of agents, and nothing else.
+	RunsRead Scope = "runs:read"
+	// RunsWrite allows to start, steer and end them, and to decide for people.
+	RunsWrite Scope = "runs:write"
 )
+
+// all lists every scope.
+var all = []Scope{Read, Write, Admin, RunsRead, RunsWrite}
 
 // Scopes is a set of rights.
 type Scopes []Scope
 
-// Allow reports whether the set holds want. Admin includes the others, Write includes Read.
+// Allow reports whether the set holds want. Admin includes the others, a right
+// to write that to read, and Read and Write include those to runs.
 func (s Scopes) Allow(want Scope) bool {
-	switch {
-	case slices.Contains(s, want), slices.Contains(s, Admin):
+	has := func(scopes ...Scope) bool {
+		return slices.ContainsFunc(scopes, func(one Scope) bool { return slices.Contains(s, one) })
+	}
+	if has(want, Admin) {
 		return true
-	case want == Read:
-		return slices.Contains(s, Write)
+	}
+	switch want {
+	case Read, RunsWrite:
+		return has(Write)
+	case RunsRead:
+		return has(Read, Write, RunsWrite)
 	}
 	return false
 }
@@ -170,8 +184,8 @@ func (req *Request) normalise() error {
 		req.Scopes = Scopes{Read, Write}
 	}
 	for _, s := range req.Scopes {
-		if s != Read && s != Write && s != Admin {
-			return errs.New(errs.Invalid, "%.40q is not a scope", string(s)).WithHint("scopes are read, write and admin")
+		if !slices.Contains(all, s) {
+			return errs.New(errs.Invalid, "%.40q is not a scope", string(s)).WithHint("scopes are read, write, admin, runs:read and runs:write")
 		}
 	}
 	req.Scopes = slices.Compact(slices.Sorted(slices.Values(req.Scopes)))

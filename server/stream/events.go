@@ -26,13 +26,13 @@ func OutputEvents(ctx context.Context, out *Output, begin func() (*SSE, error)) 
 	next := func(ctx context.Context) (outputItem, error) {
 		ev, err := out.Next(ctx)
 		if err == nil && ev == nil {
-			err = errEnd
+			err = ErrEnd
 		}
 		stdout, stderr := out.At()
 		return outputItem{ev, OutputID(stdout, stderr)}, err
 	}
 	first, err := next(ctx)
-	if err != nil && !errors.Is(err, errEnd) {
+	if err != nil && !errors.Is(err, ErrEnd) {
 		return why(ctx, err)
 	}
 	s, berr := begin()
@@ -68,7 +68,7 @@ func sendOutput(s *SSE, it outputItem) error {
 		if err := s.Event(it.id, "exited", api.OutputEvent{Process: &p}); err != nil {
 			return err
 		}
-		return errEnd
+		return ErrEnd
 	}
 	return s.Keepalive()
 }

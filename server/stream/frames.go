@@ -340,6 +340,14 @@ func ping(ctx context.Context, ws *websocket.Conn, stalled *atomic.Bool, giveUp 
 	}
 }
 
+// Ping makes sure that the other side of a WebSocket lives until ctx ends; it
+// calls giveUp and breaks the connection when nobody answers. Somebody must
+// read from ws meanwhile.
+func Ping(ctx context.Context, ws *websocket.Conn, giveUp func()) {
+	var never atomic.Bool
+	ping(ctx, ws, &never, giveUp)
+}
+
 // Signal signals a command.
 func Signal(ctx context.Context, guest *wire.Client, key string, s api.SignalProcess) error {
 	if s.Signal < 1 || s.Signal > 64 {

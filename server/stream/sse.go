@@ -73,13 +73,18 @@ type item[T any] struct {
 	err error
 }
 
-// errEnd is a source's way to say that there is no more.
-var errEnd = errors.New("end of stream")
+// ErrEnd is a source's way to say that there is no more; the stream ends well.
+var ErrEnd = errors.New("end of stream")
 
 // Pump sends what next returns until it returns an error, the client is gone
 // or ctx ends; between events it keeps the stream alive. next runs in a
 // goroutine of its own and must end when cancel, which is ctx's, is called.
 func Pump[T any](ctx context.Context, cancel context.CancelFunc, s *SSE, next func(context.Context) (T, error), send func(T) error) error {
+	return PumpBeating(ctx, cancel, s, KeepaliveEvery, s.Keepalive, next, send)
+}
+
+// PumpBeating is Pump with a sign of life of its own: beat is called every so often.
+func PumpBeating[T any](ctx context.Context, cancel context.CancelFunc, s *SSE, every time.Duration, beat func() error, next func(context.Context) (T, error), send func(T) error) error {
 	items, done := make(chan item[T]), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -96,7 +101,7 @@ func Pump[T any](ctx context.Context, cancel context.CancelFunc, s *SSE, next fu
 		}
 	}()
 	defer func() { cancel(); <-done }()
-	tick := time.NewTicker(KeepaliveEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
@@ -108,7 +113,7 @@ func Pump[T any](ctx context.Context, cancel context.CancelFunc, s *SSE, next fu
 				return s.end(ctx, err)
 			}
 		case <-tick.C:
-			if s.Keepalive() != nil {
+			if beat() != nil {
 				return nil
 			}
 		case <-ctx.Done():
@@ -121,7 +126,7 @@ func Pump[T any](ctx context.Context, cancel context.CancelFunc, s *SSE, next fu
 func (s *SSE) end(ctx context.Context, err error) error {
 	err = why(ctx, err)
 	switch {
-	case errors.Is(err, errEnd):
+	case errors.Is(err, ErrEnd):
 		return nil
 	case errors.Is(err, context.Canceled):
 		return nil // the client is gone

@@ -1,0 +1,4 @@
+package runs
+
+// ParseRequest is for the fuzz test.
+var ParseRequest = parseRequest

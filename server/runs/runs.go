@@ -1,0 +1,148 @@
+// Package runs serves runs of agents: it starts and steers them, shows what
+// they did, streams what they do, and takes people's decisions.
+//
+//	runs.Register(table, runs.Config{Keeper: keeper, Hub: hub})
+//
+// Whatever it shows is read from the log of the run's thread, within the
+// caller's tenant; a foreign run looks like one that does not exist. Without a
+// Keeper the routes are there and answer Unsupported. All handlers are safe
+// for concurrent use; streams hold up nobody (package follow).
+package runs
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Keeper is what is needed of *keeper.Keeper. Everything happens within a
+// tenant: what is another's is NotFound.
+type Keeper interface {
+	// Start begins a run. Conflict: its thread has one that is not over.
+	Start(ctx context.Context, tenant string, s keeper.Start) (keeper.Run, error)
+	Get(ctx context.Context, tenant string, id thread.RunID) (keeper.Run, error)
+	List(ctx context.Context, tenant string, f keeper.Filter) (keeper.Page, error)
+	// Send queues an input into a live run. Conflict: the run is over.
+	Send(ctx context.Context, tenant string, id thread.RunID, in thread.Input) (seq uint64, err error)
+	// Approvals are those of the run and the sub-agents beneath it; "" = of the tenant.
+	Approvals(ctx context.Context, tenant string, id thread.RunID) ([]keeper.Approval, error)
+	// Decide answers approvals. Conflict: decided already, or expired.
+	Decide(ctx context.Context, tenant string, id thread.RunID, d []keeper.Decide) error
+	// Cancel ends a run; on one that is over it changes nothing.
+	Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (keeper.Run, error)
+	// Resume goes on with a run that a budget or a failure ended.
+	Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (keeper.Run, error)
+	Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s keeper.Start) (keeper.Run, error)
+	Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, by string) error
+	Replay(ctx context.Context, tenant string, id thread.RunID, by string) (keeper.Run, error)
+	// Compare says where two runs differ; the report is shown as JSON.
+	Compare(ctx context.Context, tenant string, a, b thread.RunID) (report any, err error)
+	// Delete forgets a thread and those beneath it. Conflict: a run is going on.
+	Delete(ctx context.Context, tenant string, id thread.ID) error
+	Log(ctx context.Context, tenant string) (thread.Log, error)
+	Blobs(ctx context.Context, tenant string) (thread.Blobs, error)
+	// Watch visits live news, JSON of keeper.Live, of a thread and those beneath
+	// it until cancel is called. visit does not block.
+	Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)
+	Agents(ctx context.Context) ([]definition.Definition, error)
+	// Agent returns a definition as a run would get it: resolved. NotFound.
+	Agent(ctx context.Context, name string) (definition.Definition, error)
+}
+
+// Config of the routes.
+type Config struct {
+	Keeper Keeper // nil = this server runs no agents
+	Hub    *stream.Hub
+	// Tools are the names of all tools, against which agent files are checked; nil = no check.
+	Tools []string
+	// HeartbeatEvery is how often a stream says that it lives; 0 = HeartbeatEvery.
+	HeartbeatEvery time.Duration
+}
+
+type service struct {
+	k     Keeper
+	hub   *stream.Hub
+	tools []string
+	beat  time.Duration
+}
+
+// Register adds the routes to the table.
+func Register(t *route.Table, c Config) {
+	s := &service{c.Keeper, c.Hub, c.Tools, cmp.Or(c.HeartbeatEvery, HeartbeatEvery)}
+	s.registerRuns(t)
+	s.registerDecisions(t)
+	s.registerStory(t)
+	s.registerStreams(t)
+	s.registerAgents(t)
+}
+
+// RunPath names a run. It is exported because the JSON layer looks only into
+// exported embedded fields.
+type RunPath struct {
+	ID string `path:"id" maxLength:"64" doc:"of the run, run_…"`
+}
+
+// keeper returns the Keeper, and the caller's tenant.
+func (s *service) keeper(ctx context.Context) (Keeper, string, error) {
+	if s.k == nil {
+		return nil, "", errs.New(errs.Unsupported, "this server runs no agents")
+	}
+	return s.k, gate.From(ctx).Tenant, nil
+}
+
+// found is a run that the caller may see.
+type found struct {
+	Keeper
+	tenant string
+	run    keeper.Run
+}
+
+// find looks a run up.
+func (s *service) find(ctx context.Context, id string) (found, error) {
+	k, tenant, err := s.keeper(ctx)
+	if err != nil {
+		return found{}, err
+	}
+	rid, err := thread.ParseRunID(id)
+	if err != nil {
+		return found{}, err
+	}
+	run, err := k.Get(ctx, tenant, rid)
+	return found{k, tenant, run}, err
+}
+
+func by(ctx context.Context) string { return gate.From(ctx).Owner }
+
+func (s *service) registerRuns(t *route.Table) {
+	const tag, base = "runs", "/v1/runs"
+	post := func(path, id, summary string, status int) route.Operation {
+		return route.Operation{Method: http.MethodPost, Path: base + path, Scope: key.RunsWrite, ID: id, Tag: tag, Summary: summary, Status: status}
+	}
+	get := func(path, id, summary string) route.Operation {
+		return route.Operation{Method: http.MethodGet, Path: base + path, Scope: key.RunsRead, ID: id, Tag: tag, Summary: summary}
+	}
+	route.JSON(t, post("", "start-run", "Start a run of an agent", http.StatusCreated), s.startRun)
+	route.JSON(t, get("", "list-runs", "List runs, newest first"), s.listRuns)
+	route.JSON(t, get("/{id}", "get-run", "Get a run as it is now"), s.getRun)
+	route.JSON(t, post("/{id}/send", "send-to-run", "Send a message: to the run, or to a new one on its thread when it is over", 0), s.sendRun)
+	route.JSON(t, post("/{id}/cancel", "cancel-run", "End a run, and what it started", 0), s.cancelRun)
+	route.JSON(t, post("/{id}/resume", "resume-run", "Go on with a run that a budget or a failure ended", 0), s.resumeRun)
+	route.JSON(t, post("/{id}/fork", "fork-run", "Start a thread that begins as a copy of this one's first events", http.StatusCreated), s.forkRun)
+	route.JSON(t, post("/{id}/rewind", "rewind-run", "Take the conversation back to an event", 0), s.rewindRun)
+	route.JSON(t, post("/{id}/replay", "replay-run", "Play the run's model answers again against a fresh sandbox", http.StatusCreated), s.replayRun)
+	route.JSON(t, get("/{id}/compare", "compare-runs", "Say where two runs differ"), s.compareRuns)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: "/v1/threads/{id}", Scope: key.RunsWrite, ID: "delete-thread", Tag: tag,
+		Summary: "Forget a conversation: its log, and those of its sub-agents",
+	}, s.deleteThread)
+}

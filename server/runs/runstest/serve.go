@@ -1,0 +1,134 @@
+package runstest
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/runs"
+	"github.com/skete-dev/skete/server/stream"
+)
+
+// Server is the routes of runs alone, on a loopback port, behind the real gate.
+type Server struct {
+	URL  string
+	Key  string // of the tenant default, may do everything
+	ring *key.Ring
+	hub  *stream.Hub
+
+	owners []string // of the keys that were made
+}
+
+// Serve serves a keeper until the test ends.
+func Serve(t testing.TB, k runs.Keeper, change ...func(*runs.Config)) *Server {
+	t.Helper()
+	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}}), hub: stream.NewHub(500)}
+	g := gate.New(gate.Config{Keys: s.ring})
+	table := route.New(route.Config{
+		Gate: g, Log: slog.New(slog.DiscardHandler), Version: "test", Observe: func(string, int, time.Duration) {},
+	})
+	c := runs.Config{Keeper: k, Hub: s.hub}
+	for _, f := range change {
+		f(&c)
+	}
+	runs.Register(table, c)
+	s.Key = s.NewKey(t, key.DefaultTenant, key.Admin)
+	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: table.Handler(), ConnContext: g.ConnContext, ReadHeaderTimeout: 10 * time.Second}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	s.URL = "http://" + ln.Addr().String()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(s.hub.Close(ctx), srv.Close()); err != nil {
+			t.Errorf("the server does not end: %v", err)
+		}
+		wg.Wait()
+	})
+	return s
+}
+
+// NewKey makes an API key.
+func (s *Server) NewKey(t testing.TB, tenant string, scopes ...key.Scope) string {
+	t.Helper()
+	secret, rec, err := s.ring.Create(t.Context(), key.Request{Name: "test", Tenant: tenant, Scopes: scopes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.owners = append(s.owners, rec.ID)
+	return secret.Reveal()
+}
+
+// Streams says how many streams are open.
+func (s *Server) Streams() int { return s.hub.Count() }
+
+// CutAll ends all open streams as the revocation of every key would.
+func (s *Server) CutAll() {
+	for _, owner := range s.owners {
+		s.hub.Cut(owner)
+	}
+}
+
+// memoryKV is a key.KV.
+type memoryKV struct {
+	mu     sync.Mutex
+	values map[string][]byte
+}
+
+func (m *memoryKV) Create(_ context.Context, k string, v []byte) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.values[k]; ok {
+		return 0, errs.New(errs.Exists, "%s is there", k)
+	}
+	m.values[k] = v
+	return 1, nil
+}
+
+func (m *memoryKV) Get(_ context.Context, k string) ([]byte, uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.values[k]
+	if !ok {
+		return nil, 0, errs.New(errs.NotFound, "no %s", k)
+	}
+	return v, 1, nil
+}
+
+func (m *memoryKV) Update(_ context.Context, k string, v []byte, _ uint64) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values[k] = v
+	return 2, nil
+}
+
+func (m *memoryKV) List(_ context.Context, prefix string, visit func(string, []byte, uint64) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, v := range m.values {
+		if strings.HasPrefix(k, prefix) {
+			if err := visit(k, v, 1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

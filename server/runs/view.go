@@ -1,0 +1,70 @@
+package runs
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/thread"
+)
+
+// view shows a run to callers.
+func view(r keeper.Run) api.Run {
+	v := api.Run{
+		ID: string(r.ID), Thread: string(r.Thread), Agent: r.Agent, Model: r.Model, Title: r.Title, Labels: r.Labels, By: r.By,
+		State: string(r.State), Reason: r.Reason, Text: r.Text, Result: r.Result,
+		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: outline.Usage(r.Usage), CostUSD: r.CostUSD,
+		Budget:  api.Budget{Steps: r.Budget.Steps, Tokens: r.Budget.Tokens, CostUSD: r.Budget.CostUSD, WallMS: r.Budget.Wall.Milliseconds()},
+		Sandbox: r.Sandbox, Waiting: r.Waiting, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
+	}
+	if len(r.Todos) > 0 {
+		v.Todos = outline.Todos(r.Todos)
+	}
+	if r.Fork != nil {
+		v.Fork = &api.Fork{Thread: string(r.Fork.Thread), Seq: r.Fork.Seq}
+	}
+	return v
+}
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func approvalView(a keeper.Approval) api.Approval {
+	args := a.Args
+	if len(args) == 0 || !json.Valid(args) {
+		args = json.RawMessage("{}")
+	}
+	return api.Approval{
+		Run: string(a.Run), Thread: string(a.Thread), Agent: a.Agent, Call: a.Call, Tool: a.Tool, Args: args, Reason: a.Reason,
+		Allowed: outline.Decisions(a.Allowed), AskedAt: a.Asked.UTC(), ExpiresAt: optionalTime(a.Expires), Seq: a.Seq,
+	}
+}
+
+// eventView shows an event. The log's JSON is the wire's.
+func eventView(e thread.Event) (*api.RunEvent, error) {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	var v api.RunEvent
+	return &v, json.Unmarshal(data, &v)
+}
+
+// agentView shows a definition; whole says whether with all of it.
+func agentView(d definition.Definition, whole bool) (api.Agent, error) {
+	a := api.Agent{Name: d.Name, Description: d.Description, Model: d.Model, Tools: d.Tools, Subagents: d.Agents}
+	if !whole {
+		return a, nil
+	}
+	var err error
+	a.Definition, err = json.Marshal(d)
+	return a, err
+}
