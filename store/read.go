@@ -31,6 +31,7 @@ const (
 	batchBytes     = 1 << 20
 	codeNoMessage  = 10037
 	codeNoStream   = 10059
+	seekStep       = 64 // so many stream sequences are rather read than searched
 	laggardWait    = 20 * time.Millisecond
 	laggardTimeout = 5 * time.Second
 )
@@ -134,44 +135,53 @@ func (l *threadLog) ask(ctx context.Context, request map[string]any) (record, er
 	return toRecord(got.Message.Seq, h, got.Message.Data, got.Message.Time)
 }
 
-// batch reads records of a subject from a stream sequence on, in order, as
-// many as fit. None: there is none, as far as whoever answers knows.
+// batch visits records of a subject from a stream sequence on, in order, as
+// many as fit, and says how many: none if there is none, as far as whoever
+// answers knows.
 //
 // It is one request with many answers, not a consumer: nothing has to be made
 // or removed, and there is no position that could be reset.
-func (l *threadLog) batch(ctx context.Context, subject string, from uint64) ([]record, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	inbox := l.s.nc.NewInbox()
-	sub, err := l.s.nc.SubscribeSync(inbox)
+func (l *threadLog) batch(ctx context.Context, subject string, from uint64, visit func(record) error) (n int, err error) {
+	inbox, answers := l.s.nc.NewInbox(), make(chan *nats.Msg, batchRecords+1)
+	sub, err := l.s.nc.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return nil, classify(err, "read")
+		return 0, classify(err, "read")
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	req := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, max(from, 1), subject, batchRecords, batchBytes)
 	if err := l.s.nc.PublishRequest("$JS.API.DIRECT.GET."+l.name, inbox, req); err != nil {
-		return nil, classify(err, "read")
+		return 0, classify(err, "read")
 	}
-	var records []record
+	silence := time.NewTimer(callTimeout)
+	defer silence.Stop()
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, classify(err, "read")
+		select {
+		case m := <-answers:
+			switch status := m.Header.Get("Status"); status {
+			case "":
+			case "204", "404":
+				return n, nil
+			case "503":
+				return n, errs.New(errs.Unavailable, "the store does not answer (read)")
+			default:
+				return n, errs.New(errs.Internal, "the store refuses to read (%.20q)", status)
+			}
+			r, err := direct(m)
+			if err == nil {
+				err = visit(r)
+			}
+			if err != nil {
+				return n, err
+			}
+			n++
+			silence.Reset(callTimeout)
+		case <-ctx.Done():
+			return n, ctx.Err()
+		case <-l.s.done:
+			return n, errClosed()
+		case <-silence.C:
+			return n, errs.New(errs.Unavailable, "the store does not answer (read)")
 		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
-		case "204", "404":
-			return records, nil
-		case "503":
-			return nil, errs.New(errs.Unavailable, "the store does not answer (read)")
-		default:
-			return nil, errs.New(errs.Internal, "the store refuses to read (%.20q)", status)
-		}
-		r, err := direct(m)
-		if err != nil {
-			return nil, err
-		}
-		records = append(records, r)
 	}
 }
 
@@ -189,41 +199,43 @@ func direct(m *nats.Msg) (record, error) {
 // another one, which is known to be stored. NotFound: it was deleted meanwhile.
 func (l *threadLog) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(record) error) error {
 	for started := time.Now(); from <= through; {
-		records, err := l.batch(ctx, subject, from)
-		if err != nil {
-			return err
-		}
-		if len(records) == 0 || records[0].at > through {
-			// Deleted, or a replica that lags behind has answered.
-			if r, err := l.last(ctx, subject); errs.Is(err, errs.NotFound) || err == nil && r.deleted {
-				return errThreadDeleted(id)
-			} else if err != nil {
-				return err
-			}
-			if time.Since(started) > laggardTimeout || !pause(ctx, laggardWait) {
-				return errs.New(errs.Unavailable, "the store cannot show what it has (thread %s)", id)
-			}
-			continue
-		}
-		started = time.Now()
-		for _, r := range records {
+		before := from
+		_, err := l.batch(ctx, subject, from, func(r record) error {
 			if r.at > through {
-				break
+				return errBeyond
 			}
 			if r.deleted {
 				return errThreadDeleted(id)
 			}
-			if err := visit(r); err != nil {
-				return err
-			}
 			from = r.at + 1
+			return visit(r)
+		})
+		if err != nil && !errors.Is(err, errBeyond) {
+			return err
+		}
+		if from > before {
+			started = time.Now()
+			continue
+		}
+		// Deleted, or a replica that lags behind has answered.
+		if r, err := l.last(ctx, subject); errs.Is(err, errs.NotFound) || err == nil && r.deleted {
+			return errThreadDeleted(id)
+		} else if err != nil {
+			return err
+		}
+		if time.Since(started) > laggardTimeout || !pause(ctx, laggardWait) {
+			return errs.New(errs.Unavailable, "the store cannot show what it has (thread %s)", id)
 		}
 	}
 	return nil
 }
 
-// errEnough ends a scan.
-var errEnough = errors.New("enough")
+// errEnough ends a scan because its visitor has left, errBeyond a batch because
+// it went further than was asked.
+var (
+	errEnough = errors.New("enough")
+	errBeyond = errors.New("beyond")
+)
 
 // read yields the events from number from to the end, and returns that end.
 // errEnough: the loop has ended. NotFound: there is no such thread.
@@ -249,6 +261,10 @@ func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield f
 		return end{}, err
 	}
 	err = l.scan(ctx, id, subject, start, last.at, func(r record) error {
+		if r.last < from && r.first == next { // on the way there
+			next = r.last + 1
+			return nil
+		}
 		events, err := r.events(id, next)
 		if err != nil {
 			return err
@@ -267,9 +283,9 @@ func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield f
 	return e, err
 }
 
-// seek finds the record with an event: the number of that record's first
-// event, and a stream sequence from which on it is the first. last is the
-// thread's last record.
+// seek finds a record at or a little before the one with an event: the number
+// of its first event, and a stream sequence from which on it is the first. last
+// is the thread's last record.
 func (l *threadLog) seek(ctx context.Context, id thread.ID, subject string, from uint64, last record) (first, start uint64, err error) {
 	if from == 1 {
 		return 1, 1, nil
@@ -280,23 +296,29 @@ func (l *threadLog) seek(ctx context.Context, id thread.ID, subject string, from
 	if e, ok := l.end(id); ok && e.events+1 == from && e.at < last.at {
 		return from, e.at + 1, nil
 	}
-	// Records lie in the stream in the order of their events.
-	low, high := uint64(1), last.at // the record begins in low … high-1
-	for first = 1; low < high; {
-		middle := low + (high-low)/2
-		r, err := l.next(ctx, subject, middle)
-		if err != nil {
-			return 0, 0, err
+	// Records lie in the stream in the order of their events. Most readers want
+	// the newest: look there first, then halve.
+	first, low, high := uint64(1), uint64(1), last.at
+	for step, near := uint64(seekStep), true; high-low > seekStep; {
+		at := low + (high-low)/2
+		if near && step < last.at {
+			at = max(last.at-step, low)
+			step *= 8
 		}
+		r, err := l.next(ctx, subject, at)
 		switch {
+		case err != nil:
+			return 0, 0, err
 		case r.deleted:
 			return 0, 0, errThreadDeleted(id)
 		case r.first > from:
-			high = middle
+			if high = at; at == low {
+				return first, low, nil
+			}
 		case r.last >= from:
 			return r.first, r.at, nil
 		default:
-			first, low = r.last+1, r.at+1
+			first, low, near = r.first, r.at, false
 		}
 	}
 	return first, low, nil

@@ -241,8 +241,9 @@ type Cleared struct {
 type Compacted struct {
 	Through uint64 `json:"through"` // the last event that the summary covers
 	Summary string `json:"summary,omitempty"`
-	Blob    string `json:"blob,omitempty"` // of the summary, when it is large
-	File    string `json:"file,omitempty"` // where the model finds the whole history
+	Blob    string `json:"blob,omitempty"` // the whole history
+	File    string `json:"file,omitempty"` // where the model finds the whole history, which is Blob
+	Bytes   int64  `json:"bytes,omitempty"`
 	// Keep are inputs before Through that stay verbatim.
 	Keep  []uint64  `json:"keep,omitempty"`
 	Usage llm.Usage `json:"usage,omitzero"`
