@@ -40,7 +40,7 @@ type Definition struct {
 	Hooks   []CommandHook `json:"hooks,omitempty" yaml:"hooks"`
 	// Memory are files loaded into the prompt: AGENTS.md of the workspace and
 	// /memories/AGENTS.md unless stated.
-	Memory []string `json:"memory,omitempty" yaml:"memory"`
+	Memory []string `json:"memory,omitzero" yaml:"memory"`
 	// Plan is the plan template that the agent begins with, "" = none.
 	Plan string `json:"plan,omitempty" yaml:"plan"`
 	// Result is a JSON Schema (inline) of the final answer.
