@@ -267,7 +267,7 @@ type FollowRequest struct {
 // Pong, and problems of the whole connection.
 type FollowMessage struct {
 	Topic string `json:"topic,omitempty"`
-	// Thread of the event, when it is a sub-agent's.
+	// Thread of the event or the live news, when it is a sub-agent's.
 	Thread string     `json:"thread,omitempty"`
 	Seq    uint64     `json:"seq,omitempty"`
 	Event  *RunEvent  `json:"event,omitempty"`

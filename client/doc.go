@@ -16,7 +16,13 @@
 // Calls that may be repeated are, a few times and with back-off, when the
 // error says that the same call may work later; nothing else is.
 //
-// A Client and a Sandbox are safe for concurrent use. A Cmd belongs to one
+// A run of an agent goes on without its client; StartRun returns at once, and
+// Events, Live and Tree show it from any event on:
+//
+//	run, err := c.StartRun(ctx, api.StartRun{Task: "Fix the failing test."})
+//	for event, err := range c.Run(run.ID).Events(ctx, 0) { … }
+//
+// A Client, a Sandbox and a Run are safe for concurrent use. A Cmd belongs to one
 // goroutine until Start returned; Signal, Resize and Wait may then be called
 // from any.
 package client

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"net/url"
 	"time"
@@ -120,7 +121,7 @@ func Follow[T any](ctx context.Context, f *Follower, more func(Event, *T) bool) 
 			if err == nil {
 				return // the reader has enough
 			}
-			if err := f.pause(ctx, err); err != nil {
+			if err := f.Pause(ctx, err); err != nil {
 				yield(zero, err)
 				return
 			}
@@ -137,6 +138,9 @@ type Follower struct {
 
 	// Finite: a stream that ends properly has told all; it is not resumed.
 	Finite bool
+	// Silence is how long the server may send no event, not even a heartbeat,
+	// before the connection counts as broken; 0 = for ever.
+	Silence time.Duration
 
 	attempt int
 	broken  time.Time // when it was first seen broken
@@ -150,16 +154,26 @@ func (f *Follower) once(ctx context.Context, take func(Event) (bool, error)) err
 	if f.Last != "" {
 		k.Header.Set("Last-Event-ID", f.Last)
 	}
-	res, err := f.Client.Do(ctx, k)
+	conn, cut := context.WithCancel(ctx)
+	defer cut()
+	res, err := f.Client.Do(conn, k)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
-	f.attempt = 0
+	f.Alive()
 	r := newEventReader(res.Body)
 	r.last = f.Last
+	silence := f.Silence
+	if silence == 0 {
+		silence = math.MaxInt64
+	}
+	watch := time.AfterFunc(silence, cut)
+	defer watch.Stop()
 	for {
+		watch.Reset(silence)
 		ev, err := r.next()
+		watch.Stop() // who takes the event may take its time
 		if errors.Is(err, io.EOF) && f.Finite {
 			return nil
 		}
@@ -180,8 +194,11 @@ func (f *Follower) once(ctx context.Context, take func(Event) (bool, error)) err
 	}
 }
 
-// pause waits before the next attempt, or returns the error that ends the stream.
-func (f *Follower) pause(ctx context.Context, err error) error {
+// Alive notes that the connection works.
+func (f *Follower) Alive() { f.attempt = 0 }
+
+// Pause waits before the next attempt, or returns the error that ends the stream.
+func (f *Follower) Pause(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !errs.Temporary(err) {
 		return err
 	}

@@ -303,10 +303,10 @@ func messageOf(topic string, t follow.Topic, it follow.Item) (m api.FollowMessag
 	if it.Lost > 0 {
 		m.Gap = &api.LiveGap{Lost: it.Lost}
 	}
+	if it.Thread != "" && it.Thread != t.Thread {
+		m.Thread = string(it.Thread)
+	}
 	if it.Event != nil {
-		if it.Thread != t.Thread {
-			m.Thread = string(it.Thread)
-		}
 		m.Seq = it.Event.Seq
 		m.Event, err = eventView(*it.Event)
 	}

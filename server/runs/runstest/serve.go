@@ -26,12 +26,28 @@ type Server struct {
 	ring *key.Ring
 	hub  *stream.Hub
 
+	srv    *http.Server
+	served sync.WaitGroup
 	owners []string // of the keys that were made
 }
 
 // Serve serves a keeper until the test ends.
 func Serve(t testing.TB, k runs.Keeper, change ...func(*runs.Config)) *Server {
 	t.Helper()
+	s, err := Open(k, change...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("the server does not end: %v", err)
+		}
+	})
+	return s
+}
+
+// Open is Serve without a test; close the server.
+func Open(k runs.Keeper, change ...func(*runs.Config)) (*Server, error) {
 	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}}), hub: stream.NewHub(500)}
 	g := gate.New(gate.Config{Keys: s.ring})
 	table := route.New(route.Config{
@@ -42,39 +58,43 @@ func Serve(t testing.TB, k runs.Keeper, change ...func(*runs.Config)) *Server {
 		f(&c)
 	}
 	runs.Register(table, c)
-	s.Key = s.NewKey(t, key.DefaultTenant, key.Admin)
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	if s.Key, err = s.newKey(key.DefaultTenant, key.Admin); err != nil {
+		return nil, err
 	}
-	srv := &http.Server{Handler: table.Handler(), ConnContext: g.ConnContext, ReadHeaderTimeout: 10 * time.Second}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("serve: %v", err)
-		}
-	})
+	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s.srv = &http.Server{Handler: table.Handler(), ConnContext: g.ConnContext, ReadHeaderTimeout: 10 * time.Second}
+	s.served.Go(func() { _ = s.srv.Serve(ln) })
 	s.URL = "http://" + ln.Addr().String()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(s.hub.Close(ctx), srv.Close()); err != nil {
-			t.Errorf("the server does not end: %v", err)
-		}
-		wg.Wait()
-	})
-	return s
+	return s, nil
+}
+
+// Close ends all streams and the server.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := errors.Join(s.hub.Close(ctx), s.srv.Close())
+	s.served.Wait()
+	return err
+}
+
+func (s *Server) newKey(tenant string, scopes ...key.Scope) (string, error) {
+	secret, rec, err := s.ring.Create(context.Background(), key.Request{Name: "test", Tenant: tenant, Scopes: scopes})
+	s.owners = append(s.owners, rec.ID)
+	return secret.Reveal(), err
 }
 
 // NewKey makes an API key.
 func (s *Server) NewKey(t testing.TB, tenant string, scopes ...key.Scope) string {
 	t.Helper()
-	secret, rec, err := s.ring.Create(t.Context(), key.Request{Name: "test", Tenant: tenant, Scopes: scopes})
+	secret, err := s.newKey(tenant, scopes...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.owners = append(s.owners, rec.ID)
-	return secret.Reveal()
+	return secret
 }
 
 // Streams says how many streams are open.

@@ -1,0 +1,236 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// News is one piece of a run's stream; exactly one of Event, Live, Lost and
+// End is set.
+type News struct {
+	// Thread is the sub-agent's that it is of; "" = the run's own.
+	Thread string
+	Event  *thread.Event
+	Live   *api.Live
+	// Lost counts live news that were dropped; the events have all of it.
+	Lost int
+	End  *api.StreamEnd
+}
+
+// silenceMax is how long a stream may say nothing, not even that it lives.
+const silenceMax = 50 * time.Second
+
+// Events goes through the run's events from a number on (0 = all) and goes on
+// as they come, until the run is over. A broken connection is resumed: no
+// event is left out or repeated.
+func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
+	return func(yield func(thread.Event, error) bool) {
+		for n, err := range r.stream(ctx, from, false) {
+			switch {
+			case err != nil:
+				yield(thread.Event{}, err)
+				return
+			case n.Event != nil:
+				if !yield(*n.Event, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Live is Events with live news between them: parts of answers, output of
+// running calls. Its last piece is the End.
+func (r *Run) Live(ctx context.Context, from uint64) iter.Seq2[News, error] {
+	return r.stream(ctx, from, true)
+}
+
+// sseNews is News as a server-sent event; its name says what the data is.
+type sseNews struct {
+	News
+	err error
+}
+
+// UnmarshalJSON leaves it to read, which knows the event's name.
+func (*sseNews) UnmarshalJSON([]byte) error { return nil }
+
+// read fills in; false: it is the last.
+func (n *sseNews) read(ev transport.Event) bool {
+	switch ev.Name {
+	case "event":
+		n.Event, n.err = decodeEvent(ev.Data)
+	case "live":
+		n.News.Live = new(api.Live)
+		n.err = json.Unmarshal(ev.Data, n.News.Live)
+	case "gap":
+		var g api.LiveGap
+		n.err = json.Unmarshal(ev.Data, &g)
+		n.Lost = g.Lost
+	case "end":
+		n.End = new(api.StreamEnd)
+		n.err = json.Unmarshal(ev.Data, n.End)
+	}
+	return n.End == nil && n.err == nil
+}
+
+// decodeEvent is tolerant: an event that a newer program wrote is passed on as
+// one of an unknown kind, since looking at it does no harm.
+func decodeEvent(data []byte) (*thread.Event, error) {
+	var e thread.Event
+	err := json.Unmarshal(data, &e)
+	if !errs.Is(err, errs.Unsupported) {
+		return &e, err
+	}
+	var raw api.RunEvent
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return nil, err
+	}
+	return &thread.Event{
+		Seq: raw.Seq, At: raw.At, Run: thread.RunID(raw.Run),
+		Body: thread.Unknown{Name: thread.Kind(raw.Kind), V: raw.V, Data: raw.Data},
+	}, nil
+}
+
+func (r *Run) stream(ctx context.Context, from uint64, live bool) iter.Seq2[News, error] {
+	q := url.Values{}
+	if from > 0 {
+		q.Set("from", strconv.FormatUint(from, 10))
+	}
+	if live {
+		q.Set("live", "true")
+	}
+	f := &transport.Follower{Client: r.c.t, Path: r.path("/events"), Query: q, Silence: silenceMax}
+	return func(yield func(News, error) bool) {
+		for n, err := range transport.Follow(ctx, f, func(ev transport.Event, n *sseNews) bool { return n.read(ev) }) {
+			if err == nil && n.err != nil {
+				err = errs.Wrap(errs.Internal, n.err, "an event of the server is not what was agreed")
+			}
+			if err != nil {
+				yield(News{}, err)
+				return
+			}
+			if n.News == (News{}) {
+				continue // a heartbeat
+			}
+			if !yield(n.News, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Tree is Live with the events and live news of the sub-agents beneath the
+// run, over a WebSocket. Each thread's events come in order; threads are mixed
+// as they happen.
+func (r *Run) Tree(ctx context.Context, from uint64) iter.Seq2[News, error] {
+	return func(yield func(News, error) bool) {
+		t := &treeTopic{topic: "tree:" + r.ID, from: from, threads: map[string]uint64{}}
+		f := &transport.Follower{Client: r.c.t}
+		for {
+			more, err := t.once(ctx, r.c, f, yield)
+			if !more {
+				return
+			}
+			if err = f.Pause(ctx, err); err != nil {
+				yield(News{}, err)
+				return
+			}
+		}
+	}
+}
+
+// treeTopic is what must be remembered over several connections.
+type treeTopic struct {
+	topic   string
+	from    uint64            // the next event of the run's own thread
+	threads map[string]uint64 // the same of sub-agents'
+}
+
+// once follows one connection. more false: the reader has enough, or all was told.
+func (t *treeTopic) once(ctx context.Context, c *Client, f *transport.Follower, yield func(News, error) bool) (more bool, err error) {
+	ws, err := c.t.DialWS(ctx, transport.Get("/v1/follow", nil))
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = ws.CloseNow() }()
+	ws.SetReadLimit(api.FollowMessageBytesMax)
+	req, err := json.Marshal(api.FollowRequest{Subscribe: t.topic, From: t.from, Threads: t.threads, Live: true})
+	if err != nil {
+		return true, err
+	}
+	if err := ws.Write(ctx, websocket.MessageText, req); err != nil {
+		return true, transport.Broken(ctx, err)
+	}
+	for {
+		m, err := readMessage(ctx, ws)
+		if err != nil {
+			return true, err
+		}
+		f.Alive()
+		n, err := t.news(m)
+		if err != nil {
+			return true, err
+		}
+		if n == (News{}) {
+			continue
+		}
+		if !yield(n, nil) || n.End != nil {
+			return false, nil
+		}
+	}
+}
+
+func readMessage(ctx context.Context, ws *websocket.Conn) (m api.FollowMessage, err error) {
+	once, cancel := context.WithTimeout(ctx, silenceMax)
+	defer cancel()
+	_, data, err := ws.Read(once)
+	if err != nil {
+		return m, transport.Broken(ctx, err)
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, errs.Wrap(errs.Internal, err, "a message of the server is not what was agreed")
+	}
+	return m, nil
+}
+
+func (t *treeTopic) news(m api.FollowMessage) (News, error) {
+	switch {
+	case m.Problem != nil:
+		return News{}, &Error{Problem: *m.Problem}
+	case m.Event != nil:
+		return t.event(m)
+	case m.Live != nil:
+		return News{Thread: m.Thread, Live: m.Live}, nil
+	case m.Gap != nil:
+		return News{Lost: m.Gap.Lost}, nil
+	}
+	return News{End: m.End}, nil
+}
+
+func (t *treeTopic) event(m api.FollowMessage) (News, error) {
+	data, err := json.Marshal(m.Event)
+	if err != nil {
+		return News{}, err
+	}
+	e, err := decodeEvent(data)
+	if err != nil {
+		return News{}, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
+	}
+	if m.Thread == "" {
+		t.from = e.Seq + 1
+	} else {
+		t.threads[m.Thread] = e.Seq + 1
+	}
+	return News{Thread: m.Thread, Event: e}, nil
+}

@@ -1,0 +1,249 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/transport"
+	"github.com/skete-dev/skete/errs"
+)
+
+// Run names one run of an agent; it holds no state of it.
+type Run struct {
+	ID string
+	c  *Client
+}
+
+// Run returns a handle; it does not ask the server.
+func (c *Client) Run(id string) *Run { return &Run{ID: id, c: c} }
+
+// keyed is a call that may be repeated: the same key is the same deed.
+func keyed(path string) transport.Call {
+	return transport.Call{Method: http.MethodPost, Path: path, Repeatable: true, Header: http.Header{"Idempotency-Key": {rand.Text()}}}
+}
+
+// StartRun starts a run and returns at once; it goes on without us. A repeated
+// attempt after a broken connection never starts a second one.
+func (c *Client) StartRun(ctx context.Context, r api.StartRun) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, c.t, keyed("/v1/runs").WithJSON(r))
+}
+
+// RunFilter selects runs; the zero value selects all but those of sub-agents.
+type RunFilter struct {
+	State     string // one or more, separated by commas
+	Thread    string
+	Agent     string
+	Labels    map[string]string
+	Subagents bool
+	PageSize  int
+}
+
+func (f RunFilter) query() url.Values {
+	q := url.Values{}
+	for name, v := range map[string]string{"state": f.State, "thread": f.Thread, "agent": f.Agent} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	for k, v := range f.Labels {
+		q.Add("label", k+"="+v)
+	}
+	if f.Subagents {
+		q.Set("subagents", "true")
+	}
+	if f.PageSize > 0 {
+		q.Set("page_size", strconv.Itoa(f.PageSize))
+	}
+	return q
+}
+
+// Runs goes through all runs that the filter selects, newest first. It ends
+// after the first error.
+func (c *Client) Runs(ctx context.Context, f RunFilter) iter.Seq2[api.Run, error] {
+	return pages(ctx, f.query(), func(q url.Values) ([]api.Run, string, error) {
+		p, err := transport.Fetch[api.RunPage](ctx, c.t, transport.Get("/v1/runs", q))
+		return p.Items, p.NextPageToken, err
+	})
+}
+
+// Approvals lists all calls that wait for a person.
+func (c *Client) Approvals(ctx context.Context) ([]api.Approval, error) {
+	l, err := transport.Fetch[api.ApprovalList](ctx, c.t, transport.Get("/v1/approvals", nil))
+	return l.Items, err
+}
+
+// Agents lists the agents that runs can be started with.
+func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
+	l, err := transport.Fetch[api.AgentList](ctx, c.t, transport.Get("/v1/agents", nil))
+	return l.Items, err
+}
+
+// Agent returns an agent with its whole definition.
+func (c *Client) Agent(ctx context.Context, name string) (api.Agent, error) {
+	return transport.Fetch[api.Agent](ctx, c.t, transport.Get("/v1/agents/"+url.PathEscape(name), nil))
+}
+
+// ValidateAgent says what is wrong with the text of an agent file.
+func (c *Client) ValidateAgent(ctx context.Context, path, content string) (api.AgentValidated, error) {
+	k := transport.Call{Method: http.MethodPost, Path: "/v1/agents/validate", Repeatable: true}
+	return transport.Fetch[api.AgentValidated](ctx, c.t, k.WithJSON(api.ValidateAgent{Path: path, Content: content}))
+}
+
+// DeleteThread forgets a conversation, with all of its runs.
+func (c *Client) DeleteThread(ctx context.Context, id string) error {
+	return c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/threads/" + url.PathEscape(id), Repeatable: true})
+}
+
+// Blob reads content that an event names by its hash, from an offset on.
+func (c *Client) Blob(ctx context.Context, hash string, offset int64) (io.ReadCloser, error) {
+	return c.open(ctx, "/v1/blobs/"+url.PathEscape(hash), offset)
+}
+
+func (c *Client) open(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
+	q := url.Values{}
+	if offset > 0 {
+		q.Set("offset", strconv.FormatInt(offset, 10))
+	}
+	res, err := c.t.Do(ctx, transport.Get(path, q))
+	if err != nil {
+		return nil, err
+	}
+	return res.Body, nil
+}
+
+func (r *Run) path(rest string) string { return "/v1/runs/" + url.PathEscape(r.ID) + rest }
+
+// post makes a call that may be repeated: what it asks for is done once.
+func (r *Run) post(rest string, body any) transport.Call {
+	return transport.Call{Method: http.MethodPost, Path: r.path(rest), Repeatable: true}.WithJSON(body)
+}
+
+// Get returns the run as it is now.
+func (r *Run) Get(ctx context.Context) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, transport.Get(r.path(""), nil))
+}
+
+// Send sends a message. A run that goes on takes it before its next step; one
+// that is over is followed by a new run on its thread, which Sent names.
+func (r *Run) Send(ctx context.Context, text string) (api.Sent, error) {
+	return transport.Fetch[api.Sent](ctx, r.c.t, keyed(r.path("/send")).WithJSON(api.SendInput{Text: text}))
+}
+
+// Approvals lists the calls of the run, and of its sub-agents, that wait for a person.
+func (r *Run) Approvals(ctx context.Context) ([]api.Approval, error) {
+	l, err := transport.Fetch[api.ApprovalList](ctx, r.c.t, transport.Get(r.path("/approvals"), nil))
+	return l.Items, err
+}
+
+// Decide answers approvals. Each is answered for itself; the error is that of
+// the first that was refused (Conflict: somebody else was quicker).
+func (r *Run) Decide(ctx context.Context, decisions ...api.Decide) ([]api.Decided, error) {
+	k := r.post("/decisions", api.DecideList{Decisions: decisions})
+	k.Repeatable = false // a repetition would be told that it was decided already: by us
+	l, err := transport.Fetch[api.DecidedList](ctx, r.c.t, k)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range l.Items {
+		if !d.OK && d.Problem != nil {
+			return l.Items, &Error{Problem: *d.Problem}
+		}
+	}
+	return l.Items, nil
+}
+
+// Cancel ends the run, and what it started. It may be repeated.
+func (r *Run) Cancel(ctx context.Context, reason string) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/cancel", api.CancelRun{Reason: reason}))
+}
+
+// Resume goes on with a run that a budget or a failure ended.
+func (r *Run) Resume(ctx context.Context, how api.ResumeRun) (api.Run, error) {
+	k := r.post("/resume", how)
+	k.Repeatable = false // what is added would be added twice
+	return transport.Fetch[api.Run](ctx, r.c.t, k)
+}
+
+// Fork starts a thread that begins as a copy of this one's events up to f.At.
+func (r *Run) Fork(ctx context.Context, f api.ForkRun) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, keyed(r.path("/fork")).WithJSON(f))
+}
+
+// Rewind takes the conversation back to an event.
+func (r *Run) Rewind(ctx context.Context, to uint64) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/rewind", api.RewindRun{To: to}))
+}
+
+// Replay plays the run's model answers again against a fresh sandbox.
+func (r *Run) Replay(ctx context.Context) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, transport.Call{Method: http.MethodPost, Path: r.path("/replay")})
+}
+
+// Compare says where another run differs from this one.
+func (r *Run) Compare(ctx context.Context, with string) (api.Comparison, error) {
+	return transport.Fetch[api.Comparison](ctx, r.c.t, transport.Get(r.path("/compare"), url.Values{"with": {with}}))
+}
+
+// Outline tells the story of the last steps (0 = 100 of them) that stand
+// before a step (0 = the end).
+func (r *Run) Outline(ctx context.Context, last, before int) (api.Outline, error) {
+	q := url.Values{}
+	for name, n := range map[string]int{"last": last, "before": before} {
+		if n > 0 {
+			q.Set(name, strconv.Itoa(n))
+		}
+	}
+	return transport.Fetch[api.Outline](ctx, r.c.t, transport.Get(r.path("/outline"), q))
+}
+
+// Todos returns the agent's plan.
+func (r *Run) Todos(ctx context.Context) ([]api.Todo, error) {
+	l, err := transport.Fetch[api.TodoList](ctx, r.c.t, transport.Get(r.path("/todos"), nil))
+	return l.Items, err
+}
+
+// Call returns all that is known of a tool call but its output.
+func (r *Run) Call(ctx context.Context, call string) (api.CallDetail, error) {
+	return transport.Fetch[api.CallDetail](ctx, r.c.t, transport.Get(r.path("/calls/"+url.PathEscape(call)), nil))
+}
+
+// Output reads the whole output of a tool call, from an offset on. Conflict:
+// the call has none yet.
+func (r *Run) Output(ctx context.Context, call string, offset int64) (io.ReadCloser, error) {
+	return r.c.open(ctx, r.path("/calls/"+url.PathEscape(call)+"/output"), offset)
+}
+
+// finalWaits is how often Wait looks again for a record that lags behind the log.
+const finalWaits = 10
+
+// Wait returns the run when it is over, however long it takes. A broken
+// connection is resumed.
+func (r *Run) Wait(ctx context.Context) (api.Run, error) {
+	run, err := r.Get(ctx)
+	if err != nil || run.Final() {
+		return run, err
+	}
+	for _, err := range r.Events(ctx, run.LastSeq) {
+		if err != nil {
+			return run, err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		run, err = r.Get(ctx)
+		if err != nil || run.Final() {
+			return run, err
+		}
+		if attempt == finalWaits {
+			return run, errs.New(errs.Unavailable, "run %s has ended, and its record does not say how", r.ID)
+		}
+		if err := transport.Sleep(ctx, transport.Backoff(attempt)); err != nil {
+			return run, err
+		}
+	}
+}
