@@ -129,6 +129,14 @@ var durationType = reflect.TypeFor[time.Duration]()
 
 // value fills v from a node, or says why it cannot.
 func (d *decoder) value(path string, n ast.Node, v reflect.Value) {
+	if v.Kind() == reflect.Pointer { // so that what is there differs from what is zero
+		if _, null := n.(*ast.NullNode); null {
+			d.wrong(n, "a value")
+			return
+		}
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
 	if d.depth++; d.depth > DepthMax {
 		d.problems.Add(place(n), "nested deeper than %d", DepthMax)
 		d.depth--

@@ -183,3 +183,21 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// With pointers what is there differs from what is zero.
+func TestDecode_fillsPointers(t *testing.T) {
+	var got struct {
+		Flag  *bool    `yaml:"flag"`
+		Other *bool    `yaml:"other"`
+		Rules []*inner `yaml:"rules"`
+	}
+	if _, err := yamlfile.Decode("f.yaml", []byte("flag: false\nrules: [{steps: 3}]"), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Flag == nil || *got.Flag || got.Other != nil || len(got.Rules) != 1 || got.Rules[0].Steps != 3 {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := yamlfile.Decode("f.yaml", []byte("flag:\nrules: [null]"), &got); err == nil || strings.Count(err.Error(), "missing") != 2 {
+		t.Errorf("missing values: %v", err)
+	}
+}
