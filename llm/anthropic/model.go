@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
@@ -32,7 +33,7 @@ const (
 type Config struct {
 	Info llm.Info // Info.ID is what the vendor calls it; Info.OutputTokensMax bounds every answer
 	Key  llm.Key
-	// URL is the base URL; "" = the vendor's own.
+	// URL is the base URL, with or without the version; "" = the vendor's own.
 	URL string
 	// Headers are added to every request; gateways want keys there.
 	Headers map[string]llm.Key
@@ -42,8 +43,6 @@ type Config struct {
 	Silence time.Duration
 	// ReplyBytesMax bounds a reply, 0 = 32 MiB.
 	ReplyBytesMax int64
-	// Effort is for requests that ask for none; "" = the model's own.
-	Effort string
 }
 
 // Model is one model of the vendor.
@@ -85,7 +84,7 @@ func New(c Config) (*Model, error) {
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 			return nil, errs.New(errs.Invalid, "the URL of model %s is not an http or https URL", c.Info.Name)
 		}
-		opts = append(opts, option.WithBaseURL(c.URL))
+		opts = append(opts, option.WithBaseURL(strings.TrimSuffix(strings.TrimRight(c.URL, "/"), "/v1")))
 	}
 	f := formOf(c.Info.ID)
 	if f.bound {

@@ -220,13 +220,9 @@ func placeHints(system []llm.Block, turns []turn) (inSystem []bool, inTurns []bo
 }
 
 func (m *Model) appendThinking(b []byte, req *llm.Request, turns []turn, tokens int) []byte {
-	effort := req.Effort
-	if effort == "" {
-		effort = m.c.Effort
-	}
-	thinking := m.thinking(effort, req, turns, tokens)
+	thinking := m.thinking(req, turns, tokens)
 	b = append(b, thinking...)
-	b = m.appendOutputConfig(b, effort, req)
+	b = m.appendOutputConfig(b, req)
 	if req.Temperature != nil && m.form.sampling && thinking == "" {
 		b = append(b, `,"temperature":`...)
 		b = strconv.AppendFloat(b, *req.Temperature, 'g', -1, 64)
@@ -235,18 +231,18 @@ func (m *Model) appendThinking(b []byte, req *llm.Request, turns []turn, tokens 
 }
 
 // thinking returns the member of the request, "" for none.
-func (m *Model) thinking(effort string, req *llm.Request, turns []turn, tokens int) string {
+func (m *Model) thinking(req *llm.Request, turns []turn, tokens int) string {
 	switch {
 	case m.form.bound:
 		// The agent clears old outputs and compacts: thinking behind such a
 		// change no longer counts, and must not cost the whole request.
 		return `,"thinking":{"type":"adaptive","display":"summarized","block_binding":{"prefix_mismatch_behavior":"drop_block"}}`
-	case effort == "" || forces(req.Choice):
+	case req.Effort == "" || forces(req.Choice):
 		return ""
 	case m.form.adaptive:
 		return `,"thinking":{"type":"adaptive","display":"summarized"}`
 	}
-	budget := min(budgets[effort], tokens/2)
+	budget := min(budgets[req.Effort], tokens/2)
 	if budget < budgetMin || !beginsWithThinking(turns) {
 		return ""
 	}
@@ -271,10 +267,10 @@ func beginsWithThinking(turns []turn) bool {
 	return true
 }
 
-func (m *Model) appendOutputConfig(b []byte, effort string, req *llm.Request) []byte {
+func (m *Model) appendOutputConfig(b []byte, req *llm.Request) []byte {
 	var members []string
-	if effort != "" && m.form.effort {
-		members = append(members, `"effort":`+string(modelwire.AppendString(nil, effort)))
+	if req.Effort != "" && m.form.effort {
+		members = append(members, `"effort":`+string(modelwire.AppendString(nil, req.Effort)))
 	}
 	if req.Schema != nil && m.form.schema && schemaFits(req.Schema.Schema) {
 		members = append(members, `"format":{"type":"json_schema","schema":`+string(req.Schema.Schema)+`}`)

@@ -48,8 +48,6 @@ type Config struct {
 	// ReplyBytesMax bounds a reply, 0 = 32 MiB. The stream may be four times as
 	// long, for it says everything four times.
 	ReplyBytesMax int64
-	// Effort is for requests that ask for none; "" = the model's own.
-	Effort string
 	// Summary asks for summaries of the reasoning: "auto", "concise",
 	// "detailed"; "" = none, because the vendor gives them to verified
 	// organisations only and refuses the request of others.

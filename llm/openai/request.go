@@ -114,14 +114,10 @@ func (m *Model) appendLimits(b []byte, req *llm.Request) []byte {
 		b = append(b, `,"temperature":`...)
 		b = strconv.AppendFloat(b, *req.Temperature, 'g', -1, 64)
 	}
-	effort := req.Effort
-	if effort == "" {
-		effort = m.c.Effort
-	}
-	if !m.reasons || (effort == "" && m.c.Summary == "") {
+	if !m.reasons || (req.Effort == "" && m.c.Summary == "") {
 		return b
 	}
-	inner := appendMember(nil, "effort", effort)
+	inner := appendMember(nil, "effort", req.Effort)
 	inner = appendMember(inner, "summary", m.c.Summary)
 	b = append(b, `,"reasoning":{`...)
 	b = append(b, inner[1:]...)

@@ -1,0 +1,71 @@
+package catalog
+
+import (
+	_ "embed"
+	"fmt"
+	"regexp"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/skete-dev/skete/llm"
+)
+
+//go:embed facts.yaml
+var factsFile []byte
+
+// What is assumed of a model of which nothing is known. Too small a window
+// costs a summary too many; too large a one costs the run.
+const windowGuess = 32_768
+
+// factTable is vendor -> id -> what is known.
+type factTable map[string]map[string]llm.Info
+
+func readFacts() (factTable, error) {
+	var t factTable
+	if err := yaml.UnmarshalWithOptions(factsFile, &t, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("facts.yaml: %w", err)
+	}
+	return t, nil
+}
+
+var dateSuffix = regexp.MustCompile(`-(\d{8}|\d{4}-\d{2}-\d{2})$`)
+
+func (t factTable) find(vendor, id string) (llm.Info, bool) {
+	if info, ok := t[vendor][id]; ok {
+		return info, true
+	}
+	info, ok := t[vendor][dateSuffix.ReplaceAllString(id, "")]
+	return info, ok
+}
+
+// info is what is known about an entry: what it says itself, then the table.
+func (t factTable) info(e Entry) llm.Info {
+	known, _ := t.find(e.Vendor, e.ID)
+	i := llm.Info{
+		Name: e.Name, Vendor: e.Vendor, ID: e.ID,
+		WindowTokens:    first(e.WindowTokens, known.WindowTokens),
+		OutputTokensMax: first(e.OutputTokensMax, known.OutputTokensMax),
+		Calling:         first(e.Calling, known.Calling),
+		Price:           first(e.Price, known.Price),
+		Media:           known.Media,
+	}
+	if e.Media != nil {
+		i.Media = *e.Media
+	}
+	if i.WindowTokens == 0 {
+		i.WindowTokens, i.Guessed = windowGuess, true
+	}
+	i.OutputTokensMax = min(i.OutputTokensMax, i.WindowTokens)
+	return i
+}
+
+// first returns the first value that is not zero.
+func first[T comparable](values ...T) T {
+	var zero T
+	for _, v := range values {
+		if v != zero {
+			return v
+		}
+	}
+	return zero
+}

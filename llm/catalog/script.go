@@ -1,0 +1,65 @@
+package catalog
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/script"
+)
+
+// shelf keeps scripted models open: a script remembers which of its failures
+// it has played, so the same file must be the same model each time.
+type shelf struct {
+	mu    sync.Mutex
+	plays map[string]play // by the name of the entry
+}
+
+type play struct {
+	model   *script.Model
+	path    string
+	changed time.Time
+	size    int64
+}
+
+// scriptsMax bounds the shelf; a fuller one is cleared.
+const scriptsMax = 256
+
+// open returns the model of an entry, read anew if its file changed.
+func (s *shelf) open(e entry) (llm.Model, error) {
+	stat, err := os.Stat(e.Script)
+	if err != nil {
+		return nil, errs.Wrap(errs.NotFound, err, "the script of model %s cannot be read", e.Name).
+			WithHint("the path is taken from the folder in which the server runs")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.plays[e.Name]
+	if ok && p.path == e.Script && p.changed.Equal(stat.ModTime()) && p.size == stat.Size() {
+		return p.model, nil
+	}
+	m, err := script.Load(e.Script)
+	if err != nil {
+		return nil, err
+	}
+	m = m.WithInfo(scriptInfo(e.info, m.Info()))
+	if s.plays == nil || len(s.plays) >= scriptsMax {
+		s.plays = map[string]play{}
+	}
+	s.plays[e.Name] = play{model: m, path: e.Script, changed: stat.ModTime(), size: stat.Size()}
+	return m, nil
+}
+
+// scriptInfo is what the configuration says, then what the script says.
+func scriptInfo(info, own llm.Info) llm.Info {
+	if own.WindowTokens > 0 && info.Guessed {
+		info.WindowTokens, info.Guessed = own.WindowTokens, false
+	}
+	info.OutputTokensMax = first(info.OutputTokensMax, own.OutputTokensMax)
+	info.Calling = first(info.Calling, own.Calling)
+	info.Price = first(info.Price, own.Price)
+	info.Media = info.Media || own.Media
+	return info
+}
