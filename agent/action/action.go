@@ -1,0 +1,220 @@
+// Package action lets models without tool calls use tools: each reply of such
+// a model is one JSON object, an action or the end.
+//
+//	{"action": "write_file", "args": {"file_path": "/workspace/a", "content": "x"}}
+//	{"done": true, "result": "What was done."}
+//
+//	calling := action.New(specs)
+//	system += calling.System(specs)                // explains tools and form
+//	req.Messages = calling.Encode(messages)        // calls and results as text
+//	a, problem := action.Parse(reply, specs)
+//	if problem != "" { say(string(problem)) }      // FormatMax of them in a row end the run
+//
+// The parser forgives what is only clumsy: a code fence, thoughts and sentences
+// around the object, line breaks in texts, arguments that are JSON in a text.
+// It refuses whatever could be meant in two ways: several actions, one that is
+// cut off, brackets behind it, a name or a key twice. Then nothing runs, and
+// the problem tells the model exactly what was wrong.
+//
+// Everything is pure and deterministic: the same messages give the same bytes.
+package action
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/skete-dev/skete/llm"
+)
+
+// Bounds of a reply.
+const (
+	ReplyBytesMax = 1 << 20
+	depthMax      = 48
+	// FormatMax replies in a row that are no action end a run.
+	FormatMax = 3
+)
+
+// dialect marks what this package keeps in Block.Vendor: the model's own words.
+const dialect = "action"
+
+// Action is what a reply asks for.
+type Action struct {
+	Name string          // of the tool
+	Args json.RawMessage // an object
+	// Done: the task is over; Result is any JSON, nil if there is none.
+	Done   bool
+	Result json.RawMessage
+	// Raw is the reply as the model wrote it.
+	Raw string
+}
+
+// Problem tells the model what is wrong with its reply, "" = nothing.
+type Problem string
+
+// Text is the result for people: a JSON text without its quotes, else the JSON.
+func (a Action) Text() string {
+	var s string
+	switch {
+	case a.Result == nil || string(a.Result) == "null":
+		return ""
+	case json.Unmarshal(a.Result, &s) == nil:
+		return s
+	}
+	return string(a.Result)
+}
+
+// Blocks are for the log: one call (its id is the caller's to set), or the
+// final text. The reply as it was written travels with them, so that Encode
+// can show the model its own words.
+func (a Action) Blocks() []llm.Block {
+	raw, err := json.Marshal(a.Raw)
+	if err != nil {
+		return nil // a string is always JSON
+	}
+	b := llm.Block{Kind: llm.KindCall, Call: &llm.Call{Name: a.Name, Args: a.Args}}
+	if a.Done {
+		b = llm.Text(a.Text())
+	}
+	b.Vendor = &llm.Vendor{Dialect: dialect, Data: raw}
+	return []llm.Block{b}
+}
+
+// Calling renders tools and messages for such models. It has no state.
+type Calling struct{}
+
+// New returns the Calling of some tools.
+func New([]llm.ToolSpec) *Calling { return &Calling{} }
+
+const form = `# How you act
+
+You act by writing. Each of your replies is exactly one JSON object and nothing else: no text around it, no code fence, one action at a time. To use a tool:
+
+{"action": "NAME", "args": {…}}
+
+Then wait: the next message is its result. Never write a result yourself. When the task is finished, or cannot be:
+
+{"done": true, "result": "what you found or did"}
+
+Inside JSON texts write a line break as \n, a quote as \" and a backslash as \\.`
+
+// System returns the section of the system prompt that explains the tools and
+// the form of replies.
+func (*Calling) System(tools []llm.ToolSpec) string {
+	var b strings.Builder
+	b.WriteString(form)
+	b.WriteString("\n\n# Tools\n")
+	for _, t := range tools {
+		fmt.Fprintf(&b, "\n## %s\n%s\nargs: %s\n", t.Name, strings.TrimSpace(t.Description), compact(t.Schema))
+	}
+	if len(tools) == 0 {
+		b.WriteString("\nThere are none.\n")
+	}
+	return b.String()
+}
+
+// Encode turns messages with calls and results into plain text, each message
+// for itself.
+func (*Calling) Encode(messages []llm.Message) []llm.Message {
+	out := make([]llm.Message, len(messages))
+	for i, m := range messages {
+		out[i] = encode(m)
+	}
+	return out
+}
+
+// encode keeps what is not text where it is.
+func encode(m llm.Message) llm.Message {
+	e := llm.Message{Role: m.Role, Cache: m.Cache}
+	var text []string
+	flush := func() {
+		if len(text) > 0 {
+			e.Blocks = append(e.Blocks, llm.Text(strings.Join(text, "\n\n")))
+			text = nil
+		}
+	}
+	for _, b := range m.Blocks {
+		switch {
+		case b.Vendor != nil && b.Vendor.Dialect == dialect:
+			text = append(text, own(b))
+		case b.Kind == llm.KindText:
+			text = append(text, b.Text)
+		case b.Kind == llm.KindCall && b.Call != nil:
+			text = append(text, actionText(*b.Call))
+		case b.Kind == llm.KindResult && b.Result != nil:
+			words, media := resultText(*b.Result)
+			text = append(text, words)
+			if len(media) > 0 {
+				flush()
+				e.Blocks = append(e.Blocks, media...)
+			}
+		default:
+			flush()
+			e.Blocks = append(e.Blocks, b)
+		}
+	}
+	flush()
+	return e
+}
+
+// own returns the model's own words.
+func own(b llm.Block) string {
+	var raw string
+	switch {
+	case json.Unmarshal(b.Vendor.Data, &raw) == nil && raw != "":
+		return raw
+	case b.Call != nil:
+		return actionText(*b.Call)
+	}
+	return b.Text
+}
+
+// actionText writes a call as an action.
+func actionText(c llm.Call) string {
+	args := c.Args
+	if !json.Valid(args) {
+		args = json.RawMessage("{}")
+	}
+	name, _ := json.Marshal(c.Name) // a string is always JSON
+	return fmt.Sprintf(`{"action": %s, "args": %s}`, name, compact(args))
+}
+
+func resultText(r llm.Result) (text string, media []llm.Block) {
+	head := "Result"
+	if r.Failed {
+		head = "Failure"
+	}
+	if r.Name != "" {
+		head += " of " + r.Name
+	}
+	var b strings.Builder
+	b.WriteString(head + ":\n")
+	empty := true
+	for _, block := range r.Blocks {
+		switch block.Kind {
+		case llm.KindText:
+			b.WriteString(block.Text)
+			empty = empty && block.Text == ""
+		default:
+			media = append(media, block)
+			empty = false
+		}
+	}
+	if empty {
+		b.WriteString("(nothing)")
+	}
+	return b.String(), media
+}
+
+// compact takes the spaces out of JSON; the order of keys stays.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if len(raw) == 0 {
+		return "{}"
+	}
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}
