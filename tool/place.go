@@ -118,6 +118,7 @@ type Commands interface {
 // Listed is one process of a list.
 type Listed struct {
 	Key     string
+	Command string // what was given to the shell
 	Started time.Time
 	Running bool
 	Ended   Ended
