@@ -1,0 +1,79 @@
+package file
+
+import "github.com/skete-dev/skete/tool"
+
+// definitions are the tools in the order in which models see them. The texts
+// are short: every request pays for them.
+var definitions = []definition{
+	{
+		name:  "ls",
+		about: `Lists the files and directories in a directory. Directories end in "/".`,
+		schema: `{"type":"object","additionalProperties":false,"required":["path"],"properties":{
+			"path":{"type":"string","description":"Absolute path of the directory"}}}`,
+		make: func(b base) tool.Tool { return ls{b} },
+	},
+	{
+		name: "read_file",
+		about: `Reads a file. Shows lines with their numbers, 100 unless limit says otherwise, and tells the offset to go on with. ` +
+			`Lines of more than 5,000 characters are split (5, 5.1, 5.2). Images and PDFs are shown as such. The numbers are not part of the file.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
+			"file_path":{"type":"string","description":"Absolute path of the file"},
+			"offset":{"type":"integer","minimum":0,"default":0,"description":"How many lines to skip"},
+			"limit":{"type":"integer","minimum":1,"maximum":100000,"default":100,"description":"How many lines to show"}}}`,
+		make: func(b base) tool.Tool { return read{b} },
+	},
+	{
+		name:  "write_file",
+		about: `Writes a file whole: creates it, with its directories, or replaces what is in it. To change a part, use edit_file.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["file_path","content"],"properties":{
+			"file_path":{"type":"string","description":"Absolute path of the file"},
+			"content":{"type":"string","description":"The whole new content"}}}`,
+		make: func(b base) tool.Tool { return write{b} },
+	},
+	{
+		name: "edit_file",
+		about: `Replaces a text in a file. old_string is taken literally, with its white space, and has to be there exactly once unless replace_all is set. ` +
+			`Read the file before, and leave the line numbers out.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["file_path","old_string","new_string"],"properties":{
+			"file_path":{"type":"string","description":"Absolute path of the file"},
+			"old_string":{"type":"string","description":"The text to replace"},
+			"new_string":{"type":"string","description":"What to put in its place"},
+			"replace_all":{"type":"boolean","default":false,"description":"Replace it everywhere"}}}`,
+		make: func(b base) tool.Tool { return edit{b} },
+	},
+	{
+		name:  "delete",
+		about: `Deletes a file, or a directory with all that is in it. This cannot be undone.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
+			"file_path":{"type":"string","description":"Absolute path of the file or directory"}}}`,
+		make: func(b base) tool.Tool { return remove{b} },
+	},
+	{
+		name: "glob",
+		about: `Finds files by name. "*.py" finds the name at any depth, "src/**/*.ts" and "/*.md" begin at path; ` +
+			`{a,b} stands for alternatives. Names that begin with a dot are found only by a pattern that does too.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
+			"pattern":{"type":"string","description":"The pattern"},
+			"path":{"type":"string","description":"Absolute path of the directory to search; the working directory unless given"}}}`,
+		make: func(b base) tool.Tool { return glob{b} },
+	},
+	{
+		name:  "grep",
+		about: `Finds text in files. The pattern is literal text, not a regular expression. At most 1,000 matches.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
+			"pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"The text to find, within one line"},
+			"path":{"type":"string","description":"Absolute path of the directory or file to search; the working directory unless given"},
+			"glob":{"type":"string","description":"Only files that match, such as *.py"},
+			"output_mode":{"type":"string","enum":["files_with_matches","content","count"],"default":"files_with_matches","description":"Paths, matching lines with their numbers, or counts"},
+			"max_count":{"type":"integer","minimum":1,"description":"At most so many matches"}}}`,
+		make: func(b base) tool.Tool { return grep{b} },
+	},
+	{
+		name:   "list_files",
+		hidden: true,
+		about:  `Lists the files and directories in a directory. Directories end in "/".`,
+		schema: `{"type":"object","additionalProperties":false,"properties":{
+			"path":{"type":"string","description":"Absolute path of the directory; the working directory unless given"}}}`,
+		make: func(b base) tool.Tool { return listFiles{ls{b}} },
+	},
+}
