@@ -1,0 +1,23 @@
+// Package kit is the set of all tools that are built in.
+//
+//	tools, err := kit.New().Make(env, definition.Tools)
+package kit
+
+import (
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/file"
+	"github.com/skete-dev/skete/tool/shell"
+	"github.com/skete-dev/skete/tool/task"
+	"github.com/skete-dev/skete/tool/todo"
+)
+
+// New returns a registry of them, in the order in which models see them. More
+// may be added.
+func New() *tool.Registry {
+	r := &tool.Registry{}
+	todo.Add(r)
+	file.Add(r)
+	shell.Add(r)
+	task.Add(r)
+	return r
+}

@@ -1,0 +1,130 @@
+package kit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/kit"
+	"github.com/skete-dev/skete/tool/place"
+)
+
+// still is a machine in which everything ends at once.
+type still struct{}
+
+func (still) Start(context.Context, string, tool.Command) (tool.Process, error) { return still{}, nil }
+func (still) Find(context.Context, string) (tool.Process, error)                { return still{}, nil }
+func (still) List(context.Context, string) ([]tool.Listed, error)               { return nil, nil }
+func (still) Output(_ context.Context, from tool.Offsets, _ bool, visit func(tool.Chunk) error) error {
+	return visit(tool.Chunk{Offset: from.Stdout, Data: []byte("x\xff")})
+}
+func (still) Wait(context.Context) (tool.Ended, error)         { return tool.Ended{}, nil }
+func (still) Status(context.Context) (tool.Ended, bool, error) { return tool.Ended{}, false, nil }
+func (still) Kill(context.Context) error                       { return nil }
+
+func (still) Spawn(context.Context, tool.SpawnRequest) (tool.SpawnResult, error) {
+	return tool.SpawnResult{Done: true}, nil
+}
+func (still) Task(context.Context, thread.ID, string) (tool.Task, error) { return tool.Task{}, nil }
+func (still) Tasks(context.Context, thread.ID) ([]tool.Task, error)      { return nil, nil }
+func (still) Send(context.Context, thread.ID, string, string, string) error {
+	return errs.New(errs.NotFound, "no task")
+}
+func (still) Cancel(context.Context, thread.ID, string, string) error { return nil }
+
+func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
+	files = place.NewMap(thread.NewMemory())
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
+	r := kit.New()
+	tools, err := r.Make(env, r.Names())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tools, files
+}
+
+func TestNew_hasTheToolsOfDeepagents(t *testing.T) {
+	names := kit.New().Names()
+	for _, want := range []string{"write_todos", "ls", "read_file", "write_file", "edit_file", "delete", "glob", "grep", "execute", "task", "list_files", "run_command"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	tools, _ := all(t)
+	if len(tools) != len(names) {
+		t.Errorf("%d of %d tools", len(tools), len(names))
+	}
+	size := 0
+	for _, tl := range tools {
+		s := tl.Spec()
+		size += len(s.Description) + len(s.Schema)
+		if s.Description == "" || !json.Valid(s.Schema) {
+			t.Errorf("%s: %+v", s.Name, s)
+		}
+	}
+	if size > 16<<10 { // every request pays for them
+		t.Errorf("the tools are described with %d bytes", size)
+	}
+	without, err := kit.New().Make(tool.Env{}, nil)
+	if err != nil || len(without) != 1 {
+		t.Errorf("with nothing to act on there are %d tools, %v", len(without), err)
+	}
+}
+
+// FuzzTools: no arguments make a tool panic, act on what its effect does not
+// name, or answer without a text.
+func FuzzTools(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `null`, `{"file_path":"/w/f"}`, `{"file_path":"/w/f","content":"x"}`, `{"file_path":"/w/f","old_string":"x","new_string":"y","replace_all":"true"}`,
+		`{"path":"/"}`, `{"pattern":"**/{a,b}*","path":"/w"}`, `{"pattern":"x","glob":"*.{","output_mode":"content"}`, `{"command":"x","timeout":"0"}`, `{"command":"x","background":true}`,
+		`{"id":"proc_aaaaaaaaaaaaaaaa","offset":-1,"wait_s":1e300}`, `{"id":"proc_aaaaaaaaaaaaaaaa","offset":9223372036854775807}`, `{"todos":[{"content":"x","status":"pending"}]}`,
+		`{"description":"x","subagent_type":"a"}`, `{"file_path":"/w/f","offset":9223372036854775807,"limit":100000}`, `{"file_path":"/w/f","offset":1e400}`, `{"id":"x","message":"y"}`,
+	} {
+		f.Add([]byte(s), false)
+		f.Add([]byte(s), true)
+	}
+	f.Fuzz(func(t *testing.T, args []byte, again bool) {
+		tools, files := all(t)
+		var changes []thread.FileChange
+		ctx, cancel := context.WithTimeout(tool.WithRecorder(t.Context(), func(c thread.FileChange) { changes = append(changes, c) }), 20*time.Second)
+		defer cancel()
+		for _, tl := range tools {
+			if _, err := files.Write(ctx, "/w/f", []byte("x\ny"), ""); err != nil {
+				t.Fatal(err)
+			}
+			changes = nil
+			req := tool.Request{Key: "k", Call: "c", Args: args, Again: again}
+			effect := tl.Effect(args)
+			plan, done, err := tl.(tool.Planner).Plan(ctx, req)
+			if err != nil {
+				t.Fatalf("%s %q: plan: %v", tl.Spec().Name, args, err)
+			}
+			if len(changes) > 0 {
+				t.Fatalf("%s %q: the plan changed something", tl.Spec().Name, args)
+			}
+			if done != nil {
+				continue
+			}
+			req.Plan = plan
+			r, err := tl.Run(ctx, req)
+			if err != nil && !errors.Is(err, tool.ErrWaiting) {
+				t.Fatalf("%s %q: %v", tl.Spec().Name, args, err)
+			}
+			if err == nil && len(r.Blocks) == 0 {
+				t.Fatalf("%s %q: an empty answer", tl.Spec().Name, args)
+			}
+			for _, c := range changes {
+				covered := slices.ContainsFunc(effect.Touches, func(w tool.Touch) bool { return w.Write && w.Clashes(tool.Touch{Path: c.Path, Write: true}) })
+				if !covered {
+					t.Fatalf("%s %q changed %s, its effect is %+v", tl.Spec().Name, args, c.Path, effect)
+				}
+			}
+		}
+	})
+}
