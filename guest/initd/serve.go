@@ -1,7 +1,6 @@
 package initd
 
 import (
-	"net"
 	"sync"
 	"time"
 
@@ -14,10 +13,12 @@ import (
 // reading its requests.
 const queueMax = 1024
 
-// conn is init's end of the pair to one supervise.
+// conn is init's end of the pair to one supervise. The socket blocks: requests
+// are read by the forking thread itself, so that one which asks for a fork
+// wakes that thread and no other.
 type conn struct {
-	d    *daemon
-	sock *net.UnixConn
+	d  *daemon
+	fd int // closed by free
 
 	adopted bool // it has asked for all entries; guarded by daemon.mu
 
@@ -33,17 +34,16 @@ type outgoing struct {
 	fds []int // duplicates, closed after sending
 }
 
-func newConn(d *daemon, fd int) (*conn, error) {
-	sock, err := pair.UnixConn(fd)
-	if err != nil {
-		return nil, err
-	}
-	c := &conn{d: d, sock: sock}
+// newConn takes ownership of fd.
+func newConn(d *daemon, fd int) *conn {
+	pair.Widen(fd)
+	c := &conn{d: d, fd: fd}
 	c.more = sync.NewCond(&c.mu)
-	return c, nil
+	return c
 }
 
-// serve reads requests until the connection breaks or speaks nonsense.
+// serve reads requests until the connection breaks or speaks nonsense. It runs
+// on the forking thread.
 func (c *conn) serve() {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -55,7 +55,7 @@ func (c *conn) serve() {
 	buf := make([]byte, pair.MessageBytesMax+1)
 	oob := make([]byte, unix.CmsgSpace(4*pair.FDsMax))
 	for {
-		n, fds, err := pair.Receive(c.sock, buf, oob)
+		n, fds, err := pair.ReceiveHere(c.fd, buf, oob)
 		if err != nil {
 			return
 		}
@@ -87,11 +87,8 @@ func (c *conn) handle(msg []byte, fds []int) error {
 		if err != nil {
 			return err
 		}
-		c.d.jobs <- func() {
-			defer c.d.recovered("spawn")
-			if !c.isClosed() { // else nobody would learn of it; who asked will ask again
-				c.d.spawn(c, request, s)
-			}
+		if !c.isClosed() { // else nobody would learn of it; who asked will ask again
+			c.d.spawn(c, request, s)
 		}
 		return nil
 	case pair.KindLookup:
@@ -300,15 +297,7 @@ func (c *conn) push(msg []byte, fds []int) {
 
 // trySend sends without waiting; false: the message must wait its turn.
 func (c *conn) trySend(msg, oob []byte) bool {
-	raw, err := c.sock.SyscallConn()
-	if err != nil {
-		return false
-	}
-	sent := false
-	err = raw.Control(func(fd uintptr) {
-		sent = unix.Sendmsg(int(fd), msg, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
-	})
-	return err == nil && sent
+	return unix.Sendmsg(c.fd, msg, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
 }
 
 // throttle waits until supervise has taken most of its messages.
@@ -345,7 +334,10 @@ func (c *conn) send() {
 		if len(o.fds) > 0 {
 			oob = unix.UnixRights(o.fds...)
 		}
-		_, _, err := c.sock.WriteMsgUnix(o.msg, oob, nil)
+		err := unix.Sendmsg(c.fd, o.msg, oob, nil, unix.MSG_NOSIGNAL)
+		for err == unix.EINTR {
+			err = unix.Sendmsg(c.fd, o.msg, oob, nil, unix.MSG_NOSIGNAL)
+		}
 		o.drop()
 		if err != nil {
 			c.close()
@@ -386,5 +378,16 @@ func (c *conn) breakLocked() {
 	}
 	c.queue = nil
 	c.more.Broadcast()
-	_ = c.sock.Close()
+	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // wakes who waits in it
+}
+
+// free closes the socket. Preconditions: nobody reads or sends any more.
+func (c *conn) free() {
+	c.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd >= 0 {
+		_ = unix.Close(c.fd)
+		c.fd = -1
+	}
 }
