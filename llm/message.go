@@ -82,18 +82,25 @@ type Media struct {
 }
 
 // NewCall returns the call that a model wrote. What is no JSON object becomes
-// Raw; nothing at all, and null, mean no arguments.
+// Raw; nothing at all, and null, mean no arguments; a JSON string that holds an
+// object means the object.
 func NewCall(id, name, written string) *Call {
 	written = strings.ToValidUTF8(strings.TrimSpace(written), "\uFFFD")
 	if written == "" || written == "null" {
 		written = "{}"
 	}
-	if written[0] == '{' && json.Valid([]byte(written)) {
+	if isObject(written) {
 		return &Call{ID: id, Name: name, Args: json.RawMessage(written)}
+	}
+	var inner string
+	if written[0] == '"' && json.Unmarshal([]byte(written), &inner) == nil && isObject(inner) {
+		return &Call{ID: id, Name: name, Args: json.RawMessage(inner)}
 	}
 	raw, _ := json.Marshal(written) // a string always can
 	return &Call{ID: id, Name: name, Args: raw, Raw: true}
 }
+
+func isObject(s string) bool { return s != "" && s[0] == '{' && json.Valid([]byte(s)) }
 
 // Text returns a text block.
 func Text(s string) Block { return Block{Kind: KindText, Text: s} }

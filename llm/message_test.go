@@ -18,6 +18,8 @@ func TestNewCall_keepsWhatIsNoObjectAsRaw(t *testing.T) {
 		{`{"a":`, `"{\"a\":"`, true},
 		{`[1]`, `"[1]"`, true},
 		{`"a"`, `"\"a\""`, true},
+		{`"{\"a\":1}"`, `{"a":1}`, false},
+		{`"{\"a\":"`, `"\"{\\\"a\\\":\""`, true},
 		{`{} {}`, `"{} {}"`, true},
 		{"{\"a\":\"\xff\"}", "{\"a\":\"\uFFFD\"}", false},
 	}
