@@ -106,6 +106,8 @@ func (r *Reader) field(e *Event, line []byte) {
 		r.data, r.any = append(r.data, value...), true
 	case "event":
 		e.Name = string(value)
+	case "error": // no standard has it, but llama.cpp did
+		e.Name, r.data, r.any = "error", append(r.data, value...), true
 	case "id":
 		if bytes.IndexByte(value, 0) < 0 {
 			e.ID = string(value)

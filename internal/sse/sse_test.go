@@ -51,6 +51,7 @@ func TestReader_readsEveryFormOfEvents(t *testing.T) {
 		{"end without blank line", "data: a\n\ndata: [DONE]", []seen{{Data: "a"}, {Data: "[DONE]", Cut: true}}},
 		{"end after a line", "data: a\n", []seen{{Data: "a", Cut: true}}},
 		{"nothing", "", nil},
+		{"error as a field", "data: a\n\nerror: {}\n\n", []seen{{Data: "a"}, {Name: "error", Data: "{}"}}},
 		{"id with a zero", "id: a\x00b\ndata: x\n\n", []seen{{Data: "x"}}},
 	}
 	for _, c := range cases {

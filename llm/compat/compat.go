@@ -49,6 +49,10 @@ type Options struct {
 	KeyHeader string
 	Headers   map[string]llm.Key // more headers; gateways want keys there
 
+	// Origin marks opaque data as this server's, which alone gets it back;
+	// "" = the URL. Set it for a server that moves.
+	Origin string
+
 	// Silence is how long the server may send nothing, also before its first
 	// byte; 0 = 5 minutes, for a local model reads a long prompt silently.
 	Silence time.Duration
@@ -111,7 +115,10 @@ func New(o Options) (*Model, error) {
 	if o.ReplyBytesMax <= 0 {
 		o.ReplyBytesMax = replyBytesDefault
 	}
-	sum := sha256.Sum256([]byte(address + "\x00" + o.Info.ID))
+	if o.Origin == "" {
+		o.Origin = address
+	}
+	sum := sha256.Sum256([]byte(o.Origin + "\x00" + o.Info.ID))
 	return &Model{o: o, url: address, from: hex.EncodeToString(sum[:8]), client: client(o.Transport), memo: newMemo()}, nil
 }
 

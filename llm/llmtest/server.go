@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,10 +34,15 @@ type Server struct {
 // request, from 0, and may be called from several goroutines at once.
 func NewServer(d Dialect, answer func(n int, seen Seen) Reply) *Server {
 	s := &Server{dialect: d, answer: answer, gone: make(chan struct{}, 1024)}
-	s.http = httptest.NewServer(s)
+	s.http = httptest.NewUnstartedServer(s)
+	s.http.Config.ErrorLog = quiet
+	s.http.Start()
 	s.URL = s.http.URL
 	return s
 }
+
+// quiet: what the faults do to connections is not worth a line.
+var quiet = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 
 // Replies returns an answer for NewServer: the replies one after the other,
 // the last one again and again.
