@@ -89,7 +89,10 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 	if err != nil {
 		return nil, err
 	}
-	system := systemBlocks(s, spec, &ledger)
+	system, err := b.systemBlocks(ctx, s, spec, &ledger)
+	if err != nil {
+		return nil, err
+	}
 	req := &llm.Request{
 		System: system, Messages: append(b.msgs, tail...), CacheKey: string(s.Opened.Name) + "/" + string(s.Run.ID),
 		Effort: s.Agent.Effort, Step: s.Run.Steps + 1,

@@ -89,13 +89,13 @@ func (b *Builder) render(ctx context.Context, item *state.Item, spec Spec) ([]ll
 	var msgs []llm.Message
 	switch {
 	case item.Summary != nil:
-		text, err := b.text(ctx, item.Summary.Summary, item.Summary.Blob)
+		msgs = []llm.Message{llm.User(summaryText(item.Summary.Summary, item.Summary.File))}
+	case item.Input != nil:
+		blocks, err := b.inputBlocks(ctx, item.Input)
 		if err != nil {
 			return nil, err
 		}
-		msgs = []llm.Message{llm.User(summaryText(text, item.Summary.File))}
-	case item.Input != nil:
-		msgs = []llm.Message{{Role: llm.RoleUser, Blocks: inputBlocks(item.Input)}}
+		msgs = []llm.Message{{Role: llm.RoleUser, Blocks: blocks}}
 	default:
 		m, err := Message(ctx, b.blobs, item.Step)
 		if err != nil {
@@ -171,18 +171,33 @@ func (b *Builder) media(ctx context.Context, msgs []llm.Message, info llm.Info) 
 	return nil
 }
 
+// InputBlocks returns what an input holds, whole.
+func InputBlocks(ctx context.Context, blobs thread.Blobs, in thread.Input) ([]llm.Block, error) {
+	if in.Shown == "" {
+		return in.Blocks, nil
+	}
+	return (&Builder{blobs: blobs}).blocks(ctx, in.Shown)
+}
+
 // inputBlocks marks what does not come from the user, so that neither a guard
 // nor a sub-agent can be taken for the person.
-func inputBlocks(in *thread.Input) []llm.Block {
+func (b *Builder) inputBlocks(ctx context.Context, in *thread.Input) ([]llm.Block, error) {
+	shown := in.Blocks
+	if in.Shown != "" {
+		var err error
+		if shown, err = b.blocks(ctx, in.Shown); err != nil {
+			return nil, err
+		}
+	}
 	if in.From == "user" || in.From == "parent" {
-		return append([]llm.Block(nil), in.Blocks...)
+		return append([]llm.Block(nil), shown...), nil
 	}
 	name := in.From
 	if in.Name != "" {
 		name += " " + in.Name
 	}
 	blocks := []llm.Block{llm.Text("<note from=" + fmt.Sprintf("%q", name) + ">")}
-	return append(append(blocks, in.Blocks...), llm.Text("</note>"))
+	return append(append(blocks, shown...), llm.Text("</note>")), nil
 }
 
 func summaryText(summary, file string) string {
@@ -220,20 +235,25 @@ func (b *Builder) resultBlocks(ctx context.Context, c *state.Call) ([]llm.Block,
 	case c.Completed.Shown == "":
 		return append([]llm.Block(nil), c.Completed.Blocks...), nil
 	}
-	content, err := b.blobs.Get(ctx, c.Completed.Shown)
+	return b.blocks(ctx, c.Completed.Shown)
+}
+
+// blocks reads what was too large for an event.
+func (b *Builder) blocks(ctx context.Context, blob string) ([]llm.Block, error) {
+	content, err := b.blobs.Get(ctx, blob)
 	if err != nil {
 		return nil, err
 	}
 	var blocks []llm.Block
 	if err := json.Unmarshal(content, &blocks); err != nil {
-		return nil, errs.Wrap(errs.Corrupt, err, "the blob %s is no result", c.Completed.Shown)
+		return nil, errs.Wrap(errs.Corrupt, err, "the blob %s holds no blocks", blob)
 	}
 	return blocks, nil
 }
 
 // systemBlocks are the instructions, and what the thread was told about its
 // surroundings: the two parts that stay the same for long, each with a hint.
-func systemBlocks(s *state.State, spec Spec, l *Ledger) []llm.Block {
+func (b *Builder) systemBlocks(ctx context.Context, s *state.State, spec Spec, l *Ledger) ([]llm.Block, error) {
 	text := s.Agent.Instructions
 	if spec.Calling != nil {
 		text = strings.TrimSpace(text + "\n\n" + spec.Calling.System(spec.Tools))
@@ -243,28 +263,36 @@ func systemBlocks(s *state.State, spec Spec, l *Ledger) []llm.Block {
 	if text != "" {
 		blocks = append(blocks, llm.Block{Kind: llm.KindText, Text: text, Cache: true})
 	}
-	if about := contextText(s.Context); about != "" {
+	about, err := b.contextText(ctx, s.Context)
+	if err != nil {
+		return nil, err
+	}
+	if about != "" {
 		l.Memory = tokensOf(about)
 		blocks = append(blocks, llm.Block{Kind: llm.KindText, Text: about, Cache: true})
 	}
-	return blocks
+	return blocks, nil
 }
 
-func contextText(c *thread.Context) string {
+func (b *Builder) contextText(ctx context.Context, c *thread.Context) (string, error) {
 	if c == nil {
-		return ""
+		return "", nil
 	}
-	var b strings.Builder
+	var out strings.Builder
 	if c.Note != "" {
-		fmt.Fprintf(&b, "<surroundings>\n%s\nThe date is %s.\n</surroundings>\n", strings.TrimSpace(c.Note), c.Now.UTC().Format("2006-01-02"))
+		fmt.Fprintf(&out, "<surroundings>\n%s\nThe date is %s.\n</surroundings>\n", strings.TrimSpace(c.Note), c.Now.UTC().Format("2006-01-02"))
 	}
 	for _, group := range []struct {
 		tag   string
 		files []thread.ContextFile
 	}{{"memory", c.Memory}, {"skill", c.Skills}} {
 		for _, f := range group.files {
-			fmt.Fprintf(&b, "<%s path=%q>\n%s\n</%s>\n", group.tag, f.Path, strings.TrimSpace(f.Text), group.tag)
+			text, err := b.text(ctx, f.Text, f.Blob)
+			if err != nil {
+				return "", fmt.Errorf("read %s: %w", f.Path, err)
+			}
+			fmt.Fprintf(&out, "<%s path=%q>\n%s\n</%s>\n", group.tag, f.Path, strings.TrimSpace(text), group.tag)
 		}
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(out.String()), nil
 }

@@ -105,7 +105,7 @@ func fromPerson(in *thread.Input) bool { return in.From == "user" || in.From == 
 func itemTokens(item *state.Item) int {
 	switch {
 	case item.Input != nil:
-		return Tokens(item.Input.Blocks) + perMessage
+		return max(Tokens(item.Input.Blocks), item.Input.ShownTokens) + perMessage
 	case item.Step != nil:
 		return Tokens(item.Step.Message.Blocks) + perMessage + resultTokens(item)
 	}
@@ -122,18 +122,13 @@ func Transcript(ctx context.Context, blobs thread.Blobs, items []*state.Item, ex
 		half := excerptChars / 2
 		return strings.ToValidUTF8(text[:half], "") + fmt.Sprintf("\n[… %d bytes …]\n", len(text)-2*half) + strings.ToValidUTF8(text[len(text)-half:], "")
 	}
-	b := &Builder{blobs: blobs}
 	var out strings.Builder
 	for _, item := range items {
 		switch {
 		case item.Input != nil:
 			fmt.Fprintf(&out, "## %s (event %d)\n\n%s\n\n", item.Input.From, item.Seq, short(inputText(item.Input)))
 		case item.Summary != nil:
-			text, err := b.text(ctx, item.Summary.Summary, item.Summary.Blob)
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintf(&out, "## summary (event %d)\n\n%s\n\n", item.Seq, text)
+			fmt.Fprintf(&out, "## summary (event %d)\n\n%s\n\n", item.Seq, item.Summary.Summary)
 		default:
 			if err := stepText(ctx, &out, blobs, item, short); err != nil {
 				return "", err

@@ -56,6 +56,9 @@ func (s *State) Next(now time.Time) Action {
 	if open := s.Open(); len(open) > 0 {
 		return nextOf(open, now)
 	}
+	if s.Final() != nil {
+		return Action{Kind: End, State: thread.RunSucceeded, Reason: ReasonDone}
+	}
 	if last := s.Last(); len(s.Queue) == 0 && last != nil && last.Seq > s.Run.First && len(last.Calls) == 0 && last.Step.Stop != llm.StopPause {
 		return Action{Kind: End, State: thread.RunSucceeded, Reason: ReasonDone}
 	}
@@ -67,6 +70,24 @@ func (s *State) Next(now time.Time) Action {
 		return Action{Kind: End, State: state, Reason: reason}
 	}
 	return Action{Kind: CallModel}
+}
+
+// FinalTool is the name of the tool by which a model hands in a structured
+// result: a call of it that succeeded ends the run.
+const FinalTool = "final_answer"
+
+// Final returns the call that handed in the result of the run, nil = none.
+func (s *State) Final() *Call {
+	last := s.Last()
+	if s.Run == nil || last == nil || last.Seq < s.Run.First {
+		return nil
+	}
+	for _, c := range last.Calls {
+		if c.Name == FinalTool && c.Completed != nil && !c.Completed.Failed {
+			return c
+		}
+	}
+	return nil
 }
 
 func nextOf(open []*Call, now time.Time) Action {

@@ -20,7 +20,9 @@ type State struct {
 	Claim  thread.Claimed
 	// Machine is where tools act, "" = not decided yet.
 	Machine string
-	Context *thread.Context
+	// OwnMachine: it was made for this thread.
+	OwnMachine bool
+	Context    *thread.Context
 	// Run is the current one, or the last; nil = none yet.
 	Run *Run
 	// Items are the conversation as the model has seen it.
@@ -99,6 +101,8 @@ func (c *Call) EffectiveArgs() json.RawMessage {
 		return c.Started.Args
 	case c.Decided != nil && c.Decided.Decision == thread.Edit:
 		return c.Decided.Args
+	case c.Asked != nil && c.Asked.Args != nil:
+		return c.Asked.Args
 	}
 	return c.Call.Args
 }
@@ -114,6 +118,7 @@ type fileChange struct {
 type archive struct {
 	seq        uint64
 	path, blob string
+	bytes      int64
 }
 
 type before struct {
@@ -167,7 +172,7 @@ func (s *State) apply(e thread.Event) error {
 	case thread.Claimed:
 		s.Claim = b
 	case thread.Bound:
-		s.Machine = b.Machine
+		s.Machine, s.OwnMachine = b.Machine, b.Own
 	case thread.Context:
 		s.Context = &b
 		s.newEpoch(e.Seq)
@@ -312,7 +317,7 @@ func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 		s.files = append(s.files, fileChange{e.Seq, f})
 	}
 	if b.File != "" && b.Blob != "" {
-		s.archives = append(s.archives, archive{e.Seq, b.File, b.Blob})
+		s.archives = append(s.archives, archive{e.Seq, b.File, b.Blob, b.Bytes})
 	}
 }
 
@@ -348,7 +353,7 @@ func (s *State) compact(e thread.Event, b thread.Compacted) {
 	s.Items = items
 	s.newEpoch(e.Seq)
 	if b.File != "" && b.Blob != "" {
-		s.archives = append(s.archives, archive{e.Seq, b.File, b.Blob})
+		s.archives = append(s.archives, archive{e.Seq, b.File, b.Blob, b.Bytes})
 	}
 	if s.Run != nil {
 		s.Run.Usage = s.Run.Usage.Add(b.Usage)
@@ -427,21 +432,37 @@ func (s *State) Files() map[string]thread.FileChange {
 }
 
 // Archived is a file that holds what left the prompt: a blob, or short text.
-type Archived struct{ Blob, Text string }
+type Archived struct {
+	Blob, Text string
+	Bytes      int64
+}
 
 // ResultFile is the path under which the whole result of a call can be read.
 func ResultFile(call string) string { return "/large_tool_results/" + call }
 
+// Cleared returns the result of a call that left the prompt and is no file yet.
+func (s *State) Cleared(call string) (Archived, bool) {
+	c := s.calls[call]
+	if c == nil || c.ClearedAt == 0 || c.Completed == nil || c.Completed.Blob != "" {
+		return Archived{}, false
+	}
+	if c.Completed.Shown != "" {
+		return Archived{Blob: c.Completed.Shown, Bytes: c.Completed.Bytes}, true
+	}
+	text := (llm.Message{Blocks: c.Completed.Blocks}).String()
+	return Archived{Text: text, Bytes: int64(len(text))}, true
+}
+
 // Archive are the files that hold what left the prompt, by path.
 func (s *State) Archive() map[string]Archived {
 	files := map[string]Archived{}
-	for _, c := range s.calls {
-		if c.ClearedAt > 0 && c.Completed != nil && c.Completed.Blob == "" {
-			files[ResultFile(c.ID)] = Archived{Text: (llm.Message{Blocks: c.Completed.Blocks}).String()}
+	for id := range s.calls {
+		if f, ok := s.Cleared(id); ok {
+			files[ResultFile(id)] = f
 		}
 	}
 	for _, a := range s.archives {
-		files[a.path] = Archived{Blob: a.blob}
+		files[a.path] = Archived{Blob: a.blob, Bytes: a.bytes}
 	}
 	return files
 }

@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/guard"
+	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/thread"
+)
+
+// fit builds the prompt, making the conversation shorter until it leaves room
+// for an answer: first old outputs go, then a summary replaces the beginning.
+func (r *Runner) fit(ctx context.Context) (*prompt.Prompt, error) {
+	spec := prompt.Spec{Tools: r.specs, Model: r.c.Model.Info()}
+	if r.calling != nil {
+		spec.Calling = r.calling
+	}
+	window := prompt.Window(r.s, spec.Model)
+	for range r.tight { // it was too long although it looked well
+		window = window * 3 / 5
+	}
+	for try := 0; ; try++ {
+		p, err := r.b.Build(ctx, r.s, spec)
+		if err != nil {
+			return nil, fmt.Errorf("build the prompt of %s: %w", r.c.Thread, err)
+		}
+		if !prompt.Full(p.Ledger.Total, window) || try == tightMax {
+			return p, nil
+		}
+		if calls := prompt.ToClear(r.s, window); calls != nil {
+			if err := r.append(ctx, clearings(calls)...); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		cut, ok := prompt.ToCompact(r.s, window)
+		if !ok {
+			return p, nil
+		}
+		if err := r.compact(ctx, cut, window); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// clearings splits a long list over several events.
+func clearings(calls []string) []thread.Body {
+	const each = 256
+	var bodies []thread.Body
+	for len(calls) > 0 {
+		n := min(each, len(calls))
+		bodies = append(bodies, thread.Cleared{Calls: calls[:n]})
+		calls = calls[n:]
+	}
+	return bodies
+}
+
+const summariser = `You keep the memory of an agent that is in the middle of a task. Summarise the conversation so that the agent can go on with nothing but your summary. Keep: what the user wants, with their exact words where they matter; decisions and why; what was done and with what result, with exact paths, names, commands and numbers; what failed and why; what is open. Leave out pleasantries and outputs that no longer matter. Write plain Markdown, at most 800 words.`
+
+// compact replaces the beginning of the conversation by a summary. The whole of
+// it stays readable as a file.
+func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error {
+	_, _ = r.notify(ctx, hook.Event{Name: hook.OnPreCompact, Text: "auto"})
+	whole, err := prompt.Transcript(ctx, r.c.Blobs, cut.Items, false)
+	if err != nil {
+		return err
+	}
+	done := thread.Compacted{Through: cut.Through, Keep: cut.Keep, File: fmt.Sprintf("/conversation_history/%d.md", r.s.Seq+1)}
+	whole = clip(whole, historyMax)
+	if done.Blob, err = r.c.Blobs.Put(ctx, []byte(whole)); err != nil {
+		return fmt.Errorf("keep the history: %w", err)
+	}
+	done.Bytes = int64(len(whole))
+	excerpt, err := prompt.Transcript(ctx, r.c.Blobs, cut.Items, true)
+	if err != nil {
+		return err
+	}
+	if done.Summary, err = r.summarise(ctx, excerpt, window, &done); err != nil {
+		return err
+	}
+	return r.append(ctx, done)
+}
+
+const (
+	historyMax   = 32 << 20
+	summaryMax   = 12 << 10 // bytes
+	summaryParts = 24       // model calls of one compaction
+)
+
+// summarise goes through the text in pieces that fit, carrying the summary on.
+// A model that fails at it must not end the run: the beginning and the end of
+// the text are then what is left.
+func (r *Runner) summarise(ctx context.Context, text string, window int, done *thread.Compacted) (string, error) {
+	piece := max(window*2, 4<<10) // bytes: half of the window
+	summary := ""
+	for part := 0; len(text) > 0; part++ {
+		n := min(piece, len(text))
+		ask := text[:n]
+		if text = text[n:]; part == summaryParts {
+			break
+		}
+		if summary != "" {
+			ask = "The summary so far:\n" + summary + "\n\nWhat came next:\n" + ask
+		}
+		response, err := r.once(ctx, &llm.Request{
+			System:   []llm.Block{llm.Text(summariser)},
+			Messages: []llm.Message{llm.User(strings.ToValidUTF8(ask, ""))},
+		})
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		if err != nil {
+			r.c.Logger.Warn("a summary failed", "thread", r.c.Thread, "err", err)
+			return clip(summary+"\n\n[The summary could not be finished; the file has all.]\n\n"+tail(ask, summaryMax/2), summaryMax), nil
+		}
+		done.Usage = done.Usage.Add(response.Usage)
+		done.Cost += r.c.Model.Info().Price.Cost(response.Usage)
+		summary = clip(response.Message.String(), summaryMax)
+	}
+	return summary, nil
+}
+
+// once asks the model without showing it to anybody.
+func (r *Runner) once(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+	for delta, err := range attempt.Stream(ctx, r.c.Model, req, r.c.Patience, func(attempt.Failure) {}) {
+		if err != nil {
+			return nil, err
+		}
+		if delta.Response != nil {
+			return delta.Response, nil
+		}
+	}
+	return nil, &llm.Error{Trouble: llm.Malformed, Model: r.c.Model.Info().Name}
+}
+
+// guard looks whether the run goes in circles, or does not keep to the form.
+func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
+	if n := r.corrections("format"); n >= correctionsMax {
+		return true, r.stop(ctx, thread.RunFailed, state.ReasonFormat, "")
+	}
+	if n := r.corrections("output"); n >= correctionsMax {
+		return true, r.stop(ctx, thread.RunFailed, state.ReasonOutput, "")
+	}
+	last := r.s.Last()
+	if last == nil || last.Seq < r.s.Run.First || r.warned(last.Seq) {
+		return false, nil
+	}
+	v := guard.Look(r.recent())
+	switch v.Action {
+	case guard.Stop:
+		return true, r.stop(ctx, thread.RunFailed, state.ReasonLoop, reason(sentences[state.ReasonLoop], v.Text))
+	case guard.Nudge:
+		return false, r.append(ctx, notice("guard", v.Text))
+	}
+	return false, nil
+}
+
+// warned reports whether the guard spoke since a step.
+func (r *Runner) warned(since uint64) bool {
+	for _, item := range r.s.Queue {
+		if item.Seq > since && item.Input != nil && item.Input.From == "skete" && item.Input.Name == "guard" {
+			return true
+		}
+	}
+	return false
+}
+
+// corrections counts the notices of a name since the last step that was well.
+func (r *Runner) corrections(name string) int {
+	n := 0
+	is := func(i *state.Item) bool {
+		return i.Input != nil && i.Input.From == "skete" && i.Input.Name == name && i.Seq > r.s.Run.First
+	}
+	for _, i := range r.s.Queue {
+		if is(i) {
+			n++
+		}
+	}
+	for at := len(r.s.Items) - 1; at >= 0; at-- {
+		switch i := r.s.Items[at]; {
+		case is(i):
+			n++
+		case i.Step != nil && len(i.Calls) > 0:
+			return n
+		}
+	}
+	return n
+}
+
+// clip cuts a text for people at n bytes.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// tail is the end of a text.
+func tail(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return "…" + strings.ToValidUTF8(s[len(s)-n:], "")
+}

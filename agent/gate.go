@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/policy"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// gate is the verdict about a call before it runs.
+type gate struct {
+	known bool
+	args  json.RawMessage // rewritten by a hook, nil = the model's own
+}
+
+// judge looks at open calls: what must be written about them, and which of
+// them may run. It asks hooks at most once a call.
+func (b *batch) judge(ctx context.Context, open []*state.Call) (bodies []thread.Body, ready []*state.Call) {
+	for _, c := range open {
+		if _, runs := b.running[c.ID]; runs || b.r.parked[c.ID] {
+			continue
+		}
+		about := b.r.verdict(ctx, b, c)
+		if len(about) == 0 && b.mayRun(c) {
+			ready = append(ready, c)
+		}
+		bodies = append(bodies, about...)
+	}
+	return bodies, ready
+}
+
+// mayRun reports whether a call that was judged may run.
+func (b *batch) mayRun(c *state.Call) bool {
+	_, runs := b.running[c.ID]
+	return !runs && !b.r.parked[c.ID] && c.Completed == nil && !c.Waits() && b.r.tools[c.Name] != nil &&
+		(c.Started != nil || c.Decided != nil || b.gates[c.ID].known)
+}
+
+// verdict returns what must be written about a call before it can run, or
+// instead of running it.
+func (r *Runner) verdict(ctx context.Context, b *batch, c *state.Call) []thread.Body {
+	switch {
+	case c.Started != nil:
+		return r.resumable(c)
+	case c.Decided != nil:
+		return decided(c, c.Decided)
+	case c.Asked != nil:
+		if c.Asked.Expires.IsZero() || r.c.Now().Before(c.Asked.Expires) {
+			return nil
+		}
+		expired := thread.ApprovalDecided{Call: c.ID, Decision: thread.Reject, By: "expiry", Text: "Nobody decided in time."}
+		return append([]thread.Body{expired}, decided(c, &expired)...)
+	case b.gates[c.ID].known:
+		return nil
+	}
+	if done := r.wrong(c); done != nil {
+		return []thread.Body{*done}
+	}
+	return r.ask(ctx, b, c)
+}
+
+// resumable handles a call that an earlier driver started: nil when it may be run again.
+func (r *Runner) resumable(c *state.Call) []thread.Body {
+	t := r.tools[c.Name]
+	if t == nil {
+		return []thread.Body{failed(c, tool.CodeInterrupted, "The tool is no longer there; what the call did is not known.")}
+	}
+	if r.effect(c).Class == tool.Once {
+		return []thread.Body{failed(c, tool.CodeInterrupted,
+			"The server stopped while this ran. It may have happened or not; look before you do it again.")}
+	}
+	return nil
+}
+
+// decided turns a person's decision into a result, nil when the call is to run.
+func decided(c *state.Call, d *thread.ApprovalDecided) []thread.Body {
+	switch d.Decision {
+	case thread.Reject:
+		text := "The call was rejected"
+		if d.By == "expiry" {
+			text += ": nobody decided in time."
+		} else if d.Text != "" {
+			text += ": " + d.Text
+		} else {
+			text += "."
+		}
+		return []thread.Body{failed(c, tool.CodeRejected, text)}
+	case thread.Respond:
+		return []thread.Body{thread.ToolCompleted{Call: c.ID, Tool: c.Name, Blocks: []llm.Block{llm.Text(d.Text)}}}
+	}
+	return nil
+}
+
+// wrong answers calls that cannot be run at all.
+func (r *Runner) wrong(c *state.Call) *thread.ToolCompleted {
+	t := r.tools[c.Name]
+	if t == nil {
+		names := make([]string, 0, len(r.specs))
+		for _, s := range r.specs {
+			names = append(names, s.Name)
+		}
+		done := failed(c, tool.CodeUnknownTool, fmt.Sprintf("There is no tool %.64q. There are: %s.", c.Name, strings.Join(names, ", ")))
+		return &done
+	}
+	if c.Raw {
+		done := failed(c, tool.CodeArgs, "The arguments are not a JSON object. Call the tool again with valid JSON.")
+		return &done
+	}
+	if checked, ok := t.(*tool.Checked); ok {
+		if _, bad := checked.Args(c.Args); bad != nil {
+			done := failed(c, bad.Code, (llm.Message{Blocks: bad.Blocks}).String())
+			return &done
+		}
+	}
+	return nil
+}
+
+// plans reports whether a tool wants to note something before it acts.
+func (r *Runner) plans(name string) bool {
+	t := r.tools[name]
+	if checked, ok := t.(*tool.Checked); ok {
+		_, plans := checked.Tool.(tool.Planner)
+		return plans
+	}
+	_, plans := t.(tool.Planner)
+	return plans
+}
+
+// ask puts a new call before the hooks and the rules.
+func (r *Runner) ask(ctx context.Context, b *batch, c *state.Call) []thread.Body {
+	args := c.Args
+	var v hook.Verdict
+	if r.c.Hook != nil {
+		v = r.asked(r.c.Hook.BeforeTool(ctx, hook.ToolCall{Moment: r.moment(), ID: c.ID, Name: c.Name, Args: args}))
+		if v.Args != nil {
+			args = v.Args
+		}
+	}
+	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: r.tools[c.Name].Effect(args).Touches, Command: commandOf(args)})
+	bodies := r.contexts(v)
+	switch {
+	case v.Action == hook.Deny || v.Action == hook.Stop:
+		return append(bodies, failed(c, tool.CodeRejected, reason("A hook refused the call", v.Reason)))
+	case rule.Action == definition.Deny:
+		return append(bodies, failed(c, tool.CodeRejected, reason("A rule refuses this call", rule.Reason)))
+	case v.Action == hook.Ask || (rule.Action == definition.Ask && v.Action != hook.Allow):
+		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip(firstOf(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
+		if len(asked.Allowed) == 0 {
+			asked.Allowed = []thread.Decision{thread.Approve, thread.Edit, thread.Reject, thread.Respond}
+		}
+		if rule.Expires > 0 {
+			asked.Expires = r.c.Now().Add(rule.Expires).UTC().Truncate(time.Microsecond)
+		}
+		return append(bodies, asked)
+	}
+	b.gates[c.ID] = gate{known: true, args: v.Args}
+	return bodies
+}
+
+func (r *Runner) rules() []definition.Rule { return slices.Concat(r.s.Rules, r.s.Agent.Rules) }
+
+// commandOf returns the shell command of a call, "" = it has none.
+func commandOf(args json.RawMessage) string {
+	var a struct {
+		Command string `json:"command"`
+	}
+	_ = json.Unmarshal(args, &a)
+	return a.Command
+}
+
+func reason(what, why string) string {
+	if why == "" {
+		return what + "."
+	}
+	return what + ": " + clip(why, textMax)
+}
+
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

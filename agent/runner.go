@@ -1,0 +1,414 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/agent/action"
+	"github.com/skete-dev/skete/agent/answer"
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// Bounds of a driver.
+const (
+	parallelMax    = 8
+	toolTimeout    = 10 * time.Minute
+	toolGrace      = 5 * time.Second // for a tool whose context has ended
+	appendTries    = 6
+	appendPause    = 50 * time.Millisecond
+	resultTokens   = 20_000
+	correctionsMax = 3 // replies in a row that are no proper answer
+)
+
+// Config is what a Runner needs. Nil fields are left out where it says so.
+type Config struct {
+	Thread thread.ID
+	// State is the thread as it is; the Runner goes on from there and owns it.
+	State *state.State
+	Log   thread.Log
+	Blobs thread.Blobs
+	Model llm.Model
+	Tools []tool.Tool
+	Hook  hook.Hook // nil = none
+	// Surroundings describes memory, skills and the machine, once a run. nil = nothing.
+	Surroundings func(context.Context) (thread.Context, error)
+	// Applied is told of every event once it is in the log and in State; nil =
+	// nobody. It is called in the Runner's goroutine and must be quick.
+	Applied func(thread.Event)
+	// News shows what is on its way; nil = nobody. It never blocks.
+	News func(News)
+	// Machine is the place where commands run, and changes with its boots; "" = none.
+	Machine string
+	// Patience bounds the attempts of a model call.
+	Patience attempt.Policy
+	Now      func() time.Time // nil = time.Now
+	Logger   *slog.Logger
+}
+
+// News is something on its way that the log will have whole.
+type News struct {
+	Delta  *llm.Delta // of the model
+	Reset  bool       // the answer so far is void
+	Call   string     // with Output: of a running tool
+	Output string
+}
+
+// Outcome says why Run returned.
+type Outcome struct {
+	// Ended: the run is over, or there was none.
+	Ended bool
+	// Expires is when an open approval ends by itself; zero = never.
+	Expires time.Time
+	// Parked are calls that go on elsewhere.
+	Parked []string
+}
+
+// ErrFenced says that somebody else drives the thread now.
+var ErrFenced = errs.New(errs.Conflict, "somebody else drives this thread")
+
+// Runner drives one thread.
+type Runner struct {
+	c     Config
+	s     *state.State
+	b     *prompt.Builder
+	tools map[string]tool.Tool
+	specs []llm.ToolSpec
+	// calling is not nil for models without native tool calls.
+	calling *action.Calling
+	poke    chan struct{}
+	parked  map[string]bool
+	hashes  map[string]string // of results, by call
+	claim   thread.Claimed
+	schema  *answer.Schema // of the result, nil = text
+	tight   int            // how often the window turned out to be smaller
+	told    bool
+
+	hookCtx context.Context // of the run under way, for hooks that only listen
+	greeted bool
+	held    bool   // a hook did not let it end
+	heardTo uint64 // inputs up to here were told to the hooks
+}
+
+// New returns a Runner for a thread whose events are in c.State. Invalid: the
+// schema of the result cannot be used.
+func New(c Config) (*Runner, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.News == nil {
+		c.News = func(News) {}
+	}
+	r := &Runner{
+		c: c, s: c.State, b: prompt.NewBuilder(c.Blobs), tools: map[string]tool.Tool{},
+		poke: make(chan struct{}, 1), parked: map[string]bool{}, hashes: map[string]string{}, claim: c.State.Claim,
+	}
+	if err := r.want(); err != nil {
+		return nil, err
+	}
+	for _, t := range r.c.Tools {
+		spec := t.Spec()
+		r.tools[spec.Name] = t
+		r.specs = append(r.specs, spec)
+	}
+	if Calling(c.State.Agent, c.Model.Info()) == llm.CallingJSON {
+		r.calling = action.New(r.specs)
+	}
+	return r, nil
+}
+
+// want prepares for a result of a wanted form.
+func (r *Runner) want() (err error) {
+	var run, file json.RawMessage
+	if r.s.Run != nil {
+		run = r.s.Run.Started.Schema
+	}
+	if r.s.Agent.Result != nil {
+		if file, err = json.Marshal(r.s.Agent.Result); err != nil {
+			return err
+		}
+	}
+	if r.schema, err = wanted(run, file); err != nil || r.schema == nil {
+		return err
+	}
+	if Calling(r.s.Agent, r.c.Model.Info()) == llm.CallingNative {
+		r.c.Tools = append(slices.Clone(r.c.Tools), finalTool{r.schema})
+	}
+	return nil
+}
+
+// Calling returns how an agent asks for tools with a model.
+func Calling(d definition.Definition, info llm.Info) llm.Calling {
+	switch {
+	case d.Calling != "":
+		return llm.Calling(d.Calling)
+	case info.Calling != "":
+		return info.Calling
+	}
+	return llm.CallingNative
+}
+
+// Poke says that somebody may have appended to the log.
+func (r *Runner) Poke() {
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Run drives the thread as far as it goes. ErrFenced: somebody else does. Any
+// other error is the platform's (no log, no model configured, ctx ended): the
+// run is where it was, and may be tried again.
+func (r *Runner) Run(ctx context.Context) (Outcome, error) {
+	r.hookCtx = ctx
+	if err := r.hydrate(ctx); err != nil {
+		return Outcome{}, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return Outcome{}, context.Cause(ctx)
+		}
+		if err := r.catchUpIfPoked(ctx); err != nil {
+			return Outcome{}, err
+		}
+		next := r.s.Next(r.c.Now())
+		var err error
+		switch next.Kind {
+		case state.Idle:
+			return Outcome{Ended: true}, nil
+		case state.Wait:
+			return Outcome{Expires: next.Expires}, nil
+		case state.End:
+			err = r.end(ctx, next)
+		case state.CallModel:
+			err = r.step(ctx)
+		case state.RunTools:
+			var waiting bool
+			if waiting, err = r.runTools(ctx, nil); waiting && err == nil {
+				return r.waiting(), nil
+			}
+		}
+		if err != nil && !errors.Is(err, errReplan) {
+			return Outcome{}, err
+		}
+	}
+}
+
+// errReplan says that the log moved: what is next must be asked again.
+var errReplan = errors.New("the log moved")
+
+func (r *Runner) waiting() Outcome {
+	o := Outcome{}
+	for _, c := range r.s.Open() {
+		switch {
+		case r.parked[c.ID]:
+			o.Parked = append(o.Parked, c.ID)
+		case c.Waits() && !c.Asked.Expires.IsZero() && (o.Expires.IsZero() || c.Asked.Expires.Before(o.Expires)):
+			o.Expires = c.Asked.Expires
+		}
+	}
+	return o
+}
+
+// end writes the end of the run, with a result for every call that has none.
+func (r *Runner) end(ctx context.Context, a state.Action) error {
+	ended := thread.RunEnded{State: a.State, Reason: a.Reason, Text: sentences[a.Reason]}
+	switch a.Reason {
+	case state.ReasonDone:
+		final, err := r.answer(ctx)
+		if err != nil {
+			return err
+		}
+		if ok, err := r.mayEnd(ctx, final.text); !ok || err != nil {
+			return err
+		}
+		ended.Text, ended.Result = final.text, final.result
+		if len(final.result) > thread.InlineBytesMax {
+			if ended.Blob, err = r.c.Blobs.Put(ctx, final.result); err != nil {
+				return err
+			}
+			ended.Result = nil
+		}
+	case state.ReasonCancelled:
+		if why := r.s.Run.Cancel.Reason; why != "" {
+			ended.Text = why
+		}
+	}
+	var bodies []thread.Body
+	for _, c := range r.s.Open() {
+		bodies = append(bodies, failed(c, tool.CodeCancelled, "The run was ended before this call had a result."))
+	}
+	return r.appendStrict(ctx, append(bodies, ended)...)
+}
+
+// sentences tell people why a run ended.
+var sentences = map[string]string{
+	state.ReasonCancelled: "It was cancelled.",
+	state.ReasonSteps:     "The budget of steps is used up.",
+	state.ReasonTokens:    "The budget of tokens is used up.",
+	state.ReasonCost:      "The budget of money is used up.",
+	state.ReasonWall:      "The time is up.",
+	state.ReasonLoop:      "It went in circles.",
+	state.ReasonFormat:    "The model did not keep to the form of answers.",
+	state.ReasonOutput:    "The model did not give a result of the wanted form.",
+	state.ReasonRefusal:   "The model refused.",
+	state.ReasonHook:      "A hook stopped it.",
+}
+
+// stop ends the run early.
+func (r *Runner) stop(ctx context.Context, s thread.RunState, reason, text string) error {
+	if text == "" {
+		text = sentences[reason]
+	}
+	return r.appendStrict(ctx, thread.RunEnded{State: s, Reason: reason, Text: clip(text, textMax)})
+}
+
+// textMax bounds texts for people in events.
+const textMax = 8 << 10
+
+// failed is the result of a call that was not run, or not to its end.
+func failed(c *state.Call, code, text string) thread.ToolCompleted {
+	return thread.ToolCompleted{Call: c.ID, Tool: c.Name, Blocks: []llm.Block{llm.Text(text)}, Failed: true, Code: code}
+}
+
+// append writes events, taking in what others wrote meanwhile.
+func (r *Runner) append(ctx context.Context, bodies ...thread.Body) error {
+	return r.write(ctx, false, bodies)
+}
+
+// appendStrict writes events that only hold for the log as it is known:
+// errReplan when it moved.
+func (r *Runner) appendStrict(ctx context.Context, bodies ...thread.Body) error {
+	return r.write(ctx, true, bodies)
+}
+
+func (r *Runner) write(ctx context.Context, strict bool, bodies []thread.Body) error {
+	if len(bodies) == 0 {
+		return nil
+	}
+	events := make([]thread.Event, len(bodies))
+	for i, b := range bodies {
+		events[i] = thread.New(r.s.Run.ID, b)
+	}
+	for try := 1; ; try++ {
+		err := r.writeOnce(ctx, events)
+		switch {
+		case err == nil:
+			return nil
+		case errs.Is(err, errs.Conflict):
+			if err := r.catchUp(ctx); err != nil {
+				return err
+			}
+			if strict {
+				return errReplan
+			}
+			if events = r.stillWanted(events); len(events) == 0 {
+				return errReplan
+			}
+		case !errs.Temporary(err) || try == appendTries || ctx.Err() != nil:
+			return fmt.Errorf("append to %s: %w", r.c.Thread, err)
+		default:
+			if err := sleep(ctx, appendPause<<try); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *Runner) writeOnce(ctx context.Context, events []thread.Event) error {
+	if _, err := r.c.Log.Append(ctx, r.c.Thread, r.s.Seq, events...); err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := r.apply(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runner) apply(e thread.Event) error {
+	err := r.s.Apply(e)
+	if err == nil && r.c.Applied != nil {
+		r.c.Applied(e)
+	}
+	return err
+}
+
+// stillWanted drops starts once the run is to be cancelled.
+func (r *Runner) stillWanted(events []thread.Event) []thread.Event {
+	if r.s.Run.Cancel == nil {
+		return events
+	}
+	var kept []thread.Event
+	for _, e := range events {
+		if _, start := e.Body.(thread.ToolStarted); !start {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+func (r *Runner) catchUpIfPoked(ctx context.Context) error {
+	select {
+	case <-r.poke:
+		return r.catchUp(ctx)
+	default:
+		return nil
+	}
+}
+
+// catchUp takes in what others appended. ErrFenced: one of them drives now.
+func (r *Runner) catchUp(ctx context.Context) error {
+	for e, err := range r.c.Log.Load(ctx, r.c.Thread, r.s.Seq+1) {
+		if err != nil {
+			return fmt.Errorf("read %s: %w", r.c.Thread, err)
+		}
+		switch e.Body.(type) {
+		case thread.Input, thread.ApprovalDecided, thread.CancelAsked, thread.BudgetChanged, thread.PolicyChanged, thread.Unknown:
+		default:
+			return ErrFenced
+		}
+		if err := r.apply(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cancelSeen looks whether somebody asked to cancel, without taking it in.
+func (r *Runner) cancelSeen(ctx context.Context) bool {
+	for e, err := range r.c.Log.Load(ctx, r.c.Thread, r.s.Seq+1) {
+		if err != nil {
+			return false
+		}
+		if _, is := e.Body.(thread.CancelAsked); is {
+			return true
+		}
+	}
+	return false
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,654 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// model answers by a function of the request alone, as after a restart it must.
+type model struct {
+	info  llm.Info
+	reply func(*llm.Request) (*llm.Response, error)
+	wait  <-chan struct{} // nil = answer at once
+}
+
+func (m *model) Info() llm.Info { return m.info }
+
+func (m *model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		if m.wait != nil {
+			select {
+			case <-m.wait:
+			case <-ctx.Done():
+				yield(llm.Delta{}, ctx.Err())
+				return
+			}
+		}
+		r, err := m.reply(req)
+		if err != nil {
+			yield(llm.Delta{}, err)
+			return
+		}
+		if !yield(llm.Delta{Kind: llm.DeltaText, Text: r.Message.String()}, nil) {
+			return
+		}
+		yield(llm.Delta{Kind: llm.DeltaDone, Response: r}, nil)
+	}
+}
+
+// steps answers the n-th model call of a run with the n-th reply.
+func steps(replies ...llm.Message) func(*llm.Request) (*llm.Response, error) {
+	return func(req *llm.Request) (*llm.Response, error) {
+		if req.Step == 0 { // a summary
+			return respond(llm.Assistant(llm.Text("a summary"))), nil
+		}
+		if req.Step > len(replies) {
+			return nil, &llm.Error{Trouble: llm.BadRequest, Cause: fmt.Errorf("no reply %d", req.Step)}
+		}
+		return respond(replies[req.Step-1]), nil
+	}
+}
+
+func respond(m llm.Message) *llm.Response {
+	stop := llm.StopEnd
+	if len(m.Calls()) > 0 {
+		stop = llm.StopTools
+	}
+	return &llm.Response{Message: m, Stop: stop, Usage: llm.Usage{Input: 10, Output: 5}}
+}
+
+func call(id, name, args string) llm.Block {
+	return llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: id, Name: name, Args: json.RawMessage(args)}}
+}
+
+func say(text string) llm.Message { return llm.Assistant(llm.Text(text)) }
+
+// guest stands in for the machine: it outlives the drivers.
+type guest struct {
+	mu   sync.Mutex
+	runs map[string]int // by key, of keyed tools; by call, of the others
+}
+
+func (g *guest) count(key string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.runs == nil {
+		g.runs = map[string]int{}
+	}
+	g.runs[key]++
+	return g.runs[key]
+}
+
+// fake is a tool of any class.
+type fake struct {
+	name  string
+	class tool.Class
+	touch bool
+	run   func(context.Context, tool.Request) (tool.Result, error)
+}
+
+func (f fake) Spec() llm.ToolSpec {
+	return llm.ToolSpec{Name: f.name, Description: f.name, Schema: json.RawMessage(`{"type":"object"}`)}
+}
+
+func (f fake) Effect(args json.RawMessage) tool.Effect {
+	e := tool.Effect{Class: f.class}
+	var a struct{ Path string }
+	if f.touch && json.Unmarshal(args, &a) == nil {
+		e.Touches = []tool.Touch{{Path: a.Path, Write: true}}
+	}
+	return e
+}
+
+func (f fake) Run(ctx context.Context, req tool.Request) (tool.Result, error) { return f.run(ctx, req) }
+
+// toolsOf are a reading, a keyed and a once-only tool that count their effects.
+func toolsOf(g *guest) []tool.Tool {
+	return []tool.Tool{
+		fake{name: "look", class: tool.Read, run: func(_ context.Context, r tool.Request) (tool.Result, error) {
+			return tool.Text("seen " + r.Call), nil
+		}},
+		fake{name: "act", class: tool.Keyed, run: func(_ context.Context, r tool.Request) (tool.Result, error) {
+			g.mu.Lock()
+			known := g.runs[r.Key] > 0
+			g.mu.Unlock()
+			if !known {
+				g.count(r.Key)
+			}
+			return tool.Text("done " + string(r.Args)), nil
+		}},
+		fake{name: "fire", class: tool.Once, run: func(_ context.Context, r tool.Request) (tool.Result, error) {
+			g.count(r.Call)
+			return tool.Text("fired"), nil
+		}},
+	}
+}
+
+// world is a thread with what drives it.
+type world struct {
+	t     testing.TB
+	log   thread.Log
+	blobs thread.Blobs
+	id    thread.ID
+	model llm.Model
+	tools []tool.Tool
+	now   func() time.Time
+}
+
+func newWorld(t testing.TB, d definition.Definition, m llm.Model, tools ...tool.Tool) *world {
+	t.Helper()
+	memory := thread.NewMemory()
+	w := &world{t: t, log: memory, blobs: memory, id: thread.NewID(), model: m, tools: tools}
+	content, err := json.Marshal(d)
+	must(t, err)
+	run := thread.NewRunID()
+	_, err = w.log.Append(t.Context(), w.id, 0,
+		thread.New(run, thread.Opened{Agent: content, Name: d.Name}),
+		thread.New(run, thread.RunStarted{Budget: d.Limits.Budget}),
+		thread.New(run, thread.Input{From: "user", Blocks: []llm.Block{llm.Text("do it")}}))
+	must(t, err)
+	return w
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) events() []thread.Event {
+	w.t.Helper()
+	var events []thread.Event
+	for e, err := range w.log.Load(context.Background(), w.id, 1) {
+		must(w.t, err)
+		events = append(events, e)
+	}
+	return events
+}
+
+func (w *world) state() *state.State {
+	w.t.Helper()
+	s, err := state.Fold(w.events())
+	must(w.t, err)
+	return s
+}
+
+func (w *world) runner() *agent.Runner {
+	w.t.Helper()
+	r, err := agent.New(agent.Config{
+		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Now: w.now,
+		Patience: attempt.Policy{Wait: time.Millisecond, WaitMax: time.Millisecond},
+	})
+	must(w.t, err)
+	return r
+}
+
+func (w *world) run() agent.Outcome {
+	w.t.Helper()
+	o, err := w.runner().Run(w.t.Context())
+	must(w.t, err)
+	return o
+}
+
+// append is somebody else's.
+func (w *world) append(bodies ...thread.Body) {
+	w.t.Helper()
+	s := w.state()
+	for _, b := range bodies {
+		_, err := w.log.Append(w.t.Context(), w.id, s.Seq, thread.New(s.Run.ID, b))
+		must(w.t, err)
+		s = w.state()
+	}
+}
+
+func (w *world) kinds() []thread.Kind {
+	var kinds []thread.Kind
+	for _, e := range w.events() {
+		kinds = append(kinds, e.Body.Kind())
+	}
+	return kinds
+}
+
+// pure proves that every prompt was a function of the log before it.
+func (w *world) pure() {
+	w.t.Helper()
+	events := w.events()
+	specs := make([]llm.ToolSpec, 0, len(w.tools))
+	for _, x := range w.tools {
+		specs = append(specs, x.Spec())
+	}
+	for _, e := range events {
+		done, ok := e.Body.(thread.ModelCompleted)
+		if !ok {
+			continue
+		}
+		s, err := state.Fold(events[:done.Through])
+		must(w.t, err)
+		p, err := prompt.NewBuilder(w.blobs).Build(context.Background(), s, prompt.Spec{Tools: specs, Model: w.model.Info()})
+		must(w.t, err)
+		if p.Hash != done.Prompt {
+			w.t.Fatalf("the prompt of event %d cannot be built from the log", e.Seq)
+		}
+	}
+}
+
+func (w *world) well() {
+	w.t.Helper()
+	must(w.t, thread.Check(w.events()))
+	w.pure()
+}
+
+func TestRun_story(t *testing.T) {
+	g := &guest{}
+	w := newWorld(t, definition.Definition{Name: "a"}, &model{reply: steps(
+		llm.Assistant(llm.Text("I look."), call("c1", "look", `{}`), call("c2", "act", `{"n":1}`)),
+		llm.Assistant(call("c3", "fire", `{}`)),
+		say("It is done."),
+	)}, toolsOf(g)...)
+	if o := w.run(); !o.Ended {
+		t.Fatalf("%+v", o)
+	}
+	s := w.state()
+	if diff := cmp.Diff(&thread.RunEnded{State: thread.RunSucceeded, Reason: "done", Text: "It is done."}, s.Run.Ended); diff != "" {
+		t.Fatal(diff)
+	}
+	if s.Run.Steps != 3 || s.Run.Usage.Total() != 45 {
+		t.Errorf("%d steps, %+v", s.Run.Steps, s.Run.Usage)
+	}
+	want := []thread.Kind{"thread.opened", "run.started", "input", "model.completed", "tool.started", "tool.started", "tool.completed",
+		"tool.completed", "model.completed", "tool.started", "tool.completed", "model.completed", "run.ended"}
+	if diff := cmp.Diff(want, w.kinds()); diff != "" {
+		t.Fatal(diff)
+	}
+	w.well()
+}
+
+// failing is a log that breaks at one append: before it, or after it landed.
+type failing struct {
+	thread.Log
+	n, at int
+	after bool
+}
+
+var errKilled = errors.New("killed")
+
+func (f *failing) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
+	f.n++
+	if f.n == f.at && !f.after {
+		return 0, errKilled
+	}
+	seq, err := f.Log.Append(ctx, id, after, events...)
+	if f.n == f.at && f.after {
+		return 0, errKilled
+	}
+	if f.n > f.at {
+		return 0, errKilled // a dead driver writes nothing more
+	}
+	return seq, err
+}
+
+// Whatever append a driver dies at, the next one goes on: nothing finished is
+// done again, what is keyed happened once, what may happen once did at most once.
+func TestRun_goesOnAfterDeathAtEveryAppend(t *testing.T) {
+	replies := []llm.Message{
+		llm.Assistant(call("c1", "look", `{}`), call("c2", "act", `{"n":1}`), call("c3", "fire", `{}`)),
+		llm.Assistant(call("c4", "act", `{"n":2}`), call("c5", "act", `{"n":3}`)),
+		say("It is done."),
+	}
+	for at := 1; at <= 9; at++ {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d,%v", at, after), func(t *testing.T) {
+				g := &guest{}
+				w := newWorld(t, definition.Definition{Name: "a"}, &model{reply: steps(replies...)}, toolsOf(g)...)
+				whole := w.log
+				w.log = &failing{Log: whole, at: at, after: after}
+				_, err := w.runner().Run(t.Context())
+				w.log = whole
+				if err == nil && w.state().Run.Ended == nil {
+					t.Fatal("neither broken nor done")
+				}
+				w.append(thread.Claimed{Node: "b", Term: 1})
+				if o := w.run(); !o.Ended || w.state().Run.Ended.State != thread.RunSucceeded {
+					t.Fatalf("%+v %+v", o, w.state().Run.Ended)
+				}
+				for _, id := range []string{"c2", "c4", "c5"} {
+					if n := g.runs[agent.Key(w.id, id)]; n != 1 {
+						t.Errorf("%s acted %d times", id, n)
+					}
+				}
+				if g.runs["c3"] > 1 {
+					t.Errorf("fired %d times", g.runs["c3"])
+				}
+				if code := w.state().Call("c3").Completed.Code; g.runs["c3"] == 0 && code != tool.CodeInterrupted {
+					t.Errorf("it never fired, and the model was told %q", code)
+				}
+				w.well()
+			})
+		}
+	}
+}
+
+func TestRun_waitsForPeople(t *testing.T) {
+	d := definition.Definition{Name: "a", Rules: []definition.Rule{{Action: definition.Ask, Tools: []string{"act"}}}}
+	replies := steps(
+		llm.Assistant(call("c1", "look", `{}`), call("c2", "act", `{"n":1}`), call("c3", "act", `{"n":2}`)),
+		say("ok"),
+	)
+	cases := map[string]struct {
+		decide thread.ApprovalDecided
+		acts   int
+		text   string
+	}{
+		"approve": {thread.ApprovalDecided{Decision: thread.Approve}, 1, `done {"n":1}`},
+		"edit":    {thread.ApprovalDecided{Decision: thread.Edit, Args: json.RawMessage(`{"n":7}`)}, 1, `done {"n":7}`},
+		"reject":  {thread.ApprovalDecided{Decision: thread.Reject, Text: "no"}, 0, "The call was rejected: no"},
+		"respond": {thread.ApprovalDecided{Decision: thread.Respond, Text: "it is 5"}, 0, "it is 5"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			g := &guest{}
+			w := newWorld(t, d, &model{reply: replies}, toolsOf(g)...)
+			if o := w.run(); o.Ended {
+				t.Fatal("it did not wait")
+			}
+			s := w.state()
+			if s.Call("c1").Completed == nil || !s.Call("c2").Waits() || len(g.runs) != 0 {
+				t.Fatalf("the sibling did not run, or what waits did: %v", g.runs)
+			}
+			if s.RunState(time.Now()) != thread.RunInterrupted {
+				t.Errorf("state %s", s.RunState(time.Now()))
+			}
+			c.decide.Call, c.decide.By = "c2", "anna"
+			w.append(c.decide)
+			if o := w.run(); o.Ended {
+				t.Fatal("the other one is undecided")
+			}
+			if got := g.runs[agent.Key(w.id, "c2")]; got != c.acts {
+				t.Errorf("acted %d times", got)
+			}
+			w.append(thread.ApprovalDecided{Call: "c3", Decision: thread.Approve, By: "bob"})
+			if o := w.run(); !o.Ended {
+				t.Fatalf("%+v", o)
+			}
+			if got := (llm.Message{Blocks: w.state().Call("c2").Completed.Blocks}).String(); got != c.text {
+				t.Errorf("the model reads %q", got)
+			}
+			w.well()
+		})
+	}
+}
+
+func TestRun_approvalExpires(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	d := definition.Definition{Name: "a", Rules: []definition.Rule{{Action: definition.Ask, Expires: time.Hour}}}
+	w := newWorld(t, d, &model{reply: steps(llm.Assistant(call("c1", "act", `{}`)), say("ok"))}, toolsOf(&guest{})...)
+	w.now = func() time.Time { return now }
+	if o := w.run(); o.Ended || !o.Expires.Equal(now.Add(time.Hour)) {
+		t.Fatalf("%+v", o)
+	}
+	now = now.Add(time.Hour)
+	if o := w.run(); !o.Ended {
+		t.Fatalf("%+v", o)
+	}
+	if d := w.state().Call("c1").Decided; d.By != "expiry" || d.Decision != thread.Reject {
+		t.Fatalf("%+v", d)
+	}
+	w.well()
+}
+
+func TestRun_cancel(t *testing.T) {
+	started, ended := make(chan struct{}), make(chan error, 1)
+	hang := fake{name: "hang", class: tool.Keyed, run: func(ctx context.Context, _ tool.Request) (tool.Result, error) {
+		close(started)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return tool.Result{}, ctx.Err()
+	}}
+	w := newWorld(t, definition.Definition{Name: "a"}, &model{reply: steps(llm.Assistant(call("c1", "hang", `{}`)))}, hang)
+	r := w.runner()
+	done := make(chan error, 1)
+	go func() { _, err := r.Run(t.Context()); done <- err }()
+	<-started
+	w.append(thread.CancelAsked{By: "anna", Reason: "enough"})
+	r.Poke()
+	must(t, <-done)
+	if cause := <-ended; !errors.Is(cause, tool.ErrCancelled) {
+		t.Errorf("the tool was ended because of %v", cause)
+	}
+	s := w.state()
+	if s.Run.Ended.State != thread.RunCancelled || s.Run.Ended.Text != "enough" || s.Call("c1").Completed.Code != tool.CodeCancelled {
+		t.Fatalf("%+v", s.Run.Ended)
+	}
+	w.well()
+}
+
+func TestRun_cancelWhileTheModelThinks(t *testing.T) {
+	m := &model{wait: make(chan struct{})}
+	w := newWorld(t, definition.Definition{Name: "a"}, m)
+	r := w.runner()
+	done := make(chan error, 1)
+	go func() { _, err := r.Run(t.Context()); done <- err }()
+	w.append(thread.CancelAsked{By: "anna"})
+	r.Poke()
+	must(t, <-done)
+	if s := w.state(); s.Run.Ended.State != thread.RunCancelled {
+		t.Fatalf("%+v", s.Run.Ended)
+	}
+}
+
+// What is sent while a step is under way is read before the next one.
+func TestRun_messagesQueueIn(t *testing.T) {
+	var w *world
+	var seen string
+	poke := fake{name: "poke", class: tool.Read, run: func(context.Context, tool.Request) (tool.Result, error) {
+		w.append(thread.Input{ID: "m1", From: "user", Blocks: []llm.Block{llm.Text("hurry")}})
+		return tool.Text("ok"), nil
+	}}
+	m := &model{reply: func(req *llm.Request) (*llm.Response, error) {
+		if req.Step == 1 {
+			return respond(llm.Assistant(call("c1", "poke", `{}`))), nil
+		}
+		seen = req.Messages[len(req.Messages)-1].String()
+		return respond(say("yes")), nil
+	}}
+	w = newWorld(t, definition.Definition{Name: "a"}, m, poke)
+	w.run()
+	if seen != "hurry" {
+		t.Fatalf("the last message was %q", seen)
+	}
+	w.well()
+}
+
+// A driver that was replaced stops, and starts nothing.
+func TestRun_fenced(t *testing.T) {
+	g := &guest{}
+	m := &model{reply: steps(llm.Assistant(call("c1", "fire", `{}`)), say("ok"))}
+	w := newWorld(t, definition.Definition{Name: "a"}, m, toolsOf(g)...)
+	old := w.runner()
+	w.append(thread.Claimed{Node: "other", Term: 1})
+	if _, err := old.Run(t.Context()); !errors.Is(err, agent.ErrFenced) {
+		t.Fatalf("%v", err)
+	}
+	if len(g.runs) != 0 {
+		t.Fatal("the replaced driver fired")
+	}
+	if o := w.run(); !o.Ended {
+		t.Fatalf("%+v", o)
+	}
+}
+
+func TestRun_odd(t *testing.T) {
+	many := llm.Message{Role: llm.RoleAssistant}
+	for i := range 40 {
+		many.Blocks = append(many.Blocks, call("", "look", fmt.Sprintf(`{"i":%d}`, i)))
+	}
+	cases := map[string]struct {
+		reply llm.Message
+		code  string // of the first call
+		calls int
+	}{
+		"unknown tool":  {llm.Assistant(call("c1", "nothing", `{}`)), tool.CodeUnknownTool, 1},
+		"no JSON":       {llm.Assistant(call("c1", "look", `{"a":`)), tool.CodeArgs, 1},
+		"JSON, a list":  {llm.Assistant(call("c1", "look", `[1]`)), tool.CodeArgs, 1},
+		"no arguments":  {llm.Assistant(call("c1", "look", ``)), "", 1},
+		"no id":         {llm.Assistant(call("", "look", `{}`)), "", 1},
+		"the same id":   {llm.Assistant(call("c1", "look", `{}`), call("c1", "look", `{}`)), "", 2},
+		"an odd id":     {llm.Assistant(call("../../x y", "look", `{}`)), "", 1},
+		"many calls":    {many, "", 24},
+		"a panic":       {llm.Assistant(call("c1", "boom", `{}`)), tool.CodeInternal, 1},
+		"an error":      {llm.Assistant(call("c1", "broken", `{}`)), tool.CodeInternal, 1},
+		"a huge result": {llm.Assistant(call("c1", "huge", `{}`)), "", 1},
+		"a large one":   {llm.Assistant(call("c1", "large", `{}`)), "", 1},
+		"large words":   {llm.Assistant(llm.Text(strings.Repeat("x", 100_000)), call("c1", "look", `{"big":"`+strings.Repeat("y", 50_000)+`"}`)), "", 1},
+		"empty":         {llm.Message{Role: llm.RoleAssistant}, "", 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			tools := append(toolsOf(&guest{}),
+				fake{name: "boom", class: tool.Read, run: func(context.Context, tool.Request) (tool.Result, error) { panic("boom") }},
+				fake{name: "broken", class: tool.Read, run: func(context.Context, tool.Request) (tool.Result, error) {
+					return tool.Result{}, errors.New("secret path /root/x")
+				}},
+				fake{name: "huge", class: tool.Read, run: func(context.Context, tool.Request) (tool.Result, error) {
+					return tool.Text(strings.Repeat("0123456789\n", 100_000)), nil
+				}},
+				fake{name: "large", class: tool.Read, run: func(context.Context, tool.Request) (tool.Result, error) {
+					return tool.Text(strings.Repeat("0123456789\n", 5_000)), nil
+				}},
+			)
+			w := newWorld(t, definition.Definition{Name: "a"}, &model{info: llm.Info{WindowTokens: 200_000}, reply: steps(c.reply, say("ok"))}, tools...)
+			if o := w.run(); !o.Ended || w.state().Run.Ended.State != thread.RunSucceeded {
+				t.Fatalf("%+v %+v", o, w.state().Run.Ended)
+			}
+			item := w.state().Items[1]
+			if len(item.Calls) != c.calls {
+				t.Fatalf("%d calls", len(item.Calls))
+			}
+			if c.calls > 0 && item.Calls[0].Completed.Code != c.code {
+				t.Errorf("code %q", item.Calls[0].Completed.Code)
+			}
+			for _, e := range w.events() {
+				b, _ := json.Marshal(e)
+				if len(b) > thread.EventBytesMax || strings.Contains(string(b), "/root/x") {
+					t.Errorf("event %d: %d bytes", e.Seq, len(b))
+				}
+			}
+			w.well()
+		})
+	}
+}
+
+// 300 results of 50 KB go through a window of 32k tokens.
+func TestRun_smallWindow(t *testing.T) {
+	const n = 300
+	read := fake{name: "read", class: tool.Read, run: func(_ context.Context, r tool.Request) (tool.Result, error) {
+		return tool.Text(strings.Repeat(r.Call+" 0123456789 0123456789 0123456789\n", 50<<10/40)), nil
+	}}
+	m := &model{info: llm.Info{WindowTokens: 32_000}, reply: func(req *llm.Request) (*llm.Response, error) {
+		tokens := 0
+		for _, x := range req.Messages {
+			tokens += prompt.Tokens(x.Blocks)
+		}
+		if tokens > 30_000 {
+			return nil, &llm.Error{Trouble: llm.Overflow}
+		}
+		switch {
+		case req.Step == 0:
+			return respond(say("so far so good")), nil
+		case req.Step <= n:
+			return respond(llm.Assistant(call(fmt.Sprintf("c%d", req.Step), "read", fmt.Sprintf(`{"i":%d}`, req.Step)))), nil
+		}
+		return respond(say("ok")), nil
+	}}
+	w := newWorld(t, definition.Definition{Name: "a", Limits: definition.Limits{Budget: thread.Budget{Steps: 400}}}, m, read)
+	if o := w.run(); !o.Ended || w.state().Run.Ended.State != thread.RunSucceeded {
+		t.Fatalf("%+v %+v", o, w.state().Run.Ended)
+	}
+	files := w.state().Archive()
+	for _, id := range []string{"c1", "c150", "c300"} {
+		content, err := w.blobs.Get(t.Context(), files[state.ResultFile(id)].Blob)
+		must(t, err)
+		if len(content) < 40<<10 || !strings.HasPrefix(string(content), id+" ") {
+			t.Errorf("%s: %d bytes", id, len(content))
+		}
+	}
+	w.well()
+}
+
+func TestRun_budgets(t *testing.T) {
+	for name, b := range map[string]thread.Budget{"steps": {Steps: 3}, "tokens": {Tokens: 40}} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			m := &model{reply: func(req *llm.Request) (*llm.Response, error) {
+				n++
+				return respond(llm.Assistant(call("", "look", fmt.Sprintf(`{"n":%d}`, req.Step)))), nil
+			}}
+			w := newWorld(t, definition.Definition{Name: "a", Limits: definition.Limits{Budget: b}}, m, toolsOf(&guest{})...)
+			w.run()
+			if s := w.state(); s.Run.Ended.State != thread.RunFailed || s.Run.Ended.Reason != name || n != 3 {
+				t.Fatalf("%+v after %d", s.Run.Ended, n)
+			}
+			w.well()
+		})
+	}
+}
+
+// Attempts that failed are in the log, and the one that worked says its number.
+func TestRun_attempts(t *testing.T) {
+	n := 0
+	m := &model{reply: func(*llm.Request) (*llm.Response, error) {
+		if n++; n < 3 {
+			return nil, &llm.Error{Trouble: llm.Overloaded, Status: 529}
+		}
+		return respond(say("ok")), nil
+	}}
+	w := newWorld(t, definition.Definition{Name: "a"}, m)
+	w.run()
+	want := []thread.Kind{"thread.opened", "run.started", "input", "model.failed", "model.failed", "model.completed", "run.ended"}
+	if diff := cmp.Diff(want, w.kinds()); diff != "" {
+		t.Fatal(diff)
+	}
+	if got := w.state().Items[1].Step.Attempt; got != 3 {
+		t.Errorf("attempt %d", got)
+	}
+	m.reply = func(*llm.Request) (*llm.Response, error) { return nil, &llm.Error{Trouble: llm.Refused, Status: 401} }
+	w = newWorld(t, definition.Definition{Name: "a"}, m)
+	w.run()
+	if e := w.state().Run.Ended; e.State != thread.RunFailed || e.Reason != "model" || !strings.Contains(e.Text, "key") {
+		t.Fatalf("%+v", e)
+	}
+}
+
+func TestRun_aFullLogStopsTheDriver(t *testing.T) {
+	w := newWorld(t, definition.Definition{Name: "a"}, &model{reply: steps(say("ok"))})
+	w.log = full{w.log}
+	if _, err := w.runner().Run(t.Context()); !errs.Is(err, errs.Limit) {
+		t.Fatalf("%v", err)
+	}
+}
+
+type full struct{ thread.Log }
+
+func (full) Append(context.Context, thread.ID, uint64, ...thread.Event) (uint64, error) {
+	return 0, errs.New(errs.Limit, "no space left")
+}
