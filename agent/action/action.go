@@ -114,6 +114,31 @@ func (*Calling) System(tools []llm.ToolSpec) string {
 	return b.String()
 }
 
+// Wanted reports whether a request asks for actions as text: it carries what
+// System returns.
+func Wanted(req *llm.Request) bool {
+	for _, b := range req.System {
+		if strings.Contains(b.Text, form) {
+			return true
+		}
+	}
+	return false
+}
+
+// Written returns a message of calls and text as a model that acts by writing
+// would have written it: the action, or the end.
+func Written(m llm.Message) llm.Message {
+	if len(m.Calls()) > 0 {
+		return encode(m)
+	}
+	text := m.String()
+	result := json.RawMessage(text)
+	if trimmed := strings.TrimSpace(text); !strings.HasPrefix(trimmed, "{") || !json.Valid([]byte(trimmed)) {
+		result, _ = json.Marshal(text) // a string is always JSON
+	}
+	return llm.Assistant(llm.Text(fmt.Sprintf(`{"done": true, "result": %s}`, compact(result))))
+}
+
 // Encode turns messages with calls and results into plain text, each message
 // for itself.
 func (*Calling) Encode(messages []llm.Message) []llm.Message {

@@ -199,3 +199,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestWritten_isWhatParseTakes(t *testing.T) {
+	for _, text := range []string{"all well", "two\n\"lines\"", "", `{"ok": true}`, "{not json"} {
+		a, p := action.Parse(action.Written(llm.Assistant(llm.Text(text))).String(), specs)
+		want := text
+		if json.Valid([]byte(text)) {
+			want = strings.ReplaceAll(text, " ", "")
+		}
+		if p != "" || !a.Done || a.Text() != want {
+			t.Errorf("%q: %q, %+v", text, p, a)
+		}
+	}
+	call := llm.Assistant(llm.Block{Kind: llm.KindCall, Call: &llm.Call{Name: "list_files", Args: json.RawMessage(`{}`)}})
+	if a, p := action.Parse(action.Written(call).String(), specs); p != "" || a.Name != "list_files" {
+		t.Errorf("%q, %+v", p, a)
+	}
+	req := &llm.Request{System: []llm.Block{llm.Text("x\n\n" + action.New(specs).System(specs))}}
+	if !action.Wanted(req) || action.Wanted(&llm.Request{System: []llm.Block{llm.Text("x")}}) {
+		t.Error("Wanted is wrong")
+	}
+}
