@@ -143,9 +143,10 @@ type Process interface {
 	// that is there was visited. Dropped bytes (the spool's bound) are told by
 	// a chunk with Gap.
 	Output(ctx context.Context, from Offsets, follow bool, visit func(Chunk) error) error
-	// Wait returns how it ended.
+	// Wait returns how it ended, once what it wrote can be read whole.
 	Wait(ctx context.Context) (Ended, error)
-	// Status returns it without waiting; running true = not ended.
+	// Status returns it without waiting; running true = not ended. Written may
+	// grow for a moment after the end.
 	Status(ctx context.Context) (ended Ended, running bool, err error)
 	// Kill ends the process group. No error when it has ended already.
 	Kill(ctx context.Context) error

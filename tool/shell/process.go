@@ -66,16 +66,7 @@ func (t output) Run(ctx context.Context, req tool.Request) (tool.Result, error) 
 		return tool.Result{}, err
 	}
 	w := part{limit: t.env.ResultBytesMax, next: a.Offset}
-	now, running, err := p.Status(ctx)
-	if err == nil && running && now.Written.Stdout <= a.Offset && a.Wait > 0 {
-		err = w.wait(ctx, p, time.Duration(a.Wait*float64(time.Second)))
-	}
-	if err == nil && len(w.data) == 0 && !w.full {
-		err = w.read(ctx, p, false)
-	}
-	if err == nil {
-		now, running, err = p.Status(ctx)
-	}
+	now, running, err := w.fill(ctx, p, time.Duration(a.Wait*float64(time.Second)))
 	if err != nil {
 		return tool.Result{}, err
 	}
@@ -128,6 +119,25 @@ func (w *part) wait(ctx context.Context, p tool.Process, d time.Duration) error 
 	return err
 }
 
+// fill reads what there is, and waits before when there is nothing new. The
+// state that it returns is not newer than the output: a process that has
+// ended has shown all that it wrote.
+func (w *part) fill(ctx context.Context, p tool.Process, patience time.Duration) (now tool.Ended, running bool, err error) {
+	now, running, err = p.Status(ctx)
+	if err == nil && running && now.Written.Stdout <= w.next && patience > 0 {
+		if err = w.wait(ctx, p, patience); err == nil {
+			now, running, err = p.Status(ctx)
+		}
+	}
+	if err == nil && !running {
+		now, err = p.Wait(ctx) // until its output is whole
+	}
+	if err == nil && !w.full {
+		err = w.read(ctx, p, false)
+	}
+	return now, running, err
+}
+
 func (w *part) result(a processArgs, now tool.Ended, running bool) tool.Result {
 	text := strings.ToValidUTF8(string(w.data), "\uFFFD")
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -139,6 +149,8 @@ func (w *part) result(a processArgs, now tool.Ended, running bool) tool.Result {
 	switch {
 	case w.next < now.Written.Stdout:
 		text += fmt.Sprintf("[%d bytes in all; go on with offset=%d]\n", now.Written.Stdout, w.next)
+	case running && w.full:
+		text += fmt.Sprintf("[there may be more; go on with offset=%d]\n", w.next)
 	case running:
 		text += fmt.Sprintf("[that is all so far; go on with offset=%d]\n", w.next)
 	}

@@ -107,6 +107,12 @@ func checkResults(r *runner) {
 			r.Errorf("%s: %+v, %v, %v", shell, status, running, err)
 		}
 	}
+	for i := range 10 { // what is in the pipe at the end counts too
+		p := r.start(fmt.Sprintf("whole%d", i), tool.Command{Shell: "head -c 3000000 /dev/zero"})
+		if e := r.ended(p); e.Written.Stdout != 3_000_000 {
+			r.Errorf("of 3,000,000 bytes %d are told", e.Written.Stdout)
+		}
+	}
 	p := r.start("pwd", tool.Command{Shell: "pwd", Dir: "/"})
 	if out, _, _ := r.output(p, tool.Offsets{}, true); out != "/\n" {
 		r.Errorf("in / it is %q", out)

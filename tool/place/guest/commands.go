@@ -225,9 +225,38 @@ func (p *process) Wait(ctx context.Context) (tool.Ended, error) {
 			return tool.Ended{}, fmt.Errorf("wait for a command: %w", err)
 		}
 		if info.GetState() != wire.ProcessState_PROCESS_STATE_RUNNING {
-			return endOf(info), nil
+			return p.settle(ctx)
 		}
 	}
+}
+
+// settle waits until what an ended process wrote is out of its pipes, so that
+// the sizes are the final ones.
+func (p *process) settle(ctx context.Context) (tool.Ended, error) {
+	var last *wire.ProcessInfo
+	err := retry(ctx, func() error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		st, err := p.c.Process.Attach(ctx, connect.NewRequest(&wire.AttachRequest{Key: p.key, StdoutFrom: -1, StderrFrom: -1}))
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		for st.Receive() {
+			if e, ok := st.Msg().Event.(*wire.AttachEvent_Exited); ok {
+				last = e.Exited
+				return nil
+			}
+		}
+		if err := wire.Err(st.Err()); err != nil {
+			return err
+		}
+		return errs.New(errs.Unavailable, "the guest ended the stream before the command")
+	})
+	if err != nil {
+		return tool.Ended{}, fmt.Errorf("wait for a command: %w", err)
+	}
+	return endOf(last), nil
 }
 
 func (p *process) wait(ctx context.Context, d time.Duration) (*wire.ProcessInfo, error) {
