@@ -81,8 +81,6 @@ func runInit(path string) int {
 // eagerly; live data is a few MB, and 512 KiB for each open stream.
 const superviseBytes = 64 << 20
 
-const superviseGCPercent = 400
-
 func runSupervise(path string) int {
 	boot, err := readBoot(path)
 	if err != nil {
@@ -92,9 +90,6 @@ func runSupervise(path string) int {
 	// collection to the next: without a limit a hundred broken streams grew
 	// this process to the size of a small machine, which then died of it.
 	debug.SetMemoryLimit(superviseBytes)
-	// Below that limit collections are the dearer part: each wakes threads that
-	// the commands' share of the cpu pays for.
-	debug.SetGCPercent(superviseGCPercent)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: pair.SocketFD, Build: version, Log: os.Stderr})

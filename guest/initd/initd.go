@@ -52,7 +52,7 @@ type daemon struct {
 	devNull  int
 	limit    *processLimit // nil: processes are not counted
 	journal  *journal
-	jobs     chan func() // run on the forking thread: to serve one supervise after the other
+	jobs     chan func() // run on the forking thread
 
 	// forkMu is held over a fork and over each reap, so that no child is
 	// reaped before its pid is in the table. Taken before mu.
@@ -78,7 +78,7 @@ func Run(cfg Config) int {
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // what our parent left open is not for commands
 	d := &daemon{
 		cfg: cfg, log: &logger{w: cfg.Log}, bootID: newBootID(),
-		jobs: make(chan func(), 1), forked: make(chan struct{}, 1), dead: make(chan struct{}, 1),
+		jobs: make(chan func(), 64), forked: make(chan struct{}, 1), dead: make(chan struct{}, 1),
 		byKey: map[string]*record{}, byID: map[uint64]*record{}, byPID: map[int]*record{},
 	}
 	if err := d.prepare(); err != nil {
@@ -142,9 +142,8 @@ func (d *daemon) prepare() error {
 	return nil
 }
 
-// forkLoop owns the one thread that serves supervise and forks commands: the
-// thread alone is in the cgroup that counts them and has no-new-privileges,
-// and both are inherited.
+// forkLoop owns the one thread that forks commands: the thread alone is in the
+// cgroup that counts them and has no-new-privileges, and both are inherited.
 func (d *daemon) forkLoop() {
 	runtime.LockOSThread()
 	defer d.recovered("fork")
@@ -260,12 +259,12 @@ func (d *daemon) superviseOnce(ctx context.Context) error {
 		return err
 	}
 	served := make(chan struct{})
-	d.jobs <- func() {
+	go func() {
 		defer close(served)
-		defer d.killSupervise() // it hung up or spoke nonsense: it cannot be trusted any more
 		defer d.recovered("serve")
 		c.serve()
-	}
+		d.killSupervise() // it hung up or spoke nonsense: it cannot be trusted any more
+	}()
 	select {
 	case <-d.dead:
 	case <-ctx.Done():
@@ -277,7 +276,6 @@ func (d *daemon) superviseOnce(ctx context.Context) error {
 	d.mu.Unlock()
 	c.close()
 	<-served
-	c.free()
 	return nil
 }
 
@@ -287,7 +285,10 @@ func (d *daemon) startSupervise() (*conn, error) {
 		return nil, err
 	}
 	defer unix.Close(ends[1])
-	c := newConn(d, ends[0])
+	c, err := newConn(d, ends[0])
+	if err != nil {
+		return nil, err
+	}
 	d.forkMu.Lock()
 	defer d.forkMu.Unlock()
 	pid, err := syscall.ForkExec(d.cfg.Supervise[0], d.cfg.Supervise, &syscall.ProcAttr{
@@ -296,7 +297,7 @@ func (d *daemon) startSupervise() (*conn, error) {
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		c.free()
+		c.close()
 		return nil, err
 	}
 	d.mu.Lock()

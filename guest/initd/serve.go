@@ -1,6 +1,7 @@
 package initd
 
 import (
+	"net"
 	"sync"
 	"time"
 
@@ -13,12 +14,10 @@ import (
 // reading its requests.
 const queueMax = 1024
 
-// conn is init's end of the pair to one supervise. The socket blocks: requests
-// are read by the forking thread itself, so that one which asks for a fork
-// wakes that thread and no other.
+// conn is init's end of the pair to one supervise.
 type conn struct {
-	d  *daemon
-	fd int // closed by free
+	d    *daemon
+	sock *net.UnixConn
 
 	adopted bool // it has asked for all entries; guarded by daemon.mu
 
@@ -34,16 +33,17 @@ type outgoing struct {
 	fds []int // duplicates, closed after sending
 }
 
-// newConn takes ownership of fd.
-func newConn(d *daemon, fd int) *conn {
-	pair.Widen(fd)
-	c := &conn{d: d, fd: fd}
+func newConn(d *daemon, fd int) (*conn, error) {
+	sock, err := pair.UnixConn(fd)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{d: d, sock: sock}
 	c.more = sync.NewCond(&c.mu)
-	return c
+	return c, nil
 }
 
-// serve reads requests until the connection breaks or speaks nonsense. It runs
-// on the forking thread.
+// serve reads requests until the connection breaks or speaks nonsense.
 func (c *conn) serve() {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -55,7 +55,7 @@ func (c *conn) serve() {
 	buf := make([]byte, pair.MessageBytesMax+1)
 	oob := make([]byte, unix.CmsgSpace(4*pair.FDsMax))
 	for {
-		n, fds, err := pair.ReceiveHere(c.fd, buf, oob)
+		n, fds, err := pair.Receive(c.sock, buf, oob)
 		if err != nil {
 			return
 		}
@@ -87,8 +87,11 @@ func (c *conn) handle(msg []byte, fds []int) error {
 		if err != nil {
 			return err
 		}
-		if !c.isClosed() { // else nobody would learn of it; who asked will ask again
-			c.d.spawn(c, request, s)
+		c.d.jobs <- func() {
+			defer c.d.recovered("spawn")
+			if !c.isClosed() { // else nobody would learn of it; who asked will ask again
+				c.d.spawn(c, request, s)
+			}
 		}
 		return nil
 	case pair.KindLookup:
@@ -297,7 +300,15 @@ func (c *conn) push(msg []byte, fds []int) {
 
 // trySend sends without waiting; false: the message must wait its turn.
 func (c *conn) trySend(msg, oob []byte) bool {
-	return unix.Sendmsg(c.fd, msg, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
+	raw, err := c.sock.SyscallConn()
+	if err != nil {
+		return false
+	}
+	sent := false
+	err = raw.Control(func(fd uintptr) {
+		sent = unix.Sendmsg(int(fd), msg, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
+	})
+	return err == nil && sent
 }
 
 // throttle waits until supervise has taken most of its messages.
@@ -334,10 +345,7 @@ func (c *conn) send() {
 		if len(o.fds) > 0 {
 			oob = unix.UnixRights(o.fds...)
 		}
-		err := unix.Sendmsg(c.fd, o.msg, oob, nil, unix.MSG_NOSIGNAL)
-		for err == unix.EINTR {
-			err = unix.Sendmsg(c.fd, o.msg, oob, nil, unix.MSG_NOSIGNAL)
-		}
+		_, _, err := c.sock.WriteMsgUnix(o.msg, oob, nil)
 		o.drop()
 		if err != nil {
 			c.close()
@@ -378,16 +386,5 @@ func (c *conn) breakLocked() {
 	}
 	c.queue = nil
 	c.more.Broadcast()
-	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // wakes who waits in it
-}
-
-// free closes the socket. Preconditions: nobody reads or sends any more.
-func (c *conn) free() {
-	c.close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fd >= 0 {
-		_ = unix.Close(c.fd)
-		c.fd = -1
-	}
+	_ = c.sock.Close()
 }

@@ -17,14 +17,9 @@ const DefaultStateDir = "/var/lib/skete-guest"
 // SpoolDir is where supervise keeps the output of processes, by entry id.
 func SpoolDir(stateDir string) string { return filepath.Join(stateDir, "p") }
 
-// Widen lets a few of the largest messages wait in the socket.
-func Widen(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4*MessageBytesMax) // a wish
-}
-
 // UnixConn takes ownership of fd.
 func UnixConn(fd int) (*net.UnixConn, error) {
-	Widen(fd)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4*MessageBytesMax) // a wish
 	f := os.NewFile(uintptr(fd), "pair")
 	defer f.Close()
 	nc, err := net.FileConn(f)
@@ -40,26 +35,7 @@ func Receive(sock *net.UnixConn, buf, oob []byte) (int, []int, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return whole(n, oob[:oobn], flags)
-}
-
-// ReceiveHere reads one message from a blocking socket on the calling thread,
-// for a goroutine that is locked to it: the message wakes nobody else.
-func ReceiveHere(fd int, buf, oob []byte) (int, []int, error) {
-	for {
-		n, oobn, flags, _, err := unix.Recvmsg(fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
-		if err == nil {
-			return whole(n, oob[:oobn], flags)
-		}
-		if err != unix.EINTR {
-			return 0, nil, err
-		}
-	}
-}
-
-// whole refuses what was cut, and the end.
-func whole(n int, oob []byte, flags int) (int, []int, error) {
-	fds := rights(oob)
+	fds := rights(oob[:oobn])
 	if n == 0 || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
