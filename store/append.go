@@ -20,7 +20,7 @@ import (
 // Bounds of a log's work.
 const (
 	appendTimeout = 10 * time.Second // all tries of one append
-	ackTimeout    = 4 * time.Second  // one try
+	ackTimeout    = 2 * time.Second  // one try
 	retryWaitMin  = 10 * time.Millisecond
 	retryWaitMax  = 200 * time.Millisecond
 	endsMax       = 4096 // threads whose end is remembered
@@ -43,11 +43,12 @@ type threadLog struct {
 	prefix string // of its subjects
 	stream jetstream.Stream
 	hub    *hub
-	// publish and request are the connection's, patience is appendTimeout; tests
-	// put faults in between.
+	// publish and request are the connection's, patience is appendTimeout and
+	// wait ackTimeout; tests put faults in between.
 	publish  func(context.Context, *nats.Msg, ...jetstream.PublishOpt) (*jetstream.PubAck, error)
 	request  func(ctx context.Context, subject string, data []byte) (*nats.Msg, error)
 	patience time.Duration
+	wait     time.Duration
 	erased   atomic.Bool
 
 	mu sync.Mutex // guards what follows
@@ -79,7 +80,7 @@ type attempt struct {
 func newThreadLog(s *Store, tenant, enc string, stream jetstream.Stream) *threadLog {
 	l := &threadLog{
 		s: s, tenant: tenant, name: streamPrefix + enc, prefix: subjectPrefix + enc + ".", stream: stream,
-		publish: s.js.PublishMsg, request: s.nc.RequestWithContext, patience: appendTimeout,
+		publish: s.js.PublishMsg, request: s.nc.RequestWithContext, patience: appendTimeout, wait: ackTimeout,
 		ends: map[thread.ID]end{}, unsure: map[unsureKey]attempt{},
 	}
 	l.hub = newHub(l, storedPrefix+enc+".>")
@@ -225,7 +226,7 @@ func (l *threadLog) write(ctx context.Context, id thread.ID, m *nats.Msg, try at
 }
 
 func (l *threadLog) send(ctx context.Context, m *nats.Msg, try attempt) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.wait)
 	defer cancel()
 	ack, err := l.publish(ctx, m, jetstream.WithMsgID(try.id),
 		jetstream.WithExpectLastSequencePerSubject(try.at), jetstream.WithRetryAttempts(0))

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/thread/threadtest"
 )
 
@@ -61,4 +62,63 @@ func (t *Threads) FailNext(tb testing.TB, tenant string, f threadtest.Fault) {
 		}
 		return t.s.nc.RequestWithContext(ctx, subject, data)
 	}
+}
+
+// Hurry makes appends of a tenant wait for each acknowledgement only so long.
+func (t *Threads) Hurry(tb testing.TB, tenant string, wait time.Duration) {
+	tb.Helper()
+	l, err := t.log(tb.Context(), tenant)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.wait = wait
+}
+
+// Inject stores a record as it is, past all checks.
+func (t *Threads) Inject(tb testing.TB, tenant string, id thread.ID, events string, data []byte) uint64 {
+	tb.Helper()
+	l, err := t.log(tb.Context(), tenant)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	subject, err := l.subject(id)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m := nats.NewMsg(subject)
+	if events != "" {
+		m.Header.Set(eventsHeader, events)
+	}
+	m.Data = data
+	ack, err := t.s.js.PublishMsg(tb.Context(), m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ack.Sequence
+}
+
+// Hole removes one record from the stream.
+func (t *Threads) Hole(tb testing.TB, tenant string, at uint64) {
+	tb.Helper()
+	l, err := t.log(tb.Context(), tenant)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := l.stream.DeleteMsg(tb.Context(), at); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Remembered is how many threads' ends and unsure appends a tenant's log keeps.
+func (t *Threads) Remembered(tb testing.TB, tenant string) (ends, unsure, topics int) {
+	tb.Helper()
+	l, err := t.log(tb.Context(), tenant)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	return len(l.ends), len(l.unsure), len(l.hub.topics)
 }

@@ -32,7 +32,9 @@ var (
 const childEnv = "SKETE_STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(childEnv); dir != "" {
+	if dir, threads := strings.CutPrefix(os.Getenv(childEnv), "threads:"); threads {
+		os.Exit(appendForEver(dir))
+	} else if dir != "" {
 		os.Exit(writeForEver(dir))
 	}
 	goleak.VerifyTestMain(m)

@@ -1,8 +1,27 @@
 package store_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/thread/threadtest"
@@ -30,6 +49,709 @@ func threadStore(s *store.Store) threadtest.Store {
 	}
 }
 
+func logOf(t *testing.T, s *store.Store, tenant string) thread.Log {
+	t.Helper()
+	return threadStore(s).Log(t, tenant)
+}
+
 func TestThreads_passTheSuite(t *testing.T) {
 	threadtest.Suite(t, func(t *testing.T) threadtest.Store { return threadStore(open(t, store.Config{})) })
+}
+
+func TestThreads_passTheSuiteOnAnExternalNATS(t *testing.T) {
+	url, _ := elsewhere(t)
+	threadtest.Suite(t, func(t *testing.T) threadtest.Store { return threadStore(open(t, store.Config{URL: url})) })
+}
+
+func put(t *testing.T, b thread.Blobs, content string) string {
+	t.Helper()
+	hash, err := b.Put(t.Context(), []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
+
+func appendTo(t *testing.T, l thread.Log, id thread.ID, after uint64, bodies ...thread.Body) uint64 {
+	t.Helper()
+	var events []thread.Event
+	for _, b := range bodies {
+		events = append(events, thread.New("run_x", b))
+	}
+	seq, err := l.Append(t.Context(), id, after, events...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq
+}
+
+func drain(ctx context.Context, l thread.Log, id thread.ID, from uint64) (last uint64, err error) {
+	for e, err := range l.Load(ctx, id, from) {
+		if err != nil {
+			return last, err
+		}
+		last = e.Seq
+	}
+	return last, nil
+}
+
+func TestThreads_surviveAReopen(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, store.Config{Dir: dir})
+	l, id := logOf(t, s, "a"), thread.NewID()
+	run, seq := begin(t, l, id)
+	seq = walk(t, l, id, run, seq, 0, 20)
+	gone := thread.NewID()
+	begin(t, l, gone)
+	if err := l.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+	s = open(t, store.Config{Dir: dir})
+	l = logOf(t, s, "a")
+	if last, err := drain(t.Context(), l, id, 1); last != seq || err != nil {
+		t.Errorf("after a reopen the thread ends at %d, %v; it was %d", last, err, seq)
+	}
+	walk(t, l, id, run, seq, 20, 5)
+	_, err := l.Append(t.Context(), gone, 0, thread.New("", thread.Opened{}))
+	wantClass(t, "a zombie from before the reopen", err, errs.NotFound)
+	tenants, err := s.Threads().Tenants(t.Context())
+	if d := cmp.Diff([]string{"a"}, tenants); d != "" || err != nil {
+		t.Error(d, err)
+	}
+}
+
+// TestThreads_corrupt: whatever is damaged is named by thread, event and place;
+// nothing behind it is shown, nothing is repaired.
+func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
+	s := open(t, store.Config{})
+	l := logOf(t, s, "a")
+	good := func(first uint64, n int) []byte {
+		var events []thread.Event
+		for range n {
+			events = append(events, thread.New("", thread.Input{From: "user"}))
+		}
+		record, err := thread.Encode(first-1, events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return record
+	}
+	for name, c := range map[string]struct {
+		events string
+		data   []byte
+		want   string
+		class  errs.Class
+	}{
+		"twice":           {"3-4", good(3, 2), "event 5 is missing: the record at stream sequence %d begins with 3", errs.Corrupt},
+		"a gap":           {"6-6", good(6, 1), "event 5 is missing: the record at stream sequence %d begins with 6", errs.Corrupt},
+		"a lying header":  {"5-5", good(6, 1), "stream sequence %d: event 5: the record there has number 6", errs.Corrupt},
+		"a short record":  {"5-7", good(5, 2), "stream sequence %d: event 7: the record ends before it", errs.Corrupt},
+		"torn":            {"5-6", good(5, 2)[:100], "stream sequence %d: event 5: its record is torn", errs.Corrupt},
+		"rubbish":         {"5-5", []byte("rubbish\n"), "stream sequence %d: event 5: an event is no JSON", errs.Corrupt},
+		"no header":       {"", good(5, 1), "the record at stream sequence %d does not say which events it has", errs.Corrupt},
+		"a broken header": {"5-x", good(5, 1), "the record at stream sequence %d does not say which events it has", errs.Corrupt},
+		"of the future": {"5-5", []byte(`{"seq":5,"v":2,"kind":"input","at":"2026-01-02T03:04:05Z","data":{}}` + "\n"),
+			"stream sequence %d: event 5: an event \"input\" of version 2 was written by a newer skete", errs.Unsupported},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			id := thread.NewID()
+			seq := appendTo(t, l, id, 0, thread.Opened{}, thread.Input{})
+			appendTo(t, l, id, seq, thread.Input{}, thread.Input{})
+			at := s.Threads().Inject(t, "a", id, c.events, c.data)
+			want := fmt.Sprintf(c.want, at)
+			last, err := drain(t.Context(), l, id, 1)
+			if errs.Of(err) != c.class || !strings.Contains(errs.Public(err), want) {
+				t.Errorf("load through %d: %v (%s), want %q", last, err, errs.Of(err), want)
+			}
+			if !strings.Contains(c.want, "does not say") && (last != 4 || !strings.Contains(errs.Public(err), string(id))) {
+				t.Errorf("load ends at %d with %q, want 4 and the thread's id", last, errs.Public(err))
+			}
+			checked, err := s.Threads().Fsck(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(checked.Problems, func(p store.Problem) bool {
+				return p.Thread == id && strings.Contains(p.String(), want)
+			}) {
+				t.Errorf("fsck found %v", checked.Problems)
+			}
+			if _, err := s.Threads().Sweep(t.Context(), "a", time.Nanosecond); err != nil && !errs.Is(err, errs.Corrupt) {
+				t.Errorf("sweep of a damaged log: %v", err)
+			}
+			if err := l.Delete(t.Context(), id); err != nil && !strings.Contains(c.want, "does not say") {
+				t.Errorf("a damaged thread cannot be deleted: %v", err)
+			}
+		})
+	}
+	t.Run("a hole", func(t *testing.T) {
+		id := thread.NewID()
+		run, seq := begin(t, l, id)
+		seq = walk(t, l, id, run, seq, 0, 3)
+		at := s.Threads().Inject(t, "b", id, "1-1", nil) // another tenant's does not matter
+		_ = at
+		info := s.Threads().Inject(t, "a", thread.NewID(), "1-1", good(1, 1))
+		s.Threads().Hole(t, "a", info-3) // of the three steps' six records the fourth
+		last, err := drain(t.Context(), l, id, 1)
+		wantClass(t, "load over a hole", err, errs.Corrupt)
+		if last >= seq || last == 0 {
+			t.Errorf("load over a hole ends at %d", last)
+		}
+	})
+}
+
+func TestSweep_takesOnlyWhatNobodyNames(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, store.Config{Dir: dir})
+	ts, l, b, kv := s.Threads(), logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), openKV(t, s, "memories")
+	id := thread.NewID()
+	kept := map[string]string{}
+	keep := func(what, content string) string {
+		hash := put(t, b, content)
+		kept[hash] = what
+		return hash
+	}
+	media := keep("media named only by a message in a blob", "an image")
+	message, err := json.Marshal(llm.Assistant(llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Hash: media}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq := appendTo(t, l, id, 0,
+		thread.Opened{},
+		thread.ModelCompleted{Blob: keep("a message", string(message))},
+		thread.ToolCompleted{Blob: keep("an output", "out"), Files: []thread.FileChange{{Path: "/a", Blob: keep("a file", "file")}}},
+		thread.Input{Shown: keep("an input", "[]")},
+		thread.ToolStarted{Plan: json.RawMessage(`{"whatever":"` + keep("a plan's", "plan") + `"}`)},
+		thread.Unknown{Name: "x", V: 1, Data: json.RawMessage(`{"deep":[{"name": "` + keep("of an unknown kind", "new") + `"}]}`)},
+	)
+	if _, err := kv.Put(t.Context(), "a/memory", []byte(`{"file":"`+keep("a record's", "memory")+`"}`)); err != nil {
+		t.Fatal(err)
+	}
+	records := store.Records{KV: kv, Prefix: "a/"}
+	loose := put(t, b, "nobody names this")
+	other := put(t, threadStore(s).Blobs(t, "b"), "nobody names this")
+	fine, err := ts.Fsck(t.Context(), "a")
+	if err != nil || fine.Threads != 1 {
+		t.Errorf("fsck: %+v, %v", fine, err)
+	}
+	if done, err := ts.Sweep(t.Context(), "a", time.Hour, records); err != nil || done.Removed != 0 {
+		t.Errorf("sweep within the grace: %+v, %v", done, err)
+	}
+	done, err := ts.Sweep(t.Context(), "a", time.Nanosecond, records)
+	if want := (store.Swept{Threads: 1, Blobs: len(kept) + 1, Removed: 1, Bytes: int64(len("nobody names this"))}); err != nil || done != want {
+		t.Errorf("sweep: %+v, %v, want %+v", done, err, want)
+	}
+	_, err = b.Get(t.Context(), loose)
+	wantClass(t, "the loose blob", err, errs.NotFound)
+	if _, err := threadStore(s).Blobs(t, "b").Get(t.Context(), other); err != nil {
+		t.Errorf("another tenant's: %v", err)
+	}
+	for hash, what := range kept {
+		if _, err := b.Get(t.Context(), hash); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// A blob that is put again is young again, however old it was.
+	old := put(t, b, "old")
+	file := filepath.Join(dir, "blobs", "a", old[:2], old[2:4], old)
+	past := time.Now().Add(-48 * time.Hour)
+	if err := os.Chtimes(file, past, past); err != nil {
+		t.Fatal(err)
+	}
+	put(t, b, "old")
+	if done, err := ts.Sweep(t.Context(), "a", 0, records); err != nil || done.Removed != 0 {
+		t.Errorf("sweep after it was put again: %+v, %v", done, err)
+	}
+	if err := os.Chtimes(file, past, past); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := ts.Sweep(t.Context(), "a", 0, records); err != nil || done.Removed != 1 {
+		t.Errorf("sweep of what is two days old: %+v, %v", done, err)
+	}
+	// With its thread a blob loses its name.
+	appendTo(t, l, id, seq, thread.Input{})
+	if err := ts.DeleteThread(t.Context(), "a", id); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := ts.Sweep(t.Context(), "a", time.Nanosecond, records); err != nil || done.Removed != len(kept)-1 || done.Threads != 0 {
+		t.Errorf("sweep after the deletion: %+v, %v; %d were named", done, err, len(kept))
+	}
+}
+
+func TestSweep_deletesThreadsWithoutARoot(t *testing.T) {
+	s := open(t, store.Config{})
+	l := logOf(t, s, "a")
+	orphan := thread.NewID().Sub("c")
+	begin(t, l, orphan)
+	root := thread.NewID()
+	begin(t, l, root)
+	begin(t, l, root.Sub("c"))
+	if done, err := s.Threads().Sweep(t.Context(), "a", 0); err != nil || done.Orphans != 0 {
+		t.Errorf("a young orphan: %+v, %v", done, err)
+	}
+	if done, err := s.Threads().Sweep(t.Context(), "a", time.Nanosecond); err != nil || done.Orphans != 1 || done.Threads != 3 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if head, err := l.Head(t.Context(), orphan); head != 0 || err != nil {
+		t.Errorf("the orphan is at %d, %v", head, err)
+	}
+}
+
+func TestFsck_findsBlobsThatAreGoneOrDamaged(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, store.Config{Dir: dir})
+	l, b, id := logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), thread.NewID()
+	gone, bad, good := put(t, b, "gone"), put(t, b, "bad"), put(t, b, "good")
+	appendTo(t, l, id, 0, thread.Opened{}, thread.Context{Memory: []thread.ContextFile{{Blob: good}, {Blob: gone}}}, thread.Context{Skills: []thread.ContextFile{{Blob: bad}}})
+	file := func(hash string) string { return filepath.Join(dir, "blobs", "a", hash[:2], hash[2:4], hash) }
+	if err := os.Remove(file(gone)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file(bad), []byte("BAD"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checked, err := s.Threads().Fsck(t.Context(), "a")
+	want := store.Checked{Threads: 1, Events: 3, Blobs: 3, Problems: []store.Problem{
+		{Thread: id, Event: 2, Stream: 1, Blob: gone, Text: "no blob " + gone},
+		{Thread: id, Event: 3, Stream: 1, Blob: bad, Text: "blob " + bad + " is damaged: its 3 bytes have another hash"},
+	}}
+	if d := cmp.Diff(want, checked); d != "" || err != nil {
+		t.Error(d, err)
+	}
+	_, err = b.Get(t.Context(), bad)
+	wantClass(t, "a damaged blob", err, errs.Corrupt)
+	put(t, b, "bad") // whoever has the content heals it
+	if got, err := b.Get(t.Context(), bad); string(got) != "bad" || err != nil {
+		t.Errorf("after it was put again: %q, %v", got, err)
+	}
+}
+
+func TestRetain_deletesOldTreesOnly(t *testing.T) {
+	s := open(t, store.Config{})
+	l := logOf(t, s, "a")
+	plain, forever, short, odd := thread.NewID(), thread.NewID(), thread.NewID(), thread.NewID()
+	for id, label := range map[thread.ID]string{plain: "", forever: "forever", short: "1ns", odd: "soon"} {
+		appendTo(t, l, id, 0, thread.Opened{Labels: map[string]string{store.RetainLabel: label}})
+		appendTo(t, l, id.Sub("c"), 0, thread.Opened{})
+	}
+	retain := func(age time.Duration, want ...thread.ID) {
+		t.Helper()
+		got, err := s.Threads().Retain(t.Context(), "a", age)
+		slices.Sort(got)
+		slices.Sort(want)
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Error(d, err)
+		}
+	}
+	retain(0, short)
+	retain(time.Hour)
+	retain(time.Nanosecond, plain, odd)
+	var left []thread.ID
+	for id := range l.List(t.Context(), "") {
+		left = append(left, id)
+	}
+	if d := cmp.Diff([]thread.ID{forever, forever.Sub("c")}, left); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestEraseTenant_leavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, store.Config{Dir: dir})
+	ts, kv := s.Threads(), openKV(t, s, "runs")
+	id := thread.NewID()
+	for _, tenant := range []string{"a", "b"} {
+		begin(t, logOf(t, s, tenant), id)
+		put(t, threadStore(s).Blobs(t, tenant), "secret of "+tenant)
+		if _, err := kv.Put(t.Context(), tenant+"/run/1", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	zombie := logOf(t, s, "a")
+	watched := make(chan error, 1)
+	seen := make(chan struct{}, 10)
+	go func() {
+		for _, err := range zombie.Watch(t.Context(), id, 1) {
+			if err != nil {
+				watched <- err
+				return
+			}
+			seen <- struct{}{}
+		}
+	}()
+	<-seen
+	for range 2 {
+		if err := ts.EraseTenant(t.Context(), "a", store.Records{KV: kv, Prefix: "a/"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-watched:
+		wantClass(t, "a watch of an erased thread", err, errs.NotFound)
+	case <-time.After(30 * time.Second):
+		t.Error("the watch of an erased thread goes on")
+	}
+	_, err := zombie.Append(t.Context(), id, 0, thread.New("", thread.Opened{}))
+	wantClass(t, "a zombie of an erased tenant", err, errs.NotFound)
+	var keys []string
+	if err := kv.List(t.Context(), "", func(key string, _ []byte, _ uint64) error { keys = append(keys, key); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	tenants, err := ts.Tenants(t.Context())
+	if d := cmp.Diff([]string{"b/run/1", "b"}, append(keys, tenants...)); d != "" || err != nil {
+		t.Error(d, err)
+	}
+	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if content, _ := os.ReadFile(name); bytes.Contains(content, []byte("secret of a")) {
+				t.Errorf("%s still holds it", name)
+			}
+		}
+		return nil
+	})
+	if last, err := drain(t.Context(), logOf(t, s, "b"), id, 1); last != 3 || err != nil {
+		t.Errorf("the other tenant's thread: %d, %v", last, err)
+	}
+	begin(t, logOf(t, s, "a"), id) // a new life
+}
+
+// TestWatch_isCheap: watchers cost the server nothing, and memory only for what
+// they have not seen.
+func TestWatch_isCheap(t *testing.T) {
+	const n = 200
+	s := open(t, store.Config{SyncInterval: time.Minute})
+	l := logOf(t, s, "a")
+	ids := make([]thread.ID, n)
+	for i := range ids {
+		ids[i] = thread.NewID()
+		begin(t, l, ids[i])
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	before, goroutines := heap(), runtime.NumGoroutine()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var seen atomic.Int64
+	ready := make(chan struct{}, n)
+	for _, id := range ids {
+		wg.Go(func() {
+			for e, err := range l.Watch(ctx, id, 1) {
+				if err != nil {
+					return
+				}
+				if e.Seq == 3 {
+					ready <- struct{}{}
+				}
+				seen.Add(1)
+			}
+		})
+	}
+	for range n {
+		<-ready
+	}
+	if more := runtime.NumGoroutine() - goroutines; more > n+8 {
+		t.Errorf("%d watchers have %d goroutines; they are their callers' own", n, more)
+	}
+	each := (heap() - before) / n
+	if each > 32<<10 {
+		t.Errorf("a watcher takes %d bytes", each)
+	}
+	t.Logf("a watcher takes %d bytes", each)
+	appendTo(t, l, ids[0], 3, thread.Input{})
+	eventually(t, "the one that changed is seen", func() error {
+		if got := seen.Load(); got != 3*n+1 {
+			return fmt.Errorf("%d events", got)
+		}
+		return nil
+	})
+	cancel()
+	wg.Wait()
+	if _, _, topics := s.Threads().Remembered(t, "a"); topics != 0 {
+		t.Errorf("%d topics are left", topics)
+	}
+}
+
+func TestThreads_rememberLittle(t *testing.T) {
+	s := open(t, store.Config{SyncInterval: time.Minute})
+	l := logOf(t, s, "a")
+	ids := make([]thread.ID, 4200)
+	for i := range ids {
+		ids[i] = thread.NewID()
+		appendTo(t, l, ids[i], 0, thread.Opened{})
+	}
+	if ends, _, _ := s.Threads().Remembered(t, "a"); ends > 4096 {
+		t.Errorf("the ends of %d threads are remembered", ends)
+	}
+	for _, id := range ids[:200] { // also those that were forgotten go on
+		appendTo(t, l, id, 1, thread.Input{})
+	}
+	n := 0
+	for _, err := range l.List(t.Context(), "") {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != len(ids) {
+		t.Errorf("%d threads are listed of %d", n, len(ids))
+	}
+}
+
+func TestWatch_endsWithTheStore(t *testing.T) {
+	s := open(t, store.Config{})
+	l := logOf(t, s, "a")
+	got := make(chan error, 1)
+	started := make(chan struct{})
+	id := thread.NewID()
+	begin(t, l, id)
+	go func() {
+		for e, err := range l.Watch(t.Context(), id, 1) {
+			if err != nil {
+				got <- err
+				return
+			}
+			if e.Seq == 3 {
+				close(started)
+			}
+		}
+	}()
+	<-started
+	_ = s.Close()
+	wantClass(t, "a watch of a closed store", <-got, errs.Unavailable)
+}
+
+// proxy forwards to a NATS server and cuts connections when told.
+type proxy struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newProxy(t *testing.T, target string) *proxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{Listener: ln}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, in, out)
+			p.mu.Unlock()
+			wg.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
+			wg.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); p.cut(); wg.Wait() })
+	return p
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+// TestExternal_cutConnections: a driver that repeats what was Unavailable loses
+// nothing and doubles nothing, whenever the connection breaks; and a watcher
+// sees it all.
+func TestExternal_cutConnectionsNeverLoseAndNeverDouble(t *testing.T) {
+	url, _ := elsewhere(t)
+	target := url[strings.LastIndex(url, "@")+1:]
+	p := newProxy(t, target)
+	s := open(t, store.Config{URL: strings.Replace(url, target, p.Addr().String(), 1)})
+	s.Threads().Hurry(t, "a", 100*time.Millisecond)
+	l, id := logOf(t, s, "a"), thread.NewID()
+	_, seq := begin(t, l, id)
+	const appends = 300
+	watched := make(chan error, 1)
+	go func() {
+		next := uint64(1)
+		for e, err := range l.Watch(t.Context(), id, 1) {
+			if err != nil && !errs.Temporary(err) || err == nil && e.Seq != next {
+				watched <- fmt.Errorf("event %d instead of %d: %w", e.Seq, next, err)
+				return
+			}
+			if next++; next == 3+appends+1 {
+				watched <- nil
+				return
+			}
+		}
+		watched <- fmt.Errorf("the watch ended at %d", next)
+	}()
+	random := rand.New(rand.NewPCG(5, 6))
+	for i := range appends {
+		if i%15 == 7 {
+			go func(d time.Duration) { <-time.After(d); p.cut() }(time.Duration(random.IntN(2000)) * time.Microsecond)
+		}
+		e := thread.New("", thread.Input{Name: fmt.Sprint(i)})
+		deadline := time.Now().Add(30 * time.Second)
+		for {
+			got, err := l.Append(t.Context(), id, seq, e)
+			if err == nil {
+				seq = got
+				break
+			}
+			if !errs.Temporary(err) || time.Now().After(deadline) {
+				t.Fatalf("append %d: %v", i, err)
+			}
+		}
+	}
+	var names []string
+	for e, err := range l.Load(t.Context(), id, 4) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, e.Body.(thread.Input).Name)
+	}
+	for i, name := range names {
+		if name != fmt.Sprint(i) {
+			t.Fatalf("append %d is %s", i, name)
+		}
+	}
+	if len(names) != appends {
+		t.Errorf("%d events", len(names))
+	}
+	select {
+	case err := <-watched:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(40 * time.Second):
+		t.Error("the watcher misses something")
+	}
+}
+
+func TestThreads_twoServersOnOneNATS(t *testing.T) {
+	url, _ := elsewhere(t)
+	a, b := open(t, store.Config{URL: url}), open(t, store.Config{URL: url})
+	la, lb, id := logOf(t, a, "t"), logOf(t, b, "t"), thread.NewID()
+	_, seq := begin(t, la, id)
+	seen := make(chan uint64, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for e, err := range lb.Watch(ctx, id, 1) {
+			if err != nil {
+				return
+			}
+			seen <- e.Seq
+		}
+	})
+	seq = appendTo(t, lb, id, seq, thread.Claimed{Node: "b", Term: 1})
+	_, err := la.Append(t.Context(), id, seq-1, thread.New("", thread.Input{}))
+	wantClass(t, "the server that was fenced off", err, errs.Conflict)
+	appendTo(t, la, id, seq, thread.Input{})
+	for want := uint64(1); want <= seq+1; want++ {
+		select {
+		case got := <-seen:
+			if got != want {
+				t.Errorf("the other server sees event %d, want %d", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("the other server does not see what was appended")
+		}
+	}
+	cancel()
+	wg.Wait()
+	if err := la.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	_, err = lb.Append(t.Context(), id, seq+1, thread.New("", thread.Input{}))
+	wantClass(t, "the other server after the deletion", err, errs.NotFound)
+}
+
+func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
+	dir := smallDisk(t, 96)
+	home := filepath.Join(dir, "home")
+	s := open(t, store.Config{Dir: home})
+	l, b, id := logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), thread.NewID()
+	run, seq := begin(t, l, id)
+	seq = walk(t, l, id, run, seq, 0, 20)
+	hash := put(t, b, "kept")
+	filler := fill(t, dir, 4)
+	for range 3 {
+		_, err := l.Append(t.Context(), id, seq, thread.New(run, thread.Input{}))
+		wantClass(t, "append on a full disk", err, errs.Limit)
+		_, err = b.Put(t.Context(), []byte("more"))
+		wantClass(t, "put on a full disk", err, errs.Limit)
+	}
+	if last, err := drain(t.Context(), l, id, 1); last != seq || err != nil {
+		t.Errorf("load on a full disk: %d, %v", last, err)
+	}
+	if _, err := b.Get(t.Context(), hash); err != nil {
+		t.Errorf("get on a full disk: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "appends go on once there is room", func() error {
+		_, err := l.Append(t.Context(), id, seq, thread.New(run, thread.Input{}))
+		return err
+	})
+	fill(t, dir, 30)
+	_, err := b.Put(t.Context(), make([]byte, 24<<20))
+	wantClass(t, "a blob that would fill the disk", err, errs.Limit)
+}
+
+func TestThreadsStoreFull_stillDeletes(t *testing.T) {
+	s := open(t, store.Config{StoreBytesMax: 2 << 20})
+	l := logOf(t, s, "a")
+	var err error
+	text := strings.Repeat("x", 40<<10)
+	id, seq := thread.NewID(), uint64(0)
+	for n := 0; n < 200 && err == nil; n++ {
+		var got uint64
+		if got, err = l.Append(t.Context(), id, seq, thread.New("", thread.Opened{Title: text})); err == nil {
+			seq = got
+		}
+	}
+	wantClass(t, "append to a full store", err, errs.Limit)
+	_, err = l.Append(t.Context(), thread.NewID(), 0, thread.New("", thread.Opened{}))
+	wantClass(t, "a new thread in a full store", err, errs.Limit)
+	if err := l.Delete(t.Context(), id); err != nil {
+		t.Fatalf("delete in a full store: %v", err)
+	}
+	eventually(t, "there is room again", func() error {
+		_, err := l.Append(t.Context(), thread.NewID(), 0, thread.New("", thread.Opened{Title: text}))
+		return err
+	})
+}
+
+func TestTenantFull_isACleanErrorForThatTenantOnly(t *testing.T) {
+	s := open(t, store.Config{TenantBytesMax: 1 << 20})
+	l, id, seq := logOf(t, s, "a"), thread.NewID(), uint64(0)
+	var err error
+	text := strings.Repeat("x", 40<<10)
+	for n := 0; n < 100 && err == nil; n++ {
+		var got uint64
+		if got, err = l.Append(t.Context(), id, seq, thread.New("", thread.Opened{Title: text})); err == nil {
+			seq = got
+		}
+	}
+	wantClass(t, "append of a full tenant", err, errs.Limit)
+	if last, err := drain(t.Context(), l, id, 1); last != seq || err != nil {
+		t.Errorf("the full tenant's thread: %d, %v, acknowledged %d", last, err, seq)
+	}
+	begin(t, logOf(t, s, "b"), thread.NewID())
+	if err := l.Delete(t.Context(), id); err != nil {
+		t.Errorf("delete of a full tenant: %v", err)
+	}
 }

@@ -143,6 +143,27 @@ func TestEvent_everyKindComesBackAsItWas(t *testing.T) {
 	}
 }
 
+func TestEvent_namesItsBlobs(t *testing.T) {
+	media := llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Hash: "m"}}
+	for _, c := range []struct {
+		body thread.Body
+		want []string
+	}{
+		{thread.Unknown{Name: "x", Data: json.RawMessage(`{"blob":"x"}`)}, nil},
+		{thread.RunEnded{Blob: "a", Result: json.RawMessage(`{"blob":"x"}`)}, []string{"a"}},
+		{thread.Input{Blocks: []llm.Block{llm.Text("x"), media}, Shown: "a"}, []string{"m", "a"}},
+		{thread.Context{Memory: []thread.ContextFile{{Text: "x"}, {Blob: "a"}}, Skills: []thread.ContextFile{{Blob: "b"}}}, []string{"a", "b"}},
+		{thread.ModelCompleted{Message: llm.Assistant(media), Blob: "a", Prompt: "no blob"}, []string{"m", "a"}},
+		{thread.ToolStarted{Args: json.RawMessage(`{"hash":"x"}`), Plan: json.RawMessage(`{"blob":"x"}`)}, nil},
+		{thread.ToolCompleted{Blob: "a", Shown: "b", Files: []thread.FileChange{{Blob: "c"}}, Blocks: []llm.Block{{Kind: llm.KindResult, Result: &llm.Result{Blocks: []llm.Block{media}}}}}, []string{"m", "b", "a", "c"}},
+		{thread.Compacted{Blob: "a"}, []string{"a"}},
+	} {
+		if d := cmp.Diff(c.want, thread.Event{Body: c.body}.Blobs()); d != "" {
+			t.Errorf("%s:\n%s", c.body.Kind(), d)
+		}
+	}
+}
+
 func TestDecode_refusesWhatIsNotTheNext(t *testing.T) {
 	record, err := thread.Encode(4, []thread.Event{thread.New("", thread.Input{}), thread.New("", thread.Input{})})
 	if err != nil {
