@@ -35,8 +35,12 @@ const silenceMax = 50 * time.Second
 // as they come, until the run is over. A broken connection is resumed: no
 // event is left out or repeated.
 func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
+	return onlyEvents(r.stream(ctx, url.Values{}, from))
+}
+
+func onlyEvents(news iter.Seq2[News, error]) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
-		for n, err := range r.stream(ctx, from, false) {
+		for n, err := range news {
 			switch {
 			case err != nil:
 				yield(thread.Event{}, err)
@@ -53,7 +57,12 @@ func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[thread.Event, e
 // Live is Events with live news between them: parts of answers, output of
 // running calls. Its last piece is the End.
 func (r *Run) Live(ctx context.Context, from uint64) iter.Seq2[News, error] {
-	return r.stream(ctx, from, true)
+	return r.stream(ctx, url.Values{"live": {"true"}}, from)
+}
+
+// History goes through the events that there are now, from a number on.
+func (r *Run) History(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
+	return onlyEvents(r.stream(ctx, url.Values{"follow": {"false"}}, from))
 }
 
 // sseNews is News as a server-sent event; its name says what the data is.
@@ -102,15 +111,11 @@ func decodeEvent(data []byte) (*thread.Event, error) {
 	}, nil
 }
 
-func (r *Run) stream(ctx context.Context, from uint64, live bool) iter.Seq2[News, error] {
-	q := url.Values{}
+func (r *Run) stream(ctx context.Context, q url.Values, from uint64) iter.Seq2[News, error] {
 	if from > 0 {
 		q.Set("from", strconv.FormatUint(from, 10))
 	}
-	if live {
-		q.Set("live", "true")
-	}
-	f := &transport.Follower{Client: r.c.t, Path: r.path("/events"), Query: q, Silence: silenceMax}
+	f := &transport.Follower{Client: r.c.t, Path: r.path("/events"), Query: q, Silence: silenceMax, Finite: q.Has("follow")}
 	return func(yield func(News, error) bool) {
 		for n, err := range transport.Follow(ctx, f, func(ev transport.Event, n *sseNews) bool { return n.read(ev) }) {
 			if err == nil && n.err != nil {

@@ -71,13 +71,28 @@ type Exit int
 
 func (g Exit) Error() string { return fmt.Sprintf("exit status %d", int(g)) }
 
+// Coded is an error with an exit status of its own.
+type Coded struct {
+	Status int
+	Err    error
+}
+
+func (c *Coded) Error() string { return c.Err.Error() }
+
+// Unwrap returns the error.
+func (c *Coded) Unwrap() error { return c.Err }
+
 // Finish prints the error for people, or as a problem, and returns the status.
 func (a *App) Finish(ctx context.Context, err error) int {
 	var exit Exit
 	var sig signalled
+	var coded *Coded
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &coded):
+		a.Complain(coded.Err)
+		return coded.Status
 	case errors.As(err, &exit):
 		return int(exit)
 	case errors.As(err, &sig):
