@@ -60,7 +60,7 @@ func (r *Runner) greet(ctx context.Context) (stopped bool, err error) {
 		if r.s.Run.Steps > 0 {
 			how = "resume"
 		}
-		_, bodies = r.notify(ctx, hook.Event{Name: hook.OnSessionStart, Text: how})
+		_, bodies = r.notify(ctx, hook.Event{Name: hook.OnThreadStart, Text: how})
 	}
 	for _, item := range r.s.Queue {
 		if item.Seq <= r.heardTo || item.Input.From != "user" {

@@ -128,7 +128,7 @@ func (c *commands) Notice(ctx context.Context, e Event) Verdict {
 	switch e.Name {
 	case OnUserPromptSubmit:
 		in.Prompt = text
-	case OnSessionStart:
+	case OnThreadStart:
 		in.Source = text
 	case OnPreCompact:
 		in.Trigger = text
@@ -195,7 +195,7 @@ func (c *commands) run(ctx context.Context, h definition.CommandHook, in input) 
 func read(h definition.CommandHook, stdout []byte) Verdict {
 	stdout = bytes.TrimSpace(stdout)
 	if len(stdout) == 0 || stdout[0] != '{' {
-		if h.Event == OnUserPromptSubmit || h.Event == OnSessionStart {
+		if h.Event == OnUserPromptSubmit || h.Event == OnThreadStart {
 			return Verdict{Context: bound(string(stdout))} // plain text is for the model
 		}
 		return Verdict{}

@@ -34,7 +34,7 @@ import (
 
 // Events, by the names of Claude Code's hooks.
 const (
-	OnSessionStart       = "SessionStart"       // a thread begins or goes on; Text = "startup" or "resume"
+	OnThreadStart        = "SessionStart"       // a thread begins or goes on; Text = "startup" or "resume"
 	OnUserPromptSubmit   = "UserPromptSubmit"   // Text = what the user sent
 	OnPreToolUse         = "PreToolUse"         // BeforeTool
 	OnPostToolUse        = "PostToolUse"        // AfterTool of a call that worked

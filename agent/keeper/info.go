@@ -31,6 +31,8 @@ type Start struct {
 	// Key makes the call repeatable: the same key is the same run.
 	Key string
 	By  string // who asks
+
+	replay thread.RunID // the run that is played again
 }
 
 // Run is what there is to know about a run without reading its log.

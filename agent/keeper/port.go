@@ -49,6 +49,9 @@ type Machines interface {
 	// what tools act on, and what the prompt should say about it. NotFound: it
 	// is gone for ever. release gives it back.
 	Open(ctx context.Context, tenant, id string) (m Machine, release func(), err error)
+	// Copy replaces the workspace of one sandbox by that of another. NotFound:
+	// one of them is gone.
+	Copy(ctx context.Context, tenant, from, to string) error
 	// Destroy ends a sandbox that Create made. It may be repeated.
 	Destroy(ctx context.Context, tenant, id string) error
 }
@@ -64,7 +67,11 @@ type Machine struct {
 
 // Definitions finds agents by name. definition.Set is one.
 type Definitions interface {
+	// Resolve returns an agent with its sub-agents, whole. NotFound.
 	Resolve(name string) (definition.Definition, error)
+	// Complete does the same for a definition that is not in the set.
+	Complete(d definition.Definition) (definition.Definition, error)
+	List() []definition.Entry
 }
 
 // Wire carries live news between those who make it and those who watch,

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm/catalog"
 )
 
 // DefaultListen is the TCP address of a server unless configured otherwise.
@@ -46,6 +47,20 @@ type Config struct {
 	Store    Store    `yaml:"store"`
 	Limits   Limits   `yaml:"limits"`
 	Defaults Defaults `yaml:"defaults"`
+	Agents   Agents   `yaml:"agents"`
+	// Model is the one that agents use unless they say otherwise: a name of
+	// Models, or vendor/id; "" = what can be reached.
+	Model  string          `yaml:"model"`
+	Models []catalog.Entry `yaml:"models"`
+}
+
+// Catalog returns what is said about models.
+func (c *Config) Catalog() catalog.Config { return catalog.Config{Model: c.Model, Models: c.Models} }
+
+// Agents says how agents run.
+type Agents struct {
+	Dir  string `yaml:"dir"`  // of their files; "" = agents in the data directory
+	Runs int    `yaml:"runs"` // that are driven at once; 0 = 64
 }
 
 // Log says what is logged, and how.
@@ -156,6 +171,9 @@ func (c *Config) check() error {
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		bad("log.format: %q is neither text nor json", c.Log.Format)
+	}
+	if err := c.Catalog().Validate(); err != nil {
+		bad("models: %v", errs.Public(err))
 	}
 	for _, f := range flatten(c) {
 		if f.negative() {

@@ -130,7 +130,8 @@ func words(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// flatten lists all settings of c; setting one changes c.
+// flatten lists all settings of c that are one value or a list of words;
+// setting one changes c. The list of models is for the file alone.
 func flatten(c *Config) []field {
 	var fields []field
 	var walk func(prefix string, v reflect.Value)
@@ -139,6 +140,9 @@ func flatten(c *Config) []field {
 			key := prefix + v.Type().Field(i).Tag.Get("yaml")
 			if v.Field(i).Kind() == reflect.Struct {
 				walk(key+".", v.Field(i))
+				continue
+			}
+			if t := v.Field(i).Type(); t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String {
 				continue
 			}
 			fields = append(fields, field{key: key, v: v.Field(i)})

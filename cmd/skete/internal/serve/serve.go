@@ -21,6 +21,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/errs"
@@ -33,6 +34,7 @@ import (
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/template"
+	"github.com/skete-dev/skete/tool"
 )
 
 // Config of a server.
@@ -65,6 +67,8 @@ type running struct {
 	store   *store.Store
 	tcp     net.Listener
 	manager *manager.Manager
+	tools   *tool.Registry
+	keeper  *keeper.Keeper
 	server  *server.Server
 }
 
@@ -128,6 +132,10 @@ func (r *running) open(ctx context.Context) error {
 		return err
 	}
 	if err := r.openManager(ctx, templates); err != nil {
+		return err
+	}
+	r.tools = newTools()
+	if err := r.openAgents(ctx); err != nil {
 		return err
 	}
 	return r.openServer(ctx, templates)
@@ -246,6 +254,7 @@ func (r *running) openServer(ctx context.Context, templates *template.Store) err
 	}
 	r.server, err = server.New(server.Config{
 		Sandboxes: r.manager, Templates: templates, Keys: keys, Ready: r.store.Healthy,
+		Runs: r.keeper, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	})
 	if err != nil {

@@ -1,0 +1,341 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/policy"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Send adds a message to a run that is under way; the model reads it before
+// its next step. The same id twice is one message. Conflict: the run is over.
+func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in thread.Input) (uint64, error) {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return 0, err
+	}
+	if len(in.Blocks) == 0 || bytesOf(in.Blocks) > inputBytesMax {
+		return 0, errs.New(errs.Invalid, "a message has 1 to %d bytes", inputBytesMax)
+	}
+	_, blobs, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	if in.From == "" {
+		in.From = "user"
+	}
+	if in, err = keepInput(ctx, blobs, in); err != nil {
+		return 0, err
+	}
+	return k.external(ctx, threadKey{tenant, e.run.Thread}, func(s *state.State) ([]thread.Body, error) {
+		if s.Run == nil || s.Run.ID != id || s.Run.Ended != nil {
+			return nil, errs.New(errs.Conflict, "the run %s is over", id).WithHint("`skete run --thread %s …` goes on with the conversation", e.run.Thread)
+		}
+		if in.ID != "" && s.HasInput(in.ID) {
+			return nil, nil
+		}
+		return []thread.Body{in}, nil
+	})
+}
+
+// Approvals lists the calls of a run, and of its sub-agents, that wait for a
+// person; id "" lists those of all runs.
+func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) ([]Approval, error) {
+	var root thread.ID
+	if id != "" {
+		e, err := k.find(ctx, tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		root = e.run.Thread
+	}
+	k.mu.Lock()
+	var entries []*entry
+	for t, e := range k.byID {
+		if t.tenant == tenant && (root == "" || t.id == root || strings.HasPrefix(string(t.id), string(root)+"/")) {
+			entries = append(entries, e)
+		}
+	}
+	k.mu.Unlock()
+	log, blobs, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	var list []Approval
+	for _, e := range entries {
+		s, err := fold(ctx, log, e.run.Thread)
+		if err != nil {
+			return nil, err
+		}
+		found, err := approvalsOf(ctx, blobs, e, s)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	slices.SortFunc(list, func(a, b Approval) int { return a.Asked.Compare(b.Asked) })
+	return list, nil
+}
+
+func approvalsOf(ctx context.Context, blobs thread.Blobs, e *entry, s *state.State) ([]Approval, error) {
+	var list []Approval
+	if s.Run == nil || s.Run.Ended != nil {
+		return nil, nil
+	}
+	for _, c := range s.Open() {
+		if !c.Waits() {
+			continue
+		}
+		args, err := argsOf(ctx, blobs, s, c)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Approval{
+			Run: s.Run.ID, Thread: e.run.Thread, Agent: s.Agent.Name, Call: c.ID, Tool: c.Name, Args: args,
+			Reason: c.Asked.Reason, Allowed: c.Asked.Allowed, Asked: c.AskedAt, Expires: c.Asked.Expires, Seq: c.AskedSeq,
+		})
+	}
+	return list, nil
+}
+
+// Decide answers approvals. Each is looked at for itself; the error is the first
+// one, and the others are decided all the same. Conflict: decided, expired, or
+// no longer wanted.
+func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, decisions []Decide) error {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	var first error
+	for _, d := range decisions {
+		if d.Thread == "" {
+			d.Thread = e.run.Thread
+		}
+		if d.Thread != e.run.Thread && !strings.HasPrefix(string(d.Thread), string(e.run.Thread)+"/") {
+			err = errs.New(errs.NotFound, "%.80s is no thread of this run", d.Thread)
+		} else {
+			err = k.decide(ctx, threadKey{tenant, d.Thread}, d)
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
+	_, err := k.external(ctx, t, func(s *state.State) ([]thread.Body, error) {
+		c := s.Call(d.Call)
+		switch {
+		case c == nil || c.Asked == nil:
+			return nil, errs.New(errs.NotFound, "no call %.64q waits for approval", d.Call)
+		case c.Decided != nil:
+			return nil, errs.New(errs.Conflict, "the call %s was decided already: %s by %.64s", d.Call, c.Decided.Decision, c.Decided.By)
+		case c.Completed != nil || s.Run == nil || s.Run.Ended != nil:
+			return nil, errs.New(errs.Conflict, "the call %s is over", d.Call)
+		case !c.Asked.Expires.IsZero() && !k.c.Now().Before(c.Asked.Expires):
+			return nil, errs.New(errs.Conflict, "the time to decide about %s is over", d.Call)
+		}
+		decided, err := checkDecision(c, d)
+		if err != nil {
+			return nil, err
+		}
+		bodies := []thread.Body{decided}
+		if d.Always {
+			rule, err := policy.RuleFor(policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())})
+			if err != nil {
+				return nil, err
+			}
+			rules, err := json.Marshal([]definition.Rule{rule})
+			if err != nil {
+				return nil, err
+			}
+			bodies = append(bodies, thread.PolicyChanged{Rules: rules, By: d.By})
+		}
+		return bodies, nil
+	})
+	return err
+}
+
+func checkDecision(c *state.Call, d Decide) (thread.ApprovalDecided, error) {
+	decided := thread.ApprovalDecided{Call: d.Call, Decision: d.Decision, Text: d.Text, By: d.By}
+	if !slices.Contains(c.Asked.Allowed, d.Decision) {
+		return decided, errs.New(errs.Invalid, "%.20q is not among the decisions that are allowed here: %v", d.Decision, c.Asked.Allowed)
+	}
+	if len(d.Text) > thread.InlineBytesMax {
+		return decided, errs.New(errs.Limit, "a text has at most %d bytes", thread.InlineBytesMax)
+	}
+	switch d.Decision {
+	case thread.Edit:
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(d.Args, &object); err != nil || len(d.Args) > thread.InlineBytesMax {
+			return decided, errs.New(errs.Invalid, "edited arguments are a JSON object of at most %d bytes", thread.InlineBytesMax)
+		}
+		decided.Args = d.Args
+	case thread.Respond:
+		if d.Text == "" {
+			return decided, errs.New(errs.Invalid, "respond needs a text")
+		}
+	}
+	if d.Always && d.Decision != thread.Approve {
+		return decided, errs.New(errs.Invalid, "always goes with approve alone")
+	}
+	return decided, nil
+}
+
+func commandOf(args json.RawMessage) string {
+	var a struct {
+		Command string `json:"command"`
+	}
+	_ = json.Unmarshal(args, &a)
+	return a.Command
+}
+
+// Cancel asks a run, and all beneath it, to end. A run that is over stays as it is.
+func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (Run, error) {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return Run{}, err
+	}
+	asked := func(s *state.State) ([]thread.Body, error) {
+		if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
+			return nil, nil
+		}
+		return []thread.Body{thread.CancelAsked{By: by, Reason: clip(reason, recordText)}}, nil
+	}
+	t := threadKey{tenant, e.run.Thread}
+	if _, err := k.external(ctx, t, asked); err != nil {
+		return Run{}, err
+	}
+	for _, below := range k.beneath(t) {
+		if _, err := k.external(ctx, below, asked); err != nil {
+			return Run{}, err
+		}
+	}
+	return k.view(e), nil
+}
+
+// beneath lists the threads of sub-agents that are not over.
+func (k *Keeper) beneath(t threadKey) []threadKey {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var list []threadKey
+	for other := range k.byID {
+		if other.tenant == t.tenant && strings.HasPrefix(string(other.id), string(t.id)+"/") {
+			list = append(list, other)
+		}
+	}
+	return list
+}
+
+// Resume goes on after a budget was used up or something failed: with a new
+// run of the same thread. A run that is not over gets the new budget.
+func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (Run, error) {
+	if err := checkBudget(b); err != nil {
+		return Run{}, err
+	}
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return Run{}, err
+	}
+	run := e.snapshot()
+	if run.State.Final() {
+		if run.State == thread.RunSucceeded {
+			return Run{}, errs.New(errs.Conflict, "the run %s succeeded", id).WithHint("`skete run --thread %s …` goes on with the conversation", run.Thread)
+		}
+		return k.Start(ctx, tenant, Start{Thread: run.Thread, Budget: b, By: by, Title: run.Title, Labels: run.Labels,
+			Input: []llm.Block{llm.Text("Go on where you stopped.")}})
+	}
+	if b != (thread.Budget{}) {
+		_, err = k.external(ctx, threadKey{tenant, run.Thread}, func(s *state.State) ([]thread.Body, error) {
+			if s.Run == nil || s.Run.Ended != nil {
+				return nil, nil
+			}
+			return []thread.Body{thread.BudgetChanged{Budget: budgetOf(b, s.Run.Budget), By: by}}, nil
+		})
+	}
+	k.wake(threadKey{tenant, run.Thread})
+	return k.view(e), err
+}
+
+// Rewind takes the conversation of a run's thread back to an event; the next
+// run goes on from there. Conflict: the run is under way.
+func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, by string) error {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	_, err = k.external(ctx, threadKey{tenant, e.run.Thread}, func(s *state.State) ([]thread.Body, error) {
+		switch {
+		case s.Run == nil || s.Run.Ended == nil:
+			return nil, errs.New(errs.Conflict, "the run is under way").WithHint("`skete cancel %s` first", id)
+		case to == 0 || to >= s.Seq:
+			return nil, errs.New(errs.Invalid, "a rewind goes to an event between 1 and %d", s.Seq-1)
+		}
+		return []thread.Body{thread.Rewound{To: to, By: by}}, nil
+	})
+	return err
+}
+
+// Delete removes a thread with its sub-agents' threads, its runs, and the
+// sandbox that was made for it. Conflict: a run is under way.
+func (k *Keeper) Delete(ctx context.Context, tenant string, id thread.ID) error {
+	log, _, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	s, err := fold(ctx, log, id)
+	if err != nil {
+		return err
+	}
+	if s.Run != nil && s.Run.Ended == nil {
+		return errs.New(errs.Conflict, "a run of it is under way: %s", s.Run.ID).WithHint("`skete cancel %s` first", s.Run.ID)
+	}
+	if k.c.Machines != nil && s.Machine != "" && s.OwnMachine {
+		if err := k.c.Machines.Destroy(ctx, tenant, s.Machine); err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+	}
+	page, err := k.List(ctx, tenant, Filter{Subagents: true, PageSize: pageMax})
+	for err == nil {
+		for _, r := range page.Runs {
+			if r.Thread.Root() == id.Root() && (r.Thread == id || strings.HasPrefix(string(r.Thread), string(id)+"/")) {
+				if e, ferr := k.find(ctx, tenant, r.ID); ferr == nil {
+					err = k.c.Records.Delete(ctx, recordKey(tenant, r.ID), e.revision)
+					k.forget(e)
+				}
+			}
+		}
+		if page.Next == "" || err != nil {
+			break
+		}
+		page, err = k.List(ctx, tenant, Filter{Subagents: true, PageSize: pageMax, PageToken: page.Next})
+	}
+	if err != nil {
+		return err
+	}
+	return log.Delete(ctx, id)
+}
+
+// Agents lists the definitions that can be used.
+func (k *Keeper) Agents(context.Context) ([]definition.Definition, error) {
+	var list []definition.Definition
+	for _, e := range k.c.Definitions.List() {
+		if e.Err == nil {
+			list = append(list, e.Definition)
+		}
+	}
+	return list, nil
+}
+
+// Agent returns a definition as a run would get it. NotFound.
+func (k *Keeper) Agent(_ context.Context, name string) (definition.Definition, error) {
+	return k.c.Definitions.Resolve(name)
+}

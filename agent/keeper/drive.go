@@ -1,0 +1,231 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// driver brings one thread on until it rests.
+type driver struct {
+	k      *Keeper
+	key    threadKey
+	dirty  atomic.Bool
+	runner atomic.Pointer[agent.Runner]
+}
+
+// again says that there is news. Precondition: the Keeper's lock is held.
+func (d *driver) again() {
+	d.dirty.Store(true)
+	if r := d.runner.Load(); r != nil {
+		r.Poke()
+	}
+}
+
+func (d *driver) drive() {
+	for d.once() {
+	}
+}
+
+// once drives until the thread rests; true: there was news meanwhile.
+func (d *driver) once() (again bool) {
+	d.dirty.Store(false)
+	rest, err := d.guarded()
+	d.runner.Store(nil)
+	k := d.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d.dirty.Load() && k.ctx.Err() == nil {
+		return true
+	}
+	delete(k.active, d.key)
+	e := k.byID[d.key]
+	if e == nil {
+		return false
+	}
+	e.waits = err == nil && rest
+	if err == nil {
+		e.retry = 0
+		return false
+	}
+	e.retry = min(max(2*e.retry, retryFirst), retryMax)
+	e.retryAt = k.c.Now().Add(e.retry)
+	if k.ctx.Err() == nil {
+		t := d.key
+		k.timers[t] = time.AfterFunc(e.retry, func() { k.wake(t) })
+	}
+	return false
+}
+
+// guarded is drive with its errors told and its panics caught.
+func (d *driver) guarded() (rest bool, err error) {
+	k := d.k
+	defer func() {
+		if p := recover(); p != nil {
+			k.c.Log.Error("a driver panicked", "thread", d.key.id, "panic", fmt.Sprintf("%.200v", p), "stack", string(debug.Stack()))
+			rest, err = false, errs.New(errs.Internal, "a driver panicked")
+		}
+	}()
+	select {
+	case k.slots <- struct{}{}:
+		defer func() { <-k.slots }()
+	case <-k.ctx.Done():
+		return false, k.ctx.Err()
+	}
+	rest, err = d.leased(k.ctx)
+	switch {
+	case err == nil || k.ctx.Err() != nil || errors.Is(err, agent.ErrFenced):
+	case errs.Is(err, errs.Corrupt), errs.Is(err, errs.Unsupported):
+		// Trying again does not help, and guessing is not ours: it stops here.
+		k.c.Log.Error("a thread cannot go on", "thread", d.key.id, "err", err)
+		k.fail(d.key, err)
+		return true, nil
+	default:
+		k.c.Log.Warn("a thread could not be driven; it will be tried again", "thread", d.key.id, "err", err)
+	}
+	return rest, err
+}
+
+// fail marks the record of a run whose log cannot be driven.
+func (k *Keeper) fail(t threadKey, cause error) {
+	k.mu.Lock()
+	e := k.byID[t]
+	k.mu.Unlock()
+	if e == nil {
+		return
+	}
+	text := errs.Public(cause)
+	if hint := errs.Hint(cause); hint != "" {
+		text += " (" + hint + ")"
+	}
+	_ = k.save(k.ctx, e, func(r *Run) {
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), clip(text, recordText), k.c.Now().UTC()
+	})
+	k.forget(e)
+	k.parentOf(t)
+}
+
+// leased drives while this server holds the thread's lease.
+func (d *driver) leased(ctx context.Context) (rest bool, err error) {
+	k := d.k
+	if k.c.Leases == nil {
+		return d.load(ctx)
+	}
+	lost, release, err := k.c.Leases.Hold(ctx, "thread/"+d.key.tenant+"/"+string(d.key.id), k.node, leaseTTL)
+	if errs.Is(err, errs.Exists) {
+		return false, agent.ErrFenced // another server drives; the sweep looks again
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = release(context.WithoutCancel(ctx)) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {})
+	defer stop()
+	go func() {
+		select {
+		case <-lost:
+			cancel(agent.ErrFenced)
+		case <-ctx.Done():
+		}
+	}()
+	return d.load(ctx)
+}
+
+// load folds the log and drives what there is to drive.
+func (d *driver) load(ctx context.Context) (rest bool, err error) {
+	k := d.k
+	log, blobs, err := k.logOf(ctx, d.key.tenant)
+	if err != nil {
+		return false, err
+	}
+	s, err := fold(ctx, log, d.key.id)
+	if err != nil {
+		return false, err
+	}
+	e, err := k.entryOf(ctx, d.key, s)
+	if err != nil || e == nil {
+		return true, err
+	}
+	next := s.Next(k.c.Now())
+	if next.Kind == state.Idle || next.Kind == state.Wait {
+		return true, k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == state.Idle, Expires: next.Expires})
+	}
+	outcome, err := d.run(ctx, log, blobs, s, e)
+	if err != nil {
+		return false, err
+	}
+	return true, k.settle(ctx, e, s, outcome)
+}
+
+// fold reads a thread. NotFound: there is none.
+func fold(ctx context.Context, log thread.Log, id thread.ID) (*state.State, error) {
+	s := state.New()
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Apply(e); err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	if s.Seq == 0 {
+		return nil, errs.New(errs.NotFound, "no thread %s", id)
+	}
+	return s, nil
+}
+
+// entryOf returns the entry of a thread's current run, nil when there is none.
+// A run that is in the log has a record: it was written first.
+func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*entry, error) {
+	if s.Run == nil {
+		return nil, nil
+	}
+	k.mu.Lock()
+	e := k.runs[runKey{t.tenant, s.Run.ID}]
+	k.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	e, err := k.find(ctx, t.tenant, s.Run.ID)
+	if err != nil {
+		return nil, err
+	}
+	k.remember(e)
+	return e, nil
+}
+
+// settle writes down how a thread rests, and tells who waits for it.
+func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.Outcome) error {
+	t := threadKey{e.run.Tenant, e.run.Thread}
+	if o.Ended { // first: a record that says that all is over is not looked at again
+		if err := k.report(ctx, t, s); err != nil {
+			return err
+		}
+	}
+	if err := k.save(ctx, e, func(r *Run) { project(r, s, k.c.Now()) }); err != nil {
+		return err
+	}
+	k.later(t, o.Expires)
+	if o.Ended {
+		k.forget(e)
+		k.parentOf(t)
+	}
+	return nil
+}
+
+// parentOf wakes the thread that waits for a sub-agent.
+func (k *Keeper) parentOf(t threadKey) {
+	if parent, _ := t.id.Parent(); parent != "" {
+		k.wake(threadKey{t.tenant, parent})
+	}
+}

@@ -1,0 +1,142 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// Fork begins a thread that is a copy of a run's thread up to an event, and goes
+// on differently: with another input, another model, or just again. It gets a
+// machine of its own, with a copy of the files as they are now where the
+// machine still is.
+func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s Start) (Run, error) {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return Run{}, err
+	}
+	source := e.snapshot()
+	log, _, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return Run{}, err
+	}
+	events, err := upTo(ctx, log, source.Thread, at)
+	if err != nil {
+		return Run{}, err
+	}
+	if err := checkBudget(s.Budget); err != nil {
+		return Run{}, err
+	}
+	made := ids{Run: thread.NewRunID(), Thread: thread.NewID()}
+	made, again, err := k.keyed(ctx, tenant, s, made)
+	if err != nil {
+		return Run{}, err
+	}
+	if again {
+		if e, err := k.find(ctx, tenant, made.Run); err == nil {
+			return k.view(e), nil
+		}
+	}
+	opened := events[0].Body.(thread.Opened) // every log begins with it
+	opened.Fork = &thread.Fork{Thread: source.Thread, Seq: uint64(len(events))}
+	opened.Title = pick(s.Title, "fork of "+opened.Title)
+	events[0].Body = opened
+	st, err := k.copied(ctx, log, made.Thread, events)
+	if err != nil {
+		return Run{}, err
+	}
+	return k.branch(ctx, log, tenant, made, source, st, s)
+}
+
+// upTo reads the first events of a thread.
+func upTo(ctx context.Context, log thread.Log, id thread.ID, at uint64) ([]thread.Event, error) {
+	var events []thread.Event
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if events = append(events, e); e.Seq == at {
+			return events, nil
+		}
+	}
+	if len(events) == 0 {
+		return nil, errs.New(errs.NotFound, "no thread %s", id)
+	}
+	return nil, errs.New(errs.Invalid, "%s has the events 1 to %d; there is no %d", id, len(events), at)
+}
+
+// copied writes events into a new thread, in pieces that an append can hold,
+// and closes what was open. A copy that a dead server began is continued.
+func (k *Keeper) copied(ctx context.Context, log thread.Log, id thread.ID, events []thread.Event) (*state.State, error) {
+	s, err := state.Fold(events)
+	if err != nil {
+		return nil, err
+	}
+	done, err := log.Head(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for rest := events[min(done, uint64(len(events))):]; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && n < thread.AppendMax && fits(rest[:n+1]) {
+			n++
+		}
+		if done, err = log.Append(ctx, id, done, rest[:n]...); err != nil {
+			return nil, fmt.Errorf("copy into %s: %w", id, err)
+		}
+		rest = rest[n:]
+	}
+	return s, nil
+}
+
+func fits(events []thread.Event) bool {
+	content, err := json.Marshal(events)
+	return err == nil && len(content) <= thread.AppendBytesMax*9/10
+}
+
+// branch ends what was under way in the copy and starts its own run.
+func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source Run, st *state.State, s Start) (Run, error) {
+	var bodies []thread.Body
+	if st.Run != nil && st.Run.Ended == nil {
+		for _, c := range st.Open() {
+			bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
+				Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")}})
+		}
+		bodies = append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})
+	}
+	machine, err := k.forkedMachine(ctx, tenant, made.Thread, st, s)
+	if err != nil {
+		return Run{}, err
+	}
+	budget := budgetOf(s.Budget, st.Agent.Limits.Budget)
+	bodies = append(bodies, machine, thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema})
+	run := Run{
+		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: pick(s.Model, source.Model), Title: pick(s.Title, "fork of "+source.Title),
+		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,
+		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: &thread.Fork{Thread: source.Thread, Seq: st.Seq},
+	}
+	return k.open(ctx, run, st.Seq, bodies, s.Input)
+}
+
+// forkedMachine gives a fork a machine: the one that is asked for, or a new one
+// with a copy of the files.
+func (k *Keeper) forkedMachine(ctx context.Context, tenant string, id thread.ID, st *state.State, s Start) (thread.Bound, error) {
+	if s.Sandbox != "" || k.c.Machines == nil || st.Machine == "" {
+		return thread.Bound{Machine: s.Sandbox, Why: "forked"}, nil
+	}
+	machine, err := k.c.Machines.Create(ctx, tenant, string(id)+"/fork", st.Agent.Sandbox)
+	if err != nil {
+		return thread.Bound{}, fmt.Errorf("make a machine for the fork: %w", err)
+	}
+	if err := k.c.Machines.Copy(ctx, tenant, st.Machine, machine); err != nil && !errs.Is(err, errs.NotFound) {
+		return thread.Bound{}, fmt.Errorf("copy the files for the fork: %w", err)
+	}
+	return thread.Bound{Machine: machine, Why: "forked", Own: true}, nil
+}

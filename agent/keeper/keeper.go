@@ -1,0 +1,244 @@
+package keeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// Bounds, unless configured.
+const (
+	runsMax       = 64 // driven at once
+	sweepEvery    = 10 * time.Second
+	leaseTTL      = 15 * time.Second
+	retryFirst    = time.Second
+	retryMax      = time.Minute
+	stepsMax      = 500
+	externalTries = 50
+	subagentsMax  = 64 // of a thread, over its life
+)
+
+// Config is what a Keeper needs.
+type Config struct {
+	Threads     Threads
+	Records     Registry
+	Leases      Leases // nil = this is the only server
+	Models      Models
+	Machines    Machines // nil = agents without a machine
+	Definitions Definitions
+	Tools       *tool.Registry
+	// Memories is the place of /memories/ of a tenant; nil = none.
+	Memories func(ctx context.Context, tenant string) (tool.Files, error)
+	Wire     Wire   // nil = no live news
+	Node     string // the name of this server
+	RunsMax  int    // driven at once; 0 = 64
+	Patience attempt.Policy
+	Now      func() time.Time
+	Log      *slog.Logger
+}
+
+// Keeper keeps the runs of a server.
+type Keeper struct {
+	c    Config
+	node string // with a part that is new every time
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	slots  chan struct{}
+
+	mu     sync.Mutex
+	runs   map[runKey]*entry     // not over, and those that ended lately
+	byID   map[threadKey]*entry  // the newest run of a thread that is not over
+	active map[threadKey]*driver // under way
+	timers map[threadKey]*time.Timer
+	closed bool
+}
+
+type runKey struct {
+	tenant string
+	id     thread.RunID
+}
+
+type threadKey struct {
+	tenant string
+	id     thread.ID
+}
+
+// Open reads the records and drives on what can go on.
+func Open(ctx context.Context, c Config) (*Keeper, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.RunsMax <= 0 {
+		c.RunsMax = runsMax
+	}
+	var boot [6]byte
+	_, _ = rand.Read(boot[:]) // never fails
+	k := &Keeper{
+		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax),
+		runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	if err := k.load(ctx); err != nil {
+		k.cancel()
+		return nil, err
+	}
+	k.spawn(k.sweep)
+	return k, nil
+}
+
+// Close stops driving. Commands in machines go on; runs stay as they are.
+func (k *Keeper) Close() error {
+	k.mu.Lock()
+	k.closed = true
+	for _, t := range k.timers {
+		t.Stop()
+	}
+	k.mu.Unlock()
+	k.cancel()
+	k.wg.Wait()
+	return nil
+}
+
+// spawn runs f in the background unless the Keeper is closed.
+func (k *Keeper) spawn(f func()) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return false
+	}
+	k.wg.Go(f)
+	return true
+}
+
+// load takes in all records that are not over, and wakes their threads.
+func (k *Keeper) load(ctx context.Context) error {
+	var wake []threadKey
+	err := k.c.Records.List(ctx, runPrefix, func(key string, value []byte, revision uint64) error {
+		e, err := parseRecord(value, revision)
+		if err != nil {
+			k.c.Log.Error("a run's record cannot be read", "key", key, "err", err)
+			return nil
+		}
+		if !e.run.State.Final() {
+			k.remember(e)
+			wake = append(wake, threadKey{e.run.Tenant, e.run.Thread})
+		}
+		return nil
+	})
+	for _, t := range wake {
+		k.wake(t)
+	}
+	return err
+}
+
+func (k *Keeper) remember(e *entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.runs[runKey{e.run.Tenant, e.run.ID}] = e
+	if !e.run.State.Final() {
+		k.byID[threadKey{e.run.Tenant, e.run.Thread}] = e
+	}
+}
+
+// sweep wakes what should go on and is not under way: a wake-up that was lost,
+// a thread whose other driver is gone.
+func (k *Keeper) sweep() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		k.mu.Lock()
+		var wake []threadKey
+		for t, e := range k.byID {
+			if !e.resting() && k.active[t] == nil && !k.c.Now().Before(e.retryAt) {
+				wake = append(wake, t)
+			}
+		}
+		k.mu.Unlock()
+		for _, t := range wake {
+			k.wake(t)
+		}
+	}
+}
+
+// wake says that a thread may be able to go on.
+func (k *Keeper) wake(t threadKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return
+	}
+	if d := k.active[t]; d != nil {
+		d.again()
+		return
+	}
+	d := &driver{k: k, key: t}
+	k.active[t] = d
+	k.wg.Go(d.drive)
+}
+
+// later wakes a thread when an approval expires.
+func (k *Keeper) later(t threadKey, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if old := k.timers[t]; old != nil {
+		old.Stop()
+		delete(k.timers, t)
+	}
+	if at.IsZero() || k.closed {
+		return
+	}
+	k.timers[t] = time.AfterFunc(max(at.Sub(k.c.Now()), 0), func() { k.wake(t) })
+}
+
+// logOf returns the log of a tenant.
+func (k *Keeper) logOf(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error) {
+	l, err := k.c.Threads.Log(ctx, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := k.c.Threads.Blobs(ctx, tenant)
+	return l, b, err
+}
+
+// Log returns the log of a tenant.
+func (k *Keeper) Log(ctx context.Context, tenant string) (thread.Log, error) {
+	return k.c.Threads.Log(ctx, tenant)
+}
+
+// Blobs returns the blobs of a tenant.
+func (k *Keeper) Blobs(ctx context.Context, tenant string) (thread.Blobs, error) {
+	return k.c.Threads.Blobs(ctx, tenant)
+}
+
+// Watch visits the live news of a thread and of those beneath it.
+func (k *Keeper) Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error) {
+	if k.c.Wire == nil {
+		return func() {}, nil
+	}
+	return k.c.Wire.Subscribe(tenant, root, visit)
+}
+
+var errClosed = errors.New("the keeper is closed")
+
+func unknownRun(id thread.RunID) error {
+	return errs.New(errs.NotFound, "no run %.40s", id).WithHint("`skete runs` lists them")
+}

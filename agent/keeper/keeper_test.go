@@ -1,0 +1,562 @@
+package keeper_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/task"
+)
+
+const tenant = "acme"
+
+// model answers by a function of the request alone.
+type model func(ctx context.Context, req *llm.Request) (*llm.Response, error)
+
+func (model) Info() llm.Info { return llm.Info{Name: "test", WindowTokens: 100_000} }
+
+func (m model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		r, err := m(ctx, req)
+		if err != nil {
+			yield(llm.Delta{}, err)
+			return
+		}
+		yield(llm.Delta{Kind: llm.DeltaDone, Response: r}, nil)
+	}
+}
+
+// Open implements keeper.Models.
+func (m model) Open(context.Context, string) (llm.Model, error) { return m, nil }
+
+func respond(blocks ...llm.Block) (*llm.Response, error) {
+	r := &llm.Response{Message: llm.Assistant(blocks...), Stop: llm.StopEnd, Usage: llm.Usage{Input: 1, Output: 1}}
+	if len(r.Message.Calls()) > 0 {
+		r.Stop = llm.StopTools
+	}
+	return r, nil
+}
+
+func call(id, name, args string) llm.Block {
+	return llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: id, Name: name, Args: json.RawMessage(args)}}
+}
+
+// first is the first message of a request, by which the replies tell who asks.
+func first(req *llm.Request) string { return req.Messages[0].String() }
+
+func last(req *llm.Request) string {
+	m := req.Messages[len(req.Messages)-1]
+	text := m.String()
+	for _, b := range m.Blocks {
+		if b.Result != nil {
+			text += llm.Message{Blocks: b.Result.Blocks}.String() + "\n"
+		}
+	}
+	return text
+}
+
+// fake is a keyed tool.
+type fake struct {
+	name string
+	run  func(context.Context, tool.Request) (tool.Result, error)
+}
+
+func (f fake) Spec() llm.ToolSpec {
+	return llm.ToolSpec{Name: f.name, Description: f.name, Schema: json.RawMessage(`{"type":"object"}`)}
+}
+func (fake) Effect(json.RawMessage) tool.Effect                             { return tool.Effect{Class: tool.Keyed} }
+func (f fake) Run(ctx context.Context, r tool.Request) (tool.Result, error) { return f.run(ctx, r) }
+
+type definitions map[string]definition.Definition
+
+// Resolve implements keeper.Definitions.
+func (d definitions) Resolve(name string) (definition.Definition, error) {
+	if x, ok := d[name]; ok {
+		return x, nil
+	}
+	return definition.Definition{}, errs.New(errs.NotFound, "no agent %q", name)
+}
+
+// Complete implements keeper.Definitions.
+func (definitions) Complete(d definition.Definition) (definition.Definition, error) { return d, nil }
+
+// List implements keeper.Definitions.
+func (definitions) List() []definition.Entry { return nil }
+
+// house is all that outlives a server.
+type house struct {
+	t       testing.TB
+	threads *thread.Memories
+	records keeper.Registry
+	agents  definitions
+	tools   []tool.Tool
+	kv      place.KV
+}
+
+func newHouse(t testing.TB, tools ...tool.Tool) *house {
+	return &house{
+		t: t, threads: &thread.Memories{}, records: registrytest.NewMemory(), kv: registrytest.NewMemory(), tools: tools,
+		agents: definitions{"default": {Name: "default", Subagents: map[string]definition.Definition{"helper": {Name: "helper", Description: "helps"}}}},
+	}
+}
+
+func (h *house) open(m model) *keeper.Keeper {
+	h.t.Helper()
+	registry := &tool.Registry{}
+	for _, x := range h.tools {
+		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
+	}
+	task.Add(registry)
+	k, err := keeper.Open(h.t.Context(), keeper.Config{
+		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Node: "n",
+		Patience: attempt.Policy{Wait: time.Millisecond, Attempts: 2},
+	})
+	must(h.t, err)
+	h.t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func text(s string) []llm.Block { return []llm.Block{llm.Text(s)} }
+
+// await watches a run's log until its record is as wanted.
+func await(t testing.TB, k *keeper.Keeper, id thread.RunID, want func(keeper.Run) bool) keeper.Run {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		run, err := k.Get(t.Context(), tenant, id)
+		must(t, err)
+		if want(run) {
+			return run
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it stays %+v", run)
+		}
+		runtime.Gosched()
+		<-time.After(time.Millisecond)
+	}
+}
+
+func over(r keeper.Run) bool  { return r.State.Final() }
+func waits(r keeper.Run) bool { return r.State == thread.RunInterrupted }
+
+func (h *house) check(id thread.ID) []thread.Event {
+	h.t.Helper()
+	log, err := h.threads.Log(h.t.Context(), tenant)
+	must(h.t, err)
+	var events []thread.Event
+	for e, err := range log.Load(context.Background(), id, 1) {
+		must(h.t, err)
+		events = append(events, e)
+	}
+	must(h.t, thread.Check(events))
+	return events
+}
+
+func TestStart_succeeds(t *testing.T) {
+	h := newHouse(t)
+	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("What is 6*7?\nthink"), Key: "k1", By: "anna", Labels: map[string]string{"a": "b"}})
+	must(t, err)
+	got := await(t, k, run.ID, over)
+	if got.State != thread.RunSucceeded || got.Text != "42" || got.Title != "What is 6*7?" || got.Steps != 1 || got.Usage.Total() != 2 {
+		t.Fatalf("%+v", got)
+	}
+	h.check(run.Thread)
+	again, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("What is 6*7?\nthink"), Key: "k1", By: "anna"})
+	must(t, err)
+	if again.ID != run.ID {
+		t.Error("the same key is another run")
+	}
+	if _, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("else"), Key: "k1"}); !errs.Is(err, errs.Conflict) {
+		t.Errorf("another task under the same key: %v", err)
+	}
+	if _, err := k.Get(t.Context(), "other", run.ID); !errs.Is(err, errs.NotFound) {
+		t.Errorf("another tenant sees it: %v", err)
+	}
+	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("and 7*7?")})
+	must(t, err)
+	await(t, k, next.ID, over)
+	h.check(run.Thread)
+	page, err := k.List(t.Context(), tenant, keeper.Filter{PageSize: 1})
+	must(t, err)
+	if len(page.Runs) != 1 || page.Runs[0].ID != next.ID || page.Next == "" {
+		t.Fatalf("%+v", page)
+	}
+	page, err = k.List(t.Context(), tenant, keeper.Filter{PageSize: 1, PageToken: page.Next})
+	must(t, err)
+	if len(page.Runs) != 1 || page.Runs[0].ID != run.ID || page.Next != "" {
+		t.Fatalf("%+v", page)
+	}
+	must(t, k.Delete(t.Context(), tenant, run.Thread))
+	if _, err := k.Get(t.Context(), tenant, run.ID); !errs.Is(err, errs.NotFound) {
+		t.Errorf("deleted, and still there: %v", err)
+	}
+}
+
+func TestStart_refuses(t *testing.T) {
+	k := newHouse(t).open(nil)
+	for name, s := range map[string]keeper.Start{
+		"no task":         {},
+		"no such agent":   {Input: text("x"), Agent: "nobody"},
+		"no such thread":  {Input: text("x"), Thread: thread.NewID()},
+		"a sub-agent's":   {Input: text("x"), Thread: thread.NewID().Sub("c1")},
+		"agent of thread": {Input: text("x"), Thread: thread.NewID(), Agent: "default"},
+		"too much":        {Input: text(strings.Repeat("x", 5<<20))},
+		"negative budget": {Input: text("x"), Budget: thread.Budget{Steps: -1}},
+		"a tool call":     {Input: []llm.Block{call("c1", "x", "{}")}},
+		"an empty label":  {Input: text("x"), Labels: map[string]string{"": "x"}},
+	} {
+		if _, err := k.Start(t.Context(), tenant, s); errs.Of(err) == errs.Internal || err == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A run goes on in the next server: what was under way is picked up by its key.
+func TestRestart_goesOn(t *testing.T) {
+	started, runs := make(chan string, 4), 0
+	var mu sync.Mutex
+	release := make(chan struct{})
+	long := fake{"long", func(ctx context.Context, r tool.Request) (tool.Result, error) {
+		mu.Lock()
+		runs++
+		mu.Unlock()
+		started <- r.Key
+		select {
+		case <-release:
+			return tool.Text(fmt.Sprintf("again %v", r.Again)), nil
+		case <-ctx.Done():
+			return tool.Result{}, ctx.Err()
+		}
+	}}
+	h := newHouse(t, long)
+	replies := model(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		if req.Step == 1 {
+			return respond(call("c1", "long", `{}`))
+		}
+		return respond(llm.Text(last(req)))
+	})
+	k := h.open(replies)
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("go")})
+	must(t, err)
+	key := <-started
+	must(t, k.Close())
+	k = h.open(replies)
+	if again := <-started; again != key {
+		t.Errorf("the key was %s and is %s", key, again)
+	}
+	close(release)
+	if got := await(t, k, run.ID, over); got.Text != "again true\n" {
+		t.Fatalf("%+v", got)
+	}
+	h.check(run.Thread)
+}
+
+func TestApproval_survivesARestart(t *testing.T) {
+	var ran []string
+	h := newHouse(t, fake{"act", func(_ context.Context, r tool.Request) (tool.Result, error) {
+		ran = append(ran, string(r.Args))
+		return tool.Text("ok"), nil
+	}})
+	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Action: definition.Ask, Tools: []string{"act"}}}}
+	replies := model(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		if req.Step == 1 {
+			return respond(call("c1", "act", `{"n":1}`))
+		}
+		return respond(llm.Text("done"))
+	})
+	k := h.open(replies)
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Agent: "careful", Input: text("go")})
+	must(t, err)
+	await(t, k, run.ID, waits)
+	must(t, k.Close())
+	k = h.open(replies)
+	if got := await(t, k, run.ID, waits); got.Waiting != 1 {
+		t.Fatalf("%+v", got)
+	}
+	list, err := k.Approvals(t.Context(), tenant, run.ID)
+	must(t, err)
+	if len(list) != 1 || list[0].Call != "c1" || string(list[0].Args) != `{"n":1}` {
+		t.Fatalf("%+v", list)
+	}
+	edit := keeper.Decide{Call: "c1", Decision: thread.Edit, Args: json.RawMessage(`{"n":2}`), By: "anna"}
+	for name, bad := range map[string]keeper.Decide{
+		"no object":    {Call: "c1", Decision: thread.Edit, Args: json.RawMessage(`[]`)},
+		"no such call": {Call: "c9", Decision: thread.Approve},
+		"no decision":  {Call: "c1", Decision: "maybe"},
+		"no text":      {Call: "c1", Decision: thread.Respond},
+		"other thread": {Thread: thread.NewID(), Call: "c1", Decision: thread.Approve},
+	} {
+		if err := k.Decide(t.Context(), tenant, run.ID, []keeper.Decide{bad}); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+	// Two people at once: one wins.
+	answers := make(chan error, 2)
+	for range 2 {
+		go func() { answers <- k.Decide(t.Context(), tenant, run.ID, []keeper.Decide{edit}) }()
+	}
+	one, two := <-answers, <-answers
+	if (one == nil) == (two == nil) || !errs.Is(errors.Join(one, two), errs.Conflict) {
+		t.Fatalf("%v, %v", one, two)
+	}
+	await(t, k, run.ID, over)
+	if diff := cmp.Diff([]string{`{"n":2}`}, ran); diff != "" {
+		t.Fatal(diff)
+	}
+	h.check(run.Thread)
+}
+
+// Three sub-agents work at once; one fails, the others do not care. The parent
+// holds no goroutine meanwhile.
+func TestSubagents(t *testing.T) {
+	h := newHouse(t)
+	together := make(chan struct{}, 3)
+	all := make(chan struct{})
+	k := h.open(func(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+		switch who := first(req); {
+		case who == "root" && req.Step == 1:
+			return respond(call("t1", "task", `{"description":"one","subagent_type":"helper"}`),
+				call("t2", "task", `{"description":"two","subagent_type":"helper"}`), call("t3", "task", `{"description":"bad","subagent_type":"helper"}`))
+		case who == "root":
+			return respond(llm.Text(last(req)))
+		}
+		together <- struct{}{}
+		if len(together) == 3 {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if first(req) == "bad" {
+			return nil, &llm.Error{Trouble: llm.BadRequest}
+		}
+		return respond(llm.Text("result of " + first(req)))
+	})
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	must(t, err)
+	got := await(t, k, run.ID, over)
+	for _, want := range []string{"result of one", "result of two", "ended as failed"} {
+		if !strings.Contains(got.Text, want) {
+			t.Errorf("%q is not in %q", want, got.Text)
+		}
+	}
+	if got.Usage.Total() != 8 {
+		t.Errorf("the run and what is beneath it used %+v", got.Usage)
+	}
+	h.check(run.Thread)
+	for _, c := range []string{"t1", "t2", "t3"} {
+		h.check(run.Thread.Sub(c))
+	}
+	page, err := k.List(t.Context(), tenant, keeper.Filter{Subagents: true})
+	must(t, err)
+	if len(page.Runs) != 4 {
+		t.Errorf("%d runs", len(page.Runs))
+	}
+}
+
+// What a sub-agent asks is asked at the root, and answered in its own thread.
+func TestSubagents_askAtTheRoot(t *testing.T) {
+	acts := 0
+	h := newHouse(t, fake{"act", func(context.Context, tool.Request) (tool.Result, error) { acts++; return tool.Text("ok"), nil }})
+	d := h.agents["default"]
+	d.Rules = []definition.Rule{{Action: definition.Ask, Tools: []string{"act"}}}
+	h.agents["default"] = d
+	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		switch {
+		case first(req) == "root" && req.Step == 1:
+			return respond(call("t1", "task", `{"description":"sub","subagent_type":"helper"}`))
+		case first(req) == "sub" && req.Step == 1:
+			return respond(call("c1", "act", `{}`))
+		}
+		return respond(llm.Text("done"))
+	})
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	must(t, err)
+	await(t, k, run.ID, waits)
+	list, err := k.Approvals(t.Context(), tenant, run.ID)
+	must(t, err)
+	if len(list) != 1 || list[0].Thread != run.Thread.Sub("t1") {
+		t.Fatalf("%+v", list)
+	}
+	must(t, k.Decide(t.Context(), tenant, run.ID, []keeper.Decide{{Thread: list[0].Thread, Call: "c1", Decision: thread.Approve, By: "anna"}}))
+	if got := await(t, k, run.ID, over); got.State != thread.RunSucceeded || acts != 1 {
+		t.Fatalf("%+v, %d", got, acts)
+	}
+}
+
+func TestSubagents_cancelEndsTheTree(t *testing.T) {
+	h := newHouse(t)
+	asked := make(chan struct{}, 1)
+	k := h.open(func(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+		if first(req) == "root" {
+			return respond(call("t1", "task", `{"description":"sub","subagent_type":"helper"}`))
+		}
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	must(t, err)
+	<-asked
+	_, err = k.Cancel(t.Context(), tenant, run.ID, "anna", "")
+	must(t, err)
+	if got := await(t, k, run.ID, over); got.State != thread.RunCancelled {
+		t.Fatalf("%+v", got)
+	}
+	page, err := k.List(t.Context(), tenant, keeper.Filter{Thread: run.Thread.Sub("t1")})
+	must(t, err)
+	if got := await(t, k, page.Runs[0].ID, over); got.State != thread.RunCancelled {
+		t.Fatalf("%+v", got)
+	}
+	h.check(run.Thread)
+}
+
+// A sub-agent in the background wakes its parent, also when that is done.
+func TestSubagents_background(t *testing.T) {
+	h := newHouse(t)
+	goOn := make(chan struct{})
+	k := h.open(func(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+		switch {
+		case first(req) == "sub":
+			<-goOn
+			return respond(llm.Text("found it"))
+		case len(req.Messages) == 1:
+			return respond(call("t1", "task", `{"description":"sub","subagent_type":"helper","background":true}`))
+		}
+		return respond(llm.Text("told: " + last(req)))
+	})
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	must(t, err)
+	await(t, k, run.ID, over)
+	close(goOn)
+	var page keeper.Page
+	for len(page.Runs) < 2 || !page.Runs[0].State.Final() {
+		page, err = k.List(t.Context(), tenant, keeper.Filter{Thread: run.Thread})
+		must(t, err)
+		<-time.After(time.Millisecond)
+	}
+	if !strings.Contains(page.Runs[0].Text, "found it") {
+		t.Fatalf("%+v", page.Runs[0])
+	}
+	h.check(run.Thread)
+}
+
+func TestForkOfAForkAndRewind(t *testing.T) {
+	h := newHouse(t, fake{"act", func(_ context.Context, r tool.Request) (tool.Result, error) { return tool.Text("ok"), nil }})
+	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		if req.Step == 1 && len(req.Messages) == 1 {
+			return respond(call("c1", "act", `{}`))
+		}
+		return respond(llm.Text(fmt.Sprintf("%d messages, last %q", len(req.Messages), last(req))))
+	})
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	must(t, err)
+	await(t, k, run.ID, over)
+	events := h.check(run.Thread)
+	at := uint64(slices.IndexFunc(events, func(e thread.Event) bool { return e.Body.Kind() == thread.ToolStarted{}.Kind() }) + 1)
+	fork, err := k.Fork(t.Context(), tenant, run.ID, at, keeper.Start{Input: text("differently")})
+	must(t, err)
+	got := await(t, k, fork.ID, over)
+	if got.State != thread.RunSucceeded || !strings.Contains(got.Text, "differently") || got.Fork.Thread != run.Thread || got.Fork.Seq != at {
+		t.Fatalf("%+v", got)
+	}
+	h.check(fork.Thread)
+	again, err := k.Fork(t.Context(), tenant, fork.ID, got.Last, keeper.Start{Input: text("once more")})
+	must(t, err)
+	if got := await(t, k, again.ID, over); !strings.Contains(got.Text, "once more") {
+		t.Fatalf("%+v", got)
+	}
+	h.check(again.Thread)
+	if _, err := k.Fork(t.Context(), tenant, run.ID, 1000, keeper.Start{}); !errs.Is(err, errs.Invalid) {
+		t.Errorf("%v", err)
+	}
+	must(t, k.Rewind(t.Context(), tenant, run.ID, 4, "anna"))
+	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("from here")})
+	must(t, err)
+	if got := await(t, k, next.ID, over); got.Text != `2 messages, last "from here"` && !strings.Contains(got.Text, "from here") {
+		t.Fatalf("%+v", got)
+	}
+	h.check(run.Thread)
+}
+
+// Runs that wait cost neither a goroutine nor much memory.
+func TestWaiting_costsLittle(t *testing.T) {
+	const n = 300
+	h := newHouse(t, fake{"act", func(context.Context, tool.Request) (tool.Result, error) { return tool.Text("ok"), nil }})
+	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Action: definition.Ask}}}
+	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(call("c1", "act", `{}`)) })
+	before := runtime.NumGoroutine()
+	runs := make([]keeper.Run, n)
+	for i := range runs {
+		var err error
+		runs[i], err = k.Start(t.Context(), tenant, keeper.Start{Agent: "careful", Input: text("go")})
+		must(t, err)
+	}
+	for _, r := range runs {
+		await(t, k, r.ID, waits)
+	}
+	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+5; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines for %d runs that wait; %d before", runtime.NumGoroutine(), n, before)
+		}
+	}
+	if _, err := k.Cancel(t.Context(), tenant, runs[0].ID, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	await(t, k, runs[0].ID, over)
+}
+
+func TestCorruptLog_stopsAndSays(t *testing.T) {
+	h := newHouse(t)
+	block := make(chan struct{})
+	k := h.open(func(ctx context.Context, _ *llm.Request) (*llm.Response, error) {
+		select {
+		case <-block:
+		case <-ctx.Done():
+		}
+		return nil, ctx.Err()
+	})
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("go")})
+	must(t, err)
+	must(t, k.Close())
+	log, err := h.threads.Log(t.Context(), tenant)
+	must(t, err)
+	head, err := log.Head(t.Context(), run.Thread)
+	must(t, err)
+	_, err = log.Append(t.Context(), run.Thread, head, thread.New(run.ID, thread.ToolStarted{Call: "ghost", Tool: "x", Key: "k"}))
+	must(t, err)
+	k = h.open(nil)
+	got := await(t, k, run.ID, over)
+	if got.State != thread.RunFailed || !strings.Contains(got.Text, fmt.Sprint(head+1)) {
+		t.Fatalf("%+v", got)
+	}
+}

@@ -1,0 +1,297 @@
+package keeper
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+const (
+	runPrefix  = "run/"
+	keyPrefix  = "start/"
+	pageSize   = 50
+	pageMax    = 500
+	recordText = 2 << 10 // of Run.Text in a record; the log has it whole
+	recordJSON = 8 << 10 // of Run.Result
+)
+
+// entry is a run in memory.
+type entry struct {
+	mu       sync.Mutex
+	run      Run
+	revision uint64
+
+	// The rest is guarded by the Keeper's lock.
+	waits   bool // for people or sub-agents: nothing to do until somebody wakes it
+	retryAt time.Time
+	retry   time.Duration
+}
+
+// resting reports whether a wake-up would find nothing to do. Precondition: the
+// Keeper's lock is held.
+func (e *entry) resting() bool { return e.waits }
+
+func (e *entry) snapshot() Run {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.run
+}
+
+// progress shows how far a run is. It is not stored: the log has it.
+func (e *entry) progress(s *state.State, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state, ended := e.run.State, e.run.Ended
+	project(&e.run, s, now)
+	e.run.State, e.run.Ended = state, ended // these only change together with the record
+}
+
+func recordKey(tenant string, id thread.RunID) string { return runPrefix + tenant + "/" + string(id) }
+
+func parseRecord(value []byte, revision uint64) (*entry, error) {
+	e := &entry{revision: revision}
+	if err := json.Unmarshal(value, &e.run); err != nil {
+		return nil, errs.Wrap(errs.Corrupt, err, "a run's record cannot be read")
+	}
+	return e, nil
+}
+
+// create stores the record of a new run. Exists: it is there.
+func (k *Keeper) create(ctx context.Context, run Run) (*entry, error) {
+	value, err := json.Marshal(run)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := k.c.Records.Create(ctx, recordKey(run.Tenant, run.ID), value)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{run: run, revision: revision}
+	k.remember(e)
+	return e, nil
+}
+
+// save changes a record. A record that another server changed is read again.
+func (k *Keeper) save(ctx context.Context, e *entry, change func(*Run)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for range externalTries {
+		run := e.run
+		change(&run)
+		value, err := json.Marshal(run)
+		if err != nil {
+			return err
+		}
+		if old, _ := json.Marshal(e.run); string(old) == string(value) {
+			return nil
+		}
+		revision, err := k.c.Records.Update(ctx, recordKey(run.Tenant, run.ID), value, e.revision)
+		if err == nil {
+			e.run, e.revision = run, revision
+			return nil
+		}
+		if !errs.Is(err, errs.Conflict) {
+			return err
+		}
+		now, revision, err := k.c.Records.Get(ctx, recordKey(run.Tenant, run.ID))
+		if err != nil {
+			return err
+		}
+		fresh, err := parseRecord(now, revision)
+		if err != nil {
+			return err
+		}
+		e.run, e.revision = fresh.run, revision
+	}
+	return errs.New(errs.Unavailable, "the record of %s keeps changing", e.run.ID)
+}
+
+// find returns a run of a tenant. NotFound: it has none of this id.
+func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
+	k.mu.Lock()
+	e := k.runs[runKey{tenant, id}]
+	k.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	if _, err := thread.ParseRunID(string(id)); err != nil {
+		return nil, err
+	}
+	value, revision, err := k.c.Records.Get(ctx, recordKey(tenant, id))
+	if errs.Is(err, errs.NotFound) {
+		return nil, unknownRun(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseRecord(value, revision)
+}
+
+// forget drops a run that is over from memory; its record stays.
+func (k *Keeper) forget(e *entry) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.runs, runKey{e.run.Tenant, e.run.ID})
+	t := threadKey{e.run.Tenant, e.run.Thread}
+	if k.byID[t] == e {
+		delete(k.byID, t)
+	}
+}
+
+// Get returns a run as it is now.
+func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (Run, error) {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return Run{}, err
+	}
+	return k.view(e), nil
+}
+
+// view adds what is known of sub-agents: who waits beneath.
+func (k *Keeper) view(e *entry) Run {
+	run := e.snapshot()
+	if run.State.Final() {
+		return run
+	}
+	beneath := string(run.Thread) + "/"
+	k.mu.Lock()
+	var below []*entry
+	for t, other := range k.byID {
+		if t.tenant == run.Tenant && strings.HasPrefix(string(t.id), beneath) {
+			below = append(below, other)
+		}
+	}
+	waits := e.waits
+	k.mu.Unlock()
+	for _, other := range below {
+		run.Waiting += other.snapshot().Waiting
+	}
+	if waits && run.Waiting > 0 {
+		run.State = thread.RunInterrupted
+	}
+	return run
+}
+
+// List returns runs, the newest first.
+func (k *Keeper) List(ctx context.Context, tenant string, f Filter) (Page, error) {
+	var runs []Run
+	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
+		e, err := parseRecord(value, revision)
+		if err != nil {
+			return nil // told at the start
+		}
+		k.mu.Lock()
+		if live := k.runs[runKey{tenant, e.run.ID}]; live != nil {
+			e = live
+		}
+		k.mu.Unlock()
+		if run := k.view(e); f.wants(run) {
+			runs = append(runs, run)
+		}
+		return nil
+	})
+	if err != nil {
+		return Page{}, err
+	}
+	slices.SortFunc(runs, newest)
+	return f.page(runs)
+}
+
+func newest(a, b Run) int {
+	if c := b.Created.Compare(a.Created); c != 0 {
+		return c
+	}
+	return strings.Compare(string(b.ID), string(a.ID))
+}
+
+func (f Filter) wants(r Run) bool {
+	switch {
+	case len(f.States) > 0 && !slices.Contains(f.States, r.State),
+		f.Thread != "" && r.Thread != f.Thread,
+		f.Agent != "" && r.Agent != f.Agent,
+		!f.Subagents && f.Thread == "" && r.Thread.Depth() > 0:
+		return false
+	}
+	for key, value := range f.Labels {
+		if r.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// page cuts a sorted list. A token is the last run of the page before.
+func (f Filter) page(runs []Run) (Page, error) {
+	if f.PageToken != "" {
+		last, err := parseToken(f.PageToken)
+		if err != nil {
+			return Page{}, err
+		}
+		runs = slices.DeleteFunc(runs, func(r Run) bool { return newest(r, last) <= 0 })
+	}
+	size := min(f.PageSize, pageMax)
+	if size <= 0 {
+		size = pageSize
+	}
+	if len(runs) <= size {
+		return Page{Runs: runs}, nil
+	}
+	last := runs[size-1]
+	token := base64.RawURLEncoding.EncodeToString([]byte(last.Created.UTC().Format(time.RFC3339Nano) + " " + string(last.ID)))
+	return Page{Runs: runs[:size], Next: token}, nil
+}
+
+func parseToken(s string) (Run, error) {
+	bad := errs.New(errs.Invalid, "the page token is none of ours")
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return Run{}, bad
+	}
+	at, id, ok := strings.Cut(string(b), " ")
+	created, err := time.Parse(time.RFC3339Nano, at)
+	if !ok || err != nil {
+		return Run{}, bad
+	}
+	return Run{Created: created, ID: thread.RunID(id)}, nil
+}
+
+// project writes what the log says about a run into its record.
+func project(r *Run, s *state.State, now time.Time) {
+	if s.Run == nil || s.Run.ID != r.ID {
+		return
+	}
+	r.Steps, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
+	r.First, r.Last, r.Todos, r.Sandbox = s.Run.First, s.Seq, s.Todos, s.Machine
+	if s.Run.Model != "" {
+		r.Model = s.Run.Model
+	}
+	r.Waiting = 0
+	for _, c := range s.Open() {
+		if c.Waits() {
+			r.Waiting++
+		}
+	}
+	r.State = s.RunState(now)
+	if e := s.Run.Ended; e != nil {
+		r.Ended, r.Reason, r.Text = s.Run.EndedAt, e.Reason, clip(e.Text, recordText)
+		if len(e.Result) <= recordJSON {
+			r.Result = e.Result
+		}
+		r.Waiting = 0
+	}
+}
+
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,119 @@
+package keeper
+
+import (
+	"context"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/replay"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// replayPrefix begins the names of models that play a recorded run:
+// "replay/THREAD#RUN", and for a sub-agent "replay/THREAD".
+const replayPrefix = "replay/"
+
+func isReplay(model string) bool { return strings.HasPrefix(model, replayPrefix) }
+
+// subReplay is the model of a sub-agent: in a replay the one that plays the
+// sub-agent of then.
+func subReplay(model, call string) string {
+	if !isReplay(model) {
+		return model
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(model, replayPrefix), "#")
+	return replayPrefix + id + "/" + call
+}
+
+// Replay plays the model's part of a run again, in a new thread with a machine
+// of its own: Compare tells where the results differ.
+func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by string) (Run, error) {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return Run{}, err
+	}
+	source := e.snapshot()
+	log, blobs, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return Run{}, err
+	}
+	events, err := upTo(ctx, log, source.Thread, max(source.Last, source.First))
+	if err != nil {
+		return Run{}, err
+	}
+	st, err := state.Fold(events)
+	if err != nil {
+		return Run{}, err
+	}
+	d := st.Agent
+	d.Rules, d.Hooks, d.Model = nil, nil, "" // what was approved then is done again
+	input, err := firstInput(ctx, blobs, events, id)
+	if err != nil {
+		return Run{}, err
+	}
+	start := Start{Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
+		Model: replayPrefix + string(source.Thread) + "#" + string(id), replay: id}
+	return k.Start(ctx, tenant, start)
+}
+
+func firstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, id thread.RunID) ([]llm.Block, error) {
+	for _, e := range events {
+		if in, ok := e.Body.(thread.Input); ok && e.Run == id && in.From == "user" {
+			return prompt.InputBlocks(ctx, blobs, in)
+		}
+	}
+	return nil, errs.New(errs.Unsupported, "the run %s began without a task of its own; it cannot be replayed", id)
+}
+
+// Compare tells where two runs differ: the tool calls, and what came of them.
+func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) (any, error) {
+	var parts [2][]thread.Event
+	for i, id := range []thread.RunID{a, b} {
+		e, err := k.find(ctx, tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		if parts[i], err = k.eventsOf(ctx, tenant, e.run.Thread, id); err != nil {
+			return nil, err
+		}
+	}
+	return replay.Compare(parts[0], parts[1]), nil
+}
+
+// eventsOf reads the events of one run, "" = of all.
+func (k *Keeper) eventsOf(ctx context.Context, tenant string, id thread.ID, run thread.RunID) ([]thread.Event, error) {
+	log, _, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	var events []thread.Event
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if run == "" || e.Run == run {
+			events = append(events, e)
+		}
+	}
+	return events, nil
+}
+
+// replayed opens a model that plays a recorded run.
+func (k *Keeper) replayed(ctx context.Context, tenant, name string) (llm.Model, error) {
+	id, run, _ := strings.Cut(strings.TrimPrefix(name, replayPrefix), "#")
+	if _, err := thread.ParseID(id); err != nil {
+		return nil, err
+	}
+	events, err := k.eventsOf(ctx, tenant, thread.ID(id), thread.RunID(run))
+	if err != nil {
+		return nil, err
+	}
+	_, blobs, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return replay.New(ctx, events, blobs)
+}

@@ -1,0 +1,342 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// byBackground marks, in RunStarted.By, a sub-agent nobody waits for.
+const (
+	byTask       = "task"
+	byBackground = "task in the background"
+)
+
+// spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
+type spawner struct {
+	k      *Keeper
+	tenant string
+	parent *state.State // read only, as it was when the driver began
+	budget func() thread.Budget
+	model  string
+}
+
+// Spawn starts a sub-agent once, or says how it is. The thread's id is the
+// parent's and the call's, so the same call is the same thread for ever.
+func (p *spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnResult, error) {
+	id := req.Thread.Sub(req.Call)
+	if id.Depth() > thread.DepthMax {
+		return tool.SpawnResult{Done: true, Failed: true, Text: fmt.Sprintf("Sub-agents cannot be nested deeper than %d.", thread.DepthMax), Thread: id}, nil
+	}
+	log, _, err := p.k.logOf(ctx, p.tenant)
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
+	s, err := fold(ctx, log, id)
+	if errs.Is(err, errs.NotFound) {
+		return p.open(ctx, log, id, req)
+	}
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
+	return p.result(s, id), nil
+}
+
+// result says how a sub-agent is; one that can go on is woken.
+func (p *spawner) result(s *state.State, id thread.ID) tool.SpawnResult {
+	if s.Run == nil || s.Run.Ended == nil {
+		p.k.wake(threadKey{p.tenant, id})
+		return tool.SpawnResult{Thread: id}
+	}
+	r := tool.SpawnResult{Done: true, Thread: id, Text: s.Run.Ended.Text, Failed: s.Run.Ended.State != thread.RunSucceeded, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
+	if s.Run.Ended.Result != nil {
+		r.Text = string(s.Run.Ended.Result)
+	}
+	if r.Failed {
+		r.Text = fmt.Sprintf("The sub-agent ended as %s: %s", s.Run.Ended.State, r.Text)
+	}
+	return r
+}
+
+func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req tool.SpawnRequest) (tool.SpawnResult, error) {
+	d, ok := p.definition(req.Agent)
+	if !ok {
+		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("There is no sub-agent %.64q.", req.Agent)}, nil
+	}
+	if n, err := p.count(ctx, log, req.Thread); err != nil || n >= subagentsMax {
+		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("A thread can have at most %d sub-agents.", subagentsMax)}, err
+	}
+	content, err := json.Marshal(d)
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
+	by := byTask
+	if req.Background {
+		by = byBackground
+	}
+	model := d.Model
+	if model == "" || isReplay(p.model) {
+		model = subReplay(p.model, req.Call)
+	}
+	run := Run{
+		ID: thread.NewRunID(), Thread: id, Tenant: p.tenant, Agent: d.Name, Model: model, Title: clip(req.Prompt, titleMax), By: by,
+		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.parent.Machine, First: 3,
+	}
+	run.Budget = within(budgetOf(thread.Budget{}, d.Limits.Budget), p.budget())
+	bodies := []thread.Body{
+		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
+		thread.Bound{Machine: p.parent.Machine},
+		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
+		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip(req.Prompt, thread.InlineBytesMax))}},
+	}
+	_, err = p.k.openThread(ctx, log, run, bodies)
+	return tool.SpawnResult{Thread: id}, err
+}
+
+// openThread writes a record and the first events of a thread. A thread that is
+// there already is no error: whoever wrote it was faster.
+func (k *Keeper) openThread(ctx context.Context, log thread.Log, run Run, bodies []thread.Body) (*entry, error) {
+	e, err := k.create(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	events := make([]thread.Event, len(bodies))
+	for i, b := range bodies {
+		events[i] = thread.New(run.ID, b)
+	}
+	if _, err := log.Append(ctx, run.Thread, 0, events...); err != nil {
+		_ = k.c.Records.Delete(context.WithoutCancel(ctx), recordKey(run.Tenant, run.ID), e.revision)
+		k.forget(e)
+		if errs.Is(err, errs.Conflict) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	k.wake(threadKey{run.Tenant, run.Thread})
+	return e, nil
+}
+
+// definition returns a sub-agent's, with the parent's rules in front: what a
+// person wants to be asked about does not depend on who does it.
+func (p *spawner) definition(name string) (definition.Definition, bool) {
+	d, ok := p.parent.Agent.Subagents[name]
+	if !ok {
+		return d, false
+	}
+	d.Rules = slices.Concat(p.parent.Rules, p.parent.Agent.Rules, d.Rules)
+	if len(d.Hooks) == 0 {
+		d.Hooks = p.parent.Agent.Hooks
+	}
+	return d, true
+}
+
+func (p *spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (int, error) {
+	n := 0
+	for id, err := range log.List(ctx, parent) {
+		if err != nil {
+			return 0, err
+		}
+		if id.Depth() == parent.Depth()+1 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// within keeps a budget inside of what is left of another.
+func within(b, left thread.Budget) thread.Budget {
+	least := func(x, y int) int {
+		if x == 0 || (y != 0 && y < x) {
+			return y
+		}
+		return x
+	}
+	b.Steps, b.Tokens = least(b.Steps, left.Steps), least(b.Tokens, left.Tokens)
+	if b.CostUSD == 0 || (left.CostUSD > 0 && left.CostUSD < b.CostUSD) {
+		b.CostUSD = left.CostUSD
+	}
+	if b.Wall == 0 || (left.Wall > 0 && left.Wall < b.Wall) {
+		b.Wall = left.Wall
+	}
+	return b
+}
+
+// left is what remains of a run's budget; 0 stays "no bound".
+func left(s *state.State, now time.Time) thread.Budget {
+	b := s.Run.Budget
+	rest := thread.Budget{}
+	if b.Steps > 0 {
+		rest.Steps = max(b.Steps-s.Run.Steps, 1)
+	}
+	if b.Tokens > 0 {
+		rest.Tokens = max(b.Tokens-s.Run.Usage.Total(), 1)
+	}
+	if b.CostUSD > 0 {
+		rest.CostUSD = max(b.CostUSD-s.Run.CostUSD, 1e-9)
+	}
+	if b.Wall > 0 {
+		rest.Wall = max(b.Wall-s.Elapsed(now), time.Second)
+	}
+	return rest
+}
+
+// Task returns a sub-agent of a thread.
+func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.Task, error) {
+	if !thread.IsCallID(id) {
+		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
+	}
+	log, blobs, err := p.k.logOf(ctx, p.tenant)
+	if err != nil {
+		return tool.Task{}, err
+	}
+	s, err := fold(ctx, log, parent.Sub(id))
+	if errs.Is(err, errs.NotFound) {
+		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
+	}
+	if err != nil {
+		return tool.Task{}, err
+	}
+	return p.task(ctx, blobs, s, id)
+}
+
+func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *state.State, id string) (tool.Task, error) {
+	t := tool.Task{ID: id, Agent: s.Opened.Name, Prompt: s.Opened.Title, State: s.RunState(p.k.c.Now()), Started: s.Run.At, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
+	if s.Run.Ended != nil {
+		t.Text = s.Run.Ended.Text
+		return t, nil
+	}
+	text, err := lastWords(ctx, blobs, s)
+	t.Text = clip(text, recordText)
+	return t, err
+}
+
+// Tasks lists the sub-agents of a thread, the oldest first.
+func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, error) {
+	log, blobs, err := p.k.logOf(ctx, p.tenant)
+	if err != nil {
+		return nil, err
+	}
+	var list []tool.Task
+	for id, err := range log.List(ctx, parent) {
+		if err != nil {
+			return nil, err
+		}
+		of, call := id.Parent()
+		if of != parent {
+			continue
+		}
+		s, err := fold(ctx, log, id)
+		if err != nil {
+			return nil, err
+		}
+		t, err := p.task(ctx, blobs, s, call)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b tool.Task) int { return a.Started.Compare(b.Started) })
+	return list, nil
+}
+
+// Send adds a message to a sub-agent's conversation.
+func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
+	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(clip(text, thread.InlineBytesMax))}}
+	child := threadKey{p.tenant, parent.Sub(id)}
+	_, err := p.k.external(ctx, child, func(s *state.State) ([]thread.Body, error) {
+		switch {
+		case s.HasInput(key):
+			return nil, nil
+		case s.Run != nil && s.Run.Ended == nil:
+			return []thread.Body{in}, nil
+		}
+		return nil, errs.New(errs.Conflict, "the task is over")
+	})
+	if !errs.Is(err, errs.Conflict) {
+		return err
+	}
+	return p.revive(ctx, child, in)
+}
+
+// revive starts another run of a sub-agent that is over.
+func (p *spawner) revive(ctx context.Context, child threadKey, in thread.Input) error {
+	log, _, err := p.k.logOf(ctx, p.tenant)
+	if err != nil {
+		return err
+	}
+	s, err := fold(ctx, log, child.id)
+	if err != nil {
+		return err
+	}
+	if s.HasInput(in.ID) || s.Run.Ended == nil {
+		return nil
+	}
+	run := Run{
+		ID: thread.NewRunID(), Thread: child.id, Tenant: p.tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
+		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
+		Budget: within(budgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.budget()),
+	}
+	e, err := p.k.create(ctx, run)
+	if err != nil {
+		return err
+	}
+	started := thread.New(run.ID, thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model})
+	if _, err := log.Append(ctx, child.id, s.Seq, started, thread.New(run.ID, in)); err != nil {
+		_ = p.k.c.Records.Delete(context.WithoutCancel(ctx), recordKey(run.Tenant, run.ID), e.revision)
+		p.k.forget(e)
+		return err
+	}
+	p.k.wake(child)
+	return nil
+}
+
+// Cancel asks a sub-agent to end.
+func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) error {
+	child := threadKey{p.tenant, parent.Sub(id)}
+	for _, t := range append([]threadKey{child}, p.k.beneath(child)...) {
+		_, err := p.k.external(ctx, t, func(s *state.State) ([]thread.Body, error) {
+			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
+				return nil, nil
+			}
+			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
+		})
+		if err != nil && (t != child || !errs.Is(err, errs.NotFound)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// report tells a parent that a sub-agent in the background has ended, once. A
+// parent that is idle starts to work again.
+func (k *Keeper) report(ctx context.Context, t threadKey, s *state.State) error {
+	parent, call := t.id.Parent()
+	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != byBackground {
+		return nil
+	}
+	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
+	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(clip(text, thread.InlineBytesMax/2))}}
+	up := threadKey{t.tenant, parent}
+	_, err := k.external(ctx, up, func(s *state.State) ([]thread.Body, error) {
+		switch {
+		case s.HasInput(in.ID):
+			return nil, nil
+		case s.Run != nil && s.Run.Ended == nil:
+			return []thread.Body{in}, nil
+		}
+		return nil, errs.New(errs.Conflict, "the parent is idle")
+	})
+	if !errs.Is(err, errs.Conflict) {
+		return err
+	}
+	return (&spawner{k: k, tenant: t.tenant, budget: func() thread.Budget { return thread.Budget{} }}).revive(ctx, up, in)
+}

@@ -1,0 +1,363 @@
+package keeper
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+const (
+	inputBytesMax = 4 << 20
+	titleMax      = 120
+	labelsMax     = 32
+	labelBytesMax = 256
+)
+
+// ids are what a key stands for.
+type ids struct {
+	Run    thread.RunID `json:"run"`
+	Thread thread.ID    `json:"thread"`
+	Asked  string       `json:"asked"` // hash of what was asked for
+}
+
+// Start begins a run. With a Key the same call again returns the same run;
+// Conflict: the key was used for something else, or the thread has a run under
+// way. NotFound: no such agent or thread. Unsupported: no model can be reached.
+func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error) {
+	if err := checkStart(s); err != nil {
+		return Run{}, err
+	}
+	id := ids{Run: thread.NewRunID(), Thread: s.Thread}
+	if s.Thread == "" {
+		id.Thread = thread.NewID()
+	}
+	id, again, err := k.keyed(ctx, tenant, s, id)
+	if err != nil {
+		return Run{}, err
+	}
+	if again {
+		if e, err := k.find(ctx, tenant, id.Run); err == nil {
+			return k.view(e), nil
+		} else if !errs.Is(err, errs.NotFound) {
+			return Run{}, err
+		}
+	}
+	if s.Thread != "" {
+		return k.goOn(ctx, tenant, id, s)
+	}
+	return k.begin(ctx, tenant, id, s)
+}
+
+func checkStart(s Start) error {
+	if len(s.Input) == 0 && s.Thread == "" {
+		return errs.New(errs.Invalid, "a run needs a task")
+	}
+	if n := bytesOf(s.Input); n > inputBytesMax {
+		return errs.New(errs.Limit, "a task has at most %d bytes; this one has %d", inputBytesMax, n).WithHint("put it into a file of the sandbox")
+	}
+	for _, b := range s.Input {
+		if b.Kind != llm.KindText && b.Kind != llm.KindMedia {
+			return errs.New(errs.Invalid, "a task is made of text and images, not of %.40q", b.Kind)
+		}
+	}
+	if s.Thread != "" && (s.Agent != "" || s.Inline != nil) {
+		return errs.New(errs.Invalid, "a thread keeps its agent").WithHint("start a new thread, or fork this one")
+	}
+	if s.Thread.Depth() > 0 {
+		return errs.New(errs.Invalid, "%.80s is a sub-agent's thread", s.Thread).WithHint("start on its root, or fork it")
+	}
+	if len(s.Labels) > labelsMax {
+		return errs.New(errs.Limit, "a run has at most %d labels", labelsMax)
+	}
+	for key, value := range s.Labels {
+		if key == "" || len(key)+len(value) > labelBytesMax {
+			return errs.New(errs.Invalid, "the label %.40q is empty, or longer than %d bytes", key, labelBytesMax)
+		}
+	}
+	return checkBudget(s.Budget)
+}
+
+func checkBudget(b thread.Budget) error {
+	if b.Steps < 0 || b.Tokens < 0 || b.CostUSD < 0 || b.Wall < 0 {
+		return errs.New(errs.Invalid, "a budget is not negative")
+	}
+	return nil
+}
+
+func bytesOf(blocks []llm.Block) int {
+	n := 0
+	for _, b := range blocks {
+		n += len(b.Text)
+		if b.Media != nil {
+			n += len(b.Media.Data)
+		}
+	}
+	return n
+}
+
+// keyed makes a call with a key stand for one pair of ids.
+func (k *Keeper) keyed(ctx context.Context, tenant string, s Start, id ids) (ids, bool, error) {
+	if s.Key == "" {
+		return id, false, nil
+	}
+	asked, _ := json.Marshal(struct {
+		Thread thread.ID
+		Agent  string
+		Input  []llm.Block
+		Model  string
+	}{s.Thread, s.Agent, s.Input, s.Model})
+	sum, name := sha256.Sum256(asked), sha256.Sum256([]byte(s.Key))
+	id.Asked = hex.EncodeToString(sum[:])
+	key := keyPrefix + tenant + "/" + hex.EncodeToString(name[:])
+	value, _ := json.Marshal(id)
+	_, err := k.c.Records.Create(ctx, key, value)
+	if !errs.Is(err, errs.Exists) {
+		return id, false, err
+	}
+	old, _, err := k.c.Records.Get(ctx, key)
+	if err != nil {
+		return id, false, err
+	}
+	var known ids
+	if err := json.Unmarshal(old, &known); err != nil {
+		return id, false, errs.Wrap(errs.Corrupt, err, "the record of a key cannot be read")
+	}
+	if known.Asked != id.Asked {
+		return id, false, errs.New(errs.Conflict, "this key was used for another run")
+	}
+	return known, true, nil
+}
+
+// begin opens a new thread with its first run.
+func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run, error) {
+	d, err := k.definition(s)
+	if err != nil {
+		return Run{}, err
+	}
+	model := s.Model
+	if model == "" {
+		model = d.Model
+	}
+	if err := k.modelWorks(ctx, model); err != nil {
+		return Run{}, err
+	}
+	opened, err := openedOf(d, s)
+	if err != nil {
+		return Run{}, err
+	}
+	bodies := []thread.Body{opened}
+	if s.Sandbox != "" {
+		bodies = append(bodies, thread.Bound{Machine: s.Sandbox})
+	}
+	budget := budgetOf(s.Budget, d.Limits.Budget)
+	bodies = append(bodies, thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model})
+	run := Run{
+		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: titleOf(s), Labels: s.Labels, By: s.By,
+		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: uint64(len(bodies)), Replay: s.replay,
+	}
+	return k.open(ctx, run, 0, bodies, s.Input)
+}
+
+// open writes the record, then the events, and lets the run go.
+func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []thread.Body, input []llm.Block) (Run, error) {
+	log, blobs, err := k.logOf(ctx, run.Tenant)
+	if err != nil {
+		return Run{}, err
+	}
+	if len(input) > 0 {
+		in, err := keepInput(ctx, blobs, thread.Input{From: "user", Blocks: input})
+		if err != nil {
+			return Run{}, err
+		}
+		bodies = append(bodies, in)
+	}
+	e, err := k.create(ctx, run)
+	if errs.Is(err, errs.Exists) { // another call with the same key was faster
+		if e, err = k.find(ctx, run.Tenant, run.ID); err == nil {
+			return k.view(e), nil
+		}
+	}
+	if err != nil {
+		return Run{}, err
+	}
+	events := make([]thread.Event, len(bodies))
+	for i, b := range bodies {
+		events[i] = thread.New(run.ID, b)
+	}
+	if _, err := log.Append(ctx, run.Thread, after, events...); err != nil {
+		err = fmt.Errorf("open %s: %w", run.ID, err)
+		_ = k.save(context.WithoutCancel(ctx), e, func(r *Run) {
+			r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, "not_started", clip(errs.Public(err), recordText), k.c.Now().UTC()
+		})
+		k.forget(e)
+		return Run{}, err
+	}
+	k.wake(threadKey{run.Tenant, run.Thread})
+	return k.view(e), nil
+}
+
+// goOn starts the next run of a thread.
+func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run, error) {
+	log, _, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return Run{}, err
+	}
+	st, err := fold(ctx, log, s.Thread)
+	if err != nil {
+		return Run{}, err
+	}
+	if st.Run != nil && st.Run.Ended == nil {
+		return Run{}, errs.New(errs.Conflict, "the thread has a run under way: %s", st.Run.ID).WithHint("`skete send %s …` adds a message to it", st.Run.ID)
+	}
+	model := s.Model
+	if model == "" {
+		model = st.Agent.Model
+	}
+	if err := k.modelWorks(ctx, model); err != nil {
+		return Run{}, err
+	}
+	budget := budgetOf(s.Budget, st.Agent.Limits.Budget)
+	run := Run{
+		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: titleOf(s), Labels: s.Labels, By: s.By,
+		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
+	}
+	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model}}
+	return k.open(ctx, run, st.Seq, bodies, s.Input)
+}
+
+func (k *Keeper) definition(s Start) (definition.Definition, error) {
+	if s.Inline != nil && s.replay != "" {
+		return *s.Inline, nil // whole already
+	}
+	if s.Inline != nil {
+		d, err := k.c.Definitions.Complete(*s.Inline)
+		if err == nil && d.HostHooks() {
+			err = errs.New(errs.Denied, "only agents of the server's own folder may run hooks on the host")
+		}
+		return d, err
+	}
+	name := s.Agent
+	if name == "" {
+		name = definition.Default
+	}
+	return k.c.Definitions.Resolve(name)
+}
+
+// modelWorks finds out at once that there is no such model, and not in the
+// middle of a run.
+func (k *Keeper) modelWorks(ctx context.Context, name string) error {
+	if strings.HasPrefix(name, replayPrefix) {
+		return nil
+	}
+	_, err := k.c.Models.Open(ctx, name)
+	return err
+}
+
+func openedOf(d definition.Definition, s Start) (thread.Opened, error) {
+	if s.Spec != nil {
+		d.Sandbox = s.Spec
+	}
+	content, err := json.Marshal(d)
+	if err != nil {
+		return thread.Opened{}, errs.Wrap(errs.Invalid, err, "the agent's definition cannot be written down")
+	}
+	if len(content) > definition.ResolvedBytesMax {
+		return thread.Opened{}, errs.New(errs.Limit, "the agent with its sub-agents has %d bytes; at most %d", len(content), definition.ResolvedBytesMax)
+	}
+	return thread.Opened{Agent: content, Name: d.Name, Title: titleOf(s), Labels: s.Labels}, nil
+}
+
+// budgetOf prefers what was asked for to what the agent's file says.
+func budgetOf(asked, file thread.Budget) thread.Budget {
+	b := thread.Budget{Steps: pick(asked.Steps, file.Steps), Tokens: pick(asked.Tokens, file.Tokens), CostUSD: pick(asked.CostUSD, file.CostUSD), Wall: pick(asked.Wall, file.Wall)}
+	if b.Steps == 0 {
+		b.Steps = stepsMax
+	}
+	return b
+}
+
+func pick[T comparable](values ...T) (none T) {
+	for _, v := range values {
+		if v != none {
+			return v
+		}
+	}
+	return none
+}
+
+// titleOf is the given title, or the task's first line.
+func titleOf(s Start) string {
+	title := s.Title
+	for _, b := range s.Input {
+		if title == "" {
+			title, _, _ = strings.Cut(strings.TrimSpace(b.Text), "\n")
+		}
+	}
+	return clip(title, titleMax)
+}
+
+// keepInput moves what is too large for an event to blobs.
+func keepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread.Input, error) {
+	for i, b := range in.Blocks {
+		if b.Media == nil || len(b.Media.Data) == 0 {
+			continue
+		}
+		hash, err := blobs.Put(ctx, b.Media.Data)
+		if err != nil {
+			return in, err
+		}
+		in.Blocks[i].Media = &llm.Media{Type: b.Media.Type, Hash: hash}
+	}
+	content, err := json.Marshal(in.Blocks)
+	if err != nil || len(content) <= thread.InlineBytesMax {
+		return in, err
+	}
+	if in.Shown, err = blobs.Put(ctx, content); err != nil {
+		return in, err
+	}
+	in.ShownTokens = len(content) / 4
+	in.Blocks = []llm.Block{llm.Text(clip((llm.Message{Blocks: in.Blocks}).String(), recordText))}
+	return in, nil
+}
+
+// external appends what somebody else than the driver has to say. look decides
+// from the thread as it is; nil bodies = nothing to do.
+func (k *Keeper) external(ctx context.Context, t threadKey, look func(*state.State) ([]thread.Body, error)) (uint64, error) {
+	log, _, err := k.logOf(ctx, t.tenant)
+	if err != nil {
+		return 0, err
+	}
+	for range externalTries {
+		s, err := fold(ctx, log, t.id)
+		if err != nil {
+			return 0, err
+		}
+		bodies, err := look(s)
+		if err != nil || len(bodies) == 0 {
+			return s.Seq, err
+		}
+		events := make([]thread.Event, len(bodies))
+		for i, b := range bodies {
+			events[i] = thread.New(s.Run.ID, b)
+		}
+		seq, err := log.Append(ctx, t.id, s.Seq, events...)
+		if errs.Is(err, errs.Conflict) {
+			continue // the driver was faster
+		}
+		if err == nil {
+			k.wake(t)
+		}
+		return seq, err
+	}
+	return 0, errs.New(errs.Unavailable, "%s moves too fast to be written to", t.id)
+}

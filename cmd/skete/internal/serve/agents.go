@@ -1,0 +1,86 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/llm/catalog"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/kit"
+	"github.com/skete-dev/skete/tool/place"
+)
+
+func wireRequest[T any](m *T) *connect.Request[T] { return connect.NewRequest(m) }
+
+// openAgents makes what runs of agents need, and goes on with those that are
+// under way.
+func (r *running) openAgents(ctx context.Context) error {
+	records, err := r.store.KV(ctx, "runs")
+	if err != nil {
+		return err
+	}
+	memories, err := r.store.KV(ctx, "memories")
+	if err != nil {
+		return err
+	}
+	models, err := catalog.New(r.c.Catalog(), catalog.Options{Getenv: os.Getenv})
+	if err != nil {
+		return err
+	}
+	r.onClose(func() error { models.Close(); return nil })
+	agents, err := definitions(r.agentDir())
+	if err != nil {
+		return err
+	}
+	threads := r.store.Threads()
+	c := keeper.Config{
+		Threads: threads, Records: records, Models: models, Machines: machines{r.manager}, Definitions: agents,
+		Tools: r.tools, Wire: r.store.Live(), Node: "local", RunsMax: r.c.Agents.Runs, Log: r.c.Log,
+		Memories: func(ctx context.Context, tenant string) (tool.Files, error) {
+			blobs, err := threads.Blobs(ctx, tenant)
+			if err != nil {
+				return nil, err
+			}
+			return place.NewStore(memories, blobs, tenant), nil
+		},
+	}
+	if r.store.External() {
+		if c.Node, err = os.Hostname(); err != nil {
+			return err
+		}
+		if c.Leases, err = r.store.Leases(ctx); err != nil {
+			return err
+		}
+	}
+	if r.keeper, err = keeper.Open(ctx, c); err != nil {
+		return err
+	}
+	r.onClose(r.keeper.Close)
+	return nil
+}
+
+// agentDir is the folder of agents' files.
+func (r *running) agentDir() string {
+	if r.c.Agents.Dir != "" {
+		return r.c.Agents.Dir
+	}
+	return r.in("agents")
+}
+
+// definitions reads the folder of agents; none is no error.
+func definitions(dir string) (*definition.Set, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return definition.BuiltIn(), nil
+	}
+	return definition.Load(os.DirFS(filepath.Clean(dir)))
+}
+
+// newTools are all that agents of this server may use.
+func newTools() *tool.Registry { return kit.New() }

@@ -1,0 +1,174 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/tool/place/guest"
+)
+
+const (
+	workspace = "/workspace"
+	// runIdle is how long a run's sandbox stays up when nothing happens in it.
+	// It is only stopped then: its files stay, and the next step starts it.
+	runIdle = 15 * time.Minute
+)
+
+// machines gives runs their sandboxes. It is a keeper.Machines.
+type machines struct{ m *manager.Manager }
+
+// Create makes the sandbox of a thread: the same key is the same sandbox.
+func (x machines) Create(ctx context.Context, tenant, key string, spec map[string]any) (string, error) {
+	s, err := specOf(spec)
+	if err != nil {
+		return "", err
+	}
+	info, err := x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key})
+	return string(info.ID), err
+}
+
+// specOf reads what an agent's file, or a request, says of a sandbox: the keys
+// of api.CreateSandbox.
+func specOf(spec map[string]any) (sandbox.Spec, error) {
+	var c api.CreateSandbox
+	content, err := json.Marshal(spec)
+	if err != nil {
+		return sandbox.Spec{}, errs.Wrap(errs.Invalid, err, "the sandbox's spec cannot be read")
+	}
+	d := json.NewDecoder(bytes.NewReader(content))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return sandbox.Spec{}, errs.Wrap(errs.Invalid, err, "the sandbox's spec: %v", err)
+	}
+	s := sandbox.Spec{
+		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
+		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax, Env: c.Env, Workdir: c.Workdir, Root: c.Root,
+		Network: c.Network, Persist: true, TTL: time.Duration(c.TTLMS) * time.Millisecond,
+		IdleTimeout: time.Duration(c.IdleTimeoutMS) * time.Millisecond, Metadata: c.Metadata,
+	}
+	if s.IdleTimeout == 0 {
+		s.IdleTimeout = runIdle
+	}
+	return s, nil
+}
+
+// Open makes the machine usable, starting it if it is stopped.
+func (x machines) Open(ctx context.Context, tenant, id string) (keeper.Machine, func(), error) {
+	sid, err := sandbox.ParseID(id)
+	if err != nil {
+		return keeper.Machine{}, nil, err
+	}
+	info, err := x.running(ctx, tenant, sid)
+	if err != nil {
+		return keeper.Machine{}, nil, err
+	}
+	c, release, err := x.m.Guest(ctx, tenant, sid)
+	if err != nil {
+		return keeper.Machine{}, nil, err
+	}
+	hello, err := c.Hello(ctx)
+	if err != nil {
+		release()
+		return keeper.Machine{}, nil, err
+	}
+	return keeper.Machine{
+		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Note: note(info, string(hello.Workdir)),
+	}, release, nil
+}
+
+// running starts a sandbox that is not up. NotFound: it is gone for ever.
+func (x machines) running(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	info, err := x.m.Get(ctx, tenant, id)
+	if err != nil {
+		return info, err
+	}
+	switch info.State {
+	case sandbox.Running:
+		return info, nil
+	case sandbox.Paused:
+		return x.m.Resume(ctx, tenant, id)
+	case sandbox.Destroyed:
+		return info, errs.New(errs.NotFound, "the sandbox %s was destroyed", id)
+	case sandbox.Creating: // another call is about it
+		return info, errs.New(errs.Unavailable, "the sandbox %s is being started", id)
+	}
+	return x.m.Start(ctx, tenant, id)
+}
+
+// note is what the model is told about where it works.
+func note(info sandbox.Info, dir string) string {
+	text := fmt.Sprintf("You work in a sandbox of your own (isolation: %s). Commands run as an ordinary user in %s.", info.Isolation, dir)
+	if info.Spec.Network == "" || info.Spec.Network == "none" {
+		text += " There is no network."
+	}
+	return fmt.Sprintf("%s It has %g CPUs and %d MB of memory.", text, info.Spec.CPUs, info.Spec.MemoryMB)
+}
+
+// Destroy ends a sandbox. It may be repeated.
+func (x machines) Destroy(ctx context.Context, tenant, id string) error {
+	sid, err := sandbox.ParseID(id)
+	if err != nil {
+		return err
+	}
+	err = x.m.Destroy(ctx, tenant, sid)
+	if errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// Copy gives a sandbox the workspace of another one, as a stream.
+func (x machines) Copy(ctx context.Context, tenant, from, to string) error {
+	var clients [2]*wire.Client
+	for i, id := range []string{from, to} {
+		sid, err := sandbox.ParseID(id)
+		if err != nil {
+			return err
+		}
+		if _, err := x.running(ctx, tenant, sid); err != nil {
+			return err
+		}
+		c, release, err := x.m.Guest(ctx, tenant, sid)
+		if err != nil {
+			return err
+		}
+		defer release()
+		clients[i] = c
+	}
+	return pour(ctx, clients[0], clients[1])
+}
+
+func pour(ctx context.Context, from, to *wire.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	down, err := from.File.Download(ctx, wireRequest(&wire.DownloadRequest{Path: []byte(workspace)}))
+	if err != nil {
+		return wire.Err(err)
+	}
+	defer down.Close()
+	up := to.File.Upload(ctx)
+	if err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(workspace)}}); err != nil && !errors.Is(err, io.EOF) {
+		return wire.Err(err)
+	}
+	for down.Receive() {
+		if err := up.Send(&wire.UploadRequest{Data: down.Msg().Data}); err != nil {
+			break // the answer says why
+		}
+	}
+	if err := down.Err(); err != nil {
+		return wire.Err(err)
+	}
+	_, err = up.CloseAndReceive()
+	return wire.Err(err)
+}
