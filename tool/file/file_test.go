@@ -496,6 +496,23 @@ func TestWriteFile_neverOverwritesWhatItDidNotSee(t *testing.T) {
 	}
 }
 
+// together lets the first reads of a file end only when all have begun, so
+// that every editor has seen the same content.
+type together struct {
+	tool.Files
+	left atomic.Int64
+	all  chan struct{}
+}
+
+func (w *together) Read(ctx context.Context, p string, limit int64) ([]byte, string, error) {
+	content, hash, err := w.Files.Read(ctx, p, limit)
+	if w.left.Add(-1) == 0 {
+		close(w.all)
+	}
+	<-w.all
+	return content, hash, err
+}
+
 // Two threads edit different parts of one file without a common lock.
 func TestEditFile_noEditIsLost(t *testing.T) {
 	const edits = 50
@@ -505,14 +522,17 @@ func TestEditFile_noEditIsLost(t *testing.T) {
 		fmt.Fprintf(&after, "slot %d: done;\n", i)
 	}
 	b := memory(t, map[string]string{"/w/f": before.String()})
-	other := newBench(t, b.files, tool.Env{})
+	files := &together{Files: b.files, all: make(chan struct{})}
+	files.left.Store(edits)
+	threads := []*bench{newBench(t, files, tool.Env{}), newBench(t, files, tool.Env{})}
 	var wg sync.WaitGroup
 	for i := range edits {
-		who := []*bench{b, other}[i%2]
+		edit := threads[i%2].tools["edit_file"]
 		wg.Go(func() {
-			r := who.call("edit_file", "file_path", "/w/f", "old_string", fmt.Sprintf("slot %d: empty;", i), "new_string", fmt.Sprintf("slot %d: done;", i))
-			if r.Failed {
-				t.Errorf("edit %d: %s", i, text(r))
+			// Without a plan: the first read of Run is the one that all wait for.
+			r, err := edit.Run(b.ctx, tool.Request{Args: args("file_path", "/w/f", "old_string", fmt.Sprintf("slot %d: empty;", i), "new_string", fmt.Sprintf("slot %d: done;", i))})
+			if err != nil || r.Failed {
+				t.Errorf("edit %d: %v, %v", i, r, err)
 			}
 		})
 	}

@@ -2,13 +2,15 @@ package tooltest
 
 import (
 	"context"
+	"runtime"
 	"strings"
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
 )
 
-// KV is a place.KV in memory. Safe for concurrent use.
+// KV is a place.KV in memory. Every call lets others go first, as one over a
+// network would. Safe for concurrent use.
 type KV struct {
 	mu      sync.Mutex
 	last    uint64
@@ -19,6 +21,13 @@ type KV struct {
 // NewKV returns an empty one.
 func NewKV() *KV { return &KV{values: map[string][]byte{}, numbers: map[string]uint64{}} }
 
+func (k *KV) lock() {
+	for range 20 {
+		runtime.Gosched()
+	}
+	k.mu.Lock()
+}
+
 func (k *KV) set(key string, value []byte) uint64 {
 	k.last++
 	k.values[key], k.numbers[key] = append([]byte(nil), value...), k.last
@@ -27,7 +36,7 @@ func (k *KV) set(key string, value []byte) uint64 {
 
 // Create implements place.KV.
 func (k *KV) Create(_ context.Context, key string, value []byte) (uint64, error) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if k.numbers[key] != 0 {
 		return 0, errs.New(errs.Exists, "%s exists", key)
@@ -37,7 +46,7 @@ func (k *KV) Create(_ context.Context, key string, value []byte) (uint64, error)
 
 // Get implements place.KV.
 func (k *KV) Get(_ context.Context, key string) ([]byte, uint64, error) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if k.numbers[key] == 0 {
 		return nil, 0, errs.New(errs.NotFound, "no %s", key)
@@ -47,7 +56,7 @@ func (k *KV) Get(_ context.Context, key string) ([]byte, uint64, error) {
 
 // Update implements place.KV.
 func (k *KV) Update(_ context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if revision == 0 || k.numbers[key] != revision {
 		return 0, errs.New(errs.Conflict, "%s has moved", key)
@@ -57,7 +66,7 @@ func (k *KV) Update(_ context.Context, key string, value []byte, revision uint64
 
 // Delete implements place.KV.
 func (k *KV) Delete(_ context.Context, key string, revision uint64) error {
-	k.mu.Lock()
+	k.lock()
 	defer k.mu.Unlock()
 	if k.numbers[key] != 0 && k.numbers[key] != revision {
 		return errs.New(errs.Conflict, "%s has moved", key)
@@ -69,7 +78,7 @@ func (k *KV) Delete(_ context.Context, key string, revision uint64) error {
 
 // List implements place.KV.
 func (k *KV) List(_ context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error {
-	k.mu.Lock()
+	k.lock()
 	values, numbers := map[string][]byte{}, map[string]uint64{}
 	for key, n := range k.numbers {
 		if strings.HasPrefix(key, prefix) {
