@@ -1,8 +1,9 @@
 package compat
 
 import (
-	"encoding/binary"
+	"bytes"
 	"hash/maphash"
+	"math/bits"
 	"sync"
 
 	"github.com/skete-dev/skete/llm"
@@ -45,7 +46,9 @@ func (m *memo) get(k key, make func() []byte) []byte {
 	if ok {
 		return part
 	}
-	part = make()
+	if part = make(); cap(part) > len(part)+len(part)/4 {
+		part = bytes.Clone(part) // without the room to grow
+	}
 	if len(part) <= memoPartMax {
 		m.mu.Lock()
 		m.put(k, part)
@@ -69,44 +72,39 @@ func (m *memo) put(k key, part []byte) {
 
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// hasher writes fields with their lengths, so that no two lists of fields look
-// the same.
-type hasher struct {
-	h   [2]maphash.Hash
-	buf [9]byte
-}
+// hasher takes fields one after the other: each is hashed as a whole, and the
+// sums are mixed in order, so that no two lists of fields look the same.
+type hasher struct{ state key }
 
-func newHasher(kind byte) *hasher {
-	h := &hasher{}
-	h.h[0].SetSeed(seeds[0])
-	h.h[1].SetSeed(seeds[1])
+func newHasher(kind byte) hasher {
+	var h hasher
 	h.number(kind, 0)
 	return h
 }
 
-func (h *hasher) number(mark byte, n int) {
-	h.buf[0] = mark
-	binary.LittleEndian.PutUint64(h.buf[1:], uint64(n))
-	h.bytes(h.buf[:])
+func (h *hasher) mix(mark byte, a, b uint64) {
+	h.state[0] = fold(h.state[0]^a, uint64(mark)<<1|0x9e3779b97f4a7c01)
+	h.state[1] = fold(h.state[1]^b, uint64(mark)<<1|0xc2b2ae3d27d4eb01)
 }
 
-func (h *hasher) bytes(b []byte) {
-	_, _ = h.h[0].Write(b) // never fails
-	_, _ = h.h[1].Write(b)
+// fold multiplies to 128 bits and folds them. A state of 0 would stay 0 for
+// ever, hence the constant.
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a^0xa0761d6478bd642f, b)
+	return hi ^ lo
 }
+
+func (h *hasher) number(mark byte, n int) { h.mix(mark, uint64(n), ^uint64(n)) }
 
 func (h *hasher) text(mark byte, s string) {
-	h.number(mark, len(s))
-	_, _ = h.h[0].WriteString(s)
-	_, _ = h.h[1].WriteString(s)
+	h.mix(mark, maphash.String(seeds[0], s), maphash.String(seeds[1], s))
 }
 
 func (h *hasher) data(mark byte, b []byte) {
-	h.number(mark, len(b))
-	h.bytes(b)
+	h.mix(mark, maphash.Bytes(seeds[0], b), maphash.Bytes(seeds[1], b))
 }
 
-func (h *hasher) sum() key { return key{h.h[0].Sum64(), h.h[1].Sum64()} }
+func (h *hasher) sum() key { return h.state }
 
 func messageKey(m *llm.Message) key {
 	h := newHasher('m')

@@ -13,6 +13,9 @@ type Driver struct {
 	// New returns the model that a configuration means. It must not try again
 	// by itself, and must obey every field.
 	New func(c Config) llm.Model
+	// Whole: this driver asks for answers in one piece, so that no delta can
+	// come before the end.
+	Whole bool
 }
 
 // Config is how the suite wants a model to be set up.

@@ -92,7 +92,9 @@ func replies(t *testing.T, d Driver) {
 			})
 		}
 	}
-	t.Run("DeltasComeAsTheyAreWritten", func(t *testing.T) { early(t, d) })
+	if !d.Whole {
+		t.Run("DeltasComeAsTheyAreWritten", func(t *testing.T) { early(t, d) })
+	}
 	t.Run("Usage", func(t *testing.T) { usages(t, d) })
 	t.Run("Stops", func(t *testing.T) { stops(t, d) })
 }
