@@ -117,14 +117,21 @@ func (v *validator) oneOf(path, s string, allowed ...string) {
 }
 
 func (v *validator) limits(l Limits) {
-	for path, n := range map[string]float64{
-		"limits.steps": float64(l.Steps), "limits.tokens": float64(l.Tokens), "limits.cost_usd": l.CostUSD,
-		"limits.wall": float64(l.Wall), "limits.parallel_max": float64(l.ParallelMax),
-		"limits.window_tokens": float64(l.WindowTokens), "limits.result_tokens_max": float64(l.ResultTokensMax),
-		"limits.tool_timeout": float64(l.ToolTimeout),
+	for _, limit := range []struct {
+		path string
+		n    float64
+	}{
+		{"steps", float64(l.Steps)},
+		{"tokens", float64(l.Tokens)},
+		{"cost_usd", l.CostUSD},
+		{"wall", float64(l.Wall)},
+		{"parallel_max", float64(l.ParallelMax)},
+		{"window_tokens", float64(l.WindowTokens)},
+		{"result_tokens_max", float64(l.ResultTokensMax)},
+		{"tool_timeout", float64(l.ToolTimeout)},
 	} {
-		if !(n >= 0) {
-			v.fail(path, "a limit is not below 0; leave the key out for the default")
+		if !(limit.n >= 0) { // not a number is none either
+			v.fail("limits."+limit.path, "a limit is not below 0; leave the key out for the default")
 		}
 	}
 	if l.ParallelMax > parallelMax {
@@ -133,7 +140,6 @@ func (v *validator) limits(l Limits) {
 	if l.WindowTokens > 0 && l.WindowTokens < 4096 {
 		v.warn("limits.window_tokens", "a window of %d tokens hardly holds the instructions and the tools", l.WindowTokens)
 	}
-	slices.SortFunc(v.found, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) }) // a map has no order
 }
 
 // tools checks patterns against what there is.

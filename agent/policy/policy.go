@@ -112,10 +112,22 @@ func unitsOf(c Call) []unit {
 	return units
 }
 
+// sameAs are tools that are another one under a second name: what a rule says
+// about one it says about both.
+var sameAs = map[string]string{"run_command": "execute", "list_files": "ls"}
+
+// isFor reports whether a rule is about a tool.
+func isFor(r definition.Rule, name string) bool {
+	if first, ok := sameAs[name]; ok {
+		return definition.Picks(r.Tools, first) || slices.Contains(r.Tools, name)
+	}
+	return definition.Picks(r.Tools, name)
+}
+
 // first finds the rule that holds for a unit.
 func first(rules []definition.Rule, c Call, u unit) Verdict {
 	for i, r := range rules {
-		if !definition.Picks(r.Tools, c.Tool) || !u.matches(r, c.Tool) {
+		if !isFor(r, c.Tool) || !u.matches(r, c.Tool) {
 			continue
 		}
 		v := Verdict{Action: r.Action, Reason: r.Reason, Rule: i}

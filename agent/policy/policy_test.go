@@ -66,6 +66,10 @@ func TestDecide(t *testing.T) {
 		{"by a glob of tools", rules("deny mcp_*"), on("mcp_mail"), "deny", 0},
 		{"all but one tool", rules("ask !ls"), on("ls"), "allow", -1},
 		{"the first that matches", rules("allow ls", "deny ls"), on("ls"), "allow", 0},
+		{"a tool's second name", rules("deny execute;;rm *"), policy.Call{Tool: "run_command", Command: "rm x"}, "deny", 0},
+		{"a tool's second name is left out with it", rules("allow !execute", "ask"), policy.Call{Tool: "run_command", Command: "ls"}, "ask", 1},
+		{"a rule for a second name", rules("ask run_command"), policy.Call{Tool: "run_command", Command: "ls"}, "ask", 0},
+		{"a rule for a second name is not about the first", rules("ask run_command"), run("ls"), "allow", -1},
 		{"no tools means all", rules("deny"), on("anything"), "deny", 0},
 		{"an unknown action asks", rules("forbid"), on("ls"), "ask", 0},
 
@@ -153,6 +157,7 @@ func TestRuleFor_allowsThisAndNothingElse(t *testing.T) {
 		{run("CI=1 npm test"), []policy.Call{run("npm test"), run("CI=2 npm test")}},
 		{run("timeout 5 make"), []policy.Call{run("make all")}},
 		{run("sudo make"), nil},
+		{policy.Call{Tool: "run_command", Command: "make"}, []policy.Call{run("make")}},
 		{on("write_file", "w:/workspace/a[1]*.go"), []policy.Call{on("write_file", "w:/workspace/a1x.go"), on("delete", "w:/workspace/a[1]*.go"), on("write_file", "w:/workspace"), on("write_file", "w:/workspace/a[1]*.go", "w:/x")}},
 		{on("send_mail"), []policy.Call{on("send_mails")}},
 	}
