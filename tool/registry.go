@@ -74,13 +74,17 @@ func (r *Registry) Names() []string {
 }
 
 // Make makes the tools that are named, each a *Checked. A name may be a glob
-// ("*", "read_*"); none at all means "*". What a glob finds is left out when
-// the environment lacks something for it; a tool named in full is refused
-// then (Unsupported). NotFound: no such tool.
-func (r *Registry) Make(env Env, names []string) ([]Tool, error) {
-	if len(names) == 0 {
-		names = []string{"*"}
-	}
+// ("*", "read_*"), or either with "!" in front, which takes away; the last that
+// is about a tool decides. None at all, or only exceptions, means all others.
+// What a glob finds is left out when the environment lacks something for it; a
+// tool named in full is refused then (Unsupported). NotFound: no such tool.
+func (r *Registry) Make(env Env, names []string) ([]Tool, error) { return r.make(env, names, true) }
+
+// Fitting is Make for those who cannot know what the environment has: tools
+// that lack something are left out also when they are named in full.
+func (r *Registry) Fitting(env Env, names []string) ([]Tool, error) { return r.make(env, names, false) }
+
+func (r *Registry) make(env Env, names []string, strict bool) ([]Tool, error) {
 	if err := r.Check(names); err != nil {
 		return nil, err
 	}
@@ -91,7 +95,7 @@ func (r *Registry) Make(env Env, names []string) ([]Tool, error) {
 			continue
 		}
 		t, err := e.make(env)
-		if errs.Is(err, errs.Unsupported) && !exact {
+		if errs.Is(err, errs.Unsupported) && !(exact && strict) {
 			continue
 		}
 		if err != nil {
@@ -107,22 +111,27 @@ func (r *Registry) Make(env Env, names []string) ([]Tool, error) {
 }
 
 func (e entry) wanted(names []string) (wanted, exact bool) {
+	wanted = !e.hidden && !slices.ContainsFunc(names, func(n string) bool { return !strings.HasPrefix(n, "!") })
 	for _, n := range names {
-		if n == e.name {
-			return true, true
-		}
-		if ok, _ := path.Match(n, e.name); ok && !e.hidden {
-			wanted = true
+		bare, not := strings.CutPrefix(n, "!")
+		if e.matches(bare) {
+			wanted, exact = !not && (!e.hidden || bare == e.name || wanted), !not && bare == e.name
 		}
 	}
-	return wanted, false
+	return wanted, exact
+}
+
+func (e entry) matches(glob string) bool {
+	ok, _ := path.Match(glob, e.name)
+	return ok
 }
 
 // Check reports whether every name, or glob, stands for a tool. NotFound
 // names the nearest one, and all of them in the hint.
 func (r *Registry) Check(names []string) error {
 	for _, n := range names {
-		if slices.ContainsFunc(r.entries, func(e entry) bool { ok, _ := e.wanted([]string{n}); return ok }) {
+		n, not := strings.CutPrefix(n, "!")
+		if slices.ContainsFunc(r.entries, func(e entry) bool { return e.matches(n) && (not || !e.hidden || n == e.name) }) {
 			continue
 		}
 		known := r.Names()

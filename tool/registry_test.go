@@ -35,6 +35,10 @@ func TestRegistry_makesByNameAndGlob(t *testing.T) {
 		{[]string{"write_file", "ls"}, []string{"ls", "write_file"}},
 		{[]string{"*_file", "ls", "ls"}, []string{"ls", "read_file", "write_file"}},
 		{[]string{"ex*", "run_command"}, []string{"run_command"}},
+		{[]string{"!ls"}, []string{"read_file", "write_file"}},
+		{[]string{"!*_file", "!run_command"}, []string{"ls"}},
+		{[]string{"*", "!*_file", "read_file"}, []string{"ls", "read_file"}},
+		{[]string{"run_command", "*"}, []string{"ls", "read_file", "write_file", "run_command"}},
 	} {
 		tools, err := registry().Make(tool.Env{}, c.names)
 		if err != nil {
@@ -52,10 +56,12 @@ func TestRegistry_makesByNameAndGlob(t *testing.T) {
 
 func TestRegistry_saysWhatIsMissing(t *testing.T) {
 	for name, want := range map[string]string{
-		"read_fil": `no tool "read_fil"; did you mean read_file?`,
-		"shell":    `no tool "shell"`,
-		"web_*":    `no tool "web_*"`,
-		"[":        `no tool "["`,
+		"read_fil":  `no tool "read_fil"; did you mean read_file?`,
+		"shell":     `no tool "shell"`,
+		"web_*":     `no tool "web_*"`,
+		"[":         `no tool "["`,
+		"!read_fil": `no tool "read_fil"; did you mean read_file?`,
+		"run_*":     `no tool "run_*"`, // hidden ones have no glob
 	} {
 		_, err := registry().Make(tool.Env{}, []string{"ls", name})
 		if !errs.Is(err, errs.NotFound) || errs.Public(err) != want || !strings.Contains(errs.Hint(err), "ls, read_file") {
@@ -64,6 +70,9 @@ func TestRegistry_saysWhatIsMissing(t *testing.T) {
 	}
 	if _, err := registry().Make(tool.Env{}, []string{"execute"}); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("a named tool without its machine: %v", err)
+	}
+	if tools, err := registry().Fitting(tool.Env{}, []string{"execute", "ls"}); err != nil || len(tools) != 1 {
+		t.Errorf("what fits: %d, %v", len(tools), err)
 	}
 }
 
