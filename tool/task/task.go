@@ -42,7 +42,8 @@ func Add(r *tool.Registry) {
 		if env.Spawner == nil || len(env.Agents) == 0 {
 			return nil, errs.New(errs.Unsupported, "task needs sub-agents, and this agent may start none")
 		}
-		return spawn{env}, nil
+		env.Agents = slices.SortedFunc(slices.Values(env.Agents), func(a, b tool.Agent) int { return strings.Compare(a.Name, b.Name) })
+		return spawn{env}, nil // the same agents in any order make the same prompt
 	})
 	add := func(name, about, properties string, required []string, class tool.Class, run func(context.Context, tool.Env, tool.Request, args) (tool.Result, error)) {
 		r.Add(name, func(env tool.Env) (tool.Tool, error) {

@@ -100,6 +100,12 @@ func TestTask_namesTheKinds(t *testing.T) {
 	}
 	reg := &tool.Registry{}
 	task.Add(reg)
+	kinds := []tool.Agent{{Name: "b", Description: "x"}, {Name: "a", Description: "y"}}
+	one, err1 := reg.Make(tool.Env{Spawner: o, Agents: kinds}, []string{"task"})
+	two, err2 := reg.Make(tool.Env{Spawner: o, Agents: []tool.Agent{kinds[1], kinds[0]}}, []string{"task"})
+	if err1 != nil || err2 != nil || !cmp.Equal(one[0].Spec(), two[0].Spec()) {
+		t.Errorf("the order of the kinds shows: %v, %v", err1, err2)
+	}
 	if tools, err := reg.Make(tool.Env{}, nil); err != nil || len(tools) > 0 {
 		t.Errorf("without sub-agents there are %d tools, %v", len(tools), err)
 	}
