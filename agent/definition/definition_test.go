@@ -122,7 +122,7 @@ func TestParse_namesAnAgentAfterItsFile(t *testing.T) {
 
 func TestParse_refusesWithThePlace(t *testing.T) {
 	cases := []struct{ name, file, content, want string }{
-		{"an unknown key", "a.yaml", "name: a\nmodle: x\n", `a.yaml:2:1: "modle" is not a key here; did you mean "model"?`},
+		{"an unknown key", "a.yaml", "name: a\nmodell: x\n", `a.yaml:2:1: "modell" is not a key here; did you mean "model"?`},
 		{"an unknown key in a list", "a.yaml", "approvals:\n  - action: ask\n    tool: [x]\n", `a.yaml:3:5: "tool" is not a key here; did you mean "tools"?`},
 		{"a key twice", "a.yaml", "name: a\nname: b\n", "a.yaml:2:1: "},
 		{"a wrong type", "a.yaml", "tools: ls\n", "a.yaml:1:8: a list is wanted here, not text"},
@@ -200,12 +200,12 @@ func TestPicks(t *testing.T) {
 		{"{ls,grep}", "ls grep", "glob"},
 	}
 	for _, c := range cases {
-		for _, name := range strings.Fields(c.in) {
+		for name := range strings.FieldsSeq(c.in) {
 			if !definition.Picks(strings.Fields(c.patterns), name) {
 				t.Errorf("%q does not pick %s", c.patterns, name)
 			}
 		}
-		for _, name := range strings.Fields(c.out) {
+		for name := range strings.FieldsSeq(c.out) {
 			if definition.Picks(strings.Fields(c.patterns), name) {
 				t.Errorf("%q picks %s", c.patterns, name)
 			}
@@ -325,7 +325,7 @@ func TestResolve_refuses(t *testing.T) {
 		class   errs.Class
 		want    string
 	}{
-		{"an unknown agent", nil, "defualt", errs.NotFound, `there is no agent "defualt"; did you mean "default"?`},
+		{"an unknown agent", nil, "defaul", errs.NotFound, `there is no agent "defaul"; did you mean "default"?`},
 		{"an unknown sub-agent", fstest.MapFS{"a.yaml": file("agents: [b]")}, "a", errs.NotFound, `a sub-agent of a: there is no agent "b"`},
 		{"itself", fstest.MapFS{"a.yaml": file("agents: [a]")}, "a", errs.Invalid, "a circle: a -> a"},
 		{"a circle", fstest.MapFS{"a.yaml": file("agents: [b]"), "b.yaml": file("agents: [c]"), "c.yaml": file("agents: [b]")}, "a", errs.Invalid, "a circle: a -> b -> c -> b"},
@@ -354,7 +354,7 @@ func TestResolve_refuses(t *testing.T) {
 func TestLoad_keepsTheGoodOnes(t *testing.T) {
 	set, err := definition.Load(fstest.MapFS{
 		"good.yaml":    file("description: x"),
-		"bad.yaml":     file("modle: x"),
+		"bad.yaml":     file("modell: x"),
 		"worse.md":     file("x"),
 		"twin.yaml":    file("description: x"),
 		"twin.md":      file("---\ndescription: y\n---\n"),

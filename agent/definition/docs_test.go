@@ -94,12 +94,12 @@ func TestDocument_hasEveryKey(t *testing.T) {
 		if typ.Kind() != reflect.Struct || typ == reflect.TypeFor[time.Time]() {
 			return
 		}
-		for i := range typ.NumField() {
-			if key, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ","); key != "-" {
+		for field := range typ.Fields() {
+			if key, _, _ := strings.Cut(field.Tag.Get("yaml"), ","); key != "-" {
 				if key != "" {
 					keys = append(keys, key)
 				}
-				walk(typ.Field(i).Type)
+				walk(field.Type)
 			}
 		}
 	}

@@ -54,9 +54,8 @@ type Set struct {
 // the error, which lists the mistakes of all others, is not nil.
 func Load(fsys fs.FS) (*Set, error) {
 	s := &Set{entries: map[string]Entry{}}
-	s.readAll(builtin, "builtin", true)
-	if fsys == nil {
-		return s, nil
+	if err := s.readAll(builtin, "builtin", true); err != nil || fsys == nil {
+		return s, err
 	}
 	if err := s.readAll(fsys, ".", false); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, err

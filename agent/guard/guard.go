@@ -19,6 +19,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // When it speaks up.
@@ -160,7 +161,7 @@ func same(calls []call) Verdict {
 // turns looks for A B A B … at the end.
 func turns(calls []call) Verdict {
 	n := 0
-	for at := len(calls) - 1; at >= 0; at-- {
+	for at := range slices.Backward(calls) {
 		if n >= 2 && calls[at].what != calls[at+2].what || n == 1 && calls[at].what == calls[at+1].what {
 			break
 		}

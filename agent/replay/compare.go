@@ -231,13 +231,13 @@ func blobOf(c *thread.ToolCompleted) string {
 
 func sameMedia(a, b []llm.Block) bool {
 	hashes := func(blocks []llm.Block) string {
-		s := ""
+		var s strings.Builder
 		for _, x := range blocks {
 			if x.Media != nil {
-				s += x.Media.Type + " " + x.Media.Hash + "\n"
+				s.WriteString(x.Media.Type + " " + x.Media.Hash + "\n")
 			}
 		}
-		return s
+		return s.String()
 	}
 	return hashes(a) == hashes(b)
 }

@@ -5,7 +5,7 @@
 //
 //	var d Definition
 //	at, err := yamlfile.Decode("agents/a.yaml", data, &d)
-//	// agents/a.yaml:3:1: "modle" is not a key here; did you mean "model"?
+//	// agents/a.yaml:3:1: "modell" is not a key here; did you mean "model"?
 //
 // Fields are named by their yaml tag; "-" is skipped, ",inline" lifts the keys
 // of an embedded struct. Durations are texts ("10m"). Values of type any and

@@ -85,7 +85,7 @@ limits:
 
 func TestDecode_refuses(t *testing.T) {
 	cases := []struct{ name, file, want string }{
-		{"an unknown key", "modle: x", `f.yaml:1:1: "modle" is not a key here; did you mean "model"?`},
+		{"an unknown key", "modell: x", `f.yaml:1:1: "modell" is not a key here; did you mean "model"?`},
 		{"an unknown key without a neighbour", "zzzzzzz: x", `f.yaml:1:1: "zzzzzzz" is not a key here`},
 		{"a hidden field", "hidden: x", `"hidden" is not a key here`},
 		{"an unknown key inside", "limits:\n  setps: 1", `f.yaml:2:3: "setps" is not a key here; did you mean "steps"?`},
@@ -114,7 +114,7 @@ func TestDecode_refuses(t *testing.T) {
 		{"deep brackets", "free: {a: " + strings.Repeat("[", 50000), "nested deeper"},
 		{"deep values", "free: {a: " + strings.Repeat("[", 40) + strings.Repeat("]", 40) + "}", "nested deeper than 24"},
 		{"a huge file", "name: " + strings.Repeat("x", 64<<10), "larger than 64 KiB"},
-		{"all mistakes at once", "nmae: a\ntools: 1\nwait: x", "\nf.yaml:3:7:"},
+		{"all mistakes at once", "nam: a\ntools: 1\nwait: x", "\nf.yaml:3:7:"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestSplit(t *testing.T) {
 func TestNearest(t *testing.T) {
 	words := []string{"model", "memory", "limits", "tools", "ls"}
 	for word, want := range map[string]string{
-		"modle": "model", "Model": "model", "limit": "limits", "toosl": "tools", "xyz": "", "": "",
+		"modell": "model", "Model": "model", "limit": "limits", "toosl": "tools", "xyz": "", "": "",
 		"lss": "ls", "grep": "", strings.Repeat("x", 100): "",
 	} {
 		if got := yamlfile.Nearest(word, words); got != want {
