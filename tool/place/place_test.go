@@ -3,15 +3,19 @@ package place_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/place"
@@ -297,4 +301,21 @@ func TestComposite_routes(t *testing.T) {
 	if _, err := c.Write(ctx, "/x/y/z/f", nil, ""); code(err) != tool.CodeDenied {
 		t.Errorf("a read-only place: %v", err)
 	}
+}
+
+func TestStore_overTheRealOne(t *testing.T) {
+	s, err := store.Open(t.Context(), store.Config{Dir: t.TempDir(), SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	kv, err := s.KV(t.Context(), "memories")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, n := thread.NewMemory(), 0
+	tooltest.Files(t, tooltest.FilesOf{New: func(*testing.T) (tool.Files, string) {
+		n++
+		return place.NewStore(kv, blobs, fmt.Sprintf("t%d", n)), "/memories"
+	}})
 }
