@@ -139,7 +139,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 	if err := f.notStream(res); err != nil {
 		return err
 	}
-	a := assembly{yield: yield, id: m.c.Info.ID}
+	a := assembly{yield: yield, id: m.c.Info.ID, sent: len(body)}
 	if err := m.read(ssestream.NewDecoder(res), guard, f, &a); err != nil {
 		return err
 	}

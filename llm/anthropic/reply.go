@@ -53,10 +53,15 @@ func parseEvent(data []byte) (event, error) {
 // blocksMax bounds the content blocks of an answer.
 const blocksMax = 4096
 
+// tokenBytes is how many bytes a token is taken for where the server counts none.
+const tokenBytes = 4
+
 // assembly puts an answer together.
 type assembly struct {
 	yield func(llm.Delta) bool
 	id    string // the model that was asked
+	sent  int    // bytes of the request
+	heard int    // bytes of text, thinking and arguments
 
 	begun  bool // message_start came
 	model  string
@@ -180,6 +185,7 @@ func (a *assembly) say(kind llm.DeltaKind, b *block, text string) error {
 		return nil
 	}
 	b.text.WriteString(text)
+	a.heard += len(text)
 	if !a.yield(llm.Delta{Kind: kind, Index: b.call, Text: text}) {
 		return errLeft
 	}
@@ -195,6 +201,9 @@ func (a *assembly) response() llm.Response {
 		if block, ok := b.neutral(); ok {
 			r.Message.Blocks = append(r.Message.Blocks, block)
 		}
+	}
+	if a.usage == (llm.Usage{}) { // a gateway that does not count
+		r.Usage = llm.Usage{Input: a.sent / tokenBytes, Output: (a.heard + tokenBytes - 1) / tokenBytes, Estimated: true}
 	}
 	r.Stop = stopOf(a.stop, a.calls > 0)
 	return r

@@ -157,7 +157,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 	if err := f.notStream(res); err != nil {
 		return err
 	}
-	a := assembly{yield: yield, m: m}
+	a := assembly{yield: yield, m: m, sent: len(body)}
 	if err := m.read(ssestream.NewDecoder(res), guard, f, &a); err != nil {
 		return err
 	}

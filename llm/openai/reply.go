@@ -72,10 +72,15 @@ func (ev event) failed() (apiErr, bool) {
 // outputMax bounds the items of an answer.
 const outputMax = 4096
 
+// tokenBytes is how many bytes a token is taken for where the server counts none.
+const tokenBytes = 4
+
 // assembly puts an answer together.
 type assembly struct {
 	yield func(llm.Delta) bool
 	m     *Model
+	sent  int // bytes of the request
+	heard int // bytes of text, reasoning and arguments
 
 	begun   bool
 	items   []*item // by output index
@@ -171,17 +176,28 @@ func (a *assembly) announce(index int, raw json.RawMessage) error {
 }
 
 func (a *assembly) grow(ev event, kind string, delta llm.DeltaKind) error {
-	if ev.Index < 0 || ev.Index >= len(a.items) || a.items[ev.Index].Type != kind {
+	if ev.Index < 0 || ev.Index >= len(a.items) {
+		return fmt.Errorf("a delta of item %d, which did not begin", ev.Index)
+	}
+	it := a.items[ev.Index]
+	if deltaOf[it.Type] == "" {
+		return nil // of a kind that was not asked for
+	}
+	if it.Type != kind {
 		return fmt.Errorf("a delta of item %d, which is no %s", ev.Index, kind)
 	}
-	return a.say(a.items[ev.Index], delta, ev.Delta)
+	return a.say(it, delta, ev.Delta)
 }
+
+// deltaOf says what the items that we know consist of.
+var deltaOf = map[string]llm.DeltaKind{"message": llm.DeltaText, "reasoning": llm.DeltaReasoning, "function_call": llm.DeltaArgs}
 
 func (a *assembly) say(it *item, kind llm.DeltaKind, text string) error {
 	if text == "" {
 		return nil
 	}
 	it.text.WriteString(text)
+	a.heard += len(text)
 	if !a.yield(llm.Delta{Kind: kind, Index: it.call, Text: text}) {
 		return errLeft
 	}
@@ -195,7 +211,7 @@ func (a *assembly) complete(index int, raw json.RawMessage) error {
 	}
 	it := a.items[index]
 	it.raw = raw
-	kind := map[string]llm.DeltaKind{"message": llm.DeltaText, "reasoning": llm.DeltaReasoning, "function_call": llm.DeltaArgs}[it.Type]
+	kind := deltaOf[it.Type]
 	if kind == "" {
 		return nil
 	}
@@ -254,6 +270,8 @@ func (a *assembly) response() llm.Response {
 			Output: u.Output, Reasoning: u.OutputDetails.Reasoning,
 			CacheRead: u.InputDetails.Cached, CacheWrite: u.InputDetails.Written,
 		}
+	} else {
+		r.Usage = llm.Usage{Input: a.sent / tokenBytes, Output: (a.heard + tokenBytes - 1) / tokenBytes, Estimated: true}
 	}
 	for _, it := range a.items {
 		if block, ok := a.neutral(it); ok {
@@ -295,8 +313,10 @@ func (a *assembly) labelled(it *item) *llm.Vendor {
 		return nil
 	}
 	l := label{ID: it.ID, Phase: it.Phase}
-	if it.Type == "message" {
-		l.Status = it.Status
+	if it.Type == "message" && it.ID != "" {
+		if l.Status = it.Status; l.Status == "" {
+			l.Status = "completed"
+		}
 	}
 	data, err := json.Marshal(l)
 	if err != nil {

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -245,11 +246,8 @@ func (w *items) assistant(blocks []llm.Block) {
 			w.next()
 			w.b = append(w.b, item...)
 		}
-		l := w.m.label(block.Vendor)
-		if lost { // an id would make the vendor look for its reasoning
-			l.ID = ""
-		}
-		pending, lost = nil, false
+		l := w.m.label(block.Vendor, lost) // an id would make the vendor look for its reasoning
+		pending, lost = pending[:0], false
 		w.next()
 		if block.Kind == llm.KindText {
 			w.said(block.Text, l)
@@ -267,27 +265,22 @@ func (w *items) assistant(blocks []llm.Block) {
 
 // said writes a message of the model, with what the vendor knows it by or as
 // plain text.
-func (w *items) said(text string, l label) {
+func (w *items) said(text string, label []byte) {
 	w.b = append(w.b, `{"type":"message","role":"assistant"`...)
-	if l.ID == "" {
-		w.b = appendMember(w.b, "content", text)
-	} else {
-		if l.Status == "" {
-			l.Status = "completed"
-		}
-		w.b = appendMember(w.b, "id", l.ID)
-		w.b = appendMember(w.b, "status", l.Status)
+	w.b = append(w.b, label...)
+	if bytes.HasPrefix(label, []byte(`,"id":`)) {
 		w.b = append(w.b, `,"content":[{"type":"output_text","annotations":[]`...)
 		w.b = appendMember(w.b, "text", text)
-		w.b = append(w.b, "}]"...)
+		w.b = append(w.b, "}]}"...)
+		return
 	}
-	w.b = appendMember(w.b, "phase", l.Phase)
+	w.b = appendMember(w.b, "content", text)
 	w.b = append(w.b, '}')
 }
 
-func (w *items) call(c *llm.Call, l label) {
+func (w *items) call(c *llm.Call, label []byte) {
 	w.b = append(w.b, `{"type":"function_call"`...)
-	w.b = appendMember(w.b, "id", l.ID)
+	w.b = append(w.b, label...)
 	w.b = appendMember(w.b, "call_id", c.ID)
 	w.b = appendMember(w.b, "name", c.Name)
 	w.b = append(w.b, `,"arguments":`...)

@@ -54,12 +54,30 @@ type label struct {
 	Phase  string `json:"phase,omitempty"`
 }
 
-func (m *Model) label(v *llm.Vendor) label {
-	var l label
-	if item := m.item(v); item != nil {
-		_ = json.Unmarshal(item, &l) // what cannot be read is no label
+// label returns the members of a block's label as they stand in an item:
+// `,"id":"msg_1","status":"completed"`, nil if there is none. Without the id if
+// the vendor must not look for what belongs to it.
+func (m *Model) label(v *llm.Vendor, withoutID bool) []byte {
+	item := m.item(v)
+	if len(item) > 2 && item[1] != '"' { // somebody laid it out nicely
+		var b bytes.Buffer
+		if json.Compact(&b, item) != nil {
+			return nil
+		}
+		item = b.Bytes()
 	}
-	return l
+	if len(item) < 2 || item[0] != '{' || string(item) == "{}" {
+		return nil
+	}
+	if withoutID {
+		var l label
+		if json.Unmarshal(item, &l) != nil || l.Phase == "" {
+			return nil
+		}
+		return appendMember(nil, "phase", l.Phase)
+	}
+	// Spliced in as we wrote it: a long history has thousands of these.
+	return append([]byte{','}, item[1:len(item)-1]...)
 }
 
 // reasons reports whether a model reasons. The vendor's older ones do not, and
