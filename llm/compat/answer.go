@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/compat/astext"
 	"github.com/skete-dev/skete/llm/fault"
 )
 
@@ -80,7 +81,7 @@ type answer struct {
 	field     string // under which reasoning came
 	details   []map[string]json.RawMessage
 	text      strings.Builder
-	gate      *gate // nil: text is text
+	gate      *astext.Gate // nil: text is text
 	calls     []*building
 	byIndex   map[string]*building
 	usage     *usage
@@ -91,7 +92,7 @@ type answer struct {
 func newAnswer(c *call) *answer {
 	a := &answer{c: c, byIndex: map[string]*building{}}
 	if len(c.req.Tools) > 0 && c.req.Choice.Mode != llm.ChoiceNone && !c.m.o.NoTextCalls {
-		a.gate = newGate(c.req.Tools)
+		a.gate = astext.New(c.req.Tools)
 	}
 	return a
 }
@@ -279,7 +280,7 @@ func (a *answer) write(text string) error {
 		return nil
 	}
 	if a.gate != nil {
-		text = a.gate.push(text)
+		text = a.gate.Push(text)
 	}
 	return a.show(text)
 }
@@ -317,7 +318,7 @@ func (a *answer) finishReason(word string) error {
 
 // finish ends the answer and yields the response.
 func (a *answer) finish() error {
-	if a.stop == "" && a.text.Len() == 0 && len(a.calls) == 0 && (a.gate == nil || a.gate.empty()) && a.usage == nil && a.reasoning.Len() == 0 {
+	if a.stop == "" && a.text.Len() == 0 && len(a.calls) == 0 && (a.gate == nil || a.gate.Empty()) && a.usage == nil && a.reasoning.Len() == 0 {
 		return a.senseless("an answer of nothing")
 	}
 	if err := a.open(); err != nil {
@@ -350,7 +351,7 @@ func (a *answer) open() error {
 	if a.gate == nil {
 		return nil
 	}
-	text, found := a.gate.close()
+	text, found := a.gate.Close()
 	if err := a.show(text); err != nil {
 		return err
 	}
@@ -362,20 +363,20 @@ func (a *answer) open() error {
 		if err != nil {
 			return err
 		}
-		b.name = f.name
+		b.name = f.Name
 		if err := a.announce(b); err != nil {
 			return err
 		}
-		if err := a.grow(b, f.args); err != nil {
+		if err := a.grow(b, f.Args); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *answer) has(f found) bool {
+func (a *answer) has(f astext.Call) bool {
 	for _, b := range a.calls {
-		if b.name == f.name && sameJSON(b.args.String(), f.args) {
+		if b.name == f.Name && sameJSON(b.args.String(), f.Args) {
 			return true
 		}
 	}

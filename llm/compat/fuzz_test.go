@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,49 +23,6 @@ func offered(names ...string) []llm.ToolSpec {
 		specs = append(specs, llm.ToolSpec{Name: n, Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"},"n":{"type":"integer"}}}`)})
 	}
 	return specs
-}
-
-// through sends text through a gate in pieces of n bytes.
-func through(text string, n int) (shown string, calls []found) {
-	g := newGate(offered("read", "write"))
-	var out strings.Builder
-	for len(text) > 0 {
-		k := min(n, len(text))
-		out.WriteString(g.push(text[:k]))
-		text = text[k:]
-	}
-	rest, calls := g.close()
-	out.WriteString(rest)
-	return out.String(), calls
-}
-
-// FuzzGate: how text was cut changes nothing; without a call not a byte is
-// lost; and a call has a name.
-func FuzzGate(f *testing.F) {
-	for _, s := range []string{
-		"<tool_call>{\"name\":\"read\",\"arguments\":{\"path\":\"a\"}}</tool_call> after", "<tool_call>\n<function=write>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>",
-		"<tool_call>read\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n</tool_call>", "<function=read>{\"path\":\"a\"}</function><function=", "x ```json\n{\"name\":\"read\",\"arguments\":{}}\n``` y ```json {}```",
-		"[TOOL_CALLS] [{\"name\":\"read\",\"arguments\":{}}]", "[TOOL_CALLS]read[ARGS]{}", "<|python_tag|>{\"name\":\"read\",\"parameters\":{}}", " [{\"name\":\"read\",\"parameters\":{}}] ", "{\"name\":\"x\"} text",
-		"<tool_call>{\"name\":\"read\",\"arguments\":{\"a\":", "<tool_call><tool_call>", "```tool_calls\n{\"name\":\"read\",\"args\":{}}```", "<tool_call>{\"name\":\"read\"}{\"name\":\"write\"} tail", "a<", "```jso",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		shown, calls := through(text, len(text))
-		for _, n := range []int{1, 3} {
-			if s, c := through(text, n); s != shown || !cmp.Equal(c, calls, cmp.AllowUnexported(found{})) {
-				t.Errorf("in pieces of %d: %q %v\nwhole: %q %v", n, s, c, shown, calls)
-			}
-		}
-		if len(calls) == 0 && shown != text {
-			t.Errorf("%q became %q", text, shown)
-		}
-		for _, c := range calls {
-			if c.name == "" {
-				t.Errorf("a call without a name: %+v", c)
-			}
-		}
-	})
 }
 
 // FuzzAnswer: whatever the events of a stream hold, the answer is in good form
@@ -182,34 +138,6 @@ func FuzzQuote(f *testing.F) {
 
 // replaceEach puts U+FFFD for each byte that is no UTF-8, as encoding/json does.
 func replaceEach(s string) string { return string([]rune(s)) }
-
-// quickMax is a hundred times what the slowest needs on an idle machine, and a
-// tenth of what trying each marker against the whole rest would.
-const quickMax = 10 * time.Second
-
-// Nested brackets and fifty thousand markers are no attack.
-func TestGate_staysQuickWhateverComes(t *testing.T) {
-	for name, text := range map[string]string{
-		"markers":        strings.Repeat("<tool_call>", 50_000),
-		"ends":           "<tool_call>" + strings.Repeat("</tool_call>", 50_000),
-		"fences":         strings.Repeat("```json\n", 50_000),
-		"half markers":   strings.Repeat("<tool_cal", 50_000),
-		"one long call":  "<tool_call>{\"name\":\"read\",\"arguments\":{\"path\":\"" + strings.Repeat("x", 1<<20) + "\"}}</tool_call>",
-		"deep":           "[TOOL_CALLS]" + strings.Repeat("[", 200_000),
-		"deep and bare":  strings.Repeat("[", 200_000),
-		"long and bare":  "{\"name\":\"" + strings.Repeat("x", 1<<20),
-		"open functions": strings.Repeat("<function=read><parameter=a>", 20_000),
-	} {
-		began := time.Now()
-		shown, calls := through(text, 64)
-		if took := time.Since(began); took > quickMax {
-			t.Errorf("%s: %s for %d bytes", name, took, len(text))
-		}
-		if len(calls) == 0 && shown != text {
-			t.Errorf("%s: %d bytes became %d", name, len(text), len(shown))
-		}
-	}
-}
 
 func TestMemo_staysWithinItsBound(t *testing.T) {
 	m := newMemo()

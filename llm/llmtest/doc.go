@@ -14,9 +14,8 @@
 // what was sent. What a dialect cannot say, its Facts deny, and the suite does
 // not ask for it.
 //
-// Tapes are the other half: one file for each oddity of a real server, with
-// the request that was expected, the bytes that came, and what they mean. See
-// Tapes for the form.
+// Package tape is the other half: one file for each oddity of a real server,
+// with the request that was expected, the bytes that came, and what they mean.
 //
 // A Server also stands alone, for tests of what lies above the drivers:
 //

@@ -12,10 +12,11 @@ import (
 )
 
 func hello() *llm.Request {
-	return &llm.Request{Messages: []llm.Message{llm.User(testPrompt)}, OutputTokensMax: 100, Tools: tools("read", "write")}
+	return &llm.Request{Messages: []llm.Message{llm.User(testPrompt)}, OutputTokensMax: 100, Tools: Tools("read", "write")}
 }
 
-func tools(names ...string) []llm.ToolSpec {
+// Tools makes plain specifications of tools that take a path.
+func Tools(names ...string) []llm.ToolSpec {
 	var specs []llm.ToolSpec
 	for _, n := range names {
 		specs = append(specs, llm.ToolSpec{

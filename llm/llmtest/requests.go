@@ -56,7 +56,7 @@ func history(t *testing.T, d Driver) {
 			llm.Assistant(llm.Text("Nothing.")),
 			llm.User("Thanks. " + awkward),
 		},
-		Tools: tools("read", "write", "x-y_Z9"), OutputTokensMax: 100,
+		Tools: Tools("read", "write", "x-y_Z9"), OutputTokensMax: 100,
 	}
 	b.ask(req)
 	b.sameMessages(req.Messages)

@@ -1,4 +1,14 @@
-package compat
+// Package astext finds tool calls that a model wrote as text, because the
+// template of a weak server lets them through.
+//
+//	g := astext.New(tools)
+//	show(g.Push(piece))           // for each piece as it comes
+//	text, calls := g.Close()
+//
+// Text passes as soon as it is clear that it is no call; what is decided depends
+// on the text alone, not on how it was cut. Without a call not a byte is lost.
+// A Gate is for one answer and one goroutine.
+package astext
 
 import (
 	"bytes"
@@ -7,10 +17,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// gate stands between the text that a model writes and the caller, while tools
-// are offered: templates of weak servers let tool calls through as text. Text
-// passes as soon as it is clear that it is none. What it decides depends on
-// the text alone, not on how it was cut.
+// Gate stands between the text of an answer and its reader. It knows
 //
 //	<tool_call>{"name": …, "arguments": {…}}</tool_call>      Qwen, Hermes
 //	<tool_call>name<arg_key>k</arg_key><arg_value>v</…>       GLM
@@ -20,10 +27,10 @@ import (
 //	[TOOL_CALLS][{"name": …, "arguments": {…}}]               Mistral
 //	<|python_tag|>{"name": …, "parameters": {…}}              Llama 3
 //	{"name": …, "parameters": {…}}                            the whole answer, if the tool exists
-type gate struct {
+type Gate struct {
 	tools tools
 	buf   []byte // not yet decided
-	found []found
+	found []Call
 	// bare: the answer begins like a JSON call; decided: that was looked at.
 	bare, decided bool
 	open          *marker // buf begins with it
@@ -34,8 +41,8 @@ type gate struct {
 	shown         bool    // text was shown since the beginning or the last call
 }
 
-// found is a call that was written as text.
-type found struct{ name, args string }
+// Call is a call that was written as text. Args are what the model wrote, mostly JSON.
+type Call struct{ Name, Args string }
 
 type marker struct {
 	start, end string // "" = it lasts to the end of the answer
@@ -56,19 +63,20 @@ const (
 	endsMax    = 16  // of one marker
 )
 
-func newGate(specs []llm.ToolSpec) *gate { return &gate{tools: newTools(specs)} }
+// New returns a gate for an answer to a request that offered these tools.
+func New(specs []llm.ToolSpec) *Gate { return &Gate{tools: newTools(specs)} }
 
-// empty reports whether nothing came so far.
-func (g *gate) empty() bool { return len(g.buf) == 0 && len(g.space) == 0 && len(g.found) == 0 }
+// Empty reports whether nothing came so far.
+func (g *Gate) Empty() bool { return len(g.buf) == 0 && len(g.space) == 0 && len(g.found) == 0 }
 
-// push takes text and returns what may be shown of it and of what came before.
-func (g *gate) push(text string) string {
+// Push takes text and returns what may be shown of it and of what came before.
+func (g *Gate) Push(text string) string {
 	g.buf = append(g.buf, text...)
 	return string(g.drain(false))
 }
 
-// close returns what is left: text, and the calls.
-func (g *gate) close() (string, []found) {
+// Close returns what is left: text, and the calls.
+func (g *Gate) Close() (string, []Call) {
 	out := g.drain(true)
 	if len(g.found) == 0 {
 		out = append(out, g.space...)
@@ -76,7 +84,7 @@ func (g *gate) close() (string, []found) {
 	return string(out), g.found
 }
 
-func (g *gate) drain(final bool) (out []byte) {
+func (g *Gate) drain(final bool) (out []byte) {
 	for len(g.buf) > 0 {
 		if !g.decided && !g.decide(final) {
 			return out
@@ -105,7 +113,7 @@ func (g *gate) drain(final bool) (out []byte) {
 
 // show moves n bytes of buf to out. White space waits at the beginning and
 // after a call: if nothing but calls follows, nobody needs it.
-func (g *gate) show(out []byte, n int) []byte {
+func (g *Gate) show(out []byte, n int) []byte {
 	text := g.buf[:n]
 	g.buf = g.buf[n:]
 	if !g.shown && len(bytes.TrimSpace(text)) == 0 {
@@ -120,7 +128,7 @@ func (g *gate) show(out []byte, n int) []byte {
 }
 
 // decide looks at how the answer begins. It returns false if more is needed.
-func (g *gate) decide(final bool) bool {
+func (g *Gate) decide(final bool) bool {
 	switch looksBare(g.buf) {
 	case maybe:
 		if !final {
@@ -133,7 +141,7 @@ func (g *gate) decide(final bool) bool {
 	return true
 }
 
-func (g *gate) closeBare(out []byte) []byte {
+func (g *Gate) closeBare(out []byte) []byte {
 	if calls, ok := g.tools.parseJSON(string(g.buf), true); ok {
 		g.found, g.buf = append(g.found, calls...), nil
 		return out
@@ -144,7 +152,7 @@ func (g *gate) closeBare(out []byte) []byte {
 
 // enter shows the text before the next marker. It returns false if there is
 // none so far.
-func (g *gate) enter(out *[]byte, final bool) bool {
+func (g *Gate) enter(out *[]byte, final bool) bool {
 	at, m := -1, (*marker)(nil)
 	if g.tried < markersMax {
 		at, m = nextMarker(g.buf)
@@ -195,7 +203,7 @@ const (
 
 // resolve looks whether the marker at the beginning of buf is a call. With
 // isCall it has taken it out of buf.
-func (g *gate) resolve(final bool) verdict {
+func (g *Gate) resolve(final bool) verdict {
 	m := g.open
 	if m.end == "" {
 		return g.resolveToEnd(final)
@@ -229,7 +237,7 @@ func fenceIsText(inner string) bool {
 	return ok && strings.TrimSpace(rest) == "" || strings.HasSuffix(strings.TrimRight(inner, " \t"), "\n")
 }
 
-func (g *gate) resolveToEnd(final bool) verdict {
+func (g *Gate) resolveToEnd(final bool) verdict {
 	if !final {
 		return wait
 	}
@@ -244,7 +252,7 @@ func (g *gate) resolveToEnd(final bool) verdict {
 // unclosed judges a marker without a good end at the end of the answer: weak
 // models forget it, or write JSON that is none. The latter becomes a call
 // with those arguments, so that the model is told.
-func (g *gate) unclosed() verdict {
+func (g *Gate) unclosed() verdict {
 	inner := string(g.buf[len(g.open.start):])
 	if calls, rest, ok := g.tools.parseUnclosed(g.open, inner); ok {
 		g.found, g.buf = append(g.found, calls...), []byte(rest)

@@ -1,31 +1,5 @@
-package llmtest
-
-import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"flag"
-	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"reflect"
-	"strconv"
-	"strings"
-	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
-
-	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/llm"
-)
-
-// Tapes plays every tape of a directory to a model and compares what it made
-// of it. A tape is a txtar file, one for each oddity of a real server:
+// Package tape plays recorded answers of real servers to the drivers of models.
+// A tape is a txtar file, one for each oddity of a server:
 //
 //	What is odd here, and which server does it.
 //	-- options.json --     what New gets; may be missing
@@ -46,7 +20,36 @@ import (
 // the end, !hang keeps it open. Each tape is played in one piece, byte by byte
 // and in pieces of 13 bytes. If the test has a flag -update, want.json and
 // error.json are written anew.
-func Tapes(t *testing.T, dir string, open func(url string, options json.RawMessage) llm.Model) {
+package tape
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/llmtest"
+)
+
+// Run plays every tape of a directory, and compares what the model made of it.
+func Run(t *testing.T, dir string, open func(url string, options json.RawMessage) llm.Model) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no tapes in %s: %v", dir, err)
@@ -170,7 +173,7 @@ func tapeRequest(t *testing.T, data []byte) *llm.Request {
 	if r.User != "" {
 		r.Messages = append(r.Messages, llm.User(r.User))
 	}
-	r.Tools = append(r.Tools, tools(r.Offer...)...)
+	r.Tools = append(r.Tools, llmtest.Tools(r.Offer...)...)
 	return &r.Request
 }
 
@@ -178,7 +181,7 @@ func tapeRequest(t *testing.T, data []byte) *llm.Request {
 func (p *tape) serve(piece int) (s *httptest.Server, body func() []byte) {
 	got := make(chan []byte, 1)
 	s = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, err := io.ReadAll(io.LimitReader(r.Body, requestBytesMax))
+		text, err := io.ReadAll(io.LimitReader(r.Body, 64<<20))
 		if err != nil {
 			return
 		}
@@ -189,13 +192,7 @@ func (p *tape) serve(piece int) (s *httptest.Server, body func() []byte) {
 			<-got
 			got <- text
 		}
-		head(w, Wire{Status: p.status, Header: p.header})
-		out := player{w: w, flush: http.NewResponseController(w).Flush}
-		for rest := p.reply; len(rest) > 0 && out.err == nil; {
-			n := min(piece, len(rest))
-			out.write(rest[:n])
-			rest = rest[n:]
-		}
+		p.answer(w, piece)
 		if p.marks["hang"] {
 			<-r.Context().Done()
 		}
@@ -203,7 +200,7 @@ func (p *tape) serve(piece int) (s *httptest.Server, body func() []byte) {
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	s.Config.ErrorLog = quiet
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // broken connections are the point
 	s.Start()
 	return s, func() []byte {
 		select {
@@ -215,12 +212,27 @@ func (p *tape) serve(piece int) (s *httptest.Server, body func() []byte) {
 	}
 }
 
+func (p *tape) answer(w http.ResponseWriter, piece int) {
+	for k, v := range p.header {
+		w.Header()[k] = v
+	}
+	w.WriteHeader(p.status)
+	for rest := p.reply; len(rest) > 0; {
+		n := min(piece, len(rest))
+		_, err := w.Write(rest[:n])
+		if err = errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
+			return // the client has left
+		}
+		rest = rest[n:]
+	}
+}
+
 func (p *tape) play(t *testing.T, open func(string, json.RawMessage) llm.Model, piece int) {
 	t.Helper()
 	s, body := p.serve(piece)
 	defer s.Close()
 	defer s.CloseClientConnections()
-	resp, _, err := Ask(t.Context(), open(s.URL, p.options), p.request)
+	resp, _, err := llmtest.Ask(t.Context(), open(s.URL, p.options), p.request)
 	text := body()
 	if text == nil {
 		t.Errorf("no request arrived, or more than one")
@@ -315,7 +327,7 @@ func (p *tape) update(t *testing.T, open func(string, json.RawMessage) llm.Model
 	s, _ := p.serve(1 << 30)
 	defer s.Close()
 	defer s.CloseClientConnections()
-	resp, _, err := Ask(t.Context(), open(s.URL, p.options), p.request)
+	resp, _, err := llmtest.Ask(t.Context(), open(s.URL, p.options), p.request)
 	name, v := "want.json", any(resp)
 	p.response, p.failure = resp, nil
 	if e, ok := errors.AsType[*llm.Error](err); ok {

@@ -1,4 +1,4 @@
-package compat
+package astext
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func argTypes(schema json.RawMessage) map[string]string {
 }
 
 // parse reads what stands between a marker and its end.
-func (t tools) parse(m *marker, inner string) ([]found, bool) {
+func (t tools) parse(m *marker, inner string) ([]Call, bool) {
 	inner = strings.TrimSpace(inner)
 	switch {
 	case m.start == "<function=":
@@ -64,7 +64,7 @@ func (t tools) parse(m *marker, inner string) ([]found, bool) {
 }
 
 // parseUnclosed reads a call whose end is missing; rest is what follows it.
-func (t tools) parseUnclosed(m *marker, inner string) (calls []found, rest string, ok bool) {
+func (t tools) parseUnclosed(m *marker, inner string) (calls []Call, rest string, ok bool) {
 	if m.start == "<function=" {
 		calls, ok = t.parseFunction(strings.TrimSpace(inner))
 		return calls, "", ok
@@ -110,8 +110,8 @@ type written struct {
 // parseJSON reads one call, a list of calls, or several calls in a row, and
 // nothing beside them. strict: only tools that exist, and only with arguments,
 // for nothing else says that a call is meant.
-func (t tools) parseJSON(s string, strict bool) ([]found, bool) {
-	var calls []found
+func (t tools) parseJSON(s string, strict bool) ([]Call, bool) {
+	var calls []Call
 	d := json.NewDecoder(strings.NewReader(strings.TrimSpace(s)))
 	for {
 		var raw json.RawMessage
@@ -135,10 +135,10 @@ func (t tools) parseJSON(s string, strict bool) ([]found, bool) {
 	}
 }
 
-func (t tools) parseOne(raw json.RawMessage, strict bool) (found, bool) {
+func (t tools) parseOne(raw json.RawMessage, strict bool) (Call, bool) {
 	var w written
 	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &w) != nil || len(w.Description) > 0 {
-		return found{}, false
+		return Call{}, false
 	}
 	if isObject(w.Function) { // as the API has it
 		return t.parseOne(w.Function, strict)
@@ -152,9 +152,9 @@ func (t tools) parseOne(raw json.RawMessage, strict bool) (found, bool) {
 		args = "{}"
 	}
 	if _, offered := t[name]; name == "" || strict && (!offered || !isObject(json.RawMessage(args))) {
-		return found{}, false
+		return Call{}, false
 	}
-	return found{name, args}, true
+	return Call{name, args}, true
 }
 
 func first(texts ...string) string {
@@ -169,31 +169,31 @@ func first(texts ...string) string {
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 
 // parseFunction reads name>{…} and name><parameter=k>v</parameter>….
-func (t tools) parseFunction(s string) ([]found, bool) {
+func (t tools) parseFunction(s string) ([]Call, bool) {
 	name, body, ok := strings.Cut(s, ">")
 	name, body = strings.Trim(name, `"' `), strings.TrimSpace(body)
 	if !ok || !toolName.MatchString(name) {
 		return nil, false
 	}
 	if body == "" {
-		return []found{{name, "{}"}}, true
+		return []Call{{name, "{}"}}, true
 	}
 	if value, rest, ok := firstJSON(body); ok && strings.TrimSpace(rest) == "" && value[0] == '{' {
-		return []found{{name, value}}, true
+		return []Call{{name, value}}, true
 	}
 	args, ok := t.pairs(name, body, "<parameter=", ">", "</parameter>")
-	return []found{{name, args}}, ok
+	return []Call{{name, args}}, ok
 }
 
 // parseKeys reads name<arg_key>k</arg_key><arg_value>v</arg_value>….
-func (t tools) parseKeys(s string) ([]found, bool) {
+func (t tools) parseKeys(s string) ([]Call, bool) {
 	name, body, _ := strings.Cut(s, "<arg_key>")
 	if name = strings.TrimSpace(name); !toolName.MatchString(name) || body == "" {
 		return nil, false
 	}
 	body = strings.ReplaceAll(body, "</arg_key>\n<arg_value>", "</arg_key><arg_value>")
 	args, ok := t.pairs(name, "<arg_key>"+body, "<arg_key>", "</arg_key><arg_value>", "</arg_value>")
-	return []found{{name, args}}, ok
+	return []Call{{name, args}}, ok
 }
 
 // pairs reads keys and values between marks. A value is text unless the
@@ -229,8 +229,8 @@ func (t tools) value(tool, k, v string) []byte {
 }
 
 // parseNamed reads name{…} and name[ARGS]{…}, one or several in a row.
-func parseNamed(s string) ([]found, bool) {
-	var calls []found
+func parseNamed(s string) ([]Call, bool) {
+	var calls []Call
 	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {
 		i := strings.IndexAny(s, "{[")
 		if i < 0 || len(calls) == callsMax {
@@ -244,7 +244,7 @@ func parseNamed(s string) ([]found, bool) {
 		if !ok || value[0] != '{' || !toolName.MatchString(name) {
 			return nil, false
 		}
-		calls = append(calls, found{name, value})
+		calls = append(calls, Call{name, value})
 		s = strings.TrimPrefix(strings.TrimSpace(rest), "[TOOL_CALLS]")
 	}
 	return calls, len(calls) > 0
@@ -256,14 +256,37 @@ var (
 )
 
 // broken makes a call of JSON that is none, if it names a tool that exists.
-func (t tools) broken(s string) (found, bool) {
+func (t tools) broken(s string) (Call, bool) {
 	name := brokenName.FindStringSubmatch(s)
 	if name == nil || t[name[1]] == nil {
-		return found{}, false
+		return Call{}, false
 	}
 	args := strings.TrimSpace(s)
 	if at := brokenArgs.FindStringIndex(s); at != nil {
 		args = strings.TrimSpace(s[at[1]:])
 	}
-	return found{name[1], args}, true
+	return Call{name[1], args}, true
+}
+
+// callsMax bounds the calls of one answer.
+const callsMax = 128
+
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
+
+// str returns a string, "" for anything else.
+func str(raw json.RawMessage) string {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// quote appends s as a JSON string, without the escapes for HTML.
+func quote(b []byte, s string) []byte {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string always can
+	return append(b, bytes.TrimSpace(out.Bytes())...)
 }
