@@ -5,65 +5,18 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/store/storetest"
 )
 
-// smallDisk mounts an ext4 file system of the size, or skips.
-func smallDisk(t *testing.T, mb int64) string {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("only root can mount a small disk to fill")
-	}
-	mkfs, err := exec.LookPath("mkfs.ext4")
-	if err != nil {
-		t.Skip("no mkfs.ext4 on this host")
-	}
-	image, dir := filepath.Join(t.TempDir(), "disk"), t.TempDir()
-	if err := os.WriteFile(image, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(image, mb<<20); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(mkfs, "-q", "-m", "0", image).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs: %v\n%s", err, out)
-	}
-	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
-		t.Skipf("this host mounts no loop device: %v %s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v\n%s", err, out)
-		}
-	})
-	return dir
-}
-
-// fill writes a file until only the given number of MB is free.
-func fill(t *testing.T, dir string, leaveMB int64) (file string) {
-	t.Helper()
-	free, err := store.FreeBytes(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = filepath.Join(dir, "filler")
-	if err := os.WriteFile(file, make([]byte, max(free-leaveMB<<20, 0)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
-	dir := smallDisk(t, 96)
+	dir := storetest.SmallDisk(t, 96)
 	home := filepath.Join(dir, "home")
 	s := open(t, store.Config{Dir: home})
 	kv := openKV(t, s, "b")
@@ -83,7 +36,7 @@ func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	filler := fill(t, dir, 4)
+	filler := storetest.Fill(t, dir, 4)
 	for n := 20; n < 40; n++ {
 		wantClass(t, "write on a full disk", put(n), errs.Limit)
 	}
@@ -94,7 +47,7 @@ func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "writes go on once there is room", func() error { return put(40) })
+	storetest.Eventually(t, "writes go on once there is room", func() error { return put(40) })
 	if err := s.Healthy(t.Context()); err != nil {
 		t.Errorf("health with room again: %v", err)
 	}
@@ -107,7 +60,7 @@ func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 		}
 	}
 	_ = s.Close()
-	fill(t, dir, 1)
+	storetest.Fill(t, dir, 1)
 	_, err := store.Open(t.Context(), store.Config{Dir: home})
 	wantClass(t, "open on a full disk", err, errs.Limit)
 	if errs.Hint(err) == "" {
@@ -149,27 +102,8 @@ func TestStoreFull_isACleanError(t *testing.T) {
 	}
 }
 
-// elsewhere runs a NATS server as an operator would.
-func elsewhere(t *testing.T) (url string, stop func()) {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, SyncAlways: true,
-		Username: "skete", Password: "hunter2",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	stop = func() { s.Shutdown(); s.WaitForShutdown() }
-	t.Cleanup(stop)
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server did not start")
-	}
-	return fmt.Sprintf("nats://skete:hunter2@%s", s.Addr()), stop
-}
-
 func TestExternal_isTheSame(t *testing.T) {
-	url, stop := elsewhere(t)
+	url, stop := storetest.External(t)
 	s := open(t, store.Config{URL: url})
 	other := open(t, store.Config{URL: url})
 	n := 0

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/fault"
 )
 
 // jetstreamDir is the embedded server's part of the data directory.
@@ -123,10 +124,10 @@ func (s *Store) spare(ctx context.Context) error {
 	}
 	info, err := s.js.AccountInfo(ctx)
 	if err != nil {
-		return classify(err, "look at its size")
+		return fault.Classify(err, "look at its size")
 	}
 	if info.Store > uint64(s.bytesMax)/10*9 {
-		return errStoreFull(nil)
+		return fault.Full(nil)
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/fault"
+	"github.com/skete-dev/skete/store/subject"
 )
 
 // Bounds of a bucket.
@@ -39,7 +41,7 @@ type KV struct {
 
 // KV opens a bucket, making it if need be. The name has 1..64 of A-Za-z0-9_-.
 func (s *Store) KV(ctx context.Context, bucket string) (*KV, error) {
-	if bucket == "" || len(bucket) > bucketNameMax || strings.ContainsFunc(bucket, func(r rune) bool { return r > 0x7f || !plain(byte(r)) }) {
+	if bucket == "" || len(bucket) > bucketNameMax || strings.ContainsFunc(bucket, func(r rune) bool { return r > 0x7f || !subject.Plain(byte(r)) }) {
 		return nil, errs.New(errs.Invalid, "bucket name %.64q is not 1 to %d of A-Za-z0-9_-", bucket, bucketNameMax)
 	}
 	s.mu.Lock()
@@ -81,7 +83,7 @@ func (s *Store) openKV(ctx context.Context, bucket string) (*KV, error) {
 		kv.watch, err = s.js.KeyValue(ctx, bucket)
 	}
 	if err != nil {
-		return nil, classify(err, "open the bucket")
+		return nil, fault.Classify(err, "open the bucket")
 	}
 	return kv, nil
 }
@@ -199,13 +201,13 @@ type Watch struct{ w jetstream.KeyWatcher }
 
 // Watch sends every key with the prefix as it is, then Synced, then changes.
 func (k *KV) Watch(ctx context.Context, prefix string) (*Watch, error) {
-	filter, err := prefixFilter(prefix)
+	filter, err := subject.Filter(prefix)
 	if err != nil {
 		return nil, err
 	}
 	w, err := k.watch.Watch(ctx, filter)
 	if err != nil {
-		return nil, classify(err, "watch the bucket")
+		return nil, fault.Classify(err, "watch the bucket")
 	}
 	return &Watch{w}, nil
 }
@@ -222,7 +224,7 @@ func (w *Watch) Next(ctx context.Context) (Change, error) {
 		case e == nil:
 			return Change{Synced: true}, nil
 		}
-		key, err := decodeKey(e.Key())
+		key, err := subject.Decode(e.Key())
 		return Change{Key: key, Value: e.Value(), Revision: e.Revision(), Deleted: e.Operation() != jetstream.KeyValuePut}, err
 	}
 }
@@ -277,14 +279,14 @@ func (k *KV) put(ctx context.Context, w write) (uint64, error) {
 		if err == nil {
 			return ack.Sequence, nil
 		}
-		if refused(err) {
-			return 0, classify(err, "write")
+		if fault.Refused(err) {
+			return 0, fault.Classify(err, "write")
 		}
 		if rev, ok := k.landed(ctx, subject, id); ok {
 			return rev, nil
 		}
-		if !busy(err) || try == busyTries || !pause(ctx, busyWait) {
-			return 0, classify(err, "write")
+		if !fault.Busy(err) || try == busyTries || !pause(ctx, busyWait) {
+			return 0, fault.Classify(err, "write")
 		}
 	}
 }
@@ -323,13 +325,13 @@ func (k *KV) last(ctx context.Context, key string) (*jetstream.RawStreamMsg, err
 		return nil, errs.New(errs.NotFound, "no key %.64q", key)
 	}
 	if err != nil {
-		return nil, classify(err, "read")
+		return nil, fault.Classify(err, "read")
 	}
 	return m, nil
 }
 
 func (k *KV) subject(key string) (string, error) {
-	enc, err := encodeKey(key)
+	enc, err := subject.Encode(key)
 	return k.prefix + enc, err
 }
 

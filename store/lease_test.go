@@ -7,6 +7,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/store/storetest"
 )
 
 func openLeases(t *testing.T, s *store.Store) *store.Leases {
@@ -30,25 +31,6 @@ func acquire(t *testing.T, l *store.Leases, key, holder string, ttl time.Duratio
 		_ = lease.Release(ctx)
 	})
 	return lease
-}
-
-// eventually tries until it works; the test's own deadline bounds it.
-func eventually(t *testing.T, what string, try func() error) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
 }
 
 func TestLease_oneHolder(t *testing.T) {
@@ -95,7 +77,7 @@ func TestLease_expiresWithItsHolder(t *testing.T) {
 	}
 	_ = s.Close() // the renewing ends, nothing is given back
 	l := openLeases(t, open(t, store.Config{Dir: dir}))
-	eventually(t, "take over", func() error {
+	storetest.Eventually(t, "take over", func() error {
 		lease, err := l.Acquire(t.Context(), "k", "b", time.Second)
 		if err == nil {
 			defer lease.Release(t.Context())

@@ -16,6 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/live"
+	"github.com/skete-dev/skete/store/threadlog"
+	"github.com/skete-dev/skete/store/threads"
 )
 
 // Config of a Store.
@@ -64,8 +67,8 @@ type Store struct {
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]*KV
-	threads *Threads
-	live    *Live
+	threads *threads.Threads
+	live    *live.Live
 
 	closeOnce sync.Once
 	leases    sync.WaitGroup // and whatever else runs until done
@@ -85,8 +88,6 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, errs.Wrap(errs.Internal, err, "cannot make the data directory").WithHint("check SKETE_HOME and its owner")
 	}
 	s := &Store{c: c, buckets: map[string]*KV{}, done: make(chan struct{})}
-	s.threads = &Threads{s: s, logs: map[string]*threadLog{}, blobs: map[string]*blobs{}}
-	s.live = newLive(s)
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -112,8 +113,42 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := s.connect(); err != nil {
 		return err
 	}
+	s.furnish()
 	return s.ready(ctx)
 }
+
+// furnish makes what lives on the connection.
+func (s *Store) furnish() {
+	others := s.nc
+	if !s.External() {
+		others = nil
+	}
+	s.live = live.New(live.Config{NC: others, Done: s.done, Go: s.leases.Go, Log: s.c.Log})
+	s.threads = threads.New(threads.Config{
+		Server: threadlog.Server{
+			NC: s.nc, JS: s.js, Replicas: s.c.Replicas, TenantBytesMax: s.c.TenantBytesMax, Room: s.roomFor, Done: s.done, Go: s.leases.Go,
+		},
+		Dir: filepath.Join(s.c.Dir, blobsDir), FreeBytesMin: writeFreeMin,
+	})
+}
+
+// roomFor refuses an append for want of space; a new thread is refused earlier.
+func (s *Store) roomFor(ctx context.Context, fresh bool) error {
+	if err := s.room(); err != nil || !fresh {
+		return err
+	}
+	return s.spare(ctx)
+}
+
+// blobsDir is the part of the data directory where blobs are: with an external
+// NATS too, so that only this server has them.
+const blobsDir = "blobs"
+
+// Threads returns the logs and blobs of all tenants.
+func (s *Store) Threads() *threads.Threads { return s.threads }
+
+// Live returns the live news.
+func (s *Store) Live() *live.Live { return s.live }
 
 func (s *Store) startEmbedded() error {
 	s.limitMemory()

@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/store/storetest"
 )
 
 var (
@@ -32,26 +33,13 @@ var (
 const childEnv = "SKETE_STORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if dir, threads := strings.CutPrefix(os.Getenv(childEnv), "threads:"); threads {
-		os.Exit(appendForEver(dir))
-	} else if dir != "" {
+	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(writeForEver(dir))
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func open(t *testing.T, c store.Config) *store.Store {
-	t.Helper()
-	if c.Dir == "" {
-		c.Dir = t.TempDir()
-	}
-	s, err := store.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
+func open(t *testing.T, c store.Config) *store.Store { t.Helper(); return storetest.Open(t, c) }
 
 func openKV(t *testing.T, s *store.Store, bucket string) *store.KV {
 	t.Helper()
@@ -64,9 +52,7 @@ func openKV(t *testing.T, s *store.Store, bucket string) *store.KV {
 
 func wantClass(t *testing.T, what string, err error, want errs.Class) {
 	t.Helper()
-	if errs.Of(err) != want {
-		t.Errorf("%s: %v (class %q), want class %q", what, err, errs.Of(err), want)
-	}
+	storetest.WantClass(t, what, err, want)
 }
 
 func TestKV_isARegistry(t *testing.T) {

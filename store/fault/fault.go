@@ -1,4 +1,7 @@
-package store
+// Package fault gives the errors of a NATS client their classes.
+//
+// All functions are pure.
+package fault
 
 import (
 	"context"
@@ -19,41 +22,43 @@ const (
 	codeMessageTooLarge    = 10054
 	codeNotEnabled         = 10076
 	codeStoreFailed        = 10077 // "maximum bytes exceeded" among others
-	codeWrongLast          = 10071
-	codeWrongLastInFlight  = 10164
+	WrongLast              = 10071
+	WrongLastInFlight      = 10164
 	codeStreamBytesTooHigh = 10122
 )
 
-func codeOf(err error) int {
+// Code is the error code of JetStream, 0 = it is no answer of JetStream.
+func Code(err error) int {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return int(api.ErrorCode)
 	}
 	return 0
 }
 
-// refused reports whether the server answered that it did not do it, for a
+// Refused reports whether the server answered that it did not do it, for a
 // reason other than the revision. (After a lost acknowledgement the client's
 // own repetition meets a wrong revision: ours.)
-func refused(err error) bool {
-	code := codeOf(err)
-	return code != 0 && code != codeWrongLast && code != codeWrongLastInFlight
+func Refused(err error) bool {
+	code := Code(err)
+	return code != 0 && code != WrongLast && code != WrongLastInFlight
 }
 
-// busy reports whether another write of the key was in flight.
-func busy(err error) bool { return codeOf(err) == codeWrongLastInFlight }
+// Busy reports whether another write of the key was in flight.
+func Busy(err error) bool { return Code(err) == WrongLastInFlight }
 
-func errStoreFull(cause error) error {
+// Full says that there is no room for more.
+func Full(cause error) error {
 	return errs.Wrap(errs.Limit, cause, "the store is full").
 		WithHint("remove what is no longer needed, or give the store more room (disk, store limit)")
 }
 
-// classify gives an error of the NATS client its class.
-func classify(err error, doing string) error {
-	switch codeOf(err) {
-	case codeWrongLast, codeWrongLastInFlight:
+// Classify gives an error of the NATS client its class.
+func Classify(err error, doing string) error {
+	switch Code(err) {
+	case WrongLast, WrongLastInFlight:
 		return errs.Wrap(errs.Conflict, err, "somebody else has changed it")
 	case codeAccountResources, codeInsufficient, codeMemoryResources, codeStorageResources, codeStoreFailed, codeStreamBytesTooHigh:
-		return errStoreFull(err)
+		return Full(err)
 	case codeMessageTooLarge:
 		return errs.Wrap(errs.Limit, err, "the value is too large for the store")
 	case codeNotEnabled:

@@ -1,4 +1,7 @@
-package store
+// Package subject writes names that tenants choose as NATS subjects.
+//
+// All functions are pure.
+package subject
 
 import (
 	"encoding/hex"
@@ -15,8 +18,8 @@ const keyBytesMax = 512
 // A-Za-z0-9_- as "=" and two hex digits, and "/" becomes ".". Nothing that a
 // tenant chooses can name a wildcard or another segment.
 
-// encodeKey returns the key as a part of a subject.
-func encodeKey(key string) (string, error) {
+// Encode returns the key as a part of a subject.
+func Encode(key string) (string, error) {
 	if key == "" || len(key) > keyBytesMax {
 		return "", errs.New(errs.Invalid, "a key has 1 to %d bytes, not %d", keyBytesMax, len(key))
 	}
@@ -35,7 +38,7 @@ func encodeKey(key string) (string, error) {
 
 func encodeSegment(b *strings.Builder, s string) {
 	for i := range len(s) {
-		if plain(s[i]) {
+		if Plain(s[i]) {
 			b.WriteByte(s[i])
 			continue
 		}
@@ -44,12 +47,13 @@ func encodeSegment(b *strings.Builder, s string) {
 	}
 }
 
-func plain(c byte) bool {
+// Plain reports whether a byte stands for itself.
+func Plain(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 }
 
-// decodeKey is the inverse of encodeKey; it refuses what that never writes.
-func decodeKey(subject string) (string, error) {
+// Decode is the inverse of Encode; it refuses what that never writes.
+func Decode(subject string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(subject); i++ {
 		switch c := subject[i]; {
@@ -66,15 +70,15 @@ func decodeKey(subject string) (string, error) {
 			b.WriteByte(c)
 		}
 	}
-	if again, err := encodeKey(b.String()); err != nil || again != subject {
+	if again, err := Encode(b.String()); err != nil || again != subject {
 		return "", errs.New(errs.Corrupt, "a key of the store cannot be read")
 	}
 	return b.String(), nil
 }
 
-// prefixFilter is the subject filter of all keys with the prefix, which is ""
+// Filter is the subject filter of all keys with the prefix, which is ""
 // or ends in "/".
-func prefixFilter(prefix string) (string, error) {
+func Filter(prefix string) (string, error) {
 	if prefix == "" {
 		return ">", nil
 	}
@@ -82,6 +86,19 @@ func prefixFilter(prefix string) (string, error) {
 	if !ok {
 		return "", errs.New(errs.Invalid, "prefix %.64q does not end in a slash", prefix)
 	}
-	enc, err := encodeKey(dir)
+	enc, err := Encode(dir)
 	return enc + ".>", err
+}
+
+// tenantBytesMax bounds a tenant's name before encoding.
+const tenantBytesMax = 64
+
+// Tenant returns the tenant as one token of a subject, and a file's name.
+func Tenant(tenant string) (string, error) {
+	if tenant == "" || len(tenant) > tenantBytesMax {
+		return "", errs.New(errs.Invalid, "a tenant's name has 1 to %d bytes, not %d", tenantBytesMax, len(tenant))
+	}
+	var b strings.Builder
+	encodeSegment(&b, tenant)
+	return b.String(), nil
 }

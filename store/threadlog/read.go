@@ -1,4 +1,4 @@
-package store
+package threadlog
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/fault"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -36,44 +37,45 @@ const (
 	laggardTimeout = 5 * time.Second
 )
 
-// record is a stored append, or a tombstone.
-type record struct {
-	at      uint64 // its stream sequence
-	id      string
-	first   uint64 // the number of its first event
-	last    uint64
+// Record is a stored append, or a tombstone.
+type Record struct {
+	At    uint64 // its stream sequence
+	First uint64 // the number of its first event
+	Last  uint64
+	Data  []byte // see thread.Decode
+	Time  time.Time
+
+	id      string // of the append
 	deleted bool
-	data    []byte
-	time    time.Time
 }
 
-func toRecord(at uint64, h nats.Header, data []byte, t time.Time) (record, error) {
-	r := record{at: at, id: h.Get(jetstream.MsgIDHeader), data: data, time: t}
+func toRecord(at uint64, h nats.Header, data []byte, t time.Time) (Record, error) {
+	r := Record{At: at, id: h.Get(jetstream.MsgIDHeader), Data: data, Time: t}
 	if h.Get(deletedHeader) != "" || h.Get(jetstream.MarkerReasonHeader) != "" {
 		r.deleted = true
 		return r, nil
 	}
 	first, last, _ := strings.Cut(h.Get(eventsHeader), "-")
 	var err1, err2 error
-	r.first, err1 = strconv.ParseUint(first, 10, 64)
-	r.last, err2 = strconv.ParseUint(last, 10, 64)
-	if err1 != nil || err2 != nil || r.first == 0 || r.last < r.first {
+	r.First, err1 = strconv.ParseUint(first, 10, 64)
+	r.Last, err2 = strconv.ParseUint(last, 10, 64)
+	if err1 != nil || err2 != nil || r.First == 0 || r.Last < r.First {
 		return r, errs.New(errs.Corrupt, "the record at stream sequence %d does not say which events it has", at)
 	}
 	return r, nil
 }
 
-// events decodes a record whose first event must have the number.
-func (r record) events(id thread.ID, first uint64) ([]thread.Event, error) {
-	if r.first != first {
-		return nil, errs.New(errs.Corrupt, "thread %s: event %d is missing: the record at stream sequence %d begins with %d", id, first, r.at, r.first)
+// Events decodes a record whose first event must have the number.
+func (r Record) Events(id thread.ID, first uint64) ([]thread.Event, error) {
+	if r.First != first {
+		return nil, errMissing(id, first, r)
 	}
-	events, err := thread.Decode(r.data, first)
-	if err == nil && events[len(events)-1].Seq != r.last {
-		err = errs.New(errs.Corrupt, "event %d: the record ends before it", r.last)
+	events, err := thread.Decode(r.Data, first)
+	if err == nil && events[len(events)-1].Seq != r.Last {
+		err = errs.New(errs.Corrupt, "event %d: the record ends before it", r.Last)
 	}
 	if err != nil {
-		return nil, errs.Wrap(errs.Of(err), err, "thread %s, stream sequence %d: %s", id, r.at, errs.Public(err)).WithHint("%s", errs.Hint(err))
+		return nil, errs.Wrap(errs.Of(err), err, "thread %s, stream sequence %d: %s", id, r.At, errs.Public(err)).WithHint("%s", errs.Hint(err))
 	}
 	return events, nil
 }
@@ -83,28 +85,28 @@ var errNoRecord = errs.New(errs.NotFound, "no record")
 
 // last asks the stream's leader for the last record of a subject. NotFound:
 // there is none.
-func (l *threadLog) last(ctx context.Context, subject string) (record, error) {
+func (l *Log) last(ctx context.Context, subject string) (Record, error) {
 	return l.ask(ctx, map[string]any{"last_by_subj": subject})
 }
 
 // next asks the stream's leader for the first record of a subject from a
 // stream sequence on. NotFound: there is none.
-func (l *threadLog) next(ctx context.Context, subject string, from uint64) (record, error) {
+func (l *Log) next(ctx context.Context, subject string, from uint64) (Record, error) {
 	return l.ask(ctx, map[string]any{"next_by_subj": subject, "seq": max(from, 1)})
 }
 
 // ask reads one message from the leader. The client's own call would ask any
 // replica, because the stream allows that; a replica may lag behind.
-func (l *threadLog) ask(ctx context.Context, request map[string]any) (record, error) {
+func (l *Log) ask(ctx context.Context, request map[string]any) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	req, err := json.Marshal(request)
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	answer, err := l.request(ctx, "$JS.API.STREAM.MSG.GET."+l.name, req)
 	if err != nil {
-		return record{}, classify(err, "read")
+		return Record{}, fault.Classify(err, "read")
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -116,20 +118,20 @@ func (l *threadLog) ask(ctx context.Context, request map[string]any) (record, er
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return record{}, errs.Wrap(errs.Internal, err, "the store's answer cannot be read")
+		return Record{}, errs.Wrap(errs.Internal, err, "the store's answer cannot be read")
 	}
 	switch {
 	case got.Error != nil && (got.Error.ErrorCode == codeNoMessage || got.Error.ErrorCode == codeNoStream):
-		return record{}, errNoRecord
+		return Record{}, errNoRecord
 	case got.Error != nil:
-		return record{}, classify(got.Error, "read")
+		return Record{}, fault.Classify(got.Error, "read")
 	case got.Message == nil:
-		return record{}, errs.New(errs.Internal, "the store's answer has no message")
+		return Record{}, errs.New(errs.Internal, "the store's answer has no message")
 	}
 	var h nats.Header
 	if len(got.Message.Hdrs) > 0 {
 		if h, err = nats.DecodeHeadersMsg(got.Message.Hdrs); err != nil {
-			return record{}, errs.Wrap(errs.Corrupt, err, "the record at stream sequence %d has broken headers", got.Message.Seq)
+			return Record{}, errs.Wrap(errs.Corrupt, err, "the record at stream sequence %d has broken headers", got.Message.Seq)
 		}
 	}
 	return toRecord(got.Message.Seq, h, got.Message.Data, got.Message.Time)
@@ -141,16 +143,16 @@ func (l *threadLog) ask(ctx context.Context, request map[string]any) (record, er
 //
 // It is one request with many answers, not a consumer: nothing has to be made
 // or removed, and there is no position that could be reset.
-func (l *threadLog) batch(ctx context.Context, subject string, from uint64, visit func(record) error) (n int, err error) {
-	inbox, answers := l.s.nc.NewInbox(), make(chan *nats.Msg, batchRecords+1)
-	sub, err := l.s.nc.ChanSubscribe(inbox, answers)
+func (l *Log) batch(ctx context.Context, subject string, from uint64, visit func(Record) error) (n int, err error) {
+	inbox, answers := l.s.NC.NewInbox(), make(chan *nats.Msg, batchRecords+1)
+	sub, err := l.s.NC.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return 0, classify(err, "read")
+		return 0, fault.Classify(err, "read")
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	req := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, max(from, 1), subject, batchRecords, batchBytes)
-	if err := l.s.nc.PublishRequest("$JS.API.DIRECT.GET."+l.name, inbox, req); err != nil {
-		return 0, classify(err, "read")
+	if err := l.s.NC.PublishRequest("$JS.API.DIRECT.GET."+l.name, inbox, req); err != nil {
+		return 0, fault.Classify(err, "read")
 	}
 	silence := time.NewTimer(callTimeout)
 	defer silence.Stop()
@@ -177,7 +179,7 @@ func (l *threadLog) batch(ctx context.Context, subject string, from uint64, visi
 			silence.Reset(callTimeout)
 		case <-ctx.Done():
 			return n, ctx.Err()
-		case <-l.s.done:
+		case <-l.s.Done:
 			return n, errClosed()
 		case <-silence.C:
 			return n, errs.New(errs.Unavailable, "the store does not answer (read)")
@@ -186,10 +188,10 @@ func (l *threadLog) batch(ctx context.Context, subject string, from uint64, visi
 }
 
 // direct reads a message that was sent with its origin in its headers.
-func direct(m *nats.Msg) (record, error) {
+func direct(m *nats.Msg) (Record, error) {
 	at, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
-		return record{}, errs.Wrap(errs.Internal, err, "the store sent a record without its sequence")
+		return Record{}, errs.Wrap(errs.Internal, err, "the store sent a record without its sequence")
 	}
 	t, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 	return toRecord(at, m.Header, m.Data, t)
@@ -197,17 +199,17 @@ func direct(m *nats.Msg) (record, error) {
 
 // scan visits the records of a subject from one stream sequence through
 // another one, which is known to be stored. NotFound: it was deleted meanwhile.
-func (l *threadLog) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(record) error) error {
+func (l *Log) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(Record) error) error {
 	for started := time.Now(); from <= through; {
 		before := from
-		_, err := l.batch(ctx, subject, from, func(r record) error {
-			if r.at > through {
+		_, err := l.batch(ctx, subject, from, func(r Record) error {
+			if r.At > through {
 				return errBeyond
 			}
 			if r.deleted {
 				return errThreadDeleted(id)
 			}
-			from = r.at + 1
+			from = r.At + 1
 			return visit(r)
 		})
 		if err != nil && !errors.Is(err, errBeyond) {
@@ -239,7 +241,7 @@ var (
 
 // read yields the events from number from to the end, and returns that end.
 // errEnough: the loop has ended. NotFound: there is no such thread.
-func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield func(thread.Event, error) bool) (end, error) {
+func (l *Log) read(ctx context.Context, id thread.ID, from uint64, yield func(thread.Event, error) bool) (end, error) {
 	subject, err := l.subject(id)
 	if err != nil {
 		return end{}, err
@@ -251,8 +253,8 @@ func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield f
 	if last.deleted {
 		return end{}, errThreadDeleted(id)
 	}
-	e := end{last.last, last.at}
-	if from > last.last {
+	e := end{last.Last, last.At}
+	if from > last.Last {
 		return e, nil
 	}
 	from = max(from, 1)
@@ -260,16 +262,16 @@ func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield f
 	if err != nil {
 		return end{}, err
 	}
-	err = l.scan(ctx, id, subject, start, last.at, func(r record) error {
-		if r.last < from && r.first == next { // on the way there
-			next = r.last + 1
+	err = l.scan(ctx, id, subject, start, last.At, func(r Record) error {
+		if r.Last < from && r.First == next { // on the way there
+			next = r.Last + 1
 			return nil
 		}
-		events, err := r.events(id, next)
+		events, err := r.Events(id, next)
 		if err != nil {
 			return err
 		}
-		next = r.last + 1
+		next = r.Last + 1
 		for _, ev := range events {
 			if ev.Seq >= from && !yield(ev, nil) {
 				return errEnough
@@ -286,23 +288,23 @@ func (l *threadLog) read(ctx context.Context, id thread.ID, from uint64, yield f
 // seek finds a record at or a little before the one with an event: the number
 // of its first event, and a stream sequence from which on it is the first. last
 // is the thread's last record.
-func (l *threadLog) seek(ctx context.Context, id thread.ID, subject string, from uint64, last record) (first, start uint64, err error) {
+func (l *Log) seek(ctx context.Context, id thread.ID, subject string, from uint64, last Record) (first, start uint64, err error) {
 	if from == 1 {
 		return 1, 1, nil
 	}
-	if from >= last.first {
-		return last.first, last.at, nil
+	if from >= last.First {
+		return last.First, last.At, nil
 	}
-	if e, ok := l.end(id); ok && e.events+1 == from && e.at < last.at {
+	if e, ok := l.end(id); ok && e.events+1 == from && e.at < last.At {
 		return from, e.at + 1, nil
 	}
 	// Records lie in the stream in the order of their events. Most readers want
 	// the newest: look there first, then halve.
-	first, low, high := uint64(1), uint64(1), last.at
+	first, low, high := uint64(1), uint64(1), last.At
 	for step, near := uint64(seekStep), true; high-low > seekStep; {
 		at := low + (high-low)/2
-		if near && step < last.at {
-			at = max(last.at-step, low)
+		if near && step < last.At {
+			at = max(last.At-step, low)
 			step *= 8
 		}
 		r, err := l.next(ctx, subject, at)
@@ -311,21 +313,21 @@ func (l *threadLog) seek(ctx context.Context, id thread.ID, subject string, from
 			return 0, 0, err
 		case r.deleted:
 			return 0, 0, errThreadDeleted(id)
-		case r.first > from:
+		case r.First > from:
 			if high = at; at == low {
 				return first, low, nil
 			}
-		case r.last >= from:
-			return r.first, r.at, nil
+		case r.Last >= from:
+			return r.First, r.At, nil
 		default:
-			first, low, near = r.first, r.at, false
+			first, low, near = r.First, r.At, false
 		}
 	}
 	return first, low, nil
 }
 
 // Load implements thread.Log.
-func (l *threadLog) Load(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
+func (l *Log) Load(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
 		begun := false
 		_, err := l.read(ctx, id, from, func(e thread.Event, err error) bool {
@@ -340,7 +342,7 @@ func (l *threadLog) Load(ctx context.Context, id thread.ID, from uint64) iter.Se
 }
 
 // Head implements thread.Log.
-func (l *threadLog) Head(ctx context.Context, id thread.ID) (uint64, error) {
+func (l *Log) Head(ctx context.Context, id thread.ID) (uint64, error) {
 	subject, err := l.subject(id)
 	if err != nil {
 		return 0, err
@@ -352,12 +354,12 @@ func (l *threadLog) Head(ctx context.Context, id thread.ID) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	l.remember(id, end{r.last, r.at})
-	return r.last, nil
+	l.remember(id, end{r.Last, r.At})
+	return r.Last, nil
 }
 
 // List implements thread.Log.
-func (l *threadLog) List(ctx context.Context, root thread.ID) iter.Seq2[thread.ID, error] {
+func (l *Log) List(ctx context.Context, root thread.ID) iter.Seq2[thread.ID, error] {
 	return func(yield func(thread.ID, error) bool) {
 		threads, err := l.list(ctx, root)
 		if err != nil {
@@ -391,7 +393,7 @@ type listed struct {
 
 // list returns all subjects of a tree of threads ("" = all), in the order of
 // their threads' ids. Tombstones are among them.
-func (l *threadLog) list(ctx context.Context, root thread.ID) ([]listed, error) {
+func (l *Log) list(ctx context.Context, root thread.ID) ([]listed, error) {
 	if l.erased.Load() {
 		return nil, nil
 	}
@@ -408,15 +410,15 @@ func (l *threadLog) list(ctx context.Context, root thread.ID) ([]listed, error) 
 		return nil, nil
 	}
 	if err != nil {
-		return nil, classify(err, "list the threads")
+		return nil, fault.Classify(err, "list the threads")
 	}
 	threads := make([]listed, 0, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
-		key, err := decodeKey(strings.TrimSuffix(strings.TrimPrefix(subject, l.prefix), "."+subjectEnd))
+		key, err := l.id(subject)
 		if err != nil {
 			return nil, err
 		}
-		threads = append(threads, listed{thread.ID(key), subject, n})
+		threads = append(threads, listed{key, subject, n})
 	}
 	slices.SortFunc(threads, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
 	return threads, nil

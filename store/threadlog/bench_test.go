@@ -1,4 +1,4 @@
-package store_test
+package threadlog_test
 
 import (
 	"encoding/json"

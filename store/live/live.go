@@ -1,13 +1,22 @@
-package store
+// Package live carries news that may be lost.
+//
+//	l := live.New(live.Config{…})
+//	cancel, err := l.Subscribe(tenant, root, func(data []byte, lost int) { … })
+//	l.Publish(tenant, id, data)
+package live
 
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/fault"
+	"github.com/skete-dev/skete/store/subject"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -19,13 +28,14 @@ const (
 	liveQueueBytes  = 2 << 20
 	liveOutgoingMax = 1024
 	liveVisitorsMax = 4096
+	callTimeout     = 5 * time.Second
 )
 
 // Live carries news that is not in any log, between those who make it and those
 // who watch: in this process directly, and over plain NATS subjects to the other
 // servers of an external NATS. It is a keeper.Wire. News may be lost.
 type Live struct {
-	s *Store
+	c Config
 
 	mu       sync.RWMutex // guards what follows
 	visitors map[liveKey]map[*visitor]struct{}
@@ -50,22 +60,30 @@ type visitor struct {
 	lost  int
 }
 
-func newLive(s *Store) *Live { return &Live{s: s, visitors: map[liveKey]map[*visitor]struct{}{}} }
+// Config of a Live.
+type Config struct {
+	// NC reaches the other servers, without echo; nil = there are none.
+	NC   *nats.Conn
+	Done <-chan struct{} // ends all visits
+	// Go runs what must have ended before NC is closed.
+	Go  func(func())
+	Log *slog.Logger
+}
 
-// Live returns the live news of this store.
-func (s *Store) Live() *Live { return s.live }
+// New returns a Live.
+func New(c Config) *Live { return &Live{c: c, visitors: map[liveKey]map[*visitor]struct{}{}} }
 
 // Publish sends news about a thread to those who watch it or one above it. It
 // never blocks: who is slow loses. News over 256 KB is dropped. data may be
 // used again.
 func (l *Live) Publish(tenant string, id thread.ID, data []byte) {
 	if len(data) > liveBytesMax {
-		l.s.c.Log.Warn("live news dropped: too large", "bytes", len(data))
+		l.c.Log.Warn("live news dropped: too large", "bytes", len(data))
 		return
 	}
 	data = bytes.Clone(data)
 	l.deliver(tenant, id, data)
-	if l.s.External() {
+	if l.c.NC != nil {
 		l.send(tenant, id, data)
 	}
 }
@@ -82,7 +100,7 @@ func (l *Live) deliver(tenant string, id thread.ID, data []byte) {
 
 // send hands news to the one who writes to the network, or drops it.
 func (l *Live) send(tenant string, id thread.ID, data []byte) {
-	subject, err := liveSubject(tenant, id)
+	name, err := liveSubject(tenant, id)
 	if err != nil {
 		return
 	}
@@ -90,11 +108,11 @@ func (l *Live) send(tenant string, id thread.ID, data []byte) {
 	if l.outgoing == nil {
 		l.outgoing = make(chan *nats.Msg, liveOutgoingMax)
 		out := l.outgoing
-		l.s.leases.Go(func() { l.write(out) })
+		l.c.Go(func() { l.write(out) })
 	}
 	l.mu.Unlock()
 	select {
-	case l.outgoing <- &nats.Msg{Subject: subject + "." + subjectEnd, Data: data}:
+	case l.outgoing <- &nats.Msg{Subject: name + ".=", Data: data}:
 	default:
 	}
 }
@@ -103,19 +121,19 @@ func (l *Live) write(out <-chan *nats.Msg) {
 	for {
 		select {
 		case m := <-out:
-			_ = l.s.nc.PublishMsg(m) // lossy: without a connection it is lost
-		case <-l.s.done:
+			_ = l.c.NC.PublishMsg(m) // lossy: without a connection it is lost
+		case <-l.c.Done:
 			return
 		}
 	}
 }
 
 func liveSubject(tenant string, id thread.ID) (string, error) {
-	enc, err := encodeTenant(tenant)
+	enc, err := subject.Tenant(tenant)
 	if err != nil {
 		return "", err
 	}
-	path, err := encodeKey(string(id))
+	path, err := subject.Encode(string(id))
 	return livePrefix + enc + "." + path, err
 }
 
@@ -127,7 +145,7 @@ func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, 
 	if _, err := thread.ParseID(string(root)); err != nil {
 		return nil, err
 	}
-	subject, err := liveSubject(tenant, root)
+	name, err := liveSubject(tenant, root)
 	if err != nil {
 		return nil, err
 	}
@@ -136,28 +154,28 @@ func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, 
 		return nil, err
 	}
 	leave := func() { l.remove(liveKey{tenant, root}, v) }
-	if l.s.External() {
+	if l.c.NC != nil {
 		// Our own do not come back: the connection has no echo.
-		sub, err := l.s.nc.Subscribe(subject+".>", func(m *nats.Msg) { v.push(m.Data) })
+		sub, err := l.c.NC.Subscribe(name+".>", func(m *nats.Msg) { v.push(m.Data) })
 		if err == nil {
 			ctx, done := context.WithTimeout(context.Background(), callTimeout)
-			err = l.s.nc.FlushWithContext(ctx)
+			err = l.c.NC.FlushWithContext(ctx)
 			done()
 		}
 		if err != nil {
 			leave()
-			return nil, classify(err, "watch live news")
+			return nil, fault.Classify(err, "watch live news")
 		}
 		leave = func() { _ = sub.Unsubscribe(); l.remove(liveKey{tenant, root}, v) }
 	}
-	l.s.leases.Go(func() { v.run(l.s.done) })
+	l.c.Go(func() { v.run(l.c.Done) })
 	return sync.OnceFunc(func() { leave(); close(v.stop) }), nil
 }
 
 func (l *Live) add(key liveKey, v *visitor) error {
 	select {
-	case <-l.s.done:
-		return errClosed()
+	case <-l.c.Done:
+		return errs.New(errs.Unavailable, "the store was closed")
 	default:
 	}
 	l.mu.Lock()

@@ -1,9 +1,7 @@
-package store_test
+package threadlog_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,13 +17,43 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/store/storetest"
+	"github.com/skete-dev/skete/store/threadlog"
+	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/thread/threadtest"
 )
+
+// childEnv names the directory in which this test binary, started again,
+// appends until it is killed.
+const childEnv = "SKETE_THREADLOG_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		os.Exit(appendForEver(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func open(t *testing.T, c store.Config) *store.Store { t.Helper(); return storetest.Open(t, c) }
+
+func wantClass(t *testing.T, what string, err error, want errs.Class) {
+	t.Helper()
+	storetest.WantClass(t, what, err, want)
+}
+
+func openKV(t *testing.T, s *store.Store, bucket string) *store.KV {
+	t.Helper()
+	kv, err := s.KV(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv
+}
 
 func threadStore(s *store.Store) threadtest.Store {
 	return threadtest.Store{
@@ -45,8 +73,14 @@ func threadStore(s *store.Store) threadtest.Store {
 			}
 			return b
 		},
-		Fail: func(t *testing.T, tenant string, f threadtest.Fault) { s.Threads().FailNext(t, tenant, f) },
+		Fail: func(t *testing.T, tenant string, f threadtest.Fault) { inside(t, s, tenant).FailNext(t, f) },
 	}
+}
+
+// inside is the log behind the interface.
+func inside(t *testing.T, s *store.Store, tenant string) *threadlog.Log {
+	t.Helper()
+	return logOf(t, s, tenant).(*threadlog.Log)
 }
 
 func logOf(t *testing.T, s *store.Store, tenant string) thread.Log {
@@ -59,7 +93,7 @@ func TestThreads_passTheSuite(t *testing.T) {
 }
 
 func TestThreads_passTheSuiteOnAnExternalNATS(t *testing.T) {
-	url, _ := elsewhere(t)
+	url, _ := storetest.External(t)
 	threadtest.Suite(t, func(t *testing.T) threadtest.Store { return threadStore(open(t, store.Config{URL: url})) })
 }
 
@@ -158,7 +192,7 @@ func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
 			id := thread.NewID()
 			seq := appendTo(t, l, id, 0, thread.Opened{}, thread.Input{})
 			appendTo(t, l, id, seq, thread.Input{}, thread.Input{})
-			at := s.Threads().Inject(t, "a", id, c.events, c.data)
+			at := inside(t, s, "a").Inject(t, id, c.events, c.data)
 			want := fmt.Sprintf(c.want, at)
 			last, err := drain(t.Context(), l, id, 1)
 			if errs.Of(err) != c.class || !strings.Contains(errs.Public(err), want) {
@@ -171,7 +205,7 @@ func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.ContainsFunc(checked.Problems, func(p store.Problem) bool {
+			if !slices.ContainsFunc(checked.Problems, func(p threads.Problem) bool {
 				return p.Thread == id && strings.Contains(p.String(), want)
 			}) {
 				t.Errorf("fsck found %v", checked.Problems)
@@ -188,231 +222,16 @@ func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
 		id := thread.NewID()
 		run, seq := begin(t, l, id)
 		seq = walk(t, l, id, run, seq, 0, 3)
-		at := s.Threads().Inject(t, "b", id, "1-1", nil) // another tenant's does not matter
+		at := inside(t, s, "b").Inject(t, id, "1-1", nil) // another tenant's does not matter
 		_ = at
-		info := s.Threads().Inject(t, "a", thread.NewID(), "1-1", good(1, 1))
-		s.Threads().Hole(t, "a", info-3) // of the three steps' six records the fourth
+		info := inside(t, s, "a").Inject(t, thread.NewID(), "1-1", good(1, 1))
+		inside(t, s, "a").Hole(t, info-3) // of the three steps' six records the fourth
 		last, err := drain(t.Context(), l, id, 1)
 		wantClass(t, "load over a hole", err, errs.Corrupt)
 		if last >= seq || last == 0 {
 			t.Errorf("load over a hole ends at %d", last)
 		}
 	})
-}
-
-func TestSweep_takesOnlyWhatNobodyNames(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, store.Config{Dir: dir})
-	ts, l, b, kv := s.Threads(), logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), openKV(t, s, "memories")
-	id := thread.NewID()
-	kept := map[string]string{}
-	keep := func(what, content string) string {
-		hash := put(t, b, content)
-		kept[hash] = what
-		return hash
-	}
-	media := keep("media named only by a message in a blob", "an image")
-	message, err := json.Marshal(llm.Assistant(llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Hash: media}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	seq := appendTo(t, l, id, 0,
-		thread.Opened{},
-		thread.ModelCompleted{Blob: keep("a message", string(message))},
-		thread.ToolCompleted{Blob: keep("an output", "out"), Files: []thread.FileChange{{Path: "/a", Blob: keep("a file", "file")}}},
-		thread.Input{Shown: keep("an input", "[]")},
-		thread.ToolStarted{Plan: json.RawMessage(`{"whatever":"` + keep("a plan's", "plan") + `"}`)},
-		thread.Unknown{Name: "x", V: 1, Data: json.RawMessage(`{"deep":[{"name": "` + keep("of an unknown kind", "new") + `"}]}`)},
-	)
-	if _, err := kv.Put(t.Context(), "a/memory", []byte(`{"file":"`+keep("a record's", "memory")+`"}`)); err != nil {
-		t.Fatal(err)
-	}
-	records := store.Records{KV: kv, Prefix: "a/"}
-	loose := put(t, b, "nobody names this")
-	other := put(t, threadStore(s).Blobs(t, "b"), "nobody names this")
-	fine, err := ts.Fsck(t.Context(), "a")
-	if err != nil || fine.Threads != 1 {
-		t.Errorf("fsck: %+v, %v", fine, err)
-	}
-	if done, err := ts.Sweep(t.Context(), "a", time.Hour, records); err != nil || done.Removed != 0 {
-		t.Errorf("sweep within the grace: %+v, %v", done, err)
-	}
-	done, err := ts.Sweep(t.Context(), "a", time.Nanosecond, records)
-	if want := (store.Swept{Threads: 1, Blobs: len(kept) + 1, Removed: 1, Bytes: int64(len("nobody names this"))}); err != nil || done != want {
-		t.Errorf("sweep: %+v, %v, want %+v", done, err, want)
-	}
-	_, err = b.Get(t.Context(), loose)
-	wantClass(t, "the loose blob", err, errs.NotFound)
-	if _, err := threadStore(s).Blobs(t, "b").Get(t.Context(), other); err != nil {
-		t.Errorf("another tenant's: %v", err)
-	}
-	for hash, what := range kept {
-		if _, err := b.Get(t.Context(), hash); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	// A blob that is put again is young again, however old it was.
-	old := put(t, b, "old")
-	file := filepath.Join(dir, "blobs", "a", old[:2], old[2:4], old)
-	past := time.Now().Add(-48 * time.Hour)
-	if err := os.Chtimes(file, past, past); err != nil {
-		t.Fatal(err)
-	}
-	put(t, b, "old")
-	if done, err := ts.Sweep(t.Context(), "a", 0, records); err != nil || done.Removed != 0 {
-		t.Errorf("sweep after it was put again: %+v, %v", done, err)
-	}
-	if err := os.Chtimes(file, past, past); err != nil {
-		t.Fatal(err)
-	}
-	if done, err := ts.Sweep(t.Context(), "a", 0, records); err != nil || done.Removed != 1 {
-		t.Errorf("sweep of what is two days old: %+v, %v", done, err)
-	}
-	// With its thread a blob loses its name.
-	appendTo(t, l, id, seq, thread.Input{})
-	if err := ts.DeleteThread(t.Context(), "a", id); err != nil {
-		t.Fatal(err)
-	}
-	if done, err := ts.Sweep(t.Context(), "a", time.Nanosecond, records); err != nil || done.Removed != len(kept)-1 || done.Threads != 0 {
-		t.Errorf("sweep after the deletion: %+v, %v; %d were named", done, err, len(kept))
-	}
-}
-
-func TestSweep_deletesThreadsWithoutARoot(t *testing.T) {
-	s := open(t, store.Config{})
-	l := logOf(t, s, "a")
-	orphan := thread.NewID().Sub("c")
-	begin(t, l, orphan)
-	root := thread.NewID()
-	begin(t, l, root)
-	begin(t, l, root.Sub("c"))
-	if done, err := s.Threads().Sweep(t.Context(), "a", 0); err != nil || done.Orphans != 0 {
-		t.Errorf("a young orphan: %+v, %v", done, err)
-	}
-	if done, err := s.Threads().Sweep(t.Context(), "a", time.Nanosecond); err != nil || done.Orphans != 1 || done.Threads != 3 {
-		t.Errorf("%+v, %v", done, err)
-	}
-	if head, err := l.Head(t.Context(), orphan); head != 0 || err != nil {
-		t.Errorf("the orphan is at %d, %v", head, err)
-	}
-}
-
-func TestFsck_findsBlobsThatAreGoneOrDamaged(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, store.Config{Dir: dir})
-	l, b, id := logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), thread.NewID()
-	gone, bad, good := put(t, b, "gone"), put(t, b, "bad"), put(t, b, "good")
-	appendTo(t, l, id, 0, thread.Opened{}, thread.Context{Memory: []thread.ContextFile{{Blob: good}, {Blob: gone}}}, thread.Context{Skills: []thread.ContextFile{{Blob: bad}}})
-	file := func(hash string) string { return filepath.Join(dir, "blobs", "a", hash[:2], hash[2:4], hash) }
-	if err := os.Remove(file(gone)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file(bad), []byte("BAD"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	checked, err := s.Threads().Fsck(t.Context(), "a")
-	want := store.Checked{Threads: 1, Events: 3, Blobs: 3, Problems: []store.Problem{
-		{Thread: id, Event: 2, Stream: 1, Blob: gone, Text: "no blob " + gone},
-		{Thread: id, Event: 3, Stream: 1, Blob: bad, Text: "blob " + bad + " is damaged: its 3 bytes have another hash"},
-	}}
-	if d := cmp.Diff(want, checked); d != "" || err != nil {
-		t.Error(d, err)
-	}
-	_, err = b.Get(t.Context(), bad)
-	wantClass(t, "a damaged blob", err, errs.Corrupt)
-	put(t, b, "bad") // whoever has the content heals it
-	if got, err := b.Get(t.Context(), bad); string(got) != "bad" || err != nil {
-		t.Errorf("after it was put again: %q, %v", got, err)
-	}
-}
-
-func TestRetain_deletesOldTreesOnly(t *testing.T) {
-	s := open(t, store.Config{})
-	l := logOf(t, s, "a")
-	plain, forever, short, odd := thread.NewID(), thread.NewID(), thread.NewID(), thread.NewID()
-	for id, label := range map[thread.ID]string{plain: "", forever: "forever", short: "1ns", odd: "soon"} {
-		appendTo(t, l, id, 0, thread.Opened{Labels: map[string]string{store.RetainLabel: label}})
-		appendTo(t, l, id.Sub("c"), 0, thread.Opened{})
-	}
-	retain := func(age time.Duration, want ...thread.ID) {
-		t.Helper()
-		got, err := s.Threads().Retain(t.Context(), "a", age)
-		slices.Sort(got)
-		slices.Sort(want)
-		if d := cmp.Diff(want, got); d != "" || err != nil {
-			t.Error(d, err)
-		}
-	}
-	retain(0, short)
-	retain(time.Hour)
-	retain(time.Nanosecond, plain, odd)
-	var left []thread.ID
-	for id := range l.List(t.Context(), "") {
-		left = append(left, id)
-	}
-	if d := cmp.Diff([]thread.ID{forever, forever.Sub("c")}, left); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestEraseTenant_leavesNothing(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, store.Config{Dir: dir})
-	ts, kv := s.Threads(), openKV(t, s, "runs")
-	id := thread.NewID()
-	for _, tenant := range []string{"a", "b"} {
-		begin(t, logOf(t, s, tenant), id)
-		put(t, threadStore(s).Blobs(t, tenant), "secret of "+tenant)
-		if _, err := kv.Put(t.Context(), tenant+"/run/1", []byte("x")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	zombie := logOf(t, s, "a")
-	watched := make(chan error, 1)
-	seen := make(chan struct{}, 10)
-	go func() {
-		for _, err := range zombie.Watch(t.Context(), id, 1) {
-			if err != nil {
-				watched <- err
-				return
-			}
-			seen <- struct{}{}
-		}
-	}()
-	<-seen
-	for range 2 {
-		if err := ts.EraseTenant(t.Context(), "a", store.Records{KV: kv, Prefix: "a/"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	select {
-	case err := <-watched:
-		wantClass(t, "a watch of an erased thread", err, errs.NotFound)
-	case <-time.After(30 * time.Second):
-		t.Error("the watch of an erased thread goes on")
-	}
-	_, err := zombie.Append(t.Context(), id, 0, thread.New("", thread.Opened{}))
-	wantClass(t, "a zombie of an erased tenant", err, errs.NotFound)
-	var keys []string
-	if err := kv.List(t.Context(), "", func(key string, _ []byte, _ uint64) error { keys = append(keys, key); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	tenants, err := ts.Tenants(t.Context())
-	if d := cmp.Diff([]string{"b/run/1", "b"}, append(keys, tenants...)); d != "" || err != nil {
-		t.Error(d, err)
-	}
-	_ = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			if content, _ := os.ReadFile(name); bytes.Contains(content, []byte("secret of a")) {
-				t.Errorf("%s still holds it", name)
-			}
-		}
-		return nil
-	})
-	if last, err := drain(t.Context(), logOf(t, s, "b"), id, 1); last != 3 || err != nil {
-		t.Errorf("the other tenant's thread: %d, %v", last, err)
-	}
-	begin(t, logOf(t, s, "a"), id) // a new life
 }
 
 // TestWatch_isCheap: watchers cost the server nothing, and memory only for what
@@ -462,7 +281,7 @@ func TestWatch_isCheap(t *testing.T) {
 	}
 	t.Logf("a watcher takes %d bytes", each)
 	appendTo(t, l, ids[0], 3, thread.Input{})
-	eventually(t, "the one that changed is seen", func() error {
+	storetest.Eventually(t, "the one that changed is seen", func() error {
 		if got := seen.Load(); got != 3*n+1 {
 			return fmt.Errorf("%d events", got)
 		}
@@ -470,7 +289,7 @@ func TestWatch_isCheap(t *testing.T) {
 	})
 	cancel()
 	wg.Wait()
-	if _, _, topics := s.Threads().Remembered(t, "a"); topics != 0 {
+	if _, _, topics := inside(t, s, "a").Remembered(); topics != 0 {
 		t.Errorf("%d topics are left", topics)
 	}
 }
@@ -483,7 +302,7 @@ func TestThreads_rememberLittle(t *testing.T) {
 		ids[i] = thread.NewID()
 		appendTo(t, l, ids[i], 0, thread.Opened{})
 	}
-	if ends, _, _ := s.Threads().Remembered(t, "a"); ends > 4096 {
+	if ends, _, _ := inside(t, s, "a").Remembered(); ends > 4096 {
 		t.Errorf("the ends of %d threads are remembered", ends)
 	}
 	for _, id := range ids[:200] { // also those that were forgotten go on
@@ -573,11 +392,11 @@ func (p *proxy) cut() {
 // nothing and doubles nothing, whenever the connection breaks; and a watcher
 // sees it all.
 func TestExternal_cutConnectionsNeverLoseAndNeverDouble(t *testing.T) {
-	url, _ := elsewhere(t)
+	url, _ := storetest.External(t)
 	target := url[strings.LastIndex(url, "@")+1:]
 	p := newProxy(t, target)
 	s := open(t, store.Config{URL: strings.Replace(url, target, p.Addr().String(), 1)})
-	s.Threads().Hurry(t, "a", 100*time.Millisecond)
+	inside(t, s, "a").Hurry(100 * time.Millisecond)
 	l, id := logOf(t, s, "a"), thread.NewID()
 	_, seq := begin(t, l, id)
 	const appends = 300
@@ -640,7 +459,7 @@ func TestExternal_cutConnectionsNeverLoseAndNeverDouble(t *testing.T) {
 }
 
 func TestThreads_twoServersOnOneNATS(t *testing.T) {
-	url, _ := elsewhere(t)
+	url, _ := storetest.External(t)
 	a, b := open(t, store.Config{URL: url}), open(t, store.Config{URL: url})
 	la, lb, id := logOf(t, a, "t"), logOf(t, b, "t"), thread.NewID()
 	_, seq := begin(t, la, id)
@@ -679,14 +498,14 @@ func TestThreads_twoServersOnOneNATS(t *testing.T) {
 }
 
 func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
-	dir := smallDisk(t, 96)
+	dir := storetest.SmallDisk(t, 96)
 	home := filepath.Join(dir, "home")
 	s := open(t, store.Config{Dir: home})
 	l, b, id := logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), thread.NewID()
 	run, seq := begin(t, l, id)
 	seq = walk(t, l, id, run, seq, 0, 20)
 	hash := put(t, b, "kept")
-	filler := fill(t, dir, 4)
+	filler := storetest.Fill(t, dir, 4)
 	for range 3 {
 		_, err := l.Append(t.Context(), id, seq, thread.New(run, thread.Input{}))
 		wantClass(t, "append on a full disk", err, errs.Limit)
@@ -702,11 +521,11 @@ func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "appends go on once there is room", func() error {
+	storetest.Eventually(t, "appends go on once there is room", func() error {
 		_, err := l.Append(t.Context(), id, seq, thread.New(run, thread.Input{}))
 		return err
 	})
-	fill(t, dir, 30)
+	storetest.Fill(t, dir, 30)
 	_, err := b.Put(t.Context(), make([]byte, 24<<20))
 	wantClass(t, "a blob that would fill the disk", err, errs.Limit)
 }
@@ -729,7 +548,7 @@ func TestThreadsStoreFull_stillDeletes(t *testing.T) {
 	if err := l.Delete(t.Context(), id); err != nil {
 		t.Fatalf("delete in a full store: %v", err)
 	}
-	eventually(t, "there is room again", func() error {
+	storetest.Eventually(t, "there is room again", func() error {
 		_, err := l.Append(t.Context(), thread.NewID(), 0, thread.New("", thread.Opened{Title: text}))
 		return err
 	})

@@ -1,4 +1,4 @@
-package store
+package threads
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/threadlog"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -52,7 +53,7 @@ func (t *Threads) Sweep(ctx context.Context, tenant string, grace time.Duration,
 	if err != nil {
 		return done, fmt.Errorf("look at the blobs of %q: %w", tenant, err)
 	}
-	if done.Threads, done.Orphans, err = l.orphans(ctx, before); err != nil {
+	if done.Threads, done.Orphans, err = orphans(ctx, l, before); err != nil {
 		return done, err
 	}
 	if len(sizes) == 0 {
@@ -76,7 +77,7 @@ func (t *Threads) Sweep(ctx context.Context, tenant string, grace time.Duration,
 	return done, nil
 }
 
-func (t *Threads) both(ctx context.Context, tenant string) (*threadLog, *blobs, error) {
+func (t *Threads) both(ctx context.Context, tenant string) (*threadlog.Log, *blobs, error) {
 	l, err := t.log(ctx, tenant)
 	if err != nil {
 		return nil, nil, err
@@ -87,7 +88,7 @@ func (t *Threads) both(ctx context.Context, tenant string) (*threadLog, *blobs, 
 
 // orphans counts the threads, and deletes those that crashed deletions and
 // openings left behind.
-func (l *threadLog) orphans(ctx context.Context, before time.Time) (threads, deleted int, err error) {
+func orphans(ctx context.Context, l *threadlog.Log, before time.Time) (threads, deleted int, err error) {
 	roots := map[thread.ID]bool{}
 	for id, err := range l.List(ctx, "") {
 		if err != nil {
@@ -100,11 +101,11 @@ func (l *threadLog) orphans(ctx context.Context, before time.Time) (threads, del
 		if roots[id.Root()] {
 			continue
 		}
-		r, err := l.lastOf(ctx, id)
+		r, err := l.Newest(ctx, id)
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return threads, deleted, err
 		}
-		if err == nil && r.time.Before(before) {
+		if err == nil && r.Time.Before(before) {
 			if err := l.Delete(ctx, id); err != nil {
 				return threads, deleted, err
 			}
@@ -112,18 +113,6 @@ func (l *threadLog) orphans(ctx context.Context, before time.Time) (threads, del
 		}
 	}
 	return threads, deleted, nil
-}
-
-func (l *threadLog) lastOf(ctx context.Context, id thread.ID) (record, error) {
-	subject, err := l.subject(id)
-	if err != nil {
-		return record{}, err
-	}
-	r, err := l.last(ctx, subject)
-	if err == nil && r.deleted {
-		err = errThreadDeleted(id)
-	}
-	return r, err
 }
 
 // marker takes what is named out of the candidates. Anything that looks like a
@@ -134,43 +123,24 @@ type marker struct {
 	seen  map[string]bool  // blobs of JSON that were looked into
 }
 
-func (m *marker) marks(ctx context.Context, l *threadLog, records []Records) error {
+func (m *marker) marks(ctx context.Context, l *threadlog.Log, records []Records) error {
 	m.seen = map[string]bool{}
 	for id, err := range l.List(ctx, "") {
 		if err != nil {
 			return err
 		}
-		if err := m.thread(ctx, l, id); err != nil && !errs.Is(err, errs.NotFound) {
+		err = l.Records(ctx, id, func(r threadlog.Record) error { return m.content(ctx, r.Data) })
+		if err != nil && !errs.Is(err, errs.NotFound) {
 			return fmt.Errorf("look for blobs of %s: %w", id, err)
 		}
 	}
 	for _, r := range records {
-		err := r.KV.List(ctx, r.Prefix, func(_ string, value []byte, _ uint64) error { return m.content(ctx, value) })
+		err := r.Keys.List(ctx, r.Prefix, func(_ string, value []byte, _ uint64) error { return m.content(ctx, value) })
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// thread looks at the records of a thread as they are, without taking them apart.
-func (m *marker) thread(ctx context.Context, l *threadLog, id thread.ID) error {
-	last, err := l.lastOf(ctx, id)
-	if err != nil {
-		return err
-	}
-	subject, err := l.subject(id)
-	if err != nil {
-		return err
-	}
-	next := uint64(1)
-	return l.scan(ctx, id, subject, 1, last.at, func(r record) error {
-		if r.first != next {
-			return errs.New(errs.Corrupt, "thread %s: event %d is missing: the record at stream sequence %d begins with %d", id, next, r.at, r.first)
-		}
-		next = r.last + 1
-		return m.content(ctx, r.data)
-	})
 }
 
 func (m *marker) content(ctx context.Context, content []byte) error {
@@ -239,20 +209,20 @@ func (t *Threads) Retain(ctx context.Context, tenant string, maxAge time.Duratio
 		if err != nil {
 			return nil, err
 		}
-		r, err := l.lastOf(ctx, id)
+		r, err := l.Newest(ctx, id)
 		if errs.Is(err, errs.NotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if root := id.Root(); newest[root].Before(r.time) {
-			newest[root] = r.time
+		if root := id.Root(); newest[root].Before(r.Time) {
+			newest[root] = r.Time
 		}
 	}
 	var deleted []thread.ID
 	for root, last := range newest {
-		age, err := l.retention(ctx, root, maxAge)
+		age, err := retention(ctx, l, root, maxAge)
 		if err != nil {
 			return deleted, err
 		}
@@ -268,19 +238,15 @@ func (t *Threads) Retain(ctx context.Context, tenant string, maxAge time.Duratio
 }
 
 // retention is how long a thread is kept; 0 = for ever.
-func (l *threadLog) retention(ctx context.Context, id thread.ID, maxAge time.Duration) (time.Duration, error) {
-	subject, err := l.subject(id)
-	if err != nil {
-		return 0, err
-	}
-	r, err := l.next(ctx, subject, 1)
-	if errs.Is(err, errs.NotFound) || err == nil && r.deleted {
+func retention(ctx context.Context, l *threadlog.Log, id thread.ID, maxAge time.Duration) (time.Duration, error) {
+	r, err := l.Oldest(ctx, id)
+	if errs.Is(err, errs.NotFound) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	events, err := r.events(id, 1)
+	events, err := r.Events(id, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -348,29 +314,18 @@ func (t *Threads) Fsck(ctx context.Context, tenant string) (Checked, error) {
 }
 
 type fsck struct {
-	l    *threadLog
+	l    *threadlog.Log
 	b    *blobs
 	c    Checked
 	seen map[string]error // what is wrong with a blob
 }
 
 func (f *fsck) thread(ctx context.Context, id thread.ID) error {
-	last, err := f.l.lastOf(ctx, id)
-	if errs.Is(err, errs.NotFound) {
-		return nil
-	}
-	if err != nil {
-		return f.problem(Problem{Thread: id}, err)
-	}
-	subject, err := f.l.subject(id)
-	if err != nil {
-		return err
-	}
 	var check thread.Checker
 	at := Problem{Thread: id}
-	err = f.l.scan(ctx, id, subject, 1, last.at, func(r record) error {
-		at.Stream = r.at
-		events, err := r.events(id, at.Event+1)
+	err := f.l.Records(ctx, id, func(r threadlog.Record) error {
+		at.Stream = r.At
+		events, err := r.Events(id, at.Event+1)
 		if err != nil {
 			return err
 		}

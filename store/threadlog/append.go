@@ -1,4 +1,4 @@
-package store
+package threadlog
 
 import (
 	"context"
@@ -14,11 +14,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/fault"
+	"github.com/skete-dev/skete/store/subject"
 	"github.com/skete-dev/skete/thread"
 )
 
 // Bounds of a log's work.
 const (
+	callTimeout   = 5 * time.Second
+	settleTimeout = 2 * time.Second
 	appendTimeout = 10 * time.Second // all tries of one append
 	ackTimeout    = 2 * time.Second  // one try
 	retryWaitMin  = 10 * time.Millisecond
@@ -30,15 +34,14 @@ const (
 	tombstoneTTL = 24 * time.Hour
 )
 
-// threadLog is the thread.Log of a tenant.
+// Log is the thread.Log of a tenant.
 //
 // A thread is the records of one subject; a record is the events of one append.
 // Each append states the stream sequence of the record that it follows: the
 // server stores it only if that is still the last one. Events are numbered by
 // thread, so a log maps the number of a thread's last event to that sequence.
-type threadLog struct {
-	s      *Store
-	tenant string
+type Log struct {
+	s      Server
 	name   string // of the stream
 	prefix string // of its subjects
 	stream jetstream.Stream
@@ -77,30 +80,20 @@ type attempt struct {
 	at uint64 // the stream sequence that it follows
 }
 
-func newThreadLog(s *Store, tenant, enc string, stream jetstream.Stream) *threadLog {
-	l := &threadLog{
-		s: s, tenant: tenant, name: streamPrefix + enc, prefix: subjectPrefix + enc + ".", stream: stream,
-		publish: s.js.PublishMsg, request: s.nc.RequestWithContext, patience: appendTimeout, wait: ackTimeout,
-		ends: map[thread.ID]end{}, unsure: map[unsureKey]attempt{},
-	}
-	l.hub = newHub(l, storedPrefix+enc+".>")
-	return l
-}
-
-// erase refuses everything from here on.
-func (l *threadLog) erase() {
+// Erased refuses everything from here on: the stream is about to go.
+func (l *Log) Erased() {
 	l.erased.Store(true)
 	l.hub.gap()
 }
 
-func (l *threadLog) subject(id thread.ID) (string, error) {
+func (l *Log) subject(id thread.ID) (string, error) {
 	if _, err := thread.ParseID(string(id)); err != nil {
 		return "", err
 	}
 	if l.erased.Load() {
 		return "", errs.New(errs.NotFound, "the tenant was erased")
 	}
-	enc, err := encodeKey(string(id))
+	enc, err := subject.Encode(string(id))
 	return l.prefix + enc + "." + subjectEnd, err
 }
 
@@ -109,7 +102,7 @@ func errThreadDeleted(id thread.ID) error {
 }
 
 // Append implements thread.Log.
-func (l *threadLog) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
+func (l *Log) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
 	subject, err := l.subject(id)
 	if err != nil {
 		return 0, err
@@ -118,7 +111,7 @@ func (l *threadLog) Append(ctx context.Context, id thread.ID, after uint64, even
 	if err != nil {
 		return 0, err
 	}
-	if err := l.room(ctx, after == 0); err != nil {
+	if err := l.s.Room(ctx, after == 0); err != nil {
 		return 0, err
 	}
 	key := unsureKey{id, after, sha256.Sum256(data)}
@@ -149,17 +142,9 @@ func (l *threadLog) Append(ctx context.Context, id thread.ID, after uint64, even
 	return last, nil
 }
 
-// room refuses an append for want of space; a new thread is refused earlier.
-func (l *threadLog) room(ctx context.Context, fresh bool) error {
-	if err := l.s.room(); err != nil || !fresh {
-		return err
-	}
-	return l.s.spare(ctx)
-}
-
 // follow returns the stream sequence of the record that ends with the event
 // numbered after, if that is the thread's last.
-func (l *threadLog) follow(ctx context.Context, id thread.ID, subject string, after uint64) (uint64, error) {
+func (l *Log) follow(ctx context.Context, id thread.ID, subject string, after uint64) (uint64, error) {
 	if after == 0 {
 		return 0, nil // the server knows whether the subject is empty
 	}
@@ -175,11 +160,11 @@ func (l *threadLog) follow(ctx context.Context, id thread.ID, subject string, af
 	case r.deleted:
 		return 0, errThreadDeleted(id)
 	}
-	l.remember(id, end{r.last, r.at})
-	if r.last != after {
-		return 0, errs.New(errs.Conflict, "the thread %s ends at event %d, not at %d", id, r.last, after)
+	l.remember(id, end{r.Last, r.At})
+	if r.Last != after {
+		return 0, errs.New(errs.Conflict, "the thread %s ends at event %d, not at %d", id, r.Last, after)
 	}
-	return r.at, nil
+	return r.At, nil
 }
 
 // errUnsure marks an append whose fate is unknown.
@@ -191,7 +176,7 @@ var errUnsure = errors.New("nobody can say whether it was stored")
 // A record can only be stored right behind the one it follows. So whatever
 // comes first behind that one tells its fate: the record itself, or another
 // that has kept it out for ever.
-func (l *threadLog) write(ctx context.Context, id thread.ID, m *nats.Msg, try attempt, again bool) (uint64, error) {
+func (l *Log) write(ctx context.Context, id thread.ID, m *nats.Msg, try attempt, again bool) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	for wait := retryWaitMin; ; wait = min(2*wait, retryWaitMax) {
@@ -199,25 +184,25 @@ func (l *threadLog) write(ctx context.Context, id thread.ID, m *nats.Msg, try at
 		if err == nil {
 			return at, nil
 		}
-		no := refused(err)
+		no := fault.Refused(err)
 		if no && !again {
-			return 0, classify(err, "append")
+			return 0, fault.Classify(err, "append")
 		}
 		again = true
 		r, serr := l.settle(ctx, m.Subject, try.at)
 		switch {
 		case serr == nil && r.id == try.id:
-			return r.at, nil
+			return r.At, nil
 		case serr == nil && r.deleted:
 			return 0, errThreadDeleted(id)
 		case serr == nil:
 			l.forget(id)
 			return 0, errs.New(errs.Conflict, "the thread %s does not end there any more", id)
-		case errs.Is(serr, errs.NotFound) && codeOf(err) == codeWrongLast:
+		case errs.Is(serr, errs.NotFound) && fault.Code(err) == fault.WrongLast:
 			l.forget(id)
 			return 0, errs.New(errs.NotFound, "no thread %s", id)
 		case errs.Is(serr, errs.NotFound) && no:
-			return 0, classify(err, "append")
+			return 0, fault.Classify(err, "append")
 		}
 		if !pause(ctx, wait) {
 			return 0, errs.Wrap(errs.Unavailable, errors.Join(errUnsure, err), "the store does not answer (append)")
@@ -225,7 +210,7 @@ func (l *threadLog) write(ctx context.Context, id thread.ID, m *nats.Msg, try at
 	}
 }
 
-func (l *threadLog) send(ctx context.Context, m *nats.Msg, try attempt) (uint64, error) {
+func (l *Log) send(ctx context.Context, m *nats.Msg, try attempt) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.wait)
 	defer cancel()
 	ack, err := l.publish(ctx, m, jetstream.WithMsgID(try.id),
@@ -238,7 +223,7 @@ func (l *threadLog) send(ctx context.Context, m *nats.Msg, try attempt) (uint64,
 
 // settle returns the record that comes first behind a stream sequence. It
 // outlives the caller's patience: an answer is worth more than haste.
-func (l *threadLog) settle(ctx context.Context, subject string, at uint64) (record, error) {
+func (l *Log) settle(ctx context.Context, subject string, at uint64) (Record, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	return l.next(ctx, subject, at+1)
@@ -247,7 +232,7 @@ func (l *threadLog) settle(ctx context.Context, subject string, at uint64) (reco
 // outlived undoes the opening of a sub-agent's thread whose tree was deleted
 // meanwhile. A deletion marks first and looks for threads after, so one of the
 // two sees the other.
-func (l *threadLog) outlived(ctx context.Context, id thread.ID) error {
+func (l *Log) outlived(ctx context.Context, id thread.ID) error {
 	for above, _ := id.Parent(); above != ""; above, _ = above.Parent() {
 		subject, err := l.subject(above)
 		if err != nil {
@@ -267,14 +252,14 @@ func (l *threadLog) outlived(ctx context.Context, id thread.ID) error {
 	return nil
 }
 
-func (l *threadLog) end(id thread.ID) (end, bool) {
+func (l *Log) end(id thread.ID) (end, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, ok := l.ends[id]
 	return e, ok
 }
 
-func (l *threadLog) remember(id thread.ID, e end) {
+func (l *Log) remember(id thread.ID, e end) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old, ok := l.ends[id]; ok && old.at > e.at {
@@ -284,20 +269,20 @@ func (l *threadLog) remember(id thread.ID, e end) {
 	l.ends[id] = e
 }
 
-func (l *threadLog) forget(id thread.ID) {
+func (l *Log) forget(id thread.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.ends, id)
 }
 
-func (l *threadLog) doubt(key unsureKey, try attempt) {
+func (l *Log) doubt(key unsureKey, try attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	makeRoom(l.unsure, unsureMax)
 	l.unsure[key] = try
 }
 
-func (l *threadLog) recall(key unsureKey) (attempt, bool) {
+func (l *Log) recall(key unsureKey) (attempt, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	try, ok := l.unsure[key]
@@ -317,7 +302,7 @@ func makeRoom[K comparable, V any](m map[K]V, limit int) {
 
 // Delete implements thread.Log. The thread itself goes first: whoever opens
 // one beneath it from then on finds the tombstone, see outlived.
-func (l *threadLog) Delete(ctx context.Context, id thread.ID) error {
+func (l *Log) Delete(ctx context.Context, id thread.ID) error {
 	subject, err := l.subject(id)
 	if err != nil {
 		return err
@@ -340,7 +325,7 @@ func (l *threadLog) Delete(ctx context.Context, id thread.ID) error {
 }
 
 // bury replaces the records of a thread by a tombstone, in one step.
-func (l *threadLog) bury(ctx context.Context, id thread.ID, subject string) error {
+func (l *Log) bury(ctx context.Context, id thread.ID, subject string) error {
 	defer l.forget(id)
 	r, err := l.last(ctx, subject)
 	if errs.Is(err, errs.NotFound) || err == nil && r.deleted {
@@ -353,16 +338,28 @@ func (l *threadLog) bury(ctx context.Context, id thread.ID, subject string) erro
 	m.Header.Set(deletedHeader, "1")
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
 	m.Data = []byte(`{"deleted":true}`)
-	_, err = l.s.js.PublishMsg(ctx, m, jetstream.WithMsgID(rand.Text()), jetstream.WithMsgTTL(tombstoneTTL))
+	_, err = l.s.JS.PublishMsg(ctx, m, jetstream.WithMsgID(rand.Text()), jetstream.WithMsgTTL(tombstoneTTL))
 	if err == nil {
 		return nil
 	}
-	if err = classify(err, "delete"); !errs.Is(err, errs.Limit) {
+	if err = fault.Classify(err, "delete"); !errs.Is(err, errs.Limit) {
 		return err
 	}
 	// No room for a tombstone, and so none for a late writer either.
 	if perr := l.stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); perr != nil {
-		return classify(perr, "delete")
+		return fault.Classify(perr, "delete")
 	}
 	return nil
+}
+
+// pause waits; false = the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

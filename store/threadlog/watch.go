@@ -1,4 +1,4 @@
-package store
+package threadlog
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/store/fault"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -35,7 +36,7 @@ const (
 // Sequences of the stream have no gaps, so the hub knows when it missed a
 // record; the last one, which nothing follows, is found by asking now and then.
 type hub struct {
-	l       *threadLog
+	l       *Log
 	subject string
 
 	life     sync.Mutex // held over start and stop; before mu
@@ -56,7 +57,7 @@ type topic struct {
 
 // heard is a record with the stream sequence of the one it follows.
 type heard struct {
-	record
+	Record
 	after uint64
 }
 
@@ -68,7 +69,7 @@ type watcher struct {
 	missed  bool          // guarded by h.mu: read the log
 }
 
-func newHub(l *threadLog, subject string) *hub {
+func newHub(l *Log, subject string) *hub {
 	return &hub{l: l, subject: subject, topics: map[string]*topic{}}
 }
 
@@ -113,15 +114,15 @@ func (w *watcher) leave() {
 // start begins to listen. Preconditions: h.life is held, nobody watches.
 func (h *hub) start(ctx context.Context) error {
 	select {
-	case <-h.l.s.done:
+	case <-h.l.s.Done:
 		return errClosed()
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	sub, err := h.l.s.nc.Subscribe(h.subject, h.hear)
+	sub, err := h.l.s.NC.Subscribe(h.subject, h.hear)
 	if err == nil {
-		err = h.l.s.nc.FlushWithContext(ctx)
+		err = h.l.s.NC.FlushWithContext(ctx)
 	}
 	var info *jetstream.StreamInfo
 	if err == nil {
@@ -131,13 +132,13 @@ func (h *hub) start(ctx context.Context) error {
 		if sub != nil {
 			_ = sub.Unsubscribe()
 		}
-		return classify(err, "watch the threads")
+		return fault.Classify(err, "watch the threads")
 	}
 	h.mu.Lock()
 	h.heard = max(h.heard, info.State.LastSeq)
 	h.mu.Unlock()
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	h.l.s.leases.Go(func() { defer close(stopped); h.check(stop) })
+	h.l.s.Go(func() { defer close(stopped); h.check(stop) })
 	h.end = func() {
 		_ = sub.Unsubscribe()
 		close(stop)
@@ -174,12 +175,12 @@ func (h *hub) hear(m *nats.Msg) {
 }
 
 func (t *topic) push(r heard) {
-	if n := len(t.recent); n > 0 && t.recent[n-1].at != r.after {
+	if n := len(t.recent); n > 0 && t.recent[n-1].At != r.after {
 		t.recent, t.bytes = nil, 0
 	}
-	t.recent, t.bytes = append(t.recent, r), t.bytes+len(r.data)
+	t.recent, t.bytes = append(t.recent, r), t.bytes+len(r.Data)
 	for len(t.recent) > recentMax || t.bytes > recentBytesMax {
-		t.bytes -= len(t.recent[0].data)
+		t.bytes -= len(t.recent[0].Data)
 		t.recent = t.recent[1:]
 	}
 }
@@ -200,7 +201,7 @@ func (w *watcher) since(at uint64) ([]heard, bool) {
 		}
 	}
 	// Nothing follows if the newest is the one we have, or older.
-	return nil, len(recent) > 0 && recent[len(recent)-1].at <= at
+	return nil, len(recent) > 0 && recent[len(recent)-1].At <= at
 }
 
 func (w *watcher) nudge() {
@@ -235,7 +236,7 @@ func (h *hub) check(stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-h.l.s.done:
+		case <-h.l.s.Done:
 			return
 		case <-tick.C:
 		}
@@ -259,7 +260,7 @@ func (h *hub) check(stop <-chan struct{}) {
 }
 
 // Watch implements thread.Log.
-func (l *threadLog) Watch(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
+func (l *Log) Watch(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
 		if err := l.watch(ctx, id, max(from, 1), yield); err != nil && !errors.Is(err, errEnough) {
 			yield(thread.Event{}, err)
@@ -267,7 +268,7 @@ func (l *threadLog) Watch(ctx context.Context, id thread.ID, from uint64) iter.S
 	}
 }
 
-func (l *threadLog) watch(ctx context.Context, id thread.ID, next uint64, yield func(thread.Event, error) bool) error {
+func (l *Log) watch(ctx context.Context, id thread.ID, next uint64, yield func(thread.Event, error) bool) error {
 	subject, err := l.subject(id)
 	if err != nil {
 		return err
@@ -302,7 +303,7 @@ func (l *threadLog) watch(ctx context.Context, id thread.ID, next uint64, yield 
 		case <-w.wake:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-l.s.done:
+		case <-l.s.Done:
 			return errClosed()
 		}
 		var news []heard
@@ -313,11 +314,11 @@ func (l *threadLog) watch(ctx context.Context, id thread.ID, next uint64, yield 
 			if r.deleted {
 				return errThreadDeleted(id)
 			}
-			events, err := r.events(id, have.events+1)
+			events, err := r.Events(id, have.events+1)
 			if err != nil {
 				return err
 			}
-			have = end{r.last, r.at}
+			have = end{r.Last, r.At}
 			for _, e := range events {
 				if !emit(e, nil) {
 					return errEnough
