@@ -146,7 +146,8 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *state.Call) []thread.Body
 			args = v.Args
 		}
 	}
-	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: r.tools[c.Name].Effect(args).Touches, Command: commandOf(args)})
+	touches := r.tools[c.Name].Effect(args).Touches
+	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: touches, Command: commandOf(args)})
 	bodies := r.contexts(v)
 	switch {
 	case v.Action == hook.Deny || v.Action == hook.Stop:
@@ -157,6 +158,13 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *state.Call) []thread.Body
 		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip(firstOf(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
 		if len(asked.Allowed) == 0 {
 			asked.Allowed = []thread.Decision{thread.Approve, thread.Edit, thread.Reject, thread.Respond}
+		}
+		for _, t := range touches {
+			if t.Write {
+				asked.Writes = append(asked.Writes, t.Path)
+			} else {
+				asked.Reads = append(asked.Reads, t.Path)
+			}
 		}
 		if rule.Expires > 0 {
 			asked.Expires = r.c.Now().Add(rule.Expires).UTC().Truncate(time.Microsecond)

@@ -221,6 +221,9 @@ type ApprovalAsked struct {
 	Expires time.Time  `json:"expires,omitzero"`
 	// Args are those that would run, when a hook changed the model's.
 	Args json.RawMessage `json:"args,omitempty"`
+	// Writes and Reads are the paths that it touches.
+	Writes []string `json:"writes,omitempty"`
+	Reads  []string `json:"reads,omitempty"`
 }
 
 // ApprovalDecided answers. The first one holds; Check refuses a second.

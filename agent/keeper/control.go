@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
 )
 
 // Send adds a message to a run that is under way; the model reads it before
@@ -149,7 +150,7 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
 		}
 		bodies := []thread.Body{decided}
 		if d.Always {
-			rule, err := policy.RuleFor(policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())})
+			rule, err := policy.RuleFor(callOf(c))
 			if err != nil {
 				return nil, err
 			}
@@ -162,6 +163,18 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
 		return bodies, nil
 	})
 	return err
+}
+
+// callOf is a call that waits, as the rules see it.
+func callOf(c *state.Call) policy.Call {
+	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
+	for _, path := range c.Asked.Writes {
+		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})
+	}
+	for _, path := range c.Asked.Reads {
+		p.Touches = append(p.Touches, tool.Touch{Path: path})
+	}
+	return p
 }
 
 func checkDecision(c *state.Call, d Decide) (thread.ApprovalDecided, error) {

@@ -36,6 +36,8 @@ type Config struct {
 	Machines    Machines // nil = agents without a machine
 	Definitions Definitions
 	Tools       *tool.Registry
+	// Plan returns the text of a plan template; nil = there are none.
+	Plan func(name string) (string, error)
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	Wire     Wire   // nil = no live news

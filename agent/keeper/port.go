@@ -62,6 +62,7 @@ type Machine struct {
 	Commands tool.Commands
 	// Boot changes when the machine was started anew: what ran before is gone.
 	Boot string
+	Dir  string // where commands run
 	Note string // for the prompt: isolation, languages, network
 }
 

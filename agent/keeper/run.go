@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
-	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
@@ -25,7 +24,6 @@ const (
 	memoryFileMax = 16 << 10 // of a file that the prompt shows
 	memoryDir     = "/memories"
 	threadDir     = "/thread"
-	workspace     = "/workspace"
 )
 
 // workshop is what one driver works with.
@@ -233,11 +231,8 @@ func (w *workshop) model(ctx context.Context) (llm.Model, error) {
 func (w *workshop) tools(_ context.Context, model llm.Model) ([]tool.Tool, error) {
 	p := &spawner{k: w.k, tenant: w.key.tenant, parent: w.s, model: w.s.Run.Started.Model, budget: func() thread.Budget { return left(w.s, w.k.c.Now()) }}
 	env := tool.Env{
-		Files: w.files, Commands: w.machine.Commands, Boot: w.machine.Boot, Dir: workspace,
+		Files: w.files, Commands: w.machine.Commands, Boot: w.machine.Boot, Dir: w.machine.Dir,
 		ResultBytesMax: min(prompt.Window(w.s, model.Info())/6, 20_000) * 4,
-	}
-	if w.machine.Files == nil {
-		env.Dir = ""
 	}
 	if len(w.s.Agent.Subagents) > 0 && w.key.id.Depth() < thread.DepthMax {
 		env.Spawner, env.Tasks = p, p
@@ -245,21 +240,7 @@ func (w *workshop) tools(_ context.Context, model llm.Model) ([]tool.Tool, error
 			env.Agents = append(env.Agents, tool.Agent{Name: name, Description: d.Description})
 		}
 	}
-	var tools []tool.Tool
-	for _, name := range w.k.c.Tools.Names() {
-		if !definition.Picks(w.s.Agent.Tools, name) {
-			continue
-		}
-		made, err := w.k.c.Tools.Make(env, []string{name})
-		if errs.Is(err, errs.Unsupported) {
-			continue // this thread lacks what it needs
-		}
-		if err != nil {
-			return nil, err
-		}
-		tools = append(tools, made...)
-	}
-	return tools, nil
+	return w.k.c.Tools.Fitting(env, w.s.Agent.Tools)
 }
 
 // surroundings reads what the prompt says beside the conversation.
@@ -267,7 +248,7 @@ func (w *workshop) surroundings(ctx context.Context) (thread.Context, error) {
 	about := thread.Context{Now: w.k.c.Now().UTC().Truncate(24 * time.Hour), Note: w.machine.Note}
 	files := w.s.Agent.Memory
 	if files == nil {
-		files = []string{workspace + "/AGENTS.md", memoryDir + "/AGENTS.md"}
+		files = []string{path.Join("/", w.machine.Dir, "AGENTS.md"), memoryDir + "/AGENTS.md"}
 	}
 	for _, name := range files {
 		content, _, err := w.files.Read(ctx, path.Clean(name), memoryFileMax)
@@ -320,7 +301,7 @@ func (w *workshop) hook() hook.Hook {
 	if len(w.s.Agent.Hooks) == 0 {
 		return nil
 	}
-	return hook.Commands(w.s.Agent.Hooks, &hookRunner{w: w}, workspace)
+	return hook.Commands(w.s.Agent.Hooks, &hookRunner{w: w}, w.machine.Dir)
 }
 
 // lastWords are the text of the last step.

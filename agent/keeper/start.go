@@ -160,10 +160,18 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 		bodies = append(bodies, thread.Bound{Machine: s.Sandbox})
 	}
 	budget := budgetOf(s.Budget, d.Limits.Budget)
+	first := uint64(len(bodies) + 1)
 	bodies = append(bodies, thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model})
+	if d.Plan != "" && k.c.Plan != nil {
+		text, err := k.c.Plan(d.Plan)
+		if err != nil {
+			return Run{}, err
+		}
+		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(clip(text, thread.InlineBytesMax/2))}})
+	}
 	run := Run{
 		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: titleOf(s), Labels: s.Labels, By: s.By,
-		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: uint64(len(bodies)), Replay: s.replay,
+		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: first, Replay: s.replay,
 	}
 	return k.open(ctx, run, 0, bodies, s.Input)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/plan"
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/kit"
@@ -39,10 +40,19 @@ func (r *running) openAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	templates, err := plans(r.in("plans"))
+	if err != nil {
+		return err
+	}
+	r.tools = newTools(templates)
 	threads := r.store.Threads()
 	c := keeper.Config{
 		Threads: threads, Records: records, Models: models, Machines: machines{r.manager}, Definitions: agents,
 		Tools: r.tools, Wire: r.store.Live(), Node: "local", RunsMax: r.c.Agents.Runs, Log: r.c.Log,
+		Plan: func(name string) (string, error) {
+			t, err := templates.Find(name)
+			return t.Text(), err
+		},
 		Memories: func(ctx context.Context, tenant string) (tool.Files, error) {
 			blobs, err := threads.Blobs(ctx, tenant)
 			if err != nil {
@@ -83,4 +93,16 @@ func definitions(dir string) (*definition.Set, error) {
 }
 
 // newTools are all that agents of this server may use.
-func newTools() *tool.Registry { return kit.New() }
+func newTools(plans *plan.Set) *tool.Registry {
+	r := kit.New()
+	plan.Add(r, plans)
+	return r
+}
+
+// plans reads the folder of plan templates; none is no error.
+func plans(dir string) (*plan.Set, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return plan.BuiltIn(), nil
+	}
+	return plan.Load(os.DirFS(dir))
+}

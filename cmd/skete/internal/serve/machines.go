@@ -83,7 +83,7 @@ func (x machines) Open(ctx context.Context, tenant, id string) (keeper.Machine, 
 		return keeper.Machine{}, nil, err
 	}
 	return keeper.Machine{
-		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Note: note(info, string(hello.Workdir)),
+		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
 	}, release, nil
 }
 

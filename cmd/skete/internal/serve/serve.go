@@ -134,7 +134,6 @@ func (r *running) open(ctx context.Context) error {
 	if err := r.openManager(ctx, templates); err != nil {
 		return err
 	}
-	r.tools = newTools()
 	if err := r.openAgents(ctx); err != nil {
 		return err
 	}
