@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/agent/state"
@@ -44,13 +45,14 @@ func (l Ledger) sum() int {
 type Builder struct {
 	blobs thread.Blobs
 
-	epoch  int
-	items  int           // how many of the state's items are in msgs
-	msgs   []llm.Message // of these items; behind its end the tail of the last request
-	chain  [sha256.Size]byte
-	ledger Ledger // of msgs
-	marks  []int  // messages that carry a cache hint now
-	ends   []int  // where the last two prompts ended, without their tails
+	epoch   int
+	items   int           // how many of the state's items are in msgs
+	msgs    []llm.Message // of these items; behind its end the tail of the last request
+	chain   [sha256.Size]byte
+	ledger  Ledger // of msgs
+	marks   []int  // messages that carry a cache hint now
+	restore func() // takes the last reminder back
+	ends    []int  // where the last two prompts ended, without their tails
 
 	last      uint64 // the step up to which the vendor counted
 	lastCount int    // tokens that it counted, answer included
@@ -80,6 +82,10 @@ type Calling interface {
 
 // Build returns the prompt for the next model call. Precondition: no call is open.
 func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt, error) {
+	if b.restore != nil {
+		b.restore()
+		b.restore = nil
+	}
 	if err := b.advance(ctx, s, spec); err != nil {
 		return nil, err
 	}
@@ -89,6 +95,8 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 	if err != nil {
 		return nil, err
 	}
+	note := reminder(s.Todos)
+	ledger.Reminder = tokensOf(note)
 	system, err := b.systemBlocks(ctx, s, spec, &ledger)
 	if err != nil {
 		return nil, err
@@ -105,8 +113,9 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 		ledger.Tools += tokensOf(t.Name) + tokensOf(t.Description) + len(t.Schema)/charsPerToken
 	}
 	ledger.Total, ledger.Window = b.total(s, ledger), Window(s, spec.Model)
-	hash := b.hash(req, tail)
+	hash := b.hash(req, tail, note)
 	b.mark(req, done)
+	b.remind(req, note)
 	return &Prompt{Request: req, Hash: hash, Ledger: ledger}, nil
 }
 
@@ -176,11 +185,21 @@ func (b *Builder) tail(ctx context.Context, s *state.State, spec Spec, l *Ledger
 		}
 		tail = append(tail, msgs...)
 	}
-	if text := reminder(s.Todos); text != "" {
-		l.Reminder = tokensOf(text)
-		tail = append(tail, llm.User(text))
-	}
 	return tail, nil
+}
+
+// remind adds a note to the last message. That may be one that is built for
+// good; so what it was is put back before the next prompt.
+func (b *Builder) remind(req *llm.Request, note string) {
+	last := len(req.Messages) - 1
+	if note == "" || last < 0 {
+		return
+	}
+	whole := req.Messages[last]
+	req.Messages[last].Blocks = append(slices.Clone(whole.Blocks), llm.Text(note))
+	if last < len(b.msgs) {
+		b.restore = func() { b.msgs[last].Blocks = whole.Blocks }
+	}
 }
 
 // reminder shows the plan back to the model as long as something is left of it.
@@ -202,7 +221,7 @@ func reminder(todos []thread.Todo) string {
 }
 
 // hash chains what is sent: a fresh builder and one that went all the way agree.
-func (b *Builder) hash(req *llm.Request, tail []llm.Message) string {
+func (b *Builder) hash(req *llm.Request, tail []llm.Message, note string) string {
 	chain := b.chain
 	for _, m := range tail {
 		chain = link(chain, m)
@@ -210,7 +229,7 @@ func (b *Builder) hash(req *llm.Request, tail []llm.Message) string {
 	h := sha256.New()
 	h.Write(chain[:])
 	enc := json.NewEncoder(h)
-	for _, part := range []any{req.System, req.Tools, req.Choice, req.Effort, req.Step} {
+	for _, part := range []any{req.System, req.Tools, req.Choice, req.Effort, req.Step, note} {
 		_ = enc.Encode(part) // a hash takes everything, and all of it is plain data
 	}
 	return hex.EncodeToString(h.Sum(nil))

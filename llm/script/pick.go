@@ -24,7 +24,8 @@ func look(req *llm.Request) *sight {
 	for _, m := range req.Messages {
 		if m.Role == llm.RoleAssistant {
 			said++
-		} else if text := textOf(m.Blocks); text != "" {
+			s.results = nil
+		} else if text := textOf(spoken(m.Blocks)); text != "" {
 			s.user = text
 		}
 		for _, b := range m.Blocks {
@@ -34,6 +35,7 @@ func look(req *llm.Request) *sight {
 			}
 			if b.Result != nil {
 				size += len(textOf(b.Result.Blocks))
+				s.results = append(s.results, b.Result)
 			}
 		}
 	}
@@ -44,14 +46,22 @@ func look(req *llm.Request) *sight {
 	if s.step == 0 {
 		s.step = said
 	}
-	if n := len(req.Messages); n > 0 {
-		for _, b := range req.Messages[n-1].Blocks {
-			if b.Result != nil {
-				s.results = append(s.results, b.Result)
-			}
+	return s
+}
+
+// spoken leaves out what an agent adds to the user's messages: its plan, and
+// notes of hooks and guards.
+func spoken(blocks []llm.Block) []llm.Block {
+	var own []llm.Block
+	for _, b := range blocks {
+		if strings.HasPrefix(b.Text, "<note ") {
+			return own
+		}
+		if !strings.HasPrefix(b.Text, "<todos>") {
+			own = append(own, b)
 		}
 	}
-	return s
+	return own
 }
 
 func textOf(blocks []llm.Block) string {
