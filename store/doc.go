@@ -7,16 +7,23 @@
 //	kv, err := s.KV(ctx, "sandboxes")     // a sandbox.Registry
 //	rev, err := kv.Create(ctx, "sandbox/sbx_…", value)
 //	rev, err = kv.Update(ctx, "sandbox/sbx_…", value, rev) // compare-and-set
+//	log, err := s.Threads().Log(ctx, tenant)     // a thread.Log; see store/threads
+//	blobs, err := s.Threads().Blobs(ctx, tenant) // a thread.Blobs
+//	s.Live().Publish(tenant, id, data)           // news that may be lost
 //
 // What it promises. A write that returned nil survives kill -9 and a power
 // cut (the default syncs every write; SyncInterval trades that away, and a
-// young bucket may then be lost as a whole). A write that returned an error
+// young bucket, or a tenant's first threads, may then be lost as a whole; blobs
+// are synced always). A write that returned an error
 // did not happen, except with errs.Unavailable, where nobody could be asked:
 // read before you try again; the revision keeps you from overwriting. Reads
 // see the last acknowledged write. One data directory has one server.
 //
 // A lease keeps two servers from doing the same thing most of the time;
 // correctness must rest on revisions, or on the lease's Fence.
+//
+// With an external NATS everything but the blobs is shared: those are files in
+// the data directory of the server that wrote them.
 //
 // All types are safe for concurrent use.
 package store

@@ -204,7 +204,7 @@ func (l *Log) write(ctx context.Context, id thread.ID, m *nats.Msg, try attempt,
 		case errs.Is(serr, errs.NotFound) && no:
 			return 0, fault.Classify(err, "append")
 		}
-		if !pause(ctx, wait) {
+		if !pause(ctx, wait) || ctx.Err() != nil {
 			return 0, errs.Wrap(errs.Unavailable, errors.Join(errUnsure, err), "the store does not answer (append)")
 		}
 	}

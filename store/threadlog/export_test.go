@@ -23,7 +23,10 @@ func (l *Log) FailNext(tb testing.TB, f threadtest.Fault) {
 		until   time.Time // the append gives up
 		publish = l.s.JS.PublishMsg
 	)
-	tb.Cleanup(late.Wait)
+	tb.Cleanup(func() {
+		late.Wait()
+		l.publish, l.request, l.patience = publish, l.s.NC.RequestWithContext, appendTimeout
+	})
 	l.patience = 30 * time.Millisecond
 	l.publish = func(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 		first := false
