@@ -311,30 +311,38 @@ func (k *Keeper) Delete(ctx context.Context, tenant string, id thread.ID) error 
 	if s.Run != nil && s.Run.Ended == nil {
 		return errs.New(errs.Conflict, "a run of it is under way: %s", s.Run.ID).WithHint("`skete cancel %s` first", s.Run.ID)
 	}
-	if k.c.Machines != nil && s.Machine != "" && s.OwnMachine {
-		if err := k.c.Machines.Destroy(ctx, tenant, s.Machine); err != nil && !errs.Is(err, errs.NotFound) {
-			return err
-		}
-	}
-	page, err := k.List(ctx, tenant, Filter{Subagents: true, PageSize: pageMax})
-	for err == nil {
-		for _, r := range page.Runs {
-			if r.Thread.Root() == id.Root() && (r.Thread == id || strings.HasPrefix(string(r.Thread), string(id)+"/")) {
-				if e, ferr := k.find(ctx, tenant, r.ID); ferr == nil {
-					err = k.c.Records.Delete(ctx, recordKey(tenant, r.ID), e.revision)
-					k.forget(e)
-				}
-			}
-		}
-		if page.Next == "" || err != nil {
-			break
-		}
-		page, err = k.List(ctx, tenant, Filter{Subagents: true, PageSize: pageMax, PageToken: page.Next})
-	}
-	if err != nil {
+	if err := k.Retire(ctx, tenant, id); err != nil {
 		return err
 	}
 	return log.Delete(ctx, id)
+}
+
+// Retire removes what a thread has beside its log: the records of its runs and
+// of those beneath it, and the sandbox that was made for it. It may be repeated.
+func (k *Keeper) Retire(ctx context.Context, tenant string, id thread.ID) error {
+	var entries []*entry
+	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
+		e, err := parseRecord(value, revision)
+		if err == nil && (e.run.Thread == id || strings.HasPrefix(string(e.run.Thread), string(id)+"/")) {
+			entries = append(entries, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.run.OwnSandbox && k.c.Machines != nil {
+			if err := k.c.Machines.Destroy(ctx, tenant, e.run.Sandbox); err != nil && !errs.Is(err, errs.NotFound) {
+				return err
+			}
+		}
+		if err := k.c.Records.Delete(ctx, recordKey(tenant, e.run.ID), e.revision); err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+		k.forget(e)
+	}
+	return nil
 }
 
 // Agents lists the definitions that can be used.

@@ -56,6 +56,8 @@ type Run struct {
 	CostUSD float64           `json:"cost_usd,omitempty"`
 	Budget  thread.Budget     `json:"budget,omitzero"`
 	Sandbox string            `json:"sandbox,omitempty"`
+	// OwnSandbox: it was made for the thread, and ends with it.
+	OwnSandbox bool `json:"own_sandbox,omitempty"`
 	Todos   []thread.Todo     `json:"todos,omitempty"`
 	// Waiting counts approvals that are open in the run and beneath it.
 	Waiting int `json:"waiting,omitempty"`

@@ -269,7 +269,7 @@ func project(r *Run, s *state.State, now time.Time) {
 		return
 	}
 	r.Steps, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
-	r.First, r.Last, r.Todos, r.Sandbox = s.Run.First, s.Seq, s.Todos, s.Machine
+	r.First, r.Last, r.Todos, r.Sandbox, r.OwnSandbox = s.Run.First, s.Seq, s.Todos, s.Machine, s.OwnMachine
 	if s.Run.Model != "" {
 		r.Model = s.Run.Model
 	}

@@ -61,6 +61,8 @@ func (c *Config) Catalog() catalog.Config { return catalog.Config{Model: c.Model
 type Agents struct {
 	Dir  string `yaml:"dir"`  // of their files; "" = agents in the data directory
 	Runs int    `yaml:"runs"` // that are driven at once; 0 = 64
+	// Retain is how long a thread is kept after its last event; 0 = for ever.
+	Retain Duration `yaml:"retain"`
 }
 
 // Log says what is logged, and how.

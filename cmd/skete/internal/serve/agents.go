@@ -20,14 +20,20 @@ import (
 
 func wireRequest[T any](m *T) *connect.Request[T] { return connect.NewRequest(m) }
 
+// Buckets of the store.
+const (
+	runsBucket     = "runs"
+	memoriesBucket = "memories"
+)
+
 // openAgents makes what runs of agents need, and goes on with those that are
 // under way.
 func (r *running) openAgents(ctx context.Context) error {
-	records, err := r.store.KV(ctx, "runs")
+	records, err := r.store.KV(ctx, runsBucket)
 	if err != nil {
 		return err
 	}
-	memories, err := r.store.KV(ctx, "memories")
+	memories, err := r.store.KV(ctx, memoriesBucket)
 	if err != nil {
 		return err
 	}
@@ -73,6 +79,7 @@ func (r *running) openAgents(ctx context.Context) error {
 		return err
 	}
 	r.onClose(r.keeper.Close)
+	r.startTidying()
 	return nil
 }
 

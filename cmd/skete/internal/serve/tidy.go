@@ -1,0 +1,99 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/store/threads"
+)
+
+// tidyEvery is how often old threads and blobs that nobody names are removed.
+// The first time is soon after the start, so that a server that is restarted
+// every day does it too.
+const (
+	tidyEvery = 24 * time.Hour
+	tidyFirst = 10 * time.Minute
+)
+
+// tidier removes what is too old, and what nobody names any more.
+type tidier struct {
+	r      *running
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func (r *running) startTidying() {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &tidier{r: r, cancel: cancel}
+	t.wg.Go(func() { t.loop(ctx) })
+	r.onClose(func() error {
+		cancel()
+		t.wg.Wait()
+		return nil
+	})
+}
+
+func (t *tidier) loop(ctx context.Context) {
+	for wait := tidyFirst; ; wait = tidyEvery {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		t.tidy(ctx)
+	}
+}
+
+func (t *tidier) tidy(ctx context.Context) {
+	all := t.r.store.Threads()
+	tenants, err := all.Tenants(ctx)
+	if err != nil {
+		t.r.c.Log.Warn("tidying failed", "error", err)
+		return
+	}
+	for _, tenant := range tenants {
+		if err := t.retain(ctx, all, tenant); err != nil {
+			t.r.c.Log.Warn("old threads could not be removed", "tenant", tenant, "error", err)
+			continue
+		}
+		records, err := t.r.records(ctx, tenant)
+		if err != nil {
+			t.r.c.Log.Warn("tidying failed", "tenant", tenant, "error", err)
+			continue
+		}
+		swept, err := all.Sweep(ctx, tenant, 0, records...)
+		if err != nil {
+			t.r.c.Log.Warn("blobs could not be swept", "tenant", tenant, "error", err)
+			continue
+		}
+		if swept.Removed > 0 || swept.Orphans > 0 {
+			t.r.c.Log.Info("tidied", "tenant", tenant, "blobs", swept.Removed, "bytes", swept.Bytes, "orphans", swept.Orphans)
+		}
+	}
+}
+
+// retain removes threads that are too old, with all that belongs to them.
+func (t *tidier) retain(ctx context.Context, all *threads.Threads, tenant string) error {
+	old, err := all.Retain(ctx, tenant, time.Duration(t.r.c.Agents.Retain))
+	for _, id := range old {
+		err = errors.Join(err, t.r.keeper.Retire(ctx, tenant, id))
+	}
+	return err
+}
+
+// records are a tenant's keys outside of its threads.
+func (r *running) records(ctx context.Context, tenant string) ([]threads.Records, error) {
+	var list []threads.Records
+	for bucket, prefixes := range map[string][]string{runsBucket: {"run/", "start/"}, memoriesBucket: {""}} {
+		kv, err := r.store.KV(ctx, bucket)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range prefixes {
+			list = append(list, threads.Records{Keys: kv, Prefix: p + tenant + "/"})
+		}
+	}
+	return list, nil
+}
