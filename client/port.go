@@ -32,7 +32,7 @@ func (s *Sandbox) DialPort(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newTunnel(context.WithoutCancel(ctx), ws), nil
+	return transport.Tunnel(context.WithoutCancel(ctx), ws), nil
 }
 
 // Forward connects everyone who connects to l with a port inside the sandbox.

@@ -1,4 +1,7 @@
-package client
+// Package news reads the streams of runs: events, and live news on their way.
+// Streams come back after a disconnect at the event behind the last one seen.
+// Package client is how it is used.
+package news
 
 import (
 	"context"
@@ -16,9 +19,9 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// News is one piece of a run's stream; exactly one of Event, Live, Lost and
+// Item is one piece of a run's stream; exactly one of Event, Live, Lost and
 // End is set.
-type News struct {
+type Item struct {
 	// Thread is the sub-agent's that it is of; "" = the run's own.
 	Thread string
 	Event  *thread.Event
@@ -31,14 +34,34 @@ type News struct {
 // silenceMax is how long a stream may say nothing, not even that it lives.
 const silenceMax = 50 * time.Second
 
-// Events goes through the run's events from a number on (0 = all) and goes on
-// as they come, until the run is over. A broken connection is resumed: no
-// event is left out or repeated.
-func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
-	return onlyEvents(r.stream(ctx, url.Values{}, from))
+// Stream goes through what a run's stream of server-sent events brings. path
+// is the run's, without an end; q are its options.
+func Stream(ctx context.Context, t *transport.Client, path string, q url.Values, from uint64) iter.Seq2[Item, error] {
+	if from > 0 {
+		q.Set("from", strconv.FormatUint(from, 10))
+	}
+	f := &transport.Follower{Client: t, Path: path + "/events", Query: q, Silence: silenceMax, Finite: q.Has("follow")}
+	return func(yield func(Item, error) bool) {
+		for n, err := range transport.Follow(ctx, f, func(ev transport.Event, n *sseNews) bool { return n.read(ev) }) {
+			if err == nil && n.err != nil {
+				err = errs.Wrap(errs.Internal, n.err, "an event of the server is not what was agreed")
+			}
+			if err != nil {
+				yield(Item{}, err)
+				return
+			}
+			if n.Item == (Item{}) {
+				continue // a heartbeat
+			}
+			if !yield(n.Item, nil) {
+				return
+			}
+		}
+	}
 }
 
-func onlyEvents(news iter.Seq2[News, error]) iter.Seq2[thread.Event, error] {
+// Events leaves everything but events out.
+func Events(news iter.Seq2[Item, error]) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
 		for n, err := range news {
 			switch {
@@ -54,20 +77,9 @@ func onlyEvents(news iter.Seq2[News, error]) iter.Seq2[thread.Event, error] {
 	}
 }
 
-// Live is Events with live news between them: parts of answers, output of
-// running calls. Its last piece is the End.
-func (r *Run) Live(ctx context.Context, from uint64) iter.Seq2[News, error] {
-	return r.stream(ctx, url.Values{"live": {"true"}}, from)
-}
-
-// History goes through the events that there are now, from a number on.
-func (r *Run) History(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
-	return onlyEvents(r.stream(ctx, url.Values{"follow": {"false"}}, from))
-}
-
-// sseNews is News as a server-sent event; its name says what the data is.
+// sseNews is an Item as a server-sent event; its name says what the data is.
 type sseNews struct {
-	News
+	Item
 	err error
 }
 
@@ -80,8 +92,8 @@ func (n *sseNews) read(ev transport.Event) bool {
 	case "event":
 		n.Event, n.err = decodeEvent(ev.Data)
 	case "live":
-		n.News.Live = new(api.Live)
-		n.err = json.Unmarshal(ev.Data, n.News.Live)
+		n.Item.Live = new(api.Live)
+		n.err = json.Unmarshal(ev.Data, n.Item.Live)
 	case "gap":
 		var g api.LiveGap
 		n.err = json.Unmarshal(ev.Data, &g)
@@ -111,44 +123,18 @@ func decodeEvent(data []byte) (*thread.Event, error) {
 	}, nil
 }
 
-func (r *Run) stream(ctx context.Context, q url.Values, from uint64) iter.Seq2[News, error] {
-	if from > 0 {
-		q.Set("from", strconv.FormatUint(from, 10))
-	}
-	f := &transport.Follower{Client: r.c.t, Path: r.path("/events"), Query: q, Silence: silenceMax, Finite: q.Has("follow")}
-	return func(yield func(News, error) bool) {
-		for n, err := range transport.Follow(ctx, f, func(ev transport.Event, n *sseNews) bool { return n.read(ev) }) {
-			if err == nil && n.err != nil {
-				err = errs.Wrap(errs.Internal, n.err, "an event of the server is not what was agreed")
-			}
-			if err != nil {
-				yield(News{}, err)
-				return
-			}
-			if n.News == (News{}) {
-				continue // a heartbeat
-			}
-			if !yield(n.News, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Tree is Live with the events and live news of the sub-agents beneath the
-// run, over a WebSocket. Each thread's events come in order; threads are mixed
-// as they happen.
-func (r *Run) Tree(ctx context.Context, from uint64) iter.Seq2[News, error] {
-	return func(yield func(News, error) bool) {
-		t := &treeTopic{topic: "tree:" + r.ID, from: from, threads: map[string]uint64{}}
-		f := &transport.Follower{Client: r.c.t}
+// Tree goes through what happens in a run and its sub-agents, over a WebSocket.
+func Tree(ctx context.Context, c *transport.Client, run string, from uint64) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		t := &treeTopic{topic: "tree:" + run, from: from, threads: map[string]uint64{}}
+		f := &transport.Follower{Client: c}
 		for {
-			more, err := t.once(ctx, r.c, f, yield)
+			more, err := t.once(ctx, c, f, yield)
 			if !more {
 				return
 			}
 			if err = f.Pause(ctx, err); err != nil {
-				yield(News{}, err)
+				yield(Item{}, err)
 				return
 			}
 		}
@@ -163,8 +149,8 @@ type treeTopic struct {
 }
 
 // once follows one connection. more false: the reader has enough, or all was told.
-func (t *treeTopic) once(ctx context.Context, c *Client, f *transport.Follower, yield func(News, error) bool) (more bool, err error) {
-	ws, err := c.t.DialWS(ctx, transport.Get("/v1/follow", nil))
+func (t *treeTopic) once(ctx context.Context, c *transport.Client, f *transport.Follower, yield func(Item, error) bool) (more bool, err error) {
+	ws, err := c.DialWS(ctx, transport.Get("/v1/follow", nil))
 	if err != nil {
 		return true, err
 	}
@@ -187,7 +173,7 @@ func (t *treeTopic) once(ctx context.Context, c *Client, f *transport.Follower, 
 		if err != nil {
 			return true, err
 		}
-		if n == (News{}) {
+		if n == (Item{}) {
 			continue
 		}
 		if !yield(n, nil) || n.End != nil {
@@ -209,33 +195,33 @@ func readMessage(ctx context.Context, ws *websocket.Conn) (m api.FollowMessage, 
 	return m, nil
 }
 
-func (t *treeTopic) news(m api.FollowMessage) (News, error) {
+func (t *treeTopic) news(m api.FollowMessage) (Item, error) {
 	switch {
 	case m.Problem != nil:
-		return News{}, &Error{Problem: *m.Problem}
+		return Item{}, &transport.Error{Problem: *m.Problem}
 	case m.Event != nil:
 		return t.event(m)
 	case m.Live != nil:
-		return News{Thread: m.Thread, Live: m.Live}, nil
+		return Item{Thread: m.Thread, Live: m.Live}, nil
 	case m.Gap != nil:
-		return News{Lost: m.Gap.Lost}, nil
+		return Item{Lost: m.Gap.Lost}, nil
 	}
-	return News{End: m.End}, nil
+	return Item{End: m.End}, nil
 }
 
-func (t *treeTopic) event(m api.FollowMessage) (News, error) {
+func (t *treeTopic) event(m api.FollowMessage) (Item, error) {
 	data, err := json.Marshal(m.Event)
 	if err != nil {
-		return News{}, err
+		return Item{}, err
 	}
 	e, err := decodeEvent(data)
 	if err != nil {
-		return News{}, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
+		return Item{}, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
 	}
 	if m.Thread == "" {
 		t.from = e.Seq + 1
 	} else {
 		t.threads[m.Thread] = e.Seq + 1
 	}
-	return News{Thread: m.Thread, Event: e}, nil
+	return Item{Thread: m.Thread, Event: e}, nil
 }

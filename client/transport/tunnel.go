@@ -1,4 +1,4 @@
-package client
+package transport
 
 import (
 	"context"
@@ -29,7 +29,9 @@ type tunnel struct {
 	rd, wr  deadline
 }
 
-func newTunnel(ctx context.Context, ws *websocket.Conn) *tunnel {
+// Tunnel makes a connection of a WebSocket that carries a TCP stream. ctx bounds
+// its life. It has a CloseWrite method.
+func Tunnel(ctx context.Context, ws *websocket.Conn) net.Conn {
 	ws.SetReadLimit(-1) // messages are read as they come, whatever their size
 	t := &tunnel{ws: ws}
 	t.rd.init(ctx)
