@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/runs"
 	"github.com/skete-dev/skete/cmd/skete/internal/vm"
 	"github.com/skete-dev/skete/errs"
 )
@@ -43,7 +44,8 @@ server answers on the socket, the command starts one in the background.
 
 Results are on stdout; logs, notes and errors are on stderr. The exit status
 is that of the command in the sandbox, or 125 if skete itself failed.`,
-		Example: `  skete vm temp --lang python --cmd 'python3 -c "print(6*7)"'
+		Example: `  skete run 'Fix the failing test' --sandbox ID
+  skete vm temp --lang python --cmd 'python3 -c "print(6*7)"'
   skete vm create --lang python --mem 512 --cpus 2 -q
   skete vm exec ID -- python3 -V
   skete vm shell ID
@@ -76,6 +78,7 @@ is that of the command in the sandbox, or 125 if skete itself failed.`,
 		return errs.New(errs.Invalid, "%s", err).WithHint("`%s --help` shows the flags", cmd.CommandPath())
 	})
 	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.keyGroup(), a.serveCommand(), a.doctorCommand(), a.version())
+	root.AddCommand(runs.Commands(a.App)...)
 	a.hints(root)
 	return root
 }

@@ -82,6 +82,20 @@ func (c *Coded) Error() string { return c.Err.Error() }
 // Unwrap returns the error.
 func (c *Coded) Unwrap() error { return c.Err }
 
+// Usage is a mistake on the command line that has an exit status of its own.
+func Usage(status int, format string, args ...any) *Coded {
+	return &Coded{status, errs.New(errs.Invalid, format, args...)}
+}
+
+// WithHint returns a copy with the hint set.
+func (c *Coded) WithHint(format string, args ...any) *Coded {
+	e, ok := errors.AsType[*errs.Error](c.Err)
+	if !ok {
+		return c
+	}
+	return &Coded{c.Status, e.WithHint(format, args...)}
+}
+
 // Finish prints the error for people, or as a problem, and returns the status.
 func (a *App) Finish(ctx context.Context, err error) int {
 	var exit Exit

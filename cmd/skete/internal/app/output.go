@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"golang.org/x/term"
 
 	"github.com/skete-dev/skete/api"
 )
@@ -149,3 +152,12 @@ func SandboxRow(s api.Sandbox) []string {
 
 // PrintJSONLine writes v on one line, for streams of values.
 func PrintJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// Terminal is stdout if it is one that can be drawn on.
+func (a *App) Terminal() (*os.File, bool) {
+	f, ok := a.Out.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// HasKeyboard reports whether stdin is a terminal.
+func (a *App) HasKeyboard() bool { return a.In != nil && term.IsTerminal(int(a.In.Fd())) }

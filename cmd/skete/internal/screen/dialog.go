@@ -189,13 +189,16 @@ func askBlocks(a Ask, n int) []Block {
 	return append(blocks, Block{Text: strings.Join(keys, " · "), Tone: Cyan, Indent: 2})
 }
 
-// argLines shows arguments for people: one line a key, long values on lines of
-// their own.
-func argLines(args json.RawMessage) []string {
+// argLines are the first of allArgLines.
+func argLines(args json.RawMessage) []string { return cutLines(allArgLines(args)) }
+
+// allArgLines shows arguments for people: one line a key, long values on lines
+// of their own.
+func allArgLines(args json.RawMessage) []string {
 	var lines []string
 	d := json.NewDecoder(bytes.NewReader(args))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return cutLines(strings.Split(Clean(string(args)), "\n"))
+		return strings.Split(Clean(string(args)), "\n")
 	}
 	for d.More() {
 		name, err := d.Token()
@@ -213,7 +216,7 @@ func argLines(args json.RawMessage) []string {
 		}
 		lines = append(lines, strings.Split(fmt.Sprintf("%s: %s", Clean(fmt.Sprint(name)), text), "\n")...)
 	}
-	return cutLines(lines)
+	return lines
 }
 
 func cutLines(lines []string) []string {

@@ -1,0 +1,221 @@
+// Package runs is the commands about runs of agents: run, attach, runs, show,
+// send, approve, cancel, resume, fork, rewind, replay, agent.
+//
+//	root.AddCommand(runs.Commands(a)...)
+//
+// Exit status: 0 the run succeeded (or what was asked was done), 1 it failed,
+// 2 the command line is wrong, 3 it waits for an approval that nobody here can
+// give, 4 it was cancelled, 5 it ran out of time, 125 skete itself failed.
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/screen"
+	"github.com/skete-dev/skete/errs"
+)
+
+// exitUsage is the exit status of a wrong command line; package watch has the others.
+const exitUsage = 2
+
+// exitCodes are listed in the help of what waits for a run.
+const exitCodes = `
+Exit status: 0 it succeeded, 1 it failed, 2 wrong usage, 3 it waits for an
+approval that nobody here can give, 4 it was cancelled, 5 it ran out of time,
+125 skete itself failed.`
+
+// commands are the commands of one run of the program.
+type commands struct{ *app.App }
+
+// Commands returns them all.
+func Commands(run *app.App) []*cobra.Command {
+	a := commands{run}
+	all := []*cobra.Command{
+		a.run(), a.attach(), a.list(), a.show(), a.send(), a.approve(), a.cancel(), a.resume(), a.fork(), a.rewind(), a.replay(), a.agent(),
+	}
+	for _, cmd := range all {
+		asUsage(cmd)
+	}
+	return all
+}
+
+// asUsage gives wrong command lines their exit status.
+func asUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%s", err).WithHint("`%s --help` shows the flags", cmd.CommandPath())
+	})
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err == nil {
+				return nil
+			}
+			if own, ok := errors.AsType[*errs.Error](err); ok {
+				return &app.Coded{Status: exitUsage, Err: own}
+			}
+			return usage("%s", err).WithHint("usage: %s", cmd.UseLine())
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		asUsage(sub)
+	}
+}
+
+// usage is a mistake on the command line.
+func usage(format string, args ...any) *app.Coded { return app.Usage(exitUsage, format, args...) }
+
+// prefixMin is how much of a run's id is needed at least.
+const prefixMin = 8
+
+// lookMax is how many runs are looked through for the beginning of an id.
+const lookMax = 5000
+
+// find takes a run's id, a unique beginning of it, or "last" for the newest run.
+func (a commands) find(ctx context.Context, c *client.Client, name string) (api.Run, error) {
+	if name == "last" {
+		for r, err := range c.Runs(ctx, client.RunFilter{PageSize: 1}) {
+			return r, err
+		}
+		return api.Run{}, errs.New(errs.NotFound, "there is no run yet").WithHint("skete run 'TASK' starts one")
+	}
+	if len(name) == len("run_")+20 && strings.HasPrefix(name, "run_") {
+		return c.Run(name).Get(ctx)
+	}
+	if len(name) < prefixMin || !strings.HasPrefix(name, "run_") {
+		return api.Run{}, usage("%.80q is no run", name).WithHint("name it by its id, or by the first %d characters of it: `skete runs` shows them", prefixMin)
+	}
+	var fits []api.Run
+	n := 0
+	for r, err := range c.Runs(ctx, client.RunFilter{Subagents: true, PageSize: 500}) {
+		if err != nil {
+			return api.Run{}, err
+		}
+		if strings.HasPrefix(r.ID, name) {
+			fits = append(fits, r)
+		}
+		if n++; n == lookMax {
+			break
+		}
+	}
+	switch len(fits) {
+	case 1:
+		return fits[0], nil
+	case 0:
+		return api.Run{}, errs.New(errs.NotFound, "there is no run %.80q", name).WithHint("`skete runs` shows them")
+	}
+	return api.Run{}, usage("%.80q fits %d runs", name, len(fits)).WithHint("use the whole id: %s and %s are two of them", fits[0].ID, fits[1].ID)
+}
+
+// with connects and finds the run that a command is about.
+func (a commands) with(ctx context.Context, name string) (*client.Client, api.Run, error) {
+	c, err := a.Connect(ctx)
+	if err != nil {
+		return nil, api.Run{}, err
+	}
+	run, err := a.find(ctx, c, name)
+	return c, run, err
+}
+
+// completeTimeout bounds the look-up for a completion.
+const completeTimeout = 2 * time.Second
+
+// complete offers ids of runs; it never starts a server.
+func (a commands) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	none := cobra.ShellCompDirectiveNoFileComp
+	if len(args) > 0 || a.Setup() != nil {
+		return nil, none
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+	defer cancel()
+	c, err := a.Dial()
+	if err != nil {
+		return nil, none
+	}
+	var found []cobra.Completion
+	for r, err := range c.Runs(ctx, client.RunFilter{}) {
+		if err != nil || len(found) == 50 {
+			break
+		}
+		found = append(found, cobra.CompletionWithDesc(r.ID, app.Cell(strings.TrimSpace(r.State+" "+r.Title))))
+	}
+	return found, none
+}
+
+func (a commands) list() *cobra.Command {
+	var f client.RunFilter
+	var labels []string
+	most := 30
+	cmd := &cobra.Command{
+		Use: "runs", Short: "List runs, newest first",
+		Example: "  skete runs\n  skete runs --state running,interrupted\n  skete runs --label ticket=7 --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if f.Labels, err = app.Pairs("label", labels); err != nil {
+				return &app.Coded{Status: exitUsage, Err: err}
+			}
+			c, err := a.Connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			f.PageSize = min(max(most, 1), 500)
+			var items []api.Run
+			for r, err := range c.Runs(cmd.Context(), f) {
+				if err != nil {
+					return err
+				}
+				if items = append(items, r); len(items) == most {
+					break
+				}
+			}
+			return app.List(a.App, items, func(r api.Run) string { return r.ID }, []string{"ID", "STATE", "AGENT", "STEPS", "COST", "AGE", "TITLE"}, runRow)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.State, "state", "", "only these, separated by commas: pending, running, interrupted, succeeded, failed, cancelled, timed_out")
+	fs.StringVar(&f.Agent, "agent", "", "only of this agent")
+	fs.StringVar(&f.Thread, "thread", "", "only of this thread")
+	fs.StringArrayVar(&labels, "label", nil, "only with this label `key=value` (may be repeated)")
+	fs.BoolVar(&f.Subagents, "subagents", false, "runs of sub-agents too")
+	fs.IntVarP(&most, "last", "n", most, "at most so many")
+	return cmd
+}
+
+func runRow(r api.Run) []string {
+	state := r.State
+	if r.Waiting > 0 {
+		state = fmt.Sprintf("%s (%d)", state, r.Waiting)
+	} else if r.Reason != "" && r.Reason != r.State && r.State != "succeeded" {
+		state += " (" + r.Reason + ")"
+	}
+	return []string{r.ID, state, r.Agent, fmt.Sprint(r.Steps), screen.Cost(r.CostUSD), app.Age(r.CreatedAt), screen.Cut(strings.ReplaceAll(r.Title, "\n", " "), 60)}
+}
+
+// read reads a text that is given as a file's name or - for stdin.
+func (a commands) read(name string, most int64) (string, error) {
+	var r io.Reader = a.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", &app.Coded{Status: exitUsage, Err: errs.Wrap(errs.Invalid, err, "cannot read the file")}
+		}
+		defer f.Close()
+		r = f
+	}
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(data)) > most {
+		return "", usage("%.80q is larger than %d bytes", name, most)
+	}
+	return string(data), err
+}

@@ -1,0 +1,181 @@
+package screen
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+)
+
+// Told is the story of a run as it is looked at afterwards.
+func Told(run api.Run, o api.Outline, asks []api.Approval) []Block {
+	blocks := []Block{{Text: run.ID, Tone: Bold, Note: Join(" · ", Clean(run.Title), "agent "+Clean(run.Agent), "model "+Clean(run.Model), Clean(run.Sandbox)), One: true}}
+	if run.Fork != nil {
+		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: fmt.Sprintf("a fork of %s at event %d", Clean(run.Fork.Thread), run.Fork.Seq), Tone: Dim})
+	}
+	if run.Replay != "" {
+		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: "a replay of " + Clean(run.Replay), Tone: Dim})
+	}
+	if o.Before > 0 {
+		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: fmt.Sprintf("%s before these are left out (--last shows more)", Count(o.Before-1, "step")), Tone: Dim})
+	}
+	for _, s := range o.Steps {
+		blocks = append(blocks, StepBlocks(s)...)
+	}
+	if len(o.Todos) > 0 {
+		blocks = append(blocks, Block{Text: "todos", Tone: Dim, Gap: true})
+		for _, t := range o.Todos {
+			blocks = append(blocks, apiTodo(t))
+		}
+	}
+	for _, a := range asks {
+		text := a.Tool
+		if a.Thread != run.Thread {
+			text = a.Agent + ": " + text
+		}
+		var args bytes.Buffer
+		_ = json.Compact(&args, a.Args)
+		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text + "  " + args.String()), Note: Clean(Join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
+	}
+	return append(blocks, ending(run)...)
+}
+
+func apiTodo(t api.Todo) Block {
+	b := Block{Mark: "☐", Text: Clean(t.Content), One: true, Indent: 2}
+	switch t.Status {
+	case "completed":
+		b.Mark, b.Style, b.Tone = "☑", Green, Dim
+	case "in_progress":
+		b.Mark, b.Style, b.Tone = "◐", Yellow, Bold
+	}
+	return b
+}
+
+// StepBlocks is one step, its calls folded.
+func StepBlocks(s api.OutlineStep) []Block {
+	var blocks []Block
+	for _, in := range s.Inputs {
+		b := Block{Mark: "❯", Style: Cyan, Text: strings.TrimSpace(Clean(in.Text)), Tone: Bold, Gap: true}
+		if in.From != "user" {
+			b.Mark, b.Text, b.Tone = "·", Clean(in.From)+": "+b.Text, Dim
+		}
+		blocks = append(blocks, b)
+	}
+	for _, f := range s.Failures {
+		blocks = append(blocks, Block{Mark: "!", Style: Yellow, Text: Clean(Join(": ", fmt.Sprintf("attempt %d of the model call failed", f.Attempt), f.Text))})
+	}
+	for _, n := range s.Notes {
+		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: Clean(n), Tone: Dim})
+	}
+	if s.Seq == 0 {
+		return blocks
+	}
+	total := s.Usage.Total()
+	took := ""
+	if s.TookMS > 0 {
+		took = Span(time.Duration(s.TookMS) * time.Millisecond)
+	}
+	gone := ""
+	if s.Rewound {
+		gone = "taken back"
+	}
+	head := Block{Text: fmt.Sprintf("step %d", s.Step), Tone: Dim, Note: Join(" · ", gone, fmt.Sprintf("event %d", s.Seq), Tokens(total), Cost(s.CostUSD), took), One: true, Gap: true}
+	blocks = append(blocks, head)
+	if text := strings.TrimSpace(Clean(s.Text)); text != "" {
+		blocks = append(blocks, Block{Text: text})
+	}
+	for _, c := range s.Calls {
+		blocks = append(blocks, outlineCall(c)...)
+	}
+	return blocks
+}
+
+func outlineCall(c api.OutlineCall) []Block {
+	b := Block{Mark: "✓", Style: Green, Text: Clean(Join("  ", c.Tool, c.Args)), One: true, Indent: 2}
+	switch c.Status {
+	case "failed", "rejected":
+		b.Mark, b.Style = "✗", Red
+	case "waiting":
+		b.Mark, b.Style = "?", Yellow
+	case "running", "pending":
+		b.Mark, b.Style = "…", Cyan
+	}
+	var notes []string
+	if c.Status != "done" {
+		notes = append(notes, c.Status)
+	}
+	if c.Exit != nil && *c.Exit != 0 {
+		notes = append(notes, fmt.Sprintf("exit %d", *c.Exit))
+	} else if c.Status == "failed" {
+		notes = append(notes, Clean(c.Code))
+	}
+	if c.TookMS >= 100 {
+		notes = append(notes, Span(time.Duration(c.TookMS)*time.Millisecond))
+	}
+	if c.Bytes > 0 {
+		notes = append(notes, Bytes(c.Bytes))
+	}
+	if a := c.Approval; a != nil && a.Decision != "" {
+		notes = append(notes, Clean(Join(" ", a.Decision, "by", a.By)))
+	}
+	b.Note = Join(" · ", append(notes, Clean(c.ID))...)
+	return []Block{b}
+}
+
+// ending tells how a run ended, or where it stands.
+func ending(run api.Run) []Block {
+	mark, style := "●", Cyan
+	switch run.State {
+	case "succeeded":
+		mark, style = "✔", Green
+	case "failed":
+		mark, style = "✘", Red
+	case "cancelled", "timed_out":
+		mark, style = "■", Yellow
+	case "interrupted":
+		mark, style = "?", Yellow
+	}
+	words := strings.ReplaceAll(run.State, "_", " ")
+	if run.Reason != "" && run.Reason != run.State && run.State != "succeeded" {
+		words += " (" + run.Reason + ")"
+	}
+	if run.Waiting > 0 {
+		words += ": " + Count(run.Waiting, "approval") + " open"
+	} else if run.State != "succeeded" && run.Text != "" {
+		words += ": " + run.Text
+	}
+	var blocks []Block
+	if len(run.Result) > 0 {
+		var out bytes.Buffer
+		if json.Indent(&out, run.Result, "", "  ") == nil {
+			blocks = append(blocks, Block{Text: Clean(out.String()), Gap: true})
+		}
+	}
+	took := ""
+	if run.EndedAt != nil {
+		took = Span(run.EndedAt.Sub(run.CreatedAt))
+	}
+	return append(blocks,
+		Block{Mark: mark, Style: style, Text: Clean(words), Tone: Bold, Gap: true},
+		Block{Text: Join(" · ", Count(run.Steps, "step"), Tokens(run.Usage.Total()), Cost(run.CostUSD), took), Tone: Dim, One: true, Indent: 2})
+}
+
+// CallBlocks is one call unfolded: its arguments and its output.
+func CallBlocks(d api.CallDetail, output string) []Block {
+	blocks := outlineCall(d.OutlineCall)
+	blocks[0].Gap = true
+	args := d.Arguments
+	if len(d.Ran) > 0 {
+		args = d.Ran
+	}
+	for _, line := range allArgLines(args) {
+		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: line, Indent: 4})
+	}
+	if text := strings.TrimRight(Clean(output), "\n"); text != "" {
+		blocks = append(blocks, Block{Mark: "→", Style: Dim, Text: text, Indent: 4})
+	}
+	return blocks
+}

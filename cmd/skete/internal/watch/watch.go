@@ -1,0 +1,452 @@
+// Package watch shows a run of an agent while it goes on, and lets people steer
+// it: on a terminal with what is happening beneath what has happened, elsewhere
+// as plain lines or JSON.
+//
+//	err := watch.Run(ctx, a, c, run, watch.Options{Policy: "ask"})
+//
+// It returns when the run has ended, with its exit status (Ended), when the
+// person leaves, or when nobody here can give an approval that it waits for.
+// The run never depends on it.
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/screen"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Options say how a run is watched.
+type Options struct {
+	Policy string // about approvals: ask, all, none
+	Begun  bool   // we started it: show it from the beginning
+	All    bool   // show it from the beginning anyway
+}
+
+// Exit statuses.
+const (
+	exitFailed    = 1
+	exitWaits     = 3
+	exitCancelled = 4
+	exitTimedOut  = 5
+)
+
+// Ended is the exit status of a run's end.
+func Ended(state string) error {
+	switch state {
+	case "failed":
+		return app.Exit(exitFailed)
+	case "cancelled":
+		return app.Exit(exitCancelled)
+	case "timed_out":
+		return app.Exit(exitTimedOut)
+	}
+	return nil
+}
+
+// View is what we print to. Without a terminal lines are long and plain.
+func View(a *app.App) screen.View {
+	v := screen.View{Width: 100, Height: 24, Now: time.Now()}
+	if f, ok := a.Terminal(); ok {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
+			v.Width, v.Height = w, h
+		}
+		v.Colour = os.Getenv("NO_COLOR") == ""
+	}
+	return v
+}
+
+// Print writes blocks as lines.
+func Print(a *app.App, blocks []screen.Block) error {
+	for _, line := range View(a).Render(blocks) {
+		if _, err := fmt.Fprintln(a.Out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Times of a watcher.
+const (
+	frameEvery = 100 * time.Millisecond
+	// waitsEvery is how often it is asked whether a run can do nothing but wait.
+	waitsEvery = 500 * time.Millisecond
+	// callTimeout bounds a call to the server that somebody waits for.
+	callTimeout = 30 * time.Second
+)
+
+// pastMax is how many lines of what was before an attach are shown.
+const pastMax = 30
+
+// watcher shows one run. One goroutine, that of loop, owns it all.
+type watcher struct {
+	*app.App
+	run  api.Run
+	r    *client.Run
+	opts Options
+
+	story  *screen.Story
+	dialog screen.Dialog
+	term   *screen.Terminal // nil = plain lines
+	keys   *keyboard        // nil = nobody can be asked
+	past   bool             // what comes was before us
+	lines  []string         // of the past
+	result json.RawMessage
+	text   string
+	asked  map[string]bool // decided by policy
+}
+
+// news is what the stream brought.
+type news struct {
+	client.News
+	err error
+}
+
+// Run shows a run until it ends, and returns its exit status.
+func Run(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts Options) error {
+	w := &watcher{App: a, run: run, r: c.Run(run.ID), opts: opts, story: screen.NewStory(), asked: map[string]bool{}}
+	w.past = !opts.Begun && !opts.All && run.LastSeq > run.FirstSeq
+	if out, ok := a.Terminal(); ok && !a.JSON && !a.Quiet {
+		w.term = screen.NewTerminal(out)
+		if a.HasKeyboard() && opts.Policy == "ask" {
+			w.keys = newKeyboard(a.In)
+		}
+	}
+	if !a.JSON && !a.Quiet {
+		head := screen.Block{Text: run.ID, Tone: screen.Bold, Note: screen.Join(" · ", screen.Clean(run.Title), "agent "+screen.Clean(run.Agent), "model "+screen.Clean(run.Model)), One: true}
+		if err := Print(a, []screen.Block{head}); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ch := make(chan news, 64)
+	var wg sync.WaitGroup
+	wg.Go(func() { w.listen(ctx, ch) })
+	defer wg.Wait()
+	defer cancel()
+	err := w.loop(ctx, ch)
+	if w.term != nil {
+		err = errors.Join(err, w.term.Close())
+	}
+	return w.end(ctx, err)
+}
+
+func (w *watcher) listen(ctx context.Context, ch chan<- news) {
+	for n, err := range w.r.Tree(ctx, 0) {
+		select {
+		case ch <- news{n, err}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// errLeft: the person left, the run goes on. errWaits: nobody here can approve.
+var (
+	errLeft  = errors.New("left")
+	errWaits = errors.New("the run waits for an approval")
+)
+
+func (w *watcher) loop(ctx context.Context, ch <-chan news) error {
+	winch := make(chan os.Signal, 1)
+	signal.Notify(winch, syscall.SIGWINCH)
+	defer signal.Stop(winch)
+	if w.keys != nil {
+		if err := w.keys.start(); err != nil {
+			return err
+		}
+		defer func() { w.keys.stop() }()
+	}
+	frame, waits := time.NewTicker(frameEvery), time.NewTicker(waitsEvery)
+	defer frame.Stop()
+	defer waits.Stop()
+	for {
+		var err error
+		select {
+		case n := <-ch:
+			err = w.take(ctx, n, ch)
+		case pressed := <-w.keys.pressed():
+			err = w.press(ctx, pressed)
+		case <-winch:
+		case <-frame.C:
+			if w.term == nil || !w.story.Busy() {
+				continue
+			}
+		case <-waits.C:
+			err = w.checkWaits(ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if err := w.draw(nil); err != nil {
+			return err
+		}
+	}
+}
+
+// errEnd: the run is over and all of it was shown.
+var errEnd = errors.New("end")
+
+// take shows news, and those that are there already: a long history in one go.
+func (w *watcher) take(ctx context.Context, n news, ch <-chan news) error {
+	var stay []string
+	for {
+		if n.err != nil {
+			return n.err
+		}
+		lines, err := w.show(n.News)
+		if err != nil {
+			return err
+		}
+		stay = append(stay, lines...)
+		if n.End != nil {
+			return errors.Join(w.draw(append(stay, w.flushPast()...)), errEnd)
+		}
+		if err := w.byPolicy(ctx); err != nil {
+			return err
+		}
+		select {
+		case n = <-ch:
+			continue
+		default:
+		}
+		return w.draw(stay)
+	}
+}
+
+// show folds one piece and returns its lines.
+func (w *watcher) show(n client.News) ([]string, error) {
+	if w.JSON {
+		return nil, w.showJSON(n)
+	}
+	blocks := w.story.Apply(n)
+	if n.Event != nil && n.Thread == "" {
+		if b, ok := n.Event.Body.(thread.RunEnded); ok {
+			w.text, w.result = b.Text, b.Result
+		}
+	}
+	if w.Quiet {
+		return nil, nil
+	}
+	v := View(w.App)
+	if w.past {
+		w.lines = append(w.lines, v.Render(blocks)...)
+		if n.Event != nil && n.Thread == "" && n.Event.Seq >= w.run.LastSeq {
+			return w.flushPast(), nil
+		}
+		return nil, nil
+	}
+	return v.Render(blocks), nil
+}
+
+// flushPast returns the last lines of what was before.
+func (w *watcher) flushPast() []string {
+	if !w.past {
+		return nil
+	}
+	w.past = false
+	lines := w.lines
+	w.lines = nil
+	if len(lines) <= pastMax {
+		return lines
+	}
+	note := screen.Block{Mark: "·", Style: screen.Dim, Text: fmt.Sprintf("%d lines before these: `skete show %s` tells all", len(lines)-pastMax, w.run.ID), Tone: screen.Dim}
+	return append(View(w.App).Render([]screen.Block{note}), lines[len(lines)-pastMax:]...)
+}
+
+// eventLine is what --json prints of an event.
+type eventLine struct {
+	Thread string        `json:"thread,omitempty"`
+	Event  *thread.Event `json:"event"`
+}
+
+func (w *watcher) showJSON(n client.News) error {
+	w.story.Apply(n)
+	if n.Event == nil {
+		return nil
+	}
+	return app.PrintJSONLine(w.Out, eventLine{n.Thread, n.Event})
+}
+
+// draw puts lines above what changes, or prints them.
+func (w *watcher) draw(stay []string) error {
+	if w.term == nil {
+		for _, line := range stay {
+			if _, err := fmt.Fprintln(w.Out, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	v := View(w.App)
+	asks := w.story.Asks()
+	var dialog []screen.Block
+	help := ""
+	if w.keys != nil {
+		dialog, help = w.dialog.Blocks(asks), w.dialog.Help()
+	}
+	if w.past {
+		return nil
+	}
+	return w.term.Draw(stay, w.story.Tail(v, dialog, help))
+}
+
+// byPolicy decides what --approve says about everything that asks.
+func (w *watcher) byPolicy(ctx context.Context) error {
+	if w.opts.Policy == "ask" {
+		return nil
+	}
+	for _, ask := range w.story.Asks() {
+		key := ask.Thread + " " + ask.Call
+		if w.asked[key] {
+			continue
+		}
+		w.asked[key] = true
+		d := api.Decide{Call: ask.Call, Thread: ask.Thread, Decision: api.DecisionApprove}
+		if w.opts.Policy == "none" {
+			d.Decision, d.Text = api.DecisionReject, "nobody is there who could approve it"
+		}
+		if err := w.decide(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decide sends a decision. That somebody else was quicker is no error: the
+// event is on its way.
+func (w *watcher) decide(ctx context.Context, d api.Decide) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := w.r.Decide(ctx, d)
+	if errs.Is(err, errs.Conflict) || errs.Is(err, errs.NotFound) {
+		w.Log.Info("the call was decided by somebody else", "call", d.Call, "error", err)
+		return nil
+	}
+	return err
+}
+
+// checkWaits ends a watch that nobody can answer, when the run can do nothing
+// but wait.
+func (w *watcher) checkWaits(ctx context.Context) error {
+	if w.keys != nil || w.opts.Policy != "ask" || len(w.story.Asks()) == 0 {
+		return nil
+	}
+	run, err := w.r.Get(ctx)
+	if err != nil {
+		return err
+	}
+	if run.State == "interrupted" {
+		return errWaits
+	}
+	return nil
+}
+
+// press acts on keys.
+func (w *watcher) press(ctx context.Context, pressed []screen.Key) error {
+	for _, k := range pressed {
+		act := w.dialog.Press(k, w.story.Asks())
+		var err error
+		switch {
+		case act.Detach:
+			return errLeft
+		case act.Cancel:
+			_, err = w.r.Cancel(ctx, "")
+		case act.Decide != nil:
+			err = w.decide(ctx, *act.Decide)
+		case act.Edit != nil:
+			err = w.edit(ctx, *act.Edit)
+		case act.Send != "":
+			_, err = w.r.Send(ctx, act.Send)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			w.dialog.Say(err.Error())
+		}
+	}
+	return nil
+}
+
+// end says how it ended; err is the loop's.
+func (w *watcher) end(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, errLeft):
+		w.Note("the run goes on: `skete attach %s` shows it again", w.run.ID)
+		return nil
+	case errors.Is(err, errWaits):
+		w.Note("the run waits for an approval: `skete approve %s` decides", w.run.ID)
+		if w.JSON {
+			if err := w.printRun(ctx); err != nil {
+				return err
+			}
+		}
+		return app.Exit(exitWaits)
+	case ctx.Err() != nil:
+		w.Note("the run goes on: `skete attach %s` shows it again, `skete cancel %s` ends it", w.run.ID, w.run.ID)
+		return context.Canceled
+	case !errors.Is(err, errEnd):
+		return err
+	}
+	if w.JSON {
+		if err := w.printRun(ctx); err != nil {
+			return err
+		}
+	}
+	state := ""
+	if e := w.story.Ended(); e != nil {
+		state = string(e.State)
+	}
+	if w.Quiet {
+		if err := w.printResult(state); err != nil {
+			return err
+		}
+	}
+	return Ended(state)
+}
+
+// printRun is the last line of --json.
+func (w *watcher) printRun(ctx context.Context) error {
+	run, err := w.r.Get(ctx)
+	if err != nil {
+		return err
+	}
+	return app.PrintJSONLine(w.Out, struct {
+		Run api.Run `json:"run"`
+	}{run})
+}
+
+// printResult is all that -q prints: the result, or the last words.
+func (w *watcher) printResult(state string) error {
+	if state != "succeeded" {
+		if w.text != "" {
+			fmt.Fprintf(w.Err, "skete: the run has %s: %s\n", state, app.Printable(w.text))
+		}
+		return nil
+	}
+	text := w.text
+	if len(w.result) > 0 {
+		text = string(w.result)
+	} else if f, ok := w.Terminal(); ok && f != nil {
+		text = screen.Clean(text)
+	}
+	_, err := fmt.Fprintln(w.Out, text)
+	return err
+}
