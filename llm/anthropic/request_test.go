@@ -140,7 +140,7 @@ func TestForm_followsTheModelsVersion(t *testing.T) {
 	temperature := 0.5
 	schema := &llm.Schema{Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}`)}
 	tools := []llm.ToolSpec{{Name: "f"}}
-	any := llm.Choice{Mode: llm.ChoiceAny}
+	forced := llm.Choice{Mode: llm.ChoiceAny}
 	cases := []struct {
 		id                            string
 		req                           llm.Request
@@ -151,13 +151,13 @@ func TestForm_followsTheModelsVersion(t *testing.T) {
 		{"claude-3-7-sonnet-20250219", llm.Request{Effort: "high", OutputTokensMax: 64_000}, `{"budget_tokens":24000,"type":"enabled"}`, "null", "null", "null"},
 		{"claude-3-7-sonnet-20250219", llm.Request{Effort: "low", OutputTokensMax: 1500}, "null", "null", "null", "null"}, // no room for thinking
 		{"claude-sonnet-4-20250514", llm.Request{Temperature: &temperature}, "null", "null", "0.5", "null"},
-		{"claude-haiku-4-5-20251001", llm.Request{Effort: "low", Temperature: &temperature, Tools: tools, Choice: any}, "null", "null", "0.5", `{"type":"any"}`},
+		{"claude-haiku-4-5-20251001", llm.Request{Effort: "low", Temperature: &temperature, Tools: tools, Choice: forced}, "null", "null", "0.5", `{"type":"any"}`},
 		{"claude-opus-4-5-20251101", llm.Request{Effort: "medium"}, `{"budget_tokens":8000,"type":"enabled"}`, `{"effort":"medium"}`, "null", "null"},
 		{"claude-opus-4-6", llm.Request{Effort: "medium"}, adaptive, `{"effort":"medium"}`, "null", "null"},
 		{"anthropic.claude-opus-4-8", llm.Request{Temperature: &temperature}, "null", "null", "null", "null"},
-		{"claude-sonnet-5", llm.Request{Effort: "low", Tools: tools, Choice: any}, "null", `{"effort":"low"}`, "null", `{"type":"any"}`},
+		{"claude-sonnet-5", llm.Request{Effort: "low", Tools: tools, Choice: forced}, "null", `{"effort":"low"}`, "null", `{"type":"any"}`},
 		{"claude-fable-5-1", llm.Request{}, bound, "null", "null", "null"},
-		{"claude-opus-5-5", llm.Request{Effort: "high", Tools: tools, Choice: any, Serial: true, Temperature: &temperature}, bound, `{"effort":"high"}`, "null", `{"disable_parallel_tool_use":true,"type":"auto"}`},
+		{"claude-opus-5-5", llm.Request{Effort: "high", Tools: tools, Choice: forced, Serial: true, Temperature: &temperature}, bound, `{"effort":"high"}`, "null", `{"disable_parallel_tool_use":true,"type":"auto"}`},
 		{"my-gateway-alias", llm.Request{Effort: "high", Schema: schema}, adaptive,
 			`{"effort":"high","format":{"schema":{"additionalProperties":false,"properties":{"n":{"type":"integer"}},"required":["n"],"type":"object"},"type":"json_schema"}}`, "null", "null"},
 	}

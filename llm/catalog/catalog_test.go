@@ -383,3 +383,23 @@ models:
 		t.Error(err)
 	}
 }
+
+// TestDocument: the configuration in docs/models.md is one that is taken.
+func TestDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/models.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	block, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("there is no block of YAML")
+	}
+	var config catalog.Config
+	if err := yaml.UnmarshalWithOptions([]byte(block), &config, yaml.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Validate(); err != nil || len(config.Models) < 4 {
+		t.Errorf("%d models, %v", len(config.Models), err)
+	}
+}
