@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/answer"
@@ -83,29 +84,36 @@ func (r *Runner) recent() []guard.Step {
 		if item.Step == nil {
 			continue
 		}
-		step := guard.Step{Text: item.Step.Message.String()}
-		for _, c := range item.Calls {
-			step.Calls = append(step.Calls, guard.Call{
-				Name: c.Name, Args: c.Args, Result: r.resultHash(c), Failed: c.Completed.Failed, Waits: waits[c.Name],
-			})
-			n++
+		step := guard.Step{Text: item.Step.Message.String(), Calls: make([]guard.Call, len(item.Calls))}
+		for i, c := range item.Calls {
+			step.Calls[i] = r.seen(c)
 		}
-		steps = append([]guard.Step{step}, steps...)
+		n += len(item.Calls)
+		steps = append(steps, step)
 	}
+	slices.Reverse(steps)
 	return steps
 }
 
 // waits are tools that are there to be called again and again.
 var waits = map[string]bool{"process_output": true, "process_list": true, "task_output": true, "task_list": true}
 
-// resultHash is computed once a call.
-func (r *Runner) resultHash(c *state.Call) string {
-	if hash, ok := r.hashes[c.ID]; ok {
-		return hash
+// seenMax bounds the calls that are kept as the guard sees them.
+const seenMax = 4 * recentMax
+
+// seen is a call as the guard sees it. It is made once, not with every step.
+func (r *Runner) seen(c *state.Call) guard.Call {
+	if g, ok := r.calls[c.ID]; ok {
+		return g
+	}
+	if len(r.calls) >= seenMax {
+		clear(r.calls)
 	}
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode(c.Completed.Blocks) // a hash takes everything
-	hash := hex.EncodeToString(h.Sum(nil))
-	r.hashes[c.ID] = hash
-	return hash
+	g := guard.Call{
+		Name: c.Name, Args: c.Args, Result: hex.EncodeToString(h.Sum(nil)), Failed: c.Completed.Failed, Waits: waits[c.Name],
+	}.Seen()
+	r.calls[c.ID] = g
+	return g
 }

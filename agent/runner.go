@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/guard"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
@@ -90,7 +91,7 @@ type Runner struct {
 	calling *action.Calling
 	poke    chan struct{}
 	parked  map[string]bool
-	hashes  map[string]string // of results, by call
+	calls   map[string]guard.Call // the latest ones, as the guard sees them
 	claim   thread.Claimed
 	schema  *answer.Schema // of the result, nil = text
 	tight   int            // how often the window turned out to be smaller
@@ -116,7 +117,7 @@ func New(c Config) (*Runner, error) {
 	}
 	r := &Runner{
 		c: c, s: c.State, b: prompt.NewBuilder(c.Blobs), tools: map[string]tool.Tool{},
-		poke: make(chan struct{}, 1), parked: map[string]bool{}, hashes: map[string]string{}, claim: c.State.Claim,
+		poke: make(chan struct{}, 1), parked: map[string]bool{}, calls: map[string]guard.Call{}, claim: c.State.Claim,
 	}
 	if err := r.want(); err != nil {
 		return nil, err

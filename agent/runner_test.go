@@ -156,8 +156,17 @@ type world struct {
 
 func newWorld(t testing.TB, d definition.Definition, m llm.Model, tools ...tool.Tool) *world {
 	t.Helper()
+	return newWorldOn(t, nil, d, m, tools...)
+}
+
+// newWorldOn is newWorld over a given log; nil = one in memory.
+func newWorldOn(t testing.TB, log thread.Log, d definition.Definition, m llm.Model, tools ...tool.Tool) *world {
+	t.Helper()
 	memory := thread.NewMemory()
 	w := &world{t: t, log: memory, blobs: memory, id: thread.NewID(), model: m, tools: tools}
+	if log != nil {
+		w.log = log
+	}
 	content, err := json.Marshal(d)
 	must(t, err)
 	run := thread.NewRunID()

@@ -53,6 +53,17 @@ type Call struct {
 	// Waits: repeating the call is what it is for (looking after a process or a
 	// sub-agent). Such calls are not counted.
 	Waits bool
+
+	what string // name and arguments, made comparable; "" = not yet, see Seen
+}
+
+// Seen returns the call with what Look compares made ready, for those who show
+// it the same calls again and again.
+func (c Call) Seen() Call {
+	if c.what == "" {
+		c.what = c.Name + "\x00" + canonical(c.Args)
+	}
+	return c
 }
 
 // Action is what to do.
@@ -110,7 +121,7 @@ func flatten(steps []Step) (calls []call, fresh int) {
 			if c.Waits {
 				continue
 			}
-			calls = append(calls, call{name: c.Name, what: c.Name + "\x00" + canonical(c.Args), result: c.Result, failed: c.Failed})
+			calls = append(calls, call{name: c.Name, what: c.Seen().what, result: c.Result, failed: c.Failed})
 			fresh++
 		}
 	}
