@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,6 +63,18 @@ func walk(tb testing.TB, log thread.Log, id thread.ID, run thread.RunID, seq uin
 	return seq
 }
 
+// cpu is what this process has used so far. Beside the time by the clock it
+// says what a call costs on a machine that is busy with other things.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func reportCPU(b *testing.B, since time.Duration) {
+	b.ReportMetric(float64((cpu()-since).Microseconds())/float64(b.N), "cpu-us/op")
+}
+
 func benchLog(b *testing.B, c store.Config) thread.Log {
 	b.Helper()
 	c.Dir = b.TempDir()
@@ -85,12 +98,14 @@ func BenchmarkAppend(b *testing.B) {
 			run, seq := begin(b, log, id)
 			first, _ := step(run, 1, seq)
 			b.ReportAllocs()
+			began := cpu()
 			for b.Loop() {
 				var err error
 				if seq, err = log.Append(b.Context(), id, seq, first...); err != nil {
 					b.Fatal(err)
 				}
 			}
+			reportCPU(b, began)
 		})
 	}
 	b.Run("raw fsync", func(b *testing.B) {
@@ -118,6 +133,7 @@ func BenchmarkLoad(b *testing.B) {
 			run, seq := begin(b, log, id)
 			seq = walk(b, log, id, run, seq, 0, steps)
 			b.ReportAllocs()
+			began := cpu()
 			for b.Loop() {
 				n := uint64(0)
 				for e, err := range log.Load(b.Context(), id, 1) {
@@ -130,6 +146,7 @@ func BenchmarkLoad(b *testing.B) {
 				}
 			}
 			b.StopTimer()
+			reportCPU(b, began)
 			var m runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&m)

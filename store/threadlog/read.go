@@ -32,7 +32,8 @@ const (
 	batchBytes     = 1 << 20
 	codeNoMessage  = 10037
 	codeNoStream   = 10059
-	seekStep       = 64 // so many stream sequences are rather read than searched
+	glanceMin      = 100 // events that are worth a glance before a closer look
+	seekStep       = 64  // so many stream sequences are rather read than searched
 	laggardWait    = 20 * time.Millisecond
 	laggardTimeout = 5 * time.Second
 )
@@ -137,22 +138,23 @@ func (l *Log) ask(ctx context.Context, request map[string]any) (Record, error) {
 	return toRecord(got.Message.Seq, h, got.Message.Data, got.Message.Time)
 }
 
-// batch visits records of a subject from a stream sequence on, in order, as
-// many as fit, and says how many: none if there is none, as far as whoever
-// answers knows.
+// fetch visits what is stored on a subject from a stream sequence on, in order,
+// as much as fits, and says how much and where that ended: nothing if there is
+// nothing, as far as whoever answers knows. bare: the messages come without
+// their headers.
 //
 // It is one request with many answers, not a consumer: nothing has to be made
 // or removed, and there is no position that could be reset.
-func (l *Log) batch(ctx context.Context, subject string, from uint64, visit func(Record) error) (n int, err error) {
+func (l *Log) fetch(ctx context.Context, subject string, from uint64, bare bool, visit func(*nats.Msg) error) (n int, through uint64, err error) {
 	inbox, answers := l.s.NC.NewInbox(), make(chan *nats.Msg, batchRecords+1)
 	sub, err := l.s.NC.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return 0, fault.Classify(err, "read")
+		return 0, 0, fault.Classify(err, "read")
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	req := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d}`, max(from, 1), subject, batchRecords, batchBytes)
+	req := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d,"no_hdr":%t}`, max(from, 1), subject, batchRecords, batchBytes, bare)
 	if err := l.s.NC.PublishRequest("$JS.API.DIRECT.GET."+l.name, inbox, req); err != nil {
-		return 0, fault.Classify(err, "read")
+		return 0, 0, fault.Classify(err, "read")
 	}
 	silence := time.NewTimer(callTimeout)
 	defer silence.Stop()
@@ -162,27 +164,24 @@ func (l *Log) batch(ctx context.Context, subject string, from uint64, visit func
 			switch status := m.Header.Get("Status"); status {
 			case "":
 			case "204", "404":
-				return n, nil
+				through, _ = strconv.ParseUint(m.Header.Get(jetstream.LastSequenceHeader), 10, 64)
+				return n, through, nil
 			case "503":
-				return n, errs.New(errs.Unavailable, "the store does not answer (read)")
+				return n, 0, errs.New(errs.Unavailable, "the store does not answer (read)")
 			default:
-				return n, errs.New(errs.Internal, "the store refuses to read (%.20q)", status)
+				return n, 0, errs.New(errs.Internal, "the store refuses to read (%.20q)", status)
 			}
-			r, err := direct(m)
-			if err == nil {
-				err = visit(r)
-			}
-			if err != nil {
-				return n, err
+			if err := visit(m); err != nil {
+				return n, 0, err
 			}
 			n++
 			silence.Reset(callTimeout)
 		case <-ctx.Done():
-			return n, ctx.Err()
+			return n, 0, ctx.Err()
 		case <-l.s.Done:
-			return n, errClosed()
+			return n, 0, errClosed()
 		case <-silence.C:
-			return n, errs.New(errs.Unavailable, "the store does not answer (read)")
+			return n, 0, errs.New(errs.Unavailable, "the store does not answer (read)")
 		}
 	}
 }
@@ -202,7 +201,11 @@ func direct(m *nats.Msg) (Record, error) {
 func (l *Log) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(Record) error) error {
 	for started := time.Now(); from <= through; {
 		before := from
-		_, err := l.batch(ctx, subject, from, func(r Record) error {
+		_, _, err := l.fetch(ctx, subject, from, false, func(m *nats.Msg) error {
+			r, err := direct(m)
+			if err != nil {
+				return err
+			}
 			if r.At > through {
 				return errBeyond
 			}
@@ -232,12 +235,56 @@ func (l *Log) scan(ctx context.Context, id thread.ID, subject string, from, thro
 	return nil
 }
 
-// errEnough ends a scan because its visitor has left, errBeyond a batch because
-// it went further than was asked.
+// errEnough ends a scan because its visitor has left, errBeyond a fetch because
+// it went further than was asked, errOdd a glance because it met something that
+// needs a closer look.
 var (
 	errEnough = errors.New("enough")
 	errBeyond = errors.New("beyond")
+	errOdd    = errors.New("odd")
 )
+
+// place is a place in a thread: a stream sequence, and the number of the first
+// event from there on.
+type place struct{ at, first uint64 }
+
+// glance yields the events from number from on, beginning at a place, through a
+// record. It reads no headers: they cost more than what they belong to. Each
+// event still must be the next one. It returns where it came to: the end, or
+// a place before anything that is not as it should be, where scan finds out
+// what that is; and the next event to yield.
+func (l *Log) glance(ctx context.Context, subject string, p place, from uint64, last Record, yield func(thread.Event, error) bool) (place, uint64, error) {
+	for next := p.first; ; {
+		n, through, err := l.fetch(ctx, subject, p.at, true, func(m *nats.Msg) error {
+			if next > last.Last {
+				return errBeyond
+			}
+			events, err := thread.Decode(m.Data, next)
+			if err != nil {
+				return errOdd
+			}
+			next += uint64(len(events))
+			for _, e := range events {
+				if e.Seq < from {
+					continue
+				}
+				if from = e.Seq + 1; !yield(e, nil) {
+					return errEnough
+				}
+			}
+			return nil
+		})
+		switch {
+		case next > last.Last && (err == nil || errors.Is(err, errBeyond)):
+			return place{last.At + 1, next}, from, nil
+		case errors.Is(err, errOdd) || err == nil && (n == 0 || through < p.at):
+			return p, from, nil
+		case err != nil:
+			return p, from, err
+		}
+		p = place{through + 1, next}
+	}
+}
 
 // read yields the events from number from to the end, and returns that end.
 // errEnough: the loop has ended. NotFound: there is no such thread.
@@ -258,20 +305,23 @@ func (l *Log) read(ctx context.Context, id thread.ID, from uint64, yield func(th
 		return e, nil
 	}
 	from = max(from, 1)
-	next, start, err := l.seek(ctx, id, subject, from, last)
+	p, err := l.seek(ctx, id, subject, from, last)
+	if err == nil && last.Last-from > glanceMin {
+		p, from, err = l.glance(ctx, subject, p, from, last, yield)
+	}
 	if err != nil {
 		return end{}, err
 	}
-	err = l.scan(ctx, id, subject, start, last.At, func(r Record) error {
-		if r.Last < from && r.First == next { // on the way there
-			next = r.Last + 1
+	err = l.scan(ctx, id, subject, p.at, last.At, func(r Record) error {
+		if r.Last < from && r.First == p.first { // on the way there
+			p.first = r.Last + 1
 			return nil
 		}
-		events, err := r.Events(id, next)
+		events, err := r.Events(id, p.first)
 		if err != nil {
 			return err
 		}
-		next = r.Last + 1
+		p.first = r.Last + 1
 		for _, ev := range events {
 			if ev.Seq >= from && !yield(ev, nil) {
 				return errEnough
@@ -285,45 +335,45 @@ func (l *Log) read(ctx context.Context, id thread.ID, from uint64, yield func(th
 	return e, err
 }
 
-// seek finds a record at or a little before the one with an event: the number
-// of its first event, and a stream sequence from which on it is the first. last
-// is the thread's last record.
-func (l *Log) seek(ctx context.Context, id thread.ID, subject string, from uint64, last Record) (first, start uint64, err error) {
+// seek finds a place at or a little before the record with an event. last is
+// the thread's last record.
+func (l *Log) seek(ctx context.Context, id thread.ID, subject string, from uint64, last Record) (place, error) {
+	low := place{1, 1}
 	if from == 1 {
-		return 1, 1, nil
+		return low, nil
 	}
 	if from >= last.First {
-		return last.First, last.At, nil
+		return place{last.At, last.First}, nil
 	}
 	if e, ok := l.end(id); ok && e.events+1 == from && e.at < last.At {
-		return from, e.at + 1, nil
+		return place{e.at + 1, from}, nil
 	}
 	// Records lie in the stream in the order of their events. Most readers want
 	// the newest: look there first, then halve.
-	first, low, high := uint64(1), uint64(1), last.At
-	for step, near := uint64(seekStep), true; high-low > seekStep; {
-		at := low + (high-low)/2
+	high := last.At
+	for step, near := uint64(seekStep), true; high-low.at > seekStep; {
+		at := low.at + (high-low.at)/2
 		if near && step < last.At {
-			at = max(last.At-step, low)
+			at = max(last.At-step, low.at)
 			step *= 8
 		}
 		r, err := l.next(ctx, subject, at)
 		switch {
 		case err != nil:
-			return 0, 0, err
+			return low, err
 		case r.deleted:
-			return 0, 0, errThreadDeleted(id)
+			return low, errThreadDeleted(id)
 		case r.First > from:
-			if high = at; at == low {
-				return first, low, nil
+			if high = at; at == low.at {
+				return low, nil
 			}
 		case r.Last >= from:
-			return r.First, r.At, nil
+			return place{r.At, r.First}, nil
 		default:
-			first, low, near = r.First, r.At, false
+			low, near = place{r.At, r.First}, false
 		}
 	}
-	return first, low, nil
+	return low, nil
 }
 
 // Load implements thread.Log.

@@ -129,6 +129,47 @@ func drain(ctx context.Context, l thread.Log, id thread.ID, from uint64) (last u
 	return last, nil
 }
 
+// A long thread is read at a glance; that must see as much.
+func TestThreads_aDamagedLongLogStopsAndSaysWhere(t *testing.T) {
+	const n = 1500 // more than one batch
+	s := open(t, store.Config{SyncInterval: time.Minute})
+	l := inside(t, s, "a")
+	long := func() (id thread.ID, first uint64) {
+		id = thread.NewID()
+		for seq := uint64(0); seq < n; {
+			seq = appendTo(t, l, id, seq, thread.Input{})
+		}
+		r, err := l.Oldest(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id, r.At
+	}
+	stops := func(id thread.ID, event, at uint64) {
+		t.Helper()
+		for _, from := range []uint64{1, event - 150} {
+			last, err := drain(t.Context(), l, id, from)
+			want := fmt.Sprintf("stream sequence %d", at)
+			if last != event-1 || !errs.Is(err, errs.Corrupt) || !strings.Contains(errs.Public(err), want) || !strings.Contains(errs.Public(err), fmt.Sprintf("event %d", event)) {
+				t.Errorf("load from %d ends at %d with %v; want event %d and %q", from, last, err, event, want)
+			}
+		}
+	}
+	for _, hole := range []uint64{200, 1000, 1001, n - 1} {
+		id, first := long()
+		l.Hole(t, first+hole-1)
+		stops(id, hole, first+hole) // the record behind the hole begins with another event
+	}
+	id, _ := long()
+	good, err := thread.Encode(n+1, []thread.Event{thread.New("", thread.Input{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Inject(t, id, fmt.Sprintf("%d-%d", n+1, n+1), []byte("rubbish\n"))
+	l.Inject(t, id, fmt.Sprintf("%d-%d", n+2, n+2), good)
+	stops(id, n+1, at)
+}
+
 func TestThreads_surviveAReopen(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, store.Config{Dir: dir})
