@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/agent/state"
@@ -41,8 +42,9 @@ type planned struct {
 	done *tool.Result
 }
 
-func (r *Runner) newBatch(ctx context.Context) *batch {
-	b := &batch{r: r, running: map[string]tool.Effect{}, landings: make(chan landing, 2*callsMax), gates: map[string]gate{}}
+// newBatch returns a batch of n calls, each of which reports at most twice.
+func (r *Runner) newBatch(ctx context.Context, n int) *batch {
+	b := &batch{r: r, running: map[string]tool.Effect{}, landings: make(chan landing, 2*n), gates: map[string]gate{}}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	return b
 }
@@ -52,7 +54,7 @@ func (r *Runner) newBatch(ctx context.Context) *batch {
 // just been written.
 func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err error) {
 	if b == nil {
-		b = r.newBatch(ctx)
+		b = r.newBatch(ctx, len(r.s.Open()))
 	}
 	defer b.cancel(nil)
 	for {
@@ -289,35 +291,45 @@ func (b *batch) fly(c *state.Call, f func(context.Context) landing) {
 	limit := b.r.timeout(c)
 	began := b.r.c.Now()
 	ctx, cancel := context.WithTimeout(b.ctx, limit)
-	done := make(chan landing, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				b.r.c.Logger.Error("a tool panicked", "tool", c.Name, "call", c.ID, "panic", fmt.Sprintf("%.200v", p), "stack", string(debug.Stack()))
-				done <- landing{err: fmt.Errorf("panic: %.200v", p)}
+	var landed sync.Once
+	land := func(l landing) {
+		landed.Do(func() {
+			l.call, l.took = c, b.r.c.Now().Sub(began)
+			if l.err != nil && l.result == nil && ctx.Err() != nil && b.ctx.Err() == nil {
+				result := tool.Fail(tool.CodeTimeout, fmt.Sprintf("The tool did not finish in %v.", limit))
+				l.result, l.err = &result, nil
 			}
-		}()
-		done <- f(ctx)
-	}()
+			b.landings <- l
+		})
+	}
+	back := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // for a tool that does not heed its context
+		grace := time.NewTimer(toolGrace)
+		defer grace.Stop()
+		select {
+		case <-back:
+		case <-grace.C:
+			land(landing{err: fmt.Errorf("it did not come back: %w", context.Cause(ctx))})
+		}
+	})
 	go func() {
 		defer cancel()
-		var l landing
-		select {
-		case l = <-done:
-		case <-ctx.Done():
-			select {
-			case l = <-done:
-			case <-time.After(toolGrace):
-				l = landing{err: fmt.Errorf("it did not come back: %w", context.Cause(ctx))}
-			}
-		}
-		l.call, l.took = c, b.r.c.Now().Sub(began)
-		if l.err != nil && l.result == nil && ctx.Err() != nil && b.ctx.Err() == nil {
-			result := tool.Fail(tool.CodeTimeout, fmt.Sprintf("The tool did not finish in %v.", limit))
-			l.result, l.err = &result, nil
-		}
-		b.landings <- l
+		defer close(back)
+		l := b.guarded(ctx, c, f)
+		stop()
+		land(l)
 	}()
+}
+
+// guarded runs f and makes a panic an error.
+func (b *batch) guarded(ctx context.Context, c *state.Call, f func(context.Context) landing) (l landing) {
+	defer func() {
+		if p := recover(); p != nil {
+			b.r.c.Logger.Error("a tool panicked", "tool", c.Name, "call", c.ID, "panic", fmt.Sprintf("%.200v", p), "stack", string(debug.Stack()))
+			l = landing{err: fmt.Errorf("panic: %.200v", p)}
+		}
+	}()
+	return f(ctx)
 }
 
 // timeouter is a tool that knows how long a call may take.

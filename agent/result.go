@@ -49,6 +49,9 @@ func (r *Runner) shrink(done *thread.ToolCompleted, whole bool) error {
 	if tokens := prompt.Tokens(done.Blocks); !whole && tokens > r.resultTokensMax() {
 		return r.evict(ctx, done, clip(text, resultMax))
 	}
+	if inline(done.Blocks) {
+		return nil
+	}
 	content, err := json.Marshal(done.Blocks)
 	if err != nil || len(content) <= thread.InlineBytesMax {
 		return err
@@ -59,6 +62,29 @@ func (r *Runner) shrink(done *thread.ToolCompleted, whole bool) error {
 	done.ShownTokens = prompt.Tokens(done.Blocks)
 	done.Blocks = []llm.Block{llm.Text(preview(text))}
 	return nil
+}
+
+// inline reports whether blocks are so small that they may stand in an event
+// whatever they are as JSON, where a byte takes six at the most. It saves
+// writing nearly all of them as JSON just to see how long that is.
+func inline(blocks []llm.Block) bool {
+	const each, escaped = 256, 6
+	n := 0
+	for _, b := range blocks {
+		n += each + escaped*len(b.Text)
+		switch {
+		case b.Result != nil:
+			return false
+		case b.Call != nil:
+			n += escaped * (len(b.Call.ID) + len(b.Call.Name) + len(b.Call.Args))
+		case b.Media != nil:
+			n += escaped * (len(b.Media.Type) + len(b.Media.Hash))
+		}
+		if b.Vendor != nil {
+			n += escaped * (len(b.Vendor.Dialect) + len(b.Vendor.Data))
+		}
+	}
+	return n < thread.InlineBytesMax
 }
 
 // resultTokensMax is how much of one result the model sees.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/skete-dev/skete/agent/action"
@@ -90,6 +91,7 @@ type Runner struct {
 	// calling is not nil for models without native tool calls.
 	calling *action.Calling
 	poke    chan struct{}
+	lookout atomic.Pointer[lookout] // during a model call
 	parked  map[string]bool
 	calls   map[string]guard.Call // the latest ones, as the guard sees them
 	claim   thread.Claimed
@@ -169,6 +171,9 @@ func (r *Runner) Poke() {
 	select {
 	case r.poke <- struct{}{}:
 	default:
+	}
+	if w := r.lookout.Load(); w != nil {
+		w.look()
 	}
 }
 

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/agent/hook"
@@ -117,29 +119,72 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 
 // interruptible returns a context that ends when somebody asks to cancel.
 func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
-	opCtx, cancel := context.WithCancelCause(ctx)
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-opCtx.Done():
-				return
-			case <-r.poke:
-				r.Poke() // the Runner itself has still to take it in
-				if r.cancelSeen(opCtx) {
-					cancel(tool.ErrCancelled)
-					return
-				}
-				if sleep(opCtx, appendPause) != nil {
-					return
-				}
-			}
+	w := &lookout{r: r}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	r.lookout.Store(w)
+	if len(r.poke) > 0 { // it came before the lookout was there
+		w.look()
+	}
+	return w.ctx, func() {
+		r.lookout.Store(nil)
+		w.end()
+	}
+}
+
+// lookout ends an operation when somebody asks to cancel. It costs a goroutine
+// only once there is news.
+type lookout struct {
+	r      *Runner
+	ctx    context.Context // of the operation
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows
+	looks  bool
+	again  bool // there was more news meanwhile
+	closed bool
+}
+
+// look says that somebody may have asked.
+func (w *lookout) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.closed:
+	case w.looks:
+		w.again = true
+	default:
+		w.looks = true
+		w.wg.Go(w.run)
+	}
+}
+
+func (w *lookout) run() {
+	for {
+		if w.r.cancelSeen(w.ctx) {
+			w.cancel(tool.ErrCancelled)
+			return
 		}
-	}()
-	return opCtx, func() { close(stop); <-stopped; cancel(nil) }
+		if sleep(w.ctx, appendPause) != nil || !w.more() {
+			return
+		}
+	}
+}
+
+// more reports whether there was news since the last look.
+func (w *lookout) more() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks, w.again = w.again, false
+	return w.looks
+}
+
+func (w *lookout) end() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.cancel(nil)
+	w.wg.Wait()
 }
 
 // callFailed handles a model call that will not work by trying again.
@@ -183,8 +228,8 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 		}
 		return r.replied(ctx, message)
 	}
-	b := r.newBatch(ctx)
 	calls := callsOf(message)
+	b := r.newBatch(ctx, len(calls))
 	about, ready := b.judge(ctx, calls)
 	plain, planners := b.choose(ready)
 	starts := make([]thread.Body, 0, len(plain))
@@ -279,11 +324,11 @@ func (r *Runner) normalise(response *llm.Response) (m llm.Message, correction st
 
 // argsOf makes sure that arguments are a JSON object, or says that they are not.
 func argsOf(c llm.Call) *llm.Call {
-	if len(c.Args) == 0 {
+	c.Args = bytes.TrimSpace(c.Args)
+	if len(c.Args) == 0 || string(c.Args) == "null" {
 		c.Args = json.RawMessage("{}")
 	}
-	var object map[string]json.RawMessage
-	if !c.Raw && json.Unmarshal(c.Args, &object) != nil {
+	if !c.Raw && (c.Args[0] != '{' || !json.Valid(c.Args)) {
 		c.Args, _ = json.Marshal(string(c.Args))
 		c.Raw = true
 	}
@@ -292,13 +337,13 @@ func argsOf(c llm.Call) *llm.Call {
 
 // keepMessage puts a message into an event, or into a blob when it is large.
 func (r *Runner) keepMessage(ctx context.Context, done *thread.ModelCompleted, m llm.Message) error {
-	content, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
 	done.Message = m
-	if len(content) <= thread.InlineBytesMax {
+	if inline(m.Blocks) {
 		return nil
+	}
+	content, err := json.Marshal(m)
+	if err != nil || len(content) <= thread.InlineBytesMax {
+		return err
 	}
 	done.Message = shape(m)
 	if done.Blob, err = r.c.Blobs.Put(ctx, content); err != nil {
