@@ -62,6 +62,7 @@
 //	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=
 //	GET    /blobs/{hash}                          octet-stream, Range: content that an event names by hash
 //	GET    /follow                                WebSocket of FollowRequest and FollowMessage (text)
+//	GET    /models                                ModelList
 //	GET    /agents                                AgentList
 //	GET    /agents/{name}                         Agent
 //	POST   /agents/validate                       ValidateAgent -> AgentValidated

@@ -86,6 +86,12 @@ func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
 	return l.Items, err
 }
 
+// Models lists the models that agents can use.
+func (c *Client) Models(ctx context.Context) ([]api.Model, error) {
+	l, err := transport.Fetch[api.ModelList](ctx, c.t, transport.Get("/v1/models", nil))
+	return l.Items, err
+}
+
 // Agent returns an agent with its whole definition.
 func (c *Client) Agent(ctx context.Context, name string) (api.Agent, error) {
 	return transport.Fetch[api.Agent](ctx, c.t, transport.Get("/v1/agents/"+url.PathEscape(name), nil))

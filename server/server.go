@@ -105,7 +105,8 @@ func setDefault[T comparable](p *T, v T) {
 type Config struct {
 	Sandboxes Sandboxes
 	Templates Templates
-	Runs      Runs // nil = the server runs no agents; its routes say so
+	Runs      Runs   // nil = the server runs no agents; its routes say so
+	Models    Models // nil = the same
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
 	Keys  key.KV
@@ -123,6 +124,7 @@ type Config struct {
 type Server struct {
 	sandboxes Sandboxes
 	templates Templates
+	models    Models
 	keys      *key.Ring
 	gate      *gate.Gate
 	hub       *stream.Hub
@@ -143,7 +145,7 @@ func New(c Config) (*Server, error) {
 	c.Limits.setDefaults()
 	ring := key.NewRing(c.Keys)
 	s := &Server{
-		sandboxes: c.Sandboxes, templates: c.Templates, keys: ring,
+		sandboxes: c.Sandboxes, templates: c.Templates, models: c.Models, keys: ring,
 		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, WrongKeysMax: c.Limits.WrongKeysMax}),
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -163,6 +165,7 @@ func New(c Config) (*Server, error) {
 		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
 	})
 	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
+	s.registerModels(s.table)
 	s.registerTemplates(s.table)
 	s.registerKeys(s.table)
 	s.registerHouse(s.table)

@@ -42,7 +42,7 @@ type commands struct{ *app.App }
 func Commands(run *app.App) []*cobra.Command {
 	a := commands{run}
 	all := []*cobra.Command{
-		a.run(), a.attach(), a.list(), a.show(), a.send(), a.approve(), a.cancel(), a.resume(), a.fork(), a.rewind(), a.replay(), a.agent(),
+		a.run(), a.attach(), a.list(), a.show(), a.send(), a.approve(), a.cancel(), a.resume(), a.fork(), a.rewind(), a.replay(), a.agent(), a.model(),
 	}
 	for _, cmd := range all {
 		asUsage(cmd)

@@ -42,6 +42,7 @@ func (r *running) openAgents(ctx context.Context) error {
 		return err
 	}
 	r.onClose(func() error { models.Close(); return nil })
+	r.models = modelList{models}
 	agents, err := definitions(r.agentDir())
 	if err != nil {
 		return err

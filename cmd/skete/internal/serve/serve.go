@@ -29,6 +29,7 @@ import (
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
+	runsc "github.com/skete-dev/skete/sandbox/gvisor/binary"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/server"
@@ -69,6 +70,7 @@ type running struct {
 	manager *manager.Manager
 	tools   *tool.Registry
 	keeper  *keeper.Keeper
+	models  modelList
 	server  *server.Server
 }
 
@@ -147,7 +149,7 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 	if err != nil {
 		return err
 	}
-	providers, err := r.providers()
+	providers, err := r.providers(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,7 +182,7 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 }
 
 // providers makes those that are configured and can be made here.
-func (r *running) providers() ([]sandbox.Provider, error) {
+func (r *running) providers(ctx context.Context) ([]sandbox.Provider, error) {
 	names := r.c.Providers
 	if r.c.UnsafeNoIsolation && !slices.Contains(names, process.Name) {
 		names = append(slices.Clone(names), process.Name)
@@ -188,7 +190,7 @@ func (r *running) providers() ([]sandbox.Provider, error) {
 	var list []sandbox.Provider
 	var reasons error
 	for _, name := range names {
-		p, err := r.provider(name)
+		p, err := r.provider(ctx, name)
 		if err != nil {
 			r.c.Log.Warn("a provider cannot be used", "provider", name, "error", err)
 			reasons = errors.Join(reasons, err)
@@ -203,10 +205,10 @@ func (r *running) providers() ([]sandbox.Provider, error) {
 	return list, nil
 }
 
-func (r *running) provider(name string) (sandbox.Provider, error) {
+func (r *running) provider(ctx context.Context, name string) (sandbox.Provider, error) {
 	switch name {
 	case gvisor.Name:
-		return gvisor.New(gvisor.Config{Dir: r.in("gvisor"), Creates: r.c.Creates, Log: r.c.Log})
+		return gvisor.New(gvisor.Config{Dir: r.in("gvisor"), Runsc: Runsc(ctx, r.c.Home, r.c.Log), Creates: r.c.Creates, Log: r.c.Log})
 	case process.Name:
 		return process.New(process.Config{Dir: r.in("process"), Allow: r.c.UnsafeNoIsolation, Log: r.c.Log})
 	}
@@ -231,6 +233,18 @@ func Guest(named, home string) (string, error) {
 	return path, nil
 }
 
+// Runsc returns the path of the embedded program that is gVisor alone, which is
+// put into home; "" = skete must play the part itself, and the log says why.
+func Runsc(ctx context.Context, home string, log *slog.Logger) string {
+	path, err := runsc.Install(ctx, filepath.Join(home, "runsc"))
+	if err != nil {
+		log.Warn("skete itself will run as gVisor; machines start more slowly so", "error", err, "hint", errs.Hint(err))
+		return ""
+	}
+	log.Info("gVisor is run by a program of its own", "program", path)
+	return path
+}
+
 func limits(l config.Limits) sandbox.Limits {
 	return sandbox.Limits{
 		CPUsMax: l.CPUs, MemoryMBMax: l.MemoryMB, DiskMBMax: l.DiskMB, PidsMax: l.Pids,
@@ -253,7 +267,7 @@ func (r *running) openServer(ctx context.Context, templates *template.Store) err
 	}
 	r.server, err = server.New(server.Config{
 		Sandboxes: r.manager, Templates: templates, Keys: keys, Ready: r.store.Healthy,
-		Runs: r.keeper, Tools: r.tools.Names(),
+		Runs: r.keeper, Models: r.models, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	})
 	if err != nil {

@@ -1,0 +1,19 @@
+package api
+
+// Model is a language model that agents of this server can use.
+type Model struct {
+	Name         string `json:"name"`
+	Vendor       string `json:"vendor" doc:"who serves it: anthropic, openai, compat, script"`
+	ID           string `json:"id" doc:"what the vendor calls it"`
+	URL          string `json:"url,omitempty"`
+	WindowTokens int    `json:"window_tokens,omitempty"`
+	Guessed      bool   `json:"guessed,omitempty" doc:"nobody said how large its window is"`
+	Source       string `json:"source" doc:"configuration, environment, local server"`
+	State        string `json:"state" enum:"ready,key,no_key,down" doc:"key: its key is there, the vendor was not asked"`
+	Default      bool   `json:"default,omitempty" doc:"used where nothing else is said"`
+}
+
+// ModelList is all of them.
+type ModelList struct {
+	Items []Model `json:"items"`
+}
