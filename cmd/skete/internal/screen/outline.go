@@ -10,9 +10,21 @@ import (
 	"github.com/skete-dev/skete/api"
 )
 
+// Head is the line that says which run it is.
+func Head(run api.Run, more ...string) Block {
+	agent, model := "", ""
+	if run.Agent != "" {
+		agent = "agent " + run.Agent
+	}
+	if run.Model != "" {
+		model = "model " + run.Model
+	}
+	return Block{Text: Clean(run.ID), Tone: Bold, Note: Clean(Join(" · ", append([]string{run.Title, agent, model}, more...)...)), One: true}
+}
+
 // Told is the story of a run as it is looked at afterwards.
 func Told(run api.Run, o api.Outline, asks []api.Approval) []Block {
-	blocks := []Block{{Text: run.ID, Tone: Bold, Note: Join(" · ", Clean(run.Title), "agent "+Clean(run.Agent), "model "+Clean(run.Model), Clean(run.Sandbox)), One: true}}
+	blocks := []Block{Head(run, run.Sandbox)}
 	if run.Fork != nil {
 		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: fmt.Sprintf("a fork of %s at event %d", Clean(run.Fork.Thread), run.Fork.Seq), Tone: Dim})
 	}

@@ -127,8 +127,7 @@ func Run(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts Op
 		}
 	}
 	if !a.JSON && !a.Quiet {
-		head := screen.Block{Text: run.ID, Tone: screen.Bold, Note: screen.Join(" · ", screen.Clean(run.Title), "agent "+screen.Clean(run.Agent), "model "+screen.Clean(run.Model)), One: true}
-		if err := Print(a, []screen.Block{head}); err != nil {
+		if err := Print(a, []screen.Block{screen.Head(run)}); err != nil {
 			return err
 		}
 	}
