@@ -3,9 +3,8 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"slices"
+	"io"
 
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/answer"
@@ -71,49 +70,54 @@ func (r *Runner) checkAnswer(m llm.Message) (correction string) {
 // recentMax is how many calls the guard looks at.
 const recentMax = 14
 
-// recent lists the last calls of the run with what came of them, the oldest
-// first.
+// row is what the guard looks at: the last steps of the run, the oldest first.
+type row struct {
+	steps []guard.Step
+	calls int    // of all steps
+	seen  uint64 // the last event that was looked at
+}
+
+// recent brings the row to the end of the conversation.
 func (r *Runner) recent() []guard.Step {
-	var steps []guard.Step
-	n := 0
-	for at := len(r.s.Items) - 1; at >= 0 && n < recentMax; at-- {
-		item := r.s.Items[at]
-		if item.Seq < r.s.Run.First {
-			break
-		}
-		if item.Step == nil {
-			continue
-		}
-		step := guard.Step{Text: item.Step.Message.String(), Calls: make([]guard.Call, len(item.Calls))}
-		for i, c := range item.Calls {
-			step.Calls[i] = r.seen(c)
-		}
-		n += len(item.Calls)
-		steps = append(steps, step)
+	items, calls := r.s.Items, 0
+	at := len(items)
+	for at > 0 && items[at-1].Seq > max(r.row.seen, r.s.Run.First) && calls < recentMax {
+		at--
+		calls += len(items[at].Calls)
 	}
-	slices.Reverse(steps)
-	return steps
+	for _, item := range items[at:] {
+		if item.Step != nil {
+			r.row.add(item)
+		}
+	}
+	return r.row.steps
+}
+
+func (w *row) add(item *state.Item) {
+	step := guard.Step{Text: item.Step.Message.String(), Calls: make([]guard.Call, len(item.Calls))}
+	for i, c := range item.Calls {
+		step.Calls[i] = guard.Call{
+			Name: c.Name, Args: c.Args, Result: hashOf(c.Completed.Blocks), Failed: c.Completed.Failed, Waits: waits[c.Name],
+		}.Seen()
+	}
+	w.steps, w.calls, w.seen = append(w.steps, step), w.calls+len(step.Calls), item.Seq
+	for w.calls-len(w.steps[0].Calls) >= recentMax {
+		w.calls -= len(w.steps[0].Calls)
+		w.steps = w.steps[1:]
+	}
 }
 
 // waits are tools that are there to be called again and again.
 var waits = map[string]bool{"process_output": true, "process_list": true, "task_output": true, "task_list": true}
 
-// seenMax bounds the calls that are kept as the guard sees them.
-const seenMax = 4 * recentMax
-
-// seen is a call as the guard sees it. It is made once, not with every step.
-func (r *Runner) seen(c *state.Call) guard.Call {
-	if g, ok := r.calls[c.ID]; ok {
-		return g
-	}
-	if len(r.calls) >= seenMax {
-		clear(r.calls)
-	}
+// hashOf tells results apart.
+func hashOf(blocks []llm.Block) string {
 	h := sha256.New()
-	_ = json.NewEncoder(h).Encode(c.Completed.Blocks) // a hash takes everything
-	g := guard.Call{
-		Name: c.Name, Args: c.Args, Result: hex.EncodeToString(h.Sum(nil)), Failed: c.Completed.Failed, Waits: waits[c.Name],
-	}.Seen()
-	r.calls[c.ID] = g
-	return g
+	for _, b := range blocks {
+		_, _ = io.WriteString(h, b.Text+"\x00") // a hash takes everything
+		if b.Media != nil {
+			_, _ = io.WriteString(h, b.Media.Hash+"\x00")
+		}
+	}
+	return string(h.Sum(nil))
 }

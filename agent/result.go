@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,16 +42,17 @@ func Key(id thread.ID, call string) string {
 func (r *Runner) shrink(done *thread.ToolCompleted, whole bool) error {
 	text := (llm.Message{Blocks: done.Blocks}).String()
 	done.Bytes = max(done.Bytes, int64(len(text)))
+	tokens := prompt.Tokens(done.Blocks)
+	if inline(done.Blocks) && (whole || tokens <= r.resultTokensMax()) && !slices.ContainsFunc(done.Blocks, isMedia) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
 	defer cancel()
 	if err := r.keepMedia(ctx, done.Blocks); err != nil {
 		return err
 	}
-	if tokens := prompt.Tokens(done.Blocks); !whole && tokens > r.resultTokensMax() {
+	if !whole && tokens > r.resultTokensMax() {
 		return r.evict(ctx, done, clip(text, resultMax))
-	}
-	if inline(done.Blocks) {
-		return nil
 	}
 	content, err := json.Marshal(done.Blocks)
 	if err != nil || len(content) <= thread.InlineBytesMax {
@@ -63,6 +65,8 @@ func (r *Runner) shrink(done *thread.ToolCompleted, whole bool) error {
 	done.Blocks = []llm.Block{llm.Text(preview(text))}
 	return nil
 }
+
+func isMedia(b llm.Block) bool { return b.Media != nil }
 
 // inline reports whether blocks are so small that they may stand in an event
 // whatever they are as JSON, where a byte takes six at the most. It saves

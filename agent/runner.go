@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/guard"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
@@ -93,7 +92,7 @@ type Runner struct {
 	poke    chan struct{}
 	lookout atomic.Pointer[lookout] // during a model call
 	parked  map[string]bool
-	calls   map[string]guard.Call // the latest ones, as the guard sees them
+	row     row
 	claim   thread.Claimed
 	schema  *answer.Schema // of the result, nil = text
 	tight   int            // how often the window turned out to be smaller
@@ -119,7 +118,7 @@ func New(c Config) (*Runner, error) {
 	}
 	r := &Runner{
 		c: c, s: c.State, b: prompt.NewBuilder(c.Blobs), tools: map[string]tool.Tool{},
-		poke: make(chan struct{}, 1), parked: map[string]bool{}, calls: map[string]guard.Call{}, claim: c.State.Claim,
+		poke: make(chan struct{}, 1), parked: map[string]bool{}, claim: c.State.Claim,
 	}
 	if err := r.want(); err != nil {
 		return nil, err

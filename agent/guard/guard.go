@@ -115,6 +115,7 @@ type call struct {
 
 // flatten lists the calls of all steps; fresh of them are the last step's.
 func flatten(steps []Step) (calls []call, fresh int) {
+	calls = make([]call, 0, 2*Window)
 	for _, s := range steps {
 		fresh = 0
 		for _, c := range s.Calls {
