@@ -113,7 +113,7 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	r.tight = 0
 	return r.answered(ctx, response, thread.ModelCompleted{
 		Usage: response.Usage, CostUSD: r.c.Model.Info().Price.Cost(response.Usage), Model: firstOf(response.Model, r.c.Model.Info().ID),
-		Stop: response.Stop, Attempt: attempts, Prompt: p.Hash, Through: through, Took: r.c.Now().Sub(began),
+		Stop: response.Stop, Attempt: attempts, Prompt: p.Hash, Ledger: p.Ledger, Through: through, Took: r.c.Now().Sub(began),
 	})
 }
 

@@ -128,8 +128,30 @@ type ModelCompleted struct {
 	// Through is the last event that the prompt knew. Inputs between it and
 	// this event enter after this message.
 	Through uint64 `json:"through"`
+	// Ledger says what filled the window.
+	Ledger Ledger `json:"ledger,omitzero"`
 	// Took is how long the answer took.
 	Took time.Duration `json:"took_ns,omitempty"`
+}
+
+// Ledger says what fills the window, in estimated tokens.
+type Ledger struct {
+	System    int `json:"system"`           // instructions
+	Memory    int `json:"memory,omitempty"` // memory, skills, notes
+	Tools     int `json:"tools"`
+	Summary   int `json:"summary,omitempty"`
+	Inputs    int `json:"inputs"`
+	Assistant int `json:"assistant"`
+	Results   int `json:"results"`
+	// Total is the best guess for the whole: the vendor's own count of the last
+	// prompt and an estimate of what came after, where there is one.
+	Total  int `json:"total"`
+	Window int `json:"window,omitempty"`
+}
+
+// Sum adds the estimates up.
+func (l Ledger) Sum() int {
+	return l.System + l.Memory + l.Tools + l.Summary + l.Inputs + l.Assistant + l.Results
 }
 
 // ModelFailed is an attempt that failed.

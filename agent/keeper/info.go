@@ -57,8 +57,8 @@ type Run struct {
 	Budget  thread.Budget     `json:"budget,omitzero"`
 	Sandbox string            `json:"sandbox,omitempty"`
 	// OwnSandbox: it was made for the thread, and ends with it.
-	OwnSandbox bool `json:"own_sandbox,omitempty"`
-	Todos   []thread.Todo     `json:"todos,omitempty"`
+	OwnSandbox bool          `json:"own_sandbox,omitempty"`
+	Todos      []thread.Todo `json:"todos,omitempty"`
 	// Waiting counts approvals that are open in the run and beneath it.
 	Waiting int `json:"waiting,omitempty"`
 	// First and Last are the run's events in its thread's log.

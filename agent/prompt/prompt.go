@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/agent/state"
@@ -21,38 +20,20 @@ type Prompt struct {
 	Ledger  Ledger
 }
 
-// Ledger says what fills the window, in estimated tokens.
-type Ledger struct {
-	System    int `json:"system"` // instructions
-	Memory    int `json:"memory"` // memory, skills, notes
-	Tools     int `json:"tools"`
-	Summary   int `json:"summary,omitempty"`
-	Inputs    int `json:"inputs"`
-	Assistant int `json:"assistant"`
-	Results   int `json:"results"`
-	Reminder  int `json:"reminder,omitempty"`
-	// Total is the best guess for the whole: the vendor's own count of the last
-	// prompt and an estimate of what came after, where there is one.
-	Total  int `json:"total"`
-	Window int `json:"window,omitempty"`
-}
-
-func (l Ledger) sum() int {
-	return l.System + l.Memory + l.Tools + l.Summary + l.Inputs + l.Assistant + l.Results + l.Reminder
-}
+// Ledger says what fills the window.
+type Ledger = thread.Ledger
 
 // Builder builds the prompts of one thread.
 type Builder struct {
 	blobs thread.Blobs
 
-	epoch   int
-	items   int           // how many of the state's items are in msgs
-	msgs    []llm.Message // of these items; behind its end the tail of the last request
-	chain   [sha256.Size]byte
-	ledger  Ledger // of msgs
-	marks   []int  // messages that carry a cache hint now
-	restore func() // takes the last reminder back
-	ends    []int  // where the last two prompts ended, without their tails
+	epoch  int
+	items  int           // how many of the state's items are in msgs
+	msgs   []llm.Message // of these items; behind its end the tail of the last request
+	chain  [sha256.Size]byte
+	ledger Ledger // of msgs
+	marks  []int  // messages that carry a cache hint now
+	ends   []int  // where the last two prompts ended, without their tails
 
 	last      uint64 // the step up to which the vendor counted
 	lastCount int    // tokens that it counted, answer included
@@ -82,10 +63,6 @@ type Calling interface {
 
 // Build returns the prompt for the next model call. Precondition: no call is open.
 func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt, error) {
-	if b.restore != nil {
-		b.restore()
-		b.restore = nil
-	}
 	if err := b.advance(ctx, s, spec); err != nil {
 		return nil, err
 	}
@@ -95,8 +72,6 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 	if err != nil {
 		return nil, err
 	}
-	note := reminder(s.Todos)
-	ledger.Reminder = tokensOf(note)
 	system, err := b.systemBlocks(ctx, s, spec, &ledger)
 	if err != nil {
 		return nil, err
@@ -113,9 +88,8 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 		ledger.Tools += tokensOf(t.Name) + tokensOf(t.Description) + len(t.Schema)/charsPerToken
 	}
 	ledger.Total, ledger.Window = b.total(s, ledger), Window(s, spec.Model)
-	hash := b.hash(req, tail, note)
+	hash := b.hash(req, tail)
 	b.mark(req, done)
-	b.remind(req, note)
 	return &Prompt{Request: req, Hash: hash, Ledger: ledger}, nil
 }
 
@@ -154,7 +128,7 @@ func (b *Builder) advance(ctx context.Context, s *state.State, spec Spec) error 
 			b.last, b.lastCount, b.lastSum = item.Seq, 0, 0
 			if !u.Estimated && item.Seq > s.EpochSeq {
 				b.lastCount = u.Total()
-				b.lastSum = b.ledger.sum() - resultTokens(item)
+				b.lastSum = b.ledger.Sum() - resultTokens(item)
 			}
 		}
 	}
@@ -164,7 +138,7 @@ func (b *Builder) advance(ctx context.Context, s *state.State, spec Spec) error 
 // total is the vendor's count of what it has seen and our estimate of the rest.
 // A vendor that counts far too little (a test's script) is not believed.
 func (b *Builder) total(s *state.State, l Ledger) int {
-	estimate := l.sum()
+	estimate := l.Sum()
 	if b.lastCount == 0 {
 		return estimate
 	}
@@ -188,21 +162,9 @@ func (b *Builder) tail(ctx context.Context, s *state.State, spec Spec, l *Ledger
 	return tail, nil
 }
 
-// remind adds a note to the last message. That may be one that is built for
-// good; so what it was is put back before the next prompt.
-func (b *Builder) remind(req *llm.Request, note string) {
-	last := len(req.Messages) - 1
-	if note == "" || last < 0 {
-		return
-	}
-	whole := req.Messages[last]
-	req.Messages[last].Blocks = append(slices.Clone(whole.Blocks), llm.Text(note))
-	if last < len(b.msgs) {
-		b.restore = func() { b.msgs[last].Blocks = whole.Blocks }
-	}
-}
-
 // reminder shows the plan back to the model as long as something is left of it.
+// It stays where it was shown: a prompt only grows at its end, which keeps the
+// vendors' caches, and the reasoning that some of them tie to what is before it.
 func reminder(todos []thread.Todo) string {
 	var b strings.Builder
 	left := false
@@ -221,7 +183,7 @@ func reminder(todos []thread.Todo) string {
 }
 
 // hash chains what is sent: a fresh builder and one that went all the way agree.
-func (b *Builder) hash(req *llm.Request, tail []llm.Message, note string) string {
+func (b *Builder) hash(req *llm.Request, tail []llm.Message) string {
 	chain := b.chain
 	for _, m := range tail {
 		chain = link(chain, m)
@@ -229,7 +191,7 @@ func (b *Builder) hash(req *llm.Request, tail []llm.Message, note string) string
 	h := sha256.New()
 	h.Write(chain[:])
 	enc := json.NewEncoder(h)
-	for _, part := range []any{req.System, req.Tools, req.Choice, req.Effort, req.Step, note} {
+	for _, part := range []any{req.System, req.Tools, req.Choice, req.Effort, req.Step} {
 		_ = enc.Encode(part) // a hash takes everything, and all of it is plain data
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -63,7 +63,7 @@ func resultTokens(item *state.Item) int {
 	if len(item.Calls) == 0 {
 		return 0
 	}
-	n := perMessage
+	n := perMessage + tokensOf(reminderOf(item))
 	for _, c := range item.Calls {
 		n += callTokens(c)
 	}
@@ -106,6 +106,9 @@ func (b *Builder) render(ctx context.Context, item *state.Item, spec Spec) ([]ll
 			results, err := b.results(ctx, item)
 			if err != nil {
 				return nil, err
+			}
+			if note := reminderOf(item); note != "" {
+				results.Blocks = append(results.Blocks, llm.Text(note))
 			}
 			msgs = append(msgs, results)
 		}
@@ -206,6 +209,17 @@ func summaryText(summary, file string) string {
 		text += "\nThe whole conversation is in " + file + "; read_file shows it."
 	}
 	return text
+}
+
+// reminderOf is the plan after a step that did not change it: the result of one
+// that did shows it already.
+func reminderOf(item *state.Item) string {
+	for _, c := range item.Calls {
+		if c.Completed != nil && c.Completed.Todos != nil {
+			return ""
+		}
+	}
+	return reminder(item.Todos)
 }
 
 // results answers all calls of a step in their order.

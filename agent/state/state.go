@@ -77,6 +77,8 @@ type Item struct {
 	Step    *thread.ModelCompleted
 	Calls   []*Call // of Step, in its order
 	Summary *thread.Compacted
+	// Todos are the plan as it was when the last call of Step had ended.
+	Todos []thread.Todo
 }
 
 // Call is a tool call and what became of it.
@@ -312,6 +314,9 @@ func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 	s.Run.CostUSD += b.CostUSD
 	if b.Todos != nil && !b.Failed {
 		s.Todos = b.Todos
+	}
+	if last := s.Last(); last != nil {
+		last.Todos = s.Todos
 	}
 	for _, f := range b.Files {
 		s.files = append(s.files, fileChange{e.Seq, f})
