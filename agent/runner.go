@@ -254,11 +254,17 @@ func (r *Runner) end(ctx context.Context, a state.Action) error {
 			ended.Text = why
 		}
 	}
+	return r.appendStrict(ctx, append(r.unanswered(), ended)...)
+}
+
+// unanswered are results for the calls that will have none: the next run of the
+// thread must not take them up.
+func (r *Runner) unanswered() []thread.Body {
 	var bodies []thread.Body
 	for _, c := range r.s.Open() {
 		bodies = append(bodies, failed(c, tool.CodeCancelled, "The run was ended before this call had a result."))
 	}
-	return r.appendStrict(ctx, append(bodies, ended)...)
+	return bodies
 }
 
 // sentences tell people why a run ended.
@@ -280,7 +286,7 @@ func (r *Runner) stop(ctx context.Context, s thread.RunState, reason, text strin
 	if text == "" {
 		text = sentences[reason]
 	}
-	return r.appendStrict(ctx, thread.RunEnded{State: s, Reason: reason, Text: clip(text, textMax)})
+	return r.appendStrict(ctx, append(r.unanswered(), thread.RunEnded{State: s, Reason: reason, Text: clip(text, textMax)})...)
 }
 
 // textMax bounds texts for people in events.

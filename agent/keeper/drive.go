@@ -83,6 +83,8 @@ func (d *driver) guarded() (rest bool, err error) {
 	rest, err = d.leased(k.ctx)
 	switch {
 	case err == nil || k.ctx.Err() != nil || errors.Is(err, agent.ErrFenced):
+	case errs.Is(err, errs.NotFound) && k.deleted(d.key):
+		return true, nil
 	case errs.Is(err, errs.Corrupt), errs.Is(err, errs.Unsupported):
 		// Trying again does not help, and guessing is not ours: it stops here.
 		k.c.Log.Error("a thread cannot go on", "thread", d.key.id, "err", err)
@@ -92,6 +94,24 @@ func (d *driver) guarded() (rest bool, err error) {
 		k.c.Log.Warn("a thread could not be driven; it will be tried again", "thread", d.key.id, "err", err)
 	}
 	return rest, err
+}
+
+// deleted forgets the run of a thread that is no longer there.
+func (k *Keeper) deleted(t threadKey) bool {
+	log, _, err := k.logOf(k.ctx, t.tenant)
+	if err != nil {
+		return false
+	}
+	if head, err := log.Head(k.ctx, t.id); err != nil || head > 0 {
+		return false
+	}
+	k.mu.Lock()
+	e := k.byID[t]
+	k.mu.Unlock()
+	if e != nil {
+		k.forget(e)
+	}
+	return true
 }
 
 // fail marks the record of a run whose log cannot be driven.

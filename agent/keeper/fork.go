@@ -103,26 +103,34 @@ func fits(events []thread.Event) bool {
 
 // branch ends what was under way in the copy and starts its own run.
 func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source Run, st *state.State, s Start) (Run, error) {
-	var bodies []thread.Body
-	if st.Run != nil && st.Run.Ended == nil {
-		for _, c := range st.Open() {
-			bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
-				Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")}})
-		}
-		bodies = append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})
+	if err := k.closeCopied(ctx, log, made.Thread, st); err != nil {
+		return Run{}, err
 	}
 	machine, err := k.forkedMachine(ctx, tenant, made.Thread, st, s)
 	if err != nil {
 		return Run{}, err
 	}
 	budget := budgetOf(s.Budget, st.Agent.Limits.Budget)
-	bodies = append(bodies, machine, thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema})
+	bodies := []thread.Body{machine, thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema}}
 	run := Run{
 		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: pick(s.Model, source.Model), Title: pick(s.Title, "fork of "+source.Title),
 		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,
-		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: &thread.Fork{Thread: source.Thread, Seq: st.Seq},
+		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: st.Opened.Fork,
 	}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
+}
+
+// closeCopied ends the copied run, as that run, if it was under way.
+func (k *Keeper) closeCopied(ctx context.Context, log thread.Log, id thread.ID, st *state.State) error {
+	if st.Run == nil || st.Run.Ended != nil {
+		return nil
+	}
+	var bodies []thread.Body
+	for _, c := range st.Open() {
+		bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
+			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")}})
+	}
+	return add(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
 
 // forkedMachine gives a fork a machine: the one that is asked for, or a new one
