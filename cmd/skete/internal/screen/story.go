@@ -63,6 +63,8 @@ type branch struct {
 	thinking string
 	writing  []*call // calls that are being written, by index
 	failure  string
+	counted  bool // what it spent is in the result of the call that started it
+	ended    bool
 }
 
 // call is a tool call.
@@ -183,7 +185,7 @@ func remark(e thread.Event) []Block {
 }
 
 func (s *Story) started(id string, br *branch, e thread.Event) []Block {
-	br.since = e.At
+	br.since, br.ended = e.At, false
 	if id != "" {
 		return nil
 	}
@@ -270,10 +272,10 @@ func (s *Story) completed(id string, br *branch, e thread.Event, b thread.ToolCo
 	if id == "" {
 		br.usage = br.usage.Add(b.Usage)
 		br.cost += b.CostUSD
-		// What sub-agents spent is in the result from now on.
-		for sub := range s.branches {
-			if strings.HasSuffix(sub, "/"+b.Call) || strings.Contains(sub, "/"+b.Call+"/") {
-				delete(s.branches, sub)
+		// One in the background goes on, and its call has spent nothing.
+		for sub, child := range s.branches {
+			if b.Usage.Total() > 0 && strings.Contains(sub+"/", "/"+b.Call+"/") {
+				child.counted = true
 			}
 		}
 	}
@@ -378,7 +380,7 @@ func (s *Story) decided(id string, br *branch, b thread.ApprovalDecided) []Block
 
 func (s *Story) finished(id string, br *branch, b thread.RunEnded) []Block {
 	br.void()
-	br.running = nil
+	br.running, br.ended = nil, true
 	if id != "" {
 		return nil
 	}
@@ -413,7 +415,7 @@ func (s *Story) numbers(now time.Time) string {
 	own := s.branch("")
 	usage, cost := own.usage, own.cost
 	for id, br := range s.branches {
-		if id != "" {
+		if id != "" && !br.counted {
 			usage, cost = usage.Add(br.usage), cost+br.cost
 		}
 	}

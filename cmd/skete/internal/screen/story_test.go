@@ -210,6 +210,29 @@ func TestReset_voidsTheAnswer(t *testing.T) {
 	}
 }
 
+// A sub-agent in the background outlives its call, and is counted once.
+func TestSubagents_inTheBackground(t *testing.T) {
+	f, s, sub := newFilm(), NewStory(), "thr_aaaaaaaaaaaaaaaaaaaa/c1"
+	tail := func() string { return strings.Join(s.Tail(View{Width: 80, Height: 20, Now: began}, nil, ""), "\n") }
+	for _, n := range []client.News{
+		f.event("", thread.RunStarted{}),
+		f.event("", answer("", "c1", "task", `{"description":"look","subagent_type":"scout","background":true}`)),
+		f.event("", thread.ToolStarted{Call: "c1", Tool: "task"}),
+		f.event(sub, thread.Opened{Name: "scout"}),
+		f.event("", thread.ToolCompleted{Call: "c1", Blocks: text("it works")}),
+		f.event(sub, answer("I see.")),
+	} {
+		s.Apply(n)
+	}
+	if got := tail(); !strings.Contains(got, "↳ scout") || !strings.Contains(got, "2.2k tokens") {
+		t.Error(got)
+	}
+	s.Apply(f.event(sub, thread.RunEnded{State: thread.RunSucceeded}))
+	if got := tail(); strings.Contains(got, "scout") || !strings.Contains(got, "2.2k tokens") {
+		t.Error(got)
+	}
+}
+
 // FuzzStory: whatever models, tools and guests write, no line drives the
 // terminal or is too long.
 func FuzzStory(f *testing.F) {

@@ -35,6 +35,7 @@ func (s *Story) Tail(v View, dialog []Block, help string) []string {
 		top = append(top, Block{Text: text, Gap: true})
 	}
 	top = append(top, s.work(v, own)...)
+	top = append(top, s.inBackground(own)...)
 	var foot []Block
 	foot = append(foot, dialog...)
 	if len(s.todos) > 0 && len(dialog) == 0 {
@@ -96,14 +97,27 @@ func (s *Story) beneath(v View, c *call) []Block {
 	for _, line := range lastLines(Clean(c.output), outputLinesMax) {
 		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: line, Tone: Dim, One: true, Indent: 4})
 	}
+	return append(blocks, s.agents(func(id string) bool { return strings.Contains(id+"/", "/"+c.id+"/") })...)
+}
+
+// agents are the sub-agents of some threads that are at work.
+func (s *Story) agents(of func(id string) bool) []Block {
+	var blocks []Block
 	for _, id := range slices.Sorted(maps.Keys(s.branches)) {
-		if id == "" || !strings.Contains(id+"/", "/"+c.id+"/") {
+		br := s.branches[id]
+		if id == "" || br.ended || br.counted || !of(id) {
 			continue
 		}
-		br := s.branches[id]
 		blocks = append(blocks, Block{Mark: "↳", Style: Dim, Text: Join(": ", br.agent, br.now()), Note: Count(br.steps, "step"), Tone: Dim, One: true, Indent: 2 + 2*strings.Count(id, "/")})
 	}
 	return blocks
+}
+
+// inBackground are sub-agents whose call has ended already.
+func (s *Story) inBackground(own *branch) []Block {
+	return s.agents(func(id string) bool {
+		return !slices.ContainsFunc(own.running, func(c *call) bool { return strings.Contains(id+"/", "/"+c.id+"/") })
+	})
 }
 
 // now says in a few words what a sub-agent does.
