@@ -7,16 +7,22 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 BUILD   := CGO_ENABLED=0 go build -trimpath -buildvcs=false
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GUEST   := guest/binary/dist/skete-guest
+RUNSC   := sandbox/gvisor/binary/dist/skete-runsc.zst
 TOOL    := go tool -modfile=tools/go.mod
 FUZZ    ?= 20s
 
-.PHONY: run test check bench build guest lint fuzz clean need race generate
+.PHONY: run test check bench build guest runsc lint fuzz clean need race generate
 
-build: guest ## bin/skete, with the guest program inside
+build: guest runsc ## bin/skete, with the guest program and gVisor's inside
 	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
 
 guest:
 	$(BUILD) -ldflags '$(LDFLAGS)' -o $(GUEST) ./cmd/skete-guest
+
+runsc: # without a version: it changes only when gVisor or its wiring does
+	@mkdir -p .build
+	$(BUILD) -ldflags '-s -w' -o .build/skete-runsc ./cmd/skete-runsc
+	@go run ./sandbox/gvisor/binary/pack .build/skete-runsc $(RUNSC)
 
 need:
 	@scripts/need git python3 mkfs.ext4:e2fsprogs
@@ -52,4 +58,4 @@ generate: ## guest/wire from guest.proto
 	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire
 
 clean:
-	rm -rf bin .build $(GUEST)
+	rm -rf bin .build $(GUEST) $(RUNSC)

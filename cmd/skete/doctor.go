@@ -91,6 +91,7 @@ func (a program) hostIn(ctx context.Context, dir string) doctor.Host {
 	if c, err := config.Load(config.Source{File: config.FileIn(os.Getenv("SKETE_CONFIG"), a.Home), Env: os.Environ()}); err == nil {
 		listen, named = c.Listen, c.Guest
 	}
+	runsc := serve.Runsc(ctx, dir, a.Log)
 	return doctor.Host{
 		Home: a.Home, Listen: listen, Answers: launch.Answers(ctx, a.Home),
 		Guest: func() (string, error) { return serve.Guest(named, dir) },
@@ -101,17 +102,28 @@ func (a program) hostIn(ctx context.Context, dir string) doctor.Host {
 			}
 			return s.Language(ctx, template.HostName, lang)
 		},
-		Probe: func(ctx context.Context) (string, []string, error) {
-			p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Log: a.Log})
-			if err != nil {
-				return "", nil, err
-			}
-			defer p.Close()
-			caps := p.Capabilities()
-			return string(caps.Isolation), caps.Notes, p.Probe(ctx)
-		},
+		Probe:  func(ctx context.Context) (string, []string, error) { return a.tryMachine(ctx, dir, runsc) },
 		Volume: func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
 	}
+}
+
+// tryMachine boots a machine, and says which program was its kernel.
+func (a program) tryMachine(ctx context.Context, dir, runsc string) (isolation string, notes []string, err error) {
+	p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Runsc: runsc, Log: a.Log})
+	if err != nil {
+		return "", nil, err
+	}
+	defer p.Close()
+	if err := p.Probe(ctx); err != nil {
+		return "", nil, err
+	}
+	caps, by := p.Capabilities(), "skete-runsc"
+	notes = caps.Notes
+	if _, own := p.Program(); !own {
+		by = "skete itself"
+		notes = append(notes, "machines start more slowly, since skete was built without skete-runsc, or it cannot run here")
+	}
+	return fmt.Sprintf("%s (gVisor, run by %s)", caps.Isolation, by), notes, nil
 }
 
 // tryVolume makes a volume and removes it.

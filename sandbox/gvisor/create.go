@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 )
 
 // flight is a Create under way. Destroy cancels it and waits for its end.
@@ -171,7 +172,7 @@ func (p *Provider) prepare(b sandbox.Boot, spec *specs.Spec) (*channel.Host, err
 	if err := p.adoptWorkspace(b.Workspace); err != nil {
 		return nil, fmt.Errorf("give the workspace to the sandbox's user: %w", err)
 	}
-	if err := writeJSON(filepath.Join(dir, specName), spec); err != nil {
+	if err := writeJSON(filepath.Join(dir, runsc.SpecName), spec); err != nil {
 		return nil, err
 	}
 	return p.listen(b.ID)
@@ -262,7 +263,8 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, group *cgroup.Grou
 		overlay += ",size=" + strconv.Itoa(b.Spec.DiskMB) + "m"
 	}
 	pidFile := filepath.Join(p.dir(b.ID), "sentry.pid")
-	err := p.runscIn(ctx, b.ID, group, []string{overlay}, "run", "--detach", "--pid-file="+pidFile, "--bundle="+p.dir(b.ID), string(b.ID))
+	program, _ := p.Program()
+	err := p.runscIn(ctx, program, b.ID, group, []string{overlay}, "run", "--detach", "--pid-file="+pidFile, "--bundle="+p.dir(b.ID), string(b.ID))
 	if err != nil {
 		return record{}, err
 	}
@@ -270,6 +272,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, group *cgroup.Grou
 	if err != nil {
 		return record{}, err
 	}
+	rec.Program = program
 	return rec, writeRecord(p.dir(b.ID), rec)
 }
 

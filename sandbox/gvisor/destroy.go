@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 )
 
 // Destroy implements sandbox.Provider.
@@ -141,7 +142,7 @@ func (p *Provider) ours(args []string, id sandbox.ID) bool {
 	if len(args) < 3 || args[len(args)-1] != string(id) || !slices.Contains(args, "--root="+p.runscDir()) {
 		return false
 	}
-	return strings.HasPrefix(filepath.Base(args[0]), "runsc") || args[0] == selfExe || args[1] == runscVerb
+	return strings.HasPrefix(filepath.Base(args[0]), "runsc") || args[0] == runsc.SelfExe || args[1] == runsc.Verb
 }
 
 func (p *Provider) stateFile(id sandbox.ID) string {

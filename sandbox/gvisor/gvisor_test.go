@@ -23,7 +23,19 @@ func exe(t testing.TB) string {
 
 func open(t testing.TB, dir string) *Provider {
 	t.Helper()
-	p, err := New(Config{Dir: dir, Exe: exe(t)})
+	return openWith(t, Config{Dir: dir, Runsc: slim(t)})
+}
+
+// slim is the program that is gVisor alone, as `make build` puts it into skete.
+func slim(t testing.TB) string {
+	t.Helper()
+	return sandboxtest.Build(t, "github.com/skete-dev/skete/cmd/skete-runsc")
+}
+
+func openWith(t testing.TB, c Config) *Provider {
+	t.Helper()
+	c.Exe = exe(t)
+	p, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

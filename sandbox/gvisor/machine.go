@@ -26,6 +26,8 @@ type record struct {
 	Sentry hostproc.Ref `json:"sentry"`
 	Gofer  hostproc.Ref `json:"gofer"`
 	Paused bool         `json:"paused,omitempty"`
+	// Program is what the machine runs; "" in records of earlier versions.
+	Program string `json:"program,omitempty"`
 }
 
 const recordName = "machine.json"
@@ -244,11 +246,11 @@ func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	if err := m.p.runsc(ctx, m.id, nil, verb, string(m.id)); err != nil {
+	if err := m.p.runsc(ctx, m.id, rec, verb, string(m.id)); err != nil {
 		if paused { // it may or may not be: resume makes it certain
 			again, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
-			_ = m.p.runsc(again, m.id, nil, "resume", string(m.id))
+			_ = m.p.runsc(again, m.id, rec, "resume", string(m.id))
 			_ = writeRecord(m.p.dir(m.id), was)
 		}
 		return fmt.Errorf("%s %s: %w", verb, m.id, err)

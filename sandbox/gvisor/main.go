@@ -2,73 +2,16 @@ package gvisor
 
 import (
 	"os"
-	"path/filepath"
-	"strings"
 
-	"gvisor.dev/gvisor/runsc/cli"
-	"gvisor.dev/gvisor/runsc/cmd"
-	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
-	"gvisor.dev/gvisor/runsc/cmd/util"
+	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 )
 
-// runscVerb as the first argument asks our program to act as runsc.
-const runscVerb = "__runsc"
-
-// selfExe is how gVisor starts itself again.
-const selfExe = "/proc/self/exe"
-
-// Main turns this process into gVisor if it was started as such, and then
-// never returns; else it returns at once. It must be the first thing that the
-// program's main function does.
+// Main turns this process into gVisor, or into the guest of a probe, if it was
+// started as such, and then never returns; else it returns at once. It must be
+// the first thing that the program's main function does.
 func Main() {
 	if len(os.Args) == 2 && os.Args[1] == probeVerb {
 		probeGuest()
 	}
-	args, ok := runscArgs(os.Args)
-	if !ok {
-		return
-	}
-	os.Args = tellLimits(args)
-	cli.Run(nil, commands(), nil)
-	os.Exit(1) // not reached: Run ends the process
-}
-
-// runscArgs recognises the four ways in which the program is started as
-// gVisor, and returns the command line that gVisor shall see:
-//
-//   - ours: `skete __runsc …`
-//   - the sentry and the gofer: argv[0] is runsc-sandbox or runsc-gofer (or runsc)
-//   - the helper that unmounts /proc: `/proc/self/exe umount …`
-//   - the second start in a user namespace (rootless): `/proc/self/exe --root=…`
-//
-// Nothing else may start our program through /proc/self/exe.
-func runscArgs(args []string) ([]string, bool) {
-	if len(args) == 0 {
-		return nil, false
-	}
-	name := filepath.Base(args[0])
-	switch {
-	case len(args) > 1 && args[1] == runscVerb:
-		return append([]string{"runsc"}, args[2:]...), true
-	case args[0] == selfExe, name == "runsc", strings.HasPrefix(name, "runsc-"):
-		return args, true
-	}
-	return nil, false
-}
-
-// commands is the part of runsc that we use. Its sidecar programs are left
-// out on purpose: they are for checkpoints in object stores and weigh 47 MB.
-func commands() map[util.SubCommand]string {
-	return map[util.SubCommand]string{
-		new(cmd.Run):          "",
-		new(cmd.Delete):       "",
-		new(cmd.State):        "",
-		new(cmd.Pause):        "",
-		new(cmd.Resume):       "",
-		new(cmd.Exec):         "debug",
-		new(cmd.Do):           "debug",
-		new(cmd.Gofer):        "internal",
-		new(sentrycmd.Boot):   "internal",
-		new(sentrycmd.Umount): "internal",
-	}
+	runsc.Main()
 }

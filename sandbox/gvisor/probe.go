@@ -22,8 +22,30 @@ const probeVerb = "__probe"
 const probePort = wire.ControlPort + 1
 
 // Probe implements sandbox.Provider. It needs neither a template nor the
-// guest program: our own program, static as it is, plays both in an empty root.
+// guest program: our own program, static as it is, plays the guest in an empty
+// root. Where only the program for gVisor alone is kept from running (by a
+// profile that knows skete's path, say), ours plays that too from then on.
 func (p *Provider) Probe(ctx context.Context) error {
+	err := p.tryOut(ctx)
+	if _, own := p.Program(); err == nil || !own || ctx.Err() != nil {
+		return err
+	}
+	p.use(p.c.Exe)
+	if p.tryOut(ctx) != nil {
+		p.use(p.c.Runsc)
+		return err // nothing to do with the program
+	}
+	p.c.Log.Warn("gvisor: skete-runsc does not run here; skete plays its part, and machines start more slowly", "error", err)
+	return nil
+}
+
+func (p *Provider) use(program string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.program = program
+}
+
+func (p *Provider) tryOut(ctx context.Context) error {
 	dir, err := os.MkdirTemp(p.c.Dir, "probe-*")
 	if err != nil {
 		return err

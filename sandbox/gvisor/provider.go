@@ -23,6 +23,7 @@ import (
 	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor/binary"
 )
 
 // Name of the provider.
@@ -39,8 +40,13 @@ const (
 type Config struct {
 	// Dir holds all state; it belongs to one server at a time.
 	Dir string
-	// Exe is a program that calls Main first; empty = this one.
+	// Exe is a program that calls Main first; empty = this one. It plays the
+	// guest of a probe, and gVisor where Runsc does not.
 	Exe string
+	// Runsc is a program that is gVisor and little else (see cmd/skete-runsc):
+	// a machine starts it three times, and it starts faster. Empty = Exe. What
+	// package binary has put beside it and no machine uses is removed.
+	Runsc string
 	// Creates is how many machines boot at once; 0 = the number of cores,
 	// since more of them only wait for each other.
 	Creates int
@@ -57,6 +63,7 @@ type Provider struct {
 	slots    chan struct{}
 
 	mu       sync.Mutex
+	program  string // what new machines run
 	machines map[sandbox.ID]*machine
 	creating map[sandbox.ID]*flight
 }
@@ -86,11 +93,16 @@ func New(c Config) (*Provider, error) {
 			return nil, err
 		}
 	}
-	if err := checkStatic(c.Exe); err != nil {
-		return nil, err
+	if c.Runsc == "" {
+		c.Runsc = c.Exe
+	}
+	for _, program := range []string{c.Exe, c.Runsc} {
+		if err := checkStatic(program); err != nil {
+			return nil, err
+		}
 	}
 	p := &Provider{
-		c: c, slots: make(chan struct{}, c.Creates),
+		c: c, slots: make(chan struct{}, c.Creates), program: c.Runsc,
 		machines: map[sandbox.ID]*machine{}, creating: map[sandbox.ID]*flight{},
 	}
 	for _, dir := range []string{p.runscDir(), p.machinesDir()} {
@@ -99,7 +111,38 @@ func New(c Config) (*Provider, error) {
 		}
 	}
 	p.findCgroups()
+	p.prune()
 	return p, nil
+}
+
+// prune removes programs of earlier versions that no machine runs.
+func (p *Provider) prune() {
+	if p.c.Runsc == p.c.Exe {
+		return
+	}
+	used := []string{p.c.Runsc}
+	ids, err := p.List(context.Background())
+	for _, id := range ids {
+		rec, rerr := readRecord(p.dir(id))
+		if rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+		used = append(used, rec.Program)
+	}
+	if err == nil {
+		err = binary.Prune(filepath.Dir(p.c.Runsc), func(path string) bool { return slices.Contains(used, path) })
+	}
+	if err != nil {
+		p.c.Log.Warn("gvisor: old programs are kept", "error", err)
+	}
+}
+
+// Program returns what new machines run as gVisor, and whether that is a
+// program for this alone; else it is skete itself, which starts more slowly.
+func (p *Provider) Program() (path string, own bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.program, p.program != p.c.Exe
 }
 
 // checkStatic refuses a program that needs a dynamic loader: gVisor's sentry

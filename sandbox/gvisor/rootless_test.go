@@ -28,6 +28,7 @@ func TestRootless(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	exe(t)
+	slim(t)
 	programs := filepath.Dir(sandboxtest.Build(t, "github.com/skete-dev/skete/sandbox/sandboxtest/internal/tool"))
 	sandboxtest.Build(t, "github.com/skete-dev/skete/sandbox/sandboxtest/internal/oddguest")
 	self := filepath.Join(dir, "gvisor.test")

@@ -15,18 +15,26 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 )
 
 // logBytesMax is how much of runsc's own complaint goes into an error.
 const logBytesMax = 4 << 10
 
-// runsc runs one command of gVisor on a machine, flags before verb.
-func (p *Provider) runsc(ctx context.Context, id sandbox.ID, flags []string, args ...string) error {
-	return p.runscIn(ctx, id, nil, flags, args...)
+// runsc runs one command of gVisor on a machine that runs, by the program that
+// the machine runs if that is still there: a sentry speaks the language of its
+// own version.
+func (p *Provider) runsc(ctx context.Context, id sandbox.ID, rec record, args ...string) error {
+	program := rec.Program
+	if _, err := os.Stat(program); err != nil {
+		program, _ = p.Program()
+	}
+	return p.runscIn(ctx, program, id, nil, nil, args...)
 }
 
-// runscIn runs it in a control group, unless group is nil.
-func (p *Provider) runscIn(ctx context.Context, id sandbox.ID, group *cgroup.Group, flags []string, args ...string) error {
+// runscIn runs one command of gVisor, flags before verb, in a control group,
+// unless group is nil.
+func (p *Provider) runscIn(ctx context.Context, program string, id sandbox.ID, group *cgroup.Group, flags []string, args ...string) error {
 	log, err := os.OpenFile(filepath.Join(p.dir(id), "runsc.log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -34,11 +42,11 @@ func (p *Provider) runscIn(ctx context.Context, id sandbox.ID, group *cgroup.Gro
 	defer log.Close()
 	// The log is given as a descriptor: by name, a runsc that comes too late
 	// would make the machine's directory again.
-	all := []string{runscVerb, "--root=" + p.runscDir(), "--log-fd=3", "--platform=systrap", "--network=none", "--host-uds=open"}
+	all := []string{runsc.Verb, "--root=" + p.runscDir(), "--log-fd=3", "--platform=systrap", "--network=none", "--host-uds=open"}
 	if p.cgroups == nil || p.ownGroups() {
 		all = append(all, "--ignore-cgroups")
 	}
-	cmd := exec.CommandContext(ctx, p.c.Exe, append(append(all, flags...), args...)...)
+	cmd := exec.CommandContext(ctx, program, append(append(all, flags...), args...)...)
 	// Nothing of our environment reaches a process that serves the guest. Our
 	// output is not given away either: the sandbox would hold it open, and
 	// what it wrote there nobody would bound.

@@ -1,4 +1,4 @@
-package gvisor
+package runsc
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// specName is the bundle's specification, as OCI names it.
-const specName = "config.json"
+// SpecName is the bundle's specification, as OCI names it.
+const SpecName = "config.json"
 
 // cpusMin is what gVisor shows at least: programs that see one processor leave
 // out locks that they need when a limit of one is spread over several.
@@ -22,12 +22,12 @@ const cpusMin = 2
 
 // tellLimits adds to the command line of a sentry what its control group
 // allows, so that programs inside see the machine that they have. gVisor finds
-// that out by itself only when it makes the group (see Provider.ownGroups).
+// that out by itself only when it makes the group (see gvisor.Provider.ownGroups).
 func tellLimits(args []string) []string {
 	if !slices.Contains(args, "--ignore-cgroups=true") || !slices.Contains(args, "boot") {
 		return args
 	}
-	data, err := os.ReadFile(filepath.Join(valueOf(args, "--bundle="), specName))
+	data, err := os.ReadFile(filepath.Join(valueOf(args, "--bundle="), SpecName))
 	if err != nil { // started once more, in its empty root: told already
 		return args
 	}
@@ -41,16 +41,15 @@ func tellLimits(args []string) []string {
 // withLimits is pure. The last argument is the machine's ID; of a flag that is
 // given twice the later one counts.
 func withLimits(args []string, r *specs.LinuxResources, cpus int) []string {
-	l := limitsOf(r)
 	var flags []string
 	add := func(name string, n int64) { flags = append(flags, "--"+name+"="+strconv.FormatInt(n, 10)) }
-	if l.CPUQuotaUS > 0 {
-		add("cpu-num", int64(min(cpus, max(cpusMin, int(math.Ceil(float64(l.CPUQuotaUS)/float64(l.CPUPeriodUS)))))))
-		add("cpu-quota", l.CPUQuotaUS)
-		add("cpu-period", int64(l.CPUPeriodUS))
+	if c := r.CPU; c != nil && c.Quota != nil && c.Period != nil && *c.Quota > 0 && *c.Period > 0 {
+		add("cpu-num", int64(min(cpus, max(cpusMin, int(math.Ceil(float64(*c.Quota)/float64(*c.Period)))))))
+		add("cpu-quota", *c.Quota)
+		add("cpu-period", int64(*c.Period))
 	}
-	if l.MemoryBytes > 0 && l.MemoryBytes < hostMemory(args) {
-		add("total-memory", l.MemoryBytes)
+	if m := r.Memory; m != nil && m.Limit != nil && *m.Limit > 0 && *m.Limit < hostMemory(args) {
+		add("total-memory", *m.Limit)
 	}
 	return slices.Insert(slices.Clone(args), len(args)-1, flags...)
 }
