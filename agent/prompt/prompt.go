@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -34,6 +35,8 @@ type Builder struct {
 	ledger Ledger // of msgs
 	marks  []int  // messages that carry a cache hint now
 	ends   []int  // where the last two prompts ended, without their tails
+
+	fixed *fixed // nil = not made yet
 
 	last      uint64 // the step up to which the vendor counted
 	lastCount int    // tokens that it counted, answer included
@@ -72,21 +75,16 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 	if err != nil {
 		return nil, err
 	}
-	system, err := b.systemBlocks(ctx, s, spec, &ledger)
+	f, err := b.fix(ctx, s, spec)
 	if err != nil {
 		return nil, err
 	}
+	ledger.System, ledger.Memory, ledger.Tools = f.ledger.System, f.ledger.Memory, f.ledger.Tools
 	req := &llm.Request{
-		System: system, Messages: append(b.msgs, tail...), CacheKey: string(s.Opened.Name) + "/" + string(s.Run.ID),
+		System: f.system, Tools: f.tools, Messages: append(b.msgs, tail...), CacheKey: string(s.Opened.Name) + "/" + string(s.Run.ID),
 		Effort: s.Agent.Effort, Step: s.Run.Steps + 1,
 	}
 	b.msgs = req.Messages[:done]
-	if spec.Calling == nil {
-		req.Tools = spec.Tools
-	}
-	for _, t := range spec.Tools {
-		ledger.Tools += tokensOf(t.Name) + tokensOf(t.Description) + len(t.Schema)/charsPerToken
-	}
 	ledger.Total, ledger.Window = b.total(s, ledger), Window(s, spec.Model)
 	hash := b.hash(req, tail)
 	b.mark(req, done)
@@ -106,6 +104,41 @@ func Window(s *state.State, info llm.Info) int {
 }
 
 const windowDefault = 32_000
+
+// fixed is the part of the prompt that stays the same until the next epoch, as
+// long as it is built for the same tools.
+type fixed struct {
+	spec   []llm.ToolSpec // it was made for them
+	system []llm.Block
+	tools  []llm.ToolSpec
+	ledger Ledger
+	json   []byte // of system and tools
+}
+
+// fix makes the fixed part, once.
+func (b *Builder) fix(ctx context.Context, s *state.State, spec Spec) (*fixed, error) {
+	if f := b.fixed; f != nil && len(f.spec) == len(spec.Tools) && (len(f.spec) == 0 || &f.spec[0] == &spec.Tools[0]) {
+		return f, nil
+	}
+	f := &fixed{spec: spec.Tools}
+	var err error
+	if f.system, err = b.systemBlocks(ctx, s, spec, &f.ledger); err != nil {
+		return nil, err
+	}
+	if spec.Calling == nil {
+		f.tools = spec.Tools
+	}
+	for _, t := range spec.Tools {
+		f.ledger.Tools += tokensOf(t.Name) + tokensOf(t.Description) + len(t.Schema)/charsPerToken
+	}
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	_ = enc.Encode(f.system) // plain data
+	_ = enc.Encode(f.tools)
+	f.json = out.Bytes()
+	b.fixed = f
+	return f, nil
+}
 
 // advance brings msgs to the state's items.
 func (b *Builder) advance(ctx context.Context, s *state.State, spec Spec) error {
@@ -190,8 +223,9 @@ func (b *Builder) hash(req *llm.Request, tail []llm.Message) string {
 	}
 	h := sha256.New()
 	h.Write(chain[:])
+	h.Write(b.fixed.json)
 	enc := json.NewEncoder(h)
-	for _, part := range []any{req.System, req.Tools, req.Choice, req.Effort, req.Step} {
+	for _, part := range []any{req.Choice, req.Effort, req.Step} {
 		_ = enc.Encode(part) // a hash takes everything, and all of it is plain data
 	}
 	return hex.EncodeToString(h.Sum(nil))

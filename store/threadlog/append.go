@@ -114,8 +114,7 @@ func (l *Log) Append(ctx context.Context, id thread.ID, after uint64, events ...
 	if err := l.s.Room(ctx, after == 0); err != nil {
 		return 0, err
 	}
-	key := unsureKey{id, after, sha256.Sum256(data)}
-	try, again := l.recall(key)
+	try, again := l.recall(id, after, data)
 	if !again {
 		try.id = rand.Text()
 		if try.at, err = l.follow(ctx, id, subject, after); err != nil {
@@ -128,7 +127,7 @@ func (l *Log) Append(ctx context.Context, id thread.ID, after uint64, events ...
 	m.Data = data
 	at, err := l.write(ctx, id, m, try, again)
 	if errors.Is(err, errUnsure) {
-		l.doubt(key, try)
+		l.doubt(unsureKey{id, after, sha256.Sum256(data)}, try)
 	}
 	if err != nil {
 		return 0, err
@@ -282,9 +281,14 @@ func (l *Log) doubt(key unsureKey, try attempt) {
 	l.unsure[key] = try
 }
 
-func (l *Log) recall(key unsureKey) (attempt, bool) {
+// recall finds the attempt at the same append whose fate is unknown.
+func (l *Log) recall(id thread.ID, after uint64, record []byte) (attempt, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.unsure) == 0 {
+		return attempt{}, false
+	}
+	key := unsureKey{id, after, sha256.Sum256(record)}
 	try, ok := l.unsure[key]
 	delete(l.unsure, key)
 	return try, ok
