@@ -43,6 +43,7 @@ func TestBadRequests(t *testing.T) {
 	w := newWorld(t, func(c *server.Config) { c.Limits.UploadBytesMax, c.Limits.TemplateBytesMax = 1<<20, 1<<20 })
 	sb := "/v1/sandboxes/" + w.sandbox()
 	octets := []string{"Content-Type", "application/octet-stream"}
+	const noRun = "/v1/runs/run_aaaaaaaaaaaaaaaaaaaa"
 	tests := []struct {
 		name, method, path string
 		body               any
@@ -155,6 +156,23 @@ func TestBadRequests(t *testing.T) {
 		{"key of a strange tenant", "POST", "/v1/keys", `{"name":"x","tenant":"A/b"}`, nil, 400, "tenant"},
 		{"key id malformed", "DELETE", "/v1/keys/x", nil, nil, 400, "key id"},
 		{"key that is not there", "DELETE", "/v1/keys/key_00000000000000000000", nil, nil, 404, "key_0"},
+		{"run without a task", "POST", "/v1/runs", `{}`, nil, 400, "task"},
+		{"run with a key of two words", "POST", "/v1/runs", `{"task":"x"}`, []string{"Idempotency-Key", "a b"}, 400, "ASCII"},
+		{"runs in no state", "GET", "/v1/runs?state=asleep", nil, nil, 400, "asleep"},
+		{"send nothing", "POST", noRun + "/send", `{"text":""}`, nil, 400, "text"},
+		{"cancel for a number", "POST", noRun + "/cancel", `{"reason":1}`, nil, 400, "reason"},
+		{"fork nowhere", "POST", noRun + "/fork", `{"at":0}`, nil, 400, "at"},
+		{"rewind to a word", "POST", noRun + "/rewind", `{"to":"x"}`, nil, 400, "to"},
+		{"compare with nothing", "GET", noRun + "/compare", nil, nil, 400, "with"},
+		{"decide nothing", "POST", noRun + "/decisions", `{"decisions":[]}`, nil, 400, "decisions"},
+		{"outline of too much", "GET", noRun + "/outline?last=1001", nil, nil, 400, "last"},
+		{"call of a run that is not there", "GET", noRun + "/calls/c1", nil, nil, 404, ""},
+		{"output from before its beginning", "GET", noRun + "/calls/c1/output?offset=-1", nil, nil, 400, "offset"},
+		{"events from a word", "GET", noRun + "/events?from=x", nil, nil, 400, "from"},
+		{"blob of no hash", "GET", "/v1/blobs/x", nil, nil, 400, "hash"},
+		{"follow without a WebSocket", "GET", "/v1/follow", nil, nil, 426, "WebSocket"},
+		{"agent that is not there", "GET", "/v1/agents/nobody", nil, nil, 404, "nobody"},
+		{"agent file of an unknown key", "POST", "/v1/agents/validate", `{"path":"a.yaml","text":""}`, nil, 400, "text"},
 		{"trace", "TRACE", "/v1/sandboxes", nil, nil, 405, ""},
 	}
 	covered := map[string]bool{}
@@ -173,7 +191,8 @@ func TestBadRequests(t *testing.T) {
 		})
 	}
 	// These take nothing that could be wrong but an id, which one case has tried.
-	idOnly := []string{"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/{key}", "/tree", "/{id}", "/templates", "/keys"}
+	idOnly := []string{"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/{key}", "/tree", "/{id}", "/templates", "/keys",
+		"/replay", "/approvals", "/todos", "/agents", "/models"}
 	for _, r := range w.server.Routes() {
 		name := r.Method + " " + r.Path
 		if covered[name] || !strings.HasPrefix(r.Path, "/v1/") {
@@ -188,6 +207,9 @@ func TestBadRequests(t *testing.T) {
 		}
 		if strings.Contains(r.Path, "/sandboxes/{id}") {
 			w.try(t, r, pathOf(r, "sbx_1")+needed(r), w.admin).problem(t, http.StatusBadRequest)
+		}
+		if strings.Contains(r.Path, "/runs/{id}") {
+			w.try(t, r, pathOf(r, "run_1"), w.admin).problem(t, http.StatusBadRequest)
 		}
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/runs/runstest"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/template"
 )
@@ -179,8 +180,10 @@ func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	t.Cleanup(func() { w.destroyAll(t) })
 	keys := kv("keys")
 	w.ring = key.NewRing(keys)
+	fake := runstest.New(nil)
+	t.Cleanup(fake.Close)
 	config := server.Config{
-		Sandboxes: m, Templates: tpl, Keys: keys, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Templates: tpl, Runs: fake, Keys: keys, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {
