@@ -3,9 +3,11 @@ package keeper
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -31,7 +33,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	if err != nil {
 		return Run{}, err
 	}
-	if err := checkBudget(s.Budget); err != nil {
+	if err := errors.Join(checkBudget(s.Budget), mayName(s, definition.Definition{})); err != nil {
 		return Run{}, err
 	}
 	made := ids{Run: thread.NewRunID(), Thread: thread.NewID()}

@@ -31,6 +31,9 @@ type Start struct {
 	// Key makes the call repeatable: the same key is the same run.
 	Key string
 	By  string // who asks
+	// Operator: the caller may do what the server's own user may. Others cannot
+	// name files of the host (models of scripts).
+	Operator bool
 
 	replay thread.RunID // the run that is played again
 }

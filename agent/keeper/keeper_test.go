@@ -231,6 +231,10 @@ func TestStart_refuses(t *testing.T) {
 		"negative budget": {Input: text("x"), Budget: thread.Budget{Steps: -1}},
 		"a tool call":     {Input: []llm.Block{call("c1", "x", "{}")}},
 		"an empty label":  {Input: text("x"), Labels: map[string]string{"": "x"}},
+		"a host's file":   {Input: text("x"), Model: "script//etc/passwd"},
+		"one inline":      {Input: text("x"), Inline: &definition.Definition{Name: "x", Model: "script//etc/passwd"}},
+		"one beneath": {Input: text("x"), Inline: &definition.Definition{Name: "x",
+			Subagents: map[string]definition.Definition{"y": {Model: "script//etc/passwd"}}}},
 	} {
 		if _, err := k.Start(t.Context(), tenant, s); errs.Of(err) == errs.Internal || err == nil {
 			t.Errorf("%s: %v", name, err)

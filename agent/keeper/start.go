@@ -148,6 +148,9 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if model == "" {
 		model = d.Model
 	}
+	if err := mayName(s, d); err != nil {
+		return Run{}, err
+	}
 	if err := k.modelWorks(ctx, model); err != nil {
 		return Run{}, err
 	}
@@ -231,6 +234,9 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	if model == "" {
 		model = st.Agent.Model
 	}
+	if err := mayName(s, definition.Definition{}); err != nil {
+		return Run{}, err
+	}
 	if err := k.modelWorks(ctx, model); err != nil {
 		return Run{}, err
 	}
@@ -259,6 +265,31 @@ func (k *Keeper) definition(s Start) (definition.Definition, error) {
 		name = definition.Default
 	}
 	return k.c.Definitions.Resolve(name)
+}
+
+// scriptPrefix begins the names of models that are files of the host.
+const scriptPrefix = "script/"
+
+// mayName keeps those who are not the operator from naming files of the host,
+// in the request or in a definition that came with it.
+func mayName(s Start, d definition.Definition) error {
+	if s.Operator || s.replay != "" {
+		return nil
+	}
+	names := []string{s.Model}
+	if s.Inline != nil {
+		names = append(names, d.Model)
+		for _, sub := range d.Subagents {
+			names = append(names, sub.Model)
+		}
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, scriptPrefix) {
+			return errs.New(errs.Denied, "only the operator may name a script by its path").
+				WithHint("name it in `models:` of the configuration, or use the local socket or a key with scope admin")
+		}
+	}
+	return nil
 }
 
 // modelWorks finds out at once that there is no such model, and not in the

@@ -52,7 +52,7 @@ func (s *service) startRun(ctx context.Context, in *startRunIn) (*runOut, error)
 	if err != nil {
 		return nil, err
 	}
-	start.Key, start.By = in.IdempotencyKey, by(ctx)
+	start.Key, start.By, start.Operator = in.IdempotencyKey, by(ctx), operator(ctx)
 	return shown(k.Start(ctx, tenant, start))
 }
 
@@ -351,7 +351,7 @@ func (s *service) forkRun(ctx context.Context, in *forkRunIn) (*runOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	start := keeper.Start{Title: in.Body.Title, Model: in.Body.Model, Key: in.IdempotencyKey, By: by(ctx)}
+	start := keeper.Start{Title: in.Body.Title, Model: in.Body.Model, Key: in.IdempotencyKey, By: by(ctx), Operator: operator(ctx)}
 	if start.Budget, err = budgetOf(in.Body.Budget); err != nil {
 		return nil, err
 	}

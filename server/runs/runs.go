@@ -121,6 +121,12 @@ func (s *service) find(ctx context.Context, id string) (found, error) {
 	return found{k, tenant, run}, err
 }
 
+// operator reports whether the caller may do what the server's own user may.
+func operator(ctx context.Context) bool {
+	who := gate.From(ctx)
+	return who.Local || who.Scopes.Allow(key.Admin)
+}
+
 func by(ctx context.Context) string { return gate.From(ctx).Owner }
 
 func (s *service) registerRuns(t *route.Table) {
