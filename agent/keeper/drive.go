@@ -149,8 +149,6 @@ func (d *driver) leased(ctx context.Context) (rest bool, err error) {
 	defer func() { _ = release(context.WithoutCancel(ctx)) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() {})
-	defer stop()
 	go func() {
 		select {
 		case <-lost:

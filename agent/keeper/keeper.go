@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -238,8 +237,6 @@ func (k *Keeper) Watch(tenant string, root thread.ID, visit func(data []byte, lo
 	}
 	return k.c.Wire.Subscribe(tenant, root, visit)
 }
-
-var errClosed = errors.New("the keeper is closed")
 
 func unknownRun(id thread.RunID) error {
 	return errs.New(errs.NotFound, "no run %.40s", id).WithHint("`skete runs` lists them")

@@ -158,6 +158,9 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if err != nil {
 		return Run{}, err
 	}
+	if err := k.machineThere(ctx, tenant, s.Sandbox); err != nil {
+		return Run{}, err
+	}
 	bodies := []thread.Body{opened}
 	if s.Sandbox != "" {
 		bodies = append(bodies, thread.Bound{Machine: s.Sandbox})
@@ -265,6 +268,22 @@ func (k *Keeper) definition(s Start) (definition.Definition, error) {
 		name = definition.Default
 	}
 	return k.c.Definitions.Resolve(name)
+}
+
+// machineThere finds out at once that a named sandbox is not there.
+func (k *Keeper) machineThere(ctx context.Context, tenant, id string) error {
+	switch {
+	case id == "":
+		return nil
+	case k.c.Machines == nil:
+		return errs.New(errs.Unsupported, "this server has no sandboxes")
+	}
+	_, release, err := k.c.Machines.Open(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	release()
+	return nil
 }
 
 // scriptPrefix begins the names of models that are files of the host.

@@ -45,7 +45,6 @@ type State struct {
 	files    []fileChange
 	archives []archive
 	undo     []before // what compactions replaced, for Rewound
-	first    uint64   // of the current run
 }
 
 // Run is one activation.
