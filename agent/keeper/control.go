@@ -72,6 +72,9 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 	var list []Approval
 	for _, e := range entries {
 		s, err := fold(ctx, log, e.run.Thread)
+		if errs.Is(err, errs.NotFound) {
+			continue // it has only a record yet
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -167,16 +167,25 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 		return false, err
 	}
 	s, err := fold(ctx, log, d.key.id)
+	if errs.Is(err, errs.NotFound) {
+		return true, k.unbegun(ctx, d.key, "")
+	}
 	if err != nil {
 		return false, err
 	}
 	e, err := k.entryOf(ctx, d.key, s)
-	if err != nil || e == nil {
-		return true, err
+	if err != nil {
+		return false, err
+	}
+	if e == nil {
+		return true, k.unbegun(ctx, d.key, "")
 	}
 	next := s.Next(k.c.Now())
 	if next.Kind == state.Idle || next.Kind == state.Wait {
-		return true, k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == state.Idle, Expires: next.Expires})
+		if err := k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == state.Idle, Expires: next.Expires}); err != nil {
+			return false, err
+		}
+		return true, k.unbegun(ctx, d.key, e.run.ID)
 	}
 	outcome, err := d.run(ctx, log, blobs, s, e)
 	if err != nil {
@@ -202,21 +211,19 @@ func fold(ctx context.Context, log thread.Log, id thread.ID) (*state.State, erro
 	return s, nil
 }
 
-// entryOf returns the entry of a thread's current run, nil when there is none.
-// A run that is in the log has a record: it was written first.
+// entryOf returns the entry of a thread's current run, nil when there is none,
+// or only one that a fork copied. A run that is in the log has a record: it was
+// written first.
 func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*entry, error) {
 	if s.Run == nil {
 		return nil, nil
 	}
-	k.mu.Lock()
-	e := k.runs[runKey{t.tenant, s.Run.ID}]
-	k.mu.Unlock()
-	if e != nil {
-		return e, nil
-	}
 	e, err := k.find(ctx, t.tenant, s.Run.ID)
 	if err != nil {
 		return nil, err
+	}
+	if e.run.Thread != t.id {
+		return nil, nil
 	}
 	k.remember(e)
 	return e, nil

@@ -42,8 +42,8 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 		return Run{}, err
 	}
 	if again {
-		if e, err := k.find(ctx, tenant, made.Run); err == nil {
-			return k.view(e), nil
+		if e, err := k.begun(ctx, tenant, made.Run); e != nil || err != nil {
+			return k.viewOf(e), err
 		}
 	}
 	opened := events[0].Body.(thread.Opened) // every log begins with it
@@ -84,6 +84,9 @@ func (k *Keeper) copied(ctx context.Context, log thread.Log, id thread.ID, event
 	done, err := log.Head(ctx, id)
 	if err != nil {
 		return nil, err
+	}
+	if done > uint64(len(events)) {
+		return fold(ctx, log, id) // the dead server came further than the copy
 	}
 	for rest := events[min(done, uint64(len(events))):]; len(rest) > 0; {
 		n := 1

@@ -51,6 +51,8 @@ type Config struct {
 type Keeper struct {
 	c    Config
 	node string // with a part that is new every time
+	// opened is when this Keeper began.
+	opened time.Time
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -89,7 +91,7 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 	var boot [6]byte
 	_, _ = rand.Read(boot[:]) // never fails
 	k := &Keeper{
-		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax),
+		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax), opened: c.Now(),
 		runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())

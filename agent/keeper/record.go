@@ -155,6 +155,14 @@ func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (Run, 
 	return k.view(e), nil
 }
 
+// viewOf is view of an entry that may be missing.
+func (k *Keeper) viewOf(e *entry) Run {
+	if e == nil {
+		return Run{}
+	}
+	return k.view(e)
+}
+
 // view adds what is known of sub-agents: who waits beneath.
 func (k *Keeper) view(e *entry) Run {
 	run := e.snapshot()

@@ -132,10 +132,11 @@ func (w *workshop) open(ctx context.Context) (release func(), err error) {
 	return release, w.place(ctx)
 }
 
-// bind makes a machine for the thread and writes down which. The key makes it
-// the same one when the server dies in between.
+// bind makes a machine for the thread and writes down which. The key, which
+// names the machine before it, makes it the same one when the server dies in
+// between.
 func (w *workshop) bind(ctx context.Context, why string) error {
-	key := fmt.Sprintf("%s/%d", w.key.id, w.s.Seq)
+	key := fmt.Sprintf("%s/%s", w.key.id, pick(w.s.Machine, "first"))
 	id, err := w.k.c.Machines.Create(ctx, w.key.tenant, key, w.s.Agent.Sandbox)
 	if err != nil {
 		return fmt.Errorf("make a machine for %s: %w", w.key.id, err)

@@ -88,7 +88,7 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		model = subReplay(p.model, req.Call)
 	}
 	run := Run{
-		ID: thread.NewRunID(), Thread: id, Tenant: p.tenant, Agent: d.Name, Model: model, Title: clip(req.Prompt, titleMax), By: by,
+		ID: derivedRunID(string(id)), Thread: id, Tenant: p.tenant, Agent: d.Name, Model: model, Title: clip(req.Prompt, titleMax), By: by,
 		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.parent.Machine, First: 3,
 	}
 	run.Budget = within(budgetOf(thread.Budget{}, d.Limits.Budget), p.budget())
@@ -98,31 +98,8 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
 		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip(req.Prompt, thread.InlineBytesMax))}},
 	}
-	_, err = p.k.openThread(ctx, log, run, bodies)
+	_, err = p.k.enter(ctx, log, run, 0, bodies)
 	return tool.SpawnResult{Thread: id}, err
-}
-
-// openThread writes a record and the first events of a thread. A thread that is
-// there already is no error: whoever wrote it was faster.
-func (k *Keeper) openThread(ctx context.Context, log thread.Log, run Run, bodies []thread.Body) (*entry, error) {
-	e, err := k.create(ctx, run)
-	if err != nil {
-		return nil, err
-	}
-	events := make([]thread.Event, len(bodies))
-	for i, b := range bodies {
-		events[i] = thread.New(run.ID, b)
-	}
-	if _, err := log.Append(ctx, run.Thread, 0, events...); err != nil {
-		_ = k.c.Records.Delete(context.WithoutCancel(ctx), recordKey(run.Tenant, run.ID), e.revision)
-		k.forget(e)
-		if errs.Is(err, errs.Conflict) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	k.wake(threadKey{run.Tenant, run.Thread})
-	return e, nil
 }
 
 // definition returns a sub-agent's, with the parent's rules in front: what a
@@ -281,22 +258,12 @@ func (p *spawner) revive(ctx context.Context, child threadKey, in thread.Input) 
 		return nil
 	}
 	run := Run{
-		ID: thread.NewRunID(), Thread: child.id, Tenant: p.tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
+		ID: derivedRunID(string(child.id), in.ID), Thread: child.id, Tenant: p.tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
 		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
 		Budget: within(budgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.budget()),
 	}
-	e, err := p.k.create(ctx, run)
-	if err != nil {
-		return err
-	}
-	started := thread.New(run.ID, thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model})
-	if _, err := log.Append(ctx, child.id, s.Seq, started, thread.New(run.ID, in)); err != nil {
-		_ = p.k.c.Records.Delete(context.WithoutCancel(ctx), recordKey(run.Tenant, run.ID), e.revision)
-		p.k.forget(e)
-		return err
-	}
-	p.k.wake(child)
-	return nil
+	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model}, in})
+	return err
 }
 
 // Cancel asks a sub-agent to end.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -46,10 +45,8 @@ func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error)
 		return Run{}, err
 	}
 	if again {
-		if e, err := k.find(ctx, tenant, id.Run); err == nil {
-			return k.view(e), nil
-		} else if !errs.Is(err, errs.NotFound) {
-			return Run{}, err
+		if e, err := k.begun(ctx, tenant, id.Run); e != nil || err != nil {
+			return k.viewOf(e), err
 		}
 	}
 	if s.Thread != "" {
@@ -195,29 +192,8 @@ func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []threa
 		}
 		bodies = append(bodies, in)
 	}
-	e, err := k.create(ctx, run)
-	if errs.Is(err, errs.Exists) { // another call with the same key was faster
-		if e, err = k.find(ctx, run.Tenant, run.ID); err == nil {
-			return k.view(e), nil
-		}
-	}
-	if err != nil {
-		return Run{}, err
-	}
-	events := make([]thread.Event, len(bodies))
-	for i, b := range bodies {
-		events[i] = thread.New(run.ID, b)
-	}
-	if _, err := log.Append(ctx, run.Thread, after, events...); err != nil {
-		err = fmt.Errorf("open %s: %w", run.ID, err)
-		_ = k.save(context.WithoutCancel(ctx), e, func(r *Run) {
-			r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, "not_started", clip(errs.Public(err), recordText), k.c.Now().UTC()
-		})
-		k.forget(e)
-		return Run{}, err
-	}
-	k.wake(threadKey{run.Tenant, run.Thread})
-	return k.view(e), nil
+	e, err := k.enter(ctx, log, run, after, bodies)
+	return k.viewOf(e), err
 }
 
 // goOn starts the next run of a thread.

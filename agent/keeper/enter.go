@@ -1,0 +1,159 @@
+package keeper
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// A run is entered in two places: its record first, then the log. This file
+// sees to it that a server that dies in between leaves nothing half: the same
+// start again completes it, and a record whose start nobody repeats ends as
+// not_started.
+
+const (
+	notStarted = "not_started" // Run.Reason
+	enterGrace = time.Minute   // a start takes no longer
+	enterTries = 5
+)
+
+// enter writes the record of a run, then its first events, and lets it go. A
+// record that is there already, of a start that was cut short, is taken over;
+// events that are there already were written by somebody faster. Conflict: the
+// thread has moved.
+func (k *Keeper) enter(ctx context.Context, log thread.Log, run Run, after uint64, bodies []thread.Body) (*entry, error) {
+	e, err := k.create(ctx, run)
+	if errs.Is(err, errs.Exists) {
+		if e, err = k.begun(ctx, run.Tenant, run.ID); e != nil || err != nil {
+			return e, err
+		}
+		e, err = k.takeOver(ctx, run)
+	}
+	if err != nil {
+		return nil, err
+	}
+	events := make([]thread.Event, len(bodies))
+	for i, b := range bodies {
+		events[i] = thread.New(run.ID, b)
+	}
+	// Whoever asked may leave; what was begun is brought to its end.
+	err = appendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
+	switch {
+	case err == nil:
+	case errs.Is(err, errs.Conflict):
+		if other, berr := k.begun(ctx, run.Tenant, run.ID); other != nil || berr != nil {
+			return other, berr
+		}
+		fallthrough
+	default:
+		err = fmt.Errorf("open %s: %w", run.ID, err)
+		if errs.Temporary(err) {
+			k.wake(threadKey{run.Tenant, run.Thread}) // who drives it finds out whether it has begun
+		} else {
+			k.abort(context.WithoutCancel(ctx), e, err)
+		}
+		return nil, err
+	}
+	k.wake(threadKey{run.Tenant, run.Thread})
+	return e, nil
+}
+
+// appendSurely tries again while nobody can say whether it happened.
+func appendSurely(ctx context.Context, log thread.Log, id thread.ID, after uint64, events []thread.Event) error {
+	for try := 1; ; try++ {
+		once, cancel := context.WithTimeout(ctx, enterGrace/(2*enterTries))
+		_, err := log.Append(once, id, after, events...)
+		cancel()
+		if err == nil || !errs.Temporary(err) || try == enterTries {
+			return err
+		}
+		time.Sleep(time.Duration(try) * 50 * time.Millisecond)
+	}
+}
+
+// takeOver makes the record of a start that was cut short that of a new try.
+func (k *Keeper) takeOver(ctx context.Context, run Run) (*entry, error) {
+	e, err := k.find(ctx, run.Tenant, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.save(ctx, e, func(r *Run) { *r = run }); err != nil {
+		return nil, err
+	}
+	k.remember(e)
+	return e, nil
+}
+
+// begun returns the entry of a run that is in its thread's log, nil when the
+// run is not known or has only a record.
+func (k *Keeper) begun(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
+	e, err := k.find(ctx, tenant, id)
+	if errs.Is(err, errs.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	run := e.snapshot()
+	if run.State.Final() && run.Reason != notStarted || run.Steps > 0 {
+		return e, nil
+	}
+	log, _, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for x, err := range log.Load(ctx, run.Thread, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if _, is := x.Body.(thread.RunStarted); is && x.Run == id {
+			return e, nil
+		}
+	}
+	return nil, nil
+}
+
+// abort ends a record whose run is not in the log.
+func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
+	err := k.save(ctx, e, func(r *Run) {
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, clip(errs.Public(cause), recordText), k.c.Now().UTC()
+	})
+	if err != nil {
+		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.run.ID, "err", err)
+	}
+	k.forget(e)
+}
+
+// unbegun looks after a thread's record whose run is not in the log; current is
+// the run that is. Unavailable: it may still be on its way.
+func (k *Keeper) unbegun(ctx context.Context, t threadKey, current thread.RunID) error {
+	k.mu.Lock()
+	e := k.byID[t]
+	k.mu.Unlock()
+	if e == nil || e.run.ID == current {
+		return nil
+	}
+	if e, err := k.begun(ctx, t.tenant, e.run.ID); e != nil || err != nil {
+		return err // it came in this moment: who wrote it wakes the thread
+	}
+	created := e.snapshot().Created
+	mine := k.c.Leases == nil && created.Before(k.opened) // of a process that is dead
+	if !mine && k.c.Now().Sub(created) < enterGrace {
+		return errs.New(errs.Unavailable, "the run %s is being started", e.run.ID)
+	}
+	k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
+	return nil
+}
+
+// derivedRunID is the same for the same words: a run that is entered again
+// after a crash finds the record of the first time.
+func derivedRunID(words ...string) thread.RunID {
+	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	return thread.RunID("run_" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:20])
+}

@@ -1,0 +1,357 @@
+package chaos
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/rpc"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/file"
+	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/task"
+)
+
+// childEnv holds the order of a process that is to be killed.
+const childEnv = "CHAOS_CHILD"
+
+// order is what a child is told.
+type order struct {
+	Process int
+	Dir     string // of the store
+	Guest   string // the guest's socket
+	Tenant  string // one for each run
+	Plot    plot
+	// DieAt ends the process by SIGKILL at its n-th write, before it or after
+	// it; 0 = somebody else does. Progress counts only appends that bring a
+	// thread on, not claims and records.
+	DieAt    int
+	Before   bool
+	Progress bool
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childEnv); text != "" {
+		var o order
+		err := json.Unmarshal([]byte(text), &o)
+		if err == nil {
+			err = (&child{o: o}).run(context.Background())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is a server without its surface.
+type child struct {
+	o      order
+	writes atomic.Int64
+	guest  *rpc.Client
+}
+
+// say writes whole lines to the parent.
+func say(lines ...string) { _, _ = os.Stdout.WriteString(strings.Join(lines, "\n") + "\n") }
+
+func (c *child) run(ctx context.Context) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s, err := store.Open(ctx, store.Config{Dir: c.o.Dir, Log: log})
+	if err != nil {
+		return err
+	}
+	if c.guest, err = rpc.Dial("unix", c.o.Guest); err != nil {
+		return err
+	}
+	say("open")
+	if err := c.tell(ctx, s); err != nil {
+		return err
+	}
+	records, err := s.KV(ctx, "runs")
+	if err != nil {
+		return err
+	}
+	k, err := keeper.Open(ctx, keeper.Config{
+		Threads: threads{s.Threads(), c}, Records: registry{records, c}, Models: models{c.o.Plot}, Machines: machines{c}, Definitions: agents{c.o.Plot},
+		Tools: newTools(c), Node: "n", Patience: attempt.Policy{Wait: time.Millisecond}, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.drive(ctx, k); err != nil {
+		return err
+	}
+	return errors.Join(k.Close(), s.Close())
+}
+
+// tell says what is in the log before anything else happens.
+func (c *child) tell(ctx context.Context, s *store.Store) error {
+	l, err := s.Threads().Log(ctx, c.o.Tenant)
+	if err != nil {
+		return err
+	}
+	for id, err := range l.List(ctx, "") {
+		if err != nil {
+			return err
+		}
+		var lines []string
+		for e, err := range l.Load(ctx, id, 1) {
+			if err != nil {
+				return err
+			}
+			lines = append(lines, line("had", id, e))
+		}
+		say(lines...)
+	}
+	return nil
+}
+
+// drive starts the run, or finds it, and does what people do until it is over.
+func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
+	run, err := k.Start(ctx, c.o.Tenant, keeper.Start{Input: []llm.Block{llm.Text("Do it.")}, Key: "the run"})
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(3 * time.Minute)
+	for ; !run.State.Final(); run, err = k.Get(ctx, c.o.Tenant, run.ID) {
+		if err != nil {
+			return err
+		}
+		if c.o.Plot.Boss {
+			if err := c.decide(ctx, k, run); err != nil {
+				return err
+			}
+		}
+		for n := 1; n <= 3 && run.Steps >= n*c.o.Plot.Steps/4 && run.Steps > 0; n++ {
+			in := thread.Input{ID: fmt.Sprint("m", n), Blocks: []llm.Block{llm.Text("Go on.")}}
+			if _, err := k.Send(ctx, c.o.Tenant, run.ID, in); err != nil && !errs.Is(err, errs.Conflict) {
+				return err
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return fmt.Errorf("it does not come to an end: %+v", run)
+		}
+	}
+	say("done " + string(run.ID))
+	return nil
+}
+
+// decide answers approvals; two people do it at once.
+func (c *child) decide(ctx context.Context, k *keeper.Keeper, run keeper.Run) error {
+	open, err := k.Approvals(ctx, c.o.Tenant, run.ID)
+	if err != nil {
+		return err
+	}
+	answers := make(chan error, 2*len(open))
+	for range 2 {
+		for _, a := range open {
+			go func() { answers <- k.Decide(ctx, c.o.Tenant, run.ID, []keeper.Decide{verdict(a)}) }()
+		}
+	}
+	won := 0
+	for range cap(answers) {
+		if err := <-answers; err == nil {
+			won++
+		} else if !errs.Is(err, errs.Conflict) {
+			return err
+		}
+	}
+	if won > len(open) {
+		return fmt.Errorf("%d decisions about %d calls were taken", won, len(open))
+	}
+	return nil
+}
+
+func line(word string, id thread.ID, e thread.Event) string {
+	content, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	sum := sha256.Sum256(content)
+	finished := "-"
+	if done, ok := e.Body.(thread.ToolCompleted); ok {
+		finished = done.Call
+	}
+	return fmt.Sprintf("%s %s %d %s %s", word, id, e.Seq, hex.EncodeToString(sum[:8]), finished)
+}
+
+// around does a write, and dies before it or after it when it is time.
+func (c *child) around(progress bool, write func()) {
+	n := int64(-1)
+	if progress || !c.o.Progress {
+		n = c.writes.Add(1)
+	}
+	if c.o.Before && n == int64(c.o.DieAt) {
+		die()
+	}
+	write()
+	if n == int64(c.o.DieAt) {
+		die()
+	}
+}
+
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// threads, log and registry are the store with a say in when to die.
+type threads struct {
+	keeper.Threads
+	c *child
+}
+
+// Log implements keeper.Threads.
+func (t threads) Log(ctx context.Context, tenant string) (thread.Log, error) {
+	l, err := t.Threads.Log(ctx, tenant)
+	return log{l, t.c}, err
+}
+
+type log struct {
+	thread.Log
+	c *child
+}
+
+// Append implements thread.Log.
+func (l log) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (seq uint64, err error) {
+	_, claim := events[0].Body.(thread.Claimed)
+	l.c.around(!claim, func() { seq, err = l.Log.Append(ctx, id, after, events...) })
+	if err == nil {
+		lines := make([]string, len(events))
+		for i, e := range events {
+			lines[i] = line("ack", id, e)
+		}
+		say(lines...)
+	}
+	return seq, err
+}
+
+type registry struct {
+	keeper.Registry
+	c *child
+}
+
+// Create implements keeper.Registry.
+func (r registry) Create(ctx context.Context, key string, value []byte) (revision uint64, err error) {
+	r.c.around(false, func() { revision, err = r.Registry.Create(ctx, key, value) })
+	return revision, err
+}
+
+// Update implements keeper.Registry.
+func (r registry) Update(ctx context.Context, key string, value []byte, old uint64) (revision uint64, err error) {
+	r.c.around(false, func() { revision, err = r.Registry.Update(ctx, key, value, old) })
+	return revision, err
+}
+
+// machines are directories of the guest.
+type machines struct{ c *child }
+
+// Create implements keeper.Machines.
+func (m machines) Create(_ context.Context, tenant, key string, _ map[string]any) (id string, err error) {
+	return id, m.c.guest.Call("Guest.Machine", tenant+"/"+key, &id)
+}
+
+// Open implements keeper.Machines.
+func (m machines) Open(_ context.Context, _, id string) (keeper.Machine, func(), error) {
+	d, err := openMachine(filepath.Dir(m.c.o.Guest), id)
+	if err != nil {
+		return keeper.Machine{}, nil, err
+	}
+	return keeper.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
+}
+
+// openMachine opens the directory of a machine once in a process: edits of
+// several threads lock each other.
+func openMachine(dir, id string) (*shared, error) {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	if d := opened.dirs[id]; d != nil {
+		return d, nil
+	}
+	d, err := place.OpenDir("/workspace", filepath.Join(dir, id))
+	if err == nil {
+		opened.dirs[id] = &shared{d}
+	}
+	return opened.dirs[id], err
+}
+
+var opened = struct {
+	mu   sync.Mutex
+	dirs map[string]*shared
+}{dirs: map[string]*shared{}}
+
+// shared is a directory that is closed with the process.
+type shared struct{ *place.Dir }
+
+// Close does nothing.
+func (*shared) Close() error { return nil }
+
+// Copy implements keeper.Machines.
+func (machines) Copy(context.Context, string, string, string) error { return nil }
+
+// Destroy implements keeper.Machines.
+func (machines) Destroy(context.Context, string, string) error { return nil }
+
+// newTools are a tool of every class, and those of files and sub-agents. c is
+// nil where only their descriptions are wanted.
+func newTools(c *child) *tool.Registry {
+	r := &tool.Registry{}
+	for _, t := range []counted{{"look", "Look", tool.Read, c}, {"act", "Act", tool.Keyed, c}, {"fire", "Fire", tool.Once, c}} {
+		r.Add(t.name, func(tool.Env) (tool.Tool, error) { return t, nil })
+	}
+	file.Add(r)
+	task.Add(r)
+	return r
+}
+
+// counted is a tool whose effects the guest counts.
+type counted struct {
+	name, method string
+	class        tool.Class
+	c            *child
+}
+
+// Spec implements tool.Tool.
+func (t counted) Spec() llm.ToolSpec {
+	return llm.ToolSpec{Name: t.name, Description: t.name, Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
+}
+
+// Effect implements tool.Tool.
+func (t counted) Effect(json.RawMessage) tool.Effect { return tool.Effect{Class: t.class} }
+
+// Run implements tool.Tool.
+func (t counted) Run(_ context.Context, req tool.Request) (tool.Result, error) {
+	touch := Touch{Process: t.c.o.Process, Tool: t.name, Call: string(req.Thread) + " " + req.Call, Key: req.Key, Args: string(req.Args)}
+	var answer string
+	if err := t.c.guest.Call("Guest."+t.method, touch, &answer); err != nil {
+		return tool.Result{}, err
+	}
+	if n := numberOf(req.Call); t.name == "look" && n%20 == 0 { // beyond what an event holds
+		answer = strings.Repeat(answer+" and much more\n", 600)
+	}
+	return tool.Text(answer), nil
+}
