@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -51,6 +52,10 @@ type Machine interface {
 	// Dial opens a stream to a port of the guest (see guest/wire for what the
 	// numbers mean). It is the only way in.
 	Dial(ctx context.Context, port uint32) (net.Conn, error)
+	// Guest is the client of the guest's protocol over Dial, one for all
+	// callers: the connection on which Create had its answer is there for the
+	// first command. It is of no use after Close.
+	Guest() *wire.Client
 	// Pause freezes the machine, Resume goes on. Pausing a paused machine is
 	// no error, nor is resuming a running one. Unsupported: see Capabilities.
 	Pause(ctx context.Context) error

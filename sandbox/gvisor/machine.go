@@ -60,6 +60,7 @@ type machine struct {
 	id      sandbox.ID
 	p       *Provider
 	channel *channel.Host
+	guest   *wire.Client
 	watch   *hostproc.Watch
 	rec     record        // as it was at first; paused below is what holds
 	gone    chan struct{} // closed when exit is set
@@ -96,6 +97,7 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 		id: id, p: p, channel: host, watch: watch, rec: rec, paused: rec.Paused,
 		gone: make(chan struct{}), closed: make(chan struct{}),
 	}
+	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
 	go m.mourn()
 	p.mu.Lock()
@@ -152,6 +154,9 @@ func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	return m.channel.Dial(ctx, port)
 }
 
+// Guest implements sandbox.Machine.
+func (m *machine) Guest() *wire.Client { return m.guest }
+
 // awaitGuest returns when the guest has answered; early, if the machine ends.
 func (m *machine) awaitGuest(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -165,9 +170,7 @@ func (m *machine) awaitGuest(ctx context.Context) error {
 		case <-stop:
 		}
 	}()
-	client := wire.NewClient(m.Dial)
-	defer client.Close()
-	_, err := client.Hello(ctx)
+	_, err := m.guest.Hello(ctx)
 	if err == nil {
 		return nil
 	}
@@ -271,6 +274,7 @@ func (m *machine) Close() error {
 		close(m.closed)
 		m.wg.Wait()
 		_ = m.watch.Close()
+		m.guest.Close()
 		_ = m.channel.Close()
 		m.p.mu.Lock()
 		if m.p.machines[m.id] == m {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/template"
@@ -192,9 +191,6 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 		return fmt.Errorf("boot: %w", err)
 	}
 	k.adopt(machine)
-	if _, err := k.greet(ctx); err != nil {
-		return fmt.Errorf("greet the guest: %w", err)
-	}
 	bootMS := float64(time.Since(asked).Microseconds()) / 1000
 	deadline := deadlineOf(spec.TTL)
 	err = k.commit(func(r *record) {
@@ -228,7 +224,7 @@ func (k *Keeper) adopt(machine sandbox.Machine) {
 	ctx, cancel := context.WithCancel(k.d.Ctx)
 	k.mu.Lock()
 	k.machine = machine
-	k.client = wire.NewClient(machine.Dial)
+	k.client = machine.Guest()
 	k.unwatch = cancel
 	k.mu.Unlock()
 	k.d.Spawn(func() {
@@ -237,21 +233,6 @@ func (k *Keeper) adopt(machine sandbox.Machine) {
 			k.died(machine, exit)
 		}
 	})
-}
-
-const greetTimeout = 10 * time.Second
-
-// greet asks the guest for its version: a machine without an answer is none.
-func (k *Keeper) greet(ctx context.Context) (*wire.HelloResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
-	defer cancel()
-	k.mu.Lock()
-	client := k.client
-	k.mu.Unlock()
-	if client == nil {
-		return nil, errs.New(errs.Unavailable, "the machine ended at once")
-	}
-	return client.Hello(ctx)
 }
 
 // notes says what is weaker than a user would think.

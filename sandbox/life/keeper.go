@@ -159,10 +159,7 @@ func (k *Keeper) takeMachine() sandbox.Machine {
 		k.unwatch()
 		k.unwatch = nil
 	}
-	if k.client != nil {
-		k.client.Close()
-		k.client = nil
-	}
+	k.client = nil // the machine's own
 	return machine
 }
 

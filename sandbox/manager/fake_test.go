@@ -184,7 +184,7 @@ func (p *fakeProvider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Ma
 		}
 		f := newFakeMachine(p.w, b.ID, p.name)
 		p.w.machines[b.ID] = f
-		m = &fakeHandle{f, p.g}
+		m = p.w.hold(f, p.g)
 		return nil
 	})
 	if err != nil {
@@ -199,7 +199,7 @@ func (p *fakeProvider) Attach(_ context.Context, id sandbox.ID) (m sandbox.Machi
 		if f == nil || f.provider != p.name || f.dead() {
 			return errs.New(errs.NotFound, "no machine %s", id)
 		}
-		m = &fakeHandle{f, p.g}
+		m = p.w.hold(f, p.g)
 		return nil
 	})
 	return m, err
@@ -315,9 +315,18 @@ func (f *fakeMachine) Addr() net.Addr { return &net.UnixAddr{Name: "fake"} }
 
 // fakeHandle is one manager's hold of a machine.
 type fakeHandle struct {
-	f *fakeMachine
-	g *gate
+	f     *fakeMachine
+	g     *gate
+	guest *wire.Client
 }
+
+func (w *world) hold(f *fakeMachine, g *gate) *fakeHandle {
+	h := &fakeHandle{f: f, g: g}
+	h.guest = wire.NewClient(h.Dial)
+	return h
+}
+
+func (h *fakeHandle) Guest() *wire.Client { return h.guest }
 
 func (h *fakeHandle) ID() sandbox.ID { return h.f.id }
 
@@ -355,7 +364,7 @@ func (h *fakeHandle) Wait(ctx context.Context) (sandbox.Exit, error) {
 }
 
 func (h *fakeHandle) Destroy(context.Context) error { return errors.New("not used by the manager") }
-func (h *fakeHandle) Close() error                  { return nil }
+func (h *fakeHandle) Close() error                  { h.guest.Close(); return nil }
 
 // helloOnly is the least that a guest says.
 type helloOnly struct {

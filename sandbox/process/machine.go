@@ -23,6 +23,7 @@ type machine struct {
 	id      sandbox.ID
 	p       *Provider
 	channel *channel.Host
+	guest   *wire.Client
 	watch   *hostproc.Watch
 	gone    chan struct{} // closed when exit is set
 	closed  chan struct{}
@@ -47,6 +48,7 @@ func (p *Provider) follow(id sandbox.ID, ref hostproc.Ref, host *channel.Host) (
 		}
 	}
 	m := &machine{id: id, p: p, channel: host, watch: watch, gone: make(chan struct{}), closed: make(chan struct{})}
+	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
 	go m.mourn()
 	p.mu.Lock()
@@ -93,6 +95,9 @@ func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	return m.channel.Dial(ctx, port)
 }
 
+// Guest implements sandbox.Machine.
+func (m *machine) Guest() *wire.Client { return m.guest }
+
 // awaitGuest returns when the guest has answered; early, if it ends.
 func (m *machine) awaitGuest(ctx context.Context) error {
 	hello, cancel := context.WithCancel(ctx)
@@ -106,9 +111,7 @@ func (m *machine) awaitGuest(ctx context.Context) error {
 		case <-stop:
 		}
 	}()
-	client := wire.NewClient(m.Dial)
-	defer client.Close()
-	_, err := client.Hello(hello)
+	_, err := m.guest.Hello(hello)
 	if err == nil {
 		return nil
 	}
@@ -176,6 +179,7 @@ func (m *machine) Close() error {
 		close(m.closed)
 		m.wg.Wait()
 		_ = m.watch.Close()
+		m.guest.Close()
 		_ = m.channel.Close()
 		m.p.mu.Lock()
 		if m.p.machines[m.id] == m {

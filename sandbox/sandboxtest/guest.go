@@ -18,12 +18,11 @@ type Guest struct {
 	*wire.Client
 }
 
-// NewGuest returns a client of m's guest, closed with the test.
+// NewGuest returns m's client of its guest.
 func NewGuest(t testing.TB, m sandbox.Machine) Guest {
 	t.Helper()
-	c := wire.NewClient(m.Dial)
-	t.Cleanup(c.Close)
-	return Guest{t, c}
+	t.Cleanup(m.Guest().Close)
+	return Guest{t, m.Guest()}
 }
 
 // Result of a command.
