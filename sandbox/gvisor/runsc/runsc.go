@@ -40,6 +40,7 @@ func Main() {
 		return
 	}
 	os.Args = tellLimits(args)
+	useFilters()
 	cli.Run(nil, commands(), nil)
 	os.Exit(1) // not reached: Run ends the process
 }
