@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -114,6 +115,14 @@ const (
 	SourceLocal  = "local server"
 )
 
+// from says who wrote vendor/id if it was not the caller.
+func (e entry) from(source string) entry {
+	if e.source == SourceName {
+		e.source = source
+	}
+	return e
+}
+
 func (c *Catalog) find(ctx context.Context, name string) (entry, error) {
 	if name == "" {
 		return c.choose(ctx)
@@ -147,6 +156,8 @@ func (c *Catalog) complete(e Entry, source string) entry {
 	case OpenAI:
 		e.KeyEnv = e.keyEnvOr("OPENAI_API_KEY")
 		e.URL = first(e.URL, c.getenv("OPENAI_BASE_URL"))
+	case Script:
+		info.ID = first(e.ID, filepath.Base(e.Script)) // never its folder: users see it
 	}
 	return entry{Entry: e, info: info, source: source}
 }
@@ -166,7 +177,9 @@ func (c *Catalog) named(ctx context.Context, vendor, id string) (entry, error) {
 		return c.complete(e, SourceName), nil
 	case Script:
 		e.ID, e.Script = "", id
-		return c.complete(e, SourceName), nil
+		found := c.complete(e, SourceName)
+		found.info.Name = Script + "/" + filepath.Base(id)
+		return found, nil
 	}
 	// compat/ID is any local server's; ollama/ID is that one's.
 	for _, s := range c.scout.look(ctx) {
@@ -190,7 +203,8 @@ func (c *Catalog) local(s served) entry {
 // choose is what "" means.
 func (c *Catalog) choose(ctx context.Context) (entry, error) {
 	if c.config.Model != "" {
-		return c.find(ctx, c.config.Model)
+		e, err := c.find(ctx, c.config.Model)
+		return e.from(SourceConfig), err
 	}
 	wanted := c.getenv("SKETE_MODEL")
 	if wanted != "" {
@@ -198,7 +212,8 @@ func (c *Catalog) choose(ctx context.Context) (entry, error) {
 			return e, nil
 		}
 		if vendor, id, err := split(wanted); err == nil {
-			return c.named(ctx, vendor, id)
+			e, err := c.named(ctx, vendor, id)
+			return e.from(SourceEnv), err
 		}
 	}
 	for _, v := range []struct{ vendor, env, id string }{

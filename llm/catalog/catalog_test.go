@@ -286,8 +286,8 @@ func TestScript_isOpenedByPathAndByName(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, _, err := llmtest.Ask(t.Context(), m, &llm.Request{Step: 1, Messages: []llm.Message{llm.User("hi")}})
-		if err != nil || resp.Message.String() != "hello" || m.Info().Name != name {
-			t.Errorf("%s: %+v, %v, name %s", name, resp, err, m.Info().Name)
+		if err != nil || resp.Message.String() != "hello" || resp.Model != "s.yaml" || m.Info().ID != "s.yaml" || m.Info().Name != strings.ReplaceAll(name, path, "s.yaml") {
+			t.Errorf("%s: %+v, %v, info %+v", name, resp, err, m.Info())
 		}
 		again, err := c.Open(t.Context(), name)
 		if err != nil || again != m {
@@ -306,6 +306,57 @@ func TestScript_isOpenedByPathAndByName(t *testing.T) {
 	}
 	if m.Info().WindowTokens != 5000 {
 		t.Errorf("window %d", m.Info().WindowTokens)
+	}
+}
+
+func TestScript_showsNoPathToUsers(t *testing.T) {
+	dir := t.TempDir()
+	bad, none := filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "none.yaml")
+	mute := filepath.Join(dir, "mute.yaml")
+	for path, content := range map[string]string{bad: "replies:\n  - txet: hello\n", mute: "replies:\n  - {text: a, fail: {with: auth}}\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries := []catalog.Entry{{Name: "bad", Vendor: "script", Script: bad}, {Name: "none", Vendor: "script", Script: none}}
+	cases := []struct {
+		name   string
+		config catalog.Config
+		env    env
+		ask    string
+		class  errs.Class
+		says   string
+	}{
+		{"named, broken", catalog.Config{}, nil, "script/" + bad, errs.Invalid, "bad.yaml:2:5"},
+		{"named, missing", catalog.Config{}, nil, "script/" + none, errs.NotFound, "script/none.yaml"},
+		{"an entry, broken", catalog.Config{Models: entries}, nil, "bad", errs.Unsupported, "bad.yaml:2:5"},
+		{"an entry, missing", catalog.Config{Models: entries}, nil, "none", errs.Unsupported, "model none"},
+		{"the default, broken", catalog.Config{Model: "script/" + bad}, nil, "", errs.Unsupported, "bad.yaml:2:5"},
+		{"the environment's, missing", catalog.Config{}, env{"SKETE_MODEL": "script/" + none}, "", errs.Unsupported, "script/none.yaml"},
+	}
+	for _, c := range cases {
+		_, err := newCatalog(t, c.config, c.env, nobody).Open(t.Context(), c.ask)
+		public := errs.Public(err) + " " + errs.Hint(err)
+		if errs.Of(err) != c.class || !strings.Contains(public, c.says) || strings.Contains(public, dir) {
+			t.Errorf("%s: %s %q, want %s and %q and no path", c.name, errs.Of(err), public, c.class, c.says)
+		}
+		if err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: the operator is not told which file: %v", c.name, err)
+		}
+	}
+	c := newCatalog(t, catalog.Config{Model: "script/" + mute, Models: entries}, nil, nobody)
+	m, err := c.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = llmtest.Ask(t.Context(), m, &llm.Request{Step: 1, Messages: []llm.Message{llm.User("hi")}})
+	if shown := fmt.Sprintf("%+v %v %s", m.Info(), err, errs.Public(err)); err == nil || strings.Contains(shown, dir) {
+		t.Errorf("a failure shows %s", shown)
+	}
+	for _, l := range c.List(t.Context()) {
+		if shown := fmt.Sprintf("%+v", l); strings.Contains(shown, dir) {
+			t.Errorf("the list shows %s", shown)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -31,8 +32,7 @@ const scriptsMax = 256
 func (s *shelf) open(e entry) (llm.Model, error) {
 	stat, err := os.Stat(e.Script)
 	if err != nil {
-		return nil, errs.Wrap(errs.NotFound, err, "the script of model %s cannot be read", e.Name).
-			WithHint("the path is taken from the folder in which the server runs")
+		return nil, e.broken(errs.Wrap(errs.NotFound, err, "it cannot be read"))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *shelf) open(e entry) (llm.Model, error) {
 	}
 	m, err := script.Load(e.Script)
 	if err != nil {
-		return nil, err
+		return nil, e.broken(err)
 	}
 	m = m.WithInfo(scriptInfo(e.info, m.Info()))
 	if s.plays == nil || len(s.plays) >= scriptsMax {
@@ -50,6 +50,17 @@ func (s *shelf) open(e entry) (llm.Model, error) {
 	}
 	s.plays[e.Name] = play{model: m, path: e.Script, changed: stat.ModTime(), size: stat.Size()}
 	return m, nil
+}
+
+// broken is a script that cannot be used. Who named its path may change the
+// request; else it is the operator who must act. Users see the file's name at
+// most, the log its path.
+func (e entry) broken(err error) error {
+	class, hint := errs.Of(err), "the path is taken from the folder in which the server runs"
+	if e.source != SourceName {
+		class, hint = errs.Unsupported, "look at the script that the configuration names for this model"
+	}
+	return errs.Wrap(class, fmt.Errorf("%s: %w", e.Script, err), "the script of model %s: %s", e.info.Name, errs.Public(err)).WithHint("%s", hint)
 }
 
 // scriptInfo is what the configuration says, then what the script says.

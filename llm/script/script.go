@@ -20,6 +20,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -47,11 +48,14 @@ const (
 	hangDefault  = 5 * time.Minute
 )
 
-// Load reads a script from a file.
+// Load reads a script from a file. The model, and what is said of the script
+// to users, has the file's name without its folder: models are shown to people
+// who need not know how the host is laid out.
 func Load(path string) (*Model, error) {
+	name := filepath.Base(path)
 	in, err := os.Open(path)
 	if err != nil {
-		return nil, errs.Wrap(errs.NotFound, err, "the script cannot be read")
+		return nil, errs.Wrap(errs.NotFound, err, "the script %s cannot be read", name)
 	}
 	defer in.Close()
 	data := make([]byte, yamlfile.BytesMax+1)
@@ -62,7 +66,7 @@ func Load(path string) (*Model, error) {
 			break // the end; a directory or a bad disk leaves too little to parse
 		}
 	}
-	return New(path, data[:n])
+	return New(name, data[:n])
 }
 
 // New makes a model of the text of a script. name is how messages call the

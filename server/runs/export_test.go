@@ -1,4 +1,7 @@
 package runs
 
-// ParseRequest is for the fuzz test.
-var ParseRequest = parseRequest
+// ParseRequest is for the fuzz test, EventView for the test of what it hides.
+var (
+	ParseRequest = parseRequest
+	EventView    = eventView
+)

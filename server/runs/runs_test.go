@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/runs"
@@ -187,6 +188,54 @@ func TestInlineDefinition(t *testing.T) {
 	run := call[api.Run](w, "POST", "/v1/runs", `{"task":"x","definition":{"name":"mine","instructions":"Be terse.","limits":{"steps":3}}}`, 201)
 	if run.Agent != "mine" {
 		t.Errorf("%+v", run)
+	}
+}
+
+func TestScript_itsPathIsShownToNobody(t *testing.T) {
+	w := newWorld(t, succeed)
+	const dir = "/srv/secret"
+	w.fake.Defs = append(w.fake.Defs, definition.Definition{
+		Name: "rehearsed", Model: "script/" + dir + "/a.yaml",
+		Subagents: map[string]definition.Definition{"sub": {Name: "sub", Model: "script/" + dir + "/b.yaml"}},
+	})
+	run := call[api.Run](w, "POST", "/v1/runs", `{"task":"x","model":"script/`+dir+`/fix.yaml","definition":{"name":"d","model":"script/`+dir+`/fix.yaml"}}`, 201)
+	if run.Model != "script/fix.yaml" {
+		t.Errorf("the model is called %q", run.Model)
+	}
+	w.until(run.ID, api.Run.Final)
+	log, err := w.fake.Log(t.Context(), key.DefaultTenant)
+	must(t, err)
+	hidden := 0
+	for e, err := range log.Load(t.Context(), thread.ID(run.Thread), 1) {
+		must(t, err)
+		inLog, err := json.Marshal(e)
+		must(t, err)
+		shown, err := runs.EventView(e)
+		must(t, err)
+		if strings.Contains(string(inLog), dir) {
+			hidden++
+		}
+		if strings.Contains(string(shown.Data), dir) {
+			t.Errorf("event %d shows %s", e.Seq, shown.Data)
+		}
+	}
+	if hidden != 2 { // thread.opened, run.started
+		t.Fatalf("%d events have the path, so this test shows too little", hidden)
+	}
+	base := "/v1/runs/" + run.ID
+	for _, at := range []string{base, "/v1/runs", base + "/outline", base + "/events", "/v1/agents", "/v1/agents/rehearsed"} {
+		for _, accept := range []string{"application/json", "text/event-stream"} {
+			a := w.send(w.Key, "GET", at, nil, "Accept", accept)
+			if a.status != 200 || strings.Contains(string(a.body), dir) {
+				t.Errorf("%s: status %d: %s", at, a.status, a.body)
+			}
+		}
+	}
+	if a := w.send(w.Key, "GET", base+"/events", nil, "Accept", "application/json"); !strings.Contains(string(a.body), `"model":"script/fix.yaml"`) {
+		t.Errorf("the events do not name the model: %s", a.body)
+	}
+	if a := w.send(w.Key, "GET", "/v1/agents/rehearsed", nil); !strings.Contains(string(a.body), "script/a.yaml") || !strings.Contains(string(a.body), "script/b.yaml") {
+		t.Errorf("the agent does not name its models: %s", a.body)
 	}
 }
 

@@ -122,7 +122,8 @@ func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in
 func sendItem(sse *stream.SSE, it follow.Item) error {
 	switch {
 	case it.Event != nil:
-		return sse.Event(strconv.FormatUint(it.Event.Seq, 10), "event", it.Event)
+		e := publicEvent(*it.Event)
+		return sse.Event(strconv.FormatUint(e.Seq, 10), "event", &e)
 	case it.Live != nil:
 		return sse.Event("", "live", it.Live)
 	case it.Lost > 0:

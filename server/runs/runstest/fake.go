@@ -169,7 +169,11 @@ func (f *Fake) start(t *tenant, name string, s keeper.Start, fork *thread.Fork) 
 	}
 	if r.Thread == "" {
 		r.Thread = thread.NewID()
-		f.append(t, r, r.Thread, thread.Opened{Agent: json.RawMessage(`{}`), Name: r.Agent, Title: s.Title, Fork: fork, Labels: s.Labels})
+		agent := json.RawMessage(`{}`)
+		if s.Inline != nil {
+			agent, _ = json.Marshal(s.Inline) // of strings and numbers
+		}
+		f.append(t, r, r.Thread, thread.Opened{Agent: agent, Name: r.Agent, Title: s.Title, Fork: fork, Labels: s.Labels})
 	}
 	r.First = f.append(t, r, r.Thread, thread.RunStarted{By: s.By, Budget: s.Budget, Model: s.Model}, thread.Input{From: "user", Blocks: s.Input}) - 1
 	t.runs = append(t.runs, r)

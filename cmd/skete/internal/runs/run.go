@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -156,6 +157,9 @@ func (a commands) started(ctx context.Context, c *client.Client, run api.Run, de
 // request reads everything that can be wrong without a server.
 func (a commands) request(f *runFlags, args []string) (req api.StartRun, err error) {
 	req = f.req
+	if req.Model, err = modelName(req.Model); err != nil {
+		return req, err
+	}
 	if req.Task, err = a.task(f.file, args); err != nil {
 		return req, err
 	}
@@ -179,6 +183,17 @@ func (a commands) request(f *runFlags, args []string) (req api.StartRun, err err
 	}
 	req.Spec, err = f.spec()
 	return req, err
+}
+
+// modelName makes the path of a script absolute: the server has another folder.
+func modelName(name string) (string, error) {
+	const prefix = "script/"
+	file, is := strings.CutPrefix(name, prefix)
+	if !is || file == "" {
+		return name, nil
+	}
+	file, err := filepath.Abs(file)
+	return prefix + file, err
 }
 
 // task is what the words, a file or stdin say.

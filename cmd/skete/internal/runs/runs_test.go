@@ -297,6 +297,39 @@ func TestRun_sendsWhatWasSaid(t *testing.T) {
 	}
 }
 
+func TestRun_namesScriptsByTheirWholePath(t *testing.T) {
+	w := newWorld(t, nil)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	started := w.cli("", "run", "-d", "-q", "x", "--model", "script/a/fix.yaml")
+	id := strings.TrimSpace(started.out)
+	log, err := w.fake.Log(t.Context(), "default")
+	if err != nil || started.code != 0 {
+		t.Fatalf("%+v %v", started, err)
+	}
+	run, err := w.c.Run(id).Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := ""
+	for e, err := range log.Load(t.Context(), thread.ID(run.Thread), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, is := e.Body.(thread.RunStarted); is {
+			sent = b.Model
+		}
+	}
+	if sent != "script/"+filepath.Join(dir, "a", "fix.yaml") {
+		t.Errorf("the server was asked for %q", sent)
+	}
+	for _, args := range [][]string{{"show", id}, {"show", id, "--events"}, {"show", id, "--json"}, {"show", id, "--full"}, {"runs", "--json"}} {
+		if got := w.cli("", args...); got.code != 0 || strings.Contains(got.out, dir) {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
+
 func TestAttach(t *testing.T) {
 	gate := make(chan struct{})
 	w := newWorld(t, func(p *runstest.Play) {

@@ -150,6 +150,10 @@ if there is one. The run itself stays as it is.
 				return usage("--at says where").WithHint("`skete show RUN` shows the numbers of events")
 			}
 			f.Task = strings.Join(args[1:], " ")
+			var err error
+			if f.Model, err = modelName(f.Model); err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			c, run, err := a.with(ctx, args[0])
 			if err != nil {
