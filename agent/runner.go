@@ -91,6 +91,7 @@ type Runner struct {
 	calling *action.Calling
 	poke    chan struct{}
 	lookout atomic.Pointer[lookout] // during a model call
+	at      atomic.Uint64           // State.Seq, for the lookout
 	parked  map[string]bool
 	row     row
 	claim   thread.Claimed
@@ -120,6 +121,7 @@ func New(c Config) (*Runner, error) {
 		c: c, s: c.State, b: prompt.NewBuilder(c.Blobs), tools: map[string]tool.Tool{},
 		poke: make(chan struct{}, 1), parked: map[string]bool{}, claim: c.State.Claim,
 	}
+	r.at.Store(c.State.Seq)
 	if err := r.want(); err != nil {
 		return nil, err
 	}
@@ -355,6 +357,7 @@ func (r *Runner) writeOnce(ctx context.Context, events []thread.Event) error {
 
 func (r *Runner) apply(e thread.Event) error {
 	err := r.s.Apply(e)
+	r.at.Store(r.s.Seq)
 	if err == nil && r.c.Applied != nil {
 		r.c.Applied(e)
 	}
@@ -386,25 +389,31 @@ func (r *Runner) catchUpIfPoked(ctx context.Context) error {
 
 // catchUp takes in what others appended. ErrFenced: one of them drives now.
 func (r *Runner) catchUp(ctx context.Context) error {
-	for e, err := range r.c.Log.Load(ctx, r.c.Thread, r.s.Seq+1) {
+	return CatchUp(ctx, r.c.Log, r.c.Thread, r.s, r.apply)
+}
+
+// CatchUp hands to apply what others than the driver appended behind s.
+// ErrFenced: one of them drives the thread now.
+func CatchUp(ctx context.Context, log thread.Log, id thread.ID, s *state.State, apply func(thread.Event) error) error {
+	for e, err := range log.Load(ctx, id, s.Seq+1) {
 		if err != nil {
-			return fmt.Errorf("read %s: %w", r.c.Thread, err)
+			return fmt.Errorf("read %s: %w", id, err)
 		}
 		switch e.Body.(type) {
 		case thread.Input, thread.ApprovalDecided, thread.CancelAsked, thread.BudgetChanged, thread.PolicyChanged, thread.Unknown:
 		default:
 			return ErrFenced
 		}
-		if err := r.apply(e); err != nil {
+		if err := apply(e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// cancelSeen looks whether somebody asked to cancel, without taking it in.
+// cancelSeen may be called from any goroutine: it looks whether somebody asked to cancel, without taking it in.
 func (r *Runner) cancelSeen(ctx context.Context) bool {
-	for e, err := range r.c.Log.Load(ctx, r.c.Thread, r.s.Seq+1) {
+	for e, err := range r.c.Log.Load(ctx, r.c.Thread, r.at.Load()+1) {
 		if err != nil {
 			return false
 		}

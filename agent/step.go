@@ -88,33 +88,40 @@ func same(a, b thread.Context) bool {
 // call asks the model.
 func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	through, began := r.s.Seq, r.c.Now()
-	opCtx, done := r.interruptible(ctx)
-	defer done()
-	var response *llm.Response
 	attempts := 1
-	failedAttempt := func(f attempt.Failure) {
-		attempts = f.Attempt + 1
-		r.c.News(News{Reset: true})
-		_ = r.append(ctx, thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name})
-	}
-	for delta, err := range attempt.Stream(opCtx, r.c.Model, p.Request, r.c.Patience, failedAttempt) {
-		if err != nil {
-			return r.callFailed(ctx, opCtx, err)
-		}
-		if delta.Response != nil {
-			response = delta.Response
-			break
-		}
-		r.c.News(News{Delta: &delta})
-	}
-	if response == nil {
-		return r.stop(ctx, thread.RunFailed, state.ReasonModel, "The model's answer had no end.")
+	response, err := r.ask(ctx, p, &attempts)
+	if err != nil {
+		return r.callFailed(ctx, err)
 	}
 	r.tight = 0
 	return r.answered(ctx, response, thread.ModelCompleted{
 		Usage: response.Usage, CostUSD: r.c.Model.Info().Price.Cost(response.Usage), Model: firstOf(response.Model, r.c.Model.Info().ID),
 		Stop: response.Stop, Attempt: attempts, Prompt: p.Hash, Ledger: p.Ledger, Through: through, Took: r.c.Now().Sub(began),
 	})
+}
+
+// ask returns the model's whole answer. tool.ErrCancelled: somebody asked to
+// cancel meanwhile.
+func (r *Runner) ask(ctx context.Context, p *prompt.Prompt, attempts *int) (*llm.Response, error) {
+	opCtx, done := r.interruptible(ctx)
+	defer done()
+	failedAttempt := func(f attempt.Failure) {
+		*attempts = f.Attempt + 1
+		r.c.News(News{Reset: true})
+		_ = r.append(ctx, thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name})
+	}
+	for delta, err := range attempt.Stream(opCtx, r.c.Model, p.Request, r.c.Patience, failedAttempt) {
+		switch {
+		case err != nil && errors.Is(context.Cause(opCtx), tool.ErrCancelled):
+			return nil, tool.ErrCancelled
+		case err != nil:
+			return nil, err
+		case delta.Response != nil:
+			return delta.Response, nil
+		}
+		r.c.News(News{Delta: &delta})
+	}
+	return nil, &llm.Error{Trouble: llm.Malformed, Model: r.c.Model.Info().Name} // attempt sees to it
 }
 
 // interruptible returns a context that ends when somebody asks to cancel.
@@ -188,9 +195,9 @@ func (w *lookout) end() {
 }
 
 // callFailed handles a model call that will not work by trying again.
-func (r *Runner) callFailed(ctx, opCtx context.Context, err error) error {
+func (r *Runner) callFailed(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(context.Cause(opCtx), tool.ErrCancelled):
+	case errors.Is(err, tool.ErrCancelled):
 		r.c.News(News{Reset: true})
 		return errReplan
 	case ctx.Err() != nil:
