@@ -89,7 +89,7 @@ func same(a, b thread.Context) bool {
 func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	through, began := r.s.Seq, r.c.Now()
 	attempts := 1
-	response, err := r.ask(ctx, p, &attempts)
+	response, err := r.consult(ctx, p, &attempts)
 	if err != nil {
 		return r.callFailed(ctx, err)
 	}
@@ -100,9 +100,9 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	})
 }
 
-// ask returns the model's whole answer. tool.ErrCancelled: somebody asked to
+// consult returns the model's whole answer. tool.ErrCancelled: somebody asked to
 // cancel meanwhile.
-func (r *Runner) ask(ctx context.Context, p *prompt.Prompt, attempts *int) (*llm.Response, error) {
+func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (*llm.Response, error) {
 	opCtx, done := r.interruptible(ctx)
 	defer done()
 	failedAttempt := func(f attempt.Failure) {
