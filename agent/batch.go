@@ -60,7 +60,9 @@ func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err erro
 	for {
 		if r.s.Run.Cancel != nil {
 			b.cancel(tool.ErrCancelled)
-		} else if err := b.advance(ctx); err != nil {
+		} else if err := b.advance(ctx); errors.Is(err, errReplan) {
+			continue // a cancel came in between
+		} else if err != nil {
 			return false, b.abandon(err)
 		}
 		if len(b.running) == 0 {
@@ -94,6 +96,9 @@ func (b *batch) advance(ctx context.Context) error {
 		}
 	}
 	if err := b.r.append(ctx, starts...); err != nil {
+		for _, c := range append(plain, planners...) { // none of them has begun
+			delete(b.running, c.ID)
+		}
 		return err
 	}
 	b.begin(plain, planners, starts)
@@ -295,9 +300,9 @@ func (b *batch) fly(c *state.Call, f func(context.Context) landing) {
 	land := func(l landing) {
 		landed.Do(func() {
 			l.call, l.took = c, b.r.c.Now().Sub(began)
-			if l.err != nil && l.result == nil && ctx.Err() != nil && b.ctx.Err() == nil {
+			if l.err != nil && !errors.Is(l.err, tool.ErrWaiting) && ctx.Err() != nil && b.ctx.Err() == nil {
 				result := tool.Fail(tool.CodeTimeout, fmt.Sprintf("The tool did not finish in %v.", limit))
-				l.result, l.err = &result, nil
+				l.result, l.plan, l.err = &result, nil, nil
 			}
 			b.landings <- l
 		})

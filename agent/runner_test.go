@@ -661,3 +661,93 @@ type full struct{ thread.Log }
 func (full) Append(context.Context, thread.ID, uint64, ...thread.Event) (uint64, error) {
 	return 0, errs.New(errs.Limit, "no space left")
 }
+
+// planning is a fake that plans.
+type planning struct {
+	fake
+	plan func(context.Context) error
+}
+
+// Plan implements tool.Planner.
+func (p planning) Plan(ctx context.Context, _ tool.Request) (json.RawMessage, *tool.Result, error) {
+	return json.RawMessage(`{}`), nil, p.plan(ctx)
+}
+
+// A tool, or its plan, whose time is over has failed by the clock, and not for
+// reasons of the platform; what only planned has not run.
+func TestRun_toolTimeout(t *testing.T) {
+	untilDone := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	ran := false
+	w := newWorld(t, definition.Definition{Name: "a", Limits: definition.Limits{ToolTimeout: 20 * time.Millisecond}},
+		&model{reply: steps(llm.Assistant(call("c1", "slow", `{}`), call("c2", "thinks", `{}`)), say("ok"))},
+		fake{name: "slow", class: tool.Keyed, run: func(ctx context.Context, _ tool.Request) (tool.Result, error) {
+			return tool.Result{}, untilDone(ctx)
+		}},
+		planning{fake{name: "thinks", class: tool.Keyed, run: func(context.Context, tool.Request) (tool.Result, error) {
+			ran = true
+			return tool.Text("done"), nil
+		}}, untilDone})
+	w.run()
+	for _, c := range w.state().Items[1].Calls {
+		if c.Completed.Code != tool.CodeTimeout {
+			t.Errorf("%s: %+v", c.Name, c.Completed)
+		}
+	}
+	if ran {
+		t.Error("a call whose plan did not come back was run")
+	}
+	w.well()
+}
+
+// intruder lets somebody else append right before an append that is chosen.
+type intruder struct {
+	thread.Log
+	before func([]thread.Event) bool
+	append func()
+}
+
+func (i *intruder) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
+	if i.before(events) {
+		i.append()
+	}
+	return i.Log.Append(ctx, id, after, events...)
+}
+
+// A cancel that comes in while another call of the step is about to start
+// still ends the one that runs, as a cancel.
+func TestRun_cancelWhileACallStarts(t *testing.T) {
+	causes := make(chan error, 1)
+	ran := false
+	w := newWorld(t, definition.Definition{Name: "a", Limits: definition.Limits{ParallelMax: 2}},
+		&model{reply: steps(llm.Assistant(call("c1", "long", `{}`), call("c2", "quick", `{}`), call("c3", "last", `{}`)))},
+		fake{name: "long", class: tool.Keyed, run: func(ctx context.Context, _ tool.Request) (tool.Result, error) {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return tool.Result{}, ctx.Err()
+		}},
+		fake{name: "quick", class: tool.Keyed, run: func(context.Context, tool.Request) (tool.Result, error) { return tool.Text("ok"), nil }},
+		fake{name: "last", class: tool.Keyed, run: func(context.Context, tool.Request) (tool.Result, error) {
+			ran = true
+			return tool.Text("ok"), nil
+		}})
+	i := &intruder{Log: w.log}
+	i.before = func(events []thread.Event) bool {
+		s, is := events[0].Body.(thread.ToolStarted)
+		return is && s.Call == "c3" && w.state().Run.Cancel == nil
+	}
+	i.append = func() {
+		_, _ = i.Log.Append(t.Context(), w.id, w.state().Seq, thread.New(w.state().Run.ID, thread.CancelAsked{}))
+	}
+	w.log = i
+	w.run()
+	if cause := <-causes; !errors.Is(cause, tool.ErrCancelled) {
+		t.Errorf("the running call ended because of %v", cause)
+	}
+	if ended := w.state().Run.Ended; ended.State != thread.RunCancelled || ran {
+		t.Errorf("%+v, the last call ran: %v", ended, ran)
+	}
+	if done := w.state().Call("c1").Completed; done.Code != tool.CodeCancelled {
+		t.Errorf("%+v", done)
+	}
+	w.well()
+}

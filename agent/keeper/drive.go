@@ -57,6 +57,9 @@ func (d *driver) once() (again bool) {
 		return false
 	}
 	e.retry = min(max(2*e.retry, retryFirst), retryMax)
+	if errors.Is(err, agent.ErrFenced) {
+		e.retry = fencedRetry
+	}
 	e.retryAt = k.c.Now().Add(e.retry)
 	if k.ctx.Err() == nil {
 		t := d.key
@@ -242,8 +245,28 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 	}
 	k.later(t, o.Expires)
 	if o.Ended {
+		if err := k.dismiss(ctx, t, s.Run.Ended.State); err != nil {
+			return err
+		}
 		k.forget(e)
 		k.parentOf(t)
+	}
+	return nil
+}
+
+// dismiss asks the sub-agents beneath a run that has ended to end, too: those
+// it waited for, and with a run that was cancelled those in the background.
+func (k *Keeper) dismiss(ctx context.Context, t threadKey, how thread.RunState) error {
+	for _, below := range k.beneath(t) {
+		_, err := k.external(ctx, below, func(s *state.State) ([]thread.Body, error) {
+			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != byTask && how != thread.RunCancelled {
+				return nil, nil
+			}
+			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
+		})
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ const (
 	leaseTTL      = 15 * time.Second
 	retryFirst    = time.Second
 	retryMax      = time.Minute
+	fencedRetry   = leaseTTL / 3 // while another server drives
 	stepsMax      = 500
 	externalTries = 50
 	subagentsMax  = 64 // of a thread, over its life

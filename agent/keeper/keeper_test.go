@@ -105,7 +105,7 @@ func (definitions) List() []definition.Entry { return nil }
 // house is all that outlives a server.
 type house struct {
 	t       testing.TB
-	threads *thread.Memories
+	threads keeper.Threads
 	records keeper.Registry
 	agents  definitions
 	tools   []tool.Tool
@@ -563,4 +563,64 @@ func TestCorruptLog_stopsAndSays(t *testing.T) {
 	if got.State != thread.RunFailed || !strings.Contains(got.Text, fmt.Sprint(head+1)) {
 		t.Fatalf("%+v", got)
 	}
+}
+
+// A record without a run, as a server leaves it that dies while it starts one,
+// is completed by the same start; without that it ends, and says why.
+func TestStart_cutShort(t *testing.T) {
+	h := newHouse(t)
+	replies := model(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
+	start := keeper.Start{Input: text("What is 6*7?"), Key: "k1"}
+	threads := h.threads
+	h.threads = &deaf{Threads: threads}
+	k := h.open(replies)
+	if _, err := k.Start(t.Context(), tenant, start); err == nil {
+		t.Fatal("a start without a log succeeded")
+	}
+	if _, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("else")}); err == nil {
+		t.Fatal("a start without a log succeeded")
+	}
+	page, err := k.List(t.Context(), tenant, keeper.Filter{})
+	must(t, err)
+	for _, r := range page.Runs {
+		if r.State != thread.RunPending {
+			t.Errorf("nobody can say whether it has begun, and it is %+v", r)
+		}
+	}
+	must(t, k.Close())
+	h.threads = threads
+	k = h.open(replies)
+	run, err := k.Start(t.Context(), tenant, start)
+	must(t, err)
+	if got := await(t, k, run.ID, over); got.State != thread.RunSucceeded {
+		t.Errorf("%+v", got)
+	}
+	page, err = k.List(t.Context(), tenant, keeper.Filter{})
+	must(t, err)
+	for _, r := range page.Runs {
+		if r.ID != run.ID {
+			if got := await(t, k, r.ID, over); got.Reason != "not_started" {
+				t.Errorf("%+v", got)
+			}
+		}
+	}
+	if len(page.Runs) != 2 {
+		t.Errorf("%d runs", len(page.Runs))
+	}
+	h.check(run.Thread)
+}
+
+// deaf are threads whose logs take nothing, and do not say so.
+type deaf struct{ keeper.Threads }
+
+// Log implements keeper.Threads.
+func (d *deaf) Log(ctx context.Context, tenant string) (thread.Log, error) {
+	l, err := d.Threads.Log(ctx, tenant)
+	return deafLog{l}, err
+}
+
+type deafLog struct{ thread.Log }
+
+func (deafLog) Append(context.Context, thread.ID, uint64, ...thread.Event) (uint64, error) {
+	return 0, errs.New(errs.Unavailable, "no answer")
 }

@@ -90,14 +90,24 @@ func (d *driver) claim(ctx context.Context, log thread.Log, s *state.State) erro
 	return add(ctx, log, d.key.id, s, thread.Claimed{Node: d.k.node, Term: s.Claim.Term + 1})
 }
 
-// add appends and applies.
+// add appends and applies, behind what others have just appended. ErrFenced:
+// one of them drives the thread now.
 func add(ctx context.Context, log thread.Log, id thread.ID, s *state.State, bodies ...thread.Body) error {
 	events := make([]thread.Event, len(bodies))
 	for i, b := range bodies {
 		events[i] = thread.New(s.Run.ID, b)
 	}
-	if _, err := log.Append(ctx, id, s.Seq, events...); err != nil {
-		return err
+	for try := 1; ; try++ {
+		_, err := log.Append(ctx, id, s.Seq, events...)
+		if err == nil {
+			break
+		}
+		if !errs.Is(err, errs.Conflict) || try == externalTries {
+			return err
+		}
+		if err := agent.CatchUp(ctx, log, id, s, s.Apply); err != nil {
+			return err
+		}
 	}
 	for _, e := range events {
 		if err := s.Apply(e); err != nil {
@@ -136,7 +146,7 @@ func (w *workshop) open(ctx context.Context) (release func(), err error) {
 // names the machine before it, makes it the same one when the server dies in
 // between.
 func (w *workshop) bind(ctx context.Context, why string) error {
-	key := fmt.Sprintf("%s/%s", w.key.id, pick(w.s.Machine, "first"))
+	key := agent.Key(w.key.id, pick(w.s.Machine, "first"))
 	id, err := w.k.c.Machines.Create(ctx, w.key.tenant, key, w.s.Agent.Sandbox)
 	if err != nil {
 		return fmt.Errorf("make a machine for %s: %w", w.key.id, err)
