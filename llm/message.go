@@ -133,11 +133,11 @@ func (m Message) Calls() []*Call {
 
 // String returns the text blocks of a message, joined.
 func (m Message) String() string {
-	s := ""
+	var s strings.Builder
 	for _, b := range m.Blocks {
 		if b.Kind == KindText {
-			s += b.Text
+			s.WriteString(b.Text)
 		}
 	}
-	return s
+	return s.String()
 }

@@ -191,8 +191,10 @@ func TestBadRequests(t *testing.T) {
 		})
 	}
 	// These take nothing that could be wrong but an id, which one case has tried.
-	idOnly := []string{"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/{key}", "/tree", "/{id}", "/templates", "/keys",
-		"/replay", "/approvals", "/todos", "/agents", "/models"}
+	idOnly := []string{
+		"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/{key}", "/tree", "/{id}", "/templates", "/keys",
+		"/replay", "/approvals", "/todos", "/agents", "/models",
+	}
 	for _, r := range w.server.Routes() {
 		name := r.Method + " " + r.Path
 		if covered[name] || !strings.HasPrefix(r.Path, "/v1/") {

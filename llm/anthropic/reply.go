@@ -112,8 +112,10 @@ func (a *assembly) count(u usage) {
 		from *int
 		to   *int
 	}{
-		{u.Input, &a.usage.Input}, {u.Output, &a.usage.Output},
-		{u.CacheRead, &a.usage.CacheRead}, {u.CacheWrite, &a.usage.CacheWrite},
+		{u.Input, &a.usage.Input},
+		{u.Output, &a.usage.Output},
+		{u.CacheRead, &a.usage.CacheRead},
+		{u.CacheWrite, &a.usage.CacheWrite},
 		{u.Details.Thinking, &a.usage.Reasoning},
 	} {
 		if c.from != nil && *c.from >= 0 {

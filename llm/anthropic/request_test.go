@@ -101,14 +101,20 @@ func TestMessages_becomeTurnsThatTheVendorTakes(t *testing.T) {
 		want     string
 	}{
 		{"roles alternate", []llm.Message{llm.User("a"), llm.User("b"), llm.Assistant(llm.Text("c")), llm.Assistant(llm.Text("d")), llm.User("e")}, "u(a b) a(c d) u(e)"},
-		{"results come first, in the order of the calls",
-			[]llm.Message{llm.User("a"), llm.Assistant(call("1"), call("2")), user(llm.Text("x"), result("2", "r")), user(result("1", "r"))}, "u(a) a(call:1 call:2) u(result:1 result:2 x)"},
+		{
+			"results come first, in the order of the calls",
+			[]llm.Message{llm.User("a"), llm.Assistant(call("1"), call("2")), user(llm.Text("x"), result("2", "r")), user(result("1", "r"))},
+			"u(a) a(call:1 call:2) u(result:1 result:2 x)",
+		},
 		{"calls without results get one", []llm.Message{llm.User("a"), llm.Assistant(call("1"), call("2")), user(result("2", "r"))}, "u(a) a(call:1 call:2) u(result:1! result:2)"},
 		{"also at the end", []llm.Message{llm.User("a"), llm.Assistant(call("1"))}, "u(a) a(call:1) u(result:1!)"},
 		{"also before the user's words", []llm.Message{llm.User("a"), llm.Assistant(call("1")), llm.User("stop")}, "u(a) a(call:1) u(result:1! stop)"},
 		{"results without calls become text", []llm.Message{user(result("9", "r"), llm.Text("go on"))}, "u(Result of an earlier call of f: r go on)"},
-		{"a result that comes too late is text", []llm.Message{llm.User("a"), llm.Assistant(call("1")), llm.User("b"), llm.Assistant(llm.Text("c")), user(result("1", "r"))},
-			"u(a) a(call:1) u(result:1! b) a(c) u(Result of an earlier call of f: r)"},
+		{
+			"a result that comes too late is text",
+			[]llm.Message{llm.User("a"), llm.Assistant(call("1")), llm.User("b"), llm.Assistant(llm.Text("c")), user(result("1", "r"))},
+			"u(a) a(call:1) u(result:1! b) a(c) u(Result of an earlier call of f: r)",
+		},
 		{"blank text is left out", []llm.Message{llm.User("a"), llm.Assistant(llm.Text(" \n"), call("1")), user(result("1", ""))}, "u(a) a(call:1) u(result:1)"},
 		{"empty messages are left out", []llm.Message{llm.User("a"), llm.Assistant(), llm.User("b")}, "u(a b)"},
 		{"images", []llm.Message{user(llm.Text("a"), image)}, "u(a image)"},
@@ -158,8 +164,12 @@ func TestForm_followsTheModelsVersion(t *testing.T) {
 		{"claude-sonnet-5", llm.Request{Effort: "low", Tools: tools, Choice: forced}, "null", `{"effort":"low"}`, "null", `{"type":"any"}`},
 		{"claude-fable-5-1", llm.Request{}, bound, "null", "null", "null"},
 		{"claude-opus-5-5", llm.Request{Effort: "high", Tools: tools, Choice: forced, Serial: true, Temperature: &temperature}, bound, `{"effort":"high"}`, "null", `{"disable_parallel_tool_use":true,"type":"auto"}`},
-		{"my-gateway-alias", llm.Request{Effort: "high", Schema: schema}, adaptive,
-			`{"effort":"high","format":{"schema":{"additionalProperties":false,"properties":{"n":{"type":"integer"}},"required":["n"],"type":"object"},"type":"json_schema"}}`, "null", "null"},
+		{
+			"my-gateway-alias",
+			llm.Request{Effort: "high", Schema: schema},
+			adaptive,
+			`{"effort":"high","format":{"schema":{"additionalProperties":false,"properties":{"n":{"type":"integer"}},"required":["n"],"type":"object"},"type":"json_schema"}}`, "null", "null",
+		},
 	}
 	for _, c := range cases {
 		c.req.Messages = []llm.Message{llm.User("hi")}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -68,9 +69,7 @@ func TestOpen_choosesByConfigurationThenEnvironmentThenLocalServer(t *testing.T)
 	fast := catalog.Config{Model: "fast", Models: []catalog.Entry{{Name: "fast", Vendor: "openai", ID: "gpt-5-mini"}}}
 	with := func(e env, name, value string) env {
 		out := env{name: value}
-		for k, v := range e {
-			out[k] = v
-		}
+		maps.Copy(out, e)
 		return out
 	}
 	cases := []struct {

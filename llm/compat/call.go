@@ -51,8 +51,7 @@ func (c *call) run(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err() // how the connection ended does not matter then
 	}
-	var known *llm.Error
-	if errors.As(err, &known) {
+	if _, ok := errors.AsType[*llm.Error](err); ok {
 		return err
 	}
 	return c.broken(inner, err)
@@ -67,8 +66,7 @@ func (c *call) broken(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fault.Broken(name, cause)
 	}
-	var with *url.Error
-	if errors.As(err, &with) {
+	if with, ok := errors.AsType[*url.Error](err); ok {
 		err = with.Err // without the URL, whose query may hold a key
 	}
 	return fault.Broken(name, err)

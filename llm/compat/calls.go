@@ -2,6 +2,7 @@ package compat
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/llm"
@@ -144,9 +145,9 @@ func (a *answer) find(p *callPart, id, name string) *building {
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
 func (a *answer) byID(id string) *building {
-	for i := len(a.calls) - 1; i >= 0; i-- {
-		if a.calls[i].id == id {
-			return a.calls[i]
+	for _, v := range slices.Backward(a.calls) {
+		if v.id == id {
+			return v
 		}
 	}
 	return nil

@@ -168,9 +168,12 @@ func TestMemo_staysWithinItsBound(t *testing.T) {
 func TestMessageKey_knowsEveryFieldThatIsSent(t *testing.T) {
 	block := func(b llm.Block) llm.Message { return llm.Message{Role: llm.RoleUser, Blocks: []llm.Block{b}} }
 	messages := []llm.Message{
-		{}, {Role: llm.RoleUser}, {Role: llm.RoleAssistant},
+		{},
+		{Role: llm.RoleUser},
+		{Role: llm.RoleAssistant},
 		block(llm.Text("")), block(llm.Text("a")), block(llm.Block{Kind: llm.KindReasoning, Text: "a"}),
-		{Role: llm.RoleUser, Blocks: []llm.Block{llm.Text("a"), llm.Text("b")}}, {Role: llm.RoleUser, Blocks: []llm.Block{llm.Text("ab"), llm.Text("")}},
+		{Role: llm.RoleUser, Blocks: []llm.Block{llm.Text("a"), llm.Text("b")}},
+		{Role: llm.RoleUser, Blocks: []llm.Block{llm.Text("ab"), llm.Text("")}},
 		block(llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: "i", Name: "n", Args: json.RawMessage(`"a"`)}}),
 		block(llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: "i", Name: "n", Args: json.RawMessage(`"a"`), Raw: true}}),
 		block(llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: "in", Name: "", Args: json.RawMessage(`"a"`)}}),

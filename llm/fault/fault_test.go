@@ -128,8 +128,10 @@ func TestRetryAfter_believesWhatIsSensible(t *testing.T) {
 
 func TestRedact_leavesNeitherKeyNorPrompt(t *testing.T) {
 	secret := "sk-abcdef123456"
-	req := &llm.Request{Messages: []llm.Message{llm.User("my mother's maiden name is Smith-Jones,\nkeep it quiet"),
-		llm.Results(llm.Result{Blocks: []llm.Block{llm.Text("-----BEGIN PRIVATE KEY----- MIIEvQIBADANBg")}})}}
+	req := &llm.Request{Messages: []llm.Message{
+		llm.User("my mother's maiden name is Smith-Jones,\nkeep it quiet"),
+		llm.Results(llm.Result{Blocks: []llm.Block{llm.Text("-----BEGIN PRIVATE KEY----- MIIEvQIBADANBg")}}),
+	}}
 	said := "bad key " + secret + ": 'my mother's maiden name is Smith-Jones, keep it quiet' and BEGIN PRIVATE KEY----- MIIEvQ\x1b[31m at messages[0]"
 	got := fault.Redact(said, req, secret, "")
 	for _, leak := range []string{secret, "maiden", "MIIE", "\x1b"} {

@@ -35,7 +35,7 @@ func failures(t *testing.T, d Driver) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			b := d.play(t, Reply{Failure: &c.fail})
-			e := b.fails(hello(), c.fail.Trouble)
+			e := b.failure(hello(), c.fail.Trouble)
 			if e == nil {
 				return
 			}
@@ -56,7 +56,7 @@ func failures(t *testing.T, d Driver) {
 	}
 	t.Run("TheErrorOfTheServerIsForTheLog", func(t *testing.T) {
 		b := d.play(t, Reply{Failure: &Failure{Trouble: llm.BadRequest, Status: 400, Text: "tools[3].name is too long"}})
-		if e := b.fails(hello(), llm.BadRequest); e != nil {
+		if e := b.failure(hello(), llm.BadRequest); e != nil {
 			if !strings.Contains(e.Error(), "tools[3].name is too long") {
 				t.Errorf("the operator cannot see what the server said: %v", e)
 			}
@@ -71,8 +71,14 @@ func failures(t *testing.T, d Driver) {
 	})
 }
 
-// fails asks and checks the error: its trouble, one request only, no secrets.
-func (b *bench) fails(req *llm.Request, troubles ...llm.Trouble) *llm.Error {
+// fails is failure for those who do not look at the error any further.
+func (b *bench) fails(req *llm.Request, troubles ...llm.Trouble) {
+	b.Helper()
+	_ = b.failure(req, troubles...) // checked already
+}
+
+// failure asks and checks the error: its trouble, one request only, no secrets.
+func (b *bench) failure(req *llm.Request, troubles ...llm.Trouble) *llm.Error {
 	b.Helper()
 	before := len(b.server.Seen())
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
@@ -110,20 +116,21 @@ func (b *bench) fails(req *llm.Request, troubles ...llm.Trouble) *llm.Error {
 
 // deep shows each error of a chain by itself, as loggers may.
 func deep(err error) string {
-	text := fmt.Sprintf("%T %+v\n", err, err)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%T %+v\n", err, err)
 	switch e := err.(type) { //nolint:errorlint // the chain itself is looked at
 	case interface{ Unwrap() error }:
 		if next := e.Unwrap(); next != nil {
-			text += deep(next)
+			text.WriteString(deep(next))
 		}
 	case interface{ Unwrap() []error }:
 		for _, next := range e.Unwrap() {
 			if next != nil {
-				text += deep(next)
+				text.WriteString(deep(next))
 			}
 		}
 	}
-	return text
+	return text.String()
 }
 
 func long() []llm.Block {
@@ -205,7 +212,10 @@ func life(t *testing.T, d Driver) {
 			t.Skip("there is nothing to leave before the end")
 		}
 		b := d.play(t, Reply{Blocks: long(), Fault: Hang})
-		for range b.model.Stream(t.Context(), hello()) {
+		for _, err := range b.model.Stream(t.Context(), hello()) {
+			if err != nil {
+				t.Errorf("it fails before it hangs: %v", err)
+			}
 			break
 		}
 		b.left()

@@ -305,8 +305,10 @@ func oddHistory(t *testing.T, d Driver) {
 		"EmptyText":        {llm.User("hi"), llm.Assistant(llm.Text(""), Call("call_1", "read", `{}`)), llm.Results(result("call_1", "A", false))},
 		"EmptyAnswer":      {llm.User("hi"), {Role: llm.RoleAssistant}, llm.User("hello?")},
 		"TwoUsers":         {llm.User("hi"), llm.User("hello?")},
-		"UserInResults": {llm.User("hi"), llm.Assistant(Call("call_1", "read", `{}`)),
-			{Role: llm.RoleUser, Blocks: append(llm.Results(result("call_1", "A", false)).Blocks, llm.Text("by the way"))}},
+		"UserInResults": {
+			llm.User("hi"), llm.Assistant(Call("call_1", "read", `{}`)),
+			{Role: llm.RoleUser, Blocks: append(llm.Results(result("call_1", "A", false)).Blocks, llm.Text("by the way"))},
+		},
 	}
 	for name, messages := range cases {
 		t.Run(name, func(t *testing.T) {

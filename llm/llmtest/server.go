@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -173,9 +174,7 @@ func (s *Server) hang(r *http.Request) {
 }
 
 func head(w http.ResponseWriter, wire Wire) {
-	for k, v := range wire.Header {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), wire.Header)
 	if wire.Status == 0 {
 		wire.Status = http.StatusOK
 	}

@@ -48,7 +48,7 @@ func Ask(ctx context.Context, m llm.Model, req *llm.Request) (*llm.Response, []l
 	for delta, err := range m.Stream(ctx, req) {
 		switch {
 		case resp != nil || failed != nil:
-			return nil, nil, fmt.Errorf("Stream yielded %+v, %v after its end", delta, err)
+			return nil, nil, errors.Join(fmt.Errorf("the stream yielded %+v after its end", delta), err)
 		case err != nil:
 			failed = err
 		default:
@@ -56,7 +56,7 @@ func Ask(ctx context.Context, m llm.Model, req *llm.Request) (*llm.Response, []l
 		}
 	}
 	if failed == nil && resp == nil {
-		return nil, deltas, errors.New("Stream ended without a response and without an error")
+		return nil, deltas, errors.New("the stream ended without a response and without an error")
 	}
 	if resp != nil {
 		if err := CheckDeltas(deltas, resp); err != nil {

@@ -248,11 +248,11 @@ func (it *item) whole() string {
 			return strings.Join(parts, partsGap)
 		}
 	}
-	s := ""
+	var s strings.Builder
 	for _, p := range it.Content {
-		s += p.Text + p.Refusal
+		s.WriteString(p.Text + p.Refusal)
 	}
-	return s
+	return s.String()
 }
 
 // said is the text of an item: what the deltas brought, for that is what the

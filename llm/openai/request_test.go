@@ -118,19 +118,31 @@ func TestMessages_becomeItemsThatTheVendorTakes(t *testing.T) {
 		messages []llm.Message
 		want     string
 	}{
-		{"everything goes back to the model that made it", made,
+		{
+			"everything goes back to the model that made it", made,
 			[]llm.Message{llm.User("a"), llm.Assistant(thought(t, "rs_1"), said(t, "msg_1", "b"), call(t, "1"), call(t, "2")), user(answered("1", "r"), answered("2", "r"))},
-			"user(a) rs_1 assistantmsg_1/commentary(b) fc_1 call:1 fc_2 call:2 out:1 out:2"},
-		{"another model gets the words", "gpt-5.4",
+			"user(a) rs_1 assistantmsg_1/commentary(b) fc_1 call:1 fc_2 call:2 out:1 out:2",
+		},
+		{
+			"another model gets the words", "gpt-5.4",
 			[]llm.Message{llm.User("a"), llm.Assistant(thought(t, "rs_1"), said(t, "msg_1", "b"), call(t, "1")), user(answered("1", "r"))},
-			"user(a) assistant(b) call:1 out:1"},
-		{"reasoning that led to nothing stays home", made,
-			[]llm.Message{llm.User("a"), llm.Assistant(thought(t, "rs_1")), llm.User("b")}, "user(a) user(b)"},
-		{"what followed lost reasoning goes without its id", made,
+			"user(a) assistant(b) call:1 out:1",
+		},
+		{
+			"reasoning that led to nothing stays home", made,
+			[]llm.Message{llm.User("a"), llm.Assistant(thought(t, "rs_1")), llm.User("b")},
+			"user(a) user(b)",
+		},
+		{
+			"what followed lost reasoning goes without its id", made,
 			[]llm.Message{llm.User("a"), llm.Assistant(unsealed, said(t, "msg_1", "b"), alien, call(t, "1"), call(t, "2")), user(answered("1", "r"), answered("2", "r"))},
-			"user(a) assistant/commentary(b) call:1 fc_2 call:2 out:1 out:2"},
-		{"calls without results get one", made, []llm.Message{llm.User("a"), llm.Assistant(call(t, "1"), call(t, "2")), user(answered("2", "r"), llm.Text("b"))},
-			"user(a) fc_1 call:1 fc_2 call:2 out:1 out:2 user(b)"},
+			"user(a) assistant/commentary(b) call:1 fc_2 call:2 out:1 out:2",
+		},
+		{
+			"calls without results get one", made,
+			[]llm.Message{llm.User("a"), llm.Assistant(call(t, "1"), call(t, "2")), user(answered("2", "r"), llm.Text("b"))},
+			"user(a) fc_1 call:1 fc_2 call:2 out:1 out:2 user(b)",
+		},
 		{"results without calls become text", made, []llm.Message{user(answered("9", "r"), llm.Text("go on"))}, "user(Result of an earlier call of f: r go on)"},
 		{"results come before words", made, []llm.Message{llm.User("a"), llm.Assistant(call(t, "1")), user(llm.Text("b"), answered("1", "r"))}, "user(a) fc_1 call:1 out:1 user(b)"},
 		{"empty messages are left out", made, []llm.Message{llm.User("a"), llm.Assistant(), llm.Assistant(llm.Text("")), llm.User("b")}, "user(a) user(b)"},

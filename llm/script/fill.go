@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,10 +100,10 @@ func (s *sight) result(which string) *llm.Result {
 		}
 		return nil
 	}
-	for i := len(s.req.Messages) - 1; i >= 0; i-- {
-		blocks := s.req.Messages[i].Blocks
-		for j := len(blocks) - 1; j >= 0; j-- {
-			if r := blocks[j].Result; r != nil && (r.Name == which || r.CallID == which) {
+	for _, v := range slices.Backward(s.req.Messages) {
+		blocks := v.Blocks
+		for _, block := range slices.Backward(blocks) {
+			if r := block.Result; r != nil && (r.Name == which || r.CallID == which) {
 				return r
 			}
 		}

@@ -14,8 +14,7 @@ type sight struct {
 	system  string
 	user    string // the last message of the user that has text
 	results []*llm.Result
-	tool    string // names of the tools whose results are the last message
-	tokens  int    // estimated
+	tokens  int // estimated
 }
 
 func look(req *llm.Request) *sight {

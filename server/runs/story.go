@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"iter"
 	"net/http"
@@ -252,7 +253,7 @@ func (f found) sendBlob(w http.ResponseWriter, r *http.Request, hash string, off
 	}
 	var one [1]byte
 	_, size, err := blobs.ReadAt(ctx, hash, one[:], 0)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	w.Header().Set("ETag", strconv.Quote(hash))

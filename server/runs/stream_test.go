@@ -305,8 +305,11 @@ func TestSocket_topics(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, tt := range []struct{ topic, want string }{
-		{"run:" + a.ID, "run problem exists"}, {"run:run_bbbbbbbbbbbbbbbbbbbb", "run problem not_found"},
-		{"run:nonsense", "run problem invalid"}, {"other:x", "other problem invalid"}, {"x", "x problem invalid"},
+		{"run:" + a.ID, "run problem exists"},
+		{"run:run_bbbbbbbbbbbbbbbbbbbb", "run problem not_found"},
+		{"run:nonsense", "run problem invalid"},
+		{"other:x", "other problem invalid"},
+		{"x", "x problem invalid"},
 	} {
 		s.say(api.FollowRequest{Subscribe: tt.topic})
 		if diff := cmp.Diff([]string{tt.want}, s.hear(1)); diff != "" {

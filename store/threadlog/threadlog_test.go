@@ -46,15 +46,6 @@ func wantClass(t *testing.T, what string, err error, want errs.Class) {
 	storetest.WantClass(t, what, err, want)
 }
 
-func openKV(t *testing.T, s *store.Store, bucket string) *store.KV {
-	t.Helper()
-	kv, err := s.KV(t.Context(), bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kv
-}
-
 func threadStore(s *store.Store) threadtest.Store {
 	return threadtest.Store{
 		Log: func(t *testing.T, tenant string) thread.Log {
@@ -226,8 +217,10 @@ func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
 		"rubbish":         {"5-5", []byte("rubbish\n"), "stream sequence %d: event 5: an event is no JSON", errs.Corrupt},
 		"no header":       {"", good(5, 1), "the record at stream sequence %d does not say which events it has", errs.Corrupt},
 		"a broken header": {"5-x", good(5, 1), "the record at stream sequence %d does not say which events it has", errs.Corrupt},
-		"of the future": {"5-5", []byte(`{"seq":5,"v":2,"kind":"input","at":"2026-01-02T03:04:05Z","data":{}}` + "\n"),
-			"stream sequence %d: event 5: an event \"input\" of version 2 was written by a newer skete", errs.Unsupported},
+		"of the future": {
+			"5-5", []byte(`{"seq":5,"v":2,"kind":"input","at":"2026-01-02T03:04:05Z","data":{}}` + "\n"),
+			"stream sequence %d: event 5: an event \"input\" of version 2 was written by a newer skete", errs.Unsupported,
+		},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			id := thread.NewID()

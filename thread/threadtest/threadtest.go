@@ -413,7 +413,7 @@ func faults(t *testing.T, s Store) {
 		}
 		wantClass(t, string(f), err, errs.Unavailable)
 		head := meddle(t, log, id)
-		for try := 0; try < 10; try++ {
+		for range 10 {
 			if got, err = log.Append(t.Context(), id, seq, es...); !errs.Is(err, errs.Unavailable) {
 				break
 			}

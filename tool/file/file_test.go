@@ -162,7 +162,7 @@ func TestReadFile_pagesGoOnWhereTheyStopped(t *testing.T) {
 	b.put("/f", want)
 	var got strings.Builder
 	offset := 0
-	for pages := 0; pages < 200; pages++ {
+	for range 200 {
 		r := b.call("read_file", "file_path", "/f", "offset", offset, "limit", 60)
 		body, note, more := strings.Cut(text(r), "\n\n[")
 		if len(body) > 1000 || r.Failed {
@@ -548,6 +548,7 @@ type broken struct{ tool.Files }
 var errGone = errors.New("dial /host/secret.sock: gone")
 
 func (broken) Stat(context.Context, string) (tool.FileInfo, error) { return tool.FileInfo{}, errGone }
+
 func (broken) ReadAt(context.Context, string, int64, int) ([]byte, int64, error) {
 	return nil, 0, errGone
 }

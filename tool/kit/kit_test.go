@@ -19,8 +19,9 @@ import (
 type still struct{}
 
 func (still) Start(context.Context, string, tool.Command) (tool.Process, error) { return still{}, nil }
-func (still) Find(context.Context, string) (tool.Process, error)                { return still{}, nil }
-func (still) List(context.Context, string) ([]tool.Listed, error)               { return nil, nil }
+
+func (still) Find(context.Context, string) (tool.Process, error)  { return still{}, nil }
+func (still) List(context.Context, string) ([]tool.Listed, error) { return nil, nil }
 func (still) Output(_ context.Context, from tool.Offsets, _ bool, visit func(tool.Chunk) error) error {
 	return visit(tool.Chunk{Offset: from.Stdout, Data: []byte("x\xff")})
 }

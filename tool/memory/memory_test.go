@@ -30,7 +30,8 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []thread.ContextFile{
-		{Path: "/w/AGENTS.md", Text: "# Project\n\nuse tabs"}, {Path: memory.File, Text: "likes <b>tea</b>"},
+		{Path: "/w/AGENTS.md", Text: "# Project\n\nuse tabs"},
+		{Path: memory.File, Text: "likes <b>tea</b>"},
 		{Path: "/memories/long", Text: strings.Repeat("ä", 32<<10) + "\n[the file goes on; read it for the rest]"},
 	}
 	if d := cmp.Diff(want, got); d != "" {

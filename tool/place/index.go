@@ -152,7 +152,8 @@ func (x index) grep(ctx context.Context, p, pattern, glob string, limit int, rea
 			return nil, false, err
 		}
 	}
-	in, base := x, path.Dir(p)
+	var in index
+	base := path.Dir(p)
 	if f, ok := x.find(p); ok {
 		in = index{f}
 	} else if in, err = x.dir(p); err == nil {

@@ -62,8 +62,7 @@ func TestFiles_everyPlaceKeepsThePromises(t *testing.T) {
 }
 
 func code(err error) string {
-	var fe *tool.FileError
-	if errors.As(err, &fe) {
+	if fe, ok := errors.AsType[*tool.FileError](err); ok {
 		return fe.Code
 	}
 	if err != nil {
@@ -91,8 +90,11 @@ func TestMap_recordsEveryChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []thread.FileChange{
-		{Path: "/d/a", Blob: thread.Hash([]byte("/d/a")), Bytes: 4}, {Path: "/d/b", Blob: thread.Hash([]byte("/d/b")), Bytes: 4},
-		{Path: "/c", Blob: thread.Hash([]byte("/c")), Bytes: 2}, {Path: "/d/a"}, {Path: "/d/b"},
+		{Path: "/d/a", Blob: thread.Hash([]byte("/d/a")), Bytes: 4},
+		{Path: "/d/b", Blob: thread.Hash([]byte("/d/b")), Bytes: 4},
+		{Path: "/c", Blob: thread.Hash([]byte("/c")), Bytes: 2},
+		{Path: "/d/a"},
+		{Path: "/d/b"},
 	}
 	if d := cmp.Diff(want, *changes); d != "" {
 		t.Error(d)

@@ -428,14 +428,17 @@ func (d deaf) Output(ctx context.Context, _ tool.Offsets, _ bool, visit func(too
 	<-ctx.Done()
 	return ctx.Err()
 }
+
 func (d deaf) Wait(ctx context.Context) (tool.Ended, error) {
 	<-ctx.Done()
 	return tool.Ended{}, ctx.Err()
 }
+
 func (d deaf) Status(ctx context.Context) (tool.Ended, bool, error) {
 	e, err := d.Wait(ctx)
 	return e, true, err
 }
+
 func (d deaf) Kill(ctx context.Context) error {
 	close(d.killed)
 	_, err := d.Wait(ctx)

@@ -43,6 +43,7 @@ func (o *office) Send(_ context.Context, _ thread.ID, id, key, text string) erro
 	o.sent = append(o.sent, id+" "+key+" "+text)
 	return o.err
 }
+
 func (o *office) Cancel(_ context.Context, _ thread.ID, id, key string) error {
 	o.sent = append(o.sent, id+" "+key+" cancel")
 	return o.err

@@ -93,11 +93,10 @@ func hashOf(content []byte) string {
 
 // code is what the model would be told; "" = no error.
 func code(err error) string {
-	var fe *tool.FileError
 	if err == nil {
 		return ""
 	}
-	if errors.As(err, &fe) {
+	if fe, ok := errors.AsType[*tool.FileError](err); ok {
 		return fe.Code
 	}
 	return err.Error()

@@ -116,7 +116,7 @@ func (t tools) parseJSON(s string, strict bool) ([]Call, bool) {
 	for {
 		var raw json.RawMessage
 		switch err := d.Decode(&raw); {
-		case err == io.EOF: //nolint:errorlint // Decode returns it as it is
+		case err == io.EOF:
 			return calls, len(calls) > 0
 		case err != nil || len(calls) > callsMax:
 			return nil, false

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -114,7 +115,7 @@ func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
 
 func (r *request) neutral(out *llm.Request) error {
 	if r.Model == "" || !r.Stream || len(r.Input) == 0 {
-		return errors.New("Missing required parameter: model, stream or input")
+		return errors.New("missing required parameter: model, stream or input")
 	}
 	if r.Store == nil || *r.Store {
 		return errors.New("the suite wants store=false")
@@ -124,12 +125,12 @@ func (r *request) neutral(out *llm.Request) error {
 	}
 	if r.OutputMax != nil {
 		if out.OutputTokensMax = *r.OutputMax; out.OutputTokensMax < 16 {
-			return errors.New("Invalid 'max_output_tokens': integer below minimum value")
+			return errors.New("invalid 'max_output_tokens': integer below minimum value")
 		}
 	}
 	out.Temperature, out.CacheKey = r.Temperature, r.CacheKey
 	if len(r.CacheKey) > 64 {
-		return errors.New("Invalid 'prompt_cache_key': string too long")
+		return errors.New("invalid 'prompt_cache_key': string too long")
 	}
 	out.Serial = r.Parallel != nil && !*r.Parallel
 	if r.Reasoning != nil {
@@ -166,7 +167,7 @@ func (r *request) choice(out *llm.Request) error {
 	case len(r.ToolChoice) == 0:
 		return nil
 	case len(r.Tools) == 0:
-		return errors.New("Tool choice is only allowed when 'tools' are specified")
+		return errors.New("tool choice is only allowed when 'tools' are specified")
 	case json.Unmarshal(r.ToolChoice, &mode) == nil:
 		known := map[string]llm.ChoiceMode{"auto": llm.ChoiceAuto, "none": llm.ChoiceNone, "required": llm.ChoiceAny}
 		m, ok := known[mode]
@@ -213,7 +214,7 @@ func history(raws []json.RawMessage) ([]llm.Message, error) {
 			delete(open, it.CallID)
 		}
 		if reasoning != "" && role == llm.RoleUser {
-			return nil, fmt.Errorf("Item '%s' of type 'reasoning' was provided without its required following item", reasoning)
+			return nil, fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", reasoning)
 		}
 		if it.Type != "reasoning" {
 			reasoning = ""
@@ -221,10 +222,10 @@ func history(raws []json.RawMessage) ([]llm.Message, error) {
 		out = append(out, llm.Message{Role: role, Blocks: block})
 	}
 	if reasoning != "" {
-		return nil, fmt.Errorf("Item '%s' of type 'reasoning' was provided without its required following item", reasoning)
+		return nil, fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", reasoning)
 	}
 	for id := range open {
-		return nil, fmt.Errorf("No tool output found for function call %s", id)
+		return nil, fmt.Errorf("no tool output found for function call %s", id)
 	}
 	return out, nil
 }
@@ -237,14 +238,14 @@ func (it item) neutral() (llm.Role, []llm.Block, error) {
 		if it.ID == "" || it.Summary == nil || it.Encrypted == "" {
 			return "", nil, errors.New("reasoning needs id, summary and, with store=false, encrypted_content")
 		}
-		text := ""
+		var text strings.Builder
 		for i, p := range *it.Summary {
 			if i > 0 {
-				text += "\n\n"
+				text.WriteString("\n\n")
 			}
-			text += p.Text
+			text.WriteString(p.Text)
 		}
-		return llm.RoleAssistant, []llm.Block{llmtest.Reasoning(text, it.Encrypted)}, nil
+		return llm.RoleAssistant, []llm.Block{llmtest.Reasoning(text.String(), it.Encrypted)}, nil
 	case "function_call":
 		if it.CallID == "" || it.Name == "" || it.Arguments == nil {
 			return "", nil, errors.New("function_call needs call_id, name, arguments")
@@ -257,7 +258,7 @@ func (it item) neutral() (llm.Role, []llm.Block, error) {
 		blocks, err := content(it.Output, "input_text")
 		return llm.RoleUser, []llm.Block{{Kind: llm.KindResult, Result: &llm.Result{CallID: it.CallID, Blocks: blocks}}}, err
 	}
-	return "", nil, fmt.Errorf("Invalid value: %q", it.Type)
+	return "", nil, fmt.Errorf("invalid value: %q", it.Type)
 }
 
 func (it item) message() (llm.Role, []llm.Block, error) {
@@ -298,7 +299,7 @@ func content(raw json.RawMessage, kind string) ([]llm.Block, error) {
 		case "input_file":
 			data = p.FileData
 		default:
-			return nil, fmt.Errorf("Invalid value: %q", p.Type)
+			return nil, fmt.Errorf("invalid value: %q", p.Type)
 		}
 		head, encoded, ok := strings.Cut(strings.TrimPrefix(data, "data:"), ";base64,")
 		bytes, err := base64.StdEncoding.DecodeString(encoded)
@@ -370,9 +371,7 @@ func (s *stream) pieces(text string, piece int, name string, at object) {
 			n++
 		}
 		data := object{"delta": text[:n]}
-		for k, v := range at {
-			data[k] = v
-		}
+		maps.Copy(data, at)
 		s.add(name, data)
 		text = text[n:]
 	}

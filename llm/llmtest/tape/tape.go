@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -213,9 +214,7 @@ func (p *tape) serve(piece int) (s *httptest.Server, body func() []byte) {
 }
 
 func (p *tape) answer(w http.ResponseWriter, piece int) {
-	for k, v := range p.header {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), p.header)
 	w.WriteHeader(p.status)
 	for rest := p.reply; len(rest) > 0; {
 		n := min(piece, len(rest))

@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,12 +57,11 @@ type tenant struct {
 
 type run struct {
 	keeper.Run
-	at       time.Time
-	changed  chan struct{} // closed at the next change
-	open     []keeper.Approval
-	decided  map[string]keeper.Decide
-	inputs   []string
-	cancelBy string
+	at      time.Time
+	changed chan struct{} // closed at the next change
+	open    []keeper.Approval
+	decided map[string]keeper.Decide
+	inputs  []string
 }
 
 type watcher struct {
@@ -191,7 +191,8 @@ func (f *Fake) play(t *tenant, r *run) {
 	p := &Play{f: f, t: t, r: r, id: r.Thread}
 	f.wg.Go(func() {
 		defer func() {
-			if v := recover(); v != nil && v != errStopped {
+			v := recover()
+			if err, is := v.(error); v != nil && !(is && errors.Is(err, errStopped)) {
 				panic(v)
 			}
 		}()

@@ -302,8 +302,7 @@ func (p *process) Output(ctx context.Context, from tool.Offsets, follow bool, vi
 	for try := 0; ; try++ {
 		before := r.at
 		err := r.attach(ctx, p, follow)
-		var stop *stopped
-		if errors.As(err, &stop) {
+		if stop, ok := errors.AsType[*stopped](err); ok {
 			return stop.err
 		}
 		if err == nil || !errs.Temporary(err) || ctx.Err() != nil {

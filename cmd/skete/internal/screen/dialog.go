@@ -179,8 +179,11 @@ func askBlocks(a Ask, n int) []Block {
 	}
 	var keys []string
 	for _, k := range []struct{ decision, text string }{
-		{api.DecisionApprove, "a approve"}, {api.DecisionApprove, "A always"}, {api.DecisionEdit, "e edit"},
-		{api.DecisionReject, "r reject"}, {api.DecisionRespond, "t respond"},
+		{api.DecisionApprove, "a approve"},
+		{api.DecisionApprove, "A always"},
+		{api.DecisionEdit, "e edit"},
+		{api.DecisionReject, "r reject"},
+		{api.DecisionRespond, "t respond"},
 	} {
 		if a.Allows(k.decision) {
 			keys = append(keys, k.text)

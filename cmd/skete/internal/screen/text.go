@@ -238,7 +238,7 @@ func Cut(s string, width int) string {
 func Wrap(s string, width int) []string {
 	width = max(width, 1)
 	var lines []string
-	for _, paragraph := range strings.Split(s, "\n") {
+	for paragraph := range strings.SplitSeq(s, "\n") {
 		lines = append(lines, wrapLine(strings.TrimRight(paragraph, " "), width)...)
 	}
 	return lines
