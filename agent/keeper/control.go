@@ -8,11 +8,11 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/policy"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
-	"github.com/skete-dev/skete/tool"
 )
 
 // Send adds a message to a run that is under way; the model reads it before
@@ -22,8 +22,8 @@ func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in th
 	if err != nil {
 		return 0, err
 	}
-	if len(in.Blocks) == 0 || bytesOf(in.Blocks) > inputBytesMax {
-		return 0, errs.New(errs.Invalid, "a message has 1 to %d bytes", inputBytesMax)
+	if len(in.Blocks) == 0 || runs.Bytes(in.Blocks) > runs.InputBytesMax {
+		return 0, errs.New(errs.Invalid, "a message has 1 to %d bytes", runs.InputBytesMax)
 	}
 	_, blobs, err := k.logOf(ctx, tenant)
 	if err != nil {
@@ -32,7 +32,7 @@ func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in th
 	if in.From == "" {
 		in.From = "user"
 	}
-	if in, err = keepInput(ctx, blobs, in); err != nil {
+	if in, err = runs.KeepInput(ctx, blobs, in); err != nil {
 		return 0, err
 	}
 	return k.external(ctx, threadKey{tenant, e.run.Thread}, func(s *state.State) ([]thread.Body, error) {
@@ -147,13 +147,13 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
 		case !c.Asked.Expires.IsZero() && !k.c.Now().Before(c.Asked.Expires):
 			return nil, errs.New(errs.Conflict, "the time to decide about %s is over", d.Call)
 		}
-		decided, err := checkDecision(c, d)
+		decided, err := d.Check(c)
 		if err != nil {
 			return nil, err
 		}
 		bodies := []thread.Body{decided}
 		if d.Always {
-			rule, err := policy.RuleFor(callOf(c))
+			rule, err := policy.RuleFor(runs.CallOf(c))
 			if err != nil {
 				return nil, err
 			}
@@ -168,52 +168,6 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
 	return err
 }
 
-// callOf is a call that waits, as the rules see it.
-func callOf(c *state.Call) policy.Call {
-	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
-	for _, path := range c.Asked.Writes {
-		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})
-	}
-	for _, path := range c.Asked.Reads {
-		p.Touches = append(p.Touches, tool.Touch{Path: path})
-	}
-	return p
-}
-
-func checkDecision(c *state.Call, d Decide) (thread.ApprovalDecided, error) {
-	decided := thread.ApprovalDecided{Call: d.Call, Decision: d.Decision, Text: d.Text, By: d.By}
-	if !slices.Contains(c.Asked.Allowed, d.Decision) {
-		return decided, errs.New(errs.Invalid, "%.20q is not among the decisions that are allowed here: %v", d.Decision, c.Asked.Allowed)
-	}
-	if len(d.Text) > thread.InlineBytesMax {
-		return decided, errs.New(errs.Limit, "a text has at most %d bytes", thread.InlineBytesMax)
-	}
-	switch d.Decision {
-	case thread.Edit:
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(d.Args, &object); err != nil || len(d.Args) > thread.InlineBytesMax {
-			return decided, errs.New(errs.Invalid, "edited arguments are a JSON object of at most %d bytes", thread.InlineBytesMax)
-		}
-		decided.Args = d.Args
-	case thread.Respond:
-		if d.Text == "" {
-			return decided, errs.New(errs.Invalid, "respond needs a text")
-		}
-	}
-	if d.Always && d.Decision != thread.Approve {
-		return decided, errs.New(errs.Invalid, "always goes with approve alone")
-	}
-	return decided, nil
-}
-
-func commandOf(args json.RawMessage) string {
-	var a struct {
-		Command string `json:"command"`
-	}
-	_ = json.Unmarshal(args, &a)
-	return a.Command
-}
-
 // Cancel asks a run, and all beneath it, to end. A run that is over stays as it is.
 func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (Run, error) {
 	e, err := k.find(ctx, tenant, id)
@@ -224,7 +178,7 @@ func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by,
 		if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
 			return nil, nil
 		}
-		return []thread.Body{thread.CancelAsked{By: by, Reason: clip(reason, recordText)}}, nil
+		return []thread.Body{thread.CancelAsked{By: by, Reason: runs.Clip(reason, runs.TextMax)}}, nil
 	}
 	t := threadKey{tenant, e.run.Thread}
 	if _, err := k.external(ctx, t, asked); err != nil {
@@ -254,7 +208,7 @@ func (k *Keeper) beneath(t threadKey) []threadKey {
 // Resume goes on after a budget was used up or something failed: with a new
 // run of the same thread. A run that is not over gets the new budget.
 func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (Run, error) {
-	if err := checkBudget(b); err != nil {
+	if err := runs.CheckBudget(b); err != nil {
 		return Run{}, err
 	}
 	e, err := k.find(ctx, tenant, id)
@@ -274,7 +228,7 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 			if s.Run == nil || s.Run.Ended != nil {
 				return nil, nil
 			}
-			return []thread.Body{thread.BudgetChanged{Budget: budgetOf(b, s.Run.Budget), By: by}}, nil
+			return []thread.Body{thread.BudgetChanged{Budget: runs.BudgetOf(b, s.Run.Budget), By: by}}, nil
 		})
 	}
 	k.wake(threadKey{tenant, run.Thread})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -130,7 +131,7 @@ func (k *Keeper) fail(t threadKey, cause error) {
 		text += " (" + hint + ")"
 	}
 	_ = k.save(k.ctx, e, func(r *Run) {
-		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), clip(text, recordText), k.c.Now().UTC()
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Clip(text, runs.TextMax), k.c.Now().UTC()
 	})
 	k.forget(e)
 	k.parentOf(t)
@@ -240,7 +241,7 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 			return err
 		}
 	}
-	if err := k.save(ctx, e, func(r *Run) { project(r, s, k.c.Now()) }); err != nil {
+	if err := k.save(ctx, e, func(r *Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
 		return err
 	}
 	k.later(t, o.Expires)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -122,7 +123,7 @@ func (k *Keeper) begun(ctx context.Context, tenant string, id thread.RunID) (*en
 // abort ends a record whose run is not in the log.
 func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
 	err := k.save(ctx, e, func(r *Run) {
-		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, clip(errs.Public(cause), recordText), k.c.Now().UTC()
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, runs.Clip(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
 	})
 	if err != nil {
 		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.run.ID, "err", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -33,7 +34,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	if err != nil {
 		return Run{}, err
 	}
-	if err := errors.Join(checkBudget(s.Budget), mayName(s, definition.Definition{})); err != nil {
+	if err := errors.Join(runs.CheckBudget(s.Budget), s.MayName(definition.Definition{})); err != nil {
 		return Run{}, err
 	}
 	made := ids{Run: thread.NewRunID(), Thread: thread.NewID()}
@@ -48,7 +49,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	}
 	opened := events[0].Body.(thread.Opened) // every log begins with it
 	opened.Fork = &thread.Fork{Thread: source.Thread, Seq: uint64(len(events))}
-	opened.Title = pick(s.Title, "fork of "+opened.Title)
+	opened.Title = runs.Pick(s.Title, "fork of "+opened.Title)
 	events[0].Body = opened
 	st, err := k.copied(ctx, log, made.Thread, events)
 	if err != nil {
@@ -115,10 +116,10 @@ func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made
 	if err != nil {
 		return Run{}, err
 	}
-	budget := budgetOf(s.Budget, st.Agent.Limits.Budget)
+	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
 	bodies := []thread.Body{machine, thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema}}
 	run := Run{
-		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: pick(s.Model, source.Model), Title: pick(s.Title, "fork of "+source.Title),
+		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: runs.Pick(s.Model, source.Model), Title: runs.Pick(s.Title, "fork of "+source.Title),
 		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,
 		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: st.Opened.Fork,
 	}

@@ -16,13 +16,13 @@ import (
 
 // Bounds, unless configured.
 const (
-	runsMax       = 64 // driven at once
-	sweepEvery    = 10 * time.Second
-	leaseTTL      = 15 * time.Second
-	retryFirst    = time.Second
-	retryMax      = time.Minute
-	fencedRetry   = leaseTTL / 3 // while another server drives
-	stepsMax      = 500
+	runsMax     = 64 // driven at once
+	sweepEvery  = 10 * time.Second
+	leaseTTL    = 15 * time.Second
+	retryFirst  = time.Second
+	retryMax    = time.Minute
+	fencedRetry = leaseTTL / 3 // while another server drives
+
 	externalTries = 50
 	subagentsMax  = 64 // of a thread, over its life
 )

@@ -2,25 +2,21 @@ package keeper
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
 
 const (
-	runPrefix  = "run/"
-	keyPrefix  = "start/"
-	pageSize   = 50
-	pageMax    = 500
-	recordText = 2 << 10 // of Run.Text in a record; the log has it whole
-	recordJSON = 8 << 10 // of Run.Result
+	runPrefix = "run/"
+	keyPrefix = "start/"
 )
 
 // entry is a run in memory.
@@ -50,7 +46,7 @@ func (e *entry) progress(s *state.State, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state, ended := e.run.State, e.run.Ended
-	project(&e.run, s, now)
+	runs.Project(&e.run, s, now)
 	e.run.State, e.run.Ended = state, ended // these only change together with the record
 }
 
@@ -190,7 +186,7 @@ func (k *Keeper) view(e *entry) Run {
 
 // List returns runs, the newest first.
 func (k *Keeper) List(ctx context.Context, tenant string, f Filter) (Page, error) {
-	var runs []Run
+	var list []Run
 	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
 		e, err := parseRecord(value, revision)
 		if err != nil {
@@ -201,105 +197,14 @@ func (k *Keeper) List(ctx context.Context, tenant string, f Filter) (Page, error
 			e = live
 		}
 		k.mu.Unlock()
-		if run := k.view(e); f.wants(run) {
-			runs = append(runs, run)
+		if run := k.view(e); f.Wants(run) {
+			list = append(list, run)
 		}
 		return nil
 	})
 	if err != nil {
 		return Page{}, err
 	}
-	slices.SortFunc(runs, newest)
-	return f.page(runs)
-}
-
-func newest(a, b Run) int {
-	if c := b.Created.Compare(a.Created); c != 0 {
-		return c
-	}
-	return strings.Compare(string(b.ID), string(a.ID))
-}
-
-func (f Filter) wants(r Run) bool {
-	switch {
-	case len(f.States) > 0 && !slices.Contains(f.States, r.State),
-		f.Thread != "" && r.Thread != f.Thread,
-		f.Agent != "" && r.Agent != f.Agent,
-		!f.Subagents && f.Thread == "" && r.Thread.Depth() > 0:
-		return false
-	}
-	for key, value := range f.Labels {
-		if r.Labels[key] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// page cuts a sorted list. A token is the last run of the page before.
-func (f Filter) page(runs []Run) (Page, error) {
-	if f.PageToken != "" {
-		last, err := parseToken(f.PageToken)
-		if err != nil {
-			return Page{}, err
-		}
-		runs = slices.DeleteFunc(runs, func(r Run) bool { return newest(r, last) <= 0 })
-	}
-	size := min(f.PageSize, pageMax)
-	if size <= 0 {
-		size = pageSize
-	}
-	if len(runs) <= size {
-		return Page{Runs: runs}, nil
-	}
-	last := runs[size-1]
-	token := base64.RawURLEncoding.EncodeToString([]byte(last.Created.UTC().Format(time.RFC3339Nano) + " " + string(last.ID)))
-	return Page{Runs: runs[:size], Next: token}, nil
-}
-
-func parseToken(s string) (Run, error) {
-	bad := errs.New(errs.Invalid, "the page token is none of ours")
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return Run{}, bad
-	}
-	at, id, ok := strings.Cut(string(b), " ")
-	created, err := time.Parse(time.RFC3339Nano, at)
-	if !ok || err != nil {
-		return Run{}, bad
-	}
-	return Run{Created: created, ID: thread.RunID(id)}, nil
-}
-
-// project writes what the log says about a run into its record.
-func project(r *Run, s *state.State, now time.Time) {
-	if s.Run == nil || s.Run.ID != r.ID {
-		return
-	}
-	r.Steps, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
-	r.First, r.Last, r.Todos, r.Sandbox, r.OwnSandbox = s.Run.First, s.Seq, s.Todos, s.Machine, s.OwnMachine
-	if s.Run.Model != "" {
-		r.Model = s.Run.Model
-	}
-	r.Waiting = 0
-	for _, c := range s.Open() {
-		if c.Waits() {
-			r.Waiting++
-		}
-	}
-	r.State = s.RunState(now)
-	if e := s.Run.Ended; e != nil {
-		r.Ended, r.Reason, r.Text = s.Run.EndedAt, e.Reason, clip(e.Text, recordText)
-		if len(e.Result) <= recordJSON {
-			r.Result = e.Result
-		}
-		r.Waiting = 0
-	}
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
+	slices.SortFunc(list, runs.Newest)
+	return f.Page(list)
 }

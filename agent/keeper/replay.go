@@ -55,7 +55,7 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by 
 		return Run{}, err
 	}
 	start := Start{Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
-		Model: replayPrefix + string(source.Thread) + "#" + string(id), replay: id}
+		Model: replayPrefix + string(source.Thread) + "#" + string(id), Replay: id}
 	return k.Start(ctx, tenant, start)
 }
 

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/archive"
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/hook/program"
 	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -37,7 +40,7 @@ type workshop struct {
 	id      string // of the machine with its boot, "" = none
 	entry   *entry
 	files   *place.Composite
-	archive *archive
+	archive *archive.Archive
 }
 
 // run drives a thread that has something to do.
@@ -46,7 +49,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := d.claim(ctx, log, s); err != nil {
 		return agent.Outcome{}, err
 	}
-	if err := k.save(ctx, e, func(r *Run) { project(r, s, k.c.Now()) }); err != nil {
+	if err := k.save(ctx, e, func(r *Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
 		return agent.Outcome{}, err
 	}
 	w := &workshop{k: k, key: d.key, log: log, blobs: blobs, s: s, entry: e}
@@ -74,7 +77,7 @@ func (d *driver) stuck(ctx context.Context, log thread.Log, s *state.State, caus
 	if hint := errs.Hint(cause); hint != "" {
 		text += " (" + hint + ")"
 	}
-	ended := thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonModel, Text: clip(text, recordText)}
+	ended := thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonModel, Text: runs.Clip(text, runs.TextMax)}
 	if err := add(ctx, log, d.key.id, s, ended); err != nil {
 		return err
 	}
@@ -146,7 +149,7 @@ func (w *workshop) open(ctx context.Context) (release func(), err error) {
 // names the machine before it, makes it the same one when the server dies in
 // between.
 func (w *workshop) bind(ctx context.Context, why string) error {
-	key := agent.Key(w.key.id, pick(w.s.Machine, "first"))
+	key := agent.Key(w.key.id, runs.Pick(w.s.Machine, "first"))
 	id, err := w.k.c.Machines.Create(ctx, w.key.tenant, key, w.s.Agent.Sandbox)
 	if err != nil {
 		return fmt.Errorf("make a machine for %s: %w", w.key.id, err)
@@ -165,11 +168,11 @@ func (w *workshop) place(ctx context.Context) error {
 	for _, f := range w.s.Files() {
 		own.Apply(f)
 	}
-	w.archive = newArchive(w.blobs)
+	w.archive = archive.New(w.blobs)
 	for name, f := range w.s.Archive() {
-		w.archive.add(name, f)
+		w.archive.Add(name, f)
 	}
-	shelf := place.ReadOnly(w.archive.files)
+	shelf := place.ReadOnly(w.archive.Files)
 	routes := []place.Route{{At: "/large_tool_results", Files: shelf}, {At: "/conversation_history", Files: shelf}}
 	if w.k.c.Memories != nil {
 		memories, err := w.k.c.Memories(ctx, w.key.tenant)
@@ -191,16 +194,16 @@ func (w *workshop) applied(e thread.Event) {
 	switch b := e.Body.(type) {
 	case thread.ToolCompleted:
 		if b.File != "" && b.Blob != "" {
-			w.archive.add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
+			w.archive.Add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
 		}
 	case thread.Compacted:
 		if b.File != "" && b.Blob != "" {
-			w.archive.add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
+			w.archive.Add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
 		}
 	case thread.Cleared:
 		for _, id := range b.Calls {
 			if f, ok := w.s.Cleared(id); ok {
-				w.archive.add(state.ResultFile(id), f)
+				w.archive.Add(state.ResultFile(id), f)
 			}
 		}
 	}
@@ -240,7 +243,7 @@ func (w *workshop) model(ctx context.Context) (llm.Model, error) {
 
 // tools makes those that the agent may use and that can work here.
 func (w *workshop) tools(_ context.Context, model llm.Model) ([]tool.Tool, error) {
-	p := &spawner{k: w.k, tenant: w.key.tenant, parent: w.s, model: w.s.Run.Started.Model, budget: func() thread.Budget { return left(w.s, w.k.c.Now()) }}
+	p := &spawner{k: w.k, tenant: w.key.tenant, parent: w.s, model: w.s.Run.Started.Model, budget: func() thread.Budget { return runs.Left(w.s, w.k.c.Now()) }}
 	env := tool.Env{
 		Files: w.files, Commands: w.machine.Commands, Boot: w.machine.Boot, Dir: w.machine.Dir,
 		ResultBytesMax: min(prompt.Window(w.s, model.Info())/6, 20_000) * 4,
@@ -312,7 +315,7 @@ func (w *workshop) hook() hook.Hook {
 	if len(w.s.Agent.Hooks) == 0 {
 		return nil
 	}
-	return hook.Commands(w.s.Agent.Hooks, &hookRunner{w: w}, w.machine.Dir)
+	return hook.Commands(w.s.Agent.Hooks, &program.Runner{Files: w.machine.Files, Commands: w.machine.Commands}, w.machine.Dir)
 }
 
 // lastWords are the text of the last step.

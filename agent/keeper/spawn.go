@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -88,15 +89,15 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		model = subReplay(p.model, req.Call)
 	}
 	run := Run{
-		ID: derivedRunID(string(id)), Thread: id, Tenant: p.tenant, Agent: d.Name, Model: model, Title: clip(req.Prompt, titleMax), By: by,
+		ID: derivedRunID(string(id)), Thread: id, Tenant: p.tenant, Agent: d.Name, Model: model, Title: runs.Clip(req.Prompt, runs.TitleMax), By: by,
 		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.parent.Machine, First: 3,
 	}
-	run.Budget = within(budgetOf(thread.Budget{}, d.Limits.Budget), p.budget())
+	run.Budget = runs.Within(runs.BudgetOf(thread.Budget{}, d.Limits.Budget), p.budget())
 	bodies := []thread.Body{
 		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
 		thread.Bound{Machine: p.parent.Machine},
 		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
-		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip(req.Prompt, thread.InlineBytesMax))}},
+		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(req.Prompt, thread.InlineBytesMax))}},
 	}
 	_, err = p.k.enter(ctx, log, run, 0, bodies)
 	return tool.SpawnResult{Thread: id}, err
@@ -129,43 +130,6 @@ func (p *spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (
 	return n, nil
 }
 
-// within keeps a budget inside of what is left of another.
-func within(b, left thread.Budget) thread.Budget {
-	least := func(x, y int) int {
-		if x == 0 || (y != 0 && y < x) {
-			return y
-		}
-		return x
-	}
-	b.Steps, b.Tokens = least(b.Steps, left.Steps), least(b.Tokens, left.Tokens)
-	if b.CostUSD == 0 || (left.CostUSD > 0 && left.CostUSD < b.CostUSD) {
-		b.CostUSD = left.CostUSD
-	}
-	if b.Wall == 0 || (left.Wall > 0 && left.Wall < b.Wall) {
-		b.Wall = left.Wall
-	}
-	return b
-}
-
-// left is what remains of a run's budget; 0 stays "no bound".
-func left(s *state.State, now time.Time) thread.Budget {
-	b := s.Run.Budget
-	rest := thread.Budget{}
-	if b.Steps > 0 {
-		rest.Steps = max(b.Steps-s.Run.Steps, 1)
-	}
-	if b.Tokens > 0 {
-		rest.Tokens = max(b.Tokens-s.Run.Usage.Total(), 1)
-	}
-	if b.CostUSD > 0 {
-		rest.CostUSD = max(b.CostUSD-s.Run.CostUSD, 1e-9)
-	}
-	if b.Wall > 0 {
-		rest.Wall = max(b.Wall-s.Elapsed(now), time.Second)
-	}
-	return rest
-}
-
 // Task returns a sub-agent of a thread.
 func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.Task, error) {
 	if !thread.IsCallID(id) {
@@ -192,7 +156,7 @@ func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *state.State, 
 		return t, nil
 	}
 	text, err := lastWords(ctx, blobs, s)
-	t.Text = clip(text, recordText)
+	t.Text = runs.Clip(text, runs.TextMax)
 	return t, err
 }
 
@@ -227,7 +191,7 @@ func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, err
 
 // Send adds a message to a sub-agent's conversation.
 func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
-	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(clip(text, thread.InlineBytesMax))}}
+	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax))}}
 	child := threadKey{p.tenant, parent.Sub(id)}
 	_, err := p.k.external(ctx, child, func(s *state.State) ([]thread.Body, error) {
 		switch {
@@ -260,7 +224,7 @@ func (p *spawner) revive(ctx context.Context, child threadKey, in thread.Input) 
 	run := Run{
 		ID: derivedRunID(string(child.id), in.ID), Thread: child.id, Tenant: p.tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
 		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
-		Budget: within(budgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.budget()),
+		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.budget()),
 	}
 	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model}, in})
 	return err
@@ -291,7 +255,7 @@ func (k *Keeper) report(ctx context.Context, t threadKey, s *state.State) error 
 		return nil
 	}
 	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
-	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(clip(text, thread.InlineBytesMax/2))}}
+	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}}
 	up := threadKey{t.tenant, parent}
 	_, err := k.external(ctx, up, func(s *state.State) ([]thread.Body, error) {
 		switch {

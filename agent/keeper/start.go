@@ -9,17 +9,11 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
-)
-
-const (
-	inputBytesMax = 4 << 20
-	titleMax      = 120
-	labelsMax     = 32
-	labelBytesMax = 256
 )
 
 // ids are what a key stands for.
@@ -33,7 +27,7 @@ type ids struct {
 // Conflict: the key was used for something else, or the thread has a run under
 // way. NotFound: no such agent or thread. Unsupported: no model can be reached.
 func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error) {
-	if err := checkStart(s); err != nil {
+	if err := s.Check(); err != nil {
 		return Run{}, err
 	}
 	id := ids{Run: thread.NewRunID(), Thread: s.Thread}
@@ -53,53 +47,6 @@ func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error)
 		return k.goOn(ctx, tenant, id, s)
 	}
 	return k.begin(ctx, tenant, id, s)
-}
-
-func checkStart(s Start) error {
-	if len(s.Input) == 0 && s.Thread == "" {
-		return errs.New(errs.Invalid, "a run needs a task")
-	}
-	if n := bytesOf(s.Input); n > inputBytesMax {
-		return errs.New(errs.Limit, "a task has at most %d bytes; this one has %d", inputBytesMax, n).WithHint("put it into a file of the sandbox")
-	}
-	for _, b := range s.Input {
-		if b.Kind != llm.KindText && b.Kind != llm.KindMedia {
-			return errs.New(errs.Invalid, "a task is made of text and images, not of %.40q", b.Kind)
-		}
-	}
-	if s.Thread != "" && (s.Agent != "" || s.Inline != nil) {
-		return errs.New(errs.Invalid, "a thread keeps its agent").WithHint("start a new thread, or fork this one")
-	}
-	if s.Thread.Depth() > 0 {
-		return errs.New(errs.Invalid, "%.80s is a sub-agent's thread", s.Thread).WithHint("start on its root, or fork it")
-	}
-	if len(s.Labels) > labelsMax {
-		return errs.New(errs.Limit, "a run has at most %d labels", labelsMax)
-	}
-	for key, value := range s.Labels {
-		if key == "" || len(key)+len(value) > labelBytesMax {
-			return errs.New(errs.Invalid, "the label %.40q is empty, or longer than %d bytes", key, labelBytesMax)
-		}
-	}
-	return checkBudget(s.Budget)
-}
-
-func checkBudget(b thread.Budget) error {
-	if b.Steps < 0 || b.Tokens < 0 || b.CostUSD < 0 || b.Wall < 0 {
-		return errs.New(errs.Invalid, "a budget is not negative")
-	}
-	return nil
-}
-
-func bytesOf(blocks []llm.Block) int {
-	n := 0
-	for _, b := range blocks {
-		n += len(b.Text)
-		if b.Media != nil {
-			n += len(b.Media.Data)
-		}
-	}
-	return n
 }
 
 // keyed makes a call with a key stand for one pair of ids.
@@ -145,13 +92,13 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if model == "" {
 		model = d.Model
 	}
-	if err := mayName(s, d); err != nil {
+	if err := s.MayName(d); err != nil {
 		return Run{}, err
 	}
 	if err := k.modelWorks(ctx, model); err != nil {
 		return Run{}, err
 	}
-	opened, err := openedOf(d, s)
+	opened, err := s.Opened(d)
 	if err != nil {
 		return Run{}, err
 	}
@@ -162,7 +109,7 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if s.Sandbox != "" {
 		bodies = append(bodies, thread.Bound{Machine: s.Sandbox})
 	}
-	budget := budgetOf(s.Budget, d.Limits.Budget)
+	budget := runs.BudgetOf(s.Budget, d.Limits.Budget)
 	first := uint64(len(bodies) + 1)
 	bodies = append(bodies, thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model})
 	if d.Plan != "" && k.c.Plan != nil {
@@ -170,11 +117,11 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 		if err != nil {
 			return Run{}, err
 		}
-		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(clip(text, thread.InlineBytesMax/2))}})
+		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}})
 	}
 	run := Run{
-		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: titleOf(s), Labels: s.Labels, By: s.By,
-		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: first, Replay: s.replay,
+		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
+		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: first, Replay: s.Replay,
 	}
 	return k.open(ctx, run, 0, bodies, s.Input)
 }
@@ -186,7 +133,7 @@ func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []threa
 		return Run{}, err
 	}
 	if len(input) > 0 {
-		in, err := keepInput(ctx, blobs, thread.Input{From: "user", Blocks: input})
+		in, err := runs.KeepInput(ctx, blobs, thread.Input{From: "user", Blocks: input})
 		if err != nil {
 			return Run{}, err
 		}
@@ -213,15 +160,15 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	if model == "" {
 		model = st.Agent.Model
 	}
-	if err := mayName(s, definition.Definition{}); err != nil {
+	if err := s.MayName(definition.Definition{}); err != nil {
 		return Run{}, err
 	}
 	if err := k.modelWorks(ctx, model); err != nil {
 		return Run{}, err
 	}
-	budget := budgetOf(s.Budget, st.Agent.Limits.Budget)
+	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
 	run := Run{
-		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: titleOf(s), Labels: s.Labels, By: s.By,
+		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
 	}
 	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model}}
@@ -229,7 +176,7 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 }
 
 func (k *Keeper) definition(s Start) (definition.Definition, error) {
-	if s.Inline != nil && s.replay != "" {
+	if s.Inline != nil && s.Replay != "" {
 		return *s.Inline, nil // whole already
 	}
 	if s.Inline != nil {
@@ -262,31 +209,6 @@ func (k *Keeper) machineThere(ctx context.Context, tenant, id string) error {
 	return nil
 }
 
-// scriptPrefix begins the names of models that are files of the host.
-const scriptPrefix = "script/"
-
-// mayName keeps those who are not the operator from naming files of the host,
-// in the request or in a definition that came with it.
-func mayName(s Start, d definition.Definition) error {
-	if s.Operator || s.replay != "" {
-		return nil
-	}
-	names := []string{s.Model}
-	if s.Inline != nil {
-		names = append(names, d.Model)
-		for _, sub := range d.Subagents {
-			names = append(names, sub.Model)
-		}
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, scriptPrefix) {
-			return errs.New(errs.Denied, "only the operator may name a script by its path").
-				WithHint("name it in `models:` of the configuration, or use the local socket or a key with scope admin")
-		}
-	}
-	return nil
-}
-
 // modelWorks finds out at once that there is no such model, and not in the
 // middle of a run.
 func (k *Keeper) modelWorks(ctx context.Context, name string) error {
@@ -295,73 +217,6 @@ func (k *Keeper) modelWorks(ctx context.Context, name string) error {
 	}
 	_, err := k.c.Models.Open(ctx, name)
 	return err
-}
-
-func openedOf(d definition.Definition, s Start) (thread.Opened, error) {
-	if s.Spec != nil {
-		d.Sandbox = s.Spec
-	}
-	content, err := json.Marshal(d)
-	if err != nil {
-		return thread.Opened{}, errs.Wrap(errs.Invalid, err, "the agent's definition cannot be written down")
-	}
-	if len(content) > definition.ResolvedBytesMax {
-		return thread.Opened{}, errs.New(errs.Limit, "the agent with its sub-agents has %d bytes; at most %d", len(content), definition.ResolvedBytesMax)
-	}
-	return thread.Opened{Agent: content, Name: d.Name, Title: titleOf(s), Labels: s.Labels}, nil
-}
-
-// budgetOf prefers what was asked for to what the agent's file says.
-func budgetOf(asked, file thread.Budget) thread.Budget {
-	b := thread.Budget{Steps: pick(asked.Steps, file.Steps), Tokens: pick(asked.Tokens, file.Tokens), CostUSD: pick(asked.CostUSD, file.CostUSD), Wall: pick(asked.Wall, file.Wall)}
-	if b.Steps == 0 {
-		b.Steps = stepsMax
-	}
-	return b
-}
-
-func pick[T comparable](values ...T) (none T) {
-	for _, v := range values {
-		if v != none {
-			return v
-		}
-	}
-	return none
-}
-
-// titleOf is the given title, or the task's first line.
-func titleOf(s Start) string {
-	title := s.Title
-	for _, b := range s.Input {
-		if title == "" {
-			title, _, _ = strings.Cut(strings.TrimSpace(b.Text), "\n")
-		}
-	}
-	return clip(title, titleMax)
-}
-
-// keepInput moves what is too large for an event to blobs.
-func keepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread.Input, error) {
-	for i, b := range in.Blocks {
-		if b.Media == nil || len(b.Media.Data) == 0 {
-			continue
-		}
-		hash, err := blobs.Put(ctx, b.Media.Data)
-		if err != nil {
-			return in, err
-		}
-		in.Blocks[i].Media = &llm.Media{Type: b.Media.Type, Hash: hash}
-	}
-	content, err := json.Marshal(in.Blocks)
-	if err != nil || len(content) <= thread.InlineBytesMax {
-		return in, err
-	}
-	if in.Shown, err = blobs.Put(ctx, content); err != nil {
-		return in, err
-	}
-	in.ShownTokens = len(content) / 4
-	in.Blocks = []llm.Block{llm.Text(clip((llm.Message{Blocks: in.Blocks}).String(), recordText))}
-	return in, nil
 }
 
 // external appends what somebody else than the driver has to say. look decides

@@ -1,4 +1,4 @@
-package keeper
+package runs
 
 import (
 	"encoding/json"
@@ -35,7 +35,7 @@ type Start struct {
 	// name files of the host (models of scripts).
 	Operator bool
 
-	replay thread.RunID // the run that is played again
+	Replay thread.RunID // the run that is played again; only the keeper sets it
 }
 
 // Run is what there is to know about a run without reading its log.

@@ -1,0 +1,26 @@
+package keeper
+
+import "github.com/skete-dev/skete/agent/runs"
+
+// What is asked of the Keeper and what it answers, so that its callers need one
+// package.
+type (
+	Start    = runs.Start
+	Run      = runs.Run
+	Filter   = runs.Filter
+	Page     = runs.Page
+	Approval = runs.Approval
+	Decide   = runs.Decide
+	Live     = runs.Live
+	LiveKind = runs.LiveKind
+)
+
+// Kinds of live news.
+const (
+	LiveText      = runs.LiveText
+	LiveReasoning = runs.LiveReasoning
+	LiveCall      = runs.LiveCall
+	LiveArgs      = runs.LiveArgs
+	LiveOutput    = runs.LiveOutput
+	LiveReset     = runs.LiveReset
+)

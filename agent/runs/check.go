@@ -1,0 +1,144 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+const (
+	InputBytesMax = 4 << 20
+	TitleMax      = 120
+	labelsMax     = 32
+	labelBytesMax = 256
+)
+
+// Check refuses what can be seen to be wrong without looking anything up.
+func (s Start) Check() error {
+	if len(s.Input) == 0 && s.Thread == "" {
+		return errs.New(errs.Invalid, "a run needs a task")
+	}
+	if n := Bytes(s.Input); n > InputBytesMax {
+		return errs.New(errs.Limit, "a task has at most %d bytes; this one has %d", InputBytesMax, n).WithHint("put it into a file of the sandbox")
+	}
+	for _, b := range s.Input {
+		if b.Kind != llm.KindText && b.Kind != llm.KindMedia {
+			return errs.New(errs.Invalid, "a task is made of text and images, not of %.40q", b.Kind)
+		}
+	}
+	if s.Thread != "" && (s.Agent != "" || s.Inline != nil) {
+		return errs.New(errs.Invalid, "a thread keeps its agent").WithHint("start a new thread, or fork this one")
+	}
+	if s.Thread.Depth() > 0 {
+		return errs.New(errs.Invalid, "%.80s is a sub-agent's thread", s.Thread).WithHint("start on its root, or fork it")
+	}
+	if len(s.Labels) > labelsMax {
+		return errs.New(errs.Limit, "a run has at most %d labels", labelsMax)
+	}
+	for key, value := range s.Labels {
+		if key == "" || len(key)+len(value) > labelBytesMax {
+			return errs.New(errs.Invalid, "the label %.40q is empty, or longer than %d bytes", key, labelBytesMax)
+		}
+	}
+	return CheckBudget(s.Budget)
+}
+
+// CheckBudget refuses what is no budget.
+func CheckBudget(b thread.Budget) error {
+	if b.Steps < 0 || b.Tokens < 0 || b.CostUSD < 0 || b.Wall < 0 {
+		return errs.New(errs.Invalid, "a budget is not negative")
+	}
+	return nil
+}
+
+// Bytes is how much blocks hold.
+func Bytes(blocks []llm.Block) int {
+	n := 0
+	for _, b := range blocks {
+		n += len(b.Text)
+		if b.Media != nil {
+			n += len(b.Media.Data)
+		}
+	}
+	return n
+}
+
+// scriptPrefix begins the names of models that are files of the host.
+const scriptPrefix = "script/"
+
+// MayName keeps those who are not the operator from naming files of the host,
+// in the request or in a definition that came with it.
+func (s Start) MayName(d definition.Definition) error {
+	if s.Operator || s.Replay != "" {
+		return nil
+	}
+	names := []string{s.Model}
+	if s.Inline != nil {
+		names = append(names, d.Model)
+		for _, sub := range d.Subagents {
+			names = append(names, sub.Model)
+		}
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, scriptPrefix) {
+			return errs.New(errs.Denied, "only the operator may name a script by its path").
+				WithHint("name it in `models:` of the configuration, or use the local socket or a key with scope admin")
+		}
+	}
+	return nil
+}
+
+// Opened is the first event of the thread that s asks for.
+func (s Start) Opened(d definition.Definition) (thread.Opened, error) {
+	if s.Spec != nil {
+		d.Sandbox = s.Spec
+	}
+	content, err := json.Marshal(d)
+	if err != nil {
+		return thread.Opened{}, errs.Wrap(errs.Invalid, err, "the agent's definition cannot be written down")
+	}
+	if len(content) > definition.ResolvedBytesMax {
+		return thread.Opened{}, errs.New(errs.Limit, "the agent with its sub-agents has %d bytes; at most %d", len(content), definition.ResolvedBytesMax)
+	}
+	return thread.Opened{Agent: content, Name: d.Name, Title: s.Headline(), Labels: s.Labels}, nil
+}
+
+// Headline is the given title, or the task's first line.
+func (s Start) Headline() string {
+	title := s.Title
+	for _, b := range s.Input {
+		if title == "" {
+			title, _, _ = strings.Cut(strings.TrimSpace(b.Text), "\n")
+		}
+	}
+	return Clip(title, TitleMax)
+}
+
+// KeepInput moves what is too large for an event to blobs.
+func KeepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread.Input, error) {
+	for i, b := range in.Blocks {
+		if b.Media == nil || len(b.Media.Data) == 0 {
+			continue
+		}
+		hash, err := blobs.Put(ctx, b.Media.Data)
+		if err != nil {
+			return in, err
+		}
+		in.Blocks[i].Media = &llm.Media{Type: b.Media.Type, Hash: hash}
+	}
+	content, err := json.Marshal(in.Blocks)
+	if err != nil || len(content) <= thread.InlineBytesMax {
+		return in, err
+	}
+	if in.Shown, err = blobs.Put(ctx, content); err != nil {
+		return in, err
+	}
+	in.ShownTokens = len(content) / 4
+	in.Blocks = []llm.Block{llm.Text(Clip((llm.Message{Blocks: in.Blocks}).String(), TextMax))}
+	return in, nil
+}

@@ -1,0 +1,59 @@
+package runs
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/skete-dev/skete/agent/policy"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// CallOf is a call that waits, as the rules see it.
+func CallOf(c *state.Call) policy.Call {
+	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
+	for _, path := range c.Asked.Writes {
+		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})
+	}
+	for _, path := range c.Asked.Reads {
+		p.Touches = append(p.Touches, tool.Touch{Path: path})
+	}
+	return p
+}
+
+// Check returns the event of a decision about a call that waits.
+func (d Decide) Check(c *state.Call) (thread.ApprovalDecided, error) {
+	decided := thread.ApprovalDecided{Call: d.Call, Decision: d.Decision, Text: d.Text, By: d.By}
+	if !slices.Contains(c.Asked.Allowed, d.Decision) {
+		return decided, errs.New(errs.Invalid, "%.20q is not among the decisions that are allowed here: %v", d.Decision, c.Asked.Allowed)
+	}
+	if len(d.Text) > thread.InlineBytesMax {
+		return decided, errs.New(errs.Limit, "a text has at most %d bytes", thread.InlineBytesMax)
+	}
+	switch d.Decision {
+	case thread.Edit:
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(d.Args, &object); err != nil || len(d.Args) > thread.InlineBytesMax {
+			return decided, errs.New(errs.Invalid, "edited arguments are a JSON object of at most %d bytes", thread.InlineBytesMax)
+		}
+		decided.Args = d.Args
+	case thread.Respond:
+		if d.Text == "" {
+			return decided, errs.New(errs.Invalid, "respond needs a text")
+		}
+	}
+	if d.Always && d.Decision != thread.Approve {
+		return decided, errs.New(errs.Invalid, "always goes with approve alone")
+	}
+	return decided, nil
+}
+
+func commandOf(args json.RawMessage) string {
+	var a struct {
+		Command string `json:"command"`
+	}
+	_ = json.Unmarshal(args, &a)
+	return a.Command
+}

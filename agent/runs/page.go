@@ -1,0 +1,114 @@
+package runs
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Bounds of records and pages.
+const (
+	PageSize = 50
+	PageMax  = 500
+	TextMax  = 2 << 10 // of Run.Text in a record; the log has it whole
+	jsonMax  = 8 << 10 // of Run.Result
+)
+
+// Newest orders runs, the newest first.
+func Newest(a, b Run) int {
+	if c := b.Created.Compare(a.Created); c != 0 {
+		return c
+	}
+	return strings.Compare(string(b.ID), string(a.ID))
+}
+
+// Wants reports whether a run is chosen.
+func (f Filter) Wants(r Run) bool {
+	switch {
+	case len(f.States) > 0 && !slices.Contains(f.States, r.State),
+		f.Thread != "" && r.Thread != f.Thread,
+		f.Agent != "" && r.Agent != f.Agent,
+		!f.Subagents && f.Thread == "" && r.Thread.Depth() > 0:
+		return false
+	}
+	for key, value := range f.Labels {
+		if r.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Page cuts a sorted list. A token is the last run of the page before.
+func (f Filter) Page(runs []Run) (Page, error) {
+	if f.PageToken != "" {
+		last, err := parseToken(f.PageToken)
+		if err != nil {
+			return Page{}, err
+		}
+		runs = slices.DeleteFunc(runs, func(r Run) bool { return Newest(r, last) <= 0 })
+	}
+	size := min(f.PageSize, PageMax)
+	if size <= 0 {
+		size = PageSize
+	}
+	if len(runs) <= size {
+		return Page{Runs: runs}, nil
+	}
+	last := runs[size-1]
+	token := base64.RawURLEncoding.EncodeToString([]byte(last.Created.UTC().Format(time.RFC3339Nano) + " " + string(last.ID)))
+	return Page{Runs: runs[:size], Next: token}, nil
+}
+
+func parseToken(s string) (Run, error) {
+	bad := errs.New(errs.Invalid, "the page token is none of ours")
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return Run{}, bad
+	}
+	at, id, ok := strings.Cut(string(b), " ")
+	created, err := time.Parse(time.RFC3339Nano, at)
+	if !ok || err != nil {
+		return Run{}, bad
+	}
+	return Run{Created: created, ID: thread.RunID(id)}, nil
+}
+
+// Project writes what the log says about a run into its record.
+func Project(r *Run, s *state.State, now time.Time) {
+	if s.Run == nil || s.Run.ID != r.ID {
+		return
+	}
+	r.Steps, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
+	r.First, r.Last, r.Todos, r.Sandbox, r.OwnSandbox = s.Run.First, s.Seq, s.Todos, s.Machine, s.OwnMachine
+	if s.Run.Model != "" {
+		r.Model = s.Run.Model
+	}
+	r.Waiting = 0
+	for _, c := range s.Open() {
+		if c.Waits() {
+			r.Waiting++
+		}
+	}
+	r.State = s.RunState(now)
+	if e := s.Run.Ended; e != nil {
+		r.Ended, r.Reason, r.Text = s.Run.EndedAt, e.Reason, Clip(e.Text, TextMax)
+		if len(e.Result) <= jsonMax {
+			r.Result = e.Result
+		}
+		r.Waiting = 0
+	}
+}
+
+// Clip cuts a text at n bytes.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
