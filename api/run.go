@@ -305,6 +305,20 @@ type Outline struct {
 	Seq     uint64   `json:"seq" doc:"the last event that is in it"`
 }
 
+// Window says what fills the model's window, in tokens. The parts are estimates;
+// the total is the best guess, from the vendor's own count where there is one.
+type Window struct {
+	Instructions int `json:"instructions"`
+	Tools        int `json:"tools" doc:"their schemas"`
+	Memory       int `json:"memory,omitempty" doc:"memory, skills, notes"`
+	Summary      int `json:"summary,omitempty" doc:"of what was said before"`
+	Inputs       int `json:"inputs" doc:"messages of people and of other agents"`
+	Replies      int `json:"replies" doc:"of the model, with its calls"`
+	Results      int `json:"results" doc:"of tool calls"`
+	Total        int `json:"total"`
+	Size         int `json:"size,omitempty" doc:"how many tokens fit; missing: not known"`
+}
+
 // OutlineStep is one model call and the tool calls that it asked for. A step
 // whose seq is 0 has no answer yet: the model works on it, or failed.
 type OutlineStep struct {
@@ -324,6 +338,7 @@ type OutlineStep struct {
 	Notes     []string         `json:"notes,omitempty" doc:"what else happened: compacted, rewound, another machine"`
 	Usage     Usage            `json:"usage"`
 	CostUSD   float64          `json:"cost_usd"`
+	Window    *Window          `json:"window,omitempty" doc:"what filled the model's window"`
 	Rewound   bool             `json:"rewound,omitempty" doc:"no longer part of the conversation"`
 }
 

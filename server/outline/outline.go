@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/api"
@@ -173,6 +174,7 @@ func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 	at := e.At
 	s.Step, s.Seq, s.Through, s.At, s.TookMS = len(f.steps)+1, e.Seq, b.Through, &at, b.Took.Milliseconds()
 	s.Model, s.Stop, s.Usage, s.CostUSD = b.Model, string(b.Stop), Usage(b.Usage), b.CostUSD
+	s.Window = Window(b.Ledger)
 	if s.Text = Head(text, TextBytesMax); len(s.Text) < len(text) {
 		s.TextBytes = len(text)
 	}
@@ -189,13 +191,13 @@ func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 }
 
 func reasoning(m llm.Message) string {
-	s := ""
+	var s strings.Builder
 	for _, b := range m.Blocks {
 		if b.Kind == llm.KindReasoning {
-			s += b.Text
+			s.WriteString(b.Text)
 		}
 	}
-	return s
+	return s.String()
 }
 
 // call finds the record of a call; nil = nobody asked for it here.
@@ -370,6 +372,17 @@ func Todos(list []thread.Todo) []api.Todo {
 		todos[i] = api.Todo{Content: t.Content, Status: t.Status}
 	}
 	return todos
+}
+
+// Window translates a ledger; nil for one that says nothing, of older logs.
+func Window(l thread.Ledger) *api.Window {
+	if l == (thread.Ledger{}) {
+		return nil
+	}
+	return &api.Window{
+		Instructions: l.System, Tools: l.Tools, Memory: l.Memory, Summary: l.Summary, Inputs: l.Inputs,
+		Replies: l.Assistant, Results: l.Results, Total: l.Total, Size: l.Window,
+	}
 }
 
 // Usage translates a count of tokens.

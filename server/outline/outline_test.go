@@ -37,6 +37,7 @@ func answer(through uint64, blocks ...llm.Block) thread.ModelCompleted {
 	return thread.ModelCompleted{
 		Message: llm.Message{Role: llm.RoleAssistant, Blocks: blocks}, Usage: llm.Usage{Input: 100, Output: 10, CacheRead: 50},
 		CostUSD: 0.01, Model: "m", Stop: llm.StopTools, Through: through, Took: 2 * time.Second,
+		Ledger: thread.Ledger{System: 10, Memory: 2, Tools: 20, Inputs: int(through), Assistant: 3, Results: 4, Total: 150, Window: 1000},
 	}
 }
 

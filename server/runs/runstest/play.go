@@ -30,6 +30,9 @@ func Call(id, tool, args string) llm.Block {
 // Usage of each answer.
 var Usage = llm.Usage{Input: 1000, Output: 50, CacheRead: 400}
 
+// Ledger of each answer.
+var Ledger = thread.Ledger{System: 600, Tools: 2100, Memory: 200, Inputs: 60, Assistant: 1240, Results: 8200, Total: 12_440, Window: 200_000}
+
 // Cost of each answer, in US dollars.
 const Cost = 0.0125
 
@@ -81,6 +84,7 @@ func (p *Play) Answer(text string, calls ...llm.Block) uint64 {
 	p.r.CostUSD += Cost
 	return p.f.append(p.t, p.r, p.id, thread.ModelCompleted{
 		Message: m, Usage: Usage, CostUSD: Cost, Model: "script", Stop: stop, Attempt: 1, Through: head, Took: 1200 * time.Millisecond,
+		Ledger: Ledger,
 	})
 }
 

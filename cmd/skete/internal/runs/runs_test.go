@@ -375,7 +375,16 @@ There are two files.
 
 ✔ succeeded
 `
-	out, _, _ := strings.Cut(hide(got.out), "  2 steps")
+	out, rest, _ := strings.Cut(hide(got.out), "  2 steps")
+	_, rest, _ = strings.Cut(rest, "\n")
+	rest = strings.ReplaceAll(rest, "\n  ", " ") // it is longer than a line of 80
+	wantWindow := "  window: 12.4k of 200k tokens: instructions 0.6k, tools 2.1k, memory 0.2k, inputs 60, replies 1.2k, results 8.2k\n"
+	if diff := cmp.Diff(wantWindow, rest); diff != "" {
+		t.Errorf("the last line: %s", diff)
+	}
+	if full := w.cli("", "show", id, "--full"); strings.Count(full.out, "window: 12.4k of 200k") != 2 {
+		t.Errorf("--full does not say it for each step: %+v", full)
+	}
 	if diff := cmp.Diff(want, out); diff != "" {
 		t.Errorf("%+v\n%s", got, diff)
 	}

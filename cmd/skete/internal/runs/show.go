@@ -97,7 +97,8 @@ func (a commands) showFull(ctx context.Context, r *client.Run, run api.Run) erro
 		if err != nil {
 			return err
 		}
-		if err := watch.Print(a.App, story.Apply(client.News{Event: &e})); err != nil {
+		blocks := story.Apply(client.News{Event: &e})
+		if err := watch.Print(a.App, append(blocks, screen.WindowAt(e)...)); err != nil {
 			return err
 		}
 	}

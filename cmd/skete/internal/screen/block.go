@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -135,6 +136,18 @@ func Tokens(n int) string {
 		return fmt.Sprintf("%.1fk tokens", float64(n)/1e3)
 	}
 	return fmt.Sprintf("%.2fM tokens", float64(n)/1e6)
+}
+
+// thousands writes a number of tokens in few characters.
+func thousands(n int) string {
+	s, unit := float64(n)/1e3, "k"
+	switch {
+	case n < 100:
+		return strconv.Itoa(n)
+	case n >= 1_000_000:
+		s, unit = s/1e3, "M"
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(s, 'f', 1, 64), ".0") + unit
 }
 
 // Cost writes US dollars; nothing for nothing.

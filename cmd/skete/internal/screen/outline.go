@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/thread"
 )
 
 // Head is the line that says which run it is.
@@ -52,7 +55,65 @@ func Told(run api.Run, o api.Outline, asks []api.Approval) []Block {
 		_ = json.Compact(&args, a.Args)
 		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text + "  " + args.String()), Note: Clean(Join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
 	}
-	return append(blocks, ending(run)...)
+	blocks = append(blocks, ending(run)...)
+	return append(blocks, windowBlocks(lastWindow(o.Steps))...)
+}
+
+// lastWindow is what filled the window at the last step that counts.
+func lastWindow(steps []api.OutlineStep) *api.Window {
+	for _, s := range slices.Backward(steps) {
+		if s.Window != nil && !s.Rewound {
+			return s.Window
+		}
+	}
+	return nil
+}
+
+// WindowAt says what filled the model's window when it answered; nothing for
+// other events.
+func WindowAt(e thread.Event) []Block {
+	b, is := e.Body.(thread.ModelCompleted)
+	if !is {
+		return nil
+	}
+	return windowBlocks(outline.Window(b.Ledger))
+}
+
+// windowBlocks says what fills the model's window; nothing if that is not known.
+func windowBlocks(w *api.Window) []Block {
+	if w == nil || w.Total <= 0 {
+		return nil
+	}
+	text := "window: " + thousands(w.Total)
+	if w.Size > 0 {
+		text += " of " + thousands(w.Size)
+	}
+	var parts []string
+	for _, p := range []struct {
+		name string
+		n    int
+	}{
+		{"instructions", w.Instructions},
+		{"tools", w.Tools},
+		{"memory", w.Memory},
+		{"summary", w.Summary},
+		{"inputs", w.Inputs},
+		{"replies", w.Replies},
+		{"results", w.Results},
+	} {
+		if p.n > 0 {
+			parts = append(parts, p.name+" "+thousands(p.n))
+		}
+	}
+	return []Block{{Text: Join(": ", text+" tokens", strings.Join(parts, ", ")), Tone: Dim, Indent: 2}}
+}
+
+// filled is how much of a window is in use, for a footer.
+func filled(total, size int) string {
+	if total <= 0 || size <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("ctx %d%%", (total*100+size/2)/size)
 }
 
 func apiTodo(t api.Todo) Block {

@@ -65,6 +65,7 @@ type branch struct {
 	failure  string
 	counted  bool // what it spent is in the result of the call that started it
 	ended    bool
+	window   thread.Ledger // of the last answer
 }
 
 // call is a tool call.
@@ -213,6 +214,9 @@ func (s *Story) answer(id string, br *branch, e thread.Event, b thread.ModelComp
 	br.usage = br.usage.Add(b.Usage)
 	br.cost += b.CostUSD
 	br.answered, br.since = e.Seq, e.At
+	if b.Ledger.Total > 0 {
+		br.window = b.Ledger
+	}
 	br.void()
 	for _, c := range b.Message.Calls() {
 		br.calls[c.ID] = &call{id: c.ID, tool: Clean(c.Name), args: c.Args}

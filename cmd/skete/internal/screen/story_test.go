@@ -55,7 +55,7 @@ func answer(s string, calls ...string) thread.ModelCompleted {
 	for i := 0; i+2 < len(calls); i += 3 {
 		m.Blocks = append(m.Blocks, llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: calls[i], Name: calls[i+1], Args: json.RawMessage(calls[i+2])}})
 	}
-	return thread.ModelCompleted{Message: m, Usage: llm.Usage{Input: 1000, Output: 100}, CostUSD: 0.0125}
+	return thread.ModelCompleted{Message: m, Usage: llm.Usage{Input: 1000, Output: 100}, CostUSD: 0.0125, Ledger: thread.Ledger{System: 600, Tools: 2100, Memory: 200, Inputs: 60, Assistant: 1200, Results: 8200, Total: 12_400, Window: 200_000}}
 }
 
 // scenes is a run with a bit of everything; "cut" shows the screen as it is.
