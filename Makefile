@@ -42,9 +42,10 @@ check: ## the fast inner loop, under three minutes
 	go vet ./...
 	go test -short -timeout 5m ./...
 
-bench: need build ## JSON lines on stdout; RECORD=1 appends them to test/bench/results.jsonl too
+bench: need build ## JSON lines on stdout; ONLY=brain chooses, RECORD=1 appends them to test/bench/results.jsonl too
 	@scripts/need bwrap:bubblewrap
-	@go run ./test/bench -skete bin/skete $(if $(RECORD),| tee -a test/bench/results.jsonl)
+	@scripts/peers .build/peers || echo 'bench: goes on without them' >&2
+	@go run ./test/bench -skete bin/skete $(if $(ONLY),-only $(ONLY)) $(if $(RECORD),| tee -a test/bench/results.jsonl)
 
 lint:
 	$(TOOL) golangci-lint run ./...

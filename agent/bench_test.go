@@ -35,7 +35,7 @@ func benchRun(b *testing.B, where string, calls, steps int) {
 		}
 		reply := llm.Assistant(llm.Text("I look."))
 		for i := range calls {
-			reply.Blocks = append(reply.Blocks, call(fmt.Sprintf("c%d_%d", req.Step, i), "look", fmt.Sprintf(`{"n":%d}`, req.Step)))
+			reply.Blocks = append(reply.Blocks, call(fmt.Sprintf("c%d_%d", req.Step, i), "look", fmt.Sprintf(`{"n":%d}`, 100*req.Step+i)))
 		}
 		return respond(reply), nil
 	}}

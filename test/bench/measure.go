@@ -22,7 +22,7 @@ import (
 // that all see the same weather.
 func (b *bench) create(s *server) error {
 	var skete, boot, destroy, runsc, bwrap, bare []time.Duration
-	peers := b.peers()
+	peers := b.boxes()
 	for range b.count(40) {
 		var sb *client.Sandbox
 		d, err := timed(func() (err error) {
@@ -58,18 +58,18 @@ func (b *bench) create(s *server) error {
 			*p.into = append(*p.into, d)
 		}
 	}
-	own := b.sample("gvisor: create to first command done", skete, "p50 <= 120 ms", "")
-	b.sample("gvisor: create to answering guest", boot, "", "the server's own measure, part of the line above")
-	b.sample("gvisor: destroy", destroy, "", "")
+	own := b.Millis("gvisor: create to first command done", skete, "p50 <= 120 ms", "")
+	b.Millis("gvisor: create to answering guest", boot, "", "the server's own measure, part of the line above")
+	b.Millis("gvisor: destroy", destroy, "", "")
 	for _, p := range []struct {
 		name string
 		ds   []time.Duration
 	}{{"peer: runsc do true (same gVisor)", runsc}, {"peer: bubblewrap true", bwrap}, {"peer: bare process true", bare}} {
 		if len(p.ds) == 0 {
-			b.emit(line{Name: p.name, Unit: "ms", Note: "skipped: not on this machine"})
+			b.Skipped(p.name, "ms", "not on this machine")
 			continue
 		}
-		b.value("ratio: skete create+exec / "+p.name, own/b.sample(p.name, p.ds, "", ""), "x", "", "")
+		b.Value("ratio: skete create+exec / "+p.name, own/b.Millis(p.name, p.ds, "", ""), "x", "", "")
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (b *bench) create(s *server) error {
 type peers struct{ runsc, bwrap, bare []string }
 
 // peers are the nearest things on this machine that run `true` in a box.
-func (b *bench) peers() peers {
+func (b *bench) boxes() peers {
 	p := peers{bare: []string{"/bin/true"}}
 	if path, err := exec.LookPath("bwrap"); err == nil {
 		p.bwrap = []string{path, "--unshare-all", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "/bin/true"}
@@ -118,9 +118,9 @@ func (b *bench) exec(s *server) error {
 		}
 		kernel = append(kernel, ds...)
 	}
-	a := b.sample("gvisor: exec round trip of /bin/true", whole, "", "client, server and guest; unix socket")
-	k := b.sample("gvisor: fork+exec+wait of /bin/true inside", kernel, "", "the same kernel's own cost, measured by a program in the sandbox")
-	b.value("gvisor: exec, what we add (p50 - p50)", a-k, "ms", "<= 1 ms", "")
+	a := b.Millis("gvisor: exec round trip of /bin/true", whole, "", "client, server and guest; unix socket")
+	k := b.Millis("gvisor: fork+exec+wait of /bin/true inside", kernel, "", "the same kernel's own cost, measured by a program in the sandbox")
+	b.Value("gvisor: exec, what we add (p50 - p50)", a-k, "ms", "<= 1 ms", "")
 	out, err := exec.CommandContext(b.ctx, probe, strconv.Itoa(b.count(500)), "/bin/true").Output()
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (b *bench) exec(s *server) error {
 	if err != nil {
 		return err
 	}
-	b.sample("peer: bare fork+exec+wait of /bin/true", bare, "", "on the host")
+	b.Millis("peer: bare fork+exec+wait of /bin/true", bare, "", "on the host")
 	return nil
 }
 
@@ -192,7 +192,7 @@ func (b *bench) stat(s *server) error {
 		}
 		ds = append(ds, d)
 	}
-	b.sample("gvisor: stat of a file through the API", ds, "p50 <= 0.6 ms", "")
+	b.Millis("gvisor: stat of a file through the API", ds, "p50 <= 0.6 ms", "")
 	return nil
 }
 
@@ -225,9 +225,9 @@ func (b *bench) stdout(s *server) error {
 		bare = append(bare, mb/d.Seconds())
 	}
 	own, peer := median(rates), median(bare)
-	b.value("gvisor: stdout through the API", own, "MB/s", ">= 200 MB/s", "512 MiB of dd bs=256k, median of 5")
-	b.value("peer: the same command bare, through a pipe", peer, "MB/s", "", "")
-	b.value("ratio: stdout skete / bare", own/peer, "x", "", "")
+	b.Value("gvisor: stdout through the API", own, "MB/s", ">= 200 MB/s", "512 MiB of dd bs=256k, median of 5")
+	b.Value("peer: the same command bare, through a pipe", peer, "MB/s", "", "")
+	b.Value("ratio: stdout skete / bare", own/peer, "x", "", "")
 	return nil
 }
 
@@ -275,7 +275,7 @@ func (b *bench) disconnects(s *server) error {
 	if check.wrong || check.n != size {
 		wrong = max(size-check.n, 1)
 	}
-	b.value("gvisor: bytes lost over forced disconnects", float64(wrong+cmd.Lost()), "bytes", "0",
+	b.Value("gvisor: bytes lost over forced disconnects", float64(wrong+cmd.Lost()), "bytes", "0",
 		fmt.Sprintf("%d disconnects during 100 MB, %.1f s", proxy.cuts(), d.Seconds()))
 	return nil
 }
@@ -335,21 +335,21 @@ func (b *bench) burst(s *server) error {
 	}
 	wg.Wait()
 	wall := time.Since(began)
-	b.value("gvisor: burst of creates that succeeded", float64(n-len(failed)), "sandboxes", strconv.Itoa(n), fmt.Sprintf("%d at once, each with a first command; %.1f s in all", n, wall.Seconds()))
+	b.Value("gvisor: burst of creates that succeeded", float64(n-len(failed)), "sandboxes", strconv.Itoa(n), fmt.Sprintf("%d at once, each with a first command; %.1f s in all", n, wall.Seconds()))
 	if len(failed) > 0 {
 		return errors.Join(failed[0])
 	}
-	b.sample("gvisor: burst, create to first command done", ds, "all succeed", "cold; a warm pool is not built yet")
+	b.Millis("gvisor: burst, create to first command done", ds, "all succeed", "cold; a warm pool is not built yet")
 	after, err := available()
 	if err != nil {
 		return err
 	}
-	b.value("gvisor: memory of an idle sandbox", (before-after)/float64(n), "MB", "", "fall of MemAvailable, divided")
+	b.Value("gvisor: memory of an idle sandbox", (before-after)/float64(n), "MB", "", "fall of MemAvailable, divided")
 	rss, err := s.rss()
 	if err != nil {
 		return err
 	}
-	b.value("server: resident memory with the sandboxes of the burst", rss, "MB", "<= 150 MB", fmt.Sprintf("%d sandboxes", n))
+	b.Value("server: resident memory with the sandboxes of the burst", rss, "MB", "<= 150 MB", fmt.Sprintf("%d sandboxes", n))
 	return nil
 }
 
