@@ -128,7 +128,7 @@ func try(ctx context.Context, path string) error {
 	for wait := time.Millisecond; errors.Is(err, syscall.ETXTBSY) && ctx.Err() == nil; wait *= 2 {
 		// A process that was forked while we wrote the file has it open until it
 		// starts its own program.
-		time.Sleep(wait)
+		<-time.After(wait)
 		out, err = version(ctx, path)
 	}
 	if err != nil {

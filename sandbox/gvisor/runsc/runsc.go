@@ -39,6 +39,7 @@ func Main() {
 	if !ok {
 		return
 	}
+	startQuickly()
 	os.Args = tellLimits(args)
 	useFilters()
 	cli.Run(nil, commands(), nil)
