@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/lookout"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -53,6 +54,10 @@ type Config struct {
 	News func(News)
 	// Machine is the place where commands run, and changes with its boots; "" = none.
 	Machine string
+	// Patient: when a tool cannot reach what it acts on (Unavailable), Run
+	// returns that error once nothing runs any more, and the call goes on in the
+	// next Run; else it fails with it.
+	Patient bool
 	// Patience bounds the attempts of a model call.
 	Patience attempt.Policy
 	Now      func() time.Time // nil = time.Now
@@ -90,8 +95,8 @@ type Runner struct {
 	// calling is not nil for models without native tool calls.
 	calling *action.Calling
 	poke    chan struct{}
-	lookout atomic.Pointer[lookout] // during a model call
-	at      atomic.Uint64           // State.Seq, for the lookout
+	lookout atomic.Pointer[lookout.Lookout] // during a model call
+	at      atomic.Uint64                   // State.Seq, for the lookout
 	parked  map[string]bool
 	row     row
 	claim   thread.Claimed
@@ -174,7 +179,7 @@ func (r *Runner) Poke() {
 	default:
 	}
 	if w := r.lookout.Load(); w != nil {
-		w.look()
+		w.Look()
 	}
 }
 

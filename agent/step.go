@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/lookout"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
@@ -126,72 +126,15 @@ func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (
 
 // interruptible returns a context that ends when somebody asks to cancel.
 func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
-	w := &lookout{r: r}
-	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w := lookout.New(ctx, lookout.Config{Asked: r.cancelSeen, Cause: tool.ErrCancelled, Pause: appendPause})
 	r.lookout.Store(w)
 	if len(r.poke) > 0 { // it came before the lookout was there
-		w.look()
+		w.Look()
 	}
-	return w.ctx, func() {
+	return w.Context(), func() {
 		r.lookout.Store(nil)
-		w.end()
+		w.End()
 	}
-}
-
-// lookout ends an operation when somebody asks to cancel. It costs a goroutine
-// only once there is news.
-type lookout struct {
-	r      *Runner
-	ctx    context.Context // of the operation
-	cancel context.CancelCauseFunc
-	wg     sync.WaitGroup
-
-	mu     sync.Mutex // guards what follows
-	looks  bool
-	again  bool // there was more news meanwhile
-	closed bool
-}
-
-// look says that somebody may have asked.
-func (w *lookout) look() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.closed:
-	case w.looks:
-		w.again = true
-	default:
-		w.looks = true
-		w.wg.Go(w.run)
-	}
-}
-
-func (w *lookout) run() {
-	for {
-		if w.r.cancelSeen(w.ctx) {
-			w.cancel(tool.ErrCancelled)
-			return
-		}
-		if sleep(w.ctx, appendPause) != nil || !w.more() {
-			return
-		}
-	}
-}
-
-// more reports whether there was news since the last look.
-func (w *lookout) more() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.looks, w.again = w.again, false
-	return w.looks
-}
-
-func (w *lookout) end() {
-	w.mu.Lock()
-	w.closed = true
-	w.mu.Unlock()
-	w.cancel(nil)
-	w.wg.Wait()
 }
 
 // callFailed handles a model call that will not work by trying again.

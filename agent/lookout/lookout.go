@@ -1,0 +1,102 @@
+// Package lookout ends an operation when somebody asks to cancel it.
+//
+//	l := lookout.New(ctx, lookout.Config{Asked: asked, Cause: tool.ErrCancelled, Pause: pause})
+//	defer l.End()
+//	err := operate(l.Context()) // meanwhile others call l.Look()
+//
+// It costs a goroutine only once there is news. A Lookout is ended by whoever
+// made it; Look may be called from any goroutine, at any time.
+package lookout
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Config of a Lookout.
+type Config struct {
+	// Asked reports whether somebody asked to cancel. It is called from a
+	// goroutine of the Lookout, never twice at once.
+	Asked func(context.Context) bool
+	Cause error         // of the context that ends
+	Pause time.Duration // between two looks, however much news there is
+}
+
+// Lookout is over one operation.
+type Lookout struct {
+	c      Config
+	ctx    context.Context // of the operation
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	looks bool
+	again bool // there was more news meanwhile
+	ended bool
+}
+
+// New returns a Lookout; end it.
+func New(ctx context.Context, c Config) *Lookout {
+	l := &Lookout{c: c}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	return l
+}
+
+// Context is the operation's. It ends with Cause when somebody asked.
+func (l *Lookout) Context() context.Context { return l.ctx }
+
+// Look says that somebody may have asked. It does not block.
+func (l *Lookout) Look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.ended:
+	case l.looks:
+		l.again = true
+	default:
+		l.looks = true
+		l.wg.Go(l.run)
+	}
+}
+
+func (l *Lookout) run() {
+	for {
+		if l.c.Asked(l.ctx) {
+			l.cancel(l.c.Cause)
+			return
+		}
+		if !l.rest() || !l.more() {
+			return
+		}
+	}
+}
+
+// rest waits for the pause; false = the operation ended.
+func (l *Lookout) rest() bool {
+	timer := time.NewTimer(l.c.Pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// more reports whether there was news since the last look.
+func (l *Lookout) more() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks, l.again = l.again, false
+	return l.looks
+}
+
+// End ends the operation's context and waits for the look under way.
+func (l *Lookout) End() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.cancel(nil)
+	l.wg.Wait()
+}
