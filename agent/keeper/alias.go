@@ -1,6 +1,9 @@
 package keeper
 
-import "github.com/skete-dev/skete/agent/runs"
+import (
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/workshop"
+)
 
 // What is asked of the Keeper and what it answers, so that its callers need one
 // package.
@@ -13,6 +16,9 @@ type (
 	Decide   = runs.Decide
 	Live     = runs.Live
 	LiveKind = runs.LiveKind
+	Machines = workshop.Machines
+	Machine  = workshop.Machine
+	Wire     = workshop.Wire
 )
 
 // Kinds of live news.

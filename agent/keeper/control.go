@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
@@ -71,41 +72,20 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 	}
 	var list []Approval
 	for _, e := range entries {
-		s, err := fold(ctx, log, e.run.Thread)
+		s, err := logbook.Fold(ctx, log, e.run.Thread)
 		if errs.Is(err, errs.NotFound) {
 			continue // it has only a record yet
 		}
 		if err != nil {
 			return nil, err
 		}
-		found, err := approvalsOf(ctx, blobs, e, s)
+		found, err := logbook.Approvals(ctx, blobs, e.run.Thread, s)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, found...)
 	}
 	slices.SortFunc(list, func(a, b Approval) int { return a.Asked.Compare(b.Asked) })
-	return list, nil
-}
-
-func approvalsOf(ctx context.Context, blobs thread.Blobs, e *entry, s *state.State) ([]Approval, error) {
-	var list []Approval
-	if s.Run == nil || s.Run.Ended != nil {
-		return nil, nil
-	}
-	for _, c := range s.Open() {
-		if !c.Waits() {
-			continue
-		}
-		args, err := argsOf(ctx, blobs, s, c)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, Approval{
-			Run: s.Run.ID, Thread: e.run.Thread, Agent: s.Agent.Name, Call: c.ID, Tool: c.Name, Args: args,
-			Reason: c.Asked.Reason, Allowed: c.Asked.Allowed, Asked: c.AskedAt, Expires: c.Asked.Expires, Seq: c.AskedSeq,
-		})
-	}
 	return list, nil
 }
 
@@ -261,7 +241,7 @@ func (k *Keeper) Delete(ctx context.Context, tenant string, id thread.ID) error 
 	if err != nil {
 		return err
 	}
-	s, err := fold(ctx, log, id)
+	s, err := logbook.Fold(ctx, log, id)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -54,12 +55,13 @@ func (d *driver) once() (again bool) {
 	}
 	e.waits = err == nil && rest
 	if err == nil {
-		e.retry = 0
+		e.retry, e.failures = 0, 0
 		return false
 	}
 	e.retry = min(max(2*e.retry, retryFirst), retryMax)
+	e.failures++
 	if errors.Is(err, agent.ErrFenced) {
-		e.retry = fencedRetry
+		e.retry, e.failures = fencedRetry, 0
 	}
 	e.retryAt = k.c.Now().Add(e.retry)
 	if k.ctx.Err() == nil {
@@ -170,7 +172,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s, err := fold(ctx, log, d.key.id)
+	s, err := logbook.Fold(ctx, log, d.key.id)
 	if errs.Is(err, errs.NotFound) {
 		return true, k.unbegun(ctx, d.key, "")
 	}
@@ -196,23 +198,6 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 		return false, err
 	}
 	return true, k.settle(ctx, e, s, outcome)
-}
-
-// fold reads a thread. NotFound: there is none.
-func fold(ctx context.Context, log thread.Log, id thread.ID) (*state.State, error) {
-	s := state.New()
-	for e, err := range log.Load(ctx, id, 1) {
-		if err != nil {
-			return nil, err
-		}
-		if err := s.Apply(e); err != nil {
-			return nil, fmt.Errorf("%s: %w", id, err)
-		}
-	}
-	if s.Seq == 0 {
-		return nil, errs.New(errs.NotFound, "no thread %s", id)
-	}
-	return s, nil
 }
 
 // entryOf returns the entry of a thread's current run, nil when there is none,

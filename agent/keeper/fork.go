@@ -2,12 +2,12 @@ package keeper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -30,7 +30,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	if err != nil {
 		return Run{}, err
 	}
-	events, err := upTo(ctx, log, source.Thread, at)
+	events, err := logbook.UpTo(ctx, log, source.Thread, at)
 	if err != nil {
 		return Run{}, err
 	}
@@ -58,23 +58,6 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	return k.branch(ctx, log, tenant, made, source, st, s)
 }
 
-// upTo reads the first events of a thread.
-func upTo(ctx context.Context, log thread.Log, id thread.ID, at uint64) ([]thread.Event, error) {
-	var events []thread.Event
-	for e, err := range log.Load(ctx, id, 1) {
-		if err != nil {
-			return nil, err
-		}
-		if events = append(events, e); e.Seq == at {
-			return events, nil
-		}
-	}
-	if len(events) == 0 {
-		return nil, errs.New(errs.NotFound, "no thread %s", id)
-	}
-	return nil, errs.New(errs.Invalid, "%s has the events 1 to %d; there is no %d", id, len(events), at)
-}
-
 // copied writes events into a new thread, in pieces that an append can hold,
 // and closes what was open. A copy that a dead server began is continued.
 func (k *Keeper) copied(ctx context.Context, log thread.Log, id thread.ID, events []thread.Event) (*state.State, error) {
@@ -87,11 +70,11 @@ func (k *Keeper) copied(ctx context.Context, log thread.Log, id thread.ID, event
 		return nil, err
 	}
 	if done > uint64(len(events)) {
-		return fold(ctx, log, id) // the dead server came further than the copy
+		return logbook.Fold(ctx, log, id) // the dead server came further than the copy
 	}
 	for rest := events[min(done, uint64(len(events))):]; len(rest) > 0; {
 		n := 1
-		for n < len(rest) && n < thread.AppendMax && fits(rest[:n+1]) {
+		for n < len(rest) && n < thread.AppendMax && logbook.Fits(rest[:n+1]) {
 			n++
 		}
 		if done, err = log.Append(ctx, id, done, rest[:n]...); err != nil {
@@ -100,11 +83,6 @@ func (k *Keeper) copied(ctx context.Context, log thread.Log, id thread.ID, event
 		rest = rest[n:]
 	}
 	return s, nil
-}
-
-func fits(events []thread.Event) bool {
-	content, err := json.Marshal(events)
-	return err == nil && len(content) <= thread.AppendBytesMax*9/10
 }
 
 // branch ends what was under way in the copy and starts its own run.
@@ -136,7 +114,7 @@ func (k *Keeper) closeCopied(ctx context.Context, log thread.Log, id thread.ID, 
 		bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
 			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")}})
 	}
-	return add(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
+	return logbook.Add(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
 
 // forkedMachine gives a fork a machine: the one that is asked for, or a new one

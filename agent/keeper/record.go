@@ -29,6 +29,8 @@ type entry struct {
 	waits   bool // for people or sub-agents: nothing to do until somebody wakes it
 	retryAt time.Time
 	retry   time.Duration
+	// failures are drives in a row that could not go on.
+	failures int
 }
 
 // resting reports whether a wake-up would find nothing to do. Precondition: the

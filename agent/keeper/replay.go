@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/state"
@@ -40,7 +41,7 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by 
 	if err != nil {
 		return Run{}, err
 	}
-	events, err := upTo(ctx, log, source.Thread, max(source.Last, source.First))
+	events, err := logbook.UpTo(ctx, log, source.Thread, max(source.Last, source.First))
 	if err != nil {
 		return Run{}, err
 	}
@@ -70,35 +71,21 @@ func firstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, 
 
 // Compare tells where two runs differ: the tool calls, and what came of them.
 func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) (any, error) {
+	log, _, err := k.logOf(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
 	var parts [2][]thread.Event
 	for i, id := range []thread.RunID{a, b} {
 		e, err := k.find(ctx, tenant, id)
 		if err != nil {
 			return nil, err
 		}
-		if parts[i], err = k.eventsOf(ctx, tenant, e.run.Thread, id); err != nil {
+		if parts[i], err = logbook.Events(ctx, log, e.run.Thread, id); err != nil {
 			return nil, err
 		}
 	}
 	return replay.Compare(parts[0], parts[1]), nil
-}
-
-// eventsOf reads the events of one run, "" = of all.
-func (k *Keeper) eventsOf(ctx context.Context, tenant string, id thread.ID, run thread.RunID) ([]thread.Event, error) {
-	log, _, err := k.logOf(ctx, tenant)
-	if err != nil {
-		return nil, err
-	}
-	var events []thread.Event
-	for e, err := range log.Load(ctx, id, 1) {
-		if err != nil {
-			return nil, err
-		}
-		if run == "" || e.Run == run {
-			events = append(events, e)
-		}
-	}
-	return events, nil
 }
 
 // replayed opens a model that plays a recorded run.
@@ -107,11 +94,11 @@ func (k *Keeper) replayed(ctx context.Context, tenant, name string) (llm.Model, 
 	if _, err := thread.ParseID(id); err != nil {
 		return nil, err
 	}
-	events, err := k.eventsOf(ctx, tenant, thread.ID(id), thread.RunID(run))
+	log, blobs, err := k.logOf(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	_, blobs, err := k.logOf(ctx, tenant)
+	events, err := logbook.Events(ctx, log, thread.ID(id), thread.RunID(run))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -42,7 +43,7 @@ func (p *spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnR
 	if err != nil {
 		return tool.SpawnResult{}, err
 	}
-	s, err := fold(ctx, log, id)
+	s, err := logbook.Fold(ctx, log, id)
 	if errs.Is(err, errs.NotFound) {
 		return p.open(ctx, log, id, req)
 	}
@@ -139,7 +140,7 @@ func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.T
 	if err != nil {
 		return tool.Task{}, err
 	}
-	s, err := fold(ctx, log, parent.Sub(id))
+	s, err := logbook.Fold(ctx, log, parent.Sub(id))
 	if errs.Is(err, errs.NotFound) {
 		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
 	}
@@ -155,7 +156,7 @@ func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *state.State, 
 		t.Text = s.Run.Ended.Text
 		return t, nil
 	}
-	text, err := lastWords(ctx, blobs, s)
+	text, err := logbook.LastWords(ctx, blobs, s)
 	t.Text = runs.Clip(text, runs.TextMax)
 	return t, err
 }
@@ -175,7 +176,7 @@ func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, err
 		if of != parent {
 			continue
 		}
-		s, err := fold(ctx, log, id)
+		s, err := logbook.Fold(ctx, log, id)
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +215,7 @@ func (p *spawner) revive(ctx context.Context, child threadKey, in thread.Input) 
 	if err != nil {
 		return err
 	}
-	s, err := fold(ctx, log, child.id)
+	s, err := logbook.Fold(ctx, log, child.id)
 	if err != nil {
 		return err
 	}

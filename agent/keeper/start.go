@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -149,7 +150,7 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	if err != nil {
 		return Run{}, err
 	}
-	st, err := fold(ctx, log, s.Thread)
+	st, err := logbook.Fold(ctx, log, s.Thread)
 	if err != nil {
 		return Run{}, err
 	}
@@ -219,34 +220,16 @@ func (k *Keeper) modelWorks(ctx context.Context, name string) error {
 	return err
 }
 
-// external appends what somebody else than the driver has to say. look decides
-// from the thread as it is; nil bodies = nothing to do.
+// external appends what somebody else than the driver has to say, and lets the
+// driver know.
 func (k *Keeper) external(ctx context.Context, t threadKey, look func(*state.State) ([]thread.Body, error)) (uint64, error) {
 	log, _, err := k.logOf(ctx, t.tenant)
 	if err != nil {
 		return 0, err
 	}
-	for range externalTries {
-		s, err := fold(ctx, log, t.id)
-		if err != nil {
-			return 0, err
-		}
-		bodies, err := look(s)
-		if err != nil || len(bodies) == 0 {
-			return s.Seq, err
-		}
-		events := make([]thread.Event, len(bodies))
-		for i, b := range bodies {
-			events[i] = thread.New(s.Run.ID, b)
-		}
-		seq, err := log.Append(ctx, t.id, s.Seq, events...)
-		if errs.Is(err, errs.Conflict) {
-			continue // the driver was faster
-		}
-		if err == nil {
-			k.wake(t)
-		}
-		return seq, err
+	seq, wrote, err := logbook.Write(ctx, log, t.id, look)
+	if wrote {
+		k.wake(t)
 	}
-	return 0, errs.New(errs.Unavailable, "%s moves too fast to be written to", t.id)
+	return seq, err
 }

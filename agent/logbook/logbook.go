@@ -1,0 +1,181 @@
+// Package logbook reads and writes threads for those who are not their drivers:
+// fold one, append behind whatever others write, copy a beginning.
+//
+//	s, err := logbook.Fold(ctx, log, id)
+//	err = logbook.Add(ctx, log, id, s, bodies...)           // who drives it, or is about to
+//	seq, err := logbook.Write(ctx, log, id, func(s *state.State) ([]thread.Body, error) { … }) // anybody
+//
+// The log's fence makes all of it safe, whoever else writes at the same time.
+package logbook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+)
+
+// tries bounds how often a driver may be faster.
+const tries = 50
+
+// Fold reads a thread. NotFound: there is none.
+func Fold(ctx context.Context, log thread.Log, id thread.ID) (*state.State, error) {
+	s := state.New()
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Apply(e); err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+	}
+	if s.Seq == 0 {
+		return nil, errs.New(errs.NotFound, "no thread %s", id)
+	}
+	return s, nil
+}
+
+// Add appends and applies, behind what others have just appended. ErrFenced:
+// one of them drives the thread now.
+func Add(ctx context.Context, log thread.Log, id thread.ID, s *state.State, bodies ...thread.Body) error {
+	events := make([]thread.Event, len(bodies))
+	for i, b := range bodies {
+		events[i] = thread.New(s.Run.ID, b)
+	}
+	for try := 1; ; try++ {
+		_, err := log.Append(ctx, id, s.Seq, events...)
+		if err == nil {
+			break
+		}
+		if !errs.Is(err, errs.Conflict) || try == tries {
+			return err
+		}
+		if err := agent.CatchUp(ctx, log, id, s, s.Apply); err != nil {
+			return err
+		}
+	}
+	for _, e := range events {
+		if err := s.Apply(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write appends what somebody else than the driver has to say. look decides from
+// the thread as it is; no bodies = nothing to do.
+func Write(ctx context.Context, log thread.Log, id thread.ID, look func(*state.State) ([]thread.Body, error)) (seq uint64, wrote bool, err error) {
+	for range tries {
+		s, err := Fold(ctx, log, id)
+		if err != nil {
+			return 0, false, err
+		}
+		bodies, err := look(s)
+		if err != nil || len(bodies) == 0 {
+			return s.Seq, false, err
+		}
+		events := make([]thread.Event, len(bodies))
+		for i, b := range bodies {
+			events[i] = thread.New(s.Run.ID, b)
+		}
+		seq, err := log.Append(ctx, id, s.Seq, events...)
+		if errs.Is(err, errs.Conflict) {
+			continue // the driver was faster
+		}
+		return seq, err == nil, err
+	}
+	return 0, false, errs.New(errs.Unavailable, "%s moves too fast to be written to", id)
+}
+
+// UpTo reads the first events of a thread.
+func UpTo(ctx context.Context, log thread.Log, id thread.ID, at uint64) ([]thread.Event, error) {
+	var events []thread.Event
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if events = append(events, e); e.Seq == at {
+			return events, nil
+		}
+	}
+	if len(events) == 0 {
+		return nil, errs.New(errs.NotFound, "no thread %s", id)
+	}
+	return nil, errs.New(errs.Invalid, "%s has the events 1 to %d; there is no %d", id, len(events), at)
+}
+
+// Events reads the events of one run, "" = of all.
+func Events(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID) ([]thread.Event, error) {
+	var events []thread.Event
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if run == "" || e.Run == run {
+			events = append(events, e)
+		}
+	}
+	return events, nil
+}
+
+// Fits reports whether events can be one append.
+func Fits(events []thread.Event) bool {
+	content, err := json.Marshal(events)
+	return err == nil && len(content) <= thread.AppendBytesMax*9/10
+}
+
+// Approvals lists the calls of a thread that wait for a person.
+func Approvals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *state.State) ([]runs.Approval, error) {
+	var list []runs.Approval
+	if s.Run == nil || s.Run.Ended != nil {
+		return nil, nil
+	}
+	for _, c := range s.Open() {
+		if !c.Waits() {
+			continue
+		}
+		args, err := Args(ctx, blobs, s, c)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, runs.Approval{
+			Run: s.Run.ID, Thread: id, Agent: s.Agent.Name, Call: c.ID, Tool: c.Name, Args: args,
+			Reason: c.Asked.Reason, Allowed: c.Asked.Allowed, Asked: c.AskedAt, Expires: c.Asked.Expires, Seq: c.AskedSeq,
+		})
+	}
+	return list, nil
+}
+
+// LastWords are the text of the last step.
+func LastWords(ctx context.Context, blobs thread.Blobs, s *state.State) (string, error) {
+	last := s.Last()
+	if last == nil {
+		return "", nil
+	}
+	m, err := prompt.Message(ctx, blobs, last.Step)
+	return m.String(), err
+}
+
+// Args returns the arguments of an open call whole.
+func Args(ctx context.Context, blobs thread.Blobs, s *state.State, c *state.Call) (json.RawMessage, error) {
+	last := s.Last()
+	if last.Step.Blob == "" || c.Asked != nil && c.Asked.Args != nil {
+		return c.EffectiveArgs(), nil
+	}
+	m, err := prompt.Message(ctx, blobs, last.Step)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range m.Calls() {
+		if x.ID == c.ID {
+			return x.Args, nil
+		}
+	}
+	return c.Args, nil
+}

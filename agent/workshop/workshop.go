@@ -1,0 +1,259 @@
+// Package workshop puts together what a thread is driven with: its machine, the
+// files that the agent sees, its tools and hooks, and the Runner that uses them.
+//
+//	w := workshop.New(workshop.Config{Thread: id, State: s, Log: log, …})
+//	release, err := w.Open(ctx) // the machine is there; a lost one is replaced
+//	defer release()
+//	r, err := w.Runner(model)
+//
+// A Workshop belongs to the goroutine of one driver.
+package workshop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/archive"
+	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/hook/program"
+	"github.com/skete-dev/skete/agent/logbook"
+	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/place"
+)
+
+const (
+	memoryFileMax = 16 << 10 // of a file that the prompt shows
+	memoryDir     = "/memories"
+	threadDir     = "/thread"
+)
+
+// Config is what a Workshop is made of.
+type Config struct {
+	Tenant string
+	Thread thread.ID
+	State  *state.State // of the thread; shared with the Runner
+	Log    thread.Log
+	Blobs  thread.Blobs
+	// Machines is nil for agents without a machine.
+	Machines Machines
+	// Memories is the place of /memories of a tenant; nil = none.
+	Memories func(ctx context.Context, tenant string) (tool.Files, error)
+	Tools    *tool.Registry
+	Spawner  tool.Spawner
+	Tasks    tool.Tasks
+	Wire     Wire   // nil = no live news
+	Applied  func() // called after each event that was applied; nil = nobody
+	Patience attempt.Policy
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// Workshop is what one driver works with.
+type Workshop struct {
+	c       Config
+	machine Machine
+	id      string // of the machine with its boot, "" = none
+	files   *place.Composite
+	archive *archive.Archive
+}
+
+// New returns a Workshop with nothing opened.
+func New(c Config) *Workshop { return &Workshop{c: c} }
+
+// Open makes the machine usable, making one if the thread has none.
+func (w *Workshop) Open(ctx context.Context) (release func(), err error) {
+	release = func() {}
+	if w.c.Machines == nil || w.c.State.Agent.Sandbox["none"] == true {
+		return release, w.place(ctx)
+	}
+	if w.c.State.Machine == "" {
+		if err := w.bind(ctx, ""); err != nil {
+			return nil, err
+		}
+	}
+	w.machine, release, err = w.c.Machines.Open(ctx, w.c.Tenant, w.c.State.Machine)
+	if errs.Is(err, errs.NotFound) {
+		if err := w.bind(ctx, "lost"); err != nil {
+			return nil, err
+		}
+		w.machine, release, err = w.c.Machines.Open(ctx, w.c.Tenant, w.c.State.Machine)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the machine of %s: %w", w.c.Thread, err)
+	}
+	w.id = w.c.State.Machine + "#" + w.machine.Boot
+	return release, w.place(ctx)
+}
+
+// bind makes a machine for the thread and writes down which. The key, which
+// names the machine before it, makes it the same one when the server dies in
+// between.
+func (w *Workshop) bind(ctx context.Context, why string) error {
+	key := agent.Key(w.c.Thread, runs.Pick(w.c.State.Machine, "first"))
+	id, err := w.c.Machines.Create(ctx, w.c.Tenant, key, w.c.State.Agent.Sandbox)
+	if err != nil {
+		return fmt.Errorf("make a machine for %s: %w", w.c.Thread, err)
+	}
+	bodies := []thread.Body{thread.Bound{Machine: id, Why: why, Own: true}}
+	if why == "lost" {
+		bodies = append(bodies, thread.Input{From: "skete", Name: "machine", Blocks: []llm.Block{llm.Text(
+			"The sandbox was lost, with its files and all that ran in it. This is a new, empty one.")}})
+	}
+	return logbook.Add(ctx, w.c.Log, w.c.Thread, w.c.State, bodies...)
+}
+
+// place puts the files together that the agent sees.
+func (w *Workshop) place(ctx context.Context) error {
+	own := place.NewMap(w.c.Blobs)
+	for _, f := range w.c.State.Files() {
+		own.Apply(f)
+	}
+	w.archive = archive.New(w.c.Blobs)
+	for name, f := range w.c.State.Archive() {
+		w.archive.Add(name, f)
+	}
+	shelf := place.ReadOnly(w.archive.Files)
+	routes := []place.Route{{At: "/large_tool_results", Files: shelf}, {At: "/conversation_history", Files: shelf}}
+	if w.c.Memories != nil {
+		memories, err := w.c.Memories(ctx, w.c.Tenant)
+		if err != nil {
+			return err
+		}
+		routes = append(routes, place.Route{At: memoryDir, Files: memories})
+	}
+	if w.machine.Files == nil {
+		w.files = place.NewComposite(own, routes...)
+		return nil
+	}
+	w.files = place.NewComposite(w.machine.Files, append(routes, place.Route{At: threadDir, Files: own})...)
+	return nil
+}
+
+// applied keeps the archive and the record up with the log.
+func (w *Workshop) applied(e thread.Event) {
+	switch b := e.Body.(type) {
+	case thread.ToolCompleted:
+		if b.File != "" && b.Blob != "" {
+			w.archive.Add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
+		}
+	case thread.Compacted:
+		if b.File != "" && b.Blob != "" {
+			w.archive.Add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
+		}
+	case thread.Cleared:
+		for _, id := range b.Calls {
+			if f, ok := w.c.State.Cleared(id); ok {
+				w.archive.Add(state.ResultFile(id), f)
+			}
+		}
+	}
+	if w.c.Applied != nil {
+		w.c.Applied()
+	}
+}
+
+// Runner returns who drives the thread with all of this.
+func (w *Workshop) Runner(model llm.Model) (*agent.Runner, error) {
+	tools, err := w.tools(model)
+	if err != nil {
+		return nil, err
+	}
+	c := agent.Config{
+		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(),
+		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
+	}
+	if w.c.Wire != nil {
+		c.News = w.news
+	}
+	return agent.New(c)
+}
+
+// tools makes those that the agent may use and that can work here.
+func (w *Workshop) tools(model llm.Model) ([]tool.Tool, error) {
+	env := tool.Env{
+		Files: w.files, Commands: w.machine.Commands, Boot: w.machine.Boot, Dir: w.machine.Dir,
+		ResultBytesMax: min(prompt.Window(w.c.State, model.Info())/6, 20_000) * 4,
+	}
+	if len(w.c.State.Agent.Subagents) > 0 && w.c.Thread.Depth() < thread.DepthMax {
+		env.Spawner, env.Tasks = w.c.Spawner, w.c.Tasks
+		for name, d := range w.c.State.Agent.Subagents {
+			env.Agents = append(env.Agents, tool.Agent{Name: name, Description: d.Description})
+		}
+	}
+	return w.c.Tools.Fitting(env, w.c.State.Agent.Tools)
+}
+
+// surroundings reads what the prompt says beside the conversation.
+func (w *Workshop) surroundings(ctx context.Context) (thread.Context, error) {
+	about := thread.Context{Now: w.c.Now().UTC().Truncate(24 * time.Hour), Note: w.machine.Note}
+	files := w.c.State.Agent.Memory
+	if files == nil {
+		files = []string{path.Join("/", w.machine.Dir, "AGENTS.md"), memoryDir + "/AGENTS.md"}
+	}
+	for _, name := range files {
+		content, _, err := w.files.Read(ctx, path.Clean(name), memoryFileMax)
+		if bad, ok := errors.AsType[*tool.FileError](err); ok {
+			if bad.Code == tool.CodeTooLarge {
+				about.Memory = append(about.Memory, thread.ContextFile{Path: name, Text: "[too large to show; read_file shows it]"})
+			}
+			continue
+		}
+		if err != nil {
+			return about, err
+		}
+		f := thread.ContextFile{Path: name, Text: strings.ToValidUTF8(string(content), "�")}
+		if len(f.Text) > 2<<10 {
+			if f.Blob, err = w.c.Blobs.Put(ctx, []byte(f.Text)); err != nil {
+				return about, err
+			}
+			f.Text = ""
+		}
+		about.Memory = append(about.Memory, f)
+	}
+	return about, nil
+}
+
+// news passes on what is on its way.
+func (w *Workshop) news(n agent.News) {
+	l := runs.Live{Thread: w.c.Thread, Run: w.c.State.Run.ID, After: w.c.State.Seq}
+	switch {
+	case n.Reset:
+		l.Kind = runs.LiveReset
+	case n.Call != "":
+		l.Kind, l.Call, l.Text = runs.LiveOutput, n.Call, n.Output
+	case n.Delta != nil:
+		l.Kind, l.Index, l.Name, l.Text = liveKinds[n.Delta.Kind], n.Delta.Index, n.Delta.Name, n.Delta.Text
+	}
+	if l.Kind == "" {
+		return
+	}
+	if data, err := json.Marshal(l); err == nil {
+		w.c.Wire.Publish(w.c.Tenant, w.c.Thread, data)
+	}
+}
+
+var liveKinds = map[llm.DeltaKind]runs.LiveKind{
+	llm.DeltaText: runs.LiveText, llm.DeltaReasoning: runs.LiveReasoning, llm.DeltaCall: runs.LiveCall, llm.DeltaArgs: runs.LiveArgs,
+}
+
+// hook puts together the programs that the agent's file names.
+func (w *Workshop) hook() hook.Hook {
+	if len(w.c.State.Agent.Hooks) == 0 {
+		return nil
+	}
+	return hook.Commands(w.c.State.Agent.Hooks, &program.Runner{Files: w.machine.Files, Commands: w.machine.Commands}, w.machine.Dir)
+}
