@@ -107,6 +107,26 @@ func TestParse_readsEveryKey(t *testing.T) {
 	}
 }
 
+func TestJSON_saysTheSame(t *testing.T) {
+	front := strings.Replace(whole, "instructions: |\n  Read the change.\n", "", 1)
+	for file, text := range map[string]string{"agents/reviewer.yaml": whole, "agents/reviewer.md": "---\n" + front + "---\n\nRead the change.\n"} {
+		sent, err := definition.JSON(file, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := definition.Parse("definition.yaml", sent)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", file, err, sent)
+		}
+		if d := cmp.Diff(wanted(), got); d != "" {
+			t.Error(d)
+		}
+	}
+	if _, err := definition.JSON("a.yaml", []byte("modle: x")); errs.Public(err) != `a.yaml:1:1: "modle" is not a key here; did you mean "model"?` {
+		t.Error(err)
+	}
+}
+
 func TestParse_namesAnAgentAfterItsFile(t *testing.T) {
 	for _, file := range []string{"agents/a-b.yaml", "a-b.yml", "x/a-b.md"} {
 		content := "description: x\n"

@@ -1,9 +1,13 @@
 package definition
 
 import (
+	"encoding/json"
 	"path"
 	"strings"
 
+	"github.com/goccy/go-yaml"
+
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/yamlfile"
 )
 
@@ -53,4 +57,31 @@ func Parse(file string, data []byte) (Definition, error) {
 		return Definition{}, err
 	}
 	return d, nil
+}
+
+// JSON returns a definition with the same keys as JSON, for those who send it
+// along: Parse of both is the same. The name is in it, and in Markdown the
+// instructions. Errors are those of Parse.
+func JSON(file string, data []byte) (json.RawMessage, error) {
+	d, err := Parse(file, data)
+	if err != nil {
+		return nil, err
+	}
+	front := data
+	if strings.EqualFold(path.Ext(file), ".md") {
+		front, _, _ = yamlfile.Split(data)
+	}
+	keys := map[string]any{}
+	if err := yaml.Unmarshal(front, &keys); err != nil {
+		return nil, errs.Wrap(errs.Invalid, err, "%s: it cannot be written as JSON", file)
+	}
+	keys["name"] = d.Name
+	if d.Instructions != "" {
+		keys["instructions"] = d.Instructions
+	}
+	sent, err := json.Marshal(keys)
+	if err != nil {
+		return nil, errs.Wrap(errs.Invalid, err, "%s: it cannot be written as JSON", file)
+	}
+	return sent, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
@@ -84,7 +85,7 @@ t answer in its place). Elsewhere the command ends with status 3, and
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default default): see skete agent list")
-	fs.StringVar(&f.definition, "definition", "", "a definition in this file (JSON or YAML) in place of --agent")
+	fs.StringVar(&f.definition, "definition", "", "a definition in this file (YAML, Markdown or JSON) in place of --agent, - is stdin")
 	fs.StringVarP(&f.req.Model, "model", "m", "", "which model (default the agent's, then the server's choice)")
 	fs.StringVar(&f.req.Thread, "thread", "", "go on with this thread")
 	fs.StringVar(&f.req.Title, "title", "", "for people")
@@ -172,17 +173,31 @@ func (a commands) request(f *runFlags, args []string) (req api.StartRun, err err
 	if req.Schema, err = a.object(f.schema, "--schema"); err != nil {
 		return req, err
 	}
-	if f.definition != "" {
-		text, err := a.read(f.definition, schemaBytesMax)
-		if err != nil {
-			return req, err
-		}
-		if req.Definition = json.RawMessage(text); !json.Valid(req.Definition) {
-			return req, usage("--definition: %.80q is not JSON", f.definition).WithHint("`skete agent validate` checks YAML and Markdown; put such a file into the server's folder of agents")
-		}
+	if req.Definition, err = a.definition(f.definition); err != nil {
+		return req, err
 	}
 	req.Spec, err = f.spec()
 	return req, err
+}
+
+// definition reads an agent's file: what is wrong with it is said with its place
+// before a server is asked.
+func (a commands) definition(name string) (json.RawMessage, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := a.read(name, definition.FileBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	if name == "-" {
+		name = "definition.yaml"
+	}
+	d, err := definition.JSON(filepath.ToSlash(name), []byte(text))
+	if err != nil {
+		return nil, &app.Coded{Status: exitUsage, Err: err}
+	}
+	return d, nil
 }
 
 // modelName makes the path of a script absolute: the server has another folder.

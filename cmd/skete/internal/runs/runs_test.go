@@ -330,6 +330,61 @@ func TestRun_namesScriptsByTheirWholePath(t *testing.T) {
 	}
 }
 
+func TestRun_definitionInAFile(t *testing.T) {
+	w := newWorld(t, nil)
+	t.Chdir(t.TempDir())
+	files := map[string]string{
+		"plain.yaml":  "description: Reads.\nlimits: {steps: 3, tool_timeout: 90s}\ninstructions: Be terse.\n",
+		"marked.md":   "---\ndescription: Reads.\nlimits: {steps: 3, tool_timeout: 90s}\n---\nBe terse.\n",
+		"sent.json":   `{"name":"sent","limits":{"steps":3,"tool_timeout":"90s"},"instructions":"Be terse."}`,
+		"wrong.yaml":  "description: x\nlimits:\n  stpes: 3\n",
+		"front.md":    "Be terse.\n",
+		"host.yaml":   "hooks:\n  - {event: Stop, command: [id], where: host}\n",
+		"nothing.bin": "\x00",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := w.fake.Log(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"plain.yaml", "marked.md", "sent.json"} {
+		got := w.cli("", "run", "-d", "--json", "x", "--definition", name)
+		var run api.Run
+		if err := json.Unmarshal([]byte(got.out), &run); err != nil || got.code != 0 {
+			t.Fatalf("%s: %+v %v", name, got, err)
+		}
+		agent, _, _ := strings.Cut(name, ".")
+		if run.Agent != agent {
+			t.Errorf("%s: the agent is called %q", name, run.Agent)
+		}
+		for e, err := range log.Load(t.Context(), thread.ID(run.Thread), 1) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, is := e.Body.(thread.Opened); is && (!strings.Contains(string(b.Agent), `"instructions":"Be terse."`) || !strings.Contains(string(b.Agent), `"tool_timeout_ns":90000000000`) || !strings.Contains(string(b.Agent), `"steps":3`)) {
+				t.Errorf("%s arrived as %s", name, b.Agent)
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		"wrong.yaml": `wrong.yaml:3:3: "stpes" is not a key here; did you mean "steps"?`, "front.md": "front.md:1:1: ", "nothing.bin": "nothing.bin:1:", "none.yaml": "cannot read",
+	} {
+		if got := w.cli("", "run", "x", "--definition", name); got.code != 2 || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s: %+v, want %q", name, got, want)
+		}
+	}
+	if got := w.cli("", "run", "x", "--definition", "host.yaml"); got.code == 0 || !strings.Contains(got.errOut, "in the sandbox, not on the host") {
+		t.Errorf("a hook on the host: %+v", got)
+	}
+	if got := w.cli(files["plain.yaml"], "run", "-d", "x", "--definition", "-"); got.code != 0 {
+		t.Errorf("from stdin: %+v", got)
+	}
+}
+
 func TestAttach(t *testing.T) {
 	gate := make(chan struct{})
 	w := newWorld(t, func(p *runstest.Play) {
