@@ -17,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/runs/runstest"
 	"github.com/skete-dev/skete/thread"
@@ -210,7 +211,7 @@ func TestScript_itsPathIsShownToNobody(t *testing.T) {
 		must(t, err)
 		inLog, err := json.Marshal(e)
 		must(t, err)
-		shown, err := runs.EventView(e)
+		shown, err := outline.Event(e)
 		must(t, err)
 		if strings.Contains(string(inLog), dir) {
 			hidden++

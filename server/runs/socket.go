@@ -308,7 +308,7 @@ func messageOf(topic string, t follow.Topic, it follow.Item) (m api.FollowMessag
 	}
 	if it.Event != nil {
 		m.Seq = it.Event.Seq
-		m.Event, err = eventView(*it.Event)
+		m.Event, err = outline.Event(*it.Event)
 	}
 	return m, err
 }

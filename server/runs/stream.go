@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/server/follow"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/thread"
@@ -122,7 +123,7 @@ func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in
 func sendItem(sse *stream.SSE, it follow.Item) error {
 	switch {
 	case it.Event != nil:
-		e := publicEvent(*it.Event)
+		e := outline.Public(*it.Event)
 		return sse.Event(strconv.FormatUint(e.Seq, 10), "event", &e)
 	case it.Live != nil:
 		return sse.Event("", "live", it.Live)
@@ -175,7 +176,7 @@ func (f found) page(ctx context.Context, last int, before uint64) (api.RunEventP
 		if e.Run != f.run.ID && e.Run != "" {
 			continue // of another run on the thread
 		}
-		v, err := eventView(e)
+		v, err := outline.Event(e)
 		if err != nil {
 			return page, err
 		}
