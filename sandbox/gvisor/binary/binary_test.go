@@ -2,9 +2,11 @@ package binary
 
 import (
 	"bytes"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,13 +16,13 @@ import (
 // script stands for the program: the host starts it like any other.
 const script = "#!/bin/sh\nexit 0\n"
 
-func packedScript(t testing.TB, text string) []byte {
+func packedScript(t testing.TB, text string) *bytes.Reader {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Pack(&b, []byte(text)); err != nil {
+	if err := Pack(&b, strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	return bytes.NewReader(b.Bytes())
 }
 
 func TestInstall(t *testing.T) {
@@ -28,7 +30,7 @@ func TestInstall(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := install(t.Context(), dir, data); err != nil {
+			if _, err := install(t.Context(), dir, packedScript(t, script)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -61,6 +63,7 @@ func TestInstall(t *testing.T) {
 func TestInstallMends(t *testing.T) {
 	data := packedScript(t, script)
 	for name, hurt := range map[string]func(path string) error{
+		"longer":  func(path string) error { return os.WriteFile(path, []byte(script+"x"), 0o755) },
 		"cut off": func(path string) error { return os.Truncate(path, 5) },
 		"changed": func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755) },
 		"mode":    func(path string) error { return os.Chmod(path, 0o644) },
@@ -92,12 +95,16 @@ func TestInstallMends(t *testing.T) {
 }
 
 func TestInstallRefuses(t *testing.T) {
-	if _, err := install(t.Context(), t.TempDir(), []byte("no zstd")); !errs.Is(err, errs.Corrupt) {
+	if _, err := install(t.Context(), t.TempDir(), strings.NewReader("no zstd")); !errs.Is(err, errs.Corrupt) {
 		t.Errorf("damaged: %v", err)
 	}
 	whole := packedScript(t, script)
-	if _, err := install(t.Context(), t.TempDir(), whole[:len(whole)-3]); !errs.Is(err, errs.Corrupt) {
+	dir := t.TempDir()
+	if _, err := install(t.Context(), dir, io.NewSectionReader(whole, 0, whole.Size()-3)); !errs.Is(err, errs.Corrupt) {
 		t.Errorf("cut off: %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("left of a damaged one: %v", left)
 	}
 	if _, err := install(t.Context(), t.TempDir(), packedScript(t, "#!/bin/sh\necho no >&2; exit 3\n")); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("it does not start: %v", err)

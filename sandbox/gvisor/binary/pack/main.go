@@ -7,7 +7,7 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -26,21 +26,25 @@ func main() {
 }
 
 func pack(program, target string) error {
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return err
-	}
-	if old, err := os.ReadFile(target); err == nil {
-		if plain, err := binary.Unpack(old); err == nil && bytes.Equal(plain, data) {
+	if old, err := os.Open(target); err == nil {
+		same, err := binary.Equal(program, old)
+		_ = old.Close()
+		if err == nil && same {
 			return nil
 		}
 	}
-	var out bytes.Buffer
-	if err := binary.Pack(&out, data); err != nil {
+	in, err := os.Open(program)
+	if err != nil {
 		return err
 	}
+	defer in.Close()
 	tmp := target + ".new"
-	if err := os.WriteFile(tmp, out.Bytes(), 0o644); err != nil {
+	out, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp)
+	if err := errors.Join(binary.Pack(out, in), out.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp, target)
