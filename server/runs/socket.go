@@ -17,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/follow"
 	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/thread"
