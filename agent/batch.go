@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -25,6 +26,7 @@ type batch struct {
 	inFlight int // goroutines that will report
 	landings chan landing
 	gates    map[string]gate // verdicts so far, by call
+	lost     error           // see Config.Patient
 }
 
 // landing is a report of a goroutine: a plan, or the end.
@@ -60,10 +62,15 @@ func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err erro
 	for {
 		if r.s.Run.Cancel != nil {
 			b.cancel(tool.ErrCancelled)
+		} else if b.lost != nil {
+			// Nothing more begins here.
 		} else if err := b.advance(ctx); errors.Is(err, errReplan) {
 			continue // a cancel came in between
 		} else if err != nil {
 			return false, b.abandon(err)
+		}
+		if len(b.running) == 0 && b.lost != nil && r.s.Run.Cancel == nil {
+			return false, b.lost
 		}
 		if len(b.running) == 0 {
 			return len(r.s.Open()) > 0 && r.s.Run.Cancel == nil, nil
@@ -206,7 +213,9 @@ func (b *batch) land(ctx context.Context, l landing) error {
 			bodies = append(bodies, b.r.started(l.call, l.plan.data, b.gates[l.call.ID].args))
 		default:
 			delete(b.running, l.call.ID)
-			if body, ok := b.r.completed(b.ctx, l); ok {
+			if b.r.c.Patient && errs.Temporary(l.err) && b.ctx.Err() == nil {
+				b.lost = fmt.Errorf("call %s of %s: %w", l.call.ID, l.call.Name, l.err)
+			} else if body, ok := b.r.completed(b.ctx, l); ok {
 				bodies = append(append(bodies, body), b.r.heard(ctx, l)...)
 			}
 		}
