@@ -487,3 +487,29 @@ else: {text: 'It says {{result "execute"}}'}
 		}
 	}
 }
+
+// A machine that is stopped under a run is started again, and the model learns
+// that nobody knows what the command did that ran in it.
+func TestBrain_machineStoppedUnderACommand(t *testing.T) {
+	b := newBrain(t, map[string]string{"slow": `
+replies:
+  - calls: [{name: write_file, args: {file_path: /workspace/kept, content: kept}}]
+  - calls: [{name: execute, args: {command: 'sleep 600'}}]
+  - calls: [{name: execute, args: {command: 'cat kept'}}]
+else: {text: 'It says {{result "execute"}}'}
+`}, nil, "")
+	run := b.run("slow", api.StartRun{})
+	b.untilEvent(run.ID, func(e thread.Event) bool {
+		s, is := e.Body.(thread.ToolStarted)
+		return is && s.Tool == "execute"
+	})
+	now, err := run.Get(b.ctx())
+	b.ok(err)
+	_, err = b.c.Sandbox(now.Sandbox).Stop(b.ctx())
+	b.ok(err)
+	ended := b.wait(run.ID, "succeeded")
+	got := b.results(run.ID)
+	if len(got) != 3 || got[1].Code != "interrupted" || !strings.HasPrefix(got[2].text, "kept") {
+		t.Errorf("%q\n%+v", ended.Text, got)
+	}
+}

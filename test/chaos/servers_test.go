@@ -1,0 +1,108 @@
+package chaos
+
+import (
+	"net/rpc"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/store/storetest"
+	"github.com/skete-dev/skete/thread"
+)
+
+// server is one of several on the same external log.
+type server struct {
+	s *store.Store
+	k *keeper.Keeper
+}
+
+func (w *world) server(o order, url, node string, process int) server {
+	t := w.t
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{Dir: t.TempDir(), URL: url})
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	records, err := s.KV(t.Context(), "runs")
+	must(t, err)
+	leases, err := s.Leases(t.Context())
+	must(t, err)
+	o.Process, o.Guest = process, w.socket
+	guest, err := rpc.Dial("unix", w.socket)
+	must(t, err)
+	t.Cleanup(func() { _ = guest.Close() })
+	c := &child{o: o, guest: guest}
+	k, err := keeper.Open(t.Context(), keeper.Config{
+		Threads: s.Threads(), Records: records, Leases: leases, Models: models{o.Plot}, Machines: machines{c}, Definitions: agents{o.Plot},
+		Tools: newTools(c), Node: node, Patience: attempt.Policy{Wait: time.Millisecond},
+	})
+	must(t, err)
+	t.Cleanup(func() { _ = k.Close() })
+	return server{s, k}
+}
+
+// Two servers on one log: while one drives a run the other does not, although
+// it is told of the run all the time. When the first one is cut off from the
+// log in the middle, the other one goes on, and nothing happens twice.
+func TestTwoServers_neverDriveTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until a lease runs out")
+	}
+	url, _ := storetest.External(t)
+	w := newWorld(t)
+	o := order{Tenant: "t", Plot: plot{Steps: 60}}
+	a, b := w.server(o, url, "a", 1), w.server(o, url, "b", 2)
+	run, err := a.k.Start(t.Context(), o.Tenant, keeper.Start{Input: []llm.Block{llm.Text("Do it.")}})
+	must(t, err)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for now := run; now.Steps < 20; now, err = a.k.Get(t.Context(), o.Tenant, run.ID) {
+		must(t, err)
+		if now.State.Final() {
+			t.Fatalf("it ended too early: %+v", now)
+		}
+		_, err := b.k.Resume(t.Context(), o.Tenant, run.ID, thread.Budget{}, "anna") // wakes it there
+		must(t, err)
+		<-tick.C
+	}
+	w.guest.mu.Lock()
+	for _, n := range []string{"2 "} {
+		for attempt := range w.guest.attempts {
+			if attempt[:2] == n {
+				t.Errorf("the second server ran %s while the first one drove", attempt)
+			}
+		}
+	}
+	w.guest.mu.Unlock()
+	must(t, a.s.Close()) // its keeper does not know yet
+	began := time.Now()
+	deadline := time.After(50 * time.Second)
+	for now := run; !now.State.Final(); now, err = b.k.Get(t.Context(), o.Tenant, run.ID) {
+		must(t, err)
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("nobody goes on: %+v", now)
+		}
+	}
+	t.Logf("the other server had it done %v after the first one was cut off", time.Since(began).Round(time.Millisecond))
+	l, err := b.s.Threads().Log(t.Context(), o.Tenant)
+	must(t, err)
+	var events []thread.Event
+	nodes := map[string]int{}
+	for e, err := range l.Load(t.Context(), run.Thread, 1) {
+		must(t, err)
+		events = append(events, e)
+		if claimed, is := e.Body.(thread.Claimed); is {
+			nodes[claimed.Node[:1]]++
+		}
+	}
+	must(t, thread.Check(events))
+	if nodes["a"] != 1 || nodes["b"] != 1 {
+		t.Errorf("it was claimed by %v", nodes)
+	}
+	w.story(o, run.Thread, events)
+	w.files(o)
+}
