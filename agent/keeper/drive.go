@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/subagent"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -128,12 +129,8 @@ func (k *Keeper) fail(t threadKey, cause error) {
 	if e == nil {
 		return
 	}
-	text := errs.Public(cause)
-	if hint := errs.Hint(cause); hint != "" {
-		text += " (" + hint + ")"
-	}
 	_ = k.save(k.ctx, e, func(r *Run) {
-		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Clip(text, runs.TextMax), k.c.Now().UTC()
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()
 	})
 	k.forget(e)
 	k.parentOf(t)
@@ -222,7 +219,7 @@ func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*ent
 func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.Outcome) error {
 	t := threadKey{e.run.Tenant, e.run.Thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
-		if err := k.report(ctx, t, s); err != nil {
+		if err := subagent.Report(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
 			return err
 		}
 	}
@@ -231,7 +228,7 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 	}
 	k.later(t, o.Expires)
 	if o.Ended {
-		if err := k.dismiss(ctx, t, s.Run.Ended.State); err != nil {
+		if err := subagent.Dismiss(ctx, office{k}, t.tenant, t.id, s.Run.Ended.State); err != nil {
 			return err
 		}
 		k.forget(e)
@@ -240,21 +237,11 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 	return nil
 }
 
-// dismiss asks the sub-agents beneath a run that has ended to end, too: those
-// it waited for, and with a run that was cancelled those in the background.
-func (k *Keeper) dismiss(ctx context.Context, t threadKey, how thread.RunState) error {
-	for _, below := range k.beneath(t) {
-		_, err := k.external(ctx, below, func(s *state.State) ([]thread.Body, error) {
-			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != byTask && how != thread.RunCancelled {
-				return nil, nil
-			}
-			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
-		})
-		if err != nil && !errs.Is(err, errs.NotFound) {
-			return err
-		}
-	}
-	return nil
+// patient reports whether a drive that loses its machine should be begun anew.
+func (k *Keeper) patient(e *entry) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return e.failures < failuresMax
 }
 
 // parentOf wakes the thread that waits for a sub-agent.

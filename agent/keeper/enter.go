@@ -2,12 +2,10 @@ package keeper
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -21,7 +19,6 @@ import (
 const (
 	notStarted = "not_started" // Run.Reason
 	enterGrace = time.Minute   // a start takes no longer
-	enterTries = 5
 )
 
 // enter writes the record of a run, then its first events, and lets it go. A
@@ -44,7 +41,7 @@ func (k *Keeper) enter(ctx context.Context, log thread.Log, run Run, after uint6
 		events[i] = thread.New(run.ID, b)
 	}
 	// Whoever asked may leave; what was begun is brought to its end.
-	err = appendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
+	err = logbook.AppendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
 	switch {
 	case err == nil:
 	case errs.Is(err, errs.Conflict):
@@ -63,19 +60,6 @@ func (k *Keeper) enter(ctx context.Context, log thread.Log, run Run, after uint6
 	}
 	k.wake(threadKey{run.Tenant, run.Thread})
 	return e, nil
-}
-
-// appendSurely tries again while nobody can say whether it happened.
-func appendSurely(ctx context.Context, log thread.Log, id thread.ID, after uint64, events []thread.Event) error {
-	for try := 1; ; try++ {
-		once, cancel := context.WithTimeout(ctx, enterGrace/(2*enterTries))
-		_, err := log.Append(once, id, after, events...)
-		cancel()
-		if err == nil || !errs.Temporary(err) || try == enterTries {
-			return err
-		}
-		time.Sleep(time.Duration(try) * 50 * time.Millisecond)
-	}
 }
 
 // takeOver makes the record of a start that was cut short that of a new try.
@@ -150,11 +134,4 @@ func (k *Keeper) unbegun(ctx context.Context, t threadKey, current thread.RunID)
 	}
 	k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
 	return nil
-}
-
-// derivedRunID is the same for the same words: a run that is entered again
-// after a crash finds the record of the first time.
-func derivedRunID(words ...string) thread.RunID {
-	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
-	return thread.RunID("run_" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:20])
 }

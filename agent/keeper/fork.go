@@ -11,9 +11,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
-	"github.com/skete-dev/skete/tool"
 )
 
 // Fork begins a thread that is a copy of a run's thread up to an event, and goes
@@ -51,43 +49,16 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	opened.Fork = &thread.Fork{Thread: source.Thread, Seq: uint64(len(events))}
 	opened.Title = runs.Pick(s.Title, "fork of "+opened.Title)
 	events[0].Body = opened
-	st, err := k.copied(ctx, log, made.Thread, events)
+	st, err := logbook.Copy(ctx, log, made.Thread, events)
 	if err != nil {
 		return Run{}, err
 	}
 	return k.branch(ctx, log, tenant, made, source, st, s)
 }
 
-// copied writes events into a new thread, in pieces that an append can hold,
-// and closes what was open. A copy that a dead server began is continued.
-func (k *Keeper) copied(ctx context.Context, log thread.Log, id thread.ID, events []thread.Event) (*state.State, error) {
-	s, err := state.Fold(events)
-	if err != nil {
-		return nil, err
-	}
-	done, err := log.Head(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if done > uint64(len(events)) {
-		return logbook.Fold(ctx, log, id) // the dead server came further than the copy
-	}
-	for rest := events[min(done, uint64(len(events))):]; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && n < thread.AppendMax && logbook.Fits(rest[:n+1]) {
-			n++
-		}
-		if done, err = log.Append(ctx, id, done, rest[:n]...); err != nil {
-			return nil, fmt.Errorf("copy into %s: %w", id, err)
-		}
-		rest = rest[n:]
-	}
-	return s, nil
-}
-
 // branch ends what was under way in the copy and starts its own run.
 func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source Run, st *state.State, s Start) (Run, error) {
-	if err := k.closeCopied(ctx, log, made.Thread, st); err != nil {
+	if err := logbook.CloseCopy(ctx, log, made.Thread, st); err != nil {
 		return Run{}, err
 	}
 	machine, err := k.forkedMachine(ctx, tenant, made.Thread, st, s)
@@ -102,19 +73,6 @@ func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made
 		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: st.Opened.Fork,
 	}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
-}
-
-// closeCopied ends the copied run, as that run, if it was under way.
-func (k *Keeper) closeCopied(ctx context.Context, log thread.Log, id thread.ID, st *state.State) error {
-	if st.Run == nil || st.Run.Ended != nil {
-		return nil
-	}
-	var bodies []thread.Body
-	for _, c := range st.Open() {
-		bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
-			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")}})
-	}
-	return logbook.Add(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
 
 // forkedMachine gives a fork a machine: the one that is asked for, or a new one

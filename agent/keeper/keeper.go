@@ -22,9 +22,9 @@ const (
 	retryFirst  = time.Second
 	retryMax    = time.Minute
 	fencedRetry = leaseTTL / 3 // while another server drives
+	failuresMax = 5            // drives that lose their machine, in a row; then the model learns of it
 
 	externalTries = 50
-	subagentsMax  = 64 // of a thread, over its life
 )
 
 // Config is what a Keeper needs.
@@ -137,7 +137,7 @@ func (k *Keeper) load(ctx context.Context) error {
 			k.c.Log.Error("a run's record cannot be read", "key", key, "err", err)
 			return nil
 		}
-		if !e.run.State.Final() {
+		if !e.run.State.Final() && !k.knows(e) {
 			k.remember(e)
 			wake = append(wake, threadKey{e.run.Tenant, e.run.Thread})
 		}
@@ -147,6 +147,12 @@ func (k *Keeper) load(ctx context.Context) error {
 		k.wake(t)
 	}
 	return err
+}
+
+func (k *Keeper) knows(e *entry) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.runs[runKey{e.run.Tenant, e.run.ID}] != nil
 }
 
 func (k *Keeper) remember(e *entry) {
@@ -168,6 +174,11 @@ func (k *Keeper) sweep() {
 		case <-k.ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if k.c.Leases != nil { // of runs that other servers began
+			if err := k.load(k.ctx); err != nil {
+				k.c.Log.Warn("the records of runs could not be read", "err", err)
+			}
 		}
 		k.mu.Lock()
 		var wake []threadKey

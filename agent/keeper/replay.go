@@ -5,29 +5,11 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/logbook"
-	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
-
-// replayPrefix begins the names of models that play a recorded run:
-// "replay/THREAD#RUN", and for a sub-agent "replay/THREAD".
-const replayPrefix = "replay/"
-
-func isReplay(model string) bool { return strings.HasPrefix(model, replayPrefix) }
-
-// subReplay is the model of a sub-agent: in a replay the one that plays the
-// sub-agent of then.
-func subReplay(model, call string) string {
-	if !isReplay(model) {
-		return model
-	}
-	id, _, _ := strings.Cut(strings.TrimPrefix(model, replayPrefix), "#")
-	return replayPrefix + id + "/" + call
-}
 
 // Replay plays the model's part of a run again, in a new thread with a machine
 // of its own: Compare tells where the results differ.
@@ -51,22 +33,13 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by 
 	}
 	d := st.Agent
 	d.Rules, d.Hooks, d.Model = nil, nil, "" // what was approved then is done again
-	input, err := firstInput(ctx, blobs, events, id)
+	input, err := logbook.FirstInput(ctx, blobs, events, id)
 	if err != nil {
 		return Run{}, err
 	}
 	start := Start{Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
-		Model: replayPrefix + string(source.Thread) + "#" + string(id), Replay: id}
+		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id}
 	return k.Start(ctx, tenant, start)
-}
-
-func firstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, id thread.RunID) ([]llm.Block, error) {
-	for _, e := range events {
-		if in, ok := e.Body.(thread.Input); ok && e.Run == id && in.From == "user" {
-			return prompt.InputBlocks(ctx, blobs, in)
-		}
-	}
-	return nil, errs.New(errs.Unsupported, "the run %s began without a task of its own; it cannot be replayed", id)
 }
 
 // Compare tells where two runs differ: the tool calls, and what came of them.
@@ -90,7 +63,7 @@ func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) 
 
 // replayed opens a model that plays a recorded run.
 func (k *Keeper) replayed(ctx context.Context, tenant, name string) (llm.Model, error) {
-	id, run, _ := strings.Cut(strings.TrimPrefix(name, replayPrefix), "#")
+	id, run, _ := strings.Cut(strings.TrimPrefix(name, replay.Prefix), "#")
 	if _, err := thread.ParseID(id); err != nil {
 		return nil, err
 	}

@@ -5,8 +5,10 @@ import (
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/logbook"
+	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/subagent"
 	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -22,11 +24,14 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := k.save(ctx, e, func(r *Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
 		return agent.Outcome{}, err
 	}
-	p := &spawner{k: k, tenant: d.key.tenant, parent: s, model: s.Run.Started.Model, budget: func() thread.Budget { return runs.Left(s, k.c.Now()) }}
+	p := &subagent.Spawner{
+		Office: office{k}, Tenant: d.key.tenant, Parent: s, Model: s.Run.Started.Model, Now: k.c.Now,
+		Budget: func() thread.Budget { return runs.Left(s, k.c.Now()) },
+	}
 	w := workshop.New(workshop.Config{
 		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories,
 		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func() { e.progress(s, k.c.Now()) },
-		Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
+		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})
 	release, err := w.Open(ctx)
 	if err != nil {
@@ -52,11 +57,7 @@ func (d *driver) stuck(ctx context.Context, log thread.Log, s *state.State, caus
 	if errs.Temporary(cause) || ctx.Err() != nil {
 		return cause
 	}
-	text := errs.Public(cause)
-	if hint := errs.Hint(cause); hint != "" {
-		text += " (" + hint + ")"
-	}
-	ended := thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonModel, Text: runs.Clip(text, runs.TextMax)}
+	ended := thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonModel, Text: runs.Explain(cause)}
 	if err := logbook.Add(ctx, log, d.key.id, s, ended); err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func (k *Keeper) modelOf(ctx context.Context, tenant string, s *state.State) (ll
 	if name == "" {
 		name = s.Agent.Model
 	}
-	if isReplay(name) {
+	if replay.Is(name) {
 		return k.replayed(ctx, tenant, name)
 	}
 	return k.c.Models.Open(ctx, name)

@@ -2,273 +2,38 @@ package keeper
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"slices"
-	"time"
 
-	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
-	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
-	"github.com/skete-dev/skete/tool"
 )
 
-// byBackground marks, in RunStarted.By, a sub-agent nobody waits for.
-const (
-	byTask       = "task"
-	byBackground = "task in the background"
-)
+// office is the Keeper as those who start sub-agents need it.
+type office struct{ k *Keeper }
 
-// spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
-type spawner struct {
-	k      *Keeper
-	tenant string
-	parent *state.State // read only, as it was when the driver began
-	budget func() thread.Budget
-	model  string
+// Logs implements subagent.Office.
+func (o office) Logs(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error) {
+	return o.k.logOf(ctx, tenant)
 }
 
-// Spawn starts a sub-agent once, or says how it is. The thread's id is the
-// parent's and the call's, so the same call is the same thread for ever.
-func (p *spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnResult, error) {
-	id := req.Thread.Sub(req.Call)
-	if id.Depth() > thread.DepthMax {
-		return tool.SpawnResult{Done: true, Failed: true, Text: fmt.Sprintf("Sub-agents cannot be nested deeper than %d.", thread.DepthMax), Thread: id}, nil
-	}
-	log, _, err := p.k.logOf(ctx, p.tenant)
-	if err != nil {
-		return tool.SpawnResult{}, err
-	}
-	s, err := logbook.Fold(ctx, log, id)
-	if errs.Is(err, errs.NotFound) {
-		return p.open(ctx, log, id, req)
-	}
-	if err != nil {
-		return tool.SpawnResult{}, err
-	}
-	return p.result(s, id), nil
-}
+// Wake implements subagent.Office.
+func (o office) Wake(tenant string, id thread.ID) { o.k.wake(threadKey{tenant, id}) }
 
-// result says how a sub-agent is; one that can go on is woken.
-func (p *spawner) result(s *state.State, id thread.ID) tool.SpawnResult {
-	if s.Run == nil || s.Run.Ended == nil {
-		p.k.wake(threadKey{p.tenant, id})
-		return tool.SpawnResult{Thread: id}
-	}
-	r := tool.SpawnResult{Done: true, Thread: id, Text: s.Run.Ended.Text, Failed: s.Run.Ended.State != thread.RunSucceeded, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
-	if s.Run.Ended.Result != nil {
-		r.Text = string(s.Run.Ended.Result)
-	}
-	if r.Failed {
-		r.Text = fmt.Sprintf("The sub-agent ended as %s: %s", s.Run.Ended.State, r.Text)
-	}
-	return r
-}
-
-func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req tool.SpawnRequest) (tool.SpawnResult, error) {
-	d, ok := p.definition(req.Agent)
-	if !ok {
-		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("There is no sub-agent %.64q.", req.Agent)}, nil
-	}
-	if n, err := p.count(ctx, log, req.Thread); err != nil || n >= subagentsMax {
-		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("A thread can have at most %d sub-agents.", subagentsMax)}, err
-	}
-	content, err := json.Marshal(d)
-	if err != nil {
-		return tool.SpawnResult{}, err
-	}
-	by := byTask
-	if req.Background {
-		by = byBackground
-	}
-	model := d.Model
-	if model == "" || isReplay(p.model) {
-		model = subReplay(p.model, req.Call)
-	}
-	run := Run{
-		ID: derivedRunID(string(id)), Thread: id, Tenant: p.tenant, Agent: d.Name, Model: model, Title: runs.Clip(req.Prompt, runs.TitleMax), By: by,
-		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.parent.Machine, First: 3,
-	}
-	run.Budget = runs.Within(runs.BudgetOf(thread.Budget{}, d.Limits.Budget), p.budget())
-	bodies := []thread.Body{
-		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
-		thread.Bound{Machine: p.parent.Machine},
-		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
-		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(req.Prompt, thread.InlineBytesMax))}},
-	}
-	_, err = p.k.enter(ctx, log, run, 0, bodies)
-	return tool.SpawnResult{Thread: id}, err
-}
-
-// definition returns a sub-agent's, with the parent's rules in front: what a
-// person wants to be asked about does not depend on who does it.
-func (p *spawner) definition(name string) (definition.Definition, bool) {
-	d, ok := p.parent.Agent.Subagents[name]
-	if !ok {
-		return d, false
-	}
-	d.Rules = slices.Concat(p.parent.Rules, p.parent.Agent.Rules, d.Rules)
-	if len(d.Hooks) == 0 {
-		d.Hooks = p.parent.Agent.Hooks
-	}
-	return d, true
-}
-
-func (p *spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (int, error) {
-	n := 0
-	for id, err := range log.List(ctx, parent) {
-		if err != nil {
-			return 0, err
-		}
-		if id.Depth() == parent.Depth()+1 {
-			n++
-		}
-	}
-	return n, nil
-}
-
-// Task returns a sub-agent of a thread.
-func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.Task, error) {
-	if !thread.IsCallID(id) {
-		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
-	}
-	log, blobs, err := p.k.logOf(ctx, p.tenant)
-	if err != nil {
-		return tool.Task{}, err
-	}
-	s, err := logbook.Fold(ctx, log, parent.Sub(id))
-	if errs.Is(err, errs.NotFound) {
-		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
-	}
-	if err != nil {
-		return tool.Task{}, err
-	}
-	return p.task(ctx, blobs, s, id)
-}
-
-func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *state.State, id string) (tool.Task, error) {
-	t := tool.Task{ID: id, Agent: s.Opened.Name, Prompt: s.Opened.Title, State: s.RunState(p.k.c.Now()), Started: s.Run.At, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
-	if s.Run.Ended != nil {
-		t.Text = s.Run.Ended.Text
-		return t, nil
-	}
-	text, err := logbook.LastWords(ctx, blobs, s)
-	t.Text = runs.Clip(text, runs.TextMax)
-	return t, err
-}
-
-// Tasks lists the sub-agents of a thread, the oldest first.
-func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, error) {
-	log, blobs, err := p.k.logOf(ctx, p.tenant)
-	if err != nil {
-		return nil, err
-	}
-	var list []tool.Task
-	for id, err := range log.List(ctx, parent) {
-		if err != nil {
-			return nil, err
-		}
-		of, call := id.Parent()
-		if of != parent {
-			continue
-		}
-		s, err := logbook.Fold(ctx, log, id)
-		if err != nil {
-			return nil, err
-		}
-		t, err := p.task(ctx, blobs, s, call)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, t)
-	}
-	slices.SortFunc(list, func(a, b tool.Task) int { return a.Started.Compare(b.Started) })
-	return list, nil
-}
-
-// Send adds a message to a sub-agent's conversation.
-func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
-	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax))}}
-	child := threadKey{p.tenant, parent.Sub(id)}
-	_, err := p.k.external(ctx, child, func(s *state.State) ([]thread.Body, error) {
-		switch {
-		case s.HasInput(key):
-			return nil, nil
-		case s.Run != nil && s.Run.Ended == nil:
-			return []thread.Body{in}, nil
-		}
-		return nil, errs.New(errs.Conflict, "the task is over")
-	})
-	if !errs.Is(err, errs.Conflict) {
-		return err
-	}
-	return p.revive(ctx, child, in)
-}
-
-// revive starts another run of a sub-agent that is over.
-func (p *spawner) revive(ctx context.Context, child threadKey, in thread.Input) error {
-	log, _, err := p.k.logOf(ctx, p.tenant)
-	if err != nil {
-		return err
-	}
-	s, err := logbook.Fold(ctx, log, child.id)
-	if err != nil {
-		return err
-	}
-	if s.HasInput(in.ID) || s.Run.Ended == nil {
-		return nil
-	}
-	run := Run{
-		ID: derivedRunID(string(child.id), in.ID), Thread: child.id, Tenant: p.tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
-		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
-		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.budget()),
-	}
-	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model}, in})
+// Enter implements subagent.Office.
+func (o office) Enter(ctx context.Context, log thread.Log, run Run, after uint64, bodies []thread.Body) error {
+	_, err := o.k.enter(ctx, log, run, after, bodies)
 	return err
 }
 
-// Cancel asks a sub-agent to end.
-func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) error {
-	child := threadKey{p.tenant, parent.Sub(id)}
-	for _, t := range append([]threadKey{child}, p.k.beneath(child)...) {
-		_, err := p.k.external(ctx, t, func(s *state.State) ([]thread.Body, error) {
-			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
-				return nil, nil
-			}
-			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
-		})
-		if err != nil && (t != child || !errs.Is(err, errs.NotFound)) {
-			return err
-		}
-	}
-	return nil
+// Write implements subagent.Office.
+func (o office) Write(ctx context.Context, tenant string, id thread.ID, look func(*state.State) ([]thread.Body, error)) (uint64, error) {
+	return o.k.external(ctx, threadKey{tenant, id}, look)
 }
 
-// report tells a parent that a sub-agent in the background has ended, once. A
-// parent that is idle starts to work again.
-func (k *Keeper) report(ctx context.Context, t threadKey, s *state.State) error {
-	parent, call := t.id.Parent()
-	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != byBackground {
-		return nil
+// Beneath implements subagent.Office.
+func (o office) Beneath(tenant string, id thread.ID) []thread.ID {
+	var list []thread.ID
+	for _, t := range o.k.beneath(threadKey{tenant, id}) {
+		list = append(list, t.id)
 	}
-	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
-	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}}
-	up := threadKey{t.tenant, parent}
-	_, err := k.external(ctx, up, func(s *state.State) ([]thread.Body, error) {
-		switch {
-		case s.HasInput(in.ID):
-			return nil, nil
-		case s.Run != nil && s.Run.Ended == nil:
-			return []thread.Body{in}, nil
-		}
-		return nil, errs.New(errs.Conflict, "the parent is idle")
-	})
-	if !errs.Is(err, errs.Conflict) {
-		return err
-	}
-	return (&spawner{k: k, tenant: t.tenant, budget: func() thread.Budget { return thread.Budget{} }}).revive(ctx, up, in)
+	return list
 }

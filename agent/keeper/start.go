@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/logbook"
+	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -213,7 +214,7 @@ func (k *Keeper) machineThere(ctx context.Context, tenant, id string) error {
 // modelWorks finds out at once that there is no such model, and not in the
 // middle of a run.
 func (k *Keeper) modelWorks(ctx context.Context, name string) error {
-	if strings.HasPrefix(name, replayPrefix) {
+	if strings.HasPrefix(name, replay.Prefix) {
 		return nil
 	}
 	_, err := k.c.Models.Open(ctx, name)

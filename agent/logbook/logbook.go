@@ -124,12 +124,6 @@ func Events(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID)
 	return events, nil
 }
 
-// Fits reports whether events can be one append.
-func Fits(events []thread.Event) bool {
-	content, err := json.Marshal(events)
-	return err == nil && len(content) <= thread.AppendBytesMax*9/10
-}
-
 // Approvals lists the calls of a thread that wait for a person.
 func Approvals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *state.State) ([]runs.Approval, error) {
 	var list []runs.Approval

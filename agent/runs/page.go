@@ -112,3 +112,12 @@ func Clip(s string, n int) string {
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
+
+// Explain is what people read of an error: its text and its hint.
+func Explain(err error) string {
+	text := errs.Public(err)
+	if hint := errs.Hint(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	return Clip(text, TextMax)
+}

@@ -1,0 +1,320 @@
+// Package subagent starts the sub-agents of a thread, and looks after those that
+// nobody waits for.
+//
+//	p := &subagent.Spawner{Office: keeper, Tenant: tenant, Parent: s, …}
+//	env.Spawner, env.Tasks = p, p // for the tools task, task_output, …
+//
+// A sub-agent's thread is named by its parent's and by the call that started it,
+// so the same call is the same sub-agent for ever, also after a crash.
+//
+// A Spawner is safe for concurrent use.
+package subagent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/logbook"
+	"github.com/skete-dev/skete/agent/replay"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// Office is what a Spawner needs of who drives threads: agent/keeper.
+type Office interface {
+	Logs(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error)
+	// Wake says that a thread may be able to go on.
+	Wake(tenant string, id thread.ID)
+	// Enter begins a run: its record, then its first events behind after. One
+	// that is there already is no error.
+	Enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) error
+	// Write appends what look decides, and wakes the thread.
+	Write(ctx context.Context, tenant string, id thread.ID, look func(*state.State) ([]thread.Body, error)) (uint64, error)
+	// Beneath lists the threads beneath one whose runs are not over.
+	Beneath(tenant string, id thread.ID) []thread.ID
+}
+
+// How RunStarted.By marks sub-agents: ByBackground is one that nobody waits for.
+const (
+	subagentsMax = 64 // of a thread, over its life
+
+	ByTask       = "task"
+	ByBackground = "task in the background"
+)
+
+// Spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
+type Spawner struct {
+	Office Office
+	Tenant string
+	Parent *state.State // of the thread; only read
+	// Budget is what is left of the parent's.
+	Budget func() thread.Budget
+	Model  string // of the parent's run, "" = its agent's
+	Now    func() time.Time
+}
+
+// Spawn starts a sub-agent once, or says how it is. The thread's id is the
+// parent's and the call's, so the same call is the same thread for ever.
+func (p *Spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnResult, error) {
+	id := req.Thread.Sub(req.Call)
+	if id.Depth() > thread.DepthMax {
+		return tool.SpawnResult{Done: true, Failed: true, Text: fmt.Sprintf("Sub-agents cannot be nested deeper than %d.", thread.DepthMax), Thread: id}, nil
+	}
+	log, _, err := p.Office.Logs(ctx, p.Tenant)
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
+	s, err := logbook.Fold(ctx, log, id)
+	if errs.Is(err, errs.NotFound) {
+		return p.open(ctx, log, id, req)
+	}
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
+	return p.result(s, id), nil
+}
+
+// result says how a sub-agent is; one that can go on is woken.
+func (p *Spawner) result(s *state.State, id thread.ID) tool.SpawnResult {
+	if s.Run == nil || s.Run.Ended == nil {
+		p.Office.Wake(p.Tenant, id)
+		return tool.SpawnResult{Thread: id}
+	}
+	r := tool.SpawnResult{Done: true, Thread: id, Text: s.Run.Ended.Text, Failed: s.Run.Ended.State != thread.RunSucceeded, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
+	if s.Run.Ended.Result != nil {
+		r.Text = string(s.Run.Ended.Result)
+	}
+	if r.Failed {
+		r.Text = fmt.Sprintf("The sub-agent ended as %s: %s", s.Run.Ended.State, r.Text)
+	}
+	return r
+}
+
+func (p *Spawner) open(ctx context.Context, log thread.Log, id thread.ID, req tool.SpawnRequest) (tool.SpawnResult, error) {
+	d, ok := p.definition(req.Agent)
+	if !ok {
+		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("There is no sub-agent %.64q.", req.Agent)}, nil
+	}
+	if n, err := p.count(ctx, log, req.Thread); err != nil || n >= subagentsMax {
+		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("A thread can have at most %d sub-agents.", subagentsMax)}, err
+	}
+	content, err := json.Marshal(d)
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
+	by := ByTask
+	if req.Background {
+		by = ByBackground
+	}
+	model := d.Model
+	if model == "" || replay.Is(p.Model) {
+		model = replay.Sub(p.Model, req.Call)
+	}
+	run := runs.Run{
+		ID: runs.DerivedID(string(id)), Thread: id, Tenant: p.Tenant, Agent: d.Name, Model: model, Title: runs.Clip(req.Prompt, runs.TitleMax), By: by,
+		State: thread.RunPending, Created: p.Now().UTC().Truncate(time.Microsecond), Sandbox: p.Parent.Machine, First: 3,
+	}
+	run.Budget = runs.Within(runs.BudgetOf(thread.Budget{}, d.Limits.Budget), p.Budget())
+	bodies := []thread.Body{
+		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
+		thread.Bound{Machine: p.Parent.Machine},
+		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
+		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(req.Prompt, thread.InlineBytesMax))}},
+	}
+	err = p.Office.Enter(ctx, log, run, 0, bodies)
+	return tool.SpawnResult{Thread: id}, err
+}
+
+// definition returns a sub-agent's, with the parent's rules in front: what a
+// person wants to be asked about does not depend on who does it.
+func (p *Spawner) definition(name string) (definition.Definition, bool) {
+	d, ok := p.Parent.Agent.Subagents[name]
+	if !ok {
+		return d, false
+	}
+	d.Rules = slices.Concat(p.Parent.Rules, p.Parent.Agent.Rules, d.Rules)
+	if len(d.Hooks) == 0 {
+		d.Hooks = p.Parent.Agent.Hooks
+	}
+	return d, true
+}
+
+func (p *Spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (int, error) {
+	n := 0
+	for id, err := range log.List(ctx, parent) {
+		if err != nil {
+			return 0, err
+		}
+		if id.Depth() == parent.Depth()+1 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Task returns a sub-agent of a thread.
+func (p *Spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.Task, error) {
+	if !thread.IsCallID(id) {
+		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
+	}
+	log, blobs, err := p.Office.Logs(ctx, p.Tenant)
+	if err != nil {
+		return tool.Task{}, err
+	}
+	s, err := logbook.Fold(ctx, log, parent.Sub(id))
+	if errs.Is(err, errs.NotFound) {
+		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
+	}
+	if err != nil {
+		return tool.Task{}, err
+	}
+	return p.task(ctx, blobs, s, id)
+}
+
+func (p *Spawner) task(ctx context.Context, blobs thread.Blobs, s *state.State, id string) (tool.Task, error) {
+	t := tool.Task{ID: id, Agent: s.Opened.Name, Prompt: s.Opened.Title, State: s.RunState(p.Now()), Started: s.Run.At, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
+	if s.Run.Ended != nil {
+		t.Text = s.Run.Ended.Text
+		return t, nil
+	}
+	text, err := logbook.LastWords(ctx, blobs, s)
+	t.Text = runs.Clip(text, runs.TextMax)
+	return t, err
+}
+
+// Tasks lists the sub-agents of a thread, the oldest first.
+func (p *Spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, error) {
+	log, blobs, err := p.Office.Logs(ctx, p.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	var list []tool.Task
+	for id, err := range log.List(ctx, parent) {
+		if err != nil {
+			return nil, err
+		}
+		of, call := id.Parent()
+		if of != parent {
+			continue
+		}
+		s, err := logbook.Fold(ctx, log, id)
+		if err != nil {
+			return nil, err
+		}
+		t, err := p.task(ctx, blobs, s, call)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	slices.SortFunc(list, func(a, b tool.Task) int { return a.Started.Compare(b.Started) })
+	return list, nil
+}
+
+// Send adds a message to a sub-agent's conversation.
+func (p *Spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
+	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax))}}
+	child := parent.Sub(id)
+	_, err := p.Office.Write(ctx, p.Tenant, child, func(s *state.State) ([]thread.Body, error) {
+		switch {
+		case s.HasInput(key):
+			return nil, nil
+		case s.Run != nil && s.Run.Ended == nil:
+			return []thread.Body{in}, nil
+		}
+		return nil, errs.New(errs.Conflict, "the task is over")
+	})
+	if !errs.Is(err, errs.Conflict) {
+		return err
+	}
+	return p.Revive(ctx, child, in)
+}
+
+// Revive starts another run of a sub-agent that is over.
+func (p *Spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) error {
+	log, _, err := p.Office.Logs(ctx, p.Tenant)
+	if err != nil {
+		return err
+	}
+	s, err := logbook.Fold(ctx, log, child)
+	if err != nil {
+		return err
+	}
+	if s.HasInput(in.ID) || s.Run.Ended == nil {
+		return nil
+	}
+	run := runs.Run{
+		ID: runs.DerivedID(string(child), in.ID), Thread: child, Tenant: p.Tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
+		By: ByBackground, State: thread.RunPending, Created: p.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
+		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.Budget()),
+	}
+	err = p.Office.Enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: ByBackground, Budget: run.Budget, Model: run.Model}, in})
+	return err
+}
+
+// Cancel asks a sub-agent to end.
+func (p *Spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) error {
+	child := parent.Sub(id)
+	for _, t := range append([]thread.ID{child}, p.Office.Beneath(p.Tenant, child)...) {
+		_, err := p.Office.Write(ctx, p.Tenant, t, func(s *state.State) ([]thread.Body, error) {
+			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
+				return nil, nil
+			}
+			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
+		})
+		if err != nil && (t != child || !errs.Is(err, errs.NotFound)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Report tells a parent that a sub-agent in the background has ended, once. A
+// parent that is idle starts to work again.
+func Report(ctx context.Context, o Office, now func() time.Time, tenant string, id thread.ID, s *state.State) error {
+	parent, call := id.Parent()
+	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != ByBackground {
+		return nil
+	}
+	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
+	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}}
+	_, err := o.Write(ctx, tenant, parent, func(s *state.State) ([]thread.Body, error) {
+		switch {
+		case s.HasInput(in.ID):
+			return nil, nil
+		case s.Run != nil && s.Run.Ended == nil:
+			return []thread.Body{in}, nil
+		}
+		return nil, errs.New(errs.Conflict, "the parent is idle")
+	})
+	if !errs.Is(err, errs.Conflict) {
+		return err
+	}
+	p := &Spawner{Office: o, Tenant: tenant, Now: now, Budget: func() thread.Budget { return thread.Budget{} }}
+	return p.Revive(ctx, parent, in)
+}
+
+// Dismiss asks the sub-agents beneath a run that has ended to end, too: those
+// it waited for, and with a run that was cancelled those in the background.
+func Dismiss(ctx context.Context, o Office, tenant string, id thread.ID, how thread.RunState) error {
+	for _, below := range o.Beneath(tenant, id) {
+		_, err := o.Write(ctx, tenant, below, func(s *state.State) ([]thread.Body, error) {
+			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != ByTask && how != thread.RunCancelled {
+				return nil, nil
+			}
+			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
+		})
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
