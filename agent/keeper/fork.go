@@ -42,7 +42,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	}
 	if again {
 		if e, err := k.begun(ctx, tenant, made.Run); e != nil || err != nil {
-			return k.viewOf(e), err
+			return k.view(e), err
 		}
 	}
 	opened := events[0].Body.(thread.Opened) // every log begins with it

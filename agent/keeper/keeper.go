@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -183,7 +182,7 @@ func (k *Keeper) sweep() {
 		k.mu.Lock()
 		var wake []threadKey
 		for t, e := range k.byID {
-			if !e.resting() && k.active[t] == nil && !k.c.Now().Before(e.retryAt) {
+			if !e.waits && k.active[t] == nil && !k.c.Now().Before(e.retryAt) {
 				wake = append(wake, t)
 			}
 		}
@@ -250,8 +249,4 @@ func (k *Keeper) Watch(tenant string, root thread.ID, visit func(data []byte, lo
 		return func() {}, nil
 	}
 	return k.c.Wire.Subscribe(tenant, root, visit)
-}
-
-func unknownRun(id thread.RunID) error {
-	return errs.New(errs.NotFound, "no run %.40s", id).WithHint("`skete runs` lists them")
 }

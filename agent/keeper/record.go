@@ -33,10 +33,6 @@ type entry struct {
 	failures int
 }
 
-// resting reports whether a wake-up would find nothing to do. Precondition: the
-// Keeper's lock is held.
-func (e *entry) resting() bool { return e.waits }
-
 func (e *entry) snapshot() Run {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,7 +121,7 @@ func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*ent
 	}
 	value, revision, err := k.c.Records.Get(ctx, recordKey(tenant, id))
 	if errs.Is(err, errs.NotFound) {
-		return nil, unknownRun(id)
+		return nil, errs.New(errs.NotFound, "no run %.40s", id).WithHint("`skete runs` lists them")
 	}
 	if err != nil {
 		return nil, err
@@ -153,16 +149,11 @@ func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (Run, 
 	return k.view(e), nil
 }
 
-// viewOf is view of an entry that may be missing.
-func (k *Keeper) viewOf(e *entry) Run {
+// view adds what is known of sub-agents: who waits beneath.
+func (k *Keeper) view(e *entry) Run {
 	if e == nil {
 		return Run{}
 	}
-	return k.view(e)
-}
-
-// view adds what is known of sub-agents: who waits beneath.
-func (k *Keeper) view(e *entry) Run {
 	run := e.snapshot()
 	if run.State.Final() {
 		return run

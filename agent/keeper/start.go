@@ -2,8 +2,6 @@ package keeper
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"time"
@@ -42,7 +40,7 @@ func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error)
 	}
 	if again {
 		if e, err := k.begun(ctx, tenant, id.Run); e != nil || err != nil {
-			return k.viewOf(e), err
+			return k.view(e), err
 		}
 	}
 	if s.Thread != "" {
@@ -56,15 +54,8 @@ func (k *Keeper) keyed(ctx context.Context, tenant string, s Start, id ids) (ids
 	if s.Key == "" {
 		return id, false, nil
 	}
-	asked, _ := json.Marshal(struct {
-		Thread thread.ID
-		Agent  string
-		Input  []llm.Block
-		Model  string
-	}{s.Thread, s.Agent, s.Input, s.Model})
-	sum, name := sha256.Sum256(asked), sha256.Sum256([]byte(s.Key))
-	id.Asked = hex.EncodeToString(sum[:])
-	key := keyPrefix + tenant + "/" + hex.EncodeToString(name[:])
+	id.Asked = s.Fingerprint()
+	key := keyPrefix + tenant + "/" + runs.HashName(s.Key)
 	value, _ := json.Marshal(id)
 	_, err := k.c.Records.Create(ctx, key, value)
 	if !errs.Is(err, errs.Exists) {
@@ -142,7 +133,7 @@ func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []threa
 		bodies = append(bodies, in)
 	}
 	e, err := k.enter(ctx, log, run, after, bodies)
-	return k.viewOf(e), err
+	return k.view(e), err
 }
 
 // goOn starts the next run of a thread.

@@ -3,8 +3,11 @@ package runs
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
 	"strings"
 
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -13,4 +16,21 @@ import (
 func DerivedID(words ...string) thread.RunID {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return thread.RunID("run_" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:20])
+}
+
+// Fingerprint tells two requests under one key apart.
+func (s Start) Fingerprint() string {
+	asked, _ := json.Marshal(struct { // plain data
+		Thread thread.ID
+		Agent  string
+		Input  []llm.Block
+		Model  string
+	}{s.Thread, s.Agent, s.Input, s.Model})
+	return HashName(string(asked))
+}
+
+// HashName makes a name of fixed form of any text.
+func HashName(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
 }
