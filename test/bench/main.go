@@ -25,16 +25,17 @@ import (
 
 type bench struct {
 	*report.Reporter
-	skete string
-	peers string
-	quick bool
-	ctx   context.Context
+	skete, runsc string
+	peers        string
+	quick        bool
+	ctx          context.Context
 }
 
 func main() {
 	b := &bench{Reporter: report.New(os.Stdout)}
 	flag.StringVar(&b.skete, "skete", "bin/skete", "the program to measure")
 	flag.StringVar(&b.peers, "peers", ".build/peers", "where scripts/peers put what the brain is compared with")
+	flag.StringVar(&b.runsc, "runsc", ".build/skete-runsc", "the program that machines run, for the peer; missing: skete plays it")
 	only := flag.String("only", "", "run only the measurement of this name, or those that begin with it and a dash")
 	child := flag.String("child", "", "run once in this process and tell how it went; the bench starts itself so")
 	flag.BoolVar(&b.quick, "quick", false, "a tenth of the samples")

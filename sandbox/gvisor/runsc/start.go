@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A start leaves about ten megabytes of garbage, and Go, whose heaps begin at
-// four, would stop three times to collect it. We let it lie: until startTime
-// has passed, or a heap of startHeap bytes, whichever comes first. Afterwards
-// everything is as Go has it, and what was not needed goes back to the host.
+// A start leaves megabytes of garbage behind, and Go, whose heaps begin at
+// four, would stop to collect it. We let it lie: until startTime has passed, or
+// a heap of startHeap bytes, whichever comes first. Afterwards everything is as
+// Go has it, and what was not needed goes back to the host.
 const (
 	startHeap = 48 << 20 // less than what a machine may have beyond its user's memory
 	startTime = time.Second
