@@ -74,6 +74,9 @@
 //	GET    /keys                                  KeyList
 //	DELETE /keys/{id}
 //
+//	GET    /fsck                                  Checked; ?tenant= (all)
+//	DELETE /tenants/{name}                        Erased; 409 while runs are under way
+//
 // A stream of events that ends with an error says so by an event "problem"
 // whose data is a Problem; comments keep it alive. A run's stream has events
 // "heartbeat" in their place, which a browser can see too, and says by an event

@@ -46,3 +46,18 @@ func (c *Client) Keys(ctx context.Context) ([]api.Key, error) {
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/keys/" + url.PathEscape(id), Repeatable: true})
 }
+
+// Check looks at every log and blob of a tenant, "" = of all; nothing is repaired.
+func (c *Client) Check(ctx context.Context, tenant string) (api.Checked, error) {
+	q := url.Values{}
+	if tenant != "" {
+		q.Set("tenant", tenant)
+	}
+	return transport.Fetch[api.Checked](ctx, c.t, transport.Get("/v1/fsck", q))
+}
+
+// EraseTenant removes a tenant's conversations, its agents' files and the
+// sandboxes that were made for them. Conflict: runs are under way.
+func (c *Client) EraseTenant(ctx context.Context, name string) (api.Erased, error) {
+	return transport.Fetch[api.Erased](ctx, c.t, transport.Call{Method: http.MethodDelete, Path: "/v1/tenants/" + url.PathEscape(name)})
+}

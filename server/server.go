@@ -107,6 +107,7 @@ type Config struct {
 	Templates Templates
 	Runs      Runs   // nil = the server runs no agents; its routes say so
 	Models    Models // nil = the same
+	Upkeep    Upkeep // nil = the same
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
 	Keys  key.KV
@@ -125,6 +126,7 @@ type Server struct {
 	sandboxes Sandboxes
 	templates Templates
 	models    Models
+	upkeep    Upkeep
 	keys      *key.Ring
 	gate      *gate.Gate
 	hub       *stream.Hub
@@ -145,7 +147,7 @@ func New(c Config) (*Server, error) {
 	c.Limits.setDefaults()
 	ring := key.NewRing(c.Keys)
 	s := &Server{
-		sandboxes: c.Sandboxes, templates: c.Templates, models: c.Models, keys: ring,
+		sandboxes: c.Sandboxes, templates: c.Templates, models: c.Models, upkeep: c.Upkeep, keys: ring,
 		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, WrongKeysMax: c.Limits.WrongKeysMax}),
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -168,6 +170,7 @@ func New(c Config) (*Server, error) {
 	s.registerModels(s.table)
 	s.registerTemplates(s.table)
 	s.registerKeys(s.table)
+	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
 	return s, nil
 }

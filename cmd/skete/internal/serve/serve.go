@@ -267,7 +267,7 @@ func (r *running) openServer(ctx context.Context, templates *template.Store) err
 	}
 	r.server, err = server.New(server.Config{
 		Sandboxes: r.manager, Templates: templates, Keys: keys, Ready: r.store.Healthy,
-		Runs: r.keeper, Models: r.models, Tools: r.tools.Names(),
+		Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	})
 	if err != nil {

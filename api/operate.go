@@ -1,0 +1,28 @@
+package api
+
+// Checked is what a check of the store looked at and what it found.
+type Checked struct {
+	Tenants  int            `json:"tenants"`
+	Threads  int            `json:"threads"`
+	Events   int            `json:"events"`
+	Blobs    int            `json:"blobs" doc:"that events name"`
+	Problems []StoreProblem `json:"problems"`
+	// Truncated: there may be more problems than are told.
+	Truncated bool `json:"truncated,omitempty" doc:"there may be more problems than these"`
+}
+
+// StoreProblem is something that is wrong with what is kept.
+type StoreProblem struct {
+	Tenant   string `json:"tenant"`
+	Thread   string `json:"thread"`
+	Event    uint64 `json:"event,omitempty" doc:"the last that was well, or the one that names the blob"`
+	Sequence uint64 `json:"sequence,omitempty" doc:"of the record in the stream"`
+	Blob     string `json:"blob,omitempty"`
+	Text     string `json:"text"`
+}
+
+// Erased is what was removed with a tenant.
+type Erased struct {
+	Tenant  string `json:"tenant"`
+	Threads int    `json:"threads" doc:"conversations, not counting those of sub-agents"`
+}

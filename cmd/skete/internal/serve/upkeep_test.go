@@ -1,0 +1,157 @@
+package serve
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/store/threads"
+	"github.com/skete-dev/skete/thread"
+)
+
+// ended are runs that are over, and which of their threads were retired.
+type ended struct {
+	runs    map[string][]keeper.Run
+	retired []thread.ID
+	fails   error
+}
+
+func (e *ended) List(_ context.Context, tenant string, f keeper.Filter) (keeper.Page, error) {
+	runs := e.runs[tenant]
+	switch {
+	case f.PageToken != "":
+		return keeper.Page{Runs: runs[1:]}, nil
+	case len(runs) > 1: // two pages, to see that both are read
+		return keeper.Page{Runs: runs[:1], Next: "more"}, nil
+	}
+	return keeper.Page{Runs: runs}, nil
+}
+
+func (e *ended) Retire(_ context.Context, _ string, id thread.ID) error {
+	e.retired = append(e.retired, id)
+	return e.fails
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUpkeep(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := store.Open(ctx, store.Config{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	r := &running{store: s}
+	runs := &ended{runs: map[string][]keeper.Run{}}
+	u := upkeep{s.Threads(), runs, r.records}
+	kv, err := s.KV(ctx, runsBucket)
+	must(t, err)
+	memories, err := s.KV(ctx, memoriesBucket)
+	must(t, err)
+	var damaged string
+	for _, tenant := range []string{"a", "b"} {
+		log, err := s.Threads().Log(ctx, tenant)
+		must(t, err)
+		blobs, err := s.Threads().Blobs(ctx, tenant)
+		must(t, err)
+		hash, err := blobs.Put(ctx, []byte("large content of "+tenant))
+		must(t, err)
+		root, run := thread.NewID(), thread.NewRunID()
+		for _, id := range []thread.ID{root, root.Sub("c1")} {
+			_, err = log.Append(ctx, id, 0,
+				thread.New("", thread.Opened{Agent: []byte(`{}`), Name: "x"}), thread.New(run, thread.RunStarted{}),
+				thread.New(run, thread.Input{From: "user", Blocks: []llm.Block{llm.Text("hi")}, Shown: hash}))
+			must(t, err)
+			runs.runs[tenant] = append(runs.runs[tenant], keeper.Run{ID: thread.NewRunID(), Thread: id, State: thread.RunSucceeded})
+		}
+		for _, key := range []string{"run/" + tenant + "/1", "start/" + tenant + "/2"} {
+			_, err = kv.Create(ctx, key, []byte("{}"))
+			must(t, err)
+		}
+		_, err = memories.Create(ctx, tenant+"/notes", []byte("x"))
+		must(t, err)
+		damaged = hash
+	}
+
+	got, err := u.Check(ctx, "")
+	must(t, err)
+	if d := cmp.Diff(api.Checked{Tenants: 2, Threads: 4, Events: 12, Blobs: 2}, got); d != "" {
+		t.Error(d)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "blobs", "b", damaged[:2], damaged[2:4], damaged), []byte("x"), 0o600))
+	got, err = u.Check(ctx, "")
+	must(t, err)
+	if len(got.Problems) != 2 || got.Problems[0].Tenant != "b" || got.Problems[0].Blob != damaged {
+		t.Errorf("%+v", got)
+	}
+	if _, err := u.Check(ctx, "nobody"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("the check of a tenant that is not there: %v", err)
+	}
+	if _, err := u.Erase(ctx, "nobody"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("the erasure of a tenant that is not there: %v", err)
+	}
+
+	erasesAll(t, u, runs)
+	if keys := keysOf(t, ctx, kv, memories); !cmp.Equal(keys, []string{"b/notes", "run/b/1", "start/b/2"}) {
+		t.Errorf("left are %q", keys)
+	}
+	if tenants, err := s.Threads().Tenants(ctx); err != nil || !cmp.Equal(tenants, []string{"b"}) {
+		t.Errorf("tenants %q, %v", tenants, err)
+	}
+	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("erased twice: %v", err)
+	}
+}
+
+// erasesAll erases the tenant a: not while a run is under way, not when a
+// sandbox cannot be removed, then for good.
+func erasesAll(t *testing.T, u upkeep, runs *ended) {
+	t.Helper()
+	ctx, last := t.Context(), &runs.runs["a"][1]
+	last.State = thread.RunInterrupted
+	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.Conflict) || !strings.Contains(errs.Hint(err), "skete cancel") {
+		t.Errorf("with a run under way: %v", err)
+	}
+	last.State = thread.RunCancelled
+	runs.fails = errs.New(errs.Unavailable, "the sandbox cannot be removed")
+	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("with a sandbox that stays: %v", err)
+	}
+	if c, err := u.Check(ctx, "a"); err != nil || c.Threads != 2 {
+		t.Errorf("an erasure that failed has removed what names the sandboxes: %+v, %v", c, err)
+	}
+	runs.fails, runs.retired = nil, nil
+	erased, err := u.Erase(ctx, "a")
+	if err != nil || erased != (api.Erased{Tenant: "a", Threads: 1}) {
+		t.Errorf("%+v, %v", erased, err)
+	}
+	if len(runs.retired) != 1 || runs.retired[0] != last.Thread.Root() {
+		t.Errorf("retired are %v", runs.retired)
+	}
+	delete(runs.runs, "a")
+}
+
+func keysOf(t *testing.T, ctx context.Context, buckets ...threads.Keys) (keys []string) {
+	t.Helper()
+	for _, b := range buckets {
+		must(t, b.List(ctx, "", func(key string, _ []byte, _ uint64) error {
+			keys = append(keys, key)
+			return nil
+		}))
+	}
+	slices.Sort(keys)
+	return keys
+}
