@@ -27,6 +27,9 @@ func Head(run api.Run, more ...string) Block {
 
 // Told is the story of a run as it is looked at afterwards.
 func Told(run api.Run, o api.Outline, asks []api.Approval) []Block {
+	if run.Model == "" {
+		run.Model = "-" // the server's choice, which the first answer tells
+	}
 	blocks := []Block{Head(run, run.Sandbox)}
 	if run.Fork != nil {
 		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: fmt.Sprintf("a fork of %s at event %d", Clean(run.Fork.Thread), run.Fork.Seq), Tone: Dim})
