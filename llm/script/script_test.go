@@ -303,7 +303,7 @@ func TestNew_refusesWhatIsWrongAndSaysWhere(t *testing.T) {
 		"":                     "a script needs `replies`",
 		"- a":                  "list of keys",
 		"replies: [{txet: a}]": `bad.yaml:1:12: "txet" is not a key here; did you mean "text"?`,
-		"replies:\n  - text: a\n    calls:\n      - nmae: x":             `bad.yaml:4:9: "nmae" is not a key here; did you mean "name"?`,
+		"replies:\n  - text: a\n    calls:\n      - nama: x":             `bad.yaml:4:9: "nama" is not a key here; did you mean "name"?`,
 		"else: {calls: [{name: 'a b'}]}":                                 "bad.yaml:1:16: a call needs a `name`",
 		"else: {calls: [{name: a, args: {x: 1}, raw: y}]}":               "not together with `args`",
 		"else: {calls: [{name: a, id: x, no_id: true}]}":                 "not together with `id`",
