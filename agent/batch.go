@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/trim"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -64,9 +65,7 @@ func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err erro
 			b.cancel(tool.ErrCancelled)
 		} else if b.lost != nil {
 			// Nothing more begins here.
-		} else if err := b.advance(ctx); errors.Is(err, errReplan) {
-			continue // a cancel came in between
-		} else if err != nil {
+		} else if err := b.advance(ctx); err != nil {
 			return false, b.abandon(err)
 		}
 		if len(b.running) == 0 && b.lost != nil && r.s.Run.Cancel == nil {
@@ -102,10 +101,7 @@ func (b *batch) advance(ctx context.Context) error {
 			starts = append(starts, b.r.started(c, nil, b.gates[c.ID].args))
 		}
 	}
-	if err := b.r.append(ctx, starts...); err != nil {
-		for _, c := range append(plain, planners...) { // none of them has begun
-			delete(b.running, c.ID)
-		}
+	if err := b.r.append(ctx, starts...); err != nil && !errors.Is(err, errReplan) { // a cancel came in between
 		return err
 	}
 	b.begin(plain, planners, starts)
@@ -416,7 +412,7 @@ func (r *Runner) resultOf(c *state.Call, l landing) thread.ToolCompleted {
 		Call: c.ID, Tool: c.Name, Blocks: res.Blocks, Failed: res.Failed, Code: res.Code, Exit: res.Exit, Bytes: res.Bytes,
 		Took: l.took, Files: l.files, Todos: res.Todos, Usage: res.Usage, CostUSD: res.CostUSD,
 	}
-	if err := r.shrink(&done, res.Whole); err != nil {
+	if err := trim.Result(r.c.Blobs, &done, r.resultTokensMax(), res.Whole); err != nil {
 		r.c.Logger.Error("a result could not be kept", "call", c.ID, "err", err)
 		lost := failed(c, tool.CodeInternal, "It was done, but its output could not be kept; the server's log says why.")
 		lost.Exit, lost.Files, lost.Took = done.Exit, done.Files, done.Took
