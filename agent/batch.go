@@ -101,7 +101,9 @@ func (b *batch) advance(ctx context.Context) error {
 			starts = append(starts, b.r.started(c, nil, b.gates[c.ID].args))
 		}
 	}
-	if err := b.r.append(ctx, starts...); err != nil && !errors.Is(err, errReplan) { // a cancel came in between
+	if err := b.r.append(ctx, starts...); errors.Is(err, errReplan) {
+		b.r.Poke() // a cancel came in between: nothing begins, and what runs is to end
+	} else if err != nil {
 		return err
 	}
 	b.begin(plain, planners, starts)
