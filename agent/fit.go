@@ -9,6 +9,7 @@ import (
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/summary"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
@@ -61,8 +62,6 @@ func clearings(calls []string) []thread.Body {
 	return bodies
 }
 
-const summariser = `You keep the memory of an agent that is in the middle of a task. Summarise the conversation so that the agent can go on with nothing but your summary. Keep: what the user wants, with their exact words where they matter; decisions and why; what was done and with what result, with exact paths, names, commands and numbers; what failed and why; what is open. Leave out pleasantries and outputs that no longer matter. Write plain Markdown, at most 800 words.`
-
 // compact replaces the beginning of the conversation by a summary. The whole of
 // it stays readable as a file.
 func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error {
@@ -81,50 +80,24 @@ func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error 
 	if err != nil {
 		return err
 	}
-	if done.Summary, err = r.summarise(ctx, excerpt, window, &done); err != nil {
+	ask := func(ctx context.Context, req *llm.Request) (*llm.Response, error) {
+		response, err := r.once(ctx, req)
+		if err != nil {
+			r.c.Logger.Warn("a summary failed", "thread", r.c.Thread, "err", err)
+			return nil, err
+		}
+		done.Usage = done.Usage.Add(response.Usage)
+		done.Cost += r.c.Model.Info().Price.Cost(response.Usage)
+		return response, nil
+	}
+	if done.Summary, err = summary.Write(ctx, excerpt, window, ask); err != nil {
 		return err
 	}
 	return r.append(ctx, done)
 }
 
-const (
-	historyMax   = 32 << 20
-	summaryMax   = 12 << 10 // bytes
-	summaryParts = 24       // model calls of one compaction
-)
-
-// summarise goes through the text in pieces that fit, carrying the summary on.
-// A model that fails at it must not end the run: the beginning and the end of
-// the text are then what is left.
-func (r *Runner) summarise(ctx context.Context, text string, window int, done *thread.Compacted) (string, error) {
-	piece := max(window*2, 4<<10) // bytes: half of the window
-	summary := ""
-	for part := 0; len(text) > 0; part++ {
-		n := min(piece, len(text))
-		ask := text[:n]
-		if text = text[n:]; part == summaryParts {
-			break
-		}
-		if summary != "" {
-			ask = "The summary so far:\n" + summary + "\n\nWhat came next:\n" + ask
-		}
-		response, err := r.once(ctx, &llm.Request{
-			System:   []llm.Block{llm.Text(summariser)},
-			Messages: []llm.Message{llm.User(strings.ToValidUTF8(ask, ""))},
-		})
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		if err != nil {
-			r.c.Logger.Warn("a summary failed", "thread", r.c.Thread, "err", err)
-			return clip(summary+"\n\n[The summary could not be finished; the file has all.]\n\n"+tail(ask, summaryMax/2), summaryMax), nil
-		}
-		done.Usage = done.Usage.Add(response.Usage)
-		done.Cost += r.c.Model.Info().Price.Cost(response.Usage)
-		summary = clip(response.Message.String(), summaryMax)
-	}
-	return summary, nil
-}
+// historyMax bounds the file of a conversation.
+const historyMax = 32 << 20
 
 // once asks the model without showing it to anybody.
 func (r *Runner) once(ctx context.Context, req *llm.Request) (*llm.Response, error) {
@@ -199,12 +172,4 @@ func clip(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
-// tail is the end of a text.
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return "…" + strings.ToValidUTF8(s[len(s)-n:], "")
 }

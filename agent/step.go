@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,9 @@ import (
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/lookout"
 	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/reply"
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/trim"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
@@ -19,8 +20,6 @@ import (
 )
 
 const (
-	// callsMax bounds the calls of one reply; what is beyond is dropped, and said.
-	callsMax = 24
 	// tightMax is how often a prompt may turn out to be too long in a row.
 	tightMax = 3
 )
@@ -157,8 +156,12 @@ func (r *Runner) callFailed(ctx context.Context, err error) error {
 
 // answered logs a reply together with what can be started at once.
 func (r *Runner) answered(ctx context.Context, response *llm.Response, done thread.ModelCompleted) error {
-	message, correction := r.normalise(response)
-	if err := r.keepMessage(ctx, &done, message); err != nil {
+	form := reply.Options{Taken: func(id string) bool { return r.s.Call(id) != nil }, Seq: r.s.Seq + 1}
+	if r.calling != nil {
+		form.FromText = r.fromText
+	}
+	message, correction := reply.Normalise(response, form)
+	if err := trim.Message(ctx, r.c.Blobs, &done, message); err != nil {
 		return err
 	}
 	bodies := []thread.Body{done}
@@ -229,97 +232,6 @@ func (r *Runner) known(calls []*state.Call) []*state.Call {
 	}
 	return calls
 }
-
-// normalise makes a reply fit for the log: ids that are unique in the thread,
-// arguments that are JSON, actions turned into calls. correction tells the
-// model what was wrong with the reply as a whole.
-func (r *Runner) normalise(response *llm.Response) (m llm.Message, correction string) {
-	m = llm.Message{Role: llm.RoleAssistant}
-	used, dropped := map[string]bool{}, 0
-	blocks := response.Message.Blocks
-	if r.calling != nil {
-		blocks, correction = r.fromText(response.Message)
-	}
-	for _, b := range blocks {
-		if b.Kind != llm.KindCall || b.Call == nil {
-			m.Blocks = append(m.Blocks, b)
-			continue
-		}
-		if len(used) == callsMax {
-			dropped++
-			continue
-		}
-		call := *b.Call
-		if !thread.IsCallID(call.ID) || used[call.ID] || r.s.Call(call.ID) != nil {
-			call.ID = fmt.Sprintf("call_%d_%d", r.s.Seq+1, len(used)+1)
-		}
-		for r.s.Call(call.ID) != nil || used[call.ID] {
-			call.ID += "x"
-		}
-		used[call.ID] = true
-		b.Call = argsOf(call)
-		m.Blocks = append(m.Blocks, b)
-	}
-	switch {
-	case dropped > 0:
-		correction = fmt.Sprintf("A reply can ask for at most %d tools; %d more were dropped. Ask for them again if you still need them.", callsMax, dropped)
-	case correction != "" || len(used) > 0:
-	case response.Stop == llm.StopLength:
-		correction = "Your reply was cut off at the output limit. Go on where it ended, in smaller pieces."
-	case r.calling == nil && m.String() == "" && response.Stop == llm.StopEnd:
-		correction = "Your reply was empty. Go on with the task, or say what the result is."
-	}
-	return m, correction
-}
-
-// argsOf makes sure that arguments are a JSON object, or says that they are not.
-func argsOf(c llm.Call) *llm.Call {
-	c.Args = bytes.TrimSpace(c.Args)
-	if len(c.Args) == 0 || string(c.Args) == "null" {
-		c.Args = json.RawMessage("{}")
-	}
-	if !c.Raw && (c.Args[0] != '{' || !json.Valid(c.Args)) {
-		c.Args, _ = json.Marshal(string(c.Args))
-		c.Raw = true
-	}
-	return &c
-}
-
-// keepMessage puts a message into an event, or into a blob when it is large.
-func (r *Runner) keepMessage(ctx context.Context, done *thread.ModelCompleted, m llm.Message) error {
-	done.Message = m
-	if inline(m.Blocks) {
-		return nil
-	}
-	content, err := json.Marshal(m)
-	if err != nil || len(content) <= thread.InlineBytesMax {
-		return err
-	}
-	done.Message = shape(m)
-	if done.Blob, err = r.c.Blobs.Put(ctx, content); err != nil {
-		return fmt.Errorf("keep a message: %w", err)
-	}
-	return nil
-}
-
-// shape is what an event keeps of a message that is a blob: enough for the
-// state and for a line in a view.
-func shape(m llm.Message) llm.Message {
-	s := llm.Message{Role: m.Role}
-	for _, b := range m.Blocks {
-		short := llm.Block{Kind: b.Kind, Text: clip(b.Text, shapeTextMax)}
-		if b.Call != nil {
-			short.Call = &llm.Call{ID: b.Call.ID, Name: b.Call.Name, Args: json.RawMessage("{}"), Raw: b.Call.Raw}
-			if short.Call.Raw {
-				short.Call.Args = json.RawMessage(`""`)
-			}
-		}
-		s.Blocks = append(s.Blocks, short)
-	}
-	return s
-}
-
-const shapeTextMax = 1 << 10
 
 // hydrate gives the open calls of a step whose message is a blob their arguments.
 func (r *Runner) hydrate(ctx context.Context) error {
