@@ -57,6 +57,7 @@ type Config struct {
 	Tasks    tool.Tasks
 	Wire     Wire   // nil = no live news
 	Applied  func() // called after each event that was applied; nil = nobody
+	Patient  bool   // see agent.Config
 	Patience attempt.Policy
 	Now      func() time.Time
 	Logger   *slog.Logger
@@ -174,7 +175,7 @@ func (w *Workshop) Runner(model llm.Model) (*agent.Runner, error) {
 	}
 	c := agent.Config{
 		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(),
-		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
+		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patient: w.c.Patient, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
 	}
 	if w.c.Wire != nil {
 		c.News = w.news
