@@ -114,14 +114,14 @@ func (r *Runner) once(ctx context.Context, req *llm.Request) (*llm.Response, err
 
 // guard looks whether the run goes in circles, or does not keep to the form.
 func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
-	if n := r.corrections("format"); n >= correctionsMax {
+	if n := r.s.Corrections("format"); n >= correctionsMax {
 		return true, r.stop(ctx, thread.RunFailed, state.ReasonFormat, "")
 	}
-	if n := r.corrections("output"); n >= correctionsMax {
+	if n := r.s.Corrections("output"); n >= correctionsMax {
 		return true, r.stop(ctx, thread.RunFailed, state.ReasonOutput, "")
 	}
 	last := r.s.Last()
-	if last == nil || last.Seq < r.s.Run.First || r.warned(last.Seq) {
+	if last == nil || last.Seq < r.s.Run.First || r.s.Warned("guard", last.Seq) {
 		return false, nil
 	}
 	v := guard.Look(r.recent())
@@ -132,38 +132,6 @@ func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
 		return false, r.append(ctx, notice("guard", v.Text))
 	}
 	return false, nil
-}
-
-// warned reports whether the guard spoke since a step.
-func (r *Runner) warned(since uint64) bool {
-	for _, item := range r.s.Queue {
-		if item.Seq > since && item.Input != nil && item.Input.From == "skete" && item.Input.Name == "guard" {
-			return true
-		}
-	}
-	return false
-}
-
-// corrections counts the notices of a name since the last step that was well.
-func (r *Runner) corrections(name string) int {
-	n := 0
-	is := func(i *state.Item) bool {
-		return i.Input != nil && i.Input.From == "skete" && i.Input.Name == name && i.Seq > r.s.Run.First
-	}
-	for _, i := range r.s.Queue {
-		if is(i) {
-			n++
-		}
-	}
-	for at := len(r.s.Items) - 1; at >= 0; at-- {
-		switch i := r.s.Items[at]; {
-		case is(i):
-			n++
-		case i.Step != nil && len(i.Calls) > 0:
-			return n
-		}
-	}
-	return n
 }
 
 // clip cuts a text for people at n bytes.

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"github.com/skete-dev/skete/agent/guard"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/tool"
 )
 
 // wanted compiles the schema of the run's result, nil = text.
@@ -23,21 +21,6 @@ func wanted(run, file json.RawMessage) (*answer.Schema, error) {
 		return answer.Compile(file)
 	}
 	return nil, nil
-}
-
-// finalTool is final_answer: it only checks; a call of it that succeeded ends
-// the run.
-type finalTool struct{ schema *answer.Schema }
-
-func (f finalTool) Spec() llm.ToolSpec { return f.schema.Spec() }
-
-func (f finalTool) Effect(json.RawMessage) tool.Effect { return tool.Effect{Class: tool.Read} }
-
-func (f finalTool) Run(_ context.Context, req tool.Request) (tool.Result, error) {
-	if _, wrong := f.schema.FromCall(req.Args); wrong != nil {
-		return tool.Fail(tool.CodeArgs, answer.Correction(wrong)), nil
-	}
-	return tool.Text("The result was accepted."), nil
 }
 
 // fromText reads a strict-JSON reply: an action becomes a call, done becomes

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -155,7 +156,7 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *state.Call) []thread.Body
 	case rule.Action == definition.Deny:
 		return append(bodies, failed(c, tool.CodeRejected, reason("A rule refuses this call", rule.Reason)))
 	case v.Action == hook.Ask || (rule.Action == definition.Ask && v.Action != hook.Allow):
-		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip(firstOf(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
+		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip(cmp.Or(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
 		if len(asked.Allowed) == 0 {
 			asked.Allowed = []thread.Decision{thread.Approve, thread.Edit, thread.Reject, thread.Respond}
 		}
@@ -191,13 +192,4 @@ func reason(what, why string) string {
 		return what + "."
 	}
 	return what + ": " + clip(why, textMax)
-}
-
-func firstOf(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/skete-dev/skete/agent/hook"
@@ -87,7 +88,7 @@ func (r *Runner) mayEnd(ctx context.Context, text string) (bool, error) {
 		return true, nil
 	}
 	r.held = true
-	return false, r.append(ctx, thread.Input{From: "hook", Name: "stop", Blocks: []llm.Block{llm.Text(clip(firstOf(v.Reason, "Go on: a hook does not let the run end yet."), textMax))}})
+	return false, r.append(ctx, thread.Input{From: "hook", Name: "stop", Blocks: []llm.Block{llm.Text(clip(cmp.Or(v.Reason, "Go on: a hook does not let the run end yet."), textMax))}})
 }
 
 // around wraps the run of a call in the hooks.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	}
 	r.tight = 0
 	return r.answered(ctx, response, thread.ModelCompleted{
-		Usage: response.Usage, CostUSD: r.c.Model.Info().Price.Cost(response.Usage), Model: firstOf(response.Model, r.c.Model.Info().ID),
+		Usage: response.Usage, CostUSD: r.c.Model.Info().Price.Cost(response.Usage), Model: cmp.Or(response.Model, r.c.Model.Info().ID),
 		Stop: response.Stop, Attempt: attempts, Prompt: p.Hash, Ledger: p.Ledger, Through: through, Took: r.c.Now().Sub(began),
 	})
 }
@@ -169,7 +170,7 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 	case correction != "":
 		bodies = append(bodies, notice("format", correction))
 	case len(message.Calls()) == 0 && response.Stop == llm.StopRefusal:
-		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonRefusal, Text: clip(firstOf(message.String(), sentences[state.ReasonRefusal]), textMax)})
+		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonRefusal, Text: clip(cmp.Or(message.String(), sentences[state.ReasonRefusal]), textMax)})
 	case len(message.Calls()) == 0 && response.Stop != llm.StopPause:
 		if wrong = r.checkAnswer(message); wrong != "" {
 			bodies = append(bodies, notice("output", wrong))

@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -200,8 +199,7 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 		if run.State == thread.RunSucceeded {
 			return Run{}, errs.New(errs.Conflict, "the run %s succeeded", id).WithHint("`skete run --thread %s …` goes on with the conversation", run.Thread)
 		}
-		return k.Start(ctx, tenant, Start{Thread: run.Thread, Budget: b, By: by, Title: run.Title, Labels: run.Labels,
-			Input: []llm.Block{llm.Text("Go on where you stopped.")}})
+		return k.again(ctx, tenant, run, b, by)
 	}
 	if b != (thread.Budget{}) {
 		_, err = k.external(ctx, threadKey{tenant, run.Thread}, func(s *state.State) ([]thread.Body, error) {
@@ -237,11 +235,7 @@ func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to 
 // Delete removes a thread with its sub-agents' threads, its runs, and the
 // sandbox that was made for it. Conflict: a run is under way.
 func (k *Keeper) Delete(ctx context.Context, tenant string, id thread.ID) error {
-	log, _, err := k.logOf(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	s, err := logbook.Fold(ctx, log, id)
+	log, s, err := k.fold(ctx, tenant, id)
 	if err != nil {
 		return err
 	}

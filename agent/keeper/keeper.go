@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/agent/logbook"
+	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -231,6 +233,16 @@ func (k *Keeper) logOf(ctx context.Context, tenant string) (thread.Log, thread.B
 	}
 	b, err := k.c.Threads.Blobs(ctx, tenant)
 	return l, b, err
+}
+
+// fold reads a thread.
+func (k *Keeper) fold(ctx context.Context, tenant string, id thread.ID) (thread.Log, *state.State, error) {
+	log, err := k.c.Threads.Log(ctx, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := logbook.Fold(ctx, log, id)
+	return log, s, err
 }
 
 // Log returns the log of a tenant.

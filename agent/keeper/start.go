@@ -138,11 +138,7 @@ func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []threa
 
 // goOn starts the next run of a thread.
 func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run, error) {
-	log, _, err := k.logOf(ctx, tenant)
-	if err != nil {
-		return Run{}, err
-	}
-	st, err := logbook.Fold(ctx, log, s.Thread)
+	_, st, err := k.fold(ctx, tenant, s.Thread)
 	if err != nil {
 		return Run{}, err
 	}
@@ -166,6 +162,18 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	}
 	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model}}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
+}
+
+// again starts the next run of a thread in the way of the last one.
+func (k *Keeper) again(ctx context.Context, tenant string, last Run, b thread.Budget, by string) (Run, error) {
+	_, st, err := k.fold(ctx, tenant, last.Thread)
+	if err != nil {
+		return Run{}, err
+	}
+	return k.Start(ctx, tenant, Start{
+		Thread: last.Thread, Budget: b, By: by, Title: last.Title, Labels: last.Labels, Input: []llm.Block{llm.Text("Go on where you stopped.")},
+		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Operator: true, // whoever named the model then was allowed to
+	})
 }
 
 func (k *Keeper) definition(s Start) (definition.Definition, error) {

@@ -159,3 +159,35 @@ func (s *State) RunState(now time.Time) thread.RunState {
 	}
 	return thread.RunRunning
 }
+
+// Warned reports whether the platform spoke by this name since an event.
+func (s *State) Warned(name string, since uint64) bool {
+	for _, item := range s.Queue {
+		if item.Seq > since && item.Input != nil && item.Input.From == "skete" && item.Input.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Corrections counts the notices of a name since the last step that was well.
+func (s *State) Corrections(name string) int {
+	n := 0
+	is := func(i *Item) bool {
+		return i.Input != nil && i.Input.From == "skete" && i.Input.Name == name && i.Seq > s.Run.First
+	}
+	for _, i := range s.Queue {
+		if is(i) {
+			n++
+		}
+	}
+	for at := len(s.Items) - 1; at >= 0; at-- {
+		switch i := s.Items[at]; {
+		case is(i):
+			n++
+		case i.Step != nil && len(i.Calls) > 0:
+			return n
+		}
+	}
+	return n
+}
