@@ -20,13 +20,3 @@ type (
 	Machine  = workshop.Machine
 	Wire     = workshop.Wire
 )
-
-// Kinds of live news.
-const (
-	LiveText      = runs.LiveText
-	LiveReasoning = runs.LiveReasoning
-	LiveCall      = runs.LiveCall
-	LiveArgs      = runs.LiveArgs
-	LiveOutput    = runs.LiveOutput
-	LiveReset     = runs.LiveReset
-)

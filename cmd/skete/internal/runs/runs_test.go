@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/agent/keeper"
+	news "github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
@@ -691,12 +692,12 @@ func TestTerminal_editsInEditor(t *testing.T) {
 func TestTerminal_streams(t *testing.T) {
 	gate := make(chan struct{})
 	w := newWorld(t, func(p *runstest.Play) {
-		p.Live(keeper.Live{Kind: keeper.LiveText, Text: "On its w"})
+		p.Live(keeper.Live{Kind: news.LiveText, Text: "On its w"})
 		p.Until(gate)
-		p.Live(keeper.Live{Kind: keeper.LiveText, Text: "ay\x1b]0;owned\x07."})
+		p.Live(keeper.Live{Kind: news.LiveText, Text: "ay\x1b]0;owned\x07."})
 		p.Answer("On its way.", runstest.Call("c1", "execute", `{"command":"make"}`))
 		p.Begin("c1", "execute")
-		p.Live(keeper.Live{Kind: keeper.LiveOutput, Call: "c1", Text: "compiling…\n"})
+		p.Live(keeper.Live{Kind: news.LiveOutput, Call: "c1", Text: "compiling…\n"})
 		p.Input(0)
 		p.Done("c1", "ok")
 		p.End(thread.RunSucceeded, "ok")
