@@ -397,7 +397,7 @@ func (r *Runner) completed(ctx context.Context, l landing) (thread.ToolCompleted
 	case errors.Is(l.err, tool.ErrWaiting):
 		r.parked[c.ID] = true
 		return thread.ToolCompleted{}, false
-	case context.Cause(ctx) == tool.ErrCancelled:
+	case errors.Is(context.Cause(ctx), tool.ErrCancelled):
 		return failed(c, tool.CodeCancelled, "The run was cancelled while this ran."), true
 	case ctx.Err() != nil:
 		return thread.ToolCompleted{}, false // the server stops; the next driver goes on

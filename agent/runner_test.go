@@ -284,8 +284,10 @@ func TestRun_story(t *testing.T) {
 	if s.Run.Steps != 3 || s.Run.Usage.Total() != 45 {
 		t.Errorf("%d steps, %+v", s.Run.Steps, s.Run.Usage)
 	}
-	want := []thread.Kind{"thread.opened", "run.started", "input", "model.completed", "tool.started", "tool.started", "tool.completed",
-		"tool.completed", "model.completed", "tool.started", "tool.completed", "model.completed", "run.ended"}
+	want := []thread.Kind{
+		"thread.opened", "run.started", "input", "model.completed", "tool.started", "tool.started", "tool.completed",
+		"tool.completed", "model.completed", "tool.started", "tool.completed", "model.completed", "run.ended",
+	}
 	if diff := cmp.Diff(want, w.kinds()); diff != "" {
 		t.Fatal(diff)
 	}

@@ -122,7 +122,7 @@ func TestJSON_saysTheSame(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	if _, err := definition.JSON("a.yaml", []byte("modle: x")); errs.Public(err) != `a.yaml:1:1: "modle" is not a key here; did you mean "model"?` {
+	if _, err := definition.JSON("a.yaml", []byte("mdel: x")); errs.Public(err) != `a.yaml:1:1: "mdel" is not a key here; did you mean "model"?` {
 		t.Error(err)
 	}
 }

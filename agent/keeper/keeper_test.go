@@ -83,6 +83,7 @@ type fake struct {
 func (f fake) Spec() llm.ToolSpec {
 	return llm.ToolSpec{Name: f.name, Description: f.name, Schema: json.RawMessage(`{"type":"object"}`)}
 }
+
 func (fake) Effect(json.RawMessage) tool.Effect                             { return tool.Effect{Class: tool.Keyed} }
 func (f fake) Run(ctx context.Context, r tool.Request) (tool.Result, error) { return f.run(ctx, r) }
 
@@ -233,8 +234,10 @@ func TestStart_refuses(t *testing.T) {
 		"an empty label":  {Input: text("x"), Labels: map[string]string{"": "x"}},
 		"a host's file":   {Input: text("x"), Model: "script//etc/passwd"},
 		"one inline":      {Input: text("x"), Inline: &definition.Definition{Name: "x", Model: "script//etc/passwd"}},
-		"one beneath": {Input: text("x"), Inline: &definition.Definition{Name: "x",
-			Subagents: map[string]definition.Definition{"y": {Model: "script//etc/passwd"}}}},
+		"one beneath": {Input: text("x"), Inline: &definition.Definition{
+			Name:      "x",
+			Subagents: map[string]definition.Definition{"y": {Model: "script//etc/passwd"}},
+		}},
 	} {
 		if _, err := k.Start(t.Context(), tenant, s); errs.Of(err) == errs.Internal || err == nil {
 			t.Errorf("%s: %v", name, err)

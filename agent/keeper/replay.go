@@ -37,8 +37,10 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by 
 	if err != nil {
 		return Run{}, err
 	}
-	start := Start{Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
-		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id}
+	start := Start{
+		Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
+		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id,
+	}
 	return k.Start(ctx, tenant, start)
 }
 

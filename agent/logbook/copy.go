@@ -17,6 +17,7 @@ import (
 const (
 	sureTimeout = 6 * time.Second // of one try
 	sureTries   = 5
+	surePause   = 50 * time.Millisecond
 )
 
 // Copy writes events into a new thread, in pieces that an append can hold,
@@ -58,8 +59,10 @@ func CloseCopy(ctx context.Context, log thread.Log, id thread.ID, st *state.Stat
 	}
 	var bodies []thread.Body
 	for _, c := range st.Open() {
-		bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
-			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")}})
+		bodies = append(bodies, thread.ToolCompleted{
+			Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
+			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")},
+		})
 	}
 	return Add(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
@@ -83,6 +86,6 @@ func AppendSurely(ctx context.Context, log thread.Log, id thread.ID, after uint6
 		if err == nil || !errs.Temporary(err) || try == sureTries {
 			return err
 		}
-		time.Sleep(time.Duration(try) * 50 * time.Millisecond)
+		<-time.After(time.Duration(try) * surePause)
 	}
 }

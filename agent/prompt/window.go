@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -162,11 +163,7 @@ func stepText(ctx context.Context, out *strings.Builder, blobs thread.Blobs, ite
 		if c.Completed == nil {
 			continue
 		}
-		text := ""
-		for _, b := range c.Completed.Blocks {
-			text += b.Text
-		}
-		fmt.Fprintf(out, "%s\n\n", short(text))
+		fmt.Fprintf(out, "%s\n\n", short(llm.Message{Blocks: c.Completed.Blocks}.String()))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"time"
 
 	"github.com/skete-dev/skete/llm"
@@ -181,8 +182,8 @@ func (s *State) Corrections(name string) int {
 			n++
 		}
 	}
-	for at := len(s.Items) - 1; at >= 0; at-- {
-		switch i := s.Items[at]; {
+	for _, i := range slices.Backward(s.Items) {
+		switch {
 		case is(i):
 			n++
 		case i.Step != nil && len(i.Calls) > 0:

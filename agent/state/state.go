@@ -399,9 +399,9 @@ func (s *State) Call(id string) *Call { return s.calls[id] }
 
 // Last returns the last step of the conversation, nil = none.
 func (s *State) Last() *Item {
-	for i := len(s.Items) - 1; i >= 0; i-- {
-		if s.Items[i].Step != nil {
-			return s.Items[i]
+	for _, item := range slices.Backward(s.Items) {
+		if item.Step != nil {
+			return item
 		}
 	}
 	return nil

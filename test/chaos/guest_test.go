@@ -16,7 +16,6 @@ type Guest struct {
 	dir string
 
 	mu       sync.Mutex
-	process  int               // the one that lives now
 	finished map[string]bool   // calls whose results are durable
 	attempts map[string]int    // by process and call
 	effects  map[string]int    // by call
@@ -37,7 +36,7 @@ type Touch struct {
 
 func startGuest(t *testing.T) (g *Guest, socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "chaos") // a socket's path is short
+	dir, err := os.MkdirTemp("", "chaos") //nolint:usetesting // a socket's path is short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	g = &Guest{
