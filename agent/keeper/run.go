@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/skete-dev/skete/agent"
@@ -75,10 +76,7 @@ func (d *driver) claim(ctx context.Context, log thread.Log, s *state.State) erro
 
 // modelOf opens the run's model, then the agent's, then the server's choice.
 func (k *Keeper) modelOf(ctx context.Context, tenant string, s *state.State) (llm.Model, error) {
-	name := s.Run.Started.Model
-	if name == "" {
-		name = s.Agent.Model
-	}
+	name := cmp.Or(s.Run.Started.Model, s.Agent.Model)
 	if replay.Is(name) {
 		return k.replayed(ctx, tenant, name)
 	}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -81,10 +82,7 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if err != nil {
 		return Run{}, err
 	}
-	model := s.Model
-	if model == "" {
-		model = d.Model
-	}
+	model := cmp.Or(s.Model, d.Model)
 	if err := s.MayName(d); err != nil {
 		return Run{}, err
 	}
@@ -145,10 +143,7 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	if st.Run != nil && st.Run.Ended == nil {
 		return Run{}, errs.New(errs.Conflict, "the thread has a run under way: %s", st.Run.ID).WithHint("`skete send %s …` adds a message to it", st.Run.ID)
 	}
-	model := s.Model
-	if model == "" {
-		model = st.Agent.Model
-	}
+	model := cmp.Or(s.Model, st.Agent.Model)
 	if err := s.MayName(definition.Definition{}); err != nil {
 		return Run{}, err
 	}
