@@ -2,13 +2,17 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/llmtest"
+	"github.com/skete-dev/skete/llm/llmtest/anthropicwire"
 	"github.com/skete-dev/skete/llm/llmtest/chat"
+	"github.com/skete-dev/skete/llm/llmtest/openaiwire"
 )
 
 // task is what the models of these tests do, one call a step.
@@ -18,44 +22,69 @@ var task = []struct{ tool, args string }{
 	{"execute", `{"command":"sh sum.sh"}`},
 }
 
-// Acceptance 7: one agent file runs against a script, and against a server of
-// Chat Completions over real HTTP: the same calls, the same results.
-func TestBrain_oneAgentManyDialects(t *testing.T) {
-	s := llmtest.NewServer(chat.Dialect{}, func(_ int, seen llmtest.Seen) llmtest.Reply {
-		n, last := 0, ""
-		for _, m := range seen.Request.Messages {
-			for _, block := range m.Blocks {
-				if block.Result != nil {
-					n++
-					last = llm.Message{Blocks: block.Result.Blocks}.String()
-				}
+// play answers as the script of the task does, in whatever dialect it is asked.
+func play(_ int, seen llmtest.Seen) llmtest.Reply {
+	n, last := 0, ""
+	for _, m := range seen.Request.Messages {
+		for _, block := range m.Blocks {
+			if block.Result != nil {
+				n++
+				last = llm.Message{Blocks: block.Result.Blocks}.String()
 			}
 		}
-		if n < len(task) {
-			return llmtest.Reply{Blocks: []llm.Block{llmtest.Call(fmt.Sprintf("call_%d", n+1), task[n].tool, task[n].args)}}
-		}
-		return llmtest.Reply{Blocks: []llm.Block{llm.Text("It says " + last)}}
-	})
-	defer s.Close()
+	}
+	if n < len(task) {
+		return llmtest.Reply{Blocks: []llm.Block{llmtest.Call(fmt.Sprintf("call_%d", n+1), task[n].tool, task[n].args)}}
+	}
+	return llmtest.Reply{Blocks: []llm.Block{llm.Text("It says " + last)}}
+}
+
+// Acceptance 7: one agent file runs against a script, and against servers of
+// Chat Completions, of Anthropic's Messages and of OpenAI's Responses over real
+// HTTP: the same calls, the same results.
+func TestBrain_oneAgentManyDialects(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("sk-test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var models strings.Builder
+	var servers []*llmtest.Server
+	for _, d := range []struct {
+		name, vendor, id, path string
+		dialect                llmtest.Dialect
+	}{
+		{"served", "compat", "some-model", "/v1", chat.Dialect{}},
+		{"claude", "anthropic", "claude-opus-5-5", "", anthropicwire.Dialect{}},
+		{"gpt", "openai", "gpt-5", "", openaiwire.Dialect{}},
+	} {
+		s := llmtest.NewServer(d.dialect, play)
+		defer s.Close()
+		servers = append(servers, s)
+		fmt.Fprintf(&models, "  - {name: %s, vendor: %s, id: %s, url: '%s%s', key_file: '%s'}\n", d.name, d.vendor, d.id, s.URL, d.path, key)
+	}
 	var script strings.Builder
 	script.WriteString("replies:\n")
 	for i, c := range task {
 		fmt.Fprintf(&script, "  - calls: [{name: %s, id: call_%d, args: %s}]\n", c.tool, i+1, c.args)
 	}
 	script.WriteString("else: {text: 'It says {{result \"execute\"}}'}\n")
-	b := newBrain(t, map[string]string{"played": script.String()}, map[string]string{"fixer": "instructions: You fix things.\ntools: [write_file, edit_file, read_file, execute]\n"},
-		fmt.Sprintf("  - {name: served, vendor: compat, id: some-model, url: '%s/v1'}\n", s.URL))
-	var calls, texts []string
-	for _, model := range []string{"played", "served"} {
+	b := newBrain(t, map[string]string{"played": script.String()}, map[string]string{"fixer": "instructions: You fix things.\ntools: [write_file, edit_file, read_file, execute]\n"}, models.String())
+	var first, said string
+	for _, model := range []string{"played", "served", "claude", "gpt"} {
 		run := b.run(model, api.StartRun{Agent: "fixer"})
 		ended := b.wait(run.ID, "succeeded")
-		calls, texts = append(calls, callsOf(b.events(run.ID))), append(texts, ended.Text)
+		calls := callsOf(b.events(run.ID))
+		if model == "played" {
+			first, said = calls, ended.Text
+		}
+		if calls != first || ended.Text != said || !strings.Contains(said, "5\n") {
+			t.Errorf("%s called\n%s and said %q, the script called\n%s and said %q", model, calls, ended.Text, first, said)
+		}
 	}
-	if calls[0] != calls[1] || texts[0] != texts[1] || !strings.Contains(texts[0], "5\n") {
-		t.Errorf("the script called\n%s and said %q, the server called\n%s and said %q", calls[0], texts[0], calls[1], texts[1])
-	}
-	for _, wrong := range s.Wrong() {
-		t.Errorf("the server was asked wrongly: %v", wrong)
+	for _, s := range servers {
+		for _, wrong := range s.Wrong() {
+			t.Errorf("a server was asked wrongly: %v", wrong)
+		}
 	}
 }
 

@@ -399,6 +399,9 @@ func (s *stream) reasoning(i int, b llm.Block, piece int) object {
 
 func (s *stream) call(i int, c *llm.Call, piece int) object {
 	id, written := fmt.Sprint("fc_", i), string(c.Args)
+	if c.ID != "" { // unique in a conversation, as the vendor's are
+		id += "_" + c.ID
+	}
 	if c.Raw {
 		_ = json.Unmarshal(c.Args, &written) // a JSON string by llm's contract
 	}
