@@ -35,9 +35,9 @@ func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in th
 	if in, err = runs.KeepInput(ctx, blobs, in); err != nil {
 		return 0, err
 	}
-	return k.external(ctx, threadKey{tenant, e.run.Thread}, func(s *state.State) ([]thread.Body, error) {
+	return k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
 		if s.Run == nil || s.Run.ID != id || s.Run.Ended != nil {
-			return nil, errs.New(errs.Conflict, "the run %s is over", id).WithHint("`skete run --thread %s …` goes on with the conversation", e.run.Thread)
+			return nil, errs.New(errs.Conflict, "the run %s is over", id).WithHint("`skete run --thread %s …` goes on with the conversation", e.thread)
 		}
 		if in.ID != "" && s.HasInput(in.ID) {
 			return nil, nil
@@ -55,7 +55,7 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 		if err != nil {
 			return nil, err
 		}
-		root = e.run.Thread
+		root = e.thread
 	}
 	k.mu.Lock()
 	var entries []*entry
@@ -71,14 +71,14 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 	}
 	var list []Approval
 	for _, e := range entries {
-		s, err := logbook.Fold(ctx, log, e.run.Thread)
+		s, err := logbook.Fold(ctx, log, e.thread)
 		if errs.Is(err, errs.NotFound) {
 			continue // it has only a record yet
 		}
 		if err != nil {
 			return nil, err
 		}
-		found, err := logbook.Approvals(ctx, blobs, e.run.Thread, s)
+		found, err := logbook.Approvals(ctx, blobs, e.thread, s)
 		if err != nil {
 			return nil, err
 		}
@@ -99,9 +99,9 @@ func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, dec
 	var first error
 	for _, d := range decisions {
 		if d.Thread == "" {
-			d.Thread = e.run.Thread
+			d.Thread = e.thread
 		}
-		if d.Thread != e.run.Thread && !strings.HasPrefix(string(d.Thread), string(e.run.Thread)+"/") {
+		if d.Thread != e.thread && !strings.HasPrefix(string(d.Thread), string(e.thread)+"/") {
 			err = errs.New(errs.NotFound, "%.80s is no thread of this run", d.Thread)
 		} else {
 			err = k.decide(ctx, threadKey{tenant, d.Thread}, d)
@@ -159,7 +159,7 @@ func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by,
 		}
 		return []thread.Body{thread.CancelAsked{By: by, Reason: runs.Clip(reason, runs.TextMax)}}, nil
 	}
-	t := threadKey{tenant, e.run.Thread}
+	t := threadKey{tenant, e.thread}
 	if _, err := k.external(ctx, t, asked); err != nil {
 		return Run{}, err
 	}
@@ -220,7 +220,7 @@ func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to 
 	if err != nil {
 		return err
 	}
-	_, err = k.external(ctx, threadKey{tenant, e.run.Thread}, func(s *state.State) ([]thread.Body, error) {
+	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
 		switch {
 		case s.Run == nil || s.Run.Ended == nil:
 			return nil, errs.New(errs.Conflict, "the run is under way").WithHint("`skete cancel %s` first", id)
@@ -254,7 +254,7 @@ func (k *Keeper) Retire(ctx context.Context, tenant string, id thread.ID) error 
 	var entries []*entry
 	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
 		e, err := parseRecord(value, revision)
-		if err == nil && (e.run.Thread == id || strings.HasPrefix(string(e.run.Thread), string(id)+"/")) {
+		if err == nil && (e.thread == id || strings.HasPrefix(string(e.thread), string(id)+"/")) {
 			entries = append(entries, e)
 		}
 		return nil
@@ -268,7 +268,7 @@ func (k *Keeper) Retire(ctx context.Context, tenant string, id thread.ID) error 
 				return err
 			}
 		}
-		if err := k.c.Records.Delete(ctx, recordKey(tenant, e.run.ID), e.revision); err != nil && !errs.Is(err, errs.NotFound) {
+		if err := k.c.Records.Delete(ctx, recordKey(tenant, e.id), e.revision); err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
 		k.forget(e)

@@ -188,7 +188,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 		if err := k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == state.Idle, Expires: next.Expires}); err != nil {
 			return false, err
 		}
-		return true, k.unbegun(ctx, d.key, e.run.ID)
+		return true, k.unbegun(ctx, d.key, e.id)
 	}
 	outcome, err := d.run(ctx, log, blobs, s, e)
 	if err != nil {
@@ -208,7 +208,7 @@ func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*ent
 	if err != nil {
 		return nil, err
 	}
-	if e.run.Thread != t.id {
+	if e.thread != t.id {
 		return nil, nil
 	}
 	k.remember(e)
@@ -217,7 +217,7 @@ func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*ent
 
 // settle writes down how a thread rests, and tells who waits for it.
 func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.Outcome) error {
-	t := threadKey{e.run.Tenant, e.run.Thread}
+	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
 		if err := subagent.Report(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
 			return err

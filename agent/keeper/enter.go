@@ -110,7 +110,7 @@ func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
 		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, runs.Clip(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
 	})
 	if err != nil {
-		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.run.ID, "err", err)
+		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.id, "err", err)
 	}
 	k.forget(e)
 }
@@ -121,16 +121,16 @@ func (k *Keeper) unbegun(ctx context.Context, t threadKey, current thread.RunID)
 	k.mu.Lock()
 	e := k.byID[t]
 	k.mu.Unlock()
-	if e == nil || e.run.ID == current {
+	if e == nil || e.id == current {
 		return nil
 	}
-	if e, err := k.begun(ctx, t.tenant, e.run.ID); e != nil || err != nil {
+	if e, err := k.begun(ctx, t.tenant, e.id); e != nil || err != nil {
 		return err // it came in this moment: who wrote it wakes the thread
 	}
 	created := e.snapshot().Created
 	mine := k.c.Leases == nil && created.Before(k.opened) // of a process that is dead
 	if !mine && k.c.Now().Sub(created) < enterGrace {
-		return errs.New(errs.Unavailable, "the run %s is being started", e.run.ID)
+		return errs.New(errs.Unavailable, "the run %s is being started", e.id)
 	}
 	k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
 	return nil

@@ -140,7 +140,7 @@ func (k *Keeper) load(ctx context.Context) error {
 		}
 		if !e.run.State.Final() && !k.knows(e) {
 			k.remember(e)
-			wake = append(wake, threadKey{e.run.Tenant, e.run.Thread})
+			wake = append(wake, threadKey{e.tenant, e.thread})
 		}
 		return nil
 	})
@@ -153,15 +153,15 @@ func (k *Keeper) load(ctx context.Context) error {
 func (k *Keeper) knows(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.runs[runKey{e.run.Tenant, e.run.ID}] != nil
+	return k.runs[runKey{e.tenant, e.id}] != nil
 }
 
 func (k *Keeper) remember(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.runs[runKey{e.run.Tenant, e.run.ID}] = e
+	k.runs[runKey{e.tenant, e.id}] = e
 	if !e.run.State.Final() {
-		k.byID[threadKey{e.run.Tenant, e.run.Thread}] = e
+		k.byID[threadKey{e.tenant, e.thread}] = e
 	}
 }
 

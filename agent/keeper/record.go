@@ -21,6 +21,11 @@ const (
 
 // entry is a run in memory.
 type entry struct {
+	// Who it is never changes and needs no lock; run is replaced as a whole.
+	tenant string
+	id     thread.RunID
+	thread thread.ID
+
 	mu       sync.Mutex
 	run      Run
 	revision uint64
@@ -55,6 +60,7 @@ func parseRecord(value []byte, revision uint64) (*entry, error) {
 	if err := json.Unmarshal(value, &e.run); err != nil {
 		return nil, errs.Wrap(errs.Corrupt, err, "a run's record cannot be read")
 	}
+	e.tenant, e.id, e.thread = e.run.Tenant, e.run.ID, e.run.Thread
 	return e, nil
 }
 
@@ -68,7 +74,7 @@ func (k *Keeper) create(ctx context.Context, run Run) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{run: run, revision: revision}
+	e := &entry{tenant: run.Tenant, id: run.ID, thread: run.Thread, run: run, revision: revision}
 	k.remember(e)
 	return e, nil
 }
@@ -105,7 +111,7 @@ func (k *Keeper) save(ctx context.Context, e *entry, change func(*Run)) error {
 		}
 		e.run, e.revision = fresh.run, revision
 	}
-	return errs.New(errs.Unavailable, "the record of %s keeps changing", e.run.ID)
+	return errs.New(errs.Unavailable, "the record of %s keeps changing", e.id)
 }
 
 // find returns a run of a tenant. NotFound: it has none of this id.
@@ -133,8 +139,8 @@ func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*ent
 func (k *Keeper) forget(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	delete(k.runs, runKey{e.run.Tenant, e.run.ID})
-	t := threadKey{e.run.Tenant, e.run.Thread}
+	delete(k.runs, runKey{e.tenant, e.id})
+	t := threadKey{e.tenant, e.thread}
 	if k.byID[t] == e {
 		delete(k.byID, t)
 	}
@@ -186,7 +192,7 @@ func (k *Keeper) List(ctx context.Context, tenant string, f Filter) (Page, error
 			return nil // told at the start
 		}
 		k.mu.Lock()
-		if live := k.runs[runKey{tenant, e.run.ID}]; live != nil {
+		if live := k.runs[runKey{tenant, e.id}]; live != nil {
 			e = live
 		}
 		k.mu.Unlock()

@@ -56,7 +56,7 @@ func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) 
 		if err != nil {
 			return nil, err
 		}
-		if parts[i], err = logbook.Events(ctx, log, e.run.Thread, id); err != nil {
+		if parts[i], err = logbook.Events(ctx, log, e.thread, id); err != nil {
 			return nil, err
 		}
 	}
