@@ -4,7 +4,7 @@
 //	tool listen PORT         answer "hello" on 127.0.0.1:PORT, print "ready"
 //	tool dial NETWORK ADDR   print "connected" or the error; status 0 or 1
 //	tool hog MB              use that much memory, print "allocated", stay
-//	tool spin SECONDS        burn all cores, print how much work that did
+//	tool spin SECONDS        burn all cores, print how many cores' work that was
 //	tool fork N              start N idle children, print how many started
 //	tool idle                stay
 //	tool fill FILE MB        write that much; print "full" at ENOSPC, else "written"
@@ -113,29 +113,37 @@ func hog(mb int) {
 	runtime.KeepAlive(held)
 }
 
+// spin does as much work as d allows on all cores and prints two numbers: the
+// share of one core that this was (2 on two whole cores), and the rounds done.
+// What a whole core does is taken from the best slice of all: slices are so
+// short that some of them are always undisturbed, however busy the host is.
 func spin(d time.Duration) {
 	n := max(4, runtime.NumCPU())
 	runtime.GOMAXPROCS(n)
-	end := time.Now().Add(d)
-	done := make(chan uint64)
+	began := time.Now()
+	done := make(chan [2]float64)
 	for range n {
 		go func() {
-			rounds, x := uint64(0), uint64(88172645463325252)
-			for ; time.Now().Before(end); rounds++ {
-				for range 1 << 12 {
+			rounds, best, x := 0.0, 0.0, uint64(88172645463325252)
+			for now := time.Now(); now.Sub(began) < d; rounds++ {
+				for range 1 << 14 {
 					x ^= x << 13
 					x ^= x >> 7
 					x ^= x << 17
 				}
+				then := now
+				now = time.Now()
+				best = max(best, 1/now.Sub(then).Seconds())
 			}
-			done <- rounds + x&1
+			done <- [2]float64{rounds + float64(x&1), best}
 		}()
 	}
-	var work uint64
+	var work, best float64
 	for range n {
-		work += <-done
+		r := <-done
+		work, best = work+r[0], max(best, r[1])
 	}
-	fmt.Println(work)
+	fmt.Println(work/best/time.Since(began).Seconds(), work)
 }
 
 func fork(n int) {
