@@ -289,14 +289,15 @@ func (m machines) Open(_ context.Context, _, id string) (keeper.Machine, func(),
 func openMachine(dir, id string) (*shared, error) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
-	if d := opened.dirs[id]; d != nil {
+	path := filepath.Join(dir, id) // ids are only unique in one world
+	if d := opened.dirs[path]; d != nil {
 		return d, nil
 	}
-	d, err := place.OpenDir("/workspace", filepath.Join(dir, id))
+	d, err := place.OpenDir("/workspace", path)
 	if err == nil {
-		opened.dirs[id] = &shared{d}
+		opened.dirs[path] = &shared{d}
 	}
-	return opened.dirs[id], err
+	return opened.dirs[path], err
 }
 
 var opened = struct {
