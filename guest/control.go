@@ -88,6 +88,11 @@ func (c *control) Reseed(_ context.Context, r *connect.Request[wire.ReseedReques
 	return connect.NewResponse(&wire.ReseedResponse{}), nil
 }
 
+// Adopt makes this machine another sandbox's.
+func (c *control) Adopt(context.Context, *connect.Request[wire.AdoptRequest]) (*connect.Response[wire.AdoptResponse], error) {
+	return nil, wire.ToConnect(errs.New(errs.Unsupported, "this guest cannot be adopted yet"))
+}
+
 // Shutdown ends all commands and then the machine.
 func (c *control) Shutdown(_ context.Context, r *connect.Request[wire.ShutdownRequest]) (*connect.Response[wire.ShutdownResponse], error) {
 	grace := time.Duration(r.Msg.GraceMs) * time.Millisecond

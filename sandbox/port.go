@@ -46,14 +46,27 @@ type Templates interface {
 	// Rootfs makes a template ready to boot from. NotFound: no such template;
 	// the hint lists the known ones.
 	Rootfs(ctx context.Context, name string) (template.Rootfs, error)
+	// Image returns the path of a root file system as a read-only ext4 image,
+	// made at the first call. Unsupported: the template cannot be one.
+	Image(ctx context.Context, root template.Rootfs) (string, error)
 	// Language reports whether the template has the tools of the language.
 	// Unsupported: it has not; the hint says how to get them.
 	Language(ctx context.Context, name, language string) error
 }
 
-// Volume is a directory of bounded size on the host.
+// Form is how a volume is shown.
+type Form string
+
+// A volume is shown as a mounted directory, or left as an ext4 image for a
+// machine that mounts it itself. It can change from one attach to the next.
+const (
+	Directory Form = "directory"
+	Disk      Form = "disk"
+)
+
+// Volume is a place of bounded size on the host.
 type Volume struct {
-	Path string
+	Path string // of the directory, or of the image
 	// Enforced: the host refuses bytes beyond the size at once. Where it
 	// cannot, the Manager looks from time to time and stops who is over.
 	Enforced bool
@@ -66,10 +79,15 @@ type Volume struct {
 // Safe for concurrent use, for different ids.
 type Volumes interface {
 	// Create makes and attaches a volume. A half-made one of the same id is replaced.
-	Create(ctx context.Context, id string, bytes int64) (Volume, error)
+	// Unsupported: the host cannot make disks.
+	Create(ctx context.Context, id string, bytes int64, form Form) (Volume, error)
 	// Attach makes a volume's Path usable (after a stop, a restart, a reboot);
 	// no error when it is so already. NotFound: no such volume.
-	Attach(ctx context.Context, id string) (Volume, error)
+	Attach(ctx context.Context, id string, form Form) (Volume, error)
+	// Copy makes a detached volume that holds what from holds now, sharing
+	// blocks where the host can. Nobody writes to from meanwhile. A half-made
+	// one of the same id is replaced.
+	Copy(ctx context.Context, from, to string) error
 	// Detach lets go of what Attach took; the bytes stay. May be repeated.
 	Detach(ctx context.Context, id string) error
 	// Remove deletes the volume, attached or not; no error if there is none.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -60,6 +61,13 @@ type Machine interface {
 	// no error, nor is resuming a running one. Unsupported: see Capabilities.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
+	// Snapshot freezes the machine, writes all that Boot.From needs into dir
+	// (empty, 0700; memory, the root's writable layer, how to load it), calls
+	// frozen while nothing in the machine moves, and lets it go on. All
+	// connections into it are broken afterwards. A machine that cannot go on
+	// has ended (Wait says how). On error dir is of no use. Unsupported: see
+	// Capabilities.
+	Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error
 	// Wait returns how the machine ended. It returns at once for a dead one,
 	// and ctx's error when ctx ends first. Several may wait.
 	Wait(ctx context.Context) (Exit, error)
@@ -98,7 +106,8 @@ type Capabilities struct {
 	Pause            bool      `json:"pause"`
 	Snapshot         bool      `json:"snapshot"`
 	Fork             bool      `json:"fork"`
-	HostWorkspace    bool      `json:"host_workspace"` // the host sees the workspace as a directory
+	HostWorkspace    bool      `json:"host_workspace"` // the host sees the workspace as a directory; else it is a disk (Boot.Disk)
+	RootImage        bool      `json:"root_image"`     // boots from Rootfs.Image instead of Rootfs.Dir and Binds
 	Rootless         bool      `json:"rootless"`       // runs without root here
 	LimitsMemory     bool      `json:"limits_memory"`
 	LimitsCPU        bool      `json:"limits_cpu"`
@@ -124,4 +133,20 @@ type Boot struct {
 	// Workspace is the host directory shown at /workspace, writable, its size
 	// already bounded. The provider makes it belong to the sandbox's user.
 	Workspace string
+	// Disk is the workspace as an ext4 image on the host instead, for
+	// providers without HostWorkspace; nobody else has it open.
+	Disk string
+	// From is a directory that Machine.Snapshot of this kind of provider has
+	// filled; empty = boot cold. The machine comes up as it was frozen, with
+	// this ID, on this workspace (a copy of what it was then), its commands
+	// still stopped if they were: the caller calls Control.Adopt, then Thaw.
+	// The directory must stay until the machine is destroyed; several may come
+	// from one. ErrSnapshot (test with errors.Is): it does not load here, and
+	// nothing is left behind; the caller boots cold.
+	From string
 }
+
+// ErrSnapshot is what Create returns, wrapped, for a Boot.From that does not
+// load: another version, CPU, kernel or shape, or damaged. A snapshot is a
+// cache; the workspace is the truth.
+var ErrSnapshot = errors.New("the snapshot does not load here")

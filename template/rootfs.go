@@ -19,6 +19,9 @@ type Rootfs struct {
 	Binds []Bind
 	// Env holds defaults, PATH among them.
 	Env map[string]string
+	// Image is the same tree as a read-only ext4 file system in a file, for
+	// machines with a kernel of their own; "" unless asked for (Store.Image).
+	Image string
 }
 
 // Bind shows the host's Source at Target in the machine, read-only.

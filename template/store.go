@@ -200,6 +200,11 @@ func (s *Store) Rootfs(ctx context.Context, name string) (Rootfs, error) {
 	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: environment(view{dir: dir})}, nil
 }
 
+// Image returns a root file system as a read-only ext4 image.
+func (s *Store) Image(_ context.Context, root Rootfs) (string, error) {
+	return "", errs.New(errs.Unsupported, "template %s has no image", root.Name)
+}
+
 // Remove forgets a template and deletes its tree. Conflict: machines run from
 // it (see Guard).
 func (s *Store) Remove(_ context.Context, name string) error {

@@ -26,7 +26,8 @@ type Boot struct {
 	Sandbox  string `json:"sandbox"`
 	Hostname string `json:"hostname"`
 	// Channel is where the host is: "unix:/path" (the guest dials out and
-	// parks connections) or "vsock:<port>" (the guest listens).
+	// parks connections), "vsock:<port>" (the guest listens) or
+	// "virtio:<name>" (a virtio-serial port, its streams multiplexed).
 	Channel string `json:"channel"`
 	// User, UID, GID, Home: who commands run as. Workdir: where.
 	User    string `json:"user"`

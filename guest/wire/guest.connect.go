@@ -58,6 +58,8 @@ const (
 	ControlStepClockProcedure = "/skete.guest.v1.Control/StepClock"
 	// ControlReseedProcedure is the fully-qualified name of the Control's Reseed RPC.
 	ControlReseedProcedure = "/skete.guest.v1.Control/Reseed"
+	// ControlAdoptProcedure is the fully-qualified name of the Control's Adopt RPC.
+	ControlAdoptProcedure = "/skete.guest.v1.Control/Adopt"
 	// ControlShutdownProcedure is the fully-qualified name of the Control's Shutdown RPC.
 	ControlShutdownProcedure = "/skete.guest.v1.Control/Shutdown"
 	// ProcessStartProcedure is the fully-qualified name of the Process's Start RPC.
@@ -130,6 +132,10 @@ type ControlClient interface {
 	StepClock(context.Context, *connect.Request[StepClockRequest]) (*connect.Response[StepClockResponse], error)
 	// Reseed mixes entropy into the guest's kernel and supervisor after a restore.
 	Reseed(context.Context, *connect.Request[ReseedRequest]) (*connect.Response[ReseedResponse], error)
+	// Adopt makes a machine that was restored from a snapshot, cloned, or kept
+	// warm, the one of a sandbox: clock, entropy, names, environment, a new boot
+	// id. It is called before any command of the new owner; it may be repeated.
+	Adopt(context.Context, *connect.Request[AdoptRequest]) (*connect.Response[AdoptResponse], error)
 	// Shutdown ends all processes (TERM, then KILL after grace_ms) and the guest.
 	Shutdown(context.Context, *connect.Request[ShutdownRequest]) (*connect.Response[ShutdownResponse], error)
 }
@@ -183,6 +189,12 @@ func NewControlClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(controlMethods.ByName("Reseed")),
 			connect.WithClientOptions(opts...),
 		),
+		adopt: connect.NewClient[AdoptRequest, AdoptResponse](
+			httpClient,
+			baseURL+ControlAdoptProcedure,
+			connect.WithSchema(controlMethods.ByName("Adopt")),
+			connect.WithClientOptions(opts...),
+		),
 		shutdown: connect.NewClient[ShutdownRequest, ShutdownResponse](
 			httpClient,
 			baseURL+ControlShutdownProcedure,
@@ -200,6 +212,7 @@ type controlClient struct {
 	thaw      *connect.Client[ThawRequest, ThawResponse]
 	stepClock *connect.Client[StepClockRequest, StepClockResponse]
 	reseed    *connect.Client[ReseedRequest, ReseedResponse]
+	adopt     *connect.Client[AdoptRequest, AdoptResponse]
 	shutdown  *connect.Client[ShutdownRequest, ShutdownResponse]
 }
 
@@ -233,6 +246,11 @@ func (c *controlClient) Reseed(ctx context.Context, req *connect.Request[ReseedR
 	return c.reseed.CallUnary(ctx, req)
 }
 
+// Adopt calls skete.guest.v1.Control.Adopt.
+func (c *controlClient) Adopt(ctx context.Context, req *connect.Request[AdoptRequest]) (*connect.Response[AdoptResponse], error) {
+	return c.adopt.CallUnary(ctx, req)
+}
+
 // Shutdown calls skete.guest.v1.Control.Shutdown.
 func (c *controlClient) Shutdown(ctx context.Context, req *connect.Request[ShutdownRequest]) (*connect.Response[ShutdownResponse], error) {
 	return c.shutdown.CallUnary(ctx, req)
@@ -252,6 +270,10 @@ type ControlHandler interface {
 	StepClock(context.Context, *connect.Request[StepClockRequest]) (*connect.Response[StepClockResponse], error)
 	// Reseed mixes entropy into the guest's kernel and supervisor after a restore.
 	Reseed(context.Context, *connect.Request[ReseedRequest]) (*connect.Response[ReseedResponse], error)
+	// Adopt makes a machine that was restored from a snapshot, cloned, or kept
+	// warm, the one of a sandbox: clock, entropy, names, environment, a new boot
+	// id. It is called before any command of the new owner; it may be repeated.
+	Adopt(context.Context, *connect.Request[AdoptRequest]) (*connect.Response[AdoptResponse], error)
 	// Shutdown ends all processes (TERM, then KILL after grace_ms) and the guest.
 	Shutdown(context.Context, *connect.Request[ShutdownRequest]) (*connect.Response[ShutdownResponse], error)
 }
@@ -301,6 +323,12 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(controlMethods.ByName("Reseed")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controlAdoptHandler := connect.NewUnaryHandler(
+		ControlAdoptProcedure,
+		svc.Adopt,
+		connect.WithSchema(controlMethods.ByName("Adopt")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controlShutdownHandler := connect.NewUnaryHandler(
 		ControlShutdownProcedure,
 		svc.Shutdown,
@@ -321,6 +349,8 @@ func NewControlHandler(svc ControlHandler, opts ...connect.HandlerOption) (strin
 			controlStepClockHandler.ServeHTTP(w, r)
 		case ControlReseedProcedure:
 			controlReseedHandler.ServeHTTP(w, r)
+		case ControlAdoptProcedure:
+			controlAdoptHandler.ServeHTTP(w, r)
 		case ControlShutdownProcedure:
 			controlShutdownHandler.ServeHTTP(w, r)
 		default:
@@ -354,6 +384,10 @@ func (UnimplementedControlHandler) StepClock(context.Context, *connect.Request[S
 
 func (UnimplementedControlHandler) Reseed(context.Context, *connect.Request[ReseedRequest]) (*connect.Response[ReseedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skete.guest.v1.Control.Reseed is not implemented"))
+}
+
+func (UnimplementedControlHandler) Adopt(context.Context, *connect.Request[AdoptRequest]) (*connect.Response[AdoptResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skete.guest.v1.Control.Adopt is not implemented"))
 }
 
 func (UnimplementedControlHandler) Shutdown(context.Context, *connect.Request[ShutdownRequest]) (*connect.Response[ShutdownResponse], error) {

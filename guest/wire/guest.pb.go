@@ -960,6 +960,166 @@ func (*ReseedResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{11}
 }
 
+type AdoptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"` // empty: the names and the environment stay
+	Hostname      string                 `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	TimeUnixNs    int64                  `protobuf:"varint,3,opt,name=time_unix_ns,json=timeUnixNs,proto3" json:"time_unix_ns,omitempty"`                                        // the host's clock now
+	Entropy       []byte                 `protobuf:"bytes,4,opt,name=entropy,proto3" json:"entropy,omitempty"`                                                                   // 32..512 bytes of the host's
+	Env           map[string][]byte      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // replaces the sandbox's environment
+	Workdir       []byte                 `protobuf:"bytes,6,opt,name=workdir,proto3" json:"workdir,omitempty"`                                                                   // empty: stays
+	KeepBootId    bool                   `protobuf:"varint,7,opt,name=keep_boot_id,json=keepBootId,proto3" json:"keep_boot_id,omitempty"`                                        // the machine goes on where it was; no key was forgotten
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptRequest) Reset() {
+	*x = AdoptRequest{}
+	mi := &file_guest_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptRequest) ProtoMessage() {}
+
+func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
+func (*AdoptRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AdoptRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetTimeUnixNs() int64 {
+	if x != nil {
+		return x.TimeUnixNs
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetEntropy() []byte {
+	if x != nil {
+		return x.Entropy
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetEnv() map[string][]byte {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetWorkdir() []byte {
+	if x != nil {
+		return x.Workdir
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetKeepBootId() bool {
+	if x != nil {
+		return x.KeepBootId
+	}
+	return false
+}
+
+type AdoptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BootId        string                 `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`           // of Hello, from now on
+	SteppedNs     int64                  `protobuf:"varint,2,opt,name=stepped_ns,json=steppedNs,proto3" json:"stepped_ns,omitempty"` // that the clock was moved by
+	ClockSet      bool                   `protobuf:"varint,3,opt,name=clock_set,json=clockSet,proto3" json:"clock_set,omitempty"`    // false: this kernel keeps its own time (the host's)
+	Reseeded      bool                   `protobuf:"varint,4,opt,name=reseeded,proto3" json:"reseeded,omitempty"`                    // false: this kernel has no pool of its own
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResponse) Reset() {
+	*x = AdoptResponse{}
+	mi := &file_guest_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResponse) ProtoMessage() {}
+
+func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
+func (*AdoptResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AdoptResponse) GetBootId() string {
+	if x != nil {
+		return x.BootId
+	}
+	return ""
+}
+
+func (x *AdoptResponse) GetSteppedNs() int64 {
+	if x != nil {
+		return x.SteppedNs
+	}
+	return 0
+}
+
+func (x *AdoptResponse) GetClockSet() bool {
+	if x != nil {
+		return x.ClockSet
+	}
+	return false
+}
+
+func (x *AdoptResponse) GetReseeded() bool {
+	if x != nil {
+		return x.Reseeded
+	}
+	return false
+}
+
 type ShutdownRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GraceMs       int64                  `protobuf:"varint,1,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
@@ -969,7 +1129,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1141,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1154,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ShutdownRequest) GetGraceMs() int64 {
@@ -1012,7 +1172,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1184,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1197,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_proto_rawDescGZIP(), []int{15}
 }
 
 type PtySize struct {
@@ -1050,7 +1210,7 @@ type PtySize struct {
 
 func (x *PtySize) Reset() {
 	*x = PtySize{}
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1222,7 @@ func (x *PtySize) String() string {
 func (*PtySize) ProtoMessage() {}
 
 func (x *PtySize) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1235,7 @@ func (x *PtySize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PtySize.ProtoReflect.Descriptor instead.
 func (*PtySize) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PtySize) GetCols() uint32 {
@@ -1103,7 +1263,7 @@ type Rlimit struct {
 
 func (x *Rlimit) Reset() {
 	*x = Rlimit{}
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1275,7 @@ func (x *Rlimit) String() string {
 func (*Rlimit) ProtoMessage() {}
 
 func (x *Rlimit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1288,7 @@ func (x *Rlimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rlimit.ProtoReflect.Descriptor instead.
 func (*Rlimit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Rlimit) GetName() string {
@@ -1172,7 +1332,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1344,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1357,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StartRequest) GetKey() string {
@@ -1294,7 +1454,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1466,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1479,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{17}
+	return file_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StartResponse) GetProcess() *ProcessInfo {
@@ -1348,7 +1508,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1520,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1533,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{18}
+	return file_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Exit) GetCode() int32 {
@@ -1417,7 +1577,7 @@ type Spool struct {
 
 func (x *Spool) Reset() {
 	*x = Spool{}
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1589,7 @@ func (x *Spool) String() string {
 func (*Spool) ProtoMessage() {}
 
 func (x *Spool) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1602,7 @@ func (x *Spool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spool.ProtoReflect.Descriptor instead.
 func (*Spool) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{19}
+	return file_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Spool) GetSize() int64 {
@@ -1495,7 +1655,7 @@ type ProcessInfo struct {
 
 func (x *ProcessInfo) Reset() {
 	*x = ProcessInfo{}
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1667,7 @@ func (x *ProcessInfo) String() string {
 func (*ProcessInfo) ProtoMessage() {}
 
 func (x *ProcessInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1680,7 @@ func (x *ProcessInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessInfo.ProtoReflect.Descriptor instead.
 func (*ProcessInfo) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{20}
+	return file_guest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProcessInfo) GetKey() string {
@@ -1633,7 +1793,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1805,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1818,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{21}
+	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AttachRequest) GetKey() string {
@@ -1705,7 +1865,7 @@ type AttachEvent struct {
 
 func (x *AttachEvent) Reset() {
 	*x = AttachEvent{}
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1877,7 @@ func (x *AttachEvent) String() string {
 func (*AttachEvent) ProtoMessage() {}
 
 func (x *AttachEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1890,7 @@ func (x *AttachEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachEvent.ProtoReflect.Descriptor instead.
 func (*AttachEvent) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{22}
+	return file_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachEvent) GetEvent() isAttachEvent_Event {
@@ -1830,7 +1990,7 @@ type Output struct {
 
 func (x *Output) Reset() {
 	*x = Output{}
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +2002,7 @@ func (x *Output) String() string {
 func (*Output) ProtoMessage() {}
 
 func (x *Output) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +2015,7 @@ func (x *Output) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Output.ProtoReflect.Descriptor instead.
 func (*Output) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{23}
+	return file_guest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Output) GetStream() Stream {
@@ -1891,7 +2051,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +2063,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +2076,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{24}
+	return file_guest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Gap) GetStream() Stream {
@@ -1948,7 +2108,7 @@ type Keepalive struct {
 
 func (x *Keepalive) Reset() {
 	*x = Keepalive{}
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2120,7 @@ func (x *Keepalive) String() string {
 func (*Keepalive) ProtoMessage() {}
 
 func (x *Keepalive) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2133,7 @@ func (x *Keepalive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keepalive.ProtoReflect.Descriptor instead.
 func (*Keepalive) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{25}
+	return file_guest_proto_rawDescGZIP(), []int{27}
 }
 
 type GetProcessRequest struct {
@@ -1985,7 +2145,7 @@ type GetProcessRequest struct {
 
 func (x *GetProcessRequest) Reset() {
 	*x = GetProcessRequest{}
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2157,7 @@ func (x *GetProcessRequest) String() string {
 func (*GetProcessRequest) ProtoMessage() {}
 
 func (x *GetProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2170,7 @@ func (x *GetProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProcessRequest.ProtoReflect.Descriptor instead.
 func (*GetProcessRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{26}
+	return file_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetProcessRequest) GetKey() string {
@@ -2029,7 +2189,7 @@ type GetProcessResponse struct {
 
 func (x *GetProcessResponse) Reset() {
 	*x = GetProcessResponse{}
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2201,7 @@ func (x *GetProcessResponse) String() string {
 func (*GetProcessResponse) ProtoMessage() {}
 
 func (x *GetProcessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2214,7 @@ func (x *GetProcessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetProcessResponse.ProtoReflect.Descriptor instead.
 func (*GetProcessResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{27}
+	return file_guest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetProcessResponse) GetProcess() *ProcessInfo {
@@ -2074,7 +2234,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2246,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2259,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{28}
+	return file_guest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListProcessesRequest) GetPageSize() uint32 {
@@ -2126,7 +2286,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2298,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2311,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{29}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*ProcessInfo {
@@ -2180,7 +2340,7 @@ type InputRequest struct {
 
 func (x *InputRequest) Reset() {
 	*x = InputRequest{}
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2352,7 @@ func (x *InputRequest) String() string {
 func (*InputRequest) ProtoMessage() {}
 
 func (x *InputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2365,7 @@ func (x *InputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputRequest.ProtoReflect.Descriptor instead.
 func (*InputRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{30}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *InputRequest) GetKey() string {
@@ -2246,7 +2406,7 @@ type InputResponse struct {
 
 func (x *InputResponse) Reset() {
 	*x = InputResponse{}
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2418,7 @@ func (x *InputResponse) String() string {
 func (*InputResponse) ProtoMessage() {}
 
 func (x *InputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2431,7 @@ func (x *InputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputResponse.ProtoReflect.Descriptor instead.
 func (*InputResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{31}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InputResponse) GetAcked() int64 {
@@ -2299,7 +2459,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2471,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2484,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SignalRequest) GetKey() string {
@@ -2356,7 +2516,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2528,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2541,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 type ResizeRequest struct {
@@ -2394,7 +2554,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2566,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2579,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResizeRequest) GetKey() string {
@@ -2444,7 +2604,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2616,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2629,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 type WaitRequest struct {
@@ -2482,7 +2642,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2654,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2667,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WaitRequest) GetKey() string {
@@ -2533,7 +2693,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2705,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2718,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WaitResponse) GetProcess() *ProcessInfo {
@@ -2577,7 +2737,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2749,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2762,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ForgetRequest) GetKey() string {
@@ -2620,7 +2780,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2632,7 +2792,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2645,7 +2805,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 type Entry struct {
@@ -2667,7 +2827,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2839,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2852,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Entry) GetName() []byte {
@@ -2784,7 +2944,7 @@ type StatRequest struct {
 
 func (x *StatRequest) Reset() {
 	*x = StatRequest{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2956,7 @@ func (x *StatRequest) String() string {
 func (*StatRequest) ProtoMessage() {}
 
 func (x *StatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +2969,7 @@ func (x *StatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatRequest.ProtoReflect.Descriptor instead.
 func (*StatRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StatRequest) GetPath() []byte {
@@ -2850,7 +3010,7 @@ type StatResponse struct {
 
 func (x *StatResponse) Reset() {
 	*x = StatResponse{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +3022,7 @@ func (x *StatResponse) String() string {
 func (*StatResponse) ProtoMessage() {}
 
 func (x *StatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +3035,7 @@ func (x *StatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatResponse.ProtoReflect.Descriptor instead.
 func (*StatResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StatResponse) GetEntry() *Entry {
@@ -2905,7 +3065,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2917,7 +3077,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2930,7 +3090,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListRequest) GetPath() []byte {
@@ -2978,7 +3138,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3150,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3163,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListResponse) GetEntries() []*Entry {
@@ -3032,7 +3192,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3204,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3217,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReadRequest) GetPath() []byte {
@@ -3098,7 +3258,7 @@ type ReadResponse struct {
 
 func (x *ReadResponse) Reset() {
 	*x = ReadResponse{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3270,7 @@ func (x *ReadResponse) String() string {
 func (*ReadResponse) ProtoMessage() {}
 
 func (x *ReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3283,7 @@ func (x *ReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadResponse.ProtoReflect.Descriptor instead.
 func (*ReadResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReadResponse) GetEntry() *Entry {
@@ -3150,7 +3310,7 @@ type WriteRequest struct {
 
 func (x *WriteRequest) Reset() {
 	*x = WriteRequest{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3322,7 @@ func (x *WriteRequest) String() string {
 func (*WriteRequest) ProtoMessage() {}
 
 func (x *WriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3335,7 @@ func (x *WriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest.ProtoReflect.Descriptor instead.
 func (*WriteRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WriteRequest) GetHeader() *WriteRequest_Header {
@@ -3202,7 +3362,7 @@ type WriteResponse struct {
 
 func (x *WriteResponse) Reset() {
 	*x = WriteResponse{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3374,7 @@ func (x *WriteResponse) String() string {
 func (*WriteResponse) ProtoMessage() {}
 
 func (x *WriteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3387,7 @@ func (x *WriteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResponse.ProtoReflect.Descriptor instead.
 func (*WriteResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WriteResponse) GetEntry() *Entry {
@@ -3256,7 +3416,7 @@ type MakeDirRequest struct {
 
 func (x *MakeDirRequest) Reset() {
 	*x = MakeDirRequest{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3428,7 @@ func (x *MakeDirRequest) String() string {
 func (*MakeDirRequest) ProtoMessage() {}
 
 func (x *MakeDirRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3441,7 @@ func (x *MakeDirRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeDirRequest.ProtoReflect.Descriptor instead.
 func (*MakeDirRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MakeDirRequest) GetPath() []byte {
@@ -3322,7 +3482,7 @@ type MakeDirResponse struct {
 
 func (x *MakeDirResponse) Reset() {
 	*x = MakeDirResponse{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3494,7 @@ func (x *MakeDirResponse) String() string {
 func (*MakeDirResponse) ProtoMessage() {}
 
 func (x *MakeDirResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3507,7 @@ func (x *MakeDirResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeDirResponse.ProtoReflect.Descriptor instead.
 func (*MakeDirResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MakeDirResponse) GetEntry() *Entry {
@@ -3376,7 +3536,7 @@ type MoveRequest struct {
 
 func (x *MoveRequest) Reset() {
 	*x = MoveRequest{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3548,7 @@ func (x *MoveRequest) String() string {
 func (*MoveRequest) ProtoMessage() {}
 
 func (x *MoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3561,7 @@ func (x *MoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveRequest.ProtoReflect.Descriptor instead.
 func (*MoveRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MoveRequest) GetSource() []byte {
@@ -3441,7 +3601,7 @@ type MoveResponse struct {
 
 func (x *MoveResponse) Reset() {
 	*x = MoveResponse{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3613,7 @@ func (x *MoveResponse) String() string {
 func (*MoveResponse) ProtoMessage() {}
 
 func (x *MoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3626,7 @@ func (x *MoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResponse.ProtoReflect.Descriptor instead.
 func (*MoveResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MoveResponse) GetEntry() *Entry {
@@ -3488,7 +3648,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3660,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3673,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CopyRequest) GetSource() []byte {
@@ -3554,7 +3714,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3726,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3739,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CopyResponse) GetEntry() *Entry {
@@ -3608,7 +3768,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3780,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3793,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveRequest) GetPath() []byte {
@@ -3673,7 +3833,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +3845,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +3858,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RemoveResponse) GetRemoved() int64 {
@@ -3720,7 +3880,7 @@ type ChmodRequest struct {
 
 func (x *ChmodRequest) Reset() {
 	*x = ChmodRequest{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3732,7 +3892,7 @@ func (x *ChmodRequest) String() string {
 func (*ChmodRequest) ProtoMessage() {}
 
 func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3745,7 +3905,7 @@ func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodRequest.ProtoReflect.Descriptor instead.
 func (*ChmodRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChmodRequest) GetPath() []byte {
@@ -3785,7 +3945,7 @@ type ChmodResponse struct {
 
 func (x *ChmodResponse) Reset() {
 	*x = ChmodResponse{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +3957,7 @@ func (x *ChmodResponse) String() string {
 func (*ChmodResponse) ProtoMessage() {}
 
 func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +3970,7 @@ func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodResponse.ProtoReflect.Descriptor instead.
 func (*ChmodResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChmodResponse) GetEntry() *Entry {
@@ -3831,7 +3991,7 @@ type SymlinkRequest struct {
 
 func (x *SymlinkRequest) Reset() {
 	*x = SymlinkRequest{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3843,7 +4003,7 @@ func (x *SymlinkRequest) String() string {
 func (*SymlinkRequest) ProtoMessage() {}
 
 func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3856,7 +4016,7 @@ func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkRequest.ProtoReflect.Descriptor instead.
 func (*SymlinkRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SymlinkRequest) GetTarget() []byte {
@@ -3889,7 +4049,7 @@ type SymlinkResponse struct {
 
 func (x *SymlinkResponse) Reset() {
 	*x = SymlinkResponse{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3901,7 +4061,7 @@ func (x *SymlinkResponse) String() string {
 func (*SymlinkResponse) ProtoMessage() {}
 
 func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3914,7 +4074,7 @@ func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkResponse.ProtoReflect.Descriptor instead.
 func (*SymlinkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SymlinkResponse) GetEntry() *Entry {
@@ -3934,7 +4094,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4106,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4119,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *UploadRequest) GetHeader() *UploadRequest_Header {
@@ -3986,7 +4146,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4158,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4171,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *UploadResponse) GetEntries() int64 {
@@ -4038,7 +4198,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4210,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4223,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DownloadRequest) GetPath() []byte {
@@ -4089,7 +4249,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4261,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4274,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DownloadResponse) GetData() []byte {
@@ -4136,7 +4296,7 @@ type GlobRequest struct {
 
 func (x *GlobRequest) Reset() {
 	*x = GlobRequest{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4308,7 @@ func (x *GlobRequest) String() string {
 func (*GlobRequest) ProtoMessage() {}
 
 func (x *GlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4321,7 @@ func (x *GlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobRequest.ProtoReflect.Descriptor instead.
 func (*GlobRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GlobRequest) GetBase() []byte {
@@ -4202,7 +4362,7 @@ type GlobResponse struct {
 
 func (x *GlobResponse) Reset() {
 	*x = GlobResponse{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4214,7 +4374,7 @@ func (x *GlobResponse) String() string {
 func (*GlobResponse) ProtoMessage() {}
 
 func (x *GlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4227,7 +4387,7 @@ func (x *GlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobResponse.ProtoReflect.Descriptor instead.
 func (*GlobResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GlobResponse) GetEntries() []*Entry {
@@ -4261,7 +4421,7 @@ type GrepRequest struct {
 
 func (x *GrepRequest) Reset() {
 	*x = GrepRequest{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4273,7 +4433,7 @@ func (x *GrepRequest) String() string {
 func (*GrepRequest) ProtoMessage() {}
 
 func (x *GrepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4286,7 +4446,7 @@ func (x *GrepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrepRequest.ProtoReflect.Descriptor instead.
 func (*GrepRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GrepRequest) GetBase() []byte {
@@ -4366,7 +4526,7 @@ type GrepMatch struct {
 
 func (x *GrepMatch) Reset() {
 	*x = GrepMatch{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4538,7 @@ func (x *GrepMatch) String() string {
 func (*GrepMatch) ProtoMessage() {}
 
 func (x *GrepMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4551,7 @@ func (x *GrepMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrepMatch.ProtoReflect.Descriptor instead.
 func (*GrepMatch) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GrepMatch) GetPath() []byte {
@@ -4449,7 +4609,7 @@ type GrepResponse struct {
 
 func (x *GrepResponse) Reset() {
 	*x = GrepResponse{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4621,7 @@ func (x *GrepResponse) String() string {
 func (*GrepResponse) ProtoMessage() {}
 
 func (x *GrepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4634,7 @@ func (x *GrepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrepResponse.ProtoReflect.Descriptor instead.
 func (*GrepResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GrepResponse) GetMatches() []*GrepMatch {
@@ -4525,7 +4685,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4697,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4710,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WatchRequest) GetPath() []byte {
@@ -4603,7 +4763,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4615,7 +4775,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4628,7 +4788,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{71}
+	return file_guest_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -4713,7 +4873,7 @@ type WatchStarted struct {
 
 func (x *WatchStarted) Reset() {
 	*x = WatchStarted{}
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4725,7 +4885,7 @@ func (x *WatchStarted) String() string {
 func (*WatchStarted) ProtoMessage() {}
 
 func (x *WatchStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4738,7 +4898,7 @@ func (x *WatchStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStarted.ProtoReflect.Descriptor instead.
 func (*WatchStarted) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{72}
+	return file_guest_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *WatchStarted) GetWatchId() string {
@@ -4767,7 +4927,7 @@ type FileEvent struct {
 
 func (x *FileEvent) Reset() {
 	*x = FileEvent{}
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4779,7 +4939,7 @@ func (x *FileEvent) String() string {
 func (*FileEvent) ProtoMessage() {}
 
 func (x *FileEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4792,7 +4952,7 @@ func (x *FileEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileEvent.ProtoReflect.Descriptor instead.
 func (*FileEvent) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{73}
+	return file_guest_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *FileEvent) GetSeq() uint64 {
@@ -4834,7 +4994,7 @@ type WatchOverflow struct {
 
 func (x *WatchOverflow) Reset() {
 	*x = WatchOverflow{}
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4846,7 +5006,7 @@ func (x *WatchOverflow) String() string {
 func (*WatchOverflow) ProtoMessage() {}
 
 func (x *WatchOverflow) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4859,7 +5019,7 @@ func (x *WatchOverflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOverflow.ProtoReflect.Descriptor instead.
 func (*WatchOverflow) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{74}
+	return file_guest_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *WatchOverflow) GetSeq() uint64 {
@@ -4894,7 +5054,7 @@ type OpenPort struct {
 
 func (x *OpenPort) Reset() {
 	*x = OpenPort{}
-	mi := &file_guest_proto_msgTypes[75]
+	mi := &file_guest_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4906,7 +5066,7 @@ func (x *OpenPort) String() string {
 func (*OpenPort) ProtoMessage() {}
 
 func (x *OpenPort) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[75]
+	mi := &file_guest_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4919,7 +5079,7 @@ func (x *OpenPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPort.ProtoReflect.Descriptor instead.
 func (*OpenPort) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{75}
+	return file_guest_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *OpenPort) GetPort() uint32 {
@@ -4951,7 +5111,7 @@ type ListPortsRequest struct {
 
 func (x *ListPortsRequest) Reset() {
 	*x = ListPortsRequest{}
-	mi := &file_guest_proto_msgTypes[76]
+	mi := &file_guest_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5123,7 @@ func (x *ListPortsRequest) String() string {
 func (*ListPortsRequest) ProtoMessage() {}
 
 func (x *ListPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[76]
+	mi := &file_guest_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5136,7 @@ func (x *ListPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListPortsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{76}
+	return file_guest_proto_rawDescGZIP(), []int{78}
 }
 
 type ListPortsResponse struct {
@@ -4988,7 +5148,7 @@ type ListPortsResponse struct {
 
 func (x *ListPortsResponse) Reset() {
 	*x = ListPortsResponse{}
-	mi := &file_guest_proto_msgTypes[77]
+	mi := &file_guest_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5000,7 +5160,7 @@ func (x *ListPortsResponse) String() string {
 func (*ListPortsResponse) ProtoMessage() {}
 
 func (x *ListPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[77]
+	mi := &file_guest_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5013,7 +5173,7 @@ func (x *ListPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListPortsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{77}
+	return file_guest_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ListPortsResponse) GetPorts() []*OpenPort {
@@ -5031,7 +5191,7 @@ type WatchPortsRequest struct {
 
 func (x *WatchPortsRequest) Reset() {
 	*x = WatchPortsRequest{}
-	mi := &file_guest_proto_msgTypes[78]
+	mi := &file_guest_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5043,7 +5203,7 @@ func (x *WatchPortsRequest) String() string {
 func (*WatchPortsRequest) ProtoMessage() {}
 
 func (x *WatchPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[78]
+	mi := &file_guest_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5056,7 +5216,7 @@ func (x *WatchPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPortsRequest.ProtoReflect.Descriptor instead.
 func (*WatchPortsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{78}
+	return file_guest_proto_rawDescGZIP(), []int{80}
 }
 
 type WatchPortsResponse struct {
@@ -5073,7 +5233,7 @@ type WatchPortsResponse struct {
 
 func (x *WatchPortsResponse) Reset() {
 	*x = WatchPortsResponse{}
-	mi := &file_guest_proto_msgTypes[79]
+	mi := &file_guest_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5245,7 @@ func (x *WatchPortsResponse) String() string {
 func (*WatchPortsResponse) ProtoMessage() {}
 
 func (x *WatchPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[79]
+	mi := &file_guest_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5258,7 @@ func (x *WatchPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPortsResponse.ProtoReflect.Descriptor instead.
 func (*WatchPortsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{79}
+	return file_guest_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *WatchPortsResponse) GetEvent() isWatchPortsResponse_Event {
@@ -5177,7 +5337,7 @@ type WriteRequest_Header struct {
 
 func (x *WriteRequest_Header) Reset() {
 	*x = WriteRequest_Header{}
-	mi := &file_guest_proto_msgTypes[81]
+	mi := &file_guest_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5349,7 @@ func (x *WriteRequest_Header) String() string {
 func (*WriteRequest_Header) ProtoMessage() {}
 
 func (x *WriteRequest_Header) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[81]
+	mi := &file_guest_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5362,7 @@ func (x *WriteRequest_Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest_Header.ProtoReflect.Descriptor instead.
 func (*WriteRequest_Header) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47, 0}
+	return file_guest_proto_rawDescGZIP(), []int{49, 0}
 }
 
 func (x *WriteRequest_Header) GetPath() []byte {
@@ -5273,7 +5433,7 @@ type UploadRequest_Header struct {
 
 func (x *UploadRequest_Header) Reset() {
 	*x = UploadRequest_Header{}
-	mi := &file_guest_proto_msgTypes[82]
+	mi := &file_guest_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5285,7 +5445,7 @@ func (x *UploadRequest_Header) String() string {
 func (*UploadRequest_Header) ProtoMessage() {}
 
 func (x *UploadRequest_Header) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[82]
+	mi := &file_guest_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5298,7 +5458,7 @@ func (x *UploadRequest_Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest_Header.ProtoReflect.Descriptor instead.
 func (*UploadRequest_Header) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61, 0}
+	return file_guest_proto_rawDescGZIP(), []int{63, 0}
 }
 
 func (x *UploadRequest_Header) GetPath() []byte {
@@ -5382,7 +5542,26 @@ const file_guest_proto_rawDesc = "" +
 	"stepped_ns\x18\x01 \x01(\x03R\tsteppedNs\")\n" +
 	"\rReseedRequest\x12\x18\n" +
 	"\aentropy\x18\x01 \x01(\fR\aentropy\"\x10\n" +
-	"\x0eReseedResponse\",\n" +
+	"\x0eReseedResponse\"\xad\x02\n" +
+	"\fAdoptRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1a\n" +
+	"\bhostname\x18\x02 \x01(\tR\bhostname\x12 \n" +
+	"\ftime_unix_ns\x18\x03 \x01(\x03R\n" +
+	"timeUnixNs\x12\x18\n" +
+	"\aentropy\x18\x04 \x01(\fR\aentropy\x127\n" +
+	"\x03env\x18\x05 \x03(\v2%.skete.guest.v1.AdoptRequest.EnvEntryR\x03env\x12\x18\n" +
+	"\aworkdir\x18\x06 \x01(\fR\aworkdir\x12 \n" +
+	"\fkeep_boot_id\x18\a \x01(\bR\n" +
+	"keepBootId\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x80\x01\n" +
+	"\rAdoptResponse\x12\x17\n" +
+	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x1d\n" +
+	"\n" +
+	"stepped_ns\x18\x02 \x01(\x03R\tsteppedNs\x12\x1b\n" +
+	"\tclock_set\x18\x03 \x01(\bR\bclockSet\x12\x1a\n" +
+	"\breseeded\x18\x04 \x01(\bR\breseeded\",\n" +
 	"\x0fShutdownRequest\x12\x19\n" +
 	"\bgrace_ms\x18\x01 \x01(\x03R\agraceMs\"\x12\n" +
 	"\x10ShutdownResponse\"1\n" +
@@ -5716,14 +5895,15 @@ const file_guest_proto_rawDesc = "" +
 	"\x15FILE_EVENT_TYPE_WRITE\x10\x02\x12\x1a\n" +
 	"\x16FILE_EVENT_TYPE_REMOVE\x10\x03\x12\x1a\n" +
 	"\x16FILE_EVENT_TYPE_RENAME\x10\x04\x12\x19\n" +
-	"\x15FILE_EVENT_TYPE_CHMOD\x10\x052\x9e\x04\n" +
+	"\x15FILE_EVENT_TYPE_CHMOD\x10\x052\xe4\x04\n" +
 	"\aControl\x12I\n" +
 	"\x05Hello\x12\x1c.skete.guest.v1.HelloRequest\x1a\x1d.skete.guest.v1.HelloResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\aMetrics\x12\x1e.skete.guest.v1.MetricsRequest\x1a\x1f.skete.guest.v1.MetricsResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\aQuiesce\x12\x1e.skete.guest.v1.QuiesceRequest\x1a\x1f.skete.guest.v1.QuiesceResponse\x12A\n" +
 	"\x04Thaw\x12\x1b.skete.guest.v1.ThawRequest\x1a\x1c.skete.guest.v1.ThawResponse\x12P\n" +
 	"\tStepClock\x12 .skete.guest.v1.StepClockRequest\x1a!.skete.guest.v1.StepClockResponse\x12G\n" +
-	"\x06Reseed\x12\x1d.skete.guest.v1.ReseedRequest\x1a\x1e.skete.guest.v1.ReseedResponse\x12M\n" +
+	"\x06Reseed\x12\x1d.skete.guest.v1.ReseedRequest\x1a\x1e.skete.guest.v1.ReseedResponse\x12D\n" +
+	"\x05Adopt\x12\x1c.skete.guest.v1.AdoptRequest\x1a\x1d.skete.guest.v1.AdoptResponse\x12M\n" +
 	"\bShutdown\x12\x1f.skete.guest.v1.ShutdownRequest\x1a .skete.guest.v1.ShutdownResponse2\xed\x05\n" +
 	"\aProcess\x12D\n" +
 	"\x05Start\x12\x1c.skete.guest.v1.StartRequest\x1a\x1d.skete.guest.v1.StartResponse\x12C\n" +
@@ -5769,7 +5949,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_guest_proto_goTypes = []any{
 	(Overflow)(0),                 // 0: skete.guest.v1.Overflow
 	(ProcessState)(0),             // 1: skete.guest.v1.ProcessState
@@ -5788,195 +5968,201 @@ var file_guest_proto_goTypes = []any{
 	(*StepClockResponse)(nil),     // 14: skete.guest.v1.StepClockResponse
 	(*ReseedRequest)(nil),         // 15: skete.guest.v1.ReseedRequest
 	(*ReseedResponse)(nil),        // 16: skete.guest.v1.ReseedResponse
-	(*ShutdownRequest)(nil),       // 17: skete.guest.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 18: skete.guest.v1.ShutdownResponse
-	(*PtySize)(nil),               // 19: skete.guest.v1.PtySize
-	(*Rlimit)(nil),                // 20: skete.guest.v1.Rlimit
-	(*StartRequest)(nil),          // 21: skete.guest.v1.StartRequest
-	(*StartResponse)(nil),         // 22: skete.guest.v1.StartResponse
-	(*Exit)(nil),                  // 23: skete.guest.v1.Exit
-	(*Spool)(nil),                 // 24: skete.guest.v1.Spool
-	(*ProcessInfo)(nil),           // 25: skete.guest.v1.ProcessInfo
-	(*AttachRequest)(nil),         // 26: skete.guest.v1.AttachRequest
-	(*AttachEvent)(nil),           // 27: skete.guest.v1.AttachEvent
-	(*Output)(nil),                // 28: skete.guest.v1.Output
-	(*Gap)(nil),                   // 29: skete.guest.v1.Gap
-	(*Keepalive)(nil),             // 30: skete.guest.v1.Keepalive
-	(*GetProcessRequest)(nil),     // 31: skete.guest.v1.GetProcessRequest
-	(*GetProcessResponse)(nil),    // 32: skete.guest.v1.GetProcessResponse
-	(*ListProcessesRequest)(nil),  // 33: skete.guest.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 34: skete.guest.v1.ListProcessesResponse
-	(*InputRequest)(nil),          // 35: skete.guest.v1.InputRequest
-	(*InputResponse)(nil),         // 36: skete.guest.v1.InputResponse
-	(*SignalRequest)(nil),         // 37: skete.guest.v1.SignalRequest
-	(*SignalResponse)(nil),        // 38: skete.guest.v1.SignalResponse
-	(*ResizeRequest)(nil),         // 39: skete.guest.v1.ResizeRequest
-	(*ResizeResponse)(nil),        // 40: skete.guest.v1.ResizeResponse
-	(*WaitRequest)(nil),           // 41: skete.guest.v1.WaitRequest
-	(*WaitResponse)(nil),          // 42: skete.guest.v1.WaitResponse
-	(*ForgetRequest)(nil),         // 43: skete.guest.v1.ForgetRequest
-	(*ForgetResponse)(nil),        // 44: skete.guest.v1.ForgetResponse
-	(*Entry)(nil),                 // 45: skete.guest.v1.Entry
-	(*StatRequest)(nil),           // 46: skete.guest.v1.StatRequest
-	(*StatResponse)(nil),          // 47: skete.guest.v1.StatResponse
-	(*ListRequest)(nil),           // 48: skete.guest.v1.ListRequest
-	(*ListResponse)(nil),          // 49: skete.guest.v1.ListResponse
-	(*ReadRequest)(nil),           // 50: skete.guest.v1.ReadRequest
-	(*ReadResponse)(nil),          // 51: skete.guest.v1.ReadResponse
-	(*WriteRequest)(nil),          // 52: skete.guest.v1.WriteRequest
-	(*WriteResponse)(nil),         // 53: skete.guest.v1.WriteResponse
-	(*MakeDirRequest)(nil),        // 54: skete.guest.v1.MakeDirRequest
-	(*MakeDirResponse)(nil),       // 55: skete.guest.v1.MakeDirResponse
-	(*MoveRequest)(nil),           // 56: skete.guest.v1.MoveRequest
-	(*MoveResponse)(nil),          // 57: skete.guest.v1.MoveResponse
-	(*CopyRequest)(nil),           // 58: skete.guest.v1.CopyRequest
-	(*CopyResponse)(nil),          // 59: skete.guest.v1.CopyResponse
-	(*RemoveRequest)(nil),         // 60: skete.guest.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 61: skete.guest.v1.RemoveResponse
-	(*ChmodRequest)(nil),          // 62: skete.guest.v1.ChmodRequest
-	(*ChmodResponse)(nil),         // 63: skete.guest.v1.ChmodResponse
-	(*SymlinkRequest)(nil),        // 64: skete.guest.v1.SymlinkRequest
-	(*SymlinkResponse)(nil),       // 65: skete.guest.v1.SymlinkResponse
-	(*UploadRequest)(nil),         // 66: skete.guest.v1.UploadRequest
-	(*UploadResponse)(nil),        // 67: skete.guest.v1.UploadResponse
-	(*DownloadRequest)(nil),       // 68: skete.guest.v1.DownloadRequest
-	(*DownloadResponse)(nil),      // 69: skete.guest.v1.DownloadResponse
-	(*GlobRequest)(nil),           // 70: skete.guest.v1.GlobRequest
-	(*GlobResponse)(nil),          // 71: skete.guest.v1.GlobResponse
-	(*GrepRequest)(nil),           // 72: skete.guest.v1.GrepRequest
-	(*GrepMatch)(nil),             // 73: skete.guest.v1.GrepMatch
-	(*GrepResponse)(nil),          // 74: skete.guest.v1.GrepResponse
-	(*WatchRequest)(nil),          // 75: skete.guest.v1.WatchRequest
-	(*WatchResponse)(nil),         // 76: skete.guest.v1.WatchResponse
-	(*WatchStarted)(nil),          // 77: skete.guest.v1.WatchStarted
-	(*FileEvent)(nil),             // 78: skete.guest.v1.FileEvent
-	(*WatchOverflow)(nil),         // 79: skete.guest.v1.WatchOverflow
-	(*OpenPort)(nil),              // 80: skete.guest.v1.OpenPort
-	(*ListPortsRequest)(nil),      // 81: skete.guest.v1.ListPortsRequest
-	(*ListPortsResponse)(nil),     // 82: skete.guest.v1.ListPortsResponse
-	(*WatchPortsRequest)(nil),     // 83: skete.guest.v1.WatchPortsRequest
-	(*WatchPortsResponse)(nil),    // 84: skete.guest.v1.WatchPortsResponse
-	nil,                           // 85: skete.guest.v1.StartRequest.EnvEntry
-	(*WriteRequest_Header)(nil),   // 86: skete.guest.v1.WriteRequest.Header
-	(*UploadRequest_Header)(nil),  // 87: skete.guest.v1.UploadRequest.Header
+	(*AdoptRequest)(nil),          // 17: skete.guest.v1.AdoptRequest
+	(*AdoptResponse)(nil),         // 18: skete.guest.v1.AdoptResponse
+	(*ShutdownRequest)(nil),       // 19: skete.guest.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 20: skete.guest.v1.ShutdownResponse
+	(*PtySize)(nil),               // 21: skete.guest.v1.PtySize
+	(*Rlimit)(nil),                // 22: skete.guest.v1.Rlimit
+	(*StartRequest)(nil),          // 23: skete.guest.v1.StartRequest
+	(*StartResponse)(nil),         // 24: skete.guest.v1.StartResponse
+	(*Exit)(nil),                  // 25: skete.guest.v1.Exit
+	(*Spool)(nil),                 // 26: skete.guest.v1.Spool
+	(*ProcessInfo)(nil),           // 27: skete.guest.v1.ProcessInfo
+	(*AttachRequest)(nil),         // 28: skete.guest.v1.AttachRequest
+	(*AttachEvent)(nil),           // 29: skete.guest.v1.AttachEvent
+	(*Output)(nil),                // 30: skete.guest.v1.Output
+	(*Gap)(nil),                   // 31: skete.guest.v1.Gap
+	(*Keepalive)(nil),             // 32: skete.guest.v1.Keepalive
+	(*GetProcessRequest)(nil),     // 33: skete.guest.v1.GetProcessRequest
+	(*GetProcessResponse)(nil),    // 34: skete.guest.v1.GetProcessResponse
+	(*ListProcessesRequest)(nil),  // 35: skete.guest.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 36: skete.guest.v1.ListProcessesResponse
+	(*InputRequest)(nil),          // 37: skete.guest.v1.InputRequest
+	(*InputResponse)(nil),         // 38: skete.guest.v1.InputResponse
+	(*SignalRequest)(nil),         // 39: skete.guest.v1.SignalRequest
+	(*SignalResponse)(nil),        // 40: skete.guest.v1.SignalResponse
+	(*ResizeRequest)(nil),         // 41: skete.guest.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 42: skete.guest.v1.ResizeResponse
+	(*WaitRequest)(nil),           // 43: skete.guest.v1.WaitRequest
+	(*WaitResponse)(nil),          // 44: skete.guest.v1.WaitResponse
+	(*ForgetRequest)(nil),         // 45: skete.guest.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 46: skete.guest.v1.ForgetResponse
+	(*Entry)(nil),                 // 47: skete.guest.v1.Entry
+	(*StatRequest)(nil),           // 48: skete.guest.v1.StatRequest
+	(*StatResponse)(nil),          // 49: skete.guest.v1.StatResponse
+	(*ListRequest)(nil),           // 50: skete.guest.v1.ListRequest
+	(*ListResponse)(nil),          // 51: skete.guest.v1.ListResponse
+	(*ReadRequest)(nil),           // 52: skete.guest.v1.ReadRequest
+	(*ReadResponse)(nil),          // 53: skete.guest.v1.ReadResponse
+	(*WriteRequest)(nil),          // 54: skete.guest.v1.WriteRequest
+	(*WriteResponse)(nil),         // 55: skete.guest.v1.WriteResponse
+	(*MakeDirRequest)(nil),        // 56: skete.guest.v1.MakeDirRequest
+	(*MakeDirResponse)(nil),       // 57: skete.guest.v1.MakeDirResponse
+	(*MoveRequest)(nil),           // 58: skete.guest.v1.MoveRequest
+	(*MoveResponse)(nil),          // 59: skete.guest.v1.MoveResponse
+	(*CopyRequest)(nil),           // 60: skete.guest.v1.CopyRequest
+	(*CopyResponse)(nil),          // 61: skete.guest.v1.CopyResponse
+	(*RemoveRequest)(nil),         // 62: skete.guest.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 63: skete.guest.v1.RemoveResponse
+	(*ChmodRequest)(nil),          // 64: skete.guest.v1.ChmodRequest
+	(*ChmodResponse)(nil),         // 65: skete.guest.v1.ChmodResponse
+	(*SymlinkRequest)(nil),        // 66: skete.guest.v1.SymlinkRequest
+	(*SymlinkResponse)(nil),       // 67: skete.guest.v1.SymlinkResponse
+	(*UploadRequest)(nil),         // 68: skete.guest.v1.UploadRequest
+	(*UploadResponse)(nil),        // 69: skete.guest.v1.UploadResponse
+	(*DownloadRequest)(nil),       // 70: skete.guest.v1.DownloadRequest
+	(*DownloadResponse)(nil),      // 71: skete.guest.v1.DownloadResponse
+	(*GlobRequest)(nil),           // 72: skete.guest.v1.GlobRequest
+	(*GlobResponse)(nil),          // 73: skete.guest.v1.GlobResponse
+	(*GrepRequest)(nil),           // 74: skete.guest.v1.GrepRequest
+	(*GrepMatch)(nil),             // 75: skete.guest.v1.GrepMatch
+	(*GrepResponse)(nil),          // 76: skete.guest.v1.GrepResponse
+	(*WatchRequest)(nil),          // 77: skete.guest.v1.WatchRequest
+	(*WatchResponse)(nil),         // 78: skete.guest.v1.WatchResponse
+	(*WatchStarted)(nil),          // 79: skete.guest.v1.WatchStarted
+	(*FileEvent)(nil),             // 80: skete.guest.v1.FileEvent
+	(*WatchOverflow)(nil),         // 81: skete.guest.v1.WatchOverflow
+	(*OpenPort)(nil),              // 82: skete.guest.v1.OpenPort
+	(*ListPortsRequest)(nil),      // 83: skete.guest.v1.ListPortsRequest
+	(*ListPortsResponse)(nil),     // 84: skete.guest.v1.ListPortsResponse
+	(*WatchPortsRequest)(nil),     // 85: skete.guest.v1.WatchPortsRequest
+	(*WatchPortsResponse)(nil),    // 86: skete.guest.v1.WatchPortsResponse
+	nil,                           // 87: skete.guest.v1.AdoptRequest.EnvEntry
+	nil,                           // 88: skete.guest.v1.StartRequest.EnvEntry
+	(*WriteRequest_Header)(nil),   // 89: skete.guest.v1.WriteRequest.Header
+	(*UploadRequest_Header)(nil),  // 90: skete.guest.v1.UploadRequest.Header
 }
 var file_guest_proto_depIdxs = []int32{
-	85, // 0: skete.guest.v1.StartRequest.env:type_name -> skete.guest.v1.StartRequest.EnvEntry
-	19, // 1: skete.guest.v1.StartRequest.pty:type_name -> skete.guest.v1.PtySize
-	20, // 2: skete.guest.v1.StartRequest.rlimits:type_name -> skete.guest.v1.Rlimit
-	0,  // 3: skete.guest.v1.StartRequest.overflow:type_name -> skete.guest.v1.Overflow
-	25, // 4: skete.guest.v1.StartResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	1,  // 5: skete.guest.v1.ProcessInfo.state:type_name -> skete.guest.v1.ProcessState
-	23, // 6: skete.guest.v1.ProcessInfo.exit:type_name -> skete.guest.v1.Exit
-	24, // 7: skete.guest.v1.ProcessInfo.stdout:type_name -> skete.guest.v1.Spool
-	24, // 8: skete.guest.v1.ProcessInfo.stderr:type_name -> skete.guest.v1.Spool
-	25, // 9: skete.guest.v1.AttachEvent.started:type_name -> skete.guest.v1.ProcessInfo
-	28, // 10: skete.guest.v1.AttachEvent.output:type_name -> skete.guest.v1.Output
-	29, // 11: skete.guest.v1.AttachEvent.gap:type_name -> skete.guest.v1.Gap
-	25, // 12: skete.guest.v1.AttachEvent.exited:type_name -> skete.guest.v1.ProcessInfo
-	30, // 13: skete.guest.v1.AttachEvent.keepalive:type_name -> skete.guest.v1.Keepalive
-	2,  // 14: skete.guest.v1.Output.stream:type_name -> skete.guest.v1.Stream
-	2,  // 15: skete.guest.v1.Gap.stream:type_name -> skete.guest.v1.Stream
-	25, // 16: skete.guest.v1.GetProcessResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	25, // 17: skete.guest.v1.ListProcessesResponse.processes:type_name -> skete.guest.v1.ProcessInfo
-	19, // 18: skete.guest.v1.ResizeRequest.size:type_name -> skete.guest.v1.PtySize
-	25, // 19: skete.guest.v1.WaitResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	3,  // 20: skete.guest.v1.Entry.type:type_name -> skete.guest.v1.FileType
-	45, // 21: skete.guest.v1.StatResponse.entry:type_name -> skete.guest.v1.Entry
-	45, // 22: skete.guest.v1.ListResponse.entries:type_name -> skete.guest.v1.Entry
-	45, // 23: skete.guest.v1.ReadResponse.entry:type_name -> skete.guest.v1.Entry
-	86, // 24: skete.guest.v1.WriteRequest.header:type_name -> skete.guest.v1.WriteRequest.Header
-	45, // 25: skete.guest.v1.WriteResponse.entry:type_name -> skete.guest.v1.Entry
-	45, // 26: skete.guest.v1.MakeDirResponse.entry:type_name -> skete.guest.v1.Entry
-	45, // 27: skete.guest.v1.MoveResponse.entry:type_name -> skete.guest.v1.Entry
-	45, // 28: skete.guest.v1.CopyResponse.entry:type_name -> skete.guest.v1.Entry
-	45, // 29: skete.guest.v1.ChmodResponse.entry:type_name -> skete.guest.v1.Entry
-	45, // 30: skete.guest.v1.SymlinkResponse.entry:type_name -> skete.guest.v1.Entry
-	87, // 31: skete.guest.v1.UploadRequest.header:type_name -> skete.guest.v1.UploadRequest.Header
-	45, // 32: skete.guest.v1.GlobResponse.entries:type_name -> skete.guest.v1.Entry
-	73, // 33: skete.guest.v1.GrepResponse.matches:type_name -> skete.guest.v1.GrepMatch
-	77, // 34: skete.guest.v1.WatchResponse.started:type_name -> skete.guest.v1.WatchStarted
-	78, // 35: skete.guest.v1.WatchResponse.file:type_name -> skete.guest.v1.FileEvent
-	79, // 36: skete.guest.v1.WatchResponse.overflow:type_name -> skete.guest.v1.WatchOverflow
-	30, // 37: skete.guest.v1.WatchResponse.keepalive:type_name -> skete.guest.v1.Keepalive
-	4,  // 38: skete.guest.v1.FileEvent.type:type_name -> skete.guest.v1.FileEventType
-	80, // 39: skete.guest.v1.ListPortsResponse.ports:type_name -> skete.guest.v1.OpenPort
-	80, // 40: skete.guest.v1.WatchPortsResponse.opened:type_name -> skete.guest.v1.OpenPort
-	80, // 41: skete.guest.v1.WatchPortsResponse.closed:type_name -> skete.guest.v1.OpenPort
-	30, // 42: skete.guest.v1.WatchPortsResponse.keepalive:type_name -> skete.guest.v1.Keepalive
-	5,  // 43: skete.guest.v1.Control.Hello:input_type -> skete.guest.v1.HelloRequest
-	7,  // 44: skete.guest.v1.Control.Metrics:input_type -> skete.guest.v1.MetricsRequest
-	9,  // 45: skete.guest.v1.Control.Quiesce:input_type -> skete.guest.v1.QuiesceRequest
-	11, // 46: skete.guest.v1.Control.Thaw:input_type -> skete.guest.v1.ThawRequest
-	13, // 47: skete.guest.v1.Control.StepClock:input_type -> skete.guest.v1.StepClockRequest
-	15, // 48: skete.guest.v1.Control.Reseed:input_type -> skete.guest.v1.ReseedRequest
-	17, // 49: skete.guest.v1.Control.Shutdown:input_type -> skete.guest.v1.ShutdownRequest
-	21, // 50: skete.guest.v1.Process.Start:input_type -> skete.guest.v1.StartRequest
-	21, // 51: skete.guest.v1.Process.Exec:input_type -> skete.guest.v1.StartRequest
-	26, // 52: skete.guest.v1.Process.Attach:input_type -> skete.guest.v1.AttachRequest
-	31, // 53: skete.guest.v1.Process.Get:input_type -> skete.guest.v1.GetProcessRequest
-	33, // 54: skete.guest.v1.Process.List:input_type -> skete.guest.v1.ListProcessesRequest
-	35, // 55: skete.guest.v1.Process.Input:input_type -> skete.guest.v1.InputRequest
-	37, // 56: skete.guest.v1.Process.Signal:input_type -> skete.guest.v1.SignalRequest
-	39, // 57: skete.guest.v1.Process.Resize:input_type -> skete.guest.v1.ResizeRequest
-	41, // 58: skete.guest.v1.Process.Wait:input_type -> skete.guest.v1.WaitRequest
-	43, // 59: skete.guest.v1.Process.Forget:input_type -> skete.guest.v1.ForgetRequest
-	46, // 60: skete.guest.v1.File.Stat:input_type -> skete.guest.v1.StatRequest
-	48, // 61: skete.guest.v1.File.List:input_type -> skete.guest.v1.ListRequest
-	50, // 62: skete.guest.v1.File.Read:input_type -> skete.guest.v1.ReadRequest
-	52, // 63: skete.guest.v1.File.Write:input_type -> skete.guest.v1.WriteRequest
-	54, // 64: skete.guest.v1.File.MakeDir:input_type -> skete.guest.v1.MakeDirRequest
-	56, // 65: skete.guest.v1.File.Move:input_type -> skete.guest.v1.MoveRequest
-	58, // 66: skete.guest.v1.File.Copy:input_type -> skete.guest.v1.CopyRequest
-	60, // 67: skete.guest.v1.File.Remove:input_type -> skete.guest.v1.RemoveRequest
-	62, // 68: skete.guest.v1.File.Chmod:input_type -> skete.guest.v1.ChmodRequest
-	64, // 69: skete.guest.v1.File.Symlink:input_type -> skete.guest.v1.SymlinkRequest
-	66, // 70: skete.guest.v1.File.Upload:input_type -> skete.guest.v1.UploadRequest
-	68, // 71: skete.guest.v1.File.Download:input_type -> skete.guest.v1.DownloadRequest
-	70, // 72: skete.guest.v1.File.Glob:input_type -> skete.guest.v1.GlobRequest
-	72, // 73: skete.guest.v1.File.Grep:input_type -> skete.guest.v1.GrepRequest
-	75, // 74: skete.guest.v1.File.Watch:input_type -> skete.guest.v1.WatchRequest
-	81, // 75: skete.guest.v1.Port.List:input_type -> skete.guest.v1.ListPortsRequest
-	83, // 76: skete.guest.v1.Port.Watch:input_type -> skete.guest.v1.WatchPortsRequest
-	6,  // 77: skete.guest.v1.Control.Hello:output_type -> skete.guest.v1.HelloResponse
-	8,  // 78: skete.guest.v1.Control.Metrics:output_type -> skete.guest.v1.MetricsResponse
-	10, // 79: skete.guest.v1.Control.Quiesce:output_type -> skete.guest.v1.QuiesceResponse
-	12, // 80: skete.guest.v1.Control.Thaw:output_type -> skete.guest.v1.ThawResponse
-	14, // 81: skete.guest.v1.Control.StepClock:output_type -> skete.guest.v1.StepClockResponse
-	16, // 82: skete.guest.v1.Control.Reseed:output_type -> skete.guest.v1.ReseedResponse
-	18, // 83: skete.guest.v1.Control.Shutdown:output_type -> skete.guest.v1.ShutdownResponse
-	22, // 84: skete.guest.v1.Process.Start:output_type -> skete.guest.v1.StartResponse
-	27, // 85: skete.guest.v1.Process.Exec:output_type -> skete.guest.v1.AttachEvent
-	27, // 86: skete.guest.v1.Process.Attach:output_type -> skete.guest.v1.AttachEvent
-	32, // 87: skete.guest.v1.Process.Get:output_type -> skete.guest.v1.GetProcessResponse
-	34, // 88: skete.guest.v1.Process.List:output_type -> skete.guest.v1.ListProcessesResponse
-	36, // 89: skete.guest.v1.Process.Input:output_type -> skete.guest.v1.InputResponse
-	38, // 90: skete.guest.v1.Process.Signal:output_type -> skete.guest.v1.SignalResponse
-	40, // 91: skete.guest.v1.Process.Resize:output_type -> skete.guest.v1.ResizeResponse
-	42, // 92: skete.guest.v1.Process.Wait:output_type -> skete.guest.v1.WaitResponse
-	44, // 93: skete.guest.v1.Process.Forget:output_type -> skete.guest.v1.ForgetResponse
-	47, // 94: skete.guest.v1.File.Stat:output_type -> skete.guest.v1.StatResponse
-	49, // 95: skete.guest.v1.File.List:output_type -> skete.guest.v1.ListResponse
-	51, // 96: skete.guest.v1.File.Read:output_type -> skete.guest.v1.ReadResponse
-	53, // 97: skete.guest.v1.File.Write:output_type -> skete.guest.v1.WriteResponse
-	55, // 98: skete.guest.v1.File.MakeDir:output_type -> skete.guest.v1.MakeDirResponse
-	57, // 99: skete.guest.v1.File.Move:output_type -> skete.guest.v1.MoveResponse
-	59, // 100: skete.guest.v1.File.Copy:output_type -> skete.guest.v1.CopyResponse
-	61, // 101: skete.guest.v1.File.Remove:output_type -> skete.guest.v1.RemoveResponse
-	63, // 102: skete.guest.v1.File.Chmod:output_type -> skete.guest.v1.ChmodResponse
-	65, // 103: skete.guest.v1.File.Symlink:output_type -> skete.guest.v1.SymlinkResponse
-	67, // 104: skete.guest.v1.File.Upload:output_type -> skete.guest.v1.UploadResponse
-	69, // 105: skete.guest.v1.File.Download:output_type -> skete.guest.v1.DownloadResponse
-	71, // 106: skete.guest.v1.File.Glob:output_type -> skete.guest.v1.GlobResponse
-	74, // 107: skete.guest.v1.File.Grep:output_type -> skete.guest.v1.GrepResponse
-	76, // 108: skete.guest.v1.File.Watch:output_type -> skete.guest.v1.WatchResponse
-	82, // 109: skete.guest.v1.Port.List:output_type -> skete.guest.v1.ListPortsResponse
-	84, // 110: skete.guest.v1.Port.Watch:output_type -> skete.guest.v1.WatchPortsResponse
-	77, // [77:111] is the sub-list for method output_type
-	43, // [43:77] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	87, // 0: skete.guest.v1.AdoptRequest.env:type_name -> skete.guest.v1.AdoptRequest.EnvEntry
+	88, // 1: skete.guest.v1.StartRequest.env:type_name -> skete.guest.v1.StartRequest.EnvEntry
+	21, // 2: skete.guest.v1.StartRequest.pty:type_name -> skete.guest.v1.PtySize
+	22, // 3: skete.guest.v1.StartRequest.rlimits:type_name -> skete.guest.v1.Rlimit
+	0,  // 4: skete.guest.v1.StartRequest.overflow:type_name -> skete.guest.v1.Overflow
+	27, // 5: skete.guest.v1.StartResponse.process:type_name -> skete.guest.v1.ProcessInfo
+	1,  // 6: skete.guest.v1.ProcessInfo.state:type_name -> skete.guest.v1.ProcessState
+	25, // 7: skete.guest.v1.ProcessInfo.exit:type_name -> skete.guest.v1.Exit
+	26, // 8: skete.guest.v1.ProcessInfo.stdout:type_name -> skete.guest.v1.Spool
+	26, // 9: skete.guest.v1.ProcessInfo.stderr:type_name -> skete.guest.v1.Spool
+	27, // 10: skete.guest.v1.AttachEvent.started:type_name -> skete.guest.v1.ProcessInfo
+	30, // 11: skete.guest.v1.AttachEvent.output:type_name -> skete.guest.v1.Output
+	31, // 12: skete.guest.v1.AttachEvent.gap:type_name -> skete.guest.v1.Gap
+	27, // 13: skete.guest.v1.AttachEvent.exited:type_name -> skete.guest.v1.ProcessInfo
+	32, // 14: skete.guest.v1.AttachEvent.keepalive:type_name -> skete.guest.v1.Keepalive
+	2,  // 15: skete.guest.v1.Output.stream:type_name -> skete.guest.v1.Stream
+	2,  // 16: skete.guest.v1.Gap.stream:type_name -> skete.guest.v1.Stream
+	27, // 17: skete.guest.v1.GetProcessResponse.process:type_name -> skete.guest.v1.ProcessInfo
+	27, // 18: skete.guest.v1.ListProcessesResponse.processes:type_name -> skete.guest.v1.ProcessInfo
+	21, // 19: skete.guest.v1.ResizeRequest.size:type_name -> skete.guest.v1.PtySize
+	27, // 20: skete.guest.v1.WaitResponse.process:type_name -> skete.guest.v1.ProcessInfo
+	3,  // 21: skete.guest.v1.Entry.type:type_name -> skete.guest.v1.FileType
+	47, // 22: skete.guest.v1.StatResponse.entry:type_name -> skete.guest.v1.Entry
+	47, // 23: skete.guest.v1.ListResponse.entries:type_name -> skete.guest.v1.Entry
+	47, // 24: skete.guest.v1.ReadResponse.entry:type_name -> skete.guest.v1.Entry
+	89, // 25: skete.guest.v1.WriteRequest.header:type_name -> skete.guest.v1.WriteRequest.Header
+	47, // 26: skete.guest.v1.WriteResponse.entry:type_name -> skete.guest.v1.Entry
+	47, // 27: skete.guest.v1.MakeDirResponse.entry:type_name -> skete.guest.v1.Entry
+	47, // 28: skete.guest.v1.MoveResponse.entry:type_name -> skete.guest.v1.Entry
+	47, // 29: skete.guest.v1.CopyResponse.entry:type_name -> skete.guest.v1.Entry
+	47, // 30: skete.guest.v1.ChmodResponse.entry:type_name -> skete.guest.v1.Entry
+	47, // 31: skete.guest.v1.SymlinkResponse.entry:type_name -> skete.guest.v1.Entry
+	90, // 32: skete.guest.v1.UploadRequest.header:type_name -> skete.guest.v1.UploadRequest.Header
+	47, // 33: skete.guest.v1.GlobResponse.entries:type_name -> skete.guest.v1.Entry
+	75, // 34: skete.guest.v1.GrepResponse.matches:type_name -> skete.guest.v1.GrepMatch
+	79, // 35: skete.guest.v1.WatchResponse.started:type_name -> skete.guest.v1.WatchStarted
+	80, // 36: skete.guest.v1.WatchResponse.file:type_name -> skete.guest.v1.FileEvent
+	81, // 37: skete.guest.v1.WatchResponse.overflow:type_name -> skete.guest.v1.WatchOverflow
+	32, // 38: skete.guest.v1.WatchResponse.keepalive:type_name -> skete.guest.v1.Keepalive
+	4,  // 39: skete.guest.v1.FileEvent.type:type_name -> skete.guest.v1.FileEventType
+	82, // 40: skete.guest.v1.ListPortsResponse.ports:type_name -> skete.guest.v1.OpenPort
+	82, // 41: skete.guest.v1.WatchPortsResponse.opened:type_name -> skete.guest.v1.OpenPort
+	82, // 42: skete.guest.v1.WatchPortsResponse.closed:type_name -> skete.guest.v1.OpenPort
+	32, // 43: skete.guest.v1.WatchPortsResponse.keepalive:type_name -> skete.guest.v1.Keepalive
+	5,  // 44: skete.guest.v1.Control.Hello:input_type -> skete.guest.v1.HelloRequest
+	7,  // 45: skete.guest.v1.Control.Metrics:input_type -> skete.guest.v1.MetricsRequest
+	9,  // 46: skete.guest.v1.Control.Quiesce:input_type -> skete.guest.v1.QuiesceRequest
+	11, // 47: skete.guest.v1.Control.Thaw:input_type -> skete.guest.v1.ThawRequest
+	13, // 48: skete.guest.v1.Control.StepClock:input_type -> skete.guest.v1.StepClockRequest
+	15, // 49: skete.guest.v1.Control.Reseed:input_type -> skete.guest.v1.ReseedRequest
+	17, // 50: skete.guest.v1.Control.Adopt:input_type -> skete.guest.v1.AdoptRequest
+	19, // 51: skete.guest.v1.Control.Shutdown:input_type -> skete.guest.v1.ShutdownRequest
+	23, // 52: skete.guest.v1.Process.Start:input_type -> skete.guest.v1.StartRequest
+	23, // 53: skete.guest.v1.Process.Exec:input_type -> skete.guest.v1.StartRequest
+	28, // 54: skete.guest.v1.Process.Attach:input_type -> skete.guest.v1.AttachRequest
+	33, // 55: skete.guest.v1.Process.Get:input_type -> skete.guest.v1.GetProcessRequest
+	35, // 56: skete.guest.v1.Process.List:input_type -> skete.guest.v1.ListProcessesRequest
+	37, // 57: skete.guest.v1.Process.Input:input_type -> skete.guest.v1.InputRequest
+	39, // 58: skete.guest.v1.Process.Signal:input_type -> skete.guest.v1.SignalRequest
+	41, // 59: skete.guest.v1.Process.Resize:input_type -> skete.guest.v1.ResizeRequest
+	43, // 60: skete.guest.v1.Process.Wait:input_type -> skete.guest.v1.WaitRequest
+	45, // 61: skete.guest.v1.Process.Forget:input_type -> skete.guest.v1.ForgetRequest
+	48, // 62: skete.guest.v1.File.Stat:input_type -> skete.guest.v1.StatRequest
+	50, // 63: skete.guest.v1.File.List:input_type -> skete.guest.v1.ListRequest
+	52, // 64: skete.guest.v1.File.Read:input_type -> skete.guest.v1.ReadRequest
+	54, // 65: skete.guest.v1.File.Write:input_type -> skete.guest.v1.WriteRequest
+	56, // 66: skete.guest.v1.File.MakeDir:input_type -> skete.guest.v1.MakeDirRequest
+	58, // 67: skete.guest.v1.File.Move:input_type -> skete.guest.v1.MoveRequest
+	60, // 68: skete.guest.v1.File.Copy:input_type -> skete.guest.v1.CopyRequest
+	62, // 69: skete.guest.v1.File.Remove:input_type -> skete.guest.v1.RemoveRequest
+	64, // 70: skete.guest.v1.File.Chmod:input_type -> skete.guest.v1.ChmodRequest
+	66, // 71: skete.guest.v1.File.Symlink:input_type -> skete.guest.v1.SymlinkRequest
+	68, // 72: skete.guest.v1.File.Upload:input_type -> skete.guest.v1.UploadRequest
+	70, // 73: skete.guest.v1.File.Download:input_type -> skete.guest.v1.DownloadRequest
+	72, // 74: skete.guest.v1.File.Glob:input_type -> skete.guest.v1.GlobRequest
+	74, // 75: skete.guest.v1.File.Grep:input_type -> skete.guest.v1.GrepRequest
+	77, // 76: skete.guest.v1.File.Watch:input_type -> skete.guest.v1.WatchRequest
+	83, // 77: skete.guest.v1.Port.List:input_type -> skete.guest.v1.ListPortsRequest
+	85, // 78: skete.guest.v1.Port.Watch:input_type -> skete.guest.v1.WatchPortsRequest
+	6,  // 79: skete.guest.v1.Control.Hello:output_type -> skete.guest.v1.HelloResponse
+	8,  // 80: skete.guest.v1.Control.Metrics:output_type -> skete.guest.v1.MetricsResponse
+	10, // 81: skete.guest.v1.Control.Quiesce:output_type -> skete.guest.v1.QuiesceResponse
+	12, // 82: skete.guest.v1.Control.Thaw:output_type -> skete.guest.v1.ThawResponse
+	14, // 83: skete.guest.v1.Control.StepClock:output_type -> skete.guest.v1.StepClockResponse
+	16, // 84: skete.guest.v1.Control.Reseed:output_type -> skete.guest.v1.ReseedResponse
+	18, // 85: skete.guest.v1.Control.Adopt:output_type -> skete.guest.v1.AdoptResponse
+	20, // 86: skete.guest.v1.Control.Shutdown:output_type -> skete.guest.v1.ShutdownResponse
+	24, // 87: skete.guest.v1.Process.Start:output_type -> skete.guest.v1.StartResponse
+	29, // 88: skete.guest.v1.Process.Exec:output_type -> skete.guest.v1.AttachEvent
+	29, // 89: skete.guest.v1.Process.Attach:output_type -> skete.guest.v1.AttachEvent
+	34, // 90: skete.guest.v1.Process.Get:output_type -> skete.guest.v1.GetProcessResponse
+	36, // 91: skete.guest.v1.Process.List:output_type -> skete.guest.v1.ListProcessesResponse
+	38, // 92: skete.guest.v1.Process.Input:output_type -> skete.guest.v1.InputResponse
+	40, // 93: skete.guest.v1.Process.Signal:output_type -> skete.guest.v1.SignalResponse
+	42, // 94: skete.guest.v1.Process.Resize:output_type -> skete.guest.v1.ResizeResponse
+	44, // 95: skete.guest.v1.Process.Wait:output_type -> skete.guest.v1.WaitResponse
+	46, // 96: skete.guest.v1.Process.Forget:output_type -> skete.guest.v1.ForgetResponse
+	49, // 97: skete.guest.v1.File.Stat:output_type -> skete.guest.v1.StatResponse
+	51, // 98: skete.guest.v1.File.List:output_type -> skete.guest.v1.ListResponse
+	53, // 99: skete.guest.v1.File.Read:output_type -> skete.guest.v1.ReadResponse
+	55, // 100: skete.guest.v1.File.Write:output_type -> skete.guest.v1.WriteResponse
+	57, // 101: skete.guest.v1.File.MakeDir:output_type -> skete.guest.v1.MakeDirResponse
+	59, // 102: skete.guest.v1.File.Move:output_type -> skete.guest.v1.MoveResponse
+	61, // 103: skete.guest.v1.File.Copy:output_type -> skete.guest.v1.CopyResponse
+	63, // 104: skete.guest.v1.File.Remove:output_type -> skete.guest.v1.RemoveResponse
+	65, // 105: skete.guest.v1.File.Chmod:output_type -> skete.guest.v1.ChmodResponse
+	67, // 106: skete.guest.v1.File.Symlink:output_type -> skete.guest.v1.SymlinkResponse
+	69, // 107: skete.guest.v1.File.Upload:output_type -> skete.guest.v1.UploadResponse
+	71, // 108: skete.guest.v1.File.Download:output_type -> skete.guest.v1.DownloadResponse
+	73, // 109: skete.guest.v1.File.Glob:output_type -> skete.guest.v1.GlobResponse
+	76, // 110: skete.guest.v1.File.Grep:output_type -> skete.guest.v1.GrepResponse
+	78, // 111: skete.guest.v1.File.Watch:output_type -> skete.guest.v1.WatchResponse
+	84, // 112: skete.guest.v1.Port.List:output_type -> skete.guest.v1.ListPortsResponse
+	86, // 113: skete.guest.v1.Port.Watch:output_type -> skete.guest.v1.WatchPortsResponse
+	79, // [79:114] is the sub-list for method output_type
+	44, // [44:79] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -5984,20 +6170,20 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[22].OneofWrappers = []any{
+	file_guest_proto_msgTypes[24].OneofWrappers = []any{
 		(*AttachEvent_Started)(nil),
 		(*AttachEvent_Output)(nil),
 		(*AttachEvent_Gap)(nil),
 		(*AttachEvent_Exited)(nil),
 		(*AttachEvent_Keepalive)(nil),
 	}
-	file_guest_proto_msgTypes[71].OneofWrappers = []any{
+	file_guest_proto_msgTypes[73].OneofWrappers = []any{
 		(*WatchResponse_Started)(nil),
 		(*WatchResponse_File)(nil),
 		(*WatchResponse_Overflow)(nil),
 		(*WatchResponse_Keepalive)(nil),
 	}
-	file_guest_proto_msgTypes[79].OneofWrappers = []any{
+	file_guest_proto_msgTypes[81].OneofWrappers = []any{
 		(*WatchPortsResponse_Opened)(nil),
 		(*WatchPortsResponse_Closed)(nil),
 		(*WatchPortsResponse_Keepalive)(nil),
@@ -6008,7 +6194,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   83,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

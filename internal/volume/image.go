@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,21 +138,12 @@ func copySparse(to, from string) error {
 	if err := out.Truncate(info.Size()); err != nil {
 		return err
 	}
-	for at := int64(0); ; {
-		data, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return out.Close()
-		}
-		if err != nil {
-			return err
-		}
-		if at, err = unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE); err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, data), io.NewSectionReader(in, data, at-data)); err != nil {
+	if !clone(out, in) {
+		if err := copyHoles(out, in); err != nil {
 			return err
 		}
 	}
+	return out.Close()
 }
 
 // mountImage mounts through a loop device that frees itself: it holds on to

@@ -104,6 +104,17 @@ func (s *Store) at(id string) (string, error) {
 // Create makes and attaches a volume. Whatever there is of the same id is
 // removed first: it was left half-made.
 func (s *Store) Create(ctx context.Context, id string, bytes int64) (Volume, error) {
+	return s.make(ctx, id, bytes, s.Attach)
+}
+
+// CreateDisk is Create for one who mounts the image by himself: see AttachDisk.
+func (s *Store) CreateDisk(ctx context.Context, id string, bytes int64) (Volume, error) {
+	return s.make(ctx, id, bytes, s.AttachDisk)
+}
+
+type attach func(ctx context.Context, id string) (Volume, error)
+
+func (s *Store) make(ctx context.Context, id string, bytes int64, show attach) (Volume, error) {
 	dir, err := s.at(id)
 	if err != nil {
 		return Volume{}, err
@@ -115,34 +126,40 @@ func (s *Store) Create(ctx context.Context, id string, bytes int64) (Volume, err
 	if err := s.Remove(ctx, id); err != nil {
 		return Volume{}, err
 	}
-	v, err := s.create(ctx, id, dir, bytes)
+	err = s.create(ctx, dir, bytes)
+	var v Volume
+	if err == nil {
+		v, err = show(ctx, id)
+	}
 	if err != nil {
 		return Volume{}, errors.Join(fmt.Errorf("create volume %s: %w", id, err), s.Remove(context.WithoutCancel(ctx), id))
 	}
 	return v, nil
 }
 
-func (s *Store) create(ctx context.Context, id, dir string, bytes int64) (Volume, error) {
+func (s *Store) create(ctx context.Context, dir string, bytes int64) error {
 	blank, err := s.blank(ctx, bytes)
 	if err != nil {
-		return Volume{}, err
+		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return Volume{}, err
+		return err
 	}
 	if blank != "" {
-		temp := filepath.Join(dir, imageName+".new")
-		if err := copySparse(temp, blank); err != nil {
-			return Volume{}, limit(err)
-		}
-		if err := os.Rename(temp, filepath.Join(dir, imageName)); err != nil {
-			return Volume{}, err
+		if err := copyImage(dir, blank); err != nil {
+			return err
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, dataName), 0o755); err != nil {
-		return Volume{}, err
+	return os.Mkdir(filepath.Join(dir, dataName), 0o755)
+}
+
+// copyImage makes the image of the volume in dir: whole or not there.
+func copyImage(dir, from string) error {
+	temp := filepath.Join(dir, imageName+".new")
+	if err := copySparse(temp, from); err != nil {
+		return limit(err)
 	}
-	return s.Attach(ctx, id)
+	return os.Rename(temp, filepath.Join(dir, imageName))
 }
 
 // limit gives a full host disk its class.
@@ -180,6 +197,72 @@ func (s *Store) Attach(ctx context.Context, id string) (Volume, error) {
 		return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
 	}
 	return v, nil
+}
+
+// AttachDisk leaves the volume to a virtual machine: Path is the image, an ext4
+// file system that nothing on the host has mounted from then on. Unsupported:
+// it is a plain directory.
+func (s *Store) AttachDisk(ctx context.Context, id string) (Volume, error) {
+	dir, err := s.at(id)
+	if err != nil {
+		return Volume{}, err
+	}
+	image := filepath.Join(dir, imageName)
+	if _, err := os.Lstat(image); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(dir, dataName)); err != nil {
+			return Volume{}, errs.New(errs.NotFound, "no volume %s", id)
+		}
+		return Volume{}, errs.Wrap(errs.Unsupported, s.Weakness(), "volume %s is a directory of the host, not a disk", id).
+			WithHint("disks need root, loop devices and mkfs.ext4; `skete doctor` says which is missing")
+	}
+	if err := s.Detach(ctx, id); err != nil {
+		return Volume{}, err
+	}
+	return Volume{Path: image, Enforced: true, Method: MethodImage}, nil
+}
+
+// Copy makes a volume that holds what another one holds now, and is not
+// attached. The caller sees to it that nobody writes to the source; a mounted
+// one is frozen all the same, so that the copy is a file system as after a
+// clean unmount. Blocks are shared where the host's file system can.
+func (s *Store) Copy(ctx context.Context, from, to string) error {
+	source, err := s.at(from)
+	if err != nil {
+		return err
+	}
+	dir, err := s.at(to)
+	if err != nil {
+		return err
+	}
+	if err := s.Remove(ctx, to); err != nil {
+		return err
+	}
+	if err := s.copy(source, dir); err != nil {
+		return errors.Join(fmt.Errorf("copy volume %s: %w", from, err), s.Remove(context.WithoutCancel(ctx), to))
+	}
+	return nil
+}
+
+func (s *Store) copy(source, dir string) error {
+	data, image := filepath.Join(source, dataName), filepath.Join(source, imageName)
+	if _, err := os.Lstat(data); err != nil {
+		return errs.Wrap(errs.NotFound, err, "no such volume")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(image); errors.Is(err, fs.ErrNotExist) {
+		return copyTree(data, filepath.Join(dir, dataName))
+	}
+	thaw, err := freeze(data)
+	if err != nil {
+		return err
+	}
+	defer thaw()
+	if err := copyImage(dir, image); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(dir, dataName), 0o755)
 }
 
 // Detach unmounts; the bytes stay. It may be repeated.

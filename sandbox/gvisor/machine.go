@@ -265,6 +265,11 @@ func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	return nil
 }
 
+// Snapshot implements sandbox.Machine.
+func (m *machine) Snapshot(context.Context, string, func(context.Context) error) error {
+	return errs.New(errs.Unsupported, "provider gvisor cannot snapshot").WithHint("stop the sandbox; its files are kept")
+}
+
 // Destroy implements sandbox.Machine.
 func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m.id) }
 

@@ -168,11 +168,15 @@ func (l *Ladder) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 func (l *Ladder) Rungs() []*Rung { return l.rungs }
 
 // eligible says whether auto may choose r: it is as strong as required, and it
-// isolates at all. No isolation is only ever a default where the operator
+// isolates at all. An emulated CPU is ten to twenty times slower, so that it is
+// taken only where the spec requires what nothing faster gives. No isolation is only ever a default where the operator
 // gave the server nothing else.
 func (l *Ladder) eligible(r *Rung, s sandbox.Spec) bool {
 	i := r.Capabilities().Isolation
 	if s.Require != "" && !i.AtLeast(s.Require) {
+		return false
+	}
+	if i == sandbox.MicroVMEmulated && s.Require != sandbox.MicroVMEmulated {
 		return false
 	}
 	return i != sandbox.None || l.rungs[0].Capabilities().Isolation == sandbox.None

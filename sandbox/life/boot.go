@@ -157,7 +157,11 @@ func (k *Keeper) interrupted(ctx context.Context, err error) error {
 }
 
 func (k *Keeper) makeVolume(ctx context.Context) error {
-	v, err := k.d.Volumes.Create(ctx, string(k.id), int64(k.record().Info.Spec.DiskMB)<<20)
+	form, err := k.form()
+	if err != nil {
+		return err
+	}
+	v, err := k.d.Volumes.Create(ctx, string(k.id), int64(k.record().Info.Spec.DiskMB)<<20, form)
 	if err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
 	}
@@ -165,6 +169,19 @@ func (k *Keeper) makeVolume(ctx context.Context) error {
 	k.volume = v
 	k.mu.Unlock()
 	return nil
+}
+
+// form is how the sandbox's provider wants its workspace.
+func (k *Keeper) form() (sandbox.Form, error) {
+	name := k.record().Info.Provider
+	p, ok := k.d.Ladder.Get(name)
+	switch {
+	case !ok:
+		return "", errs.New(errs.Unsupported, "provider %s is not part of this server", name)
+	case p.Capabilities().HostWorkspace:
+		return sandbox.Directory, nil
+	}
+	return sandbox.Disk, nil
 }
 
 // boot boots a machine for a sandbox whose record says Creating and whose volume
@@ -183,7 +200,13 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
-	machine, err := p.Create(ctx, sandbox.Boot{ID: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Workspace: volume.Path})
+	b := sandbox.Boot{ID: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir}
+	if p.Capabilities().HostWorkspace {
+		b.Workspace = volume.Path
+	} else {
+		b.Disk = volume.Path
+	}
+	machine, err := p.Create(ctx, b)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.Doubt()

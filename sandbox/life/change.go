@@ -96,7 +96,11 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 }
 
 func (k *Keeper) attachVolume(ctx context.Context) error {
-	v, err := k.d.Volumes.Attach(ctx, string(k.id))
+	form, err := k.form()
+	if err != nil {
+		return err
+	}
+	v, err := k.d.Volumes.Attach(ctx, string(k.id), form)
 	if err != nil {
 		return fmt.Errorf("attach the workspace: %w", err)
 	}

@@ -146,7 +146,7 @@ type fakeProvider struct {
 func (p *fakeProvider) Name() string { return p.name }
 
 func (p *fakeProvider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
+	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, HostWorkspace: true, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
 }
 
 func (p *fakeProvider) Probe(context.Context) error {
@@ -363,6 +363,10 @@ func (h *fakeHandle) Wait(ctx context.Context) (sandbox.Exit, error) {
 	}
 }
 
+func (h *fakeHandle) Snapshot(context.Context, string, func(context.Context) error) error {
+	return errs.New(errs.Unsupported, "no snapshots")
+}
+
 func (h *fakeHandle) Destroy(context.Context) error { return errors.New("not used by the manager") }
 func (h *fakeHandle) Close() error                  { h.guest.Close(); return nil }
 
@@ -383,7 +387,7 @@ type fakeVolumes struct {
 
 func (v *fakeVolumes) path(id string) string { return filepath.Join(v.w.dir, "volumes", id) }
 
-func (v *fakeVolumes) Create(_ context.Context, id string, bytes int64) (vol sandbox.Volume, err error) {
+func (v *fakeVolumes) Create(_ context.Context, id string, bytes int64, _ sandbox.Form) (vol sandbox.Volume, err error) {
 	err = v.g.pass(func() error {
 		if err := os.MkdirAll(v.path(id), 0o700); err != nil {
 			return err
@@ -397,7 +401,7 @@ func (v *fakeVolumes) Create(_ context.Context, id string, bytes int64) (vol san
 	return vol, err
 }
 
-func (v *fakeVolumes) Attach(_ context.Context, id string) (vol sandbox.Volume, err error) {
+func (v *fakeVolumes) Attach(_ context.Context, id string, _ sandbox.Form) (vol sandbox.Volume, err error) {
 	err = v.g.pass(func() error {
 		v.w.mu.Lock()
 		defer v.w.mu.Unlock()
@@ -409,6 +413,10 @@ func (v *fakeVolumes) Attach(_ context.Context, id string) (vol sandbox.Volume, 
 		return nil
 	})
 	return vol, err
+}
+
+func (v *fakeVolumes) Copy(context.Context, string, string) error {
+	return errs.New(errs.Unsupported, "no copies")
 }
 
 func (v *fakeVolumes) Detach(_ context.Context, id string) error {
@@ -485,6 +493,10 @@ func (fakeTemplates) Rootfs(_ context.Context, name string) (template.Rootfs, er
 		return template.Rootfs{}, errs.New(errs.NotFound, "no template %q", name).WithHint("known: host")
 	}
 	return template.Rootfs{Name: name, Hash: "hash-of-" + name, Dir: "/nowhere"}, nil
+}
+
+func (fakeTemplates) Image(context.Context, template.Rootfs) (string, error) {
+	return "", errs.New(errs.Unsupported, "no image")
 }
 
 func (fakeTemplates) Language(_ context.Context, name, language string) error {

@@ -71,17 +71,18 @@ type dirVolumes string
 
 func (d dirVolumes) path(id string) string { return filepath.Join(string(d), id) }
 
-func (d dirVolumes) Create(_ context.Context, id string, _ int64) (sandbox.Volume, error) {
+func (d dirVolumes) Create(_ context.Context, id string, _ int64, _ sandbox.Form) (sandbox.Volume, error) {
 	return sandbox.Volume{Path: d.path(id), Enforced: true, Method: "test"}, os.MkdirAll(d.path(id), 0o777)
 }
 
-func (d dirVolumes) Attach(_ context.Context, id string) (sandbox.Volume, error) {
+func (d dirVolumes) Attach(_ context.Context, id string, _ sandbox.Form) (sandbox.Volume, error) {
 	if _, err := os.Stat(d.path(id)); err != nil {
 		return sandbox.Volume{}, errs.Wrap(errs.NotFound, err, "no volume %s", id)
 	}
 	return sandbox.Volume{Path: d.path(id), Enforced: true, Method: "test"}, nil
 }
 
+func (d dirVolumes) Copy(context.Context, string, string) error   { return os.ErrInvalid }
 func (d dirVolumes) Detach(context.Context, string) error         { return nil }
 func (d dirVolumes) Remove(_ context.Context, id string) error    { return os.RemoveAll(d.path(id)) }
 func (d dirVolumes) Usage(context.Context, string) (int64, error) { return 0, nil }

@@ -170,6 +170,11 @@ func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
 	}
 }
 
+// Snapshot implements sandbox.Machine.
+func (m *machine) Snapshot(context.Context, string, func(context.Context) error) error {
+	return errs.New(errs.Unsupported, "provider process cannot snapshot").WithHint("stop the sandbox; its files are kept")
+}
+
 // Destroy implements sandbox.Machine.
 func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m.id) }
 
