@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,9 @@ const (
 	reserveMax   = 4 << 30
 	headroomMin  = 4 << 20 // to open at all
 	writeFreeMin = 8 << 20 // below this much free space a write is refused
+	// With so much free nobody fills the disk before we look again.
+	plenty    = 1 << 30
+	plentyFor = 100 * time.Millisecond
 )
 
 func startServer(c Config, storeMax int64) (*server.Server, error) {
@@ -102,7 +106,7 @@ func dirBytes(dir string) (n int64) {
 
 // room refuses a write while the disk is about to be full.
 func (s *Store) room() error {
-	if s.srv == nil {
+	if s.srv == nil || time.Now().Before(time.Unix(0, s.plentyUntil.Load())) {
 		return nil
 	}
 	_, free, err := diskSpace(s.c.Dir)
@@ -112,6 +116,9 @@ func (s *Store) room() error {
 	if free < writeFreeMin {
 		return errs.New(errs.Limit, "the disk of the data directory is full (%d MB free)", free>>20).
 			WithHint("free some space there; nothing that was acknowledged is lost")
+	}
+	if free > plenty {
+		s.plentyUntil.Store(time.Now().Add(plentyFor).UnixNano())
 	}
 	return nil
 }

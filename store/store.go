@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -62,8 +63,11 @@ type Store struct {
 	srv  *server.Server // nil with an external NATS
 	// bytesMax bounds the embedded store.
 	bytesMax int64
-	nc       *nats.Conn
-	js       jetstream.JetStream
+	// plentyUntil is when the disk's free space is looked at again, in Unix ns.
+	plentyUntil atomic.Int64
+
+	nc *nats.Conn
+	js jetstream.JetStream
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]*KV
