@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template"
 )
 
 // Smallest machine that is worth booting.
@@ -67,7 +66,7 @@ type Limits struct {
 
 // Defaults fill what a spec leaves open. Zero = the built-in value.
 type Defaults struct {
-	Template    string
+	Template    string // "" = what suits the provider (Spec.Settled)
 	Provider    string
 	CPUs        float64
 	MemoryMB    int
@@ -97,8 +96,8 @@ func DefaultLimits() Limits {
 // DefaultDefaults fill what neither spec nor configuration says.
 func DefaultDefaults() Defaults {
 	return Defaults{
-		Template: template.HostName, Provider: ProviderAuto,
-		CPUs: 1, MemoryMB: 512, DiskMB: 2048, PidsMax: 512,
+		Provider: ProviderAuto,
+		CPUs:     1, MemoryMB: 512, DiskMB: 2048, PidsMax: 512,
 		IdleTimeout: 30 * time.Minute,
 	}
 }
@@ -119,7 +118,6 @@ func (l Limits) Filled() Limits {
 // keeps a default from asking for more than the limits allow.
 func (d Defaults) Filled(l Limits) Defaults {
 	b := DefaultDefaults()
-	fill(&d.Template, b.Template)
 	fill(&d.Provider, b.Provider)
 	fill(&d.CPUs, min(b.CPUs, l.CPUsMax))
 	fill(&d.MemoryMB, min(b.MemoryMB, l.MemoryMBMax))
@@ -141,7 +139,8 @@ func fill[T comparable](field *T, value T) {
 
 // Normalise fills what the spec leaves open and refuses what is absurd or over
 // the limits; the error names every field that is wrong. Both limits and
-// defaults may be zero. The result shares nothing with s.
+// defaults may be zero. The template may stay open until the provider is known
+// (Spec.Settled). The result shares nothing with s.
 func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	l = l.Filled()
 	d = d.Filled(l)
@@ -159,7 +158,9 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 
 	var p problems
 	p.name("name", s.Name)
-	p.word("template", s.Template)
+	if s.Template != "" {
+		p.word("template", s.Template)
+	}
 	p.word("provider", s.Provider)
 	p.oneOf("language", s.Language, append([]string{""}, Languages...))
 	p.oneOf("require", string(s.Require), isolationNames())

@@ -25,7 +25,7 @@ func New(d *Deps, tenant string, id sandbox.ID, spec sandbox.Spec, p *ladder.Run
 		rec: record{
 			V: recordVersion, Node: d.Node, Plan: planCreate, Request: fingerprint(spec),
 			Info: sandbox.Info{
-				ID: id, Tenant: tenant, Spec: spec, State: sandbox.Creating,
+				ID: id, Tenant: tenant, Spec: spec.Settled(p.Capabilities()), State: sandbox.Creating,
 				Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
 			},
 		},
@@ -75,7 +75,7 @@ func (k *Keeper) Again(ctx context.Context, spec sandbox.Spec) (sandbox.Info, er
 	return k.Info(), nil
 }
 
-// RootfsFor finds a spec's template and checks that it has the language's tools.
+// RootfsFor finds a settled spec's template and checks that it has the language's tools.
 func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec) (template.Rootfs, error) {
 	root, err := t.Rootfs(ctx, spec.Template)
 	if err == nil && spec.Language != "" {

@@ -59,11 +59,11 @@ func (m *Manager) create(ctx context.Context, c creation) (sandbox.Info, error) 
 	if k != nil {
 		return k.Again(ctx, c.spec)
 	}
-	root, err := life.RootfsFor(ctx, m.deps.Templates, c.spec)
+	p, err := m.deps.Ladder.Choose(ctx, c.spec)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	p, err := m.deps.Ladder.Choose(ctx, c.spec)
+	root, err := life.RootfsFor(ctx, m.deps.Templates, c.spec.Settled(p.Capabilities()))
 	if err != nil {
 		return sandbox.Info{}, err
 	}

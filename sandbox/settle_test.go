@@ -1,0 +1,40 @@
+package sandbox_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/template"
+)
+
+func TestSettled_templateByProvider(t *testing.T) {
+	shared, image := sandbox.Capabilities{}, sandbox.Capabilities{RootImage: true}
+	for _, c := range []struct {
+		caps               sandbox.Capabilities
+		template, language string
+		want               string
+	}{
+		{shared, "", "", "host"},
+		{shared, "", "python", "host"},
+		{shared, "mine", "python", "mine"},
+		{image, "", "", "debian"},
+		{image, "", "ruby", "ruby"},
+		{image, "mine", "ruby", "mine"},
+		{image, "host", "", "host"}, // asked for: the provider's refusal says why not
+	} {
+		got := sandbox.Spec{Template: c.template, Language: c.language}.Settled(c.caps).Template
+		if got != c.want {
+			t.Errorf("%+v: %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+// Each language must have a ready template, or Settled names one that nobody can make.
+func TestSettled_everyLanguageHasAReadyTemplate(t *testing.T) {
+	for _, lang := range sandbox.Languages {
+		if name := (sandbox.Spec{Language: lang}).Settled(sandbox.Capabilities{RootImage: true}).Template; !slices.Contains(template.ReadyNames(), name) {
+			t.Errorf("%s: %q is no ready template", lang, name)
+		}
+	}
+}
