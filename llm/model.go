@@ -2,6 +2,7 @@ package llm
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"iter"
 )
@@ -176,3 +177,40 @@ func (u Usage) Add(v Usage) Usage {
 
 // Total is all tokens, in and out.
 func (u Usage) Total() int { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
+
+// SizeHint is about how many bytes a request has as JSON, so that a body can be
+// written without growing.
+func (r *Request) SizeHint() int {
+	n := 4096
+	for _, t := range r.Tools {
+		n += len(t.Name) + len(t.Description) + len(t.Schema) + 128
+	}
+	for _, b := range r.System {
+		n += b.sizeHint()
+	}
+	for _, m := range r.Messages {
+		for _, b := range m.Blocks {
+			n += b.sizeHint()
+		}
+	}
+	return n
+}
+
+func (b Block) sizeHint() int {
+	n := 240 + len(b.Text) + len(b.Text)/16
+	if b.Vendor != nil {
+		n += len(b.Vendor.Data)
+	}
+	if b.Call != nil {
+		n += len(b.Call.Args) + len(b.Call.Args)/4 // it may be a string in a string
+	}
+	if b.Media != nil {
+		n += base64.StdEncoding.EncodedLen(len(b.Media.Data))
+	}
+	if b.Result != nil {
+		for _, c := range b.Result.Blocks {
+			n += c.sizeHint()
+		}
+	}
+	return n
+}

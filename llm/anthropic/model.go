@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/fault"
 )
 
 // Dialect marks the opaque data of this package in Block.Vendor.
@@ -109,6 +110,15 @@ func (m *Model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
+// secrets must not show in any error.
+func (m *Model) secrets() []string {
+	secrets := []string{m.c.Key.Reveal()}
+	for _, v := range m.c.Headers {
+		secrets = append(secrets, v.Reveal())
+	}
+	return secrets
+}
+
 // errLeft: the caller left the loop; nobody listens any more.
 var errLeft = errors.New("the caller left")
 
@@ -119,7 +129,10 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 	body := m.encode(req)
 	guard, inner := modelwire.NewGuard(ctx, m.c.Silence, m.c.ReplyBytesMax)
 	defer guard.Close()
-	f := failure{m: m, ctx: ctx, guard: guard, req: req}
+	f := failure{fault.Stream{
+		Model: m.c.Info.Name, Ctx: ctx, Guard: guard, Request: req, Secrets: m.secrets(),
+		BytesMax: m.c.ReplyBytesMax, Silence: m.c.Silence,
+	}}
 
 	var res *http.Response
 	guard.Arm()
@@ -136,7 +149,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 		return f.sent(err)
 	}
 	defer res.Body.Close()
-	if err := f.notStream(res); err != nil {
+	if err := f.NotStream(res); err != nil {
 		return err
 	}
 	a := assembly{yield: yield, id: m.c.Info.ID, sent: len(body)}
@@ -158,11 +171,11 @@ func (m *Model) read(dec ssestream.Decoder, guard *modelwire.Guard, f failure, a
 		more := dec.Next()
 		guard.Disarm()
 		if !more {
-			return f.cut(dec.Err(), a.begun)
+			return f.Cut(dec.Err(), a.begun)
 		}
 		ev, err := parseEvent(dec.Event().Data)
 		if err != nil {
-			return f.malformed(err)
+			return f.Malformed(err)
 		}
 		if ev.Type == "error" {
 			return f.late(ev.Error)
@@ -172,7 +185,7 @@ func (m *Model) read(dec ssestream.Decoder, guard *modelwire.Guard, f failure, a
 		case errors.Is(err, errLeft):
 			return err
 		case err != nil:
-			return f.malformed(err)
+			return f.Malformed(err)
 		case done:
 			return nil
 		}

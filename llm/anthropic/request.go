@@ -22,7 +22,7 @@ func (m *Model) encode(req *llm.Request) []byte {
 	turns := merge(req.Messages)
 	system, marks := placeHints(req.System, turns)
 
-	b := make([]byte, 0, sizeOf(req))
+	b := make([]byte, 0, req.SizeHint())
 	b = append(b, `{"model":`...)
 	b = modelwire.AppendString(b, m.c.Info.ID)
 	tokens := m.outputTokens(req)
@@ -42,41 +42,6 @@ func (m *Model) encode(req *llm.Request) []byte {
 		b = appendTurn(b, t, marks[i])
 	}
 	return append(b, "]}"...)
-}
-
-func sizeOf(req *llm.Request) int {
-	n := 4096
-	for _, t := range req.Tools {
-		n += len(t.Name) + len(t.Description) + len(t.Schema) + 128
-	}
-	for _, b := range req.System {
-		n += blockSize(b)
-	}
-	for _, m := range req.Messages {
-		for _, b := range m.Blocks {
-			n += blockSize(b)
-		}
-	}
-	return n
-}
-
-func blockSize(b llm.Block) int {
-	n := 160 + len(b.Text) + len(b.Text)/16
-	if b.Vendor != nil {
-		n += len(b.Vendor.Data)
-	}
-	if b.Call != nil {
-		n += len(b.Call.Args)
-	}
-	if b.Media != nil {
-		n += base64.StdEncoding.EncodedLen(len(b.Media.Data))
-	}
-	if b.Result != nil {
-		for _, c := range b.Result.Blocks {
-			n += blockSize(c)
-		}
-	}
-	return n
 }
 
 func (m *Model) outputTokens(req *llm.Request) int {

@@ -19,7 +19,7 @@ const cacheKeyLenMax = 64
 
 // encode writes the body of a request.
 func (m *Model) encode(req *llm.Request) []byte {
-	b := make([]byte, 0, sizeOf(req))
+	b := make([]byte, 0, req.SizeHint())
 	b = append(b, `{"model":`...)
 	b = modelwire.AppendString(b, m.c.Info.ID)
 	b = append(b, `,"stream":true,"store":false`...)
@@ -35,41 +35,6 @@ func (m *Model) encode(req *llm.Request) []byte {
 	w := items{m: m, b: b}
 	w.history(req.Messages)
 	return append(w.b, "]}"...)
-}
-
-func sizeOf(req *llm.Request) int {
-	n := 4096
-	for _, t := range req.Tools {
-		n += len(t.Name) + len(t.Description) + len(t.Schema) + 128
-	}
-	for _, b := range req.System {
-		n += blockSize(b)
-	}
-	for _, m := range req.Messages {
-		for _, b := range m.Blocks {
-			n += blockSize(b)
-		}
-	}
-	return n
-}
-
-func blockSize(b llm.Block) int {
-	n := 240 + len(b.Text) + len(b.Text)/16
-	if b.Vendor != nil {
-		n += len(b.Vendor.Data)
-	}
-	if b.Call != nil {
-		n += len(b.Call.Args) + len(b.Call.Args)/4 // as a string in a string
-	}
-	if b.Media != nil {
-		n += base64.StdEncoding.EncodedLen(len(b.Media.Data))
-	}
-	if b.Result != nil {
-		for _, c := range b.Result.Blocks {
-			n += blockSize(c)
-		}
-	}
-	return n
 }
 
 // appendMember writes a member whose value is a string, nothing for "".
