@@ -4,7 +4,6 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -70,46 +69,17 @@ func BuiltIn() *Set {
 }
 
 func (s *Set) readAll(fsys fs.FS, dir string, own bool) error {
-	files, err := fs.ReadDir(fsys, dir)
-	if err != nil {
-		return errs.Wrap(errs.Invalid, err, "cannot read the folder of agents")
-	}
-	count := 0
-	for _, f := range files {
-		if f.IsDir() || !isAgent(f.Name()) {
-			continue
+	return yamlfile.Folder(fsys, dir, "agents", AgentsMax, FileBytesMax, func(name string, data []byte, err error) {
+		var d Definition
+		if err == nil {
+			d, err = Parse(name, data)
 		}
-		if count++; count > AgentsMax {
-			return errs.New(errs.Invalid, "more than %d agents in one folder", AgentsMax)
-		}
-		s.add(f.Name(), own, func() (Definition, error) { return readFile(fsys, path.Join(dir, f.Name()), f.Name()) })
-	}
-	return nil
-}
-
-func isAgent(name string) bool {
-	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || strings.EqualFold(name, "README.md") {
-		return false
-	}
-	return slices.Contains([]string{".yaml", ".yml", ".md"}, strings.ToLower(path.Ext(name)))
-}
-
-func readFile(fsys fs.FS, name, shown string) (Definition, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return Definition{}, errs.Wrap(errs.Invalid, err, "%s: cannot be read", shown)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, FileBytesMax+1))
-	if err != nil {
-		return Definition{}, errs.Wrap(errs.Invalid, err, "%s: cannot be read", shown)
-	}
-	return Parse(shown, data)
+		s.add(name, own, d, err)
+	})
 }
 
 // add keeps a file under its agent's name, a broken one under its file's.
-func (s *Set) add(file string, own bool, read func() (Definition, error)) {
-	d, err := read()
+func (s *Set) add(file string, own bool, d Definition, err error) {
 	e := Entry{Name: d.Name, Definition: d, File: file, BuiltIn: own, Err: err}
 	if err != nil {
 		e.Name = strings.TrimSuffix(file, path.Ext(file))

@@ -16,7 +16,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -230,49 +229,20 @@ func BuiltIn() *Set {
 }
 
 func (s *Set) readAll(fsys fs.FS, dir string, own bool) error {
-	files, err := fs.ReadDir(fsys, dir)
-	if err != nil {
-		return errs.Wrap(errs.Invalid, err, "cannot read the folder of plans")
-	}
-	count := 0
-	for _, f := range files {
-		if f.IsDir() || !isTemplate(f.Name()) {
-			continue
+	return yamlfile.Folder(fsys, dir, "plans", TemplatesMax, yamlfile.BytesMax, func(name string, data []byte, err error) {
+		var t Template
+		if err == nil {
+			t, err = Parse(name, data)
 		}
-		if count++; count > TemplatesMax {
-			return errs.New(errs.Invalid, "more than %d plans in one folder", TemplatesMax)
-		}
-		t, err := readFile(fsys, path.Join(dir, f.Name()), f.Name())
-		e := Entry{Name: t.Name, Template: t, File: f.Name(), BuiltIn: own, Err: err}
+		e := Entry{Name: t.Name, Template: t, File: name, BuiltIn: own, Err: err}
 		if err != nil {
-			e.Name = strings.TrimSuffix(f.Name(), path.Ext(f.Name()))
+			e.Name = strings.TrimSuffix(name, path.Ext(name))
 		}
 		if before, ok := s.entries[e.Name]; ok && !before.BuiltIn {
 			e.Template, e.Err = Template{}, errs.New(errs.Invalid, "%s: the plan %q is in %s too", e.File, e.Name, before.File)
 		}
 		s.entries[e.Name] = e
-	}
-	return nil
-}
-
-func isTemplate(name string) bool {
-	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || strings.EqualFold(name, "README.md") {
-		return false
-	}
-	return slices.Contains([]string{".yaml", ".yml", ".md"}, strings.ToLower(path.Ext(name)))
-}
-
-func readFile(fsys fs.FS, name, shown string) (Template, error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return Template{}, errs.Wrap(errs.Invalid, err, "%s: cannot be read", shown)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, yamlfile.BytesMax+1))
-	if err != nil {
-		return Template{}, errs.Wrap(errs.Invalid, err, "%s: cannot be read", shown)
-	}
-	return Parse(shown, data)
+	})
 }
 
 // List returns all templates, sorted by name.
