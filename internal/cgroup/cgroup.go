@@ -1,11 +1,10 @@
-// Package cgroup reads, empties and removes control groups, version 1 and 2
-// alike, and makes those of version 1, where doing so well is a matter of tens
-// of milliseconds (see Run).
+// Package cgroup makes, reads, empties and removes control groups, version 1
+// and 2 alike.
 //
 //	tree, err := cgroup.Find()
 //	g := tree.Group("/skete/x/sbx_…")
 //	err = g.Create(cgroup.Limits{MemoryBytes: 1 << 30})
-//	err = g.Run(cmd.Run) // the command is born in the group
+//	err = g.Start(cmd) // the command is born in the group
 //	g.OOMKills(); g.Kill(ctx); g.Remove(ctx)
 //
 // A group is a path below the root of every mounted hierarchy: one directory
@@ -20,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -195,9 +195,12 @@ type Limits struct {
 // a group: those that limit. Whatever has entered is in all of them.
 var limiting = []string{"memory", "cpu", "pids"}
 
-// Create makes a group of version 1 with its limits, but for the cpu's: see
-// LimitCPU. On error a part of it may be there; Remove takes that away.
+// Create makes a group with its limits, but for the cpu's: see LimitCPU. On
+// error a part of it may be there; Remove takes that away.
 func (g Group) Create(l Limits) error {
+	if g.tree.V2 {
+		return g.create2(l)
+	}
 	for _, c := range limiting {
 		if err := g.Make(c); err != nil {
 			return err
@@ -218,10 +221,35 @@ func (g Group) Create(l Limits) error {
 	return nil
 }
 
+// create2 is Create with version 2, where swap has a limit of its own.
+func (g Group) create2(l Limits) error {
+	if err := g.tree.delegate(g.path); err != nil {
+		return err
+	}
+	for file, value := range map[string]int64{"memory.max": l.MemoryBytes, "pids.max": l.Tasks} {
+		if err := g.limit("", file, value); err != nil {
+			return err
+		}
+	}
+	if !l.SwapToo {
+		return nil
+	}
+	if err := g.write("", "memory.swap.max", "0"); err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without swap
+		return fmt.Errorf("limit a control group: %w", err)
+	}
+	return nil
+}
+
 // LimitCPU sets the limit of cpu time that Create leaves out. The kernel gives
 // a quota by the period: who needs more than that once, to start, is made to
 // wait until the next period begins.
 func (g Group) LimitCPU(l Limits) error {
+	if g.tree.V2 && l.CPUQuotaUS != 0 {
+		if err := g.write("", "cpu.max", fmt.Sprintf("%d %d", l.CPUQuotaUS, l.CPUPeriodUS)); err != nil {
+			return fmt.Errorf("limit a control group: %w", err)
+		}
+		return nil
+	}
 	if err := g.limit("cpu", "cpu.cfs_period_us", int64(l.CPUPeriodUS)); err != nil {
 		return err
 	}
@@ -245,8 +273,25 @@ func onlyIf(yes bool, n int64) int64 {
 	return 0
 }
 
-// Run calls f on a thread in a group that Create made; what f forks is born
-// there. The kernel moves a thread that asks for itself at once, where moving
+// Start starts the command as a member of a group that Create made.
+func (g Group) Start(cmd *exec.Cmd) error {
+	if !g.tree.V2 {
+		return g.Run(cmd.Start)
+	}
+	dir, err := os.Open(g.dir(""))
+	if err != nil {
+		return fmt.Errorf("enter a control group: %w", err)
+	}
+	defer dir.Close()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &unix.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	return cmd.Start()
+}
+
+// Run, with version 1, calls f on a thread in a group that Create made; what f
+// forks is born there. The kernel moves a thread that asks for itself at once, where moving
 // a process waits for every processor to pass a point of rest (RCU): 10 to
 // 30 ms, once in and once out.
 //

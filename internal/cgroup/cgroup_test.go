@@ -83,6 +83,37 @@ func TestReadsVersionTwo(t *testing.T) {
 	}
 }
 
+func TestCreatesInVersionTwo(t *testing.T) {
+	tree, g := fakeTree(t, map[string]string{"memory.max": "", "pids.max": "", "cpu.max": "", "memory.swap.max": ""})
+	for _, dir := range []string{"/", "/a"} { // the kernel makes these with a group
+		if err := os.WriteFile(filepath.Join(tree.Group(dir).dir(""), "cgroup.subtree_control"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := Limits{MemoryBytes: 1 << 20, SwapToo: true, CPUPeriodUS: 100_000, CPUQuotaUS: 50_000, Tasks: 9}
+	if err := errors.Join(g.Create(limits), g.LimitCPU(limits)); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, file := range []string{"memory.max", "pids.max", "cpu.max", "memory.swap.max", "../cgroup.subtree_control"} {
+		data, err := os.ReadFile(filepath.Join(g.dir(""), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[file] = string(data)
+	}
+	want := map[string]string{
+		"memory.max": "1048576", "pids.max": "9", "cpu.max": "50000 100000", "memory.swap.max": "0",
+		"../cgroup.subtree_control": "+memory +cpu +pids",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := g.Start(exec.Command("true")); err == nil {
+		t.Error("a command was started in a directory that is no control group")
+	}
+}
+
 func TestKillAndRemove(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("control groups need root here")
