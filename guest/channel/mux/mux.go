@@ -1,0 +1,300 @@
+// Package mux carries streams between host and guest over one serial line: a
+// virtio-serial port inside, a socket of the machine's monitor outside.
+//
+//	host:   line := mux.Open(dial); conn, err := line.Dial(ctx, wire.ControlPort); line.Close()
+//	guest:  mux.Serve(ctx, open, func(conn net.Conn, port uint32) { … })
+//
+// # The line
+//
+// It has no beginning and no end. Bytes that the host writes before the guest
+// has opened its port may come late, twice or not at all; a host that hangs up
+// and comes back quickly is the same host to the guest. So each session begins
+// with a handshake around a random number (handshake.go), and each end takes
+// whatever it does not expect for the end of the session: the host starts
+// another one then. A checksum on each piece of a stream keeps bytes of one
+// session out of the next.
+//
+// A stream is a net.Conn with CloseWrite, opened by Firecracker's preamble
+// (guest/wire), as on the other channels.
+//
+// # Promises
+//
+// A Line is safe for concurrent use. It survives any death of the guest's
+// supervisor, any pause, restore or restart of the machine: the streams break,
+// the next Dial opens a new session. The guest cannot open streams towards the
+// host; one that tries loses its session.
+package mux
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Limits of a session.
+const (
+	windowBytes    = 1 << 20 // of a stream: less is slower
+	keepAliveEvery = 10 * time.Second
+	writeTimeout   = 10 * time.Second // of the line, and of an answer to a keep-alive
+	backlogMax     = 256              // streams that were not answered yet
+	dialMax        = time.Minute      // without a deadline of the caller's
+	againAfter     = 10 * time.Millisecond
+)
+
+func yamuxConfig() *yamux.Config {
+	return &yamux.Config{
+		AcceptBacklog: backlogMax, EnableKeepAlive: true, KeepAliveInterval: keepAliveEvery,
+		ConnectionWriteTimeout: writeTimeout, MaxStreamWindowSize: windowBytes,
+		StreamCloseTimeout: closeTimeout, StreamOpenTimeout: 0, LogOutput: io.Discard,
+	}
+}
+
+// Port is one end of the line. *os.File and net.Conn are ports.
+type Port interface {
+	io.ReadWriteCloser
+	SetWriteDeadline(time.Time) error
+}
+
+// Line is the host's end.
+type Line struct {
+	dial func(context.Context) (net.Conn, error)
+	turn chan struct{} // held by who opens a session
+
+	mu      sync.Mutex
+	session *yamux.Session // the present one, nil = none
+	closed  bool
+}
+
+// Open returns a line whose connections come from dial. It does not dial yet.
+// The monitor at the other end serves one connection: no two lines may share it.
+func Open(dial func(context.Context) (net.Conn, error)) *Line {
+	return &Line{dial: dial, turn: make(chan struct{}, 1)}
+}
+
+// Dial opens a stream to a port of the guest. It waits for a guest that is not
+// there yet, until ctx ends (its error) or, without a deadline, for a minute
+// (Unavailable). A refusal comes back with its class. Unavailable: the monitor
+// is gone, or the line was closed.
+func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+	inner, cancel := context.WithTimeout(ctx, dialMax)
+	defer cancel()
+	for {
+		s, err := l.present(inner)
+		if err == nil {
+			var conn net.Conn
+			if conn, err = open(inner, s, port); err == nil {
+				return conn, nil
+			}
+			if s.IsClosed() && inner.Err() == nil {
+				continue
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if inner.Err() != nil {
+			return nil, errs.New(errs.Unavailable, "the guest does not answer")
+		}
+		return nil, err
+	}
+}
+
+// Hangup ends the present session and all its streams. The next Dial opens
+// another. A machine that is about to be frozen should not be in the middle of
+// a conversation.
+func (l *Line) Hangup() {
+	l.mu.Lock()
+	s := l.session
+	l.session = nil
+	l.mu.Unlock()
+	if s != nil {
+		_ = s.Close()
+	}
+}
+
+// Close ends the line for good. Safe to repeat.
+func (l *Line) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.Hangup()
+	return nil
+}
+
+// alive returns the present session if it is of use.
+func (l *Line) alive() (*yamux.Session, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errs.New(errs.Unavailable, "the machine is gone")
+	}
+	if l.session != nil && !l.session.IsClosed() {
+		return l.session, nil
+	}
+	return nil, nil
+}
+
+// present returns the session, a new one if need be.
+func (l *Line) present(ctx context.Context) (*yamux.Session, error) {
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for {
+		if s, err := l.alive(); s != nil || err != nil {
+			return s, err
+		}
+		conn, err := l.dial(ctx)
+		if err != nil {
+			return nil, errs.Wrap(errs.Unavailable, err, "the machine cannot be reached")
+		}
+		s, err := connect(ctx, conn)
+		if err == nil {
+			return l.keep(s)
+		}
+		conn.Close()
+		if err := pause(ctx, againAfter); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func connect(ctx context.Context, conn net.Conn) (*yamux.Session, error) {
+	r := bufio.NewReaderSize(conn, readBytes)
+	if err := greet(ctx, conn, r); err != nil {
+		return nil, err
+	}
+	return yamux.Client(&guard{Port: conn, r: r}, yamuxConfig())
+}
+
+// keep makes s the present session. A stream that the guest opens is against
+// the protocol and ends it.
+func (l *Line) keep(s *yamux.Session) (*yamux.Session, error) {
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.session = s
+	}
+	l.mu.Unlock()
+	if closed {
+		s.Close()
+		return nil, errs.New(errs.Unavailable, "the machine is gone")
+	}
+	go func() {
+		_, _ = s.AcceptStream()
+		s.Close()
+	}()
+	return s, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// open opens a stream in s. yamux's own call does not know contexts.
+func open(ctx context.Context, s *yamux.Session, port uint32) (net.Conn, error) {
+	type result struct {
+		s   *yamux.Stream
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		y, err := s.OpenStream()
+		opened <- result{y, err}
+	}()
+	select {
+	case r := <-opened:
+		if r.err != nil {
+			return nil, errs.Wrap(errs.Unavailable, r.err, "open a stream to the guest")
+		}
+		return preamble(ctx, newStream(r.s), port)
+	case <-ctx.Done():
+		go func() {
+			if r := <-opened; r.err == nil {
+				r.s.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+}
+
+func preamble(ctx context.Context, conn *stream, port uint32) (net.Conn, error) {
+	deadline, _ := ctx.Deadline()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err := wire.Connect(conn, port, deadline)
+	if !stop() && err == nil { // cancelled in the last moment: the deadline is set
+		conn.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// Serve is the guest's end: it serves one session after the other until ctx
+// ends, and calls serve in a goroutine of its own for each stream that the host
+// opens; serve owns the stream and must Grant or Refuse it. port opens the line
+// and waits until there is a host; it is called for each session. Serve returns
+// when ctx has ended; it does not wait for serve.
+func Serve(ctx context.Context, port func(context.Context) (Port, error), serve func(conn net.Conn, port uint32)) {
+	for ctx.Err() == nil {
+		p, err := port(ctx)
+		if err == nil {
+			serveSession(ctx, p, serve)
+		}
+		_ = pause(ctx, againAfter)
+	}
+}
+
+func serveSession(ctx context.Context, p Port, serve func(net.Conn, uint32)) {
+	defer p.Close()
+	stop := context.AfterFunc(ctx, func() { p.Close() })
+	defer stop()
+	// A host that still is in a session with a guest before us learns here
+	// that it is over. One that is not there does not matter.
+	_ = p.SetWriteDeadline(time.Now().Add(endTimeout))
+	_, _ = p.Write(filler)
+	r := bufio.NewReaderSize(p, readBytes)
+	if answer(p, r) != nil {
+		return
+	}
+	s, err := yamux.Server(&guard{Port: p, r: r}, yamuxConfig())
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	for {
+		y, err := s.AcceptStream()
+		if err != nil {
+			return
+		}
+		go accept(newStream(y), serve)
+	}
+}
+
+func accept(conn *stream, serve func(net.Conn, uint32)) {
+	_ = conn.SetDeadline(time.Now().Add(wire.PreambleTimeout))
+	port, err := wire.Accept(conn)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	serve(conn, port)
+}

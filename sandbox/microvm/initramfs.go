@@ -1,0 +1,144 @@
+package microvm
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/stage/plan"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// guestBytesMax is more than the guest program will ever have.
+const guestBytesMax = 256 << 20
+
+// Initramfs returns the path of an initramfs for this kernel with this guest
+// program as the machine's first, and the hash of its content. It is made at
+// the first call and kept beneath dir. Equal inputs make equal bytes, here and
+// elsewhere.
+func Initramfs(ctx context.Context, dir string, kernel Kernel, guestBinary string) (path, sum string, err error) {
+	modules, err := collectModules(ctx, kernel.Modules)
+	if err != nil {
+		return "", "", err
+	}
+	guest, err := readLimited(guestBinary, guestBytesMax)
+	if err != nil {
+		return "", "", fmt.Errorf("read the guest program: %w", err)
+	}
+	return keepInitramfs(filepath.Join(dir, "initramfs"), guest, modules)
+}
+
+func keepInitramfs(dir string, guest []byte, modules []module) (path, sum string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", "", err
+	}
+	tmp, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return "", "", err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	w := &cpio{w: tmp, sum: sha256.New()}
+	writeInitramfs(w, guest, modules)
+	if w.err != nil {
+		return "", "", w.err
+	}
+	sum = hex.EncodeToString(w.sum.Sum(nil))
+	path = filepath.Join(dir, "initramfs-"+sum[:32]+".cpio")
+	if info, err := os.Stat(path); err == nil && info.Size() == w.at {
+		return path, sum, nil
+	}
+	if err := errors.Join(tmp.Chmod(0o444), tmp.Sync()); err != nil {
+		return "", "", err
+	}
+	return path, sum, os.Rename(tmp.Name(), path)
+}
+
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = errs.New(errs.Limit, "%s has more than %d bytes", filepath.Base(path), limit)
+	}
+	return data, err
+}
+
+// writeInitramfs writes the tree that guest/stage expects. The guest program
+// stays where it is for the machine's whole life: its directory is shown again
+// in the machine's root.
+func writeInitramfs(w *cpio, guest []byte, modules []module) {
+	for _, dir := range []string{"dev", "proc", "sys", "new", "mod", "disk"} {
+		w.entry(dir, modeDir|0o755, nil)
+	}
+	w.entry(wire.BootDir[1:], modeDir|0o700, nil)
+	w.entry(wire.GuestBinary[1:], modeFile|0o755, guest)
+	w.entry("init", modeLink|0o777, []byte(wire.GuestBinary))
+	// Without a console device the kernel gives its first program none at all.
+	w.device("dev/console", 5, 1)
+	var list []plan.Module
+	for _, m := range modules {
+		w.entry("mod/"+m.File, modeFile|0o644, m.data)
+		list = append(list, m.Module)
+	}
+	w.entry("modules.list", modeFile|0o644, []byte(plan.EncodeModules(list)))
+	w.entry("TRAILER!!!", 0, nil)
+}
+
+const (
+	modeMask = 0o170000
+	modeDir  = 0o040000
+	modeFile = 0o100000
+	modeLink = 0o120000
+	modeChar = 0o020000
+)
+
+// cpio writes the "newc" format. All times and owners are zero.
+type cpio struct {
+	w   io.Writer
+	sum hash.Hash
+	at  int64
+	ino int
+	err error
+}
+
+func (c *cpio) entry(name string, mode uint32, data []byte) { c.put(name, mode, 0, 0, data) }
+
+func (c *cpio) device(name string, major, minor uint32) {
+	c.put(name, modeChar|0o600, major, minor, nil)
+}
+
+func (c *cpio) put(name string, mode, major, minor uint32, data []byte) {
+	c.ino++
+	links := 1
+	if mode&modeMask == modeDir {
+		links = 2
+	}
+	head := fmt.Sprintf("070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00",
+		c.ino, mode, 0, 0, links, 0, len(data), 0, 0, major, minor, len(name)+1, 0, name)
+	c.write([]byte(head))
+	c.pad()
+	c.write(data)
+	c.pad()
+}
+
+func (c *cpio) pad() { c.write(make([]byte, (4-c.at%4)%4)) }
+
+func (c *cpio) write(b []byte) {
+	if c.err != nil || len(b) == 0 {
+		return
+	}
+	_, c.err = io.Copy(io.MultiWriter(c.w, c.sum), bytes.NewReader(b))
+	c.at += int64(len(b))
+}

@@ -1,0 +1,83 @@
+package microvm
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/stage/plan"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// VMM is a program that runs machines; their kernels want different words.
+type VMM string
+
+// The monitors that we know.
+const (
+	QEMU        VMM = "qemu"
+	Firecracker VMM = "firecracker"
+)
+
+// lineBytesMax is what the kernel reads of its command line on x86
+// (COMMAND_LINE_SIZE, with the NUL); it cuts the rest off silently.
+const lineBytesMax = 2048 - 1
+
+// Line is what a kernel is told.
+type Line struct {
+	VMM VMM
+	// TSCKHz is the rate of the host's time stamp counter; 0 = not told.
+	// Without it a kernel under QEMU's emulation hangs at random while it
+	// measures.
+	TSCKHz int
+	// Root, Layer and Work are the disks' names in the machine ("vda").
+	// Layer "" keeps the root's changes in memory; Work "" is no workspace disk.
+	Root, Layer, Work string
+	// Net loads the driver of a network card.
+	Net bool
+	// Console lets the kernel say all that it does, for diagnosis.
+	Console bool
+	// Boot is told to the guest, but for Env: that may be large, and is told
+	// by Introduce. Mounts is always set.
+	Boot wire.Boot
+}
+
+// CommandLine returns the kernel's command line. Limit: it would be longer
+// than the kernel reads.
+func CommandLine(l Line) (string, error) {
+	boot := l.Boot
+	boot.Env, boot.Mounts = nil, true
+	ours, err := plan.Params{Root: l.Root, Layer: l.Layer, Work: l.Work, Net: l.Net, Boot: boot}.Encode()
+	if err != nil {
+		return "", err
+	}
+	words := append(l.kernelWords(), ours)
+	line := strings.Join(words, " ")
+	if len(line) > lineBytesMax {
+		return "", errs.New(errs.Limit, "the kernel's command line has %d bytes, the kernel reads %d", len(line), lineBytesMax)
+	}
+	return line, nil
+}
+
+// kernelWords: a machine that panics or reboots ends, whatever the reason.
+func (l Line) kernelWords() []string {
+	words := []string{"quiet"}
+	if l.Console {
+		words = []string{"console=ttyS0"}
+	}
+	words = append(words, "panic=-1")
+	switch l.VMM {
+	case Firecracker:
+		// Our line replaces Firecracker's own, whose "nomodule" would leave
+		// the kernel without disks.
+		words = append(words, "reboot=k", "i8042.noaux", "i8042.nomux", "i8042.dumbkbd", "swiotlb=noforce", "clocksource=kvm-clock")
+		if !l.Console {
+			words = append(words, "8250.nr_uarts=0")
+		}
+	default:
+		words = append(words, "reboot=t")
+		if l.TSCKHz > 0 {
+			words = append(words, fmt.Sprintf("tsc_early_khz=%d", l.TSCKHz))
+		}
+	}
+	return words
+}

@@ -1,0 +1,75 @@
+package microvm
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tscMeasure is how long the counter is watched where nobody tells its rate.
+const tscMeasure = 50 * time.Millisecond
+
+// TSCKHz returns the rate of this machine's time stamp counter, 0 where there
+// is none. A machine that we are a guest of tells it as the CPU's MHz (it does
+// not scale it); elsewhere that figure is the clock of the moment, and the
+// counter is measured once.
+var TSCKHz = sync.OnceValue(func() int {
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		if khz := tscFromCPUInfo(bufio.NewScanner(f)); khz > 0 {
+			return khz
+		}
+	}
+	return measureTSC(tscMeasure)
+})
+
+// tscFromCPUInfo reads the first processor. 0: the figure cannot be trusted.
+func tscFromCPUInfo(s *bufio.Scanner) int {
+	khz, trusted := 0, false
+	for s.Scan() && s.Text() != "" {
+		key, value, _ := strings.Cut(s.Text(), ":")
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "cpu MHz":
+			mhz, err := strconv.ParseFloat(value, 64)
+			if err == nil && mhz > 100 && mhz < 20_000 {
+				khz = int(mhz*1000 + 0.5)
+			}
+		case "flags":
+			flags := " " + value + " "
+			trusted = strings.Contains(flags, " hypervisor ") && strings.Contains(flags, " constant_tsc ") && !strings.Contains(flags, " aperfmperf ")
+		}
+	}
+	if !trusted {
+		return 0
+	}
+	return khz
+}
+
+// measureTSC counts over a while. A reading that was interrupted between the
+// two clocks is read again.
+func measureTSC(d time.Duration) int {
+	t0, c0 := readBoth()
+	if c0 == 0 {
+		return 0
+	}
+	time.Sleep(d)
+	t1, c1 := readBoth()
+	return int(float64(c1-c0) / t1.Sub(t0).Seconds() / 1000)
+}
+
+// readBoth returns the closest of a few pairs of readings.
+func readBoth() (best time.Time, count uint64) {
+	closest := time.Duration(1 << 62)
+	for range 10 {
+		before := time.Now()
+		c := readTSC()
+		if gap := time.Since(before); gap < closest {
+			closest, best, count = gap, before.Add(gap/2), c
+		}
+	}
+	return best, count
+}
