@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor/bundle"
 	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 )
 
@@ -54,6 +56,8 @@ func (p *Provider) create(ctx context.Context, b sandbox.Boot, bp bootPlan) (san
 		return nil, err
 	}
 	defer land()
+	ctx, stop := withTimeout(ctx, bootTimeout)
+	defer stop()
 	if err := p.slot(ctx); err != nil {
 		return nil, err
 	}
@@ -78,7 +82,15 @@ func (p *Provider) create(ctx context.Context, b sandbox.Boot, bp bootPlan) (san
 	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
 }
 
-// takeOff registers the Create, so that a Destroy finds it. The returned
+// withTimeout bounds what has no deadline of its caller's.
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// takeOff registers a Create, so that a Destroy finds it. The returned
 // function must be called when nothing more will be made.
 func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
 	p.mu.Lock()
@@ -86,21 +98,25 @@ func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context,
 	if p.creating[id] != nil || p.machines[id] != nil {
 		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
 	}
+	ctx, land := p.register(ctx, id)
+	return ctx, land, nil
+}
+
+// register lets a Destroy find work on a machine: it ends ctx and waits for
+// the returned function.
+//
+// Preconditions: p.mu is held, and nobody else works on the machine.
+func (p *Provider) register(ctx context.Context, id sandbox.ID) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() {}
-	if _, ok := ctx.Deadline(); !ok {
-		ctx, stop = context.WithTimeout(ctx, bootTimeout)
-	}
 	f := &flight{cancel: cancel, done: make(chan struct{})}
 	p.creating[id] = f
 	return ctx, func() {
-		stop()
 		cancel(nil)
 		p.mu.Lock()
 		delete(p.creating, id)
 		p.mu.Unlock()
 		close(f.done)
-	}, nil
+	}
 }
 
 func (p *Provider) slot(ctx context.Context) error {
@@ -114,7 +130,22 @@ func (p *Provider) slot(ctx context.Context) error {
 
 // boot makes the bundle, starts gVisor and waits for the guest.
 func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandbox.Machine, error) {
-	spec := p.plan(b, bp.args).spec()
+	spec := p.plan(b, bp.args).Spec()
+	loads, err := p.loads(ctx, b, spec)
+	if err != nil {
+		return nil, err
+	}
+	m, err := p.bootOn(ctx, b, bp, spec)
+	if err != nil && loads && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p *Provider) bootOn(ctx context.Context, b sandbox.Boot, bp bootPlan, spec *specs.Spec) (*machine, error) {
 	host, err := p.prepare(b, spec)
 	if err != nil {
 		return nil, err
@@ -161,7 +192,7 @@ func (p *Provider) prepare(b sandbox.Boot, spec *specs.Spec) (*channel.Host, err
 			return nil, err
 		}
 	}
-	if err := place(b.Guest, filepath.Join(bootDir, filepath.Base(wire.GuestBinary))); err != nil {
+	if err := place(guestOf(b), filepath.Join(bootDir, filepath.Base(wire.GuestBinary))); err != nil {
 		return nil, fmt.Errorf("place the guest program: %w", err)
 	}
 	file := b.BootFile()
@@ -178,13 +209,13 @@ func (p *Provider) prepare(b sandbox.Boot, spec *specs.Spec) (*channel.Host, err
 	return p.listen(b.ID)
 }
 
-func (p *Provider) plan(b sandbox.Boot, args []string) plan {
-	pl := plan{boot: b, bootDir: p.bootDir(b.ID), spoolDir: p.spoolDir(b.ID), args: args}
+func (p *Provider) plan(b sandbox.Boot, args []string) bundle.Plan {
+	pl := bundle.Plan{Boot: b, BootDir: p.bootDir(b.ID), SpoolDir: p.spoolDir(b.ID), Args: args}
 	if p.rootless() {
-		pl.hostUID, pl.hostGID = os.Geteuid(), os.Getegid()
+		pl.HostUID, pl.HostGID = os.Geteuid(), os.Getegid()
 	}
 	if p.cgroups != nil {
-		pl.groupPath, pl.limitSwap = p.groupPath(b.ID), p.cgroups.LimitsSwap()
+		pl.GroupPath, pl.LimitSwap = p.groupPath(b.ID), p.cgroups.LimitsSwap()
 	}
 	return pl
 }
@@ -258,22 +289,27 @@ func (p *Provider) adoptWorkspace(dir string) error {
 
 // start runs the sentry, detached: it lives on when we die.
 func (p *Provider) start(ctx context.Context, b sandbox.Boot, group *cgroup.Group) (record, error) {
-	overlay := "--overlay2=root:dir=" + p.overlayDir(b.ID)
-	if b.Spec.DiskMB > 0 {
-		overlay += ",size=" + strconv.Itoa(b.Spec.DiskMB) + "m"
-	}
-	pidFile := filepath.Join(p.dir(b.ID), "sentry.pid")
 	program, _ := p.Program()
-	err := p.runscIn(ctx, program, b.ID, group, []string{overlay}, "run", "--detach", "--pid-file="+pidFile, "--bundle="+p.dir(b.ID), string(b.ID))
+	rec := record{Program: program, Rootfs: b.Rootfs.Hash, DiskMB: b.Spec.DiskMB}
+	return p.run(ctx, b.ID, rec, group, p.runArgs(b)...)
+}
+
+// run is start by the program and with the writable layer of the record, which
+// it completes.
+func (p *Provider) run(ctx context.Context, id sandbox.ID, rec record, group *cgroup.Group, args ...string) (record, error) {
+	overlay := "--overlay2=root:dir=" + p.overlayDir(id)
+	if rec.DiskMB > 0 {
+		overlay += ",size=" + strconv.Itoa(rec.DiskMB) + "m"
+	}
+	if err := p.runscIn(ctx, rec.Program, id, group, []string{overlay}, args...); err != nil {
+		return record{}, err
+	}
+	found, err := p.locate(id, p.pidFile(id))
 	if err != nil {
 		return record{}, err
 	}
-	rec, err := p.locate(b.ID, pidFile)
-	if err != nil {
-		return record{}, err
-	}
-	rec.Program = program
-	return rec, writeRecord(p.dir(b.ID), rec)
+	rec.Sentry, rec.Gofer = found.Sentry, found.Gofer
+	return rec, writeRecord(p.dir(id), rec)
 }
 
 // locate reads which processes the machine is made of.

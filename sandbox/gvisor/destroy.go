@@ -69,10 +69,8 @@ func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 			return err
 		}
 	}
-	for _, path := range p.strayFiles(id) {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := removeAll(p.strayFiles(id)); err != nil {
+		return err
 	}
 	if err := unmountBelow(p.dir(id)); err != nil {
 		return err
@@ -158,6 +156,15 @@ func (p *Provider) strayFiles(id sandbox.ID) []string {
 		files = append(files, filepath.Join(dir, p.controlSocket(id)))
 	}
 	return files
+}
+
+func removeAll(paths []string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // unmountBelow detaches whatever is mounted at or below dir. gVisor mounts in

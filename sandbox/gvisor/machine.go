@@ -28,6 +28,13 @@ type record struct {
 	Paused bool         `json:"paused,omitempty"`
 	// Program is what the machine runs; "" in records of earlier versions.
 	Program string `json:"program,omitempty"`
+	// Rootfs and DiskMB are what the machine was made with and a snapshot must
+	// know; a record of an earlier version has no Rootfs.
+	Rootfs string `json:"rootfs,omitempty"`
+	DiskMB int    `json:"disk_mb,omitempty"`
+	// Saving is the directory of a snapshot under way: the sentry ends when it
+	// has written it, and another one goes on from there.
+	Saving string `json:"saving,omitempty"`
 }
 
 const recordName = "machine.json"
@@ -61,17 +68,19 @@ type machine struct {
 	p       *Provider
 	channel *channel.Host
 	guest   *wire.Client
-	watch   *hostproc.Watch
-	rec     record        // as it was at first; paused below is what holds
 	gone    chan struct{} // closed when exit is set
+	next    chan struct{} // after a sentry ended for a snapshot: watch is of the one that goes on, or as it was
 	closed  chan struct{}
 	once    sync.Once
 	wg      sync.WaitGroup
 
-	pauseMu sync.Mutex // held while runsc works; never together with mu
+	pauseMu sync.Mutex // held while runsc works; mu may be taken under it
 	paused  bool
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all below
+	rec       record     // but for Paused: paused is what holds
+	watch     *hostproc.Watch
+	saving    bool // the sentry will end, and that is no end
 	exit      sandbox.Exit
 	destroyed bool
 }
@@ -95,7 +104,7 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 	}
 	m := &machine{
 		id: id, p: p, channel: host, watch: watch, rec: rec, paused: rec.Paused,
-		gone: make(chan struct{}), closed: make(chan struct{}),
+		gone: make(chan struct{}), closed: make(chan struct{}), next: make(chan struct{}, 1),
 	}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
@@ -106,21 +115,47 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 	return m, nil
 }
 
-// mourn waits for the sentry's end and writes down how it came.
+// mourn waits for the machine's end and writes down how it came.
 func (m *machine) mourn() {
 	defer m.wg.Done()
-	select {
-	case <-m.watch.Done():
-	case <-m.closed:
-		return
+	var watch *hostproc.Watch
+	for {
+		rec, w, _ := m.now()
+		watch = w
+		select {
+		case <-watch.Done():
+		case <-m.closed:
+			return
+		}
+		_, _ = unix.Wait4(rec.Gofer.PID, nil, unix.WNOHANG, nil) // if it is our child
+		if _, _, saving := m.now(); !saving {
+			break
+		}
+		select {
+		case <-m.next:
+		case <-m.closed:
+			return
+		}
+		if _, w, _ := m.now(); w == watch {
+			break // nobody follows
+		}
+		_ = watch.Close()
 	}
-	_, _ = unix.Wait4(m.rec.Gofer.PID, nil, unix.WNOHANG, nil) // if it is our child
 	m.mu.Lock()
-	m.exit = m.p.exitOf(m.id, m.destroyed, m.watch.Status())
+	if m.exit.Reason == "" {
+		m.exit = m.p.exitOf(m.id, m.destroyed, watch.Status())
+	}
 	m.mu.Unlock()
 	close(m.gone)
 	_ = m.channel.Close()
 	m.p.c.Log.Info("gvisor: machine ended", "id", m.id, "reason", m.exit.Reason, "detail", m.exit.Detail)
+}
+
+// now is who the machine is.
+func (m *machine) now() (rec record, watch *hostproc.Watch, saving bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rec, m.watch, m.saving
 }
 
 // exitOf names the reason. The kernel's out-of-memory killer may take any
@@ -239,7 +274,8 @@ func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	if m.paused == paused {
 		return nil
 	}
-	was, rec, verb := m.rec, m.rec, "resume"
+	was, _, _ := m.now()
+	rec, verb := was, "resume"
 	was.Paused, rec.Paused = !paused, paused
 	if paused {
 		verb = "pause"
@@ -265,11 +301,6 @@ func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	return nil
 }
 
-// Snapshot implements sandbox.Machine.
-func (m *machine) Snapshot(context.Context, string, func(context.Context) error) error {
-	return errs.New(errs.Unsupported, "provider gvisor cannot snapshot").WithHint("stop the sandbox; its files are kept")
-}
-
 // Destroy implements sandbox.Machine.
 func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m.id) }
 
@@ -278,7 +309,8 @@ func (m *machine) Close() error {
 	m.once.Do(func() {
 		close(m.closed)
 		m.wg.Wait()
-		_ = m.watch.Close()
+		_, watch, _ := m.now()
+		_ = watch.Close()
 		m.guest.Close()
 		_ = m.channel.Close()
 		m.p.mu.Lock()

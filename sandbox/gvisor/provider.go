@@ -33,7 +33,8 @@ const Name = "gvisor"
 const (
 	bootTimeout    = 60 * time.Second // of a Create whose context has no deadline
 	destroyTimeout = 30 * time.Second
-	commandTimeout = 20 * time.Second // of one call of runsc but run
+	commandTimeout = 20 * time.Second // of one call of runsc but run, checkpoint and restore
+	saveTimeout    = 2 * time.Minute  // of writing a machine's memory
 )
 
 // Config of a Provider.
@@ -202,6 +203,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		LimitsPids: true, LimitsDisk: true,
 		LimitsMemory: p.cgroups != nil, LimitsCPU: p.cgroups != nil,
 		HidesHostFiles: true, HidesHostNetwork: true,
+		Snapshot: !p.rootless(), Fork: !p.rootless(),
 	}
 	if p.cgroups == nil {
 		c.Notes = append(c.Notes,
@@ -210,6 +212,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 	}
 	if p.rootless() {
 		c.Notes = append(c.Notes,
+			"without root, gVisor saves and restores no memory: no snapshots, no forks but of the disk",
 			"without root, all files in the workspace belong to the sandbox's user, and so do the template's own: commands may change them in their own layer")
 	}
 	return c
@@ -270,6 +273,11 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	rec, err := readRecord(p.dir(id))
 	if err != nil {
 		return nil, errs.Wrap(errs.NotFound, err, "no machine %s runs", id)
+	}
+	if rec.Saving != "" {
+		if rec, err = p.recover(ctx, id, rec); err != nil {
+			return nil, fmt.Errorf("attach %s: %w", id, err)
+		}
 	}
 	m, err := p.follow(id, rec, nil)
 	if errors.Is(err, hostproc.ErrGone) {

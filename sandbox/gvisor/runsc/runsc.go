@@ -78,6 +78,8 @@ func commands() map[util.SubCommand]string {
 		new(cmd.State):        "",
 		new(cmd.Pause):        "",
 		new(cmd.Resume):       "",
+		new(cmd.Checkpoint):   "",
+		new(cmd.Restore):      "",
 		new(cmd.Exec):         "debug",
 		new(cmd.Do):           "debug",
 		new(cmd.Gofer):        "internal",

@@ -1,4 +1,8 @@
-package gvisor
+// Package bundle writes down for gVisor what a machine is: its OCI
+// specification. It is pure.
+//
+//	spec := bundle.Plan{Boot: b, BootDir: dir, …}.Spec()
+package bundle
 
 import (
 	"fmt"
@@ -13,7 +17,7 @@ import (
 // Bounds of what the sentry keeps in memory and what a machine costs beyond
 // what its user asked for.
 const (
-	overheadBytes  = 64 << 20 // the sentry itself, allowed on top of MemoryMB
+	OverheadBytes  = 64 << 20 // of the sentry itself, allowed on top of MemoryMB
 	runBytes       = 16 << 20
 	shmBytesMax    = 256 << 20
 	spoolBytes     = 288 << 20 // the guest's own 256 MiB of output, and its journal
@@ -40,24 +44,24 @@ var rootCaps = []string{
 	"CAP_AUDIT_WRITE", "CAP_FSETID", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SYS_CHROOT",
 }
 
-// plan is all that the bundle's specification is made of.
-type plan struct {
-	boot      sandbox.Boot
-	bootDir   string // of the host, shown at wire.BootDir
-	spoolDir  string // of the host, where the guest's own files are kept
-	groupPath string // "" = no control group
-	limitSwap bool
-	args      []string
-	// hostUID and hostGID are set without root: the one identity that there is.
-	hostUID, hostGID int
+// Plan is all that the bundle's specification is made of.
+type Plan struct {
+	Boot      sandbox.Boot
+	BootDir   string // of the host, shown at wire.BootDir
+	SpoolDir  string // of the host, where the guest's own files are kept
+	GroupPath string // "" = no control group
+	LimitSwap bool
+	Args      []string
+	// HostUID and HostGID are set without root: the one identity that there is.
+	HostUID, HostGID int
 }
 
-func (pl plan) rootless() bool { return pl.hostUID != 0 }
+func (pl Plan) rootless() bool { return pl.HostUID != 0 }
 
-// spec writes the OCI specification. It is pure. Nothing that a user wrote is
+// Spec writes the OCI specification. It is pure. Nothing that a user wrote is
 // ever an annotation: gVisor lets annotations widen what its flags forbid.
-func (pl plan) spec() *specs.Spec {
-	b := pl.boot
+func (pl Plan) Spec() *specs.Spec {
+	b := pl.Boot
 	caps := supervisorCaps
 	if b.Spec.Root {
 		caps = append(append([]string{}, caps...), rootCaps...)
@@ -68,7 +72,7 @@ func (pl plan) spec() *specs.Spec {
 		Hostname: b.BootFile().Hostname,
 		Root:     &specs.Root{Path: b.Rootfs.Dir}, // not Readonly: that would switch the overlay off
 		Process: &specs.Process{
-			Args:            pl.args,
+			Args:            pl.Args,
 			Cwd:             "/",
 			Env:             []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 			NoNewPrivileges: true,
@@ -93,8 +97,8 @@ func (pl plan) spec() *specs.Spec {
 // its spools, and the spools must not cost the machine memory.
 //
 // The boot directory without root: its modes keep its owner out (see
-// Provider.openDoor), which is who the sentry is then; the gofer gets in.
-func (pl plan) hints() map[string]string {
+// gvisor.Provider.openDoor), which is who the sentry is then; the gofer gets in.
+func (pl Plan) hints() map[string]string {
 	h := map[string]string{}
 	add := func(name string, fields map[string]string) {
 		for k, v := range fields {
@@ -102,11 +106,11 @@ func (pl plan) hints() map[string]string {
 		}
 	}
 	add("spool", map[string]string{
-		"source": pl.spoolDir, "type": "tmpfs", "share": "container",
+		"source": pl.SpoolDir, "type": "tmpfs", "share": "container",
 		"options": fmt.Sprintf("rw,nosuid,nodev,mode=0700,size=%d", spoolBytes),
 	})
 	if pl.rootless() {
-		add("boot", map[string]string{"source": pl.bootDir, "type": "bind", "share": "shared", "directfs": "off"})
+		add("boot", map[string]string{"source": pl.BootDir, "type": "bind", "share": "shared", "directfs": "off"})
 	}
 	return h
 }
@@ -115,14 +119,14 @@ func (pl plan) hints() map[string]string {
 // the sandbox's user, so that files in the workspace can be made and owned by
 // commands. gVisor can then start nobody else; the guest's init becomes root
 // by itself.
-func (pl plan) user() specs.User {
+func (pl Plan) user() specs.User {
 	if pl.rootless() {
 		return specs.User{UID: sandbox.UserID, GID: sandbox.UserID}
 	}
 	return specs.User{}
 }
 
-func (pl plan) capabilities(caps []string) *specs.LinuxCapabilities {
+func (pl Plan) capabilities(caps []string) *specs.LinuxCapabilities {
 	c := &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	if pl.rootless() { // not root yet: the exec would drop them; init does so later
 		c.Inheritable, c.Ambient = caps, caps
@@ -134,7 +138,7 @@ func (pl plan) capabilities(caps []string) *specs.LinuxCapabilities {
 // writable layer, so that it is kept on disk and counts against the disk
 // limit; an empty /tmp would get a boundless tmpfs from gVisor, which the
 // small mount below it prevents.
-func (pl plan) mounts() []specs.Mount {
+func (pl Plan) mounts() []specs.Mount {
 	ms := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc"},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
@@ -143,19 +147,19 @@ func (pl plan) mounts() []specs.Mount {
 		tmpfs("/dev/shm", "1777", min(shmBytesMax, pl.memoryBytes()/4)),
 		tmpfs("/tmp/.X11-unix", "1777", 64<<10),
 	}
-	binds := append(ms[:0:0], bind(pl.bootDir, wire.BootDir, "ro"))
-	for _, b := range pl.boot.Rootfs.Binds {
+	binds := append(ms[:0:0], bind(pl.BootDir, wire.BootDir, "ro"))
+	for _, b := range pl.Boot.Rootfs.Binds {
 		binds = append(binds, bind(b.Source, b.Target, "ro"))
 	}
 	sort.SliceStable(binds, func(i, j int) bool { return len(binds[i].Destination) < len(binds[j].Destination) })
 	binds = append(binds,
-		bind(pl.boot.Workspace, sandbox.WorkspaceDir, "rw"),
-		bind(pl.spoolDir, guestStateDir, "rw")) // see hints
+		bind(pl.Boot.Workspace, sandbox.WorkspaceDir, "rw"),
+		bind(pl.SpoolDir, guestStateDir, "rw")) // see hints
 	return append(ms, binds...)
 }
 
-func (pl plan) memoryBytes() int64 {
-	if mb := pl.boot.Spec.MemoryMB; mb > 0 {
+func (pl Plan) memoryBytes() int64 {
+	if mb := pl.Boot.Spec.MemoryMB; mb > 0 {
 		return int64(mb) << 20
 	}
 	return 512 << 20
@@ -175,26 +179,26 @@ func bind(source, target, mode string) specs.Mount {
 	}
 }
 
-func (pl plan) linux() *specs.Linux {
+func (pl Plan) linux() *specs.Linux {
 	l := &specs.Linux{Namespaces: []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
 	}}
 	if pl.rootless() {
 		l.Namespaces = append(l.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-		l.UIDMappings = []specs.LinuxIDMapping{{ContainerID: sandbox.UserID, HostID: uint32(pl.hostUID), Size: 1}}
-		l.GIDMappings = []specs.LinuxIDMapping{{ContainerID: sandbox.UserID, HostID: uint32(pl.hostGID), Size: 1}}
+		l.UIDMappings = []specs.LinuxIDMapping{{ContainerID: sandbox.UserID, HostID: uint32(pl.HostUID), Size: 1}}
+		l.GIDMappings = []specs.LinuxIDMapping{{ContainerID: sandbox.UserID, HostID: uint32(pl.HostGID), Size: 1}}
 	}
-	if pl.groupPath == "" {
+	if pl.GroupPath == "" {
 		return l
 	}
-	s := pl.boot.Spec
-	l.CgroupsPath = pl.groupPath
+	s := pl.Boot.Spec
+	l.CgroupsPath = pl.GroupPath
 	tasks := int64(hostTasksMin + hostTasksPer*s.PidsMax)
 	l.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: tasks}}
 	if s.MemoryMB > 0 {
-		limit := pl.memoryBytes() + overheadBytes
+		limit := pl.memoryBytes() + OverheadBytes
 		l.Resources.Memory = &specs.LinuxMemory{Limit: &limit}
-		if pl.limitSwap {
+		if pl.LimitSwap {
 			l.Resources.Memory.Swap = &limit
 		}
 	}
