@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,30 +17,48 @@ import (
 	"github.com/skete-dev/skete/cmd/skete/internal/doctor"
 	"github.com/skete-dev/skete/cmd/skete/internal/launch"
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox/gvisor"
 	"github.com/skete-dev/skete/template"
 )
 
 func (a program) doctorCommand() *cobra.Command {
-	var fix bool
+	var o doctorOptions
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Say what this machine can do, and what is missing",
-		Long: `Look at this machine and say, item by item, what skete can do on it: ok, warn
-(works, but weaker) or error. The status is 1 if there is an error. gVisor is
-really booted once. Nothing is changed without --fix, which installs what is
-small and safe (as root, with apt-get) and mends the data directory's bits.`,
+		Long: `Look at this machine and say, item by item, what skete can do on it: ok, info,
+warn (works, but weaker) or error. Every provider really boots a machine once.
+The status is 1 if something that is needed does not work: a general item, the
+provider named by --provider, or, without one, all providers.
+
+Nothing is changed without --fix, which installs missing packages of Debian or
+Ubuntu after saying which, loads kernel modules, gets the guest kernel and mends
+the data directory's bits. Settings of the kernel are never changed: the commands
+are printed.`,
 		Example: `  skete doctor
+  skete doctor --provider qemu
   skete doctor --json
   sudo skete doctor --fix`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), fix) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runDoctor(cmd.Context(), o) },
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "do what can be done safely")
+	f := cmd.Flags()
+	f.BoolVar(&o.fix, "fix", false, "do what can be done safely")
+	f.BoolVarP(&o.yes, "yes", "y", false, "install packages without asking")
+	f.StringVar(&o.provider, "provider", "", "look at one provider alone: "+strings.Join(doctor.Providers, ", "))
 	return cmd
 }
 
-func (a program) runDoctor(ctx context.Context, fix bool) error {
+type doctorOptions struct {
+	fix, yes bool
+	provider string
+}
+
+func (a program) runDoctor(ctx context.Context, o doctorOptions) error {
+	if o.provider != "" && !slices.Contains(doctor.Providers, o.provider) {
+		return errs.New(errs.Invalid, "--provider: %.40q is none of %s", o.provider, strings.Join(doctor.Providers, ", "))
+	}
 	// Everything that is tried is tried in a place of its own: the data
 	// directory may belong to a server that runs.
 	dir, err := os.MkdirTemp("", "skete-doctor-")
@@ -44,57 +66,109 @@ func (a program) runDoctor(ctx context.Context, fix bool) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	host := a.hostIn(ctx, dir)
-	checks := doctor.Run(ctx, host)
-	if fix {
-		if err := doctor.Fix(ctx, checks, a.Err); err != nil {
+	report := doctor.Run(ctx, a.hostIn(ctx, dir, o.provider))
+	if o.fix {
+		if err := doctor.Fix(ctx, report, doctor.Fixer{Out: a.Err, Agree: a.agree(o.yes)}); err != nil {
 			return err
 		}
-		checks = doctor.Run(ctx, a.hostIn(ctx, dir))
+		report = doctor.Run(ctx, a.hostIn(ctx, dir, o.provider))
 	}
-	if err := a.printChecks(checks); err != nil {
+	if err := a.printReport(report, o.provider); err != nil {
 		return err
 	}
-	if doctor.Worst(checks) == doctor.Error {
+	if report.Status == doctor.Error {
 		return app.Exit(1)
 	}
 	return nil
 }
 
-func (a program) printChecks(checks []doctor.Check) error {
-	if a.JSON {
-		return app.PrintJSON(a.Out, checks)
+// agree asks who sits at the terminal. Where nobody does, the flags were enough.
+func (a program) agree(yes bool) func(string) bool {
+	if yes || !a.HasKeyboard() {
+		return nil
 	}
-	for _, c := range checks {
+	return func(question string) bool {
+		fmt.Fprintf(a.Err, "doctor: %s [y/N] ", question)
+		line, _ := bufio.NewReader(io.LimitReader(a.In, 1<<10)).ReadString('\n')
+		answer := strings.ToLower(strings.TrimSpace(line))
+		return answer == "y" || answer == "yes"
+	}
+}
+
+func (a program) printReport(r doctor.Report, only string) error {
+	if a.JSON {
+		return app.PrintJSON(a.Out, r)
+	}
+	group, hidden := "", 0
+	for _, c := range r.Checks {
 		if a.Quiet {
-			if c.Status != doctor.OK {
-				fmt.Fprintln(a.Out, c.Name)
+			if c.Status == doctor.Warn || c.Status == doctor.Error {
+				fmt.Fprintf(a.Out, "%s/%s\n", c.Group, c.Name)
 			}
 			continue
 		}
-		fmt.Fprintf(a.Out, "%-5s  %-15s  %s\n", c.Status, c.Name, app.Printable(c.Detail))
-		if c.Hint != "" && c.Status != doctor.OK {
-			fix := ""
-			if c.Fixable {
-				fix = " (or: skete doctor --fix)"
-			}
-			fmt.Fprintf(a.Out, "%-5s  %-15s  -> %s%s\n", "", "", app.Printable(c.Hint), fix)
+		if c.Group != group {
+			a.printHidden(group, hidden)
+			group, hidden = c.Group, 0
+			fmt.Fprintf(a.Out, "%s%s\n", group, summary(r, group))
 		}
+		if only == "" && beside(r, c) {
+			hidden++
+			continue
+		}
+		a.printCheck(c)
 	}
+	a.printHidden(group, hidden)
 	return nil
 }
 
-// hostIn describes this machine to the doctor; dir is for what is tried.
-func (a program) hostIn(ctx context.Context, dir string) doctor.Host {
-	listen := config.DefaultListen
-	named := os.Getenv("SKETE_GUEST")
-	if c, err := config.Load(config.Source{File: config.FileIn(os.Getenv("SKETE_CONFIG"), a.Home), Env: os.Environ()}); err == nil {
-		listen, named = c.Listen, c.Guest
+func (a program) printHidden(group string, n int) {
+	if n > 0 {
+		fmt.Fprintf(a.Out, "         and %d more: skete doctor --provider %s\n", n, group)
 	}
-	runsc := serve.Runsc(ctx, dir, a.Log)
-	return doctor.Host{
-		Home: a.Home, Listen: listen, Answers: launch.Answers(ctx, a.Home),
-		Guest: func() (string, error) { return serve.Guest(named, dir) },
+}
+
+// beside reports whether an item says little: it is of a provider that does
+// not work here, and not why.
+func beside(r doctor.Report, c doctor.Check) bool {
+	i := slices.IndexFunc(r.Providers, func(p doctor.Provider) bool { return p.Name == c.Group })
+	return i >= 0 && !r.Providers[i].Usable && c.Name != "boot"
+}
+
+func summary(r doctor.Report, group string) string {
+	for _, p := range r.Providers {
+		switch {
+		case p.Name != group:
+		case p.Usable:
+			return ": " + p.Isolation
+		default:
+			return ": cannot be used here"
+		}
+	}
+	return ""
+}
+
+func (a program) printCheck(c doctor.Check) {
+	fmt.Fprintf(a.Out, "  %-5s  %-19s  %s\n", c.Status, c.Name, app.Printable(c.Detail))
+	if c.Hint != "" && c.Status != doctor.OK {
+		fix := ""
+		if c.Fixable {
+			fix = " (or: skete doctor --fix)"
+		}
+		fmt.Fprintf(a.Out, "  %-5s  %-19s  -> %s%s\n", "", "", app.Printable(c.Hint), fix)
+	}
+}
+
+// hostIn describes this machine to the doctor; dir is for what is tried.
+func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
+	c, err := config.Load(config.Source{File: config.FileIn(os.Getenv("SKETE_CONFIG"), a.Home), Env: os.Environ()})
+	if err != nil {
+		c = config.Builtin()
+		c.Guest = os.Getenv("SKETE_GUEST")
+	}
+	host := doctor.Host{
+		Home: a.Home, Listen: c.Listen, Answers: launch.Answers(ctx, a.Home), Only: only,
+		Guest: func() (string, error) { return serve.Guest(c.Guest, dir) },
 		Language: func(ctx context.Context, lang string) error {
 			s, err := template.Open(filepath.Join(dir, "templates"))
 			if err != nil {
@@ -102,14 +176,22 @@ func (a program) hostIn(ctx context.Context, dir string) doctor.Host {
 			}
 			return s.Language(ctx, template.HostName, lang)
 		},
-		Probe:  func(ctx context.Context) (string, []string, error) { return a.tryMachine(ctx, dir, runsc) },
 		Volume: func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
 	}
+	for _, name := range doctor.Providers {
+		if !slices.Contains(config.Providers(), name) {
+			continue
+		}
+		host.Probes = append(host.Probes, doctor.Probe{Provider: name, Boot: func(ctx context.Context) (string, []string, error) {
+			return tryMachine(ctx, serve.Config{Config: c, Home: dir, Log: a.Log}, name)
+		}})
+	}
+	return host
 }
 
-// tryMachine boots a machine, and says which program was its kernel.
-func (a program) tryMachine(ctx context.Context, dir, runsc string) (isolation string, notes []string, err error) {
-	p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Runsc: runsc, Log: a.Log})
+// tryMachine boots a machine, and says what it was.
+func tryMachine(ctx context.Context, c serve.Config, name string) (isolation string, notes []string, err error) {
+	p, err := serve.Provider(ctx, c, name)
 	if err != nil {
 		return "", nil, err
 	}
@@ -117,13 +199,17 @@ func (a program) tryMachine(ctx context.Context, dir, runsc string) (isolation s
 	if err := p.Probe(ctx); err != nil {
 		return "", nil, err
 	}
-	caps, by := p.Capabilities(), "skete-runsc"
-	notes = caps.Notes
-	if _, own := p.Program(); !own {
-		by = "skete itself"
-		notes = append(notes, "machines start more slowly, since skete was built without skete-runsc, or it cannot run here")
+	caps := p.Capabilities()
+	isolation, notes = string(caps.Isolation), caps.Notes
+	if g, is := p.(*gvisor.Provider); is {
+		by := "skete-runsc"
+		if _, own := g.Program(); !own {
+			by = "skete itself"
+			notes = append(notes, "machines start more slowly, since skete was built without skete-runsc, or it cannot run here")
+		}
+		isolation += fmt.Sprintf(" (gVisor, run by %s)", by)
 	}
-	return fmt.Sprintf("%s (gVisor, run by %s)", caps.Isolation, by), notes, nil
+	return isolation, notes, nil
 }
 
 // tryVolume makes a volume and removes it.

@@ -144,7 +144,9 @@ func Load(s Source) (Config, error) {
 	return c, c.check()
 }
 
-// Known are the provider names that can be configured.
+// Providers are the names that can be configured.
+func Providers() []string { return slices.Clone(known) }
+
 var known = []string{"gvisor", "process"}
 
 func (c *Config) check() error {

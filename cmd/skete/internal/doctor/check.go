@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
 	"debug/elf"
 	"errors"
@@ -10,9 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,11 +22,10 @@ import (
 
 // What a host should have at least.
 const (
-	diskWarn     = 4 << 30
-	diskError    = 256 << 20
-	memoryWarn   = 1 << 30
-	clockEarly   = 2026 // a year before which no skete was built
-	probeTimeout = 30 * time.Second
+	diskWarn   = 4 << 30
+	diskError  = 256 << 20
+	memoryWarn = 1 << 30
+	clockEarly = 2026 // a year before which no skete was built
 )
 
 func (h Host) platform() Check {
@@ -57,17 +53,14 @@ func (h Host) privileges(ctx context.Context) Check {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 	}
 	if err := cmd.Run(); err != nil {
-		return Check{Name: name, Status: Error, Detail: "not root, and user namespaces are refused: " + err.Error(), Hint: namespaceHint()}
+		return Check{Name: name, Status: Error, Detail: "not root, and user namespaces are refused: " + err.Error(), Hint: h.namespaceHint()}
 	}
 	return warn(name, "run skete as root to have every limit enforced",
 		"not root: sandboxes are isolated, but memory, cpu and disk limits are watched instead of enforced")
 }
 
-func namespaceHint() string {
-	on := func(path, value string) bool {
-		b, err := os.ReadFile(path)
-		return err == nil && string(bytes.TrimSpace(b)) == value
-	}
+func (h Host) namespaceHint() string {
+	on := func(path, value string) bool { return h.read(path) == value }
 	switch {
 	case on("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
 		return "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or run skete as root"
@@ -82,9 +75,12 @@ func namespaceHint() string {
 // static: gVisor's parts start in an empty root directory, without a loader.
 func (h Host) static() Check {
 	const name = "program"
-	exe, err := os.Executable()
-	if err != nil {
-		return bad(name, err)
+	exe := h.Program
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return bad(name, err)
+		}
 	}
 	f, err := elf.Open(exe)
 	if err != nil {
@@ -113,26 +109,9 @@ func (h Host) guest() Check {
 	return ok(name, "the guest program is there, %.1f MB", float64(info.Size())/(1<<20))
 }
 
-func (h Host) gvisor(ctx context.Context) Check {
-	const name = "gvisor"
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	began := time.Now()
-	isolation, notes, err := h.Probe(ctx)
-	if err != nil {
-		return bad(name, err)
-	}
-	c := ok(name, "a machine booted in %d ms, isolation %s", time.Since(began).Milliseconds(), isolation)
-	for _, n := range notes {
-		c.Status = Warn
-		c.Detail += "; " + n
-	}
-	return c
-}
-
 func (h Host) cgroups(ctx context.Context) Check {
 	const name = "cgroups"
-	hint := "a kernel with the memory, cpu and pids controllers, and root, are needed for hard limits"
+	const hint = "a kernel with the memory, cpu and pids controllers, and root, are needed for hard limits"
 	if os.Geteuid() != 0 {
 		return warn(name, "run skete as root", "not root: no control group can be made; limits are watched instead of enforced")
 	}
@@ -159,33 +138,6 @@ func (h Host) cgroups(ctx context.Context) Check {
 	return c
 }
 
-// kvm is about the device; whether a microVM can be made is another item.
-func (h Host) kvm() Check {
-	const name = "kvm"
-	hint := "a machine with hardware virtualisation (in a cloud: bare metal, or nested virtualisation) has it; skete works without"
-	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return warn(name, hint, "there is no /dev/kvm")
-	case errors.Is(err, fs.ErrPermission):
-		return warn(name, "add the user to the group kvm", "/dev/kvm is there, but not for this user")
-	case err != nil:
-		return warn(name, hint, "/dev/kvm cannot be opened: %v", err)
-	}
-	defer f.Close()
-	const getAPIVersion = 0xAE00
-	v, err := unix.IoctlRetInt(int(f.Fd()), getAPIVersion)
-	if err != nil || v != 12 {
-		return warn(name, hint, "/dev/kvm opens, but does not answer as KVM does (version %d, %v)", v, err)
-	}
-	return ok(name, "/dev/kvm answers; whether a guest boots on it is not known before one does")
-}
-
-func (h Host) microvm() Check {
-	return warn("microvm", "use --require user-kernel, which gVisor gives",
-		"`--require microvm` fails: this version has no provider that makes microVMs, whatever KVM can do")
-}
-
 func (h Host) disk(ctx context.Context) Check {
 	const name = "disk quota"
 	method, enforced, err := h.Volume(ctx)
@@ -198,21 +150,15 @@ func (h Host) disk(ctx context.Context) Check {
 	if os.Geteuid() != 0 {
 		return warn(name, "run skete as root", "the size of workspaces is watched, not enforced: that needs root")
 	}
-	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
-		return warn(name, "apt-get install e2fsprogs", "the size of workspaces is watched, not enforced: mkfs.ext4 is missing").installable("e2fsprogs")
+	if h.program("mkfs.ext4") == "" {
+		return warn(name, "apt-get install e2fsprogs", "the size of workspaces is watched, not enforced: mkfs.ext4 is missing").installable(h, "e2fsprogs")
 	}
-	return warn(name, "loop devices are needed: modprobe loop", "the size of workspaces is watched, not enforced (%s)", method)
+	return warn(name, "loop devices are needed: modprobe loop", "the size of workspaces is watched, not enforced (%s)", method).loadable("loop")
 }
 
 func (h Host) space() Check {
 	const name = "disk space"
-	dir := h.Home
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
+	dir := nearest(h.Home)
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return bad(name, err)
@@ -230,43 +176,14 @@ func (h Host) space() Check {
 
 func (h Host) memory() Check {
 	const name = "memory"
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return bad(name, err)
+	free, known := kilobytes(h.read("/proc/meminfo"), "MemAvailable")
+	switch {
+	case !known:
+		return warn(name, "", "the kernel does not say how much is available")
+	case free < memoryWarn:
+		return warn(name, "an idle sandbox takes about 15 MB, a busy one up to its limit", "%d MB available", free>>20)
 	}
-	for line := range strings.Lines(string(data)) {
-		rest, is := strings.CutPrefix(line, "MemAvailable:")
-		if !is {
-			continue
-		}
-		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		if err != nil {
-			return bad(name, err)
-		}
-		if kb<<10 < memoryWarn {
-			return warn(name, "an idle sandbox takes about 15 MB, a busy one up to its limit", "%d MB available", kb>>10)
-		}
-		return ok(name, "%d MB available", kb>>10)
-	}
-	return warn(name, "", "the kernel does not say how much is available")
-}
-
-func (h Host) languages(ctx context.Context) []Check {
-	var checks []Check
-	for _, lang := range []string{"python", "node", "go", "ruby"} {
-		name := "language " + lang
-		err := h.Language(ctx, lang)
-		if err == nil {
-			checks = append(checks, ok(name, "in the template host"))
-			continue
-		}
-		c := warn(name, errs.Hint(err), "%s", errs.Public(err))
-		if lang == "python" { // small, and what nearly everyone wants first
-			c = c.installable("python3")
-		}
-		checks = append(checks, c)
-	}
-	return checks
+	return ok(name, "%d MB available", free>>20)
 }
 
 func (h Host) home() Check {
@@ -280,7 +197,7 @@ func (h Host) home() Check {
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		c := bad(name, errs.New(errs.Denied, "others may write into %s", h.Home).WithHint("chmod 700 %s", h.Home))
-		c.Fixable, c.fix = true, func() error { return os.Chmod(h.Home, 0o700) }
+		c.Fixable, c.fix = true, func(context.Context) error { return os.Chmod(h.Home, 0o700) }
 		return c
 	}
 	if err := unix.Access(h.Home, unix.W_OK|unix.X_OK); err != nil {

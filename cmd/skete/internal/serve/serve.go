@@ -190,7 +190,7 @@ func (r *running) providers(ctx context.Context) ([]sandbox.Provider, error) {
 	var list []sandbox.Provider
 	var reasons error
 	for _, name := range names {
-		p, err := r.provider(ctx, name)
+		p, err := Provider(ctx, r.c, name)
 		if err != nil {
 			r.c.Log.Warn("a provider cannot be used", "provider", name, "error", err)
 			reasons = errors.Join(reasons, err)
@@ -205,12 +205,15 @@ func (r *running) providers(ctx context.Context) ([]sandbox.Provider, error) {
 	return list, nil
 }
 
-func (r *running) provider(ctx context.Context, name string) (sandbox.Provider, error) {
+// Provider makes the provider with this name, with its files in c.Home. The
+// caller closes it. Invalid: there is none of this name.
+func Provider(ctx context.Context, c Config, name string) (sandbox.Provider, error) {
+	in := func(name string) string { return filepath.Join(c.Home, name) }
 	switch name {
 	case gvisor.Name:
-		return gvisor.New(gvisor.Config{Dir: r.in("gvisor"), Runsc: Runsc(ctx, r.c.Home, r.c.Log), Creates: r.c.Creates, Log: r.c.Log})
+		return gvisor.New(gvisor.Config{Dir: in("gvisor"), Runsc: Runsc(ctx, c.Home, c.Log), Creates: c.Creates, Log: c.Log})
 	case process.Name:
-		return process.New(process.Config{Dir: r.in("process"), Allow: r.c.UnsafeNoIsolation, Log: r.c.Log})
+		return process.New(process.Config{Dir: in("process"), Allow: c.UnsafeNoIsolation, Log: c.Log})
 	}
 	return nil, errs.New(errs.Invalid, "there is no provider %q", name)
 }
