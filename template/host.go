@@ -95,7 +95,7 @@ func (s *Store) hostRootfs(ctx context.Context) (Rootfs, error) {
 		return Rootfs{}, err
 	}
 	hash := p.hash()
-	dir := s.in(treesDir, hostPrefix+hash)
+	dir := s.Path(treesDir, hostPrefix+hash)
 	if _, err := os.Stat(dir); err != nil {
 		if dir, err = s.build(p, hostPrefix+hash); err != nil {
 			return Rootfs{}, fmt.Errorf("build the template host: %w", err)
@@ -117,20 +117,22 @@ func (r Rootfs) clone() Rootfs {
 }
 
 func (s *Store) build(p plan, name string) (string, error) {
-	t, err := s.newTemp()
+	t, err := s.Temp()
 	if err != nil {
 		return "", err
 	}
-	defer t.close()
-	if err := os.Mkdir(t.tree(), 0o755); err != nil {
+	defer t.Close()
+	tree := filepath.Join(t.Dir, "root")
+	if err := os.Mkdir(tree, 0o755); err != nil {
 		return "", err
 	}
 	for _, path := range p.paths() {
-		if err := p[path].make(filepath.Join(t.tree(), path)); err != nil {
+		if err := p[path].make(filepath.Join(tree, path)); err != nil {
 			return "", err
 		}
 	}
-	return s.publish(t, name)
+	final := s.Path(treesDir, name)
+	return final, s.Publish(tree, final)
 }
 
 // make creates one node of a tree of our own.

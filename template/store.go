@@ -3,22 +3,18 @@ package template
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/template/shelf"
 )
 
 // Limits bound an import. Zero = the built-in value.
@@ -30,7 +26,7 @@ type Limits struct {
 
 // Store keeps templates in a directory.
 type Store struct {
-	dir    string
+	*shelf.Shelf
 	limits Limits
 
 	mu     sync.Mutex // guards what follows; held while the host's tree is built
@@ -45,24 +41,19 @@ const hostFresh = 10 * time.Second
 
 // Directories of a store.
 const (
-	namesDir = "names" // <name>.json -> hash
-	treesDir = "trees" // <hash>/
-	tempDir  = "tmp"   // under construction, each locked by who builds it
+	namesDir  = "names"  // <name>.json -> hash
+	treesDir  = "trees"  // <hash>/
+	listsDir  = "lists"  // <hash>.list, the manifest of the tree
+	imagesDir = "images" // <hash>.ext4
 )
 
 // Open makes the directory if need be and sweeps what killed processes left.
 func Open(dir string) (*Store, error) {
-	dir, err := filepath.Abs(dir)
+	sh, err := shelf.Open(dir, namesDir, treesDir, listsDir, imagesDir)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open templates: %w", err)
 	}
-	s := &Store{dir: dir, limits: Limits{Bytes: 20 << 30, Entries: 1_000_000, Ratio: 200}}
-	for _, sub := range []string{namesDir, treesDir, tempDir} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
-			return nil, fmt.Errorf("open templates: %w", err)
-		}
-	}
-	return s, s.sweepTemps()
+	return &Store{Shelf: sh, limits: Limits{Bytes: 20 << 30, Entries: 1_000_000, Ratio: 200}}, nil
 }
 
 // SetLimits changes the bounds of later imports; zero fields stay.
@@ -80,16 +71,17 @@ func (s *Store) Guard(inUse func(hash string) bool) {
 	s.inUse = inUse
 }
 
-func (s *Store) in(parts ...string) string {
-	return filepath.Join(append([]string{s.dir}, parts...)...)
-}
-
 // record is a name's file.
 type record struct {
 	Hash      string    `json:"hash"`
 	Bytes     int64     `json:"bytes"`
+	Skipped   int64     `json:"skipped,omitempty"` // devices and odd attributes that were left out
 	Languages []string  `json:"languages"`
 	CreatedAt time.Time `json:"created_at"`
+}
+
+func (r record) info(name string) Info {
+	return Info{Name: name, Kind: "import", Hash: r.Hash, Bytes: r.Bytes, Languages: r.Languages}
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -127,7 +119,7 @@ func (s *Store) List(ctx context.Context) ([]Info, error) {
 }
 
 func (s *Store) names() ([]string, error) {
-	entries, err := os.ReadDir(s.in(namesDir))
+	entries, err := os.ReadDir(s.Path(namesDir))
 	if err != nil {
 		return nil, fmt.Errorf("list templates: %w", err)
 	}
@@ -153,14 +145,14 @@ func (s *Store) Get(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Name: name, Kind: "import", Hash: r.Hash, Bytes: r.Bytes, Languages: r.Languages}, nil
+	return r.info(name), nil
 }
 
 func (s *Store) record(name string) (record, error) {
 	if err := checkName(name); err != nil {
 		return record{}, err
 	}
-	data, err := os.ReadFile(s.in(namesDir, name+".json"))
+	data, err := os.ReadFile(s.Path(namesDir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, s.notFound(name)
 	}
@@ -192,17 +184,12 @@ func (s *Store) Rootfs(ctx context.Context, name string) (Rootfs, error) {
 	if err != nil {
 		return Rootfs{}, err
 	}
-	dir := s.in(treesDir, r.Hash)
+	dir := s.Path(treesDir, r.Hash)
 	if _, err := os.Stat(dir); err != nil {
 		return Rootfs{}, errs.Wrap(errs.Corrupt, err, "the files of template %s are gone", name).
 			WithHint("import the template again")
 	}
 	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: environment(view{dir: dir})}, nil
-}
-
-// Image returns a root file system as a read-only ext4 image.
-func (s *Store) Image(_ context.Context, root Rootfs) (string, error) {
-	return "", errs.New(errs.Unsupported, "template %s has no image", root.Name)
 }
 
 // Remove forgets a template and deletes its tree. Conflict: machines run from
@@ -220,35 +207,13 @@ func (s *Store) Remove(_ context.Context, name string) error {
 	if s.inUse != nil && s.inUse(r.Hash) {
 		return errs.New(errs.Conflict, "sandboxes run from the template %s", name).WithHint("stop them first")
 	}
-	if err := os.Remove(s.in(namesDir, name+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(s.Path(namesDir, name+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return s.sweepTrees()
+	return s.sweep()
 }
 
-// sweepTrees deletes trees that no name has and no machine uses. The lock is held.
-func (s *Store) sweepTrees() error {
-	if s.inUse == nil {
-		return nil
-	}
-	wanted, err := s.hashes()
-	if err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(s.in(treesDir))
-	if err != nil {
-		return err
-	}
-	var all error
-	for _, e := range entries {
-		hash := strings.TrimPrefix(e.Name(), hostPrefix)
-		if !slices.Contains(wanted, hash) && hash != s.host.Hash && !s.inUse(hash) {
-			all = errors.Join(all, s.deleteTree(s.in(treesDir, e.Name())))
-		}
-	}
-	return all
-}
-
+// hashes lists the trees that names have.
 func (s *Store) hashes() ([]string, error) {
 	names, err := s.names()
 	if err != nil {
@@ -268,130 +233,11 @@ func (s *Store) hashes() ([]string, error) {
 	return all, nil
 }
 
-// deleteTree moves a tree aside first, so that half of one is never found.
-func (s *Store) deleteTree(dir string) error {
-	t, err := s.newTemp()
-	if err != nil {
-		return err
-	}
-	defer t.close()
-	return os.Rename(dir, t.tree())
-}
-
-// temp is a directory under construction. Its lock tells other processes that
-// somebody is at work; it ends with the process.
-type temp struct {
-	dir  string
-	lock *os.File
-}
-
-func (t *temp) tree() string { return filepath.Join(t.dir, "root") }
-
-func (t *temp) close() {
-	_ = removeTree(t.dir)
-	_ = t.lock.Close()
-}
-
-func (s *Store) newTemp() (*temp, error) {
-	for {
-		dir := s.in(tempDir, rand.Text())
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return nil, err
-		}
-		lock, err := lockDir(dir)
-		if err != nil {
-			return nil, err
-		}
-		if lock == nil {
-			continue
-		}
-		// A sweep may have been faster than our lock.
-		if _, err := os.Stat(dir); err == nil {
-			return &temp{dir, lock}, nil
-		}
-		_ = lock.Close()
-	}
-}
-
-// lockDir locks a directory; nil when somebody has it or it is gone.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return f, nil
-}
-
-func (s *Store) sweepTemps() error {
-	entries, err := os.ReadDir(s.in(tempDir))
-	if err != nil {
-		return err
-	}
-	var all error
-	for _, e := range entries {
-		dir := s.in(tempDir, e.Name())
-		lock, err := lockDir(dir)
-		if err != nil || lock == nil {
-			all = errors.Join(all, err)
-			continue
-		}
-		all = errors.Join(all, removeTree(dir), lock.Close())
-	}
-	return all
-}
-
-// removeTree removes a tree also where its directories may not be written,
-// which without root needs their modes changed.
-func removeTree(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || os.Geteuid() == 0 {
-		return err
-	}
-	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			_ = os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
-}
-
-// publish gives a finished tree its name by content. One that is there
-// already is the same.
-func (s *Store) publish(t *temp, name string) (string, error) {
-	final := s.in(treesDir, name)
-	err := os.Rename(t.tree(), final)
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		err = nil
-	}
-	return final, err
-}
-
 // writeRecord names a tree, durably.
 func (s *Store) writeRecord(name string, r record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.in(namesDir), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), s.in(namesDir, name+".json"))
+	return s.WriteFile(s.Path(namesDir, name+".json"), data)
 }

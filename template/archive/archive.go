@@ -1,0 +1,214 @@
+// Package archive opens what people call "the tar of an image": packed or not,
+// a root file system, `docker save`, an OCI layout or one of our bundles.
+//
+//	a, err := archive.Open(r, archive.Limits{…})
+//	switch a.Kind {
+//	case archive.Rootfs: … read a …
+//	case archive.Image, archive.Bundle: files, err := a.Spool(dir); files.Open("index.json")
+//	}
+//
+// Nothing that is read is trusted: bytes and the ratio of packing are bounded.
+package archive
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+const (
+	zstdMemoryMax = 256 << 20
+	ratioFrom     = 64 << 20 // bytes unpacked before the ratio counts
+	headersMax    = 1 << 20  // bytes read to see what it is
+)
+
+// Limits bound an archive.
+type Limits struct {
+	Bytes int64 // of the stream, unpacked
+	Ratio int64 // unpacked to packed, looked at beyond 64 MiB
+}
+
+// Kind says what is in an archive.
+type Kind string
+
+// The kinds.
+const (
+	Rootfs Kind = "rootfs"
+	Image  Kind = "image"  // `docker save`, or an OCI layout
+	Bundle Kind = "bundle" // begins with BundleFile
+)
+
+// BundleFile is the first entry of a bundle.
+const BundleFile = "skete-bundle.json"
+
+// Archive is an open archive: a plain tar stream, whatever it was packed by.
+type Archive struct {
+	Kind  Kind
+	r     io.Reader
+	close func()
+}
+
+// Read reads the tar from its begin.
+func (a *Archive) Read(b []byte) (int, error) { return a.r.Read(b) }
+
+// Close lets go of what unpacking needs, not of the reader.
+func (a *Archive) Close() { a.close() }
+
+// Open recognises an archive. Invalid: it is none.
+func Open(r io.Reader, l Limits) (*Archive, error) {
+	plain, closePlain, err := Unpack(r, l)
+	if err != nil {
+		return nil, Fault(err)
+	}
+	kind, whole, err := recognise(plain)
+	if err != nil {
+		closePlain()
+		return nil, Fault(err)
+	}
+	return &Archive{kind, whole, closePlain}, nil
+}
+
+// Unpack returns the stream unpacked, by whatever its first bytes say, bounded.
+func Unpack(r io.Reader, l Limits) (io.Reader, func(), error) {
+	packed := &counter{r: r}
+	plain, closePlain, err := unpacked(packed)
+	if err != nil {
+		return nil, nil, packed.blame(err)
+	}
+	return &ratioReader{r: plain, packed: packed, max: l.Ratio, bytesMax: l.Bytes}, closePlain, nil
+}
+
+// unpacked recognises how a stream is packed.
+func unpacked(r io.Reader) (io.Reader, func(), error) {
+	b := bufio.NewReaderSize(r, 256<<10)
+	magic, err := b.Peek(6)
+	if len(magic) == 0 {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = errs.New(errs.Invalid, "the archive is empty")
+		}
+		return nil, nil, err
+	}
+	nothing := func() {}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(b)
+		return z, nothing, err
+	case bytes.HasPrefix(magic, []byte("BZh")):
+		return bzip2.NewReader(b), nothing, nil
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(b, zstd.WithDecoderMaxMemory(zstdMemoryMax), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	case bytes.HasPrefix(magic, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		return nil, nil, errs.New(errs.Invalid, "xz archives cannot be read").WithHint("unxz it first, or pack it with gzip or zstd")
+	}
+	return b, nothing, nil
+}
+
+// counter counts what was read and remembers why it ended.
+type counter struct {
+	r   io.Reader
+	n   int64
+	err error
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.err = err
+	}
+	return n, err
+}
+
+// blame tells a damaged archive from a reader that failed.
+func (c *counter) blame(err error) error {
+	var own *errs.Error
+	if c.err != nil || errors.As(err, &own) {
+		return err
+	}
+	return errs.Wrap(errs.Invalid, err, "the archive is damaged or cut off")
+}
+
+// ratioReader ends an archive that explodes.
+type ratioReader struct {
+	r        io.Reader
+	packed   *counter
+	n        int64
+	max      int64
+	bytesMax int64
+}
+
+func (x *ratioReader) Read(b []byte) (int, error) {
+	n, err := x.r.Read(b)
+	x.n += int64(n)
+	if x.n > ratioFrom && x.n/x.max > x.packed.n {
+		return n, errs.New(errs.Limit, "the archive unpacks to more than %d times its size", x.max)
+	}
+	if x.n > x.bytesMax {
+		return n, errs.New(errs.Limit, "the archive is too large")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = x.packed.blame(err)
+	}
+	return n, err
+}
+
+// Fault gives an error of a tar's reader its class.
+func Fault(err error) error {
+	var own *errs.Error
+	switch {
+	case err == nil, errors.As(err, &own), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, io.ErrUnexpectedEOF):
+		return errs.Wrap(errs.Invalid, err, "the archive is damaged or cut off")
+	case errors.Is(err, tar.ErrHeader):
+		return errs.Wrap(errs.Invalid, err, "this is not a tar archive, or a damaged one").
+			WithHint("a root file system as tar, `docker save`, or an OCI layout can be imported")
+	}
+	return err
+}
+
+// imageName are the entries that images begin with, and no root file system.
+var imageName = regexp.MustCompile(`^(oci-layout|index\.json|manifest\.json|repositories|blobs|blobs/sha(256|512)(/[0-9a-f]*)?|[0-9a-f]{64}(\.json|\.tar|/.*)?)$`)
+
+// recognise looks at the first entries and returns a reader that begins at
+// the begin.
+func recognise(r io.Reader) (Kind, io.Reader, error) {
+	var seen bytes.Buffer
+	tr := tar.NewReader(io.TeeReader(io.LimitReader(r, headersMax), &seen))
+	kind := Rootfs
+	for range 2 { // the first may be "./"
+		hdr, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return "", nil, errs.New(errs.Invalid, "the archive is empty")
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		name := strings.TrimPrefix(path.Clean("/"+hdr.Name), "/")
+		if name == BundleFile {
+			kind = Bundle
+		} else if imageName.MatchString(name) {
+			kind = Image
+		}
+		if name != "" {
+			break
+		}
+	}
+	return kind, io.MultiReader(&seen, r), nil
+}
