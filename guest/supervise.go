@@ -8,15 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/port"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/wire"
@@ -43,7 +39,7 @@ type Config struct {
 
 // Supervise serves the host until ctx ends or init is gone.
 func Supervise(ctx context.Context, cfg Config) error {
-	dial, err := dialer(cfg.Boot.Channel)
+	serve, err := newTransport(cfg.Boot.Channel)
 	if err != nil {
 		return err
 	}
@@ -70,7 +66,7 @@ func Supervise(ctx context.Context, cfg Config) error {
 	srv := newServer(cfg, core, files)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	channel.Park(ctx, dial, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
+	serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
 	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancelStop()
 	if srv.Shutdown(stop) != nil {
@@ -122,31 +118,4 @@ func logf(w io.Writer, format string, args ...any) {
 	if w != nil {
 		_, _ = fmt.Fprintf(w, "supervise: "+format+"\n", args...)
 	}
-}
-
-// dialer returns how to reach the host.
-func dialer(address string) (func(context.Context) (net.Conn, error), error) {
-	path, ok := strings.CutPrefix(address, "unix:")
-	if !ok || path == "" {
-		return nil, errs.New(errs.Unsupported, "channel %.60q is not spoken by this guest, only unix:/path", address)
-	}
-	return func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, path) }, nil
-}
-
-// addressMax is what a socket address holds, with its end.
-const addressMax = 107
-
-// dialUnix connects to a path of any length: a long one through its
-// directory's descriptor.
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	var d net.Dialer
-	if len(path) <= addressMax {
-		return d.DialContext(ctx, "unix", path)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }

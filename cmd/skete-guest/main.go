@@ -4,6 +4,9 @@
 //	skete-guest init [--boot FILE]
 //	skete-guest supervise [--boot FILE]   (started by init)
 //	skete-guest version
+//
+// As /init of a virtual machine's initramfs it first makes that a root file
+// system (guest/stage).
 package main
 
 import (
@@ -17,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/guest"
 	"github.com/skete-dev/skete/guest/initd"
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/stage"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -28,6 +32,9 @@ const usage = "usage: skete-guest init|supervise [--boot FILE]\n       skete-gue
 func main() { os.Exit(run(os.Args)) }
 
 func run(args []string) int {
+	if args[0] == "/init" { // the kernel ran us, from the initramfs
+		return stage.Run()
+	}
 	if len(args) < 2 {
 		fmt.Fprint(os.Stderr, usage)
 		return 2

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file/fault"
@@ -139,15 +140,51 @@ func (s *Service) download(ctx context.Context, m *wire.DownloadRequest, out *co
 	if err != nil {
 		return err
 	}
+	exclude, err := excluded(m)
+	if err != nil {
+		return err
+	}
 	w := &downloadWriter{out: out, buf: takeBuffer()}
 	defer func() { giveBuffer(w.buf) }()
 	err = run.slow(ctx, func() error {
-		return withParent(name, func(dir int, base string) error { return tree.Pack(ctx, dir, base, w) })
+		if m.Image && name == "/" {
+			return packRoot(ctx, exclude, w)
+		}
+		return withParent(name, func(dir int, base string) error {
+			if m.Image {
+				return tree.PackImage(ctx, dir, base, exclude, w)
+			}
+			return tree.Pack(ctx, dir, base, w)
+		})
 	})
 	if err == nil {
 		err = w.flush()
 	}
 	return fault.Of(err, name)
+}
+
+// excludeMax is how many paths a download leaves out at most.
+const excludeMax = 64
+
+func excluded(m *wire.DownloadRequest) ([]string, error) {
+	if len(m.Exclude) > excludeMax || len(m.Exclude) > 0 && !m.Image {
+		return nil, errs.New(errs.Invalid, "a download of an image leaves out at most %d paths, others none", excludeMax)
+	}
+	var paths []string
+	for _, p := range m.Exclude {
+		paths = append(paths, string(p))
+	}
+	return paths, nil
+}
+
+// packRoot packs the machine's whole root, which is in no directory.
+func packRoot(ctx context.Context, exclude []string, w io.Writer) error {
+	fd, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return tree.PackImage(ctx, fd, ".", exclude, w)
 }
 
 // downloadWriter gathers bytes into messages of one chunk.

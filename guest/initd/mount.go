@@ -22,6 +22,11 @@ var mounts = []struct {
 	{"/run", "tmpfs", "mode=0755", unix.MS_NOSUID | unix.MS_NODEV},
 }
 
+// links that programs expect and devtmpfs lacks.
+var links = []struct{ at, to string }{
+	{"/dev/fd", "/proc/self/fd"}, {"/dev/stdin", "/proc/self/fd/0"}, {"/dev/stdout", "/proc/self/fd/1"}, {"/dev/stderr", "/proc/self/fd/2"},
+}
+
 // mountAll mounts what a bare machine lacks and names it. What is mounted
 // already (devtmpfs by the kernel) is no error.
 func mountAll(hostname string) error {
@@ -31,6 +36,11 @@ func mountAll(hostname string) error {
 		}
 		if err := unix.Mount(m.fstype, m.target, m.fstype, m.flags, m.data); err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	for _, l := range links {
+		if err := os.Symlink(l.to, l.at); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
 		}
 	}
 	if hostname != "" {

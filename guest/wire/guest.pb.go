@@ -4189,9 +4189,14 @@ func (x *UploadResponse) GetBytes() int64 {
 }
 
 type DownloadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	User  string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// As the root of an image: what is mounted beneath the path is left out,
+	// hard links stay links, and the attributes user.* and security.capability
+	// are kept (as SCHILY.xattr.*).
+	Image         bool     `protobuf:"varint,3,opt,name=image,proto3" json:"image,omitempty"`
+	Exclude       [][]byte `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"` // with image: paths relative to path, left out with their inside; at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4238,6 +4243,20 @@ func (x *DownloadRequest) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *DownloadRequest) GetImage() bool {
+	if x != nil {
+		return x.Image
+	}
+	return false
+}
+
+func (x *DownloadRequest) GetExclude() [][]byte {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
 }
 
 type DownloadResponse struct {
@@ -5795,10 +5814,12 @@ const file_guest_proto_rawDesc = "" +
 	"entriesMax\"@\n" +
 	"\x0eUploadResponse\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x03R\aentries\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"9\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"i\n" +
 	"\x0fDownloadRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
-	"\x04user\x18\x02 \x01(\tR\x04user\"&\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05image\x18\x03 \x01(\bR\x05image\x12\x18\n" +
+	"\aexclude\x18\x04 \x03(\fR\aexclude\"&\n" +
 	"\x10DownloadResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"e\n" +
 	"\vGlobRequest\x12\x12\n" +

@@ -87,6 +87,7 @@ func writeInitramfs(w *cpio, guest []byte, modules []module) {
 	w.entry("init", modeLink|0o777, []byte(wire.GuestBinary))
 	// Without a console device the kernel gives its first program none at all.
 	w.device("dev/console", 5, 1)
+	w.device("dev/null", 1, 3) // Go's runtime opens it in place of a console that is not there
 	var list []plan.Module
 	for _, m := range modules {
 		w.entry("mod/"+m.File, modeFile|0o644, m.data)

@@ -15,11 +15,33 @@ import (
 // links; fifos, sockets and devices are left out. Every file has in the
 // archive the size that it had when its header was written.
 func Pack(ctx context.Context, dir int, name string, w io.Writer) error {
+	return pack(dir, name, &packer{ctx: ctx, tw: tar.NewWriter(w), buf: make([]byte, 256<<10)})
+}
+
+// PackImage is Pack of a directory that is to be the root of an image: what is
+// mounted beneath it is left out, hard links stay links, attributes that
+// belong to the content are kept. So is left out what exclude names, by its
+// path in the archive.
+func PackImage(ctx context.Context, dir int, name string, exclude []string, w io.Writer) error {
+	p := &packer{
+		ctx: ctx, tw: tar.NewWriter(w), buf: make([]byte, 256<<10),
+		image: true, exclude: map[string]bool{}, links: map[inode]string{},
+	}
+	for _, path := range exclude {
+		p.exclude[path] = true
+	}
+	return pack(dir, name, p)
+}
+
+func pack(dir int, name string, p *packer) error {
 	st, err := Lstat(dir, name)
 	if err != nil {
 		return err
 	}
-	p := &packer{ctx: ctx, tw: tar.NewWriter(w), buf: make([]byte, 256<<10)}
+	if p.image && !IsDir(&st) {
+		return unix.ENOTDIR
+	}
+	p.dev = st.Dev
 	if !IsDir(&st) {
 		if !IsRegular(&st) && !IsLink(&st) {
 			return ErrSpecial
@@ -35,7 +57,7 @@ func Pack(ctx context.Context, dir int, name string, w io.Writer) error {
 	}
 	defer unix.Close(fd)
 	opts := Options{Unreadable: func(rel string, err error) error { return pathError("read", rel, err) }}
-	if err := Walk(ctx, fd, opts, p.add); err != nil {
+	if err := Walk(p.ctx, fd, opts, p.add); err != nil {
 		return err
 	}
 	return p.tw.Close()
@@ -45,23 +67,55 @@ type packer struct {
 	ctx context.Context
 	tw  *tar.Writer
 	buf []byte
+
+	image   bool
+	dev     uint64 // of the root
+	exclude map[string]bool
+	links   map[inode]string // files that have more than one name -> the first
 }
 
+type inode struct{ dev, ino uint64 }
+
 func (p *packer) add(it Item) error {
+	if p.exclude[it.Rel] {
+		return ErrSkip
+	}
 	var err error
 	switch {
 	case IsDir(&it.Stat):
-		h := header(it.Rel+"/", tar.TypeDir, &it.Stat)
-		err = p.tw.WriteHeader(h)
+		err = p.dir(it)
 	case IsLink(&it.Stat):
 		err = p.link(it)
 	case IsRegular(&it.Stat):
 		err = p.file(it)
 	}
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
+	switch {
+	case errors.Is(err, ErrSkip):
+		return err
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP):
 		return nil // gone, or something else by now
 	}
 	return pathError("read", it.Rel, err)
+}
+
+// dir adds a directory. What is mounted on it is no part of an image: only
+// directories are compared, since an overlay shows files with the devices of
+// the layers that they come from.
+func (p *packer) dir(it Item) error {
+	h := header(it.Rel+"/", tar.TypeDir, &it.Stat)
+	if !p.image {
+		return p.tw.WriteHeader(h)
+	}
+	if it.Stat.Dev != p.dev {
+		return errors.Join(p.tw.WriteHeader(h), ErrSkip)
+	}
+	fd, err := OpenAt(it.Dir, it.Name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	attributes(h, fd)
+	return p.tw.WriteHeader(h)
 }
 
 func header(name string, kind byte, st *unix.Stat_t) *tar.Header {
@@ -96,6 +150,17 @@ func (p *packer) file(it Item) error {
 		return nil
 	}
 	h := header(it.Rel, tar.TypeReg, &st)
+	if p.image {
+		if st.Nlink > 1 {
+			at := inode{st.Dev, st.Ino}
+			if first, ok := p.links[at]; ok {
+				h.Typeflag, h.Linkname = tar.TypeLink, first
+				return p.tw.WriteHeader(h)
+			}
+			p.links[at] = it.Rel
+		}
+		attributes(h, fd)
+	}
 	h.Size = st.Size
 	if err := p.tw.WriteHeader(h); err != nil {
 		return err

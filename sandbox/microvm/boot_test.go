@@ -1,0 +1,254 @@
+package microvm_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/skete-dev/skete/guest/channel/mux"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/sandbox/microvm"
+	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bootTimeout is generous: it is 1.5 s on a quiet machine.
+const bootTimeout = 60 * time.Second
+
+// machine is a real virtual machine under QEMU's emulation, which needs no
+// rights and no KVM.
+type machine struct {
+	t      testing.TB
+	dir    string
+	line   *mux.Line
+	client *wire.Client
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	boot   wire.Boot
+}
+
+// options of a test machine.
+type options struct {
+	change func(*wire.Boot)
+	dir    string // of an earlier machine, whose disks are used again
+	memMB  int
+}
+
+func startVM(t *testing.T, o options) *machine {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a virtual machine: not in a short run")
+	}
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Skip("qemu-system-x86_64 is not installed")
+	}
+	if o.memMB == 0 {
+		o.memMB = 256
+	}
+	kernel := microvmtest.Kernel(t)
+	initrd := microvmtest.Initramfs(t, kernel, guesttest.Binary(t))
+	m := &machine{t: t, dir: o.dir, ended: make(chan struct{}), boot: wire.Boot{
+		Sandbox: "sbx_test", Hostname: "sbx-test", Channel: "virtio:skete.0", User: "user", UID: 1000, GID: 1000,
+		Home: "/home/user", Workdir: "/workspace", ProcessesMax: 256, MemoryBytes: int64(o.memMB) << 20,
+	}}
+	if o.change != nil {
+		o.change(&m.boot)
+	}
+	if m.dir == "" {
+		m.dir = t.TempDir()
+		makeDisks(t, m.dir)
+	}
+	line, err := microvm.CommandLine(microvm.Line{
+		VMM: microvm.QEMU, TSCKHz: microvm.TSCKHz(), Root: "vda", Layer: "vdb", Work: "vdc", Boot: m.boot,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.cmd = exec.Command(qemu, "-M", "microvm,rtc=on,pic=off,pit=off,isa-serial=on,acpi=on", "-accel", "tcg,thread=single,tb-size=64", "-cpu", "max",
+		"-smp", "1", "-m", fmt.Sprint(o.memMB), "-nodefaults", "-no-user-config", "-display", "none", "-serial", "file:console.log", "-no-reboot",
+		"-kernel", kernel.Path, "-initrd", initrd, "-append", line,
+		"-drive", "id=r,file=root.img,format=raw,if=none,readonly=on", "-device", "virtio-blk-device,drive=r",
+		"-drive", "id=l,file=layer.img,format=raw,if=none,cache=unsafe,discard=unmap", "-device", "virtio-blk-device,drive=l",
+		"-drive", "id=w,file=work.img,format=raw,if=none,cache=writeback,discard=unmap", "-device", "virtio-blk-device,drive=w",
+		"-device", "virtio-serial-device", "-chardev", "socket,id=c0,path=c.sock,server=on,wait=off", "-device", "virtserialport,chardev=c0,name=skete.0",
+		"-device", "virtio-rng-device")
+	m.cmd.Dir = m.dir
+	var monitor bytes.Buffer
+	m.cmd.Stderr = &monitor
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.line = mux.Open(m.dial)
+	m.client = wire.NewClient(m.line.Dial)
+	go func() {
+		_ = m.cmd.Wait()
+		close(m.ended)
+	}()
+	t.Cleanup(func() {
+		m.stop()
+		if t.Failed() {
+			t.Logf("console:\n%s\nmonitor:\n%s", m.console(), &monitor)
+		}
+	})
+	return m
+}
+
+// dial connects to the monitor's socket, which may not be there yet.
+func (m *machine) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", filepath.Join(m.dir, "c.sock"))
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-m.ended:
+			return nil, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (m *machine) console() string {
+	data, _ := os.ReadFile(filepath.Join(m.dir, "console.log"))
+	return string(data)
+}
+
+// stop ends the machine as a power cut would.
+func (m *machine) stop() {
+	m.client.Close()
+	m.line.Close()
+	_ = m.cmd.Process.Kill()
+	<-m.ended
+}
+
+// makeDisks makes a root with busybox in it, a layer and a workspace.
+func makeDisks(t *testing.T, dir string) {
+	t.Helper()
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Skip("busybox (busybox-static) is not installed")
+	}
+	mkfs, err := exec.LookPath("mkfs.ext4")
+	if err != nil {
+		t.Skip("mkfs.ext4 is not installed")
+	}
+	tree := t.TempDir()
+	for _, d := range []string{"bin", "etc", "home/user", "proc", "sys", "dev", "tmp", "run", "workspace", "var/lib", "root"} {
+		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(tree, "bin/busybox"), data, 0o755)
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(applets)) {
+		if name != "busybox" {
+			if err := os.Symlink("busybox", filepath.Join(tree, "bin", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(t, filepath.Join(tree, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"), 0o644)
+	write(t, filepath.Join(tree, "etc/group"), []byte("root:x:0:\nuser:x:1000:\n"), 0o644)
+	write(t, filepath.Join(tree, "etc/machine-id"), []byte("00000000000000000000000000000000\n"), 0o444)
+	out, err := exec.Command(mkfs, "-q", "-F", "-d", tree, "-O", "^has_journal", "-E", "root_owner=0:0", filepath.Join(dir, "root.img"), "32M").CombinedOutput()
+	if err != nil {
+		t.Fatalf("mkfs.ext4: %v: %s", err, out)
+	}
+	for _, name := range []string{"layer.img", "work.img"} {
+		if err := microvm.Blank(t.Context(), filepath.Join(dir, name), 128<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func write(t *testing.T, path string, data []byte, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, data, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) hello() *wire.HelloResponse {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	h, err := m.client.Hello(ctx)
+	if err != nil {
+		m.t.Fatalf("hello: %v", err)
+	}
+	return h
+}
+
+// sh runs a script as the sandbox's user, or as root, and returns what it said.
+func (m *machine) sh(user, script string) (out string, code int32) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	st, err := m.client.Process.Exec(ctx, connect.NewRequest(&wire.StartRequest{
+		Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(script)}, User: user,
+	}))
+	if err != nil {
+		m.t.Fatalf("%s: %v", script, err)
+	}
+	defer st.Close()
+	var b strings.Builder
+	code = -1
+	for st.Receive() {
+		switch e := st.Msg().Event.(type) {
+		case *wire.AttachEvent_Output:
+			b.Write(e.Output.Data)
+		case *wire.AttachEvent_Exited:
+			code = e.Exited.GetExit().GetCode()
+		}
+	}
+	if err := st.Err(); err != nil {
+		m.t.Fatalf("%s: %v", script, err)
+	}
+	return b.String(), code
+}
+
+// T1 of the facts: a boot to an answering guest, then reconnects.
+func TestBoot_answersAndSurvivesReconnects(t *testing.T) {
+	begin := time.Now()
+	m := startVM(t, options{})
+	h := m.hello()
+	t.Logf("boot to the first answer: %s", time.Since(begin))
+	if h.Kernel == "" || h.SuperviseStarts != 1 || h.User != "user" {
+		t.Errorf("hello: %v", h)
+	}
+	if out, code := m.sh("", "uname -r; pwd; id -u"); code != 0 || out != h.Kernel+"\n/workspace\n1000\n" {
+		t.Errorf("got %q, %d", out, code)
+	}
+	begin = time.Now()
+	for range 20 {
+		m.client.Close()
+		m.line.Hangup()
+		if again := m.hello(); again.BootId != h.BootId || again.SuperviseStarts != 1 {
+			t.Fatalf("after a reconnect: %v, before: %v", again, h)
+		}
+	}
+	t.Logf("a reconnect and a call: %s", time.Since(begin)/20)
+}
