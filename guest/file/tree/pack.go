@@ -107,7 +107,10 @@ func (p *packer) dir(it Item) error {
 		return p.tw.WriteHeader(h)
 	}
 	if it.Stat.Dev != p.dev {
-		return errors.Join(p.tw.WriteHeader(h), ErrSkip)
+		if err := p.tw.WriteHeader(h); err != nil {
+			return err
+		}
+		return ErrSkip
 	}
 	fd, err := OpenAt(it.Dir, it.Name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
