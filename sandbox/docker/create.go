@@ -1,0 +1,214 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/channel"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// flight is a Create under way. Destroy cancels it and waits for its end.
+type flight struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
+
+// Create implements sandbox.Provider.
+func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
+		return nil, err
+	}
+	if b.From != "" {
+		return nil, fmt.Errorf("create %s: %w", b.ID, errors.Join(sandbox.ErrSnapshot, errNoSnapshot))
+	}
+	ctx, land, err := p.takeOff(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer land()
+	if err := p.slot(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-p.slots }()
+	// The directory is the claim on the name and, for List, the sign that
+	// there may be something; it goes last.
+	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
+		}
+		return nil, fmt.Errorf("create %s: %w", b.ID, err)
+	}
+	m, err := p.boot(ctx, b)
+	if err == nil {
+		return m, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		if errors.Is(cause, errDestroyed) {
+			err = cause
+		} else if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = errors.Join(ctx.Err(), err)
+		}
+	}
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
+}
+
+// takeOff registers the Create, so that a Destroy finds it. The returned
+// function must be called when nothing more will be made.
+func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.creating[id] != nil || p.machines[id] != nil {
+		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() {}
+	if _, ok := ctx.Deadline(); !ok {
+		ctx, stop = context.WithTimeout(ctx, bootTimeout)
+	}
+	f := &flight{cancel: cancel, done: make(chan struct{})}
+	p.creating[id] = f
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		p.mu.Lock()
+		delete(p.creating, id)
+		p.mu.Unlock()
+		close(f.done)
+	}, nil
+}
+
+func (p *Provider) slot(ctx context.Context) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// boot makes the container, starts it and waits for the guest.
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	if p.unable != nil && errs.Is(p.unable, errs.Unsupported) {
+		return nil, p.unable
+	}
+	host, err := p.prepare(b)
+	if err != nil {
+		return nil, err
+	}
+	container, err := p.launch(ctx, b)
+	var m *machine
+	if err == nil {
+		m, err = p.follow(b.ID, container, host)
+	}
+	if err != nil {
+		_ = host.Close()
+		return nil, err
+	}
+	if err := m.awaitGuest(ctx); err != nil {
+		_ = m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// prepare fills the machine's directory and opens the channel.
+func (p *Provider) prepare(b sandbox.Boot) (*channel.Host, error) {
+	bootDir := p.bootDir(b.ID)
+	if err := os.Mkdir(bootDir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := place(b.Guest, filepath.Join(bootDir, filepath.Base(wire.GuestBinary))); err != nil {
+		return nil, fmt.Errorf("place the guest program: %w", err)
+	}
+	file := b.BootFile()
+	file.Channel = "unix:" + wire.HostSocket
+	file.StateDir = stateDir
+	data, err := json.Marshal(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(bootDir, filepath.Base(wire.BootFile)), data, 0o600); err != nil {
+		return nil, err
+	}
+	if err := adoptWorkspace(b.Workspace); err != nil {
+		return nil, fmt.Errorf("give the workspace to the sandbox's user: %w", err)
+	}
+	return p.listen(b.ID)
+}
+
+// launch makes and starts the container. The two calls that change the engine
+// are not cancelled with ctx: engines go on when their caller hangs up, and a
+// container that appears after we have cleared away would stay.
+func (p *Provider) launch(ctx context.Context, b sandbox.Boot) (id string, err error) {
+	sure := context.WithoutCancel(ctx)
+	for range 2 {
+		root, err := p.roots.make(ctx, b)
+		if err != nil {
+			return "", err
+		}
+		spec := plan{boot: b, labels: p.labels(b.ID), bootDir: p.bootDir(b.ID), root: root, most: ownMost()}.spec()
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		id, err = p.engine.Create(sure, p.container(b.ID), spec)
+		if !errs.Is(err, errs.NotFound) {
+			break
+		}
+		p.roots.forget(root) // somebody removed the image: make it again, once
+	}
+	if errs.Is(err, errs.Conflict) {
+		return "", errs.Wrap(errs.Conflict, err, "a container with the name of sandbox %s was left in the engine", b.ID)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return id, p.engine.Start(sure, id)
+}
+
+// listen opens the channel at the place where the guest looks for it.
+func (p *Provider) listen(id sandbox.ID) (*channel.Host, error) {
+	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)))
+}
+
+// adoptWorkspace gives the top directory away; what is in it belongs to
+// whoever put it there. Who is not root cannot give, and opens it instead.
+func adoptWorkspace(dir string) error {
+	if os.Geteuid() != 0 && os.Geteuid() != sandbox.UserID {
+		return os.Chmod(dir, 0o777)
+	}
+	return os.Chown(dir, sandbox.UserID, sandbox.UserID)
+}
+
+// place links the file, or copies it where links cannot reach.
+func place(source, target string) error {
+	if os.Link(source, target) == nil {
+		return nil
+	}
+	in, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,216 @@
+// Package enginetest gives tests a real container engine of their own.
+//
+//	e := enginetest.Start(t, enginetest.Docker)
+//	p, err := docker.New(docker.Config{Host: e.Host, …})
+//
+// The engine is the installed program (dockerd, podman), run on a temporary
+// directory with its state and socket there, and stopped with the test. It
+// makes no network and no firewall rules. A test is skipped, with the reason,
+// where the program is not installed, or may not run (engines need root).
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/internal/hostproc"
+)
+
+// Kind of an engine.
+type Kind string
+
+// The engines that tests can start.
+const (
+	Docker Kind = "docker"
+	Podman Kind = "podman"
+)
+
+// Kinds lists all.
+var Kinds = []Kind{Docker, Podman}
+
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 30 * time.Second
+)
+
+// Engine is one that runs, or did.
+type Engine struct {
+	Kind Kind
+	Host string // "unix:///…"
+
+	t       testing.TB
+	dir     string
+	command *exec.Cmd
+	done    chan struct{} // closed when the command has ended
+}
+
+// Start starts an engine.
+func Start(t testing.TB, kind Kind) *Engine {
+	t.Helper()
+	program := map[Kind]string{Docker: "dockerd", Podman: "podman"}[kind]
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is not installed (see scripts/need)", program)
+	}
+	if os.Geteuid() != 0 {
+		t.Skipf("%s needs root here", program)
+	}
+	dir, err := os.MkdirTemp("", "skete-engine-*") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{Kind: kind, Host: "unix://" + filepath.Join(dir, "api.sock"), t: t, dir: dir}
+	t.Cleanup(e.remove)
+	e.Up()
+	return e
+}
+
+// Arguments of the programs. Groups of docker's containers have a parent of
+// their own, so that it can be removed.
+func (e *Engine) arguments() []string {
+	in := func(name string) string { return filepath.Join(e.dir, name) }
+	if e.Kind == Docker {
+		return []string{
+			"dockerd", "--host=" + e.Host, "--data-root=" + in("data"), "--exec-root=" + in("exec"), "--pidfile=" + in("pid"),
+			"--bridge=none", "--iptables=false", "--ip6tables=false", "--cgroup-parent=" + e.group(), "--log-level=warn",
+			"--exec-opt=native.cgroupdriver=cgroupfs",
+		}
+	}
+	args := []string{
+		"podman", "--root=" + in("data"), "--runroot=" + in("run"), "--tmpdir=" + in("tmp"),
+		"--cgroup-manager=cgroupfs", "--events-backend=none", "--log-level=error",
+	}
+	if _, err := exec.LookPath("runc"); err == nil { // crun refuses hosts with both versions of control groups
+		args = append(args, "--runtime=runc")
+	}
+	return append(args, "system", "service", "--time=0", e.Host)
+}
+
+func (e *Engine) group() string { return "/" + filepath.Base(e.dir) }
+
+// Up starts the engine (again) and returns when it answers.
+func (e *Engine) Up() {
+	e.t.Helper()
+	_ = os.Remove(filepath.Join(e.dir, "pid")) // of one that was killed
+	args := e.arguments()
+	log, err := os.OpenFile(filepath.Join(e.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	e.command, e.done = cmd, make(chan struct{})
+	go func(done chan struct{}) {
+		_ = cmd.Wait()
+		close(done)
+	}(e.done)
+	deadline := time.After(startTimeout)
+	for !e.answers() {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-e.done:
+			e.t.Skipf("%s does not start here:\n%s", args[0], e.lastWords())
+		case <-deadline:
+			e.t.Fatalf("%s did not answer within %v:\n%s", args[0], startTimeout, e.lastWords())
+		}
+	}
+}
+
+func (e *Engine) answers() bool {
+	conn, err := net.Dial("unix", strings.TrimPrefix(e.Host, "unix://"))
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+	_, _ = fmt.Fprintf(conn, "GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+	line := make([]byte, 12)
+	n, _ := conn.Read(line)
+	return strings.HasSuffix(string(line[:n]), " 200")
+}
+
+func (e *Engine) lastWords() string {
+	data, _ := os.ReadFile(filepath.Join(e.dir, "log"))
+	return string(data[max(0, len(data)-2000):])
+}
+
+// Kill ends the engine's own process as a crash would. Containers live on.
+func (e *Engine) Kill() { e.end(unix.SIGKILL) }
+
+// Stop ends the engine in good order; Docker's containers end with it.
+func (e *Engine) Stop() { e.end(unix.SIGTERM) }
+
+func (e *Engine) end(sig unix.Signal) {
+	e.t.Helper()
+	if e.command == nil {
+		return
+	}
+	_ = e.command.Process.Signal(sig)
+	select {
+	case <-e.done:
+	case <-time.After(stopTimeout):
+		e.t.Errorf("%s did not end within %v", e.Kind, stopTimeout)
+		_ = e.command.Process.Kill()
+		<-e.done
+	}
+	e.command = nil
+}
+
+// remove stops the engine and takes away all that it left: helpers that
+// outlive it, mounts, groups, files.
+func (e *Engine) remove() {
+	e.end(unix.SIGTERM)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	for e.killHelpers() && ctx.Err() == nil {
+		<-time.After(10 * time.Millisecond)
+	}
+	data, _ := os.ReadFile("/proc/self/mountinfo")
+	lines := strings.Split(string(data), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if f := strings.Fields(lines[i]); len(f) > 4 && strings.HasPrefix(f[4], e.dir+"/") {
+			_ = unix.Unmount(f[4], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + e.group())
+	for _, g := range append(groups, "/sys/fs/cgroup"+e.group()) {
+		_ = os.Remove(g)
+	}
+	if err := os.RemoveAll(e.dir); err != nil {
+		e.t.Errorf("remove the engine's directory: %v", err)
+	}
+}
+
+// killHelpers ends every process that names the engine's directory and reports
+// whether there was one: containerd, its shims, conmon.
+func (e *Engine) killHelpers() bool {
+	ps, err := hostproc.List()
+	if err != nil {
+		return false
+	}
+	found := false
+	for _, p := range ps {
+		if p.PID == os.Getpid() || !strings.Contains(strings.Join(p.Args, " "), e.dir+"/") {
+			continue
+		}
+		if err := p.Signal(unix.SIGKILL); !errors.Is(err, hostproc.ErrGone) {
+			found = true
+		}
+	}
+	return found
+}
