@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,12 @@ type Fixture struct {
 	// Volume makes a workspace bounded to so many bytes; nil: a plain
 	// directory is used and the bound of the workspace is not tested.
 	Volume func(t testing.TB, bytes int64) string
+	// Disk makes an ext4 image of that size for a workspace: for providers
+	// without HostWorkspace, which cannot do without it.
+	Disk func(t testing.TB, bytes int64) string
+	// Boot is how long a machine of this kind takes to come up at most on a
+	// busy host; 0 = a second. Guests that never answer are given so long.
+	Boot time.Duration
 	// HostPID is the process of the host without which the machine is dead.
 	HostPID func(t testing.TB, id sandbox.ID) int
 }

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"bytes"
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -101,6 +102,25 @@ func collect(stream *connect.ServerStreamForClient[wire.AttachEvent]) (Result, e
 	}
 	res.Stdout, res.Stderr = out.String(), errOut.String()
 	return res, wire.Err(stream.Err())
+}
+
+// Write makes a file with this content.
+func (g Guest) Write(path string, mode uint32, data []byte) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	stream := g.File.Write(ctx)
+	r := &wire.WriteRequest{Header: &wire.WriteRequest_Header{Path: []byte(path), Mode: mode}}
+	for piece := range slices.Chunk(data, wire.ChunkBytes) {
+		r.Data = piece
+		if err := stream.Send(r); err != nil {
+			break // the answer says why
+		}
+		r = &wire.WriteRequest{}
+	}
+	if _, err := stream.CloseAndReceive(); err != nil {
+		g.t.Fatalf("write %s: %v", path, wire.Err(err))
+	}
 }
 
 // Background starts a command that nobody waits for.

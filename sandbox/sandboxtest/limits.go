@@ -83,14 +83,17 @@ func testDiskLimit(s *suite) {
 	const mb = 64
 	b := s.boot(func(b *sandbox.Boot) {
 		b.Spec.DiskMB = mb
-		if s.Volume != nil {
+		switch {
+		case !caps.HostWorkspace:
+			b.Disk = s.Disk(s, mb<<20)
+		case s.Volume != nil:
 			b.Workspace = s.Volume(s, mb<<20)
 		}
 	})
 	tool := s.tool(b)
 	_, g := s.create(b)
 	places := []string{"/home/user", "/tmp", "/dev/shm", "/var/tmp"}
-	if s.Volume != nil {
+	if s.Volume != nil || !caps.HostWorkspace {
 		places = append(places, sandbox.WorkspaceDir)
 	}
 	for _, place := range places {

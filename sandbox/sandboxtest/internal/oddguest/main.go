@@ -1,7 +1,7 @@
 // Command oddguest stands in for skete-guest where a test needs one that
-// misbehaves. The boot file's environment says how (ODD=…):
+// misbehaves. The end of the program's file says how (ODD=…):
 //
-//	hello    answers Hello correctly and nothing else
+//	hello    answers Hello and Adopt correctly and nothing else
 //	silent   parks connections and never says a word
 //	garbage  answers every opened stream with random bytes
 //	huge     answers the preamble, then sends a frame that claims 4 GiB
@@ -25,11 +25,14 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skete-dev/skete/guest/channel"
+	"github.com/skete-dev/skete/guest/stage"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
 func main() {
+	if os.Args[0] == "/init" { // of a virtual machine's initramfs
+		os.Exit(stage.Run())
+	}
 	args := os.Args[1:]
 	if len(args) > 0 && args[0] == "init" {
 		args = args[1:]
@@ -45,54 +48,52 @@ func main() {
 	if err != nil {
 		os.Exit(5)
 	}
-	run(boot, boot.Env["ODD"])
+	run(boot, mode())
+}
+
+// mode reads what is written behind the program's end.
+func mode() string {
+	data, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		os.Exit(6)
+	}
+	at := bytes.LastIndex(data, []byte("\nODD="))
+	if at < 0 {
+		os.Exit(7)
+	}
+	return string(data[at+len("\nODD="):])
 }
 
 func run(boot wire.Boot, mode string) {
-	path := strings.TrimPrefix(boot.Channel, "unix:")
-	dial := func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
-	}
 	ctx := context.Background()
+	line := lineOf(boot.Channel)
 	switch mode {
 	case "exit":
 		os.Exit(3)
 	case "absent":
 		<-time.After(time.Hour)
 	case "silent":
-		hold(ctx, dial, func(net.Conn) {})
+		line.hold(func(io.Writer) {})
 	case "chatty":
-		hold(ctx, dial, func(c net.Conn) { _, _ = c.Write([]byte("OK 65536\n")) })
+		line.hold(func(w io.Writer) { _, _ = w.Write([]byte("OK 65536\n")) })
 	case "garbage":
-		channel.Park(ctx, dial, func(c net.Conn, port uint32) {
+		line.serve(ctx, func(c net.Conn, port uint32) {
 			_ = wire.Grant(c, port)
 			_, _ = io.CopyN(c, rand.Reader, 1<<20)
 			c.Close()
 		})
 	case "flood":
-		channel.Park(ctx, dial, func(c net.Conn, _ uint32) {
+		line.serve(ctx, func(c net.Conn, _ uint32) {
 			_, _ = io.Copy(c, strings.NewReader(strings.Repeat("A", 8<<20)))
 			c.Close()
 		})
 	case "huge":
-		serve(ctx, dial, http.HandlerFunc(hugeFrame))
+		serve(ctx, line, http.HandlerFunc(hugeFrame))
 	default:
 		mux := http.NewServeMux()
 		mux.Handle(wire.NewControlHandler(hello{boot: boot}))
-		serve(ctx, dial, mux)
+		serve(ctx, line, mux)
 	}
-}
-
-// hold dials a few connections and keeps them.
-func hold(ctx context.Context, dial func(context.Context) (net.Conn, error), greet func(net.Conn)) {
-	for range 4 {
-		if c, err := dial(ctx); err == nil {
-			greet(c)
-			defer c.Close()
-		}
-	}
-	<-time.After(time.Hour)
 }
 
 // hugeFrame answers with a length that no client may believe.
@@ -107,10 +108,10 @@ func hugeFrame(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func serve(ctx context.Context, dial func(context.Context) (net.Conn, error), h http.Handler) {
+func serve(ctx context.Context, l line, h http.Handler) {
 	ln := &parkedListener{conns: make(chan net.Conn)}
 	go func() { _ = http.Serve(ln, h) }()
-	channel.Park(ctx, dial, func(c net.Conn, port uint32) {
+	l.serve(ctx, func(c net.Conn, port uint32) {
 		if err := wire.Grant(c, port); err != nil {
 			c.Close()
 			return
@@ -135,4 +136,8 @@ func (h hello) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*con
 		Version: wire.Version, BootId: "odd", User: h.boot.User, Uid: h.boot.UID,
 		Home: []byte(h.boot.Home), Workdir: []byte(h.boot.Workdir), RootGranted: h.boot.Root,
 	}), nil
+}
+
+func (h hello) Adopt(context.Context, *connect.Request[wire.AdoptRequest]) (*connect.Response[wire.AdoptResponse], error) {
+	return connect.NewResponse(&wire.AdoptResponse{BootId: "odd"}), nil
 }

@@ -8,10 +8,13 @@
 //	tool fork N              start N idle children, print how many started
 //	tool idle                stay
 //	tool fill FILE MB        write that much; print "full" at ENOSPC, else "written"
+//	tool count PORT FILE     count in memory, write the number to FILE, answer
+//	                         on 127.0.0.1:PORT with "TOKEN NUMBER", then echo
 //	tool interfaces          print the names of the network interfaces
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +23,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -44,6 +48,8 @@ func main() {
 		<-time.After(time.Hour)
 	case "fill":
 		fill(arg(args, 0), number(arg(args, 1)))
+	case "count":
+		count(arg(args, 0), arg(args, 1))
 	case "interfaces":
 		interfaces()
 	default:
@@ -181,6 +187,36 @@ func fill(path string, mb int) {
 		}
 	}
 	fmt.Println("written", mb)
+}
+
+// count keeps a number and a random token nowhere but in memory.
+func count(port, file string) {
+	token := rand.Text()
+	var n atomic.Int64
+	f, err := os.Create(file)
+	if err != nil {
+		fail(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		fail(err)
+	}
+	go func() {
+		for range time.Tick(5 * time.Millisecond) {
+			_, _ = f.WriteAt(fmt.Appendf(nil, "%020d\n", n.Add(1)), 0)
+		}
+	}()
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			fail(err)
+		}
+		go func() {
+			defer c.Close()
+			fmt.Fprintln(c, token, n.Load())
+			_, _ = io.Copy(c, c)
+		}()
+	}
 }
 
 func interfaces() {
