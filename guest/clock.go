@@ -30,6 +30,11 @@ func reseed(entropy []byte) error {
 	msg = append(msg, entropy...)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&msg[0])))
 	if errno == 0 {
+		// Else what reads the kernel's generator gets the old stream for
+		// up to a minute more.
+		_, _, errno = unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDRESEEDCRNG, 0)
+	}
+	if errno == 0 {
 		return nil
 	}
 	_, err = f.Write(entropy)

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,11 +24,13 @@ const (
 
 // control is guest.v1's Control.
 type control struct {
-	cfg  Config
-	core *process.Core
-}
+	cfg   Config
+	core  *process.Core
+	files fileService
+	who   *identity
 
-func newControl(cfg Config, core *process.Core) *control { return &control{cfg, core} }
+	adoptMu sync.Mutex // one Adopt at a time; taken before identity.mu
+}
 
 // Hello says what the guest is and which version of the protocol is spoken.
 func (c *control) Hello(_ context.Context, r *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
@@ -35,11 +38,11 @@ func (c *control) Hello(_ context.Context, r *connect.Request[wire.HelloRequest]
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
-	b, boot := c.cfg.Boot, c.core.Boot()
+	b, id := c.who.now()
 	var name unix.Utsname
 	_ = unix.Uname(&name)
 	return connect.NewResponse(&wire.HelloResponse{
-		Version: v, BootId: boot.ID, SuperviseStarts: boot.Starts, User: b.User, Uid: b.UID, Home: []byte(b.Home),
+		Version: v, BootId: id, SuperviseStarts: c.core.Boot().Starts, User: b.User, Uid: b.UID, Home: []byte(b.Home),
 		Workdir: []byte(b.Workdir), RootGranted: b.Root, Kernel: unix.ByteSliceToString(name.Release[:]), Build: c.cfg.Build,
 	}), nil
 }
@@ -68,6 +71,9 @@ func (c *control) StepClock(_ context.Context, r *connect.Request[wire.StepClock
 	if r.Msg.TimeUnixNs <= 0 {
 		return nil, wire.ToConnect(errs.New(errs.Invalid, "time_unix_ns is not after 1970"))
 	}
+	if !c.cfg.Own {
+		return nil, wire.ToConnect(errs.New(errs.Unsupported, "this machine has its host's clock"))
+	}
 	step := r.Msg.TimeUnixNs - time.Now().UnixNano()
 	ts := unix.NsecToTimespec(r.Msg.TimeUnixNs)
 	if err := setClock(&ts); err != nil {
@@ -86,11 +92,6 @@ func (c *control) Reseed(_ context.Context, r *connect.Request[wire.ReseedReques
 		return nil, wire.ToConnect(errs.Wrap(errs.Unsupported, err, "this machine takes no entropy"))
 	}
 	return connect.NewResponse(&wire.ReseedResponse{}), nil
-}
-
-// Adopt makes this machine another sandbox's.
-func (c *control) Adopt(context.Context, *connect.Request[wire.AdoptRequest]) (*connect.Response[wire.AdoptResponse], error) {
-	return nil, wire.ToConnect(errs.New(errs.Unsupported, "this guest cannot be adopted yet"))
 }
 
 // Shutdown ends all commands and then the machine.

@@ -8,6 +8,7 @@ import (
 // fileService is guest.v1's File with its end.
 type fileService interface {
 	wire.FileHandler
+	SetWorkdir(path string)
 	Close() error
 }
 

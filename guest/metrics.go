@@ -22,8 +22,9 @@ func (c *control) Metrics(context.Context, *connect.Request[wire.MetricsRequest]
 	if limit := c.cfg.Boot.MemoryBytes; limit > 0 && (m.MemTotalBytes == 0 || limit < m.MemTotalBytes) {
 		m.MemTotalBytes = limit
 	}
+	boot, _ := c.who.now()
 	var fs unix.Statfs_t
-	if unix.Statfs(c.cfg.Boot.Workdir, &fs) == nil {
+	if unix.Statfs(boot.Workdir, &fs) == nil {
 		m.DiskTotalBytes = int64(fs.Blocks) * fs.Bsize
 		m.DiskUsedBytes = m.DiskTotalBytes - int64(fs.Bfree)*fs.Bsize
 	}

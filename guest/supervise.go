@@ -31,6 +31,9 @@ type Config struct {
 	Boot wire.Boot
 	// InitFD is the descriptor of the pair to init.
 	InitFD int
+	// Own: the machine has a root file system (and perhaps a kernel) of its
+	// own, so that its clock and its names may be changed.
+	Own bool
 	// Build is the version of the program, for Hello.
 	Build string
 	// Log takes one line an event.
@@ -62,8 +65,14 @@ func Supervise(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer files.Close()
+	who, err := openIdentity(cfg.Boot, core.Boot().ID)
+	if err != nil {
+		return fmt.Errorf("read who this machine is: %w", err)
+	}
+	ctl := &control{cfg: cfg, core: core, files: files, who: who}
+	ctl.apply(who.now())
 	ln := newListener(ctx)
-	srv := newServer(cfg, core, files)
+	srv := newServer(cfg, ctl)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
@@ -93,7 +102,7 @@ func route(ctx context.Context, ln *listener, conn net.Conn, p uint32) {
 	}
 }
 
-func newServer(cfg Config, core *process.Core, files fileService) *http.Server {
+func newServer(cfg Config, ctl *control) *http.Server {
 	opts := []connect.HandlerOption{
 		connect.WithReadMaxBytes(wire.MessageBytesMax),
 		connect.WithSendMaxBytes(wire.MessageBytesMax),
@@ -104,9 +113,9 @@ func newServer(cfg Config, core *process.Core, files fileService) *http.Server {
 		}),
 	}
 	mux := http.NewServeMux()
-	mux.Handle(wire.NewControlHandler(newControl(cfg, core), opts...))
-	mux.Handle(wire.NewProcessHandler(core.Service(), opts...))
-	mux.Handle(wire.NewFileHandler(files, opts...))
+	mux.Handle(wire.NewControlHandler(ctl, opts...))
+	mux.Handle(wire.NewProcessHandler(ctl.core.Service(), opts...))
+	mux.Handle(wire.NewFileHandler(ctl.files, opts...))
 	mux.Handle(wire.NewPortHandler(port.New(), opts...))
 	return &http.Server{
 		Handler: mux, MaxHeaderBytes: headerBytesMax, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,13 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/channel/mux"
-	"github.com/skete-dev/skete/guest/wire"
 )
 
 // transport serves the host's streams until ctx ends.
@@ -97,56 +94,6 @@ func hostThere(f *os.File) bool {
 		there = err == nil && p[0].Revents&unix.POLLHUP == 0
 	})
 	return err == nil && there
-}
-
-// vsockPause follows an accept that failed.
-const vsockPause = 10 * time.Millisecond
-
-// serveVsock listens for the host. Listeners live through snapshots, their
-// connections do not.
-func serveVsock(ctx context.Context, port uint32, serve func(net.Conn, uint32)) {
-	for ctx.Err() == nil {
-		if ln, err := vsock.Listen(port, nil); err == nil {
-			acceptVsock(ctx, ln, serve)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(vsockPause):
-		}
-	}
-}
-
-func acceptVsock(ctx context.Context, ln *vsock.Listener, serve func(net.Conn, uint32)) {
-	defer ln.Close()
-	stop := context.AfterFunc(ctx, func() { ln.Close() })
-	defer stop()
-	for {
-		conn, err := ln.Accept()
-		if errors.Is(err, net.ErrClosed) || (err != nil && ctx.Err() != nil) {
-			return
-		}
-		if err != nil {
-			<-time.After(vsockPause)
-			continue
-		}
-		// Nobody but the host: programs inside could connect to their own machine.
-		if a, ok := conn.RemoteAddr().(*vsock.Addr); !ok || a.ContextID != vsock.Host {
-			conn.Close()
-			continue
-		}
-		go acceptStream(conn, serve)
-	}
-}
-
-func acceptStream(conn net.Conn, serve func(net.Conn, uint32)) {
-	_ = conn.SetDeadline(time.Now().Add(wire.PreambleTimeout))
-	port, err := wire.Accept(conn)
-	if err != nil {
-		conn.Close()
-		return
-	}
-	_ = conn.SetDeadline(time.Time{})
-	serve(conn, port)
 }
 
 // addressMax is what a socket address holds, with its end.

@@ -99,7 +99,7 @@ func runSupervise(path string) int {
 	debug.SetMemoryLimit(superviseBytes)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: pair.SocketFD, Build: version, Log: os.Stderr})
+	err = guest.Supervise(ctx, guest.Config{Boot: boot, InitFD: pair.SocketFD, Own: guest.OwnsRoot(), Build: version, Log: os.Stderr})
 	if err != nil {
 		return fail("supervise", err)
 	}

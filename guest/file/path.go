@@ -14,7 +14,7 @@ import (
 
 // normalise makes a request's path absolute and lexically clean.
 func (s *Service) normalise(p []byte) (string, error) {
-	return pathname.Clean(string(p), s.cfg.Workdir, s.cfg.Home)
+	return pathname.Clean(string(p), *s.workdir.Load(), s.cfg.Home)
 }
 
 // answer finishes a unary call.

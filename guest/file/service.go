@@ -2,6 +2,7 @@ package file
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file/rights"
@@ -24,7 +25,8 @@ type Config struct {
 
 // Service implements wire.FileHandler.
 type Service struct {
-	cfg     Config
+	cfg     Config // its Workdir is only the first
+	workdir atomic.Pointer[string]
 	threads *rights.Threads
 	locks   keylock.Locks[pathKey]
 	watches *watch.Hub
@@ -47,8 +49,13 @@ func New(cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{cfg: cfg, threads: threads, watches: watch.NewHub(watchesMax), done: make(chan struct{})}, nil
+	s := &Service{cfg: cfg, threads: threads, watches: watch.NewHub(watchesMax), done: make(chan struct{})}
+	s.SetWorkdir(cfg.Workdir)
+	return s, nil
 }
+
+// SetWorkdir changes where relative paths of later calls start.
+func (s *Service) SetWorkdir(path string) { s.workdir.Store(&path) }
 
 // Close ends all watches and threads. Stop the HTTP server first: calls under
 // way go on, new ones are refused. It may be repeated.

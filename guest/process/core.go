@@ -109,8 +109,30 @@ func listNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Boot says what init knows of the present boot.
-func (c *Core) Boot() pair.Boot { return c.boot }
+// Boot says what init knows of the present boot, under the id that Become
+// gave it.
+func (c *Core) Boot() pair.Boot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.boot
+}
+
+// Become changes who the machine is for every command that is started from
+// now on: its names, environment, working directory, and the boot's id, which
+// stands in the keys that the guest makes. Two copies of one machine would
+// make the same ones else.
+func (c *Core) Become(boot wire.Boot, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.planner.Boot, c.boot.ID = boot, id
+}
+
+func (c *Core) plan(req *wire.StartRequest) (*pair.Spawn, error) {
+	c.mu.Lock()
+	p := c.planner
+	c.mu.Unlock()
+	return p.Plan(req, c.autoKey)
+}
 
 // Done is closed when init is gone.
 func (c *Core) Done() <-chan struct{} { return c.init.Done() }

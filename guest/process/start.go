@@ -11,7 +11,7 @@ import (
 
 // start starts a process, or returns the one that has the key.
 func (c *Core) start(ctx context.Context, req *wire.StartRequest) (p *proc, existed bool, err error) {
-	s, err := c.planner.Plan(req, c.autoKey)
+	s, err := c.plan(req)
 	if err != nil {
 		return nil, false, err
 	}

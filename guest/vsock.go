@@ -1,0 +1,120 @@
+package guest
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+const (
+	vsockPause   = 10 * time.Millisecond // after a failure
+	vsockBacklog = 64
+)
+
+// serveVsock listens for the host. A listener lives through a snapshot and its
+// restore, connections do not.
+func serveVsock(ctx context.Context, port uint32, serve func(net.Conn, uint32)) {
+	for ctx.Err() == nil {
+		if ln, err := listenVsock(port); err == nil {
+			acceptVsock(ctx, ln, serve)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(vsockPause):
+		}
+	}
+}
+
+// listenVsock returns a listening socket that waits in Go's poller: the net
+// package does not know the family.
+func listenVsock(port uint32) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Bind(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_ANY, Port: port})
+	if err == nil {
+		err = unix.Listen(fd, vsockBacklog)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "vsock"), nil
+}
+
+// acceptVsock serves connections until the listener breaks or ctx ends. Nobody
+// but the host: programs inside could connect to their own machine.
+func acceptVsock(ctx context.Context, ln *os.File, serve func(net.Conn, uint32)) {
+	defer ln.Close()
+	stop := context.AfterFunc(ctx, func() { ln.Close() })
+	defer stop()
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		fd, peer := -1, unix.Sockaddr(nil)
+		var aerr error
+		err := raw.Read(func(l uintptr) bool {
+			fd, peer, aerr = unix.Accept4(int(l), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			return aerr != unix.EAGAIN
+		})
+		switch {
+		case err != nil: // closed
+			return
+		case aerr == unix.EINTR || aerr == unix.ECONNABORTED:
+			continue
+		case aerr != nil: // out of descriptors, or the device went away
+			return
+		}
+		a, ok := peer.(*unix.SockaddrVM)
+		if !ok || a.CID != unix.VMADDR_CID_HOST {
+			_ = unix.Close(fd)
+			continue
+		}
+		go acceptStream(&vsockConn{os.NewFile(uintptr(fd), "vsock")}, serve)
+	}
+}
+
+func acceptStream(conn net.Conn, serve func(net.Conn, uint32)) {
+	_ = conn.SetDeadline(time.Now().Add(wire.PreambleTimeout))
+	port, err := wire.Accept(conn)
+	if err != nil {
+		conn.Close()
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	serve(conn, port)
+}
+
+// vsockConn is a connected vsock as a net.Conn.
+type vsockConn struct{ *os.File }
+
+var _ net.Conn = (*vsockConn)(nil)
+
+func (c *vsockConn) LocalAddr() net.Addr  { return vsockAddr{} }
+func (c *vsockConn) RemoteAddr() net.Addr { return vsockAddr{} }
+
+// CloseWrite ends one direction.
+func (c *vsockConn) CloseWrite() error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	if err := raw.Control(func(fd uintptr) { serr = unix.Shutdown(int(fd), unix.SHUT_WR) }); err != nil {
+		return err
+	}
+	return serr
+}
+
+type vsockAddr struct{}
+
+func (vsockAddr) Network() string { return "vsock" }
+func (vsockAddr) String() string  { return "host" }
