@@ -1,0 +1,221 @@
+// Package saved is the directory of one snapshot: what is in it, and whether
+// it could load here.
+//
+//	err := saved.Write(dir, shape)   // last: a directory without it is no snapshot
+//	err := saved.Check(dir, shape)   // first, before anything is started
+//
+// A memory image fits one processor model, one version of Firecracker and one
+// set of devices; on others it does not load, or worse, loads and goes wrong
+// later. So all of that is compared before Firecracker sees it.
+package saved
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// Files of a snapshot.
+const (
+	State    = "vm.state"
+	Memory   = "vm.mem"
+	Layer    = "layer.img"
+	manifest = "snapshot.json"
+)
+
+// format changes with the meaning of any file or device.
+const format = 1
+
+const manifestBytesMax = 16 << 10
+
+// Shape is all that must be equal where a snapshot is loaded.
+type Shape struct {
+	Provider    string `json:"provider"`
+	Firecracker string `json:"firecracker"`
+	CPU         string `json:"cpu"`         // see CPU
+	HostKernel  string `json:"host_kernel"` // uname -r
+	Root        string `json:"root"`        // hash of the root file system
+	VCPUs       int    `json:"vcpus"`
+	MemoryMiB   int    `json:"memory_mib"`
+	LayerBytes  int64  `json:"layer_bytes"`
+}
+
+type file struct {
+	Format int              `json:"format"`
+	Shape  Shape            `json:"shape"`
+	Bytes  map[string]int64 `json:"bytes"` // size of each file
+}
+
+// Write completes the snapshot in dir; everything else is there.
+func Write(dir string, s Shape) error {
+	f := file{Format: format, Shape: s, Bytes: map[string]int64{}}
+	for _, name := range []string{State, Memory, Layer} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		f.Bytes[name] = info.Size()
+	}
+	data, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, "."+manifest)
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, manifest))
+}
+
+// Check says why the snapshot in dir does not fit s, or nil.
+func Check(dir string, s Shape) error {
+	in, err := os.Open(filepath.Join(dir, manifest))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	data, err := io.ReadAll(io.LimitReader(in, manifestBytesMax+1))
+	if err != nil {
+		return err
+	}
+	f, err := parse(data)
+	if err != nil {
+		return err
+	}
+	if f.Shape != s {
+		return errs.New(errs.Unsupported, "it was made as %+v and would run as %+v", f.Shape, s)
+	}
+	for name, want := range f.Bytes {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() || info.Size() != want {
+			return errs.New(errs.Corrupt, "%s has %d bytes, not %d", name, info.Size(), want)
+		}
+	}
+	return nil
+}
+
+func parse(data []byte) (file, error) {
+	var f file
+	if len(data) > manifestBytesMax {
+		return f, errs.New(errs.Corrupt, "the manifest is longer than %d bytes", manifestBytesMax)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return f, errs.Wrap(errs.Corrupt, err, "the manifest")
+	}
+	if f.Format != format {
+		return f, errs.New(errs.Unsupported, "format %d, not %d", f.Format, format)
+	}
+	for _, name := range []string{State, Memory, Layer} {
+		if _, ok := f.Bytes[name]; !ok {
+			return f, errs.New(errs.Corrupt, "the manifest names no %s", name)
+		}
+	}
+	if len(f.Bytes) != 3 {
+		return f, errs.New(errs.Corrupt, "the manifest names %d files", len(f.Bytes))
+	}
+	return f, nil
+}
+
+// Host returns what of this host a memory image depends on.
+func Host() (cpu, kernel string, err error) {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "", "", err
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "", "", err
+	}
+	return CPU(data), unix.ByteSliceToString(name.Release[:]), nil
+}
+
+// CPU names the first processor of a cpuinfo file: its model, its microcode
+// and a hash of its features.
+func CPU(cpuinfo []byte) string {
+	first, _, _ := strings.Cut(string(cpuinfo), "\n\n")
+	values := map[string]string{}
+	for line := range strings.Lines(first) {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			values[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	flags := strings.Fields(values["flags"] + " " + values["Features"])
+	slices.Sort(flags)
+	sum := sha256.Sum256([]byte(strings.Join(flags, " ")))
+	words := []string{}
+	for _, key := range []string{"vendor_id", "cpu family", "model", "stepping", "microcode"} {
+		words = append(words, strings.ReplaceAll(values[key], " ", ""))
+	}
+	return strings.Join(append(words, hex.EncodeToString(sum[:6])), "/")
+}
+
+// Copy copies a disk image to a new file: the same blocks where the file
+// system can share them, else the data but not the holes.
+func Copy(in *os.File, to string) (err error) {
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, out.Close())
+		if err != nil {
+			_ = os.Remove(to)
+		}
+	}()
+	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
+		return nil
+	}
+	return copyData(out, in)
+}
+
+func copyData(out, in *os.File) error {
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	if err := out.Truncate(size); err != nil {
+		return err
+	}
+	for at := int64(0); at < size; {
+		data, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // holes to the end
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("find data: %w", err)
+		}
+		hole, err := unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("find a hole: %w", err)
+		}
+		if _, err := in.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := out.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(out, in, hole-data); err != nil {
+			return err
+		}
+		at = hole
+	}
+	return nil
+}
