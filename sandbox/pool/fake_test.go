@@ -1,0 +1,432 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/pool"
+	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/template"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDead = errors.New("this server has died")
+
+// world is a host that outlives the servers on it.
+type world struct {
+	registry *registrytest.Memory
+
+	mu       sync.Mutex
+	machines map[sandbox.ID]*machine
+	volumes  map[string]bool
+	dirs     map[sandbox.ID]bool
+	rootfs   string
+	boot     func(ctx context.Context) error
+	memory   pool.Memory
+	busy     bool
+	creates  int
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		registry: registrytest.NewMemory(), machines: map[sandbox.ID]*machine{}, volumes: map[string]bool{},
+		dirs: map[sandbox.ID]bool{}, rootfs: "hash-1", memory: pool.Memory{Total: 16 << 30, Available: 12 << 30},
+	}
+	t.Cleanup(func() {
+		for _, m := range w.all() {
+			m.end("off")
+		}
+	})
+	return w
+}
+
+func (w *world) all() []*machine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*machine
+	for _, m := range w.machines {
+		all = append(all, m)
+	}
+	return all
+}
+
+func (w *world) set(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// holds lists all IDs of which the host has anything, and the records.
+func (w *world) holds(t *testing.T) []string {
+	t.Helper()
+	all := map[string]bool{}
+	w.mu.Lock()
+	for id := range w.machines {
+		all[string(id)] = true
+	}
+	for id := range w.volumes {
+		all[id] = true
+	}
+	for id := range w.dirs {
+		all[string(id)] = true
+	}
+	w.mu.Unlock()
+	err := w.registry.List(context.Background(), "", func(key string, _ []byte, _ uint64) error {
+		all[key] = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for n := range all {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// server is one life of a server on the world. When its time comes it is dead:
+// nothing that it does has an effect any more.
+type server struct {
+	w      *world
+	p      *pool.Pool
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	closing bool
+	steps   int
+	dieAt   int // the step that is its last; 0 = never
+	after   bool
+	dead    bool
+}
+
+func (s *server) step(f func() error) error {
+	s.mu.Lock()
+	s.steps++
+	last := s.steps == s.dieAt
+	if s.dead || last && !s.after {
+		s.dead = true
+		s.mu.Unlock()
+		return errDead
+	}
+	s.mu.Unlock()
+	err := f()
+	if last {
+		s.mu.Lock()
+		s.dead = true
+		s.mu.Unlock()
+		return errDead
+	}
+	return err
+}
+
+func (s *server) died() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
+
+func (s *server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.steps
+}
+
+func (s *server) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return false
+	}
+	s.wg.Go(f)
+	return true
+}
+
+// start opens a pool on the world; dieAt 0 = it never dies.
+func (w *world) start(t *testing.T, c pool.Config, dieAt int, after bool, used func(sandbox.ID) bool) *server {
+	t.Helper()
+	s := &server{w: w, dieAt: dieAt, after: after}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	s.p = pool.New(pool.Deps{
+		Node: "one", Guest: "/nowhere", GuestID: "g1", Registry: registry{s}, Volumes: volumes{s},
+		Provider: func(name string) (sandbox.Provider, bool) { return provider{s}, name == "fake" },
+		Resolve:  s.resolve,
+		FreshDir: func(id sandbox.ID) (string, error) {
+			return "/nowhere", s.step(func() error { w.set(func() { w.dirs[id] = true }); return nil })
+		},
+		RemoveDir: func(id sandbox.ID) error {
+			return s.step(func() error { w.set(func() { delete(w.dirs, id) }); return nil })
+		},
+		Busy:   func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.busy },
+		Memory: func() pool.Memory { w.mu.Lock(); defer w.mu.Unlock(); return w.memory },
+		Ctx:    ctx, Spawn: s.spawn,
+	}, c)
+	t.Cleanup(s.stop) // of a test that failed in the middle
+	if used == nil {
+		used = func(sandbox.ID) bool { return false }
+	}
+	if err := s.p.Load(ctx); err != nil && !errors.Is(err, errDead) {
+		t.Fatal(err)
+	}
+	s.p.Recover(ctx, used)
+	s.p.Start()
+	return s
+}
+
+// stop ends the server in order. It may be repeated.
+func (s *server) stop() {
+	s.mu.Lock()
+	again := s.closing
+	s.closing = true
+	s.mu.Unlock()
+	if again {
+		return
+	}
+	s.cancel()
+	s.wg.Wait()
+	s.p.Close(context.Background())
+}
+
+// kill ends the server as a crash does: nothing is cleaned up.
+func (s *server) kill() {
+	s.mu.Lock()
+	s.dead = true
+	s.mu.Unlock()
+	s.stop()
+}
+
+func (s *server) resolve(_ context.Context, spec sandbox.Spec) (pool.Shape, template.Rootfs, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	name := spec.Template
+	if name == "" {
+		name = "host"
+	}
+	root := template.Rootfs{Name: name, Hash: s.w.rootfs}
+	return pool.ShapeOf(spec, "fake", root, "g1"), root, nil
+}
+
+type registry struct{ s *server }
+
+func (r registry) Create(ctx context.Context, key string, value []byte) (rev uint64, err error) {
+	err = r.s.step(func() (err error) { rev, err = r.s.w.registry.Create(ctx, key, value); return err })
+	return rev, err
+}
+
+func (r registry) Get(ctx context.Context, key string) (value []byte, rev uint64, err error) {
+	err = r.s.step(func() (err error) { value, rev, err = r.s.w.registry.Get(ctx, key); return err })
+	return value, rev, err
+}
+
+func (r registry) Update(ctx context.Context, key string, value []byte, old uint64) (rev uint64, err error) {
+	err = r.s.step(func() (err error) { rev, err = r.s.w.registry.Update(ctx, key, value, old); return err })
+	return rev, err
+}
+
+func (r registry) Delete(ctx context.Context, key string, rev uint64) error {
+	return r.s.step(func() error { return r.s.w.registry.Delete(ctx, key, rev) })
+}
+
+func (r registry) List(ctx context.Context, prefix string, visit func(string, []byte, uint64) error) error {
+	return r.s.w.registry.List(ctx, prefix, visit)
+}
+
+type volumes struct{ s *server }
+
+func (v volumes) Create(_ context.Context, id string, _ int64, _ sandbox.Form) (sandbox.Volume, error) {
+	return sandbox.Volume{Path: "/nowhere", Enforced: true}, v.s.step(func() error {
+		v.s.w.set(func() { v.s.w.volumes[id] = true })
+		return nil
+	})
+}
+
+func (v volumes) Attach(_ context.Context, id string, _ sandbox.Form) (vol sandbox.Volume, err error) {
+	v.s.w.mu.Lock()
+	defer v.s.w.mu.Unlock()
+	if !v.s.w.volumes[id] {
+		return vol, errs.New(errs.NotFound, "no volume")
+	}
+	return sandbox.Volume{Path: "/nowhere", Enforced: true}, nil
+}
+
+func (v volumes) Remove(_ context.Context, id string) error {
+	return v.s.step(func() error { v.s.w.set(func() { delete(v.s.w.volumes, id) }); return nil })
+}
+
+func (volumes) Copy(context.Context, string, string) error   { return errors.New("not used") }
+func (volumes) Detach(context.Context, string) error         { return errors.New("not used") }
+func (volumes) List(context.Context) ([]string, error)       { return nil, errors.New("not used") }
+func (volumes) Usage(context.Context, string) (int64, error) { return 0, errors.New("not used") }
+
+type provider struct{ s *server }
+
+func (provider) Name() string { return "fake" }
+func (provider) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Isolation: sandbox.UserKernel, HostWorkspace: true}
+}
+func (provider) Probe(context.Context) error { return nil }
+func (provider) Close() error                { return nil }
+func (p provider) List(context.Context) ([]sandbox.ID, error) {
+	return nil, errors.New("not used")
+}
+
+func (p provider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Machine, err error) {
+	w := p.s.w
+	w.mu.Lock()
+	boot, ready := w.boot, w.volumes[string(b.ID)] && w.dirs[b.ID]
+	w.creates++
+	w.mu.Unlock()
+	if !ready {
+		return nil, errors.New("no workspace, or no directory")
+	}
+	if boot != nil {
+		if err := boot(ctx); err != nil {
+			return nil, err
+		}
+	}
+	err = p.s.step(func() error {
+		f := newMachine(b.ID)
+		w.set(func() { w.machines[b.ID] = f })
+		m = newHandle(f)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (p provider) Attach(_ context.Context, id sandbox.ID) (sandbox.Machine, error) {
+	p.s.w.mu.Lock()
+	defer p.s.w.mu.Unlock()
+	f := p.s.w.machines[id]
+	if f == nil {
+		return nil, errs.New(errs.NotFound, "no machine")
+	}
+	return newHandle(f), nil
+}
+
+func (p provider) Destroy(_ context.Context, id sandbox.ID) error {
+	return p.s.step(func() error {
+		p.s.w.mu.Lock()
+		f := p.s.w.machines[id]
+		delete(p.s.w.machines, id)
+		p.s.w.mu.Unlock()
+		if f != nil {
+			f.end(sandbox.ReasonDestroyed)
+		}
+		return nil
+	})
+}
+
+// machine answers Hello.
+type machine struct {
+	id     sandbox.ID
+	conns  chan net.Conn
+	done   chan struct{}
+	once   sync.Once
+	exit   sandbox.Exit
+	server *http.Server
+	wedged sync.Mutex // held: the guest does not answer
+}
+
+type helloOnly struct {
+	wire.UnimplementedControlHandler
+	m *machine
+}
+
+func (h helloOnly) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
+	if !h.m.wedged.TryLock() {
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("wedged"))
+	}
+	h.m.wedged.Unlock()
+	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version}), nil
+}
+
+func newMachine(id sandbox.ID) *machine {
+	m := &machine{id: id, conns: make(chan net.Conn), done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.Handle(wire.NewControlHandler(helloOnly{m: m}))
+	m.server = &http.Server{Handler: mux}
+	go func() { _ = m.server.Serve(m) }()
+	return m
+}
+
+func (m *machine) end(reason string) {
+	m.once.Do(func() {
+		m.exit = sandbox.Exit{Reason: reason, Time: time.Now()}
+		close(m.done)
+		_ = m.server.Close()
+	})
+}
+
+func (m *machine) Accept() (net.Conn, error) {
+	select {
+	case c := <-m.conns:
+		return c, nil
+	case <-m.done:
+		return nil, net.ErrClosed
+	}
+}
+func (m *machine) Close() error   { return nil }
+func (m *machine) Addr() net.Addr { return &net.UnixAddr{Name: "fake"} }
+
+type handle struct {
+	f     *machine
+	guest *wire.Client
+}
+
+func newHandle(f *machine) *handle {
+	h := &handle{f: f}
+	h.guest = wire.NewClient(h.Dial)
+	return h
+}
+
+func (h *handle) ID() sandbox.ID      { return h.f.id }
+func (h *handle) Guest() *wire.Client { return h.guest }
+
+func (h *handle) Dial(ctx context.Context, _ uint32) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case h.f.conns <- there:
+		return here, nil
+	case <-h.f.done:
+		return nil, errs.New(errs.Unavailable, "the machine is dead")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (h *handle) Wait(ctx context.Context) (sandbox.Exit, error) {
+	select {
+	case <-h.f.done:
+		return h.f.exit, nil
+	case <-ctx.Done():
+		return sandbox.Exit{}, ctx.Err()
+	}
+}
+
+func (h *handle) Pause(context.Context) error  { return fmt.Errorf("not used") }
+func (h *handle) Resume(context.Context) error { return fmt.Errorf("not used") }
+func (h *handle) Snapshot(context.Context, string, func(context.Context) error) error {
+	return errs.New(errs.Unsupported, "no snapshots")
+}
+func (h *handle) Destroy(context.Context) error { return errors.New("not used") }
+func (h *handle) Close() error                  { h.guest.Close(); return nil }

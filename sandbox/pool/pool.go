@@ -1,0 +1,397 @@
+// Package pool keeps machines that are booted already, so that a sandbox need
+// not wait for one.
+//
+//	p := pool.New(deps, pool.Config{Sizes: []pool.Size{{Spec: spec, Size: 5}}})
+//	err := p.Load(ctx)                  // what an earlier server left; nothing is touched
+//	p.Recover(ctx, used)                // attach what is whole, destroy the rest
+//	p.Start()                           // refills from here on
+//	m := p.Claim(ctx, shape, sandboxID) // nil: none is warm; boot one
+//	p.Taken(m.ID)                       // the sandbox's record names the machine now
+//
+// A member is a complete machine of no tenant, with an ID, a workspace and a
+// directory of its own. Everything that the host holds for it is named by its
+// ID, also after a sandbox has it.
+//
+// What it promises. The registry knows of a member before the host does. A
+// claim is a compare-and-set: a member is given away once, and when Claim has
+// returned it no crash makes it warm again. Who claims adopts the machine
+// (Control.Adopt) only after that, so that no member ever holds what was a
+// tenant's. After a crash, members that are warm are attached again; those
+// that were being made, or were claimed by a sandbox that there is not, are
+// destroyed. Close destroys all members: a pool without a server only costs
+// memory.
+//
+// It makes members in the background, few at a time, not while sandboxes are
+// being booted or claimed, and not while memory is short: then it gives up a
+// quarter of what it has at a time. A member of a template or guest that has
+// changed, an old one and one that does not answer are replaced.
+//
+// All methods are safe for concurrent use. A nil *Pool has nothing.
+package pool
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/template"
+)
+
+// Size is how many members of one kind are kept.
+type Size struct {
+	// Spec says what kind: template, language, provider, cpus, memory, disk,
+	// pids, root and network count.
+	Spec sandbox.Spec
+	// Size is kept always, Max at most when there is demand; Max below Size
+	// means Size.
+	Size, Max int
+}
+
+// Config of a Pool. The zero value keeps none.
+type Config struct {
+	Sizes []Size
+	// DemandMax is how many members a kind of sandbox that nobody configured
+	// may get when it is created often; 0 = none.
+	DemandMax int
+	// MembersMax bounds all members; 0 = 256.
+	MembersMax int
+	// AtOnce is how many are made at the same time; 0 = half of the cores.
+	AtOnce int
+	// AgeMax is when a member is replaced; 0 = 1 h.
+	AgeMax time.Duration
+}
+
+// enabled reports whether there is anything to do.
+func (c Config) enabled() bool { return len(c.Sizes) > 0 || c.DemandMax > 0 }
+
+// Deps is what the pool needs from the server.
+type Deps struct {
+	Node     string
+	Guest    string // path of the guest program
+	GuestID  string // names what it is
+	Registry sandbox.Registry
+	Volumes  sandbox.Volumes
+	// Provider finds one by name.
+	Provider func(name string) (sandbox.Provider, bool)
+	// Resolve returns what a create of the spec would use now.
+	Resolve func(ctx context.Context, s sandbox.Spec) (Shape, template.Rootfs, error)
+	// FreshDir makes the machine's directory, RemoveDir removes it.
+	FreshDir  func(id sandbox.ID) (string, error)
+	RemoveDir func(id sandbox.ID) error
+	// Busy reports whether sandboxes are being booted, which goes first; nil = never.
+	Busy func() bool
+	// Memory is how the host is off; nil = HostMemory.
+	Memory func() Memory
+	Log    *slog.Logger
+	Now    func() time.Time // wall clock
+	// Ctx ends when the server stops; Spawn runs a goroutine that the server
+	// waits for, or returns false when it stops already.
+	Ctx   context.Context
+	Spawn func(func()) bool
+}
+
+const (
+	membersMax = 256
+	ageMax     = time.Hour
+)
+
+// Pool keeps warm machines.
+type Pool struct {
+	d    Deps
+	c    Config
+	wake chan struct{} // holds one token
+
+	mu        sync.Mutex // guards all below; never held over slow work
+	members   map[sandbox.ID]*member
+	alien     map[sandbox.ID]bool // records that cannot be read, or are another node's
+	kinds     map[Shape]*kind
+	claimedAt time.Time // last claim or miss
+	tight     bool      // memory is short
+	shrunkAt  time.Time // for that
+	closed    bool
+}
+
+// member is one machine. Its fields but state are set before it is warm and do
+// not change then; revision belongs to whoever has taken it out of warm.
+type member struct {
+	rec       record
+	revision  uint64
+	state     state // as rec's, or further
+	machine   sandbox.Machine
+	volume    sandbox.Volume
+	unwatch   context.CancelFunc
+	finishing bool      // somebody destroys it
+	checkedAt time.Time // or of the last attempt to destroy it
+}
+
+// kind is what is known of one shape.
+type kind struct {
+	size, max  int
+	configured bool
+	demand     demand
+	makeMS     float64 // of the last
+	claims     uint64
+	misses     uint64
+	replaced   uint64
+	failures   int
+	notUntil   time.Time
+}
+
+// Member is a machine that was claimed.
+type Member struct {
+	ID      sandbox.ID
+	Machine sandbox.Machine
+	Volume  sandbox.Volume
+}
+
+// New returns a pool that does nothing before Load, Recover and Start. One that
+// keeps no members still clears up after an earlier server that did.
+func New(d Deps, c Config) *Pool {
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Memory == nil {
+		d.Memory = HostMemory
+	}
+	if d.Busy == nil {
+		d.Busy = func() bool { return false }
+	}
+	if c.MembersMax <= 0 {
+		c.MembersMax = membersMax
+	}
+	if c.AtOnce <= 0 {
+		c.AtOnce = max(1, runtime.NumCPU()/2)
+	}
+	if c.AgeMax <= 0 {
+		c.AgeMax = ageMax
+	}
+	return &Pool{
+		d: d, c: c, wake: make(chan struct{}, 1),
+		members: map[sandbox.ID]*member{}, alien: map[sandbox.ID]bool{}, kinds: map[Shape]*kind{},
+	}
+}
+
+// Claim gives a warm machine of the shape to a sandbox; nil: there is none, and
+// the caller boots one. When it returns the claim is durable, and what was the
+// pool's is the caller's: it calls Taken when the sandbox's record names the
+// machine, or Discard.
+func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID) *Member {
+	if p == nil || !p.c.enabled() {
+		return nil
+	}
+	for {
+		m := p.pick(s)
+		if m == nil {
+			return nil
+		}
+		r := m.rec
+		r.State, r.By = claimed, by
+		if err := p.write(context.WithoutCancel(ctx), m, r); err != nil {
+			p.d.Log.Warn("a warm machine could not be claimed", "id", r.ID, "error", err)
+			p.end(m)
+			continue
+		}
+		p.mu.Lock()
+		m.rec = r
+		p.kinds[s].claims++
+		p.mu.Unlock()
+		p.nudge()
+		return &Member{ID: r.ID, Machine: m.machine, Volume: m.volume}
+	}
+}
+
+// pick takes the oldest warm member of a shape out of the pool, and counts.
+func (p *Pool) pick(s Shape) *member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	k := p.kind(s)
+	now := time.Now()
+	p.claimedAt = now
+	k.demand.add(now)
+	var best *member
+	for _, m := range p.members {
+		if m.state == warm && m.rec.Shape == s && (best == nil || m.rec.MadeAt.Before(best.rec.MadeAt)) {
+			best = m
+		}
+	}
+	if best == nil {
+		k.misses++
+		return nil
+	}
+	best.state = claimed
+	best.unwatch()
+	return best
+}
+
+// kind returns what is known of a shape. Preconditions: p.mu is held.
+func (p *Pool) kind(s Shape) *kind {
+	k := p.kinds[s]
+	if k == nil {
+		k = &kind{}
+		p.kinds[s] = k
+	}
+	return k
+}
+
+// Taken forgets a claimed member: the sandbox's record names its machine now.
+func (p *Pool) Taken(id sandbox.ID) {
+	forget := func() {
+		// What stays is found at the next start to be the sandbox's.
+		if err := p.erase(context.WithoutCancel(p.d.Ctx), id); err != nil {
+			p.d.Log.Warn("the record of a claimed machine stays until the next start", "id", id, "error", err)
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.members, id)
+	}
+	p.d.Spawn(forget)
+}
+
+// Discard destroys a claimed member whose claimer has failed before its record
+// named it.
+func (p *Pool) Discard(id sandbox.ID) {
+	p.mu.Lock()
+	m := p.members[id]
+	p.mu.Unlock()
+	if m != nil {
+		p.end(m)
+	}
+}
+
+// Owns reports whether the host's resources of this ID are the pool's.
+func (p *Pool) Owns(id sandbox.ID) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.members[id] != nil || p.alien[id]
+}
+
+// Uses reports whether a member runs, or will, from the root file system with
+// this hash.
+func (p *Pool) Uses(rootfs string) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.members {
+		if m.rec.Shape.Rootfs == rootfs {
+			return true
+		}
+	}
+	return false
+}
+
+// Kind is the pool's state for one shape.
+type Kind struct {
+	Shape    Shape
+	Size     int // kept always
+	Max      int // kept at most
+	Target   int // wanted now
+	Warm     int
+	Making   int
+	Ending   int
+	Claims   uint64  // sandboxes that got one
+	Misses   uint64  // sandboxes that had to boot
+	Replaced uint64  // members that were stale, old or broken
+	MakeMS   float64 // to make the last one
+}
+
+// Status is the pool's state.
+type Status struct {
+	Kinds []Kind
+	// Tight: memory is short, and the pool gets smaller.
+	Tight bool
+}
+
+// Status returns what the pool has.
+func (p *Pool) Status() Status {
+	if p == nil {
+		return Status{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	byShape := map[Shape]*Kind{}
+	for s, k := range p.kinds {
+		byShape[s] = &Kind{
+			Shape: s, Size: k.size, Max: k.max, Target: k.target(now, p.c.DemandMax),
+			Claims: k.claims, Misses: k.misses, Replaced: k.replaced, MakeMS: k.makeMS,
+		}
+	}
+	for _, m := range p.members {
+		k := byShape[m.rec.Shape]
+		if k == nil {
+			k = &Kind{Shape: m.rec.Shape}
+			byShape[m.rec.Shape] = k
+		}
+		switch m.state {
+		case warm:
+			k.Warm++
+		case making:
+			k.Making++
+		case ending:
+			k.Ending++
+		}
+	}
+	st := Status{Tight: p.tight}
+	for _, k := range byShape {
+		st.Kinds = append(st.Kinds, *k)
+	}
+	slices.SortFunc(st.Kinds, func(a, b Kind) int { return a.Shape.compare(b.Shape) })
+	return st
+}
+
+// target is how many members a kind should have.
+func (k *kind) target(now time.Time, demandMax int) int {
+	most := max(k.size, k.max)
+	if !k.configured {
+		most = demandMax
+	}
+	return min(max(k.size, k.demand.members(now)), most)
+}
+
+// nudge makes the loop look again.
+func (p *Pool) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Load reads the members of this node that an earlier server left. Nothing on
+// the host is touched.
+func (p *Pool) Load(ctx context.Context) error {
+	return p.d.Registry.List(ctx, Prefix, func(key string, value []byte, revision uint64) error {
+		r, err := decode(key, value)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch {
+		case err != nil:
+			p.d.Log.Error("a warm machine's record cannot be read; it is left alone", "key", key, "error", err)
+			if id, err := sandbox.ParseID(key[len(Prefix):]); err == nil {
+				p.alien[id] = true
+			}
+		case r.Node == p.d.Node:
+			p.members[r.ID] = &member{rec: r, revision: revision, state: r.State, unwatch: func() {}}
+		}
+		return nil
+	})
+}
+
+// errBroken says why a member was not attached.
+var errBroken = errs.New(errs.Unavailable, "the machine is not whole")

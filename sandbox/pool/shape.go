@@ -1,0 +1,47 @@
+package pool
+
+import (
+	"cmp"
+
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/template"
+)
+
+// Shape is all of a machine that cannot be changed once it runs. A sandbox can
+// be given a warm machine of exactly its shape.
+type Shape struct {
+	Provider string  `json:"provider"`
+	Template string  `json:"template"`
+	Rootfs   string  `json:"rootfs"` // hash of the template's root file system
+	CPUs     float64 `json:"cpus"`
+	MemoryMB int     `json:"memory_mb"`
+	DiskMB   int     `json:"disk_mb"`
+	PidsMax  int     `json:"pids_max"`
+	Root     bool    `json:"root,omitempty"`
+	Network  string  `json:"network"`
+	Guest    string  `json:"guest"` // names the guest program
+}
+
+// ShapeOf returns the shape of a normalised and settled spec.
+func ShapeOf(s sandbox.Spec, provider string, root template.Rootfs, guest string) Shape {
+	return Shape{
+		Provider: provider, Template: root.Name, Rootfs: root.Hash, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,
+		PidsMax: s.PidsMax, Root: s.Root, Network: s.Network, Guest: guest,
+	}
+}
+
+// spec is what a machine of the shape is booted with: nobody's.
+func (s Shape) spec() sandbox.Spec {
+	return sandbox.Spec{
+		Template: s.Template, Provider: s.Provider, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,
+		PidsMax: s.PidsMax, Root: s.Root, Network: s.Network,
+	}
+}
+
+// compare orders shapes for people.
+func (s Shape) compare(t Shape) int {
+	return cmp.Or(
+		cmp.Compare(s.Provider, t.Provider), cmp.Compare(s.Template, t.Template), cmp.Compare(s.MemoryMB, t.MemoryMB),
+		cmp.Compare(s.CPUs, t.CPUs), cmp.Compare(s.DiskMB, t.DiskMB), cmp.Compare(s.Rootfs, t.Rootfs), cmp.Compare(s.Guest, t.Guest),
+	)
+}
