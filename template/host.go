@@ -97,7 +97,7 @@ func (s *Store) hostRootfs(ctx context.Context) (Rootfs, error) {
 	hash := p.hash()
 	dir := s.Path(treesDir, hostPrefix+hash)
 	if _, err := os.Stat(dir); err != nil {
-		if dir, err = s.build(p, hostPrefix+hash); err != nil {
+		if dir, err = s.buildPlan(p, hostPrefix+hash); err != nil {
 			return Rootfs{}, fmt.Errorf("build the template host: %w", err)
 		}
 	}
@@ -116,7 +116,7 @@ func (r Rootfs) clone() Rootfs {
 	return r
 }
 
-func (s *Store) build(p plan, name string) (string, error) {
+func (s *Store) buildPlan(p plan, name string) (string, error) {
 	t, err := s.Temp()
 	if err != nil {
 		return "", err

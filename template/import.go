@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/layer"
+	"github.com/skete-dev/skete/template/oci"
 )
 
 // Import makes a template of an archive: the tar of a root file system, what
@@ -25,12 +26,17 @@ import (
 // The archive is not trusted: nothing appears outside of its tree, devices are
 // left out, bytes, entries, depth and the ratio of packing bounded.
 func (s *Store) Import(ctx context.Context, name string, r io.Reader) (Info, error) {
+	return s.ImportFor(ctx, name, "", r)
+}
+
+// ImportFor is Import that chooses an image by its platform; "" = this machine's.
+func (s *Store) ImportFor(ctx context.Context, name, platform string, r io.Reader) (Info, error) {
 	if name != "" {
 		if err := checkNewName(name); err != nil {
 			return Info{}, err
 		}
 	}
-	info, err := s.importArchive(ctx, name, r)
+	info, err := s.importArchive(ctx, name, platform, r)
 	if err != nil {
 		return Info{}, fmt.Errorf("import %s: %w", name, importError(err))
 	}
@@ -47,7 +53,7 @@ func checkNewName(name string) error {
 	return nil
 }
 
-func (s *Store) importArchive(ctx context.Context, name string, r io.Reader) (Info, error) {
+func (s *Store) importArchive(ctx context.Context, name, platform string, r io.Reader) (Info, error) {
 	limits := s.bounds()
 	a, err := archive.Open(r, archive.Limits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
 	if err != nil {
@@ -57,12 +63,29 @@ func (s *Store) importArchive(ctx context.Context, name string, r io.Reader) (In
 	if name == "" && a.Kind != archive.Bundle {
 		return Info{}, errs.New(errs.Invalid, "the template needs a name")
 	}
-	switch a.Kind {
-	case archive.Rootfs:
-		return s.make(ctx, name, record{}, func(t *layer.Tree) error { return applyWhole(ctx, t, a, layer.Plain) })
+	if a.Kind == archive.Image {
+		return s.importImage(ctx, name, platform, a)
 	}
-	return Info{}, errs.New(errs.Invalid, "this is the archive of an image with layers, not of a root file system").
-		WithHint("`docker export` of a container writes a root file system")
+	return s.make(ctx, name, record{}, func(t *layer.Tree) error { return applyWhole(ctx, t, a, layer.Plain) })
+}
+
+// importImage keeps the archive in a file while it reads the image from it.
+func (s *Store) importImage(ctx context.Context, name, platform string, a *archive.Archive) (Info, error) {
+	t, err := s.Temp()
+	if err != nil {
+		return Info{}, err
+	}
+	defer t.Close()
+	files, err := a.Spool(ctx, t.Dir)
+	if err != nil {
+		return Info{}, err
+	}
+	defer files.Close()
+	img, err := oci.FromFiles(files, oci.Options{Platform: platform})
+	if err != nil {
+		return Info{}, err
+	}
+	return s.fromImage(ctx, name, img, nil, func(Progress) {})
 }
 
 // applyWhole lays down a tar and reads its stream to the end: what unpacks it
@@ -91,35 +114,62 @@ func (s *Store) make(ctx context.Context, name string, rec record, fill func(*la
 		return Info{}, err
 	}
 	defer temp.Close()
-	dir := filepath.Join(temp.Dir, "root")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return Info{}, err
-	}
-	root, err := os.OpenRoot(dir)
+	stats, err := s.build(ctx, temp.Dir, &rec, fill)
 	if err != nil {
 		return Info{}, err
+	}
+	rec.Bytes, rec.Skipped, rec.CreatedAt = stats.Bytes, stats.Skipped, time.Now().UTC()
+	if err := syncDir(temp.Dir); err != nil {
+		return Info{}, err
+	}
+	err = s.alone(func() error {
+		if err := s.Publish(filepath.Join(temp.Dir, "list"), s.listPath(rec.Hash)); err != nil {
+			return err
+		}
+		if err := s.Publish(filepath.Join(temp.Dir, "root"), s.Path(treesDir, rec.Hash)); err != nil {
+			return err
+		}
+		return s.writeRecord(name, rec) // a record never names what is not there
+	})
+	return rec.info(name), err
+}
+
+// build makes the tree and its manifest in dir.
+func (s *Store) build(ctx context.Context, dir string, rec *record, fill func(*layer.Tree) error) (layer.Stats, error) {
+	tree := filepath.Join(dir, "root")
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		return layer.Stats{}, err
+	}
+	root, err := os.OpenRoot(tree)
+	if err != nil {
+		return layer.Stats{}, err
 	}
 	defer root.Close()
 	limits := s.bounds()
-	t, err := layer.New(root, layer.Limits{Bytes: limits.Bytes, Entries: limits.Entries})
-	if err != nil {
-		return Info{}, err
-	}
+	t := layer.New(root, layer.Limits{Bytes: limits.Bytes, Entries: limits.Entries})
 	if err := fill(t); err != nil {
-		return Info{}, err
+		return layer.Stats{}, err
 	}
 	if err := finish(t); err != nil {
-		return Info{}, err
+		return layer.Stats{}, err
 	}
-	if rec.Hash, err = seal(ctx, t, filepath.Join(temp.Dir, "list")); err != nil {
-		return Info{}, err
+	if rec.Hash, err = seal(ctx, t, filepath.Join(dir, "list")); err != nil {
+		return layer.Stats{}, err
 	}
-	rec.Bytes, rec.Skipped, rec.CreatedAt = t.Stats().Bytes, t.Stats().Skipped, time.Now().UTC()
-	rec.Languages = languagesIn(Rootfs{Dir: dir, Env: environment(view{dir: dir})})
-	if err := s.name(temp.Dir, name, rec); err != nil {
-		return Info{}, err
+	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(view{dir: tree})})
+	return t.Stats(), nil
+}
+
+// alone runs what publishes or deletes, one at a time between all processes.
+func (s *Store) alone(do func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unlock, err := s.Lock(context.Background(), sweepKey)
+	if err != nil {
+		return err
 	}
-	return rec.info(name), nil
+	defer unlock()
+	return do()
 }
 
 func seal(ctx context.Context, t *layer.Tree, path string) (string, error) {
@@ -129,28 +179,6 @@ func seal(ctx context.Context, t *layer.Tree, path string) (string, error) {
 	}
 	hash, err := t.Seal(ctx, f)
 	return hash, errors.Join(err, f.Close())
-}
-
-// name publishes the tree and then its record: a record never names what is
-// not there. The lock keeps a sweep from coming between.
-func (s *Store) name(temp, name string, rec record) error {
-	if err := syncDir(temp); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unlock, err := s.Lock(context.Background(), sweepKey)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := s.Publish(filepath.Join(temp, "list"), s.listPath(rec.Hash)); err != nil {
-		return err
-	}
-	if err := s.Publish(filepath.Join(temp, "root"), s.Path(treesDir, rec.Hash)); err != nil {
-		return err
-	}
-	return s.writeRecord(name, rec)
 }
 
 func syncDir(dir string) error {

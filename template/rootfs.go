@@ -1,5 +1,11 @@
 package template
 
+import (
+	"time"
+
+	"github.com/skete-dev/skete/template/oci"
+)
+
 // HostName is the template that shows the host's own programs.
 const HostName = "host"
 
@@ -34,4 +40,15 @@ type Info struct {
 	Hash      string
 	Bytes     int64
 	Languages []string // whose tools are there
+	Skipped   int64    // devices and odd attributes that were left out
+	CreatedAt time.Time
+	Source    *Source // of an image
+}
+
+// Source says which image a template was made of.
+type Source struct {
+	Reference string     `json:"reference,omitempty"`
+	Digest    string     `json:"digest"`
+	Platform  string     `json:"platform,omitempty"`
+	Config    oci.Config `json:"config"`
 }

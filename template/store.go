@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/template/blob"
 	"github.com/skete-dev/skete/template/shelf"
 )
 
@@ -27,6 +28,7 @@ type Limits struct {
 // Store keeps templates in a directory.
 type Store struct {
 	*shelf.Shelf
+	blobs  *blob.Cache
 	limits Limits
 
 	mu     sync.Mutex // guards what follows; held while the host's tree is built
@@ -45,15 +47,21 @@ const (
 	treesDir  = "trees"  // <hash>/
 	listsDir  = "lists"  // <hash>.list, the manifest of the tree
 	imagesDir = "images" // <hash>.ext4
+	madeDir   = "made"   // <key of layers> -> record of the tree that they made
+	blobsDir  = "blobs"  // layers as they came
 )
 
 // Open makes the directory if need be and sweeps what killed processes left.
 func Open(dir string) (*Store, error) {
-	sh, err := shelf.Open(dir, namesDir, treesDir, listsDir, imagesDir)
+	sh, err := shelf.Open(dir, namesDir, treesDir, listsDir, imagesDir, madeDir)
 	if err != nil {
 		return nil, fmt.Errorf("open templates: %w", err)
 	}
-	return &Store{Shelf: sh, limits: Limits{Bytes: 20 << 30, Entries: 1_000_000, Ratio: 200}}, nil
+	blobs, err := blob.Open(sh.Path(blobsDir))
+	if err != nil {
+		return nil, fmt.Errorf("open templates: %w", err)
+	}
+	return &Store{Shelf: sh, blobs: blobs, limits: Limits{Bytes: 20 << 30, Entries: 1_000_000, Ratio: 200}}, nil
 }
 
 // SetLimits changes the bounds of later imports; zero fields stay.
@@ -78,10 +86,29 @@ type record struct {
 	Skipped   int64     `json:"skipped,omitempty"` // devices and odd attributes that were left out
 	Languages []string  `json:"languages"`
 	CreatedAt time.Time `json:"created_at"`
+	// Of an image:
+	Source *Source  `json:"source,omitempty"`
+	Blobs  []string `json:"blobs,omitempty"` // digests of its layers
 }
 
 func (r record) info(name string) Info {
-	return Info{Name: name, Kind: "import", Hash: r.Hash, Bytes: r.Bytes, Languages: r.Languages}
+	return Info{
+		Name: name, Kind: "import", Hash: r.Hash, Bytes: r.Bytes, Languages: r.Languages,
+		Skipped: r.Skipped, CreatedAt: r.CreatedAt, Source: r.Source,
+	}
+}
+
+// environment is what commands find set: the image's own where it says so.
+func (r record) environment(v view) map[string]string {
+	env := environment(v)
+	if r.Source != nil {
+		for _, pair := range r.Source.Config.Env {
+			if k, val, ok := strings.Cut(pair, "="); ok && k != "" {
+				env[k] = val
+			}
+		}
+	}
+	return env
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -189,7 +216,7 @@ func (s *Store) Rootfs(ctx context.Context, name string) (Rootfs, error) {
 		return Rootfs{}, errs.Wrap(errs.Corrupt, err, "the files of template %s are gone", name).
 			WithHint("import the template again")
 	}
-	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: environment(view{dir: dir})}, nil
+	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: r.environment(view{dir: dir})}, nil
 }
 
 // Remove forgets a template and deletes its tree. Conflict: machines run from
@@ -202,33 +229,35 @@ func (s *Store) Remove(_ context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.inUse != nil && s.inUse(r.Hash) {
-		return errs.New(errs.Conflict, "sandboxes run from the template %s", name).WithHint("stop them first")
-	}
-	if err := os.Remove(s.Path(namesDir, name+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	return s.alone(func() error {
+		if s.inUse != nil && s.inUse(r.Hash) {
+			return errs.New(errs.Conflict, "sandboxes run from the template %s", name).WithHint("stop them first")
+		}
+		if err := os.Remove(s.Path(namesDir, name+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		_, err := s.sweep()
 		return err
-	}
-	return s.sweep()
+	})
 }
 
-// hashes lists the trees that names have.
-func (s *Store) hashes() ([]string, error) {
+// records lists what names have. One that cannot be read is an error: nothing
+// may be deleted meanwhile.
+func (s *Store) records() ([]record, error) {
 	names, err := s.names()
 	if err != nil {
 		return nil, err
 	}
-	var all []string
+	var all []record
 	for _, name := range names {
 		r, err := s.record(name)
 		if errs.Is(err, errs.NotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, err // delete nothing while a record cannot be read
+			return nil, err
 		}
-		all = append(all, r.Hash)
+		all = append(all, r)
 	}
 	return all, nil
 }

@@ -31,6 +31,10 @@ import (
 const importEnv = "SKETE_TEMPLATE_IMPORT"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(pullEnv) != "" {
+		pullAndDie()
+		return
+	}
 	if dir := os.Getenv(importEnv); dir != "" {
 		s, err := template.Open(dir)
 		if err == nil {

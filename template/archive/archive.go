@@ -15,14 +15,15 @@ import (
 	"bufio"
 	"bytes"
 	"compress/bzip2"
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
+	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/skete-dev/skete/errs"
@@ -211,4 +212,84 @@ func recognise(r io.Reader) (Kind, io.Reader, error) {
 		}
 	}
 	return kind, io.MultiReader(&seen, r), nil
+}
+
+// Ahead reads in a goroutine of its own, so that unpacking and writing go on
+// at the same time. Close ends it and waits for it; what reads r must end by itself.
+func Ahead(r io.Reader) io.ReadCloser {
+	a := &ahead{full: make(chan piece, piecesMax), empty: make(chan []byte, piecesMax), stop: make(chan struct{})}
+	for range piecesMax {
+		a.empty <- make([]byte, pieceBytes)
+	}
+	a.wait.Go(func() { a.run(r) })
+	return a
+}
+
+const (
+	piecesMax  = 4
+	pieceBytes = 512 << 10
+)
+
+type piece struct {
+	data []byte
+	err  error
+}
+
+type ahead struct {
+	full  chan piece
+	empty chan []byte
+	stop  chan struct{}
+	wait  sync.WaitGroup
+	once  sync.Once
+	now   piece // being read
+	whole []byte
+}
+
+func (a *ahead) run(r io.Reader) {
+	for {
+		select {
+		case <-a.stop:
+			return
+		case b := <-a.empty:
+			n, err := fill(r, b)
+			a.full <- piece{b[:n], err} // never blocks: there are as many places as pieces
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+// fill is io.ReadFull that keeps the reader's own error.
+func fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = r.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+// Read gives what was read ahead. Not safe for concurrent use.
+func (a *ahead) Read(b []byte) (int, error) {
+	for len(a.now.data) == 0 {
+		if a.now.err != nil {
+			return 0, a.now.err
+		}
+		if a.whole != nil {
+			a.empty <- a.whole
+			a.whole = nil
+		}
+		a.now = <-a.full
+		a.whole = a.now.data[:cap(a.now.data)]
+	}
+	n := copy(b, a.now.data)
+	a.now.data = a.now.data[n:]
+	return n, nil
+}
+
+func (a *ahead) Close() error {
+	a.once.Do(func() { close(a.stop) })
+	a.wait.Wait()
+	return nil
 }

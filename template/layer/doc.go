@@ -1,10 +1,10 @@
 // Package layer lays the tars of an image's layers over each other, as a tree
 // on disk with a manifest beside it.
 //
-//	t, err := layer.New(root, layer.Limits{Bytes: 20 << 30, Entries: 1_000_000})
+//	t := layer.New(root, layer.Limits{Bytes: 20 << 30, Entries: 1_000_000})
 //	err = t.Apply(ctx, tar, layer.OCI)   // once for each layer, the lowest first
-//	err = t.Dir("workspace", layer.Attr{Mode: 0o755, UID: 1000, GID: 1000})
-//	hash, err := t.Seal(manifestFile)
+//	err = t.Dir("workspace", layer.Attr{Mode: 0o755, UID: 1000, GID: 1000}, false)
+//	hash, err := t.Seal(ctx, manifestFile)
 //
 // The tars are not trusted. What each name means is decided in memory, where
 // links lead beneath the root and nowhere else; the disk, behind an *os.Root,

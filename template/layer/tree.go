@@ -76,10 +76,10 @@ type node struct {
 }
 
 // New begins a tree in an empty directory.
-func New(root *os.Root, l Limits) (*Tree, error) {
+func New(root *os.Root, l Limits) *Tree {
 	t := &Tree{root: root, limits: l, owner: os.Geteuid() == 0, buf: make([]byte, 256<<10)}
 	t.top = &node{kind: manifest.Dir, Attr: Attr{Mode: 0o755, MTime: epoch}, children: map[string]*node{}}
-	return t, nil
+	return t
 }
 
 // Stats says what was laid down until now.

@@ -159,6 +159,42 @@ func (s *Shelf) TryLock(key string) (unlock func(), err error) {
 	}, nil
 }
 
+// Share takes the lock of a key together with others that share it, waiting
+// while somebody has it alone. Such keys are locked by Share and TryAlone only.
+func (s *Shelf) Share(ctx context.Context, key string) (unlock func(), err error) {
+	f, err := os.OpenFile(s.Path(locksDir, key), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(lockEvery)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// TryAlone takes the lock of a key that others share, or returns nil.
+func (s *Shelf) TryAlone(key string) (unlock func(), err error) {
+	f, err := tryLock(s.Path(locksDir, key), os.O_RDWR|os.O_CREATE)
+	if f == nil {
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
 // Publish gives what was built its final name. If that is there already,
 // it is the same and stays.
 func (s *Shelf) Publish(from, to string) error {

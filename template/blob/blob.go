@@ -1,0 +1,267 @@
+// Package blob keeps content by its SHA-256 digest, fetched in pieces if need be.
+//
+//	c, err := blob.Open(dir)
+//	path, err := c.Fetch(ctx, want, source, func(done int64) { … })
+//
+// What is in the cache was checked when it came. A fetch that was cut off or
+// killed goes on where it was. Of several that want the same, in other
+// processes too, one works and the others wait; when it gives up, the next
+// goes on.
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/template/shelf"
+)
+
+const (
+	wholeDir   = "sha256"
+	partialDir = "partial"
+	usedKey    = "used" // shared by who needs blobs that no template names yet
+)
+
+// Want says which content is wanted.
+type Want struct {
+	Digest string // "sha256:" and 64 hex digits
+	Size   int64
+}
+
+// Source opens the content at an offset; from is that offset, or 0 when it can
+// only begin at the begin.
+type Source func(ctx context.Context, offset int64) (r io.ReadCloser, from int64, err error)
+
+// ErrDigest is content that is not what its name says.
+var ErrDigest = errors.New("the content is not what its digest says")
+
+// ErrShort is content that ended early.
+var ErrShort = errors.New("the content ended early")
+
+// Cache is a directory of blobs.
+type Cache struct{ shelf *shelf.Shelf }
+
+// Open makes the directory if need be.
+func Open(dir string) (*Cache, error) {
+	s, err := shelf.Open(dir, wholeDir, partialDir)
+	if err != nil {
+		return nil, err
+	}
+	return &Cache{s}, nil
+}
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// CheckDigest refuses what is not a SHA-256 digest.
+func CheckDigest(digest string) error {
+	if !digestForm.MatchString(digest) {
+		return errs.New(errs.Unsupported, "%.100q is not a SHA-256 digest", digest)
+	}
+	return nil
+}
+
+func (c *Cache) path(digest string) string {
+	return c.shelf.Path(wholeDir, strings.TrimPrefix(digest, "sha256:"))
+}
+
+func (c *Cache) partial(digest string) string {
+	return c.shelf.Path(partialDir, strings.TrimPrefix(digest, "sha256:"))
+}
+
+// Has returns the path of content that is there whole.
+func (c *Cache) Has(w Want) (string, bool) {
+	info, err := os.Stat(c.path(w.Digest))
+	return c.path(w.Digest), err == nil && info.Size() == w.Size
+}
+
+// Use keeps every blob from being swept until release.
+func (c *Cache) Use(ctx context.Context) (release func(), err error) {
+	return c.shelf.Share(ctx, usedKey)
+}
+
+// Fetch makes one attempt to have the content whole. done is called with the
+// number of bytes that are there, also while somebody else fetches them.
+// ErrShort and errors of the source may be tried again; ErrDigest may not.
+func (c *Cache) Fetch(ctx context.Context, w Want, open Source, done func(int64)) (string, error) {
+	if err := CheckDigest(w.Digest); err != nil {
+		return "", err
+	}
+	unlock, err := c.shelf.LockWatching(ctx, filepath.Base(c.partial(w.Digest)), func() {
+		if info, err := os.Stat(c.partial(w.Digest)); err == nil {
+			done(min(info.Size(), w.Size))
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if path, ok := c.Has(w); ok {
+		done(w.Size)
+		return path, nil
+	}
+	if err := c.fetch(ctx, w, open, done); err != nil {
+		return "", err
+	}
+	done(w.Size)
+	return c.path(w.Digest), os.Rename(c.partial(w.Digest), c.path(w.Digest))
+}
+
+// fetch completes the partial file. One that turns out to be wrong is fetched
+// once more from its begin, since the fault may be that of an older try.
+func (c *Cache) fetch(ctx context.Context, w Want, open Source, done func(int64)) error {
+	f, err := os.OpenFile(c.partial(w.Digest), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	had, err := io.Copy(h, io.LimitReader(f, w.Size+1))
+	if err != nil {
+		return err
+	}
+	err = complete(ctx, f, h, had, w, open, done)
+	if errors.Is(err, ErrDigest) && had > 0 {
+		h.Reset()
+		err = complete(ctx, f, h, 0, w, open, done)
+	}
+	if errors.Is(err, ErrDigest) {
+		_ = os.Remove(f.Name())
+	}
+	if err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// complete appends to what is there from offset had on, which h has seen.
+func complete(ctx context.Context, f *os.File, h hash.Hash, had int64, w Want, open Source, done func(int64)) error {
+	if had > w.Size {
+		return ErrDigest
+	}
+	if had < w.Size || w.Size == 0 {
+		r, from, err := open(ctx, had)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if from != 0 && from != had {
+			return fmt.Errorf("the source begins at %d instead of %d", from, had)
+		}
+		if from == 0 {
+			h.Reset()
+			had = 0
+		}
+		if had, err = take(ctx, f, h, had, w, r, done); err != nil {
+			return err
+		}
+	}
+	if had < w.Size {
+		return ErrShort
+	}
+	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != w.Digest {
+		return ErrDigest
+	}
+	return nil
+}
+
+func take(ctx context.Context, f *os.File, h hash.Hash, at int64, w Want, r io.Reader, done func(int64)) (int64, error) {
+	if err := f.Truncate(at); err != nil {
+		return at, err
+	}
+	if _, err := f.Seek(at, io.SeekStart); err != nil {
+		return at, err
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		if err := ctx.Err(); err != nil {
+			return at, err
+		}
+		n, readErr := r.Read(buf)
+		if at+int64(n) > w.Size {
+			return at, ErrDigest // longer than it may be
+		}
+		if n > 0 {
+			if _, err := f.Write(buf[:n]); err != nil {
+				return at, err
+			}
+			_, _ = h.Write(buf[:n])
+			at += int64(n)
+			done(at)
+		}
+		if errors.Is(readErr, io.EOF) {
+			return at, nil
+		}
+		if readErr != nil {
+			return at, readErr
+		}
+	}
+}
+
+// Usage says how much is kept.
+type Usage struct {
+	Blobs int
+	Bytes int64 // partial ones included
+}
+
+// Usage counts what is there.
+func (c *Cache) Usage() (Usage, error) {
+	var u Usage
+	err := c.each(func(_ string, info os.FileInfo, _ bool) error {
+		u.Blobs++
+		u.Bytes += info.Size()
+		return nil
+	})
+	return u, err
+}
+
+// Sweep removes what is not needed, and partial blobs that nobody has gone on
+// with for so long. While somebody uses the cache nothing is removed.
+func (c *Cache) Sweep(needed func(digest string) bool, partialsOlderThan time.Duration) (removed Usage, err error) {
+	unlock, err := c.shelf.TryAlone(usedKey)
+	if unlock == nil {
+		return Usage{}, err
+	}
+	defer unlock()
+	err = c.each(func(path string, info os.FileInfo, whole bool) error {
+		if whole && needed("sha256:"+filepath.Base(path)) || !whole && time.Since(info.ModTime()) < partialsOlderThan {
+			return nil
+		}
+		removed.Blobs++
+		removed.Bytes += info.Size()
+		return os.Remove(path)
+	})
+	return removed, err
+}
+
+func (c *Cache) each(visit func(path string, info os.FileInfo, whole bool) error) error {
+	for _, dir := range []string{wholeDir, partialDir} {
+		entries, err := os.ReadDir(c.shelf.Path(dir))
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = visit(c.shelf.Path(dir, e.Name()), info, dir == wholeDir)
+			}
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
