@@ -132,28 +132,35 @@ func (r *roots) overlay(ctx context.Context, b sandbox.Boot) (merged string, err
 			return "", err
 		}
 	}
-	options := "lowerdir=" + escapeLower(b.Rootfs.Dir) + ",upperdir=" + escapeOption(upper) + ",workdir=" + escapeOption(work)
+	return merged, mountOverlay(merged, b.Rootfs.Dir, upper, work)
+}
+
+// mountOverlay names the directories by descriptors: the machine sees the
+// mount's options, and paths of the host are none of its business. Nor need
+// they be quoted then, or be short.
+func mountOverlay(target, lower, upper, work string) error {
+	var options []string
+	for _, o := range []struct{ name, path string }{{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}} {
+		fd, err := unix.Open(o.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", o.path, err)
+		}
+		defer unix.Close(fd)
+		options = append(options, fmt.Sprintf("%s=/proc/self/fd/%d", o.name, fd))
+	}
+	var err error
 	// Volatile: the layer dies with the machine, so nothing is worth a sync.
-	for _, extra := range []string{",volatile", ""} {
-		err = unix.Mount("overlay", merged, "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, options+extra)
-		if !errors.Is(err, unix.EINVAL) {
+	for _, extra := range [][]string{{"volatile"}, nil} {
+		all := strings.Join(slices.Concat(options, extra), ",")
+		err = unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, all)
+		if !errors.Is(err, unix.EINVAL) { // a kernel that does not know the word
 			break
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("mount the overlay: %w", err)
+		return fmt.Errorf("mount the overlay: %w", err)
 	}
-	return merged, nil
-}
-
-// escapeOption and escapeLower quote a path for overlay's options: a comma
-// ends an option, a colon a lower directory.
-func escapeOption(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(path)
-}
-
-func escapeLower(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `,`, `\,`, `:`, `\:`).Replace(path)
+	return nil
 }
 
 // mountsMax bounds how often one place is unmounted.

@@ -148,18 +148,28 @@ type archive struct {
 	err func() error // what went wrong in writing it; called when all is read
 }
 
+// rootEntry keeps Podman from mounting files of its own over /etc/passwd and
+// /etc/group, which it does where the image does not know the user. The
+// template's are seen; nobody reads these.
+const rootEntry = "root:x:0:\n"
+
 // archive returns the skeleton as an image's content, and the hash of that.
 // The same top level makes the same bytes.
 func (s skeleton) archive() (archiver, string) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf) // in memory nothing fails but a name without end
-	dirs := slices.Concat(ownDirs, s.dirs)
+	dirs := slices.Concat(ownDirs, s.dirs, []string{"etc"})
 	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
 	for _, name := range dirs {
 		_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: dirMode(name), Format: tar.FormatPAX})
 	}
 	for _, name := range s.files {
 		_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Format: tar.FormatPAX})
+	}
+	for _, name := range []string{"etc/passwd", "etc/group"} {
+		_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(rootEntry)), Format: tar.FormatPAX})
+		_, _ = io.WriteString(w, rootEntry)
 	}
 	names := make([]string, 0, len(s.links))
 	for name := range s.links {
