@@ -22,6 +22,11 @@ var mounts = []struct {
 	{"/run", "tmpfs", "mode=0755", unix.MS_NOSUID | unix.MS_NODEV},
 }
 
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // links that programs expect and devtmpfs lacks.
 var links = []struct{ at, to string }{
 	{"/dev/fd", "/proc/self/fd"}, {"/dev/stdin", "/proc/self/fd/0"}, {"/dev/stdout", "/proc/self/fd/1"}, {"/dev/stderr", "/proc/self/fd/2"},
@@ -31,6 +36,9 @@ var links = []struct{ at, to string }{
 // already (devtmpfs by the kernel) is no error.
 func mountAll(hostname string) error {
 	for _, m := range mounts {
+		if m.fstype == "proc" && exists("/proc/self") { // each mount of it would be another one
+			continue
+		}
 		if err := os.MkdirAll(m.target, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}

@@ -252,3 +252,171 @@ func TestBoot_answersAndSurvivesReconnects(t *testing.T) {
 	}
 	t.Logf("a reconnect and a call: %s", time.Since(begin)/20)
 }
+
+func TestBoot_isAPlainMachineForItsUser(t *testing.T) {
+	m := startVM(t, options{change: func(b *wire.Boot) { b.Root = true }})
+	m.hello()
+	m.introduce()
+	for _, c := range []struct{ what, user, script, want string }{
+		{"its names", "", "hostname; cat /etc/hostname; wc -c < /etc/machine-id; grep -c '[1-9a-f]' /etc/machine-id", "sbx-test\nsbx-test\n33\n1\n"},
+		{"the workspace is the user's", "", "touch /workspace/f && stat -c %U /workspace /workspace/f", "user\nuser\n"},
+		{"the root can be written by root", "root", "echo x > /etc/x && cat /etc/x", "x\n"},
+		{"and not by the user", "", "echo x 2>/dev/null > /etc/y || echo no", "no\n"},
+		{"the raw disks are root's", "", "for d in /dev/vda /dev/vdb /dev/vdc; do head -c1 $d 2>/dev/null && echo open $d; done; echo end", "end\n"},
+		{"the line to the host is root's", "", "ls /dev/vport* | wc -l; for p in /dev/vport*; do head -c1 $p 2>/dev/null && echo open; done; echo end", "1\nend\n"},
+		{"the root disk is read-only for root too", "root", "dd if=/dev/zero of=/dev/vda count=1 2>/dev/null || echo no", "no\n"},
+		{"the guest's directory is not shown", "", "ls /.skete 2>/dev/null; cat /.skete/boot.json 2>/dev/null; echo end", "end\n"},
+		{"nor is it root's to write", "root", "echo x 2>/dev/null > /.skete/x || echo no", "no\n"},
+		{"the guest's state is not shown", "", "ls /var/lib/skete-guest 2>/dev/null; echo end", "end\n"},
+		{"the loopback is up", "", "ping -c1 -W5 127.0.0.1 >/dev/null 2>&1; ifconfig lo | grep -c UP", "1\n"},
+		{"shared memory and scratch space", "", "echo a > /dev/shm/a && echo b > /tmp/b && cat /dev/shm/a /tmp/b", "a\nb\n"},
+		{"descriptors by name", "", "echo a | cat /dev/stdin; echo b > /dev/stdout; ls -d /dev/fd", "a\nb\n/dev/fd\n"},
+		{"kernel messages are root's", "", "dmesg >/dev/null 2>&1 || echo no", "no\n"},
+		{"the environment was told", "", "echo $GREETING", "hello\n"},
+		{"its own processes only", "", "cat /proc/1/comm", "guest\n"},
+	} {
+		if out, _ := m.sh(c.user, c.script); out != c.want {
+			t.Errorf("%s: %q, want %q", c.what, out, c.want)
+		}
+	}
+}
+
+// introduce tells the machine its environment, as a provider does.
+func (m *machine) introduce() {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	boot := m.boot
+	boot.Env = map[string]string{"GREETING": "hello", "PATH": "/bin"}
+	if err := microvm.Introduce(ctx, m.client, boot); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+const killSupervise = `for p in /proc/[0-9]*; do
+	case "$(tr "\\0" " " < $p/cmdline)" in "/.skete/guest supervise"*) kill -9 ${p#/proc/};; esac
+done`
+
+func TestBoot_survivesDeathsOfSupervise(t *testing.T) {
+	m := startVM(t, options{change: func(b *wire.Boot) { b.Root = true }})
+	first := m.hello()
+	m.introduce()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*bootTimeout)
+	defer cancel()
+	if _, err := m.client.Process.Start(ctx, connect.NewRequest(&wire.StartRequest{
+		Key: "long", Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte("read x; echo got $x")}, Stdin: true,
+	})); err != nil {
+		t.Fatal(err)
+	}
+	const kills = 10
+	begin := time.Now()
+	for i := range kills {
+		before := m.hello().SuperviseStarts
+		// The call that kills breaks; that is its success.
+		kctx, kcancel := context.WithTimeout(ctx, 20*time.Second)
+		st, err := m.client.Process.Exec(kctx, connect.NewRequest(&wire.StartRequest{
+			Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(killSupervise)}, User: "root",
+		}))
+		if err == nil {
+			for st.Receive() {
+			}
+			st.Close()
+		}
+		kcancel()
+		for end := time.Now().Add(30 * time.Second); m.hello().SuperviseStarts == before; {
+			if time.Now().After(end) {
+				t.Fatalf("kill %d: no new supervise", i)
+			}
+		}
+	}
+	t.Logf("%d deaths of supervise in %s", kills, time.Since(begin))
+	h := m.hello()
+	if h.BootId != first.BootId || h.SuperviseStarts <= kills {
+		t.Errorf("hello: %v", h)
+	}
+	if _, err := m.client.Process.Input(ctx, connect.NewRequest(&wire.InputRequest{Key: "long", Data: []byte("it\n")})); err != nil {
+		t.Fatal(err)
+	}
+	st, err := m.client.Process.Attach(ctx, connect.NewRequest(&wire.AttachRequest{Key: "long"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	var out strings.Builder
+	for st.Receive() {
+		if o := st.Msg().GetOutput(); o != nil {
+			out.Write(o.Data)
+		}
+	}
+	if out.String() != "got it\n" {
+		t.Errorf("the process that lived through it said %q (%v)", &out, st.Err())
+	}
+	if out, _ := m.sh("", "echo $GREETING"); out != "hello\n" {
+		t.Errorf("the environment after supervise died: %q", out)
+	}
+}
+
+func TestBoot_adoptSetsClockEntropyAndNames(t *testing.T) {
+	m := startVM(t, options{})
+	first := m.hello()
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
+	defer cancel()
+	later := time.Now().Add(36 * time.Hour)
+	res, err := m.client.Control.Adopt(ctx, connect.NewRequest(&wire.AdoptRequest{
+		Sandbox: "sbx_other", Hostname: "sbx-other", TimeUnixNs: later.UnixNano(), Entropy: bytes.Repeat([]byte{1}, 32),
+		Env: map[string][]byte{"PATH": []byte("/bin")},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := res.Msg
+	if !a.ClockSet || !a.Reseeded || a.BootId == first.BootId || time.Duration(a.SteppedNs) < 35*time.Hour {
+		t.Errorf("adopt: %v", a)
+	}
+	id, _ := m.sh("", "cat /etc/machine-id")
+	out, _ := m.sh("", "date +%s; hostname; cat /etc/hostname; echo $SKETE_SANDBOX")
+	var at int64
+	var names string
+	if _, err := fmt.Sscanf(out, "%d\n%s", &at, &names); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	if skew := time.Unix(at, 0).Sub(later); skew < -2*time.Second || skew > 30*time.Second {
+		t.Errorf("the clock inside is off by %s", skew)
+	}
+	if want := fmt.Sprintf("%d\nsbx-other\nsbx-other\nsbx_other\n", at); out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	if len(id) != 33 {
+		t.Errorf("machine-id %q", id)
+	}
+}
+
+// A power cut and a boot on the same disks: what was synced is there.
+func TestBoot_afterAPowerCutTheWorkspaceIsThere(t *testing.T) {
+	m := startVM(t, options{})
+	m.hello()
+	if out, code := m.sh("", "echo kept > kept && sync && yes > grows & sleep 0.5; cat kept"); code != 0 || out != "kept\n" {
+		t.Fatalf("%q, %d", out, code)
+	}
+	m.stop()
+	again := startVM(t, options{dir: m.dir})
+	again.hello()
+	if out, _ := again.sh("", "cat kept; stat -c %u /workspace"); out != "kept\n1000\n" {
+		t.Errorf("after the cut: %q", out)
+	}
+}
+
+func TestBoot_saysOnTheConsoleWhyItCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	makeDisks(t, dir)
+	write(t, filepath.Join(dir, "work.img"), make([]byte, 16<<20), 0o600) // no file system
+	m := startVM(t, options{dir: dir})
+	select {
+	case <-m.ended:
+	case <-time.After(bootTimeout):
+		t.Fatal("a machine that cannot start still runs")
+	}
+	if c := m.console(); !strings.Contains(c, "skete: this machine cannot start: mount the workspace: ") {
+		t.Errorf("the console says:\n%s", c)
+	}
+}

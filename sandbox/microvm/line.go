@@ -60,21 +60,21 @@ func CommandLine(l Line) (string, error) {
 
 // kernelWords: a machine that panics or reboots ends, whatever the reason.
 func (l Line) kernelWords() []string {
-	words := []string{"quiet"}
-	if l.Console {
-		words = []string{"console=ttyS0"}
+	words := []string{"panic=-1"}
+	if !l.Console {
+		words = append(words, "quiet")
 	}
-	words = append(words, "panic=-1")
 	switch l.VMM {
 	case Firecracker:
 		// Our line replaces Firecracker's own, whose "nomodule" would leave
 		// the kernel without disks.
 		words = append(words, "reboot=k", "i8042.noaux", "i8042.nomux", "i8042.dumbkbd", "swiotlb=noforce", "clocksource=kvm-clock")
 		if !l.Console {
-			words = append(words, "8250.nr_uarts=0")
+			return append(words, "8250.nr_uarts=0") // a guest could fill the host's disk with it
 		}
+		return append(words, "console=ttyS0")
 	default:
-		words = append(words, "reboot=t")
+		words = append(words, "reboot=t", "console=ttyS0")
 		if l.TSCKHz > 0 {
 			words = append(words, fmt.Sprintf("tsc_early_khz=%d", l.TSCKHz))
 		}
