@@ -27,6 +27,8 @@ type Info struct {
 	// RootfsHash names the root file system that the machine runs from; it
 	// must not be deleted while there is one.
 	RootfsHash string `json:"rootfs_hash,omitempty"`
+	// From is the snapshot that it was made from.
+	From SnapshotID `json:"from,omitempty"`
 }
 
 // CreateRequest asks for a sandbox.
@@ -35,6 +37,9 @@ type CreateRequest struct {
 	// Key makes the request safe to repeat: the same tenant and key give the
 	// same sandbox, also after a restart. Empty: each request makes a new one.
 	Key string
+	// From is a snapshot to go on from. What can then be asked for is Changes;
+	// the rest of the spec must be empty, and is as it was.
+	From SnapshotID
 }
 
 // UpdateRequest changes what may change in a sandbox; nil leaves a field.

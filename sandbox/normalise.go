@@ -60,6 +60,7 @@ type Limits struct {
 	IdleTimeoutMax time.Duration
 	// Per tenant; 0 = no bound for the last two.
 	Sandboxes      int
+	Snapshots      int
 	TenantCPUs     float64
 	TenantMemoryMB int
 }
@@ -73,7 +74,10 @@ type Defaults struct {
 	DiskMB      int
 	PidsMax     int
 	TTL         time.Duration // 0 = none
-	IdleTimeout time.Duration
+	IdleTimeout time.Duration // then it is paused, or stopped where it cannot be
+	// PausedTimeout stops what idleness has paused, and so gives its memory
+	// back; negative: idleness stops at once.
+	PausedTimeout time.Duration
 }
 
 // DefaultLimits are in force where the configuration says nothing.
@@ -90,6 +94,7 @@ func DefaultLimits() Limits {
 		PidsMax:        16 << 10,
 		IdleTimeoutMax: 7 * 24 * time.Hour,
 		Sandboxes:      1000,
+		Snapshots:      100,
 	}
 }
 
@@ -98,7 +103,7 @@ func DefaultDefaults() Defaults {
 	return Defaults{
 		Provider: ProviderAuto,
 		CPUs:     1, MemoryMB: 512, DiskMB: 2048, PidsMax: 512,
-		IdleTimeout: 30 * time.Minute,
+		IdleTimeout: 30 * time.Minute, PausedTimeout: 8 * time.Hour,
 	}
 }
 
@@ -111,6 +116,7 @@ func (l Limits) Filled() Limits {
 	fill(&l.PidsMax, d.PidsMax)
 	fill(&l.IdleTimeoutMax, d.IdleTimeoutMax)
 	fill(&l.Sandboxes, d.Sandboxes)
+	fill(&l.Snapshots, d.Snapshots)
 	return l
 }
 
@@ -124,6 +130,7 @@ func (d Defaults) Filled(l Limits) Defaults {
 	fill(&d.DiskMB, min(b.DiskMB, l.DiskMBMax))
 	fill(&d.PidsMax, min(b.PidsMax, l.PidsMax))
 	fill(&d.IdleTimeout, min(b.IdleTimeout, l.IdleTimeoutMax))
+	fill(&d.PausedTimeout, b.PausedTimeout)
 	if d.TTL == 0 {
 		d.TTL = l.TTLMax
 	}

@@ -76,4 +76,6 @@ type Spec struct {
 	TTL         time.Duration     `json:"ttl,omitempty"`
 	IdleTimeout time.Duration     `json:"idle_timeout,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	// NoWake: a call to a paused sandbox is refused instead of waking it.
+	NoWake bool `json:"no_wake,omitempty"`
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/record"
+	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -18,31 +21,49 @@ import (
 // take its place.
 var ErrGone = errs.New(errs.Conflict, "the sandbox is gone")
 
-// New returns a keeper for a sandbox that is to be made. Begin makes it.
-func New(d *Deps, tenant string, id sandbox.ID, spec sandbox.Spec, p *ladder.Rung) *Keeper {
-	return &Keeper{
-		d: d, id: id, tenant: tenant, used: time.Now(),
-		rec: record{
-			V: recordVersion, Node: d.Node, Plan: planCreate, Request: fingerprint(spec),
-			Info: sandbox.Info{
-				ID: id, Tenant: tenant, Spec: spec.Settled(p.Capabilities()), State: sandbox.Creating,
-				Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
-			},
-		},
+// Request is what a sandbox is made of.
+type Request struct {
+	Tenant string
+	ID     sandbox.ID
+	Spec   sandbox.Spec // normalised
+	// From is the snapshot that it goes on from; nil: it begins empty.
+	From  *sandbox.Snapshot
+	Asked time.Time
+}
+
+// fingerprint is equal for equal requests.
+func (r Request) fingerprint() string {
+	if r.From == nil {
+		return record.Fingerprint(r.Spec)
 	}
+	return record.Fingerprint([]any{r.Spec, r.From.ID})
+}
+
+// New returns a keeper for a sandbox that is to be made. Begin makes it.
+func New(d *Deps, r Request, p *ladder.Rung) *Keeper {
+	info := sandbox.Info{
+		ID: r.ID, Tenant: r.Tenant, Spec: r.Spec.Settled(p.Capabilities()), State: sandbox.Creating,
+		Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
+	}
+	if r.From != nil {
+		info.From = r.From.ID
+	}
+	k := keep(d, record.New(d.Node, r.fingerprint(), info), record.NewJournal(d.Registry, d.Node, r.ID))
+	k.from, k.asked = r.From, r.Asked
+	return k
 }
 
 // Begin starts to make the sandbox and returns at once; wait returns when its
 // guest answers. If all who wait go away before, it is undone, and wait
 // returns when nothing is left.
-func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs, asked time.Time) (wait func(context.Context) error) {
+func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs) (wait func(context.Context) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rec.Info.RootfsHash = root.Hash
-	f := k.launch(job{
-		kind: kindCreate,
-		run:  func(ctx context.Context) error { return k.build(ctx, p, root, asked) },
-		undo: k.unbuild,
+	f := k.work.Launch(flight.Job{
+		Kind: kindCreate, Mortal: true,
+		Run:  func(ctx context.Context) error { return k.build(ctx, p, root) },
+		Undo: k.unbuild,
 	})
 	if f == nil {
 		return func(context.Context) error {
@@ -50,24 +71,24 @@ func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs, asked time.Time) (w
 			return sandbox.ErrClosing
 		}
 	}
-	return func(ctx context.Context) error { return k.await(ctx, f) }
+	return func(ctx context.Context) error { return k.work.Await(ctx, f) }
 }
 
 // Again answers a create that has the key of an earlier one: it waits for that
 // one. Conflict: the specs differ. ErrGone: the earlier one has failed.
-func (k *Keeper) Again(ctx context.Context, spec sandbox.Spec) (sandbox.Info, error) {
-	if k.record().Request != fingerprint(spec) {
+func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
+	if k.record().Request != r.fingerprint() {
 		return sandbox.Info{}, errs.New(errs.Conflict, "this idempotency key was used for another spec").
 			WithHint("use a new key for a new sandbox")
 	}
-	err := k.do(ctx, job{kind: kindCreate, ready: func() error {
+	err := k.work.Do(ctx, flight.Job{Kind: kindCreate, Ready: func() error {
 		switch {
 		case k.gone:
 			return ErrGone
 		case k.rec.Info.State == sandbox.Creating:
 			return errCleanup(k.id)
 		}
-		return errDone
+		return flight.ErrDone
 	}})
 	if err != nil {
 		return sandbox.Info{}, err
@@ -85,14 +106,14 @@ func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec) (tem
 }
 
 // build is the slow part of Create. When it fails it leaves nothing.
-func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time) error {
+func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs) error {
 	if err := k.store(ctx); err != nil {
 		return k.notBuilt(ctx, err)
 	}
 	k.d.Events.Publish(k.d.now(), k.record().Info)
 	err := k.makeVolume(ctx)
 	if err == nil {
-		err = k.boot(ctx, p, root, asked)
+		err = k.boot(ctx, p, root, k.asked, k.from)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
@@ -108,7 +129,7 @@ func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs
 
 // unbuild removes a sandbox that came up for nobody.
 func (k *Keeper) unbuild() error {
-	if err := k.commit(func(r *record) { r.Plan, r.PlanReason = planDestroy, sandbox.ReasonDestroyed }); err != nil {
+	if err := k.commit(func(r *record.Record) { r.Plan, r.PlanReason = record.Destroy, sandbox.ReasonDestroyed }); err != nil {
 		k.d.Log.Warn("cannot note that a sandbox will be destroyed", "id", k.id, "error", err)
 	}
 	return k.wipe()
@@ -118,11 +139,7 @@ func (k *Keeper) unbuild() error {
 func (k *Keeper) store(ctx context.Context) error {
 	k.write.Lock()
 	defer k.write.Unlock()
-	value, err := k.record().encode()
-	if err == nil {
-		k.revision, err = k.d.Registry.Create(ctx, recordKey(k.id), value)
-	}
-	return err
+	return k.journal.Create(ctx, k.record())
 }
 
 // notBuilt handles a record that was not, or perhaps not, stored.
@@ -134,10 +151,8 @@ func (k *Keeper) notBuilt(ctx context.Context, err error) error {
 	// It may have been stored after all: look, and leave nothing.
 	wctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if _, rev, gerr := k.d.Registry.Get(wctx, recordKey(k.id)); gerr == nil {
-		if derr := k.d.Registry.Delete(wctx, recordKey(k.id), rev); derr != nil {
-			k.d.Log.Warn("a record of no sandbox stays until the next start", "id", k.id, "error", derr)
-		}
+	if derr := k.journal.Erase(wctx); derr != nil {
+		k.d.Log.Warn("a record of no sandbox stays until the next start", "id", k.id, "error", derr)
 	}
 	k.forget()
 	return k.interrupted(ctx, err)
@@ -149,7 +164,7 @@ func (k *Keeper) interrupted(ctx context.Context, err error) error {
 	case k.d.Ctx.Err() != nil:
 		return sandbox.ErrClosing
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, flightTimeout)
+		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, flight.Timeout)
 	case ctx.Err() != nil:
 		return errs.Wrap(errs.Conflict, err, "sandbox %s was destroyed while it was being made", k.id)
 	}
@@ -161,7 +176,12 @@ func (k *Keeper) makeVolume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, err := k.d.Volumes.Create(ctx, string(k.id), int64(k.record().Info.Spec.DiskMB)<<20, form)
+	var v sandbox.Volume
+	if k.from == nil {
+		v, err = k.d.Volumes.Create(ctx, string(k.id), int64(k.record().Info.Spec.DiskMB)<<20, form)
+	} else if err = k.d.Volumes.Copy(ctx, snapshot.VolumeOf(k.from.ID), string(k.id)); err == nil {
+		v, err = k.d.Volumes.Attach(ctx, string(k.id), form)
+	}
 	if err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
 	}
@@ -186,7 +206,7 @@ func (k *Keeper) form() (sandbox.Form, error) {
 
 // boot boots a machine for a sandbox whose record says Creating and whose volume
 // is attached, and commits Running.
-func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time) error {
+func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot) error {
 	select {
 	case k.d.Boots <- struct{}{}:
 		defer func() { <-k.d.Boots }()
@@ -206,7 +226,7 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 	} else {
 		b.Disk = volume.Path
 	}
-	machine, err := p.Create(ctx, b)
+	machine, held, note, err := k.bring(ctx, p, b, from)
 	if err != nil {
 		if ctx.Err() == nil {
 			p.Doubt()
@@ -216,9 +236,9 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 	k.adopt(machine)
 	bootMS := float64(time.Since(asked).Microseconds()) / 1000
 	deadline := deadlineOf(spec.TTL)
-	err = k.commit(func(r *record) {
+	err = k.commit(func(r *record.Record) {
 		now := k.d.now()
-		r.Plan = planNone
+		r.Plan = record.None
 		r.Info.State, r.Info.Reason = sandbox.Running, ""
 		r.Info.StartedAt, r.Info.EndedAt = now, time.Time{}
 		r.Info.ExpiresAt = time.Time{}
@@ -226,7 +246,8 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 			r.Info.ExpiresAt = now.Add(spec.TTL)
 		}
 		r.Info.BootMS = bootMS
-		r.Info.Notes = notes(p.Capabilities(), volume)
+		r.Info.Notes = append(notes(p.Capabilities(), volume), note...)
+		r.Held = held
 	})
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -2,7 +2,6 @@ package life
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -12,6 +11,8 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
 )
 
@@ -22,23 +23,23 @@ const shutdownGrace = time.Second
 // it was. Nothing happens to a running one.
 func (k *Keeper) Start(ctx context.Context) (sandbox.Info, error) {
 	asked := time.Now()
-	return k.change(ctx, job{
-		kind: kindStart,
-		ready: func() error {
+	return k.change(ctx, flight.Job{
+		Kind: kindStart, Mortal: true,
+		Ready: func() error {
 			switch k.rec.Info.State {
 			case sandbox.Running:
-				if k.rec.Plan == planNone {
-					return errDone
+				if k.rec.Plan == record.None {
+					return flight.ErrDone
 				}
 			case sandbox.Stopped, sandbox.Failed:
-				if k.rec.Plan == planNone {
+				if k.rec.Plan == record.None {
 					return nil
 				}
 				return errCleanup(k.id)
 			}
 			return k.usable()
 		},
-		run: func(ctx context.Context) error { return k.restart(ctx, asked) },
+		Run: func(ctx context.Context) error { return k.restart(ctx, asked) },
 	})
 }
 
@@ -47,15 +48,15 @@ func errCleanup(id sandbox.ID) error {
 }
 
 // change does a job and returns what came of it.
-func (k *Keeper) change(ctx context.Context, j job) (sandbox.Info, error) {
-	ready := j.ready
-	j.ready = func() error {
+func (k *Keeper) change(ctx context.Context, j flight.Job) (sandbox.Info, error) {
+	ready := j.Ready
+	j.Ready = func() error {
 		if k.gone {
 			return errDestroyed(k.id)
 		}
 		return ready()
 	}
-	if err := k.do(ctx, j); err != nil {
+	if err := k.work.Do(ctx, j); err != nil {
 		return sandbox.Info{}, err
 	}
 	return k.Info(), nil
@@ -77,13 +78,15 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 	if err := k.d.Quota.Charge(k.tenant, k.id, quota.Machine(info.Spec)); err != nil {
 		return err
 	}
-	err = k.commit(func(r *record) { r.Plan, r.Info.State, r.Info.RootfsHash = planStart, sandbox.Creating, root.Hash })
+	err = k.commit(func(r *record.Record) {
+		r.Plan, r.Info.State, r.Info.RootfsHash = record.Start, sandbox.Creating, root.Hash
+	})
 	if err != nil {
 		k.d.Quota.Set(k.tenant, k.id, quota.Usage{Sandboxes: 1})
 		return err
 	}
 	if err = k.attachVolume(ctx); err == nil {
-		err = k.boot(ctx, p, root, asked)
+		err = k.boot(ctx, p, root, asked, nil)
 	}
 	if err == nil {
 		return nil
@@ -117,24 +120,24 @@ func (k *Keeper) Stop(ctx context.Context) (sandbox.Info, error) {
 }
 
 // halting is the job of ending a machine. ready is asked only while there is one.
-func (k *Keeper) halting(state sandbox.State, reason string, ready func() error) job {
-	return job{
-		kind: kindHalt,
-		ready: func() error {
+func (k *Keeper) halting(state sandbox.State, reason string, ready func() error) flight.Job {
+	return flight.Job{
+		Kind: kindHalt,
+		Ready: func() error {
 			switch k.rec.Info.State {
 			case sandbox.Running, sandbox.Paused:
-				if k.rec.Plan == planDestroy {
+				if k.rec.Plan == record.Destroy {
 					return errCleanup(k.id)
 				}
 				return ready()
 			case sandbox.Stopped, sandbox.Failed:
-				return errDone
+				return flight.ErrDone
 			case sandbox.Creating:
 				return errCleanup(k.id)
 			}
 			return errDestroyed(k.id)
 		},
-		run: func(ctx context.Context) error {
+		Run: func(ctx context.Context) error {
 			k.shutdown(ctx)
 			return k.halt(ctx, state, reason)
 		},
@@ -145,7 +148,7 @@ func (k *Keeper) halting(state sandbox.State, reason string, ready func() error)
 // not play along loses only that.
 func (k *Keeper) shutdown(ctx context.Context) {
 	k.mu.Lock()
-	client, running := k.client, k.rec.Info.State == sandbox.Running && k.rec.Plan == planNone
+	client, running := k.client, k.rec.Info.State == sandbox.Running && k.rec.Plan == record.None
 	k.mu.Unlock()
 	if client == nil || !running {
 		return
@@ -157,9 +160,9 @@ func (k *Keeper) shutdown(ctx context.Context) {
 
 // halt ends the machine, keeps the workspace and commits the state.
 func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) error {
-	err := k.commit(func(r *record) {
-		if r.Plan != planHalt { // else an earlier try knows the true reason
-			r.Plan, r.PlanState, r.PlanReason = planHalt, state, reason
+	err := k.commit(func(r *record.Record) {
+		if r.Plan != record.Halt { // else an earlier try knows the true reason
+			r.Plan, r.PlanState, r.PlanReason = record.Halt, state, reason
 		}
 	})
 	if err != nil {
@@ -173,22 +176,24 @@ func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) e
 func (k *Keeper) finish(ctx context.Context) error {
 	rec := k.record()
 	switch rec.Plan {
-	case planCreate:
+	case record.Create:
 		return k.wipe()
-	case planDestroy:
+	case record.Destroy:
 		return k.raze(ctx, rec.PlanReason)
-	case planStart:
+	case record.Snapshot:
+		return k.unfreeze(ctx)
+	case record.Start:
 		rec.PlanState, rec.PlanReason = sandbox.Failed, sandbox.ReasonLost
-	case planNone:
+	case record.None:
 		return nil
 	}
 	if err := k.teardown(ctx, true); err != nil {
 		return fmt.Errorf("end the machine of %s: %w", k.id, err)
 	}
-	err := k.commit(func(r *record) {
-		r.Plan, r.PlanState, r.PlanReason = planNone, "", ""
+	err := k.commit(func(r *record.Record) {
+		r.Plan, r.PlanState, r.PlanReason = record.None, "", ""
 		r.Info.State, r.Info.Reason, r.Info.EndedAt = rec.PlanState, rec.PlanReason, k.d.now()
-		r.Info.LastUsedAt = k.Info().LastUsedAt
+		r.Info.LastUsedAt, r.Held = k.Info().LastUsedAt, ""
 	})
 	if err == nil {
 		k.d.Quota.Set(k.tenant, k.id, quota.Usage{Sandboxes: 1})
@@ -213,6 +218,7 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
+	k.unhold(ctx)
 	if keep {
 		err = k.d.Volumes.Detach(ctx, string(k.id))
 	} else {
@@ -222,55 +228,6 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 		return err
 	}
 	return removeDir(k.dir())
-}
-
-// Pause freezes the machine. Nothing happens to a paused one.
-func (k *Keeper) Pause(ctx context.Context) (sandbox.Info, error) {
-	return k.change(ctx, k.freezing(kindFreeze, sandbox.Running, sandbox.Paused, sandbox.Machine.Pause, sandbox.Machine.Resume))
-}
-
-// Resume goes on after Pause. Nothing happens to a running one.
-func (k *Keeper) Resume(ctx context.Context) (sandbox.Info, error) {
-	return k.change(ctx, k.freezing(kindThaw, sandbox.Paused, sandbox.Running, sandbox.Machine.Resume, sandbox.Machine.Pause))
-}
-
-// freezing is the job of going from one state to the other by act, and back by
-// undo if the registry does not take it.
-func (k *Keeper) freezing(what kind, from, to sandbox.State, act, undo func(sandbox.Machine, context.Context) error) job {
-	return job{
-		kind: what,
-		ready: func() error {
-			p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
-			switch {
-			case k.rec.Info.State == to && k.rec.Plan == planNone:
-				return errDone
-			case k.rec.Info.State != from || k.rec.Plan != planNone || k.machine == nil:
-				return k.usable()
-			case !ok || !p.Capabilities().Pause:
-				return errs.New(errs.Unsupported, "provider %s cannot pause", k.rec.Info.Provider).WithHint("stop the sandbox instead; its files are kept")
-			}
-			return nil
-		},
-		run: func(ctx context.Context) error {
-			k.mu.Lock()
-			machine := k.machine
-			k.mu.Unlock()
-			if machine == nil {
-				return errs.New(errs.Conflict, "sandbox %s has just ended", k.id)
-			}
-			if err := act(machine, ctx); err != nil {
-				return err
-			}
-			err := k.commit(func(r *record) { r.Info.State = to })
-			if err != nil {
-				return errors.Join(err, undo(machine, context.WithoutCancel(ctx)))
-			}
-			k.mu.Lock()
-			k.used = time.Now() // the time in the ice was no idleness
-			k.mu.Unlock()
-			return nil
-		},
-	}
 }
 
 // died handles a machine that ended by itself.
@@ -283,13 +240,13 @@ func (k *Keeper) died(machine sandbox.Machine, exit sandbox.Exit) {
 	k.mu.Unlock()
 	j := k.halting(state, exit.Reason, func() error {
 		if k.machine != machine {
-			return errDone // whoever took it knows better
+			return flight.ErrDone // whoever took it knows better
 		}
 		return nil
 	})
-	j.run = func(ctx context.Context) error { return k.halt(ctx, state, exit.Reason) }
+	j.Run = func(ctx context.Context) error { return k.halt(ctx, state, exit.Reason) }
 	k.d.Log.Info("a machine has ended", "id", k.id, "reason", exit.Reason, "detail", exit.Detail)
-	if err := k.do(k.d.Ctx, j); err != nil && k.d.Ctx.Err() == nil {
+	if err := k.work.Do(k.d.Ctx, j); err != nil && k.d.Ctx.Err() == nil {
 		k.d.Log.Error("cannot clean up after a machine; will try again", "id", k.id, "error", err)
 	}
 }
@@ -307,21 +264,21 @@ func (k *Keeper) lostState() sandbox.State {
 // Destroy ends a sandbox for good, from every state; it wins over whatever is
 // under way. It may be repeated.
 func (k *Keeper) Destroy(ctx context.Context) error {
-	return k.do(ctx, k.destroying(sandbox.ReasonDestroyed, func() error { return nil }))
+	return k.work.Do(ctx, k.destroying(sandbox.ReasonDestroyed, func() error { return nil }))
 }
 
 // destroying is the job of a Destroy. ready is asked while there is something.
-func (k *Keeper) destroying(reason string, ready func() error) job {
-	return job{
-		kind: kindDestroy,
-		ready: func() error {
+func (k *Keeper) destroying(reason string, ready func() error) flight.Job {
+	return flight.Job{
+		Kind: kindDestroy, Wins: true,
+		Ready: func() error {
 			if k.gone || k.rec.Info.State == sandbox.Destroyed {
-				return errDone
+				return flight.ErrDone
 			}
 			return ready()
 		},
-		run: func(ctx context.Context) error {
-			err := k.commit(func(r *record) { r.Plan, r.PlanReason = planDestroy, reason })
+		Run: func(ctx context.Context) error {
+			err := k.commit(func(r *record.Record) { r.Plan, r.PlanReason = record.Destroy, reason })
 			if err != nil {
 				// Go on: it may be for a full disk that somebody destroys. Should
 				// we crash now, the sandbox is found without its machine.
@@ -337,10 +294,10 @@ func (k *Keeper) raze(ctx context.Context, reason string) error {
 	if err := k.teardown(ctx, false); err != nil {
 		return fmt.Errorf("destroy %s: %w", k.id, err)
 	}
-	err := k.commit(func(r *record) {
-		r.Plan, r.PlanState, r.PlanReason = planNone, "", ""
+	err := k.commit(func(r *record.Record) {
+		r.Plan, r.PlanState, r.PlanReason = record.None, "", ""
 		r.Info.State, r.Info.Reason, r.Info.EndedAt = sandbox.Destroyed, reason, k.d.now()
-		r.Info.Spec.Env = nil // it may hold what its owner wants gone
+		r.Held, r.Info.Spec.Env = "", nil // it may hold what its owner wants gone
 	})
 	if err != nil {
 		return err
@@ -353,7 +310,7 @@ func (k *Keeper) raze(ctx context.Context, reason string) error {
 
 // wipe removes all of a sandbox that never came up, the record too.
 func (k *Keeper) wipe() error {
-	ctx, cancel := context.WithTimeout(context.Background(), flightTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), flight.Timeout)
 	defer cancel()
 	if err := k.teardown(ctx, false); err != nil {
 		return err
@@ -373,18 +330,7 @@ func (k *Keeper) wipe() error {
 func (k *Keeper) deleteRecord(ctx context.Context) error {
 	k.write.Lock()
 	defer k.write.Unlock()
-	err := k.d.Registry.Delete(ctx, recordKey(k.id), k.revision)
-	if errs.Is(err, errs.Conflict) { // an earlier write of ours landed unseen
-		_, rev, gerr := k.d.Registry.Get(ctx, recordKey(k.id))
-		if errs.Is(gerr, errs.NotFound) {
-			return nil
-		}
-		if gerr != nil {
-			return gerr
-		}
-		err = k.d.Registry.Delete(ctx, recordKey(k.id), rev)
-	}
-	return err
+	return k.journal.Delete(ctx)
 }
 
 // forget lets go of a sandbox whose record is deleted, or never was.
@@ -408,7 +354,7 @@ func (k *Keeper) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
 	if ended {
 		return sandbox.Info{}, errDestroyed(k.id)
 	}
-	if err := k.commit(func(r *record) { k.apply(&r.Info, u) }); err != nil {
+	if err := k.commit(func(r *record.Record) { k.apply(&r.Info, u) }); err != nil {
 		return sandbox.Info{}, err
 	}
 	k.mu.Lock()

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
 // Back-off of work that is done by itself and fails.
@@ -39,17 +41,20 @@ func (k *Keeper) due() time.Time {
 	switch i := k.rec.Info; {
 	case k.gone:
 		return time.Time{}
-	case k.rec.Plan != planNone:
+	case k.rec.Plan != record.None:
 		sooner(time.Now()) // finish it
 	case i.State == sandbox.Destroyed:
 		sooner(k.deadline) // of the tombstone
 	case i.State == sandbox.Running || i.State == sandbox.Paused:
-		if k.machine == nil && k.flight == nil {
+		if k.machine == nil && k.work.Kind() == "" {
 			sooner(time.Now()) // note its loss
 		}
 		sooner(k.deadline)
-		if i.State == sandbox.Running && k.uses == 0 {
+		switch {
+		case i.State == sandbox.Running && k.uses == 0:
 			sooner(k.used.Add(i.Spec.IdleTimeout))
+		case i.State == sandbox.Paused && i.Reason == sandbox.ReasonIdle: // who paused it by hand wants it so
+			sooner(k.used.Add(k.d.Defaults.PausedTimeout))
 		}
 	case !i.Spec.Persist:
 		sooner(k.deadline)
@@ -66,7 +71,7 @@ func (k *Keeper) due() time.Time {
 func (k *Keeper) arm() {
 	at := k.due()
 	switch {
-	case at.IsZero() || k.flight != nil || k.d.Ctx.Err() != nil: // a flight arms when it ends
+	case at.IsZero() || k.work.Kind() != "" || k.d.Ctx.Err() != nil: // a flight arms when it ends
 		if k.timer != nil {
 			k.timer.Stop()
 		}
@@ -87,8 +92,8 @@ func (k *Keeper) expire() {
 		return
 	}
 	k.mu.Unlock()
-	if err := k.do(k.d.Ctx, j); err != nil && k.d.Ctx.Err() == nil {
-		k.d.Log.Error("cannot do what is due on a sandbox; will try again", "id", k.id, "work", j.kind, "error", err)
+	if err := k.work.Do(k.d.Ctx, j); err != nil && k.d.Ctx.Err() == nil {
+		k.d.Log.Error("cannot do what is due on a sandbox; will try again", "id", k.id, "work", j.Kind, "error", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,31 +103,34 @@ func (k *Keeper) expire() {
 // dueJob says what is due now.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) dueJob() (job, bool) {
+func (k *Keeper) dueJob() (flight.Job, bool) {
 	at := k.due()
-	if at.IsZero() || k.flight != nil || time.Now().Before(at) {
-		return job{}, false
+	if at.IsZero() || k.work.Kind() != "" || time.Now().Before(at) {
+		return flight.Job{}, false
 	}
 	// Asked again, under the lock, when the job really starts.
 	still := func() error {
 		if at := k.due(); at.IsZero() || time.Now().Before(at) {
-			return errDone
+			return flight.ErrDone
 		}
 		return nil
 	}
 	i := k.rec.Info
 	over := !k.deadline.IsZero() && !time.Now().Before(k.deadline)
 	switch {
-	case k.rec.Plan != planNone:
-		return job{kind: kindTidy, ready: still, run: k.finish}, true
+	case k.rec.Plan != record.None:
+		return flight.Job{Kind: kindTidy, Ready: still, Run: k.finish}, true
 	case i.State == sandbox.Destroyed:
-		return job{kind: kindTidy, ready: still, run: k.unbury}, true
-	case k.rec.alive() && k.machine == nil:
+		return flight.Job{Kind: kindTidy, Ready: still, Run: k.unbury}, true
+	case k.rec.Alive() && k.machine == nil:
 		return k.halting(k.lostState(), sandbox.ReasonLost, still), true
 	case over && i.Spec.Persist:
 		return k.halting(sandbox.Stopped, sandbox.ReasonExpired, still), true
 	case over:
 		return k.destroying(sandbox.ReasonExpired, still), true
+	}
+	if p, ok := k.d.Ladder.Get(i.Provider); ok && p.Capabilities().Pause && i.State == sandbox.Running && k.d.Defaults.PausedTimeout > 0 {
+		return k.freezing(sandbox.ReasonIdle, still), true
 	}
 	return k.halting(sandbox.Stopped, sandbox.ReasonIdle, still), true
 }
@@ -160,7 +168,7 @@ func (k *Keeper) unbury(ctx context.Context) error {
 // refuse the bytes.
 func (k *Keeper) CheckDisk(ctx context.Context) {
 	k.mu.Lock()
-	watched := k.rec.alive() && k.machine != nil && !k.volume.Enforced
+	watched := k.rec.Alive() && k.machine != nil && !k.volume.Enforced
 	limit := int64(k.rec.Info.Spec.DiskMB) << 20
 	k.mu.Unlock()
 	if !watched {
@@ -171,5 +179,5 @@ func (k *Keeper) CheckDisk(ctx context.Context) {
 		return
 	}
 	k.d.Log.Info("a sandbox exceeds its disk", "id", k.id, "bytes", n)
-	_ = k.do(ctx, k.halting(sandbox.Stopped, sandbox.ReasonDiskQuota, func() error { return nil }))
+	_ = k.work.Do(ctx, k.halting(sandbox.Stopped, sandbox.ReasonDiskQuota, func() error { return nil }))
 }

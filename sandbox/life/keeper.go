@@ -30,7 +30,21 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/snapshot"
+)
+
+// Kinds of slow work.
+const (
+	kindCreate  flight.Kind = "being created"
+	kindStart   flight.Kind = "starting"
+	kindHalt    flight.Kind = "stopping"
+	kindFreeze  flight.Kind = "pausing"
+	kindThaw    flight.Kind = "resuming"
+	kindDestroy flight.Kind = "being destroyed"
+	kindTidy    flight.Kind = "being cleaned up"
 )
 
 // Deps is what all sandboxes of a server share.
@@ -41,6 +55,7 @@ type Deps struct {
 	Registry  sandbox.Registry
 	Templates sandbox.Templates
 	Volumes   sandbox.Volumes
+	Snapshots *snapshot.Store
 	Ladder    *ladder.Ladder
 	Events    *sandbox.Events
 	Quota     *quota.Quota
@@ -75,17 +90,20 @@ type Keeper struct {
 	id     sandbox.ID // never changes
 	tenant string     // never changes
 
-	write    sync.Mutex // guards revision, and orders writes of the record
-	revision uint64
+	write   sync.Mutex // guards journal: orders writes of the record
+	journal *record.Journal
 
 	mu      sync.Mutex // guards all below
-	rec     record
+	rec     record.Record
 	gone    bool // the record is deleted and the Manager has forgotten us
-	flight  *flight
+	work    flight.Strip
 	machine sandbox.Machine
 	client  *wire.Client
 	volume  sandbox.Volume
 	unwatch context.CancelFunc // ends the watch over machine
+
+	from  *sandbox.Snapshot // that it is made from; never changes
+	asked time.Time         // when; never changes
 
 	uses     int
 	used     time.Time // end of the last use, for idleness; monotonic
@@ -93,6 +111,16 @@ type Keeper struct {
 	timer    *time.Timer
 	failures int       // in a row, of work on this box
 	notUntil time.Time // nothing is tried by itself before; monotonic
+}
+
+// keep makes a keeper of a record.
+func keep(d *Deps, rec record.Record, j *record.Journal) *Keeper {
+	k := &Keeper{d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j}
+	k.work = flight.Strip{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
+		k.holdOff(err)
+		k.arm()
+	}}
+	return k
 }
 
 // info is what users see now.
@@ -109,7 +137,7 @@ func (k *Keeper) info() sandbox.Info {
 	return i
 }
 
-func (k *Keeper) record() record {
+func (k *Keeper) record() record.Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.rec
@@ -128,7 +156,7 @@ func (k *Keeper) Info() sandbox.Info {
 func (k *Keeper) usable() error {
 	switch k.rec.Info.State {
 	case sandbox.Running:
-		if k.machine == nil || k.rec.Plan != planNone {
+		if k.machine == nil || k.rec.Plan != record.None {
 			return errs.New(errs.Conflict, "sandbox %s is stopping", k.id)
 		}
 		return nil
@@ -173,29 +201,20 @@ func (k *Keeper) dir() string { return filepath.Join(k.d.Dir, string(k.id)) }
 
 // commit changes the record, in the registry first. The caller's context
 // plays no part: a write that is half done helps nobody.
-func (k *Keeper) commit(change func(*record)) error {
+func (k *Keeper) commit(change func(*record.Record)) error {
 	k.write.Lock()
 	defer k.write.Unlock()
-	if k.revision == 0 {
+	if !k.journal.Stored() {
 		return errs.New(errs.Conflict, "sandbox %s is still starting", k.id).WithHint("try again in a moment")
 	}
 	old := k.record()
 	rec := old
 	change(&rec)
-	value, err := rec.encode()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
-	rev, err := k.d.Registry.Update(ctx, recordKey(k.id), value, k.revision)
-	if errs.Is(err, errs.Conflict) {
-		rev, err = k.commitAgain(ctx, value)
-	}
-	if err != nil {
+	if err := k.journal.Update(ctx, rec); err != nil {
 		return err
 	}
-	k.revision = rev
 	k.mu.Lock()
 	k.rec = rec
 	k.mu.Unlock()
@@ -203,21 +222,6 @@ func (k *Keeper) commit(change func(*record)) error {
 		k.d.Events.Publish(k.d.now(), rec.Info)
 	}
 	return nil
-}
-
-// commitAgain writes after a conflict. We are the only writer of our node's
-// records, so what moved the revision is an earlier write of ours that landed
-// although its answer was lost.
-func (k *Keeper) commitAgain(ctx context.Context, value []byte) (uint64, error) {
-	key := recordKey(k.id)
-	stored, rev, err := k.d.Registry.Get(ctx, key)
-	if err != nil {
-		return 0, err
-	}
-	if rec, err := decodeRecord(key, stored); err != nil || rec.Node != k.d.Node {
-		return 0, errs.Wrap(errs.Conflict, err, "sandbox %s belongs to another server now", k.id)
-	}
-	return k.d.Registry.Update(ctx, key, value, rev)
 }
 
 // LetGo lets go of the machine, which runs on. Nothing is done to the sandbox
@@ -232,3 +236,6 @@ func (k *Keeper) LetGo() {
 		_ = machine.Close()
 	}
 }
+
+// Waiters counts the callers that wait for work under way.
+func (k *Keeper) Waiters() int { return k.work.Waiters() }

@@ -6,11 +6,12 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
 )
 
 // RecordPrefix is what the registry's keys of sandboxes begin with.
-const RecordPrefix = recordPrefix
+const RecordPrefix = record.Prefix
 
 const (
 	attachTries      = 3
@@ -20,11 +21,14 @@ const (
 // Load makes the keeper of a stored record; nil = it is another node's.
 // Nothing is done to the host before Recover. Corrupt: the record cannot be read.
 func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
-	rec, err := decodeRecord(key, value)
+	rec, err := record.Decode(key, value)
 	if err != nil || rec.Node != d.Node {
 		return nil, err
 	}
-	k := &Keeper{d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, rec: rec, revision: revision, used: time.Now()}
+	k := keep(d, rec, record.OpenJournal(d.Registry, d.Node, rec.Info.ID, revision))
+	if rec.Held != "" {
+		d.Snapshots.Rehold(rec.Held, k.id)
+	}
 	if at := rec.Info.ExpiresAt; !at.IsZero() {
 		// A wall clock that went backwards must not lengthen a life.
 		k.deadline = time.Now().Add(min(at.Sub(d.now()), rec.Info.Spec.TTL))
@@ -42,7 +46,7 @@ func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
 // Wants reports whether a machine of the provider should run for this sandbox.
 func (k *Keeper) Wants(provider string) bool {
 	rec := k.record()
-	return rec.alive() && rec.Info.Provider == provider
+	return rec.Alive() && rec.Info.Provider == provider
 }
 
 // Recover brings a loaded sandbox to where its record leads: a plan under way
@@ -51,12 +55,16 @@ func (k *Keeper) Wants(provider string) bool {
 func (k *Keeper) Recover(ctx context.Context) {
 	var err error
 	switch rec := k.record(); {
-	case rec.Plan != planNone:
+	case rec.Plan == record.Snapshot && rec.Alive():
+		if err = k.reattach(ctx); err == nil {
+			err = k.finish(ctx)
+		}
+	case rec.Plan != record.None:
 		err = k.finish(ctx)
 	case rec.Info.State == sandbox.Destroyed:
 		k.bury()
 		k.d.Buried(k)
-	case rec.alive():
+	case rec.Alive():
 		err = k.reattach(ctx)
 	}
 	if err != nil {
@@ -84,7 +92,7 @@ func (k *Keeper) reattach(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if _, ok := k.d.Ladder.Get(k.record().Info.Provider); !ok {
-		return err // it may well run: a server that has the provider will know
+		return err // it may well Run: a server that has the provider will know
 	}
 	if !errs.Is(err, errs.NotFound) {
 		k.d.Log.Error("cannot attach to a machine", "id", k.id, "error", err)

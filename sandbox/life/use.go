@@ -8,27 +8,51 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
-// Guest returns the client of a running sandbox. Until release is called (it
-// may be repeated) the sandbox counts as used. The client is shared: do not
-// close it.
+// Guest returns the client of a running sandbox; a paused one is woken first.
+// Until release is called (it may be repeated) the sandbox counts as used. The
+// client is shared: do not close it.
 //
 // Conflict: the sandbox does not run; the hint says how to get there.
-func (k *Keeper) Guest() (c *wire.Client, release func(), err error) {
+func (k *Keeper) Guest(ctx context.Context) (c *wire.Client, release func(), err error) {
+	for {
+		if err := k.awake(ctx); err != nil {
+			return nil, nil, err
+		}
+		c, err := k.use()
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case c != nil:
+			return c, sync.OnceFunc(k.unuse), nil
+		case ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// use counts a use of the guest; nil: it fell asleep again meanwhile.
+func (k *Keeper) use() (*wire.Client, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.gone {
-		return nil, nil, errDestroyed(k.id)
+	kind := k.work.Kind()
+	switch {
+	case k.gone:
+		return nil, errDestroyed(k.id)
+	case kind == kindHalt || kind == kindDestroy:
+		return nil, errs.New(errs.Conflict, "sandbox %s is %s", k.id, kind)
+	case kind == kindFreeze || kind == kindThaw, k.rec.Plan == record.Snapshot && kind != "",
+		k.rec.Info.State == sandbox.Paused && k.rec.Plan == record.None && kind == "" && !k.rec.Info.Spec.NoWake:
+		return nil, nil
 	}
 	if err := k.usable(); err != nil {
-		return nil, nil, err
-	}
-	if f := k.flight; f != nil && (f.kind == kindHalt || f.kind == kindDestroy) {
-		return nil, nil, errs.New(errs.Conflict, "sandbox %s is %s", k.id, f.kind)
+		return nil, err
 	}
 	k.uses++
-	return k.client, sync.OnceFunc(k.unuse), nil
+	return k.client, nil
 }
 
 func (k *Keeper) unuse() {
@@ -41,11 +65,11 @@ func (k *Keeper) unuse() {
 	}
 }
 
-// Dial opens a TCP port (1..65535) inside a running sandbox, loopback
-// included. Until the connection is closed the sandbox counts as used. The
+// Dial opens a TCP port (1..65535) inside a sandbox, loopback included; a
+// paused one is woken first. Until the connection is closed the sandbox counts as used. The
 // guest's own ports cannot be reached this way.
 func (k *Keeper) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	c, release, err := k.Guest()
+	c, release, err := k.Guest(ctx)
 	if err != nil {
 		return nil, err
 	}

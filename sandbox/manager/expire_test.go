@@ -94,7 +94,7 @@ func TestExpiry_idle(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(2 * time.Minute)
-		wantState(t, m, idle.ID, sandbox.Stopped, sandbox.ReasonIdle)
+		wantState(t, m, idle.ID, sandbox.Paused, sandbox.ReasonIdle)
 		wantState(t, m, used.ID, sandbox.Running, "") // somebody holds it
 		wantState(t, m, frozen.ID, sandbox.Paused, "")
 		release()
@@ -107,12 +107,47 @@ func TestExpiry_idle(t *testing.T) {
 		pass(50 * time.Second)
 		wantState(t, m, used.ID, sandbox.Running, "")
 		pass(20 * time.Second)
-		wantState(t, m, used.ID, sandbox.Stopped, sandbox.ReasonIdle)
+		wantState(t, m, used.ID, sandbox.Paused, sandbox.ReasonIdle)
 		if _, err := m.Resume(t.Context(), "t", frozen.ID); err != nil {
 			t.Fatal(err)
 		}
 		pass(50 * time.Second)
 		wantState(t, m, frozen.ID, sandbox.Running, "")
+		w.check(t, m, "t")
+	})
+}
+
+// What is paused for idleness wakes for a call, and what nobody calls gives its
+// memory back in the end; what somebody has paused stays as it is.
+func TestExpiry_idlePausesThenStops(t *testing.T) {
+	timeless(t, func(t *testing.T, w *world) {
+		c := w.config(nil)
+		c.Defaults.PausedTimeout = time.Hour
+		m := w.open(t, c)
+		called := create(t, m, "t", sandbox.Spec{IdleTimeout: time.Minute}).ID
+		left := create(t, m, "t", sandbox.Spec{IdleTimeout: time.Minute}).ID
+		frozen := create(t, m, "t", sandbox.Spec{IdleTimeout: time.Minute}).ID
+		if _, err := m.Pause(t.Context(), "t", frozen); err != nil {
+			t.Fatal(err)
+		}
+		pass(50 * time.Minute)
+		wantState(t, m, called, sandbox.Paused, sandbox.ReasonIdle)
+		_, release, err := m.Guest(t.Context(), "t", called)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, m, called, sandbox.Running, "")
+		release()
+		pass(30 * time.Minute)
+		wantState(t, m, called, sandbox.Paused, sandbox.ReasonIdle)
+		wantState(t, m, left, sandbox.Stopped, sandbox.ReasonIdle)
+		wantState(t, m, frozen, sandbox.Paused, "")
+		c.Defaults.PausedTimeout = -1
+		_ = m.Close()
+		m = w.open(t, c)
+		soon := create(t, m, "t", sandbox.Spec{IdleTimeout: time.Minute}).ID
+		pass(2 * time.Minute)
+		wantState(t, m, soon, sandbox.Stopped, sandbox.ReasonIdle)
 		w.check(t, m, "t")
 	})
 }

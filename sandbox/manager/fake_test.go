@@ -2,6 +2,7 @@ package manager_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -40,6 +41,7 @@ type world struct {
 	destroy  func(id sandbox.ID) error                      // called by Destroy
 	probeErr map[string]error
 	enforced bool
+	saves    func() error // called by Snapshot, may fail
 }
 
 func newWorld(t *testing.T) *world {
@@ -146,7 +148,7 @@ type fakeProvider struct {
 func (p *fakeProvider) Name() string { return p.name }
 
 func (p *fakeProvider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, HostWorkspace: true, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
+	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, Snapshot: p.isolation != sandbox.None, Fork: p.isolation != sandbox.None, HostWorkspace: true, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
 }
 
 func (p *fakeProvider) Probe(context.Context) error {
@@ -177,12 +179,16 @@ func (p *fakeProvider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Ma
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		f, err := newFakeMachine(p.w, b, p.name)
+		if err != nil {
+			return err
+		}
 		p.w.mu.Lock()
 		defer p.w.mu.Unlock()
 		if p.w.machines[b.ID] != nil {
+			f.end("double")
 			return errs.New(errs.Exists, "machine %s exists", b.ID)
 		}
-		f := newFakeMachine(p.w, b.ID, p.name)
 		p.w.machines[b.ID] = f
 		m = p.w.hold(f, p.g)
 		return nil
@@ -254,15 +260,37 @@ type fakeMachine struct {
 	paused bool
 	exit   sandbox.Exit
 	done   chan struct{}
+
+	// What a snapshot keeps of it.
+	memory string // what its commands remember
+	called string // the sandbox that it takes itself for
+	env    map[string]string
+	bootID string
+	still  bool      // quiesced
+	clock  time.Time // as it was last set
+	steps  int       // of the clock
 }
 
-func newFakeMachine(w *world, id sandbox.ID, provider string) *fakeMachine {
-	f := &fakeMachine{w: w, id: id, provider: provider, conns: make(chan net.Conn), done: make(chan struct{})}
+// memoryFile is all that a fake machine's snapshot holds.
+const memoryFile = "memory"
+
+func newFakeMachine(w *world, b sandbox.Boot, provider string) (*fakeMachine, error) {
+	f := &fakeMachine{
+		w: w, id: b.ID, provider: provider, conns: make(chan net.Conn), done: make(chan struct{}),
+		memory: "of " + string(b.ID), called: string(b.ID), env: b.Spec.Env, bootID: rand.Text(),
+	}
+	if b.From != "" {
+		data, err := os.ReadFile(filepath.Join(b.From, memoryFile))
+		if err != nil || len(data) == 0 {
+			return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, errors.Join(err, errors.New("no memory")))
+		}
+		f.memory, f.called, f.bootID, f.env, f.still = string(data), "another", "another", nil, true
+	}
 	mux := http.NewServeMux()
-	mux.Handle(wire.NewControlHandler(helloOnly{}))
+	mux.Handle(wire.NewControlHandler(&fakeGuest{f: f}))
 	f.server = &http.Server{Handler: mux}
 	go func() { _ = f.server.Serve(f) }()
-	return f
+	return f, nil
 }
 
 // end ends the machine by itself; what it holds stays until Destroy.
@@ -331,6 +359,9 @@ func (h *fakeHandle) Guest() *wire.Client { return h.guest }
 func (h *fakeHandle) ID() sandbox.ID { return h.f.id }
 
 func (h *fakeHandle) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+	if h.g != nil && h.g.died() {
+		return nil, errDead
+	}
 	here, there := net.Pipe()
 	if port != wire.ControlPort {
 		go func() { _, _ = fmt.Fprintf(there, "port %d\n", port); _ = there.Close() }()
@@ -363,20 +394,77 @@ func (h *fakeHandle) Wait(ctx context.Context) (sandbox.Exit, error) {
 	}
 }
 
-func (h *fakeHandle) Snapshot(context.Context, string, func(context.Context) error) error {
-	return errs.New(errs.Unsupported, "no snapshots")
+func (h *fakeHandle) Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error {
+	err := h.g.pass(func() error {
+		h.f.mu.Lock()
+		defer h.f.mu.Unlock()
+		if !h.f.still || h.f.paused {
+			return errors.New("a machine is saved whose commands run, or whose guest sleeps")
+		}
+		h.f.w.mu.Lock()
+		saves := h.f.w.saves
+		h.f.w.mu.Unlock()
+		if saves != nil {
+			if err := saves(); err != nil {
+				return err
+			}
+		}
+		return os.WriteFile(filepath.Join(dir, memoryFile), []byte(h.f.memory), 0o600)
+	})
+	return errors.Join(err, frozen(ctx))
 }
 
 func (h *fakeHandle) Destroy(context.Context) error { return errors.New("not used by the manager") }
 func (h *fakeHandle) Close() error                  { h.guest.Close(); return nil }
 
-// helloOnly is the least that a guest says.
-type helloOnly struct {
+// fakeGuest is the least that a guest does.
+type fakeGuest struct {
 	wire.UnimplementedControlHandler
+	f *fakeMachine
 }
 
-func (helloOnly) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
-	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version}), nil
+func (g *fakeGuest) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
+	g.f.mu.Lock()
+	defer g.f.mu.Unlock()
+	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version, BootId: g.f.bootID}), nil
+}
+
+func (g *fakeGuest) Quiesce(context.Context, *connect.Request[wire.QuiesceRequest]) (*connect.Response[wire.QuiesceResponse], error) {
+	g.f.mu.Lock()
+	defer g.f.mu.Unlock()
+	g.f.still = true
+	return connect.NewResponse(&wire.QuiesceResponse{Stopped: 1}), nil
+}
+
+func (g *fakeGuest) Thaw(context.Context, *connect.Request[wire.ThawRequest]) (*connect.Response[wire.ThawResponse], error) {
+	g.f.mu.Lock()
+	defer g.f.mu.Unlock()
+	if g.f.called != string(g.f.id) {
+		return nil, errors.New("a machine goes on in another's name")
+	}
+	g.f.still = false
+	return connect.NewResponse(&wire.ThawResponse{Resumed: 1}), nil
+}
+
+func (g *fakeGuest) Adopt(_ context.Context, r *connect.Request[wire.AdoptRequest]) (*connect.Response[wire.AdoptResponse], error) {
+	g.f.mu.Lock()
+	defer g.f.mu.Unlock()
+	if len(r.Msg.Entropy) < 32 || r.Msg.TimeUnixNs == 0 {
+		return nil, errors.New("no entropy, or no time")
+	}
+	g.f.called, g.f.bootID, g.f.clock, g.f.env = r.Msg.Sandbox, rand.Text(), time.Unix(0, r.Msg.TimeUnixNs), map[string]string{}
+	for name, value := range r.Msg.Env {
+		g.f.env[name] = string(value)
+	}
+	return connect.NewResponse(&wire.AdoptResponse{BootId: g.f.bootID}), nil
+}
+
+func (g *fakeGuest) StepClock(_ context.Context, r *connect.Request[wire.StepClockRequest]) (*connect.Response[wire.StepClockResponse], error) {
+	g.f.mu.Lock()
+	defer g.f.mu.Unlock()
+	g.f.clock = time.Unix(0, r.Msg.TimeUnixNs)
+	g.f.steps++
+	return connect.NewResponse(&wire.StepClockResponse{}), nil
 }
 
 // fakeVolumes are directories without a bound.
@@ -415,8 +503,18 @@ func (v *fakeVolumes) Attach(_ context.Context, id string, _ sandbox.Form) (vol 
 	return vol, err
 }
 
-func (v *fakeVolumes) Copy(context.Context, string, string) error {
-	return errs.New(errs.Unsupported, "no copies")
+func (v *fakeVolumes) Copy(_ context.Context, from, to string) error {
+	return v.g.pass(func() error {
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		size, ok := v.w.volumes[from]
+		if !ok {
+			return errs.New(errs.NotFound, "no volume %s", from)
+		}
+		v.w.volumes[to] = size
+		delete(v.w.attached, to)
+		return errors.Join(os.RemoveAll(v.path(to)), os.CopyFS(v.path(to), os.DirFS(v.path(from))))
+	})
 }
 
 func (v *fakeVolumes) Detach(_ context.Context, id string) error {
@@ -540,7 +638,8 @@ func (w *world) open(t *testing.T, c manager.Config) *manager.Manager {
 // be left over and nothing may be missing.
 func (w *world) check(t *testing.T, m *manager.Manager, tenants ...string) {
 	t.Helper()
-	alive, kept := map[string]bool{}, map[string]bool{}
+	alive, kept, forked := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	saved := map[string]bool{}
 	for _, tenant := range tenants {
 		page, err := m.List(t.Context(), tenant, sandbox.Filter{PageSize: 1000})
 		if err != nil {
@@ -551,11 +650,21 @@ func (w *world) check(t *testing.T, m *manager.Manager, tenants ...string) {
 			switch i.State {
 			case sandbox.Running, sandbox.Paused:
 				alive[string(i.ID)] = true
+				forked[string(i.From)] = true
+				w.machine(i.ID).checkIdentity(t)
 				if f := w.machine(i.ID); f != nil && f.isPaused() != (i.State == sandbox.Paused) {
 					t.Errorf("%s is %s, its machine is paused: %v", i.ID, i.State, f.isPaused())
 				}
 			case sandbox.Creating:
 				t.Errorf("%s is still %s", i.ID, i.State)
+			}
+		}
+	}
+	for _, tenant := range tenants {
+		for _, s := range m.ListSnapshots(t.Context(), tenant) {
+			kept[string(s.ID)] = true
+			if s.Memory {
+				saved[string(s.ID)] = true
 			}
 		}
 	}
@@ -565,7 +674,11 @@ func (w *world) check(t *testing.T, m *manager.Manager, tenants ...string) {
 		machines[string(id)] = true
 	}
 	for id := range w.volumes {
-		volumes[id] = true
+		// What was forked is needed as long as there is a machine of it.
+		volumes[id] = !forked[id] || kept[id]
+		if !volumes[id] {
+			delete(volumes, id)
+		}
 	}
 	for id := range w.attached {
 		attached[id] = true
@@ -576,14 +689,37 @@ func (w *world) check(t *testing.T, m *manager.Manager, tenants ...string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && e.Name() != "snapshots" {
 			dirs[e.Name()] = true
 		}
 	}
+	memories := map[string]bool{}
+	if entries, err = os.ReadDir(filepath.Join(w.dir, "sandboxes", "snapshots")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !forked[e.Name()] || saved[e.Name()] {
+			memories[e.Name()] = true
+		}
+	}
+	same(t, "directories of snapshots", memories, saved)
 	same(t, "machines", machines, alive)
 	same(t, "directories", dirs, alive)
 	same(t, "attached volumes", attached, alive)
 	same(t, "volumes", volumes, kept)
+}
+
+// checkIdentity looks whether the machine goes on, in its own name.
+func (f *fakeMachine) checkIdentity(t *testing.T) {
+	t.Helper()
+	if f == nil {
+		return // missed elsewhere
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.called != string(f.id) || f.still {
+		t.Errorf("the machine of %s takes itself for %s; it stands still: %t", f.id, f.called, f.still)
+	}
 }
 
 func same(t *testing.T, what string, got, want map[string]bool) {

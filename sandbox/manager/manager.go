@@ -33,6 +33,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
 // Config of a Manager.
@@ -40,6 +41,8 @@ type Config struct {
 	// Dir holds a directory per sandbox, named by its ID. It belongs to one
 	// Manager at a time.
 	Dir string
+	// Snapshots holds a directory per snapshot; empty = Dir/snapshots.
+	Snapshots string
 	// Node names this server among others on the same Registry.
 	Node      string
 	Providers []sandbox.Provider // in any order; the ladder sorts by isolation
@@ -125,6 +128,13 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	m.deps.Dir = m.c.Dir
+	if m.c.Snapshots == "" {
+		m.c.Snapshots = filepath.Join(m.c.Dir, "snapshots")
+	}
+	m.deps.Snapshots = snapshot.New(snapshot.Config{
+		Dir: m.c.Snapshots, Node: m.c.Node, Registry: m.c.Registry, Volumes: m.c.Volumes,
+		Max: m.deps.Limits.Snapshots, Log: m.c.Log, Now: m.c.Now,
+	})
 	if err := m.takeNode(ctx); err != nil {
 		return err
 	}

@@ -628,8 +628,17 @@ func TestGuestAndDial(t *testing.T) {
 	if _, err := m.Pause(t.Context(), "t", id); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = m.Guest(t.Context(), "t", id)
-	wantClass(t, "guest of a paused one", err, errs.Conflict)
+	if conn, err = m.Dial(t.Context(), "t", id, 8080); err != nil {
+		t.Fatalf("a paused one does not wake: %v", err)
+	}
+	_ = conn.Close()
+	isState(t, m, id, sandbox.Running, "")
+	sleeper := create(t, m, "t", sandbox.Spec{NoWake: true}).ID
+	if _, err := m.Pause(t.Context(), "t", sleeper); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = m.Guest(t.Context(), "t", sleeper)
+	wantClass(t, "guest of a paused one that shall not wake", err, errs.Conflict)
 }
 
 func TestEvents_resumeAndResync(t *testing.T) {

@@ -15,6 +15,9 @@ import (
 // the server before us. What cannot be done now is tried again later; only a
 // registry that cannot be read ends it.
 func (m *Manager) reconcile(ctx context.Context) error {
+	if err := m.deps.Snapshots.Load(ctx); err != nil {
+		return err
+	}
 	unreadable, err := m.load(ctx)
 	if err != nil {
 		return err
@@ -23,6 +26,7 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	m.sweepMachines(ctx, unreadable)
 	atOnce(keepers, func(k *life.Keeper) { k.Recover(ctx) })
 	m.sweepLeftovers(ctx, unreadable)
+	m.deps.Snapshots.Sweep(ctx)
 	for _, k := range keepers {
 		k.Arm()
 	}

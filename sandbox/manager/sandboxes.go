@@ -22,19 +22,24 @@ import (
 // is given instead. Limit: the tenant's quota. Conflict: the key was used for
 // another spec, or the sandbox was destroyed meanwhile.
 func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error) {
-	c := creation{asked: time.Now(), tenant: tenant, id: sandbox.NewID()}
+	c := life.Request{Asked: time.Now(), Tenant: tenant, ID: sandbox.NewID()}
 	if err := sandbox.CheckTenant(tenant); err != nil {
 		return sandbox.Info{}, err
 	}
 	var err error
-	if c.spec, err = sandbox.Normalise(r.Spec, m.deps.Limits, m.deps.Defaults); err != nil {
+	if r.From != "" {
+		if r.Spec, c.From, err = m.fromSnapshot(tenant, r); err != nil {
+			return sandbox.Info{}, err
+		}
+	}
+	if c.Spec, err = sandbox.Normalise(r.Spec, m.deps.Limits, m.deps.Defaults); err != nil {
 		return sandbox.Info{}, err
 	}
 	if r.Key != "" {
 		if err := sandbox.CheckKey(r.Key); err != nil {
 			return sandbox.Info{}, err
 		}
-		c.id = sandbox.KeyedID(m.secret, tenant, r.Key)
+		c.ID = sandbox.KeyedID(m.secret, tenant, r.Key)
 	}
 	for {
 		info, err := m.create(ctx, c)
@@ -44,26 +49,19 @@ func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateReq
 	}
 }
 
-// creation is a checked request.
-type creation struct {
-	asked  time.Time
-	tenant string
-	id     sandbox.ID
-	spec   sandbox.Spec
-}
-
-func (m *Manager) create(ctx context.Context, c creation) (sandbox.Info, error) {
+// create makes what a checked request asks for.
+func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, error) {
 	m.mu.Lock()
-	k := m.keepers[c.id]
+	k := m.keepers[c.ID]
 	m.mu.Unlock()
 	if k != nil {
-		return k.Again(ctx, c.spec)
+		return k.Again(ctx, c)
 	}
-	p, err := m.deps.Ladder.Choose(ctx, c.spec)
+	p, err := m.deps.Ladder.Choose(ctx, c.Spec)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	root, err := life.RootfsFor(ctx, m.deps.Templates, c.spec.Settled(p.Capabilities()))
+	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()))
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -72,7 +70,7 @@ func (m *Manager) create(ctx context.Context, c creation) (sandbox.Info, error) 
 	case err != nil:
 		return sandbox.Info{}, err
 	case wait == nil:
-		return k.Again(ctx, c.spec)
+		return k.Again(ctx, c)
 	}
 	if err := wait(ctx); err != nil {
 		return sandbox.Info{}, err
@@ -82,22 +80,22 @@ func (m *Manager) create(ctx context.Context, c creation) (sandbox.Info, error) 
 
 // begin charges the tenant and starts to make a sandbox, or returns the one
 // that is there, and no wait.
-func (m *Manager) begin(c creation, p *ladder.Rung, root template.Rootfs) (k *life.Keeper, wait func(context.Context) error, err error) {
+func (m *Manager) begin(c life.Request, p *ladder.Rung, root template.Rootfs) (k *life.Keeper, wait func(context.Context) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.keepers[c.id]; old != nil {
+	if old := m.keepers[c.ID]; old != nil {
 		return old, nil, nil
 	}
 	if m.fenced {
 		return nil, nil, errFenced
 	}
-	cost := quota.Machine(c.spec).Plus(quota.Usage{Sandboxes: 1})
-	if err := m.deps.Quota.Charge(c.tenant, c.id, cost); err != nil {
+	cost := quota.Machine(c.Spec).Plus(quota.Usage{Sandboxes: 1})
+	if err := m.deps.Quota.Charge(c.Tenant, c.ID, cost); err != nil {
 		return nil, nil, err
 	}
-	k = life.New(&m.deps, c.tenant, c.id, c.spec, p)
-	m.keepers[c.id] = k
-	return k, k.Begin(p, root, c.asked), nil
+	k = life.New(&m.deps, c, p)
+	m.keepers[c.ID] = k
+	return k, k.Begin(p, root), nil
 }
 
 // Get returns one sandbox; for a day also a destroyed one. NotFound also for
@@ -111,9 +109,9 @@ func (m *Manager) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.
 }
 
 // InUse tells whether a machine of any tenant runs from the root file system
-// with this hash, or is about to.
+// with this hash, or is about to, or could from a snapshot.
 func (m *Manager) InUse(hash string) bool {
-	return slices.ContainsFunc(m.everyone(), func(k *life.Keeper) bool {
+	return m.deps.Snapshots.Uses(hash) || slices.ContainsFunc(m.everyone(), func(k *life.Keeper) bool {
 		info := k.Info()
 		return info.RootfsHash == hash && (info.State == sandbox.Creating || info.State == sandbox.Running || info.State == sandbox.Paused)
 	})
@@ -182,21 +180,22 @@ func (m *Manager) Destroy(ctx context.Context, tenant string, id sandbox.ID) err
 	return k.Destroy(ctx)
 }
 
-// Guest returns the client of a running sandbox. Until release is called (it
+// Guest returns the client of a running sandbox; a paused one is woken first,
+// unless its spec forbids that. Until release is called (it
 // may be repeated) the sandbox counts as used. The client is shared: do not
 // close it.
 //
 // Conflict: the sandbox does not run; the hint says how to get there.
-func (m *Manager) Guest(_ context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error) {
+func (m *Manager) Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error) {
 	k, err := m.find(tenant, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	return k.Guest()
+	return k.Guest(ctx)
 }
 
-// Dial opens a TCP port (1..65535) inside a running sandbox, loopback
-// included. Until the connection is closed the sandbox counts as used. The
+// Dial opens a TCP port (1..65535) inside a sandbox, loopback included; a
+// paused one is woken first. Until the connection is closed the sandbox counts as used. The
 // guest's own ports cannot be reached this way.
 func (m *Manager) Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error) {
 	k, err := m.find(tenant, id)

@@ -1,4 +1,4 @@
-package life
+package record
 
 import (
 	"testing"
@@ -6,12 +6,12 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-func FuzzDecodeRecord(f *testing.F) {
-	good, _ := record{V: 1, Info: sandbox.Info{ID: "sbx_aaaaaaaaaaaaaaaaaaaa"}}.encode()
+func FuzzDecode(f *testing.F) {
+	good, _ := Record{V: 1, Info: sandbox.Info{ID: "sbx_aaaaaaaaaaaaaaaaaaaa"}}.Encode()
 	f.Add("sandbox/sbx_aaaaaaaaaaaaaaaaaaaa", good)
 	f.Add("sandbox/", []byte("{}"))
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
-		if rec, err := decodeRecord(key, value); err == nil && recordKey(rec.Info.ID) != key {
+		if rec, err := Decode(key, value); err == nil && keyOf(rec.Info.ID) != key {
 			t.Errorf("record of %s at %q", rec.Info.ID, key)
 		}
 	})

@@ -1,0 +1,192 @@
+// Package flight runs the slow work on one thing, a piece at a time.
+//
+//	s := flight.NewStrip(&mu, …)
+//	err := s.Do(ctx, flight.Job{Kind: "starting", Ready: …, Run: …})
+//
+// Each piece runs in a goroutine of its own, so that it does not end with the
+// caller. The same kind of work asked for twice is done once; another kind
+// waits for its turn, unless it takes precedence.
+//
+// All methods are safe for concurrent use.
+package flight
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Kind names slow work, as it is told: "starting".
+type Kind string
+
+// Timeout bounds all slow work; what hangs costs its own sandbox only.
+const Timeout = 3 * time.Minute
+
+// ErrDone is what Ready returns when there is nothing to do. It never leaves
+// the package.
+var ErrDone = errs.New(errs.Internal, "nothing is to be done")
+
+// Job is a piece of work. Ready is asked under the strip's mutex before it
+// starts: an error ends the call, and ErrDone ends it well.
+type Job struct {
+	Kind  Kind
+	Ready func() error
+	Run   func(context.Context) error
+	Undo  func() error // of a Run that went well, if nobody is left who wants it; may be nil
+	// Mortal work ends when the server does, and may be cut short by work that
+	// Wins; all other is finished.
+	Mortal bool
+	Wins   bool
+}
+
+// Flight is work under way.
+type Flight struct {
+	kind    Kind
+	mortal  bool
+	undo    bool // it has an Undo
+	cancel  context.CancelFunc
+	waiters int  // guarded by the strip's mutex
+	undone  bool // guarded by it: nobody is left who wants it; joining is too late
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+// Strip is where one piece of work is under way at a time.
+type Strip struct {
+	Mu *sync.Mutex // of whom it belongs to
+	// Ctx ends when the server stops. Spawn runs a goroutine that the server
+	// waits for, or returns false when it stops already.
+	Ctx   context.Context
+	Spawn func(func()) bool
+	// Landed is called under Mu when work has ended.
+	Landed func(error)
+
+	now *Flight // guarded by Mu
+}
+
+// Kind is of the work under way, "" = none.
+//
+// Preconditions: Mu is held.
+func (s *Strip) Kind() Kind {
+	if s.now == nil {
+		return ""
+	}
+	return s.now.kind
+}
+
+// Do runs j, or joins the same kind of work under way, or waits for another
+// kind to end first. A caller that goes away does not end the work, except
+// that work with an Undo and no caller left is undone.
+func (s *Strip) Do(ctx context.Context, j Job) error {
+	for {
+		s.Mu.Lock()
+		f := s.now
+		switch {
+		case f == nil:
+			if err := j.Ready(); err != nil {
+				s.Mu.Unlock()
+				if errors.Is(err, ErrDone) {
+					return nil
+				}
+				return err
+			}
+			if f = s.Launch(j); f == nil {
+				s.Mu.Unlock()
+				return sandbox.ErrClosing
+			}
+		case f.kind == j.Kind && !f.undone:
+			f.waiters++
+		default:
+			if j.Wins && f.mortal {
+				f.cancel()
+			}
+			s.Mu.Unlock()
+			select {
+			case <-f.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		}
+		s.Mu.Unlock()
+		return s.Await(ctx, f)
+	}
+}
+
+// Launch starts work with one waiter; nil = the server stops.
+//
+// Preconditions: Mu is held and no work is under way.
+func (s *Strip) Launch(j Job) *Flight {
+	base := context.Background()
+	if j.Mortal {
+		base = s.Ctx
+	}
+	ctx, cancel := context.WithTimeout(base, Timeout)
+	f := &Flight{kind: j.Kind, mortal: j.Mortal, undo: j.Undo != nil, cancel: cancel, waiters: 1, done: make(chan struct{})}
+	s.now = f
+	started := s.Spawn(func() {
+		defer cancel()
+		s.fly(ctx, f, j)
+	})
+	if !started {
+		cancel()
+		s.now = nil
+		return nil
+	}
+	return f
+}
+
+func (s *Strip) fly(ctx context.Context, f *Flight, j Job) {
+	err := j.Run(ctx)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if f.undone = f.undone || f.waiters == 0 && j.Undo != nil; f.undone && err == nil {
+		s.Mu.Unlock()
+		err = errors.Join(context.Canceled, j.Undo())
+		s.Mu.Lock()
+	}
+	f.err = err
+	s.now = nil
+	s.Landed(err)
+	close(f.done)
+}
+
+// Await waits for work that counts the caller as a waiter.
+func (s *Strip) Await(ctx context.Context, f *Flight) error {
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+	}
+	s.Mu.Lock()
+	f.waiters--
+	over := s.now != f
+	alone := !over && f.waiters == 0 && f.undo
+	if alone {
+		f.undone = true
+		f.cancel()
+	}
+	s.Mu.Unlock()
+	switch {
+	case over: // at the same moment: then what was done is the truth
+		<-f.done
+		return f.err
+	case alone:
+		<-f.done // the caller may rely on nothing being left
+	}
+	return ctx.Err()
+}
+
+// Waiters counts the callers that wait for work under way.
+func (s *Strip) Waiters() int {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.now == nil {
+		return 0
+	}
+	return s.now.waiters
+}

@@ -1,0 +1,132 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life"
+)
+
+// cleanupTimeout bounds what is undone after a fork that failed.
+const cleanupTimeout = 2 * time.Minute
+
+// Snapshot saves a sandbox as it is: running, paused, or (its files alone)
+// stopped. It stands still meanwhile, and goes on as it was.
+//
+// Unsupported: its provider cannot save memory. Limit, Unavailable: no room.
+func (m *Manager) Snapshot(ctx context.Context, tenant string, id sandbox.ID, r sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+	k, err := m.find(tenant, id)
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	return k.Snapshot(ctx, r, false)
+}
+
+// GetSnapshot returns one snapshot.
+func (m *Manager) GetSnapshot(_ context.Context, tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	return m.deps.Snapshots.Get(tenant, id)
+}
+
+// ListSnapshots returns the tenant's snapshots, newest first.
+func (m *Manager) ListSnapshots(_ context.Context, tenant string) []sandbox.Snapshot {
+	return m.deps.Snapshots.List(tenant)
+}
+
+// DeleteSnapshot makes a snapshot unknown. What sandboxes made from it still
+// need of its files goes with the last of them.
+func (m *Manager) DeleteSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) error {
+	return m.deps.Snapshots.Delete(ctx, tenant, id)
+}
+
+// fromSnapshot makes the spec of a sandbox that goes on from a snapshot.
+func (m *Manager) fromSnapshot(tenant string, r sandbox.CreateRequest) (sandbox.Spec, *sandbox.Snapshot, error) {
+	snap, err := m.deps.Snapshots.Get(tenant, r.From)
+	if err != nil {
+		return sandbox.Spec{}, nil, err
+	}
+	c := sandbox.Changes{
+		Name: r.Spec.Name, Env: r.Spec.Env, Metadata: r.Spec.Metadata,
+		TTL: r.Spec.TTL, IdleTimeout: r.Spec.IdleTimeout, Persist: r.Spec.Persist,
+	}
+	if !c.Covers(r.Spec) {
+		return sandbox.Spec{}, nil, errs.New(errs.Invalid, "from: a sandbox that goes on from a snapshot has the machine that was saved").
+			WithHint("only name, env, metadata, ttl, idle timeout and persist can be given")
+	}
+	return specOf(snap, c), &snap, nil
+}
+
+// specOf is what a sandbox from a snapshot is like.
+func specOf(snap sandbox.Snapshot, c sandbox.Changes) sandbox.Spec {
+	s := c.Apply(snap.Spec)
+	s.Provider, s.Require = snap.Provider, snap.Isolation
+	return s
+}
+
+// Fork makes sandboxes that go on from where this one is, all or none: by a
+// snapshot that goes with the last of them. The original goes on too.
+//
+// Unsupported: its provider cannot save memory; the hint says what else.
+func (m *Manager) Fork(ctx context.Context, tenant string, id sandbox.ID, r sandbox.ForkRequest) ([]sandbox.Info, error) {
+	asked := time.Now()
+	k, err := m.find(tenant, id)
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	snap, err := k.Snapshot(ctx, sandbox.SnapshotRequest{DiskOnly: r.DiskOnly}, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err := m.deps.Snapshots.Drop(context.WithoutCancel(ctx), snap.ID); err != nil {
+			m.c.Log.Error("cannot remove the snapshot of a fork; will try at the next start", "id", snap.ID, "error", err)
+		}
+	}()
+	spec, err := sandbox.Normalise(specOf(snap, r.Changes), m.deps.Limits, m.deps.Defaults)
+	if err != nil {
+		return nil, err
+	}
+	requests := make([]life.Request, max(1, r.Count))
+	for i := range requests {
+		requests[i] = life.Request{Asked: asked, Tenant: tenant, ID: sandbox.NewID(), Spec: spec, From: &snap}
+	}
+	return m.createAll(ctx, requests)
+}
+
+// createAll makes all sandboxes or none. How many boot at once is bounded by
+// Deps.Boots.
+func (m *Manager) createAll(ctx context.Context, requests []life.Request) ([]sandbox.Info, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	infos, failed := make([]sandbox.Info, len(requests)), make([]error, len(requests))
+	var wg sync.WaitGroup
+	for i, r := range requests {
+		wg.Go(func() {
+			if infos[i], failed[i] = m.create(ctx, r); failed[i] != nil {
+				cancel(failed[i]) // the others need not go on
+			}
+		})
+	}
+	wg.Wait()
+	err := context.Cause(ctx)
+	if err == nil {
+		return infos, nil
+	}
+	cleanup, stop := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer stop()
+	for i, r := range requests {
+		if failed[i] == nil {
+			err = errors.Join(err, m.Destroy(cleanup, r.Tenant, r.ID))
+		}
+	}
+	return nil, err
+}

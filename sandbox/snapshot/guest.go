@@ -1,0 +1,75 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// What is asked of a guest around a snapshot, and how long it may take.
+const (
+	thawAfter    = 10 * time.Minute // a guest whose server died goes on by itself
+	entropyBytes = 64
+	callTimeout  = 15 * time.Second
+)
+
+// Quiesce stops the commands inside and brings their files to the disk. They
+// go on at Thaw, or by themselves.
+func Quiesce(ctx context.Context, c *wire.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	_, err := c.Control.Quiesce(ctx, connect.NewRequest(&wire.QuiesceRequest{ThawAfterMs: thawAfter.Milliseconds()}))
+	if err != nil {
+		return fmt.Errorf("quiesce: %w", wire.Err(err))
+	}
+	return nil
+}
+
+// Thaw lets the commands go on.
+func Thaw(ctx context.Context, c *wire.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := c.Control.Thaw(ctx, connect.NewRequest(&wire.ThawRequest{})); err != nil {
+		return fmt.Errorf("thaw: %w", wire.Err(err))
+	}
+	return nil
+}
+
+// Adopt makes a restored guest a sandbox of its own, before anything in it
+// goes on: new names, a new boot id, fresh randomness, the time, and the
+// environment of its own specification instead of the original's.
+func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	entropy := make([]byte, entropyBytes)
+	_, _ = rand.Read(entropy) // never fails, see crypto/rand
+	r := &wire.AdoptRequest{
+		Sandbox: boot.Sandbox, Hostname: boot.Hostname, TimeUnixNs: now.UnixNano(), Entropy: entropy,
+		Env: map[string][]byte{}, Workdir: []byte(boot.Workdir),
+	}
+	for name, value := range boot.Env {
+		r.Env[name] = []byte(value)
+	}
+	if _, err := c.Control.Adopt(ctx, connect.NewRequest(r)); err != nil {
+		return fmt.Errorf("adopt: %w", wire.Err(err))
+	}
+	return nil
+}
+
+// StepClock sets the clock of a machine that has stood still. A machine on the
+// host's clock has nothing to set.
+func StepClock(ctx context.Context, c *wire.Client, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.Control.StepClock(ctx, connect.NewRequest(&wire.StepClockRequest{TimeUnixNs: now.UnixNano()}))
+	if err = wire.Err(err); err != nil && !errs.Is(err, errs.Unsupported) {
+		return fmt.Errorf("step the clock: %w", err)
+	}
+	return nil
+}

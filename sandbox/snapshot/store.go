@@ -1,0 +1,514 @@
+// Package snapshot keeps the snapshots of all sandboxes of a server: their
+// records, their directories of memory, their copies of workspaces.
+//
+//	s := snapshot.New(snapshot.Config{…})
+//	err := s.Load(ctx)                       // at the start of the server
+//	dir, err := s.Begin(ctx, snap, false)    // the caller fills dir and VolumeOf(snap.ID)
+//	snap, err = s.Finish(ctx, snap.ID)       // or Discard
+//
+// What it promises. The registry knows of a snapshot before the host does, so
+// that a crash leaves either a whole one or, after Sweep, nothing. Files that a
+// machine needs stay until it is gone, whoever deletes the snapshot.
+//
+// All methods are safe for concurrent use.
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Config of a Store.
+type Config struct {
+	Dir      string // a directory per snapshot that has memory
+	Node     string
+	Registry sandbox.Registry
+	Volumes  sandbox.Volumes
+	Max      int // per tenant; 0 = no bound
+	Log      *slog.Logger
+	Now      func() time.Time
+}
+
+const (
+	prefix       = "snapshot/"
+	version      = 1
+	freeBytesMin = 256 << 20 // that a snapshot leaves free on the host
+	writeTimeout = 15 * time.Second
+)
+
+// plan is what is under way with a snapshot; see package record.
+type plan string
+
+const (
+	whole    plan = ""
+	making   plan = "make"   // after a crash: nothing is left of it
+	removing plan = "remove" // when no machine needs it
+)
+
+// record is what the registry keeps of a snapshot.
+type record struct {
+	V        int              `json:"v"`
+	Node     string           `json:"node"`
+	Plan     plan             `json:"plan,omitempty"`
+	Hidden   bool             `json:"hidden,omitempty"` // made for a fork; nobody sees it, and it goes with its last machine
+	Snapshot sandbox.Snapshot `json:"snapshot"`
+}
+
+func keyOf(id sandbox.SnapshotID) string { return prefix + string(id) }
+
+func decode(key string, value []byte) (record, error) {
+	var r record
+	if err := json.Unmarshal(value, &r); err != nil {
+		return r, errs.Wrap(errs.Corrupt, err, "the record %.64q cannot be read", key)
+	}
+	if r.V != version || keyOf(r.Snapshot.ID) != key {
+		return r, errs.New(errs.Corrupt, "the record %.64q is of version %d or misplaced", key, r.V)
+	}
+	if _, err := sandbox.ParseSnapshotID(string(r.Snapshot.ID)); err != nil {
+		return r, errs.Wrap(errs.Corrupt, err, "the record %.64q is of no snapshot", key)
+	}
+	return r, nil
+}
+
+// entry is one snapshot of the store.
+type entry struct {
+	record
+	revision uint64
+	held     map[sandbox.ID]bool // machines that need its files
+	busy     bool                // somebody writes or removes it
+}
+
+// Store keeps snapshots.
+type Store struct {
+	c Config
+
+	mu         sync.Mutex // guards all below; not held over slow work
+	entries    map[sandbox.SnapshotID]*entry
+	unreadable map[sandbox.SnapshotID]bool // left alone
+}
+
+// New returns an empty store. Load fills it.
+func New(c Config) *Store {
+	return &Store{c: c, entries: map[sandbox.SnapshotID]*entry{}, unreadable: map[sandbox.SnapshotID]bool{}}
+}
+
+// Load reads the node's records.
+func (s *Store) Load(ctx context.Context) error {
+	err := s.c.Registry.List(ctx, prefix, func(key string, value []byte, revision uint64) error {
+		r, err := decode(key, value)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case err != nil:
+			s.c.Log.Error("a snapshot's record cannot be read; it is left alone", "key", key, "error", err)
+			s.unreadable[sandbox.SnapshotID(strings.TrimPrefix(key, prefix))] = true
+		case r.Node == s.c.Node:
+			s.entries[r.Snapshot.ID] = &entry{record: r, revision: revision, held: map[sandbox.ID]bool{}}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the registry: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes what a crash left half made or half removed, hidden snapshots
+// that no machine needs, and directories and volumes that no record owns. The
+// sandboxes must be in order by then: a machine may go on from a half made one.
+func (s *Store) Sweep(ctx context.Context) {
+	s.mu.Lock()
+	var over []sandbox.SnapshotID
+	for id, e := range s.entries {
+		if e.Plan == making || (e.Plan == removing || e.Hidden) && len(e.held) == 0 {
+			over = append(over, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, id := range over {
+		if err := s.remove(ctx, id); err != nil {
+			s.c.Log.Error("cannot remove a snapshot; will try at the next start", "id", id, "error", err)
+		}
+	}
+	s.sweepStray(ctx)
+}
+
+// sweepStray removes what no record owns.
+func (s *Store) sweepStray(ctx context.Context) {
+	entries, err := os.ReadDir(s.c.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.c.Log.Error("cannot read the directory of snapshots", "error", err)
+	}
+	for _, e := range entries {
+		if id, ok := s.stray(e.Name()); ok {
+			if err := os.RemoveAll(s.Dir(id)); err != nil {
+				s.c.Log.Error("cannot remove a snapshot that nobody owns", "id", id, "error", err)
+			}
+		}
+	}
+	volumes, err := s.c.Volumes.List(ctx)
+	if err != nil {
+		s.c.Log.Error("cannot list volumes", "error", err)
+	}
+	for _, name := range volumes {
+		if id, ok := s.stray(name); ok {
+			if err := s.c.Volumes.Remove(ctx, name); err != nil {
+				s.c.Log.Error("cannot remove a snapshot's volume that nobody owns", "id", id, "error", err)
+			}
+		}
+	}
+}
+
+func (s *Store) stray(name string) (sandbox.SnapshotID, bool) {
+	id, err := sandbox.ParseSnapshotID(name)
+	if err != nil {
+		return "", false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return id, s.entries[id] == nil && !s.unreadable[id]
+}
+
+// Dir is where a snapshot's memory is.
+func (s *Store) Dir(id sandbox.SnapshotID) string { return filepath.Join(s.c.Dir, string(id)) }
+
+// VolumeOf names the volume with a snapshot's workspace.
+func VolumeOf(id sandbox.SnapshotID) string { return string(id) }
+
+// Begin notes a snapshot that is to be made and makes its directory, empty, if
+// it is to have memory. need is how many bytes it may take at most.
+//
+// Limit: the tenant has as many as it may. Unavailable: the disk has no room.
+func (s *Store) Begin(ctx context.Context, snap sandbox.Snapshot, hidden bool, need int64) (dir string, err error) {
+	if err := os.MkdirAll(s.c.Dir, 0o700); err != nil {
+		return "", errs.Wrap(errs.Internal, err, "cannot make the directory of snapshots")
+	}
+	if err := s.room(need); err != nil {
+		return "", err
+	}
+	snap.CreatedAt = s.c.Now().Round(0).UTC()
+	e := &entry{record: record{V: version, Node: s.c.Node, Plan: making, Hidden: hidden, Snapshot: snap}, held: map[sandbox.ID]bool{}, busy: true}
+	if err := s.enter(e); err != nil {
+		return "", err
+	}
+	if err = s.create(ctx, e); err == nil && snap.Memory {
+		dir = s.Dir(snap.ID)
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("begin snapshot %s: %w", snap.ID, err), s.Discard(ctx, snap.ID))
+	}
+	return dir, nil
+}
+
+// room looks at the disk before it is filled.
+func (s *Store) room(need int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.c.Dir, &st); err != nil {
+		return errs.Wrap(errs.Internal, err, "cannot look at the disk of snapshots")
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < need+freeBytesMin {
+		return errs.New(errs.Unavailable, "no room for a snapshot: it may take %d MB, and %d MB are free", need>>20, free>>20).
+			WithHint("delete snapshots (`skete vm snapshots`) or sandboxes, or give the server more disk")
+	}
+	return nil
+}
+
+// enter counts a snapshot against its tenant's.
+func (s *Store) enter(e *entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, other := range s.entries {
+		if other.Snapshot.Tenant == e.Snapshot.Tenant && !other.Hidden && other.Plan != removing {
+			n++
+		}
+	}
+	if s.c.Max > 0 && n >= s.c.Max && !e.Hidden {
+		return errs.New(errs.Limit, "quota of %d snapshots is used up", s.c.Max).WithHint("delete some: `skete vm snapshots`")
+	}
+	s.entries[e.Snapshot.ID] = e
+	return nil
+}
+
+func (s *Store) create(ctx context.Context, e *entry) error {
+	value, err := json.Marshal(e.record)
+	if err == nil {
+		e.revision, err = s.c.Registry.Create(ctx, keyOf(e.Snapshot.ID), value)
+	}
+	return err
+}
+
+// Finish makes a snapshot that was begun whole: from now on it is seen.
+func (s *Store) Finish(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	e := s.entry(id)
+	if e == nil {
+		return sandbox.Snapshot{}, errUnknown(id)
+	}
+	bytes, err := s.settle(ctx, id)
+	if err == nil {
+		err = s.change(ctx, e, func(r *record) { r.Plan, r.Snapshot.Bytes = whole, bytes })
+	}
+	if err != nil {
+		return sandbox.Snapshot{}, errors.Join(fmt.Errorf("finish snapshot %s: %w", id, err), s.Discard(ctx, id))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.busy = false
+	return e.Snapshot, nil
+}
+
+// settle brings the files to the disk and counts them: a snapshot that a power
+// cut made holes in would load, and be wrong.
+func (s *Store) settle(ctx context.Context, id sandbox.SnapshotID) (int64, error) {
+	var total int64
+	err := filepath.WalkDir(s.Dir(id), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		n, err := syncFile(path)
+		total += n
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	n, err := s.c.Volumes.Usage(ctx, VolumeOf(id))
+	if errs.Is(err, errs.NotFound) {
+		err = nil
+	}
+	return total + n, err
+}
+
+func syncFile(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, err
+	}
+	return st.Blocks * 512, f.Sync()
+}
+
+// Discard removes a snapshot that came to nothing.
+func (s *Store) Discard(ctx context.Context, id sandbox.SnapshotID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	return s.remove(ctx, id)
+}
+
+// remove takes away the files, then the record; one that says whole says
+// something else first, even if nobody here ever learnt that it does.
+func (s *Store) remove(ctx context.Context, id sandbox.SnapshotID) error {
+	rev, err := s.unmake(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.Dir(id)); err != nil {
+		return err
+	}
+	if err := s.c.Volumes.Remove(ctx, VolumeOf(id)); err != nil {
+		return err
+	}
+	if rev != 0 {
+		if err := s.c.Registry.Delete(ctx, keyOf(id), rev); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, id)
+	return nil
+}
+
+// unmake returns the revision of a record that is not whole; 0 = there is none.
+func (s *Store) unmake(ctx context.Context, id sandbox.SnapshotID) (uint64, error) {
+	value, rev, err := s.c.Registry.Get(ctx, keyOf(id))
+	if errs.Is(err, errs.NotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	r, err := decode(keyOf(id), value)
+	if err != nil || r.Plan != whole {
+		return rev, err
+	}
+	r.Plan = removing
+	if value, err = json.Marshal(r); err != nil {
+		return 0, err
+	}
+	return s.c.Registry.Update(ctx, keyOf(id), value, rev)
+}
+
+// change writes a record, and then believes it.
+func (s *Store) change(ctx context.Context, e *entry, edit func(*record)) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	s.mu.Lock()
+	r, rev := e.record, e.revision
+	s.mu.Unlock()
+	edit(&r)
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	next, err := s.c.Registry.Update(ctx, keyOf(r.Snapshot.ID), value, rev)
+	if errs.Is(err, errs.Conflict) { // we are the only writer: an earlier one of ours landed unseen
+		if _, rev, err = s.c.Registry.Get(ctx, keyOf(r.Snapshot.ID)); err == nil {
+			next, err = s.c.Registry.Update(ctx, keyOf(r.Snapshot.ID), value, rev)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.record, e.revision = r, next
+	return nil
+}
+
+func (s *Store) entry(id sandbox.SnapshotID) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[id]
+}
+
+func errUnknown(id sandbox.SnapshotID) error {
+	return errs.New(errs.NotFound, "no snapshot %.40s", strconv.Quote(string(id))).WithHint("`skete vm snapshots` shows them")
+}
+
+// Get returns a snapshot that is whole. NotFound also for one of another tenant.
+func (s *Store) Get(tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	if e == nil || !e.seenBy(tenant) {
+		return sandbox.Snapshot{}, errUnknown(id)
+	}
+	return e.Snapshot, nil
+}
+
+func (e *entry) seenBy(tenant string) bool {
+	return e.Snapshot.Tenant == tenant && e.Plan == whole && !e.Hidden
+}
+
+// List returns the tenant's snapshots, newest first.
+func (s *Store) List(tenant string) []sandbox.Snapshot {
+	s.mu.Lock()
+	all := []sandbox.Snapshot{}
+	for _, e := range s.entries {
+		if e.seenBy(tenant) {
+			all = append(all, e.Snapshot)
+		}
+	}
+	s.mu.Unlock()
+	sandbox.NewestFirst(all)
+	return all
+}
+
+// Delete makes a snapshot unknown. Its files go when no machine needs them.
+func (s *Store) Delete(ctx context.Context, tenant string, id sandbox.SnapshotID) error {
+	if _, err := s.Get(tenant, id); err != nil {
+		return err
+	}
+	return s.Drop(ctx, id)
+}
+
+// Drop is Delete of a snapshot that may be hidden; no error if there is none.
+func (s *Store) Drop(ctx context.Context, id sandbox.SnapshotID) error {
+	e := s.entry(id)
+	if e == nil {
+		return nil
+	}
+	if err := s.change(ctx, e, func(r *record) { r.Plan = removing }); err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", id, err)
+	}
+	return s.clear(ctx, id)
+}
+
+// clear removes a deleted snapshot that no machine needs.
+func (s *Store) clear(ctx context.Context, id sandbox.SnapshotID) error {
+	s.mu.Lock()
+	e := s.entries[id]
+	over := e != nil && e.Plan == removing && len(e.held) == 0 && !e.busy
+	if over {
+		e.busy = true
+	}
+	s.mu.Unlock()
+	if !over {
+		return nil
+	}
+	err := s.remove(ctx, id)
+	if err != nil {
+		s.mu.Lock()
+		e.busy = false
+		s.mu.Unlock()
+		return fmt.Errorf("delete snapshot %s: %w", id, err)
+	}
+	return nil
+}
+
+// Hold keeps the files for a machine until Release. NotFound: they are going.
+func (s *Store) Hold(id sandbox.SnapshotID, by sandbox.ID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	if e == nil || e.Plan != whole {
+		return errUnknown(id)
+	}
+	e.held[by] = true
+	return nil
+}
+
+// Rehold is Hold after a restart: what runs, runs.
+func (s *Store) Rehold(id sandbox.SnapshotID, by sandbox.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[id]; e != nil {
+		e.held[by] = true
+	}
+}
+
+// Release ends a Hold; it may be repeated.
+func (s *Store) Release(ctx context.Context, id sandbox.SnapshotID, by sandbox.ID) {
+	s.mu.Lock()
+	if e := s.entries[id]; e != nil {
+		delete(e.held, by)
+	}
+	s.mu.Unlock()
+	if err := s.clear(ctx, id); err != nil {
+		s.c.Log.Error("cannot remove a snapshot; will try at the next start", "id", id, "error", err)
+	}
+}
+
+// Uses tells whether a snapshot is of a machine that ran from the root file
+// system with this hash.
+func (s *Store) Uses(hash string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.entries {
+		if e.Snapshot.Memory && e.Snapshot.RootfsHash == hash {
+			return true
+		}
+	}
+	return false
+}
