@@ -1,0 +1,28 @@
+// Package apply makes a directory be what a tree of the history says.
+//
+//	ops, err := apply.Plan(ctx, store, now, target, apply.Filter{})
+//	err = apply.Run(ctx, apply.Config{Dir: dir, Staging: staging, Journal: path}, store, ops)
+//	err = apply.Recover(config) // at every start
+//
+// # Order
+//
+// A Run writes its list of operations into the journal, puts the new contents
+// into the staging directory, syncs them, marks the journal, and only then
+// touches the directory: it removes, makes directories, renames the staged
+// files into their places, sets modes and owners, syncs, and removes the
+// journal. Before the mark nothing has happened, and Recover drops what was
+// staged; behind it, Recover does the operations again, each of which finds out
+// whether it is done. So a Run happens whole or not at all, whenever the
+// process or the machine dies.
+//
+// Staging must be on the directory's file system and outside the directory: no
+// half-written file is ever seen in it.
+//
+// # What is hostile
+//
+// Who may write into the directory may swap a part of a path for a symbolic
+// link at any moment: each parent is opened from the directory's descriptor by
+// openat2 with RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS and RESOLVE_NO_XDEV, and
+// the last element is handled relative to it, never followed. Nothing is
+// removed that the history does not know.
+package apply

@@ -1,0 +1,129 @@
+package apply
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/tree"
+)
+
+// line is an operation in the journal, which a Run writes before it does
+// anything: entries as package tree writes them,
+// since names need not be text.
+type line struct {
+	Action Action `json:"action"`
+	Path   []byte `json:"path"`
+	Before []byte `json:"before,omitempty"`
+	After  []byte `json:"after,omitempty"`
+}
+
+func (o Op) line() (line, error) {
+	l := line{Action: o.Action, Path: o.Path}
+	for _, x := range []struct {
+		e   tree.Entry
+		out *[]byte
+	}{{o.Before, &l.Before}, {o.After, &l.After}} {
+		if x.e.Type == 0 {
+			continue
+		}
+		var err error
+		if *x.out, err = tree.Encode([]tree.Entry{x.e}); err != nil {
+			return l, err
+		}
+	}
+	return l, nil
+}
+
+func (l line) op() (Op, error) {
+	o := Op{Action: l.Action, Path: l.Path}
+	for _, x := range []struct {
+		data []byte
+		out  *tree.Entry
+	}{{l.Before, &o.Before}, {l.After, &o.After}} {
+		if len(x.data) == 0 {
+			continue
+		}
+		entries, err := tree.Decode(x.data)
+		if err != nil || len(entries) != 1 {
+			return o, errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
+		}
+		*x.out = entries[0]
+	}
+	return o, nil
+}
+
+func (c Config) mark() string { return c.Journal + ".staged" }
+
+// writeJournal makes the journal durable, without the mark.
+func (c Config) writeJournal(ops []Op) error {
+	if err := remove(c.mark()); err != nil {
+		return err
+	}
+	lines := make([]line, len(ops))
+	for i, o := range ops {
+		var err error
+		if lines[i], err = o.line(); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(lines)
+	if err != nil {
+		return err
+	}
+	return writeDurably(c.Journal, data)
+}
+
+func (c Config) readJournal() ([]Op, error) {
+	data, err := os.ReadFile(c.Journal)
+	if err != nil {
+		return nil, err
+	}
+	var lines []line
+	if err := json.Unmarshal(data, &lines); err != nil {
+		return nil, errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
+	}
+	ops := make([]Op, len(lines))
+	for i, l := range lines {
+		if ops[i], err = l.op(); err != nil {
+			return nil, err
+		}
+	}
+	return ops, nil
+}
+
+// writeDurably replaces a file in one step.
+func writeDurably(path string, data []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return errors.Join(err, remove(path+".new"))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

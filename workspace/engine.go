@@ -1,0 +1,253 @@
+// Package workspace keeps the history of a directory: every change a revision,
+// whatever made it, and ways back that work when all else is dead.
+//
+//	w, err := workspace.Open(workspace.Config{Dir: dir, Staging: beside, Store: history})
+//	rev, err := w.Snapshot(ctx, workspace.Label{Actor: "agent", Run: run, Step: 3})
+//	plan, err := w.PlanRestore(ctx, 2, "")     // shows what would happen
+//	rev, err = w.Apply(ctx, plan.ID, label)    // and does just that
+//
+// A revision is the tree of the directory at one moment (package capture,
+// objects in package object), kept in a list (package revlog). Going back is a
+// plan made of two trees (package apply): what is on disk now, which is looked
+// at first, and the target. It is itself a step, so going back can be gone
+// back. Opening a workspace finishes what a crash left half done.
+//
+// A Workspace is safe for concurrent use; its methods run one at a time.
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/apply"
+	"github.com/skete-dev/skete/workspace/capture"
+	"github.com/skete-dev/skete/workspace/object"
+	"github.com/skete-dev/skete/workspace/revlog"
+)
+
+// Revision is the state of a workspace at one moment.
+type Revision = revlog.Revision
+
+// Config of a Workspace.
+type Config struct {
+	Dir     string // the directory
+	Staging string // a path on the same file system, outside Dir; ours alone
+	Store   string // the directory of the history, on any file system
+	// BytesMax bounds the history; 0 = none.
+	BytesMax int64
+	Capture  capture.Config
+	Now      func() time.Time // nil = time.Now
+	// Stage is for tests: see apply.Config.
+	Stage func(name string)
+}
+
+// Label says who made a revision, and of what it is the result.
+type Label struct {
+	Thread, Run, Call, Actor, Text string
+	Step                           int
+}
+
+// Workspace is an open history.
+type Workspace struct {
+	c Config
+
+	mu      sync.Mutex // guards all below; held over all work
+	objects *object.Store
+	log     *revlog.Log
+	revs    []Revision
+	capture *capture.Capture
+	plans   map[string]Plan
+}
+
+// Open opens the history of a directory, making it if need be, and finishes
+// what a restore that died has left. Recovered says whether there was one.
+func Open(c Config) (w *Workspace, err error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	w = &Workspace{c: c, plans: map[string]Plan{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close())
+		}
+	}()
+	if w.objects, err = object.Open(filepath.Join(c.Store, "objects"), object.Config{BytesMax: c.BytesMax}); err != nil {
+		return w, err
+	}
+	if w.log, w.revs, err = revlog.Open(filepath.Join(c.Store, "revisions")); err != nil {
+		return w, err
+	}
+	if _, err = apply.Recover(w.applying()); err != nil {
+		return w, err
+	}
+	w.capture, err = capture.Open(c.Dir, w.objects, c.Capture)
+	return w, err
+}
+
+func (w *Workspace) applying() apply.Config {
+	return apply.Config{Dir: w.c.Dir, Staging: w.c.Staging, Journal: filepath.Join(w.c.Store, "journal"), Stage: w.c.Stage}
+}
+
+// Close closes the files.
+func (w *Workspace) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var err error
+	if w.capture != nil {
+		err = w.capture.Close()
+	}
+	if w.log != nil {
+		err = errors.Join(err, w.log.Close())
+	}
+	if w.objects != nil {
+		err = errors.Join(err, w.objects.Close())
+	}
+	w.capture, w.log, w.objects = nil, nil, nil
+	return err
+}
+
+// Snapshot looks at the directory and makes a revision of it, which is on disk
+// when Snapshot returns. If nothing changed it returns the last one, and fresh
+// is false.
+func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.snapshot(ctx, l, 0)
+}
+
+// snapshot makes a revision. Preconditions: w.mu is held.
+func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revision, bool, error) {
+	if w.capture == nil {
+		return Revision{}, false, errs.New(errs.Unavailable, "the history is closed")
+	}
+	r, err := w.capture.Scan(ctx)
+	if err != nil {
+		return Revision{}, false, err
+	}
+	last, any := w.last()
+	if any && last.Root == r.Root && undoes == 0 {
+		return last, false, nil
+	}
+	if err := w.objects.Sync(); err != nil { // before a revision names them
+		return Revision{}, false, err
+	}
+	rev := Revision{
+		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
+		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: undoes,
+	}
+	if err := w.log.Append(rev); err != nil {
+		return Revision{}, false, err
+	}
+	w.revs = append(w.revs, rev)
+	return rev, true, nil
+}
+
+func (w *Workspace) last() (Revision, bool) {
+	if len(w.revs) == 0 {
+		return Revision{}, false
+	}
+	return w.revs[len(w.revs)-1], true
+}
+
+// Revisions lists all, the oldest first.
+func (w *Workspace) Revisions() []Revision {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.revs)
+}
+
+// Revision returns one. NotFound: there is none of this number (any more).
+func (w *Workspace) Revision(n uint64) (Revision, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.revision(n)
+}
+
+func (w *Workspace) revision(n uint64) (Revision, error) {
+	i, ok := slices.BinarySearchFunc(w.revs, n, func(r Revision, n uint64) int {
+		switch {
+		case r.N < n:
+			return -1
+		case r.N > n:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return Revision{}, errs.New(errs.NotFound, "there is no revision %d", n).WithHint("`skete history` lists them")
+	}
+	return w.revs[i], nil
+}
+
+// Plan is what a restore would do. It is valid as long as the directory is as
+// it was when the plan was made.
+type Plan struct {
+	ID     string
+	Target uint64
+	Now    object.Hash // the directory, when the plan was made
+	Ops    []apply.Op
+}
+
+// plansMax is how many plans are remembered.
+const plansMax = 16
+
+// PlanRestore plans to make the directory, or one path in it, what it was at a
+// revision. The directory is looked at first; what nobody made a revision of
+// becomes one, so nothing that is on disk now can be lost.
+func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string) (Plan, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	to, err := w.revision(target)
+	if err != nil {
+		return Plan{}, err
+	}
+	now, _, err := w.snapshot(ctx, Label{Actor: "outside"}, 0)
+	if err != nil {
+		return Plan{}, err
+	}
+	ops, err := apply.Plan(ctx, w.objects, now.Root, to.Root, apply.Filter{Path: path})
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Target: target, Now: now.Root, Ops: ops}
+	sum := sha256.Sum256(append(append(append([]byte{}, now.Root[:]...), to.Root[:]...), path...))
+	p.ID = hex.EncodeToString(sum[:16])
+	if len(w.plans) >= plansMax {
+		clear(w.plans)
+	}
+	w.plans[p.ID] = p
+	return p, nil
+}
+
+// Apply does what was planned and makes a revision of it. Conflict: the
+// directory is not any more what it was. The caller has frozen whoever writes
+// to the directory.
+func (w *Workspace) Apply(ctx context.Context, id string, l Label) (Revision, apply.Result, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.plans[id]
+	if !ok {
+		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "there is no such plan (any more)").WithHint("look at the plan again")
+	}
+	now, _, err := w.snapshot(ctx, Label{Actor: "outside"}, 0)
+	if err != nil {
+		return Revision{}, apply.Result{}, err
+	}
+	if now.Root != p.Now {
+		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "the workspace changed since the plan was made").WithHint("look at the plan again")
+	}
+	result, err := apply.Run(ctx, w.applying(), w.objects, p.Ops)
+	if err != nil {
+		return Revision{}, result, err
+	}
+	delete(w.plans, id)
+	rev, _, err := w.snapshot(ctx, l, p.Target)
+	return rev, result, err
+}

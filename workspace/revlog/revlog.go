@@ -1,0 +1,225 @@
+// Package revlog keeps the list of a workspace's revisions in one append-only
+// file.
+//
+//	l, revs, err := revlog.Open(path)
+//	err = l.Append(rev)      // on disk when it returns
+//	err = l.Replace(revs)    // after old ones were dropped
+//
+// # Format
+//
+//	file   = "skhlog1\n" record*
+//	record = length(4) crc(4) json
+//
+// Integers are little-endian; length is that of json, crc its CRC-32C. json is
+// a Revision. What follows the last whole record is left of a crash and is cut
+// off by Open.
+//
+// A Log is for one goroutine at a time.
+package revlog
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/object"
+)
+
+// Revision is the state of a workspace at one moment, and who made it so.
+type Revision struct {
+	N      uint64      `json:"n"` // from 1, ascending
+	Root   object.Hash `json:"root"`
+	Time   time.Time   `json:"time"`
+	Files  int         `json:"files"`
+	Bytes  int64       `json:"bytes"`
+	Thread string      `json:"thread,omitempty"`
+	Run    string      `json:"run,omitempty"`
+	Step   int         `json:"step,omitempty"`
+	Call   string      `json:"call,omitempty"`
+	Actor  string      `json:"actor,omitempty"` // "agent", "user:anna", "outside"
+	Label  string      `json:"label,omitempty"`
+	// Undoes is the revision that an undo or restore went back to.
+	Undoes uint64 `json:"undoes,omitempty"`
+	// Torn files were changing while they were read.
+	Torn []string `json:"torn,omitempty"`
+}
+
+const (
+	magic          = "skhlog1\n"
+	recordBytesMax = 1 << 20
+	logBytesMax    = 256 << 20
+)
+
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+// Log is the open file.
+type Log struct {
+	path string
+	file *os.File
+	end  int64
+	last uint64
+}
+
+// Open reads the log at path, making it if need be. Corrupt: it is no log, or
+// its revisions are out of order.
+func Open(path string) (*Log, []Revision, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &Log{path: path, file: f}
+	revs, err := l.load()
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return l, revs, nil
+}
+
+func (l *Log) load() ([]Revision, error) {
+	data, err := io.ReadAll(io.LimitReader(l.file, logBytesMax+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > logBytesMax {
+		return nil, errs.New(errs.Corrupt, "the list of revisions is larger than %d MiB", logBytesMax>>20)
+	}
+	if len(data) < len(magic) {
+		if err := l.begin(); err != nil {
+			return nil, err
+		}
+		return nil, nil
+	}
+	if string(data[:len(magic)]) != magic {
+		return nil, errs.New(errs.Corrupt, "the list of revisions is something else")
+	}
+	revs, end, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(revs); n > 0 {
+		l.last = revs[n-1].N
+	}
+	l.end = int64(end)
+	return revs, l.file.Truncate(l.end)
+}
+
+func (l *Log) begin() error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := l.file.WriteAt([]byte(magic), 0); err != nil {
+		return err
+	}
+	l.end = int64(len(magic))
+	return errors.Join(l.file.Sync(), syncDir(filepath.Dir(l.path)))
+}
+
+// Parse reads the records of a log and returns where the last whole one ends.
+func Parse(data []byte) (revs []Revision, end int, err error) {
+	end = len(magic)
+	for {
+		rest := data[end:]
+		if len(rest) < 8 {
+			return revs, end, nil
+		}
+		length := int(binary.LittleEndian.Uint32(rest))
+		if length > recordBytesMax || length > len(rest)-8 {
+			return revs, end, nil
+		}
+		text := rest[8 : 8+length]
+		if crc32.Checksum(text, crcTable) != binary.LittleEndian.Uint32(rest[4:]) {
+			return revs, end, nil
+		}
+		var r Revision
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, 0, errs.Wrap(errs.Corrupt, err, "a revision cannot be read")
+		}
+		if n := len(revs); r.N == 0 || n > 0 && r.N <= revs[n-1].N {
+			return nil, 0, errs.New(errs.Corrupt, "revision %d is out of order", r.N)
+		}
+		revs = append(revs, r)
+		end += 8 + length
+	}
+}
+
+func encode(b []byte, r Revision) ([]byte, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > recordBytesMax {
+		return nil, errs.New(errs.Invalid, "a revision's labels are larger than %d bytes", recordBytesMax)
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(text, crcTable))
+	return append(b, text...), nil
+}
+
+// Append adds a revision; it is on disk when Append returns nil. Else it is
+// not there.
+func (l *Log) Append(r Revision) error {
+	if r.N <= l.last {
+		return errs.New(errs.Internal, "revision %d does not follow %d", r.N, l.last)
+	}
+	b, err := encode(nil, r)
+	if err != nil {
+		return err
+	}
+	if _, err = l.file.WriteAt(b, l.end); err == nil {
+		err = unix.Fdatasync(int(l.file.Fd()))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write revision %d: %w", r.N, err), l.file.Truncate(l.end))
+	}
+	l.end += int64(len(b))
+	l.last = r.N
+	return nil
+}
+
+// Replace writes the whole list anew, in one step.
+func (l *Log) Replace(revs []Revision) error {
+	b := []byte(magic)
+	for _, r := range revs {
+		var err error
+		if b, err = encode(b, r); err != nil {
+			return err
+		}
+	}
+	temp := l.path + ".new"
+	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = os.Rename(temp, l.path)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close(), os.Remove(temp))
+	}
+	_ = l.file.Close()
+	l.file, l.end = f, int64(len(b))
+	return syncDir(filepath.Dir(l.path))
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return l.file.Close() }
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
