@@ -193,6 +193,8 @@ type Plan struct {
 	Target uint64
 	Now    object.Hash // the directory, when the plan was made
 	Ops    []apply.Op
+	// Conflicts are paths of a revert for which nobody has chosen.
+	Conflicts []Conflict
 }
 
 // plansMax is how many plans are remembered.
@@ -219,11 +221,15 @@ func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string)
 	p := Plan{Target: target, Now: now.Root, Ops: ops}
 	sum := sha256.Sum256(append(append(append([]byte{}, now.Root[:]...), to.Root[:]...), path...))
 	p.ID = hex.EncodeToString(sum[:16])
+	return w.remember(p), nil
+}
+
+func (w *Workspace) remember(p Plan) Plan {
 	if len(w.plans) >= plansMax {
 		clear(w.plans)
 	}
 	w.plans[p.ID] = p
-	return p, nil
+	return p
 }
 
 // Apply does what was planned and makes a revision of it. Conflict: the
@@ -235,6 +241,10 @@ func (w *Workspace) Apply(ctx context.Context, id string, l Label) (Revision, ap
 	p, ok := w.plans[id]
 	if !ok {
 		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "there is no such plan (any more)").WithHint("look at the plan again")
+	}
+	if n := len(p.Conflicts); n > 0 {
+		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
+			WithHint("choose for each: keep what is now, take what was before, or write both with markers")
 	}
 	now, _, err := w.snapshot(ctx, Label{Actor: "outside"}, 0)
 	if err != nil {
