@@ -28,7 +28,7 @@ func (b Boot) BootFile() wire.Boot {
 		workdir = WorkspaceDir
 	}
 	return wire.Boot{
-		Sandbox:      string(b.ID),
+		Sandbox:      string(b.name()),
 		Hostname:     b.hostname(),
 		User:         UserName,
 		UID:          UserID,
@@ -42,5 +42,12 @@ func (b Boot) BootFile() wire.Boot {
 	}
 }
 
+func (b Boot) name() ID {
+	if b.Name != "" {
+		return b.Name
+	}
+	return b.ID
+}
+
 // hostname is the id in the letters that a host name may have.
-func (b Boot) hostname() string { return strings.ReplaceAll(string(b.ID), "_", "-") }
+func (b Boot) hostname() string { return strings.ReplaceAll(string(b.name()), "_", "-") }

@@ -121,7 +121,8 @@ type Capabilities struct {
 
 // Boot is all that a provider needs to boot one machine.
 type Boot struct {
-	ID   ID
+	ID   ID   // names all that the host holds
+	Name ID   // what the guest shall take itself for; "" = ID
 	Spec Spec // normalised
 	// Rootfs is shared and read-only; the provider adds a writable layer.
 	Rootfs template.Rootfs

@@ -107,14 +107,15 @@ func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec) (tem
 
 // build is the slow part of Create. When it fails it leaves nothing.
 func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs) error {
+	warm := k.claim(ctx, p, root)
 	if err := k.store(ctx); err != nil {
+		if warm != nil {
+			k.d.Pool.Discard(warm.ID)
+		}
 		return k.notBuilt(ctx, err)
 	}
 	k.d.Events.Publish(k.d.now(), k.record().Info)
-	err := k.makeVolume(ctx)
-	if err == nil {
-		err = k.boot(ctx, p, root, k.asked, k.from)
-	}
+	err := k.equip(ctx, p, root, warm)
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -178,9 +179,9 @@ func (k *Keeper) makeVolume(ctx context.Context) error {
 	}
 	var v sandbox.Volume
 	if k.from == nil {
-		v, err = k.d.Volumes.Create(ctx, string(k.id), int64(k.record().Info.Spec.DiskMB)<<20, form)
-	} else if err = k.d.Volumes.Copy(ctx, snapshot.VolumeOf(k.from.ID), string(k.id)); err == nil {
-		v, err = k.d.Volumes.Attach(ctx, string(k.id), form)
+		v, err = k.d.Volumes.Create(ctx, string(k.Host()), int64(k.record().Info.Spec.DiskMB)<<20, form)
+	} else if err = k.d.Volumes.Copy(ctx, snapshot.VolumeOf(k.from.ID), string(k.Host())); err == nil {
+		v, err = k.d.Volumes.Attach(ctx, string(k.Host()), form)
 	}
 	if err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
@@ -220,7 +221,7 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
-	b := sandbox.Boot{ID: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir}
+	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir}
 	if p.Capabilities().HostWorkspace {
 		b.Workspace = volume.Path
 	} else {
@@ -233,10 +234,18 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 		}
 		return fmt.Errorf("boot: %w", err)
 	}
+	return k.up(p, machine, asked, held, note)
+}
+
+// up notes that a machine runs for the sandbox.
+func (k *Keeper) up(p *ladder.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
+	k.mu.Lock()
+	spec, volume := k.rec.Info.Spec, k.volume
+	k.mu.Unlock()
 	k.adopt(machine)
 	bootMS := float64(time.Since(asked).Microseconds()) / 1000
 	deadline := deadlineOf(spec.TTL)
-	err = k.commit(func(r *record.Record) {
+	err := k.commit(func(r *record.Record) {
 		now := k.d.now()
 		r.Plan = record.None
 		r.Info.State, r.Info.Reason = sandbox.Running, ""

@@ -103,7 +103,7 @@ func (k *Keeper) attachVolume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, err := k.d.Volumes.Attach(ctx, string(k.id), form)
+	v, err := k.d.Volumes.Attach(ctx, string(k.Host()), form)
 	if err != nil {
 		return fmt.Errorf("attach the workspace: %w", err)
 	}
@@ -211,7 +211,8 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 		return errs.New(errs.Unsupported, "the sandbox's provider %s is not part of this server", provider).
 			WithHint("start the server with that provider, then destroy the sandbox")
 	}
-	err := p.Destroy(ctx, k.id)
+	host := k.Host()
+	err := p.Destroy(ctx, host)
 	if machine != nil {
 		_ = machine.Close()
 	}
@@ -220,9 +221,9 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 	}
 	k.unhold(ctx)
 	if keep {
-		err = k.d.Volumes.Detach(ctx, string(k.id))
+		err = k.d.Volumes.Detach(ctx, string(host))
 	} else {
-		err = k.d.Volumes.Remove(ctx, string(k.id))
+		err = k.d.Volumes.Remove(ctx, string(host))
 	}
 	if err != nil {
 		return err

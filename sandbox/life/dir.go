@@ -38,5 +38,14 @@ func removeDir(dir string) error {
 	return os.RemoveAll(dir)
 }
 
+// FreshDir makes an empty directory for a machine.
+func (d *Deps) FreshDir(id sandbox.ID) (string, error) {
+	dir := filepath.Join(d.Dir, string(id))
+	if err := freshDir(dir); err != nil {
+		return "", errs.Wrap(errs.Internal, err, "cannot make a machine's directory")
+	}
+	return dir, nil
+}
+
 // RemoveDir removes the directory of a sandbox that there is not.
 func (d *Deps) RemoveDir(id sandbox.ID) error { return removeDir(filepath.Join(d.Dir, string(id))) }

@@ -174,7 +174,7 @@ func (k *Keeper) CheckDisk(ctx context.Context) {
 	if !watched {
 		return
 	}
-	n, err := k.d.Volumes.Usage(ctx, string(k.id))
+	n, err := k.d.Volumes.Usage(ctx, string(k.Host()))
 	if err != nil || n <= limit {
 		return
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/record"
+	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
@@ -63,6 +64,10 @@ type Deps struct {
 	Defaults  sandbox.Defaults
 	Log       *slog.Logger
 	Now       func() time.Time // wall clock
+	// Pool has warm machines; GuestID is the name of the guest program in their
+	// shapes.
+	Pool    *pool.Pool
+	GuestID string
 	// Boots has room for as many machines as may boot at the same time.
 	Boots chan struct{}
 	// Ctx ends when the server stops; Spawn runs a goroutine that the server
@@ -197,7 +202,11 @@ func (k *Keeper) ID() sandbox.ID { return k.id }
 // Tenant owns the sandbox.
 func (k *Keeper) Tenant() string { return k.tenant }
 
-func (k *Keeper) dir() string { return filepath.Join(k.d.Dir, string(k.id)) }
+func (k *Keeper) dir() string { return filepath.Join(k.d.Dir, string(k.Host())) }
+
+// Host names all that the host holds for the sandbox: its machine, directory
+// and volume. Preconditions: k.mu is not held.
+func (k *Keeper) Host() sandbox.ID { return k.record().Host() }
 
 // commit changes the record, in the registry first. The caller's context
 // plays no part: a write that is half done helps nobody.

@@ -112,14 +112,14 @@ func (k *Keeper) attach(ctx context.Context) error {
 	if err := k.attachVolume(ctx); err != nil {
 		return err
 	}
-	machine, err := p.Attach(ctx, k.id)
+	machine, err := p.Attach(ctx, k.Host())
 	for try := 1; err != nil && !errs.Is(err, errs.NotFound) && try < attachTries; try++ {
 		select {
 		case <-time.After(attachRetryAfter):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		machine, err = p.Attach(ctx, k.id)
+		machine, err = p.Attach(ctx, k.Host())
 	}
 	if err != nil {
 		return err

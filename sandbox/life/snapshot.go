@@ -65,7 +65,7 @@ func (k *Keeper) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (
 	info := k.record().Info
 	snap.Spec, snap.Provider, snap.Isolation, snap.RootfsHash = info.Spec, info.Provider, info.Isolation, info.RootfsHash
 	snap.Spec.Env = nil // was given to this sandbox, see sandbox.Changes
-	need, err := k.d.Volumes.Usage(ctx, string(k.id))
+	need, err := k.d.Volumes.Usage(ctx, string(k.Host()))
 	if err != nil {
 		return snap, fmt.Errorf("snapshot of %s: %w", k.id, err)
 	}
@@ -89,7 +89,7 @@ func (k *Keeper) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (
 // take copies memory and workspace at one moment.
 func (k *Keeper) take(ctx context.Context, snap sandbox.Snapshot, dir string) error {
 	copyFiles := func(ctx context.Context) error {
-		return k.d.Volumes.Copy(ctx, string(k.id), snapshot.VolumeOf(snap.ID))
+		return k.d.Volumes.Copy(ctx, string(k.Host()), snapshot.VolumeOf(snap.ID))
 	}
 	k.mu.Lock()
 	machine, state := k.machine, k.rec.Info.State
@@ -199,7 +199,7 @@ func (k *Keeper) restore(ctx context.Context, p *ladder.Rung, b sandbox.Boot, fr
 	// What has another's name, randomness and clock must not run.
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	derr := p.Destroy(cleanup, k.id)
+	derr := p.Destroy(cleanup, k.Host())
 	_ = m.Close()
 	if derr != nil {
 		return nil, errors.Join(err, derr)

@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
+	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
@@ -49,6 +50,7 @@ type Config struct {
 	Templates sandbox.Templates
 	Volumes   sandbox.Volumes
 	Registry  sandbox.Registry
+	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: nobody else can be this node
 	Guest     string         // path of the skete-guest program
 	Limits    sandbox.Limits
@@ -142,11 +144,13 @@ func (m *Manager) open(ctx context.Context) error {
 	if m.secret, err = m.loadSecret(ctx); err != nil {
 		return err
 	}
+	m.openPool()
 	if err := m.reconcile(ctx); err != nil {
 		return err
 	}
 	m.spawn(func() { m.deps.Ladder.Probes(m.ctx) }) // so that the first create need not wait
 	m.spawn(m.watchDisks)
+	m.deps.Pool.Start()
 	return nil
 }
 
@@ -287,6 +291,7 @@ func (m *Manager) Close() error {
 	if again {
 		return nil
 	}
+	m.closePool()
 	m.mu.Lock()
 	keepers, release := m.all(), m.release
 	m.mu.Unlock()

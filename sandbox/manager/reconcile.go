@@ -18,6 +18,9 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	if err := m.deps.Snapshots.Load(ctx); err != nil {
 		return err
 	}
+	if err := m.deps.Pool.Load(ctx); err != nil {
+		return err
+	}
 	unreadable, err := m.load(ctx)
 	if err != nil {
 		return err
@@ -25,6 +28,8 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	keepers := m.everyone()
 	m.sweepMachines(ctx, unreadable)
 	atOnce(keepers, func(k *life.Keeper) { k.Recover(ctx) })
+	hosts := m.hosts()
+	m.deps.Pool.Recover(ctx, func(id sandbox.ID) bool { return hosts[id] != nil || unreadable[id] })
 	m.sweepLeftovers(ctx, unreadable)
 	m.deps.Snapshots.Sweep(ctx)
 	for _, k := range keepers {
@@ -57,6 +62,7 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 		case err != nil:
 			m.c.Log.Error("a sandbox's record cannot be read; it is left alone", "key", key, "error", err)
 			unreadable[sandbox.ID(strings.TrimPrefix(key, life.RecordPrefix))] = true
+			unreadable[machineOf(value)] = true
 		case k != nil:
 			m.mu.Lock()
 			m.keepers[k.ID()] = k
@@ -72,6 +78,7 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 
 // sweepMachines destroys every machine that no record wants to live.
 func (m *Manager) sweepMachines(ctx context.Context, unreadable map[sandbox.ID]bool) {
+	hosts := m.hosts()
 	for _, p := range m.deps.Ladder.Rungs() {
 		ids, err := p.List(ctx)
 		if err != nil {
@@ -79,7 +86,7 @@ func (m *Manager) sweepMachines(ctx context.Context, unreadable map[sandbox.ID]b
 			continue
 		}
 		atOnce(ids, func(id sandbox.ID) {
-			if unreadable[id] || m.wanted(id, p.Name()) {
+			if k := hosts[id]; unreadable[id] || m.deps.Pool.Owns(id) || k != nil && k.Wants(p.Name()) {
 				return
 			}
 			m.c.Log.Info("removing a machine that nobody owns", "id", id, "provider", p.Name())
@@ -88,13 +95,6 @@ func (m *Manager) sweepMachines(ctx context.Context, unreadable map[sandbox.ID]b
 			}
 		})
 	}
-}
-
-func (m *Manager) wanted(id sandbox.ID, provider string) bool {
-	m.mu.Lock()
-	k := m.keepers[id]
-	m.mu.Unlock()
-	return k != nil && k.Wants(provider)
 }
 
 // sweepLeftovers removes directories and volumes that no record owns.
@@ -134,14 +134,13 @@ func (m *Manager) dirNames() (names []string) {
 
 // orphans picks the names that are IDs of no sandbox of ours.
 func (m *Manager) orphans(names []string, unreadable map[sandbox.ID]bool) (ids []sandbox.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	hosts := m.hosts()
 	for _, name := range names {
 		id, err := sandbox.ParseID(name)
-		if err != nil || unreadable[id] {
+		if err != nil || unreadable[id] || m.deps.Pool.Owns(id) {
 			continue
 		}
-		if k := m.keepers[id]; k == nil || k.Info().State == sandbox.Destroyed {
+		if k := hosts[id]; k == nil || k.Info().State == sandbox.Destroyed {
 			ids = append(ids, id)
 		}
 	}

@@ -111,7 +111,7 @@ func (m *Manager) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.
 // InUse tells whether a machine of any tenant runs from the root file system
 // with this hash, or is about to, or could from a snapshot.
 func (m *Manager) InUse(hash string) bool {
-	return m.deps.Snapshots.Uses(hash) || slices.ContainsFunc(m.everyone(), func(k *life.Keeper) bool {
+	return m.deps.Snapshots.Uses(hash) || m.deps.Pool.Uses(hash) || slices.ContainsFunc(m.everyone(), func(k *life.Keeper) bool {
 		info := k.Info()
 		return info.RootfsHash == hash && (info.State == sandbox.Creating || info.State == sandbox.Running || info.State == sandbox.Paused)
 	})

@@ -52,6 +52,9 @@ type Record struct {
 	PlanReason string        `json:"plan_reason,omitempty"`
 	// Request tells a repeated keyed create from a different one.
 	Request string `json:"request,omitempty"`
+	// Machine names all that the host holds for the sandbox, if it was given a
+	// machine that was warm; "" = the sandbox's own ID.
+	Machine sandbox.ID `json:"machine,omitempty"`
 	// Held is the snapshot whose files the machine needs.
 	Held sandbox.SnapshotID `json:"held,omitempty"`
 }
@@ -88,6 +91,14 @@ func Decode(key string, value []byte) (Record, error) {
 			WithHint("a newer skete may have written it")
 	}
 	return r, nil
+}
+
+// Host names all that the host holds for the sandbox.
+func (r Record) Host() sandbox.ID {
+	if r.Machine != "" {
+		return r.Machine
+	}
+	return r.Info.ID
 }
 
 // Alive reports whether a machine should be there.
