@@ -60,11 +60,10 @@ func (g *guard) Read(p []byte) (int, error) {
 func (g *guard) accept() bool {
 	size := binary.BigEndian.Uint32(g.header[8:])
 	switch kind := g.header[1]; {
-	case g.header[0] != 0 || kind > typeMax:
+	case g.header[0] != 0 || kind > typeMax || kind == typeData && size > frameBytesMax:
 		return false
 	case kind == typeData:
 		g.body = int(size)
-		return size <= frameBytesMax
 	case kind == typePing:
 		return g.ping()
 	}

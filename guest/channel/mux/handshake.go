@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -49,8 +50,10 @@ func newNonce() nonce {
 
 func word(tag string, n nonce) []byte { return append([]byte(tag), n[:]...) }
 
-// nextWord passes over everything up to the next word and takes that, not a
-// byte more.
+// nextWord passes over everything up to the next word, and stands before it:
+// the caller passes over the whole of it, or, when it is not for him, over its
+// tag alone. A host that was cut off in the middle of one word may begin another
+// right there, so what looks like a word can hold the beginning of the true one.
 func nextWord(r *bufio.Reader) (tag string, n nonce, err error) {
 	for {
 		if _, err := r.Peek(wordBytes); err != nil {
@@ -63,7 +66,7 @@ func nextWord(r *bufio.Reader) (tag string, n nonce, err error) {
 			continue
 		}
 		copy(n[:], buf[at+tagBytes:])
-		_, err := r.Discard(at + wordBytes)
+		_, err := r.Discard(at)
 		return tag, n, err
 	}
 }
@@ -147,31 +150,40 @@ func awaitOK(r *bufio.Reader, n nonce) error {
 			return err
 		}
 		if tag == tagOK && got == n {
-			return nil
+			_, err := r.Discard(wordBytes)
+			return err
 		}
+		_, _ = r.Discard(tagBytes)
 	}
 }
 
+// answeredMax is how many hosts' numbers the guest remembers in a handshake.
+const answeredMax = 16
+
 // answer is the guest's half. Several hosts may have come and gone since the
-// line was last read: each hello with another number is answered, and only the
-// host whose number was answered last may start.
+// line was last read: each number is answered once, and whose number was
+// answered may start. If that host is gone, the next one's hello ends its
+// session at once.
 func answer(port Port, r *bufio.Reader) error {
-	var last nonce
-	answered := false
+	var answered []nonce
 	for {
 		tag, n, err := nextWord(r)
 		if err != nil {
 			return err
 		}
-		switch {
-		case tag == tagHello && (!answered || n != last):
-			last, answered = n, true
+		known := slices.Contains(answered, n)
+		if tag == tagStart && known {
+			_, err := r.Discard(wordBytes)
+			return errors.Join(err, port.SetWriteDeadline(time.Time{}))
+		}
+		if tag == tagHello && !known {
+			answered = append(answered, n)
+			answered = answered[max(0, len(answered)-answeredMax):]
 			_ = port.SetWriteDeadline(time.Now().Add(answerTimeout))
 			if _, err := port.Write(word(tagOK, n)); err != nil {
 				return fmt.Errorf("answer the host: %w", err)
 			}
-		case tag == tagStart && answered && n == last:
-			return port.SetWriteDeadline(time.Time{})
 		}
+		_, _ = r.Discard(tagBytes)
 	}
 }
