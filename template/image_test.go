@@ -30,10 +30,10 @@ func listing(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	first := map[uint64]string{}
-	must(t, filepath.WalkDir(dir, func(full string, _ fs.DirEntry, err error) error {
+	must(t, filepath.WalkDir(dir, func(full string, d fs.DirEntry, err error) error {
 		must(t, err)
 		name, _ := filepath.Rel(dir, full)
-		if name == "lost+found" {
+		if name == "lost+found" && d.IsDir() {
 			return fs.SkipDir
 		}
 		var st unix.Stat_t
@@ -132,7 +132,7 @@ func rich() []byte {
 		headers[i].Format = tar.FormatPAX
 		headers[i].ModTime = time.Unix(1_700_000_000, 123456789)
 	}
-	return archive(headers...)
+	return tarWith(headers...)
 }
 
 func TestImage_showsWhatTheTreeShows(t *testing.T) {

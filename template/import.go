@@ -66,6 +66,9 @@ func (s *Store) importArchive(ctx context.Context, name, platform string, r io.R
 	if a.Kind == archive.Image {
 		return s.importImage(ctx, name, platform, a)
 	}
+	if a.Kind == archive.Bundle {
+		return s.importBundle(ctx, name, a)
+	}
 	return s.make(ctx, name, record{}, func(t *layer.Tree) error { return applyWhole(ctx, t, a, layer.Plain) })
 }
 
@@ -155,6 +158,9 @@ func (s *Store) build(ctx context.Context, dir string, rec *record, fill func(*l
 	}
 	if rec.Hash, err = seal(ctx, t, filepath.Join(dir, "list")); err != nil {
 		return layer.Stats{}, err
+	}
+	if rec.Want != "" && rec.Want != rec.Hash {
+		return layer.Stats{}, errs.New(errs.Corrupt, "the root file system is not the one that was announced")
 	}
 	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(view{dir: tree})})
 	return t.Stats(), nil

@@ -30,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template"
@@ -101,10 +102,10 @@ func (h *house) push(t testing.TB, ref string, img remote.Taggable) string {
 // image makes an image of layers for a platform ("" = this machine's).
 func image(t testing.TB, arch string, layers ...[]byte) v1.Image {
 	t.Helper()
-	img := v1.Image(empty.Image)
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	var err error
 	for _, data := range layers {
-		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }, tarball.WithMediaType(types.OCILayer))
 		must(t, err)
 		img, err = mutate.AppendLayers(img, l)
 		must(t, err)
@@ -151,8 +152,8 @@ func TestPull_makesATemplate(t *testing.T) {
 	s, dir := open(t)
 	ctx := context.Background()
 	img := image(t, "",
-		archive(file("a", "one", 0o644), file("gone", "x", 0o644), file("d/old", "x", 0o644)),
-		archive(file("a", "two", 0o600), file(".wh.gone", "", 0), file("d/.wh..wh..opq", "", 0), tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "a"}))
+		tarWith(file("a", "one", 0o644), file("gone", "x", 0o644), file("d/old", "x", 0o644)),
+		tarWith(file("a", "two", 0o600), file(".wh.gone", "", 0), file("d/.wh..wh..opq", "", 0), tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "a"}))
 	digest, err := img.Digest()
 	must(t, err)
 	ref := h.push(t, "team/app:v1", img)
@@ -211,7 +212,7 @@ func TestPull_choosesThePlatform(t *testing.T) {
 	index := mutate.IndexMediaType(empty.Index, "application/vnd.oci.image.index.v1+json")
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add:        image(t, arch, archive(file(arch, "x", 0o644))),
+			Add:        image(t, arch, tarWith(file(arch, "x", 0o644))),
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
 		})
 	}
@@ -233,7 +234,7 @@ func TestPull_choosesThePlatform(t *testing.T) {
 	if _, err := s.Pull(ctx, ref, template.PullOptions{Platform: "odd", Backoff: 1}, quiet); !errs.Is(err, errs.Invalid) {
 		t.Error(err)
 	}
-	if _, err := pull(t, s, h.push(t, "mips", image(t, "mips", archive(file("x", "", 0o644))))); !errs.Is(err, errs.Unsupported) {
+	if _, err := pull(t, s, h.push(t, "mips", image(t, "mips", tarWith(file("x", "", 0o644))))); !errs.Is(err, errs.Unsupported) {
 		t.Error(err)
 	}
 }
@@ -252,7 +253,7 @@ func TestPull_signsInAndKeepsNoPassword(t *testing.T) {
 	h := newHouse(t)
 	s, dir := open(t)
 	ctx := context.Background()
-	ref := h.push(t, "private", image(t, "", archive(file("a", "x", 0o644))))
+	ref := h.push(t, "private", image(t, "", tarWith(file("a", "x", 0o644))))
 	h.behave(signIn)
 	if _, err := pull(t, s, ref); !errs.Is(err, errs.Denied) || errs.Hint(err) == "" {
 		t.Errorf("nobody: %v", err)
@@ -281,7 +282,7 @@ func TestPull_signsInAndKeepsNoPassword(t *testing.T) {
 
 func TestPull_goesOnAfterTrouble(t *testing.T) {
 	h := newHouse(t)
-	big := image(t, "", archive(noise("big", 3<<20)))
+	big := image(t, "", tarWith(noise("big", 3<<20)))
 	for name, front := range map[string]func(n int64, w http.ResponseWriter, r *http.Request, next http.Handler){
 		"500": func(n int64, w http.ResponseWriter, r *http.Request, next http.Handler) {
 			if n <= 3 {
@@ -355,7 +356,7 @@ func (d *dropper) Write(b []byte) (int, error) {
 
 func TestPull_refusesWhatLies(t *testing.T) {
 	h := newHouse(t)
-	img := image(t, "", archive(noise("big", 1<<20)))
+	img := image(t, "", tarWith(noise("big", 1<<20)))
 	ref := h.push(t, "app", img)
 	digest, err := img.Digest()
 	must(t, err)
@@ -400,7 +401,7 @@ func TestPull_refusesWhatLies(t *testing.T) {
 		{"a manifest that is none", ref, replace("/manifests/", func([]byte) []byte { return []byte("<html>") }), errs.Invalid, ""},
 		{"a manifest that is huge", ref, replace("/manifests/", func([]byte) []byte { return bytes.Repeat([]byte(" "), 5<<20) }), errs.Limit, ""},
 		{"a manifest of other things", ref, replace("/manifests/", func(b []byte) []byte {
-			return bytes.ReplaceAll(b, []byte("application/vnd.docker.container.image.v1+json"), []byte("application/vnd.cncf.helm.config.v1+json"))
+			return bytes.ReplaceAll(b, []byte("application/vnd.oci.image.config.v1+json"), []byte("application/vnd.cncf.helm.config.v1+json"))
 		}), errs.Unsupported, ""},
 		{"sizes that lie", ref, replace("/manifests/", func(b []byte) []byte {
 			return bytes.ReplaceAll(b, []byte(`"size":`), []byte(`"size":9`))
@@ -468,7 +469,7 @@ func TestPull_registryThatIsDown(t *testing.T) {
 func TestPull_twoShareTheWorkAndAClientThatGoesCancels(t *testing.T) {
 	h := newHouse(t)
 	s, dir := open(t)
-	ref := h.push(t, "shared", image(t, "", archive(noise("a", 1<<20)), archive(noise("bb", 1<<20))))
+	ref := h.push(t, "shared", image(t, "", tarWith(noise("a", 1<<20)), tarWith(noise("bb", 1<<20))))
 	// The first waits at the registry's gate until the second is there too.
 	gate := make(chan struct{})
 	h.behave(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -529,7 +530,7 @@ func TestPull_killedInTheMiddleGoesOn(t *testing.T) {
 	h := newHouse(t)
 	_, dir := open(t)
 	const size = 8 << 20
-	ref := h.push(t, "big", image(t, "", archive(noise("big", size))))
+	ref := h.push(t, "big", image(t, "", tarWith(noise("big", size))))
 	stopped := make(chan struct{})
 	var once sync.Once
 	var asked atomic.Pointer[string]

@@ -33,6 +33,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards what follows; held while the host's tree is built
 	inUse  func(hash string) bool
+	parts  Parts
 	host   Rootfs
 	hostAt time.Time
 }
@@ -89,6 +90,8 @@ type record struct {
 	// Of an image:
 	Source *Source  `json:"source,omitempty"`
 	Blobs  []string `json:"blobs,omitempty"` // digests of its layers
+
+	Want string `json:"-"` // the hash that it must have, "" = any
 }
 
 func (r record) info(name string) Info {

@@ -30,6 +30,9 @@ import (
 // stdin, to be killed in the middle.
 const importEnv = "SKETE_TEMPLATE_IMPORT"
 
+// imageEnv makes it make the image of a template instead.
+const imageEnv = "SKETE_TEMPLATE_IMAGE"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(pullEnv) != "" {
 		pullAndDie()
@@ -37,12 +40,14 @@ func TestMain(m *testing.M) {
 	}
 	if dir := os.Getenv(importEnv); dir != "" {
 		s, err := template.Open(dir)
-		if err == nil {
-			_, err = s.Import(context.Background(), "killed", os.Stdin)
+		name := os.Getenv(imageEnv)
+		if err == nil && name == "" {
+			name = "killed"
+			_, err = s.Import(context.Background(), name, os.Stdin)
 		}
 		if err == nil {
 			var root template.Rootfs
-			if root, err = s.Rootfs(context.Background(), "killed"); err == nil {
+			if root, err = s.Rootfs(context.Background(), name); err == nil {
 				_, err = s.Image(context.Background(), root)
 			}
 		}
@@ -217,7 +222,7 @@ func TestLanguage_onlyWhatIsVisibleInside(t *testing.T) {
 	}
 	// A tree whose python3 leads out of it, as a pyenv's shim does, and whose
 	// node is a link that holds inside.
-	_, err = s.Import(ctx, "odd", bytes.NewReader(archive(
+	_, err = s.Import(ctx, "odd", bytes.NewReader(tarWith(
 		link("usr/bin/python3", "/root/.pyenv/shims/python3"), link("usr/bin/ruby", "ruby"),
 		file("opt/node/bin/node", "#!", 0o755), link("usr/bin/node", "../../opt/node/bin/node"), file("usr/bin/go", "not a program", 0o644))))
 	must(t, err)
@@ -254,7 +259,7 @@ func link(name, target string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
 }
 
-func archive(headers ...tar.Header) []byte {
+func tarWith(headers ...tar.Header) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, h := range headers {
@@ -290,7 +295,7 @@ func program(t *testing.T) []byte {
 func TestImport_aRootFileSystemRuns(t *testing.T) {
 	s, dir := open(t)
 	ctx := context.Background()
-	plain := archive(
+	plain := tarWith(
 		tar.Header{Name: "./", Typeflag: tar.TypeDir, Mode: 0o755},
 		tar.Header{Name: "usr/bin/", Typeflag: tar.TypeDir, Mode: 0o755},
 		link("bin", "usr/bin"),
@@ -355,7 +360,7 @@ func TestImport_hostileArchives(t *testing.T) {
 	}
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
-	_, _ = z.Write(archive(file("zeros", strings.Repeat("\x00", 79<<20), 0o644)))
+	_, _ = z.Write(tarWith(file("zeros", strings.Repeat("\x00", 79<<20), 0o644)))
 	must(t, z.Close())
 	for _, c := range []struct {
 		name string
@@ -365,20 +370,20 @@ func TestImport_hostileArchives(t *testing.T) {
 		{"empty", nil, errs.Invalid},
 		{"an archive without entries", make([]byte, 1024), errs.Invalid},
 		{"not an archive", bytes.Repeat([]byte("garbage "), 1000), errs.Invalid},
-		{"cut off", archive(file("a", "content", 0o644))[:516], errs.Invalid},
+		{"cut off", tarWith(file("a", "content", 0o644))[:516], errs.Invalid},
 		{"damaged gzip", append([]byte{0x1f, 0x8b, 8}, bytes.Repeat([]byte("x"), 100)...), errs.Invalid},
 		{"damaged zstd", append([]byte{0x28, 0xb5, 0x2f, 0xfd}, bytes.Repeat([]byte("x"), 100)...), errs.Invalid},
 		{"cut gzip", bomb.Bytes()[:100], errs.Invalid},
 		{"xz", []byte("\xfd7zXZ\x00data"), errs.Invalid},
-		{"dot dot", archive(file("../escape", "x", 0o644)), errs.Invalid},
-		{"dot dot inside", archive(file("a/../../escape", "x", 0o644)), errs.Invalid},
-		{"hard link outside", archive(tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: "../../../etc/passwd"}), errs.Invalid},
-		{"too many entries", archive(many...), errs.Limit},
-		{"too large", archive(file("a", strings.Repeat("x", 81<<20), 0o644)), errs.Limit},
+		{"dot dot", tarWith(file("../escape", "x", 0o644)), errs.Invalid},
+		{"dot dot inside", tarWith(file("a/../../escape", "x", 0o644)), errs.Invalid},
+		{"hard link outside", tarWith(tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: "../../../etc/passwd"}), errs.Invalid},
+		{"too many entries", tarWith(many...), errs.Limit},
+		{"too large", tarWith(file("a", strings.Repeat("x", 81<<20), 0o644)), errs.Limit},
 		{"a bomb", bomb.Bytes(), errs.Limit},
-		{"deep", archive(file(strings.Repeat("d/", 200)+"f", "", 0o644)), errs.Limit},
-		{"an image", archive(file("manifest.json", "[]", 0o644), file("abc.json", "{}", 0o644)), errs.Invalid},
-		{"a file in place of etc, a directory in it", archive(file("etc", "x", 0o644), file("etc/passwd", "x", 0o644)), errs.Invalid},
+		{"deep", tarWith(file(strings.Repeat("d/", 200)+"f", "", 0o644)), errs.Limit},
+		{"an image", tarWith(file("manifest.json", "[]", 0o644), file("abc.json", "{}", 0o644)), errs.Invalid},
+		{"a file in place of etc, a directory in it", tarWith(file("etc", "x", 0o644), file("etc/passwd", "x", 0o644)), errs.Invalid},
 	} {
 		_, err := s.Import(context.Background(), "evil", bytes.NewReader(c.data))
 		if got := errs.Of(err); got != c.want {
@@ -387,7 +392,7 @@ func TestImport_hostileArchives(t *testing.T) {
 	}
 	left(t, dir, 0)
 	// Absolute names and links mean what they mean inside.
-	_, err := s.Import(context.Background(), "good", bytes.NewReader(archive(
+	_, err := s.Import(context.Background(), "good", bytes.NewReader(tarWith(
 		link("lnk", "/"), file("/lnk/abs", "x", 0o644), link("etc", "/tmp/evil"), link("out", "../../../../../../tmp"), file("out/inside", "x", 0o644))))
 	must(t, err)
 	root, err := s.Rootfs(context.Background(), "good")
@@ -402,7 +407,7 @@ func TestImport_hostileArchives(t *testing.T) {
 func TestNames_areChecked(t *testing.T) {
 	s, _ := open(t)
 	ctx := context.Background()
-	good := archive(file("a", "x", 0o644))
+	good := tarWith(file("a", "x", 0o644))
 	for _, name := range []string{"", ".", "..", "../x", "a/b", "A", "a\n", "a\x00", "-a", strings.Repeat("a", 65), "\xff", "host"} {
 		if _, err := s.Import(ctx, name, bytes.NewReader(good)); !errs.Is(err, errs.Invalid) {
 			t.Errorf("import %q: %v", name, err)
@@ -422,9 +427,9 @@ func TestNames_areChecked(t *testing.T) {
 func TestRemove_waitsForMachines(t *testing.T) {
 	s, dir := open(t)
 	ctx := context.Background()
-	info, err := s.Import(ctx, "a", bytes.NewReader(archive(file("a", "x", 0o644))))
+	info, err := s.Import(ctx, "a", bytes.NewReader(tarWith(file("a", "x", 0o644))))
 	must(t, err)
-	_, err = s.Import(ctx, "b", bytes.NewReader(archive(file("a", "x", 0o644))))
+	_, err = s.Import(ctx, "b", bytes.NewReader(tarWith(file("a", "x", 0o644))))
 	must(t, err)
 	list, err := s.List(ctx)
 	must(t, err)
@@ -460,7 +465,7 @@ func TestImport_killedInTheMiddleIsSwept(t *testing.T) {
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	data := archive(file("a", strings.Repeat("x", 1<<20), 0o644), file("b", strings.Repeat("x", 4<<20), 0o644))
+	data := tarWith(file("a", strings.Repeat("x", 1<<20), 0o644), file("b", strings.Repeat("x", 4<<20), 0o644))
 	_, err = in.Write(data[:3<<20])
 	must(t, err)
 	// Another process that opens the store leaves the import alone.

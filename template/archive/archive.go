@@ -185,7 +185,7 @@ func Fault(err error) error {
 }
 
 // imageName are the entries that images begin with, and no root file system.
-var imageName = regexp.MustCompile(`^(oci-layout|index\.json|manifest\.json|repositories|blobs|blobs/sha(256|512)(/[0-9a-f]*)?|[0-9a-f]{64}(\.json|\.tar|/.*)?)$`)
+var imageName = regexp.MustCompile(`^(oci-layout|index\.json|manifest\.json|repositories|blobs|blobs/sha(256|512)(/[0-9a-f]*)?|(sha256:)?[0-9a-f]{64}(\.json|\.tar(\.gz)?|/.*)?)$`)
 
 // recognise looks at the first entries and returns a reader that begins at
 // the begin.

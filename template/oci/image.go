@@ -199,11 +199,13 @@ func (i *Image) config(data []byte, want v1.Platform, asked bool) ([]v1.Hash, er
 		return nil, err
 	}
 	i.Platform = has.String()
-	i.Config = Config{
-		Env: bounded(c.Config.Env), WorkingDir: short(c.Config.WorkingDir), User: short(c.Config.User),
-		Entrypoint: bounded(c.Config.Entrypoint), Cmd: bounded(c.Config.Cmd),
-	}
+	i.Config = Config{c.Config.Env, c.Config.WorkingDir, c.Config.User, c.Config.Entrypoint, c.Config.Cmd}.Bounded()
 	return c.RootFS.DiffIDs, nil
+}
+
+// Bounded is the configuration cut to what is worth keeping.
+func (c Config) Bounded() Config {
+	return Config{bounded(c.Env), short(c.WorkingDir), short(c.User), bounded(c.Entrypoint), bounded(c.Cmd)}
 }
 
 // bounded cuts a list to what is worth keeping.
