@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"time"
@@ -97,6 +98,28 @@ func acceptStream(conn net.Conn, serve func(net.Conn, uint32)) {
 type vsockConn struct{ *os.File }
 
 var _ net.Conn = (*vsockConn)(nil)
+
+// Read and Write return errors of package net. A file's own are none, and
+// net/http, which interrupts its reads between two requests by a deadline,
+// takes one that is not a net.Error for the end of the connection: the next
+// request on it would be cancelled from the start.
+
+func (c *vsockConn) Read(b []byte) (int, error) {
+	n, err := c.File.Read(b)
+	return n, netError("read", err)
+}
+
+func (c *vsockConn) Write(b []byte) (int, error) {
+	n, err := c.File.Write(b)
+	return n, netError("write", err)
+}
+
+func netError(op string, err error) error {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return &net.OpError{Op: op, Net: vsockAddr{}.Network(), Addr: vsockAddr{}, Err: pe.Err}
+	}
+	return err // nil, and the end
+}
 
 func (c *vsockConn) LocalAddr() net.Addr  { return vsockAddr{} }
 func (c *vsockConn) RemoteAddr() net.Addr { return vsockAddr{} }
