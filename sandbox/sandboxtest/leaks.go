@@ -1,17 +1,13 @@
 package sandboxtest
 
 import (
-	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/sandboxtest/internal/leftover"
 )
 
 // Leaks fails the test if, some seconds from now, the host still has anything
@@ -21,52 +17,12 @@ func Leaks(t testing.TB, dir string, ids ...sandbox.ID) {
 	t.Helper()
 	var left []string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if left = leftovers(dir, ids); len(left) == 0 {
+		if left = leftover.Find(dir, ids); len(left) == 0 {
 			return
 		}
 		<-time.After(20 * time.Millisecond)
 	}
 	t.Errorf("left behind:\n\t%s", strings.Join(left, "\n\t"))
-}
-
-func leftovers(dir string, ids []sandbox.ID) []string {
-	var left []string
-	named := func(s string) bool {
-		return slices.ContainsFunc(ids, func(id sandbox.ID) bool { return strings.Contains(s, string(id)) })
-	}
-	if ps, err := hostproc.List(); err == nil {
-		for _, p := range ps {
-			environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
-			if p.PID != os.Getpid() && (named(strings.Join(p.Args, " ")) || named(string(environ))) {
-				left = append(left, fmt.Sprintf("process %d: %.80q", p.PID, p.Args))
-			}
-		}
-	}
-	for _, table := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
-		data, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(data)) {
-			if named(line) {
-				left = append(left, table+": "+strings.TrimSpace(line))
-			}
-		}
-	}
-	for _, place := range []string{"/run", "/var/run", "/tmp"} {
-		entries, _ := os.ReadDir(place)
-		for _, e := range entries {
-			if named(e.Name()) {
-				left = append(left, filepath.Join(place, e.Name()))
-			}
-		}
-	}
-	for _, tree := range []string{dir, "/sys/fs/cgroup"} {
-		_ = filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && named(d.Name()) {
-				left = append(left, path)
-			}
-			return nil
-		})
-	}
-	return left
 }
 
 // openFiles counts our own descriptors.

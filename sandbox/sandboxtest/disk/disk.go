@@ -1,9 +1,14 @@
-package sandboxtest
+// Package disk makes disks for machines that have a kernel of their own:
+//
+//	root := disk.Root(t)           // a template's image, small
+//	work := disk.Work(t, 64<<20)   // a workspace
+package disk
 
 import (
 	"archive/tar"
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,9 +23,9 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-// RootImage makes a small root file system in a read-only ext4 image: a static
+// Root makes a small root file system in a read-only ext4 image: a static
 // busybox under all its names. It is made once a process.
-func RootImage(t testing.TB) template.Rootfs {
+func Root(t testing.TB) template.Rootfs {
 	t.Helper()
 	path, err := rootImage()
 	if err != nil {
@@ -127,12 +132,13 @@ func writeRoot(w *tar.Writer, busybox []byte, names []string) error {
 	return w.Close()
 }
 
-// Disk makes an ext4 image as a workspace is one.
-func Disk(t testing.TB, bytes int64) string {
+// Work makes an empty ext4 image, as a workspace is one.
+func Work(t testing.TB, bytes int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk.img")
-	must(t, os.WriteFile(path, nil, 0o600))
-	must(t, os.Truncate(path, bytes))
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, bytes)); err != nil {
+		t.Fatal(err)
+	}
 	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", "-E", fmt.Sprintf("lazy_itable_init=1,nodiscard,root_owner=%d:%d", sandbox.UserID, sandbox.UserID), path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("mkfs.ext4: %v: %s", err, out)

@@ -1,0 +1,138 @@
+// Package command knows QEMU's command line: which QEMU can do what we need,
+// what a machine is made of, and how that is said.
+//
+//	program, err := command.Find(ctx, "")
+//	args := shape.Arguments(id, command.OwnMemory, line)
+//
+// It starts no machine.
+package command
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// How QEMU runs the guest's code: Shape.Accel.
+const (
+	KVM = "kvm"
+	TCG = "tcg"
+)
+
+// What a machine needs besides its commands' memory.
+const (
+	kernelMB      = 64  // of the guest's memory: its kernel and what that keeps of each page
+	translationMB = 64  // QEMU's translated code; less is slow, the default grows to half a GiB
+	monitorMB     = 128 // QEMU itself, with its copies of kernel and initramfs
+)
+
+// Shape is all of a machine that must be the same for a snapshot to load.
+type Shape struct {
+	QEMU      string `json:"qemu"`
+	Accel     string `json:"accel"`
+	CPU       string `json:"cpu"` // the host's, where the guest sees it
+	Kernel    string `json:"kernel"`
+	Initramfs string `json:"initramfs"`
+	Root      string `json:"root"`
+	MemoryMB  int    `json:"memory_mb"`
+	CPUs      int    `json:"cpus"`
+	LayerMB   int    `json:"layer_mb"`
+	WorkBytes int64  `json:"work_bytes"` // 0 = no workspace disk
+	Boot      string `json:"boot"`       // of what the guest was told once and for all
+}
+
+// MemoryMB is the guest's memory for a specification, its kernel's share included.
+func MemoryMB(s sandbox.Spec) int { return s.MemoryMB + kernelMB }
+
+// CPUs is the number of virtual processors.
+func CPUs(s sandbox.Spec) int { return max(1, int(math.Ceil(s.CPUs))) }
+
+// HostBytes is what QEMU may use of the host's memory.
+func (s Shape) HostBytes() int64 {
+	mb := s.MemoryMB + monitorMB
+	if s.Accel == TCG {
+		mb += translationMB
+	}
+	return int64(mb) << 20
+}
+
+// Descriptors that QEMU inherits, by number. It opens nothing by name.
+const (
+	ControlFD = 3 + iota // listening sockets
+	ChannelFD
+	RootFD
+	LayerFD
+	WorkFD   // or /dev/null
+	KernelFD // the memory of a snapshot, if the machine comes from one that has it
+	InitrdFD
+)
+
+// Memory says what the guest's memory is made of.
+type Memory int
+
+const (
+	OwnMemory    Memory = iota // a memory file of QEMU's own
+	SharedMemory               // a snapshot's, in the place of the kernel; changes are kept apart
+)
+
+// Arguments returns QEMU's command line. line is the kernel's; without one
+// the machine waits for a snapshot's state.
+func (s Shape) Arguments(id sandbox.ID, mem Memory, line string) []string {
+	accel, cpu := "kvm", "host"
+	if s.Accel == TCG {
+		threads := "single"
+		if s.CPUs > 1 {
+			threads = "multi"
+		}
+		accel, cpu = fmt.Sprintf("tcg,thread=%s,tb-size=%d", threads, translationMB), "max"
+	}
+	ram := fmt.Sprintf("memory-backend-memfd,id=m0,size=%dM,share=on", s.MemoryMB)
+	if mem == SharedMemory {
+		ram = fmt.Sprintf("memory-backend-file,id=m0,size=%dM,mem-path=/proc/self/fd/%d,share=off", s.MemoryMB, KernelFD)
+	}
+	args := []string{
+		"-name", string(id),
+		"-nodefaults", "-no-user-config", "-display", "none",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-M", "microvm,rtc=on,pic=off,pit=off,isa-serial=on,acpi=on,memory-backend=m0",
+		"-accel", accel, "-cpu", cpu, "-smp", strconv.Itoa(s.CPUs),
+		"-m", fmt.Sprintf("%dM", s.MemoryMB), "-object", ram,
+		// A guest that ends leaves QEMU waiting, so that we can ask why.
+		"-action", "reboot=shutdown,shutdown=pause",
+		"-chardev", "ringbuf,id=console,size=65536", "-serial", "chardev:console",
+		"-chardev", fmt.Sprintf("socket,id=control,fd=%d,server=on,wait=off", ControlFD), "-mon", "chardev=control,mode=control",
+	}
+	args = append(args, disk("root", RootFD, "readonly=on")...)
+	args = append(args, disk("layer", LayerFD, "cache=writeback,discard=unmap")...)
+	if s.WorkBytes > 0 {
+		args = append(args, disk("work", WorkFD, "cache=writeback,discard=unmap")...)
+	}
+	args = append(args,
+		"-device", "virtio-serial-device",
+		"-chardev", fmt.Sprintf("socket,id=channel,fd=%d,server=on,wait=off", ChannelFD),
+		"-device", "virtserialport,chardev=channel,name="+PortName,
+		"-device", "virtio-rng-device",
+	)
+	if line == "" {
+		return append(args, "-incoming", "defer")
+	}
+	return append(args,
+		"-kernel", fmt.Sprintf("/proc/self/fd/%d", KernelFD),
+		"-initrd", fmt.Sprintf("/proc/self/fd/%d", InitrdFD),
+		"-append", line)
+}
+
+// PortName is what the guest knows its end of the channel by.
+const PortName = "skete.0"
+
+// disk is a drive on an inherited descriptor and its device. An error of the
+// host's disk is the guest's to hear: QEMU would stop the machine instead.
+func disk(name string, fd int, how string) []string {
+	return []string{
+		"-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, fd),
+		"-drive", fmt.Sprintf("id=%s,file=/dev/fdset/%d,format=raw,if=none,auto-read-only=off,%s", name, fd, how),
+		"-device", fmt.Sprintf("virtio-blk-device,drive=%s,werror=report,rerror=report", name),
+	}
+}

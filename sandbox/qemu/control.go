@@ -1,0 +1,224 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/qemu/qmp"
+)
+
+// redialAfter is how long a broken control connection stays broken.
+const redialAfter = 50 * time.Millisecond
+
+// attend holds the one control connection, and learns from it that the guest
+// has ended: QEMU waits then, so that we can read the console.
+func (m *machine) attend() {
+	for !m.ended() {
+		ctx, cancel := context.WithTimeout(m.ctx, commandTimeout)
+		c, err := qmp.Dial(ctx, filepath.Join(m.p.dir(m.id), controlName))
+		cancel()
+		if err == nil {
+			m.serveControl(c)
+			_ = c.Close()
+		}
+		select {
+		case <-time.After(redialAfter):
+		case <-m.gone:
+		case <-m.ctx.Done():
+		}
+	}
+}
+
+// serveControl lets others use c and reads its events until it breaks.
+func (m *machine) serveControl(c *qmp.Client) {
+	m.mu.Lock()
+	m.control = c
+	close(m.dialled)
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.control, m.dialled = nil, make(chan struct{})
+		m.mu.Unlock()
+	}()
+	if s, err := status(m.ctx, c); err == nil && over(s) { // it was before we came
+		m.conclude(c, s)
+	}
+	for {
+		select {
+		case e, ok := <-c.Events():
+			if !ok {
+				return
+			}
+			if how, yes := endOf(e); yes {
+				m.conclude(c, how)
+			}
+		case <-m.ctx.Done():
+			return
+		}
+	}
+}
+
+// status of QEMU: "running", "paused", "inmigrate", …
+func status(ctx context.Context, c *qmp.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	var s struct {
+		Status string `json:"status"`
+	}
+	err := c.Execute(ctx, "query-status", nil, &s)
+	return s.Status, err
+}
+
+// over reports whether a status means that the guest has ended.
+func over(status string) bool {
+	switch status {
+	case "shutdown", "guest-panicked", "internal-error":
+		return true
+	}
+	return false
+}
+
+// endOf reads an event that means the guest's end.
+func endOf(e qmp.Event) (how string, yes bool) {
+	switch e.Name {
+	case "SHUTDOWN":
+		var data struct {
+			Reason string `json:"reason"`
+		}
+		_ = json.Unmarshal(e.Data, &data)
+		return data.Reason, true
+	case "GUEST_PANICKED":
+		return "guest-panicked", true
+	}
+	return "", false
+}
+
+// conclude finds out how the guest ended and ends QEMU.
+func (m *machine) conclude(c *qmp.Client, how string) {
+	cause := explain(how, m.console(c))
+	m.mu.Lock()
+	if m.cause == nil {
+		m.cause = &cause
+	}
+	m.mu.Unlock()
+	_ = m.rec.QEMU.Signal(unix.SIGKILL) // nothing moves in it that could be asked to end
+}
+
+// consoleBytesMax is what is read of the console, which holds more.
+const consoleBytesMax = 16 << 10
+
+// console returns the last that the guest's kernel said.
+func (m *machine) console(c *qmp.Client) string {
+	ctx, cancel := context.WithTimeout(m.ctx, 2*time.Second)
+	defer cancel()
+	var text string
+	_ = c.Execute(ctx, "ringbuf-read", map[string]any{"device": "console", "size": 64 << 10}, &text)
+	return text[max(0, len(text)-consoleBytesMax):]
+}
+
+// logConsole tells the operator what a guest said that does not answer.
+func (m *machine) logConsole() {
+	m.mu.Lock()
+	c, words := m.control, m.words.String()
+	m.mu.Unlock()
+	text := ""
+	if c != nil {
+		text = m.console(c)
+	}
+	m.p.c.Log.Warn("qemu: the guest does not answer", "id", m.id, "console", text[max(0, len(text)-2<<10):], "qemu", words)
+}
+
+const panicMark = "Kernel panic - not syncing: "
+
+// explain makes an exit of QEMU's word for it and the guest's last words. A
+// guest can say what it likes; it is its own end that it explains.
+func explain(how, console string) sandbox.Exit {
+	_, said, panicked := strings.Cut(console, panicMark)
+	said, _, _ = strings.Cut(said, "\n")
+	said = strings.TrimSpace(said)
+	switch {
+	case panicked && (strings.HasPrefix(said, "Out of memory") || strings.Contains(said, "deadlocked on memory")):
+		return sandbox.Exit{Reason: sandbox.ReasonOutOfMemory, Detail: fmt.Sprintf("the machine's kernel gave up: %.120q", said)}
+	case panicked:
+		return sandbox.Exit{Reason: sandbox.ReasonExited, Detail: fmt.Sprintf("the machine's kernel panicked: %.120q", said)}
+	case how == "guest-panicked" || how == "internal-error":
+		return sandbox.Exit{Reason: sandbox.ReasonExited, Detail: fmt.Sprintf("the machine broke down: %.40q", how)}
+	}
+	return sandbox.Exit{Reason: sandbox.ReasonExited, Detail: fmt.Sprintf("the guest ended by itself: %.40q", how)}
+}
+
+// client waits for the control connection.
+func (m *machine) client(ctx context.Context) (*qmp.Client, error) {
+	for {
+		m.mu.Lock()
+		c, dialled := m.control, m.dialled
+		m.mu.Unlock()
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-dialled:
+		case <-m.gone:
+			return nil, errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
+		case <-m.ctx.Done():
+			return nil, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// command runs one of QEMU's commands that take no time.
+func (m *machine) command(ctx context.Context, name string, args, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	c, err := m.client(ctx)
+	if err != nil {
+		return err
+	}
+	return c.Execute(ctx, name, args, result)
+}
+
+// goOn lets a stopped QEMU run, whatever stopped it. One that cannot has ended.
+func (m *machine) goOn(ctx context.Context) error {
+	_ = m.command(ctx, "migrate_cancel", nil, nil) // there may be none
+	err := m.command(ctx, "cont", nil, nil)
+	if err != nil && !m.ended() {
+		_ = m.rec.QEMU.Signal(unix.SIGKILL)
+	}
+	return err
+}
+
+// revive lets a machine run that an earlier server stopped for a snapshot and
+// then died. NotFound: that server was still loading it.
+func (m *machine) revive(ctx context.Context) error {
+	c, err := m.client(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := status(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case now == "running" || over(now):
+		return nil
+	case now == "inmigrate":
+		return errs.New(errs.NotFound, "the machine of %s was never made whole", m.id)
+	}
+	return m.goOn(ctx)
+}
+
+// refused reports whether QEMU said no, rather than nothing.
+func refused(err error) bool {
+	var no *qmp.Error
+	return errors.As(err, &no)
+}

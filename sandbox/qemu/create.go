@@ -1,0 +1,378 @@
+package qemu
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/cgroup"
+	"github.com/skete-dev/skete/internal/hostproc"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/microvm"
+	"github.com/skete-dev/skete/sandbox/qemu/command"
+	"github.com/skete-dev/skete/sandbox/qemu/saved"
+)
+
+// flight is a Create under way. Destroy cancels it and waits for its end.
+type flight struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
+
+// Create implements sandbox.Provider.
+func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
+		return nil, err
+	}
+	ctx, land, err := p.takeOff(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer land()
+	if err := p.slot(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-p.slots }()
+	// The directory is the claim on the name and, for List, the sign that
+	// there may be something; it goes last.
+	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
+		}
+		return nil, fmt.Errorf("create %s: %w", b.ID, err)
+	}
+	m, err := p.boot(ctx, b)
+	if err == nil {
+		return m, nil
+	}
+	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errDestroyed) {
+		err = cause
+	}
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	defer cancel()
+	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
+}
+
+// takeOff registers the Create, so that a Destroy finds it. The returned
+// function must be called when nothing more will be made.
+func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.creating[id] != nil || p.machines[id] != nil {
+		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() {}
+	if _, ok := ctx.Deadline(); !ok {
+		ctx, stop = context.WithTimeout(ctx, bootTimeout)
+	}
+	f := &flight{cancel: cancel, done: make(chan struct{})}
+	p.creating[id] = f
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		p.mu.Lock()
+		delete(p.creating, id)
+		p.mu.Unlock()
+		close(f.done)
+	}, nil
+}
+
+func (p *Provider) slot(ctx context.Context) error {
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// boot boots cold, or from a snapshot.
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	pl, err := p.plan(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	var m *machine
+	if b.From == "" {
+		m, err = p.bootCold(ctx, b, pl)
+	} else {
+		m, err = p.restore(ctx, b, pl)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.cgroups != nil {
+		// Not before: booting takes more than the share of a small machine, but
+		// nothing of what has run until here is the user's.
+		err = p.group(b.ID).LimitCPU(limits(b.Spec, pl.shape))
+	}
+	if err != nil {
+		_ = m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// plan is what a machine is made of.
+type plan struct {
+	shape  command.Shape
+	kernel microvm.Kernel
+	initrd string
+	line   string // the kernel's
+}
+
+func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
+	if b.Rootfs.Image == "" {
+		return plan{}, errs.New(errs.Unsupported, "template %q is no image that a machine with its own kernel can boot", b.Rootfs.Name)
+	}
+	var pl plan
+	var err error
+	if pl.kernel, err = microvm.FindKernel(ctx, p.kernelConfig()); err != nil {
+		return plan{}, err
+	}
+	var initramfs string
+	if pl.initrd, initramfs, err = microvm.Initramfs(ctx, p.c.Cache, pl.kernel, b.Guest); err != nil {
+		return plan{}, err
+	}
+	file := b.BootFile()
+	file.Channel = "virtio:" + command.PortName
+	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: microvm.TSCKHz(), Root: "vda", Layer: "vdb", Boot: file}
+	work, err := diskBytes(b.Disk)
+	if err != nil {
+		return plan{}, fmt.Errorf("workspace disk: %w", err)
+	}
+	if work > 0 {
+		l.Work = "vdc"
+	}
+	if pl.line, err = microvm.CommandLine(l); err != nil {
+		return plan{}, err
+	}
+	// What a clone's owner may choose anew (see Control.Adopt) is no part of the shape.
+	file.Sandbox, file.Hostname, file.Env, file.Workdir = "", "", nil, ""
+	told, err := json.Marshal(file)
+	if err != nil {
+		return plan{}, err
+	}
+	pl.shape = command.Shape{
+		QEMU: p.program.Version, Accel: p.accel, CPU: saved.HostCPU(p.accel),
+		Kernel: pl.kernel.Hash, Initramfs: initramfs, Root: b.Rootfs.Hash,
+		MemoryMB: command.MemoryMB(b.Spec), CPUs: command.CPUs(b.Spec), LayerMB: b.Spec.DiskMB, WorkBytes: work,
+		Boot: hash(told),
+	}
+	return pl, nil
+}
+
+func (p *Provider) kernelConfig() microvm.KernelConfig {
+	return microvm.KernelConfig{Dir: p.c.Cache, Vmlinux: p.c.Vmlinux, Modules: p.c.Modules}
+}
+
+func hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func diskBytes(path string) (int64, error) {
+	if path == "" {
+		return 0, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 {
+		return 0, errs.New(errs.Invalid, "the workspace disk is no file with a file system in it")
+	}
+	return info.Size(), nil
+}
+
+func limits(spec sandbox.Spec, s command.Shape) cgroup.Limits {
+	const period = 100_000
+	l := cgroup.Limits{MemoryBytes: s.HostBytes(), CPUPeriodUS: period, CPUQuotaUS: int64(spec.CPUs * period)}
+	return l
+}
+
+func (p *Provider) layerPath(id sandbox.ID) string { return filepath.Join(p.dir(id), "layer.img") }
+
+// bootCold starts a machine's kernel and waits for the guest.
+func (p *Provider) bootCold(ctx context.Context, b sandbox.Boot, pl plan) (*machine, error) {
+	if err := microvm.Blank(ctx, p.layerPath(b.ID), int64(b.Spec.DiskMB)<<20); err != nil {
+		return nil, fmt.Errorf("make the root's layer: %w", err)
+	}
+	var files opened
+	defer files.close()
+	files.disks(b, p.layerPath(b.ID))
+	files.open(pl.kernel.Path, os.O_RDONLY)
+	files.open(pl.initrd, os.O_RDONLY)
+	m, err := p.start(ctx, b, pl.shape, command.OwnMemory, pl.line, &files)
+	if err != nil {
+		return nil, err
+	}
+	if err = m.awaitGuest(ctx); err == nil {
+		if err = microvm.Introduce(ctx, m.guest, b.BootFile()); err != nil {
+			err = errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
+		}
+	}
+	if err != nil {
+		_ = m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// opened collects the files that QEMU inherits, in the order of their numbers.
+type opened struct {
+	files []*os.File
+	err   error
+}
+
+func (o *opened) open(path string, flags int) {
+	f, err := os.OpenFile(path, flags, 0)
+	o.err = errors.Join(o.err, err)
+	o.files = append(o.files, f)
+}
+
+func (o *opened) disks(b sandbox.Boot, layer string) {
+	o.open(b.Rootfs.Image, os.O_RDONLY)
+	o.open(layer, os.O_RDWR)
+	if b.Disk == "" {
+		o.open(os.DevNull, os.O_RDONLY)
+		return
+	}
+	o.open(b.Disk, os.O_RDWR)
+}
+
+func (o *opened) close() {
+	for _, f := range o.files {
+		_ = f.Close() // nil is an error, no panic
+	}
+}
+
+// start starts QEMU, detached: it lives on when we die.
+func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, mem command.Memory, line string, files *opened) (*machine, error) {
+	if files.err != nil {
+		return nil, files.err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var inherited []*os.File
+	defer func() { closeAll(inherited) }()
+	for _, name := range []string{controlName, channelName} {
+		ln, err := listen(filepath.Join(p.dir(b.ID), name))
+		if err != nil {
+			return nil, fmt.Errorf("make a socket: %w", err)
+		}
+		inherited = append(inherited, ln)
+	}
+	words, wordsIn, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer wordsIn.Close()
+	cmd := exec.Command(p.program.Path, s.Arguments(b.ID, mem, line)...)
+	cmd.Dir, cmd.Env = "/", []string{"LANG=C"}
+	cmd.Stdout, cmd.Stderr = wordsIn, wordsIn
+	cmd.ExtraFiles = append(append(cmd.ExtraFiles, inherited...), files.files...)
+	cmd.SysProcAttr = p.confine(b.ID)
+	rec := record{Shape: s, Shared: mem == command.SharedMemory}
+	if rec.QEMU, err = p.launch(b, s, cmd); err == nil {
+		err = writeRecord(p.dir(b.ID), rec)
+	}
+	if err != nil {
+		_ = words.Close()
+		return nil, err
+	}
+	m, err := p.follow(ctx, b.ID, rec)
+	if err != nil {
+		_ = words.Close()
+		if errors.Is(err, hostproc.ErrGone) {
+			err = errs.Wrap(errs.Unavailable, err, "QEMU ended at once")
+		}
+		return nil, err
+	}
+	m.hear(words)
+	return m, nil
+}
+
+// launch starts the process in its control group.
+func (p *Provider) launch(b sandbox.Boot, s command.Shape, cmd *exec.Cmd) (hostproc.Ref, error) {
+	var err error
+	if p.cgroups == nil {
+		err = cmd.Start()
+	} else {
+		g := p.group(b.ID)
+		if err = g.Create(limits(b.Spec, s)); err == nil {
+			err = g.Start(cmd)
+		}
+	}
+	if err != nil {
+		return hostproc.Ref{}, fmt.Errorf("start QEMU: %w", err)
+	}
+	defer func() { _ = cmd.Process.Release() }() // who follows it waits for it
+	ref, err := hostproc.Of(cmd.Process.Pid)
+	if err != nil { // it has ended and waits for us
+		_, _ = unix.Wait4(cmd.Process.Pid, nil, unix.WNOHANG, nil)
+		return ref, errs.Wrap(errs.Unavailable, err, "QEMU ended at once")
+	}
+	return ref, nil
+}
+
+// confine makes QEMU nobody: a session, a user and namespaces of its own.
+// Its seccomp filter sees to it that no program gives it more.
+func (p *Provider) confine(id sandbox.ID) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true}
+	if uid, ok := ownUser(string(id)); ok {
+		a.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+		var st unix.Stat_t
+		if p.accel == command.KVM && unix.Stat("/dev/kvm", &st) == nil && st.Gid != 0 {
+			a.Credential.Groups = []uint32{st.Gid}
+		}
+	}
+	if p.hidden {
+		a.Cloneflags = hidingFlags
+	}
+	return a
+}
+
+// Names in a machine's directory.
+const (
+	controlName = "control.sock"
+	channelName = "channel.sock"
+)
+
+// listen makes a listening socket at a path of any length.
+func listen(path string) (*os.File, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))})
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	ln.SetUnlinkOnClose(false)
+	return ln.File()
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}

@@ -1,0 +1,147 @@
+package saved
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/skete-dev/skete/sandbox/qemu/command"
+)
+
+// Names in a snapshot's directory. The manifest is written last.
+const (
+	StateName    = "state.bin" // QEMU's: devices, and memory that is no file
+	MemoryName   = "memory.bin"
+	LayerName    = "layer.img"
+	ManifestName = "snapshot.json"
+)
+
+// Format is the only one so far.
+const Format = 1
+
+const manifestBytesMax = 64 << 10
+
+// Manifest says what a snapshot needs and what belongs to it.
+type Manifest struct {
+	Format      int           `json:"format"`
+	Shape       command.Shape `json:"shape"`
+	StateBytes  int64         `json:"state_bytes"`
+	StateSum    string        `json:"state_sha256"`
+	MemoryBytes int64         `json:"memory_bytes"` // 0 = the memory is in the state
+	MemorySum   uint32        `json:"memory_crc32c"`
+	LayerBytes  int64         `json:"layer_bytes"`
+}
+
+// Parse reads a manifest; unknown keys and trailing data are refused.
+func Parse(data []byte) (Manifest, error) {
+	var m Manifest
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return m, fmt.Errorf("manifest: %w", err)
+	}
+	if d.More() {
+		return m, errors.New("manifest: data after the object")
+	}
+	if m.Format != Format {
+		return m, fmt.Errorf("manifest: format %d, this is %d", m.Format, Format)
+	}
+	if m.StateBytes <= 0 || m.LayerBytes <= 0 || m.MemoryBytes < 0 ||
+		m.MemoryBytes != 0 && m.MemoryBytes != int64(m.Shape.MemoryMB)<<20 {
+		return m, errors.New("manifest: sizes that cannot be")
+	}
+	return m, nil
+}
+
+// Read reads a snapshot's manifest and looks at its files.
+func Read(dir string) (Manifest, error) {
+	f, err := os.Open(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, manifestBytesMax+1))
+	if err != nil {
+		return Manifest{}, err
+	}
+	if len(data) > manifestBytesMax {
+		return Manifest{}, fmt.Errorf("manifest: larger than %d bytes", manifestBytesMax)
+	}
+	m, err := Parse(data)
+	if err != nil {
+		return m, err
+	}
+	return m, m.check(dir)
+}
+
+// check compares the files with what is written of them, but for the
+// memory's content: that is summed when it is loaded.
+func (m Manifest) check(dir string) error {
+	for name, want := range map[string]int64{StateName: m.StateBytes, MemoryName: m.MemoryBytes, LayerName: m.LayerBytes} {
+		if want == 0 {
+			continue
+		}
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() || info.Size() != want {
+			return fmt.Errorf("%s has %d bytes, want %d", name, info.Size(), want)
+		}
+	}
+	sum, _, err := SumFile(filepath.Join(dir, StateName))
+	if err == nil && sum != m.StateSum {
+		err = fmt.Errorf("%s is damaged", StateName)
+	}
+	return err
+}
+
+// SumFile returns a file's SHA-256 and size.
+func SumFile(path string) (sum string, size int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), size, err
+}
+
+// HostCPU names the host's processor where a guest sees it.
+func HostCPU(accel string) string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	return cpuOf(string(data), accel)
+}
+
+// cpuOf picks, of the first processor, what a guest could have noticed: under
+// emulation no more than its name, since the clock's rate goes with it.
+func cpuOf(cpuinfo, accel string) string {
+	var parts []string
+	for line := range strings.Lines(cpuinfo) {
+		key, value, ok := strings.Cut(line, ":")
+		if !ok {
+			break // the next processor
+		}
+		switch strings.TrimSpace(key) {
+		case "model name":
+			parts = append(parts, strings.TrimSpace(value))
+		case "microcode", "flags":
+			if accel == command.KVM {
+				parts = append(parts, strings.TrimSpace(value))
+			}
+		}
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	return hex.EncodeToString(sum[:])
+}
