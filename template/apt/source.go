@@ -132,7 +132,7 @@ func Parse(name string, data []byte) Sources {
 			}
 		}
 	}
-	all = slices.DeleteFunc(all, func(s Source) bool { return !s.sane() })
+	all = slices.DeleteFunc(all, func(s Source) bool { return !s.OK() })
 	return all[:min(len(all), sourcesMax)]
 }
 
@@ -221,9 +221,9 @@ var (
 	uriForm       = regexp.MustCompile(`^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._/+~%-]*)?$`)
 )
 
-// sane admits what can be written into a file of ours without meaning anything
+// OK admits what can be written into a file of ours without meaning anything
 // else there: no login in a URI, no spaces, no way out of a directory.
-func (s Source) sane() bool {
+func (s Source) OK() bool {
 	for _, text := range []string{s.URI, s.Suite, s.SignedBy} {
 		if len(text) > textBytesMax || strings.Contains(text, "..") {
 			return false

@@ -86,6 +86,13 @@ func New(c Config) (*Maker, error) {
 	if c.Ready == nil {
 		c.Ready = All()
 	}
+	m := &Maker{c: c, flights: map[string]*flight{}, turn: make(chan struct{}, 1)}
+	for _, s := range m.Sources(m.Suite()) {
+		if !s.OK() {
+			return nil, errs.New(errs.Invalid, "templates: %q %q is no mirror and suite of packages", s.URI, s.Suite).
+				WithHint("a mirror is http://HOST/PATH or https://HOST/PATH")
+		}
+	}
 	if err := os.MkdirAll(c.Dir, 0o711); err != nil {
 		return nil, errs.Wrap(errs.Internal, err, "cannot make the directory of templates to be made")
 	}
@@ -99,7 +106,6 @@ func New(c Config) (*Maker, error) {
 			c.Log.Warn("cannot remove what an interrupted make left", "error", err)
 		}
 	}
-	m := &Maker{c: c, flights: map[string]*flight{}, turn: make(chan struct{}, 1)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m, nil
 }
@@ -134,6 +140,16 @@ func (m *Maker) Sources(suite string) apt.Sources {
 		{URI: defaultMirror, Suite: suite + "-updates", Components: []string{"main"}},
 		{URI: defaultSecurity, Suite: suite + "-security", Components: []string{"main"}},
 	}
+}
+
+// Own are the archives of a tree's distribution, in place of those that the
+// tree names; nil = the tree must know: it is of another one than this host.
+func (m *Maker) Own(id, suite string) apt.Sources {
+	host, _ := apt.Release("/")
+	if id == host || id == "debian" && host != "ubuntu" {
+		return m.Sources(suite)
+	}
+	return nil
 }
 
 // Suite is the release that ready templates are made of.
