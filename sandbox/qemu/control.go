@@ -2,17 +2,14 @@ package qemu
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/qemu/ending"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
@@ -49,7 +46,7 @@ func (m *machine) serveControl(c *qmp.Client) {
 		m.control, m.dialled = nil, make(chan struct{})
 		m.mu.Unlock()
 	}()
-	if s, err := status(m.ctx, c); err == nil && over(s) { // it was before we came
+	if s, err := status(m.ctx, c); err == nil && ending.Over(s) { // it was before we came
 		m.conclude(c, s)
 	}
 	for {
@@ -58,7 +55,7 @@ func (m *machine) serveControl(c *qmp.Client) {
 			if !ok {
 				return
 			}
-			if how, yes := endOf(e); yes {
+			if how, yes := ending.Of(e); yes {
 				m.conclude(c, how)
 			}
 		case <-m.ctx.Done():
@@ -78,33 +75,9 @@ func status(ctx context.Context, c *qmp.Client) (string, error) {
 	return s.Status, err
 }
 
-// over reports whether a status means that the guest has ended.
-func over(status string) bool {
-	switch status {
-	case "shutdown", "guest-panicked", "internal-error":
-		return true
-	}
-	return false
-}
-
-// endOf reads an event that means the guest's end.
-func endOf(e qmp.Event) (how string, yes bool) {
-	switch e.Name {
-	case "SHUTDOWN":
-		var data struct {
-			Reason string `json:"reason"`
-		}
-		_ = json.Unmarshal(e.Data, &data)
-		return data.Reason, true
-	case "GUEST_PANICKED":
-		return "guest-panicked", true
-	}
-	return "", false
-}
-
 // conclude finds out how the guest ended and ends QEMU.
 func (m *machine) conclude(c *qmp.Client, how string) {
-	cause := explain(how, m.console(c))
+	cause := ending.Explain(how, m.console(c))
 	m.mu.Lock()
 	if m.cause == nil {
 		m.cause = &cause
@@ -135,25 +108,6 @@ func (m *machine) logConsole() {
 		text = m.console(c)
 	}
 	m.p.c.Log.Warn("qemu: the guest does not answer", "id", m.id, "console", text[max(0, len(text)-2<<10):], "qemu", words)
-}
-
-const panicMark = "Kernel panic - not syncing: "
-
-// explain makes an exit of QEMU's word for it and the guest's last words. A
-// guest can say what it likes; it is its own end that it explains.
-func explain(how, console string) sandbox.Exit {
-	_, said, panicked := strings.Cut(console, panicMark)
-	said, _, _ = strings.Cut(said, "\n")
-	said = strings.TrimSpace(said)
-	switch {
-	case panicked && (strings.HasPrefix(said, "Out of memory") || strings.Contains(said, "deadlocked on memory")):
-		return sandbox.Exit{Reason: sandbox.ReasonOutOfMemory, Detail: fmt.Sprintf("the machine's kernel gave up: %.120q", said)}
-	case panicked:
-		return sandbox.Exit{Reason: sandbox.ReasonExited, Detail: fmt.Sprintf("the machine's kernel panicked: %.120q", said)}
-	case how == "guest-panicked" || how == "internal-error":
-		return sandbox.Exit{Reason: sandbox.ReasonExited, Detail: fmt.Sprintf("the machine broke down: %.40q", how)}
-	}
-	return sandbox.Exit{Reason: sandbox.ReasonExited, Detail: fmt.Sprintf("the guest ended by itself: %.40q", how)}
 }
 
 // client waits for the control connection.
@@ -209,7 +163,7 @@ func (m *machine) revive(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case now == "running" || over(now):
+	case now == "running" || ending.Over(now):
 		return nil
 	case now == "inmigrate":
 		return errs.New(errs.NotFound, "the machine of %s was never made whole", m.id)

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
+	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
@@ -273,7 +272,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 	var inherited []*os.File
 	defer func() { closeAll(inherited) }()
 	for _, name := range []string{controlName, channelName} {
-		ln, err := listen(filepath.Join(p.dir(b.ID), name))
+		ln, err := nobody.Listen(filepath.Join(p.dir(b.ID), name))
 		if err != nil {
 			return nil, fmt.Errorf("make a socket: %w", err)
 		}
@@ -288,7 +287,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 	cmd.Dir, cmd.Env = "/", []string{"LANG=C"}
 	cmd.Stdout, cmd.Stderr = wordsIn, wordsIn
 	cmd.ExtraFiles = append(append(cmd.ExtraFiles, inherited...), files.files...)
-	cmd.SysProcAttr = p.confine(b.ID)
+	cmd.SysProcAttr = nobody.Attributes(string(b.ID), p.hidden, p.accel == command.KVM)
 	rec := record{Shape: s, Shared: mem == command.SharedMemory}
 	if rec.QEMU, err = p.launch(b, s, cmd); err == nil {
 		err = writeRecord(p.dir(b.ID), rec)
@@ -332,44 +331,11 @@ func (p *Provider) launch(b sandbox.Boot, s command.Shape, cmd *exec.Cmd) (hostp
 	return ref, nil
 }
 
-// confine makes QEMU nobody: a session, a user and namespaces of its own.
-// Its seccomp filter sees to it that no program gives it more.
-func (p *Provider) confine(id sandbox.ID) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Setsid: true}
-	if uid, ok := ownUser(string(id)); ok {
-		a.Credential = &syscall.Credential{Uid: uid, Gid: uid}
-		var st unix.Stat_t
-		if p.accel == command.KVM && unix.Stat("/dev/kvm", &st) == nil && st.Gid != 0 {
-			a.Credential.Groups = []uint32{st.Gid}
-		}
-	}
-	if p.hidden {
-		a.Cloneflags = hidingFlags
-	}
-	return a
-}
-
 // Names in a machine's directory.
 const (
 	controlName = "control.sock"
 	channelName = "channel.sock"
 )
-
-// listen makes a listening socket at a path of any length.
-func listen(path string) (*os.File, error) {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))})
-	if err != nil {
-		return nil, err
-	}
-	defer ln.Close()
-	ln.SetUnlinkOnClose(false)
-	return ln.File()
-}
 
 func closeAll(files []*os.File) {
 	for _, f := range files {

@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
+	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
@@ -101,7 +102,7 @@ func (p *Provider) follow(_ context.Context, id sandbox.ID, rec record) (*machin
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.line = mux.Open(func(ctx context.Context) (net.Conn, error) {
-		return dial(ctx, filepath.Join(p.dir(id), channelName))
+		return nobody.Dial(ctx, filepath.Join(p.dir(id), channelName))
 	})
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Go(m.mourn)
@@ -110,17 +111,6 @@ func (p *Provider) follow(_ context.Context, id sandbox.ID, rec record) (*machin
 	p.machines[id] = m
 	p.mu.Unlock()
 	return m, nil
-}
-
-// dial reaches a socket at a path of any length.
-func dial(ctx context.Context, path string) (net.Conn, error) {
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
 // hear keeps the last of QEMU's own words, for who asks why it ended.

@@ -21,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
+	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
@@ -111,7 +112,7 @@ func New(c Config) (*Provider, error) {
 	if p.program, err = command.Find(ctx, c.QEMU); err != nil {
 		return nil, err
 	}
-	p.hidden = canHide(ctx)
+	p.hidden = nobody.CanHide(ctx)
 	p.findCgroups()
 	return p, p.chooseAccel(ctx)
 }
@@ -189,7 +190,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 	if p.cgroups == nil {
 		c.Notes = append(c.Notes, "fractions of a cpu are not enforced by the host: "+p.noGroups)
 	}
-	if _, ok := ownUser(""); !ok {
+	if _, ok := nobody.OwnUser(""); !ok {
 		c.Notes = append(c.Notes, "all machines' QEMU processes run as the server's own user")
 	}
 	return c

@@ -1,0 +1,109 @@
+// Package nobody makes a process that can reach nothing: a user of its own, in
+// namespaces of its own, with sockets that somebody else has made.
+//
+//	cmd.SysProcAttr = nobody.Attributes(id, nobody.CanHide(ctx), false)
+//	cmd.ExtraFiles = append(cmd.ExtraFiles, socket) // of nobody.Listen
+package nobody
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// hidingFlags put QEMU where it sees no network and no shared memory of others.
+const hidingFlags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC
+
+// CanHide reports whether a process of ours gets such namespaces.
+func CanHide(ctx context.Context) bool {
+	if os.Geteuid() != 0 {
+		return false
+	}
+	cmd := exec.CommandContext(ctx, "true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: hidingFlags}
+	return cmd.Run() == nil
+}
+
+// Users of machines: a range that no distribution, container manager or
+// directory service gives away by default (above systemd's containers, below
+// 2^31). A machine's user derives from its ID: no two need share one, no list
+// is kept.
+const (
+	userMin  = 0x70000000
+	userMask = 1<<27 - 1
+)
+
+// OwnUser returns the machine's user on the host; false: we cannot switch.
+func OwnUser(id string) (uint32, bool) {
+	if os.Geteuid() != 0 {
+		return 0, false
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	uid := uint32(userMin) + h.Sum32()&userMask
+	data, err := os.ReadFile("/proc/self/uid_map")
+	return uid, err == nil && mapsAll(string(data))
+}
+
+// mapsAll reports whether a user id map knows the whole range.
+func mapsAll(text string) bool {
+	for line := range strings.Lines(text) {
+		var inside, outside, count uint64
+		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && inside <= userMin && inside+count > userMin+userMask {
+			return true
+		}
+	}
+	return false
+}
+
+// Attributes of a process of its own session, the user of that id where we can
+// switch, and the namespaces if hidden. kvm adds the group that may use it.
+func Attributes(id string, hidden, kvm bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true}
+	if uid, ok := OwnUser(id); ok {
+		a.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+		var st unix.Stat_t
+		if kvm && unix.Stat("/dev/kvm", &st) == nil && st.Gid != 0 {
+			a.Credential.Groups = []uint32{st.Gid}
+		}
+	}
+	if hidden {
+		a.Cloneflags = hidingFlags
+	}
+	return a
+}
+
+// Listen makes a listening socket at a path of any length.
+func Listen(path string) (*os.File, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))})
+	if err != nil {
+		return nil, err
+	}
+	defer ln.Close()
+	ln.SetUnlinkOnClose(false)
+	return ln.File()
+}
+
+// Dial reaches a socket at a path of any length.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}
