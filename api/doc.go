@@ -16,6 +16,11 @@
 //	PATCH  /sandboxes/{id}                        UpdateSandbox -> Sandbox
 //	DELETE /sandboxes/{id}                        destroys, from every state
 //	POST   /sandboxes/{id}/{start,stop,pause,resume}
+//	POST   /sandboxes/{id}/snapshots              CreateSnapshot -> Snapshot
+//	POST   /sandboxes/{id}/fork                   ForkSandbox -> Forked
+//	GET    /snapshots                             SnapshotList
+//	GET    /snapshots/{id}                        Snapshot
+//	DELETE /snapshots/{id}                        what needs its files keeps them until it is gone
 //	GET    /sandboxes/{id}/metrics                Metrics
 //	POST   /sandboxes/{id}/processes              StartProcess -> Process (201; 200 when the key was known)
 //	GET    /sandboxes/{id}/processes              ProcessPage

@@ -21,6 +21,52 @@ type CreateSandbox struct {
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0"`
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
+	NoWake        bool              `json:"no_wake,omitempty" doc:"a call to the paused sandbox is refused instead of waking it"`
+	From          string            `json:"from,omitempty" doc:"id of a snapshot to go on from; then only name, env, metadata, ttl_ms, idle_timeout_ms and persist can be given"`
+}
+
+// ForkSandbox asks for sandboxes that go on from where one is.
+type ForkSandbox struct {
+	Count         int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"default 1"`
+	DiskOnly      bool              `json:"disk_only,omitempty" doc:"copy the files alone and boot"`
+	Name          string            `json:"name,omitempty" maxLength:"64"`
+	Env           map[string]string `json:"env,omitempty" doc:"the original's is not taken over"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0" doc:"default the original's"`
+	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0" doc:"default the original's"`
+	Persist       bool              `json:"persist,omitempty"`
+}
+
+// Forked are the sandboxes that a fork has made.
+type Forked struct {
+	Items []Sandbox `json:"items"`
+}
+
+// CreateSnapshot asks for a snapshot of a sandbox.
+type CreateSnapshot struct {
+	Name     string `json:"name,omitempty" maxLength:"64" doc:"for people; need not be unique"`
+	DiskOnly bool   `json:"disk_only,omitempty" doc:"its files alone, without its memory"`
+}
+
+// Snapshot is a sandbox as it was.
+type Snapshot struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"`
+	Sandbox   string    `json:"sandbox" doc:"that it was taken of"`
+	Memory    bool      `json:"memory" doc:"with its memory; else its files alone"`
+	Provider  string    `json:"provider"`
+	Isolation string    `json:"isolation"`
+	Template  string    `json:"template"`
+	CPUs      float64   `json:"cpus"`
+	MemoryMB  int       `json:"memory_mb"`
+	DiskMB    int       `json:"disk_mb"`
+	Bytes     int64     `json:"bytes" doc:"that it takes on the server's disk"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// SnapshotList lists snapshots, newest first.
+type SnapshotList struct {
+	Items []Snapshot `json:"items"`
 }
 
 // UpdateSandbox changes what may change in a live sandbox; nil = leave.
@@ -56,6 +102,7 @@ type Sandbox struct {
 	LastUsedAt    *time.Time        `json:"last_used_at,omitempty"`
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty"`
 	BootMS        float64           `json:"boot_ms,omitempty" doc:"from the request to an answering guest"`
+	From          string            `json:"from,omitempty" doc:"the snapshot that it was made from"`
 	Notes         []string          `json:"notes,omitempty" doc:"what is weaker than usual, e.g. limits that this host cannot enforce"`
 }
 
@@ -122,6 +169,10 @@ type Template struct {
 	Hash      string   `json:"hash"`
 	Bytes     int64    `json:"bytes"`
 	Languages []string `json:"languages"`
+	Skipped   int64    `json:"skipped,omitempty" doc:"devices and odd attributes that were left out"`
+	// CreatedAt is nil for the template host.
+	CreatedAt *time.Time      `json:"created_at,omitempty"`
+	Source    *TemplateSource `json:"source,omitempty" doc:"the image that it was made of"`
 }
 
 // TemplateList lists all templates.

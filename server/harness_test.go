@@ -41,17 +41,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // volumes are plain directories: the bound is tested elsewhere.
 type volumes struct{ dir string }
 
-func (v volumes) Create(_ context.Context, id string, _ int64) (sandbox.Volume, error) {
+func (v volumes) Create(_ context.Context, id string, _ int64, _ sandbox.Form) (sandbox.Volume, error) {
 	path := filepath.Join(v.dir, id)
 	return sandbox.Volume{Path: path, Enforced: true, Method: "test"}, errors.Join(os.MkdirAll(path, 0o777), os.Chmod(path, 0o777))
 }
 
-func (v volumes) Attach(_ context.Context, id string) (sandbox.Volume, error) {
+func (v volumes) Attach(_ context.Context, id string, _ sandbox.Form) (sandbox.Volume, error) {
 	path := filepath.Join(v.dir, id)
 	if _, err := os.Stat(path); err != nil {
 		return sandbox.Volume{}, errs.Wrap(errs.NotFound, err, "no volume %s", id)
 	}
 	return sandbox.Volume{Path: path, Enforced: true, Method: "test"}, nil
+}
+
+func (v volumes) Copy(_ context.Context, from, to string) error {
+	path := filepath.Join(v.dir, to)
+	return errors.Join(os.RemoveAll(path), os.CopyFS(path, os.DirFS(filepath.Join(v.dir, from))), os.Chmod(path, 0o777))
 }
 
 func (v volumes) Detach(context.Context, string) error { return nil }
@@ -76,7 +81,8 @@ func (v volumes) Usage(context.Context, string) (int64, error) { return 0, nil }
 
 // templates has one, and lets tests import others without content.
 type templates struct {
-	rootfs template.Rootfs
+	*template.Store // what is not below
+	rootfs          template.Rootfs
 
 	mu    sync.Mutex
 	infos []template.Info
@@ -89,6 +95,10 @@ func (s *templates) Rootfs(_ context.Context, name string) (template.Rootfs, err
 	return s.rootfs, nil
 }
 
+func (s *templates) Image(context.Context, template.Rootfs) (string, error) {
+	return "", errs.New(errs.Unsupported, "no images here")
+}
+
 func (s *templates) Language(context.Context, string, string) error { return nil }
 
 func (s *templates) List(context.Context) ([]template.Info, error) {
@@ -97,7 +107,7 @@ func (s *templates) List(context.Context) ([]template.Info, error) {
 	return slices.Clone(s.infos), nil
 }
 
-func (s *templates) Import(_ context.Context, name string, tar io.Reader) (template.Info, error) {
+func (s *templates) ImportFor(_ context.Context, name, _ string, tar io.Reader) (template.Info, error) {
 	n, err := io.Copy(io.Discard, tar)
 	if err != nil {
 		return template.Info{}, err

@@ -90,7 +90,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxIn) (*sandb
 		return nil, err
 	}
 	start := time.Now()
-	info, err := s.sandboxes.Create(ctx, gate.From(ctx).Tenant, sandbox.CreateRequest{Spec: spec, Key: in.IdempotencyKey})
+	info, err := s.sandboxes.Create(ctx, gate.From(ctx).Tenant, sandbox.CreateRequest{Spec: spec, Key: in.IdempotencyKey, From: sandbox.SnapshotID(in.Body.From)})
 	s.metrics.created(time.Since(start), err)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
 		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Persist: c.Persist,
-		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata,
+		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake,
 	}, nil
 }
 
@@ -168,7 +168,7 @@ func sandboxView(i sandbox.Info) api.Sandbox {
 		Network: i.Spec.Network, Root: i.Spec.Root, Persist: i.Spec.Persist, Workdir: i.Spec.Workdir, Metadata: i.Spec.Metadata,
 		CreatedAt: i.CreatedAt.UTC(), StartedAt: optionalTime(i.StartedAt), EndedAt: optionalTime(i.EndedAt),
 		ExpiresAt: optionalTime(i.ExpiresAt), LastUsedAt: optionalTime(i.LastUsedAt),
-		IdleTimeoutMS: i.Spec.IdleTimeout.Milliseconds(), BootMS: i.BootMS, Notes: i.Notes,
+		IdleTimeoutMS: i.Spec.IdleTimeout.Milliseconds(), BootMS: i.BootMS, Notes: i.Notes, From: string(i.From),
 	}
 }
 

@@ -24,7 +24,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,9 +53,15 @@ type Sandboxes interface {
 	Pause(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
 	Resume(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
 	Destroy(ctx context.Context, tenant string, id sandbox.ID) error
+	Fork(ctx context.Context, tenant string, id sandbox.ID, r sandbox.ForkRequest) ([]sandbox.Info, error)
+	Snapshot(ctx context.Context, tenant string, id sandbox.ID, r sandbox.SnapshotRequest) (sandbox.Snapshot, error)
+	GetSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, error)
+	ListSnapshots(ctx context.Context, tenant string) []sandbox.Snapshot
+	DeleteSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) error
 	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
 	Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error)
 	Subscribe(tenant string, from uint64) *sandbox.Subscription
+	Settle(ctx context.Context, s sandbox.Spec) (sandbox.Spec, error)
 	Probes(ctx context.Context) []sandbox.ProbeResult
 	Default(ctx context.Context) (sandbox.ProbeResult, error)
 	Limits() sandbox.Limits
@@ -67,8 +72,8 @@ type Runs = runs.Keeper
 
 // Templates is what the server needs of *template.Store.
 type Templates interface {
+	Images
 	List(ctx context.Context) ([]template.Info, error)
-	Import(ctx context.Context, name string, tar io.Reader) (template.Info, error)
 	Remove(ctx context.Context, name string) error
 }
 
@@ -105,9 +110,11 @@ func setDefault[T comparable](p *T, v T) {
 type Config struct {
 	Sandboxes Sandboxes
 	Templates Templates
+	Makers    Makers // nil = the server makes no templates; its routes say so
 	Runs      Runs   // nil = the server runs no agents; its routes say so
 	Models    Models // nil = the same
 	Upkeep    Upkeep // nil = the same
+	Warm      Warm   // nil = the server keeps nothing warm
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
 	Keys  key.KV
@@ -125,8 +132,10 @@ type Config struct {
 type Server struct {
 	sandboxes Sandboxes
 	templates Templates
+	makers    Makers
 	models    Models
 	upkeep    Upkeep
+	warm      Warm
 	keys      *key.Ring
 	gate      *gate.Gate
 	hub       *stream.Hub
@@ -147,7 +156,7 @@ func New(c Config) (*Server, error) {
 	c.Limits.setDefaults()
 	ring := key.NewRing(c.Keys)
 	s := &Server{
-		sandboxes: c.Sandboxes, templates: c.Templates, models: c.Models, upkeep: c.Upkeep, keys: ring,
+		sandboxes: c.Sandboxes, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, keys: ring,
 		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, WrongKeysMax: c.Limits.WrongKeysMax}),
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -158,17 +167,23 @@ func New(c Config) (*Server, error) {
 	if s.ready == nil {
 		s.ready = func(context.Context) error { return nil }
 	}
+	if s.warm == nil {
+		s.warm = noPool{}
+	}
 	s.metrics = newMetrics(s)
 	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Observe: s.metrics.request})
 	s.registerInfo(s.table)
 	s.registerSandboxes(s.table)
+	s.registerSnapshots(s.table)
 	inside.Register(s.table, inside.Config{
 		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
 		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
 	})
 	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)
+	s.registerPool(s.table)
 	s.registerTemplates(s.table)
+	s.registerMakers(s.table)
 	s.registerKeys(s.table)
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)

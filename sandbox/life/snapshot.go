@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
@@ -141,7 +140,7 @@ func (k *Keeper) unfreeze(ctx context.Context) error {
 	k.mu.Unlock()
 	var err error
 	if machine != nil && (state == sandbox.Running || state == sandbox.Paused) {
-		if err = machine.Resume(ctx); err == nil {
+		if err = machine.Resume(ctx); err == nil || errs.Is(err, errs.Unsupported) { // then it was never paused
 			err = snapshot.Thaw(ctx, machine.Guest())
 		}
 		if err == nil && state == sandbox.Paused {
@@ -209,7 +208,7 @@ func (k *Keeper) restore(ctx context.Context, p *ladder.Rung, b sandbox.Boot, fr
 
 // naturalise gives a restored guest its own identity, and then lets it go on.
 func (k *Keeper) naturalise(ctx context.Context, m sandbox.Machine, b sandbox.Boot) error {
-	var c *wire.Client = m.Guest()
+	c := m.Guest()
 	if err := snapshot.Adopt(ctx, c, b.BootFile(), k.d.now()); err != nil {
 		return err
 	}

@@ -21,10 +21,10 @@ const runTTL = 5 * time.Minute
 type createFlags struct {
 	lang, mem, disk, network, ttl, idle string
 	template, provider, require, name   string
-	image, workdir                      string
+	image, workdir, from                string
 	cpus                                float64
 	pids                                int
-	persist, root                       bool
+	persist, root, noWake               bool
 	env, meta                           []string
 }
 
@@ -41,14 +41,16 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.network, "network", "none", "none is all that there is in this version")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
 	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90, 5m, 2h")
-	fs.StringVar(&f.idle, "idle", "", "end it after this long without use: 90, 5m, 2h")
-	fs.StringVar(&f.template, "template", "", "root file system (default host); see skete template list")
+	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90, 5m, 2h")
+	fs.StringVar(&f.template, "template", "", "root file system (default: what suits the provider); see skete template list")
 	fs.StringVar(&f.provider, "provider", "", "auto or a provider's name (default auto: the strongest that works)")
 	fs.StringVar(&f.require, "require", "", "isolation to have at least, or fail: microvm, microvm-emulated, user-kernel, container")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` of its commands (may be repeated)")
 	fs.StringVar(&f.workdir, "workdir", "", "working directory of its commands (default /workspace)")
 	fs.StringVar(&f.name, "name", "", "name for people")
 	fs.StringArrayVar(&f.meta, "meta", nil, "metadata `k=v` (may be repeated)")
+	fs.StringVar(&f.from, "from", "", "go on from this snapshot; its machine is as it was, see skete vm snapshots")
+	fs.BoolVar(&f.noWake, "no-wake", false, "when it is paused, refuse calls instead of waking it")
 	fs.BoolVar(&f.root, "root", false, "commands may run as root inside")
 	fs.StringVar(&f.image, "image", "", "")
 	for _, alias := range []string{"language", "cpu", "memory", "image"} {
@@ -69,6 +71,7 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	r := api.CreateSandbox{
 		Name: f.name, Template: f.template, Language: app.Language(f.lang), Provider: f.provider, Require: f.require,
 		CPUs: f.cpus, PidsMax: f.pids, Workdir: f.workdir, Root: f.root, Network: f.network, Persist: f.persist,
+		NoWake: f.noWake, From: f.from,
 		TTLMS: ttl.Milliseconds(),
 	}
 	if f.image != "" {
@@ -100,6 +103,9 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 		r.TTLMS, e = app.Milliseconds("ttl", f.ttl)
 		set(e)
 	}
+	if f.from != "" {
+		r.Network = "" // as it was
+	}
 	r.IdleTimeoutMS, e = app.Milliseconds("idle", f.idle)
 	set(e)
 	return r, err
@@ -117,7 +123,8 @@ stderr and in ` + "`skete vm inspect`" + `.`,
 		Example: `  skete vm create --lang python --mem 512 --cpus 2
   id=$(skete vm create -q --name demo --ttl 1h)
   skete vm create --require user-kernel --meta project=blue
-  skete vm create --template debian --disk 8g --persist --root`,
+  skete vm create --template debian --disk 8g --persist --root
+  skete vm create --from SNAPSHOT --name again`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, err := f.request(0)
@@ -143,6 +150,13 @@ stderr and in ` + "`skete vm inspect`" + `.`,
 func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbox, error) {
 	c, err := a.Connect(ctx)
 	if err != nil {
+		return api.Sandbox{}, err
+	}
+	if req.From != "" {
+		if req.From, err = snapshotNamed(ctx, c, req.From); err != nil {
+			return api.Sandbox{}, err
+		}
+	} else if err := a.prepare(ctx, c, req); err != nil {
 		return api.Sandbox{}, err
 	}
 	sb, err := c.CreateSandbox(ctx, req)

@@ -30,6 +30,7 @@ func Command(run *app.App) *cobra.Command {
 	cmd.AddCommand(
 		a.vmCreate(), a.vmRun(), a.vmTemp(), a.vmExec(), a.vmShell(),
 		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmClean(),
+		a.vmSnapshot(), a.vmSnapshots(), a.vmFork(),
 		a.vmPs(), a.vmLogs(), a.vmAttach(), a.vmKill(), a.vmForward(),
 	)
 	return cmd
