@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
+	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -32,8 +32,10 @@ import (
 // control groups of version 2 and a KVM that works; test/nested/run makes a
 // machine that has all of it, on one that has none.
 
-// kernelEnv and modulesEnv name a kernel where packages cannot be fetched.
+// kernelEnv and modulesEnv name a kernel where packages cannot be fetched;
+// with consoleEnv it says all that it does.
 const (
+	consoleEnv = "SKETE_TEST_CONSOLE"
 	kernelEnv  = "SKETE_TEST_VMLINUX"
 	modulesEnv = "SKETE_TEST_MODULES"
 )
@@ -43,14 +45,14 @@ func skipUnlessLive(t testing.TB) {
 	if os.Getenv(BinaryEnv) == "" {
 		t.Skipf("NOT RUN: no real Firecracker here (%s is not set); see test/nested/run", BinaryEnv)
 	}
-	if err := probeKVM(t.Context()); err != nil {
+	if err := microvm.ProbeKVM(t.Context()); err != nil {
 		t.Skipf("NOT RUN: KVM does not work here: %v; see test/nested/run", err)
 	}
 }
 
 func openLive(t testing.TB, dir string) *Provider {
 	t.Helper()
-	c := Config{Dir: dir, Cache: microvmtest.Dir(), Kernel: os.Getenv(kernelEnv), Modules: os.Getenv(modulesEnv)}
+	c := Config{Dir: dir, Cache: microvmtest.Dir(), Kernel: os.Getenv(kernelEnv), Modules: os.Getenv(modulesEnv), Console: os.Getenv(consoleEnv) != ""}
 	if c.Kernel == "" {
 		microvmtest.Kernel(t)
 	}
@@ -78,38 +80,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	skipUnlessLive(t)
 	dir := t.TempDir()
-	return &world{T: t, dir: dir, p: openLive(t, filepath.Join(dir, "state")), root: busyboxImage(t, dir)}
-}
-
-// busyboxImage makes a root file system of busybox alone.
-func busyboxImage(t testing.TB, dir string) template.Rootfs {
-	t.Helper()
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Skip("busybox is not installed")
-	}
-	tree := filepath.Join(dir, "tree")
-	for _, d := range []string{"bin", "etc", "home/user", "proc", "sys", "dev", "tmp", "run", "workspace", "var/lib", "root"} {
-		must(t, os.MkdirAll(filepath.Join(tree, d), 0o755))
-	}
-	data, err := os.ReadFile(busybox)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(tree, "bin/busybox"), data, 0o755))
-	applets, err := exec.Command(busybox, "--list").Output()
-	must(t, err)
-	for name := range strings.FieldsSeq(string(applets)) {
-		if name != "busybox" {
-			must(t, os.Symlink("busybox", filepath.Join(tree, "bin", name)))
-		}
-	}
-	must(t, os.WriteFile(filepath.Join(tree, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"), 0o644))
-	must(t, os.WriteFile(filepath.Join(tree, "etc/group"), []byte("root:x:0:\nuser:x:1000:\n"), 0o644))
-	image := filepath.Join(dir, "root.img")
-	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-d", tree, "-O", "^has_journal", "-E", "root_owner=0:0", image, "32M").CombinedOutput()
-	if err != nil {
-		t.Fatalf("mkfs.ext4: %v: %s", err, out)
-	}
-	return template.Rootfs{Name: "busybox", Hash: "busybox", Image: image, Env: map[string]string{"PATH": "/bin"}}
+	return &world{T: t, dir: dir, p: openLive(t, filepath.Join(dir, "state")), root: disk.Root(t)}
 }
 
 func must(t testing.TB, err error) {
@@ -166,6 +137,21 @@ func report(t testing.TB, name string, value any) {
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// TestLiveSuite is what every provider passes.
+func TestLiveSuite(t *testing.T) {
+	skipUnlessLive(t)
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
+		dir := t.TempDir()
+		return sandboxtest.Fixture{
+			Dir: dir, Rootfs: disk.Root(t), Disk: disk.Work, Boot: time.Minute,
+			New: func(t testing.TB) sandbox.Provider { return openLive(t, dir) },
+			HostPID: func(t testing.TB, id sandbox.ID) int {
+				return mustRecord(t, &Provider{c: Config{Dir: dir}}, id).Process.PID
+			},
+		}
+	})
+}
 
 func TestLiveProbe(t *testing.T) {
 	w := newWorld(t)
@@ -234,9 +220,9 @@ func TestLiveSnapshotAndClones(t *testing.T) {
 	must(t, wire.Err(err))
 	snap := filepath.Join(w.dir, "snapshot")
 	must(t, os.Mkdir(snap, 0o700))
-	disk := filepath.Join(w.dir, "frozen.img")
+	frozen := filepath.Join(w.dir, "frozen.img")
 	begin := time.Now()
-	must(t, m.Snapshot(t.Context(), snap, func(context.Context) error { return copyFile(b.Disk, disk) }))
+	must(t, m.Snapshot(t.Context(), snap, func(context.Context) error { return copyFile(b.Disk, frozen) }))
 	report(t, "snapshot", ms(time.Since(begin)))
 	_, err = g.Control.Thaw(t.Context(), connect.NewRequest(&wire.ThawRequest{}))
 	must(t, wire.Err(err))
@@ -255,7 +241,7 @@ func TestLiveSnapshotAndClones(t *testing.T) {
 		all[i].b = w.boot()
 		all[i].b.From = snap
 		must(t, os.Remove(all[i].b.Disk))
-		must(t, copyFile(disk, all[i].b.Disk))
+		must(t, copyFile(frozen, all[i].b.Disk))
 	}
 	for i := range all {
 		wg.Go(func() {
@@ -300,7 +286,7 @@ func TestLiveSnapshotAndClones(t *testing.T) {
 	one := w.boot()
 	one.From = snap
 	must(t, os.Remove(one.Disk))
-	must(t, copyFile(disk, one.Disk))
+	must(t, copyFile(frozen, one.Disk))
 	begin = time.Now()
 	last, _ := w.create(one)
 	report(t, "restore", ms(time.Since(begin)))

@@ -16,7 +16,7 @@ import (
 // Probe implements sandbox.Provider: KVM is tried with real instructions, and
 // then a kernel boots in a jail, as far as it comes without any disk.
 func (p *Provider) Probe(ctx context.Context) error {
-	if err := probeKVM(ctx); err != nil {
+	if err := microvm.ProbeKVM(ctx); err != nil {
 		return err
 	}
 	if err := p.tryOut(ctx); err != nil {
