@@ -62,7 +62,7 @@ type Core struct {
 	ended    []*proc // oldest first
 	autoKeys uint64
 	closed   bool
-	thaw     *time.Timer
+	thaw     *alarm
 	stopped  map[int]bool  // pids that Quiesce stopped
 	running  chan struct{} // a token when a process was started
 }

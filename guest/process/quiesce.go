@@ -24,7 +24,7 @@ func (c *Core) Quiesce(thawAfter time.Duration) uint32 {
 		c.thaw.Stop()
 	}
 	_ = os.WriteFile(c.frozenFile(), nil, 0o600)
-	c.thaw = time.AfterFunc(thawAfter, func() { c.Thaw() })
+	c.thaw = setAlarm(thawAfter, func() { c.Thaw() })
 	count := uint32(0)
 	for range stopRounds { // a process may fork before the stop reaches it
 		n := c.stopLocked()
