@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"connectrpc.com/connect"
@@ -42,6 +43,9 @@ type Config struct {
 
 // Supervise serves the host until ctx ends or init is gone.
 func Supervise(ctx context.Context, cfg Config) error {
+	if cfg.Own { // when memory is short, a kernel shall not begin with us; commands are init's children and inherit nothing
+		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
+	}
 	serve, err := newTransport(cfg.Boot.Channel)
 	if err != nil {
 		return err

@@ -23,6 +23,11 @@ func (c *Core) watchMemory() {
 	if limit <= 0 {
 		return
 	}
+	// A kernel of the machine's own keeps a part of the memory for itself:
+	// what is left is the limit that a command runs into.
+	if total, _ := task.Memory(); total > 0 && total < limit {
+		limit = total
+	}
 	for c.waitRunning() {
 		used := c.memoryUsed(limit)
 		wait := memoryEvery

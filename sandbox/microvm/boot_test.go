@@ -391,6 +391,21 @@ func TestBoot_adoptSetsClockEntropyAndNames(t *testing.T) {
 	}
 }
 
+// A command that takes all memory ends, and the machine lives on.
+func TestBoot_outlivesACommandThatTakesAllMemory(t *testing.T) {
+	m := startVM(t, options{memMB: 192})
+	first := m.hello()
+	if out, code := m.sh("", "tail /dev/zero; echo $?"); code == 0 && out != "137\n" {
+		t.Errorf("it ended with %d: %q", code, out)
+	}
+	if h := m.hello(); h.BootId != first.BootId || h.SuperviseStarts != 1 {
+		t.Errorf("before %v, after %v", first, h)
+	}
+	if out, code := m.sh("", "echo alive"); code != 0 || out != "alive\n" {
+		t.Errorf("afterwards: %d, %q", code, out)
+	}
+}
+
 // A power cut and a boot on the same disks: what was synced is there.
 func TestBoot_afterAPowerCutTheWorkspaceIsThere(t *testing.T) {
 	m := startVM(t, options{})

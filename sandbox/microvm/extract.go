@@ -44,7 +44,7 @@ var formats = []struct {
 		return z, nil
 	}},
 	{"zstd", []byte{0x28, 0xb5, 0x2f, 0xfd}, func(_ context.Context, r io.Reader) (io.ReadCloser, error) {
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			return nil, err
 		}
