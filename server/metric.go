@@ -49,6 +49,7 @@ func newMetrics(s *Server) *metrics {
 			Name: "skete_streams_open", Help: "Streams open now.",
 		}, func() float64 { return float64(s.hub.Count()) }),
 		&census{sandboxes: s.sandboxes, keys: s.keys, desc: prometheus.NewDesc("skete_sandboxes", "Sandboxes by state and provider.", []string{"state", "provider"}, nil)},
+		newReserve(s.warm),
 	)
 	return m
 }

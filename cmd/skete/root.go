@@ -77,7 +77,7 @@ is that of the command in the sandbox, or 125 if skete itself failed.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return errs.New(errs.Invalid, "%s", err).WithHint("`%s --help` shows the flags", cmd.CommandPath())
 	})
-	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.keyGroup(), a.fsck(), a.tenantGroup(), a.serveCommand(), a.doctorCommand(), a.version())
+	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.tenantGroup(), a.serveCommand(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	a.hints(root)
 	return root

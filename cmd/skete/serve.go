@@ -25,7 +25,7 @@ type serveFlags struct {
 	file, listen, logFormat string
 	providers               []string
 	unsafe, background      bool
-	set                     []string
+	set, pool               []string
 }
 
 func (a program) serveCommand() *cobra.Command {
@@ -58,6 +58,7 @@ also a variable (limits.memory_mb is SKETE_LIMITS_MEMORY_MB) and a --set:
 	fs.StringSliceVar(&f.providers, "providers", nil, "providers that may be used (default gvisor)")
 	fs.BoolVar(&f.unsafe, "unsafe-no-isolation", false, "allow the provider process, which isolates NOTHING")
 	fs.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
+	fs.StringArrayVar(&f.pool, "pool", nil, "machines to keep warm: `size=5,template=debian`, keys as in the file's pool (may be repeated)")
 	fs.StringArrayVar(&f.set, "set", nil, "any setting: `key=value` (may be repeated)")
 	fs.BoolVar(&f.background, "background", false, "")
 	_ = fs.MarkHidden("background")
@@ -84,7 +85,7 @@ func wrap(words []string, width int) string {
 
 // settings reads the server's configuration.
 func (a program) settings(cmd *cobra.Command, f *serveFlags) (config.Config, error) {
-	s := config.Source{File: config.FileIn(f.file, a.Home), Env: os.Environ(), Set: f.set}
+	s := config.Source{File: config.FileIn(f.file, a.Home), Env: os.Environ(), Set: f.set, Pool: f.pool}
 	if f.background && filepath.Clean(a.Home) != filepath.Clean(app.DefaultHome()) {
 		// The fixed port belongs to the server of the usual place.
 		free := "127.0.0.1:0"

@@ -48,6 +48,10 @@ type Config struct {
 	Limits   Limits   `yaml:"limits"`
 	Defaults Defaults `yaml:"defaults"`
 	Agents   Agents   `yaml:"agents"`
+	// Pool lists the machines that are kept warm. PoolDemand is how many of a
+	// kind that is not listed may be, when it is created often; 0 = none.
+	Pool       []Pool `yaml:"pool"`
+	PoolDemand int    `yaml:"pool_demand"`
 	// Model is the one that agents use unless they say otherwise: a name of
 	// Models, or vendor/id; "" = what can be reached.
 	Model  string          `yaml:"model"`
@@ -119,6 +123,7 @@ type Source struct {
 	File string   // "" = none
 	Env  []string // as os.Environ gives it
 	Set  []string // key=value, from flags
+	Pool []string // as ParsePool takes them, from flags; together with the file's
 	// Listen takes the place of DefaultListen where nothing else is said; nil = it stays.
 	Listen *string
 }
@@ -140,6 +145,13 @@ func Load(s Source) (Config, error) {
 	}
 	if err := setPairs(fields, s.Set); err != nil {
 		return Config{}, err
+	}
+	for _, text := range s.Pool {
+		p, err := ParsePool(text)
+		if err != nil {
+			return Config{}, err
+		}
+		c.Pool = append(c.Pool, p)
 	}
 	return c, c.check()
 }
@@ -175,6 +187,14 @@ func (c *Config) check() error {
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		bad("log.format: %q is neither text nor json", c.Log.Format)
+	}
+	if len(c.Pool) > poolsMax {
+		bad("pool: more than %d kinds", poolsMax)
+	}
+	for i, p := range c.Pool {
+		if err := p.check(fmt.Sprintf("pool[%d]", i)); err != nil {
+			bad("%s", errs.Public(err))
+		}
 	}
 	if err := c.Catalog().Validate(); err != nil {
 		bad("models: %v", errs.Public(err))

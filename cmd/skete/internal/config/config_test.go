@@ -58,6 +58,7 @@ func TestLoad_refuses(t *testing.T) {
 	tests := []struct {
 		name, file string
 		env, set   []string
+		pool       string
 		want       string // part of the message
 	}{
 		{name: "unknown key", file: "listen: ''\nlisten_on: x\n", want: `skete.yaml:2:1: unknown field "listen_on"`},
@@ -76,6 +77,11 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "unknown provider", set: []string{"providers=docker"}, want: `no provider "docker"`},
 		{name: "no provider", set: []string{"providers="}, want: "the list is empty"},
 		{name: "process without the word", set: []string{"providers=process"}, want: "isolates nothing"},
+		{name: "pool without a size", file: "pool: [{template: x}]\n", want: "pool[0]: say a size"},
+		{name: "pool with an unknown key", file: "pool: [{siz: 1}]\n", want: `unknown field "siz"`},
+		{name: "huge pool", pool: "1001", want: "0 to 1000"},
+		{name: "--pool with an unknown key", pool: "size=1,memory=5", want: `no key "memory"`},
+		{name: "--pool with a bad number", pool: "x", want: `"x" is not a int`},
 		{name: "bad level", set: []string{"log.level=loud"}, want: "log.level"},
 		{name: "bad format", set: []string{"log.format=xml"}, want: "log.format"},
 		{name: "unknown --set", set: []string{"limits.memory=5"}, want: `no key "limits.memory"`},
@@ -86,6 +92,9 @@ func TestLoad_refuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Source{Env: tt.env, Set: tt.set}
+			if tt.pool != "" {
+				s.Pool = []string{tt.pool}
+			}
 			if tt.file != "" {
 				s.File = write(t, tt.file)
 			}
@@ -98,6 +107,30 @@ func TestLoad_refuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestLoad_pool(t *testing.T) {
+	c, err := Load(Source{
+		File: write(t, "pool: [{template: debian, cpus: 0.5, size: 2, max: 8}]\npool_demand: 3\n"),
+		Pool: []string{"5", "language=python, provider=qemu, memory_mb=256,size=1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Pool{{Template: "debian", CPUs: 0.5, Size: 2, Max: 8}, {Size: 5}, {Language: "python", Provider: "qemu", MemoryMB: 256, Size: 1}}
+	if diff := cmp.Diff(want, c.Pool); diff != "" || c.PoolDemand != 3 {
+		t.Error(diff, c.PoolDemand)
+	}
+}
+
+func FuzzParsePool(f *testing.F) {
+	f.Add("size=5,template=debian")
+	f.Add("5")
+	f.Fuzz(func(t *testing.T, s string) {
+		if p, err := ParsePool(s); err == nil && (p.Size < 0 || p.Size > 1000 || p.CPUs < 0) {
+			t.Errorf("%q: %+v", s, p)
+		}
+	})
 }
 
 func TestLoad_emptyFileIsFine(t *testing.T) {
@@ -154,7 +187,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Builtin()
-	want.Hosts = []string{}
+	want.Hosts, want.Pool = []string{}, []Pool{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}

@@ -131,8 +131,11 @@ func words(s string) []string {
 }
 
 // flatten lists all settings of c that are one value or a list of words;
-// setting one changes c. The list of models is for the file alone.
-func flatten(c *Config) []field {
+// setting one changes c. The lists of models and of the pool are for the file.
+func flatten(c *Config) []field { return flattenOf(c) }
+
+// flattenOf is flatten for any struct of settings; it takes a pointer to one.
+func flattenOf(c any) []field {
 	var fields []field
 	var walk func(prefix string, v reflect.Value)
 	walk = func(prefix string, v reflect.Value) {

@@ -164,6 +164,7 @@ func (r *running) openManager(ctx context.Context, templates *template.Store) er
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: "local", Providers: providers, Templates: templates, Volumes: volumes{disks},
 		Registry: registry, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
+		Warm: warmConfig(r.c.Config),
 	}
 	if r.store.External() {
 		if mc.Node, err = os.Hostname(); err != nil {
@@ -270,7 +271,7 @@ func (r *running) openServer(ctx context.Context, templates *template.Store) err
 	}
 	r.server, err = server.New(server.Config{
 		Sandboxes: r.manager, Templates: templates, Keys: keys, Ready: r.store.Healthy,
-		Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	})
 	if err != nil {

@@ -1,0 +1,29 @@
+package api
+
+// Pool is what a server keeps warm.
+type Pool struct {
+	Kinds       []PoolKind `json:"kinds"`
+	MemoryShort bool       `json:"memory_short" doc:"the host is short of memory: the pool gets smaller, and nothing is made"`
+}
+
+// PoolKind are the warm machines of one shape.
+type PoolKind struct {
+	Provider string  `json:"provider"`
+	Template string  `json:"template"`
+	CPUs     float64 `json:"cpus"`
+	MemoryMB int     `json:"memory_mb"`
+	DiskMB   int     `json:"disk_mb"`
+	PidsMax  int     `json:"pids_max"`
+	Root     bool    `json:"root,omitempty"`
+	Network  string  `json:"network,omitempty"`
+	Size     int     `json:"size" doc:"kept always"`
+	Max      int     `json:"max" doc:"kept at most, when there is demand"`
+	Target   int     `json:"target" doc:"wanted now"`
+	Warm     int     `json:"warm"`
+	Making   int     `json:"making"`
+	Ending   int     `json:"ending"`
+	Claims   uint64  `json:"claims" doc:"sandboxes that got a warm machine, since the server's start"`
+	Misses   uint64  `json:"misses" doc:"sandboxes that had to boot"`
+	Replaced uint64  `json:"replaced" doc:"machines that were stale, old or broken"`
+	MakeMS   float64 `json:"make_ms,omitempty" doc:"to make the last one"`
+}
