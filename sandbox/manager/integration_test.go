@@ -82,7 +82,9 @@ func (d dirVolumes) Attach(_ context.Context, id string, _ sandbox.Form) (sandbo
 	return sandbox.Volume{Path: d.path(id), Enforced: true, Method: "test"}, nil
 }
 
-func (d dirVolumes) Copy(context.Context, string, string) error   { return os.ErrInvalid }
+func (d dirVolumes) Copy(_ context.Context, from, to string) error {
+	return errors.Join(os.RemoveAll(d.path(to)), exec.Command("cp", "-a", d.path(from), d.path(to)).Run())
+}
 func (d dirVolumes) Detach(context.Context, string) error         { return nil }
 func (d dirVolumes) Remove(_ context.Context, id string) error    { return os.RemoveAll(d.path(id)) }
 func (d dirVolumes) Usage(context.Context, string) (int64, error) { return 0, nil }
