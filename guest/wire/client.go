@@ -68,6 +68,36 @@ func (c *Client) Hello(ctx context.Context) (*HelloResponse, error) {
 	return res.Msg, nil
 }
 
+// Limits of AlignClock.
+const (
+	alignTries  = 8
+	alignWithin = 20 * time.Millisecond
+)
+
+// AlignClock steps the guest's clock until it is right to alignWithin, or as
+// near as several tries come on a busy host: how long the time was on its way
+// is not known before it has arrived. Adopt sets the clock once; after that,
+// and after a pause, call this. A guest that shares its host's clock is right.
+func (c *Client) AlignClock(ctx context.Context) error {
+	ahead := time.Duration(0) // how long the way there is thought to be
+	for range alignTries {
+		sent := time.Now()
+		_, err := c.Control.StepClock(ctx, connect.NewRequest(&StepClockRequest{TimeUnixNs: sent.Add(ahead).UnixNano()}))
+		if err = Err(err); errs.Is(err, errs.Unsupported) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		took := time.Since(sent)
+		if took <= alignWithin { // it arrived somewhere in between
+			return nil
+		}
+		ahead = min(took/2, alignWithin/2)
+	}
+	return nil
+}
+
 // DialTCP opens a TCP port inside the guest, loopback included.
 func (c *Client) DialTCP(ctx context.Context, port uint32) (net.Conn, error) {
 	if port == 0 || port > TCPPortMax {
