@@ -226,6 +226,9 @@ func (p *Provider) bootCold(ctx context.Context, b sandbox.Boot, pl plan) (*mach
 			err = errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
 		}
 	}
+	if err == nil {
+		_ = m.guest.AlignClock(ctx) // Introduce has set it, but for the time that took
+	}
 	if err != nil {
 		_ = m.Close()
 		return nil, err

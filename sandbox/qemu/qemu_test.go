@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"context"
-	"errors"
 	"os"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
@@ -99,6 +97,3 @@ func create(t testing.TB, p *Provider, b sandbox.Boot) (sandbox.Machine, sandbox
 	})
 	return m, sandboxtest.NewGuest(t, m)
 }
-
-var _ = errors.New
-var _ = microvm.TSCKHz
