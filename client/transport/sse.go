@@ -129,6 +129,39 @@ func Follow[T any](ctx context.Context, f *Follower, more func(Event, *T) bool) 
 	}
 }
 
+// Once makes a call that answers with a stream of JSON events, and returns them
+// until the stream ends. It does not come back after a disconnect, which is an
+// error.
+func Once[T any](ctx context.Context, c *Client, k Call) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		res, err := c.Do(ctx, k)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		defer res.Body.Close()
+		for r := newEventReader(res.Body); ; {
+			ev, err := r.next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			var v T
+			switch {
+			case err != nil:
+				err = Broken(ctx, err)
+			case ev.Name == "problem":
+				err = StreamProblem(ev.Data)
+			default:
+				err = json.Unmarshal(ev.Data, &v)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Follower is the state of a stream over several connections.
 type Follower struct {
 	Client *Client

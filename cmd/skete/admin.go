@@ -17,7 +17,7 @@ func (a program) template() *cobra.Command {
 	cmd := app.Group("template", "Root file systems that sandboxes start from", `  skete template list
   skete template import debian rootfs.tar.gz
   skete vm create --template debian`)
-	cmd.AddCommand(a.templateList(), a.templateImport(), a.templateRm())
+	cmd.AddCommand(a.templateList(), a.templatePrepare(), a.templateBuild(), a.templateImport(), a.templateRm())
 	return cmd
 }
 

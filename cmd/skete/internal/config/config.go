@@ -42,12 +42,13 @@ type Config struct {
 	// Guest is the path of a guest program to use instead of the embedded one.
 	Guest string `yaml:"guest"`
 	// Creates is how many machines boot at once; 0 = the number of cores.
-	Creates  int      `yaml:"creates"`
-	Log      Log      `yaml:"log"`
-	Store    Store    `yaml:"store"`
-	Limits   Limits   `yaml:"limits"`
-	Defaults Defaults `yaml:"defaults"`
-	Agents   Agents   `yaml:"agents"`
+	Creates   int       `yaml:"creates"`
+	Log       Log       `yaml:"log"`
+	Store     Store     `yaml:"store"`
+	Limits    Limits    `yaml:"limits"`
+	Defaults  Defaults  `yaml:"defaults"`
+	Templates Templates `yaml:"templates"`
+	Agents    Agents    `yaml:"agents"`
 	// Pool lists the machines that are kept warm. PoolDemand is how many of a
 	// kind that is not listed may be, when it is created often; 0 = none.
 	Pool       []Pool `yaml:"pool"`
@@ -107,6 +108,13 @@ type Defaults struct {
 	Pids        int      `yaml:"pids"`
 	TTL         Duration `yaml:"ttl"`
 	IdleTimeout Duration `yaml:"idle_timeout"`
+}
+
+// Templates says where packages of ready templates and of builds come from.
+type Templates struct {
+	Mirror   string `yaml:"mirror"`   // of Debian; "" = as the host's apt, else the distribution's
+	Security string `yaml:"security"` // of its security updates, with mirror
+	Suite    string `yaml:"suite"`    // "" = the host's, else Debian 12
 }
 
 // Builtin returns the settings of a server that nobody configured.

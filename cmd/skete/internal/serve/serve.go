@@ -34,7 +34,6 @@ import (
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/store"
-	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -129,7 +128,7 @@ func (r *running) open(ctx context.Context) error {
 	if err := r.listenTCP(ctx); err != nil {
 		return err
 	}
-	templates, err := template.Open(r.in("templates"))
+	templates, err := r.openTemplates()
 	if err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (r *running) open(ctx context.Context) error {
 
 func (r *running) in(name string) string { return filepath.Join(r.c.Home, name) }
 
-func (r *running) openManager(ctx context.Context, templates *template.Store) error {
+func (r *running) openManager(ctx context.Context, templates templates) error {
 	guest, err := Guest(r.c.Guest, r.c.Home)
 	if err != nil {
 		return err
@@ -264,13 +263,17 @@ func defaults(d config.Defaults) sandbox.Defaults {
 	}
 }
 
-func (r *running) openServer(ctx context.Context, templates *template.Store) error {
+func (r *running) openServer(ctx context.Context, templates templates) error {
 	keys, err := r.store.KV(ctx, "keys")
 	if err != nil {
 		return err
 	}
+	makers, err := r.openMakers(templates)
+	if err != nil {
+		return err
+	}
 	r.server, err = server.New(server.Config{
-		Sandboxes: r.manager, Templates: templates, Keys: keys, Ready: r.store.Healthy,
+		Sandboxes: r.manager, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	})

@@ -159,6 +159,9 @@ func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbo
 	} else if err := a.prepare(ctx, c, req); err != nil {
 		return api.Sandbox{}, err
 	}
+	if err := a.prepare(ctx, c, req); err != nil {
+		return api.Sandbox{}, err
+	}
 	sb, err := c.CreateSandbox(ctx, req)
 	if err != nil {
 		return sb, err

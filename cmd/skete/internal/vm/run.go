@@ -80,6 +80,9 @@ func (a commands) runNew(ctx context.Context, cf *createFlags, ef *execFlags, ar
 	if err != nil {
 		return err
 	}
+	if err := a.prepare(ctx, c, req); err != nil {
+		return err
+	}
 	sb, err := c.CreateSandbox(ctx, req)
 	if err != nil {
 		return err

@@ -1,0 +1,69 @@
+package serve
+
+import (
+	"context"
+	"slices"
+
+	"github.com/skete-dev/skete/template"
+	"github.com/skete-dev/skete/template/debian"
+)
+
+// templates is the store, with the ready templates in it before they are made.
+type templates struct {
+	*template.Store
+	maker *debian.Maker
+}
+
+// openTemplates opens what keeps templates and what makes them.
+func (r *running) openTemplates() (templates, error) {
+	store, err := template.Open(r.in("templates"))
+	if err != nil {
+		return templates{}, err
+	}
+	t := r.c.Templates
+	maker, err := debian.New(debian.Config{
+		Store: store, Dir: r.in("make"), Mirror: t.Mirror, Security: t.Security, Suite: t.Suite, Log: r.c.Log,
+	})
+	if err != nil {
+		return templates{}, err
+	}
+	r.onClose(maker.Close)
+	return templates{store, maker}, nil
+}
+
+// Rootfs makes a ready template that is not there yet.
+func (t templates) Rootfs(ctx context.Context, name string) (template.Rootfs, error) {
+	return t.maker.Rootfs(ctx, name)
+}
+
+// List shows ready templates that are not there yet too.
+func (t templates) List(ctx context.Context) ([]template.Info, error) {
+	infos, err := t.Store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	infos = slices.DeleteFunc(infos, func(i template.Info) bool { return template.Step(i.Name) })
+	there := map[string]bool{}
+	for _, i := range infos {
+		there[i.Name] = true
+	}
+	for _, r := range t.maker.Ready() {
+		if !there[r.Name] {
+			infos = append(infos, template.Info{Name: r.Name, Kind: "ready", Bytes: r.Bytes, Languages: r.Languages})
+		}
+	}
+	return infos, nil
+}
+
+// Ready names the templates that can be made.
+func (t templates) Ready() (names []string) {
+	for _, r := range t.maker.Ready() {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// Prepare makes a ready template unless it is there.
+func (t templates) Prepare(ctx context.Context, name string, say func(string)) (template.Info, error) {
+	return t.maker.Prepare(ctx, name, say)
+}

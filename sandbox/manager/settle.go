@@ -1,0 +1,23 @@
+package manager
+
+import (
+	"context"
+
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// Settle returns what Create would make of a spec: all defaults filled in, the
+// template of the provider that would be chosen among them.
+//
+// Errors are Create's.
+func (m *Manager) Settle(ctx context.Context, spec sandbox.Spec) (sandbox.Spec, error) {
+	spec, err := sandbox.Normalise(spec, m.deps.Limits, m.deps.Defaults)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	p, err := m.deps.Ladder.Choose(ctx, spec)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	return spec.Settled(p.Capabilities()), nil
+}
