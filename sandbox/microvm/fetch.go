@@ -51,7 +51,10 @@ func fetchKernel(ctx context.Context, dir string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
-	tmp, err := os.MkdirTemp(filepath.Join(dir, kernelsDir), ".new-*")
+	if err := removeHalfMade(filepath.Join(dir, kernelsDir)); err != nil {
+		return Kernel{}, err
+	}
+	tmp, err := os.MkdirTemp(filepath.Join(dir, kernelsDir), halfMade+"*")
 	if err != nil {
 		return Kernel{}, err
 	}
@@ -61,6 +64,9 @@ func fetchKernel(ctx context.Context, dir string) (Kernel, error) {
 		return Kernel{}, err
 	}
 	if _, err := run(ctx, packages, "apt-get", append([]string{"-qq", "download"}, names...)...); err != nil {
+		if ctx.Err() != nil {
+			return Kernel{}, ctx.Err()
+		}
 		return Kernel{}, errs.Wrap(errs.Unavailable, err, "the package %s cannot be downloaded", names[0]).WithHint("`apt-get update` may be due; else look at the network")
 	}
 	release, err := unpackPackages(ctx, packages, tmp)
@@ -71,6 +77,19 @@ func fetchKernel(ctx context.Context, dir string) (Kernel, error) {
 		return Kernel{}, err
 	}
 	return publish(dir, tmp, release)
+}
+
+// removeHalfMade removes what a process that was killed here has left.
+// Preconditions: the lock is held.
+func removeHalfMade(dir string) error {
+	old, err := filepath.Glob(filepath.Join(dir, halfMade+"*"))
+	if err != nil {
+		return err
+	}
+	for _, o := range old {
+		err = errors.Join(err, os.RemoveAll(o))
+	}
+	return err
 }
 
 var imageName = regexp.MustCompile(`^linux-image-(unsigned-)?[0-9][a-z0-9.+~-]*$`)
@@ -153,7 +172,10 @@ func unpackPackage(ctx context.Context, file, dir string) (release string, err e
 		_ = cmd.Wait()
 		return "", err
 	}
-	return release, cmd.Wait()
+	if err := cmd.Wait(); err != nil {
+		return "", errs.Wrap(errs.Unavailable, err, "the package is damaged").WithHint("try again: the download may have been cut")
+	}
+	return release, nil
 }
 
 // takeKernel writes vmlinuz and the modules that a package's archive holds to
@@ -243,6 +265,9 @@ func run(ctx context.Context, dir, program string, args ...string) (string, erro
 	var out, errText limitedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &errText
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
 		return "", fmt.Errorf("%s: %w: %.300q", program, err, errText.b)
 	}
 	return string(out.b), nil

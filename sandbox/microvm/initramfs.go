@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/stage/plan"
@@ -40,7 +41,8 @@ func keepInitramfs(dir string, guest []byte, modules []module) (path, sum string
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", "", err
 	}
-	tmp, err := os.CreateTemp(dir, ".new-*")
+	prune(dir)
+	tmp, err := os.CreateTemp(dir, halfMade+"*")
 	if err != nil {
 		return "", "", err
 	}
@@ -54,12 +56,27 @@ func keepInitramfs(dir string, guest []byte, modules []module) (path, sum string
 	sum = hex.EncodeToString(w.sum.Sum(nil))
 	path = filepath.Join(dir, "initramfs-"+sum[:32]+".cpio")
 	if info, err := os.Stat(path); err == nil && info.Size() == w.at {
-		return path, sum, nil
+		now := time.Now()
+		return path, sum, os.Chtimes(path, now, now) // it is in use: prune spares it
 	}
 	if err := errors.Join(tmp.Chmod(0o444), tmp.Sync()); err != nil {
 		return "", "", err
 	}
 	return path, sum, os.Rename(tmp.Name(), path)
+}
+
+// unusedMax is how long an initramfs that nobody asks for is kept: each build
+// of the guest makes another one.
+const unusedMax = 7 * 24 * time.Hour
+
+// prune removes old files. A machine has read its initramfs when it runs.
+func prune(dir string) {
+	list, _ := os.ReadDir(dir)
+	for _, e := range list {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unusedMax {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 func readLimited(path string, limit int64) ([]byte, error) {

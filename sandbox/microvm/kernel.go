@@ -44,6 +44,7 @@ const (
 	kernelFile  = "vmlinux"
 	modulesDir  = "modules"
 	recordFile  = "kernel.json"
+	halfMade    = ".new-" // what is not in its place yet begins so
 	recordBytes = 4 << 10
 	hintKernel  = "with a network, `skete doctor --fix` takes one from the distribution; or name your own vmlinux and its modules"
 )
