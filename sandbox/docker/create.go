@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/channel"
@@ -60,7 +61,7 @@ func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine,
 			err = errors.Join(ctx.Err(), err)
 		}
 	}
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
 	defer cancel()
 	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
 }
@@ -150,27 +151,32 @@ func (p *Provider) prepare(b sandbox.Boot) (*channel.Host, error) {
 }
 
 // launch makes and starts the container. The two calls that change the engine
-// are not cancelled with ctx: engines go on when their caller hangs up, and a
-// container that appears after we have cleared away would stay.
+// are not cancelled with ctx, or not at once: engines go on when their caller
+// hangs up, and a container that appears after we have cleared away would stay.
 func (p *Provider) launch(ctx context.Context, b sandbox.Boot) (id string, err error) {
-	sure := context.WithoutCancel(ctx)
-	for range 2 {
-		root, err := p.roots.make(ctx, b)
-		if err != nil {
+	sure, cancel := outlive(ctx, giveUp)
+	defer cancel()
+	for range 3 {
+		var root root
+		if root, err = p.roots.make(ctx, b); err != nil {
+			return "", err
+		}
+		if err = ctx.Err(); err != nil {
 			return "", err
 		}
 		spec := plan{boot: b, labels: p.labels(b.ID), bootDir: p.bootDir(b.ID), root: root, most: ownMost()}.spec()
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
 		id, err = p.engine.Create(sure, p.container(b.ID), spec)
-		if !errs.Is(err, errs.NotFound) {
-			break
+		switch {
+		case errs.Is(err, errs.NotFound): // somebody removed the image: make it again
+			p.roots.forget(root)
+			continue
+		case errs.Is(err, errs.Conflict): // the directory was free, so nobody owns what has the name
+			if err := p.removeContainer(ctx, b.ID); err != nil {
+				return "", err
+			}
+			continue
 		}
-		p.roots.forget(root) // somebody removed the image: make it again, once
-	}
-	if errs.Is(err, errs.Conflict) {
-		return "", errs.Wrap(errs.Conflict, err, "a container with the name of sandbox %s was left in the engine", b.ID)
+		break
 	}
 	if err != nil {
 		return "", err
@@ -179,6 +185,22 @@ func (p *Provider) launch(ctx context.Context, b sandbox.Boot) (id string, err e
 		return "", err
 	}
 	return id, p.engine.Start(sure, id)
+}
+
+// outlive returns a context that ends some time after ctx.
+func outlive(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(by):
+		case <-late.Done():
+		}
+		cancel()
+	})
+	return late, func() {
+		stop()
+		cancel()
+	}
 }
 
 // listen opens the channel at the place where the guest looks for it.

@@ -2,11 +2,13 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
@@ -101,4 +103,44 @@ func create(t testing.TB, p *Provider, b sandbox.Boot) sandbox.Machine {
 		}
 	})
 	return m
+}
+
+// Without root a server cannot mount: the engine is given the template as an
+// image, once, owners and modes kept, and keeps what is written.
+func TestTemplateAsImage(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *enginetest.Engine) {
+		p := open(t, e, t.TempDir())
+		p.roots.layered = false
+		rootfs := sandboxtest.Rootfs(t)
+		rootfs.Name = t.Name()
+		in := func(name string) string { return filepath.Join(rootfs.Dir, name) }
+		err := errors.Join(
+			os.WriteFile(in("etc/a"), []byte("text"), 0o640),
+			os.Chown(in("etc/a"), 33, 44),
+			os.Link(in("etc/a"), in("etc/b")),
+			os.Symlink("a", in("etc/c")),
+			unix.Setxattr(in("etc/a"), "user.colour", []byte("green"), 0),
+			unix.Mkfifo(in("etc/fifo"), 0o600),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			b := bootOf(t, rootfs)
+			b.Spec.Root = true
+			m := create(t, p, b)
+			g := sandboxtest.NewGuest(t, m)
+			res := asRoot(t, g, "cd /etc; stat -c '%u %g %a %h %F' a; readlink c; stat -c %F fifo; cat b; stat -c ' %u %a' /home/user /tmp; touch /made && ls -d /.skete-state")
+			want := "33 44 640 2 regular file\na\nfifo\ntext 1000 755\n 0 1777\n/.skete-state\n"
+			if res.Stdout != want {
+				t.Errorf("inside: %+v\nwant %q", res, want)
+			}
+			if err := m.Destroy(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, images := ours(t, p); len(images) != 1 {
+			t.Errorf("images: %v", images)
+		}
+	})
 }

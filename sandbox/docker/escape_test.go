@@ -227,6 +227,25 @@ func asRoot(t *testing.T, g sandboxtest.Guest, line string) sandboxtest.Result {
 	return res
 }
 
+// The capabilities are those that we ask for, no more, and enough for what
+// they are said to be needed for.
+func TestCapabilitiesOfGuests(t *testing.T) {
+	onEngines(t, func(t *testing.T, e *enginetest.Engine) {
+		for _, c := range []struct {
+			root    bool
+			bounded string // CapBnd, see capabilities(7) for the bits
+		}{{false, "00000000000000e1"}, {true, "00000000a00404fb"}} {
+			g := escapee(t, e, c.root)
+			if res := g.Shell("grep CapBnd /proc/self/status /proc/1/status"); strings.Count(res.Stdout, c.bounded) != 2 {
+				t.Errorf("root granted: %t: %+v, want %s", c.root, res, c.bounded)
+			}
+			if res := g.Shell("echo by name > /dev/stdout"); res.Stdout != "by name\n" {
+				t.Errorf("root granted: %t: %+v", c.root, res)
+			}
+		}
+	})
+}
+
 // What a machine does to its root stays in its own layer: the template is
 // never written, not even to make a mount point. In / itself nothing is made.
 func TestRootfsStaysAsItWas(t *testing.T) {

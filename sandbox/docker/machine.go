@@ -90,24 +90,22 @@ func (m *machine) mourn(ctx context.Context) {
 // it says afterwards that they did not.
 func (p *Provider) await(ctx context.Context, container string) (sandbox.Exit, bool) {
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
-		code, err := p.engine.Wait(ctx, container)
-		switch {
-		case err == nil:
-			wait = retryMin
-		case errs.Is(err, errs.NotFound):
-			return sandbox.Exit{Reason: sandbox.ReasonKilled, Detail: "the container was removed", Time: time.Now()}, true
-		}
+		_, err := p.engine.Wait(ctx, container)
 		if ctx.Err() != nil {
 			return sandbox.Exit{}, false
 		}
-		d, inspectErr := p.engine.Inspect(ctx, container)
+		if err == nil {
+			wait = retryMin
+		}
+		var d engine.Details
+		if !errs.Is(err, errs.NotFound) {
+			d, err = p.engine.Inspect(ctx, container)
+		}
 		switch {
-		case inspectErr == nil && !d.State.Running && d.State.Status != "created":
+		case errs.Is(err, errs.NotFound):
+			return sandbox.Exit{Reason: sandbox.ReasonKilled, Detail: "the container was removed", Time: time.Now()}, true
+		case err == nil && !d.State.Running && d.State.Status != "created":
 			return exitOf(d.State), true
-		case errs.Is(inspectErr, errs.NotFound) && err == nil:
-			return exitOf(engine.State{ExitCode: code}), true
-		case errs.Is(inspectErr, errs.NotFound):
-			continue // Wait will say the same
 		}
 		select {
 		case <-ctx.Done():

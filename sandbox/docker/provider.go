@@ -30,7 +30,9 @@ const Name = "docker"
 const (
 	bootTimeout    = 60 * time.Second // of a Create whose context has no deadline
 	destroyTimeout = 30 * time.Second
-	lookTimeout    = 3 * time.Second // for a first look at the engine, when the server starts
+	clearTimeout   = 15 * time.Second // of what a Create that failed clears away
+	giveUp         = 5 * time.Second  // after a Create's time is up, until a request under way is dropped
+	lookTimeout    = 3 * time.Second  // for a first look at the engine, when the server starts
 )
 
 // Labels by which our containers and images are known.

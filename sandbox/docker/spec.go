@@ -27,20 +27,20 @@ const (
 // that commands that fill the disk do not cost the guest its spools.
 const stateDir = "/.skete-state"
 
-// guestCaps are what skete-guest may do as root inside; commands of the
-// sandbox's user have none of it, because they are not root.
+// guestCaps are what skete-guest may do as root inside. Commands of the
+// sandbox's user have none of it, because they are not root. Files are read and
+// written for the user with the user's own rights, so that takes nothing.
 var guestCaps = []string{
-	"SETUID", "SETGID", // start commands as the sandbox's user
-	"KILL",         // end its processes
-	"CHOWN",        // give it its pipes, its terminal and the files written for it
-	"DAC_OVERRIDE", // read and write its files whatever their modes, and enter /.skete
-	"FOWNER",       // set modes and times of its files
-	"SYS_PTRACE",   // look at its processes in /proc: memory, open files, ports
+	"SETUID", "SETGID", // start commands, and touch files, as the sandbox's user
+	"KILL",  // end its processes
+	"CHOWN", // give it its terminal, and its pipes so that /dev/stdout opens by name
 }
 
 // rootCaps come on top where root was granted: what installing packages and
 // running services takes. Docker's own default but MKNOD, NET_RAW and SETPCAP.
-var rootCaps = []string{"AUDIT_WRITE", "FSETID", "NET_BIND_SERVICE", "SETFCAP", "SYS_CHROOT"}
+var rootCaps = []string{
+	"AUDIT_WRITE", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE", "SETFCAP", "SYS_CHROOT",
+}
 
 // plan is all that a container's description is made of.
 type plan struct {

@@ -71,7 +71,7 @@ func Start(t testing.TB, kind Kind) *Engine {
 	}
 	e := &Engine{Kind: kind, Host: "unix://" + filepath.Join(dir, "api.sock"), t: t, dir: dir}
 	t.Cleanup(e.remove)
-	e.Up()
+	e.up(e.t.Skipf)
 	return e
 }
 
@@ -86,6 +86,12 @@ func (e *Engine) arguments() []string {
 			"--exec-opt=native.cgroupdriver=cgroupfs",
 		}
 	}
+	return append(e.Command(), "system", "service", "--time=0", e.Host)
+}
+
+// Command is Podman's own command line on this engine's state.
+func (e *Engine) Command(words ...string) []string {
+	in := func(name string) string { return filepath.Join(e.dir, name) }
 	args := []string{
 		"podman", "--root=" + in("data"), "--runroot=" + in("run"), "--tmpdir=" + in("tmp"),
 		"--cgroup-manager=cgroupfs", "--events-backend=none", "--log-level=error",
@@ -93,15 +99,25 @@ func (e *Engine) arguments() []string {
 	if _, err := exec.LookPath("runc"); err == nil { // crun refuses hosts with both versions of control groups
 		args = append(args, "--runtime=runc")
 	}
-	return append(args, "system", "service", "--time=0", e.Host)
+	return append(args, words...)
 }
 
 func (e *Engine) group() string { return "/" + filepath.Base(e.dir) }
 
-// Up starts the engine (again) and returns when it answers.
+// Up starts the engine again and returns when it answers.
 func (e *Engine) Up() {
 	e.t.Helper()
-	_ = os.Remove(filepath.Join(e.dir, "pid")) // of one that was killed
+	for e.killHelpers(" --config " + e.dir + "/") { // containerd, whose parent was killed
+		<-time.After(10 * time.Millisecond)
+	}
+	for _, name := range []string{"pid", "exec/containerd/containerd.pid", "exec/containerd/containerd.sock"} {
+		_ = os.Remove(filepath.Join(e.dir, name))
+	}
+	e.up(e.t.Fatalf)
+}
+
+func (e *Engine) up(fail func(format string, args ...any)) {
+	e.t.Helper()
 	args := e.arguments()
 	log, err := os.OpenFile(filepath.Join(e.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -124,7 +140,7 @@ func (e *Engine) Up() {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-e.done:
-			e.t.Skipf("%s does not start here:\n%s", args[0], e.lastWords())
+			fail("%s does not start here:\n%s", args[0], e.lastWords())
 		case <-deadline:
 			e.t.Fatalf("%s did not answer within %v:\n%s", args[0], startTimeout, e.lastWords())
 		}
@@ -177,7 +193,7 @@ func (e *Engine) remove() {
 	e.end(unix.SIGTERM)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	for e.killHelpers() && ctx.Err() == nil {
+	for e.killHelpers(e.dir+"/") && ctx.Err() == nil {
 		<-time.After(10 * time.Millisecond)
 	}
 	data, _ := os.ReadFile("/proc/self/mountinfo")
@@ -196,16 +212,17 @@ func (e *Engine) remove() {
 	}
 }
 
-// killHelpers ends every process that names the engine's directory and reports
-// whether there was one: containerd, its shims, conmon.
-func (e *Engine) killHelpers() bool {
+// killHelpers ends every process with the mark, the engine's directory in it,
+// among its arguments, and reports whether there was one: containerd, its
+// shims, conmon.
+func (e *Engine) killHelpers(mark string) bool {
 	ps, err := hostproc.List()
 	if err != nil {
 		return false
 	}
 	found := false
 	for _, p := range ps {
-		if p.PID == os.Getpid() || !strings.Contains(strings.Join(p.Args, " "), e.dir+"/") {
+		if p.PID == os.Getpid() || !strings.Contains(strings.Join(p.Args, " "), mark) {
 			continue
 		}
 		if err := p.Signal(unix.SIGKILL); !errors.Is(err, hostproc.ErrGone) {
