@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
@@ -186,4 +187,154 @@ func TestSnapshotAgain(t *testing.T) {
 		t.Errorf("what the caller's copy said is lost: %v", err)
 	}
 	goesOn(t, s.g, s.boot.Workspace)
+}
+
+// A server that dies when the sentry has written its memory and ended, or
+// while it does, or before it was told: the next one goes on with the machine.
+func TestServerKilledDuringSnapshot(t *testing.T) {
+	for name, die := range map[string]func(*testing.T, original, *machine, string){
+		"before": func(t *testing.T, s original, m *machine, dir string) {
+			rec, _, _ := m.now()
+			rec.Saving = dir
+			if err := writeRecord(s.p.dir(m.id), rec); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"when it is written": func(t *testing.T, _ original, m *machine, dir string) {
+			if err := m.save(t.Context(), dir); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"half restored": func(t *testing.T, s original, m *machine, dir string) {
+			if err := m.save(t.Context(), dir); err != nil {
+				t.Fatal(err)
+			}
+			rec, err := readRecord(s.p.dir(m.id))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.p.revive(t.Context(), m.id, rec); err != nil {
+				t.Fatal(err)
+			}
+			if err := writeRecord(s.p.dir(m.id), rec); err != nil { // as it was before the end of revive
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := save(t)
+			s.quiesce(t)
+			die(t, s, s.m.(*machine), t.TempDir())
+			if err := s.p.Close(); err != nil {
+				t.Fatal(err)
+			}
+			p := open(t, s.p.c.Dir)
+			m, err := p.Attach(t.Context(), s.boot.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			goesOn(t, sandboxtest.NewGuest(t, m), s.boot.Workspace)
+			if err := p.Destroy(t.Context(), s.boot.ID); err != nil {
+				t.Error(err)
+			}
+			sandboxtest.Leaks(t, s.p.c.Dir, s.boot.ID)
+		})
+	}
+	t.Run("and what was written is damaged", func(t *testing.T) {
+		s := save(t)
+		dir := t.TempDir()
+		if err := s.m.(*machine).save(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(filepath.Join(dir, saved.State), 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p := open(t, s.p.c.Dir)
+		if _, err := p.Attach(t.Context(), s.boot.ID); !errs.Is(err, errs.NotFound) {
+			t.Errorf("attach: %v", err)
+		}
+		if err := p.Destroy(t.Context(), s.boot.ID); err != nil {
+			t.Error(err)
+		}
+		sandboxtest.Leaks(t, s.p.c.Dir, s.boot.ID)
+	})
+}
+
+// A destroy does not wait for a snapshot to go on.
+func TestDestroyDuringSnapshot(t *testing.T) {
+	s := save(t)
+	inside, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- s.m.Snapshot(t.Context(), t.TempDir(), func(ctx context.Context) error {
+			close(inside)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	<-inside
+	if err := s.p.Destroy(t.Context(), s.boot.ID); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; !errs.Is(err, errs.Conflict) {
+		t.Errorf("the snapshot: %v", err)
+	}
+	if e, err := s.m.Wait(t.Context()); err != nil || e.Reason != sandbox.ReasonDestroyed {
+		t.Errorf("%+v, %v", e, err)
+	}
+	sandboxtest.Leaks(t, s.p.c.Dir, s.boot.ID)
+}
+
+// What does not load is refused as such, by us or by gVisor, and leaves nothing.
+func TestSnapshotThatDoesNotLoad(t *testing.T) {
+	s := save(t)
+	for name, edit := range map[string]func(*sandbox.Boot){
+		"gone":          func(b *sandbox.Boot) { b.From = filepath.Join(s.dir, "nowhere") },
+		"another shape": func(b *sandbox.Boot) { b.Spec.MemoryMB++ },
+		"another root":  func(b *sandbox.Boot) { b.Rootfs.Hash = "another" },
+		"a file that was open is gone": func(b *sandbox.Boot) {
+			if err := os.Remove(filepath.Join(b.Workspace, "kept")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := s.clone(t)
+			edit(&b)
+			_, err := s.p.Create(t.Context(), b)
+			if !errors.Is(err, sandbox.ErrSnapshot) {
+				t.Errorf("create: %v", err)
+			}
+			sandboxtest.Leaks(t, s.p.c.Dir, b.ID)
+		})
+	}
+}
+
+// BenchmarkRestore is from a snapshot to a finished command; the machine's end
+// is not counted.
+func BenchmarkRestore(b *testing.B) {
+	p := open(b, b.TempDir())
+	boot := bootOf(b, sandboxtest.Rootfs(b))
+	boot.Guest = guesttest.Binary(b)
+	dir := b.TempDir()
+	if err := create(b, p, boot).Snapshot(b.Context(), dir, func(context.Context) error { return nil }); err != nil {
+		b.Skip(err)
+	}
+	for b.Loop() {
+		boot.ID, boot.From = sandbox.NewID(), dir
+		m, err := p.Create(b.Context(), boot)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if res := sandboxtest.NewGuest(b, m).Run("/bin/true"); res.Code != 0 {
+			b.Fatalf("%+v", res)
+		}
+		b.StopTimer()
+		if err := m.Destroy(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
 }
