@@ -23,9 +23,17 @@ const guestBytesMax = 256 << 20
 
 // Initramfs returns the path of an initramfs for this kernel with this guest
 // program as the machine's first, and the hash of its content. It is made at
-// the first call and kept beneath dir. Equal inputs make equal bytes, here and
-// elsewhere.
+// the first call and kept beneath dir; later calls with the same files cost two
+// small reads. Equal inputs make equal bytes, here and elsewhere.
 func Initramfs(ctx context.Context, dir string, kernel Kernel, guestBinary string) (path, sum string, err error) {
+	dir = filepath.Join(dir, "initramfs")
+	index, err := indexFile(dir, kernel, guestBinary)
+	if err != nil {
+		return "", "", fmt.Errorf("read the guest program: %w", err)
+	}
+	if path, sum, ok := lookUp(dir, index); ok {
+		return path, sum, nil
+	}
 	modules, err := collectModules(ctx, kernel.Modules)
 	if err != nil {
 		return "", "", err
@@ -34,8 +42,52 @@ func Initramfs(ctx context.Context, dir string, kernel Kernel, guestBinary strin
 	if err != nil {
 		return "", "", fmt.Errorf("read the guest program: %w", err)
 	}
-	return keepInitramfs(filepath.Join(dir, "initramfs"), guest, modules)
+	if path, sum, err = keepInitramfs(dir, guest, modules); err != nil {
+		return "", "", err
+	}
+	return path, sum, keepIndex(dir, index, sum)
 }
+
+// indexFile names a file that says which initramfs these inputs make: the
+// kernel, and the guest program and modules as the file system tells of them.
+func indexFile(dir string, kernel Kernel, guestBinary string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n", kernel.Hash, kernel.Release)
+	for _, name := range []string{guestBinary, kernel.Modules} {
+		info, err := os.Stat(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s\n%d\n%d\n", name, info.Size(), info.ModTime().UnixNano())
+	}
+	return filepath.Join(dir, "made-from-"+hex.EncodeToString(h.Sum(nil)[:16])), nil
+}
+
+func lookUp(dir, index string) (path, sum string, ok bool) {
+	data, err := readLimited(index, 2*sha256.Size)
+	if err != nil || len(data) != 2*sha256.Size {
+		return "", "", false
+	}
+	sum = string(data)
+	path = placeOf(dir, sum)
+	now := time.Now() // prune spares what is in use
+	return path, sum, os.Chtimes(path, now, now) == nil && os.Chtimes(index, now, now) == nil
+}
+
+func keepIndex(dir, index, sum string) error {
+	tmp, err := os.CreateTemp(dir, halfMade+"*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(sum)
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), index)
+}
+
+func placeOf(dir, sum string) string { return filepath.Join(dir, "initramfs-"+sum[:32]+".cpio") }
 
 func keepInitramfs(dir string, guest []byte, modules []module) (path, sum string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -54,10 +106,10 @@ func keepInitramfs(dir string, guest []byte, modules []module) (path, sum string
 		return "", "", w.err
 	}
 	sum = hex.EncodeToString(w.sum.Sum(nil))
-	path = filepath.Join(dir, "initramfs-"+sum[:32]+".cpio")
+	path = placeOf(dir, sum)
 	if info, err := os.Stat(path); err == nil && info.Size() == w.at {
 		now := time.Now()
-		return path, sum, os.Chtimes(path, now, now) // it is in use: prune spares it
+		return path, sum, os.Chtimes(path, now, now) // prune spares what is in use
 	}
 	if err := errors.Join(tmp.Chmod(0o444), tmp.Sync()); err != nil {
 		return "", "", err

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -255,6 +257,45 @@ func TestInitramfs_isAnArchiveAndTheSameEachTime(t *testing.T) {
 	want := "dev\nproc\nsys\nnew\nmod\ndisk\n.skete\n.skete/guest\ninit\ndev/console\ndev/null\nmod/a.ko\nmodules.list\n"
 	if err != nil || string(out) != want {
 		t.Errorf("%q, want %q (%v)", out, want, err)
+	}
+}
+
+// The second call reads next to nothing; another guest at the same path, or a
+// lost file, is noticed.
+func TestInitramfs_isMadeAgainWhenItMust(t *testing.T) {
+	dir, modules := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(modules, "virtio.ko"), fakeModule(""), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	guest := filepath.Join(t.TempDir(), "guest")
+	build := func(program string) (string, string) {
+		t.Helper()
+		if program != "" {
+			if err := os.WriteFile(guest, []byte(program), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path, sum, err := Initramfs(t.Context(), dir, Kernel{Modules: modules, Hash: "h", Release: "r"}, guest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || fmt.Sprintf("%x", sha256.Sum256(data)) != sum {
+			t.Errorf("%s is not what its hash says (%v)", path, err)
+		}
+		return path, sum
+	}
+	path, sum := build("first")
+	if again, _ := build(""); again != path {
+		t.Errorf("%s, then %s", path, again)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, again := build(""); again != sum {
+		t.Errorf("%s, then %s", sum, again)
+	}
+	if _, other := build("second program"); other == sum {
+		t.Error("another guest makes the same initramfs")
 	}
 }
 
