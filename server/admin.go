@@ -54,13 +54,14 @@ func (s *Server) registerTemplates(t *route.Table) {
 	}, s.listTemplates)
 	route.Raw(t, route.Operation{
 		Method: http.MethodPost, Path: base, Scope: key.Admin, ID: "import-template", Tag: tag,
-		Summary: "Make a template of a root file system as tar, plain or gzip", Status: http.StatusCreated,
+		Summary: "Make a template of an archive: the tar of a root file system, docker save, an OCI layout, a bundle", Status: http.StatusCreated,
 		Takes: "application/x-tar", Sends: route.Object[api.Template]("The template"),
 	}, s.importTemplate)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Admin, ID: "remove-template", Tag: tag,
 		Summary: "Remove an imported template",
 	}, s.removeTemplate)
+	s.registerImages(t)
 }
 
 type listTemplatesOut struct{ Body api.TemplateList }
@@ -78,7 +79,10 @@ func (s *Server) listTemplates(ctx context.Context, _ *struct{}) (*listTemplates
 }
 
 func templateView(t template.Info) api.Template {
-	v := api.Template{Name: t.Name, Kind: t.Kind, Hash: t.Hash, Bytes: t.Bytes, Languages: t.Languages}
+	v := api.Template{
+		Name: t.Name, Kind: t.Kind, Hash: t.Hash, Bytes: t.Bytes, Languages: t.Languages,
+		Skipped: t.Skipped, CreatedAt: optionalTime(t.CreatedAt), Source: sourceView(t),
+	}
 	if v.Languages == nil {
 		v.Languages = []string{}
 	}
@@ -87,7 +91,8 @@ func templateView(t template.Info) api.Template {
 
 type importTemplateIn struct {
 	IdempotencyKey string `header:"Idempotency-Key" doc:"accepted; the same content under the same name is the same template anyway"`
-	Name           string `query:"name" required:"true" maxLength:"64"`
+	Name           string `query:"name" maxLength:"64" doc:"may be left out for a bundle"`
+	Platform       string `query:"platform" maxLength:"100" doc:"of an image; default this machine's"`
 }
 
 func (s *Server) importTemplate(w http.ResponseWriter, r *http.Request, in *importTemplateIn) error {
@@ -99,7 +104,7 @@ func (s *Server) importTemplate(w http.ResponseWriter, r *http.Request, in *impo
 		return err
 	}
 	body := &watchedBody{r: limited}
-	info, err := s.templates.Import(r.Context(), in.Name, body)
+	info, err := s.templates.ImportFor(r.Context(), in.Name, in.Platform, body)
 	if err != nil && body.err != nil {
 		return route.BodyError(body.err)
 	}

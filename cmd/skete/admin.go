@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,8 @@ func (a program) template() *cobra.Command {
 	cmd := app.Group("template", "Root file systems that sandboxes start from", `  skete template list
   skete template import debian rootfs.tar.gz
   skete vm create --template debian`)
-	cmd.AddCommand(a.templateList(), a.templatePrepare(), a.templateBuild(), a.templateImport(), a.templateRm())
+	cmd.AddCommand(a.templateList(), a.templatePrepare(), a.templateBuild(), a.templatePull(), a.templateImport(),
+		a.templateShow(), a.templateExport(), a.templateRm(), a.templateGC())
 	return cmd
 }
 
@@ -37,40 +36,6 @@ func (a program) templateList() *cobra.Command {
 				func(t api.Template) []string {
 					return []string{t.Name, t.Kind, strings.Join(t.Languages, ","), app.BytesText(t.Bytes), t.Hash[:min(12, len(t.Hash))]}
 				})
-		},
-	}
-}
-
-func (a program) templateImport() *cobra.Command {
-	return &cobra.Command{
-		Use: "import NAME FILE", Short: "Make a template of a root file system",
-		Long:    "Make a template of a root file system as tar, plain or gzip; - reads stdin.",
-		Example: "  skete template import debian rootfs.tar\n  docker export CONTAINER | skete template import mine -",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var r io.Reader = a.In
-			if args[1] != "-" {
-				f, err := os.Open(args[1])
-				if err != nil {
-					return errs.Wrap(errs.Invalid, err, "the tar file")
-				}
-				defer f.Close()
-				r = f
-			}
-			c, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			t, err := c.ImportTemplate(cmd.Context(), args[0], r)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return app.PrintJSON(a.Out, t)
-			}
-			a.Note("%s: %s, languages: %s", app.Cell(t.Name), app.BytesText(t.Bytes), app.Cell(strings.Join(t.Languages, ",")))
-			_, err = fmt.Fprintln(a.Out, app.Cell(t.Name))
-			return err
 		},
 	}
 }
