@@ -84,6 +84,7 @@ type Model struct {
 	vsockPath string
 	vsock     *vsock
 	guest     Guest
+	memory    *os.File // the initramfs, for as long as it runs
 	done      chan struct{}
 }
 
@@ -116,7 +117,7 @@ func (m *Model) Serve(ctx context.Context, socket string) error {
 	if _, err := os.Lstat(m.path(socket)); err == nil {
 		return fmt.Errorf("%s exists", socket)
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "unix", m.path(socket))
+	ln, err := listen(m.path(socket))
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (m *Model) Serve(ctx context.Context, socket string) error {
 	}
 	<-served
 	m.mu.Lock()
-	v, g := m.vsock, m.guest
+	v, g, memory := m.vsock, m.guest, m.memory
 	m.mu.Unlock()
 	if v != nil {
 		v.close()
@@ -143,6 +144,9 @@ func (m *Model) Serve(ctx context.Context, socket string) error {
 	if g != nil {
 		g.Stop()
 		g.Wait()
+	}
+	if memory != nil {
+		_ = memory.Close()
 	}
 	return nil
 }
@@ -355,6 +359,13 @@ func (m *Model) act(f fields) error {
 
 func (m *Model) start(source BootSource) error {
 	m.state = running
+	if source.Initrd != "" {
+		var err error
+		if m.memory, err = os.Open(m.path(source.Initrd)); err != nil {
+			m.end()
+			return refuse("Start microvm error: %v", err)
+		}
+	}
 	if m.c.Boot == nil {
 		return nil
 	}
@@ -421,26 +432,16 @@ func (m *Model) createSnapshot(f fields) error {
 }
 
 // saveMemory writes what a guest can be started from again: our guest is a
-// program in the initramfs.
+// program in the initramfs, which was read when the machine started.
 func (m *Model) saveMemory(path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	if m.source.Initrd != "" {
-		err = errors.Join(err, appendFile(file, m.path(m.source.Initrd)))
+	if m.memory != nil {
+		_, err = io.Copy(file, io.NewSectionReader(m.memory, 0, m.memoryMiB<<20))
 	}
 	return errors.Join(err, file.Truncate(m.memoryMiB<<20), file.Close())
-}
-
-func appendFile(to *os.File, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	_, err = io.Copy(to, in)
-	return err
 }
 
 // loadSnapshot is for a fresh process, which ends if it fails.

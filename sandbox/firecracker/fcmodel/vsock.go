@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 )
@@ -27,11 +29,10 @@ type vsock struct {
 const firstLocalPort = 1 << 30
 
 func listenVsock(m *Model, path string) (*vsock, error) {
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	ln, err := listen(path)
 	if err != nil {
 		return nil, err
 	}
-	ln.SetUnlinkOnClose(false) // it never does
 	v := &vsock{m: m, ln: ln, conns: map[net.Conn]struct{}{}, woken: make(chan struct{})}
 	v.wg.Add(1)
 	go v.accept()
@@ -163,4 +164,21 @@ func (v *vsock) close() {
 	v.reset()
 	v.wake()
 	v.wg.Wait()
+}
+
+// listen binds a path of any length: the real one's working directory is the
+// path's. The socket is never unlinked.
+func listen(path string) (*net.UnixListener, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	name := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false)
+	return ln, nil
 }
