@@ -202,3 +202,26 @@ func TestUnpack_refusesHostileArchives(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsOf_trustsNoTree(t *testing.T) {
+	write := func(text string) string {
+		dir := t.TempDir()
+		must(t, os.MkdirAll(filepath.Join(dir, "etc/skete"), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, "etc/skete/template.json"), []byte(text), 0o600))
+		return dir
+	}
+	got := recipe.SettingsOf(write(`{"env":{"A":"1","B=C":"2","1D":"3","E":"\u0000"},"start":"x"}`))
+	if d := cmp.Diff(recipe.Settings{Env: map[string]string{"A": "1"}, Start: "x"}, got); d != "" {
+		t.Error(d)
+	}
+	outside := write(`{"env":{"A":"canary"}}`)
+	linked := t.TempDir()
+	must(t, os.Symlink(filepath.Join(outside, "etc"), filepath.Join(linked, "etc")))
+	for name, dir := range map[string]string{
+		"none": t.TempDir(), "no json": write("{"), "too large": write(`{"start":"` + strings.Repeat("x", 300<<10) + `"}`), "a link out of the tree": linked,
+	} {
+		if d := cmp.Diff(recipe.Settings{}, recipe.SettingsOf(dir)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}

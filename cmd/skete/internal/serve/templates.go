@@ -2,10 +2,12 @@ package serve
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/debian"
+	"github.com/skete-dev/skete/template/recipe"
 )
 
 // templates is the store, with the ready templates in it before they are made.
@@ -31,9 +33,24 @@ func (r *running) openTemplates() (templates, error) {
 	return templates{store, maker}, nil
 }
 
-// Rootfs makes a ready template that is not there yet.
+// Rootfs makes a ready template that is not there yet. A built one has the
+// environment that its recipe says.
 func (t templates) Rootfs(ctx context.Context, name string) (template.Rootfs, error) {
-	return t.maker.Rootfs(ctx, name)
+	root, err := t.maker.Rootfs(ctx, name)
+	if err != nil || name == template.HostName {
+		return root, err
+	}
+	env := maps.Clone(recipe.SettingsOf(root.Dir).Env)
+	if len(env) == 0 {
+		return root, nil
+	}
+	for k, v := range root.Env {
+		if _, ok := env[k]; !ok {
+			env[k] = v
+		}
+	}
+	root.Env = env
+	return root, nil
 }
 
 // List shows ready templates that are not there yet too.
