@@ -64,6 +64,9 @@ func (b *bench) run(only string) error {
 		{"stdout", b.with(b.stdout)},
 		{"disconnects", b.with(b.disconnects)},
 		{"burst", b.with(b.burst)},
+		{"fork", b.with(b.forks)},
+		{"pool-claim", b.warmed(fmt.Sprintf("size=%d,memory_mb=512", poolSize), b.claim)},
+		{"pool-burst", b.warmed(fmt.Sprintf("size=%d,memory_mb=256,disk_mb=256,cpus=0.5", b.count(100)), b.claims(b.count(100)))},
 	}
 	for _, m := range brain.All(brain.Config{Report: b.Reporter, Quick: b.quick, Peers: b.peers}) {
 		all = append(all, measurement{"brain-" + m.Name, func() error { return m.Do(b.ctx) }})
