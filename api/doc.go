@@ -73,7 +73,14 @@
 //	POST   /agents/validate                       ValidateAgent -> AgentValidated
 //	DELETE /threads/{id}                          forgets a conversation: its log and its sub-agents'
 //	GET    /templates                             TemplateList
-//	POST   /templates                             application/x-tar (gzip allowed) -> Template; ?name=
+//	POST   /templates                             application/x-tar: a root file system, docker save, an OCI layout, a bundle -> Template; ?name= &platform=
+//	POST   /templates/pull                        PullTemplate -> SSE of TemplateNews; leaving it cancels
+//	POST   /templates/build                       application/x-tar -> SSE of TemplateNews; ?name= &fresh=true
+//	POST   /templates/prepare                     PrepareTemplates -> SSE of TemplateNews
+//	POST   /templates/gc                          TemplatesSwept; ?all=true
+//	GET    /templates/{name}                      Template
+//	GET    /templates/{name}/bundle               application/x-tar, which the import takes
+//	GET    /usage/templates                       TemplateUsage
 //	DELETE /templates/{name}
 //	POST   /keys                                  CreateKey -> CreatedKey (the secret, once)
 //	GET    /keys                                  KeyList
