@@ -192,7 +192,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, shape saved.Shape) 
 		return nil, err
 	}
 	j := p.jailOf(b.ID, rec)
-	j.Limits = jail.Limits{MemoryBytes: int64(shape.MemoryMiB)<<20 + overheadBytes, Tasks: tasksMax, FileBytes: p.fileBytes(b, shape)}
+	j.Limits = jail.Limits{MemoryBytes: int64(shape.MemoryMiB)<<20 + overheadBytes, Tasks: tasksMax, FileBytes: p.fileBytes(b, shape), NoSwap: p.cgroups != nil && p.cgroups.LimitsSwap()}
 	source, err := p.furnish(ctx, b, j, shape)
 	if err != nil {
 		return nil, err

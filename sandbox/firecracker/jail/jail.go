@@ -45,6 +45,7 @@ const (
 // Limits of the process on the host; 0 = none.
 type Limits struct {
 	MemoryBytes int64 // of the guest and Firecracker together
+	NoSwap      bool  // its memory is never written to the host's swap
 	Tasks       int64
 	FileBytes   int64 // of the largest file it may write
 }
@@ -110,6 +111,9 @@ func (j Jail) cgroups() []string {
 	add("cpu.weight", 100)
 	if n := j.Limits.MemoryBytes; n > 0 {
 		add("memory.max", n)
+	}
+	if j.Limits.NoSwap {
+		add("memory.swap.max", 0)
 	}
 	if n := j.Limits.Tasks; n > 0 {
 		add("pids.max", n)

@@ -34,11 +34,11 @@ func newJail(t *testing.T) Jail {
 }
 
 func TestTheJailerIsToldAllItsLimits(t *testing.T) {
-	j := Jail{Dir: "/d", ID: "sbx-a", Exec: "/opt/firecracker", Jailer: "/opt/jailer", UID: 7, GID: 8, Parent: "skete-x", Limits: Limits{1 << 30, 96, 4 << 30}}
+	j := Jail{Dir: "/d", ID: "sbx-a", Exec: "/opt/firecracker", Jailer: "/opt/jailer", UID: 7, GID: 8, Parent: "skete-x", Limits: Limits{1 << 30, true, 96, 4 << 30}}
 	program, args := j.command()
 	want := strings.Fields("--id sbx-a --exec-file /opt/firecracker --uid 7 --gid 8 --chroot-base-dir /d/jail --new-pid-ns" +
 		" --resource-limit no-file=2048 --resource-limit fsize=4294967296 --cgroup-version 2 --parent-cgroup skete-x" +
-		" --cgroup cpu.weight=100 --cgroup memory.max=1073741824 --cgroup pids.max=96" +
+		" --cgroup cpu.weight=100 --cgroup memory.max=1073741824 --cgroup memory.swap.max=0 --cgroup pids.max=96" +
 		" -- --api-sock api.sock --log-path firecracker.log --level Info --show-level")
 	if d := cmp.Diff(want, args); d != "" || program != "/opt/jailer" {
 		t.Errorf("%s %s", program, d)
