@@ -110,7 +110,8 @@ func refusal(status int, body []byte) error {
 	if json.Unmarshal(body, &said) != nil || said.Message == "" {
 		said.Message = string(body)
 	}
-	e := &Error{Status: status, Words: fmt.Sprintf("%.*s", wordsBytesMax, strings.TrimSpace(said.Message))}
+	words := strings.TrimSpace(said.Message)
+	e := &Error{Status: status, Words: strings.ToValidUTF8(words[:min(len(words), wordsBytesMax)], "")}
 	class := errs.Unavailable
 	switch status {
 	case http.StatusNotFound:
