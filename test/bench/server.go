@@ -23,13 +23,13 @@ type server struct {
 	log  bytes.Buffer
 }
 
-func (b *bench) start() (*server, error) {
+func (b *bench) start(flags ...string) (*server, error) {
 	home, err := os.MkdirTemp("", "skete-bench-")
 	if err != nil {
 		return nil, err
 	}
 	s := &server{home: home}
-	s.cmd = exec.Command(b.skete, "serve", "--listen", "")
+	s.cmd = exec.Command(b.skete, append([]string{"serve", "--listen", ""}, flags...)...)
 	s.cmd.Env = append(os.Environ(), "SKETE_HOME="+home)
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	if err := s.cmd.Start(); err != nil {
@@ -96,7 +96,7 @@ func (s *server) stop() error {
 	go func() { done <- s.cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(40 * time.Second):
 		_ = s.cmd.Process.Kill()
 		failed = append(failed, errors.New("the server did not stop by itself"))
 	}
