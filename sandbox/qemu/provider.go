@@ -77,7 +77,6 @@ type Provider struct {
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
-var _ = microvm.TSCKHz
 
 // New makes a provider whose state is in c.Dir. Machines of an earlier
 // process are there: see List and Attach. Where KVM looks as if it worked, New
@@ -153,7 +152,7 @@ func (p *Provider) chooseAccel(ctx context.Context) error {
 	default:
 		return errs.New(errs.Invalid, "accel %.20q is neither auto, kvm nor tcg", p.c.Accel)
 	}
-	p.noKVM = errors.New("it is not tried yet")
+	p.noKVM = microvm.ProbeKVM(ctx)
 	if p.noKVM == nil {
 		p.accel = command.KVM
 		if p.noKVM = p.tryOut(ctx); p.noKVM != nil {

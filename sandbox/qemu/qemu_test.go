@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
@@ -15,8 +13,6 @@ import (
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens a provider on dir, or skips the test where there is no QEMU or no
 // kernel to be had.

@@ -1,0 +1,60 @@
+package nobody
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMapsAll(t *testing.T) {
+	for text, want := range map[string]bool{
+		"         0          0 4294967295\n": true,
+		"0 100000 65536\n":                   false,
+		"":                                   false,
+		"x y z\n":                            false,
+		"0 0 1\n1 1 4294967294\n":            true,
+	} {
+		if got := mapsAll(text); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestUsersAreTheirOwnAndInTheRange(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has users to give")
+	}
+	seen := map[uint32]bool{}
+	for _, id := range []string{"a", "b", "sbx_1", "sbx_2"} {
+		uid, _ := OwnUser(id)
+		again, _ := OwnUser(id)
+		if uid != again || seen[uid] || uid < userMin || uid > userMin+userMask {
+			t.Errorf("%s: %d, %d", id, uid, again)
+		}
+		seen[uid] = true
+	}
+}
+
+func TestSocketsAtLongPaths(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Listen(filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := os.Stat(filepath.Join(dir, "s")); err != nil || info.Mode().Type() != os.ModeSocket {
+		t.Fatalf("%v, %v", info, err)
+	}
+	c, err := Dial(t.Context(), filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	if _, err := Listen(filepath.Join(dir, "s")); err == nil {
+		t.Error("a second socket at the same place")
+	}
+}
