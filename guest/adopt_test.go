@@ -45,16 +45,20 @@ func (m *machine) mustAdopt(r *wire.AdoptRequest) *wire.AdoptResponse {
 	return res
 }
 
-// killSupervise kills it and waits for the next one.
+// killSupervise kills it and waits for the next one. Calls break meanwhile.
 func (m *machine) killSupervise() {
 	m.t.Helper()
 	before := m.hello().SuperviseStarts
 	if err := unix.Kill(m.supervise(), unix.SIGKILL); err != nil {
 		m.t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); m.hello().SuperviseStarts == before; {
+	for end := time.Now().Add(20 * time.Second); ; {
+		h, err := m.client.Hello(background(m.t))
+		if err == nil && h.SuperviseStarts > before {
+			return
+		}
 		if time.Now().After(end) {
-			m.t.Fatal("no new supervise within 20 s")
+			m.t.Fatalf("no new supervise within 20 s: %v, %v", h, err)
 		}
 	}
 }

@@ -28,6 +28,7 @@ package mux
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -93,8 +94,8 @@ func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 			if conn, err = open(inner, s, port); err == nil {
 				return conn, nil
 			}
-			if s.IsClosed() && inner.Err() == nil {
-				continue
+			if (s.IsClosed() || broken(err)) && pause(inner, againAfter) == nil {
+				continue // the session is dying, or dead
 			}
 		}
 		if ctx.Err() != nil {
@@ -105,6 +106,13 @@ func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 		}
 		return nil, err
 	}
+}
+
+// broken tells a stream that broke from a guest that is there: silent, or
+// refusing. A refusal is an answer and has no cause behind it.
+func broken(err error) bool {
+	ne, ok := errors.AsType[net.Error](err)
+	return errors.Unwrap(err) != nil && !(ok && ne.Timeout())
 }
 
 // Hangup ends the present session and all its streams. The next Dial opens
@@ -220,6 +228,7 @@ func open(ctx context.Context, s *yamux.Session, port uint32) (net.Conn, error) 
 	select {
 	case r := <-opened:
 		if r.err != nil {
+			s.Close() // it opens no more, whatever the reason
 			return nil, errs.Wrap(errs.Unavailable, r.err, "open a stream to the guest")
 		}
 		return preamble(ctx, newStream(r.s), port)
