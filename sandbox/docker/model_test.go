@@ -29,7 +29,7 @@ func modelled(t *testing.T) (*enginetest.Model, *Provider, sandbox.Boot) {
 	t.Cleanup(func() { _ = p.Close() })
 	b := bootOf(t, sandboxtest.Rootfs(t))
 	t.Cleanup(func() {
-		m.Fault = nil
+		m.Fail(nil)
 		if err := p.Destroy(context.Background(), b.ID); err != nil {
 			t.Error(err)
 		}
@@ -102,7 +102,7 @@ func TestFaultsOfCreate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, p, b := modelled(t)
-			m.Fault = once(c.call, c.fault)
+			m.Fail(once(c.call, c.fault))
 			_, err := p.Create(t.Context(), b)
 			if c.want == "" {
 				if err != nil {
@@ -136,14 +136,14 @@ func TestEngineHangsInCreate(t *testing.T) {
 	hang := make(chan struct{})
 	var mu sync.Mutex
 	hung := true
-	m.Fault = func(call string) enginetest.Fault {
+	m.Fail(func(call string) enginetest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if hung && (call == "POST /containers/create" || strings.HasPrefix(call, "DELETE /containers/")) {
 			return enginetest.Fault{Hang: hang}
 		}
 		return enginetest.Fault{}
-	}
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	began := time.Now()
@@ -168,7 +168,7 @@ func TestEngineHangsInCreate(t *testing.T) {
 func TestWaitSurvivesBrokenConnections(t *testing.T) {
 	m, p, b := modelled(t)
 	var n atomic.Int32
-	m.Fault = func(call string) enginetest.Fault {
+	m.Fail(func(call string) enginetest.Fault {
 		switch {
 		case isCall(call, "POST /containers/*/wait") && n.Add(1) <= 3:
 			return enginetest.Fault{Status: http.StatusInternalServerError}
@@ -176,7 +176,7 @@ func TestWaitSurvivesBrokenConnections(t *testing.T) {
 			return enginetest.Fault{Status: http.StatusInternalServerError}
 		}
 		return enginetest.Fault{}
-	}
+	})
 	machine := create(t, p, b)
 	sandboxtest.Eventually(t, "the fourth wait", func() bool { return n.Load() >= 4 })
 	m.End(p.container(b.ID), 143, false)
@@ -189,7 +189,7 @@ func TestPauseWhoseAnswerIsLost(t *testing.T) {
 	m, p, b := modelled(t)
 	machine := create(t, p, b)
 	for verb, act := range map[string]func(context.Context) error{"pause": machine.Pause, "unpause": machine.Resume} {
-		m.Fault = once("POST /containers/*/"+verb, enginetest.Fault{Drop: true})
+		m.Fail(once("POST /containers/*/"+verb, enginetest.Fault{Drop: true}))
 		if verb == "unpause" {
 			if err := machine.Pause(t.Context()); err != nil {
 				t.Fatal(err)
@@ -199,7 +199,7 @@ func TestPauseWhoseAnswerIsLost(t *testing.T) {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
-	m.Fault = once("POST /containers/*/pause", enginetest.Fault{Status: http.StatusInternalServerError})
+	m.Fail(once("POST /containers/*/pause", enginetest.Fault{Status: http.StatusInternalServerError}))
 	if err := errors.Join(machine.Resume(t.Context()), machine.Pause(t.Context())); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("a pause that was refused: %v", err)
 	}
@@ -220,12 +220,12 @@ func TestFaultsOfDestroy(t *testing.T) {
 			m, p, b := modelled(t)
 			machine := create(t, p, b)
 			var n atomic.Int32
-			m.Fault = func(call string) enginetest.Fault {
+			m.Fail(func(call string) enginetest.Fault {
 				if isCall(call, "DELETE /containers/*") && int(n.Add(1)) <= c.times {
 					return enginetest.Fault{Status: c.status}
 				}
 				return enginetest.Fault{}
-			}
+			})
 			if c.status == http.StatusNotFound {
 				m.End(p.container(b.ID), 0, false)
 			}

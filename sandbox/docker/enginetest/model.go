@@ -28,11 +28,7 @@ import (
 // an engine refuses and every path, parameter and field that it does not know.
 // The guest of a container that runs is a stand-in that says hello.
 type Model struct {
-	Host string
-	// Fault, if set, is asked about each request, as "POST /containers/create".
-	// What it returns is done instead of, or around, the right thing.
-	Fault func(call string) Fault
-
+	Host   string
 	t      testing.TB
 	server *httptest.Server
 
@@ -40,7 +36,7 @@ type Model struct {
 	containers map[string]*modelled // by name
 	images     map[string]engine.Image
 	made       int
-	calls      []string
+	fault      func(call string) Fault
 	tasks      sync.WaitGroup
 }
 
@@ -105,11 +101,12 @@ func (m *Model) Names() []string {
 	return names
 }
 
-// Calls lists what was asked so far.
-func (m *Model) Calls() []string {
+// Fail has f asked about each request from now on, as "POST /containers/create".
+// What it returns is done instead of, or around, the right thing. nil: all is well.
+func (m *Model) Fail(f func(call string) Fault) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]string(nil), m.calls...)
+	m.fault = f
 }
 
 // Add puts a container there that somebody else made.
@@ -164,15 +161,15 @@ func (m *Model) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	call := r.Method + " " + path
 	m.mu.Lock()
-	m.calls = append(m.calls, call)
+	fault := m.fault
 	m.mu.Unlock()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
 	}
 	var f Fault
-	if m.Fault != nil {
-		f = m.Fault(call)
+	if fault != nil {
+		f = fault(call)
 	}
 	if f.Status != 0 {
 		m.answer(w, refuse(f.Status, "fault"))
