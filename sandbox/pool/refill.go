@@ -289,20 +289,21 @@ func (p *Pool) check(ctx context.Context) {
 	now := time.Now()
 	type dueMember struct {
 		*member
-		machine sandbox.Machine
+		machine sandbox.Machine // and madeAt: as they were while it was warm
+		madeAt  time.Time
 	}
 	var due []dueMember
 	p.mu.Lock()
 	for _, m := range p.members {
 		if m.state == warm && now.Sub(m.checkedAt) >= checkEvery {
 			m.checkedAt = now
-			due = append(due, dueMember{m, m.machine})
+			due = append(due, dueMember{m, m.machine, m.rec.MadeAt})
 		}
 	}
 	p.mu.Unlock()
 	atOnce(due, func(d dueMember) {
 		m, err := d.member, errBroken
-		if age := p.d.Now().Sub(m.rec.MadeAt); age >= 0 && age < p.c.AgeMax {
+		if age := p.d.Now().Sub(d.madeAt); age >= 0 && age < p.c.AgeMax {
 			if hello(ctx, d.machine) == nil || ctx.Err() != nil {
 				return
 			}
