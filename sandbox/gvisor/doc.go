@@ -52,6 +52,19 @@
 // kernel against a guest that has taken over the sentry; no RLIMIT_FSIZE backs
 // them up, because gVisor grows its memory files by whole gigabytes of holes.
 //
+// # Snapshots
+//
+// are gVisor's checkpoints: three files, the guest program, and a manifest of
+// what they were made by and on (package saved). Saving ends the sentry, since
+// one that is left running keeps half of its connections to us; a new one goes
+// on from the files, under the same ID, and the record says so in between, for a
+// server that comes after a crash. Any number of machines load the same files,
+// each with its own directory, workspace and name. What must be equal: gVisor's
+// version, the processor's abilities, the mounts and their order, capabilities,
+// limits, root file system. Files that were open in the workspace must be there;
+// one that was deleted while open is saved with the memory. Connections to the
+// host break, those inside go on. Without root gVisor restores nothing.
+//
 // # Without root
 //
 // One user of the host can be mapped, and it is mapped to the sandbox's user,

@@ -260,7 +260,11 @@ func (s *Store) Finish(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	if e == nil {
 		return sandbox.Snapshot{}, errUnknown(id)
 	}
-	bytes, err := s.settle(ctx, id)
+	var bytes int64
+	var err error
+	if !e.Hidden { // that one does not outlive a crash, see Sweep
+		bytes, err = s.settle(ctx, id)
+	}
 	if err == nil {
 		err = s.change(ctx, e, func(r *record) { r.Plan, r.Snapshot.Bytes = whole, bytes })
 	}

@@ -79,7 +79,7 @@ func (b *bench) forks(s *server) error {
 		}
 	}
 	note := fmt.Sprintf("%d MB held in memory; %d MB on the disk", memoryHeld, bytes>>20)
-	b.Millis("gvisor: snapshot of a running sandbox, until it goes on", snapshots, "", note)
+	b.Millis("gvisor: snapshot of a running sandbox, until it is on the disk", snapshots, "", note)
 	restored := b.Millis("gvisor: create from a snapshot to first command done", restores, "", note)
 	b.Millis("gvisor: fork of a running sandbox to first command done", one, "", note)
 	b.Value("ratio: create from a snapshot / create", restored/b.Millis("gvisor: create to first command done, beside forks", cold, "", ""), "x", "", "")
