@@ -204,7 +204,8 @@ func (e *Engine) remove() {
 		}
 	}
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + e.group())
-	for _, g := range append(groups, "/sys/fs/cgroup"+e.group()) {
+	shared, _ := filepath.Glob("/sys/fs/cgroup/*/libpod_parent") // Podman's, of all its engines: refused unless empty
+	for _, g := range append(append(groups, shared...), "/sys/fs/cgroup"+e.group()) {
 		_ = os.Remove(g)
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
