@@ -25,7 +25,7 @@ const mib = 1 << 20
 // All lists the ready templates, debian first.
 func All() []Ready {
 	list := []Ready{
-		{Name: template.DebianName, Packages: []string{"nodejs", "python3"}, Bytes: 340 * mib, Languages: []string{"python", "node"}},
+		{Name: template.DebianName, Packages: []string{"nodejs", "python3"}, Bytes: 285 * mib, Languages: []string{"python", "node"}},
 		{Name: "python", Packages: []string{"python3", "python3-pip", "python3-venv"}, Bytes: 260 * mib, Languages: []string{"python"}},
 		{Name: "node", Packages: []string{"nodejs", "npm"}, Bytes: 700 * mib, Languages: []string{"python", "node"}},
 		{Name: "go", Packages: []string{"golang-go"}, Bytes: 600 * mib, Languages: []string{"go"}},

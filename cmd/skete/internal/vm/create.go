@@ -156,7 +156,7 @@ func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbo
 		if req.From, err = snapshotNamed(ctx, c, req.From); err != nil {
 			return api.Sandbox{}, err
 		}
-	} else if err := a.prepare(ctx, c, req); err != nil {
+	} else if err := a.Prepare(ctx, c, req); err != nil {
 		return api.Sandbox{}, err
 	}
 	if err := a.prepare(ctx, c, req); err != nil {

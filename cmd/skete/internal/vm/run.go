@@ -80,7 +80,7 @@ func (a commands) runNew(ctx context.Context, cf *createFlags, ef *execFlags, ar
 	if err != nil {
 		return err
 	}
-	if err := a.prepare(ctx, c, req); err != nil {
+	if err := a.Prepare(ctx, c, req); err != nil {
 		return err
 	}
 	sb, err := c.CreateSandbox(ctx, req)
