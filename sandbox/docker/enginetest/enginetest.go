@@ -204,8 +204,11 @@ func (e *Engine) remove() {
 		}
 	}
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + e.group())
-	shared, _ := filepath.Glob("/sys/fs/cgroup/*/libpod_parent") // Podman's, of all its engines: refused unless empty
-	for _, g := range append(append(groups, shared...), "/sys/fs/cgroup"+e.group()) {
+	for _, pattern := range []string{"/libpod_parent/*", "/libpod_parent"} { // of all Podman's: refused unless empty
+		shared, _ := filepath.Glob("/sys/fs/cgroup/*" + pattern)
+		groups = append(groups, shared...)
+	}
+	for _, g := range append(groups, "/sys/fs/cgroup"+e.group()) {
 		_ = os.Remove(g)
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
