@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/saved"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -153,13 +154,10 @@ func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbo
 		return api.Sandbox{}, err
 	}
 	if req.From != "" {
-		if req.From, err = snapshotNamed(ctx, c, req.From); err != nil {
+		if req.From, err = saved.Named(ctx, c, req.From); err != nil {
 			return api.Sandbox{}, err
 		}
 	} else if err := a.Prepare(ctx, c, req); err != nil {
-		return api.Sandbox{}, err
-	}
-	if err := a.prepare(ctx, c, req); err != nil {
 		return api.Sandbox{}, err
 	}
 	sb, err := c.CreateSandbox(ctx, req)

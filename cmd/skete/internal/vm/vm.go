@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/saved"
 )
 
 // commands are the commands of one run.
@@ -30,9 +31,9 @@ func Command(run *app.App) *cobra.Command {
 	cmd.AddCommand(
 		a.vmCreate(), a.vmRun(), a.vmTemp(), a.vmExec(), a.vmShell(),
 		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmClean(),
-		a.vmSnapshot(), a.vmSnapshots(), a.vmFork(),
 		a.vmPs(), a.vmLogs(), a.vmAttach(), a.vmKill(), a.vmForward(),
 	)
+	cmd.AddCommand(saved.Commands(run)...)
 	return cmd
 }
 

@@ -1,4 +1,8 @@
-package vm
+// Package saved is the part of `skete vm` that saves sandboxes and goes on from
+// what was saved.
+//
+//	group.AddCommand(saved.Commands(a)...)
+package saved
 
 import (
 	"cmp"
@@ -14,7 +18,16 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-func (a commands) vmSnapshot() *cobra.Command {
+// commands are the commands of one run.
+type commands struct{ *app.App }
+
+// Commands are those of the group `skete vm`.
+func Commands(run *app.App) []*cobra.Command {
+	a := commands{run}
+	return []*cobra.Command{a.snapshot(), a.snapshots(), a.fork()}
+}
+
+func (a commands) snapshot() *cobra.Command {
 	var t app.Target
 	var r api.CreateSnapshot
 	cmd := &cobra.Command{
@@ -56,7 +69,7 @@ Use --disk-only for the files alone; that works on a stopped sandbox too.`,
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) vmSnapshots() *cobra.Command {
+func (a commands) snapshots() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshots", Short: "List snapshots, newest first",
 		Example: `  skete vm snapshots
@@ -76,7 +89,7 @@ func (a commands) vmSnapshots() *cobra.Command {
 				[]string{"ID", "NAME", "SANDBOX", "HOLDS", "PROVIDER", "MEM", "SIZE", "AGE"}, snapshotRow)
 		},
 	}
-	cmd.AddCommand(a.vmSnapshotsRemove())
+	cmd.AddCommand(a.remove())
 	return cmd
 }
 
@@ -88,7 +101,7 @@ func snapshotRow(s api.Snapshot) []string {
 	return []string{s.ID, s.Name, s.Sandbox, holds, s.Provider, fmt.Sprint(s.MemoryMB), app.BytesText(s.Bytes), app.Age(s.CreatedAt)}
 }
 
-func (a commands) vmSnapshotsRemove() *cobra.Command {
+func (a commands) remove() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SNAPSHOT…", Short: "Delete snapshots",
 		Long: `Delete snapshots by id or name. Sandboxes that were made from one go on; what
@@ -102,7 +115,7 @@ they need of its files goes with the last of them.`,
 				return err
 			}
 			for _, name := range args {
-				id, err := snapshotNamed(cmd.Context(), c, name)
+				id, err := Named(cmd.Context(), c, name)
 				if err != nil {
 					return err
 				}
@@ -118,8 +131,8 @@ they need of its files goes with the last of them.`,
 	}
 }
 
-// snapshotNamed takes an id, or the name of a single snapshot.
-func snapshotNamed(ctx context.Context, c *client.Client, name string) (string, error) {
+// Named takes an id, or the name of a single snapshot.
+func Named(ctx context.Context, c *client.Client, name string) (string, error) {
 	if strings.HasPrefix(name, "snp_") {
 		return name, nil
 	}
@@ -142,7 +155,7 @@ func snapshotNamed(ctx context.Context, c *client.Client, name string) (string, 
 	return "", errs.New(errs.Invalid, "%.80q fits %d snapshots", name, len(fits)).WithHint("use the id: %s", strings.Join(fits, ", "))
 }
 
-func (a commands) vmFork() *cobra.Command {
+func (a commands) fork() *cobra.Command {
 	var t app.Target
 	var r api.ForkSandbox
 	var ttl, idle string
@@ -181,7 +194,15 @@ that was given to the original is not taken over; give --env.`,
 					a.Note("note: %s: %s", s.ID, app.Printable(n))
 				}
 			}
-			return a.changed(made)
+			if a.JSON {
+				return app.PrintJSON(a.Out, made)
+			}
+			for _, s := range made {
+				if _, err := fmt.Fprintln(a.Out, s.ID); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	t.Flags(cmd, false)
