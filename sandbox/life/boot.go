@@ -96,11 +96,15 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 	return k.Info(), nil
 }
 
-// RootfsFor finds a settled spec's template and checks that it has the language's tools.
-func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec) (template.Rootfs, error) {
+// RootfsFor finds a settled spec's template, checks that it has the language's
+// tools, and makes it what a provider with these capabilities boots from.
+func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.Capabilities) (template.Rootfs, error) {
 	root, err := t.Rootfs(ctx, spec.Template)
 	if err == nil && spec.Language != "" {
 		err = t.Language(ctx, spec.Template, spec.Language)
+	}
+	if err == nil && c.RootImage {
+		root.Image, err = t.Image(ctx, root)
 	}
 	return root, err
 }

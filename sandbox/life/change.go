@@ -66,12 +66,12 @@ func (k *Keeper) change(ctx context.Context, j flight.Job) (sandbox.Info, error)
 // sandbox is Failed, and says why.
 func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 	info := k.record().Info
-	root, err := RootfsFor(ctx, k.d.Templates, info.Spec)
+	// The same provider as before: a start must not change the isolation.
+	p, err := k.d.Ladder.Named(ctx, sandbox.Spec{Provider: info.Provider, Require: info.Spec.Require})
 	if err != nil {
 		return err
 	}
-	// The same provider as before: a start must not change the isolation.
-	p, err := k.d.Ladder.Named(ctx, sandbox.Spec{Provider: info.Provider, Require: info.Spec.Require})
+	root, err := RootfsFor(ctx, k.d.Templates, info.Spec, p.Capabilities())
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()))
+	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()), p.Capabilities())
 	if err != nil {
 		return sandbox.Info{}, err
 	}

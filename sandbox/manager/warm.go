@@ -65,7 +65,7 @@ func (m *Manager) resolve(ctx context.Context, s sandbox.Spec) (shape pool.Shape
 		return shape, root, errs.New(errs.Unsupported, "what isolates nothing is not kept warm")
 	}
 	s = s.Settled(c)
-	if root, err = life.RootfsFor(ctx, m.deps.Templates, s); err != nil {
+	if root, err = life.RootfsFor(ctx, m.deps.Templates, s, c); err != nil {
 		return shape, root, err
 	}
 	return pool.ShapeOf(s, p.Name(), root, m.deps.GuestID), root, nil
