@@ -54,6 +54,7 @@ type machine struct {
 
 	opMu sync.Mutex // held while the machine's state changes; taken before mu
 	rec  record     // guarded by opMu from follow on
+	told bool       // the halted guest will find that its streams are gone; guarded by opMu
 
 	mu        sync.Mutex
 	conns     map[net.Conn]struct{}
@@ -337,7 +338,7 @@ func (m *machine) reconcile(ctx context.Context) error {
 		m.shut()
 		return nil // cannot answer, and need not
 	case paused:
-		if err := m.api.Resume(ctx); err != nil {
+		if err := m.wake(ctx); err != nil {
 			return err
 		}
 	case m.rec.Paused: // it died before it could pause
@@ -413,7 +414,7 @@ func (m *machine) Resume(ctx context.Context) error {
 	if !m.rec.Paused {
 		return nil
 	}
-	if err := m.api.Resume(ctx); err != nil {
+	if err := m.wake(ctx); err != nil {
 		return fmt.Errorf("resume %s: %w", m.id, err)
 	}
 	m.rec.Paused = false
@@ -422,8 +423,8 @@ func (m *machine) Resume(ctx context.Context) error {
 }
 
 // halt closes all streams, lets the guest notice, and stops the virtual cpus.
-// Until 1.17, Firecracker spins for ever if packets of a vsock connection are
-// under way when a machine is paused and resumed.
+// Until 1.17, Firecracker may spin for ever if packets of a stream are under
+// way when a machine is paused and resumed. See also wake.
 func (m *machine) halt(ctx context.Context) error {
 	m.shut()
 	select {
@@ -446,7 +447,30 @@ func (m *machine) goOn(ctx context.Context) error {
 	if err != nil || info.State != api.Paused {
 		return err
 	}
-	return m.api.Resume(ctx)
+	return m.wake(ctx)
+}
+
+// vsockFixed is the first version that needs no help from wake.
+var vsockFixed = api.Version{Major: 1, Minor: 17}
+
+// wake lets a halted machine go on. Before 1.17, Firecracker then waits for
+// the guest to acknowledge that all streams were reset, which only a snapshot
+// tells the guest: after a plain pause nobody can open a stream any more (its
+// issue 6074, change 6100). So the guest is told, by a snapshot that has
+// nowhere to go: it fails when everything but the writing is done.
+func (m *machine) wake(ctx context.Context) error {
+	if !m.told && !m.api.Version().AtLeast(vsockFixed) {
+		const nowhere = "nowhere/file"
+		err := m.api.CreateSnapshot(ctx, api.CreateSnapshot{Type: "Full", StatePath: nowhere, MemoryPath: nowhere})
+		if _, refused := errors.AsType[*api.Fault](err); !refused {
+			return errors.Join(errs.New(errs.Internal, "the guest cannot be told of its pause"), err)
+		}
+	}
+	if err := m.api.Resume(ctx); err != nil {
+		return err
+	}
+	m.told = false
+	return nil
 }
 
 // Snapshot implements sandbox.Machine.
@@ -493,6 +517,7 @@ func (m *machine) write(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	m.told = true
 	for name, target := range map[string]string{jail.State: saved.State, jail.Memory: saved.Memory} {
 		if err := m.jail.Take(name, filepath.Join(dir, target)); err != nil {
 			return err

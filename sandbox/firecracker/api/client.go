@@ -100,6 +100,9 @@ func (c *Client) Await(ctx context.Context) (Version, error) {
 	}
 }
 
+// Version is what Await has returned.
+func (c *Client) Version() Version { return c.version }
+
 // GetVersion asks for the version.
 func (c *Client) GetVersion(ctx context.Context) (Version, error) {
 	var answer struct {

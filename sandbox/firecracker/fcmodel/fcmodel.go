@@ -84,6 +84,7 @@ type Model struct {
 	vsockPath string
 	vsock     *vsock
 	guest     Guest
+	told      bool     // the guest will learn that all its connections are gone
 	memory    *os.File // the initramfs, for as long as it runs
 	done      chan struct{}
 }
@@ -397,7 +398,10 @@ func (m *Model) setState(f fields) error {
 	case "Paused":
 		m.state = paused
 	case "Resumed":
-		m.state = running
+		if m.state == paused && !m.told && !m.version.AtLeast(api.Version{Major: 1, Minor: 17}) && m.vsock != nil {
+			m.vsock.gate() // it waits for an answer to what it has not said
+		}
+		m.state, m.told = running, false
 	default:
 		return refuse("An error occurred when deserializing the json body of a request: unknown variant `%s`", s)
 	}
@@ -414,6 +418,7 @@ func (m *Model) createSnapshot(f fields) error {
 	if t := f.text("snapshot_type"); t != "" && t != "Full" {
 		return refuse("Create snapshot error: the model makes full snapshots only")
 	}
+	m.told = true // even if it fails
 	s := savedState{m.c.Version, m.memoryMiB, m.source, m.drives, m.vsockPath}
 	data, err := json.Marshal(s)
 	if err == nil {

@@ -289,6 +289,13 @@ func TestTheTrapsOfTheVsock(t *testing.T) {
 	if n, err := dial().Read(buf); err != nil || n == 0 {
 		t.Errorf("after the resume: %v", err)
 	}
+	do("PATCH", "/vm", `{"state":"Paused"}`)
+	do("PATCH", "/vm", `{"state":"Resumed"}`)
+	deaf := dial()
+	_ = deaf.SetDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := deaf.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after a resume without a snapshot: %q, %v", buf[:n], err)
+	}
 	m.mu.Lock()
 	m.end()
 	m.mu.Unlock()

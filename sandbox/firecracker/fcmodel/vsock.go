@@ -23,6 +23,7 @@ type vsock struct {
 	conns map[net.Conn]struct{}
 	woken chan struct{} // closed, and made anew, when the machine's state changes
 	shut  bool
+	gated bool // nothing reaches the guest any more
 }
 
 // firstLocalPort is what the real one counts from.
@@ -122,7 +123,7 @@ func closeWrite(conn net.Conn) {
 func (v *vsock) awaitGuest() Guest {
 	for {
 		v.mu.Lock()
-		woken, shut := v.woken, v.shut
+		woken, shut, gated := v.woken, v.shut, v.gated
 		v.mu.Unlock()
 		v.m.mu.Lock()
 		state, g := v.m.state, v.m.guest
@@ -130,13 +131,21 @@ func (v *vsock) awaitGuest() Guest {
 		switch {
 		case shut || state == ended:
 			return nil
-		case state == running:
+		case state == running && !gated:
 			return g
 		case state == fresh || state == configured:
 			return nil // the real one hangs until the driver is there, then hangs up
 		}
 		<-woken
 	}
+}
+
+// gate keeps everybody waiting for ever, as releases before 1.17 do after a
+// pause without a snapshot.
+func (v *vsock) gate() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.gated = true
 }
 
 // wake tells those who wait that the machine's state has changed.
