@@ -19,7 +19,9 @@ import (
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/sandbox/firecracker"
 	"github.com/skete-dev/skete/sandbox/gvisor"
+	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -178,20 +180,42 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 		},
 		Volume: func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
 	}
+	sc := serve.Config{Config: c, Home: a.Home, Log: a.Log}
 	for _, name := range doctor.Providers {
-		if !slices.Contains(config.Providers(), name) {
-			continue
-		}
 		host.Probes = append(host.Probes, doctor.Probe{Provider: name, Boot: func(ctx context.Context) (string, []string, error) {
-			return tryMachine(ctx, serve.Config{Config: c, Home: dir, Log: a.Log}, name)
+			return tryMachine(ctx, sc, name, dir)
 		}})
 	}
+	describeMicroVMs(&host, sc)
 	return host
 }
 
+// describeMicroVMs is what machines with kernels of their own stand on.
+func describeMicroVMs(host *doctor.Host, c serve.Config) {
+	kernel := serve.Kernel(c)
+	host.KVM = microvm.ProbeKVM
+	host.TSC = func() (uint64, error) { return uint64(microvm.TSCKHz()), nil }
+	host.Kernel = func(ctx context.Context) (doctor.Kernel, error) {
+		k, err := microvm.FindKernel(ctx, kernel)
+		return doctor.Kernel{Path: k.Path, Version: k.Release}, err // its modules came with it
+	}
+	host.EnsureKernel = func(ctx context.Context) error {
+		_, err := microvm.EnsureKernel(ctx, kernel)
+		return err
+	}
+	vmm := c.Firecracker.Program
+	if vmm == "" {
+		vmm = os.Getenv(firecracker.BinaryEnv)
+	}
+	host.Jail = doctor.Jail{
+		Firecracker: vmm, Jailer: c.Firecracker.Jailer, Base: filepath.Join(c.Home, "firecracker"),
+		UIDFirst: firecracker.FirstUID, UIDLast: firecracker.FirstUID + firecracker.UIDs - 1,
+	}
+}
+
 // tryMachine boots a machine, and says what it was.
-func tryMachine(ctx context.Context, c serve.Config, name string) (isolation string, notes []string, err error) {
-	p, err := serve.Provider(ctx, c, name)
+func tryMachine(ctx context.Context, c serve.Config, name, dir string) (isolation string, notes []string, err error) {
+	p, err := serve.Provider(ctx, c, name, dir)
 	if err != nil {
 		return "", nil, err
 	}

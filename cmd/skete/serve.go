@@ -55,7 +55,7 @@ also a variable (limits.memory_mb is SKETE_LIMITS_MEMORY_MB) and a --set:
 	fs.StringVar(&f.file, "config", os.Getenv("SKETE_CONFIG"), "configuration file (default $SKETE_CONFIG or skete.yaml in the data directory)")
 	fs.Lookup("config").DefValue = ""
 	fs.StringVar(&f.listen, "listen", "", "TCP address; '' = the unix socket alone (default "+config.DefaultListen+")")
-	fs.StringSliceVar(&f.providers, "providers", nil, "providers that may be used (default gvisor)")
+	fs.StringSliceVar(&f.providers, "providers", nil, "providers that may be used (default firecracker, qemu, gvisor)")
 	fs.BoolVar(&f.unsafe, "unsafe-no-isolation", false, "allow the provider process, which isolates NOTHING")
 	fs.StringVar(&f.logFormat, "log-format", "", "text or json (default text)")
 	fs.StringArrayVar(&f.pool, "pool", nil, "machines to keep warm: `size=5,template=debian`, keys as in the file's pool (may be repeated)")

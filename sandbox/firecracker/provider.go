@@ -48,8 +48,8 @@ const (
 // Where each machine's user comes from if Config does not say: high above
 // what /etc/subuid hands out.
 const (
-	firstUID = 2_000_000_000
-	uids     = 65_536
+	FirstUID = 2_000_000_000
+	UIDs     = 65_536
 )
 
 // Config of a Provider.
@@ -111,7 +111,7 @@ func New(c Config) (*Provider, error) {
 		c.Creates = max(2, runtime.NumCPU())
 	}
 	if c.FirstUID <= 0 {
-		c.FirstUID, c.UIDs = firstUID, uids
+		c.FirstUID, c.UIDs = FirstUID, UIDs
 	}
 	var err error
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {

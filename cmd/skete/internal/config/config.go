@@ -49,6 +49,11 @@ type Config struct {
 	Defaults  Defaults  `yaml:"defaults"`
 	Templates Templates `yaml:"templates"`
 	Agents    Agents    `yaml:"agents"`
+	// What providers need to know; "" = what is found.
+	Kernel      Kernel      `yaml:"kernel"`
+	QEMU        QEMU        `yaml:"qemu"`
+	Firecracker Firecracker `yaml:"firecracker"`
+	Docker      Docker      `yaml:"docker"`
 	// Pool lists the machines that are kept warm. PoolDemand is how many of a
 	// kind that is not listed may be, when it is created often; 0 = none.
 	Pool       []Pool `yaml:"pool"`
@@ -68,6 +73,30 @@ type Agents struct {
 	Runs int    `yaml:"runs"` // that are driven at once; 0 = 64
 	// Retain is how long a thread is kept after its last event; 0 = for ever.
 	Retain Duration `yaml:"retain"`
+}
+
+// Kernel is the operator's own for machines that have one, both or none of its
+// files; "" = the distribution's.
+type Kernel struct {
+	Vmlinux string `yaml:"vmlinux"`
+	Modules string `yaml:"modules"` // a directory
+}
+
+// QEMU says how machines of the provider qemu are run.
+type QEMU struct {
+	Program string `yaml:"program"` // "" = qemu-system-x86_64 in PATH
+	Accel   string `yaml:"accel"`   // auto, kvm or tcg; "" = auto
+}
+
+// Firecracker says how machines of the provider firecracker are run.
+type Firecracker struct {
+	Program string `yaml:"program"` // "" = firecracker in PATH, or $SKETE_FIRECRACKER
+	Jailer  string `yaml:"jailer"`  // "" = beside the program
+}
+
+// Docker says which engine the provider docker uses.
+type Docker struct {
+	Host string `yaml:"host"` // unix:///path; "" = DOCKER_HOST, or the usual places
 }
 
 // Log says what is logged, and how.
@@ -121,7 +150,7 @@ type Templates struct {
 func Builtin() Config {
 	return Config{
 		Listen:    DefaultListen,
-		Providers: []string{"gvisor"},
+		Providers: []string{"firecracker", "qemu", "gvisor"},
 		Log:       Log{Level: "info", Format: "text"},
 	}
 }
@@ -167,7 +196,7 @@ func Load(s Source) (Config, error) {
 // Providers are the names that can be configured.
 func Providers() []string { return slices.Clone(known) }
 
-var known = []string{"gvisor", "process"}
+var known = []string{"firecracker", "qemu", "gvisor", "docker", "process"}
 
 func (c *Config) check() error {
 	var problems []error
@@ -189,6 +218,12 @@ func (c *Config) check() error {
 		if p == "process" && !c.UnsafeNoIsolation {
 			bad("providers: process isolates nothing and needs unsafe_no_isolation")
 		}
+	}
+	if !slices.Contains([]string{"", "auto", "kvm", "tcg"}, c.QEMU.Accel) {
+		bad("qemu.accel: %q is none of auto, kvm, tcg", c.QEMU.Accel)
+	}
+	if (c.Kernel.Vmlinux == "") != (c.Kernel.Modules == "") {
+		bad("kernel: vmlinux and modules belong together")
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		bad("log.level: %q is none of debug, info, warn, error", c.Log.Level)

@@ -74,7 +74,7 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "negative", file: "limits: {pids: -1}\n", want: "limits.pids: -1 is negative"},
 		{name: "bad address", set: []string{"listen=7733"}, want: `listen: "7733" is not host:port`},
 		{name: "bad port", set: []string{"listen=127.0.0.1:99999"}, want: "is not host:port"},
-		{name: "unknown provider", set: []string{"providers=docker"}, want: `no provider "docker"`},
+		{name: "unknown provider", set: []string{"providers=lxc"}, want: `no provider "lxc"`},
 		{name: "no provider", set: []string{"providers="}, want: "the list is empty"},
 		{name: "process without the word", set: []string{"providers=process"}, want: "isolates nothing"},
 		{name: "pool without a size", file: "pool: [{template: x}]\n", want: "pool[0]: say a size"},

@@ -15,11 +15,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/client"
@@ -28,7 +31,6 @@ import (
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/gvisor"
 	runsc "github.com/skete-dev/skete/sandbox/gvisor/binary"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
@@ -75,6 +77,9 @@ type running struct {
 
 // Run starts a server and serves until ctx ends.
 func Run(ctx context.Context, c Config) error {
+	// What our parent left open is not for machines and tools that we start
+	// (a shell's descriptors once made a build of a template fail).
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := prepare(c.Home); err != nil {
 		return err
 	}
@@ -190,9 +195,13 @@ func (r *running) providers(ctx context.Context) ([]sandbox.Provider, error) {
 	var list []sandbox.Provider
 	var reasons error
 	for _, name := range names {
-		p, err := Provider(ctx, r.c, name)
+		p, err := Provider(ctx, r.c, name, r.c.Home)
 		if err != nil {
-			r.c.Log.Warn("a provider cannot be used", "provider", name, "error", err)
+			say := r.c.Log.Warn
+			if slices.Equal(r.c.Providers, config.Builtin().Providers) {
+				say = r.c.Log.Info // nobody asked for it
+			}
+			say("a provider cannot be used", "provider", name, "error", err, "hint", errs.Hint(err))
 			reasons = errors.Join(reasons, err)
 			continue
 		}
@@ -203,19 +212,6 @@ func (r *running) providers(ctx context.Context) ([]sandbox.Provider, error) {
 		return nil, reasons
 	}
 	return list, nil
-}
-
-// Provider makes the provider with this name, with its files in c.Home. The
-// caller closes it. Invalid: there is none of this name.
-func Provider(ctx context.Context, c Config, name string) (sandbox.Provider, error) {
-	in := func(name string) string { return filepath.Join(c.Home, name) }
-	switch name {
-	case gvisor.Name:
-		return gvisor.New(gvisor.Config{Dir: in("gvisor"), Runsc: Runsc(ctx, c.Home, c.Log), Creates: c.Creates, Log: c.Log})
-	case process.Name:
-		return process.New(process.Config{Dir: in("process"), Allow: c.UnsafeNoIsolation, Log: c.Log})
-	}
-	return nil, errs.New(errs.Invalid, "there is no provider %q", name)
 }
 
 // Guest returns the path of the guest program: the named one, or the embedded
