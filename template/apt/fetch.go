@@ -308,7 +308,7 @@ func (x *fetch) run(ctx context.Context) ([]Deb, error) {
 }
 
 func (x *fetch) fresh() bool {
-	info, err := os.Stat(x.lists+".fresh")
+	info, err := os.Stat(x.lists + ".fresh")
 	return err == nil && time.Since(info.ModTime()) < listsFresh
 }
 

@@ -90,7 +90,7 @@ func newWorld(t *testing.T) *world {
 
 func worldIn(t *testing.T, dir string) *world {
 	t.Helper()
-	w, err := open(dir, sandboxtest.Build(t, "github.com/skete-dev/skete/cmd/skete-runsc"), sandboxtest.Build(t, "github.com/skete-dev/skete/cmd/skete-guest"))
+	w, err := open(dir, programs(t))
 	must(t, err)
 	t.Cleanup(func() { must(t, w.machines.provider.Close()) })
 	if err := w.machines.provider.Probe(t.Context()); err != nil {
@@ -99,16 +99,26 @@ func worldIn(t *testing.T, dir string) *world {
 	return w
 }
 
-func open(dir, runsc, guest string) (*world, error) {
+// program are the paths of what machines are made of.
+type program struct{ exe, runsc, guest string }
+
+func programs(t testing.TB) program {
+	const module = "github.com/skete-dev/skete/"
+	return program{
+		sandboxtest.Build(t, module+"sandbox/gvisor/internal/runsctest"), sandboxtest.Build(t, module+"cmd/skete-runsc"), sandboxtest.Build(t, module+"cmd/skete-guest"),
+	}
+}
+
+func open(dir string, x program) (*world, error) {
 	store, err := template.Open(filepath.Join(dir, "templates"))
 	if err != nil {
 		return nil, err
 	}
-	p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Runsc: runsc, Exe: runsc})
+	p, err := gvisor.New(gvisor.Config{Dir: filepath.Join(dir, "gvisor"), Runsc: x.runsc, Exe: x.exe})
 	if err != nil {
 		return nil, err
 	}
-	m := &machines{store: store, provider: p, guest: guest, dir: filepath.Join(dir, "machines")}
+	m := &machines{store: store, provider: p, guest: x.guest, dir: filepath.Join(dir, "machines")}
 	b, err := recipe.New(recipe.Config{
 		Templates: store, Machines: m, Dir: filepath.Join(dir, "steps"), Packages: hostPackages{apt.NewFetcher(filepath.Join(dir, "packages"))},
 	})
@@ -215,11 +225,12 @@ ready: test -e /run/up
 		t.Errorf("output %q", out)
 	}
 	got := w.in(t, "mine", `
-stat -c '%a %u:%g %h %n' /usr/local/bin/tool /opt /opt/data /opt/data/x /opt/data/sub/y /opt/x /opt/env /opt/uid /opt/same
+stat -c '%a %u:%g %n' /opt /opt/data
+stat -c '%a %u:%g %h %n' /usr/local/bin/tool /opt/data/x /opt/data/sub/y /opt/x /opt/env /opt/uid /opt/same
 cat /opt/uid /opt/link; /bin/busybox grep GREETING /opt/env; cat /etc/skete/template.json; ls -A /tmp /run /workspace`)
-	want := `750 0:1000 1 /usr/local/bin/tool
-755 0:0 3 /opt
-755 0:0 3 /opt/data
+	want := `755 0:0 /opt
+755 0:0 /opt/data
+750 0:1000 1 /usr/local/bin/tool
 644 7:8 1 /opt/data/x
 644 0:0 1 /opt/data/sub/y
 644 0:0 1 /opt/x
@@ -335,7 +346,7 @@ func TestBuild_refusesNamesAndBases(t *testing.T) {
 
 // buildToBeKilled builds from a directory; its second step never ends.
 func buildToBeKilled(dir string) error {
-	w, err := open(dir, os.Getenv("RUNSC"), os.Getenv("GUEST"))
+	w, err := open(dir, program{os.Getenv("EXE"), os.Getenv("RUNSC"), os.Getenv("GUEST")})
 	if err != nil {
 		return err
 	}
@@ -359,7 +370,7 @@ func TestBuild_goesOnAfterKill9(t *testing.T) {
 	}
 	write("echo began; exec sleep 1000")
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), killEnv+"="+dir, "RUNSC="+sandboxtest.Build(t, "github.com/skete-dev/skete/cmd/skete-runsc"), "GUEST="+w.machines.guest)
+	cmd.Env = append(os.Environ(), killEnv+"="+dir, "EXE="+programs(t).exe, "RUNSC="+programs(t).runsc, "GUEST="+programs(t).guest)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
