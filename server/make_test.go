@@ -111,6 +111,7 @@ func TestPrepare_tellsHowItGoes(t *testing.T) {
 func TestPrepare_endsWhenTheClientLeaves(t *testing.T) {
 	m, c, _ := makersWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	for n, err := range c.PrepareTemplates(ctx, api.PrepareTemplates{Names: []string{"go"}}) {
 		if err == nil && n.Text != "began" {
 			t.Errorf("%+v", n)
