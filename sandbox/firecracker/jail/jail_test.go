@@ -207,3 +207,19 @@ func TestAProcessInTheJailIsSomebodyElseSomewhereElse(t *testing.T) {
 		t.Errorf("a second one in the same jail: %v", err)
 	}
 }
+
+// Whoever gave up hears that, not that the jailer was killed.
+func TestAStartThatIsCancelledSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	jailer := filepath.Join(dir, "jailer")
+	must(t, os.WriteFile(jailer, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755))
+	if os.Geteuid() != 0 {
+		t.Skip("a network namespace needs root")
+	}
+	j := Jail{Dir: dir, ID: "sbx-a", Exec: filepath.Join(dir, "firecracker"), Jailer: jailer}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := j.Start(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("err = %v", err)
+	}
+}

@@ -43,6 +43,9 @@ func (j Jail) Start(ctx context.Context) (hostproc.Ref, error) {
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", []string{}, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return hostproc.Ref{}, fmt.Errorf("start Firecracker: %w", context.Cause(ctx))
+		}
 		return hostproc.Ref{}, errs.Wrap(errs.Unavailable, err, "the jailer does not start Firecracker: %s", complaint(out))
 	}
 	return j.find(ctx)
