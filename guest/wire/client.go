@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -75,25 +76,38 @@ const (
 )
 
 // AlignClock steps the guest's clock until it is right to alignWithin, or as
-// near as several tries come on a busy host: how long the time was on its way
-// is not known before it has arrived. Adopt sets the clock once; after that,
-// and after a pause, call this. A guest that shares its host's clock is right.
+// near as several tries come on a busy host. Adopt sets the clock, but late by
+// as long as the call was on its way; after that, and after a pause, call
+// this. A guest that shares its host's clock is right.
 func (c *Client) AlignClock(ctx context.Context) error {
-	ahead := time.Duration(0) // how long the way there is thought to be
+	low, high := time.Duration(math.MinInt64), time.Duration(math.MaxInt64) // how far the guest's is ahead of ours
 	for range alignTries {
 		sent := time.Now()
-		_, err := c.Control.StepClock(ctx, connect.NewRequest(&StepClockRequest{TimeUnixNs: sent.Add(ahead).UnixNano()}))
+		res, err := c.Control.Metrics(ctx, connect.NewRequest(&MetricsRequest{}))
+		if err != nil {
+			return Err(err)
+		}
+		at := time.Unix(0, res.Msg.TimeUnixNs)
+		low, high = max(low, at.Sub(time.Now())), min(high, at.Sub(sent))
+		if high-low <= alignWithin {
+			break
+		}
+	}
+	for range alignTries {
+		off := low + (high-low)/2
+		if off.Abs() <= alignWithin {
+			return nil
+		}
+		// The guest says by how much it moved its clock: we know where that is
+		// then, however long the call took, and whether to try again.
+		res, err := c.Control.StepClock(ctx, connect.NewRequest(&StepClockRequest{TimeUnixNs: time.Now().UnixNano()}))
 		if err = Err(err); errs.Is(err, errs.Unsupported) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		took := time.Since(sent)
-		if took <= alignWithin { // it arrived somewhere in between
-			return nil
-		}
-		ahead = min(took/2, alignWithin/2)
+		low, high = low+time.Duration(res.Msg.SteppedNs), high+time.Duration(res.Msg.SteppedNs)
 	}
 	return nil
 }
