@@ -150,6 +150,9 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 	}
 	file := b.BootFile()
 	file.Channel = "virtio:" + command.PortName
+	// In memory, or a full disk would leave commands without their output: the
+	// layer has nothing that is the guest's alone.
+	file.StateDir, file.OutputBytesMax = "/run/skete-guest", outputBytes(b.Spec)
 	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: microvm.TSCKHz(), Root: "vda", Layer: "vdb", Boot: file}
 	work, err := diskBytes(b.Disk)
 	if err != nil {
@@ -175,6 +178,9 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 	}
 	return pl, nil
 }
+
+// outputBytes is how much output of commands is kept.
+func outputBytes(s sandbox.Spec) int64 { return min(256, max(8, int64(s.MemoryMB)/8)) << 20 }
 
 func (p *Provider) kernelConfig() microvm.KernelConfig {
 	return microvm.KernelConfig{Dir: p.c.Cache, Vmlinux: p.c.Vmlinux, Modules: p.c.Modules}

@@ -23,7 +23,7 @@ const (
 
 // What a machine needs besides its commands' memory.
 const (
-	kernelMB      = 64  // of the guest's memory: its kernel and what that keeps of each page
+	kernelMB      = 96  // of the guest's memory: its kernel, and room for the guest to act before that does
 	translationMB = 64  // QEMU's translated code; less is slow, the default grows to half a GiB
 	monitorMB     = 128 // QEMU itself, with its copies of kernel and initramfs
 )
