@@ -50,7 +50,11 @@ func Supervise(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	core, err := process.New(process.Config{Boot: cfg.Boot, InitFD: cfg.InitFD, Log: cfg.Log})
+	pc := process.Config{Boot: cfg.Boot, InitFD: cfg.InitFD, Log: cfg.Log}
+	if cfg.Boot.Mounts {
+		pc.Settle = syncWorkspace
+	}
+	core, err := process.New(pc)
 	if err != nil {
 		return fmt.Errorf("take over the processes: %w", err)
 	}
@@ -115,6 +119,9 @@ func newServer(cfg Config, ctl *control) *http.Server {
 			logf(cfg.Log, "%s: panic: %v", s.Procedure, p)
 			return wire.ToConnect(errs.New(errs.Internal, "the guest has a bug"))
 		}),
+	}
+	if cfg.Boot.Mounts {
+		opts = append(opts, connect.WithInterceptors(durable{}))
 	}
 	mux := http.NewServeMux()
 	mux.Handle(wire.NewControlHandler(ctl, opts...))

@@ -32,6 +32,9 @@ type Config struct {
 	Boot wire.Boot
 	// InitFD is the descriptor that init left in this process.
 	InitFD int
+	// Settle is called when a process has ended, before anybody learns of it;
+	// nil = nothing is to be done.
+	Settle func()
 	// Log takes one line an event; nothing that a command wrote gets there unquoted.
 	Log io.Writer
 }
@@ -223,7 +226,19 @@ func (c *Core) onExit(x pair.Exit) {
 	}
 }
 
+// end tells that a process has ended.
 func (c *Core) end(p *proc, x pair.Exit) {
+	if c.cfg.Settle == nil {
+		c.tell(p, x)
+		return
+	}
+	c.spawnTask(func() {
+		c.cfg.Settle()
+		c.tell(p, x)
+	})
+}
+
+func (c *Core) tell(p *proc, x pair.Exit) {
 	if !p.end(x) {
 		return
 	}
