@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/stdin"
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 )
@@ -51,7 +52,7 @@ type Cmd struct {
 	existed bool // the first answer said so
 	lost    int64
 
-	in      *stdin
+	in      *stdin.Stdin
 	out     [2]output // stdout, stderr
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -265,11 +266,11 @@ func (c *Cmd) started(l *link) error {
 		}
 	}
 	if c.Stdin != nil && c.in == nil {
-		c.in = newStdin(c.Stdin)
-		c.in.ack(api.StdinAck{Acked: p.StdinAcked})
-		go c.in.fill(c.ctx) // not waited for: nothing can interrupt a read of Stdin
+		c.in = stdin.New(c.Stdin)
+		c.in.Ack(api.StdinAck{Acked: p.StdinAcked})
+		go c.in.Fill(c.ctx) // not waited for: nothing can interrupt a read of Stdin
 	} else if c.in != nil {
-		c.in.ack(api.StdinAck{Acked: p.StdinAcked})
+		c.in.Ack(api.StdinAck{Acked: p.StdinAcked})
 	}
 	return nil
 }
@@ -307,7 +308,7 @@ func (c *Cmd) follow(l *link) {
 		}
 	}
 	if c.in != nil {
-		c.in.stop()
+		c.in.Stop()
 	}
 	c.killOnCancel()
 }
@@ -342,7 +343,7 @@ func (c *Cmd) serve(l *link) error {
 	wg.Go(func() { l.watch(ctx) })
 	if c.in != nil {
 		wg.Go(func() {
-			_ = c.in.drain(ctx, func(f []byte) error { return l.send(ctx, f) }) // the reading side sees a broken link
+			_ = c.in.Drain(ctx, func(f []byte) error { return l.send(ctx, f) }) // the reading side sees a broken link
 		})
 	}
 	for {
@@ -387,7 +388,7 @@ func (c *Cmd) take(kind api.FrameKind, body []byte) (ended bool, err error) {
 	case api.FrameAck:
 		a, err := parse[api.StdinAck](kind, body)
 		if err == nil && c.in != nil {
-			c.in.ack(a)
+			c.in.Ack(a)
 		}
 		return false, err
 	case api.FrameExited:

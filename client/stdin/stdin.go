@@ -1,4 +1,13 @@
-package client
+// Package stdin carries what a reader gives to a command, over any number of
+// connections and without losing or doubling a byte.
+//
+//	in := stdin.New(os.Stdin)
+//	go in.Fill(ctx)
+//	err := in.Drain(ctx, send) // once for each connection
+//	in.Ack(ack)                // as acknowledgements come in
+//
+// A Stdin is safe for concurrent use.
+package stdin
 
 import (
 	"context"
@@ -9,14 +18,13 @@ import (
 	"github.com/skete-dev/skete/api"
 )
 
-// stdinWindow bounds the bytes that were sent but not acknowledged; they are
+// window bounds the bytes that were sent but not acknowledged; they are
 // kept so that they can be sent again over a new connection.
-const stdinWindow = 2 << 20
+const window = 2 << 20
 
-// stdin carries a reader's bytes to a command over any number of connections.
-//
-// One goroutine (fill) reads, another one per connection (drain) sends.
-type stdin struct {
+// Stdin is the input of one command. One goroutine (Fill) reads, another one
+// per connection (Drain) sends.
+type Stdin struct {
 	src io.Reader
 
 	mu     sync.Mutex
@@ -27,17 +35,18 @@ type stdin struct {
 	closed bool          // the command takes no more
 }
 
-func newStdin(src io.Reader) *stdin { return &stdin{src: src, wake: make(chan struct{})} }
+// New returns the input that src gives.
+func New(src io.Reader) *Stdin { return &Stdin{src: src, wake: make(chan struct{})} }
 
 // changed wakes all waiters. Preconditions: mu is held.
-func (s *stdin) changed() {
+func (s *Stdin) changed() {
 	close(s.wake)
 	s.wake = make(chan struct{})
 }
 
-// fill reads src until it ends or the command takes no more. It may stay in
+// Fill reads src until it ends or the command takes no more. It may stay in
 // a read of src after the command ended: nothing can interrupt that.
-func (s *stdin) fill(ctx context.Context) {
+func (s *Stdin) Fill(ctx context.Context) {
 	part := make([]byte, 64<<10)
 	for s.room(ctx) {
 		n, err := s.src.Read(part)
@@ -55,10 +64,10 @@ func (s *stdin) fill(ctx context.Context) {
 }
 
 // room waits until there is space in the window; false: stop reading.
-func (s *stdin) room(ctx context.Context) bool {
+func (s *Stdin) room(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
-		full, closed, wake := len(s.buf) >= stdinWindow, s.closed, s.wake
+		full, closed, wake := len(s.buf) >= window, s.closed, s.wake
 		s.mu.Unlock()
 		if closed || ctx.Err() != nil {
 			return false
@@ -73,9 +82,9 @@ func (s *stdin) room(ctx context.Context) bool {
 	}
 }
 
-// ack says how much the command has accepted in all. Before the first byte is
+// Ack says how much the command has accepted in all. Before the first byte is
 // read it places the beginning of the stream.
-func (s *stdin) ack(a api.StdinAck) {
+func (s *Stdin) Ack(a api.StdinAck) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := a.Acked - s.base; n > 0 {
@@ -91,18 +100,18 @@ func (s *stdin) ack(a api.StdinAck) {
 	s.changed()
 }
 
-// stop ends fill at its next step.
-func (s *stdin) stop() {
+// Stop ends Fill at its next step.
+func (s *Stdin) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 	s.changed()
 }
 
-// drain sends what fill reads over one connection, from the acknowledged
+// Drain sends what Fill reads over one connection, from the acknowledged
 // offset on. It ends with the connection, after the end of input, or when the
 // command takes no more.
-func (s *stdin) drain(ctx context.Context, send func([]byte) error) error {
+func (s *Stdin) Drain(ctx context.Context, send func([]byte) error) error {
 	s.mu.Lock()
 	at := s.base
 	s.mu.Unlock()
@@ -124,7 +133,7 @@ func (s *stdin) drain(ctx context.Context, send func([]byte) error) error {
 }
 
 // next waits for bytes at the offset or the end of input. kind 0: no more is wanted.
-func (s *stdin) next(ctx context.Context, at int64) (api.FrameKind, int64, []byte, error) {
+func (s *Stdin) next(ctx context.Context, at int64) (api.FrameKind, int64, []byte, error) {
 	for {
 		s.mu.Lock()
 		from := max(at, s.base)
