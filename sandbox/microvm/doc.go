@@ -5,7 +5,7 @@
 //	kernel, err := microvm.EnsureKernel(ctx, microvm.KernelConfig{Dir: cache}) // may download
 //	initrd, hash, err := microvm.Initramfs(ctx, cache, kernel, guestBinary)
 //	line, err := microvm.CommandLine(microvm.Line{
-//		VMM: microvm.QEMU, TSCKHz: microvm.TSCKHz(), Root: "vda", Layer: "vdb", Work: "vdc", Boot: boot,
+//		VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Root: "vda", Layer: "vdb", Work: "vdc", Boot: boot,
 //	})
 //	// boot the machine, dial its guest, then:
 //	err = microvm.Introduce(ctx, client, env) // clock, entropy, environment

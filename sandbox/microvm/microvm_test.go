@@ -2,7 +2,6 @@ package microvm
 
 import (
 	"archive/tar"
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"fmt"
@@ -79,39 +78,6 @@ func TestCommandLine_isNeverLongerThanTheKernelReads(t *testing.T) {
 	}
 	if _, err := CommandLine(Line{VMM: QEMU, Root: "vda init=/bin/sh", Boot: testBoot()}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("a disk's name that is more: %v", err)
-	}
-}
-
-func TestTSC_fromCPUInfo(t *testing.T) {
-	const virtual = "processor\t: 0\ncpu MHz\t\t: 2596.124\nflags\t\t: fpu tsc constant_tsc hypervisor\n\nprocessor\t: 1\ncpu MHz\t\t: 1.0\n"
-	for name, c := range map[string]struct {
-		text string
-		want int
-	}{
-		"a virtual machine":        {virtual, 2596124},
-		"bare metal":               {strings.Replace(virtual, " hypervisor", "", 1), 0},
-		"a rate that is scaled":    {strings.Replace(virtual, "hypervisor", "hypervisor aperfmperf", 1), 0},
-		"a counter that is scaled": {strings.Replace(virtual, "constant_tsc ", "", 1), 0},
-		"nonsense":                 {strings.Replace(virtual, "2596.124", "fast", 1), 0},
-		"nothing":                  {"", 0},
-	} {
-		if got := tscFromCPUInfo(bufio.NewScanner(strings.NewReader(c.text))); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-func TestTSC_isMeasuredAsItIsTold(t *testing.T) {
-	told := TSCKHz()
-	if told == 0 {
-		t.Skip("this machine has no time stamp counter")
-	}
-	best := 1.0
-	for range 5 { // a shared machine may stop us between the two clocks
-		best = min(best, max(float64(measureTSC(tscMeasure))/float64(told), float64(told)/float64(measureTSC(tscMeasure)))-1)
-	}
-	if best > 0.01 {
-		t.Errorf("the measured rate is off by %.1f %%", best*100)
 	}
 }
 

@@ -28,7 +28,12 @@ type brain struct {
 // newBrain starts a server with scripted models and agents, by name.
 func newBrain(t *testing.T, scripts, agents map[string]string, extra string) *brain {
 	t.Helper()
-	b := &brain{world: newWorld(t), models: maps.Clone(scripts), extra: extra}
+	return newBrainOn(newWorld(t), scripts, agents, extra)
+}
+
+func newBrainOn(w *world, scripts, agents map[string]string, extra string) *brain {
+	w.t.Helper()
+	b := &brain{world: w, models: maps.Clone(scripts), extra: extra}
 	b.write("skete.yaml", b.config())
 	for name, text := range scripts {
 		b.write("scripts/"+name+".yaml", text)

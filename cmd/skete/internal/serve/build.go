@@ -2,6 +2,8 @@ package serve
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"time"
@@ -43,10 +45,22 @@ func (r *running) openMakers(t templates) (*makers, error) {
 	}
 	var err error
 	m.builder, err = recipe.New(recipe.Config{
-		Templates: t, Machines: stepMachines{r.manager}, Prepare: t.Prepare, Dir: r.in("build/steps"), Log: r.c.Log,
+		Templates: t, Machines: stepMachines{r.manager}, Prepare: t.Prepare, Pull: t.pull, Dir: r.in("build/steps"), Log: r.c.Log,
 		Packages: packages{apt.NewFetcher(r.in("build/packages")), t.maker},
 	})
 	return m, err
+}
+
+// pull brings the image that a recipe starts from. Its template is named by the
+// reference, so that the next build finds it.
+func (t templates) pull(ctx context.Context, reference string, say func(string)) (string, error) {
+	sum := sha256.Sum256([]byte(reference))
+	info, err := t.Pull(ctx, reference, template.PullOptions{Name: "from-" + hex.EncodeToString(sum[:6])}, func(p template.Progress) {
+		if p.Text != "" {
+			say(p.Text)
+		}
+	})
+	return info.Name, err
 }
 
 // Build makes a template of a recipe and its files.

@@ -64,15 +64,16 @@ func FactsPath(home string) string { return filepath.Join(home, "server.json") }
 
 // running is a server with all its parts. Parts are closed in reverse order.
 type running struct {
-	c       Config
-	closers []func() error
-	store   *store.Store
-	tcp     net.Listener
-	manager *manager.Manager
-	tools   *tool.Registry
-	keeper  *keeper.Keeper
-	models  modelList
-	server  *server.Server
+	c         Config
+	closers   []func() error
+	store     *store.Store
+	tcp       net.Listener
+	manager   *manager.Manager
+	templates templates
+	tools     *tool.Registry
+	keeper    *keeper.Keeper
+	models    modelList
+	server    *server.Server
 }
 
 // Run starts a server and serves until ctx ends.
@@ -137,6 +138,7 @@ func (r *running) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.templates = templates
 	if err := r.openManager(ctx, templates); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ func (r *running) openTemplates() (templates, error) {
 	if err != nil {
 		return templates{}, err
 	}
+	store.WithParts(parts{r.c, r.in("kernels/packed")})
 	t := r.c.Templates
 	maker, err := debian.New(debian.Config{
 		Store: store, Dir: r.in("make"), Mirror: t.Mirror, Security: t.Security, Suite: t.Suite, Log: r.c.Log,

@@ -43,6 +43,19 @@ func (t *tidier) loop(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		t.tidy(ctx)
+		t.sweepTemplates(ctx)
+	}
+}
+
+// sweepTemplates removes what no template and no machine needs.
+func (t *tidier) sweepTemplates(ctx context.Context) {
+	swept, err := t.r.templates.GC(ctx, false)
+	if err != nil {
+		t.r.c.Log.Warn("templates could not be swept", "error", err)
+		return
+	}
+	if swept.Bytes > 0 {
+		t.r.c.Log.Info("tidied templates", "bytes", swept.Bytes)
 	}
 }
 

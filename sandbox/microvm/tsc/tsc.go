@@ -1,4 +1,8 @@
-package microvm
+// Package tsc knows the rate of this machine's time stamp counter, which a
+// virtual machine without a timer to measure it by must be told.
+//
+//	khz := tsc.KHz()
+package tsc
 
 import (
 	"bufio"
@@ -9,25 +13,25 @@ import (
 	"time"
 )
 
-// tscMeasure is how long the counter is watched where nobody tells its rate.
-const tscMeasure = 50 * time.Millisecond
+// measureFor is how long the counter is watched where nobody tells its rate.
+const measureFor = 50 * time.Millisecond
 
-// TSCKHz returns the rate of this machine's time stamp counter, 0 where there
+// KHz returns the rate of this machine's time stamp counter, 0 where there
 // is none. A machine that we are a guest of tells it as the CPU's MHz (it does
 // not scale it); elsewhere that figure is the clock of the moment, and the
 // counter is measured once.
-var TSCKHz = sync.OnceValue(func() int {
+var KHz = sync.OnceValue(func() int {
 	if f, err := os.Open("/proc/cpuinfo"); err == nil {
 		defer f.Close()
-		if khz := tscFromCPUInfo(bufio.NewScanner(f)); khz > 0 {
+		if khz := fromCPUInfo(bufio.NewScanner(f)); khz > 0 {
 			return khz
 		}
 	}
-	return measureTSC(tscMeasure)
+	return measure(measureFor)
 })
 
-// tscFromCPUInfo reads the first processor. 0: the figure cannot be trusted.
-func tscFromCPUInfo(s *bufio.Scanner) int {
+// fromCPUInfo reads the first processor. 0: the figure cannot be trusted.
+func fromCPUInfo(s *bufio.Scanner) int {
 	khz, trusted := 0, false
 	for s.Scan() && s.Text() != "" {
 		key, value, _ := strings.Cut(s.Text(), ":")
@@ -49,9 +53,9 @@ func tscFromCPUInfo(s *bufio.Scanner) int {
 	return khz
 }
 
-// measureTSC counts over a while. A reading that was interrupted between the
+// measure counts over a while. A reading that was interrupted between the
 // two clocks is read again.
-func measureTSC(d time.Duration) int {
+func measure(d time.Duration) int {
 	t0, c0 := readBoth()
 	if c0 == 0 {
 		return 0

@@ -1,4 +1,4 @@
-package microvm
+package tsc
 
 // readTSC reads the time stamp counter (tsc_amd64.s).
 func readTSC() uint64

@@ -1,5 +1,5 @@
 //go:build !amd64
 
-package microvm
+package tsc
 
 func readTSC() uint64 { return 0 }
