@@ -228,8 +228,7 @@ func (c *Client) forget(id uint64) {
 func (c *Client) send(ctx context.Context, line []byte, f *os.File) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	deadline, _ := ctx.Deadline() // none: the zero time, which is none here too
-	_ = c.conn.SetWriteDeadline(deadline)
+	_ = c.conn.SetWriteDeadline(time.Time{})
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var rights []byte
