@@ -282,10 +282,10 @@ func (p *Provider) Close() error {
 		err = errors.Join(err, m.Close())
 	}
 	p.images.Close()
-	if p.cgroups != nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // one attempt: not empty is no error
-		_ = p.cgroups.Group(p.parent).Remove(ctx)
+	if p.cgroups != nil && len(p.cgroups.Group(p.parent).Children()) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = p.cgroups.Group(p.parent).Remove(ctx) // another server of ours may have made a machine
 	}
 	return err
 }
