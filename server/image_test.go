@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,7 +25,7 @@ import (
 // imageHouse is a registry with one image, behind a front.
 func imageHouse(t *testing.T, front func(w http.ResponseWriter, r *http.Request, next http.Handler)) string {
 	t.Helper()
-	inner := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	inner := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)))
 	push := httptest.NewServer(inner)
 	defer push.Close()
 	ref, err := name.ParseReference(strings.TrimPrefix(push.URL, "http://") + "/app:v1")

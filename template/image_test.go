@@ -169,7 +169,7 @@ func TestImage_ofAnOrdinaryUsersTreeIsTheSame(t *testing.T) {
 	ctx := context.Background()
 	info, err := s.Import(ctx, "rich", bytes.NewReader(rich()))
 	must(t, err)
-	dir, err := os.MkdirTemp("", "skete-rootless-")
+	dir, err := os.MkdirTemp("", "skete-rootless-") //nolint:usetesting // another user has to reach it
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Chown(dir, 65534, 65534))

@@ -6,7 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,12 +45,11 @@ type house struct {
 	front atomic.Pointer[func(w http.ResponseWriter, r *http.Request, next http.Handler)]
 	mu    sync.Mutex
 	asked map[string]int // requests by path
-	sent  atomic.Int64   // bytes of blobs
 }
 
 func newHouse(t testing.TB) *house {
 	t.Helper()
-	h := &house{asked: map[string]int{}, inner: registry.New(registry.Logger(log.New(io.Discard, "", 0)))}
+	h := &house{asked: map[string]int{}, inner: registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)))}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		h.asked[r.Method+" "+r.URL.Path]++
@@ -373,9 +373,7 @@ func TestPull_refusesWhatLies(t *testing.T) {
 			rec := httptest.NewRecorder()
 			r.Header.Del("Range")
 			next.ServeHTTP(rec, r)
-			for k, v := range rec.Header() {
-				w.Header()[k] = v
-			}
+			maps.Copy(w.Header(), rec.Header())
 			data := change(rec.Body.Bytes())
 			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 			w.WriteHeader(rec.Code)

@@ -217,7 +217,10 @@ func (a program) templateShow() *cobra.Command {
 
 func describeTemplate(t api.Template) [][2]string {
 	rows := [][2]string{
-		{"name", t.Name}, {"kind", t.Kind}, {"hash", t.Hash}, {"size", app.BytesText(t.Bytes)},
+		{"name", t.Name},
+		{"kind", t.Kind},
+		{"hash", t.Hash},
+		{"size", app.BytesText(t.Bytes)},
 		{"languages", strings.Join(t.Languages, ", ")},
 	}
 	if t.CreatedAt != nil {

@@ -56,13 +56,12 @@ const (
 // Run prepares the machine and becomes its init. It returns an exit code only
 // when that failed.
 func Run() int {
-	if err := enter(); err != nil {
-		fmt.Fprintf(os.Stderr, "\nskete: this machine cannot start: %v\n", err)
-		unix.Sync()
-	}
+	fmt.Fprintf(os.Stderr, "\nskete: this machine cannot start: %v\n", enter())
+	unix.Sync()
 	return 1
 }
 
+// enter returns only when it failed.
 func enter() error {
 	if os.Getpid() != 1 {
 		return errors.New("not the first program of a machine")

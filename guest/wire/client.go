@@ -88,7 +88,7 @@ func (c *Client) AlignClock(ctx context.Context) error {
 			return Err(err)
 		}
 		at := time.Unix(0, res.Msg.TimeUnixNs)
-		low, high = max(low, at.Sub(time.Now())), min(high, at.Sub(sent))
+		low, high = max(low, time.Until(at)), min(high, at.Sub(sent))
 		if high-low <= alignWithin {
 			break
 		}

@@ -251,7 +251,7 @@ func takeFile(ctx context.Context, root *os.Root, to string, h *tar.Header, r io
 func programEnv() []string {
 	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"}
 	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy"} {
-		if v := os.Getenv(name); v != "" { //nolint:forbidigo // apt's own way to be told of a proxy
+		if v := os.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}
 	}

@@ -159,6 +159,8 @@ func runProbe(kvm uintptr, code []byte) error {
 }
 
 // cpuidTable is struct kvm_cpuid2 with its entries.
+//
+//nolint:unused // the kernel reads and writes it
 type cpuidTable struct {
 	count, _ uint32
 	entries  [cpuidEntriesMax * cpuidEntryBytes]byte
@@ -229,6 +231,8 @@ func runCPU(kvm, cpu uintptr) error {
 }
 
 // segment, table, sregs and regs are the kernel's structs of the same names.
+//
+//nolint:unused // the kernel reads and writes it
 type segment struct {
 	base                            uint64
 	limit                           uint32
@@ -237,12 +241,14 @@ type segment struct {
 	avl, unusable, _                uint8
 }
 
+//nolint:unused // the kernel reads and writes it
 type table struct {
 	base  uint64
 	limit uint16
 	_     [3]uint16
 }
 
+//nolint:unused // the kernel reads and writes it
 type sregs struct {
 	cs, ds, es, fs, gs, ss, tr, ldt segment
 	gdt, idt                        table
@@ -251,6 +257,7 @@ type sregs struct {
 	interrupts                      [4]uint64
 }
 
+//nolint:unused // the kernel reads and writes it
 type regs struct {
 	rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp uint64
 	r8, r9, r10, r11, r12, r13, r14, r15   uint64

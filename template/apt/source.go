@@ -150,7 +150,7 @@ func parseLine(line string) (Source, bool) {
 		if !ok {
 			return Source{}, false
 		}
-		for _, o := range strings.Fields(options) {
+		for o := range strings.FieldsSeq(options) {
 			if v, ok := strings.CutPrefix(o, "signed-by="); ok {
 				s.SignedBy = v
 			}
@@ -204,8 +204,8 @@ func stanza(f map[string]string) Sources {
 		key = "" // a key in the text itself, or several: those that apt trusts anyway must do
 	}
 	var all Sources
-	for _, uri := range strings.Fields(f["uris"]) {
-		for _, suite := range strings.Fields(f["suites"]) {
+	for uri := range strings.FieldsSeq(f["uris"]) {
+		for suite := range strings.FieldsSeq(f["suites"]) {
 			if len(all) < sourcesMax {
 				all = append(all, Source{URI: uri, Suite: suite, Components: strings.Fields(f["components"]), SignedBy: key})
 			}

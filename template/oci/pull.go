@@ -96,8 +96,7 @@ func (p *puller) retry(ctx context.Context, what string, do func() (further bool
 		}
 		pause := min(p.first<<(attempt-1), backoffMax)
 		pause = pause/2 + rand.N(pause/2+1)
-		var r *refused
-		if errors.As(err, &r) {
+		if r, is := errors.AsType[*refused](err); is {
 			pause = max(pause, r.after)
 		}
 		p.tell(Event{Text: what + ": " + errs.Public(err) + "; again in " + pause.Round(10*time.Millisecond).String()})

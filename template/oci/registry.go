@@ -103,7 +103,7 @@ func dial(ctx context.Context, ref Reference, auth Auth) (*registry, error) {
 		ResponseHeaderTimeout: headerTimeout, MaxIdleConnsPerHost: fetchersMax, ForceAttemptHTTP2: true,
 		DisableCompression: true,
 	}
-	var who authn.Authenticator = authn.Anonymous
+	who := authn.Anonymous
 	if auth.config != (authn.AuthConfig{}) {
 		who = authn.FromConfig(auth.config)
 	}

@@ -283,8 +283,7 @@ func (x *build) finish(ctx context.Context, w *worker, name string) error {
 
 // stepError names the step and its place in the recipe.
 func stepError(s step, err error) error {
-	var failed *failedError
-	if errors.As(err, &failed) {
+	if failed, is := errors.AsType[*failedError](err); is {
 		return errs.Wrap(errs.Invalid, err, "%s: %s: %s%s", s.place, s.text, failed.how, tail(failed.last)).
 			WithHint("%s", hint(failed.last))
 	}

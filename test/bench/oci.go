@@ -5,8 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
@@ -41,7 +40,7 @@ func (b *bench) oci() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	house := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
+	house := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir))))
 	defer house.Close()
 	ref := strings.TrimPrefix(house.URL, "http://") + "/bench:v1"
 	if err := pushImage(dir, ref); err != nil {

@@ -6,8 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -196,7 +195,7 @@ func image(t *testing.T) v1.Image {
 // pull makes the template small from a registry of ours.
 func (m *machines) pull() {
 	m.t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelError))))
 	defer server.Close()
 	ref, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://")+"/small:1", name.Insecure)
 	if err != nil {

@@ -92,8 +92,7 @@ func (s *scan) read(parent *os.File, path string, entry tree.Entry, found *known
 // unreadable sorts what went wrong: a store that is full ends the scan, a file
 // that the disk does not give is left out, and said.
 func (s *scan) unreadable(path string, err error) {
-	var e *errs.Error
-	if errors.As(err, &e) {
+	if _, ours := errors.AsType[*errs.Error](err); ours {
 		s.fail(err)
 		return
 	}

@@ -99,8 +99,8 @@ func down(d, k, below, above int) bool { return k == -d || k != d && below < abo
 // walkBack follows the rounds from the end to the beginning.
 func walkBack(before [][]int, x, y int) []match {
 	var found []match
-	for d := len(before) - 1; d >= 0; d-- {
-		far := func(k int) int { return before[d][k+d+1] }
+	for d, v := range slices.Backward(before) {
+		far := func(k int) int { return v[k+d+1] }
 		k := x - y
 		startX, startY := 0, 0 // of the equal lines at the end of the round
 		nextX, nextY := 0, 0

@@ -132,7 +132,7 @@ func sayHello(conn net.Conn, n nonce, answered <-chan error) error {
 		// A line that is full is no error: nobody reads it yet.
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
-			<-answered
+			<-answered //nolint:errcheck // ours is the first
 			return err
 		}
 		select {

@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
@@ -212,10 +213,8 @@ func Choose(list []Module, wanted []Use) []string {
 
 func overlaps(a, b []Use) bool {
 	for _, x := range a {
-		for _, y := range b {
-			if x == y {
-				return true
-			}
+		if slices.Contains(b, x) {
+			return true
 		}
 	}
 	return false

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +66,7 @@ func Start(t testing.TB, kind Kind) *Engine {
 	if os.Geteuid() != 0 {
 		t.Skipf("%s needs root here", program)
 	}
-	dir, err := os.MkdirTemp("", "skete-engine-*") // short, for sockets
+	dir, err := os.MkdirTemp("", "skete-engine-*") //nolint:usetesting // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,9 +198,8 @@ func (e *Engine) remove() {
 		<-time.After(10 * time.Millisecond)
 	}
 	data, _ := os.ReadFile("/proc/self/mountinfo")
-	lines := strings.Split(string(data), "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		if f := strings.Fields(lines[i]); len(f) > 4 && strings.HasPrefix(f[4], e.dir+"/") {
+	for _, line := range slices.Backward(strings.Split(string(data), "\n")) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], e.dir+"/") {
 			_ = unix.Unmount(f[4], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}
 	}

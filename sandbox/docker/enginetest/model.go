@@ -61,7 +61,7 @@ type modelled struct {
 // NewModel starts a model; it ends with the test.
 func NewModel(t testing.TB) *Model {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "skete-model-*")
+	dir, err := os.MkdirTemp("", "skete-model-*") //nolint:usetesting // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func measure(d time.Duration) int {
 	if c0 == 0 {
 		return 0
 	}
-	time.Sleep(d)
+	<-time.After(d)
 	t1, c1 := readBoth()
 	return int(float64(c1-c0) / t1.Sub(t0).Seconds() / 1000)
 }

@@ -37,7 +37,7 @@ func ParsePool(s string) (Pool, error) {
 	for _, f := range flattenOf(&p) {
 		settings[f.key] = f.set
 	}
-	for _, word := range strings.Split(s, ",") {
+	for word := range strings.SplitSeq(s, ",") {
 		key, value, found := strings.Cut(strings.TrimSpace(word), "=")
 		if !found {
 			key, value = "size", key

@@ -113,8 +113,10 @@ func healthy(t *testing.T) Host {
 		Guest:    func() (string, error) { return os.Executable() },
 		Language: func(context.Context, string) error { return nil },
 		Probes: []Probe{
-			{Firecracker, boots("microvm", nil)}, {QEMU, boots("microvm", nil)},
-			{GVisor, boots("user-kernel", nil)}, {Docker, boots("container", nil)},
+			{Firecracker, boots("microvm", nil)},
+			{QEMU, boots("microvm", nil)},
+			{GVisor, boots("user-kernel", nil)},
+			{Docker, boots("container", nil)},
 		},
 		Volume: func(context.Context) (string, bool, error) { return "image", true, nil },
 		KVM:    func(context.Context) error { return nil },

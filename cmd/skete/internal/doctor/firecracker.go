@@ -48,9 +48,20 @@ type kvmCap struct {
 // kvmCaps are the capabilities that firecracker asks for at its start.
 var kvmCaps = map[string][]kvmCap{
 	"amd64": {
-		{"IRQCHIP", 0}, {"USER_MEMORY", 3}, {"SET_TSS_ADDR", 4}, {"EXT_CPUID", 7}, {"MP_STATE", 14}, {"IRQFD", 32},
-		{"PIT2", 33}, {"PIT_STATE2", 35}, {"IOEVENTFD", 36}, {"ADJUST_CLOCK", 39}, {"VCPU_EVENTS", 41},
-		{"DEBUGREGS", 50}, {"XSAVE", 55}, {"XCRS", 56},
+		{"IRQCHIP", 0},
+		{"USER_MEMORY", 3},
+		{"SET_TSS_ADDR", 4},
+		{"EXT_CPUID", 7},
+		{"MP_STATE", 14},
+		{"IRQFD", 32},
+		{"PIT2", 33},
+		{"PIT_STATE2", 35},
+		{"IOEVENTFD", 36},
+		{"ADJUST_CLOCK", 39},
+		{"VCPU_EVENTS", 41},
+		{"DEBUGREGS", 50},
+		{"XSAVE", 55},
+		{"XCRS", 56},
 	},
 	"arm64": {{"USER_MEMORY", 3}, {"IRQFD", 32}, {"IOEVENTFD", 36}, {"ARM_PSCI_0_2", 102}},
 }
