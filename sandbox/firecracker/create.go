@@ -2,6 +2,8 @@ package firecracker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,6 +164,14 @@ func (p *Provider) shape(b sandbox.Boot) (saved.Shape, error) {
 		Provider: Name, Firecracker: p.version.String(), CPU: p.cpu, HostKernel: p.host, Root: b.Rootfs.Hash,
 		VCPUs: vcpus(b.Spec.CPUs), MemoryMiB: b.Spec.MemoryMB, LayerBytes: int64(b.Spec.DiskMB) << 20,
 	}
+	told := b.BootFile() // but for what an adoption changes
+	told.Sandbox, told.Hostname, told.Workdir, told.Env = "", "", "", nil
+	data, err := json.Marshal(told)
+	if err != nil {
+		return s, err
+	}
+	sum := sha256.Sum256(data)
+	s.Boot = hex.EncodeToString(sum[:8])
 	if s.MemoryMiB <= 0 {
 		s.MemoryMiB = defaultMemory
 	}
@@ -269,6 +279,9 @@ func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail,
 	}
 	boot := b.BootFile()
 	boot.Channel = fmt.Sprintf("vsock:%d", vsockPort)
+	// Output is kept in the machine's memory: on the layer, a command that
+	// fills the root would lose the words in which it says so.
+	boot.StateDir, boot.OutputBytesMax = "/run/skete-guest", outputBytes(s.MemoryMiB)
 	source.Args, err = microvm.CommandLine(microvm.Line{
 		VMM: microvm.Firecracker, Root: "vda", Layer: "vdb", Work: "vdc", Boot: boot, Console: p.c.Console,
 	})
@@ -390,4 +403,11 @@ func (p *Provider) limitCPU(id sandbox.ID, cpus float64) error {
 	}
 	const period = 100_000 // µs
 	return p.cgroups.Group(p.group(id)).LimitCPU(cgroup.Limits{CPUPeriodUS: period, CPUQuotaUS: int64(cpus * period)})
+}
+
+// outputBytes is an eighth of the machine's memory, so that what commands
+// say does not take what they work with.
+func outputBytes(memoryMiB int) int64 {
+	const least, most = 8 << 20, 256 << 20
+	return min(max(int64(memoryMiB)<<20/8, least), most)
 }

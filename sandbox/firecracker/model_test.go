@@ -160,6 +160,7 @@ func TestModelSnapshotsLoadWhereTheyFitAndNowhereElse(t *testing.T) {
 	must(t, saved.Check(snap, mustRecord(t, w.p, b.ID).Shape))
 	for what, harm := range map[string]func(*sandbox.Boot){
 		"another size": func(b *sandbox.Boot) { b.Spec.MemoryMB++ },
+		"root inside":  func(b *sandbox.Boot) { b.Spec.Root = true },
 		"no snapshot":  func(b *sandbox.Boot) { b.From = t.TempDir() },
 		"a state that Firecracker refuses": func(b *sandbox.Boot) {
 			must(t, os.Chmod(filepath.Join(snap, saved.State), 0o600))

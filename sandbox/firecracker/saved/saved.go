@@ -50,6 +50,7 @@ type Shape struct {
 	VCPUs       int    `json:"vcpus"`
 	MemoryMiB   int    `json:"memory_mib"`
 	LayerBytes  int64  `json:"layer_bytes"`
+	Boot        string `json:"boot"` // hash of what the guest was told and keeps: its user, its limits, whether it may be root
 }
 
 type file struct {

@@ -47,6 +47,7 @@ func TestEveryPartOfTheShapeIsCompared(t *testing.T) {
 		"vcpus":       func(s *Shape) { s.VCPUs = 1 },
 		"memory":      func(s *Shape) { s.MemoryMiB = 513 },
 		"layer":       func(s *Shape) { s.LayerBytes++ },
+		"boot":        func(s *Shape) { s.Boot = "x" },
 	} {
 		other := shape
 		change(&other)
