@@ -65,7 +65,7 @@ func TestAlignClock(t *testing.T) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", ln.Addr().String())
 		})
-		if err := client.AlignClock(t.Context()); err != nil {
+		if err := client.AlignClock(t.Context(), time.Now); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		client.Close()

@@ -76,19 +76,19 @@ const (
 )
 
 // AlignClock steps the guest's clock until it is right to alignWithin, or as
-// near as several tries come on a busy host. Adopt sets the clock, but late by
-// as long as the call was on its way; after that, and after a pause, call
-// this. A guest that shares its host's clock is right.
-func (c *Client) AlignClock(ctx context.Context) error {
+// near as several tries come on a busy host; now tells the time. Adopt sets the
+// clock, but late by as long as the call was on its way; after that, and after
+// a pause, call this. A guest that shares its host's clock is right.
+func (c *Client) AlignClock(ctx context.Context, now func() time.Time) error {
 	low, high := time.Duration(math.MinInt64), time.Duration(math.MaxInt64) // how far the guest's is ahead of ours
 	for range alignTries {
-		sent := time.Now()
+		sent := now()
 		res, err := c.Control.Metrics(ctx, connect.NewRequest(&MetricsRequest{}))
 		if err != nil {
 			return Err(err)
 		}
 		at := time.Unix(0, res.Msg.TimeUnixNs)
-		low, high = max(low, time.Until(at)), min(high, at.Sub(sent))
+		low, high = max(low, at.Sub(now())), min(high, at.Sub(sent))
 		if high-low <= alignWithin {
 			break
 		}
@@ -100,7 +100,7 @@ func (c *Client) AlignClock(ctx context.Context) error {
 		}
 		// The guest says by how much it moved its clock: we know where that is
 		// then, however long the call took, and whether to try again.
-		res, err := c.Control.StepClock(ctx, connect.NewRequest(&StepClockRequest{TimeUnixNs: time.Now().UnixNano()}))
+		res, err := c.Control.StepClock(ctx, connect.NewRequest(&StepClockRequest{TimeUnixNs: now().UnixNano()}))
 		if err = Err(err); errs.Is(err, errs.Unsupported) {
 			return nil
 		}

@@ -74,7 +74,7 @@ func (k *Keeper) move(ctx context.Context, to sandbox.State, reason string, act,
 		return err
 	}
 	if to == sandbox.Running { // before anybody asks what time it is
-		if err := snapshot.StepClock(ctx, machine.Guest(), k.d.now()); err != nil {
+		if err := snapshot.AlignClock(ctx, machine.Guest(), k.d.now); err != nil {
 			k.d.Log.Warn("the clock of a sandbox that was paused may be wrong", "id", k.id, "error", err)
 		}
 	}

@@ -209,7 +209,7 @@ func (k *Keeper) restore(ctx context.Context, p *ladder.Rung, b sandbox.Boot, fr
 // naturalise gives a restored guest its own identity, and then lets it go on.
 func (k *Keeper) naturalise(ctx context.Context, m sandbox.Machine, b sandbox.Boot) error {
 	c := m.Guest()
-	if err := snapshot.Adopt(ctx, c, b.BootFile(), k.d.now()); err != nil {
+	if err := snapshot.Adopt(ctx, c, b.BootFile(), k.d.now); err != nil {
 		return err
 	}
 	return snapshot.Thaw(ctx, c)

@@ -54,7 +54,7 @@ func (k *Keeper) equip(ctx context.Context, p *ladder.Rung, root template.Rootfs
 // and time.
 func (k *Keeper) moveIn(ctx context.Context, root template.Rootfs, warm *pool.Member) error {
 	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: k.record().Info.Spec, Rootfs: root}
-	return snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now())
+	return snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now)
 }
 
 func (k *Keeper) moveOut(ctx context.Context, p *ladder.Rung, warm *pool.Member) error {

@@ -267,8 +267,9 @@ type fakeMachine struct {
 	env    map[string]string
 	bootID string
 	still  bool      // quiesced
-	clock  time.Time // as it was last set
-	steps  int       // of the clock
+	clock  time.Time // as it was last set, at setAt
+	setAt  time.Time
+	steps  int // of the clock
 }
 
 // memoryFile is all that a fake machine's snapshot holds.
@@ -462,9 +463,25 @@ func (g *fakeGuest) Adopt(_ context.Context, r *connect.Request[wire.AdoptReques
 func (g *fakeGuest) StepClock(_ context.Context, r *connect.Request[wire.StepClockRequest]) (*connect.Response[wire.StepClockResponse], error) {
 	g.f.mu.Lock()
 	defer g.f.mu.Unlock()
-	g.f.clock = time.Unix(0, r.Msg.TimeUnixNs)
+	to := time.Unix(0, r.Msg.TimeUnixNs)
+	step := to.Sub(g.f.time())
+	g.f.clock, g.f.setAt = to, time.Now()
 	g.f.steps++
-	return connect.NewResponse(&wire.StepClockResponse{}), nil
+	return connect.NewResponse(&wire.StepClockResponse{SteppedNs: int64(step)}), nil
+}
+
+func (g *fakeGuest) Metrics(context.Context, *connect.Request[wire.MetricsRequest]) (*connect.Response[wire.MetricsResponse], error) {
+	g.f.mu.Lock()
+	defer g.f.mu.Unlock()
+	return connect.NewResponse(&wire.MetricsResponse{TimeUnixNs: g.f.time().UnixNano()}), nil
+}
+
+// time is what the guest's clock shows. The lock is held.
+func (f *fakeMachine) time() time.Time {
+	if f.clock.IsZero() {
+		return time.Now()
+	}
+	return f.clock.Add(time.Since(f.setAt))
 }
 
 // fakeVolumes are directories without a bound.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -234,7 +235,7 @@ func (p *Provider) bootCold(ctx context.Context, b sandbox.Boot, pl plan) (*mach
 		}
 	}
 	if err == nil {
-		_ = m.guest.AlignClock(ctx) // Introduce has set it, but for the time that took
+		_ = m.guest.AlignClock(ctx, time.Now) // Introduce has set it, but for the time that took
 	}
 	if err != nil {
 		_ = m.Close()

@@ -51,7 +51,7 @@ func testClockAfterPause(s *suite) {
 	must(s, m.Pause(s.Context()))
 	<-time.After(1500 * time.Millisecond) // what is measured is the passing of time
 	must(s, m.Resume(s.Context()))
-	must(s, g.AlignClock(s.Context()))
+	must(s, g.AlignClock(s.Context(), time.Now))
 	s.clockIs(g, "after a pause")
 }
 
@@ -168,7 +168,7 @@ func (s *suite) clone(dir, workspace string) (sandbox.Machine, Guest, sandbox.Bo
 	if err != nil {
 		s.Fatalf("adopt: %v", wire.Err(err))
 	}
-	must(s, g.AlignClock(s.Context()))
+	must(s, g.AlignClock(s.Context(), time.Now))
 	s.thaw(g)
 	return m, g, b, res.Msg.BootId
 }

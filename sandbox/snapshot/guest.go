@@ -8,7 +8,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -44,32 +43,35 @@ func Thaw(ctx context.Context, c *wire.Client) error {
 // Adopt makes a restored guest a sandbox of its own, before anything in it
 // goes on: new names, a new boot id, fresh randomness, the time, and the
 // environment of its own specification instead of the original's.
-func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now time.Time) error {
+func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	entropy := make([]byte, entropyBytes)
 	_, _ = rand.Read(entropy) // never fails, see crypto/rand
 	r := &wire.AdoptRequest{
-		Sandbox: boot.Sandbox, Hostname: boot.Hostname, TimeUnixNs: now.UnixNano(), Entropy: entropy,
+		Sandbox: boot.Sandbox, Hostname: boot.Hostname, TimeUnixNs: now().UnixNano(), Entropy: entropy,
 		Env: map[string][]byte{}, Workdir: []byte(boot.Workdir),
 	}
 	for name, value := range boot.Env {
 		r.Env[name] = []byte(value)
 	}
-	if _, err := c.Control.Adopt(ctx, connect.NewRequest(r)); err != nil {
+	res, err := c.Control.Adopt(ctx, connect.NewRequest(r))
+	if err != nil {
 		return fmt.Errorf("adopt: %w", wire.Err(err))
+	}
+	if res.Msg.ClockSet { // late by as long as the call was on its way
+		return AlignClock(ctx, c, now)
 	}
 	return nil
 }
 
-// StepClock sets the clock of a machine that has stood still. A machine on the
+// AlignClock sets the clock of a machine that has stood still. A machine on the
 // host's clock has nothing to set.
-func StepClock(ctx context.Context, c *wire.Client, now time.Time) error {
+func AlignClock(ctx context.Context, c *wire.Client, now func() time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.Control.StepClock(ctx, connect.NewRequest(&wire.StepClockRequest{TimeUnixNs: now.UnixNano()}))
-	if err = wire.Err(err); err != nil && !errs.Is(err, errs.Unsupported) {
-		return fmt.Errorf("step the clock: %w", err)
+	if err := c.AlignClock(ctx, now); err != nil {
+		return fmt.Errorf("set the clock: %w", err)
 	}
 	return nil
 }
