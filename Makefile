@@ -11,7 +11,7 @@ RUNSC   := sandbox/gvisor/binary/dist/skete-runsc.zst
 TOOL    := go tool -modfile=tools/go.mod
 FUZZ    ?= 20s
 
-.PHONY: run test check bench build guest runsc lint fuzz clean need race generate
+.PHONY: run test check bench build guest runsc lint fuzz clean need need-test race generate
 
 build: guest runsc ## bin/skete, with the guest program and gVisor's inside
 	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
@@ -30,8 +30,11 @@ need:
 run: need build ## sets up all it needs, ends with a program that ran in a sandbox
 	@scripts/demo bin/skete
 
-test: need build ## every test; skipped ones are named with their reason at the end
-	go test -json -timeout 30m ./... | go run ./test/summary
+need-test: need # machines with kernels of their own, container engines, templates
+	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci
+
+test: need-test build ## every test; skipped ones are named with their reason at the end
+	go test -json -timeout 45m ./... | go run ./test/summary
 
 race: ## the tests of packages where goroutines meet, under the race detector
 	@scripts/need gcc
@@ -44,6 +47,7 @@ check: ## the fast inner loop, under three minutes
 
 bench: need build ## JSON lines on stdout; ONLY=brain chooses, RECORD=1 appends them to test/bench/results.jsonl too
 	@scripts/need bwrap:bubblewrap
+	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static podman runc umoci skopeo
 	@scripts/peers .build/peers || echo 'bench: goes on without them' >&2
 	@go run ./test/bench -skete bin/skete $(if $(ONLY),-only $(ONLY)) $(if $(RECORD),| tee -a test/bench/results.jsonl)
 
