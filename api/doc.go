@@ -77,6 +77,7 @@
 //	POST   /templates/pull                        PullTemplate -> SSE of TemplateNews; leaving it cancels
 //	POST   /templates/build                       application/x-tar -> SSE of TemplateNews; ?name= &fresh=true
 //	POST   /templates/prepare                     PrepareTemplates -> SSE of TemplateNews
+//	GET    /pool                                  Pool
 //	POST   /templates/gc                          TemplatesSwept; ?all=true
 //	GET    /templates/{name}                      Template
 //	GET    /templates/{name}/bundle               application/x-tar, which the import takes

@@ -107,6 +107,22 @@ func (s *templates) List(context.Context) ([]template.Info, error) {
 	return slices.Clone(s.infos), nil
 }
 
+func (s *templates) Get(_ context.Context, name string) (template.Info, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.infos {
+		if i.Name == name {
+			return i, nil
+		}
+	}
+	return template.Info{}, errs.New(errs.NotFound, "no template %.40q", name)
+}
+
+func (s *templates) Export(ctx context.Context, name string, _ io.Writer) error {
+	_, err := s.Get(ctx, name)
+	return err
+}
+
 func (s *templates) ImportFor(_ context.Context, name, _ string, tar io.Reader) (template.Info, error) {
 	n, err := io.Copy(io.Discard, tar)
 	if err != nil {
