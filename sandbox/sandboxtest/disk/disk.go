@@ -106,10 +106,23 @@ func writeRoot(w *tar.Writer, busybox []byte, names []string) error {
 		mode  int64
 		owner int
 	}{
-		{"bin", 0o755, 0}, {"dev", 0o755, 0}, {"etc", 0o755, 0}, {"proc", 0o755, 0}, {"sys", 0o755, 0}, {"run", 0o755, 0},
-		{"tmp", 0o1777, 0}, {"root", 0o700, 0}, {"var", 0o755, 0}, {"var/tmp", 0o1777, 0}, {"var/lib", 0o755, 0},
-		{"usr", 0o755, 0}, {"usr/bin", 0o755, 0}, {"home", 0o755, 0}, {"home/user", 0o755, sandbox.UserID},
-		{"workspace", 0o755, sandbox.UserID}, {".skete", 0o700, 0},
+		{"bin", 0o755, 0},
+		{"dev", 0o755, 0},
+		{"etc", 0o755, 0},
+		{"proc", 0o755, 0},
+		{"sys", 0o755, 0},
+		{"run", 0o755, 0},
+		{"tmp", 0o1777, 0},
+		{"root", 0o700, 0},
+		{"var", 0o755, 0},
+		{"var/tmp", 0o1777, 0},
+		{"var/lib", 0o755, 0},
+		{"usr", 0o755, 0},
+		{"usr/bin", 0o755, 0},
+		{"home", 0o755, 0},
+		{"home/user", 0o755, sandbox.UserID},
+		{"workspace", 0o755, sandbox.UserID},
+		{".skete", 0o700, 0},
 	} {
 		add(tar.Header{Typeflag: tar.TypeDir, Name: d.name + "/", Mode: d.mode, Uid: d.owner, Gid: d.owner}, "")
 	}
