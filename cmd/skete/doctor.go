@@ -216,6 +216,9 @@ func describeMicroVMs(host *doctor.Host, c serve.Config) {
 
 // tryMachine boots a machine, and says what it was.
 func tryMachine(ctx context.Context, c serve.Config, name, dir string) (isolation string, notes []string, err error) {
+	if _, err := os.Stat(serve.Kernels(c.Home)); err != nil {
+		c.Home = dir // a look leaves nothing behind
+	}
 	p, err := serve.Provider(ctx, c, name, dir)
 	if err != nil {
 		return "", nil, err
