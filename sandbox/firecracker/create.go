@@ -315,14 +315,14 @@ func furnishFrom(from string, j jail.Jail) error {
 	return saved.Copy(layer, j.Path(jail.Layer))
 }
 
-// findKernel may download once.
+// findKernel looks at what is there: `skete doctor --fix` gets one.
 func (p *Provider) findKernel(ctx context.Context) (microvm.Kernel, error) {
 	p.kernelMu.Lock()
 	defer p.kernelMu.Unlock()
 	if p.kernel.Path != "" {
 		return p.kernel, nil
 	}
-	k, err := microvm.EnsureKernel(ctx, microvm.KernelConfig{Dir: p.c.Cache, Vmlinux: p.c.Kernel, Modules: p.c.Modules})
+	k, err := microvm.FindKernel(ctx, microvm.KernelConfig{Dir: p.c.Cache, Vmlinux: p.c.Kernel, Modules: p.c.Modules})
 	if err != nil {
 		return k, fmt.Errorf("find a kernel: %w", err)
 	}

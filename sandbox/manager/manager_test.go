@@ -476,6 +476,28 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// An emulated processor is ten times slower: it is taken by those who ask for it
+// and by nobody else, though its isolation is the strongest that works.
+func TestLadder_autoNeverEmulates(t *testing.T) {
+	w := newWorld(t)
+	m := w.open(t, w.config(nil, sandbox.UserKernel, sandbox.MicroVMEmulated))
+	for what, c := range map[string]struct {
+		spec sandbox.Spec
+		want sandbox.Isolation
+	}{
+		"auto":                     {sandbox.Spec{}, sandbox.UserKernel},
+		"at least a user kernel":   {sandbox.Spec{Require: sandbox.UserKernel}, sandbox.UserKernel},
+		"an emulated one, please":  {sandbox.Spec{Require: sandbox.MicroVMEmulated}, sandbox.MicroVMEmulated},
+		"an emulated one, by name": {sandbox.Spec{Provider: "fake-microvm-emulated"}, sandbox.MicroVMEmulated},
+	} {
+		if i := create(t, m, "t", c.spec); i.Isolation != c.want {
+			t.Errorf("%s gave %s", what, i.Isolation)
+		}
+	}
+	_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Require: sandbox.MicroVM}})
+	wantClass(t, "hardware, where there is none", err, errs.Unsupported)
+}
+
 func reopen(t *testing.T, w *world, m *manager.Manager, c manager.Config) *manager.Manager {
 	t.Helper()
 	if err := m.Close(); err != nil {

@@ -372,7 +372,7 @@ func TestBrain_machineWithItsOwnKernelKilled(t *testing.T) {
 	b := newBrainOn(m.world, map[string]string{"slow": `
 replies:
   - calls: [{name: write_file, args: {file_path: /workspace/kept, content: kept}}]
-  - calls: [{name: execute, args: {command: 'busybox sync; busybox sleep 600'}}]
+  - calls: [{name: execute, args: {command: 'busybox sleep 600'}}]
   - calls: [{name: execute, args: {command: 'busybox cat kept; busybox uname -r'}}]
 else: {text: 'It says {{result "execute"}}'}
 `}, nil, "")
