@@ -3,7 +3,7 @@ package api
 // PullTemplate asks for a template to be made of an image in a registry. The
 // name and password are used once and kept nowhere.
 type PullTemplate struct {
-	Reference     string `json:"reference" minLength:"1" maxLength:"1000" doc:"such as debian:bookworm or ghcr.io/owner/name@sha256:…"`
+	Reference     string `json:"reference" minLength:"1" maxLength:"1000" doc:"such as debian:bookworm or registry.example/owner/name@sha256:…"`
 	Name          string `json:"name,omitempty" maxLength:"64" doc:"of the template; default the last part of the image's name"`
 	Platform      string `json:"platform,omitempty" maxLength:"100" doc:"default this machine's, such as linux/amd64"`
 	InsecureHTTP  bool   `json:"insecure_http,omitempty" doc:"plain HTTP may be spoken with the registry"`

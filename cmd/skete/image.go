@@ -31,7 +31,7 @@ already is not fetched again, and a pull that was cut off goes on where it was.
 Who you are at the registry is what docker login keeps on this machine, or
 --username and --password-stdin; the server keeps nothing of it.`,
 		Example: `  skete template pull python:3.13-slim
-  skete template pull ghcr.io/owner/tools:v2 --name tools --platform linux/arm64
+  skete template pull registry.example/owner/tools:v2 --name tools --platform linux/arm64
   skete template pull registry.example:5000/app --username me --password-stdin < password`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

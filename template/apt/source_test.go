@@ -17,8 +17,8 @@ func TestParse_whatHostsHave(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"sources.list", "deb http://deb.debian.org/debian bookworm main contrib # ours\ndeb-src http://deb.debian.org/debian bookworm main\n", []string{
-			"deb http://deb.debian.org/debian bookworm main contrib",
+		{"sources.list", "deb http://mirror.example/debian bookworm main contrib # ours\ndeb-src http://mirror.example/debian bookworm main\n", []string{
+			"deb http://mirror.example/debian bookworm main contrib",
 		}},
 		{"x.list", "deb [arch=amd64 signed-by=/usr/share/keyrings/x.gpg] https://x.example/apt\tstable main", []string{
 			"deb [signed-by=/usr/share/keyrings/x.gpg] https://x.example/apt stable main",
@@ -63,18 +63,18 @@ func TestParse_refusesWhatCouldHarm(t *testing.T) {
 
 func TestOfficial_isTheDistributionsOwn(t *testing.T) {
 	for line, want := range map[string]bool{
-		"deb http://deb.debian.org/debian bookworm main":                                       true,
-		"deb http://deb.debian.org/debian-security bookworm-security main":                     true,
+		"deb http://mirror.example/debian bookworm main":                                       true,
+		"deb http://mirror.example/debian-security bookworm-security main":                     true,
 		"deb http://mirror.example/pub/debian/ bookworm-updates main":                          true,
-		"deb http://snapshot.debian.org/archive/debian/20250520T000000Z bookworm main":         true,
-		"deb http://archive.ubuntu.com/ubuntu bookworm main universe":                          true,
-		"deb http://deb.debian.org/debian trixie main":                                         false,
-		"deb http://deb.debian.org/debian bookworm contrib":                                    false,
+		"deb http://snapshot.example/archive/debian/20250520T000000Z bookworm main":         true,
+		"deb http://ubuntu.example/ubuntu bookworm main universe":                          true,
+		"deb http://mirror.example/debian trixie main":                                         false,
+		"deb http://mirror.example/debian bookworm contrib":                                    false,
 		"deb https://packages.microsoft.com/debian/12/prod bookworm main":                      false,
 		"deb https://download.docker.com/linux/debian bookworm stable":                         false,
 		"deb https://packages.example/apt bookworm main":                                       false,
-		"deb http://deb.debian.org/debian bookworm-backports main":                             false,
-		"deb [signed-by=/usr/share/keyrings/k.gpg] http://deb.debian.org/debian bookworm main": true,
+		"deb http://mirror.example/debian bookworm-backports main":                             false,
+		"deb [signed-by=/usr/share/keyrings/k.gpg] http://mirror.example/debian bookworm main": true,
 	} {
 		s := apt.Parse("a.list", []byte(line))
 		if len(s) != 1 || s[0].Official("bookworm") != want {

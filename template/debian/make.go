@@ -39,13 +39,8 @@ type Config struct {
 	Log   *slog.Logger // nil = none
 }
 
-// The distribution's own places, where neither the configuration nor the host
-// names others.
-const (
-	defaultSuite    = "bookworm"
-	defaultMirror   = "http://deb.debian.org/debian"
-	defaultSecurity = "http://deb.debian.org/debian-security"
-)
+// defaultSuite is made where neither the configuration nor the host names one.
+const defaultSuite = "bookworm"
 
 // makeTimeout ends a make that does not come to its end.
 const makeTimeout = 30 * time.Minute
@@ -120,7 +115,8 @@ func (m *Maker) Close() error {
 	return nil
 }
 
-// Sources are the archives that ready templates of a suite are made from.
+// Sources are the archives that ready templates of a suite are made from: the
+// configured mirror, else those of this host; nil = none is known.
 func (m *Maker) Sources(suite string) apt.Sources {
 	if m.c.Mirror != "" {
 		list := apt.Sources{
@@ -132,14 +128,7 @@ func (m *Maker) Sources(suite string) apt.Sources {
 		}
 		return list
 	}
-	if list := apt.HostSources("/").For(suite); len(list) > 0 {
-		return list
-	}
-	return apt.Sources{
-		{URI: defaultMirror, Suite: suite, Components: []string{"main"}},
-		{URI: defaultMirror, Suite: suite + "-updates", Components: []string{"main"}},
-		{URI: defaultSecurity, Suite: suite + "-security", Components: []string{"main"}},
-	}
+	return apt.HostSources("/").For(suite)
 }
 
 // Own are the archives of a tree's distribution, in place of those that the

@@ -53,6 +53,10 @@ func (m *Maker) build(ctx context.Context, r Ready, say func(string)) (info temp
 	}()
 	suite := m.Suite()
 	sources := m.Sources(suite)
+	if len(sources) == 0 {
+		return info, errs.New(errs.Unsupported, "no archive of %s is known here", suite).
+			WithHint("name one: `templates: {mirror: …}` in skete.yaml; a host of that release needs none")
+	}
 	say(fmt.Sprintf("making the template %s: %s from %s", r.Name, suite, sources[0].URI))
 	return m.run(ctx, path, dir, r, suite, sources, say)
 }

@@ -75,7 +75,7 @@ func ParseReference(s string, plainHTTP bool) (Reference, error) {
 	}
 	if err != nil {
 		return Reference{}, errs.Wrap(errs.Invalid, err, "%.200q is not the name of an image", s).
-			WithHint("such as debian, ghcr.io/owner/name:tag or name@sha256:…")
+			WithHint("such as debian, registry.example/owner/name:tag or name@sha256:…")
 	}
 	return Reference{ref, plainHTTP, s}, nil
 }
@@ -274,7 +274,7 @@ func (r Reference) failed(err error, doing string) error {
 	case errors.As(err, &answer):
 		return r.answered(err, answer, doing)
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return errs.Wrap(errs.NotFound, err, "there is no host %.200q", host).WithHint("is the image's name right? `docker.io/library/debian` and `debian` are the same")
+		return errs.Wrap(errs.NotFound, err, "there is no host %.200q", host).WithHint("is the image's name right? what comes before its first slash is taken for a host if it has a dot or a colon")
 	case strings.Contains(err.Error(), "x509:"), strings.Contains(err.Error(), "tls: "), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return errs.Wrap(errs.Denied, err, "the registry %s cannot prove who it is", host).
 			WithHint("a registry without HTTPS needs --insecure-http; one with a certificate of its own needs that in the host's trust store")
