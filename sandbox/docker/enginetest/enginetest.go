@@ -216,6 +216,13 @@ func (e *Engine) remove() {
 	}
 }
 
+// EndOrphans ends what an engine that was killed has left of a container that it
+// was just starting. Podman leaves a conmon then, which waits for ever for a
+// word from it and belongs to no container; Podman itself never ends it.
+func (e *Engine) EndOrphans(name string) bool {
+	return e.Kind == Podman && e.killHelpers(name)
+}
+
 // killHelpers ends every process with the mark, the engine's directory in it,
 // among its arguments, and reports whether there was one: containerd, its
 // shims, conmon.
