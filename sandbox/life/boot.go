@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -111,15 +109,17 @@ func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sa
 
 // build is the slow part of Create. When it fails it leaves nothing.
 func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs) error {
-	warm := k.claim(ctx, p, root)
-	if err := k.store(ctx); err != nil {
-		if warm != nil {
-			k.d.Pool.Discard(warm.ID)
-		}
+	if done, err := k.moveIn(ctx, p, root); done {
+		return err
+	}
+	if err := k.store(ctx, k.record()); err != nil {
 		return k.notBuilt(ctx, err)
 	}
 	k.d.Events.Publish(k.d.now(), k.record().Info)
-	err := k.equip(ctx, p, root, warm)
+	err := k.makeVolume(ctx)
+	if err == nil {
+		err = k.boot(ctx, p, root, k.asked, k.from)
+	}
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -141,10 +141,16 @@ func (k *Keeper) unbuild() error {
 }
 
 // store writes the first record of a sandbox.
-func (k *Keeper) store(ctx context.Context) error {
+func (k *Keeper) store(ctx context.Context, rec record.Record) error {
 	k.write.Lock()
 	defer k.write.Unlock()
-	return k.journal.Create(ctx, k.record())
+	if err := k.journal.Create(ctx, rec); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rec = rec
+	return nil
 }
 
 // notBuilt handles a record that was not, or perhaps not, stored.
@@ -243,13 +249,19 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 
 // up notes that a machine runs for the sandbox.
 func (k *Keeper) up(p *ladder.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
+	k.adopt(machine)
+	err := k.commit(k.running(p, asked, held, note))
+	k.settle()
+	return err
+}
+
+// running is the change of the record of a sandbox whose machine has come up.
+func (k *Keeper) running(p *ladder.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*record.Record) {
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
-	k.adopt(machine)
 	bootMS := float64(time.Since(asked).Microseconds()) / 1000
-	deadline := deadlineOf(spec.TTL)
-	err := k.commit(func(r *record.Record) {
+	return func(r *record.Record) {
 		now := k.d.now()
 		r.Plan = record.None
 		r.Info.State, r.Info.Reason = sandbox.Running, ""
@@ -259,13 +271,16 @@ func (k *Keeper) up(p *ladder.Rung, machine sandbox.Machine, asked time.Time, he
 			r.Info.ExpiresAt = now.Add(spec.TTL)
 		}
 		r.Info.BootMS = bootMS
-		r.Info.Notes = append(notes(p.Capabilities(), volume), note...)
+		r.Info.Notes = append(record.Notes(p.Capabilities(), volume), note...)
 		r.Held = held
-	})
+	}
+}
+
+// settle begins to count the time that a machine may live, and be idle.
+func (k *Keeper) settle() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.deadline, k.used = deadline, time.Now()
-	return err
+	k.deadline, k.used = deadlineOf(k.rec.Info.Spec.TTL), time.Now()
 }
 
 // deadlineOf counts a time to live from now; 0 = no deadline.
@@ -290,25 +305,4 @@ func (k *Keeper) adopt(machine sandbox.Machine) {
 			k.died(machine, exit)
 		}
 	})
-}
-
-// notes says what is weaker than a user would think.
-func notes(c sandbox.Capabilities, v sandbox.Volume) []string {
-	out := slices.Clone(c.Notes)
-	var weak []string
-	for _, l := range []struct {
-		name string
-		ok   bool
-	}{{"memory", c.LimitsMemory}, {"cpu", c.LimitsCPU}, {"processes", c.LimitsPids}, {"disk", c.LimitsDisk}} {
-		if !l.ok {
-			weak = append(weak, l.name)
-		}
-	}
-	if weak != nil {
-		out = append(out, "limits that this provider cannot enforce on this host: "+strings.Join(weak, ", "))
-	}
-	if !v.Enforced {
-		out = append(out, "the size of the workspace is watched, not enforced: who exceeds it is stopped")
-	}
-	return out
 }

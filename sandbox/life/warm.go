@@ -10,58 +10,55 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-// claim takes a warm machine of the sandbox's shape, if there is one. From then
-// on the record, which is stored next, names all that the host holds by it.
-func (k *Keeper) claim(ctx context.Context, p *ladder.Rung, root template.Rootfs) *pool.Member {
+// moveIn gives a new sandbox a warm machine of its shape, if there is one that
+// is of use; then it is done, for better or worse.
+//
+// Until the sandbox is Running its machine is the pool's, which destroys it
+// after a crash. So the sandbox's first record is the one that says Running.
+func (k *Keeper) moveIn(ctx context.Context, p *ladder.Rung, root template.Rootfs) (done bool, err error) {
 	if k.from != nil {
-		return nil
+		return false, nil
 	}
-	m := k.d.Pool.Claim(ctx, pool.ShapeOf(k.record().Info.Spec, p.Name(), root, k.d.GuestID), k.id)
-	if m != nil {
-		k.mu.Lock()
-		k.rec.Machine, k.volume = m.ID, m.Volume
-		k.mu.Unlock()
+	spec := k.record().Info.Spec
+	warm := k.d.Pool.Claim(ctx, pool.ShapeOf(spec, p.Name(), root, k.d.GuestID), k.id)
+	if warm == nil {
+		return false, nil
 	}
-	return m
-}
-
-// equip gives a sandbox whose record is stored its machine: the warm one, or a
-// new one.
-func (k *Keeper) equip(ctx context.Context, p *ladder.Rung, root template.Rootfs, warm *pool.Member) error {
-	if warm != nil {
-		k.d.Pool.Taken(warm.ID)
-		err := k.moveIn(ctx, root, warm)
-		if err == nil {
-			return k.up(p, warm.Machine, k.asked, "", nil)
-		}
-		if ctx.Err() != nil {
-			_ = warm.Machine.Close()
-			return err
-		}
-		// It was no good any more. Another takes its place, under its name.
-		k.d.Log.Warn("a warm machine is of no use; booting one", "id", k.id, "machine", warm.ID, "error", err)
-		if err := k.moveOut(ctx, p, warm); err != nil {
-			return err
-		}
-	}
-	if err := k.makeVolume(ctx); err != nil {
-		return err
-	}
-	return k.boot(ctx, p, root, k.asked, k.from)
-}
-
-// moveIn makes a warm machine the sandbox's: names, environment, randomness
-// and time.
-func (k *Keeper) moveIn(ctx context.Context, root template.Rootfs, warm *pool.Member) error {
-	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: k.record().Info.Spec, Rootfs: root}
-	return snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now)
-}
-
-func (k *Keeper) moveOut(ctx context.Context, p *ladder.Rung, warm *pool.Member) error {
-	err := p.Destroy(ctx, warm.ID)
-	_ = warm.Machine.Close()
+	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root}
+	err = snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now)
 	if err != nil {
+		k.d.Pool.Discard(warm.ID)
+		if ctx.Err() != nil {
+			return true, k.notBuilt(ctx, err)
+		}
+		k.d.Log.Warn("a warm machine is of no use; booting one", "id", k.id, "machine", warm.ID, "error", err)
+		return false, nil
+	}
+	if err := k.own(ctx, p, warm); err != nil {
+		k.takeMachine()
+		k.d.Pool.Discard(warm.ID)
+		return true, k.notBuilt(ctx, err)
+	}
+	k.d.Pool.Taken(warm.ID)
+	return true, nil
+}
+
+// own stores the first record of a sandbox that runs on a warm machine. From
+// then on it names all that the host holds by the machine.
+func (k *Keeper) own(ctx context.Context, p *ladder.Rung, warm *pool.Member) error {
+	k.mu.Lock()
+	k.volume = warm.Volume
+	k.mu.Unlock()
+	k.adopt(warm.Machine)
+	rec := k.record()
+	begun := rec.Info
+	rec.Machine = warm.ID
+	k.running(p, k.asked, "", nil)(&rec)
+	if err := k.store(ctx, rec); err != nil {
 		return err
 	}
-	return k.d.Volumes.Remove(ctx, string(warm.ID))
+	k.settle()
+	k.d.Events.Publish(k.d.now(), begun)
+	k.d.Events.Publish(k.d.now(), rec.Info)
+	return nil
 }

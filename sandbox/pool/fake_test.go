@@ -336,7 +336,7 @@ func (p provider) Destroy(_ context.Context, id sandbox.ID) error {
 	})
 }
 
-// machine answers Hello.
+// machine answers Hello, and Adopt under its own name.
 type machine struct {
 	id     sandbox.ID
 	conns  chan net.Conn
@@ -347,12 +347,12 @@ type machine struct {
 	wedged sync.Mutex // held: the guest does not answer
 }
 
-type helloOnly struct {
+type fakeControl struct {
 	wire.UnimplementedControlHandler
 	m *machine
 }
 
-func (h helloOnly) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
+func (h fakeControl) Hello(context.Context, *connect.Request[wire.HelloRequest]) (*connect.Response[wire.HelloResponse], error) {
 	if !h.m.wedged.TryLock() {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("wedged"))
 	}
@@ -360,10 +360,17 @@ func (h helloOnly) Hello(context.Context, *connect.Request[wire.HelloRequest]) (
 	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version}), nil
 }
 
+func (h fakeControl) Adopt(_ context.Context, r *connect.Request[wire.AdoptRequest]) (*connect.Response[wire.AdoptResponse], error) {
+	if r.Msg.Sandbox != string(h.m.id) {
+		return nil, errors.New("a machine of nobody got a name")
+	}
+	return connect.NewResponse(&wire.AdoptResponse{}), nil
+}
+
 func newMachine(id sandbox.ID) *machine {
 	m := &machine{id: id, conns: make(chan net.Conn), done: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.Handle(wire.NewControlHandler(helloOnly{m: m}))
+	mux.Handle(wire.NewControlHandler(fakeControl{m: m}))
 	m.server = &http.Server{Handler: mux}
 	go func() { _ = m.server.Serve(m) }()
 	return m

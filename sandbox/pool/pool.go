@@ -16,7 +16,8 @@
 // claim is a compare-and-set: a member is given away once, and when Claim has
 // returned it no crash makes it warm again. Who claims adopts the machine
 // (Control.Adopt) only after that, so that no member ever holds what was a
-// tenant's. After a crash, members that are warm are attached again; those
+// tenant's. A member has adopted itself once and run a command before it is
+// warm: a guest that cannot is an error in the log, not a slow create. After a crash, members that are warm are attached again; those
 // that were being made, or were claimed by a sandbox that there is not, are
 // destroyed. Close destroys all members: a pool without a server only costs
 // memory.
@@ -108,6 +109,7 @@ type Pool struct {
 
 	mu        sync.Mutex // guards all below; never held over slow work
 	members   map[sandbox.ID]*member
+	taken     []sandbox.ID        // claimed, and their records not yet removed; forget takes from it
 	alien     map[sandbox.ID]bool // records that cannot be read, or are another node's
 	kinds     map[Shape]*kind
 	claimedAt time.Time // last claim or miss
@@ -245,18 +247,38 @@ func (p *Pool) kind(s Shape) *kind {
 }
 
 // Taken forgets a claimed member: the sandbox's record names its machine now.
+// The member's own record goes when nobody claims any more for a moment: the
+// writes of a burst are for those who wait. What stays of it after a crash is
+// found at the next start to be the sandbox's.
 func (p *Pool) Taken(id sandbox.ID) {
-	forget := func() {
-		// What stays is found at the next start to be the sandbox's.
-		if err := p.erase(context.WithoutCancel(p.d.Ctx), id); err != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken = append(p.taken, id)
+	if len(p.taken) == 1 {
+		p.d.Spawn(p.forget)
+	}
+}
+
+// forget removes the records of all who were taken. Preconditions: there are
+// some, and it does not run already.
+func (p *Pool) forget() {
+	p.calm(p.d.Ctx)
+	for more := true; more; {
+		p.mu.Lock()
+		id := p.taken[0]
+		p.mu.Unlock()
+		err := p.erase(context.WithoutCancel(p.d.Ctx), id)
+		if err != nil {
 			p.d.Log.Warn("the record of a claimed machine stays until the next start", "id", id, "error", err)
-			return
 		}
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.members, id)
+		p.taken = p.taken[1:]
+		more = len(p.taken) > 0
+		if err == nil {
+			delete(p.members, id)
+		}
+		p.mu.Unlock()
 	}
-	p.d.Spawn(forget)
 }
 
 // Discard destroys a claimed member whose claimer has failed before its record
@@ -281,7 +303,7 @@ func (p *Pool) Owns(id sandbox.ID) bool {
 }
 
 // Uses reports whether a member runs, or will, from the root file system with
-// this hash.
+// this hash. A claimed one is its sandbox's to speak for.
 func (p *Pool) Uses(rootfs string) bool {
 	if p == nil {
 		return false
@@ -289,7 +311,7 @@ func (p *Pool) Uses(rootfs string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.members {
-		if m.rec.Shape.Rootfs == rootfs {
+		if m.state != claimed && m.rec.Shape.Rootfs == rootfs {
 			return true
 		}
 	}

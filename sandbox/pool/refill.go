@@ -550,6 +550,9 @@ func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) error 
 		return fmt.Errorf("boot: %w", err)
 	}
 	m.machine, m.volume = machine, volume
+	if err := practise(ctx, machine.Guest(), b.BootFile(), p.d.Now); err != nil {
+		return err
+	}
 	r := m.rec
 	r.State = warm
 	if err := p.write(ctx, m, r); err != nil {
