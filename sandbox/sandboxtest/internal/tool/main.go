@@ -124,10 +124,13 @@ func hog(mb int) {
 // share of one core that this was (2 on two whole cores), and the rounds done.
 // What a whole core does is taken from the best slices of all: slices are so
 // short that most of them are undisturbed, however busy the host is. The very
-// best are left out, since an emulated clock stands still at times.
+// best are left out, since an emulated clock stands still at times. Where a
+// kernel has lost its trust in its fast clock, time moves in ticks: a slice is
+// then as long as many of them.
 func spin(d time.Duration) {
 	n := max(4, runtime.NumCPU())
 	runtime.GOMAXPROCS(n)
+	least := 10 * tick()
 	began := time.Now()
 	done := make(chan []time.Duration)
 	for range n {
@@ -135,14 +138,17 @@ func spin(d time.Duration) {
 			var own []time.Duration
 			x := uint64(88172645463325252)
 			for now := time.Now(); now.Sub(began) < d; {
-				for range 1 << 14 {
-					x ^= x << 13
-					x ^= x >> 7
-					x ^= x << 17
+				then, rounds := now, time.Duration(0)
+				for ; rounds == 0 || now.Sub(then) < least; rounds++ {
+					for range 1 << 14 {
+						x ^= x << 13
+						x ^= x >> 7
+						x ^= x << 17
+					}
+					now = time.Now()
 				}
-				then := now
-				now = time.Now()
-				own = append(own, now.Sub(then)+time.Duration(x&1))
+				each := now.Sub(then)/rounds + time.Duration(x&1)
+				own = append(own, slices.Repeat([]time.Duration{each}, int(rounds))...)
 			}
 			done <- own
 		}()
@@ -155,6 +161,20 @@ func spin(d time.Duration) {
 	slices.Sort(all)
 	best := all[len(all)/20]
 	fmt.Println(float64(len(all))*best.Seconds()/took.Seconds(), len(all))
+}
+
+// tick is the least by which the clock moves.
+func tick() time.Duration {
+	least := time.Hour
+	for range 5 {
+		then := time.Now()
+		now := time.Now()
+		for !now.After(then) {
+			now = time.Now()
+		}
+		least = min(least, now.Sub(then))
+	}
+	return least
 }
 
 func fork(n int) {
