@@ -71,11 +71,11 @@ func Add(ctx context.Context, log thread.Log, id thread.ID, s *state.State, bodi
 // Write appends what somebody else than the driver has to say. look decides from
 // the thread as it is; no bodies = nothing to do.
 func Write(ctx context.Context, log thread.Log, id thread.ID, look func(*state.State) ([]thread.Body, error)) (seq uint64, wrote bool, err error) {
+	s, err := Fold(ctx, log, id)
+	if err != nil {
+		return 0, false, err
+	}
 	for range tries {
-		s, err := Fold(ctx, log, id)
-		if err != nil {
-			return 0, false, err
-		}
 		bodies, err := look(s)
 		if err != nil || len(bodies) == 0 {
 			return s.Seq, false, err
@@ -85,10 +85,19 @@ func Write(ctx context.Context, log thread.Log, id thread.ID, look func(*state.S
 			events[i] = thread.New(s.Run.ID, b)
 		}
 		seq, err := log.Append(ctx, id, s.Seq, events...)
-		if errs.Is(err, errs.Conflict) {
-			continue // the driver was faster
+		if !errs.Is(err, errs.Conflict) {
+			return seq, err == nil, err
 		}
-		return seq, err == nil, err
+		// The driver was faster. Only what it wrote is read now: a fold of all
+		// would give it the time to be so again.
+		for e, err := range log.Load(ctx, id, s.Seq+1) {
+			if err == nil {
+				err = s.Apply(e)
+			}
+			if err != nil {
+				return 0, false, err
+			}
+		}
 	}
 	return 0, false, errs.New(errs.Unavailable, "%s moves too fast to be written to", id)
 }
