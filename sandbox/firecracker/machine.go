@@ -258,15 +258,13 @@ func (m *machine) breakStreams() {
 func (m *machine) whileAlive(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	m.wg.Add(1)
-	go func() {
-		defer m.wg.Done()
+	m.wg.Go(func() {
 		select {
 		case <-m.gone:
 			cancel()
 		case <-done:
 		}
-	}()
+	})
 	var once sync.Once
 	return ctx, func() { once.Do(func() { close(done) }); cancel() }
 }

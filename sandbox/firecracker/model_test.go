@@ -93,7 +93,7 @@ func TestModelCreateRunDestroy(t *testing.T) {
 func TestModelPausedMachinesKeepNobodyWaitingAndResume(t *testing.T) {
 	w := modelWorld(t)
 	b := w.boot()
-	m, g := w.create(b)
+	m, _ := w.create(b)
 	for range 2 {
 		must(t, m.Pause(t.Context()))
 	}
@@ -109,7 +109,7 @@ func TestModelPausedMachinesKeepNobodyWaitingAndResume(t *testing.T) {
 	for range 2 {
 		must(t, m.Resume(t.Context()))
 	}
-	g = sandboxtest.NewGuest(t, m)
+	g := sandboxtest.NewGuest(t, m)
 	if res := g.Run("/bin/echo", "back"); res.Stdout != "back\n" {
 		t.Errorf("after the resume: %+v", res)
 	}

@@ -31,12 +31,15 @@ func must(t testing.TB, err error) {
 }
 
 func dir(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755} }
+
 func file(name, content string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content)), Linkname: content}
 }
+
 func symlink(name, target string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target}
 }
+
 func hard(name, target string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: target}
 }

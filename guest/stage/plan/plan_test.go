@@ -82,8 +82,11 @@ func FuzzParseParams(f *testing.F) {
 
 func TestModules_areChosenByUse(t *testing.T) {
 	list := []Module{
-		{"virtio_ring.ko", []Use{Always, Virtio}}, {"virtio_console.ko", []Use{Virtio}}, {"vsock.ko", []Use{Vsock}},
-		{"erofs.ko", []Use{Erofs}}, {"virtio_net.ko", []Use{Net}},
+		{"virtio_ring.ko", []Use{Always, Virtio}},
+		{"virtio_console.ko", []Use{Virtio}},
+		{"vsock.ko", []Use{Vsock}},
+		{"erofs.ko", []Use{Erofs}},
+		{"virtio_net.ko", []Use{Net}},
 	}
 	got, err := ParseModules(EncodeModules(list))
 	if diff := cmp.Diff(list, got); err != nil || diff != "" {

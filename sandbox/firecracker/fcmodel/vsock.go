@@ -51,12 +51,10 @@ func (v *vsock) accept() {
 			_ = conn.Close()
 			return
 		}
-		v.wg.Add(1)
-		go func() {
-			defer v.wg.Done()
+		v.wg.Go(func() {
 			defer v.drop(conn)
 			v.serve(conn, n)
-		}()
+		})
 	}
 }
 

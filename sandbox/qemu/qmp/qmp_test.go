@@ -25,13 +25,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const hello = `{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": "x"}, "capabilities": ["oob"]}}` + "\n"
 
-// qemu plays QEMU's end: it answers by talk, which gets each request and the
-// file that came with it, and says what to send.
-type qemu struct {
-	t    testing.TB
-	conn *net.UnixConn
-}
-
 type asked struct {
 	Execute   string          `json:"execute"`
 	Arguments json.RawMessage `json:"arguments"`

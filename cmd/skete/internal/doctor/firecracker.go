@@ -474,8 +474,7 @@ func (h Host) cards(ctx context.Context) Check {
 
 func (h Host) quiet() Check {
 	const name = "host console"
-	words := strings.Fields(h.read("/proc/cmdline"))
-	for _, w := range words {
+	for w := range strings.FieldsSeq(h.read("/proc/cmdline")) {
 		if w == "quiet" || strings.HasPrefix(w, "loglevel=") {
 			return ok(name, "the kernel is quiet")
 		}
