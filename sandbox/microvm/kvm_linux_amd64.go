@@ -44,8 +44,20 @@ var capabilities = []struct {
 	name   string
 	number uintptr
 }{
-	{"IRQCHIP", 0}, {"USER_MEMORY", 3}, {"SET_TSS_ADDR", 4}, {"EXT_CPUID", 7}, {"MP_STATE", 14}, {"PIT2", 33}, {"PIT_STATE2", 35},
-	{"IRQFD", 32}, {"IOEVENTFD", 36}, {"ADJUST_CLOCK", 39}, {"VCPU_EVENTS", 41}, {"DEBUGREGS", 50}, {"XSAVE", 55}, {"XCRS", 56},
+	{"IRQCHIP", 0},
+	{"USER_MEMORY", 3},
+	{"SET_TSS_ADDR", 4},
+	{"EXT_CPUID", 7},
+	{"MP_STATE", 14},
+	{"PIT2", 33},
+	{"PIT_STATE2", 35},
+	{"IRQFD", 32},
+	{"IOEVENTFD", 36},
+	{"ADJUST_CLOCK", 39},
+	{"VCPU_EVENTS", 41},
+	{"DEBUGREGS", 50},
+	{"XSAVE", 55},
+	{"XCRS", 56},
 }
 
 // probes are what the tiny machines run, in 64-bit mode with all rights. Each

@@ -306,8 +306,8 @@ func TestDependedImage(t *testing.T) {
 		"linux-image-virtual\n  Depends: linux-image-5.15.0-1-generic\n  Depends: linux-base\n": "linux-image-5.15.0-1-generic",
 		"x\n  Depends: linux-base\n  Depends: linux-image-unsigned-6.8.0-9-kvm\n":               "linux-image-unsigned-6.8.0-9-kvm",
 		"x\n  Depends: linux-image-6.1.0; rm -rf /\n":                                           "",
-		"x\n  Depends: --option\n": "",
-		"":                         "",
+		"x\n  Depends: --option\n":                                                              "",
+		"":                                                                                      "",
 	} {
 		if got := dependedImage(out); got != want {
 			t.Errorf("%q: %q, want %q", out, got, want)

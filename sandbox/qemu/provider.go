@@ -197,7 +197,8 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 
 // Where things are. All names derive from the ID.
 
-func (p *Provider) machinesDir() string            { return filepath.Join(p.c.Dir, "machines") }
+func (p *Provider) machinesDir() string { return filepath.Join(p.c.Dir, "machines") }
+
 func (p *Provider) dir(id sandbox.ID) string       { return filepath.Join(p.machinesDir(), string(id)) }
 func (p *Provider) groupPath(id sandbox.ID) string { return p.parent + "/" + string(id) }
 

@@ -273,7 +273,8 @@ func TestTheTrapsOfTheVsock(t *testing.T) {
 		t.Errorf("in one packet: %q, %v", buf[:n], err)
 	}
 	for _, r := range []request{
-		{"PUT", "/machine-config", `{"vcpu_count":1,"mem_size_mib":128}`, 400}, {"PUT", "/actions", `{"action_type":"InstanceStart"}`, 400},
+		{"PUT", "/machine-config", `{"vcpu_count":1,"mem_size_mib":128}`, 400},
+		{"PUT", "/actions", `{"action_type":"InstanceStart"}`, 400},
 		{"PUT", "/snapshot/create", `{"snapshot_path":"s","mem_file_path":"m"}`, 400}, // not paused
 	} {
 		if code, text := send(c, r); code != r.want {
