@@ -301,14 +301,15 @@ func TestFindKernel_takesTheOperatorsOwn(t *testing.T) {
 }
 
 func TestDependedImage(t *testing.T) {
-	for out, want := range map[string]string{
-		"linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n":                "linux-image-6.1.0-56-cloud-amd64",
-		"linux-image-virtual\n  Depends: linux-image-5.15.0-1-generic\n  Depends: linux-base\n": "linux-image-5.15.0-1-generic",
-		"x\n  Depends: linux-base\n  Depends: linux-image-unsigned-6.8.0-9-kvm\n":               "linux-image-unsigned-6.8.0-9-kvm",
-		"x\n  Depends: linux-image-6.1.0; rm -rf /\n":                                           "",
-		"x\n  Depends: --option\n":                                                              "",
-		"":                                                                                      "",
+	for _, c := range [][2]string{
+		{"linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n", "linux-image-6.1.0-56-cloud-amd64"},
+		{"linux-image-virtual\n  Depends: linux-image-5.15.0-1-generic\n  Depends: linux-base\n", "linux-image-5.15.0-1-generic"},
+		{"x\n  Depends: linux-base\n  Depends: linux-image-unsigned-6.8.0-9-kvm\n", "linux-image-unsigned-6.8.0-9-kvm"},
+		{"x\n  Depends: linux-image-6.1.0; rm -rf /\n", ""},
+		{"x\n  Depends: --option\n", ""},
+		{"", ""},
 	} {
+		out, want := c[0], c[1]
 		if got := dependedImage(out); got != want {
 			t.Errorf("%q: %q, want %q", out, got, want)
 		}
