@@ -5,6 +5,9 @@ import "github.com/skete-dev/skete/sandbox"
 // ParseMemory is for the fuzz target.
 var ParseMemory = parseMemory
 
+// ClaimsAtOnce is how many claims are not waited for.
+var ClaimsAtOnce = claimsAtOnce
+
 // DecodeID reads a record and returns whose it is.
 func DecodeID(key string, value []byte) (sandbox.ID, error) {
 	r, err := decode(key, value)

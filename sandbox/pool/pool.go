@@ -96,6 +96,11 @@ type Deps struct {
 	Spawn func(func()) bool
 }
 
+// claimsAtOnce bounds who adopts a machine at the same time. In a burst that
+// keeps all cores busy, who came first is served first; else all would wait for
+// the last.
+var claimsAtOnce = max(4, 2*runtime.NumCPU())
+
 const (
 	membersMax = 256
 	ageMax     = time.Hour
@@ -106,6 +111,7 @@ type Pool struct {
 	d    Deps
 	c    Config
 	wake chan struct{} // holds one token
+	in   chan struct{} // a token for each claim until it is Taken or Discarded
 
 	mu        sync.Mutex // guards all below; never held over slow work
 	members   map[sandbox.ID]*member
@@ -176,7 +182,7 @@ func New(d Deps, c Config) *Pool {
 		c.AgeMax = ageMax
 	}
 	return &Pool{
-		d: d, c: c, wake: make(chan struct{}, 1),
+		d: d, c: c, wake: make(chan struct{}, 1), in: make(chan struct{}, claimsAtOnce),
 		members: map[sandbox.ID]*member{}, alien: map[sandbox.ID]bool{}, kinds: map[Shape]*kind{},
 	}
 }
@@ -184,7 +190,7 @@ func New(d Deps, c Config) *Pool {
 // Claim gives a warm machine of the shape to a sandbox; nil: there is none, and
 // the caller boots one. When it returns the claim is durable, and what was the
 // pool's is the caller's: it calls Taken when the sandbox's record names the
-// machine, or Discard.
+// machine, or Discard. It waits while many claims are between here and there.
 func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID) *Member {
 	if p == nil || !p.c.enabled() {
 		return nil
@@ -194,9 +200,16 @@ func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID) *Member {
 		if m == nil {
 			return nil
 		}
+		select {
+		case p.in <- struct{}{}:
+		case <-ctx.Done():
+			p.end(m)
+			return nil
+		}
 		r := m.rec
 		r.State, r.By = claimed, by
 		if err := p.write(context.WithoutCancel(ctx), m, r); err != nil {
+			<-p.in
 			p.d.Log.Warn("a warm machine could not be claimed", "id", r.ID, "error", err)
 			p.end(m)
 			continue
@@ -251,6 +264,7 @@ func (p *Pool) kind(s Shape) *kind {
 // writes of a burst are for those who wait. What stays of it after a crash is
 // found at the next start to be the sandbox's.
 func (p *Pool) Taken(id sandbox.ID) {
+	<-p.in
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken = append(p.taken, id)
@@ -284,6 +298,7 @@ func (p *Pool) forget() {
 // Discard destroys a claimed member whose claimer has failed before its record
 // named it.
 func (p *Pool) Discard(id sandbox.ID) {
+	<-p.in
 	p.mu.Lock()
 	m := p.members[id]
 	p.mu.Unlock()

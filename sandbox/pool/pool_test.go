@@ -133,6 +133,37 @@ func TestClaim_givesNothingTwice(t *testing.T) {
 	})
 }
 
+func TestClaim_waitsWhileManyMoveIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n := pool.ClaimsAtOnce + 2
+		s := w.start(t, sized(n), 0, false, nil)
+		eventually(t, "all are warm", s.settled(n))
+		var first *pool.Member
+		for range pool.ClaimsAtOnce {
+			first = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		if m := s.p.Claim(over, shape("hash-1"), sandbox.NewID()); m != nil {
+			t.Error("it did not wait")
+		}
+		got := make(chan *pool.Member)
+		go func() { got <- s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()) }()
+		synctest.Wait()
+		select {
+		case <-got:
+			t.Error("it did not wait")
+		default:
+		}
+		s.p.Taken(first.ID)
+		if m := <-got; m == nil {
+			t.Error("it got none")
+		}
+		s.kill()
+	})
+}
+
 // Two servers that believe to be the same node: the compare-and-set decides.
 func TestClaim_isFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
