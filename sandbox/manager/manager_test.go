@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(serverDirEnv); dir != "" {
 		os.Exit(serveUntilKilled(dir))
 	}
+	if text := os.Getenv(warmServerEnv); text != "" {
+		os.Exit(warmUntilKilled(text))
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -17,10 +17,12 @@
 // returned it no crash makes it warm again. Who claims adopts the machine
 // (Control.Adopt) only after that, so that no member ever holds what was a
 // tenant's. A member has adopted itself once and run a command before it is
-// warm: a guest that cannot is an error in the log, not a slow create. After a
-// crash, members that are warm are attached again; those that were being made,
-// or were claimed by a sandbox that there is not, are destroyed. Close destroys
-// all members: a pool without a server only costs memory.
+// warm: a guest that cannot is an error in the log, not a slow create. What a
+// kernel does not let the guest change stays the member's: its host name, under
+// gVisor. After a crash, members that are warm are attached again; those that
+// were being made, or were claimed by a sandbox that there is not, are
+// destroyed. Close destroys all members: a pool without a server only costs
+// memory.
 //
 // It makes members in the background, few at a time, not while sandboxes are
 // being booted or claimed, and not while memory is short: then it gives up a
