@@ -103,6 +103,9 @@ func (s *server) full(ctx context.Context, n int) error {
 		if warm >= n && busy == 0 {
 			return nil
 		}
+		if text := s.log.String(); strings.Contains(text, "cannot make a warm machine") {
+			return fmt.Errorf("the pool cannot be filled; `make build` embeds a guest that can be adopted:\n%s", text)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%d of %d are warm: %w", warm, n, ctx.Err())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,7 +21,25 @@ type server struct {
 	home string
 	cmd  *exec.Cmd
 	c    *client.Client
-	log  bytes.Buffer
+	log  said
+}
+
+// said is what a program has said so far.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 func (b *bench) start(flags ...string) (*server, error) {
