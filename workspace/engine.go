@@ -67,7 +67,8 @@ type Workspace struct {
 }
 
 // Open opens the history of a directory, making it if need be, and finishes
-// what a restore that died has left. Recovered says whether there was one.
+// what a restore that died has left. The caller closes it. Corrupt: a part of
+// the history is damaged.
 func Open(c Config) (w *Workspace, err error) {
 	if c.Now == nil {
 		c.Now = time.Now
