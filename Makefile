@@ -34,11 +34,11 @@ need-test: need # machines with kernels of their own, container engines, templat
 	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci
 
 test: need-test build ## every test; skipped ones are named with their reason at the end
-	go test -json -timeout 45m ./... | go run ./test/summary
+	go test -json -timeout 20m ./... | go run ./test/summary
 
 race: ## the tests of packages where goroutines meet, under the race detector
 	@scripts/need gcc
-	CGO_ENABLED=1 go test -race -short -json -timeout 30m $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary
+	CGO_ENABLED=1 go test -race -short -json -timeout 20m $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary
 
 check: ## the fast inner loop, under three minutes
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt the files above' >&2; exit 1; }

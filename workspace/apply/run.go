@@ -372,6 +372,9 @@ func (x *executor) write(i, fd int, name string, e tree.Entry) error {
 	if err := unix.Lchown(temp, int(e.UID), int(e.GID)); err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}
+	if err := unix.Chmod(temp, e.Mode); err != nil { // mkfifo obeyed the umask
+		return err
+	}
 	return unix.Renameat(unix.AT_FDCWD, temp, fd, name)
 }
 
