@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/ext4"
 )
 
 const (
 	loopControl = "/dev/loop-control"
 	loopTries   = 64 // others take loop devices at the same moment
 	mountsMax   = 8
-	mkfsTimeout = time.Minute
 	// blankForm changes when images are made differently.
 	blankForm = "v1"
 	loopMajor = 7
@@ -35,7 +34,7 @@ const (
 func (s *Store) blank(ctx context.Context, bytes int64) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mkfs == "" {
+	if s.reason != nil {
 		return "", nil
 	}
 	path := filepath.Join(s.dir, blankDir, strconv.FormatInt(bytes, 10)+"-"+blankForm)
@@ -52,7 +51,7 @@ func (s *Store) blank(ctx context.Context, bytes int64) (string, error) {
 	if limited := limit(err); errs.Is(limited, errs.Limit) {
 		return "", limited
 	}
-	s.mkfs = "" // does not work here after all
+	// It does not work here after all.
 	s.reason = errs.Wrap(errs.Unsupported, err, "images cannot be mounted on this host")
 	return "", nil
 }
@@ -70,7 +69,7 @@ func (s *Store) makeBlank(ctx context.Context, path string, bytes int64) (err er
 		return err
 	}
 	temp, mnt := filepath.Join(dir+".new", "image"), filepath.Join(dir+".new", "mnt")
-	if err := s.format(ctx, temp, bytes); err != nil {
+	if err := ext4.Blank(ctx, temp, bytes); err != nil {
 		return err
 	}
 	// Mounted once: that proves that it works here, and lost+found is nothing
@@ -83,40 +82,6 @@ func (s *Store) makeBlank(ctx context.Context, path string, bytes int64) (err er
 		return err
 	}
 	return os.Rename(temp, path)
-}
-
-// format makes a file system that costs little to make and to copy: inode
-// tables and the journal stay holes of the sparse file, nothing is reserved
-// for root, and there is an inode for every 8 KiB, for trees of small files.
-func (s *Store) format(ctx context.Context, path string, bytes int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(f.Truncate(bytes), f.Close())
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, mkfsTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-i", "8192",
-		"-J", "size="+strconv.Itoa(journalMiB(bytes)), "-O", "^resize_inode",
-		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("mkfs.ext4: %w: %.300q", err, out)
-	}
-	return nil
-}
-
-func journalMiB(bytes int64) int {
-	switch {
-	case bytes < 256<<20:
-		return 4
-	case bytes < 4<<30:
-		return 8
-	}
-	return 32
 }
 
 // copySparse copies what is no hole.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/ext4"
 )
 
 // Bounds of one volume's size.
@@ -40,11 +40,10 @@ type Volume struct {
 
 // Store keeps volumes in a directory.
 type Store struct {
-	dir  string
-	mkfs string // "" = images cannot be made here
+	dir string
 
 	mu     sync.Mutex // guards blanks being made: one at a time
-	reason error      // why the last image could not be made
+	reason error      // why images cannot be made here; nil = they can
 }
 
 // Names in a volume's directory.
@@ -64,24 +63,20 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open volumes: %w", err)
 	}
 	s := &Store{dir: dir}
-	s.mkfs, s.reason = findImages()
+	s.reason = findImages()
 	return s, nil
 }
 
 // findImages looks for what images need; a look, not a trial.
-func findImages() (mkfs string, err error) {
+func findImages() error {
 	if os.Geteuid() != 0 {
-		return "", errs.New(errs.Unsupported, "only root can mount images")
+		return errs.New(errs.Unsupported, "only root can mount images")
 	}
 	if _, err := os.Stat(loopControl); err != nil {
-		return "", errs.Wrap(errs.Unsupported, err, "no loop devices").WithHint("modprobe loop")
+		return errs.Wrap(errs.Unsupported, err, "no loop devices").WithHint("modprobe loop")
 	}
-	for _, name := range []string{"mkfs.ext4", "/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	return "", errs.New(errs.Unsupported, "no mkfs.ext4").WithHint("apt install e2fsprogs")
+	_, err := ext4.Look()
+	return err
 }
 
 // Weakness says why volumes are not enforced here; nil when they are.

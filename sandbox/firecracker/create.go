@@ -14,6 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/cgroup"
+	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
@@ -293,7 +294,7 @@ func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail,
 			return source, err
 		}
 	}
-	if err := microvm.Blank(ctx, j.Path(jail.Layer), s.LayerBytes); err != nil {
+	if err := ext4.Blank(ctx, j.Path(jail.Layer), s.LayerBytes); err != nil {
 		return source, fmt.Errorf("make the root's layer: %w", err)
 	}
 	return source, nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/saved"
@@ -103,7 +104,7 @@ func (w *world) boot() sandbox.Boot {
 		Spec: sandbox.Spec{CPUs: 1, MemoryMB: 192, DiskMB: 64, PidsMax: 128, Network: "none", Workdir: sandbox.WorkspaceDir, Env: map[string]string{"COLOUR": "green"}},
 	}
 	must(w, os.Mkdir(b.Dir, 0o700))
-	must(w, microvm.Blank(w.Context(), b.Disk, 64<<20))
+	must(w, ext4.Blank(w.Context(), b.Disk, 64<<20))
 	w.Cleanup(func() {
 		if err := w.p.Destroy(context.Background(), b.ID); err != nil {
 			w.Errorf("destroy: %v", err)

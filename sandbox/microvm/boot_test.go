@@ -17,6 +17,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/channel/mux"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
@@ -179,7 +180,7 @@ func makeDisks(t *testing.T, dir string) {
 		t.Fatalf("mkfs.ext4: %v: %s", err, out)
 	}
 	for _, name := range []string{"layer.img", "work.img"} {
-		if err := microvm.Blank(t.Context(), filepath.Join(dir, name), 128<<20); err != nil {
+		if err := ext4.Blank(t.Context(), filepath.Join(dir, name), 128<<20); err != nil {
 			t.Fatal(err)
 		}
 	}

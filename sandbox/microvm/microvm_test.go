@@ -315,26 +315,3 @@ func TestDependedImage(t *testing.T) {
 		}
 	}
 }
-
-func TestBlank(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "disk")
-	if err := Blank(t.Context(), path, 512<<20); err != nil {
-		if errs.Is(err, errs.Unsupported) {
-			t.Skip(err)
-		}
-		t.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Size() != 512<<20 {
-		t.Fatal(info, err)
-	}
-	if err := Blank(t.Context(), path, 512<<20); !errs.Is(err, errs.Exists) {
-		t.Errorf("a second time: %v", err)
-	}
-	if err := Blank(t.Context(), path+"2", 1<<20); !errs.Is(err, errs.Invalid) {
-		t.Errorf("too small: %v", err)
-	}
-	if out, err := exec.Command("/usr/sbin/fsck.ext4", "-fn", path).CombinedOutput(); err != nil {
-		t.Errorf("fsck: %v: %s", err, out)
-	}
-}

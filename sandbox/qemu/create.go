@@ -17,6 +17,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/cgroup"
+	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/microvm"
@@ -217,7 +218,7 @@ func (p *Provider) layerPath(id sandbox.ID) string { return filepath.Join(p.dir(
 
 // bootCold starts a machine's kernel and waits for the guest.
 func (p *Provider) bootCold(ctx context.Context, b sandbox.Boot, pl plan) (*machine, error) {
-	if err := microvm.Blank(ctx, p.layerPath(b.ID), int64(b.Spec.DiskMB)<<20); err != nil {
+	if err := ext4.Blank(ctx, p.layerPath(b.ID), int64(b.Spec.DiskMB)<<20); err != nil {
 		return nil, fmt.Errorf("make the root's layer: %w", err)
 	}
 	var files opened

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -34,7 +34,7 @@ func (p *Provider) tryOut(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	root := filepath.Join(dir, "root.img")
-	if err := microvm.Blank(ctx, root, 16<<20); err != nil {
+	if err := ext4.Blank(ctx, root, 16<<20); err != nil {
 		return err
 	}
 	m, err := p.Create(ctx, sandbox.Boot{

@@ -1,4 +1,5 @@
-package microvm
+// Package ext4 makes empty ext4 file systems in sparse files.
+package ext4
 
 import (
 	"context"
@@ -13,18 +14,20 @@ import (
 )
 
 const (
-	mkfsTimeout   = time.Minute
-	blankBytesMin = 16 << 20
+	timeout  = time.Minute
+	bytesMin = 16 << 20
 )
 
 // Blank makes an empty ext4 file system of this size in a new sparse file.
-// It costs little to make and to keep: inode tables and the journal stay
-// holes. Unsupported: mkfs.ext4 is not installed. Exists: path is taken.
+// It costs little to make, to keep and to copy: inode tables and the journal
+// stay holes, nothing is reserved for root, and there is an inode for every
+// 8 KiB, for trees of small files. Unsupported: mkfs.ext4 is not installed.
+// Exists: path is taken.
 func Blank(ctx context.Context, path string, bytes int64) (err error) {
-	if bytes < blankBytesMin {
-		return errs.New(errs.Invalid, "a disk has at least %d bytes", blankBytesMin)
+	if bytes < bytesMin {
+		return errs.New(errs.Invalid, "a disk has at least %d bytes", bytesMin)
 	}
-	mkfs, err := lookMkfs()
+	mkfs, err := Look()
 	if err != nil {
 		return err
 	}
@@ -43,19 +46,23 @@ func Blank(ctx context.Context, path string, bytes int64) (err error) {
 	if err := errors.Join(f.Truncate(bytes), f.Close()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, mkfsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, mkfs, "-q", "-F", "-m", "0", "-b", "4096", "-i", "8192",
 		"-J", "size="+strconv.Itoa(journalMiB(bytes)), "-O", "^resize_inode",
 		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0", path)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
 	if out, err := cmd.CombinedOutput(); err != nil {
+		if ctx.Err() != nil { // that it was killed is no news
+			err = ctx.Err()
+		}
 		return fmt.Errorf("mkfs.ext4: %w: %.300q", err, out)
 	}
 	return nil
 }
 
-func lookMkfs() (string, error) {
+// Look returns the path of mkfs.ext4. Unsupported: it is not installed.
+func Look() (string, error) {
 	for _, name := range []string{"mkfs.ext4", "/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
