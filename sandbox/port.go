@@ -67,6 +67,9 @@ const (
 // Volume is a place of bounded size on the host.
 type Volume struct {
 	Path string // of the directory, or of the image
+	// Disk is the directory that Path lies in, on the same file system; no
+	// machine sees what else is there. "" = Path is an image.
+	Disk string
 	// Enforced: the host refuses bytes beyond the size at once. Where it
 	// cannot, the Manager looks from time to time and stops who is over.
 	Enforced bool

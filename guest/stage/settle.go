@@ -96,6 +96,9 @@ func showGuest(b wire.Boot) error {
 	if err := os.WriteFile(wire.BootFile, data, 0o600); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(wire.DiskDir, 0o700); err != nil {
+		return err
+	}
 	at, err := place(newRoot, wire.BootDir, 0o700)
 	if err != nil {
 		return err
@@ -106,6 +109,13 @@ func showGuest(b wire.Boot) error {
 	const flags = unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 	if err := unix.Mount("", at, "", flags, ""); err != nil {
 		return fmt.Errorf("show %s read-only: %w", wire.BootDir, err)
+	}
+	top := filepath.Join(disksDir, "work")
+	if _, err := os.Lstat(top); err != nil {
+		return nil // the workspace is no disk
+	}
+	if err := unix.Mount(top, filepath.Join(newRoot, wire.DiskDir), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("show %s: %w", wire.DiskDir, err)
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/stage/plan"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/volume/layout"
 )
 
 // Places in the initramfs.
@@ -223,8 +224,8 @@ func mountDisk(dev, at string, flags uintptr) error {
 	return err
 }
 
-// mountWorkspace shows the workspace disk. A fresh one is given to the
-// sandbox's user; what is there is respected.
+// mountWorkspace shows the files of the workspace disk; the whole disk stays
+// where only root finds it (see showGuest).
 func mountWorkspace(p plan.Params) error {
 	at, err := place(newRoot, workspace, 0o755)
 	if err != nil {
@@ -237,32 +238,39 @@ func mountWorkspace(p plan.Params) error {
 	if err != nil {
 		return err
 	}
-	if err := mountDisk(dev, at, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME); err != nil {
-		return fmt.Errorf("mount the workspace: %w", err)
-	}
-	fresh, err := isFresh(at)
-	if err != nil || !fresh {
+	top := filepath.Join(disksDir, "work")
+	if err := os.MkdirAll(top, 0o700); err != nil {
 		return err
 	}
-	return os.Chown(at, int(p.Boot.UID), int(p.Boot.GID))
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
+	if err := mountDisk(dev, top, flags); err != nil {
+		return fmt.Errorf("mount the workspace: %w", err)
+	}
+	if err := layout.Arrange(top); err != nil {
+		return err
+	}
+	files := filepath.Join(top, layout.Files)
+	if err := adopt(files, p.Boot); err != nil {
+		return err
+	}
+	if err := unix.Mount(files, at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("show the workspace: %w", err)
+	}
+	return nil
 }
 
-// isFresh: a disk that nobody has put anything on, or given to anybody.
-func isFresh(dir string) (bool, error) {
+// adopt gives a workspace that is nobody's yet to the sandbox's user; what is
+// in it belongs to whom it belongs.
+func adopt(files string, b wire.Boot) error {
 	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil || st.Uid != 0 {
-		return false, err
+	if err := unix.Stat(files, &st); err != nil || st.Uid != 0 {
+		return err
 	}
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return false, err
+	list, err := os.ReadDir(files)
+	if err != nil || len(list) > 0 {
+		return err
 	}
-	for _, e := range list {
-		if e.Name() != "lost+found" {
-			return false, nil
-		}
-	}
-	return true, nil
+	return os.Chown(files, int(b.UID), int(b.GID))
 }
 
 // place returns where a directory of the new root is, which it makes; what is

@@ -13,6 +13,7 @@ import (
 const (
 	BootDir     = "/.skete"
 	GuestBinary = BootDir + "/guest"
+	DiskDir     = BootDir + "/disk" // the workspace's disk where the machine mounts it itself (internal/volume/layout)
 	BootFile    = BootDir + "/boot.json"
 	HostSocket  = BootDir + "/host.sock" // where a dial-out guest finds the host
 )

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/ext4"
+	"github.com/skete-dev/skete/internal/volume/layout"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 	loopTries   = 64 // others take loop devices at the same moment
 	mountsMax   = 8
 	// blankForm changes when images are made differently.
-	blankForm = "v1"
+	blankForm = "v2"
 	loopMajor = 7
 
 	unmountTries = 20
@@ -72,12 +73,11 @@ func (s *Store) makeBlank(ctx context.Context, path string, bytes int64) (err er
 	if err := ext4.Blank(ctx, temp, bytes); err != nil {
 		return err
 	}
-	// Mounted once: that proves that it works here, and lost+found is nothing
-	// that a workspace should show.
+	// Mounted once: that proves that it works here.
 	if err := mountImage(temp, mnt); err != nil {
 		return err
 	}
-	err = os.Remove(filepath.Join(mnt, "lost+found"))
+	err = layout.Arrange(mnt)
 	if err := errors.Join(err, unmount(context.WithoutCancel(ctx), mnt)); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/ext4"
+	"github.com/skete-dev/skete/internal/volume/layout"
 )
 
 // Bounds of one volume's size.
@@ -32,6 +33,9 @@ const (
 // Volume is a directory of bounded size.
 type Volume struct {
 	Path string
+	// Disk is the directory that Path lies in, on the same file system, of
+	// which no machine sees anything else (package layout); "" = not mounted.
+	Disk string
 	// Enforced: the host refuses bytes beyond the size at once. Else somebody
 	// must look at Usage from time to time.
 	Enforced bool
@@ -180,18 +184,20 @@ func (s *Store) Attach(ctx context.Context, id string) (Volume, error) {
 	} else if err != nil {
 		return Volume{}, err
 	}
-	if _, err := os.Lstat(image); errors.Is(err, fs.ErrNotExist) {
-		return Volume{Path: data, Method: MethodWatched}, nil
+	v := Volume{Path: filepath.Join(data, layout.Files), Disk: data, Method: MethodWatched}
+	if _, err := os.Lstat(image); err == nil {
+		v.Enforced, v.Method = true, MethodImage
+		on, err := mounted(data)
+		if err != nil {
+			return v, err
+		}
+		if !on {
+			if err := mountImage(image, data); err != nil {
+				return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
+			}
+		}
 	}
-	v := Volume{Path: data, Enforced: true, Method: MethodImage}
-	on, err := mounted(data)
-	if err != nil || on {
-		return v, err
-	}
-	if err := mountImage(image, data); err != nil {
-		return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
-	}
-	return v, nil
+	return v, layout.Arrange(data)
 }
 
 // AttachDisk leaves the volume to a virtual machine: Path is the image, an ext4

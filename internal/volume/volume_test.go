@@ -138,7 +138,7 @@ func TestVolume_fullIsFullAndBytesStay(t *testing.T) {
 	const size = 32 << 20
 	v, err := s.Create(ctx, "sbx_a", size)
 	must(t, err)
-	if diff := cmp.Diff(volume.Volume{Path: v.Path, Enforced: true, Method: volume.MethodImage}, v); diff != "" {
+	if diff := cmp.Diff(volume.Volume{Path: v.Path, Disk: filepath.Dir(v.Path), Enforced: true, Method: volume.MethodImage}, v); diff != "" {
 		t.Fatal(diff)
 	}
 	if names, _ := os.ReadDir(v.Path); len(names) != 0 {
