@@ -158,10 +158,10 @@ func (w *Workspace) last() (Revision, bool) {
 }
 
 // Revisions lists all, the oldest first.
-func (w *Workspace) Revisions() []Revision {
+func (w *Workspace) Revisions(context.Context) ([]Revision, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.revs)
+	return slices.Clone(w.revs), nil
 }
 
 // Revision returns one. NotFound: there is none of this number (any more).

@@ -226,7 +226,8 @@ func TestWorkspace_differential(t *testing.T) {
 		if round%3 != 2 {
 			continue
 		}
-		revs := p.w.Revisions()
+		revs, err := p.w.Revisions(t.Context())
+		must(t, err)
 		target := revs[r.IntN(len(revs))]
 		made := p.restore(target.N, "")
 		if made.Root != target.Root {
