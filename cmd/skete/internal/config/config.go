@@ -122,7 +122,8 @@ type Limits struct {
 	Pids           int      `yaml:"pids"`
 	TTL            Duration `yaml:"ttl"`
 	IdleTimeout    Duration `yaml:"idle_timeout"`
-	Sandboxes      int      `yaml:"sandboxes"` // per tenant, as are the next two
+	Sandboxes      int      `yaml:"sandboxes"` // per tenant, as are the next three
+	Snapshots      int      `yaml:"snapshots"`
 	TenantCPUs     float64  `yaml:"tenant_cpus"`
 	TenantMemoryMB int      `yaml:"tenant_memory_mb"`
 }
@@ -137,6 +138,9 @@ type Defaults struct {
 	Pids        int      `yaml:"pids"`
 	TTL         Duration `yaml:"ttl"`
 	IdleTimeout Duration `yaml:"idle_timeout"`
+	// PausedTimeout is how long a sandbox that idleness has paused is kept in
+	// memory before it is stopped.
+	PausedTimeout Duration `yaml:"paused_timeout"`
 }
 
 // Templates says where packages of ready templates and of builds come from.

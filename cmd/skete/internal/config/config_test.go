@@ -31,7 +31,8 @@ limits:
   memory_mb: 4096
   ttl: 2h
   cpus: 1.5
-defaults: {ttl: 90, provider: gvisor}
+  snapshots: 7
+defaults: {ttl: 90, provider: gvisor, paused_timeout: 20m}
 `)
 	got, err := Load(Source{
 		File: path,
@@ -45,8 +46,8 @@ defaults: {ttl: 90, provider: gvisor}
 	want.Listen = "127.0.0.1:0"
 	want.Hosts = []string{"box.example", "other.example"}
 	want.Log.Level = "debug"
-	want.Limits = Limits{MemoryMB: 512, TTL: Duration(2 * time.Hour), CPUs: 1.5}
-	want.Defaults = Defaults{TTL: Duration(90 * time.Second), Provider: "gvisor"}
+	want.Limits = Limits{MemoryMB: 512, TTL: Duration(2 * time.Hour), CPUs: 1.5, Snapshots: 7}
+	want.Defaults = Defaults{TTL: Duration(90 * time.Second), Provider: "gvisor", PausedTimeout: Duration(20 * time.Minute)}
 	want.UnsafeNoIsolation = true
 	want.Providers = []string{"gvisor", "process"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -72,6 +73,12 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "alias", file: "hosts: &a [x]\nproviders: *a\n", want: "anchors and aliases"},
 		{name: "second document", file: "listen: ''\n---\nlisten: 'x'\n", want: "second document"},
 		{name: "negative", file: "limits: {pids: -1}\n", want: "limits.pids: -1 is negative"},
+		{name: "negative snapshots", env: []string{"SKETE_LIMITS_SNAPSHOTS=-1"}, want: "limits.snapshots: -1 is negative"},
+		{name: "snapshots that are no number", file: "limits: {snapshots: [1]}\n", want: "skete.yaml:1:"},
+		{name: "snapshots twice", file: "limits: {snapshots: 1, snapshots: 2}\n", want: "already defined"},
+		{name: "negative paused timeout", set: []string{"defaults.paused_timeout=-1s"}, want: `"-1s" is not a duration`},
+		{name: "paused timeout of centuries", file: "defaults: {paused_timeout: 1e12}\n", want: "ten years"},
+		{name: "paused timeout of a limit", set: []string{"limits.paused_timeout=5m"}, want: `no key "limits.paused_timeout"`},
 		{name: "bad address", set: []string{"listen=7733"}, want: `listen: "7733" is not host:port`},
 		{name: "bad port", set: []string{"listen=127.0.0.1:99999"}, want: "is not host:port"},
 		{name: "unknown provider", set: []string{"providers=lxc"}, want: `no provider "lxc"`},

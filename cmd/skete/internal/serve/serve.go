@@ -250,14 +250,14 @@ func limits(l config.Limits) sandbox.Limits {
 	return sandbox.Limits{
 		CPUsMax: l.CPUs, MemoryMBMax: l.MemoryMB, DiskMBMax: l.DiskMB, PidsMax: l.Pids,
 		TTLMax: time.Duration(l.TTL), IdleTimeoutMax: time.Duration(l.IdleTimeout),
-		Sandboxes: l.Sandboxes, TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB,
+		Sandboxes: l.Sandboxes, Snapshots: l.Snapshots, TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB,
 	}
 }
 
 func defaults(d config.Defaults) sandbox.Defaults {
 	return sandbox.Defaults{
 		Template: d.Template, Provider: d.Provider, CPUs: d.CPUs, MemoryMB: d.MemoryMB, DiskMB: d.DiskMB, PidsMax: d.Pids,
-		TTL: time.Duration(d.TTL), IdleTimeout: time.Duration(d.IdleTimeout),
+		TTL: time.Duration(d.TTL), IdleTimeout: time.Duration(d.IdleTimeout), PausedTimeout: time.Duration(d.PausedTimeout),
 	}
 }
 
