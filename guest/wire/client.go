@@ -23,6 +23,7 @@ type Client struct {
 	Process ProcessClient
 	File    FileClient
 	Port    PortClient
+	History HistoryClient
 
 	dial      DialFunc
 	transport *http.Transport
@@ -52,6 +53,7 @@ func NewClient(dial DialFunc) *Client {
 		Process:   NewProcessClient(hc, base, opts...),
 		File:      NewFileClient(hc, base, opts...),
 		Port:      NewPortClient(hc, base, opts...),
+		History:   NewHistoryClient(hc, base, opts...),
 		dial:      dial,
 		transport: t,
 	}

@@ -15,4 +15,4 @@
 // of its own, so a slow reader holds up nobody else.
 package wire
 
-//go:generate protoc --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative,package_suffix= guest.proto
+//go:generate protoc --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative,package_suffix= guest.proto history.proto service.proto
