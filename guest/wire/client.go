@@ -23,6 +23,7 @@ type Client struct {
 	Process ProcessClient
 	File    FileClient
 	Port    PortClient
+	Service ServiceClient
 	History HistoryClient
 
 	dial      DialFunc
@@ -53,6 +54,7 @@ func NewClient(dial DialFunc) *Client {
 		Process:   NewProcessClient(hc, base, opts...),
 		File:      NewFileClient(hc, base, opts...),
 		Port:      NewPortClient(hc, base, opts...),
+		Service:   NewServiceClient(hc, base, opts...),
 		History:   NewHistoryClient(hc, base, opts...),
 		dial:      dial,
 		transport: t,
