@@ -47,6 +47,15 @@
 //	GET    /sandboxes/{id}/ports                  PortList
 //	GET    /sandboxes/{id}/ports/watch            SSE of PortEvent
 //	GET    /sandboxes/{id}/ports/{port}/connect   WebSocket, binary messages = bytes of the TCP stream; an empty one ends its direction (half-close)
+//	GET    /sandboxes/{id}/history                RevisionPage; ?thread= &run= &page_size= &page_token=
+//	POST   /sandboxes/{id}/history                MakeRevision -> Revision (201; 200 when nothing changed)
+//	GET    /sandboxes/{id}/history/{n}            RevisionChanges
+//	GET    /sandboxes/{id}/history/{n}/file       octet-stream; ?path=
+//	GET    /sandboxes/{id}/history/diff           Diff; ?from= &to= &path= &hunks= &context= &files=
+//	GET    /sandboxes/{id}/history/path           PathRevisions; ?path= &page_size=
+//	GET    /sandboxes/{id}/history/export         a stream for git fast-import
+//	POST   /sandboxes/{id}/history/plan           PlanChange -> ChangePlan
+//	POST   /sandboxes/{id}/history/apply          ApplyPlan -> Applied; 409 when the files changed since
 //	POST   /runs                                  StartRun -> Run; header Idempotency-Key
 //	GET    /runs                                  RunPage; ?state= &thread= &agent= &label=k=v &subagents= &page_size= &page_token=
 //	GET    /runs/{id}                             Run

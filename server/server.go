@@ -34,6 +34,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
@@ -115,6 +116,8 @@ type Config struct {
 	Models    Models // nil = the same
 	Upkeep    Upkeep // nil = the same
 	Warm      Warm   // nil = the server keeps nothing warm
+	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
+	Histories history.Histories
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
 	Keys  key.KV
@@ -179,6 +182,7 @@ func New(c Config) (*Server, error) {
 		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
 		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
 	})
+	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
 	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)
 	s.registerPool(s.table)
