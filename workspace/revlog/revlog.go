@@ -209,7 +209,10 @@ func (l *Log) Replace(revs []Revision) error {
 		return errors.Join(err, f.Close(), os.Remove(temp))
 	}
 	_ = l.file.Close()
-	l.file, l.end = f, int64(len(b))
+	l.file, l.end, l.last = f, int64(len(b)), 0
+	if n := len(revs); n > 0 {
+		l.last = revs[n-1].N
+	}
 	return syncDir(filepath.Dir(l.path))
 }
 

@@ -1,0 +1,67 @@
+package workspace
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/object"
+)
+
+// Objects is the store of the history, for who sends revisions elsewhere. It
+// is of no use after Close. Nil: it is closed.
+func (w *Workspace) Objects() *object.Store {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.objects
+}
+
+// Import adds revisions of another history. take puts their objects into the
+// store and returns them, ascending; nothing else happens to the history
+// meanwhile. With replace, what the history had before is forgotten, and so are
+// plans. The directory is not touched. Conflict: it has another revision of the
+// same number.
+func (w *Workspace) Import(replace bool, take func(*object.Store) ([]Revision, error)) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.capture == nil {
+		return errs.New(errs.Unavailable, "the history is closed")
+	}
+	taken, err := take(w.objects)
+	if err != nil {
+		return err
+	}
+	revs := taken
+	if !replace {
+		if revs, err = union(w.revs, taken); err != nil {
+			return err
+		}
+	}
+	if err := w.objects.Sync(); err != nil {
+		return err
+	}
+	if err := w.log.Replace(revs); err != nil {
+		return err
+	}
+	w.revs = revs
+	if replace {
+		clear(w.plans)
+	}
+	return nil
+}
+
+// union joins two lists of revisions by number.
+func union(a, b []Revision) ([]Revision, error) {
+	byNumber := func(x, y Revision) int { return cmp.Compare(x.N, y.N) }
+	all := slices.Clone(a)
+	for _, r := range b {
+		i, ok := slices.BinarySearchFunc(all, r, byNumber)
+		switch {
+		case !ok:
+			all = slices.Insert(all, i, r)
+		case all[i].Root != r.Root || !all[i].Time.Equal(r.Time):
+			return nil, errs.New(errs.Conflict, "this history has another revision %d", r.N)
+		}
+	}
+	return all, nil
+}
