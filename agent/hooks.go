@@ -28,7 +28,7 @@ func (r *Runner) asked(v hook.Verdict, err error) hook.Verdict {
 }
 
 func (r *Runner) moment() hook.Moment {
-	return hook.Moment{Thread: r.c.Thread, Run: r.s.Run.ID, Agent: r.s.Agent.Name}
+	return hook.Moment{Thread: r.c.Thread, Run: r.s.Run.ID, Agent: r.s.Agent.Name, Step: r.s.Run.Steps}
 }
 
 // contexts logs what a hook wants the model to know.

@@ -41,7 +41,7 @@ func (r *Runner) step(ctx context.Context) error {
 		return err
 	}
 	if r.c.Hook != nil {
-		v := r.asked(r.c.Hook.BeforeModel(ctx, hook.ModelCall{Moment: r.moment(), Step: p.Request.Step, Tokens: p.Ledger.Total}))
+		v := r.asked(r.c.Hook.BeforeModel(ctx, hook.ModelCall{Moment: r.moment().At(p.Request.Step), Tokens: p.Ledger.Total}))
 		if v.Action == hook.Stop || v.Action == hook.Deny {
 			return r.stop(ctx, thread.RunFailed, state.ReasonHook, reason(sentences[state.ReasonHook], v.Reason))
 		}

@@ -101,12 +101,18 @@ type Moment struct {
 	Thread thread.ID
 	Run    thread.RunID
 	Agent  string // its name
+	Step   int    // of the run, from 1; 0 = before the first
+}
+
+// At is the moment in another step.
+func (m Moment) At(step int) Moment {
+	m.Step = step
+	return m
 }
 
 // ModelCall is about to be made.
 type ModelCall struct {
 	Moment
-	Step   int // of the run, from 1
 	Tokens int // of the prompt, estimated
 }
 

@@ -18,5 +18,6 @@ type (
 	LiveKind = runs.LiveKind
 	Machines = workshop.Machines
 	Machine  = workshop.Machine
+	Mark     = workshop.Mark
 	Wire     = workshop.Wire
 )

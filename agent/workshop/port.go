@@ -30,6 +30,9 @@ type Machine struct {
 	Boot string
 	Dir  string // where commands run
 	Note string // for the prompt: isolation, languages, network
+	// Revise makes a revision of the files, unless nothing changed since the
+	// last one; nil = no history is kept. Unsupported: the same.
+	Revise func(context.Context, Mark) error
 }
 
 // Wire carries live news between those who make it and those who watch,

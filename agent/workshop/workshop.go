@@ -174,7 +174,7 @@ func (w *Workshop) Runner(model llm.Model) (*agent.Runner, error) {
 		return nil, err
 	}
 	c := agent.Config{
-		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(),
+		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(tools),
 		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patient: w.c.Patient, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
 	}
 	if w.c.Wire != nil {
@@ -251,10 +251,22 @@ var liveKinds = map[llm.DeltaKind]runs.LiveKind{
 	llm.DeltaText: runs.LiveText, llm.DeltaReasoning: runs.LiveReasoning, llm.DeltaCall: runs.LiveCall, llm.DeltaArgs: runs.LiveArgs,
 }
 
-// hook puts together the programs that the agent's file names.
-func (w *Workshop) hook() hook.Hook {
-	if len(w.c.State.Agent.Hooks) == 0 {
+// hook puts together the programs that the agent's file names, and what keeps
+// the history of its files: that is the innermost, and sees what they changed.
+func (w *Workshop) hook(tools []tool.Tool) hook.Hook {
+	var named, kept hook.Hook
+	if len(w.c.State.Agent.Hooks) > 0 {
+		named = hook.Commands(w.c.State.Agent.Hooks, &program.Runner{Files: w.machine.Files, Commands: w.machine.Commands}, w.machine.Dir)
+	}
+	if w.machine.Revise != nil {
+		byName := make(map[string]tool.Tool, len(tools))
+		for _, t := range tools {
+			byName[t.Spec().Name] = t
+		}
+		kept = &revisions{revise: w.machine.Revise, tools: byName, log: w.c.Logger}
+	}
+	if named == nil && kept == nil {
 		return nil
 	}
-	return hook.Commands(w.c.State.Agent.Hooks, &program.Runner{Files: w.machine.Files, Commands: w.machine.Commands}, w.machine.Dir)
+	return hook.Chain(named, kept)
 }

@@ -1,0 +1,82 @@
+package workshop
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+const markTextMax = 200 // bytes of what a Mark says
+
+// Mark says between which moments of a thread a revision of its files lies.
+type Mark struct {
+	Thread thread.ID
+	Run    thread.RunID
+	Step   int    // of the run, from 1; 0 = before the first
+	Call   string // "" = none: a user's turn begins
+	Tool   string
+	Actor  string // "agent", "user", or "outside": what was found before a call
+	Text   string
+}
+
+// revisions makes a revision of the machine's files before and after each call
+// that may write, and when a user's turn begins: whatever changed them, what
+// was there can be had again.
+type revisions struct {
+	hook.Base
+	revise func(context.Context, Mark) error
+	tools  map[string]tool.Tool
+	log    *slog.Logger
+}
+
+// Notice implements hook.Hook.
+func (h *revisions) Notice(ctx context.Context, e hook.Event) hook.Verdict {
+	if e.Name != hook.OnUserPromptSubmit {
+		return hook.Verdict{}
+	}
+	m := Mark{Thread: e.Thread, Run: e.Run, Actor: "user", Text: clip(e.Text)}
+	if err := h.revise(ctx, m); err != nil && !errs.Is(err, errs.Unsupported) {
+		h.log.Warn("a user's turn begins without a revision", "thread", e.Thread, "error", err)
+	}
+	return hook.Verdict{}
+}
+
+// AroundTool implements hook.Hook. A call whose beginning cannot be kept does
+// not begin: nobody could take back what it does. Where no history can be kept
+// at all it does, as the sandbox's own notes say.
+func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
+	return func(ctx context.Context, c hook.ToolCall) (tool.Result, error) {
+		t := h.tools[c.Name]
+		if t == nil || t.Effect(c.Args).Class == tool.Read {
+			return next(ctx, c)
+		}
+		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Tool: c.Name, Actor: "outside"}
+		err := h.revise(ctx, m)
+		if errs.Is(err, errs.Unsupported) {
+			return next(ctx, c)
+		}
+		if err != nil {
+			return tool.Result{}, errs.Wrap(errs.Of(err), err, "not begun: the files as they are now could not be kept, so what it does could not be taken back")
+		}
+		res, err := next(ctx, c)
+		m.Call, m.Actor, m.Text = c.ID, "agent", clip(c.Name+" "+string(c.Args))
+		if rerr := h.revise(context.WithoutCancel(ctx), m); rerr != nil {
+			h.log.Warn("what a call changed is not a revision of its own", "thread", c.Thread, "call", c.ID, "error", rerr)
+		}
+		return res, err
+	}
+}
+
+// clip makes a line of a text.
+func clip(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
+	if len(s) <= markTextMax {
+		return s
+	}
+	return strings.ToValidUTF8(s[:markTextMax], "") + "…"
+}
