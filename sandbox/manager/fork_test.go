@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -17,39 +16,51 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
-	"github.com/skete-dev/skete/sandbox/gvisor/saved"
+	gvisorsaved "github.com/skete-dev/skete/sandbox/gvisor/saved"
 	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
+	"github.com/skete-dev/skete/sandbox/qemu"
+	qemusaved "github.com/skete-dev/skete/sandbox/qemu/saved"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
+	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
 	"github.com/skete-dev/skete/template"
 )
 
-var providerName = flag.String("provider", "gvisor", "with which machines the acceptance tests run")
+var providerNames = flag.String("provider", gvisor.Name+","+qemu.Name, "with which machines the tests on real ones run")
+
+// realBoot is more than a machine takes to come up here.
+const realBoot = 3 * time.Minute
 
 // real is a manager on real machines, which outlive it as they do a server.
 type real struct {
 	*manager.Manager
 	t     *testing.T
 	dir   string
+	name  string // of the provider
 	c     manager.Config
 	ahead atomic.Int64 // that the wall clock of the manager is
 }
 
-// openReal needs machines that can be saved.
-func openReal(t *testing.T) *real {
+// onReal runs a test on each kind of machines that can be saved.
+func onReal(t *testing.T, test func(t *testing.T, r *real)) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots real machines")
 	}
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("no python3 on this host")
+	for _, name := range strings.Split(*providerNames, ",") {
+		t.Run(name, func(t *testing.T) { test(t, openReal(t, name)) })
 	}
-	r := &real{t: t, dir: t.TempDir()}
+}
+
+func openReal(t *testing.T, name string) *real {
+	t.Helper()
+	r := &real{t: t, dir: t.TempDir(), name: name}
 	r.c = manager.Config{
 		Dir: filepath.Join(r.dir, "sandboxes"), Node: "one", Guest: guesttest.Binary(t), Registry: registrytest.NewMemory(),
-		Templates: oneTemplate{rootfs: sandboxtest.Rootfs(t)}, Volumes: dirVolumes(filepath.Join(r.dir, "volumes")),
 		Now: func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	}
 	p := r.provider()
@@ -60,39 +71,94 @@ func openReal(t *testing.T) *real {
 		t.Skipf("%s saves no memory here", p.Name())
 	}
 	r.open(p)
-	t.Cleanup(func() {
-		ctx := context.Background()
-		page, err := r.List(ctx, "t", sandbox.Filter{PageSize: 1000})
-		if err != nil {
-			t.Error(err)
-		}
-		var ids []sandbox.ID
-		for _, i := range page.Items {
-			ids = append(ids, i.ID)
-			if err := r.Destroy(ctx, "t", i.ID); err != nil {
-				t.Error(err)
-			}
-		}
-		_ = r.Close()
-		sandboxtest.Leaks(t, r.dir, ids...)
-	})
+	t.Cleanup(r.end)
 	return r
 }
 
+// end destroys what there is and looks for what is left.
+func (r *real) end() {
+	ctx := context.Background()
+	page, err := r.List(ctx, "t", sandbox.Filter{PageSize: 1000})
+	if err != nil {
+		r.t.Error(err)
+	}
+	var ids []sandbox.ID
+	for _, i := range page.Items {
+		ids = append(ids, i.ID)
+		if err := r.Destroy(ctx, "t", i.ID); err != nil {
+			r.t.Error(err)
+		}
+	}
+	_ = r.Close()
+	sandboxtest.Leaks(r.t, r.dir, ids...)
+}
+
+// provider opens the provider, and says what its machines are made of.
 func (r *real) provider() sandbox.Provider {
 	r.t.Helper()
-	if *providerName != gvisor.Name {
-		r.t.Skipf("this test does not know how to open provider %s", *providerName)
+	var p sandbox.Provider
+	var err error
+	switch r.name {
+	case gvisor.Name:
+		r.c.Templates = oneTemplate{rootfs: sandboxtest.Rootfs(r.t)}
+		r.c.Volumes = dirVolumes(filepath.Join(r.dir, "volumes"))
+		p, err = gvisor.New(gvisor.Config{
+			Dir: filepath.Join(r.dir, "gvisor"), Exe: sandboxtest.Build(r.t, "github.com/skete-dev/skete/sandbox/gvisor/internal/runsctest"),
+			Runsc: sandboxtest.Build(r.t, "github.com/skete-dev/skete/cmd/skete-runsc"),
+		})
+	case qemu.Name:
+		microvmtest.Kernel(r.t)
+		r.c.Templates = oneTemplate{rootfs: disk.Root(r.t)}
+		r.c.Volumes = openDisks(r.t, filepath.Join(r.dir, "volumes"))
+		r.c.Defaults = sandbox.Defaults{Provider: qemu.Name, MemoryMB: 192, DiskMB: 64, CPUs: 1}
+		p, err = qemu.New(qemu.Config{Dir: filepath.Join(r.dir, "qemu"), Cache: microvmtest.Dir(), Guest: r.c.Guest})
+	default:
+		r.t.Fatalf("provider %q is none", r.name)
 	}
-	p, err := gvisor.New(gvisor.Config{
-		Dir: filepath.Join(r.dir, "gvisor"), Exe: sandboxtest.Build(r.t, "github.com/skete-dev/skete/sandbox/gvisor/internal/runsctest"),
-		Runsc: sandboxtest.Build(r.t, "github.com/skete-dev/skete/cmd/skete-runsc"),
-	})
 	if err != nil {
 		r.t.Skip(err)
 	}
-	r.t.Cleanup(func() { _ = p.Close() })
+	r.t.Cleanup(func() {
+		if c, ok := p.(io.Closer); ok {
+			_ = c.Close()
+		}
+	})
 	return p
+}
+
+// disks are the volumes of a server.
+type disks struct{ *volume.Store }
+
+func openDisks(t *testing.T, dir string) disks {
+	t.Helper()
+	s, err := volume.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Weakness(); err != nil {
+		t.Skipf("no disks for virtual machines: %v", err)
+	}
+	return disks{s}
+}
+
+// Create makes a volume.
+func (d disks) Create(ctx context.Context, id string, bytes int64, form sandbox.Form) (sandbox.Volume, error) {
+	if form == sandbox.Disk {
+		v, err := d.CreateDisk(ctx, id, bytes)
+		return sandbox.Volume(v), err
+	}
+	v, err := d.Store.Create(ctx, id, bytes)
+	return sandbox.Volume(v), err
+}
+
+// Attach shows a volume.
+func (d disks) Attach(ctx context.Context, id string, form sandbox.Form) (sandbox.Volume, error) {
+	if form == sandbox.Disk {
+		v, err := d.AttachDisk(ctx, id)
+		return sandbox.Volume(v), err
+	}
+	v, err := d.Store.Attach(ctx, id)
+	return sandbox.Volume(v), err
 }
 
 // open opens the manager, again after a Close.
@@ -113,6 +179,9 @@ type oneTemplate struct {
 }
 
 func (o oneTemplate) Rootfs(context.Context, string) (template.Rootfs, error) { return o.rootfs, nil }
+func (o oneTemplate) Image(context.Context, template.Rootfs) (string, error) {
+	return o.rootfs.Image, nil
+}
 
 // run runs a command to its end and returns what it said.
 func (r *real) run(id sandbox.ID, argv ...string) string {
@@ -170,8 +239,9 @@ func (r *real) ask(id sandbox.ID, answer any) {
 	}
 }
 
-// keeper is a program that holds state in memory and tells of itself.
-const keeper = `
+// pythonKeeper is a program that holds state in memory and tells of itself, as
+// an agent would have written it.
+const pythonKeeper = `
 import http.server, json, os, random, socket, time
 token, asked, begun = os.urandom(8).hex(), 0, time.monotonic()
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -186,6 +256,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 `
 
+// told is what the keepers tell of themselves; see package keeper.
 type told struct {
 	Token    string
 	Asked    int
@@ -194,15 +265,43 @@ type told struct {
 	Hostname string
 	Time     float64
 	Ran      float64
+	Timers   map[string]struct {
+		Times     int
+		Ran, Time float64
+	}
 }
 
-func (r *real) serving(spec sandbox.Spec) sandbox.Info {
+// make makes a sandbox with the test's own keeper in its workspace.
+func (r *real) make(spec sandbox.Spec) sandbox.Info {
 	r.t.Helper()
-	info, err := r.Create(r.t.Context(), "t", sandbox.CreateRequest{Spec: spec})
+	ctx, cancel := context.WithTimeout(r.t.Context(), realBoot)
+	defer cancel()
+	info, err := r.Create(ctx, "t", sandbox.CreateRequest{Spec: spec})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.start(info.ID, "keeper", "python3", "-c", keeper)
+	program, err := os.ReadFile(sandboxtest.Build(r.t, "github.com/skete-dev/skete/sandbox/manager/internal/keeper"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c, release, err := r.Guest(ctx, "t", info.ID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer release()
+	sandboxtest.GuestOf(r.t, c).Write("keeper", 0o755, program)
+	return info
+}
+
+// serving makes a sandbox in which a keeper runs: Python's, where there is one.
+func (r *real) serving(spec sandbox.Spec, timers ...string) sandbox.Info {
+	r.t.Helper()
+	info := r.make(spec)
+	argv := append([]string{"./keeper"}, timers...)
+	if r.name == gvisor.Name && len(timers) == 0 {
+		argv = []string{"python3", "-c", pythonKeeper}
+	}
+	r.start(info.ID, "keeper", argv...)
 	sandboxtest.Eventually(r.t, "the server inside listens", func() bool {
 		conn, err := r.Dial(r.t.Context(), "t", info.ID, 8000)
 		if err == nil {
@@ -216,8 +315,9 @@ func (r *real) serving(spec sandbox.Spec) sandbox.Info {
 // A sandbox in which a program holds state in memory is forked: all go on from
 // there, each with its own identity and randomness, the right time, and none
 // with the environment that was given to the original.
-func TestFork_ofARunningProgram(t *testing.T) {
-	r := openReal(t)
+func TestFork_ofARunningProgram(t *testing.T) { onReal(t, testForkOfARunningProgram) }
+
+func testForkOfARunningProgram(t *testing.T, r *real) {
 	orig := r.serving(sandbox.Spec{Env: map[string]string{"SECRET": "of-the-original"}})
 	var before told
 	r.ask(orig.ID, &before)
@@ -231,7 +331,7 @@ func TestFork_ofARunningProgram(t *testing.T) {
 	t.Logf("two forks in %s", time.Since(begun))
 	seen := map[any]bool{}
 	for _, i := range append(forks, orig) {
-		if len(i.Notes) != 0 {
+		if len(i.Notes) != len(orig.Notes) {
 			t.Errorf("notes of %s: %q", i.ID, i.Notes)
 		}
 		var now told
@@ -273,18 +373,33 @@ func TestFork_ofARunningProgram(t *testing.T) {
 	}
 }
 
+// The timers of TestWake_byTraffic, as keeper takes them. Those of the wall
+// clock watch the hour pass; for the others the machine stood still.
+var wakeTimers = []string{
+	"soon=mono:2s", "later=mono:30m", "passed=real:30m", "not-yet=real:2h",
+}
+
 // A paused sandbox, an hour later by the wall clock: traffic on a forwarded
-// port wakes it, and the server inside answers.
-func TestWake_byTraffic(t *testing.T) {
-	r := openReal(t)
-	info := r.serving(sandbox.Spec{})
+// port wakes it, the server inside answers, and the clock is right. Timers run
+// out when it is their time, neither an hour early nor never.
+func TestWake_byTraffic(t *testing.T) { onReal(t, testWakeByTraffic) }
+
+func testWakeByTraffic(t *testing.T, r *real) {
+	info := r.serving(sandbox.Spec{}, wakeTimers...)
+	r.start(info.ID, "sleeper", "sleep", "3")
 	var before, after told
 	r.ask(info.ID, &before)
 	boot := bootID(t, r.Manager, info.ID)
 	if _, err := r.Pause(t.Context(), "t", info.ID); err != nil {
 		t.Fatal(err)
 	}
-	r.ahead.Store(int64(time.Hour))
+	paused := time.Now()
+	own := r.name == qemu.Name // a clock of its own; gVisor's is the host's, which nobody moves
+	if own {
+		r.ahead.Store(int64(time.Hour))
+	} else {
+		<-time.After(3 * time.Second) // what is measured is the passing of time
+	}
 	begun := time.Now()
 	r.ask(info.ID, &after)
 	t.Logf("answered %s after the call", time.Since(begun))
@@ -292,20 +407,67 @@ func TestWake_byTraffic(t *testing.T) {
 	if after.Token != before.Token || after.Asked != before.Asked+1 {
 		t.Errorf("%+v; before %+v", after, before)
 	}
-	// The machine's clock is either the host's or ours to set.
-	off := after.Time - float64(time.Now().UnixMilli())/1000
-	if (off < -2 || off > 2) && (off < 3598 || off > 3602) {
-		t.Errorf("the clock inside is off by %.1f s", off)
+	r.clockIs(after, "after the wake")
+	if ran := after.Ran - before.Ran; ran < 0 || ran > time.Since(paused).Seconds()+5 {
+		t.Errorf("the clock that nobody sets went on by %.1f s", ran)
 	}
 	if got := bootID(t, r.Manager, info.ID); got != boot {
 		t.Error("it woke as another machine")
 	}
+	r.sleeperEnds(info.ID)
+	sandboxtest.Eventually(t, "the short timer ends", func() bool {
+		r.ask(info.ID, &after)
+		return after.Timers["soon"].Times > 0 && (!own || after.Timers["passed"].Times > 0)
+	})
+	r.clockIs(after, "a while later")
+	if at := after.Timers["soon"].Ran; at < 2 {
+		t.Errorf("a timer of 2 s ended after %.1f s", at)
+	}
+	if got := after.Timers["passed"]; own && (got.Times != 1 || got.Time < before.Time+1800-before.Ran-1) {
+		t.Errorf("the wall clock's timer of half an hour, after an hour: %+v", got)
+	}
+	for _, name := range []string{"later", "not-yet"} {
+		if got := after.Timers[name]; got.Times != 0 {
+			t.Errorf("%s ended too early: %+v", name, got)
+		}
+	}
 }
+
+// clockIs fails the test if a keeper's clock is not the manager's.
+func (r *real) clockIs(now told, when string) {
+	r.t.Helper()
+	want := r.c.Now()
+	if r.name == gvisor.Name {
+		want = time.Now()
+	}
+	if off := now.Time - float64(want.UnixMilli())/1000; off < -2 || off > 2 {
+		r.t.Errorf("%s the clock inside is off by %.1f s", when, off)
+	}
+}
+
+// sleeperEnds waits for a command that sleeps for some seconds.
+func (r *real) sleeperEnds(id sandbox.ID) {
+	r.t.Helper()
+	c, release, err := r.Guest(r.t.Context(), "t", id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	defer cancel()
+	if res, err := (sandboxtest.Guest{Client: c}).AttachAll(ctx, "sleeper"); err != nil || res.Code != 0 {
+		r.t.Errorf("sleep: %v, %+v", err, res)
+	}
+}
+
+// memory is the file with a machine's memory in a snapshot.
+var memory = map[string]string{gvisor.Name: gvisorsaved.Pages, qemu.Name: qemusaved.MemoryName}
 
 // A snapshot outlives its server and its sandbox; where its memory is gone or
 // damaged, its files are booted.
-func TestSnapshot_onRealMachines(t *testing.T) {
-	r := openReal(t)
+func TestSnapshot_onRealMachines(t *testing.T) { onReal(t, testSnapshotOnReal) }
+
+func testSnapshotOnReal(t *testing.T, r *real) {
 	orig := r.serving(sandbox.Spec{})
 	r.run(orig.ID, "sh", "-c", "echo here > note")
 	s := save(t, r.Manager, orig.ID, sandbox.SnapshotRequest{Name: "golden"})
@@ -316,16 +478,16 @@ func TestSnapshot_onRealMachines(t *testing.T) {
 	r.open(r.provider())
 	var now told
 	copied, err := r.Create(t.Context(), "t", sandbox.CreateRequest{From: s.ID})
-	if err != nil || len(copied.Notes) != 0 {
+	if err != nil || len(copied.Notes) != len(orig.Notes) {
 		t.Fatalf("%v; notes %q", err, copied.Notes)
 	}
 	r.ask(copied.ID, &now)
 	t.Logf("%d bytes, back in %.0f ms", s.Bytes, copied.BootMS)
-	if err := os.Truncate(filepath.Join(r.dir, "sandboxes", "snapshots", string(s.ID), saved.Pages), 4096); err != nil {
+	if err := os.Truncate(filepath.Join(r.dir, "sandboxes", "snapshots", string(s.ID), memory[r.name]), 4096); err != nil {
 		t.Fatal(err)
 	}
 	cold, err := r.Create(t.Context(), "t", sandbox.CreateRequest{From: s.ID})
-	if err != nil || len(cold.Notes) != 1 {
+	if err != nil || len(cold.Notes) != len(orig.Notes)+1 {
 		t.Fatalf("%v; notes %q", err, cold.Notes)
 	}
 	if got := r.run(cold.ID, "cat", "note"); got != "here" {

@@ -26,6 +26,9 @@ func NewGuest(t testing.TB, m sandbox.Machine) Guest {
 	return Guest{t, m.Guest()}
 }
 
+// GuestOf drives the guest that c is a client of; who made c closes it.
+func GuestOf(t testing.TB, c *wire.Client) Guest { return Guest{t, c} }
+
 // Result of a command.
 type Result struct {
 	Stdout, Stderr string
