@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/history"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -28,6 +29,7 @@ type control struct {
 	core  *process.Core
 	files fileService
 	who   *identity
+	past  *history.Service // nil: the host keeps the workspace's history
 
 	adoptMu sync.Mutex // one Adopt at a time; taken before identity.mu
 }

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/history"
 	"github.com/skete-dev/skete/guest/port"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/wire"
@@ -77,7 +78,14 @@ func Supervise(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("read who this machine is: %w", err)
 	}
-	ctl := &control{cfg: cfg, core: core, files: files, who: who}
+	past, err := openHistory(cfg, core)
+	if err != nil {
+		logf(cfg.Log, "%v", err)
+	}
+	if past != nil {
+		defer past.Close()
+	}
+	ctl := &control{cfg: cfg, core: core, files: files, who: who, past: past}
 	ctl.apply(who.now())
 	ln := newListener(ctx)
 	srv := newServer(cfg, ctl)
@@ -93,6 +101,17 @@ func Supervise(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return nil
+}
+
+// openHistory returns who keeps the workspace's history, nil where the host
+// does. What an undo that died has left is finished before anybody can start a
+// command; if that fails, the machine goes on, and each call says why.
+func openHistory(cfg Config, core *process.Core) (*history.Service, error) {
+	if !cfg.Boot.Mounts || !history.Has(wire.DiskDir) {
+		return nil, nil
+	}
+	h := history.New(history.Config{Disk: wire.DiskDir, Commands: core, Log: cfg.Log})
+	return h, h.Recover()
 }
 
 // route hands a stream that the host opened to who serves its port.
@@ -128,6 +147,11 @@ func newServer(cfg Config, ctl *control) *http.Server {
 	mux.Handle(wire.NewProcessHandler(ctl.core.Service(), opts...))
 	mux.Handle(wire.NewFileHandler(ctl.files, opts...))
 	mux.Handle(wire.NewPortHandler(port.New(), opts...))
+	if ctl.past != nil {
+		mux.Handle(wire.NewHistoryHandler(ctl.past, opts...))
+	} else {
+		mux.Handle(wire.NewHistoryHandler(wire.UnimplementedHistoryHandler{}, opts...))
+	}
 	return &http.Server{
 		Handler: mux, MaxHeaderBytes: headerBytesMax, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what a peer sent wrong is its own affair

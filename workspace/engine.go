@@ -64,6 +64,9 @@ type Workspace struct {
 	revs    []Revision
 	capture *capture.Capture
 	plans   map[string]Plan
+	pins    map[object.Hash]int // roots that somebody reads without the lock
+
+	readers sync.WaitGroup // who reads without the lock; Close waits
 }
 
 // Open opens the history of a directory, making it if need be, and finishes
@@ -73,7 +76,7 @@ func Open(c Config) (w *Workspace, err error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	w = &Workspace{c: c, plans: map[string]Plan{}}
+	w = &Workspace{c: c, plans: map[string]Plan{}, pins: map[object.Hash]int{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
@@ -93,13 +96,12 @@ func Open(c Config) (w *Workspace, err error) {
 }
 
 func (w *Workspace) applying() apply.Config {
-	return apply.Config{Dir: w.c.Dir, Staging: w.c.Staging, Journal: filepath.Join(w.c.Store, "journal"), Stage: w.c.Stage}
+	return apply.Config{Dir: w.c.Dir, Staging: w.c.Staging, Journal: journal(w.c.Store), Stage: w.c.Stage}
 }
 
-// Close closes the files.
+// Close waits for who reads and closes the files.
 func (w *Workspace) Close() error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	var err error
 	if w.capture != nil {
 		err = w.capture.Close()
@@ -107,10 +109,13 @@ func (w *Workspace) Close() error {
 	if w.log != nil {
 		err = errors.Join(err, w.log.Close())
 	}
-	if w.objects != nil {
-		err = errors.Join(err, w.objects.Close())
+	objects := w.objects
+	w.capture, w.log, w.objects = nil, nil, nil // nobody begins any more
+	w.mu.Unlock()
+	w.readers.Wait()
+	if objects != nil {
+		err = errors.Join(err, objects.Close())
 	}
-	w.capture, w.log, w.objects = nil, nil, nil
 	return err
 }
 
@@ -126,7 +131,7 @@ func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh 
 // snapshot makes a revision. Preconditions: w.mu is held.
 func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revision, bool, error) {
 	if w.capture == nil {
-		return Revision{}, false, errs.New(errs.Unavailable, "the history is closed")
+		return Revision{}, false, errClosed()
 	}
 	r, err := w.capture.Scan(ctx)
 	if err != nil {

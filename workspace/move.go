@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"cmp"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/skete-dev/skete/errs"
@@ -65,3 +67,12 @@ func union(a, b []Revision) ([]Revision, error) {
 	}
 	return all, nil
 }
+
+// Unfinished reports whether an Apply died in the middle: opening the history
+// that is kept in store finishes it.
+func Unfinished(store string) bool {
+	_, err := os.Lstat(journal(store))
+	return err == nil
+}
+
+func journal(store string) string { return filepath.Join(store, "journal") }

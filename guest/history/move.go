@@ -1,0 +1,117 @@
+package history
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/object"
+	"github.com/skete-dev/skete/workspace/transfer"
+)
+
+// Pull sends what came after a revision. Snapshots go on meanwhile.
+func (s *Service) Pull(ctx context.Context, r *connect.Request[wire.PullRequest], st *connect.ServerStream[wire.PullResponse]) error {
+	w, err := s.workspace()
+	if err != nil {
+		return wire.ToConnect(err)
+	}
+	revs, err := w.Revisions(ctx)
+	if err != nil {
+		return wire.ToConnect(err)
+	}
+	var base object.Hash
+	if m := r.Msg.After; m != nil {
+		i, err := find(revs, m)
+		if err != nil {
+			return wire.ToConnect(err)
+		}
+		if !r.Msg.Whole {
+			base = revs[i].Root
+		}
+		revs = revs[i+1:]
+	}
+	out := bufio.NewWriterSize(pullWriter{st}, wire.ChunkBytes)
+	if err := transfer.Send(ctx, out, w.Objects(), base, revs); err != nil {
+		return wire.ToConnect(err)
+	}
+	return out.Flush()
+}
+
+type pullWriter struct {
+	st *connect.ServerStream[wire.PullResponse]
+}
+
+// Write sends p in messages of at most ChunkBytes.
+func (w pullWriter) Write(p []byte) (n int, err error) {
+	for len(p) > 0 {
+		k := min(len(p), wire.ChunkBytes)
+		if err := w.st.Send(&wire.PullResponse{Data: p[:k]}); err != nil {
+			return n, err
+		}
+		n, p = n+k, p[k:]
+	}
+	return n, nil
+}
+
+// Push takes revisions that this history does not have.
+func (s *Service) Push(ctx context.Context, st *connect.ClientStream[wire.PushRequest]) (*connect.Response[wire.PushResponse], error) {
+	w, err := s.workspace()
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	if !st.Receive() {
+		return nil, wire.ToConnect(errs.New(errs.Invalid, "nothing was pushed"))
+	}
+	in := &pushReader{st: st, data: st.Msg().Data}
+	err = w.Import(st.Msg().Replace, func(store *object.Store) (revs []workspace.Revision, err error) {
+		err = transfer.NewReceiver(store, transfer.Limits{}).Receive(ctx, in, object.Hash{},
+			func(workspace.Revision) error { return nil },
+			func(rev workspace.Revision) error {
+				if n := len(revs); n > 0 && revs[n-1].N >= rev.N {
+					return errs.New(errs.Invalid, "revision %d is out of order", rev.N)
+				}
+				revs = append(revs, rev)
+				return nil
+			})
+		if err == nil && len(revs) == 0 {
+			err = errs.New(errs.Invalid, "no revision was pushed")
+		}
+		return revs, err
+	})
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	revs, err := w.Revisions(ctx)
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	return connect.NewResponse(&wire.PushResponse{Last: revs[len(revs)-1].N}), nil
+}
+
+// pushReader reads the data of a pushed stream.
+type pushReader struct {
+	st   *connect.ClientStream[wire.PushRequest]
+	data []byte
+}
+
+// Read implements io.Reader.
+func (r *pushReader) Read(p []byte) (int, error) {
+	for len(r.data) == 0 {
+		if !r.st.Receive() {
+			if err := r.st.Err(); err != nil && !errors.Is(err, io.EOF) {
+				return 0, errs.Wrap(errs.Unavailable, err, "the host's stream broke")
+			}
+			return 0, io.EOF
+		}
+		r.data = r.st.Msg().Data
+	}
+	n := copy(p, r.data)
+	r.data = r.data[n:]
+	return n, nil
+}

@@ -1,0 +1,281 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/volume/layout"
+	"github.com/skete-dev/skete/workspace"
+)
+
+// Limits of a history in a machine.
+const (
+	bytesMax = 5 << 30 // and half of the disk
+	applyMax = 10 * time.Minute
+	// guard is when commands go on without us; it is wound up every guardEvery.
+	guard      = time.Minute
+	guardEvery = 20 * time.Second
+)
+
+// Commands are the sandbox's; process.Core is one.
+type Commands interface {
+	Quiesce(thawAfter time.Duration) uint32
+	Thaw() uint32
+}
+
+// Config of a Service.
+type Config struct {
+	// Disk is where the workspace's disk is mounted.
+	Disk     string
+	Commands Commands
+	Log      io.Writer
+	// Stage is for tests: see workspace.Config.
+	Stage func(name string)
+}
+
+// Service is guest.v1's History.
+type Service struct {
+	c Config
+
+	applyMu sync.Mutex // one Apply at a time; taken before mu
+
+	mu     sync.Mutex // guards all below
+	open   *workspace.Workspace
+	acked  uint64
+	closed bool
+}
+
+// New returns a service that has opened nothing yet.
+func New(c Config) *Service { return &Service{c: c} }
+
+// Has reports whether a disk with a workspace is mounted at path.
+func Has(path string) bool {
+	info, err := os.Lstat(filepath.Join(path, layout.Files))
+	return err == nil && info.IsDir()
+}
+
+func (s *Service) store() string { return filepath.Join(s.c.Disk, layout.History) }
+
+// Recover finishes an Apply that died with its machine or its supervise. It is
+// called before the first command is started.
+func (s *Service) Recover() error {
+	if !workspace.Unfinished(s.store()) {
+		return nil
+	}
+	defer s.freeze()() // supervise may have died alone
+	_, err := s.workspace()
+	return err
+}
+
+// workspace opens the history when it is used first.
+func (s *Service) workspace() (*workspace.Workspace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open != nil || s.closed {
+		return s.open, closed(s.closed)
+	}
+	w, err := workspace.Open(workspace.Config{
+		Dir: filepath.Join(s.c.Disk, layout.Files), Staging: filepath.Join(s.c.Disk, layout.Staging),
+		Store: s.store(), BytesMax: s.bytesMax(), Stage: s.c.Stage,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the workspace's history: %w", err)
+	}
+	s.open = w
+	s.acked = s.readAck()
+	return w, nil
+}
+
+func closed(yes bool) error {
+	if yes {
+		return errs.New(errs.Unavailable, "the machine is about to end")
+	}
+	return nil
+}
+
+// bytesMax leaves at least half of the disk to the workspace.
+func (s *Service) bytesMax() int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.c.Disk, &st); err != nil {
+		return bytesMax
+	}
+	return min(bytesMax, int64(st.Blocks)*st.Bsize/2)
+}
+
+// Close closes the history; what is under way fails or comes to its end first.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.open == nil {
+		return nil
+	}
+	err := s.open.Close()
+	s.open = nil
+	return err
+}
+
+// freeze stops the sandbox's commands until thaw.
+func (s *Service) freeze() (thaw func()) {
+	s.c.Commands.Quiesce(guard)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(guardEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				s.c.Commands.Quiesce(guard)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+		s.c.Commands.Thaw()
+	}
+}
+
+// Snapshot makes a revision.
+func (s *Service) Snapshot(ctx context.Context, r *connect.Request[wire.SnapshotRequest]) (*connect.Response[wire.SnapshotResponse], error) {
+	w, err := s.workspace()
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	rev, fresh, err := w.Snapshot(ctx, label(r.Msg.Label))
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	text, err := json.Marshal(rev)
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	return connect.NewResponse(&wire.SnapshotResponse{Revision: text, Fresh: fresh}), nil
+}
+
+func label(l *wire.RevisionLabel) workspace.Label {
+	return workspace.Label{Thread: l.GetThread(), Run: l.GetRun(), Call: l.GetCall(), Actor: l.GetActor(), Text: l.GetText(), Step: int(l.GetStep())}
+}
+
+// keptMax is how many paths an answer of Apply names.
+const keptMax = 10_000
+
+// Apply goes to its end, whether the host waits for it or not.
+func (s *Service) Apply(ctx context.Context, r *connect.Request[wire.ApplyRequest]) (*connect.Response[wire.ApplyResponse], error) {
+	w, err := s.workspace()
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyMax)
+	defer cancel()
+	defer s.freeze()()
+	rev, result, err := w.Apply(ctx, r.Msg.Plan, label(r.Msg.Label))
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	text, err := json.Marshal(rev)
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	res := &wire.ApplyResponse{Revision: text}
+	for _, path := range result.Kept[:min(len(result.Kept), keptMax)] {
+		res.Kept = append(res.Kept, []byte(path))
+	}
+	return connect.NewResponse(res), nil
+}
+
+// Status says how far this history is, and whether it is the host's.
+func (s *Service) Status(ctx context.Context, r *connect.Request[wire.HistoryStatusRequest]) (*connect.Response[wire.HistoryStatusResponse], error) {
+	w, err := s.workspace()
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	revs, err := w.Revisions(ctx)
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	res := &wire.HistoryStatusResponse{Known: true, Bytes: w.Objects().Bytes()}
+	if n := len(revs); n > 0 {
+		res.Last = revs[n-1].N
+	}
+	if r.Msg.Mark != nil {
+		_, err := find(revs, r.Msg.Mark)
+		res.Known = err == nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	res.Acked = s.acked
+	return connect.NewResponse(res), nil
+}
+
+// find returns where a revision stands.
+func find(revs []workspace.Revision, m *wire.RevisionMark) (int, error) {
+	for i, rev := range revs {
+		if rev.N == m.N && string(rev.Root[:]) == string(m.Root) && rev.Time.UnixNano() == m.TimeUnixNs {
+			return i, nil
+		}
+	}
+	return 0, errs.New(errs.Conflict, "the machine's history does not have revision %d as it was", m.N)
+}
+
+// Ack remembers how far the host is.
+func (s *Service) Ack(ctx context.Context, r *connect.Request[wire.AckRequest]) (*connect.Response[wire.AckResponse], error) {
+	w, err := s.workspace()
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	revs, err := w.Revisions(ctx)
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	if r.Msg.Mark == nil {
+		return nil, wire.ToConnect(errs.New(errs.Invalid, "which revision?"))
+	}
+	if _, err := find(revs, r.Msg.Mark); err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acked = r.Msg.Mark.N
+	return connect.NewResponse(&wire.AckResponse{}), wire.ToConnect(s.writeAck())
+}
+
+func (s *Service) ackFile() string { return filepath.Join(s.store(), "acked") }
+
+// writeAck is not synced: the host says it again.
+func (s *Service) writeAck() error {
+	text := fmt.Appendf(nil, "%d\n", s.acked)
+	if err := os.WriteFile(s.ackFile()+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(s.ackFile()+".new", s.ackFile())
+}
+
+func (s *Service) readAck() (n uint64) {
+	f, err := os.Open(s.ackFile())
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	if _, err := fmt.Fscanf(io.LimitReader(f, 32), "%d\n", &n); err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	return n
+}
