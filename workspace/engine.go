@@ -65,6 +65,7 @@ type Workspace struct {
 	capture *capture.Capture
 	plans   map[string]Plan
 	pins    map[object.Hash]int // roots that somebody reads without the lock
+	closed  bool
 
 	readers sync.WaitGroup // who reads without the lock; Close waits
 }
@@ -109,12 +110,11 @@ func (w *Workspace) Close() error {
 	if w.log != nil {
 		err = errors.Join(err, w.log.Close())
 	}
-	objects := w.objects
-	w.capture, w.log, w.objects = nil, nil, nil // nobody begins any more
+	w.capture, w.log, w.closed = nil, nil, true // nobody begins any more
 	w.mu.Unlock()
 	w.readers.Wait()
-	if objects != nil {
-		err = errors.Join(err, objects.Close())
+	if w.objects != nil {
+		err = errors.Join(err, w.objects.Close())
 	}
 	return err
 }
@@ -130,7 +130,7 @@ func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh 
 
 // snapshot makes a revision. Preconditions: w.mu is held.
 func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revision, bool, error) {
-	if w.capture == nil {
+	if w.closed {
 		return Revision{}, false, errClosed()
 	}
 	r, err := w.capture.Scan(ctx)

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/skete-dev/skete/workspace/apply"
+	"github.com/skete-dev/skete/workspace/compare"
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
@@ -38,48 +39,13 @@ type History interface {
 	Close() error
 }
 
-// DiffOptions choose a part and how much of it.
-type DiffOptions struct {
-	Path  string // and what is beneath it; "" = all
-	Hunks bool   // the changed lines of texts too
-	// Lines of context around a change; 0 = 3.
-	Context int
-	// FilesMax bounds the files, BytesMax the text of all hunks; 0 = 1,000 and 1 MiB.
-	FilesMax int
-	BytesMax int
-}
+// What Diff takes and returns; see package compare.
+type (
+	DiffOptions = compare.Options
+	Diff        = compare.Diff
+	FileDiff    = compare.File
+	Hunk        = compare.Hunk
+	Line        = compare.Line
+)
 
-// Diff is what differs between two trees, by path.
-type Diff struct {
-	Files []FileDiff
-	// Cut: there was more than was asked for.
-	Cut bool
-}
-
-// FileDiff is one path that differs. The zero Entry is nothing: it was made, or removed.
-type FileDiff struct {
-	Path   string // any bytes
-	Before tree.Entry
-	After  tree.Entry
-	// Hunks of a text, if they were asked for. Binary: they cannot be had;
-	// Large: it would be too much.
-	Hunks  []Hunk
-	Binary bool
-	Large  bool
-}
-
-// Hunk is a run of changed lines with lines of context around it. Line numbers
-// count from 1, as in a unified diff.
-type Hunk struct {
-	Before, BeforeLines int
-	After, AfterLines   int
-	Lines               []Line
-}
-
-// Line of a Hunk. Kind is ' ', '-' or '+'; Text has no newline at its end.
-type Line struct {
-	Kind byte
-	Text string
-	// NoNewline: the file ends here without one.
-	NoNewline bool
-}
+var _ History = (*Workspace)(nil)

@@ -20,8 +20,13 @@ import (
 	"slices"
 )
 
-// editsMax bounds the work on texts that have little in common.
-const editsMax = 4000
+// Bounds of the work on texts that have little in common: editsMax that of the
+// memory, which grows with its square (32 MiB), workMax that of the time.
+const (
+	editsMax = 2000
+	editsMin = 64
+	workMax  = 1 << 28 // lines compared
+)
 
 // TextBytesMax is the size beyond which a file is not compared by lines.
 const TextBytesMax = 4 << 20
@@ -68,7 +73,7 @@ func myers(a, b [][]byte) []match {
 	if n == 0 || m == 0 {
 		return nil
 	}
-	limit := min(n+m, editsMax)
+	limit := min(n+m, editsMax, max(editsMin, workMax/(n+m)))
 	zero := limit + 1              // where diagonal 0 is
 	far := make([]int, 2*limit+3)  // how far in a each diagonal got
 	before := make([][]int, 0, 16) // far's diagonals -d-1..d+1 before round d
