@@ -135,6 +135,8 @@ type ForkRun struct {
 // RewindRun takes a conversation back.
 type RewindRun struct {
 	To uint64 `json:"to" minimum:"1" doc:"the last event that stays part of the conversation"`
+	// Files of the sandbox become what they were then, too.
+	Files bool `json:"files,omitempty"`
 }
 
 // Decisions of people about a call that waits.

@@ -183,9 +183,10 @@ func (r *Run) Fork(ctx context.Context, f api.ForkRun) (api.Run, error) {
 	return transport.Fetch[api.Run](ctx, r.c.t, keyed(r.path("/fork")).WithJSON(f))
 }
 
-// Rewind takes the conversation back to an event.
-func (r *Run) Rewind(ctx context.Context, to uint64) (api.Run, error) {
-	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/rewind", api.RewindRun{To: to}))
+// Rewind takes the conversation back to an event, and with files the files of
+// the sandbox too.
+func (r *Run) Rewind(ctx context.Context, to uint64, files bool) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/rewind", api.RewindRun{To: to, Files: files}))
 }
 
 // Replay plays the run's model answers again against a fresh sandbox.

@@ -214,21 +214,64 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 }
 
 // Rewind takes the conversation of a run's thread back to an event; the next
-// run goes on from there. Conflict: the run is under way.
-func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, by string) error {
+// run goes on from there. With files, the sandbox's files become again what
+// they were then, first: who repeats a rewind that failed loses nothing.
+// Conflict: the run is under way.
+func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) error {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return err
 	}
-	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
+	may := func(s *state.State) error {
 		switch {
 		case s.Run == nil || s.Run.Ended == nil:
-			return nil, errs.New(errs.Conflict, "the run is under way").WithHint("`skete cancel %s` first", id)
+			return errs.New(errs.Conflict, "the run is under way").WithHint("`skete cancel %s` first", id)
 		case to == 0 || to >= s.Seq:
-			return nil, errs.New(errs.Invalid, "a rewind goes to an event between 1 and %d", s.Seq-1)
+			return errs.New(errs.Invalid, "a rewind goes to an event between 1 and %d", s.Seq-1)
 		}
-		return []thread.Body{thread.Rewound{To: to, By: by}}, nil
+		return nil
+	}
+	if files {
+		if err := k.rewindFiles(ctx, tenant, e.thread, to, may, by); err != nil {
+			return err
+		}
+	}
+	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
+		return []thread.Body{thread.Rewound{To: to, By: by}}, may(s)
 	})
+	return err
+}
+
+// rewindFiles takes back what the calls changed that began after an event, and
+// those of the sub-agents that they started.
+func (k *Keeper) rewindFiles(ctx context.Context, tenant string, id thread.ID, to uint64, may func(*state.State) error, by string) error {
+	log, s, err := k.fold(ctx, tenant, id)
+	if err == nil {
+		err = may(s)
+	}
+	if err != nil {
+		return err
+	}
+	if s.Machine == "" || k.c.Machines == nil {
+		return errs.New(errs.Unsupported, "the thread has no sandbox whose files could be taken back")
+	}
+	later := map[string]bool{}
+	for event, err := range log.Load(ctx, id, to+1) {
+		if err != nil {
+			return err
+		}
+		if started, ok := event.Body.(thread.ToolStarted); ok {
+			later[started.Call] = true
+		}
+	}
+	_, err = k.c.Machines.Restore(ctx, tenant, s.Machine, func(m Mark) bool {
+		if m.Thread == id {
+			return later[m.Call]
+		}
+		beneath, ok := strings.CutPrefix(string(m.Thread), string(id)+"/")
+		call, _, _ := strings.Cut(beneath, "/")
+		return ok && later[call]
+	}, by)
 	return err
 }
 

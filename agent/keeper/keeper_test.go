@@ -111,6 +111,8 @@ type house struct {
 	agents  definitions
 	tools   []tool.Tool
 	kv      place.KV
+	// machines are nil unless a test sets them.
+	machines keeper.Machines
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -128,7 +130,7 @@ func (h *house) open(m model) *keeper.Keeper {
 	}
 	task.Add(registry)
 	k, err := keeper.Open(h.t.Context(), keeper.Config{
-		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Node: "n",
+		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: "n",
 		Patience: attempt.Policy{Wait: time.Millisecond, Attempts: 2},
 	})
 	must(h.t, err)
@@ -506,7 +508,7 @@ func TestForkOfAForkAndRewind(t *testing.T) {
 	if _, err := k.Fork(t.Context(), tenant, run.ID, 1000, keeper.Start{}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("%v", err)
 	}
-	must(t, k.Rewind(t.Context(), tenant, run.ID, 4, "anna"))
+	must(t, k.Rewind(t.Context(), tenant, run.ID, 4, false, "anna"))
 	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("from here")})
 	must(t, err)
 	if got := await(t, k, next.ID, over); got.Text != `2 messages, last "from here"` && !strings.Contains(got.Text, "from here") {

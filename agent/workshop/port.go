@@ -18,6 +18,10 @@ type Machines interface {
 	// Copy replaces the workspace of one sandbox by that of another. NotFound:
 	// one of them is gone.
 	Copy(ctx context.Context, tenant, from, to string) error
+	// Restore makes the files of a sandbox what they were before the first
+	// call that after chooses, by its Mark, and freezes what runs meanwhile;
+	// false: no such call changed anything. Unsupported: no history is kept.
+	Restore(ctx context.Context, tenant, id string, after func(Mark) bool, by string) (bool, error)
 	// Destroy ends a sandbox that Create made. It may be repeated.
 	Destroy(ctx context.Context, tenant, id string) error
 }

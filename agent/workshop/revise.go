@@ -19,7 +19,6 @@ type Mark struct {
 	Run    thread.RunID
 	Step   int    // of the run, from 1; 0 = before the first
 	Call   string // "" = none: a user's turn begins
-	Tool   string
 	Actor  string // "agent", "user", or "outside": what was found before a call
 	Text   string
 }
@@ -55,16 +54,19 @@ func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 		if t == nil || t.Effect(c.Args).Class == tool.Read {
 			return next(ctx, c)
 		}
-		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Tool: c.Name, Actor: "outside"}
-		err := h.revise(ctx, m)
+		err := h.revise(ctx, Mark{Actor: "outside", Text: "before " + c.Name}) // what changed so far is not this call's
 		if errs.Is(err, errs.Unsupported) {
 			return next(ctx, c)
 		}
+		if errs.Temporary(err) {
+			return tool.Result{}, err // nothing has begun; it is tried again when the machine can be reached
+		}
 		if err != nil {
-			return tool.Result{}, errs.Wrap(errs.Of(err), err, "not begun: the files as they are now could not be kept, so what it does could not be taken back")
+			h.log.Warn("a call did not begin: its beginning could not be kept", "thread", c.Thread, "call", c.ID, "error", err)
+			return tool.Fail("", "Not begun: the files as they are now could not be kept ("+errs.Public(err)+"), so what this does could not be taken back."), nil
 		}
 		res, err := next(ctx, c)
-		m.Call, m.Actor, m.Text = c.ID, "agent", clip(c.Name+" "+string(c.Args))
+		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Call: c.ID, Actor: "agent", Text: clip(c.Name + " " + string(c.Args))}
 		if rerr := h.revise(context.WithoutCancel(ctx), m); rerr != nil {
 			h.log.Warn("what a call changed is not a revision of its own", "thread", c.Thread, "call", c.ID, "error", rerr)
 		}

@@ -371,7 +371,7 @@ func (s *service) rewindRun(ctx context.Context, in *rewindRunIn) (*runOut, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Rewind(ctx, f.tenant, f.run.ID, in.Body.To, by(ctx)); err != nil {
+	if err := f.Rewind(ctx, f.tenant, f.run.ID, in.Body.To, in.Body.Files, by(ctx)); err != nil {
 		return nil, err
 	}
 	return shown(f.Get(ctx, f.tenant, f.run.ID))

@@ -365,7 +365,7 @@ func (f *Fake) Fork(_ context.Context, name string, id thread.RunID, at uint64, 
 }
 
 // Rewind implements runs.Keeper.
-func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, by string) error {
+func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, _ bool, by string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)

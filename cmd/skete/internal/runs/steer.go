@@ -176,11 +176,14 @@ if there is one. The run itself stays as it is.
 
 func (a commands) rewind() *cobra.Command {
 	var to uint64
+	var files bool
 	cmd := &cobra.Command{
-		Use: "rewind RUN --to EVENT", Short: "Take a conversation back to an event",
+		Use: "rewind RUN --to EVENT", Short: "Take a conversation back to an event, and the files with it",
 		Long: `Take a conversation back: what came after the event is no longer part of it.
-The log keeps everything; files in the sandbox stay as they are.`,
-		Example: "  skete rewind RUN --to 12 && skete send RUN 'Now differently.'",
+The log keeps everything. Files in the sandbox stay as they are, unless --files
+is given: then they become what they were before the first call after the event,
+and that can be undone.`,
+		Example: "  skete rewind RUN --to 12 --files && skete send RUN 'Now differently.'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == 0 {
@@ -190,13 +193,14 @@ The log keeps everything; files in the sandbox stay as they are.`,
 			if err != nil {
 				return err
 			}
-			if run, err = c.Run(run.ID).Rewind(cmd.Context(), to); err != nil {
+			if run, err = c.Run(run.ID).Rewind(cmd.Context(), to, files); err != nil {
 				return err
 			}
 			return a.printRun(run)
 		},
 	}
 	cmd.Flags().Uint64Var(&to, "to", 0, "the last event that stays")
+	cmd.Flags().BoolVar(&files, "files", false, "take the sandbox's files back too")
 	cmd.ValidArgsFunction = a.complete
 	return cmd
 }
