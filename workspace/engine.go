@@ -44,6 +44,10 @@ type Config struct {
 	BytesMax int64
 	Capture  capture.Config
 	Now      func() time.Time // nil = time.Now
+	// First makes a revision of what is there, by this label, when a history is
+	// opened that has none: what then changes first can be undone too. nil =
+	// the first Snapshot makes it, and what was before that is not known.
+	First *Label
 	// Stage is for tests: see apply.Config.
 	Stage func(name string)
 }
@@ -92,7 +96,12 @@ func Open(c Config) (w *Workspace, err error) {
 	if _, err = apply.Recover(w.applying()); err != nil {
 		return w, err
 	}
-	w.capture, err = capture.Open(c.Dir, w.objects, c.Capture)
+	if w.capture, err = capture.Open(c.Dir, w.objects, c.Capture); err != nil {
+		return w, err
+	}
+	if c.First != nil && len(w.revs) == 0 {
+		_, _, err = w.snapshot(context.Background(), *c.First, 0)
+	}
 	return w, err
 }
 
@@ -216,7 +225,7 @@ func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string)
 	if err != nil {
 		return Plan{}, err
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: "outside"}, 0)
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -252,7 +261,7 @@ func (w *Workspace) Apply(ctx context.Context, id string, l Label) (Revision, ap
 		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
 			WithHint("choose for each: keep what is now, take what was before, or write both with markers")
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: "outside"}, 0)
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
 	if err != nil {
 		return Revision{}, apply.Result{}, err
 	}

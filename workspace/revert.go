@@ -53,7 +53,7 @@ func (w *Workspace) PlanRevert(ctx context.Context, n uint64, choices map[string
 			return Plan{}, errs.Wrap(errs.NotFound, err, "what was before revision %d is not kept any more", n)
 		}
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: "outside"}, 0)
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -1,0 +1,91 @@
+package workspace
+
+import (
+	"slices"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// Position says which revision is on disk, and to which ones undo and redo go
+// from there, as in an editor; 0 = nowhere. A revision that is a going back to
+// one on the way here, or forward to one that was undone, moves along that
+// way; any other one is a change, and ends what could be redone.
+//
+// The first revision cannot be undone: what was before it nobody has seen.
+func Position(revs []Revision) (current, undo, redo uint64) {
+	past, future := walk(revs)
+	if n := len(past); n > 0 {
+		current = past[n-1].N
+		if n > 1 {
+			undo = past[n-2].N
+		}
+	}
+	if n := len(future); n > 0 {
+		redo = future[n-1].N
+	}
+	return current, undo, redo
+}
+
+// walk returns the way to what is on disk, and what was undone of it, the next
+// to be redone at the end.
+func walk(revs []Revision) (past, future []Revision) {
+	stands := map[uint64]uint64{} // for a revision that moved: the one it moved to
+	for _, r := range revs {
+		target := r.Undoes
+		if t, ok := stands[target]; ok {
+			target = t
+		}
+		// A part of the way back, or one step reverted, has another root.
+		is := func(x Revision) bool { return x.N == target && x.Root == r.Root }
+		if i := slices.IndexFunc(past, is); i >= 0 {
+			for n := len(past) - 1; n > i; n-- {
+				future = append(future, past[n])
+			}
+			past = past[:i+1]
+			stands[r.N] = target
+			continue
+		}
+		if i := slices.IndexFunc(future, is); i >= 0 {
+			for n := len(future) - 1; n >= i; n-- {
+				past = append(past, future[n])
+			}
+			future = future[:i]
+			stands[r.N] = target
+			continue
+		}
+		past, future = append(past, r), nil
+	}
+	return past, future
+}
+
+// Scope names what an undo takes back: a thread, a run, a step of a run, a
+// tool call. What is empty does not count.
+type Scope struct {
+	Thread, Run, Call string
+	Step              int
+}
+
+// Outside is the Actor of changes that nobody has put a name to. They are no
+// part of a scope, whatever else their labels say: what somebody did before a
+// step began is found when it begins.
+const Outside = "outside"
+
+func (s Scope) covers(r Revision) bool {
+	return r.Actor != Outside && s != Scope{} &&
+		(s.Thread == "" || s.Thread == r.Thread) && (s.Run == "" || s.Run == r.Run) &&
+		(s.Call == "" || s.Call == r.Call) && (s.Step == 0 || s.Step == r.Step)
+}
+
+// Before returns the revision that was on disk before the first one of a
+// scope. NotFound: the scope made no revision, or what was before it is not
+// known (any more).
+func Before(revs []Revision, s Scope) (uint64, error) {
+	i := slices.IndexFunc(revs, s.covers)
+	switch {
+	case i < 0:
+		return 0, errs.New(errs.NotFound, "it changed no file that the history knows of")
+	case i == 0 || revs[i-1].N != revs[i].N-1:
+		return 0, errs.New(errs.NotFound, "what was before revision %d is not kept", revs[i].N)
+	}
+	return revs[i-1].N, nil
+}

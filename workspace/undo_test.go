@@ -1,0 +1,102 @@
+package workspace_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/workspace"
+)
+
+// undo goes where Position says, or reports that there is nowhere to go.
+func (p *place) undo(redo bool) bool {
+	p.t.Helper()
+	revs, err := p.w.Revisions(p.t.Context())
+	must(p.t, err)
+	_, back, forward := workspace.Position(revs)
+	if redo {
+		back = forward
+	}
+	if back == 0 {
+		return false
+	}
+	p.restore(back, "")
+	return true
+}
+
+// Three deep and back again, with the disk compared at each turn; then a step
+// in the middle is reverted, and that too can be undone.
+func TestUndo_threeDeep(t *testing.T) {
+	p := newPlace(t)
+	var pictures []map[string]string
+	for n := range 4 {
+		p.write("f", numbered(map[int]string{n * 4: "change"}))
+		p.write("dir"+string(rune('0'+n))+"/g", "x")
+		if n == 2 {
+			must(t, os.RemoveAll(filepath.Join(p.dir, "dir0")))
+		}
+		p.snapshot()
+		pictures = append(pictures, look(t, p.dir))
+	}
+	same := func(n int, what string) {
+		t.Helper()
+		if d := cmp.Diff(pictures[n], look(t, p.dir)); d != "" {
+			t.Fatalf("%s: %s", what, d)
+		}
+	}
+	for range 3 { // undo all, redo all, and again
+		for n := 2; n >= 0; n-- {
+			if !p.undo(false) {
+				t.Fatal("nothing to undo")
+			}
+			same(n, "undo")
+		}
+		if p.undo(false) {
+			t.Fatal("it undid the first revision")
+		}
+		for n := 1; n <= 3; n++ {
+			if !p.undo(true) {
+				t.Fatal("nothing to redo")
+			}
+			same(n, "redo")
+		}
+		if p.undo(true) {
+			t.Fatal("it redid what is not there")
+		}
+	}
+	plan, err := p.w.PlanRevert(t.Context(), 3, nil)
+	must(t, err)
+	_, _, err = p.w.Apply(t.Context(), plan.ID, workspace.Label{Actor: "user"})
+	must(t, err)
+	want := []string{"dir0/g=x", "dir1/g=x", "dir3/g=x", "f=" + numbered(map[int]string{4: "change", 12: "change"})}
+	if got := texts(t, p.dir); !slices.Equal(got, want) {
+		t.Fatalf("%q\nwant %q", got, want)
+	}
+	p.undo(false)
+	same(3, "undo of the revert")
+}
+
+// With First, opening a history for the first time is what can be gone back to.
+func TestOpen_first(t *testing.T) {
+	p := newPlace(t)
+	must(t, p.w.Close())
+	p.write("a", "was there")
+	p.c.First = &workspace.Label{Actor: workspace.Outside, Text: "as it was found"}
+	p.open()
+	p.write("a", "changed")
+	if r := p.snapshot(); r.N != 2 {
+		t.Fatalf("the first change is revision %d", r.N)
+	}
+	p.undo(false)
+	if got := texts(t, p.dir); !slices.Equal(got, []string{"a=was there"}) {
+		t.Errorf("%q", got)
+	}
+	must(t, p.w.Close())
+	p.open()
+	if revs, _ := p.w.Revisions(t.Context()); len(revs) != 3 {
+		t.Errorf("opening again made a revision: %d", len(revs))
+	}
+}
