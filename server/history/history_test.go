@@ -1,0 +1,471 @@
+package history_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/server/history/historytest"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/apply"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a server with one workspace.
+type world struct {
+	*historytest.Server
+	*historytest.Box
+	t *testing.T
+}
+
+func newWorld(t *testing.T) *world {
+	b := historytest.NewBox(t)
+	return &world{historytest.Serve(t, historytest.Boxes{b}, nil), b, t}
+}
+
+func (w *world) path(rest string) string { return "/v1/sandboxes/" + string(w.ID) + "/history" + rest }
+
+// ask makes a request that must be answered with the status.
+func ask[T any](w *world, status int, method, rest string, body any) T {
+	w.t.Helper()
+	text := ""
+	if body != nil {
+		data, err := json.Marshal(body)
+		must(w.t, err)
+		text = string(data)
+	}
+	var v T
+	got, _, answer := w.Send(w.t, w.Key, method, w.path(rest), text)
+	if got != status {
+		w.t.Fatalf("%s %s %s: status %d, want %d: %s", method, rest, text, got, status, answer)
+	}
+	must(w.t, json.Unmarshal(answer, &v))
+	return v
+}
+
+func (w *world) plan(p api.PlanChange) api.ChangePlan {
+	w.t.Helper()
+	return ask[api.ChangePlan](w, http.StatusOK, "POST", "/plan", p)
+}
+
+func (w *world) apply(plan api.ChangePlan) api.Applied {
+	w.t.Helper()
+	return ask[api.Applied](w, http.StatusOK, "POST", "/apply", api.ApplyPlan{Plan: plan.ID})
+}
+
+func (w *world) page() api.RevisionPage {
+	w.t.Helper()
+	return ask[api.RevisionPage](w, http.StatusOK, "GET", "", nil)
+}
+
+func (w *world) want(path, content string) {
+	w.t.Helper()
+	if got := w.Read(w.t, path); got != content {
+		w.t.Errorf("%s is %q, want %q", path, got, content)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lines is a plan or diff in short: action and path.
+func lines(files []api.PathChange) string {
+	var b strings.Builder
+	for _, f := range files {
+		b.WriteString(f.Action + " " + f.Path + "\n")
+	}
+	return b.String()
+}
+
+func TestList(t *testing.T) {
+	w := newWorld(t)
+	if p := w.page(); len(p.Items) != 0 || p.Current != 0 || p.Undo != 0 || p.Redo != 0 || p.NextPageToken != "" {
+		t.Errorf("an empty history: %+v", p)
+	}
+	for i, content := range []string{"1", "2", "3", "4", "5"} {
+		w.Step(t, "a", content, workspace.Label{Thread: "t", Run: []string{"r0", "r1"}[i%2], Step: i, Call: "c", Actor: "agent", Text: "l\xff"})
+	}
+	var got []uint64
+	token := ""
+	for {
+		p := ask[api.RevisionPage](w, http.StatusOK, "GET", "?page_size=2&page_token="+token, nil)
+		for _, r := range p.Items {
+			got = append(got, r.N)
+		}
+		if token = p.NextPageToken; token == "" {
+			break
+		}
+	}
+	if d := cmp.Diff([]uint64{5, 4, 3, 2, 1}, got); d != "" {
+		t.Error(d)
+	}
+	p := ask[api.RevisionPage](w, http.StatusOK, "GET", "?run=r1", nil)
+	if len(p.Items) != 2 || p.Items[0].N != 4 || p.Items[1].N != 2 || p.Current != 5 || p.Undo != 4 {
+		t.Errorf("revisions of r1: %+v", p)
+	}
+	want := api.Revision{N: 4, Files: 1, Bytes: 1, Thread: "t", Run: "r1", Step: 3, Call: "c", Actor: "agent", Label: "l\uFFFD", State: "durable"}
+	r := p.Items[0]
+	if r.Root == "" || r.Time.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	r.Root, r.Time = "", want.Time
+	if d := cmp.Diff(want, r); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestSnapshotMakesOneRevisionOfOneChange(t *testing.T) {
+	w := newWorld(t)
+	w.Write(t, "a", "1")
+	first := ask[api.Revision](w, http.StatusCreated, "POST", "", api.MakeRevision{Label: "before lunch"})
+	again := ask[api.Revision](w, http.StatusOK, "POST", "", api.MakeRevision{Label: "after"})
+	if first.N != 1 || first.Label != "before lunch" || !strings.HasPrefix(first.Actor, "user:key_") || again.N != 1 {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+}
+
+func TestGetAndDiff(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "src/a.txt", "one\ntwo\nthree\n", workspace.Label{})
+	must(t, os.Symlink("a.txt", w.Dir+"/src/link"))
+	w.Write(t, "src/n\xff", "odd")
+	w.Write(t, "bin", "\x00\x01")
+	w.Step(t, "src/a.txt", "one\n2\nthree", workspace.Label{})
+
+	got := ask[api.RevisionChanges](w, http.StatusOK, "GET", "/2", nil)
+	if want := "add bin\nchange src/a.txt\nadd src/link\nadd src/n\uFFFD\n"; lines(got.Files) != want || got.From != 1 || got.N != 2 {
+		t.Errorf("revision %d from %d:\n%swant\n%s", got.N, got.From, lines(got.Files), want)
+	}
+	if f := got.Files[3]; string(f.PathBytes) != "src/n\xff" {
+		t.Errorf("the exact path is %q", f.PathBytes)
+	}
+	if e := got.Files[2].After; e == nil || e.Type != "symlink" || e.Target != "a.txt" {
+		t.Errorf("the link: %+v", e)
+	}
+
+	d := ask[api.Diff](w, http.StatusOK, "GET", "/diff?from=1&hunks=true&path=/workspace/src/a.txt", nil)
+	want := []api.DiffHunk{{Before: 1, BeforeLines: 3, After: 1, AfterLines: 3, Lines: []api.DiffLine{
+		{Kind: "same", Text: "one"},
+		{Kind: "remove", Text: "two"},
+		{Kind: "remove", Text: "three"},
+		{Kind: "add", Text: "2"},
+		{Kind: "add", Text: "three", NoNewline: true},
+	}}}
+	if len(d.Files) != 1 || d.To != 2 {
+		t.Fatalf("%+v", d)
+	}
+	if diff := cmp.Diff(want, d.Files[0].Hunks); diff != "" {
+		t.Error(diff)
+	}
+	if d = ask[api.Diff](w, http.StatusOK, "GET", "/diff?from=1&to=2&hunks=true&path=bin", nil); len(d.Files) != 1 || !d.Files[0].Binary {
+		t.Errorf("bytes that are no text: %+v", d)
+	}
+	if d = ask[api.Diff](w, http.StatusOK, "GET", "/diff?from=0&to=2&files=2", nil); len(d.Files) != 2 || !d.Cut {
+		t.Errorf("more than was asked for: %+v", d)
+	}
+	if d = ask[api.Diff](w, http.StatusOK, "GET", "/diff?from=1&to=2&path="+url.QueryEscape("src/n\xff"), nil); len(d.Files) != 1 {
+		t.Errorf("a path of any bytes: %+v", d)
+	}
+	for _, rest := range []string{"/3", "/diff?from=1&to=9", "/diff?from=9"} {
+		if p := ask[api.Problem](w, http.StatusNotFound, "GET", rest, nil); p.Class != "not_found" {
+			t.Errorf("%s: %+v", rest, p)
+		}
+	}
+}
+
+func TestContent(t *testing.T) {
+	w := newWorld(t)
+	page := "<script>alert(1)</script>"
+	w.Step(t, "d/x\xff.html", page, workspace.Label{})
+	w.Step(t, "d/x\xff.html", "", workspace.Label{})
+	status, h, body := w.Send(t, w.Key, "GET", w.path("/1/file?path="+url.QueryEscape("d/x\xff.html")), "")
+	if status != http.StatusOK || string(body) != page || h.Get("Content-Length") != "25" {
+		t.Errorf("%d %v %q", status, h, body)
+	}
+	// What a sandbox wrote must not become a page of this server.
+	if h.Get("Content-Type") != "application/octet-stream" || h.Get("Content-Disposition") != "attachment" ||
+		!strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox") || h.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%v", h)
+	}
+	for rest, want := range map[string]int{
+		"/2/file?path=" + url.QueryEscape("d/x\xff.html"): http.StatusNotFound,
+		"/1/file?path=d":               http.StatusBadRequest,
+		"/1/file?path=":                http.StatusBadRequest,
+		"/1/file":                      http.StatusBadRequest,
+		"/1/file?path=d/../../x":       http.StatusBadRequest,
+		"/1/file?path=/etc/passwd":     http.StatusBadRequest,
+		"/1/file?path=/workspaces/x":   http.StatusBadRequest,
+		"/1/file?path=a%00b":           http.StatusBadRequest,
+		"/9/file?path=" + "d/x":        http.StatusNotFound,
+		"/x/file?path=" + "d/x":        http.StatusBadRequest,
+		"/-1/file?path=" + "d/x":       http.StatusBadRequest,
+		"/path?path=" + "nothing/here": http.StatusOK,
+	} {
+		ask[any](w, want, "GET", rest, nil)
+	}
+}
+
+func TestPathHistory(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{})
+	w.Step(t, "b", "1", workspace.Label{})
+	w.Step(t, "a", "2", workspace.Label{})
+	w.Step(t, "a", "", workspace.Label{})
+	w.Step(t, "b", "2", workspace.Label{})
+	got := ask[api.PathRevisions](w, http.StatusOK, "GET", "/path?path=a", nil)
+	var ns []uint64
+	for _, r := range got.Items {
+		ns = append(ns, r.N)
+	}
+	if d := cmp.Diff([]uint64{4, 3, 1}, ns); d != "" || got.Items[0].Entry != nil || got.Items[1].Entry == nil {
+		t.Errorf("%s\n%+v", d, got)
+	}
+	if got = ask[api.PathRevisions](w, http.StatusOK, "GET", "/path?path=a&page_size=2", nil); len(got.Items) != 2 || !got.Cut {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestUndoRedoUndoThreeDeep(t *testing.T) {
+	w := newWorld(t)
+	for _, content := range []string{"0", "1", "2", "3"} {
+		w.Step(t, "a", content, workspace.Label{Actor: "agent"})
+	}
+	w.Write(t, "kept by nobody", "x") // no revision has it yet
+	undo := api.PlanChange{Do: api.PlanUndo}
+	w.apply(w.plan(undo))
+	w.want("kept by nobody", "")
+	for _, want := range []string{"2", "1", "0"} {
+		plan := w.plan(undo)
+		if lines(plan.Files) != "change a\n" || plan.Total != 1 || plan.Do != "undo" {
+			t.Errorf("%+v", plan)
+		}
+		w.want("a", map[string]string{"2": "3", "1": "2", "0": "1"}[want]) // a plan does nothing
+		done := w.apply(plan)
+		if len(done.Files) != 1 || done.Files[0].Path != "a" || done.Files[0].Result != "done" || done.Revision.Undoes != plan.N ||
+			!strings.HasPrefix(done.Revision.Label, "undo to ") || !strings.HasPrefix(done.Revision.Actor, "user:") {
+			t.Errorf("%+v", done)
+		}
+		w.want("a", want)
+	}
+	for _, want := range []string{"1", "2", "3"} {
+		w.apply(w.plan(api.PlanChange{Do: api.PlanRedo}))
+		w.want("a", want)
+	}
+	w.apply(w.plan(api.PlanChange{Do: api.PlanRedo}))
+	w.want("kept by nobody", "x")
+	if p := ask[api.Problem](w, http.StatusConflict, "POST", "/plan", api.PlanChange{Do: api.PlanRedo}); !strings.Contains(p.Detail, "redo") {
+		t.Errorf("%+v", p)
+	}
+	w.apply(w.plan(undo))
+	w.apply(w.plan(undo))
+	w.want("a", "2")
+	w.Step(t, "a", "other", workspace.Label{})
+	if p := w.page(); p.Redo != 0 {
+		t.Errorf("a change after an undo leaves nothing to redo: %+v", p)
+	}
+	w.apply(w.plan(undo))
+	w.want("a", "2")
+}
+
+func TestApplyAfterTheFilesMovedIs409AndDoesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{})
+	w.Step(t, "a", "2", workspace.Label{})
+	plan := w.plan(api.PlanChange{Do: api.PlanRestore, N: 1})
+	w.Write(t, "b", "meanwhile")
+	p := ask[api.Problem](w, http.StatusConflict, "POST", "/apply", api.ApplyPlan{Plan: plan.ID})
+	if p.Class != "conflict" || p.Hint == "" {
+		t.Errorf("%+v", p)
+	}
+	w.want("a", "2")
+	w.want("b", "meanwhile")
+	ask[api.Problem](w, http.StatusConflict, "POST", "/apply", api.ApplyPlan{Plan: "undo-1-00000000000000000000000000000000"})
+}
+
+func TestRepeatedApplyIsAnsweredAsTheFirst(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{})
+	w.Step(t, "a", "2", workspace.Label{})
+	restore := api.PlanChange{Do: api.PlanRestore, N: 1}
+	plan := w.plan(restore)
+	first := w.apply(plan)
+	w.Write(t, "a", "2") // and the same plan, sent again by a broken connection, must not undo this
+	if d := cmp.Diff(first, w.apply(plan)); d != "" {
+		t.Error(d)
+	}
+	w.want("a", "2")
+	// The same way from the same place is planned anew: it must be done again.
+	again := w.plan(restore)
+	if done := w.apply(again); done.Revision.N == first.Revision.N {
+		t.Errorf("nothing was done: %+v", done)
+	}
+	w.want("a", "1")
+}
+
+func TestRestoreOfOnePathLeavesTheOthers(t *testing.T) {
+	w := newWorld(t)
+	w.Write(t, "d/x\xff", "1")
+	w.Step(t, "d/y", "1", workspace.Label{})
+	w.Write(t, "d/x\xff", "2")
+	w.Step(t, "d/y", "2", workspace.Label{})
+	w.apply(w.plan(api.PlanChange{Do: api.PlanRestore, N: 1, PathBytes: []byte("/workspace/d/x\xff")}))
+	w.want("d/x\xff", "1")
+	w.want("d/y", "2")
+}
+
+func TestRevertAsksWhereItCannotDecide(t *testing.T) {
+	w := newWorld(t)
+	w.Write(t, "text", "a\nb\nc\n")
+	w.Step(t, "data", "\x001", workspace.Label{})
+	w.Write(t, "text", "a\nB\nc\n")
+	w.Write(t, "data", "\x002")
+	w.Step(t, "other", "made by the step", workspace.Label{})
+	w.Write(t, "text", "a\nX\nc\n")
+	w.Step(t, "data", "\x003", workspace.Label{})
+
+	revert := api.PlanChange{Do: api.PlanRevert, N: 2}
+	plan := w.plan(revert)
+	want := []api.PathConflict{
+		{Path: "data", Why: "it is no text, and was changed since"},
+		{Path: "text", Why: "the same lines were changed since", Markers: true},
+	}
+	if d := cmp.Diff(want, plan.Conflicts); d != "" {
+		t.Error(d)
+	}
+	ask[api.Problem](w, http.StatusConflict, "POST", "/apply", api.ApplyPlan{Plan: plan.ID})
+	w.want("text", "a\nX\nc\n")
+	w.want("other", "made by the step")
+
+	revert.Choices = []api.RevertChoice{{Path: "data", Choice: "take"}, {Path: "text", Choice: "markers"}}
+	plan = w.plan(revert)
+	if len(plan.Conflicts) > 0 {
+		t.Fatalf("%+v", plan)
+	}
+	w.apply(plan)
+	w.want("data", "\x001")
+	w.want("other", "")
+	if got := w.Read(t, "text"); !strings.Contains(got, "<<<<<<<") || !strings.Contains(got, "X") || !strings.Contains(got, "b") {
+		t.Errorf("both sides with markers: %q", got)
+	}
+}
+
+func TestPlanIsCut(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "first", "1", workspace.Label{})
+	for i := range 1100 {
+		w.Write(t, "many/"+strings.Repeat("x", i%7)+string(rune('a'+i%26))+strings.Repeat("y", i/26), "1")
+	}
+	w.Step(t, "last", "1", workspace.Label{})
+	plan := w.plan(api.PlanChange{Do: api.PlanUndo})
+	if len(plan.Files) != 1000 || !plan.Cut || plan.Total != 1102 {
+		t.Errorf("%d files of %d, cut %v", len(plan.Files), plan.Total, plan.Cut)
+	}
+	done := w.apply(plan)
+	if !done.Cut || w.Read(t, "last") != "" {
+		t.Errorf("%d files, cut %v", len(done.Files), done.Cut)
+	}
+}
+
+func TestOthersFindNothing(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{})
+	other := w.NewKey(t, "other", key.Read, key.Write)
+	reader := w.NewKey(t, key.DefaultTenant, key.Read)
+	for _, tt := range []struct {
+		who, method, rest, body string
+		want                    int
+	}{
+		{other, "GET", "", "", 404},
+		{other, "GET", "/1/file?path=a", "", 404},
+		{other, "POST", "/plan", `{"do":"undo"}`, 404},
+		{reader, "GET", "/1", "", 200},
+		{reader, "POST", "/plan", `{"do":"undo"}`, 403},
+		{reader, "POST", "", `{}`, 403},
+		{reader, "POST", "/apply", `{"plan":"x"}`, 403},
+		{"", "GET", "", "", 401},
+	} {
+		if got, _, body := w.Send(t, tt.who, tt.method, w.path(tt.rest), tt.body); got != tt.want {
+			t.Errorf("%s %s: %d, want %d: %s", tt.method, tt.rest, got, tt.want, body)
+		}
+	}
+	if got, _, _ := w.Send(t, w.Key, "POST", w.path("/plan"), `{"do":"undo"}`, "Origin", "http://evil.example"); got != http.StatusForbidden {
+		t.Errorf("a page of another origin plans: %d", got)
+	}
+}
+
+// odd is a history with more abilities, some of which fail.
+type odd struct {
+	workspace.History
+	kept    []string
+	durable uint64
+	export  func(io.Writer) error
+}
+
+func (o odd) Durable(context.Context) (uint64, error)     { return o.durable, nil }
+func (o odd) Export(_ context.Context, w io.Writer) error { return o.export(w) }
+func (o odd) Content(context.Context, uint64, string, io.Writer) error {
+	return errors.New("the disk is gone")
+}
+
+func (o odd) Apply(ctx context.Context, plan string, l workspace.Label) (workspace.Revision, apply.Result, error) {
+	rev, _, err := o.History.Apply(ctx, plan, l)
+	return rev, apply.Result{Kept: o.kept}, err
+}
+
+func TestWhatAHistoryMaySayBeside(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{})
+	w.Step(t, "a", "2", workspace.Label{})
+	whole := w.History
+	w.History = odd{History: whole, kept: []string{"full/dir\xff"}, durable: 1, export: func(out io.Writer) error {
+		_, err := io.WriteString(out, "blob\n")
+		return err
+	}}
+	if p := w.page(); p.Items[0].State != "local" || p.Items[1].State != "durable" {
+		t.Errorf("%+v", p.Items)
+	}
+	if status, h, body := w.Send(t, w.Key, "GET", w.path("/export"), ""); status != 200 || string(body) != "blob\n" || h.Get("Content-Type") != "application/x-git-fast-import" {
+		t.Errorf("%d %q", status, body)
+	}
+	if status, _, body := w.Send(t, w.Key, "GET", w.path("/1/file?path=a"), ""); status != 500 || strings.Contains(string(body), "disk") {
+		t.Errorf("a failure before the first byte: %d %s", status, body)
+	}
+	done := w.apply(w.plan(api.PlanChange{Do: api.PlanUndo}))
+	want := []api.PathResult{{PathChange: api.PathChange{Path: "a", Action: "change"}, Result: "done"}, {PathChange: api.PathChange{Path: "full/dir\uFFFD", PathBytes: []byte("full/dir\xff"), Action: "change"}, Result: "kept"}}
+	for i := range done.Files {
+		done.Files[i].Before, done.Files[i].After = nil, nil
+	}
+	if d := cmp.Diff(want, done.Files); d != "" {
+		t.Error(d)
+	}
+
+	w.History = odd{History: whole, export: func(out io.Writer) error {
+		_, _ = io.WriteString(out, strings.Repeat("x", 1<<20))
+		return errors.New("broken")
+	}}
+	if _, _, body := w.Send(t, w.Key, "GET", w.path("/export"), ""); body != nil {
+		t.Errorf("half a stream looks whole: %d bytes", len(body))
+	}
+	w.History = whole
+	if _, ok := whole.(interface {
+		Export(context.Context, io.Writer) error
+	}); !ok {
+		ask[api.Problem](w, http.StatusNotImplemented, "GET", "/export", nil)
+	}
+}
