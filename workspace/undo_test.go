@@ -1,9 +1,11 @@
 package workspace_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,13 +29,25 @@ func (p *place) undo(redo bool) bool {
 	return true
 }
 
+// poem is a text of 20 lines, no two alike, some of them changed.
+func poem(changed ...int) string {
+	var b strings.Builder
+	for i := range 20 {
+		if slices.Contains(changed, i) {
+			b.WriteString("another ")
+		}
+		fmt.Fprintln(&b, "line", i)
+	}
+	return b.String()
+}
+
 // Three deep and back again, with the disk compared at each turn; then a step
 // in the middle is reverted, and that too can be undone.
 func TestUndo_threeDeep(t *testing.T) {
 	p := newPlace(t)
 	var pictures []map[string]string
 	for n := range 4 {
-		p.write("f", numbered(map[int]string{n * 4: "change"}))
+		p.write("f", poem(n*4))
 		p.write("dir"+string(rune('0'+n))+"/g", "x")
 		if n == 2 {
 			must(t, os.RemoveAll(filepath.Join(p.dir, "dir0")))
@@ -71,7 +85,7 @@ func TestUndo_threeDeep(t *testing.T) {
 	must(t, err)
 	_, _, err = p.w.Apply(t.Context(), plan.ID, workspace.Label{Actor: "user"})
 	must(t, err)
-	want := []string{"dir0/g=x", "dir1/g=x", "dir3/g=x", "f=" + numbered(map[int]string{4: "change", 12: "change"})}
+	want := []string{"dir0/g=x", "dir1/g=x", "dir3/g=x", "f=" + poem(4, 12)}
 	if got := texts(t, p.dir); !slices.Equal(got, want) {
 		t.Fatalf("%q\nwant %q", got, want)
 	}
