@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -133,6 +134,11 @@ func mountImage(image, at string) error {
 	return nil
 }
 
+// loopSetup has one of us at a time look for a free device: the kernel tells all who
+// ask at once of the same one, and of a hundred that set theirs up together some
+// would never get any.
+var loopSetup sync.Mutex
+
 // openLoop returns a loop device over the image: the one that it still has, if
 // any. An unmount here does not end the file system while somebody else has it
 // mounted (a copy of our mounts in another namespace, a lazy unmount); a second
@@ -152,6 +158,8 @@ func openLoop(image string) (*os.File, error) {
 		return nil, err
 	}
 	defer ctl.Close()
+	loopSetup.Lock()
+	defer loopSetup.Unlock()
 	for range loopTries {
 		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
