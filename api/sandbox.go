@@ -22,6 +22,7 @@ type CreateSandbox struct {
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	NoWake        bool              `json:"no_wake,omitempty" doc:"a call to the paused sandbox is refused instead of waking it"`
+	NoStart       bool              `json:"no_start,omitempty" doc:"what the template is for is not started, nor waited for"`
 	From          string            `json:"from,omitempty" doc:"id of a snapshot to go on from; then only name, env, metadata, ttl_ms, idle_timeout_ms and persist can be given"`
 }
 

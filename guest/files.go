@@ -13,5 +13,9 @@ type fileService interface {
 }
 
 func newFiles(b wire.Boot) (fileService, error) {
-	return file.New(file.Config{User: b.User, UID: b.UID, GID: b.GID, Home: b.Home, Workdir: b.Workdir, Root: b.Root})
+	home := b.Home
+	if b.DefaultUser == "root" {
+		home = "/root"
+	}
+	return file.New(file.Config{User: b.User, UID: b.UID, GID: b.GID, Home: home, Workdir: b.Workdir, Root: b.Root, DefaultUser: b.DefaultUser})
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -23,9 +24,9 @@ func (b Boot) BootFile() wire.Boot {
 		env = map[string]string{}
 	}
 	maps.Copy(env, b.Spec.Env)
-	workdir := b.Spec.Workdir
-	if workdir == "" {
-		workdir = WorkspaceDir
+	var user string
+	if b.Spec.Root && b.Rootfs.Use.User == "root" {
+		user = "root"
 	}
 	return wire.Boot{
 		Sandbox:      string(b.name()),
@@ -34,7 +35,8 @@ func (b Boot) BootFile() wire.Boot {
 		UID:          UserID,
 		GID:          UserID,
 		Home:         UserHome,
-		Workdir:      workdir,
+		Workdir:      cmp.Or(b.Spec.Workdir, b.Rootfs.Use.Workdir, WorkspaceDir),
+		DefaultUser:  user,
 		Root:         b.Spec.Root,
 		Env:          env,
 		ProcessesMax: b.Spec.PidsMax,

@@ -159,7 +159,6 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	fill(&s.PidsMax, d.PidsMax)
 	fill(&s.TTL, d.TTL)
 	fill(&s.IdleTimeout, d.IdleTimeout)
-	fill(&s.Workdir, WorkspaceDir)
 	fill(&s.Network, NetworkNone)
 	s.Env, s.Metadata = maps.Clone(s.Env), maps.Clone(s.Metadata)
 
@@ -177,13 +176,17 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.number("disk_mb", s.DiskMB, diskMBMin, l.DiskMBMax)
 	p.number("pids_max", s.PidsMax, pidsMin, l.PidsMax)
 	p.times(s, l)
-	p.workdir(s.Workdir)
+	if s.Workdir != "" {
+		p.workdir(s.Workdir)
+	}
 	p.env(s.Env)
 	p.metadata(s.Metadata)
 	if err := p.err(); err != nil {
 		return Spec{}, err
 	}
-	s.Workdir = path.Clean(s.Workdir)
+	if s.Workdir != "" {
+		s.Workdir = path.Clean(s.Workdir)
+	}
 	return s, nil
 }
 

@@ -66,7 +66,7 @@ type Spec struct {
 	DiskMB   int               `json:"disk_mb,omitempty"` // of the workspace; the root's writable layer has as much again
 	PidsMax  int               `json:"pids_max,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
-	Workdir  string            `json:"workdir,omitempty"`
+	Workdir  string            `json:"workdir,omitempty"` // "" = the template's, else the workspace
 	Root     bool              `json:"root,omitempty"`    // commands may ask for root
 	Network  string            `json:"network,omitempty"` // "none"; more to come
 	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
@@ -78,4 +78,6 @@ type Spec struct {
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	// NoWake: a call to a paused sandbox is refused instead of waking it.
 	NoWake bool `json:"no_wake,omitempty"`
+	// NoStart: what the template is for is not started, nor waited for.
+	NoStart bool `json:"no_start,omitempty"`
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/template/view"
 )
 
 // The sandbox's user, in every template.
@@ -195,9 +196,9 @@ func hostPlan(root string) (plan, []Bind, error) {
 }
 
 // environment is what commands find set, before the sandbox's own.
-func environment(v view) map[string]string {
+func environment(v view.Tree) map[string]string {
 	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	if _, err := v.program("/usr/local/go/bin/go"); err == nil {
+	if _, err := v.Program("/usr/local/go/bin/go"); err == nil {
 		path += ":/usr/local/go/bin"
 	}
 	return map[string]string{"PATH": path, "LANG": "C.UTF-8"}

@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
+	"github.com/skete-dev/skete/template/view"
 )
 
 // Import makes a template of an archive: the tar of a root file system, what
@@ -162,7 +163,7 @@ func (s *Store) build(ctx context.Context, dir string, rec *record, fill func(*l
 	if rec.Want != "" && rec.Want != rec.Hash {
 		return layer.Stats{}, errs.New(errs.Corrupt, "the root file system is not the one that was announced")
 	}
-	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(view{dir: tree})})
+	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(view.Tree{Dir: tree})})
 	return t.Stats(), nil
 }
 

@@ -81,7 +81,7 @@ func findLanguage(name string) int {
 func toolIn(root Rootfs, i int) (Language, bool) {
 	l := languages[i]
 	for _, tool := range l.tools {
-		if at, ok := root.view().lookup(tool, root.Env["PATH"]); ok {
+		if at, ok := root.view().Lookup(tool, root.Env["PATH"]); ok {
 			return Language{Name: l.name, Tool: at, Argv: append([]string{tool}, l.args...), FromFile: l.fromFile}, true
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
+	"github.com/skete-dev/skete/template/view"
 )
 
 // Progress says how far something is.
@@ -105,7 +106,7 @@ func (s *Store) again(name, key string, rec record) (info Info, ok bool, err err
 			return nil
 		}
 		rec.Hash, rec.Bytes, rec.Skipped, rec.CreatedAt = before.Hash, before.Bytes, before.Skipped, time.Now().UTC()
-		rec.Languages = languagesIn(Rootfs{Dir: dir, Env: rec.environment(view{dir: dir})})
+		rec.Languages = languagesIn(Rootfs{Dir: dir, Env: rec.environment(view.Tree{Dir: dir})})
 		info, ok = rec.info(name), true
 		return s.writeRecord(name, rec)
 	})

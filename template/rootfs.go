@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/template/oci"
+	"github.com/skete-dev/skete/template/view"
 )
 
 // HostName is the template that shows the host's own programs.
@@ -28,10 +29,25 @@ type Rootfs struct {
 	// Image is the same tree as a read-only ext4 file system in a file, for
 	// machines with a kernel of their own; "" unless asked for (Store.Image).
 	Image string
+	// Use is how the template is meant to be used; zero where nobody said it.
+	Use Use
+}
+
+// Use is what a template's recipe says of the sandboxes that start from it. A
+// sandbox's own specification wins.
+type Use struct {
+	User    string // of commands that name none: "root" or "user"; "" = user
+	Workdir string // "" = the workspace
+	// Start is a command that is started when a machine has booted; Ready is
+	// tried until it ends well, for at most ReadyTimeout (0 = a default).
+	Start, Ready string
+	ReadyTimeout time.Duration
 }
 
 // Bind shows the host's Source at Target in the machine, read-only.
-type Bind struct{ Source, Target string }
+type Bind = view.Bind
+
+func (r Rootfs) view() view.Tree { return view.Tree{Dir: r.Dir, Binds: r.Binds} }
 
 // Info describes a template to users.
 type Info struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template/blob"
 	"github.com/skete-dev/skete/template/shelf"
+	"github.com/skete-dev/skete/template/view"
 )
 
 // Limits bound an import. Zero = the built-in value.
@@ -102,7 +103,7 @@ func (r record) info(name string) Info {
 }
 
 // environment is what commands find set: the image's own where it says so.
-func (r record) environment(v view) map[string]string {
+func (r record) environment(v view.Tree) map[string]string {
 	env := environment(v)
 	if r.Source != nil {
 		for _, pair := range r.Source.Config.Env {
@@ -219,7 +220,7 @@ func (s *Store) Rootfs(ctx context.Context, name string) (Rootfs, error) {
 		return Rootfs{}, errs.Wrap(errs.Corrupt, err, "the files of template %s are gone", name).
 			WithHint("import the template again")
 	}
-	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: r.environment(view{dir: dir})}, nil
+	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: r.environment(view.Tree{Dir: dir})}, nil
 }
 
 // Remove forgets a template and deletes its tree. Conflict: machines run from

@@ -21,6 +21,8 @@ type Config struct {
 	Home     string // what "~" stands for
 	Workdir  string
 	Root     bool // requests may ask for "root"
+	// DefaultUser is whom requests mean that name nobody; "" = User.
+	DefaultUser string
 }
 
 // Service implements wire.FileHandler.

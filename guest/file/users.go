@@ -1,6 +1,7 @@
 package file
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/skete-dev/skete/errs"
@@ -14,8 +15,8 @@ type runner struct {
 
 // as picks the runner for a request's user.
 func (s *Service) as(user string) (runner, error) {
-	switch {
-	case user == "" || user == s.cfg.User:
+	switch user = cmp.Or(user, s.cfg.DefaultUser, s.cfg.User); {
+	case user == s.cfg.User:
 		return runner{s.threads.Quick, s.threads.Slow}, nil
 	case user == "root" && s.cfg.Root && s.threads.Root():
 		direct := func(_ context.Context, run func() error) error { return rights.Guarded(run) }

@@ -36,6 +36,9 @@ type Boot struct {
 	GID     uint32 `json:"gid"`
 	Home    string `json:"home"`
 	Workdir string `json:"workdir"`
+	// DefaultUser is whom requests mean that name nobody: "" = User; "root"
+	// only together with Root.
+	DefaultUser string `json:"default_user,omitempty"`
 	// Root grants the use of "root" in requests.
 	Root bool `json:"root"`
 	// Env is added to every command's environment, below the request's own.

@@ -26,8 +26,7 @@ const (
 	envMax          = 64
 	textBytesMax    = 16 << 10 // of one command
 	pathBytesMax    = 1024
-	readyTimeoutMax = 10 * time.Minute
-	readyTimeout    = 30 * time.Second // unless the recipe says otherwise
+	readyTimeoutMax = 2 * time.Minute // a sandbox is made in three minutes or not at all
 )
 
 // Recipe is a checked skete.template.yaml.

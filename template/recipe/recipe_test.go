@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/recipe"
 )
 
@@ -212,6 +213,15 @@ func TestSettingsOf_trustsNoTree(t *testing.T) {
 	}
 	got := recipe.SettingsOf(write(`{"env":{"A":"1","B=C":"2","1D":"3","E":"\u0000"},"start":"x"}`))
 	if d := cmp.Diff(recipe.Settings{Env: map[string]string{"A": "1"}, Start: "x"}, got); d != "" {
+		t.Error(d)
+	}
+	got = recipe.SettingsOf(write(`{"user":"bob","workdir":"../x","start":"a\u0000b","ready":"` + strings.Repeat("x", 20<<10) + `","ready_timeout_ms":9999999}`))
+	if d := cmp.Diff(recipe.Settings{}, got); d != "" {
+		t.Errorf("what no recipe could say: %s", d)
+	}
+	got = recipe.SettingsOf(write(`{"user":"root","workdir":"/srv","start":"a","ready":"b","ready_timeout_ms":1500}`))
+	want := template.Use{User: "root", Workdir: "/srv", Start: "a", Ready: "b", ReadyTimeout: 1500 * time.Millisecond}
+	if d := cmp.Diff(want, got.Use()); d != "" {
 		t.Error(d)
 	}
 	outside := write(`{"env":{"A":"canary"}}`)

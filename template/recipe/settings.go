@@ -5,25 +5,36 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/template"
 )
 
 // SettingsPath is where a built template says what its recipe says of it, as
 // JSON of Settings.
 const SettingsPath = "/etc/skete/template.json"
 
-// Settings are what a template says of itself, for sandboxes that start from
-// it and for services to come.
+// Settings are what a template says of itself, for sandboxes that start from it.
 type Settings struct {
 	Env     map[string]string `json:"env,omitempty"`
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 	Start   string            `json:"start,omitempty"`
 	Ready   string            `json:"ready,omitempty"`
+	// ReadyTimeoutMS bounds the wait for Ready; 0 = a default.
+	ReadyTimeoutMS int64 `json:"ready_timeout_ms,omitempty"`
+}
+
+// Use is what they say about using the template.
+func (s Settings) Use() template.Use {
+	return template.Use{
+		User: s.User, Workdir: s.Workdir, Start: s.Start, Ready: s.Ready, ReadyTimeout: time.Duration(s.ReadyTimeoutMS) * time.Millisecond,
+	}
 }
 
 // settings of a recipe; false = it has none.
 func (r Recipe) settings() (Settings, bool) {
-	s := Settings{Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready}
+	s := Settings{Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready, ReadyTimeoutMS: r.ReadyTimeout.Milliseconds()}
 	return s, len(r.Env) > 0 || r.User != "" || r.Workdir != "" || r.Start != "" || r.Ready != ""
 }
 
@@ -35,8 +46,8 @@ func (s Settings) encode() []byte {
 const settingsBytesMax = 256 << 10
 
 // SettingsOf reads what the tree in dir says of itself. Nobody vouches for a
-// tree: what is no such file says nothing, and what cannot be a variable is
-// left out.
+// tree: what is no such file says nothing, and what no recipe could say is left
+// out.
 func SettingsOf(dir string) Settings {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -58,10 +69,29 @@ func SettingsOf(dir string) Settings {
 	if err != nil || json.Unmarshal(data, &s) != nil || len(s.Env) > envMax {
 		return Settings{}
 	}
+	s.keepWhatCanBe()
+	return s
+}
+
+// keepWhatCanBe leaves out what no recipe could say.
+func (s *Settings) keepWhatCanBe() {
+	if s.User != "" && s.User != "root" && s.User != "user" {
+		s.User = ""
+	}
+	if s.Workdir != "" && !absolute(s.Workdir) {
+		s.Workdir = ""
+	}
+	for _, command := range []*string{&s.Start, &s.Ready} {
+		if len(*command) > textBytesMax || !clean(*command) {
+			*command = ""
+		}
+	}
+	if s.ReadyTimeoutMS < 0 || s.ReadyTimeoutMS > readyTimeoutMax.Milliseconds() {
+		s.ReadyTimeoutMS = 0
+	}
 	for k, v := range s.Env {
 		if !envForm.MatchString(k) || !clean(v) || len(v) > textBytesMax {
 			delete(s.Env, k)
 		}
 	}
-	return s
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/template/apt"
+	"github.com/skete-dev/skete/template/service"
 )
 
 // Bounds of steps.
@@ -30,7 +31,6 @@ const (
 	lastBytesMax  = 4 << 10
 	outputPiece   = 8 << 10
 	spoolBytesMax = 64 << 20
-	readyEvery    = 300 * time.Millisecond
 )
 
 // notKept is what a template does not keep of a sandbox's root: places that
@@ -349,58 +349,12 @@ func (w *worker) ready(ctx context.Context, say func(string)) error {
 	if r.Ready == "" {
 		return nil
 	}
-	user, timeout := cmp.Or(r.User, "user"), cmp.Or(r.ReadyTimeout, readyTimeout)
-	if user == "user" {
-		user = "" // the default
-	}
-	start := &wire.StartRequest{Env: w.env(), Cwd: []byte(cmp.Or(r.Workdir, "/workspace")), User: user}
-	var key string
-	if r.Start != "" {
-		start.Argv = [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(r.Start)}
-		res, err := w.guest.Process.Start(ctx, connect.NewRequest(start))
-		if err != nil {
-			return wire.Err(err)
-		}
-		key = res.Msg.Process.GetKey()
-	}
 	say("waiting until it is ready: " + oneLine(r.Ready))
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		try := &wire.StartRequest{
-			Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(r.Ready)}, Env: start.Env, Cwd: start.Cwd, User: user, TimeoutMs: timeout.Milliseconds(),
-		}
-		err := (&worker{guest: w.guest, output: func(string) {}}).exec(ctx, try)
-		var failed *failedError
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() == nil && !errors.As(err, &failed):
-			return err
-		case ctx.Err() != nil:
-			return w.notReady(key, timeout)
-		}
-		wait := time.NewTimer(readyEvery)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			return w.notReady(key, timeout)
-		}
+	err := service.Begin(ctx, w.guest, service.Service{
+		Start: r.Start, Ready: r.Ready, Timeout: r.ReadyTimeout, User: cmp.Or(r.User, "user"), Dir: cmp.Or(r.Workdir, "/workspace"), Env: w.env(),
+	})
+	if failed, is := errors.AsType[*service.Error](err); is {
+		return &failedError{how: failed.How, last: failed.Last}
 	}
-}
-
-// notReady says what the started command did meanwhile.
-func (w *worker) notReady(key string, timeout time.Duration) error {
-	e := &failedError{how: fmt.Sprintf("it was not ready in %s", timeout)}
-	if key == "" {
-		return e
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	res, err := w.guest.Process.Get(ctx, connect.NewRequest(&wire.GetProcessRequest{Key: key}))
-	if err == nil && res.Msg.Process.GetState() == wire.ProcessState_PROCESS_STATE_EXITED {
-		e.how += fmt.Sprintf(", and what `start` began had ended with status %d", res.Msg.Process.GetExit().GetCode())
-	}
-	return e
+	return err
 }

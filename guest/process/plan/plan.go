@@ -8,6 +8,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -98,7 +99,7 @@ func (p Planner) Plan(req *wire.StartRequest, autoKey func() string) (*pair.Spaw
 		s.Rlimits = append(s.Rlimits, pair.Rlimit{Resource: rlimits[l.Name], Soft: l.Soft, Hard: l.Hard})
 	}
 	info, err := proto.Marshal(&wire.StartRequest{
-		User: userName(req, p.Boot), TimeoutMs: req.TimeoutMs, SpoolBytesMax: req.SpoolBytesMax, Overflow: req.Overflow, Background: req.Background,
+		User: p.user(req), TimeoutMs: req.TimeoutMs, SpoolBytesMax: req.SpoolBytesMax, Overflow: req.Overflow, Background: req.Background,
 	})
 	s.Info = string(info)
 	return s, err
@@ -149,22 +150,20 @@ func ValidSize(s *wire.PtySize) bool {
 	return s != nil && s.Cols >= 1 && s.Cols <= PtySizeMax && s.Rows >= 1 && s.Rows <= PtySizeMax
 }
 
-func userName(req *wire.StartRequest, b wire.Boot) string {
-	if req.User == "" {
-		return b.User
-	}
-	return req.User
+// user is whom a request means.
+func (p Planner) user(req *wire.StartRequest) string {
+	return cmp.Or(req.User, p.Boot.DefaultUser, p.Boot.User)
 }
 
 // chooseUser sets the credentials. Where init is not root (the process
 // provider of a plain user) every command runs as that user.
 func (p Planner) chooseUser(req *wire.StartRequest, s *pair.Spawn) error {
 	b := p.Boot
-	switch {
-	case req.User == "" || req.User == b.User:
+	switch user := p.user(req); {
+	case user == b.User:
 		s.UID, s.GID = b.UID, b.GID
-	case req.User != "root":
-		return errs.New(errs.NotFound, "no user %.40q", req.User)
+	case user != "root":
+		return errs.New(errs.NotFound, "no user %.40q", user)
 	case !b.Root:
 		return errs.New(errs.Denied, "root was not granted to this sandbox").WithHint("create it with root granted")
 	}
@@ -195,7 +194,7 @@ func (p Planner) environment(req *wire.StartRequest, key string) map[string]stri
 		env["TERM"] = terminalDefault
 	}
 	maps.Copy(env, b.Env)
-	if req.User == "root" {
+	if p.user(req) == "root" {
 		env["HOME"], env["USER"], env["LOGNAME"] = "/root", "root", "root"
 	}
 	for k, v := range req.Env {

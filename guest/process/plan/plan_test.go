@@ -82,6 +82,24 @@ func TestPlan_refusesWhatIsAbsurd(t *testing.T) {
 	}
 }
 
+func TestPlan_defaultUser(t *testing.T) {
+	p := planner(true)
+	p.Boot.DefaultUser = "root"
+	for asked, want := range map[string]struct {
+		uid  uint32
+		home string
+	}{"": {0, "HOME=/root"}, "root": {0, "HOME=/root"}, "user": {1000, "HOME=/home/user"}} {
+		s, err := p.Plan(&wire.StartRequest{Argv: bytesOf("sh"), User: asked}, key)
+		if err != nil || s.UID != want.uid || !strings.Contains(strings.Join(s.Env, "\n"), want.home) {
+			t.Errorf("%q runs as %d, %v: %v", asked, s.UID, s.Env, err)
+		}
+	}
+	p.Boot.Root = false // a boot file that contradicts itself
+	if _, err := p.Plan(&wire.StartRequest{Argv: bytesOf("sh")}, key); !errs.Is(err, errs.Denied) {
+		t.Errorf("root by default without being granted: %v", err)
+	}
+}
+
 func TestPlan_requestBeatsSandboxBeatsDefaults(t *testing.T) {
 	s, err := planner(false).Plan(&wire.StartRequest{Key: "k", Argv: bytesOf("sh"), Env: map[string][]byte{"B": []byte("req"), "SKETE_SANDBOX": []byte("lie")}, Pty: &wire.PtySize{Cols: 80, Rows: 24}}, key)
 	if err != nil {

@@ -92,6 +92,7 @@ func (x stepMachines) Open(ctx context.Context, name string) (*wire.Client, func
 	spec := sandbox.Spec{
 		Name: "step of a build", Template: name, Root: true, CPUs: min(stepCPUs, l.CPUsMax), MemoryMB: min(stepMemoryMB, l.MemoryMBMax),
 		DiskMB: min(stepDiskMB, l.DiskMBMax), PidsMax: min(stepPids, l.PidsMax), TTL: stepTTL, IdleTimeout: stepTTL,
+		NoStart: true, // what the base is for is no part of a step
 	}
 	if l.TTLMax > 0 {
 		spec.TTL = min(spec.TTL, l.TTLMax)

@@ -35,13 +35,15 @@ func (r *running) openTemplates() (templates, error) {
 }
 
 // Rootfs makes a ready template that is not there yet. A built one has the
-// environment that its recipe says.
+// environment and the use that its recipe says.
 func (t templates) Rootfs(ctx context.Context, name string) (template.Rootfs, error) {
 	root, err := t.maker.Rootfs(ctx, name)
 	if err != nil || name == template.HostName {
 		return root, err
 	}
-	env := maps.Clone(recipe.SettingsOf(root.Dir).Env)
+	said := recipe.SettingsOf(root.Dir)
+	root.Use = said.Use()
+	env := maps.Clone(said.Env)
 	if len(env) == 0 {
 		return root, nil
 	}

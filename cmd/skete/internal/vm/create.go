@@ -25,7 +25,7 @@ type createFlags struct {
 	image, workdir, from                string
 	cpus                                float64
 	pids                                int
-	persist, root, noWake               bool
+	persist, root, noWake, noStart      bool
 	env, meta                           []string
 }
 
@@ -47,11 +47,12 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.provider, "provider", "", "auto or a provider's name (default auto: the strongest that works)")
 	fs.StringVar(&f.require, "require", "", "isolation to have at least, or fail: microvm, microvm-emulated, user-kernel, container")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` of its commands (may be repeated)")
-	fs.StringVar(&f.workdir, "workdir", "", "working directory of its commands (default /workspace)")
+	fs.StringVar(&f.workdir, "workdir", "", "working directory of its commands (default the template's, else /workspace)")
 	fs.StringVar(&f.name, "name", "", "name for people")
 	fs.StringArrayVar(&f.meta, "meta", nil, "metadata `k=v` (may be repeated)")
 	fs.StringVar(&f.from, "from", "", "go on from this snapshot; its machine is as it was, see skete vm snapshots")
 	fs.BoolVar(&f.noWake, "no-wake", false, "when it is paused, refuse calls instead of waking it")
+	fs.BoolVar(&f.noStart, "no-start", false, "do not start what the template is for")
 	fs.BoolVar(&f.root, "root", false, "commands may run as root inside")
 	fs.StringVar(&f.image, "image", "", "")
 	for _, alias := range []string{"language", "cpu", "memory", "image"} {
@@ -72,7 +73,7 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	r := api.CreateSandbox{
 		Name: f.name, Template: f.template, Language: app.Language(f.lang), Provider: f.provider, Require: f.require,
 		CPUs: f.cpus, PidsMax: f.pids, Workdir: f.workdir, Root: f.root, Network: f.network, Persist: f.persist,
-		NoWake: f.noWake, From: f.from,
+		NoWake: f.noWake, NoStart: f.noStart, From: f.from,
 		TTLMS: ttl.Milliseconds(),
 	}
 	if f.image != "" {

@@ -1,4 +1,12 @@
-package template
+// Package view finds things in a root file system as a program in the sandbox
+// would: links lead where they lead inside, never where the same text leads on
+// the host.
+//
+//	tree := view.Tree{Dir: root, Binds: binds}
+//	at, ok := tree.Lookup("python3", "/usr/local/bin:/usr/bin")
+//
+// Nobody vouches for a tree. All functions only read.
+package view
 
 import (
 	"io/fs"
@@ -10,21 +18,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// view resolves paths as a program in the sandbox would: links lead where
-// they lead inside, never where the same text leads on the host.
-type view struct {
-	dir   string
-	binds []Bind
+// Tree is a root file system on the host.
+type Tree struct {
+	Dir   string
+	Binds []Bind // shown in it
 }
 
-func (r Rootfs) view() view { return view{r.Dir, r.Binds} }
+// Bind shows the host's Source at Target in the machine, read-only.
+type Bind struct{ Source, Target string }
 
-const viewLinksMax = 40
+const linksMax = 40
 
 // host says where on the host a path without links in it lies.
-func (v view) host(inside string) string {
-	best := Bind{Source: v.dir, Target: "/"}
-	for _, b := range v.binds {
+func (t Tree) host(inside string) string {
+	best := Bind{Source: t.Dir, Target: "/"}
+	for _, b := range t.Binds {
 		if (inside == b.Target || strings.HasPrefix(inside, b.Target+"/")) && len(b.Target) > len(best.Target) {
 			best = b
 		}
@@ -33,7 +41,7 @@ func (v view) host(inside string) string {
 }
 
 // resolve follows all links of an absolute path and describes what is there.
-func (v view) resolve(name string) (string, fs.FileInfo, error) {
+func (t Tree) resolve(name string) (string, fs.FileInfo, error) {
 	todo := strings.Split(path.Clean("/"+name), "/")
 	at, links := "/", 0
 	var info fs.FileInfo
@@ -49,17 +57,17 @@ func (v view) resolve(name string) (string, fs.FileInfo, error) {
 		}
 		next := path.Join(at, part)
 		var err error
-		if info, err = os.Lstat(v.host(next)); err != nil {
+		if info, err = os.Lstat(t.host(next)); err != nil {
 			return "", nil, err
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
 			at = next
 			continue
 		}
-		if links++; links > viewLinksMax {
+		if links++; links > linksMax {
 			return "", nil, unix.ELOOP
 		}
-		target, err := os.Readlink(v.host(next))
+		target, err := os.Readlink(t.host(next))
 		if err != nil {
 			return "", nil, err
 		}
@@ -69,14 +77,14 @@ func (v view) resolve(name string) (string, fs.FileInfo, error) {
 		todo = append(strings.Split(target, "/"), todo...)
 	}
 	if info == nil || info.IsDir() || info.Mode()&fs.ModeSymlink != 0 {
-		info, _ = os.Lstat(v.host(at)) // a path that ends in "..", or in a link to a directory
+		info, _ = os.Lstat(t.host(at)) // a path that ends in "..", or in a link to a directory
 	}
 	return at, info, nil
 }
 
-// program finds an executable file; the result is its path without links.
-func (v view) program(name string) (string, error) {
-	at, info, err := v.resolve(name)
+// Program finds an executable file; the result is its path without links.
+func (t Tree) Program(name string) (string, error) {
+	at, info, err := t.resolve(name)
 	if err != nil {
 		return "", err
 	}
@@ -86,11 +94,11 @@ func (v view) program(name string) (string, error) {
 	return at, nil
 }
 
-// lookup finds a program in a PATH; the result is the path as found.
-func (v view) lookup(tool, pathList string) (string, bool) {
+// Lookup finds a program in a PATH; the result is the path as found.
+func (t Tree) Lookup(tool, pathList string) (string, bool) {
 	for _, dir := range filepath.SplitList(pathList) {
 		name := path.Join(dir, tool)
-		if _, err := v.program(name); err == nil {
+		if _, err := t.Program(name); err == nil {
 			return name, true
 		}
 	}
