@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -222,56 +223,18 @@ func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to 
 	if err != nil {
 		return err
 	}
-	may := func(s *state.State) error {
-		switch {
-		case s.Run == nil || s.Run.Ended == nil:
-			return errs.New(errs.Conflict, "the run is under way").WithHint("`skete cancel %s` first", id)
-		case to == 0 || to >= s.Seq:
-			return errs.New(errs.Invalid, "a rewind goes to an event between 1 and %d", s.Seq-1)
-		}
-		return nil
-	}
 	if files {
-		if err := k.rewindFiles(ctx, tenant, e.thread, to, may, by); err != nil {
+		log, s, err := k.fold(ctx, tenant, e.thread)
+		if err == nil {
+			err = workshop.Rewind(ctx, k.c.Machines, tenant, log, e.thread, s, to, by)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
-		return []thread.Body{thread.Rewound{To: to, By: by}}, may(s)
+		return []thread.Body{thread.Rewound{To: to, By: by}}, runs.MayRewind(s, to)
 	})
-	return err
-}
-
-// rewindFiles takes back what the calls changed that began after an event, and
-// those of the sub-agents that they started.
-func (k *Keeper) rewindFiles(ctx context.Context, tenant string, id thread.ID, to uint64, may func(*state.State) error, by string) error {
-	log, s, err := k.fold(ctx, tenant, id)
-	if err == nil {
-		err = may(s)
-	}
-	if err != nil {
-		return err
-	}
-	if s.Machine == "" || k.c.Machines == nil {
-		return errs.New(errs.Unsupported, "the thread has no sandbox whose files could be taken back")
-	}
-	later := map[string]bool{}
-	for event, err := range log.Load(ctx, id, to+1) {
-		if err != nil {
-			return err
-		}
-		if started, ok := event.Body.(thread.ToolStarted); ok {
-			later[started.Call] = true
-		}
-	}
-	_, err = k.c.Machines.Restore(ctx, tenant, s.Machine, func(m Mark) bool {
-		if m.Thread == id {
-			return later[m.Call]
-		}
-		beneath, ok := strings.CutPrefix(string(m.Thread), string(id)+"/")
-		call, _, _ := strings.Cut(beneath, "/")
-		return ok && later[call]
-	}, by)
 	return err
 }
 

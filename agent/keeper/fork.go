@@ -3,14 +3,13 @@ package keeper
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -61,7 +60,7 @@ func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made
 	if err := logbook.CloseCopy(ctx, log, made.Thread, st); err != nil {
 		return Run{}, err
 	}
-	machine, err := k.forkedMachine(ctx, tenant, made.Thread, st, s)
+	machine, err := workshop.Fork(ctx, k.c.Machines, tenant, made.Thread, st, s.Sandbox)
 	if err != nil {
 		return Run{}, err
 	}
@@ -73,20 +72,4 @@ func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made
 		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: st.Opened.Fork,
 	}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
-}
-
-// forkedMachine gives a fork a machine: the one that is asked for, or a new one
-// with a copy of the files.
-func (k *Keeper) forkedMachine(ctx context.Context, tenant string, id thread.ID, st *state.State, s Start) (thread.Bound, error) {
-	if s.Sandbox != "" || k.c.Machines == nil || st.Machine == "" {
-		return thread.Bound{Machine: s.Sandbox, Why: "forked"}, nil
-	}
-	machine, err := k.c.Machines.Create(ctx, tenant, string(id)+"/fork", st.Agent.Sandbox)
-	if err != nil {
-		return thread.Bound{}, fmt.Errorf("make a machine for the fork: %w", err)
-	}
-	if err := k.c.Machines.Copy(ctx, tenant, st.Machine, machine); err != nil && !errs.Is(err, errs.NotFound) {
-		return thread.Bound{}, fmt.Errorf("copy the files for the fork: %w", err)
-	}
-	return thread.Bound{Machine: machine, Why: "forked", Own: true}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -141,4 +142,18 @@ func KeepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread
 	in.ShownTokens = len(content) / 4
 	in.Blocks = []llm.Block{llm.Text(Clip((llm.Message{Blocks: in.Blocks}).String(), TextMax))}
 	return in, nil
+}
+
+// MayRewind says whether a thread's conversation can be taken back to an event.
+// Conflict: its run is under way. Invalid: there is no such event before the last.
+func MayRewind(s *state.State, to uint64) error {
+	switch {
+	case s.Run == nil:
+		return errs.New(errs.Invalid, "the thread has no run")
+	case s.Run.Ended == nil:
+		return errs.New(errs.Conflict, "the run is under way").WithHint("`skete cancel %s` first", s.Run.ID)
+	case to == 0 || to >= s.Seq:
+		return errs.New(errs.Invalid, "a rewind goes to an event between 1 and %d", s.Seq-1)
+	}
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -81,4 +83,33 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:markTextMax], "") + "…"
+}
+
+// Rewind takes back what the calls of a thread changed that began after an
+// event, and those of the sub-agents that they started. s is the thread's state.
+func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *state.State, to uint64, by string) error {
+	if err := runs.MayRewind(s, to); err != nil {
+		return err
+	}
+	if machines == nil || s.Machine == "" {
+		return errs.New(errs.Unsupported, "the thread has no sandbox whose files could be taken back")
+	}
+	later := map[string]bool{}
+	for event, err := range log.Load(ctx, id, to+1) {
+		if err != nil {
+			return err
+		}
+		if started, ok := event.Body.(thread.ToolStarted); ok {
+			later[started.Call] = true
+		}
+	}
+	_, err := machines.Restore(ctx, tenant, s.Machine, func(m Mark) bool {
+		if m.Thread == id {
+			return later[m.Call]
+		}
+		beneath, ok := strings.CutPrefix(string(m.Thread), string(id)+"/")
+		call, _, _ := strings.Cut(beneath, "/")
+		return ok && later[call]
+	}, by)
+	return err
 }

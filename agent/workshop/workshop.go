@@ -117,6 +117,22 @@ func (w *Workshop) bind(ctx context.Context, why string) error {
 	return logbook.Add(ctx, w.c.Log, w.c.Thread, w.c.State, bodies...)
 }
 
+// Fork gives the fork of a thread a machine: the one that is asked for, or a new one
+// with a copy of the files.
+func Fork(ctx context.Context, machines Machines, tenant string, id thread.ID, st *state.State, asked string) (thread.Bound, error) {
+	if asked != "" || machines == nil || st.Machine == "" {
+		return thread.Bound{Machine: asked, Why: "forked"}, nil
+	}
+	machine, err := machines.Create(ctx, tenant, string(id)+"/fork", st.Agent.Sandbox)
+	if err != nil {
+		return thread.Bound{}, fmt.Errorf("make a machine for the fork: %w", err)
+	}
+	if err := machines.Copy(ctx, tenant, st.Machine, machine); err != nil && !errs.Is(err, errs.NotFound) {
+		return thread.Bound{}, fmt.Errorf("copy the files for the fork: %w", err)
+	}
+	return thread.Bound{Machine: machine, Why: "forked", Own: true}, nil
+}
+
 // place puts the files together that the agent sees.
 func (w *Workshop) place(ctx context.Context) error {
 	own := place.NewMap(w.c.Blobs)
