@@ -1,0 +1,180 @@
+package preview
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// SupervisorPort shows a sandbox's history and undo; the host serves it.
+const SupervisorPort = 8001
+
+// KV keeps codes, visits and links; *store.KV is one. Values are changed by
+// compare-and-set.
+type KV interface {
+	// Create stores a new key. Exists: it is there.
+	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
+	// Get reads a key as it is now. NotFound: it is not there.
+	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
+	// Update replaces the value. Conflict: the revision moved, or the key is gone.
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+	// Delete removes a key of that revision. It is no error if it is gone.
+	Delete(ctx context.Context, key string, revision uint64) error
+	// List visits every key that begins with prefix.
+	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
+}
+
+// Limits; zero = the built-in value.
+type Limits struct {
+	CodeFor          time.Duration // how long a code is good; 30 s
+	VisitFor         time.Duration // how long a visit lasts; 12 h
+	LinkForMax       time.Duration // the longest life of a public link; 90 days
+	LinksPerSandbox  int           // 32
+	StreamsPerBox    int           // requests under way of one sandbox; 256
+	Streams          int           // of all; 4096
+	RequestBytesMax  int64         // of a body; 1 GiB
+	HeaderBytesMax   int64         // of an answer; 256 KiB
+	StreamIdle       time.Duration // a connection on which nothing moves; 4 h
+	HeaderTimeout    time.Duration // until an app begins its answer; 10 min
+	ReloadWithin     time.Duration // how long a socket waits for its app to come back; 60 s
+	RevocationWithin time.Duration // open streams are looked at so often; 5 s
+}
+
+func (l *Limits) setDefaults() {
+	def(&l.CodeFor, 30*time.Second)
+	def(&l.VisitFor, 12*time.Hour)
+	def(&l.LinkForMax, 90*24*time.Hour)
+	def(&l.LinksPerSandbox, 32)
+	def(&l.StreamsPerBox, 256)
+	def(&l.Streams, 4096)
+	def(&l.RequestBytesMax, 1<<30)
+	def(&l.HeaderBytesMax, 256<<10)
+	def(&l.StreamIdle, 4*time.Hour)
+	def(&l.HeaderTimeout, 10*time.Minute)
+	def(&l.ReloadWithin, time.Minute)
+	def(&l.RevocationWithin, 5*time.Second)
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Config of Previews.
+type Config struct {
+	// Domain: previews are at <label>.preview.<domain>; "" = localhost. It should
+	// not share its registrable domain with the app.
+	Domain string
+	// AppOrigin is scheme://host[:port] of the app, which alone may frame
+	// previews; its scheme and port are those of previews too.
+	AppOrigin string
+	Grants    KV
+	// Dial connects to a port inside a running sandbox.
+	Dial func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error)
+	// Supervisor answers on SupervisorPort; VisitorOf tells it who asks. nil = nobody does.
+	Supervisor http.Handler
+	// Ports says whether a port of a sandbox may be shown; nil = every one. It is
+	// asked at each request, so that a narrower list counts at once.
+	Ports func(ctx context.Context, tenant, id string, port uint16) error
+	// Owner says whether the key or the login that asked for a visit is still
+	// good (Denied: it is not); nil = it always is.
+	Owner func(ctx context.Context, owner string) error
+	// Secret reports whether a bearer is a key of ours, which no app may see.
+	Secret func(string) bool
+	// PlatformPorts are never shown, whatever the lists say.
+	PlatformPorts []uint16
+	Log           *slog.Logger // nil = none
+	Limits        Limits
+}
+
+// Previews serves all previews of a server.
+type Previews struct {
+	c      Config
+	suffix string // ".preview.<domain>"
+	scheme string
+	port   string // ":7733", or ""
+	signer signer
+	log    *slog.Logger
+	now    func() time.Time
+
+	active    active
+	transport *http.Transport
+	proxy     http.Handler
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// Open returns previews that serve. The first one on a store makes its secret.
+func Open(ctx context.Context, c Config) (*Previews, error) {
+	c.Limits.setDefaults()
+	def(&c.Domain, "localhost")
+	if c.Grants == nil || c.Dial == nil {
+		return nil, errs.New(errs.Internal, "previews need a store for grants and a way into sandboxes")
+	}
+	if !DomainOK(c.Domain) {
+		return nil, errs.New(errs.Invalid, "%.80q is not a domain for previews", c.Domain).WithHint("a DNS name in lower case, such as localhost or example.net")
+	}
+	app, err := parseOrigin(c.AppOrigin)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSigner(ctx, c.Grants)
+	if err != nil {
+		return nil, err
+	}
+	p := &Previews{c: c, suffix: ".preview." + c.Domain, scheme: app.Scheme, signer: s, log: c.Log, now: time.Now}
+	if port := app.Port(); port != "" {
+		p.port = ":" + port
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	p.active = active{all: map[*stay]bool{}, perBox: map[string]int{}, max: c.Limits.Streams, boxMax: c.Limits.StreamsPerBox}
+	p.transport = p.newTransport()
+	p.proxy = p.newProxy()
+	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	p.done.Go(func() { p.recheck(watch) })
+	return p, nil
+}
+
+// Close ends all streams. It may be repeated.
+func (p *Previews) Close() error {
+	p.stop()
+	p.active.endAll()
+	p.done.Wait()
+	p.transport.CloseIdleConnections()
+	return nil
+}
+
+// DomainOK reports whether previews can be beneath s.
+func DomainOK(s string) bool {
+	if s == "" || len(s) > 200 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+func parseOrigin(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || s != u.Scheme+"://"+u.Host || strings.ContainsAny(u.Host, " ;,'\"") {
+		return nil, errs.New(errs.Invalid, "%.80q is not the app's origin", s).WithHint("it looks like http://localhost:7733")
+	}
+	return u, nil
+}
