@@ -128,7 +128,7 @@ func (r *Receiver) Receive(ctx context.Context, in io.Reader, known object.Hash,
 			if err := finish(); err != nil {
 				return err
 			}
-			x, err := parseRevision(payload)
+			x, err := ParseRevision(payload)
 			if err != nil {
 				return err
 			}
@@ -154,7 +154,12 @@ func (r *Receiver) Receive(ctx context.Context, in io.Reader, known object.Hash,
 // revisionBytesMax bounds one revision's labels.
 const revisionBytesMax = 64 << 10
 
-func parseRevision(text []byte) (rev revlog.Revision, err error) {
+// ParseRevision reads a revision that somebody else has written. Invalid: it
+// says what cannot be. What its labels say is not looked at.
+func ParseRevision(text []byte) (rev revlog.Revision, err error) {
+	if len(text) > revisionBytesMax {
+		return rev, errs.New(errs.Invalid, "a revision of %d bytes, where at most %d can be", len(text), revisionBytesMax)
+	}
 	if err := json.Unmarshal(text, &rev); err != nil {
 		return rev, errs.Wrap(errs.Invalid, err, "a revision cannot be read")
 	}
