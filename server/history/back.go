@@ -130,7 +130,7 @@ func makePlan(ctx context.Context, h opened, b api.PlanChange, path string, choi
 	}
 	if b.Do != api.PlanRestore {
 		var err error
-		if n, err = s0(ctx, h, b); err != nil {
+		if n, err = target(ctx, h, b); err != nil {
 			return workspace.Plan{}, err
 		}
 	}

@@ -469,3 +469,66 @@ func TestWhatAHistoryMaySayBeside(t *testing.T) {
 		ask[api.Problem](w, http.StatusNotImplemented, "GET", "/export", nil)
 	}
 }
+
+// An agent's run of two steps with two calls each, then a person's change.
+func TestUndoByScope(t *testing.T) {
+	agent := func(run string, step int, call string) workspace.Label {
+		return workspace.Label{Actor: "agent", Thread: "t", Run: run, Step: step, Call: call}
+	}
+	tests := []struct {
+		name string
+		p    api.PlanChange
+		want string // content of a; "" = an error
+	}{
+		{"the last change", api.PlanChange{}, "r2 s2 c4"},
+		{"the last change by name", api.PlanChange{Scope: "last"}, "r2 s2 c4"},
+		{"the last call", api.PlanChange{Scope: "call"}, "r2 s2 c3"},
+		{"the last step", api.PlanChange{Scope: "step"}, "turn"},
+		{"the last turn", api.PlanChange{Scope: "turn"}, "turn"},
+		{"the last run", api.PlanChange{Scope: "run"}, "r1"},
+		{"a run", api.PlanChange{Scope: "run", Run: "r1"}, "0"},
+		{"a run, without saying that it is one", api.PlanChange{Run: "r2"}, "r1"},
+		{"a step of a run", api.PlanChange{Scope: "step", Run: "r2", Step: 1}, "r1"},
+		{"a call", api.PlanChange{Scope: "call", Call: "c2"}, "r2 s1 c1"},
+		{"a run that changed nothing", api.PlanChange{Scope: "run", Run: "r9"}, ""},
+		{"a call of another run", api.PlanChange{Scope: "call", Run: "r1", Call: "c2"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.Step(t, "a", "0", workspace.Label{Actor: workspace.Outside})
+			w.Step(t, "a", "r1", agent("r1", 1, "c0"))
+			w.Step(t, "a", "r2 s1 c1", agent("r2", 1, "c1"))
+			w.Step(t, "a", "r2 s1 c2", agent("r2", 1, "c2"))
+			w.Step(t, "a", "turn", workspace.Label{Actor: "user", Thread: "t", Run: "r2"})
+			w.Step(t, "a", "r2 s2 c3", agent("r2", 2, "c3"))
+			w.Step(t, "a", "r2 s2 c4", agent("r2", 2, "c4"))
+			w.Step(t, "a", "a person's", workspace.Label{Actor: workspace.Outside})
+			tt.p.Do = api.PlanUndo
+			if tt.want == "" {
+				ask[api.Problem](w, http.StatusNotFound, "POST", "/plan", tt.p)
+				return
+			}
+			w.apply(w.plan(tt.p))
+			w.want("a", tt.want)
+		})
+	}
+}
+
+// What was undone is not the last step any more.
+func TestUndoByScope_afterAnUndo(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "0", workspace.Label{})
+	w.Step(t, "a", "1", workspace.Label{Actor: "agent", Run: "r1", Step: 1, Call: "c1"})
+	w.Step(t, "a", "2", workspace.Label{Actor: "agent", Run: "r1", Step: 2, Call: "c2"})
+	undo := api.PlanChange{Do: api.PlanUndo, Scope: "step"}
+	for _, want := range []string{"1", "0"} {
+		w.apply(w.plan(undo))
+		w.want("a", want)
+	}
+	ask[api.Problem](w, http.StatusConflict, "POST", "/plan", undo)
+	w.Step(t, "a", "mine", workspace.Label{Actor: "user:anna"})
+	if p := ask[api.Problem](w, http.StatusNotFound, "POST", "/plan", undo); p.Hint == "" {
+		t.Errorf("%+v", p)
+	}
+}

@@ -58,7 +58,7 @@ func (s *service) list(ctx context.Context, in *listIn) (*listOut, error) {
 	}
 	size := cmp.Or(in.PageSize, pageSizeDefault)
 	page := api.RevisionPage{Items: []api.Revision{}}
-	page.Current, page.Undo, page.Redo = position(revs)
+	page.Current, page.Undo, page.Redo = workspace.Position(revs)
 	for _, r := range slices.Backward(revs) {
 		switch {
 		case r.N >= below, in.Thread != "" && r.Thread != in.Thread, in.Run != "" && r.Run != in.Run:

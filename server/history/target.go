@@ -2,80 +2,115 @@ package history
 
 import (
 	"context"
+	"slices"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
 )
 
-// line is the revisions that lead to what is on disk, oldest first, and those
-// that were undone, the last undone at the end.
-func line(revs []workspace.Revision) (chain, undone []workspace.Revision) {
-	for _, r := range revs {
-		i := indexOf(chain, r.Undoes)
-		switch {
-		case i >= 0 && chain[i].Root == r.Root:
-			for len(chain) > i+1 {
-				undone = append(undone, chain[len(chain)-1])
-				chain = chain[:len(chain)-1]
-			}
-			continue
-		}
-		if i = indexOf(undone, r.Undoes); i >= 0 && undone[i].Root == r.Root {
-			for len(undone) > i {
-				chain = append(chain, undone[len(undone)-1])
-				undone = undone[:len(undone)-1]
-			}
-			continue
-		}
-		chain, undone = append(chain, r), nil
-	}
-	return chain, undone
-}
-
-func indexOf(revs []workspace.Revision, n uint64) int {
-	for i, r := range revs {
-		if n != 0 && r.N == n {
-			return i
-		}
-	}
-	return -1
-}
-
-// position says which revision is on disk, and where undo and redo go; 0 = nowhere.
-func position(revs []workspace.Revision) (current, undo, redo uint64) {
-	chain, undone := line(revs)
-	if n := len(chain); n > 0 {
-		current = chain[n-1].N
-		if n > 1 {
-			undo = chain[n-2].N
-		}
-	}
-	if n := len(undone); n > 0 {
-		redo = undone[n-1].N
-	}
-	return current, undo, redo
-}
-
-// s0 finds the revision that an undo or a redo goes to.
-func s0(ctx context.Context, h workspace.History, b api.PlanChange) (uint64, error) {
+// target finds the revision that an undo or a redo goes to.
+func target(ctx context.Context, h workspace.History, b api.PlanChange) (uint64, error) {
 	// What nobody made a revision of is a change too, and the first to be undone.
-	if _, _, err := h.Snapshot(ctx, workspace.Label{Actor: "outside"}); err != nil {
+	if _, _, err := h.Snapshot(ctx, workspace.Label{Actor: workspace.Outside}); err != nil {
 		return 0, err
 	}
 	revs, err := h.Revisions(ctx)
 	if err != nil {
 		return 0, err
 	}
-	_, undo, redo := position(revs)
-	if b.Do == api.PlanRedo {
-		if redo == 0 {
-			return 0, errs.New(errs.Conflict, "there is nothing to redo")
-		}
+	_, undo, redo := workspace.Position(revs)
+	named := workspace.Scope{Thread: b.Thread, Run: b.Run, Call: b.Call, Step: b.Step}
+	switch {
+	case b.Do == api.PlanRedo && redo == 0:
+		return 0, errs.New(errs.Conflict, "there is nothing to redo")
+	case b.Do == api.PlanRedo:
 		return redo, nil
-	}
-	if undo == 0 {
+	case undo == 0:
 		return 0, errs.New(errs.Conflict, "there is nothing to undo")
+	case b.Scope == "" || b.Scope == scopeLast:
+		if named == (workspace.Scope{}) {
+			return undo, nil
+		}
+		return workspace.Before(revs, named)
+	case b.Scope == scopeTurn:
+		return beforeTurn(revs, named)
 	}
-	return undo, nil
+	s, err := scopeOf(revs, b.Scope, named)
+	if err != nil {
+		return 0, err
+	}
+	return workspace.Before(revs, s)
+}
+
+// Scopes of an undo.
+const (
+	scopeLast = "last"
+	scopeStep = "step"
+	scopeTurn = "turn"
+	scopeCall = "call"
+)
+
+// scopeOf is what a scope means; what is not named is that of the last change
+// that a run made and that was not undone.
+func scopeOf(revs []workspace.Revision, scope string, named workspace.Scope) (workspace.Scope, error) {
+	switch {
+	case scope == scopeCall && named.Call != "", scope == scopeStep && named.Run != "" && named.Step != 0, scope == "run" && named.Run != "":
+		return named, nil
+	}
+	last, ok := lastOfRun(revs, named)
+	if !ok {
+		return named, errs.New(errs.NotFound, "no change of a run can be undone").WithHint("`skete undo` without a flag takes back the last change, whoever made it")
+	}
+	named.Thread, named.Run = last.Thread, last.Run
+	if scope == scopeStep || scope == scopeCall {
+		named.Step = last.Step
+	}
+	if scope == scopeCall {
+		named.Call = last.Call
+	}
+	return named, nil
+}
+
+// beforeTurn finds what was on disk when a person last spoke to the agent. If
+// nothing had changed since the run before, that moment is not in the list, and
+// the beginning of the run counts.
+func beforeTurn(revs []workspace.Revision, named workspace.Scope) (uint64, error) {
+	s, err := scopeOf(revs, "run", named)
+	if err != nil {
+		return 0, err
+	}
+	seen := false
+	for _, r := range slices.Backward(revs) {
+		if r.Run != s.Run {
+			continue
+		}
+		if r.Call == "" && seen {
+			return r.N, nil
+		}
+		seen = seen || r.Call != ""
+	}
+	return workspace.Before(revs, s)
+}
+
+// lastOfRun is the last change of a run on the way to what is on disk.
+func lastOfRun(revs []workspace.Revision, named workspace.Scope) (workspace.Revision, bool) {
+	revs = slices.Clone(revs)
+	for range len(revs) {
+		current, undo, _ := workspace.Position(revs)
+		r, _, err := find(revs, current)
+		if err != nil {
+			break
+		}
+		if r.Run != "" && r.Call != "" && r.Actor != workspace.Outside && (named.Run == "" || r.Run == named.Run) && (named.Thread == "" || r.Thread == named.Thread) {
+			return r, true
+		}
+		before, _, err := find(revs, undo)
+		if err != nil {
+			break
+		}
+		// One step back, to look from there.
+		revs = append(revs, workspace.Revision{N: revs[len(revs)-1].N + 1, Root: before.Root, Undoes: before.N})
+	}
+	return workspace.Revision{}, false
 }
