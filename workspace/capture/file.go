@@ -2,11 +2,8 @@ package capture
 
 import (
 	"errors"
-	"io"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -20,69 +17,71 @@ import (
 const listedFrom = 8 << 20
 
 // file takes over what is known of a file, or has it read.
-func (s *scan) file(wg *sync.WaitGroup, parent *os.File, path string, st *unix.Stat_t, entry tree.Entry, before known, found *known) bool {
-	if st.Size >= s.rules.HugeBytes {
-		s.skip(path, "larger than can be kept")
-		return false
+func (s *scan) file(v *visit, name string, st *unix.Stat_t, before known, unchanged bool, found *known) {
+	if st.Blocks*512 >= s.rules.huge || st.Size/sparseMax >= s.rules.huge {
+		s.note(v, note{name: name, why: "larger than can be kept", class: Huge})
+		return
 	}
 	if st.Nlink > 1 {
-		s.skip(path, "a hard link: kept as a file of its own")
+		s.note(v, note{name: name, linked: true})
+		if before.stamp.ino != st.Ino || before.stamp.nlink != uint64(st.Nlink) {
+			s.mu.Lock()
+			s.linked = true
+			s.mu.Unlock()
+		}
 	}
-	now := stampOf(st)
-	if before.entry.Type == tree.File && before.stamp == now && !before.racy {
+	if unchanged && before.entry.Type == tree.File {
 		*found = before
-		return true
+		return
 	}
 	s.readers <- struct{}{}
-	wg.Go(func() {
+	v.wg.Go(func() {
 		defer func() { <-s.readers }()
-		s.read(parent, path, entry, found)
+		s.read(v, name, found)
 	})
-	return true
 }
 
 // read reads a file until it holds still.
-func (s *scan) read(parent *os.File, path string, entry tree.Entry, found *known) {
+func (s *scan) read(v *visit, name string, found *known) {
 	if s.over() != nil {
 		return
 	}
-	fd, err := unix.Openat(int(parent.Fd()), entry.Name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(v.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) {
-			s.skip(path, "cannot be opened: "+err.Error())
+			s.lost(v, name, "cannot be opened: "+err.Error())
 		}
 		return
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
+	defer unix.Close(fd)
 	for try := 1; ; try++ {
 		var before, after unix.Stat_t
-		if err := unix.Fstat(fd, &before); err != nil || before.Mode&unix.S_IFMT != unix.S_IFREG || uint64(before.Dev) != s.dev {
-			return // replaced by something else
+		if err := unix.Fstat(fd, &before); err != nil || before.Mode&unix.S_IFMT != unix.S_IFREG || before.Dev != s.dev {
+			s.lost(v, name, "replaced while it was looked at")
+			return
 		}
-		hash, listed, err := s.content(f, before.Size)
+		hash, listed, err := s.content(fd, before.Size)
 		if err != nil {
-			s.unreadable(path, err)
+			s.unreadable(v, name, err)
 			return
 		}
 		if err := unix.Fstat(fd, &after); err != nil {
+			s.unreadable(v, name, err)
 			return
 		}
 		torn := stampOf(&before) != stampOf(&after)
 		if torn && try < readTries {
 			continue
 		}
-		entry.Type, entry.Size, entry.Listed, entry.Hash = tree.File, before.Size, listed, hash
-		entry.Mode, entry.UID, entry.GID = before.Mode&0o7777, before.Uid, before.Gid
-		entry.Xattrs = s.xattrs(fd, path)
-		*found = known{
-			stamp: stampOf(&before), entry: entry,
-			racy: torn || before.Ctim.Nano() >= s.began-racyWindow.Nanoseconds(),
-		}
+		k := known{stamp: stampOf(&before), entry: entryOf(name, &before)}
+		k.entry.Type, k.entry.Size, k.entry.Listed, k.entry.Hash = tree.File, before.Size, listed, hash
+		k.entry.Xattrs = s.xattrs(v, name, fd)
+		k.racy = torn || s.lately(k.stamp)
+		*found = k
 		s.mu.Lock()
 		s.result.Read++
-		if torn {
-			s.result.Torn = append(s.result.Torn, path)
+		if torn && len(s.result.Torn) < skippedMax {
+			s.result.Torn = append(s.result.Torn, join(v.path, name))
 		}
 		s.mu.Unlock()
 		return
@@ -91,29 +90,27 @@ func (s *scan) read(parent *os.File, path string, entry tree.Entry, found *known
 
 // unreadable sorts what went wrong: a store that is full ends the scan, a file
 // that the disk does not give is left out, and said.
-func (s *scan) unreadable(path string, err error) {
+func (s *scan) unreadable(v *visit, name string, err error) {
 	if _, ours := errors.AsType[*errs.Error](err); ours {
 		s.fail(err)
 		return
 	}
-	s.skip(path, "cannot be read: "+err.Error())
+	if s.ctx.Err() == nil {
+		s.lost(v, name, "cannot be read: "+err.Error())
+	}
 }
 
 // content puts a file's bytes, whatever its size is by now: no more than size.
-func (s *scan) content(f *os.File, size int64) (h object.Hash, listed bool, err error) {
+func (s *scan) content(fd int, size int64) (h object.Hash, listed bool, err error) {
 	if size < listedFrom {
 		data := make([]byte, size)
-		n, err := f.ReadAt(data, 0)
-		if err != nil && !errors.Is(err, io.EOF) {
+		if _, err := readAt(fd, data, 0); err != nil {
 			return h, false, err
-		}
-		if int64(n) < size {
-			clear(data[n:]) // cut off meanwhile; the stamp tells
 		}
 		h, err = s.store.Put(object.Blob, data)
 		return h, false, err
 	}
-	chunks, err := s.parts(f, size)
+	chunks, err := s.parts(fd, size)
 	if err != nil {
 		return h, false, err
 	}
@@ -126,30 +123,27 @@ func (s *scan) content(f *os.File, size int64) (h object.Hash, listed bool, err 
 }
 
 // parts puts what is no hole.
-func (s *scan) parts(f *os.File, size int64) (chunks []tree.Chunk, err error) {
+func (s *scan) parts(fd int, size int64) (chunks []tree.Chunk, err error) {
 	buf := make([]byte, chunk.Max)
 	for at := int64(0); at < size; {
 		if err := s.ctx.Err(); err != nil {
 			return nil, err
 		}
-		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		data, err := unix.Seek(fd, at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		end, err := unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
+		end, err := unix.Seek(fd, data, unix.SEEK_HOLE)
 		if err != nil {
 			return nil, err
 		}
 		for at = data; at < min(end, size); {
-			n, err := f.ReadAt(buf[:min(int64(len(buf)), min(end, size)-at)], at)
-			if n == 0 {
-				if errors.Is(err, io.EOF) {
-					return chunks, nil
-				}
-				return nil, err
+			n, err := readAt(fd, buf[:min(int64(len(buf)), min(end, size)-at)], at)
+			if err != nil || n == 0 { // cut off meanwhile; the stamp tells
+				return chunks, err
 			}
 			cut := chunk.Cut(buf[:n])
 			h, err := s.store.Put(object.Blob, buf[:cut])
@@ -163,28 +157,47 @@ func (s *scan) parts(f *os.File, size int64) (chunks []tree.Chunk, err error) {
 	return chunks, nil
 }
 
+// readAt fills b, with zeros from the end of the file on.
+func readAt(fd int, b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Pread(fd, b[n:], at+int64(n))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return n, err
+		}
+		if m == 0 {
+			clear(b[n:])
+			return n, nil
+		}
+		n += m
+	}
+	return n, nil
+}
+
 // xattrs returns the user's attributes.
-func (s *scan) xattrs(fd int, path string) []tree.Xattr {
+func (s *scan) xattrs(v *visit, name string, fd int) []tree.Xattr {
 	var buf [4096]byte
 	n, err := unix.Flistxattr(fd, buf[:])
 	if err != nil || n <= 0 {
 		if errors.Is(err, unix.ERANGE) {
-			s.skip(path, "its attributes: too many")
+			s.note(v, note{name: name, why: "its attributes: too many"})
 		}
 		return nil
 	}
 	var xs []tree.Xattr
-	for name := range strings.SplitSeq(strings.TrimRight(string(buf[:n]), "\x00"), "\x00") {
-		if !strings.HasPrefix(name, "user.") {
+	for attr := range strings.SplitSeq(strings.TrimRight(string(buf[:n]), "\x00"), "\x00") {
+		if !strings.HasPrefix(attr, "user.") {
 			continue
 		}
 		value := make([]byte, tree.XattrBytesMax)
-		n, err := unix.Fgetxattr(fd, name, value)
+		n, err := unix.Fgetxattr(fd, attr, value)
 		if err != nil || len(xs) >= tree.XattrsMax {
-			s.skip(path, "its attribute "+name)
+			s.note(v, note{name: name, why: "its attribute " + attr})
 			continue
 		}
-		xs = append(xs, tree.Xattr{Name: name, Value: string(value[:n])})
+		xs = append(xs, tree.Xattr{Name: attr, Value: string(value[:n])})
 	}
 	slices.SortFunc(xs, func(a, b tree.Xattr) int { return strings.Compare(a.Name, b.Name) })
 	return xs

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
+	"runtime"
 	"sync"
 	"time"
 
@@ -12,7 +12,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace/object"
-	"github.com/skete-dev/skete/workspace/tree"
+	"github.com/skete-dev/skete/workspace/watch"
 )
 
 // Bounds of a scan.
@@ -23,6 +23,11 @@ const (
 	depthMax   = 512 // of directories
 	readTries  = 3
 	skippedMax = 1000 // that a report lists; the rest is counted
+	linkedMax  = 100  // the same
+	notesMax   = skippedMax
+	readersMax = 4 // files that are read at the same time
+	// wholeEveryDefault is how long a captured scan relies on what is reported.
+	wholeEveryDefault = 5 * time.Minute
 )
 
 // Config of a Capture. The zero value has the default rules.
@@ -30,152 +35,263 @@ type Config struct {
 	Rules *Rules
 	// Full lets each scan read all files again.
 	Full bool
+	// Watch lets scans look only at the directories in which the kernel says
+	// that something changed, where it says so; see Capture.Watching.
+	Watch bool
+	// WholeEvery is how long scans rely on that before one looks at everything;
+	// 0 = 5 minutes.
+	WholeEvery time.Duration
+	// State is a file for what the scans learned, so that the next Capture need
+	// not read all files; its directory must exist. "" = none.
+	State string
 }
 
 // Skip is something that the tree does not hold.
 type Skip struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
+	// Class is Cache or Huge for what a rule leaves out; else it could not be kept.
+	Class Class `json:"class,omitempty"`
 }
 
 // Result is what a scan found.
 type Result struct {
-	Root    object.Hash
-	Files   int   // in the tree
-	Bytes   int64 // of them
-	Read    int   // files that were read, because they are new or changed
-	Skipped []Skip
+	Root  object.Hash
+	Files int   // in the tree
+	Bytes int64 // of them
+	// DerivedFiles and DerivedBytes are those of them that can be made again.
+	DerivedFiles int
+	DerivedBytes int64
+	// Whole: all directories were looked at, not only those that changed.
+	Whole bool
+	// Listed directories were looked at, Read files read, new or changed.
+	Listed, Read int
+	Skipped      []Skip
 	// SkippedMore is how many there are beyond those that are listed.
 	SkippedMore int
+	// Linked files have more than one name; each is kept as a file of its own.
+	Linked     []string
+	LinkedMore int
 	// Torn are files that changed while they were read, each of readTries times.
 	Torn []string
-}
-
-// stamp is what tells a file from what it was.
-type stamp struct {
-	ino, size    uint64
-	mtime, ctime int64 // Unix ns
-	mode         uint32
-	uid, gid     uint32
-	nlink        uint64
-}
-
-func stampOf(st *unix.Stat_t) stamp {
-	return stamp{
-		ino: st.Ino, size: uint64(st.Size), mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(),
-		mode: st.Mode, uid: st.Uid, gid: st.Gid, nlink: uint64(st.Nlink),
-	}
-}
-
-// known is what the last scan learned of a name.
-type known struct {
-	stamp stamp
-	racy  bool // read again
-	entry tree.Entry
-	dir   *directory // of a directory
-}
-
-// directory is what the last scan learned of a directory.
-type directory struct {
-	names map[string]known
-	hash  object.Hash
-	files int
-	bytes int64
 }
 
 // Capture scans one directory.
 type Capture struct {
 	store *object.Store
 	c     Config
-	rules Rules
+	rules *ruleset
 	root  *os.File
 	dev   uint64
 	last  *directory
+
+	watcher *watch.Watcher
+	silent  error     // why there is no watcher
+	whole   time.Time // of the last whole scan; zero: the next one is
+	state   *state
 }
 
-// Open looks at a directory. It must be on a file system that keeps times
-// after syncfs; tmpfs does not.
-func Open(dir string, store *object.Store, c Config) (*Capture, error) {
+// Open looks at a directory. On a file system that keeps no times after syncfs
+// (tmpfs) every scan reads everything. The caller closes the Capture.
+func Open(dir string, store *object.Store, c Config) (x *Capture, err error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, errs.Wrap(errs.NotFound, err, "the workspace cannot be opened")
 	}
-	x := &Capture{store: store, c: c, rules: DefaultRules(), root: os.NewFile(uintptr(fd), dir)}
+	x = &Capture{store: store, c: c, root: os.NewFile(uintptr(fd), dir)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, x.root.Close())
+		}
+	}()
+	rules := DefaultRules()
 	if c.Rules != nil {
-		x.rules = *c.Rules
+		rules = *c.Rules
 	}
-	if x.rules.HugeBytes <= 0 {
-		x.rules.HugeBytes = 1 << 30
+	x.rules = compile(rules)
+	if c.WholeEvery <= 0 {
+		x.c.WholeEvery = wholeEveryDefault
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, errors.Join(err, x.Close())
+	var fs unix.Statfs_t
+	if err := errors.Join(unix.Fstat(fd, &st), unix.Fstatfs(fd, &fs)); err != nil {
+		return nil, err
 	}
 	x.dev = st.Dev
+	x.c.Full = c.Full || fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
+	if !x.c.Full && c.State != "" {
+		x.state = newState(c.State, identify(&st, &fs, x.rules))
+		if x.last = x.state.load(); x.last != nil {
+			x.vouch(x.last)
+		}
+	}
+	x.silent = errs.New(errs.Unsupported, "nobody asked for it")
+	if c.Watch && !x.c.Full {
+		x.watcher, x.silent = watch.Open(dir)
+	}
 	return x, nil
 }
 
-// Close lets go of the directory.
-func (c *Capture) Close() error { return c.root.Close() }
+// Watching is nil if scans look only at what the kernel says has changed, else
+// the reason why they do not (Unsupported).
+func (c *Capture) Watching() error { return c.silent }
+
+// Close lets go of the directory and saves what was learned. It may be called once.
+func (c *Capture) Close() error {
+	var err error
+	if c.watcher != nil {
+		err = c.watcher.Close()
+	}
+	if c.state != nil {
+		c.state.close(c.last)
+	}
+	return errors.Join(err, c.root.Close())
+}
 
 // Forget lets the next scan read everything again.
 func (c *Capture) Forget() { c.last = nil }
+
+// Whole lets the next scan look at every name, whatever the kernel reported.
+func (c *Capture) Whole() { c.whole = time.Time{} }
+
+// Recheck lets the next scan believe nothing of which the store has not all
+// objects. Call it after objects were dropped.
+func (c *Capture) Recheck() {
+	if c.state != nil {
+		c.state.wait() // it reads what vouch changes
+	}
+	c.Whole()
+	if c.last != nil {
+		c.vouch(c.last)
+	}
+}
 
 // scan is one scan.
 type scan struct {
 	*Capture
 	ctx     context.Context
-	began   int64 // Unix ns, after syncfs
+	began   int64 // Unix ns, before syncfs
 	readers chan struct{}
+	walkers chan struct{}
+	changes
 
-	mu     sync.Mutex // guards result and failed
+	moved func() map[uint64]*directory // the directories that are known, by inode
+
+	mu     sync.Mutex // guards result, failed, linked, and the notes of directories
 	result Result
 	failed error
+	linked bool // a file with more than one name was found that was not known to be one
 }
 
 // Scan brings the tree of the directory into the store; it is durable after
 // the store's Sync. Limit: the store is full. After an error the store may hold
 // objects that nothing names.
 func (c *Capture) Scan(ctx context.Context) (Result, error) {
-	if err := syncfs(int(c.root.Fd())); err != nil {
+	r, again, err := c.scan(ctx)
+	if again && err == nil {
+		// A second name for a file: the directory of the first one is not told
+		// when the file is written through the second.
+		c.Whole()
+		read := r.Read
+		r, _, err = c.scan(ctx)
+		r.Read += read
+	}
+	if err != nil {
+		c.Whole()
 		return Result{}, err
 	}
-	s := &scan{Capture: c, ctx: ctx, began: time.Now().UnixNano(), readers: make(chan struct{}, 4)}
+	return r, nil
+}
+
+func (c *Capture) scan(ctx context.Context) (r Result, again bool, err error) {
+	s := &scan{
+		Capture: c, ctx: ctx, began: time.Now().UnixNano(),
+		readers: make(chan struct{}, readersMax), walkers: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)),
+	}
+	// A second store into a mapped page that waits to be written changes no time.
+	// After syncfs none waits; what changed since it began may again.
+	if err := unix.Syncfs(int(c.root.Fd())); err != nil {
+		return r, false, errs.Wrap(errs.Internal, err, "the workspace's disk cannot be written")
+	}
 	old := c.last
 	if c.c.Full {
 		old = nil
 	}
-	fd, err := unix.Openat(int(c.root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	s.changes = c.take(old)
+	s.moved = sync.OnceValue(func() map[uint64]*directory {
+		all := map[uint64]*directory{}
+		if old != nil {
+			old.each(func(d *directory) { all[d.stamp.ino] = d })
+		}
+		return all
+	})
+	d, err := s.top(old)
 	if err != nil {
-		return Result{}, err
-	}
-	d, err := s.directory(os.NewFile(uintptr(fd), "."), "", Source, old, 0)
-	if err == nil {
-		err = s.failed
-	}
-	if err != nil {
-		return Result{}, err
+		return r, false, err
 	}
 	c.last = d
-	s.result.Root, s.result.Files, s.result.Bytes = d.hash, d.files, d.bytes
-	return s.result, nil
+	if s.all {
+		c.whole = time.Now()
+	}
+	if c.state != nil {
+		c.state.offer(d)
+	}
+	return s.report(d), s.linked && !s.all, nil
 }
 
-func syncfs(fd int) error {
-	if err := unix.Syncfs(fd); err != nil {
-		return errs.Wrap(errs.Internal, err, "the workspace's disk cannot be written")
-	}
-	return nil
+func (s *scan) report(d *directory) Result {
+	r := s.result
+	r.Root, r.Whole = d.hash, s.all
+	r.Files, r.Bytes, r.DerivedFiles, r.DerivedBytes = d.sums.files, d.sums.bytes, d.sums.derivedFiles, d.sums.derivedBytes
+	d.report("", &r)
+	r.SkippedMore, r.LinkedMore = d.sums.skipped-len(r.Skipped), d.sums.linked-len(r.Linked)
+	return r
 }
 
-func (s *scan) skip(path, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.result.Skipped) < skippedMax {
-		s.result.Skipped = append(s.result.Skipped, Skip{path, why})
-	} else {
-		s.result.SkippedMore++
+// changes are the directories that a scan looks at.
+type changes struct {
+	all bool // of them
+	// list are those to be listed; touched are those and what is above them.
+	list, touched map[*directory]bool
+}
+
+// take asks what changed since the last scan.
+func (c *Capture) take(old *directory) changes {
+	all := changes{all: true}
+	if c.watcher == nil {
+		return all
 	}
+	mapped := map[uint64]struct{}{}
+	known := watch.Mapped(c.dev, mapped) // before Take, see there
+	w := c.watcher.Take()
+	if !known || w.Whole || old == nil || time.Since(c.whole) > c.c.WholeEvery {
+		return all
+	}
+	x := changes{list: map[*directory]bool{}, touched: map[*directory]bool{}}
+	x.mark(old, w.Dirs, mapped)
+	return x
+}
+
+// mark finds the directories to be looked at.
+func (x *changes) mark(d *directory, dirs, mapped map[uint64]struct{}) (touched bool) {
+	_, list := dirs[d.stamp.ino]
+	if list = list || d.unquiet; !list && len(mapped) > 0 {
+		for i := range d.names {
+			if _, list = mapped[d.names[i].stamp.ino]; list {
+				break
+			}
+		}
+	}
+	if touched = list; list {
+		x.list[d] = true
+	}
+	for _, i := range d.subs {
+		touched = x.mark(d.names[i].dir, dirs, mapped) || touched
+	}
+	if touched {
+		x.touched[d] = true
+	}
+	return touched
 }
 
 func (s *scan) fail(err error) {
@@ -193,144 +309,4 @@ func (s *scan) over() error {
 		return s.failed
 	}
 	return s.ctx.Err()
-}
-
-func join(dir, name string) string {
-	if dir == "" {
-		return name
-	}
-	return dir + "/" + name
-}
-
-// directory scans what f is open on, and closes it.
-func (s *scan) directory(f *os.File, path string, class Class, old *directory, depth int) (*directory, error) {
-	defer f.Close()
-	if err := s.over(); err != nil {
-		return nil, err
-	}
-	names, err := f.Readdirnames(-1)
-	if err != nil && !errors.Is(err, unix.ENOENT) { // it may have been removed meanwhile
-		return nil, errs.Wrap(errs.Internal, err, "a directory of the workspace cannot be read")
-	}
-	slices.Sort(names)
-	found := make([]known, len(names))
-	keep := make([]bool, len(names))
-	var wg sync.WaitGroup
-	for i, name := range names {
-		var before known
-		if old != nil {
-			before = old.names[name]
-		}
-		keep[i] = s.name(&wg, f, path, name, class, before, &found[i], depth)
-	}
-	wg.Wait()
-	if err := s.over(); err != nil {
-		return nil, err
-	}
-	return s.assemble(names, found, keep, old)
-}
-
-// assemble makes the tree object of a directory.
-func (s *scan) assemble(names []string, found []known, keep []bool, old *directory) (*directory, error) {
-	d := &directory{names: make(map[string]known, len(names))}
-	entries := make([]tree.Entry, 0, len(names))
-	same := old != nil
-	for i, name := range names {
-		k := found[i]
-		if !keep[i] || k.entry.Type == 0 {
-			continue
-		}
-		if same {
-			before, ok := old.names[name]
-			same = ok && before.entry.Same(k.entry)
-		}
-		d.names[name] = k
-		entries = append(entries, k.entry)
-		switch {
-		case k.dir != nil:
-			d.files += k.dir.files
-			d.bytes += k.dir.bytes
-		case k.entry.Type == tree.File:
-			d.files++
-			d.bytes += k.entry.Size
-		}
-	}
-	if same && len(entries) == len(old.names) {
-		d.hash = old.hash
-		return d, nil
-	}
-	data, err := tree.Encode(entries)
-	if err != nil {
-		return nil, err
-	}
-	d.hash, err = s.store.Put(object.Tree, data)
-	return d, err
-}
-
-// name scans one name of a directory; it may go on in a goroutine of wg, which
-// sets found. false: the name is not kept.
-func (s *scan) name(wg *sync.WaitGroup, parent *os.File, dir, name string, class Class, before known, found *known, depth int) bool {
-	path := join(dir, name)
-	if class = s.rules.class(dir, name, class); class == Cache {
-		s.skip(path, "cache")
-		return false
-	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(int(parent.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return false // gone meanwhile
-	}
-	if uint64(st.Dev) != s.dev {
-		s.skip(path, "another file system")
-		return false
-	}
-	entry := tree.Entry{Name: name, Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return s.file(wg, parent, path, &st, entry, before, found)
-	case unix.S_IFDIR:
-		return s.subdirectory(parent, path, class, &st, entry, before, found, depth)
-	case unix.S_IFLNK:
-		buf := make([]byte, tree.TargetBytesMax+1)
-		n, err := unix.Readlinkat(int(parent.Fd()), name, buf)
-		if err != nil || n == 0 || n > tree.TargetBytesMax {
-			return false
-		}
-		entry.Type, entry.Target = tree.Link, string(buf[:n])
-	case unix.S_IFIFO:
-		entry.Type = tree.Fifo
-	case unix.S_IFSOCK:
-		s.skip(path, "a socket")
-		return false
-	default:
-		s.skip(path, "a device")
-		return false
-	}
-	*found = known{entry: entry}
-	return true
-}
-
-func (s *scan) subdirectory(parent *os.File, path string, class Class, st *unix.Stat_t, entry tree.Entry, before known, found *known, depth int) bool {
-	if depth >= depthMax {
-		s.skip(path, "deeper than can be kept")
-		return false
-	}
-	fd, err := unix.Openat(int(parent.Fd()), entry.Name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		s.skip(path, "cannot be opened: "+err.Error())
-		return false
-	}
-	f := os.NewFile(uintptr(fd), entry.Name)
-	entry.Xattrs = s.xattrs(fd, path)
-	old := before.dir
-	if old != nil && before.stamp.ino != st.Ino {
-		old = nil // another directory of the same name
-	}
-	d, err := s.directory(f, path, class, old, depth+1)
-	if err != nil {
-		s.fail(err)
-		return false
-	}
-	entry.Type, entry.Hash = tree.Dir, d.hash
-	*found = known{stamp: stamp{ino: st.Ino}, entry: entry, dir: d}
-	return true
 }
