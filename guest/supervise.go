@@ -40,6 +40,8 @@ type Config struct {
 	Build string
 	// Log takes one line an event.
 	Log io.Writer
+	// Stage is for tests: see workspace.Config.
+	Stage func(name string)
 }
 
 // Supervise serves the host until ctx ends or init is gone.
@@ -110,7 +112,7 @@ func openHistory(cfg Config, core *process.Core) (*history.Service, error) {
 	if !cfg.Boot.Mounts || !history.Has(wire.DiskDir) {
 		return nil, nil
 	}
-	h := history.New(history.Config{Disk: wire.DiskDir, Commands: core, Log: cfg.Log})
+	h := history.New(history.Config{Disk: wire.DiskDir, Commands: core, Stage: cfg.Stage})
 	return h, h.Recover()
 }
 

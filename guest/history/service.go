@@ -40,7 +40,6 @@ type Config struct {
 	// Disk is where the workspace's disk is mounted.
 	Disk     string
 	Commands Commands
-	Log      io.Writer
 	// Stage is for tests: see workspace.Config.
 	Stage func(name string)
 }
