@@ -2,10 +2,12 @@ package ext4
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +25,17 @@ func TestBlank(t *testing.T) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() != 512<<20 {
 		t.Fatal(info, err)
+	}
+	if st := info.Sys().(*syscall.Stat_t); st.Blocks*512 > 1<<20 {
+		t.Errorf("it takes %d KiB", st.Blocks/2)
+	}
+	head := make([]byte, 2048)
+	if f, err := os.Open(path); err == nil {
+		_, _ = f.ReadAt(head, 0)
+		_ = f.Close()
+	}
+	if size := binary.LittleEndian.Uint16(head[1024+88:]); size != 256 { // s_inode_size
+		t.Errorf("inodes of %d bytes, whose times are whole seconds", size)
 	}
 	if err := Blank(t.Context(), path, 512<<20); !errs.Is(err, errs.Exists) {
 		t.Errorf("a second time: %v", err)
