@@ -1,6 +1,7 @@
 package capture_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -57,7 +58,7 @@ func newDisk(t testing.TB, bytes int64, c capture.Config) *place {
 	}
 	v, err := s.Create(t.Context(), "v", bytes)
 	must(t, err)
-	t.Cleanup(func() { must(t, s.Remove(t.Context(), "v")) })
+	t.Cleanup(func() { must(t, s.Remove(context.Background(), "v")) })
 	return placeAt(t, v.Path, c)
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,7 +89,13 @@ func (s *scan) directory(v *visit, class Class) (*directory, error) {
 }
 
 // lately reports whether something may change and have the same stamp.
-func (s *scan) lately(x stamp) bool { return x.ctime >= s.began-racyWindow.Nanoseconds() }
+func (s *scan) lately(x stamp) bool {
+	window := racyWindow
+	if x.ctime%int64(time.Second) == 0 { // a file system that keeps whole seconds
+		window += time.Second
+	}
+	return x.ctime >= s.began-window.Nanoseconds()
+}
 
 // along looks only at the directories beneath v in which something changed. It
 // reports whether that is enough.

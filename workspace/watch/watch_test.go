@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -35,7 +36,7 @@ func ownDisk(t testing.TB) (dir, beside string) {
 	}
 	v, err := s.Create(t.Context(), "v", 256<<20)
 	must(t, err)
-	t.Cleanup(func() { must(t, s.Remove(t.Context(), "v")) })
+	t.Cleanup(func() { must(t, s.Remove(context.Background(), "v")) })
 	return v.Path, v.Disk
 }
 
