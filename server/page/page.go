@@ -1,0 +1,80 @@
+// Package page is the page of one sandbox at /s/{id}: its revisions, what each
+// changed, the ways back with a preview of what they touch, its services, and
+// its app in a frame of another origin.
+//
+//	page.Register(table, page.Config{Frames: []string{"https://*.preview.example.com"}})
+//
+// The page is static: nothing of a sandbox is in it, so anybody may have it.
+// What it shows it asks of the API, with the browser's session. Its policy
+// allows no script, style or connection but this server's own; text goes in as
+// text. What is shown in the frame cannot reach it: it has another origin.
+//
+// Handlers are safe for concurrent use.
+package page
+
+import (
+	"embed"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/route"
+)
+
+//go:embed page.html page.js show.js page.css
+var files embed.FS
+
+// Config of the page.
+type Config struct {
+	// Frames are the origins of previews, as a content security policy names
+	// them; nil = names beneath localhost, at any port.
+	Frames []string
+}
+
+var assets = map[string]string{
+	"page.js":  "text/javascript; charset=utf-8",
+	"show.js":  "text/javascript; charset=utf-8",
+	"page.css": "text/css; charset=utf-8",
+}
+
+// Register adds the page to the table.
+func Register(t *route.Table, c Config) {
+	if c.Frames == nil {
+		c.Frames = []string{"http://*.localhost:*", "https://*.localhost:*"}
+	}
+	policy := "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; frame-src " +
+		strings.Join(c.Frames, " ")
+	none := map[string]bool{}
+	t.Plain("/s/{id}", route.Public, none, func(w http.ResponseWriter, r *http.Request) {
+		if _, err := sandbox.ParseID(r.PathValue("id")); err != nil {
+			t.Refuse(w, r, errs.Wrap(errs.NotFound, err, "there is no such page").WithHint("/s/ and a sandbox's id, sbx_…"))
+			return
+		}
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
+		send(w, "page.html", "text/html; charset=utf-8")
+	})
+	for name, contentType := range assets {
+		t.Plain("/s/"+name, route.Public, none, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Security-Policy", "default-src 'none'")
+			send(w, name, contentType)
+		})
+	}
+}
+
+// send answers with an embedded file. It is small, and asked for again each
+// time: after an upgrade the parts must fit each other.
+func send(w http.ResponseWriter, name, contentType string) {
+	body, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-cache")
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,276 @@
+"use strict";
+import { el, revision, file, planned, conflict, service, whatOf } from "/s/show.js";
+
+const id = location.pathname.split("/")[2];
+const $ = (name) => document.getElementById(name);
+
+// ---- the API
+
+class Problem extends Error {
+  constructor(status, p) {
+    super(p.detail || "the server answered " + status);
+    this.status = status;
+    this.hint = p.hint || "";
+  }
+}
+
+// api asks for something of this sandbox. Without a session it leads to the
+// login, which comes back here.
+const api = async (method, path, body) => {
+  const res = await fetch("/v1/sandboxes/" + id + path, {
+    method, cache: "no-store", credentials: "same-origin", redirect: "error",
+    headers: body ? { "Content-Type": "application/json" } : {}, body: body ? JSON.stringify(body) : undefined,
+  });
+  if (res.status === 401) location.assign("/login?next=" + encodeURIComponent(location.pathname));
+  const data = res.status === 204 ? {} : await res.json().catch(() => ({}));
+  if (!res.ok) throw new Problem(res.status, data);
+  return data;
+};
+
+const notice = (text, bad) => {
+  $("notice").textContent = text;
+  $("notice").title = text;
+  $("notice").className = bad ? "alert" : "";
+};
+
+const failed = (err) => notice(err instanceof Problem ? err.message + (err.hint ? " – " + err.hint : "") : "The server cannot be reached.", true);
+
+// ---- the timeline
+
+const pageSize = 50;
+const state = { revs: [], where: { current: 0, undo: 0, redo: 0 }, next: "", selected: 0, follows: true, seen: "" };
+
+// take puts a page of the newest revisions before what is known already.
+const take = (page) => {
+  const oldest = page.items.length ? page.items[page.items.length - 1].n : 0;
+  const newest = state.revs.length ? state.revs[0].n : 0;
+  const older = state.revs.filter((r) => r.n < oldest);
+  const gap = newest < oldest - 1 && page.next_page_token;
+  if (gap || !older.length) state.next = page.next_page_token || "";
+  state.revs = gap ? page.items : page.items.concat(older);
+  state.where = { current: page.current, undo: page.undo, redo: page.redo };
+};
+
+const draw = () => {
+  const list = $("revisions");
+  const focused = list.contains(document.activeElement) ? document.activeElement.dataset.n : "";
+  const now = Date.now();
+  list.replaceChildren(...state.revs.map((r) => revision(r, state.where, state.selected, now)));
+  if (!state.revs.length) list.append(el("li", { class: "empty", text: "Nothing is recorded yet. The first change that an agent makes will be here, and so will “Save a revision”." }));
+  list.setAttribute("aria-busy", "false");
+  if (focused) list.querySelector('[data-n="' + focused + '"]')?.focus();
+  $("more").hidden = !state.next;
+  $("undo").disabled = !state.where.undo;
+  $("redo").disabled = !state.where.redo;
+  $("snapshot").disabled = false;
+  $("restore").disabled = !state.selected || state.selected === state.where.current;
+  $("revert").disabled = !state.selected;
+};
+
+const select = (n) => {
+  state.selected = n;
+  state.follows = state.revs.length > 0 && n === state.revs[0].n;
+  draw();
+  showChanges();
+};
+
+$("revisions").addEventListener("click", (e) => {
+  const b = e.target.closest("button");
+  if (b) select(Number(b.dataset.n));
+});
+
+$("revisions").addEventListener("keydown", (e) => {
+  const way = { ArrowDown: 1, ArrowUp: -1 }[e.key];
+  if (!way) return;
+  const all = [...$("revisions").querySelectorAll("button")];
+  const to = all[all.indexOf(document.activeElement) + way];
+  if (!to) return;
+  e.preventDefault();
+  to.focus();
+});
+
+$("more").addEventListener("click", async () => {
+  try {
+    const page = await api("GET", "/history?page_size=" + pageSize + "&page_token=" + encodeURIComponent(state.next));
+    state.next = page.next_page_token || "";
+    state.revs = state.revs.concat(page.items);
+    draw();
+  } catch (err) { failed(err); }
+});
+
+// ---- what changed
+
+let asked = 0; // answers to older questions are dropped
+
+const showChanges = async () => {
+  const mine = ++asked;
+  const n = state.selected;
+  const out = $("diff");
+  if (!n) {
+    $("changes-title").textContent = "What changed";
+    out.replaceChildren(el("p", { class: "empty", text: "Choose a revision to see what it changed." }));
+    return;
+  }
+  try {
+    const rev = await api("GET", "/history/" + n);
+    const diff = await api("GET", "/history/diff?hunks=true&from=" + rev.from + "&to=" + n);
+    if (mine !== asked) return;
+    $("changes-title").textContent = "#" + n + " " + whatOf(rev);
+    const many = diff.files.length > 20;
+    out.replaceChildren(...diff.files.map((f) => file(f, !many, () => plan({ do: "restore", n, path: f.path, path_bytes: f.path_bytes }))));
+    if (!diff.files.length) out.append(el("p", { class: "empty", text: "Nothing differs from the revision before it." }));
+    if (diff.cut) out.append(el("p", { class: "empty", text: "There is more than is shown here; `skete diff` shows it." }));
+  } catch (err) {
+    if (mine !== asked) return;
+    out.replaceChildren(el("p", { class: "empty alert", text: err.message }));
+  }
+};
+
+// ---- ways back
+
+const titles = { undo: "Undo", redo: "Redo", restore: "Restore", revert: "Revert" };
+let request = null, current = null;
+
+// plan asks what a way back would do and shows it; nothing is done yet.
+const plan = async (r, said) => {
+  request = r;
+  try {
+    current = await api("POST", "/history/plan", r);
+  } catch (err) {
+    $("plan").close();
+    failed(err);
+    return;
+  }
+  const p = current;
+  $("plan-title").textContent = titles[p.do] + (p.do === "revert" ? " #" : " to #") + p.n;
+  $("plan-text").textContent = (said ? said + " " : "") + (p.total ? p.total + (p.total === 1 ? " path changes." : " paths change.") + " What is there now stays a revision." : "Nothing would change.");
+  $("plan-files").replaceChildren(...p.files.map(planned));
+  if (p.cut) $("plan-files").append(el("li", { text: "and " + (p.total - p.files.length) + " more" }));
+  const asks = p.conflicts.map((c) => [c, ...conflict(c)]);
+  $("conflicts").replaceChildren($("conflicts").firstElementChild, ...asks.map(([, label]) => label));
+  $("conflicts").hidden = !asks.length;
+  $("go").textContent = asks.length ? "Show the plan" : titles[p.do];
+  const ready = () => { $("go").disabled = asks.length ? asks.some(([, , s]) => !s.value) : !p.total; };
+  for (const [, , s] of asks) s.addEventListener("change", ready);
+  ready();
+  current.choices = () => asks.map(([c, , s]) => ({ path: c.path, path_bytes: c.path_bytes, choice: s.value }));
+  if (!$("plan").open) $("plan").showModal();
+  ($("go").disabled ? $("cancel") : $("go")).focus();
+};
+
+const apply = async () => {
+  if (current.conflicts.length) {
+    await plan({ ...request, choices: (request.choices || []).concat(current.choices()) });
+    return;
+  }
+  $("go").disabled = true;
+  try {
+    const done = await api("POST", "/history/apply", { plan: current.id });
+    $("plan").close();
+    const kept = done.files.filter((f) => f.result === "kept").length;
+    notice(titles[current.do] + " done: " + (done.files.length - kept) + (done.cut ? " or more" : "") + " paths changed" + (kept ? ", " + kept + " kept because they hold what the history does not have" : "") + ". This is revision #" + done.revision.n + ".");
+    state.follows = true;
+    await refresh();
+  } catch (err) {
+    if (err.status === 409) {
+      await plan(request, "The files changed meanwhile; this is what would happen now.");
+      return;
+    }
+    $("plan").close();
+    failed(err);
+  }
+};
+
+$("go").addEventListener("click", apply);
+$("undo").addEventListener("click", () => plan({ do: "undo", scope: $("scope").value }));
+$("redo").addEventListener("click", () => plan({ do: "redo" }));
+$("restore").addEventListener("click", () => plan({ do: "restore", n: state.selected }));
+$("revert").addEventListener("click", () => plan({ do: "revert", n: state.selected }));
+$("snapshot").addEventListener("click", async () => {
+  try {
+    const r = await api("POST", "/history", { label: "saved by hand" });
+    notice("The files as they are now are revision #" + r.n + ".");
+    await refresh();
+  } catch (err) { failed(err); }
+});
+
+// ---- the app
+
+$("open").addEventListener("submit", async (e) => {
+  e.preventDefault();
+  const port = Number($("port").value);
+  try {
+    const made = await api("POST", "/previews", { port });
+    const url = new URL(made.url, location.href);
+    if (!/^https?:$/.test(url.protocol) || url.origin === location.origin) throw new Problem(0, { detail: "The preview has no origin of its own." });
+    $("frame").src = url.href;
+    $("frame").hidden = false;
+    $("stage-text").hidden = true;
+  } catch (err) {
+    $("frame").hidden = true;
+    $("stage-text").hidden = false;
+    $("stage-text").textContent = err instanceof Problem ? err.message : "The server cannot be reached.";
+  }
+});
+
+// inside asks for what only a running sandbox has; that there is none is no error.
+const inside = async (path) => {
+  try { return (await api("GET", path)).items || []; } catch { return []; }
+};
+
+const showInside = async () => {
+  const [services, ports] = await Promise.all([inside("/services"), inside("/ports")]);
+  $("services").replaceChildren(...services.map(service));
+  if (!services.length) $("services").append(el("li", { class: "quiet", text: "No services are declared." }));
+  $("ports").replaceChildren(...ports.map((p) => el("option", { value: p.port })));
+  if (!$("port").value && ports.length) $("port").value = ports[0].port;
+};
+
+const showSandbox = async () => {
+  const sb = await api("GET", "");
+  const name = sb.name || sb.id;
+  document.title = name + " · skete";
+  $("name").textContent = name;
+  $("about").textContent = [sb.id, sb.state, sb.provider, sb.isolation].filter(Boolean).join(" · ");
+};
+
+// ---- live
+
+const everyMS = 1500, everyMSMax = 30000;
+let timer = 0, wait = everyMS, turn = 0, busy = false;
+
+const refresh = async () => {
+  const page = await api("GET", "/history?page_size=" + pageSize);
+  take(page);
+  const key = JSON.stringify([state.where, state.revs.map((r) => [r.n, r.state])]);
+  const newest = state.revs.length ? state.revs[0].n : 0;
+  const follow = state.follows && newest !== state.selected;
+  if (follow) state.selected = newest;
+  if (key !== state.seen || turn % 20 === 0) draw(); // ages too
+  state.seen = key;
+  if (follow || turn === 0) showChanges();
+};
+
+const tick = async () => {
+  clearTimeout(timer);
+  if (document.hidden || busy) return;
+  busy = true;
+  try {
+    await refresh();
+    if (turn % 4 === 0) await Promise.all([showSandbox(), showInside()]);
+    turn++;
+    if (wait > everyMS) notice("");
+    wait = everyMS;
+  } catch (err) {
+    $("revisions").setAttribute("aria-busy", "false");
+    if (err.status === 401) return; // on the way to the login
+    failed(err);
+    wait = Math.min(wait * 2, everyMSMax);
+  } finally {
+    busy = false;
+  }
+  timer = setTimeout(tick, wait);
+};
+
+document.addEventListener("visibilitychange", tick);
+tick();
