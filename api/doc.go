@@ -56,6 +56,11 @@
 //	GET    /sandboxes/{id}/history/export         a stream for git fast-import
 //	POST   /sandboxes/{id}/history/plan           PlanChange -> ChangePlan
 //	POST   /sandboxes/{id}/history/apply          ApplyPlan -> Applied; 409 when the files changed since
+//	POST   /sandboxes/{id}/previews               CreatePreview -> Preview: once and for the caller, or a public link
+//	GET    /sandboxes/{id}/previews               PreviewList: the public links
+//	DELETE /sandboxes/{id}/previews/{preview}     takes a public link back
+//	GET    /previews/key                          PreviewKey
+//	GET    /login                                 Login: who is asking
 //	POST   /runs                                  StartRun -> Run; header Idempotency-Key
 //	GET    /runs                                  RunPage; ?state= &thread= &agent= &label=k=v &subagents= &page_size= &page_token=
 //	GET    /runs/{id}                             Run
@@ -106,6 +111,9 @@
 // A browser opens at most six connections to a server over HTTP/1.1: a page
 // that follows several runs uses the WebSocket.
 //
-// Outside /v1: /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs;
+// Outside /v1: /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs,
+// /preview/{label} (sends a browser that is logged in to a preview), /login and
+// /logout (forms for browsers), /login/away and /login/back (by an identity
+// provider);
 // on the unix socket alone /debug/pprof/.
 package api

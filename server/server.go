@@ -37,6 +37,8 @@ import (
 	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/login"
+	"github.com/skete-dev/skete/server/previews"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/stream"
@@ -121,6 +123,14 @@ type Config struct {
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
 	Keys  key.KV
+	// Ring has the keys of Keys; nil = one of its own.
+	Ring *key.Ring
+	// Logins lets browsers in; nil = none come in.
+	Logins *login.Desk
+	Issuer login.Issuer // nil = browsers show a key
+	// Origins are scheme://host[:port] under which browsers know the server.
+	Origins  []string
+	Previews previews.Previews // nil = the server shows none
 	// Ready reports whether the store works; nil = always.
 	Ready   func(context.Context) error
 	Log     *slog.Logger // nil = none
@@ -141,6 +151,7 @@ type Server struct {
 	warm      Warm
 	keys      *key.Ring
 	gate      *gate.Gate
+	previews  previews.Previews
 	hub       *stream.Hub
 	metrics   *metrics
 	ready     func(context.Context) error
@@ -157,10 +168,13 @@ func New(c Config) (*Server, error) {
 		return nil, errs.New(errs.Internal, "a server needs sandboxes, templates and a store for keys")
 	}
 	c.Limits.setDefaults()
-	ring := key.NewRing(c.Keys)
+	ring := c.Ring
+	if ring == nil {
+		ring = key.NewRing(c.Keys)
+	}
 	s := &Server{
 		sandboxes: c.Sandboxes, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, keys: ring,
-		gate:  gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, WrongKeysMax: c.Limits.WrongKeysMax}),
+		gate: gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
 	}
@@ -189,6 +203,8 @@ func New(c Config) (*Server, error) {
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)
 	s.registerKeys(s.table)
+	login.Register(s.table, login.PagesConfig{Desk: c.Logins, Gate: s.gate, Issuer: c.Issuer})
+	previews.Register(s.table, previews.Config{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
 	return s, nil
@@ -201,7 +217,7 @@ func (s *Server) Streams() int { return s.hub.Count() }
 func (s *Server) Routes() []route.Route { return s.table.Routes() }
 
 // Handler returns the whole surface as one handler.
-func (s *Server) Handler() http.Handler { return s.table.Handler() }
+func (s *Server) Handler() http.Handler { return previews.Apart(s.previews, s.table.Handler()) }
 
 // EnsureAdminKey makes an admin key if there is no live one, and returns its
 // secret then, to be shown this once.
@@ -253,6 +269,7 @@ func (s *Server) stop(srv *http.Server) {
 			_ = srv.Close()
 		}
 	})
+	wg.Go(func() { previews.End(s.previews) })
 	wg.Go(func() {
 		if err := s.hub.Close(ctx); err != nil {
 			s.log.Warn("streams were cut off at the end", "error", err)

@@ -7,8 +7,9 @@
 //
 // Through the unix socket the kernel vouches for the caller: root and the
 // server's own user are admin of the default tenant, everybody else is
-// refused. Over TCP an API key says who it is. Browsers are kept out of what
-// is not theirs: a request with a foreign Origin changes nothing, and on a
+// refused. Over TCP an API key says who it is, or the cookie of a browser that
+// logged in with one; a cookie counts for requests of our own pages alone
+// (browser.go). Browsers are kept out of what is not theirs: a request with a foreign Origin changes nothing, and on a
 // loopback address the Host header must be a loopback name, so that a web page
 // cannot reach the server through a DNS name of its own (rebinding).
 //
@@ -43,6 +44,10 @@ type Identity struct {
 	Scopes key.Scopes
 	// Local: came through the unix socket.
 	Local bool
+	// Login is the browser's login that stands behind the request; "" = none.
+	Login string
+	// User names the person or program to sandboxed apps, and says nothing else.
+	User string
 }
 
 // Config of a Gate.
@@ -50,6 +55,11 @@ type Config struct {
 	Keys *key.Ring
 	// Hosts are names, beside loopback ones, that the Host header may have.
 	Hosts []string
+	// Logins knows browsers that logged in; nil = none can.
+	Logins Logins
+	// Origins are scheme://host[:port] under which browsers know the server,
+	// beside http://<what they ask for> on loopback.
+	Origins []string
 	// WrongKeysMax is how many wrong keys an address may send at once before it
 	// is told to wait; 0 = 20.
 	WrongKeysMax int
@@ -58,7 +68,9 @@ type Config struct {
 // Gate checks requests.
 type Gate struct {
 	keys     *key.Ring
+	logins   Logins
 	hosts    []string
+	origins  []string
 	failures *failures
 }
 
@@ -68,7 +80,7 @@ func New(c Config) *Gate {
 	for i, h := range c.Hosts {
 		hosts[i] = strings.ToLower(h)
 	}
-	return &Gate{keys: c.Keys, hosts: hosts, failures: newFailures(c.WrongKeysMax)}
+	return &Gate{keys: c.Keys, logins: c.Logins, hosts: hosts, origins: c.Origins, failures: newFailures(c.WrongKeysMax)}
 }
 
 type peerKey struct{}
@@ -190,14 +202,22 @@ func (g *Gate) identify(r *http.Request) (Identity, error) {
 	}
 	if secret == "" {
 		if p.local {
-			return Identity{Tenant: key.DefaultTenant, Owner: "local", Scopes: key.Scopes{key.Admin}, Local: true}, nil
+			return Identity{Tenant: key.DefaultTenant, Owner: "local", Scopes: key.Scopes{key.Admin}, Local: true, User: UserOf(key.DefaultTenant, "local")}, nil
+		}
+		if id, ok, err := g.browser(r); ok || err != nil {
+			return id, err
 		}
 		return Identity{}, unauthorised(errs.New(errs.Denied, "an API key is needed").
 			WithHint("give one in SKETE_KEY; `skete key create` on the server's machine makes one"))
 	}
+	return g.Present(r, secret)
+}
+
+// Present says who shows a key. Errors: 401 for a wrong one, 429 after too many.
+func (g *Gate) Present(r *http.Request, secret key.Secret) (Identity, error) {
 	rec, err := g.keys.Check(r.Context(), secret)
 	if err == nil {
-		return Identity{Tenant: rec.Tenant, Owner: rec.ID, Scopes: rec.Scopes, Local: p.local}, nil
+		return Identity{Tenant: rec.Tenant, Owner: rec.ID, Scopes: rec.Scopes, Local: Local(r), User: UserOf(rec.Tenant, rec.ID)}, nil
 	}
 	if !errs.Is(err, errs.Denied) {
 		return Identity{}, err

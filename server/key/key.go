@@ -233,6 +233,22 @@ func (r *Ring) Check(ctx context.Context, secret Secret) (Record, error) {
 	return rec, nil
 }
 
+// Live returns the record of a key by its id, as Check does by its secret: it
+// is for what was let in by the key and must end with it.
+func (r *Ring) Live(ctx context.Context, id string) (Record, error) {
+	if !idOK(id) {
+		return Record{}, errUnknown()
+	}
+	rec, err := r.lookup(ctx, id)
+	if errs.Is(err, errs.NotFound) || err == nil && !rec.RevokedAt.IsZero() {
+		return Record{}, errUnknown()
+	}
+	return rec, err
+}
+
+// Form reports whether s has the form of an API key.
+func Form(s string) bool { return formOK(Secret(s)) }
+
 func (r *Ring) lookup(ctx context.Context, id string) (Record, error) {
 	r.mu.Lock()
 	c, ok := r.cache[id]

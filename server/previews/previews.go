@@ -1,0 +1,281 @@
+// Package previews lets callers of the API into previews.
+//
+//	previews.Register(table, previews.Config{Previews: p, Sandboxes: manager, Gate: gate})
+//
+// Who may use a sandbox may see its ports: both need the scope write, since an
+// app does what it is asked. All handlers are safe for concurrent use.
+package previews
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/preview"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/problem"
+	"github.com/skete-dev/skete/server/route"
+)
+
+// Previews is what is needed of *preview.Previews.
+type Previews interface {
+	Invite(ctx context.Context, v preview.Visitor, t preview.Target, path string) (string, time.Time, error)
+	Share(ctx context.Context, v preview.Visitor, t preview.Target, r preview.ShareRequest) (preview.Link, error)
+	Links(ctx context.Context, tenant, sandbox string) ([]preview.Link, error)
+	Revoke(ctx context.Context, tenant, sandbox, id string) error
+	LinkURL(l preview.Link) string
+	URL(t preview.Target) string
+	PublicKey() ed25519.PublicKey
+	http.Handler
+	// Match reports whether a Host header is one of previews.
+	Match(host string) bool
+	// Close ends what is under way.
+	Close() error
+}
+
+// Apart tells hosts of previews from those of the app: what sandboxes serve
+// never meets a route of ours. p may be nil.
+func Apart(p Previews, app http.Handler) http.Handler {
+	if p == nil {
+		return app
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !gate.Local(r) && p.Match(r.Host) {
+			p.ServeHTTP(w, r)
+			return
+		}
+		app.ServeHTTP(w, r)
+	})
+}
+
+// End ends what is under way. p may be nil.
+func End(p Previews) {
+	if p != nil {
+		_ = p.Close()
+	}
+}
+
+// Sandboxes is what is needed of *manager.Manager.
+type Sandboxes interface {
+	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+}
+
+// Config of the routes.
+type Config struct {
+	Previews  Previews // nil = the server shows none; its routes say so
+	Sandboxes Sandboxes
+	Gate      *gate.Gate
+}
+
+type service struct{ Config }
+
+// Register adds the routes to the table.
+func Register(t *route.Table, c Config) {
+	s := service{c}
+	const tag, base = "previews", "/v1/sandboxes/{id}/previews"
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "create-preview", Tag: tag,
+		Summary: "Get a way to see a port of a sandbox: once and for the caller, or a public link", Status: http.StatusCreated,
+	}, s.create)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Write, ID: "list-previews", Tag: tag,
+		Summary: "List the public links of a sandbox",
+	}, s.list)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base + "/{preview}", Scope: key.Write, ID: "revoke-preview", Tag: tag,
+		Summary: "Take a public link back; whoever came by it is shown out",
+	}, s.revoke)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/previews/key", Scope: key.Read, ID: "get-preview-key", Tag: tag,
+		Summary: "Get the key that signs who visits an app",
+	}, s.key)
+	t.Plain("/preview/{label}", route.Public, map[string]bool{"to": false, "again": false}, s.open)
+}
+
+func (s service) on() error {
+	if s.Previews == nil {
+		return errs.New(errs.Unsupported, "this server shows no previews").WithHint("it needs a TCP address: `listen`, and `preview.domain`")
+	}
+	return nil
+}
+
+// Path names the sandbox of a request.
+type Path struct {
+	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+}
+
+// find checks that the sandbox is the caller's.
+func (s service) find(ctx context.Context, text string) (sandbox.ID, error) {
+	id, err := sandbox.ParseID(text)
+	if err == nil {
+		err = s.on()
+	}
+	if err != nil {
+		return "", err
+	}
+	info, err := s.Sandboxes.Get(ctx, gate.From(ctx).Tenant, id)
+	if err == nil && info.State == sandbox.Destroyed {
+		err = errs.New(errs.NotFound, "the sandbox %s was destroyed", id)
+	}
+	return id, err
+}
+
+// visitor is how previews know the caller. What lets in is the login if there
+// is one: logging out ends it.
+func visitor(id gate.Identity) preview.Visitor {
+	v := preview.Visitor{Tenant: id.Tenant, User: id.User, Owner: id.Owner}
+	if id.Login != "" {
+		v.Owner = id.Login
+	}
+	return v
+}
+
+type createIn struct {
+	Path
+	Body api.CreatePreview
+}
+
+type previewOut struct{ Body api.Preview }
+
+func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) {
+	if _, err := s.find(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	t, err := preview.ParseTarget(in.ID, in.Body.Port)
+	if err != nil {
+		return nil, err
+	}
+	v := visitor(gate.From(ctx))
+	if !in.Body.Public {
+		if in.Body.Name != "" || in.Body.TTLMS != 0 {
+			return nil, errs.New(errs.Invalid, "name and ttl_ms are of public links")
+		}
+		address, until, err := s.Previews.Invite(ctx, v, t, in.Body.Path)
+		if err != nil {
+			return nil, err
+		}
+		return &previewOut{api.Preview{Sandbox: in.ID, Port: in.Body.Port, URL: address, Address: s.Previews.URL(t), ExpiresAt: until}}, nil
+	}
+	if in.Body.Path != "" {
+		return nil, errs.New(errs.Invalid, "a public link leads to /")
+	}
+	if in.Body.TTLMS > int64(maxTTL/time.Millisecond) {
+		return nil, errs.New(errs.Invalid, "ttl_ms is too large")
+	}
+	l, err := s.Previews.Share(ctx, v, t, preview.ShareRequest{Name: in.Body.Name, For: time.Duration(in.Body.TTLMS) * time.Millisecond})
+	if err != nil {
+		return nil, err
+	}
+	return &previewOut{s.view(l)}, nil
+}
+
+// maxTTL is what fits into a duration; previews know how long is allowed.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
+func (s service) view(l preview.Link) api.Preview {
+	return api.Preview{
+		ID: l.ID, Sandbox: l.Sandbox, Port: int(l.Port), URL: s.Previews.LinkURL(l), Address: s.Previews.URL(l.Target), Public: true, Name: l.Name,
+		CreatedBy: l.By, CreatedAt: l.CreatedAt, ExpiresAt: l.ExpiresAt,
+	}
+}
+
+type listOut struct{ Body api.PreviewList }
+
+func (s service) list(ctx context.Context, in *Path) (*listOut, error) {
+	if _, err := s.find(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	links, err := s.Previews.Links(ctx, gate.From(ctx).Tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := api.PreviewList{Items: []api.Preview{}}
+	for _, l := range links {
+		out.Items = append(out.Items, s.view(l))
+	}
+	return &listOut{out}, nil
+}
+
+type revokeIn struct {
+	Path
+	Preview string `path:"preview" doc:"of the link, lnk_…"`
+}
+
+// revoke works for a sandbox that is gone, too.
+func (s service) revoke(ctx context.Context, in *revokeIn) (*struct{}, error) {
+	_, err := sandbox.ParseID(in.ID)
+	if err == nil {
+		err = s.on()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.Previews.Revoke(ctx, gate.From(ctx).Tenant, in.ID, in.Preview)
+}
+
+type keyOut struct{ Body api.PreviewKey }
+
+func (s service) key(context.Context, *struct{}) (*keyOut, error) {
+	if err := s.on(); err != nil {
+		return nil, err
+	}
+	return &keyOut{api.PreviewKey{PublicKey: base64.StdEncoding.EncodeToString(s.Previews.PublicKey())}}, nil
+}
+
+// open is where a preview sends who is not let in. A browser that comes from
+// another site does not show its login; so the first time it is sent here once
+// more by a page of ours.
+func (s service) open(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	to := q.Get("to")
+	t, err := preview.ParseLabel(r.PathValue("label"))
+	if err == nil {
+		err = s.on()
+	}
+	if err != nil {
+		problem.Write(w, err)
+		return
+	}
+	id, err := s.Gate.Admit(r, key.Write)
+	if err != nil {
+		here := "/preview/" + t.Label() + "?" + url.Values{"to": {to}, "again": {"1"}}.Encode()
+		if q.Get("again") != "" {
+			here = "/login?" + url.Values{"next": {here}}.Encode()
+		}
+		forward(w, here)
+		return
+	}
+	ctx := gate.With(r.Context(), id)
+	address := ""
+	if _, err = s.find(ctx, t.Sandbox); err == nil {
+		address, _, err = s.Previews.Invite(ctx, visitor(id), t, to)
+	}
+	if err != nil {
+		problem.Write(w, err)
+		return
+	}
+	forward(w, address)
+}
+
+var page = template.Must(template.New("forward").Parse(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={{.}}">
+<title>skete</title><p><a href="{{.}}" rel="noreferrer">Go on</a></p></html>
+`))
+
+// forward sends a browser on by a page, so that its next request is ours.
+func forward(w http.ResponseWriter, to string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	_ = page.Execute(w, to)
+}
