@@ -81,6 +81,9 @@ func (c *control) Adopt(_ context.Context, r *connect.Request[wire.AdoptRequest]
 func (c *control) apply(boot wire.Boot, id string) {
 	c.core.Become(boot, id)
 	c.files.SetWorkdir(boot.Workdir)
+	if c.services != nil {
+		c.services.Become(boot)
+	}
 }
 
 func rename(b *wire.Boot, req *wire.AdoptRequest) {

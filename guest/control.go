@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/history"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -25,11 +26,12 @@ const (
 
 // control is guest.v1's Control.
 type control struct {
-	cfg   Config
-	core  *process.Core
-	files fileService
-	who   *identity
-	past  *history.Service // nil: the host keeps the workspace's history
+	cfg      Config
+	core     *process.Core
+	files    fileService
+	who      *identity
+	services *service.Manager // nil until they are taken over
+	past     *history.Service // nil: the host keeps the workspace's history
 
 	adoptMu sync.Mutex // one Adopt at a time; taken before identity.mu
 }

@@ -6,10 +6,10 @@
 //
 // It parks connections with the host (guest/channel). One that the host opens
 // on the control port speaks guest.v1 (guest/wire): the services Control (this
-// package), Process (guest/process), File (guest/file), Port (guest/port). One
-// on a TCP port is carried to the loopback server there. Every other port is
-// refused. There is no listener: nothing inside the machine can reach the
-// control port.
+// package), Process (guest/process), File (guest/file), Port (guest/port),
+// Service (guest/service). One on a TCP port is carried to the loopback server
+// there. Every other port is refused. There is no listener: nothing inside the
+// machine can reach the control port.
 //
 // Supervise may be killed at any moment. It panics through no handler; a lost
 // init ends it, because the machine is gone then.

@@ -17,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/guest/history"
 	"github.com/skete-dev/skete/guest/port"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -76,7 +77,8 @@ func Supervise(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer files.Close()
-	who, err := openIdentity(cfg.Boot, core.Boot().ID)
+	initBoot := core.Boot().ID
+	who, err := openIdentity(cfg.Boot, initBoot)
 	if err != nil {
 		return fmt.Errorf("read who this machine is: %w", err)
 	}
@@ -89,11 +91,16 @@ func Supervise(ctx context.Context, cfg Config) error {
 	}
 	ctl := &control{cfg: cfg, core: core, files: files, who: who, past: past}
 	ctl.apply(who.now())
+	if ctl.services, err = newServices(cfg, core, who, initBoot); err != nil {
+		return fmt.Errorf("take over the services: %w", err)
+	}
+	defer ctl.services.Close()
 	ln := newListener(ctx)
 	srv := newServer(cfg, ctl)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
+	_ = ctl.services.Close() // ends what streams of it
 	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancelStop()
 	if srv.Shutdown(stop) != nil {
@@ -103,6 +110,12 @@ func Supervise(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return nil
+}
+
+// newServices takes over the services, under the name that the machine has now.
+func newServices(cfg Config, core *process.Core, who *identity, initBoot string) (*service.Manager, error) {
+	boot, _ := who.now()
+	return service.New(service.Config{Core: core, Boot: boot, InitBoot: initBoot, Log: cfg.Log})
 }
 
 // openHistory returns who keeps the workspace's history, nil where the host
@@ -149,6 +162,7 @@ func newServer(cfg Config, ctl *control) *http.Server {
 	mux.Handle(wire.NewProcessHandler(ctl.core.Service(), opts...))
 	mux.Handle(wire.NewFileHandler(ctl.files, opts...))
 	mux.Handle(wire.NewPortHandler(port.New(), opts...))
+	mux.Handle(wire.NewServiceHandler(ctl.services, opts...))
 	if ctl.past != nil {
 		mux.Handle(wire.NewHistoryHandler(ctl.past, opts...))
 	} else {

@@ -57,6 +57,8 @@ type Core struct {
 	over   bool
 	wg     sync.WaitGroup
 
+	launchMu sync.RWMutex // before mu: Launch against Quiesce
+
 	mu       sync.Mutex
 	byKey    map[string]*proc
 	byID     map[uint64]*proc
@@ -67,6 +69,7 @@ type Core struct {
 	closed   bool
 	thaw     *alarm
 	stopped  map[int]bool  // pids that Quiesce stopped
+	thawed   chan struct{} // closed at the thaw; nil = nothing is stopped
 	running  chan struct{} // a token when a process was started
 }
 

@@ -15,6 +15,8 @@ import (
 // go on at Thaw, or by themselves after a while. What was stopped already
 // (by the user) stays so. A second call only moves the time.
 func (c *Core) Quiesce(thawAfter time.Duration) uint32 {
+	c.launchMu.Lock()
+	defer c.launchMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -24,6 +26,9 @@ func (c *Core) Quiesce(thawAfter time.Duration) uint32 {
 		c.thaw.Stop()
 	}
 	_ = os.WriteFile(c.frozenFile(), nil, 0o600)
+	if c.thawed == nil {
+		c.thawed = make(chan struct{})
+	}
 	c.thaw = setAlarm(thawAfter, func() { c.Thaw() })
 	count := uint32(0)
 	for range stopRounds { // a process may fork before the stop reaches it
@@ -71,6 +76,10 @@ func (c *Core) Thaw() uint32 {
 		}
 	}
 	c.stopped = nil
+	if c.thawed != nil {
+		close(c.thawed)
+		c.thawed = nil
+	}
 	_ = os.Remove(c.frozenFile())
 	return n
 }

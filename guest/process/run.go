@@ -1,0 +1,124 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/spool"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// Run is a process as other parts of supervise use it; see Core.Launch and
+// Core.Run. All methods are safe for concurrent use.
+type Run struct{ p *proc }
+
+// Launch starts a process as guest.v1's Start does, or returns the one that
+// has the key. While commands are stopped (Quiesce) it waits: what is started
+// in a freeze would not be frozen.
+func (c *Core) Launch(ctx context.Context, req *wire.StartRequest) (Run, error) {
+	for {
+		select {
+		case <-c.Moving():
+		case <-c.quit:
+			return Run{}, os.ErrClosed
+		case <-ctx.Done():
+			return Run{}, ctx.Err()
+		}
+		p, frozen, err := c.launch(ctx, req)
+		if !frozen {
+			return Run{p}, err
+		}
+	}
+}
+
+// launch starts unless commands are stopped; Quiesce waits for it.
+func (c *Core) launch(ctx context.Context, req *wire.StartRequest) (p *proc, frozen bool, err error) {
+	c.launchMu.RLock()
+	defer c.launchMu.RUnlock()
+	if !isClosed(c.Moving()) {
+		return nil, true, nil
+	}
+	p, _, err = c.start(ctx, req)
+	return p, false, err
+}
+
+// still is closed: nothing is stopped.
+var still = func() chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}()
+
+// Moving returns a channel that is closed once commands are not stopped by
+// Quiesce (any more).
+func (c *Core) Moving() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.thawed == nil {
+		return still
+	}
+	return c.thawed
+}
+
+// Run returns the process of a key; NotFound when there is none.
+func (c *Core) Run(key string) (Run, error) {
+	p, err := c.find(key)
+	return Run{p}, err
+}
+
+// Info is the process as clients see it.
+func (r Run) Info() *wire.ProcessInfo { return r.p.info() }
+
+// Exited is closed at the end of the process.
+func (r Run) Exited() <-chan struct{} { return r.p.exited }
+
+// Settled is closed when its output is whole too, or a moment after its end.
+func (r Run) Settled() <-chan struct{} { return r.p.settled }
+
+// Output reads its standard output from an offset on. The reader must be closed.
+func (r Run) Output(from int64) *spool.Reader { return r.p.out.NewReader(from) }
+
+// End ends the process and all that belongs to it: TERM, and after grace
+// KILL; at once KILL without a grace. It returns when nothing is left, or ctx
+// is over.
+func (r Run) End(ctx context.Context, grace time.Duration) {
+	c := r.p.core
+	if grace > 0 && !isClosed(r.p.exited) && c.signal(r.p, unix.SIGTERM, pair.ScopeGroup, pair.CauseKilled) == nil {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-r.p.exited:
+		case <-timer.C:
+		case <-c.quit:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	c.finish(r.p, pair.CauseKilled)
+}
+
+// Members are the living processes that belong to it, itself included.
+func (r Run) Members() []int {
+	var pids []int
+	for _, t := range r.p.core.descendants(r.p) {
+		pids = append(pids, t.PID)
+	}
+	return pids
+}
+
+// Forget drops the ended process, its output and its key. One that runs is
+// Conflict, one that nobody knows (any more) is no error.
+func (r Run) Forget() error {
+	err := r.p.core.forget(r.p)
+	if errors.Is(err, os.ErrNotExist) || errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	return err
+}
