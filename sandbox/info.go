@@ -50,6 +50,29 @@ type UpdateRequest struct {
 	Metadata    map[string]string
 }
 
+// Apply changes i. The request has been checked.
+func (u UpdateRequest) Apply(i *Info, now time.Time, l Limits, d Defaults) {
+	if u.TTL != nil {
+		i.Spec.TTL = *u.TTL
+		if i.Spec.TTL == 0 {
+			i.Spec.TTL = l.TTLMax
+		}
+		i.ExpiresAt = time.Time{}
+		if i.Spec.TTL > 0 {
+			i.ExpiresAt = now.Add(i.Spec.TTL)
+		}
+	}
+	if u.IdleTimeout != nil {
+		i.Spec.IdleTimeout = *u.IdleTimeout
+		if i.Spec.IdleTimeout == 0 {
+			i.Spec.IdleTimeout = d.IdleTimeout
+		}
+	}
+	if u.Metadata != nil {
+		i.Spec.Metadata = maps.Clone(u.Metadata)
+	}
+}
+
 // Filter selects and pages sandboxes.
 type Filter struct {
 	// States to show; empty = all but Destroyed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -75,6 +76,17 @@ type Volume struct {
 	Enforced bool
 	// Method says in a word how ("project quota", "image", "watched", …).
 	Method string
+}
+
+// Files is a workspace as the host can reach it now.
+type Files struct {
+	Host   ID     // names what the host holds
+	Volume Volume // Path "" = a machine has the disk for itself
+	// Guest is of the running machine; nil = there is none, or it is frozen.
+	Guest *wire.Client
+	// Freeze stops all that writes to Volume, as well as can be done; nil
+	// where Volume has no Path. thaw lets it go on, and may be called once.
+	Freeze func(context.Context) (thaw func(), err error)
 }
 
 // Volumes makes workspaces. All host resources derive from the id.

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/record"
+	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
@@ -58,6 +61,7 @@ func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs) (wait func(context.
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rec.Info.RootfsHash = root.Hash
+	k.rec.Info.Spec.Workdir = cmp.Or(k.rec.Info.Spec.Workdir, root.Use.Workdir, sandbox.WorkspaceDir)
 	f := k.work.Launch(flight.Job{
 		Kind: kindCreate, Mortal: true,
 		Run:  func(ctx context.Context) error { return k.build(ctx, p, root) },
@@ -92,19 +96,6 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 		return sandbox.Info{}, err
 	}
 	return k.Info(), nil
-}
-
-// RootfsFor finds a settled spec's template, checks that it has the language's
-// tools, and makes it what a provider with these capabilities boots from.
-func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.Capabilities) (template.Rootfs, error) {
-	root, err := t.Rootfs(ctx, spec.Template)
-	if err == nil && spec.Language != "" {
-		err = t.Language(ctx, spec.Template, spec.Language)
-	}
-	if err == nil && c.RootImage {
-		root.Image, err = t.Image(ctx, root)
-	}
-	return root, err
 }
 
 // build is the slow part of Create. When it fails it leaves nothing.
@@ -218,15 +209,27 @@ func (k *Keeper) form() (sandbox.Form, error) {
 // boot boots a machine for a sandbox whose record says Creating and whose volume
 // is attached, and commits Running.
 func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot) error {
+	machine, held, note, err := k.power(ctx, p, root, from)
+	if err == nil && held == "" { // what goes on from a snapshot was started before it
+		err = k.begin(ctx, p, machine, root)
+	}
+	if err != nil {
+		return fmt.Errorf("boot: %w", err)
+	}
+	return k.up(p, machine, asked, held, note)
+}
+
+// power brings a machine up in the sandbox's directory, one of a few at a time.
+func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	select {
 	case k.d.Boots <- struct{}{}:
 		defer func() { <-k.d.Boots }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, "", nil, ctx.Err()
 	}
 	dir := k.dir()
-	if err := freshDir(dir); err != nil {
-		return errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
+	if err := hostdir.Fresh(dir); err != nil {
+		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
 	}
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
@@ -238,13 +241,22 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 		b.Disk = volume.Path
 	}
 	machine, held, note, err := k.bring(ctx, p, b, from)
-	if err != nil {
-		if ctx.Err() == nil {
-			p.Doubt()
-		}
-		return fmt.Errorf("boot: %w", err)
+	if err != nil && ctx.Err() == nil {
+		p.Doubt()
 	}
-	return k.up(p, machine, asked, held, note)
+	return machine, held, note, err
+}
+
+// begin starts what the template is for in a machine that has just booted. One
+// in which that does not get ready is ended, and it is not the provider's fault.
+func (k *Keeper) begin(ctx context.Context, p *ladder.Rung, m sandbox.Machine, root template.Rootfs) error {
+	err := rootfs.Start(ctx, m.Guest(), root, k.record().Info.Spec)
+	if err == nil {
+		return nil
+	}
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return errors.Join(err, p.Destroy(cleanup, k.Host()), m.Close())
 }
 
 // up notes that a machine runs for the sandbox.

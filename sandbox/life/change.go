@@ -3,7 +3,6 @@ package life
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"connectrpc.com/connect"
@@ -12,7 +11,9 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/record"
+	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/quota"
 )
 
@@ -71,7 +72,7 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 	if err != nil {
 		return err
 	}
-	root, err := RootfsFor(ctx, k.d.Templates, info.Spec, p.Capabilities())
+	root, err := rootfs.For(ctx, k.d.Templates, info.Spec, p.Capabilities())
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 		k.d.Quota.Set(k.tenant, k.id, quota.Usage{Sandboxes: 1})
 		return err
 	}
-	if err = k.attachVolume(ctx); err == nil {
+	if _, err = k.attachVolume(ctx); err == nil {
 		err = k.boot(ctx, p, root, asked, nil)
 	}
 	if err == nil {
@@ -98,19 +99,19 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 	return k.interrupted(ctx, err)
 }
 
-func (k *Keeper) attachVolume(ctx context.Context) error {
+func (k *Keeper) attachVolume(ctx context.Context) (sandbox.Volume, error) {
 	form, err := k.form()
 	if err != nil {
-		return err
+		return sandbox.Volume{}, err
 	}
 	v, err := k.d.Volumes.Attach(ctx, string(k.Host()), form)
 	if err != nil {
-		return fmt.Errorf("attach the workspace: %w", err)
+		return v, fmt.Errorf("attach the workspace: %w", err)
 	}
 	k.mu.Lock()
 	k.volume = v
 	k.mu.Unlock()
-	return nil
+	return v, nil
 }
 
 // Stop ends the machine and keeps the workspace. Nothing happens to a sandbox
@@ -204,6 +205,8 @@ func (k *Keeper) finish(ctx context.Context) error {
 // teardown removes the machine and all that the host holds for it; the
 // workspace too, unless it is kept.
 func (k *Keeper) teardown(ctx context.Context, keep bool) error {
+	k.loans.Recall()
+	defer k.loans.Reopen()
 	machine := k.takeMachine()
 	provider := k.record().Info.Provider
 	p, ok := k.d.Ladder.Get(provider)
@@ -221,14 +224,17 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 	}
 	k.unhold(ctx)
 	if keep {
-		err = k.d.Volumes.Detach(ctx, string(host))
+		err = k.detach(ctx)
 	} else {
+		if k.d.Detaching != nil {
+			k.d.Detaching(host)
+		}
 		err = k.d.Volumes.Remove(ctx, string(host))
 	}
 	if err != nil {
 		return err
 	}
-	return removeDir(k.dir())
+	return hostdir.Remove(k.dir())
 }
 
 // died handles a machine that ended by itself.
@@ -355,7 +361,7 @@ func (k *Keeper) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
 	if ended {
 		return sandbox.Info{}, errDestroyed(k.id)
 	}
-	if err := k.commit(func(r *record.Record) { k.apply(&r.Info, u) }); err != nil {
+	if err := k.commit(func(r *record.Record) { u.Apply(&r.Info, k.d.now(), k.d.Limits, k.d.Defaults) }); err != nil {
 		return sandbox.Info{}, err
 	}
 	k.mu.Lock()
@@ -365,26 +371,4 @@ func (k *Keeper) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
 	}
 	k.arm()
 	return k.info(), nil
-}
-
-func (k *Keeper) apply(i *sandbox.Info, u sandbox.UpdateRequest) {
-	if u.TTL != nil {
-		i.Spec.TTL = *u.TTL
-		if i.Spec.TTL == 0 {
-			i.Spec.TTL = k.d.Limits.TTLMax
-		}
-		i.ExpiresAt = time.Time{}
-		if i.Spec.TTL > 0 {
-			i.ExpiresAt = k.d.now().Add(i.Spec.TTL)
-		}
-	}
-	if u.IdleTimeout != nil {
-		i.Spec.IdleTimeout = *u.IdleTimeout
-		if i.Spec.IdleTimeout == 0 {
-			i.Spec.IdleTimeout = k.d.Defaults.IdleTimeout
-		}
-	}
-	if u.Metadata != nil {
-		i.Spec.Metadata = maps.Clone(u.Metadata)
-	}
 }

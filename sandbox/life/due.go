@@ -9,25 +9,6 @@ import (
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
-// Back-off of work that is done by itself and fails.
-const (
-	holdOffMin = time.Second
-	holdOffMax = 5 * time.Minute
-)
-
-// holdOff notes how work ended.
-//
-// Preconditions: k.mu is held.
-func (k *Keeper) holdOff(err error) {
-	if err == nil {
-		k.failures, k.notUntil = 0, time.Time{}
-		return
-	}
-	d := min(holdOffMin<<min(k.failures, 10), holdOffMax)
-	k.failures++
-	k.notUntil = time.Now().Add(d)
-}
-
 // due returns when something must be done by itself; zero = never.
 //
 // Preconditions: k.mu is held.
@@ -59,10 +40,7 @@ func (k *Keeper) due() time.Time {
 	case !i.Spec.Persist:
 		sooner(k.deadline)
 	}
-	if !at.IsZero() && at.Before(k.notUntil) {
-		return k.notUntil
-	}
-	return at
+	return k.trouble.Put(at)
 }
 
 // arm sets the timer.

@@ -31,6 +31,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/loan"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
@@ -74,6 +75,9 @@ type Deps struct {
 	// waits for, or returns false when it stops already.
 	Ctx   context.Context
 	Spawn func(func()) bool
+	// Detaching is called before the workspace of a host name is taken away, and
+	// returns when nobody works on it any more; nil = nobody does.
+	Detaching func(host sandbox.ID)
 	// Forget is called when a record is deleted, Buried when a destroyed
 	// sandbox has become a tombstone.
 	Forget func(*Keeper)
@@ -107,6 +111,8 @@ type Keeper struct {
 	volume  sandbox.Volume
 	unwatch context.CancelFunc // ends the watch over machine
 
+	loans loan.Loans // of the workspace
+
 	from  *sandbox.Snapshot // that it is made from; never changes
 	asked time.Time         // when; never changes
 
@@ -114,15 +120,14 @@ type Keeper struct {
 	used     time.Time // end of the last use, for idleness; monotonic
 	deadline time.Time // TTL's end; monotonic; zero = none
 	timer    *time.Timer
-	failures int       // in a row, of work on this box
-	notUntil time.Time // nothing is tried by itself before; monotonic
+	trouble  flight.Backoff // of work that is done by itself
 }
 
 // keep makes a keeper of a record.
 func keep(d *Deps, rec record.Record, j *record.Journal) *Keeper {
 	k := &Keeper{d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j}
 	k.work = flight.Strip{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
-		k.holdOff(err)
+		k.trouble.Note(err)
 		k.arm()
 	}}
 	return k
@@ -158,29 +163,9 @@ func (k *Keeper) Info() sandbox.Info {
 // usable returns nil if the guest can be called, or says why not.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) usable() error {
-	switch k.rec.Info.State {
-	case sandbox.Running:
-		if k.machine == nil || k.rec.Plan != record.None {
-			return errs.New(errs.Conflict, "sandbox %s is stopping", k.id)
-		}
-		return nil
-	case sandbox.Creating:
-		return errs.New(errs.Conflict, "sandbox %s is still starting", k.id).WithHint("try again in a moment")
-	case sandbox.Paused:
-		return errs.New(errs.Conflict, "sandbox %s is paused", k.id).WithHint("resume it first: `skete vm resume %s`", k.id)
-	case sandbox.Stopped:
-		return errs.New(errs.Conflict, "sandbox %s is stopped (%s)", k.id, k.rec.Info.Reason).WithHint("start it first: `skete vm start %s`", k.id)
-	case sandbox.Failed:
-		return errs.New(errs.Conflict, "sandbox %s has failed (%s)", k.id, k.rec.Info.Reason).
-			WithHint("its files are kept; start it again: `skete vm start %s`", k.id)
-	}
-	return errDestroyed(k.id)
-}
+func (k *Keeper) usable() error { return k.rec.Usable(k.machine != nil) }
 
-func errDestroyed(id sandbox.ID) error {
-	return errs.New(errs.NotFound, "sandbox %s was destroyed", id)
-}
+func errDestroyed(id sandbox.ID) error { return record.ErrDestroyed(id) }
 
 // takeMachine takes the machine away, so that nobody else uses it.
 func (k *Keeper) takeMachine() sandbox.Machine {

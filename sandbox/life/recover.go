@@ -72,7 +72,7 @@ func (k *Keeper) Recover(ctx context.Context) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.holdOff(err)
+	k.trouble.Note(err)
 }
 
 // Arm lets what is due happen by itself.
@@ -109,7 +109,7 @@ func (k *Keeper) attach(ctx context.Context) error {
 	if !ok {
 		return errs.New(errs.Unsupported, "provider %s is not part of this server", info.Provider)
 	}
-	if err := k.attachVolume(ctx); err != nil {
+	if _, err := k.attachVolume(ctx); err != nil {
 		return err
 	}
 	machine, err := p.Attach(ctx, k.Host())

@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
@@ -110,25 +111,11 @@ func (k *Keeper) take(ctx context.Context, snap sandbox.Snapshot, dir string) er
 	if snap.Memory {
 		return machine.Snapshot(ctx, dir, copyFiles)
 	}
-	return k.still(ctx, machine, copyFiles)
-}
-
-// still calls f while nobody writes to the workspace. Its commands are
-// stopped and their files are on the disk; where a kernel of the machine's own
-// writes to it, that must stand still too.
-func (k *Keeper) still(ctx context.Context, machine sandbox.Machine, f func(context.Context) error) error {
 	p, ok := k.d.Ladder.Get(k.record().Info.Provider)
-	switch {
-	case ok && p.Capabilities().HostWorkspace:
-		return f(ctx)
-	case !ok || !p.Capabilities().Pause:
-		return errs.New(errs.Unsupported, "a disk cannot be copied while provider %s runs from it", k.record().Info.Provider).
-			WithHint("stop the sandbox first: `skete vm stop %s`", k.id)
+	if !ok {
+		return errs.New(errs.Unsupported, "provider %s is not part of this server", k.record().Info.Provider)
 	}
-	if err := machine.Pause(ctx); err != nil {
-		return err
-	}
-	return errors.Join(f(ctx), machine.Resume(context.WithoutCancel(ctx)))
+	return snapshot.Still(ctx, p.Capabilities(), machine, copyFiles)
 }
 
 // unfreeze brings a sandbox back to what it was before a snapshot, whatever
@@ -167,7 +154,7 @@ func (k *Keeper) bring(ctx context.Context, p *ladder.Rung, b sandbox.Boot, from
 		}
 		k.d.Log.Warn("a snapshot does not load; booting from its files", "id", k.id, "snapshot", from.ID, "error", err)
 		notes = []string{fmt.Sprintf("the memory of snapshot %s does not load here: this sandbox was booted on a copy of its files, and no command goes on", from.ID)}
-		if err := freshDir(b.Dir); err != nil {
+		if err := hostdir.Fresh(b.Dir); err != nil {
 			return nil, "", nil, err
 		}
 	}

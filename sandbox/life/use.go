@@ -9,6 +9,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/loan"
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
@@ -78,25 +79,5 @@ func (k *Keeper) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 		release()
 		return nil, err
 	}
-	return &usedConn{Conn: conn, release: release}, nil
-}
-
-// usedConn keeps its sandbox in use until it is closed.
-type usedConn struct {
-	net.Conn
-	release func()
-}
-
-// Close closes the connection.
-func (c *usedConn) Close() error {
-	c.release()
-	return c.Conn.Close()
-}
-
-// CloseWrite says that nothing more will be sent.
-func (c *usedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errs.New(errs.Unsupported, "this connection cannot be half closed")
+	return &loan.Conn{Conn: conn, GiveBack: release}, nil
 }

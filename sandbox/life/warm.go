@@ -2,9 +2,11 @@ package life
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
@@ -40,6 +42,13 @@ func (k *Keeper) moveIn(ctx context.Context, p *ladder.Rung, root template.Rootf
 		return true, k.notBuilt(ctx, err)
 	}
 	k.d.Pool.Taken(warm.ID)
+	// Not before: others wait to move in, and this may take a while.
+	if err := rootfs.Start(ctx, warm.Machine.Guest(), root, k.record().Info.Spec); err != nil {
+		if uerr := k.unbuild(); uerr != nil {
+			k.d.Log.Error("cannot remove a sandbox whose template did not get ready; will try again", "id", k.id, "error", uerr)
+		}
+		return true, k.interrupted(ctx, fmt.Errorf("create %s: %w", k.id, err))
+	}
 	return true, nil
 }
 

@@ -53,6 +53,9 @@ type Config struct {
 	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: nobody else can be this node
 	Guest     string         // path of the skete-guest program
+	// Detaching is called before the workspace of a host name is taken away,
+	// and returns when nobody works on it beside the machine; nil = nobody does.
+	Detaching func(host sandbox.ID)
 	Limits    sandbox.Limits
 	Defaults  sandbox.Defaults
 	Log       *slog.Logger
@@ -121,7 +124,7 @@ func (m *Manager) shared() life.Deps {
 		Ladder: ladder.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: make(chan struct{}, max(8, 4*runtime.NumCPU())),
-		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried,
+		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Detaching: c.Detaching,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
+	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/template"
 )
@@ -61,7 +62,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()), p.Capabilities())
+	root, err := rootfs.For(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()), p.Capabilities())
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -192,6 +193,16 @@ func (m *Manager) Guest(ctx context.Context, tenant string, id sandbox.ID) (c *w
 		return nil, nil, err
 	}
 	return k.Guest(ctx)
+}
+
+// Files calls f with a sandbox's workspace as the host can reach it; see
+// life.Keeper.Files.
+func (m *Manager) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return err
+	}
+	return k.Files(ctx, f)
 }
 
 // Dial opens a TCP port (1..65535) inside a sandbox, loopback included; a

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/skete-dev/skete/agent/keeper"
@@ -14,8 +15,11 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool/place/guest"
+	revisions "github.com/skete-dev/skete/workspace"
 )
 
 const (
@@ -26,7 +30,10 @@ const (
 )
 
 // machines gives runs their sandboxes. It is a keeper.Machines.
-type machines struct{ m *manager.Manager }
+type machines struct {
+	m         *manager.Manager
+	histories *history.Service
+}
 
 // Create makes the sandbox of a thread: the same key is the same sandbox.
 func (x machines) Create(ctx context.Context, tenant, key string, spec map[string]any) (string, error) {
@@ -84,7 +91,53 @@ func (x machines) Open(ctx context.Context, tenant, id string) (keeper.Machine, 
 	}
 	return keeper.Machine{
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
+		Revise: func(ctx context.Context, at keeper.Mark) error { return x.revise(ctx, tenant, sid, at) },
 	}, release, nil
+}
+
+// revise makes a revision of a sandbox's files.
+func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at keeper.Mark) error {
+	h, done, err := x.histories.Open(ctx, tenant, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, _, err = h.Snapshot(ctx, revisions.Label{
+		Thread: string(at.Thread), Run: string(at.Run), Step: at.Step, Call: at.Call, Actor: at.Actor, Text: at.Text,
+	})
+	return err
+}
+
+// Restore takes the files of a sandbox back to before the first chosen call.
+func (x machines) Restore(ctx context.Context, tenant, id string, after func(keeper.Mark) bool, by string) (bool, error) {
+	sid, err := sandbox.ParseID(id)
+	if err != nil {
+		return false, err
+	}
+	h, done, err := x.histories.Open(ctx, tenant, sid)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	all, err := h.Revisions(ctx)
+	if err != nil {
+		return false, err
+	}
+	first := slices.IndexFunc(all, func(r revisions.Revision) bool {
+		return r.Call != "" && after(keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call})
+	})
+	if first < 0 {
+		return false, nil
+	}
+	if first == 0 {
+		return false, errs.New(errs.NotFound, "what was before the call is not kept any more")
+	}
+	plan, err := h.PlanRestore(ctx, all[first-1].N, "")
+	if err != nil {
+		return false, err
+	}
+	_, _, err = h.Apply(ctx, plan.ID, revisions.Label{Actor: by, Text: "rewind"})
+	return err == nil, err
 }
 
 // running starts a sandbox that is not up. NotFound: it is gone for ever.

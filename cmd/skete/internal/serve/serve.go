@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	runsc "github.com/skete-dev/skete/sandbox/gvisor/binary"
+	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/server"
@@ -69,6 +70,7 @@ type running struct {
 	store     *store.Store
 	tcp       net.Listener
 	manager   *manager.Manager
+	histories *history.Service
 	templates templates
 	tools     *tool.Registry
 	keeper    *keeper.Keeper
@@ -167,10 +169,11 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
+	r.openHistories()
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: "local", Providers: providers, Templates: templates, Volumes: volumes{disks},
 		Registry: registry, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
-		Warm: warmConfig(r.c.Config),
+		Warm: warmConfig(r.c.Config), Detaching: r.histories.Detaching,
 	}
 	if r.store.External() {
 		if mc.Node, err = os.Hostname(); err != nil {

@@ -1,0 +1,111 @@
+package life
+
+import (
+	"context"
+	"errors"
+
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/loan"
+	"github.com/skete-dev/skete/sandbox/life/record"
+)
+
+// Files calls f with the workspace as the host can reach it, whatever state
+// the sandbox is in: a stopped one's is attached meanwhile. It is not taken
+// away while f works, but f's context may be ended for that. A machine of its
+// own kernel keeps its disk for itself: then Volume has no Path, and Guest is
+// the way, for which a paused sandbox is woken.
+//
+// Conflict: the sandbox is on its way to another state, or its machine must
+// run for that.
+func (k *Keeper) Files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+	form, err := k.form()
+	if err != nil {
+		return err
+	}
+	if form == sandbox.Disk {
+		return k.filesInside(ctx, f)
+	}
+	k.mu.Lock()
+	state, ready := k.rec.Info.State, k.usable()
+	machine := k.machine
+	k.mu.Unlock()
+	switch {
+	case state == sandbox.Stopped || state == sandbox.Failed:
+		return k.filesAlone(ctx, f)
+	case machine == nil || ready != nil && state != sandbox.Paused:
+		return ready
+	}
+	lent, giveBack, ok := k.loans.Borrow(ctx)
+	if !ok {
+		return loan.ErrBusy(k.id)
+	}
+	defer giveBack()
+	files, err := k.lend(lent)
+	if err != nil {
+		return err
+	}
+	if state == sandbox.Running {
+		files.Guest = machine.Guest()
+		files.Freeze = func(ctx context.Context) (func(), error) { return loan.Freeze(ctx, machine) }
+	}
+	return f(lent, files)
+}
+
+// lend sees to it that the workspace is attached, and shows it.
+func (k *Keeper) lend(ctx context.Context) (sandbox.Files, error) {
+	k.mu.Lock()
+	volume := k.volume
+	k.mu.Unlock()
+	if volume.Path == "" || k.record().Info.State != sandbox.Running { // found, not made; or nobody's now
+		var err error
+		if volume, err = k.attachVolume(ctx); err != nil {
+			return sandbox.Files{}, err
+		}
+	}
+	return sandbox.Files{Host: k.Host(), Volume: volume, Freeze: loan.Still}, nil
+}
+
+// filesInside is Files of a machine that has its disk to itself.
+func (k *Keeper) filesInside(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+	c, release, err := k.Guest(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f(ctx, sandbox.Files{Host: k.Host(), Guest: c})
+}
+
+// filesAlone is Files of a sandbox without a machine: work on the sandbox like
+// any other, so that no start comes between.
+func (k *Keeper) filesAlone(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+	return k.work.Do(ctx, flight.Job{
+		Kind:   flight.Kind("being looked at by call " + string(sandbox.NewID())), // never shared: each does its own
+		Mortal: true,
+		Ready: func() error {
+			if s := k.rec.Info.State; k.gone || s != sandbox.Stopped && s != sandbox.Failed || k.rec.Plan != record.None {
+				return loan.ErrBusy(k.id)
+			}
+			return nil
+		},
+		Run: func(work context.Context) error {
+			work, cancel := context.WithCancel(work)
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			files, err := k.lend(work)
+			if err == nil {
+				err = f(work, files)
+			}
+			return errors.Join(err, k.detach(context.WithoutCancel(work)))
+		},
+	})
+}
+
+// detach takes the workspace away from all who work beside the machine, and
+// lets go of it.
+func (k *Keeper) detach(ctx context.Context) error {
+	if k.d.Detaching != nil {
+		k.d.Detaching(k.Host())
+	}
+	return k.d.Volumes.Detach(ctx, string(k.Host()))
+}

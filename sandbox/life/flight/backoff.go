@@ -1,0 +1,34 @@
+package flight
+
+import "time"
+
+const (
+	backoffMin = time.Second
+	backoffMax = 5 * time.Minute
+)
+
+// Backoff says when work that is done by itself and fails may be tried again.
+// The zero value is ready; it is guarded by whoever has it.
+type Backoff struct {
+	failures int       // in a row
+	until    time.Time // monotonic
+}
+
+// Note takes in how work ended.
+func (b *Backoff) Note(err error) {
+	if err == nil {
+		*b = Backoff{}
+		return
+	}
+	b.until = time.Now().Add(min(backoffMin<<min(b.failures, 10), backoffMax))
+	b.failures++
+}
+
+// Put returns at, or the moment before which nothing is tried; the zero time,
+// which is never, stays.
+func (b *Backoff) Put(at time.Time) time.Time {
+	if !at.IsZero() && at.Before(b.until) {
+		return b.until
+	}
+	return at
+}

@@ -1,0 +1,46 @@
+// Package rootfs finds what a machine boots from, and starts what that is for.
+package rootfs
+
+import (
+	"context"
+	"errors"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/template"
+	"github.com/skete-dev/skete/template/service"
+)
+
+// For finds a settled spec's template, checks that it has the language's
+// tools, and makes it what a provider with these capabilities boots from.
+//
+// Denied: its commands are root's, which the spec does not grant.
+func For(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.Capabilities) (template.Rootfs, error) {
+	root, err := t.Rootfs(ctx, spec.Template)
+	if err == nil && spec.Language != "" {
+		err = t.Language(ctx, spec.Template, spec.Language)
+	}
+	if err == nil && root.Use.User == "root" && !spec.Root {
+		err = errs.New(errs.Denied, "the template %s runs its commands as root, which was not granted", spec.Template).
+			WithHint("create the sandbox with root granted: `--root`, \"root\": true")
+	}
+	if err == nil && c.RootImage {
+		root.Image, err = t.Image(ctx, root)
+	}
+	return root, err
+}
+
+// Start starts what the template is for in a machine that has just booted, and
+// waits until it is ready. Invalid: it does not get so.
+func Start(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
+	if spec.NoStart {
+		return nil
+	}
+	err := service.Begin(ctx, c, service.Of(root.Use))
+	if failed, is := errors.AsType[*service.Error](err); is {
+		return errs.Wrap(errs.Invalid, err, "what the template %s starts: %s", root.Name, failed.Error()).
+			WithHint("without starting it a sandbox can be looked into: `--no-start`, \"no_start\": true")
+	}
+	return err
+}
