@@ -19,6 +19,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,15 @@ type Config struct {
 	Store   string // the directory of the history, on any file system
 	// BytesMax bounds the history; 0 = none.
 	BytesMax int64
-	Capture  capture.Config
-	Now      func() time.Time // nil = time.Now
+	// SegmentBytes is the size of the history's files; 0 = 64 MiB.
+	SegmentBytes int64
+	// Policy lets the history prune itself while revisions are made; nil = it
+	// grows until somebody calls Prune, or to BytesMax. Pruned is told what came
+	// of it; nil = nobody.
+	Policy  *Policy
+	Pruned  func(Pruned, error)
+	Capture capture.Config
+	Now     func() time.Time // nil = time.Now
 	// First makes a revision of what is there, by this label, when a history is
 	// opened that has none: what then changes first can be undone too. nil =
 	// the first Snapshot makes it, and what was before that is not known.
@@ -71,7 +79,15 @@ type Workspace struct {
 	pins    map[object.Hash]int // roots that somebody reads without the lock
 	closed  bool
 
-	readers sync.WaitGroup // who reads without the lock; Close waits
+	scanned     object.Hash // the last tree that capture has seen, on which it builds
+	halfScanned bool        // since then it has failed
+	pruned      time.Time   // when last
+	background  bool        // it prunes, or is about to
+
+	pruning sync.Mutex         // held by Prune, and taken before mu
+	readers sync.WaitGroup     // who works without the lock; Close waits
+	life    context.Context    // ends with Close
+	end     context.CancelFunc // ends it
 }
 
 // Open opens the history of a directory, making it if need be, and finishes
@@ -82,21 +98,29 @@ func Open(c Config) (w *Workspace, err error) {
 		c.Now = time.Now
 	}
 	w = &Workspace{c: c, plans: map[string]Plan{}, pins: map[object.Hash]int{}}
+	w.life, w.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	if w.objects, err = object.Open(filepath.Join(c.Store, "objects"), object.Config{BytesMax: c.BytesMax}); err != nil {
+	if w.objects, err = object.Open(filepath.Join(c.Store, "objects"), object.Config{BytesMax: c.BytesMax, SegmentBytes: c.SegmentBytes}); err != nil {
 		return w, err
 	}
 	if w.log, w.revs, err = revlog.Open(filepath.Join(c.Store, "revisions")); err != nil {
 		return w, err
 	}
-	if _, err = apply.Recover(w.applying()); err != nil {
+	note, finished, err := apply.Recover(w.applying())
+	if err != nil {
 		return w, err
 	}
 	if w.capture, err = capture.Open(c.Dir, w.objects, c.Capture); err != nil {
+		return w, err
+	}
+	if finished {
+		err = w.finished(note)
+	}
+	if err != nil {
 		return w, err
 	}
 	if c.First != nil && len(w.revs) == 0 {
@@ -105,12 +129,30 @@ func Open(c Config) (w *Workspace, err error) {
 	return w, err
 }
 
+// note is kept while a plan is carried out, so that who finishes it knows what
+// revision it makes.
+type note struct {
+	Label  Label
+	Target uint64
+}
+
+// finished makes the revision of a restore that died and is now done.
+func (w *Workspace) finished(text []byte) error {
+	var n note
+	if err := json.Unmarshal(text, &n); err != nil {
+		return errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
+	}
+	_, _, err := w.snapshot(context.Background(), n.Label, n.Target)
+	return err
+}
+
 func (w *Workspace) applying() apply.Config {
 	return apply.Config{Dir: w.c.Dir, Staging: w.c.Staging, Journal: journal(w.c.Store), Stage: w.c.Stage}
 }
 
 // Close waits for who reads and closes the files.
 func (w *Workspace) Close() error {
+	w.end()
 	w.mu.Lock()
 	var err error
 	if w.capture != nil {
@@ -132,9 +174,13 @@ func (w *Workspace) Close() error {
 // when Snapshot returns. If nothing changed it returns the last one, and fresh
 // is false.
 func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh bool, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.snapshot(ctx, l, 0)
+	err = w.withRoom(ctx, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		rev, fresh, err = w.snapshot(ctx, l, 0)
+		return err
+	})
+	return rev, fresh, err
 }
 
 // snapshot makes a revision. Preconditions: w.mu is held.
@@ -142,15 +188,19 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 	if w.closed {
 		return Revision{}, false, errClosed()
 	}
+	w.objects.Retry()
 	r, err := w.capture.Scan(ctx)
 	if err != nil {
+		w.halfScanned = true
 		return Revision{}, false, err
 	}
+	w.scanned = r.Root
 	last, any := w.last()
 	if any && last.Root == r.Root && undoes == 0 {
 		return last, false, nil
 	}
 	if err := w.objects.Sync(); err != nil { // before a revision names them
+		w.capture.Forget() // it believes in what may not be there
 		return Revision{}, false, err
 	}
 	rev := Revision{
@@ -161,6 +211,7 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 		return Revision{}, false, err
 	}
 	w.revs = append(w.revs, rev)
+	w.prune()
 	return rev, true, nil
 }
 
@@ -210,6 +261,7 @@ type Plan struct {
 	Ops    []apply.Op
 	// Conflicts are paths of a revert for which nobody has chosen.
 	Conflicts []Conflict
+	tree      object.Hash // what it is to become
 }
 
 // plansMax is how many plans are remembered.
@@ -218,9 +270,17 @@ const plansMax = 16
 // PlanRestore plans to make the directory, or one path in it, what it was at a
 // revision. The directory is looked at first; what nobody made a revision of
 // becomes one, so nothing that is on disk now can be lost.
-func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string) (Plan, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string) (p Plan, err error) {
+	err = w.withRoom(ctx, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p, err = w.planRestore(ctx, target, path)
+		return err
+	})
+	return p, err
+}
+
+func (w *Workspace) planRestore(ctx context.Context, target uint64, path string) (Plan, error) {
 	to, err := w.revision(target)
 	if err != nil {
 		return Plan{}, err
@@ -233,7 +293,7 @@ func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Target: target, Now: now.Root, Ops: ops}
+	p := Plan{Target: target, Now: now.Root, Ops: ops, tree: to.Root}
 	sum := sha256.Sum256(append(append(append([]byte{}, now.Root[:]...), to.Root[:]...), path...))
 	p.ID = hex.EncodeToString(sum[:16])
 	return w.remember(p), nil
@@ -250,29 +310,48 @@ func (w *Workspace) remember(p Plan) Plan {
 // Apply does what was planned and makes a revision of it. Conflict: the
 // directory is not any more what it was. The caller has frozen whoever writes
 // to the directory.
-func (w *Workspace) Apply(ctx context.Context, id string, l Label) (Revision, apply.Result, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Workspace) Apply(ctx context.Context, id string, l Label) (rev Revision, result apply.Result, err error) {
+	done := false
+	var p Plan
+	err = w.withRoom(ctx, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !done {
+			if p, result, err = w.apply(ctx, id, l); err != nil {
+				return err
+			}
+			done = true
+		}
+		rev, _, err = w.snapshot(ctx, l, p.Target)
+		return err
+	})
+	return rev, result, err
+}
+
+// apply does what was planned. Preconditions: w.mu is held.
+func (w *Workspace) apply(ctx context.Context, id string, l Label) (Plan, apply.Result, error) {
 	p, ok := w.plans[id]
 	if !ok {
-		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "there is no such plan (any more)").WithHint("look at the plan again")
+		return p, apply.Result{}, errs.New(errs.Conflict, "there is no such plan (any more)").WithHint("look at the plan again")
 	}
 	if n := len(p.Conflicts); n > 0 {
-		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
+		return p, apply.Result{}, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
 			WithHint("choose for each: keep what is now, take what was before, or write both with markers")
 	}
 	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
 	if err != nil {
-		return Revision{}, apply.Result{}, err
+		return p, apply.Result{}, err
 	}
 	if now.Root != p.Now {
-		return Revision{}, apply.Result{}, errs.New(errs.Conflict, "the workspace changed since the plan was made").WithHint("look at the plan again")
+		return p, apply.Result{}, errs.New(errs.Conflict, "the workspace changed since the plan was made").WithHint("look at the plan again")
 	}
-	result, err := apply.Run(ctx, w.applying(), w.objects, p.Ops)
-	if err != nil {
-		return Revision{}, result, err
+	c := w.applying()
+	if c.Note, err = json.Marshal(note{l, p.Target}); err != nil {
+		return p, apply.Result{}, err
 	}
-	delete(w.plans, id)
-	rev, _, err := w.snapshot(ctx, l, p.Target)
-	return rev, result, err
+	result, err := apply.Run(ctx, c, w.objects, p.Ops)
+	if err == nil {
+		delete(w.plans, id)
+	}
+	return p, result, err
 }

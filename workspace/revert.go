@@ -40,9 +40,17 @@ type Conflict struct {
 // later ones did. Paths with conflicts are in Plan.Conflicts; as long as there
 // are some that choices do not name, Apply refuses the plan, and nothing of it
 // is done.
-func (w *Workspace) PlanRevert(ctx context.Context, n uint64, choices map[string]Choice) (Plan, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (w *Workspace) PlanRevert(ctx context.Context, n uint64, choices map[string]Choice) (p Plan, err error) {
+	err = w.withRoom(ctx, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p, err = w.planRevert(ctx, n, choices)
+		return err
+	})
+	return p, err
+}
+
+func (w *Workspace) planRevert(ctx context.Context, n uint64, choices map[string]Choice) (Plan, error) {
 	step, err := w.revision(n)
 	if err != nil {
 		return Plan{}, err
@@ -67,7 +75,7 @@ func (w *Workspace) PlanRevert(ctx context.Context, n uint64, choices map[string
 		return Plan{}, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "revert %d %s %s %v", n, now.Root, target, r.open))
-	return w.remember(Plan{ID: hex.EncodeToString(sum[:16]), Target: n, Now: now.Root, Ops: ops, Conflicts: r.open}), nil
+	return w.remember(Plan{ID: hex.EncodeToString(sum[:16]), Target: n, Now: now.Root, Ops: ops, Conflicts: r.open, tree: target}), nil
 }
 
 // reverter makes the tree that is now without one step: a three-way merge with

@@ -1,8 +1,11 @@
 package apply
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -70,29 +73,56 @@ func (c Config) writeJournal(ops []Op) error {
 			return err
 		}
 	}
-	data, err := json.Marshal(lines)
+	data, err := json.Marshal(record{lines, c.Note})
 	if err != nil {
 		return err
 	}
-	return writeDurably(c.Journal, data)
+	head := fmt.Appendf(nil, "%s %08x\n", journalMagic, crc32.Checksum(data, crcTable))
+	return writeDurably(c.Journal, append(head, data...))
 }
 
-func (c Config) readJournal() ([]Op, error) {
+const journalMagic = "skjournal1"
+
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+// record is what a journal holds.
+type record struct {
+	Ops  []line `json:"ops"`
+	Note []byte `json:"note,omitempty"`
+}
+
+// readJournal returns the operations and the note.
+func (c Config) readJournal() ([]Op, []byte, error) {
 	data, err := os.ReadFile(c.Journal)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var lines []line
-	if err := json.Unmarshal(data, &lines); err != nil {
-		return nil, errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
+	head, text, _ := bytes.Cut(data, []byte("\n"))
+	if string(head) != fmt.Sprintf("%s %08x", journalMagic, crc32.Checksum(text, crcTable)) {
+		return nil, nil, errs.New(errs.Corrupt, "the journal of an undo is damaged")
 	}
-	ops := make([]Op, len(lines))
-	for i, l := range lines {
+	var r record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, nil, errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
+	}
+	ops := make([]Op, len(r.Ops))
+	for i, l := range r.Ops {
 		if ops[i], err = l.op(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return ops, nil
+	return ops, r.Note, nil
+}
+
+// Pending says what Recover would find: nothing, or a Run that it drops, or one
+// that it finishes. It changes nothing. Corrupt: the journal is damaged.
+func Pending(c Config) (begun, finishes bool, err error) {
+	_, _, err = c.readJournal()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, false, nil
+	}
+	_, markErr := os.Lstat(c.mark())
+	return true, markErr == nil, err
 }
 
 // writeDurably replaces a file in one step.

@@ -27,6 +27,8 @@ type Config struct {
 	Dir     string // that is changed
 	Staging string // on the same file system, outside Dir; ours alone
 	Journal string // a file outside Dir
+	// Note is kept in the journal for Recover's caller.
+	Note []byte
 	// Stage is called with the name of each stage, for tests that die there;
 	// nil = nobody listens.
 	Stage func(name string)
@@ -54,7 +56,7 @@ func Run(ctx context.Context, c Config, store *object.Store, ops []Op) (Result, 
 		return Result{}, err
 	}
 	if err := c.writeJournal(ops); err != nil {
-		return Result{}, err
+		return Result{}, errors.Join(full(err), c.drop())
 	}
 	c.stage("journal")
 	err := c.prepare(ctx, store, ops)
@@ -69,20 +71,21 @@ func Run(ctx context.Context, c Config, store *object.Store, ops []Op) (Result, 
 }
 
 // Recover finishes or drops what a Run that died has left. It is called before
-// anything else looks at the directory.
-func Recover(c Config) (done bool, err error) {
-	ops, err := c.readJournal()
+// anything else looks at the directory. If it finished one, done is true and
+// note is the Run's.
+func Recover(c Config) (note []byte, done bool, err error) {
+	ops, note, err := c.readJournal()
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, c.drop()
+		return nil, false, c.drop()
 	}
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	if _, err := os.Lstat(c.mark()); errors.Is(err, fs.ErrNotExist) {
-		return false, c.drop()
+		return nil, false, c.drop()
 	}
 	_, err = c.finish(ops)
-	return err == nil, err
+	return note, err == nil, err
 }
 
 // drop removes all that is ours, the journal last.

@@ -1,14 +1,24 @@
 package object
 
 import (
+	"cmp"
+	"context"
 	"os"
 	"slices"
 
 	"github.com/skete-dev/skete/errs"
 )
 
-// sparse is the share of live bytes below which a segment is rewritten.
-const sparse = 0.5
+// Shares of live bytes: below sparse a segment is rewritten, above dense it is
+// not even if space is short. The last segment is closed for it from
+// 1/closeShare of its size on.
+const (
+	sparse     = 0.5
+	dense      = 0.95
+	closeShare = 16
+)
+
+var errFull error = errs.Wrap(errs.Limit, ErrFull, "the disk that keeps the history is full")
 
 // Compact drops the objects for which live is false and gives the space of
 // segments that are less than half alive back. It works on one segment after
@@ -19,23 +29,26 @@ const sparse = 0.5
 //
 // A crash leaves each object at least once.
 func (s *Store) Compact(live func(Hash) bool) (freed int64, err error) {
-	before := s.Bytes()
-	s.forget(live)
-	for _, number := range s.sparseSegments() {
-		if err := s.rewrite(number); err != nil {
-			return before - s.Bytes(), err
-		}
-	}
-	return before - s.Bytes(), nil
+	s.mu.RLock()
+	last := s.last.number // what is in it may be younger than the caller's picture
+	s.mu.RUnlock()
+	s.forget(last, live)
+	return s.Shrink(context.Background(), 0, nil)
 }
 
-// forget takes dead objects of closed segments out of the index. Those of the
-// last segment may be younger than the caller's picture of what lives.
-func (s *Store) forget(live func(Hash) bool) {
+// Drop takes the objects for which live is false out of the store; Shrink gives
+// their space back. An object that was dropped is back after Open, until the
+// space is: that it is there does not mean that what it names is.
+//
+// Preconditions: nobody puts meanwhile, or relies on what Has said before.
+func (s *Store) Drop(live func(Hash) bool) { s.forget(0, live) }
+
+// forget takes dead objects out of the index, but for one segment's.
+func (s *Store) forget(but uint32, live func(Hash) bool) {
 	s.mu.RLock()
 	var dead []Hash
 	for h, p := range s.index {
-		if p.segment != s.last.number && !live(h) {
+		if p.segment != but && !live(h) {
 			dead = append(dead, h)
 		}
 	}
@@ -44,7 +57,7 @@ func (s *Store) forget(live func(Hash) bool) {
 	defer s.mu.Unlock()
 	for _, h := range dead {
 		p, ok := s.index[h]
-		if !ok || p.segment == s.last.number {
+		if !ok || p.segment == but {
 			continue
 		}
 		delete(s.index, h)
@@ -52,20 +65,92 @@ func (s *Store) forget(live func(Hash) bool) {
 	}
 }
 
-func (s *Store) sparseSegments() (numbers []uint32) {
+// Shrink rewrites segments that are less than half alive, and then, as long as
+// the store takes more than bytesMax, those with the most to give; 0 = no
+// matter. Put and Get go on meanwhile. stage is told where it is, for tests
+// that die there; nil = nobody.
+func (s *Store) Shrink(ctx context.Context, bytesMax int64, stage func(string)) (freed int64, err error) {
+	before := s.Bytes()
+	if err := s.closeSparse(); err != nil {
+		return 0, err
+	}
+	done := map[uint32]bool{}
+	for err == nil {
+		number, share := s.sparsest(done)
+		if number == 0 || share >= sparse && (bytesMax <= 0 || s.Bytes() <= bytesMax || share > dense) {
+			break
+		}
+		done[number] = true
+		if err = ctx.Err(); err == nil {
+			err = s.rewrite(number, stage)
+		}
+	}
+	return before - s.Bytes(), err
+}
+
+// closeSparse begins a new segment if the last one has much to give.
+func (s *Store) closeSparse() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return s.failed
+	}
+	if s.last.size < s.c.SegmentBytes/closeShare || float64(s.last.live) >= sparse*float64(s.last.size) {
+		return nil
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return s.roll()
+}
+
+// sparsest is the closed segment with the smallest share of live bytes, among
+// those that are not done; 0 = there is none.
+func (s *Store) sparsest(done map[uint32]bool) (number uint32, share float64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for n, seg := range s.segments {
-		if seg != s.last && float64(seg.live) < sparse*float64(seg.size) {
-			numbers = append(numbers, n)
+		x := float64(seg.live) / float64(max(seg.size, 1))
+		if seg != s.last && !done[n] && (number == 0 || x < share || x == share && n < number) {
+			number, share = n, x
 		}
 	}
-	slices.Sort(numbers)
-	return numbers
+	return number, share
 }
 
 // rewrite appends what lives in a segment to the last one and removes it.
-func (s *Store) rewrite(number uint32) error {
+func (s *Store) rewrite(number uint32, stage func(string)) error {
+	places := map[Hash]place{} // where they were
+	err := s.copyOut(number, places)
+	if err == nil {
+		if stage != nil {
+			stage("moved")
+		}
+		err = s.Sync() // before the old place goes
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seg := s.segments[number]
+	for h, p := range places {
+		if _, ok := s.index[h]; !ok { // a full disk: it is where it was
+			s.point(h, p, seg)
+			err = cmp.Or(err, errFull)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	delete(s.segments, number)
+	s.bytes -= seg.size
+	_ = seg.file.Close()
+	if err := os.Remove(s.path(number)); err != nil {
+		return err
+	}
+	return syncDir(s.dir)
+}
+
+// copyOut appends what lives in a segment to the last one.
+func (s *Store) copyOut(number uint32, places map[Hash]place) error {
 	for _, h := range s.in(number) {
 		record, p, err := s.read(h)
 		if errs.Is(err, errs.NotFound) || err == nil && p.segment != number {
@@ -81,23 +166,12 @@ func (s *Store) rewrite(number uint32) error {
 		if err != nil {
 			return errs.Wrap(errs.Corrupt, err, "object %s is damaged", h)
 		}
+		places[h] = p
 		if err := s.move(h, p, record); err != nil {
 			return err
 		}
 	}
-	if err := s.Sync(); err != nil { // before the old place goes
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seg := s.segments[number]
-	delete(s.segments, number)
-	s.bytes -= seg.size
-	_ = seg.file.Close()
-	if err := os.Remove(s.path(number)); err != nil {
-		return err
-	}
-	return syncDir(s.dir)
+	return nil
 }
 
 // in lists the objects of a segment, in the order of their places.

@@ -21,9 +21,11 @@
 // followed by the content. Both CRCs are CRC-32C; headerCRC covers the 48
 // bytes before it.
 //
-// The same object may stand in several places; any one will do. What follows
-// the last whole record of the last segment is left of a crash and is cut off
-// by Open; damage anywhere else is Corrupt and never repaired silently.
+// The same object may stand in several places; any one will do. A crash leaves,
+// in the last segment only, something that is no whole record: the file ends in
+// it, or no whole record follows, or it has blocks of zeros where data never
+// came. Open cuts it off with what follows. Damage of any other kind is Corrupt
+// and never repaired silently.
 //
 // A Store is safe for concurrent use in one process, which owns the directory.
 package object

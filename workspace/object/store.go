@@ -46,6 +46,9 @@ type segment struct {
 	live   int64 // bytes of records that the index points to
 }
 
+// ErrFull is the cause of a Limit that there is no room for an object.
+var ErrFull = errors.New("the history is full")
+
 // Store is a directory of segments.
 type Store struct {
 	dir string
@@ -59,6 +62,7 @@ type Store struct {
 	dirty    bool   // written, not yet synced
 	bytes    int64
 	failed   error // a write that failed: what is on disk is not known any more
+	again    bool  // it is known: the disk was full, and Retry may go on
 }
 
 // Open opens the store in dir, making it if need be. Corrupt: a segment is
@@ -77,8 +81,13 @@ func Open(dir string, c Config) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) path(number uint32) string {
-	return filepath.Join(s.dir, fmt.Sprintf("%08d.seg", number))
+func (s *Store) path(number uint32) string { return filepath.Join(s.dir, segmentName(number)) }
+
+func segmentName(number uint32) string { return fmt.Sprintf("%08d.seg", number) }
+
+func segmentNumber(name string) (n uint32, ok bool) {
+	_, err := fmt.Sscanf(name, "%08d.seg", &n)
+	return n, err == nil && name == segmentName(n)
 }
 
 func (s *Store) load() error {
@@ -88,8 +97,7 @@ func (s *Store) load() error {
 	}
 	var numbers []uint32
 	for _, e := range entries {
-		var n uint32
-		if _, err := fmt.Sscanf(e.Name(), "%08d.seg", &n); err == nil && e.Name() == filepath.Base(s.path(n)) {
+		if n, ok := segmentNumber(e.Name()); ok {
 			numbers = append(numbers, n)
 		}
 	}
@@ -123,7 +131,11 @@ func (s *Store) loadSegment(number uint32, last bool) error {
 		return err
 	}
 	if !validSegment(head[:], number) {
-		if !last {
+		begun, err := neverBegun(f, info.Size())
+		if err != nil {
+			return err
+		}
+		if !last || !begun {
 			return errs.New(errs.Corrupt, "segment %d of the history is damaged at its head", number)
 		}
 		if err := f.Truncate(0); err != nil {
@@ -139,7 +151,13 @@ func (s *Store) loadSegment(number uint32, last bool) error {
 		return err
 	}
 	if end < info.Size() {
-		if !last {
+		torn := false
+		if last {
+			if torn, err = tornAt(f, end, info.Size()); err != nil {
+				return err
+			}
+		}
+		if !torn {
 			return errs.New(errs.Corrupt, "segment %d of the history is damaged at byte %d", number, end)
 		}
 		if err := f.Truncate(end); err != nil {
@@ -221,7 +239,7 @@ func (s *Store) roll() error {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	if err := syncDir(s.dir); err != nil {
-		return errors.Join(err, f.Close())
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	s.last = &segment{number: number, file: f, size: segmentHeader}
 	s.segments[number] = s.last
@@ -244,6 +262,23 @@ func (s *Store) Has(h Hash) bool {
 	defer s.mu.RUnlock()
 	_, ok := s.index[h]
 	return ok
+}
+
+// Length is what an object takes in the store; 0: it is not there.
+func (s *Store) Length(h Hash) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if p, ok := s.index[h]; ok {
+		return p.length()
+	}
+	return 0
+}
+
+// Limit sets Config.BytesMax anew.
+func (s *Store) Limit(bytesMax int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.c.BytesMax = bytesMax
 }
 
 // Bytes is what all segments take on disk.
@@ -280,13 +315,15 @@ func (s *Store) add(h Hash, kind Kind, record []byte) error {
 		return s.failed
 	}
 	if s.c.BytesMax > 0 && s.bytes+int64(len(record)) > s.c.BytesMax {
-		return errs.New(errs.Limit, "the history is full (%d MiB)", s.c.BytesMax>>20)
+		return errs.Wrap(errs.Limit, ErrFull, "the history has no room for more (%d MiB)", s.c.BytesMax>>20)
 	}
 	if s.last.size+int64(len(record)) > s.c.SegmentBytes && s.last.size > segmentHeader {
 		if err := s.flush(); err != nil {
 			return err
 		}
-		if err := s.roll(); err != nil {
+		if err := s.roll(); full(err) {
+			return s.unbuffer(err)
+		} else if err != nil {
 			return s.fail(err)
 		}
 	}
@@ -309,11 +346,47 @@ func (s *Store) add(h Hash, kind Kind, record []byte) error {
 // Preconditions: s.mu is held.
 func (s *Store) fail(err error) error {
 	class := errs.Internal
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if full(err) {
 		class = errs.Limit
 	}
 	s.failed = errs.Wrap(class, err, "the history cannot be written")
 	return s.failed
+}
+
+func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// unbuffer forgets what waits in the buffer, for which the disk has no room.
+// Who has put it must not believe that it is there: the store is stopped until
+// Retry.
+//
+// Preconditions: s.mu is held.
+func (s *Store) unbuffer(cause error) error {
+	written := s.last.size - int64(len(s.buffer))
+	if err := s.last.file.Truncate(written); err != nil {
+		return s.fail(errors.Join(cause, err))
+	}
+	for h, p := range s.index {
+		if p.segment == s.last.number && int64(p.at) >= written {
+			delete(s.index, h)
+			s.last.live -= p.length()
+		}
+	}
+	s.bytes -= int64(len(s.buffer))
+	s.last.size, s.buffer = written, s.buffer[:0]
+	s.failed, s.again = errs.Wrap(errs.Limit, errors.Join(ErrFull, cause), "the disk that keeps the history is full"), true
+	return s.failed
+}
+
+// Retry lets a store go on that a full disk has stopped. What was put since
+// the last Sync may be lost.
+//
+// Preconditions: nobody relies on what was put since.
+func (s *Store) Retry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.again {
+		s.failed, s.again = nil, false
+	}
 }
 
 // flush writes the buffer.
@@ -327,6 +400,9 @@ func (s *Store) flush() error {
 		return nil
 	}
 	if _, err := s.last.file.WriteAt(s.buffer, s.last.size-int64(len(s.buffer))); err != nil {
+		if full(err) {
+			return s.unbuffer(err)
+		}
 		return s.fail(err)
 	}
 	s.buffer = s.buffer[:0]

@@ -11,13 +11,15 @@
 //	record = length(4) crc(4) json
 //
 // Integers are little-endian; length is that of json, crc its CRC-32C. json is
-// a Revision. What follows the last whole record is left of a crash and is cut
-// off by Open.
+// a Revision, its "n" first. What follows the last whole record is left of a
+// crash and is cut off by Open, unless whole records follow further on: then the
+// list is damaged.
 //
 // A Log is for one goroutine at a time.
 package revlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -123,31 +125,72 @@ func (l *Log) begin() error {
 	return errors.Join(l.file.Sync(), syncDir(filepath.Dir(l.path)))
 }
 
+// Read is Open for who only looks: it changes nothing. torn is how many bytes
+// at the end Open would cut off. With an error, revs are those before it.
+func Read(path string) (revs []Revision, torn int, err error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case len(data) < len(magic):
+		return nil, len(data), nil
+	case string(data[:len(magic)]) != magic:
+		return nil, 0, errs.New(errs.Corrupt, "the list of revisions is something else")
+	}
+	revs, end, err := Parse(data)
+	return revs, len(data) - end, err
+}
+
+// record takes the first record of data apart; whole is false if it is none.
+func record(data []byte) (text []byte, whole bool) {
+	if len(data) < 8 {
+		return nil, false
+	}
+	length := int(binary.LittleEndian.Uint32(data))
+	if length == 0 || length > recordBytesMax || length > len(data)-8 {
+		return nil, false
+	}
+	text = data[8 : 8+length]
+	return text, crc32.Checksum(text, crcTable) == binary.LittleEndian.Uint32(data[4:])
+}
+
+// follows reports whether a whole record begins somewhere behind.
+func follows(data []byte) bool {
+	for {
+		i := bytes.Index(data, []byte(`{"n":`))
+		if i < 0 {
+			return false
+		}
+		if i >= 8 {
+			if _, whole := record(data[i-8:]); whole {
+				return true
+			}
+		}
+		data = data[i+1:]
+	}
+}
+
 // Parse reads the records of a log and returns where the last whole one ends.
+// Corrupt: it is damaged, in a way that no crash can; revs are those before.
 func Parse(data []byte) (revs []Revision, end int, err error) {
 	end = len(magic)
 	for {
-		rest := data[end:]
-		if len(rest) < 8 {
-			return revs, end, nil
-		}
-		length := int(binary.LittleEndian.Uint32(rest))
-		if length > recordBytesMax || length > len(rest)-8 {
-			return revs, end, nil
-		}
-		text := rest[8 : 8+length]
-		if crc32.Checksum(text, crcTable) != binary.LittleEndian.Uint32(rest[4:]) {
+		text, whole := record(data[end:])
+		if !whole {
+			if len(data) > end && follows(data[end+1:]) { // one record is written at a time
+				return revs, end, errs.New(errs.Corrupt, "the list of revisions is damaged at byte %d", end)
+			}
 			return revs, end, nil
 		}
 		var r Revision
 		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, 0, errs.Wrap(errs.Corrupt, err, "a revision cannot be read")
+			return revs, end, errs.Wrap(errs.Corrupt, err, "a revision cannot be read")
 		}
 		if n := len(revs); r.N == 0 || n > 0 && r.N <= revs[n-1].N {
-			return nil, 0, errs.New(errs.Corrupt, "revision %d is out of order", r.N)
+			return revs, end, errs.New(errs.Corrupt, "revision %d is out of order", r.N)
 		}
 		revs = append(revs, r)
-		end += 8 + length
+		end += 8 + len(text)
 	}
 }
 
@@ -176,6 +219,9 @@ func (l *Log) Append(r Revision) error {
 	}
 	if _, err = l.file.WriteAt(b, l.end); err == nil {
 		err = unix.Fdatasync(int(l.file.Fd()))
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = errs.Wrap(errs.Limit, err, "the disk that keeps the history is full")
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("write revision %d: %w", r.N, err), l.file.Truncate(l.end))

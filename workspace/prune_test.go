@@ -1,0 +1,223 @@
+package workspace_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace"
+)
+
+// noise is content that does not compress.
+func noise(seed uint64, n int) string {
+	r := rand.New(rand.NewPCG(seed, 7))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return string(b)
+}
+
+// usage is what a directory's files take, however they change meanwhile.
+func usage(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				bytes += info.Size()
+			}
+		}
+		return nil
+	})
+	return bytes
+}
+
+// verify restores revisions and compares them with what was there, and lets
+// Check look at all of the history.
+func (p *place) verify(pictures map[uint64]map[string]string, every int) {
+	p.t.Helper()
+	revs, err := p.w.Revisions(p.t.Context())
+	must(p.t, err)
+	for i, r := range revs {
+		if want := pictures[r.N]; want != nil && i%every == 0 {
+			p.restore(r.N, "")
+			if d := cmp.Diff(want, look(p.t, p.dir)); d != "" {
+				p.t.Fatalf("revision %d: %s", r.N, d)
+			}
+		}
+	}
+	must(p.t, p.w.Close())
+	p.check()
+	p.open()
+}
+
+// 500 revisions, with a history that prunes itself while they are made, never
+// take more than the bound, and a segment while one is moved.
+func TestPrune_500RevisionsStayUnderTheBound(t *testing.T) {
+	const bound, segment = 8 << 20, 1 << 20
+	p := newPlace(t)
+	must(t, p.w.Close())
+	var prunes atomic.Int64
+	p.c.SegmentBytes, p.c.Policy = segment, &workspace.Policy{BytesMax: bound}
+	p.c.Pruned = func(_ workspace.Pruned, err error) {
+		prunes.Add(1)
+		if err != nil && !errs.Is(err, errs.Unavailable) {
+			t.Error(err)
+		}
+	}
+	p.open()
+	for n := range 20 {
+		p.write(fmt.Sprintf("dir%d/still", n), noise(uint64(n), 40<<10))
+	}
+	revisions := 500
+	if testing.Short() {
+		revisions = 150
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var most atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			most.Store(max(most.Load(), usage(p.c.Store)))
+		}
+	})
+	pictures := map[uint64]map[string]string{}
+	for n := range revisions {
+		for i := range 3 {
+			p.write(fmt.Sprintf("dir%d/f%d", (n+i)%20, i), noise(uint64(1000+n*3+i), 30<<10))
+		}
+		pictures[p.snapshot().N] = look(t, p.dir)
+	}
+	stop()
+	wg.Wait()
+	revs, err := p.w.Revisions(t.Context())
+	must(t, err)
+	t.Logf("%d of %d revisions kept, %d prunes, at most %.1f MiB on disk", len(revs), revisions, prunes.Load(), float64(most.Load())/(1<<20))
+	if got := most.Load(); got > bound+segment {
+		t.Errorf("it took %d bytes, %d are allowed", got, bound)
+	}
+	if len(revs) < 10 || len(revs) == revisions || prunes.Load() == 0 {
+		t.Errorf("%d revisions kept, %d prunes", len(revs), prunes.Load())
+	}
+	p.verify(pictures, 7)
+}
+
+// Snapshots, undos, diffs and reads go on while a policy that keeps next to
+// nothing is at work; every revision that is still listed is whole.
+func TestPrune_concurrentWithEverything(t *testing.T) {
+	p := newPlace(t)
+	must(t, p.w.Close())
+	p.c.SegmentBytes = 256 << 10
+	p.open()
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var prunes, reads int
+	wg.Go(func() {
+		for ; ctx.Err() == nil; prunes++ {
+			policy := workspace.Policy{All: time.Nanosecond, BytesMax: 2 << 20, Keep: func(r workspace.Revision) bool { return r.N%5 == 0 }}
+			if _, err := p.w.Prune(t.Context(), policy); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		for ; ctx.Err() == nil; reads++ {
+			revs, err := p.w.Revisions(t.Context())
+			if err != nil || len(revs) == 0 {
+				continue
+			}
+			from, to := revs[0], revs[len(revs)-1]
+			if _, err := p.w.Diff(t.Context(), from.N, to.N, workspace.DiffOptions{Hunks: true}); err != nil && !errs.Is(err, errs.NotFound) {
+				t.Error(err)
+			}
+			if err := p.w.Content(t.Context(), from.N, "dir0/f0", io.Discard); err != nil && !errs.Is(err, errs.NotFound) {
+				t.Error(err)
+			}
+		}
+	})
+	pictures := map[uint64]map[string]string{}
+	r := rand.New(rand.NewPCG(1, 1))
+	for n := range 80 {
+		p.write(fmt.Sprintf("dir%d/f%d", n%4, n%2), noise(uint64(n), 20<<10))
+		rev := p.snapshot()
+		pictures[rev.N] = look(t, p.dir)
+		if n%3 != 2 {
+			continue
+		}
+		revs, err := p.w.Revisions(t.Context())
+		must(t, err)
+		target := revs[r.IntN(len(revs))]
+		plan, err := p.w.PlanRestore(t.Context(), target.N, "")
+		if errs.Is(err, errs.NotFound) {
+			continue // it was dropped just now
+		}
+		must(t, err)
+		made, _, err := p.w.Apply(t.Context(), plan.ID, workspace.Label{Actor: "user"})
+		must(t, err)
+		if !maps.Equal(pictures[target.N], look(t, p.dir)) {
+			t.Fatalf("restored to %d: %s", target.N, cmp.Diff(pictures[target.N], look(t, p.dir)))
+		}
+		pictures[made.N] = pictures[target.N]
+	}
+	stop()
+	wg.Wait()
+	t.Logf("%d prunes, %d reads", prunes, reads)
+	if prunes < 3 || reads < 3 {
+		t.Errorf("too few: %d prunes, %d reads", prunes, reads)
+	}
+	p.verify(pictures, 1)
+}
+
+// A revision that was dropped is gone, and so is its space; what the policy
+// names stays.
+func TestPrune_givesSpaceBack(t *testing.T) {
+	p := newPlace(t)
+	must(t, p.w.Close())
+	now := time.Now()
+	p.c.Now = func() time.Time { return now }
+	p.open()
+	p.write("still", noise(1, 100<<10))
+	for n := range 10 {
+		p.write("f", noise(uint64(n), 500<<10))
+		p.snapshot()
+		now = now.Add(time.Hour)
+	}
+	before := usage(p.c.Store)
+	now = now.Add(100 * 24 * time.Hour)
+	out, err := p.w.Prune(t.Context(), workspace.Policy{Keep: func(r workspace.Revision) bool { return r.N == 4 }})
+	must(t, err)
+	if out.Dropped != 7 || out.Kept != 3 { // the newest, where undo goes, and 4
+		t.Errorf("%+v", out)
+	}
+	after := usage(p.c.Store)
+	if after > 2<<20 || out.Freed < before-after-64<<10 || out.Bytes > after {
+		t.Errorf("%d bytes, before %d; %+v", after, before, out)
+	}
+	if _, err := p.w.PlanRestore(t.Context(), 5, ""); !errs.Is(err, errs.NotFound) {
+		t.Errorf("a dropped revision: %v", err)
+	}
+	if _, err := p.w.PlanRevert(t.Context(), 4, nil); !errs.Is(err, errs.NotFound) {
+		t.Errorf("a step whose before was dropped: %v", err)
+	}
+	must(t, p.w.Close())
+	p.open()
+	p.restore(4, "")
+	if data, err := os.ReadFile(filepath.Join(p.dir, "f")); err != nil || string(data) != noise(3, 500<<10) {
+		t.Errorf("revision 4: %d bytes, %v", len(data), err)
+	}
+	if r := p.snapshot(); r.N != 11 {
+		t.Errorf("numbers are used again: %d", r.N)
+	}
+}

@@ -1,0 +1,212 @@
+// Package retain chooses which revisions of a workspace stay, and finds what
+// they need.
+//
+//	order := retain.Order(revs, policy, now)   // what may stay, the dearest first
+//	m := retain.NewMarker(store)
+//	kept, err := retain.Choose(ctx, m, order, budget)
+//	store.Drop(m.Has)
+//
+// # What stays
+//
+// The newest revision, those to which undo and redo would go, and those that
+// Policy.Keep names, always; all for a time; after it, the borders of a
+// person's turns for a longer time; those that a person gave a name, for good.
+// If that takes more than there is room for, the oldest that have no name go
+// first, then the oldest of those that have one.
+//
+// Functions are pure but for the store that a Marker reads. A Marker is for one
+// goroutine at a time.
+package retain
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/workspace/apply"
+	"github.com/skete-dev/skete/workspace/object"
+	"github.com/skete-dev/skete/workspace/revlog"
+	"github.com/skete-dev/skete/workspace/tree"
+)
+
+// Revision is a revision of a workspace.
+type Revision = revlog.Revision
+
+// Times and sizes of a Policy that says no others.
+const (
+	AllDefault     = 24 * time.Hour
+	BordersDefault = 30 * 24 * time.Hour
+	BytesMin       = 256 << 20
+	BytesMax       = 5 << 30
+)
+
+// Policy says what stays. The zero Policy has the defaults.
+type Policy struct {
+	All     time.Duration // for which every revision stays; 0 = 24 h
+	Borders time.Duration // for which those at the borders of turns stay; 0 = 30 days
+	// BytesMax bounds the history; 0 = twice the workspace, but at least
+	// 256 MiB and at most 5 GiB.
+	BytesMax int64
+	// Keep names more that must stay; nil = none.
+	Keep func(Revision) bool
+}
+
+// Bytes is the bound of a history whose workspace has this size.
+func (p Policy) Bytes(workspace int64) int64 {
+	if p.BytesMax > 0 {
+		return p.BytesMax
+	}
+	return min(max(2*workspace, BytesMin), BytesMax)
+}
+
+// person reports whether a revision was made by a person, as one is at each
+// turn.
+func person(r Revision) bool { return r.Actor == "user" || strings.HasPrefix(r.Actor, "user:") }
+
+// named reports whether a person gave it a name. A going back is labelled too,
+// but by us.
+func named(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 }
+
+// Ranks of a Candidate.
+const (
+	Must  = iota // stays, whatever it takes
+	Named        // goes last
+	Plain        // goes first
+)
+
+// Candidate is a revision that may stay.
+type Candidate struct {
+	Revision
+	Rank int
+}
+
+// Order lists what may stay, the dearest first. must are the numbers of those
+// that do.
+func Order(revs []Revision, p Policy, now time.Time, must ...uint64) (order []Candidate) {
+	for i, r := range revs {
+		age := now.Sub(r.Time)
+		c := Candidate{Revision: r, Rank: Plain}
+		switch {
+		case i == len(revs)-1, slices.Contains(must, r.N), p.Keep != nil && p.Keep(r):
+			c.Rank = Must
+		case named(r):
+			c.Rank = Named
+		case age > cmp.Or(p.All, AllDefault) && (!person(r) || age > cmp.Or(p.Borders, BordersDefault)):
+			continue
+		}
+		order = append(order, c)
+	}
+	slices.SortStableFunc(order, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), -cmp.Compare(a.N, b.N))
+	})
+	return order
+}
+
+// Choose marks what the revisions need, in their order, as long as it is no
+// more than budget bytes; 0 = no bound. It returns those that stay, the oldest
+// first.
+func Choose(ctx context.Context, m *Marker, order []Candidate, budget int64) (kept []Revision, err error) {
+	for i := 0; i < len(order); i++ {
+		fits, err := m.Tree(ctx, order[i].Root, budget, order[i].Rank == Must)
+		if err != nil {
+			return nil, err
+		}
+		if fits {
+			kept = append(kept, order[i].Revision)
+			continue
+		}
+		for rank := order[i].Rank; i+1 < len(order) && order[i+1].Rank == rank; {
+			i++ // older ones would only be gaps in what can be undone
+		}
+	}
+	slices.SortFunc(kept, func(a, b Revision) int { return cmp.Compare(a.N, b.N) })
+	return kept, nil
+}
+
+// Marker knows which objects are needed.
+type Marker struct {
+	store *object.Store
+	seen  map[object.Hash]struct{}
+	bytes int64
+	fresh []object.Hash // of the tree that is being marked
+}
+
+// NewMarker returns a Marker that knows none.
+func NewMarker(store *object.Store) *Marker {
+	return &Marker{store: store, seen: map[object.Hash]struct{}{}}
+}
+
+// Has reports whether an object is needed.
+func (m *Marker) Has(h object.Hash) bool {
+	_, ok := m.seen[h]
+	return ok
+}
+
+// Bytes is what the needed objects take in the store.
+func (m *Marker) Bytes() int64 { return m.bytes }
+
+// Tree marks all that a tree needs. fits is false if that would be more than
+// budget bytes (0 = no bound) and it need not be; then nothing is marked.
+// Corrupt, NotFound: a part of the tree cannot be read.
+func (m *Marker) Tree(ctx context.Context, root object.Hash, budget int64, must bool) (fits bool, err error) {
+	before := m.bytes
+	m.fresh = m.fresh[:0]
+	err = m.tree(ctx, root)
+	if err == nil && (must || budget <= 0 || m.bytes <= budget || len(m.fresh) == 0) {
+		return true, nil
+	}
+	for _, h := range m.fresh {
+		delete(m.seen, h)
+	}
+	m.bytes = before
+	return false, err
+}
+
+// mark reports whether an object is new.
+func (m *Marker) mark(h object.Hash) bool {
+	if h.IsZero() || m.Has(h) {
+		return false
+	}
+	m.seen[h] = struct{}{}
+	m.fresh = append(m.fresh, h)
+	m.bytes += m.store.Length(h)
+	return true
+}
+
+func (m *Marker) tree(ctx context.Context, h object.Hash) error {
+	if !m.mark(h) {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	entries, err := apply.Read(m.store, h)
+	for i := 0; err == nil && i < len(entries); i++ {
+		switch e := entries[i]; {
+		case e.Type == tree.Dir:
+			err = m.tree(ctx, e.Hash)
+		case e.Type == tree.File && e.Listed:
+			err = m.list(e.Hash)
+		case e.Type == tree.File:
+			m.mark(e.Hash)
+		}
+	}
+	return err
+}
+
+func (m *Marker) list(h object.Hash) error {
+	if !m.mark(h) {
+		return nil
+	}
+	data, err := m.store.Get(object.List, h)
+	if err != nil {
+		return err
+	}
+	chunks, err := tree.DecodeList(data)
+	for _, c := range chunks {
+		m.mark(c.Hash)
+	}
+	return err
+}
