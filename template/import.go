@@ -44,6 +44,48 @@ func (s *Store) ImportFor(ctx context.Context, name, platform string, r io.Reade
 	return info, nil
 }
 
+// ImportOver makes a template of the tar of a root file system that was made of
+// the template over. Files that have stayed as they were are kept once.
+func (s *Store) ImportOver(ctx context.Context, name, over string, r io.Reader) (Info, error) {
+	if err := checkNewName(name); err != nil {
+		return Info{}, err
+	}
+	info, err := s.importOver(ctx, name, over, r)
+	if err != nil {
+		return Info{}, fmt.Errorf("import %s: %w", name, importError(err))
+	}
+	return info, nil
+}
+
+func (s *Store) importOver(ctx context.Context, name, over string, r io.Reader) (Info, error) {
+	was, err := s.record(over)
+	if err != nil {
+		return Info{}, err
+	}
+	tree, err := os.OpenRoot(s.Path(treesDir, was.Hash))
+	if err != nil {
+		return Info{}, gone(err)
+	}
+	defer tree.Close()
+	list, err := os.Open(s.listPath(was.Hash))
+	if err != nil {
+		return Info{}, gone(err)
+	}
+	defer list.Close()
+	limits := s.bounds()
+	tar, done, err := archive.Unpack(r, archive.Limits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
+	if err != nil {
+		return Info{}, err
+	}
+	defer done()
+	return s.make(ctx, name, record{}, func(t *layer.Tree) error {
+		if err := t.Share(tree, list); err != nil {
+			return err
+		}
+		return applyWhole(ctx, t, tar, layer.Plain)
+	})
+}
+
 func checkNewName(name string) error {
 	if err := checkName(name); err != nil {
 		return err

@@ -231,6 +231,18 @@ func (a applier) file(p place, attr Attr, size int64, r io.Reader) error {
 
 // write makes a file in an empty place.
 func (t *Tree) write(ctx context.Context, p place, attr Attr, r io.Reader) error {
+	n, r, err := t.shared(ctx, p, attr, r)
+	if b, ok := r.(*begun); ok {
+		defer b.file.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if n != nil {
+		t.stats.Bytes += n.size
+		p.dir.children[p.name] = n
+		return nil
+	}
 	fd, err := t.enter(p.path)
 	if err != nil {
 		return err
@@ -241,7 +253,7 @@ func (t *Tree) write(ctx context.Context, p place, attr Attr, r io.Reader) error
 	}
 	f := os.NewFile(uintptr(raw), p.name)
 	defer f.Close()
-	n := &node{kind: manifest.File, Attr: attr, names: 1, layer: t.layer}
+	n = &node{kind: manifest.File, Attr: attr, names: 1, layer: t.layer}
 	if n.size, n.sum, err = t.copy(ctx, f, r); err != nil {
 		return err
 	}

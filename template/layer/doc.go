@@ -11,6 +11,9 @@
 // only follows. Names, depth, entries, bytes and attributes are bounded.
 // Devices, fifos and sockets are left out and counted.
 //
+// Files that are as in another tree can be shared with it (Share), as one file
+// with two names: sealed trees must never be written into.
+//
 // Without root the tree's owners, some modes and attributes cannot be set on
 // disk; the manifest has them all the same.
 //

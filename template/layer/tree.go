@@ -41,6 +41,7 @@ type Attr struct {
 type Stats struct {
 	Entries int64 // of the tars
 	Bytes   int64 // of contents
+	Shared  int64 // bytes of files that are shared with another tree
 	Skipped int64 // devices, fifos, sockets and attributes of other kinds
 }
 
@@ -55,6 +56,8 @@ type Tree struct {
 	xattrs int64 // bytes of all
 	turns  int64
 	buf    []byte
+	there  []byte
+	parent *parent // nil = all files are our own
 
 	// The directory that was written to last, kept open: entries come one
 	// directory after the other.

@@ -23,7 +23,7 @@ const stepsKept = 48
 type Templates interface {
 	Rootfs(ctx context.Context, name string) (template.Rootfs, error)
 	Get(ctx context.Context, name string) (template.Info, error)
-	Import(ctx context.Context, name string, tar io.Reader) (template.Info, error)
+	ImportOver(ctx context.Context, name, over string, tar io.Reader) (template.Info, error)
 	Alias(ctx context.Context, name, second string) (template.Info, error)
 	Remove(ctx context.Context, name string) error
 }
@@ -239,17 +239,17 @@ func (x *build) do(ctx context.Context, s step, from, name string) (err error) {
 	case kindRun:
 		err = w.command(ctx, "root", s.run, stepTimeout)
 	case kindFinish:
-		return x.finish(ctx, w, name)
+		return x.finish(ctx, w, from, name)
 	}
 	if err != nil {
 		return err
 	}
-	return x.keep(ctx, w, name)
+	return x.keep(ctx, w, from, name)
 }
 
-// keep makes a tree of the sandbox's root.
-func (x *build) keep(ctx context.Context, w *worker, name string) error {
-	_, err := x.b.c.Templates.Import(ctx, name, w.root(ctx))
+// keep makes a tree of the sandbox's root, which began as that of from.
+func (x *build) keep(ctx context.Context, w *worker, from, name string) error {
+	_, err := x.b.c.Templates.ImportOver(ctx, name, from, w.root(ctx))
 	return err
 }
 
@@ -267,12 +267,12 @@ func (x *build) packages(ctx context.Context, w *worker, from string) error {
 
 // finish writes what the template says of itself, keeps the tree, and tries
 // whether what it starts gets ready. A tree that is not ready keeps no name.
-func (x *build) finish(ctx context.Context, w *worker, name string) error {
+func (x *build) finish(ctx context.Context, w *worker, from, name string) error {
 	s, _ := x.r.Folder.Recipe.settings()
 	if err := w.write(ctx, SettingsPath, s.encode()); err != nil {
 		return err
 	}
-	if err := x.keep(ctx, w, name); err != nil {
+	if err := x.keep(ctx, w, from, name); err != nil {
 		return err
 	}
 	if err := w.ready(ctx, x.say); err != nil {

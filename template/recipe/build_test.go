@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
@@ -286,6 +289,47 @@ func TestBuild_doesNotRepeatWhatWasDone(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(dir, "f"), 0o711))
 	count(0, false, "another mode that means the same")
 	count(3, true, "fresh")
+}
+
+// clones reports whether files here share blocks without sharing an inode: then
+// nothing is linked.
+func clones(t *testing.T) bool {
+	t.Helper()
+	from, err := os.CreateTemp(t.TempDir(), "")
+	must(t, err)
+	defer from.Close()
+	to, err := os.CreateTemp(t.TempDir(), "")
+	must(t, err)
+	defer to.Close()
+	return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil
+}
+
+// TestBuild_stepsShareWhatTheyDoNotChange: what comes out of a sandbox is, file
+// by file, what went into it.
+func TestBuild_stepsShareWhatTheyDoNotChange(t *testing.T) {
+	w := newWorld(t)
+	w.tiny(t)
+	_, _, err := w.build(t, folder(t, "from: tiny\nrun:\n  - head -c 3000000 /dev/zero >/big\n  - echo two >/two\n  - chmod 600 /two\n", nil), false)
+	must(t, err)
+	if clones(t) {
+		t.Skip("this file system has clones, which look like files of their own")
+	}
+	inodes := map[string]map[uint64]int{}
+	trees, err := filepath.Glob(filepath.Join(w.dir, "templates/trees/*"))
+	must(t, err)
+	for _, name := range []string{"bin/busybox", "bin/sh", "big", "two", "etc/passwd"} {
+		inodes[name] = map[uint64]int{}
+		for _, tree := range trees {
+			if info, err := os.Lstat(filepath.Join(tree, name)); err == nil {
+				inodes[name][info.Sys().(*syscall.Stat_t).Ino]++
+			}
+		}
+	}
+	for name, want := range map[string][]int{"bin/busybox": {4}, "bin/sh": {4}, "big": {3}, "two": {1, 1}, "etc/passwd": {1, 1, 1, 1}} {
+		if got := slices.Sorted(maps.Values(inodes[name])); !slices.Equal(got, want) {
+			t.Errorf("%d trees hold %s as %v, want %v", len(trees), name, got, want)
+		}
+	}
 }
 
 func TestBuild_failsWithThePlaceAndKeepsWhatWasDone(t *testing.T) {
