@@ -10,12 +10,16 @@ import (
 	"github.com/skete-dev/skete/workspace/object"
 )
 
-// Objects is the store of the history, for who sends revisions elsewhere. It
-// is of no use after Close. Nil: it is closed.
-func (w *Workspace) Objects() *object.Store {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.objects
+// Export gives all revisions, the oldest first, and their objects to who sends
+// them elsewhere; none of them is dropped before f returns. Revisions are made
+// meanwhile.
+func (w *Workspace) Export(f func(*object.Store, []Revision) error) error {
+	revs, done, err := w.lookingAtAll()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return f(w.objects, revs)
 }
 
 // Import adds revisions of another history. take puts their objects into the
@@ -26,8 +30,8 @@ func (w *Workspace) Objects() *object.Store {
 func (w *Workspace) Import(replace bool, take func(*object.Store) ([]Revision, error)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.capture == nil {
-		return errs.New(errs.Unavailable, "the history is closed")
+	if w.closed {
+		return errClosed()
 	}
 	taken, err := take(w.objects)
 	if err != nil {

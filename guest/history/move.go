@@ -21,23 +21,22 @@ func (s *Service) Pull(ctx context.Context, r *connect.Request[wire.PullRequest]
 	if err != nil {
 		return wire.ToConnect(err)
 	}
-	revs, err := w.Revisions(ctx)
-	if err != nil {
-		return wire.ToConnect(err)
-	}
-	var base object.Hash
-	if m := r.Msg.After; m != nil {
-		i, err := find(revs, m)
-		if err != nil {
-			return wire.ToConnect(err)
-		}
-		if !r.Msg.Whole {
-			base = revs[i].Root
-		}
-		revs = revs[i+1:]
-	}
 	out := bufio.NewWriterSize(pullWriter{st}, wire.ChunkBytes)
-	if err := transfer.Send(ctx, out, w.Objects(), base, revs); err != nil {
+	err = w.Export(func(store *object.Store, revs []workspace.Revision) error {
+		var base object.Hash
+		if m := r.Msg.After; m != nil {
+			i, err := find(revs, m)
+			if err != nil {
+				return err
+			}
+			if !r.Msg.Whole {
+				base = revs[i].Root
+			}
+			revs = revs[i+1:]
+		}
+		return transfer.Send(ctx, out, store, base, revs)
+	})
+	if err != nil {
 		return wire.ToConnect(err)
 	}
 	return out.Flush()

@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/object"
 )
 
 // Limits of a history in a machine.
@@ -201,22 +202,25 @@ func (s *Service) Apply(ctx context.Context, r *connect.Request[wire.ApplyReques
 }
 
 // Status says how far this history is, and whether it is the host's.
-func (s *Service) Status(ctx context.Context, r *connect.Request[wire.HistoryStatusRequest]) (*connect.Response[wire.HistoryStatusResponse], error) {
+func (s *Service) Status(_ context.Context, r *connect.Request[wire.HistoryStatusRequest]) (*connect.Response[wire.HistoryStatusResponse], error) {
 	w, err := s.workspace()
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
-	revs, err := w.Revisions(ctx)
+	res := &wire.HistoryStatusResponse{Known: true}
+	err = w.Export(func(store *object.Store, revs []workspace.Revision) error {
+		res.Bytes = store.Bytes()
+		if n := len(revs); n > 0 {
+			res.Last = revs[n-1].N
+		}
+		if r.Msg.Mark != nil {
+			_, err := find(revs, r.Msg.Mark)
+			res.Known = err == nil
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, wire.ToConnect(err)
-	}
-	res := &wire.HistoryStatusResponse{Known: true, Bytes: w.Objects().Bytes()}
-	if n := len(revs); n > 0 {
-		res.Last = revs[n-1].N
-	}
-	if r.Msg.Mark != nil {
-		_, err := find(revs, r.Msg.Mark)
-		res.Known = err == nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

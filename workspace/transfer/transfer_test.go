@@ -59,7 +59,9 @@ func (s source) snapshot() workspace.Revision {
 func (s source) stream(base object.Hash, revs ...workspace.Revision) []byte {
 	s.t.Helper()
 	var b bytes.Buffer
-	must(s.t, transfer.Send(s.t.Context(), &b, s.w.Objects(), base, revs))
+	must(s.t, s.w.Export(func(store *object.Store, _ []workspace.Revision) error {
+		return transfer.Send(s.t.Context(), &b, store, base, revs)
+	}))
 	return b.Bytes()
 }
 
