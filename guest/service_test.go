@@ -122,7 +122,9 @@ func TestService_becomesReadyAsItIsAsked(t *testing.T) {
 	m := start(t, options{})
 	py := python(t, "http.server")
 	port, second := freePort(t), freePort(t)
-	serve := func(p uint32) string { return fmt.Sprintf("sleep 0.2; exec %s -u -m http.server %d --bind 127.0.0.1", py, p) }
+	serve := func(p uint32) string {
+		return fmt.Sprintf("sleep 0.2; exec %s -u -m http.server %d --bind 127.0.0.1", py, p)
+	}
 	m.write("page.html", "hi")
 	web := shell("web", serve(port))
 	web.Readiness = &wire.Readiness{Probe: &wire.Readiness_Http{Http: &wire.HttpReadiness{Port: port, Path: "/page.html"}}}
@@ -156,13 +158,17 @@ func TestService_becomesReadyAsItIsAsked(t *testing.T) {
 func TestService_refusesWhatIsAbsurd(t *testing.T) {
 	m := start(t, options{})
 	for why, change := range map[string]func(*wire.ServiceDeclaration){
-		"name":     func(d *wire.ServiceDeclaration) { d.Name = "../x" },
-		"long":     func(d *wire.ServiceDeclaration) { d.Name = strings.Repeat("a", 41) },
-		"both":     func(d *wire.ServiceDeclaration) { d.Argv = argv("true") },
-		"neither":  func(d *wire.ServiceDeclaration) { d.Command = nil },
-		"port":     func(d *wire.ServiceDeclaration) { d.Ports = []uint32{70_000} },
-		"pattern":  func(d *wire.ServiceDeclaration) { d.Readiness = &wire.Readiness{Probe: &wire.Readiness_Log{Log: &wire.LogReadiness{Pattern: "("}}} },
-		"path":     func(d *wire.ServiceDeclaration) { d.Readiness = &wire.Readiness{Probe: &wire.Readiness_Http{Http: &wire.HttpReadiness{Port: 1, Path: "/ HTTP/1.1"}}} },
+		"name":    func(d *wire.ServiceDeclaration) { d.Name = "../x" },
+		"long":    func(d *wire.ServiceDeclaration) { d.Name = strings.Repeat("a", 41) },
+		"both":    func(d *wire.ServiceDeclaration) { d.Argv = argv("true") },
+		"neither": func(d *wire.ServiceDeclaration) { d.Command = nil },
+		"port":    func(d *wire.ServiceDeclaration) { d.Ports = []uint32{70_000} },
+		"pattern": func(d *wire.ServiceDeclaration) {
+			d.Readiness = &wire.Readiness{Probe: &wire.Readiness_Log{Log: &wire.LogReadiness{Pattern: "("}}}
+		},
+		"path": func(d *wire.ServiceDeclaration) {
+			d.Readiness = &wire.Readiness{Probe: &wire.Readiness_Http{Http: &wire.HttpReadiness{Port: 1, Path: "/ HTTP/1.1"}}}
+		},
 		"timeout":  func(d *wire.ServiceDeclaration) { d.StopTimeoutMs = 1 << 40 },
 		"restart":  func(d *wire.ServiceDeclaration) { d.Restart = 9 },
 		"log size": func(d *wire.ServiceDeclaration) { d.LogBytesMax = 1 },

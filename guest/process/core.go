@@ -14,6 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/alarm"
 	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/process/task"
 	"github.com/skete-dev/skete/guest/wire"
@@ -67,7 +68,7 @@ type Core struct {
 	ended    []*proc // oldest first
 	autoKeys uint64
 	closed   bool
-	thaw     *alarm
+	thaw     *alarm.Alarm
 	stopped  map[int]bool  // pids that Quiesce stopped
 	thawed   chan struct{} // closed at the thaw; nil = nothing is stopped
 	running  chan struct{} // a token when a process was started

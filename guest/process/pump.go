@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/guest/process/pipe"
 	"github.com/skete-dev/skete/guest/process/spool"
 )
 
@@ -68,7 +69,7 @@ func (p *pump) readable(file *os.File, f func(fd int) (done bool, err error)) er
 func (p *pump) drain(fd int) (done bool, err error) {
 	for {
 		if p.spool.NeedsFile() { // most streams end without a byte: no file for those
-			if data, end := look(fd); !data {
+			if data, end := pipe.Holds(fd); !data {
 				return end, nil
 			}
 		}
@@ -76,7 +77,7 @@ func (p *pump) drain(fd int) (done bool, err error) {
 			return true, err
 		}
 		n, err := p.spool.Fill(func(f *os.File, most int64) (int64, error) {
-			return splice(fd, f, min(most, spliceBytes))
+			return pipe.Splice(fd, f, min(most, spliceBytes))
 		})
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -110,31 +111,6 @@ func (p *pump) pace(n int64) {
 		case <-time.After(paceWait):
 		}
 	}
-}
-
-// look reports whether a pipe holds data, or has ended.
-func look(fd int) (data, end bool) {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
-		return false, err != nil && err != unix.EINTR
-	}
-	return p[0].Revents&unix.POLLIN != 0, p[0].Revents&unix.POLLIN == 0
-}
-
-// splice moves bytes from a pipe to the end of f, inside the kernel.
-func splice(fd int, f *os.File, most int64) (int64, error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var n int64
-	cerr := raw.Control(func(out uintptr) {
-		n, err = unix.Splice(fd, nil, int(out), nil, int(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
-	})
-	if cerr != nil {
-		return 0, cerr
-	}
-	return n, err
 }
 
 // room waits until the spool may take more: for readers when the process asked
@@ -214,16 +190,7 @@ func (p *pump) drainRelay() error {
 }
 
 func (p *pump) relay(fd int) (n int64, err error) {
-	raw, err := p.relayW.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	cerr := raw.Control(func(out uintptr) {
-		n, err = unix.Splice(fd, nil, int(out), nil, 64<<10, unix.SPLICE_F_NONBLOCK)
-	})
-	if cerr != nil {
-		return 0, cerr
-	}
+	n, err = pipe.Splice(fd, p.relayW, 64<<10)
 	if errors.Is(err, syscall.EIO) {
 		return 0, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/guest/initd/pair"
+	"github.com/skete-dev/skete/guest/process/alarm"
 	"github.com/skete-dev/skete/guest/process/task"
 )
 
@@ -29,7 +30,7 @@ func (c *Core) Quiesce(thawAfter time.Duration) uint32 {
 	if c.thawed == nil {
 		c.thawed = make(chan struct{})
 	}
-	c.thaw = setAlarm(thawAfter, func() { c.Thaw() })
+	c.thaw = alarm.Set(thawAfter, func() { c.Thaw() })
 	count := uint32(0)
 	for range stopRounds { // a process may fork before the stop reaches it
 		n := c.stopLocked()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/service/holder"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -146,7 +147,7 @@ func (u *unit) whyRestart(paths [][]byte) string {
 	default:
 		return "it was not ready"
 	}
-	home := dir(u.decl, boot.Workdir)
+	home := declare.Dir(u.decl, boot.Workdir)
 	i := slices.IndexFunc(paths, func(p []byte) bool {
 		file := path.Clean(string(p))
 		return u.known.IsConfig(file) && related(path.Dir(file), home)

@@ -15,12 +15,16 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
 // PreviewDomain is the variable of a sandbox's environment that names the
 // domain of its previews. Known dev servers are told to answer beneath it.
 const PreviewDomain = "SKETE_PREVIEW_DOMAIN"
+
+// servicesMax bounds the services of a machine.
+const servicesMax = 64
 
 // Config of a Manager.
 type Config struct {
@@ -149,7 +153,7 @@ func (m *Manager) all() []*unit {
 // declare makes a service known, or changes one. keep: what does not run is
 // not started.
 func (m *Manager) declare(d *wire.ServiceDeclaration, keep bool) (u *unit, created, changed bool, err error) {
-	d, err = complete(d)
+	d, err = declare.Complete(d)
 	if err != nil {
 		return nil, false, false, err
 	}

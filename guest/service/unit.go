@@ -12,7 +12,9 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/service/known"
+	"github.com/skete-dev/skete/guest/service/probe"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -75,7 +77,7 @@ func (u *unit) loop(ctx context.Context) {
 		w := u.wish()
 		switch {
 		case !w.run && w.open:
-			u.endRun(ctx, stopGrace(w.decl))
+			u.endRun(ctx, declare.StopGrace(w.decl))
 		case w.removed:
 			u.forget()
 			return
@@ -178,7 +180,7 @@ func (u *unit) serve(ctx context.Context, w wish) {
 	defer cancel()
 	u.running(info, w.round)
 	var asked sync.WaitGroup
-	asked.Go(func() { u.probe(run, w.decl).watch(probing) })
+	asked.Go(func() { u.probe(run, w.decl).Watch(probing) })
 	u.stay(ctx, run, w)
 	cancel()
 	asked.Wait()
@@ -196,7 +198,7 @@ func (u *unit) stay(ctx context.Context, run process.Run, w wish) {
 		case <-w.wake:
 			now := u.wish()
 			if !now.run || now.round != w.round {
-				u.endRun(ctx, stopGrace(now.decl))
+				u.endRun(ctx, declare.StopGrace(now.decl))
 				return
 			}
 			w = now
@@ -230,7 +232,7 @@ func (u *unit) open(ctx context.Context, w wish) (process.Run, error) {
 	launching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer stopOn(w.wake, cancel)()
-	return u.m.core.Launch(launching, request(w.decl, key, server.Env(boot.Env[PreviewDomain])))
+	return u.m.core.Launch(launching, declare.Request(w.decl, key, server.Env(boot.Env[PreviewDomain])))
 }
 
 // stopOn calls cancel when a channel is closed, until the returned function is called.
@@ -260,11 +262,11 @@ func (u *unit) running(info *wire.ProcessInfo, round uint64) {
 }
 
 // probe of the present run. What it tells of a run that is over is not heard.
-func (u *unit) probe(run process.Run, d *wire.ServiceDeclaration) *probe {
+func (u *unit) probe(run process.Run, d *wire.ServiceDeclaration) *probe.Probe {
 	u.mu.Lock()
 	number, ready := u.probed, u.rec.Ready
 	u.mu.Unlock()
-	return &probe{run: run, decl: d, ready: ready, moving: u.m.core.Moving, tell: func(state wire.ServiceState, reason string) {
+	return &probe.Probe{Run: run, Declaration: d, Ready: ready, Moving: u.m.core.Moving, Tell: func(state wire.ServiceState, reason string) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if u.probed != number || u.state == state {
@@ -446,5 +448,5 @@ func knownServer(d *wire.ServiceDeclaration, workdir string) *known.Server {
 	for _, a := range d.Argv {
 		words = append(words, known.Words(string(a))...) // also what sh -c gets
 	}
-	return known.Of(words, dir(d, workdir))
+	return known.Of(words, declare.Dir(d, workdir))
 }

@@ -1,4 +1,10 @@
-package service
+// Package declare checks declarations of services and makes commands of them.
+//
+//	d, err := declare.Complete(given)
+//	req := declare.Request(d, key, env)
+//
+// Everything is pure and safe for concurrent use.
+package declare
 
 import (
 	"path"
@@ -14,7 +20,6 @@ import (
 
 // Bounds of declarations.
 const (
-	servicesMax      = 64
 	nameMax          = 40
 	commandBytesMax  = 96 << 10 // as a command's
 	argvMax          = 1024
@@ -35,20 +40,21 @@ const (
 // nameForm is the form of a service's name.
 var nameForm = regexp.MustCompile(`^[a-z](?:[a-z0-9-]*[a-z0-9])?$`)
 
-func checkName(name string) error {
+// CheckName says whether a service may be called so.
+func CheckName(name string) error {
 	if len(name) > nameMax || !nameForm.MatchString(name) {
 		return errs.New(errs.Invalid, "a service's name is 1 to %d of a-z 0-9 -, from a letter to a letter or digit", nameMax)
 	}
 	return nil
 }
 
-// complete checks a declaration and fills in what is left out.
-func complete(d *wire.ServiceDeclaration) (*wire.ServiceDeclaration, error) {
+// Complete checks a declaration and fills in what is left out.
+func Complete(d *wire.ServiceDeclaration) (*wire.ServiceDeclaration, error) {
 	if d == nil {
 		return nil, errs.New(errs.Invalid, "there is no declaration")
 	}
 	d = proto.CloneOf(d)
-	if err := checkName(d.Name); err != nil {
+	if err := CheckName(d.Name); err != nil {
 		return nil, err
 	}
 	if proto.Size(d) > declarationBytes {
@@ -158,8 +164,8 @@ const mergedCommand = `exec "$0" "$@" 2>&1`
 // shellCommand runs a text in bash, or sh where there is none.
 const shellCommand = `s=$(command -v bash) || s=sh; exec "$s" -c "$0" 2>&1`
 
-// request is what starts a run of the service.
-func request(d *wire.ServiceDeclaration, key string, env map[string]string) *wire.StartRequest {
+// Request is what starts a run of the service.
+func Request(d *wire.ServiceDeclaration, key string, env map[string]string) *wire.StartRequest {
 	r := &wire.StartRequest{
 		Key: key, Cwd: d.Workdir, User: d.User, Rlimits: d.Rlimits, SpoolBytesMax: d.LogBytesMax, Background: true, Env: map[string][]byte{},
 	}
@@ -180,8 +186,8 @@ func request(d *wire.ServiceDeclaration, key string, env map[string]string) *wir
 	return r
 }
 
-// dir is where the service works, as an absolute path.
-func dir(d *wire.ServiceDeclaration, workdir string) string {
+// Dir is where the service works, as an absolute path.
+func Dir(d *wire.ServiceDeclaration, workdir string) string {
 	if len(d.Workdir) == 0 {
 		return path.Clean(workdir)
 	}
@@ -191,14 +197,16 @@ func dir(d *wire.ServiceDeclaration, workdir string) string {
 	return path.Join(workdir, string(d.Workdir))
 }
 
-func stopGrace(d *wire.ServiceDeclaration) time.Duration {
+// StopGrace is the time between TERM and KILL.
+func StopGrace(d *wire.ServiceDeclaration) time.Duration {
 	if d.StopTimeoutMs == 0 {
 		return stopTimeout
 	}
 	return time.Duration(d.StopTimeoutMs) * time.Millisecond
 }
 
-func timeoutOf(d *wire.ServiceDeclaration) time.Duration {
+// Timeout is how long a run may take to be ready.
+func Timeout(d *wire.ServiceDeclaration) time.Duration {
 	if ms := d.GetReadiness().GetTimeoutMs(); ms > 0 {
 		return time.Duration(ms) * time.Millisecond
 	}

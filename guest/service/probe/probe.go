@@ -1,4 +1,11 @@
-package service
+// Package probe asks a run of a service whether it is ready.
+//
+//	p := probe.Probe{Run: run, Declaration: d, Moving: core.Moving, Tell: show}
+//	p.Watch(ctx)
+//
+// It reads what a program of the sandbox answers, so that is bounded in size
+// and time.
+package probe
 
 import (
 	"context"
@@ -11,68 +18,69 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
 // How a run is asked whether it is ready.
 const (
-	probeFast      = 50 * time.Millisecond // in the first probeEager
-	probeSlow      = time.Second
-	probeEager     = 10 * time.Second
-	probeSteady    = 5 * time.Second // once it was ready
-	probeTimeout   = 2 * time.Second
-	probeStrikes   = 3 // missed in a row, then it is unready
+	fast           = 50 * time.Millisecond // in the first eager
+	slow           = time.Second
+	eager          = 10 * time.Second
+	steadyEvery    = 5 * time.Second // once it was ready
+	timeout        = 2 * time.Second
+	strikes        = 3 // missed in a row, then it is unready
 	headerBytesMax = 64 << 10
 	lineBytesMax   = 4 << 10 // of a line that is matched
 )
 
 var errNoMatch = errors.New("no line of its log matches yet")
 
-// probe asks one run until ctx ends, and tells what changes.
-type probe struct {
-	run   process.Run
-	decl  *wire.ServiceDeclaration
-	ready bool // it was, when an earlier supervise asked
-	// moving is closed while commands are not stopped.
-	moving func() <-chan struct{}
-	tell   func(state wire.ServiceState, reason string)
+// Probe asks one run until ctx ends, and tells what changes.
+type Probe struct {
+	Run         process.Run
+	Declaration *wire.ServiceDeclaration
+	Ready       bool // it was, when an earlier supervise asked
+	// Moving is closed while commands are not stopped.
+	Moving func() <-chan struct{}
+	Tell   func(state wire.ServiceState, reason string)
 }
 
-// watch returns when ctx ends, or nothing can change any more.
-func (p *probe) watch(ctx context.Context) {
+// Watch returns when ctx ends, or nothing can change any more.
+func (p *Probe) Watch(ctx context.Context) {
 	ask := p.asker(ctx)
 	if ask == nil {
-		p.tell(wire.ServiceState_SERVICE_STATE_READY, "")
+		p.Tell(wire.ServiceState_SERVICE_STATE_READY, "")
 		return
 	}
-	if p.ready {
-		p.tell(wire.ServiceState_SERVICE_STATE_READY, "")
+	if p.Ready {
+		p.Tell(wire.ServiceState_SERVICE_STATE_READY, "")
 	} else if !p.await(ctx, ask) {
 		return
 	}
-	if p.decl.Readiness.GetLog() == nil { // a line that was written stays so
+	if p.Declaration.Readiness.GetLog() == nil { // a line that was written stays so
 		p.steady(ctx, ask)
 	}
 }
 
 // await asks until the run is ready.
-func (p *probe) await(ctx context.Context, ask func(context.Context) error) bool {
-	begun := time.Unix(0, p.run.Info().GetStartedUnixNs())
+func (p *Probe) await(ctx context.Context, ask func(context.Context) error) bool {
+	begun := time.Unix(0, p.Run.Info().GetStartedUnixNs())
 	late := false
 	for {
 		err := ask(ctx)
 		if err == nil {
-			p.tell(wire.ServiceState_SERVICE_STATE_READY, "")
+			p.Tell(wire.ServiceState_SERVICE_STATE_READY, "")
 			return true
 		}
 		age := time.Since(begun)
-		if limit := timeoutOf(p.decl); age > limit && !late && ctx.Err() == nil {
+		if limit := declare.Timeout(p.Declaration); age > limit && !late && ctx.Err() == nil {
 			late = true
-			p.tell(wire.ServiceState_SERVICE_STATE_UNREADY, fmt.Sprintf("it runs, but is not ready after %s: %v", limit, err))
+			p.Tell(wire.ServiceState_SERVICE_STATE_UNREADY, fmt.Sprintf("it runs, but is not ready after %s: %v", limit, err))
 		}
-		wait := probeFast
-		if age > probeEager {
-			wait = probeSlow
+		wait := fast
+		if age > eager {
+			wait = slow
 		}
 		if !p.sleep(ctx, wait) {
 			return false
@@ -81,26 +89,26 @@ func (p *probe) await(ctx context.Context, ask func(context.Context) error) bool
 }
 
 // steady asks a run that was ready whether it still is.
-func (p *probe) steady(ctx context.Context, ask func(context.Context) error) {
+func (p *Probe) steady(ctx context.Context, ask func(context.Context) error) {
 	missed := 0
-	for p.sleep(ctx, probeSteady) {
+	for p.sleep(ctx, steadyEvery) {
 		err := ask(ctx)
 		switch {
-		case err == nil && missed >= probeStrikes:
-			p.tell(wire.ServiceState_SERVICE_STATE_READY, "")
+		case err == nil && missed >= strikes:
+			p.Tell(wire.ServiceState_SERVICE_STATE_READY, "")
 			missed = 0
 		case err == nil:
 			missed = 0
 		case ctx.Err() == nil:
-			if missed++; missed == probeStrikes {
-				p.tell(wire.ServiceState_SERVICE_STATE_UNREADY, fmt.Sprintf("it runs, but does not answer any more: %v", err))
+			if missed++; missed == strikes {
+				p.Tell(wire.ServiceState_SERVICE_STATE_UNREADY, fmt.Sprintf("it runs, but does not answer any more: %v", err))
 			}
 		}
 	}
 }
 
 // sleep waits, and while commands are stopped: those cannot answer.
-func (p *probe) sleep(ctx context.Context, d time.Duration) bool {
+func (p *Probe) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -109,7 +117,7 @@ func (p *probe) sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 	select {
-	case <-p.moving():
+	case <-p.Moving():
 		return true
 	case <-ctx.Done():
 		return false
@@ -117,14 +125,14 @@ func (p *probe) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // asker returns what asks once; nil when running is being ready.
-func (p *probe) asker(ctx context.Context) func(context.Context) error {
-	switch r := p.decl.Readiness.GetProbe().(type) {
+func (p *Probe) asker(ctx context.Context) func(context.Context) error {
+	switch r := p.Declaration.Readiness.GetProbe().(type) {
 	case *wire.Readiness_Http:
 		return func(ctx context.Context) error { return askHTTP(ctx, r.Http) }
 	case *wire.Readiness_Tcp:
 		return func(ctx context.Context) error { return askTCP(ctx, r.Tcp.GetPort()) }
 	case *wire.Readiness_Log:
-		l := newLineSearch(p.run, r.Log.GetPattern())
+		l := newLineSearch(p.Run, r.Log.GetPattern())
 		context.AfterFunc(ctx, l.close)
 		return func(context.Context) error { return l.ask() }
 	}
@@ -148,7 +156,7 @@ func dialLoopback(ctx context.Context, port uint32) (net.Conn, error) {
 }
 
 func askTCP(ctx context.Context, port uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := dialLoopback(ctx, port)
 	if err != nil {
@@ -159,7 +167,7 @@ func askTCP(ctx context.Context, port uint32) error {
 
 // askHTTP asks for a page and reads no more than the header of the answer.
 func askHTTP(ctx context.Context, h *wire.HttpReadiness) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	t := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: headerBytesMax,
