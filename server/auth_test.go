@@ -14,7 +14,7 @@ import (
 
 // pathOf fills a route's pattern.
 func pathOf(r route.Route, sandboxID string) string {
-	return strings.NewReplacer("{id}", sandboxID, "{key}", "nothing", "{port}", "1", "{name}", "nothing", "{call}", "c1", "{hash}", strings.Repeat("0", 64)).Replace(r.Path)
+	return strings.NewReplacer("{id}", sandboxID, "{key}", "nothing", "{port}", "1", "{n}", "1", "{name}", "nothing", "{call}", "c1", "{hash}", strings.Repeat("0", 64)).Replace(r.Path)
 }
 
 func (w *world) try(t *testing.T, r route.Route, path, secret string) answer {
@@ -104,6 +104,8 @@ func needed(r route.Route) string {
 		return "?offset=0"
 	case strings.HasSuffix(r.Path, "/glob"), strings.HasSuffix(r.Path, "/grep"):
 		return "?pattern=x"
+	case strings.HasSuffix(r.Path, "/history/path"), strings.HasSuffix(r.Path, "/history/{n}/file"):
+		return "?path=x"
 	case strings.Contains(r.Path, "/files"), strings.HasSuffix(r.Path, "/tree"):
 		if r.Method != http.MethodPost {
 			return "?path=x"

@@ -34,6 +34,7 @@ import (
 	"github.com/skete-dev/skete/server/runs/runstest"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/template"
+	"github.com/skete-dev/skete/workspace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -146,6 +147,46 @@ func (s *templates) Remove(_ context.Context, name string) error {
 	return nil
 }
 
+// histories are engines over the volumes.
+type histories struct {
+	dir     string
+	manager *manager.Manager
+
+	mu   sync.Mutex
+	open map[sandbox.ID]*workspace.Workspace
+}
+
+func (h *histories) Open(ctx context.Context, tenant string, id sandbox.ID) (workspace.History, func(), error) {
+	if _, err := h.manager.Get(ctx, tenant, id); err != nil {
+		return nil, nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.open[id]; w != nil {
+		return w, func() {}, nil
+	}
+	beside := filepath.Join(h.dir, "history", string(id))
+	if err := os.MkdirAll(beside, 0o700); err != nil {
+		return nil, nil, err
+	}
+	w, err := workspace.Open(workspace.Config{
+		Dir: filepath.Join(h.dir, "volumes", string(id)), Staging: filepath.Join(beside, "staging"), Store: filepath.Join(beside, "store"),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	h.open[id] = w
+	return w, func() {}, nil
+}
+
+func (h *histories) close(t testing.TB) {
+	for _, w := range h.open {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // world is a whole server: real store, real manager, real guests.
 type world struct {
 	manager *manager.Manager
@@ -202,6 +243,8 @@ func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 		Templates: tpl, Volumes: volumes{filepath.Join(dir, "volumes")}, Registry: kv("sandboxes"), Guest: guesttest.Binary(t),
 	})
 	must(t, err)
+	past := &histories{dir: dir, manager: m, open: map[sandbox.ID]*workspace.Workspace{}}
+	t.Cleanup(func() { past.close(t) })
 	w := &world{manager: m, log: &syncBuffer{}, done: make(chan error, 1), socket: filepath.Join(dir, "s")}
 	t.Cleanup(func() { w.destroyAll(t) })
 	keys := kv("keys")
@@ -209,7 +252,7 @@ func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	fake := runstest.New(nil)
 	t.Cleanup(fake.Close)
 	config := server.Config{
-		Sandboxes: m, Templates: tpl, Runs: fake, Keys: keys, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Templates: tpl, Runs: fake, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {

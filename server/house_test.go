@@ -331,7 +331,7 @@ func TestPublicRoutesAreFew(t *testing.T) {
 		}
 	}
 	slices.Sort(public)
-	want := []string{"/docs", "/docs/docs.css", "/docs/docs.js", "/healthz", "/openapi.json", "/openapi.yaml", "/readyz"}
+	want := []string{"/docs", "/docs/docs.css", "/docs/docs.js", "/healthz", "/openapi.json", "/openapi.yaml", "/preview/{label}", "/readyz", "/s/icon.svg", "/s/page.css", "/s/page.js", "/s/show.js", "/s/{id}"}
 	if diff := cmp.Diff(want, public); diff != "" {
 		t.Error(diff)
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/login"
+	"github.com/skete-dev/skete/server/page"
 	"github.com/skete-dev/skete/server/previews"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
@@ -205,6 +206,7 @@ func New(c Config) (*Server, error) {
 	s.registerKeys(s.table)
 	login.Register(s.table, login.PagesConfig{Desk: c.Logins, Gate: s.gate, Issuer: c.Issuer})
 	previews.Register(s.table, previews.Config{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
+	page.Register(s.table, page.Config{Frames: previews.Frames(c.Previews)})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
 	return s, nil

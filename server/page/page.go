@@ -23,13 +23,13 @@ import (
 	"github.com/skete-dev/skete/server/route"
 )
 
-//go:embed page.html page.js show.js page.css
+//go:embed page.html page.js show.js page.css icon.svg
 var files embed.FS
 
 // Config of the page.
 type Config struct {
 	// Frames are the origins of previews, as a content security policy names
-	// them; nil = names beneath localhost, at any port.
+	// them; nil = there are none.
 	Frames []string
 }
 
@@ -37,12 +37,13 @@ var assets = map[string]string{
 	"page.js":  "text/javascript; charset=utf-8",
 	"show.js":  "text/javascript; charset=utf-8",
 	"page.css": "text/css; charset=utf-8",
+	"icon.svg": "image/svg+xml",
 }
 
 // Register adds the page to the table.
 func Register(t *route.Table, c Config) {
-	if c.Frames == nil {
-		c.Frames = []string{"http://*.localhost:*", "https://*.localhost:*"}
+	if len(c.Frames) == 0 {
+		c.Frames = []string{"'none'"}
 	}
 	policy := "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; frame-src " +
 		strings.Join(c.Frames, " ")

@@ -116,6 +116,7 @@ const showChanges = async () => {
     const diff = await api("GET", "/history/diff?hunks=true&from=" + rev.from + "&to=" + n);
     if (mine !== asked) return;
     $("changes-title").textContent = "#" + n + " " + whatOf(rev);
+    $("changes-title").title = whatOf(rev);
     const many = diff.files.length > 20;
     out.replaceChildren(...diff.files.map((f) => file(f, !many, () => plan({ do: "restore", n, path: f.path, path_bytes: f.path_bytes }))));
     if (!diff.files.length) out.append(el("p", { class: "empty", text: "Nothing differs from the revision before it." }));

@@ -13,6 +13,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/api"
@@ -54,6 +55,20 @@ func Apart(p Previews, app http.Handler) http.Handler {
 		}
 		app.ServeHTTP(w, r)
 	})
+}
+
+// Frames are the origins of all previews, as a content security policy names
+// them, for a page that shows some in a frame. nil: there are none.
+func Frames(p Previews) []string {
+	if p == nil {
+		return nil
+	}
+	u, err := url.Parse(p.URL(preview.Target{Sandbox: "sbx_x", Port: 1}))
+	if err != nil {
+		return nil
+	}
+	_, suffix, _ := strings.Cut(u.Host, ".")
+	return []string{u.Scheme + "://*." + suffix}
 }
 
 // End ends what is under way. p may be nil.
