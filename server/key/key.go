@@ -246,6 +246,9 @@ func (r *Ring) Live(ctx context.Context, id string) (Record, error) {
 	return rec, err
 }
 
+// ScopeOK reports whether s is a right.
+func ScopeOK(s Scope) bool { return slices.Contains(all, s) }
+
 // Form reports whether s has the form of an API key.
 func Form(s string) bool { return formOK(Secret(s)) }
 

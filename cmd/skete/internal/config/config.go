@@ -35,6 +35,11 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// Hosts are names by which clients may call the server, beside loopback ones.
 	Hosts []string `yaml:"hosts"`
+	// Origin is scheme://host[:port] under which browsers know the server;
+	// "" = http://localhost and the port of Listen.
+	Origin  string  `yaml:"origin"`
+	Preview Preview `yaml:"preview"`
+	OIDC    OIDC    `yaml:"oidc"`
 	// Providers that may be used; auto takes the strongest that works.
 	Providers []string `yaml:"providers"`
 	// UnsafeNoIsolation allows the provider process, which isolates nothing.
@@ -66,6 +71,32 @@ type Config struct {
 
 // Catalog returns what is said about models.
 func (c *Config) Catalog() catalog.Config { return catalog.Config{Model: c.Model, Models: c.Models} }
+
+// Preview says where ports of sandboxes are shown to browsers.
+type Preview struct {
+	// Domain: previews are at <port>-<id>.preview.<domain>; "" = localhost. It
+	// should not share its registrable domain with Origin.
+	Domain string `yaml:"domain"`
+	// Ports that may be shown where a sandbox's metadata says nothing:
+	// 5173,8000-8010, or none; "" = every one.
+	Ports string `yaml:"ports"`
+}
+
+// OIDC says by which identity provider people log in; without Issuer, by none.
+type OIDC struct {
+	Issuer string `yaml:"issuer"` // https://…
+	Name   string `yaml:"name"`   // for people; "" = the issuer's host
+	Client string `yaml:"client"` // the client's id there
+	// SecretFile holds the client's secret; "" = it has none, PKCE protects alone.
+	SecretFile string `yaml:"secret_file"`
+	// Tenant is everybody's; with TenantClaim, a claim's value is the tenant.
+	Tenant      string `yaml:"tenant"`
+	TenantClaim string `yaml:"tenant_claim"`
+	// RolesClaim is a text or a list of texts; Roles says what each of its values
+	// may do: "admins=admin", "people=read+write". Nobody else may in.
+	RolesClaim string   `yaml:"roles_claim"`
+	Roles      []string `yaml:"roles"`
+}
 
 // Agents says how agents run.
 type Agents struct {

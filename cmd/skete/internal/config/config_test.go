@@ -194,7 +194,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Builtin()
-	want.Hosts, want.Pool = []string{}, []Pool{}
+	want.Hosts, want.Pool, want.OIDC.Roles = []string{}, []Pool{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}

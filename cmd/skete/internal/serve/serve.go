@@ -273,12 +273,15 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
-	r.server, err = server.New(server.Config{
+	c := server.Config{
 		Sandboxes: r.manager, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
-	})
-	if err != nil {
+	}
+	if err := r.browse(ctx, &c, nil); err != nil {
+		return err
+	}
+	if r.server, err = server.New(c); err != nil {
 		return err
 	}
 	secret, created, err := r.server.EnsureAdminKey(ctx)

@@ -1,0 +1,137 @@
+package serve
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/preview"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/login"
+)
+
+// Buckets of the store.
+const (
+	loginsBucket   = "logins"
+	previewsBucket = "previews"
+)
+
+// portsKey is the metadata of a sandbox that lists the ports it may show.
+const portsKey = "preview-ports"
+
+// sweepEvery is how often logins and previews that have expired are removed.
+const sweepEvery = time.Hour
+
+// browse adds to a server's configuration what browsers need: logins, and
+// previews if there is a TCP address. supervisor is the page on port 8001.
+func (r *running) browse(ctx context.Context, c *server.Config, supervisor http.Handler) error {
+	logins, err := r.store.KV(ctx, loginsBucket)
+	if err != nil {
+		return err
+	}
+	c.Ring = key.NewRing(c.Keys)
+	c.Logins = login.New(login.Config{KV: logins, Keys: c.Ring})
+	if c.Issuer, err = r.issuer(); err != nil {
+		return err
+	}
+	origin := r.origin()
+	if origin == "" {
+		return nil
+	}
+	c.Origins = []string{origin}
+	c.Hosts = append([]string{hostOf(origin)}, c.Hosts...)
+	previews, err := r.openPreviews(ctx, origin, c.Logins, supervisor)
+	if err != nil {
+		return err
+	}
+	r.onClose(previews.Close)
+	c.Previews = previews
+	r.sweep(c.Logins.Sweep, previews.Sweep)
+	return nil
+}
+
+// origin is how browsers know the server; "" = they cannot reach it.
+func (r *running) origin() string {
+	if r.c.Origin != "" || r.tcp == nil {
+		return r.c.Origin
+	}
+	return "http://localhost:" + strconv.Itoa(r.tcp.Addr().(*net.TCPAddr).Port)
+}
+
+func (r *running) openPreviews(ctx context.Context, origin string, desk *login.Desk, supervisor http.Handler) (*preview.Previews, error) {
+	grants, err := r.store.KV(ctx, previewsBucket)
+	if err != nil {
+		return nil, err
+	}
+	otherwise, err := preview.ParsePorts(r.c.Preview.Ports)
+	if err != nil {
+		return nil, err
+	}
+	return preview.Open(ctx, preview.Config{
+		Domain: r.c.Preview.Domain, AppOrigin: origin, Grants: grants, Owner: desk.Good, Secret: key.Form, Supervisor: supervisor, Log: r.c.Log,
+		Dial: func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error) {
+			sid, err := sandbox.ParseID(id)
+			if err != nil {
+				return nil, err
+			}
+			return r.manager.Dial(ctx, tenant, sid, uint32(port))
+		},
+		Ports: func(ctx context.Context, tenant, id string, port uint16) error { return r.portOK(ctx, tenant, id, port, otherwise) },
+	})
+}
+
+// portOK holds a port against the list of its sandbox. A list that cannot be
+// read allows nothing.
+func (r *running) portOK(ctx context.Context, tenant, id string, port uint16, otherwise preview.Ports) error {
+	sid, err := sandbox.ParseID(id)
+	if err != nil {
+		return err
+	}
+	info, err := r.manager.Get(ctx, tenant, sid)
+	if err != nil {
+		return err
+	}
+	list := otherwise
+	if text, ok := info.Spec.Metadata[portsKey]; ok {
+		if list, err = preview.ParsePorts(text); err != nil {
+			return errs.Wrap(errs.Denied, err, "the sandbox's list of ports cannot be read").WithHint("its metadata %s looks like 5173,8000-8010", portsKey)
+		}
+	}
+	if !list.Allow(port) {
+		return errs.New(errs.Denied, "port %d of this sandbox is not to be shown", port).WithHint("its metadata %s lists those that are", portsKey)
+	}
+	return nil
+}
+
+// sweep removes what has expired, now and then.
+func (r *running) sweep(all ...func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(sweepEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for _, f := range all {
+				if err := f(ctx); err != nil && ctx.Err() == nil {
+					r.c.Log.Warn("what has expired could not be removed", "error", err)
+				}
+			}
+		}
+	}()
+	r.onClose(func() error {
+		cancel()
+		<-done
+		return nil
+	})
+}
