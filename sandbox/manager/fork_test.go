@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,12 +84,19 @@ func (r *real) end() {
 		r.t.Error(err)
 	}
 	var ids []sandbox.ID
+	var all sync.WaitGroup
+	atOnce := make(chan struct{}, 8)
 	for _, i := range page.Items {
 		ids = append(ids, i.ID)
-		if err := r.Destroy(ctx, "t", i.ID); err != nil {
-			r.t.Error(err)
-		}
+		atOnce <- struct{}{}
+		all.Go(func() {
+			if err := r.Destroy(ctx, "t", i.ID); err != nil {
+				r.t.Error(err)
+			}
+			<-atOnce
+		})
 	}
+	all.Wait()
 	_ = r.Close()
 	sandboxtest.Leaks(r.t, r.dir, ids...)
 }
@@ -101,7 +109,7 @@ func (r *real) provider() sandbox.Provider {
 	switch r.name {
 	case gvisor.Name:
 		r.c.Templates = oneTemplate{rootfs: sandboxtest.Rootfs(r.t)}
-		r.c.Volumes = dirVolumes(filepath.Join(r.dir, "volumes"))
+		r.c.Volumes = openVolumes(r.t, filepath.Join(r.dir, "volumes"))
 		p, err = gvisor.New(gvisor.Config{
 			Dir: filepath.Join(r.dir, "gvisor"), Exe: sandboxtest.Build(r.t, "github.com/skete-dev/skete/sandbox/gvisor/internal/runsctest"),
 			Runsc: sandboxtest.Build(r.t, "github.com/skete-dev/skete/cmd/skete-runsc"),
@@ -109,7 +117,11 @@ func (r *real) provider() sandbox.Provider {
 	case qemu.Name:
 		microvmtest.Kernel(r.t)
 		r.c.Templates = oneTemplate{rootfs: disk.Root(r.t)}
-		r.c.Volumes = openDisks(r.t, filepath.Join(r.dir, "volumes"))
+		v := openVolumes(r.t, filepath.Join(r.dir, "volumes"))
+		if err := v.Weakness(); err != nil {
+			r.t.Skipf("no disks for virtual machines: %v", err)
+		}
+		r.c.Volumes = v
 		r.c.Defaults = sandbox.Defaults{Provider: qemu.Name, MemoryMB: 192, DiskMB: 64, CPUs: 1}
 		p, err = qemu.New(qemu.Config{Dir: filepath.Join(r.dir, "qemu"), Cache: microvmtest.Dir(), Guest: r.c.Guest})
 	default:
@@ -126,39 +138,36 @@ func (r *real) provider() sandbox.Provider {
 	return p
 }
 
-// disks are the volumes of a server.
-type disks struct{ *volume.Store }
+// volumes are a server's: images where the host can mount them.
+type volumes struct{ *volume.Store }
 
-func openDisks(t *testing.T, dir string) disks {
+func openVolumes(t *testing.T, dir string) volumes {
 	t.Helper()
 	s, err := volume.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Weakness(); err != nil {
-		t.Skipf("no disks for virtual machines: %v", err)
-	}
-	return disks{s}
+	return volumes{s}
 }
 
 // Create makes a volume.
-func (d disks) Create(ctx context.Context, id string, bytes int64, form sandbox.Form) (sandbox.Volume, error) {
+func (v volumes) Create(ctx context.Context, id string, bytes int64, form sandbox.Form) (sandbox.Volume, error) {
 	if form == sandbox.Disk {
-		v, err := d.CreateDisk(ctx, id, bytes)
-		return sandbox.Volume(v), err
+		made, err := v.CreateDisk(ctx, id, bytes)
+		return sandbox.Volume(made), err
 	}
-	v, err := d.Store.Create(ctx, id, bytes)
-	return sandbox.Volume(v), err
+	made, err := v.Store.Create(ctx, id, bytes)
+	return sandbox.Volume(made), err
 }
 
 // Attach shows a volume.
-func (d disks) Attach(ctx context.Context, id string, form sandbox.Form) (sandbox.Volume, error) {
+func (v volumes) Attach(ctx context.Context, id string, form sandbox.Form) (sandbox.Volume, error) {
 	if form == sandbox.Disk {
-		v, err := d.AttachDisk(ctx, id)
-		return sandbox.Volume(v), err
+		found, err := v.AttachDisk(ctx, id)
+		return sandbox.Volume(found), err
 	}
-	v, err := d.Store.Attach(ctx, id)
-	return sandbox.Volume(v), err
+	found, err := v.Store.Attach(ctx, id)
+	return sandbox.Volume(found), err
 }
 
 // open opens the manager, again after a Close.

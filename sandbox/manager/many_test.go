@@ -1,0 +1,57 @@
+package manager_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor"
+	"github.com/skete-dev/skete/sandbox/qemu"
+)
+
+// forksAtOnce is as many forks as a test of this host's machines asks for.
+var forksAtOnce = map[string]int{gvisor.Name: sandbox.ForkMax, qemu.Name: 10}
+
+// As many forks as one request may ask for, all at once: each goes on from
+// where the one was, is alive, and is no other.
+func TestFork_manyRealOnesAtOnce(t *testing.T) { onReal(t, testForkMany) }
+
+func testForkMany(t *testing.T, r *real) {
+	n := forksAtOnce[r.name]
+	spec := sandbox.Spec{MemoryMB: 64, DiskMB: 64}
+	if r.name == qemu.Name {
+		spec.MemoryMB = 192 // its kernel needs some
+	}
+	orig := r.serving(spec, "never=mono:24h")
+	var before told
+	r.ask(orig.ID, &before)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	begun := time.Now()
+	forks, err := r.Fork(ctx, "t", orig.ID, sandbox.ForkRequest{Count: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d forks in %s", len(forks), time.Since(begun))
+	seen := map[string]bool{}
+	for _, i := range append(forks, orig) {
+		if len(i.Notes) != len(orig.Notes) {
+			t.Errorf("notes of %s: %q", i.ID, i.Notes)
+		}
+		var now told
+		r.ask(i.ID, &now)
+		if now.Token != before.Token || now.Asked != before.Asked+1 {
+			t.Errorf("%s does not go on: %+v, before %+v", i.ID, now, before)
+		}
+		for _, unique := range []string{now.Random, now.Hostname} {
+			if seen[unique] {
+				t.Errorf("%s shares %q with another", i.ID, unique)
+			}
+			seen[unique] = true
+		}
+	}
+	if len(forks) != n {
+		t.Errorf("%d forks, want %d", len(forks), n)
+	}
+}
