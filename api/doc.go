@@ -16,8 +16,8 @@
 //	PATCH  /sandboxes/{id}                        UpdateSandbox -> Sandbox
 //	DELETE /sandboxes/{id}                        destroys, from every state
 //	POST   /sandboxes/{id}/{start,stop,pause,resume}
-//	POST   /sandboxes/{id}/snapshots              CreateSnapshot -> Snapshot
-//	POST   /sandboxes/{id}/fork                   ForkSandbox -> Forked
+//	POST   /sandboxes/{id}/snapshots              CreateSnapshot -> Snapshot; header Idempotency-Key
+//	POST   /sandboxes/{id}/fork                   ForkSandbox -> Forked; header Idempotency-Key
 //	GET    /snapshots                             SnapshotList
 //	GET    /snapshots/{id}                        Snapshot
 //	DELETE /snapshots/{id}                        what needs its files keeps them until it is gone

@@ -93,6 +93,14 @@ func TestRetries(t *testing.T) {
 			_, err := c.CreateSandbox(ctx, api.CreateSandbox{})
 			return err
 		}, transport.AttemptsMax},
+		{"unavailable snapshot", 503, func(ctx context.Context, c *Client) error {
+			_, err := c.Sandbox("s").Snapshot(ctx, api.CreateSnapshot{})
+			return err
+		}, transport.AttemptsMax},
+		{"unavailable fork", 503, func(ctx context.Context, c *Client) error {
+			_, err := c.Sandbox("s").Fork(ctx, api.ForkSandbox{})
+			return err
+		}, transport.AttemptsMax},
 		{"denied create", 403, func(ctx context.Context, c *Client) error {
 			_, err := c.CreateSandbox(ctx, api.CreateSandbox{})
 			return err

@@ -9,17 +9,17 @@ import (
 	"github.com/skete-dev/skete/client/transport"
 )
 
-// Snapshot saves the sandbox as it is; it stands still meanwhile and goes on.
-// It is not repeated after a broken connection: the snapshot may be there.
+// Snapshot saves the sandbox as it is; it stands still meanwhile and goes on. A
+// repeated attempt after a broken connection never makes a second one.
 func (s *Sandbox) Snapshot(ctx context.Context, r api.CreateSnapshot) (api.Snapshot, error) {
-	k := transport.Call{Method: http.MethodPost, Path: s.path("/snapshots")}
+	k := keyed(s.path("/snapshots"))
 	return transport.Fetch[api.Snapshot](ctx, s.c.t, k.WithJSON(r))
 }
 
-// Fork makes sandboxes that go on from where this one is, all or none. It is
-// not repeated after a broken connection: they may be there.
+// Fork makes sandboxes that go on from where this one is, all or none. A
+// repeated attempt after a broken connection never makes more.
 func (s *Sandbox) Fork(ctx context.Context, r api.ForkSandbox) ([]api.Sandbox, error) {
-	k := transport.Call{Method: http.MethodPost, Path: s.path("/fork")}
+	k := keyed(s.path("/fork"))
 	out, err := transport.Fetch[api.Forked](ctx, s.c.t, k.WithJSON(r))
 	return out.Items, err
 }

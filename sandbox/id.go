@@ -45,9 +45,18 @@ func ParseID(s string) (ID, error) {
 // KeyedID derives an ID from a tenant's idempotency key: the same for ever,
 // and not to be guessed by who knows the key but not the secret.
 func KeyedID(secret []byte, tenant, key string) ID {
+	return idOf(keyed(secret, tenant, key))
+}
+
+// KeyedSnapshotID is KeyedID for a snapshot.
+func KeyedSnapshotID(secret []byte, tenant, key string) SnapshotID {
+	return SnapshotID(snapshotPrefix + idEncoding.EncodeToString(keyed(secret, tenant, key))[:20])
+}
+
+func keyed(secret []byte, tenant, key string) []byte {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(tenant))
 	h.Write([]byte{0})
 	h.Write([]byte(key))
-	return idOf(h.Sum(nil))
+	return h.Sum(nil)
 }

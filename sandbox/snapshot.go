@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"crypto/rand"
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -57,13 +58,26 @@ type SnapshotRequest struct {
 	// DiskOnly leaves the memory out: for providers that cannot save it, and
 	// where the files are all that is wanted.
 	DiskOnly bool
+	// Key makes it repeatable: the same key gives the same snapshot, as long as
+	// that is not deleted. "" = each request makes one.
+	Key string
+	// ID is what the snapshot is called; "" = anything new. For a Manager, which
+	// derives it from a key.
+	ID SnapshotID
 }
 
 // Check refuses what is absurd.
 func (r SnapshotRequest) Check() error {
 	var p problems
 	p.name("name", r.Name)
-	return p.err()
+	return errors.Join(p.err(), checkKey(r.Key))
+}
+
+func checkKey(key string) error {
+	if key == "" {
+		return nil
+	}
+	return CheckKey(key)
 }
 
 // ForkRequest asks for sandboxes that go on from where another one is.
@@ -71,6 +85,9 @@ type ForkRequest struct {
 	Count int // 0 = 1; at most ForkMax
 	// DiskOnly copies the files alone and boots; see SnapshotRequest.
 	DiskOnly bool
+	// Key makes it repeatable: the same key gives the same sandboxes, as long as
+	// they are known. "" = each request makes new ones.
+	Key string
 	Changes
 }
 
@@ -116,7 +133,7 @@ func (r ForkRequest) Check() error {
 	p.name("name", r.Name)
 	p.env(r.Env)
 	p.metadata(r.Metadata)
-	return p.err()
+	return errors.Join(p.err(), checkKey(r.Key))
 }
 
 // NewestFirst sorts snapshots for a list.

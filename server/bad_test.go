@@ -173,6 +173,8 @@ func TestBadRequests(t *testing.T) {
 		{"too much to prepare", "POST", "/v1/templates/prepare", `{"names":[` + strings.Repeat(`"a",`, 16) + `"a"]}`, nil, 400, "names"},
 		{"build without a name", "POST", "/v1/templates/build", strings.NewReader("x"), nil, 400, "name"},
 		{"snapshot with more", "POST", sb + "/snapshots", `{"colour":"red"}`, nil, 400, "colour"},
+		{"snapshot with a key of two words", "POST", sb + "/snapshots", `{}`, []string{"Idempotency-Key", "a b"}, 400, "idempotency"},
+		{"fork with a long key", "POST", sb + "/fork", `{}`, []string{"Idempotency-Key", strings.Repeat("x", 129)}, 400, "idempotency"},
 		{"fork into less than one", "POST", sb + "/fork", `{"count":-1}`, nil, 400, "count"},
 		{"snapshots of a kind", "GET", "/v1/snapshots?kind=x", nil, nil, 400, "kind"},
 		{"pool of a kind", "GET", "/v1/pool?kind=x", nil, nil, 400, "kind"},

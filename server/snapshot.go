@@ -44,15 +44,22 @@ type snapshotOut struct{ Body api.Snapshot }
 
 type createSnapshotIn struct {
 	SandboxPath
+	IdempotencyKey string `header:"Idempotency-Key" doc:"the same key gives the same snapshot, as long as it is not deleted; 1 to 128 printable ASCII characters"`
+
 	Body api.CreateSnapshot
 }
 
 func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotIn) (*snapshotOut, error) {
 	id, err := sandbox.ParseID(in.ID)
+	if err == nil {
+		err = checkIdempotencyKey(in.IdempotencyKey)
+	}
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.sandboxes.Snapshot(ctx, gate.From(ctx).Tenant, id, sandbox.SnapshotRequest{Name: in.Body.Name, DiskOnly: in.Body.DiskOnly})
+	snap, err := s.sandboxes.Snapshot(ctx, gate.From(ctx).Tenant, id, sandbox.SnapshotRequest{
+		Name: in.Body.Name, DiskOnly: in.Body.DiskOnly, Key: in.IdempotencyKey,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +68,8 @@ func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotIn) (*sna
 
 type forkSandboxIn struct {
 	SandboxPath
+	IdempotencyKey string `header:"Idempotency-Key" doc:"the same key gives the same sandboxes; 1 to 128 printable ASCII characters"`
+
 	Body api.ForkSandbox
 }
 
@@ -68,6 +77,9 @@ type forkedOut struct{ Body api.Forked }
 
 func (s *Server) forkSandbox(ctx context.Context, in *forkSandboxIn) (*forkedOut, error) {
 	id, err := sandbox.ParseID(in.ID)
+	if err == nil {
+		err = checkIdempotencyKey(in.IdempotencyKey)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +89,7 @@ func (s *Server) forkSandbox(ctx context.Context, in *forkSandboxIn) (*forkedOut
 		return nil, err
 	}
 	infos, err := s.sandboxes.Fork(ctx, gate.From(ctx).Tenant, id, sandbox.ForkRequest{
-		Count: b.Count, DiskOnly: b.DiskOnly, Changes: sandbox.Changes{
+		Count: b.Count, DiskOnly: b.DiskOnly, Key: in.IdempotencyKey, Changes: sandbox.Changes{
 			Name: b.Name, Env: b.Env, Metadata: b.Metadata, TTL: spec.TTL, IdleTimeout: spec.IdleTimeout, Persist: b.Persist,
 		},
 	})

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 //
 // Unsupported: the provider cannot save memory. Limit, Unavailable: no room.
 func (k *Keeper) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidden bool) (sandbox.Snapshot, error) {
-	snap := sandbox.Snapshot{ID: sandbox.NewSnapshotID(), Tenant: k.tenant, Name: r.Name, Sandbox: k.id, Memory: !r.DiskOnly}
+	snap := sandbox.Snapshot{ID: cmp.Or(r.ID, sandbox.NewSnapshotID()), Tenant: k.tenant, Name: r.Name, Sandbox: k.id, Memory: !r.DiskOnly}
 	_, err := k.change(ctx, flight.Job{
 		Kind:  flight.Kind("being saved as " + string(snap.ID)), // never shared: each asks for its own
 		Ready: func() error { return k.maySave(r) },

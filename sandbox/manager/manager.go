@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
@@ -77,7 +78,8 @@ const (
 type Manager struct {
 	c      Config
 	deps   life.Deps
-	secret []byte // that keyed IDs are derived with
+	secret []byte                // that keyed IDs are derived with
+	keyed  keylock.Locks[string] // of requests for many things, or for a snapshot
 	lock   *os.File
 
 	ctx    context.Context // ends when the Manager closes

@@ -19,10 +19,17 @@ const cleanupTimeout = 2 * time.Minute
 //
 // Unsupported: its provider cannot save memory. Limit, Unavailable: no room.
 func (m *Manager) Snapshot(ctx context.Context, tenant string, id sandbox.ID, r sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
-	k, err := m.find(tenant, id)
-	if err == nil {
-		err = r.Check()
+	if err := r.Check(); err != nil {
+		return sandbox.Snapshot{}, err
 	}
+	if r.Key != "" {
+		defer m.keyed.Lock(tenant + keySep + r.Key)()
+		r.ID = sandbox.KeyedSnapshotID(m.secret, tenant, r.Key)
+		if snap, ok := m.deps.Snapshots.Whole(tenant, r.ID); ok {
+			return snap, sameSnapshot(snap, id, r)
+		}
+	}
+	k, err := m.find(tenant, id)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -73,33 +80,77 @@ func specOf(snap sandbox.Snapshot, c sandbox.Changes) sandbox.Spec {
 // snapshot that goes with the last of them. The original goes on too.
 //
 // Unsupported: its provider cannot save memory; the hint says what else.
+// Conflict: the key was used for another fork, or one that cannot be finished.
 func (m *Manager) Fork(ctx context.Context, tenant string, id sandbox.ID, r sandbox.ForkRequest) ([]sandbox.Info, error) {
-	asked := time.Now()
-	k, err := m.find(tenant, id)
-	if err == nil {
-		err = r.Check()
+	f := fork{m: m, asked: time.Now(), tenant: tenant, of: id, r: r, snap: sandbox.NewSnapshotID()}
+	if err := r.Check(); err != nil {
+		return nil, err
 	}
+	for range max(1, r.Count) {
+		f.ids = append(f.ids, sandbox.NewID())
+	}
+	if r.Key == "" {
+		return f.begin(ctx)
+	}
+	defer m.keyed.Lock(tenant + keySep + r.Key)()
+	return f.again(ctx)
+}
+
+// fork is one request of many sandboxes.
+type fork struct {
+	m      *Manager
+	asked  time.Time
+	tenant string
+	of     sandbox.ID
+	r      sandbox.ForkRequest
+	snap   sandbox.SnapshotID // that it goes by
+	ids    []sandbox.ID       // that its sandboxes get
+}
+
+// begin makes the snapshot, and all sandboxes.
+func (f *fork) begin(ctx context.Context) ([]sandbox.Info, error) {
+	k, err := f.m.find(f.tenant, f.of)
 	if err != nil {
 		return nil, err
 	}
-	snap, err := k.Snapshot(ctx, sandbox.SnapshotRequest{DiskOnly: r.DiskOnly}, true)
+	snap, err := k.Snapshot(ctx, sandbox.SnapshotRequest{DiskOnly: f.r.DiskOnly, ID: f.snap}, true)
 	if err != nil {
 		return nil, err
 	}
+	return f.from(ctx, snap)
+}
+
+// from makes those of the sandboxes that there are not. The snapshot is
+// dropped: it stays as long as one of them needs it.
+func (f *fork) from(ctx context.Context, snap sandbox.Snapshot) ([]sandbox.Info, error) {
 	defer func() {
-		if err := m.deps.Snapshots.Drop(context.WithoutCancel(ctx), snap.ID); err != nil {
-			m.c.Log.Error("cannot remove the snapshot of a fork; will try at the next start", "id", snap.ID, "error", err)
+		if err := f.m.deps.Snapshots.Drop(context.WithoutCancel(ctx), snap.ID); err != nil {
+			f.m.c.Log.Error("cannot remove the snapshot of a fork; will try at the next start", "id", snap.ID, "error", err)
 		}
 	}()
-	spec, err := sandbox.Normalise(specOf(snap, r.Changes), m.deps.Limits, m.deps.Defaults)
+	spec, err := sandbox.Normalise(specOf(snap, f.r.Changes), f.m.deps.Limits, f.m.deps.Defaults)
 	if err != nil {
 		return nil, err
 	}
-	requests := make([]life.Request, max(1, r.Count))
-	for i := range requests {
-		requests[i] = life.Request{Asked: asked, Tenant: tenant, ID: sandbox.NewID(), Spec: spec, From: &snap}
+	var requests []life.Request
+	for _, id := range f.ids {
+		if f.m.keeper(id) == nil {
+			requests = append(requests, life.Request{Asked: f.asked, Tenant: f.tenant, ID: id, Spec: spec, From: &snap})
+		}
 	}
-	return m.createAll(ctx, requests)
+	made, err := f.m.createAll(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]sandbox.Info, len(f.ids))
+	for i, id := range f.ids {
+		if len(made) > 0 && made[0].ID == id {
+			infos[i], made = made[0], made[1:]
+		} else if infos[i], err = f.m.Get(ctx, f.tenant, id); err != nil {
+			return nil, err
+		}
+	}
+	return infos, nil
 }
 
 // createAll makes all sandboxes or none. How many boot at once is bounded by

@@ -233,6 +233,9 @@ func (s *Store) room(need int64) error {
 func (s *Store) enter(e *entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.entries[e.Snapshot.ID] != nil { // of a key, and what it left is not removed yet
+		return errs.New(errs.Unavailable, "snapshot %s is still being cleaned up", e.Snapshot.ID).WithHint("try again in a moment")
+	}
 	n := 0
 	for _, other := range s.entries {
 		if other.Snapshot.Tenant == e.Snapshot.Tenant && !other.Hidden && other.Plan != removing {
@@ -409,6 +412,17 @@ func (s *Store) Get(tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, err
 		return sandbox.Snapshot{}, errUnknown(id)
 	}
 	return e.Snapshot, nil
+}
+
+// Whole returns a snapshot that is whole, hidden ones too.
+func (s *Store) Whole(tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	if e == nil || e.Snapshot.Tenant != tenant || e.Plan != whole {
+		return sandbox.Snapshot{}, false
+	}
+	return e.Snapshot, true
 }
 
 func (e *entry) seenBy(tenant string) bool {
