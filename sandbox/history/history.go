@@ -16,9 +16,11 @@ package history
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +29,7 @@ import (
 	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
-	"github.com/skete-dev/skete/workspace/apply"
-	"github.com/skete-dev/skete/workspace/tree"
+	"github.com/skete-dev/skete/workspace/retain"
 )
 
 const (
@@ -37,6 +38,9 @@ const (
 	touchQuiet  = 2 * time.Second // without a change, before what changed becomes a revision
 	touchLate   = 20 * time.Second
 	touchedBusy = time.Minute // that such a revision may take
+	keepFor     = 7 * 24 * time.Hour
+	plansMax    = 16
+	pathsMax    = 10_000 // of a plan that are remembered; of one with more, the first
 )
 
 // Sandboxes is what a Service needs of *manager.Manager.
@@ -50,13 +54,19 @@ type Config struct {
 	Dir       string
 	Sandboxes Sandboxes
 	// Remote opens the history of a machine that has its disk to itself: dir
-	// is the place of its replica. nil: such machines have none.
+	// is the place of its replica. Without a guest, what is kept of any machine
+	// can be read. nil: such machines have none.
 	Remote func(dir string, guest *wire.Client) (workspace.History, error)
-	// Applied is told which paths an undo has changed in a running sandbox,
-	// before its commands go on; nil = nobody wants to know.
-	Applied func(ctx context.Context, guest *wire.Client, paths []string)
-	Log     *slog.Logger // nil = none
-	Now     func() time.Time
+	// Applied is told which paths, as the machine names them, an undo has
+	// changed in a running sandbox, before its commands go on; nil = nobody
+	// wants to know.
+	Applied func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte)
+	// Copy copies what is kept of one sandbox for another; nil = it cannot be.
+	Copy func(from, to string) error
+	// Keep is how long a history outlives its sandbox; 0 = 7 days.
+	Keep time.Duration
+	Log  *slog.Logger     // nil = none
+	Now  func() time.Time // nil = time.Now
 }
 
 // Service keeps the histories of a server.
@@ -78,6 +88,8 @@ type desk struct {
 	h     workspace.History
 	uses  int
 	idle  *time.Timer
+
+	plans map[string][][]byte // what plans would touch; guarded by Service.mu
 }
 
 // New returns a service. The caller closes it, after the sandboxes' manager.
@@ -85,34 +97,58 @@ func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Keep == 0 {
+		c.Keep = keepFor
+	}
 	return &Service{c: c, desks: map[sandbox.ID]*desk{}, quiet: map[sandbox.ID]*quiet{}}
 }
 
-// Open returns the history of a sandbox. NotFound: there is no such sandbox.
-// release lets go of it.
+// Open returns the history of a sandbox; of one that is gone, what is kept of
+// it can be read. NotFound: there is neither. release lets go of it.
 func (s *Service) Open(ctx context.Context, tenant string, id sandbox.ID) (h workspace.History, release func(), err error) {
-	if _, err := s.c.Sandboxes.Get(ctx, tenant, id); err != nil {
+	if _, err := s.c.Sandboxes.Get(ctx, tenant, id); err != nil && (!errs.Is(err, errs.NotFound) || s.owner(id) != tenant) {
 		return nil, nil, err
 	}
 	return &history{s: s, tenant: tenant, id: id}, func() {}, nil
 }
 
-// Detaching closes what is open in the workspace of a host name. Nobody works
-// on it any more: the manager has seen to that.
+// Detaching makes a last revision of a workspace, if it has a history that is
+// open, and lets go of it. Nobody works on it any more, the machine neither:
+// the manager has seen to that.
 func (s *Service) Detaching(host sandbox.ID) {
-	s.mu.Lock()
-	var found *desk
-	for _, d := range s.desks {
-		d.mu.Lock()
-		if d.host == host {
-			found = d
+	d := s.find(host)
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.h != nil && d.dir != "" {
+		ctx, cancel := context.WithTimeout(context.Background(), touchedBusy)
+		defer cancel()
+		if _, _, err := d.h.Snapshot(ctx, workspace.Label{Actor: "outside", Text: "before it stopped"}); err != nil {
+			s.c.Log.Warn("the last changes of a sandbox did not become a revision", "host", host, "error", err)
 		}
-		d.mu.Unlock()
 	}
+	d.shut(s.c.Log)
+}
+
+// find returns the desk that has the workspace of a host name open.
+func (s *Service) find(host sandbox.ID) *desk {
+	s.mu.Lock()
+	desks := slices.Collect(maps.Values(s.desks))
 	s.mu.Unlock()
-	if found != nil {
-		found.close(s.c.Log)
+	for _, d := range desks {
+		d.mu.Lock()
+		found := d.host == host
+		d.mu.Unlock()
+		if found {
+			return d
+		}
 	}
+	return nil
 }
 
 // Close closes all engines.
@@ -167,7 +203,7 @@ func (s *Service) desk(id sandbox.ID) (*desk, error) {
 
 // engine returns the open history of a sandbox whose files are at hand, to be
 // given back.
-func (s *Service) engine(id sandbox.ID, files sandbox.Files) (h workspace.History, giveBack func(), err error) {
+func (s *Service) engine(tenant string, id sandbox.ID, files sandbox.Files) (h workspace.History, giveBack func(), err error) {
 	d, err := s.desk(id)
 	if err != nil {
 		return nil, nil, err
@@ -181,7 +217,10 @@ func (s *Service) engine(id sandbox.ID, files sandbox.Files) (h workspace.Histor
 		d.h = nil
 	}
 	if d.h == nil {
-		if d.h, err = s.open(id, files); err != nil {
+		if err = s.own(tenant, id); err == nil {
+			d.h, err = s.open(id, files)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 		d.host, d.dir, d.guest = files.Host, files.Volume.Path, files.Guest
@@ -216,108 +255,32 @@ func (s *Service) rest(d *desk) {
 
 func (s *Service) dir(id sandbox.ID) string { return filepath.Join(s.c.Dir, string(id)) }
 
+// store is where the engine keeps it; beside it is whose it is.
+func (s *Service) store(id sandbox.ID) string { return filepath.Join(s.dir(id), "store") }
+
 func (s *Service) open(id sandbox.ID, files sandbox.Files) (workspace.History, error) {
 	if files.Volume.Path == "" {
 		if s.c.Remote == nil {
 			return nil, errs.New(errs.Unsupported, "machines with a kernel of their own keep no history here")
 		}
-		return s.c.Remote(s.dir(id), files.Guest)
+		return s.c.Remote(s.store(id), files.Guest)
 	}
 	return workspace.Open(workspace.Config{
-		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.dir(id),
-		BytesMax: bytesMax, Now: s.c.Now,
+		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.store(id),
+		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{},
 	})
 }
 
-// history is the history of one sandbox. Each call finds out anew where its
-// files are: between two of them it may have been stopped, started, moved.
-type history struct {
-	s      *Service
-	tenant string
-	id     sandbox.ID
+// reader opens what is kept of a sandbox whose files are not at hand.
+func (s *Service) reader(id sandbox.ID) (h workspace.History, giveBack func(), err error) {
+	if s.c.Remote == nil {
+		return nil, nil, errs.New(errs.Unsupported, "histories can only be read where their files are")
+	}
+	if _, err := os.Stat(s.store(id)); err != nil {
+		return nil, nil, errs.New(errs.NotFound, "nothing is kept of sandbox %s", id)
+	}
+	return s.engine(s.owner(id), id, sandbox.Files{})
 }
-
-func (h *history) with(ctx context.Context, f func(context.Context, workspace.History, sandbox.Files) error) error {
-	return h.s.c.Sandboxes.Files(ctx, h.tenant, h.id, func(ctx context.Context, files sandbox.Files) error {
-		engine, giveBack, err := h.s.engine(h.id, files)
-		if err != nil {
-			return err
-		}
-		defer giveBack()
-		return f(ctx, engine, files)
-	})
-}
-
-// ask is with for calls that return something.
-func ask[T any](ctx context.Context, h *history, f func(context.Context, workspace.History) (T, error)) (out T, err error) {
-	err = h.with(ctx, func(ctx context.Context, engine workspace.History, _ sandbox.Files) error {
-		out, err = f(ctx, engine)
-		return err
-	})
-	return out, err
-}
-
-func (h *history) Snapshot(ctx context.Context, l workspace.Label) (rev workspace.Revision, fresh bool, err error) {
-	rev, err = ask(ctx, h, func(ctx context.Context, e workspace.History) (workspace.Revision, error) {
-		rev, made, err := e.Snapshot(ctx, l)
-		fresh = made
-		return rev, err
-	})
-	return rev, fresh, err
-}
-
-func (h *history) Revisions(ctx context.Context) ([]workspace.Revision, error) {
-	return ask(ctx, h, func(ctx context.Context, e workspace.History) ([]workspace.Revision, error) { return e.Revisions(ctx) })
-}
-
-func (h *history) PlanRestore(ctx context.Context, n uint64, path string) (workspace.Plan, error) {
-	return ask(ctx, h, func(ctx context.Context, e workspace.History) (workspace.Plan, error) {
-		return e.PlanRestore(ctx, n, path)
-	})
-}
-
-func (h *history) PlanRevert(ctx context.Context, n uint64, choices map[string]workspace.Choice) (workspace.Plan, error) {
-	return ask(ctx, h, func(ctx context.Context, e workspace.History) (workspace.Plan, error) {
-		return e.PlanRevert(ctx, n, choices)
-	})
-}
-
-// Apply stops what writes to the files meanwhile.
-func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (rev workspace.Revision, result apply.Result, err error) {
-	err = h.with(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
-		if files.Freeze == nil { // the machine does all that by itself
-			rev, result, err = e.Apply(ctx, plan, l)
-			return err
-		}
-		thaw, err := files.Freeze(ctx)
-		if err != nil {
-			return err
-		}
-		defer thaw()
-		rev, result, err = e.Apply(ctx, plan, l)
-		return err
-	})
-	return rev, result, err
-}
-
-func (h *history) Diff(ctx context.Context, from, to uint64, o workspace.DiffOptions) (workspace.Diff, error) {
-	return ask(ctx, h, func(ctx context.Context, e workspace.History) (workspace.Diff, error) {
-		return e.Diff(ctx, from, to, o)
-	})
-}
-
-func (h *history) Entry(ctx context.Context, n uint64, path string) (tree.Entry, error) {
-	return ask(ctx, h, func(ctx context.Context, e workspace.History) (tree.Entry, error) { return e.Entry(ctx, n, path) })
-}
-
-func (h *history) Content(ctx context.Context, n uint64, path string, w io.Writer) error {
-	return h.with(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
-		return e.Content(ctx, n, path, w)
-	})
-}
-
-// Close does nothing: engines belong to the Service.
-func (h *history) Close() error { return nil }
 
 // quiet is a sandbox in which something has changed.
 type quiet struct {
@@ -354,6 +317,11 @@ func (s *Service) settle(tenant string, id sandbox.ID, q *quiet) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), touchedBusy)
 	defer cancel()
+	// A sandbox that was paused meanwhile is not woken for this; what stopped
+	// has had its last revision.
+	if info, err := s.c.Sandboxes.Get(ctx, tenant, id); err != nil || info.State != sandbox.Running {
+		return
+	}
 	h := &history{s: s, tenant: tenant, id: id}
 	_, _, err := h.Snapshot(ctx, workspace.Label{Actor: "outside"})
 	switch {

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/replica"
 )
 
 func must(t testing.TB, err error) {
@@ -28,23 +30,31 @@ const tenant, id = "acme", sandbox.ID("sbx_a")
 type house struct {
 	disk   string
 	gone   bool
+	moved  *house       // another one, by the ID sbx_b
 	busy   sync.RWMutex // held for reading over each use of the files
+	later  time.Duration
 	frozen atomic.Int32
 	thawed atomic.Int32
 }
 
-func (h *house) Get(context.Context, string, sandbox.ID) (sandbox.Info, error) {
-	if h.gone {
+func (h *house) Get(_ context.Context, _ string, id sandbox.ID) (sandbox.Info, error) {
+	if h.gone && id == "sbx_a" || id == "sbx_b" && h.moved == nil {
 		return sandbox.Info{}, errs.New(errs.NotFound, "no such sandbox")
 	}
-	return sandbox.Info{ID: id}, nil
+	return sandbox.Info{ID: id, State: sandbox.Running}, nil
 }
 
-func (h *house) Files(ctx context.Context, _ string, _ sandbox.ID, f func(context.Context, sandbox.Files) error) error {
+func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {
+	if id == "sbx_b" && h.moved != nil {
+		return h.moved.Files(ctx, tenant, "sbx_a", f)
+	}
+	if h.gone {
+		return errs.New(errs.NotFound, "no such sandbox")
+	}
 	h.busy.RLock()
 	defer h.busy.RUnlock()
 	return f(ctx, sandbox.Files{
-		Host: "host_a", Volume: sandbox.Volume{Path: filepath.Join(h.disk, "files"), Disk: h.disk},
+		Host: h.host(), Volume: sandbox.Volume{Path: filepath.Join(h.disk, "files"), Disk: h.disk},
 		Freeze: func(context.Context) (func(), error) {
 			h.frozen.Add(1)
 			return func() { h.thawed.Add(1) }, nil
@@ -56,10 +66,17 @@ func newHouse(t *testing.T) (*house, *Service) {
 	t.Helper()
 	h := &house{disk: t.TempDir()}
 	must(t, os.Mkdir(filepath.Join(h.disk, "files"), 0o755))
-	s := New(Config{Dir: filepath.Join(t.TempDir(), "history"), Sandboxes: h})
+	s := New(Config{
+		Dir: filepath.Join(t.TempDir(), "history"), Sandboxes: h, Copy: replica.Copy, Now: func() time.Time { return time.Now().Add(h.later) },
+		Remote: func(dir string, guest *wire.Client) (workspace.History, error) {
+			return replica.Open(replica.Config{Dir: dir, Guest: guest})
+		},
+	})
 	t.Cleanup(func() { must(t, s.Close()) })
 	return h, s
 }
+
+func (h *house) host() sandbox.ID { return sandbox.ID("host_" + filepath.Base(h.disk)) }
 
 func (h *house) write(t *testing.T, name, text string) {
 	t.Helper()
@@ -87,7 +104,7 @@ func TestService(t *testing.T) {
 	_, _, err = his.Snapshot(t.Context(), workspace.Label{Actor: "agent", Run: "run_1", Call: "c"})
 	must(t, err)
 
-	s.Detaching("host_a") // the sandbox stops, and starts again
+	s.Detaching(h.host()) // the sandbox stops, and starts again
 	s.Detaching("host_unknown")
 	plan, err := his.PlanRestore(t.Context(), first.N, "")
 	must(t, err)
@@ -106,8 +123,68 @@ func TestService(t *testing.T) {
 		t.Errorf("%q, %v", text.String(), err)
 	}
 	h.gone = true
-	if _, _, err := s.Open(t.Context(), tenant, id); !errs.Is(err, errs.NotFound) {
+	if _, _, err := s.Open(t.Context(), tenant, "sbx_b"); !errs.Is(err, errs.NotFound) {
 		t.Errorf("%v", err)
+	}
+}
+
+// What is kept of a sandbox outlives it, can be read, and given to another.
+func TestService_gone(t *testing.T) {
+	h, s := newHouse(t)
+	his, _, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	h.write(t, "a", "1")
+	first, _, err := his.Snapshot(t.Context(), workspace.Label{Actor: "user"})
+	must(t, err)
+	h.write(t, "a", "2")
+	h.write(t, "b", "not looked at before the end")
+	s.Detaching(h.host())
+	must(t, os.RemoveAll(h.disk))
+	h.gone = true
+
+	if _, _, err := s.Open(t.Context(), "other", id); !errs.Is(err, errs.NotFound) {
+		t.Errorf("another tenant: %v", err)
+	}
+	his, _, err = s.Open(t.Context(), tenant, id)
+	must(t, err)
+	revs, err := his.Revisions(t.Context())
+	must(t, err)
+	last := revs[len(revs)-1]
+	var text strings.Builder
+	if err := his.Content(t.Context(), last.N, "b", &text); err != nil || text.String() != "not looked at before the end" {
+		t.Fatalf("%q, %v", text.String(), err)
+	}
+	if _, err := his.PlanRestore(t.Context(), first.N, ""); !errs.Is(err, errs.NotFound) {
+		t.Errorf("a plan for a sandbox that is gone: %v", err)
+	}
+
+	h.moved = &house{disk: t.TempDir()}
+	must(t, os.Mkdir(filepath.Join(h.moved.disk, "files"), 0o755))
+	h.moved.write(t, "own", "of the new one")
+	rev, err := s.Move(t.Context(), tenant, id, "sbx_b", 0, workspace.Label{Actor: "user"})
+	if err != nil || rev.Root != last.Root || h.moved.read(t, "a") != "2" {
+		t.Fatal(rev, err)
+	}
+	if _, err := os.Stat(filepath.Join(h.moved.disk, "files", "own")); err == nil {
+		t.Error("what the new one had stays")
+	}
+	if _, err := s.Move(t.Context(), tenant, id, "sbx_b", 0, workspace.Label{}); !errs.Is(err, errs.Exists) {
+		t.Errorf("a second time: %v", err)
+	}
+	if _, err := s.Move(t.Context(), "other", id, "sbx_b", 0, workspace.Label{}); !errs.Is(err, errs.NotFound) {
+		t.Errorf("of another tenant: %v", err)
+	}
+
+	n, err := s.Sweep(t.Context())
+	if n != 0 || err != nil {
+		t.Fatalf("swept %d too early, %v", n, err)
+	}
+	h.later = keepFor + time.Hour
+	if n, err = s.Sweep(t.Context()); n != 1 || err != nil {
+		t.Fatalf("swept %d, %v", n, err)
+	}
+	if _, _, err := s.Open(t.Context(), tenant, id); !errs.Is(err, errs.NotFound) {
+		t.Errorf("after the sweep: %v", err)
 	}
 }
 
@@ -158,7 +235,7 @@ func TestService_concurrent(t *testing.T) {
 	}
 	for range 10 {
 		h.busy.Lock()
-		s.Detaching("host_a")
+		s.Detaching(h.host())
 		h.busy.Unlock()
 	}
 	wg.Wait()

@@ -3,15 +3,40 @@ package serve
 import (
 	"context"
 
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
+	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/replica"
 )
 
 // openHistories comes before the manager, which tells the histories when it
 // takes a workspace away, and whom they ask for it once it is there.
 func (r *running) openHistories() {
-	r.histories = history.New(history.Config{Dir: r.in("history"), Sandboxes: managed{r}, Log: r.c.Log})
+	r.histories = history.New(history.Config{
+		Dir: r.in("history"), Sandboxes: managed{r}, Log: r.c.Log, Copy: replica.Copy,
+		Remote: func(dir string, guest *wire.Client) (workspace.History, error) {
+			return replica.Open(replica.Config{Dir: dir, Guest: guest})
+		},
+		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
+			r.restartHolders(ctx, id, guest, paths)
+		},
+	})
 	r.onClose(r.histories.Close)
+}
+
+// restartHolders restarts the services that hold what an undo has replaced. A
+// guest of an earlier version has no services.
+func (r *running) restartHolders(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
+	res, err := guest.Service.RestartHolders(ctx, wireRequest(&wire.RestartHoldersRequest{Paths: paths}))
+	if err != nil {
+		r.c.Log.Warn("services may hold files that an undo has replaced", "id", id, "error", wire.Err(err))
+		return
+	}
+	for _, s := range res.Msg.Restarted {
+		r.c.Log.Info("a service starts again after an undo", "id", id, "service", s.Name, "reason", s.Reason)
+	}
 }
 
 // managed is the manager, which is opened later.
@@ -23,4 +48,22 @@ func (m managed) Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox
 
 func (m managed) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {
 	return m.r.manager.Files(ctx, tenant, id, f)
+}
+
+// noticing is the manager for those who use sandboxes from outside: what they
+// may have changed becomes a revision once it is quiet.
+type noticing struct {
+	*manager.Manager
+	histories *history.Service
+}
+
+func (n noticing) Guest(ctx context.Context, tenant string, id sandbox.ID) (*wire.Client, func(), error) {
+	c, release, err := n.Manager.Guest(ctx, tenant, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, func() {
+		release()
+		n.histories.Touched(tenant, id)
+	}, nil
 }

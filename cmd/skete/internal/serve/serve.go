@@ -274,7 +274,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 		return err
 	}
 	c := server.Config{
-		Sandboxes: r.manager, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
+		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}

@@ -44,6 +44,18 @@ func (t *tidier) loop(ctx context.Context) {
 		}
 		t.tidy(ctx)
 		t.sweepTemplates(ctx)
+		t.sweepHistories(ctx)
+	}
+}
+
+// sweepHistories removes what is kept of sandboxes that are gone for long.
+func (t *tidier) sweepHistories(ctx context.Context) {
+	n, err := t.r.histories.Sweep(ctx)
+	if err != nil {
+		t.r.c.Log.Warn("histories could not be swept", "error", err)
+	}
+	if n > 0 {
+		t.r.c.Log.Info("tidied histories", "removed", n)
 	}
 }
 

@@ -1,0 +1,168 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/workspace"
+)
+
+// ownerFile says whose a history is, for when its sandbox is gone.
+const ownerFile = "tenant"
+
+// own makes the directory of a history and notes whose it is.
+func (s *Service) own(tenant string, id sandbox.ID) error {
+	if s.owner(id) != "" {
+		return nil
+	}
+	if err := os.MkdirAll(s.dir(id), 0o700); err != nil {
+		return err
+	}
+	name := filepath.Join(s.dir(id), ownerFile)
+	if err := os.WriteFile(name+".new", []byte(tenant), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// owner is the tenant of a history, "" = there is none.
+func (s *Service) owner(id sandbox.ID) string {
+	data, err := os.ReadFile(filepath.Join(s.dir(id), ownerFile))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// Move gives a sandbox without a history what is kept of another one, which
+// may be gone or of another provider, and makes its files what they were at
+// revision n (0 = the last). The first one's history stays.
+//
+// Exists: it has a history. NotFound: nothing is kept of the other one.
+func (s *Service) Move(ctx context.Context, tenant string, from, to sandbox.ID, n uint64, l workspace.Label) (workspace.Revision, error) {
+	if s.c.Copy == nil {
+		return workspace.Revision{}, errs.New(errs.Unsupported, "histories cannot be moved here")
+	}
+	if s.owner(from) != tenant {
+		return workspace.Revision{}, errs.New(errs.NotFound, "nothing is kept of sandbox %s", from)
+	}
+	if _, err := s.c.Sandboxes.Get(ctx, tenant, to); err != nil {
+		return workspace.Revision{}, err
+	}
+	if err := s.copy(tenant, from, to); err != nil {
+		return workspace.Revision{}, err
+	}
+	h := &history{s: s, tenant: tenant, id: to}
+	if n == 0 {
+		// Not the last one of the copy: that may be of what is in the new sandbox.
+		last, err := s.lastOf(ctx, tenant, from)
+		if err != nil {
+			return workspace.Revision{}, err
+		}
+		if last == 0 {
+			return workspace.Revision{}, errs.New(errs.NotFound, "the history of sandbox %s is empty", from)
+		}
+		n = last
+	}
+	plan, err := h.PlanRestore(ctx, n, "")
+	if err != nil {
+		return workspace.Revision{}, err
+	}
+	rev, _, err := h.Apply(ctx, plan.ID, l)
+	return rev, err
+}
+
+func (s *Service) lastOf(ctx context.Context, tenant string, id sandbox.ID) (uint64, error) {
+	all, err := (&history{s: s, tenant: tenant, id: id}).Revisions(ctx)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[len(all)-1].N, nil
+}
+
+// copy copies a store while nobody has either open.
+func (s *Service) copy(tenant string, from, to sandbox.ID) error {
+	if from == to {
+		return errs.New(errs.Invalid, "a sandbox has its own history already")
+	}
+	source, err := s.desk(from)
+	if err != nil {
+		return err
+	}
+	target, err := s.desk(to)
+	if err != nil {
+		return err
+	}
+	first, second := source, target // one order for all
+	if from > to {
+		first, second = target, source
+	}
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	if source.uses > 0 || target.uses > 0 {
+		return errs.New(errs.Conflict, "one of the histories is in use").WithHint("try again in a moment")
+	}
+	source.shut(s.c.Log)
+	target.shut(s.c.Log)
+	if err := s.own(tenant, to); err != nil {
+		return err
+	}
+	err = s.c.Copy(s.store(from), s.store(to))
+	if errs.Is(err, errs.Exists) {
+		return errs.Wrap(errs.Exists, err, "sandbox %s has a history of its own", to).WithHint("make a new sandbox, and give it the history before anything else")
+	}
+	return err
+}
+
+// Sweep removes the histories of sandboxes that are gone for longer than
+// Config.Keep, and returns how many.
+func (s *Service) Sweep(ctx context.Context) (int, error) {
+	entries, err := os.ReadDir(s.c.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	removed := 0
+	for _, e := range entries {
+		id := sandbox.ID(e.Name())
+		tenant := s.owner(id)
+		if tenant == "" || strings.HasSuffix(e.Name(), ".half") {
+			continue
+		}
+		_, gerr := s.c.Sandboxes.Get(ctx, tenant, id)
+		if !errs.Is(gerr, errs.NotFound) || !s.old(id) {
+			continue
+		}
+		if d, derr := s.desk(id); derr == nil {
+			d.close(s.c.Log)
+		}
+		err = errors.Join(err, os.RemoveAll(s.dir(id)))
+		removed++
+	}
+	return removed, err
+}
+
+// old: nothing was written for longer than a history outlives its sandbox.
+func (s *Service) old(id sandbox.ID) bool {
+	newest := int64(0)
+	_ = filepath.WalkDir(s.dir(id), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // what cannot be looked at is not younger
+		}
+		if info, err := d.Info(); err == nil {
+			newest = max(newest, info.ModTime().UnixNano())
+		}
+		return nil
+	})
+	return s.c.Now().UnixNano()-newest > int64(s.c.Keep)
+}
