@@ -52,7 +52,7 @@ type Result struct {
 // was touched, the directory is as it was; behind that, the journal stays, and
 // Recover goes on. Limit: the disk has no room for what is to be written.
 func Run(ctx context.Context, c Config, store *object.Store, ops []Op) (Result, error) {
-	if err := c.room(ops); err != nil {
+	if err := c.room(store, ops); err != nil {
 		return Result{}, err
 	}
 	if err := c.writeJournal(ops); err != nil {
@@ -109,12 +109,17 @@ func full(err error) error {
 }
 
 // room looks before anything is written whether the disk can take it.
-func (c Config) room(ops []Op) error {
+func (c Config) room(store *object.Store, ops []Op) error {
 	need := int64(spareBytes)
 	for _, o := range ops {
-		if o.Action == Write && o.After.Type == tree.File {
-			need += o.After.Size // more than a sparse one takes
+		if o.Action != Write || o.After.Type != tree.File {
+			continue
 		}
+		bytes, err := dataBytes(store, o.After)
+		if err != nil {
+			return err
+		}
+		need += bytes
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(c.Dir, &st); err != nil {
@@ -125,6 +130,24 @@ func (c Config) room(ops []Op) error {
 			WithHint("nothing was changed; delete something first")
 	}
 	return nil
+}
+
+// dataBytes is what a file takes on disk, in whole blocks, without its holes.
+func dataBytes(store *object.Store, e tree.Entry) (sum int64, err error) {
+	const block = 4096
+	whole := func(n int64) int64 { return (n + block - 1) / block * block }
+	if !e.Listed {
+		return whole(e.Size), nil
+	}
+	list, err := store.Get(object.List, e.Hash)
+	if err != nil {
+		return 0, err
+	}
+	chunks, err := tree.DecodeList(list)
+	for _, c := range chunks {
+		sum += whole(c.Length)
+	}
+	return sum, err
 }
 
 // prepare puts the contents of all files into the staging directory.
@@ -252,7 +275,7 @@ func (c Config) finish(ops []Op) (Result, error) {
 	defer unix.Close(root)
 	x := executor{c: c, root: root}
 	for i, o := range ops {
-		if err := x.do(i, o); err != nil {
+		if err := x.doOrKeep(i, o); err != nil {
 			return x.result, fmt.Errorf("%s %q: %w", o.Action, o.Path, err)
 		}
 		c.stage("applied " + strconv.Itoa(i))
@@ -270,20 +293,102 @@ type executor struct {
 	result Result
 }
 
+// pathStep is how much of a path one system call takes; the kernel's PATH_MAX
+// is 4096.
+const pathStep = 3500
+
 // parent opens the directory that a path is in, whoever swaps parts of it.
 func (x *executor) parent(p []byte) (fd int, name string, err error) {
 	dir, name := path.Split(string(p))
 	if err := tree.CheckName(name); err != nil {
 		return -1, "", err
 	}
-	if dir == "" {
-		dir = "."
+	fd, dir = x.root, strings.TrimSuffix(dir, "/")
+	for first := true; first || dir != ""; first = false {
+		var part string
+		part, dir = cutPath(dir)
+		next, err := unix.Openat2(fd, part, &unix.OpenHow{
+			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if fd != x.root {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return -1, "", err
+		}
+		fd = next
 	}
-	fd, err = unix.Openat2(x.root, dir, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	return fd, name, err
+	return fd, name, nil
+}
+
+// cutPath cuts off as much as one call takes; "" is the directory itself.
+func cutPath(dir string) (part, rest string) {
+	if dir == "" {
+		return ".", ""
+	}
+	if len(dir) <= pathStep {
+		return dir, ""
+	}
+	at := strings.LastIndexByte(dir[:pathStep], '/')
+	return dir[:at], dir[at+1:]
+}
+
+// doOrKeep does an operation, or leaves the path as it is if somebody has made
+// it impossible: an undo must end, whatever stands in its way. Errors are those
+// of the disk.
+func (x *executor) doOrKeep(i int, o Op) error {
+	err := x.do(i, o)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		x.unlock(o.Path)
+		err = x.do(i, o)
+	}
+	for _, theirs := range []error{
+		unix.EPERM, unix.EACCES, unix.EBUSY, unix.ELOOP, unix.EXDEV, unix.ENOTDIR, unix.EISDIR,
+		unix.ENOENT, unix.EEXIST, unix.ENOTEMPTY, unix.EMLINK, unix.ETXTBSY,
+	} {
+		if errors.Is(err, theirs) {
+			x.keep(o)
+			return nil
+		}
+	}
+	return err
+}
+
+func (x *executor) keep(o Op) {
+	if p := string(o.Path); !slices.Contains(x.result.Kept, p) {
+		x.result.Kept = append(x.result.Kept, p)
+	}
+}
+
+// Flags of a file that stop even root.
+const fixed = 0x10 | 0x20 // FS_IMMUTABLE_FL, FS_APPEND_FL
+
+// unlock takes these flags off a path and the directory it is in.
+func (x *executor) unlock(p []byte) {
+	fd, name, err := x.parent(p)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	unfix(fd)
+	file, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(file)
+	var st unix.Stat_t
+	if unix.Fstat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return // a device may understand the number in its own way
+	}
+	unfix(file)
+}
+
+func unfix(fd int) {
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	if err == nil && flags&fixed != 0 {
+		_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags&^fixed))
+	}
 }
 
 func (x *executor) do(i int, o Op) error {
@@ -306,7 +411,7 @@ func (x *executor) do(i int, o Op) error {
 	case Attrs:
 		return x.attrs(fd, name, o)
 	case Write:
-		return x.write(i, fd, name, o.After)
+		return x.write(i, fd, name, o)
 	}
 	return errs.New(errs.Corrupt, "an unknown action")
 }
@@ -319,7 +424,7 @@ func (x *executor) remove(fd int, name string, o Op) error {
 	err := unix.Unlinkat(fd, name, flags)
 	switch {
 	case errors.Is(err, unix.ENOTEMPTY):
-		x.result.Kept = append(x.result.Kept, string(o.Path))
+		x.keep(o)
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR):
 		return nil // done already, and perhaps replaced
@@ -339,7 +444,7 @@ func (x *executor) attrs(fd int, name string, o Op) error {
 	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	file, err := unix.Openat(fd, name, flags, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
-		x.result.Kept = append(x.result.Kept, string(o.Path))
+		x.keep(o)
 		return nil
 	}
 	if err != nil {
@@ -352,59 +457,88 @@ func (x *executor) attrs(fd int, name string, o Op) error {
 	}
 	want := map[tree.Type]uint32{tree.File: unix.S_IFREG, tree.Dir: unix.S_IFDIR, tree.Fifo: unix.S_IFIFO}[e.Type]
 	if st.Mode&unix.S_IFMT != want {
-		x.result.Kept = append(x.result.Kept, string(o.Path)) // something else stands there by now
+		x.keep(o) // something else stands there by now
 		return nil
 	}
 	return attributes(file, e)
 }
 
-func (x *executor) write(i, fd int, name string, e tree.Entry) error {
-	switch e.Type {
-	case tree.File:
-		return x.place(i, fd, name)
-	case tree.Link:
-		return x.link(fd, name, e)
-	}
-	temp := x.c.staged(i)
-	if err := remove(temp); err != nil {
-		return err
-	}
-	if err := unix.Mkfifo(temp, e.Mode); err != nil {
-		return err
-	}
-	if err := unix.Lchown(temp, int(e.UID), int(e.GID)); err != nil && !errors.Is(err, unix.EPERM) {
-		return err
-	}
-	if err := unix.Chmod(temp, e.Mode); err != nil { // mkfifo obeyed the umask
-		return err
-	}
-	return unix.Renameat(unix.AT_FDCWD, temp, fd, name)
-}
-
-// place renames a staged file to its place. One that is not staged any more
-// has got there, whatever became of it since: staged files were durable before
-// the first was moved.
-func (x *executor) place(i, fd int, name string) error {
-	err := unix.Renameat(unix.AT_FDCWD, x.c.staged(i), fd, name)
-	if errors.Is(err, unix.ENOENT) {
+func (x *executor) write(i, fd int, name string, o Op) error {
+	e, temp := o.After, x.c.staged(i)
+	if e.Type == tree.File {
+		// One that is not staged any more has got there, whatever became of it
+		// since: staged files were durable before the first was moved.
+		if err := x.rename(temp, fd, name, o); !errors.Is(err, unix.ENOENT) || staged(temp) {
+			return err
+		}
 		return nil
 	}
-	return err
-}
-
-func (x *executor) link(fd int, name string, e tree.Entry) error {
-	temp := x.c.Staging + "/link"
+	if x.isThere(fd, name, e) {
+		return nil
+	}
 	if err := os.MkdirAll(x.c.Staging, 0o700); err != nil {
 		return err
 	}
 	if err := remove(temp); err != nil {
 		return err
 	}
-	if err := unix.Symlink(e.Target, temp); err != nil {
+	if err := makeSpecial(temp, e); err != nil {
+		return err
+	}
+	return x.rename(temp, fd, name, o)
+}
+
+func staged(temp string) bool {
+	_, err := os.Lstat(temp)
+	return err == nil
+}
+
+// rename moves what is staged to its place. Where the history knows of nothing
+// nothing is replaced: what is there is a file that it does not keep. EEXIST:
+// so it is.
+func (x *executor) rename(temp string, fd int, name string, o Op) error {
+	if o.Before.Type != 0 {
+		return unix.Renameat(unix.AT_FDCWD, temp, fd, name)
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, temp, fd, name, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	var st unix.Stat_t // a file system that cannot do it in one
+	if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		return unix.EEXIST
+	}
+	return unix.Renameat(unix.AT_FDCWD, temp, fd, name)
+}
+
+// isThere reports whether a link or fifo has been made.
+func (x *executor) isThere(fd int, name string, e tree.Entry) bool {
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Uid != e.UID || st.Gid != e.GID {
+		return false
+	}
+	if e.Type == tree.Fifo {
+		return st.Mode == unix.S_IFIFO|e.Mode
+	}
+	buf := make([]byte, tree.TargetBytesMax+1)
+	n, err := unix.Readlinkat(fd, name, buf)
+	return err == nil && string(buf[:n]) == e.Target
+}
+
+// makeSpecial makes a link or fifo.
+func makeSpecial(temp string, e tree.Entry) error {
+	if e.Type == tree.Link {
+		if err := unix.Symlink(e.Target, temp); err != nil {
+			return err
+		}
+	} else if err := unix.Mkfifo(temp, e.Mode); err != nil {
 		return err
 	}
 	if err := unix.Lchown(temp, int(e.UID), int(e.GID)); err != nil && !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	return unix.Renameat(unix.AT_FDCWD, temp, fd, name)
+	if e.Type == tree.Link {
+		return nil
+	}
+	return unix.Chmod(temp, e.Mode) // mkfifo obeyed the umask
 }
