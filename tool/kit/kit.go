@@ -6,6 +6,7 @@ package kit
 import (
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/file"
+	"github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/shell"
 	"github.com/skete-dev/skete/tool/task"
 	"github.com/skete-dev/skete/tool/todo"
@@ -18,6 +19,7 @@ func New() *tool.Registry {
 	todo.Add(r)
 	file.Add(r)
 	shell.Add(r)
+	history.Add(r)
 	task.Add(r)
 	return r
 }

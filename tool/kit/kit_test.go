@@ -39,9 +39,26 @@ func (still) Send(context.Context, thread.ID, string, string, string) error {
 }
 func (still) Cancel(context.Context, thread.ID, string, string) error { return nil }
 
+// bygone is a history with one revision.
+type bygone struct{}
+
+func (bygone) Revisions(context.Context, string, int) ([]tool.PastRevision, bool, error) {
+	return []tool.PastRevision{{N: 1, Label: "x"}}, false, nil
+}
+func (bygone) Diff(context.Context, uint64, uint64, string, int) (string, error) { return "", nil }
+func (bygone) Content(context.Context, uint64, string, int64) ([]byte, error) {
+	return []byte("x\xff"), nil
+}
+func (bygone) PlanUndo(context.Context, tool.PastUndo) (tool.PastPlan, error) {
+	return tool.PastPlan{ID: "p", N: 1, Paths: []string{"change x"}, Total: 1}, nil
+}
+func (bygone) Undo(context.Context, string, tool.PastRevision) (uint64, []string, error) {
+	return 2, []string{"kept"}, nil
+}
+
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = place.NewMap(thread.NewMemory())
-	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())
 	if err != nil {
