@@ -83,6 +83,9 @@ func (m *meddler) unmap(i int) {
 
 func (m *meddler) edit() {
 	path := m.name()
+	if os.MkdirAll(filepath.Dir(path), 0o755) != nil {
+		return // a named pipe is in the way, and os.RemoveAll would wait for its writer
+	}
 	switch m.IntN(17) {
 	case 0, 1, 2:
 		m.put(path, m.text())
