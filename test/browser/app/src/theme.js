@@ -1,0 +1,1 @@
+export const theme = {name: 'light', title: 'A light theme'};
