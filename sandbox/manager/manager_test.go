@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(warmServerEnv); text != "" {
 		os.Exit(warmUntilKilled(text))
 	}
+	if text := os.Getenv(cyclingServerEnv); text != "" {
+		os.Exit(cycleUntilKilled(text))
+	}
 	goleak.VerifyTestMain(m)
 }
 
