@@ -44,6 +44,15 @@
 //	GET    /sandboxes/{id}/files/watch            SSE of FileEvent; ?path= &recursive=; resumes by Last-Event-ID
 //	GET    /sandboxes/{id}/tree                   application/x-tar; ?path=
 //	PUT    /sandboxes/{id}/tree                   application/x-tar -> TreeWritten; ?path=
+//	GET    /sandboxes/{id}/services               ServiceList
+//	POST   /sandboxes/{id}/services               ServiceSpec -> Service; ?wait_ms=
+//	POST   /sandboxes/{id}/services/load          reads skete.yaml of the workspace -> ServicesLoaded
+//	GET    /sandboxes/{id}/services/{name}        Service
+//	DELETE /sandboxes/{id}/services/{name}        stop and forget
+//	POST   /sandboxes/{id}/services/{name}/start  ?wait_ms=  Service
+//	POST   /sandboxes/{id}/services/{name}/stop   ?wait_ms=  Service
+//	POST   /sandboxes/{id}/services/{name}/restart ?wait_ms=  Service
+//	GET    /sandboxes/{id}/services/{name}/logs   SSE of ServiceLogEvent; ?from= &follow=; resumes by Last-Event-ID
 //	GET    /sandboxes/{id}/ports                  PortList
 //	GET    /sandboxes/{id}/ports/watch            SSE of PortEvent
 //	GET    /sandboxes/{id}/ports/{port}/connect   WebSocket, binary messages = bytes of the TCP stream; an empty one ends its direction (half-close)

@@ -144,6 +144,17 @@ func TestBadRequests(t *testing.T) {
 		{"grep with much context", "GET", sb + "/files/grep?pattern=x&context=21", nil, nil, 400, "context"},
 		{"watch what is not there", "GET", sb + "/files/watch?path=/no/such", nil, nil, 404, ""},
 		{"watch from a strange place", "GET", sb + "/files/watch?path=/tmp", nil, []string{"Last-Event-ID", "::"}, 400, "Last-Event-ID"},
+		{"service without a command", "POST", sb + "/services", `{"name":"web"}`, nil, 400, "argv or a command"},
+		{"service with an absurd name", "POST", sb + "/services", `{"name":"../x","command":"true"}`, nil, 400, "name"},
+		{"service that restarts often", "POST", sb + "/services", `{"name":"web","command":"true","restart":"often"}`, nil, 400, "restart"},
+		{"service ready in two ways", "POST", sb + "/services", `{"name":"web","command":"true","ready_tcp":1,"ready_http":2}`, nil, 400, "several"},
+		{"service with no port", "POST", sb + "/services", `{"name":"web","command":"true","ports":[-1]}`, nil, 400, "port"},
+		{"unknown service", "GET", sb + "/services/nothing", nil, nil, 404, "nothing"},
+		{"remove an unknown service", "DELETE", sb + "/services/nothing", nil, nil, 404, "nothing"},
+		{"start an unknown service", "POST", sb + "/services/nothing/start", nil, nil, 404, "nothing"},
+		{"restart and wait too long", "POST", sb + "/services/nothing/restart?wait_ms=600001", nil, nil, 400, "wait_ms"},
+		{"log of an unknown service", "GET", sb + "/services/nothing/logs", nil, nil, 404, "nothing"},
+		{"log with a strange place", "GET", sb + "/services/nothing/logs", nil, []string{"Last-Event-ID", "-3"}, 400, "Last-Event-ID"},
 		{"port zero", "GET", sb + "/ports/0/connect", nil, nil, 400, "port"},
 		{"port of the guest's control", "GET", sb + "/ports/65536/connect", nil, nil, 400, "port"},
 		{"port no number", "GET", sb + "/ports/http/connect", nil, nil, 400, "port"},
@@ -224,7 +235,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	// These take nothing that could be wrong but an id, which one case has tried.
 	idOnly := []string{
-		"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/{key}", "/tree", "/{id}", "/templates", "/keys",
+		"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/services", "/services/load", "/{key}", "/tree", "/{id}", "/templates", "/keys",
 		"/replay", "/approvals", "/todos", "/agents", "/models",
 	}
 	for _, r := range w.server.Routes() {

@@ -42,6 +42,7 @@ import (
 	"github.com/skete-dev/skete/server/previews"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
+	"github.com/skete-dev/skete/server/services"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/template"
 )
@@ -197,6 +198,7 @@ func New(c Config) (*Server, error) {
 		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
 		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
 	})
+	services.Register(s.table, services.Config{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
 	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)

@@ -66,9 +66,13 @@ func (c *Core) Moving() <-chan struct{} {
 	return c.thawed
 }
 
-// Run returns the process of a key; NotFound when there is none.
+// Run returns the process of a key; NotFound when there is none, or when it is
+// just being started.
 func (c *Core) Run(key string) (Run, error) {
 	p, err := c.find(key)
+	if err == nil && p.stop == nil && !isClosed(p.exited) { // init has it, and we do not know its output yet
+		return Run{}, errs.New(errs.NotFound, "process %q is being started", key)
+	}
 	return Run{p}, err
 }
 

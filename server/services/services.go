@@ -1,0 +1,386 @@
+// Package services serves the services of a running sandbox: declared
+// processes that its guest keeps running, and their logs.
+//
+//	services.Register(table, services.Config{Sandboxes: manager, Hub: hub})
+//
+// What a guest says is bounded by guest/wire, and translated here. All
+// handlers are safe for concurrent use.
+package services
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	declared "github.com/skete-dev/skete/sandbox/service"
+	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/server/view"
+)
+
+// Sandboxes is what is needed of *manager.Manager.
+type Sandboxes interface {
+	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
+}
+
+// Config of the routes.
+type Config struct {
+	Sandboxes Sandboxes
+	Hub       *stream.Hub
+}
+
+type service struct {
+	sandboxes Sandboxes
+	hub       *stream.Hub
+}
+
+// Register adds the routes to the table.
+func Register(t *route.Table, c Config) {
+	s := &service{c.Sandboxes, c.Hub}
+	const tag, base = "services", "/v1/sandboxes/{id}/services"
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-services", Tag: tag, Summary: "List services by name",
+	}, s.list)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "declare-service", Tag: tag,
+		Summary: "Declare a service and start it; one that runs with another declaration is restarted",
+	}, s.declare)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/load", Scope: key.Write, ID: "load-services", Tag: tag,
+		Summary: "Declare what skete.yaml of the workspace says",
+	}, s.load)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{name}", Scope: key.Read, ID: "get-service", Tag: tag, Summary: "Get a service as it is now",
+	}, s.get)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Write, ID: "remove-service", Tag: tag,
+		Summary: "Stop a service and forget it and its log",
+	}, s.remove)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/{name}/start", Scope: key.Write, ID: "start-service", Tag: tag,
+		Summary: "Start a service, at once if it waits for another try",
+	}, s.start)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/{name}/stop", Scope: key.Write, ID: "stop-service", Tag: tag, Summary: "Stop a service",
+	}, s.stop)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: base + "/{name}/restart", Scope: key.Write, ID: "restart-service", Tag: tag, Summary: "Stop a service and start it",
+	}, s.restart)
+	route.Raw(t, route.Operation{
+		Method: http.MethodGet, Path: base + "/{name}/logs", Scope: key.Read, ID: "stream-service-log", Tag: tag,
+		Summary: "Stream a service's log as server-sent events", Sends: route.Events[api.ServiceLogEvent](),
+	}, s.logs)
+}
+
+// SandboxPath names a sandbox. It is exported because the JSON layer looks
+// only into exported embedded fields; so are the others.
+type SandboxPath struct {
+	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+}
+
+// Path names a service.
+type Path struct {
+	SandboxPath
+	Name string `path:"name" maxLength:"40" doc:"of the service"`
+}
+
+// Waiting says how long to wait for what was asked for.
+type Waiting struct {
+	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" doc:"until it is ready, has failed or is stopped; 0 = answer at once"`
+}
+
+// guest finds the guest of a caller's sandbox; release must be called.
+func (s *service) guest(ctx context.Context, text string) (*wire.Client, func(), error) {
+	id, err := sandbox.ParseID(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.sandboxes.Guest(ctx, gate.From(ctx).Tenant, id)
+}
+
+type serviceOut struct{ Body api.Service }
+
+// act makes one call of the guest. A call that may take long ends when the
+// server does.
+func (s *service) act(ctx context.Context, id string, waitMS int64, call func(context.Context, *wire.Client) (*wire.ServiceInfo, error)) (*serviceOut, error) {
+	g, release, err := s.guest(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if waitMS > 0 {
+		opened, leave, err := s.hub.Open(ctx, gate.From(ctx).Owner)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		ctx = opened
+	}
+	i, err := call(ctx, g)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, wire.Err(err)
+	}
+	return &serviceOut{view.Service(i)}, nil
+}
+
+type listOut struct{ Body api.ServiceList }
+
+func (s *service) list(ctx context.Context, in *SandboxPath) (*listOut, error) {
+	g, release, err := s.guest(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	res, err := g.Service.List(ctx, connect.NewRequest(&wire.ListServicesRequest{}))
+	if err != nil {
+		return nil, wire.Err(err)
+	}
+	out := &listOut{api.ServiceList{Items: []api.Service{}}}
+	for _, i := range res.Msg.GetServices() {
+		out.Body.Items = append(out.Body.Items, view.Service(i))
+	}
+	return out, nil
+}
+
+type declareIn struct {
+	SandboxPath
+	Waiting
+	Body api.ServiceSpec
+}
+
+func (s *service) declare(ctx context.Context, in *declareIn) (*serviceOut, error) {
+	d, err := declared.Declaration(declared.Spec(in.Body), wire.ServiceSource_SERVICE_SOURCE_CALL)
+	if err != nil {
+		return nil, err
+	}
+	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
+		res, err := g.Service.Declare(ctx, connect.NewRequest(&wire.DeclareServiceRequest{Declaration: d, WaitMs: in.WaitMS}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetService(), nil
+	})
+}
+
+type loadOut struct{ Body api.ServicesLoaded }
+
+func (s *service) load(ctx context.Context, in *SandboxPath) (*loadOut, error) {
+	g, release, err := s.guest(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, err := declared.Load(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	return &loadOut{api.ServicesLoaded{Found: l.Found, Declared: append([]string{}, l.Declared...), Removed: append([]string{}, l.Removed...)}}, nil
+}
+
+func (s *service) get(ctx context.Context, in *Path) (*serviceOut, error) {
+	return s.act(ctx, in.ID, 0, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
+		res, err := g.Service.Get(ctx, connect.NewRequest(&wire.GetServiceRequest{Name: in.Name}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetService(), nil
+	})
+}
+
+func (s *service) remove(ctx context.Context, in *Path) (*struct{}, error) {
+	g, release, err := s.guest(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	_, err = g.Service.Remove(ctx, connect.NewRequest(&wire.RemoveServiceRequest{Name: in.Name}))
+	return nil, wire.Err(err)
+}
+
+type actIn struct {
+	Path
+	Waiting
+}
+
+func (s *service) start(ctx context.Context, in *actIn) (*serviceOut, error) {
+	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
+		res, err := g.Service.Start(ctx, connect.NewRequest(&wire.StartServiceRequest{Name: in.Name, WaitMs: in.WaitMS}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetService(), nil
+	})
+}
+
+func (s *service) stop(ctx context.Context, in *actIn) (*serviceOut, error) {
+	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
+		res, err := g.Service.Stop(ctx, connect.NewRequest(&wire.StopServiceRequest{Name: in.Name, WaitMs: in.WaitMS}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetService(), nil
+	})
+}
+
+func (s *service) restart(ctx context.Context, in *actIn) (*serviceOut, error) {
+	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
+		res, err := g.Service.Restart(ctx, connect.NewRequest(&wire.RestartServiceRequest{Name: in.Name, WaitMs: in.WaitMS}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetService(), nil
+	})
+}
+
+type logsIn struct {
+	Path
+	From        int64  `query:"from" doc:"byte offset; -1 = from the present end, -n = the last n-1 bytes"`
+	Follow      bool   `query:"follow" default:"true" doc:"wait for more"`
+	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the offset behind what the client has"`
+}
+
+func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error {
+	from := in.From
+	if in.LastEventID != "" {
+		var err error
+		if from, err = strconv.ParseInt(in.LastEventID, 10, 64); err != nil || from < 0 {
+			return errs.New(errs.Invalid, "Last-Event-ID %.40q is none of this stream", in.LastEventID)
+		}
+	}
+	g, release, err := s.guest(r.Context(), in.ID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, leave, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := &follower{guest: g, req: &wire.LogsRequest{Name: in.Name, From: from, NoFollow: !in.Follow}}
+	defer l.hangUp()
+	first, err := l.once(ctx)
+	if err != nil && err != stream.ErrEnd { //nolint:errorlint // it is never wrapped
+		return err
+	}
+	sse, berr := stream.NewSSE(w)
+	if berr != nil {
+		return nil // the client is gone
+	}
+	if err != nil {
+		return nil // there is nothing, and nobody wants to wait
+	}
+	if err := send(sse, first); err != nil {
+		return nil //nolint:nilerr // the client is gone
+	}
+	return stream.Pump(ctx, cancel, sse, l.next, func(m *wire.LogsResponse) error { return send(sse, m) })
+}
+
+func send(s *stream.SSE, m *wire.LogsResponse) error {
+	switch e := m.GetEvent().(type) {
+	case *wire.LogsResponse_Output:
+		end := e.Output.GetOffset() + int64(len(e.Output.GetData()))
+		return s.Event(strconv.FormatInt(end, 10), "log", api.ServiceLogEvent{Offset: e.Output.GetOffset(), Data: e.Output.GetData()})
+	case *wire.LogsResponse_Gap:
+		return s.Event(strconv.FormatInt(e.Gap.GetTo(), 10), "gap", api.ServiceLogEvent{Offset: e.Gap.GetFrom(), GapTo: e.Gap.GetTo()})
+	}
+	return s.Keepalive()
+}
+
+// A connection to a guest that breaks is made again for this long: supervise
+// may just be starting anew.
+const (
+	bridgeFor  = 10 * time.Second
+	bridgeWait = 50 * time.Millisecond
+)
+
+// follower reads a log and goes on at its offset when the connection breaks.
+type follower struct {
+	guest  *wire.Client
+	req    *wire.LogsRequest
+	stream *connect.ServerStreamForClient[wire.LogsResponse]
+	cancel context.CancelFunc
+	broken time.Time
+}
+
+func (f *follower) hangUp() {
+	if f.stream != nil {
+		f.cancel()
+		_ = f.stream.Close()
+		f.stream = nil
+	}
+}
+
+func (f *follower) next(ctx context.Context) (*wire.LogsResponse, error) {
+	for {
+		m, err := f.once(ctx)
+		if err == nil {
+			f.broken = time.Time{}
+			return m, nil
+		}
+		f.hangUp()
+		if f.broken.IsZero() {
+			f.broken = time.Now()
+		}
+		if !errs.Temporary(err) || time.Since(f.broken) > bridgeFor {
+			return nil, err
+		}
+		select {
+		case <-time.After(bridgeWait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (f *follower) once(ctx context.Context) (*wire.LogsResponse, error) {
+	if f.stream == nil {
+		sctx, cancel := context.WithCancel(ctx)
+		st, err := f.guest.Service.Logs(sctx, connect.NewRequest(f.req))
+		if err != nil {
+			cancel()
+			return nil, wire.Err(err)
+		}
+		f.stream, f.cancel = st, cancel
+	}
+	if !f.stream.Receive() {
+		if err := f.stream.Err(); err != nil {
+			return nil, wire.Err(err)
+		}
+		return nil, stream.ErrEnd
+	}
+	m := f.stream.Msg()
+	return m, f.note(m)
+}
+
+// note moves the place at which to go on. A guest that jumps is not believed.
+func (f *follower) note(m *wire.LogsResponse) error {
+	at, end := f.req.From, f.req.From
+	switch e := m.GetEvent().(type) {
+	case *wire.LogsResponse_Output:
+		at, end = e.Output.GetOffset(), e.Output.GetOffset()+int64(len(e.Output.GetData()))
+	case *wire.LogsResponse_Gap:
+		at, end = e.Gap.GetFrom(), e.Gap.GetTo()
+	default:
+		return nil
+	}
+	if end < at || at < 0 || (f.req.From >= 0 && at != f.req.From) {
+		return errs.New(errs.Corrupt, "the guest's log does not go on at its offset")
+	}
+	f.req.From = end
+	return nil
+}

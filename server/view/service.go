@@ -1,0 +1,72 @@
+package view
+
+import (
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// serviceStates are the words for states of services.
+var serviceStates = map[wire.ServiceState]string{
+	wire.ServiceState_SERVICE_STATE_STOPPED: "stopped", wire.ServiceState_SERVICE_STATE_STARTING: "starting",
+	wire.ServiceState_SERVICE_STATE_READY: "ready", wire.ServiceState_SERVICE_STATE_UNREADY: "unready",
+	wire.ServiceState_SERVICE_STATE_BACKOFF: "backoff", wire.ServiceState_SERVICE_STATE_CRASH_LOOP: "crash-loop",
+	wire.ServiceState_SERVICE_STATE_FAILED: "failed",
+}
+
+// Service translates a service. A state of an unknown kind is "failed".
+func Service(i *wire.ServiceInfo) api.Service {
+	v := api.Service{
+		ServiceSpec: serviceSpec(i.GetDeclaration()), State: serviceStates[i.GetState()], Reason: Text([]byte(i.GetReason())), PID: int(i.GetPid()),
+		ProcessKey: Text([]byte(i.GetProcessKey())), Restarts: i.GetRestarts(), Since: unixNS(i.GetSinceUnixNs()),
+		LogStart: i.GetLogStart(), LogSize: i.GetLogSize(), Wanted: i.GetWanted(), KnownAs: Text([]byte(i.GetKnownAs())), Source: "call",
+	}
+	if v.State == "" {
+		v.State = "failed"
+	}
+	switch i.GetDeclaration().GetSource() {
+	case wire.ServiceSource_SERVICE_SOURCE_FILE:
+		v.Source = "file"
+	case wire.ServiceSource_SERVICE_SOURCE_SPEC:
+		v.Source = "spec"
+	}
+	if e := i.GetLastExit(); e != nil {
+		v.LastExit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: Text([]byte(e.GetReason()))}
+		t := unixNS(i.GetLastExitUnixNs())
+		v.LastExitAt = &t
+	}
+	return v
+}
+
+func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
+	s := api.ServiceSpec{
+		Name: Text([]byte(d.GetName())), Command: Text(d.GetCommand()), Workdir: Text(d.GetWorkdir()), User: Text([]byte(d.GetUser())),
+		LogBytesMax: d.GetLogBytesMax(), StopTimeoutMS: d.GetStopTimeoutMs(), ReadyTimeoutMS: d.GetReadiness().GetTimeoutMs(),
+		ReadyHTTP: int(d.GetReadiness().GetHttp().GetPort()), ReadyPath: Text([]byte(d.GetReadiness().GetHttp().GetPath())),
+		ReadyTCP: int(d.GetReadiness().GetTcp().GetPort()), ReadyLog: Text([]byte(d.GetReadiness().GetLog().GetPattern())), Restart: "always",
+	}
+	switch d.GetRestart() {
+	case wire.RestartPolicy_RESTART_POLICY_ON_FAILURE:
+		s.Restart = "on-failure"
+	case wire.RestartPolicy_RESTART_POLICY_NEVER:
+		s.Restart = "never"
+	}
+	if len(d.GetArgv()) > 0 {
+		s.Argv = texts(d.GetArgv())
+	}
+	for k, v := range d.GetEnv() {
+		if s.Env == nil {
+			s.Env = map[string]string{}
+		}
+		s.Env[Text([]byte(k))] = Text(v)
+	}
+	for _, p := range d.GetPorts() {
+		s.Ports = append(s.Ports, int(p))
+	}
+	for _, l := range d.GetRlimits() {
+		if s.Limits == nil {
+			s.Limits = map[string]uint64{}
+		}
+		s.Limits[Text([]byte(l.GetName()))] = l.GetSoft()
+	}
+	return s
+}
