@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/client/transport"
 )
 
@@ -20,6 +21,9 @@ type Sandbox struct {
 
 // Sandbox returns a handle; it does not ask the server.
 func (c *Client) Sandbox(id string) *Sandbox { return &Sandbox{ID: id, c: c} }
+
+// History returns a handle on the revisions of the sandbox's workspace.
+func (s *Sandbox) History() *history.History { return history.New(s.c.t, s.path("/history")) }
 
 // Info describes the server.
 func (c *Client) Info(ctx context.Context) (api.Info, error) {

@@ -2,24 +2,16 @@ package server
 
 import (
 	"context"
-	"embed"
 	"net/http"
 	"net/http/pprof"
 	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/server/docs"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
-
-// docs is a page without any outside part: the server's documentation works
-// where the server does.
-//
-//go:embed docs
-var docs embed.FS
-
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 const readyTimeout = 3 * time.Second
 
@@ -34,15 +26,7 @@ func (s *Server) registerHouse(t *route.Table) {
 	t.Plain("/metrics", key.Admin, nil, s.metrics.handler().ServeHTTP)
 	t.Plain("/openapi.json", route.Public, none, s.document("application/openapi+json", func() ([]byte, error) { return t.Document(false) }))
 	t.Plain("/openapi.yaml", route.Public, none, s.document("application/openapi+yaml", func() ([]byte, error) { return t.Document(true) }))
-	for path, file := range map[string]struct{ name, contentType string }{
-		"/docs":          {"docs/index.html", "text/html; charset=utf-8"},
-		"/docs/docs.js":  {"docs/docs.js", "text/javascript; charset=utf-8"},
-		"/docs/docs.css": {"docs/docs.css", "text/css; charset=utf-8"},
-	} {
-		t.Plain(path, route.Public, none, s.document(file.contentType, func() ([]byte, error) {
-			return docs.ReadFile(file.name)
-		}))
-	}
+	docs.Register(t)
 	for path, h := range map[string]http.HandlerFunc{
 		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
 		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
@@ -72,7 +56,7 @@ func (s *Server) document(contentType string, build func() ([]byte, error)) http
 			return
 		}
 		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("Content-Security-Policy", docsPolicy)
+		w.Header().Set("Content-Security-Policy", docs.Policy)
 		_, _ = w.Write(body)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client"
+	past "github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
@@ -230,7 +230,7 @@ func (a commands) back(ctx context.Context, w *way, sandbox []string, p api.Plan
 }
 
 // nothing ends what has nothing to do: no revision is made of it.
-func (a commands) nothing(ctx context.Context, h *client.History) error {
+func (a commands) nothing(ctx context.Context, h *past.History) error {
 	if !a.JSON {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (a commands) refuse(plan api.ChangePlan) error {
 		return planExit(app.PrintJSON(a.Out, plan), len(plan.Conflicts))
 	}
 	for _, c := range plan.Conflicts {
-		name := quoted("", client.PathOfChange(api.PathChange{Path: c.Path, PathBytes: c.PathBytes}))
+		name := quoted("", past.PathOf(api.PathChange{Path: c.Path, PathBytes: c.PathBytes}))
 		fmt.Fprintf(a.Err, "conflict: %s: %s\n", name, app.Printable(c.Why))
 	}
 	fmt.Fprintf(a.Err, "skete: %d paths need a choice; nothing was changed\nhint: --keep PATH, --take PATH, or --markers PATH for texts\n", len(plan.Conflicts))
@@ -279,7 +279,7 @@ func (a commands) show(plan api.ChangePlan, w *way) error {
 		files = files[:shownMax]
 	}
 	for _, f := range files {
-		name := quoted("", client.PathOfChange(f))
+		name := quoted("", past.PathOf(f))
 		if w.dry && a.Quiet {
 			fmt.Fprintln(out, name)
 			continue
@@ -330,7 +330,7 @@ func (a commands) report(done api.Applied) error {
 	changed := 0
 	for _, f := range done.Files {
 		if f.Result == "kept" {
-			fmt.Fprintf(a.Err, "kept: %s holds what the history does not have\n", quoted("", client.PathOfChange(f.PathChange)))
+			fmt.Fprintf(a.Err, "kept: %s holds what the history does not have\n", quoted("", past.PathOf(f.PathChange)))
 			continue
 		}
 		changed++

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client"
+	past "github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
@@ -53,7 +53,7 @@ Lines that are not UTF-8 are shown with their odd bytes replaced.`,
 			if err != nil {
 				return err
 			}
-			d, err := h.Diff(cmd.Context(), from, to, client.DiffOptions{Path: path, Hunks: true, Context: lines})
+			d, err := h.Diff(cmd.Context(), from, to, past.DiffOptions{Path: path, Hunks: true, Context: lines})
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func isSpan(s string) bool {
 }
 
 // revisions reads FROM, FROM..TO, FROM.., ..TO and nothing.
-func revisions(ctx context.Context, h *client.History, span string) (from, to uint64, err error) {
+func revisions(ctx context.Context, h *past.History, span string) (from, to uint64, err error) {
 	a, b, two := strings.Cut(span, "..")
 	number := func(s string) uint64 {
 		n, bad := strconv.ParseUint(s, 10, 64)
@@ -125,7 +125,7 @@ func (a commands) printDiff(d api.Diff, stat bool) error {
 	for _, f := range d.Files {
 		switch {
 		case a.Quiet:
-			fmt.Fprintln(w, quoted("", client.PathOfChange(f)))
+			fmt.Fprintln(w, quoted("", past.PathOf(f)))
 		case stat:
 			p.stat(f)
 		default:
@@ -171,7 +171,7 @@ func mode(e *api.TreeEntry) string {
 }
 
 func (p *printer) file(f api.PathChange) {
-	name := client.PathOfChange(f)
+	name := past.PathOf(f)
 	a, b := quoted("a/", name), quoted("b/", name)
 	p.line(bold, "diff --git "+a+" "+b)
 	switch {
@@ -258,7 +258,7 @@ func (p *printer) stat(f api.PathChange) {
 	if f.Binary || f.Large {
 		counts = "bytes"
 	}
-	p.line("", fmt.Sprintf("%s %-12s %s", sign(f.Action), counts, quoted("", client.PathOfChange(f))))
+	p.line("", fmt.Sprintf("%s %-12s %s", sign(f.Action), counts, quoted("", past.PathOf(f))))
 }
 
 // sign is an action in one letter, as git's are.

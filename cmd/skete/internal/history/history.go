@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client"
+	past "github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
@@ -29,7 +29,7 @@ func Commands(run *app.App) []*cobra.Command {
 
 // open finds the sandbox that a command means. Where more words follow, the
 // first one is the sandbox unless --vm names it; rest are the others.
-func (a commands) open(ctx context.Context, t *app.Target, args []string) (h *client.History, sb api.Sandbox, rest []string, err error) {
+func (a commands) open(ctx context.Context, t *app.Target, args []string) (h *past.History, sb api.Sandbox, rest []string, err error) {
 	c, err := a.Connect(ctx)
 	if err != nil {
 		return nil, sb, nil, err
@@ -95,14 +95,14 @@ the sandbox's disk, and durable when it survives the sandbox.`,
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) printList(ctx context.Context, h *client.History, o listOptions) error {
+func (a commands) printList(ctx context.Context, h *past.History, o listOptions) error {
 	where, err := h.Page(ctx, 1, "")
 	if err != nil {
 		return err
 	}
 	var revs []api.Revision
 	more := false
-	for r, err := range h.Revisions(ctx, client.RevisionFilter{Run: o.run, Thread: o.thread}) {
+	for r, err := range h.Revisions(ctx, past.Filter{Run: o.run, Thread: o.thread}) {
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func what(r api.Revision) string {
 }
 
 // printOf shows the history of one path.
-func (a commands) printOf(ctx context.Context, h *client.History, path string) error {
+func (a commands) printOf(ctx context.Context, h *past.History, path string) error {
 	list, err := h.Of(ctx, path)
 	if err != nil {
 		return err

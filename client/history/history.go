@@ -1,4 +1,13 @@
-package client
+// Package history reaches the revisions of a sandbox's workspace, and the ways
+// back, through the API.
+//
+//	h := sandbox.History()                                      // of package client
+//	plan, err := h.Plan(ctx, api.PlanChange{Do: api.PlanUndo})  // what would happen
+//	done, err := h.Apply(ctx, plan.ID)                          // and just that
+//
+// Paths are relative to the workspace, and may hold any bytes but NUL. A
+// History is safe for concurrent use.
+package history
 
 import (
 	"context"
@@ -12,18 +21,16 @@ import (
 	"github.com/skete-dev/skete/client/transport"
 )
 
-// History reaches the revisions of a sandbox's workspace, and the ways back.
-//
-//	plan, err := h.Plan(ctx, api.PlanChange{Do: api.PlanUndo})   // what would happen
-//	done, err := h.Apply(ctx, plan.ID)                          // and just that
-//
-// Paths are relative to the workspace, and may hold any bytes but NUL.
-type History struct{ sb *Sandbox }
+// History is that of one sandbox; it holds no state of it.
+type History struct {
+	t    *transport.Client
+	base string
+}
 
-// History returns a handle; it does not ask the server.
-func (s *Sandbox) History() *History { return &History{s} }
+// New returns a handle on the history at a path of the API.
+func New(t *transport.Client, base string) *History { return &History{t, base} }
 
-func (h *History) path(rest string) string { return h.sb.path("/history" + rest) }
+func (h *History) path(rest string) string { return h.base + rest }
 
 // Page returns one page of revisions, newest first, and where undo and redo
 // would go; size 0 = the server's default.
@@ -35,18 +42,18 @@ func (h *History) Page(ctx context.Context, size int, token string) (api.Revisio
 	if token != "" {
 		q.Set("page_token", token)
 	}
-	return transport.Fetch[api.RevisionPage](ctx, h.sb.c.t, transport.Get(h.path(""), q))
+	return transport.Fetch[api.RevisionPage](ctx, h.t, transport.Get(h.path(""), q))
 }
 
-// RevisionFilter selects revisions; the zero value selects all.
-type RevisionFilter struct {
+// Filter selects revisions; the zero value selects all.
+type Filter struct {
 	Thread, Run string
 	PageSize    int
 }
 
 // Revisions goes through the revisions that the filter selects, newest first.
 // It ends after the first error.
-func (h *History) Revisions(ctx context.Context, f RevisionFilter) iter.Seq2[api.Revision, error] {
+func (h *History) Revisions(ctx context.Context, f Filter) iter.Seq2[api.Revision, error] {
 	q := url.Values{}
 	for name, v := range map[string]string{"thread": f.Thread, "run": f.Run} {
 		if v != "" {
@@ -56,22 +63,36 @@ func (h *History) Revisions(ctx context.Context, f RevisionFilter) iter.Seq2[api
 	if f.PageSize > 0 {
 		q.Set("page_size", strconv.Itoa(f.PageSize))
 	}
-	return pages(ctx, q, func(q url.Values) ([]api.Revision, string, error) {
-		p, err := transport.Fetch[api.RevisionPage](ctx, h.sb.c.t, transport.Get(h.path(""), q))
-		return p.Items, p.NextPageToken, err
-	})
+	return func(yield func(api.Revision, error) bool) {
+		for {
+			p, err := transport.Fetch[api.RevisionPage](ctx, h.t, transport.Get(h.path(""), q))
+			if err != nil {
+				yield(api.Revision{}, err)
+				return
+			}
+			for _, r := range p.Items {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if p.NextPageToken == "" {
+				return
+			}
+			q.Set("page_token", p.NextPageToken)
+		}
+	}
 }
 
 // Snapshot makes a revision of what is on disk now. If nothing changed it
 // returns the last one.
 func (h *History) Snapshot(ctx context.Context, label string) (api.Revision, error) {
 	k := transport.Call{Method: http.MethodPost, Path: h.path(""), Repeatable: true} // the second finds nothing new
-	return transport.Fetch[api.Revision](ctx, h.sb.c.t, k.WithJSON(api.MakeRevision{Label: label}))
+	return transport.Fetch[api.Revision](ctx, h.t, k.WithJSON(api.MakeRevision{Label: label}))
 }
 
 // Get returns a revision and what it changed against the one before it.
 func (h *History) Get(ctx context.Context, n uint64) (api.RevisionChanges, error) {
-	return transport.Fetch[api.RevisionChanges](ctx, h.sb.c.t, transport.Get(h.path("/"+strconv.FormatUint(n, 10)), nil))
+	return transport.Fetch[api.RevisionChanges](ctx, h.t, transport.Get(h.path("/"+strconv.FormatUint(n, 10)), nil))
 }
 
 // DiffOptions choose a part of a diff and how much of it.
@@ -93,12 +114,12 @@ func (h *History) Diff(ctx context.Context, from, to uint64, o DiffOptions) (api
 	if o.Context > 0 {
 		q.Set("context", strconv.Itoa(o.Context))
 	}
-	return transport.Fetch[api.Diff](ctx, h.sb.c.t, transport.Get(h.path("/diff"), q))
+	return transport.Fetch[api.Diff](ctx, h.t, transport.Get(h.path("/diff"), q))
 }
 
 // Of returns the revisions that changed a path, newest first.
 func (h *History) Of(ctx context.Context, path string) (api.PathRevisions, error) {
-	return transport.Fetch[api.PathRevisions](ctx, h.sb.c.t, transport.Get(h.path("/path"), url.Values{"path": {path}}))
+	return transport.Fetch[api.PathRevisions](ctx, h.t, transport.Get(h.path("/path"), url.Values{"path": {path}}))
 }
 
 // Open streams a file as it was in a revision. The caller closes it.
@@ -112,7 +133,7 @@ func (h *History) Export(ctx context.Context) (io.ReadCloser, error) {
 }
 
 func (h *History) stream(ctx context.Context, rest string, q url.Values) (io.ReadCloser, error) {
-	res, err := h.sb.c.t.Do(ctx, transport.Get(h.path(rest), q))
+	res, err := h.t.Do(ctx, transport.Get(h.path(rest), q))
 	if err != nil {
 		return nil, err
 	}
@@ -122,18 +143,18 @@ func (h *History) stream(ctx context.Context, rest string, q url.Values) (io.Rea
 // Plan says what a way back would do; nothing is done.
 func (h *History) Plan(ctx context.Context, p api.PlanChange) (api.ChangePlan, error) {
 	k := transport.Call{Method: http.MethodPost, Path: h.path("/plan"), Repeatable: true}
-	return transport.Fetch[api.ChangePlan](ctx, h.sb.c.t, k.WithJSON(p))
+	return transport.Fetch[api.ChangePlan](ctx, h.t, k.WithJSON(p))
 }
 
 // Apply does what was planned. Conflict: the files changed since; plan again.
 // A repeated attempt after a broken connection does nothing twice.
 func (h *History) Apply(ctx context.Context, plan string) (api.Applied, error) {
 	k := transport.Call{Method: http.MethodPost, Path: h.path("/apply"), Repeatable: true}
-	return transport.Fetch[api.Applied](ctx, h.sb.c.t, k.WithJSON(api.ApplyPlan{Plan: plan}))
+	return transport.Fetch[api.Applied](ctx, h.t, k.WithJSON(api.ApplyPlan{Plan: plan}))
 }
 
-// PathOfChange returns the exact path of a change, also when it is not UTF-8.
-func PathOfChange(c api.PathChange) string {
+// PathOf returns the exact path of a change, also when it is not UTF-8.
+func PathOf(c api.PathChange) string {
 	if c.PathBytes != nil {
 		return string(c.PathBytes)
 	}
