@@ -19,11 +19,10 @@ import (
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool/place/guest"
-	revisions "github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace"
 )
 
 const (
-	workspace = "/workspace"
 	// runIdle is how long a run's sandbox stays up when nothing happens in it.
 	// It is only stopped then: its files stay, and the next step starts it.
 	runIdle = 15 * time.Minute
@@ -102,7 +101,7 @@ func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at k
 		return err
 	}
 	defer done()
-	_, _, err = h.Snapshot(ctx, revisions.Label{
+	_, _, err = h.Snapshot(ctx, workspace.Label{
 		Thread: string(at.Thread), Run: string(at.Run), Step: at.Step, Call: at.Call, Actor: at.Actor, Text: at.Text,
 	})
 	return err
@@ -123,7 +122,7 @@ func (x machines) Restore(ctx context.Context, tenant, id string, after func(kee
 	if err != nil {
 		return false, err
 	}
-	first := slices.IndexFunc(all, func(r revisions.Revision) bool {
+	first := slices.IndexFunc(all, func(r workspace.Revision) bool {
 		return r.Call != "" && after(keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call})
 	})
 	if first < 0 {
@@ -136,7 +135,7 @@ func (x machines) Restore(ctx context.Context, tenant, id string, after func(kee
 	if err != nil {
 		return false, err
 	}
-	_, _, err = h.Apply(ctx, plan.ID, revisions.Label{Actor: by, Text: "rewind"})
+	_, _, err = h.Apply(ctx, plan.ID, workspace.Label{Actor: by, Text: "rewind"})
 	return err == nil, err
 }
 
@@ -205,13 +204,13 @@ func (x machines) Copy(ctx context.Context, tenant, from, to string) error {
 func pour(ctx context.Context, from, to *wire.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	down, err := from.File.Download(ctx, wireRequest(&wire.DownloadRequest{Path: []byte(workspace)}))
+	down, err := from.File.Download(ctx, wireRequest(&wire.DownloadRequest{Path: []byte(sandbox.WorkspaceDir)}))
 	if err != nil {
 		return wire.Err(err)
 	}
 	defer down.Close()
 	up := to.File.Upload(ctx)
-	if err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(workspace)}}); err != nil && !errors.Is(err, io.EOF) {
+	if err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(sandbox.WorkspaceDir)}}); err != nil && !errors.Is(err, io.EOF) {
 		return wire.Err(err)
 	}
 	for down.Receive() {
