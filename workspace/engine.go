@@ -195,6 +195,7 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 		return Revision{}, false, err
 	}
 	w.scanned = r.Root
+	w.stage("scanned")
 	last, any := w.last()
 	if any && last.Root == r.Root && undoes == 0 {
 		return last, false, nil
@@ -203,6 +204,7 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 		w.capture.Forget() // it believes in what may not be there
 		return Revision{}, false, err
 	}
+	w.stage("objects")
 	rev := Revision{
 		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
 		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: undoes,
@@ -210,6 +212,7 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 	if err := w.log.Append(rev); err != nil {
 		return Revision{}, false, err
 	}
+	w.stage("listed")
 	w.revs = append(w.revs, rev)
 	w.prune()
 	return rev, true, nil

@@ -26,6 +26,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv("WORKSPACE_WORK"); dir != "" {
+		work(dir, os.Getenv("WORKSPACE_STAGE"), os.Getenv("WORKSPACE_SEED"))
+		os.Exit(3)
+	}
 	if dir := os.Getenv("WORKSPACE_DIE"); dir != "" {
 		die(dir, os.Getenv("WORKSPACE_STAGE"))
 		os.Exit(3)
