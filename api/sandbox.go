@@ -13,6 +13,8 @@ type CreateSandbox struct {
 	MemoryMB      int               `json:"memory_mb,omitempty" doc:"default 512"`
 	DiskMB        int               `json:"disk_mb,omitempty" doc:"default 2048"`
 	PidsMax       int               `json:"pids_max,omitempty" doc:"processes and threads; default 512"`
+	DiskMBps      int               `json:"disk_mbps,omitempty" minimum:"0" maximum:"100000" doc:"megabytes a second that its disks may move; needs a provider that can bound it"`
+	DiskIOPS      int               `json:"disk_iops,omitempty" minimum:"0" maximum:"10000000" doc:"operations a second of its disks; as disk_mbps"`
 	Env           map[string]string `json:"env,omitempty"`
 	Workdir       string            `json:"workdir,omitempty" doc:"default /workspace"`
 	Root          bool              `json:"root,omitempty" doc:"commands may run as root inside"`

@@ -24,6 +24,8 @@ const (
 	memoryMBMin = 32
 	diskMBMin   = 1
 	pidsMin     = 8
+	diskMBpsMax = 100_000
+	diskIOPSMax = 10_000_000
 	timeMin     = time.Second // of TTL and idle timeout
 )
 
@@ -175,6 +177,8 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.number("memory_mb", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
 	p.number("disk_mb", s.DiskMB, diskMBMin, l.DiskMBMax)
 	p.number("pids_max", s.PidsMax, pidsMin, l.PidsMax)
+	p.number("disk_mbps", s.DiskMBps, 0, diskMBpsMax)
+	p.number("disk_iops", s.DiskIOPS, 0, diskIOPSMax)
 	p.times(s, l)
 	if s.Workdir != "" {
 		p.workdir(s.Workdir)

@@ -113,6 +113,7 @@ type Capabilities struct {
 	LimitsCPU        bool      `json:"limits_cpu"`
 	LimitsPids       bool      `json:"limits_pids"`
 	LimitsDisk       bool      `json:"limits_disk"`
+	LimitsDiskRate   bool      `json:"limits_disk_rate"` // Spec.DiskMBps and DiskIOPS; without it a spec that has them is refused
 	HidesHostFiles   bool      `json:"hides_host_files"`
 	HidesHostNetwork bool      `json:"hides_host_network"`
 	// Notes say in sentences what is weaker than usual here, for doctor and users.

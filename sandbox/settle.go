@@ -1,6 +1,19 @@
 package sandbox
 
-import "github.com/skete-dev/skete/template"
+import (
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/template"
+)
+
+// Fits says what of a spec a provider with these capabilities cannot keep.
+// Unsupported: a bound that was asked for would not hold.
+func (s Spec) Fits(c Capabilities) error {
+	if (s.DiskMBps > 0 || s.DiskIOPS > 0) && !c.LimitsDiskRate {
+		return errs.New(errs.Unsupported, "the sandbox's provider cannot bound how fast its disks are").
+			WithHint("leave out disk_mbps and disk_iops, or ask for a provider that boots machines with disks of their own (firecracker, qemu)")
+	}
+	return nil
+}
 
 // Settled fills in what depends on the provider: without a template, a machine
 // that can see the host's programs gets them. One with a root image cannot,

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/template"
 )
@@ -36,5 +37,20 @@ func TestSettled_everyLanguageHasAReadyTemplate(t *testing.T) {
 		if name := (sandbox.Spec{Language: lang}).Settled(sandbox.Capabilities{RootImage: true}).Template; !slices.Contains(template.ReadyNames(), name) {
 			t.Errorf("%s: %q is no ready template", lang, name)
 		}
+	}
+}
+
+func TestFits_bounds(t *testing.T) {
+	can, cannot := sandbox.Capabilities{LimitsDiskRate: true}, sandbox.Capabilities{}
+	for _, s := range []sandbox.Spec{{DiskMBps: 1}, {DiskIOPS: 1}} {
+		if err := s.Fits(can); err != nil {
+			t.Error(err)
+		}
+		if err := s.Fits(cannot); !errs.Is(err, errs.Unsupported) {
+			t.Errorf("a bound that would not hold: %v", err)
+		}
+	}
+	if err := (sandbox.Spec{}).Fits(cannot); err != nil {
+		t.Error(err)
 	}
 }

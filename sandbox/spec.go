@@ -56,15 +56,20 @@ const (
 // Spec is what a user asks for. The zero value of a field means the default;
 // Normalise fills defaults in and refuses what is absurd.
 type Spec struct {
-	Name     string            `json:"name,omitempty"` // for people; need not be unique
-	Template string            `json:"template,omitempty"`
-	Language string            `json:"language,omitempty"` // python, node, go, ruby: its tool must be in the template
-	Provider string            `json:"provider,omitempty"` // "auto" or a provider's name
-	Require  Isolation         `json:"require,omitempty"`  // at least; creation fails rather than degrades
-	CPUs     float64           `json:"cpus,omitempty"`
-	MemoryMB int               `json:"memory_mb,omitempty"`
-	DiskMB   int               `json:"disk_mb,omitempty"` // of the workspace; the root's writable layer has as much again
-	PidsMax  int               `json:"pids_max,omitempty"`
+	Name     string    `json:"name,omitempty"` // for people; need not be unique
+	Template string    `json:"template,omitempty"`
+	Language string    `json:"language,omitempty"` // python, node, go, ruby: its tool must be in the template
+	Provider string    `json:"provider,omitempty"` // "auto" or a provider's name
+	Require  Isolation `json:"require,omitempty"`  // at least; creation fails rather than degrades
+	CPUs     float64   `json:"cpus,omitempty"`
+	MemoryMB int       `json:"memory_mb,omitempty"`
+	DiskMB   int       `json:"disk_mb,omitempty"` // of the workspace; the root's writable layer has as much again
+	PidsMax  int       `json:"pids_max,omitempty"`
+	// DiskMBps and DiskIOPS bound what the machine's disks do in a second
+	// (megabytes of 1,000,000 bytes, operations); 0 = no bound. See
+	// Capabilities.LimitsDiskRate.
+	DiskMBps int               `json:"disk_mbps,omitempty"`
+	DiskIOPS int               `json:"disk_iops,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	Workdir  string            `json:"workdir,omitempty"` // "" = the template's, else the workspace
 	Root     bool              `json:"root,omitempty"`    // commands may ask for root

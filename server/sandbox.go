@@ -125,6 +125,7 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	return sandbox.Spec{
 		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
+		DiskMBps: c.DiskMBps, DiskIOPS: c.DiskIOPS,
 		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Persist: c.Persist,
 		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake, NoStart: c.NoStart,
 	}, nil

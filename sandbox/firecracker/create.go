@@ -164,6 +164,7 @@ func (p *Provider) shape(b sandbox.Boot) (saved.Shape, error) {
 	s := saved.Shape{
 		Provider: Name, Firecracker: p.version.String(), CPU: p.cpu, HostKernel: p.host, Root: b.Rootfs.Hash,
 		VCPUs: vcpus(b.Spec.CPUs), MemoryMiB: b.Spec.MemoryMB, LayerBytes: int64(b.Spec.DiskMB) << 20,
+		DiskMBps: b.Spec.DiskMBps, DiskIOPS: b.Spec.DiskIOPS,
 	}
 	told := b.BootFile() // but for what an adoption changes
 	told.Sandbox, told.Hostname, told.Workdir, told.Env = "", "", "", nil
@@ -265,6 +266,9 @@ func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s s
 	if err != nil {
 		return source, err
 	}
+	if err := j.MakePipe(jail.Metrics); err != nil {
+		return source, err
+	}
 	return source, j.Own(jail.Layer)
 }
 
@@ -341,6 +345,9 @@ func (p *Provider) bringUp(ctx context.Context, m *machine, b sandbox.Boot, sour
 	if err := m.api.PutSerial(ctx, consoleTo(jail.Console)); err != nil {
 		return err
 	}
+	if err := m.api.PutMetrics(ctx, api.Metrics{MetricsPath: jail.Metrics}); err != nil {
+		return err
+	}
 	if b.From != "" {
 		err := m.api.LoadSnapshot(ctx, api.LoadSnapshot{
 			StatePath: jail.State, Memory: api.MemoryBackend{Type: "File", Path: jail.Memory}, Resume: true,
@@ -385,7 +392,7 @@ func configure(ctx context.Context, c *api.Client, s saved.Shape, source api.Boo
 		{ID: "layer", Path: jail.Layer, Cache: api.Unsafe}, // gone with the machine: need not outlive the host
 		{ID: "work", Path: jail.Work, Cache: api.Writeback},
 	} {
-		d.Engine = "Sync"
+		d.Engine, d.RateLimiter = "Sync", limiter(s)
 		if err := c.PutDrive(ctx, d); err != nil {
 			return err
 		}
@@ -394,6 +401,22 @@ func configure(ctx context.Context, c *api.Client, s saved.Shape, source api.Boo
 		return err
 	}
 	return c.PutEntropy(ctx, api.Entropy{})
+}
+
+// limiter bounds one disk; nil = no bound. A bucket holds what a second may
+// move, so that much may come at once.
+func limiter(s saved.Shape) *api.RateLimiter {
+	bucket := func(n int64) *api.Bucket {
+		if n == 0 {
+			return nil
+		}
+		return &api.Bucket{Size: n, RefillTimeMS: 1000}
+	}
+	l := api.RateLimiter{Bandwidth: bucket(int64(s.DiskMBps) * 1e6), Ops: bucket(int64(s.DiskIOPS))}
+	if l == (api.RateLimiter{}) {
+		return nil
+	}
+	return &l
 }
 
 // limitCPU bounds the machine's share of the host's cpus; the period is the

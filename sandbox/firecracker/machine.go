@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
+	"github.com/skete-dev/skete/sandbox/firecracker/metrics"
 	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 )
 
@@ -55,6 +56,10 @@ type machine struct {
 	opMu sync.Mutex // held while the machine's state changes; taken before mu
 	rec  record     // guarded by opMu from follow on
 	told bool       // the halted guest will find that its streams are gone; guarded by opMu
+
+	countMu   sync.Mutex // guards the next two
+	counts    metrics.Counts
+	uncounted []byte // the beginning of a line
 
 	mu        sync.Mutex
 	conns     map[net.Conn]struct{}

@@ -254,7 +254,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		Rootless: p.c.Bare && os.Geteuid() != 0,
 		// Memory and disks have the sizes that the machine sees; processes are
 		// counted by the guest.
-		LimitsMemory: true, LimitsPids: true, LimitsDisk: true, LimitsCPU: p.cgroups != nil,
+		LimitsMemory: true, LimitsPids: true, LimitsDisk: true, LimitsDiskRate: true, LimitsCPU: p.cgroups != nil,
 		HidesHostFiles: true, HidesHostNetwork: true,
 	}
 	if p.c.Bare {

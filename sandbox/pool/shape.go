@@ -17,6 +17,8 @@ type Shape struct {
 	MemoryMB int     `json:"memory_mb"`
 	DiskMB   int     `json:"disk_mb"`
 	PidsMax  int     `json:"pids_max"`
+	DiskMBps int     `json:"disk_mbps,omitempty"`
+	DiskIOPS int     `json:"disk_iops,omitempty"`
 	Root     bool    `json:"root,omitempty"`
 	Network  string  `json:"network"`
 	Guest    string  `json:"guest"` // names the guest program
@@ -26,7 +28,7 @@ type Shape struct {
 func ShapeOf(s sandbox.Spec, provider string, root template.Rootfs, guest string) Shape {
 	return Shape{
 		Provider: provider, Template: root.Name, Rootfs: root.Hash, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,
-		PidsMax: s.PidsMax, Root: s.Root, Network: s.Network, Guest: guest,
+		PidsMax: s.PidsMax, DiskMBps: s.DiskMBps, DiskIOPS: s.DiskIOPS, Root: s.Root, Network: s.Network, Guest: guest,
 	}
 }
 
@@ -34,7 +36,7 @@ func ShapeOf(s sandbox.Spec, provider string, root template.Rootfs, guest string
 func (s Shape) spec() sandbox.Spec {
 	return sandbox.Spec{
 		Template: s.Template, Provider: s.Provider, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,
-		PidsMax: s.PidsMax, Root: s.Root, Network: s.Network,
+		PidsMax: s.PidsMax, DiskMBps: s.DiskMBps, DiskIOPS: s.DiskIOPS, Root: s.Root, Network: s.Network,
 	}
 }
 
@@ -42,6 +44,7 @@ func (s Shape) spec() sandbox.Spec {
 func (s Shape) compare(t Shape) int {
 	return cmp.Or(
 		cmp.Compare(s.Provider, t.Provider), cmp.Compare(s.Template, t.Template), cmp.Compare(s.MemoryMB, t.MemoryMB),
-		cmp.Compare(s.CPUs, t.CPUs), cmp.Compare(s.DiskMB, t.DiskMB), cmp.Compare(s.Rootfs, t.Rootfs), cmp.Compare(s.Guest, t.Guest),
+		cmp.Compare(s.CPUs, t.CPUs), cmp.Compare(s.DiskMB, t.DiskMB), cmp.Compare(s.DiskMBps, t.DiskMBps), cmp.Compare(s.DiskIOPS, t.DiskIOPS),
+		cmp.Compare(s.Rootfs, t.Rootfs), cmp.Compare(s.Guest, t.Guest),
 	)
 }

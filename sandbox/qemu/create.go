@@ -177,6 +177,7 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 		QEMU: p.program.Version, Accel: p.accel, CPU: saved.HostCPU(p.accel),
 		Kernel: pl.kernel.Hash, Initramfs: initramfs, Root: b.Rootfs.Hash,
 		MemoryMB: command.MemoryMB(b.Spec), CPUs: command.CPUs(b.Spec), LayerMB: b.Spec.DiskMB, WorkBytes: work,
+		DiskMBps: b.Spec.DiskMBps, DiskIOPS: b.Spec.DiskIOPS,
 		Boot: hash(told),
 	}
 	return pl, nil

@@ -178,7 +178,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		RootImage: true, Rootless: p.rootless(),
 		// Memory and disks are as large as the virtual hardware; processes are
 		// counted by the guest.
-		LimitsMemory: true, LimitsPids: true, LimitsDisk: true,
+		LimitsMemory: true, LimitsPids: true, LimitsDisk: true, LimitsDiskRate: true,
 		LimitsCPU:      p.cgroups != nil,
 		HidesHostFiles: true, HidesHostNetwork: true,
 	}

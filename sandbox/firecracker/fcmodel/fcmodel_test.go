@@ -57,6 +57,20 @@ var sequences = map[string][]request{
 		{"PUT", "/vsock", `{"guest_cid":3,"uds_path":"v.sock"}`, 204},
 		{"PUT", "/entropy", `{}`, 204},
 	},
+	"limiters": {
+		{"PUT", "/drives/a", `{"drive_id":"a","path_on_host":"file","is_root_device":false,"rate_limiter":{"bandwidth":{"size":1000,"refill_time":1000},"ops":{"size":10,"one_time_burst":5,"refill_time":1000}}}`, 204},
+		{"PUT", "/drives/a", `{"drive_id":"a","path_on_host":"file","is_root_device":false,"rate_limiter":null}`, 204},
+		{"PUT", "/drives/a", `{"drive_id":"a","path_on_host":"file","is_root_device":false,"rate_limiter":{"bandwidth":{"size":1000}}}`, 400},
+		{"PUT", "/drives/a", `{"drive_id":"a","path_on_host":"file","is_root_device":false,"rate_limiter":{"bandwidth":{"size":"1","refill_time":1}}}`, 400},
+		{"PUT", "/drives/a", `{"drive_id":"a","path_on_host":"file","is_root_device":false,"rate_limiter":{"ops":{"size":1,"refill_time":1,"burst":1}}}`, 400},
+		{"PUT", "/drives/a", `{"drive_id":"a","path_on_host":"file","is_root_device":false,"rate_limiter":{"iops":{"size":1,"refill_time":1}}}`, 400},
+	},
+	"metrics": {
+		{"PUT", "/metrics", `{}`, 400},
+		{"PUT", "/metrics", `{"metrics_path":"counted"}`, 204},
+		{"PUT", "/metrics", `{"metrics_path":"counted"}`, 400},
+		{"PUT", "/actions", `{"action_type":"FlushMetrics"}`, 400},
+	},
 	"drives": {
 		{"PUT", "/drives/a", `{"drive_id":"b","is_root_device":false,"path_on_host":"file"}`, 400},
 		{"PUT", "/drives/a-b", `{"drive_id":"a-b","is_root_device":false,"path_on_host":"file"}`, 400},

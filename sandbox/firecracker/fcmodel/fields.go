@@ -45,7 +45,7 @@ func nothing(*Model, fields) error { return nil }
 
 var calls = map[string]call{
 	"PUT logger":  {beforeStart, "", []rule{may("log_path", 's'), may("level", 's'), may("show_level", 'b'), may("show_log_origin", 'b'), may("module", 's')}, nothing},
-	"PUT metrics": {beforeStart, "", []rule{need("metrics_path", 's')}, nothing},
+	"PUT metrics": {beforeStart, "", []rule{need("metrics_path", 's')}, (*Model).setMetrics},
 	"PUT serial":  {beforeStart, "", []rule{from(14, may("serial_out_path", 's')), from(16, may("rate_limiter", 'o'))}, nothing},
 	"PUT machine-config": {bootOnly, "", []rule{
 		need("vcpu_count", 'n'), need("mem_size_mib", 'n'), may("smt", 'b'), may("cpu_template", 's'), may("track_dirty_pages", 'b'), may("huge_pages", 's'),
@@ -71,6 +71,37 @@ var calls = map[string]call{
 	}, (*Model).loadSnapshot},
 }
 
+var (
+	limiterRules = []rule{may("bandwidth", 'o'), may("ops", 'o')}
+	bucketRules  = []rule{need("size", 'n'), may("one_time_burst", 'n'), need("refill_time", 'n')}
+)
+
+// checkLimiter refuses a limiter, and buckets in it, of another form. One that
+// holds nothing, or refills in no time, bounds nothing; nobody means that.
+func checkLimiter(limiter map[string]any, v api.Version) error {
+	if limiter == nil {
+		return nil
+	}
+	f, err := check(limiter, limiterRules, v)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"bandwidth", "ops"} {
+		bucket := f.object(name)
+		if bucket == nil {
+			continue
+		}
+		b, err := check(bucket, bucketRules, v)
+		if err != nil {
+			return err
+		}
+		if b.number("size") <= 0 || b.number("refill_time") <= 0 {
+			return refuse("the model takes a bucket without a size or a time for a mistake")
+		}
+	}
+	return nil
+}
+
 // fields of a request that was decoded.
 type fields map[string]any
 
@@ -79,14 +110,20 @@ func (f fields) flag(name string) bool             { b, _ := f[name].(bool); ret
 func (f fields) number(name string) int64          { n, _ := f[name].(float64); return int64(n) }
 func (f fields) object(name string) map[string]any { o, _ := f[name].(map[string]any); return o }
 
+const prefix = "An error occurred when deserializing the json body of a request: "
+
 // decode refuses what Firecracker refuses: fields that this version does not
 // know, missing ones, and those of another kind.
 func decode(body []byte, rules []rule, v api.Version) (fields, error) {
-	const prefix = "An error occurred when deserializing the json body of a request: "
 	var f fields
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&f); err != nil || f == nil {
 		return nil, refuse(prefix+"%v", err)
 	}
+	return check(f, rules, v)
+}
+
+// check is decode for an object that was read.
+func check(f fields, rules []rule, v api.Version) (fields, error) {
 	known := map[string]rule{}
 	for _, r := range rules {
 		if v.AtLeast(r.since) {

@@ -138,6 +138,33 @@ func (j Jail) Open(name string) (*os.File, error) {
 	return f, nil
 }
 
+// MakePipe makes a named pipe for Firecracker to write to. What nobody reads is
+// lost once the pipe is full, so it needs no other bound.
+func (j Jail) MakePipe(name string) error {
+	if err := unix.Mkfifo(j.Path(name), 0o600); err != nil {
+		return &fs.PathError{Op: "mkfifo", Path: name, Err: err}
+	}
+	return j.own(j.Path(name))
+}
+
+// OpenPipe opens a named pipe in Root for reading, without waiting for whoever
+// writes.
+func (j Jail) OpenPipe(name string) (*os.File, error) {
+	f, err := j.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeNamedPipe {
+		err = errs.New(errs.Corrupt, "%s is not a pipe", name)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // ReadTail reads the last bytes of a file that Firecracker may be writing.
 func (j Jail) ReadTail(name string, bytesMax int64) ([]byte, error) {
 	f, err := j.Open(name)

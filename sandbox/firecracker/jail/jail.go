@@ -40,6 +40,7 @@ const (
 	Memory      = "vm.mem"
 	Console     = "console.log"
 	Log         = "firecracker.log"
+	Metrics     = "metrics" // a pipe
 )
 
 // Limits of the process on the host; 0 = none.

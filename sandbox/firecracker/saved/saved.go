@@ -50,6 +50,8 @@ type Shape struct {
 	VCPUs       int    `json:"vcpus"`
 	MemoryMiB   int    `json:"memory_mib"`
 	LayerBytes  int64  `json:"layer_bytes"`
+	DiskMBps    int    `json:"disk_mbps,omitempty"` // limiters are part of the state
+	DiskIOPS    int    `json:"disk_iops,omitempty"`
 	Boot        string `json:"boot"` // hash of what the guest was told and keeps: its user, its limits, whether it may be root
 }
 

@@ -15,8 +15,12 @@ import (
 // For finds a settled spec's template, checks that it has the language's
 // tools, and makes it what a provider with these capabilities boots from.
 //
-// Denied: its commands are root's, which the spec does not grant.
+// Denied: its commands are root's, which the spec does not grant. Unsupported:
+// the provider cannot keep what the spec asks for.
 func For(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.Capabilities) (template.Rootfs, error) {
+	if err := spec.Fits(c); err != nil {
+		return template.Rootfs{}, err
+	}
 	root, err := t.Rootfs(ctx, spec.Template)
 	if err == nil && spec.Language != "" {
 		err = t.Language(ctx, spec.Template, spec.Language)

@@ -39,8 +39,10 @@ type Shape struct {
 	MemoryMB  int    `json:"memory_mb"`
 	CPUs      int    `json:"cpus"`
 	LayerMB   int    `json:"layer_mb"`
-	WorkBytes int64  `json:"work_bytes"` // 0 = no workspace disk
-	Boot      string `json:"boot"`       // of what the guest was told once and for all
+	WorkBytes int64  `json:"work_bytes"`          // 0 = no workspace disk
+	DiskMBps  int    `json:"disk_mbps,omitempty"` // of all disks together; 0 = no bound
+	DiskIOPS  int    `json:"disk_iops,omitempty"`
+	Boot      string `json:"boot"` // of what the guest was told once and for all
 }
 
 // MemoryMB is the guest's memory for a specification, its kernel's share included.
@@ -104,10 +106,11 @@ func (s Shape) Arguments(id sandbox.ID, mem Memory, line string) []string {
 		"-chardev", "ringbuf,id=console,size=65536", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=control,fd=%d,server=on,wait=off", ControlFD), "-mon", "chardev=control,mode=control",
 	}
-	args = append(args, disk("root", RootFD, "readonly=on")...)
-	args = append(args, disk("layer", LayerFD, "cache=writeback,discard=unmap")...)
+	rate := s.throttle()
+	args = append(args, disk("root", RootFD, "readonly=on"+rate)...)
+	args = append(args, disk("layer", LayerFD, "cache=writeback,discard=unmap"+rate)...)
 	if s.WorkBytes > 0 {
-		args = append(args, disk("work", WorkFD, "cache=writeback,discard=unmap")...)
+		args = append(args, disk("work", WorkFD, "cache=writeback,discard=unmap"+rate)...)
 	}
 	args = append(args,
 		"-device", "virtio-serial-device",
@@ -122,6 +125,22 @@ func (s Shape) Arguments(id sandbox.ID, mem Memory, line string) []string {
 		"-kernel", fmt.Sprintf("/proc/self/fd/%d", KernelFD),
 		"-initrd", fmt.Sprintf("/proc/self/fd/%d", InitrdFD),
 		"-append", line)
+}
+
+// throttle puts a disk into the group that all disks share; "" = there is no
+// bound.
+func (s Shape) throttle() string {
+	var how string
+	if s.DiskMBps > 0 {
+		how += fmt.Sprintf(",throttling.bps-total=%d", int64(s.DiskMBps)*1e6)
+	}
+	if s.DiskIOPS > 0 {
+		how += fmt.Sprintf(",throttling.iops-total=%d", s.DiskIOPS)
+	}
+	if how != "" {
+		how += ",throttling.group=disks"
+	}
+	return how
 }
 
 // PortName is what the guest knows its end of the channel by.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,5 +91,33 @@ func TestFindSaysWhatIsMissing(t *testing.T) {
 	}
 	if _, err := Find(t.Context(), "/no/such/qemu"); errs.Hint(err) == "" {
 		t.Error("no hint what to install")
+	}
+}
+
+func TestArguments_disksShareOneLimit(t *testing.T) {
+	for want, s := range map[string]Shape{
+		"": {WorkBytes: 1},
+		",throttling.bps-total=5000000,throttling.group=disks":                         {WorkBytes: 1, DiskMBps: 5},
+		",throttling.iops-total=9,throttling.group=disks":                              {WorkBytes: 1, DiskIOPS: 9},
+		",throttling.bps-total=5000000,throttling.iops-total=9,throttling.group=disks": {WorkBytes: 1, DiskMBps: 5, DiskIOPS: 9},
+	} {
+		line := strings.Join(s.Arguments("x", OwnMemory, "quiet"), " ")
+		if got := strings.Count(line, want); want != "" && got != 3 || want == "" && strings.Contains(line, "throttling") {
+			t.Errorf("%+v: %d of three disks have %q: %s", s, got, want, line)
+		}
+	}
+}
+
+// TestArguments_noNetwork: a machine has no network interface, since no policy
+// asks for one (ADR 0017).
+func TestArguments_noNetwork(t *testing.T) {
+	args := Shape{WorkBytes: 1}.Arguments("x", OwnMemory, "quiet")
+	for _, a := range args {
+		if strings.HasPrefix(a, "-net") || strings.HasPrefix(a, "-nic") || strings.Contains(a, "virtio-net") {
+			t.Errorf("it has %s", a)
+		}
+	}
+	if !slices.Contains(args, "-nodefaults") {
+		t.Error("QEMU adds devices of its own")
 	}
 }

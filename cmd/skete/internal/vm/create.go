@@ -26,6 +26,7 @@ type createFlags struct {
 	cpus                                float64
 	pids                                int
 	persist, root, noWake, noStart      bool
+	diskMBps, diskIOPS                  int
 	env, meta                           []string
 }
 
@@ -38,6 +39,8 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.StringVar(&f.mem, "mem", "", "memory: 512, 512m, 2g (default 512 MB)")
 	fs.StringVar(&f.mem, "memory", "", "same as --mem")
 	fs.StringVar(&f.disk, "disk", "", "workspace: 2048, 4g (default 2048 MB)")
+	fs.IntVar(&f.diskMBps, "disk-mbps", 0, "megabytes a second that its disks may move (default no bound; firecracker and qemu)")
+	fs.IntVar(&f.diskIOPS, "disk-iops", 0, "operations a second of its disks (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.pids, "pids", 0, "processes and threads (default 512)")
 	fs.StringVar(&f.network, "network", "none", "none is all that there is in this version")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
@@ -72,7 +75,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	r := api.CreateSandbox{
 		Name: f.name, Template: f.template, Language: app.Language(f.lang), Provider: f.provider, Require: f.require,
-		CPUs: f.cpus, PidsMax: f.pids, Workdir: f.workdir, Root: f.root, Network: f.network, Persist: f.persist,
+		CPUs: f.cpus, PidsMax: f.pids, DiskMBps: f.diskMBps, DiskIOPS: f.diskIOPS, Workdir: f.workdir, Root: f.root, Network: f.network, Persist: f.persist,
 		NoWake: f.noWake, NoStart: f.noStart, From: f.from,
 		TTLMS: ttl.Milliseconds(),
 	}
