@@ -15,7 +15,6 @@ package history
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"path"
 	"strings"
@@ -43,12 +42,6 @@ type Histories interface {
 type Durable interface {
 	// Durable returns the newest revision of which this is so.
 	Durable(ctx context.Context) (n uint64, err error)
-}
-
-// Exporter is a workspace.History that writes itself as a stream for
-// `git fast-import`.
-type Exporter interface {
-	Export(ctx context.Context, w io.Writer) error
 }
 
 // Config of the routes.

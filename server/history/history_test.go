@@ -1,13 +1,17 @@
 package history_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -414,12 +418,14 @@ type odd struct {
 	workspace.History
 	kept    []string
 	durable uint64
-	export  func(io.Writer) error
+	bytes   int // that its contents give before they fail
 }
 
-func (o odd) Durable(context.Context) (uint64, error)     { return o.durable, nil }
-func (o odd) Export(_ context.Context, w io.Writer) error { return o.export(w) }
-func (o odd) Content(context.Context, uint64, string, io.Writer) error {
+func (o odd) Durable(context.Context) (uint64, error) { return o.durable, nil }
+func (o odd) Content(_ context.Context, _ uint64, _ string, w io.Writer) error {
+	if o.bytes > 0 {
+		_, _ = io.WriteString(w, strings.Repeat("x", o.bytes))
+	}
 	return errors.New("the disk is gone")
 }
 
@@ -433,15 +439,9 @@ func TestWhatAHistoryMaySayBeside(t *testing.T) {
 	w.Step(t, "a", "1", workspace.Label{})
 	w.Step(t, "a", "2", workspace.Label{})
 	whole := w.History
-	w.History = odd{History: whole, kept: []string{"full/dir\xff"}, durable: 1, export: func(out io.Writer) error {
-		_, err := io.WriteString(out, "blob\n")
-		return err
-	}}
+	w.History = odd{History: whole, kept: []string{"full/dir\xff"}, durable: 1}
 	if p := w.page(); p.Items[0].State != "local" || p.Items[1].State != "durable" {
 		t.Errorf("%+v", p.Items)
-	}
-	if status, h, body := w.Send(t, w.Key, "GET", w.path("/export"), ""); status != 200 || string(body) != "blob\n" || h.Get("Content-Type") != "application/x-git-fast-import" {
-		t.Errorf("%d %q", status, body)
 	}
 	if status, _, body := w.Send(t, w.Key, "GET", w.path("/1/file?path=a"), ""); status != 500 || strings.Contains(string(body), "disk") {
 		t.Errorf("a failure before the first byte: %d %s", status, body)
@@ -455,19 +455,11 @@ func TestWhatAHistoryMaySayBeside(t *testing.T) {
 		t.Error(d)
 	}
 
-	w.History = odd{History: whole, export: func(out io.Writer) error {
-		_, _ = io.WriteString(out, strings.Repeat("x", 1<<20))
-		return errors.New("broken")
-	}}
+	w.History = odd{History: whole, bytes: 1 << 20}
 	if _, _, body := w.Send(t, w.Key, "GET", w.path("/export"), ""); body != nil {
 		t.Errorf("half a stream looks whole: %d bytes", len(body))
 	}
 	w.History = whole
-	if _, ok := whole.(interface {
-		Export(context.Context, io.Writer) error
-	}); !ok {
-		ask[api.Problem](w, http.StatusNotImplemented, "GET", "/export", nil)
-	}
 }
 
 // An agent's run of two steps with two calls each, then a person's change.
@@ -530,5 +522,67 @@ func TestUndoByScope_afterAnUndo(t *testing.T) {
 	w.Step(t, "a", "mine", workspace.Label{Actor: "user:anna"})
 	if p := ask[api.Problem](w, http.StatusNotFound, "POST", "/plan", undo); p.Hint == "" {
 		t.Errorf("%+v", p)
+	}
+}
+
+// The stream is what git takes, and what git makes of it is what was there.
+func TestExportIsARepository(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	w := newWorld(t)
+	w.Write(t, "run.sh", "#!/bin/sh\n")
+	must(t, os.Chmod(w.Dir+"/run.sh", 0o755))
+	must(t, os.Symlink("run.sh", w.Dir+"/link"))
+	w.Write(t, ".git/config", "[core]\n\tfsmonitor = evil\n")
+	w.Write(t, "odd\n\"\\\xff", "1")
+	w.Step(t, "d/x", "in a directory", workspace.Label{Actor: "agent", Run: "r1", Text: "first <x>\n"})
+	must(t, os.RemoveAll(w.Dir+"/d"))
+	w.Step(t, "d", "a file in its place", workspace.Label{Actor: "a\nauthor <evil> 0"})
+	must(t, os.Remove(w.Dir+"/d"))
+	w.Step(t, "d/y", "and back", workspace.Label{})
+	status, h, stream := w.Send(t, w.Key, "GET", w.path("/export"), "")
+	if status != http.StatusOK || h.Get("Content-Type") != "application/x-git-fast-import" {
+		t.Fatalf("%d %v", status, h)
+	}
+	dir := t.TempDir()
+	git := func(in []byte, args ...string) string {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-C", dir}, args...)...)
+		cmd.Stdin = bytes.NewReader(in)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	git(nil, "init", "--quiet", ".")
+	git(stream, "fast-import", "--quiet", "--done")
+	git(nil, "fsck", "--strict")
+	for n, want := range []string{
+		"120000 link\n100644 d/y\n100644 odd\n\"\\\xff\n100755 run.sh\n",
+		"120000 link\n100644 d\n100644 odd\n\"\\\xff\n100755 run.sh\n",
+		"120000 link\n100644 d/x\n100644 odd\n\"\\\xff\n100755 run.sh\n",
+	} {
+		var got []string
+		for _, line := range strings.Split(strings.TrimSuffix(git(nil, "ls-tree", "-rz", fmt.Sprintf("main~%d", n)), "\x00"), "\x00") {
+			facts, name, _ := strings.Cut(line, "\t")
+			got = append(got, facts[:6]+" "+name+"\n")
+		}
+		slices.Sort(got)
+		wanted := strings.SplitAfter(strings.ReplaceAll(strings.TrimSuffix(want, "\n"), "odd\n", "odd\x01"), "\n")
+		for i := range wanted {
+			wanted[i] = strings.TrimSuffix(strings.ReplaceAll(wanted[i], "odd\x01", "odd\n"), "\n") + "\n"
+		}
+		slices.Sort(wanted)
+		if d := cmp.Diff(wanted, got); d != "" {
+			t.Errorf("main~%d: %s", n, d)
+		}
+	}
+	if got := git(nil, "show", "main~2:d/x"); got != "in a directory" {
+		t.Errorf("%q", got)
+	}
+	if got := git(nil, "log", "-1", "--format=%cn|%s|%b", "main~2"); !strings.HasPrefix(got, "agent|first <x>|") || !strings.Contains(got, "Run: r1") {
+		t.Errorf("%q", got)
 	}
 }

@@ -254,17 +254,13 @@ func (s *service) export(w http.ResponseWriter, r *http.Request, in *SandboxPath
 		return err
 	}
 	defer h.release()
-	exporter, ok := h.History.(Exporter)
-	if !ok {
-		return errs.New(errs.Unsupported, "this sandbox's history cannot be exported")
-	}
 	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
 	defer release()
 	out := &download{w: w, contentType: "application/x-git-fast-import", size: -1}
-	return out.finish(r, exporter.Export(ctx, out))
+	return out.finish(r, exportTo(ctx, h, out))
 }
 
 // download sends content that a sandbox wrote; its header goes out with the

@@ -101,7 +101,7 @@ export const conflict = (c) => {
 };
 
 export const service = (s) => el("li", {}, el("strong", { text: s.name }), " ",
-  el("span", { class: { ready: "good", running: "good", failed: "bad", crash_loop: "bad", crashed: "bad" }[s.state] || "quiet", text: String(s.state).replaceAll("_", " ") }));
+  el("span", { class: { ready: "good", unready: "bad", backoff: "bad", "crash-loop": "bad", failed: "bad" }[s.state] || "quiet", title: s.reason || "", text: s.state }));
 
 // exactPath writes a path into a query, byte by byte where it is no text.
 export const exactPath = (f) => {

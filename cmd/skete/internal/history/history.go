@@ -91,7 +91,38 @@ the sandbox's disk, and durable when it survives the sandbox.`,
 	fs.StringVar(&o.thread, "thread", "", "only revisions of this `THREAD`")
 	fs.StringVar(&o.path, "path", "", "only revisions that changed this `PATH`")
 	fs.IntVarP(&o.last, "last", "n", 50, "how many; 0 = all")
-	cmd.AddCommand(a.export())
+	cmd.AddCommand(a.save(), a.export())
+	return a.WithCompletion(cmd, 1)
+}
+
+func (a commands) save() *cobra.Command {
+	var t app.Target
+	var label string
+	cmd := &cobra.Command{
+		Use: "save [ID]", Short: "Make a revision of the files as they are now, and print its number",
+		Long: `Make a revision of the files as they are now, and print its number. If nothing
+changed since the last one, it is that one's.`,
+		Example: `  skete history save ID --label 'before the upgrade'
+  skete restore ID $(skete history save ID)`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, _, _, err := a.open(cmd.Context(), &t, args)
+			if err != nil {
+				return err
+			}
+			r, err := h.Snapshot(cmd.Context(), label)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return app.PrintJSON(a.Out, r)
+			}
+			_, err = fmt.Fprintln(a.Out, r.N)
+			return err
+		},
+	}
+	t.Flags(cmd, false)
+	cmd.Flags().StringVar(&label, "label", "", "what it is, for people")
 	return a.WithCompletion(cmd, 1)
 }
 
