@@ -372,7 +372,11 @@ func (u *unit) closeSpan(size int64, info *wire.ProcessInfo, change func(*record
 	}
 	old := r.prune()
 	u.saveLocked()
-	u.newsLocked()
+	if r.Wanted && !r.Over && r.Retry.IsZero() { // at once, or at the thaw
+		u.showLocked(wire.ServiceState_SERVICE_STATE_STARTING, "")
+	} else {
+		u.newsLocked()
+	}
 	u.mu.Unlock()
 	for _, s := range old {
 		u.drop(s)
@@ -404,6 +408,10 @@ func (u *unit) want(change func(*record)) (round uint64) {
 	defer u.mu.Unlock()
 	change(u.rec)
 	u.round++
+	if n := len(u.rec.Runs); u.rec.Wanted && n > 0 && u.rec.Runs[n-1].Size < 0 { // what runs now does not count any more
+		u.probed = 0
+		u.showLocked(wire.ServiceState_SERVICE_STATE_STARTING, "")
+	}
 	u.saveLocked()
 	close(u.wake)
 	u.wake = make(chan struct{})

@@ -1,0 +1,297 @@
+// Package services is the command group `skete service`: processes that a
+// sandbox keeps running.
+//
+//	root.AddCommand(services.Command(a))
+package services
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client/service"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/errs"
+)
+
+// commands are the commands of one run.
+type commands struct{ *app.App }
+
+// waitDefault is how long a command waits for what it asked for.
+const waitDefault = time.Minute
+
+// Command returns the group.
+func Command(run *app.App) *cobra.Command {
+	a := commands{run}
+	cmd := app.Group("service", "Keep processes running in a sandbox", `  skete service add ID web --http 5173 -- npm run dev
+  skete service list ID
+  skete service logs ID web --follow
+  skete service load ID`, "services")
+	cmd.AddCommand(
+		a.list(), a.add(), a.load(), a.remove(), a.logs(),
+		a.act("start", "Start a service, at once if it waits for another try", (*service.Services).Start),
+		a.act("stop", "Stop a service", (*service.Services).Stop),
+		a.act("restart", "Stop a service and start it", (*service.Services).Restart),
+	)
+	return cmd
+}
+
+// open finds the sandbox and the service that words mean: [ID] NAME.
+func (a commands) open(ctx context.Context, t *app.Target, words []string, names int) (s *service.Services, rest []string, err error) {
+	var sandbox []string
+	if rest = words; len(words) > names {
+		sandbox, rest = words[:1], words[1:]
+	}
+	c, sb, err := a.InOne(ctx, t, sandbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Sandbox(sb.ID).Services(), rest, nil
+}
+
+func (a commands) list() *cobra.Command {
+	var t app.Target
+	cmd := &cobra.Command{
+		Use: "list [ID]", Aliases: []string{"ls"}, Short: "List the services of a sandbox",
+		Example: "  skete service list ID\n  skete service list ID --json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, _, err := a.open(cmd.Context(), &t, args, 0)
+			if err != nil {
+				return err
+			}
+			items, err := s.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return app.List(a.App, items, func(s api.Service) string { return s.Name },
+				[]string{"NAME", "STATE", "PID", "RESTARTS", "PORTS", "SINCE", "COMMAND", "REASON"}, row)
+		},
+	}
+	t.Flags(cmd, false)
+	return a.WithCompletion(cmd, 1)
+}
+
+func row(s api.Service) []string {
+	var ports []string
+	for _, p := range s.Ports {
+		ports = append(ports, strconv.Itoa(p))
+	}
+	pid := ""
+	if s.PID != 0 {
+		pid = strconv.Itoa(s.PID)
+	}
+	command := s.Command
+	if command == "" {
+		command = strings.Join(s.Argv, " ")
+	}
+	return []string{s.Name, s.State, pid, strconv.FormatUint(s.Restarts, 10), strings.Join(ports, ","), app.Age(s.Since), app.Cell(command), app.Cell(s.Reason)}
+}
+
+func (a commands) add() *cobra.Command {
+	var t app.Target
+	var d api.ServiceSpec
+	var env []string
+	var timeout string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use: "add [ID] NAME [--cmd LINE | -- COMMAND…]", Short: "Declare a service and start it",
+		Long: `Declare a service and start it: a process that is started again when it ends,
+after 100 ms, then 200 ms and so on up to 10 s; one that ends five times within
+a minute is tried every 30 s. One that is known is changed, and restarted if it
+runs. The command waits until the service is ready, or has failed.
+
+A Vite server works behind a preview as it is.`,
+		Example: `  skete service add ID web --http 5173 -- npm run dev
+  skete service add ID web --cmd 'PORT=3000 node server.js' --tcp 3000
+  skete service add ID worker --log '^listening' --restart on-failure -- python3 worker.py`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			words, argv := app.Split(cmd, args)
+			s, rest, err := a.open(cmd.Context(), &t, words, 1)
+			if err != nil {
+				return err
+			}
+			if len(rest) != 1 {
+				return errs.New(errs.Invalid, "name one service, and its command after --")
+			}
+			d.Name, d.Argv = rest[0], argv
+			if d.Env, err = app.Environment(env); err != nil {
+				return err
+			}
+			if d.ReadyTimeoutMS, err = app.Milliseconds("ready-timeout", timeout); err != nil {
+				return err
+			}
+			i, err := s.Declare(cmd.Context(), d, wait)
+			return a.show(i, err)
+		},
+	}
+	t.Flags(cmd, false)
+	f := cmd.Flags()
+	f.StringVar(&d.Command, "cmd", "", "a `line` for the shell instead of a command after --")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, `KEY=value` (may be repeated)")
+	f.StringVar(&d.Workdir, "workdir", "", "where it runs; absolute, or beneath the sandbox's")
+	f.StringVar(&d.User, "user", "", "who it runs as")
+	f.IntSliceVar(&d.Ports, "port", nil, "that it serves, for people and previews (may be repeated)")
+	f.IntVar(&d.ReadyHTTP, "http", 0, "ready when this `port` answers a request")
+	f.StringVar(&d.ReadyPath, "path", "", "of --http; default /")
+	f.IntVar(&d.ReadyTCP, "tcp", 0, "ready when this `port` accepts a connection")
+	f.StringVar(&d.ReadyLog, "log", "", "ready when a line of its log matches this `pattern` (RE2)")
+	f.StringVar(&timeout, "ready-timeout", "", "then it counts as unready; default 60s")
+	f.StringVar(&d.Restart, "restart", "", "always (the default), on-failure, never")
+	f.DurationVar(&wait, "wait", waitDefault, "for it to be ready; 0 = not at all")
+	return a.WithCompletion(cmd, 1)
+}
+
+// show prints a service after it was asked for something. One that does not
+// work is an error, so that scripts notice.
+func (a commands) show(i api.Service, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		err = app.PrintJSON(a.Out, i)
+	} else {
+		_, err = fmt.Fprintf(a.Out, "%s %s\n", i.Name, i.State)
+	}
+	if err != nil {
+		return err
+	}
+	switch i.State {
+	case "unready", "crash-loop", "failed":
+		return errs.New(errs.Unavailable, "service %s is %s: %s", i.Name, i.State, app.Printable(i.Reason)).
+			WithHint("`skete service logs` shows what it wrote")
+	}
+	return nil
+}
+
+func (a commands) act(use, short string, do func(*service.Services, context.Context, string, time.Duration) (api.Service, error)) *cobra.Command {
+	var t app.Target
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use: use + " [ID] NAME", Short: short, Example: "  skete service " + use + " ID web",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, rest, err := a.open(cmd.Context(), &t, args, 1)
+			if err != nil {
+				return err
+			}
+			i, err := do(s, cmd.Context(), rest[0], wait)
+			return a.show(i, err)
+		},
+	}
+	t.Flags(cmd, false)
+	cmd.Flags().DurationVar(&wait, "wait", waitDefault, "for it to be done; 0 = not at all")
+	return a.WithCompletion(cmd, 1)
+}
+
+func (a commands) remove() *cobra.Command {
+	var t app.Target
+	cmd := &cobra.Command{
+		Use: "remove [ID] NAME", Aliases: []string{"rm"}, Short: "Stop a service and forget it and its log",
+		Example: "  skete service remove ID web",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, rest, err := a.open(cmd.Context(), &t, args, 1)
+			if err != nil {
+				return err
+			}
+			return s.Remove(cmd.Context(), rest[0])
+		},
+	}
+	t.Flags(cmd, false)
+	return a.WithCompletion(cmd, 1)
+}
+
+func (a commands) load() *cobra.Command {
+	var t app.Target
+	cmd := &cobra.Command{
+		Use: "load [ID]", Short: "Declare what skete.yaml of the workspace says",
+		Long: `Declare what skete.yaml of the workspace says, and remove what it does not say
+any more. What is equal goes on running. A file that is wrong changes nothing.
+
+  services:
+    web:
+      command: npm run dev
+      ports: [5173]
+      ready: {http: 5173, path: /, timeout: 60s}
+      restart: always`,
+		Example: "  skete cp skete.yaml ID:skete.yaml && skete service load ID",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, _, err := a.open(cmd.Context(), &t, args, 0)
+			if err != nil {
+				return err
+			}
+			l, err := s.Load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return app.PrintJSON(a.Out, l)
+			}
+			if !l.Found {
+				a.Note("there is no skete.yaml in the workspace")
+			}
+			for _, n := range l.Declared {
+				if _, err := fmt.Fprintln(a.Out, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	t.Flags(cmd, false)
+	return a.WithCompletion(cmd, 1)
+}
+
+func (a commands) logs() *cobra.Command {
+	var t app.Target
+	var from int64
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "logs [ID] NAME", Short: "Show what a service wrote",
+		Long: `Show what a service wrote, all its runs after one another. Offsets count bytes
+of that; with --json each piece tells its own.`,
+		Example: `  skete service logs ID web
+  skete service logs ID web --from -10001    # the last 10,000 bytes
+  skete service logs ID web --follow`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, rest, err := a.open(cmd.Context(), &t, args, 1)
+			if err != nil {
+				return err
+			}
+			for ev, err := range s.Logs(cmd.Context(), rest[0], from, follow) {
+				if err == nil {
+					err = a.print(ev)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	t.Flags(cmd, false)
+	cmd.Flags().Int64Var(&from, "from", 0, "the `offset` to begin at; -1 is the present end, -n are the last n-1 bytes")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more")
+	return a.WithCompletion(cmd, 1)
+}
+
+func (a commands) print(ev api.ServiceLogEvent) error {
+	if a.JSON {
+		return app.PrintJSONLine(a.Out, ev)
+	}
+	if ev.GapTo > 0 {
+		a.Note("bytes %d to %d are not kept any more", ev.Offset, ev.GapTo)
+		return nil
+	}
+	_, err := a.Out.Write(ev.Data)
+	return err
+}
