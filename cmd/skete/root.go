@@ -11,7 +11,9 @@ import (
 
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/history"
+	"github.com/skete-dev/skete/cmd/skete/internal/preview"
 	"github.com/skete-dev/skete/cmd/skete/internal/runs"
+	"github.com/skete-dev/skete/cmd/skete/internal/services"
 	"github.com/skete-dev/skete/cmd/skete/internal/vm"
 	"github.com/skete-dev/skete/errs"
 )
@@ -81,6 +83,7 @@ is that of the command in the sandbox, or 125 if skete itself failed.`,
 	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.tenantGroup(), a.serveCommand(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
+	root.AddCommand(preview.Command(a.App), services.Command(a.App))
 	a.hints(root)
 	return root
 }

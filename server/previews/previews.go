@@ -130,9 +130,6 @@ type Path struct {
 // find checks that the sandbox is the caller's.
 func (s service) find(ctx context.Context, text string) (sandbox.ID, error) {
 	id, err := sandbox.ParseID(text)
-	if err == nil {
-		err = s.on()
-	}
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +137,10 @@ func (s service) find(ctx context.Context, text string) (sandbox.ID, error) {
 	if err == nil && info.State == sandbox.Destroyed {
 		err = errs.New(errs.NotFound, "the sandbox %s was destroyed", id)
 	}
-	return id, err
+	if err != nil {
+		return "", err
+	}
+	return id, s.on()
 }
 
 // visitor is how previews know the caller. What lets in is the login if there
@@ -226,11 +226,7 @@ type revokeIn struct {
 
 // revoke works for a sandbox that is gone, too.
 func (s service) revoke(ctx context.Context, in *revokeIn) (*struct{}, error) {
-	_, err := sandbox.ParseID(in.ID)
-	if err == nil {
-		err = s.on()
-	}
-	if err != nil {
+	if _, err := s.find(ctx, in.ID); err != nil && (s.Previews == nil || !errs.Is(err, errs.NotFound)) {
 		return nil, err
 	}
 	return nil, s.Previews.Revoke(ctx, gate.From(ctx).Tenant, in.ID, in.Preview)
