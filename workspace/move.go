@@ -28,6 +28,8 @@ func (w *Workspace) Export(f func(*object.Store, []Revision) error) error {
 // plans. The directory is not touched. Conflict: it has another revision of the
 // same number.
 func (w *Workspace) Import(replace bool, take func(*object.Store) ([]Revision, error)) error {
+	w.pruning.Lock() // which thinks that revisions are only appended
+	defer w.pruning.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,10 +22,13 @@ import (
 	"github.com/skete-dev/skete/workspace/object"
 )
 
-// Limits of a history in a machine.
+// Limits of a history in a machine. The host keeps more, and gives back what an
+// undo needs; so here the old goes soon when there is little room.
 const (
-	bytesMax = 5 << 30 // and half of the disk
-	applyMax = 10 * time.Minute
+	bytesMax   = 5 << 30 // and half of the disk
+	segmentMin = 1 << 20 // and a thirty-second of the disk, at most segmentMax
+	segmentMax = 64 << 20
+	applyMax   = 10 * time.Minute
 	// guard is when commands go on without us; it is wound up every guardEvery.
 	guard      = time.Minute
 	guardEvery = 20 * time.Second
@@ -50,10 +54,10 @@ type Service struct {
 	c Config
 
 	applyMu sync.Mutex // one Apply at a time; taken before mu
+	acked   atomic.Uint64
 
 	mu     sync.Mutex // guards all below
 	open   *workspace.Workspace
-	acked  uint64
 	closed bool
 }
 
@@ -86,15 +90,19 @@ func (s *Service) workspace() (*workspace.Workspace, error) {
 	if s.open != nil || s.closed {
 		return s.open, closed(s.closed)
 	}
+	disk := s.diskBytes()
+	room := min(bytesMax, disk/2) // at least half is the workspace's
 	w, err := workspace.Open(workspace.Config{
 		Dir: filepath.Join(s.c.Disk, layout.Files), Staging: filepath.Join(s.c.Disk, layout.Staging),
-		Store: s.store(), BytesMax: s.bytesMax(), Stage: s.c.Stage,
+		Store: s.store(), BytesMax: room, SegmentBytes: min(max(disk/32, segmentMin), segmentMax), Stage: s.c.Stage,
+		// What the host has last is what it is sent the difference to.
+		Policy: &workspace.Policy{BytesMax: room, Keep: func(r workspace.Revision) bool { return r.N == s.acked.Load() }},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the workspace's history: %w", err)
 	}
 	s.open = w
-	s.acked = s.readAck()
+	s.acked.Store(s.readAck())
 	return w, nil
 }
 
@@ -105,13 +113,13 @@ func closed(yes bool) error {
 	return nil
 }
 
-// bytesMax leaves at least half of the disk to the workspace.
-func (s *Service) bytesMax() int64 {
+// diskBytes is the size of the workspace's disk.
+func (s *Service) diskBytes() int64 {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.c.Disk, &st); err != nil {
-		return bytesMax
+		return 2 * bytesMax
 	}
-	return min(bytesMax, int64(st.Blocks)*st.Bsize/2)
+	return int64(st.Blocks) * st.Bsize
 }
 
 // Close closes the history; what is under way fails or comes to its end first.
@@ -222,9 +230,7 @@ func (s *Service) Status(_ context.Context, r *connect.Request[wire.HistoryStatu
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	res.Acked = s.acked
+	res.Acked = s.acked.Load()
 	return connect.NewResponse(res), nil
 }
 
@@ -256,7 +262,7 @@ func (s *Service) Ack(ctx context.Context, r *connect.Request[wire.AckRequest]) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.acked = r.Msg.Mark.N
+	s.acked.Store(r.Msg.Mark.N)
 	return connect.NewResponse(&wire.AckResponse{}), wire.ToConnect(s.writeAck())
 }
 
@@ -264,7 +270,7 @@ func (s *Service) ackFile() string { return filepath.Join(s.store(), "acked") }
 
 // writeAck is not synced: the host says it again.
 func (s *Service) writeAck() error {
-	text := fmt.Appendf(nil, "%d\n", s.acked)
+	text := fmt.Appendf(nil, "%d\n", s.acked.Load())
 	if err := os.WriteFile(s.ackFile()+".new", text, 0o600); err != nil {
 		return err
 	}

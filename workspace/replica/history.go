@@ -164,47 +164,56 @@ func (h *History) Revisions(context.Context) ([]workspace.Revision, error) {
 	return revs, nil
 }
 
-// root returns the tree of a revision that is here; 0 is the empty one.
-func (h *History) root(n uint64) (object.Hash, error) {
+// reading returns the tree of a revision that is here, which stays until done
+// is called; 0 is the empty one.
+func (h *History) reading(n uint64) (root object.Hash, done func(), err error) {
 	if n == 0 {
-		return object.Hash{}, nil
+		return object.Hash{}, func() {}, nil
 	}
-	if r, ok := h.here.revision(n); ok {
-		return r.Root, nil
+	if root, done, ok := h.here.pin(n); ok {
+		return root, done, nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if slices.ContainsFunc(h.local, func(r workspace.Revision) bool { return r.N == n }) {
-		return object.Hash{}, errs.Wrap(errs.Unavailable, h.behind, "revision %d is in the machine only", n)
+		return object.Hash{}, nil, errs.Wrap(errs.Unavailable, h.behind, "revision %d is in the machine only", n)
 	}
-	return object.Hash{}, errs.New(errs.NotFound, "there is no revision %d", n).WithHint("`skete history` lists them")
+	return object.Hash{}, nil, errs.New(errs.NotFound, "there is no revision %d", n).WithHint("`skete history` lists them")
 }
 
 // Diff implements workspace.History.
 func (h *History) Diff(ctx context.Context, from, to uint64, o workspace.DiffOptions) (workspace.Diff, error) {
-	before, err := h.root(from)
+	before, done, err := h.reading(from)
 	if err != nil {
 		return workspace.Diff{}, err
 	}
-	after, err := h.root(to)
+	defer done()
+	after, done, err := h.reading(to)
 	if err != nil {
 		return workspace.Diff{}, err
 	}
+	defer done()
 	return compare.Trees(ctx, h.here.objects, before, after, o)
 }
 
 // Entry implements workspace.History.
 func (h *History) Entry(_ context.Context, n uint64, path string) (tree.Entry, error) {
-	root, err := h.root(n)
+	root, done, err := h.reading(n)
 	if err != nil {
 		return tree.Entry{}, err
 	}
+	defer done()
 	return compare.At(h.here.objects, root, path)
 }
 
 // Content implements workspace.History.
 func (h *History) Content(ctx context.Context, n uint64, path string, w io.Writer) error {
-	e, err := h.Entry(ctx, n, path)
+	root, done, err := h.reading(n)
+	if err != nil {
+		return err
+	}
+	defer done()
+	e, err := compare.At(h.here.objects, root, path)
 	if err != nil {
 		return err
 	}
@@ -241,6 +250,11 @@ func (h *History) plan(ctx context.Context, needs []uint64, ask func() (planStre
 		return p, err
 	}
 	defer end()
+	for _, n := range needs { // they stay until the machine has them
+		if _, done, ok := h.here.pin(n); ok {
+			defer done()
+		}
+	}
 	err = h.agreeing(ctx, func() error {
 		p, err = readPlan(ask())
 		if errs.Is(err, errs.NotFound) && h.giveBack(ctx, needs) {

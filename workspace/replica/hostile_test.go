@@ -219,3 +219,35 @@ func pulledAfterSnapshot(t testing.TB, m *machine) []byte {
 	must(t, err)
 	return pulled(t, m.client, nil)
 }
+
+// Hundreds of revisions on a host that has room for a few of them.
+func TestOldRevisionsGo_whenThereIsNoRoom(t *testing.T) {
+	const quota = 2 << 20
+	m, dir := newMachine(t), t.TempDir()
+	h := open(t, replica.Config{Dir: dir, Guest: m.client, BytesMax: quota})
+	noise := make([]byte, 64<<10)
+	var last workspace.Revision
+	for i := range 120 { // 7.5 MiB
+		_, _ = rand.Read(noise)
+		m.write("a", string(noise))
+		last = snapshot(t, h, fmt.Sprint(i))
+		if h.Durable() != last.N {
+			t.Fatalf("revision %d, durable %d: %v", last.N, h.Durable(), h.Behind())
+		}
+	}
+	if n := bytesOf(t, dir); n > quota+256<<10 {
+		t.Errorf("%d bytes on the host", n)
+	}
+	revs, err := h.Revisions(t.Context())
+	must(t, err)
+	if len(revs) < 10 || len(revs) > 32 {
+		t.Errorf("%d revisions are left", len(revs))
+	}
+	if text := content(t, h, last.N, "a"); text != string(noise) {
+		t.Error("the newest has another content")
+	}
+	oldest := revs[0]
+	if rev := restore(t, h, oldest.N); rev.Root != oldest.Root {
+		t.Error("another root")
+	}
+}

@@ -142,8 +142,14 @@ func (h *History) pull(ctx context.Context) error {
 	defer cancel()
 	before := h.here.last()
 	err := h.pullOnce(ctx, false)
+	if errs.Is(err, errs.Limit) && h.here.prune(ctx) == nil {
+		err = h.pullOnce(ctx, false)
+	}
 	if errs.Is(err, errs.NotFound) { // it was mistaken in what we have
 		err = h.pullOnce(ctx, true)
+	}
+	if err == nil {
+		err = h.here.pruneIfLarge(ctx)
 	}
 	if err != nil && !errs.Is(err, errs.Limit) {
 		return err

@@ -32,6 +32,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
@@ -50,6 +51,7 @@ const (
 type copied struct {
 	objects  *object.Store
 	listPath string
+	bytesMax int64
 
 	takeMu   sync.Mutex // one stream at a time; taken before mu
 	receiver *transfer.Receiver
@@ -57,14 +59,17 @@ type copied struct {
 	mu   sync.Mutex // guards all below
 	list *revlog.Log
 	revs []workspace.Revision
+	pins map[object.Hash]int // trees that somebody reads
+	// pruned is when old revisions were dropped last.
+	pruned time.Time
 }
 
 func openCopied(dir string, bytesMax int64) (c *copied, err error) {
 	if bytesMax <= 0 {
 		bytesMax = bytesMaxDefault
 	}
-	c = &copied{listPath: filepath.Join(dir, "revisions")}
-	if c.objects, err = object.Open(filepath.Join(dir, "objects"), object.Config{BytesMax: bytesMax}); err != nil {
+	c = &copied{listPath: filepath.Join(dir, "revisions"), bytesMax: bytesMax, pins: map[object.Hash]int{}}
+	if c.objects, err = object.Open(filepath.Join(dir, "objects"), object.Config{BytesMax: bytesMax, SegmentBytes: segmentBytes(bytesMax)}); err != nil {
 		return nil, err
 	}
 	if c.list, c.revs, err = revlog.Open(c.listPath); err != nil {
@@ -73,6 +78,9 @@ func openCopied(dir string, bytesMax int64) (c *copied, err error) {
 	c.receiver = transfer.NewReceiver(c.objects, transfer.Limits{AgainMax: bytesMax})
 	return c, nil
 }
+
+// segmentBytes lets a small copy give room back in small parts.
+func segmentBytes(bytesMax int64) int64 { return min(max(bytesMax/32, 64<<10), 64<<20) }
 
 func (c *copied) close() error {
 	c.takeMu.Lock()
