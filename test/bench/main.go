@@ -21,6 +21,7 @@ import (
 
 	"github.com/skete-dev/skete/test/bench/brain"
 	"github.com/skete-dev/skete/test/bench/report"
+	"github.com/skete-dev/skete/test/bench/revision"
 )
 
 type bench struct {
@@ -71,6 +72,9 @@ func (b *bench) run(only string) error {
 	}
 	for _, m := range brain.All(brain.Config{Report: b.Reporter, Quick: b.quick, Peers: b.peers}) {
 		all = append(all, measurement{"brain-" + m.Name, func() error { return m.Do(b.ctx) }})
+	}
+	for _, m := range revision.All(revision.Config{Report: b.Reporter, Quick: b.quick}) {
+		all = append(all, measurement{"workspace-" + m.Name, func() error { return m.Do(b.ctx) }})
 	}
 	var failed []error
 	for _, m := range all {

@@ -1,0 +1,328 @@
+// Package revision measures what the history of a workspace costs: revisions,
+// undo, restore and growth, beside a shadow repository of git on the same tree
+// in the same run.
+//
+//	for _, m := range revision.All(revision.Config{Report: r}) { err := m.Do(ctx) }
+//
+// There are three directories with the same files, each on an ext4 file system
+// of its own: one whose changes the kernel reports, one that is scanned, and
+// git's. The same edits are made in each, in turns. Histories are on the host's
+// disk, as in gVisor. Git syncs what it commits (core.fsync=committed, its
+// default is less), ignores nothing, and never packs.
+package revision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/test/bench/report"
+)
+
+// Config of the measurements.
+type Config struct {
+	Report *report.Reporter
+	Quick  bool // a tenth of the samples
+}
+
+// Measurement is one part that can be chosen by name.
+type Measurement struct {
+	Name string
+	Do   func(context.Context) error
+}
+
+// All are the measurements in their order.
+func All(c Config) []Measurement {
+	return []Measurement{
+		{"small", func(ctx context.Context) error { return c.measure(ctx, 12_000) }},
+		{"growth", c.growth},
+	}
+}
+
+func (c Config) count(n int) int {
+	if c.Quick {
+		return max(n/10, 3)
+	}
+	return n
+}
+
+const volumeBytes = 1 << 30
+
+// keeper is a way to keep a history of a directory.
+type keeper interface {
+	name() string
+	dir() string
+	// snapshot makes a revision; of nothing if nothing changed.
+	snapshot(ctx context.Context) error
+	// undo makes the directory what it was before the last revision.
+	undo(ctx context.Context) error
+	// restore brings all files of the first revision back.
+	restore(ctx context.Context) error
+	// bytes that the history takes on disk.
+	bytes() (int64, error)
+	close() error
+}
+
+// stage is three keepers of equal directories.
+type stage struct {
+	keepers []keeper
+	temp    string
+	volumes *volume.Store
+	ids     []string
+}
+
+func (c Config) open(ctx context.Context, files int) (s *stage, err error) {
+	s = &stage{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.temp, err = os.MkdirTemp("", "skete-bench-history"); err != nil {
+		return s, err
+	}
+	if s.volumes, err = volume.Open(filepath.Join(s.temp, "volumes")); err != nil {
+		return s, err
+	}
+	if err := s.volumes.Weakness(); err != nil {
+		return s, err
+	}
+	for _, make := range []func(volume.Volume, string) (keeper, error){captured, scanned, newGit} {
+		id := fmt.Sprintf("v%d", len(s.ids))
+		v, err := s.volumes.Create(ctx, id, volumeBytes)
+		if err != nil {
+			return s, err
+		}
+		s.ids = append(s.ids, id)
+		if err := plant(v.Path, files); err != nil {
+			return s, err
+		}
+		history := filepath.Join(s.temp, "history-"+id)
+		if err := os.Mkdir(history, 0o700); err != nil {
+			return s, err
+		}
+		k, err := make(v, history)
+		if err != nil {
+			return s, err
+		}
+		s.keepers = append(s.keepers, k)
+	}
+	return s, nil
+}
+
+func (s *stage) close() (err error) {
+	for _, k := range s.keepers {
+		err = errors.Join(err, k.close())
+	}
+	for _, id := range s.ids {
+		err = errors.Join(err, s.volumes.Remove(context.Background(), id))
+	}
+	if s.temp != "" {
+		err = errors.Join(err, os.RemoveAll(s.temp))
+	}
+	return err
+}
+
+// turns measures one thing n times for each keeper, in turns; before each it
+// does what is not measured.
+func (s *stage) turns(n int, before func(k keeper, i int) error, do func(keeper) error) (map[string][]time.Duration, error) {
+	took := map[string][]time.Duration{}
+	for i := range n {
+		for _, k := range s.keepers {
+			if before != nil {
+				if err := before(k, i); err != nil {
+					return nil, fmt.Errorf("%s: %w", k.name(), err)
+				}
+			}
+			began := time.Now()
+			if err := do(k); err != nil {
+				return nil, fmt.Errorf("%s: %w", k.name(), err)
+			}
+			took[k.name()] = append(took[k.name()], time.Since(began))
+		}
+	}
+	return took, nil
+}
+
+// tell writes a line for each keeper, and how many times as long git takes.
+func (c Config) tell(what string, took map[string][]time.Duration, targets map[string]string) {
+	median := map[string]float64{}
+	for _, name := range []string{nameCaptured, nameScanned, nameGit} {
+		if ds := took[name]; len(ds) > 0 {
+			line := "history: " + what + ", " + name
+			if name == nameGit {
+				line = "peer: " + what + ", " + name
+			}
+			median[name] = c.Report.Millis(line, ds, targets[name], "")
+		}
+	}
+	for _, name := range []string{nameCaptured, nameScanned} {
+		if median[name] > 0 {
+			c.Report.Value("ratio: git / "+what+", "+name+" (p50)", median[nameGit]/median[name], "x", "", "larger is better for us")
+		}
+	}
+}
+
+func both(captured, scanned string) map[string]string {
+	return map[string]string{nameCaptured: captured, nameScanned: scanned}
+}
+
+// measure measures everything but growth on a tree of some size.
+func (c Config) measure(ctx context.Context, files int) error {
+	s, err := c.open(ctx, files)
+	if err != nil {
+		return c.cannot(err)
+	}
+	defer func() { _ = s.close() }()
+	for _, part := range []func(context.Context, *stage, int) error{c.first, c.nothing, c.ten, c.undo, c.full} {
+		if err := part(ctx, s, files); err != nil {
+			return err
+		}
+	}
+	return s.size(c, fmt.Sprintf("size of the history of %d files and the steps above", files))
+}
+
+func (s *stage) size(c Config, what string) error {
+	for _, k := range s.keepers {
+		n, err := k.bytes()
+		if err != nil {
+			return err
+		}
+		c.Report.Value("history: "+what+", "+k.name(), float64(n)/(1<<20), "MiB", "", "")
+	}
+	return nil
+}
+
+func (c Config) first(ctx context.Context, s *stage, files int) error {
+	took, err := s.turns(1, nil, func(k keeper) error { return k.snapshot(ctx) })
+	if err == nil {
+		c.tell(fmt.Sprintf("first revision of %d files", files), took, both("<= 10000 ms", "<= 10000 ms"))
+	}
+	return err
+}
+
+func (c Config) nothing(ctx context.Context, s *stage, files int) error {
+	took, err := s.turns(c.count(50), nil, func(k keeper) error { return k.snapshot(ctx) })
+	if err == nil {
+		c.tell(fmt.Sprintf("a step that changed nothing of %d files", files), took, nil)
+	}
+	return err
+}
+
+// touch changes n files.
+func touch(k keeper, files, i, n int) error {
+	for j := range n {
+		path := filepath.Join(k.dir(), nameOf((i*7919+j*997)%files))
+		if err := os.WriteFile(path, contents(i*n+j+1, 4000), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c Config) ten(ctx context.Context, s *stage, files int) error {
+	took, err := s.turns(c.count(50), func(k keeper, i int) error { return touch(k, files, i, 10) }, func(k keeper) error { return k.snapshot(ctx) })
+	if err == nil {
+		c.tell(fmt.Sprintf("a step of 10 files of %d", files), took, both("p50 <= 15 ms", "p50 <= 50 ms"))
+	}
+	return err
+}
+
+func (c Config) undo(ctx context.Context, s *stage, files int) error {
+	took, err := s.turns(c.count(30), func(k keeper, i int) error {
+		return errors.Join(touch(k, files, i+1000, 10), k.snapshot(ctx))
+	}, func(k keeper) error { return k.undo(ctx) })
+	if err == nil {
+		c.tell(fmt.Sprintf("undo of 10 files of %d", files), took, both("p50 <= 200 ms", "p50 <= 200 ms"))
+	}
+	return err
+}
+
+func (c Config) full(ctx context.Context, s *stage, files int) error {
+	took, err := s.turns(3, func(k keeper, _ int) error { return clear(k.dir()) }, func(k keeper) error { return k.restore(ctx) })
+	if err == nil {
+		c.tell(fmt.Sprintf("restore of all %d files into an empty directory", files), took, both("<= 15000 ms", "<= 15000 ms"))
+		return s.equal(files)
+	}
+	return err
+}
+
+// equal fails if the directories do not hold what was planted.
+func (s *stage) equal(files int) error {
+	for _, k := range s.keepers {
+		for _, n := range []int{0, files / 2, files - 1} {
+			data, err := os.ReadFile(filepath.Join(k.dir(), nameOf(n)))
+			if err != nil || !slices.Equal(data, contents(n, sizeOf(n))) {
+				return fmt.Errorf("%s did not restore %s: %w", k.name(), nameOf(n), err)
+			}
+		}
+	}
+	return nil
+}
+
+func clear(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// growth makes 500 revisions of three files each.
+func (c Config) growth(ctx context.Context) error {
+	const files = 12_000
+	s, err := c.open(ctx, files)
+	if err != nil {
+		return c.cannot(err)
+	}
+	defer func() { _ = s.close() }()
+	before := map[string]int64{}
+	for _, k := range s.keepers {
+		if err := k.snapshot(ctx); err != nil {
+			return err
+		}
+		if before[k.name()], err = k.bytes(); err != nil {
+			return err
+		}
+	}
+	n := c.count(500)
+	took, err := s.turns(n, func(k keeper, i int) error { return touch(k, files, i, 3) }, func(k keeper) error { return k.snapshot(ctx) })
+	if err != nil {
+		return err
+	}
+	c.tell(fmt.Sprintf("a step of 3 files, %d steps", n), took, both("p50 <= 15 ms", "p50 <= 50 ms"))
+	for _, k := range s.keepers {
+		after, err := k.bytes()
+		if err != nil {
+			return err
+		}
+		c.Report.Value(fmt.Sprintf("history: growth by a step of 3 files, %d steps, %s", n, k.name()), float64(after-before[k.name()])/float64(n)/1024, "KiB", map[string]string{nameCaptured: "<= 50 KiB"}[k.name()], "files of 4 KB, of 12,000 in 1,200 directories")
+		if ds := took[k.name()]; n >= 100 {
+			tenth := len(ds) / 10
+			c.Report.Value(fmt.Sprintf("history: the last tenth of %d steps / the first (p50), %s", n, k.name()), ratio(ds[len(ds)-tenth:], ds[:tenth]), "x", "", "1 = a step costs the same however long the history is")
+		}
+	}
+	return nil
+}
+
+func ratio(a, b []time.Duration) float64 {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return float64(a[len(a)/2]) / float64(b[len(b)/2])
+}
+
+// cannot tells why nothing can be measured here.
+func (c Config) cannot(err error) error {
+	if !errs.Is(err, errs.Unsupported) {
+		return err
+	}
+	c.Report.Skipped("history: revisions of a workspace", "ms", err.Error())
+	return nil
+}
