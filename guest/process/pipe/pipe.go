@@ -1,0 +1,39 @@
+// Package pipe moves bytes out of pipes without touching them.
+//
+//	data, end := pipe.Holds(fd)
+//	n, err := pipe.Splice(fd, file, 1<<20)
+//
+// Everything is safe for concurrent use.
+package pipe
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Holds reports whether a pipe holds data, or has ended.
+func Holds(fd int) (data, end bool) {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
+		return false, err != nil && err != unix.EINTR
+	}
+	return p[0].Revents&unix.POLLIN != 0, p[0].Revents&unix.POLLIN == 0
+}
+
+// Splice moves bytes from a pipe or a terminal to the end of f, itself a file
+// or a pipe, inside the kernel.
+func Splice(fd int, f *os.File, most int64) (int64, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	cerr := raw.Control(func(out uintptr) {
+		n, err = unix.Splice(fd, nil, int(out), nil, int(most), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+	})
+	if cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}
