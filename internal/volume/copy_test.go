@@ -4,6 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/volume"
@@ -48,4 +51,43 @@ func TestVolume_copies(t *testing.T) {
 		}
 	}
 	sweep(t, s)
+}
+
+// A process that is killed while it copies leaves the volume frozen: who
+// writes to it waits, until the next one has attached it; and once that has
+// removed it the kernel keeps nothing.
+func TestVolume_frozenByAProcessThatDied(t *testing.T) {
+	s, dir := open(t)
+	needImages(t, s)
+	for _, name := range []string{"attached", "detached", "removed"} {
+		v, err := s.Create(t.Context(), name, 16<<20)
+		must(t, err)
+		freeze(t, v.Disk)
+		switch name {
+		case "attached":
+			v, err = s.Attach(t.Context(), name)
+			must(t, err)
+			wrote := make(chan error, 1)
+			go func() { wrote <- os.WriteFile(filepath.Join(v.Path, "f"), []byte("x"), 0o600) }()
+			select {
+			case err := <-wrote:
+				must(t, err)
+			case <-time.After(10 * time.Second):
+				t.Fatal("who writes still waits")
+			}
+		case "detached":
+			must(t, s.Detach(t.Context(), name))
+		}
+		must(t, s.Remove(t.Context(), name))
+	}
+	noLeftovers(t, dir)
+}
+
+func freeze(t *testing.T, dir string) {
+	t.Helper()
+	const fifreeze = 0xc0045877
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.IoctlSetInt(fd, fifreeze, 0))
+	must(t, unix.Close(fd))
 }

@@ -48,6 +48,9 @@ type Store struct {
 
 	mu     sync.Mutex // guards blanks being made: one at a time
 	reason error      // why images cannot be made here; nil = they can
+
+	copies sync.Mutex     // guards copied; held for a moment only
+	copied map[string]int // mount points that are frozen for a copy, perhaps
 }
 
 // Names in a volume's directory.
@@ -66,7 +69,7 @@ func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open volumes: %w", err)
 	}
-	s := &Store{dir: dir}
+	s := &Store{dir: dir, copied: map[string]int{}}
 	s.reason = findImages()
 	return s, nil
 }
@@ -195,6 +198,8 @@ func (s *Store) Attach(ctx context.Context, id string) (Volume, error) {
 			if err := mountImage(image, data); err != nil {
 				return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
 			}
+		} else if !s.copying(data) {
+			thaw(data)
 		}
 	}
 	return v, layout.Arrange(data)
@@ -255,6 +260,16 @@ func (s *Store) copy(source, dir string) error {
 	if _, err := os.Lstat(image); errors.Is(err, fs.ErrNotExist) {
 		return copyTree(data, filepath.Join(dir, dataName))
 	}
+	s.copies.Lock()
+	s.copied[data]++
+	s.copies.Unlock()
+	defer func() {
+		s.copies.Lock()
+		defer s.copies.Unlock()
+		if s.copied[data]--; s.copied[data] == 0 {
+			delete(s.copied, data)
+		}
+	}()
 	thaw, err := freeze(data)
 	if err != nil {
 		return err
@@ -264,6 +279,13 @@ func (s *Store) copy(source, dir string) error {
 		return err
 	}
 	return os.Mkdir(filepath.Join(dir, dataName), 0o755)
+}
+
+// copying tells whether a volume may be frozen because we copy it.
+func (s *Store) copying(data string) bool {
+	s.copies.Lock()
+	defer s.copies.Unlock()
+	return s.copied[data] > 0
 }
 
 // Detach unmounts; the bytes stay. It may be repeated.
@@ -276,6 +298,7 @@ func (s *Store) Detach(ctx context.Context, id string) error {
 	if on, err := mounted(data); err != nil || !on {
 		return ignoreMissing(err)
 	}
+	thaw(data)
 	flush(data)
 	return unmount(ctx, data)
 }
@@ -302,6 +325,7 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 			}
 			break
 		}
+		thaw(data)
 		if err := unmount(ctx, data); err != nil {
 			return fmt.Errorf("remove volume %s: %w", id, err)
 		}
