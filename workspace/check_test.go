@@ -149,3 +149,34 @@ func TestCheck_missing(t *testing.T) {
 		t.Error("an empty directory was checked")
 	}
 }
+
+// A journal that is damaged is said, and no undo is made of it.
+func TestCheck_journal(t *testing.T) {
+	p := smallHistory(t)
+	journal := filepath.Join(p.c.Store, "journal")
+	before := look(t, p.dir)
+	for name, text := range map[string]string{
+		"empty":        "",
+		"no journal":   "hello",
+		"wrong sum":    "skjournal1 00000000\n{}",
+		"no sum":       "skjournal1 \n{}",
+		"another kind": "skjournal2 00000000\n",
+	} {
+		must(t, os.WriteFile(journal, []byte(text), 0o600))
+		must(t, os.WriteFile(journal+".staged", nil, 0o600))
+		report, err := workspace.Check(t.Context(), p.c.Store)
+		must(t, err)
+		if len(report.Problems) != 1 || report.Problems[0].File != "journal" {
+			t.Errorf("%s: %+v", name, report)
+		}
+		if _, err := workspace.Open(p.c); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: %v, want Corrupt", name, err)
+		}
+	}
+	if len(look(t, p.dir)) != len(before) {
+		t.Error("it touched the directory")
+	}
+	must(t, os.Remove(journal))
+	p.open()
+	p.snapshot()
+}

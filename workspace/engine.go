@@ -16,6 +16,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -80,9 +81,11 @@ type Workspace struct {
 	closed  bool
 
 	scanned     object.Hash // the last tree that capture has seen, on which it builds
-	halfScanned bool        // since then it has failed
-	pruned      time.Time   // when last
-	background  bool        // it prunes, or is about to
+	halfScanned bool        // it builds on something else: a scan failed, or there was none yet
+	skipped     []capture.Skip
+	skippedMore int
+	pruned      time.Time // when last
+	background  bool      // it prunes, or is about to
 
 	pruning sync.Mutex         // held by Prune, and taken before mu
 	readers sync.WaitGroup     // who works without the lock; Close waits
@@ -97,7 +100,7 @@ func Open(c Config) (w *Workspace, err error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	w = &Workspace{c: c, plans: map[string]Plan{}, pins: map[object.Hash]int{}}
+	w = &Workspace{c: c, halfScanned: true, plans: map[string]Plan{}, pins: map[object.Hash]int{}}
 	w.life, w.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -114,7 +117,9 @@ func Open(c Config) (w *Workspace, err error) {
 	if err != nil {
 		return w, err
 	}
-	if w.capture, err = capture.Open(c.Dir, w.objects, c.Capture); err != nil {
+	seen := c.Capture
+	seen.State = cmp.Or(seen.State, filepath.Join(c.Store, "seen"))
+	if w.capture, err = capture.Open(c.Dir, w.objects, seen); err != nil {
 		return w, err
 	}
 	if finished {
@@ -194,7 +199,8 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 		w.halfScanned = true
 		return Revision{}, false, err
 	}
-	w.scanned = r.Root
+	w.scanned, w.halfScanned = r.Root, false
+	w.skipped, w.skippedMore = r.Skipped, r.SkippedMore
 	w.stage("scanned")
 	last, any := w.last()
 	if any && last.Root == r.Root && undoes == 0 {
@@ -264,7 +270,12 @@ type Plan struct {
 	Ops    []apply.Op
 	// Conflicts are paths of a revert for which nobody has chosen.
 	Conflicts []Conflict
-	tree      object.Hash // what it is to become
+	// Skipped is what the history does not keep, and so does not touch;
+	// SkippedMore how much there is beyond what is listed.
+	Skipped     []capture.Skip
+	SkippedMore int
+
+	tree object.Hash // what it is to become
 }
 
 // plansMax is how many plans are remembered.
@@ -306,6 +317,7 @@ func (w *Workspace) remember(p Plan) Plan {
 	if len(w.plans) >= plansMax {
 		clear(w.plans)
 	}
+	p.Skipped, p.SkippedMore = w.skipped, w.skippedMore
 	w.plans[p.ID] = p
 	return p
 }

@@ -293,6 +293,9 @@ func TestRestore_leavesWhatIsNotKept(t *testing.T) {
 	p.snapshot()
 	plan, err := p.w.PlanRestore(t.Context(), first.N, "")
 	must(t, err)
+	if len(plan.Skipped) != 1 || plan.Skipped[0].Path != "app/__pycache__" {
+		t.Errorf("the plan does not say what is left alone: %+v", plan.Skipped)
+	}
 	_, result, err := p.w.Apply(t.Context(), plan.ID, workspace.Label{})
 	must(t, err)
 	if want := []string{"a=1", "app/__pycache__/x.pyc=cache"}; !slices.Equal(texts(t, p.dir), want) {
