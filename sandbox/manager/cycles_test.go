@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func (p *plant) open(ctx context.Context, n int) (m *manager.Manager, shut func(
 		closeIt(machines)
 		return nil, nil, errors.Join(err, s.Close())
 	}
-	return m, func() { _ = m.Close(); closeIt(machines); _ = s.Close() }, nil
+	return m, sync.OnceFunc(func() { _ = m.Close(); closeIt(machines); _ = s.Close() }), nil
 }
 
 // cycleUntilKilled is the child: it does whatever can be done to sandboxes, in
@@ -285,6 +286,13 @@ func cycle(t *testing.T, p *plant) {
 		}
 	}
 	p.sweep(t)
+	p.nothing(t, ids)
+	t.Logf("%d cycles, %d machines", cycles, len(ids))
+}
+
+// nothing fails the test if the host soon has still anything of the plant.
+func (p *plant) nothing(t *testing.T, ids map[sandbox.ID]bool) {
+	t.Helper()
 	for range leftoverTries { // the kernel frees loop devices and groups a moment later
 		if len(p.held()) == 0 {
 			break
@@ -292,10 +300,16 @@ func cycle(t *testing.T, p *plant) {
 		<-time.After(20 * time.Millisecond)
 	}
 	if left := p.held(); len(left) > 0 {
-		t.Errorf("left after %d cycles:\n\t%s", cycles, strings.Join(left, "\n\t"))
+		t.Errorf("left behind:\n\t%s", strings.Join(left, "\n\t"))
 	}
 	sandboxtest.Leaks(t, p.Dir, slices.Collect(maps.Keys(ids))...)
-	t.Logf("%d cycles, %d machines", cycles, len(ids))
+}
+
+func parseSeconds(t *testing.T, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	must(t, err)
+	return n
 }
 
 // sweep is the last server: it destroys all that there is.
