@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
 	"github.com/skete-dev/skete/sandbox/firecracker/saved"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 )
 
@@ -69,14 +69,6 @@ func writeRecord(dir string, r record) error {
 	return os.Rename(tmp, filepath.Join(dir, recordName))
 }
 
-// flight is a Create under way. Destroy cancels it and waits for its end.
-type flight struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-}
-
-var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
-
 // Create implements sandbox.Provider.
 func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
 	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
@@ -91,69 +83,19 @@ func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine,
 			return nil, fmt.Errorf("create %s: %w", b.ID, notLoadable(err))
 		}
 	}
-	ctx, land, err := p.takeOff(ctx, b.ID)
+	m, err := p.machines.Create(ctx, b.ID, shared.Making[*machine]{
+		Dir: p.dir(b.ID), Slots: p.slots, BootTimeout: bootTimeout, ClearTimeout: destroyTimeout,
+		Boot:  func(ctx context.Context) (*machine, error) { return p.boot(ctx, b, shape) },
+		Clear: func(ctx context.Context) error { return p.clear(ctx, b.ID) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer land()
-	if err := p.slot(ctx); err != nil {
-		return nil, err
-	}
-	defer func() { <-p.slots }()
-	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
-		}
-		return nil, fmt.Errorf("create %s: %w", b.ID, err)
-	}
-	m, err := p.boot(ctx, b, shape)
-	if err == nil {
-		return m, nil
-	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errDestroyed) {
-		err = cause
-	}
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
+	return m, nil
 }
 
 func notLoadable(cause error) error {
 	return errors.Join(sandbox.ErrSnapshot, cause)
-}
-
-// takeOff registers the Create, so that a Destroy finds it. The returned
-// function must be called when nothing more will be made.
-func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.creating[id] != nil || p.machines[id] != nil {
-		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() {}
-	if _, ok := ctx.Deadline(); !ok {
-		ctx, stop = context.WithTimeout(ctx, bootTimeout)
-	}
-	f := &flight{cancel: cancel, done: make(chan struct{})}
-	p.creating[id] = f
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		p.mu.Lock()
-		delete(p.creating, id)
-		p.mu.Unlock()
-		close(f.done)
-	}, nil
-}
-
-func (p *Provider) slot(ctx context.Context) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // shape says what kind of machine b asks for.

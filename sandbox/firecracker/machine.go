@@ -21,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
 	"github.com/skete-dev/skete/sandbox/firecracker/metrics"
 	"github.com/skete-dev/skete/sandbox/firecracker/saved"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // vsockPort is where the guest listens; each stream then says which port of
@@ -47,11 +48,8 @@ type machine struct {
 	api   *api.Client
 	guest *wire.Client
 	watch *hostproc.Watch
-	gone  chan struct{} // closed when exit is set
-
-	closed chan struct{}
-	once   sync.Once
-	wg     sync.WaitGroup
+	fate  *shared.Fate
+	wg    sync.WaitGroup
 
 	opMu sync.Mutex // held while the machine's state changes; taken before mu
 	rec  record     // guarded by opMu from follow on
@@ -61,11 +59,9 @@ type machine struct {
 	counts    metrics.Counts
 	uncounted []byte // the beginning of a line
 
-	mu        sync.Mutex
-	conns     map[net.Conn]struct{}
-	open      chan struct{} // closed while streams may be opened
-	exit      sandbox.Exit
-	destroyed bool
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	open  chan struct{} // closed while streams may be opened
 }
 
 // follow makes the machine of a running Firecracker.
@@ -76,16 +72,14 @@ func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	}
 	m := &machine{
 		id: id, p: p, jail: p.jailOf(id, rec), watch: watch, rec: rec,
-		gone: make(chan struct{}), closed: make(chan struct{}), conns: map[net.Conn]struct{}{}, open: make(chan struct{}),
+		fate: shared.NewFate(id), conns: map[net.Conn]struct{}{}, open: make(chan struct{}),
 	}
 	close(m.open)
 	m.api = api.New(func(ctx context.Context) (net.Conn, error) { return m.jail.Dial(ctx, jail.APISocket) })
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
 	go m.mourn()
-	p.mu.Lock()
-	p.machines[id] = m
-	p.mu.Unlock()
+	p.machines.Put(id, m)
 	return m, nil
 }
 
@@ -94,17 +88,10 @@ func (m *machine) mourn() {
 	defer m.wg.Done()
 	select {
 	case <-m.watch.Done():
-	case <-m.closed:
+	case <-m.fate.Closed():
 		return
 	}
-	m.mu.Lock()
-	destroyed := m.destroyed
-	m.mu.Unlock()
-	exit := m.exitOf(destroyed, m.watch.Status())
-	m.mu.Lock()
-	m.exit = exit
-	m.mu.Unlock()
-	close(m.gone)
+	exit := m.fate.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, m.watch.Status()) })
 	m.breakStreams()
 	m.p.c.Log.Info("firecracker: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail)
 }
@@ -147,9 +134,9 @@ func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 		m.mu.Unlock()
 		select {
 		case <-open:
-		case <-m.gone:
+		case <-m.fate.Gone():
 			return nil, m.notRunning()
-		case <-m.closed:
+		case <-m.fate.Closed():
 			return nil, m.notRunning()
 		case <-ctx.Done():
 			return nil, errs.Wrap(errs.Unavailable, ctx.Err(), "sandbox %s is paused", m.id)
@@ -265,7 +252,7 @@ func (m *machine) whileAlive(ctx context.Context) (context.Context, func()) {
 	done := make(chan struct{})
 	m.wg.Go(func() {
 		select {
-		case <-m.gone:
+		case <-m.fate.Gone():
 			cancel()
 		case <-done:
 		}
@@ -301,10 +288,8 @@ func (m *machine) awaitGuest(ctx context.Context) error {
 // boot, for the operator.
 func (m *machine) explain(err error) error {
 	select {
-	case <-m.gone:
-		m.mu.Lock()
-		e := m.exit
-		m.mu.Unlock()
+	case <-m.fate.Gone():
+		e := m.fate.Exit()
 		err = errs.Wrap(errs.Unavailable, err, "the machine ended before its guest answered (%s)", e.Detail)
 	default:
 	}
@@ -356,40 +341,14 @@ func (m *machine) reconcile(ctx context.Context) error {
 	return m.p.limitCPU(m.id, m.rec.CPUs)
 }
 
-func (m *machine) ended() bool {
-	select {
-	case <-m.gone:
-		return true
-	case <-m.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
-	select {
-	case <-m.gone:
-	default:
-		select {
-		case <-m.gone:
-		case <-m.closed:
-			return sandbox.Exit{}, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
-		case <-ctx.Done():
-			return sandbox.Exit{}, ctx.Err()
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.exit, nil
-}
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
 
 // Pause implements sandbox.Machine. It breaks all streams.
 func (m *machine) Pause(ctx context.Context) error {
 	m.opMu.Lock()
 	defer m.opMu.Unlock()
-	if m.ended() {
+	if m.fate.Ended() {
 		return m.notRunning()
 	}
 	if m.rec.Paused {
@@ -411,7 +370,7 @@ func (m *machine) Pause(ctx context.Context) error {
 func (m *machine) Resume(ctx context.Context) error {
 	m.opMu.Lock()
 	defer m.opMu.Unlock()
-	if m.ended() {
+	if m.fate.Ended() {
 		return m.notRunning()
 	}
 	if !m.rec.Paused {
@@ -480,7 +439,7 @@ func (m *machine) wake(ctx context.Context) error {
 func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error {
 	m.opMu.Lock()
 	defer m.opMu.Unlock()
-	if m.ended() {
+	if m.fate.Ended() {
 		return m.notRunning()
 	}
 	err := error(nil)
@@ -545,18 +504,13 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.once.Do(func() {
-		close(m.closed)
+	m.fate.LetGo(func() {
 		m.breakStreams()
 		m.wg.Wait()
 		_ = m.watch.Close()
 		m.guest.Close()
 		m.api.Close()
-		m.p.mu.Lock()
-		if m.p.machines[m.id] == m {
-			delete(m.p.machines, m.id)
-		}
-		m.p.mu.Unlock()
+		m.p.machines.Drop(m.id, m)
 	})
 	return nil
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
 	"github.com/skete-dev/skete/sandbox/firecracker/saved"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 )
 
@@ -91,9 +92,7 @@ type Provider struct {
 	kernelMu sync.Mutex
 	kernel   microvm.Kernel
 
-	mu       sync.Mutex
-	machines map[sandbox.ID]*machine
-	creating map[sandbox.ID]*flight
+	machines *shared.Table[*machine]
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -122,7 +121,7 @@ func New(c Config) (*Provider, error) {
 	}
 	p := &Provider{
 		c: c, slots: make(chan struct{}, c.Creates),
-		machines: map[sandbox.ID]*machine{}, creating: map[sandbox.ID]*flight{},
+		machines: shared.NewTable[*machine](),
 	}
 	if err := p.findPrograms(); err != nil {
 		return nil, err
@@ -325,7 +324,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.known(id); m != nil && !m.ended() {
+	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
 		return m, nil
 	}
 	rec, err := readRecord(p.dir(id))
@@ -349,24 +348,9 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	return m, nil
 }
 
-func (p *Provider) known(id sandbox.ID) *machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.machines[id]
-}
-
 // Close implements sandbox.Provider.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	ms := make([]*machine, 0, len(p.machines))
-	for _, m := range p.machines {
-		ms = append(ms, m)
-	}
-	p.mu.Unlock()
-	var err error
-	for _, m := range ms {
-		err = errors.Join(err, m.Close())
-	}
+	err := p.machines.Close()
 	if p.cgroups != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // one attempt: not empty is no error

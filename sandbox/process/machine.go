@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // machine is one guest that we follow.
@@ -25,14 +25,8 @@ type machine struct {
 	channel *channel.Host
 	guest   *wire.Client
 	watch   *hostproc.Watch
-	gone    chan struct{} // closed when exit is set
-	closed  chan struct{}
-	once    sync.Once
+	fate    *shared.Fate
 	wg      sync.WaitGroup
-
-	mu        sync.Mutex
-	exit      sandbox.Exit
-	destroyed bool
 }
 
 // follow makes the machine of a running guest; host may be nil.
@@ -47,13 +41,11 @@ func (p *Provider) follow(id sandbox.ID, ref hostproc.Ref, host *channel.Host) (
 			return nil, err
 		}
 	}
-	m := &machine{id: id, p: p, channel: host, watch: watch, gone: make(chan struct{}), closed: make(chan struct{})}
+	m := &machine{id: id, p: p, channel: host, watch: watch, fate: shared.NewFate(id)}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
 	go m.mourn()
-	p.mu.Lock()
-	p.machines[id] = m
-	p.mu.Unlock()
+	p.machines.Put(id, m)
 	return m, nil
 }
 
@@ -62,13 +54,10 @@ func (m *machine) mourn() {
 	defer m.wg.Done()
 	select {
 	case <-m.watch.Done():
-	case <-m.closed:
+	case <-m.fate.Closed():
 		return
 	}
-	m.mu.Lock()
-	m.exit = exitOf(m.destroyed, m.watch.Status())
-	m.mu.Unlock()
-	close(m.gone)
+	m.fate.End(func(destroyed bool) sandbox.Exit { return exitOf(destroyed, m.watch.Status()) })
 	_ = m.channel.Close()
 }
 
@@ -98,51 +87,6 @@ func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 // Guest implements sandbox.Machine.
 func (m *machine) Guest() *wire.Client { return m.guest }
 
-// awaitGuest returns when the guest has answered; early, if it ends.
-func (m *machine) awaitGuest(ctx context.Context) error {
-	hello, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-m.gone:
-			cancel()
-		case <-stop:
-		}
-	}()
-	_, err := m.guest.Hello(hello)
-	if err == nil {
-		return nil
-	}
-	select {
-	case <-m.gone:
-		return errs.Wrap(errs.Unavailable, err, "the guest ended before it answered (%s)", m.exitNow().Reason)
-	default:
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("wait for the guest: %w", errors.Join(ctx.Err(), err))
-	}
-	return errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
-}
-
-func (m *machine) exitNow() sandbox.Exit {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.exit
-}
-
-func (m *machine) ended() bool {
-	select {
-	case <-m.gone:
-		return true
-	case <-m.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(context.Context) error {
 	return errs.New(errs.Unsupported, "the process provider cannot pause")
@@ -154,21 +98,7 @@ func (m *machine) Resume(context.Context) error {
 }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	default:
-	}
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	case <-m.closed:
-		return sandbox.Exit{}, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
-	case <-ctx.Done():
-		return sandbox.Exit{}, ctx.Err()
-	}
-}
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
 
 // Snapshot implements sandbox.Machine.
 func (m *machine) Snapshot(context.Context, string, func(context.Context) error) error {
@@ -180,17 +110,12 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.once.Do(func() {
-		close(m.closed)
+	m.fate.LetGo(func() {
 		m.wg.Wait()
 		_ = m.watch.Close()
 		m.guest.Close()
 		_ = m.channel.Close()
-		m.p.mu.Lock()
-		if m.p.machines[m.id] == m {
-			delete(m.p.machines, m.id)
-		}
-		m.p.mu.Unlock()
+		m.p.machines.Drop(m.id, m)
 	})
 	return nil
 }

@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // Name of the provider.
@@ -56,9 +55,7 @@ type Config struct {
 type Provider struct {
 	c Config
 
-	mu       sync.Mutex
-	machines map[sandbox.ID]*machine
-	creating map[sandbox.ID]*flight
+	machines *shared.Table[*machine]
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -78,7 +75,7 @@ func New(c Config) (*Provider, error) {
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
 		return nil, err
 	}
-	p := &Provider{c: c, machines: map[sandbox.ID]*machine{}, creating: map[sandbox.ID]*flight{}}
+	p := &Provider{c: c, machines: shared.NewTable[*machine]()}
 	return p, os.MkdirAll(c.Dir, 0o700)
 }
 
@@ -98,66 +95,23 @@ func (p *Provider) Probe(context.Context) error { return nil }
 
 func (p *Provider) dir(id sandbox.ID) string { return filepath.Join(p.c.Dir, string(id)) }
 
-// flight is a Create under way. Destroy cancels it and waits for its end.
-type flight struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-}
-
-var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
-
 // Create implements sandbox.Provider.
 func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
 	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
 		return nil, err
 	}
-	ctx, land, err := p.takeOff(ctx, b.ID)
+	m, err := p.machines.Create(ctx, b.ID, shared.Making[*machine]{
+		Dir: p.dir(b.ID), BootTimeout: bootTimeout, ClearTimeout: destroyTimeout,
+		Boot:  func(ctx context.Context) (*machine, error) { return p.boot(ctx, b) },
+		Clear: func(ctx context.Context) error { return p.clear(ctx, b.ID) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer land()
-	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
-		}
-		return nil, fmt.Errorf("create %s: %w", b.ID, err)
-	}
-	m, err := p.boot(ctx, b)
-	if err == nil {
-		return m, nil
-	}
-	if errors.Is(context.Cause(ctx), errDestroyed) {
-		err = errDestroyed
-	}
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
+	return m, nil
 }
 
-func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.creating[id] != nil || p.machines[id] != nil {
-		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() {}
-	if _, ok := ctx.Deadline(); !ok {
-		ctx, stop = context.WithTimeout(ctx, bootTimeout)
-	}
-	f := &flight{cancel: cancel, done: make(chan struct{})}
-	p.creating[id] = f
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		p.mu.Lock()
-		delete(p.creating, id)
-		p.mu.Unlock()
-		close(f.done)
-	}, nil
-}
-
-func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 	host, err := p.prepare(b)
 	if err != nil {
 		return nil, err
@@ -175,7 +129,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, e
 		}
 		return nil, err
 	}
-	if err := m.awaitGuest(ctx); err != nil {
+	if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
 		_ = m.Close()
 		return nil, err
 	}
@@ -264,7 +218,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.known(id); m != nil && !m.ended() {
+	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
 		return m, nil
 	}
 	ref, err := p.record(id)
@@ -276,7 +230,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, errs.Wrap(errs.NotFound, err, "the machine of %s has ended", id)
 	}
 	if err == nil {
-		if err = m.awaitGuest(ctx); err != nil {
+		if err = m.fate.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 		}
 	}
@@ -284,12 +238,6 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	return m, nil
-}
-
-func (p *Provider) known(id sandbox.ID) *machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.machines[id]
 }
 
 // List implements sandbox.Provider.
@@ -308,16 +256,4 @@ func (p *Provider) List(context.Context) ([]sandbox.ID, error) {
 }
 
 // Close implements sandbox.Provider.
-func (p *Provider) Close() error {
-	p.mu.Lock()
-	ms := make([]*machine, 0, len(p.machines))
-	for _, m := range p.machines {
-		ms = append(ms, m)
-	}
-	p.mu.Unlock()
-	var err error
-	for _, m := range ms {
-		err = errors.Join(err, m.Close())
-	}
-	return err
-}
+func (p *Provider) Close() error { return p.machines.Close() }
