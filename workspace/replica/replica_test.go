@@ -116,11 +116,6 @@ func (m *machine) write(name, text string) {
 	must(m.t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-func (m *machine) remove(name string) {
-	m.t.Helper()
-	must(m.t, os.RemoveAll(filepath.Join(m.files(), name)))
-}
-
 func (m *machine) read(name string) string {
 	m.t.Helper()
 	data, err := os.ReadFile(filepath.Join(m.files(), name))
