@@ -262,7 +262,7 @@ func TestCycles_leaveNothingBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills servers with real machines")
 	}
-	for _, name := range strings.Split(*providerNames, ",") {
+	for name := range strings.SplitSeq(*providerNames, ",") {
 		t.Run(name, func(t *testing.T) { cycle(t, newPlant(t, name)) })
 	}
 }

@@ -52,7 +52,7 @@ func onReal(t *testing.T, test func(t *testing.T, r *real)) {
 	if testing.Short() {
 		t.Skip("boots real machines")
 	}
-	for _, name := range strings.Split(*providerNames, ",") {
+	for name := range strings.SplitSeq(*providerNames, ",") {
 		t.Run(name, func(t *testing.T) { test(t, openReal(t, name)) })
 	}
 }
@@ -188,6 +188,7 @@ type oneTemplate struct {
 }
 
 func (o oneTemplate) Rootfs(context.Context, string) (template.Rootfs, error) { return o.rootfs, nil }
+
 func (o oneTemplate) Image(context.Context, template.Rootfs) (string, error) {
 	return o.rootfs.Image, nil
 }
