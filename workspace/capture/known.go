@@ -2,7 +2,6 @@ package capture
 
 import (
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -95,15 +94,6 @@ func (n note) sums() sums {
 		return sums{linked: 1}
 	}
 	return sums{skipped: 1}
-}
-
-// find returns what is known of a name.
-func (d *directory) find(name string) (known, bool) {
-	i, ok := slices.BinarySearchFunc(d.names, name, func(k known, name string) int { return strings.Compare(k.entry.Name, name) })
-	if !ok {
-		return known{}, false
-	}
-	return d.names[i], true
 }
 
 // each calls do with a directory and all beneath it.
