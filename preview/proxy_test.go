@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -570,7 +571,7 @@ func TestRevokingEndsSocketsAtOnce(t *testing.T) {
 }
 
 func errIsTimeout(err error) bool {
-	n, ok := err.(net.Error)
+	n, ok := errors.AsType[net.Error](err)
 	return ok && n.Timeout()
 }
 
@@ -665,10 +666,17 @@ func TestBadConfigs(t *testing.T) {
 	kv := registrytest.NewMemory()
 	dial := func(context.Context, string, string, uint16) (net.Conn, error) { return nil, io.EOF }
 	for _, c := range []Config{
-		{AppOrigin: appOrigin, Dial: dial}, {AppOrigin: appOrigin, Grants: kv}, {Grants: kv, Dial: dial},
-		{AppOrigin: "localhost:7733", Grants: kv, Dial: dial}, {AppOrigin: "http://localhost:7733/", Grants: kv, Dial: dial},
-		{AppOrigin: "ftp://localhost", Grants: kv, Dial: dial}, {AppOrigin: "http://a b", Grants: kv, Dial: dial}, {AppOrigin: "http://a;b", Grants: kv, Dial: dial},
-		{AppOrigin: "http://u@a", Grants: kv, Dial: dial}, {AppOrigin: "http://*", Domain: "*", Grants: kv, Dial: dial}, {AppOrigin: appOrigin, Domain: "A", Grants: kv, Dial: dial},
+		{AppOrigin: appOrigin, Dial: dial},
+		{AppOrigin: appOrigin, Grants: kv},
+		{Grants: kv, Dial: dial},
+		{AppOrigin: "localhost:7733", Grants: kv, Dial: dial},
+		{AppOrigin: "http://localhost:7733/", Grants: kv, Dial: dial},
+		{AppOrigin: "ftp://localhost", Grants: kv, Dial: dial},
+		{AppOrigin: "http://a b", Grants: kv, Dial: dial},
+		{AppOrigin: "http://a;b", Grants: kv, Dial: dial},
+		{AppOrigin: "http://u@a", Grants: kv, Dial: dial},
+		{AppOrigin: "http://*", Domain: "*", Grants: kv, Dial: dial},
+		{AppOrigin: appOrigin, Domain: "A", Grants: kv, Dial: dial},
 	} {
 		if p, err := Open(t.Context(), c); err == nil {
 			t.Errorf("%q, %q was taken", c.AppOrigin, c.Domain)
