@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,15 +14,8 @@ import (
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
-
-// flight is a Create under way. Destroy cancels it and waits for its end.
-type flight struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-}
-
-var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
 
 // Create implements sandbox.Provider.
 func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
@@ -33,75 +25,19 @@ func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine,
 	if b.From != "" {
 		return nil, fmt.Errorf("create %s: %w", b.ID, errors.Join(sandbox.ErrSnapshot, errNoSnapshot))
 	}
-	ctx, land, err := p.takeOff(ctx, b.ID)
+	m, err := p.machines.Create(ctx, b.ID, shared.Making[*machine]{
+		Dir: p.dir(b.ID), Slots: p.slots, BootTimeout: bootTimeout, ClearTimeout: clearTimeout,
+		Boot:  func(ctx context.Context) (*machine, error) { return p.boot(ctx, b) },
+		Clear: func(ctx context.Context) error { return p.clear(ctx, b.ID) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer land()
-	if err := p.slot(ctx); err != nil {
-		return nil, err
-	}
-	defer func() { <-p.slots }()
-	// The directory is the claim on the name and, for List, the sign that
-	// there may be something; it goes last.
-	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
-		}
-		return nil, fmt.Errorf("create %s: %w", b.ID, err)
-	}
-	m, err := p.boot(ctx, b)
-	if err == nil {
-		return m, nil
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		if errors.Is(cause, errDestroyed) {
-			err = cause
-		} else if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-			err = errors.Join(ctx.Err(), err)
-		}
-	}
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
-}
-
-// takeOff registers the Create, so that a Destroy finds it. The returned
-// function must be called when nothing more will be made.
-func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.creating[id] != nil || p.machines[id] != nil {
-		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() {}
-	if _, ok := ctx.Deadline(); !ok {
-		ctx, stop = context.WithTimeout(ctx, bootTimeout)
-	}
-	f := &flight{cancel: cancel, done: make(chan struct{})}
-	p.creating[id] = f
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		p.mu.Lock()
-		delete(p.creating, id)
-		p.mu.Unlock()
-		close(f.done)
-	}, nil
-}
-
-func (p *Provider) slot(ctx context.Context) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return m, nil
 }
 
 // boot makes the container, starts it and waits for the guest.
-func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 	if p.unable != nil && errs.Is(p.unable, errs.Unsupported) {
 		return nil, p.unable
 	}
@@ -118,7 +54,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, e
 		_ = host.Close()
 		return nil, err
 	}
-	if err := m.awaitGuest(ctx); err != nil {
+	if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
 		_ = m.Close()
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"time"
@@ -18,23 +17,7 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	f := p.creating[id]
-	p.mu.Unlock()
-	if f != nil {
-		f.cancel(errDestroyed)
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
-	defer cancel()
-	if err := p.clear(ctx, id); err != nil {
-		return fmt.Errorf("destroy %s: %w", id, err)
-	}
-	return nil
+	return p.machines.Destroy(ctx, id, destroyTimeout, func(ctx context.Context) error { return p.clear(ctx, id) })
 }
 
 // clear ends the machine and removes all that has the ID in its name. It may
@@ -42,26 +25,18 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
 // container goes first: what it has mounted cannot be taken from under it.
 func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	defer p.clearing.Lock(id)()
-	m := p.known(id)
+	m := p.machines.Known(id)
 	if m != nil {
-		m.mu.Lock()
-		m.destroyed = true
-		m.mu.Unlock()
+		m.fate.Doom(true)
 	}
 	if err := p.removeContainer(ctx, id); err != nil {
 		if m != nil {
-			m.mu.Lock()
-			m.destroyed = false
-			m.mu.Unlock()
+			m.fate.Doom(false)
 		}
 		return err
 	}
 	if m != nil {
-		select { // let Wait learn the reason before the channel goes
-		case <-m.gone:
-		case <-m.closed:
-		case <-ctx.Done():
-		}
+		m.fate.Settle(ctx)
 		_ = m.Close()
 	}
 	if err := p.roots.remove(ctx, id); err != nil {

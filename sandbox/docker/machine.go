@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/docker/engine"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // Waits between two attempts to hear from an engine that broke off.
@@ -32,17 +32,11 @@ type machine struct {
 	p         *Provider
 	channel   *channel.Host
 	guest     *wire.Client
-	gone      chan struct{} // closed when exit is set
-	closed    chan struct{}
+	fate      *shared.Fate
 	stop      context.CancelFunc // of the engine's wait
-	once      sync.Once
 	wg        sync.WaitGroup
 
-	pauseMu sync.Mutex // one change at a time; never together with mu
-
-	mu        sync.Mutex
-	exit      sandbox.Exit
-	destroyed bool
+	pauseMu sync.Mutex // one change at a time
 }
 
 // follow makes the machine of a container that runs. host may be nil: then the
@@ -57,13 +51,11 @@ func (p *Provider) follow(id sandbox.ID, container string, host *channel.Host) (
 	ctx, stop := context.WithCancel(context.Background())
 	m := &machine{
 		id: id, container: container, p: p, channel: host, stop: stop,
-		gone: make(chan struct{}), closed: make(chan struct{}),
+		fate: shared.NewFate(id),
 	}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Go(func() { m.mourn(ctx) })
-	p.mu.Lock()
-	p.machines[id] = m
-	p.mu.Unlock()
+	p.machines.Put(id, m)
 	return m, nil
 }
 
@@ -74,13 +66,12 @@ func (m *machine) mourn(ctx context.Context) {
 	if !ok {
 		return
 	}
-	m.mu.Lock()
-	if m.destroyed {
-		exit.Reason, exit.Detail = sandbox.ReasonDestroyed, ""
-	}
-	m.exit = exit
-	m.mu.Unlock()
-	close(m.gone)
+	exit = m.fate.End(func(destroyed bool) sandbox.Exit {
+		if destroyed {
+			exit.Reason, exit.Detail = sandbox.ReasonDestroyed, ""
+		}
+		return exit
+	})
 	_ = m.channel.Close()
 	m.p.c.Log.Info("docker: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail)
 }
@@ -145,68 +136,8 @@ func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 // Guest implements sandbox.Machine.
 func (m *machine) Guest() *wire.Client { return m.guest }
 
-// awaitGuest returns when the guest has answered; early, if the machine ends.
-func (m *machine) awaitGuest(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-m.gone:
-			cancel()
-		case <-stop:
-		}
-	}()
-	_, err := m.guest.Hello(ctx)
-	if err == nil {
-		return nil
-	}
-	select {
-	case <-m.gone:
-		e := m.exitNow()
-		return errs.Wrap(errs.Unavailable, err, "the machine ended before its guest answered (%s, %s)", e.Reason, e.Detail)
-	default:
-	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("wait for the guest: %w", err)
-	}
-	return errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
-}
-
-func (m *machine) exitNow() sandbox.Exit {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.exit
-}
-
-func (m *machine) ended() bool {
-	select {
-	case <-m.gone:
-		return true
-	case <-m.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	default:
-	}
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	case <-m.closed:
-		return sandbox.Exit{}, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
-	case <-ctx.Done():
-		return sandbox.Exit{}, ctx.Err()
-	}
-}
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
 
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(ctx context.Context) error {
@@ -224,7 +155,7 @@ func (m *machine) Resume(ctx context.Context) error {
 func (m *machine) setPaused(ctx context.Context, what string, act func(context.Context, string) error, paused bool) error {
 	m.pauseMu.Lock()
 	defer m.pauseMu.Unlock()
-	if m.ended() {
+	if m.fate.Ended() {
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	err := act(ctx, m.container)
@@ -249,17 +180,12 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.once.Do(func() {
-		close(m.closed)
+	m.fate.LetGo(func() {
 		m.stop()
 		m.wg.Wait()
 		m.guest.Close()
 		_ = m.channel.Close()
-		m.p.mu.Lock()
-		if m.p.machines[m.id] == m {
-			delete(m.p.machines, m.id)
-		}
-		m.p.mu.Unlock()
+		m.p.machines.Drop(m.id, m)
 	})
 	return nil
 }

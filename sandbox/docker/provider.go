@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -21,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/docker/engine"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // Name of the provider.
@@ -71,9 +71,7 @@ type Provider struct {
 
 	clearing keylock.Locks[sandbox.ID] // a Destroy at a time
 
-	mu       sync.Mutex
-	machines map[sandbox.ID]*machine
-	creating map[sandbox.ID]*flight
+	machines *shared.Table[*machine]
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -104,7 +102,7 @@ func New(c Config) (*Provider, error) {
 	sum := sha256.Sum256([]byte(c.Dir))
 	p := &Provider{
 		c: c, engine: client, server: hex.EncodeToString(sum[:6]), slots: make(chan struct{}, c.Creates),
-		machines: map[sandbox.ID]*machine{}, creating: map[sandbox.ID]*flight{},
+		machines: shared.NewTable[*machine](),
 	}
 	if err := os.MkdirAll(p.machinesDir(), 0o700); err != nil {
 		return nil, err
@@ -262,7 +260,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.known(id); m != nil && !m.ended() {
+	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
 		return m, nil
 	}
 	d, err := p.engine.Inspect(ctx, p.container(id))
@@ -280,7 +278,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if !d.State.Paused { // a paused guest cannot answer, and need not
-		if err := m.awaitGuest(ctx); err != nil {
+		if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 			return nil, fmt.Errorf("attach %s: %w", id, err)
 		}
@@ -288,24 +286,9 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	return m, nil
 }
 
-func (p *Provider) known(id sandbox.ID) *machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.machines[id]
-}
-
 // Close implements sandbox.Provider.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	ms := make([]*machine, 0, len(p.machines))
-	for _, m := range p.machines {
-		ms = append(ms, m)
-	}
-	p.mu.Unlock()
-	var err error
-	for _, m := range ms {
-		err = errors.Join(err, m.Close())
-	}
+	err := p.machines.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
 	if e := p.roots.sweep(ctx); e != nil { // they are small, and labelled: the next Close tries again
