@@ -65,6 +65,7 @@
 //	GET    /sandboxes/{id}/history/export         a stream for git fast-import
 //	POST   /sandboxes/{id}/history/plan           PlanChange -> ChangePlan
 //	POST   /sandboxes/{id}/history/apply          ApplyPlan -> Applied; 409 when the files changed since
+//	POST   /sandboxes/{id}/history/move           MoveHistory -> Revision: from a sandbox that may be gone
 //	POST   /sandboxes/{id}/previews               CreatePreview -> Preview: once and for the caller, or a public link
 //	GET    /sandboxes/{id}/previews               PreviewList: the public links
 //	DELETE /sandboxes/{id}/previews/{preview}     takes a public link back

@@ -144,6 +144,12 @@ type PathConflict struct {
 	Markers   bool   `json:"markers" doc:"both sides can be written into it"`
 }
 
+// MoveHistory asks for the history and the files of another sandbox.
+type MoveHistory struct {
+	From string `json:"from" minLength:"1" maxLength:"100" doc:"the sandbox whose history it is; it may be gone"`
+	N    uint64 `json:"n,omitempty" doc:"the revision that the files become; default the last"`
+}
+
 // ApplyPlan asks for what was planned.
 type ApplyPlan struct {
 	Plan string `json:"plan" minLength:"1" maxLength:"256"`

@@ -90,6 +90,12 @@ func (h *History) Snapshot(ctx context.Context, label string) (api.Revision, err
 	return transport.Fetch[api.Revision](ctx, h.t, k.WithJSON(api.MakeRevision{Label: label}))
 }
 
+// Move gives this sandbox, which has no history yet, that of another one, and
+// its files.
+func (h *History) Move(ctx context.Context, m api.MoveHistory) (api.Revision, error) {
+	return transport.Fetch[api.Revision](ctx, h.t, transport.Call{Method: http.MethodPost, Path: h.path("/move")}.WithJSON(m))
+}
+
 // Get returns a revision and what it changed against the one before it.
 func (h *History) Get(ctx context.Context, n uint64) (api.RevisionChanges, error) {
 	return transport.Fetch[api.RevisionChanges](ctx, h.t, transport.Get(h.path("/"+strconv.FormatUint(n, 10)), nil))

@@ -80,6 +80,7 @@ func Register(t *route.Table, c Config) {
 	route.Raw(t, raw(get("/export", "export-history", "Download the history as a stream for git fast-import"), route.Bytes("application/x-git-fast-import", "The stream")), s.export)
 	route.JSON(t, post("/plan", "plan-change", "Say what an undo, a redo, a restore or a revert would do, path by path"), s.plan)
 	route.JSON(t, post("/apply", "apply-plan", "Do what was planned; 409 if the files changed since"), s.apply)
+	route.JSON(t, post("/move", "move-history", "Give a sandbox without a history that of another one, which may be gone, and its files"), s.move)
 }
 
 // SandboxPath names a sandbox. It is exported because the JSON layer looks

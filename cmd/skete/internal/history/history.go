@@ -91,7 +91,7 @@ the sandbox's disk, and durable when it survives the sandbox.`,
 	fs.StringVar(&o.thread, "thread", "", "only revisions of this `THREAD`")
 	fs.StringVar(&o.path, "path", "", "only revisions that changed this `PATH`")
 	fs.IntVarP(&o.last, "last", "n", 50, "how many; 0 = all")
-	cmd.AddCommand(a.save(), a.export())
+	cmd.AddCommand(a.save(), a.export(), a.move())
 	return a.WithCompletion(cmd, 1)
 }
 
