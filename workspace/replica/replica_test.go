@@ -100,7 +100,8 @@ func (m *machine) start(around func(wire.HistoryHandler) wire.HistoryHandler) {
 	mux := http.NewServeMux()
 	mux.Handle(wire.NewHistoryHandler(h, connect.WithReadMaxBytes(wire.MessageBytesMax), connect.WithSendMaxBytes(wire.MessageBytesMax)))
 	m.server = &http.Server{Handler: mux}
-	go func() { _ = m.server.Serve(ln) }()
+	server := m.server
+	go func() { _ = server.Serve(ln) }()
 }
 
 func (m *machine) stop() {
