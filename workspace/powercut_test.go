@@ -30,6 +30,8 @@ type worker struct {
 	acked map[uint64]object.Hash
 	// now and target are of a restore that was begun and not acknowledged.
 	now, target object.Hash
+	// told is called when a revision is acknowledged.
+	told func()
 }
 
 func (k *worker) step(ctx context.Context) error {
@@ -55,6 +57,7 @@ func (k *worker) step(ctx context.Context) error {
 		return err
 	}
 	k.acked[rev.N] = rev.Root
+	k.told()
 	if k.r.IntN(2) == 0 {
 		return nil
 	}
@@ -147,15 +150,23 @@ func loseAt(t *testing.T, store *volume.Store, id string, v volume.Volume, r *ra
 	must(t, os.MkdirAll(filepath.Join(v.Disk, layout.History), 0o700))
 	w, err := workspace.Open(configOn(v))
 	must(t, err)
-	k := &worker{w: w, r: r, dir: v.Path, acked: map[uint64]object.Hash{}}
+	k := &worker{w: w, r: r, dir: v.Path, acked: map[uint64]object.Hash{}, told: func() {}}
 	must(t, k.step(t.Context()))
-	after := time.Duration(r.IntN(300)) * time.Millisecond
 	var cut error
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		<-time.After(after)
-		cut = cutPower(v.Disk)
-	})
+	if after := time.Duration(r.IntN(300)) * time.Millisecond; r.IntN(2) == 0 {
+		wg.Go(func() {
+			<-time.After(after)
+			cut = cutPower(v.Disk)
+		})
+	} else { // the very moment after an acknowledgement, before anything else is synced
+		left := 1 + r.IntN(5)
+		k.told = func() {
+			if left--; left == 0 {
+				cut = cutPower(v.Disk)
+			}
+		}
+	}
 	for k.step(t.Context()) == nil {
 	}
 	wg.Wait()
@@ -164,7 +175,12 @@ func loseAt(t *testing.T, store *volume.Store, id string, v volume.Volume, r *ra
 		t.Skip("the kernel cannot shut a file system down: ", cut)
 	}
 	must(t, store.Detach(t.Context(), id))
-	v, err = store.Attach(t.Context(), id)
+	// A copy is looked at: whoever has copied our mounts keeps the file system
+	// that lost its power, and the kernel would show that one again.
+	after := id + "-after"
+	must(t, store.Copy(t.Context(), id, after))
+	t.Cleanup(func() { must(t, store.Remove(context.Background(), after)) })
+	v, err = store.Attach(t.Context(), after)
 	must(t, err)
 	if w, err = workspace.Open(configOn(v)); err != nil {
 		t.Fatalf("after the power cut: %v", err)
