@@ -29,6 +29,7 @@ import (
 	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/retain"
 )
 
@@ -267,7 +268,8 @@ func (s *Service) open(id sandbox.ID, files sandbox.Files) (workspace.History, e
 	}
 	return workspace.Open(workspace.Config{
 		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.store(id),
-		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{},
+		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{}, Capture: capture.Config{Watch: true},
+		First: &workspace.Label{Actor: workspace.Outside, Text: "what was there at first"}, // so that the first change can be undone too
 	})
 }
 

@@ -95,6 +95,9 @@ func TestService(t *testing.T) {
 	his, release, err := s.Open(t.Context(), tenant, id)
 	must(t, err)
 	defer release()
+	if revs, err := his.Revisions(t.Context()); err != nil || len(revs) != 1 || revs[0].Files != 0 {
+		t.Fatalf("what was there at first: %+v, %v", revs, err)
+	}
 	h.write(t, "a", "old")
 	first, fresh, err := his.Snapshot(t.Context(), workspace.Label{Actor: "user"})
 	if err != nil || !fresh {
@@ -119,7 +122,7 @@ func TestService(t *testing.T) {
 		t.Errorf("an old plan: %v, thawed %d times", err, h.thawed.Load())
 	}
 	var text strings.Builder
-	if err := his.Content(t.Context(), 2, "a", &text); err != nil || text.String() != "new" {
+	if err := his.Content(t.Context(), 3, "a", &text); err != nil || text.String() != "new" {
 		t.Errorf("%q, %v", text.String(), err)
 	}
 	h.gone = true

@@ -131,12 +131,12 @@ func (h *history) Content(ctx context.Context, n uint64, path string, w io.Write
 func (h *history) Export(ctx context.Context, w io.Writer) error {
 	_, err := look(ctx, h, func(ctx context.Context, e workspace.History) (struct{}, error) {
 		x, ok := e.(interface {
-			Export(ctx context.Context, w io.Writer) error
+			ExportGit(ctx context.Context, w io.Writer) error
 		})
 		if !ok {
 			return struct{}{}, errs.New(errs.Unsupported, "this history cannot be exported")
 		}
-		return struct{}{}, x.Export(ctx, w)
+		return struct{}{}, x.ExportGit(ctx, w)
 	})
 	return err
 }
