@@ -25,6 +25,7 @@ type CreateSandbox struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	NoWake        bool              `json:"no_wake,omitempty" doc:"a call to the paused sandbox is refused instead of waking it"`
 	NoStart       bool              `json:"no_start,omitempty" doc:"what the template is for is not started, nor waited for"`
+	Services      []ServiceSpec     `json:"services,omitempty" maxItems:"64" doc:"processes to keep running from every boot on; skete.yaml of the workspace may declare more"`
 	From          string            `json:"from,omitempty" doc:"id of a snapshot to go on from; then only name, env, metadata, ttl_ms, idle_timeout_ms and persist can be given"`
 }
 

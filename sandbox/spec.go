@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"time"
+
+	"github.com/skete-dev/skete/sandbox/service"
 )
 
 // Isolation says what separates a sandbox from its host. It is reported as it
@@ -85,4 +87,7 @@ type Spec struct {
 	NoWake bool `json:"no_wake,omitempty"`
 	// NoStart: what the template is for is not started, nor waited for.
 	NoStart bool `json:"no_start,omitempty"`
+	// Services are declared when the sandbox has booted; skete.yaml of the
+	// workspace and callers may declare them anew.
+	Services []service.Spec `json:"services,omitempty"`
 }

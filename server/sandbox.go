@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/services"
 	"github.com/skete-dev/skete/server/stream"
 )
 
@@ -122,12 +123,16 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	if err != nil {
 		return spec, err
 	}
+	declared, err := services.Specs(c.Services)
+	if err != nil {
+		return spec, err
+	}
 	return sandbox.Spec{
 		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
 		DiskMBps: c.DiskMBps, DiskIOPS: c.DiskIOPS,
 		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Persist: c.Persist,
-		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake, NoStart: c.NoStart,
+		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake, NoStart: c.NoStart, Services: declared,
 	}, nil
 }
 

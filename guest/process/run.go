@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"os"
 	"time"
 
@@ -120,9 +119,8 @@ func (r Run) Members() []int {
 // Forget drops the ended process, its output and its key. One that runs is
 // Conflict, one that nobody knows (any more) is no error.
 func (r Run) Forget() error {
-	err := r.p.core.forget(r.p)
-	if errors.Is(err, os.ErrNotExist) || errs.Is(err, errs.NotFound) {
-		return nil
+	if err := r.p.core.forget(r.p); !errs.Is(err, errs.NotFound) {
+		return err
 	}
-	return err
+	return nil
 }

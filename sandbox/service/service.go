@@ -14,9 +14,11 @@ package service
 
 import (
 	"context"
+	"errors"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -272,4 +274,18 @@ func AfterRestore(ctx context.Context, g *wire.Client, paths []string, killOther
 		}
 	}
 	return res.Msg, nil
+}
+
+// bootWait bounds how long AtBoot asks a guest.
+const bootWait = 10 * time.Second
+
+// AtBoot declares what skete.yaml of the workspace and the sandbox's spec say,
+// in a machine that has just booted. The file's first: it may say the spec's
+// anew. It waits for no service to be ready, and what is wrong with one source
+// does not keep the other from being used.
+func AtBoot(ctx context.Context, g *wire.Client, spec []Spec) error {
+	ctx, cancel := context.WithTimeout(ctx, bootWait)
+	defer cancel()
+	_, err := Load(ctx, g)
+	return errors.Join(err, Declare(ctx, g, spec, wire.ServiceSource_SERVICE_SOURCE_SPEC))
 }

@@ -384,3 +384,19 @@ func (f *follower) note(m *wire.LogsResponse) error {
 	f.req.From = end
 	return nil
 }
+
+// Specs checks what a sandbox's spec declares, so that it is refused and not
+// only missing later.
+func Specs(list []api.ServiceSpec) (specs []declared.Spec, err error) {
+	for _, d := range list {
+		s := declared.Spec(d)
+		if s.Name == "" || (s.Command == "") == (len(s.Argv) == 0) {
+			return nil, errs.New(errs.Invalid, "services: each has a name and either argv or a command")
+		}
+		if _, err := declared.Declaration(s, wire.ServiceSource_SERVICE_SOURCE_SPEC); err != nil {
+			return nil, err
+		}
+		specs = append(specs, s)
+	}
+	return specs, nil
+}

@@ -4,10 +4,12 @@ package rootfs
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	declared "github.com/skete-dev/skete/sandbox/service"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/service"
 )
@@ -35,11 +37,14 @@ func For(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.
 	return root, err
 }
 
-// Start starts what the template is for in a machine that has just booted, and
-// waits until it is ready. Invalid: it does not get so.
+// Start declares the services of a machine that has just booted, starts what
+// the template is for, and waits until that is ready. Invalid: it does not get so.
 func Start(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
 	if spec.NoStart {
 		return nil
+	}
+	if err := declared.AtBoot(ctx, c, spec.Services); err != nil { // whoever loads or lists them is told; the sandbox runs
+		slog.WarnContext(ctx, "services of a sandbox are not declared", "error", err)
 	}
 	err := service.Begin(ctx, c, service.Of(root.Use))
 	if failed, is := errors.AsType[*service.Error](err); is {
