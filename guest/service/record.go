@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,8 +96,8 @@ func (r *record) logEnd() int64 {
 // prune takes the runs off that are too many, and returns them.
 func (r *record) prune() (old []span) {
 	var kept int64
-	for i := len(r.Runs) - 1; i >= 0; i-- {
-		kept += max(r.Runs[i].Size, 0)
+	for i, run := range slices.Backward(r.Runs) {
+		kept += max(run.Size, 0)
 		if i < len(r.Runs)-1 && (len(r.Runs)-i > runsKept || kept > logBytesKept) {
 			old = r.Runs[:i+1]
 			r.Runs = append([]span(nil), r.Runs[i+1:]...)

@@ -369,7 +369,7 @@ func (f *follower) once(ctx context.Context) (*wire.LogsResponse, error) {
 
 // note moves the place at which to go on. A guest that jumps is not believed.
 func (f *follower) note(m *wire.LogsResponse) error {
-	at, end := f.req.From, f.req.From
+	var at, end int64
 	switch e := m.GetEvent().(type) {
 	case *wire.LogsResponse_Output:
 		at, end = e.Output.GetOffset(), e.Output.GetOffset()+int64(len(e.Output.GetData()))

@@ -7,6 +7,7 @@
 package declare
 
 import (
+	"maps"
 	"path"
 	"regexp"
 	"strings"
@@ -180,9 +181,7 @@ func Request(d *wire.ServiceDeclaration, key string, env map[string]string) *wir
 	for k, v := range env {
 		r.Env[k] = []byte(v)
 	}
-	for k, v := range d.Env {
-		r.Env[k] = v
-	}
+	maps.Copy(r.Env, d.Env)
 	return r
 }
 

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -155,10 +156,8 @@ func (h *Holder) mapping(paths Set, name string, inode uint64) {
 
 func (h *Holder) add(path string, replaced bool) {
 	h.Replaced = h.Replaced || replaced
-	for _, p := range h.Paths {
-		if p == path {
-			return
-		}
+	if slices.Contains(h.Paths, path) {
+		return
 	}
 	if len(h.Paths) == pathsMax {
 		h.More = true
