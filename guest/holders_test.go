@@ -212,7 +212,7 @@ func TestRestartHolders_onlyWhoMust(t *testing.T) {
 	if i := m.service("stopped"); i.State != wire.ServiceState_SERVICE_STATE_STOPPED {
 		t.Errorf("%v", i)
 	}
-	source := filepath.Join(m.boot.Workdir, "app/index.html") // what a dev server watches
+	source := filepath.Join(m.boot.Workdir, "app/index.html")               // what a dev server watches
 	if again := m.restartHolders(false, source); len(again.Restarted) > 1 { // "broken" alone is not ready
 		t.Errorf("a changed page restarted %v", again.Restarted)
 	}
