@@ -65,6 +65,9 @@ type Config struct {
 type Label struct {
 	Thread, Run, Call, Actor, Text string
 	Step                           int
+	// Jump marks a going back to what somebody named: undo takes it back as a
+	// whole. Without it, it moves along the way of undo and redo.
+	Jump bool
 }
 
 // Workspace is an open history.
@@ -213,7 +216,7 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 	w.stage("objects")
 	rev := Revision{
 		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
-		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: undoes,
+		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: undoes, Jump: l.Jump,
 	}
 	if err := w.log.Append(rev); err != nil {
 		return Revision{}, false, err

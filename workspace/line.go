@@ -9,7 +9,8 @@ import (
 // Position says which revision is on disk, and to which ones undo and redo go
 // from there, as in an editor; 0 = nowhere. A revision that is a going back to
 // one on the way here, or forward to one that was undone, moves along that
-// way; any other one is a change, and ends what could be redone.
+// way; any other one, a jump to a named revision too, is a change, and ends what
+// could be redone.
 //
 // The first revision cannot be undone: what was before it nobody has seen.
 func Position(revs []Revision) (current, undo, redo uint64) {
@@ -36,7 +37,7 @@ func walk(revs []Revision) (past, future []Revision) {
 			target = t
 		}
 		// A part of the way back, or one step reverted, has another root.
-		is := func(x Revision) bool { return x.N == target && x.Root == r.Root }
+		is := func(x Revision) bool { return !r.Jump && x.N == target && x.Root == r.Root }
 		if i := slices.IndexFunc(past, is); i >= 0 {
 			for n := len(past) - 1; n > i; n-- {
 				future = append(future, past[n])

@@ -48,6 +48,20 @@ func TestPosition(t *testing.T) {
 	}
 }
 
+// A going back to a revision that somebody named is a change: undo takes it
+// back as a whole, and redo does it again.
+func TestPosition_jump(t *testing.T) {
+	revs := revisions([2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}, [2]int{1, 1})
+	revs[3].Jump = true
+	if current, undo, redo := workspace.Position(revs); current != 4 || undo != 3 || redo != 0 {
+		t.Errorf("after a jump: %d, %d, %d", current, undo, redo)
+	}
+	revs = append(revs, workspace.Revision{N: 5, Root: revs[2].Root, Undoes: 3})
+	if current, undo, redo := workspace.Position(revs); current != 3 || undo != 2 || redo != 4 {
+		t.Errorf("undone: %d, %d, %d", current, undo, redo)
+	}
+}
+
 // Undo and redo are what they are in an editor, whatever was done before.
 func TestPosition_isAnEditor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

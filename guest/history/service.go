@@ -177,7 +177,7 @@ func (s *Service) Snapshot(ctx context.Context, r *connect.Request[wire.Snapshot
 }
 
 func label(l *wire.RevisionLabel) workspace.Label {
-	return workspace.Label{Thread: l.GetThread(), Run: l.GetRun(), Call: l.GetCall(), Actor: l.GetActor(), Text: l.GetText(), Step: int(l.GetStep())}
+	return workspace.Label{Thread: l.GetThread(), Run: l.GetRun(), Call: l.GetCall(), Actor: l.GetActor(), Text: l.GetText(), Step: int(l.GetStep()), Jump: l.GetJump()}
 }
 
 // keptMax is how many paths an answer of Apply names.

@@ -34,6 +34,7 @@ type RevisionLabel struct {
 	Actor         string                 `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
 	Step          int64                  `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`
+	Jump          bool                   `protobuf:"varint,7,opt,name=jump,proto3" json:"jump,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -108,6 +109,13 @@ func (x *RevisionLabel) GetStep() int64 {
 		return x.Step
 	}
 	return 0
+}
+
+func (x *RevisionLabel) GetJump() bool {
+	if x != nil {
+		return x.Jump
+	}
+	return false
 }
 
 // What names one revision of one history.
@@ -1127,14 +1135,15 @@ var File_history_proto protoreflect.FileDescriptor
 
 const file_history_proto_rawDesc = "" +
 	"\n" +
-	"\rhistory.proto\x12\x0eskete.guest.v1\"\x8b\x01\n" +
+	"\rhistory.proto\x12\x0eskete.guest.v1\"\x9f\x01\n" +
 	"\rRevisionLabel\x12\x16\n" +
 	"\x06thread\x18\x01 \x01(\tR\x06thread\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\tR\x03run\x12\x12\n" +
 	"\x04call\x18\x03 \x01(\tR\x04call\x12\x14\n" +
 	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x12\n" +
 	"\x04text\x18\x05 \x01(\tR\x04text\x12\x12\n" +
-	"\x04step\x18\x06 \x01(\x03R\x04step\"R\n" +
+	"\x04step\x18\x06 \x01(\x03R\x04step\x12\x12\n" +
+	"\x04jump\x18\a \x01(\bR\x04jump\"R\n" +
 	"\fRevisionMark\x12\f\n" +
 	"\x01n\x18\x01 \x01(\x04R\x01n\x12\x12\n" +
 	"\x04root\x18\x02 \x01(\fR\x04root\x12 \n" +

@@ -196,7 +196,7 @@ func (s *service) apply(ctx context.Context, in *applyIn) (*applyOut, error) {
 	}
 	// Who leaves must not leave half of it: the engine goes on to the end.
 	ctx = context.WithoutCancel(ctx)
-	rev, result, err := h.Apply(ctx, t.id, workspace.Label{Actor: actor(ctx), Text: t.label()})
+	rev, result, err := h.Apply(ctx, t.id, workspace.Label{Actor: actor(ctx), Text: t.label(), Jump: t.do == api.PlanRestore})
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,7 @@ func (h *History) Snapshot(ctx context.Context, l workspace.Label) (rev workspac
 }
 
 func labelOf(l workspace.Label) *wire.RevisionLabel {
-	return &wire.RevisionLabel{Thread: l.Thread, Run: l.Run, Call: l.Call, Actor: l.Actor, Text: l.Text, Step: int64(l.Step)}
+	return &wire.RevisionLabel{Thread: l.Thread, Run: l.Run, Call: l.Call, Actor: l.Actor, Text: l.Text, Step: int64(l.Step), Jump: l.Jump}
 }
 
 // made takes over what the machine says that it has just made.

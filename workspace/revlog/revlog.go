@@ -51,6 +51,8 @@ type Revision struct {
 	Label  string      `json:"label,omitempty"`
 	// Undoes is the revision that an undo or restore went back to.
 	Undoes uint64 `json:"undoes,omitempty"`
+	// Jump: it went there because somebody named it, not by an undo or a redo.
+	Jump bool `json:"jump,omitempty"`
 	// Torn files were changing while they were read.
 	Torn []string `json:"torn,omitempty"`
 }

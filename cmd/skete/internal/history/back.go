@@ -103,7 +103,7 @@ func (a commands) restore() *cobra.Command {
 	var w way
 	cmd := &cobra.Command{
 		Use: "restore ID N [PATH]", Short: "Make a sandbox's files what they were at a revision",
-		Long: "Make all files of a sandbox, or those at PATH and beneath it, what they were at\nrevision N." + backLong,
+		Long: "Make all files of a sandbox, or those at PATH and beneath it, what they were at\nrevision N. `skete undo` takes that back." + backLong,
 		Example: `  skete restore ID 12
   skete restore ID 12 src/app.js
   skete restore ID 12 --dry-run`,

@@ -135,7 +135,7 @@ func (x machines) Restore(ctx context.Context, tenant, id string, after func(kee
 	if err != nil {
 		return false, err
 	}
-	_, _, err = h.Apply(ctx, plan.ID, workspace.Label{Actor: by, Text: "rewind"})
+	_, _, err = h.Apply(ctx, plan.ID, workspace.Label{Actor: by, Text: "rewind", Jump: true})
 	return err == nil, err
 }
 
