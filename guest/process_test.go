@@ -2,7 +2,9 @@ package guest_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -545,6 +547,52 @@ func TestQuiesce_stopsAndThawsByItself(t *testing.T) {
 		t.Fatalf("%v, %v", th, err)
 	}
 	eventually(t, "it goes on", func() bool { return size() > before })
+}
+
+// What is started while commands are stopped would not be: it waits. What asks
+// for a process that there is gets it.
+func TestQuiesce_nothingStartsMeanwhile(t *testing.T) {
+	m := start(t, options{})
+	m.start(&wire.StartRequest{Key: "known", Argv: argv("sleep", "60")})
+	if _, err := m.client.Control.Quiesce(background(t), connect.NewRequest(&wire.QuiesceRequest{ThawAfterMs: 60_000})); err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.client.Process.Start(background(t), connect.NewRequest(&wire.StartRequest{Key: "known", Argv: argv("sleep", "60")}))
+	if err != nil || !r.Msg.Existed {
+		t.Fatalf("a process that there is: %v, %v", r, err)
+	}
+	marker := filepath.Join(m.boot.Workdir, "marker")
+	touch := func(key string) *wire.StartRequest { return &wire.StartRequest{Key: key, Argv: argv("touch", marker)} }
+	brief, cancel := context.WithTimeout(background(t), 500*time.Millisecond)
+	defer cancel()
+	if _, err := m.client.Process.Start(brief, connect.NewRequest(touch("impatient"))); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		t.Errorf("a start meanwhile: %v", err)
+	}
+	briefer, cancel := context.WithTimeout(background(t), 500*time.Millisecond)
+	defer cancel()
+	if st, err := m.client.Process.Exec(briefer, connect.NewRequest(touch("hasty"))); err == nil && st.Receive() {
+		t.Errorf("it was executed meanwhile: %v", st.Msg())
+	}
+	started := make(chan error, 1)
+	go func() {
+		_, err := m.client.Process.Start(context.WithoutCancel(t.Context()), connect.NewRequest(touch("patient")))
+		started <- err
+	}()
+	if _, err := os.Stat(marker); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something ran meanwhile: %v", err)
+	}
+	if _, err := m.client.Control.Thaw(background(t), connect.NewRequest(&wire.ThawRequest{})); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil {
+		t.Fatalf("after the thaw: %v", err)
+	}
+	eventually(t, "it ran after the thaw", func() bool { _, err := os.Stat(marker); return err == nil })
+	for _, key := range []string{"impatient", "hasty"} {
+		if _, err := m.client.Process.Get(background(t), connect.NewRequest(&wire.GetProcessRequest{Key: key})); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("%s was started though nobody waited any more: %v", key, err)
+		}
+	}
 }
 
 func TestList_pages(t *testing.T) {

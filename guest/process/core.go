@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process/alarm"
 	"github.com/skete-dev/skete/guest/process/plan"
+	"github.com/skete-dev/skete/guest/process/spool"
 	"github.com/skete-dev/skete/guest/process/task"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -58,7 +59,7 @@ type Core struct {
 	over   bool
 	wg     sync.WaitGroup
 
-	launchMu sync.RWMutex // before mu: Launch against Quiesce
+	launchMu sync.RWMutex // before mu: starts against Quiesce
 
 	mu       sync.Mutex
 	byKey    map[string]*proc
@@ -91,7 +92,7 @@ func New(cfg Config) (*Core, error) {
 	if err := os.MkdirAll(c.spoolDir, 0o700); err != nil {
 		return nil, err
 	}
-	names, err := listNames(c.spoolDir)
+	names, err := spool.Names(c.spoolDir)
 	if err != nil {
 		return nil, err
 	}
@@ -105,15 +106,6 @@ func New(cfg Config) (*Core, error) {
 	c.thawLeft()
 	c.wg.Go(c.watchMemory)
 	return c, nil
-}
-
-func listNames(dir string) ([]string, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.Readdirnames(-1)
 }
 
 // Boot says what init knows of the present boot, under the id that Become

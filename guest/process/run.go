@@ -18,33 +18,43 @@ import (
 type Run struct{ p *proc }
 
 // Launch starts a process as guest.v1's Start does, or returns the one that
-// has the key. While commands are stopped (Quiesce) it waits: what is started
-// in a freeze would not be frozen.
+// has the key.
 func (c *Core) Launch(ctx context.Context, req *wire.StartRequest) (Run, error) {
+	p, _, err := c.launch(ctx, req)
+	return Run{p}, err
+}
+
+// launch is start, which waits while commands are stopped (Quiesce): what is
+// started in a freeze would not be frozen. A key that is known is answered at
+// once, for that starts nothing.
+func (c *Core) launch(ctx context.Context, req *wire.StartRequest) (*proc, bool, error) {
 	for {
+		p, existed, frozen, err := c.tryStart(ctx, req)
+		if !frozen {
+			return p, existed, err
+		}
 		select {
 		case <-c.Moving():
 		case <-c.quit:
-			return Run{}, os.ErrClosed
+			return nil, false, os.ErrClosed
 		case <-ctx.Done():
-			return Run{}, ctx.Err()
-		}
-		p, frozen, err := c.launch(ctx, req)
-		if !frozen {
-			return Run{p}, err
+			return nil, false, ctx.Err()
 		}
 	}
 }
 
-// launch starts unless commands are stopped; Quiesce waits for it.
-func (c *Core) launch(ctx context.Context, req *wire.StartRequest) (p *proc, frozen bool, err error) {
+// tryStart starts unless commands are stopped; Quiesce waits for it.
+func (c *Core) tryStart(ctx context.Context, req *wire.StartRequest) (p *proc, existed, frozen bool, err error) {
 	c.launchMu.RLock()
 	defer c.launchMu.RUnlock()
 	if !isClosed(c.Moving()) {
-		return nil, true, nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		p = c.byKey[req.Key]
+		return p, p != nil, p == nil, nil
 	}
-	p, _, err = c.start(ctx, req)
-	return p, false, err
+	p, existed, err = c.start(ctx, req)
+	return p, existed, false, err
 }
 
 // still is closed: nothing is stopped.

@@ -28,7 +28,7 @@ type service struct{ c *Core }
 func (c *Core) Service() wire.ProcessHandler { return &service{c} }
 
 func (s *service) Start(ctx context.Context, r *connect.Request[wire.StartRequest]) (*connect.Response[wire.StartResponse], error) {
-	p, existed, err := s.c.start(ctx, r.Msg)
+	p, existed, err := s.c.launch(ctx, r.Msg)
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
@@ -36,7 +36,7 @@ func (s *service) Start(ctx context.Context, r *connect.Request[wire.StartReques
 }
 
 func (s *service) Exec(ctx context.Context, r *connect.Request[wire.StartRequest], st *connect.ServerStream[wire.AttachEvent]) error {
-	p, _, err := s.c.start(ctx, r.Msg)
+	p, _, err := s.c.launch(ctx, r.Msg)
 	if err != nil {
 		return wire.ToConnect(err)
 	}

@@ -23,6 +23,16 @@ const (
 	readerWait   = 60 * time.Second
 )
 
+// Names lists the files of a directory of spools, in no order.
+func Names(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
 // Bounds of one spool.
 type Bounds struct{ head, tail, segment int64 }
 
