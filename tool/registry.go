@@ -17,6 +17,7 @@ type Env struct {
 	Spawner  Spawner
 	Tasks    Tasks
 	Past     Past // nil = no history of the files is kept
+	Services Services
 	// Agents are the kinds of sub-agents that Spawner knows.
 	Agents []Agent
 	// Dir is where commands run and searches begin; "" = the machine's own

@@ -9,7 +9,8 @@
 // shell commands that it would run (package shell takes the line apart); what a
 // rule leaves out matches all. A call with several paths or commands is decided
 // for each of them, the first rule that matches holding, and the strictest
-// answer wins: deny, then ask, then allow. Nothing matches: allow.
+// answer wins: deny, then ask, then allow. Nothing matches: allow, except for
+// tools that take back other people's work (unasked), which ask.
 //
 // Allowing and refusing are not mirror images. A rule that allows matches only
 // what can be nothing else. A rule that asks or denies matches what may be
@@ -116,8 +117,26 @@ func unitsOf(c Call) []unit {
 // about one it says about both.
 var sameAs = map[string]string{"run_command": "execute", "list_files": "ls"}
 
+// unasked are tools that do not run unasked when no rule is about them, with why.
+var unasked = map[string]string{
+	"undo_changes": "It takes back all that changed in the files since, whoever changed it.",
+}
+
+// runsToo are tools that run a command beside what else they do. For their
+// commands a rule that asks about execute, or denies it, holds too, and one
+// that allows leaves them out with execute unless it names them.
+var runsToo = []string{"service"}
+
 // isFor reports whether a rule is about a tool.
-func isFor(r definition.Rule, name string) bool {
+func isFor(r definition.Rule, c Call) bool {
+	name := c.Tool
+	if c.Command != "" && slices.Contains(runsToo, name) {
+		commands, own := definition.Picks(r.Tools, "execute"), definition.Picks(r.Tools, name)
+		if r.Action != definition.Allow {
+			return commands || own
+		}
+		return own && (commands || slices.Contains(r.Tools, name))
+	}
 	if first, ok := sameAs[name]; ok {
 		return definition.Picks(r.Tools, first) || slices.Contains(r.Tools, name)
 	}
@@ -127,7 +146,7 @@ func isFor(r definition.Rule, name string) bool {
 // first finds the rule that holds for a unit.
 func first(rules []definition.Rule, c Call, u unit) Verdict {
 	for i, r := range rules {
-		if !isFor(r, c.Tool) || !u.matches(r, c.Tool) {
+		if !isFor(r, c) || !u.matches(r, c.Tool) {
 			continue
 		}
 		v := Verdict{Action: r.Action, Reason: r.Reason, Rule: i}
@@ -140,6 +159,9 @@ func first(rules []definition.Rule, c Call, u unit) Verdict {
 			}
 		}
 		return v
+	}
+	if why, ask := unasked[c.Tool]; ask {
+		return Verdict{Action: definition.Ask, Reason: why, Decisions: slices.Clone(decisions), Rule: -1}
 	}
 	return Verdict{Action: definition.Allow, Rule: -1}
 }

@@ -41,6 +41,8 @@ func rules(list ...string) []definition.Rule {
 
 func run(line string) policy.Call { return policy.Call{Tool: "execute", Command: line} }
 
+func serve(line string) policy.Call { return policy.Call{Tool: "service", Command: line} }
+
 func on(name string, touches ...string) policy.Call {
 	c := policy.Call{Tool: name}
 	for _, t := range touches {
@@ -66,6 +68,17 @@ func TestDecide(t *testing.T) {
 		{"by a glob of tools", rules("deny mcp_*"), on("mcp_mail"), "deny", 0},
 		{"all but one tool", rules("ask !ls"), on("ls"), "allow", -1},
 		{"the first that matches", rules("allow ls", "deny ls"), on("ls"), "allow", 0},
+		{"an undo is asked about", nil, on("undo_changes", "w:/workspace"), "ask", -1},
+		{"an undo that other rules are not about", rules("allow execute", "allow *;/workspace/src/**"), on("undo_changes", "w:/workspace"), "ask", -1},
+		{"an undo that a rule allows", rules("allow undo_*"), on("undo_changes", "w:/workspace"), "allow", 0},
+		{"an undo that a rule about everything allows", rules("allow"), on("undo_changes", "w:/workspace"), "allow", 0},
+		{"an undo of what is protected", rules("deny;/workspace/.env", "allow"), on("undo_changes", "w:/workspace"), "deny", 0},
+		{"a service's command is a command", rules("deny execute;;rm *"), serve("rm -rf /"), "deny", 0},
+		{"a service's other command", rules("deny execute;;rm *"), serve("npm run dev"), "allow", -1},
+		{"all commands ask, a service's too", rules("ask execute"), serve("npm run dev"), "ask", 0},
+		{"a service without a command is none", rules("ask execute"), on("service"), "allow", -1},
+		{"who allows all but commands allows no service", rules("allow !execute", "deny"), serve("npm run dev"), "deny", 1},
+		{"who allows services allows theirs", rules("allow service;;npm *", "deny"), serve("npm run dev"), "allow", 0},
 		{"a tool's second name", rules("deny execute;;rm *"), policy.Call{Tool: "run_command", Command: "rm x"}, "deny", 0},
 		{"a tool's second name is left out with it", rules("allow !execute", "ask"), policy.Call{Tool: "run_command", Command: "ls"}, "ask", 1},
 		{"a rule for a second name", rules("ask run_command"), policy.Call{Tool: "run_command", Command: "ls"}, "ask", 0},

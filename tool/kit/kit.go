@@ -7,6 +7,7 @@ import (
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/file"
 	"github.com/skete-dev/skete/tool/history"
+	"github.com/skete-dev/skete/tool/service"
 	"github.com/skete-dev/skete/tool/shell"
 	"github.com/skete-dev/skete/tool/task"
 	"github.com/skete-dev/skete/tool/todo"
@@ -19,6 +20,7 @@ func New() *tool.Registry {
 	todo.Add(r)
 	file.Add(r)
 	shell.Add(r)
+	service.Add(r)
 	history.Add(r)
 	task.Add(r)
 	return r

@@ -56,9 +56,30 @@ func (bygone) Undo(context.Context, string, tool.PastRevision) (uint64, []string
 	return 2, []string{"kept"}, nil
 }
 
+// standing is a machine with one service, which stands still.
+type standing struct{}
+
+var one = tool.Service{Name: "a", State: "failed", Reason: "x\xff", Run: "r", LogBytes: 2}
+
+func (standing) Declare(context.Context, tool.ServiceSpec, time.Duration) (tool.Service, error) {
+	return one, nil
+}
+func (standing) Start(context.Context, string, time.Duration) (tool.Service, error) { return one, nil }
+func (standing) Stop(context.Context, string, time.Duration) (tool.Service, error)  { return one, nil }
+func (standing) Restart(context.Context, string, time.Duration) (tool.Service, error) {
+	return one, nil
+}
+func (standing) Service(context.Context, string) (tool.Service, error) { return one, nil }
+func (standing) Services(context.Context) ([]tool.Service, error) {
+	return []tool.Service{one}, nil
+}
+func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.ServiceLog, error) {
+	return tool.ServiceLog{From: max(from, 0), Data: []byte("x\xff"), Size: 2}, nil
+}
+
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = place.NewMap(thread.NewMemory())
-	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())
 	if err != nil {
@@ -103,6 +124,7 @@ func FuzzTools(f *testing.F) {
 		`{"path":"/"}`, `{"pattern":"**/{a,b}*","path":"/w"}`, `{"pattern":"x","glob":"*.{","output_mode":"content"}`, `{"command":"x","timeout":"0"}`, `{"command":"x","background":true}`,
 		`{"id":"proc_aaaaaaaaaaaaaaaa","offset":-1,"wait_s":1e300}`, `{"id":"proc_aaaaaaaaaaaaaaaa","offset":9223372036854775807}`, `{"todos":[{"content":"x","status":"pending"}]}`,
 		`{"description":"x","subagent_type":"a"}`, `{"file_path":"/w/f","offset":9223372036854775807,"limit":100000}`, `{"file_path":"/w/f","offset":1e400}`, `{"id":"x","message":"y"}`,
+		`{"action":"start","name":"a","command":"x","env":{"A":"b"},"wait_s":1e300}`, `{"action":"restart","name":"a"}`, `{"action":"logs","name":"a","offset":9223372036854775807}`,
 	} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
