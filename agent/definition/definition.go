@@ -36,7 +36,7 @@ type Definition struct {
 	Calling string        `json:"calling,omitempty" yaml:"calling"`
 	Effort  string        `json:"effort,omitempty" yaml:"effort"` // low, medium, high
 	Limits  Limits        `json:"limits,omitzero" yaml:"limits"`
-	Rules   []Rule        `json:"approvals,omitempty" yaml:"approvals"` // first match wins; none = allow
+	Rules   []Rule        `json:"approvals,omitempty" yaml:"approvals"` // first match wins; none = see package policy
 	Hooks   []CommandHook `json:"hooks,omitempty" yaml:"hooks"`
 	// Memory are files loaded into the prompt: AGENTS.md of the workspace and
 	// /memories/AGENTS.md unless stated.

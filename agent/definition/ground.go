@@ -15,6 +15,11 @@ func Ground(d Definition) string {
 	add("", "You work by calling tools. Independent calls may be made together.")
 	add("execute", "Your sandbox is yours alone: install, run and break what you need. Work in /workspace; "+
 		"it stays when a command or the connection ends. Verify by running, not by reading.")
+	if d.Uses("execute") {
+		add("service", "What shall stay up, such as a dev server, start with service, not in the background of a command.")
+	}
+	add("undo_changes", "Every call that may change files leaves a revision of them. list_revisions shows what there was; "+
+		"undo_changes takes a mistake back as a whole, if it is approved.")
 	add("write_todos", "When a task has several steps, plan them with write_todos first, keep one of them in_progress, "+
 		"and mark each as completed as soon as it is. A task of one or two steps needs no plan.")
 	add("read_file", "A result that is too long is cut to its head and tail; the whole is in the file that the result names. "+

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/state"
@@ -32,7 +33,7 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by 
 		return Run{}, err
 	}
 	d := st.Agent
-	d.Rules, d.Hooks, d.Model = nil, nil, "" // what was approved then is done again
+	d.Rules, d.Hooks, d.Model = []definition.Rule{{Action: definition.Allow}}, nil, "" // what was approved then is done again
 	input, err := logbook.FirstInput(ctx, blobs, events, id)
 	if err != nil {
 		return Run{}, err

@@ -37,6 +37,10 @@ type Machine struct {
 	// Revise makes a revision of the files, unless nothing changed since the
 	// last one; nil = no history is kept. Unsupported: the same.
 	Revise func(context.Context, Mark) error
+	// Past is the history for the agent's own tools, nil = none is kept.
+	Past tool.Past
+	// Services are nil for machines that keep no programs running.
+	Services tool.Services
 }
 
 // Wire carries live news between those who make it and those who watch,

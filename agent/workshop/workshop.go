@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -202,8 +203,13 @@ func (w *Workshop) Runner(model llm.Model) (*agent.Runner, error) {
 // tools makes those that the agent may use and that can work here.
 func (w *Workshop) tools(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
-		Files: w.files, Commands: w.machine.Commands, Boot: w.machine.Boot, Dir: w.machine.Dir,
+		Files: w.files, Commands: w.machine.Commands, Past: w.machine.Past, Boot: w.machine.Boot, Dir: w.machine.Dir,
 		ResultBytesMax: min(prompt.Window(w.c.State, model.Info())/6, 20_000) * 4,
+	}
+	// A service is a command: an agent that was denied commands gets none by
+	// being silent about services.
+	if a := w.c.State.Agent; a.Uses("execute") || slices.Contains(a.Tools, "service") {
+		env.Services = w.machine.Services
 	}
 	if len(w.c.State.Agent.Subagents) > 0 && w.c.Thread.Depth() < thread.DepthMax {
 		env.Spawner, env.Tasks = w.c.Spawner, w.c.Tasks

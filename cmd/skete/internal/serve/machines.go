@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/thread"
+	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/place/guest"
 	"github.com/skete-dev/skete/workspace"
 )
@@ -88,10 +89,16 @@ func (x machines) Open(ctx context.Context, tenant, id string) (keeper.Machine, 
 		release()
 		return keeper.Machine{}, nil, err
 	}
+	kept, done, err := x.histories.Open(ctx, tenant, sid)
+	if err != nil {
+		release()
+		return keeper.Machine{}, nil, err
+	}
 	return keeper.Machine{
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
 		Revise: func(ctx context.Context, at keeper.Mark) error { return x.revise(ctx, tenant, sid, at) },
-	}, release, nil
+		Past:   past.Of(kept), Services: guest.NewServices(c),
+	}, func() { done(); release() }, nil
 }
 
 // revise makes a revision of a sandbox's files.
