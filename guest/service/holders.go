@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/service/holder"
+	"github.com/skete-dev/skete/guest/service/notice"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -117,6 +118,7 @@ func (m *Manager) RestartHolders(ctx context.Context, r *connect.Request[wire.Re
 			res.Restarted = append(res.Restarted, &wire.RestartedService{Name: u.name, Reason: reason})
 		}
 	}
+	notice.Give(r.Msg.Paths)
 	return connect.NewResponse(res), nil
 }
 
