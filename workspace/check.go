@@ -13,3 +13,9 @@ type Report = check.Report
 // open, and says exactly what is damaged; it changes nothing. An error says
 // that it could not look.
 func Check(ctx context.Context, store string) (Report, error) { return check.Run(ctx, store) }
+
+// CheckRunning is Check of a history that somebody may have open and go on
+// with. scratch is a path beside it, for this call alone.
+func CheckRunning(ctx context.Context, store, scratch string) (Report, error) {
+	return check.Running(ctx, store, scratch)
+}

@@ -13,11 +13,11 @@ import (
 func (a program) fsck() *cobra.Command {
 	tenant := ""
 	cmd := &cobra.Command{
-		Use: "fsck", Short: "Check all that is kept of runs",
-		Long: `Read every log and every blob that it names, of one tenant or of all, and say
-what is wrong, one problem a line. Nothing is repaired. It reads everything
-once, and runs may go on meanwhile. It needs the local socket or a key with
-scope admin.
+		Use: "fsck", Short: "Check all that is kept of runs and workspaces",
+		Long: `Read every log and every blob that it names, and the histories of all
+workspaces, of one tenant or of all, and say what is wrong, one problem a line.
+Nothing is repaired. It reads everything once, and runs and sandboxes go on
+meanwhile. It needs the local socket or a key with scope admin.
 
 Exit status: 0 all is well, 1 something is wrong, 125 it could not be looked at.`,
 		Example: "  skete fsck\n  skete fsck --tenant default --json",
@@ -50,6 +50,9 @@ func (a program) sayChecked(c api.Checked) error {
 	}
 	for _, p := range c.Problems {
 		line := fmt.Sprintf("%s %s: after event %d (record %d): ", p.Tenant, p.Thread, p.Event, p.Sequence)
+		if p.Sandbox != "" {
+			line = fmt.Sprintf("%s %s: history: ", p.Tenant, p.Sandbox)
+		}
 		if p.Blob != "" {
 			line += "blob " + p.Blob + ": "
 		}
@@ -67,7 +70,8 @@ func (a program) sayChecked(c api.Checked) error {
 	if c.Truncated {
 		found += " or more"
 	}
-	_, err := fmt.Fprintf(a.Out, "tenants %d, threads %d, events %d, blobs %d: %s\n", c.Tenants, c.Threads, c.Events, c.Blobs, found)
+	_, err := fmt.Fprintf(a.Out, "tenants %d, threads %d, events %d, blobs %d, histories %d, revisions %d: %s\n",
+		c.Tenants, c.Threads, c.Events, c.Blobs, c.Histories, c.Revisions, found)
 	return err
 }
 

@@ -74,6 +74,8 @@ type Config struct {
 type Service struct {
 	c Config
 
+	checking sync.Mutex
+
 	mu     sync.Mutex // guards all below
 	desks  map[sandbox.ID]*desk
 	quiet  map[sandbox.ID]*quiet

@@ -275,7 +275,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	}
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records}, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records, r.histories.Check}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if err := r.browse(ctx, &c, nil); err != nil {

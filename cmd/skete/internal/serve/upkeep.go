@@ -8,6 +8,7 @@ import (
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 )
@@ -23,6 +24,8 @@ type upkeep struct {
 	threads *threads.Threads
 	runs    runKeeper
 	records func(ctx context.Context, tenant string) ([]threads.Records, error)
+	// histories visits those of a tenant's sandboxes, "" = of all.
+	histories func(ctx context.Context, tenant string, visit func(history.Checked) error) error
 }
 
 // problemsTold bounds an answer.
@@ -34,33 +37,53 @@ func (u upkeep) Check(ctx context.Context, tenant string) (api.Checked, error) {
 	if err != nil {
 		return api.Checked{}, err
 	}
-	if tenant != "" {
-		if !slices.Contains(tenants, tenant) {
-			return api.Checked{}, nothingOf(tenant)
-		}
-		tenants = []string{tenant}
-	}
 	var all api.Checked
+	known := map[string]bool{}
 	for _, name := range tenants {
+		if tenant != "" && name != tenant {
+			continue
+		}
+		known[name] = true
 		c, err := u.threads.Fsck(ctx, name)
 		if err != nil {
 			return all, err
 		}
-		all.Tenants++
 		all.Threads += c.Threads
 		all.Events += c.Events
 		all.Blobs += c.Blobs
 		for _, p := range c.Problems {
-			all.Problems = append(all.Problems, api.StoreProblem{
+			tell(&all, api.StoreProblem{
 				Tenant: name, Thread: string(p.Thread), Event: p.Event, Sequence: p.Stream, Blob: p.Blob, Text: p.Text,
 			})
 		}
-		if len(all.Problems) >= problemsTold {
-			all.Problems, all.Truncated = all.Problems[:problemsTold], true
+		if all.Truncated {
 			break
 		}
 	}
+	err = u.histories(ctx, tenant, func(c history.Checked) error {
+		known[c.Tenant] = true
+		all.Histories++
+		all.Revisions += c.Report.Revisions
+		for _, p := range c.Report.Problems {
+			tell(&all, api.StoreProblem{Tenant: c.Tenant, Sandbox: string(c.ID), Text: p.String()})
+		}
+		all.Truncated = all.Truncated || c.Report.More > 0
+		return nil
+	})
+	if err != nil {
+		return all, err
+	}
+	if all.Tenants = len(known); tenant != "" && all.Tenants == 0 {
+		return api.Checked{}, nothingOf(tenant)
+	}
 	return all, nil
+}
+
+// tell adds a problem to an answer that has room.
+func tell(all *api.Checked, p api.StoreProblem) {
+	if all.Truncated = all.Truncated || len(all.Problems) >= problemsTold; !all.Truncated {
+		all.Problems = append(all.Problems, p)
+	}
 }
 
 func nothingOf(tenant string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
@@ -56,7 +57,8 @@ func TestUpkeep(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	r := &running{store: s}
 	runs := &ended{runs: map[string][]keeper.Run{}}
-	u := upkeep{s.Threads(), runs, r.records}
+	past := history.New(history.Config{Dir: filepath.Join(dir, "none")})
+	u := upkeep{s.Threads(), runs, r.records, past.Check}
 	kv, err := s.KV(ctx, runsBucket)
 	must(t, err)
 	memories, err := s.KV(ctx, memoriesBucket)
