@@ -83,6 +83,10 @@ func (a *App) One(ctx context.Context, c *client.Client, t *Target, words []stri
 
 // Find takes an id, a unique beginning of one, or a unique name.
 func (a *App) Find(ctx context.Context, c *client.Client, name string) (api.Sandbox, error) {
+	if name == "" { // sandboxes without a name would fit
+		return api.Sandbox{}, errs.New(errs.Invalid, "the sandbox that is named is the empty text").
+			WithHint("is a variable of your script unset? Leave the word out to mean the only sandbox that runs")
+	}
 	if _, err := sandbox.ParseID(name); err == nil {
 		return c.Sandbox(name).Get(ctx)
 	}
