@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace/tree"
@@ -43,6 +46,14 @@ func (o Op) line() (line, error) {
 
 func (l line) op() (Op, error) {
 	o := Op{Action: l.Action, Path: l.Path}
+	if !slices.Contains([]Action{Remove, Write, Mkdir, Attrs}, l.Action) {
+		return o, errs.New(errs.Corrupt, "the journal of an undo holds %.20q, which is no operation", l.Action)
+	}
+	for name := range strings.SplitSeq(string(l.Path), "/") {
+		if err := tree.CheckName(name); err != nil {
+			return o, errs.Wrap(errs.Corrupt, err, "the journal of an undo names %.200q, which is no path", l.Path)
+		}
+	}
 	for _, x := range []struct {
 		data []byte
 		out  *tree.Entry
@@ -78,8 +89,14 @@ func (c Config) writeJournal(ops []Op) error {
 		return err
 	}
 	head := fmt.Appendf(nil, "%s %08x\n", journalMagic, crc32.Checksum(data, crcTable))
+	if len(head)+len(data) > journalBytesMax { // what nobody could read must not be begun
+		return errs.New(errs.Limit, "an undo of %d paths is too large", len(ops)).WithHint("nothing was changed; restore a part of the workspace at a time")
+	}
 	return writeDurably(c.Journal, append(head, data...))
 }
+
+// journalBytesMax bounds a journal: half a million paths, about.
+const journalBytesMax = 512 << 20
 
 const journalMagic = "skjournal1"
 
@@ -93,10 +110,28 @@ type record struct {
 
 // readJournal returns the operations and the note.
 func (c Config) readJournal() ([]Op, []byte, error) {
-	data, err := os.ReadFile(c.Journal)
+	f, err := os.Open(c.Journal)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.Size() > journalBytesMax {
+		return nil, nil, errs.New(errs.Corrupt, "the journal of an undo is larger than %d MiB", journalBytesMax>>20)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, journalBytesMax))
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseJournal(data)
+}
+
+// parseJournal returns the operations and the note of a journal. Corrupt: it is
+// damaged, or asks for what no plan does.
+func parseJournal(data []byte) ([]Op, []byte, error) {
 	head, text, _ := bytes.Cut(data, []byte("\n"))
 	if string(head) != fmt.Sprintf("%s %08x", journalMagic, crc32.Checksum(text, crcTable)) {
 		return nil, nil, errs.New(errs.Corrupt, "the journal of an undo is damaged")
@@ -107,6 +142,7 @@ func (c Config) readJournal() ([]Op, []byte, error) {
 	}
 	ops := make([]Op, len(r.Ops))
 	for i, l := range r.Ops {
+		var err error
 		if ops[i], err = l.op(); err != nil {
 			return nil, nil, err
 		}

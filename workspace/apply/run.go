@@ -201,7 +201,7 @@ func writeFile(name string, store *object.Store, e tree.Entry) error {
 // Content visits the bytes of a file that are no holes.
 func Content(store *object.Store, e tree.Entry, visit func(at int64, data []byte) error) error {
 	if !e.Listed {
-		data, err := store.Get(object.Blob, e.Hash)
+		data, err := part(store, e.Hash, e.Size)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,10 @@ func Content(store *object.Store, e tree.Entry, visit func(at int64, data []byte
 		return err
 	}
 	for _, c := range chunks {
-		data, err := store.Get(object.Blob, c.Hash)
+		if c.Offset+c.Length > e.Size {
+			return errs.New(errs.Corrupt, "%.200q holds %d bytes, and should hold %d", e.Name, c.Offset+c.Length, e.Size)
+		}
+		data, err := part(store, c.Hash, c.Length)
 		if err == nil {
 			err = visit(c.Offset, data)
 		}
@@ -225,6 +228,16 @@ func Content(store *object.Store, e tree.Entry, visit func(at int64, data []byte
 		}
 	}
 	return nil
+}
+
+// part reads a blob that has to be so long: what names it may be a machine's
+// word, and where it is served its length was announced.
+func part(store *object.Store, h object.Hash, length int64) ([]byte, error) {
+	data, err := store.Get(object.Blob, h)
+	if err == nil && int64(len(data)) != length {
+		return nil, errs.New(errs.Corrupt, "object %s holds %d bytes, and should hold %d", h, len(data), length)
+	}
+	return data, err
 }
 
 // attributes sets owner, then mode (a change of owner drops setuid), then the
