@@ -158,7 +158,10 @@ func parseToken(s string) (token, error) {
 	if err != nil {
 		return token{}, errs.New(errs.Invalid, "%.40q is no plan", s)
 	}
-	return token{m[1], n, m[3]}, nil
+	if t := (token{m[1], n, m[3]}); t.String() == s { // answers are remembered by it
+		return t, nil
+	}
+	return token{}, errs.New(errs.Invalid, "%.40q is no plan", s)
 }
 
 // label says in the history what was done.
