@@ -56,9 +56,9 @@ func newDisk(t testing.TB, bytes int64, c capture.Config) *place {
 	if err := s.Weakness(); err != nil {
 		t.Skip("no file systems of our own here: ", err)
 	}
+	t.Cleanup(func() { must(t, s.Remove(context.Background(), "v")) }) // of what is half made too
 	v, err := s.Create(t.Context(), "v", bytes)
 	must(t, err)
-	t.Cleanup(func() { must(t, s.Remove(context.Background(), "v")) })
 	return placeAt(t, v.Path, c)
 }
 

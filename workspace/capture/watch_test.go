@@ -251,9 +251,7 @@ func TestScan_mappedWriter(t *testing.T) {
 			p.write("other", "1")
 			f, err := os.OpenFile(p.path("d/f"), os.O_RDWR, 0)
 			must(t, err)
-			b, err := unix.Mmap(int(f.Fd()), 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-			must(t, err)
-			must(t, f.Close())
+			b := mapped(t, f)
 			settle()
 			p.scan()
 			captured := 0
@@ -271,12 +269,11 @@ func TestScan_mappedWriter(t *testing.T) {
 			if c.Watch && captured != 60 {
 				t.Errorf("only %d were captured", captured)
 			}
-			must(t, unix.Munmap(b))
 			// One who stores all the time, also while syncfs runs and files are read.
 			f, err = os.OpenFile(p.path("d/f"), os.O_RDWR, 0)
 			must(t, err)
-			b, err = unix.Mmap(int(f.Fd()), 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-			must(t, errors.Join(err, f.Close()))
+			must(t, err)
+			b = mapped(t, f)
 			for range 10 {
 				stop, done := make(chan struct{}), make(chan struct{})
 				go func() {
@@ -299,9 +296,19 @@ func TestScan_mappedWriter(t *testing.T) {
 					t.Fatal("a store while the scan ran was missed")
 				}
 			}
-			must(t, unix.Munmap(b))
 		})
 	}
+}
+
+// mapped maps the first pages of a file, which it closes. The mapping ends with
+// the test, however it ends: until then the disk stays mounted, and its loop
+// device stays.
+func mapped(t *testing.T, f *os.File) []byte {
+	t.Helper()
+	b, err := unix.Mmap(int(f.Fd()), 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, errors.Join(err, f.Close()))
+	t.Cleanup(func() { must(t, unix.Munmap(b)) })
+	return b
 }
 
 // Fault 5: writes of the same length within one tick of the clock, each with a
