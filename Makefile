@@ -31,7 +31,7 @@ run: need build ## sets up all it needs, ends with a program that ran in a sandb
 	@scripts/demo bin/skete
 
 need-test: need # machines with kernels of their own, container engines, templates, pages in a browser
-	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci chromium
+	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci mkfs.xfs:xfsprogs chromium
 
 test: need-test build ## every test; skipped ones are named with their reason at the end
 	go test -json -timeout 20m ./... | go run ./test/summary
