@@ -61,7 +61,9 @@ func (c *control) Quiesce(_ context.Context, r *connect.Request[wire.QuiesceRequ
 		return nil, wire.ToConnect(errs.New(errs.Invalid, "thaw_after_ms is not in 0..%d", thawMax.Milliseconds()))
 	}
 	n := c.core.Quiesce(wait)
-	unix.Sync()
+	if !r.Msg.Unsynced {
+		unix.Sync()
+	}
 	return connect.NewResponse(&wire.QuiesceResponse{Stopped: n}), nil
 }
 

@@ -626,7 +626,8 @@ func (x *MetricsResponse) GetSpoolBytes() int64 {
 
 type QuiesceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ThawAfterMs   int64                  `protobuf:"varint,1,opt,name=thaw_after_ms,json=thawAfterMs,proto3" json:"thaw_after_ms,omitempty"`
+	ThawAfterMs   int64                  `protobuf:"varint,1,opt,name=thaw_after_ms,json=thawAfterMs,proto3" json:"thaw_after_ms,omitempty"` // 0 = 30 s; at most 600 s
+	Unsynced      bool                   `protobuf:"varint,2,opt,name=unsynced,proto3" json:"unsynced,omitempty"`                            // files stay as they are in memory: who asks sees them there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -666,6 +667,13 @@ func (x *QuiesceRequest) GetThawAfterMs() int64 {
 		return x.ThawAfterMs
 	}
 	return 0
+}
+
+func (x *QuiesceRequest) GetUnsynced() bool {
+	if x != nil {
+		return x.Unsynced
+	}
+	return false
 }
 
 type QuiesceResponse struct {
@@ -5545,9 +5553,10 @@ const file_guest_proto_rawDesc = "" +
 	"\tuptime_ms\x18\n" +
 	" \x01(\x03R\buptimeMs\x12\x1f\n" +
 	"\vspool_bytes\x18\v \x01(\x03R\n" +
-	"spoolBytes\"4\n" +
+	"spoolBytes\"P\n" +
 	"\x0eQuiesceRequest\x12\"\n" +
-	"\rthaw_after_ms\x18\x01 \x01(\x03R\vthawAfterMs\"+\n" +
+	"\rthaw_after_ms\x18\x01 \x01(\x03R\vthawAfterMs\x12\x1a\n" +
+	"\bunsynced\x18\x02 \x01(\bR\bunsynced\"+\n" +
 	"\x0fQuiesceResponse\x12\x18\n" +
 	"\astopped\x18\x01 \x01(\rR\astopped\"\r\n" +
 	"\vThawRequest\"(\n" +

@@ -88,7 +88,7 @@ func Freeze(ctx context.Context, m sandbox.Machine) (thaw func(), err error) {
 	asked, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	after := context.WithoutCancel(ctx)
-	err = snapshot.Quiesce(asked, m.Guest())
+	err = snapshot.Halt(asked, m.Guest())
 	if err == nil {
 		return func() {
 			ctx, cancel := context.WithTimeout(after, freezeTimeout)
