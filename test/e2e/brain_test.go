@@ -77,7 +77,7 @@ func (b *brain) run(model string, r api.StartRun) *client.Run {
 	if r.Task == "" {
 		r.Task = "Do it."
 	}
-	if r.Thread == "" {
+	if r.Thread == "" && r.Sandbox == "" {
 		r.Spec = small
 	}
 	run, err := b.c.StartRun(b.ctx(), r)
