@@ -7,6 +7,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/sandbox/service"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/replica"
 )
@@ -29,12 +30,15 @@ func (r *running) openHistories() {
 // restartHolders restarts the services that hold what an undo has replaced. A
 // guest of an earlier version has no services.
 func (r *running) restartHolders(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
-	res, err := guest.Service.RestartHolders(ctx, wireRequest(&wire.RestartHoldersRequest{Paths: paths}))
-	if err != nil {
-		r.c.Log.Warn("services may hold files that an undo has replaced", "id", id, "error", wire.Err(err))
-		return
+	names := make([]string, len(paths))
+	for i, p := range paths {
+		names[i] = string(p)
 	}
-	for _, s := range res.Msg.Restarted {
+	res, err := service.AfterRestore(ctx, guest, names, false)
+	if err != nil { // also when skete.yaml came back as one that is wrong
+		r.c.Log.Warn("not all that is due in a sandbox after an undo could be done", "id", id, "error", err)
+	}
+	for _, s := range res.GetRestarted() {
 		r.c.Log.Info("a service starts again after an undo", "id", id, "service", s.Name, "reason", s.Reason)
 	}
 }
