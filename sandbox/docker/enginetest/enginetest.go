@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -194,7 +195,7 @@ func (e *Engine) remove() {
 	e.end(unix.SIGTERM)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	for e.killHelpers(e.dir+"/") && ctx.Err() == nil {
+	for (e.killHelpers(e.dir+"/") || e.killInits()) && ctx.Err() == nil {
 		<-time.After(10 * time.Millisecond)
 	}
 	data, _ := os.ReadFile("/proc/self/mountinfo")
@@ -218,9 +219,46 @@ func (e *Engine) remove() {
 
 // EndOrphans ends what an engine that was killed has left of a container that it
 // was just starting. Podman leaves a conmon then, which waits for ever for a
-// word from it and belongs to no container; Podman itself never ends it.
+// word from it and belongs to no container, or the first process of a container,
+// which waits for ever to be let go; Podman itself never ends them.
 func (e *Engine) EndOrphans(name string) bool {
-	return e.Kind == Podman && e.killHelpers(name)
+	if e.Kind != Podman {
+		return false
+	}
+	monitors := e.killHelpers(name)
+	return e.killInits() || monitors
+}
+
+// killInits ends the first processes of containers of this engine that have not
+// been let go yet, with what runc remembers of them, and reports whether there
+// was one. Their command lines say nothing; what they have mounted does.
+func (e *Engine) killInits() bool {
+	ps, err := hostproc.List()
+	if err != nil {
+		return false
+	}
+	found := false
+	for _, p := range ps {
+		if len(p.Args) != 2 || filepath.Base(p.Args[0]) != "runc" || p.Args[1] != "init" {
+			continue
+		}
+		proc := filepath.Join("/proc", strconv.Itoa(p.PID))
+		mounts, _ := os.ReadFile(filepath.Join(proc, "mountinfo"))
+		if !strings.Contains(string(mounts), e.dir+"/") {
+			continue
+		}
+		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
+		if err := p.Signal(unix.SIGKILL); errors.Is(err, hostproc.ErrGone) {
+			continue
+		}
+		found = true
+		for pair := range strings.SplitSeq(string(environ), "\x00") {
+			if dir, ok := strings.CutPrefix(pair, "_LIBCONTAINER_STATEDIR="); ok && filepath.Dir(dir) == "/run/runc" {
+				_ = os.RemoveAll(dir)
+			}
+		}
+	}
+	return found
 }
 
 // killHelpers ends every process with the mark, the engine's directory in it,
