@@ -17,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/server/services"
 	"github.com/skete-dev/skete/thread"
 	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/place/guest"
@@ -58,11 +59,16 @@ func specOf(spec map[string]any) (sandbox.Spec, error) {
 	if err := d.Decode(&c); err != nil {
 		return sandbox.Spec{}, errs.Wrap(errs.Invalid, err, "the sandbox's spec: %v", err)
 	}
+	declared, err := services.Specs(c.Services)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
 	s := sandbox.Spec{
 		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax, Env: c.Env, Workdir: c.Workdir, Root: c.Root,
 		Network: c.Network, Persist: true, TTL: time.Duration(c.TTLMS) * time.Millisecond,
 		IdleTimeout: time.Duration(c.IdleTimeoutMS) * time.Millisecond, Metadata: c.Metadata,
+		Services: declared,
 	}
 	if s.IdleTimeout == 0 {
 		s.IdleTimeout = runIdle
