@@ -19,10 +19,6 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// PreviewDomain is the variable of a sandbox's environment that names the
-// domain of its previews. Known dev servers are told to answer beneath it.
-const PreviewDomain = "SKETE_PREVIEW_DOMAIN"
-
 // servicesMax bounds the services of a machine.
 const servicesMax = 64
 

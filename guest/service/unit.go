@@ -232,7 +232,7 @@ func (u *unit) open(ctx context.Context, w wish) (process.Run, error) {
 	launching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer stopOn(w.wake, cancel)()
-	return u.m.core.Launch(launching, declare.Request(w.decl, key, server.Env(boot.Env[PreviewDomain])))
+	return u.m.core.Launch(launching, declare.Request(w.decl, key, server.Env(boot.Env[wire.PreviewDomain])))
 }
 
 // stopOn calls cancel when a channel is closed, until the returned function is called.

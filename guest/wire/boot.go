@@ -21,6 +21,11 @@ const (
 // bootBytesMax bounds a boot file; the environment is the largest part.
 const bootBytesMax = 1 << 20
 
+// PreviewDomain is the variable of a sandbox's environment that names the
+// domain beneath which its previews are. Known dev servers are told to answer
+// there.
+const PreviewDomain = "SKETE_PREVIEW_DOMAIN"
+
 // Boot tells the guest what it is. The host writes it before the machine
 // starts; it holds no secret.
 type Boot struct {

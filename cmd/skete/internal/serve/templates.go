@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/debian"
 	"github.com/skete-dev/skete/template/recipe"
@@ -13,7 +14,8 @@ import (
 // templates is the store, with the ready templates in it before they are made.
 type templates struct {
 	*template.Store
-	maker *debian.Maker
+	maker  *debian.Maker
+	domain string // of previews
 }
 
 // openTemplates opens what keeps templates and what makes them.
@@ -31,12 +33,31 @@ func (r *running) openTemplates() (templates, error) {
 		return templates{}, err
 	}
 	r.onClose(maker.Close)
-	return templates{store, maker}, nil
+	return templates{store, maker, r.c.Preview.Domain}, nil
 }
 
 // Rootfs makes a ready template that is not there yet. A built one has the
 // environment and the use that its recipe says.
 func (t templates) Rootfs(ctx context.Context, name string) (template.Rootfs, error) {
+	root, err := t.rootfs(ctx, name)
+	return previewed(root, t.domain), err
+}
+
+// previewed tells machines beneath which names their previews are, so that dev
+// servers answer there: Vite refuses hosts that nobody told it of, but for
+// localhost.
+func previewed(root template.Rootfs, domain string) template.Rootfs {
+	if domain == "" || domain == "localhost" {
+		return root
+	}
+	env := map[string]string{}
+	maps.Copy(env, root.Env)
+	env[wire.PreviewDomain] = "preview." + domain
+	root.Env = env
+	return root
+}
+
+func (t templates) rootfs(ctx context.Context, name string) (template.Rootfs, error) {
 	root, err := t.maker.Rootfs(ctx, name)
 	if err != nil || name == template.HostName {
 		return root, err
