@@ -82,6 +82,8 @@ type Volume struct {
 type Files struct {
 	Host   ID     // names what the host holds
 	Volume Volume // Path "" = a machine has the disk for itself
+	// Empty: the workspace was empty when the sandbox was made.
+	Empty bool
 	// Guest is of the running machine; nil = there is none, or it is frozen.
 	Guest *wire.Client
 	// Freeze stops all that writes to Volume, as well as can be done; nil

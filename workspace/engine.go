@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/object"
 	"github.com/skete-dev/skete/workspace/revlog"
+	"github.com/skete-dev/skete/workspace/tree"
 )
 
 // Revision is the state of a workspace at one moment.
@@ -57,6 +58,9 @@ type Config struct {
 	// opened that has none: what then changes first can be undone too. nil =
 	// the first Snapshot makes it, and what was before that is not known.
 	First *Label
+	// Empty: the directory was made for this history and was empty, whatever is
+	// in it by now; First is a revision of that.
+	Empty bool
 	// Stage is for tests: see apply.Config.
 	Stage func(name string)
 }
@@ -132,9 +136,27 @@ func Open(c Config) (w *Workspace, err error) {
 		return w, err
 	}
 	if c.First != nil && len(w.revs) == 0 {
-		_, _, err = w.snapshot(context.Background(), *c.First, 0)
+		err = w.first(*c.First)
 	}
 	return w, err
+}
+
+// first makes the revision that the first change is undone to.
+func (w *Workspace) first(l Label) error {
+	if w.c.Empty {
+		data, err := tree.Encode(nil)
+		if err != nil {
+			return err
+		}
+		root, err := w.objects.Put(object.Tree, data)
+		if err != nil {
+			return err
+		}
+		_, err = w.commit(capture.Result{Root: root}, l, 0)
+		return err
+	}
+	_, _, err := w.snapshot(context.Background(), l, 0)
+	return err
 }
 
 // note is kept while a plan is carried out, so that who finishes it knows what
@@ -209,22 +231,29 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 	if any && last.Root == r.Root && undoes == 0 {
 		return last, false, nil
 	}
+	rev, err := w.commit(r, l, undoes)
+	return rev, err == nil, err
+}
+
+// commit makes a revision of what a scan found. Preconditions: w.mu is held.
+func (w *Workspace) commit(r capture.Result, l Label, undoes uint64) (Revision, error) {
 	if err := w.objects.Sync(); err != nil { // before a revision names them
 		w.capture.Forget() // it believes in what may not be there
-		return Revision{}, false, err
+		return Revision{}, err
 	}
 	w.stage("objects")
+	last, _ := w.last()
 	rev := Revision{
 		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
 		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: undoes, Jump: l.Jump,
 	}
 	if err := w.log.Append(rev); err != nil {
-		return Revision{}, false, err
+		return Revision{}, err
 	}
 	w.stage("listed")
 	w.revs = append(w.revs, rev)
 	w.prune()
-	return rev, true, nil
+	return rev, nil
 }
 
 func (w *Workspace) last() (Revision, bool) {
@@ -326,8 +355,8 @@ func (w *Workspace) remember(p Plan) Plan {
 }
 
 // Apply does what was planned and makes a revision of it. Conflict: the
-// directory is not any more what it was. The caller has frozen whoever writes
-// to the directory.
+// directory is not any more what it was. ErrUnlisted: it is done, without the
+// revision. The caller has frozen whoever writes to the directory.
 func (w *Workspace) Apply(ctx context.Context, id string, l Label) (rev Revision, result apply.Result, err error) {
 	done := false
 	var p Plan
@@ -339,12 +368,21 @@ func (w *Workspace) Apply(ctx context.Context, id string, l Label) (rev Revision
 				return err
 			}
 			done = true
+			ctx = context.WithoutCancel(ctx) // who leaves now would leave it without a revision
 		}
 		rev, _, err = w.snapshot(ctx, l, p.Target)
 		return err
 	})
+	if done && err != nil {
+		err = errs.Wrap(errs.Of(err), errors.Join(ErrUnlisted, err), "the files are what was planned, but no revision says so yet: %s", errs.Public(err)).
+			WithHint("do not do it again: the next revision has it, and what was before is in the one before")
+	}
 	return rev, result, err
 }
+
+// ErrUnlisted is in an error of Apply that has done all of it: only the
+// revision that it makes could not be kept.
+var ErrUnlisted = errors.New("applied, but not listed")
 
 // apply does what was planned. Preconditions: w.mu is held.
 func (w *Workspace) apply(ctx context.Context, id string, l Label) (Plan, apply.Result, error) {

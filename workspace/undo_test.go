@@ -114,3 +114,32 @@ func TestOpen_first(t *testing.T) {
 		t.Errorf("opening again made a revision: %d", len(revs))
 	}
 }
+
+// A workspace that was made empty is undone to that, however late its history
+// was opened.
+func TestOpen_wasEmpty(t *testing.T) {
+	base := t.TempDir()
+	c := configIn(base)
+	must(t, os.Mkdir(c.Dir, 0o755))
+	must(t, os.WriteFile(filepath.Join(c.Dir, "a"), []byte("first"), 0o644))
+	c.First, c.Empty = &workspace.Label{Actor: workspace.Outside}, true
+	w, err := workspace.Open(c)
+	must(t, err)
+	t.Cleanup(func() { must(t, w.Close()) })
+	_, _, err = w.Snapshot(t.Context(), workspace.Label{Actor: "user"})
+	must(t, err)
+	revs, err := w.Revisions(t.Context())
+	must(t, err)
+	_, undo, _ := workspace.Position(revs)
+	plan, err := w.PlanRestore(t.Context(), undo, "")
+	must(t, err)
+	_, _, err = w.Apply(t.Context(), plan.ID, workspace.Label{})
+	must(t, err)
+	if left, _ := os.ReadDir(c.Dir); len(left) != 0 || len(revs) != 2 {
+		t.Errorf("%v is left; %d revisions", left, len(revs))
+	}
+	report, err := workspace.Check(t.Context(), c.Store)
+	if err != nil || len(report.Problems) > 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}

@@ -271,7 +271,7 @@ func (s *Service) open(id sandbox.ID, files sandbox.Files) (workspace.History, e
 	return workspace.Open(workspace.Config{
 		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.store(id),
 		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{}, Capture: capture.Config{Watch: true},
-		First: &workspace.Label{Actor: workspace.Outside, Text: "what was there at first"}, // so that the first change can be undone too
+		First: &workspace.Label{Actor: workspace.Outside, Text: "what was there at first"}, Empty: files.Empty, // so that the first change can be undone too
 	})
 }
 

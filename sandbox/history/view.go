@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"io"
 	"path"
 
@@ -98,13 +99,14 @@ func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (re
 			}
 			defer thaw()
 		}
-		if rev, result, err = e.Apply(ctx, plan, l); err != nil {
+		rev, result, err = e.Apply(ctx, plan, l)
+		if err != nil && !errors.Is(err, workspace.ErrUnlisted) {
 			return err
 		}
 		if paths := h.s.touched(h.id, plan); files.Guest != nil && h.s.c.Applied != nil && len(paths) > 0 {
 			h.s.c.Applied(ctx, h.id, files.Guest, paths)
 		}
-		return nil
+		return err
 	})
 	return rev, result, err
 }

@@ -63,7 +63,7 @@ func (k *Keeper) lend(ctx context.Context) (sandbox.Files, error) {
 			return sandbox.Files{}, err
 		}
 	}
-	return sandbox.Files{Host: k.Host(), Volume: volume, Freeze: loan.Still}, nil
+	return sandbox.Files{Host: k.Host(), Volume: volume, Empty: k.record().Info.From == "", Freeze: loan.Still}, nil
 }
 
 // filesInside is Files of a machine that has its disk to itself.

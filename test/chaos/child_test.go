@@ -314,6 +314,11 @@ func (*shared) Close() error { return nil }
 // Copy implements keeper.Machines.
 func (machines) Copy(context.Context, string, string, string) error { return nil }
 
+// Restore implements keeper.Machines.
+func (machines) Restore(context.Context, string, string, func(keeper.Mark) bool, string) (bool, error) {
+	return false, errs.New(errs.Unsupported, "these machines keep no history")
+}
+
 // Destroy implements keeper.Machines.
 func (machines) Destroy(context.Context, string, string) error { return nil }
 
