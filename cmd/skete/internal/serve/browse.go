@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -72,8 +73,13 @@ func (r *running) openPreviews(ctx context.Context, origin string, desk *login.D
 	if err != nil {
 		return nil, err
 	}
+	if sameSite(r.c.Preview.Domain, hostOf(origin)) {
+		r.c.Log.Warn("previews share a site with the app: what runs in a sandbox can set cookies for both; use another domain for previews",
+			"preview.domain", r.c.Preview.Domain, "origin", origin)
+	}
 	return preview.Open(ctx, preview.Config{
-		Domain: r.c.Preview.Domain, AppOrigin: origin, Grants: grants, Owner: desk.Good, Secret: key.Form, Supervisor: supervisor, Log: r.c.Log,
+		PlatformPorts: platformPorts,
+		Domain:        r.c.Preview.Domain, AppOrigin: origin, Grants: grants, Owner: desk.Good, Secret: key.Form, Supervisor: supervisor, Log: r.c.Log,
 		Dial: func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error) {
 			sid, err := sandbox.ParseID(id)
 			if err != nil {
@@ -81,8 +87,32 @@ func (r *running) openPreviews(ctx context.Context, origin string, desk *login.D
 			}
 			return r.manager.Dial(ctx, tenant, sid, uint32(port))
 		},
-		Ports: func(ctx context.Context, tenant, id string, port uint16) error { return r.portOK(ctx, tenant, id, port, otherwise) },
+		Ports: func(ctx context.Context, tenant, id string, port uint16) error {
+			return r.portOK(ctx, tenant, id, port, otherwise)
+		},
 	})
+}
+
+// platformPorts are never an app's: where E2B's clients find the control of a
+// sandbox.
+var platformPorts = []uint16{49983}
+
+// sameSite reports whether two host names seem to have one registrable domain.
+// It has no list of those under which anybody can register, and takes what looks
+// like co.uk for one. localhost and addresses are for development.
+func sameSite(a, b string) bool {
+	site := func(host string) string {
+		labels := strings.Split(strings.TrimSuffix(strings.ToLower(host), "."), ".")
+		n, keep := len(labels), 2
+		if n < 2 || net.ParseIP(host) != nil || labels[n-1] == "localhost" {
+			return ""
+		}
+		if n > 2 && len(labels[n-1]) == 2 && len(labels[n-2]) <= 3 {
+			keep = 3
+		}
+		return strings.Join(labels[n-keep:], ".")
+	}
+	return site(a) != "" && site(a) == site(b)
 }
 
 // portOK holds a port against the list of its sandbox. A list that cannot be
