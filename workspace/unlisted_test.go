@@ -1,0 +1,67 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/skete-dev/skete/errs"
+)
+
+// An Apply that has done its work, but could not write its revision, says so:
+// who is told that it failed would do it again, or believe in the old files.
+func TestApply_doneButNotListed(t *testing.T) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Config{Dir: t.TempDir(), Staging: filepath.Join(t.TempDir(), "staging"), Store: t.TempDir()}
+	var w *Workspace
+	break1 := false
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.Stage = func(name string) {
+		if name == "applied" {
+			cancel() // who asked has gone: no reason to stop now
+		}
+		if name == "applied" && break1 {
+			must(w.log.Close())
+		}
+	}
+	w, err := Open(c)
+	must(err)
+	file := filepath.Join(c.Dir, "f")
+	for _, text := range []string{"old", "new"} {
+		must(os.WriteFile(file, []byte(text), 0o600))
+		_, _, err = w.Snapshot(ctx, Label{})
+		must(err)
+	}
+	plan, err := w.PlanRestore(ctx, 1, "")
+	must(err)
+	rev, _, err := w.Apply(ctx, plan.ID, Label{})
+	if err != nil || rev.N != 3 || rev.Undoes != 1 {
+		t.Fatalf("of one who has gone: %+v, %v", rev, err)
+	}
+	break1 = true
+	plan, err = w.PlanRestore(t.Context(), 2, "")
+	must(err)
+	_, _, err = w.Apply(t.Context(), plan.ID, Label{})
+	if !errors.Is(err, ErrUnlisted) || errs.Hint(err) == "" {
+		t.Errorf("%v", err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "new" {
+		t.Errorf("it holds %q, %v", data, err)
+	}
+	_ = w.Close()
+	c.Stage = nil
+	w, err = Open(c)
+	must(err)
+	defer w.Close()
+	if rev, fresh, err := w.Snapshot(t.Context(), Label{}); err != nil || !fresh || rev.N != 4 {
+		t.Errorf("the next revision: %+v, %v, %v", rev, fresh, err)
+	}
+}
