@@ -70,7 +70,8 @@ else: {text: 'It said: {{result "list_revisions"}} and {{result "undo_changes"}}
 	if got := m.in(id, "cat /workspace/note /workspace/after"); got != "kept by the undo of a step\na later step" {
 		t.Errorf("what other steps wrote: %q", got)
 	}
-	m.cli("undo", id, "--run", run.ID, "-y")
+	m.create(api.CreateSandbox{MemoryMB: 128, DiskMB: 64}) // which sandbox is meant the run says
+	m.cli("undo", "--run", run.ID, "-y")
 	if d := cmp.Diff(before, m.tree(id)); d != "" {
 		t.Errorf("after the undo of the run:\n%s", d)
 	}

@@ -57,7 +57,7 @@ revision, or with a flag all since before the last step, turn, run or tool call
 of an agent. Repeat it to go further back; ` + "`skete redo`" + ` goes forward again.` + backLong,
 		Example: `  skete undo ID
   skete undo ID --step --dry-run
-  skete undo ID --run RUN -y
+  skete undo --run RUN -y
   skete undo ID --call CALL`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,6 +71,13 @@ of an agent. Repeat it to go further back; ` + "`skete redo`" + ` goes forward a
 				return errs.New(errs.Invalid, "--step, --turn, --run and --call exclude each other")
 			}
 			p.Do, p.Scope = api.PlanUndo, strings.Join(scopes, "")
+			if p.Run != "" && len(args)+len(w.VM) == 0 {
+				sandbox, err := a.ofRun(cmd.Context(), p.Run)
+				if err != nil {
+					return err
+				}
+				args = []string{sandbox}
+			}
 			return a.back(cmd.Context(), &w, args, p)
 		},
 	}
@@ -81,6 +88,19 @@ of an agent. Repeat it to go further back; ` + "`skete redo`" + ` goes forward a
 	fs.StringVar(&p.Run, "run", "", "all since before this `RUN`")
 	fs.StringVar(&p.Call, "call", "", "all since before this tool `CALL`")
 	return a.WithCompletion(cmd, 1)
+}
+
+// ofRun is the sandbox of a run: who names the run has named it.
+func (a commands) ofRun(ctx context.Context, id string) (sandbox string, err error) {
+	c, err := a.Connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	run, err := c.Run(id).Get(ctx)
+	if err == nil && run.Sandbox == "" {
+		err = errs.New(errs.Invalid, "the run %s has no sandbox", id)
+	}
+	return run.Sandbox, err
 }
 
 func (a commands) redo() *cobra.Command {
