@@ -49,9 +49,11 @@ func (bygone) Diff(context.Context, uint64, uint64, string, int) (string, error)
 func (bygone) Content(context.Context, uint64, string, int64) ([]byte, error) {
 	return []byte("x\xff"), nil
 }
+
 func (bygone) PlanUndo(context.Context, tool.PastUndo) (tool.PastPlan, error) {
 	return tool.PastPlan{ID: "p", N: 1, Paths: []string{"change x"}, Total: 1}, nil
 }
+
 func (bygone) Undo(context.Context, string, tool.PastRevision) (uint64, []string, error) {
 	return 2, []string{"kept"}, nil
 }
@@ -64,8 +66,11 @@ var one = tool.Service{Name: "a", State: "failed", Reason: "x\xff", Run: "r", Lo
 func (standing) Declare(context.Context, tool.ServiceSpec, time.Duration) (tool.Service, error) {
 	return one, nil
 }
+
 func (standing) Start(context.Context, string, time.Duration) (tool.Service, error) { return one, nil }
-func (standing) Stop(context.Context, string, time.Duration) (tool.Service, error)  { return one, nil }
+
+func (standing) Stop(context.Context, string, time.Duration) (tool.Service, error) { return one, nil }
+
 func (standing) Restart(context.Context, string, time.Duration) (tool.Service, error) {
 	return one, nil
 }
@@ -73,6 +78,7 @@ func (standing) Service(context.Context, string) (tool.Service, error) { return 
 func (standing) Services(context.Context) ([]tool.Service, error) {
 	return []tool.Service{one}, nil
 }
+
 func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.ServiceLog, error) {
 	return tool.ServiceLog{From: max(from, 0), Data: []byte("x\xff"), Size: 2}, nil
 }
