@@ -10,6 +10,7 @@ import (
 	"html"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -256,9 +257,7 @@ func (v *visitor) do(method, address string, form url.Values, header http.Header
 	if err != nil {
 		v.w.t.Fatal(err)
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	if method != http.MethodGet {
 		req.Header.Set("Origin", "http://"+req.URL.Host)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
