@@ -67,7 +67,7 @@ func person(r Revision) bool { return r.Actor == "user" || strings.HasPrefix(r.A
 
 // named reports whether a person gave it a name. A going back is labelled too,
 // but by us.
-func named(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 }
+func named(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 && r.Run == "" }
 
 // Ranks of a Candidate.
 const (
