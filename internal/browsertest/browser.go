@@ -84,7 +84,7 @@ func Start(t testing.TB, flags ...string) *Browser {
 	if path == "" {
 		t.Skipf("no browser: none of %s is installed", strings.Join(names, ", "))
 	}
-	profile, err := os.MkdirTemp("", "skete-browser-")
+	profile, err := os.MkdirTemp("", "skete-browser-") //nolint:usetesting // the browser may write into it for a moment after it was killed
 	if err != nil {
 		t.Fatal(err)
 	}

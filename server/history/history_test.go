@@ -565,7 +565,7 @@ func TestExportIsARepository(t *testing.T) {
 		"120000 link\n100644 d/x\n100644 odd\n\"\\\xff\n100755 run.sh\n",
 	} {
 		var got []string
-		for _, line := range strings.Split(strings.TrimSuffix(git(nil, "ls-tree", "-rz", fmt.Sprintf("main~%d", n)), "\x00"), "\x00") {
+		for line := range strings.SplitSeq(strings.TrimSuffix(git(nil, "ls-tree", "-rz", fmt.Sprintf("main~%d", n)), "\x00"), "\x00") {
 			facts, name, _ := strings.Cut(line, "\t")
 			got = append(got, facts[:6]+" "+name+"\n")
 		}

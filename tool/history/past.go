@@ -28,7 +28,7 @@ func (p past) Revisions(ctx context.Context, path string, last int) (list []tool
 	if err != nil {
 		return nil, false, err
 	}
-	for i := len(revs) - 1; i >= 0; i-- {
+	for i, r := range slices.Backward(revs) {
 		if path != "" {
 			changed, err := p.changed(ctx, revs, i, path)
 			if err != nil {
@@ -41,7 +41,6 @@ func (p past) Revisions(ctx context.Context, path string, last int) (list []tool
 		if len(list) == last {
 			return list, true, nil
 		}
-		r := revs[i]
 		list = append(list, tool.PastRevision{N: r.N, Time: r.Time, Thread: r.Thread, Run: r.Run, Call: r.Call, Step: r.Step, Actor: r.Actor, Label: r.Label})
 	}
 	return list, false, nil

@@ -161,10 +161,10 @@ func (p *printer) line(colour, text string) {
 
 // mode is a file's mode as git writes it.
 func mode(e *api.TreeEntry) string {
-	switch {
-	case e.Type == "symlink":
+	switch e.Type {
+	case "symlink":
 		return "120000"
-	case e.Type == "directory":
+	case "directory":
 		return "040000"
 	}
 	return fmt.Sprintf("10%04o", e.Mode&0o7777)
