@@ -55,6 +55,18 @@ func (s *story) look(w want) seen {
 func newStory(t *testing.T, scripts map[string]string) *story {
 	t.Helper()
 	s := &story{page: browser.Start(t), dir: filepath.Join("..", "browser")}
+	s.serve(t, scripts)
+	way, err := s.c.Sandbox(s.id).Previews().Open(s.ctx(), api.CreatePreview{Port: 5173})
+	s.ok(err)
+	if got := s.look(want{URL: way.URL, Theme: "light"}); got.Theme != "light" {
+		t.Fatalf("the page shows %+v", got)
+	}
+	return s
+}
+
+// serve starts a server, makes the sandbox and brings the dev server up in it.
+func (s *story) serve(t *testing.T, scripts map[string]string) {
+	t.Helper()
 	app := filepath.Join(s.dir, "app")
 	modules := browser.Install(t, app)
 	s.brain = newBrainOn(newWorld(t, "--providers", "gvisor", "--listen", freeAddress(t)), scripts, nil, "")
@@ -71,12 +83,6 @@ func newStory(t *testing.T, scripts map[string]string) *story {
 		t.Fatalf("the dev server is %+v\nit says:\n%s\nserver's log:\n%s", web, s.logs(), s.log)
 	}
 	t.Logf("the dev server was ready after %s", since(began))
-	way, err := sb.Previews().Open(s.ctx(), api.CreatePreview{Port: 5173})
-	s.ok(err)
-	if got := s.look(want{URL: way.URL, Theme: "light"}); got.Theme != "light" {
-		t.Fatalf("the page shows %+v", got)
-	}
-	return s
 }
 
 // freeAddress is one that a server can have again after it was killed.
@@ -248,6 +254,20 @@ else: {text: done}
 		s.ok(err)
 		s.undo("the server was killed under the agent", id)
 	})
+}
+
+// Beneath the configured domain a dev server answers without being told to by
+// its project, and beneath others it does not.
+func TestStory_devServerAnswersBeneathTheDomain(t *testing.T) {
+	t.Setenv("SKETE_PREVIEW_DOMAIN", "apps.test")
+	s := &story{dir: filepath.Join("..", "browser")}
+	s.serve(t, nil)
+	for host, want := range map[string]string{"5173-" + s.id + ".preview.apps.test": "200", "preview.other.test": "403"} {
+		line := `node -e 'require("http").get({host: "127.0.0.1", port: 5173, headers: {Host: "` + host + `"}}, r => console.log(r.statusCode))'`
+		if got := s.shell(api.Run{Sandbox: s.id}, line); got != want {
+			t.Errorf("by the name %s it answers %s, not %s", host, got, want)
+		}
+	}
 }
 
 // In gVisor too it can be seen in /proc that the host has put another file in
