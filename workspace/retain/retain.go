@@ -66,7 +66,7 @@ func (p Policy) Bytes(workspace int64) int64 {
 func person(r Revision) bool { return r.Actor == "user" || strings.HasPrefix(r.Actor, "user:") }
 
 // named reports whether a person gave it a name. A going back is labelled too,
-// but by us.
+// but by us; the border of a turn has the person's words, and its run.
 func named(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 && r.Run == "" }
 
 // Ranks of a Candidate.
