@@ -40,7 +40,9 @@ func (h *revisions) Notice(ctx context.Context, e hook.Event) hook.Verdict {
 	if e.Name != hook.OnUserPromptSubmit {
 		return hook.Verdict{}
 	}
-	m := Mark{Thread: e.Thread, Run: e.Run, Actor: "user", Text: clip(e.Text)}
+	// What is found when a turn begins was there before the run: to undo the run
+	// leaves it, though the label says which one began then.
+	m := Mark{Thread: e.Thread, Run: e.Run, Actor: "outside", Text: clip(e.Text)}
 	if err := h.revise(ctx, m); err != nil && !errs.Is(err, errs.Unsupported) {
 		h.log.Warn("a user's turn begins without a revision", "thread", e.Thread, "error", err)
 	}
