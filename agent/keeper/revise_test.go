@@ -105,7 +105,7 @@ func TestRevisions(t *testing.T) {
 	for _, r := range d.made {
 		got = append(got, fmt.Sprintf("%s|%s %d %s|%s", r.files, r.mark.Actor, r.mark.Step, r.mark.Call, r.mark.Text))
 	}
-	want := []string{"empty|user 0 |do it", `empty 1|agent 1 c1|act {"n":"1"}`, `empty 1 2|agent 2 c2|act {"n":"2"}`}
+	want := []string{"empty|outside 0 |do it", `empty 1|agent 1 c1|act {"n":"1"}`, `empty 1 2|agent 2 c2|act {"n":"2"}`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)
 	}
