@@ -279,7 +279,7 @@ func TestService_superviseKilledHundredTimesLosesNoService(t *testing.T) {
 				t.Fatalf("%s: line %d is %q", n, k+1, l)
 			}
 		}
-		if gaps != 0 || len(lines) < 100 {
+		if gaps != 0 || len(lines) < kills {
 			t.Errorf("%s: %d lines, %d bytes of gaps", n, len(lines), gaps)
 		}
 	}

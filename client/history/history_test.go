@@ -76,7 +76,7 @@ func TestHistory(t *testing.T) {
 	if _, err := h.Apply(ctx, "undo-1-abc"); !errs.Is(err, errs.Conflict) {
 		t.Errorf("%v", err)
 	}
-	if page := must[api.RevisionPage](t)(h.Page(ctx, 1, "")); len(page.Items) != 1 || page.Current != 1 || page.Redo != 2 || page.NextPageToken == "" {
+	if page := must[api.RevisionPage](t)(h.Page(ctx, 1, "")); len(page.Items) != 1 || page.Current != 5 || page.Undo != 4 || page.Redo != 0 || page.NextPageToken == "" {
 		t.Errorf("%+v", page)
 	}
 }

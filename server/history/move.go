@@ -24,10 +24,6 @@ type moveIn struct {
 }
 
 func (s *service) move(ctx context.Context, in *moveIn) (*snapshotOut, error) {
-	m, ok := s.histories.(Mover)
-	if !ok {
-		return nil, errs.New(errs.Unsupported, "this server cannot move histories")
-	}
 	to, err := sandbox.ParseID(in.ID)
 	if err != nil {
 		return nil, err
@@ -35,6 +31,10 @@ func (s *service) move(ctx context.Context, in *moveIn) (*snapshotOut, error) {
 	from, err := sandbox.ParseID(in.Body.From)
 	if err != nil {
 		return nil, err
+	}
+	m, ok := s.histories.(Mover)
+	if !ok {
+		return nil, errs.New(errs.Unsupported, "this server cannot move histories")
 	}
 	rev, err := m.Move(context.WithoutCancel(ctx), gate.From(ctx).Tenant, from, to, in.Body.N, workspace.Label{Actor: actor(ctx), Text: "moved from " + string(from)})
 	if err != nil {

@@ -65,6 +65,10 @@ func (p Policy) Bytes(workspace int64) int64 {
 // turn.
 func person(r Revision) bool { return r.Actor == "user" || strings.HasPrefix(r.Actor, "user:") }
 
+// border reports whether it lies at the border of a turn: what a person did, or
+// what was there when a run began.
+func border(r Revision) bool { return person(r) || r.Run != "" && r.Call == "" }
+
 // named reports whether a person gave it a name. A going back is labelled too,
 // but by us; the border of a turn has the person's words, and its run.
 func named(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 && r.Run == "" }
@@ -93,7 +97,7 @@ func Order(revs []Revision, p Policy, now time.Time, must ...uint64) (order []Ca
 			c.Rank = Must
 		case named(r):
 			c.Rank = Named
-		case age > cmp.Or(p.All, AllDefault) && (!person(r) || age > cmp.Or(p.Borders, BordersDefault)):
+		case age > cmp.Or(p.All, AllDefault) && (!border(r) || age > cmp.Or(p.Borders, BordersDefault)):
 			continue
 		}
 		order = append(order, c)
