@@ -29,8 +29,8 @@ const portsKey = "preview-ports"
 const sweepEvery = time.Hour
 
 // browse adds to a server's configuration what browsers need: logins, and
-// previews if there is a TCP address. supervisor is the page on port 8001.
-func (r *running) browse(ctx context.Context, c *server.Config, supervisor http.Handler) error {
+// previews if there is a TCP address.
+func (r *running) browse(ctx context.Context, c *server.Config) error {
 	logins, err := r.store.KV(ctx, loginsBucket)
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (r *running) browse(ctx context.Context, c *server.Config, supervisor http.
 	}
 	c.Origins = []string{origin}
 	c.Hosts = append([]string{hostOf(origin)}, c.Hosts...)
-	previews, err := r.openPreviews(ctx, origin, c.Logins, supervisor)
+	previews, err := r.openPreviews(ctx, origin, c.Logins, supervisor(origin))
 	if err != nil {
 		return err
 	}
@@ -54,6 +54,16 @@ func (r *running) browse(ctx context.Context, c *server.Config, supervisor http.
 	c.Previews = previews
 	r.sweep(c.Logins.Sweep, previews.Sweep)
 	return nil
+}
+
+// supervisor answers on port 8001 of a sandbox: its page, with the state of its
+// services, the history and undo, is the server's, and whoever may see it is
+// known there.
+func supervisor(origin string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_, target := preview.VisitorOf(req.Context())
+		http.Redirect(w, req, origin+"/s/"+target.Sandbox, http.StatusSeeOther)
+	})
 }
 
 // origin is how browsers know the server; "" = they cannot reach it.

@@ -278,7 +278,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records, r.histories.Check}, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
-	if err := r.browse(ctx, &c, nil); err != nil {
+	if err := r.browse(ctx, &c); err != nil {
 		return err
 	}
 	if r.server, err = server.New(c); err != nil {
