@@ -220,12 +220,14 @@ func (s *Service) engine(tenant string, id sandbox.ID, files sandbox.Files) (h w
 		d.h = nil
 	}
 	if d.h == nil {
-		if err = s.own(tenant, id); err == nil {
-			d.h, err = s.open(id, files)
+		if err := s.own(tenant, id); err != nil {
+			return nil, nil, err
 		}
+		opened, err := s.open(id, files)
 		if err != nil {
 			return nil, nil, err
 		}
+		d.h = opened
 		d.host, d.dir, d.guest = files.Host, files.Volume.Path, files.Guest
 	}
 	d.uses++

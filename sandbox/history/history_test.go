@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -242,4 +243,71 @@ func TestService_concurrent(t *testing.T) {
 		h.busy.Unlock()
 	}
 	wg.Wait()
+}
+
+// An undo that a server died in is finished by the next one, before anybody
+// asks, and what was stopped for it goes on.
+func TestRecover(t *testing.T) {
+	h, s := newHouse(t)
+	his, _, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	h.write(t, "a", "old")
+	first, _, err := his.Snapshot(t.Context(), workspace.Label{Actor: "user"})
+	must(t, err)
+	h.write(t, "a", "new")
+	s.Detaching(h.host())
+
+	ended := make(chan struct{})
+	w, err := workspace.Open(workspace.Config{
+		Dir: filepath.Join(h.disk, "files"), Staging: filepath.Join(h.disk, "staging"), Store: s.store(id),
+		Stage: func(name string) {
+			if name == "staged" {
+				runtime.Goexit() // the server dies
+			}
+		},
+	})
+	must(t, err)
+	plan, err := w.PlanRestore(t.Context(), first.N, "")
+	must(t, err)
+	go func() {
+		defer close(ended)
+		_, _, _ = w.Apply(t.Context(), plan.ID, workspace.Label{Actor: "user"})
+	}()
+	<-ended
+	must(t, w.Close())
+	if h.read(t, "a") != "new" {
+		t.Fatal("it was done already")
+	}
+	s.Recover(t.Context())
+	if h.read(t, "a") != "old" || h.frozen.Load() != 1 || h.thawed.Load() != 1 {
+		t.Errorf("%q, frozen %d times, thawed %d times", h.read(t, "a"), h.frozen.Load(), h.thawed.Load())
+	}
+	s.Recover(t.Context())
+	if h.frozen.Load() != 1 {
+		t.Error("there was nothing to do")
+	}
+}
+
+// A history that does not open is asked again, and says why again.
+func TestService_damaged(t *testing.T) {
+	h, s := newHouse(t)
+	his, _, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	h.write(t, "a", "1")
+	_, _, err = his.Snapshot(t.Context(), workspace.Label{Actor: "user"})
+	must(t, err)
+	s.Detaching(h.host())
+	list := filepath.Join(s.store(id), "revisions")
+	data, err := os.ReadFile(list)
+	must(t, err)
+	must(t, os.WriteFile(list, []byte("something else"), 0o600))
+	for range 2 {
+		if _, err := his.Revisions(t.Context()); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%v", err)
+		}
+	}
+	must(t, os.WriteFile(list, data, 0o600))
+	if revs, err := his.Revisions(t.Context()); err != nil || len(revs) == 0 {
+		t.Errorf("%v, %v", revs, err)
+	}
 }

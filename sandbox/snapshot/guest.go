@@ -14,23 +14,26 @@ import (
 // What is asked of a guest around a snapshot, and how long it may take.
 const (
 	thawAfter    = 10 * time.Minute // a guest whose server died goes on by itself
+	haltAfter    = time.Minute
 	entropyBytes = 64
 	callTimeout  = 15 * time.Second
 )
 
 // Quiesce stops the commands inside and brings their files to the disk. They
 // go on at Thaw, or by themselves.
-func Quiesce(ctx context.Context, c *wire.Client) error { return quiesce(ctx, c, false) }
+func Quiesce(ctx context.Context, c *wire.Client) error { return quiesce(ctx, c, thawAfter, false) }
 
 // Halt is Quiesce for who shares the machine's files with it and sees them as
 // its programs do: nothing is brought to disk, which in gVisor takes its time
 // for each file that was ever opened.
-func Halt(ctx context.Context, c *wire.Client) error { return quiesce(ctx, c, true) }
+//
+// It is for a moment: should the server die, they go on after haltAfter.
+func Halt(ctx context.Context, c *wire.Client) error { return quiesce(ctx, c, haltAfter, true) }
 
-func quiesce(ctx context.Context, c *wire.Client, unsynced bool) error {
+func quiesce(ctx context.Context, c *wire.Client, after time.Duration, unsynced bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	_, err := c.Control.Quiesce(ctx, connect.NewRequest(&wire.QuiesceRequest{ThawAfterMs: thawAfter.Milliseconds(), Unsynced: unsynced}))
+	_, err := c.Control.Quiesce(ctx, connect.NewRequest(&wire.QuiesceRequest{ThawAfterMs: after.Milliseconds(), Unsynced: unsynced}))
 	if err != nil {
 		return fmt.Errorf("quiesce: %w", wire.Err(err))
 	}

@@ -18,7 +18,11 @@ func (r *running) openHistories() {
 	r.histories = history.New(history.Config{
 		Dir: r.in("history"), Sandboxes: managed{r}, Log: r.c.Log, Copy: replica.Copy,
 		Remote: func(dir string, guest *wire.Client) (workspace.History, error) {
-			return replica.Open(replica.Config{Dir: dir, Guest: guest})
+			h, err := replica.Open(replica.Config{Dir: dir, Guest: guest})
+			if err != nil {
+				return nil, err // not h: an interface that holds nil is not nil
+			}
+			return h, nil
 		},
 		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
 			r.restartHolders(ctx, id, guest, paths)

@@ -144,6 +144,7 @@ func (r *running) open(ctx context.Context) error {
 	if err := r.openManager(ctx, templates); err != nil {
 		return err
 	}
+	r.histories.Recover(ctx)
 	if err := r.openAgents(ctx); err != nil {
 		return err
 	}
