@@ -55,6 +55,15 @@ func Open(c Config) (*History, error) {
 	return &History{guest: c.Guest, here: here, turn: make(chan struct{}, 1)}, nil
 }
 
+// OpenHistory is Open with the defaults, for who knows workspace.History only.
+func OpenHistory(dir string, guest *wire.Client) (workspace.History, error) {
+	h, err := Open(Config{Dir: dir, Guest: guest})
+	if err != nil {
+		return nil, err // not h: an interface that holds nil is not nil
+	}
+	return h, nil
+}
+
 // Close lets go of the copy, when the call under way has ended.
 func (h *History) Close() error {
 	h.turn <- struct{}{}

@@ -8,7 +8,6 @@ import (
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/service"
-	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/replica"
 )
 
@@ -17,13 +16,7 @@ import (
 func (r *running) openHistories() {
 	r.histories = history.New(history.Config{
 		Dir: r.in("history"), Sandboxes: managed{r}, Log: r.c.Log, Copy: replica.Copy,
-		Remote: func(dir string, guest *wire.Client) (workspace.History, error) {
-			h, err := replica.Open(replica.Config{Dir: dir, Guest: guest})
-			if err != nil {
-				return nil, err // not h: an interface that holds nil is not nil
-			}
-			return h, nil
-		},
+		Remote: replica.OpenHistory,
 		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
 			r.restartHolders(ctx, id, guest, paths)
 		},
