@@ -145,7 +145,13 @@ func (h *Host) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	}
 }
 
+// take prefers the end to what was parked before it.
 func (h *Host) take(ctx context.Context) (net.Conn, error) {
+	select {
+	case <-h.done:
+		return nil, errs.New(errs.Unavailable, "the machine is gone")
+	default:
+	}
 	select {
 	case conn := <-h.parked:
 		return conn, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
@@ -92,6 +93,25 @@ func (f *Fate) Wait(ctx context.Context) (sandbox.Exit, error) {
 	case <-ctx.Done():
 		return sandbox.Exit{}, ctx.Err()
 	}
+}
+
+// Dial is sandbox.Machine's: dial's connection, unless the machine ended or we
+// let go of it. What answers a dial can outlive the process whose end is the
+// machine's by a moment; who was told of the end gets no connection any more.
+func (f *Fate) Dial(dial func() (net.Conn, error)) (net.Conn, error) {
+	if f.Ended() {
+		return nil, f.notRunning()
+	}
+	conn, err := dial()
+	if err != nil || !f.Ended() {
+		return conn, err
+	}
+	_ = conn.Close()
+	return nil, f.notRunning()
+}
+
+func (f *Fate) notRunning() error {
+	return errs.New(errs.Unavailable, "sandbox %s does not run", f.id)
 }
 
 // Settle waits until the end is noted, or nobody waits for it any more: so

@@ -3,6 +3,8 @@ package machine_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -192,4 +194,32 @@ func TestFate(t *testing.T) {
 		t.Errorf("one that we let go of: %v", err)
 	}
 	f.Settle(t.Context())
+}
+
+func TestDial_afterTheEndThereIsNone(t *testing.T) {
+	f := machine.NewFate(sandbox.NewID())
+	dial := func() (net.Conn, error) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		return near, nil
+	}
+	conn, err := f.Dial(dial)
+	if err != nil || conn == nil {
+		t.Fatalf("dial a machine that runs: %v, %v", conn, err)
+	}
+	during := func() (net.Conn, error) {
+		c, err := dial()
+		f.End(func(bool) sandbox.Exit { return sandbox.Exit{Reason: sandbox.ReasonKilled} })
+		conn = c
+		return c, err
+	}
+	if c, err := f.Dial(during); c != nil || !errs.Is(err, errs.Unavailable) {
+		t.Errorf("the machine ended while it was dialled: %v, %v", c, err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("its connection is open: %v", err)
+	}
+	if c, err := f.Dial(func() (net.Conn, error) { panic("dialled") }); c != nil || !errs.Is(err, errs.Unavailable) {
+		t.Errorf("dial a machine that ended: %v, %v", c, err)
+	}
 }

@@ -81,7 +81,7 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	return m.channel.Dial(ctx, port)
+	return m.fate.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
