@@ -19,7 +19,12 @@ import (
 type vite struct {
 	dir, addr string
 	cmd       *exec.Cmd
+	edited    time.Time
 }
+
+// watched is how long Vite's watcher (chokidar) is deaf to a second change of
+// a file: a page is quicker than that, a person and an agent are not.
+const watched = 50 * time.Millisecond
 
 func newVite(t *testing.T) *vite {
 	t.Helper()
@@ -60,6 +65,8 @@ func (v *vite) edit(t *testing.T, file, old, now string) {
 	if !strings.Contains(string(data), old) {
 		t.Fatalf("%s has no %q", file, old)
 	}
+	<-time.After(time.Until(v.edited.Add(2 * watched)))
+	v.edited = time.Now()
 	must(t, os.WriteFile(path, []byte(strings.Replace(string(data), old, now, 1)), 0o644))
 }
 

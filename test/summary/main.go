@@ -27,6 +27,9 @@ type run struct {
 	passed, broken, ignored int
 }
 
+// lastLines of a failed test are said again at the end.
+const lastLines = 40
+
 func main() {
 	r := run{output: map[string][]string{}}
 	in := bufio.NewScanner(os.Stdin)
@@ -108,11 +111,23 @@ func reason(lines []string) string {
 	return "no reason given"
 }
 
+// again says at the end what failed: of a long run, often only that is kept.
+func (r *run) again() {
+	for _, id := range r.failed {
+		lines := r.output[id]
+		if cut := len(lines) - lastLines; cut > 0 {
+			lines = append([]string{fmt.Sprintf("    (%d lines before)\n", cut)}, lines[cut:]...)
+		}
+		fmt.Printf("failed: %s\n%s", id, strings.Join(lines, ""))
+	}
+}
+
 func (r *run) close() int {
 	sort.Strings(r.skipped)
 	for _, line := range r.skipped {
 		fmt.Println(line)
 	}
+	r.again()
 	bad := len(r.failed) + r.broken
 	fmt.Printf("%d passed, %d failed, %d skipped\n", r.passed, bad, r.ignored)
 	if bad > 0 || r.passed == 0 {
