@@ -155,6 +155,43 @@ func TestDestroy_overtakesACreate(t *testing.T) {
 	}
 }
 
+func TestDestroy_overtakesWorkOnAMachine(t *testing.T) {
+	tab, id := machine.NewTable[*vm](), sandbox.NewID()
+	tab.Put(id, &vm{})
+	ctx, land, err := tab.Work(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tab.Work(t.Context(), id); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("two at once: %v", err)
+	}
+	landed := false
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		err := tab.Destroy(t.Context(), id, time.Minute, func(context.Context) error {
+			if !landed {
+				t.Error("it did not wait for the work's end")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, machine.ErrDestroyed) {
+		t.Errorf("the work was ended by %v", cause)
+	}
+	landed = true
+	land()
+	wg.Wait()
+	_, land, err = tab.Work(t.Context(), id)
+	if err != nil {
+		t.Fatalf("work after work: %v", err)
+	}
+	land()
+}
+
 func TestFate(t *testing.T) {
 	f := machine.NewFate("sbx_x")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -37,14 +37,14 @@ type followed interface {
 }
 
 // Table has the machines of one provider that this process follows, and the
-// creates that are under way.
+// creates and other work that are under way.
 type Table[M followed] struct {
 	mu       sync.Mutex
 	machines map[sandbox.ID]M
 	creating map[sandbox.ID]*flight
 }
 
-// flight is a Create under way. Destroy cancels it and waits for its end.
+// flight is a Create or other Work under way. Destroy cancels it and waits for its end.
 type flight struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -116,25 +116,43 @@ func (t *Table[M]) takeOff(ctx context.Context, id sandbox.ID, timeout time.Dura
 	if _, known := t.machines[id]; known || t.creating[id] != nil {
 		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
 	stop := func() {}
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, stop = context.WithTimeout(ctx, timeout)
 	}
+	ctx, land := t.register(ctx, id)
+	return ctx, func() { land(); stop() }, nil
+}
+
+// Work lets a Destroy overtake work on a machine that runs, as it overtakes a
+// Create: it ends the returned context, by ErrDestroyed, and waits for the
+// returned function. Unavailable: something else is under way on the ID.
+func (t *Table[M]) Work(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.creating[id] != nil {
+		return nil, nil, errs.New(errs.Unavailable, "sandbox %s is being made, or written down", id)
+	}
+	ctx, land := t.register(ctx, id)
+	return ctx, land, nil
+}
+
+// register lets a Destroy find what is under way on an ID. t.mu is held.
+func (t *Table[M]) register(ctx context.Context, id sandbox.ID) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	f := &flight{cancel: cancel, done: make(chan struct{})}
 	t.creating[id] = f
 	return ctx, func() {
-		stop()
 		cancel(nil)
 		t.mu.Lock()
 		delete(t.creating, id)
 		t.mu.Unlock()
 		close(f.done)
-	}, nil
+	}
 }
 
-// Destroy ends a Create of the ID that is under way and waits for its end; then
-// it calls clear, with a timeout.
+// Destroy ends a Create of the ID or Work on it that is under way and waits for
+// its end; then it calls clear, with a timeout.
 func (t *Table[M]) Destroy(ctx context.Context, id sandbox.ID, timeout time.Duration, clear func(context.Context) error) error {
 	t.mu.Lock()
 	f := t.creating[id]
