@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -23,21 +21,14 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor/bundle"
 	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
-
-// flight is a Create under way. Destroy cancels it and waits for its end.
-type flight struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-}
-
-var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
 
 // Create implements sandbox.Provider.
 func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
 	return p.create(ctx, b, bootPlan{
 		args:  []string{wire.GuestBinary, "init"},
-		await: func(ctx context.Context, m *machine) error { return m.awaitGuest(ctx) },
+		await: func(ctx context.Context, m *machine) error { return m.fate.AwaitGuest(ctx, m.guest) },
 	})
 }
 
@@ -51,85 +42,19 @@ func (p *Provider) create(ctx context.Context, b sandbox.Boot, bp bootPlan) (san
 	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
 		return nil, err
 	}
-	ctx, land, err := p.takeOff(ctx, b.ID)
+	m, err := p.machines.Create(ctx, b.ID, shared.Making[*machine]{
+		Dir: p.dir(b.ID), Slots: p.slots, BootTimeout: bootTimeout, ClearTimeout: destroyTimeout,
+		Boot:  func(ctx context.Context) (*machine, error) { return p.boot(ctx, b, bp) },
+		Clear: func(ctx context.Context) error { return p.clear(ctx, b.ID) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer land()
-	ctx, stop := withTimeout(ctx, bootTimeout)
-	defer stop()
-	if err := p.slot(ctx); err != nil {
-		return nil, err
-	}
-	defer func() { <-p.slots }()
-	// The directory is the claim on the name and, for List, the sign that
-	// there may be something; it goes last.
-	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
-		}
-		return nil, fmt.Errorf("create %s: %w", b.ID, err)
-	}
-	m, err := p.boot(ctx, b, bp)
-	if err == nil {
-		return m, nil
-	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errDestroyed) {
-		err = cause
-	}
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
-}
-
-// withTimeout bounds what has no deadline of its caller's.
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, d)
-}
-
-// takeOff registers a Create, so that a Destroy finds it. The returned
-// function must be called when nothing more will be made.
-func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.creating[id] != nil || p.machines[id] != nil {
-		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
-	}
-	ctx, land := p.register(ctx, id)
-	return ctx, land, nil
-}
-
-// register lets a Destroy find work on a machine: it ends ctx and waits for
-// the returned function.
-//
-// Preconditions: p.mu is held, and nobody else works on the machine.
-func (p *Provider) register(ctx context.Context, id sandbox.ID) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	f := &flight{cancel: cancel, done: make(chan struct{})}
-	p.creating[id] = f
-	return ctx, func() {
-		cancel(nil)
-		p.mu.Lock()
-		delete(p.creating, id)
-		p.mu.Unlock()
-		close(f.done)
-	}
-}
-
-func (p *Provider) slot(ctx context.Context) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return m, nil
 }
 
 // boot makes the bundle, starts gVisor and waits for the guest.
-func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandbox.Machine, error) {
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (*machine, error) {
 	spec := p.plan(b, bp.args).Spec()
 	loads, err := p.loads(ctx, b, spec)
 	if err != nil {
@@ -139,10 +64,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, bp bootPlan) (sandb
 	if err != nil && loads && ctx.Err() == nil {
 		return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m, err
 }
 
 func (p *Provider) bootOn(ctx context.Context, b sandbox.Boot, bp bootPlan, spec *specs.Spec) (*machine, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // record is what a later process must know to attach; it is written when the
@@ -68,21 +69,18 @@ type machine struct {
 	p       *Provider
 	channel *channel.Host
 	guest   *wire.Client
-	gone    chan struct{} // closed when exit is set
+	fate    *shared.Fate
 	next    chan struct{} // after a sentry ended for a snapshot: watch is of the one that goes on, or as it was
-	closed  chan struct{}
-	once    sync.Once
 	wg      sync.WaitGroup
 
 	pauseMu sync.Mutex // held while runsc works; mu may be taken under it
 	paused  bool
 
-	mu        sync.Mutex // guards all below
-	rec       record     // but for Paused: paused is what holds
-	watch     *hostproc.Watch
-	saving    bool // the sentry will end, and that is no end
-	exit      sandbox.Exit
-	destroyed bool
+	mu     sync.Mutex // guards all below
+	rec    record     // but for Paused: paused is what holds
+	watch  *hostproc.Watch
+	saving bool          // the sentry will end, and that is no end
+	lost   *sandbox.Exit // no other sentry could go on
 }
 
 // follow makes the machine of a running sentry. host may be nil: then the
@@ -104,14 +102,12 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 	}
 	m := &machine{
 		id: id, p: p, channel: host, watch: watch, rec: rec, paused: rec.Paused,
-		gone: make(chan struct{}), closed: make(chan struct{}), next: make(chan struct{}, 1),
+		fate: shared.NewFate(id), next: make(chan struct{}, 1),
 	}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
 	go m.mourn()
-	p.mu.Lock()
-	p.machines[id] = m
-	p.mu.Unlock()
+	p.machines.Put(id, m)
 	return m, nil
 }
 
@@ -124,7 +120,7 @@ func (m *machine) mourn() {
 		watch = w
 		select {
 		case <-watch.Done():
-		case <-m.closed:
+		case <-m.fate.Closed():
 			return
 		}
 		_, _ = unix.Wait4(rec.Gofer.PID, nil, unix.WNOHANG, nil) // if it is our child
@@ -133,7 +129,7 @@ func (m *machine) mourn() {
 		}
 		select {
 		case <-m.next:
-		case <-m.closed:
+		case <-m.fate.Closed():
 			return
 		}
 		if _, w, _ := m.now(); w == watch {
@@ -141,14 +137,9 @@ func (m *machine) mourn() {
 		}
 		_ = watch.Close()
 	}
-	m.mu.Lock()
-	if m.exit.Reason == "" {
-		m.exit = m.p.exitOf(m.id, m.destroyed, watch.Status())
-	}
-	m.mu.Unlock()
-	close(m.gone)
+	exit := m.fate.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, watch.Status()) })
 	_ = m.channel.Close()
-	m.p.c.Log.Info("gvisor: machine ended", "id", m.id, "reason", m.exit.Reason, "detail", m.exit.Detail)
+	m.p.c.Log.Info("gvisor: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail)
 }
 
 // now is who the machine is.
@@ -160,14 +151,19 @@ func (m *machine) now() (rec record, watch *hostproc.Watch, saving bool) {
 
 // exitOf names the reason. The kernel's out-of-memory killer may take any
 // process of the group; whichever it was, the group's counter tells.
-func (p *Provider) exitOf(id sandbox.ID, destroyed bool, st hostproc.Status) sandbox.Exit {
+func (m *machine) exitOf(destroyed bool, st hostproc.Status) sandbox.Exit {
+	m.mu.Lock()
+	lost := m.lost
+	m.mu.Unlock()
 	e := sandbox.Exit{Time: time.Now()}
 	switch {
+	case lost != nil:
+		return *lost
 	case destroyed:
 		e.Reason = sandbox.ReasonDestroyed
-	case p.cgroups != nil && p.group(id).OOMKills() > 0:
+	case m.p.cgroups != nil && m.p.group(m.id).OOMKills() > 0:
 		e.Reason = sandbox.ReasonOutOfMemory
-		e.Detail = fmt.Sprintf("the kernel ended the machine at its limit; %d MiB were in use at most", p.group(id).MemoryMax()>>20)
+		e.Detail = fmt.Sprintf("the kernel ended the machine at its limit; %d MiB were in use at most", m.p.group(m.id).MemoryMax()>>20)
 	case st.Known && st.Signal != 0:
 		e.Reason = sandbox.ReasonKilled
 		e.Detail = "signal " + unix.SignalName(st.Signal)
@@ -186,74 +182,14 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	return m.channel.Dial(ctx, port)
+	return m.fate.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
 func (m *machine) Guest() *wire.Client { return m.guest }
 
-// awaitGuest returns when the guest has answered; early, if the machine ends.
-func (m *machine) awaitGuest(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-m.gone:
-			cancel()
-		case <-stop:
-		}
-	}()
-	_, err := m.guest.Hello(ctx)
-	if err == nil {
-		return nil
-	}
-	select {
-	case <-m.gone:
-		e := m.exitNow()
-		return errs.Wrap(errs.Unavailable, err, "the machine ended before its guest answered (%s)", e.Reason)
-	default:
-	}
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("wait for the guest: %w", err)
-	}
-	return errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
-}
-
-func (m *machine) exitNow() sandbox.Exit {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.exit
-}
-
-func (m *machine) ended() bool {
-	select {
-	case <-m.gone:
-		return true
-	case <-m.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	default:
-	}
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	case <-m.closed:
-		return sandbox.Exit{}, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
-	case <-ctx.Done():
-		return sandbox.Exit{}, ctx.Err()
-	}
-}
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
 
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(ctx context.Context) error { return m.setPaused(ctx, true) }
@@ -268,7 +204,7 @@ func (m *machine) Resume(ctx context.Context) error { return m.setPaused(ctx, fa
 func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	m.pauseMu.Lock()
 	defer m.pauseMu.Unlock()
-	if m.ended() {
+	if m.fate.Ended() {
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	if m.paused == paused {
@@ -306,18 +242,13 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.once.Do(func() {
-		close(m.closed)
+	m.fate.LetGo(func() {
 		m.wg.Wait()
 		_, watch, _ := m.now()
 		_ = watch.Close()
 		m.guest.Close()
 		_ = m.channel.Close()
-		m.p.mu.Lock()
-		if m.p.machines[m.id] == m {
-			delete(m.p.machines, m.id)
-		}
-		m.p.mu.Unlock()
+		m.p.machines.Drop(m.id, m)
 	})
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor/binary"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // Name of the provider.
@@ -63,10 +64,10 @@ type Provider struct {
 	parent   string       // control group of all our machines
 	slots    chan struct{}
 
-	mu       sync.Mutex
-	program  string // what new machines run
-	machines map[sandbox.ID]*machine
-	creating map[sandbox.ID]*flight
+	machines *shared.Table[*machine]
+
+	mu      sync.Mutex
+	program string // what new machines run
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -104,7 +105,7 @@ func New(c Config) (*Provider, error) {
 	}
 	p := &Provider{
 		c: c, slots: make(chan struct{}, c.Creates), program: c.Runsc,
-		machines: map[sandbox.ID]*machine{}, creating: map[sandbox.ID]*flight{},
+		machines: shared.NewTable[*machine](),
 	}
 	for _, dir := range []string{p.runscDir(), p.machinesDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -267,7 +268,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.known(id); m != nil && !m.ended() {
+	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
 		return m, nil
 	}
 	rec, err := readRecord(p.dir(id))
@@ -287,7 +288,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if !rec.Paused { // a paused guest cannot answer, and need not
-		if err := m.awaitGuest(ctx); err != nil {
+		if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 			return nil, fmt.Errorf("attach %s: %w", id, err)
 		}
@@ -295,26 +296,8 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	return m, nil
 }
 
-func (p *Provider) known(id sandbox.ID) *machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.machines[id]
-}
-
 // Close implements sandbox.Provider.
-func (p *Provider) Close() error {
-	p.mu.Lock()
-	ms := make([]*machine, 0, len(p.machines))
-	for _, m := range p.machines {
-		ms = append(ms, m)
-	}
-	p.mu.Unlock()
-	var err error
-	for _, m := range ms {
-		err = errors.Join(err, m.Close())
-	}
-	return errors.Join(err, p.letGo())
-}
+func (p *Provider) Close() error { return errors.Join(p.machines.Close(), p.letGo()) }
 
 // letGo removes what the machines share: the mount of an empty network
 // namespace that runsc keeps for its gofers (those that run hold it

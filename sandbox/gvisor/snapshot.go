@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor/saved"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
 // Snapshot implements sandbox.Machine.
@@ -35,7 +36,7 @@ func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.
 	}
 	defer land()
 	if err := m.snapshot(ctx, dir, frozen); err != nil {
-		if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errDestroyed) {
+		if cause := context.Cause(ctx); cause != nil && errors.Is(cause, shared.ErrDestroyed) {
 			err = cause
 		}
 		return fmt.Errorf("snapshot %s: %w", m.id, err)
@@ -43,17 +44,19 @@ func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.
 	return nil
 }
 
-// takeOff is Provider.takeOff for a machine that is there. Only a Destroy ends
+// takeOff lets a Destroy overtake what is done to a machine that is there. Only a Destroy ends
 // the returned context, and time: who asked for the snapshot cannot take back
 // half of it.
 func (m *machine) takeOff(ctx context.Context) (context.Context, func(), error) {
-	m.p.mu.Lock()
-	defer m.p.mu.Unlock()
-	if m.ended() || m.p.creating[m.id] != nil {
+	if m.fate.Ended() {
 		return nil, nil, errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
-	ctx, land := m.p.register(ctx, m.id)
+	ctx, land, err := m.p.machines.Work(ctx, m.id)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
 	return ctx, func() { cancel(); land() }, nil
 }
 
@@ -77,7 +80,7 @@ func (m *machine) snapshot(ctx context.Context, dir string, frozen func(context.
 	}
 	m.follows(ctx, next, watch, rerr)
 	if rerr == nil {
-		rerr = m.awaitGuest(ctx)
+		rerr = m.fate.AwaitGuest(ctx, m.guest)
 	}
 	if rerr == nil && m.paused {
 		rerr = m.p.runsc(ctx, m.id, next, "pause", string(m.id))
@@ -160,10 +163,10 @@ func (m *machine) follows(ctx context.Context, rec record, watch *hostproc.Watch
 	switch {
 	case err == nil:
 		m.rec, m.watch = rec, watch
-	case errors.Is(context.Cause(ctx), errDestroyed):
-		m.destroyed = true
+	case errors.Is(context.Cause(ctx), shared.ErrDestroyed):
+		m.fate.Doom(true)
 	default:
-		m.exit = sandbox.Exit{Reason: sandbox.ReasonLost, Detail: "it could not go on after its snapshot: " + err.Error(), Time: time.Now()}
+		m.lost = &sandbox.Exit{Reason: sandbox.ReasonLost, Detail: "it could not go on after its snapshot: " + err.Error(), Time: time.Now()}
 	}
 	m.mu.Unlock()
 	m.guest.Close() // its connections are of the sentry before
@@ -200,8 +203,11 @@ func (p *Provider) sweepSentry(ctx context.Context, id sandbox.ID) error {
 // sentry writes on and ends by itself, and a new one must go on. NotFound:
 // the snapshot is not whole, and the machine is lost with it.
 func (p *Provider) recover(ctx context.Context, id sandbox.ID, rec record) (record, error) {
-	ctx, cancel := withTimeout(ctx, saveTimeout)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, saveTimeout)
+		defer cancel()
+	}
 	if w, err := hostproc.Open(rec.Sentry); err == nil {
 		defer w.Close()
 		wait := commandTimeout // perhaps it was never told
