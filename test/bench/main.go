@@ -67,6 +67,7 @@ func (b *bench) run(only string) error {
 		{"burst", b.with(b.burst)},
 		{"fork", b.with(b.forks)},
 		{"oci", b.oci},
+		{"workspace-machine", b.histories},
 		{"pool-claim", b.warmed(fmt.Sprintf("size=%d,memory_mb=512", poolSize), b.claim)},
 		{"pool-burst", b.warmed(fmt.Sprintf("size=%d,memory_mb=256,disk_mb=256,cpus=0.5", b.count(100)), b.claims(b.count(100)))},
 	}

@@ -40,7 +40,8 @@ type Measurement struct {
 // All are the measurements in their order.
 func All(c Config) []Measurement {
 	return []Measurement{
-		{"small", func(ctx context.Context) error { return c.measure(ctx, 12_000) }},
+		{"small", func(ctx context.Context) error { return c.measure(ctx, small) }},
+		{"large", func(ctx context.Context) error { return c.measure(ctx, large) }},
 		{"growth", c.growth},
 	}
 }
@@ -52,7 +53,26 @@ func (c Config) count(n int) int {
 	return n
 }
 
-const volumeBytes = 1 << 30
+// wood is a tree to measure on, and what is promised of it.
+type wood struct {
+	files  int
+	blob   int64 // bytes of one file more, of random bytes
+	volume int64 // bytes of its disk
+	step   map[string]string
+	undo   string
+}
+
+var (
+	small = wood{files: 12_000, volume: 1 << 30, step: both("p50 <= 15 ms", "p50 <= 50 ms"), undo: "p50 <= 200 ms"}
+	large = wood{files: 66_000, blob: 500 << 20, volume: 4 << 30, step: both("p50 <= 20 ms", "p50 <= 200 ms"), undo: "p50 <= 400 ms"}
+)
+
+func (w wood) String() string {
+	if w.blob == 0 {
+		return fmt.Sprintf("%d files", w.files)
+	}
+	return fmt.Sprintf("%d files and one of %d MB", w.files, w.blob>>20)
+}
 
 // keeper is a way to keep a history of a directory.
 type keeper interface {
@@ -77,7 +97,7 @@ type stage struct {
 	ids     []string
 }
 
-func (c Config) open(ctx context.Context, files int) (s *stage, err error) {
+func (c Config) open(ctx context.Context, w wood) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
 		if err != nil {
@@ -95,12 +115,12 @@ func (c Config) open(ctx context.Context, files int) (s *stage, err error) {
 	}
 	for _, make := range []func(volume.Volume, string) (keeper, error){captured, scanned, newGit} {
 		id := fmt.Sprintf("v%d", len(s.ids))
-		v, err := s.volumes.Create(ctx, id, volumeBytes)
+		v, err := s.volumes.Create(ctx, id, w.volume)
 		if err != nil {
 			return s, err
 		}
 		s.ids = append(s.ids, id)
-		if err := plant(v.Path, files); err != nil {
+		if err := w.plant(v.Path); err != nil {
 			return s, err
 		}
 		history := filepath.Join(s.temp, "history-"+id)
@@ -174,18 +194,18 @@ func both(captured, scanned string) map[string]string {
 }
 
 // measure measures everything but growth on a tree of some size.
-func (c Config) measure(ctx context.Context, files int) error {
-	s, err := c.open(ctx, files)
+func (c Config) measure(ctx context.Context, w wood) error {
+	s, err := c.open(ctx, w)
 	if err != nil {
 		return c.cannot(err)
 	}
 	defer func() { _ = s.close() }()
-	for _, part := range []func(context.Context, *stage, int) error{c.first, c.nothing, c.ten, c.undo, c.full} {
-		if err := part(ctx, s, files); err != nil {
+	for _, part := range []func(context.Context, *stage, wood) error{c.first, c.nothing, c.ten, c.undo, c.full} {
+		if err := part(ctx, s, w); err != nil {
 			return err
 		}
 	}
-	return s.size(c, fmt.Sprintf("size of the history of %d files and the steps above", files))
+	return s.size(c, fmt.Sprintf("size of the history of %s and the steps above", w))
 }
 
 func (s *stage) size(c Config, what string) error {
@@ -199,18 +219,18 @@ func (s *stage) size(c Config, what string) error {
 	return nil
 }
 
-func (c Config) first(ctx context.Context, s *stage, files int) error {
+func (c Config) first(ctx context.Context, s *stage, w wood) error {
 	took, err := s.turns(1, nil, func(k keeper) error { return k.snapshot(ctx) })
 	if err == nil {
-		c.tell(fmt.Sprintf("first revision of %d files", files), took, both("<= 10000 ms", "<= 10000 ms"))
+		c.tell(fmt.Sprintf("first revision of %s", w), took, both("<= 10000 ms", "<= 10000 ms"))
 	}
 	return err
 }
 
-func (c Config) nothing(ctx context.Context, s *stage, files int) error {
+func (c Config) nothing(ctx context.Context, s *stage, w wood) error {
 	took, err := s.turns(c.count(50), nil, func(k keeper) error { return k.snapshot(ctx) })
 	if err == nil {
-		c.tell(fmt.Sprintf("a step that changed nothing of %d files", files), took, nil)
+		c.tell(fmt.Sprintf("a step that changed nothing of %s", w), took, nil)
 	}
 	return err
 }
@@ -226,29 +246,29 @@ func touch(k keeper, files, i, n int) error {
 	return nil
 }
 
-func (c Config) ten(ctx context.Context, s *stage, files int) error {
-	took, err := s.turns(c.count(50), func(k keeper, i int) error { return touch(k, files, i, 10) }, func(k keeper) error { return k.snapshot(ctx) })
+func (c Config) ten(ctx context.Context, s *stage, w wood) error {
+	took, err := s.turns(c.count(50), func(k keeper, i int) error { return touch(k, w.files, i, 10) }, func(k keeper) error { return k.snapshot(ctx) })
 	if err == nil {
-		c.tell(fmt.Sprintf("a step of 10 files of %d", files), took, both("p50 <= 15 ms", "p50 <= 50 ms"))
+		c.tell(fmt.Sprintf("a step of 10 files of %s", w), took, w.step)
 	}
 	return err
 }
 
-func (c Config) undo(ctx context.Context, s *stage, files int) error {
+func (c Config) undo(ctx context.Context, s *stage, w wood) error {
 	took, err := s.turns(c.count(30), func(k keeper, i int) error {
-		return errors.Join(touch(k, files, i+1000, 10), k.snapshot(ctx))
+		return errors.Join(touch(k, w.files, i+1000, 10), k.snapshot(ctx))
 	}, func(k keeper) error { return k.undo(ctx) })
 	if err == nil {
-		c.tell(fmt.Sprintf("undo of 10 files of %d", files), took, both("p50 <= 200 ms", "p50 <= 200 ms"))
+		c.tell(fmt.Sprintf("undo of 10 files of %s", w), took, both(w.undo, w.undo))
 	}
 	return err
 }
 
-func (c Config) full(ctx context.Context, s *stage, files int) error {
+func (c Config) full(ctx context.Context, s *stage, w wood) error {
 	took, err := s.turns(3, func(k keeper, _ int) error { return clear(k.dir()) }, func(k keeper) error { return k.restore(ctx) })
 	if err == nil {
-		c.tell(fmt.Sprintf("restore of all %d files into an empty directory", files), took, both("<= 15000 ms", "<= 15000 ms"))
-		return s.equal(files)
+		c.tell(fmt.Sprintf("restore of all of %s into an empty directory", w), took, both("<= 15000 ms", "<= 15000 ms"))
+		return s.equal(w.files)
 	}
 	return err
 }
@@ -276,8 +296,8 @@ func clear(dir string) error {
 
 // growth makes 500 revisions of three files each.
 func (c Config) growth(ctx context.Context) error {
-	const files = 12_000
-	s, err := c.open(ctx, files)
+	files := small.files
+	s, err := c.open(ctx, small)
 	if err != nil {
 		return c.cannot(err)
 	}

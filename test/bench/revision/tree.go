@@ -1,7 +1,9 @@
 package revision
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -40,9 +42,17 @@ func contents(seed, size int) []byte {
 	return b[:size]
 }
 
+// Plant writes a tree of n files.
+func Plant(dir string, n int) error { return wood{files: n}.plant(dir) }
+
 // plant writes the tree.
-func plant(dir string, files int) error {
-	for n := range files {
+func (w wood) plant(dir string) error {
+	if w.blob > 0 {
+		if err := random(filepath.Join(dir, "blob"), w.blob); err != nil {
+			return err
+		}
+	}
+	for n := range w.files {
 		path := filepath.Join(dir, nameOf(n))
 		if n%10 == 0 {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -54,4 +64,14 @@ func plant(dir string, files int) error {
 		}
 	}
 	return nil
+}
+
+// random writes a file that does not compress.
+func random(path string, size int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(f, rand.NewChaCha8([32]byte{1}), size)
+	return errors.Join(err, f.Close())
 }
