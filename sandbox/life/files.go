@@ -73,7 +73,7 @@ func (k *Keeper) filesInside(ctx context.Context, f func(context.Context, sandbo
 		return err
 	}
 	defer release()
-	return f(ctx, sandbox.Files{Host: k.Host(), Guest: c})
+	return f(ctx, sandbox.Files{Host: k.Host(), Guest: c, Empty: k.record().Info.From == ""})
 }
 
 // filesAlone is Files of a sandbox without a machine: work on the sandbox like
