@@ -56,8 +56,9 @@ type Config struct {
 	Sandboxes Sandboxes
 	// Remote opens the history of a machine that has its disk to itself: dir
 	// is the place of its replica. Without a guest, what is kept of any machine
-	// can be read. nil: such machines have none.
-	Remote func(dir string, guest *wire.Client) (workspace.History, error)
+	// can be read. empty, if not nil, is the label of a first revision of a
+	// workspace that was made empty. nil: such machines have none.
+	Remote func(dir string, guest *wire.Client, empty *workspace.Label) (workspace.History, error)
 	// Applied is told which paths, as the machine names them, an undo has
 	// changed in a running sandbox, before its commands go on; nil = nobody
 	// wants to know.
@@ -84,6 +85,9 @@ type Service struct {
 
 // desk is the open engine of one sandbox.
 type desk struct {
+	beginning sync.Mutex // held by Begin; taken before mu
+	begun     bool       // guarded by beginning
+
 	mu    sync.Mutex // guards all below; an engine is opened by one caller
 	host  sandbox.ID
 	dir   string // of the files it was opened for
@@ -268,13 +272,21 @@ func (s *Service) open(id sandbox.ID, files sandbox.Files) (workspace.History, e
 		if s.c.Remote == nil {
 			return nil, errs.New(errs.Unsupported, "machines with a kernel of their own keep no history here")
 		}
-		return s.c.Remote(s.store(id), files.Guest)
+		if !files.Empty {
+			return s.c.Remote(s.store(id), files.Guest, nil)
+		}
+		return s.c.Remote(s.store(id), files.Guest, atFirst())
 	}
 	return workspace.Open(workspace.Config{
 		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.store(id),
 		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{}, Capture: capture.Config{Watch: true},
-		First: &workspace.Label{Actor: workspace.Outside, Text: "what was there at first"}, Empty: files.Empty, // so that the first change can be undone too
+		First: atFirst(), Empty: files.Empty,
 	})
+}
+
+// atFirst labels the revision that the first change is undone to.
+func atFirst() *workspace.Label {
+	return &workspace.Label{Actor: workspace.Outside, Text: "what was there at first"}
 }
 
 // reader opens what is kept of a sandbox whose files are not at hand.

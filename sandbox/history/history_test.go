@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/replica"
@@ -31,9 +30,12 @@ const tenant, id = "acme", sandbox.ID("sbx_a")
 type house struct {
 	disk   string
 	gone   bool
-	moved  *house       // another one, by the ID sbx_b
-	busy   sync.RWMutex // held for reading over each use of the files
+	from   sandbox.SnapshotID // that it goes on from
+	empty  bool               // it was, at first
+	moved  *house             // another one, by the ID sbx_b
+	busy   sync.RWMutex       // held for reading over each use of the files
 	later  time.Duration
+	asked  atomic.Int32 // how often it was looked up
 	frozen atomic.Int32
 	thawed atomic.Int32
 }
@@ -42,7 +44,8 @@ func (h *house) Get(_ context.Context, _ string, id sandbox.ID) (sandbox.Info, e
 	if h.gone && id == "sbx_a" || id == "sbx_b" && h.moved == nil {
 		return sandbox.Info{}, errs.New(errs.NotFound, "no such sandbox")
 	}
-	return sandbox.Info{ID: id, State: sandbox.Running}, nil
+	h.asked.Add(1)
+	return sandbox.Info{ID: id, State: sandbox.Running, From: h.from}, nil
 }
 
 func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {
@@ -55,7 +58,7 @@ func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(
 	h.busy.RLock()
 	defer h.busy.RUnlock()
 	return f(ctx, sandbox.Files{
-		Host: h.host(), Volume: sandbox.Volume{Path: filepath.Join(h.disk, "files"), Disk: h.disk},
+		Host: h.host(), Empty: h.empty, Volume: sandbox.Volume{Path: filepath.Join(h.disk, "files"), Disk: h.disk},
 		Freeze: func(context.Context) (func(), error) {
 			h.frozen.Add(1)
 			return func() { h.thawed.Add(1) }, nil
@@ -69,9 +72,7 @@ func newHouse(t *testing.T) (*house, *Service) {
 	must(t, os.Mkdir(filepath.Join(h.disk, "files"), 0o755))
 	s := New(Config{
 		Dir: filepath.Join(t.TempDir(), "history"), Sandboxes: h, Copy: replica.Copy, Now: func() time.Time { return time.Now().Add(h.later) },
-		Remote: func(dir string, guest *wire.Client) (workspace.History, error) {
-			return replica.Open(replica.Config{Dir: dir, Guest: guest})
-		},
+		Remote: replica.OpenHistory,
 	})
 	t.Cleanup(func() { must(t, s.Close()) })
 	return h, s

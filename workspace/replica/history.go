@@ -29,12 +29,17 @@ type Config struct {
 	Guest *wire.Client
 	// BytesMax bounds the copy; 0 = 5 GiB.
 	BytesMax int64
+	// Empty: the workspace was empty when it was made, whatever is in it by
+	// now. A history that has no revision, here or in the machine, begins with
+	// one of that, by this label. nil = it begins with the first Snapshot.
+	Empty *workspace.Label
 }
 
 // History is a workspace.History of a machine that keeps its own.
 type History struct {
 	guest *wire.Client
 	here  *copied
+	empty *workspace.Label
 	turn  chan struct{} // holds one: calls that change something come one after the other
 
 	mu     sync.Mutex // guards all below
@@ -52,12 +57,13 @@ func Open(c Config) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &History{guest: c.Guest, here: here, turn: make(chan struct{}, 1)}, nil
+	return &History{guest: c.Guest, here: here, empty: c.Empty, turn: make(chan struct{}, 1)}, nil
 }
 
-// OpenHistory is Open with the defaults, for who knows workspace.History only.
-func OpenHistory(dir string, guest *wire.Client) (workspace.History, error) {
-	h, err := Open(Config{Dir: dir, Guest: guest})
+// OpenHistory is Open with the default bound, for who knows workspace.History
+// only; empty is Config.Empty.
+func OpenHistory(dir string, guest *wire.Client, empty *workspace.Label) (workspace.History, error) {
+	h, err := Open(Config{Dir: dir, Guest: guest, Empty: empty})
 	if err != nil {
 		return nil, err // not h: an interface that holds nil is not nil
 	}

@@ -61,7 +61,12 @@ func (h *History) agree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !status.Known {
+	switch {
+	case h.empty != nil && last.N == 0 && status.Last == 0:
+		if err := h.beginEmpty(ctx); err != nil {
+			return err
+		}
+	case !status.Known:
 		base := object.Hash{}
 		if r, ok := h.here.revision(status.Last); ok { // it may only be behind
 			if s, err := h.status(ctx, r); err == nil && s.Known {

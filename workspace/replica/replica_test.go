@@ -319,3 +319,40 @@ func TestAMachineThatLostItsHistoryIsGivenOurs(t *testing.T) {
 		t.Errorf("%+v", rev)
 	}
 }
+
+// The first change of a workspace that was made empty can be undone, though
+// nobody looked at it before; the machine has that revision too.
+func TestAnEmptyWorkspaceBeginsWithARevision(t *testing.T) {
+	m, dir := newMachine(t), t.TempDir()
+	at := replica.Config{Dir: dir, Guest: m.client, Empty: &workspace.Label{Actor: workspace.Outside, Text: "at first"}}
+	h := open(t, at)
+	m.write("a", "first")
+	m.write("dir/b", "first")
+	rev := snapshot(t, h, "")
+	revs, err := h.Revisions(t.Context())
+	must(t, err)
+	if len(revs) != 2 || revs[0].Files != 0 || revs[0].Label != "at first" || revs[1].Root != rev.Root || h.Durable() != 2 {
+		t.Fatalf("%+v, durable %d", revs, h.Durable())
+	}
+	if _, undo, _ := workspace.Position(revs); undo != 1 {
+		t.Errorf("undo goes to %d", undo)
+	}
+	if rev := restore(t, h, 1); rev.Root != revs[0].Root {
+		t.Error("another root")
+	}
+	if left, err := os.ReadDir(m.files()); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	before, err := h.Revisions(t.Context())
+	must(t, err)
+	must(t, h.Close())
+	at.Dir = t.TempDir() // a copy that was lost: what the machine has counts
+	h = open(t, at)
+	m.write("c", "later")
+	snapshot(t, h, "")
+	after, err := h.Revisions(t.Context())
+	must(t, err)
+	if diff := cmp.Diff(before, after[:len(before)]); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -51,8 +51,9 @@ func (m managed) Files(ctx context.Context, tenant string, id sandbox.ID, f func
 	return m.r.manager.Files(ctx, tenant, id, f)
 }
 
-// noticing is the manager for those who use sandboxes from outside: what they
-// may have changed becomes a revision once it is quiet.
+// noticing is the manager for those who use sandboxes from outside: what was
+// there before them is a revision, and what they may have changed becomes one
+// once it is quiet.
 type noticing struct {
 	*manager.Manager
 	histories *history.Service
@@ -63,6 +64,7 @@ func (n noticing) Guest(ctx context.Context, tenant string, id sandbox.ID) (*wir
 	if err != nil {
 		return nil, nil, err
 	}
+	n.histories.Begin(ctx, tenant, id)
 	return c, func() {
 		release()
 		n.histories.Touched(tenant, id)
