@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/tsc"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
@@ -27,84 +27,24 @@ import (
 	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
-// flight is a Create under way. Destroy cancels it and waits for its end.
-type flight struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-}
-
-var errDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
-
 // Create implements sandbox.Provider.
 func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
 	if _, err := sandbox.ParseID(string(b.ID)); err != nil {
 		return nil, err
 	}
-	ctx, land, err := p.takeOff(ctx, b.ID)
+	m, err := p.machines.Create(ctx, b.ID, shared.Making[*machine]{
+		Dir: p.dir(b.ID), Slots: p.slots, BootTimeout: bootTimeout, ClearTimeout: destroyTimeout,
+		Boot:  func(ctx context.Context) (*machine, error) { return p.boot(ctx, b) },
+		Clear: func(ctx context.Context) error { return p.clear(ctx, b.ID) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer land()
-	if err := p.slot(ctx); err != nil {
-		return nil, err
-	}
-	defer func() { <-p.slots }()
-	// The directory is the claim on the name and, for List, the sign that
-	// there may be something; it goes last.
-	if err := os.Mkdir(p.dir(b.ID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, errs.New(errs.Exists, "sandbox %s exists", b.ID)
-		}
-		return nil, fmt.Errorf("create %s: %w", b.ID, err)
-	}
-	m, err := p.boot(ctx, b)
-	if err == nil {
-		return m, nil
-	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(cause, errDestroyed) {
-		err = cause
-	}
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("create %s: %w", b.ID, err), p.clear(cleanup, b.ID))
-}
-
-// takeOff registers the Create, so that a Destroy finds it. The returned
-// function must be called when nothing more will be made.
-func (p *Provider) takeOff(ctx context.Context, id sandbox.ID) (context.Context, func(), error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.creating[id] != nil || p.machines[id] != nil {
-		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() {}
-	if _, ok := ctx.Deadline(); !ok {
-		ctx, stop = context.WithTimeout(ctx, bootTimeout)
-	}
-	f := &flight{cancel: cancel, done: make(chan struct{})}
-	p.creating[id] = f
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		p.mu.Lock()
-		delete(p.creating, id)
-		p.mu.Unlock()
-		close(f.done)
-	}, nil
-}
-
-func (p *Provider) slot(ctx context.Context) error {
-	select {
-	case p.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return m, nil
 }
 
 // boot boots cold, or from a snapshot.
-func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 	pl, err := p.plan(ctx, b)
 	if err != nil {
 		return nil, err
@@ -309,7 +249,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 		_ = words.Close()
 		return nil, err
 	}
-	m, err := p.follow(ctx, b.ID, rec)
+	m, err := p.follow(b.ID, rec)
 	if err != nil {
 		_ = words.Close()
 		if errors.Is(err, hostproc.ErrGone) {

@@ -3,7 +3,6 @@ package qemu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,43 +20,21 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	f := p.creating[id]
-	p.mu.Unlock()
-	if f != nil {
-		f.cancel(errDestroyed)
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
-	defer cancel()
-	if err := p.clear(ctx, id); err != nil {
-		return fmt.Errorf("destroy %s: %w", id, err)
-	}
-	return nil
+	return p.machines.Destroy(ctx, id, destroyTimeout, func(ctx context.Context) error { return p.clear(ctx, id) })
 }
 
 // clear ends the machine and removes all that has the ID in its name. It may
 // find anything from nothing to a running machine, and may be repeated.
 func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
-	m := p.known(id)
+	m := p.machines.Known(id)
 	if m != nil {
-		m.mu.Lock()
-		m.destroyed = true
-		m.mu.Unlock()
+		m.fate.Doom(true)
 	}
 	if err := p.kill(ctx, id); err != nil {
 		return err
 	}
 	if m != nil {
-		select { // let Wait learn the reason before the channel goes
-		case <-m.gone:
-		case <-m.ctx.Done():
-		case <-ctx.Done():
-		}
+		m.fate.Settle(ctx)
 		_ = m.Close()
 	}
 	if p.cgroups != nil {

@@ -3,7 +3,6 @@ package qemu
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
 	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
@@ -70,11 +70,10 @@ type machine struct {
 	line   *mux.Line
 	guest  *wire.Client
 	watch  *hostproc.Watch
-	rec    record        // as it was at first; paused below is what holds
-	gone   chan struct{} // closed when exit is set
+	rec    record // as it was at first; paused below is what holds
+	fate   *shared.Fate
 	ctx    context.Context
 	cancel context.CancelFunc // ends what follows QEMU
-	once   sync.Once
 	wg     sync.WaitGroup
 
 	turn   chan struct{} // held by who stops or moves QEMU; never together with mu
@@ -83,22 +82,20 @@ type machine struct {
 	mu        sync.Mutex
 	control   *qmp.Client   // nil: being dialled
 	dialled   chan struct{} // closed when control is there
-	exit      sandbox.Exit
 	cause     *sandbox.Exit // that the guest's end was seen to have
-	destroyed bool
 	words     tail
 	wordsFrom io.Closer
 }
 
 // follow makes the machine of a running QEMU.
-func (p *Provider) follow(_ context.Context, id sandbox.ID, rec record) (*machine, error) {
+func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	watch, err := hostproc.Open(rec.QEMU)
 	if err != nil {
 		return nil, err
 	}
 	m := &machine{
 		id: id, p: p, watch: watch, rec: rec, paused: rec.Paused,
-		gone: make(chan struct{}), turn: make(chan struct{}, 1), dialled: make(chan struct{}),
+		fate: shared.NewFate(id), turn: make(chan struct{}, 1), dialled: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.line = mux.Open(func(ctx context.Context) (net.Conn, error) {
@@ -107,9 +104,7 @@ func (p *Provider) follow(_ context.Context, id sandbox.ID, rec record) (*machin
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Go(m.mourn)
 	m.wg.Go(m.attend)
-	p.mu.Lock()
-	p.machines[id] = m
-	p.mu.Unlock()
+	p.machines.Put(id, m)
 	return m, nil
 }
 
@@ -137,16 +132,15 @@ func (m *machine) hear(from *os.File) {
 func (m *machine) mourn() {
 	select {
 	case <-m.watch.Done():
-	case <-m.ctx.Done():
+	case <-m.fate.Closed():
 		return
 	}
 	m.mu.Lock()
-	m.exit = m.p.exitOf(m.id, m.destroyed, m.cause, m.watch.Status())
-	words := m.words.String()
+	cause, words := m.cause, m.words.String()
 	m.mu.Unlock()
-	close(m.gone)
+	exit := m.fate.End(func(destroyed bool) sandbox.Exit { return m.p.exitOf(m.id, destroyed, cause, m.watch.Status()) })
 	_ = m.line.Close()
-	m.p.c.Log.Info("qemu: machine ended", "id", m.id, "reason", m.exit.Reason, "detail", m.exit.Detail, "qemu", words)
+	m.p.c.Log.Info("qemu: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail, "qemu", words)
 }
 
 // exitOf names the reason.
@@ -178,12 +172,7 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	select {
-	case <-m.gone:
-		return nil, errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
-	default:
-		return m.line.Dial(ctx, port)
-	}
+	return m.fate.Dial(func() (net.Conn, error) { return m.line.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
@@ -191,67 +180,15 @@ func (m *machine) Guest() *wire.Client { return m.guest }
 
 // awaitGuest returns when the guest has answered; early, if the machine ends.
 func (m *machine) awaitGuest(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-m.gone:
-			cancel()
-		case <-stop:
-		}
-	}()
-	_, err := m.guest.Hello(ctx)
-	if err == nil {
-		return nil
+	err := m.fate.AwaitGuest(ctx, m.guest)
+	if err != nil && !m.fate.Ended() {
+		m.logConsole()
 	}
-	select {
-	case <-m.gone:
-		e := m.exitNow()
-		return errs.Wrap(errs.Unavailable, err, "the machine ended before its guest answered (%s)", e.Reason)
-	default:
-	}
-	m.logConsole()
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("wait for the guest: %w", err)
-	}
-	return errs.Wrap(errs.Unavailable, err, "the guest does not answer as it should")
-}
-
-func (m *machine) exitNow() sandbox.Exit {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.exit
-}
-
-func (m *machine) ended() bool {
-	select {
-	case <-m.gone:
-		return true
-	case <-m.ctx.Done():
-		return true
-	default:
-		return false
-	}
+	return err
 }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) {
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	default:
-	}
-	select {
-	case <-m.gone:
-		return m.exitNow(), nil
-	case <-m.ctx.Done():
-		return sandbox.Exit{}, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
-	case <-ctx.Done():
-		return sandbox.Exit{}, ctx.Err()
-	}
-}
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
 
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(ctx context.Context) error { return m.setPaused(ctx, true) }
@@ -266,7 +203,7 @@ func (m *machine) take(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if m.ended() {
+	if m.fate.Ended() {
 		<-m.turn
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
@@ -312,7 +249,7 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.once.Do(func() {
+	m.fate.LetGo(func() {
 		m.cancel()
 		m.mu.Lock()
 		if m.wordsFrom != nil {
@@ -323,11 +260,7 @@ func (m *machine) Close() error {
 		_ = m.watch.Close()
 		m.guest.Close()
 		_ = m.line.Close()
-		m.p.mu.Lock()
-		if m.p.machines[m.id] == m {
-			delete(m.p.machines, m.id)
-		}
-		m.p.mu.Unlock()
+		m.p.machines.Drop(m.id, m)
 	})
 	return nil
 }

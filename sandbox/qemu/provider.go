@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
+	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
 	"github.com/skete-dev/skete/sandbox/qemu/nobody"
@@ -70,10 +70,7 @@ type Provider struct {
 	parent   string       // control group of all our machines
 	slots    chan struct{}
 	images   saved.Images
-
-	mu       sync.Mutex
-	machines map[sandbox.ID]*machine
-	creating map[sandbox.ID]*flight
+	machines *shared.Table[*machine]
 }
 
 var _ sandbox.Provider = (*Provider)(nil)
@@ -99,7 +96,7 @@ func New(c Config) (*Provider, error) {
 	}
 	p := &Provider{
 		c: c, slots: make(chan struct{}, c.Creates),
-		machines: map[sandbox.ID]*machine{}, creating: map[sandbox.ID]*flight{},
+		machines: shared.NewTable[*machine](),
 	}
 	for _, dir := range []string{p.machinesDir(), c.Cache} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -233,14 +230,14 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.known(id); m != nil && !m.ended() {
+	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
 		return m, nil
 	}
 	rec, err := readRecord(p.dir(id))
 	if err != nil {
 		return nil, errs.Wrap(errs.NotFound, err, "no machine %s runs", id)
 	}
-	m, err := p.follow(ctx, id, rec)
+	m, err := p.follow(id, rec)
 	if errors.Is(err, hostproc.ErrGone) {
 		return nil, errs.Wrap(errs.NotFound, err, "the machine of %s has ended", id)
 	}
@@ -256,7 +253,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if err == nil {
 		return m, nil
 	}
-	ended := m.ended()
+	ended := m.fate.Ended()
 	_ = m.Close()
 	if ended {
 		return nil, errs.Wrap(errs.NotFound, err, "the machine of %s has ended", id)
@@ -264,24 +261,9 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	return nil, fmt.Errorf("attach %s: %w", id, err)
 }
 
-func (p *Provider) known(id sandbox.ID) *machine {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.machines[id]
-}
-
 // Close implements sandbox.Provider.
 func (p *Provider) Close() error {
-	p.mu.Lock()
-	ms := make([]*machine, 0, len(p.machines))
-	for _, m := range p.machines {
-		ms = append(ms, m)
-	}
-	p.mu.Unlock()
-	var err error
-	for _, m := range ms {
-		err = errors.Join(err, m.Close())
-	}
+	err := p.machines.Close()
 	p.images.Close()
 	if p.cgroups != nil && len(p.cgroups.Group(p.parent).Children()) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
