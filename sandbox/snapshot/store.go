@@ -8,7 +8,8 @@
 //
 // What it promises. The registry knows of a snapshot before the host does, so
 // that a crash leaves either a whole one or, after Sweep, nothing. Files that a
-// machine needs stay until it is gone, whoever deletes the snapshot.
+// machine needs stay until it is gone, whoever deletes the snapshot. One that
+// the server keeps for itself (Keep) is nobody else's to see or to delete.
 //
 // All methods are safe for concurrent use.
 package snapshot
@@ -22,6 +23,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +68,7 @@ type record struct {
 	Node     string           `json:"node"`
 	Plan     plan             `json:"plan,omitempty"`
 	Hidden   bool             `json:"hidden,omitempty"` // made for a fork; nobody sees it, and it goes with its last machine
+	Use      string           `json:"use,omitempty"`    // hidden, but kept until it is dropped: what for, in the keeper's words
 	Snapshot sandbox.Snapshot `json:"snapshot"`
 }
 
@@ -135,7 +138,7 @@ func (s *Store) Sweep(ctx context.Context) {
 	s.mu.Lock()
 	var over []sandbox.SnapshotID
 	for id, e := range s.entries {
-		if e.Plan == making || (e.Plan == removing || e.Hidden) && len(e.held) == 0 {
+		if e.Plan == making || (e.Plan == removing || e.passing()) && len(e.held) == 0 {
 			over = append(over, id)
 		}
 	}
@@ -195,14 +198,25 @@ func VolumeOf(id sandbox.SnapshotID) string { return string(id) }
 //
 // Limit: the tenant has as many as it may. Unavailable: the disk has no room.
 func (s *Store) Begin(ctx context.Context, snap sandbox.Snapshot, hidden bool, need int64) (dir string, err error) {
+	return s.begin(ctx, record{Hidden: hidden, Snapshot: snap}, need)
+}
+
+// Keep is Begin of a snapshot that is the server's own: no tenant sees it, has
+// it counted or can name it, and it stays, over restarts too, until Drop. use
+// says to the next server what it is for; it is not empty.
+func (s *Store) Keep(ctx context.Context, snap sandbox.Snapshot, use string, need int64) (dir string, err error) {
+	return s.begin(ctx, record{Hidden: true, Use: use, Snapshot: snap}, need)
+}
+
+func (s *Store) begin(ctx context.Context, r record, need int64) (dir string, err error) {
 	if err := os.MkdirAll(s.c.Dir, 0o700); err != nil {
 		return "", errs.Wrap(errs.Internal, err, "cannot make the directory of snapshots")
 	}
 	if err := s.room(need); err != nil {
 		return "", err
 	}
-	snap.CreatedAt = s.c.Now().Round(0).UTC()
-	e := &entry{record: record{V: version, Node: s.c.Node, Plan: making, Hidden: hidden, Snapshot: snap}, held: map[sandbox.ID]bool{}, busy: true}
+	r.V, r.Node, r.Plan, r.Snapshot.CreatedAt = version, s.c.Node, making, s.c.Now().Round(0).UTC()
+	e, snap := &entry{record: r, held: map[sandbox.ID]bool{}, busy: true}, r.Snapshot
 	if err := s.enter(e); err != nil {
 		return "", err
 	}
@@ -227,6 +241,11 @@ func (s *Store) room(need int64) error {
 			WithHint("delete snapshots (`skete vm snapshots`) or sandboxes, or give the server more disk")
 	}
 	return nil
+}
+
+// Short reports whether the disk has less room than snapshots must leave free.
+func (s *Store) Short() bool {
+	return errs.Is(s.room(0), errs.Unavailable) // not if there is no directory yet
 }
 
 // enter counts a snapshot against its tenant's.
@@ -265,7 +284,7 @@ func (s *Store) Finish(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	}
 	var bytes int64
 	var err error
-	if !e.Hidden { // that one does not outlive a crash, see Sweep
+	if !e.passing() { // that one does not outlive a crash, see Sweep
 		bytes, err = s.settle(ctx, id)
 	}
 	if err == nil {
@@ -425,6 +444,9 @@ func (s *Store) Whole(tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, b
 	return e.Snapshot, true
 }
 
+// passing: it goes with its last machine, also at the next start.
+func (e *entry) passing() bool { return e.Hidden && e.Use == "" }
+
 func (e *entry) seenBy(tenant string) bool {
 	return e.Snapshot.Tenant == tenant && e.Plan == whole && !e.Hidden
 }
@@ -440,6 +462,26 @@ func (s *Store) List(tenant string) []sandbox.Snapshot {
 	}
 	s.mu.Unlock()
 	sandbox.NewestFirst(all)
+	return all
+}
+
+// Kept is a whole snapshot of the server's own.
+type Kept struct {
+	sandbox.Snapshot
+	Use string // as it was said to Keep
+}
+
+// Kept lists the server's own snapshots that are whole, newest first.
+func (s *Store) Kept() []Kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Kept
+	for _, e := range s.entries {
+		if e.Use != "" && e.Plan == whole {
+			all = append(all, Kept{e.Snapshot, e.Use})
+		}
+	}
+	slices.SortFunc(all, func(a, b Kept) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	return all
 }
 
