@@ -27,8 +27,7 @@ func (k *Keeper) moveIn(ctx context.Context, p *ladder.Rung, root template.Rootf
 		return false, nil
 	}
 	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root}
-	err = snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now)
-	if err != nil {
+	if err = snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now); err != nil {
 		k.d.Pool.Discard(warm.ID)
 		if ctx.Err() != nil {
 			return true, k.notBuilt(ctx, err)
@@ -62,8 +61,10 @@ func (k *Keeper) own(ctx context.Context, p *ladder.Rung, warm *pool.Member) err
 	rec := k.record()
 	begun := rec.Info
 	rec.Machine = warm.ID
-	k.running(p, k.asked, "", nil)(&rec)
+	k.running(p, k.asked, warm.From, nil)(&rec)
+	k.d.Snapshots.Rehold(warm.From, k.id) // if any; the pool lets go of it at Taken
 	if err := k.store(ctx, rec); err != nil {
+		k.d.Snapshots.Release(context.WithoutCancel(ctx), warm.From, k.id)
 		return err
 	}
 	k.settle()

@@ -25,8 +25,9 @@ func (m *Manager) openPool() {
 	m.deps.GuestID = guestID(m.c.Guest)
 	m.deps.Pool = pool.New(pool.Deps{
 		Node: m.c.Node, Guest: m.c.Guest, GuestID: m.deps.GuestID, Registry: m.c.Registry, Volumes: m.c.Volumes,
-		Provider: func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
-		Resolve:  m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
+		Snapshots: m.deps.Snapshots,
+		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
+		Resolve:   m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
 		Busy: func() bool { return len(m.deps.Boots) > 0 },
 		Log:  m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
 	}, m.c.Warm)

@@ -13,3 +13,9 @@ func DecodeID(key string, value []byte) (sandbox.ID, error) {
 	r, err := decode(key, value)
 	return r.ID, err
 }
+
+// ParseUse reads what a snapshot is for.
+func ParseUse(text string) (s Shape, bootMS float64, err error) {
+	u, err := parseUse(text)
+	return u.Shape, u.BootMS, err
+}

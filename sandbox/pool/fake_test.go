@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +24,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -39,12 +45,26 @@ type world struct {
 	memory   pool.Memory
 	busy     bool
 	creates  int
+
+	// Of snapshots; a machine can be saved if canSave.
+	snapshots string // directory
+	canSave   bool
+	saveErr   error
+	bootTakes time.Duration
+	loadTakes time.Duration
+	restores  int // creates from a snapshot that loaded
+	saved     int
+	diskShort bool
 }
+
+// memoryFile is all that a snapshot of a machine holds.
+const memoryFile = "memory"
 
 func newWorld(t *testing.T) *world {
 	w := &world{
 		registry: registrytest.NewMemory(), machines: map[sandbox.ID]*machine{}, volumes: map[string]bool{},
 		dirs: map[sandbox.ID]bool{}, rootfs: "hash-1", memory: pool.Memory{Total: 16 << 30, Available: 12 << 30},
+		snapshots: t.TempDir(),
 	}
 	t.Cleanup(func() {
 		for _, m := range w.all() {
@@ -85,7 +105,14 @@ func (w *world) holds(t *testing.T) []string {
 		all[string(id)] = true
 	}
 	w.mu.Unlock()
-	err := w.registry.List(context.Background(), "", func(key string, _ []byte, _ uint64) error {
+	entries, err := os.ReadDir(w.snapshots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all[e.Name()] = true
+	}
+	err = w.registry.List(context.Background(), "", func(key string, _ []byte, _ uint64) error {
 		all[key] = true
 		return nil
 	})
@@ -105,6 +132,7 @@ func (w *world) holds(t *testing.T) []string {
 type server struct {
 	w      *world
 	p      *pool.Pool
+	snaps  *snapshot.Store
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -164,7 +192,11 @@ func (w *world) start(t *testing.T, c pool.Config, dieAt int, after bool, used f
 	s := &server{w: w, dieAt: dieAt, after: after}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
+	s.snaps = snapshot.New(snapshot.Config{
+		Dir: w.snapshots, Node: "one", Registry: registry{s}, Volumes: volumes{s}, Max: 1, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
 	s.p = pool.New(pool.Deps{
+		Snapshots: s.snaps, DiskShort: func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.diskShort },
 		Node: "one", Guest: "/nowhere", GuestID: "g1", Registry: registry{s}, Volumes: volumes{s},
 		Provider: func(name string) (sandbox.Provider, bool) { return provider{s}, name == "fake" },
 		Resolve:  s.resolve,
@@ -182,10 +214,14 @@ func (w *world) start(t *testing.T, c pool.Config, dieAt int, after bool, used f
 	if used == nil {
 		used = func(sandbox.ID) bool { return false }
 	}
+	if err := s.snaps.Load(ctx); err != nil && !errors.Is(err, errDead) {
+		t.Fatal(err)
+	}
 	if err := s.p.Load(ctx); err != nil && !errors.Is(err, errDead) {
 		t.Fatal(err)
 	}
 	s.p.Recover(ctx, used)
+	s.snaps.Sweep(ctx)
 	s.p.Start()
 	return s
 }
@@ -270,16 +306,34 @@ func (v volumes) Remove(_ context.Context, id string) error {
 	return v.s.step(func() error { v.s.w.set(func() { delete(v.s.w.volumes, id) }); return nil })
 }
 
-func (volumes) Copy(context.Context, string, string) error   { return errors.New("not used") }
+func (v volumes) Copy(_ context.Context, from, to string) error {
+	return v.s.step(func() error {
+		v.s.w.mu.Lock()
+		defer v.s.w.mu.Unlock()
+		if !v.s.w.volumes[from] {
+			return errs.New(errs.NotFound, "no volume")
+		}
+		v.s.w.volumes[to] = true
+		return nil
+	})
+}
+
+func (v volumes) List(context.Context) (names []string, err error) {
+	v.s.w.mu.Lock()
+	defer v.s.w.mu.Unlock()
+	return slices.Collect(maps.Keys(v.s.w.volumes)), nil
+}
+
 func (volumes) Detach(context.Context, string) error         { return errors.New("not used") }
-func (volumes) List(context.Context) ([]string, error)       { return nil, errors.New("not used") }
-func (volumes) Usage(context.Context, string) (int64, error) { return 0, errors.New("not used") }
+func (volumes) Usage(context.Context, string) (int64, error) { return 4096, nil }
 
 type provider struct{ s *server }
 
 func (provider) Name() string { return "fake" }
-func (provider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Isolation: sandbox.UserKernel, HostWorkspace: true}
+func (p provider) Capabilities() sandbox.Capabilities {
+	p.s.w.mu.Lock()
+	defer p.s.w.mu.Unlock()
+	return sandbox.Capabilities{Isolation: sandbox.UserKernel, HostWorkspace: true, Snapshot: p.s.w.canSave}
 }
 func (provider) Probe(context.Context) error { return nil }
 func (provider) Close() error                { return nil }
@@ -290,9 +344,23 @@ func (p provider) List(context.Context) ([]sandbox.ID, error) {
 func (p provider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Machine, err error) {
 	w := p.s.w
 	w.mu.Lock()
-	boot, ready := w.boot, w.volumes[string(b.ID)] && w.dirs[b.ID]
+	boot, ready, takes := w.boot, w.volumes[string(b.ID)] && w.dirs[b.ID], w.bootTakes
+	if b.From != "" {
+		takes = w.loadTakes
+	}
 	w.creates++
 	w.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if b.From != "" {
+		if data, err := os.ReadFile(filepath.Join(b.From, memoryFile)); err != nil || string(data) != "whole" {
+			return nil, fmt.Errorf("%w: %q, %w", sandbox.ErrSnapshot, data, err)
+		}
+		w.set(func() { w.restores++ })
+	}
 	if !ready {
 		return nil, errors.New("no workspace, or no directory")
 	}
@@ -303,8 +371,10 @@ func (p provider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Machine
 	}
 	err = p.s.step(func() error {
 		f := newMachine(b.ID)
+		f.still.Store(b.From != "")
+		f.from = b.From
 		w.set(func() { w.machines[b.ID] = f })
-		m = newHandle(f)
+		m = newHandle(f, p.s)
 		return nil
 	})
 	if err != nil {
@@ -320,7 +390,7 @@ func (p provider) Attach(_ context.Context, id sandbox.ID) (sandbox.Machine, err
 	if f == nil {
 		return nil, errs.New(errs.NotFound, "no machine")
 	}
-	return newHandle(f), nil
+	return newHandle(f, p.s), nil
 }
 
 func (p provider) Destroy(_ context.Context, id sandbox.ID) error {
@@ -345,6 +415,9 @@ type machine struct {
 	exit   sandbox.Exit
 	server *http.Server
 	wedged sync.Mutex // held: the guest does not answer
+	from   string     // the snapshot's directory, which it needs
+	still  atomic.Bool
+	called atomic.Bool // by its own name, since it came up
 }
 
 type fakeControl struct {
@@ -364,7 +437,21 @@ func (h fakeControl) Adopt(_ context.Context, r *connect.Request[wire.AdoptReque
 	if r.Msg.Sandbox != string(h.m.id) {
 		return nil, errors.New("a machine of nobody got a name")
 	}
+	h.m.called.Store(true)
 	return connect.NewResponse(&wire.AdoptResponse{}), nil
+}
+
+func (h fakeControl) Quiesce(context.Context, *connect.Request[wire.QuiesceRequest]) (*connect.Response[wire.QuiesceResponse], error) {
+	h.m.still.Store(true)
+	return connect.NewResponse(&wire.QuiesceResponse{}), nil
+}
+
+func (h fakeControl) Thaw(context.Context, *connect.Request[wire.ThawRequest]) (*connect.Response[wire.ThawResponse], error) {
+	if !h.m.called.Load() {
+		return nil, errors.New("a copy goes on under another's name")
+	}
+	h.m.still.Store(false)
+	return connect.NewResponse(&wire.ThawResponse{}), nil
 }
 
 func newMachine(id sandbox.ID) *machine {
@@ -397,11 +484,12 @@ func (m *machine) Addr() net.Addr { return &net.UnixAddr{Name: "fake"} }
 
 type handle struct {
 	f     *machine
+	s     *server
 	guest *wire.Client
 }
 
-func newHandle(f *machine) *handle {
-	h := &handle{f: f}
+func newHandle(f *machine, s *server) *handle {
+	h := &handle{f: f, s: s}
 	h.guest = wire.NewClient(h.Dial)
 	return h
 }
@@ -430,10 +518,30 @@ func (h *handle) Wait(ctx context.Context) (sandbox.Exit, error) {
 	}
 }
 
-func (h *handle) Pause(context.Context) error  { return fmt.Errorf("not used") }
-func (h *handle) Resume(context.Context) error { return fmt.Errorf("not used") }
-func (h *handle) Snapshot(context.Context, string, func(context.Context) error) error {
-	return errs.New(errs.Unsupported, "no snapshots")
+func (h *handle) Pause(context.Context) error { return fmt.Errorf("not used") }
+
+func (h *handle) Resume(context.Context) error {
+	return errs.New(errs.Unsupported, "it cannot be paused")
+}
+
+func (h *handle) Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error {
+	w := h.s.w
+	if !h.f.still.Load() {
+		return errors.New("a machine is saved whose commands run")
+	}
+	err := h.s.step(func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.saveErr != nil {
+			return w.saveErr
+		}
+		w.saved++
+		return os.WriteFile(filepath.Join(dir, memoryFile), []byte("whole"), 0o600)
+	})
+	if err != nil {
+		return err
+	}
+	return frozen(ctx)
 }
 func (h *handle) Destroy(context.Context) error { return errors.New("not used") }
 func (h *handle) Close() error                  { h.guest.Close(); return nil }

@@ -29,10 +29,17 @@
 // quarter of what it has at a time. A member of a template or guest that has
 // changed, an old one and one that does not answer are replaced.
 //
+// Where a provider can save memory and booting is slow, the first member of a
+// shape is saved when it has done all of that, and the others go on from there
+// (ADR 0023). The snapshot is the pool's own, and a cache: one that does not
+// load, does not pay, is of a shape that nobody wants, or takes the last of the
+// disk is removed, and members boot. It outlives the server.
+//
 // All methods are safe for concurrent use. A nil *Pool has nothing.
 package pool
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime"
@@ -42,6 +49,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -67,10 +75,13 @@ type Config struct {
 	AtOnce int
 	// AgeMax is when a member is replaced; 0 = 1 h.
 	AgeMax time.Duration
+	Refill Refill
 }
 
 // enabled reports whether there is anything to do.
-func (c Config) enabled() bool { return len(c.Sizes) > 0 || c.DemandMax > 0 }
+func (c Config) enabled() bool {
+	return c.DemandMax > 0 || slices.ContainsFunc(c.Sizes, func(s Size) bool { return s.Size > 0 || s.Max > 0 })
+}
 
 // Deps is what the pool needs from the server.
 type Deps struct {
@@ -79,6 +90,10 @@ type Deps struct {
 	GuestID  string // names what it is
 	Registry sandbox.Registry
 	Volumes  sandbox.Volumes
+	// Snapshots keeps the pool's own; it is loaded. nil: members boot.
+	Snapshots *snapshot.Store
+	// DiskShort reports that snapshots must go; nil = Snapshots.Short.
+	DiskShort func() bool
 	// Provider finds one by name.
 	Provider func(name string) (sandbox.Provider, bool)
 	// Resolve returns what a create of the spec would use now.
@@ -120,9 +135,11 @@ type Pool struct {
 	taken     []sandbox.ID        // claimed, and their records not yet removed; forget takes from it
 	alien     map[sandbox.ID]bool // records that cannot be read, or are another node's
 	kinds     map[Shape]*kind
-	claimedAt time.Time // last claim or miss
-	tight     bool      // memory is short
-	shrunkAt  time.Time // for that
+	sources   map[Shape]*source
+	over      []sandbox.SnapshotID // sources that were given up
+	claimedAt time.Time            // last claim or miss
+	tight     bool                 // memory is short
+	shrunkAt  time.Time            // for that
 	closed    bool
 }
 
@@ -135,6 +152,7 @@ type member struct {
 	machine   sandbox.Machine
 	volume    sandbox.Volume
 	unwatch   context.CancelFunc
+	saves     bool      // a snapshot is to be taken of it when it is made
 	finishing bool      // somebody destroys it
 	checkedAt time.Time // or of the last attempt to destroy it
 }
@@ -145,11 +163,19 @@ type kind struct {
 	configured bool
 	demand     demand
 	makeMS     float64 // of the last
+	bootMS     float64 // of the last that was booted
+	restoreMS  float64 // of the last that came from a snapshot
 	claims     uint64
 	misses     uint64
 	replaced   uint64
 	failures   int
 	notUntil   time.Time
+	// Of its snapshot; see source.
+	saving       bool // a member is being made that it is to be taken of
+	fruitless    bool // it does not pay
+	saveFailures int
+	notSaveUntil time.Time
+	note         string // why there is none
 }
 
 // Member is a machine that was claimed.
@@ -157,6 +183,9 @@ type Member struct {
 	ID      sandbox.ID
 	Machine sandbox.Machine
 	Volume  sandbox.Volume
+	// From is the snapshot whose files the machine needs; "" = none. Until Taken
+	// or Discard the pool holds it.
+	From sandbox.SnapshotID
 }
 
 // New returns a pool that does nothing before Load, Recover and Start. One that
@@ -174,6 +203,9 @@ func New(d Deps, c Config) *Pool {
 	if d.Busy == nil {
 		d.Busy = func() bool { return false }
 	}
+	if d.DiskShort == nil && d.Snapshots != nil {
+		d.DiskShort = d.Snapshots.Short
+	}
 	if c.MembersMax <= 0 {
 		c.MembersMax = membersMax
 	}
@@ -186,6 +218,7 @@ func New(d Deps, c Config) *Pool {
 	return &Pool{
 		d: d, c: c, wake: make(chan struct{}, 1), in: make(chan struct{}, claimsAtOnce),
 		members: map[sandbox.ID]*member{}, alien: map[sandbox.ID]bool{}, kinds: map[Shape]*kind{},
+		sources: map[Shape]*source{},
 	}
 }
 
@@ -221,7 +254,7 @@ func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID) *Member {
 		p.kinds[s].claims++
 		p.mu.Unlock()
 		p.nudge()
-		return &Member{ID: r.ID, Machine: m.machine, Volume: m.volume}
+		return &Member{ID: r.ID, Machine: m.machine, Volume: m.volume, From: r.From}
 	}
 }
 
@@ -290,10 +323,14 @@ func (p *Pool) forget() {
 		p.mu.Lock()
 		p.taken = p.taken[1:]
 		more = len(p.taken) > 0
+		m := p.members[id]
 		if err == nil {
 			delete(p.members, id)
 		}
 		p.mu.Unlock()
+		if m != nil { // the sandbox holds it too
+			p.letGo(p.d.Ctx, m.rec)
+		}
 	}
 }
 
@@ -348,6 +385,14 @@ type Kind struct {
 	Misses   uint64  // sandboxes that had to boot
 	Replaced uint64  // members that were stale, old or broken
 	MakeMS   float64 // to make the last one
+	// Snapshot: further members are made from one, which takes so many bytes on
+	// the disk; BootMS and RestoreMS are what booting and making one from it
+	// take, 0 = not known. Note says why there is none.
+	Snapshot      bool
+	SnapshotBytes int64
+	BootMS        float64
+	RestoreMS     float64
+	Note          string
 }
 
 // Status is the pool's state.
@@ -370,6 +415,11 @@ func (p *Pool) Status() Status {
 		byShape[s] = &Kind{
 			Shape: s, Size: k.size, Max: k.max, Target: k.target(now, p.c.DemandMax),
 			Claims: k.claims, Misses: k.misses, Replaced: k.replaced, MakeMS: k.makeMS,
+			BootMS: k.bootMS, RestoreMS: k.restoreMS, Note: k.note,
+		}
+		if src := p.sources[s]; src != nil {
+			byShape[s].Snapshot, byShape[s].SnapshotBytes = true, src.bytes
+			byShape[s].BootMS = cmp.Or(k.bootMS, src.bootMS)
 		}
 	}
 	for _, m := range p.members {
@@ -413,8 +463,9 @@ func (p *Pool) nudge() {
 }
 
 // Load reads the members of this node that an earlier server left. Nothing on
-// the host is touched.
+// the host is touched. Snapshots are loaded before.
 func (p *Pool) Load(ctx context.Context) error {
+	p.loadSources()
 	return p.d.Registry.List(ctx, Prefix, func(key string, value []byte, revision uint64) error {
 		r, err := decode(key, value)
 		p.mu.Lock()
@@ -427,6 +478,9 @@ func (p *Pool) Load(ctx context.Context) error {
 			}
 		case r.Node == p.d.Node:
 			p.members[r.ID] = &member{rec: r, revision: revision, state: r.State, unwatch: func() {}}
+			if r.From != "" && p.d.Snapshots != nil {
+				p.d.Snapshots.Rehold(r.From, r.ID)
+			}
 		}
 		return nil
 	})

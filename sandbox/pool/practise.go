@@ -20,12 +20,19 @@ const (
 // under its own name, and runs a command. The second time is faster by
 // milliseconds, because the guest's code and the command's files have been
 // touched. A guest that cannot be adopted is an error: no sandbox could have it.
+// One that comes from a snapshot stands still (thaw): it goes on when name, clock
+// and randomness are its own.
 //
 // Nothing stays of the command. Not every template has it; then there is less
 // to gain.
-func practise(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.Time) error {
+func practise(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.Time, thaw bool) error {
 	if err := snapshot.Adopt(ctx, c, boot, now); err != nil {
 		return err
+	}
+	if thaw {
+		if err := snapshot.Thaw(ctx, c); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, practiceTimeout)
 	defer cancel()

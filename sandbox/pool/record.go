@@ -37,6 +37,8 @@ type record struct {
 	State  state      `json:"state"`
 	By     sandbox.ID `json:"by,omitempty"` // the sandbox that has claimed it
 	MadeAt time.Time  `json:"made_at"`
+	// From is the snapshot that it was made from, whose files it needs.
+	From sandbox.SnapshotID `json:"from,omitempty"`
 }
 
 func keyOf(id sandbox.ID) string { return Prefix + string(id) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -51,6 +52,7 @@ func (p *Pool) Recover(ctx context.Context, used func(machine sandbox.ID) bool) 
 			p.finish(ctx, m)
 		}
 	})
+	p.clear(ctx)
 }
 
 func atOnce[T any](items []T, f func(T)) {
@@ -144,10 +146,12 @@ func (p *Pool) retire(m *member) bool {
 // drop forgets a member of which nothing is left, or which is a sandbox's.
 func (p *Pool) drop(m *member) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.members[m.rec.ID] == m {
 		delete(p.members, m.rec.ID)
 	}
+	r := m.rec
+	p.mu.Unlock()
+	p.letGo(p.d.Ctx, r)
 }
 
 // end destroys a member in the background. It is nobody else's.
@@ -234,12 +238,14 @@ func (p *Pool) loop() {
 func (p *Pool) pass(ctx context.Context) {
 	p.retry()
 	p.check(ctx)
-	roots := p.resolve(ctx)
+	roots, unsure := p.resolve(ctx)
 	tight := p.d.Memory().Tight()
 	excess := p.excess(tight)
+	excess = append(excess, p.tidySources(roots, unsure)...)
 	for _, m := range excess {
 		p.end(m)
 	}
+	p.clear(ctx)
 	if tight || len(p.lacking(roots, 1)) == 0 {
 		return
 	}
@@ -319,11 +325,10 @@ func (p *Pool) check(ctx context.Context) {
 
 // resolve finds the shapes that are wanted now, and what they boot from. A
 // template or guest that changed gives another shape, so that the members of
-// the old one are in excess.
-func (p *Pool) resolve(ctx context.Context) map[Shape]template.Rootfs {
+// the old one are in excess. failed: of some it cannot be said now.
+func (p *Pool) resolve(ctx context.Context) (roots map[Shape]template.Rootfs, failed bool) {
 	type want struct{ size, max int }
 	wants, roots := map[Shape]want{}, map[Shape]template.Rootfs{}
-	failed := false
 	for _, size := range p.c.Sizes {
 		s, root, err := p.d.Resolve(ctx, size.Spec)
 		if err != nil {
@@ -362,7 +367,7 @@ func (p *Pool) resolve(ctx context.Context) map[Shape]template.Rootfs {
 		k.configured, k.size, k.max = true, w.size, w.max
 	}
 	p.forgetKinds()
-	return roots
+	return roots, failed
 }
 
 // demanded lists the shapes that nobody configured and that are worth members,
@@ -448,13 +453,14 @@ func (p *Pool) lacking(roots map[Shape]template.Rootfs, limit int) []Shape {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	have, busy, total := map[Shape]int{}, 0, 0
+	have, makes, busy, total := map[Shape]int{}, map[Shape]int{}, 0, 0
 	for _, m := range p.members {
 		if m.state == warm || m.state == making {
 			have[m.rec.Shape]++
 			total++
 		}
 		if m.state == making {
+			makes[m.rec.Shape]++
 			busy++
 		}
 	}
@@ -464,7 +470,11 @@ func (p *Pool) lacking(roots map[Shape]template.Rootfs, limit int) []Shape {
 		if k == nil || now.Before(k.notUntil) {
 			continue
 		}
-		for range k.target(now, p.c.DemandMax) - have[s] {
+		n := k.target(now, p.c.DemandMax) - have[s]
+		if p.mayHave(s, k) { // the others need not boot
+			n = min(n, 1-makes[s])
+		}
+		for range n {
 			all = append(all, s)
 		}
 	}
@@ -485,14 +495,14 @@ func (p *Pool) begin(s Shape, root template.Rootfs) {
 		p.mu.Unlock()
 		return
 	}
+	p.descend(m)
 	p.members[m.rec.ID] = m
 	p.mu.Unlock()
 	started := p.d.Spawn(func() {
 		ctx, cancel := context.WithTimeout(p.d.Ctx, makeTimeout)
 		defer cancel()
-		began := time.Now()
-		err := p.make(ctx, m, root)
-		p.made(m, err, time.Since(began))
+		took, err := p.make(ctx, m, root)
+		p.made(m, err, took)
 	})
 	if !started {
 		p.drop(m)
@@ -501,11 +511,23 @@ func (p *Pool) begin(s Shape, root template.Rootfs) {
 
 // made notes how it went.
 func (p *Pool) made(m *member, err error, took time.Duration) {
+	fromSnapshot := m.rec.From != ""
+	if fromSnapshot && (err == nil || p.d.Ctx.Err() == nil) {
+		p.restored(m, err, took)
+	}
 	p.mu.Lock()
 	k := p.kind(m.rec.Shape)
+	if m.saves {
+		k.saving = false
+	}
 	if err == nil {
-		k.failures, k.notUntil, k.makeMS = 0, time.Time{}, float64(took.Microseconds())/1000
-	} else if p.d.Ctx.Err() == nil {
+		k.failures, k.notUntil, k.makeMS = 0, time.Time{}, millis(took)
+		if fromSnapshot {
+			k.restoreMS = k.makeMS
+		} else {
+			k.bootMS = k.makeMS
+		}
+	} else if p.d.Ctx.Err() == nil && !fromSnapshot {
 		k.notUntil = time.Now().Add(min(holdOffMin<<min(k.failures, 10), holdOffMax))
 		k.failures++
 	}
@@ -521,17 +543,41 @@ func (p *Pool) made(m *member, err error, took time.Duration) {
 	p.finish(context.WithoutCancel(p.d.Ctx), m)
 }
 
-// make makes a member: the registry knows of it first.
-func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) error {
-	s, id := m.rec.Shape, m.rec.ID
-	provider, found := p.d.Provider(s.Provider)
+// make makes a member: the registry knows of it first. It returns how long that
+// took, a snapshot of it left out.
+func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) (took time.Duration, err error) {
+	began := time.Now()
+	provider, found := p.d.Provider(m.rec.Shape.Provider)
 	if !found {
-		return errs.New(errs.Unsupported, "the provider %s is not part of this server", s.Provider)
+		return 0, errs.New(errs.Unsupported, "the provider %s is not part of this server", m.rec.Shape.Provider)
 	}
 	if err := p.write(ctx, m, m.rec); err != nil {
-		return err
+		return 0, err
 	}
-	volume, err := p.d.Volumes.Create(ctx, string(id), int64(s.DiskMB)<<20, formOf(provider))
+	if err := p.power(ctx, m, provider, root); err != nil {
+		return 0, err
+	}
+	took = time.Since(began)
+	if m.saves {
+		if err := p.save(ctx, m, provider, took); err != nil {
+			return 0, err
+		}
+	}
+	r := m.rec
+	r.State = warm
+	if err := p.write(ctx, m, r); err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.rec, m.state = r, warm
+	return took, nil
+}
+
+// power brings a member's machine up, and has it practise.
+func (p *Pool) power(ctx context.Context, m *member, provider sandbox.Provider, root template.Rootfs) error {
+	s, id := m.rec.Shape, m.rec.ID
+	volume, err := p.workspace(ctx, m.rec, formOf(provider))
 	if err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
 	}
@@ -540,6 +586,9 @@ func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) error 
 		return err
 	}
 	b := sandbox.Boot{ID: id, Spec: s.spec(), Rootfs: root, Guest: p.d.Guest, Dir: dir}
+	if m.rec.From != "" {
+		b.From = p.d.Snapshots.Dir(m.rec.From)
+	}
 	if formOf(provider) == sandbox.Directory {
 		b.Workspace = volume.Path
 	} else {
@@ -550,18 +599,18 @@ func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) error 
 		return fmt.Errorf("boot: %w", err)
 	}
 	m.machine, m.volume = machine, volume
-	if err := practise(ctx, machine.Guest(), b.BootFile(), p.d.Now); err != nil {
-		return err
+	return practise(ctx, machine.Guest(), b.BootFile(), p.d.Now, b.From != "")
+}
+
+// workspace makes a member's: empty, or as it was when its snapshot was taken.
+func (p *Pool) workspace(ctx context.Context, r record, form sandbox.Form) (sandbox.Volume, error) {
+	if r.From == "" {
+		return p.d.Volumes.Create(ctx, string(r.ID), int64(r.Shape.DiskMB)<<20, form)
 	}
-	r := m.rec
-	r.State = warm
-	if err := p.write(ctx, m, r); err != nil {
-		return err
+	if err := p.d.Volumes.Copy(ctx, snapshot.VolumeOf(r.From), string(r.ID)); err != nil {
+		return sandbox.Volume{}, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m.rec, m.state = r, warm
-	return nil
+	return p.d.Volumes.Attach(ctx, string(r.ID), form)
 }
 
 // Close destroys all members. The server's context has ended, and what it
