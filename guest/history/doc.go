@@ -9,7 +9,8 @@
 //
 // Nothing is opened, and no memory taken, until the first call. Apply stops the
 // sandbox's commands by itself and lets them go on whatever happens: at its end,
-// by a timer that it winds up while it works, or in the next supervise.
+// by a timer that it winds up while it works, or in the next supervise. A host that
+// has something to do before that asks it to hold them.
 //
 // The host takes what it wants to keep by Pull. What a machine says of itself
 // binds nobody: who has root in it can write anything to its disk.

@@ -78,7 +78,8 @@ func (s *Service) Recover() error {
 	if !workspace.Unfinished(s.store()) {
 		return nil
 	}
-	defer s.freeze()() // supervise may have died alone
+	stop := s.freeze() // supervise may have died alone
+	defer s.thaw(stop)
 	_, err := s.workspace()
 	return err
 }
@@ -135,8 +136,8 @@ func (s *Service) Close() error {
 	return err
 }
 
-// freeze stops the sandbox's commands until thaw.
-func (s *Service) freeze() (thaw func()) {
+// freeze stops the sandbox's commands until thaw, or for guard after release.
+func (s *Service) freeze() (release func()) {
 	s.c.Commands.Quiesce(guard)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -155,8 +156,13 @@ func (s *Service) freeze() (thaw func()) {
 	return func() {
 		close(stop)
 		<-done
-		s.c.Commands.Thaw()
 	}
+}
+
+// thaw lets the commands go on.
+func (s *Service) thaw(release func()) {
+	release()
+	s.c.Commands.Thaw()
 }
 
 // Snapshot makes a revision.
@@ -193,8 +199,13 @@ func (s *Service) Apply(ctx context.Context, r *connect.Request[wire.ApplyReques
 	defer s.applyMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyMax)
 	defer cancel()
-	defer s.freeze()()
+	release := s.freeze()
 	rev, result, err := w.Apply(ctx, r.Msg.Plan, label(r.Msg.Label))
+	if err == nil && r.Msg.Hold {
+		release()
+	} else {
+		s.thaw(release)
+	}
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}

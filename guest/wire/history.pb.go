@@ -644,9 +644,12 @@ func (x *PlanPart) GetLast() bool {
 }
 
 type ApplyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plan          string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
-	Label         *RevisionLabel         `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Plan  string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	Label *RevisionLabel         `protobuf:"bytes,2,opt,name=label,proto3" json:"label,omitempty"`
+	// hold leaves the commands stopped when it is done, for what the host has to
+	// do then; they go on by Thaw, or by themselves within a minute.
+	Hold          bool `protobuf:"varint,3,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -693,6 +696,13 @@ func (x *ApplyRequest) GetLabel() *RevisionLabel {
 		return x.Label
 	}
 	return nil
+}
+
+func (x *ApplyRequest) GetHold() bool {
+	if x != nil {
+		return x.Hold
+	}
+	return false
 }
 
 type ApplyResponse struct {
@@ -1179,10 +1189,11 @@ const file_history_proto_rawDesc = "" +
 	"\x03now\x18\x03 \x01(\fR\x03now\x12(\n" +
 	"\x03ops\x18\x04 \x03(\v2\x16.skete.guest.v1.PlanOpR\x03ops\x12:\n" +
 	"\tconflicts\x18\x05 \x03(\v2\x1c.skete.guest.v1.PlanConflictR\tconflicts\x12\x12\n" +
-	"\x04last\x18\x06 \x01(\bR\x04last\"W\n" +
+	"\x04last\x18\x06 \x01(\bR\x04last\"k\n" +
 	"\fApplyRequest\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\tR\x04plan\x123\n" +
-	"\x05label\x18\x02 \x01(\v2\x1d.skete.guest.v1.RevisionLabelR\x05label\"?\n" +
+	"\x05label\x18\x02 \x01(\v2\x1d.skete.guest.v1.RevisionLabelR\x05label\x12\x12\n" +
+	"\x04hold\x18\x03 \x01(\bR\x04hold\"?\n" +
 	"\rApplyResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\fR\brevision\x12\x12\n" +
 	"\x04kept\x18\x02 \x03(\fR\x04kept\"W\n" +

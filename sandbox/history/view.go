@@ -5,8 +5,12 @@ import (
 	"errors"
 	"io"
 	"path"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/apply"
@@ -92,13 +96,11 @@ func (h *history) plan(ctx context.Context, f func(context.Context, workspace.Hi
 // those services that hold what was replaced.
 func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (rev workspace.Revision, result apply.Result, err error) {
 	err = h.with(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
-		if files.Freeze != nil { // else the machine does that by itself
-			thaw, err := files.Freeze(ctx)
-			if err != nil {
-				return err
-			}
-			defer thaw()
+		thaw, err := freeze(ctx, files)
+		if err != nil {
+			return err
 		}
+		defer thaw()
 		rev, result, err = e.Apply(ctx, plan, l)
 		if err != nil && !errors.Is(err, workspace.ErrUnlisted) {
 			return err
@@ -109,6 +111,23 @@ func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (re
 		return err
 	})
 	return rev, result, err
+}
+
+// thawMax bounds how long a machine is asked to let its commands go on; it does
+// so by itself, later.
+const thawMax = 5 * time.Second
+
+// freeze stops what writes to the files. A machine that has its disk to itself
+// does that when it applies, and holds the commands until thaw.
+func freeze(ctx context.Context, files sandbox.Files) (thaw func(), err error) {
+	if files.Freeze != nil {
+		return files.Freeze(ctx)
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawMax)
+		defer cancel()
+		_, _ = files.Guest.Control.Thaw(ctx, connect.NewRequest(&wire.ThawRequest{}))
+	}, nil
 }
 
 func (h *history) Diff(ctx context.Context, from, to uint64, o workspace.DiffOptions) (workspace.Diff, error) {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -33,6 +34,10 @@ type Config struct {
 	// now. A history that has no revision, here or in the machine, begins with
 	// one of that, by this label. nil = it begins with the first Snapshot.
 	Empty *workspace.Label
+	// Hold: an Apply that did something leaves the machine's commands stopped,
+	// for who has something to do before they go on (guest.v1, Control.Thaw);
+	// left alone they go on within a minute.
+	Hold bool
 }
 
 // History is a workspace.History of a machine that keeps its own.
@@ -40,6 +45,7 @@ type History struct {
 	guest *wire.Client
 	here  *copied
 	empty *workspace.Label
+	hold  bool
 	turn  chan struct{} // holds one: calls that change something come one after the other
 
 	mu     sync.Mutex // guards all below
@@ -57,13 +63,13 @@ func Open(c Config) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &History{guest: c.Guest, here: here, empty: c.Empty, turn: make(chan struct{}, 1)}, nil
+	return &History{guest: c.Guest, here: here, empty: c.Empty, hold: c.Hold, turn: make(chan struct{}, 1)}, nil
 }
 
 // OpenHistory is Open with the default bound, for who knows workspace.History
-// only; empty is Config.Empty.
+// only; empty is Config.Empty. Its Apply holds the commands.
 func OpenHistory(dir string, guest *wire.Client, empty *workspace.Label) (workspace.History, error) {
-	h, err := Open(Config{Dir: dir, Guest: guest, Empty: empty})
+	h, err := Open(Config{Dir: dir, Guest: guest, Empty: empty, Hold: true})
 	if err != nil {
 		return nil, err // not h: an interface that holds nil is not nil
 	}
@@ -287,20 +293,24 @@ func (h *History) plan(ctx context.Context, needs []uint64, ask func() (planStre
 }
 
 // Apply implements workspace.History. The machine stops the sandbox's commands
-// meanwhile.
+// meanwhile. What it has done and we could not keep is in an error with
+// workspace.ErrUnlisted.
 func (h *History) Apply(ctx context.Context, plan string, l workspace.Label) (rev workspace.Revision, result apply.Result, err error) {
 	end, err := h.begin(ctx)
 	if err != nil {
 		return rev, result, err
 	}
 	defer end()
-	res, err := h.guest.History.Apply(ctx, connect.NewRequest(&wire.ApplyRequest{Plan: plan, Label: labelOf(l)}))
+	res, err := h.guest.History.Apply(ctx, connect.NewRequest(&wire.ApplyRequest{Plan: plan, Label: labelOf(l), Hold: h.hold}))
 	if err != nil {
 		return rev, result, wire.Err(err)
 	}
 	for _, path := range res.Msg.Kept {
 		result.Kept = append(result.Kept, string(path))
 	}
-	rev, err = h.made(ctx, res.Msg.Revision)
+	if rev, err = h.made(ctx, res.Msg.Revision); err != nil {
+		err = errs.Wrap(errs.Of(err), errors.Join(workspace.ErrUnlisted, err), "the files are what was planned, but the host does not have that revision yet: %s", errs.Public(err)).
+			WithHint("do not do it again: the next revision has it, and what was before is in the one before")
+	}
 	return rev, result, err
 }

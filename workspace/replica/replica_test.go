@@ -3,6 +3,7 @@ package replica_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/history"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/volume/layout"
@@ -354,5 +356,54 @@ func TestAnEmptyWorkspaceBeginsWithARevision(t *testing.T) {
 	must(t, err)
 	if diff := cmp.Diff(before, after[:len(before)]); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The commands stay stopped for who has something to do before they go on, but
+// for nobody where nothing was done.
+func TestHold_leavesTheCommandsStopped(t *testing.T) {
+	m := newMachine(t)
+	h := open(t, replica.Config{Dir: t.TempDir(), Guest: m.client, Hold: true})
+	m.write("a", "one")
+	one := snapshot(t, h, "")
+	m.write("a", "two")
+	p, err := h.PlanRestore(t.Context(), one.N, "")
+	must(t, err)
+	m.write("a", "three")
+	if _, _, err := h.Apply(t.Context(), p.ID, workspace.Label{}); !errs.Is(err, errs.Conflict) {
+		t.Errorf("%v", err)
+	}
+	if frozen, _ := m.commands.state(); frozen {
+		t.Error("the commands are stopped for an undo that did nothing")
+	}
+	restore(t, h, one.N)
+	if frozen, _ := m.commands.state(); !frozen {
+		t.Error("the commands go on")
+	}
+}
+
+// What was done in the machine is not reported as if it were not, when the host
+// cannot keep it.
+func TestApply_thatTheHostCannotKeep(t *testing.T) {
+	m := newMachine(t)
+	m.stop()
+	l := &liar{}
+	m.start(func(h wire.HistoryHandler) wire.HistoryHandler { l.HistoryHandler = h; return l })
+	h := open(t, replica.Config{Dir: t.TempDir(), Guest: m.client})
+	m.write("a", "one")
+	one := snapshot(t, h, "")
+	m.write("a", "two")
+	p, err := h.PlanRestore(t.Context(), one.N, "")
+	must(t, err)
+	l.pull = func(*wire.PullRequest, *connect.ServerStream[wire.PullResponse]) error {
+		return wire.ToConnect(errs.New(errs.Unavailable, "cut"))
+	}
+	_, _, err = h.Apply(t.Context(), p.ID, workspace.Label{})
+	if !errors.Is(err, workspace.ErrUnlisted) || !errs.Is(err, errs.Unavailable) || m.read("a") != "one" {
+		t.Errorf("%v; the file says %q", err, m.read("a"))
+	}
+	l.pull = nil
+	if rev := snapshot(t, h, ""); rev.Root != one.Root || h.Durable() != rev.N {
+		t.Errorf("%+v, durable %d", rev, h.Durable())
 	}
 }
