@@ -152,18 +152,24 @@ func (w *Workspace) first(l Label) error {
 		if err != nil {
 			return err
 		}
-		_, err = w.commit(capture.Result{Root: root}, l, 0)
+		_, err = w.commit(context.Background(), capture.Result{Root: root}, l, back{})
 		return err
 	}
-	_, _, err := w.snapshot(context.Background(), l, 0)
+	_, _, err := w.snapshot(context.Background(), l, back{})
 	return err
 }
 
 // note is kept while a plan is carried out, so that who finishes it knows what
 // revision it makes.
 type note struct {
-	Label  Label
+	Label Label
+	back
+}
+
+// back says what a revision goes back to; the zero back is for one that does not.
+type back struct {
 	Target uint64
+	Whole  bool // with all files; see revlog.Revision
 }
 
 // finished makes the revision of a restore that died and is now done.
@@ -172,7 +178,7 @@ func (w *Workspace) finished(text []byte) error {
 	if err := json.Unmarshal(text, &n); err != nil {
 		return errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
 	}
-	_, _, err := w.snapshot(context.Background(), n.Label, n.Target)
+	_, _, err := w.snapshot(context.Background(), n.Label, n.back)
 	return err
 }
 
@@ -207,14 +213,14 @@ func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh 
 	err = w.withRoom(ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		rev, fresh, err = w.snapshot(ctx, l, 0)
+		rev, fresh, err = w.snapshot(ctx, l, back{})
 		return err
 	})
 	return rev, fresh, err
 }
 
 // snapshot makes a revision. Preconditions: w.mu is held.
-func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revision, bool, error) {
+func (w *Workspace) snapshot(ctx context.Context, l Label, to back) (Revision, bool, error) {
 	if w.closed {
 		return Revision{}, false, errClosed()
 	}
@@ -228,24 +234,25 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, undoes uint64) (Revis
 	w.skipped, w.skippedMore = r.Skipped, r.SkippedMore
 	w.stage("scanned")
 	last, any := w.last()
-	if any && last.Root == r.Root && undoes == 0 {
+	if any && last.Root == r.Root && to == (back{}) {
 		return last, false, nil
 	}
-	rev, err := w.commit(r, l, undoes)
+	rev, err := w.commit(ctx, r, l, to)
 	return rev, err == nil, err
 }
 
 // commit makes a revision of what a scan found. Preconditions: w.mu is held.
-func (w *Workspace) commit(r capture.Result, l Label, undoes uint64) (Revision, error) {
+func (w *Workspace) commit(ctx context.Context, r capture.Result, l Label, to back) (Revision, error) {
 	if err := w.objects.Sync(); err != nil { // before a revision names them
 		w.capture.Forget() // it believes in what may not be there
 		return Revision{}, err
 	}
 	w.stage("objects")
-	last, _ := w.last()
+	last, any := w.last()
 	rev := Revision{
 		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
-		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: undoes, Jump: l.Jump,
+		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: to.Target, Whole: to.Whole, Jump: l.Jump,
+		Aside: any && w.aside(ctx, r.Root, last.Root),
 	}
 	if err := w.log.Append(rev); err != nil {
 		return Revision{}, err
@@ -254,6 +261,13 @@ func (w *Workspace) commit(r capture.Result, l Label, undoes uint64) (Revision, 
 	w.revs = append(w.revs, rev)
 	w.prune()
 	return rev, nil
+}
+
+// aside reports whether nothing would be done to go from a tree to the one
+// before it. Who cannot say so has a change like any other.
+func (w *Workspace) aside(ctx context.Context, root, before object.Hash) bool {
+	moves, err := apply.Moves(ctx, w.objects, root, before)
+	return err == nil && !moves
 }
 
 func (w *Workspace) last() (Revision, bool) {
@@ -302,13 +316,19 @@ type Plan struct {
 	Ops    []apply.Op
 	// Conflicts are paths of a revert for which nobody has chosen.
 	Conflicts []Conflict
+	// Left differs from the target and stays as it is: what git keeps in a .git,
+	// with the commits in it, unless the plan is for a path in there.
+	Left []apply.Left
 	// Skipped is what the history does not keep, and so does not touch;
 	// SkippedMore how much there is beyond what is listed.
 	Skipped     []capture.Skip
 	SkippedMore int
 
-	tree object.Hash // what it is to become
+	tree  object.Hash // what it is to become, but for what is left
+	whole bool        // of all files
 }
+
+func (p Plan) back() back { return back{p.Target, p.whole} }
 
 // plansMax is how many plans are remembered.
 const plansMax = 16
@@ -331,15 +351,15 @@ func (w *Workspace) planRestore(ctx context.Context, target uint64, path string)
 	if err != nil {
 		return Plan{}, err
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, back{})
 	if err != nil {
 		return Plan{}, err
 	}
-	ops, err := apply.Plan(ctx, w.objects, now.Root, to.Root, apply.Filter{Path: path})
+	ops, left, err := apply.Plan(ctx, w.objects, now.Root, to.Root, apply.Filter{Path: path})
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Target: target, Now: now.Root, Ops: ops, tree: to.Root}
+	p := Plan{Target: target, Now: now.Root, Ops: ops, Left: left, tree: to.Root, whole: path == ""}
 	sum := sha256.Sum256(append(append(append([]byte{}, now.Root[:]...), to.Root[:]...), path...))
 	p.ID = hex.EncodeToString(sum[:16])
 	return w.remember(p), nil
@@ -370,7 +390,7 @@ func (w *Workspace) Apply(ctx context.Context, id string, l Label) (rev Revision
 			done = true
 			ctx = context.WithoutCancel(ctx) // who leaves now would leave it without a revision
 		}
-		rev, _, err = w.snapshot(ctx, l, p.Target)
+		rev, _, err = w.snapshot(ctx, l, p.back())
 		return err
 	})
 	if done && err != nil {
@@ -394,7 +414,7 @@ func (w *Workspace) apply(ctx context.Context, id string, l Label) (Plan, apply.
 		return p, apply.Result{}, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
 			WithHint("choose for each: keep what is now, take what was before, or write both with markers")
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, back{})
 	if err != nil {
 		return p, apply.Result{}, err
 	}
@@ -402,7 +422,7 @@ func (w *Workspace) apply(ctx context.Context, id string, l Label) (Plan, apply.
 		return p, apply.Result{}, errs.New(errs.Conflict, "the workspace changed since the plan was made").WithHint("look at the plan again")
 	}
 	c := w.applying()
-	if c.Note, err = json.Marshal(note{l, p.Target}); err != nil {
+	if c.Note, err = json.Marshal(note{l, p.back()}); err != nil {
 		return p, apply.Result{}, err
 	}
 	result, err := apply.Run(ctx, c, w.objects, p.Ops)

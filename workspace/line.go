@@ -10,7 +10,8 @@ import (
 // from there, as in an editor; 0 = nowhere. A revision that is a going back to
 // one on the way here, or forward to one that was undone, moves along that
 // way; any other one, a jump to a named revision too, is a change, and ends what
-// could be redone.
+// could be redone. One that differs only in what going back leaves alone, a
+// commit of git for one, is no step of the way: current is the one before.
 //
 // The first revision cannot be undone: what was before it nobody has seen.
 func Position(revs []Revision) (current, undo, redo uint64) {
@@ -30,14 +31,14 @@ func Position(revs []Revision) (current, undo, redo uint64) {
 // walk returns the way to what is on disk, and what was undone of it, the next
 // to be redone at the end.
 func walk(revs []Revision) (past, future []Revision) {
-	stands := map[uint64]uint64{} // for a revision that moved: the one it moved to
+	stands := map[uint64]uint64{} // for a revision that is no step of its own: the one it shows
 	for _, r := range revs {
 		target := r.Undoes
 		if t, ok := stands[target]; ok {
 			target = t
 		}
-		// A part of the way back, or one step reverted, has another root.
-		is := func(x Revision) bool { return !r.Jump && x.N == target && x.Root == r.Root }
+		// A part of the way back, or one step reverted, is a change.
+		is := func(x Revision) bool { return !r.Jump && x.N == target && (r.Whole || x.Root == r.Root) }
 		if i := slices.IndexFunc(past, is); i >= 0 {
 			for n := len(past) - 1; n > i; n-- {
 				future = append(future, past[n])
@@ -52,6 +53,10 @@ func walk(revs []Revision) (past, future []Revision) {
 			}
 			future = future[:i]
 			stands[r.N] = target
+			continue
+		}
+		if n := len(past); n > 0 && r.Aside {
+			stands[r.N] = past[n-1].N
 			continue
 		}
 		past, future = append(past, r), nil

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -61,7 +62,7 @@ func (w *Workspace) planRevert(ctx context.Context, n uint64, choices map[string
 			return Plan{}, errs.Wrap(errs.NotFound, err, "what was before revision %d is not kept any more", n)
 		}
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, 0)
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, back{})
 	if err != nil {
 		return Plan{}, err
 	}
@@ -70,12 +71,12 @@ func (w *Workspace) planRevert(ctx context.Context, n uint64, choices map[string
 	if err != nil {
 		return Plan{}, err
 	}
-	ops, err := apply.Plan(ctx, w.objects, now.Root, target, apply.Filter{})
+	ops, left, err := apply.Plan(ctx, w.objects, now.Root, target, apply.Filter{})
 	if err != nil {
 		return Plan{}, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "revert %d %s %s %v", n, now.Root, target, r.open))
-	return w.remember(Plan{ID: hex.EncodeToString(sum[:16]), Target: n, Now: now.Root, Ops: ops, Conflicts: r.open, tree: target}), nil
+	return w.remember(Plan{ID: hex.EncodeToString(sum[:16]), Target: n, Now: now.Root, Ops: ops, Left: left, Conflicts: r.open, tree: target}), nil
 }
 
 // reverter makes the tree that is now without one step: a three-way merge with
@@ -161,6 +162,8 @@ func (r *reverter) name(path string, before, after, now tree.Entry) (tree.Entry,
 		return now, nil
 	case same(now, after):
 		return before, nil
+	case cmp.Or(before.Name, after.Name, now.Name) == apply.GitDir:
+		return now, nil // git's own; whatever else came to it since stays
 	}
 	if now.Type == tree.Dir && (before.Type == tree.Dir || after.Type == tree.Dir) {
 		h, err := r.dir(path, dirHash(before), dirHash(after), now.Hash)

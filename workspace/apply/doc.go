@@ -1,6 +1,6 @@
 // Package apply makes a directory be what a tree of the history says.
 //
-//	ops, err := apply.Plan(ctx, store, now, target, apply.Filter{})
+//	ops, left, err := apply.Plan(ctx, store, now, target, apply.Filter{})
 //	err = apply.Run(ctx, apply.Config{Dir: dir, Staging: staging, Journal: path}, store, ops)
 //	err = apply.Recover(config) // at every start
 //
@@ -17,6 +17,13 @@
 //
 // Staging must be on the directory's file system and outside the directory: no
 // half-written file is ever seen in it.
+//
+// # What is git's
+//
+// The user's commits are in a .git, those made after the target too. A plan
+// changes and removes nothing there, unless its path leads into one; it puts
+// back what is missing and what git does not itself make go (repository.go, and
+// "Going back" in docs/history-format.md).
 //
 // # What is hostile
 //

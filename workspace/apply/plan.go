@@ -1,7 +1,10 @@
 package apply
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/workspace/object"
@@ -43,23 +46,42 @@ func (f Filter) leadsTo(path string) bool {
 	return f.covers(path) || path == "" || strings.HasPrefix(f.Path, path+"/")
 }
 
+// namesGit reports whether it is a .git, or something in one, that was chosen.
+func (f Filter) namesGit() bool { return slices.Contains(strings.Split(f.Path, "/"), GitDir) }
+
 // Plan lists what makes the tree now into target: removals first, the deepest
-// first of all, then the rest from the root down. Only directories that differ
-// are looked at.
-func Plan(ctx context.Context, store *object.Store, now, target object.Hash, f Filter) ([]Op, error) {
+// first of all, then the rest from the root down; and what stays as it is
+// though it differs, which is what is in a .git that the filter does not name.
+// Only directories that differ are looked at.
+func Plan(ctx context.Context, store *object.Store, now, target object.Hash, f Filter) (ops []Op, left []Left, err error) {
 	p := planner{ctx: ctx, store: store, filter: f}
 	if err := p.dir("", now, target); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return append(p.removes, p.writes...), nil
+	return append(p.removes, p.writes...), p.left, nil
 }
+
+// Moves reports whether a plan for two trees would have operations.
+func Moves(ctx context.Context, store *object.Store, now, target object.Hash) (bool, error) {
+	p := planner{ctx: ctx, store: store, first: true}
+	err := p.dir("", now, target)
+	if errors.Is(err, errMoves) {
+		return true, nil
+	}
+	return len(p.removes)+len(p.writes) > 0, err
+}
+
+var errMoves = errors.New("there are operations")
 
 type planner struct {
 	ctx     context.Context
 	store   *object.Store
 	filter  Filter
+	first   bool // the first operation is enough
 	removes []Op
 	writes  []Op
+	left    []Left
+	leaves  int // what is left, beyond what is listed too
 }
 
 // Read returns the entries of a tree object; the zero hash is an empty one.
@@ -89,7 +111,12 @@ func (p *planner) dir(path string, now, target object.Hash) error {
 	if err != nil {
 		return err
 	}
-	return Merge(before, after, func(b, a tree.Entry) error { return p.name(path, b, a) })
+	return Merge(before, after, func(b, a tree.Entry) error {
+		if p.first && len(p.removes)+len(p.writes) > 0 {
+			return errMoves
+		}
+		return p.name(path, b, a)
+	})
 }
 
 // Merge visits the names of two directories in order; a side that does not
@@ -121,12 +148,13 @@ func Join(dir, name string) string {
 }
 
 func (p *planner) name(dir string, b, a tree.Entry) error {
-	path := Join(dir, b.Name)
-	if b.Type == 0 {
-		path = Join(dir, a.Name)
-	}
+	name := cmp.Or(b.Name, a.Name)
+	path := Join(dir, name)
 	if !p.filter.leadsTo(path) || b.Same(a) && b.Type != 0 {
 		return nil
+	}
+	if name == GitDir && !p.filter.namesGit() {
+		return p.git(path, b, a)
 	}
 	covered := p.filter.covers(path)
 	if a.Type != tree.Dir && b.Type == tree.Dir || a.Type == 0 {
@@ -157,8 +185,15 @@ func (p *planner) name(dir string, b, a tree.Entry) error {
 // remove takes away what stands before, and writes what comes in its place.
 func (p *planner) remove(path string, b, a tree.Entry, covered bool) error {
 	if b.Type == tree.Dir {
+		leaves := p.leaves
 		if err := p.dir(path, b.Hash, object.Hash{}); err != nil {
 			return err
+		}
+		if p.leaves > leaves {
+			if a.Type != 0 {
+				p.leave(path, whyHolds)
+			}
+			return nil
 		}
 	}
 	if !covered {

@@ -53,6 +53,12 @@ type Revision struct {
 	Undoes uint64 `json:"undoes,omitempty"`
 	// Jump: it went there because somebody named it, not by an undo or a redo.
 	Jump bool `json:"jump,omitempty"`
+	// Whole: all files were gone back to that revision, but for what going back
+	// leaves alone; not one path, nor one step.
+	Whole bool `json:"whole,omitempty"`
+	// Aside: the files differ from those of the revision before only in what
+	// going back leaves alone.
+	Aside bool `json:"aside,omitempty"`
 	// Torn files were changing while they were read.
 	Torn []string `json:"torn,omitempty"`
 }
