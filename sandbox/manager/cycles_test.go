@@ -54,9 +54,11 @@ type plant struct {
 	Dir, Provider, Guest, Exe, Runsc string
 	Rootfs                           template.Rootfs
 	Seed                             int
+	Refill                           pool.Refill
+	Ahead                            time.Duration // of the server's clock
 }
 
-func newPlant(t *testing.T, name string) *plant {
+func newPlant(t testing.TB, name string) *plant {
 	t.Helper()
 	p := &plant{Dir: t.TempDir(), Provider: name, Guest: guesttest.Binary(t)}
 	switch name {
@@ -114,7 +116,8 @@ func (p *plant) open(ctx context.Context, n int) (m *manager.Manager, shut func(
 		Dir: filepath.Join(p.Dir, "sandboxes"), Node: "one", Providers: []sandbox.Provider{machines}, Registry: registry, Leases: leases,
 		Templates: oneTemplate{rootfs: p.Rootfs}, Volumes: volumes{v}, Guest: p.Guest,
 		Defaults: sandbox.Defaults{Provider: p.Provider, MemoryMB: 192, DiskMB: 64, CPUs: 1},
-		Warm:     pool.Config{Sizes: []pool.Size{{Size: n}}, AtOnce: 2},
+		Warm:     pool.Config{Sizes: []pool.Size{{Size: n}}, AtOnce: 2, Refill: p.Refill},
+		Now:      func() time.Time { return time.Now().Add(p.Ahead) },
 	})
 	if err != nil {
 		closeIt(machines)
@@ -263,7 +266,11 @@ func TestCycles_leaveNothingBehind(t *testing.T) {
 		t.Skip("kills servers with real machines")
 	}
 	for name := range strings.SplitSeq(*providerNames, ",") {
-		t.Run(name, func(t *testing.T) { cycle(t, newPlant(t, name)) })
+		t.Run(name, func(t *testing.T) {
+			p := newPlant(t, name)
+			p.Refill = pool.RefillSnapshot
+			cycle(t, p)
+		})
 	}
 }
 
@@ -291,7 +298,7 @@ func cycle(t *testing.T, p *plant) {
 }
 
 // nothing fails the test if the host soon has still anything of the plant.
-func (p *plant) nothing(t *testing.T, ids map[sandbox.ID]bool) {
+func (p *plant) nothing(t testing.TB, ids map[sandbox.ID]bool) {
 	t.Helper()
 	for range leftoverTries { // the kernel frees loop devices and groups a moment later
 		if len(p.held()) == 0 {
@@ -313,7 +320,7 @@ func parseSeconds(t *testing.T, text string) int64 {
 }
 
 // sweep is the last server: it destroys all that there is.
-func (p *plant) sweep(t *testing.T) {
+func (p *plant) sweep(t testing.TB) {
 	t.Helper()
 	ctx := context.Background()
 	m, shut, err := p.open(ctx, 0)

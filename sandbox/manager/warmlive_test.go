@@ -145,7 +145,7 @@ func (s *warmServer) claims() (claims, misses uint64) {
 	return claims, misses
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

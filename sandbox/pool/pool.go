@@ -153,6 +153,7 @@ type member struct {
 	volume    sandbox.Volume
 	unwatch   context.CancelFunc
 	saves     bool      // a snapshot is to be taken of it when it is made
+	compares  bool      // it is booted to see whether the snapshot pays
 	finishing bool      // somebody destroys it
 	checkedAt time.Time // or of the last attempt to destroy it
 }
@@ -172,7 +173,6 @@ type kind struct {
 	notUntil   time.Time
 	// Of its snapshot; see source.
 	saving       bool // a member is being made that it is to be taken of
-	fruitless    bool // it does not pay
 	saveFailures int
 	notSaveUntil time.Time
 	note         string // why there is none

@@ -515,6 +515,9 @@ func (p *Pool) made(m *member, err error, took time.Duration) {
 	if fromSnapshot && (err == nil || p.d.Ctx.Err() == nil) {
 		p.restored(m, err, took)
 	}
+	if m.compares {
+		p.compared(m, err, took)
+	}
 	p.mu.Lock()
 	k := p.kind(m.rec.Shape)
 	if m.saves {

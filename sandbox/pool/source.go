@@ -28,12 +28,13 @@ const (
 	// bootWorth is what booting must take before a snapshot is tried: below it
 	// there is little to gain, and a disk to fill.
 	bootWorth = 250 * time.Millisecond
-	// After judgeAfter members a snapshot stays only if restoring one takes at
-	// most worthShare of booting one.
+	// Once judgeAfter members took more than worthShare of what booting took, one
+	// is booted to compare with: the host may only be busier than it was.
 	judgeAfter = 3
 	worthShare = 0.75
 	sourcesMax = 16 // snapshots of all shapes together
-	// A snapshot that cannot be taken or does not load is tried again by then.
+	// A snapshot that cannot be taken or does not load is tried again by then;
+	// one that does not pay, after the longest time.
 	saveAgainMin = time.Minute
 	saveAgainMax = time.Hour
 )
@@ -46,6 +47,8 @@ type source struct {
 	bootMS    float64   // to boot the member that it was taken of
 	restoreMS []float64 // of the latest members from it
 	since     time.Time // that we have had it
+	doubted   bool      // the next member is booted, to compare with
+	comparing bool      // one is being booted for that
 }
 
 // use is what the snapshot's record says it is for.
@@ -91,7 +94,7 @@ func (p *Pool) loadSources() {
 // mayHave reports whether the shape could have a source and has none: then one
 // member at a time is made, which it is taken of. Preconditions: p.mu is held.
 func (p *Pool) mayHave(s Shape, k *kind) bool {
-	if p.d.Snapshots == nil || p.c.Refill == RefillBoot || k.fruitless || p.sources[s] != nil ||
+	if p.d.Snapshots == nil || p.c.Refill == RefillBoot || p.sources[s] != nil ||
 		len(p.sources) >= sourcesMax || time.Now().Before(k.notSaveUntil) {
 		return false
 	}
@@ -103,7 +106,12 @@ func (p *Pool) mayHave(s Shape, k *kind) bool {
 func (p *Pool) descend(m *member) {
 	s := m.rec.Shape
 	k := p.kind(s)
-	if src := p.sources[s]; src != nil && p.d.Snapshots.Hold(src.id, m.rec.ID) == nil {
+	src := p.sources[s]
+	if src != nil && src.doubted {
+		m.compares, src.comparing, src.doubted = true, true, false
+		return
+	}
+	if src != nil && p.d.Snapshots.Hold(src.id, m.rec.ID) == nil {
 		m.rec.From = src.id
 	} else if !k.saving && p.mayHave(s, k) {
 		m.saves, k.saving = true, true
@@ -122,7 +130,9 @@ func (p *Pool) letGo(ctx context.Context, r record) {
 func (p *Pool) save(ctx context.Context, m *member, provider sandbox.Provider, took time.Duration) error {
 	s := m.rec.Shape
 	if p.c.Refill == RefillAuto && took < bootWorth {
-		p.noSource(s, fmt.Sprintf("booting takes %d ms, too little to gain", took.Milliseconds()))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.fruitless(s, fmt.Sprintf("booting takes %d ms, too little to gain", took.Milliseconds()))
 		return nil
 	}
 	src := &source{id: sandbox.NewSnapshotID(), bootMS: millis(took)}
@@ -187,12 +197,10 @@ func discarded(ctx context.Context, s *snapshot.Store, id sandbox.SnapshotID, er
 	return err
 }
 
-// noSource notes that a shape needs no snapshot, for as long as the server runs.
-func (p *Pool) noSource(s Shape, note string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// fruitless notes that a shape needs no snapshot for now. Preconditions: p.mu is held.
+func (p *Pool) fruitless(s Shape, note string) {
 	k := p.kind(s)
-	k.fruitless, k.note = true, note
+	k.notSaveUntil, k.note = time.Now().Add(saveAgainMax), note
 }
 
 // noSave notes that the next snapshot of a shape is to wait, longer each time.
@@ -233,12 +241,36 @@ func (p *Pool) restored(m *member, err error, took time.Duration) {
 	if n := len(src.restoreMS); n > judgeAfter {
 		src.restoreMS = src.restoreMS[n-judgeAfter:]
 	}
-	if p.c.Refill == RefillAuto && len(src.restoreMS) == judgeAfter && median(src.restoreMS) > worthShare*src.bootMS {
-		p.abandon(s)
-		k.fruitless, k.note = true, fmt.Sprintf("from a snapshot it took %.0f ms, booting %.0f ms", median(src.restoreMS), src.bootMS)
-		p.d.Log.Info("the warm pool gives up a snapshot that does not pay", "provider", s.Provider, "template", s.Template,
-			"snapshot", src.id, "restore_ms", median(src.restoreMS), "boot_ms", src.bootMS)
+	src.doubted = p.c.Refill == RefillAuto && !src.comparing && src.slow()
+}
+
+// slow: members from the snapshot take about as long as the one that was booted.
+func (src *source) slow() bool {
+	return len(src.restoreMS) == judgeAfter && median(src.restoreMS) > worthShare*src.bootMS
+}
+
+// compared judges a snapshot that was slow, now that one was booted beside it.
+func (p *Pool) compared(m *member, err error, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := m.rec.Shape
+	src := p.sources[s]
+	if src == nil {
+		return
 	}
+	src.comparing = false
+	if err != nil {
+		return
+	}
+	src.bootMS = millis(took)
+	if !src.slow() {
+		src.restoreMS = nil
+		return
+	}
+	p.abandon(s)
+	p.fruitless(s, fmt.Sprintf("from a snapshot it took %.0f ms, booting %.0f ms", median(src.restoreMS), src.bootMS))
+	p.d.Log.Info("the warm pool gives up a snapshot that does not pay", "provider", s.Provider, "template", s.Template,
+		"snapshot", src.id, "restore_ms", median(src.restoreMS), "boot_ms", src.bootMS)
 }
 
 // abandon gives a shape's snapshot up. Preconditions: p.mu is held.
