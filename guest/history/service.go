@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/object"
 )
 
@@ -96,6 +97,7 @@ func (s *Service) workspace() (*workspace.Workspace, error) {
 	w, err := workspace.Open(workspace.Config{
 		Dir: filepath.Join(s.c.Disk, layout.Files), Staging: filepath.Join(s.c.Disk, layout.Staging),
 		Store: s.store(), BytesMax: room, SegmentBytes: min(max(disk/32, segmentMin), segmentMax), Stage: s.c.Stage,
+		Capture: capture.Config{Watch: true},
 		// What the host has last is what it is sent the difference to.
 		Policy: &workspace.Policy{BytesMax: room, Keep: func(r workspace.Revision) bool { return r.N == s.acked.Load() }},
 	})
