@@ -5,7 +5,8 @@
 //	rung, err := l.Choose(ctx, spec) // never less than the spec requires
 //
 // It fails closed: what cannot be had is an error that says what was asked
-// for, why it cannot be had, and what there is.
+// for, why it cannot be had, and what there is. All machines are made and
+// attached through it, so it also sums what they count.
 //
 // A Ladder is safe for concurrent use.
 package ladder
@@ -22,6 +23,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/tally"
 )
 
 // How long a probe's result is believed. A failure is looked at again soon:
@@ -43,6 +45,8 @@ type Ladder struct {
 // Rung is one provider of the ladder.
 type Rung struct {
 	sandbox.Provider
+	tally tally.Tally
+
 	mu      sync.Mutex // guards the fields below; never held over a probe
 	result  sandbox.ProbeResult
 	probing chan struct{} // closed when the probe under way ends; nil = none
@@ -59,6 +63,42 @@ func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Ladd
 		return cmp.Compare(a.Capabilities().Isolation.Rank(), b.Capabilities().Isolation.Rank())
 	})
 	return l
+}
+
+// Create implements sandbox.Provider; the machine's counts are summed.
+func (r *Rung) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	return r.noted(r.Provider.Create(ctx, b))
+}
+
+// Attach implements sandbox.Provider; the machine's counts are summed.
+func (r *Rung) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, error) {
+	return r.noted(r.Provider.Attach(ctx, id))
+}
+
+func (r *Rung) noted(m sandbox.Machine, err error) (sandbox.Machine, error) {
+	if err == nil {
+		r.tally.Note(m)
+	}
+	return m, err
+}
+
+// Counts asks all machines that count and sums what they say, by provider; a
+// provider none of whose machines ever did is missing. See package tally.
+func (l *Ladder) Counts(ctx context.Context) map[string]sandbox.Counts {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	sums := map[string]sandbox.Counts{}
+	for _, r := range l.rungs {
+		wg.Go(func() {
+			if sum, counted := r.tally.Counts(ctx); counted {
+				mu.Lock()
+				sums[r.Name()] = sum
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return sums
 }
 
 // Get finds a provider by name.

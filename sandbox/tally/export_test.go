@@ -1,0 +1,11 @@
+package tally
+
+// AskedAtOnce for tests.
+const AskedAtOnce = askedAtOnce
+
+// Len is how many machines are kept.
+func (t *Tally) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.last)
+}
