@@ -352,6 +352,13 @@ func (m *Manager) Limits() sandbox.Limits { return m.deps.Limits }
 // Probes says what each provider can do on this host, strongest first.
 func (m *Manager) Probes(ctx context.Context) []sandbox.ProbeResult { return m.deps.Ladder.Probes(ctx) }
 
+// Counts sums what the machines' monitors count, warm ones' included, by
+// provider; see package tally. Those that do not answer before ctx ends are as
+// they were last time.
+func (m *Manager) Counts(ctx context.Context) map[string]sandbox.Counts {
+	return m.deps.Ladder.Counts(ctx)
+}
+
 // Default names the provider that "auto" gives now.
 func (m *Manager) Default(ctx context.Context) (sandbox.ProbeResult, error) {
 	r, err := m.deps.Ladder.Choose(ctx, sandbox.Spec{Provider: sandbox.ProviderAuto})
