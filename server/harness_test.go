@@ -224,6 +224,12 @@ func (b *syncBuffer) String() string {
 
 func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	t.Helper()
+	return newWorldOn(t, func(p sandbox.Provider) sandbox.Provider { return p }, change...)
+}
+
+// newWorldOn is newWorld on another provider than provider process.
+func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change ...func(*server.Config)) *world {
+	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))
 	st, err := store.Open(t.Context(), store.Config{Dir: filepath.Join(dir, "store")})
@@ -239,7 +245,7 @@ func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	t.Cleanup(func() { _ = provider.Close() })
 	tpl := &templates{rootfs: sandboxtest.Rootfs(t), infos: []template.Info{{Name: "host", Kind: "host", Hash: "test"}}}
 	m, err := manager.Open(t.Context(), manager.Config{
-		Dir: filepath.Join(dir, "sandboxes"), Node: "test", Providers: []sandbox.Provider{provider},
+		Dir: filepath.Join(dir, "sandboxes"), Node: "test", Providers: []sandbox.Provider{on(provider)},
 		Templates: tpl, Volumes: volumes{filepath.Join(dir, "volumes")}, Registry: kv("sandboxes"), Guest: guesttest.Binary(t),
 	})
 	must(t, err)

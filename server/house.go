@@ -23,7 +23,7 @@ func (s *Server) registerHouse(t *route.Table) {
 		_ = route.WriteJSON(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
 	t.Plain("/readyz", route.Public, none, s.readyz)
-	t.Plain("/metrics", key.Admin, nil, s.metrics.handler().ServeHTTP)
+	t.Plain("/metrics", key.Admin, nil, s.metrics.Handler().ServeHTTP)
 	t.Plain("/openapi.json", route.Public, none, s.document("application/openapi+json", func() ([]byte, error) { return t.Document(false) }))
 	t.Plain("/openapi.yaml", route.Public, none, s.document("application/openapi+yaml", func() ([]byte, error) { return t.Document(true) }))
 	docs.Register(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/route"
 )
 
@@ -247,6 +248,61 @@ func TestMetrics(t *testing.T) {
 	if contains(a.body, "sbx_") {
 		t.Error("a sandbox's id is a label: there would be a series for each")
 	}
+}
+
+// counted is a provider whose machines have a monitor that counts.
+type counted struct {
+	sandbox.Provider
+	made atomic.Int64
+}
+
+func (p *counted) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+	m, err := p.Provider.Create(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return &monitored{Machine: m, n: p.made.Add(1)}, nil
+}
+
+// monitored counts n times what the first one counts.
+type monitored struct {
+	sandbox.Machine
+	n     int64
+	asked atomic.Int64
+}
+
+func (m *monitored) Counts(context.Context) (sandbox.Counts, error) {
+	n := m.n * m.asked.Add(1)
+	return sandbox.Counts{
+		DiskReadBytes: n, DiskWrittenBytes: 2 * n, DiskReads: 3 * n, DiskWrites: 4 * n,
+		DiskThrottled: 5 * n, ChannelInBytes: 6 * n, ChannelOutBytes: 7 * n, Denied: 8 * n,
+	}, nil
+}
+
+func TestMetrics_whatMonitorsCountIsSummedByProvider(t *testing.T) {
+	w := newWorldOn(t, func(p sandbox.Provider) sandbox.Provider { return &counted{Provider: p} })
+	shows := func(factor int) {
+		t.Helper()
+		a := w.send(t, w.admin, http.MethodGet, "/metrics", nil)
+		for n, name := range []string{"disk_read_bytes", "disk_written_bytes", "disk_reads", "disk_writes", "disk_throttled", "channel_in_bytes", "channel_out_bytes", "denied_calls"} {
+			line := fmt.Sprintf("skete_machine_%s_total{provider=\"process\"} %d\n", name, (n+1)*factor)
+			if factor == 0 && contains(a.body, "skete_machine_") || factor > 0 && !contains(a.body, line) {
+				t.Errorf("want %s in\n%s", line, a.body)
+			}
+		}
+		if contains(a.body, "sbx_") {
+			t.Error("a sandbox's id is a label: there would be a series for each")
+		}
+	}
+	shows(0) // nobody counts yet
+	first, second := w.create(t, api.CreateSandbox{}), w.create(t, api.CreateSandbox{})
+	shows(1 + 2)
+	shows(2 * (1 + 2))
+	w.call(t, w.admin, http.MethodDelete, "/v1/sandboxes/"+second.ID, nil, http.StatusNoContent, nil)
+	shows(3*1 + 2*2) // a sum does not go down when a machine goes
+	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+first.ID+"/stop", nil, http.StatusOK, nil)
+	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+first.ID+"/start", nil, http.StatusOK, nil)
+	shows(3*1 + 2*2 + 3) // another machine, which begins at nought
 }
 
 func TestInfo(t *testing.T) {

@@ -92,7 +92,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxIn) (*sandb
 	}
 	start := time.Now()
 	info, err := s.sandboxes.Create(ctx, gate.From(ctx).Tenant, sandbox.CreateRequest{Spec: spec, Key: in.IdempotencyKey, From: sandbox.SnapshotID(in.Body.From)})
-	s.metrics.created(time.Since(start), err)
+	s.metrics.Created(time.Since(start), err)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/login"
+	"github.com/skete-dev/skete/server/metric"
 	"github.com/skete-dev/skete/server/page"
 	"github.com/skete-dev/skete/server/previews"
 	"github.com/skete-dev/skete/server/route"
@@ -70,6 +71,7 @@ type Sandboxes interface {
 	Probes(ctx context.Context) []sandbox.ProbeResult
 	Default(ctx context.Context) (sandbox.ProbeResult, error)
 	Limits() sandbox.Limits
+	Counts(ctx context.Context) map[string]sandbox.Counts
 }
 
 // Runs is what the server needs of *keeper.Keeper.
@@ -155,7 +157,7 @@ type Server struct {
 	gate      *gate.Gate
 	previews  previews.Previews
 	hub       *stream.Hub
-	metrics   *metrics
+	metrics   *metric.Metrics
 	ready     func(context.Context) error
 	log       *slog.Logger
 	version   string
@@ -189,14 +191,14 @@ func New(c Config) (*Server, error) {
 	if s.warm == nil {
 		s.warm = noPool{}
 	}
-	s.metrics = newMetrics(s)
-	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Observe: s.metrics.request})
+	s.metrics = metric.New(metric.Config{Sandboxes: s.sandboxes, Keys: s.keys, Pool: s.warm.Pool, Streams: s.hub.Count})
+	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Observe: s.metrics.Request})
 	s.registerInfo(s.table)
 	s.registerSandboxes(s.table)
 	s.registerSnapshots(s.table)
 	inside.Register(s.table, inside.Config{
 		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
-		Started: s.metrics.commands.Inc, ExecEnded: s.metrics.execEnded,
+		Started: s.metrics.CommandStarted, ExecEnded: s.metrics.ExecEnded,
 	})
 	services.Register(s.table, services.Config{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})

@@ -1,24 +1,46 @@
-package server
+// Package metric is what /metrics shows, in a registry of its own.
+//
+//	m := metric.New(metric.Config{Sandboxes: manager, Keys: ring, …})
+//	m.Request(route, status, took)
+//	mux.Handle("/metrics", m.Handler())
+//
+// No label names a sandbox or a tenant: of those there can be any number. All
+// methods are safe for concurrent use.
+package metric
 
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/key"
 )
 
-// metrics holds what /metrics shows, in a registry of its own.
-type metrics struct {
+// Sandboxes are those of a server.
+type Sandboxes interface {
+	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
+	// Counts sums what the machines' monitors count, by provider.
+	Counts(ctx context.Context) map[string]sandbox.Counts
+}
+
+// Config of Metrics: whom they ask.
+type Config struct {
+	Sandboxes Sandboxes
+	Keys      *key.Ring       // the tenants are those that have keys
+	Pool      func() api.Pool // of warm machines; returns at once
+	Streams   func() int      // that are open
+}
+
+// Metrics of one server.
+type Metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.HistogramVec
 	creates     *prometheus.HistogramVec
@@ -26,9 +48,10 @@ type metrics struct {
 	execSeconds prometheus.Histogram
 }
 
-func newMetrics(s *Server) *metrics {
+// New returns metrics that count from nought.
+func New(c Config) *Metrics {
 	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-	m := &metrics{
+	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "skete_http_request_duration_seconds", Help: "Time of an HTTP request; a stream lasts until its end.", Buckets: buckets,
@@ -47,93 +70,34 @@ func newMetrics(s *Server) *metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skete_streams_open", Help: "Streams open now.",
-		}, func() float64 { return float64(s.hub.Count()) }),
-		&census{sandboxes: s.sandboxes, keys: s.keys, desc: prometheus.NewDesc("skete_sandboxes", "Sandboxes by state and provider.", []string{"state", "provider"}, nil)},
-		newReserve(s.warm),
+		}, func() float64 { return float64(c.Streams()) }),
+		&census{sandboxes: c.Sandboxes, keys: c.Keys, desc: prometheus.NewDesc("skete_sandboxes", "Sandboxes by state and provider.", []string{"state", "provider"}, nil)},
+		newReserve(c.Pool), &monitors{sandboxes: c.Sandboxes},
 	)
 	return m
 }
 
-func (m *metrics) handler() http.Handler {
+// Handler serves all of them.
+func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true})
 }
 
-func (m *metrics) request(route string, status int, took time.Duration) {
+// Request counts an answered request by its route.
+func (m *Metrics) Request(route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
-func (m *metrics) execEnded(took time.Duration) { m.execSeconds.Observe(took.Seconds()) }
+// CommandStarted counts a command.
+func (m *Metrics) CommandStarted() { m.commands.Inc() }
 
-func (m *metrics) created(took time.Duration, err error) {
+// ExecEnded counts an exec.
+func (m *Metrics) ExecEnded(took time.Duration) { m.execSeconds.Observe(took.Seconds()) }
+
+// Created counts a create by how it went.
+func (m *Metrics) Created(took time.Duration, err error) {
 	result := "ok"
 	if err != nil {
 		result = string(errs.Of(err))
 	}
 	m.creates.WithLabelValues(result).Observe(took.Seconds())
-}
-
-// Bounds of a census.
-const (
-	censusTimeout  = 5 * time.Second
-	censusPagesMax = 100
-)
-
-// census counts sandboxes when somebody asks, tenant by tenant; the tenants
-// are those that have keys.
-type census struct {
-	sandboxes Sandboxes
-	keys      *key.Ring
-	desc      *prometheus.Desc
-	mu        sync.Mutex // one at a time
-}
-
-func (c *census) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-func (c *census) Collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), censusTimeout)
-	defer cancel()
-	counts := map[[2]string]int{}
-	tenants, err := c.tenants(ctx)
-	for _, tenant := range tenants {
-		if err == nil {
-			err = c.count(ctx, tenant, counts)
-		}
-	}
-	if err != nil {
-		ch <- prometheus.NewInvalidMetric(c.desc, err)
-		return
-	}
-	for labels, n := range counts {
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), labels[0], labels[1])
-	}
-}
-
-func (c *census) tenants(ctx context.Context) ([]string, error) {
-	recs, err := c.keys.List(ctx, "")
-	tenants := []string{key.DefaultTenant}
-	for _, rec := range recs {
-		if !slices.Contains(tenants, rec.Tenant) {
-			tenants = append(tenants, rec.Tenant)
-		}
-	}
-	return tenants, err
-}
-
-func (c *census) count(ctx context.Context, tenant string, counts map[[2]string]int) error {
-	f := sandbox.Filter{PageSize: 1000}
-	for range censusPagesMax {
-		page, err := c.sandboxes.List(ctx, tenant, f)
-		if err != nil {
-			return err
-		}
-		for _, info := range page.Items {
-			counts[[2]string{string(info.State), info.Provider}]++
-		}
-		if f.PageToken = page.Next; f.PageToken == "" {
-			return nil
-		}
-	}
-	return errs.New(errs.Limit, "more sandboxes than one census counts")
 }
