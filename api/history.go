@@ -133,6 +133,15 @@ type ChangePlan struct {
 	Total     int            `json:"total" doc:"how many paths it would touch"`
 	Cut       bool           `json:"cut,omitempty" doc:"there are more than are shown"`
 	Conflicts []PathConflict `json:"conflicts"`
+	// Left is what differs and stays as it is.
+	Left []PathLeft `json:"left,omitempty" doc:"what differs from the revision and stays as it is: what git keeps of repositories, unless a path in there is restored"`
+}
+
+// PathLeft is a path that a way back leaves as it is.
+type PathLeft struct {
+	Path      string `json:"path"`
+	PathBytes []byte `json:"path_bytes,omitempty" doc:"the exact path, when it is not UTF-8"`
+	Why       string `json:"why"`
 }
 
 // PathConflict is a path that was changed by what is to be reverted and again

@@ -74,6 +74,12 @@ func sendPlan(p workspace.Plan, err error, send func(*wire.PlanPart) error) erro
 			return err
 		}
 	}
+	for _, l := range p.Left {
+		part.Left = append(part.Left, &wire.PlanLeft{Path: []byte(l.Path), Why: l.Why})
+		if err := grown(len(l.Path) + len(l.Why)); err != nil {
+			return err
+		}
+	}
 	part.Last = true
 	return send(part)
 }

@@ -559,6 +559,58 @@ func (x *PlanConflict) GetText() bool {
 	return false
 }
 
+type PlanLeft struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          []byte                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanLeft) Reset() {
+	*x = PlanLeft{}
+	mi := &file_history_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanLeft) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanLeft) ProtoMessage() {}
+
+func (x *PlanLeft) ProtoReflect() protoreflect.Message {
+	mi := &file_history_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanLeft.ProtoReflect.Descriptor instead.
+func (*PlanLeft) Descriptor() ([]byte, []int) {
+	return file_history_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PlanLeft) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *PlanLeft) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type PlanPart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // id, target and now are in the first part only
@@ -567,13 +619,14 @@ type PlanPart struct {
 	Ops           []*PlanOp              `protobuf:"bytes,4,rep,name=ops,proto3" json:"ops,omitempty"`
 	Conflicts     []*PlanConflict        `protobuf:"bytes,5,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
 	Last          bool                   `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
+	Left          []*PlanLeft            `protobuf:"bytes,7,rep,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanPart) Reset() {
 	*x = PlanPart{}
-	mi := &file_history_proto_msgTypes[9]
+	mi := &file_history_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +638,7 @@ func (x *PlanPart) String() string {
 func (*PlanPart) ProtoMessage() {}
 
 func (x *PlanPart) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[9]
+	mi := &file_history_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +651,7 @@ func (x *PlanPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanPart.ProtoReflect.Descriptor instead.
 func (*PlanPart) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{9}
+	return file_history_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PlanPart) GetId() string {
@@ -643,6 +696,13 @@ func (x *PlanPart) GetLast() bool {
 	return false
 }
 
+func (x *PlanPart) GetLeft() []*PlanLeft {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Plan  string                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
@@ -656,7 +716,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_history_proto_msgTypes[10]
+	mi := &file_history_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +728,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[10]
+	mi := &file_history_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +741,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{10}
+	return file_history_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ApplyRequest) GetPlan() string {
@@ -715,7 +775,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_history_proto_msgTypes[11]
+	mi := &file_history_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +787,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[11]
+	mi := &file_history_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +800,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{11}
+	return file_history_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ApplyResponse) GetRevision() []byte {
@@ -767,7 +827,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_history_proto_msgTypes[12]
+	mi := &file_history_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +839,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[12]
+	mi := &file_history_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +852,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{12}
+	return file_history_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PullRequest) GetAfter() *RevisionMark {
@@ -818,7 +878,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_history_proto_msgTypes[13]
+	mi := &file_history_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +890,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[13]
+	mi := &file_history_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +903,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{13}
+	return file_history_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PullResponse) GetData() []byte {
@@ -863,7 +923,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_history_proto_msgTypes[14]
+	mi := &file_history_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +935,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[14]
+	mi := &file_history_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +948,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{14}
+	return file_history_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PushRequest) GetReplace() bool {
@@ -914,7 +974,7 @@ type PushResponse struct {
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_history_proto_msgTypes[15]
+	mi := &file_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +986,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[15]
+	mi := &file_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +999,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{15}
+	return file_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PushResponse) GetLast() uint64 {
@@ -958,7 +1018,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_history_proto_msgTypes[16]
+	mi := &file_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1030,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[16]
+	mi := &file_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1043,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{16}
+	return file_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AckRequest) GetMark() *RevisionMark {
@@ -1001,7 +1061,7 @@ type AckResponse struct {
 
 func (x *AckResponse) Reset() {
 	*x = AckResponse{}
-	mi := &file_history_proto_msgTypes[17]
+	mi := &file_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1073,7 @@ func (x *AckResponse) String() string {
 func (*AckResponse) ProtoMessage() {}
 
 func (x *AckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[17]
+	mi := &file_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1086,7 @@ func (x *AckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckResponse.ProtoReflect.Descriptor instead.
 func (*AckResponse) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{17}
+	return file_history_proto_rawDescGZIP(), []int{18}
 }
 
 type HistoryStatusRequest struct {
@@ -1038,7 +1098,7 @@ type HistoryStatusRequest struct {
 
 func (x *HistoryStatusRequest) Reset() {
 	*x = HistoryStatusRequest{}
-	mi := &file_history_proto_msgTypes[18]
+	mi := &file_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1110,7 @@ func (x *HistoryStatusRequest) String() string {
 func (*HistoryStatusRequest) ProtoMessage() {}
 
 func (x *HistoryStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[18]
+	mi := &file_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1123,7 @@ func (x *HistoryStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatusRequest.ProtoReflect.Descriptor instead.
 func (*HistoryStatusRequest) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{18}
+	return file_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HistoryStatusRequest) GetMark() *RevisionMark {
@@ -1085,7 +1145,7 @@ type HistoryStatusResponse struct {
 
 func (x *HistoryStatusResponse) Reset() {
 	*x = HistoryStatusResponse{}
-	mi := &file_history_proto_msgTypes[19]
+	mi := &file_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1157,7 @@ func (x *HistoryStatusResponse) String() string {
 func (*HistoryStatusResponse) ProtoMessage() {}
 
 func (x *HistoryStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_proto_msgTypes[19]
+	mi := &file_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1170,7 @@ func (x *HistoryStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryStatusResponse.ProtoReflect.Descriptor instead.
 func (*HistoryStatusResponse) Descriptor() ([]byte, []int) {
-	return file_history_proto_rawDescGZIP(), []int{19}
+	return file_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HistoryStatusResponse) GetLast() uint64 {
@@ -1182,14 +1242,18 @@ const file_history_proto_rawDesc = "" +
 	"\fPlanConflict\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\bR\x04text\"\xbe\x01\n" +
+	"\x04text\x18\x03 \x01(\bR\x04text\"0\n" +
+	"\bPlanLeft\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\fR\x04path\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\xec\x01\n" +
 	"\bPlanPart\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\x04R\x06target\x12\x10\n" +
 	"\x03now\x18\x03 \x01(\fR\x03now\x12(\n" +
 	"\x03ops\x18\x04 \x03(\v2\x16.skete.guest.v1.PlanOpR\x03ops\x12:\n" +
 	"\tconflicts\x18\x05 \x03(\v2\x1c.skete.guest.v1.PlanConflictR\tconflicts\x12\x12\n" +
-	"\x04last\x18\x06 \x01(\bR\x04last\"k\n" +
+	"\x04last\x18\x06 \x01(\bR\x04last\x12,\n" +
+	"\x04left\x18\a \x03(\v2\x18.skete.guest.v1.PlanLeftR\x04left\"k\n" +
 	"\fApplyRequest\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\tR\x04plan\x123\n" +
 	"\x05label\x18\x02 \x01(\v2\x1d.skete.guest.v1.RevisionLabelR\x05label\x12\x12\n" +
@@ -1241,7 +1305,7 @@ func file_history_proto_rawDescGZIP() []byte {
 	return file_history_proto_rawDescData
 }
 
-var file_history_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_history_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_history_proto_goTypes = []any{
 	(*RevisionLabel)(nil),         // 0: skete.guest.v1.RevisionLabel
 	(*RevisionMark)(nil),          // 1: skete.guest.v1.RevisionMark
@@ -1252,48 +1316,50 @@ var file_history_proto_goTypes = []any{
 	(*PlanRevertRequest)(nil),     // 6: skete.guest.v1.PlanRevertRequest
 	(*PlanOp)(nil),                // 7: skete.guest.v1.PlanOp
 	(*PlanConflict)(nil),          // 8: skete.guest.v1.PlanConflict
-	(*PlanPart)(nil),              // 9: skete.guest.v1.PlanPart
-	(*ApplyRequest)(nil),          // 10: skete.guest.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 11: skete.guest.v1.ApplyResponse
-	(*PullRequest)(nil),           // 12: skete.guest.v1.PullRequest
-	(*PullResponse)(nil),          // 13: skete.guest.v1.PullResponse
-	(*PushRequest)(nil),           // 14: skete.guest.v1.PushRequest
-	(*PushResponse)(nil),          // 15: skete.guest.v1.PushResponse
-	(*AckRequest)(nil),            // 16: skete.guest.v1.AckRequest
-	(*AckResponse)(nil),           // 17: skete.guest.v1.AckResponse
-	(*HistoryStatusRequest)(nil),  // 18: skete.guest.v1.HistoryStatusRequest
-	(*HistoryStatusResponse)(nil), // 19: skete.guest.v1.HistoryStatusResponse
+	(*PlanLeft)(nil),              // 9: skete.guest.v1.PlanLeft
+	(*PlanPart)(nil),              // 10: skete.guest.v1.PlanPart
+	(*ApplyRequest)(nil),          // 11: skete.guest.v1.ApplyRequest
+	(*ApplyResponse)(nil),         // 12: skete.guest.v1.ApplyResponse
+	(*PullRequest)(nil),           // 13: skete.guest.v1.PullRequest
+	(*PullResponse)(nil),          // 14: skete.guest.v1.PullResponse
+	(*PushRequest)(nil),           // 15: skete.guest.v1.PushRequest
+	(*PushResponse)(nil),          // 16: skete.guest.v1.PushResponse
+	(*AckRequest)(nil),            // 17: skete.guest.v1.AckRequest
+	(*AckResponse)(nil),           // 18: skete.guest.v1.AckResponse
+	(*HistoryStatusRequest)(nil),  // 19: skete.guest.v1.HistoryStatusRequest
+	(*HistoryStatusResponse)(nil), // 20: skete.guest.v1.HistoryStatusResponse
 }
 var file_history_proto_depIdxs = []int32{
 	0,  // 0: skete.guest.v1.SnapshotRequest.label:type_name -> skete.guest.v1.RevisionLabel
 	5,  // 1: skete.guest.v1.PlanRevertRequest.choices:type_name -> skete.guest.v1.PlanChoice
 	7,  // 2: skete.guest.v1.PlanPart.ops:type_name -> skete.guest.v1.PlanOp
 	8,  // 3: skete.guest.v1.PlanPart.conflicts:type_name -> skete.guest.v1.PlanConflict
-	0,  // 4: skete.guest.v1.ApplyRequest.label:type_name -> skete.guest.v1.RevisionLabel
-	1,  // 5: skete.guest.v1.PullRequest.after:type_name -> skete.guest.v1.RevisionMark
-	1,  // 6: skete.guest.v1.AckRequest.mark:type_name -> skete.guest.v1.RevisionMark
-	1,  // 7: skete.guest.v1.HistoryStatusRequest.mark:type_name -> skete.guest.v1.RevisionMark
-	2,  // 8: skete.guest.v1.History.Snapshot:input_type -> skete.guest.v1.SnapshotRequest
-	4,  // 9: skete.guest.v1.History.PlanRestore:input_type -> skete.guest.v1.PlanRestoreRequest
-	6,  // 10: skete.guest.v1.History.PlanRevert:input_type -> skete.guest.v1.PlanRevertRequest
-	10, // 11: skete.guest.v1.History.Apply:input_type -> skete.guest.v1.ApplyRequest
-	12, // 12: skete.guest.v1.History.Pull:input_type -> skete.guest.v1.PullRequest
-	14, // 13: skete.guest.v1.History.Push:input_type -> skete.guest.v1.PushRequest
-	16, // 14: skete.guest.v1.History.Ack:input_type -> skete.guest.v1.AckRequest
-	18, // 15: skete.guest.v1.History.Status:input_type -> skete.guest.v1.HistoryStatusRequest
-	3,  // 16: skete.guest.v1.History.Snapshot:output_type -> skete.guest.v1.SnapshotResponse
-	9,  // 17: skete.guest.v1.History.PlanRestore:output_type -> skete.guest.v1.PlanPart
-	9,  // 18: skete.guest.v1.History.PlanRevert:output_type -> skete.guest.v1.PlanPart
-	11, // 19: skete.guest.v1.History.Apply:output_type -> skete.guest.v1.ApplyResponse
-	13, // 20: skete.guest.v1.History.Pull:output_type -> skete.guest.v1.PullResponse
-	15, // 21: skete.guest.v1.History.Push:output_type -> skete.guest.v1.PushResponse
-	17, // 22: skete.guest.v1.History.Ack:output_type -> skete.guest.v1.AckResponse
-	19, // 23: skete.guest.v1.History.Status:output_type -> skete.guest.v1.HistoryStatusResponse
-	16, // [16:24] is the sub-list for method output_type
-	8,  // [8:16] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	9,  // 4: skete.guest.v1.PlanPart.left:type_name -> skete.guest.v1.PlanLeft
+	0,  // 5: skete.guest.v1.ApplyRequest.label:type_name -> skete.guest.v1.RevisionLabel
+	1,  // 6: skete.guest.v1.PullRequest.after:type_name -> skete.guest.v1.RevisionMark
+	1,  // 7: skete.guest.v1.AckRequest.mark:type_name -> skete.guest.v1.RevisionMark
+	1,  // 8: skete.guest.v1.HistoryStatusRequest.mark:type_name -> skete.guest.v1.RevisionMark
+	2,  // 9: skete.guest.v1.History.Snapshot:input_type -> skete.guest.v1.SnapshotRequest
+	4,  // 10: skete.guest.v1.History.PlanRestore:input_type -> skete.guest.v1.PlanRestoreRequest
+	6,  // 11: skete.guest.v1.History.PlanRevert:input_type -> skete.guest.v1.PlanRevertRequest
+	11, // 12: skete.guest.v1.History.Apply:input_type -> skete.guest.v1.ApplyRequest
+	13, // 13: skete.guest.v1.History.Pull:input_type -> skete.guest.v1.PullRequest
+	15, // 14: skete.guest.v1.History.Push:input_type -> skete.guest.v1.PushRequest
+	17, // 15: skete.guest.v1.History.Ack:input_type -> skete.guest.v1.AckRequest
+	19, // 16: skete.guest.v1.History.Status:input_type -> skete.guest.v1.HistoryStatusRequest
+	3,  // 17: skete.guest.v1.History.Snapshot:output_type -> skete.guest.v1.SnapshotResponse
+	10, // 18: skete.guest.v1.History.PlanRestore:output_type -> skete.guest.v1.PlanPart
+	10, // 19: skete.guest.v1.History.PlanRevert:output_type -> skete.guest.v1.PlanPart
+	12, // 20: skete.guest.v1.History.Apply:output_type -> skete.guest.v1.ApplyResponse
+	14, // 21: skete.guest.v1.History.Pull:output_type -> skete.guest.v1.PullResponse
+	16, // 22: skete.guest.v1.History.Push:output_type -> skete.guest.v1.PushResponse
+	18, // 23: skete.guest.v1.History.Ack:output_type -> skete.guest.v1.AckResponse
+	20, // 24: skete.guest.v1.History.Status:output_type -> skete.guest.v1.HistoryStatusResponse
+	17, // [17:25] is the sub-list for method output_type
+	9,  // [9:17] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_history_proto_init() }
@@ -1307,7 +1373,7 @@ func file_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_proto_rawDesc), len(file_history_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -333,6 +333,28 @@ func TestRestoreOfOnePathLeavesTheOthers(t *testing.T) {
 	w.want("d/y", "2")
 }
 
+// What git keeps stays, and a plan says so; commits are no steps of undo.
+func TestPlanSaysWhatStays(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "f", "1", workspace.Label{Actor: "agent"})
+	w.Step(t, "f", "2", workspace.Label{Actor: "agent"})
+	w.Step(t, ".git/HEAD", "ref: refs/heads/main", workspace.Label{})
+	plan := w.plan(api.PlanChange{Do: api.PlanUndo})
+	if plan.N != 1 || plan.Total != 1 || len(plan.Left) != 1 || plan.Left[0].Path != ".git" || plan.Left[0].Why == "" {
+		t.Errorf("%+v", plan)
+	}
+	w.apply(plan)
+	w.want("f", "1")
+	w.want(".git/HEAD", "ref: refs/heads/main")
+	if page := w.page(); page.Current != 1 || page.Undo != 0 || page.Redo != 2 {
+		t.Errorf("at %d, undo to %d, redo to %d", page.Current, page.Undo, page.Redo)
+	}
+	w.apply(w.plan(api.PlanChange{Do: api.PlanRedo}))
+	w.want("f", "2")
+	w.apply(w.plan(api.PlanChange{Do: api.PlanRestore, N: 1, Path: ".git"}))
+	w.want(".git/HEAD", "")
+}
+
 func TestRevertAsksWhereItCannotDecide(t *testing.T) {
 	w := newWorld(t)
 	w.Write(t, "text", "a\nb\nc\n")

@@ -142,5 +142,10 @@ func planView(p workspace.Plan) api.ChangePlan {
 		pc.Path, pc.PathBytes = named(c.Path)
 		v.Conflicts = append(v.Conflicts, pc)
 	}
+	for _, l := range p.Left[:min(len(p.Left), filesMax)] {
+		left := api.PathLeft{Why: l.Why}
+		left.Path, left.PathBytes = named(l.Path)
+		v.Left = append(v.Left, left)
+	}
 	return v
 }

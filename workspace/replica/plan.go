@@ -73,14 +73,25 @@ func addPart(p *workspace.Plan, part *wire.PlanPart, size int) (int, error) {
 		if err := checkPath(c.Path); err != nil {
 			return size, err
 		}
-		why := strings.ToValidUTF8(c.Why[:min(len(c.Why), whyBytesMax)], "?")
-		p.Conflicts = append(p.Conflicts, workspace.Conflict{Path: string(c.Path), Why: why, Text: c.Text})
-		size += len(c.Path) + len(why)
+		p.Conflicts = append(p.Conflicts, workspace.Conflict{Path: string(c.Path), Why: shortened(c.Why), Text: c.Text})
+		size += len(c.Path) + len(c.Why)
 	}
-	if len(p.Ops)+len(p.Conflicts) > planOpsMax || size > planBytesMax {
+	for _, l := range part.Left {
+		if err := checkPath(l.Path); err != nil {
+			return size, err
+		}
+		p.Left = append(p.Left, apply.Left{Path: string(l.Path), Why: shortened(l.Why)})
+		size += len(l.Path) + len(l.Why)
+	}
+	if len(p.Ops)+len(p.Conflicts)+len(p.Left) > planOpsMax || size > planBytesMax {
 		return size, errs.New(errs.Limit, "the plan is too large to be shown")
 	}
 	return size, nil
+}
+
+// shortened is a reason that a machine gives.
+func shortened(why string) string {
+	return strings.ToValidUTF8(why[:min(len(why), whyBytesMax)], "?")
 }
 
 func opOf(o *wire.PlanOp) (op apply.Op, err error) {

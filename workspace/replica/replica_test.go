@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -235,6 +236,34 @@ func TestRestoreAndRevert_areAppliedInTheMachine(t *testing.T) {
 	must(t, err)
 	if rev.Root != one.Root {
 		t.Error("another root")
+	}
+}
+
+// What git keeps in the machine stays, the plan says so, and the machine's own
+// word for where its history is comes over.
+func TestWhatGitKeeps_staysInTheMachine(t *testing.T) {
+	m := newMachine(t)
+	h := open(t, replica.Config{Dir: t.TempDir(), Guest: m.client})
+	m.write("a", "1")
+	m.write("lib/.git/HEAD", "old")
+	first := snapshot(t, h, "first")
+	m.write("a", "2")
+	second := snapshot(t, h, "second")
+	m.write("lib/.git/HEAD", "new")
+	commit := snapshot(t, h, "a commit")
+	plan, err := h.PlanRestore(t.Context(), first.N, "")
+	must(t, err)
+	if len(plan.Left) != 1 || plan.Left[0].Path != "lib/.git" || !strings.Contains(plan.Left[0].Why, "git") {
+		t.Errorf("left: %+v", plan.Left)
+	}
+	made := restore(t, h, first.N)
+	if m.read("a") != "1" || m.read("lib/.git/HEAD") != "new" || !made.Whole || !commit.Aside {
+		t.Errorf("%+v, %+v", made, commit)
+	}
+	revs, err := h.Revisions(t.Context())
+	must(t, err)
+	if current, undo, redo := workspace.Position(revs); current != first.N || undo != 0 || redo != second.N {
+		t.Errorf("at %d, undo to %d, redo to %d", current, undo, redo)
 	}
 }
 

@@ -309,6 +309,9 @@ func (a commands) show(plan api.ChangePlan, w *way) error {
 	if more := plan.Total - len(files); more > 0 {
 		a.Note("and %d more", more)
 	}
+	for _, l := range plan.Left {
+		a.Note("%s stays as it is: %s", quoted("", past.PathOf(api.PathChange{Path: l.Path, PathBytes: l.PathBytes})), l.Why)
+	}
 	if plan.Total == 0 {
 		a.Note("nothing would change")
 	}
