@@ -126,6 +126,22 @@ func cleanAnswer(h http.Header, app string) {
 		}
 	}
 	h.Add("Content-Security-Policy", framePolicy(app))
+	cleanAge(h)
+}
+
+// cleanAge keeps browsers from showing what a file was before an undo. From a
+// time alone they guess how long an answer is good, and a server compares whole
+// seconds, where an undo and a redo fit into one.
+func cleanAge(h http.Header) {
+	if h.Get("Last-Modified") == "" {
+		return
+	}
+	if h.Get("Etag") == "" {
+		h.Del("Last-Modified")
+	}
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-cache")
+	}
 }
 
 // framePolicy: the app may show a preview in a frame, and a preview itself.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -382,6 +383,26 @@ func TestAnswersStayOnTheirHost(t *testing.T) {
 	}
 	if d := cmp.Diff(want, h); d != "" {
 		t.Error(d)
+	}
+}
+
+// An undo and a redo can be in one second, and a browser must not guess.
+func TestFilesAreAskedForAfterAnUndo(t *testing.T) {
+	const date = "Sun, 01 Nov 2026 10:00:00 GMT"
+	for name, tt := range map[string]struct{ app, want http.Header }{
+		"a time alone":      {http.Header{"Last-Modified": {date}}, http.Header{"Cache-Control": {"no-cache"}}},
+		"a tag":             {http.Header{"Last-Modified": {date}, "Etag": {`"1"`}}, http.Header{"Last-Modified": {date}, "Etag": {`"1"`}, "Cache-Control": {"no-cache"}}},
+		"the app's own age": {http.Header{"Last-Modified": {date}, "Etag": {`"1"`}, "Cache-Control": {"max-age=60"}}, http.Header{"Last-Modified": {date}, "Etag": {`"1"`}, "Cache-Control": {"max-age=60"}}},
+		"nothing":           {http.Header{}, http.Header{}},
+	} {
+		w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { maps.Copy(w.Header(), tt.app) }))
+		h := w.ask(t, "GET", w.URL(box), "Cookie", w.visit(t, alice, box)).Header
+		for _, n := range []string{"Date", "Content-Length", "Content-Security-Policy"} {
+			h.Del(n)
+		}
+		if d := cmp.Diff(tt.want, h); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
 	}
 }
 
