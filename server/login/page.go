@@ -282,13 +282,18 @@ var page = template.Must(template.New("login").Parse(`<!doctype html>
 {{if .Go}}<meta http-equiv="refresh" content="0;url={{.Next}}">{{end}}
 <title>skete</title>
 <style nonce="{{.Nonce}}">
-:root{color-scheme:light dark}
-body{font:16px/1.5 system-ui,sans-serif;max-width:26em;margin:18vh auto;padding:0 1em}
-h1{font-size:1.3em}label{display:block}
-input[type=password]{font:inherit;width:100%;box-sizing:border-box;padding:.5em;margin:.3em 0 1em}
-button{font:inherit;padding:.4em 1.2em}
-[role=alert]{border-left:4px solid #c33;padding-left:.8em}
-</style>
+:root{color-scheme:light dark;--back:#f7f8fa;--card:#fff;--line:#c9ced6;--text:#171a1f;--quiet:#596270;--main:#0b5fbf;--on:#fff;--bad:#b3261e}
+@media (prefers-color-scheme:dark){:root{--back:#111418;--card:#181c22;--line:#3b434f;--text:#e7eaee;--quiet:#9aa5b3;--main:#6cabf7;--on:#0a1726;--bad:#ff9389}}
+body{font:15px/1.5 system-ui,sans-serif;background:var(--back);color:var(--text);min-height:100vh;margin:0;padding:1em;box-sizing:border-box;display:grid;place-items:center}
+main{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:2em;width:min(24em,100%);box-sizing:border-box;overflow-wrap:anywhere}
+h1{font-size:1.3em;margin:.6em 0}label{display:block;font-weight:550}
+input[type=password]{font:inherit;color:inherit;background:var(--card);border:1px solid var(--line);border-radius:7px;width:100%;box-sizing:border-box;padding:.5em .7em;margin:.3em 0 1em}
+button{font:inherit;font-weight:550;padding:.5em 1.2em;width:100%;border:0;border-radius:7px;background:var(--main);color:var(--on);cursor:pointer}
+:focus-visible{outline:2px solid var(--main);outline-offset:2px}
+a{color:var(--main)}small{color:var(--quiet)}
+[role=alert]{border-left:4px solid var(--bad);padding-left:.8em;color:var(--bad)}
+</style><main>
+<svg width="32" height="32" viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" fill="#0b5fbf"/><path d="M5 5h4a2.5 2.5 0 0 1 0 5H5M7 3 5 5l2 2" fill="none" stroke="#fff" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"/></svg>
 {{if .Go}}<p>You are logged in. <a href="{{.Next}}">Go on</a></p>
 {{else if .Who}}<h1>You are logged in</h1>
 <p>Tenant <b>{{.Who.Tenant}}</b>, as {{.Who.User}}.</p>
@@ -302,5 +307,5 @@ button{font:inherit;padding:.4em 1.2em}
 </form>
 {{if .Issuer}}<p><a href="{{.Away}}">Log in with {{.Issuer}}</a></p>{{end}}
 <p><small><code>skete key create</code> makes a key.</small></p>
-{{end}}</html>
+{{end}}</main></html>
 `))

@@ -1,5 +1,5 @@
 "use strict";
-import { el, revision, file, planned, conflict, service, whatOf } from "/s/show.js";
+import { el, visible, revision, file, planned, conflict, service, whatOf } from "/s/show.js";
 
 const id = location.pathname.split("/")[2];
 const $ = (name) => document.getElementById(name);
@@ -27,18 +27,61 @@ const api = async (method, path, body) => {
   return data;
 };
 
+const noticeMS = 8000;
+let hush = 0;
+
+// notice tells something; what is no problem goes by itself.
 const notice = (text, bad) => {
-  $("notice").textContent = text;
-  $("notice").title = text;
+  clearTimeout(hush);
+  $("notice").textContent = visible(text);
   $("notice").className = bad ? "alert" : "";
+  if (text && !bad) hush = setTimeout(() => notice(""), noticeMS);
 };
 
+$("hush").addEventListener("click", () => notice(""));
+
 const failed = (err) => notice(err instanceof Problem ? err.message + (err.hint ? " – " + err.hint : "") : "The server cannot be reached.", true);
+
+// ---- who is here
+
+const onlyLooks = "You may look here but not change anything: the key that you logged in with lacks the right “write”.";
+let may = true; // change something; the server decides, this is for the looks
+
+const showWho = async () => {
+  const res = await fetch("/v1/login", { cache: "no-store", credentials: "same-origin" });
+  if (!res.ok) return;
+  const who = await res.json();
+  may = who.scopes.some((s) => s === "write" || s === "admin");
+  $("who").textContent = may ? "" : "read only";
+  $("who").title = may ? "" : onlyLooks;
+  $("logout").disabled = who.by !== "login";
+  for (const b of [...needRight, $("open").querySelector("button")]) b.toggleAttribute("data-refused", !may);
+  if (!may) notice(onlyLooks, true);
+};
+
+// on makes a button do what needs the right to change something. Who lacks it
+// is told so.
+const needRight = [];
+const on = (name, act) => {
+  needRight.push($(name));
+  $(name).addEventListener("click", () => (may ? act() : notice(onlyLooks, true)));
+};
+
+$("logout").addEventListener("click", async () => {
+  try {
+    const res = await fetch("/logout", { method: "POST", credentials: "same-origin", redirect: "manual" });
+    if (res.type !== "opaqueredirect") throw new Problem(res.status, await res.json());
+    location.assign("/login?next=" + encodeURIComponent(location.pathname));
+  } catch (err) { failed(err); }
+});
+
+// A page that the browser kept may be of somebody who has logged out.
+addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 
 // ---- the timeline
 
 const pageSize = 50;
-const state = { revs: [], where: { current: 0, undo: 0, redo: 0 }, next: "", selected: 0, follows: true, seen: "" };
+const state = { revs: [], where: { current: 0, undo: 0, redo: 0 }, next: "", selected: 0, follows: true, seen: "", newest: 0 };
 
 // take puts a page of the newest revisions before what is known already.
 const take = (page) => {
@@ -100,6 +143,7 @@ $("more").addEventListener("click", async () => {
 
 // ---- what changed
 
+const openMax = 20; // paths that are open at once
 let asked = 0; // answers to older questions are dropped
 
 const showChanges = async () => {
@@ -117,8 +161,9 @@ const showChanges = async () => {
     if (mine !== asked) return;
     $("changes-title").textContent = "#" + n + " " + whatOf(rev);
     $("changes-title").title = whatOf(rev);
-    const many = diff.files.length > 20;
-    out.replaceChildren(...diff.files.map((f) => file(f, !many, () => plan({ do: "restore", n, path: f.path, path_bytes: f.path_bytes }))));
+    const restore = (f) => (may ? plan({ do: "restore", n, path: f.path, path_bytes: f.path_bytes }) : notice(onlyLooks, true));
+    out.replaceChildren(...diff.files.map((f, i) => file(f, i < openMax, () => restore(f))));
+    out.scrollTop = 0;
     if (!diff.files.length) out.append(el("p", { class: "empty", text: "Nothing differs from the revision before it." }));
     if (diff.cut) out.append(el("p", { class: "empty", text: "There is more than is shown here; `skete diff` shows it." }));
   } catch (err) {
@@ -169,7 +214,7 @@ const apply = async () => {
     const done = await api("POST", "/history/apply", { plan: current.id });
     $("plan").close();
     const kept = done.files.filter((f) => f.result === "kept").length;
-    notice(titles[current.do] + " done: " + (done.files.length - kept) + (done.cut ? " or more" : "") + " paths changed" + (kept ? ", " + kept + " kept because they hold what the history does not have" : "") + ". This is revision #" + done.revision.n + ".");
+    notice(titles[current.do] + " done: " + (done.files.length - kept) + (done.cut ? " or more" : "") + (done.files.length - kept === 1 && !done.cut ? " path" : " paths") + " changed" + (kept ? ", " + kept + " kept because they hold what the history does not have" : "") + ". This is revision #" + done.revision.n + ".");
     state.follows = true;
     await refresh();
   } catch (err) {
@@ -183,11 +228,22 @@ const apply = async () => {
 };
 
 $("go").addEventListener("click", apply);
-$("undo").addEventListener("click", () => plan({ do: "undo", scope: $("scope").value }));
-$("redo").addEventListener("click", () => plan({ do: "redo" }));
-$("restore").addEventListener("click", () => plan({ do: "restore", n: state.selected }));
-$("revert").addEventListener("click", () => plan({ do: "revert", n: state.selected }));
-$("snapshot").addEventListener("click", async () => {
+on("undo", () => plan({ do: "undo", scope: $("scope").value }));
+on("redo", () => plan({ do: "redo" }));
+on("restore", () => plan({ do: "restore", n: state.selected }));
+on("revert", () => plan({ do: "revert", n: state.selected }));
+
+// The keys of every editor; nothing is done before the plan is agreed to.
+addEventListener("keydown", (e) => {
+  if (!(e.ctrlKey || e.metaKey) || e.altKey || $("plan").open || e.target.closest("input, select")) return;
+  const key = e.key.toLowerCase();
+  const button = key === "z" ? (e.shiftKey ? "redo" : "undo") : key === "y" ? "redo" : "";
+  if (!button) return;
+  e.preventDefault();
+  $(button).click();
+});
+
+on("snapshot", async () => {
   try {
     const r = await api("POST", "/history", { label: "saved by hand" });
     notice("The files as they are now are revision #" + r.n + ".");
@@ -197,42 +253,76 @@ $("snapshot").addEventListener("click", async () => {
 
 // ---- the app
 
-$("open").addEventListener("submit", async (e) => {
-  e.preventDefault();
-  const port = Number($("port").value);
+let made = null, services = [];
+
+const show = async (port) => {
   try {
-    const made = await api("POST", "/previews", { port });
-    const url = new URL(made.url, location.href);
-    if (!/^https?:$/.test(url.protocol) || url.origin === location.origin) throw new Problem(0, { detail: "The preview has no origin of its own." });
+    made = await api("POST", "/previews", { port });
+    const url = new URL(made.url, location.href), address = new URL(made.address || made.url, location.href);
+    if (!/^https?:$/.test(url.protocol) || url.origin === location.origin || address.origin !== url.origin) throw new Problem(0, { detail: "The preview has no origin of its own." });
+    made.again = address.href;
     $("frame").src = url.href;
     $("frame").hidden = false;
     $("stage-text").hidden = true;
+    $("again").disabled = false;
+    $("apart").href = "/preview/" + url.hostname.split(".")[0] + "?to=%2F";
   } catch (err) {
+    made = null;
     $("frame").hidden = true;
+    $("frame").removeAttribute("src");
     $("stage-text").hidden = false;
     $("stage-text").textContent = err instanceof Problem ? err.message : "The server cannot be reached.";
+    $("again").disabled = true;
+    $("apart").removeAttribute("href");
   }
+};
+
+$("open").addEventListener("submit", (e) => {
+  e.preventDefault();
+  if (may) show(Number($("port").value));
+  else $("stage-text").textContent = "The app is for those who may change something: it does what it is asked.";
 });
+
+$("again").addEventListener("click", () => { if (made) $("frame").src = made.again; });
+
+// wentBack shows the app as it is after a way back. A dev server that is known
+// tells its page by itself, which then keeps its state.
+const wentBack = () => {
+  if (made && !services.some((s) => s.known_as && (s.ports || []).includes(made.port))) $("frame").src = made.again;
+};
 
 // inside asks for what only a running sandbox has; that there is none is no error.
 const inside = async (path) => {
   try { return (await api("GET", path)).items || []; } catch { return []; }
 };
 
+let proposed = false;
+
 const showInside = async () => {
-  const [services, ports] = await Promise.all([inside("/services"), inside("/ports")]);
+  let ports;
+  [services, ports] = await Promise.all([inside("/services"), inside("/ports")]);
   $("services").replaceChildren(...services.map(service));
   if (!services.length) $("services").append(el("li", { class: "quiet", text: "No services are declared." }));
   $("ports").replaceChildren(...ports.map((p) => el("option", { value: p.port })));
-  if (!$("port").value && ports.length) $("port").value = ports[0].port;
+  if (proposed) return;
+  const ready = services.find((s) => s.state === "ready" && s.ports && s.ports.length);
+  const port = ready ? ready.ports[0] : ports.length ? ports[0].port : 0;
+  if (!port) return;
+  proposed = true;
+  if ($("port").value) return;
+  $("port").value = port;
+  if (ready && may) show(port);
 };
 
 const showSandbox = async () => {
   const sb = await api("GET", "");
-  const name = sb.name || sb.id;
+  const name = visible(sb.name || sb.id);
   document.title = name + " · skete";
   $("name").textContent = name;
-  $("about").textContent = [sb.id, sb.state, sb.provider, sb.isolation].filter(Boolean).join(" · ");
+  $("life").textContent = sb.state;
+  $("life").className = "pill " + (sb.state === "running" ? "good" : sb.state === "failed" ? "bad" : "");
+  $("about").textContent = [sb.name ? sb.id : "", sb.provider, sb.isolation].filter(Boolean).join(" · ");
+  $("about").title = $("about").textContent;
 };
 
 // ---- live
@@ -246,6 +336,8 @@ const refresh = async () => {
   const key = JSON.stringify([state.where, state.revs.map((r) => [r.n, r.state])]);
   const newest = state.revs.length ? state.revs[0].n : 0;
   const follow = state.follows && newest !== state.selected;
+  if (newest > state.newest && state.newest && state.revs[0].undoes) wentBack();
+  state.newest = newest;
   if (follow) state.selected = newest;
   if (key !== state.seen || turn % 20 === 0) draw(); // ages too
   state.seen = key;
@@ -257,6 +349,7 @@ const tick = async () => {
   if (document.hidden || busy) return;
   busy = true;
   try {
+    if (turn === 0) await showWho();
     await refresh();
     if (turn % 4 === 0) await Promise.all([showSandbox(), showInside()]);
     turn++;
@@ -265,6 +358,11 @@ const tick = async () => {
   } catch (err) {
     $("revisions").setAttribute("aria-busy", "false");
     if (err.status === 401) return; // on the way to the login
+    if (err.status === 404) {
+      $("revisions").replaceChildren(el("li", { class: "empty", text: "There is no such sandbox, or it is not yours." }));
+      $("life").textContent = "unknown";
+      return;
+    }
     failed(err);
     wait = Math.min(wait * 2, everyMSMax);
   } finally {

@@ -23,6 +23,8 @@ type story struct {
 	page *browser.Browser
 	dir  string // of the browser's scripts
 	id   string
+	// address is the server's, host and port.
+	address string
 
 	webStarts uint64 // of the dev server, before a part of the test
 }
@@ -69,7 +71,8 @@ func (s *story) serve(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	app := filepath.Join(s.dir, "app")
 	modules := browser.Install(t, app)
-	s.brain = newBrainOn(newWorld(t, "--providers", "gvisor", "--listen", freeAddress(t)), scripts, nil, "")
+	s.address = freeAddress(t)
+	s.brain = newBrainOn(newWorld(t, "--providers", "gvisor", "--listen", s.address), scripts, nil, "")
 	sb := s.create(api.CreateSandbox{Language: "node", MemoryMB: 1024, DiskMB: 512, CPUs: 2})
 	s.id = sb.ID
 	for from, to := range map[string]string{app: "/workspace", modules: "/workspace/node_modules"} {

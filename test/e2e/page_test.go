@@ -1,0 +1,437 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/test/browser"
+)
+
+// person uses the page of a sandbox in a browser, with cookies of their own.
+type person struct {
+	*story
+	who, tab string
+	quiet    bool // complaints are no fault here
+}
+
+type step []any
+
+type visited struct {
+	Found      []string `json:"found"`
+	URL        string   `json:"url"`
+	Complaints []string `json:"complaints"`
+}
+
+// do takes steps, as test/browser/tabs.mjs lists them, and returns what they
+// found. That the page complains is a fault.
+func (p person) do(steps ...step) visited {
+	p.t.Helper()
+	got := browser.Run[visited](p.t, p.page, filepath.Join(p.dir, "tabs.mjs"), map[string]any{"who": p.who, "tab": p.tab, "steps": steps})
+	for _, c := range got.Complaints {
+		if !p.quiet {
+			p.t.Errorf("%s's page complains: %s", p.who, c)
+		}
+	}
+	return got
+}
+
+// get is one value of the page.
+func (p person) get(js string) string {
+	p.t.Helper()
+	return p.do(step{"get", js}).Found[0]
+}
+
+// until waits for something.
+func (p person) until(js string) { p.t.Helper(); p.do(step{"until", js}) }
+
+func (p person) click(selector string) { p.t.Helper(); p.do(step{"click", selector}) }
+
+// in is p in another tab.
+func (p person) in(tab string) person { p.tab = tab; return p }
+
+// loud is p where the console must say something: that a request was refused.
+func (p person) loud() person { p.quiet = true; return p }
+
+// shots keeps pictures of the page where SKETE_SHOTS names a directory, for who
+// wants to look at them.
+func (p person) shots(name string) {
+	dir := os.Getenv("SKETE_SHOTS")
+	if dir == "" {
+		return
+	}
+	for _, size := range [][2]int{{1280, 800}, {400, 860}} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.do(step{"size", size[0], size[1], scheme}, step{"shot", filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, size[0], scheme))})
+		}
+	}
+	p.do(step{"size", 1280, 800, "light"})
+}
+
+func (s *story) origin() string {
+	_, port, _ := strings.Cut(s.address, ":")
+	return "http://localhost:" + port
+}
+
+func (s *story) key(name string, scopes ...string) api.CreatedKey {
+	s.t.Helper()
+	k, err := s.c.CreateKey(s.ctx(), api.CreateKey{Name: name, Scopes: scopes})
+	s.ok(err)
+	return k
+}
+
+// visit opens the page of the sandbox as somebody without a session: the login
+// is in the way, and leads back.
+func (s *story) visit(who string, k api.CreatedKey) person {
+	s.t.Helper()
+	p := person{story: s, who: who, tab: "first"}
+	at := p.at()
+	got := p.loud().do(step{"go", at}, step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`})
+	if !strings.HasSuffix(got.URL, "/login?next=%2Fs%2F"+s.id) {
+		s.t.Errorf("who is not logged in is at %s", got.URL)
+	}
+	p.loud().do(step{"fill", "input[name=key]", "sk_wrong"}, step{"press", "Enter"}, step{"until", `!!document.querySelector("[role=alert]")`})
+	if who == "alice" {
+		p.loud().shots("login")
+	}
+	got = p.do(step{"fill", "input[name=key]", k.Secret}, step{"press", "Enter"},
+		step{"until", `location.pathname.startsWith("/s/") && document.querySelectorAll("#revisions button").length > 0`})
+	if got.URL != at {
+		s.t.Errorf("the login leads to %s, not back to %s", got.URL, at)
+	}
+	return p
+}
+
+// hostileFiles makes files whose names and lines try what they can. It is run in
+// the workspace.
+const hostileFiles = `import os
+names = [
+    b'<img src=x onerror=alert(1)>', b'"><svg onload=alert(1)>', b'&lt;b&gt;', b'\xe2\x80\xaegpj.exe', b'line\nbreak', b'bad \xff\xfe bytes',
+    b'long-' + b'x' * 240, b'javascript:alert(1)', b'--help', '\u05e9\u05dc\u05d5\u05dd'.encode(), b'${alert(1)}',
+]
+lines = ['<script>alert(1)</script>', '</td></table><img src=x onerror=alert(1)>', 'if (admin \u202e\u2066// only\u2069 \u2066) {', 'y' * 100000, '\x1b[31mred\x1b[0m', 'zero\u200bwidth']
+os.mkdir('hostile')
+for n in names:
+    with open(b'hostile/' + n, 'w') as f:
+        f.write('\n'.join(lines) + '\n')
+with open('hostile/not-text', 'wb') as f:
+    f.write(b'half \xff\xfe\xc3( text <script>alert(1)</script>\n')
+`
+
+const undoDone = `document.getElementById("notice").textContent.startsWith("Undo done")`
+
+// planShown is when a plan can be agreed to.
+const planShown = `document.getElementById("plan").open && !document.getElementById("go").disabled`
+
+// theme is true once the app in the frame has one.
+func theme(name string) step {
+	return step{"app", `document.querySelector("main")?.dataset.theme === "` + name + `"`}
+}
+
+// The page of a sandbox from the login on, with the real server, an agent in
+// gVisor, a dev server there and a real browser.
+func TestPage_ofASandbox(t *testing.T) {
+	s := &story{page: browser.Start(t), dir: filepath.Join("..", "browser")}
+	s.serve(t, map[string]string{
+		"edit":    "replies:\n  - calls: [" + darker + "]\nelse: {text: done}\n",
+		"static":  command(`echo "<link rel=icon href=data:,>OLD" > static/index.html && touch -d 2020-01-01 static/index.html`),
+		"newer":   command(`echo "<link rel=icon href=data:,>NEW" > static/index.html && touch -d 2020-01-01 static/index.html`),
+		"hostile": command(`python3 /tmp/hostile.py && echo "<img src=x onerror=alert(1)>" > beside`),
+	})
+	s.agent("edit")
+	alice := s.visit("alice", s.key("alice", "write"))
+	t.Run("Timeline", func(t *testing.T) { alice.with(t).timeline() })
+	t.Run("UndoAndRedo", func(t *testing.T) { alice.with(t).undoAndRedo() })
+	t.Run("ByKeys", func(t *testing.T) { alice.with(t).byKeys() })
+	t.Run("TwoPages", func(t *testing.T) { alice.with(t).twoPages() })
+	t.Run("StalePlan", func(t *testing.T) { alice.with(t).stalePlan() })
+	t.Run("StaticApp", func(t *testing.T) { alice.with(t).staticApp() })
+	t.Run("Hostile", func(t *testing.T) { alice.with(t).hostile() })
+	t.Run("Viewer", func(t *testing.T) { s.viewer(t) })
+	t.Run("Port8001", func(t *testing.T) { alice.with(t).port8001() })
+	t.Run("Logout", func(t *testing.T) { alice.with(t).logout() })
+	t.Run("RevokedKey", func(t *testing.T) { s.revokedKey(t) })
+}
+
+func (p person) with(t *testing.T) person {
+	t.Helper()
+	p.story.with(t)
+	return p
+}
+
+// timeline: what the agent did is there, line by line, and its app beside it.
+func (p person) timeline() {
+	p.t.Helper()
+	p.do(step{"until", `!document.getElementById("undo").disabled && !!document.querySelector("#diff tr.add")`}, theme("dark"))
+	if got := p.get(`document.querySelector("#revisions button[aria-current] .what").textContent`); got != "edit_file /workspace/src/theme.js" {
+		p.t.Errorf("the revision is called %q", got)
+	}
+	for js, want := range map[string]string{
+		`[...document.querySelectorAll("#diff tr.remove")].map((r) => r.innerText.split("\t").pop()).join()`: `export const theme = {name: 'light', title: 'A light theme'};`,
+		`[...document.querySelectorAll("#diff tr.add")].map((r) => r.innerText.split("\t").pop()).join()`:    `export const theme = {name: 'dark', title: 'A light theme'};`,
+		`document.querySelector("#diff summary .path").textContent`:                                          "src/theme.js",
+		`document.getElementById("services").innerText.trim()`:                                               "web ready",
+		`document.getElementById("life").textContent`:                                                        "running",
+		`new URL(document.getElementById("frame").src).origin === location.origin`:                           "false",
+	} {
+		if got := p.get(js); got != want {
+			p.t.Errorf("%s is %q, not %q", js, got, want)
+		}
+	}
+	p.shots("timeline")
+}
+
+// undoAndRedo: the paths are shown first, and nothing is done; then it is, and
+// the app shows it without being loaded anew.
+func (p person) undoAndRedo() {
+	p.t.Helper()
+	p.do(step{"app", `(window.marker = "kept")`}, step{"click", "#undo"}, step{"until", planShown}, theme("dark"))
+	if got := p.get(`document.getElementById("plan-files").innerText`); !strings.Contains(got, "src/theme.js") {
+		p.t.Errorf("the plan shows %q", got)
+	}
+	p.shots("plan")
+	p.do(step{"click", "#go"}, step{"until", undoDone}, theme("light"), step{"app", `window.marker === "kept"`},
+		step{"until", `!document.getElementById("redo").disabled`})
+	p.shots("undone")
+	p.do(step{"click", "#redo"}, step{"until", planShown}, step{"click", "#go"},
+		step{"until", `document.getElementById("notice").textContent.startsWith("Redo done")`}, theme("dark"), step{"app", `window.marker === "kept"`})
+}
+
+// byKeys: all of it without a pointer.
+func (p person) byKeys() {
+	p.t.Helper()
+	p.do(step{"get", `document.activeElement.blur()`}, step{"press", "Control+z"}, step{"until", planShown}, step{"press", "Escape"},
+		step{"until", `!document.getElementById("plan").open`}, theme("dark"),
+		step{"press", "Control+z"}, step{"until", planShown}, step{"press", "Enter"}, step{"until", undoDone}, theme("light"),
+		step{"press", "Control+Shift+z"}, step{"until", planShown}, step{"press", "Enter"}, theme("dark"),
+		step{"get", `document.querySelector("#revisions button").focus()`}, step{"press", "ArrowDown"}, step{"press", "Enter"},
+		step{"until", `document.querySelectorAll("#revisions button")[1].getAttribute("aria-pressed") === "true"`},
+		step{"press", "ArrowUp"}, step{"press", "Enter"},
+		step{"until", `document.querySelectorAll("#revisions button")[0].getAttribute("aria-pressed") === "true"`})
+	// Every way with Tab alone can be seen.
+	p.do(step{"get", `document.querySelector(".skip").focus()`})
+	seen := map[string]bool{}
+	for range 12 {
+		p.do(step{"press", "Tab"})
+		got := p.do(step{"get", `document.activeElement.id`}, step{"get", `getComputedStyle(document.activeElement).outlineStyle !== "none"`}).Found
+		seen[got[0]] = true
+		if got[0] != "" && got[1] != "true" {
+			p.t.Errorf("nobody sees that #%s has the focus", got[0])
+		}
+	}
+	for _, id := range []string{"undo", "scope", "snapshot", "logout"} {
+		if !seen[id] {
+			p.t.Errorf("Tab does not come to #%s: %v", id, seen)
+		}
+	}
+}
+
+// twoPages: what is done in one is seen in the other, without a reload.
+func (p person) twoPages() {
+	p.t.Helper()
+	other := p.in("second")
+	other.do(step{"go", p.at()}, step{"until", `document.querySelectorAll("#revisions button").length > 0`}, step{"get", `(window.marker = "kept")`}, theme("dark"))
+	before := other.get(`document.querySelectorAll("#revisions button").length`)
+	p.do(step{"click", "#undo"}, step{"until", planShown}, step{"click", "#go"}, step{"until", undoDone})
+	other.do(step{"until", `document.querySelectorAll("#revisions button").length > ` + before + ` && !document.getElementById("redo").disabled`}, theme("light"))
+	other.do(step{"click", "#redo"}, step{"until", planShown}, step{"click", "#go"}, theme("dark"))
+	p.do(theme("dark"), step{"until", `document.getElementById("redo").disabled && document.querySelectorAll("#revisions button").length > ` + before + ` + 1`})
+	if got := other.get(`window.marker`); got != "kept" {
+		p.t.Error("the page that follows was loaded anew")
+	}
+	other.do(step{"close"})
+}
+
+// at is the address of the page.
+func (p person) at() string { return p.origin() + "/s/" + p.id }
+
+// stalePlan: what was shown is not what would happen any more, so nothing does,
+// and people read why.
+func (p person) stalePlan() {
+	p.t.Helper()
+	p.do(step{"click", "#undo"}, step{"until", planShown})
+	_, err := p.c.Sandbox(p.id).Files().Write(p.ctx(), "/workspace/meanwhile", []byte("x"), client.WriteOptions{})
+	p.ok(err)
+	// The browser's console says 409, too.
+	p.loud().do(step{"click", "#go"}, step{"until", `document.getElementById("plan-text").textContent.includes("changed meanwhile")`})
+	p.shots("stale")
+	if got := p.get(`document.getElementById("plan-files").innerText`); !strings.Contains(got, "meanwhile") {
+		p.t.Errorf("the new plan shows %q", got)
+	}
+	p.do(theme("dark"), step{"until", planShown}, step{"click", "#cancel"}, step{"until", `!document.getElementById("plan").open`}, theme("dark"))
+	if got := p.shell(api.Run{Sandbox: p.id}, "cat /workspace/meanwhile"); got != "x" {
+		p.t.Errorf("a plan that was not agreed to did something: %s", got)
+	}
+}
+
+// staticApp: a server that tells its pages nothing, and compares files by their
+// seconds, is shown anew after an undo.
+func (p person) staticApp() {
+	p.t.Helper()
+	p.ok(second(p.c.Sandbox(p.id).Files().MakeDir(p.ctx(), "/workspace/static", true)))
+	p.agent("static")
+	_, err := p.c.Sandbox(p.id).Services().Declare(p.ctx(), api.ServiceSpec{
+		Name: "static", Command: "python3 -m http.server 8100 --directory static", Ports: []int{8100}, ReadyTCP: 8100,
+	}, time.Minute)
+	p.ok(err)
+	p.agent("newer")
+	has := func(text string) step { return step{"app", `document.body?.innerText.trim() === "` + text + `"`} }
+	p.do(step{"until", `document.getElementById("services").innerText.includes("static")`},
+		step{"fill", "#port", "8100"}, step{"press", "Enter"}, has("NEW"),
+		step{"until", `document.querySelector("#diff").innerText.includes("static/index.html")`},
+		step{"choose", "#scope", "run"}, step{"click", "#undo"}, step{"until", planShown}, step{"click", "#go"}, step{"until", undoDone}, has("OLD"),
+		step{"click", "#redo"}, step{"until", planShown}, step{"click", "#go"}, has("NEW"),
+		step{"choose", "#scope", "last"}, step{"click", "#again"}, has("NEW"))
+	// The same in a tab of its own, by the login.
+	p.in("apart").do(step{"go", p.origin() + p.get(`document.getElementById("apart").getAttribute("href")`)}, step{"until", `document.body.innerText.trim() === "NEW"`}, step{"close"})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// hostile: what a sandbox wrote is shown as text and does nothing.
+func (p person) hostile() {
+	p.t.Helper()
+	p.ok(second(p.c.Sandbox(p.id).Files().Write(p.ctx(), "/tmp/hostile.py", []byte(hostileFiles), client.WriteOptions{})))
+	p.agent("hostile")
+	p.until(`document.querySelectorAll("#diff details").length > 12 && document.querySelector("#revisions button .what").textContent.includes("onerror")`)
+	p.shots("hostile")
+	names := p.get(`[...document.querySelectorAll("#diff .path")].map((e) => e.textContent).join("\n")`)
+	for _, want := range []string{"hostile/<img src=x onerror=alert(1)>\n", `hostile/"><svg onload=alert(1)>`, "hostile/&lt;b&gt;\n", "hostile/⟨202E⟩gpj.exe", "hostile/line⟨000A⟩break\n", "hostile/bad \uFFFD bytes", "xxx\n", "hostile/javascript:alert(1)\n", "hostile/${alert(1)}"} {
+		if !strings.Contains(names, want) {
+			p.t.Errorf("the names lack %q:\n%s", want, names)
+		}
+	}
+	lines := p.get(`[...document.querySelectorAll("#diff table")].map((t) => t.innerText).join("\n")`)
+	for _, want := range []string{"<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "if (admin ⟨202E⟩⟨2066⟩// only⟨2069⟩ ⟨2066⟩) {", "yyy … and 98000 characters more", "⟨001B⟩[31mred⟨001B⟩[0m", "zero⟨200B⟩width"} {
+		if !strings.Contains(lines, want) {
+			p.t.Errorf("the lines lack %q:\n%.3000s", want, lines)
+		}
+	}
+	for js, want := range map[string]string{
+		`document.querySelectorAll("img:not(.mark), svg, script:not([src]), #diff b").length`: "0",
+		`document.scripts.length`: "1",
+		`document.documentElement.scrollWidth - document.documentElement.clientWidth`:                                              "0",
+		`[...document.querySelectorAll("#diff, #revisions")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.id).join()`: "",
+	} {
+		if got := p.get(js); got != want {
+			p.t.Errorf("%s is %s, not %s", js, got, want)
+		}
+	}
+	// A name that is no text is restored by its bytes.
+	if got := p.shell(api.Run{Sandbox: p.id}, `rm -f /workspace/hostile/bad*; ls /workspace/hostile | grep -c bad`); !strings.HasPrefix(got, "0") {
+		p.t.Fatal(got)
+	}
+	p.do(step{"until", `document.querySelector("#revisions button .what").textContent.includes("outside")`},
+		step{"click", `#revisions li:nth-child(2) button`}, step{"until", `document.querySelectorAll("#diff details").length > 12`},
+		step{"click", `#diff button[aria-label*="bad "]`}, step{"until", planShown}, step{"click", "#go"},
+		step{"until", `document.getElementById("notice").textContent.startsWith("Restore done: 1 path")`})
+	if got := p.shell(api.Run{Sandbox: p.id}, `cd /workspace/hostile && ls $'bad \xff\xfe bytes' | wc -l`); got != "1" {
+		p.t.Errorf("the file is not back: %s", got)
+	}
+	// All of it goes by one undo, shown as text there too.
+	p.do(step{"choose", "#scope", "run"}, step{"click", "#undo"}, step{"until", planShown})
+	if got := p.get(`document.getElementById("plan-files").innerText`); !strings.Contains(got, "⟨202E⟩gpj.exe") || !strings.Contains(got, "<img src=x onerror=alert(1)>") {
+		p.t.Errorf("the plan shows %s", got)
+	}
+	p.shots("hostile-plan")
+	p.do(step{"click", "#go"}, step{"until", undoDone}, step{"choose", "#scope", "last"})
+	if got := p.shell(api.Run{Sandbox: p.id}, "ls /workspace/hostile"); !strings.Contains(got, "exit") {
+		p.t.Errorf("after the undo there is %s", got)
+	}
+}
+
+// viewer may look; what they press says why nothing happens, and the server
+// refuses whatever the page would say.
+func (s *story) viewer(t *testing.T) {
+	s.with(t)
+	p := s.visit("eve", s.key("eve", "read"))
+	p.do(step{"until", `document.getElementById("who").textContent === "read only" && !document.getElementById("undo").disabled`})
+	p.shots("viewer")
+	for _, b := range []string{"#undo", "#snapshot", "#revert", "#diff details button"} {
+		p.do(step{"click", "#hush"}, step{"until", `document.getElementById("notice").textContent === ""`}, step{"click", b},
+			step{"until", `document.getElementById("notice").textContent.includes("lacks the right “write”")`})
+	}
+	p.do(step{"fill", "#port", "5173"}, step{"press", "Enter"}, step{"until", `document.getElementById("stage-text").textContent.includes("change something")`})
+	if got := p.get(`document.getElementById("plan").open + " " + document.getElementById("frame").hidden`); got != "false true" {
+		t.Error(got)
+	}
+	for path, body := range map[string]string{"history/plan": `{do: "undo"}`, "history": `{}`, "previews": `{port: 5173}`} {
+		got := p.loud().get(`fetch("/v1/sandboxes/` + s.id + `/` + path + `", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(` + body + `)}).then((r) => r.status)`)
+		if got != "403" {
+			t.Errorf("a viewer's POST of %s is answered by %s", path, got)
+		}
+	}
+	p.do(step{"close"})
+}
+
+// port8001 of a preview leads to the page: who is logged in, who is not, and
+// nobody else.
+func (p person) port8001() {
+	p.t.Helper()
+	previews := p.c.Sandbox(p.id).Previews()
+	own, err := previews.Open(p.ctx(), api.CreatePreview{Port: 8001})
+	p.ok(err)
+	app, err := previews.Open(p.ctx(), api.CreatePreview{Port: 5173, Public: true})
+	p.ok(err)
+	at, shown := p.at(), `location.pathname.startsWith("/s/") && document.querySelectorAll("#revisions button").length > 0`
+	arrive := func(who person, steps ...step) {
+		p.t.Helper()
+		if got := who.loud().do(append(steps, step{"until", shown})...); got.URL != at {
+			p.t.Errorf("%s is led to %s, not to %s", who.who, got.URL, at)
+		}
+		who.do(step{"close"})
+	}
+	refused := []step{{"go", own.Address}, {"until", `document.querySelector("a")?.textContent === "Open it with skete"`}}
+	arrive(p.in("8001"), append(refused, step{"click", "a"})...)
+
+	k := p.key("frank", "write")
+	arrive(person{story: p.story, who: "frank", tab: "8001"}, append(refused, step{"click", "a"}, step{"fill", "input[name=key]", k.Secret}, step{"press", "Enter"})...)
+
+	// By a public link somebody sees the app; the history is none of it.
+	p.ok(previews.Revoke(p.ctx(), app.ID))
+	app, err = previews.Open(p.ctx(), api.CreatePreview{Port: 5173, Public: true})
+	p.ok(err)
+	stranger := person{story: p.story, who: "stranger", tab: "app"}.loud()
+	stranger.do(step{"go", app.URL}, step{"until", `!!document.querySelector("main")?.dataset.theme`})
+	stranger.do(refused...)
+	stranger.do(step{"click", "a"}, step{"until", `location.pathname === "/login"`})
+	stranger.do(step{"go", at}, step{"until", `location.pathname === "/login"`})
+	stranger.do(step{"go", p.origin() + "/healthz"})
+	if got := stranger.get(`fetch("/v1/sandboxes/` + p.id + `/history").then((r) => r.status)`); got != "401" {
+		p.t.Errorf("who came by a public link reads the history: %s", got)
+	}
+	// A public link to 8001 itself opens nothing either.
+	if link, err := previews.Open(p.ctx(), api.CreatePreview{Port: 8001, Public: true}); err == nil {
+		stranger.do(step{"go", link.URL}, step{"until", `location.pathname === "/login"`})
+		p.ok(previews.Revoke(p.ctx(), link.ID))
+	}
+	p.ok(previews.Revoke(p.ctx(), app.ID))
+	stranger.do(step{"close"})
+}
+
+// logout ends it in every tab, and going back shows nothing.
+func (p person) logout() {
+	p.t.Helper()
+	other := p.in("other")
+	other.do(step{"go", p.at()}, step{"until", `document.querySelectorAll("#revisions button").length > 0`})
+	atLogin := step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`}
+	p.loud().do(step{"click", "#logout"}, atLogin)
+	other.loud().do(atLogin, step{"close"})
+	p.loud().do(step{"get", `history.back()`}, step{"until", `location.pathname === "/login" || !document.querySelector("#revisions button")`}, atLogin, step{"close"})
+}
+
+// revokedKey: what was opened with a key closes with it.
+func (s *story) revokedKey(t *testing.T) {
+	s.with(t)
+	k := s.key("mallory", "write")
+	p := s.visit("mallory", k)
+	p.until(`!document.getElementById("undo").disabled`)
+	s.ok(s.c.RevokeKey(s.ctx(), k.ID))
+	p.loud().do(step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`})
+	p.loud().do(step{"fill", "input[name=key]", k.Secret}, step{"press", "Enter"}, step{"until", `!!document.querySelector("[role=alert]")`}, step{"close"})
+}
