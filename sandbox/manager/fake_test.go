@@ -272,6 +272,9 @@ type fakeMachine struct {
 	steps  int // of the clock
 }
 
+// nobodys is what a copy takes itself for, until it is told.
+const nobodys = "another"
+
 // memoryFile is all that a fake machine's snapshot holds.
 const memoryFile = "memory"
 
@@ -285,7 +288,7 @@ func newFakeMachine(w *world, b sandbox.Boot, provider string) (*fakeMachine, er
 		if err != nil || len(data) == 0 {
 			return nil, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, errors.Join(err, errors.New("no memory")))
 		}
-		f.memory, f.called, f.bootID, f.env, f.still = string(data), "another", "another", nil, true
+		f.memory, f.called, f.bootID, f.env, f.still = string(data), nobodys, nobodys, nil, true
 	}
 	mux := http.NewServeMux()
 	mux.Handle(wire.NewControlHandler(&fakeGuest{f: f}))
@@ -440,7 +443,7 @@ func (g *fakeGuest) Quiesce(context.Context, *connect.Request[wire.QuiesceReques
 func (g *fakeGuest) Thaw(context.Context, *connect.Request[wire.ThawRequest]) (*connect.Response[wire.ThawResponse], error) {
 	g.f.mu.Lock()
 	defer g.f.mu.Unlock()
-	if g.f.called != string(g.f.id) {
+	if g.f.called == nobodys {
 		return nil, errors.New("a machine goes on in another's name")
 	}
 	g.f.still = false

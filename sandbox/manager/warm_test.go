@@ -238,15 +238,27 @@ func TestWarm_withoutQuotaNothingIsClaimed(t *testing.T) {
 // The server dies at each of its steps of a create that takes a warm machine,
 // and of the pool beside it.
 func TestCrash_everyStepOfAWarmCreateConverges(t *testing.T) {
+	for _, refill := range []pool.Refill{pool.RefillBoot, pool.RefillSnapshot} {
+		crashWarm(t, refill)
+	}
+}
+
+func crashWarm(t *testing.T, refill pool.Refill) {
+	volumes := 1 // of the sandbox, and of the snapshot
+	if refill == pool.RefillSnapshot {
+		volumes = 2
+	}
 	for _, after := range []bool{false, true} {
-		t.Run(fmt.Sprintf("after=%v", after), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s,after=%v", refill, after), func(t *testing.T) {
 			for step := 1; ; step++ {
 				if step > 60 {
 					t.Fatal("the create never ends")
 				}
 				w := newWorld(t)
 				g := &gate{}
-				m, err := manager.Open(t.Context(), w.warmed(g, 2))
+				c := w.warmed(g, 2)
+				c.Warm.Refill = refill
+				m, err := manager.Open(t.Context(), c)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -262,6 +274,7 @@ func TestCrash_everyStepOfAWarmCreateConverges(t *testing.T) {
 				_ = m.Close()
 
 				config := w.warmed(nil, 1)
+				config.Warm.Refill = refill
 				m = w.open(t, config)
 				waitWarm(t, m, 1)
 				got := state(t, m)
@@ -273,12 +286,13 @@ func TestCrash_everyStepOfAWarmCreateConverges(t *testing.T) {
 					t.Errorf("dead at step %d: again: %s, %v", step, info.State, err)
 				}
 				_ = m.Close()
-				w.left(t, 1, 1)
+				w.left(t, 1, volumes)
 				m = w.open(t, w.config(nil))
 				if err := m.Destroy(t.Context(), "t", info.ID); err != nil {
 					t.Error(err)
 				}
 				w.left(t, 0, 0)
+				w.noSnapshots(t)
 				_ = m.Close()
 				if !died {
 					t.Logf("%d steps", step-1)
@@ -297,4 +311,75 @@ func TestWarm_isInUse(t *testing.T) {
 		t.Error("a template could be removed beneath a warm machine")
 	}
 	_ = m.Close()
+}
+
+// noSnapshots fails the test if the host has files of any snapshot.
+func (w *world) noSnapshots(t *testing.T) {
+	t.Helper()
+	if dirs, err := filepath.Glob(filepath.Join(w.dir, "sandboxes", "snapshots", "snp_*")); err != nil || len(dirs) > 0 {
+		t.Errorf("left of snapshots: %q, %v", dirs, err)
+	}
+}
+
+// What a sandbox has got came from a snapshot of the pool's: that stays, over
+// restarts and without a pool, until the machine is gone.
+func TestWarm_theSnapshotStaysAsLongAsAMachineFromIt(t *testing.T) {
+	for _, how := range []string{"stop", "destroy"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.warmed(nil, 2)
+			c.Warm.Refill = pool.RefillSnapshot
+			c.Limits.Snapshots = 1
+			m := w.open(t, c)
+			var ids []sandbox.ID
+			for range 3 { // the first is the one that was saved
+				waitWarm(t, m, 2)
+				info, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f := w.called(info.ID); f == nil || f.still {
+					t.Errorf("%s stands still, or has no machine that knows it", info.ID)
+				}
+				ids = append(ids, info.ID)
+			}
+			if _, err := m.Snapshot(t.Context(), "t", ids[0], sandbox.SnapshotRequest{}); err != nil {
+				t.Errorf("the pool's snapshot counts against the tenant's one: %v", err)
+			}
+			if mine := m.ListSnapshots(t.Context(), "t"); len(mine) != 1 {
+				t.Errorf("the tenant sees %v", mine)
+			} else if err := m.DeleteSnapshot(t.Context(), "t", mine[0].ID); err != nil {
+				t.Error(err)
+			}
+			dirs, _ := filepath.Glob(filepath.Join(w.dir, "sandboxes", "snapshots", "snp_*"))
+			if len(dirs) != 1 {
+				t.Fatalf("snapshots of the pool: %q", dirs)
+			}
+			name := sandbox.SnapshotID(filepath.Base(dirs[0]))
+			if _, err := m.Create(t.Context(), "t", sandbox.CreateRequest{From: name}); !errs.Is(err, errs.NotFound) {
+				t.Errorf("a tenant goes on from the pool's snapshot: %v", err)
+			}
+			wantClass(t, "a delete of the pool's snapshot", m.DeleteSnapshot(t.Context(), "t", name), errs.NotFound)
+			if err := m.Close(); err != nil {
+				t.Fatal(err)
+			}
+			m = w.open(t, w.config(nil))
+			for n, id := range ids {
+				if _, err := os.Stat(dirs[0]); err != nil {
+					t.Errorf("%d of its machines run, and it is gone", len(ids)-n)
+				}
+				var err error
+				if how == "stop" {
+					_, err = m.Stop(t.Context(), "t", id)
+				} else {
+					err = m.Destroy(t.Context(), "t", id)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			w.noSnapshots(t)
+			_ = m.Close()
+		})
+	}
 }

@@ -411,13 +411,16 @@ func TestModel(t *testing.T) {
 func model(t *testing.T, rt *rapid.T) {
 	w := newWorld(t)
 	size := rapid.IntRange(0, 4).Draw(rt, "size")
+	if w.canSave = rapid.Bool().Draw(rt, "snapshots"); w.canSave {
+		w.bootTakes, w.loadTakes = time.Second, 100*time.Millisecond
+	}
 	config := pool.Config{Sizes: []pool.Size{{Spec: aSpec, Size: size}}, AtOnce: 2, DemandMax: 2, AgeMax: 10 * time.Minute}
 	given := map[sandbox.ID]bool{} // sandboxes have these
 	used := func(id sandbox.ID) bool { return given[id] }
 	s := w.start(t, config, 0, false, used)
 	rootfs, n := "hash-1", 1
 	for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-		switch rapid.SampledFrom([]string{"claim", "discard", "pass", "long", "end", "template", "crash", "restart", "short", "plenty"}).Draw(rt, "do") {
+		switch rapid.SampledFrom([]string{"claim", "discard", "pass", "long", "end", "template", "crash", "restart", "short", "plenty", "spoil", "full", "room"}).Draw(rt, "do") {
 		case "claim":
 			if m := s.p.Claim(t.Context(), shape(rootfs), sandbox.NewID()); m != nil {
 				if given[m.ID] {
@@ -455,9 +458,15 @@ func model(t *testing.T, rt *rapid.T) {
 			w.set(func() { w.memory.Available = 1 << 20 })
 		case "plenty":
 			w.set(func() { w.memory.Available = 12 << 30 })
+		case "spoil":
+			w.spoil(t)
+		case "full":
+			w.set(func() { w.diskShort = true })
+		case "room":
+			w.set(func() { w.diskShort = false })
 		}
 	}
-	w.set(func() { w.memory.Available = 12 << 30 })
+	w.set(func() { w.memory.Available, w.diskShort = 12<<30, false })
 	<-time.After(2 * time.Hour) // demand is forgotten, what failed is tried again
 	eventually(t, "it has its size", s.settled(size))
 	for id := range given {
@@ -465,6 +474,8 @@ func model(t *testing.T, rt *rapid.T) {
 			rt.Errorf("the machine %s of a sandbox is gone", id)
 		}
 	}
+	s.stop()
+	s = w.start(t, pool.Config{}, 0, false, used)
 	s.stop()
 	for _, left := range w.holds(t) {
 		if !given[sandbox.ID(left)] {
