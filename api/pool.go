@@ -26,4 +26,10 @@ type PoolKind struct {
 	Misses   uint64  `json:"misses" doc:"sandboxes that had to boot"`
 	Replaced uint64  `json:"replaced" doc:"machines that were stale, old or broken"`
 	MakeMS   float64 `json:"make_ms,omitempty" doc:"to make the last one"`
+
+	Refill        string  `json:"refill" enum:"boot,snapshot" doc:"how further ones are made: booted, or from a snapshot of the pool's own"`
+	SnapshotBytes int64   `json:"snapshot_bytes,omitempty" doc:"that it takes on the disk"`
+	BootMS        float64 `json:"boot_ms,omitempty" doc:"to boot the last one that was booted"`
+	RestoreMS     float64 `json:"restore_ms,omitempty" doc:"to make the last one that came from a snapshot"`
+	RefillNote    string  `json:"refill_note,omitempty" doc:"why there is no snapshot"`
 }

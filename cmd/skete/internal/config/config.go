@@ -63,6 +63,8 @@ type Config struct {
 	// kind that is not listed may be, when it is created often; 0 = none.
 	Pool       []Pool `yaml:"pool"`
 	PoolDemand int    `yaml:"pool_demand"`
+	// PoolRefill is how they are made: boot, snapshot, or "" = what is faster.
+	PoolRefill string `yaml:"pool_refill"`
 	// Model is the one that agents use unless they say otherwise: a name of
 	// Models, or vendor/id; "" = what can be reached.
 	Model  string          `yaml:"model"`
@@ -265,6 +267,9 @@ func (c *Config) check() error {
 	}
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		bad("log.format: %q is neither text nor json", c.Log.Format)
+	}
+	if !slices.Contains([]string{"", "boot", "snapshot"}, c.PoolRefill) {
+		bad("pool_refill: %.40q is none of boot, snapshot", c.PoolRefill)
 	}
 	if len(c.Pool) > poolsMax {
 		bad("pool: more than %d kinds", poolsMax)

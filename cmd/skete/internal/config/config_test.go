@@ -86,6 +86,7 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "process without the word", set: []string{"providers=process"}, want: "isolates nothing"},
 		{name: "pool without a size", file: "pool: [{template: x}]\n", want: "pool[0]: say a size"},
 		{name: "pool with an unknown key", file: "pool: [{siz: 1}]\n", want: `unknown field "siz"`},
+		{name: "pool_refill that is none", file: "pool_refill: clone\n", want: `pool_refill: "clone" is none of`},
 		{name: "huge pool", pool: "1001", want: "0 to 1000"},
 		{name: "--pool with an unknown key", pool: "size=1,memory=5", want: `no key "memory"`},
 		{name: "--pool with a bad number", pool: "x", want: `"x" is not a int`},
