@@ -395,6 +395,14 @@ type Kind struct {
 	Note          string
 }
 
+// Refill says how further members are made now: RefillSnapshot or RefillBoot.
+func (k Kind) Refill() Refill {
+	if k.Snapshot {
+		return RefillSnapshot
+	}
+	return RefillBoot
+}
+
 // Status is the pool's state.
 type Status struct {
 	Kinds []Kind

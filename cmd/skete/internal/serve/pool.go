@@ -35,15 +35,8 @@ func (w warm) Pool() api.Pool {
 			DiskMB: k.Shape.DiskMB, PidsMax: k.Shape.PidsMax, Root: k.Shape.Root, Network: k.Shape.Network,
 			Size: k.Size, Max: k.Max, Target: k.Target, Warm: k.Warm, Making: k.Making, Ending: k.Ending,
 			Claims: k.Claims, Misses: k.Misses, Replaced: k.Replaced, MakeMS: k.MakeMS,
-			Refill: string(refillOf(k)), SnapshotBytes: k.SnapshotBytes, BootMS: k.BootMS, RestoreMS: k.RestoreMS, RefillNote: k.Note,
+			Refill: string(k.Refill()), SnapshotBytes: k.SnapshotBytes, BootMS: k.BootMS, RestoreMS: k.RestoreMS, RefillNote: k.Note,
 		})
 	}
 	return p
-}
-
-func refillOf(k pool.Kind) pool.Refill {
-	if k.Snapshot {
-		return pool.RefillSnapshot
-	}
-	return pool.RefillBoot
 }
