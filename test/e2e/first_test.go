@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// emulated is a world with gVisor and QEMU, and the small template in it.
-func emulated(t *testing.T, args ...string) *machines {
+// needEmulator skips a test where QEMU is not.
+func needEmulator(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots machines in an emulator")
@@ -15,6 +15,12 @@ func emulated(t *testing.T, args ...string) *machines {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
 		t.Skip("no qemu-system-x86_64: `skete doctor --fix` installs it")
 	}
+}
+
+// emulated is a world with gVisor and QEMU, and the small template in it.
+func emulated(t *testing.T, args ...string) *machines {
+	t.Helper()
+	needEmulator(t)
 	m := &machines{newWorld(t, append([]string{"--providers", "gvisor,qemu"}, args...)...)}
 	m.doctor()
 	m.start()
@@ -38,11 +44,11 @@ func TestUndo_theFirstChange(t *testing.T) {
 		m.busy(id, "busybox mkdir -p src && echo one > src/a && echo two > b")
 		m.cli("undo", id, "-y")
 		if got := m.busy(id, "busybox find /workspace -mindepth 1"); got != "" {
-			t.Errorf("%s: after the undo of the first change: %q", provider, got)
+			m.t.Errorf("%s: after the undo of the first change: %q", provider, got)
 		}
 		m.cli("redo", id, "-y")
 		if got := m.busy(id, "busybox cat src/a b"); got != "one\ntwo" {
-			t.Errorf("%s: after the redo: %q", provider, got)
+			m.t.Errorf("%s: after the redo: %q", provider, got)
 		}
 		m.busy(id, "echo 'no revision has it' > c")
 		for _, first := range []string{"busybox rm -rf src b c", "echo changed > c; busybox rm b"} {
@@ -52,11 +58,11 @@ func TestUndo_theFirstChange(t *testing.T) {
 			m.busy(fork, first)
 			m.cli("undo", fork, "-y")
 			if got := m.busy(fork, "busybox cat src/a b c"); got != "one\ntwo\nno revision has it" {
-				t.Errorf("%s: a fork after %q and its undo: %q", provider, first, got)
+				m.t.Errorf("%s: a fork after %q and its undo: %q", provider, first, got)
 			}
 		}
 		if got := m.busy(id, "busybox cat src/a b c"); got != "one\ntwo\nno revision has it" {
-			t.Errorf("%s: the original: %q", provider, got)
+			m.t.Errorf("%s: the original: %q", provider, got)
 		}
 	})
 }

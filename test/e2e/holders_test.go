@@ -31,14 +31,14 @@ func TestUndo_restartsWhoHoldsWhatItReplaced(t *testing.T) {
 		} {
 			s.Name = name
 			if got, err := services.Declare(m.ctx(), s, time.Minute); err != nil || got.State != "ready" {
-				t.Fatalf("%+v, %v", got, err)
+				m.t.Fatalf("%+v, %v", got, err)
 			}
 		}
 		page := func() string { return m.busy(id, "busybox wget -qO- http://127.0.0.1:8080/page 2>&1") }
 		m.root(id)
 		m.busy(id, "echo dark > page")
 		if got := page(); got != "dark" {
-			t.Fatalf("%s: the page is %q before the undo", provider, got)
+			m.t.Fatalf("%s: the page is %q before the undo", provider, got)
 		}
 		h := m.c.Sandbox(id).History()
 		began := time.Now()
@@ -47,7 +47,7 @@ func TestUndo_restartsWhoHoldsWhatItReplaced(t *testing.T) {
 			_, err = h.Apply(m.ctx(), plan.ID)
 		}
 		if err != nil {
-			t.Fatal(err)
+			m.t.Fatal(err)
 		}
 		undone := time.Since(began)
 		m.until("the page is back", func() error {
@@ -57,16 +57,16 @@ func TestUndo_restartsWhoHoldsWhatItReplaced(t *testing.T) {
 			return nil
 		})
 		took := time.Since(began)
-		t.Logf("%s: the undo took %v, the page was back after %v", provider, undone.Round(time.Millisecond), took.Round(time.Millisecond))
+		m.t.Logf("%s: the undo took %v, the page was back after %v", provider, undone.Round(time.Millisecond), took.Round(time.Millisecond))
 		if took > backWithin {
-			t.Errorf("%s: the page was back after %v", provider, took)
+			m.t.Errorf("%s: the page was back after %v", provider, took)
 		}
 		if saw := m.busy(id, "busybox cat /tmp/saw 2>/dev/null; true"); saw != "" {
-			t.Errorf("%s: a service went on with a file that was replaced: %s", provider, saw)
+			m.t.Errorf("%s: a service went on with a file that was replaced: %s", provider, saw)
 		}
 		for name, want := range map[string]uint64{"web": 1, "beside": 0} {
 			if got := m.services(id)[name]; got.Restarts != want || got.State != "ready" {
-				t.Errorf("%s: %s was started anew %d times, not %d: %+v", provider, name, got.Restarts, want, got)
+				m.t.Errorf("%s: %s was started anew %d times, not %d: %+v", provider, name, got.Restarts, want, got)
 			}
 		}
 	})
