@@ -31,6 +31,7 @@ import (
 	"github.com/skete-dev/skete/workspace/apply"
 	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/object"
+	"github.com/skete-dev/skete/workspace/retain"
 	"github.com/skete-dev/skete/workspace/revlog"
 	"github.com/skete-dev/skete/workspace/tree"
 )
@@ -53,7 +54,11 @@ type Config struct {
 	Policy  *Policy
 	Pruned  func(Pruned, error)
 	Capture capture.Config
-	Now     func() time.Time // nil = time.Now
+	// Now is what revisions are stamped with, and may be wrong; nil = time.Now.
+	Now func() time.Time
+	// Elapsed is the time since some moment of this process, whatever becomes of
+	// the clock; what is too old goes by it. nil = the kernel's monotonic clock.
+	Elapsed func() time.Duration
 	// First makes a revision of what is there, by this label, when a history is
 	// opened that has none: what then changes first can be undone too. nil =
 	// the first Snapshot makes it, and what was before that is not known.
@@ -91,8 +96,9 @@ type Workspace struct {
 	halfScanned bool        // it builds on something else: a scan failed, or there was none yet
 	skipped     []capture.Skip
 	skippedMore int
-	pruned      time.Time // when last
-	background  bool      // it prunes, or is about to
+	clock       retain.Clock
+	pruned      time.Duration // when last, by clock
+	background  bool          // it prunes, or is about to
 
 	pruning sync.Mutex         // held by Prune, and taken before mu
 	readers sync.WaitGroup     // who works without the lock; Close waits
@@ -120,6 +126,8 @@ func Open(c Config) (w *Workspace, err error) {
 	if w.log, w.revs, err = revlog.Open(filepath.Join(c.Store, "revisions")); err != nil {
 		return w, err
 	}
+	w.setClock()
+	w.pruned = w.clock.Now() - pruneEvery
 	note, finished, err := apply.Recover(w.applying())
 	if err != nil {
 		return w, err
@@ -252,6 +260,7 @@ func (w *Workspace) commit(ctx context.Context, r capture.Result, l Label, to ba
 	rev := Revision{
 		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
 		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: to.Target, Whole: to.Whole, Jump: l.Jump,
+		Clock: w.clock.Stamp(last),
 		Aside: any && w.aside(ctx, r.Root, last.Root),
 	}
 	if err := w.log.Append(rev); err != nil {
@@ -261,6 +270,12 @@ func (w *Workspace) commit(ctx context.Context, r capture.Result, l Label, to ba
 	w.revs = append(w.revs, rev)
 	w.prune()
 	return rev, nil
+}
+
+// setClock lets the history's clock go on where the last revision has it.
+func (w *Workspace) setClock() {
+	last, _ := w.last()
+	w.clock = retain.NewClock(w.c.Elapsed, last, w.c.Now())
 }
 
 // aside reports whether nothing would be done to go from a tree to the one

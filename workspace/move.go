@@ -52,6 +52,8 @@ func (w *Workspace) Import(replace bool, take func(*object.Store) ([]Revision, e
 		return err
 	}
 	w.revs = revs
+	w.setClock()
+	w.pruned = w.clock.Now()
 	if replace {
 		clear(w.plans)
 	}

@@ -45,6 +45,7 @@ func (w *Workspace) Prune(ctx context.Context, p Policy) (Pruned, error) {
 	}
 	w.readers.Add(1) // Close waits
 	revs := slices.Clone(w.revs)
+	clock := w.clock.Now()
 	w.mu.Unlock()
 	defer w.readers.Done()
 
@@ -52,7 +53,7 @@ func (w *Workspace) Prune(ctx context.Context, p Policy) (Pruned, error) {
 	bound := w.bound(p, revs)
 	current, undo, redo := Position(revs)
 	m := retain.NewMarker(w.objects)
-	order := retain.Order(revs, p, w.c.Now(), current, undo, redo)
+	order := retain.Order(revs, p, clock, current, undo, redo)
 	kept, err := retain.Choose(ctx, m, order, int64(keepShare*float64(bound)))
 	if err != nil {
 		return Pruned{}, err
@@ -113,7 +114,7 @@ func (w *Workspace) drop(ctx context.Context, m *retain.Marker, revs, kept []Rev
 	}
 	w.objects.Retry()
 	w.objects.Drop(m.Has)
-	w.pruned = w.c.Now()
+	w.pruned = w.clock.Now()
 	return out, nil
 }
 
@@ -125,7 +126,7 @@ func (w *Workspace) prune() {
 	}
 	bound := w.bound(*w.c.Policy, w.revs)
 	w.objects.Limit(bound)
-	if float64(w.objects.Bytes()) < pruneShare*float64(bound) && w.c.Now().Sub(w.pruned) < pruneEvery {
+	if float64(w.objects.Bytes()) < pruneShare*float64(bound) && w.clock.Now()-w.pruned < pruneEvery {
 		return
 	}
 	w.background = true

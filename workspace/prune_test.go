@@ -185,17 +185,17 @@ func TestPrune_concurrentWithEverything(t *testing.T) {
 func TestPrune_givesSpaceBack(t *testing.T) {
 	p := newPlace(t)
 	must(t, p.w.Close())
-	now := time.Now()
-	p.c.Now = func() time.Time { return now }
+	open := time.Duration(0)
+	p.c.Elapsed = func() time.Duration { return open }
 	p.open()
 	p.write("still", noise(1, 100<<10))
 	for n := range 10 {
 		p.write("f", noise(uint64(n), 500<<10))
 		p.snapshot()
-		now = now.Add(time.Hour)
+		open += time.Hour
 	}
 	before := usage(p.c.Store)
-	now = now.Add(100 * 24 * time.Hour)
+	open += 100 * 24 * time.Hour
 	out, err := p.w.Prune(t.Context(), workspace.Policy{Keep: func(r workspace.Revision) bool { return r.N == 4 }})
 	must(t, err)
 	if out.Dropped != 7 || out.Kept != 3 { // the newest, where undo goes, and 4
@@ -219,5 +219,71 @@ func TestPrune_givesSpaceBack(t *testing.T) {
 	}
 	if r := p.snapshot(); r.N != 11 {
 		t.Errorf("numbers are used again: %d", r.N)
+	}
+}
+
+// Fault 11: a clock that is moved by a year, ahead and back, in a process or
+// between two, makes nothing old and changes no order. What is really old goes.
+func TestPrune_movedClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	p := newPlace(t)
+	must(t, p.w.Close())
+	wall, open := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Duration(0)
+	p.c.Now = func() time.Time { return wall }
+	p.c.Elapsed = func() time.Duration { return open }
+	p.c.Policy = &workspace.Policy{} // prunes by itself too
+	p.c.Pruned = func(out workspace.Pruned, err error) {
+		if out.Dropped != 0 || err != nil && !errs.Is(err, errs.Unavailable) {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+	p.open()
+	pictures := map[uint64]map[string]string{}
+	make10 := func() {
+		t.Helper()
+		for range 10 {
+			n := uint64(len(pictures) + 1)
+			p.write("f", fmt.Sprint(n))
+			rev := p.snapshot()
+			if rev.N != n || !rev.Time.Equal(wall) {
+				t.Fatalf("revision %d is %+v", n, rev)
+			}
+			pictures[n] = look(t, p.dir)
+			wall, open = wall.Add(time.Minute), open+time.Minute
+		}
+		out, err := p.w.Prune(t.Context(), workspace.Policy{})
+		if err != nil || out.Dropped > 0 {
+			t.Errorf("%+v, %v", out, err)
+		}
+		if !p.undo(false) || !maps.Equal(pictures[uint64(len(pictures)-1)], look(t, p.dir)) {
+			t.Error("undo went elsewhere than to the one before")
+		}
+		pictures[uint64(len(pictures)+1)] = look(t, p.dir)
+	}
+	for _, jump := range []time.Duration{0, year, -year, -40 * year, 40 * year} {
+		wall = wall.Add(jump)
+		make10()
+		must(t, p.w.Close())
+		wall = wall.Add(-jump / 2)
+		open = 0 // another process
+		p.open()
+		make10()
+	}
+	revs, err := p.w.Revisions(t.Context())
+	must(t, err)
+	for i, r := range revs[1:] {
+		if r.Clock < revs[i].Clock {
+			t.Errorf("the history's clock goes back from %d to %d", revs[i].Clock, r.Clock)
+		}
+	}
+	p.verify(pictures, 9)
+	p.c.Pruned = nil
+	must(t, p.w.Close())
+	p.open()
+	open += 25 * time.Hour
+	out, err := p.w.Prune(t.Context(), workspace.Policy{})
+	must(t, err)
+	if out.Kept > len(pictures)/2 {
+		t.Errorf("after a day: %+v of %d", out, len(pictures))
 	}
 }

@@ -46,7 +46,8 @@ type Config struct {
 	// Disk is where the workspace's disk is mounted.
 	Disk     string
 	Commands Commands
-	// Stage is for tests: see workspace.Config.
+	// Now and Stage are for tests: see workspace.Config.
+	Now   func() time.Time
 	Stage func(name string)
 }
 
@@ -96,7 +97,7 @@ func (s *Service) workspace() (*workspace.Workspace, error) {
 	room := min(bytesMax, disk/2) // at least half is the workspace's
 	w, err := workspace.Open(workspace.Config{
 		Dir: filepath.Join(s.c.Disk, layout.Files), Staging: filepath.Join(s.c.Disk, layout.Staging),
-		Store: s.store(), BytesMax: room, SegmentBytes: min(max(disk/32, segmentMin), segmentMax), Stage: s.c.Stage,
+		Store: s.store(), BytesMax: room, SegmentBytes: min(max(disk/32, segmentMin), segmentMax), Now: s.c.Now, Stage: s.c.Stage,
 		Capture: capture.Config{Watch: true},
 		// What the host has last is what it is sent the difference to.
 		Policy: &workspace.Policy{BytesMax: room, Keep: func(r workspace.Revision) bool { return r.N == s.acked.Load() }},

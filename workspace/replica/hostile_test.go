@@ -10,15 +10,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/replica"
+	"github.com/skete-dev/skete/workspace/revlog"
 )
 
 // liar answers as the machine does, but for what a test changes.
@@ -249,5 +253,75 @@ func TestOldRevisionsGo_whenThereIsNoRoom(t *testing.T) {
 	oldest := revs[0]
 	if rev := restore(t, h, oldest.N); rev.Root != oldest.Root {
 		t.Error("another root")
+	}
+}
+
+// Fault 11: what stays on the host goes by the order of revisions, whatever the
+// machine's clock says, and so do undo and redo.
+func TestOldRevisionsGo_whateverTheClockSays(t *testing.T) {
+	const quota = 2 << 20
+	year := 365 * 24 * time.Hour
+	real := time.Now()
+	for name, clock := range map[string]func(i int) time.Time{
+		"1970":             func(i int) time.Time { return time.Unix(int64(i), 0) },
+		"a year ahead":     func(i int) time.Time { return real.Add(year) },
+		"ahead and back":   func(i int) time.Time { return real.Add(time.Duration(i/10%2) * year) },
+		"ever backwards":   func(i int) time.Time { return real.Add(-time.Duration(i) * year) },
+		"ahead at the end": func(i int) time.Time { return real.Add(time.Duration(i/50) * year) },
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			m, dir, i := newMachine(t), t.TempDir(), 0
+			m.stop()
+			m.now = func() time.Time { return clock(i) }
+			m.start(nil)
+			h := open(t, replica.Config{Dir: dir, Guest: m.client, BytesMax: quota})
+			noise := make([]byte, 64<<10)
+			for ; i < 60; i++ {
+				_, _ = rand.Read(noise)
+				m.write("a", string(noise))
+				if rev := snapshot(t, h, ""); h.Durable() != rev.N {
+					t.Fatalf("revision %d, durable %d: %v", rev.N, h.Durable(), h.Behind())
+				}
+			}
+			revs, err := h.Revisions(t.Context())
+			must(t, err)
+			if len(revs) < 10 || len(revs) > 32 || revs[0].N != uint64(60-len(revs)+1) {
+				t.Errorf("%d revisions are left, from %d", len(revs), revs[0].N)
+			}
+			if current, undo, _ := workspace.Position(revs); current != 60 || undo != 59 {
+				t.Errorf("at %d, undo to %d", current, undo)
+			}
+			if rev := restore(t, h, 59); rev.Root != revs[len(revs)-2].Root || rev.N != 61 {
+				t.Errorf("undo made %+v", rev)
+			}
+		})
+	}
+}
+
+// What a machine says of how long its history was open makes nothing old here.
+func TestAges_areTheHosts(t *testing.T) {
+	m := newMachine(t)
+	h := open(t, replica.Config{Dir: t.TempDir(), Guest: m.client})
+	m.write("a", "1")
+	snapshot(t, h, "")
+	m.stop()
+	list := filepath.Join(m.disk, layout.History, "revisions")
+	log, revs, err := revlog.Open(list)
+	must(t, err)
+	lie := revs[0]
+	lie.N, lie.Clock = 2, (100 * 365 * 24 * time.Hour).Microseconds()
+	must(t, log.Append(lie))
+	must(t, log.Close())
+	m.start(nil)
+	m.write("a", "2")
+	if rev := snapshot(t, h, ""); rev.N != 3 || h.Durable() != 3 {
+		t.Fatalf("%+v, durable %d", rev, h.Durable())
+	}
+	revs, err = h.Revisions(t.Context())
+	must(t, err)
+	for _, r := range revs {
+		if age := time.Duration(r.Clock) * time.Microsecond; age > time.Hour {
+			t.Errorf("revision %d was made after %s", r.N, age)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func (c *copied) prune(ctx context.Context) error {
 	revs := c.revisions()
 	current, undo, redo := workspace.Position(revs)
 	m := retain.NewMarker(c.objects)
-	order := retain.Order(revs, retain.Policy{BytesMax: c.bytesMax}, time.Now(), current, undo, redo)
+	order := retain.Order(revs, retain.Policy{BytesMax: c.bytesMax}, c.clock.Now(), current, undo, redo)
 	kept, err := retain.Choose(ctx, m, order, int64(keepShare*float64(c.bytesMax)))
 	if err != nil {
 		return err

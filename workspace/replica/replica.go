@@ -37,6 +37,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/object"
+	"github.com/skete-dev/skete/workspace/retain"
 	"github.com/skete-dev/skete/workspace/revlog"
 	"github.com/skete-dev/skete/workspace/transfer"
 )
@@ -62,6 +63,8 @@ type copied struct {
 	pins map[object.Hash]int // trees that somebody reads
 	// pruned is when old revisions were dropped last.
 	pruned time.Time
+	// clock is ours. By a machine's, who has root in it could make old what is here.
+	clock retain.Clock
 }
 
 func openCopied(dir string, bytesMax int64) (c *copied, err error) {
@@ -75,6 +78,7 @@ func openCopied(dir string, bytesMax int64) (c *copied, err error) {
 	if c.list, c.revs, err = revlog.Open(c.listPath); err != nil {
 		return nil, errors.Join(err, c.objects.Close())
 	}
+	c.clock = retain.NewClock(nil, newest(c.revs), time.Time{})
 	c.receiver = transfer.NewReceiver(c.objects, transfer.Limits{AgainMax: bytesMax})
 	return c, nil
 }
@@ -92,10 +96,14 @@ func (c *copied) close() error {
 func (c *copied) last() workspace.Revision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(c.revs); n > 0 {
-		return c.revs[n-1]
+	return newest(c.revs)
+}
+
+func newest(revs []workspace.Revision) (last workspace.Revision) {
+	if n := len(revs); n > 0 {
+		last = revs[n-1]
 	}
-	return workspace.Revision{}
+	return last
 }
 
 func (c *copied) revisions() []workspace.Revision {
@@ -135,6 +143,7 @@ func (c *copied) begin(rev workspace.Revision) error {
 func (c *copied) keep(rev workspace.Revision) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	rev.Clock = c.clock.Stamp(newest(c.revs))
 	if err := c.list.Append(rev); err != nil {
 		return err
 	}

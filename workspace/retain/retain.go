@@ -1,7 +1,7 @@
 // Package retain chooses which revisions of a workspace stay, and finds what
 // they need.
 //
-//	order := retain.Order(revs, policy, now)   // what may stay, the dearest first
+//	order := retain.Order(revs, policy, clock)   // what may stay, the dearest first
 //	m := retain.NewMarker(store)
 //	kept, err := retain.Choose(ctx, m, order, budget)
 //	store.Drop(m.Has)
@@ -11,6 +11,10 @@
 // The newest revision, those to which undo and redo would go, and those that
 // Policy.Keep names, always; all for a time; after it, the borders of a
 // person's turns for a longer time; those that a person gave a name, for good.
+// Times are those of the history's own clock, which goes while it is open and
+// which nobody sets. By the wall clock a year would have passed when somebody
+// moves it by one, and everything would be old at once.
+//
 // If that takes more than there is room for, the oldest that have no name go
 // first, then the oldest of those that have one.
 //
@@ -86,18 +90,17 @@ type Candidate struct {
 	Rank int
 }
 
-// Order lists what may stay, the dearest first. must are the numbers of those
-// that do.
-func Order(revs []Revision, p Policy, now time.Time, must ...uint64) (order []Candidate) {
+// Order lists what may stay, the dearest first. clock is that of the history,
+// now (Revision.Clock); must are the numbers of those that do.
+func Order(revs []Revision, p Policy, clock time.Duration, must ...uint64) (order []Candidate) {
 	for i, r := range revs {
-		age := now.Sub(r.Time)
 		c := Candidate{Revision: r, Rank: Plain}
 		switch {
 		case i == len(revs)-1, slices.Contains(must, r.N), p.Keep != nil && p.Keep(r):
 			c.Rank = Must
 		case named(r):
 			c.Rank = Named
-		case age > cmp.Or(p.All, AllDefault) && (!border(r) || age > cmp.Or(p.Borders, BordersDefault)):
+		case p.old(r, clock-aged(r)):
 			continue
 		}
 		order = append(order, c)
@@ -106,6 +109,11 @@ func Order(revs []Revision, p Policy, now time.Time, must ...uint64) (order []Ca
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), -cmp.Compare(a.N, b.N))
 	})
 	return order
+}
+
+// old reports whether a revision of this age need not stay.
+func (p Policy) old(r Revision, age time.Duration) bool {
+	return age > cmp.Or(p.All, AllDefault) && (!border(r) || age > cmp.Or(p.Borders, BordersDefault))
 }
 
 // Choose marks what the revisions need, in their order, as long as it is no

@@ -20,10 +20,10 @@ func must(t testing.TB, err error) {
 
 const day = 24 * time.Hour
 
-var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+const now = 1000 * day // by the history's clock
 
 func rev(n uint64, age time.Duration, actor, label string) retain.Revision {
-	return retain.Revision{N: n, Time: now.Add(-age), Actor: actor, Label: label}
+	return retain.Revision{N: n, Clock: (now - age).Microseconds(), Actor: actor, Label: label}
 }
 
 func TestOrder(t *testing.T) {
@@ -33,11 +33,11 @@ func TestOrder(t *testing.T) {
 		rev(3, 60*day, "agent", "a label of the agent"),
 		rev(4, 20*day, "user:anna", ""),
 		rev(5, 20*day, "agent", ""),
-		{N: 6, Time: now.Add(-60 * day), Actor: "user", Label: "undo of revision 5", Undoes: 4},
+		{N: 6, Clock: (now - 60*day).Microseconds(), Actor: "user", Label: "undo of revision 5", Undoes: 4},
 		rev(7, 10*day, "userland", ""),
 		rev(8, time.Hour, "outside", ""),
 		rev(9, time.Hour, "agent", ""),
-		rev(10, -time.Hour, "agent", ""), // a clock that was put back
+		rev(10, -time.Hour, "agent", ""), // a clock that somebody wrote
 	}
 	for name, c := range map[string]struct {
 		p    retain.Policy
@@ -132,5 +132,37 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := retain.NewMarker(store).Tree(t.Context(), object.Hash{1}, 0, true); err == nil {
 		t.Error("a tree that is not there was marked")
+	}
+}
+
+// The clock of a history goes on between processes, by no more than can be
+// believed, and never back.
+func TestClock(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	last := retain.Revision{N: 3, Time: at, Clock: (5 * time.Hour).Microseconds()}
+	for name, c := range map[string]struct {
+		last retain.Revision
+		now  time.Time
+		want time.Duration
+	}{
+		"the first":        {retain.Revision{}, at, 0},
+		"a minute later":   {last, at.Add(time.Minute), 5*time.Hour + time.Minute},
+		"a night later":    {last, at.Add(9 * time.Hour), 5 * time.Hour},
+		"moved a year on":  {last, at.AddDate(1, 0, 0), 5 * time.Hour},
+		"moved back":       {last, at.AddDate(-1, 0, 0), 5 * time.Hour},
+		"no clock to know": {last, time.Time{}, 5 * time.Hour},
+	} {
+		elapsed := 7 * time.Minute
+		clock := retain.NewClock(func() time.Duration { return elapsed }, c.last, c.now)
+		if got := clock.Now(); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		elapsed += 48 * time.Hour
+		if got := clock.Stamp(c.last); got != (c.want + 48*time.Hour).Microseconds() {
+			t.Errorf("%s, 48 hours later: %d", name, got)
+		}
+		if got := clock.Stamp(retain.Revision{Clock: 1 << 50}); got != 1<<50 {
+			t.Errorf("%s: it goes back to %d", name, got)
+		}
 	}
 }

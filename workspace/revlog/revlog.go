@@ -38,17 +38,20 @@ import (
 
 // Revision is the state of a workspace at one moment, and who made it so.
 type Revision struct {
-	N      uint64      `json:"n"` // from 1, ascending
-	Root   object.Hash `json:"root"`
-	Time   time.Time   `json:"time"`
-	Files  int         `json:"files"`
-	Bytes  int64       `json:"bytes"`
-	Thread string      `json:"thread,omitempty"`
-	Run    string      `json:"run,omitempty"`
-	Step   int         `json:"step,omitempty"`
-	Call   string      `json:"call,omitempty"`
-	Actor  string      `json:"actor,omitempty"` // "agent", "user:anna", "outside"
-	Label  string      `json:"label,omitempty"`
+	N    uint64      `json:"n"` // from 1, ascending
+	Root object.Hash `json:"root"`
+	Time time.Time   `json:"time"` // what a clock said that anybody may set; orders nothing
+	// Clock is how long the history had been open when it was made, in µs, by a
+	// clock that nobody sets; never less than that of the revision before.
+	Clock  int64  `json:"clock,omitempty"`
+	Files  int    `json:"files"`
+	Bytes  int64  `json:"bytes"`
+	Thread string `json:"thread,omitempty"`
+	Run    string `json:"run,omitempty"`
+	Step   int    `json:"step,omitempty"`
+	Call   string `json:"call,omitempty"`
+	Actor  string `json:"actor,omitempty"` // "agent", "user:anna", "outside"
+	Label  string `json:"label,omitempty"`
 	// Undoes is the revision that an undo or restore went back to.
 	Undoes uint64 `json:"undoes,omitempty"`
 	// Jump: it went there because somebody named it, not by an undo or a redo.
