@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
+	"github.com/skete-dev/skete/sandbox/sandboxtest/escape"
 )
 
 // open opens a provider on dir, or skips the test where there is no QEMU or no
@@ -45,6 +46,18 @@ func TestProvider(t *testing.T) {
 			HostPID: func(t testing.TB, id sandbox.ID) int { return recordOf(t, dir, id).QEMU.PID },
 			Boot:    8 * time.Second,
 		}
+	})
+}
+
+func TestEscape(t *testing.T) {
+	p := open(t, t.TempDir())
+	escape.Run(t, escape.World{
+		Capabilities: p.Capabilities(),
+		Boot:         func(t *testing.T) sandbox.Boot { return bootOf(t) },
+		Create: func(t *testing.T, b sandbox.Boot) sandbox.Machine {
+			m, _ := create(t, p, b)
+			return m
+		},
 	})
 }
 

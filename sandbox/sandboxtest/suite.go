@@ -146,11 +146,12 @@ func (s *suite) tool(b sandbox.Boot) string {
 		s.want[b.ID] = true
 		return "./tool"
 	}
-	must(s, os.WriteFile(filepath.Join(b.Workspace, "tool"), toolProgram(s), 0o755))
+	must(s, os.WriteFile(filepath.Join(b.Workspace, "tool"), Tool(s), 0o755))
 	return "./tool"
 }
 
-func toolProgram(t testing.TB) []byte {
+// Tool is the program that the suite runs inside.
+func Tool(t testing.TB) []byte {
 	t.Helper()
 	data, err := os.ReadFile(Build(t, module+"tool"))
 	must(t, err)
@@ -168,7 +169,7 @@ func (s *suite) create(b sandbox.Boot) (sandbox.Machine, Guest) {
 	s.Cleanup(func() { _ = m.Close() })
 	g := NewGuest(s, m)
 	if s.want[b.ID] {
-		g.Write("tool", 0o755, toolProgram(s))
+		g.Write("tool", 0o755, Tool(s))
 	}
 	return m, g
 }

@@ -10,10 +10,17 @@
 //	tool fill FILE MB        write that much; print "full" at ENOSPC, else "written"
 //	tool count PORT FILE     count in memory, write the number to FILE, answer
 //	                         on 127.0.0.1:PORT with "TOKEN NUMBER", then echo
+//	tool trace PID           trace a process, as a debugger does; status 0 or 1
+//	tool packets             open a socket for whole packets; status 0 or 1
+//	tool module              load what is no kernel module; status 0 if the kernel
+//	                         would have loaded one
+//	tool search TEXT FILE... print the names of the files that have it; status 1:
+//	                         none, or none can be read
 //	tool interfaces          print the names of the network interfaces
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -27,6 +34,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -51,6 +60,14 @@ func main() {
 		fill(arg(args, 0), number(arg(args, 1)))
 	case "count":
 		count(arg(args, 0), arg(args, 1))
+	case "trace":
+		trace(number(arg(args, 0)))
+	case "packets":
+		packets()
+	case "module":
+		module()
+	case "search":
+		search(arg(args, 0), args[1:])
 	case "interfaces":
 		interfaces()
 	default:
@@ -241,6 +258,68 @@ func count(port, file string) {
 			fmt.Fprintln(c, token, n.Load())
 			_, _ = io.Copy(c, c)
 		}()
+	}
+}
+
+func trace(pid int) {
+	runtime.LockOSThread() // a tracer is a thread
+	if err := syscall.PtraceAttach(pid); err != nil {
+		fail(err)
+	}
+	_, _ = syscall.Wait4(pid, nil, 0, nil)
+	_ = syscall.PtraceDetach(pid)
+}
+
+func packets() {
+	if _, err := syscall.Socket(syscall.AF_PACKET, syscall.SOCK_RAW, 0); err != nil {
+		fail(err)
+	}
+}
+
+// module: who may not load one is refused before the kernel looks at it.
+func module() {
+	junk := make([]byte, 64)
+	err := unix.InitModule(junk, "")
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EACCES) {
+		fail(err)
+	}
+	fmt.Println("it was looked at:", err)
+}
+
+// searchBytesMax is how much of a file is read.
+const searchBytesMax = 1 << 30
+
+func search(text string, files []string) {
+	found := false
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if has(io.LimitReader(f, searchBytesMax), []byte(text)) {
+			fmt.Println(name)
+			found = true
+		}
+		_ = f.Close()
+	}
+	if !found {
+		os.Exit(1)
+	}
+}
+
+// has reads in pieces, each behind the end of the one before it.
+func has(r io.Reader, text []byte) bool {
+	buf := make([]byte, 1<<20)
+	kept := 0
+	for {
+		n, err := io.ReadFull(r, buf[kept:])
+		if bytes.Contains(buf[:kept+n], text) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		kept = copy(buf, buf[kept+n-len(text):])
 	}
 }
 
