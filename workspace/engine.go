@@ -216,7 +216,8 @@ func (w *Workspace) Close() error {
 
 // Snapshot looks at the directory and makes a revision of it, which is on disk
 // when Snapshot returns. If nothing changed it returns the last one, and fresh
-// is false.
+// is false; but a name that a person gives (retain.HasName) is kept by a revision
+// of its own, unless the last one has it already.
 func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh bool, err error) {
 	err = w.withRoom(ctx, func() error {
 		w.mu.Lock()
@@ -242,11 +243,23 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, to back) (Revision, b
 	w.skipped, w.skippedMore = r.Skipped, r.SkippedMore
 	w.stage("scanned")
 	last, any := w.last()
-	if any && last.Root == r.Root && to == (back{}) {
+	if any && last.Root == r.Root && to == (back{}) && !w.names(l, last) {
 		return last, false, nil
 	}
 	rev, err := w.commit(ctx, r, l, to)
 	return rev, err == nil, err
+}
+
+// names reports whether a label gives the files a name that the last revision,
+// of the same files, does not have.
+func (w *Workspace) names(l Label, last Revision) bool {
+	return retain.HasName(l.on(Revision{})) && !(retain.HasName(last) && last.Label == l.Text)
+}
+
+// on labels a revision.
+func (l Label) on(r Revision) Revision {
+	r.Thread, r.Run, r.Step, r.Call, r.Actor, r.Label, r.Jump = l.Thread, l.Run, l.Step, l.Call, l.Actor, l.Text, l.Jump
+	return r
 }
 
 // commit makes a revision of what a scan found. Preconditions: w.mu is held.
@@ -257,12 +270,12 @@ func (w *Workspace) commit(ctx context.Context, r capture.Result, l Label, to ba
 	}
 	w.stage("objects")
 	last, any := w.last()
-	rev := Revision{
+	rev := l.on(Revision{
 		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
-		Thread: l.Thread, Run: l.Run, Step: l.Step, Call: l.Call, Actor: l.Actor, Label: l.Text, Undoes: to.Target, Whole: to.Whole, Jump: l.Jump,
+		Undoes: to.Target, Whole: to.Whole,
 		Clock: w.clock.Stamp(last),
 		Aside: any && w.aside(ctx, r.Root, last.Root),
-	}
+	})
 	if err := w.log.Append(rev); err != nil {
 		return Revision{}, err
 	}

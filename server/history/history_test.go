@@ -138,10 +138,37 @@ func TestSnapshotMakesOneRevisionOfOneChange(t *testing.T) {
 	w := newWorld(t)
 	w.Write(t, "a", "1")
 	first := ask[api.Revision](w, http.StatusCreated, "POST", "", api.MakeRevision{Label: "before lunch"})
-	again := ask[api.Revision](w, http.StatusOK, "POST", "", api.MakeRevision{Label: "after"})
+	again := ask[api.Revision](w, http.StatusOK, "POST", "", api.MakeRevision{})
 	if first.N != 1 || first.Label != "before lunch" || !strings.HasPrefix(first.Actor, "user:key_") || again.N != 1 {
 		t.Errorf("%+v, then %+v", first, again)
 	}
+}
+
+// A name that a person gives to files that have a revision is kept, once, and
+// is no step of undo.
+func TestSnapshotKeepsANameOfWhatDidNotChange(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{Actor: "agent", Text: "edit a"})
+	w.Step(t, "a", "2", workspace.Label{Actor: "agent", Text: "edit a"})
+	label := api.MakeRevision{Label: "before lunch"}
+	first := ask[api.Revision](w, http.StatusCreated, "POST", "", label)
+	again := ask[api.Revision](w, http.StatusOK, "POST", "", label)
+	other := ask[api.Revision](w, http.StatusCreated, "POST", "", api.MakeRevision{Label: "after"})
+	if first.N != 3 || first.Label != "before lunch" || again.N != 3 || other.N != 4 || other.Root != first.Root {
+		t.Errorf("%+v, then %+v, then %+v", first, again, other)
+	}
+	if rev, fresh, err := w.History.Snapshot(t.Context(), workspace.Label{Actor: "agent", Text: "nothing new"}); err != nil || fresh || rev.N != 4 {
+		t.Errorf("a label that is no name: %+v, %v", rev, err)
+	}
+	page := w.page()
+	if page.Current != 2 || page.Undo != 1 || page.Redo != 0 || page.Items[1].Label != "before lunch" {
+		t.Errorf("%+v", page)
+	}
+	w.Step(t, "a", "3", workspace.Label{Actor: "agent"})
+	w.apply(w.plan(api.PlanChange{Do: api.PlanRestore, N: first.N}))
+	w.want("a", "2")
+	w.apply(w.plan(api.PlanChange{Do: api.PlanUndo}))
+	w.want("a", "3")
 }
 
 func TestGetAndDiff(t *testing.T) {

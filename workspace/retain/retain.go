@@ -73,9 +73,9 @@ func person(r Revision) bool { return r.Actor == "user" || strings.HasPrefix(r.A
 // what was there when a run began.
 func border(r Revision) bool { return person(r) || r.Run != "" && r.Call == "" }
 
-// named reports whether a person gave it a name. A going back is labelled too,
+// HasName reports whether a person gave it a name. A going back is labelled too,
 // but by us; the border of a turn has the person's words, and its run.
-func named(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 && r.Run == "" }
+func HasName(r Revision) bool { return person(r) && r.Label != "" && r.Undoes == 0 && r.Run == "" }
 
 // Ranks of a Candidate.
 const (
@@ -98,7 +98,7 @@ func Order(revs []Revision, p Policy, clock time.Duration, must ...uint64) (orde
 		switch {
 		case i == len(revs)-1, slices.Contains(must, r.N), p.Keep != nil && p.Keep(r):
 			c.Rank = Must
-		case named(r):
+		case HasName(r):
 			c.Rank = Named
 		case p.old(r, clock-aged(r)):
 			continue
