@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/workspace/object"
 )
 
@@ -32,7 +34,8 @@ type search struct {
 	t       *testing.T
 	needles map[string]string // by what they are
 	canary  string
-	places  map[string]bool // where the canary was
+	console string          // a canary that was written to a machine's console alone
+	places  map[string]bool // where the canary was, and the "console"
 }
 
 const canaryName = "canary"
@@ -49,6 +52,9 @@ func (s *search) bytes(place, detail string, data []byte) {
 	s.t.Helper()
 	if bytes.Contains(data, []byte(s.canary)) {
 		s.places[place] = true
+	}
+	if s.console != "" && strings.HasPrefix(place, "monitor") && bytes.Contains(data, []byte(s.console)) {
+		s.places["console"] = true
 	}
 	for name, v := range s.needles {
 		if i := bytes.Index(data, []byte(v)); i >= 0 {
@@ -101,8 +107,9 @@ func (s *search) file(place, path string) {
 	}
 }
 
-// memory searches what a process has in memory now, in files without a name
-// that it has open (gVisor keeps its guest's memory in one) too.
+// memory searches what a process has in memory now: in files without a name
+// that it has open, which gVisor and QEMU keep the guest's memory in, and apart
+// from that its own, QEMU's ring with the console for one.
 func (s *search) memory(place string, pid int) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	fds, _ := os.ReadDir(filepath.Join(proc, "fd"))
@@ -128,7 +135,7 @@ func (s *search) memory(place string, pid int) {
 			strings.Contains(line, "memfd:") || strings.Contains(line, "[v") {
 			continue
 		}
-		s.region(place, pid, mem, pages, begin, end)
+		s.region("monitor's "+place, pid, mem, pages, begin, end)
 	}
 	env, _ := os.ReadFile(filepath.Join(proc, "environ"))
 	line, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
@@ -173,10 +180,9 @@ func (s *search) dir(place, dir string) {
 }
 
 // history searches the contents of all revisions, which are compressed.
-func (s *search) history(home, id string) {
-	store := filepath.Join(home, "history", id, "store")
+func (s *search) history(place, store string) {
 	_, err := object.Inspect(filepath.Join(store, "objects"),
-		func(f object.Found) { s.bytes("history", f.Hash.String(), f.Content) },
+		func(f object.Found) { s.bytes(place, f.Hash.String(), f.Content) },
 		func(d object.Damage) {
 			if !d.Torn {
 				s.t.Errorf("the history is damaged: %+v", d)
@@ -185,7 +191,28 @@ func (s *search) history(home, id string) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	s.file("history's list", filepath.Join(store, "revisions"))
+	s.file(place+"'s list", filepath.Join(store, "revisions"))
+}
+
+// disk searches what a machine keeps of the past on its disk: of a copy, as
+// the next boot would find it.
+func (s *search) disk(place, image string) {
+	dir := s.t.TempDir()
+	copied, at := filepath.Join(dir, "image"), filepath.Join(dir, "disk")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, line := range [][]string{{"cp", "--sparse=always", image, copied}, {"mount", "-o", "loop", copied, at}} {
+		if out, err := exec.CommandContext(s.t.Context(), line[0], line[1:]...).CombinedOutput(); err != nil {
+			s.t.Fatalf("%v: %v\n%s", line, err, out)
+		}
+	}
+	defer func() {
+		if err := syscall.Unmount(at, 0); err != nil {
+			s.t.Error(err)
+		}
+	}()
+	s.history(place, filepath.Join(at, layout.History))
 }
 
 // processesOf are those of a sandbox's machine and what they started.
@@ -314,9 +341,33 @@ const looking = `
 replies:
   - calls:
       - name: execute
-        args: {command: 'env > env.txt; cat /proc/[0-9]*/environ >> env.txt; echo CANARY; echo done > agent.txt'}
+        args: {command: 'TOOLS; env > env.txt; cat /proc/[0-9]*/environ >> env.txt; echo CANARY; echo done > agent.txt'}
 else: {text: Done.}
 `
+
+// applets are what a template with busybox alone needs to be used as any other.
+const applets = `for i in env cat tr; do eval "$i() { busybox $i \"\$@\"; }"; done`
+
+// smallEcho is echo for a template that has busybox alone.
+const smallEcho = `#!/bin/busybox sh
+while read -r l; do
+	l=${l%$(printf "\r")}
+	[ -z "$l" ] && break
+	echo "$l" >> /workspace/requests.log
+done
+printf "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+`
+
+// searched is a kind of sandbox whose every place is searched.
+type searched struct {
+	spec  api.CreateSandbox
+	echo  string   // a server that notes what it is asked
+	serve []string // starts it
+	tools string   // a line of shell, so that the others are understood
+	// machine: it has a kernel of its own, which keeps its history on its disk.
+	machine bool
+	places  []string // where the canary must be found
+}
 
 var goOn = regexp.MustCompile(`<a href="([^"]+)"`)
 
@@ -325,10 +376,35 @@ var goOn = regexp.MustCompile(`<a href="([^"]+)"`)
 // leaves behind and no file of the server has the key, the login or the
 // visit, nor a code that let it in.
 func TestSecretsStayOutOfTheSandbox(t *testing.T) {
+	secretsStayOut(t, "gvisor", searched{
+		spec: api.CreateSandbox{Language: "python", MemoryMB: 256, DiskMB: 64}, echo: echo, serve: []string{"python3", "/workspace/echo"},
+		tools: ":", places: []string{"memory", "snapshots"},
+	})
+}
+
+// The same of a machine with a kernel of its own: its memory is a file of
+// QEMU's, its console a ring in QEMU's own memory, its history is twice there.
+func TestSecretsStayOutOfTheSandbox_machineOfQEMU(t *testing.T) {
+	needEmulator(t)
+	secretsStayOut(t, "gvisor,qemu", searched{
+		spec: api.CreateSandbox{Provider: "qemu", Template: "small", MemoryMB: 256, DiskMB: 64, Root: true}, echo: smallEcho,
+		serve: []string{"/bin/busybox", "nc", "-ll", "-p", "5173", "-e", "/workspace/echo"},
+		tools: applets, machine: true, places: []string{"memory", "monitor's memory", "console", "snapshots", "machine's history"},
+	})
+}
+
+func secretsStayOut(t *testing.T, providers string, kind searched) {
 	canary := canaryName + rand.Text()
 	address := listenAddress(t)
-	b := newBrainOn(newWorld(t, "--providers", "gvisor", "--log-level", "debug", "--listen", address),
-		map[string]string{"look": strings.ReplaceAll(looking, "CANARY", canary)}, nil, "")
+	w := newWorld(t, "--providers", providers, "--log-level", "debug", "--listen", address)
+	if kind.machine {
+		(&machines{w}).doctor()
+	}
+	script := strings.NewReplacer("CANARY", canary, "TOOLS", kind.tools).Replace(looking)
+	b := newBrainOn(w, map[string]string{"look": script}, nil, "")
+	if kind.machine {
+		(&machines{w}).pull()
+	}
 	_, port, _ := net.SplitHostPort(address)
 	app := "localhost:" + port
 
@@ -348,14 +424,14 @@ func TestSecretsStayOutOfTheSandbox(t *testing.T) {
 	keyed, err := client.New(client.Config{URL: "http://" + address, Key: made.Secret})
 	b.ok(err)
 	defer keyed.Close()
-	made2, err := keyed.CreateSandbox(b.ctx(), api.CreateSandbox{Language: "python", MemoryMB: 256, DiskMB: 64})
+	made2, err := keyed.CreateSandbox(b.ctx(), kind.spec)
 	b.ok(err)
 	id := made2.ID
 	b.ids[id] = true
 	sb := keyed.Sandbox(id)
-	_, err = sb.Files().Write(b.ctx(), "/workspace/echo.py", []byte(echo), client.WriteOptions{})
+	_, err = sb.Files().Write(b.ctx(), "/workspace/echo", []byte(kind.echo), client.WriteOptions{Mode: 0o755})
 	b.ok(err)
-	_, err = sb.StartProcess(b.ctx(), api.StartProcess{Key: "echo", Argv: []string{"python3", "/workspace/echo.py"}})
+	_, err = sb.StartProcess(b.ctx(), api.StartProcess{Key: "echo", Argv: kind.serve})
 	b.ok(err)
 
 	// The way of a browser into a preview; then requests as hostile or careless
@@ -389,7 +465,7 @@ func TestSecretsStayOutOfTheSandbox(t *testing.T) {
 	}
 
 	// Commands, an agent, revisions and a snapshot, all asked for with the key.
-	out, err := sb.Command("sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n'; cat /workspace/requests.log").Output(b.ctx())
+	out, err := sb.Command("sh", "-c", kind.tools+"; cat /proc/[0-9]*/environ | tr '\\0' '\\n'; cat /workspace/requests.log").Output(b.ctx())
 	b.ok(err)
 	run, err := keyed.StartRun(b.ctx(), api.StartRun{Task: "Look around: " + canary, Model: "look", Sandbox: id})
 	b.ok(err)
@@ -399,7 +475,15 @@ func TestSecretsStayOutOfTheSandbox(t *testing.T) {
 	snap, err := sb.Snapshot(b.ctx(), api.CreateSnapshot{Name: "s"})
 	b.ok(err)
 
-	s := &search{t: t, canary: canary, places: map[string]bool{}, needles: map[string]string{
+	console := ""
+	if kind.machine {
+		console = "console" + rand.Text()
+		speak := sb.Command("sh", "-c", "echo "+console+" > /dev/console")
+		speak.Spec.User = "root"
+		b.ok(speak.Run(b.ctx()))
+	}
+
+	s := &search{t: t, canary: canary, console: console, places: map[string]bool{}, needles: map[string]string{
 		"the key": made.Secret, "the key without its beginning": made.Secret[len(made.Secret)-32:], "the login": login,
 		"the login's cookie": loginName + "=", "the visit": visit, "the visit's cookie": visitName + "=", "the code": enter.Query().Get("code"),
 	}}
@@ -419,6 +503,10 @@ func TestSecretsStayOutOfTheSandbox(t *testing.T) {
 	for _, pid := range pids {
 		s.memory("memory", pid)
 	}
+	if kind.machine { // its disk stands still
+		_, err := sb.Pause(b.ctx())
+		b.ok(err)
+	}
 	syscall.Sync() // what the kernel has of the disk goes into its image
 	b.stop()
 	s.bytes("server's log", "", b.log.Bytes())
@@ -428,8 +516,12 @@ func TestSecretsStayOutOfTheSandbox(t *testing.T) {
 	for _, place := range []string{"store", "volumes", "sandboxes", "history"} {
 		s.dir(place, filepath.Join(b.home, place))
 	}
-	s.history(b.home, id)
-	for _, place := range []string{"requests and environment", "thread", "memory", "store", "volumes", "history"} {
+	s.dir("snapshots", filepath.Join(b.home, "sandboxes", "snapshots"))
+	s.history("history", filepath.Join(b.home, "history", id, "store"))
+	if kind.machine {
+		s.disk("machine's history", filepath.Join(b.home, "volumes", id, "image"))
+	}
+	for _, place := range append(kind.places, "requests and environment", "thread", "store", "volumes", "history") {
 		if !s.places[place] {
 			t.Errorf("the search did not find the canary in %s: it can find nothing there", place)
 		}
