@@ -9,14 +9,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
 )
 
-// check wants the history, which is closed, to be whole.
+// check looks at a history that nobody has open, and then as fsck does.
 func (p *place) check() workspace.Report {
 	p.t.Helper()
 	report, err := workspace.Check(p.t.Context(), p.c.Store)
+	must(p.t, err)
+	if d := cmp.Diff(report, p.fsck()); d != "" {
+		p.t.Errorf("fsck finds something else: %s", d)
+	}
+	return report
+}
+
+// fsck is what `skete fsck` does with a history, which may be open.
+func (p *place) fsck() workspace.Report {
+	p.t.Helper()
+	report, err := workspace.CheckRunning(p.t.Context(), p.c.Store, filepath.Join(filepath.Dir(p.c.Store), "check"))
 	must(p.t, err)
 	for _, x := range report.Problems {
 		p.t.Errorf("the history is damaged: %s", x)

@@ -129,6 +129,9 @@ func TestWorkspace_killedAnywhere(t *testing.T) {
 		}
 		p.open()
 		p.after(said, done, report.Unfinished)
+		if clean := p.fsck(); clean.Torn != nil || clean.Unfinished || clean.Revisions == 0 {
+			t.Errorf("opened, and fsck is not clean: %+v", clean)
+		}
 		if t.Failed() {
 			t.Fatalf("round %d, killed at %q", round, stage)
 		}
