@@ -50,6 +50,7 @@ type world struct {
 	snapshots string // directory
 	canSave   bool
 	saveErr   error
+	saveEnds  bool // the machine, too
 	bootTakes time.Duration
 	loadTakes time.Duration
 	restores  int // creates from a snapshot that loaded
@@ -532,6 +533,9 @@ func (h *handle) Snapshot(ctx context.Context, dir string, frozen func(context.C
 	err := h.s.step(func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if w.saveEnds {
+			h.f.end(sandbox.ReasonExited)
+		}
 		if w.saveErr != nil {
 			return w.saveErr
 		}

@@ -136,27 +136,27 @@ func (p *Pool) save(ctx context.Context, m *member, provider sandbox.Provider, t
 		return nil
 	}
 	src := &source{id: sandbox.NewSnapshotID(), bootMS: millis(took)}
-	err := p.take(ctx, m, provider, src)
-	g := m.machine.Guest()
-	if rerr := m.machine.Resume(ctx); rerr != nil && !errs.Is(rerr, errs.Unsupported) {
-		return fmt.Errorf("go on after the snapshot: %w", rerr)
+	p.saved(s, src, p.take(ctx, m, provider, src))
+	if err := m.machine.Resume(ctx); err != nil && !errs.Is(err, errs.Unsupported) { // then it was never paused
+		return fmt.Errorf("go on after the snapshot: %w", err)
 	}
-	if terr := snapshot.Thaw(ctx, g); terr != nil {
-		return terr
-	}
-	if err != nil {
-		p.noSave(s, fmt.Sprintf("no snapshot could be taken: %s", errs.Public(err)))
-		p.d.Log.Warn("the warm pool cannot take a snapshot; it boots its machines", "provider", s.Provider, "template", s.Template, "error", err)
-		return nil
-	}
+	return snapshot.Thaw(ctx, m.machine.Guest())
+}
+
+// saved notes what became of a snapshot.
+func (p *Pool) saved(s Shape, src *source, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err != nil {
+		p.putOff(s, "no snapshot could be taken: "+errs.Public(err))
+		p.d.Log.Warn("the warm pool cannot take a snapshot; it boots its machines", "provider", s.Provider, "template", s.Template, "error", err)
+		return
+	}
 	src.since = time.Now()
 	p.sources[s] = src
 	p.kind(s).note = ""
 	p.d.Log.Info("the warm pool makes machines from a snapshot from now on",
 		"provider", s.Provider, "template", s.Template, "snapshot", src.id, "bytes", src.bytes, "boot_ms", src.bootMS)
-	return nil
 }
 
 // take makes the snapshot; on error nothing is left of it.
@@ -203,14 +203,8 @@ func (p *Pool) fruitless(s Shape, note string) {
 	k.notSaveUntil, k.note = time.Now().Add(saveAgainMax), note
 }
 
-// noSave notes that the next snapshot of a shape is to wait, longer each time.
-func (p *Pool) noSave(s Shape, note string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.putOff(s, note)
-}
-
-// putOff is noSave. Preconditions: p.mu is held.
+// putOff notes that the next snapshot of a shape is to wait, longer each time.
+// Preconditions: p.mu is held.
 func (p *Pool) putOff(s Shape, note string) {
 	k := p.kind(s)
 	k.notSaveUntil = time.Now().Add(min(saveAgainMin<<min(k.saveFailures, 10), saveAgainMax))
@@ -230,7 +224,7 @@ func (p *Pool) restored(m *member, err error, took time.Duration) {
 	}
 	if err != nil {
 		p.abandon(s)
-		p.putOff(s, fmt.Sprintf("its snapshot did not load: %s", errs.Public(err)))
+		p.putOff(s, "its snapshot did not load: "+errs.Public(err))
 		p.d.Log.Warn("a snapshot of the warm pool does not load; booting again", "provider", s.Provider, "template", s.Template, "snapshot", src.id, "error", err)
 		return
 	}

@@ -228,6 +228,26 @@ func TestSnapshot_isGivenUp(t *testing.T) {
 			},
 		},
 		{
+			name: "it cannot be taken, and ends the machine", kept: 0,
+			before: func(w *world) { w.saveErr, w.saveEnds = errors.New("no"), true },
+			then:   func(t *testing.T, _ *world, s *server) { s.claimAll(t) },
+			want: func(t *testing.T, _ *world, k pool.Kind) {
+				if k.Snapshot || !strings.Contains(k.Note, "no snapshot could be taken") {
+					t.Errorf("the pool says %+v", k)
+				}
+			},
+		},
+		{
+			name: "taking it ends the machine", kept: 1, // the others come from it
+			before: func(w *world) { w.saveEnds = true },
+			then:   func(t *testing.T, _ *world, s *server) { s.claimAll(t) },
+			want: func(t *testing.T, w *world, k pool.Kind) {
+				if boots, _, saved := w.counts(); boots != 1 || saved != 1 || !k.Snapshot {
+					t.Errorf("%d boots, %d saved; the pool says %+v", boots, saved, k)
+				}
+			},
+		},
+		{
 			name: "the provider cannot", kept: 0,
 			before: func(w *world) { w.canSave = false },
 			then:   func(t *testing.T, _ *world, s *server) { s.claimAll(t) },
