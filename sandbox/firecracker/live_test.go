@@ -27,6 +27,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
+	"github.com/skete-dev/skete/sandbox/sandboxtest/escape"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -157,6 +158,25 @@ func TestLiveSuite(t *testing.T) {
 			},
 		}
 	})
+}
+
+func TestLiveEscape(t *testing.T) {
+	w := newWorld(t)
+	escape.Run(t, escape.World{
+		Capabilities: w.p.Capabilities(),
+		Boot:         func(t *testing.T) sandbox.Boot { return w.in(t).boot() },
+		Create: func(t *testing.T, b sandbox.Boot) sandbox.Machine {
+			m, _ := w.in(t).create(b)
+			return m
+		},
+	})
+}
+
+// in is w in a part of its test: what that makes goes with it.
+func (w *world) in(t *testing.T) *world {
+	part := *w
+	part.T = t
+	return &part
 }
 
 func TestLiveProbe(t *testing.T) {
