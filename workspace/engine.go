@@ -216,8 +216,9 @@ func (w *Workspace) Close() error {
 
 // Snapshot looks at the directory and makes a revision of it, which is on disk
 // when Snapshot returns. If nothing changed it returns the last one, and fresh
-// is false; but a name that a person gives (retain.HasName) is kept by a revision
-// of its own, unless the last one has it already.
+// is false; but the moment of a person's turn (a label with a run and no call),
+// and a name that a person gives (retain.HasName), are kept by a revision of
+// their own, unless the last one is that already.
 func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh bool, err error) {
 	err = w.withRoom(ctx, func() error {
 		w.mu.Lock()
@@ -243,17 +244,21 @@ func (w *Workspace) snapshot(ctx context.Context, l Label, to back) (Revision, b
 	w.skipped, w.skippedMore = r.Skipped, r.SkippedMore
 	w.stage("scanned")
 	last, any := w.last()
-	if any && last.Root == r.Root && to == (back{}) && !w.names(l, last) {
+	if any && last.Root == r.Root && to == (back{}) && !names(l, last) {
 		return last, false, nil
 	}
 	rev, err := w.commit(ctx, r, l, to)
 	return rev, err == nil, err
 }
 
-// names reports whether a label gives the files a name that the last revision,
-// of the same files, does not have.
-func (w *Workspace) names(l Label, last Revision) bool {
-	return retain.HasName(l.on(Revision{})) && !(retain.HasName(last) && last.Label == l.Text)
+// names reports whether a label marks a moment, or gives the files a name, and
+// the last revision, of the same files, does not.
+func names(l Label, last Revision) bool {
+	r := l.on(Revision{})
+	if isTurn(r) {
+		return !isTurn(last) || last.Run != r.Run || last.Thread != r.Thread
+	}
+	return retain.HasName(r) && !(retain.HasName(last) && last.Label == r.Label)
 }
 
 // on labels a revision.

@@ -15,7 +15,7 @@ import (
 //
 // The first revision cannot be undone: what was before it nobody has seen.
 func Position(revs []Revision) (current, undo, redo uint64) {
-	past, future := walk(revs)
+	past, future, _ := walk(revs)
 	if n := len(past); n > 0 {
 		current = past[n-1].N
 		if n > 1 {
@@ -29,10 +29,11 @@ func Position(revs []Revision) (current, undo, redo uint64) {
 }
 
 // walk returns the way to what is on disk, and what was undone of it, the next
-// to be redone at the end.
-func walk(revs []Revision) (past, future []Revision) {
-	stands := map[uint64]uint64{} // for a revision that is no step of its own: the one it shows
-	for _, r := range revs {
+// to be redone at the end; and for revisions that are no steps, which one they
+// show.
+func walk(revs []Revision) (past, future []Revision, stands map[uint64]uint64) {
+	stands = map[uint64]uint64{} // for a revision that is no step of its own: the one it shows
+	for i, r := range revs {
 		target := r.Undoes
 		if t, ok := stands[target]; ok {
 			target = t
@@ -55,14 +56,58 @@ func walk(revs []Revision) (past, future []Revision) {
 			stands[r.N] = target
 			continue
 		}
-		if n := len(past); n > 0 && r.Aside {
+		// What a dropped one had, nobody knows.
+		if n := len(past); n > 0 && r.Aside && revs[i-1].N == r.N-1 {
 			stands[r.N] = past[n-1].N
 			continue
 		}
 		past, future = append(past, r), nil
 	}
-	return past, future
+	return past, future, stands
 }
+
+// BeforeTurn returns the revision that shows what was on disk when a person last
+// spoke to an agent, on the way to what is there now; one behind which nothing
+// changed does not count, so that the next call goes to the turn before. s may
+// name the thread or the run. If the last run that changed something has no such
+// moment, its beginning counts. NotFound: no run changed anything, or what was
+// before it is not known (any more).
+func BeforeTurn(revs []Revision, s Scope) (uint64, error) {
+	past, _, stands := walk(revs)
+	index := map[uint64]int{}
+	for i, r := range past {
+		index[r.N] = i
+	}
+	within := func(r Revision) bool {
+		return (s.Thread == "" || s.Thread == r.Thread) && (s.Run == "" || s.Run == r.Run)
+	}
+	last, begin := "", 0 // the last run that changed something; where it began to
+	for i, r := range past {
+		if r.Run != "" && r.Call != "" && r.Actor != Outside && within(r) && r.Run != last {
+			last, begin = r.Run, i
+		}
+	}
+	turn, of := -1, "" // the last turn; whose it is
+	for _, r := range revs {
+		n := r.N
+		if shown, ok := stands[n]; ok {
+			n = shown
+		}
+		if i, on := index[n]; on && isTurn(r) && within(r) && i < len(past)-1 && i >= turn {
+			turn, of = i, r.Run
+		}
+	}
+	switch {
+	case turn >= 0 && (last == "" || of == last || turn+1 >= begin):
+		return past[turn].N, nil
+	case last == "":
+		return 0, errs.New(errs.NotFound, "no change of a run can be undone").WithHint("`skete undo` without a flag takes back the last change, whoever made it")
+	}
+	return Before(revs, Scope{Thread: s.Thread, Run: last})
+}
+
+// isTurn reports whether a revision shows what was there when a person spoke.
+func isTurn(r Revision) bool { return r.Run != "" && r.Call == "" && r.Undoes == 0 }
 
 // Scope names what an undo takes back: a thread, a run, a step of a run, a
 // tool call. What is empty does not count.

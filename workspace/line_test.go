@@ -62,6 +62,23 @@ func TestPosition_jump(t *testing.T) {
 	}
 }
 
+// What only git changed, and what only has a name, is no step; but after the
+// revision that it is like was dropped, it is.
+func TestPosition_aside(t *testing.T) {
+	revs := revisions([2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}, [2]int{9, 1}, [2]int{8, 0}, [2]int{7, 5})
+	revs[2].Aside, revs[3].Whole, revs[4].Aside, revs[5].Whole = true, true, true, true
+	for n, want := range [][3]uint64{{}, {1, 0, 0}, {2, 1, 0}, {2, 1, 0}, {1, 0, 2}, {1, 0, 2}, {1, 0, 2}} {
+		current, undo, redo := workspace.Position(revs[:n])
+		if got := [3]uint64{current, undo, redo}; got != want {
+			t.Errorf("after %d: %v, want %v", n, got, want)
+		}
+	}
+	dropped := append(revs[:1:1], revs[2])
+	if current, undo, _ := workspace.Position(dropped); current != 3 || undo != 1 {
+		t.Errorf("without what it is like: at %d, undo to %d", current, undo)
+	}
+}
+
 // Undo and redo are what they are in an editor, whatever was done before.
 func TestPosition_isAnEditor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

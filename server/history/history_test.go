@@ -557,6 +557,27 @@ func TestUndoByScope(t *testing.T) {
 }
 
 // What was undone is not the last step any more.
+func TestUndoByScope_turnsOneByOne(t *testing.T) {
+	w := newWorld(t)
+	says := func() {
+		_, _, err := w.History.Snapshot(t.Context(), workspace.Label{Actor: workspace.Outside, Thread: "t", Run: "r", Text: "please"})
+		must(t, err)
+	}
+	w.Step(t, "a", "0", workspace.Label{Actor: workspace.Outside})
+	for _, text := range []string{"1", "2"} {
+		says()
+		w.Step(t, "a", text, workspace.Label{Actor: "agent", Thread: "t", Run: "r", Step: 1, Call: "c" + text})
+	}
+	says()
+	for _, want := range []string{"1", "0"} {
+		w.apply(w.plan(api.PlanChange{Do: api.PlanUndo, Scope: "turn"}))
+		w.want("a", want)
+	}
+	if status, _, body := w.Send(t, w.Key, "POST", w.path("/plan"), `{"do": "undo", "scope": "turn"}`); status != http.StatusNotFound && status != http.StatusConflict {
+		t.Errorf("a third one: %d %s", status, body)
+	}
+}
+
 func TestUndoByScope_afterAnUndo(t *testing.T) {
 	w := newWorld(t)
 	w.Step(t, "a", "0", workspace.Label{})

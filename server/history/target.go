@@ -34,7 +34,7 @@ func target(ctx context.Context, h workspace.History, b api.PlanChange) (uint64,
 		}
 		return workspace.Before(revs, named)
 	case b.Scope == scopeTurn:
-		return beforeTurn(revs, named)
+		return workspace.BeforeTurn(revs, named)
 	}
 	s, err := scopeOf(revs, b.Scope, named)
 	if err != nil {
@@ -70,27 +70,6 @@ func scopeOf(revs []workspace.Revision, scope string, named workspace.Scope) (wo
 		named.Call = last.Call
 	}
 	return named, nil
-}
-
-// beforeTurn finds what was on disk when a person last spoke to the agent. If
-// nothing had changed since the run before, that moment is not in the list, and
-// the beginning of the run counts.
-func beforeTurn(revs []workspace.Revision, named workspace.Scope) (uint64, error) {
-	s, err := scopeOf(revs, "run", named)
-	if err != nil {
-		return 0, err
-	}
-	seen := false
-	for _, r := range slices.Backward(revs) {
-		if r.Run != s.Run {
-			continue
-		}
-		if r.Call == "" && seen {
-			return r.N, nil
-		}
-		seen = seen || r.Call != ""
-	}
-	return workspace.Before(revs, s)
 }
 
 // lastOfRun is the last change of a run on the way to what is on disk.
