@@ -556,7 +556,7 @@ func TestUndoByScope(t *testing.T) {
 	}
 }
 
-// What was undone is not the last step any more.
+// Two messages to one run, without a change between them, are two turns.
 func TestUndoByScope_turnsOneByOne(t *testing.T) {
 	w := newWorld(t)
 	says := func() {
@@ -578,6 +578,7 @@ func TestUndoByScope_turnsOneByOne(t *testing.T) {
 	}
 }
 
+// What was undone is not the last step any more.
 func TestUndoByScope_afterAnUndo(t *testing.T) {
 	w := newWorld(t)
 	w.Step(t, "a", "0", workspace.Label{})
