@@ -383,3 +383,47 @@ func TestWarm_theSnapshotStaysAsLongAsAMachineFromIt(t *testing.T) {
 		})
 	}
 }
+
+// The pool gives its snapshot up while a sandbox runs on a machine from it.
+func TestWarm_theSnapshotStaysWhenThePoolHasGivenItUp(t *testing.T) {
+	w := newWorld(t)
+	c := w.warmed(nil, 1)
+	c.Warm.Refill = pool.RefillSnapshot
+	m := w.open(t, c)
+	create := func() sandbox.ID {
+		waitWarm(t, m, 1)
+		info, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.ID
+	}
+	create() // that was saved
+	waitWarm(t, m, 1)
+	dirs, _ := filepath.Glob(filepath.Join(w.dir, "sandboxes", "snapshots", "snp_*"))
+	if len(dirs) != 1 {
+		t.Fatalf("snapshots of the pool: %q", dirs)
+	}
+	if err := os.Truncate(filepath.Join(dirs[0], memoryFile), 0); err != nil {
+		t.Fatal(err)
+	}
+	from := create() // the next one does not load
+	machine := w.called(from).id
+	waitWarm(t, m, 1)
+	poll(t, "the pool has forgotten the machine", func() bool {
+		_, _, err := w.registry.Get(t.Context(), pool.Prefix+string(machine))
+		return errs.Is(err, errs.NotFound)
+	})
+	create()
+	if k := m.Pool().Kinds[0]; k.Snapshot || !strings.Contains(k.Note, "did not load") {
+		t.Errorf("the pool says %+v", k)
+	}
+	if _, err := os.Stat(dirs[0]); err != nil {
+		t.Errorf("a machine runs that needs it: %v", err)
+	}
+	if err := m.Destroy(t.Context(), "t", from); err != nil {
+		t.Fatal(err)
+	}
+	w.noSnapshots(t)
+	_ = m.Close()
+}

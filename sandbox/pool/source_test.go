@@ -130,6 +130,30 @@ func TestSnapshot_staysForThoseWhoNeedIt(t *testing.T) {
 	})
 }
 
+// So do warm members that the next server attaches, though it boots its own.
+func TestSnapshot_staysForMembersOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := slowWorld(t)
+		s := w.start(t, sized(2), 0, false, nil)
+		eventually(t, "two are warm", s.settled(2))
+		s.kill()
+		c := sized(2)
+		c.Refill = pool.RefillBoot
+		s = w.start(t, c, 0, false, nil)
+		eventually(t, "two are warm still", s.settled(2))
+		for _, m := range w.all() {
+			if m.from != "" {
+				if _, err := os.Stat(m.from); err != nil {
+					t.Errorf("the files of %s are gone: %v", m.id, err)
+				}
+			}
+		}
+		s.claimAll(t)
+		eventually(t, "nothing is left of it", func() bool { return s.settled(2)() && len(w.snapshotDirs(t)) == 0 })
+		s.stop()
+	})
+}
+
 func TestSnapshot_isGivenUp(t *testing.T) {
 	tests := []struct {
 		name   string
