@@ -18,7 +18,7 @@ type ServiceSpec struct {
 	ReadyLog       string            `json:"ready_log,omitempty" doc:"ready when a line of its log matches this regular expression (RE2)"`
 	ReadyTimeoutMS int64             `json:"ready_timeout_ms,omitempty" minimum:"0" maximum:"3600000" doc:"then it is unready; default 60000"`
 	Restart        string            `json:"restart,omitempty" enum:"always,on-failure,never" doc:"default always"`
-	Limits         map[string]uint64 `json:"limits,omitempty" doc:"of each of its processes: nofile, fsize, core, cpu, as, data, stack, nproc, memlock"`
+	Limits         map[string]uint64 `json:"limits,omitempty" doc:"of all its processes together: memory (bytes; more ends it), pids, cpu_weight (100 is everybody's); of each one: nofile, fsize, core, cpu, as, data, stack, nproc, memlock. What a machine does not keep is its reason while it is ready"`
 	LogBytesMax    int64             `json:"log_bytes_max,omitempty" minimum:"0" doc:"kept of each run; default 4 MiB"`
 	StopTimeoutMS  int64             `json:"stop_timeout_ms,omitempty" minimum:"0" maximum:"60000" doc:"between TERM and KILL; default 5000"`
 }
