@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -38,6 +39,7 @@ type Manager struct {
 	dir      string
 	initBoot string
 	log      io.Writer
+	bounds   bound.Keeper
 	cancel   context.CancelFunc
 	ctx      context.Context //nolint:containedctx // of the loops; Close ends it
 	wg       sync.WaitGroup
@@ -59,7 +61,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		core: cfg.Core, dir: filepath.Join(state, "services"), initBoot: cfg.InitBoot, log: cfg.Log, boot: cfg.Boot,
-		units: map[string]*unit{}, changed: make(chan struct{}),
+		units: map[string]*unit{}, changed: make(chan struct{}), bounds: bound.Find(),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {

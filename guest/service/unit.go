@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/process"
+	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/service/known"
 	"github.com/skete-dev/skete/guest/service/probe"
@@ -36,6 +38,8 @@ type unit struct {
 	pid     uint32
 	probed  uint64 // 1 + the number of the run that is being probed
 	known   *known.Server
+	over    bool          // its memory, and it is ended for that
+	unkept  string        // of its limits, said with its state
 	wake    chan struct{} // closed when something else is wanted
 	news    chan struct{} // closed when the state or the log's runs change
 	seq     uint64        // counts changes of the state
@@ -178,12 +182,56 @@ func (u *unit) serve(ctx context.Context, w wish) {
 	info := run.Info()
 	probing, cancel := context.WithCancel(ctx)
 	defer cancel()
+	group, limits := u.bind(run, w.decl)
 	u.running(info, w.round)
 	var asked sync.WaitGroup
 	asked.Go(func() { u.probe(run, w.decl).Watch(probing) })
+	asked.Go(func() {
+		u.m.bounds.Watch(probing, group, limits, run.Members, func() { u.tooMuch(probing, run) })
+	})
 	u.stay(ctx, run, w)
 	cancel()
 	asked.Wait()
+}
+
+// group names the control groups of the last run.
+func (u *unit) group() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.rec.key(u.name, u.rec.Runs[len(u.rec.Runs)-1].Number)
+}
+
+// bind puts a run under its limits; one that is there already, too, since what
+// it forked while nobody looked may be outside.
+func (u *unit) bind(run process.Run, d *wire.ServiceDeclaration) (group string, l bound.Limits) {
+	group, l = u.group(), declare.Limits(d)
+	missing := u.m.bounds.Put(group, l, run.Members)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.over, u.unkept = false, ""
+	if len(missing) > 0 {
+		u.unkept = "not kept on this machine: the limit of " + strings.Join(missing, " and ")
+	}
+	return group, l
+}
+
+// tooMuch ends a run that has more memory than it may.
+func (u *unit) tooMuch(ctx context.Context, run process.Run) {
+	u.mu.Lock()
+	u.over = true
+	u.mu.Unlock()
+	run.End(ctx, 0)
+}
+
+// unbind takes the limits of a run that has ended away, and reports whether it
+// ended by that of its memory.
+func (u *unit) unbind() bool {
+	group := u.group()
+	killed := u.m.bounds.OutOfMemory(group)
+	u.m.bounds.Remove(group)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return killed || u.over
 }
 
 // stay returns when the run is over, and ends it if it is not wanted.
@@ -232,7 +280,8 @@ func (u *unit) open(ctx context.Context, w wish) (process.Run, error) {
 	launching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer stopOn(w.wake, cancel)()
-	return u.m.core.Launch(launching, declare.Request(w.decl, key, server.Env(boot.Env[wire.PreviewDomain])))
+	gate := u.m.bounds.Gate(u.group(), declare.Limits(w.decl))
+	return u.m.core.Launch(launching, declare.Request(w.decl, key, gate, server.Env(boot.Env[wire.PreviewDomain])))
 }
 
 // stopOn calls cancel when a channel is closed, until the returned function is called.
@@ -258,7 +307,7 @@ func (u *unit) running(info *wire.ProcessInfo, round uint64) {
 	if u.rec.Ready {
 		state = wire.ServiceState_SERVICE_STATE_READY
 	}
-	u.showLocked(state, "")
+	u.showLocked(state, u.unkept)
 }
 
 // probe of the present run. What it tells of a run that is over is not heard.
@@ -275,6 +324,9 @@ func (u *unit) probe(run process.Run, d *wire.ServiceDeclaration) *probe.Probe {
 		if isReady := state == wire.ServiceState_SERVICE_STATE_READY; isReady != u.rec.Ready {
 			u.rec.Ready = isReady
 			u.saveLocked()
+		}
+		if state == wire.ServiceState_SERVICE_STATE_READY && reason == "" {
+			reason = u.unkept
 		}
 		u.showLocked(state, reason)
 	}}
@@ -313,6 +365,10 @@ func (u *unit) finish(ctx context.Context, run process.Run, asked bool) {
 		return // supervise goes down: the next one finds the run as it is
 	}
 	info := run.Info()
+	if u.unbind() && info.GetExit().GetSignal() != 0 {
+		info = proto.CloneOf(info)
+		info.Exit.Reason = "out of memory"
+	}
 	if asked {
 		u.closeSpan(info.GetStdout().GetSize(), info, nil)
 		return

@@ -50,8 +50,6 @@ func (p person) get(js string) string {
 // until waits for something.
 func (p person) until(js string) { p.t.Helper(); p.do(step{"until", js}) }
 
-func (p person) click(selector string) { p.t.Helper(); p.do(step{"click", selector}) }
-
 // in is p in another tab.
 func (p person) in(tab string) person { p.tab = tab; return p }
 

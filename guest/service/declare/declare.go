@@ -1,12 +1,13 @@
 // Package declare checks declarations of services and makes commands of them.
 //
 //	d, err := declare.Complete(given)
-//	req := declare.Request(d, key, env)
+//	req := declare.Request(d, key, gate, env)
 //
 // Everything is pure and safe for concurrent use.
 package declare
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -27,6 +29,8 @@ const (
 	envMax           = 256
 	portsMax         = 32
 	patternBytesMax  = 1000
+	memoryMin        = 4 << 20 // a shell alone needs 2 MiB
+	cpuWeightMax     = 10_000
 	probePathMax     = 1000
 	readyTimeout     = time.Minute
 	readyTimeoutMax  = time.Hour
@@ -145,6 +149,9 @@ func checkBounds(d *wire.ServiceDeclaration) string {
 			return why
 		}
 	}
+	if l := Limits(d); l.Memory != 0 && l.Memory < memoryMin || l.CPUWeight > cpuWeightMax {
+		return "its limits: memory has at least 4 MiB, cpu_weight is in 1..10000"
+	}
 	switch {
 	case d.StopTimeoutMs < 0 || d.StopTimeoutMs > stopTimeoutMax.Milliseconds():
 		return "the time between TERM and KILL is not in 0..60 s"
@@ -162,21 +169,57 @@ func checkBounds(d *wire.ServiceDeclaration) string {
 // order in which it was written. The shell becomes the program.
 const mergedCommand = `exec "$0" "$@" 2>&1`
 
+// gated waits until a file is there. It is there within a moment, and no
+// program is sure to be there that sleeps.
+const gated = `until [ -e '%s' ]; do :; done; `
+
 // shellCommand runs a text in bash, or sh where there is none.
 const shellCommand = `s=$(command -v bash) || s=sh; exec "$s" -c "$0" 2>&1`
 
-// Request is what starts a run of the service.
-func Request(d *wire.ServiceDeclaration, key string, env map[string]string) *wire.StartRequest {
+// Limits are those of all its processes together. The others are of each one.
+func Limits(d *wire.ServiceDeclaration) (l bound.Limits) {
+	for _, r := range d.Rlimits {
+		if whole := whole(&l, r.Name); whole != nil {
+			*whole = r.Soft
+		}
+	}
+	return l
+}
+
+func whole(l *bound.Limits, name string) *uint64 {
+	switch name {
+	case "memory":
+		return &l.Memory
+	case "pids":
+		return &l.Tasks
+	case "cpu_weight":
+		return &l.CPUWeight
+	}
+	return nil
+}
+
+// Request is what starts a run of the service, once there is a file called gate
+// if it is not "".
+func Request(d *wire.ServiceDeclaration, key, gate string, env map[string]string) *wire.StartRequest {
 	r := &wire.StartRequest{
-		Key: key, Cwd: d.Workdir, User: d.User, Rlimits: d.Rlimits, SpoolBytesMax: d.LogBytesMax, Background: true, Env: map[string][]byte{},
+		Key: key, Cwd: d.Workdir, User: d.User, SpoolBytesMax: d.LogBytesMax, Background: true, Env: map[string][]byte{},
+	}
+	for _, l := range d.Rlimits {
+		if whole(&bound.Limits{}, l.Name) == nil {
+			r.Rlimits = append(r.Rlimits, l)
+		}
 	}
 	if r.SpoolBytesMax == 0 {
 		r.SpoolBytesMax = logBytesDefault
 	}
+	wait := ""
+	if gate != "" {
+		wait = fmt.Sprintf(gated, gate)
+	}
 	if len(d.Argv) > 0 {
-		r.Argv = append([][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(mergedCommand)}, d.Argv...)
+		r.Argv = append([][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(wait + mergedCommand)}, d.Argv...)
 	} else {
-		r.Argv = [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(shellCommand), d.Command}
+		r.Argv = [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(wait + shellCommand), d.Command}
 	}
 	for k, v := range env {
 		r.Env[k] = []byte(v)
