@@ -388,7 +388,7 @@ func (w *Workspace) planRestore(ctx context.Context, target uint64, path string)
 	if err != nil {
 		return Plan{}, err
 	}
-	ops, left, err := apply.Plan(ctx, w.objects, now.Root, to.Root, apply.Filter{Path: path})
+	ops, left, err := apply.Plan(ctx, w.objects, now.Root, to.Root, w.filter(to, path))
 	if err != nil {
 		return Plan{}, err
 	}
@@ -396,6 +396,23 @@ func (w *Workspace) planRestore(ctx context.Context, target uint64, path string)
 	sum := sha256.Sum256(append(append(append([]byte{}, now.Root[:]...), to.Root[:]...), path...))
 	p.ID = hex.EncodeToString(sum[:16])
 	return w.remember(p), nil
+}
+
+// filter is for a way to a revision.
+func (w *Workspace) filter(to Revision, path string) apply.Filter {
+	f := apply.Filter{Path: path}
+	if to.Thin {
+		f.Spare = w.derived()
+	}
+	return f
+}
+
+// derived are the names of directories that can be made again.
+func (w *Workspace) derived() []string {
+	if r := w.c.Capture.Rules; r != nil {
+		return r.Derived
+	}
+	return capture.DefaultRules().Derived
 }
 
 func (w *Workspace) remember(p Plan) Plan {

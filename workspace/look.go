@@ -59,7 +59,20 @@ func (w *Workspace) Diff(ctx context.Context, from, to uint64, o DiffOptions) (D
 		return Diff{}, err
 	}
 	defer done()
+	o.Without = w.lost(from, to)
 	return compare.Trees(ctx, w.objects, roots[0], roots[1], o)
+}
+
+// lost are the names of directories that one of these revisions may have lost.
+func (w *Workspace) lost(numbers ...uint64) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range numbers {
+		if r, err := w.revision(n); n != 0 && err == nil && r.Thin {
+			return w.derived()
+		}
+	}
+	return nil
 }
 
 // Entry implements History.

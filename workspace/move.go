@@ -69,6 +69,9 @@ func union(a, b []Revision) ([]Revision, error) {
 		switch {
 		case !ok:
 			all = slices.Insert(all, i, r)
+		case all[i].Thin && !r.Thin && all[i].Time.Equal(r.Time):
+			all[i].Root, all[i].Thin = r.Root, false // what was given up comes back
+		case r.Thin && !all[i].Thin && all[i].Time.Equal(r.Time):
 		case all[i].Root != r.Root || !all[i].Time.Equal(r.Time):
 			return nil, errs.New(errs.Conflict, "this history has another revision %d", r.N)
 		}

@@ -21,11 +21,13 @@ const (
 	pruneEvery = time.Hour
 	pruneShare = 0.875
 	keepShare  = 0.75
+	thinRoom   = 1 << 20
 )
 
 // Pruned says what Prune did.
 type Pruned struct {
 	Dropped int   // revisions
+	Thinned int   // that lost what can be made again
 	Kept    int   // revisions
 	Freed   int64 // bytes on disk; negative if others made it grow meanwhile
 	Bytes   int64 // on disk afterwards
@@ -54,7 +56,11 @@ func (w *Workspace) Prune(ctx context.Context, p Policy) (Pruned, error) {
 	current, undo, redo := Position(revs)
 	m := retain.NewMarker(w.objects)
 	order := retain.Order(revs, p, clock, current, undo, redo)
-	kept, err := retain.Choose(ctx, m, order, int64(keepShare*float64(bound)))
+	if w.c.Policy != nil && bound > 0 { // trees are made that stand for larger ones
+		w.objects.Limit(bound + thinRoom)
+		defer w.objects.Limit(bound)
+	}
+	kept, err := retain.Choose(ctx, m, order, int64(keepShare*float64(bound)), w.derived())
 	if err != nil {
 		return Pruned{}, err
 	}
@@ -102,7 +108,12 @@ func (w *Workspace) drop(ctx context.Context, m *retain.Marker, revs, kept []Rev
 		}
 	}
 	out := Pruned{Dropped: len(w.revs) - len(kept), Kept: len(kept)}
-	if out.Dropped > 0 {
+	out.Thinned = thinned(w.revs, kept)
+	if out.Dropped+out.Thinned > 0 {
+		if err := w.objects.Sync(); err != nil { // thin trees are new
+			w.capture.Forget()
+			return Pruned{}, err
+		}
 		if err := w.log.Replace(kept); err != nil {
 			return Pruned{}, err
 		}
@@ -116,6 +127,23 @@ func (w *Workspace) drop(ctx context.Context, m *retain.Marker, revs, kept []Rev
 	w.objects.Drop(m.Has)
 	w.pruned = w.clock.Now()
 	return out, nil
+}
+
+// thinned is how many revisions are Thin that were not.
+func thinned(before, after []Revision) (n int) {
+	count := func(revs []Revision) (n int) {
+		for _, r := range revs {
+			if r.Thin {
+				n++
+			}
+		}
+		return n
+	}
+	was := slices.DeleteFunc(slices.Clone(before), func(r Revision) bool {
+		_, kept := slices.BinarySearchFunc(after, r.N, func(r Revision, n uint64) int { return cmp.Compare(r.N, n) })
+		return !kept
+	})
+	return count(after) - count(was)
 }
 
 // prune starts Prune if it is time for it. Preconditions: w.mu is held.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -286,4 +287,83 @@ func TestPrune_movedClock(t *testing.T) {
 	if out.Kept > len(pictures)/2 {
 		t.Errorf("after a day: %+v of %d", out, len(pictures))
 	}
+}
+
+// What can be made again goes before a revision does, while revisions are made
+// that prune by themselves: of a hundred every one still has its source, and
+// going back leaves the directory that was given up as it is.
+func TestPrune_derivedGoesFirst(t *testing.T) {
+	const bound, segment = 4 << 20, 256 << 10
+	p := newPlace(t)
+	must(t, p.w.Close())
+	p.c.SegmentBytes, p.c.Policy = segment, &workspace.Policy{BytesMax: bound}
+	p.c.Pruned = func(_ workspace.Pruned, err error) {
+		if err != nil && !errs.Is(err, errs.Unavailable) {
+			t.Error(err)
+		}
+	}
+	p.open()
+	sources := map[uint64]string{}
+	var most int64
+	for n := range uint64(100) {
+		p.write("src/main", noise(n, 4<<10))
+		p.write("web/node_modules/lib/index", noise(1000+n, 200<<10)) // 20 MB in all
+		p.write("node_modules/lib", noise(2000+n, 10<<10))
+		rev := p.snapshot()
+		sources[rev.N] = noise(n, 4<<10)
+		most = max(most, usage(p.c.Store))
+	}
+	_, err := p.w.Prune(t.Context(), *p.c.Policy)
+	must(t, err)
+	if most > bound+2*segment {
+		t.Errorf("it took %d bytes, %d are allowed", most, bound)
+	}
+	revs, err := p.w.Revisions(t.Context())
+	must(t, err)
+	thin := 0
+	for i, r := range revs {
+		if r.Thin {
+			thin++
+		}
+		if i > 0 && r.Thin && !revs[i-1].Thin {
+			t.Errorf("revision %d was thinned before %d", r.N, revs[i-1].N)
+		}
+	}
+	if len(revs) != 100 || thin < 50 || thin > 97 {
+		t.Errorf("%d revisions, %d without what can be made again", len(revs), thin)
+	}
+	last := revs[len(revs)-1]
+	d, err := p.w.Diff(t.Context(), revs[0].N, last.N, workspace.DiffOptions{})
+	must(t, err)
+	if len(d.Files) != 1 || d.Files[0].Path != "src/main" {
+		t.Errorf("the first and the last differ in %+v", d.Files)
+	}
+	for _, r := range []workspace.Revision{revs[0], revs[40]} {
+		plan, err := p.w.PlanRestore(t.Context(), r.N, "")
+		if want := []string{"node_modules", "web/node_modules"}; !slices.Equal(lefts(plan), want) {
+			t.Errorf("left: %+v", plan.Left)
+		}
+		p.apply(plan, err)
+		got := look(t, p.dir)
+		must(t, os.RemoveAll(filepath.Join(p.dir, "src")))
+		p.apply(p.w.PlanRestore(t.Context(), r.N, "src"))
+		if data, err := os.ReadFile(filepath.Join(p.dir, "src/main")); err != nil || string(data) != sources[r.N] {
+			t.Errorf("revision %d: %v", r.N, err)
+		}
+		if data, err := os.ReadFile(filepath.Join(p.dir, "web/node_modules/lib/index")); err != nil || string(data) != noise(1099, 200<<10) {
+			t.Errorf("revision %d touched what it does not have: %v", r.N, err)
+		}
+		if !maps.Equal(got, look(t, p.dir)) {
+			t.Error("a part of it is something else than the whole")
+		}
+	}
+	p.write("later", "a file")
+	p.snapshot()
+	p.apply(p.w.PlanRevert(t.Context(), revs[39].N, map[string]workspace.Choice{"src/main": workspace.TakeBefore}))
+	if data, err := os.ReadFile(filepath.Join(p.dir, "web/node_modules/lib/index")); err != nil || string(data) != noise(1099, 200<<10) {
+		t.Errorf("a revert touched what it does not have: %v", err)
+	}
+	must(t, p.w.Close())
+	p.check()
+	p.open()
 }

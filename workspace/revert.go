@@ -67,6 +67,9 @@ func (w *Workspace) planRevert(ctx context.Context, n uint64, choices map[string
 		return Plan{}, err
 	}
 	r := reverter{objects: w.objects, choices: choices}
+	if step.Thin || before.Thin {
+		r.lost = w.derived()
+	}
 	target, err := r.dir("", before.Root, step.Root, now.Root)
 	if err != nil {
 		return Plan{}, err
@@ -86,6 +89,7 @@ type reverter struct {
 	objects *object.Store
 	choices map[string]Choice
 	open    []Conflict
+	lost    []string // names of directories that one of the trees may have lost; they stay
 }
 
 // dir returns the merged tree of a directory.
@@ -158,6 +162,8 @@ func (r *reverter) names(path string, before, after map[string]tree.Entry, now [
 // name merges one path; the zero Entry is nothing.
 func (r *reverter) name(path string, before, after, now tree.Entry) (tree.Entry, error) {
 	switch {
+	case slices.Contains(r.lost, cmp.Or(before.Name, after.Name, now.Name)):
+		return now, nil
 	case same(before, after), same(now, before):
 		return now, nil
 	case same(now, after):

@@ -35,6 +35,9 @@ type Op struct {
 type Filter struct {
 	// Path and what is beneath it; "" = all.
 	Path string
+	// Spare are names of directories that the target may have lost, and that are
+	// so not removed.
+	Spare []string
 }
 
 func (f Filter) covers(path string) bool {
@@ -78,6 +81,7 @@ type planner struct {
 	store   *object.Store
 	filter  Filter
 	first   bool // the first operation is enough
+	gone    int  // of the directories that we are in, how many the target never had
 	removes []Op
 	writes  []Op
 	left    []Left
@@ -156,6 +160,10 @@ func (p *planner) name(dir string, b, a tree.Entry) error {
 	if name == GitDir && !p.filter.namesGit() {
 		return p.git(path, b, a)
 	}
+	if b.Type == tree.Dir && a.Type == 0 && p.gone == 0 && slices.Contains(p.filter.Spare, name) {
+		p.leave(path, whySpared)
+		return nil
+	}
 	covered := p.filter.covers(path)
 	if a.Type != tree.Dir && b.Type == tree.Dir || a.Type == 0 {
 		return p.remove(path, b, a, covered)
@@ -186,7 +194,10 @@ func (p *planner) name(dir string, b, a tree.Entry) error {
 func (p *planner) remove(path string, b, a tree.Entry, covered bool) error {
 	if b.Type == tree.Dir {
 		leaves := p.leaves
-		if err := p.dir(path, b.Hash, object.Hash{}); err != nil {
+		p.gone++
+		err := p.dir(path, b.Hash, object.Hash{})
+		p.gone--
+		if err != nil {
 			return err
 		}
 		if p.leaves > leaves {

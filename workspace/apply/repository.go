@@ -25,10 +25,11 @@ const leftMax = 1000
 
 // Why a plan leaves something.
 const (
-	whyGit   = "what is in it is git's: commits and branches stay as they are; name the path to take it back too"
-	whyHooks = "what is in it is git's: commits and branches stay as they are, and so do its hooks or its configuration, which differ; name the path to take it back too"
-	whyNew   = "the repository was made since; name the path to take it back too"
-	whyHolds = "it holds a repository that stays"
+	whyGit    = "what is in it is git's: commits and branches stay as they are; name the path to take it back too"
+	whyHooks  = "what is in it is git's: commits and branches stay as they are, and so do its hooks or its configuration, which differ; name the path to take it back too"
+	whyNew    = "the repository was made since; name the path to take it back too"
+	whySpared = "it can be made again, and the revision's own was given up for room"
+	whyHolds  = "it holds a repository that stays"
 )
 
 // leave notes what is not touched.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/workspace/apply"
@@ -29,6 +30,9 @@ type Options struct {
 	// FilesMax bounds the files, BytesMax the text of all hunks; 0 = 1,000 and 1 MiB.
 	FilesMax int
 	BytesMax int
+	// Without are names of directories that one of the trees may have lost; where
+	// only one has them that is no difference.
+	Without []string
 }
 
 // Diff is what differs between two trees, by path.
@@ -101,6 +105,9 @@ type differ struct {
 
 // name compares what is at one path.
 func (d *differ) name(path string, before, after tree.Entry) error {
+	if one := cmp.Or(before.Type, after.Type); (before.Type == 0 || after.Type == 0) && one == tree.Dir && slices.Contains(d.o.Without, cmp.Or(before.Name, after.Name)) {
+		return nil
+	}
 	if before.Type == after.Type && (before.Type == 0 || before.Same(after)) {
 		return nil
 	}

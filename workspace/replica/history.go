@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/apply"
+	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/compare"
 	"github.com/skete-dev/skete/workspace/object"
 	"github.com/skete-dev/skete/workspace/transfer"
@@ -214,6 +215,11 @@ func (h *History) Diff(ctx context.Context, from, to uint64, o workspace.DiffOpt
 		return workspace.Diff{}, err
 	}
 	defer done()
+	for _, n := range []uint64{from, to} {
+		if r, ok := h.here.revision(n); ok && r.Thin {
+			o.Without = capture.DefaultRules().Derived
+		}
+	}
 	return compare.Trees(ctx, h.here.objects, before, after, o)
 }
 

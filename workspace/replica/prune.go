@@ -2,9 +2,11 @@ package replica
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/object"
 	"github.com/skete-dev/skete/workspace/retain"
 )
@@ -57,7 +59,7 @@ func (c *copied) prune(ctx context.Context) error {
 	current, undo, redo := workspace.Position(revs)
 	m := retain.NewMarker(c.objects)
 	order := retain.Order(revs, retain.Policy{BytesMax: c.bytesMax}, c.clock.Now(), current, undo, redo)
-	kept, err := retain.Choose(ctx, m, order, int64(keepShare*float64(c.bytesMax)))
+	kept, err := retain.Choose(ctx, m, order, int64(keepShare*float64(c.bytesMax)), capture.DefaultRules().Derived)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,11 @@ func (c *copied) drop(ctx context.Context, m *retain.Marker, kept []workspace.Re
 			return err
 		}
 	}
-	if len(kept) < len(c.revs) {
+	same := slices.EqualFunc(kept, c.revs, func(a, b workspace.Revision) bool { return a.N == b.N && a.Root == b.Root })
+	if !same {
+		if err := c.objects.Sync(); err != nil { // thin trees are new
+			return err
+		}
 		if err := c.list.Replace(kept); err != nil {
 			return err
 		}

@@ -3,7 +3,7 @@
 //
 //	order := retain.Order(revs, policy, clock)   // what may stay, the dearest first
 //	m := retain.NewMarker(store)
-//	kept, err := retain.Choose(ctx, m, order, budget)
+//	kept, err := retain.Choose(ctx, m, order, budget, []string{"node_modules"})
 //	store.Drop(m.Has)
 //
 // # What stays
@@ -15,8 +15,9 @@
 // which nobody sets. By the wall clock a year would have passed when somebody
 // moves it by one, and everything would be old at once.
 //
-// If that takes more than there is room for, the oldest that have no name go
-// first, then the oldest of those that have one.
+// If that takes more than there is room for, directories that can be made again
+// go first, those of the oldest first of all; then the oldest revisions that have
+// no name, then the oldest of those that have one.
 //
 // Functions are pure but for the store that a Marker reads. A Marker is for one
 // goroutine at a time.
@@ -25,6 +26,7 @@ package retain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -118,23 +120,80 @@ func (p Policy) old(r Revision, age time.Duration) bool {
 
 // Choose marks what the revisions need, in their order, as long as it is no
 // more than budget bytes; 0 = no bound. It returns those that stay, the oldest
-// first.
-func Choose(ctx context.Context, m *Marker, order []Candidate, budget int64) (kept []Revision, err error) {
+// first. If not all of it fits, directories of the names in derived, which can
+// be made again, go before any revision does, those of the oldest first: such a
+// revision is Thin, and its tree is without them.
+func Choose(ctx context.Context, m *Marker, order []Candidate, budget int64, derived []string) (kept []Revision, err error) {
+	chosen, all, err := m.choose(ctx, order, budget)
+	if err == nil && !all && len(derived) > 0 {
+		chosen, err = m.thinned(ctx, order, budget, derived)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range chosen {
+		kept = append(kept, c.Revision)
+	}
+	slices.SortFunc(kept, func(a, b Revision) int { return cmp.Compare(a.N, b.N) })
+	return kept, nil
+}
+
+// choose marks trees in their order.
+func (m *Marker) choose(ctx context.Context, order []Candidate, budget int64) (kept []Candidate, all bool, err error) {
+	all = true
 	for i := 0; i < len(order); i++ {
 		fits, err := m.Tree(ctx, order[i].Root, budget, order[i].Rank == Must)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if fits {
-			kept = append(kept, order[i].Revision)
+			kept = append(kept, order[i])
 			continue
 		}
+		all = false
 		for rank := order[i].Rank; i+1 < len(order) && order[i+1].Rank == rank; {
 			i++ // older ones would only be gaps in what can be undone
 		}
 	}
-	slices.SortFunc(kept, func(a, b Revision) int { return cmp.Compare(a.N, b.N) })
-	return kept, nil
+	return kept, all, nil
+}
+
+// thinned chooses among trees without what can be made again, and gives that
+// back to the dearest as long as there is room.
+func (m *Marker) thinned(ctx context.Context, order []Candidate, budget int64, derived []string) ([]Candidate, error) {
+	*m = *NewMarker(m.store)
+	t := thinner{m.store, derived, map[object.Hash]object.Hash{}}
+	whole := map[uint64]object.Hash{}
+	order = slices.Clone(order)
+	for i := range order {
+		c := &order[i]
+		if c.Rank == Must {
+			continue
+		}
+		thin, err := t.tree(c.Root)
+		if errors.Is(err, object.ErrFull) {
+			break // the rest is what it was
+		}
+		if err != nil {
+			return nil, err
+		}
+		if thin != c.Root {
+			whole[c.N], c.Root, c.Thin = c.Root, thin, true
+		}
+	}
+	kept, _, err := m.choose(ctx, order, budget)
+	for i := range kept {
+		root, ok := whole[kept[i].N]
+		if !ok || err != nil {
+			continue
+		}
+		var fits bool
+		if fits, err = m.Tree(ctx, root, budget, false); !fits {
+			break
+		}
+		kept[i].Root, kept[i].Thin = root, false
+	}
+	return kept, err
 }
 
 // Marker knows which objects are needed.

@@ -115,7 +115,7 @@ func TestChoose(t *testing.T) {
 		"and what must stay": {1, 3, []uint64{3, 6}},
 	} {
 		m := retain.NewMarker(store)
-		kept, err := retain.Choose(t.Context(), m, retain.Order(revs, retain.Policy{}, now, c.must), c.budget)
+		kept, err := retain.Choose(t.Context(), m, retain.Order(revs, retain.Policy{}, now, c.must), c.budget, nil)
 		must(t, err)
 		var got []uint64
 		for _, r := range kept {

@@ -62,6 +62,9 @@ type Revision struct {
 	// Aside: the files differ from those of the revision before only in what
 	// going back leaves alone.
 	Aside bool `json:"aside,omitempty"`
+	// Thin: Root has no directories any more of those that can be made again; they
+	// were given up for room. Files and Bytes are those of the tree as it was.
+	Thin bool `json:"thin,omitempty"`
 	// Torn files were changing while they were read.
 	Torn []string `json:"torn,omitempty"`
 }
