@@ -229,9 +229,10 @@ func TestPrune_movedClock(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	p := newPlace(t)
 	must(t, p.w.Close())
-	wall, open := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Duration(0)
+	wall := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var open atomic.Int64 // in ns; what prunes beside us asks for it
 	p.c.Now = func() time.Time { return wall }
-	p.c.Elapsed = func() time.Duration { return open }
+	p.c.Elapsed = func() time.Duration { return time.Duration(open.Load()) }
 	p.c.Policy = &workspace.Policy{} // prunes by itself too
 	p.c.Pruned = func(out workspace.Pruned, err error) {
 		if out.Dropped != 0 || err != nil && !errs.Is(err, errs.Unavailable) {
@@ -250,7 +251,8 @@ func TestPrune_movedClock(t *testing.T) {
 				t.Fatalf("revision %d is %+v", n, rev)
 			}
 			pictures[n] = look(t, p.dir)
-			wall, open = wall.Add(time.Minute), open+time.Minute
+			wall = wall.Add(time.Minute)
+			open.Add(int64(time.Minute))
 		}
 		out, err := p.w.Prune(t.Context(), workspace.Policy{})
 		if err != nil || out.Dropped > 0 {
@@ -266,7 +268,7 @@ func TestPrune_movedClock(t *testing.T) {
 		make10()
 		must(t, p.w.Close())
 		wall = wall.Add(-jump / 2)
-		open = 0 // another process
+		open.Store(0) // another process
 		p.open()
 		make10()
 	}
@@ -281,7 +283,7 @@ func TestPrune_movedClock(t *testing.T) {
 	p.c.Pruned = nil
 	must(t, p.w.Close())
 	p.open()
-	open += 25 * time.Hour
+	open.Add(int64(25 * time.Hour))
 	out, err := p.w.Prune(t.Context(), workspace.Policy{})
 	must(t, err)
 	if out.Kept > len(pictures)/2 {
