@@ -29,4 +29,8 @@ type StoreProblem struct {
 type Erased struct {
 	Tenant  string `json:"tenant"`
 	Threads int    `json:"threads" doc:"conversations, not counting those of sub-agents"`
+	// Sandboxes that its agents had made are not counted again.
+	Sandboxes int `json:"sandboxes" doc:"that were there, with their workspaces"`
+	Snapshots int `json:"snapshots"`
+	Histories int `json:"histories" doc:"of workspaces, of sandboxes that were gone too"`
 }

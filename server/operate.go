@@ -15,8 +15,8 @@ type Upkeep interface {
 	// Check looks at every log and blob of a tenant, "" = of all, and repairs
 	// nothing. NotFound: nothing is kept for the tenant.
 	Check(ctx context.Context, tenant string) (api.Checked, error)
-	// Erase removes all that runs of agents left of a tenant. It may be repeated,
-	// and must be if it fails. Conflict: runs are under way. NotFound: nothing is
+	// Erase removes all that there is of a tenant but its keys. It may be
+	// repeated; what it began is finished by the next start at the latest. Conflict: runs are under way. NotFound: nothing is
 	// kept for the tenant.
 	Erase(ctx context.Context, tenant string) (api.Erased, error)
 }
@@ -29,7 +29,7 @@ func (s *Server) registerUpkeep(t *route.Table) {
 	}, s.checkStore)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: "/v1/tenants/{name}", Scope: key.Admin, ID: "erase-tenant", Tag: tag,
-		Summary: "Erase a tenant's conversations, files of its agents and their sandboxes, for ever", Status: http.StatusOK,
+		Summary: "Erase all that there is of a tenant but its keys: conversations, sandboxes, histories, snapshots, links; for ever", Status: http.StatusOK,
 	}, s.eraseTenant)
 }
 

@@ -84,17 +84,18 @@ func (a program) tenantGroup() *cobra.Command {
 func (a program) tenantErase() *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
-		Use: "erase NAME --yes", Short: "Erase what agents left of a tenant, for ever",
-		Long: `Erase a tenant's conversations, run records, large contents and memories, and
-the sandboxes that were made for its runs. There is no way back. It is refused
-while runs are under way, and may be repeated when it failed. Sandboxes that
-people made and API keys stay: ` + "`skete vm clean`, `skete key revoke`" + `.
+		Use: "erase NAME --yes", Short: "Erase all that there is of a tenant but its keys, for ever",
+		Long: `Erase a tenant's conversations, run records, large contents and memories, all
+its sandboxes with their workspaces, whoever made them, the histories of these
+and of those that are gone, its snapshots and public links. There is no way
+back. It is refused while runs are under way. What it has begun is finished,
+also when the server dies: by the next start. API keys stay: ` + "`skete key revoke`" + `.
 
 It needs the local socket or a key with scope admin.`,
 		Example: "  skete tenant erase acme --yes", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !yes {
-				return errs.New(errs.Invalid, "this erases all conversations of the tenant %.40q for ever", args[0]).WithHint("say --yes if you mean it")
+				return errs.New(errs.Invalid, "this erases all conversations, sandboxes and histories of the tenant %.40q for ever", args[0]).WithHint("say --yes if you mean it")
 			}
 			c, err := a.Connect(cmd.Context())
 			if err != nil {
@@ -107,7 +108,7 @@ It needs the local socket or a key with scope admin.`,
 			if a.JSON {
 				return app.PrintJSON(a.Out, erased)
 			}
-			a.Note("%d conversations of the tenant are gone", erased.Threads)
+			a.Note("%d conversations, %d sandboxes, %d histories and %d snapshots of the tenant are gone", erased.Threads, erased.Sandboxes, erased.Histories, erased.Snapshots)
 			_, err = fmt.Fprintln(a.Out, app.Cell(erased.Tenant))
 			return err
 		},

@@ -32,7 +32,7 @@ func (s *Service) Check(ctx context.Context, tenant string, visit func(Checked) 
 	}
 	for _, e := range entries {
 		c := Checked{ID: sandbox.ID(e.Name())}
-		if c.Tenant = s.owner(c.ID); tenant != "" && c.Tenant != tenant || strings.HasSuffix(e.Name(), ".half") {
+		if c.Tenant = s.owner(c.ID); tenant != "" && c.Tenant != tenant || strings.HasSuffix(e.Name(), goneSuffix) {
 			continue
 		}
 		c.Report, err = workspace.CheckRunning(ctx, s.store(c.ID), filepath.Join(s.dir(c.ID), "check"))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
@@ -122,34 +123,78 @@ func (s *Service) copy(tenant string, from, to sandbox.ID) error {
 	return err
 }
 
+// goneSuffix marks what is on its way out: without its owner's name, which
+// may be the first to go, nobody would find the rest.
+const goneSuffix = ".gone"
+
 // Sweep removes the histories of sandboxes that are gone for longer than
 // Config.Keep, and returns how many.
 func (s *Service) Sweep(ctx context.Context) (int, error) {
+	return s.remove(func(id sandbox.ID, tenant string) bool {
+		_, err := s.c.Sandboxes.Get(ctx, tenant, id)
+		return errs.Is(err, errs.NotFound) && s.old(id)
+	})
+}
+
+// Erase removes all histories of a tenant whose sandboxes are destroyed, and
+// returns how many. It may die and be called again.
+func (s *Service) Erase(tenant string) (int, error) {
+	return s.remove(func(_ sandbox.ID, t string) bool { return t == tenant })
+}
+
+// Any reports whether a tenant has histories.
+func (s *Service) Any(tenant string) (bool, error) {
+	entries, err := s.entries()
+	return slices.ContainsFunc(entries, func(e os.DirEntry) bool { return s.owner(sandbox.ID(e.Name())) == tenant }), err
+}
+
+func (s *Service) entries() ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(s.c.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return nil, nil
 	}
+	return entries, err
+}
+
+// remove removes the histories that are chosen, and what died on its way out.
+func (s *Service) remove(choose func(id sandbox.ID, tenant string) bool) (removed int, err error) {
+	entries, err := s.entries()
 	if err != nil {
 		return 0, err
 	}
-	removed := 0
+	s.checking.Lock() // a check has links to what goes
+	defer s.checking.Unlock()
 	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), goneSuffix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.c.Dir, e.Name())))
+			continue
+		}
 		id := sandbox.ID(e.Name())
-		tenant := s.owner(id)
-		if tenant == "" || strings.HasSuffix(e.Name(), ".half") {
+		if tenant := s.owner(id); tenant == "" || !choose(id, tenant) {
 			continue
 		}
-		_, gerr := s.c.Sandboxes.Get(ctx, tenant, id)
-		if !errs.Is(gerr, errs.NotFound) || !s.old(id) {
+		if rerr := s.drop(id); rerr != nil {
+			err = errors.Join(err, rerr)
 			continue
 		}
-		if d, derr := s.desk(id); derr == nil {
-			d.close(s.c.Log)
-		}
-		err = errors.Join(err, os.RemoveAll(s.dir(id)))
 		removed++
 	}
 	return removed, err
+}
+
+// drop removes a history that nobody can open any more.
+func (s *Service) drop(id sandbox.ID) error {
+	if d, err := s.desk(id); err == nil {
+		d.close(s.c.Log)
+	}
+	gone := s.dir(id) + goneSuffix
+	if err := os.RemoveAll(gone); err != nil {
+		return err
+	}
+	if err := os.Rename(s.dir(id), gone); err != nil {
+		return err
+	}
+	return os.RemoveAll(gone)
 }
 
 // old: nothing was written for longer than a history outlives its sandbox.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
@@ -23,6 +24,9 @@ func (s *Service) Recover(ctx context.Context) {
 	}
 	for _, e := range entries {
 		id := sandbox.ID(e.Name())
+		if s.owner(id) == "" || strings.HasSuffix(e.Name(), goneSuffix) {
+			continue
+		}
 		if _, err := os.Stat(filepath.Join(s.store(id), "journal")); err != nil {
 			continue
 		}

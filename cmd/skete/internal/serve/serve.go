@@ -274,9 +274,14 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
+	tenants, err := r.openUpkeep(ctx)
+	if err != nil {
+		return err
+	}
+	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: upkeep{r.store.Threads(), r.keeper, r.records, r.histories.Check}, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if err := r.browse(ctx, &c); err != nil {

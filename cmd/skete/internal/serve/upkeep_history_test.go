@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/workspace"
 )
@@ -27,8 +26,7 @@ func TestUpkeep_histories(t *testing.T) {
 	must(t, err)
 	must(t, w.Close())
 	must(t, os.WriteFile(filepath.Join(dir, "sbx_a", "tenant"), []byte("acme"), 0o600))
-	past := history.New(history.Config{Dir: dir})
-	u := upkeep{s.Threads(), &ended{}, (&running{store: s}).records, past.Check}
+	u, _ := newUpkeep(t, &running{store: s}, &ended{}, dir)
 
 	got, err := u.Check(t.Context(), "acme")
 	if err != nil || got.Tenants != 1 || got.Histories != 1 || got.Revisions != 1 || len(got.Problems) > 0 {

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/cmd/skete/internal/upkeep"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/threads"
@@ -43,6 +46,83 @@ func (e *ended) Retire(_ context.Context, _ string, id thread.ID) error {
 	return e.fails
 }
 
+// held are the sandboxes of tenants.
+type held struct {
+	boxes map[string][]sandbox.ID
+	fails error
+}
+
+func (h *held) List(_ context.Context, tenant string, _ sandbox.Filter) (p sandbox.Page, err error) {
+	for _, id := range h.boxes[tenant] {
+		p.Items = append(p.Items, sandbox.Info{ID: id})
+	}
+	return p, nil
+}
+
+func (h *held) Destroy(_ context.Context, tenant string, id sandbox.ID) error {
+	if h.fails == nil {
+		h.boxes[tenant] = slices.DeleteFunc(slices.Clone(h.boxes[tenant]), func(i sandbox.ID) bool { return i == id })
+	}
+	return h.fails
+}
+
+func (h *held) ListSnapshots(context.Context, string) []sandbox.Snapshot { return nil }
+
+func (h *held) DeleteSnapshot(context.Context, string, sandbox.SnapshotID) error { return nil }
+
+// newUpkeep is what looks after a store, and the sandboxes there are beside.
+func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep.Upkeep, *held) {
+	t.Helper()
+	r.histories = history.New(history.Config{Dir: dir})
+	r.c.Log = slog.New(slog.DiscardHandler)
+	u, err := r.openUpkeep(t.Context())
+	must(t, err)
+	h := &held{}
+	u.Runs, u.Machines = runs, h
+	return u, h
+}
+
+// What was begun of an erasure is finished by the next start, runs that are
+// under way included, and takes nothing of another tenant.
+func TestUpkeep_resumes(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := store.Open(ctx, store.Config{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	past := filepath.Join(dir, "history")
+	runs := &ended{runs: map[string][]keeper.Run{"a": {{ID: thread.NewRunID(), Thread: thread.NewID(), State: thread.RunInterrupted}}}}
+	u, held := newUpkeep(t, &running{store: s}, runs, past)
+	held.boxes = map[string][]sandbox.ID{"a": {"sbx_1"}, "b": {"sbx_3"}}
+	for id, tenant := range map[string]string{"sbx_1": "a", "sbx_2": "a", "sbx_3": "b"} {
+		must(t, os.MkdirAll(filepath.Join(past, id, "store"), 0o700))
+		must(t, os.WriteFile(filepath.Join(past, id, "tenant"), []byte(tenant), 0o600))
+	}
+	must(t, os.MkdirAll(filepath.Join(past, "sbx_4.gone", "store"), 0o700)) // died on its way out
+	grants, err := s.KV(ctx, previewsBucket)
+	must(t, err)
+	for key, text := range map[string]string{"link/sbx_1/lnk_1": `{"tenant":"a"}`, "visit/x": `{"tenant":"a"}`, "visit/y": `{"tenant":"b"}`, "signer": "\x01"} {
+		_, err = grants.Create(ctx, key, []byte(text))
+		must(t, err)
+	}
+	u.Resume(ctx)
+	if len(held.boxes["a"]) != 1 {
+		t.Fatal("what nobody asked to erase is gone")
+	}
+	_, err = u.Pending.Put(ctx, "a", []byte("{}"))
+	must(t, err)
+	u.Resume(ctx)
+	if d := cmp.Diff(map[string][]sandbox.ID{"a": {}, "b": {"sbx_3"}}, held.boxes); d != "" {
+		t.Error(d)
+	}
+	left, err := filepath.Glob(filepath.Join(past, "*"))
+	if err != nil || !cmp.Equal(left, []string{filepath.Join(past, "sbx_3")}) {
+		t.Errorf("histories: %q, %v", left, err)
+	}
+	if keys := keysOf(t, ctx, grants, u.Pending); !cmp.Equal(keys, []string{"signer", "visit/y"}) {
+		t.Errorf("left are %q", keys)
+	}
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -57,8 +137,7 @@ func TestUpkeep(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	r := &running{store: s}
 	runs := &ended{runs: map[string][]keeper.Run{}}
-	past := history.New(history.Config{Dir: filepath.Join(dir, "none")})
-	u := upkeep{s.Threads(), runs, r.records, past.Check}
+	u, held := newUpkeep(t, r, runs, filepath.Join(dir, "none"))
 	kv, err := s.KV(ctx, runsBucket)
 	must(t, err)
 	memories, err := s.KV(ctx, memoriesBucket)
@@ -106,7 +185,7 @@ func TestUpkeep(t *testing.T) {
 		t.Errorf("the erasure of a tenant that is not there: %v", err)
 	}
 
-	erasesAll(t, u, runs)
+	erasesAll(t, u, runs, held)
 	if keys := keysOf(t, ctx, kv, memories); !cmp.Equal(keys, []string{"b/notes", "run/b/1", "start/b/2"}) {
 		t.Errorf("left are %q", keys)
 	}
@@ -120,7 +199,7 @@ func TestUpkeep(t *testing.T) {
 
 // erasesAll erases the tenant a: not while a run is under way, not when a
 // sandbox cannot be removed, then for good.
-func erasesAll(t *testing.T, u upkeep, runs *ended) {
+func erasesAll(t *testing.T, u upkeep.Upkeep, runs *ended, held *held) {
 	t.Helper()
 	ctx, last := t.Context(), &runs.runs["a"][1]
 	last.State = thread.RunInterrupted
@@ -136,11 +215,20 @@ func erasesAll(t *testing.T, u upkeep, runs *ended) {
 		t.Errorf("an erasure that failed has removed what names the sandboxes: %+v, %v", c, err)
 	}
 	runs.fails, runs.retired = nil, nil
+	held.boxes = map[string][]sandbox.ID{"a": {"sbx_1", "sbx_2"}, "b": {"sbx_3"}}
+	held.fails = errs.New(errs.Unavailable, "it hangs")
+	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("with a sandbox that stays: %v", err)
+	}
+	held.fails = nil
 	erased, err := u.Erase(ctx, "a")
-	if err != nil || erased != (api.Erased{Tenant: "a", Threads: 1}) {
+	if err != nil || erased != (api.Erased{Tenant: "a", Threads: 1, Sandboxes: 2}) {
 		t.Errorf("%+v, %v", erased, err)
 	}
-	if len(runs.retired) != 1 || runs.retired[0] != last.Thread.Root() {
+	if len(held.boxes["a"]) != 0 || len(held.boxes["b"]) != 1 {
+		t.Errorf("sandboxes: %v", held.boxes)
+	}
+	if len(runs.retired) != 2 || runs.retired[0] != last.Thread.Root() {
 		t.Errorf("retired are %v", runs.retired)
 	}
 	delete(runs.runs, "a")
