@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,58 @@ func TestUndo_restartsWhoHoldsWhatItReplaced(t *testing.T) {
 			if got := m.services(id)[name]; got.Restarts != want || got.State != "ready" {
 				m.t.Errorf("%s: %s was started anew %d times, not %d: %+v", provider, name, got.Restarts, want, got)
 			}
+		}
+	})
+}
+
+// An undo needs nothing of the machine but its guest: not its network, whose
+// last device root takes away here, and not the supervise that was there, which
+// root kills. What served before serves again once it can be reached.
+func TestUndo_whenTheMachineIsBroken(t *testing.T) {
+	m := emulated(t)
+	m.each(t, func(m *machines, provider string) {
+		id := m.vm("--provider", provider, "--template", "small", "--root")
+		m.busy(id, "echo light > page")
+		m.root(id)
+		if got, err := m.c.Sandbox(id).Services().Declare(m.ctx(), api.ServiceSpec{Name: "web", Command: holding, ReadyTCP: 8080}, time.Minute); err != nil || got.State != "ready" {
+			m.t.Fatalf("%+v, %v", got, err)
+		}
+		asRoot := func(line string) (string, error) {
+			return m.try("vm", "exec", id, "--user", "root", "--", "/bin/busybox", "sh", "-c", line)
+		}
+		for _, c := range []struct{ what, breaks, mends string }{
+			{"the network is gone", "busybox ip link set lo down", "busybox ip link set lo up"},
+			{"supervise is killed", "busybox kill -9 $(busybox pidof guest | busybox tr ' ' '\\n' | busybox grep -vx 1)", "true"},
+		} {
+			m.busy(id, "echo dark > page && busybox mkdir -p broken")
+			m.root(id)
+			before, _ := asRoot("busybox pidof guest")
+			if out, err := asRoot(c.breaks); err != nil && !strings.Contains(c.breaks, "kill") { // who kills supervise is not answered
+				m.t.Logf("%s: %s is not possible: %s", provider, c.breaks, out)
+				continue
+			}
+			began := time.Now()
+			m.cli("undo", id, "-y")
+			if took := time.Since(began); took > backWithin {
+				m.t.Errorf("%s: %s, and the undo took %v", provider, c.what, took)
+			} else {
+				m.t.Logf("%s: %s, the undo took %v", provider, c.what, took.Round(time.Millisecond))
+			}
+			if got := m.busy(id, "busybox cat page; busybox ls"); got != "light\npage" {
+				m.t.Errorf("%s: %s: %q", provider, c.what, got)
+			}
+			if after, _ := asRoot("busybox pidof guest"); before == "" || (after == before) == strings.Contains(c.breaks, "kill") {
+				m.t.Errorf("%s: %s: the guest's processes were %q and are %q", provider, c.what, before, after)
+			}
+			if out, err := asRoot(c.mends); err != nil {
+				m.t.Fatalf("%s: %v", out, err)
+			}
+			m.until("the page is back", func() error {
+				if out, err := m.try("vm", "exec", id, "--", "/bin/busybox", "wget", "-qO-", "http://127.0.0.1:8080/page"); err != nil || out != "light\n" {
+					return fmt.Errorf("%q, %w", out, err)
+				}
+				return nil
+			})
 		}
 	})
 }
