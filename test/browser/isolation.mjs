@@ -112,7 +112,10 @@ export default async ({browser, args}) => {
   const frame = await frameOf(shell, await open(5173, '/in-a-frame'));
   out.frame = await frame.textContent('#x').catch((e) => String(e));
   out.frame_fetch = await frame.evaluate(async () => (await fetch('/data')).status);
-  const text = async (f) => f.url().startsWith('chrome-error:') ? 'refused' : f.url() + ' ' + await f.textContent('body', {timeout: 1000}).catch(String);
+  const text = async (f) => { // where it is, is known a moment after it is there
+    for (const until = Date.now() + 5000; !f.url() && Date.now() < until;) await new Promise((r) => setTimeout(r, 20));
+    return f.url().startsWith('chrome-error:') ? 'refused' : f.url() + ' ' + await f.textContent('body', {timeout: 1000}).catch(String);
+  };
   out.framed = await text(await frameOf(second, address));
   out.framing = await text(await frameOf(evil, origin + '/login'));
 
