@@ -323,11 +323,20 @@ const showSandbox = async () => {
   $("life").className = "pill " + (sb.state === "running" ? "good" : sb.state === "failed" ? "bad" : "");
   $("about").textContent = [sb.name ? sb.id : "", sb.provider, sb.isolation].filter(Boolean).join(" · ");
   $("about").title = $("about").textContent;
+  return sb.state;
 };
 
 // ---- live
 
 const everyMS = 1500, everyMSMax = 30000;
+
+// To ask what runs inside would wake a paused sandbox, and keep one from being
+// paused for ever: it is asked only while it runs and somebody is at the page.
+const attendedMS = 5 * 60 * 1000;
+let attended = Date.now();
+for (const sign of ["pointerdown", "pointermove", "keydown", "focus", "visibilitychange"]) {
+  addEventListener(sign, () => { attended = Date.now(); }, { passive: true, capture: true });
+}
 let timer = 0, wait = everyMS, turn = 0, busy = false;
 
 const refresh = async () => {
@@ -351,7 +360,7 @@ const tick = async () => {
   try {
     if (turn === 0) await showWho();
     await refresh();
-    if (turn % 4 === 0) await Promise.all([showSandbox(), showInside()]);
+    if (turn % 4 === 0 && await showSandbox() === "running" && Date.now() < attended + attendedMS) await showInside();
     turn++;
     if (wait > everyMS) notice("");
     wait = everyMS;

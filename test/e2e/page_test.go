@@ -152,6 +152,7 @@ func TestPage_ofASandbox(t *testing.T) {
 	t.Run("Hostile", func(t *testing.T) { alice.with(t).hostile() })
 	t.Run("Viewer", func(t *testing.T) { s.viewer(t) })
 	t.Run("Port8001", func(t *testing.T) { alice.with(t).port8001() })
+	t.Run("Paused", func(t *testing.T) { alice.with(t).paused() })
 	t.Run("Logout", func(t *testing.T) { alice.with(t).logout() })
 	t.Run("RevokedKey", func(t *testing.T) { s.revokedKey(t) })
 }
@@ -160,6 +161,29 @@ func (p person) with(t *testing.T) person {
 	t.Helper()
 	p.story.with(t)
 	return p
+}
+
+// paused: a page that is open lets a sandbox sleep. It has looked again when it
+// has asked for the sandbox once more.
+func (p person) paused() {
+	p.t.Helper()
+	made, err := p.c.CreateSandbox(p.ctx(), api.CreateSandbox{Provider: "gvisor"})
+	p.ok(err)
+	box := p.c.Sandbox(made.ID)
+	defer func() { _ = box.Destroy(p.ctx()) }()
+	p = p.in("paused")
+	p.do(step{"go", p.origin() + "/s/" + made.ID}, step{"until", `document.getElementById("life").textContent === "running"`})
+	_, err = box.Pause(p.ctx())
+	p.ok(err)
+	looks := `performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/` + made.ID + `")).length`
+	p.do(step{"until", `document.getElementById("life").textContent === "paused"`}, step{"get", `window.looked = ` + looks},
+		step{"until", looks + ` > window.looked`})
+	now, err := box.Get(p.ctx())
+	p.ok(err)
+	if now.State != "paused" {
+		p.t.Errorf("the sandbox is %s: its page woke it", now.State)
+	}
+	p.do(step{"close"})
 }
 
 // timeline: what the agent did is there, line by line, and its app beside it.
