@@ -167,13 +167,14 @@ func Frames(ctx context.Context, l *Link, guest *wire.Client, out *Output) error
 	wg.Go(func() { ping(ctx, l.ws, &l.stalled, func() { cancel(errVanished) }) })
 	context.AfterFunc(ctx, func() { time.AfterFunc(farewellTimeout, l.Close) })
 	err := f.writeEvents(ctx)
-	if err != nil {
+	if err == nil {
+		out.Finish() // before its context ends, which would break the connection to the guest
+	} else {
 		err = why(ctx, err)
 	}
 	cancel(err)
 	switch {
 	case err == nil:
-		out.Finish()
 		_ = l.ws.Close(websocket.StatusNormalClosure, "")
 	case errors.Is(err, errVanished):
 		out.Close()

@@ -24,6 +24,7 @@ type script struct {
 	wire.UnimplementedProcessHandler
 	exec   func(*wire.StartRequest, func(*wire.AttachEvent)) error
 	attach func(*wire.AttachRequest, func(*wire.AttachEvent)) error
+	dials  atomic.Int32
 }
 
 func sender(st *connect.ServerStream[wire.AttachEvent]) func(*wire.AttachEvent) {
@@ -51,6 +52,7 @@ func (s *script) client(t *testing.T) *wire.Client {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(ln) }()
 	c := wire.NewClient(func(ctx context.Context, _ uint32) (net.Conn, error) {
+		s.dials.Add(1)
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	})
 	t.Cleanup(func() { c.Close(); _ = srv.Close(); <-done })
