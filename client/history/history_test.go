@@ -36,7 +36,7 @@ func TestHistory(t *testing.T) {
 
 	box.Write(t, "n\xff", "1")
 	first := must[api.Revision](t)(h.Snapshot(ctx, "by hand"))
-	if again := must[api.Revision](t)(h.Snapshot(ctx, "again")); first.N != 1 || again.N != 1 || again.Label != "by hand" {
+	if again := must[api.Revision](t)(h.Snapshot(ctx, "by hand")); first.N != 1 || again.N != 1 || again.Label != "by hand" {
 		t.Errorf("%+v, %+v", first, again)
 	}
 	for _, content := range []string{"2", "3", "4"} {

@@ -11,6 +11,7 @@ import (
 // the kernel does not end the machine.
 const (
 	memoryEvery   = 50 * time.Millisecond
+	memoryFirst   = 5 * time.Millisecond // after the first command's start: most commands are over by then
 	memoryPercent = 92
 	memoryCalm    = 500 * time.Millisecond // after a kill, until its memory is back
 	memoryWorth   = 25                     // a command with less than this part of the limit is spared: its end would not help
@@ -28,23 +29,30 @@ func (c *Core) watchMemory() {
 	if total, _ := task.Memory(); total > 0 && total < limit {
 		limit = total
 	}
-	for c.waitRunning() {
-		used := c.memoryUsed(limit)
-		wait := memoryEvery
-		switch {
-		case used > limit/100*memoryPercent && c.killLargest(limit):
-			wait = memoryCalm
-		case used > limit/100*75:
-			wait = memoryEvery / 10
-		case used > limit/2:
-			wait = memoryEvery / 3
-		}
+	for wait := memoryFirst; c.waitRunning(); {
 		select {
 		case <-c.quit:
 			return
 		case <-time.After(wait):
 		}
+		if wait = memoryFirst; c.anyRunning() {
+			wait = c.lookAtMemory(limit)
+		}
 	}
+}
+
+// lookAtMemory does what is to be done, and returns when to look again.
+func (c *Core) lookAtMemory(limit int64) time.Duration {
+	used := c.memoryUsed(limit)
+	switch {
+	case used > limit/100*memoryPercent && c.killLargest(limit):
+		return memoryCalm
+	case used > limit/100*75:
+		return memoryEvery / 10
+	case used > limit/2:
+		return memoryEvery / 3
+	}
+	return memoryEvery
 }
 
 // memoryUsed is what counts against the limit: all of the machine's memory,

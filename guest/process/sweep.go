@@ -55,14 +55,7 @@ func (c *Core) descendants(p *proc) []task.Task {
 			mine[t.PID] = true
 		}
 	}
-	for grown := true; grown; {
-		grown = false
-		for _, t := range tasks {
-			if !mine[t.PID] && mine[t.Parent] {
-				mine[t.PID], grown = true, true
-			}
-		}
-	}
+	task.Descend(tasks, mine)
 	var list []task.Task
 	for _, t := range tasks {
 		if mine[t.PID] && t.State != 'Z' && t.State != 'X' && t.PID != os.Getpid() && t.PID > 1 {

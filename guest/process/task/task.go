@@ -104,3 +104,15 @@ func Read(path string) string {
 	data, _ := io.ReadAll(io.LimitReader(f, procBytesMax))
 	return string(data)
 }
+
+// Descend adds to mine, by pid, those of tasks that descend from who is in it.
+func Descend(tasks []Task, mine map[int]bool) {
+	for grown := true; grown; {
+		grown = false
+		for _, t := range tasks {
+			if !mine[t.PID] && mine[t.Parent] {
+				mine[t.PID], grown = true, true
+			}
+		}
+	}
+}
