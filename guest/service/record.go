@@ -39,7 +39,7 @@ type record struct {
 	Restarts    uint64   `json:"restarts,omitempty"`
 	Failures    failures `json:"failures"`
 	Ready       bool     `json:"ready,omitempty"` // the last run was
-	LastExit    []byte   `json:"last_exit,omitempty"`
+	LastExit    []byte   `json:"last_exit"`       // a message; of an exit with 0 it has no bytes, and is not nil
 	LastExitNS  int64    `json:"last_exit_ns,omitempty"`
 	// Retry is when the next run is due, after an end.
 	Retry time.Time `json:"retry,omitzero"`

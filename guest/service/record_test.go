@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -27,6 +29,32 @@ func TestFailures_backOffAndCrashLoop(t *testing.T) {
 	now = now.Add(time.Hour)
 	if wait, loop := f.add(now, steadyAfter); wait != backoffMin || loop {
 		t.Errorf("after a good run: %s, %v", wait, loop)
+	}
+}
+
+// An exit with 0 is an empty message; it is one, for who comes after.
+func TestRecord_anExitWithZeroIsKept(t *testing.T) {
+	r, err := newRecord(&wire.ServiceDeclaration{Name: "once", Command: []byte("true")}, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, exit := range []*wire.Exit{nil, {}, {Code: 3}} {
+		if r.LastExit = nil; exit != nil {
+			if r.LastExit, err = proto.Marshal(exit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.save(dir, "once"); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := readRecord(recordFile(dir, "once"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (got.LastExit != nil) != (exit != nil) || endedWell(got) != (exit != nil && exit.Code == 0) {
+			t.Errorf("%v came back as %v", exit, got.LastExit)
+		}
 	}
 }
 
