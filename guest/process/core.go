@@ -54,6 +54,7 @@ type Core struct {
 	quit      chan struct{}
 	planner   plan.Planner
 	ownKernel func() bool
+	ooms      task.OOMs
 
 	taskMu sync.Mutex // leaf lock: wg.Add against Close
 	over   bool
@@ -212,6 +213,9 @@ func (c *Core) register(p *proc) {
 // onExit is called by the connection to init, in order.
 func (c *Core) onExit(x pair.Exit) {
 	c.mu.Lock()
+	if ws := unix.WaitStatus(x.Status); x.Cause == pair.CauseNone && ws.Signaled() && ws.Signal() == unix.SIGKILL && c.ooms.Rose() {
+		x.Cause = pair.CauseMemory // the kernel was quicker than watchMemory
+	}
 	p := c.byID[x.ID]
 	if p == nil {
 		c.early[x.ID] = x // its spawn is just being answered

@@ -12,7 +12,9 @@ import (
 const (
 	memoryEvery   = 50 * time.Millisecond
 	memoryFirst   = 5 * time.Millisecond // after the first command's start: most commands are over by then
+	memoryOften   = 2 * time.Millisecond
 	memoryPercent = 92
+	memoryRate    = 8 << 20                // bytes that a command can take in a millisecond
 	memoryCalm    = 500 * time.Millisecond // after a kill, until its memory is back
 	memoryWorth   = 25                     // a command with less than this part of the limit is spared: its end would not help
 )
@@ -41,18 +43,15 @@ func (c *Core) watchMemory() {
 	}
 }
 
-// lookAtMemory does what is to be done, and returns when to look again.
+// lookAtMemory does what is to be done, and returns when to look again: before
+// a command can have filled what is left.
 func (c *Core) lookAtMemory(limit int64) time.Duration {
-	used := c.memoryUsed(limit)
-	switch {
-	case used > limit/100*memoryPercent && c.killLargest(limit):
+	c.ooms.Look()
+	left := limit/100*memoryPercent - c.memoryUsed(limit)
+	if left < 0 && c.killLargest(limit) {
 		return memoryCalm
-	case used > limit/100*75:
-		return memoryEvery / 10
-	case used > limit/2:
-		return memoryEvery / 3
 	}
-	return memoryEvery
+	return min(max(time.Duration(left/memoryRate)*time.Millisecond, memoryOften), memoryEvery)
 }
 
 // memoryUsed is what counts against the limit: all of the machine's memory,

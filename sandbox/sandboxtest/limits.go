@@ -29,8 +29,9 @@ func testMemoryLimit(s *suite) {
 		}
 		return
 	}
+	s.Logf("the command's end: %+v, %v", res, err)
 	if e := s.wait(m); e.Reason != sandbox.ReasonOutOfMemory {
-		s.Errorf("the machine's exit = %+v, the command's = %+v, %v", e, res, err)
+		s.Errorf("the machine's exit = %+v", e)
 	}
 }
 

@@ -444,7 +444,8 @@ func (p person) logout() {
 	atLogin := step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`}
 	p.loud().do(step{"click", "#logout"}, atLogin)
 	other.loud().do(atLogin, step{"close"})
-	p.loud().do(step{"get", `history.back()`}, step{"until", `location.pathname === "/login" || !document.querySelector("#revisions button")`}, atLogin, step{"close"})
+	p.loud().do(step{"get", `(window.here = true, setTimeout(() => history.back()), 0)`}, step{"until", `!window.here`},
+		step{"until", `location.pathname === "/login" || !document.querySelector("#revisions button")`}, atLogin, step{"close"})
 }
 
 // revokedKey: what was opened with a key closes with it.
