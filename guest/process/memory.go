@@ -11,10 +11,7 @@ import (
 // the kernel does not end the machine.
 const (
 	memoryEvery   = 50 * time.Millisecond
-	memoryFirst   = 5 * time.Millisecond // after the first command's start: most commands are over by then
-	memoryOften   = 2 * time.Millisecond
 	memoryPercent = 92
-	memoryRate    = 8 << 20                // bytes that a command can take in a millisecond
 	memoryCalm    = 500 * time.Millisecond // after a kill, until its memory is back
 	memoryWorth   = 25                     // a command with less than this part of the limit is spared: its end would not help
 )
@@ -31,27 +28,31 @@ func (c *Core) watchMemory() {
 	if total, _ := task.Memory(); total > 0 && total < limit {
 		limit = total
 	}
-	for wait := memoryFirst; c.waitRunning(); {
+	for wait := memoryEvery / 10; c.waitRunning(); { // most commands are over by then
 		select {
 		case <-c.quit:
 			return
 		case <-time.After(wait):
 		}
-		if wait = memoryFirst; c.anyRunning() {
+		if wait = memoryEvery / 10; c.anyRunning() {
 			wait = c.lookAtMemory(limit)
 		}
 	}
 }
 
-// lookAtMemory does what is to be done, and returns when to look again: before
-// a command can have filled what is left.
+// lookAtMemory does what is to be done, and returns when to look again.
 func (c *Core) lookAtMemory(limit int64) time.Duration {
 	c.ooms.Look()
-	left := limit/100*memoryPercent - c.memoryUsed(limit)
-	if left < 0 && c.killLargest(limit) {
+	used := c.memoryUsed(limit)
+	switch {
+	case used > limit/100*memoryPercent && c.killLargest(limit):
 		return memoryCalm
+	case used > limit/100*75:
+		return memoryEvery / 10
+	case used > limit/2:
+		return memoryEvery / 3
 	}
-	return min(max(time.Duration(left/memoryRate)*time.Millisecond, memoryOften), memoryEvery)
+	return memoryEvery
 }
 
 // memoryUsed is what counts against the limit: all of the machine's memory,

@@ -21,10 +21,8 @@ const (
 // environment too is out of reach here and ends with the machine.
 func (c *Core) sweep(p *proc) {
 	for range sweepRounds {
-		select {
-		case <-c.quit:
+		if isClosed(c.quit) {
 			return
-		default:
 		}
 		victims := c.descendants(p)
 		for _, t := range victims {
