@@ -16,8 +16,8 @@ type Upkeep interface {
 	// nothing. NotFound: nothing is kept for the tenant.
 	Check(ctx context.Context, tenant string) (api.Checked, error)
 	// Erase removes all that there is of a tenant but its keys. It may be
-	// repeated; what it began is finished by the next start at the latest. Conflict: runs are under way. NotFound: nothing is
-	// kept for the tenant.
+	// repeated; what it began is finished by the next start at the latest.
+	// Conflict: runs are under way. NotFound: nothing is kept for the tenant.
 	Erase(ctx context.Context, tenant string) (api.Erased, error)
 }
 

@@ -13,7 +13,8 @@ const oomWindow = 250 * time.Millisecond
 
 // OOMs follows how many processes the kernel has ended for want of memory. The
 // count is the whole kernel's, a container's is its host's: so only what was
-// counted just now says something about a process that was killed just now.
+// counted just now says something about a process that was killed just now, and
+// in a container it may be another's.
 // All methods are safe for concurrent use.
 type OOMs struct {
 	mu           sync.Mutex
