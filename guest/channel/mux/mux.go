@@ -20,8 +20,9 @@
 // # Promises
 //
 // A Line is safe for concurrent use. It survives any death of the guest's
-// supervisor, any pause, restore or restart of the machine: the streams break,
-// the next Dial opens a new session. The guest cannot open streams towards the
+// supervisor, any pause, restore or restart of the machine, and a monitor that
+// swallows what the guest says: the streams break, the next Dial opens a new
+// session. The guest cannot open streams towards the
 // host; one that tries loses its session.
 package mux
 
@@ -48,6 +49,17 @@ const (
 	backlogMax     = 256              // streams that were not answered yet
 	dialMax        = time.Minute      // without a deadline of the caller's
 	againAfter     = 10 * time.Millisecond
+)
+
+// How long the host greets on one connection before it hangs up and comes
+// back. A guest that boots, or is paused, is as silent as one whose words are
+// stuck in the monitor: when a guest wrote just as the host hung up, QEMU (seen
+// with 7.2) sometimes keeps its port throttled with nothing that would release
+// it (virtio-console.c: flush_buf throttles after the close has released) but
+// the end of the next connection.
+const (
+	patienceMin = time.Second
+	patienceMax = 8 * time.Second
 )
 
 func yamuxConfig() *yamux.Config {
@@ -158,7 +170,7 @@ func (l *Line) present(ctx context.Context) (*yamux.Session, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	for {
+	for patience := patienceMin; ; patience = min(2*patience, patienceMax) {
 		if s, err := l.alive(); s != nil || err != nil {
 			return s, err
 		}
@@ -166,7 +178,7 @@ func (l *Line) present(ctx context.Context) (*yamux.Session, error) {
 		if err != nil {
 			return nil, errs.Wrap(errs.Unavailable, err, "the machine cannot be reached")
 		}
-		s, err := connect(ctx, conn)
+		s, err := connect(ctx, conn, patience)
 		if err == nil {
 			return l.keep(s)
 		}
@@ -177,7 +189,9 @@ func (l *Line) present(ctx context.Context) (*yamux.Session, error) {
 	}
 }
 
-func connect(ctx context.Context, conn net.Conn) (*yamux.Session, error) {
+func connect(ctx context.Context, conn net.Conn, patience time.Duration) (*yamux.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	r := bufio.NewReaderSize(conn, readBytes)
 	if err := greet(ctx, conn, r); err != nil {
 		return nil, err

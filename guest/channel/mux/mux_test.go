@@ -34,6 +34,8 @@ type wireLine struct {
 	guestOpen  bool
 	host       *end // the one connection
 	dropClosed bool // what the host writes while no guest has the port open is lost
+	throttled  int  // of the host's next connections, those that hear nothing of the guest
+	silent     bool // the present one is such
 }
 
 // queueMax is what the line holds of one direction, as a socket does.
@@ -60,6 +62,8 @@ func (l *wireLine) dial(context.Context) (net.Conn, error) {
 		l.host.closed = true
 	}
 	l.host = &end{l: l}
+	l.silent = l.throttled > 0
+	l.throttled = max(0, l.throttled-1)
 	l.toHost = nil // a socket begins empty; the other direction stays with the monitor
 	l.changed.Broadcast()
 	return l.host, nil
@@ -135,6 +139,9 @@ func (e *end) Write(p []byte) (int, error) {
 			return written, net.ErrClosed
 		}
 		if !e.guest && e.l.dropClosed && !e.l.guestOpen {
+			return len(p), nil
+		}
+		if e.guest && e.l.silent {
 			return len(p), nil
 		}
 		n := min(len(p), queueMax-len(*out))
@@ -346,6 +353,18 @@ func TestLine_survivesEveryDeath(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A monitor that lets nothing through until it is hung up on costs time only.
+func TestLine_comesBackToASilentMonitor(t *testing.T) {
+	l := newWireLine()
+	l.throttled = 2
+	defer guest(l)()
+	line := Open(l.dial)
+	defer line.Close()
+	if err := echo(within(t, 20*time.Second), line, []byte("hello")); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -576,7 +595,7 @@ func TestLine_aHostileGuestLosesItsSession(t *testing.T) {
 				_, _ = there.Write(attack)
 				_, _ = io.Copy(io.Discard, r)
 			}()
-			s, err := connect(within(t, 10*time.Second), here)
+			s, err := connect(within(t, 10*time.Second), here, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
