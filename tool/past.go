@@ -47,4 +47,5 @@ type PastPlan struct {
 	N     uint64   // the revision that it goes to
 	Paths []string // with what happens to them, as "change a/b"
 	Total int
+	Left  []string // what stays though it differs, with the reason: ".git/x: why"
 }

@@ -15,6 +15,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -250,6 +251,7 @@ type planned struct {
 	N     uint64   `json:"n"`
 	Paths []string `json:"paths"`
 	Total int      `json:"total"`
+	Left  []string `json:"left,omitempty"`
 }
 
 // Plan implements tool.Planner.
@@ -277,15 +279,30 @@ func (t undo) Plan(ctx context.Context, req tool.Request) (json.RawMessage, *too
 		return nil, &r, nil
 	}
 	if p.Total == 0 {
-		r := tool.Text("Nothing would change: the files are like that already.")
+		r := tool.Text("Nothing would change: the files are like that already.\n" + stays(shown(p.Left)))
 		return nil, &r, nil
 	}
-	plan := planned{ID: p.ID, N: p.N, Total: p.Total, Paths: p.Paths[:min(len(p.Paths), shownMax)]}
-	for i := range plan.Paths {
-		plan.Paths[i] = strings.ToValidUTF8(plan.Paths[i], "\uFFFD")
-	}
+	plan := planned{ID: p.ID, N: p.N, Total: p.Total, Paths: shown(p.Paths), Left: shown(p.Left)}
 	data, err := json.Marshal(plan)
 	return data, nil, err
+}
+
+// shown are the first of some lines, as text.
+func shown(lines []string) []string {
+	out := slices.Clone(lines[:min(len(lines), shownMax)])
+	for i := range out {
+		out[i] = strings.ToValidUTF8(out[i], "\uFFFD")
+	}
+	return out
+}
+
+// stays says what an undo does not touch though it differs.
+func stays(left []string) string {
+	var b strings.Builder
+	for _, l := range left {
+		b.WriteString("left as it is: " + l + "\n")
+	}
+	return b.String()
 }
 
 // Run implements tool.Tool.
@@ -311,6 +328,7 @@ func (t undo) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	if more := p.Total - len(p.Paths); more > 0 {
 		fmt.Fprintf(&b, "and %d more\n", more)
 	}
+	b.WriteString(stays(p.Left))
 	for _, path := range kept {
 		fmt.Fprintf(&b, "kept, because it holds what the history does not have: %s\n", path)
 	}

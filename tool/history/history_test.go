@@ -163,6 +163,24 @@ func TestUndoChanges(t *testing.T) {
 	}
 }
 
+// An agent hears what was not taken back, and how it would be.
+func TestUndoChanges_saysWhatStays(t *testing.T) {
+	d := newDesk(t, 0)
+	d.step("a", "1", "r1", "c1")
+	d.write(".git/HEAD", "ref: refs/heads/main\n")
+	d.step("a", "2", "r1", "c2")
+	const stays = "left as it is: .git: the repository was made since"
+	if got := text(d.call("undo_changes", `{}`)); !strings.Contains(got, "change a\n"+stays) || d.read("a") != "1" {
+		t.Errorf("a is %q: %s", d.read("a"), got)
+	}
+	if got := text(d.call("undo_changes", `{"revision":1}`)); !strings.Contains(got, "Nothing would change") || !strings.Contains(got, stays) {
+		t.Error(got)
+	}
+	if d.read(".git/HEAD") == "" {
+		t.Error("the repository is gone")
+	}
+}
+
 // What was planned is what is done, once, whatever happens in between.
 func TestUndoChanges_isDoneOnceOrNot(t *testing.T) {
 	d := newDesk(t, 0)

@@ -187,6 +187,9 @@ func (p past) PlanUndo(ctx context.Context, u tool.PastUndo) (tool.PastPlan, err
 		out.Paths = append(out.Paths, action(path, op.Before, op.After))
 	}
 	out.Total = len(out.Paths)
+	for _, l := range plan.Left {
+		out.Left = append(out.Left, l.Path+": "+l.Why)
+	}
 	return out, nil
 }
 
