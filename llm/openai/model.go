@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"time"
 
-	sdk "github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
+	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/modelwire"
@@ -60,7 +60,7 @@ type Model struct {
 	c       Config
 	reasons bool   // it is a reasoning model
 	mark    string // how Vendor data of this model begins, see vendor.go
-	client  sdk.Client
+	service responses.ResponseService
 }
 
 // New returns a model. It opens nothing. Invalid: there is no id, or the URL
@@ -91,12 +91,13 @@ func New(c Config) (*Model, error) {
 	}
 	return &Model{
 		c: c, reasons: reasons(c.Info.ID), mark: markOf(c.Info.ID),
-		client: sdk.Client{Options: options(c)},
+		service: responses.ResponseService{Options: options(c)},
 	}, nil
 }
 
-// options are all that the client knows. sdk.NewClient would read a dozen
-// variables of the environment, and what is not configured must not act.
+// options are all that the service knows. The SDK's whole client would read a
+// dozen variables of the environment, and what is not configured must not act;
+// its package alone also takes a minute to compile.
 func options(c Config) []option.RequestOption {
 	opts := []option.RequestOption{
 		option.WithBaseURL(c.URL),
@@ -152,8 +153,9 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 	var res *http.Response
 	body := m.encode(req)
 	guard.Arm()
-	err := m.client.Post(inner, "responses", body, &res, option.WithMiddleware(
-		func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	_, err := m.service.New(inner, responses.ResponseNewParams{},
+		option.WithRequestBody("application/json", body), option.WithResponseBodyInto(&res),
+		option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 			res, err := next(r)
 			if err == nil {
 				res.Body = guard.Body(res.Body)
