@@ -22,7 +22,8 @@ guest:
 runsc: # without a version: it changes only when gVisor or its wiring does
 	@mkdir -p .build
 	$(BUILD) -ldflags '-s -w' -o .build/skete-runsc ./cmd/skete-runsc
-	@go run ./sandbox/gvisor/binary/pack .build/skete-runsc $(RUNSC)
+	@$(BUILD) -o .build/pack ./sandbox/gvisor/binary/pack
+	@.build/pack .build/skete-runsc $(RUNSC)
 
 need:
 	@scripts/need git python3 mkfs.ext4:e2fsprogs
