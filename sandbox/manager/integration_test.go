@@ -251,6 +251,7 @@ func TestKill_convergesOnRealParts(t *testing.T) {
 
 func wantOnHost(t *testing.T, s *server, dir string, running, kept []string) {
 	t.Helper()
+	s.Probes(t.Context()) // what a server boots when it starts is no sandbox
 	ids, err := s.provider.List(t.Context())
 	if err != nil {
 		t.Fatal(err)

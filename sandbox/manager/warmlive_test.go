@@ -159,9 +159,11 @@ func (h *host) open(t *testing.T, n int) *warmServer {
 	return s
 }
 
-// machines lists what the host runs.
+// machines lists what the host runs, but for what a server boots when it starts
+// to see whether that works.
 func (s *warmServer) machines(t *testing.T) map[sandbox.ID]bool {
 	t.Helper()
+	s.Probes(t.Context())
 	ids, err := s.provider.List(t.Context())
 	must(t, err)
 	all := map[sandbox.ID]bool{}
