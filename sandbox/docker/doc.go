@@ -47,9 +47,10 @@
 // Memory (without swap), cpu and tasks are the container's control group's. A
 // few tasks and 48 MiB for the guest itself come on top. The guest ends the
 // largest command before the machine is full; the kernel ends a process if
-// that was too late: the command's reason is "out of memory" then too, and Wait's if
-// it was the guest. The kernel's count is the host's, so that a command which
-// is killed in the half second of another container's end may be given it too.
+// that was too late: the command's reason is "out of memory" then too, and
+// Wait's if it was the guest. The kernel's count is the host's, so that a
+// command which is killed in the half second of another container's end may be
+// given it too.
 //
 // # Concurrency and failure
 //

@@ -22,8 +22,8 @@
 // A Line is safe for concurrent use. It survives any death of the guest's
 // supervisor, any pause, restore or restart of the machine, and a monitor that
 // swallows what the guest says: the streams break, the next Dial opens a new
-// session. The guest cannot open streams towards the
-// host; one that tries loses its session.
+// session. The guest cannot open streams towards the host; one that tries loses
+// its session.
 package mux
 
 import (
