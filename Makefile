@@ -5,46 +5,65 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # One static program: gVisor re-executes it and cannot live in a dynamic one.
 BUILD   := CGO_ENABLED=0 go build -trimpath -buildvcs=false
+# Programs, tests and lint share what was compiled, in every checkout.
+export GOFLAGS := $(GOFLAGS) -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
-GUEST   := guest/binary/dist/skete-guest
+GUEST   := guest/binary/dist/skete-guest.zst
 RUNSC   := sandbox/gvisor/binary/dist/skete-runsc.zst
 TOOL    := go tool -modfile=tools/go.mod
 FUZZ    ?= 20s
+# Packages that boot virtual machines, after the others: without KVM each of them
+# keeps a core busy. The longest is first.
+EMULATE := ./test/e2e ./sandbox/manager ./sandbox/qemu ./sandbox/microvm ./template/recipe ./workspace/replica
 
-.PHONY: run test check bench build guest runsc lint fuzz clean need need-test race generate
+.PHONY: hello run test check bench build guest runsc lint fuzz clean need need-test race generate
 
 build: guest runsc ## bin/skete, with the guest program and gVisor's inside
-	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
+	$(BUILD) -tags packed -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
 
-guest:
-	$(BUILD) -ldflags '$(LDFLAGS)' -o $(GUEST) ./cmd/skete-guest
+hello:
+	@test -e bin/skete || echo 'make: fetching modules and compiling; the first time this takes three to six minutes on two cores' >&2
 
-runsc: # without a version: it changes only when gVisor or its wiring does
+.build/pack: hello FORCE
 	@mkdir -p .build
+	@$(BUILD) -o $@ ./internal/packed/pack
+FORCE:
+
+guest: .build/pack
+	$(BUILD) -ldflags '$(LDFLAGS)' -o .build/skete-guest ./cmd/skete-guest
+	@rm -f guest/binary/dist/skete-guest # as earlier versions left it
+	@.build/pack .build/skete-guest $(GUEST)
+
+# After the guest: two builds at once would compile the same packages twice.
+runsc: .build/pack | guest # without a version: it changes only when gVisor or its wiring does
 	$(BUILD) -ldflags '-s -w' -o .build/skete-runsc ./cmd/skete-runsc
-	@$(BUILD) -o .build/pack ./sandbox/gvisor/binary/pack
 	@.build/pack .build/skete-runsc $(RUNSC)
 
 need:
 	@scripts/need git python3 mkfs.ext4:e2fsprogs
 
-run: need build ## sets up all it needs, ends with a program that ran in a sandbox
+run: ## sets up all it needs, ends with a program that ran in a sandbox
+	@$(MAKE) --no-print-directory -j2 need build # packages install while programs compile
 	@scripts/demo bin/skete
 
 need-test: need # machines with kernels of their own, container engines, templates, pages in a browser
 	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci mkfs.xfs:xfsprogs chromium
 
 test: need-test build ## every test; skipped ones are named with their reason at the end
-	go test -json -timeout 20m ./... | go run ./test/summary
+	@go build -o .build/summary ./test/summary
+	@echo 'go test of all packages; a line each, and what fails at once'
+	@{ go test -json -vet=off -timeout 20m -p 3 $(filter-out $(shell go list $(EMULATE)),$(shell go list ./...)); \
+		go test -json -vet=off -timeout 40m -p 2 $(EMULATE); } | .build/summary
 
 race: ## the tests of packages where goroutines meet, under the race detector
 	@scripts/need gcc
-	CGO_ENABLED=1 go test -race -short -json -timeout 20m $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary
+	@echo 'go test -race -short of all packages but programs and whole runs'
+	@CGO_ENABLED=1 go test -race -short -json -vet=off -timeout 20m -p 3 $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary
 
 check: ## the fast inner loop, under three minutes
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt the files above' >&2; exit 1; }
 	go vet ./...
-	go test -short -timeout 5m ./...
+	go test -short -vet=off -timeout 5m ./...
 
 bench: need build ## JSON lines on stdout; ONLY=brain chooses, RECORD=1 appends them to test/bench/results.jsonl too
 	@scripts/need bwrap:bubblewrap

@@ -25,7 +25,7 @@ import (
 
 const (
 	module   = "github.com/skete-dev/skete"
-	linesMax = 1500 // code lines of a package, tests and generated files left out
+	linesMax = 4000 // code lines of a package, tests and generated files left out; above it stands a question, not for room
 )
 
 // overLong may only shrink: packages that are over linesMax, with the size
@@ -195,9 +195,6 @@ func fileFacts(t *testing.T, name string) (lines int, commented bool) {
 		}
 		if tok == token.SEMICOLON && lit == "\n" {
 			continue // put in at the end of a line; it is no code of the next one
-		}
-		if tok == token.SEMICOLON && lit == "\n" {
-			continue // inserted by the scanner
 		}
 		first := file.Line(pos)
 		for l := first; l <= first+strings.Count(lit, "\n"); l++ {

@@ -403,7 +403,7 @@ func (r *Runner) completed(ctx context.Context, l landing) (thread.ToolCompleted
 		return thread.ToolCompleted{}, false // the server stops; the next driver goes on
 	}
 	r.c.Logger.Error("a tool broke", "tool", c.Name, "call", c.ID, "err", l.err)
-	return failed(c, tool.CodeInternal, "The platform could not carry this out; its log says why. It may work later."), true
+	return failed(c, tool.CodeInternal, "The platform failed while this was carried out: it may have been done, in part, wholly or not at all. The server's log says why."), true
 }
 
 // resultOf makes the event of a result, moving to blobs what is too large for

@@ -103,10 +103,27 @@ func (r *Runner) around(c *state.Call, req tool.Request) func(context.Context) (
 	run := r.c.Hook.AroundTool(func(ctx context.Context, h hook.ToolCall) (tool.Result, error) {
 		wrapped := req
 		wrapped.Args = h.Args
+		if h.Settle != "" {
+			return settle(ctx, t, wrapped, h.Settle)
+		}
 		return t.Run(ctx, wrapped)
 	})
-	about := hook.ToolCall{Moment: r.moment(), ID: c.ID, Name: c.Name, Args: req.Args}
+	about := hook.ToolCall{Moment: r.moment(), ID: c.ID, Name: c.Name, Args: req.Args, Again: req.Again}
 	return func(ctx context.Context) (tool.Result, error) { return run(ctx, about) }
+}
+
+// settle ends a call that was started before and may not go on.
+func settle(ctx context.Context, t tool.Tool, req tool.Request, why string) (tool.Result, error) {
+	if s, ok := t.(tool.Settler); ok {
+		r, err := s.Settle(ctx, req)
+		if err != nil {
+			return tool.Result{}, err
+		}
+		if r != nil {
+			return *r, nil
+		}
+	}
+	return tool.Fail(tool.CodeInterrupted, "Interrupted: this call was started before, and what it did, if anything, is not known. It was not started again: "+why), nil
 }
 
 // heard tells the hooks of a result, and logs what they have to say about it.

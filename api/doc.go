@@ -32,6 +32,7 @@
 //	POST   /sandboxes/{id}/processes/{key}/stdin  octet-stream; ?offset= &eof=  StdinAck
 //	GET    /sandboxes/{id}/processes/{key}/output SSE of OutputEvent; ?stdout_from= &stderr_from= &follow=; resumes by Last-Event-ID
 //	GET    /sandboxes/{id}/processes/{key}/attach WebSocket of Frames; ?stdout_from= &stderr_from=
+//	POST   /sandboxes/{id}/exec:run               RunCommand -> CommandResult, when the command has ended
 //	GET    /sandboxes/{id}/exec                   WebSocket of Frames; the client's first frame is FrameStart
 //	GET    /sandboxes/{id}/files                  octet-stream, Range, ETag "sha256"; ?path= &user=
 //	PUT    /sandboxes/{id}/files                  octet-stream -> FileWritten; ?path= &mode= &make_parents= ; If-Match "sha256", If-None-Match *; ?offset= (ranged) or ?append=true

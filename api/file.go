@@ -14,7 +14,9 @@ type File struct {
 	GID        uint32    `json:"gid"`
 	ModifiedAt time.Time `json:"modified_at"`
 	Target     string    `json:"target,omitempty" doc:"of a symlink"`
-	SHA256     string    `json:"sha256,omitempty"`
+	// TargetBytes counts instead of Target.
+	TargetBytes []byte `json:"target_bytes,omitempty" doc:"the exact target, when it is not UTF-8"`
+	SHA256      string `json:"sha256,omitempty"`
 }
 
 // FilePage is a page of a directory listing.

@@ -16,6 +16,9 @@ type Revision struct {
 	Call   string `json:"call,omitempty" doc:"the tool call whose result it is"`
 	Actor  string `json:"actor,omitempty" doc:"who changed the files; outside = nobody knows"`
 	Label  string `json:"label,omitempty"`
+	// Title and Who are for people; Label and Actor are what was noted.
+	Title string `json:"title" doc:"in a few words, of what it is the result"`
+	Who   string `json:"who" doc:"in a few words, who made it"`
 
 	Undoes uint64 `json:"undoes,omitempty" doc:"the revision that an undo, a redo or a restore went back to, or that a revert took back"`
 	Torn   int    `json:"torn,omitempty" doc:"how many files were changing while they were read"`
@@ -32,6 +35,17 @@ type RevisionPage struct {
 	Current uint64 `json:"current"`
 	Undo    uint64 `json:"undo"`
 	Redo    uint64 `json:"redo"`
+	// Unsaved is absent when the files are those of a revision.
+	Unsaved *Unsaved `json:"unsaved,omitempty" doc:"what was changed and is in no revision yet; the first to be undone"`
+	// Unseen is set when the files could not be looked at: then they were at
+	// Current when they were seen last.
+	Unseen string `json:"unseen,omitempty" doc:"why the files could not be looked at; current is where they were last"`
+}
+
+// Unsaved is how the files differ from the newest revision.
+type Unsaved struct {
+	Files int  `json:"files" doc:"that differ, without directories"`
+	Cut   bool `json:"cut,omitempty" doc:"there are more"`
 }
 
 // MakeRevision asks for a revision of what is on disk now.
@@ -80,7 +94,7 @@ type DiffLine struct {
 // Diff is what differs between two revisions, by path.
 type Diff struct {
 	From  uint64       `json:"from" doc:"0 = the empty tree"`
-	To    uint64       `json:"to"`
+	To    uint64       `json:"to" doc:"0 = the files as they are now, which no revision has yet"`
 	Files []PathChange `json:"files"`
 	Cut   bool         `json:"cut,omitempty" doc:"there is more than is shown"`
 }

@@ -36,6 +36,9 @@ type Preview struct {
 	CreatedBy string    `json:"created_by,omitempty"`
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	ExpiresAt time.Time `json:"expires_at"`
+	// Listens is whether something listened at the port when the way in was made;
+	// absent = it was not looked at. The page waits until something does.
+	Listens *bool `json:"listens,omitempty"`
 }
 
 // PreviewList lists the public links of a sandbox, oldest first.

@@ -23,6 +23,42 @@ type StartProcess struct {
 	Background bool `json:"background,omitempty"`
 }
 
+// RunCommand asks for a command and all that comes of it, in one call. Exactly
+// one of Argv, Command and Code is set.
+type RunCommand struct {
+	Key         string            `json:"key,omitempty" doc:"the same key never runs twice; a repeated call answers what the first one did. 1..128 of A-Za-z0-9._:-"`
+	Argv        []string          `json:"argv,omitempty"`
+	Command     string            `json:"command,omitempty" doc:"a line for bash -c (sh where there is no bash)"`
+	Code        string            `json:"code,omitempty" doc:"a program in the sandbox's language, or in language"`
+	Language    string            `json:"language,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	Cwd         string            `json:"cwd,omitempty"`
+	User        string            `json:"user,omitempty" doc:"root needs a sandbox that grants it"`
+	Stdin       string            `json:"stdin,omitempty" doc:"all input, as text"`
+	StdinBase64 []byte            `json:"stdin_base64,omitempty" doc:"all input, as base64"`
+	TimeoutMS   int64             `json:"timeout_ms,omitempty" minimum:"0" maximum:"3600000" doc:"then the command is ended, with the reason timeout; 0 = 10 minutes"`
+	OutputMax   int64             `json:"output_bytes_max,omitempty" minimum:"0" maximum:"16777216" doc:"of each stream in the answer; 0 = 1 MiB. What is beyond is kept in the sandbox, see the route output"`
+}
+
+// CommandResult is what came of a command.
+type CommandResult struct {
+	Key        string `json:"key"`
+	Existed    bool   `json:"existed,omitempty" doc:"the key was known: nothing was started, this is what the first call did"`
+	NotStarted bool   `json:"not_started,omitempty" doc:"the program is not there (127) or cannot be run (126); reason says why"`
+	ExitCode   int    `json:"exit_code" doc:"as a shell reports it: 0..255; 128+n for signal n"`
+	Signal     int    `json:"signal,omitempty"`
+	Reason     string `json:"reason,omitempty" doc:"timeout, out of memory, killed; or why it was not started"`
+
+	Stdout          string `json:"stdout" doc:"the beginning, as far as asked for"`
+	StdoutEncoding  string `json:"stdout_encoding" enum:"utf-8,base64" doc:"base64 where the bytes are not UTF-8"`
+	StdoutTruncated bool   `json:"stdout_truncated,omitempty" doc:"the command wrote more than is here"`
+	StdoutBytes     int64  `json:"stdout_bytes" doc:"that were written in all"`
+	Stderr          string `json:"stderr"`
+	StderrEncoding  string `json:"stderr_encoding" enum:"utf-8,base64"`
+	StderrTruncated bool   `json:"stderr_truncated,omitempty"`
+	StderrBytes     int64  `json:"stderr_bytes"`
+}
+
 // TerminalSize in characters.
 type TerminalSize struct {
 	Cols int `json:"cols" minimum:"1" maximum:"1000"`

@@ -19,6 +19,7 @@ type StartRun struct {
 	Schema     json.RawMessage   `json:"schema,omitempty" doc:"JSON Schema of the result; default text"`
 	Sandbox    string            `json:"sandbox,omitempty" doc:"an existing sandbox to work in; default one of the thread's own"`
 	Spec       map[string]any    `json:"spec,omitempty" doc:"of the thread's own sandbox: the keys of CreateSandbox"`
+	Keep       bool              `json:"keep,omitempty" doc:"leave the run's own sandbox as it is when the run is over; else what the agent's after_run says: it is stopped ten minutes after its last use"`
 }
 
 // Budget bounds a run and everything that it starts; 0 = the default.
@@ -58,7 +59,7 @@ type Run struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	By        string            `json:"by,omitempty" doc:"who asked for it"`
 	State     string            `json:"state" enum:"pending,running,interrupted,succeeded,failed,cancelled,timed_out" doc:"interrupted: it waits for a person"`
-	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, cancelled, output"`
+	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, machine, cancelled, output"`
 	Text      string            `json:"text,omitempty" doc:"the last words, or what went wrong"`
 	Result    json.RawMessage   `json:"result,omitempty" doc:"structured output, when a schema asked for it"`
 	CreatedAt time.Time         `json:"created_at"`
@@ -68,6 +69,7 @@ type Run struct {
 	CostUSD   float64           `json:"cost_usd"`
 	Budget    Budget            `json:"budget,omitzero"`
 	Sandbox   string            `json:"sandbox,omitempty"`
+	Keep      bool              `json:"keep,omitempty" doc:"its own sandbox is left as it is when it is over"`
 	Todos     []Todo            `json:"todos,omitempty"`
 	Waiting   int               `json:"waiting,omitempty" doc:"approvals that are open in the run and beneath it"`
 	FirstSeq  uint64            `json:"first_seq" doc:"of its thread's events"`
@@ -130,6 +132,12 @@ type ForkRun struct {
 	Model string `json:"model,omitempty" maxLength:"200"`
 	// Budget of the new run.
 	Budget Budget `json:"budget,omitzero"`
+	Keep   bool   `json:"keep,omitempty" doc:"leave the fork's own sandbox as it is when its run is over"`
+}
+
+// ReplayRun says how a run is played again.
+type ReplayRun struct {
+	Keep bool `json:"keep,omitempty" doc:"leave the replay's sandbox as it is; else it is removed ten minutes after its last use"`
 }
 
 // RewindRun takes a conversation back.
@@ -137,6 +145,13 @@ type RewindRun struct {
 	To uint64 `json:"to" minimum:"1" doc:"the last event that stays part of the conversation"`
 	// Files of the sandbox become what they were then, too.
 	Files bool `json:"files,omitempty"`
+}
+
+// Rewound is a run whose conversation was taken back, and what that changed in
+// its sandbox.
+type Rewound struct {
+	Run
+	Files []PathChange `json:"files,omitempty"`
 }
 
 // Decisions of people about a call that waits.
@@ -354,6 +369,7 @@ type OutlineInput struct {
 
 // OutlineFailure is an attempt of a model call that failed.
 type OutlineFailure struct {
+	Seq     uint64 `json:"seq"`
 	Attempt int    `json:"attempt"`
 	Trouble string `json:"trouble"`
 	Text    string `json:"text,omitempty"`
@@ -362,28 +378,33 @@ type OutlineFailure struct {
 
 // OutlineCall is a tool call.
 type OutlineCall struct {
-	ID       string           `json:"id"`
-	Tool     string           `json:"tool"`
-	Args     string           `json:"args" doc:"a summary for people, on one line"`
-	Status   string           `json:"status" enum:"pending,waiting,running,done,failed,rejected" doc:"waiting: for a person"`
-	Code     string           `json:"code,omitempty" doc:"of a failure"`
-	Exit     *int             `json:"exit,omitempty" doc:"of a command"`
-	TookMS   int64            `json:"took_ms,omitempty"`
-	Bytes    int64            `json:"bytes" doc:"of the whole output"`
-	Head     string           `json:"head,omitempty" doc:"the beginning of the output"`
-	Thread   string           `json:"thread,omitempty" doc:"of the sub-agent that it started"`
-	Approval *OutlineApproval `json:"approval,omitempty"`
+	ID     string `json:"id"`
+	Tool   string `json:"tool"`
+	Args   string `json:"args" doc:"a summary for people, on one line"`
+	Status string `json:"status" enum:"pending,waiting,running,done,failed,rejected" doc:"waiting: for a person"`
+	Code   string `json:"code,omitempty" doc:"of a failure"`
+	Exit   *int   `json:"exit,omitempty" doc:"of a command"`
+	TookMS int64  `json:"took_ms,omitempty"`
+	Bytes  int64  `json:"bytes" doc:"of the whole output"`
+	Head   string `json:"head,omitempty" doc:"the beginning of the output"`
+	Thread string `json:"thread,omitempty" doc:"of the sub-agent that it started"`
+	// StartedSeq and EndedSeq are where a fork or a rewind can go to.
+	StartedSeq uint64           `json:"started_seq,omitempty" doc:"the event with which it began"`
+	EndedSeq   uint64           `json:"ended_seq,omitempty" doc:"the event with its result"`
+	Approval   *OutlineApproval `json:"approval,omitempty"`
 }
 
 // OutlineApproval is the question about a call, and its answer.
 type OutlineApproval struct {
-	Reason    string     `json:"reason,omitempty"`
-	Allowed   []string   `json:"allowed"`
-	AskedAt   time.Time  `json:"asked_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Decision  string     `json:"decision,omitempty" doc:"missing: nobody decided yet"`
-	By        string     `json:"by,omitempty"`
-	Text      string     `json:"text,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+	Allowed    []string   `json:"allowed"`
+	AskedAt    time.Time  `json:"asked_at"`
+	AskedSeq   uint64     `json:"asked_seq"`
+	DecidedSeq uint64     `json:"decided_seq,omitempty"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	Decision   string     `json:"decision,omitempty" doc:"missing: it is not decided yet"`
+	By         string     `json:"by,omitempty"`
+	Text       string     `json:"text,omitempty"`
 }
 
 // CallDetail is all that is known of one tool call but its output.
@@ -393,8 +414,6 @@ type CallDetail struct {
 	Arguments   json.RawMessage `json:"arguments" doc:"that the model wrote"`
 	Ran         json.RawMessage `json:"ran,omitempty" doc:"the arguments that ran, when they were changed"`
 	Machine     string          `json:"machine,omitempty"`
-	StartedSeq  uint64          `json:"started_seq,omitempty"`
-	EndedSeq    uint64          `json:"ended_seq,omitempty"`
 	StartedAt   *time.Time      `json:"started_at,omitempty"`
 	EndedAt     *time.Time      `json:"ended_at,omitempty"`
 	File        string          `json:"file,omitempty" doc:"where the agent finds the whole output"`

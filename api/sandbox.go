@@ -4,8 +4,8 @@ import "time"
 
 // CreateSandbox asks for a sandbox. Unknown keys are refused.
 type CreateSandbox struct {
-	Name          string            `json:"name,omitempty" maxLength:"64" doc:"for people; need not be unique"`
-	Template      string            `json:"template,omitempty" maxLength:"64" doc:"default host"`
+	Name          string            `json:"name,omitempty" doc:"1 to 64 bytes; no other sandbox of the tenant has it; it can stand for the id"`
+	Template      string            `json:"template,omitempty" doc:"default host"`
 	Language      string            `json:"language,omitempty" doc:"python, node, go or ruby: its tool must be in the template"`
 	Provider      string            `json:"provider,omitempty" doc:"auto or a provider's name"`
 	Require       string            `json:"require,omitempty" enum:"microvm,microvm-emulated,user-kernel,container,none" doc:"isolation that the sandbox must have at least"`
@@ -13,8 +13,8 @@ type CreateSandbox struct {
 	MemoryMB      int               `json:"memory_mb,omitempty" doc:"default 512"`
 	DiskMB        int               `json:"disk_mb,omitempty" doc:"default 2048"`
 	PidsMax       int               `json:"pids_max,omitempty" doc:"processes and threads; default 512"`
-	DiskMBps      int               `json:"disk_mbps,omitempty" minimum:"0" maximum:"100000" doc:"megabytes a second that its disks may move; needs a provider that can bound it"`
-	DiskIOPS      int               `json:"disk_iops,omitempty" minimum:"0" maximum:"10000000" doc:"operations a second of its disks; as disk_mbps"`
+	DiskMBps      int               `json:"disk_mbps,omitempty" doc:"megabytes a second that its disks may move, at most 100000; needs a provider that can bound it"`
+	DiskIOPS      int               `json:"disk_iops,omitempty" doc:"operations a second of its disks, at most 10000000; as disk_mbps"`
 	Env           map[string]string `json:"env,omitempty"`
 	Workdir       string            `json:"workdir,omitempty" doc:"default /workspace"`
 	Root          bool              `json:"root,omitempty" doc:"commands may run as root inside"`
@@ -33,7 +33,7 @@ type CreateSandbox struct {
 type ForkSandbox struct {
 	Count         int               `json:"count,omitempty" minimum:"0" maximum:"100" doc:"default 1"`
 	DiskOnly      bool              `json:"disk_only,omitempty" doc:"copy the files alone and boot"`
-	Name          string            `json:"name,omitempty" maxLength:"64"`
+	Name          string            `json:"name,omitempty" maxLength:"64" doc:"with a count above 1: NAME-1, NAME-2, …"`
 	Env           map[string]string `json:"env,omitempty" doc:"the original's is not taken over"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0" doc:"default the original's"`
@@ -78,6 +78,7 @@ type UpdateSandbox struct {
 	TTLMS         *int64            `json:"ttl_ms,omitempty" doc:"from now on; 0 = no end but the server's maximum"`
 	IdleTimeoutMS *int64            `json:"idle_timeout_ms,omitempty"`
 	Metadata      map[string]string `json:"metadata,omitempty" doc:"replaces all"`
+	Name          *string           `json:"name,omitempty" maxLength:"64" doc:"the empty text takes it away"`
 }
 
 // Sandbox is one sandbox as it is now.
@@ -86,6 +87,7 @@ type Sandbox struct {
 	Name          string            `json:"name,omitempty"`
 	State         string            `json:"state" enum:"creating,running,paused,stopped,failed,destroyed"`
 	Reason        string            `json:"reason,omitempty" doc:"why it is stopped, failed or destroyed, e.g. out of memory"`
+	Waiting       string            `json:"waiting,omitempty" doc:"what it waits for before it boots, for people: its turn to boot, 37 before it"`
 	Isolation     string            `json:"isolation" doc:"what really separates it from the host"`
 	Provider      string            `json:"provider"`
 	Template      string            `json:"template"`
@@ -108,6 +110,16 @@ type Sandbox struct {
 	BootMS        float64           `json:"boot_ms,omitempty" doc:"from the request to an answering guest"`
 	From          string            `json:"from,omitempty" doc:"the snapshot that it was made from"`
 	Notes         []string          `json:"notes,omitempty" doc:"what is weaker than usual, e.g. limits that this host cannot enforce"`
+	Deaths        []Death           `json:"deaths,omitempty" doc:"ends of its machines that were not asked for, the newest last; at most 5"`
+	Run           string            `json:"run,omitempty" doc:"the run that it was made for, or the newest one of its thread"`
+	AfterRun      string            `json:"after_run,omitempty" enum:"stop,remove" doc:"what becomes of it when it was not used for after_run_ms, now that its run is over"`
+	AfterRunMS    int64             `json:"after_run_ms,omitempty" doc:"each use counts anew"`
+}
+
+// Death is the end of a machine that was not asked for.
+type Death struct {
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason" doc:"killed, out of memory, exited, lost (it was gone when the server looked)"`
 }
 
 // SandboxPage is a page of sandboxes, newest first.
@@ -145,6 +157,14 @@ type Info struct {
 	Providers []ProviderInfo `json:"providers" doc:"strongest first"`
 	Default   string         `json:"default_provider" doc:"what auto gives now"`
 	Limits    Limits         `json:"limits"`
+	Used      Used           `json:"used" doc:"what your tenant has of it"`
+	Attaching *Attaching     `json:"attaching,omitempty" doc:"while the server, which has just started, attaches the sandboxes that it found; a call waits for the one that it needs"`
+}
+
+// Attaching is how far a server is with the sandboxes that it found when it started.
+type Attaching struct {
+	Done  int `json:"done" doc:"in order again"`
+	Total int `json:"total"`
 }
 
 // ProviderInfo describes one provider on this server.
@@ -164,6 +184,20 @@ type Limits struct {
 	MemoryMBMax int     `json:"memory_mb_max"`
 	DiskMBMax   int     `json:"disk_mb_max"`
 	TTLMSMax    int64   `json:"ttl_ms_max"`
+	// Quotas of a tenant's machines and sandboxes together; 0 = none.
+	TenantCPUs     float64 `json:"tenant_cpus" doc:"of all machines that run; 0 = no limit"`
+	TenantMemoryMB int     `json:"tenant_memory_mb" doc:"of all machines that run; 0 = no limit"`
+	TenantDiskMB   int     `json:"tenant_disk_mb" doc:"promised to all sandboxes, and really held by them and by snapshots; 0 = no limit"`
+}
+
+// Used is what a tenant has of its Limits.
+type Used struct {
+	Sandboxes  int     `json:"sandboxes"`
+	CPUs       float64 `json:"cpus" doc:"of machines that run"`
+	MemoryMB   int     `json:"memory_mb" doc:"of machines that run"`
+	DiskMB     int     `json:"disk_mb" doc:"that was promised to sandboxes"`
+	DiskHeldMB int     `json:"disk_held_mb" doc:"that sandboxes and snapshots really hold"`
+	LookMS     int64   `json:"look_ms" doc:"how long the server has looked at its sandboxes' files, and kept what they changed, since it started"`
 }
 
 // Template is a root file system that sandboxes start from.
@@ -221,6 +255,8 @@ type Problem struct {
 	Class  string       `json:"class" doc:"who must act: invalid, not_found, exists, denied, conflict, unsupported, limit, unavailable, corrupt, internal"`
 	Hint   string       `json:"hint,omitempty"`
 	Errors []FieldError `json:"errors,omitempty"`
+	// ExitCode is what a shell says of the command that was not started.
+	ExitCode int `json:"exit_code,omitempty" doc:"of a command that was not started: 127, its program is not there; 126, it cannot be run"`
 }
 
 // FieldError names a field of the request that is wrong.

@@ -61,3 +61,22 @@ func (c *Client) Check(ctx context.Context, tenant string) (api.Checked, error) 
 func (c *Client) EraseTenant(ctx context.Context, name string) (api.Erased, error) {
 	return transport.Fetch[api.Erased](ctx, c.t, transport.Call{Method: http.MethodDelete, Path: "/v1/tenants/" + url.PathEscape(name)})
 }
+
+// Login says who we are to the server.
+func (c *Client) Login(ctx context.Context) (api.Login, error) {
+	return transport.Fetch[api.Login](ctx, c.t, transport.Get("/v1/login", nil))
+}
+
+// Metrics are the server's numbers in Prometheus' text format. It needs a key
+// with scope admin, or the local socket.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	res, err := c.t.Do(ctx, transport.Get("/metrics", nil))
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, metricsBytesMax))
+	return string(text), err
+}
+
+const metricsBytesMax = 16 << 20

@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"io"
 	"net/url"
 	"strconv"
@@ -145,6 +144,9 @@ func (c *Cmd) Start(ctx context.Context) error {
 	if c.done != nil {
 		return errs.New(errs.Invalid, "this command was started before")
 	}
+	if err := checkStart(c.Spec); err != nil {
+		return err
+	}
 	c.prepare(ctx)
 	l, err := c.connectFirst()
 	if err != nil {
@@ -162,7 +164,7 @@ func (c *Cmd) Start(ctx context.Context) error {
 
 func (c *Cmd) prepare(ctx context.Context) {
 	if c.Spec.Key == "" {
-		c.Spec.Key = "cmd-" + rand.Text()
+		c.Spec.Key = newKey()
 	}
 	if !c.attached {
 		c.Spec.Wait = c.Spec.Wait || !c.Lossy
@@ -189,6 +191,12 @@ func (c *Cmd) Wait() error {
 // Signal signals the command's process group.
 func (c *Cmd) Signal(ctx context.Context, sig syscall.Signal) error {
 	return c.sb.SignalProcess(ctx, c.Spec.Key, sig)
+}
+
+// Look asks the server for the command's state, and waits for its end no
+// longer than ctx lasts and a second.
+func (c *Cmd) Look(ctx context.Context) (api.Process, error) {
+	return transport.Fetch[api.Process](ctx, c.sb.c.t, transport.Get(c.sb.processPath(c.Spec.Key, "/wait"), url.Values{"wait_ms": {"1000"}}))
 }
 
 // Resize sets the size of the command's terminal.
@@ -219,7 +227,7 @@ func (c *Cmd) connectFirst() (*link, error) {
 
 // connect opens a link and takes its first frame.
 func (c *Cmd) connect(start bool) (*link, error) {
-	k := transport.Get(c.sb.path("/exec"), nil)
+	k := transport.Get(c.sb.path("/exec"), c.sb.changing(nil))
 	if !start {
 		k = transport.Get(c.sb.processPath(c.Spec.Key, "/attach"), url.Values{
 			"stdout_from": {strconv.FormatInt(c.out[0].next, 10)},

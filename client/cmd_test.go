@@ -26,6 +26,8 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 func TestMain(m *testing.M) {
@@ -51,7 +53,7 @@ func startServer() (stop func(), err error) {
 		}
 		return func() {}, nil
 	}
-	dir, err := os.MkdirTemp("", "skete-client-")
+	dir, err := scratch.Dir("client")
 	if err != nil {
 		return nil, err
 	}
@@ -90,18 +92,11 @@ func awaitServer(log string) error {
 		return err
 	}
 	defer c.Close()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := c.Ready(context.Background())
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			text, _ := os.ReadFile(log)
-			return fmt.Errorf("the server did not start: %w\n%s", err, text)
-		}
-		<-time.After(10 * time.Millisecond)
+	if !patience.Holds(time.Minute, func() bool { err = c.Ready(context.Background()); return err == nil }) {
+		text, _ := os.ReadFile(log)
+		return fmt.Errorf("the server did not start: %w\n%s", err, text)
 	}
+	return nil
 }
 
 // cutter is a server with one command in it, whose stdout is what it got on

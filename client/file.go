@@ -169,7 +169,7 @@ func (f *Files) write(path string, o WriteOptions) transport.Call {
 	if o.IfSHA256 != "" {
 		h.Set("If-Match", strconv.Quote(o.IfSHA256))
 	}
-	return transport.Call{Method: http.MethodPut, Path: f.sb.path("/files"), Query: q, Header: h}
+	return transport.Call{Method: http.MethodPut, Path: f.sb.path("/files"), Query: f.sb.changing(q), Header: h}
 }
 
 // Remove removes a file or an empty directory; recursive: whatever it is.
@@ -177,13 +177,13 @@ func (f *Files) write(path string, o WriteOptions) transport.Call {
 func (f *Files) Remove(ctx context.Context, path string, recursive, missingOK bool) (int64, error) {
 	r, err := transport.Fetch[api.Removed](ctx, f.sb.c.t, transport.Call{
 		Method: http.MethodDelete, Path: f.sb.path("/files"), Repeatable: missingOK,
-		Query: f.query("path", path, "recursive", yes(recursive), "missing_ok", yes(missingOK)),
+		Query: f.sb.changing(f.query("path", path, "recursive", yes(recursive), "missing_ok", yes(missingOK))),
 	})
 	return r.Removed, err
 }
 
 func (f *Files) post(ctx context.Context, verb string, body any) (api.File, error) {
-	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Call{Method: http.MethodPost, Path: f.sb.path("/files/" + verb)}.WithJSON(body))
+	return transport.Fetch[api.File](ctx, f.sb.c.t, transport.Call{Method: http.MethodPost, Path: f.sb.path("/files/" + verb), Query: f.sb.changing(nil)}.WithJSON(body))
 }
 
 // MakeDir makes a directory; parents makes those above too, and accepts one
@@ -253,7 +253,7 @@ func (f *Files) Watch(ctx context.Context, path string, recursive bool) iter.Seq
 // Upload unpacks a tar stream beneath a directory of the sandbox.
 func (f *Files) Upload(ctx context.Context, path string, tar io.Reader) (api.TreeWritten, error) {
 	return transport.Fetch[api.TreeWritten](ctx, f.sb.c.t, transport.Call{
-		Method: http.MethodPut, Path: f.sb.path("/tree"), Query: f.query("path", path), Stream: tar,
+		Method: http.MethodPut, Path: f.sb.path("/tree"), Query: f.sb.changing(f.query("path", path)), Stream: tar,
 		Header: http.Header{"Content-Type": {"application/x-tar"}},
 	})
 }

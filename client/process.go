@@ -2,12 +2,15 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
@@ -22,9 +25,59 @@ func (s *Sandbox) processPath(key, rest string) string {
 // output yet. With a key in p the call is Repeatable: the same key never runs
 // twice. Command.Start is the one with streams.
 func (s *Sandbox) StartProcess(ctx context.Context, p api.StartProcess) (api.Process, error) {
-	k := transport.Call{Method: http.MethodPost, Path: s.path("/processes"), Repeatable: p.Key != ""}
+	if err := checkStart(p); err != nil {
+		return api.Process{}, err
+	}
+	k := transport.Call{Method: http.MethodPost, Path: s.path("/processes"), Query: s.changing(nil), Repeatable: p.Key != ""}
 	return transport.Fetch[api.Process](ctx, s.c.t, k.WithJSON(p))
 }
+
+// Result is what came of a command that was run in one call, with its output
+// as it was written.
+type Result struct {
+	api.CommandResult
+	Out, Err []byte
+}
+
+// RunCommand runs a command to its end and returns what came of it, whatever
+// its status. A broken connection is repeated: the same key never runs twice.
+// When ctx ends the command is killed, unless r has a key to ask for it again.
+// Command is the one with streams.
+func (s *Sandbox) RunCommand(ctx context.Context, r api.RunCommand) (Result, error) {
+	if err := checkStart(api.StartProcess{Argv: r.Argv, Command: r.Command, Code: r.Code, Env: r.Env, Cwd: r.Cwd}); err != nil {
+		return Result{}, err
+	}
+	if !utf8.ValidString(r.Stdin) {
+		r.Stdin, r.StdinBase64 = "", []byte(r.Stdin)
+	}
+	if r.Key == "" {
+		r.Key = newKey()
+	}
+	k := transport.Call{Method: http.MethodPost, Path: s.path("/exec:run"), Query: s.changing(nil), Repeatable: true}
+	v, err := transport.Fetch[api.CommandResult](ctx, s.c.t, k.WithJSON(r))
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{CommandResult: v}
+	if res.Out, err = bytesOf(v.Stdout, v.StdoutEncoding); err == nil {
+		res.Err, err = bytesOf(v.Stderr, v.StderrEncoding)
+	}
+	return res, err
+}
+
+func bytesOf(text, encoding string) ([]byte, error) {
+	if encoding != "base64" {
+		return []byte(text), nil
+	}
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errs.Wrap(errs.Internal, err, "the server's base64 is none")
+	}
+	return b, nil
+}
+
+// newKey makes a key of a form that servers know: no user chose it.
+func newKey() string { return "cmd-" + rand.Text() }
 
 // Processes goes through the commands of the sandbox, oldest first, ended ones
 // included until they are forgotten.
@@ -140,8 +193,8 @@ func (e *ExitError) Code() int {
 func endOf(p api.Process) error {
 	switch {
 	case p.State == "lost":
-		return errs.New(errs.Conflict, "nobody can know how the command %s ended; no status is invented", p.Key).
-			WithHint("its sandbox was started anew while it ran; look at its effects and start it again if needed")
+		return errs.New(errs.Conflict, "the command %s is lost: its sandbox was started anew after the key had been used, and it was not run again", p.Key).
+			WithHint("how it ended cannot be known; look at its effects, and take a new key to run it again")
 	case p.Exit == nil:
 		return errs.New(errs.Internal, "the server told of the end of the command %s without a status", p.Key)
 	case p.Exit.Code != 0 || p.Exit.Signal != 0:

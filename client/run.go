@@ -184,14 +184,14 @@ func (r *Run) Fork(ctx context.Context, f api.ForkRun) (api.Run, error) {
 }
 
 // Rewind takes the conversation back to an event, and with files the files of
-// the sandbox too.
-func (r *Run) Rewind(ctx context.Context, to uint64, files bool) (api.Run, error) {
-	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/rewind", api.RewindRun{To: to, Files: files}))
+// the sandbox too; the answer says what that changed.
+func (r *Run) Rewind(ctx context.Context, to uint64, files bool) (api.Rewound, error) {
+	return transport.Fetch[api.Rewound](ctx, r.c.t, r.post("/rewind", api.RewindRun{To: to, Files: files}))
 }
 
 // Replay plays the run's model answers again against a fresh sandbox.
-func (r *Run) Replay(ctx context.Context) (api.Run, error) {
-	return transport.Fetch[api.Run](ctx, r.c.t, transport.Call{Method: http.MethodPost, Path: r.path("/replay")})
+func (r *Run) Replay(ctx context.Context, how api.ReplayRun) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/replay", how))
 }
 
 // Compare says where another run differs from this one.

@@ -17,10 +17,33 @@ import (
 type Sandbox struct {
 	ID string
 	c  *Client
+
+	unrevised bool
 }
 
 // Sandbox returns a handle; it does not ask the server.
 func (c *Client) Sandbox(id string) *Sandbox { return &Sandbox{ID: id, c: c} }
+
+// WithoutRevisions returns a handle whose calls make no revision of the files
+// before and after them: what they change becomes one with all else, once it is
+// quiet.
+func (s *Sandbox) WithoutRevisions() *Sandbox {
+	u := *s
+	u.unrevised = true
+	return &u
+}
+
+// changing completes the query of a call that may change files.
+func (s *Sandbox) changing(q url.Values) url.Values {
+	if !s.unrevised {
+		return q
+	}
+	if q == nil {
+		q = url.Values{}
+	}
+	q.Set("no_revision", "true")
+	return q
+}
 
 // History returns a handle on the revisions of the sandbox's workspace.
 func (s *Sandbox) History() *history.History { return history.New(s.c.t, s.path("/history")) }

@@ -60,7 +60,16 @@ type Error struct {
 	Hint string
 	// Cause is for the operator's log only; may be nil.
 	Cause error
+	// Exit is what a shell says of a command that was not started: NotThere or
+	// NotRunnable; 0 = the error is of something else.
+	Exit int
 }
+
+// Exit statuses of commands that were not started, as shells and docker have them.
+const (
+	NotRunnable = 126
+	NotThere    = 127
+)
 
 // New returns an error of the class with a text for users.
 func New(c Class, format string, args ...any) *Error {
@@ -76,6 +85,13 @@ func Wrap(c Class, cause error, format string, args ...any) *Error {
 func (e *Error) WithHint(format string, args ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// WithExit returns a copy of e with the exit status set.
+func (e *Error) WithExit(status int) *Error {
+	c := *e
+	c.Exit = status
 	return &c
 }
 
@@ -138,6 +154,15 @@ func Hint(err error) string {
 		err = e.Cause
 	}
 	return ""
+}
+
+// Exit returns the exit status of a command that was not started for this
+// error; 0 = it is no such error.
+func Exit(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok && (e.Exit == NotThere || e.Exit == NotRunnable) {
+		return e.Exit
+	}
+	return 0
 }
 
 // Temporary reports whether the same call may work later. Retry is decided

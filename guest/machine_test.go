@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -202,7 +203,7 @@ func (m *machine) stop() {
 }
 
 func background(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := patience.Context(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -16,20 +16,13 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // eventually polls until ok or the time is over.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(15 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(end) {
-			t.Fatalf("after 15 s not yet: %s", what)
-		}
-		<-tick.C
-	}
+	patience.Until(t, 15*time.Second, what, ok)
 }
 
 // zombies counts the dead children of init that nobody has reaped.

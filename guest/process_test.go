@@ -186,6 +186,55 @@ func TestStart_keyOfAnEarlierBootIsLost(t *testing.T) {
 	}
 }
 
+// TestStart_keyOfAnotherCommandIsRefused: within one boot, after an eviction
+// from memory as well, and of keys that the host remembers.
+func TestStart_keyOfAnotherCommandIsRefused(t *testing.T) {
+	m := start(t, options{})
+	start := func(key, what string) (*wire.StartResponse, error) {
+		r, err := m.client.Process.Start(background(t), connect.NewRequest(&wire.StartRequest{Key: key, Argv: sh("echo " + what + " >> log"), Fingerprint: []byte(what)}))
+		if err != nil {
+			return nil, wire.Err(err)
+		}
+		return r.Msg, nil
+	}
+	if r, err := start("k", "one"); err != nil || r.Existed {
+		t.Fatalf("the first: %v, %v", r, err)
+	}
+	m.wait("k")
+	if r, err := start("k", "one"); err != nil || !r.Existed {
+		t.Errorf("the same again: %v, %v", r, err)
+	}
+	if _, err := start("k", "two"); !errs.Is(err, errs.Conflict) {
+		t.Errorf("another command: %v", err)
+	}
+	remember := &wire.RememberRequest{Keys: []*wire.UsedKey{{Key: "k", Fingerprint: []byte("zero")}, {Key: "old", Fingerprint: []byte("one")}, {Key: "bare"}}}
+	if _, err := m.client.Process.Remember(background(t), connect.NewRequest(remember)); err != nil {
+		t.Fatal(err)
+	}
+	for key, state := range map[string]wire.ProcessState{"k": wire.ProcessState_PROCESS_STATE_EXITED, "old": wire.ProcessState_PROCESS_STATE_LOST, "bare": wire.ProcessState_PROCESS_STATE_LOST} {
+		if r, err := start(key, "one"); err != nil || !r.Existed || r.Process.State != state {
+			t.Errorf("%s: %v, %v", key, r, err)
+		}
+	}
+	if _, err := start("old", "two"); !errs.Is(err, errs.Conflict) {
+		t.Errorf("another command with a key of an earlier boot: %v", err)
+	}
+	if data, _ := os.ReadFile(filepath.Join(m.boot.Workdir, "log")); string(data) != "one\n" {
+		t.Errorf("side effects: %q", data)
+	}
+	if _, err := m.client.Process.Forget(background(t), connect.NewRequest(&wire.ForgetRequest{Key: "old"})); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := start("old", "two"); err != nil || r.Existed {
+		t.Errorf("after forget: %v, %v", r, err)
+	}
+	for _, bad := range []*wire.UsedKey{{Key: ""}, {Key: "a b"}, {Key: "x", Fingerprint: make([]byte, 65)}} {
+		if _, err := m.client.Process.Remember(background(t), connect.NewRequest(&wire.RememberRequest{Keys: []*wire.UsedKey{bad}})); !errs.Is(wire.Err(err), errs.Invalid) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
 func TestSignal_reachesTheGroupAndIsReported(t *testing.T) {
 	m := start(t, options{})
 	m.start(&wire.StartRequest{Key: "trap", Argv: sh(`trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.01; done`)})
@@ -214,13 +263,12 @@ func (m *machine) alive() uint32 {
 
 func TestTimeout_endsTheCommandAndWhatLeftItsGroup(t *testing.T) {
 	m := start(t, options{})
-	began := time.Now()
-	r := m.mustExec(&wire.StartRequest{Argv: sh(`trap '' TERM; setsid sleep 4321 & echo $!; (setsid setsid sleep 4322 &) ; while :; do sleep 1; done`), TimeoutMs: 300})
+	r := m.mustExec(&wire.StartRequest{Argv: sh(`trap 'echo told' TERM; setsid sleep 4321 & echo $!; (setsid setsid sleep 4322 &) ; while :; do sleep 1; done`), TimeoutMs: 300})
 	if r.exit.Exit.GetReason() != "timeout" || r.exit.Exit.Code != 137 {
 		t.Errorf("%v", r.exit.Exit)
 	}
-	if took := time.Since(began); took < 2*time.Second || took > 20*time.Second {
-		t.Errorf("took %v: TERM was ignored, KILL comes 2 s later", took)
+	if !strings.HasSuffix(r.out.String(), "\ntold\n") {
+		t.Errorf("%q: KILL came before TERM", &r.out)
 	}
 	eventually(t, "no sleeper is left", func() bool {
 		r := m.mustExec(&wire.StartRequest{Argv: sh(`cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -c 'sleep 43[2]' || true`)})
@@ -234,11 +282,12 @@ func TestTimeout_endsTheCommandAndWhatLeftItsGroup(t *testing.T) {
 
 func TestExec_exitedComesWhenDescendantsKeepTheOutputOpen(t *testing.T) {
 	m := start(t, options{})
-	began := time.Now()
-	r := m.mustExec(&wire.StartRequest{Key: "daemon", Argv: sh(`(sleep 2; echo late) & echo early; exit 4`)})
-	if r.out.String() != "early\n" || r.exit.Exit.GetCode() != 4 || time.Since(began) > 1900*time.Millisecond {
-		t.Errorf("%q, %v after %v", &r.out, r.exit.Exit, time.Since(began))
+	// The descendant ends after the call has: it waits for a file.
+	r := m.mustExec(&wire.StartRequest{Key: "daemon", Argv: sh(`(until [ -e go ]; do sleep 0.05; done; echo late) & echo early; exit 4`)})
+	if r.out.String() != "early\n" || r.exit.Exit.GetCode() != 4 {
+		t.Errorf("%q, %v", &r.out, r.exit.Exit)
 	}
+	m.mustExec(&wire.StartRequest{Argv: sh(`> go`)})
 	eventually(t, "what came later is kept", func() bool { return m.get("daemon").Stdout.Size == int64(len("early\nlate\n")) })
 	late, err := m.attach(&wire.AttachRequest{Key: "daemon", StdoutFrom: 6})
 	if err != nil || late.out.String() != "late\n" {
@@ -324,7 +373,10 @@ func TestOutput_allSpoolsTogetherAreBounded(t *testing.T) {
 
 func TestOutput_waitsForASlowReaderThatVanishesAndReturns(t *testing.T) {
 	m := start(t, options{})
-	const total = 60_000_000
+	total := 60_000_000
+	if testing.Short() {
+		total = 20_000_000
+	}
 	m.start(&wire.StartRequest{Key: "slow", Argv: sh(fmt.Sprintf("seq 1 100000000 | head -c %d", total)), Overflow: wire.Overflow_OVERFLOW_WAIT})
 	hash, at := sha256.New(), int64(0)
 	for n := 0; ; n++ {
@@ -355,7 +407,7 @@ func TestOutput_waitsForASlowReaderThatVanishesAndReturns(t *testing.T) {
 		fmt.Fprintln(&b, i)
 	}
 	want.Write(b.Bytes()[:total])
-	if at != total || !bytes.Equal(hash.Sum(nil), want.Sum(nil)) {
+	if at != int64(total) || !bytes.Equal(hash.Sum(nil), want.Sum(nil)) {
 		t.Errorf("%d of %d bytes, or other ones", at, total)
 	}
 }

@@ -13,6 +13,9 @@ import (
 const (
 	cookieName      = "__Host-pv"
 	frameCookieName = "__Host-pvf"
+	// plainCookieName is for programs such as curl over plain http, which keep
+	// no cookie of the other names there. It holds a public link and nothing else.
+	plainCookieName = "skete-pv"
 	// cookiesMax bounds how many candidates of a request are looked at.
 	cookiesMax = 4
 )
@@ -21,7 +24,7 @@ const (
 // does not count: browsers treat the prefix so.
 func ours(name string) bool {
 	name = strings.ToLower(strings.TrimLeft(name, " \t="))
-	return strings.HasPrefix(name, "__host-pv") || strings.HasPrefix(name, "__host-sid")
+	return strings.HasPrefix(name, plainCookieName) || strings.HasPrefix(name, "__host-pv") || strings.HasPrefix(name, "__host-sid")
 }
 
 // cookiePairs yields the pairs of all Cookie headers as they were written.
@@ -42,7 +45,8 @@ func visitCookies(h http.Header) []string {
 	var values []string
 	for _, pair := range cookiePairs(h) {
 		name, value, _ := strings.Cut(pair, "=")
-		if (name == cookieName || name == frameCookieName) && len(values) < cookiesMax {
+		known := name == cookieName || name == frameCookieName || name == plainCookieName && strings.HasPrefix(value, linkIDPrefix)
+		if known && len(values) < cookiesMax {
 			values = append(values, value)
 		}
 	}

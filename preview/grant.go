@@ -192,9 +192,12 @@ func (p *Previews) getGrant(ctx context.Context, key string) (grant, uint64, err
 	return g, rev, nil
 }
 
+// linkIDPrefix begins the id and the token of a public link.
+const linkIDPrefix = "lnk_"
+
 // visitor finds who comes with a cookie: a visit's secret, or a link.
 func (p *Previews) visitor(ctx context.Context, t Target, cookie string) (Visitor, error) {
-	if strings.HasPrefix(cookie, "lnk_") {
+	if strings.HasPrefix(cookie, linkIDPrefix) {
 		link, err := p.checkLink(ctx, t, cookie)
 		return Visitor{Tenant: link.Tenant, Link: link.ID}, err
 	}
@@ -266,7 +269,7 @@ func (p *Previews) Share(ctx context.Context, v Visitor, t Target, r ShareReques
 	}
 	now := p.now().UTC().Truncate(time.Second)
 	l := Link{
-		ID: "lnk_" + strings.ToLower(rand.Text()[:20]), Tenant: v.Tenant, Target: t, Name: r.Name, By: v.User,
+		ID: linkIDPrefix + strings.ToLower(rand.Text()[:20]), Tenant: v.Tenant, Target: t, Name: r.Name, By: v.User,
 		CreatedAt: now, ExpiresAt: now.Add(r.For),
 	}
 	return l, p.create(ctx, linkPrefix+t.Sandbox+"/"+l.ID, l)

@@ -74,10 +74,13 @@ func (p *Previews) parseHost(host string) (Target, error) {
 	return ParseLabel(label)
 }
 
-// Match reports whether a Host header is one of previews: everything beneath
-// preview.<domain>, well-formed or not, so that no such name can ever reach the
-// app.
-func (p *Previews) Match(host string) bool { return strings.HasSuffix(hostName(host), p.suffix) }
+// Match reports whether a Host header is one of previews: preview.<domain> and
+// everything beneath it, well-formed or not, so that no such name can ever reach
+// the app.
+func (p *Previews) Match(host string) bool {
+	name := hostName(host)
+	return strings.HasSuffix(name, p.suffix) || p.bare != "" && name == p.bare
+}
 
 // origin is where a target is shown.
 func (p *Previews) origin(t Target) string {

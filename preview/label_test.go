@@ -49,7 +49,7 @@ func TestBadTargets(t *testing.T) {
 // Everything beneath the domain of previews is previews', so that no name there
 // reaches the app; nothing else is.
 func TestMatch(t *testing.T) {
-	p := &Previews{suffix: ".preview.localhost"}
+	p := &Previews{suffix: ".preview.localhost", bare: "preview.localhost"}
 	label := "5173-" + boxID
 	for host, want := range map[string]bool{
 		label + ".preview.localhost":                  true,
@@ -58,7 +58,8 @@ func TestMatch(t *testing.T) {
 		"nonsense.preview.localhost":                  true,
 		"a.b.preview.localhost":                       true,
 		".preview.localhost":                          true,
-		"preview.localhost":                           false,
+		"preview.localhost":                           true,
+		"Preview.Localhost:7733":                      true,
 		"localhost":                                   false,
 		"localhost:7733":                              false,
 		label + ".preview.localhost.":                 false,

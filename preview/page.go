@@ -3,35 +3,56 @@ package preview
 import (
 	"crypto/rand"
 	"encoding/json"
-	"html/template"
+	"html"
+	"io"
 	"net/http"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
 )
 
-// page is what a person sees in the app's place. It needs nothing from
-// anywhere, and runs no script but its own.
-var page = template.Must(template.New("page").Parse(`<!doctype html>
+// pageData is what a person sees in the app's place.
+type pageData struct {
+	Title, Text, Hint, Nonce, Up, SignIn string
+	Wait                                 bool
+}
+
+// html is the page. It needs nothing from anywhere, and runs no script but its
+// own. Written by hand: with a template package in it, the linker would keep
+// every method of every type of the program.
+func (d pageData) html() string {
+	e := html.EscapeString
+	var b strings.Builder
+	b.WriteString(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-{{if .Wait}}<noscript><meta http-equiv="refresh" content="2"></noscript>{{end}}
-<title>{{.Title}}</title>
-<style nonce="{{.Nonce}}">
+`)
+	if d.Wait {
+		b.WriteString(`<noscript><meta http-equiv="refresh" content="2"></noscript>`)
+	}
+	b.WriteString(`<title>` + e(d.Title) + `</title>
+<style nonce="` + e(d.Nonce) + `">
 :root{color-scheme:light dark}
 body{font:16px/1.5 system-ui,sans-serif;max-width:34em;margin:18vh auto;padding:0 1em}
 h1{font-size:1.3em}p{opacity:.8}code{font-size:.95em}
 </style>
-<h1>{{.Title}}</h1>
-<p>{{.Text}}</p>
-{{if .Hint}}<p>{{.Hint}}</p>{{end}}
-{{if .SignIn}}<p><a href="{{.SignIn}}" target="_top" rel="noreferrer">Open it with skete</a></p>{{end}}
-{{if .Wait}}<p id="state" role="status">This page comes back by itself.</p>
-<script nonce="{{.Nonce}}">
+<h1>` + e(d.Title) + `</h1>
+<p>` + e(d.Text) + `</p>
+`)
+	if d.Hint != "" {
+		b.WriteString(`<p>` + e(d.Hint) + `</p>`)
+	}
+	if d.SignIn != "" {
+		b.WriteString(`<p><a href="` + e(d.SignIn) + `" target="_top" rel="noreferrer">Open it with skete</a></p>`)
+	}
+	if d.Wait {
+		up, _ := json.Marshal(d.Up) // which escapes what could end the script
+		b.WriteString(`<p id="state" role="status">This page comes back by itself.</p>
+<script nonce="` + e(d.Nonce) + `">
 (async () => {
   const began = Date.now();
   for (;;) {
     try {
-      const r = await fetch({{.Up}}, {cache: 'no-store'});
+      const r = await fetch(` + string(up) + `, {cache: 'no-store'});
       if (r.status === 204) { location.reload(); return; }
       if (r.status === 401) { location.reload(); return; }
     } catch {}
@@ -39,13 +60,10 @@ h1{font-size:1.3em}p{opacity:.8}code{font-size:.95em}
     await new Promise(r => setTimeout(r, waited < 60000 ? 100 : waited < 600000 ? 1000 : 5000));
   }
 })();
-</script>{{end}}
-</html>
-`))
-
-type pageData struct {
-	Title, Text, Hint, Nonce, Up, SignIn string
-	Wait                                 bool
+</script>`)
+	}
+	b.WriteString("</html>\n")
+	return b.String()
 }
 
 // wait answers while nothing listens: a page that comes back by itself, or for
@@ -100,7 +118,7 @@ func (p *Previews) show(w http.ResponseWriter, status int, d pageData) {
 	h.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; style-src 'nonce-"+d.Nonce+
 		"'; script-src 'nonce-"+d.Nonce+"'; "+framePolicy(p.c.AppOrigin))
 	w.WriteHeader(status)
-	_ = page.Execute(w, d)
+	_, _ = io.WriteString(w, d.html())
 }
 
 func problem(w http.ResponseWriter, status int, class errs.Class, detail, hint string) {

@@ -38,6 +38,7 @@ type Limits struct {
 	LinkForMax       time.Duration // the longest life of a public link; 90 days
 	LinksPerSandbox  int           // 32
 	StreamsPerBox    int           // requests under way of one sandbox; 256
+	StreamsPerTenant int           // of all sandboxes of a tenant; 1024
 	Streams          int           // of all; 4096
 	RequestBytesMax  int64         // of a body; 1 GiB
 	HeaderBytesMax   int64         // of an answer; 256 KiB
@@ -53,6 +54,7 @@ func (l *Limits) setDefaults() {
 	def(&l.LinkForMax, 90*24*time.Hour)
 	def(&l.LinksPerSandbox, 32)
 	def(&l.StreamsPerBox, 256)
+	def(&l.StreamsPerTenant, 1024)
 	def(&l.Streams, 4096)
 	def(&l.RequestBytesMax, 1<<30)
 	def(&l.HeaderBytesMax, 256<<10)
@@ -100,6 +102,7 @@ type Config struct {
 type Previews struct {
 	c      Config
 	suffix string // ".preview.<domain>"
+	bare   string // "preview.<domain>"; "" where that is the app
 	scheme string
 	port   string // ":7733", or ""
 	signer signer
@@ -109,6 +112,8 @@ type Previews struct {
 	active    active
 	transport *http.Transport
 	proxy     http.Handler
+
+	apart bool // what clears cookies beneath the domain does not reach the app
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -139,7 +144,14 @@ func Open(ctx context.Context, c Config) (*Previews, error) {
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
-	p.active = active{all: map[*stay]bool{}, perBox: map[string]int{}, max: c.Limits.Streams, boxMax: c.Limits.StreamsPerBox}
+	if bare := strings.TrimPrefix(p.suffix, "."); bare != app.Hostname() {
+		p.bare = bare
+	}
+	p.apart = registrableApart(c.Domain, app.Hostname())
+	p.active = active{
+		all: map[*stay]bool{}, perBox: map[string]int{}, tenant: map[string]int{},
+		max: c.Limits.Streams, tenantMax: c.Limits.StreamsPerTenant, boxMax: c.Limits.StreamsPerBox,
+	}
 	p.transport = p.newTransport()
 	p.proxy = p.newProxy()
 	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -155,6 +167,13 @@ func (p *Previews) Close() error {
 	p.done.Wait()
 	p.transport.CloseIdleConnections()
 	return nil
+}
+
+// registrableApart reports whether the domain is surely one that was registered
+// for itself, and the app is elsewhere. Without a list of public suffixes only
+// names of two labels are sure: example.co.uk is taken for a part of co.uk.
+func registrableApart(domain, app string) bool {
+	return strings.Count(domain, ".") == 1 && app != domain && !strings.HasSuffix(app, "."+domain)
 }
 
 // DomainOK reports whether previews can be beneath s.

@@ -54,6 +54,11 @@ func (p *Previews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, t, statusOf(err), err)
 		return
 	}
+	p.stay(w, r, t, v, cookie)
+}
+
+// stay serves a request of a visitor who was let in.
+func (p *Previews) stay(w http.ResponseWriter, r *http.Request, t Target, v Visitor, cookie string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	s := &stay{visitor: v, target: t, cookie: cookie, cancel: cancel}
 	if err := p.active.add(s); err != nil {
@@ -180,7 +185,35 @@ func (p *Previews) follow(w http.ResponseWriter, r *http.Request, t Target) {
 		p.refuse(w, r, t, statusOf(err), err)
 		return
 	}
-	p.welcome(w, r, token, to, int(l.ExpiresAt.Sub(p.now())/time.Second))
+	seconds := int(l.ExpiresAt.Sub(p.now()) / time.Second)
+	if p.scheme == "http" && !browser(r) && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		p.direct(w, r, t, l, token, to, seconds)
+		return
+	}
+	p.welcome(w, r, token, to, seconds)
+}
+
+// browser: all current ones say from where a request comes, also over plain
+// http to a name beneath localhost.
+func browser(r *http.Request) bool { return r.Header.Get("Sec-Fetch-Mode") != "" }
+
+// direct answers a program that followed a link with what the link leads to:
+// over plain http it keeps no Secure cookie, and a redirect would lead it to a
+// refusal. One that keeps cookies gets one that it does keep.
+func (p *Previews) direct(w http.ResponseWriter, r *http.Request, t Target, l Link, token, to string, seconds int) {
+	u, err := url.Parse(to)
+	if err != nil {
+		p.refuse(w, r, t, http.StatusBadRequest, errs.Wrap(errs.Invalid, err, "this is no path"))
+		return
+	}
+	for _, name := range []string{cookieName, plainCookieName} { // the first for browsers that say nothing
+		c := http.Cookie{Name: name, Value: token, Path: "/", Secure: name == cookieName, HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: max(seconds, 1)}
+		w.Header().Add("Set-Cookie", c.String())
+	}
+	r = r.Clone(r.Context())
+	r.URL.Path, r.URL.RawPath, r.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
+	r.RequestURI = u.RequestURI()
+	p.stay(w, r, t, Visitor{Tenant: l.Tenant, Link: l.ID}, token)
 }
 
 func (p *Previews) welcome(w http.ResponseWriter, r *http.Request, value, to string, seconds int) {
@@ -280,6 +313,9 @@ func (p *Previews) newProxy() http.Handler {
 		},
 		ModifyResponse: func(res *http.Response) error {
 			cleanAnswer(res.Header, p.c.AppOrigin)
+			if !p.apart { // it would log the browser out of the app: cookies are cleared for all of a registrable domain
+				res.Header.Del("Clear-Site-Data")
+			}
 			inner, ok := res.Body.(io.ReadWriteCloser)
 			if res.StatusCode == http.StatusSwitchingProtocols && ok {
 				s := stayOf(res.Request.Context())

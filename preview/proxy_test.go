@@ -125,7 +125,7 @@ func (w *world) visit(t testing.TB, v Visitor, target Target) string {
 	t.Helper()
 	url, _, err := w.Invite(t.Context(), v, target, "")
 	must(t, err)
-	return cookieOf(t, w.ask(t, "GET", url))
+	return cookieOf(t, w.ask(t, "GET", url, "Sec-Fetch-Mode", "navigate"))
 }
 
 func cookieOf(t testing.TB, res *http.Response) string {
@@ -258,12 +258,12 @@ func TestPublicLinks(t *testing.T) {
 	must(t, err)
 	url := w.LinkURL(link)
 	for range 2 { // a link is good more than once
-		cookie := cookieOf(t, w.ask(t, "GET", url))
+		cookie := cookieOf(t, w.ask(t, "GET", url, "Sec-Fetch-Mode", "navigate"))
 		if res := w.ask(t, "GET", w.URL(box), "Cookie", cookie); res.StatusCode != 200 {
 			t.Errorf("a visitor by link sees %d", res.StatusCode)
 		}
 	}
-	cookie := cookieOf(t, w.ask(t, "GET", url))
+	cookie := cookieOf(t, w.ask(t, "GET", url, "Sec-Fetch-Mode", "navigate"))
 	last := map[bool]string{true: "1", false: "0"}[strings.HasSuffix(url, "0")]
 	for name, bad := range map[string]string{
 		"a changed signature": url[:len(url)-1] + last, "no signature": url[:strings.LastIndex(url, ".")], "a changed id": strings.Replace(url, "lnk_", "lnk_a", 1),
@@ -351,7 +351,7 @@ func TestAppSeesNothingOfOurs(t *testing.T) {
 	}
 	link, err := w.Share(t.Context(), alice, box, ShareRequest{})
 	must(t, err)
-	_ = w.ask(t, "GET", w.URL(box), "Cookie", cookieOf(t, w.ask(t, "GET", w.LinkURL(link))), "X-User-Id", "usr_evil")
+	_ = w.ask(t, "GET", w.URL(box), "Cookie", cookieOf(t, w.ask(t, "GET", w.LinkURL(link), "Sec-Fetch-Mode", "navigate")), "X-User-Id", "usr_evil")
 	if h := got.Load().Header; h.Get("X-User-Id") != "" || h.Get("X-Sig") != "" || h.Get("Cookie") != "" {
 		t.Errorf("the public is somebody: %v", h)
 	}
@@ -376,7 +376,6 @@ func TestAnswersStayOnTheirHost(t *testing.T) {
 	h.Del("Date")
 	want := http.Header{
 		"Set-Cookie":              {"a=1; Path=/", "b=2", "c=3", "d=domain=x; HttpOnly"},
-		"Clear-Site-Data":         {`"cookies"`},
 		"Content-Security-Policy": {"default-src 'self'; img-src *", "frame-ancestors 'self' http://localhost:7733"},
 		"Content-Length":          {"0"},
 		"X-Own":                   {"kept"},
@@ -575,7 +574,7 @@ func TestRevokingEndsSocketsAtOnce(t *testing.T) {
 	w := newWorld(t, newEcho(), func(c *Config) { c.Limits.RevocationWithin = 20 * time.Millisecond })
 	link, err := w.Share(t.Context(), alice, box, ShareRequest{})
 	must(t, err)
-	public, publicIn := w.socketTo(t, cookieOf(t, w.ask(t, "GET", w.LinkURL(link))))
+	public, publicIn := w.socketTo(t, cookieOf(t, w.ask(t, "GET", w.LinkURL(link), "Sec-Fetch-Mode", "navigate")))
 	own, ownIn := w.socketTo(t, w.visit(t, alice, box))
 	say(t, public, publicIn, "public")
 	say(t, own, ownIn, "own")

@@ -20,11 +20,12 @@ type stay struct {
 
 // active holds all requests under way, bounded.
 type active struct {
-	max, boxMax int
+	max, tenantMax, boxMax int
 
 	mu     sync.Mutex
 	all    map[*stay]bool
 	perBox map[string]int
+	tenant map[string]int
 	closed bool
 }
 
@@ -36,11 +37,14 @@ func (a *active) add(s *stay) error {
 		return errs.New(errs.Unavailable, "the server stops")
 	case len(a.all) >= a.max:
 		return errs.New(errs.Limit, "there are %d requests to previews under way", len(a.all)).WithHint("try again later")
+	case a.tenant[s.visitor.Tenant] >= a.tenantMax:
+		return errs.New(errs.Limit, "there are %d requests to this tenant's previews under way", a.tenantMax).WithHint("close some of their pages")
 	case a.perBox[s.target.Sandbox] >= a.boxMax:
 		return errs.New(errs.Limit, "this preview has %d requests under way", a.boxMax).WithHint("close some of its pages")
 	}
 	a.all[s] = true
 	a.perBox[s.target.Sandbox]++
+	a.tenant[s.visitor.Tenant]++
 	return nil
 }
 
@@ -51,6 +55,9 @@ func (a *active) remove(s *stay) {
 	delete(a.all, s)
 	if a.perBox[s.target.Sandbox]--; a.perBox[s.target.Sandbox] <= 0 {
 		delete(a.perBox, s.target.Sandbox)
+	}
+	if a.tenant[s.visitor.Tenant]--; a.tenant[s.visitor.Tenant] <= 0 {
+		delete(a.tenant, s.visitor.Tenant)
 	}
 }
 

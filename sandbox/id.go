@@ -14,6 +14,9 @@ import (
 // be guessed). The length is fixed because gVisor accepts abbreviated ids.
 type ID string
 
+// IDPrefix is what every ID begins with, and no name.
+const IDPrefix = idPrefix
+
 const (
 	idPrefix = "sbx_"
 	idLen    = len(idPrefix) + 20

@@ -8,11 +8,14 @@ import (
 
 // Info is a sandbox as it is now.
 type Info struct {
-	ID        ID        `json:"id"`
-	Tenant    string    `json:"tenant"`
-	Spec      Spec      `json:"spec"` // normalised: every default filled in
-	State     State     `json:"state"`
-	Reason    string    `json:"reason,omitempty"` // why it is stopped, failed or destroyed
+	ID     ID     `json:"id"`
+	Tenant string `json:"tenant"`
+	Spec   Spec   `json:"spec"` // normalised: every default filled in
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"` // why it is stopped, failed or destroyed
+	// Waiting is what a sandbox that is being created or started waits for, for
+	// people; "" = nothing. It is never stored.
+	Waiting   string    `json:"waiting,omitempty"`
 	Provider  string    `json:"provider"`
 	Isolation Isolation `json:"isolation"` // what really separates it from the host
 	// Notes say what is weaker than usual on this host.
@@ -29,6 +32,36 @@ type Info struct {
 	RootfsHash string `json:"rootfs_hash,omitempty"`
 	// From is the snapshot that it was made from.
 	From SnapshotID `json:"from,omitempty"`
+	// Deaths are the ends of its machines that were not asked for, the newest
+	// last; only so many are kept.
+	Deaths []Death `json:"deaths,omitempty"`
+	// ForRun ties it to the run that it was made for.
+	ForRun ForRun `json:"for_run,omitzero"`
+}
+
+// Death is the end of a machine that was not asked for.
+type Death struct {
+	Time   time.Time `json:"time"`
+	Reason string    `json:"reason"`
+}
+
+// deathsMax is how many deaths are kept.
+const deathsMax = 5
+
+// Died reports whether the end of a machine for this reason is one that was
+// not asked for.
+func Died(reason string) bool {
+	switch reason {
+	case ReasonExited, ReasonOutOfMemory, ReasonKilled, ReasonLost:
+		return true
+	}
+	return false
+}
+
+// Mourn notes a death. What was there stays as it is in copies of i.
+func (i *Info) Mourn(d Death) {
+	i.Deaths = append(slices.Clone(i.Deaths), d)
+	i.Deaths = i.Deaths[max(len(i.Deaths)-deathsMax, 0):]
 }
 
 // CreateRequest asks for a sandbox.
@@ -40,6 +73,8 @@ type CreateRequest struct {
 	// From is a snapshot to go on from. What can then be asked for is Changes;
 	// the rest of the spec must be empty, and is as it was.
 	From SnapshotID
+	// Run is the run of an agent that it is for, and is under way; "" = none.
+	Run string
 }
 
 // UpdateRequest changes what may change in a sandbox; nil leaves a field.
@@ -48,6 +83,7 @@ type UpdateRequest struct {
 	TTL         *time.Duration
 	IdleTimeout *time.Duration // 0 = the default
 	Metadata    map[string]string
+	Name        *string // "" = none
 }
 
 // Apply changes i. The request has been checked.
@@ -67,6 +103,9 @@ func (u UpdateRequest) Apply(i *Info, now time.Time, l Limits, d Defaults) {
 		if i.Spec.IdleTimeout == 0 {
 			i.Spec.IdleTimeout = d.IdleTimeout
 		}
+	}
+	if u.Name != nil {
+		i.Spec.Name = *u.Name
 	}
 	if u.Metadata != nil {
 		i.Spec.Metadata = maps.Clone(u.Metadata)
@@ -112,5 +151,7 @@ func (i Info) Clone() Info {
 	i.Spec.Env = maps.Clone(i.Spec.Env)
 	i.Spec.Metadata = maps.Clone(i.Spec.Metadata)
 	i.Notes = slices.Clone(i.Notes)
+	i.Deaths = slices.Clone(i.Deaths)
+	i.ForRun.Active = slices.Clone(i.ForRun.Active)
 	return i
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Smallest machine that is worth booting.
@@ -27,6 +27,7 @@ const (
 	diskMBpsMax = 100_000
 	diskIOPSMax = 10_000_000
 	timeMin     = time.Second // of TTL and idle timeout
+	clockMax    = 100 * 365 * 24 * time.Hour
 )
 
 // Bounds of names and lists in a spec. Together they fit into a record.
@@ -60,9 +61,12 @@ type Limits struct {
 	PidsMax        int
 	TTLMax         time.Duration // 0 = no bound
 	IdleTimeoutMax time.Duration
-	// Per tenant; 0 = no bound for the last two.
-	Sandboxes      int
-	Snapshots      int
+	// Per tenant; 0 = no bound for the last three.
+	Sandboxes int
+	Snapshots int
+	// TenantDiskMB bounds what all sandboxes of a tenant are promised together,
+	// and what they, their layers and snapshots really hold.
+	TenantDiskMB   int
 	TenantCPUs     float64
 	TenantMemoryMB int
 }
@@ -80,6 +84,17 @@ type Defaults struct {
 	// PausedTimeout stops what idleness has paused, and so gives its memory
 	// back; negative: idleness stops at once.
 	PausedTimeout time.Duration
+}
+
+// Used is what a tenant has of its Limits.
+type Used struct {
+	Sandboxes int
+	CPUs      float64 // of its machines, as MemoryMB
+	MemoryMB  int
+	// DiskMB was promised to its sandboxes; DiskHeldMB is what they and its
+	// snapshots really hold.
+	DiskMB     int
+	DiskHeldMB int
 }
 
 // DefaultLimits are in force where the configuration says nothing.
@@ -165,7 +180,7 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	s.Env, s.Metadata = maps.Clone(s.Env), maps.Clone(s.Metadata)
 
 	var p problems
-	p.name("name", s.Name)
+	p.ownName("name", s.Name)
 	if s.Template != "" {
 		p.word("template", s.Template)
 	}
@@ -174,11 +189,11 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.oneOf("require", string(s.Require), isolationNames())
 	p.oneOf("network", s.Network, []string{NetworkNone})
 	p.float("cpus", s.CPUs, cpusMin, l.CPUsMax)
-	p.number("memory_mb", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
-	p.number("disk_mb", s.DiskMB, diskMBMin, l.DiskMBMax)
-	p.number("pids_max", s.PidsMax, pidsMin, l.PidsMax)
-	p.number("disk_mbps", s.DiskMBps, 0, diskMBpsMax)
-	p.number("disk_iops", s.DiskIOPS, 0, diskIOPSMax)
+	p.size("memory", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
+	p.size("disk", s.DiskMB, diskMBMin, l.DiskMBMax)
+	p.number("pids", s.PidsMax, pidsMin, l.PidsMax)
+	p.number("megabytes a second of the disk", s.DiskMBps, 0, diskMBpsMax)
+	p.number("operations a second of the disk", s.DiskIOPS, 0, diskIOPSMax)
 	p.times(s, l)
 	if s.Workdir != "" {
 		p.workdir(s.Workdir)
@@ -202,7 +217,9 @@ func isolationNames() []string {
 	return names
 }
 
-// problems collects what is wrong with a request, each with its field's name.
+// problems collects what is wrong with a request. Each begins with the name of a
+// field in words, which are those of the flag too, and has the flag's unit: both
+// those who call the API and those who type read it.
 type problems []string
 
 func (p *problems) add(field, format string, args ...any) {
@@ -225,6 +242,28 @@ func (p *problems) number(field string, n, lowest, highest int) {
 	}
 }
 
+// most is number for what is counted or weighed, and may be none.
+func (p *problems) most(field, unit string, n, highest int) {
+	if n > highest {
+		p.add(field, "%d %s, at most %d", n, unit, highest)
+	}
+}
+
+// size is number for megabytes.
+func (p *problems) size(field string, mb, lowest, highest int) {
+	if mb < lowest || mb > highest {
+		p.add(field, "%s is not in %s to %s", sizeText(mb), sizeText(lowest), sizeText(highest))
+	}
+}
+
+// sizeText writes a size as people type it.
+func sizeText(mb int) string {
+	if mb != 0 && mb%1024 == 0 {
+		return fmt.Sprintf("%d GB", mb/1024)
+	}
+	return fmt.Sprintf("%d MB", mb)
+}
+
 func (p *problems) float(field string, x, lowest, highest float64) {
 	if math.IsNaN(x) || x < lowest || x > highest {
 		p.add(field, "%g is not in %g to %g", x, lowest, highest)
@@ -232,18 +271,32 @@ func (p *problems) float(field string, x, lowest, highest float64) {
 }
 
 func (p *problems) times(s Spec, l Limits) {
-	p.duration("ttl_ms", s.TTL, l.TTLMax)
-	p.duration("idle_timeout_ms", s.IdleTimeout, l.IdleTimeoutMax)
+	p.duration("ttl", s.TTL, l.TTLMax)
+	p.duration("idle timeout", s.IdleTimeout, l.IdleTimeoutMax)
 }
 
 // duration accepts 0 (none) and a bound of 0 (no bound but that of the clock).
 func (p *problems) duration(field string, d, highest time.Duration) {
-	if highest == 0 {
-		highest = 100 * 365 * 24 * time.Hour
+	switch {
+	case d == 0 || d >= timeMin && d <= highest:
+	case highest == 0 && d >= timeMin && d <= clockMax:
+	case highest == 0:
+		p.add(field, "%s is not in %s to 100 years", TimeText(d), TimeText(timeMin))
+	default:
+		p.add(field, "%s is not in %s to %s", TimeText(d), TimeText(timeMin), TimeText(highest))
 	}
-	if d != 0 && (d < timeMin || d > highest) {
-		p.add(field, "%d ms is not in %d to %d", d.Milliseconds(), timeMin.Milliseconds(), highest.Milliseconds())
+}
+
+// TimeText writes a time as people type it.
+func TimeText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
 	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 func (p *problems) oneOf(field, value string, allowed []string) {
@@ -257,11 +310,11 @@ func (p *problems) oneOf(field, value string, allowed []string) {
 	}
 }
 
-var wordForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var wordForm = pattern.Lazy(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // word checks a name that we or an operator gave to something.
 func (p *problems) word(field, value string) {
-	if !wordForm.MatchString(value) || strings.Contains(value, "..") {
+	if !wordForm().MatchString(value) || strings.Contains(value, "..") {
 		p.add(field, "%.80q is not a name of 1 to 64 characters a-z 0-9 . _ -", value)
 	}
 }
@@ -278,6 +331,14 @@ func (p *problems) name(field, value string) {
 	}
 }
 
+// ownName is the name of a sandbox: it stands where an ID may.
+func (p *problems) ownName(field, value string) {
+	p.name(field, value)
+	if strings.HasPrefix(value, idPrefix) || value == "events" || value != strings.TrimSpace(value) {
+		p.add(field, "%q cannot be told from an id or another path, or begins or ends with a space", value)
+	}
+}
+
 func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
@@ -288,21 +349,21 @@ func (p *problems) workdir(dir string) {
 	}
 }
 
-var envForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+var envForm = pattern.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
 func (p *problems) env(env map[string]string) {
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		value := env[name]
 		total += len(name) + len(value)
-		if !envForm.MatchString(name) {
+		if !envForm().MatchString(name) {
 			p.add("env", "%.80q is not a name of a variable", name)
 		} else if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 			p.add("env", "the value of %s has a NUL or is not UTF-8", name)
 		}
 	}
-	p.number("env (variables)", len(env), 0, envCountMax)
-	p.number("env (bytes)", total, 0, envBytesMax)
+	p.most("env", "variables", len(env), envCountMax)
+	p.most("env", "bytes", total, envBytesMax)
 }
 
 func (p *problems) metadata(metadata map[string]string) {
@@ -316,20 +377,34 @@ func (p *problems) metadata(metadata map[string]string) {
 			p.add("metadata", "the value of %q has a NUL or is not UTF-8", key)
 		}
 	}
-	p.number("metadata (entries)", len(metadata), 0, metadataCountMax)
-	p.number("metadata (bytes)", total, 0, metadataBytesMax)
+	p.most("metadata", "entries", len(metadata), metadataCountMax)
+	p.most("metadata", "bytes", total, metadataBytesMax)
 }
 
 // Check refuses what is absurd or over the limits.
 func (u UpdateRequest) Check(l Limits) error {
 	var p problems
 	if u.TTL != nil {
-		p.duration("ttl_ms", *u.TTL, l.TTLMax)
+		p.duration("ttl", *u.TTL, l.TTLMax)
 	}
 	if u.IdleTimeout != nil {
-		p.duration("idle_timeout_ms", *u.IdleTimeout, l.IdleTimeoutMax)
+		p.duration("idle timeout", *u.IdleTimeout, l.IdleTimeoutMax)
 	}
 	p.metadata(u.Metadata)
+	if u.Name != nil {
+		p.ownName("name", *u.Name)
+	}
+	return p.err()
+}
+
+// CheckIDOrName refuses what can be neither of a sandbox.
+func CheckIDOrName(s string) error {
+	if strings.HasPrefix(s, idPrefix) {
+		_, err := ParseID(s)
+		return err
+	}
+	var p problems
+	p.name("name", s)
 	return p.err()
 }
 

@@ -25,12 +25,12 @@ func many(n int, value string) map[string]string {
 
 func TestNormalise_refuses(t *testing.T) {
 	for field, specs := range map[string][]sandbox.Spec{
-		"cpus":            {{CPUs: math.NaN()}, {CPUs: math.Inf(1)}, {CPUs: math.Inf(-1)}, {CPUs: -1}, {CPUs: 0.01}, {CPUs: 4.1}},
-		"memory_mb":       {{MemoryMB: -1}, {MemoryMB: 1}, {MemoryMB: 4097}, {MemoryMB: math.MaxInt}, {MemoryMB: math.MinInt}},
-		"disk_mb":         {{DiskMB: -1}, {DiskMB: 10001}, {DiskMB: math.MaxInt}},
-		"pids_max":        {{PidsMax: -1}, {PidsMax: 1}, {PidsMax: 1001}},
-		"ttl_ms":          {{TTL: -1}, {TTL: time.Millisecond}, {TTL: time.Hour + 1}, {TTL: math.MaxInt64}},
-		"idle_timeout_ms": {{IdleTimeout: -1}, {IdleTimeout: 2 * time.Hour}},
+		"cpus":         {{CPUs: math.NaN()}, {CPUs: math.Inf(1)}, {CPUs: math.Inf(-1)}, {CPUs: -1}, {CPUs: 0.01}, {CPUs: 4.1}},
+		"memory":       {{MemoryMB: -1}, {MemoryMB: 1}, {MemoryMB: 4097}, {MemoryMB: math.MaxInt}, {MemoryMB: math.MinInt}},
+		"disk":         {{DiskMB: -1}, {DiskMB: 10001}, {DiskMB: math.MaxInt}},
+		"pids":         {{PidsMax: -1}, {PidsMax: 1}, {PidsMax: 1001}},
+		"ttl":          {{TTL: -1}, {TTL: time.Millisecond}, {TTL: time.Hour + 1}, {TTL: math.MaxInt64}},
+		"idle timeout": {{IdleTimeout: -1}, {IdleTimeout: 2 * time.Hour}},
 		"name": {
 			{Name: "a\nb"},
 			{Name: "a\x00b"},
@@ -44,14 +44,14 @@ func TestNormalise_refuses(t *testing.T) {
 			{Name: "\x1b[31m"},
 			{Name: "a\u202eb"},
 		},
-		"template":  {{Template: "../x"}, {Template: "A"}, {Template: "a..b"}, {Template: "a/b"}, {Template: strings.Repeat("t", 65)}, {Template: "a\n"}},
-		"provider":  {{Provider: "GVISOR"}, {Provider: "a b"}},
-		"language":  {{Language: "cobol"}, {Language: "Python"}},
-		"require":   {{Require: "vm"}, {Require: "MICROVM"}},
-		"network":   {{Network: "host"}, {Network: "bridge"}},
-		"disk_mbps": {{DiskMBps: -1}, {DiskMBps: 100_001}},
-		"disk_iops": {{DiskIOPS: -1}, {DiskIOPS: 10_000_001}},
-		"workdir":   {{Workdir: "relative"}, {Workdir: "/a\nb"}, {Workdir: "/" + strings.Repeat("d", 5000)}, {Workdir: "/\xff"}},
+		"template":                        {{Template: "../x"}, {Template: "A"}, {Template: "a..b"}, {Template: "a/b"}, {Template: strings.Repeat("t", 65)}, {Template: "a\n"}},
+		"provider":                        {{Provider: "GVISOR"}, {Provider: "a b"}},
+		"language":                        {{Language: "cobol"}, {Language: "Python"}},
+		"require":                         {{Require: "vm"}, {Require: "MICROVM"}},
+		"network":                         {{Network: "host"}, {Network: "bridge"}},
+		"megabytes a second of the disk":  {{DiskMBps: -1}, {DiskMBps: 100_001}},
+		"operations a second of the disk": {{DiskIOPS: -1}, {DiskIOPS: 10_000_001}},
+		"workdir":                         {{Workdir: "relative"}, {Workdir: "/a\nb"}, {Workdir: "/" + strings.Repeat("d", 5000)}, {Workdir: "/\xff"}},
 		"env": {
 			{Env: map[string]string{"": "x"}},
 			{Env: map[string]string{"1A": "x"}},
@@ -82,7 +82,7 @@ func TestNormalise_refuses(t *testing.T) {
 		}
 	}
 	_, err := sandbox.Normalise(sandbox.Spec{CPUs: -1, MemoryMB: -1}, limits, sandbox.Defaults{})
-	if p := errs.Public(err); !strings.Contains(p, "cpus: ") || !strings.Contains(p, "memory_mb: ") {
+	if p := errs.Public(err); !strings.Contains(p, "cpus: ") || !strings.Contains(p, "memory: ") {
 		t.Errorf("%q does not name both fields", p)
 	}
 }

@@ -86,6 +86,8 @@ type Files struct {
 	Empty bool
 	// Guest is of the running machine; nil = there is none, or it is frozen.
 	Guest *wire.Client
+	// Alone: there is no machine, and Volume goes away after the call.
+	Alone bool
 	// Freeze stops all that writes to Volume, as well as can be done; nil
 	// where Volume has no Path. thaw lets it go on, and may be called once.
 	Freeze func(context.Context) (thaw func(), err error)
@@ -113,4 +115,22 @@ type Volumes interface {
 	List(ctx context.Context) ([]string, error)
 	// Usage says how many bytes the volume holds.
 	Usage(ctx context.Context, id string) (int64, error)
+}
+
+// Disks says what volumes cost the host, and mends what a full disk did to them.
+// Volumes that are plain directories hold nothing here: Usage is for those.
+//
+// Safe for concurrent use.
+type Disks interface {
+	// Held says how many bytes of the host a volume has, and how many more the
+	// host's memory holds for it.
+	Held(id string) (held, pending int64, err error)
+	// ReadOnly names the volumes that are attached and take no writes any more.
+	ReadOnly() ([]string, error)
+	// Broken says why nothing can be written to a volume that is attached; nil:
+	// it can be.
+	Broken(id string) error
+	// Mend checks a volume that no machine has, if errors were found in it.
+	// Unavailable: there is no room for that now.
+	Mend(ctx context.Context, id string) error
 }

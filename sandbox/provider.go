@@ -23,7 +23,8 @@ import (
 type Provider interface {
 	// Name is a short fixed word: "gvisor", "process", …
 	Name() string
-	// Capabilities are facts; they do not change during the provider's life.
+	// Capabilities are facts; during the provider's life they change at most with
+	// a Probe, of what another program was too slow to tell before.
 	Capabilities() Capabilities
 	// Probe really boots a machine and asks it something, or returns the
 	// error with a hint that an operator can act on. Unsupported: this host
@@ -96,7 +97,10 @@ const (
 	ReasonExpired     = "expired"       // TTL
 	ReasonIdle        = "idle"          // idle timeout
 	ReasonStopped     = "stopped"       // on request
+	ReasonRunOver     = "run over"      // the run that it was made for
 	ReasonDiskQuota   = "disk quota exceeded"
+	ReasonHostFull    = "the server's disk is full"                               // it grew most; it goes on when there is room
+	ReasonReadOnly    = "its disk is read-only, since the server's disk was full" // a start checks it, when there is room
 )
 
 // Capabilities are plain facts about a provider, so that they survive

@@ -10,7 +10,7 @@ import (
 func (s Spec) Fits(c Capabilities) error {
 	if (s.DiskMBps > 0 || s.DiskIOPS > 0) && !c.LimitsDiskRate {
 		return errs.New(errs.Unsupported, "the sandbox's provider cannot bound how fast its disks are").
-			WithHint("leave out disk_mbps and disk_iops, or ask for a provider that boots machines with disks of their own (firecracker, qemu)")
+			WithHint("leave these bounds out, or ask for a provider that boots machines with disks of their own (firecracker, qemu)")
 	}
 	return nil
 }

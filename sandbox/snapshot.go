@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -126,11 +127,20 @@ func (c Changes) Covers(s Spec) bool {
 	})
 }
 
+// NameOf is the name of the i-th of the sandboxes, from 0: where there are many,
+// they are numbered from 1.
+func (r ForkRequest) NameOf(i int) string {
+	if r.Name == "" || r.Count <= 1 {
+		return r.Name
+	}
+	return r.Name + "-" + strconv.Itoa(i+1)
+}
+
 // Check refuses what is absurd.
 func (r ForkRequest) Check() error {
 	var p problems
 	p.number("count", r.Count, 0, ForkMax)
-	p.name("name", r.Name)
+	p.ownName("name", r.NameOf(max(1, r.Count)-1))
 	p.env(r.Env)
 	p.metadata(r.Metadata)
 	return errors.Join(p.err(), checkKey(r.Key))

@@ -58,7 +58,7 @@ const (
 // Spec is what a user asks for. The zero value of a field means the default;
 // Normalise fills defaults in and refuses what is absurd.
 type Spec struct {
-	Name     string    `json:"name,omitempty"` // for people; need not be unique
+	Name     string    `json:"name,omitempty"` // of this sandbox alone among its tenant's
 	Template string    `json:"template,omitempty"`
 	Language string    `json:"language,omitempty"` // python, node, go, ruby: its tool must be in the template
 	Provider string    `json:"provider,omitempty"` // "auto" or a provider's name

@@ -28,7 +28,16 @@ func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOut, error) {
 	l := s.sandboxes.Limits()
 	info := api.Info{Version: s.version, Providers: []api.ProviderInfo{}, Limits: api.Limits{
 		Sandboxes: l.Sandboxes, CPUsMax: l.CPUsMax, MemoryMBMax: l.MemoryMBMax, DiskMBMax: l.DiskMBMax, TTLMSMax: l.TTLMax.Milliseconds(),
+		TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB, TenantDiskMB: l.TenantDiskMB,
 	}}
+	u := s.sandboxes.Used(gate.From(ctx).Tenant)
+	info.Used = api.Used{Sandboxes: u.Sandboxes, CPUs: u.CPUs, MemoryMB: u.MemoryMB, DiskMB: u.DiskMB, DiskHeldMB: u.DiskHeldMB}
+	if s.looked != nil {
+		info.Used.LookMS = s.looked(gate.From(ctx).Tenant).Milliseconds()
+	}
+	if done, total := s.sandboxes.Attaching(); done < total {
+		info.Attaching = &api.Attaching{Done: done, Total: total}
+	}
 	for _, p := range s.sandboxes.Probes(ctx) {
 		info.Providers = append(info.Providers, providerView(p))
 	}

@@ -257,6 +257,10 @@ func TestPreviewsOfASandbox(t *testing.T) {
 	previews := c.Sandbox(w.sandbox()).Previews()
 	link, err := previews.Open(t.Context(), api.CreatePreview{Port: 5173, Public: true, Name: "for Bob", TTLMS: 3600_000})
 	must(t, err)
+	if link.Listens == nil { // it is of the moment, and not of the link
+		t.Error("it was not looked whether something listens")
+	}
+	link.Listens = nil
 	list, err := previews.Links(t.Context())
 	must(t, err)
 	if len(list) != 1 || list[0] != link || link.CreatedBy != who.User || !link.Public || link.ID == "" {
@@ -264,7 +268,7 @@ func TestPreviewsOfASandbox(t *testing.T) {
 	}
 	lu, err := url.Parse(link.URL)
 	must(t, err)
-	if a := w.send(t, "", "GET", lu.RequestURI(), nil, "Host", lu.Host); a.status != 303 {
+	if a := w.send(t, "", "GET", lu.RequestURI(), nil, "Host", lu.Host, "Sec-Fetch-Mode", "navigate"); a.status != 303 {
 		t.Errorf("by the link: %d", a.status)
 	}
 	must(t, previews.Revoke(t.Context(), link.ID))

@@ -143,3 +143,23 @@ func TestPanicsAreAnswered(t *testing.T) {
 	}
 	w.call(t, w.admin, http.MethodGet, "/v1/sandboxes", nil, http.StatusOK, nil)
 }
+
+// starting is a manager that has just started.
+type starting struct{ server.Sandboxes }
+
+func (starting) Attaching() (done, total int) { return 12, 30 }
+
+// A server that attaches its sandboxes takes requests, and says how far it is.
+func TestAttachingIsShown(t *testing.T) {
+	w := newWorld(t, func(c *serverConfig) { c.Sandboxes = starting{c.Sandboxes} })
+	var info api.Info
+	w.call(t, w.admin, http.MethodGet, "/v1/info", nil, http.StatusOK, &info)
+	if want := (&api.Attaching{Done: 12, Total: 30}); info.Attaching == nil || *info.Attaching != *want {
+		t.Errorf("attaching %+v, want %+v", info.Attaching, want)
+	}
+	w.call(t, w.admin, http.MethodGet, "/readyz", nil, http.StatusOK, nil)
+	a := w.send(t, "", http.MethodGet, "/healthz", nil)
+	if a.status != http.StatusOK || !contains(a.body, "attaching") || contains(a.body, "30") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // event is one server-sent event.
@@ -226,15 +227,8 @@ func TestStopEndsStreamsWithAReason(t *testing.T) {
 	go func() {
 		waited <- w.send(t, w.admin, http.MethodGet, "/v1/sandboxes/"+w.sandbox()+"/processes/lives-on/wait?wait_ms=600000", nil)
 	}()
-	deadline := time.Now().Add(10 * time.Second)
-	for w.server.Streams() < 3 && time.Now().Before(deadline) {
-		w.call(t, w.admin, http.MethodGet, "/healthz", nil, http.StatusOK, nil)
-	}
-	start := time.Now()
-	w.shutdown(t)
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
+	patience.Until(t, 10*time.Second, "three streams", func() bool { return w.server.Streams() >= 3 })
+	patience.Within(t, 10*time.Second, "the server to stop", func() { w.shutdown(t) })
 	if r := s.rest(); r.Problem.Class != "unavailable" {
 		t.Errorf("the WebSocket ended with %+v", r.Problem)
 	}

@@ -181,6 +181,7 @@ func TestExecRefusals(t *testing.T) {
 		"nothing to run":   `{}`,
 		"argv and command": `{"argv":["true"],"command":"true"}`,
 		"a NUL":            `{"argv":["a\u0000b"]}`,
+		"not UTF-8":        "{\"argv\":[\"echo\",\"a\xffb\"]}",
 		"absurd terminal":  `{"argv":["true"],"terminal":{"cols":0,"rows":1}}`,
 		"bad key":          `{"argv":["true"],"key":"a b"}`,
 		"no language":      `{"code":"1"}`,

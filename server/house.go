@@ -20,7 +20,11 @@ const readyTimeout = 3 * time.Second
 func (s *Server) registerHouse(t *route.Table) {
 	none := map[string]bool{}
 	t.Plain("/healthz", route.Public, none, func(w http.ResponseWriter, _ *http.Request) {
-		_ = route.WriteJSON(w, http.StatusOK, map[string]string{"status": "alive"})
+		status := map[string]string{"status": "alive"}
+		if done, total := s.sandboxes.Attaching(); done < total { // how many is not for everyone
+			status["doing"] = "attaching sandboxes"
+		}
+		_ = route.WriteJSON(w, http.StatusOK, status)
 	})
 	t.Plain("/readyz", route.Public, none, s.readyz)
 	t.Plain("/metrics", key.Admin, nil, s.metrics.Handler().ServeHTTP)

@@ -30,7 +30,7 @@ const (
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
 }
 
 func (s *Server) registerSandboxes(t *route.Table) {
@@ -53,7 +53,7 @@ func (s *Server) registerSandboxes(t *route.Table) {
 	}, s.getSandbox)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPatch, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "update-sandbox", Tag: tag,
-		Summary: "Change the time to live, the idle timeout or the metadata",
+		Summary: "Change the name, the time to live, the idle timeout or the metadata",
 	}, s.updateSandbox)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Scope: key.Write, ID: "destroy-sandbox", Tag: tag,
@@ -70,9 +70,15 @@ func (s *Server) registerSandboxes(t *route.Table) {
 	} {
 		route.JSON(t, route.Operation{
 			Method: http.MethodPost, Path: "/v1/sandboxes/{id}/" + verb, Scope: key.Write, ID: verb + "-sandbox", Tag: tag,
-			Summary: does.summary,
+			Summary: does.summary, Step: route.NoStep(),
 		}, verbHandler(does.do))
 	}
+}
+
+// findSandbox gives the sandbox that a path names its id.
+func (s *Server) findSandbox(ctx context.Context, name string) (string, error) {
+	id, err := s.sandboxes.Find(ctx, gate.From(ctx).Tenant, name)
+	return string(id), err
 }
 
 type sandboxOut struct{ Body api.Sandbox }
@@ -115,11 +121,11 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	if err := checkPairs("env", c.Env); err != nil {
 		return spec, err
 	}
-	ttl, err := durationOf("ttl_ms", c.TTLMS)
+	ttl, err := durationOf("ttl", c.TTLMS)
 	if err != nil {
 		return spec, err
 	}
-	idle, err := durationOf("idle_timeout_ms", c.IdleTimeoutMS)
+	idle, err := durationOf("idle timeout", c.IdleTimeoutMS)
 	if err != nil {
 		return spec, err
 	}
@@ -152,7 +158,7 @@ func checkPairs(what string, pairs map[string]string) error {
 
 func durationOf(name string, ms int64) (time.Duration, error) {
 	if ms < 0 || ms > durationMSMax {
-		return 0, errs.New(errs.Invalid, "%s is not in 0..%d", name, durationMSMax)
+		return 0, errs.New(errs.Invalid, "%s: %d ms is not in 0 to %s", name, ms, sandbox.TimeText(time.Duration(durationMSMax)*time.Millisecond))
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
@@ -167,14 +173,19 @@ func optionalTime(t time.Time) *time.Time {
 
 // sandboxView shows a sandbox to callers.
 func sandboxView(i sandbox.Info) api.Sandbox {
+	var deaths []api.Death
+	for _, d := range i.Deaths {
+		deaths = append(deaths, api.Death{Time: d.Time.UTC(), Reason: d.Reason})
+	}
 	return api.Sandbox{
-		ID: string(i.ID), Name: i.Spec.Name, State: string(i.State), Reason: i.Reason,
+		ID: string(i.ID), Name: i.Spec.Name, State: string(i.State), Reason: i.Reason, Waiting: i.Waiting,
 		Isolation: string(i.Isolation), Provider: i.Provider, Template: i.Spec.Template, Language: i.Spec.Language,
 		CPUs: i.Spec.CPUs, MemoryMB: i.Spec.MemoryMB, DiskMB: i.Spec.DiskMB, PidsMax: i.Spec.PidsMax,
 		Network: i.Spec.Network, Root: i.Spec.Root, Persist: i.Spec.Persist, Workdir: i.Spec.Workdir, Metadata: i.Spec.Metadata,
 		CreatedAt: i.CreatedAt.UTC(), StartedAt: optionalTime(i.StartedAt), EndedAt: optionalTime(i.EndedAt),
 		ExpiresAt: optionalTime(i.ExpiresAt), LastUsedAt: optionalTime(i.LastUsedAt),
-		IdleTimeoutMS: i.Spec.IdleTimeout.Milliseconds(), BootMS: i.BootMS, Notes: i.Notes, From: string(i.From),
+		IdleTimeoutMS: i.Spec.IdleTimeout.Milliseconds(), BootMS: i.BootMS, Notes: i.Notes, From: string(i.From), Deaths: deaths,
+		Run: i.ForRun.Run, AfterRun: string(i.ForRun.Then), AfterRunMS: i.ForRun.Wait.Milliseconds(),
 	}
 }
 
@@ -262,12 +273,12 @@ func (s *Server) updateSandbox(ctx context.Context, in *updateSandboxIn) (*sandb
 	if err := checkPairs("metadata", in.Body.Metadata); err != nil {
 		return nil, err
 	}
-	u := sandbox.UpdateRequest{Metadata: in.Body.Metadata}
+	u := sandbox.UpdateRequest{Metadata: in.Body.Metadata, Name: in.Body.Name}
 	for _, d := range []struct {
 		name string
 		ms   *int64
 		to   **time.Duration
-	}{{"ttl_ms", in.Body.TTLMS, &u.TTL}, {"idle_timeout_ms", in.Body.IdleTimeoutMS, &u.IdleTimeout}} {
+	}{{"ttl", in.Body.TTLMS, &u.TTL}, {"idle timeout", in.Body.IdleTimeoutMS, &u.IdleTimeout}} {
 		if d.ms == nil {
 			continue
 		}

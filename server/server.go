@@ -52,6 +52,8 @@ import (
 type Sandboxes interface {
 	Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error)
 	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	// Find returns the ID for an ID or a name.
+	Find(ctx context.Context, tenant, name string) (sandbox.ID, error)
 	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
 	Update(ctx context.Context, tenant string, id sandbox.ID, u sandbox.UpdateRequest) (sandbox.Info, error)
 	Start(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
@@ -71,6 +73,10 @@ type Sandboxes interface {
 	Probes(ctx context.Context) []sandbox.ProbeResult
 	Default(ctx context.Context) (sandbox.ProbeResult, error)
 	Limits() sandbox.Limits
+	Used(tenant string) sandbox.Used
+	// Attaching says how many sandboxes were found at the start, and how many of
+	// them are in order again.
+	Attaching() (done, total int)
 	Counts(ctx context.Context) map[string]sandbox.Counts
 }
 
@@ -83,6 +89,12 @@ type Templates interface {
 	List(ctx context.Context) ([]template.Info, error)
 	Remove(ctx context.Context, name string) error
 }
+
+// Steps and Step make calls that may change files steps of a history.
+type (
+	Steps = route.Steps
+	Step  = route.Step
+)
 
 // Limits of the surface. Zero = the built-in value.
 type Limits struct {
@@ -124,6 +136,10 @@ type Config struct {
 	Warm      Warm   // nil = the server keeps nothing warm
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
+	// Looked is how long the files of a tenant's sandboxes have been looked at; nil = not known.
+	Looked func(tenant string) time.Duration
+	// Steps makes revisions before and after calls that may change files; nil = none are made.
+	Steps Steps
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
 	Keys  key.KV
@@ -153,6 +169,7 @@ type Server struct {
 	models    Models
 	upkeep    Upkeep
 	warm      Warm
+	looked    func(tenant string) time.Duration
 	keys      *key.Ring
 	gate      *gate.Gate
 	previews  previews.Previews
@@ -177,7 +194,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, keys: ring,
+		sandboxes: c.Sandboxes, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, looked: c.Looked, keys: ring,
 		gate: gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -192,7 +209,7 @@ func New(c Config) (*Server, error) {
 		s.warm = noPool{}
 	}
 	s.metrics = metric.New(metric.Config{Sandboxes: s.sandboxes, Keys: s.keys, Pool: s.warm.Pool, Streams: s.hub.Count})
-	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Observe: s.metrics.Request})
+	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Steps: c.Steps, Observe: s.metrics.Request, Sandbox: s.findSandbox})
 	s.registerInfo(s.table)
 	s.registerSandboxes(s.table)
 	s.registerSnapshots(s.table)
@@ -210,7 +227,9 @@ func New(c Config) (*Server, error) {
 	s.registerKeys(s.table)
 	login.Register(s.table, login.PagesConfig{Desk: c.Logins, Gate: s.gate, Issuer: c.Issuer})
 	previews.Register(s.table, previews.Config{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
-	page.Register(s.table, page.Config{Frames: previews.Frames(c.Previews)})
+	page.Register(s.table, page.Config{
+		Frames: previews.Frames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,
+	})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
 	return s, nil

@@ -20,11 +20,11 @@ func (s *Server) registerSnapshots(t *route.Table) {
 	const tag = "snapshots"
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: "/v1/sandboxes/{id}/snapshots", Scope: key.Write, ID: "create-snapshot", Tag: tag,
-		Summary: "Save a sandbox, its memory and its files, as it is; it goes on", Status: http.StatusCreated,
+		Summary: "Save a sandbox, its memory and its files, as it is; it goes on", Status: http.StatusCreated, Step: route.NoStep(),
 	}, s.createSnapshot)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: "/v1/sandboxes/{id}/fork", Scope: key.Write, ID: "fork-sandbox", Tag: tag,
-		Summary: "Make sandboxes that go on from where this one is, all or none", Status: http.StatusCreated,
+		Summary: "Make sandboxes that go on from where this one is, all or none", Status: http.StatusCreated, Step: route.NoStep(),
 	}, s.forkSandbox)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/snapshots", Scope: key.Read, ID: "list-snapshots", Tag: tag,

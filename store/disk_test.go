@@ -9,14 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
 )
 
 func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
-	dir := storetest.SmallDisk(t, 96)
+	dir := scratch.Disk(t, 96)
 	home := filepath.Join(dir, "home")
 	s := open(t, store.Config{Dir: home})
 	kv := openKV(t, s, "b")
@@ -38,9 +41,19 @@ func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 	}
 	filler := storetest.Fill(t, dir, 4)
 	for n := 20; n < 40; n++ {
-		wantClass(t, "write on a full disk", put(n), errs.Limit)
+		wantClass(t, "write on a full disk", put(n), errs.Unavailable)
 	}
-	wantClass(t, "health on a full disk", s.Healthy(t.Context()), errs.Limit)
+	wantClass(t, "health on a full disk", s.Healthy(t.Context()), errs.Unavailable)
+	// What is there can be changed and removed: that is what the ballast is for.
+	rev, err := kv.Update(t.Context(), "1", value, acked["1"])
+	if err != nil {
+		t.Errorf("update on a full disk: %v", err)
+	}
+	acked["1"] = rev
+	if err := kv.Delete(t.Context(), "2", acked["2"]); err != nil {
+		t.Errorf("delete on a full disk: %v", err)
+	}
+	delete(acked, "2")
 	if _, _, err := kv.Get(t.Context(), "3"); err != nil {
 		t.Errorf("read on a full disk: %v", err)
 	}
@@ -59,12 +72,79 @@ func TestDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 			t.Errorf("%s: %d bytes at %d, %v; acknowledged at %d", key, len(got), at, err, rev)
 		}
 	}
+	storetest.Eventually(t, "space is kept back again", func() error { return allocated(home) })
 	_ = s.Close()
+	filler = storetest.Fill(t, dir, 0)
+	s = open(t, store.Config{Dir: home})
+	wantClass(t, "write after a start on a full disk", s.Healthy(t.Context()), errs.Unavailable)
+	kv = openKV(t, s, "b")
+	if err := kv.Delete(t.Context(), "3", acked["3"]); err != nil {
+		t.Errorf("delete after a start on a full disk: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Eventually(t, "writes go on once there is room", func() error { return s.Healthy(t.Context()) })
+	storetest.Eventually(t, "space is kept back again", func() error { return allocated(home) })
+	_ = s.Close()
+	if err := os.Remove(filepath.Join(home, "ballast")); err != nil {
+		t.Fatal(err)
+	}
 	storetest.Fill(t, dir, 1)
-	_, err := store.Open(t.Context(), store.Config{Dir: home})
-	wantClass(t, "open on a full disk", err, errs.Limit)
+	_, err = store.Open(t.Context(), store.Config{Dir: home})
+	wantClass(t, "open on a full disk with nothing kept back", err, errs.Unavailable)
 	if errs.Hint(err) == "" {
 		t.Error("no hint what to do")
+	}
+}
+
+// allocated fails unless the store has its ballast.
+func allocated(home string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(home, "ballast"), &st); err != nil {
+		return err
+	}
+	if st.Blocks*512 < 8<<20 {
+		return fmt.Errorf("the ballast has %d bytes", st.Blocks*512)
+	}
+	return nil
+}
+
+// A JetStream that met the full disk itself refuses every write until it is opened
+// again; the store does that when there is room.
+func TestDiskFull_aStoreThatMetItRecovers(t *testing.T) {
+	dir := scratch.Disk(t, 96)
+	s := open(t, store.Config{Dir: filepath.Join(dir, "home")})
+	kv := openKV(t, s, "b")
+	value := make([]byte, 60<<10)
+	_, _ = rand.Read(value)
+	rev, err := kv.Create(t.Context(), "kept", value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Unguarded(s, true)
+	filler := storetest.Fill(t, dir, 0)
+	err = nil
+	for n := 0; err == nil && n < 100; n++ {
+		_, err = kv.Put(t.Context(), fmt.Sprint(n), value)
+	}
+	if err == nil {
+		t.Fatal("a full disk took everything")
+	}
+	t.Log(err)
+	store.Unguarded(s, false)
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Eventually(t, "writes go on once there is room", func() error {
+		_, err := kv.Put(t.Context(), "after", value)
+		return err
+	})
+	if got, at, err := kv.Get(t.Context(), "kept"); err != nil || at != rev || !bytes.Equal(got, value) {
+		t.Errorf("what was acknowledged: %d bytes at %d, %v", len(got), at, err)
+	}
+	if err := s.Healthy(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

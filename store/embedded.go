@@ -26,27 +26,15 @@ const (
 	reserveMax   = 4 << 30
 	headroomMin  = 4 << 20 // to open at all
 	writeFreeMin = 8 << 20 // below this much free space a write is refused
+	// settleFreeMin is writeFreeMin of what changes or removes what there is.
+	settleFreeMin = 2 << 20
 	// With so much free nobody fills the disk before we look again.
 	plenty    = 1 << 30
 	plentyFor = 100 * time.Millisecond
 )
 
 func startServer(c Config, storeMax int64) (*server.Server, error) {
-	opts := &server.Options{
-		ServerName:         "skete",
-		DontListen:         true,
-		NoSigs:             true,
-		NoLog:              true,
-		NoSystemAccount:    true,
-		JetStream:          true,
-		StoreDir:           filepath.Join(c.Dir, jetstreamDir),
-		JetStreamMaxMemory: memoryStoreBytes,
-		JetStreamMaxStore:  storeMax,
-		MaxPayload:         messageBytesMax,
-		SyncAlways:         c.SyncInterval == 0,
-		SyncInterval:       c.SyncInterval,
-	}
-	srv, err := server.NewServer(opts)
+	srv, err := server.NewServer(options(c, storeMax))
 	if err != nil {
 		return nil, errs.Wrap(errs.Internal, err, "cannot set up the store")
 	}
@@ -60,22 +48,48 @@ func startServer(c Config, storeMax int64) (*server.Server, error) {
 	return srv, nil
 }
 
-// storeBytesMax decides how large the store may grow: all of the disk's free
-// space but a reserve, and what it holds already; at most limit, if not 0.
-func storeBytesMax(dir string, limit int64) (int64, error) {
+func options(c Config, storeMax int64) *server.Options {
+	return &server.Options{
+		ServerName:         "skete",
+		DontListen:         true,
+		NoSigs:             true,
+		NoLog:              true,
+		NoSystemAccount:    true,
+		JetStream:          true,
+		StoreDir:           filepath.Join(c.Dir, jetstreamDir),
+		JetStreamMaxMemory: memoryStoreBytes,
+		JetStreamMaxStore:  storeMax,
+		MaxPayload:         messageBytesMax,
+		SyncAlways:         c.SyncInterval == 0,
+		SyncInterval:       c.SyncInterval,
+	}
+}
+
+// storeBytesMax decides how large the store may grow: all of the disk but a
+// reserve, and more than it holds already; at most limit, if not 0. What the disk
+// really has free counts at each write (Store.room): it may be full now and have
+// room in a minute. So the ballast is given up if that is what it takes to open.
+func (s *Store) storeBytesMax(dir string, limit int64) (int64, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return 0, errs.Wrap(errs.Internal, err, "cannot make the store's directory")
+		return 0, errs.Wrap(classOf(err), err, "cannot make the store's directory")
 	}
 	total, free, err := diskSpace(dir)
 	if err != nil {
 		return 0, errs.Wrap(errs.Internal, err, "cannot look at the store's disk")
 	}
+	s.ballast = newBallast(s.c.Dir, total)
+	if free < headroomMin && s.ballast.drop() {
+		s.c.Log.Error("the disk of the data directory is full: what was kept back for this is used now", "free_bytes", free)
+		if _, free, err = diskSpace(dir); err != nil {
+			return 0, errs.Wrap(errs.Internal, err, "cannot look at the store's disk")
+		}
+	}
 	if free < headroomMin {
-		return 0, errs.New(errs.Limit, "the disk of the data directory is full (%d MB free)", free>>20).
+		return 0, errs.New(errs.Unavailable, "the server's disk is full: its data directory has %d MB left", free>>20).
 			WithHint("free some space there, or move SKETE_HOME")
 	}
 	reserve := min(max(total/20, reserveMin), reserveMax)
-	room := dirBytes(dir) + max(free-reserve, headroomMin)
+	room := max(total-reserve, dirBytes(dir)+headroomMin)
 	if limit > 0 {
 		room = min(room, limit)
 	}
@@ -102,25 +116,6 @@ func dirBytes(dir string) (n int64) {
 		return nil
 	})
 	return n
-}
-
-// room refuses a write while the disk is about to be full.
-func (s *Store) room() error {
-	if s.srv == nil || time.Now().Before(time.Unix(0, s.plentyUntil.Load())) {
-		return nil
-	}
-	_, free, err := diskSpace(s.c.Dir)
-	if err != nil {
-		return errs.Wrap(errs.Internal, err, "cannot look at the store's disk")
-	}
-	if free < writeFreeMin {
-		return errs.New(errs.Limit, "the disk of the data directory is full (%d MB free)", free>>20).
-			WithHint("free some space there; nothing that was acknowledged is lost")
-	}
-	if free > plenty {
-		s.plentyUntil.Store(time.Now().Add(plentyFor).UnixNano())
-	}
-	return nil
 }
 
 // spare refuses a new key while the store is nearly full: the rest is for

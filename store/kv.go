@@ -94,6 +94,9 @@ func (k *KV) Create(ctx context.Context, key string, value []byte) (uint64, erro
 }
 
 func (k *KV) create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	if err := k.s.room(begin); err != nil {
+		return 0, err
+	}
 	if err := k.s.spare(ctx); err != nil {
 		return 0, err
 	}
@@ -269,7 +272,7 @@ func (k *KV) put(ctx context.Context, w write) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := k.s.room(); err != nil {
+	if err := k.s.room(settle); err != nil {
 		return 0, err
 	}
 	id := rand.Text()
@@ -279,6 +282,7 @@ func (k *KV) put(ctx context.Context, w write) (uint64, error) {
 		if err == nil {
 			return ack.Sequence, nil
 		}
+		k.s.wrote(err)
 		if fault.Refused(err) {
 			return 0, fault.Classify(err, "write")
 		}

@@ -92,7 +92,7 @@ func claimMode(dir, want string) error {
 // classOf tells a full disk from our own faults.
 func classOf(err error) errs.Class {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return errs.Limit
+		return errs.Unavailable
 	}
 	return errs.Internal
 }

@@ -65,6 +65,8 @@ type Store struct {
 	bytesMax int64
 	// plentyUntil is when the disk's free space is looked at again, in Unix ns.
 	plentyUntil atomic.Int64
+	ballast     *ballast    // of the embedded store
+	sick        atomic.Bool // a write of the embedded store met a full disk
 
 	nc *nats.Conn
 	js jetstream.JetStream
@@ -82,8 +84,8 @@ type Store struct {
 // Open opens the store in c.Dir, or connects to c.URL.
 //
 // Exists: another server uses the directory. Conflict: the directory holds
-// the other kind of store. Limit: the disk is full. Unavailable: the external
-// NATS does not answer.
+// the other kind of store. Unavailable: the disk is full, or the external NATS
+// does not answer.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -138,7 +140,10 @@ func (s *Store) furnish() {
 
 // roomFor refuses an append for want of space; a new thread is refused earlier.
 func (s *Store) roomFor(ctx context.Context, fresh bool) error {
-	if err := s.room(); err != nil || !fresh {
+	if !fresh {
+		return s.room(follow)
+	}
+	if err := s.room(begin); err != nil {
 		return err
 	}
 	return s.spare(ctx)
@@ -157,11 +162,14 @@ func (s *Store) Live() *live.Live { return s.live }
 func (s *Store) startEmbedded() error {
 	s.limitMemory()
 	var err error
-	if s.bytesMax, err = storeBytesMax(filepath.Join(s.c.Dir, jetstreamDir), s.c.StoreBytesMax); err != nil {
+	if s.bytesMax, err = s.storeBytesMax(filepath.Join(s.c.Dir, jetstreamDir), s.c.StoreBytesMax); err != nil {
 		return err
 	}
-	s.srv, err = startServer(s.c, s.bytesMax)
-	return err
+	if s.srv, err = startServer(s.c, s.bytesMax); err != nil {
+		return err
+	}
+	s.leases.Go(s.keepRoom)
+	return nil
 }
 
 // limitMemory keeps JetStream's block cache, which nothing else bounds, from
@@ -220,7 +228,10 @@ func (s *Store) Healthy(ctx context.Context) error {
 	defer cancel()
 	if s.srv != nil && !s.srv.JetStreamEnabled() {
 		return errs.New(errs.Unavailable, "the store has switched itself off").
-			WithHint("the disk was full; free some space and restart the server")
+			WithHint("the disk was full; it is opened again by itself when there is room")
+	}
+	if err := s.room(begin); err != nil {
+		return err
 	}
 	if err := s.spare(ctx); err != nil {
 		return err

@@ -22,7 +22,7 @@ func (s *Store) imagePath(hash string) string { return s.Path(imagesDir, hash+".
 // is made at the first call, once, however many ask, in other processes too.
 // Unsupported: the template host has none, since it shows the host's files.
 func (s *Store) Image(ctx context.Context, root Rootfs) (string, error) {
-	if root.Name == HostName || !hashForm.MatchString(root.Hash) || root.Dir == s.Path(treesDir, hostPrefix+root.Hash) {
+	if root.Name == HostName || !hashForm().MatchString(root.Hash) || root.Dir == s.Path(treesDir, hostPrefix+root.Hash) {
 		return "", errs.New(errs.Unsupported, "the template host shows this host's own files; a machine with a kernel of its own cannot start from it").
 			WithHint("`skete template list` shows others, `skete template pull debian` or `skete template import NAME FILE` adds one")
 	}

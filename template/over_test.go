@@ -65,7 +65,10 @@ func steps(t *testing.T, s *template.Store, n int, size int64) {
 
 func TestImportOver_stepsCostWhatTheyChange(t *testing.T) {
 	s, dir := open(t)
-	const size, n = 64 << 20, 10
+	size, n := int64(64<<20), 10
+	if testing.Short() {
+		size, n = int64(8<<20), 4
+	}
 	steps(t, s, 1, size)
 	one := onDisk(t, dir)
 	if one < size {
@@ -74,7 +77,7 @@ func TestImportOver_stepsCostWhatTheyChange(t *testing.T) {
 	steps(t, s, n, size) // the first again, and what is made of it
 	all := onDisk(t, dir)
 	t.Logf("one tree: %d KiB; %d trees: %d KiB", one>>10, n, all>>10)
-	if more := all - one; more > n<<20 {
+	if more := all - one; more > int64(n)<<20 {
 		t.Errorf("%d steps that change a few bytes take %d bytes more", n-1, more)
 	}
 
@@ -89,7 +92,7 @@ func TestImportOver_stepsCostWhatTheyChange(t *testing.T) {
 	must(t, err)
 	for i := range 32 {
 		data, err := os.ReadFile(filepath.Join(root.Dir, fmt.Sprintf("usr/lib/big%d", i)))
-		if err != nil || string(data) != strings.Repeat(fmt.Sprintf("%08d", i), size/32/8) {
+		if err != nil || string(data) != strings.Repeat(fmt.Sprintf("%08d", i), int(size/32/8)) {
 			t.Fatalf("big%d: %d bytes, %v", i, len(data), err)
 		}
 	}

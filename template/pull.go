@@ -117,7 +117,7 @@ func (s *Store) again(name, key string, rec record) (info Info, ok bool, err err
 func (s *Store) made(key string) (record, bool) {
 	var r record
 	data, err := os.ReadFile(s.Path(madeDir, key))
-	return r, err == nil && json.Unmarshal(data, &r) == nil && hashForm.MatchString(r.Hash)
+	return r, err == nil && json.Unmarshal(data, &r) == nil && hashForm().MatchString(r.Hash)
 }
 
 func (s *Store) applyLayers(ctx context.Context, t *layer.Tree, img oci.Image, tell func(Progress)) error {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/template/blob"
 	"github.com/skete-dev/skete/template/shelf"
 	"github.com/skete-dev/skete/template/view"
@@ -115,10 +115,10 @@ func (r record) environment(v view.Tree) map[string]string {
 	return env
 }
 
-var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+var nameForm = pattern.Lazy(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 func checkName(name string) error {
-	if !nameForm.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return errs.New(errs.Invalid, "%.80q is not a template name", name).
 			WithHint("1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or digit")
 	}
@@ -156,7 +156,7 @@ func (s *Store) names() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && nameForm.MatchString(name) {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && nameForm().MatchString(name) {
 			names = append(names, name)
 		}
 	}
@@ -191,14 +191,14 @@ func (s *Store) record(name string) (record, error) {
 		return record{}, err
 	}
 	var r record
-	if err := json.Unmarshal(data, &r); err != nil || !hashForm.MatchString(r.Hash) {
+	if err := json.Unmarshal(data, &r); err != nil || !hashForm().MatchString(r.Hash) {
 		return record{}, errs.Wrap(errs.Corrupt, err, "the record of template %s is damaged", name).
 			WithHint("import the template again")
 	}
 	return r, nil
 }
 
-var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hashForm = pattern.Lazy(`^[0-9a-f]{64}$`)
 
 func (s *Store) notFound(name string) error {
 	known, _ := s.names()

@@ -3,10 +3,10 @@ package thread
 import (
 	"crypto/rand"
 	"encoding/base32"
-	"regexp"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // ID names a thread: "thr_" and 20 characters of a–z, 2–7; a sub-agent's is
@@ -22,9 +22,9 @@ const DepthMax = 4
 
 var (
 	letters  = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-	idForm   = regexp.MustCompile(`^thr_[a-z2-7]{20}(/[A-Za-z0-9_-]{1,64}){0,4}$`)
-	runForm  = regexp.MustCompile(`^run_[a-z2-7]{20}$`)
-	callForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	idForm   = pattern.Lazy(`^thr_[a-z2-7]{20}(/[A-Za-z0-9_-]{1,64}){0,4}$`)
+	runForm  = pattern.Lazy(`^run_[a-z2-7]{20}$`)
+	callForm = pattern.Lazy(`^[A-Za-z0-9_-]{1,64}$`)
 )
 
 func random(prefix string) string {
@@ -41,7 +41,7 @@ func NewRunID() RunID { return RunID(random("run_")) }
 
 // ParseID checks the form of s.
 func ParseID(s string) (ID, error) {
-	if !idForm.MatchString(s) {
+	if !idForm().MatchString(s) {
 		return "", errs.New(errs.Invalid, "%.80q is not a thread id", s).WithHint("ids look like thr_k3j5…; `skete runs` shows them")
 	}
 	return ID(s), nil
@@ -49,14 +49,14 @@ func ParseID(s string) (ID, error) {
 
 // ParseRunID checks the form of s.
 func ParseRunID(s string) (RunID, error) {
-	if !runForm.MatchString(s) {
+	if !runForm().MatchString(s) {
 		return "", errs.New(errs.Invalid, "%.80q is not a run id", s).WithHint("ids look like run_k3j5…; `skete runs` shows them")
 	}
 	return RunID(s), nil
 }
 
 // IsCallID reports whether s can be the id of a tool call.
-func IsCallID(s string) bool { return callForm.MatchString(s) }
+func IsCallID(s string) bool { return callForm().MatchString(s) }
 
 // Sub returns the id of the sub-agent's thread that a call starts.
 func (id ID) Sub(call string) ID { return id + "/" + ID(call) }

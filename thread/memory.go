@@ -7,12 +7,12 @@ import (
 	"encoding/hex"
 	"iter"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // BlobBytesMax bounds a blob.
@@ -276,11 +276,11 @@ func (m *Memory) Delete(ctx context.Context, id ID) error {
 	return m.end("delete", id)
 }
 
-var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hashForm = pattern.Lazy(`^[0-9a-f]{64}$`)
 
 // ParseHash checks the form of a blob's hash.
 func ParseHash(s string) (string, error) {
-	if !hashForm.MatchString(s) {
+	if !hashForm().MatchString(s) {
 		return "", errs.New(errs.Invalid, "%.80q is not the hash of a blob", s)
 	}
 	return s, nil

@@ -150,6 +150,20 @@ func (c *Checked) Run(ctx context.Context, req Request) (Result, error) {
 	return c.Tool.Run(ctx, req)
 }
 
+// Settle implements Settler.
+func (c *Checked) Settle(ctx context.Context, req Request) (*Result, error) {
+	args, bad := c.Args(req.Args)
+	if bad != nil {
+		return bad, nil
+	}
+	s, ok := c.Tool.(Settler)
+	if !ok {
+		return nil, nil
+	}
+	req.Args = args
+	return s.Settle(ctx, req)
+}
+
 // refuse says what is wrong and what would be right.
 func (c *Checked) refuse(troubles []string) *Result {
 	var b strings.Builder

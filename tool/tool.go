@@ -32,6 +32,14 @@ type Planner interface {
 	Plan(ctx context.Context, req Request) (plan json.RawMessage, done *Result, err error)
 }
 
+// Settler is a Tool that can say what an earlier run of a call did, and does
+// nothing itself: where nothing new may begin, the agent calls Settle in place
+// of Run. nil: it is not known, or the earlier run did nothing.
+type Settler interface {
+	Tool
+	Settle(ctx context.Context, req Request) (*Result, error)
+}
+
 // ErrWaiting says that a call goes on elsewhere (a sub-agent's thread).
 var ErrWaiting = errors.New("the call goes on elsewhere")
 

@@ -18,7 +18,7 @@ package workspace
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -89,6 +89,7 @@ type Workspace struct {
 	revs    []Revision
 	capture *capture.Capture
 	plans   map[string]Plan
+	pending *pending            // a plan was carried out, and no revision says so yet
 	pins    map[object.Hash]int // roots that somebody reads without the lock
 	closed  bool
 
@@ -128,7 +129,7 @@ func Open(c Config) (w *Workspace, err error) {
 	}
 	w.setClock()
 	w.pruned = w.clock.Now() - pruneEvery
-	note, finished, err := apply.Recover(w.applying())
+	recovered, err := apply.Recover(w.applying())
 	if err != nil {
 		return w, err
 	}
@@ -137,8 +138,8 @@ func Open(c Config) (w *Workspace, err error) {
 	if w.capture, err = capture.Open(c.Dir, w.objects, seen); err != nil {
 		return w, err
 	}
-	if finished {
-		err = w.finished(note)
+	if recovered != nil {
+		err = w.finished(*recovered)
 	}
 	if err != nil {
 		return w, err
@@ -160,18 +161,27 @@ func (w *Workspace) first(l Label) error {
 		if err != nil {
 			return err
 		}
-		_, err = w.commit(context.Background(), capture.Result{Root: root}, l, back{})
+		_, err = w.commit(context.Background(), capture.Result{Root: root}, l.on(Revision{}))
 		return err
 	}
-	_, _, err := w.snapshot(context.Background(), l, back{})
+	_, _, err := w.snapshot(context.Background(), l)
 	return err
 }
 
-// note is kept while a plan is carried out, so that who finishes it knows what
-// revision it makes.
+// note is kept in the journal while a plan is carried out, until the revision
+// that says so is on disk: who finishes it makes exactly that one, once.
 type note struct {
 	Label Label
 	back
+	N    uint64 // of the revision; 0 = unknown, in journals of before
+	Plan string // its id
+}
+
+// pending is a plan that was carried out, or is being, without a revision.
+type pending struct {
+	note   note
+	result apply.Result
+	begun  bool // not all of it is known to be done
 }
 
 // back says what a revision goes back to; the zero back is for one that does not.
@@ -180,14 +190,82 @@ type back struct {
 	Whole  bool // with all files; see revlog.Revision
 }
 
-// finished makes the revision of a restore that died and is now done.
-func (w *Workspace) finished(text []byte) error {
+// finished makes the revision of a restore that died and is now done. Where
+// there is no room for it the history opens all the same, and the next one to
+// ask for a revision makes it.
+func (w *Workspace) finished(r apply.Recovered) error {
 	var n note
-	if err := json.Unmarshal(text, &n); err != nil {
+	if err := json.Unmarshal(r.Note, &n); err != nil {
 		return errs.Wrap(errs.Corrupt, err, "the journal of an undo cannot be read")
 	}
-	_, _, err := w.snapshot(context.Background(), n.Label, n.back)
-	return err
+	w.pending = &pending{note: n, result: r.Result}
+	if err := w.settle(context.Background()); !errs.Is(err, errs.Limit) {
+		return err
+	}
+	return nil
+}
+
+// settle makes the revision of what was carried out and has none: first of all,
+// for the files are that by now. Preconditions: w.mu is held.
+func (w *Workspace) settle(ctx context.Context) error {
+	p := w.pending
+	if p == nil {
+		return nil
+	}
+	if p.begun {
+		r, err := apply.Recover(w.applying())
+		if err != nil {
+			return err
+		}
+		if r == nil { // the journal is not there: no later start goes on with it
+			w.pending = nil
+			return nil
+		}
+		p.result, p.begun = r.Result, false
+	}
+	if last, _ := w.last(); p.note.N == 0 || last.N < p.note.N {
+		r, err := w.look(ctx)
+		if err != nil {
+			return err
+		}
+		rev := p.note.Label.on(Revision{Undoes: p.note.Target, Whole: p.note.Whole, Plan: p.note.Plan, Kept: someOf(p.result.Kept)})
+		if _, err := w.commit(ctx, r, rev); err != nil {
+			return err
+		}
+	}
+	w.pending = nil
+	_ = apply.Done(w.applying()) // what stays of it is found to have its revision
+	return nil
+}
+
+// keptBytesMax bounds the paths that a revision names as kept.
+const keptBytesMax = 16 << 10
+
+// someOf are the first of some paths.
+func someOf(paths []string) (some [][]byte) {
+	size := 0
+	for _, p := range paths {
+		if size += len(p) + 16; size > keptBytesMax {
+			break
+		}
+		some = append(some, []byte(p))
+	}
+	return some
+}
+
+// carriedOut returns the revision that a plan has become. Preconditions: w.mu
+// is held.
+func (w *Workspace) carriedOut(plan string) (rev Revision, result apply.Result, ok bool) {
+	for _, r := range slices.Backward(w.revs) {
+		if r.Plan != plan {
+			continue
+		}
+		for _, p := range r.Kept {
+			result.Kept = append(result.Kept, string(p))
+		}
+		return r, result, true
+	}
+	return rev, result, false
 }
 
 func (w *Workspace) applying() apply.Config {
@@ -223,32 +301,60 @@ func (w *Workspace) Snapshot(ctx context.Context, l Label) (rev Revision, fresh 
 	err = w.withRoom(ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		rev, fresh, err = w.snapshot(ctx, l, back{})
+		rev, fresh, err = w.snapshot(ctx, l)
 		return err
 	})
 	return rev, fresh, err
 }
 
 // snapshot makes a revision. Preconditions: w.mu is held.
-func (w *Workspace) snapshot(ctx context.Context, l Label, to back) (Revision, bool, error) {
+func (w *Workspace) snapshot(ctx context.Context, l Label) (Revision, bool, error) {
 	if w.closed {
 		return Revision{}, false, errClosed()
 	}
+	if err := w.settle(ctx); err != nil {
+		return Revision{}, false, err
+	}
+	r, err := w.look(ctx)
+	if err != nil {
+		return Revision{}, false, err
+	}
+	last, any := w.last()
+	if any && last.Root == r.Root && !names(l, last) {
+		return last, false, nil
+	}
+	rev, err := w.commit(ctx, r, l.on(Revision{}))
+	return rev, err == nil, err
+}
+
+// look scans the directory. Preconditions: w.mu is held, and it is not closed.
+func (w *Workspace) look(ctx context.Context) (capture.Result, error) {
 	w.objects.Retry()
 	r, err := w.capture.Scan(ctx)
 	if err != nil {
 		w.halfScanned = true
-		return Revision{}, false, err
+		return r, err
 	}
 	w.scanned, w.halfScanned = r.Root, false
 	w.skipped, w.skippedMore = r.Skipped, r.SkippedMore
 	w.stage("scanned")
-	last, any := w.last()
-	if any && last.Root == r.Root && to == (back{}) && !names(l, last) {
-		return last, false, nil
+	return r, nil
+}
+
+// Heard is how many changes the kernel has reported since the last look; 0 =
+// none, but for what is stored into mapped files. It costs microseconds. known
+// is false where only a Snapshot finds out.
+func (w *Workspace) Heard() (n uint64, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return 0, false
 	}
-	rev, err := w.commit(ctx, r, l, to)
-	return rev, err == nil, err
+	n, known = w.capture.Heard()
+	if last, _ := w.last(); known && (w.halfScanned || last.Root != w.scanned) {
+		n++ // what was reported did not become a revision
+	}
+	return n, known
 }
 
 // names reports whether a label marks a moment, or gives the files a name, and
@@ -267,20 +373,18 @@ func (l Label) on(r Revision) Revision {
 	return r
 }
 
-// commit makes a revision of what a scan found. Preconditions: w.mu is held.
-func (w *Workspace) commit(ctx context.Context, r capture.Result, l Label, to back) (Revision, error) {
+// commit makes a revision of what a scan found; rev says who made it, and what
+// it goes back to. Preconditions: w.mu is held.
+func (w *Workspace) commit(ctx context.Context, r capture.Result, rev Revision) (Revision, error) {
 	if err := w.objects.Sync(); err != nil { // before a revision names them
 		w.capture.Forget() // it believes in what may not be there
 		return Revision{}, err
 	}
 	w.stage("objects")
 	last, any := w.last()
-	rev := l.on(Revision{
-		N: last.N + 1, Root: r.Root, Time: w.c.Now().UTC(), Files: r.Files, Bytes: r.Bytes, Torn: r.Torn,
-		Undoes: to.Target, Whole: to.Whole,
-		Clock: w.clock.Stamp(last),
-		Aside: any && w.aside(ctx, r.Root, last.Root),
-	})
+	rev.N, rev.Root, rev.Time, rev.Files, rev.Bytes, rev.Torn = last.N+1, r.Root, w.c.Now().UTC(), r.Files, r.Bytes, r.Torn
+	rev.Clock = w.clock.Stamp(last)
+	rev.Aside = any && w.aside(ctx, r.Root, last.Root)
 	if err := w.log.Append(rev); err != nil {
 		return Revision{}, err
 	}
@@ -384,7 +488,7 @@ func (w *Workspace) planRestore(ctx context.Context, target uint64, path string)
 	if err != nil {
 		return Plan{}, err
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, back{})
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside})
 	if err != nil {
 		return Plan{}, err
 	}
@@ -392,10 +496,7 @@ func (w *Workspace) planRestore(ctx context.Context, target uint64, path string)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Target: target, Now: now.Root, Ops: ops, Left: left, tree: to.Root, whole: path == ""}
-	sum := sha256.Sum256(append(append(append([]byte{}, now.Root[:]...), to.Root[:]...), path...))
-	p.ID = hex.EncodeToString(sum[:16])
-	return w.remember(p), nil
+	return w.remember(Plan{Target: target, Now: now.Root, Ops: ops, Left: left, tree: to.Root, whole: path == ""}), nil
 }
 
 // filter is for a way to a revision.
@@ -420,64 +521,95 @@ func (w *Workspace) remember(p Plan) Plan {
 		clear(w.plans)
 	}
 	p.Skipped, p.SkippedMore = w.skipped, w.skippedMore
+	// No two have the same: a revision names the one that it comes of, and the
+	// same way may be gone twice.
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	p.ID = hex.EncodeToString(id[:])
 	w.plans[p.ID] = p
 	return p
 }
 
-// Apply does what was planned and makes a revision of it. Conflict: the
-// directory is not any more what it was. ErrUnlisted: it is done, without the
-// revision. The caller has frozen whoever writes to the directory.
+// Apply does what was planned and makes a revision of it; asked again, it
+// answers with that one. Conflict: the directory is not any more what it was.
+// ErrUnlisted: it is done, without the revision. The caller has frozen what
+// writes to the directory.
 func (w *Workspace) Apply(ctx context.Context, id string, l Label) (rev Revision, result apply.Result, err error) {
-	done := false
-	var p Plan
+	begun := false
 	err = w.withRoom(ctx, func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !done {
-			if p, result, err = w.apply(ctx, id, l); err != nil {
-				return err
-			}
-			done = true
-			ctx = context.WithoutCancel(ctx) // who leaves now would leave it without a revision
+		if w.closed {
+			return errClosed()
 		}
-		rev, _, err = w.snapshot(ctx, l, p.back())
-		return err
+		if err := w.settle(ctx); err != nil {
+			return err
+		}
+		var there bool
+		if rev, result, there = w.carriedOut(id); there {
+			return nil
+		}
+		if begun, err = w.apply(ctx, id, l); err != nil {
+			return err
+		}
+		ctx = context.WithoutCancel(ctx) // who leaves now would leave it without a revision
+		result = w.pending.result
+		if err := w.settle(ctx); err != nil {
+			return err
+		}
+		rev, _ = w.last()
+		return nil
 	})
-	if done && err != nil {
-		err = errs.Wrap(errs.Of(err), errors.Join(ErrUnlisted, err), "the files are what was planned, but no revision says so yet: %s", errs.Public(err)).
-			WithHint("do not do it again: the next revision has it, and what was before is in the one before")
+	if begun && err != nil {
+		err = w.unlisted(err)
 	}
 	return rev, result, err
+}
+
+// unlisted says how far a plan has come that was begun.
+func (w *Workspace) unlisted(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.pending != nil && w.pending.begun {
+		return errs.Wrap(errs.Of(err), err, "the files could not all be changed: %s", errs.Public(err)).
+			WithHint("the rest of it is done as soon as that is possible; ask for the same plan again")
+	}
+	return errs.Wrap(errs.Of(err), errors.Join(ErrUnlisted, err), "the files are what was planned, but no revision says so yet: %s", errs.Public(err)).
+		WithHint("the same plan again makes only the revision, and so does whatever asks for one next; what was before is in the one before")
 }
 
 // ErrUnlisted is in an error of Apply that has done all of it: only the
 // revision that it makes could not be kept.
 var ErrUnlisted = errors.New("applied, but not listed")
 
-// apply does what was planned. Preconditions: w.mu is held.
-func (w *Workspace) apply(ctx context.Context, id string, l Label) (Plan, apply.Result, error) {
+// apply does what was planned; once begun it is pending. Preconditions: w.mu is
+// held.
+func (w *Workspace) apply(ctx context.Context, id string, l Label) (begun bool, err error) {
 	p, ok := w.plans[id]
 	if !ok {
-		return p, apply.Result{}, errs.New(errs.Conflict, "there is no such plan (any more)").WithHint("look at the plan again")
+		return false, errs.New(errs.Conflict, "there is no such plan (any more)").WithHint("look at the plan again")
 	}
 	if n := len(p.Conflicts); n > 0 {
-		return p, apply.Result{}, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
+		return false, errs.New(errs.Conflict, "%d paths were changed since; the first is %q: %s", n, p.Conflicts[0].Path, p.Conflicts[0].Why).
 			WithHint("choose for each: keep what is now, take what was before, or write both with markers")
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, back{})
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside})
 	if err != nil {
-		return p, apply.Result{}, err
+		return false, err
 	}
 	if now.Root != p.Now {
-		return p, apply.Result{}, errs.New(errs.Conflict, "the workspace changed since the plan was made").WithHint("look at the plan again")
+		return false, errs.New(errs.Conflict, "the workspace changed since the plan was made").WithHint("look at the plan again")
 	}
+	last, _ := w.last()
+	n := note{Label: l, back: p.back(), N: last.N + 1, Plan: id}
 	c := w.applying()
-	if c.Note, err = json.Marshal(note{l, p.back()}); err != nil {
-		return p, apply.Result{}, err
+	if c.Note, err = json.Marshal(n); err != nil {
+		return false, err
 	}
-	result, err := apply.Run(ctx, c, w.objects, p.Ops)
-	if err == nil {
+	result, begun, err := apply.Run(ctx, c, w.objects, p.Ops)
+	if begun {
+		w.pending = &pending{note: n, result: result, begun: err != nil}
 		delete(w.plans, id)
 	}
-	return p, result, err
+	return begun, err
 }

@@ -31,6 +31,12 @@ type History interface {
 	Apply(ctx context.Context, plan string, l Label) (Revision, apply.Result, error)
 	// Diff compares two revisions, or a path in them; from 0 is the empty tree.
 	Diff(ctx context.Context, from, to uint64, o DiffOptions) (Diff, error)
+	// Unsaved looks at the files and says how they differ from the newest
+	// revision; it makes none. Unavailable, Conflict: they cannot be looked at now.
+	Unsaved(ctx context.Context) (Unsaved, error)
+	// DiffNow is Diff with the files as they are now. to is the newest revision
+	// if they are what it is, and 0 if they are what no revision is.
+	DiffNow(ctx context.Context, from uint64, o DiffOptions) (d Diff, to uint64, err error)
 	// Entry says what is at a path in a revision. NotFound: nothing is.
 	Entry(ctx context.Context, n uint64, path string) (tree.Entry, error)
 	// Content writes a file of a revision. Invalid: it is no file.

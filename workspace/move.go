@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/apply"
 	"github.com/skete-dev/skete/workspace/object"
 )
 
@@ -56,6 +57,8 @@ func (w *Workspace) Import(replace bool, take func(*object.Store) ([]Revision, e
 	w.pruned = w.clock.Now()
 	if replace {
 		clear(w.plans)
+		w.pending = nil // its revision was to follow one that is not there any more
+		return apply.Done(w.applying())
 	}
 	return nil
 }

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -62,7 +59,7 @@ func (w *Workspace) planRevert(ctx context.Context, n uint64, choices map[string
 			return Plan{}, errs.Wrap(errs.NotFound, err, "what was before revision %d is not kept any more", n)
 		}
 	}
-	now, _, err := w.snapshot(ctx, Label{Actor: Outside}, back{})
+	now, _, err := w.snapshot(ctx, Label{Actor: Outside})
 	if err != nil {
 		return Plan{}, err
 	}
@@ -78,8 +75,7 @@ func (w *Workspace) planRevert(ctx context.Context, n uint64, choices map[string
 	if err != nil {
 		return Plan{}, err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "revert %d %s %s %v", n, now.Root, target, r.open))
-	return w.remember(Plan{ID: hex.EncodeToString(sum[:16]), Target: n, Now: now.Root, Ops: ops, Left: left, Conflicts: r.open, tree: target}), nil
+	return w.remember(Plan{Target: n, Now: now.Root, Ops: ops, Left: left, Conflicts: r.open, tree: target}), nil
 }
 
 // reverter makes the tree that is now without one step: a three-way merge with

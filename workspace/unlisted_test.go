@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/revlog"
 )
 
 // An Apply that has done its work, but could not write its revision, says so:
@@ -56,12 +57,67 @@ func TestApply_doneButNotListed(t *testing.T) {
 	if data, err := os.ReadFile(file); err != nil || string(data) != "new" {
 		t.Errorf("it holds %q, %v", data, err)
 	}
-	_ = w.Close()
-	c.Stage = nil
-	w, err = Open(c)
+	again := plan.ID
+	for range 2 { // the process after, and the one after that
+		must(os.WriteFile(file, []byte("newer"), 0o600)) // which was not taken back
+		_ = w.Close()
+		c.Stage = nil
+		w, err = Open(c)
+		must(err)
+		defer w.Close()
+		rev, _, err := w.Apply(t.Context(), again, Label{})
+		if err != nil || rev.N != 4 || rev.Undoes != 2 || rev.Plan != again {
+			t.Errorf("the same plan again: %+v, %v", rev, err)
+		}
+		if data, err := os.ReadFile(file); err != nil || string(data) != "newer" {
+			t.Errorf("it holds %q, %v", data, err)
+		}
+	}
+}
+
+// Without room for the revision, the next one to ask for one makes it.
+func TestApply_listedLater(t *testing.T) {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := Config{Dir: t.TempDir(), Staging: filepath.Join(t.TempDir(), "staging"), Store: t.TempDir()}
+	var w *Workspace
+	broken := true
+	c.Stage = func(name string) {
+		if name == "marked" && broken {
+			must(w.log.Close())
+		}
+	}
+	w, err := Open(c)
 	must(err)
-	defer w.Close()
-	if rev, fresh, err := w.Snapshot(t.Context(), Label{}); err != nil || !fresh || rev.N != 4 {
+	defer func() { _ = w.Close() }()
+	for _, text := range []string{"old", "new"} {
+		must(os.WriteFile(filepath.Join(c.Dir, "f"), []byte(text), 0o600))
+		_, _, err = w.Snapshot(t.Context(), Label{})
+		must(err)
+	}
+	plan, err := w.PlanRestore(t.Context(), 1, "")
+	must(err)
+	if _, _, err := w.Apply(t.Context(), plan.ID, Label{Actor: "user"}); !errors.Is(err, ErrUnlisted) {
+		t.Errorf("%v", err)
+	}
+	if !Unfinished(c.Store) {
+		t.Error("the journal is gone, and no revision says what was done")
+	}
+	broken = false
+	w.log, w.revs, err = revlog.Open(filepath.Join(c.Store, "revisions"))
+	must(err)
+	rev, fresh, err := w.Snapshot(t.Context(), Label{Actor: "agent"})
+	if err != nil || fresh || rev.N != 3 || rev.Undoes != 1 || rev.Actor != "user" {
 		t.Errorf("the next revision: %+v, %v, %v", rev, fresh, err)
+	}
+	if again, _, err := w.Apply(t.Context(), plan.ID, Label{Actor: "user"}); err != nil || again.N != 3 {
+		t.Errorf("the same plan again: %+v, %v", again, err)
+	}
+	if Unfinished(c.Store) {
+		t.Error("the journal is still there")
 	}
 }

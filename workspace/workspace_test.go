@@ -370,8 +370,10 @@ func TestRestore_doesNotLeaveTheDirectory(t *testing.T) {
 // stage.
 func die(base, stage string) {
 	c := configIn(base)
+	stage, begun := strings.CutPrefix(stage, "again ") // while another one's is finished
 	c.Stage = func(name string) {
-		if name == stage {
+		begun = begun || name == "journal"
+		if name == stage && begun { // not that of a look before
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
@@ -380,7 +382,9 @@ func die(base, stage string) {
 	if err == nil {
 		var plan workspace.Plan
 		if plan, err = w.PlanRestore(context.Background(), 1, ""); err == nil {
-			_, _, err = w.Apply(context.Background(), plan.ID, workspace.Label{})
+			fmt.Println(plan.ID)
+			_, _, err = w.Apply(context.Background(), plan.ID, workspace.Label{Actor: "user"})
+			c.Stage("answer")
 		}
 	}
 	fmt.Fprintln(os.Stderr, "not killed:", err)
@@ -426,4 +430,102 @@ func TestRestore_killedAtEachStage(t *testing.T) {
 			p.snapshot() // it works on
 		})
 	}
+}
+
+// Killed at any step between the journal, the files, the revision and the
+// answer, an undo of many files has happened, and the newest revision says so,
+// once; or it has not begun. Who asks for the same plan again is answered as the
+// first would have been, and the next undo and redo go from there.
+func TestApply_killedAtEachStepIsListedOnceOrNotBegun(t *testing.T) {
+	files := 1500
+	if testing.Short() {
+		files = 150
+	}
+	p := newPlace(t)
+	for i := range files {
+		p.write(fmt.Sprintf("d%d/f%d", i%30, i), "old")
+	}
+	p.snapshot()
+	old := look(t, p.dir)
+	for i := range files {
+		switch name := fmt.Sprintf("d%d/f%d", i%30, i); i % 3 {
+		case 0:
+			p.write(name, "new")
+		case 1:
+			must(t, os.Remove(filepath.Join(p.dir, name)))
+		case 2:
+			p.write(name+"x", "more")
+		}
+	}
+	p.snapshot()
+	recent := look(t, p.dir)
+	must(t, p.w.Close())
+	base := filepath.Dir(p.dir)
+	for _, stage := range []string{
+		"journal", "contents", "staged", "applied 0", fmt.Sprint("applied ", files/2), fmt.Sprint("applied ", files-1), "applied", "marked", "scanned", "objects", "listed", "dropped", "answer",
+	} {
+		t.Run(strings.ReplaceAll(stage, " ", "_"), func(t *testing.T) {
+			copied := filepath.Join(t.TempDir(), "place")
+			if out, err := exec.Command("cp", "-a", base, copied).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			q := &place{t: t, dir: filepath.Join(copied, "files"), c: configIn(copied)}
+			id := killAt(t, copied, stage)
+			if stage == "applied" || stage == "marked" { // once more, while it is finished
+				_ = killAt(t, copied, "again objects")
+			}
+			if stage != "journal" && stage != "contents" && stage != "dropped" && stage != "answer" && !q.check().Unfinished {
+				t.Error("it was begun, has no answer, and fsck does not say so")
+			}
+			q.open()
+			revs, err := q.w.Revisions(t.Context())
+			must(t, err)
+			rev, fresh, err := q.w.Snapshot(t.Context(), workspace.Label{})
+			must(t, err)
+			if fresh || rev.N != revs[len(revs)-1].N {
+				t.Errorf("the files are not those of the newest revision, %d", revs[len(revs)-1].N)
+			}
+			again, _, err := q.w.Apply(t.Context(), id, workspace.Label{Actor: "user"})
+			want := recent
+			if stage == "journal" || stage == "contents" {
+				if len(revs) != 2 || !errs.Is(err, errs.Conflict) {
+					t.Errorf("not begun: %d revisions, and the plan again: %v", len(revs), err)
+				}
+			} else {
+				want = old
+				if len(revs) != 3 || rev.Undoes != 1 || !rev.Whole || rev.Actor != "user" {
+					t.Errorf("done: %d revisions, the newest %+v", len(revs), rev)
+				}
+				if err != nil || again.N != rev.N || again.Root != rev.Root {
+					t.Errorf("the plan again: %+v, %v", again, err)
+				}
+				if current, undo, redo := workspace.Position(revs); current != 1 || undo != 0 || redo != 2 {
+					t.Errorf("at %d, undo to %d, redo to %d", current, undo, redo)
+				}
+			}
+			if d := cmp.Diff(want, look(t, q.dir)); d != "" {
+				t.Errorf("after the crash:\n%s", d)
+			}
+			must(t, q.w.Close())
+			if report := q.check(); report.Unfinished || report.Torn != nil {
+				t.Errorf("opened, and fsck is not clean: %+v", report)
+			}
+		})
+	}
+}
+
+// killAt goes back to the first revision and is killed at a stage. It returns
+// the plan's id.
+func killAt(t *testing.T, base, stage string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "WORKSPACE_DIE="+base, "WORKSPACE_STAGE="+stage)
+	var said, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &complaint
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("%v: %s", err, complaint.String())
+	}
+	return strings.TrimSpace(said.String())
 }

@@ -47,6 +47,25 @@ type Definition struct {
 	Result map[string]any `json:"result,omitempty" yaml:"result"`
 	// Sandbox says what machine it wants; the keys are those of a sandbox spec.
 	Sandbox map[string]any `json:"sandbox,omitempty" yaml:"sandbox"`
+	// AfterRun says what becomes of that machine when a run is over.
+	AfterRun AfterRun `json:"after_run,omitzero" yaml:"after_run"`
+}
+
+// What may become of a run's own sandbox; AfterRun.Sandbox.
+const (
+	AfterStop   = "stop"   // its files and their history stay
+	AfterRemove = "remove" // it is destroyed; its history is kept for a while
+	AfterKeep   = "keep"   // it lives as any other does
+)
+
+// AfterWait is how long a run's own sandbox is left alone unless AfterRun says so.
+const AfterWait = 10 * time.Minute
+
+// AfterRun says what becomes of a run's own sandbox when the run is over.
+type AfterRun struct {
+	Sandbox string `json:"sandbox,omitempty" yaml:"sandbox"` // "" = AfterStop; of a replay, AfterRemove
+	// Wait counts from the run's end, and anew from each use; 0 = AfterWait.
+	Wait time.Duration `json:"wait_ns,omitempty" yaml:"wait"`
 }
 
 // Limits bound a run of this agent.

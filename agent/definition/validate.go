@@ -24,6 +24,7 @@ const (
 	memoryMax      = 16
 	parallelMax    = 64
 	hookTimeoutMax = 10 * time.Minute
+	afterWaitMax   = 7 * 24 * time.Hour
 )
 
 // HookEvents are the events that command hooks can be told of.
@@ -103,6 +104,13 @@ func (v *validator) identity(d Definition) {
 func (v *validator) choices(d Definition) {
 	v.oneOf("calling", d.Calling, "native", "json")
 	v.oneOf("effort", d.Effort, "low", "medium", "high")
+	v.oneOf("after_run.sandbox", d.AfterRun.Sandbox, AfterStop, AfterRemove, AfterKeep)
+	if w := d.AfterRun.Wait; w < 0 || w > afterWaitMax {
+		v.fail("after_run.wait", "a time from 0 to %.0fh", afterWaitMax.Hours())
+	}
+	if d.AfterRun.Wait != 0 && d.AfterRun.Sandbox == AfterKeep {
+		v.warn("after_run.wait", "it means nothing with `sandbox: keep`")
+	}
 	if d.Result != nil {
 		if _, err := answer.CompileMap(d.Result); err != nil {
 			v.fail("result", "%v", err)

@@ -128,6 +128,12 @@ type ToolCall struct {
 	ID   string
 	Name string
 	Args json.RawMessage
+	// Again: an earlier driver has started it, as the log says, and may have done
+	// any part of it.
+	Again bool
+	// Settle, with Again, is why nothing new may begin: the call ends with what
+	// the earlier run did, as far as that is known. "" = it may.
+	Settle string
 }
 
 // ToolReply came back; the hooks hear of it before the model does.

@@ -19,5 +19,14 @@ type (
 	Machines = workshop.Machines
 	Machine  = workshop.Machine
 	Mark     = workshop.Mark
+	When     = workshop.When
+	Change   = workshop.Change
 	Wire     = workshop.Wire
+)
+
+// Where a call lies, seen from an event.
+const (
+	Elsewhere = workshop.Elsewhere
+	Earlier   = workshop.Earlier
+	Later     = workshop.Later
 )

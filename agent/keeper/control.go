@@ -218,24 +218,24 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 // run goes on from there. With files, the sandbox's files become again what
 // they were then, first: who repeats a rewind that failed loses nothing.
 // Conflict: the run is under way.
-func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) error {
+func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) (changed []Change, err error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if files {
 		log, s, err := k.fold(ctx, tenant, e.thread)
 		if err == nil {
-			err = workshop.Rewind(ctx, k.c.Machines, tenant, log, e.thread, s, to, by)
+			changed, err = workshop.Rewind(ctx, k.c.Machines, tenant, log, e.thread, s, to, by)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
 		return []thread.Body{thread.Rewound{To: to, By: by}}, runs.MayRewind(s, to)
 	})
-	return err
+	return changed, err
 }
 
 // Delete removes a thread with its sub-agents' threads, its runs, and the

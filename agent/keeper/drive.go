@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
@@ -129,6 +130,7 @@ func (k *Keeper) fail(t threadKey, cause error) {
 	if e == nil {
 		return
 	}
+	_ = k.leave(k.ctx, e, definition.AfterRun{})
 	_ = k.save(k.ctx, e, func(r *Run) {
 		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()
 	})
@@ -220,6 +222,9 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
 		if err := subagent.Report(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
+			return err
+		}
+		if err := k.leave(ctx, e, s.Agent.AfterRun); err != nil {
 			return err
 		}
 	}

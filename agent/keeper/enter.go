@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -111,6 +112,9 @@ func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
 	})
 	if err != nil {
 		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.id, "err", err)
+	}
+	if err := k.leave(ctx, e, definition.AfterRun{}); err != nil { // of a fork
+		k.c.Log.Warn("the sandbox of a run that did not start could not be let go", "run", e.id, "err", err)
 	}
 	k.forget(e)
 }

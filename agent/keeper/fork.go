@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -15,8 +16,8 @@ import (
 
 // Fork begins a thread that is a copy of a run's thread up to an event, and goes
 // on differently: with another input, another model, or just again. It gets a
-// machine of its own, with a copy of the files as they are now where the
-// machine still is.
+// machine of its own, with the files as they were then where its history
+// has them; else the new thread says which ones they are.
 func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s Start) (Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
@@ -60,16 +61,18 @@ func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made
 	if err := logbook.CloseCopy(ctx, log, made.Thread, st); err != nil {
 		return Run{}, err
 	}
-	machine, err := workshop.Fork(ctx, k.c.Machines, tenant, made.Thread, st, s.Sandbox)
+	bound, err := workshop.Fork(ctx, k.c.Machines, tenant, log, made.Thread, made.Run, st, s.Sandbox)
 	if err != nil {
 		return Run{}, err
 	}
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
-	bodies := []thread.Body{machine, thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema}}
+	// What is said of the files belongs to the run, which begins behind the machine.
+	bodies := slices.Insert(bound, 1, thread.Body(thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema}))
 	run := Run{
 		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: runs.Pick(s.Model, source.Model), Title: runs.Pick(s.Title, "fork of "+source.Title),
 		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,
-		Sandbox: machine.Machine, First: st.Seq + uint64(len(bodies)), Fork: st.Opened.Fork,
+		Sandbox: bound[0].(thread.Bound).Machine, First: st.Seq + 2, Fork: st.Opened.Fork,
+		Keep: s.Keep,
 	}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
 }

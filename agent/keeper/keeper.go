@@ -102,6 +102,11 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 		return nil, err
 	}
 	k.spawn(k.sweep)
+	if c.Machines != nil {
+		var found []entered // now: a fork makes its sandbox before its record
+		c.Machines.Entered(func(tenant string, run thread.RunID) { found = append(found, entered{tenant, run}) })
+		k.spawn(func() { k.lookAfterSandboxes(found) })
+	}
 	return k, nil
 }
 

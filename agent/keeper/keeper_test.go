@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/sandbox/registrytest"
@@ -150,19 +151,15 @@ func text(s string) []llm.Block { return []llm.Block{llm.Text(s)} }
 // await watches a run's log until its record is as wanted.
 func await(t testing.TB, k *keeper.Keeper, id thread.RunID, want func(keeper.Run) bool) keeper.Run {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		run, err := k.Get(t.Context(), tenant, id)
-		must(t, err)
-		if want(run) {
-			return run
+	var run keeper.Run
+	patience.Try(t, 20*time.Second, "a run", func() error {
+		var err error
+		if run, err = k.Get(t.Context(), tenant, id); err != nil || want(run) {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it stays %+v", run)
-		}
-		runtime.Gosched()
-		<-time.After(time.Millisecond)
-	}
+		return fmt.Errorf("it stays %+v", run)
+	})
+	return run
 }
 
 func over(r keeper.Run) bool  { return r.State.Final() }
@@ -508,7 +505,8 @@ func TestForkOfAForkAndRewind(t *testing.T) {
 	if _, err := k.Fork(t.Context(), tenant, run.ID, 1000, keeper.Start{}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("%v", err)
 	}
-	must(t, k.Rewind(t.Context(), tenant, run.ID, 4, false, "anna"))
+	_, err = k.Rewind(t.Context(), tenant, run.ID, 4, false, "anna")
+	must(t, err)
 	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("from here")})
 	must(t, err)
 	if got := await(t, k, next.ID, over); got.Text != `2 messages, last "from here"` && !strings.Contains(got.Text, "from here") {

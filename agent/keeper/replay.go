@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -13,8 +14,9 @@ import (
 )
 
 // Replay plays the model's part of a run again, in a new thread with a machine
-// of its own: Compare tells where the results differ.
-func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by string) (Run, error) {
+// of its own: Compare tells where the results differ. That machine goes when
+// the replay is over, unless keep says that it stays.
+func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return Run{}, err
@@ -34,13 +36,15 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, by 
 	}
 	d := st.Agent
 	d.Rules, d.Hooks, d.Model = []definition.Rule{{Action: definition.Allow}}, nil, "" // what was approved then is done again
+	d.Sandbox = maps.Clone(d.Sandbox)
+	delete(d.Sandbox, "name") // the first one has it
 	input, err := logbook.FirstInput(ctx, blobs, events, id)
 	if err != nil {
 		return Run{}, err
 	}
 	start := Start{
 		Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
-		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id,
+		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id, Keep: keep,
 	}
 	return k.Start(ctx, tenant, start)
 }

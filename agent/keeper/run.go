@@ -35,6 +35,9 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})
 	release, err := w.Open(ctx)
+	if errs.Is(err, errs.Invalid) { // a spec of which no machine can be made, by limits that were changed since
+		return agent.Outcome{}, d.stuck(ctx, log, s, state.ReasonMachine, err)
+	}
 	if err != nil {
 		return agent.Outcome{}, err
 	}
@@ -45,20 +48,20 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		r, err = w.Runner(model)
 	}
 	if err != nil {
-		return agent.Outcome{}, d.stuck(ctx, log, s, err)
+		return agent.Outcome{}, d.stuck(ctx, log, s, state.ReasonModel, err)
 	}
 	d.runner.Store(r)
 	r.Poke() // what came in since the log was read
 	return r.Run(ctx)
 }
 
-// stuck ends a run for which there is no model or no tool: trying again would
+// stuck ends a run for which there is no model, tool or machine: trying again would
 // go on for ever and tell nobody.
-func (d *driver) stuck(ctx context.Context, log thread.Log, s *state.State, cause error) error {
+func (d *driver) stuck(ctx context.Context, log thread.Log, s *state.State, reason string, cause error) error {
 	if errs.Temporary(cause) || ctx.Err() != nil {
 		return cause
 	}
-	ended := thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonModel, Text: runs.Explain(cause)}
+	ended := thread.RunEnded{State: thread.RunFailed, Reason: reason, Text: runs.Explain(cause)}
 	if err := logbook.Add(ctx, log, d.key.id, s, ended); err != nil {
 		return err
 	}

@@ -96,6 +96,16 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if err := k.machineThere(ctx, tenant, s.Sandbox); err != nil {
 		return Run{}, err
 	}
+	if k.c.Machines != nil && s.Sandbox == "" && s.Replay == "" {
+		if s.Spec != nil {
+			d.Sandbox = s.Spec
+		}
+		if d.Sandbox["none"] != true {
+			if err := k.c.Machines.Check(d.Sandbox); err != nil {
+				return Run{}, err
+			}
+		}
+	}
 	bodies := []thread.Body{opened}
 	if s.Sandbox != "" {
 		bodies = append(bodies, thread.Bound{Machine: s.Sandbox})
@@ -113,6 +123,7 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	run := Run{
 		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: first, Replay: s.Replay,
+		Keep: s.Keep,
 	}
 	return k.open(ctx, run, 0, bodies, s.Input)
 }
@@ -154,6 +165,7 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	run := Run{
 		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
+		Keep: s.Keep,
 	}
 	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model}}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
@@ -166,7 +178,7 @@ func (k *Keeper) again(ctx context.Context, tenant string, last Run, b thread.Bu
 		return Run{}, err
 	}
 	return k.Start(ctx, tenant, Start{
-		Thread: last.Thread, Budget: b, By: by, Title: last.Title, Labels: last.Labels, Input: []llm.Block{llm.Text("Go on where you stopped.")},
+		Thread: last.Thread, Budget: b, By: by, Title: last.Title, Labels: last.Labels, Keep: last.Keep, Input: []llm.Block{llm.Text("Go on where you stopped.")},
 		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Operator: true, // whoever named the model then was allowed to
 	})
 }

@@ -28,6 +28,9 @@ type Start struct {
 	// Spec overrides what the definition says about the thread's own sandbox;
 	// the keys are those of a sandbox spec.
 	Spec map[string]any
+	// Keep leaves the thread's own sandbox as it is when the run is over, whatever
+	// the definition says.
+	Keep bool
 	// Key makes the call repeatable: the same key is the same run.
 	Key string
 	By  string // who asks
@@ -60,8 +63,10 @@ type Run struct {
 	Budget  thread.Budget     `json:"budget,omitzero"`
 	Sandbox string            `json:"sandbox,omitempty"`
 	// OwnSandbox: it was made for the thread, and ends with it.
-	OwnSandbox bool          `json:"own_sandbox,omitempty"`
-	Todos      []thread.Todo `json:"todos,omitempty"`
+	OwnSandbox bool `json:"own_sandbox,omitempty"`
+	// Keep: nothing is done to its own sandbox when it is over.
+	Keep  bool          `json:"keep,omitempty"`
+	Todos []thread.Todo `json:"todos,omitempty"`
 	// Waiting counts approvals that are open in the run and beneath it.
 	Waiting int `json:"waiting,omitempty"`
 	// First and Last are the run's events in its thread's log.

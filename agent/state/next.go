@@ -39,6 +39,7 @@ const (
 	ReasonWall      = "wall"
 	ReasonLoop      = "loop"
 	ReasonModel     = "model"
+	ReasonMachine   = "machine"
 	ReasonOutput    = "output"
 	ReasonFormat    = "format"
 	ReasonHook      = "hook"

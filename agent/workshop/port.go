@@ -3,27 +3,62 @@ package workshop
 import (
 	"context"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
 
 // Machines gives a thread its sandbox. Ids are sandbox ids.
 type Machines interface {
-	// Create makes the sandbox of a thread: the same key is the same sandbox.
-	Create(ctx context.Context, tenant, key string, spec map[string]any) (id string, err error)
+	// Check refuses a spec of which no sandbox can be made here.
+	Check(spec map[string]any) error
+	// Create makes the sandbox of a thread, for a run of it, which enters it: the
+	// same key is the same sandbox.
+	Create(ctx context.Context, tenant, key string, run thread.RunID, spec map[string]any) (id string, err error)
+	// Enter says that a run works in a sandbox; own: in the one of its thread. It
+	// may be repeated. NotFound: it is gone for ever.
+	Enter(ctx context.Context, tenant, id string, run thread.RunID, own bool) error
+	// Leave says that a run is over, and what is to become of the sandbox that was
+	// made for it or its thread, if no other run is in it. It may be repeated.
+	Leave(ctx context.Context, tenant string, run thread.RunID, then definition.AfterRun) error
+	// Entered visits the runs that have entered sandboxes and not left them.
+	Entered(visit func(tenant string, run thread.RunID))
 	// Open makes the machine usable (starting it if it is stopped) and returns
 	// what tools act on, and what the prompt should say about it. NotFound: it
 	// is gone for ever. release gives it back.
 	Open(ctx context.Context, tenant, id string) (m Machine, release func(), err error)
-	// Copy replaces the workspace of one sandbox by that of another. NotFound:
-	// one of them is gone.
-	Copy(ctx context.Context, tenant, from, to string) error
+	// Copy puts the workspace of one sandbox into a new one: as it was before the
+	// first call that is Later, or else after the last that is Earlier, by the
+	// history of the first; as it is now, if no call is either. Nothing of it is
+	// copied with NotFound (a sandbox is gone, or that revision is not kept any
+	// more) and Unsupported (no history is kept).
+	Copy(ctx context.Context, tenant, from, to string, when func(Mark) When) error
+	// CopyNow is Copy of the files as they are.
+	CopyNow(ctx context.Context, tenant, from, to string) error
 	// Restore makes the files of a sandbox what they were before the first
-	// call that after chooses, by its Mark, and freezes what runs meanwhile;
-	// false: no such call changed anything. Unsupported: no history is kept.
-	Restore(ctx context.Context, tenant, id string, after func(Mark) bool, by string) (bool, error)
+	// call that after chooses, by its Mark, and freezes what runs meanwhile. It
+	// returns what that changed; nothing: no such call changed anything.
+	// Unsupported: no history is kept.
+	Restore(ctx context.Context, tenant, id string, after func(Mark) bool, by string) ([]Change, error)
 	// Destroy ends a sandbox that Create made. It may be repeated.
 	Destroy(ctx context.Context, tenant, id string) error
+}
+
+// When says where a call lies, seen from an event of its thread.
+type When int
+
+// Of another thread, or of none; before the event or at it; after it.
+const (
+	Elsewhere When = iota
+	Earlier
+	Later
+)
+
+// Change is a path of the workspace, any bytes, and what became of it: "add",
+// "remove", "change" or "attributes".
+type Change struct {
+	Path   string
+	Action string
 }
 
 // Machine is what tools act on.

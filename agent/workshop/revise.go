@@ -50,7 +50,8 @@ func (h *revisions) Notice(ctx context.Context, e hook.Event) hook.Verdict {
 }
 
 // AroundTool implements hook.Hook. A call whose beginning cannot be kept does
-// not begin: nobody could take back what it does. Where no history can be kept
+// not begin: what it does could not be taken back. One that an earlier driver has
+// started is settled: the model hears what it did, or that this is not known. Where no history can be kept
 // at all it does, as the sandbox's own notes say.
 func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 	return func(ctx context.Context, c hook.ToolCall) (tool.Result, error) {
@@ -65,9 +66,16 @@ func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 		if errs.Temporary(err) {
 			return tool.Result{}, err // nothing has begun; it is tried again when the machine can be reached
 		}
+		why := ""
 		if err != nil {
+			why = "the files as they are now could not be kept (" + errs.Public(err) + "), so what this does could not be taken back."
+		}
+		if err != nil && c.Again { // the log says that it has begun; "not begun" would not be true
+			h.log.Warn("a call is not begun again: the files could not be kept", "thread", c.Thread, "call", c.ID, "error", err)
+			c.Settle = why
+		} else if err != nil {
 			h.log.Warn("a call did not begin: its beginning could not be kept", "thread", c.Thread, "call", c.ID, "error", err)
-			return tool.Fail("", "Not begun: the files as they are now could not be kept ("+errs.Public(err)+"), so what this does could not be taken back."), nil
+			return tool.Fail("", "Not begun: "+why), nil
 		}
 		res, err := next(ctx, c)
 		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Call: c.ID, Actor: "agent", Text: clip(c.Name + " " + string(c.Args))}
@@ -88,30 +96,54 @@ func clip(s string) string {
 }
 
 // Rewind takes back what the calls of a thread changed that began after an
-// event, and those of the sub-agents that they started. s is the thread's state.
-func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *state.State, to uint64, by string) error {
+// event, and those of the sub-agents that they started, and says what that
+// changed. s is the thread's state.
+func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *state.State, to uint64, by string) ([]Change, error) {
 	if err := runs.MayRewind(s, to); err != nil {
-		return err
+		return nil, err
 	}
 	if machines == nil || s.Machine == "" {
-		return errs.New(errs.Unsupported, "the thread has no sandbox whose files could be taken back")
+		return nil, errs.New(errs.Unsupported, "the thread has no sandbox whose files could be taken back")
 	}
-	later := map[string]bool{}
-	for event, err := range log.Load(ctx, id, to+1) {
+	when, err := calls(ctx, log, id, to)
+	if err != nil {
+		return nil, err
+	}
+	return machines.Restore(ctx, tenant, s.Machine, func(m Mark) bool { return when(m) == Later }, by)
+}
+
+// calls tells which calls of a thread, and of the sub-agents that they started,
+// began after an event. Unsupported: the event is of the thread that this one
+// was forked from, and so are the files that were there then.
+func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(Mark) When, error) {
+	began := map[string]When{}
+	for event, err := range log.Load(ctx, id, 1) {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if started, ok := event.Body.(thread.ToolStarted); ok {
-			later[started.Call] = true
+		switch b := event.Body.(type) {
+		case thread.Opened:
+			if b.Fork != nil && at < b.Fork.Seq {
+				return nil, errs.New(errs.Unsupported, "event %d is from before the thread was forked; its files are in the history of %s", at, b.Fork.Thread)
+			}
+		case thread.ToolStarted:
+			if began[b.Call] = Earlier; event.Seq > at {
+				began[b.Call] = Later
+			}
 		}
 	}
-	_, err := machines.Restore(ctx, tenant, s.Machine, func(m Mark) bool {
+	return func(m Mark) When {
+		if m.Call == "" || m.Actor == "outside" {
+			return Elsewhere
+		}
 		if m.Thread == id {
-			return later[m.Call]
+			return began[m.Call]
 		}
 		beneath, ok := strings.CutPrefix(string(m.Thread), string(id)+"/")
+		if !ok {
+			return Elsewhere
+		}
 		call, _, _ := strings.Cut(beneath, "/")
-		return ok && later[call]
-	}, by)
-	return err
+		return began[call]
+	}, nil
 }

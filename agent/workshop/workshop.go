@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -87,12 +88,12 @@ func (w *Workshop) Open(ctx context.Context) (release func(), err error) {
 			return nil, err
 		}
 	}
-	w.machine, release, err = w.c.Machines.Open(ctx, w.c.Tenant, w.c.State.Machine)
+	w.machine, release, err = w.enter(ctx)
 	if errs.Is(err, errs.NotFound) {
 		if err := w.bind(ctx, "lost"); err != nil {
 			return nil, err
 		}
-		w.machine, release, err = w.c.Machines.Open(ctx, w.c.Tenant, w.c.State.Machine)
+		w.machine, release, err = w.enter(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the machine of %s: %w", w.c.Thread, err)
@@ -101,12 +102,25 @@ func (w *Workshop) Open(ctx context.Context) (release func(), err error) {
 	return release, w.place(ctx)
 }
 
+// enter makes the thread's machine usable. It is not put away while the run is
+// under way; a sub-agent's run is a part of its parent's.
+func (w *Workshop) enter(ctx context.Context) (Machine, func(), error) {
+	s := w.c.State
+	if w.c.Thread.Depth() == 0 {
+		if err := w.c.Machines.Enter(ctx, w.c.Tenant, s.Machine, s.Run.ID, s.OwnMachine); err != nil {
+			return Machine{}, nil, err
+		}
+	}
+	return w.c.Machines.Open(ctx, w.c.Tenant, s.Machine)
+}
+
 // bind makes a machine for the thread and writes down which. The key, which
-// names the machine before it, makes it the same one when the server dies in
-// between.
+// names the run and the machine before it, makes it the same one when the server
+// dies in between.
 func (w *Workshop) bind(ctx context.Context, why string) error {
-	key := agent.Key(w.c.Thread, runs.Pick(w.c.State.Machine, "first"))
-	id, err := w.c.Machines.Create(ctx, w.c.Tenant, key, w.c.State.Agent.Sandbox)
+	run := w.c.State.Run.ID
+	key := agent.Key(w.c.Thread, string(run)+"."+runs.Pick(w.c.State.Machine, "first"))
+	id, err := w.c.Machines.Create(ctx, w.c.Tenant, key, run, w.c.State.Agent.Sandbox)
 	if err != nil {
 		return fmt.Errorf("make a machine for %s: %w", w.c.Thread, err)
 	}
@@ -118,20 +132,40 @@ func (w *Workshop) bind(ctx context.Context, why string) error {
 	return logbook.Add(ctx, w.c.Log, w.c.Thread, w.c.State, bodies...)
 }
 
-// Fork gives the fork of a thread a machine: the one that is asked for, or a new one
-// with a copy of the files.
-func Fork(ctx context.Context, machines Machines, tenant string, id thread.ID, st *state.State, asked string) (thread.Bound, error) {
+// Fork gives the fork of a thread a machine: the one that is asked for, or a new
+// one with the files as they were at the event where the fork begins. st is the
+// fork's state, log the one of the thread that it comes from. Where the files
+// cannot be had so, the second body says which ones are there.
+func Fork(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, run thread.RunID, st *state.State, asked string) ([]thread.Body, error) {
 	if asked != "" || machines == nil || st.Machine == "" {
-		return thread.Bound{Machine: asked, Why: "forked"}, nil
+		return []thread.Body{thread.Bound{Machine: asked, Why: "forked"}}, nil
 	}
-	machine, err := machines.Create(ctx, tenant, string(id)+"/fork", st.Agent.Sandbox)
+	spec := maps.Clone(st.Agent.Sandbox)
+	delete(spec, "name") // the first one has it
+	machine, err := machines.Create(ctx, tenant, string(id)+"/fork", run, spec)
 	if err != nil {
-		return thread.Bound{}, fmt.Errorf("make a machine for the fork: %w", err)
+		return nil, fmt.Errorf("make a machine for the fork: %w", err)
 	}
-	if err := machines.Copy(ctx, tenant, st.Machine, machine); err != nil && !errs.Is(err, errs.NotFound) {
-		return thread.Bound{}, fmt.Errorf("copy the files for the fork: %w", err)
+	from := st.Opened.Fork
+	bodies := []thread.Body{thread.Bound{Machine: machine, Why: "forked", Own: true}}
+	when, err := calls(ctx, log, from.Thread, from.Seq)
+	if err == nil {
+		err = machines.Copy(ctx, tenant, st.Machine, machine, when)
 	}
-	return thread.Bound{Machine: machine, Why: "forked", Own: true}, nil
+	if err == nil {
+		return bodies, nil
+	}
+	if !errs.Is(err, errs.NotFound) && !errs.Is(err, errs.Unsupported) && !errs.Is(err, errs.Conflict) {
+		return nil, fmt.Errorf("copy the files for the fork: %w", err)
+	}
+	which := "They are those of the sandbox as it is now."
+	if now := machines.CopyNow(ctx, tenant, st.Machine, machine); errs.Is(now, errs.NotFound) {
+		which = "The sandbox is gone: this one begins empty."
+	} else if now != nil {
+		return nil, fmt.Errorf("copy the files for the fork: %w", now)
+	}
+	return append(bodies, thread.Input{From: "skete", Name: "machine", Blocks: []llm.Block{llm.Text(
+		fmt.Sprintf("The files of event %d cannot be had (%s). %s", from.Seq, errs.Public(err), which))}}), nil
 }
 
 // place puts the files together that the agent sees.

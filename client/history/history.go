@@ -108,7 +108,8 @@ type DiffOptions struct {
 	Context int    // lines around a change; 0 = 3
 }
 
-// Diff compares two revisions; from 0 is the empty tree, to 0 the newest.
+// Diff compares two revisions; from 0 is the empty tree, to 0 the files
+// as they are now.
 func (h *History) Diff(ctx context.Context, from, to uint64, o DiffOptions) (api.Diff, error) {
 	q := url.Values{"from": {strconv.FormatUint(from, 10)}, "to": {strconv.FormatUint(to, 10)}}
 	if o.Path != "" {

@@ -24,30 +24,51 @@ type Error struct {
 
 // Error returns the server's sentence.
 func (e *Error) Error() string {
-	if e.Detail != "" {
-		return e.Detail + e.fields()
+	fields := e.fields()
+	switch {
+	case e.Detail == invalid && fields != "":
+		return fields
+	case e.Detail != "":
+		return join(e.Detail, fields)
 	}
-	return e.Title + e.fields()
+	return join(e.Title, fields)
+}
+
+// invalid is a detail that says less than the fields do.
+const invalid = "validation failed"
+
+func join(a, b string) string {
+	if b == "" {
+		return a
+	}
+	return a + "; " + b
 }
 
 // Unwrap makes the package errs see the class.
 func (e *Error) Unwrap() error {
-	return &errs.Error{Class: errs.Class(e.Class), Msg: e.Error(), Hint: e.Hint}
+	return &errs.Error{Class: errs.Class(e.Class), Msg: e.Error(), Hint: e.Hint, Exit: e.ExitCode}
 }
 
 func (e *Error) fields() string {
-	var s strings.Builder
+	var list []string
 	for _, f := range e.Errors {
-		if f.Message == e.Detail {
-			continue
+		switch {
+		case f.Message == e.Detail:
+		case f.Location == "" || f.Location == "body":
+			list = append(list, f.Message)
+		default:
+			list = append(list, fieldOf(f.Location)+": "+f.Message)
 		}
-		s.WriteString("; ")
-		if f.Location != "" {
-			s.WriteString(f.Location + ": ")
-		}
-		s.WriteString(f.Message)
 	}
-	return s.String()
+	return strings.Join(list, "; ")
+}
+
+// fieldOf is the name of a field without the place where requests have it.
+func fieldOf(location string) string {
+	for _, place := range []string{"body.", "query.", "path.", "for."} {
+		location = strings.TrimPrefix(location, place)
+	}
+	return location
 }
 
 // problemOf turns an answer that is no success into an error.

@@ -77,6 +77,7 @@ func runInit(path string) int {
 	if err != nil {
 		return fail("init", err)
 	}
+	keepThreads(boot.Threads)
 	self, err := os.Executable()
 	if err != nil {
 		return fail("init", err)
@@ -93,6 +94,7 @@ func runSupervise(path string) int {
 	if err != nil {
 		return fail("supervise", err)
 	}
+	keepThreads(boot.Threads)
 	// Streaming makes garbage of chunk size, and pools keep it from one
 	// collection to the next: without a limit a hundred broken streams grew
 	// this process to the size of a small machine, which then died of it.

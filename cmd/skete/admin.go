@@ -77,6 +77,11 @@ func (a program) keyCreate() *cobra.Command {
 			if k.Name == "" {
 				return errs.New(errs.Invalid, "a key needs a --name")
 			}
+			for _, scope := range k.Scopes {
+				if err := app.OneOf("scope", scope, "read", "write", "admin", "runs:read", "runs:write"); err != nil {
+					return err
+				}
+			}
 			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
@@ -95,7 +100,7 @@ func (a program) keyCreate() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&k.Name, "name", "", "what it is for")
 	cmd.Flags().StringVar(&k.Tenant, "tenant", "", "whose it is (default the caller's)")
-	cmd.Flags().StringSliceVar(&k.Scopes, "scope", nil, "read, write, admin (default read and write)")
+	cmd.Flags().StringSliceVar(&k.Scopes, "scope", nil, "what it may: read, write, admin, and for runs alone runs:read, runs:write (default read and write)")
 	return cmd
 }
 

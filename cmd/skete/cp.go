@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
@@ -33,6 +35,7 @@ func parsePlace(s string) place {
 
 func (a program) cp() *cobra.Command {
 	var user string
+	var recursive, archive, noRevision bool
 	cmd := &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files and directories in and out",
 		Long: `Copy between this machine and a sandbox; one of the two is ID:PATH. Directories
@@ -52,6 +55,12 @@ trusted. - is stdin or stdout; a directory is a tar stream there.`,
 				return errs.New(errs.Invalid, "exactly one of the two places is in a sandbox").
 					WithHint("write ID:PATH for it, and ./PATH for a path of this machine with a colon in it")
 			}
+			if src.vm == "" && src.path != "-" {
+				from, _ := content(src.path)
+				if _, err := os.Stat(from); err != nil {
+					return errs.Wrap(errs.Invalid, err, "the source")
+				}
+			}
 			ctx := cmd.Context()
 			c, err := a.Connect(ctx)
 			if err != nil {
@@ -62,7 +71,10 @@ trusted. - is stdin or stdout; a directory is a tar stream there.`,
 				return err
 			}
 			a.WarnIsolation(sb)
-			files := c.Sandbox(sb.ID).Files()
+			if sb.State == "stopped" || sb.State == "failed" {
+				return a.copyStopped(ctx, c, sb, src, dst)
+			}
+			files := app.Handle(c, sb.ID, noRevision).Files()
 			if user != "" {
 				files = files.As(user)
 			}
@@ -72,8 +84,64 @@ trusted. - is stdin or stdout; a directory is a tar stream there.`,
 			return a.copyFrom(ctx, files, src.path, dst.path)
 		},
 	}
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "as cp's: directories are copied whole with and without it")
+	cmd.Flags().BoolVarP(&archive, "archive", "a", false, "the same: modes and links are kept with and without it")
 	cmd.Flags().StringVar(&user, "user", "", "with the rights of this user inside; root needs a sandbox made with --root")
+	app.NoRevision(cmd, &noRevision)
 	return cmd
+}
+
+// copyStopped copies one file of the workspace out of a sandbox that has no
+// machine: its newest revision has it. All else needs the machine, and says so.
+func (a program) copyStopped(ctx context.Context, c *client.Client, sb api.Sandbox, src, dst place) error {
+	start := fmt.Sprintf("`skete vm start %s`, then copy; `skete vm stop %s` again", sb.ID, sb.ID)
+	if dst.vm != "" {
+		return errs.New(errs.Conflict, "%s is %s: nothing can be copied into it", sb.ID, sb.State).WithHint("%s", start)
+	}
+	name, ok := strings.CutPrefix(path.Join("/workspace", src.path), "/workspace/")
+	if path.IsAbs(src.path) {
+		name, ok = strings.CutPrefix(path.Clean(src.path), "/workspace/")
+	}
+	if !ok {
+		return errs.New(errs.Conflict, "%s is %s: only single files of its workspace can be copied", sb.ID, sb.State).WithHint("%s", start)
+	}
+	newest, err := newestRevision(ctx, c, sb.ID)
+	if err != nil {
+		return errs.Wrap(errs.Conflict, err, "%s is %s, and its history cannot be read", sb.ID, sb.State).WithHint("%s", start)
+	}
+	r, err := c.Sandbox(sb.ID).History().Open(ctx, newest, name)
+	if err != nil {
+		return errs.Wrap(errs.Of(err), err, "%s is %s; of its newest revision", sb.ID, sb.State).
+			WithHint("directories, caches and files of 1 GiB or more need the machine: %s", start)
+	}
+	defer r.Close()
+	a.Note("skete: %s is %s; this is of its newest revision, %d", sb.ID, sb.State, newest)
+	if dst.path == "-" {
+		_, err = io.Copy(a.Out, r)
+		return err
+	}
+	to := dst.path
+	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
+		to = filepath.Join(to, path.Base(name))
+	}
+	return save(to, r, 0o644)
+}
+
+// newestRevision is of the files as they are, where the host has them; else
+// the last that the machine has made.
+func newestRevision(ctx context.Context, c *client.Client, id string) (uint64, error) {
+	h := c.Sandbox(id).History()
+	if now, err := h.Snapshot(ctx, ""); err == nil {
+		return now.N, nil
+	}
+	page, err := h.Page(ctx, 1, "")
+	if err == nil && len(page.Items) == 0 {
+		err = errs.New(errs.NotFound, "it has no revision")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return page.Items[0].N, nil
 }
 
 // isDir reports whether a path in the sandbox is a directory.
@@ -200,6 +268,10 @@ func (a program) saveFile(ctx context.Context, f *client.Files, src, dst string,
 		return err
 	}
 	defer r.Close()
+	return save(dst, r, mode)
+}
+
+func save(dst string, r io.Reader, mode os.FileMode) error {
 	if info, err := os.Stat(dst); err == nil && !info.Mode().IsRegular() {
 		w, err := os.OpenFile(dst, os.O_WRONLY, 0) // a device or pipe is written to
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
@@ -179,7 +181,8 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 			}
 			return s.Language(ctx, template.HostName, lang)
 		},
-		Volume: func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
+		Volume:   func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
+		ReadOnly: func() ([]string, error) { return readOnly(cmp.Or(c.Volumes, filepath.Join(a.Home, "volumes"))) },
 	}
 	sc := serve.Config{Config: c, Home: a.Home, Log: a.Log}
 	for _, name := range doctor.Providers {
@@ -216,6 +219,11 @@ func describeMicroVMs(host *doctor.Host, c serve.Config) {
 
 // tryMachine boots a machine, and says what it was.
 func tryMachine(ctx context.Context, c serve.Config, name, dir string) (isolation string, notes []string, err error) {
+	var fs unix.Statfs_t // the look is elsewhere, but the server runs gVisor from there
+	if name == gvisor.Name && !gvisor.PlaysItself && unix.Statfs(c.Home, &fs) == nil && fs.Flags&unix.ST_NOEXEC != 0 {
+		return "", nil, errs.New(errs.Unsupported, "the data directory %s is mounted noexec: no program runs from there", c.Home).
+			WithHint("name another one with SKETE_HOME")
+	}
 	if _, err := os.Stat(serve.Kernels(c.Home)); err != nil {
 		c.Home = dir // a look leaves nothing behind
 	}
@@ -238,6 +246,18 @@ func tryMachine(ctx context.Context, c serve.Config, name, dir string) (isolatio
 		isolation += fmt.Sprintf(" (gVisor, run by %s)", by)
 	}
 	return isolation, notes, nil
+}
+
+// readOnly names the volumes that take no writes any more.
+func readOnly(dir string) ([]string, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, nil // none was ever made, and a look makes no directory
+	}
+	s, err := volume.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return s.ReadOnly()
 }
 
 // tryVolume makes a volume and removes it.

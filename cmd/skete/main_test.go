@@ -7,6 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,13 +27,15 @@ import (
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/launch"
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
+	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
 // programs are built once: the real ones, static as gVisor wants them.
 var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "skete-cmd-"); err != nil {
+	if dir, err = scratch.Dir("cmd"); err != nil {
 		return "", err
 	}
 	for _, name := range []string{"skete", "skete-guest"} {
@@ -108,7 +113,7 @@ func endServer(t testing.TB, dir, home, provider string) {
 	if _, err := os.Stat(home); err != nil {
 		return // nothing was ever started
 	}
-	clean := exec.CommandContext(ctx, filepath.Join(dir, "skete"), "vm", "clean", "--all")
+	clean := exec.CommandContext(ctx, filepath.Join(dir, "skete"), "vm", "clean", "--all", "--yes")
 	clean.Env = environOf(dir, home, provider)
 	if text, err := clean.CombinedOutput(); err != nil {
 		t.Errorf("clean: %v\n%s", err, text)
@@ -145,13 +150,7 @@ func alive(pid int) bool {
 // poll waits until f is true.
 func poll(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s until %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	patience.Until(t, 30*time.Second, what, f)
 }
 
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script", "process") }
@@ -161,13 +160,18 @@ func TestScripts_gvisor(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: gVisor with all limits")
 	}
-	runScripts(t, "testdata/gvisor", "gvisor")
+	runScripts(t, "testdata/gvisor", "gvisor", "testdata/script/runs.txtar")
 }
 
-func runScripts(t *testing.T, scripts, provider string) {
+// runScripts runs the scripts of a directory, and others.
+func runScripts(t *testing.T, scripts, provider string, more ...string) {
 	dir := bin(t)
+	all, err := filepath.Glob(filepath.Join(scripts, "*.txtar"))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 scripts,
+		Files:               append(all, more...),
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
@@ -188,6 +192,7 @@ func runScripts(t *testing.T, scripts, provider string) {
 			"code":       cmdCode,
 			"setid":      cmdSetID,
 			"until":      cmdUntil,
+			"api":        cmdAPI,
 		},
 	})
 }
@@ -236,16 +241,13 @@ func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until TEXT PROGRAM ARGS…")
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := ts.Exec(args[1], args[2:]...)
-		if err == nil && strings.Contains(ts.ReadFile("stdout"), args[0]) {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("waited 30 s for %q: %v", args[0], err)
-		}
-		<-time.After(20 * time.Millisecond)
+	var err error
+	said := func() bool {
+		err = ts.Exec(args[1], args[2:]...)
+		return err == nil && strings.Contains(ts.ReadFile("stdout"), args[0])
+	}
+	if !patience.Holds(30*time.Second, said) {
+		ts.Fatalf("waited in vain for %q: %v", args[0], err)
 	}
 }
 
@@ -330,4 +332,38 @@ func (w *world) client() *client.Client {
 	}
 	w.t.Cleanup(c.Close)
 	return c
+}
+
+// cmdAPI sends a request to the server's socket, as curl would, and writes the
+// body of the answer to stdout: api METHOD PATH [BODY]. An answer that is no
+// success fails.
+func cmdAPI(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: api METHOD PATH [BODY]")
+	}
+	home := ts.Getenv("SKETE_HOME")
+	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		err = client.WithShortPath(client.SocketPath(home), func(short string) error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, "unix", short)
+			return err
+		})
+		return conn, err
+	}}}
+	defer c.CloseIdleConnections()
+	req, err := http.NewRequest(args[0], "http://localhost"+args[1], strings.NewReader(strings.Join(args[2:], "")))
+	ts.Check(err)
+	if len(args) == 3 {
+		req.Header.Set("Content-Type", "application/json")
+		if args[0] == http.MethodPut {
+			req.Header.Set("Content-Type", "application/octet-stream")
+		}
+	}
+	res, err := c.Do(req)
+	ts.Check(err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	ts.Check(err)
+	if _, err := ts.Stdout().Write(body); err != nil || res.StatusCode >= 300 {
+		ts.Fatalf("%s %s: %s %v", args[0], args[1], res.Status, err)
+	}
 }

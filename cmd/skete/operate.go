@@ -76,7 +76,7 @@ func (a program) sayChecked(c api.Checked) error {
 }
 
 func (a program) tenantGroup() *cobra.Command {
-	cmd := app.Group("tenant", "Those whose sandboxes, runs and keys are apart", "  skete tenant erase NAME --yes")
+	cmd := app.Group("tenant", "Look after tenants, each with sandboxes, runs and keys of its own", "  skete tenant erase NAME --yes")
 	cmd.AddCommand(a.tenantErase())
 	return cmd
 }

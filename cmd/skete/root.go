@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,8 +47,26 @@ func (a program) root() *cobra.Command {
 the unix socket in the data directory or, with SKETE_URL, over HTTP. If no
 server answers on the socket, the command starts one in the background.
 
-Results are on stdout; logs, notes and errors are on stderr. The exit status
-is that of the command in the sandbox, or 125 if skete itself failed.`,
+In what follows ID is a sandbox: its id, the beginning of it, or its name; left
+out it is the only one that runs. RUN is a run: its id, the beginning of it, or
+last. Results are on stdout; logs, notes and errors are on stderr.
+
+Exit status:
+  0      done
+  1      a check found something wrong (doctor, fsck, status), a run failed,
+         or a revert needs a choice
+  2      wrong usage: an argument, a flag or its value; nothing was done
+  3 4 5  a run waits for an approval, was cancelled, ran out of time
+  4      you were asked, and said no: nothing was done
+  75     serve: another server has the data directory
+  125    skete could not do it; the message says why
+  126    the program in the sandbox cannot be run
+  127    there is no such program in the sandbox
+  128+n  signal n ended it: 130 is Ctrl-C, 137 is SIGKILL
+  other  that of the command in the sandbox
+
+Topics (skete help TOPIC):
+` + topicList(),
 		Example: `  skete run 'Fix the failing test' --sandbox ID
   skete vm temp --lang python --cmd 'python3 -c "print(6*7)"'
   skete vm create --lang python --mem 512 --cpus 2 -q
@@ -54,6 +74,7 @@ is that of the command in the sandbox, or 125 if skete itself failed.`,
   skete vm shell ID
   skete cp ./src ID:/workspace/src
   skete doctor`,
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          app.NoSuchCommand,
@@ -77,18 +98,44 @@ is that of the command in the sandbox, or 125 if skete itself failed.`,
 	for _, name := range []string{"url", "api-key", "key"} {
 		f.Lookup(name).DefValue = "" // help shows no secret
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return errs.New(errs.Invalid, "%s", err).WithHint("`%s --help` shows the flags", cmd.CommandPath())
-	})
-	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.tenantGroup(), a.serveCommand(), a.doctorCommand(), a.version())
+	// No Set…Template of cobra: text/template makes the linker keep all methods, 22 MB.
+	root.SetFlagErrorFunc(app.FlagError)
+	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
 	root.AddCommand(preview.Command(a.App), services.Command(a.App))
+	root.SetHelpCommand(a.help())
+	root.AddCommand(vm.Short(a.App)...)
 	a.hints(root)
+	a.completions(root)
+	arrange(root)
 	return root
 }
 
 const defaultHomeText = "/var/lib/skete as root, ~/.local/share/skete else"
+
+// groups are the parts of the root's help.
+var groups = []struct {
+	title, names string
+}{
+	{"Sandboxes:", "vm cp template service preview pool"},
+	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay agent model"},
+	{"What the files were:", "history diff undo redo revert restore"},
+	{"Server:", "serve status stop service-unit doctor fsck key tenant"},
+	{"Short for skete vm …:", "ls ps exec logs shell start inspect"},
+}
+
+// arrange puts commands into groups.
+func arrange(root *cobra.Command) {
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, cmd := range root.Commands() {
+			if slices.Contains(strings.Fields(g.names), cmd.Name()) {
+				cmd.GroupID = g.title
+			}
+		}
+	}
+}
 
 // hints makes wrong arguments of every command an error with a class.
 func (a program) hints(cmd *cobra.Command) {
@@ -98,6 +145,9 @@ func (a program) hints(cmd *cobra.Command) {
 			var classed *errs.Error
 			if err == nil || errors.As(err, &classed) {
 				return err
+			}
+			if strings.HasPrefix(err.Error(), "unknown command ") { // what cobra.NoArgs says
+				err = fmt.Errorf("`%s` takes no arguments; what does %.40q mean?", c.CommandPath(), args[0])
 			}
 			return errs.New(errs.Invalid, "%s", err).WithHint("usage: %s", c.UseLine())
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // every calls each method that takes a path with this one.
@@ -358,15 +359,7 @@ func temps(dir string) []string {
 // waitFor polls a condition.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s after 10 s", what)
-		}
-		<-tick.C
-	}
+	patience.Until(t, 10*time.Second, what, ok)
 }
 
 func TestWrite_fullDiskIsALimit(t *testing.T) {

@@ -103,6 +103,13 @@ func (c *conn) handle(msg []byte, fds []int) error {
 		return nil
 	case pair.KindSignal:
 		return c.signal(request, dec)
+	case pair.KindRemember:
+		list := dec.Strs()
+		if err := dec.Done(); err != nil || len(list)%2 != 0 {
+			return pair.ErrMessage
+		}
+		c.replyCode(request, c.d.remember(list))
+		return nil
 	case pair.KindShutdown:
 		grace := time.Duration(dec.I64())
 		if err := dec.Done(); err != nil {

@@ -64,6 +64,27 @@ func (d *daemon) insert(r *record) {
 	d.byID[r.ID] = r
 }
 
+// remember makes the keys of the list, each with its fingerprint behind it,
+// Lost unless they are known. They are not journalled: who told us of them
+// tells the next boot too.
+func (d *daemon) remember(list []string) pair.Outcome {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := 0; i < len(list); i += 2 {
+		if r := d.byKey[list[i]]; r != nil {
+			if r.State == pair.Lost { // of our journal, which has no fingerprints
+				r.Fingerprint = list[i+1]
+			}
+			continue
+		}
+		if len(d.byKey) >= pair.KeysMax {
+			return pair.OutcomeKeysFull
+		}
+		d.insert(&record{Entry: pair.Entry{Key: list[i], Fingerprint: list[i+1], State: pair.Lost}, fds: noFDs})
+	}
+	return pair.OutcomeOK
+}
+
 // remove takes a record out of the table and closes what it holds.
 func (d *daemon) remove(r *record) {
 	delete(d.byKey, r.Key)
@@ -109,7 +130,7 @@ func (d *daemon) reserve(s *pair.Spawn) (*record, pair.Outcome) {
 		return nil, pair.OutcomeKeysFull
 	}
 	r := &record{fds: noFDs, Entry: pair.Entry{
-		Key: s.Key, Auto: s.Auto, Argv: s.Argv, Dir: s.Dir, Info: s.Info, Pty: s.Pty, State: pair.Running,
+		Key: s.Key, Auto: s.Auto, Argv: s.Argv, Dir: s.Dir, Info: s.Info, Fingerprint: s.Fingerprint, Pty: s.Pty, State: pair.Running,
 	}}
 	d.insert(r)
 	return r, pair.OutcomeOK

@@ -14,6 +14,16 @@ const (
 	memoryPercent = 92
 	memoryCalm    = 500 * time.Millisecond // after a kill, until its memory is back
 	memoryWorth   = 25                     // a command with less than this part of the limit is spared: its end would not help
+	// What is used by commands that stand still is looked at less and less often,
+	// down to memoryStill: a look costs as much as a wake-up, and a machine may do
+	// nothing for days. So long have they stood still if nothing changed by more
+	// than a memoryMoves-th of the limit.
+	memoryStill = 400 * time.Millisecond
+	memoryMoves = 128
+	memorySlow  = 8 // the wait is this part of the time without a change
+	// memoryRate is what a command takes at most, in bytes per nanosecond: none
+	// of them gets from where it stood still to the limit between two looks.
+	memoryRate = 1
 )
 
 // watchMemory looks at the machine's memory while commands run, the oftener
@@ -28,6 +38,7 @@ func (c *Core) watchMemory() {
 	if total, _ := task.Memory(); total > 0 && total < limit {
 		limit = total
 	}
+	var p pace
 	for wait := memoryEvery / 10; c.waitRunning(); { // most commands are over by then
 		select {
 		case <-c.quit:
@@ -35,15 +46,39 @@ func (c *Core) watchMemory() {
 		case <-time.After(wait):
 		}
 		if wait = memoryEvery / 10; c.anyRunning() {
-			wait = c.lookAtMemory(limit)
+			used := c.memoryUsed(limit)
+			wait = p.slow(c.lookAtMemory(used, limit), used, limit, c.known())
 		}
 	}
 }
 
+// pace knows since when the memory in use has not moved.
+type pace struct {
+	used     int64
+	commands int
+	since    time.Time
+}
+
+// slow returns when to look again at what is used, at the earliest after wait.
+func (p *pace) slow(wait time.Duration, used, limit int64, commands int) time.Duration {
+	now := time.Now()
+	if moved := used - p.used; max(moved, -moved) > limit/memoryMoves || commands != p.commands {
+		*p = pace{used, commands, now}
+	}
+	untilFull := time.Duration((limit/100*memoryPercent - used) / memoryRate)
+	return max(wait, min(now.Sub(p.since)/memorySlow, memoryStill, untilFull))
+}
+
+// known counts the commands, those that have ended too.
+func (c *Core) known() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byID)
+}
+
 // lookAtMemory does what is to be done, and returns when to look again.
-func (c *Core) lookAtMemory(limit int64) time.Duration {
+func (c *Core) lookAtMemory(used, limit int64) time.Duration {
 	c.ooms.Look()
-	used := c.memoryUsed(limit)
 	switch {
 	case used > limit/100*memoryPercent && c.killLargest(limit):
 		return memoryCalm

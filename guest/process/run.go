@@ -50,8 +50,10 @@ func (c *Core) tryStart(ctx context.Context, req *wire.StartRequest) (p *proc, e
 	if !isClosed(c.Moving()) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		p = c.byKey[req.Key]
-		return p, p != nil, p == nil, nil
+		if p = c.byKey[req.Key]; p == nil {
+			return nil, false, true, nil
+		}
+		return p, true, false, p.sameAs(req)
 	}
 	p, existed, err = c.start(ctx, req)
 	return p, existed, false, err

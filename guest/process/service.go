@@ -21,6 +21,9 @@ const (
 	waitMax       = time.Hour
 )
 
+// rememberMax is how many keys one Remember may name.
+const rememberMax = 1000
+
 // service is guest.v1's Process over a Core.
 type service struct{ c *Core }
 
@@ -197,4 +200,24 @@ func (s *service) Forget(_ context.Context, r *connect.Request[wire.ForgetReques
 		return nil, wire.ToConnect(err)
 	}
 	return connect.NewResponse(&wire.ForgetResponse{}), nil
+}
+
+func (s *service) Remember(_ context.Context, r *connect.Request[wire.RememberRequest]) (*connect.Response[wire.RememberResponse], error) {
+	if len(r.Msg.Keys) > rememberMax {
+		return nil, wire.ToConnect(errs.New(errs.Invalid, "more than %d keys", rememberMax))
+	}
+	used := make([]pair.Used, 0, len(r.Msg.Keys))
+	for _, k := range r.Msg.Keys {
+		if err := plan.CheckKey(k.Key); err != nil {
+			return nil, wire.ToConnect(err)
+		}
+		if len(k.Fingerprint) > pair.FingerprintBytesMax {
+			return nil, wire.ToConnect(errs.New(errs.Invalid, "a fingerprint has more than %d bytes", pair.FingerprintBytesMax))
+		}
+		used = append(used, pair.Used{Key: k.Key, Fingerprint: string(k.Fingerprint)})
+	}
+	if err := s.c.init.Remember(used); err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	return connect.NewResponse(&wire.RememberResponse{}), nil
 }

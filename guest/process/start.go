@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/wire"
@@ -17,12 +18,28 @@ func (c *Core) start(ctx context.Context, req *wire.StartRequest) (p *proc, exis
 	}
 	if !s.Auto {
 		p, unlock, err := c.lockKey(ctx, s.Key)
-		if p != nil || err != nil {
-			return p, true, err
+		if err != nil {
+			return nil, false, err
+		}
+		if p != nil {
+			return p, true, p.sameAs(req)
 		}
 		defer unlock()
 	}
-	return c.spawn(s)
+	if p, existed, err = c.spawn(s); existed && err == nil {
+		err = p.sameAs(req)
+	}
+	return p, existed, err
+}
+
+// sameAs refuses a request that has the process's key and asks for something
+// else: an answer with the one for the other would be a lie.
+func (p *proc) sameAs(req *wire.StartRequest) error {
+	if mine := p.entry.Fingerprint; mine == "" || len(req.Fingerprint) == 0 || mine == string(req.Fingerprint) {
+		return nil
+	}
+	return errs.New(errs.Conflict, "the key %q was used for another command", p.key).
+		WithHint("the same key never runs twice; take a new one for a new command")
 }
 
 // lockKey lets one caller at a time start a key; who comes later gets the process.

@@ -50,6 +50,10 @@ type Boot struct {
 	Env map[string]string `json:"env,omitempty"`
 	// ProcessesMax bounds the tasks (processes and threads) of commands; 0 = no bound.
 	ProcessesMax int `json:"processes_max"`
+	// Threads is how many threads init and supervise each make at their start,
+	// 0 = what they need. It is for machines in which they count together with
+	// commands: there a thread that is missing later may be refused.
+	Threads int `json:"threads,omitempty"`
 	// MemoryBytes is the machine's limit, 0 = unknown. Near it the guest ends
 	// the largest command with the reason "out of memory".
 	MemoryBytes int64 `json:"memory_bytes"`

@@ -82,6 +82,8 @@ const (
 	ProcessWaitProcedure = "/skete.guest.v1.Process/Wait"
 	// ProcessForgetProcedure is the fully-qualified name of the Process's Forget RPC.
 	ProcessForgetProcedure = "/skete.guest.v1.Process/Forget"
+	// ProcessRememberProcedure is the fully-qualified name of the Process's Remember RPC.
+	ProcessRememberProcedure = "/skete.guest.v1.Process/Remember"
 	// FileStatProcedure is the fully-qualified name of the File's Stat RPC.
 	FileStatProcedure = "/skete.guest.v1.File/Stat"
 	// FileListProcedure is the fully-qualified name of the File's List RPC.
@@ -415,6 +417,9 @@ type ProcessClient interface {
 	Wait(context.Context, *connect.Request[WaitRequest]) (*connect.Response[WaitResponse], error)
 	// Forget drops an exited process, its output and its key.
 	Forget(context.Context, *connect.Request[ForgetRequest]) (*connect.Response[ForgetResponse], error)
+	// Remember tells a machine that has just booted which keys were used before:
+	// from now on they are lost, not free. What is known already stays.
+	Remember(context.Context, *connect.Request[RememberRequest]) (*connect.Response[RememberResponse], error)
 }
 
 // NewProcessClient constructs a client for the skete.guest.v1.Process service. By default, it uses
@@ -490,21 +495,28 @@ func NewProcessClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(processMethods.ByName("Forget")),
 			connect.WithClientOptions(opts...),
 		),
+		remember: connect.NewClient[RememberRequest, RememberResponse](
+			httpClient,
+			baseURL+ProcessRememberProcedure,
+			connect.WithSchema(processMethods.ByName("Remember")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // processClient implements ProcessClient.
 type processClient struct {
-	start  *connect.Client[StartRequest, StartResponse]
-	exec   *connect.Client[StartRequest, AttachEvent]
-	attach *connect.Client[AttachRequest, AttachEvent]
-	get    *connect.Client[GetProcessRequest, GetProcessResponse]
-	list   *connect.Client[ListProcessesRequest, ListProcessesResponse]
-	input  *connect.Client[InputRequest, InputResponse]
-	signal *connect.Client[SignalRequest, SignalResponse]
-	resize *connect.Client[ResizeRequest, ResizeResponse]
-	wait   *connect.Client[WaitRequest, WaitResponse]
-	forget *connect.Client[ForgetRequest, ForgetResponse]
+	start    *connect.Client[StartRequest, StartResponse]
+	exec     *connect.Client[StartRequest, AttachEvent]
+	attach   *connect.Client[AttachRequest, AttachEvent]
+	get      *connect.Client[GetProcessRequest, GetProcessResponse]
+	list     *connect.Client[ListProcessesRequest, ListProcessesResponse]
+	input    *connect.Client[InputRequest, InputResponse]
+	signal   *connect.Client[SignalRequest, SignalResponse]
+	resize   *connect.Client[ResizeRequest, ResizeResponse]
+	wait     *connect.Client[WaitRequest, WaitResponse]
+	forget   *connect.Client[ForgetRequest, ForgetResponse]
+	remember *connect.Client[RememberRequest, RememberResponse]
 }
 
 // Start calls skete.guest.v1.Process.Start.
@@ -557,6 +569,11 @@ func (c *processClient) Forget(ctx context.Context, req *connect.Request[ForgetR
 	return c.forget.CallUnary(ctx, req)
 }
 
+// Remember calls skete.guest.v1.Process.Remember.
+func (c *processClient) Remember(ctx context.Context, req *connect.Request[RememberRequest]) (*connect.Response[RememberResponse], error) {
+	return c.remember.CallUnary(ctx, req)
+}
+
 // ProcessHandler is an implementation of the skete.guest.v1.Process service.
 type ProcessHandler interface {
 	// Start is keyed: the same key never runs twice in the life of the machine,
@@ -578,6 +595,9 @@ type ProcessHandler interface {
 	Wait(context.Context, *connect.Request[WaitRequest]) (*connect.Response[WaitResponse], error)
 	// Forget drops an exited process, its output and its key.
 	Forget(context.Context, *connect.Request[ForgetRequest]) (*connect.Response[ForgetResponse], error)
+	// Remember tells a machine that has just booted which keys were used before:
+	// from now on they are lost, not free. What is known already stays.
+	Remember(context.Context, *connect.Request[RememberRequest]) (*connect.Response[RememberResponse], error)
 }
 
 // NewProcessHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -649,6 +669,12 @@ func NewProcessHandler(svc ProcessHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(processMethods.ByName("Forget")),
 		connect.WithHandlerOptions(opts...),
 	)
+	processRememberHandler := connect.NewUnaryHandler(
+		ProcessRememberProcedure,
+		svc.Remember,
+		connect.WithSchema(processMethods.ByName("Remember")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skete.guest.v1.Process/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ProcessStartProcedure:
@@ -671,6 +697,8 @@ func NewProcessHandler(svc ProcessHandler, opts ...connect.HandlerOption) (strin
 			processWaitHandler.ServeHTTP(w, r)
 		case ProcessForgetProcedure:
 			processForgetHandler.ServeHTTP(w, r)
+		case ProcessRememberProcedure:
+			processRememberHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -718,6 +746,10 @@ func (UnimplementedProcessHandler) Wait(context.Context, *connect.Request[WaitRe
 
 func (UnimplementedProcessHandler) Forget(context.Context, *connect.Request[ForgetRequest]) (*connect.Response[ForgetResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skete.guest.v1.Process.Forget is not implemented"))
+}
+
+func (UnimplementedProcessHandler) Remember(context.Context, *connect.Request[RememberRequest]) (*connect.Response[RememberResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skete.guest.v1.Process.Remember is not implemented"))
 }
 
 // FileClient is a client for the skete.guest.v1.File service.

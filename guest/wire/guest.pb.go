@@ -1334,6 +1334,9 @@ type StartRequest struct {
 	SpoolBytesMax int64                  `protobuf:"varint,10,opt,name=spool_bytes_max,json=spoolBytesMax,proto3" json:"spool_bytes_max,omitempty"` // per stream; 0 = default (head 1 MiB + tail 16 MiB)
 	Overflow      Overflow               `protobuf:"varint,11,opt,name=overflow,proto3,enum=skete.guest.v1.Overflow" json:"overflow,omitempty"`
 	Background    bool                   `protobuf:"varint,12,opt,name=background,proto3" json:"background,omitempty"` // informational: nobody waits for it
+	// What the caller asked for, hashed; at most 64 bytes. A key that was used
+	// with another one is a conflict. Empty: no comparison.
+	Fingerprint   []byte `protobuf:"bytes,13,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1450,6 +1453,13 @@ func (x *StartRequest) GetBackground() bool {
 		return x.Background
 	}
 	return false
+}
+
+func (x *StartRequest) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
 }
 
 type StartResponse struct {
@@ -2816,6 +2826,138 @@ func (*ForgetResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
+type UsedKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Fingerprint   []byte                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsedKey) Reset() {
+	*x = UsedKey{}
+	mi := &file_guest_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsedKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsedKey) ProtoMessage() {}
+
+func (x *UsedKey) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsedKey.ProtoReflect.Descriptor instead.
+func (*UsedKey) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *UsedKey) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *UsedKey) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+type RememberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*UsedKey             `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RememberRequest) Reset() {
+	*x = RememberRequest{}
+	mi := &file_guest_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RememberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RememberRequest) ProtoMessage() {}
+
+func (x *RememberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RememberRequest.ProtoReflect.Descriptor instead.
+func (*RememberRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RememberRequest) GetKeys() []*UsedKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type RememberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RememberResponse) Reset() {
+	*x = RememberResponse{}
+	mi := &file_guest_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RememberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RememberResponse) ProtoMessage() {}
+
+func (x *RememberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RememberResponse.ProtoReflect.Descriptor instead.
+func (*RememberResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{44}
+}
+
 type Entry struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Name           []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2835,7 +2977,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2989,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +3002,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Entry) GetName() []byte {
@@ -2952,7 +3094,7 @@ type StatRequest struct {
 
 func (x *StatRequest) Reset() {
 	*x = StatRequest{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3106,7 @@ func (x *StatRequest) String() string {
 func (*StatRequest) ProtoMessage() {}
 
 func (x *StatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3119,7 @@ func (x *StatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatRequest.ProtoReflect.Descriptor instead.
 func (*StatRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StatRequest) GetPath() []byte {
@@ -3018,7 +3160,7 @@ type StatResponse struct {
 
 func (x *StatResponse) Reset() {
 	*x = StatResponse{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3172,7 @@ func (x *StatResponse) String() string {
 func (*StatResponse) ProtoMessage() {}
 
 func (x *StatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3185,7 @@ func (x *StatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatResponse.ProtoReflect.Descriptor instead.
 func (*StatResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StatResponse) GetEntry() *Entry {
@@ -3073,7 +3215,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3227,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3240,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListRequest) GetPath() []byte {
@@ -3146,7 +3288,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3300,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3313,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListResponse) GetEntries() []*Entry {
@@ -3200,7 +3342,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3354,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3367,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadRequest) GetPath() []byte {
@@ -3266,7 +3408,7 @@ type ReadResponse struct {
 
 func (x *ReadResponse) Reset() {
 	*x = ReadResponse{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3420,7 @@ func (x *ReadResponse) String() string {
 func (*ReadResponse) ProtoMessage() {}
 
 func (x *ReadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3433,7 @@ func (x *ReadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadResponse.ProtoReflect.Descriptor instead.
 func (*ReadResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReadResponse) GetEntry() *Entry {
@@ -3318,7 +3460,7 @@ type WriteRequest struct {
 
 func (x *WriteRequest) Reset() {
 	*x = WriteRequest{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3472,7 @@ func (x *WriteRequest) String() string {
 func (*WriteRequest) ProtoMessage() {}
 
 func (x *WriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3485,7 @@ func (x *WriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest.ProtoReflect.Descriptor instead.
 func (*WriteRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WriteRequest) GetHeader() *WriteRequest_Header {
@@ -3370,7 +3512,7 @@ type WriteResponse struct {
 
 func (x *WriteResponse) Reset() {
 	*x = WriteResponse{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3524,7 @@ func (x *WriteResponse) String() string {
 func (*WriteResponse) ProtoMessage() {}
 
 func (x *WriteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3537,7 @@ func (x *WriteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteResponse.ProtoReflect.Descriptor instead.
 func (*WriteResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WriteResponse) GetEntry() *Entry {
@@ -3424,7 +3566,7 @@ type MakeDirRequest struct {
 
 func (x *MakeDirRequest) Reset() {
 	*x = MakeDirRequest{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3578,7 @@ func (x *MakeDirRequest) String() string {
 func (*MakeDirRequest) ProtoMessage() {}
 
 func (x *MakeDirRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3591,7 @@ func (x *MakeDirRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeDirRequest.ProtoReflect.Descriptor instead.
 func (*MakeDirRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MakeDirRequest) GetPath() []byte {
@@ -3490,7 +3632,7 @@ type MakeDirResponse struct {
 
 func (x *MakeDirResponse) Reset() {
 	*x = MakeDirResponse{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3644,7 @@ func (x *MakeDirResponse) String() string {
 func (*MakeDirResponse) ProtoMessage() {}
 
 func (x *MakeDirResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3657,7 @@ func (x *MakeDirResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeDirResponse.ProtoReflect.Descriptor instead.
 func (*MakeDirResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MakeDirResponse) GetEntry() *Entry {
@@ -3544,7 +3686,7 @@ type MoveRequest struct {
 
 func (x *MoveRequest) Reset() {
 	*x = MoveRequest{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3698,7 @@ func (x *MoveRequest) String() string {
 func (*MoveRequest) ProtoMessage() {}
 
 func (x *MoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3711,7 @@ func (x *MoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveRequest.ProtoReflect.Descriptor instead.
 func (*MoveRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *MoveRequest) GetSource() []byte {
@@ -3609,7 +3751,7 @@ type MoveResponse struct {
 
 func (x *MoveResponse) Reset() {
 	*x = MoveResponse{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3763,7 @@ func (x *MoveResponse) String() string {
 func (*MoveResponse) ProtoMessage() {}
 
 func (x *MoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3776,7 @@ func (x *MoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResponse.ProtoReflect.Descriptor instead.
 func (*MoveResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *MoveResponse) GetEntry() *Entry {
@@ -3656,7 +3798,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +3810,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +3823,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *CopyRequest) GetSource() []byte {
@@ -3722,7 +3864,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3876,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3889,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CopyResponse) GetEntry() *Entry {
@@ -3776,7 +3918,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3930,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3943,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RemoveRequest) GetPath() []byte {
@@ -3841,7 +3983,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +3995,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +4008,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RemoveResponse) GetRemoved() int64 {
@@ -3888,7 +4030,7 @@ type ChmodRequest struct {
 
 func (x *ChmodRequest) Reset() {
 	*x = ChmodRequest{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4042,7 @@ func (x *ChmodRequest) String() string {
 func (*ChmodRequest) ProtoMessage() {}
 
 func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4055,7 @@ func (x *ChmodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodRequest.ProtoReflect.Descriptor instead.
 func (*ChmodRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ChmodRequest) GetPath() []byte {
@@ -3953,7 +4095,7 @@ type ChmodResponse struct {
 
 func (x *ChmodResponse) Reset() {
 	*x = ChmodResponse{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4107,7 @@ func (x *ChmodResponse) String() string {
 func (*ChmodResponse) ProtoMessage() {}
 
 func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4120,7 @@ func (x *ChmodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChmodResponse.ProtoReflect.Descriptor instead.
 func (*ChmodResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChmodResponse) GetEntry() *Entry {
@@ -3999,7 +4141,7 @@ type SymlinkRequest struct {
 
 func (x *SymlinkRequest) Reset() {
 	*x = SymlinkRequest{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4153,7 @@ func (x *SymlinkRequest) String() string {
 func (*SymlinkRequest) ProtoMessage() {}
 
 func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4166,7 @@ func (x *SymlinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkRequest.ProtoReflect.Descriptor instead.
 func (*SymlinkRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SymlinkRequest) GetTarget() []byte {
@@ -4057,7 +4199,7 @@ type SymlinkResponse struct {
 
 func (x *SymlinkResponse) Reset() {
 	*x = SymlinkResponse{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4069,7 +4211,7 @@ func (x *SymlinkResponse) String() string {
 func (*SymlinkResponse) ProtoMessage() {}
 
 func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4082,7 +4224,7 @@ func (x *SymlinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SymlinkResponse.ProtoReflect.Descriptor instead.
 func (*SymlinkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SymlinkResponse) GetEntry() *Entry {
@@ -4102,7 +4244,7 @@ type UploadRequest struct {
 
 func (x *UploadRequest) Reset() {
 	*x = UploadRequest{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4256,7 @@ func (x *UploadRequest) String() string {
 func (*UploadRequest) ProtoMessage() {}
 
 func (x *UploadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4269,7 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
 func (*UploadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *UploadRequest) GetHeader() *UploadRequest_Header {
@@ -4154,7 +4296,7 @@ type UploadResponse struct {
 
 func (x *UploadResponse) Reset() {
 	*x = UploadResponse{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4308,7 @@ func (x *UploadResponse) String() string {
 func (*UploadResponse) ProtoMessage() {}
 
 func (x *UploadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4321,7 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
 func (*UploadResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *UploadResponse) GetEntries() int64 {
@@ -4211,7 +4353,7 @@ type DownloadRequest struct {
 
 func (x *DownloadRequest) Reset() {
 	*x = DownloadRequest{}
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4223,7 +4365,7 @@ func (x *DownloadRequest) String() string {
 func (*DownloadRequest) ProtoMessage() {}
 
 func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[65]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4236,7 +4378,7 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
 func (*DownloadRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{65}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DownloadRequest) GetPath() []byte {
@@ -4276,7 +4418,7 @@ type DownloadResponse struct {
 
 func (x *DownloadResponse) Reset() {
 	*x = DownloadResponse{}
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4288,7 +4430,7 @@ func (x *DownloadResponse) String() string {
 func (*DownloadResponse) ProtoMessage() {}
 
 func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[66]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4301,7 +4443,7 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
 func (*DownloadResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{66}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DownloadResponse) GetData() []byte {
@@ -4323,7 +4465,7 @@ type GlobRequest struct {
 
 func (x *GlobRequest) Reset() {
 	*x = GlobRequest{}
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4335,7 +4477,7 @@ func (x *GlobRequest) String() string {
 func (*GlobRequest) ProtoMessage() {}
 
 func (x *GlobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[67]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4348,7 +4490,7 @@ func (x *GlobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobRequest.ProtoReflect.Descriptor instead.
 func (*GlobRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{67}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GlobRequest) GetBase() []byte {
@@ -4389,7 +4531,7 @@ type GlobResponse struct {
 
 func (x *GlobResponse) Reset() {
 	*x = GlobResponse{}
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4543,7 @@ func (x *GlobResponse) String() string {
 func (*GlobResponse) ProtoMessage() {}
 
 func (x *GlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[68]
+	mi := &file_guest_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4556,7 @@ func (x *GlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobResponse.ProtoReflect.Descriptor instead.
 func (*GlobResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{68}
+	return file_guest_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GlobResponse) GetEntries() []*Entry {
@@ -4448,7 +4590,7 @@ type GrepRequest struct {
 
 func (x *GrepRequest) Reset() {
 	*x = GrepRequest{}
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4460,7 +4602,7 @@ func (x *GrepRequest) String() string {
 func (*GrepRequest) ProtoMessage() {}
 
 func (x *GrepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[69]
+	mi := &file_guest_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4473,7 +4615,7 @@ func (x *GrepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrepRequest.ProtoReflect.Descriptor instead.
 func (*GrepRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{69}
+	return file_guest_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GrepRequest) GetBase() []byte {
@@ -4553,7 +4695,7 @@ type GrepMatch struct {
 
 func (x *GrepMatch) Reset() {
 	*x = GrepMatch{}
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4565,7 +4707,7 @@ func (x *GrepMatch) String() string {
 func (*GrepMatch) ProtoMessage() {}
 
 func (x *GrepMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[70]
+	mi := &file_guest_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4578,7 +4720,7 @@ func (x *GrepMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrepMatch.ProtoReflect.Descriptor instead.
 func (*GrepMatch) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{70}
+	return file_guest_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GrepMatch) GetPath() []byte {
@@ -4636,7 +4778,7 @@ type GrepResponse struct {
 
 func (x *GrepResponse) Reset() {
 	*x = GrepResponse{}
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4648,7 +4790,7 @@ func (x *GrepResponse) String() string {
 func (*GrepResponse) ProtoMessage() {}
 
 func (x *GrepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[71]
+	mi := &file_guest_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4661,7 +4803,7 @@ func (x *GrepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrepResponse.ProtoReflect.Descriptor instead.
 func (*GrepResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{71}
+	return file_guest_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GrepResponse) GetMatches() []*GrepMatch {
@@ -4712,7 +4854,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +4866,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[72]
+	mi := &file_guest_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +4879,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{72}
+	return file_guest_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WatchRequest) GetPath() []byte {
@@ -4790,7 +4932,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4802,7 +4944,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[73]
+	mi := &file_guest_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4815,7 +4957,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{73}
+	return file_guest_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -4900,7 +5042,7 @@ type WatchStarted struct {
 
 func (x *WatchStarted) Reset() {
 	*x = WatchStarted{}
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4912,7 +5054,7 @@ func (x *WatchStarted) String() string {
 func (*WatchStarted) ProtoMessage() {}
 
 func (x *WatchStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[74]
+	mi := &file_guest_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4925,7 +5067,7 @@ func (x *WatchStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStarted.ProtoReflect.Descriptor instead.
 func (*WatchStarted) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{74}
+	return file_guest_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WatchStarted) GetWatchId() string {
@@ -4954,7 +5096,7 @@ type FileEvent struct {
 
 func (x *FileEvent) Reset() {
 	*x = FileEvent{}
-	mi := &file_guest_proto_msgTypes[75]
+	mi := &file_guest_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4966,7 +5108,7 @@ func (x *FileEvent) String() string {
 func (*FileEvent) ProtoMessage() {}
 
 func (x *FileEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[75]
+	mi := &file_guest_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4979,7 +5121,7 @@ func (x *FileEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileEvent.ProtoReflect.Descriptor instead.
 func (*FileEvent) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{75}
+	return file_guest_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *FileEvent) GetSeq() uint64 {
@@ -5021,7 +5163,7 @@ type WatchOverflow struct {
 
 func (x *WatchOverflow) Reset() {
 	*x = WatchOverflow{}
-	mi := &file_guest_proto_msgTypes[76]
+	mi := &file_guest_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5033,7 +5175,7 @@ func (x *WatchOverflow) String() string {
 func (*WatchOverflow) ProtoMessage() {}
 
 func (x *WatchOverflow) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[76]
+	mi := &file_guest_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5046,7 +5188,7 @@ func (x *WatchOverflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOverflow.ProtoReflect.Descriptor instead.
 func (*WatchOverflow) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{76}
+	return file_guest_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *WatchOverflow) GetSeq() uint64 {
@@ -5081,7 +5223,7 @@ type OpenPort struct {
 
 func (x *OpenPort) Reset() {
 	*x = OpenPort{}
-	mi := &file_guest_proto_msgTypes[77]
+	mi := &file_guest_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5093,7 +5235,7 @@ func (x *OpenPort) String() string {
 func (*OpenPort) ProtoMessage() {}
 
 func (x *OpenPort) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[77]
+	mi := &file_guest_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5106,7 +5248,7 @@ func (x *OpenPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenPort.ProtoReflect.Descriptor instead.
 func (*OpenPort) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{77}
+	return file_guest_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *OpenPort) GetPort() uint32 {
@@ -5138,7 +5280,7 @@ type ListPortsRequest struct {
 
 func (x *ListPortsRequest) Reset() {
 	*x = ListPortsRequest{}
-	mi := &file_guest_proto_msgTypes[78]
+	mi := &file_guest_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5150,7 +5292,7 @@ func (x *ListPortsRequest) String() string {
 func (*ListPortsRequest) ProtoMessage() {}
 
 func (x *ListPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[78]
+	mi := &file_guest_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5163,7 +5305,7 @@ func (x *ListPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsRequest.ProtoReflect.Descriptor instead.
 func (*ListPortsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{78}
+	return file_guest_proto_rawDescGZIP(), []int{81}
 }
 
 type ListPortsResponse struct {
@@ -5175,7 +5317,7 @@ type ListPortsResponse struct {
 
 func (x *ListPortsResponse) Reset() {
 	*x = ListPortsResponse{}
-	mi := &file_guest_proto_msgTypes[79]
+	mi := &file_guest_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5187,7 +5329,7 @@ func (x *ListPortsResponse) String() string {
 func (*ListPortsResponse) ProtoMessage() {}
 
 func (x *ListPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[79]
+	mi := &file_guest_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5200,7 +5342,7 @@ func (x *ListPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPortsResponse.ProtoReflect.Descriptor instead.
 func (*ListPortsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{79}
+	return file_guest_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListPortsResponse) GetPorts() []*OpenPort {
@@ -5218,7 +5360,7 @@ type WatchPortsRequest struct {
 
 func (x *WatchPortsRequest) Reset() {
 	*x = WatchPortsRequest{}
-	mi := &file_guest_proto_msgTypes[80]
+	mi := &file_guest_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5230,7 +5372,7 @@ func (x *WatchPortsRequest) String() string {
 func (*WatchPortsRequest) ProtoMessage() {}
 
 func (x *WatchPortsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[80]
+	mi := &file_guest_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5243,7 +5385,7 @@ func (x *WatchPortsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPortsRequest.ProtoReflect.Descriptor instead.
 func (*WatchPortsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{80}
+	return file_guest_proto_rawDescGZIP(), []int{83}
 }
 
 type WatchPortsResponse struct {
@@ -5260,7 +5402,7 @@ type WatchPortsResponse struct {
 
 func (x *WatchPortsResponse) Reset() {
 	*x = WatchPortsResponse{}
-	mi := &file_guest_proto_msgTypes[81]
+	mi := &file_guest_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5272,7 +5414,7 @@ func (x *WatchPortsResponse) String() string {
 func (*WatchPortsResponse) ProtoMessage() {}
 
 func (x *WatchPortsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[81]
+	mi := &file_guest_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5285,7 +5427,7 @@ func (x *WatchPortsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPortsResponse.ProtoReflect.Descriptor instead.
 func (*WatchPortsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{81}
+	return file_guest_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WatchPortsResponse) GetEvent() isWatchPortsResponse_Event {
@@ -5364,7 +5506,7 @@ type WriteRequest_Header struct {
 
 func (x *WriteRequest_Header) Reset() {
 	*x = WriteRequest_Header{}
-	mi := &file_guest_proto_msgTypes[84]
+	mi := &file_guest_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5376,7 +5518,7 @@ func (x *WriteRequest_Header) String() string {
 func (*WriteRequest_Header) ProtoMessage() {}
 
 func (x *WriteRequest_Header) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[84]
+	mi := &file_guest_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5389,7 +5531,7 @@ func (x *WriteRequest_Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteRequest_Header.ProtoReflect.Descriptor instead.
 func (*WriteRequest_Header) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49, 0}
+	return file_guest_proto_rawDescGZIP(), []int{52, 0}
 }
 
 func (x *WriteRequest_Header) GetPath() []byte {
@@ -5460,7 +5602,7 @@ type UploadRequest_Header struct {
 
 func (x *UploadRequest_Header) Reset() {
 	*x = UploadRequest_Header{}
-	mi := &file_guest_proto_msgTypes[85]
+	mi := &file_guest_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5472,7 +5614,7 @@ func (x *UploadRequest_Header) String() string {
 func (*UploadRequest_Header) ProtoMessage() {}
 
 func (x *UploadRequest_Header) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[85]
+	mi := &file_guest_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5485,7 +5627,7 @@ func (x *UploadRequest_Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadRequest_Header.ProtoReflect.Descriptor instead.
 func (*UploadRequest_Header) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63, 0}
+	return file_guest_proto_rawDescGZIP(), []int{66, 0}
 }
 
 func (x *UploadRequest_Header) GetPath() []byte {
@@ -5599,7 +5741,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x06Rlimit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04soft\x18\x02 \x01(\x04R\x04soft\x12\x12\n" +
-	"\x04hard\x18\x03 \x01(\x04R\x04hard\"\xdb\x03\n" +
+	"\x04hard\x18\x03 \x01(\x04R\x04hard\"\xfd\x03\n" +
 	"\fStartRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\fR\x04argv\x127\n" +
@@ -5616,7 +5758,8 @@ const file_guest_proto_rawDesc = "" +
 	"\boverflow\x18\v \x01(\x0e2\x18.skete.guest.v1.OverflowR\boverflow\x12\x1e\n" +
 	"\n" +
 	"background\x18\f \x01(\bR\n" +
-	"background\x1a6\n" +
+	"background\x12 \n" +
+	"\vfingerprint\x18\r \x01(\fR\vfingerprint\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"`\n" +
@@ -5713,7 +5856,13 @@ const file_guest_proto_rawDesc = "" +
 	"\aprocess\x18\x01 \x01(\v2\x1b.skete.guest.v1.ProcessInfoR\aprocess\"!\n" +
 	"\rForgetRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\"\x10\n" +
-	"\x0eForgetResponse\"\x97\x02\n" +
+	"\x0eForgetResponse\"=\n" +
+	"\aUsedKey\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\fR\vfingerprint\">\n" +
+	"\x0fRememberRequest\x12+\n" +
+	"\x04keys\x18\x01 \x03(\v2\x17.skete.guest.v1.UsedKeyR\x04keys\"\x12\n" +
+	"\x10RememberResponse\"\x97\x02\n" +
 	"\x05Entry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12,\n" +
@@ -5934,7 +6083,7 @@ const file_guest_proto_rawDesc = "" +
 	"\tStepClock\x12 .skete.guest.v1.StepClockRequest\x1a!.skete.guest.v1.StepClockResponse\x12G\n" +
 	"\x06Reseed\x12\x1d.skete.guest.v1.ReseedRequest\x1a\x1e.skete.guest.v1.ReseedResponse\x12D\n" +
 	"\x05Adopt\x12\x1c.skete.guest.v1.AdoptRequest\x1a\x1d.skete.guest.v1.AdoptResponse\x12M\n" +
-	"\bShutdown\x12\x1f.skete.guest.v1.ShutdownRequest\x1a .skete.guest.v1.ShutdownResponse2\xed\x05\n" +
+	"\bShutdown\x12\x1f.skete.guest.v1.ShutdownRequest\x1a .skete.guest.v1.ShutdownResponse2\xbc\x06\n" +
 	"\aProcess\x12D\n" +
 	"\x05Start\x12\x1c.skete.guest.v1.StartRequest\x1a\x1d.skete.guest.v1.StartResponse\x12C\n" +
 	"\x04Exec\x12\x1c.skete.guest.v1.StartRequest\x1a\x1b.skete.guest.v1.AttachEvent0\x01\x12F\n" +
@@ -5945,7 +6094,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x06Signal\x12\x1d.skete.guest.v1.SignalRequest\x1a\x1e.skete.guest.v1.SignalResponse\x12G\n" +
 	"\x06Resize\x12\x1d.skete.guest.v1.ResizeRequest\x1a\x1e.skete.guest.v1.ResizeResponse\x12A\n" +
 	"\x04Wait\x12\x1b.skete.guest.v1.WaitRequest\x1a\x1c.skete.guest.v1.WaitResponse\x12G\n" +
-	"\x06Forget\x12\x1d.skete.guest.v1.ForgetRequest\x1a\x1e.skete.guest.v1.ForgetResponse2\xbe\b\n" +
+	"\x06Forget\x12\x1d.skete.guest.v1.ForgetRequest\x1a\x1e.skete.guest.v1.ForgetResponse\x12M\n" +
+	"\bRemember\x12\x1f.skete.guest.v1.RememberRequest\x1a .skete.guest.v1.RememberResponse2\xbe\b\n" +
 	"\x04File\x12F\n" +
 	"\x04Stat\x12\x1b.skete.guest.v1.StatRequest\x1a\x1c.skete.guest.v1.StatResponse\"\x03\x90\x02\x01\x12F\n" +
 	"\x04List\x12\x1b.skete.guest.v1.ListRequest\x1a\x1c.skete.guest.v1.ListResponse\"\x03\x90\x02\x01\x12C\n" +
@@ -5979,7 +6129,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_guest_proto_goTypes = []any{
 	(Overflow)(0),                 // 0: skete.guest.v1.Overflow
 	(ProcessState)(0),             // 1: skete.guest.v1.ProcessState
@@ -6028,54 +6178,57 @@ var file_guest_proto_goTypes = []any{
 	(*WaitResponse)(nil),          // 44: skete.guest.v1.WaitResponse
 	(*ForgetRequest)(nil),         // 45: skete.guest.v1.ForgetRequest
 	(*ForgetResponse)(nil),        // 46: skete.guest.v1.ForgetResponse
-	(*Entry)(nil),                 // 47: skete.guest.v1.Entry
-	(*StatRequest)(nil),           // 48: skete.guest.v1.StatRequest
-	(*StatResponse)(nil),          // 49: skete.guest.v1.StatResponse
-	(*ListRequest)(nil),           // 50: skete.guest.v1.ListRequest
-	(*ListResponse)(nil),          // 51: skete.guest.v1.ListResponse
-	(*ReadRequest)(nil),           // 52: skete.guest.v1.ReadRequest
-	(*ReadResponse)(nil),          // 53: skete.guest.v1.ReadResponse
-	(*WriteRequest)(nil),          // 54: skete.guest.v1.WriteRequest
-	(*WriteResponse)(nil),         // 55: skete.guest.v1.WriteResponse
-	(*MakeDirRequest)(nil),        // 56: skete.guest.v1.MakeDirRequest
-	(*MakeDirResponse)(nil),       // 57: skete.guest.v1.MakeDirResponse
-	(*MoveRequest)(nil),           // 58: skete.guest.v1.MoveRequest
-	(*MoveResponse)(nil),          // 59: skete.guest.v1.MoveResponse
-	(*CopyRequest)(nil),           // 60: skete.guest.v1.CopyRequest
-	(*CopyResponse)(nil),          // 61: skete.guest.v1.CopyResponse
-	(*RemoveRequest)(nil),         // 62: skete.guest.v1.RemoveRequest
-	(*RemoveResponse)(nil),        // 63: skete.guest.v1.RemoveResponse
-	(*ChmodRequest)(nil),          // 64: skete.guest.v1.ChmodRequest
-	(*ChmodResponse)(nil),         // 65: skete.guest.v1.ChmodResponse
-	(*SymlinkRequest)(nil),        // 66: skete.guest.v1.SymlinkRequest
-	(*SymlinkResponse)(nil),       // 67: skete.guest.v1.SymlinkResponse
-	(*UploadRequest)(nil),         // 68: skete.guest.v1.UploadRequest
-	(*UploadResponse)(nil),        // 69: skete.guest.v1.UploadResponse
-	(*DownloadRequest)(nil),       // 70: skete.guest.v1.DownloadRequest
-	(*DownloadResponse)(nil),      // 71: skete.guest.v1.DownloadResponse
-	(*GlobRequest)(nil),           // 72: skete.guest.v1.GlobRequest
-	(*GlobResponse)(nil),          // 73: skete.guest.v1.GlobResponse
-	(*GrepRequest)(nil),           // 74: skete.guest.v1.GrepRequest
-	(*GrepMatch)(nil),             // 75: skete.guest.v1.GrepMatch
-	(*GrepResponse)(nil),          // 76: skete.guest.v1.GrepResponse
-	(*WatchRequest)(nil),          // 77: skete.guest.v1.WatchRequest
-	(*WatchResponse)(nil),         // 78: skete.guest.v1.WatchResponse
-	(*WatchStarted)(nil),          // 79: skete.guest.v1.WatchStarted
-	(*FileEvent)(nil),             // 80: skete.guest.v1.FileEvent
-	(*WatchOverflow)(nil),         // 81: skete.guest.v1.WatchOverflow
-	(*OpenPort)(nil),              // 82: skete.guest.v1.OpenPort
-	(*ListPortsRequest)(nil),      // 83: skete.guest.v1.ListPortsRequest
-	(*ListPortsResponse)(nil),     // 84: skete.guest.v1.ListPortsResponse
-	(*WatchPortsRequest)(nil),     // 85: skete.guest.v1.WatchPortsRequest
-	(*WatchPortsResponse)(nil),    // 86: skete.guest.v1.WatchPortsResponse
-	nil,                           // 87: skete.guest.v1.AdoptRequest.EnvEntry
-	nil,                           // 88: skete.guest.v1.StartRequest.EnvEntry
-	(*WriteRequest_Header)(nil),   // 89: skete.guest.v1.WriteRequest.Header
-	(*UploadRequest_Header)(nil),  // 90: skete.guest.v1.UploadRequest.Header
+	(*UsedKey)(nil),               // 47: skete.guest.v1.UsedKey
+	(*RememberRequest)(nil),       // 48: skete.guest.v1.RememberRequest
+	(*RememberResponse)(nil),      // 49: skete.guest.v1.RememberResponse
+	(*Entry)(nil),                 // 50: skete.guest.v1.Entry
+	(*StatRequest)(nil),           // 51: skete.guest.v1.StatRequest
+	(*StatResponse)(nil),          // 52: skete.guest.v1.StatResponse
+	(*ListRequest)(nil),           // 53: skete.guest.v1.ListRequest
+	(*ListResponse)(nil),          // 54: skete.guest.v1.ListResponse
+	(*ReadRequest)(nil),           // 55: skete.guest.v1.ReadRequest
+	(*ReadResponse)(nil),          // 56: skete.guest.v1.ReadResponse
+	(*WriteRequest)(nil),          // 57: skete.guest.v1.WriteRequest
+	(*WriteResponse)(nil),         // 58: skete.guest.v1.WriteResponse
+	(*MakeDirRequest)(nil),        // 59: skete.guest.v1.MakeDirRequest
+	(*MakeDirResponse)(nil),       // 60: skete.guest.v1.MakeDirResponse
+	(*MoveRequest)(nil),           // 61: skete.guest.v1.MoveRequest
+	(*MoveResponse)(nil),          // 62: skete.guest.v1.MoveResponse
+	(*CopyRequest)(nil),           // 63: skete.guest.v1.CopyRequest
+	(*CopyResponse)(nil),          // 64: skete.guest.v1.CopyResponse
+	(*RemoveRequest)(nil),         // 65: skete.guest.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 66: skete.guest.v1.RemoveResponse
+	(*ChmodRequest)(nil),          // 67: skete.guest.v1.ChmodRequest
+	(*ChmodResponse)(nil),         // 68: skete.guest.v1.ChmodResponse
+	(*SymlinkRequest)(nil),        // 69: skete.guest.v1.SymlinkRequest
+	(*SymlinkResponse)(nil),       // 70: skete.guest.v1.SymlinkResponse
+	(*UploadRequest)(nil),         // 71: skete.guest.v1.UploadRequest
+	(*UploadResponse)(nil),        // 72: skete.guest.v1.UploadResponse
+	(*DownloadRequest)(nil),       // 73: skete.guest.v1.DownloadRequest
+	(*DownloadResponse)(nil),      // 74: skete.guest.v1.DownloadResponse
+	(*GlobRequest)(nil),           // 75: skete.guest.v1.GlobRequest
+	(*GlobResponse)(nil),          // 76: skete.guest.v1.GlobResponse
+	(*GrepRequest)(nil),           // 77: skete.guest.v1.GrepRequest
+	(*GrepMatch)(nil),             // 78: skete.guest.v1.GrepMatch
+	(*GrepResponse)(nil),          // 79: skete.guest.v1.GrepResponse
+	(*WatchRequest)(nil),          // 80: skete.guest.v1.WatchRequest
+	(*WatchResponse)(nil),         // 81: skete.guest.v1.WatchResponse
+	(*WatchStarted)(nil),          // 82: skete.guest.v1.WatchStarted
+	(*FileEvent)(nil),             // 83: skete.guest.v1.FileEvent
+	(*WatchOverflow)(nil),         // 84: skete.guest.v1.WatchOverflow
+	(*OpenPort)(nil),              // 85: skete.guest.v1.OpenPort
+	(*ListPortsRequest)(nil),      // 86: skete.guest.v1.ListPortsRequest
+	(*ListPortsResponse)(nil),     // 87: skete.guest.v1.ListPortsResponse
+	(*WatchPortsRequest)(nil),     // 88: skete.guest.v1.WatchPortsRequest
+	(*WatchPortsResponse)(nil),    // 89: skete.guest.v1.WatchPortsResponse
+	nil,                           // 90: skete.guest.v1.AdoptRequest.EnvEntry
+	nil,                           // 91: skete.guest.v1.StartRequest.EnvEntry
+	(*WriteRequest_Header)(nil),   // 92: skete.guest.v1.WriteRequest.Header
+	(*UploadRequest_Header)(nil),  // 93: skete.guest.v1.UploadRequest.Header
 }
 var file_guest_proto_depIdxs = []int32{
-	87, // 0: skete.guest.v1.AdoptRequest.env:type_name -> skete.guest.v1.AdoptRequest.EnvEntry
-	88, // 1: skete.guest.v1.StartRequest.env:type_name -> skete.guest.v1.StartRequest.EnvEntry
+	90, // 0: skete.guest.v1.AdoptRequest.env:type_name -> skete.guest.v1.AdoptRequest.EnvEntry
+	91, // 1: skete.guest.v1.StartRequest.env:type_name -> skete.guest.v1.StartRequest.EnvEntry
 	21, // 2: skete.guest.v1.StartRequest.pty:type_name -> skete.guest.v1.PtySize
 	22, // 3: skete.guest.v1.StartRequest.rlimits:type_name -> skete.guest.v1.Rlimit
 	0,  // 4: skete.guest.v1.StartRequest.overflow:type_name -> skete.guest.v1.Overflow
@@ -6095,104 +6248,107 @@ var file_guest_proto_depIdxs = []int32{
 	27, // 18: skete.guest.v1.ListProcessesResponse.processes:type_name -> skete.guest.v1.ProcessInfo
 	21, // 19: skete.guest.v1.ResizeRequest.size:type_name -> skete.guest.v1.PtySize
 	27, // 20: skete.guest.v1.WaitResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	3,  // 21: skete.guest.v1.Entry.type:type_name -> skete.guest.v1.FileType
-	47, // 22: skete.guest.v1.StatResponse.entry:type_name -> skete.guest.v1.Entry
-	47, // 23: skete.guest.v1.ListResponse.entries:type_name -> skete.guest.v1.Entry
-	47, // 24: skete.guest.v1.ReadResponse.entry:type_name -> skete.guest.v1.Entry
-	89, // 25: skete.guest.v1.WriteRequest.header:type_name -> skete.guest.v1.WriteRequest.Header
-	47, // 26: skete.guest.v1.WriteResponse.entry:type_name -> skete.guest.v1.Entry
-	47, // 27: skete.guest.v1.MakeDirResponse.entry:type_name -> skete.guest.v1.Entry
-	47, // 28: skete.guest.v1.MoveResponse.entry:type_name -> skete.guest.v1.Entry
-	47, // 29: skete.guest.v1.CopyResponse.entry:type_name -> skete.guest.v1.Entry
-	47, // 30: skete.guest.v1.ChmodResponse.entry:type_name -> skete.guest.v1.Entry
-	47, // 31: skete.guest.v1.SymlinkResponse.entry:type_name -> skete.guest.v1.Entry
-	90, // 32: skete.guest.v1.UploadRequest.header:type_name -> skete.guest.v1.UploadRequest.Header
-	47, // 33: skete.guest.v1.GlobResponse.entries:type_name -> skete.guest.v1.Entry
-	75, // 34: skete.guest.v1.GrepResponse.matches:type_name -> skete.guest.v1.GrepMatch
-	79, // 35: skete.guest.v1.WatchResponse.started:type_name -> skete.guest.v1.WatchStarted
-	80, // 36: skete.guest.v1.WatchResponse.file:type_name -> skete.guest.v1.FileEvent
-	81, // 37: skete.guest.v1.WatchResponse.overflow:type_name -> skete.guest.v1.WatchOverflow
-	32, // 38: skete.guest.v1.WatchResponse.keepalive:type_name -> skete.guest.v1.Keepalive
-	4,  // 39: skete.guest.v1.FileEvent.type:type_name -> skete.guest.v1.FileEventType
-	82, // 40: skete.guest.v1.ListPortsResponse.ports:type_name -> skete.guest.v1.OpenPort
-	82, // 41: skete.guest.v1.WatchPortsResponse.opened:type_name -> skete.guest.v1.OpenPort
-	82, // 42: skete.guest.v1.WatchPortsResponse.closed:type_name -> skete.guest.v1.OpenPort
-	32, // 43: skete.guest.v1.WatchPortsResponse.keepalive:type_name -> skete.guest.v1.Keepalive
-	5,  // 44: skete.guest.v1.Control.Hello:input_type -> skete.guest.v1.HelloRequest
-	7,  // 45: skete.guest.v1.Control.Metrics:input_type -> skete.guest.v1.MetricsRequest
-	9,  // 46: skete.guest.v1.Control.Quiesce:input_type -> skete.guest.v1.QuiesceRequest
-	11, // 47: skete.guest.v1.Control.Thaw:input_type -> skete.guest.v1.ThawRequest
-	13, // 48: skete.guest.v1.Control.StepClock:input_type -> skete.guest.v1.StepClockRequest
-	15, // 49: skete.guest.v1.Control.Reseed:input_type -> skete.guest.v1.ReseedRequest
-	17, // 50: skete.guest.v1.Control.Adopt:input_type -> skete.guest.v1.AdoptRequest
-	19, // 51: skete.guest.v1.Control.Shutdown:input_type -> skete.guest.v1.ShutdownRequest
-	23, // 52: skete.guest.v1.Process.Start:input_type -> skete.guest.v1.StartRequest
-	23, // 53: skete.guest.v1.Process.Exec:input_type -> skete.guest.v1.StartRequest
-	28, // 54: skete.guest.v1.Process.Attach:input_type -> skete.guest.v1.AttachRequest
-	33, // 55: skete.guest.v1.Process.Get:input_type -> skete.guest.v1.GetProcessRequest
-	35, // 56: skete.guest.v1.Process.List:input_type -> skete.guest.v1.ListProcessesRequest
-	37, // 57: skete.guest.v1.Process.Input:input_type -> skete.guest.v1.InputRequest
-	39, // 58: skete.guest.v1.Process.Signal:input_type -> skete.guest.v1.SignalRequest
-	41, // 59: skete.guest.v1.Process.Resize:input_type -> skete.guest.v1.ResizeRequest
-	43, // 60: skete.guest.v1.Process.Wait:input_type -> skete.guest.v1.WaitRequest
-	45, // 61: skete.guest.v1.Process.Forget:input_type -> skete.guest.v1.ForgetRequest
-	48, // 62: skete.guest.v1.File.Stat:input_type -> skete.guest.v1.StatRequest
-	50, // 63: skete.guest.v1.File.List:input_type -> skete.guest.v1.ListRequest
-	52, // 64: skete.guest.v1.File.Read:input_type -> skete.guest.v1.ReadRequest
-	54, // 65: skete.guest.v1.File.Write:input_type -> skete.guest.v1.WriteRequest
-	56, // 66: skete.guest.v1.File.MakeDir:input_type -> skete.guest.v1.MakeDirRequest
-	58, // 67: skete.guest.v1.File.Move:input_type -> skete.guest.v1.MoveRequest
-	60, // 68: skete.guest.v1.File.Copy:input_type -> skete.guest.v1.CopyRequest
-	62, // 69: skete.guest.v1.File.Remove:input_type -> skete.guest.v1.RemoveRequest
-	64, // 70: skete.guest.v1.File.Chmod:input_type -> skete.guest.v1.ChmodRequest
-	66, // 71: skete.guest.v1.File.Symlink:input_type -> skete.guest.v1.SymlinkRequest
-	68, // 72: skete.guest.v1.File.Upload:input_type -> skete.guest.v1.UploadRequest
-	70, // 73: skete.guest.v1.File.Download:input_type -> skete.guest.v1.DownloadRequest
-	72, // 74: skete.guest.v1.File.Glob:input_type -> skete.guest.v1.GlobRequest
-	74, // 75: skete.guest.v1.File.Grep:input_type -> skete.guest.v1.GrepRequest
-	77, // 76: skete.guest.v1.File.Watch:input_type -> skete.guest.v1.WatchRequest
-	83, // 77: skete.guest.v1.Port.List:input_type -> skete.guest.v1.ListPortsRequest
-	85, // 78: skete.guest.v1.Port.Watch:input_type -> skete.guest.v1.WatchPortsRequest
-	6,  // 79: skete.guest.v1.Control.Hello:output_type -> skete.guest.v1.HelloResponse
-	8,  // 80: skete.guest.v1.Control.Metrics:output_type -> skete.guest.v1.MetricsResponse
-	10, // 81: skete.guest.v1.Control.Quiesce:output_type -> skete.guest.v1.QuiesceResponse
-	12, // 82: skete.guest.v1.Control.Thaw:output_type -> skete.guest.v1.ThawResponse
-	14, // 83: skete.guest.v1.Control.StepClock:output_type -> skete.guest.v1.StepClockResponse
-	16, // 84: skete.guest.v1.Control.Reseed:output_type -> skete.guest.v1.ReseedResponse
-	18, // 85: skete.guest.v1.Control.Adopt:output_type -> skete.guest.v1.AdoptResponse
-	20, // 86: skete.guest.v1.Control.Shutdown:output_type -> skete.guest.v1.ShutdownResponse
-	24, // 87: skete.guest.v1.Process.Start:output_type -> skete.guest.v1.StartResponse
-	29, // 88: skete.guest.v1.Process.Exec:output_type -> skete.guest.v1.AttachEvent
-	29, // 89: skete.guest.v1.Process.Attach:output_type -> skete.guest.v1.AttachEvent
-	34, // 90: skete.guest.v1.Process.Get:output_type -> skete.guest.v1.GetProcessResponse
-	36, // 91: skete.guest.v1.Process.List:output_type -> skete.guest.v1.ListProcessesResponse
-	38, // 92: skete.guest.v1.Process.Input:output_type -> skete.guest.v1.InputResponse
-	40, // 93: skete.guest.v1.Process.Signal:output_type -> skete.guest.v1.SignalResponse
-	42, // 94: skete.guest.v1.Process.Resize:output_type -> skete.guest.v1.ResizeResponse
-	44, // 95: skete.guest.v1.Process.Wait:output_type -> skete.guest.v1.WaitResponse
-	46, // 96: skete.guest.v1.Process.Forget:output_type -> skete.guest.v1.ForgetResponse
-	49, // 97: skete.guest.v1.File.Stat:output_type -> skete.guest.v1.StatResponse
-	51, // 98: skete.guest.v1.File.List:output_type -> skete.guest.v1.ListResponse
-	53, // 99: skete.guest.v1.File.Read:output_type -> skete.guest.v1.ReadResponse
-	55, // 100: skete.guest.v1.File.Write:output_type -> skete.guest.v1.WriteResponse
-	57, // 101: skete.guest.v1.File.MakeDir:output_type -> skete.guest.v1.MakeDirResponse
-	59, // 102: skete.guest.v1.File.Move:output_type -> skete.guest.v1.MoveResponse
-	61, // 103: skete.guest.v1.File.Copy:output_type -> skete.guest.v1.CopyResponse
-	63, // 104: skete.guest.v1.File.Remove:output_type -> skete.guest.v1.RemoveResponse
-	65, // 105: skete.guest.v1.File.Chmod:output_type -> skete.guest.v1.ChmodResponse
-	67, // 106: skete.guest.v1.File.Symlink:output_type -> skete.guest.v1.SymlinkResponse
-	69, // 107: skete.guest.v1.File.Upload:output_type -> skete.guest.v1.UploadResponse
-	71, // 108: skete.guest.v1.File.Download:output_type -> skete.guest.v1.DownloadResponse
-	73, // 109: skete.guest.v1.File.Glob:output_type -> skete.guest.v1.GlobResponse
-	76, // 110: skete.guest.v1.File.Grep:output_type -> skete.guest.v1.GrepResponse
-	78, // 111: skete.guest.v1.File.Watch:output_type -> skete.guest.v1.WatchResponse
-	84, // 112: skete.guest.v1.Port.List:output_type -> skete.guest.v1.ListPortsResponse
-	86, // 113: skete.guest.v1.Port.Watch:output_type -> skete.guest.v1.WatchPortsResponse
-	79, // [79:114] is the sub-list for method output_type
-	44, // [44:79] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	47, // 21: skete.guest.v1.RememberRequest.keys:type_name -> skete.guest.v1.UsedKey
+	3,  // 22: skete.guest.v1.Entry.type:type_name -> skete.guest.v1.FileType
+	50, // 23: skete.guest.v1.StatResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 24: skete.guest.v1.ListResponse.entries:type_name -> skete.guest.v1.Entry
+	50, // 25: skete.guest.v1.ReadResponse.entry:type_name -> skete.guest.v1.Entry
+	92, // 26: skete.guest.v1.WriteRequest.header:type_name -> skete.guest.v1.WriteRequest.Header
+	50, // 27: skete.guest.v1.WriteResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 28: skete.guest.v1.MakeDirResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 29: skete.guest.v1.MoveResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 30: skete.guest.v1.CopyResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 31: skete.guest.v1.ChmodResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 32: skete.guest.v1.SymlinkResponse.entry:type_name -> skete.guest.v1.Entry
+	93, // 33: skete.guest.v1.UploadRequest.header:type_name -> skete.guest.v1.UploadRequest.Header
+	50, // 34: skete.guest.v1.GlobResponse.entries:type_name -> skete.guest.v1.Entry
+	78, // 35: skete.guest.v1.GrepResponse.matches:type_name -> skete.guest.v1.GrepMatch
+	82, // 36: skete.guest.v1.WatchResponse.started:type_name -> skete.guest.v1.WatchStarted
+	83, // 37: skete.guest.v1.WatchResponse.file:type_name -> skete.guest.v1.FileEvent
+	84, // 38: skete.guest.v1.WatchResponse.overflow:type_name -> skete.guest.v1.WatchOverflow
+	32, // 39: skete.guest.v1.WatchResponse.keepalive:type_name -> skete.guest.v1.Keepalive
+	4,  // 40: skete.guest.v1.FileEvent.type:type_name -> skete.guest.v1.FileEventType
+	85, // 41: skete.guest.v1.ListPortsResponse.ports:type_name -> skete.guest.v1.OpenPort
+	85, // 42: skete.guest.v1.WatchPortsResponse.opened:type_name -> skete.guest.v1.OpenPort
+	85, // 43: skete.guest.v1.WatchPortsResponse.closed:type_name -> skete.guest.v1.OpenPort
+	32, // 44: skete.guest.v1.WatchPortsResponse.keepalive:type_name -> skete.guest.v1.Keepalive
+	5,  // 45: skete.guest.v1.Control.Hello:input_type -> skete.guest.v1.HelloRequest
+	7,  // 46: skete.guest.v1.Control.Metrics:input_type -> skete.guest.v1.MetricsRequest
+	9,  // 47: skete.guest.v1.Control.Quiesce:input_type -> skete.guest.v1.QuiesceRequest
+	11, // 48: skete.guest.v1.Control.Thaw:input_type -> skete.guest.v1.ThawRequest
+	13, // 49: skete.guest.v1.Control.StepClock:input_type -> skete.guest.v1.StepClockRequest
+	15, // 50: skete.guest.v1.Control.Reseed:input_type -> skete.guest.v1.ReseedRequest
+	17, // 51: skete.guest.v1.Control.Adopt:input_type -> skete.guest.v1.AdoptRequest
+	19, // 52: skete.guest.v1.Control.Shutdown:input_type -> skete.guest.v1.ShutdownRequest
+	23, // 53: skete.guest.v1.Process.Start:input_type -> skete.guest.v1.StartRequest
+	23, // 54: skete.guest.v1.Process.Exec:input_type -> skete.guest.v1.StartRequest
+	28, // 55: skete.guest.v1.Process.Attach:input_type -> skete.guest.v1.AttachRequest
+	33, // 56: skete.guest.v1.Process.Get:input_type -> skete.guest.v1.GetProcessRequest
+	35, // 57: skete.guest.v1.Process.List:input_type -> skete.guest.v1.ListProcessesRequest
+	37, // 58: skete.guest.v1.Process.Input:input_type -> skete.guest.v1.InputRequest
+	39, // 59: skete.guest.v1.Process.Signal:input_type -> skete.guest.v1.SignalRequest
+	41, // 60: skete.guest.v1.Process.Resize:input_type -> skete.guest.v1.ResizeRequest
+	43, // 61: skete.guest.v1.Process.Wait:input_type -> skete.guest.v1.WaitRequest
+	45, // 62: skete.guest.v1.Process.Forget:input_type -> skete.guest.v1.ForgetRequest
+	48, // 63: skete.guest.v1.Process.Remember:input_type -> skete.guest.v1.RememberRequest
+	51, // 64: skete.guest.v1.File.Stat:input_type -> skete.guest.v1.StatRequest
+	53, // 65: skete.guest.v1.File.List:input_type -> skete.guest.v1.ListRequest
+	55, // 66: skete.guest.v1.File.Read:input_type -> skete.guest.v1.ReadRequest
+	57, // 67: skete.guest.v1.File.Write:input_type -> skete.guest.v1.WriteRequest
+	59, // 68: skete.guest.v1.File.MakeDir:input_type -> skete.guest.v1.MakeDirRequest
+	61, // 69: skete.guest.v1.File.Move:input_type -> skete.guest.v1.MoveRequest
+	63, // 70: skete.guest.v1.File.Copy:input_type -> skete.guest.v1.CopyRequest
+	65, // 71: skete.guest.v1.File.Remove:input_type -> skete.guest.v1.RemoveRequest
+	67, // 72: skete.guest.v1.File.Chmod:input_type -> skete.guest.v1.ChmodRequest
+	69, // 73: skete.guest.v1.File.Symlink:input_type -> skete.guest.v1.SymlinkRequest
+	71, // 74: skete.guest.v1.File.Upload:input_type -> skete.guest.v1.UploadRequest
+	73, // 75: skete.guest.v1.File.Download:input_type -> skete.guest.v1.DownloadRequest
+	75, // 76: skete.guest.v1.File.Glob:input_type -> skete.guest.v1.GlobRequest
+	77, // 77: skete.guest.v1.File.Grep:input_type -> skete.guest.v1.GrepRequest
+	80, // 78: skete.guest.v1.File.Watch:input_type -> skete.guest.v1.WatchRequest
+	86, // 79: skete.guest.v1.Port.List:input_type -> skete.guest.v1.ListPortsRequest
+	88, // 80: skete.guest.v1.Port.Watch:input_type -> skete.guest.v1.WatchPortsRequest
+	6,  // 81: skete.guest.v1.Control.Hello:output_type -> skete.guest.v1.HelloResponse
+	8,  // 82: skete.guest.v1.Control.Metrics:output_type -> skete.guest.v1.MetricsResponse
+	10, // 83: skete.guest.v1.Control.Quiesce:output_type -> skete.guest.v1.QuiesceResponse
+	12, // 84: skete.guest.v1.Control.Thaw:output_type -> skete.guest.v1.ThawResponse
+	14, // 85: skete.guest.v1.Control.StepClock:output_type -> skete.guest.v1.StepClockResponse
+	16, // 86: skete.guest.v1.Control.Reseed:output_type -> skete.guest.v1.ReseedResponse
+	18, // 87: skete.guest.v1.Control.Adopt:output_type -> skete.guest.v1.AdoptResponse
+	20, // 88: skete.guest.v1.Control.Shutdown:output_type -> skete.guest.v1.ShutdownResponse
+	24, // 89: skete.guest.v1.Process.Start:output_type -> skete.guest.v1.StartResponse
+	29, // 90: skete.guest.v1.Process.Exec:output_type -> skete.guest.v1.AttachEvent
+	29, // 91: skete.guest.v1.Process.Attach:output_type -> skete.guest.v1.AttachEvent
+	34, // 92: skete.guest.v1.Process.Get:output_type -> skete.guest.v1.GetProcessResponse
+	36, // 93: skete.guest.v1.Process.List:output_type -> skete.guest.v1.ListProcessesResponse
+	38, // 94: skete.guest.v1.Process.Input:output_type -> skete.guest.v1.InputResponse
+	40, // 95: skete.guest.v1.Process.Signal:output_type -> skete.guest.v1.SignalResponse
+	42, // 96: skete.guest.v1.Process.Resize:output_type -> skete.guest.v1.ResizeResponse
+	44, // 97: skete.guest.v1.Process.Wait:output_type -> skete.guest.v1.WaitResponse
+	46, // 98: skete.guest.v1.Process.Forget:output_type -> skete.guest.v1.ForgetResponse
+	49, // 99: skete.guest.v1.Process.Remember:output_type -> skete.guest.v1.RememberResponse
+	52, // 100: skete.guest.v1.File.Stat:output_type -> skete.guest.v1.StatResponse
+	54, // 101: skete.guest.v1.File.List:output_type -> skete.guest.v1.ListResponse
+	56, // 102: skete.guest.v1.File.Read:output_type -> skete.guest.v1.ReadResponse
+	58, // 103: skete.guest.v1.File.Write:output_type -> skete.guest.v1.WriteResponse
+	60, // 104: skete.guest.v1.File.MakeDir:output_type -> skete.guest.v1.MakeDirResponse
+	62, // 105: skete.guest.v1.File.Move:output_type -> skete.guest.v1.MoveResponse
+	64, // 106: skete.guest.v1.File.Copy:output_type -> skete.guest.v1.CopyResponse
+	66, // 107: skete.guest.v1.File.Remove:output_type -> skete.guest.v1.RemoveResponse
+	68, // 108: skete.guest.v1.File.Chmod:output_type -> skete.guest.v1.ChmodResponse
+	70, // 109: skete.guest.v1.File.Symlink:output_type -> skete.guest.v1.SymlinkResponse
+	72, // 110: skete.guest.v1.File.Upload:output_type -> skete.guest.v1.UploadResponse
+	74, // 111: skete.guest.v1.File.Download:output_type -> skete.guest.v1.DownloadResponse
+	76, // 112: skete.guest.v1.File.Glob:output_type -> skete.guest.v1.GlobResponse
+	79, // 113: skete.guest.v1.File.Grep:output_type -> skete.guest.v1.GrepResponse
+	81, // 114: skete.guest.v1.File.Watch:output_type -> skete.guest.v1.WatchResponse
+	87, // 115: skete.guest.v1.Port.List:output_type -> skete.guest.v1.ListPortsResponse
+	89, // 116: skete.guest.v1.Port.Watch:output_type -> skete.guest.v1.WatchPortsResponse
+	81, // [81:117] is the sub-list for method output_type
+	45, // [45:81] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -6207,13 +6363,13 @@ func file_guest_proto_init() {
 		(*AttachEvent_Exited)(nil),
 		(*AttachEvent_Keepalive)(nil),
 	}
-	file_guest_proto_msgTypes[73].OneofWrappers = []any{
+	file_guest_proto_msgTypes[76].OneofWrappers = []any{
 		(*WatchResponse_Started)(nil),
 		(*WatchResponse_File)(nil),
 		(*WatchResponse_Overflow)(nil),
 		(*WatchResponse_Keepalive)(nil),
 	}
-	file_guest_proto_msgTypes[81].OneofWrappers = []any{
+	file_guest_proto_msgTypes[84].OneofWrappers = []any{
 		(*WatchPortsResponse_Opened)(nil),
 		(*WatchPortsResponse_Closed)(nil),
 		(*WatchPortsResponse_Keepalive)(nil),
@@ -6224,7 +6380,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   86,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -53,6 +53,8 @@ const (
 	HistoryAckProcedure = "/skete.guest.v1.History/Ack"
 	// HistoryStatusProcedure is the fully-qualified name of the History's Status RPC.
 	HistoryStatusProcedure = "/skete.guest.v1.History/Status"
+	// HistoryUnsavedProcedure is the fully-qualified name of the History's Unsaved RPC.
+	HistoryUnsavedProcedure = "/skete.guest.v1.History/Unsaved"
 )
 
 // HistoryClient is a client for the skete.guest.v1.History service.
@@ -74,6 +76,8 @@ type HistoryClient interface {
 	// Ack says that the host has all up to a revision.
 	Ack(context.Context, *connect.Request[AckRequest]) (*connect.Response[AckResponse], error)
 	Status(context.Context, *connect.Request[HistoryStatusRequest]) (*connect.Response[HistoryStatusResponse], error)
+	// Unsaved looks at the files and makes no revision of them.
+	Unsaved(context.Context, *connect.Request[UnsavedRequest]) (*connect.Response[UnsavedResponse], error)
 }
 
 // NewHistoryClient constructs a client for the skete.guest.v1.History service. By default, it uses
@@ -135,6 +139,12 @@ func NewHistoryClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(historyMethods.ByName("Status")),
 			connect.WithClientOptions(opts...),
 		),
+		unsaved: connect.NewClient[UnsavedRequest, UnsavedResponse](
+			httpClient,
+			baseURL+HistoryUnsavedProcedure,
+			connect.WithSchema(historyMethods.ByName("Unsaved")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -148,6 +158,7 @@ type historyClient struct {
 	push        *connect.Client[PushRequest, PushResponse]
 	ack         *connect.Client[AckRequest, AckResponse]
 	status      *connect.Client[HistoryStatusRequest, HistoryStatusResponse]
+	unsaved     *connect.Client[UnsavedRequest, UnsavedResponse]
 }
 
 // Snapshot calls skete.guest.v1.History.Snapshot.
@@ -190,6 +201,11 @@ func (c *historyClient) Status(ctx context.Context, req *connect.Request[History
 	return c.status.CallUnary(ctx, req)
 }
 
+// Unsaved calls skete.guest.v1.History.Unsaved.
+func (c *historyClient) Unsaved(ctx context.Context, req *connect.Request[UnsavedRequest]) (*connect.Response[UnsavedResponse], error) {
+	return c.unsaved.CallUnary(ctx, req)
+}
+
 // HistoryHandler is an implementation of the skete.guest.v1.History service.
 type HistoryHandler interface {
 	// Snapshot looks at the files and makes a revision of them, on the machine's
@@ -209,6 +225,8 @@ type HistoryHandler interface {
 	// Ack says that the host has all up to a revision.
 	Ack(context.Context, *connect.Request[AckRequest]) (*connect.Response[AckResponse], error)
 	Status(context.Context, *connect.Request[HistoryStatusRequest]) (*connect.Response[HistoryStatusResponse], error)
+	// Unsaved looks at the files and makes no revision of them.
+	Unsaved(context.Context, *connect.Request[UnsavedRequest]) (*connect.Response[UnsavedResponse], error)
 }
 
 // NewHistoryHandler builds an HTTP handler from the service implementation. It returns the path on
@@ -266,6 +284,12 @@ func NewHistoryHandler(svc HistoryHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(historyMethods.ByName("Status")),
 		connect.WithHandlerOptions(opts...),
 	)
+	historyUnsavedHandler := connect.NewUnaryHandler(
+		HistoryUnsavedProcedure,
+		svc.Unsaved,
+		connect.WithSchema(historyMethods.ByName("Unsaved")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skete.guest.v1.History/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case HistorySnapshotProcedure:
@@ -284,6 +308,8 @@ func NewHistoryHandler(svc HistoryHandler, opts ...connect.HandlerOption) (strin
 			historyAckHandler.ServeHTTP(w, r)
 		case HistoryStatusProcedure:
 			historyStatusHandler.ServeHTTP(w, r)
+		case HistoryUnsavedProcedure:
+			historyUnsavedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -323,4 +349,8 @@ func (UnimplementedHistoryHandler) Ack(context.Context, *connect.Request[AckRequ
 
 func (UnimplementedHistoryHandler) Status(context.Context, *connect.Request[HistoryStatusRequest]) (*connect.Response[HistoryStatusResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skete.guest.v1.History.Status is not implemented"))
+}
+
+func (UnimplementedHistoryHandler) Unsaved(context.Context, *connect.Request[UnsavedRequest]) (*connect.Response[UnsavedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skete.guest.v1.History.Unsaved is not implemented"))
 }

@@ -1201,6 +1201,118 @@ func (x *HistoryStatusResponse) GetBytes() int64 {
 	return 0
 }
 
+type UnsavedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsavedRequest) Reset() {
+	*x = UnsavedRequest{}
+	mi := &file_history_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsavedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsavedRequest) ProtoMessage() {}
+
+func (x *UnsavedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsavedRequest.ProtoReflect.Descriptor instead.
+func (*UnsavedRequest) Descriptor() ([]byte, []int) {
+	return file_history_proto_rawDescGZIP(), []int{21}
+}
+
+type UnsavedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Since         uint64                 `protobuf:"varint,1,opt,name=since,proto3" json:"since,omitempty"` // the newest revision; 0 = none
+	Any           bool                   `protobuf:"varint,2,opt,name=any,proto3" json:"any,omitempty"`     // the files are not what it is
+	Files         uint32                 `protobuf:"varint,3,opt,name=files,proto3" json:"files,omitempty"` // that differ; directories are not counted
+	Cut           bool                   `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`     // there are more
+	Aside         bool                   `protobuf:"varint,5,opt,name=aside,proto3" json:"aside,omitempty"` // going back to it would do nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnsavedResponse) Reset() {
+	*x = UnsavedResponse{}
+	mi := &file_history_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnsavedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnsavedResponse) ProtoMessage() {}
+
+func (x *UnsavedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnsavedResponse.ProtoReflect.Descriptor instead.
+func (*UnsavedResponse) Descriptor() ([]byte, []int) {
+	return file_history_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UnsavedResponse) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *UnsavedResponse) GetAny() bool {
+	if x != nil {
+		return x.Any
+	}
+	return false
+}
+
+func (x *UnsavedResponse) GetFiles() uint32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *UnsavedResponse) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
+func (x *UnsavedResponse) GetAside() bool {
+	if x != nil {
+		return x.Aside
+	}
+	return false
+}
+
 var File_history_proto protoreflect.FileDescriptor
 
 const file_history_proto_rawDesc = "" +
@@ -1281,7 +1393,14 @@ const file_history_proto_rawDesc = "" +
 	"\x04last\x18\x01 \x01(\x04R\x04last\x12\x14\n" +
 	"\x05acked\x18\x02 \x01(\x04R\x05acked\x12\x14\n" +
 	"\x05known\x18\x03 \x01(\bR\x05known\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x03R\x05bytes2\xdb\x04\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\x10\n" +
+	"\x0eUnsavedRequest\"w\n" +
+	"\x0fUnsavedResponse\x12\x14\n" +
+	"\x05since\x18\x01 \x01(\x04R\x05since\x12\x10\n" +
+	"\x03any\x18\x02 \x01(\bR\x03any\x12\x14\n" +
+	"\x05files\x18\x03 \x01(\rR\x05files\x12\x10\n" +
+	"\x03cut\x18\x04 \x01(\bR\x03cut\x12\x14\n" +
+	"\x05aside\x18\x05 \x01(\bR\x05aside2\xa7\x05\n" +
 	"\aHistory\x12M\n" +
 	"\bSnapshot\x12\x1f.skete.guest.v1.SnapshotRequest\x1a .skete.guest.v1.SnapshotResponse\x12M\n" +
 	"\vPlanRestore\x12\".skete.guest.v1.PlanRestoreRequest\x1a\x18.skete.guest.v1.PlanPart0\x01\x12K\n" +
@@ -1291,7 +1410,8 @@ const file_history_proto_rawDesc = "" +
 	"\x04Pull\x12\x1b.skete.guest.v1.PullRequest\x1a\x1c.skete.guest.v1.PullResponse0\x01\x12C\n" +
 	"\x04Push\x12\x1b.skete.guest.v1.PushRequest\x1a\x1c.skete.guest.v1.PushResponse(\x01\x12>\n" +
 	"\x03Ack\x12\x1a.skete.guest.v1.AckRequest\x1a\x1b.skete.guest.v1.AckResponse\x12U\n" +
-	"\x06Status\x12$.skete.guest.v1.HistoryStatusRequest\x1a%.skete.guest.v1.HistoryStatusResponseB,Z*github.com/skete-dev/skete/guest/wire;wireb\x06proto3"
+	"\x06Status\x12$.skete.guest.v1.HistoryStatusRequest\x1a%.skete.guest.v1.HistoryStatusResponse\x12J\n" +
+	"\aUnsaved\x12\x1e.skete.guest.v1.UnsavedRequest\x1a\x1f.skete.guest.v1.UnsavedResponseB,Z*github.com/skete-dev/skete/guest/wire;wireb\x06proto3"
 
 var (
 	file_history_proto_rawDescOnce sync.Once
@@ -1305,7 +1425,7 @@ func file_history_proto_rawDescGZIP() []byte {
 	return file_history_proto_rawDescData
 }
 
-var file_history_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_history_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_history_proto_goTypes = []any{
 	(*RevisionLabel)(nil),         // 0: skete.guest.v1.RevisionLabel
 	(*RevisionMark)(nil),          // 1: skete.guest.v1.RevisionMark
@@ -1328,6 +1448,8 @@ var file_history_proto_goTypes = []any{
 	(*AckResponse)(nil),           // 18: skete.guest.v1.AckResponse
 	(*HistoryStatusRequest)(nil),  // 19: skete.guest.v1.HistoryStatusRequest
 	(*HistoryStatusResponse)(nil), // 20: skete.guest.v1.HistoryStatusResponse
+	(*UnsavedRequest)(nil),        // 21: skete.guest.v1.UnsavedRequest
+	(*UnsavedResponse)(nil),       // 22: skete.guest.v1.UnsavedResponse
 }
 var file_history_proto_depIdxs = []int32{
 	0,  // 0: skete.guest.v1.SnapshotRequest.label:type_name -> skete.guest.v1.RevisionLabel
@@ -1347,16 +1469,18 @@ var file_history_proto_depIdxs = []int32{
 	15, // 14: skete.guest.v1.History.Push:input_type -> skete.guest.v1.PushRequest
 	17, // 15: skete.guest.v1.History.Ack:input_type -> skete.guest.v1.AckRequest
 	19, // 16: skete.guest.v1.History.Status:input_type -> skete.guest.v1.HistoryStatusRequest
-	3,  // 17: skete.guest.v1.History.Snapshot:output_type -> skete.guest.v1.SnapshotResponse
-	10, // 18: skete.guest.v1.History.PlanRestore:output_type -> skete.guest.v1.PlanPart
-	10, // 19: skete.guest.v1.History.PlanRevert:output_type -> skete.guest.v1.PlanPart
-	12, // 20: skete.guest.v1.History.Apply:output_type -> skete.guest.v1.ApplyResponse
-	14, // 21: skete.guest.v1.History.Pull:output_type -> skete.guest.v1.PullResponse
-	16, // 22: skete.guest.v1.History.Push:output_type -> skete.guest.v1.PushResponse
-	18, // 23: skete.guest.v1.History.Ack:output_type -> skete.guest.v1.AckResponse
-	20, // 24: skete.guest.v1.History.Status:output_type -> skete.guest.v1.HistoryStatusResponse
-	17, // [17:25] is the sub-list for method output_type
-	9,  // [9:17] is the sub-list for method input_type
+	21, // 17: skete.guest.v1.History.Unsaved:input_type -> skete.guest.v1.UnsavedRequest
+	3,  // 18: skete.guest.v1.History.Snapshot:output_type -> skete.guest.v1.SnapshotResponse
+	10, // 19: skete.guest.v1.History.PlanRestore:output_type -> skete.guest.v1.PlanPart
+	10, // 20: skete.guest.v1.History.PlanRevert:output_type -> skete.guest.v1.PlanPart
+	12, // 21: skete.guest.v1.History.Apply:output_type -> skete.guest.v1.ApplyResponse
+	14, // 22: skete.guest.v1.History.Pull:output_type -> skete.guest.v1.PullResponse
+	16, // 23: skete.guest.v1.History.Push:output_type -> skete.guest.v1.PushResponse
+	18, // 24: skete.guest.v1.History.Ack:output_type -> skete.guest.v1.AckResponse
+	20, // 25: skete.guest.v1.History.Status:output_type -> skete.guest.v1.HistoryStatusResponse
+	22, // 26: skete.guest.v1.History.Unsaved:output_type -> skete.guest.v1.UnsavedResponse
+	18, // [18:27] is the sub-list for method output_type
+	9,  // [9:18] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -1373,7 +1497,7 @@ func file_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_proto_rawDesc), len(file_history_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

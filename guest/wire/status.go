@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"syscall"
 
 	"connectrpc.com/connect"
@@ -36,14 +37,21 @@ func ToConnect(err error) error {
 	if err == nil {
 		return nil
 	}
-	class := errs.Of(err)
+	class, code := errs.Of(err), connect.CodeInternal
 	for _, c := range codes {
 		if c.class == class {
-			return connect.NewError(c.code, errors.New(errs.Public(err)))
+			code = c.code
 		}
 	}
-	return connect.NewError(connect.CodeInternal, errors.New(errs.Public(err)))
+	ce := connect.NewError(code, errors.New(errs.Public(err)))
+	if exit := errs.Exit(err); exit != 0 {
+		ce.Meta().Set(exitHeader, strconv.Itoa(exit))
+	}
+	return ce
 }
+
+// exitHeader carries errs.Exit.
+const exitHeader = "Skete-Exit"
 
 // Err turns what a client call returned into an error with a class. Context
 // errors stay what they are; a broken connection is Unavailable.
@@ -63,7 +71,8 @@ func Err(err error) error {
 	}
 	for _, c := range codes {
 		if c.code == ce.Code() {
-			return errs.Wrap(c.class, err, "%s", ce.Message())
+			exit, _ := strconv.Atoi(ce.Meta().Get(exitHeader)) // errs.Exit looks whether it is one
+			return errs.Wrap(c.class, err, "%s", ce.Message()).WithExit(exit)
 		}
 	}
 	switch ce.Code() {

@@ -6,8 +6,9 @@ import "github.com/skete-dev/skete/errs"
 // change that a peer could notice; each growth has a dated line here.
 //
 //	1  2026-11-21  first
+//	2  2026-11-23  History.Unsaved
 const (
-	Version    = 1
+	Version    = 2
 	VersionMin = 1 // the oldest that we still speak
 )
 

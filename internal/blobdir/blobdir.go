@@ -170,7 +170,7 @@ func (d *Dir) room(n int64) error {
 }
 
 func errFull(cause error) error {
-	return errs.Wrap(errs.Limit, cause, "the disk of the data directory is full").
+	return errs.Wrap(errs.Unavailable, cause, "the server's disk is full: its data directory has no room for a blob").
 		WithHint("free some space there; nothing that was acknowledged is lost")
 }
 

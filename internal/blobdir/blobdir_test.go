@@ -88,7 +88,7 @@ func TestDir_bounds(t *testing.T) {
 	wantClass(t, "a byte over", err, errs.Limit)
 	full, _ := open(t, blobdir.Config{FreeBytesMin: 1 << 60})
 	_, err = full.Put([]byte("x"))
-	wantClass(t, "no room", err, errs.Limit)
+	wantClass(t, "no room", err, errs.Unavailable)
 	if errs.Hint(err) == "" {
 		t.Error("no hint what to do")
 	}

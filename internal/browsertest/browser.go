@@ -25,13 +25,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 // Bounds of a test's patience.
 const (
 	callTimeout  = 30 * time.Second
 	untilTimeout = 20 * time.Second
-	untilEvery   = 20 * time.Millisecond
 )
 
 // Browser is a running Chromium with a profile of its own.
@@ -84,7 +86,7 @@ func Start(t testing.TB, flags ...string) *Browser {
 	if path == "" {
 		t.Skipf("no browser: none of %s is installed", strings.Join(names, ", "))
 	}
-	profile, err := os.MkdirTemp("", "skete-browser-") //nolint:usetesting // the browser may write into it for a moment after it was killed
+	profile, err := scratch.Dir("browser") // the browser may write into it for a moment after it was killed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +215,7 @@ func (b *Browser) call(ctx context.Context, session, method string, params any) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := patience.Context(ctx, callTimeout)
 	defer cancel()
 	select {
 	case <-ctx.Done():
@@ -333,16 +335,13 @@ func (p *Page) Text(t testing.TB, js string) string {
 // Until waits until an expression is true. While the page goes elsewhere it is not.
 func (p *Page) Until(t testing.TB, what, js string) {
 	t.Helper()
-	deadline := time.Now().Add(untilTimeout)
-	for {
-		v, err := p.eval(t.Context(), "Boolean("+js+")")
-		if err == nil && string(v) == "true" {
-			return
-		}
-		if time.Now().After(deadline) || t.Context().Err() != nil {
-			t.Fatalf("waited %s until %s: %v\ncomplaints: %q\nthe page says: %s", untilTimeout, what, err, p.Complaints(), p.glance(t.Context()))
-		}
-		<-time.After(untilEvery)
+	var err error
+	if !patience.Holds(untilTimeout, func() bool {
+		var v json.RawMessage
+		v, err = p.eval(t.Context(), "Boolean("+js+")")
+		return err == nil && string(v) == "true" || t.Context().Err() != nil
+	}) || t.Context().Err() != nil {
+		t.Fatalf("waited in vain until %s: %v\ncomplaints: %q\nthe page says: %s", what, err, p.Complaints(), p.glance(t.Context()))
 	}
 }
 

@@ -25,8 +25,8 @@ var build = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("SKETE_GUEST"); path != "" {
 		return path, nil
 	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("skete-guesttest-%d", os.Getuid()))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir, err := Shared()
+	if err != nil {
 		return "", err
 	}
 	tmp, err := os.MkdirTemp(dir, "build-*")
@@ -45,18 +45,24 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, fmt.Sprintf("skete-guest-%x", sha256.Sum256(data)))
-	prune(dir, path)
 	return path, os.Rename(out, path)
 })
 
-// prune removes programs that no test run can still be using.
-func prune(dir, keep string) {
+// Shared is a directory of this user's test processes for what each of them
+// would make anew, under names made of the content. What no test run can still
+// be using is removed.
+func Shared() (string, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("skete-guesttest-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
 	old, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range old {
-		if info, err := os.Stat(f); err == nil && f != keep && time.Since(info.ModTime()) > usedMax {
+		if info, err := os.Stat(f); err == nil && time.Since(info.ModTime()) > usedMax {
 			_ = os.RemoveAll(f)
 		}
 	}
+	return dir, nil
 }
 
 // usedMax is longer than any run of the tests.

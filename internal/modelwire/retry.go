@@ -2,9 +2,10 @@ package modelwire
 
 import (
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // resetMax bounds what a server may ask for: more is a mistake.
@@ -36,12 +37,12 @@ func Reset(h http.Header, now time.Time) time.Duration {
 	return min(wait, resetMax)
 }
 
-var again = regexp.MustCompile(`(?i)try again in (\d+(?:\.\d+)?) ?(ms|s|m)\b`)
+var again = pattern.Lazy(`(?i)try again in (\d+(?:\.\d+)?) ?(ms|s|m)\b`)
 
 // ResetText finds "try again in 1.5s" in the text of a failure inside a
 // stream, where there is no header. 0 = it does not say.
 func ResetText(text string) time.Duration {
-	m := again.FindStringSubmatch(text)
+	m := again().FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}

@@ -15,83 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/internal/ext4"
-	"github.com/skete-dev/skete/internal/volume/layout"
 )
 
 const (
 	loopControl = "/dev/loop-control"
 	loopTries   = 64 // others take loop devices at the same moment
 	mountsMax   = 8
-	// blankForm changes when images are made differently.
-	blankForm = "v2"
-	loopMajor = 7
+	loopMajor   = 7
+	// discard gives blocks of deleted files back to the host; noinit_itable
+	// keeps the kernel from filling the holes of the file.
+	mountOptions = "discard,noinit_itable,errors=remount-ro"
 
 	unmountTries = 20
 	unmountPause = 25 * time.Millisecond
 )
 
-// blank returns a formatted, empty image of this size, made once and copied
-// for each volume: that costs a fifth of formatting. "" = no images here.
-func (s *Store) blank(ctx context.Context, bytes int64) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.reason != nil {
-		return "", nil
-	}
-	path := filepath.Join(s.dir, blankDir, strconv.FormatInt(bytes, 10)+"-"+blankForm)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	err := s.makeBlank(ctx, path, bytes)
-	if err == nil {
-		return path, nil
-	}
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	if limited := limit(err); errs.Is(limited, errs.Limit) {
-		return "", limited
-	}
-	// It does not work here after all.
-	s.reason = errs.Wrap(errs.Unsupported, err, "images cannot be mounted on this host")
-	return "", nil
-}
-
-func (s *Store) makeBlank(ctx context.Context, path string, bytes int64) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.RemoveAll(dir + ".new"); err != nil { // of a server that died
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(dir+".new", "mnt"), 0o700); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir+".new")) }()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	temp, mnt := filepath.Join(dir+".new", "image"), filepath.Join(dir+".new", "mnt")
-	if err := ext4.Blank(ctx, temp, bytes); err != nil {
-		return err
-	}
-	// Mounted once: that proves that it works here.
-	if err := mountImage(temp, mnt); err != nil {
-		return err
-	}
-	err = layout.Arrange(mnt)
-	if err := errors.Join(err, unmount(context.WithoutCancel(ctx), mnt)); err != nil {
-		return err
-	}
-	return os.Rename(temp, path)
-}
-
 // copySparse copies what is no hole.
-func copySparse(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+func copySparse(to string, in *os.File) error {
 	info, err := in.Stat()
 	if err != nil {
 		return err
@@ -121,12 +61,10 @@ func mountImage(image, at string) error {
 	}
 	defer loop.Close()
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	// discard gives blocks of deleted files back to the host; noinit_itable
-	// keeps the kernel from filling the holes of the file.
-	err = unix.Mount(loop.Name(), at, "ext4", flags, "discard,noinit_itable,errors=remount-ro")
+	err = unix.Mount(loop.Name(), at, "ext4", flags, mountOptions)
 	if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EBADMSG) {
-		return errs.Wrap(errs.Corrupt, err, "the workspace's file system is damaged").
-			WithHint("fsck.ext4 %s", image)
+		return errs.Wrap(errs.Corrupt, fmt.Errorf("mount %s: %w", image, err), "the workspace's file system is damaged").
+			WithHint("the operator can run `e2fsck -f` over its image; the server's log says which")
 	}
 	if err != nil {
 		return fmt.Errorf("mount: %w", err)

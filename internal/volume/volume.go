@@ -1,13 +1,13 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"syscall"
 
@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/ext4"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/internal/volume/layout"
 )
 
@@ -46,7 +47,9 @@ type Volume struct {
 type Store struct {
 	dir string
 
-	mu     sync.Mutex // guards blanks being made: one at a time
+	making sync.Mutex // held while a blank is made: one at a time
+
+	mu     sync.Mutex // guards reason; held for a moment only
 	reason error      // why images cannot be made here; nil = they can
 
 	copies sync.Mutex     // guards copied; held for a moment only
@@ -67,6 +70,9 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open volumes: %w", err)
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil { // as the kernel lists mounts
 		return nil, fmt.Errorf("open volumes: %w", err)
 	}
 	s := &Store{dir: dir, copied: map[string]int{}}
@@ -93,11 +99,11 @@ func (s *Store) Weakness() error {
 	return s.reason
 }
 
-var idForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+var idForm = pattern.Lazy(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // at returns the directory of an id.
 func (s *Store) at(id string) (string, error) {
-	if !idForm.MatchString(id) {
+	if !idForm().MatchString(id) {
 		return "", errs.New(errs.Invalid, "%.80q is not a volume id", id)
 	}
 	return filepath.Join(s.dir, id), nil
@@ -147,7 +153,8 @@ func (s *Store) create(ctx context.Context, dir string, bytes int64) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if blank != "" {
+	if blank != nil {
+		defer blank.Close()
 		if err := copyImage(dir, blank); err != nil {
 			return err
 		}
@@ -156,7 +163,7 @@ func (s *Store) create(ctx context.Context, dir string, bytes int64) error {
 }
 
 // copyImage makes the image of the volume in dir: whole or not there.
-func copyImage(dir, from string) error {
+func copyImage(dir string, from *os.File) error {
 	temp := filepath.Join(dir, imageName+".new")
 	if err := copySparse(temp, from); err != nil {
 		return limit(err)
@@ -167,7 +174,8 @@ func copyImage(dir, from string) error {
 // limit gives a full host disk its class.
 func limit(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return errs.Wrap(errs.Limit, err, "no space left on the host for a workspace")
+		return errs.Wrap(errs.Unavailable, err, "the server's disk is full: there is no room for a workspace").
+			WithHint("free some space where the server keeps its volumes")
 	}
 	return err
 }
@@ -194,15 +202,71 @@ func (s *Store) Attach(ctx context.Context, id string) (Volume, error) {
 		if err != nil {
 			return v, err
 		}
-		if !on {
-			if err := mountImage(image, data); err != nil {
-				return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
-			}
-		} else if !s.copying(data) {
-			thaw(data)
+		if err := s.mount(ctx, id, dir, on); err != nil {
+			return Volume{}, fmt.Errorf("attach volume %s: %w", id, err)
 		}
 	}
-	return v, layout.Arrange(data)
+	err = layout.Arrange(data)
+	if v.Method == MethodImage && refused(err) != nil && s.release(ctx, dir) == nil { // what held it has just ended
+		if err = s.mount(ctx, id, dir, false); err == nil {
+			err = layout.Arrange(data)
+		}
+	}
+	if err != nil {
+		return Volume{}, cmp.Or(s.full(err), refused(err), err)
+	}
+	return v, nil
+}
+
+// refused says what a file system is about that the kernel has given up and that
+// cannot be checked yet, since something holds it; nil = it is something else.
+func refused(err error) error {
+	if !errors.Is(err, unix.EIO) && !errors.Is(err, unix.EROFS) {
+		return nil
+	}
+	return errHeld(err)
+}
+
+func errHeld(cause error) error {
+	return errs.Wrap(errs.Unavailable, cause, "the workspace takes no writes any more, since the server's disk was full or has failed, and it cannot be checked while something holds it").
+		WithHint("stop the sandbox, see to room on the server's disk, and start it again; should that say the same, the server's log says which image `e2fsck -f` must check")
+}
+
+// mount mounts an image, or sees to it that one that is mounted can be written.
+// One that the kernel made read-only is checked first, if no machine has it.
+func (s *Store) mount(ctx context.Context, id, dir string, on bool) error {
+	image, data := filepath.Join(dir, imageName), filepath.Join(dir, dataName)
+	if !on {
+		held, err := inUse(image)
+		if err == nil && !held {
+			err = s.mend(ctx, image)
+		}
+		if err == nil {
+			err = s.show(image, data)
+		}
+		if err != nil || !held {
+			return err
+		}
+	}
+	// It is the file system that there was, held here or in another namespace.
+	if ro, err := s.readOnly(id); err != nil || !ro {
+		if err == nil && !s.copying(data) {
+			thaw(data)
+		}
+		return err
+	}
+	if err := s.release(ctx, dir); err != nil {
+		return err
+	}
+	return s.show(image, data)
+}
+
+func (s *Store) show(image, data string) error {
+	err := mountImage(image, data)
+	if err == nil {
+		return nil
+	}
+	return cmp.Or(s.full(err), err)
 }
 
 // AttachDisk leaves the volume to a virtual machine: Path is the image, an ext4
@@ -275,7 +339,12 @@ func (s *Store) copy(source, dir string) error {
 		return err
 	}
 	defer thaw()
-	if err := copyImage(dir, image); err != nil {
+	from, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := copyImage(dir, from); err != nil {
 		return err
 	}
 	return os.Mkdir(filepath.Join(dir, dataName), 0o755)
@@ -348,7 +417,7 @@ func (s *Store) List(context.Context) ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if idForm.MatchString(e.Name()) {
+		if idForm().MatchString(e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}

@@ -2,11 +2,11 @@ package catalog
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -57,8 +57,8 @@ var vendors = []string{Anthropic, OpenAI, Compat, Script}
 const modelsMax = 1000
 
 var (
-	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$`)
-	headerForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
+	nameForm   = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}$`)
+	headerForm = pattern.Lazy("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
 )
 
 // Validate reports the first thing that is wrong. Invalid.
@@ -90,7 +90,7 @@ func (e Entry) validate() error {
 	}
 	oneOf := func(s string, of ...string) bool { return slices.Contains(of, s) }
 	switch {
-	case !nameForm.MatchString(e.Name):
+	case !nameForm().MatchString(e.Name):
 		return errs.New(errs.Invalid, "models: %q is no name: letters, digits and ._:/@+-, at most 128", e.Name)
 	case !oneOf(e.Vendor, vendors...):
 		return wrong("vendor %q is none of %s", e.Vendor, strings.Join(vendors, ", "))
@@ -122,7 +122,7 @@ func (e Entry) validate() error {
 		return wrong("summary is for vendor openai only")
 	}
 	for name, value := range e.Headers {
-		if !headerForm.MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
+		if !headerForm().MatchString(name) || strings.ContainsAny(value, "\r\n\x00") {
 			return wrong("headers: %q is no header", name)
 		}
 	}

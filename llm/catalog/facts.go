@@ -3,10 +3,10 @@ package catalog
 import (
 	_ "embed"
 	"fmt"
-	"regexp"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -28,13 +28,13 @@ func readFacts() (factTable, error) {
 	return t, nil
 }
 
-var dateSuffix = regexp.MustCompile(`-(\d{8}|\d{4}-\d{2}-\d{2})$`)
+var dateSuffix = pattern.Lazy(`-(\d{8}|\d{4}-\d{2}-\d{2})$`)
 
 func (t factTable) find(vendor, id string) (llm.Info, bool) {
 	if info, ok := t[vendor][id]; ok {
 		return info, true
 	}
-	info, ok := t[vendor][dateSuffix.ReplaceAllString(id, "")]
+	info, ok := t[vendor][dateSuffix().ReplaceAllString(id, "")]
 	return info, ok
 }
 

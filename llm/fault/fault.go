@@ -14,11 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -67,7 +67,7 @@ func Trouble(status int, said string) llm.Trouble {
 	case status == http.StatusRequestEntityTooLarge, overflowable(status) && Overflow(said):
 		return llm.Overflow
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired,
-		status == http.StatusTooManyRequests && purse.MatchString(said):
+		status == http.StatusTooManyRequests && purse().MatchString(said):
 		return llm.Refused
 	case status == http.StatusTooManyRequests:
 		return llm.RateLimited
@@ -85,12 +85,12 @@ func overflowable(status int) bool {
 }
 
 // purse is what vendors say when the account has no money, which no waiting mends.
-var purse = regexp.MustCompile(`(?i)insufficient_quota|exceeded your current quota|billing|credit balance|insufficient (credits|balance|funds)`)
+var purse = pattern.Lazy(`(?i)insufficient_quota|exceeded your current quota|billing|credit balance|insufficient (credits|balance|funds)`)
 
 // overflow has the wordings of servers, newest known ones of: Anthropic,
 // OpenAI, vLLM, llama.cpp, Ollama, LM Studio, OpenRouter, TGI, SGLang,
 // DeepSeek, Mistral, Gemini, Groq, Together, Bedrock.
-var overflow = regexp.MustCompile(`(?i)` + strings.Join([]string{
+var overflow = pattern.Lazy(`(?i)` + strings.Join([]string{
 	`context_length_exceeded`,
 	`exceed_context_size_error`,
 	`model_max_prompt_tokens_exceeded`,
@@ -115,12 +115,12 @@ var overflow = regexp.MustCompile(`(?i)` + strings.Join([]string{
 }, "|"))
 
 // Overflow reports whether a server's text means that the prompt is too long.
-func Overflow(said string) bool { return overflow.MatchString(said) }
+func Overflow(said string) bool { return overflow().MatchString(said) }
 
 var (
-	saidRate    = regexp.MustCompile(`(?i)rate.?limit|too many requests|\b429\b`)
-	saidAuth    = regexp.MustCompile(`(?i)authentication_error|permission_error|invalid.{0,12}api.?key|unauthori[sz]ed|\b401\b|\b403\b`)
-	saidInvalid = regexp.MustCompile(`(?i)invalid_request|bad.?request|not_found_error|\b400\b|\b404\b`)
+	saidRate    = pattern.Lazy(`(?i)rate.?limit|too many requests|\b429\b`)
+	saidAuth    = pattern.Lazy(`(?i)authentication_error|permission_error|invalid.{0,12}api.?key|unauthori[sz]ed|\b401\b|\b403\b`)
+	saidInvalid = pattern.Lazy(`(?i)invalid_request|bad.?request|not_found_error|\b400\b|\b404\b`)
 )
 
 // saidTrouble sorts a text alone. What it does not know is the server's fault,
@@ -129,11 +129,11 @@ func saidTrouble(said string) llm.Trouble {
 	switch {
 	case Overflow(said):
 		return llm.Overflow
-	case purse.MatchString(said), saidAuth.MatchString(said):
+	case purse().MatchString(said), saidAuth().MatchString(said):
 		return llm.Refused
-	case saidRate.MatchString(said):
+	case saidRate().MatchString(said):
 		return llm.RateLimited
-	case saidInvalid.MatchString(said):
+	case saidInvalid().MatchString(said):
 		return llm.BadRequest
 	}
 	return llm.Overloaded
@@ -195,7 +195,7 @@ func message(body []byte, depth int) string {
 			return strings.Join(parts, ": ")
 		}
 	case strings.HasPrefix(text, "<"):
-		if m := title.FindStringSubmatch(text); m != nil {
+		if m := title().FindStringSubmatch(text); m != nil {
 			return "an HTML page: " + strings.TrimSpace(m[1])
 		}
 		return "an HTML page"
@@ -203,7 +203,7 @@ func message(body []byte, depth int) string {
 	return text
 }
 
-var title = regexp.MustCompile(`(?is)<title[^>]*>(.{0,200}?)</title>`)
+var title = pattern.Lazy(`(?is)<title[^>]*>(.{0,200}?)</title>`)
 
 func str(raw json.RawMessage) (string, bool) {
 	var s string

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/internal/yamlfile"
 	"github.com/skete-dev/skete/llm"
 )
@@ -206,7 +206,7 @@ func (c *checker) single(path string, r *reply) {
 }
 
 var (
-	toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	toolName = pattern.Lazy(`^[A-Za-z0-9_-]{1,64}$`)
 	troubles = []string{
 		string(llm.RateLimited), string(llm.Overloaded), string(llm.Transport), string(llm.Malformed),
 		string(llm.Overflow), string(llm.Refused), string(llm.BadRequest), "drop", "hang",
@@ -258,7 +258,7 @@ func (c *checker) pause(path string, d time.Duration) {
 }
 
 func (c *checker) call(path string, call *called) {
-	if call == nil || !toolName.MatchString(call.Name) {
+	if call == nil || !toolName().MatchString(call.Name) {
 		c.bad(path, "a call needs a `name` of 1 to 64 letters, digits, _ and -")
 		return
 	}

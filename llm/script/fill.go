@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -23,8 +24,8 @@ type part struct {
 
 // hole finds what is filled in.
 var (
-	hole   = regexp.MustCompile(`\{\{ *(result|match|user|step|n)((?: +"[^"]*")*) *\}\}`)
-	quoted = regexp.MustCompile(`"([^"]*)"`)
+	hole   = pattern.Lazy(`\{\{ *(result|match|user|step|n)((?: +"[^"]*")*) *\}\}`)
+	quoted = pattern.Lazy(`"([^"]*)"`)
 )
 
 // split finds the holes of a text. Other double braces are text: files that
@@ -32,13 +33,13 @@ var (
 func split(s string) ([]part, error) {
 	var parts []part
 	for {
-		at := hole.FindStringSubmatchIndex(s)
+		at := hole().FindStringSubmatchIndex(s)
 		if at == nil {
 			return append(parts, part{text: s}), nil
 		}
 		p := part{verb: s[at[2]:at[3]]}
 		var args []string
-		for _, q := range quoted.FindAllStringSubmatch(s[at[4]:at[5]], -1) {
+		for _, q := range quoted().FindAllStringSubmatch(s[at[4]:at[5]], -1) {
 			args = append(args, q[1])
 		}
 		if err := p.take(args); err != nil {
@@ -138,7 +139,7 @@ func fillAny(v any, s *sight, nth int) (any, error) {
 	switch v := v.(type) {
 	case string:
 		text, err := fill(v, s, nth)
-		if n, bad := strconv.Atoi(text); bad == nil && number.MatchString(v) {
+		if n, bad := strconv.Atoi(text); bad == nil && number().MatchString(v) {
 			return n, err
 		}
 		return text, err
@@ -162,7 +163,7 @@ func fillAny(v any, s *sight, nth int) (any, error) {
 	return v, nil
 }
 
-var number = regexp.MustCompile(`^\{\{ *(n|step) *\}\}$`)
+var number = pattern.Lazy(`^\{\{ *(n|step) *\}\}$`)
 
 // written returns the arguments as the model writes them.
 func (c *called) written(s *sight, nth int) (string, error) {

@@ -38,8 +38,11 @@ func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine,
 
 // boot makes the container, starts it and waits for the guest.
 func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
-	if p.unable != nil && errs.Is(p.unable, errs.Unsupported) {
-		return nil, p.unable
+	p.mu.Lock()
+	unable := p.unable
+	p.mu.Unlock()
+	if errs.Is(unable, errs.Unsupported) {
+		return nil, unable
 	}
 	host, err := p.prepare(b)
 	if err != nil {
@@ -73,6 +76,7 @@ func (p *Provider) prepare(b sandbox.Boot) (*channel.Host, error) {
 	file := b.BootFile()
 	file.Channel = "unix:" + wire.HostSocket
 	file.StateDir = stateDir
+	file.Threads = guestThreads
 	data, err := json.Marshal(file)
 	if err != nil {
 		return nil, err

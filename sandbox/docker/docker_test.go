@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/docker/engine"
 	"github.com/skete-dev/skete/sandbox/docker/enginetest"
@@ -93,7 +95,9 @@ func bootOf(t testing.TB, rootfs template.Rootfs) sandbox.Boot {
 
 func create(t testing.TB, p *Provider, b sandbox.Boot) sandbox.Machine {
 	t.Helper()
-	m, err := p.Create(t.Context(), b)
+	ctx, cancel := patience.Context(t.Context(), 90*time.Second)
+	defer cancel()
+	m, err := p.Create(ctx, b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ func (p *Provider) Probe(ctx context.Context) error {
 	}
 	info, err := p.engine.Info(ctx)
 	if err == nil {
+		p.learn(info, nil)
 		err = unfit(info)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -65,9 +66,11 @@ type Provider struct {
 	engine *engine.Client
 	server string // the label's value
 	slots  chan struct{}
+	roots  *roots
+
+	mu     sync.Mutex // guards both below
 	caps   sandbox.Capabilities
 	unable error // why this engine is not for us; nil = it may be
-	roots  *roots
 
 	clearing keylock.Locks[sandbox.ID] // a Destroy at a time
 
@@ -142,11 +145,19 @@ func (p *Provider) look() {
 	if err != nil {
 		p.c.Log.Debug("docker: the engine does not answer", "error", err)
 	}
-	p.caps, p.unable = judge(info, err), err
+	p.learn(info, err)
+}
+
+// learn keeps what an engine says of itself; err: it did not answer.
+func (p *Provider) learn(info engine.Info, err error) {
+	caps := judge(info, err)
+	p.roots.describe(&caps)
 	if err == nil {
-		p.unable = unfit(info)
+		err = unfit(info)
 	}
-	p.roots.describe(&p.caps)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.caps, p.unable = caps, err
 }
 
 // judge says what an engine's words are worth to us; err: it did not speak.
@@ -158,7 +169,7 @@ func judge(i engine.Info, err error) sandbox.Capabilities {
 		Notes: []string{"containers share the host's kernel: a hole in it is a hole in every sandbox"},
 	}
 	if err != nil {
-		c.Notes = append(c.Notes, "the container engine did not answer when the server started; nothing is known of its limits")
+		c.Notes = append(c.Notes, "the container engine does not answer; nothing is known of its limits")
 		return c
 	}
 	for what, ok := range map[string]bool{"memory": c.LimitsMemory, "cpu": c.LimitsCPU, "processes": c.LimitsPids} {
@@ -201,9 +212,11 @@ func hasOption(i engine.Info, option string) bool {
 // Name implements sandbox.Provider.
 func (p *Provider) Name() string { return Name }
 
-// Capabilities implements sandbox.Provider. They are what the engine was when
-// the provider was made.
+// Capabilities implements sandbox.Provider. They are what the engine said last:
+// one that is slow to start is asked again by each Probe.
 func (p *Provider) Capabilities() sandbox.Capabilities {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	c := p.caps
 	c.Notes = slices.Clone(c.Notes)
 	return c

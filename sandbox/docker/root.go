@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -226,8 +228,32 @@ func (r *roots) image(ctx context.Context, hash string, content archiver) (strin
 	return id, nil
 }
 
+// How often a list of images is asked for that cannot be made.
+const (
+	listTries = 5
+	listPause = 100 * time.Millisecond
+)
+
+// ours lists the images of this server. Podman's list fails with a status of 500
+// if an image comes or goes while it is made ("locating item named manifest").
+func (r *roots) ours(ctx context.Context) (images []engine.Image, err error) {
+	for range listTries {
+		images, err = r.p.engine.Images(ctx, labelServer+"="+r.p.server)
+		var refused *engine.Error
+		if !errors.As(err, &refused) || refused.Status != http.StatusInternalServerError {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(listPause):
+		}
+	}
+	return images, err
+}
+
 func (r *roots) find(ctx context.Context, hash string) (string, error) {
-	images, err := r.p.engine.Images(ctx, labelServer+"="+r.p.server)
+	images, err := r.ours(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -267,7 +293,7 @@ func (r *roots) sweep(ctx context.Context) error {
 	r.mu.Lock()
 	clear(r.images)
 	r.mu.Unlock()
-	images, err := r.p.engine.Images(ctx, labelServer+"="+r.p.server)
+	images, err := r.ours(ctx)
 	for _, i := range images {
 		if e := r.p.engine.RemoveImage(ctx, i.ID); !errs.Is(e, errs.Conflict) && !errs.Is(e, errs.NotFound) {
 			err = errors.Join(err, e)

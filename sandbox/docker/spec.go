@@ -12,8 +12,9 @@ import (
 
 // Bounds of what a container gets beside what its user asked for.
 const (
-	overheadBytes  = 48 << 20 // the guest's two processes, allowed on top of MemoryMB
-	overheadTasks  = 16       // less than the threads that the guest always has: commands get no more than PidsMax
+	overheadBytes  = 48 << 20         // the guest's two processes, allowed on top of MemoryMB
+	guestThreads   = 32               // of each of the two, made before any command can take the room for them
+	overheadTasks  = 2 * guestThreads // what the guest has at least: commands get no more than PidsMax
 	runBytes       = 16 << 20
 	shmBytesMax    = 256 << 20
 	spoolBytes     = 288 << 20 // the guest's own 256 MiB of output, and its journal

@@ -78,13 +78,15 @@ type world struct {
 	open func() *Provider
 	p    *Provider
 	root template.Rootfs
+	// workdir is where commands run: in a machine its workspace.
+	workdir string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	skipUnlessLive(t)
 	dir := t.TempDir()
-	w := &world{T: t, dir: dir, root: disk.Root(t)}
+	w := &world{T: t, dir: dir, root: disk.Root(t), workdir: sandbox.WorkspaceDir}
 	w.open = func() *Provider { return openLive(t, filepath.Join(dir, "state")) }
 	w.p = w.open()
 	return w
@@ -102,7 +104,7 @@ func (w *world) boot() sandbox.Boot {
 	dir := w.TempDir()
 	b := sandbox.Boot{
 		ID: sandbox.NewID(), Rootfs: w.root, Guest: guesttest.Binary(w), Dir: filepath.Join(dir, "machine"), Disk: filepath.Join(dir, "work.img"),
-		Spec: sandbox.Spec{CPUs: 1, MemoryMB: 192, DiskMB: 64, PidsMax: 128, Network: "none", Workdir: sandbox.WorkspaceDir, Env: map[string]string{"COLOUR": "green"}},
+		Spec: sandbox.Spec{CPUs: 1, MemoryMB: 192, DiskMB: 64, PidsMax: 128, Network: "none", Workdir: w.workdir, Env: map[string]string{"COLOUR": "green"}},
 	}
 	must(w, os.Mkdir(b.Dir, 0o700))
 	must(w, ext4.Blank(w.Context(), b.Disk, 64<<20))

@@ -47,7 +47,10 @@ func modelWorld(t *testing.T) *world {
 	t.Helper()
 	microvmtest.Kernel(t)
 	dir, binary := t.TempDir(), modelBinary(t, "")
-	w := &world{T: t, dir: dir, root: template.Rootfs{Name: "model", Hash: "model", Image: filepath.Join(dir, "root.img")}}
+	w := &world{
+		T: t, dir: dir, root: template.Rootfs{Name: "model", Hash: "model", Image: filepath.Join(dir, "root.img")},
+		workdir: t.TempDir(), // the model's guest has no disk of its own: a directory of this host
+	}
 	must(t, os.WriteFile(w.root.Image, make([]byte, 4096), 0o444))
 	w.open = func() *Provider {
 		p, err := New(Config{Dir: filepath.Join(dir, "state"), Binary: binary, Bare: true, Cache: microvmtest.Dir()})

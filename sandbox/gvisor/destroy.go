@@ -32,6 +32,11 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
 // 100 ms for control groups.
 func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	m := p.machines.Known(id)
+	if m == nil {
+		if rec, err := readRecord(p.dir(id)); err == nil && p.original(id, rec) != "" {
+			return p.clearCopy(id)
+		}
+	}
 	if m != nil {
 		m.fate.Doom(true)
 	}
@@ -54,6 +59,20 @@ func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 		return err
 	}
 	_ = p.openDoor(id) // or it could not be removed; it may be missing
+	return os.RemoveAll(p.dir(id))
+}
+
+// clearCopy removes what a copied data directory has of a machine that lives
+// for the original: files of this directory alone.
+func (p *Provider) clearCopy(id sandbox.ID) error {
+	state := p.stateFile(id)
+	if err := removeAll([]string{state, strings.TrimSuffix(state, ".state") + ".lock", filepath.Join(p.runscDir(), p.controlSocket(id))}); err != nil {
+		return err
+	}
+	if err := unmountBelow(p.dir(id)); err != nil {
+		return err
+	}
+	_ = p.openDoor(id)
 	return os.RemoveAll(p.dir(id))
 }
 

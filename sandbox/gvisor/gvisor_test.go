@@ -7,10 +7,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor/bundle"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
@@ -82,7 +84,9 @@ func bootOf(t testing.TB, rootfs template.Rootfs) sandbox.Boot {
 
 func create(t testing.TB, p *Provider, b sandbox.Boot) sandbox.Machine {
 	t.Helper()
-	m, err := p.Create(t.Context(), b)
+	ctx, cancel := patience.Context(t.Context(), 90*time.Second)
+	defer cancel()
+	m, err := p.Create(ctx, b)
 	if err != nil {
 		t.Fatal(err)
 	}

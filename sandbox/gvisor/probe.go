@@ -24,10 +24,10 @@ const probePort = wire.ControlPort + 1
 // Probe implements sandbox.Provider. It needs neither a template nor the
 // guest program: our own program, static as it is, plays the guest in an empty
 // root. Where only the program for gVisor alone is kept from running (by a
-// profile that knows skete's path, say), ours plays that too from then on.
+// profile that knows skete's path, say), ours plays that too from then on, if it can.
 func (p *Provider) Probe(ctx context.Context) error {
 	err := p.tryOut(ctx)
-	if _, own := p.Program(); err == nil || !own || ctx.Err() != nil {
+	if _, own := p.Program(); err == nil || !own || !p.fallsBack || ctx.Err() != nil {
 		return err
 	}
 	p.use(p.c.Exe)
@@ -46,7 +46,8 @@ func (p *Provider) use(program string) {
 }
 
 func (p *Provider) tryOut(ctx context.Context) error {
-	dir, err := os.MkdirTemp(p.c.Dir, "probe-*")
+	p.sweepProbes()
+	dir, err := os.MkdirTemp(p.c.Dir, probePrefix+"*")
 	if err != nil {
 		return err
 	}

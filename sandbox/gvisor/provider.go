@@ -43,7 +43,7 @@ type Config struct {
 	// Dir holds all state; it belongs to one server at a time.
 	Dir string
 	// Exe is a program that calls Main first; empty = this one. It plays the
-	// guest of a probe, and gVisor where Runsc does not.
+	// guest of a probe, and, if it can, gVisor where Runsc does not.
 	Exe string
 	// Runsc is a program that is gVisor and little else (see cmd/skete-runsc):
 	// a machine starts it three times, and it starts faster. Empty = Exe. What
@@ -64,6 +64,8 @@ type Provider struct {
 	parent   string       // control group of all our machines
 	slots    chan struct{}
 
+	fallsBack bool // Exe can be gVisor too
+
 	machines *shared.Table[*machine]
 
 	mu      sync.Mutex
@@ -75,7 +77,8 @@ var _ sandbox.Provider = (*Provider)(nil)
 // New makes a provider whose state is in c.Dir. Machines of an earlier
 // process are there: see List and Attach.
 //
-// Unsupported: the program cannot be re-executed as gVisor.
+// Unsupported: the program cannot be re-executed as gVisor, or plays no gVisor
+// (see PlaysItself) and no Runsc is named.
 func New(c Config) (*Provider, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -90,10 +93,14 @@ func New(c Config) (*Provider, error) {
 	if strings.ContainsAny(c.Dir, ",:\n") { // gVisor's flags have no way to quote them
 		return nil, errs.New(errs.Invalid, "the state directory's path has a comma, a colon or a newline in it")
 	}
+	fallsBack := c.Exe != "" || PlaysItself
 	if c.Exe == "" {
 		if c.Exe, err = os.Executable(); err != nil {
 			return nil, err
 		}
+	}
+	if c.Runsc == "" && !fallsBack {
+		return nil, errs.New(errs.Unsupported, "this skete cannot play gVisor's part itself, and has no program that does")
 	}
 	if c.Runsc == "" {
 		c.Runsc = c.Exe
@@ -104,7 +111,7 @@ func New(c Config) (*Provider, error) {
 		}
 	}
 	p := &Provider{
-		c: c, slots: make(chan struct{}, c.Creates), program: c.Runsc,
+		c: c, slots: make(chan struct{}, c.Creates), program: c.Runsc, fallsBack: fallsBack,
 		machines: shared.NewTable[*machine](),
 	}
 	for _, dir := range []string{p.runscDir(), p.machinesDir()} {
@@ -275,6 +282,10 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if err != nil {
 		return nil, errs.Wrap(errs.NotFound, err, "no machine %s runs", id)
 	}
+	if where := p.original(id, rec); where != "" {
+		p.c.Log.Warn("gvisor: this data directory is a copy; the machine runs for the original and is left alone", "id", id, "original", where)
+		return nil, errs.New(errs.NotFound, "the machine of %s belongs to the data directory that this one was copied from", id)
+	}
 	if rec.Saving != "" {
 		if rec, err = p.recover(ctx, id, rec); err != nil {
 			return nil, fmt.Errorf("attach %s: %w", id, err)
@@ -287,7 +298,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
-	if !rec.Paused { // a paused guest cannot answer, and need not
+	if !rec.Paused && !rec.Stunned { // a paused guest cannot answer, and need not
 		if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 			return nil, fmt.Errorf("attach %s: %w", id, err)

@@ -22,6 +22,9 @@ func TestRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("we are not root: TestProvider is the rootless test already")
 	}
+	if testing.Short() {
+		t.Skip("short: runs the suite of TestProvider again, in a process without the race detector's reports")
+	}
 	dir, err := os.MkdirTemp("", "rootless-*") //nolint:usetesting // every user must get there
 	if err != nil {
 		t.Fatal(err)

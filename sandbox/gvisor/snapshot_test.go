@@ -189,6 +189,59 @@ func TestSnapshotAgain(t *testing.T) {
 	goesOn(t, s.g, s.boot.Workspace)
 }
 
+// A machine whose new sandbox dies before it has begun is started once more: it
+// is saved, and gone otherwise.
+func TestSnapshot_theSandboxDiesAtItsStart(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "runsc")
+	text := `#!/bin/sh
+case " $* " in
+*' restore '*)
+	if mkdir ` + dir + `/once 2>/dev/null; then
+		echo '{"msg":"` + notStarted + `: EOF"}' >&3
+		exit 128
+	fi ;;
+esac
+exec ` + slim(t) + ` "$@"
+`
+	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := save(t)
+	s.quiesce(t)
+	m := s.m.(*machine)
+	if err := m.save(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := readRecord(s.p.dir(m.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := rec.Program
+	rec.Program = program
+	next, err := s.p.revive(t.Context(), m.id, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "once")); err != nil {
+		t.Errorf("nothing failed: %v", err)
+	}
+	next.Program = own
+	if err := errors.Join(writeRecord(s.p.dir(m.id), next), s.p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, s.p.c.Dir)
+	again, err := p.Attach(t.Context(), s.boot.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goesOn(t, sandboxtest.NewGuest(t, again), s.boot.Workspace)
+	if err := p.Destroy(t.Context(), s.boot.ID); err != nil {
+		t.Error(err)
+	}
+	sandboxtest.Leaks(t, s.p.c.Dir, s.boot.ID)
+}
+
 // A server that dies when the sentry has written its memory and ended, or
 // while it does, or before it was told: the next one goes on with the machine.
 func TestServerKilledDuringSnapshot(t *testing.T) {

@@ -20,20 +20,28 @@ const beginMax = 20 * time.Second
 // Where it fails or takes too long, the log says so and the sandbox can be used
 // all the same: its history then begins with a later look.
 func (s *Service) Begin(ctx context.Context, tenant string, id sandbox.ID) {
-	d, err := s.desk(id)
+	if s.recovered(ctx, id) != nil {
+		return
+	}
+	d, err := s.sit(id)
 	if err != nil {
 		return
 	}
-	d.beginning.Lock()
-	defer d.beginning.Unlock()
-	if d.begun {
+	defer s.leave(d)
+	if take(ctx, d.beginning) != nil {
+		return
+	}
+	defer func() { <-d.beginning }()
+	if s.hasBegun(d) {
 		return
 	}
 	info, err := s.c.Sandboxes.Get(ctx, tenant, id)
 	if err != nil {
 		return
 	}
+	s.mu.Lock()
 	d.begun = true
+	s.mu.Unlock()
 	if info.From == "" {
 		return
 	}
@@ -48,4 +56,10 @@ func (s *Service) Begin(ctx context.Context, tenant string, id sandbox.ID) {
 	if err != nil && !errs.Is(err, errs.Unsupported) {
 		s.c.Log.Warn("the history of a sandbox begins with a later look: its first change cannot be undone", "id", id, "error", err)
 	}
+}
+
+func (s *Service) hasBegun(d *desk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.begun
 }

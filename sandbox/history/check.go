@@ -24,18 +24,19 @@ type Checked struct {
 // damaged in each. It changes nothing, and nobody waits for it: histories go on
 // meanwhile, and what is written since it began is not looked at.
 func (s *Service) Check(ctx context.Context, tenant string, visit func(Checked) error) error {
-	s.checking.Lock() // it needs a place of its own beside each history
-	defer s.checking.Unlock()
 	entries, err := os.ReadDir(s.c.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {
-		c := Checked{ID: sandbox.ID(e.Name())}
-		if c.Tenant = s.owner(c.ID); tenant != "" && c.Tenant != tenant || strings.HasSuffix(e.Name(), goneSuffix) {
+		if strings.HasSuffix(e.Name(), goneSuffix) {
 			continue
 		}
-		c.Report, err = workspace.CheckRunning(ctx, s.store(c.ID), filepath.Join(s.dir(c.ID), "check"))
+		c := Checked{ID: sandbox.ID(e.Name())}
+		if c.Tenant = s.owner(c.ID); tenant != "" && c.Tenant != tenant {
+			continue
+		}
+		c.Report, err = s.check(ctx, c.ID)
 		if errs.Is(err, errs.NotFound) { // none was begun, or it was swept meanwhile
 			continue
 		}
@@ -47,4 +48,9 @@ func (s *Service) Check(ctx context.Context, tenant string, visit func(Checked) 
 		}
 	}
 	return nil
+}
+
+func (s *Service) check(ctx context.Context, id sandbox.ID) (workspace.Report, error) {
+	defer s.checking.Lock(id)() // it needs a place of its own beside the history
+	return workspace.CheckRunning(ctx, s.store(id), filepath.Join(s.dir(id), "check"))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 )
 
@@ -56,6 +57,30 @@ func TestCheck(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(s.dir(id), "check")); !os.IsNotExist(err) {
 		t.Errorf("left behind: %v", err)
+	}
+}
+
+// A check, however long its history and however slow its client, holds up no
+// other's, and no other tenant's end.
+func TestCheck_holdsUpNoOther(t *testing.T) {
+	h, s := newHouse(t)
+	his, _, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	h.write(t, "a", "text")
+	_, _, err = his.Snapshot(t.Context(), workspace.Label{})
+	must(t, err)
+	must(t, s.Check(t.Context(), tenant, func(Checked) error { // the client has not read it yet
+		if all := s.checked(t, tenant); len(all) != 1 {
+			t.Errorf("another check meanwhile: %+v", all)
+		}
+		return nil
+	}))
+	defer s.checking.Lock(id)() // it is checked
+	const gone = sandbox.ID("sbx_goneeeeeeeeeeeeeeeee")
+	must(t, s.own("other", gone))
+	n, err := s.Erase("other")
+	if err != nil || n != 1 {
+		t.Errorf("erased %d: %v", n, err)
 	}
 }
 

@@ -15,7 +15,6 @@ package history
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/internal/volume/layout"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
@@ -34,14 +34,13 @@ import (
 )
 
 const (
-	bytesMax    = 5 << 30         // of one history on the disk
-	openFor     = 5 * time.Minute // an engine that nobody asks is closed
-	touchQuiet  = 2 * time.Second // without a change, before what changed becomes a revision
-	touchLate   = 20 * time.Second
-	touchedBusy = time.Minute // that such a revision may take
-	keepFor     = 7 * 24 * time.Hour
-	plansMax    = 16
-	pathsMax    = 10_000 // of a plan that are remembered; of one with more, the first
+	bytesMax      = 5 << 30         // of one history on the disk
+	openFor       = 5 * time.Minute // an engine that is not asked is closed
+	keepFor       = 7 * 24 * time.Hour
+	plansMax      = 16
+	looksMax      = 4      // of one tenant at the same time, whatever they are for
+	backgroundMax = 2      // of them, that no caller waits for
+	pathsMax      = 10_000 // of a plan that are remembered; of one with more, the first
 )
 
 // Sandboxes is what a Service needs of *manager.Manager.
@@ -75,28 +74,25 @@ type Config struct {
 type Service struct {
 	c Config
 
-	checking sync.Mutex
+	checking keylock.Locks[sandbox.ID] // held while a history is checked, or removed
 
-	mu     sync.Mutex // guards all below
+	ctx context.Context // ends with Close
+	end context.CancelFunc
+
+	each       looks // of one sandbox: its engine does one at a time
+	looks      looks // of one tenant
+	background looks // those of them that no caller waits for
+	openFor    time.Duration
+	stage      func(id sandbox.ID, name string) // for tests: see workspace.Config.Stage; nil = not asked
+
+	mu     sync.Mutex // guards all below and the desks; held for a moment only
 	desks  map[sandbox.ID]*desk
-	quiet  map[sandbox.ID]*quiet
+	hosts  map[sandbox.ID]*desk // those with an open engine, by the name of what the host holds
 	closed bool
-}
 
-// desk is the open engine of one sandbox.
-type desk struct {
-	beginning sync.Mutex // held by Begin; taken before mu
-	begun     bool       // guarded by beginning
-
-	mu    sync.Mutex // guards all below; an engine is opened by one caller
-	host  sandbox.ID
-	dir   string // of the files it was opened for
-	guest *wire.Client
-	h     workspace.History
-	uses  int
-	idle  *time.Timer
-
-	plans map[string][][]byte // what plans would touch; guarded by Service.mu
+	ledgers    map[sandbox.ID]*ledger
+	recovering map[sandbox.ID]chan struct{} // closed when the undo that a server died in is looked at
+	work       sync.WaitGroup               // of looks and waits for the end of steps; none begins once closed
 }
 
 // New returns a service. The caller closes it, after the sandboxes' manager.
@@ -110,7 +106,12 @@ func New(c Config) *Service {
 	if c.Keep == 0 {
 		c.Keep = keepFor
 	}
-	return &Service{c: c, desks: map[sandbox.ID]*desk{}, quiet: map[sandbox.ID]*quiet{}}
+	s := &Service{
+		c: c, each: looks{most: 1}, looks: looks{most: looksMax, took: map[string]time.Duration{}}, background: looks{most: backgroundMax}, openFor: openFor,
+		desks: map[sandbox.ID]*desk{}, hosts: map[sandbox.ID]*desk{}, ledgers: map[sandbox.ID]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
+	}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	return s
 }
 
 // Open returns the history of a sandbox; of one that is gone, what is kept of
@@ -119,147 +120,34 @@ func (s *Service) Open(ctx context.Context, tenant string, id sandbox.ID) (h wor
 	if _, err := s.c.Sandboxes.Get(ctx, tenant, id); err != nil && (!errs.Is(err, errs.NotFound) || s.owner(id) != tenant) {
 		return nil, nil, err
 	}
+	if err := s.recovered(ctx, id); err != nil {
+		return nil, nil, err
+	}
 	return &history{s: s, tenant: tenant, id: id}, func() {}, nil
-}
-
-// Detaching makes a last revision of a workspace, if it has a history that is
-// open, and lets go of it. Nobody works on it any more, the machine neither:
-// the manager has seen to that.
-func (s *Service) Detaching(host sandbox.ID) {
-	d := s.find(host)
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.h != nil && d.dir != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), touchedBusy)
-		defer cancel()
-		if _, _, err := d.h.Snapshot(ctx, workspace.Label{Actor: "outside", Text: "before it stopped"}); err != nil {
-			s.c.Log.Warn("the last changes of a sandbox did not become a revision", "host", host, "error", err)
-		}
-	}
-	d.shut(s.c.Log)
-}
-
-// find returns the desk that has the workspace of a host name open.
-func (s *Service) find(host sandbox.ID) *desk {
-	s.mu.Lock()
-	desks := slices.Collect(maps.Values(s.desks))
-	s.mu.Unlock()
-	for _, d := range desks {
-		d.mu.Lock()
-		found := d.host == host
-		d.mu.Unlock()
-		if found {
-			return d
-		}
-	}
-	return nil
 }
 
 // Close closes all engines.
 func (s *Service) Close() error {
+	s.end()
 	s.mu.Lock()
 	s.closed = true
-	desks := s.desks
-	s.desks = map[sandbox.ID]*desk{}
-	for _, q := range s.quiet {
-		q.timer.Stop()
+	desks := slices.Collect(maps.Values(s.desks))
+	for _, d := range desks {
+		s.join(d) // no timer any more
 	}
 	s.mu.Unlock()
+	s.work.Wait()
+	var wg sync.WaitGroup // one that is slow to close keeps no other open
 	for _, d := range desks {
-		d.close(s.c.Log)
+		wg.Go(func() {
+			defer s.leave(d)
+			d.turn <- struct{}{}
+			defer func() { <-d.turn }()
+			s.shut(d)
+		})
 	}
+	wg.Wait()
 	return nil
-}
-
-func (d *desk) close(log *slog.Logger) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.shut(log)
-}
-
-// shut closes the engine. Preconditions: d.mu is held.
-func (d *desk) shut(log *slog.Logger) {
-	if d.idle != nil {
-		d.idle.Stop()
-	}
-	if d.h == nil {
-		return
-	}
-	if err := d.h.Close(); err != nil {
-		log.Warn("a history did not close well", "error", err)
-	}
-	d.h = nil
-}
-
-func (s *Service) desk(id sandbox.ID) (*desk, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, sandbox.ErrClosing
-	}
-	d := s.desks[id]
-	if d == nil {
-		d = &desk{}
-		s.desks[id] = d
-	}
-	return d, nil
-}
-
-// engine returns the open history of a sandbox whose files are at hand, to be
-// given back.
-func (s *Service) engine(tenant string, id sandbox.ID, files sandbox.Files) (h workspace.History, giveBack func(), err error) {
-	d, err := s.desk(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.h != nil && !d.fits(files) { // of a machine that is gone
-		if err := d.h.Close(); err != nil {
-			s.c.Log.Warn("a history did not close well", "id", id, "error", err)
-		}
-		d.h = nil
-	}
-	if d.h == nil {
-		if err := s.own(tenant, id); err != nil {
-			return nil, nil, err
-		}
-		opened, err := s.open(id, files)
-		if err != nil {
-			return nil, nil, err
-		}
-		d.h = opened
-		d.host, d.dir, d.guest = files.Host, files.Volume.Path, files.Guest
-	}
-	d.uses++
-	if d.idle != nil {
-		d.idle.Stop()
-	}
-	return d.h, func() { s.giveBack(d) }, nil
-}
-
-func (d *desk) fits(files sandbox.Files) bool {
-	return d.host == files.Host && d.dir == files.Volume.Path && (d.dir != "" || d.guest == files.Guest)
-}
-
-func (s *Service) giveBack(d *desk) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.uses--; d.uses == 0 && d.h != nil {
-		d.idle = time.AfterFunc(openFor, func() { s.rest(d) })
-	}
-}
-
-// rest closes an engine that nobody has asked for a while.
-func (s *Service) rest(d *desk) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.uses == 0 {
-		d.shut(s.c.Log)
-	}
 }
 
 func (s *Service) dir(id sandbox.ID) string { return filepath.Join(s.c.Dir, string(id)) }
@@ -280,8 +168,15 @@ func (s *Service) open(id sandbox.ID, files sandbox.Files) (workspace.History, e
 	return workspace.Open(workspace.Config{
 		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.store(id),
 		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{}, Capture: capture.Config{Watch: true},
-		First: atFirst(), Empty: files.Empty,
+		First: atFirst(), Empty: files.Empty, Stage: s.stageOf(id),
 	})
+}
+
+func (s *Service) stageOf(id sandbox.ID) func(string) {
+	if s.stage == nil {
+		return nil
+	}
+	return func(name string) { s.stage(id, name) }
 }
 
 // atFirst labels the revision that the first change is undone to.
@@ -290,61 +185,12 @@ func atFirst() *workspace.Label {
 }
 
 // reader opens what is kept of a sandbox whose files are not at hand.
-func (s *Service) reader(id sandbox.ID) (h workspace.History, giveBack func(), err error) {
+func (s *Service) reader(ctx context.Context, id sandbox.ID) (h workspace.History, giveBack func(), err error) {
 	if s.c.Remote == nil {
 		return nil, nil, errs.New(errs.Unsupported, "histories can only be read where their files are")
 	}
 	if _, err := os.Stat(s.store(id)); err != nil {
 		return nil, nil, errs.New(errs.NotFound, "nothing is kept of sandbox %s", id)
 	}
-	return s.engine(s.owner(id), id, sandbox.Files{})
-}
-
-// quiet is a sandbox in which something has changed.
-type quiet struct {
-	timer *time.Timer
-	since time.Time
-}
-
-// Touched says that something may have changed the files of a sandbox from
-// outside of an agent's run: a command, an upload. Once it has been quiet for
-// a moment, what changed becomes a revision.
-func (s *Service) Touched(tenant string, id sandbox.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	q := s.quiet[id]
-	if q == nil {
-		q = &quiet{since: time.Now()}
-		q.timer = time.AfterFunc(touchQuiet, func() { s.settle(tenant, id, q) })
-		s.quiet[id] = q
-		return
-	}
-	if time.Since(q.since) < touchLate {
-		q.timer.Reset(touchQuiet)
-	}
-}
-
-func (s *Service) settle(tenant string, id sandbox.ID, q *quiet) {
-	s.mu.Lock()
-	if s.quiet[id] == q {
-		delete(s.quiet, id)
-	}
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), touchedBusy)
-	defer cancel()
-	// A sandbox that was paused meanwhile is not woken for this; what stopped
-	// has had its last revision.
-	if info, err := s.c.Sandboxes.Get(ctx, tenant, id); err != nil || info.State != sandbox.Running {
-		return
-	}
-	h := &history{s: s, tenant: tenant, id: id}
-	_, _, err := h.Snapshot(ctx, workspace.Label{Actor: "outside"})
-	switch {
-	case err == nil, errors.Is(err, context.Canceled), errs.Is(err, errs.NotFound), errs.Is(err, errs.Conflict), errs.Is(err, errs.Unsupported):
-	default:
-		s.c.Log.Warn("what changed in a sandbox did not become a revision", "id", id, "error", err)
-	}
+	return s.engine(ctx, s.owner(id), id, sandbox.Files{})
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/replica"
@@ -35,6 +37,7 @@ type house struct {
 	moved  *house             // another one, by the ID sbx_b
 	busy   sync.RWMutex       // held for reading over each use of the files
 	later  time.Duration
+	guest  *wire.Client // of its machine; never called
 	asked  atomic.Int32 // how often it was looked up
 	frozen atomic.Int32
 	thawed atomic.Int32
@@ -58,7 +61,7 @@ func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(
 	h.busy.RLock()
 	defer h.busy.RUnlock()
 	return f(ctx, sandbox.Files{
-		Host: h.host(), Empty: h.empty, Volume: sandbox.Volume{Path: filepath.Join(h.disk, "files"), Disk: h.disk},
+		Host: h.host(), Guest: h.guest, Empty: h.empty, Volume: sandbox.Volume{Path: filepath.Join(h.disk, "files"), Disk: h.disk},
 		Freeze: func(context.Context) (func(), error) {
 			h.frozen.Add(1)
 			return func() { h.thawed.Add(1) }, nil
@@ -120,8 +123,13 @@ func TestService(t *testing.T) {
 	if h.frozen.Load() != 1 || h.thawed.Load() != 1 {
 		t.Errorf("frozen %d times, thawed %d times", h.frozen.Load(), h.thawed.Load())
 	}
-	if _, _, err := his.Apply(t.Context(), plan.ID, workspace.Label{}); !errs.Is(err, errs.Conflict) || h.thawed.Load() != 2 {
-		t.Errorf("an old plan: %v, thawed %d times", err, h.thawed.Load())
+	h.write(t, "a", "newer")
+	again, _, err := his.Apply(t.Context(), plan.ID, workspace.Label{})
+	if err != nil || again.N != rev.N || h.read(t, "a") != "newer" || h.thawed.Load() != 2 {
+		t.Errorf("the same plan again: %+v, %v, thawed %d times", again, err, h.thawed.Load())
+	}
+	if _, _, err := his.Apply(t.Context(), "5"+plan.ID[1:]+"5", workspace.Label{}); !errs.Is(err, errs.Conflict) || h.thawed.Load() != 3 {
+		t.Errorf("an unknown plan: %v, thawed %d times", err, h.thawed.Load())
 	}
 	var text strings.Builder
 	if err := his.Content(t.Context(), 3, "a", &text); err != nil || text.String() != "new" {
@@ -279,11 +287,21 @@ func TestRecover(t *testing.T) {
 	if h.read(t, "a") != "new" {
 		t.Fatal("it was done already")
 	}
-	s.Recover(t.Context())
+	var told []string
+	h.guest, s.c.Applied = &wire.Client{}, func(_ context.Context, _ sandbox.ID, _ *wire.Client, paths [][]byte) {
+		for _, p := range paths {
+			told = append(told, string(p))
+		}
+	}
+	s.Recover()()
+	if !slices.Equal(told, []string{"a"}) {
+		t.Errorf("told of the paths %q", told)
+	}
+	h.guest = nil
 	if h.read(t, "a") != "old" || h.frozen.Load() != 1 || h.thawed.Load() != 1 {
 		t.Errorf("%q, frozen %d times, thawed %d times", h.read(t, "a"), h.frozen.Load(), h.thawed.Load())
 	}
-	s.Recover(t.Context())
+	s.Recover()()
 	if h.frozen.Load() != 1 {
 		t.Error("there was nothing to do")
 	}

@@ -56,7 +56,7 @@ func (s *Service) Move(ctx context.Context, tenant string, from, to sandbox.ID, 
 	if _, err := s.c.Sandboxes.Get(ctx, tenant, to); err != nil {
 		return workspace.Revision{}, err
 	}
-	if err := s.copy(tenant, from, to); err != nil {
+	if err := s.copy(ctx, tenant, from, to); err != nil {
 		return workspace.Revision{}, err
 	}
 	h := &history{s: s, tenant: tenant, id: to}
@@ -87,36 +87,36 @@ func (s *Service) lastOf(ctx context.Context, tenant string, id sandbox.ID) (uin
 	return all[len(all)-1].N, nil
 }
 
+func (s *Service) used(d *desk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return d.uses > 0
+}
+
 // copy copies a store while nobody has either open.
-func (s *Service) copy(tenant string, from, to sandbox.ID) error {
+func (s *Service) copy(ctx context.Context, tenant string, from, to sandbox.ID) error {
 	if from == to {
 		return errs.New(errs.Invalid, "a sandbox has its own history already")
 	}
-	source, err := s.desk(from)
-	if err != nil {
-		return err
+	for _, id := range []sandbox.ID{min(from, to), max(from, to)} { // one order for all
+		d, err := s.sit(id)
+		if err != nil {
+			return err
+		}
+		defer s.leave(d)
+		if err := take(ctx, d.turn); err != nil {
+			return err
+		}
+		defer func() { <-d.turn }()
+		if s.used(d) {
+			return errs.New(errs.Conflict, "one of the histories is in use").WithHint("try again in a moment")
+		}
+		s.shut(d)
 	}
-	target, err := s.desk(to)
-	if err != nil {
-		return err
-	}
-	first, second := source, target // one order for all
-	if from > to {
-		first, second = target, source
-	}
-	first.mu.Lock()
-	defer first.mu.Unlock()
-	second.mu.Lock()
-	defer second.mu.Unlock()
-	if source.uses > 0 || target.uses > 0 {
-		return errs.New(errs.Conflict, "one of the histories is in use").WithHint("try again in a moment")
-	}
-	source.shut(s.c.Log)
-	target.shut(s.c.Log)
 	if err := s.own(tenant, to); err != nil {
 		return err
 	}
-	err = s.c.Copy(s.store(from), s.store(to))
+	err := s.c.Copy(s.store(from), s.store(to))
 	if errs.Is(err, errs.Exists) {
 		return errs.Wrap(errs.Exists, err, "sandbox %s has a history of its own", to).WithHint("make a new sandbox, and give it the history before anything else")
 	}
@@ -162,31 +162,42 @@ func (s *Service) remove(choose func(id sandbox.ID, tenant string) bool) (remove
 	if err != nil {
 		return 0, err
 	}
-	s.checking.Lock() // a check has links to what goes
-	defer s.checking.Unlock()
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), goneSuffix) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(s.c.Dir, e.Name())))
 			continue
 		}
-		id := sandbox.ID(e.Name())
-		if tenant := s.owner(id); tenant == "" || !choose(id, tenant) {
-			continue
-		}
-		if rerr := s.drop(id); rerr != nil {
+		done, rerr := s.removeOne(sandbox.ID(e.Name()), choose)
+		if rerr != nil {
 			err = errors.Join(err, rerr)
-			continue
+		} else if done {
+			removed++
 		}
-		removed++
 	}
 	return removed, err
 }
 
+func (s *Service) removeOne(id sandbox.ID, choose func(id sandbox.ID, tenant string) bool) (done bool, err error) {
+	if tenant := s.owner(id); tenant == "" || !choose(id, tenant) {
+		return false, nil
+	}
+	defer s.checking.Lock(id)() // a check has links to what goes
+	if s.owner(id) == "" {
+		return false, nil // another call has removed it
+	}
+	return true, s.drop(id)
+}
+
 // drop removes a history that nobody can open any more.
 func (s *Service) drop(id sandbox.ID) error {
-	if d, err := s.desk(id); err == nil {
-		d.close(s.c.Log)
+	d, err := s.sit(id)
+	if err != nil {
+		return err
 	}
+	defer s.leave(d)
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	s.shut(d)
 	gone := s.dir(id) + goneSuffix
 	if err := os.RemoveAll(gone); err != nil {
 		return err

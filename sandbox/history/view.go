@@ -28,11 +28,29 @@ type history struct {
 // with calls f with the engine, where the files are at hand.
 func (h *history) with(ctx context.Context, f func(context.Context, workspace.History, sandbox.Files) error) error {
 	return h.s.c.Sandboxes.Files(ctx, h.tenant, h.id, func(ctx context.Context, files sandbox.Files) error {
-		engine, giveBack, err := h.s.engine(h.tenant, h.id, files)
+		engine, giveBack, err := h.s.engine(ctx, h.tenant, h.id, files)
 		if err != nil {
 			return err
 		}
 		defer giveBack()
+		return f(ctx, engine, files)
+	})
+}
+
+// scan is with for calls that look at the files: a tenant has a few at a time.
+func (h *history) scan(ctx context.Context, f func(context.Context, workspace.History, sandbox.Files) error) error {
+	return h.with(ctx, func(ctx context.Context, engine workspace.History, files sandbox.Files) error {
+		// First its own turn: who waits for a slow sandbox takes no look from others.
+		last, err := h.s.each.begin(ctx, string(h.id))
+		if err != nil {
+			return err
+		}
+		defer last()
+		done, err := h.s.looks.begin(ctx, h.tenant)
+		if err != nil {
+			return err
+		}
+		defer done()
 		return f(ctx, engine, files)
 	})
 }
@@ -49,7 +67,7 @@ func look[T any](ctx context.Context, h *history, f func(context.Context, worksp
 	if asked || !errs.Is(err, errs.Conflict) && !errs.Is(err, errs.NotFound) {
 		return out, err
 	}
-	engine, giveBack, rerr := h.s.reader(h.id)
+	engine, giveBack, rerr := h.s.reader(ctx, h.id)
 	if rerr != nil {
 		return out, err // the first one says why
 	}
@@ -58,7 +76,16 @@ func look[T any](ctx context.Context, h *history, f func(context.Context, worksp
 }
 
 func (h *history) Snapshot(ctx context.Context, l workspace.Label) (rev workspace.Revision, fresh bool, err error) {
-	err = h.with(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
+	if l.Call == "" || l.Actor == workspace.Outside {
+		h.settled(ctx)
+	} else if others := h.meanwhile(); others != "" {
+		l.Text += "; meanwhile " + others
+	}
+	return h.snapshot(ctx, l)
+}
+
+func (h *history) snapshot(ctx context.Context, l workspace.Label) (rev workspace.Revision, fresh bool, err error) {
+	err = h.scan(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
 		rev, fresh, err = e.Snapshot(ctx, l)
 		return err
 	})
@@ -82,12 +109,13 @@ func (h *history) PlanRevert(ctx context.Context, n uint64, choices map[string]w
 }
 
 func (h *history) plan(ctx context.Context, f func(context.Context, workspace.History) (workspace.Plan, error)) (p workspace.Plan, err error) {
-	err = h.with(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
+	h.settled(ctx)
+	err = h.scan(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
 		p, err = f(ctx, e)
 		return err
 	})
 	if err == nil {
-		h.s.remember(h.id, p)
+		h.s.remember(h.id, p, f)
 	}
 	return p, err
 }
@@ -95,22 +123,38 @@ func (h *history) plan(ctx context.Context, f func(context.Context, workspace.Hi
 // Apply stops what writes to the files meanwhile, and before it goes on sees to
 // those services that hold what was replaced.
 func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (rev workspace.Revision, result apply.Result, err error) {
-	err = h.with(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
+	err = h.scan(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
 		thaw, err := freeze(ctx, files)
 		if err != nil {
 			return err
 		}
 		defer thaw()
 		rev, result, err = e.Apply(ctx, plan, l)
+		if errs.Is(err, errs.Conflict) {
+			if again, ok := h.planAgain(ctx, e, plan); ok {
+				rev, result, err = e.Apply(ctx, again, l)
+			}
+		}
 		if err != nil && !errors.Is(err, workspace.ErrUnlisted) {
 			return err
 		}
-		if paths := h.s.touched(h.id, plan); files.Guest != nil && h.s.c.Applied != nil && len(paths) > 0 {
+		if paths := h.s.planned(h.id, plan).paths; files.Guest != nil && h.s.c.Applied != nil && len(paths) > 0 {
 			h.s.c.Applied(ctx, h.id, files.Guest, paths)
 		}
 		return err
 	})
 	return rev, result, err
+}
+
+// planAgain makes a plan anew that an engine before this one has made; false =
+// it would be another one by now.
+func (h *history) planAgain(ctx context.Context, e workspace.History, plan string) (again string, ok bool) {
+	known := h.s.planned(h.id, plan)
+	if known.again == nil {
+		return "", false
+	}
+	p, err := known.again(ctx, e)
+	return p.ID, err == nil && p.Now == known.now
 }
 
 // thawMax bounds how long a machine is asked to let its commands go on; it does
@@ -134,6 +178,65 @@ func (h *history) Diff(ctx context.Context, from, to uint64, o workspace.DiffOpt
 	return look(ctx, h, func(ctx context.Context, e workspace.History) (workspace.Diff, error) {
 		return e.Diff(ctx, from, to, o)
 	})
+}
+
+// Unsaved looks for a moment only: who asks wants to know where the files are,
+// and gets no answer rather than a late one. What is found of a sandbox that is
+// stopped becomes a revision at once, for its workspace is taken away after the
+// look and nothing changes it any more.
+func (h *history) Unsaved(ctx context.Context) (u workspace.Unsaved, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, unsavedMax, errSlowLook)
+	defer cancel()
+	err = h.scan(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
+		if files.Alone {
+			rev, _, err := e.Snapshot(ctx, h.s.lastLabel(h.id))
+			u = workspace.Unsaved{Since: rev.N}
+			return err
+		}
+		u, err = e.Unsaved(ctx)
+		return err
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errSlowLook) {
+		err = errSlowLook
+	}
+	return u, err
+}
+
+// unsavedMax bounds how long a list of revisions waits for a look at the files.
+const unsavedMax = 2 * time.Second
+
+var errSlowLook = errs.New(errs.Unavailable, "the files could not be looked at in time")
+
+// DiffNow implements workspace.History. Of files that are not at hand, what
+// they were when they were seen last is the newest revision.
+func (h *history) DiffNow(ctx context.Context, from uint64, o workspace.DiffOptions) (d workspace.Diff, to uint64, err error) {
+	asked, inside := false, false
+	err = h.scan(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
+		asked = true
+		if inside = files.Volume.Path == ""; inside {
+			return nil
+		}
+		d, to, err = e.DiffNow(ctx, from, o)
+		return err
+	})
+	if inside && err == nil { // what the machine has is compared here, where the calls have names
+		rev, _, err := h.Snapshot(ctx, workspace.Label{Actor: workspace.Outside})
+		if err != nil {
+			return d, 0, err
+		}
+		d, err = h.Diff(ctx, from, rev.N, o)
+		return d, rev.N, err
+	}
+	if asked || !errs.Is(err, errs.Conflict) && !errs.Is(err, errs.NotFound) {
+		return d, to, err
+	}
+	revs, rerr := h.Revisions(ctx)
+	if rerr != nil || len(revs) == 0 {
+		return d, 0, err
+	}
+	to = revs[len(revs)-1].N
+	d, err = h.Diff(ctx, from, to, o)
+	return d, to, err
 }
 
 func (h *history) Entry(ctx context.Context, n uint64, path string) (tree.Entry, error) {
@@ -180,31 +283,32 @@ func (h *history) Durable(ctx context.Context) (uint64, error) {
 func (h *history) Close() error { return nil }
 
 // remember notes what a plan would touch, for its Apply.
-func (s *Service) remember(id sandbox.ID, p workspace.Plan) {
+func (s *Service) remember(id sandbox.ID, p workspace.Plan, again func(context.Context, workspace.History) (workspace.Plan, error)) {
 	paths := make([][]byte, 0, min(len(p.Ops), pathsMax))
 	for _, op := range p.Ops[:min(len(p.Ops), pathsMax)] {
 		paths = append(paths, []byte(path.Join(sandbox.WorkspaceDir, string(op.Path))))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.desks[id]
-	if d == nil {
+	d, err := s.sit(id)
+	if err != nil {
 		return
 	}
+	defer s.leave(d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(d.plans) >= plansMax {
 		clear(d.plans)
 	}
 	if d.plans == nil {
-		d.plans = map[string][][]byte{}
+		d.plans = map[string]planned{}
 	}
-	d.plans[p.ID] = paths
+	d.plans[p.ID] = planned{paths, p.Now, again}
 }
 
-func (s *Service) touched(id sandbox.ID, plan string) [][]byte {
+func (s *Service) planned(id sandbox.ID, plan string) planned {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.desks[id]; d != nil {
 		return d.plans[plan]
 	}
-	return nil
+	return planned{}
 }

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/hostdir"
+	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/snapshot"
@@ -29,6 +32,7 @@ type Request struct {
 	Spec   sandbox.Spec // normalised
 	// From is the snapshot that it goes on from; nil: it begins empty.
 	From  *sandbox.Snapshot
+	Run   string // that it is for; "" = none
 	Asked time.Time
 }
 
@@ -49,6 +53,9 @@ func New(d *Deps, r Request, p *ladder.Rung) *Keeper {
 	if r.From != nil {
 		info.From = r.From.ID
 	}
+	if r.Run != "" {
+		info.ForRun = sandbox.ForRun{Run: r.Run, Active: []string{r.Run}}
+	}
 	k := keep(d, record.New(d.Node, r.fingerprint(), info), record.NewJournal(d.Registry, d.Node, r.ID))
 	k.from, k.asked = r.From, r.Asked
 	return k
@@ -63,7 +70,7 @@ func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs) (wait func(context.
 	k.rec.Info.RootfsHash = root.Hash
 	k.rec.Info.Spec.Workdir = cmp.Or(k.rec.Info.Spec.Workdir, root.Use.Workdir, sandbox.WorkspaceDir)
 	f := k.work.Launch(flight.Job{
-		Kind: kindCreate, Mortal: true,
+		Kind: kindCreate, Mortal: true, Bounded: true,
 		Run:  func(ctx context.Context) error { return k.build(ctx, p, root) },
 		Undo: k.unbuild,
 	})
@@ -83,6 +90,9 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 		return sandbox.Info{}, errs.New(errs.Conflict, "this idempotency key was used for another spec").
 			WithHint("use a new key for a new sandbox")
 	}
+	if err := k.attached(ctx); err != nil {
+		return sandbox.Info{}, err
+	}
 	err := k.work.Do(ctx, flight.Job{Kind: kindCreate, Ready: func() error {
 		switch {
 		case k.gone:
@@ -100,17 +110,11 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 
 // build is the slow part of Create. When it fails it leaves nothing.
 func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs) error {
-	if done, err := k.moveIn(ctx, p, root); done {
+	if done, err := k.note(ctx, p, root); done {
 		return err
 	}
-	if err := k.store(ctx, k.record()); err != nil {
-		return k.notBuilt(ctx, err)
-	}
 	k.d.Events.Publish(k.d.now(), k.record().Info)
-	err := k.makeVolume(ctx)
-	if err == nil {
-		err = k.boot(ctx, p, root, k.asked, k.from)
-	}
+	err := k.boot(ctx, p, root, k.asked, k.from, k.makeVolume)
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -120,7 +124,21 @@ func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs
 	if werr := k.wipe(); werr != nil {
 		k.d.Log.Error("cannot remove a sandbox that did not come up; will try again", "id", k.id, "error", werr)
 	}
-	return k.interrupted(ctx, fmt.Errorf("create %s: %w", k.id, err))
+	return k.interrupted(ctx, fmt.Errorf("create %s: %w", k.id, k.ofDisk(err)))
+}
+
+// note moves into a warm machine, and then all is done; or it tells the
+// registry of the sandbox.
+func (k *Keeper) note(ctx context.Context, p *ladder.Rung, root template.Rootfs) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, flight.Timeout)
+	defer cancel()
+	if done, err := k.moveIn(ctx, p, root); done {
+		return true, err
+	}
+	if err := k.store(ctx, k.record()); err != nil {
+		return true, k.notBuilt(ctx, err)
+	}
+	return false, nil
 }
 
 // unbuild removes a sandbox that came up for nobody.
@@ -165,10 +183,16 @@ func (k *Keeper) interrupted(ctx context.Context, err error) error {
 	switch {
 	case k.d.Ctx.Err() != nil:
 		return sandbox.ErrClosing
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, flight.Timeout)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return errs.Wrap(errs.Conflict, err, "sandbox %s was destroyed while it was being made", k.id)
+	}
+	return k.late(ctx, err)
+}
+
+// late says that the time was too short, if it was.
+func (k *Keeper) late(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, flight.Timeout)
 	}
 	return err
 }
@@ -183,6 +207,9 @@ func (k *Keeper) makeVolume(ctx context.Context) error {
 		v, err = k.d.Volumes.Create(ctx, string(k.Host()), int64(k.record().Info.Spec.DiskMB)<<20, form)
 	} else if err = k.d.Volumes.Copy(ctx, snapshot.VolumeOf(k.from.ID), string(k.Host())); err == nil {
 		v, err = k.d.Volumes.Attach(ctx, string(k.Host()), form)
+	}
+	if err == nil && k.from != nil { // its files show what these commands did
+		err = keys.Take(k.d.Snapshots.KeysFile(k.from.ID), k.d.keysFile(k.id))
 	}
 	if err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
@@ -206,27 +233,94 @@ func (k *Keeper) form() (sandbox.Form, error) {
 	return sandbox.Disk, nil
 }
 
-// boot boots a machine for a sandbox whose record says Creating and whose volume
-// is attached, and commits Running.
-func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot) error {
+// boot waits for the sandbox's turn, attaches its volume, boots a machine for it
+// and commits Running. Its record says Creating. The deadline counts from its
+// turn: waiting is not booting.
+func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
+	turn, err := k.turn(ctx, p, root, from)
+	if err != nil {
+		return err
+	}
+	defer turn.End(admission.Other)
+	ctx, cancel := context.WithTimeout(ctx, flight.Timeout)
+	defer cancel()
+	if err := volume(ctx); err != nil {
+		return k.late(ctx, err)
+	}
 	machine, held, note, err := k.power(ctx, p, root, from)
+	switch {
+	case err == nil:
+		turn.End(admission.Up)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		turn.End(admission.Late)
+	}
 	if err == nil && held == "" { // what goes on from a snapshot was started before it
 		err = k.begin(ctx, p, machine, root)
 	}
 	if err != nil {
-		return fmt.Errorf("boot: %w", err)
+		return k.late(ctx, fmt.Errorf("boot: %w", err))
 	}
 	return k.up(p, machine, asked, held, note)
 }
 
-// power brings a machine up in the sandbox's directory, one of a few at a time.
-func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
-	select {
-	case k.d.Boots <- struct{}{}:
-		defer func() { <-k.d.Boots }()
-	case <-ctx.Done():
-		return nil, "", nil, ctx.Err()
+// tellEvery is how often those who listen hear how many boots are before one.
+const tellEvery = 2 * time.Second
+
+// turn waits until the sandbox may boot, as long as that takes, and tells how
+// many are before it.
+func (k *Keeper) turn(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
+	place := k.d.Boots.Join(admission.Boot{Provider: p.Name(), Tenant: k.tenant, Like: alike(k.record().Info.Spec, root, from)})
+	k.mu.Lock()
+	k.place = place
+	k.mu.Unlock()
+	tellers, done := context.WithCancel(ctx)
+	var told sync.WaitGroup
+	told.Go(func() { k.tell(tellers) })
+	turn, err := place.Wait(ctx)
+	done()
+	told.Wait()
+	k.mu.Lock()
+	k.place = nil
+	k.mu.Unlock()
+	return turn, err
+}
+
+// tell publishes what a sandbox waits for, as it changes.
+func (k *Keeper) tell(ctx context.Context) {
+	t := time.NewTicker(tellEvery)
+	defer t.Stop()
+	for said := ""; ; {
+		if i := k.Info(); i.Waiting != "" && i.Waiting != said {
+			said = i.Waiting
+			k.d.Events.Publish(k.d.now(), i)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
 	}
+}
+
+// alike is equal for boots that take equally long on an idle host.
+func alike(s sandbox.Spec, root template.Rootfs, from *sandbox.Snapshot) string {
+	how := "boot"
+	if from != nil && from.Memory {
+		how = "restore"
+	}
+	return fmt.Sprint(how, " ", root.Hash, " ", s.MemoryMB)
+}
+
+// waiting says what a sandbox that is to boot waits for.
+func waiting(ahead int) string {
+	if ahead == 0 {
+		return "its turn to boot, which is next"
+	}
+	return fmt.Sprintf("its turn to boot, %d before it", ahead)
+}
+
+// power brings a machine up in the sandbox's directory.
+func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	dir := k.dir()
 	if err := hostdir.Fresh(dir); err != nil {
 		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
@@ -247,10 +341,14 @@ func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs
 	return machine, held, note, err
 }
 
-// begin starts what the template is for in a machine that has just booted. One
-// in which that does not get ready is ended, and it is not the provider's fault.
+// begin tells a machine that has just booted which keys were used before, and
+// starts what the template is for. One in which that does not get ready is
+// ended, and it is not the provider's fault.
 func (k *Keeper) begin(ctx context.Context, p *ladder.Rung, m sandbox.Machine, root template.Rootfs) error {
-	err := rootfs.Start(ctx, m.Guest(), root, k.record().Info.Spec)
+	err := k.keys.Tell(ctx, m.Guest())
+	if err == nil {
+		err = rootfs.Start(ctx, m.Guest(), root, k.record().Info.Spec)
+	}
 	if err == nil {
 		return nil
 	}
@@ -307,8 +405,8 @@ func deadlineOf(ttl time.Duration) time.Time {
 func (k *Keeper) adopt(machine sandbox.Machine) {
 	ctx, cancel := context.WithCancel(k.d.Ctx)
 	k.mu.Lock()
-	k.machine = machine
-	k.client = machine.Guest()
+	k.machine, k.dying = machine, ""
+	k.client = k.keys.Client(machine.Guest())
 	k.unwatch = cancel
 	k.mu.Unlock()
 	k.d.Spawn(func() {

@@ -10,11 +10,14 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/hostdir"
+	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/template"
 )
 
 // shutdownGrace is what processes get at a stop.
@@ -25,7 +28,7 @@ const shutdownGrace = time.Second
 func (k *Keeper) Start(ctx context.Context) (sandbox.Info, error) {
 	asked := time.Now()
 	return k.change(ctx, flight.Job{
-		Kind: kindStart, Mortal: true,
+		Kind: kindStart, Mortal: true, Bounded: true,
 		Ready: func() error {
 			switch k.rec.Info.State {
 			case sandbox.Running:
@@ -50,6 +53,9 @@ func errCleanup(id sandbox.ID) error {
 
 // change does a job and returns what came of it.
 func (k *Keeper) change(ctx context.Context, j flight.Job) (sandbox.Info, error) {
+	if err := k.attached(ctx); err != nil {
+		return sandbox.Info{}, err
+	}
 	ready := j.Ready
 	j.Ready = func() error {
 		if k.gone {
@@ -66,16 +72,14 @@ func (k *Keeper) change(ctx context.Context, j flight.Job) (sandbox.Info, error)
 // restart boots a machine on the workspace that is there. When it fails the
 // sandbox is Failed, and says why.
 func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
+	if err := k.d.Host.GoOn(); err != nil {
+		return err
+	}
+	p, root, err := k.foundation(ctx)
+	if err != nil {
+		return err
+	}
 	info := k.record().Info
-	// The same provider as before: a start must not change the isolation.
-	p, err := k.d.Ladder.Named(ctx, sandbox.Spec{Provider: info.Provider, Require: info.Spec.Require})
-	if err != nil {
-		return err
-	}
-	root, err := rootfs.For(ctx, k.d.Templates, info.Spec, p.Capabilities())
-	if err != nil {
-		return err
-	}
 	if err := k.d.Quota.Charge(k.tenant, k.id, quota.Machine(info.Spec)); err != nil {
 		return err
 	}
@@ -83,20 +87,40 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 		r.Plan, r.Info.State, r.Info.RootfsHash = record.Start, sandbox.Creating, root.Hash
 	})
 	if err != nil {
-		k.d.Quota.Set(k.tenant, k.id, quota.Usage{Sandboxes: 1})
+		k.d.Quota.Set(k.tenant, k.id, quota.Kept(k.record().Info.Spec))
 		return err
 	}
-	if _, err = k.attachVolume(ctx); err == nil {
-		err = k.boot(ctx, p, root, asked, nil)
-	}
+	err = k.boot(ctx, p, root, asked, nil, func(ctx context.Context) error {
+		if k.d.Disks != nil {
+			if err := k.d.Disks.Mend(ctx, string(k.Host())); err != nil {
+				return err
+			}
+		}
+		_, err := k.attachVolume(ctx)
+		return err
+	})
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("start %s: %w", k.id, err)
+	err = fmt.Errorf("start %s: %w", k.id, k.ofDisk(err))
 	if herr := k.halt(context.WithoutCancel(ctx), sandbox.Failed, "start: "+errs.Public(err)); herr != nil {
 		k.d.Log.Error("cannot clean up after a start that failed; will try again", "id", k.id, "error", herr)
 	}
 	return k.interrupted(ctx, err)
+}
+
+// foundation is what a stopped sandbox is started on.
+func (k *Keeper) foundation(ctx context.Context) (*ladder.Rung, template.Rootfs, error) {
+	ctx, cancel := context.WithTimeout(ctx, flight.Timeout)
+	defer cancel()
+	info := k.record().Info
+	// The same provider as before: a start must not change the isolation.
+	p, err := k.d.Ladder.Named(ctx, sandbox.Spec{Provider: info.Provider, Require: info.Spec.Require})
+	if err != nil {
+		return nil, template.Rootfs{}, err
+	}
+	root, err := rootfs.For(ctx, k.d.Templates, info.Spec, p.Capabilities())
+	return p, root, err
 }
 
 func (k *Keeper) attachVolume(ctx context.Context) (sandbox.Volume, error) {
@@ -164,6 +188,9 @@ func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) e
 	err := k.commit(func(r *record.Record) {
 		if r.Plan != record.Halt { // else an earlier try knows the true reason
 			r.Plan, r.PlanState, r.PlanReason = record.Halt, state, reason
+			if sandbox.Died(reason) {
+				r.Info.Mourn(sandbox.Death{Time: k.d.now(), Reason: reason})
+			}
 		}
 	})
 	if err != nil {
@@ -195,9 +222,12 @@ func (k *Keeper) finish(ctx context.Context) error {
 		r.Plan, r.PlanState, r.PlanReason = record.None, "", ""
 		r.Info.State, r.Info.Reason, r.Info.EndedAt = rec.PlanState, rec.PlanReason, k.d.now()
 		r.Info.LastUsedAt, r.Held = k.Info().LastUsedAt, ""
+		if r.Info.ForRun.Then == sandbox.ThenStop && len(r.Info.ForRun.Active) == 0 {
+			r.Info.ForRun.Then, r.Info.ForRun.Wait = sandbox.ThenNothing, 0 // it is done
+		}
 	})
 	if err == nil {
-		k.d.Quota.Set(k.tenant, k.id, quota.Usage{Sandboxes: 1})
+		k.d.Quota.Set(k.tenant, k.id, quota.Kept(k.record().Info.Spec))
 	}
 	return err
 }
@@ -229,7 +259,9 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 		if k.d.Detaching != nil {
 			k.d.Detaching(host)
 		}
-		err = k.d.Volumes.Remove(ctx, string(host))
+		if err = k.d.Volumes.Remove(ctx, string(host)); err == nil {
+			err = keys.Remove(k.d.keysFile(k.id))
+		}
 	}
 	if err != nil {
 		return err
@@ -249,6 +281,7 @@ func (k *Keeper) died(machine sandbox.Machine, exit sandbox.Exit) {
 		if k.machine != machine {
 			return flight.ErrDone // whoever took it knows better
 		}
+		k.dying = exit.Reason // what is asked for from now on is told why
 		return nil
 	})
 	j.Run = func(ctx context.Context) error { return k.halt(ctx, state, exit.Reason) }

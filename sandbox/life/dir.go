@@ -1,12 +1,36 @@
 package life
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life/hostdir"
+	"github.com/skete-dev/skete/sandbox/life/keys"
 )
+
+// keysDir holds a file for each sandbox whose commands had keys, by its ID. It
+// is beside what a machine's end takes with it.
+const keysDir = "keys"
+
+func (d *Deps) keysFile(id sandbox.ID) string { return filepath.Join(d.Dir, keysDir, string(id)) }
+
+// SweepKeys removes the keys of sandboxes that there are not.
+func (d *Deps) SweepKeys(stray func(names []string, remove func(sandbox.ID))) error {
+	entries, err := os.ReadDir(filepath.Join(d.Dir, keysDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	stray(names, func(id sandbox.ID) { err = errors.Join(err, keys.Remove(d.keysFile(id))) })
+	return err
+}
 
 // FreshDir makes an empty directory for a machine.
 func (d *Deps) FreshDir(id sandbox.ID) (string, error) {

@@ -40,7 +40,33 @@ func (k *Keeper) due() time.Time {
 	case !i.Spec.Persist:
 		sooner(k.deadline)
 	}
+	sooner(k.runOver())
 	return k.trouble.Put(at)
+}
+
+// runOver returns when what is to become of a run's own sandbox is due; zero =
+// never. Each use puts it off.
+//
+// Preconditions: k.mu is held.
+func (k *Keeper) runOver() time.Time {
+	i := k.rec.Info
+	if !i.ForRun.Waits() || k.uses > 0 {
+		return time.Time{}
+	}
+	switch i.State {
+	case sandbox.Running:
+	case sandbox.Paused:
+		if i.Reason != sandbox.ReasonIdle { // who paused it by hand wants it so
+			return time.Time{}
+		}
+	case sandbox.Stopped, sandbox.Failed:
+		if i.ForRun.Then != sandbox.ThenRemove {
+			return time.Time{}
+		}
+	default:
+		return time.Time{}
+	}
+	return k.used.Add(i.ForRun.Wait)
 }
 
 // arm sets the timer.
@@ -107,6 +133,12 @@ func (k *Keeper) dueJob() (flight.Job, bool) {
 	case over:
 		return k.destroying(sandbox.ReasonExpired, still), true
 	}
+	if at := k.runOver(); !at.IsZero() && !time.Now().Before(at) {
+		if i.ForRun.Then == sandbox.ThenRemove {
+			return k.destroying(sandbox.ReasonRunOver, still), true
+		}
+		return k.halting(sandbox.Stopped, sandbox.ReasonRunOver, still), true
+	}
 	if p, ok := k.d.Ladder.Get(i.Provider); ok && p.Capabilities().Pause && i.State == sandbox.Running && k.d.Defaults.PausedTimeout > 0 {
 		return k.freezing(sandbox.ReasonIdle, still), true
 	}
@@ -143,15 +175,24 @@ func (k *Keeper) unbury(ctx context.Context) error {
 }
 
 // CheckDisk stops a sandbox that holds more than it may, where the host cannot
-// refuse the bytes.
+// refuse the bytes. It returns at once: to look may take long, and the disks of
+// others are looked at meanwhile.
 func (k *Keeper) CheckDisk(ctx context.Context) {
 	k.mu.Lock()
-	watched := k.rec.Alive() && k.machine != nil && !k.volume.Enforced
-	limit := int64(k.rec.Info.Spec.DiskMB) << 20
-	k.mu.Unlock()
-	if !watched {
+	defer k.mu.Unlock()
+	if k.measuring || !k.rec.Alive() || k.machine == nil || k.volume.Enforced {
 		return
 	}
+	limit := int64(k.rec.Info.Spec.DiskMB) << 20
+	k.measuring = k.d.Spawn(func() {
+		k.measureDisk(ctx, limit)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.measuring = false
+	})
+}
+
+func (k *Keeper) measureDisk(ctx context.Context, limit int64) {
 	n, err := k.d.Volumes.Usage(ctx, string(k.Host()))
 	if err != nil || n <= limit {
 		return

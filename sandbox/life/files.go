@@ -17,8 +17,15 @@ import (
 // the way, for which a paused sandbox is woken.
 //
 // Conflict: the sandbox is on its way to another state, or its machine must
-// run for that.
+// run for that. Unavailable: the disk is full, or its file system is broken.
 func (k *Keeper) Files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+	return k.ofDisk(k.files(ctx, f))
+}
+
+func (k *Keeper) files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+	if err := k.attached(ctx); err != nil {
+		return err
+	}
 	form, err := k.form()
 	if err != nil {
 		return err
@@ -93,6 +100,7 @@ func (k *Keeper) filesAlone(ctx context.Context, f func(context.Context, sandbox
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
 			files, err := k.lend(work)
+			files.Alone = true
 			if err == nil {
 				err = f(work, files)
 			}

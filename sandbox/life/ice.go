@@ -19,11 +19,18 @@ func (k *Keeper) Pause(ctx context.Context) (sandbox.Info, error) {
 
 // Resume goes on after Pause. Nothing happens to a running one.
 func (k *Keeper) Resume(ctx context.Context) (sandbox.Info, error) {
+	wake, undo := sandbox.Machine.Resume, sandbox.Machine.Pause
+	if i := k.record().Info; i.State == sandbox.Paused && i.Reason == sandbox.ReasonHostFull {
+		if err := k.d.Host.Begin(); err != nil { // it would be held still again at once
+			return sandbox.Info{}, err
+		}
+		wake, undo = rouse, stun
+	}
 	return k.change(ctx, flight.Job{
 		Kind:  kindThaw,
 		Ready: k.mayMove(sandbox.Paused, sandbox.Running),
 		Run: func(ctx context.Context) error {
-			return k.move(ctx, sandbox.Running, "", sandbox.Machine.Resume, sandbox.Machine.Pause)
+			return k.move(ctx, sandbox.Running, "", wake, undo)
 		},
 	})
 }
@@ -41,6 +48,9 @@ func (k *Keeper) freezing(reason string, ready func() error) flight.Job {
 			return ready()
 		},
 		Run: func(ctx context.Context) error {
+			if reason == sandbox.ReasonHostFull {
+				return k.move(ctx, sandbox.Paused, reason, stun, rouse)
+			}
 			return k.move(ctx, sandbox.Paused, reason, sandbox.Machine.Pause, sandbox.Machine.Resume)
 		},
 	}
@@ -73,10 +83,8 @@ func (k *Keeper) move(ctx context.Context, to sandbox.State, reason string, act,
 	if err := act(machine, ctx); err != nil {
 		return err
 	}
-	if to == sandbox.Running { // before anybody asks what time it is
-		if err := snapshot.AlignClock(ctx, machine.Guest(), k.d.now); err != nil {
-			k.d.Log.Warn("the clock of a sandbox that was paused may be wrong", "id", k.id, "error", err)
-		}
+	if to == sandbox.Running {
+		k.alignClock(ctx, machine)
 	}
 	if err := k.commit(func(r *record.Record) { r.Info.State, r.Info.Reason = to, reason }); err != nil {
 		return errors.Join(err, undo(machine, context.WithoutCancel(ctx)))
@@ -85,6 +93,14 @@ func (k *Keeper) move(ctx context.Context, to sandbox.State, reason string, act,
 	defer k.mu.Unlock()
 	k.used = time.Now() // the time in the ice was no idleness
 	return nil
+}
+
+// alignClock sets the clock of a machine that has stood still, before a command
+// in it asks for the time.
+func (k *Keeper) alignClock(ctx context.Context, m sandbox.Machine) {
+	if err := snapshot.AlignClock(ctx, m.Guest(), k.d.now); err != nil {
+		k.d.Log.Warn("the clock of a sandbox that stood still may be wrong", "id", k.id, "error", err)
+	}
 }
 
 // awake returns when the guest can be called, or why it cannot. A paused

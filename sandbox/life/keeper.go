@@ -29,8 +29,10 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/loan"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/pool"
@@ -40,6 +42,7 @@ import (
 
 // Kinds of slow work.
 const (
+	kindAttach  flight.Kind = "being attached"
 	kindCreate  flight.Kind = "being created"
 	kindStart   flight.Kind = "starting"
 	kindHalt    flight.Kind = "stopping"
@@ -57,6 +60,8 @@ type Deps struct {
 	Registry  sandbox.Registry
 	Templates sandbox.Templates
 	Volumes   sandbox.Volumes
+	Disks     sandbox.Disks // nil = not watched
+	Host      *quota.Host   // nil = there is always room
 	Snapshots *snapshot.Store
 	Ladder    *ladder.Ladder
 	Events    *sandbox.Events
@@ -69,8 +74,9 @@ type Deps struct {
 	// shapes.
 	Pool    *pool.Pool
 	GuestID string
-	// Boots has room for as many machines as may boot at the same time.
-	Boots chan struct{}
+	// Boots gives turns to boot, Roll to be attached after a start of the server.
+	Boots *admission.Gate
+	Roll  *Roll
 	// Ctx ends when the server stops; Spawn runs a goroutine that the server
 	// waits for, or returns false when it stops already.
 	Ctx   context.Context
@@ -99,6 +105,8 @@ type Keeper struct {
 	id     sandbox.ID // never changes
 	tenant string     // never changes
 
+	keys *keys.Journal // of its commands; never changes
+
 	write   sync.Mutex // guards journal: orders writes of the record
 	journal *record.Journal
 
@@ -106,10 +114,18 @@ type Keeper struct {
 	rec     record.Record
 	gone    bool // the record is deleted and the Manager has forgotten us
 	work    flight.Strip
+	place   *admission.Place // in the line of those that are to boot; nil = none
 	machine sandbox.Machine
 	client  *wire.Client
 	volume  sandbox.Volume
 	unwatch context.CancelFunc // ends the watch over machine
+	dying   string             // why the machine has ended by itself; "" = it has not
+
+	// The server has just started, and what the record says is not brought about
+	// yet: called is closed when a call waits for that, ordered when it is done.
+	called, ordered chan struct{} // ordered is nil then
+
+	measuring bool // the disk is being looked at
 
 	loans loan.Loans // of the workspace
 
@@ -125,7 +141,10 @@ type Keeper struct {
 
 // keep makes a keeper of a record.
 func keep(d *Deps, rec record.Record, j *record.Journal) *Keeper {
-	k := &Keeper{d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j}
+	k := &Keeper{
+		d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j,
+		keys: keys.Open(d.keysFile(rec.Info.ID)),
+	}
 	k.work = flight.Strip{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
 		k.trouble.Note(err)
 		k.arm()
@@ -138,6 +157,12 @@ func keep(d *Deps, rec record.Record, j *record.Journal) *Keeper {
 // Preconditions: k.mu is held.
 func (k *Keeper) info() sandbox.Info {
 	i := k.rec.Info.Clone()
+	if k.place != nil && k.place.Waits() {
+		i.Waiting = waiting(k.place.Ahead())
+	}
+	if k.attaching() {
+		i.Waiting = "its machine to be attached after the server's start: " + k.d.Roll.String()
+	}
 	switch {
 	case k.uses > 0:
 		i.LastUsedAt = time.Now().Round(0)
@@ -163,7 +188,12 @@ func (k *Keeper) Info() sandbox.Info {
 // usable returns nil if the guest can be called, or says why not.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) usable() error { return k.rec.Usable(k.machine != nil) }
+func (k *Keeper) usable() error {
+	if k.attaching() {
+		return k.errAttaching()
+	}
+	return k.rec.Usable(k.machine != nil)
+}
 
 func errDestroyed(id sandbox.ID) error { return record.ErrDestroyed(id) }
 
@@ -183,6 +213,19 @@ func (k *Keeper) takeMachine() sandbox.Machine {
 
 // ID names the sandbox.
 func (k *Keeper) ID() sandbox.ID { return k.id }
+
+// Name is the sandbox's name, which is no other's; "" = it has none, or is gone.
+func (k *Keeper) Name() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gone || k.rec.Info.State == sandbox.Destroyed {
+		return ""
+	}
+	return k.rec.Info.Spec.Name
+}
+
+// LastName is the name that the sandbox has, or had.
+func (k *Keeper) LastName() string { return k.record().Info.Spec.Name }
 
 // Tenant owns the sandbox.
 func (k *Keeper) Tenant() string { return k.tenant }

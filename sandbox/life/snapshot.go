@@ -90,6 +90,9 @@ func (k *Keeper) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (
 // take copies memory and workspace at one moment.
 func (k *Keeper) take(ctx context.Context, snap sandbox.Snapshot, dir string) error {
 	copyFiles := func(ctx context.Context) error {
+		if err := k.keys.Copy(k.d.Snapshots.KeysFile(snap.ID)); err != nil {
+			return err
+		}
 		return k.d.Volumes.Copy(ctx, string(k.Host()), snapshot.VolumeOf(snap.ID))
 	}
 	k.mu.Lock()
@@ -129,6 +132,7 @@ func (k *Keeper) unfreeze(ctx context.Context) error {
 	var err error
 	if machine != nil && (state == sandbox.Running || state == sandbox.Paused) {
 		if err = machine.Resume(ctx); err == nil || errs.Is(err, errs.Unsupported) { // then it was never paused
+			k.alignClock(ctx, machine)
 			err = snapshot.Thaw(ctx, machine.Guest())
 		}
 		if err == nil && state == sandbox.Paused {

@@ -3,6 +3,7 @@ package life
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,9 @@ import (
 //
 // Conflict: the sandbox does not run; the hint says how to get there.
 func (k *Keeper) Guest(ctx context.Context) (c *wire.Client, release func(), err error) {
+	if err := k.attached(ctx); err != nil {
+		return nil, nil, err
+	}
 	for {
 		if err := k.awake(ctx); err != nil {
 			return nil, nil, err
@@ -43,6 +47,8 @@ func (k *Keeper) use() (*wire.Client, error) {
 	switch {
 	case k.gone:
 		return nil, errDestroyed(k.id)
+	case kind == kindHalt && k.dying != "":
+		return nil, record.ErrDied(k.id, k.dying)
 	case kind == kindHalt || kind == kindDestroy:
 		return nil, errs.New(errs.Conflict, "sandbox %s is %s", k.id, kind)
 	case kind == kindFreeze || kind == kindThaw, k.rec.Plan == record.Snapshot && kind != "",
@@ -80,4 +86,33 @@ func (k *Keeper) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 		return nil, err
 	}
 	return &loan.Conn{Conn: conn, GiveBack: release}, nil
+}
+
+// Enter notes that a run works in the sandbox; own: it is of the thread that the
+// sandbox was made for. Nothing is noted of a sandbox that is for no run.
+func (k *Keeper) Enter(run string, own bool) error {
+	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Entered(run, own) })
+}
+
+// Leave notes that a run is over, and what is to become of the sandbox then. It
+// may be repeated.
+func (k *Keeper) Leave(run string, then sandbox.Then, wait time.Duration) error {
+	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Left(run, then, wait) })
+}
+
+func (k *Keeper) tie(change func(sandbox.ForRun) sandbox.ForRun) error {
+	k.mu.Lock()
+	was, ended := k.rec.Info.ForRun, k.gone || k.rec.Info.State == sandbox.Destroyed
+	k.mu.Unlock()
+	if now := change(was); ended || now.Run == was.Run && now.Then == was.Then && slices.Equal(now.Active, was.Active) {
+		return nil
+	}
+	if err := k.commit(func(r *record.Record) { r.Info.ForRun = change(r.Info.ForRun) }); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.used = time.Now()
+	k.arm()
+	return nil
 }

@@ -70,7 +70,7 @@ func act(ctx context.Context, m *manager.Manager, change string, id sandbox.ID) 
 func (s scenario) die(t *testing.T, w *world, step int, after bool) (id sandbox.ID, acked, died bool) {
 	t.Helper()
 	g := &gate{}
-	m, err := manager.Open(t.Context(), w.config(g))
+	m, err := openSettled(t.Context(), w.config(g))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestCrash_whileReconcilingConverges(t *testing.T) {
 				w := newWorld(t)
 				s.die(t, w, 3, true)
 				g := &gate{dieAt: step}
-				m, err := manager.Open(t.Context(), w.config(g))
+				m, err := openSettled(t.Context(), w.config(g))
 				died := g.died()
 				if err == nil {
 					g.mu.Lock()
@@ -271,7 +271,7 @@ func TestOpen_leavesAloneWhatItCannotRead(t *testing.T) {
 func TestOpen_refusesASecondManager(t *testing.T) {
 	w := newWorld(t)
 	w.open(t, w.config(nil))
-	_, err := manager.Open(t.Context(), w.config(nil))
+	_, err := openSettled(t.Context(), w.config(nil))
 	wantClass(t, "second manager on one directory", err, errs.Exists)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
@@ -42,11 +43,11 @@ const (
 	// a server that is killed.
 	cyclingServerEnv = "SKETE_MANAGER_TEST_CYCLING_SERVER"
 
-	cyclesShort   = 6
-	cyclesKept    = 4 // sandboxes that a server has at most
-	openedMost    = 3 * time.Minute
-	killedWithin  = 1500 * time.Millisecond // of its first word
-	leftoverTries = 500
+	cyclesShort  = 6
+	cyclesKept   = 4                       // sandboxes that a server has at most
+	openedMost   = 3 * time.Minute         // by the reference's time
+	killedWithin = 1500 * time.Millisecond // of its first word
+	leftoverMost = 10 * time.Second
 )
 
 // plant is what servers share that are killed one after the other.
@@ -112,7 +113,7 @@ func (p *plant) open(ctx context.Context, n int) (m *manager.Manager, shut func(
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
-	m, err = manager.Open(ctx, manager.Config{
+	m, err = openSettled(ctx, manager.Config{
 		Dir: filepath.Join(p.Dir, "sandboxes"), Node: "one", Providers: []sandbox.Provider{machines}, Registry: registry, Leases: leases,
 		Templates: oneTemplate{rootfs: p.Rootfs}, Volumes: volumes{v}, Guest: p.Guest,
 		Defaults: sandbox.Defaults{Provider: p.Provider, MemoryMB: 192, DiskMB: 64, CPUs: 1},
@@ -205,11 +206,13 @@ func (p *plant) kill(t *testing.T, r *rand.Rand) {
 	if r.IntN(4) == 0 {
 		<-time.After(time.Duration(r.Int64N(int64(killedWithin / 3))))
 	} else {
+		ctx, cancel := patience.Context(t.Context(), openedMost)
 		select {
 		case err = <-opened:
-		case <-time.After(openedMost):
+		case <-ctx.Done():
 			err = errors.New("it did not open")
 		}
+		cancel()
 		if err == nil {
 			<-time.After(time.Duration(r.Int64N(int64(killedWithin))))
 		}
@@ -300,13 +303,8 @@ func cycle(t *testing.T, p *plant) {
 // nothing fails the test if the host soon has still anything of the plant.
 func (p *plant) nothing(t testing.TB, ids map[sandbox.ID]bool) {
 	t.Helper()
-	for range leftoverTries { // the kernel frees loop devices and groups a moment later
-		if len(p.held()) == 0 {
-			break
-		}
-		<-time.After(20 * time.Millisecond)
-	}
-	if left := p.held(); len(left) > 0 {
+	var left []string // the kernel frees loop devices and groups a moment later
+	if !patience.Holds(leftoverMost, func() bool { left = p.held(); return len(left) == 0 }) {
 		t.Errorf("left behind:\n\t%s", strings.Join(left, "\n\t"))
 	}
 	sandboxtest.Leaks(t, p.Dir, slices.Collect(maps.Keys(ids))...)
@@ -343,4 +341,9 @@ func (p *plant) sweep(t testing.TB) {
 			t.Errorf("delete %s: %v", s.ID, err)
 		}
 	}
+	// The pool gives its own snapshot up by itself, if it gets to that before the end.
+	patience.Holds(leftoverMost, func() bool {
+		own, _ := filepath.Glob(filepath.Join(p.Dir, "volumes", "snp_*"))
+		return len(own) == 0
+	})
 }

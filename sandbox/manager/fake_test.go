@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,7 +42,8 @@ type world struct {
 	destroy  func(id sandbox.ID) error                      // called by Destroy
 	probeErr map[string]error
 	enforced bool
-	saves    func() error // called by Snapshot, may fail
+	saves    func() error          // called by Snapshot, may fail
+	slow     func(step, id string) // called by every step that takes time on a host, may block
 }
 
 func newWorld(t *testing.T) *world {
@@ -87,6 +89,22 @@ func (w *world) setDestroy(destroy func(sandbox.ID) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.destroy = destroy
+}
+
+func (w *world) setSlow(slow func(step, id string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slow = slow
+}
+
+// step is where work on one sandbox may take as long as it likes.
+func (w *world) step(step, id string) {
+	w.mu.Lock()
+	slow := w.slow
+	w.mu.Unlock()
+	if slow != nil {
+		slow(step, id)
+	}
 }
 
 func (w *world) machine(id sandbox.ID) *fakeMachine {
@@ -159,6 +177,7 @@ func (p *fakeProvider) Probe(context.Context) error {
 }
 
 func (p *fakeProvider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Machine, err error) {
+	p.w.step("boot", string(b.ID))
 	err = p.g.pass(func() error {
 		p.w.mu.Lock()
 		boot := p.w.boot
@@ -200,6 +219,7 @@ func (p *fakeProvider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Ma
 }
 
 func (p *fakeProvider) Attach(_ context.Context, id sandbox.ID) (m sandbox.Machine, err error) {
+	p.w.step("attach", string(id))
 	err = p.g.pass(func() error {
 		f := p.w.machine(id)
 		if f == nil || f.provider != p.name || f.dead() {
@@ -226,6 +246,7 @@ func (p *fakeProvider) List(context.Context) (ids []sandbox.ID, err error) {
 }
 
 func (p *fakeProvider) Destroy(_ context.Context, id sandbox.ID) error {
+	p.w.step("end", string(id))
 	return p.g.pass(func() error {
 		p.w.mu.Lock()
 		f, hook := p.w.machines[id], p.w.destroy
@@ -363,6 +384,7 @@ func (h *fakeHandle) Guest() *wire.Client { return h.guest }
 func (h *fakeHandle) ID() sandbox.ID { return h.f.id }
 
 func (h *fakeHandle) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+	h.f.w.step("dial", string(h.f.id))
 	if h.g != nil && h.g.died() {
 		return nil, errDead
 	}
@@ -382,10 +404,12 @@ func (h *fakeHandle) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 }
 
 func (h *fakeHandle) Pause(context.Context) error {
+	h.f.w.step("pause", string(h.f.id))
 	return h.g.pass(func() error { return h.f.setPaused(true) })
 }
 
 func (h *fakeHandle) Resume(context.Context) error {
+	h.f.w.step("resume", string(h.f.id))
 	return h.g.pass(func() error { return h.f.setPaused(false) })
 }
 
@@ -399,6 +423,7 @@ func (h *fakeHandle) Wait(ctx context.Context) (sandbox.Exit, error) {
 }
 
 func (h *fakeHandle) Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error {
+	h.f.w.step("save", string(h.f.id))
 	err := h.g.pass(func() error {
 		h.f.mu.Lock()
 		defer h.f.mu.Unlock()
@@ -496,6 +521,7 @@ type fakeVolumes struct {
 func (v *fakeVolumes) path(id string) string { return filepath.Join(v.w.dir, "volumes", id) }
 
 func (v *fakeVolumes) Create(_ context.Context, id string, bytes int64, _ sandbox.Form) (vol sandbox.Volume, err error) {
+	v.w.step("make volume", id)
 	err = v.g.pass(func() error {
 		if err := os.MkdirAll(v.path(id), 0o700); err != nil {
 			return err
@@ -510,6 +536,7 @@ func (v *fakeVolumes) Create(_ context.Context, id string, bytes int64, _ sandbo
 }
 
 func (v *fakeVolumes) Attach(_ context.Context, id string, _ sandbox.Form) (vol sandbox.Volume, err error) {
+	v.w.step("attach volume", id)
 	err = v.g.pass(func() error {
 		v.w.mu.Lock()
 		defer v.w.mu.Unlock()
@@ -524,6 +551,7 @@ func (v *fakeVolumes) Attach(_ context.Context, id string, _ sandbox.Form) (vol 
 }
 
 func (v *fakeVolumes) Copy(_ context.Context, from, to string) error {
+	v.w.step("copy volume", from)
 	return v.g.pass(func() error {
 		v.w.mu.Lock()
 		defer v.w.mu.Unlock()
@@ -538,6 +566,7 @@ func (v *fakeVolumes) Copy(_ context.Context, from, to string) error {
 }
 
 func (v *fakeVolumes) Detach(_ context.Context, id string) error {
+	v.w.step("detach volume", id)
 	return v.g.pass(func() error {
 		v.w.mu.Lock()
 		defer v.w.mu.Unlock()
@@ -547,6 +576,7 @@ func (v *fakeVolumes) Detach(_ context.Context, id string) error {
 }
 
 func (v *fakeVolumes) Remove(_ context.Context, id string) error {
+	v.w.step("remove volume", id)
 	return v.g.pass(func() error {
 		v.w.mu.Lock()
 		defer v.w.mu.Unlock()
@@ -569,6 +599,7 @@ func (v *fakeVolumes) List(context.Context) (ids []string, err error) {
 }
 
 func (v *fakeVolumes) Usage(_ context.Context, id string) (int64, error) {
+	v.w.step("usage", id)
 	v.w.mu.Lock()
 	defer v.w.mu.Unlock()
 	return v.w.usage[id], nil
@@ -576,11 +607,13 @@ func (v *fakeVolumes) Usage(_ context.Context, id string) (int64, error) {
 
 // gatedRegistry is the registry as one manager sees it.
 type gatedRegistry struct {
+	w *world
 	r *registrytest.Memory
 	g *gate
 }
 
 func (r gatedRegistry) Create(ctx context.Context, key string, value []byte) (rev uint64, err error) {
+	r.w.step("record", strings.TrimPrefix(key, "sandbox/"))
 	err = r.g.pass(func() (err error) { rev, err = r.r.Create(ctx, key, value); return err })
 	return rev, err
 }
@@ -591,11 +624,13 @@ func (r gatedRegistry) Get(ctx context.Context, key string) (value []byte, rev u
 }
 
 func (r gatedRegistry) Update(ctx context.Context, key string, value []byte, old uint64) (rev uint64, err error) {
+	r.w.step("record", strings.TrimPrefix(key, "sandbox/"))
 	err = r.g.pass(func() (err error) { rev, err = r.r.Update(ctx, key, value, old); return err })
 	return rev, err
 }
 
 func (r gatedRegistry) Delete(ctx context.Context, key string, rev uint64) error {
+	r.w.step("record", strings.TrimPrefix(key, "sandbox/"))
 	return r.g.pass(func() error { return r.r.Delete(ctx, key, rev) })
 }
 
@@ -631,7 +666,7 @@ func (w *world) config(g *gate, isolations ...sandbox.Isolation) manager.Config 
 	}
 	c := manager.Config{
 		Dir: filepath.Join(w.dir, "sandboxes"), Node: "one",
-		Templates: fakeTemplates{}, Volumes: &fakeVolumes{w, g}, Registry: gatedRegistry{w.registry, g},
+		Templates: fakeTemplates{}, Volumes: &fakeVolumes{w, g}, Registry: gatedRegistry{w, w.registry, g},
 		Guest: "/nowhere/guest",
 	}
 	for _, i := range isolations {
@@ -640,9 +675,21 @@ func (w *world) config(g *gate, isolations ...sandbox.Isolation) manager.Config 
 	return c
 }
 
+// openSettled opens a manager and waits until what was there is in order.
+func openSettled(ctx context.Context, c manager.Config) (*manager.Manager, error) {
+	m, err := manager.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Settled(ctx); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
 func (w *world) open(t *testing.T, c manager.Config) *manager.Manager {
 	t.Helper()
-	m, err := manager.Open(t.Context(), c)
+	m, err := openSettled(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func openServer(ctx context.Context, dir, guest string) (*server, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	m, err := manager.Open(ctx, manager.Config{
+	m, err := openSettled(ctx, manager.Config{
 		Dir: filepath.Join(dir, "sandboxes"), Node: "one", Providers: []sandbox.Provider{p},
 		Templates: fakeTemplates{}, Volumes: dirVolumes(filepath.Join(dir, "volumes")), Registry: registry, Leases: leases, Guest: guest,
 	})

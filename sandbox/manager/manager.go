@@ -21,7 +21,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -31,6 +30,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/pool"
@@ -45,11 +45,15 @@ type Config struct {
 	Dir string
 	// Snapshots holds a directory per snapshot; empty = Dir/snapshots.
 	Snapshots string
-	// Node names this server among others on the same Registry.
+	// Node names this server among others on the same Registry. Formerly are
+	// names that it had: records with one of them become its own.
 	Node      string
+	Formerly  []string
 	Providers []sandbox.Provider // in any order; the ladder sorts by isolation
 	Templates sandbox.Templates
 	Volumes   sandbox.Volumes
+	Disks     sandbox.Disks // nil: what volumes cost the host is not watched
+	Host      *quota.Host   // the disks that sandboxes fill; nil: there is always room
 	Registry  sandbox.Registry
 	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: nobody else can be this node
@@ -67,11 +71,9 @@ type Config struct {
 }
 
 const (
-	nodeLeaseTTL    = 15 * time.Second
-	releaseTimeout  = 5 * time.Second
-	tombstonesMax   = 1000 // per tenant
-	diskWatchEvery  = 2 * time.Second
-	reconcileAtOnce = 16
+	nodeLeaseTTL   = 15 * time.Second
+	releaseTimeout = 5 * time.Second
+	tombstonesMax  = 1000 // per tenant
 )
 
 // Manager owns all sandboxes of one node.
@@ -81,6 +83,8 @@ type Manager struct {
 	secret []byte                // that keyed IDs are derived with
 	keyed  keylock.Locks[string] // of requests for many things, or for a snapshot
 	lock   *os.File
+
+	swept chan struct{} // closed when what has no owner is removed
 
 	ctx    context.Context // ends when the Manager closes
 	cancel context.CancelFunc
@@ -92,14 +96,19 @@ type Manager struct {
 	// mu guards all below; never held over slow work. A keeper's own lock may
 	// be taken under it, never the other way round.
 	mu         sync.Mutex
+	elsewhere  map[sandbox.ID]place // sandboxes of other nodes
 	keepers    map[sandbox.ID]*life.Keeper
+	naming     map[string]sandbox.ID     // names that are being given, by the keys of their claims
 	tombstones map[string][]*life.Keeper // by tenant, oldest first
+	sweeping   map[sandbox.ID]bool       // what there is on the host of no sandbox, and is being removed
 	fenced     bool                      // another server has our node
 	release    func(context.Context) error
 }
 
-// Open takes over the node: what lives is attached, what a crash left half
-// done is finished or undone, what nobody owns is removed.
+// Open takes over the node and returns when it knows all sandboxes. In the
+// background what lives is attached, what a crash left half done is finished or
+// undone, what has no owner is removed: see Settled. A call waits for the sandbox
+// that it needs, and for no other.
 //
 // Exists: another server has the directory or the node.
 func Open(ctx context.Context, c Config) (*Manager, error) {
@@ -109,7 +118,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, tombstones: map[string][]*life.Keeper{}}
+	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Keeper{}, sweeping: map[sandbox.ID]bool{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.deps = m.shared()
 	if err := m.open(ctx); err != nil {
@@ -122,10 +131,10 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
-		Node: c.Node, Guest: c.Guest, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes,
+		Node: c.Node, Guest: c.Guest, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
 		Ladder: ladder.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
-		Log: c.Log, Now: c.Now, Boots: make(chan struct{}, max(8, 4*runtime.NumCPU())),
+		Log: c.Log, Now: c.Now, Boots: admission.New(0), Roll: life.NewRoll(),
 		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Detaching: c.Detaching,
 	}
 }
@@ -150,12 +159,15 @@ func (m *Manager) open(ctx context.Context) error {
 		return err
 	}
 	m.openPool()
+	if err := m.renameNode(ctx); err != nil {
+		return err
+	}
 	if err := m.reconcile(ctx); err != nil {
 		return err
 	}
 	m.spawn(func() { m.deps.Ladder.Probes(m.ctx) }) // so that the first create need not wait
 	m.spawn(m.watchDisks)
-	m.deps.Pool.Start()
+	m.spawn(m.watchHost)
 	return nil
 }
 
@@ -334,8 +346,11 @@ func (m *Manager) everyone() []*life.Keeper {
 func (m *Manager) find(tenant string, id sandbox.ID) (*life.Keeper, error) {
 	m.mu.Lock()
 	k, fenced := m.keepers[id], m.fenced
+	far, away := m.elsewhere[id]
 	m.mu.Unlock()
 	switch {
+	case k == nil && away && far.tenant == tenant:
+		return nil, errs.New(errs.Conflict, "sandbox %s is on another node, %.64q", id, far.node).WithHint("ask the server of that node")
 	case k == nil || k.Tenant() != tenant:
 		return nil, errs.New(errs.NotFound, "no sandbox %.40s", strconv.Quote(string(id))).WithHint("`skete vm list` shows them")
 	case fenced:
@@ -348,6 +363,12 @@ var errFenced = errs.New(errs.Unavailable, "this server has lost its place in th
 
 // Limits returns the limits in force.
 func (m *Manager) Limits() sandbox.Limits { return m.deps.Limits }
+
+// Used returns what a tenant has of what it may have.
+func (m *Manager) Used(tenant string) sandbox.Used {
+	u := m.deps.Quota.Used(tenant)
+	return sandbox.Used{Sandboxes: u.Sandboxes, CPUs: u.CPUs, MemoryMB: u.MemoryMB, DiskMB: u.DiskMB, DiskHeldMB: m.held(tenant)}
+}
 
 // Probes says what each provider can do on this host, strongest first.
 func (m *Manager) Probes(ctx context.Context) []sandbox.ProbeResult { return m.deps.Ladder.Probes(ctx) }

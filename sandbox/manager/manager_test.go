@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/quota"
@@ -43,19 +44,10 @@ func create(t *testing.T, m *manager.Manager, tenant string, s sandbox.Spec) san
 	return info
 }
 
-// eventually waits until ok; the test's own deadline bounds it.
+// eventually waits until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
+	patience.Until(t, 20*time.Second, what, ok)
 }
 
 func TestCreate_fillsInAndReports(t *testing.T) {

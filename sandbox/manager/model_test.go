@@ -66,7 +66,7 @@ type history struct {
 }
 
 func (h *history) open() {
-	m, err := manager.Open(h.t.Context(), h.w.config(nil))
+	m, err := openSettled(h.t.Context(), h.w.config(nil))
 	if err != nil {
 		h.rt.Fatal(err)
 	}

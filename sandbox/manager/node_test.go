@@ -2,6 +2,7 @@ package manager_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -104,4 +105,44 @@ type keptLeases struct{ l *store.Leases }
 func (k keptLeases) Hold(ctx context.Context, key, holder string, ttl time.Duration) (<-chan struct{}, func(context.Context) error, error) {
 	lost, _, err := k.l.Hold(ctx, key, holder, ttl)
 	return lost, func(context.Context) error { return nil }, err
+}
+
+// A sandbox whose record is another node's is not found missing: who asks for
+// it learns where it is, and what is of it on this host stays.
+func TestRecordsOfAnotherNode(t *testing.T) {
+	w := newWorld(t)
+	c := w.config(nil)
+	c.Node = "first"
+	m := w.open(t, c)
+	info := create(t, m, "t", sandbox.Spec{Name: "web"})
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Node = "second"
+	other := w.open(t, c)
+	for what, err := range map[string]error{
+		"stop":    func() error { _, err := other.Stop(t.Context(), "t", info.ID); return err }(),
+		"destroy": other.Destroy(t.Context(), "t", info.ID),
+	} {
+		wantClass(t, what, err, errs.Conflict)
+		if text := errs.Public(err); !strings.Contains(text, "another node") || !strings.Contains(text, "first") {
+			t.Errorf("%s: %s", what, text)
+		}
+	}
+	_, err := other.Get(t.Context(), "stranger", info.ID)
+	wantClass(t, "of another tenant", err, errs.NotFound)
+	_, err = other.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Name: "web"}})
+	wantClass(t, "a name of another node's sandbox", err, errs.Exists)
+	if w.machine(info.ID) == nil {
+		t.Error("its machine was ended")
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Node, c.Formerly = "third", []string{"first"} // the first one, with an identity now
+	third := w.open(t, c)
+	if i, err := third.Stop(t.Context(), "t", info.ID); err != nil || i.State != sandbox.Stopped {
+		t.Errorf("under its new name: %s, %v", i.State, err)
+	}
+	findName(t, third, "t", "web", info.ID)
 }

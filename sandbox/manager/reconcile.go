@@ -2,18 +2,32 @@ package manager
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
 )
 
+const (
+	reconcileAtOnce = 16
+	// listMax bounds how long the start waits for a provider's list of machines,
+	// and sweepMax what is done to one of them.
+	listMax  = 2 * time.Second
+	sweepMax = 2 * time.Minute
+)
+
 // reconcile makes the host and the registry agree, after whatever happened to
-// the server before us. What cannot be done now is tried again later; only a
-// registry that cannot be read ends it.
+// the server before us. What the registry knows is read first; only a registry
+// that cannot be read ends it. All else is done in the background: each sandbox is
+// brought in order by itself, and what has no owner is removed. What cannot be done
+// now is tried again later.
 func (m *Manager) reconcile(ctx context.Context) error {
 	if err := m.deps.Snapshots.Load(ctx); err != nil {
 		return err
@@ -25,17 +39,54 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keepers := m.everyone()
-	m.sweepMachines(ctx, unreadable)
-	atOnce(keepers, func(k *life.Keeper) { k.Recover(ctx) })
-	hosts := m.hosts()
-	m.deps.Pool.Recover(ctx, func(id sandbox.ID) bool { return hosts[id] != nil || unreadable[id] })
-	m.sweepLeftovers(ctx, unreadable)
-	m.deps.Snapshots.Sweep(ctx)
-	for _, k := range keepers {
-		k.Arm()
+	if err := m.loadNames(ctx); err != nil {
+		return err
 	}
+	// Now, while nothing new can be among it: no sandbox, no member of the pool, no
+	// machine that a provider tries itself with.
+	hosts, left, machines := m.hosts(), m.deps.Snapshots.Leftovers(ctx), m.listMachines(ctx)
+	for _, k := range m.everyone() {
+		k.Recover()
+	}
+	m.swept = make(chan struct{})
+	m.spawn(func() {
+		defer close(m.swept)
+		m.sweepMachines(m.ctx, machines, unreadable)
+		m.deps.Pool.Recover(m.ctx, func(id sandbox.ID) bool { return hosts[id] != nil || unreadable[id] })
+		m.deps.Pool.Start()
+		_ = m.deps.Roll.Wait(m.ctx) // who is in order needs no more than it has
+		m.sweepLeftovers(m.ctx, unreadable)
+		m.deps.Snapshots.Remove(m.ctx, left)
+	})
 	return nil
+}
+
+// Settled returns when all that an earlier server left is in order, whatever came
+// of it, or ctx's error.
+func (m *Manager) Settled(ctx context.Context) error {
+	if err := m.deps.Roll.Wait(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-m.swept:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Attaching says how many sandboxes this server found when it started, and how
+// many of them are in order again.
+func (m *Manager) Attaching() (done, total int) { return m.deps.Roll.Progress() }
+
+// Attached returns when a sandbox is in order after a start of the server, as
+// long as that takes; or ctx's error.
+func (m *Manager) Attached(ctx context.Context, tenant string, id sandbox.ID) error {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return err
+	}
+	return k.Attached(ctx)
 }
 
 // atOnce calls f for each, a few at the same time.
@@ -67,6 +118,10 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 			m.mu.Lock()
 			m.keepers[k.ID()] = k
 			m.mu.Unlock()
+		default:
+			// Its node may be this host, under a name that it had: nothing of it
+			// is touched.
+			unreadable[m.note(value)], unreadable[machineOf(value)] = true, true
 		}
 		return nil
 	})
@@ -76,30 +131,158 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 	return unreadable, nil
 }
 
-// sweepMachines destroys every machine that no record wants to live.
-func (m *Manager) sweepMachines(ctx context.Context, unreadable map[sandbox.ID]bool) {
-	hosts := m.hosts()
-	for _, p := range m.deps.Ladder.Rungs() {
-		ids, err := p.List(ctx)
-		if err != nil {
-			m.c.Log.Error("cannot list what a provider left", "provider", p.Name(), "error", err)
-			continue
+// place is where a sandbox of another node is.
+type place struct{ tenant, node string }
+
+// renameNode makes the records of a time when this node had another name its own.
+func (m *Manager) renameNode(ctx context.Context) error {
+	if len(m.c.Formerly) == 0 {
+		return nil
+	}
+	type stored struct {
+		key      string
+		value    []byte
+		revision uint64
+	}
+	var old []stored
+	err := m.c.Registry.List(ctx, "", func(key string, value []byte, revision uint64) error {
+		var r struct{ Node string }
+		if json.Unmarshal(value, &r) == nil && slices.Contains(m.c.Formerly, r.Node) {
+			old = append(old, stored{key, value, revision})
 		}
-		atOnce(ids, func(id sandbox.ID) {
-			if k := hosts[id]; unreadable[id] || m.deps.Pool.Owns(id) || k != nil && k.Wants(p.Name()) {
-				return
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the registry: %w", err)
+	}
+	for _, f := range old {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(f.value, &fields); err != nil {
+			return err
+		}
+		if fields["node"], err = json.Marshal(m.c.Node); err != nil {
+			return err
+		}
+		value, err := json.Marshal(fields)
+		if err == nil {
+			_, err = m.c.Registry.Update(ctx, f.key, value, f.revision)
+		}
+		if err != nil {
+			return fmt.Errorf("make the record %s this node's: %w", f.key, err)
+		}
+	}
+	return nil
+}
+
+// note remembers where a sandbox of another node is.
+func (m *Manager) note(value []byte) sandbox.ID {
+	var r struct {
+		Node string
+		Info struct {
+			ID     sandbox.ID
+			Tenant string
+		}
+	}
+	if json.Unmarshal(value, &r) != nil {
+		return ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.elsewhere[r.Info.ID] = place{r.Info.Tenant, r.Node}
+	return r.Info.ID
+}
+
+// found is a machine that a provider has.
+type found struct {
+	provider *ladder.Rung
+	id       sandbox.ID
+}
+
+// listMachines lists what there is. One provider that does not answer keeps the
+// start waiting for a moment; what is its own is swept by the next start.
+func (m *Manager) listMachines(ctx context.Context) (all []found) {
+	ctx, cancel := context.WithTimeout(ctx, listMax)
+	defer cancel()
+	rungs := m.deps.Ladder.Rungs()
+	lists := make(chan []found, len(rungs))
+	for _, p := range rungs {
+		m.spawn(func() {
+			ids, err := p.List(ctx)
+			if err != nil {
+				m.c.Log.Error("cannot list what a provider left", "provider", p.Name(), "error", err)
 			}
-			m.c.Log.Info("removing a machine that nobody owns", "id", id, "provider", p.Name())
-			if err := p.Destroy(ctx, id); err != nil {
-				m.c.Log.Error("cannot remove a machine that nobody owns", "id", id, "provider", p.Name(), "error", err)
+			var list []found
+			for _, id := range ids {
+				list = append(list, found{p, id})
 			}
+			lists <- list
 		})
+	}
+	for range rungs {
+		select {
+		case list := <-lists:
+			all = append(all, list...)
+		case <-ctx.Done():
+			return all
+		}
+	}
+	return all
+}
+
+// sweepMachines destroys every machine that no record wants to live.
+func (m *Manager) sweepMachines(ctx context.Context, machines []found, unreadable map[sandbox.ID]bool) {
+	atOnce(machines, func(f found) {
+		if !unreadable[f.id] {
+			m.sweepMachine(ctx, f.provider, f.id)
+		}
+	})
+}
+
+func (m *Manager) sweepMachine(ctx context.Context, p *ladder.Rung, id sandbox.ID) {
+	ctx, cancel := context.WithTimeout(ctx, sweepMax)
+	defer cancel()
+	k, release := m.stray(id)
+	if k != nil {
+		if err := k.Sweep(ctx, p); err != nil {
+			m.c.Log.Error("cannot remove a machine that its sandbox does not want", "id", id, "provider", p.Name(), "error", err)
+		}
+		return
+	}
+	if release == nil {
+		return // it is the pool's
+	}
+	defer release()
+	m.c.Log.Info("removing a machine without an owner", "id", id, "provider", p.Name())
+	if err := p.Destroy(ctx, id); err != nil {
+		m.c.Log.Error("cannot remove a machine without an owner", "id", id, "provider", p.Name(), "error", err)
+	}
+}
+
+// stray returns the keeper of the sandbox that an ID on the host is of, or, where
+// neither a sandbox nor the pool has it, takes the ID: until release is called
+// no sandbox is made with it.
+func (m *Manager) stray(id sandbox.ID) (k *life.Keeper, release func()) {
+	if m.deps.Pool.Owns(id) { // asked first: it may be given to a sandbox, and not back
+		return nil, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range m.all() {
+		if k.Host() == id || k.ID() == id {
+			return k, nil
+		}
+	}
+	m.sweeping[id] = true
+	return nil, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.sweeping, id)
 	}
 }
 
 // sweepLeftovers removes directories and volumes that no record owns.
 func (m *Manager) sweepLeftovers(ctx context.Context, unreadable map[sandbox.ID]bool) {
-	for _, id := range m.orphans(m.dirNames(), unreadable) {
+	m.orphans(m.dirNames(), unreadable, func(id sandbox.ID) {
 		// Whatever is mounted there is a provider's to take away.
 		for _, p := range m.deps.Ladder.Rungs() {
 			if err := p.Destroy(ctx, id); err != nil {
@@ -109,16 +292,20 @@ func (m *Manager) sweepLeftovers(ctx context.Context, unreadable map[sandbox.ID]
 		if err := m.deps.RemoveDir(id); err != nil {
 			m.c.Log.Error("cannot remove the directory that a crash left", "id", id, "error", err)
 		}
+	})
+	err := m.deps.SweepKeys(func(names []string, remove func(sandbox.ID)) { m.orphans(names, unreadable, remove) })
+	if err != nil {
+		m.c.Log.Error("cannot remove the keys of sandboxes that are gone", "error", err)
 	}
 	volumes, err := m.c.Volumes.List(ctx)
 	if err != nil {
 		m.c.Log.Error("cannot list volumes", "error", err)
 	}
-	for _, id := range m.orphans(volumes, unreadable) {
+	m.orphans(volumes, unreadable, func(id sandbox.ID) {
 		if err := m.c.Volumes.Remove(ctx, string(id)); err != nil {
 			m.c.Log.Error("cannot remove a volume that nobody owns", "id", id, "error", err)
 		}
-	}
+	})
 }
 
 func (m *Manager) dirNames() (names []string) {
@@ -132,17 +319,21 @@ func (m *Manager) dirNames() (names []string) {
 	return names
 }
 
-// orphans picks the names that are IDs of no sandbox of ours.
-func (m *Manager) orphans(names []string, unreadable map[sandbox.ID]bool) (ids []sandbox.ID) {
-	hosts := m.hosts()
+// orphans calls remove with each of the names that is an ID of no sandbox of ours.
+// No sandbox is made with it meanwhile.
+func (m *Manager) orphans(names []string, unreadable map[sandbox.ID]bool, remove func(sandbox.ID)) {
 	for _, name := range names {
 		id, err := sandbox.ParseID(name)
-		if err != nil || unreadable[id] || m.deps.Pool.Owns(id) {
+		if err != nil || unreadable[id] {
 			continue
 		}
-		if k := hosts[id]; k == nil || k.Info().State == sandbox.Destroyed {
-			ids = append(ids, id)
+		k, release := m.stray(id)
+		switch {
+		case release != nil:
+			remove(id)
+			release()
+		case k != nil && k.Info().State == sandbox.Destroyed:
+			remove(id)
 		}
 	}
-	return ids
 }

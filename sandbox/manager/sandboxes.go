@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
@@ -23,7 +24,7 @@ import (
 // is given instead. Limit: the tenant's quota. Conflict: the key was used for
 // another spec, or the sandbox was destroyed meanwhile.
 func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error) {
-	c := life.Request{Asked: time.Now(), Tenant: tenant, ID: sandbox.NewID()}
+	c := life.Request{Asked: time.Now(), Tenant: tenant, ID: sandbox.NewID(), Run: r.Run}
 	if err := sandbox.CheckTenant(tenant); err != nil {
 		return sandbox.Info{}, err
 	}
@@ -58,6 +59,9 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if k != nil {
 		return k.Again(ctx, c)
 	}
+	if err := m.mayGrow(c.Tenant, c.Spec); err != nil {
+		return sandbox.Info{}, err
+	}
 	p, err := m.deps.Ladder.Choose(ctx, c.Spec)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -66,9 +70,15 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if err != nil {
 		return sandbox.Info{}, err
 	}
+	named, err := m.claimName(ctx, c.Tenant, c.Spec.Name, c.ID)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
 	k, wait, err := m.begin(c, p, root)
+	named()
 	switch {
 	case err != nil:
+		m.freeName(c.Tenant, c.Spec.Name, c.ID)
 		return sandbox.Info{}, err
 	case wait == nil:
 		return k.Again(ctx, c)
@@ -87,10 +97,13 @@ func (m *Manager) begin(c life.Request, p *ladder.Rung, root template.Rootfs) (k
 	if old := m.keepers[c.ID]; old != nil {
 		return old, nil, nil
 	}
-	if m.fenced {
+	switch {
+	case m.fenced:
 		return nil, nil, errFenced
+	case m.sweeping[c.ID]:
+		return nil, nil, errs.New(errs.Unavailable, "what an earlier server left of sandbox %s is being removed", c.ID).WithHint("try again in a moment")
 	}
-	cost := quota.Machine(c.Spec).Plus(quota.Usage{Sandboxes: 1})
+	cost := quota.Machine(c.Spec).Plus(quota.Kept(c.Spec))
 	if err := m.deps.Quota.Charge(c.Tenant, c.ID, cost); err != nil {
 		return nil, nil, err
 	}
@@ -130,13 +143,16 @@ func (m *Manager) List(_ context.Context, tenant string, f sandbox.Filter) (sand
 }
 
 // Update changes settings of a sandbox that is not destroyed.
-func (m *Manager) Update(_ context.Context, tenant string, id sandbox.ID, u sandbox.UpdateRequest) (sandbox.Info, error) {
+func (m *Manager) Update(ctx context.Context, tenant string, id sandbox.ID, u sandbox.UpdateRequest) (sandbox.Info, error) {
 	k, err := m.find(tenant, id)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
 	if err := u.Check(m.deps.Limits); err != nil {
 		return sandbox.Info{}, err
+	}
+	if u.Name != nil {
+		return m.rename(ctx, k, u)
 	}
 	return k.Update(u)
 }
@@ -218,6 +234,7 @@ func (m *Manager) Dial(ctx context.Context, tenant string, id sandbox.ID, port u
 
 // forget drops a keeper whose record is deleted.
 func (m *Manager) forget(k *life.Keeper) {
+	m.freeName(k.Tenant(), k.LastName(), k.ID())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.keepers[k.ID()] == k {
@@ -235,6 +252,7 @@ func (m *Manager) forget(k *life.Keeper) {
 
 // buried counts tombstones; the oldest of a tenant goes when there are too many.
 func (m *Manager) buried(k *life.Keeper) {
+	m.freeName(k.Tenant(), k.LastName(), k.ID())
 	m.mu.Lock()
 	of := append(m.tombstones[k.Tenant()], k)
 	var oldest *life.Keeper
@@ -246,15 +264,5 @@ func (m *Manager) buried(k *life.Keeper) {
 	m.mu.Unlock()
 	if oldest != nil {
 		oldest.Unbury()
-	}
-}
-
-// watchDisks looks at workspaces whose size the host does not enforce.
-func (m *Manager) watchDisks() {
-	for m.ctx.Err() == nil {
-		m.sleep(diskWatchEvery)
-		for _, k := range m.everyone() {
-			k.CheckDisk(m.ctx)
-		}
 	}
 }

@@ -6,6 +6,12 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
+// Check refuses a spec of which Create could make nothing, whatever there is room for.
+func (m *Manager) Check(spec sandbox.Spec) error {
+	_, err := sandbox.Normalise(spec, m.deps.Limits, m.deps.Defaults)
+	return err
+}
+
 // Settle returns what Create would make of a spec: all defaults filled in, the
 // template of the provider that would be chosen among them.
 //

@@ -133,8 +133,10 @@ func (f *fork) from(ctx context.Context, snap sandbox.Snapshot) ([]sandbox.Info,
 		return nil, err
 	}
 	var requests []life.Request
-	for _, id := range f.ids {
+	for i, id := range f.ids {
 		if f.m.keeper(id) == nil {
+			spec := spec
+			spec.Name = f.r.NameOf(i)
 			requests = append(requests, life.Request{Asked: f.asked, Tenant: f.tenant, ID: id, Spec: spec, From: &snap})
 		}
 	}

@@ -28,8 +28,8 @@ func (m *Manager) openPool() {
 		Snapshots: m.deps.Snapshots,
 		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
 		Resolve:   m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
-		Busy: func() bool { return len(m.deps.Boots) > 0 },
-		Log:  m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
+		Boots: m.deps.Boots,
+		Log:   m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
 	}, m.c.Warm)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/pool"
@@ -39,14 +40,7 @@ func waitWarm(t *testing.T, m *manager.Manager, n int) {
 // poll waits for what another goroutine does.
 func poll(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("it never came true: %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
+	patience.Until(t, 20*time.Second, what, ok)
 }
 
 // left compares the counts of what the host holds: machines that were warm have
@@ -204,7 +198,7 @@ func (r claimEnds) Update(ctx context.Context, key string, value []byte, old uin
 func TestWarm_aMachineThatIsNoGoodIsReplacedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	c := w.warmed(nil, 1)
-	c.Registry = claimEnds{gatedRegistry{w.registry, nil}, w}
+	c.Registry = claimEnds{gatedRegistry{w, w.registry, nil}, w}
 	m := w.open(t, c)
 	waitWarm(t, m, 1)
 	info, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
@@ -258,7 +252,7 @@ func crashWarm(t *testing.T, refill pool.Refill) {
 				g := &gate{}
 				c := w.warmed(g, 2)
 				c.Warm.Refill = refill
-				m, err := manager.Open(t.Context(), c)
+				m, err := openSettled(t.Context(), c)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
 	"github.com/skete-dev/skete/sandbox/manager"
@@ -32,7 +33,7 @@ import (
 // server that is killed.
 const warmServerEnv = "SKETE_MANAGER_TEST_WARM_SERVER"
 
-// warmBoot is how long filling a pool of real machines may take here.
+// warmBoot is how long filling a pool of real machines may take, by the reference's time.
 const warmBoot = 2 * time.Minute
 
 // host is what servers on real parts with a pool of gVisor's machines share.
@@ -107,7 +108,7 @@ func (h *host) serve(ctx context.Context, n int) (*warmServer, error) {
 	if n > 0 {
 		c.Warm = pool.Config{Sizes: []pool.Size{{Size: n}}, AtOnce: 2}
 	}
-	m, err := manager.Open(ctx, c)
+	m, err := openSettled(ctx, c)
 	if err != nil {
 		return nil, errors.Join(err, p.Close(), s.Close())
 	}
@@ -120,7 +121,7 @@ func (s *warmServer) Close() error {
 
 // full returns when n machines are warm and none is being made or ended.
 func (s *warmServer) full(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, warmBoot)
+	ctx, cancel := patience.Context(ctx, warmBoot)
 	defer cancel()
 	for {
 		warm, busy := 0, 0

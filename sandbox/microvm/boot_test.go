@@ -74,7 +74,7 @@ func startVM(t *testing.T, o options) *machine {
 		makeDisks(t, m.dir)
 	}
 	line, err := microvm.CommandLine(microvm.Line{
-		VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Root: "vda", Layer: "vdb", Work: "vdc", Boot: m.boot,
+		VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Emulated: true, Root: "vda", Layer: "vdb", Work: "vdc", Boot: m.boot,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Bounds of what a package may hold.
@@ -92,7 +92,7 @@ func removeHalfMade(dir string) error {
 	return err
 }
 
-var imageName = regexp.MustCompile(`^linux-image-(unsigned-)?[0-9][a-z0-9.+~-]*$`)
+var imageName = pattern.Lazy(`^linux-image-(unsigned-)?[0-9][a-z0-9.+~-]*$`)
 
 // resolveKernel returns the packages of the newest kernel: the image, and on
 // Ubuntu its modules.
@@ -114,7 +114,7 @@ func resolveKernel(ctx context.Context) ([]string, error) {
 func dependedImage(out string) string {
 	for line := range strings.Lines(out) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: ")
-		if ok && imageName.MatchString(name) {
+		if ok && imageName().MatchString(name) {
 			return name
 		}
 	}

@@ -46,11 +46,11 @@ func testBoot() wire.Boot {
 }
 
 func TestCommandLine(t *testing.T) {
-	line, err := CommandLine(Line{VMM: QEMU, TSCKHz: 2596124, Root: "vda", Layer: "vdb", Work: "vdc", Boot: testBoot()})
+	line, err := CommandLine(Line{VMM: QEMU, TSCKHz: 2596124, Emulated: true, Root: "vda", Layer: "vdb", Work: "vdc", Boot: testBoot()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "panic=-1 quiet reboot=t console=ttyS0 tsc_early_khz=2596124 skete.root=vda skete.layer=vdb skete.work=vdc skete.boot="
+	const want = "panic=-1 cryptomgr.notests mitigations=off tsc=reliable quiet reboot=t console=ttyS0 tsc_early_khz=2596124 skete.root=vda skete.layer=vdb skete.work=vdc skete.boot="
 	if !strings.HasPrefix(line, want) {
 		t.Errorf("line %q, want it to begin with %q", line, want)
 	}
@@ -64,7 +64,7 @@ func TestCommandLine(t *testing.T) {
 		t.Error(diff)
 	}
 	fc, err := CommandLine(Line{VMM: Firecracker, TSCKHz: 1, Root: "vda", Boot: boot})
-	if err != nil || !strings.Contains(fc, "clocksource=kvm-clock") || strings.Contains(fc, "tsc_early") || strings.Contains(fc, "nomodule") {
+	if err != nil || !strings.Contains(fc, "clocksource=kvm-clock") || strings.Contains(fc, "tsc_early") || strings.Contains(fc, "nomodule") || strings.Contains(fc, "mitigations") {
 		t.Errorf("%q, %v", fc, err)
 	}
 }

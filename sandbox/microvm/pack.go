@@ -9,10 +9,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Bounds of a packed kernel.
@@ -21,7 +21,7 @@ const (
 	packedBytesMax = 2 << 30
 )
 
-var releaseForm = regexp.MustCompile(`^[0-9][A-Za-z0-9.+_~-]{0,99}$`)
+var releaseForm = pattern.Lazy(`^[0-9][A-Za-z0-9.+_~-]{0,99}$`)
 
 // Pack writes a kernel and its modules as a tar that Install takes.
 func Pack(ctx context.Context, k Kernel, w io.Writer) error {
@@ -63,7 +63,7 @@ func packFile(t *tar.Writer, file, name string) error {
 // where FindKernel finds it. Nothing is there before r has ended well.
 // Invalid: it is no packed kernel.
 func Install(ctx context.Context, dir, release string, r io.Reader) (Kernel, error) {
-	if !releaseForm.MatchString(release) {
+	if !releaseForm().MatchString(release) {
 		return Kernel{}, errs.New(errs.Invalid, "%.120q is no kernel's release", release)
 	}
 	kernels := filepath.Join(dir, kernelsDir)

@@ -10,6 +10,9 @@ const (
 	halfLife      = 5 * time.Minute
 	createsPerOne = 3   // so many lately are worth one member
 	slack         = 0.8 // so that three are three for some minutes
+	// linger is for how long a create is worth one member: what was made once
+	// is often made again soon.
+	linger = 10 * time.Minute
 )
 
 // demand is the zero value at first.
@@ -32,4 +35,10 @@ func (d demand) now(now time.Time) float64 {
 }
 
 // members is how many it is worth.
-func (d demand) members(now time.Time) int { return int((d.now(now) + slack) / createsPerOne) }
+func (d demand) members(now time.Time) int {
+	n := int((d.now(now) + slack) / createsPerOne)
+	if d.score > 0 && now.Sub(d.at) < linger {
+		return max(n, 1)
+	}
+	return n
+}

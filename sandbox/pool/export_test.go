@@ -2,8 +2,8 @@ package pool
 
 import "github.com/skete-dev/skete/sandbox"
 
-// ParseMemory is for the fuzz target.
-var ParseMemory = parseMemory
+// ParseHost is for the fuzz target.
+var ParseHost = parseHost
 
 // ClaimsAtOnce is how many claims are not waited for.
 var ClaimsAtOnce = claimsAtOnce

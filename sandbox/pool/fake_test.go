@@ -22,6 +22,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/sandbox/snapshot"
@@ -36,15 +37,16 @@ var errDead = errors.New("this server has died")
 type world struct {
 	registry *registrytest.Memory
 
-	mu       sync.Mutex
-	machines map[sandbox.ID]*machine
-	volumes  map[string]bool
-	dirs     map[sandbox.ID]bool
-	rootfs   string
-	boot     func(ctx context.Context) error
-	memory   pool.Memory
-	busy     bool
-	creates  int
+	mu        sync.Mutex
+	machines  map[sandbox.ID]*machine
+	volumes   map[string]bool
+	dirs      map[sandbox.ID]bool
+	rootfs    string
+	boot      func(ctx context.Context) error
+	memory    pool.Host
+	boots     *admission.Gate
+	creates   int
+	isolation sandbox.Isolation
 
 	// Of snapshots; a machine can be saved if canSave.
 	snapshots string // directory
@@ -64,8 +66,8 @@ const memoryFile = "memory"
 func newWorld(t *testing.T) *world {
 	w := &world{
 		registry: registrytest.NewMemory(), machines: map[sandbox.ID]*machine{}, volumes: map[string]bool{},
-		dirs: map[sandbox.ID]bool{}, rootfs: "hash-1", memory: pool.Memory{Total: 16 << 30, Available: 12 << 30},
-		snapshots: t.TempDir(),
+		dirs: map[sandbox.ID]bool{}, rootfs: "hash-1", memory: pool.Host{Total: 16 << 30, Available: 12 << 30},
+		snapshots: t.TempDir(), isolation: sandbox.UserKernel,
 	}
 	t.Cleanup(func() {
 		for _, m := range w.all() {
@@ -207,9 +209,9 @@ func (w *world) start(t *testing.T, c pool.Config, dieAt int, after bool, used f
 		RemoveDir: func(id sandbox.ID) error {
 			return s.step(func() error { w.set(func() { delete(w.dirs, id) }); return nil })
 		},
-		Busy:   func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.busy },
-		Memory: func() pool.Memory { w.mu.Lock(); defer w.mu.Unlock(); return w.memory },
-		Ctx:    ctx, Spawn: s.spawn,
+		Boots: w.boots,
+		Host:  func() pool.Host { w.mu.Lock(); defer w.mu.Unlock(); return w.memory },
+		Ctx:   ctx, Spawn: s.spawn,
 	}, c)
 	t.Cleanup(s.stop) // of a test that failed in the middle
 	if used == nil {
@@ -222,7 +224,7 @@ func (w *world) start(t *testing.T, c pool.Config, dieAt int, after bool, used f
 		t.Fatal(err)
 	}
 	s.p.Recover(ctx, used)
-	s.snaps.Sweep(ctx)
+	s.snaps.Remove(ctx, s.snaps.Leftovers(ctx))
 	s.p.Start()
 	return s
 }
@@ -334,7 +336,7 @@ func (provider) Name() string { return "fake" }
 func (p provider) Capabilities() sandbox.Capabilities {
 	p.s.w.mu.Lock()
 	defer p.s.w.mu.Unlock()
-	return sandbox.Capabilities{Isolation: sandbox.UserKernel, HostWorkspace: true, Snapshot: p.s.w.canSave}
+	return sandbox.Capabilities{Isolation: p.s.w.isolation, HostWorkspace: true, Snapshot: p.s.w.canSave}
 }
 func (provider) Probe(context.Context) error { return nil }
 func (provider) Close() error                { return nil }

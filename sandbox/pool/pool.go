@@ -32,7 +32,7 @@
 // Where a provider can save memory and booting is slow, the first member of a
 // shape is saved when it has done all of that, and the others go on from there
 // (ADR 0023). The snapshot is the pool's own, and a cache: one that does not
-// load, does not pay, is of a shape that nobody wants, or takes the last of the
+// load, does not pay, is of a shape that is not wanted, or takes the last of the
 // disk is removed, and members boot. It outlives the server.
 //
 // All methods are safe for concurrent use. A nil *Pool has nothing.
@@ -49,6 +49,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
@@ -66,8 +67,10 @@ type Size struct {
 // Config of a Pool. The zero value keeps none.
 type Config struct {
 	Sizes []Size
-	// DemandMax is how many members a kind of sandbox that nobody configured
-	// may get when it is created often; 0 = none.
+	// DemandMax is how many members a kind of sandbox that is not configured may
+	// get: one for ten minutes after a create, more when it is created often, and
+	// only while the host has room for them; 0 = none. Machines with an emulated
+	// CPU get none.
 	DemandMax int
 	// MembersMax bounds all members; 0 = 256.
 	MembersMax int
@@ -101,12 +104,13 @@ type Deps struct {
 	// FreshDir makes the machine's directory, RemoveDir removes it.
 	FreshDir  func(id sandbox.ID) (string, error)
 	RemoveDir func(id sandbox.ID) error
-	// Busy reports whether sandboxes are being booted, which goes first; nil = never.
-	Busy func() bool
-	// Memory is how the host is off; nil = HostMemory.
-	Memory func() Memory
-	Log    *slog.Logger
-	Now    func() time.Time // wall clock
+	// Boots gives turns to boot; what callers wait for goes first. nil = a gate
+	// of its own.
+	Boots *admission.Gate
+	// Host is how the host is off; nil = LookAtHost.
+	Host func() Host
+	Log  *slog.Logger
+	Now  func() time.Time // wall clock
 	// Ctx ends when the server stops; Spawn runs a goroutine that the server
 	// waits for, or returns false when it stops already.
 	Ctx   context.Context
@@ -154,7 +158,7 @@ type member struct {
 	unwatch   context.CancelFunc
 	saves     bool      // a snapshot is to be taken of it when it is made
 	compares  bool      // it is booted to see whether the snapshot pays
-	finishing bool      // somebody destroys it
+	finishing bool      // it is being destroyed
 	checkedAt time.Time // or of the last attempt to destroy it
 }
 
@@ -163,6 +167,7 @@ type kind struct {
 	size, max  int
 	configured bool
 	demand     demand
+	emulated   bool
 	makeMS     float64 // of the last
 	bootMS     float64 // of the last that was booted
 	restoreMS  float64 // of the last that came from a snapshot
@@ -197,11 +202,11 @@ func New(d Deps, c Config) *Pool {
 	if d.Now == nil {
 		d.Now = time.Now
 	}
-	if d.Memory == nil {
-		d.Memory = HostMemory
+	if d.Host == nil {
+		d.Host = LookAtHost
 	}
-	if d.Busy == nil {
-		d.Busy = func() bool { return false }
+	if d.Boots == nil {
+		d.Boots = admission.New(0)
 	}
 	if d.DiskShort == nil && d.Snapshots != nil {
 		d.DiskShort = d.Snapshots.Short
@@ -268,7 +273,9 @@ func (p *Pool) pick(s Shape) *member {
 	k := p.kind(s)
 	now := time.Now()
 	p.claimedAt = now
-	k.demand.add(now)
+	if !k.emulated { // one costs the host's processors more than its boot does, also when it idles
+		k.demand.add(now)
+	}
 	var best *member
 	for _, m := range p.members {
 		if m.state == warm && m.rec.Shape == s && (best == nil || m.rec.MadeAt.Before(best.rec.MadeAt)) {
@@ -288,10 +295,16 @@ func (p *Pool) pick(s Shape) *member {
 func (p *Pool) kind(s Shape) *kind {
 	k := p.kinds[s]
 	if k == nil {
-		k = &kind{}
+		k = &kind{emulated: p.emulated(s)}
 		p.kinds[s] = k
 	}
 	return k
+}
+
+// emulated reports whether a shape's machines have an emulated CPU.
+func (p *Pool) emulated(s Shape) bool {
+	provider, ok := p.d.Provider(s.Provider)
+	return ok && provider.Capabilities().Isolation == sandbox.MicroVMEmulated
 }
 
 // Taken forgets a claimed member: the sandbox's record names its machine now.
@@ -485,7 +498,11 @@ func (p *Pool) Load(ctx context.Context) error {
 				p.alien[id] = true
 			}
 		case r.Node == p.d.Node:
-			p.members[r.ID] = &member{rec: r, revision: revision, state: r.State, unwatch: func() {}}
+			m := &member{rec: r, revision: revision, state: r.State, unwatch: func() {}}
+			if m.state == warm {
+				m.state = making // until it is attached, it is not given away
+			}
+			p.members[r.ID] = m
 			if r.From != "" && p.d.Snapshots != nil {
 				p.d.Snapshots.Rehold(r.From, r.ID)
 			}

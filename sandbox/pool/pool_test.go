@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/template"
 )
@@ -182,6 +183,91 @@ func TestClaim_isFenced(t *testing.T) {
 	})
 }
 
+// What was made once is often made again soon: one member is kept for it, for
+// ten minutes after the last create, while the host has room.
+func TestPool_oneMemberFollowsACreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.start(t, pool.Config{DemandMax: 1}, 0, false, nil)
+		if s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()) != nil {
+			t.Fatal("it had one already")
+		}
+		eventually(t, "one for one create", s.settled(1))
+		<-time.After(9 * time.Minute)
+		m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+		if m == nil {
+			t.Fatal("it went before its ten minutes")
+		}
+		s.p.Discard(m.ID)
+		eventually(t, "another for the next create", s.settled(1))
+		<-time.After(9 * time.Minute)
+		if !s.settled(1)() {
+			t.Error("the second create did not count")
+		}
+		<-time.After(2 * time.Minute)
+		eventually(t, "gone ten minutes after the last", s.settled(0))
+		s.stop()
+	})
+}
+
+func TestPool_noMemberFollowsACreateOfAnEmulatedMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.isolation = sandbox.MicroVMEmulated
+		s := w.start(t, pool.Config{DemandMax: 1}, 0, false, nil)
+		for range 5 {
+			_ = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+			<-time.After(time.Minute)
+			if !s.settled(0)() {
+				t.Error("a member was made")
+			}
+		}
+		s.stop()
+	})
+}
+
+func TestPool_noMemberFollowsACreateWhereThereIsNoRoom(t *testing.T) {
+	for name, host := range map[string]pool.Host{
+		"memory":    {Total: 16 << 30, Available: 3<<30 + 100<<20}, // twice a tenth, less than a machine's 256 MB
+		"processor": {Total: 16 << 30, Available: 12 << 30, Waited: 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.memory = host
+				s := w.start(t, pool.Config{DemandMax: 1}, 0, false, nil)
+				_ = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+				<-time.After(time.Minute)
+				if !s.settled(0)() {
+					t.Error("a member was made all the same")
+				}
+				w.set(func() { w.memory = pool.Host{Total: 16 << 30, Available: 12 << 30} })
+				eventually(t, "one when there is room", s.settled(1))
+				s.stop()
+			})
+		})
+	}
+}
+
+// A client that asks for every shape there is gets no member of each.
+func TestPool_shapesWithoutConfigurationAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := w.start(t, pool.Config{DemandMax: 1, AtOnce: 4}, 0, false, nil)
+		for n := range 40 {
+			other := shape("hash-1")
+			other.MemoryMB = 256 + n
+			_ = s.p.Claim(t.Context(), other, sandbox.NewID())
+			<-time.After(time.Second)
+		}
+		<-time.After(3 * time.Minute)
+		if n := len(w.all()); n == 0 || n > 8 {
+			t.Errorf("%d members for 40 shapes", n)
+		}
+		s.stop()
+	})
+}
+
 func TestPool_demandMakesMembersAndIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -262,7 +348,12 @@ func TestPool_getsSmallerWhileMemoryIsShort(t *testing.T) {
 func TestPool_comesAfterWhoIsBooting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.busy = true
+		w.boots = admission.New(0)
+		turn, err := w.boots.Join(admission.Boot{Provider: "another"}).Wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer turn.End(admission.Up)
 		var now, most atomic.Int64
 		w.boot = func(context.Context) error {
 			most.Store(max(most.Load(), now.Add(1)))
@@ -484,23 +575,23 @@ func model(t *testing.T, rt *rapid.T) {
 	}
 }
 
-func TestMemory_tight(t *testing.T) {
+func TestHost_tight(t *testing.T) {
 	for _, tt := range []struct {
-		m    pool.Memory
+		m    pool.Host
 		want bool
 	}{
-		{pool.Memory{}, false}, // a host that says nothing
-		{pool.Memory{Total: 16 << 30, Available: 8 << 30}, false},
-		{pool.Memory{Total: 16 << 30, Available: 1 << 30}, true},
-		{pool.Memory{Total: 16 << 30, Available: 8 << 30, Stalled: 11}, true},
-		{pool.Memory{Total: 1 << 30, Available: 600 << 20}, false},
-		{pool.Memory{Total: 512 << 20, Available: 300 << 20}, false},
+		{pool.Host{}, false}, // a host that says nothing
+		{pool.Host{Total: 16 << 30, Available: 8 << 30}, false},
+		{pool.Host{Total: 16 << 30, Available: 1 << 30}, true},
+		{pool.Host{Total: 16 << 30, Available: 8 << 30, Stalled: 11}, true},
+		{pool.Host{Total: 1 << 30, Available: 600 << 20}, false},
+		{pool.Host{Total: 512 << 20, Available: 300 << 20}, false},
 	} {
 		if tt.m.Tight() != tt.want {
 			t.Errorf("%+v: %v", tt.m, !tt.want)
 		}
 	}
-	if m := pool.HostMemory(); m.Total <= 0 || m.Available <= 0 || m.Available > m.Total {
+	if m := pool.LookAtHost(); m.Total <= 0 || m.Available <= 0 || m.Available > m.Total {
 		t.Errorf("this host: %+v", m)
 	}
 }
@@ -513,7 +604,7 @@ func FuzzDecode(f *testing.F) {
 		if got, err := pool.DecodeID(key, value); err == nil && "pool/"+string(got) != key {
 			t.Errorf("%s at %q", got, key)
 		}
-		if m := pool.ParseMemory(text, text); m.Total < 0 || m.Available < 0 || !(m.Stalled >= 0 && m.Stalled <= 100) {
+		if m := pool.ParseHost(text, text, text); m.Total < 0 || m.Available < 0 || !(m.Stalled >= 0 && m.Stalled <= 100) {
 			t.Errorf("%+v", m)
 		}
 	})

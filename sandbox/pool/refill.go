@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
@@ -21,11 +23,13 @@ const (
 	checkEvery    = 30 * time.Second       // of each member's health
 	checkTimeout  = 5 * time.Second
 	makeTimeout   = 3 * time.Minute
+	attachTimeout = 30 * time.Second
 	endTimeout    = time.Minute
 	recoverAtOnce = 16
 	holdOffMin    = time.Second
 	holdOffMax    = 5 * time.Minute
 	kindsMax      = 1000 // remembered for their demand
+	demandedMax   = 8    // shapes that have members and are not configured
 )
 
 // Recover brings what Load has found in order. used tells whether a sandbox's
@@ -44,7 +48,7 @@ func (p *Pool) Recover(ctx context.Context, used func(machine sandbox.ID) bool) 
 			}
 			p.drop(m)
 		case m.rec.State == warm && p.c.enabled():
-			if err := p.attach(ctx, m); err != nil {
+			if err := p.attach(ctx, m); err != nil && ctx.Err() == nil {
 				p.d.Log.Info("a warm machine of before is of no use any more", "id", id, "error", err)
 				p.finish(ctx, m)
 			}
@@ -70,6 +74,8 @@ func atOnce[T any](items []T, f func(T)) {
 
 // attach takes over a member that an earlier server made.
 func (p *Pool) attach(ctx context.Context, m *member) error {
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
 	provider, found := p.d.Provider(m.rec.Shape.Provider)
 	if !found {
 		return errBroken
@@ -86,6 +92,9 @@ func (p *Pool) attach(ctx context.Context, m *member) error {
 	if err := hello(ctx, machine); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	m.state = warm
+	p.mu.Unlock()
 	p.watch(m)
 	return nil
 }
@@ -128,7 +137,7 @@ func (p *Pool) watch(m *member) {
 	})
 }
 
-// retire takes a warm member out of the pool; false: somebody else did.
+// retire takes a warm member out of the pool; false: another goroutine did.
 func (p *Pool) retire(m *member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,21 +248,22 @@ func (p *Pool) pass(ctx context.Context) {
 	p.retry()
 	p.check(ctx)
 	roots, unsure := p.resolve(ctx)
-	tight := p.d.Memory().Tight()
+	host := p.d.Host()
+	tight := host.Tight()
 	excess := p.excess(tight)
 	excess = append(excess, p.tidySources(roots, unsure)...)
 	for _, m := range excess {
 		p.end(m)
 	}
 	p.clear(ctx)
-	if tight || len(p.lacking(roots, 1)) == 0 {
+	if tight || len(p.lacking(roots, 1, host)) == 0 {
 		return
 	}
 	limit := p.c.AtOnce
 	if !p.calm(ctx) {
 		limit = 1 // or a server that never rests would never have a pool
 	}
-	for _, s := range p.lacking(roots, limit) {
+	for _, s := range p.lacking(roots, limit, host) {
 		p.begin(s, roots[s])
 	}
 }
@@ -265,7 +275,7 @@ func (p *Pool) calm(ctx context.Context) bool {
 		p.mu.Lock()
 		since := time.Since(p.claimedAt)
 		p.mu.Unlock()
-		if since >= quiet && !p.d.Busy() {
+		if since >= quiet && !p.d.Boots.Busy() {
 			return true
 		}
 		t := time.NewTimer(max(quiet-since, quiet/4))
@@ -370,8 +380,8 @@ func (p *Pool) resolve(ctx context.Context) (roots map[Shape]template.Rootfs, fa
 	return roots, failed
 }
 
-// demanded lists the shapes that nobody configured and that are worth members,
-// or have some.
+// demanded lists the shapes that are not configured and are worth members: those
+// of the latest creates, so that a client that tries every shape fills no host.
 func (p *Pool) demanded() []Shape {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -385,7 +395,11 @@ func (p *Pool) demanded() []Shape {
 			all = append(all, s)
 		}
 	}
-	return all
+	slices.SortFunc(all, func(a, b Shape) int { return p.kinds[b].demand.at.Compare(p.kinds[a].demand.at) })
+	for _, s := range all[min(demandedMax, len(all)):] {
+		p.kinds[s].demand = demand{}
+	}
+	return all[:min(demandedMax, len(all))]
 }
 
 // forgetKinds drops what is of no interest any more. Preconditions: p.mu is held.
@@ -449,7 +463,7 @@ func (p *Pool) warmByShape() map[Shape][]*member {
 
 // lacking lists the shapes of which members are to be made now, once for each,
 // so that no more than limit are made at the same time.
-func (p *Pool) lacking(roots map[Shape]template.Rootfs, limit int) []Shape {
+func (p *Pool) lacking(roots map[Shape]template.Rootfs, limit int, host Host) []Shape {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -467,7 +481,7 @@ func (p *Pool) lacking(roots map[Shape]template.Rootfs, limit int) []Shape {
 	var all []Shape
 	for s := range roots {
 		k := p.kinds[s]
-		if k == nil || now.Before(k.notUntil) {
+		if k == nil || now.Before(k.notUntil) || !k.configured && !host.Spare(s.MemoryMB) {
 			continue
 		}
 		n := k.target(now, p.c.DemandMax) - have[s]
@@ -499,14 +513,36 @@ func (p *Pool) begin(s Shape, root template.Rootfs) {
 	p.members[m.rec.ID] = m
 	p.mu.Unlock()
 	started := p.d.Spawn(func() {
-		ctx, cancel := context.WithTimeout(p.d.Ctx, makeTimeout)
-		defer cancel()
-		took, err := p.make(ctx, m, root)
+		took, err := p.inTurn(m, func(ctx context.Context) (time.Duration, error) { return p.make(ctx, m, root) })
 		p.made(m, err, took)
 	})
 	if !started {
 		p.drop(m)
 	}
+}
+
+// inTurn makes a member when no sandbox waits for its boot. Its time counts
+// from then.
+func (p *Pool) inTurn(m *member, make func(context.Context) (time.Duration, error)) (took time.Duration, err error) {
+	s, how := m.rec.Shape, "boot"
+	if m.rec.From != "" {
+		how = "restore"
+	}
+	turn, err := p.d.Boots.Join(admission.Boot{Provider: s.Provider, Spare: true, Like: fmt.Sprint("spare ", how, " ", s.Rootfs, " ", s.MemoryMB)}).Wait(p.d.Ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer turn.End(admission.Other)
+	ctx, cancel := context.WithTimeout(p.d.Ctx, makeTimeout)
+	defer cancel()
+	took, err = make(ctx)
+	switch {
+	case err == nil && !m.saves: // else it took a snapshot too
+		turn.End(admission.Up)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		turn.End(admission.Late)
+	}
+	return took, err
 }
 
 // made notes how it went.

@@ -96,7 +96,7 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 	// In memory, or a full disk would leave commands without their output: the
 	// layer has nothing that is the guest's alone.
 	file.StateDir, file.OutputBytesMax = "/run/skete-guest", outputBytes(b.Spec)
-	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Root: "vda", Layer: "vdb", Boot: file}
+	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Emulated: p.accel == command.TCG, Root: "vda", Layer: "vdb", Boot: file}
 	work, err := diskBytes(b.Disk)
 	if err != nil {
 		return plan{}, fmt.Errorf("workspace disk: %w", err)

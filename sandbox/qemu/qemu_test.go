@@ -8,6 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
@@ -95,7 +96,9 @@ func bootOf(t testing.TB) sandbox.Boot {
 
 func create(t testing.TB, p *Provider, b sandbox.Boot) (sandbox.Machine, sandboxtest.Guest) {
 	t.Helper()
-	m, err := p.Create(t.Context(), b)
+	ctx, cancel := patience.Context(t.Context(), 90*time.Second)
+	defer cancel()
+	m, err := p.Create(ctx, b)
 	if err != nil {
 		t.Fatal(err)
 	}

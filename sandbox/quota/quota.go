@@ -1,4 +1,5 @@
-// Package quota counts what each tenant has against what it may have.
+// Package quota counts what each tenant has against what it may have, and what
+// the host's disks have left (Host).
 //
 //	q := quota.New(limits)
 //	err := q.Charge(tenant, id, quota.Usage{Sandboxes: 1, CPUs: 2, MemoryMB: 512})
@@ -9,26 +10,31 @@
 package quota
 
 import (
+	"math"
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Usage is what counts: sandboxes until they are destroyed, cpu and memory
-// while there is a machine.
+// Usage is what counts: sandboxes and the disk that they were promised until they
+// are destroyed, cpu and memory while there is a machine.
 type Usage struct {
 	Sandboxes int
+	DiskMB    int
 	CPUs      float64
 	MemoryMB  int
 }
+
+// Kept is what a sandbox of the spec costs while it is not destroyed.
+func Kept(s sandbox.Spec) Usage { return Usage{Sandboxes: 1, DiskMB: s.DiskMB} }
 
 // Machine is what a machine of the spec adds.
 func Machine(s sandbox.Spec) Usage { return Usage{CPUs: s.CPUs, MemoryMB: s.MemoryMB} }
 
 // Plus adds two usages.
 func (u Usage) Plus(v Usage) Usage {
-	return Usage{u.Sandboxes + v.Sandboxes, u.CPUs + v.CPUs, u.MemoryMB + v.MemoryMB}
+	return Usage{u.Sandboxes + v.Sandboxes, u.DiskMB + v.DiskMB, u.CPUs + v.CPUs, u.MemoryMB + v.MemoryMB}
 }
 
 // Quota is the count of all tenants.
@@ -69,14 +75,20 @@ func (q *Quota) check(sum, added Usage) error {
 	l := q.limits
 	switch {
 	case added.Sandboxes > 0 && sum.Sandboxes > l.Sandboxes:
-		return errs.New(errs.Limit, "quota of %d sandboxes is used up", l.Sandboxes).WithHint(hint)
+		return errs.New(errs.Limit, "quota of %d sandboxes is used up: there are %d, and %d more are asked for", l.Sandboxes, sum.Sandboxes-added.Sandboxes, added.Sandboxes).WithHint(hint)
+	case l.TenantDiskMB > 0 && added.DiskMB > 0 && sum.DiskMB > l.TenantDiskMB:
+		return errs.New(errs.Limit, "quota of %d MB of disk is used up: its sandboxes were promised %d, and %d more are asked for", l.TenantDiskMB, sum.DiskMB-added.DiskMB, added.DiskMB).
+			WithHint("destroy some (`skete vm list`), ask for a smaller --disk, or ask the operator for more")
 	case l.TenantCPUs > 0 && added.CPUs > 0 && sum.CPUs > l.TenantCPUs+1e-9:
-		return errs.New(errs.Limit, "quota of %g cpus is used up", l.TenantCPUs).WithHint(hint)
+		return errs.New(errs.Limit, "quota of %g cpus is used up: its machines have %g, and %g more are asked for", l.TenantCPUs, round(sum.CPUs-added.CPUs), added.CPUs).WithHint(hint)
 	case l.TenantMemoryMB > 0 && added.MemoryMB > 0 && sum.MemoryMB > l.TenantMemoryMB:
-		return errs.New(errs.Limit, "quota of %d MB of memory is used up", l.TenantMemoryMB).WithHint(hint)
+		return errs.New(errs.Limit, "quota of %d MB of memory is used up: its machines have %d, and %d more are asked for", l.TenantMemoryMB, sum.MemoryMB-added.MemoryMB, added.MemoryMB).WithHint(hint)
 	}
 	return nil
 }
+
+// round takes off what a sum of fractions left.
+func round(cpus float64) float64 { return math.Round(cpus*1000) / 1000 }
 
 // Set makes what the sandbox costs equal to u. It never refuses: it is for
 // changes that have happened.

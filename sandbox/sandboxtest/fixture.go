@@ -10,6 +10,7 @@
 package sandboxtest
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/template"
 )
@@ -130,12 +132,13 @@ type build struct {
 	err  error
 }
 
+// compile puts a program below a name made of its content: test processes run
+// side by side, perhaps from different sources.
 func compile(pkg string) (string, error) {
-	dir := filepath.Join(os.TempDir(), "skete-test-programs")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir, err := guesttest.Shared()
+	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(dir, filepath.Base(pkg))
 	tmp, err := os.MkdirTemp(dir, "build-*")
 	if err != nil {
 		return "", err
@@ -148,6 +151,17 @@ func compile(pkg string) (string, error) {
 	if err := cmd.Run(); err != nil {
 		return "", err
 	}
+	data, err := os.ReadFile(made)
+	if err != nil {
+		return "", err
+	}
+	own := filepath.Join(dir, fmt.Sprintf("%x", sha256.Sum256(data)))
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		return "", err
+	}
+	now := time.Now()
+	_ = os.Chtimes(own, now, now) // it is used again
+	out := filepath.Join(own, filepath.Base(pkg))
 	return out, os.Rename(made, out)
 }
 

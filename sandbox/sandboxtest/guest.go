@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -63,7 +64,7 @@ func Start(argv ...string) *wire.StartRequest {
 
 // Exec runs r and collects its output.
 func (g Guest) Exec(ctx context.Context, r *wire.StartRequest) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	ctx, cancel := patience.Context(ctx, time.Minute)
 	defer cancel()
 	stream, err := g.Process.Exec(ctx, connect.NewRequest(r))
 	if err != nil {
@@ -75,7 +76,7 @@ func (g Guest) Exec(ctx context.Context, r *wire.StartRequest) (Result, error) {
 
 // AttachAll reads all output of a command from the start.
 func (g Guest) AttachAll(ctx context.Context, key string) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	ctx, cancel := patience.Context(ctx, time.Minute)
 	defer cancel()
 	stream, err := g.Process.Attach(ctx, connect.NewRequest(&wire.AttachRequest{Key: key}))
 	if err != nil {
@@ -110,7 +111,7 @@ func collect(stream *connect.ServerStreamForClient[wire.AttachEvent]) (Result, e
 // Write makes a file with this content.
 func (g Guest) Write(path string, mode uint32, data []byte) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := patience.Context(context.Background(), time.Minute)
 	defer cancel()
 	stream := g.File.Write(ctx)
 	r := &wire.WriteRequest{Header: &wire.WriteRequest_Header{Path: []byte(path), Mode: mode}}
@@ -141,14 +142,5 @@ func (g Guest) Background(key string, argv ...string) *wire.ProcessInfo {
 // Eventually calls f until it reports true.
 func Eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for !f() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
+	patience.Until(t, 30*time.Second, what, f)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/internal/leftover"
 )
@@ -16,13 +17,9 @@ import (
 func Leaks(t testing.TB, dir string, ids ...sandbox.ID) {
 	t.Helper()
 	var left []string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if left = leftover.Find(dir, ids); len(left) == 0 {
-			return
-		}
-		<-time.After(20 * time.Millisecond)
+	if !patience.Holds(10*time.Second, func() bool { left = leftover.Find(dir, ids); return len(left) == 0 }) {
+		t.Errorf("left behind:\n\t%s", strings.Join(left, "\n\t"))
 	}
-	t.Errorf("left behind:\n\t%s", strings.Join(left, "\n\t"))
 }
 
 // openFiles counts our own descriptors.

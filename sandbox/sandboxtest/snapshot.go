@@ -21,6 +21,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -62,13 +63,13 @@ const countPort = 18239
 func (s *suite) countAt(g Guest) (token string, n int64, conn net.Conn) {
 	s.Helper()
 	Eventually(s, "the counter to answer", func() bool {
-		ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
+		ctx, cancel := patience.Context(s.Context(), 10*time.Second)
 		defer cancel()
 		c, err := g.DialTCP(ctx, countPort)
 		if err != nil {
 			return false
 		}
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(patience.Of(10 * time.Second)))
 		line, err := bufio.NewReader(c).ReadString('\n')
 		if _, scanErr := fmt.Sscan(line, &token, &n); err != nil || scanErr != nil {
 			_ = c.Close()
@@ -87,11 +88,11 @@ func (s *suite) countAt(g Guest) (token string, n int64, conn net.Conn) {
 // must see is checked.
 func (s *suite) snapshot(m sandbox.Machine, g Guest, b sandbox.Boot) (dir, workspace string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 2*time.Minute)
+	ctx, cancel := patience.Context(s.Context(), 2*time.Minute)
 	defer cancel()
 	dir, workspace = filepath.Join(s.TempDir(), "snapshot"), filepath.Join(s.TempDir(), "workspace")
 	must(s, os.Mkdir(dir, 0o700))
-	_, err := g.Control.Quiesce(ctx, connect.NewRequest(&wire.QuiesceRequest{ThawAfterMs: 120_000}))
+	_, err := g.Control.Quiesce(ctx, connect.NewRequest(&wire.QuiesceRequest{ThawAfterMs: min(patience.Of(2*time.Minute), 10*time.Minute).Milliseconds()}))
 	must(s, wire.Err(err))
 	calls := 0
 	err = m.Snapshot(ctx, dir, func(context.Context) error {
@@ -145,18 +146,18 @@ func copyAll(s *suite, from, to string) {
 }
 
 // clone creates another machine from a snapshot and makes it one of its own.
-func (s *suite) clone(dir, workspace string) (sandbox.Machine, Guest, sandbox.Boot, string) {
+func (s *suite) clone(dir, workspace string, edits ...func(*sandbox.Boot)) (sandbox.Machine, Guest, sandbox.Boot, string) {
 	s.Helper()
 	own := filepath.Join(s.TempDir(), "own")
 	copyAll(s, workspace, own)
-	b := s.boot(func(b *sandbox.Boot) {
+	b := s.boot(append(edits, func(b *sandbox.Boot) {
 		b.From = dir
 		if s.p.Capabilities().HostWorkspace {
 			b.Workspace = own
 		} else {
 			b.Disk = own
 		}
-	})
+	})...)
 	m, g := s.create(b)
 	entropy := make([]byte, 64)
 	_, _ = rand.Read(entropy)
@@ -195,7 +196,7 @@ func testSnapshot(s *suite) {
 		}
 		return
 	}
-	b := s.boot()
+	b := s.boot(twoCPUs) // both must be frozen, and go on
 	tool := s.tool(b)
 	m, g := s.create(b)
 	g.Background("counter", tool, "count", fmt.Sprint(countPort), "count")
@@ -205,7 +206,7 @@ func testSnapshot(s *suite) {
 	must(s, err)
 
 	dir, workspace := s.snapshot(m, g, b)
-	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(patience.Of(20 * time.Second)))
 	_, _ = conn.Write([]byte("x"))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		s.Errorf("a connection from before the snapshot: %v", err)
@@ -220,7 +221,7 @@ func testSnapshot(s *suite) {
 
 	seen := map[string]bool{first.BootId: true, g.Shell(randomLine).Stdout: true}
 	for range 2 {
-		mc, gc, bc, bootID := s.clone(dir, workspace)
+		mc, gc, bc, bootID := s.clone(dir, workspace, twoCPUs)
 		s.checkClone(gc, bc, token, n)
 		for _, what := range []string{bootID, gc.Shell(randomLine).Stdout} {
 			if what == "" || seen[what] {
@@ -337,7 +338,7 @@ func (s *suite) refuse(what, dir, workspace string) {
 			b.Disk = own
 		}
 	})
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := patience.Context(s.Context(), time.Minute)
 	defer cancel()
 	if _, err := s.p.Create(ctx, b); !errors.Is(err, sandbox.ErrSnapshot) {
 		s.Errorf("%s: %v", what, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -92,7 +93,7 @@ func (s *suite) boot(edits ...func(*sandbox.Boot)) sandbox.Boot {
 	b := sandbox.Boot{
 		ID: sandbox.NewID(), Rootfs: s.Rootfs, Dir: filepath.Join(dir, "machine"),
 		Spec: sandbox.Spec{
-			CPUs: 2, MemoryMB: 512, DiskMB: 128, PidsMax: 256, Network: "none", Workdir: sandbox.WorkspaceDir,
+			CPUs: 1, MemoryMB: 512, DiskMB: 128, PidsMax: 256, Network: "none", Workdir: sandbox.WorkspaceDir,
 			Env: map[string]string{"COLOUR": "green"},
 		},
 	}
@@ -115,6 +116,10 @@ func (s *suite) boot(edits ...func(*sandbox.Boot)) sandbox.Boot {
 	return b
 }
 
+// twoCPUs is for what all processors of a machine have a part in. Other machines
+// have one: an emulated one more is work for nothing.
+func twoCPUs(b *sandbox.Boot) { b.Spec.CPUs = 2 }
+
 // odd makes the guest one that misbehaves. How is written behind the end of
 // the program: there is no other way to tell that reaches every kind of guest
 // before it answers.
@@ -130,8 +135,11 @@ func odd(t testing.TB, mode string) func(*sandbox.Boot) {
 		if old, err := os.ReadFile(b.Guest); err == nil && bytes.Equal(old, data) {
 			return
 		}
-		must(t, os.WriteFile(b.Guest+".new", data, 0o755))
-		must(t, os.Rename(b.Guest+".new", b.Guest))
+		tmp, err := os.MkdirTemp(filepath.Dir(program), "odd-*") //nolint:usetesting // beside what it replaces; other test processes make it too
+		must(t, err)
+		defer os.RemoveAll(tmp)
+		must(t, os.WriteFile(filepath.Join(tmp, "new"), data, 0o755))
+		must(t, os.Rename(filepath.Join(tmp, "new"), b.Guest))
 	}
 }
 
@@ -160,7 +168,7 @@ func Tool(t testing.TB) []byte {
 
 func (s *suite) create(b sandbox.Boot) (sandbox.Machine, Guest) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := patience.Context(context.Background(), time.Minute)
 	defer cancel()
 	m, err := s.p.Create(ctx, b)
 	if err != nil {
@@ -177,7 +185,7 @@ func (s *suite) create(b sandbox.Boot) (sandbox.Machine, Guest) {
 // wait returns the machine's exit, which must come soon.
 func (s *suite) wait(m sandbox.Machine) sandbox.Exit {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 30*time.Second)
 	defer cancel()
 	e, err := m.Wait(ctx)
 	if err != nil {

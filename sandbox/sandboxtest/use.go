@@ -2,7 +2,6 @@ package sandboxtest
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -179,7 +179,7 @@ func testPorts(s *suite) {
 	_, g := s.create(b)
 	const port = "18237"
 	g.Background("server", tool, "listen", port)
-	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(s.Context(), 30*time.Second)
 	defer cancel()
 	Eventually(s, "the server inside to listen", func() bool {
 		conn, err := g.DialTCP(ctx, 18237)

@@ -7,7 +7,7 @@
 //	snap, err = s.Finish(ctx, snap.ID)       // or Discard
 //
 // What it promises. The registry knows of a snapshot before the host does, so
-// that a crash leaves either a whole one or, after Sweep, nothing. Files that a
+// that a crash leaves either a whole one or, after Remove, nothing. Files that a
 // machine needs stay until it is gone, whoever deletes the snapshot. One that
 // the server keeps for itself (Keep) is nobody else's to see or to delete.
 //
@@ -131,37 +131,32 @@ func (s *Store) Load(ctx context.Context) error {
 	return nil
 }
 
-// Sweep removes what a crash left half made or half removed, hidden snapshots
-// that no machine needs, and directories and volumes that no record owns. The
-// sandboxes must be in order by then: a machine may go on from a half made one.
-func (s *Store) Sweep(ctx context.Context) {
+// Leftovers is what a crash left of snapshots.
+type Leftovers struct {
+	over    []sandbox.SnapshotID // half made, half removed, or hidden and needed by no machine
+	strays  []sandbox.SnapshotID // directories that no record owns
+	volumes []string             // the same
+}
+
+// Leftovers finds what a crash left half made or half removed, hidden snapshots
+// that no machine needs, and directories and volumes that no record owns. It is
+// called before snapshots are made. Only the caller removes what it returns.
+func (s *Store) Leftovers(ctx context.Context) (l Leftovers) {
 	s.mu.Lock()
-	var over []sandbox.SnapshotID
 	for id, e := range s.entries {
 		if e.Plan == making || (e.Plan == removing || e.passing()) && len(e.held) == 0 {
-			over = append(over, id)
+			l.over = append(l.over, id)
+			e.busy = true
 		}
 	}
 	s.mu.Unlock()
-	for _, id := range over {
-		if err := s.remove(ctx, id); err != nil {
-			s.c.Log.Error("cannot remove a snapshot; will try at the next start", "id", id, "error", err)
-		}
-	}
-	s.sweepStray(ctx)
-}
-
-// sweepStray removes what no record owns.
-func (s *Store) sweepStray(ctx context.Context) {
 	entries, err := os.ReadDir(s.c.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.c.Log.Error("cannot read the directory of snapshots", "error", err)
 	}
 	for _, e := range entries {
-		if id, ok := s.stray(e.Name()); ok {
-			if err := os.RemoveAll(s.Dir(id)); err != nil {
-				s.c.Log.Error("cannot remove a snapshot that nobody owns", "id", id, "error", err)
-			}
+		if id, ok := s.stray(strings.TrimSuffix(e.Name(), keysSuffix)); ok {
+			l.strays = append(l.strays, id)
 		}
 	}
 	volumes, err := s.c.Volumes.List(ctx)
@@ -169,10 +164,35 @@ func (s *Store) sweepStray(ctx context.Context) {
 		s.c.Log.Error("cannot list volumes", "error", err)
 	}
 	for _, name := range volumes {
-		if id, ok := s.stray(name); ok {
-			if err := s.c.Volumes.Remove(ctx, name); err != nil {
-				s.c.Log.Error("cannot remove a snapshot's volume that nobody owns", "id", id, "error", err)
-			}
+		if _, ok := s.stray(name); ok {
+			l.volumes = append(l.volumes, name)
+		}
+	}
+	return l
+}
+
+// Remove removes them. The sandboxes must be in order by then: a machine may go
+// on from a half made one.
+func (s *Store) Remove(ctx context.Context, l Leftovers) {
+	for _, id := range l.over {
+		if err := s.remove(ctx, id); err != nil {
+			s.c.Log.Error("cannot remove a snapshot; will try at the next start", "id", id, "error", err)
+		}
+	}
+	for _, id := range l.strays {
+		if _, ok := s.stray(string(id)); !ok {
+			continue // there is one of this name again
+		}
+		if err := errors.Join(os.RemoveAll(s.Dir(id)), os.RemoveAll(s.KeysFile(id))); err != nil {
+			s.c.Log.Error("cannot remove a snapshot without an owner", "id", id, "error", err)
+		}
+	}
+	for _, name := range l.volumes {
+		if _, ok := s.stray(name); !ok {
+			continue
+		}
+		if err := s.c.Volumes.Remove(ctx, name); err != nil {
+			s.c.Log.Error("cannot remove the volume of a snapshot without an owner", "volume", name, "error", err)
 		}
 	}
 }
@@ -189,6 +209,11 @@ func (s *Store) stray(name string) (sandbox.SnapshotID, bool) {
 
 // Dir is where a snapshot's memory is.
 func (s *Store) Dir(id sandbox.SnapshotID) string { return filepath.Join(s.c.Dir, string(id)) }
+
+// KeysFile is where the keys are that the sandbox had used for its commands.
+func (s *Store) KeysFile(id sandbox.SnapshotID) string { return s.Dir(id) + keysSuffix }
+
+const keysSuffix = ".keys"
 
 // VolumeOf names the volume with a snapshot's workspace.
 func VolumeOf(id sandbox.SnapshotID) string { return string(id) }
@@ -284,7 +309,7 @@ func (s *Store) Finish(ctx context.Context, id sandbox.SnapshotID) (sandbox.Snap
 	}
 	var bytes int64
 	var err error
-	if !e.passing() { // that one does not outlive a crash, see Sweep
+	if !e.passing() { // that one does not outlive a crash, see Leftovers
 		bytes, err = s.settle(ctx, id)
 	}
 	if err == nil {
@@ -348,7 +373,7 @@ func (s *Store) remove(ctx context.Context, id sandbox.SnapshotID) error {
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(s.Dir(id)); err != nil {
+	if err := errors.Join(os.RemoveAll(s.Dir(id)), os.RemoveAll(s.KeysFile(id))); err != nil {
 		return err
 	}
 	if err := s.c.Volumes.Remove(ctx, VolumeOf(id)); err != nil {

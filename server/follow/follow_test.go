@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/server/follow"
 	"github.com/skete-dev/skete/thread"
@@ -287,15 +288,13 @@ func TestFlood_hidesNoEvent(t *testing.T) {
 		w.live(api.Live{Thread: string(root), Run: string(run), After: 3, Kind: "reset"})
 	}
 	flood()
-	began := time.Now() // a number of pieces is gone before the log's watcher has run once
-	for i := 0; time.Since(began) < 10*time.Second; i++ {
+	i := 0 // a number of pieces is gone before the log's watcher has run once
+	patience.Until(t, 10*time.Second, "the event", func() bool {
+		i++
 		flood()
-		if got := next(t, s, 1); got[0] == "4 input" {
-			t.Logf("after %d pieces", i)
-			return
-		}
-	}
-	t.Error("the event did not come")
+		return next(t, s, 1)[0] == "4 input"
+	})
+	t.Logf("after %d pieces", i)
 }
 
 func TestLost_before(t *testing.T) {

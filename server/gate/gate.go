@@ -17,6 +17,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"net"
@@ -48,7 +49,12 @@ type Identity struct {
 	Login string
 	// User names the person or program to sandboxed apps, and says nothing else.
 	User string
+	// Name is that of the key; "" = it has none.
+	Name string
 }
+
+// Who names the caller for people: the key by its name, a login by its person.
+func (i Identity) Who() string { return cmp.Or(i.Name, i.Owner) }
 
 // Config of a Gate.
 type Config struct {
@@ -217,7 +223,7 @@ func (g *Gate) identify(r *http.Request) (Identity, error) {
 func (g *Gate) Present(r *http.Request, secret key.Secret) (Identity, error) {
 	rec, err := g.keys.Check(r.Context(), secret)
 	if err == nil {
-		return Identity{Tenant: rec.Tenant, Owner: rec.ID, Scopes: rec.Scopes, Local: Local(r), User: UserOf(rec.Tenant, rec.ID)}, nil
+		return Identity{Tenant: rec.Tenant, Owner: rec.ID, Scopes: rec.Scopes, Local: Local(r), User: UserOf(rec.Tenant, rec.ID), Name: rec.Name}, nil
 	}
 	if !errs.Is(err, errs.Denied) {
 		return Identity{}, err

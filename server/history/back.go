@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/workspace"
@@ -83,7 +83,6 @@ func (s *service) plan(ctx context.Context, in *planIn) (*planOut, error) {
 	v := planView(p)
 	v.Do = b.Do
 	v.ID = token{b.Do, p.Target, p.ID}.String()
-	s.applied.forget(applyKey{h.tenant, h.id, v.ID})
 	return &planOut{v}, nil
 }
 
@@ -147,10 +146,10 @@ type token struct {
 
 func (t token) String() string { return fmt.Sprintf("%s-%d-%s", t.do, t.n, t.id) }
 
-var tokenForm = regexp.MustCompile(`^(undo|redo|restore|revert)-([0-9]{1,20})-([0-9a-zA-Z_.:-]{1,200})$`)
+var tokenForm = pattern.Lazy(`^(undo|redo|restore|revert)-([0-9]{1,20})-([0-9a-zA-Z_.:-]{1,200})$`)
 
 func parseToken(s string) (token, error) {
-	m := tokenForm.FindStringSubmatch(s)
+	m := tokenForm().FindStringSubmatch(s)
 	if m == nil {
 		return token{}, errs.New(errs.Invalid, "%.40q is no plan", s)
 	}
@@ -300,13 +299,4 @@ func (m *memory) put(k applyKey, v api.Applied) {
 	}
 	m.done[k] = v
 	m.order = append(m.order, k)
-}
-
-// forget is for a plan that is made anew: the same way from the same place has
-// the same id.
-func (m *memory) forget(k applyKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.done, k)
-	m.order = slices.DeleteFunc(m.order, func(o applyKey) bool { return o == k })
 }

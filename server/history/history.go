@@ -65,7 +65,7 @@ func Register(t *route.Table, c Config) {
 		return route.Operation{Method: http.MethodGet, Path: base + path, Scope: key.Read, ID: id, Tag: tag, Summary: summary}
 	}
 	post := func(path, id, summary string) route.Operation {
-		return route.Operation{Method: http.MethodPost, Path: base + path, Scope: key.Write, ID: id, Tag: tag, Summary: summary}
+		return route.Operation{Method: http.MethodPost, Path: base + path, Scope: key.Write, ID: id, Tag: tag, Summary: summary, Step: route.NoStep()}
 	}
 	raw := func(o route.Operation, sends route.Content) route.Operation {
 		o.Sends = sends
@@ -86,7 +86,7 @@ func Register(t *route.Table, c Config) {
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
 }
 
 // RevisionPath names a revision of a sandbox.

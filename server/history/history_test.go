@@ -123,7 +123,7 @@ func TestList(t *testing.T) {
 	if len(p.Items) != 2 || p.Items[0].N != 4 || p.Items[1].N != 2 || p.Current != 5 || p.Undo != 4 {
 		t.Errorf("revisions of r1: %+v", p)
 	}
-	want := api.Revision{N: 4, Files: 1, Bytes: 1, Thread: "t", Run: "r1", Step: 3, Call: "c", Actor: "agent", Label: "l\uFFFD", State: "durable"}
+	want := api.Revision{N: 4, Files: 1, Bytes: 1, Thread: "t", Run: "r1", Step: 3, Call: "c", Actor: "agent", Label: "l\uFFFD", Title: "l\uFFFD", Who: "the agent", State: "durable"}
 	r := p.Items[0]
 	if r.Root == "" || r.Time.IsZero() {
 		t.Errorf("%+v", r)
@@ -338,6 +338,12 @@ func TestRepeatedApplyIsAnsweredAsTheFirst(t *testing.T) {
 	first := w.apply(plan)
 	w.Write(t, "a", "2") // and the same plan, sent again by a broken connection, must not undo this
 	if d := cmp.Diff(first, w.apply(plan)); d != "" {
+		t.Error(d)
+	}
+	w.want("a", "2")
+	// Nor by a server that has not seen the first.
+	next := &world{historytest.Serve(t, historytest.Boxes{w.Box}, nil), w.Box, t}
+	if d := cmp.Diff(first, next.apply(plan)); d != "" {
 		t.Error(d)
 	}
 	w.want("a", "2")

@@ -48,6 +48,11 @@ func (s *service) list(ctx context.Context, in *listIn) (*listOut, error) {
 		return nil, err
 	}
 	defer h.release()
+	var now workspace.Unsaved
+	unseen := error(nil)
+	if in.PageToken == "" {
+		now, unseen = h.Unsaved(ctx) // first: the look may find that there is a new one
+	}
 	revs, err := h.Revisions(ctx)
 	if err != nil {
 		return nil, err
@@ -59,6 +64,7 @@ func (s *service) list(ctx context.Context, in *listIn) (*listOut, error) {
 	size := cmp.Or(in.PageSize, pageSizeDefault)
 	page := api.RevisionPage{Items: []api.Revision{}}
 	page.Current, page.Undo, page.Redo = workspace.Position(revs)
+	showUnsaved(&page, revs, now, unseen)
 	for _, r := range slices.Backward(revs) {
 		switch {
 		case r.N >= below, in.Thread != "" && r.Thread != in.Thread, in.Run != "" && r.Run != in.Run:
@@ -70,6 +76,24 @@ func (s *service) list(ctx context.Context, in *listIn) (*listOut, error) {
 		page.Items = append(page.Items, revisionView(r, durable))
 	}
 	return &listOut{page}, nil
+}
+
+// showUnsaved says where the files are if no revision has them.
+func showUnsaved(page *api.RevisionPage, revs []workspace.Revision, now workspace.Unsaved, unseen error) {
+	last := uint64(0)
+	if n := len(revs); n > 0 {
+		last = revs[n-1].N
+	}
+	switch {
+	case errs.Is(unseen, errs.NotFound): // there are no files any more
+	case unseen != nil:
+		page.Unseen = errs.Public(unseen)
+	case now.Any && now.Since == last: // else it has become one meanwhile
+		page.Unsaved = &api.Unsaved{Files: now.Files, Cut: now.Cut}
+		if !now.Aside {
+			page.Current, page.Undo, page.Redo = 0, page.Current, 0
+		}
+	}
 }
 
 // find returns a revision and the one before it; the zero Revision: none is kept.
@@ -114,7 +138,7 @@ func (s *service) get(ctx context.Context, in *RevisionPath) (*getOut, error) {
 type diffIn struct {
 	SandboxPath
 	From    uint64 `query:"from" doc:"a revision; 0 = the empty tree"`
-	To      uint64 `query:"to" minimum:"0" doc:"a revision; 0 = the newest"`
+	To      uint64 `query:"to" minimum:"0" doc:"a revision; 0 = the files as they are now"`
 	Path    string `query:"path" doc:"this path, and what is beneath it; any bytes, percent-encoded"`
 	Hunks   bool   `query:"hunks" doc:"the changed lines of texts too"`
 	Context int    `query:"context" minimum:"0" maximum:"1000" doc:"lines around a change, default 3"`
@@ -133,19 +157,15 @@ func (s *service) diff(ctx context.Context, in *diffIn) (*diffOut, error) {
 		return nil, err
 	}
 	defer h.release()
-	if in.To == 0 {
-		revs, err := h.Revisions(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if len(revs) == 0 {
-			return nil, errs.New(errs.NotFound, "there is no revision yet")
-		}
-		in.To = revs[len(revs)-1].N
-	}
-	d, err := h.Diff(ctx, in.From, in.To, workspace.DiffOptions{
+	o := workspace.DiffOptions{
 		Path: path, Hunks: in.Hunks, Context: in.Context, FilesMax: cmp.Or(in.Files, filesMax), BytesMax: hunkBytesMax,
-	})
+	}
+	var d workspace.Diff
+	if in.To == 0 {
+		d, in.To, err = h.DiffNow(ctx, in.From, o)
+	} else {
+		d, err = h.Diff(ctx, in.From, in.To, o)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ func revisionView(r workspace.Revision, durable uint64) api.Revision {
 	v := api.Revision{
 		N: r.N, Root: r.Root.String(), Time: r.Time.UTC(), Files: r.Files, Bytes: r.Bytes,
 		Thread: text(r.Thread), Run: text(r.Run), Step: r.Step, Call: text(r.Call), Actor: text(r.Actor), Label: text(r.Label),
+		Title: titleOf(r), Who: whoOf(r),
 		Undoes: r.Undoes, Torn: len(r.Torn), State: stateLocal,
 	}
 	if r.N <= durable {

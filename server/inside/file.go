@@ -33,12 +33,12 @@ func (s *service) registerFiles(t *route.Table) {
 	}, s.readFile)
 	route.Raw(t, route.Operation{
 		Method: http.MethodPut, Path: base, Scope: key.Write, ID: "write-file", Tag: tag,
-		Summary: "Write a file: whole (atomic), at an offset, or at its end", Takes: "application/octet-stream",
+		Summary: "Write a file: whole (atomic), at an offset, or at its end", Takes: "application/octet-stream", Step: writeStep,
 		Sends: route.Object[api.FileWritten]("The file as it is now"),
 	}, s.writeFile)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: base, Scope: key.Write, ID: "remove-file", Tag: tag,
-		Summary: "Remove a file or a tree",
+		Summary: "Remove a file or a tree", Step: removeStep,
 	}, s.removeFile)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base + "/stat", Scope: key.Read, ID: "stat-file", Tag: tag,
@@ -50,23 +50,23 @@ func (s *service) registerFiles(t *route.Table) {
 	}, s.listFiles)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base + "/mkdir", Scope: key.Write, ID: "make-directory", Tag: tag,
-		Summary: "Make a directory",
+		Summary: "Make a directory", Step: mkdirStep,
 	}, s.makeDir)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base + "/move", Scope: key.Write, ID: "move-file", Tag: tag,
-		Summary: "Rename a file or directory",
+		Summary: "Rename a file or directory", Step: moveStep,
 	}, s.moveFile)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base + "/copy", Scope: key.Write, ID: "copy-file", Tag: tag,
-		Summary: "Copy a file or directory",
+		Summary: "Copy a file or directory", Step: copyStep,
 	}, s.copyFile)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base + "/chmod", Scope: key.Write, ID: "chmod-file", Tag: tag,
-		Summary: "Set permission bits",
+		Summary: "Set permission bits", Step: chmodStep,
 	}, s.chmodFile)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base + "/symlink", Scope: key.Write, ID: "symlink-file", Tag: tag,
-		Summary: "Make a symbolic link",
+		Summary: "Make a symbolic link", Step: symlinkStep,
 	}, s.symlinkFile)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base + "/glob", Scope: key.Read, ID: "glob-files", Tag: tag,
@@ -268,5 +268,5 @@ func (s *service) watchFiles(w http.ResponseWriter, r *http.Request, in *watchFi
 	}
 	defer release()
 	watch := stream.Watch{Path: []byte(in.Path), User: in.User, Recursive: in.Recursive, LastID: in.LastEventID}
-	return stream.FileEvents(ctx, g.Client, watch, func() (*stream.SSE, error) { return stream.NewSSE(w) })
+	return stream.FileEvents(ctx, g.Client, s.still(g), watch, func() (*stream.SSE, error) { return stream.NewSSE(w) })
 }

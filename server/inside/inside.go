@@ -69,7 +69,7 @@ func Register(t *route.Table, c Config) {
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
 }
 
 type metricsOut struct{ Body api.Metrics }
@@ -117,6 +117,15 @@ func (s *service) alive(g guest) func(context.Context) error {
 			release()
 		}
 		return err
+	}
+}
+
+// still reports whether a sandbox's machine is held still, so that its guest
+// cannot answer. It wakes none.
+func (s *service) still(g guest) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		info, err := s.sandboxes.Get(ctx, g.tenant, g.id)
+		return err == nil && info.State != sandbox.Running
 	}
 }
 

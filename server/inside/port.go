@@ -27,7 +27,7 @@ func (s *service) registerPorts(t *route.Table) {
 		Summary: "Stream ports that open and close as server-sent events, the open ones first", Sends: route.Events[api.PortEvent](),
 	}, s.watchPorts)
 	route.Raw(t, route.Operation{
-		Method: http.MethodGet, Path: base + "/{port}/connect", Scope: key.Write, ID: "connect-port", Tag: tag,
+		Method: http.MethodGet, Path: base + "/{port}/connect", Scope: key.Write, ID: "connect-port", Tag: tag, Step: route.NoStep(),
 		Summary: "Connect to a TCP port: a WebSocket whose binary messages are the bytes, an empty one the end of a direction", Sends: route.Socket("The bytes of the connection"),
 	}, s.connectPort)
 }
@@ -66,7 +66,7 @@ func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *Sandbox
 	if err != nil {
 		return nil // the client is gone
 	}
-	return stream.PortEvents(ctx, sse, g.Client)
+	return stream.PortEvents(ctx, sse, g.Client, s.still(g))
 }
 
 type connectPortIn struct {

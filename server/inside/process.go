@@ -30,7 +30,7 @@ type ProcessPath struct {
 func (s *service) registerProcesses(t *route.Table) {
 	const tag, base = "processes", "/v1/sandboxes/{id}/processes"
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag,
+		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag, Step: route.OwnStep(),
 		Summary: "Start a command; nobody reads its output yet", Status: http.StatusCreated,
 	}, s.startProcess)
 	route.JSON(t, route.Operation{
@@ -42,7 +42,7 @@ func (s *service) registerProcesses(t *route.Table) {
 		Summary: "Get a command as it is now",
 	}, s.getProcess)
 	route.JSON(t, route.Operation{
-		Method: http.MethodDelete, Path: base + "/{key}", Scope: key.Write, ID: "forget-process", Tag: tag,
+		Method: http.MethodDelete, Path: base + "/{key}", Scope: key.Write, ID: "forget-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Forget a command that has ended, its output and its key",
 	}, s.forgetProcess)
 	route.JSON(t, route.Operation{
@@ -50,15 +50,15 @@ func (s *service) registerProcesses(t *route.Table) {
 		Summary: "Wait for the end of a command, or for some time",
 	}, s.waitProcess)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/{key}/signal", Scope: key.Write, ID: "signal-process", Tag: tag,
+		Method: http.MethodPost, Path: base + "/{key}/signal", Scope: key.Write, ID: "signal-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Signal the process group of a command",
 	}, s.signalProcess)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/{key}/resize", Scope: key.Write, ID: "resize-process", Tag: tag,
+		Method: http.MethodPost, Path: base + "/{key}/resize", Scope: key.Write, ID: "resize-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Set the size of a command's terminal",
 	}, s.resizeProcess)
 	route.Raw(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/{key}/stdin", Scope: key.Write, ID: "write-stdin", Tag: tag,
+		Method: http.MethodPost, Path: base + "/{key}/stdin", Scope: key.Write, ID: "write-stdin", Tag: tag, Step: route.NoStep(),
 		Summary: "Write stdin at an offset: a repeated call never writes a byte twice", Takes: "application/octet-stream",
 		Sends: route.Object[api.StdinAck]("What was accepted"),
 	}, s.writeStdin)
@@ -67,11 +67,15 @@ func (s *service) registerProcesses(t *route.Table) {
 		Summary: "Stream output as server-sent events", Sends: route.Events[api.OutputEvent](),
 	}, s.streamOutput)
 	route.Raw(t, route.Operation{
-		Method: http.MethodGet, Path: base + "/{key}/attach", Scope: key.Write, ID: "attach-process", Tag: tag,
+		Method: http.MethodGet, Path: base + "/{key}/attach", Scope: key.Write, ID: "attach-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Attach to a command: a WebSocket of frames", Sends: route.Socket("Frames, see package api"),
 	}, s.attachProcess)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec:run", Scope: key.Write, ID: "run-command", Tag: tag, Step: runStep,
+		Summary: "Run a command to its end and get its status and output",
+	}, s.runCommand)
 	route.Raw(t, route.Operation{
-		Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec", Scope: key.Write, ID: "exec", Tag: tag,
+		Method: http.MethodGet, Path: "/v1/sandboxes/{id}/exec", Scope: key.Write, ID: "exec", Tag: tag, Step: route.OwnStep(),
 		Summary: "Start a command and attach to it: a WebSocket of frames, the first of which is the request", Sends: route.Socket("Frames, see package api"),
 	}, s.exec)
 }
@@ -98,10 +102,13 @@ func (s *service) startProcess(ctx context.Context, in *startProcessIn) (*startP
 	if err != nil {
 		return nil, err
 	}
+	step := route.Begin(ctx, commandName(in.Body))
 	res, err := startFirst(ctx, g, starts)
 	if err != nil {
+		step.End()
 		return nil, err
 	}
+	step.Follow(ends(g.Client, res.GetProcess().GetKey()))
 	s.started()
 	p := view.Process(res.GetProcess())
 	p.Existed = res.GetExisted()
@@ -137,7 +144,7 @@ func (s *service) starts(ctx context.Context, g guest, req api.StartProcess) ([]
 		language = info.Spec.Language
 	}
 	if req.Key == "" {
-		req.Key = stream.NewKey()
+		req.Key = wire.NewKey()
 	}
 	var starts []*wire.StartRequest
 	for shell := range view.Shells(req) {
@@ -306,7 +313,7 @@ func (s *service) streamOutput(w http.ResponseWriter, r *http.Request, in *strea
 	}
 	defer release()
 	out := stream.Attach(g.Client, in.Key, stdout, stderr, in.Follow)
-	out.Alive = s.alive(g)
+	out.Alive, out.Still = s.alive(g), s.still(g)
 	return stream.OutputEvents(ctx, out, func() (*stream.SSE, error) { return stream.NewSSE(w) })
 }
 
@@ -335,7 +342,9 @@ func (s *service) exec(w http.ResponseWriter, r *http.Request, in *SandboxPath) 
 			return nil, err
 		}
 		s.started()
-		return stream.Start(g.Client, starts...), nil
+		out := stream.Start(g.Client, starts...)
+		out.Step = route.Begin(ctx, commandName(req))
+		return out, nil
 	})
 }
 
@@ -362,6 +371,9 @@ func (s *service) frames(w http.ResponseWriter, r *http.Request, id string, open
 		l.Fail(err)
 		return err
 	}
-	out.Alive = s.alive(g)
+	out.Alive, out.Still = s.alive(g), s.still(g)
+	if out.Step != nil {
+		defer func() { out.Step.Follow(ends(g.Client, out.Key())) }() // whose client left goes on; one that has ended does not
+	}
 	return stream.Frames(ctx, l, g.Client, out)
 }

@@ -23,7 +23,7 @@ func (s *service) registerTrees(t *route.Table) {
 	}, s.downloadTree)
 	route.Raw(t, route.Operation{
 		Method: http.MethodPut, Path: path, Scope: key.Write, ID: "upload-tree", Tag: "files",
-		Summary: "Unpack a tar beneath a directory", Takes: "application/x-tar",
+		Summary: "Unpack a tar beneath a directory", Takes: "application/x-tar", Step: uploadStep,
 		Sends: route.Object[api.TreeWritten]("What was unpacked"),
 	}, s.uploadTree)
 }

@@ -151,7 +151,7 @@ func (d *Desk) identity(ctx context.Context, rec record) (gate.Identity, error) 
 	if errs.Is(err, errs.Denied) {
 		return gate.Identity{}, errNobody()
 	}
-	id.Owner, id.Scopes = k.ID, k.Scopes
+	id.Owner, id.Scopes, id.Name = k.ID, k.Scopes, k.Name
 	return id, err
 }
 

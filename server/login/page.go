@@ -3,7 +3,8 @@ package login
 import (
 	"context"
 	"crypto/rand"
-	"html/template"
+	"html"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -238,10 +239,10 @@ func (p pages) finish(w http.ResponseWriter, r *http.Request) error {
 }
 
 // home is where a login leads that nobody asked for on the way to elsewhere.
-const home = "/login"
+const home = "/"
 
 // Next checks where a login leads: a path on this server, nothing that a
-// browser could take for another host. "" = /login itself.
+// browser could take for another host. "" = the list of what there is.
 func Next(s string) (string, error) {
 	if s == "" {
 		return home, nil
@@ -274,14 +275,22 @@ func (p pages) render(w http.ResponseWriter, status int, d pageData) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'nonce-"+d.Nonce+"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	w.WriteHeader(status)
-	_ = page.Execute(w, d)
+	_, _ = io.WriteString(w, d.html())
 }
 
-var page = template.Must(template.New("login").Parse(`<!doctype html>
+// html is the page. Written by hand: with a template package in it, the linker
+// would keep every method of every type of the program.
+func (d pageData) html() string {
+	e := html.EscapeString
+	var b strings.Builder
+	b.WriteString(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-{{if .Go}}<meta http-equiv="refresh" content="0;url={{.Next}}">{{end}}
-<title>skete</title>
-<style nonce="{{.Nonce}}">
+`)
+	if d.Go {
+		b.WriteString(`<meta http-equiv="refresh" content="0;url=` + e(d.Next) + `">`)
+	}
+	b.WriteString(`<title>skete</title>
+<style nonce="` + e(d.Nonce) + `">
 :root{color-scheme:light dark;--back:#f7f8fa;--card:#fff;--line:#c9ced6;--text:#171a1f;--quiet:#596270;--main:#0b5fbf;--on:#fff;--bad:#b3261e}
 @media (prefers-color-scheme:dark){:root{--back:#111418;--card:#181c22;--line:#3b434f;--text:#e7eaee;--quiet:#9aa5b3;--main:#6cabf7;--on:#0a1726;--bad:#ff9389}}
 body{font:15px/1.5 system-ui,sans-serif;background:var(--back);color:var(--text);min-height:100vh;margin:0;padding:1em;box-sizing:border-box;display:grid;place-items:center}
@@ -294,18 +303,39 @@ a{color:var(--main)}small{color:var(--quiet)}
 [role=alert]{border-left:4px solid var(--bad);padding-left:.8em;color:var(--bad)}
 </style><main>
 <svg width="32" height="32" viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" fill="#0b5fbf"/><path d="M5 5h4a2.5 2.5 0 0 1 0 5H5M7 3 5 5l2 2" fill="none" stroke="#fff" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"/></svg>
-{{if .Go}}<p>You are logged in. <a href="{{.Next}}">Go on</a></p>
-{{else if .Who}}<h1>You are logged in</h1>
-<p>Tenant <b>{{.Who.Tenant}}</b>, as {{.Who.User}}.</p>
-<form method="post" action="/logout"><button>Log out</button></form>
-{{else}}<h1>Log in to skete</h1>
-{{if .Problem}}<p role="alert">{{.Problem}}</p>{{end}}
-<form method="post" action="/login">
-<input type="hidden" name="next" value="{{.Next}}">
+`)
+	switch {
+	case d.Go:
+		b.WriteString(`<p>You are logged in. <a href="` + e(d.Next) + `">Go on</a></p>`)
+	case d.Who != nil:
+		b.WriteString(`<h1>You are logged in</h1>
+<p>Tenant <b>` + e(d.Who.Tenant) + `</b>, as ` + e(d.Who.User) + `.</p>
+<p><a href="/">Sandboxes and runs</a></p>
+<form method="post" action="/logout"><button>Log out</button></form>`)
+	default:
+		b.WriteString(d.form())
+	}
+	b.WriteString("</main></html>\n")
+	return b.String()
+}
+
+// form asks for a key, or leads to the identity provider.
+func (d pageData) form() string {
+	e := html.EscapeString
+	var b strings.Builder
+	b.WriteString("<h1>Log in to skete</h1>\n")
+	if d.Problem != "" {
+		b.WriteString(`<p role="alert">` + e(d.Problem) + "</p>\n")
+	}
+	b.WriteString(`<form method="post" action="/login">
+<input type="hidden" name="next" value="` + e(d.Next) + `">
 <label>API key <input type="password" name="key" autocomplete="current-password" required autofocus></label>
 <button>Log in</button>
 </form>
-{{if .Issuer}}<p><a href="{{.Away}}">Log in with {{.Issuer}}</a></p>{{end}}
-<p><small><code>skete key create</code> makes a key.</small></p>
-{{end}}</main></html>
-`))
+`)
+	if d.Issuer != "" {
+		b.WriteString(`<p><a href="` + e(d.Away) + `">Log in with ` + e(d.Issuer) + "</a></p>\n")
+	}
+	b.WriteString(`<p><small><code>skete key create</code> makes a key.</small></p>`)
+	return b.String()
+}

@@ -90,7 +90,7 @@ func (f *Fold) Add(e thread.Event) {
 		f.step(e, b)
 	case thread.ModelFailed:
 		f.open.Failures = capped(f.open.Failures, failuresMax, api.OutlineFailure{
-			Attempt: b.Attempt, Trouble: string(b.Trouble), Text: Head(b.Text, headBytesMax), WaitMS: b.Wait.Milliseconds(),
+			Seq: e.Seq, Attempt: b.Attempt, Trouble: string(b.Trouble), Text: Head(b.Text, headBytesMax), WaitMS: b.Wait.Milliseconds(),
 		})
 	case thread.ToolStarted:
 		f.toolStarted(e, b)
@@ -99,7 +99,7 @@ func (f *Fold) Add(e thread.Event) {
 	case thread.ApprovalAsked:
 		f.asked(e, b)
 	case thread.ApprovalDecided:
-		f.decided(b)
+		f.decided(e, b)
 	default:
 		f.remark(e)
 	}
@@ -111,20 +111,20 @@ func (f *Fold) remark(e thread.Event) {
 	case thread.Compacted:
 		f.usage = f.usage.Add(b.Usage)
 		f.cost += b.Cost
-		f.note("the conversation up to event %d was replaced by a summary", b.Through)
+		f.note(e, "the conversation up to event %d was replaced by a summary", b.Through)
 	case thread.Cleared:
-		f.note("outputs of %d calls were dropped from the prompt", len(b.Calls))
+		f.note(e, "outputs of %d calls were dropped from the prompt", len(b.Calls))
 	case thread.Rewound:
-		f.rewind(b)
+		f.rewind(e, b)
 	case thread.CancelAsked:
-		f.note("cancel asked%s%s", by(b.By), because(b.Reason))
+		f.note(e, "cancel asked%s%s", by(b.By), because(b.Reason))
 	case thread.BudgetChanged:
-		f.note("the budget was changed%s", by(b.By))
+		f.note(e, "the budget was changed%s", by(b.By))
 	case thread.PolicyChanged:
-		f.note("a rule was added%s", by(b.By))
+		f.note(e, "a rule was added%s", by(b.By))
 	case thread.Bound:
 		if b.Why != "" {
-			f.note("another machine: %s (%s)", Line(b.Machine, argsBytesMax), Line(b.Why, argsBytesMax))
+			f.note(e, "another machine: %s (%s)", Line(b.Machine, argsBytesMax), Line(b.Why, argsBytesMax))
 		}
 	}
 }
@@ -143,8 +143,8 @@ func because(why string) string {
 	return ": " + Line(why, argsBytesMax)
 }
 
-func (f *Fold) note(format string, args ...any) {
-	f.open.Notes = capped(f.open.Notes, notesMax, fmt.Sprintf(format, args...))
+func (f *Fold) note(e thread.Event, format string, args ...any) {
+	f.open.Notes = capped(f.open.Notes, notesMax, fmt.Sprintf(format, args...)+fmt.Sprintf(" (event %d)", e.Seq))
 }
 
 // capped appends as long as there is room.
@@ -217,7 +217,7 @@ func (f *Fold) toolStarted(e thread.Event, b thread.ToolStarted) {
 	c.Status = statusRunning
 	at := e.At
 	d := f.details[b.Call]
-	d.Ran, d.Machine, d.StartedSeq, d.StartedAt = b.Args, b.Machine, e.Seq, &at
+	d.Ran, d.Machine, d.StartedAt, c.StartedSeq = b.Args, b.Machine, &at, e.Seq
 	if b.Args != nil {
 		c.Args = Summary(c.Tool, b.Args)
 	}
@@ -247,7 +247,7 @@ func (f *Fold) toolCompleted(e thread.Event, b thread.ToolCompleted) {
 	}
 	at := e.At
 	d := f.details[b.Call]
-	d.EndedSeq, d.EndedAt, d.File = e.Seq, &at, b.File
+	d.EndedAt, d.File, c.EndedSeq = &at, b.File, e.Seq
 	for _, block := range b.Blocks {
 		d.OutputTypes = append(d.OutputTypes, string(block.Kind))
 	}
@@ -267,7 +267,7 @@ func (f *Fold) asked(e thread.Event, b thread.ApprovalAsked) {
 		return
 	}
 	c.Status = statusWaiting
-	a := &api.OutlineApproval{Reason: Head(b.Reason, headBytesMax), AskedAt: e.At, Allowed: Decisions(b.Allowed)}
+	a := &api.OutlineApproval{Reason: Head(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
 	if !b.Expires.IsZero() {
 		at := b.Expires.UTC()
 		a.ExpiresAt = &at
@@ -284,13 +284,13 @@ func Decisions(allowed []thread.Decision) []string {
 	return names
 }
 
-func (f *Fold) decided(b thread.ApprovalDecided) {
+func (f *Fold) decided(e thread.Event, b thread.ApprovalDecided) {
 	c := f.call(b.Call)
 	if c == nil || c.Approval == nil || c.Approval.Decision != "" { // the first one holds
 		return
 	}
 	a := *c.Approval
-	a.Decision, a.By, a.Text = string(b.Decision), b.By, Head(b.Text, headBytesMax)
+	a.Decision, a.By, a.Text, a.DecidedSeq = string(b.Decision), b.By, Head(b.Text, headBytesMax), e.Seq
 	c.Approval, c.Status = &a, statusPending
 	if b.Decision == thread.Edit {
 		c.Args = Summary(c.Tool, b.Args)
@@ -298,13 +298,13 @@ func (f *Fold) decided(b thread.ApprovalDecided) {
 }
 
 // rewind marks the steps that are no longer part of the conversation.
-func (f *Fold) rewind(b thread.Rewound) {
+func (f *Fold) rewind(e thread.Event, b thread.Rewound) {
 	for i := range f.steps {
 		if f.steps[i].Seq > b.To {
 			f.steps[i].Rewound = true
 		}
 	}
-	f.note("the conversation was taken back to event %d%s", b.To, by(b.By))
+	f.note(e, "the conversation was taken back to event %d%s", b.To, by(b.By))
 }
 
 // Outline returns what is known so far.

@@ -1,10 +1,12 @@
-// Package page is the page of one sandbox at /s/{id}: its revisions, what each
-// changed, the ways back with a preview of what they touch, its services, and
-// its app in a frame of another origin.
+// Package page is what people see of the server in a browser. At /s/{id} is one
+// sandbox: its revisions, what each changed, the ways back with a preview of what
+// they touch, its services, and its app in a frame of another origin. At / are
+// the sandboxes and runs that the caller's login or key may see.
 //
-//	page.Register(table, page.Config{Frames: []string{"https://*.preview.example.com"}})
+//	page.Register(table, page.Config{Frames: []string{"https://*.preview.example.com"}, …})
 //
-// The page is static: nothing of a sandbox is in it, so anybody may have it.
+// The list at / is made by the server and has no script; without a login it leads
+// to one. The page of a sandbox is static: nothing of a sandbox is in it, so it needs no login.
 // What it shows it asks of the API, with the browser's session. Its policy
 // allows no script, style or connection but this server's own; text goes in as
 // text. What is shown in the frame cannot reach it: it has another origin.
@@ -20,10 +22,11 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/route"
 )
 
-//go:embed page.html page.js show.js page.css icon.svg
+//go:embed page.html page.js show.js page.css home.css icon.svg
 var files embed.FS
 
 // Config of the page.
@@ -31,12 +34,19 @@ type Config struct {
 	// Frames are the origins of previews, as a content security policy names
 	// them; nil = there are none.
 	Frames []string
+	// Gate knows who asks for the list at /; nil = there is no list.
+	Gate *gate.Gate
+	// Logins: a browser can log in at /login.
+	Logins    bool
+	Sandboxes Sandboxes
+	Runs      Runs // nil = the server runs no agents
 }
 
 var assets = map[string]string{
 	"page.js":  "text/javascript; charset=utf-8",
 	"show.js":  "text/javascript; charset=utf-8",
 	"page.css": "text/css; charset=utf-8",
+	"home.css": "text/css; charset=utf-8",
 	"icon.svg": "image/svg+xml",
 }
 
@@ -48,9 +58,13 @@ func Register(t *route.Table, c Config) {
 	policy := "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; frame-src " +
 		strings.Join(c.Frames, " ")
 	none := map[string]bool{}
+	if c.Gate != nil {
+		t.Plain("/{$}", route.Public, none, home{c, t}.serve)
+	}
 	t.Plain("/s/{id}", route.Public, none, func(w http.ResponseWriter, r *http.Request) {
-		if _, err := sandbox.ParseID(r.PathValue("id")); err != nil {
-			t.Refuse(w, r, errs.Wrap(errs.NotFound, err, "there is no such page").WithHint("/s/ and a sandbox's id, sbx_…"))
+		// A name may stand for the id; whether there is one, its caller learns.
+		if err := sandbox.CheckIDOrName(r.PathValue("id")); err != nil {
+			t.Refuse(w, r, errs.Wrap(errs.NotFound, err, "there is no such page").WithHint("/s/ and a sandbox's id, sbx_…, or name"))
 			return
 		}
 		w.Header().Set("Content-Security-Policy", policy)

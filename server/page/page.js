@@ -1,7 +1,7 @@
 "use strict";
-import { el, visible, revision, file, planned, conflict, service, whatOf } from "/s/show.js";
+import { el, visible, revision, unsaved, file, planned, conflict, service, whatOf } from "/s/show.js";
 
-const id = location.pathname.split("/")[2];
+let id = location.pathname.split("/")[2]; // or a name, until the server has told the id
 const $ = (name) => document.getElementById(name);
 
 // ---- the API
@@ -91,14 +91,14 @@ const take = (page) => {
   const gap = newest < oldest - 1 && page.next_page_token;
   if (gap || !older.length) state.next = page.next_page_token || "";
   state.revs = gap ? page.items : page.items.concat(older);
-  state.where = { current: page.current, undo: page.undo, redo: page.redo };
+  state.where = { current: page.current, undo: page.undo, redo: page.redo, unsaved: page.unsaved };
 };
 
 const draw = () => {
   const list = $("revisions");
   const focused = list.contains(document.activeElement) ? document.activeElement.dataset.n : "";
   const now = Date.now();
-  list.replaceChildren(...state.revs.map((r) => revision(r, state.where, state.selected, now)));
+  list.replaceChildren(...(state.where.unsaved ? [unsaved(state.where.unsaved)] : []), ...state.revs.map((r) => revision(r, state.where, state.selected, now)));
   if (!state.revs.length) list.append(el("li", { class: "empty", text: "Nothing is recorded yet. The first change that an agent makes will be here, and so will “Save a revision”." }));
   list.setAttribute("aria-busy", "false");
   if (focused) list.querySelector('[data-n="' + focused + '"]')?.focus();
@@ -316,6 +316,7 @@ const showInside = async () => {
 
 const showSandbox = async () => {
   const sb = await api("GET", "");
+  id = sb.id;
   const name = visible(sb.name || sb.id);
   document.title = name + " · skete";
   $("name").textContent = name;

@@ -39,21 +39,13 @@ export const age = (time, now) => {
   return Math.floor(s / 86400) + " d";
 };
 
-// whatOf says of what a revision is the result; of a tool's arguments, which are
-// JSON and may be cut, the first text.
-export const whatOf = (r) => {
-  const call = /^(\w+) \{"\w+":"((?:[^"\\]|\\.)+)/.exec(r.label || "");
-  if (!call) return visible(r.label || (r.actor === "outside" ? "changed outside" : "changed"));
-  let first = call[2];
-  try { first = JSON.parse('"' + first + '"'); } catch { /* it is cut */ }
-  return visible(call[1] + " " + first);
-};
+// whatOf says of what a revision is the result.
+export const whatOf = (r) => visible(r.title);
 
 const short = (id) => visible(id.length > 13 ? id.slice(0, 12) + "…" : id);
 
 export const whoOf = (r) => {
-  const actor = r.actor || "nobody known";
-  const parts = [actor.startsWith("user:") ? "by hand" : visible(actor)];
+  const parts = [visible(r.who)];
   if (r.run) parts.push(short(r.run) + (r.step ? " step " + r.step : ""));
   if (r.state === "local") parts.push("not yet safe outside the sandbox");
   if (r.torn) parts.push(r.torn + " files were changing");
@@ -62,13 +54,17 @@ export const whoOf = (r) => {
 
 export const revision = (r, where, selected, now) => {
   const current = r.n === where.current;
-  const b = el("button", { type: "button", "data-n": r.n, "aria-current": current ? "true" : false, "aria-pressed": String(r.n === selected), title: [visible(r.label || whatOf(r)), visible(r.actor || ""), visible(r.run || ""), r.files + " files, " + size(r.bytes)].filter(Boolean).join("\n") },
+  const b = el("button", { type: "button", "data-n": r.n, "aria-current": current ? "true" : false, "aria-pressed": String(r.n === selected), title: [visible(r.label || r.title), visible(r.actor || ""), visible(r.run || ""), r.files + " files, " + size(r.bytes)].filter(Boolean).join("\n") },
     el("span", { class: "n", text: "#" + r.n }),
     el("span", { class: "what" }, el("bdi", { text: whatOf(r) })),
     el("time", { class: "quiet", datetime: r.time, title: new Date(r.time).toLocaleString(), text: age(r.time, now) }),
     el("span", { class: "by quiet" }, current ? el("strong", { class: "pill now", text: "now" }) : "", whoOf(r)));
   return el("li", {}, b);
 };
+
+// unsaved is the line above the newest revision, for what none has yet.
+export const unsaved = (u) =>
+  el("li", { class: "unsaved" }, el("strong", { class: "pill now", text: "now" }), " unsaved changes: " + (u.files ? u.files + (u.files === 1 ? " file" : " files") : "directories only") + (u.cut ? " and more" : ""));
 
 const words = { add: "made", remove: "removed", change: "changed", attributes: "attributes changed" };
 

@@ -10,7 +10,9 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
-	"html/template"
+	"html"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -81,6 +83,7 @@ func End(p Previews) {
 // Sandboxes is what is needed of *manager.Manager.
 type Sandboxes interface {
 	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
+	Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error)
 }
 
 // Config of the routes.
@@ -98,15 +101,15 @@ func Register(t *route.Table, c Config) {
 	const tag, base = "previews", "/v1/sandboxes/{id}/previews"
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "create-preview", Tag: tag,
-		Summary: "Get a way to see a port of a sandbox: once and for the caller, or a public link", Status: http.StatusCreated,
+		Summary: "Get a way to see a port of a sandbox: once and for the caller, or a public link", Status: http.StatusCreated, Step: route.NoStep(),
 	}, s.create)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base, Scope: key.Write, ID: "list-previews", Tag: tag,
-		Summary: "List the public links of a sandbox",
+		Summary: "List the public links of a sandbox", Step: route.NoStep(),
 	}, s.list)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: base + "/{preview}", Scope: key.Write, ID: "revoke-preview", Tag: tag,
-		Summary: "Take a public link back; whoever came by it is shown out",
+		Summary: "Take a public link back; visitors who came by it are shown out", Step: route.NoStep(),
 	}, s.revoke)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/previews/key", Scope: key.Read, ID: "get-preview-key", Tag: tag,
@@ -124,7 +127,7 @@ func (s service) on() error {
 
 // Path names the sandbox of a request.
 type Path struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
 }
 
 // find checks that the sandbox is the caller's.
@@ -177,7 +180,9 @@ func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) 
 		if err != nil {
 			return nil, err
 		}
-		return &previewOut{api.Preview{Sandbox: in.ID, Port: in.Body.Port, URL: address, Address: s.Previews.URL(t), ExpiresAt: until}}, nil
+		p := api.Preview{Sandbox: in.ID, Port: in.Body.Port, URL: address, Address: s.Previews.URL(t), ExpiresAt: until}
+		p.Listens = s.listens(ctx, in.ID, in.Body.Port)
+		return &previewOut{p}, nil
 	}
 	if in.Body.Path != "" {
 		return nil, errs.New(errs.Invalid, "a public link leads to /")
@@ -189,7 +194,39 @@ func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &previewOut{s.view(l)}, nil
+	p := s.view(l)
+	p.Listens = s.listens(ctx, in.ID, in.Body.Port)
+	return &previewOut{p}, nil
+}
+
+// listenTimeout bounds looking whether something listens.
+const listenTimeout = 2 * time.Second
+
+// listens reports whether something listens at a port; nil = that is not known, or
+// the port is our own. A sandbox that sleeps is not woken for it.
+func (s service) listens(ctx context.Context, text string, port int) *bool {
+	id, err := sandbox.ParseID(text)
+	if err != nil || port == preview.SupervisorPort {
+		return nil
+	}
+	tenant, listens := gate.From(ctx).Tenant, false
+	info, err := s.Sandboxes.Get(ctx, tenant, id)
+	switch {
+	case err != nil || info.State == sandbox.Paused || info.Waiting != "":
+		return nil
+	case info.State != sandbox.Running:
+		return &listens
+	}
+	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
+	defer cancel()
+	conn, err := s.Sandboxes.Dial(ctx, tenant, id, uint32(port))
+	if err == nil {
+		listens = true
+		_ = conn.Close()
+	} else if ctx.Err() != nil {
+		return nil
+	}
+	return &listens
 }
 
 // maxTTL is what fits into a duration; previews know how long is allowed.
@@ -276,11 +313,6 @@ func (s service) open(w http.ResponseWriter, r *http.Request) {
 	forward(w, address)
 }
 
-var page = template.Must(template.New("forward").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={{.}}">
-<title>skete</title><p><a href="{{.}}" rel="noreferrer">Go on</a></p></html>
-`))
-
 // forward sends a browser on by a page, so that its next request is ours.
 func forward(w http.ResponseWriter, to string) {
 	h := w.Header()
@@ -288,5 +320,9 @@ func forward(w http.ResponseWriter, to string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	_ = page.Execute(w, to)
+	to = html.EscapeString(to)
+	_, _ = io.WriteString(w, `<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=`+to+`">
+<title>skete</title><p><a href="`+to+`" rel="noreferrer">Go on</a></p></html>
+`)
 }

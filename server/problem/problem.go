@@ -91,6 +91,8 @@ func Of(err error) *Error {
 			Detail: clip(errs.Public(err)),
 			Class:  string(class),
 			Hint:   clip(errs.Hint(err)),
+
+			ExitCode: errs.Exit(err),
 		},
 		cause: err,
 	}
@@ -199,7 +201,7 @@ func field(err error) api.FieldError {
 		return api.FieldError{Message: err.Error()}
 	}
 	detail := d.ErrorDetail()
-	f := api.FieldError{Message: detail.Message, Location: detail.Location}
+	f := api.FieldError{Message: inWords(detail.Message), Location: detail.Location}
 	if b, err := json.Marshal(detail.Value); err == nil && len(b) <= valueBytesMax {
 		f.Value = detail.Value
 	}

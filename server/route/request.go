@@ -25,10 +25,13 @@ const writeTimeout = 60 * time.Second
 type remark struct {
 	id       string
 	identity gate.Identity
-	err      error
-	wrote    bool
-	status   int
-	bytes    int64
+	caller   caller
+	// answering is called before the first byte of an answer; nil = nothing is to be done.
+	answering func()
+	err       error
+	wrote     bool
+	status    int
+	bytes     int64
 }
 
 type remarkKey struct{}
@@ -142,6 +145,9 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recorder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
+		if w.remark.answering != nil {
+			w.remark.answering()
+		}
 		w.remark.wrote, w.remark.status = true, status
 		w.extend()
 	}

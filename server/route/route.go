@@ -60,15 +60,25 @@ type Config struct {
 	Gate    *gate.Gate
 	Log     *slog.Logger
 	Version string
+	// Steps makes steps of calls that may change files; nil = none are made.
+	Steps Steps
 	// Observe is told of every request when it has ended.
 	Observe func(pattern string, status int, took time.Duration)
+	// Sandbox returns the id of the caller's sandbox for an id or a name, as
+	// stands in paths; nil = paths have ids only.
+	Sandbox func(ctx context.Context, name string) (id string, err error)
 }
+
+// sandboxPath begins the paths of one sandbox.
+const sandboxPath = "/v1/sandboxes/{id}"
 
 // Table holds all routes.
 type Table struct {
 	gate    *gate.Gate
 	log     *slog.Logger
+	steps   Steps
 	observe func(string, int, time.Duration)
+	sandbox func(context.Context, string) (string, error)
 	mux     *http.ServeMux
 	api     huma.API
 	routes  []Route
@@ -77,7 +87,7 @@ type Table struct {
 // New returns an empty table.
 func New(c Config) *Table {
 	problem.Install()
-	t := &Table{gate: c.Gate, log: c.Log, observe: c.Observe, mux: http.NewServeMux()}
+	t := &Table{gate: c.Gate, log: c.Log, steps: c.Steps, observe: c.Observe, sandbox: c.Sandbox, mux: http.NewServeMux()}
 	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshal}
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -169,6 +179,15 @@ func (t *Table) mount(method, path string, scope key.Scope, query map[string]boo
 				return
 			}
 		}
+		if t.sandbox != nil && scope != Public && strings.HasPrefix(path, sandboxPath) {
+			id, err := t.sandbox(r.Context(), r.PathValue("id"))
+			if err != nil {
+				t.Refuse(w, r, err)
+				return
+			}
+			r.SetPathValue("id", id)
+		}
+		note(r).caller = t.callerOf(r)
 		r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
 		h(w, r)
 	})
@@ -251,6 +270,9 @@ type Operation struct {
 	Takes string
 	// Sends is what a raw route answers.
 	Sends Content
+	// Step says how a route beneath a sandbox with the scope Write becomes a step
+	// of its history; by itself it is one that is named by its ID.
+	Step Naming
 }
 
 // Content describes what a raw route answers.
@@ -297,6 +319,7 @@ func (o Operation) huma(t *Table) huma.Operation {
 	if o.Sends.status != "" {
 		op.Responses = map[string]*huma.Response{o.status(): o.Sends.response(t)}
 	}
+	o.declareStep(&op)
 	return op
 }
 
@@ -323,7 +346,10 @@ func binary() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Format: 
 
 // JSON registers a route that takes and answers JSON.
 func JSON[I, O any](t *Table, o Operation, fn func(context.Context, *I) (*O, error)) {
+	checkStep[I](o)
 	huma.Register(t.api, o.huma(t), func(ctx context.Context, in *I) (*O, error) {
+		end := begin(ctx, o, in)
+		defer end()
 		out, err := fn(ctx, in)
 		if err != nil {
 			noteOf(ctx).err = err
@@ -336,9 +362,13 @@ func JSON[I, O any](t *Table, o Operation, fn func(context.Context, *I) (*O, err
 // Raw registers a route that answers by itself. An error that it returns is
 // answered here if nothing was written yet, and is logged in any case.
 func Raw[I any](t *Table, o Operation, fn func(http.ResponseWriter, *http.Request, *I) error) {
+	checkStep[I](o)
 	huma.Register(t.api, o.huma(t), func(_ context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {
 			r, w := humago.Unwrap(ctx)
+			end := begin(r.Context(), o, in)
+			defer end()
+			note(r).answering = end // who has the answer may count on the revision
 			err := fn(w, r, in)
 			if err == nil {
 				return

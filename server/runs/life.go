@@ -67,7 +67,7 @@ func checkKey(k string) error {
 func startOf(b api.StartRun) (keeper.Start, error) {
 	s := keeper.Start{
 		Agent: b.Agent, Input: []llm.Block{llm.Text(b.Task)}, Title: b.Title, Labels: b.Labels, Model: b.Model,
-		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec,
+		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec, Keep: b.Keep,
 	}
 	var err error
 	if s.Budget, err = budgetOf(b.Budget); err != nil {
@@ -99,6 +99,9 @@ func checkStart(b api.StartRun) error {
 	}
 	if b.Sandbox != "" && len(b.Spec) > 0 {
 		return errs.New(errs.Invalid, "an existing sandbox takes no spec")
+	}
+	if b.Sandbox != "" && b.Keep {
+		return errs.New(errs.Invalid, "keep is about the run's own sandbox: nothing is done to an existing one")
 	}
 	if b.Sandbox != "" {
 		if _, err := sandbox.ParseID(b.Sandbox); err != nil {
@@ -351,7 +354,7 @@ func (s *service) forkRun(ctx context.Context, in *forkRunIn) (*runOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	start := keeper.Start{Title: in.Body.Title, Model: in.Body.Model, Key: in.IdempotencyKey, By: by(ctx), Operator: operator(ctx)}
+	start := keeper.Start{Title: in.Body.Title, Model: in.Body.Model, Key: in.IdempotencyKey, By: by(ctx), Operator: operator(ctx), Keep: in.Body.Keep}
 	if start.Budget, err = budgetOf(in.Body.Budget); err != nil {
 		return nil, err
 	}
@@ -366,23 +369,43 @@ type rewindRunIn struct {
 	Body api.RewindRun
 }
 
-func (s *service) rewindRun(ctx context.Context, in *rewindRunIn) (*runOut, error) {
+type rewindRunOut struct{ Body api.Rewound }
+
+func (s *service) rewindRun(ctx context.Context, in *rewindRunIn) (*rewindRunOut, error) {
 	f, err := s.find(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Rewind(ctx, f.tenant, f.run.ID, in.Body.To, in.Body.Files, by(ctx)); err != nil {
+	changed, err := f.Rewind(ctx, f.tenant, f.run.ID, in.Body.To, in.Body.Files, by(ctx))
+	if err != nil {
 		return nil, err
 	}
-	return shown(f.Get(ctx, f.tenant, f.run.ID))
+	run, err := shown(f.Get(ctx, f.tenant, f.run.ID))
+	if err != nil {
+		return nil, err
+	}
+	out := &rewindRunOut{api.Rewound{Run: run.Body}}
+	for _, c := range changed {
+		v := api.PathChange{Path: strings.ToValidUTF8(c.Path, "\uFFFD"), Action: c.Action}
+		if v.Path != c.Path {
+			v.PathBytes = []byte(c.Path)
+		}
+		out.Body.Files = append(out.Body.Files, v)
+	}
+	return out, nil
 }
 
-func (s *service) replayRun(ctx context.Context, in *RunPath) (*runOut, error) {
+type replayRunIn struct {
+	RunPath
+	Body *api.ReplayRun
+}
+
+func (s *service) replayRun(ctx context.Context, in *replayRunIn) (*runOut, error) {
 	f, err := s.find(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return shown(f.Replay(ctx, f.tenant, f.run.ID, by(ctx)))
+	return shown(f.Replay(ctx, f.tenant, f.run.ID, in.Body != nil && in.Body.Keep, by(ctx)))
 }
 
 type compareRunsIn struct {

@@ -43,8 +43,8 @@ type Keeper interface {
 	// Resume goes on with a run that a budget or a failure ended.
 	Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (keeper.Run, error)
 	Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s keeper.Start) (keeper.Run, error)
-	Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) error
-	Replay(ctx context.Context, tenant string, id thread.RunID, by string) (keeper.Run, error)
+	Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) ([]keeper.Change, error)
+	Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (keeper.Run, error)
 	// Compare says where two runs differ; the report is shown as JSON.
 	Compare(ctx context.Context, tenant string, a, b thread.RunID) (report any, err error)
 	// Delete forgets a thread and those beneath it. Conflict: a run is going on.

@@ -7,11 +7,11 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"regexp"
 	"strconv"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/outline"
@@ -232,14 +232,14 @@ type blobIn struct {
 	Range  string `header:"Range" doc:"one range of bytes; counts from offset 0"`
 }
 
-var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hashForm = pattern.Lazy(`^[0-9a-f]{64}$`)
 
 func (s *service) blob(w http.ResponseWriter, r *http.Request, in *blobIn) error {
 	k, tenant, err := s.keeper(r.Context())
 	if err != nil {
 		return err
 	}
-	if !hashForm.MatchString(in.Hash) {
+	if !hashForm().MatchString(in.Hash) {
 		return errs.New(errs.Invalid, "%.80q is not a hash", in.Hash)
 	}
 	return found{Keeper: k, tenant: tenant}.sendBlob(w, r, in.Hash, in.Offset, in.Range)
@@ -302,7 +302,7 @@ func send(w http.ResponseWriter, r *http.Request, size, offset int64, ranges str
 	return nil
 }
 
-var rangeForm = regexp.MustCompile(`^bytes=([0-9]{0,18})-([0-9]{0,18})$`)
+var rangeForm = pattern.Lazy(`^bytes=([0-9]{0,18})-([0-9]{0,18})$`)
 
 // window is what part of size bytes is meant. An offset at the end is empty
 // and no error: so a reader that asks for more is told that there is none.
@@ -316,7 +316,7 @@ func window(size, offset int64, ranges string) (from, to int64, partial bool, er
 	if offset != 0 {
 		return 0, 0, false, errs.New(errs.Invalid, "offset or Range, not both")
 	}
-	m := rangeForm.FindStringSubmatch(ranges)
+	m := rangeForm().FindStringSubmatch(ranges)
 	if m == nil || m[1]+m[2] == "" {
 		return 0, 0, false, unsatisfiable(size)
 	}

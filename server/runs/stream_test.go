@@ -17,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/agent/keeper"
 	news "github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/runs"
@@ -503,8 +504,8 @@ func TestLatency(t *testing.T) {
 	slices.Sort(took)
 	p50, p99 := took[n/2], took[n*99/100]
 	t.Logf("append to client: p50 %v, p99 %v, max %v", p50, p99, took[n-1])
-	if p99 > 50*time.Millisecond { // a loaded machine is no reason to fail; a poll or a buffer is
-		t.Errorf("p99 %v", p99)
+	if p50 > patience.Of(50*time.Millisecond) { // a poll or a buffer would delay each of them
+		t.Errorf("p50 %v", p50)
 	}
 }
 

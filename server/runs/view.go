@@ -18,6 +18,7 @@ func view(r keeper.Run) api.Run {
 		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: outline.Usage(r.Usage), CostUSD: r.CostUSD,
 		Budget:  api.Budget{Steps: r.Budget.Steps, Tokens: r.Budget.Tokens, CostUSD: r.Budget.CostUSD, WallMS: r.Budget.Wall.Milliseconds()},
 		Sandbox: r.Sandbox, Waiting: r.Waiting, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
+		Keep: r.Keep,
 	}
 	if len(r.Todos) > 0 {
 		v.Todos = outline.Todos(r.Todos)

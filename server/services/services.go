@@ -29,6 +29,7 @@ import (
 
 // Sandboxes is what is needed of *manager.Manager.
 type Sandboxes interface {
+	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
 	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
 }
 
@@ -51,29 +52,29 @@ func Register(t *route.Table, c Config) {
 		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-services", Tag: tag, Summary: "List services by name",
 	}, s.list)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "declare-service", Tag: tag,
+		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "declare-service", Tag: tag, Step: route.Named(func(in *declareIn) string { return "service add " + in.Body.Name }),
 		Summary: "Declare a service and start it; one that runs with another declaration is restarted",
 	}, s.declare)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/load", Scope: key.Write, ID: "load-services", Tag: tag,
+		Method: http.MethodPost, Path: base + "/load", Scope: key.Write, ID: "load-services", Tag: tag, Step: route.Named(func(*SandboxPath) string { return "service load" }),
 		Summary: "Declare what skete.yaml of the workspace says",
 	}, s.load)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base + "/{name}", Scope: key.Read, ID: "get-service", Tag: tag, Summary: "Get a service as it is now",
 	}, s.get)
 	route.JSON(t, route.Operation{
-		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Write, ID: "remove-service", Tag: tag,
+		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Write, ID: "remove-service", Tag: tag, Step: route.Named(func(in *Path) string { return "service remove " + in.Name }),
 		Summary: "Stop a service and forget it and its log",
 	}, s.remove)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/{name}/start", Scope: key.Write, ID: "start-service", Tag: tag,
+		Method: http.MethodPost, Path: base + "/{name}/start", Scope: key.Write, ID: "start-service", Tag: tag, Step: route.Named(func(in *actIn) string { return "service start " + in.Name }),
 		Summary: "Start a service, at once if it waits for another try",
 	}, s.start)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/{name}/stop", Scope: key.Write, ID: "stop-service", Tag: tag, Summary: "Stop a service",
+		Method: http.MethodPost, Path: base + "/{name}/stop", Scope: key.Write, ID: "stop-service", Tag: tag, Step: route.Named(func(in *actIn) string { return "service stop " + in.Name }), Summary: "Stop a service",
 	}, s.stop)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/{name}/restart", Scope: key.Write, ID: "restart-service", Tag: tag, Summary: "Stop a service and start it",
+		Method: http.MethodPost, Path: base + "/{name}/restart", Scope: key.Write, ID: "restart-service", Tag: tag, Step: route.Named(func(in *actIn) string { return "service restart " + in.Name }), Summary: "Stop a service and start it",
 	}, s.restart)
 	route.Raw(t, route.Operation{
 		Method: http.MethodGet, Path: base + "/{name}/logs", Scope: key.Read, ID: "stream-service-log", Tag: tag,
@@ -84,7 +85,7 @@ func Register(t *route.Table, c Config) {
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields; so are the others.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
 }
 
 // Path names a service.
@@ -95,7 +96,7 @@ type Path struct {
 
 // Waiting says how long to wait for what was asked for.
 type Waiting struct {
-	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" doc:"until it is ready, has failed or is stopped; 0 = answer at once"`
+	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" doc:"until it is ready, has failed or is stopped; one without a check is ready when it has run for a second; 0 = answer at once, with the state of that moment"`
 }
 
 // guest finds the guest of a caller's sandbox; release must be called.
@@ -105,6 +106,19 @@ func (s *service) guest(ctx context.Context, text string) (*wire.Client, func(),
 		return nil, nil, err
 	}
 	return s.sandboxes.Guest(ctx, gate.From(ctx).Tenant, id)
+}
+
+// still is asked whether a sandbox's machine is held still. It wakes none.
+func (s *service) still(ctx context.Context, text string) func(context.Context) bool {
+	tenant := gate.From(ctx).Tenant
+	return func(ctx context.Context) bool {
+		id, err := sandbox.ParseID(text)
+		if err != nil {
+			return false
+		}
+		info, err := s.sandboxes.Get(ctx, tenant, id)
+		return err == nil && info.State != sandbox.Running
+	}
 }
 
 type serviceOut struct{ Body api.Service }
@@ -126,6 +140,9 @@ func (s *service) act(ctx context.Context, id string, waitMS int64, call func(co
 		ctx = opened
 	}
 	i, err := call(ctx, g)
+	if err == nil && waitMS > 0 {
+		i, err = declared.Verdict(ctx, g, i, time.Duration(waitMS)*time.Millisecond)
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
@@ -271,9 +288,12 @@ func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error
 	defer leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &follower{guest: g, req: &wire.LogsRequest{Name: in.Name, From: from, NoFollow: !in.Follow}}
-	defer l.hangUp()
-	first, err := l.once(ctx)
+	l := &follower{&wire.LogsRequest{Name: in.Name, From: from, NoFollow: !in.Follow}}
+	src := &stream.Source[wire.LogsResponse]{Still: s.still(r.Context(), in.ID), Note: l.note, End: stream.ErrEnd, Open: func(ctx context.Context) (*connect.ServerStreamForClient[wire.LogsResponse], error) {
+		return g.Service.Logs(ctx, connect.NewRequest(l.req))
+	}}
+	defer src.Close()
+	first, err := src.Once(ctx)
 	if err != nil && err != stream.ErrEnd { //nolint:errorlint // it is never wrapped
 		return err
 	}
@@ -287,7 +307,7 @@ func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error
 	if err := send(sse, first); err != nil {
 		return nil //nolint:nilerr // the client is gone
 	}
-	return stream.Pump(ctx, cancel, sse, l.next, func(m *wire.LogsResponse) error { return send(sse, m) })
+	return stream.Pump(ctx, cancel, sse, src.Next, func(m *wire.LogsResponse) error { return send(sse, m) })
 }
 
 func send(s *stream.SSE, m *wire.LogsResponse) error {
@@ -301,71 +321,8 @@ func send(s *stream.SSE, m *wire.LogsResponse) error {
 	return s.Keepalive()
 }
 
-// A connection to a guest that breaks is made again for this long: supervise
-// may just be starting anew.
-const (
-	bridgeFor  = 10 * time.Second
-	bridgeWait = 50 * time.Millisecond
-)
-
-// follower reads a log and goes on at its offset when the connection breaks.
-type follower struct {
-	guest  *wire.Client
-	req    *wire.LogsRequest
-	stream *connect.ServerStreamForClient[wire.LogsResponse]
-	cancel context.CancelFunc
-	broken time.Time
-}
-
-func (f *follower) hangUp() {
-	if f.stream != nil {
-		f.cancel()
-		_ = f.stream.Close()
-		f.stream = nil
-	}
-}
-
-func (f *follower) next(ctx context.Context) (*wire.LogsResponse, error) {
-	for {
-		m, err := f.once(ctx)
-		if err == nil {
-			f.broken = time.Time{}
-			return m, nil
-		}
-		f.hangUp()
-		if f.broken.IsZero() {
-			f.broken = time.Now()
-		}
-		if !errs.Temporary(err) || time.Since(f.broken) > bridgeFor {
-			return nil, err
-		}
-		select {
-		case <-time.After(bridgeWait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (f *follower) once(ctx context.Context) (*wire.LogsResponse, error) {
-	if f.stream == nil {
-		sctx, cancel := context.WithCancel(ctx)
-		st, err := f.guest.Service.Logs(sctx, connect.NewRequest(f.req))
-		if err != nil {
-			cancel()
-			return nil, wire.Err(err)
-		}
-		f.stream, f.cancel = st, cancel
-	}
-	if !f.stream.Receive() {
-		if err := f.stream.Err(); err != nil {
-			return nil, wire.Err(err)
-		}
-		return nil, stream.ErrEnd
-	}
-	m := f.stream.Msg()
-	return m, f.note(m)
-}
+// follower keeps the place in a log.
+type follower struct{ req *wire.LogsRequest }
 
 // note moves the place at which to go on. A guest that jumps is not believed.
 func (f *follower) note(m *wire.LogsResponse) error {

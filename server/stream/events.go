@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -123,21 +122,14 @@ func watchIDOK(s string) bool {
 		strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-") == ""
 }
 
-// watcher reads a watch and goes on where it stopped when the connection to
-// the guest breaks.
-type watcher struct {
-	guest  *wire.Client
-	req    *wire.WatchRequest
-	stream *connect.ServerStreamForClient[wire.WatchResponse]
-	close  context.CancelFunc
-	broken time.Time
-}
+// watcher keeps the place in a watch.
+type watcher struct{ req *wire.WatchRequest }
 
 // FileEvents sends changes in a tree until the client goes. begin is called
 // when the guest has accepted the watch: errors before it are errors of the
-// request. It returns the stream to write to.
-func FileEvents(ctx context.Context, guest *wire.Client, wch Watch, begin func() (*SSE, error)) error {
-	w := &watcher{guest: guest, req: &wire.WatchRequest{Path: wch.Path, User: wch.User, Recursive: wch.Recursive}}
+// request. It returns the stream to write to. still is as in Output.
+func FileEvents(ctx context.Context, guest *wire.Client, still func(context.Context) bool, wch Watch, begin func() (*SSE, error)) error {
+	w := &watcher{&wire.WatchRequest{Path: wch.Path, User: wch.User, Recursive: wch.Recursive}}
 	if wch.LastID != "" {
 		watch, seq, err := parseWatchID(wch.LastID)
 		if err != nil {
@@ -147,8 +139,11 @@ func FileEvents(ctx context.Context, guest *wire.Client, wch Watch, begin func()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer w.end()
-	first, err := w.once(ctx)
+	src := &Source[wire.WatchResponse]{Still: still, Note: w.note, End: errWatchEnded, Open: func(ctx context.Context) (*connect.ServerStreamForClient[wire.WatchResponse], error) {
+		return guest.File.Watch(ctx, connect.NewRequest(w.req))
+	}}
+	defer src.Close()
+	first, err := src.Once(ctx)
 	if err != nil {
 		return why(ctx, err)
 	}
@@ -159,46 +154,10 @@ func FileEvents(ctx context.Context, guest *wire.Client, wch Watch, begin func()
 	if err := w.send(s, first); err != nil {
 		return nil
 	}
-	return Pump(ctx, cancel, s, w.next, func(r *wire.WatchResponse) error { return w.send(s, r) })
+	return Pump(ctx, cancel, s, src.Next, func(r *wire.WatchResponse) error { return w.send(s, r) })
 }
 
-func (w *watcher) next(ctx context.Context) (*wire.WatchResponse, error) {
-	for {
-		r, err := w.once(ctx)
-		if err == nil {
-			w.broken = time.Time{}
-			return r, nil
-		}
-		w.end()
-		now := time.Now()
-		if w.broken.IsZero() {
-			w.broken = now
-		}
-		if ctx.Err() != nil || !errs.Temporary(err) || now.Sub(w.broken) > bridgeFor || !pause(ctx, inputRetry) {
-			return nil, err
-		}
-	}
-}
-
-func (w *watcher) once(ctx context.Context) (*wire.WatchResponse, error) {
-	if w.stream == nil {
-		sctx, cancel := context.WithCancel(ctx)
-		st, err := w.guest.File.Watch(sctx, connect.NewRequest(w.req))
-		if err != nil {
-			cancel()
-			return nil, wire.Err(err)
-		}
-		w.stream, w.close = st, cancel
-	}
-	if !w.stream.Receive() {
-		if err := w.stream.Err(); err != nil {
-			return nil, wire.Err(err)
-		}
-		return nil, errs.New(errs.Unavailable, "the guest ended the watch")
-	}
-	r := w.stream.Msg()
-	return r, w.note(r)
-}
+var errWatchEnded = errs.New(errs.Unavailable, "the guest ended the watch")
 
 // note keeps the place for the next connection.
 func (w *watcher) note(r *wire.WatchResponse) error {
@@ -239,39 +198,16 @@ func (w *watcher) id(seq uint64) string { return w.idOf(w.req.WatchId, seq) }
 
 func (*watcher) idOf(watch string, seq uint64) string { return fmt.Sprintf("%s:%d", watch, seq) }
 
-func (w *watcher) end() {
-	if w.stream != nil {
-		w.close()
-		_ = w.stream.Close()
-		w.stream = nil
-	}
-}
-
-// PortEvents sends ports that open and close, the open ones first.
-func PortEvents(ctx context.Context, s *SSE, guest *wire.Client) error {
+// PortEvents sends ports that open and close, the open ones first. still is as
+// in Output.
+func PortEvents(ctx context.Context, s *SSE, guest *wire.Client, still func(context.Context) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var st *connect.ServerStreamForClient[wire.WatchPortsResponse]
-	defer func() {
-		if st != nil {
-			_ = st.Close() // its context is over
-		}
-	}()
-	return Pump(ctx, cancel, s, func(ctx context.Context) (_ *wire.WatchPortsResponse, err error) {
-		if st == nil {
-			if st, err = guest.Port.Watch(ctx, connect.NewRequest(&wire.WatchPortsRequest{})); err != nil {
-				st = nil
-				return nil, wire.Err(err)
-			}
-		}
-		if st.Receive() {
-			return st.Msg(), nil
-		}
-		if err := st.Err(); err != nil {
-			return nil, wire.Err(err)
-		}
-		return nil, errs.New(errs.Unavailable, "the guest ended the watch")
-	}, func(r *wire.WatchPortsResponse) error { return sendPort(s, r) })
+	src := &Source[wire.WatchPortsResponse]{Still: still, End: errWatchEnded, Open: func(ctx context.Context) (*connect.ServerStreamForClient[wire.WatchPortsResponse], error) {
+		return guest.Port.Watch(ctx, connect.NewRequest(&wire.WatchPortsRequest{}))
+	}}
+	defer src.Close()
+	return Pump(ctx, cancel, s, src.Once, func(r *wire.WatchPortsResponse) error { return sendPort(s, r) })
 }
 
 func sendPort(s *SSE, r *wire.WatchPortsResponse) error {

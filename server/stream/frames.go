@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"github.com/coder/websocket"
@@ -96,6 +97,9 @@ func (l *Link) ReadStart(ctx context.Context) (api.StartProcess, error) {
 
 // strict parses JSON and refuses unknown keys and trailing data.
 func strict(body []byte, v any) error {
+	if !utf8.Valid(body) { // encoding/json would change it silently
+		return errs.New(errs.Invalid, "the frame's text is not UTF-8")
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -233,7 +237,9 @@ func (f *frames) writeEvent(ev *wire.AttachEvent) (ended bool, err error) {
 		}
 		return false, f.link.writeData(kind, e.Output.GetOffset(), e.Output.GetData())
 	case *wire.AttachEvent_Started:
-		err := f.link.writeJSON(api.FrameStarted, view.Process(e.Started))
+		p := view.Process(e.Started)
+		p.Existed = f.out.Existed()
+		err := f.link.writeJSON(api.FrameStarted, p)
 		close(f.started)
 		return false, err
 	case *wire.AttachEvent_Gap:

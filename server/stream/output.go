@@ -2,7 +2,7 @@ package stream
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,6 +25,15 @@ type Output struct {
 	// Alive is asked before the guest is dialled again; an error ends the
 	// stream with it. nil = always try.
 	Alive func(context.Context) error
+	// Still is asked when a guest has said nothing for too long, and reports
+	// whether its machine is held still; then it is waited for. Otherwise the
+	// stream ends with ErrSilent. nil = it never is.
+	Still func(context.Context) bool
+	// Step ends before Next says that the command has; nil = it is none.
+	Step interface {
+		End()
+		Follow(wait func(context.Context))
+	}
 
 	guest    *wire.Client
 	key      string
@@ -32,10 +41,14 @@ type Output struct {
 	at       [2]int64             // next offsets of stdout and stderr
 	noFollow bool
 
+	there   bool // Start has answered
+	existed bool // that the key was known before
 	started bool // an event has come
 	stream  *connect.ServerStreamForClient[wire.AttachEvent]
-	close   context.CancelFunc
-	broken  time.Time // since when; zero = it is not
+	close   context.CancelFunc // nil = no stream was ever opened
+	silence *silence           // of the stream
+	context context.Context    // the stream's
+	broken  time.Time          // since when; zero = it is not
 }
 
 // Start returns the output of a command that the first Next starts. The
@@ -44,17 +57,13 @@ type Output struct {
 func Start(guest *wire.Client, starts ...*wire.StartRequest) *Output {
 	key := starts[0].GetKey()
 	if key == "" {
-		key = NewKey()
+		key = wire.NewKey()
 	}
 	for _, s := range starts {
 		s.Key = key
 	}
 	return &Output{guest: guest, key: key, starts: starts}
 }
-
-// NewKey makes a key for a command whose caller gave none, so that a repeated
-// start after a broken connection never runs it twice.
-func NewKey() string { return "cmd-" + rand.Text() }
 
 // Attach returns the output of a running or ended command. -1 = from the present end.
 func Attach(guest *wire.Client, key string, stdoutFrom, stderrFrom int64, follow bool) *Output {
@@ -63,6 +72,9 @@ func Attach(guest *wire.Client, key string, stdoutFrom, stderrFrom int64, follow
 
 // Key names the command.
 func (o *Output) Key() string { return o.key }
+
+// Existed reports whether the key was known, so that nothing was started.
+func (o *Output) Existed() bool { return o.existed }
 
 // At returns the offsets behind what Next returned.
 func (o *Output) At() (stdout, stderr int64) { return max(o.at[0], 0), max(o.at[1], 0) }
@@ -86,11 +98,18 @@ func (o *Output) Next(ctx context.Context) (*wire.AttachEvent, error) {
 			if skip {
 				continue
 			}
+			if ev.GetExited() != nil && o.Step != nil {
+				o.Step.End()
+			}
 			return ev, nil
 		}
+		silent := o.context != nil && errors.Is(context.Cause(o.context), ErrSilent)
 		o.Close()
 		if ctx.Err() != nil {
 			return nil, why(ctx, err)
+		}
+		if silent {
+			return nil, errSilent()
 		}
 		if o.fallback(err) {
 			continue
@@ -104,10 +123,15 @@ func (o *Output) Next(ctx context.Context) (*wire.AttachEvent, error) {
 // receive opens a stream if there is none and takes an event from it.
 func (o *Output) receive(ctx context.Context) (*wire.AttachEvent, error) {
 	if o.stream == nil {
-		if err := o.resolveEnds(ctx); err != nil {
+		o.context, o.silence, o.close = listen(ctx, o.Still)
+	}
+	o.silence.begin()
+	defer o.silence.end()
+	if o.stream == nil {
+		if err := o.resolveEnds(o.context); err != nil {
 			return nil, err
 		}
-		if err := o.open(ctx); err != nil {
+		if err := o.open(o.context); err != nil {
 			return nil, wire.Err(err)
 		}
 	}
@@ -124,10 +148,17 @@ func (o *Output) receive(ctx context.Context) (*wire.AttachEvent, error) {
 }
 
 func (o *Output) open(ctx context.Context) (err error) {
-	ctx, o.close = context.WithCancel(ctx)
-	if len(o.starts) > 0 && !o.started {
+	exec := len(o.starts) > 0 && !o.started
+	if exec && !wire.MadeUp(o.key) {
+		// A key that the caller chose: whether it was known before is an answer
+		// of its own, and so is a refusal, which leaves it free.
+		exec, err = false, o.start(ctx)
+	}
+	switch {
+	case err != nil:
+	case exec:
 		o.stream, err = o.guest.Process.Exec(ctx, connect.NewRequest(o.starts[0]))
-	} else {
+	default:
 		o.stream, err = o.guest.Process.Attach(ctx, connect.NewRequest(&wire.AttachRequest{
 			Key: o.key, StdoutFrom: o.at[0], StderrFrom: o.at[1], NoFollow: o.noFollow,
 		}))
@@ -135,6 +166,18 @@ func (o *Output) open(ctx context.Context) (err error) {
 	if err != nil {
 		o.close()
 		o.stream = nil
+	}
+	return err
+}
+
+// start starts a command whose key was chosen, unless that is done.
+func (o *Output) start(ctx context.Context) error {
+	if o.there {
+		return nil
+	}
+	res, err := o.guest.Process.Start(ctx, connect.NewRequest(o.starts[0]))
+	if err == nil {
+		o.there, o.existed = true, res.Msg.GetExisted()
 	}
 	return err
 }
@@ -233,12 +276,13 @@ func (o *Output) bridge(ctx context.Context, err error) error {
 // Close ends the stream. After the end of the command it reads the rest, so
 // that the connection can be used again.
 func (o *Output) Close() {
-	if o.stream == nil {
-		return
+	if o.close != nil {
+		o.close()
 	}
-	o.close()
-	_ = o.stream.Close()
-	o.stream = nil
+	if o.stream != nil {
+		_ = o.stream.Close()
+		o.stream = nil
+	}
 }
 
 // Finish is Close after the exited event: it waits for the end of the stream,

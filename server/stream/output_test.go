@@ -113,7 +113,7 @@ func TestOutputBridgesABrokenGuest(t *testing.T) {
 			case 1:
 				panic(http.ErrAbortHandler)
 			case 2:
-				if r.Key != "k" || r.StdoutFrom != 3 {
+				if !wire.MadeUp(r.Key) || r.StdoutFrom != 3 {
 					return connect.NewError(connect.CodeInternal, errors.New("attached elsewhere"))
 				}
 				send(started())
@@ -127,7 +127,7 @@ func TestOutputBridgesABrokenGuest(t *testing.T) {
 			return nil
 		},
 	}
-	text, starts, err := read(t, Start(s.client(t), &wire.StartRequest{Key: "k", Argv: [][]byte{[]byte("x")}}))
+	text, starts, err := read(t, Start(s.client(t), &wire.StartRequest{Argv: [][]byte{[]byte("x")}}))
 	if text != "abcde|f" || starts != 1 || err != nil {
 		t.Errorf("%q, %d starts, %v", text, starts, err)
 	}

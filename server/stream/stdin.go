@@ -149,6 +149,20 @@ func (s *stdin) pump(ctx context.Context, guest *wire.Client, key string, report
 	}
 }
 
+// Feed writes all of a command's stdin, as the command takes it. The channel is
+// closed when that is over, or ctx is.
+func Feed(ctx context.Context, guest *wire.Client, key string, data []byte) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s := newStdin()
+		if s.put(ctx, 0, data, true) == nil {
+			_ = s.pump(ctx, guest, key, func(api.StdinAck) error { return nil }) // a command that has ended takes nothing
+		}
+	}()
+	return done
+}
+
 // Input writes stdin of a command. The end of the command is not an error: the
 // answer is closed then, as it is behind the end of input.
 func Input(ctx context.Context, guest *wire.Client, key string, offset int64, data []byte, eof bool) (api.StdinAck, error) {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/skete-dev/skete/api"
@@ -40,7 +41,8 @@ func Start(req api.StartProcess, language string, shell int) (*wire.StartRequest
 		return nil, errs.New(errs.Invalid, "at most %d environment variables and %d rlimits", envMax, rlimitsMax)
 	}
 	r := &wire.StartRequest{
-		Key: req.Key, Cwd: []byte(req.Cwd), User: req.User, Stdin: req.Stdin,
+		Fingerprint: fingerprint(req, language),
+		Key:         req.Key, Cwd: []byte(req.Cwd), User: req.User, Stdin: req.Stdin,
 		TimeoutMs: req.TimeoutMS, SpoolBytesMax: req.SpoolMax, Background: req.Background,
 	}
 	for _, a := range argv {
@@ -76,6 +78,29 @@ func Start(req api.StartProcess, language string, shell int) (*wire.StartRequest
 	return r, nil
 }
 
+// fingerprint is of what the caller asks to run, however it is run and watched.
+func fingerprint(req api.StartProcess, language string) []byte {
+	return wire.Fingerprint(struct {
+		Argv          []string          `json:"argv"`
+		Command, Code string            `json:",omitempty"`
+		Language      string            `json:",omitempty"`
+		Env           map[string]string `json:",omitempty"`
+		Cwd, User     string            `json:",omitempty"`
+		Terminal      bool              `json:",omitempty"`
+	}{
+		Argv: req.Argv, Command: req.Command, Code: req.Code, Language: codeLanguage(req, language),
+		Env: req.Env, Cwd: req.Cwd, User: req.User, Terminal: req.Terminal != nil,
+	})
+}
+
+// codeLanguage is the language of the code, if there is any.
+func codeLanguage(req api.StartProcess, language string) string {
+	if req.Code == "" {
+		return ""
+	}
+	return cmp.Or(req.Language, language)
+}
+
 // Size checks the size of a terminal.
 func Size(s api.TerminalSize) (*wire.PtySize, error) {
 	if s.Cols < 1 || s.Cols > 1000 || s.Rows < 1 || s.Rows > 1000 {
@@ -105,10 +130,7 @@ func argvOf(req api.StartProcess, language string, shell int) ([]string, error) 
 	case req.Command != "":
 		return []string{shells[shell], "-c", req.Command}, nil
 	}
-	if req.Language != "" {
-		language = req.Language
-	}
-	return program(language, req.Code)
+	return program(codeLanguage(req, language), req.Code)
 }
 
 // goRun compiles the program and runs it: `go run` would turn every exit code

@@ -101,7 +101,7 @@ func File(e *wire.Entry) api.File {
 	return api.File{
 		Path: Text(e.GetPath()), PathBytes: Exact(e.GetPath()), Name: Text(e.GetName()), Type: fileType(e.GetType()),
 		Size: e.GetSize(), Mode: e.GetMode(), UID: e.GetUid(), GID: e.GetGid(),
-		ModifiedAt: unixNS(e.GetModifiedUnixNs()), Target: Text(e.GetTarget()),
+		ModifiedAt: unixNS(e.GetModifiedUnixNs()), Target: Text(e.GetTarget()), TargetBytes: Exact(e.GetTarget()),
 	}
 }
 

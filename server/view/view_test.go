@@ -88,7 +88,7 @@ func TestHostileMessages(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	f := File(&wire.Entry{Name: []byte{0xff}, Path: []byte("/a\xff"), Type: 99, Target: []byte{0x80}})
-	if f.Type != "other" || string(f.PathBytes) != "/a\xff" || !utf8.ValidString(f.Path+f.Name+f.Target) {
+	if f.Type != "other" || string(f.PathBytes) != "/a\xff" || string(f.TargetBytes) != "\x80" || !utf8.ValidString(f.Path+f.Name+f.Target) {
 		t.Errorf("%+v", f)
 	}
 	if f := File(&wire.Entry{Path: []byte("/ü")}); f.PathBytes != nil || f.Path != "/ü" {

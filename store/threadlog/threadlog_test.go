@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
 	"github.com/skete-dev/skete/store/threadlog"
@@ -532,7 +533,7 @@ func TestThreads_twoServersOnOneNATS(t *testing.T) {
 }
 
 func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
-	dir := storetest.SmallDisk(t, 96)
+	dir := scratch.Disk(t, 96)
 	home := filepath.Join(dir, "home")
 	s := open(t, store.Config{Dir: home})
 	l, b, id := logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), thread.NewID()
@@ -542,9 +543,9 @@ func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 	filler := storetest.Fill(t, dir, 4)
 	for range 3 {
 		_, err := l.Append(t.Context(), id, seq, thread.New(run, thread.Input{}))
-		wantClass(t, "append on a full disk", err, errs.Limit)
+		wantClass(t, "append on a full disk", err, errs.Unavailable)
 		_, err = b.Put(t.Context(), []byte("more"))
-		wantClass(t, "put on a full disk", err, errs.Limit)
+		wantClass(t, "put on a full disk", err, errs.Unavailable)
 	}
 	if last, err := drain(t.Context(), l, id, 1); last != seq || err != nil {
 		t.Errorf("load on a full disk: %d, %v", last, err)
@@ -561,7 +562,7 @@ func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 	})
 	storetest.Fill(t, dir, 30)
 	_, err := b.Put(t.Context(), make([]byte, 24<<20))
-	wantClass(t, "a blob that would fill the disk", err, errs.Limit)
+	wantClass(t, "a blob that would fill the disk", err, errs.Unavailable)
 }
 
 func TestThreadsStoreFull_stillDeletes(t *testing.T) {

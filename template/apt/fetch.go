@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Bounds of a fetch.
@@ -61,12 +61,12 @@ type Fetcher struct {
 // NewFetcher keeps what it fetches in dir, which is its alone.
 func NewFetcher(dir string) *Fetcher { return &Fetcher{dir: dir} }
 
-var packageForm = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]{0,127}(=[A-Za-z0-9.+:~-]{1,128})?$`)
+var packageForm = pattern.Lazy(`^[a-z0-9][a-z0-9+.-]{0,127}(=[A-Za-z0-9.+:~-]{1,128})?$`)
 
 // CheckPackage refuses what is no name of a package, with or without a version.
 func CheckPackage(name string) error {
 	plain, _, _ := strings.Cut(name, "=")
-	if !packageForm.MatchString(name) || strings.HasSuffix(plain, "-") {
+	if !packageForm().MatchString(name) || strings.HasSuffix(plain, "-") {
 		return errs.New(errs.Invalid, "%.80q is not the name of a package", name).WithHint("NAME, or NAME=VERSION")
 	}
 	return nil
@@ -344,7 +344,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var instForm = regexp.MustCompile(`^Inst (\S+) (?:\[\S+\] )?\((\S+) .*\[(\S+)\]\)`)
+var instForm = pattern.Lazy(`^Inst (\S+) (?:\[\S+\] )?\((\S+) .*\[(\S+)\]\)`)
 
 // plan reads what apt-get would install: "Inst NAME [OLD] (VERSION ARCHIVE [ARCH])".
 func (x *fetch) plan(out string) ([]Deb, error) {
@@ -355,7 +355,7 @@ func (x *fetch) plan(out string) ([]Deb, error) {
 	}
 	var debs []Deb
 	for s := bufio.NewScanner(strings.NewReader(out)); s.Scan(); {
-		m := instForm.FindStringSubmatch(s.Text())
+		m := instForm().FindStringSubmatch(s.Text())
 		if m == nil {
 			continue
 		}

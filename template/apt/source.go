@@ -5,9 +5,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Bounds of what is read of a tree's settings.
@@ -53,13 +54,13 @@ func (s Source) Official(suite string) bool {
 	for _, at := range []string{path.Base(u.Path), path.Base(path.Dir(u.Path))} { // .../debian, .../archive/debian/20250101T000000Z
 		switch at {
 		case "debian", "debian-security", "ubuntu", "ubuntu-ports":
-			return at == path.Base(u.Path) || snapshotForm.MatchString(path.Base(u.Path))
+			return at == path.Base(u.Path) || snapshotForm().MatchString(path.Base(u.Path))
 		}
 	}
 	return false
 }
 
-var snapshotForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z$`)
+var snapshotForm = pattern.Lazy(`^[0-9]{8}T[0-9]{6}Z$`)
 
 // Sources are all that a tree names.
 type Sources []Source
@@ -215,10 +216,10 @@ func stanza(f map[string]string) Sources {
 }
 
 var (
-	suiteForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
-	componentForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
-	keyringForm   = regexp.MustCompile(`^/[A-Za-z0-9._/+-]+\.(gpg|asc|pgp)$`)
-	uriForm       = regexp.MustCompile(`^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._/+~%-]*)?$`)
+	suiteForm     = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
+	componentForm = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
+	keyringForm   = pattern.Lazy(`^/[A-Za-z0-9._/+-]+\.(gpg|asc|pgp)$`)
+	uriForm       = pattern.Lazy(`^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._/+~%-]*)?$`)
 )
 
 // OK admits what can be written into a file of ours without meaning anything
@@ -229,11 +230,11 @@ func (s Source) OK() bool {
 			return false
 		}
 	}
-	if !uriForm.MatchString(s.URI) || !suiteForm.MatchString(s.Suite) || len(s.Components) == 0 || len(s.Components) > componentsMax {
+	if !uriForm().MatchString(s.URI) || !suiteForm().MatchString(s.Suite) || len(s.Components) == 0 || len(s.Components) > componentsMax {
 		return false
 	}
-	if s.SignedBy != "" && !keyringForm.MatchString(s.SignedBy) {
+	if s.SignedBy != "" && !keyringForm().MatchString(s.SignedBy) {
 		return false
 	}
-	return !slices.ContainsFunc(s.Components, func(c string) bool { return len(c) > textBytesMax || !componentForm.MatchString(c) })
+	return !slices.ContainsFunc(s.Components, func(c string) bool { return len(c) > textBytesMax || !componentForm().MatchString(c) })
 }

@@ -71,7 +71,7 @@ func release(r *os.Root) (id, suite string) {
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		value = strings.Trim(value, `"'`)
-		if !suiteForm.MatchString(value) || len(value) > textBytesMax {
+		if !suiteForm().MatchString(value) || len(value) > textBytesMax {
 			continue
 		}
 		switch key {

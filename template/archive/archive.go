@@ -19,7 +19,6 @@ import (
 	"errors"
 	"io"
 	"path"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -27,6 +26,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 const (
@@ -185,7 +185,7 @@ func Fault(err error) error {
 }
 
 // imageName are the entries that images begin with, and no root file system.
-var imageName = regexp.MustCompile(`^(oci-layout|index\.json|manifest\.json|repositories|blobs|blobs/sha(256|512)(/[0-9a-f]*)?|(sha256:)?[0-9a-f]{64}(\.json|\.tar(\.gz)?|/.*)?)$`)
+var imageName = pattern.Lazy(`^(oci-layout|index\.json|manifest\.json|repositories|blobs|blobs/sha(256|512)(/[0-9a-f]*)?|(sha256:)?[0-9a-f]{64}(\.json|\.tar(\.gz)?|/.*)?)$`)
 
 // recognise looks at the first entries and returns a reader that begins at
 // the begin.
@@ -204,7 +204,7 @@ func recognise(r io.Reader) (Kind, io.Reader, error) {
 		name := strings.TrimPrefix(path.Clean("/"+hdr.Name), "/")
 		if name == BundleFile {
 			kind = Bundle
-		} else if imageName.MatchString(name) {
+		} else if imageName().MatchString(name) {
 			kind = Image
 		}
 		if name != "" {

@@ -19,11 +19,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/template/shelf"
 )
 
@@ -61,11 +61,11 @@ func Open(dir string) (*Cache, error) {
 	return &Cache{s}, nil
 }
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestForm = pattern.Lazy(`^sha256:[0-9a-f]{64}$`)
 
 // CheckDigest refuses what is not a SHA-256 digest.
 func CheckDigest(digest string) error {
-	if !digestForm.MatchString(digest) {
+	if !digestForm().MatchString(digest) {
 		return errs.New(errs.Unsupported, "%.100q is not a SHA-256 digest", digest)
 	}
 	return nil

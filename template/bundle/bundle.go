@@ -20,10 +20,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // ManifestFile is the name of the first entry.
@@ -66,8 +66,8 @@ type File struct {
 }
 
 var (
-	nameForm = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,63}$`)
-	sumForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	nameForm = pattern.Lazy(`^[a-z][a-z0-9._-]{0,63}$`)
+	sumForm  = pattern.Lazy(`^[0-9a-f]{64}$`)
 )
 
 // Write writes a bundle of the files, in their order. They must not change
@@ -211,7 +211,7 @@ func (m Manifest) check() error {
 	if m.Version != Version {
 		return errs.New(errs.Unsupported, "the bundle is of the form %d; this skete reads %d", m.Version, Version)
 	}
-	if !sumForm.MatchString(m.Hash) {
+	if !sumForm().MatchString(m.Hash) {
 		return bad("has no hash of a tree")
 	}
 	if len(m.Parts) == 0 || len(m.Parts) > partsMax {
@@ -220,7 +220,7 @@ func (m Manifest) check() error {
 	rootfs := 0
 	names := map[string]bool{ManifestFile: true}
 	for _, p := range m.Parts {
-		if !nameForm.MatchString(p.Role) || p.Name == "" || len(p.Name) > 100 || names[p.Name] || p.Size < 0 || !sumForm.MatchString(p.SHA256) {
+		if !nameForm().MatchString(p.Role) || p.Name == "" || len(p.Name) > 100 || names[p.Name] || p.Size < 0 || !sumForm().MatchString(p.SHA256) {
 			return bad("has a part %.80q that makes no sense", p.Name)
 		}
 		names[p.Name] = true

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/apt"
 )
@@ -134,13 +134,13 @@ func (b *Builder) Build(ctx context.Context, r Request, tell func(News)) (templa
 }
 
 // reference is how an image of a registry differs from a template's name.
-var reference = regexp.MustCompile(`[/:@]`)
+var reference = pattern.Lazy(`[/:@]`)
 
 // base finds what the recipe starts from.
 func (b *Builder) base(ctx context.Context, from string, say func(string)) (template.Rootfs, error) {
 	name := from
 	switch {
-	case reference.MatchString(from):
+	case reference().MatchString(from):
 		if b.c.Pull == nil {
 			return template.Rootfs{}, errs.New(errs.Unsupported, "this server pulls no images").WithHint("`skete template import` makes a template of a tar")
 		}

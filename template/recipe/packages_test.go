@@ -11,6 +11,9 @@ import (
 // A real Debian, a real package with what it depends on: fetched on the host,
 // installed in a sandbox without a network.
 func TestBuild_packagesOfARealDebian(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: installs a Debian package in a sandbox")
+	}
 	tar := debiantest.Open(t)
 	w := newWorld(t)
 	_, err := w.store.Import(t.Context(), "small", tar)

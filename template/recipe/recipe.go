@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/internal/yamlfile"
 	"github.com/skete-dev/skete/template/apt"
 )
@@ -110,7 +110,7 @@ func (c checker) recipe(r *Recipe) {
 		c.command(fmt.Sprintf("run[%d]", i), text, true)
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.Env)) {
-		if !envForm.MatchString(key) || !clean(r.Env[key]) {
+		if !envForm().MatchString(key) || !clean(r.Env[key]) {
 			c.bad("env."+key, "%.80q is no variable with a value that can be set", key)
 		}
 	}
@@ -135,8 +135,8 @@ func (c checker) settings(r *Recipe) {
 }
 
 var (
-	envForm   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-	ownerForm = regexp.MustCompile(`^[a-z_0-9][a-z0-9_-]{0,31}(:[a-z_0-9][a-z0-9_-]{0,31})?$`)
+	envForm   = pattern.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	ownerForm = pattern.Lazy(`^[a-z_0-9][a-z0-9_-]{0,31}(:[a-z_0-9][a-z0-9_-]{0,31})?$`)
 )
 
 func (c checker) count(value string, n, most int) {
@@ -175,7 +175,7 @@ func (c checker) file(value string, f *File) {
 			c.bad(value+".mode", `%.20q is not "0000" to "0777"`, f.Mode)
 		}
 	}
-	if f.Owner != "" && !ownerForm.MatchString(f.Owner) {
+	if f.Owner != "" && !ownerForm().MatchString(f.Owner) {
 		c.bad(value+".owner", "%.80q is not USER or USER:GROUP", f.Owner)
 	}
 }

@@ -90,7 +90,7 @@ func (s *Settings) keepWhatCanBe() {
 		s.ReadyTimeoutMS = 0
 	}
 	for k, v := range s.Env {
-		if !envForm.MatchString(k) || !clean(v) || len(v) > textBytesMax {
+		if !envForm().MatchString(k) || !clean(v) || len(v) > textBytesMax {
 			delete(s.Env, k)
 		}
 	}

@@ -88,7 +88,7 @@ func Begin(ctx context.Context, guest *wire.Client, s Service) error {
 		}
 		if failed, is := errors.AsType[*Error](err); is {
 			last = failed.Last
-		} else if within.Err() == nil {
+		} else if within.Err() == nil && !errors.Is(err, context.DeadlineExceeded) { // the guest may be the first to say so
 			return err
 		}
 		if wait(within) {

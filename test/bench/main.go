@@ -59,6 +59,7 @@ func main() {
 
 func (b *bench) run(only string) error {
 	all := []measurement{
+		{"command", b.commands},
 		{"create", b.with(b.create)},
 		{"exec", b.with(b.exec)},
 		{"stat", b.with(b.stat)},
@@ -66,6 +67,8 @@ func (b *bench) run(only string) error {
 		{"disconnects", b.with(b.disconnects)},
 		{"burst", b.with(b.burst)},
 		{"fork", b.with(b.forks)},
+		{"start", b.with(b.starts)},
+		{"tenants", b.with(b.neighbours)},
 		{"oci", b.oci},
 		{"workspace-machine", b.histories},
 		{"pool-claim", b.warmed(fmt.Sprintf("size=%d,memory_mb=512", poolSize), b.claim)},

@@ -105,7 +105,7 @@ func (b *bench) exec(s *server) error {
 	if err != nil {
 		return err
 	}
-	probe, err := forkexec(b.ctx)
+	probe, err := b.program("forkexec")
 	if err != nil {
 		return err
 	}
@@ -131,6 +131,7 @@ func (b *bench) exec(s *server) error {
 	a := b.Millis("gvisor: exec round trip of /bin/true", whole, "", "client, server and guest; unix socket")
 	k := b.Millis("gvisor: fork+exec+wait of /bin/true inside", kernel, "", "the same kernel's own cost, measured by a program in the sandbox")
 	b.Value("gvisor: exec, what we add (p50 - p50)", a-k, "ms", "<= 1 ms", "")
+	b.Value("ratio: exec / fork+exec+wait inside", a/k, "x", "<= 1.4", "")
 	out, err := exec.CommandContext(b.ctx, probe, strconv.Itoa(b.count(500)), "/bin/true").Output()
 	if err != nil {
 		return err
@@ -141,19 +142,6 @@ func (b *bench) exec(s *server) error {
 	}
 	b.Millis("peer: bare fork+exec+wait of /bin/true", bare, "", "on the host")
 	return nil
-}
-
-// forkexec builds the probe, static, and returns its path.
-func forkexec(ctx context.Context) (string, error) {
-	f, err := os.CreateTemp("", "forkexec-")
-	if err != nil {
-		return "", err
-	}
-	f.Close()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", f.Name(), "./test/bench/forkexec")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	cmd.Stderr = os.Stderr
-	return f.Name(), cmd.Run()
 }
 
 func upload(ctx context.Context, sb *client.Sandbox, from, to string) error {

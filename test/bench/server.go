@@ -48,16 +48,36 @@ func (b *bench) start(flags ...string) (*server, error) {
 		return nil, err
 	}
 	s := &server{home: home}
-	s.cmd = exec.Command(b.skete, append([]string{"serve", "--listen", ""}, flags...)...)
-	s.cmd.Env = append(os.Environ(), "SKETE_HOME="+home)
-	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	if s.c, err = client.New(client.Config{Socket: s.socket()}); err != nil {
-		return nil, errors.Join(err, s.stop())
+	if err := s.serve(b.skete, flags...); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(home))
 	}
 	return s, s.ready(b.ctx)
+}
+
+// serve starts the program in the server's directory.
+func (s *server) serve(skete string, flags ...string) (err error) {
+	// What nothing asked for keeps no machine warm: a cold create is to be cold.
+	s.cmd = exec.Command(skete, append([]string{"serve", "--listen", "", "--set", "pool_demand=0"}, flags...)...)
+	s.cmd.Env = append(os.Environ(), "SKETE_HOME="+s.home)
+	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
+	s.cmd.WaitDelay = time.Second // what it leaves when it is killed holds its output
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	if s.c, err = client.New(client.Config{Socket: s.socket()}); err != nil {
+		s.kill()
+		return err
+	}
+	return nil
+}
+
+// kill ends the server as a power cut of its process would, and waits for that.
+func (s *server) kill() {
+	if s.c != nil {
+		s.c.Close()
+	}
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
 }
 
 func (s *server) socket() string { return client.SocketPath(s.home) }

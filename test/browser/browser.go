@@ -23,10 +23,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 const (
@@ -55,10 +56,21 @@ var flags = []string{
 	"--disable-domain-reliability", "--no-pings",
 }
 
-// here is the folder of this package.
-func here() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(file)
+// here is the folder of this package. A test runs in its own package's; what the
+// compiler knows of files is no help under -trimpath.
+func here(t testing.TB) string {
+	t.Helper()
+	root, err := os.Getwd()
+	must(t, err)
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			return filepath.Join(root, "test", "browser")
+		}
+		if filepath.Dir(root) == root {
+			t.Fatal("this test does not run in its module")
+		}
+		root = filepath.Dir(root)
+	}
 }
 
 // Start starts Chromium for a test. more are further flags.
@@ -77,11 +89,16 @@ func Start(t testing.TB, more ...string) *Browser {
 	if program == "" {
 		t.Skip("no Chromium on this machine: `make need-test` installs one")
 	}
-	modules := Install(t, here())
-	args := append([]string{filepath.Join(here(), "driver.mjs"), filepath.Join(modules, "playwright-core", "index.mjs"), program, t.TempDir()}, flags...)
+	dir := here(t)
+	modules := Install(t, dir)
+	args := append([]string{filepath.Join(dir, "driver.mjs"), filepath.Join(modules, "playwright-core", "index.mjs"), program, t.TempDir()}, flags...)
 	cmd := exec.Command("node", append(args, more...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
+	temp, err := scratch.Dir("browser") // a short path: it makes sockets there, and leaves them
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	in, err := cmd.StdinPipe()
 	must(t, err)
 	out, err := cmd.StdoutPipe()
@@ -175,7 +192,7 @@ func Install(t testing.TB, dir string) string {
 	manifest, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	must(t, err)
 	sum := sha256.Sum256(append(lock, manifest...))
-	kept := filepath.Join(here(), "..", "..", ".build", "npm")
+	kept := filepath.Join(here(t), "..", "..", ".build", "npm")
 	place := filepath.Join(kept, hex.EncodeToString(sum[:8]))
 	modules := filepath.Join(place, "node_modules")
 	if _, err := os.Stat(modules); err == nil {

@@ -17,7 +17,7 @@ export default async ({browser, args}) => {
     const r = await fetch(`/v1/sandboxes/${box}/previews`, {
       method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({port, path}),
     });
-    return (await r.json()).url;
+    const o = await r.json(); if (!o.url) throw new Error(JSON.stringify(o)); return o.url;
   }, [box, port, path]);
   const url = await open(5173, '/');
   const evil = await browser.newPage();

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -156,7 +157,7 @@ func (w *world) report() {
 		return w.again[min(int(q*float64(len(w.again))), len(w.again)-1)].Round(time.Millisecond)
 	}
 	w.t.Logf("%d kills; running again after p50 %v, p99 %v, max %v", w.kills, at(0.5), at(0.99), at(1))
-	if at(1) > 20*time.Second {
+	if at(1) > patience.Of(20*time.Second) {
 		w.t.Errorf("it took %v to run again", at(1))
 	}
 }

@@ -18,8 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/store"
@@ -134,7 +136,8 @@ func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
 	}
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(3 * time.Minute)
+	late, cancel := patience.Context(ctx, 3*time.Minute)
+	defer cancel()
 	for ; !run.State.Final(); run, err = k.Get(ctx, c.o.Tenant, run.ID) {
 		if err != nil {
 			return err
@@ -152,7 +155,7 @@ func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
 		}
 		select {
 		case <-tick.C:
-		case <-deadline:
+		case <-late.Done():
 			return fmt.Errorf("it does not come to an end: %+v", run)
 		}
 	}
@@ -270,10 +273,22 @@ func (r registry) Update(ctx context.Context, key string, value []byte, old uint
 // machines are directories of the guest.
 type machines struct{ c *child }
 
+// Check implements keeper.Machines.
+func (machines) Check(map[string]any) error { return nil }
+
 // Create implements keeper.Machines.
-func (m machines) Create(_ context.Context, tenant, key string, _ map[string]any) (id string, err error) {
+func (m machines) Create(_ context.Context, tenant, key string, _ thread.RunID, _ map[string]any) (id string, err error) {
 	return id, m.c.guest.Call("Guest.Machine", tenant+"/"+key, &id)
 }
+
+// Enter implements keeper.Machines.
+func (machines) Enter(context.Context, string, string, thread.RunID, bool) error { return nil }
+
+// Leave implements keeper.Machines.
+func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun) error { return nil }
+
+// Entered implements keeper.Machines.
+func (machines) Entered(func(string, thread.RunID)) {}
 
 // Open implements keeper.Machines.
 func (m machines) Open(_ context.Context, _, id string) (keeper.Machine, func(), error) {
@@ -312,11 +327,16 @@ type shared struct{ *place.Dir }
 func (*shared) Close() error { return nil }
 
 // Copy implements keeper.Machines.
-func (machines) Copy(context.Context, string, string, string) error { return nil }
+func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) keeper.When) error {
+	return nil
+}
+
+// CopyNow implements keeper.Machines.
+func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (machines) Restore(context.Context, string, string, func(keeper.Mark) bool, string) (bool, error) {
-	return false, errs.New(errs.Unsupported, "these machines keep no history")
+func (machines) Restore(context.Context, string, string, func(keeper.Mark) bool, string) ([]keeper.Change, error) {
+	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 
 // Destroy implements keeper.Machines.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 // Guest stands in for the machines: it outlives the processes that are killed
@@ -36,7 +38,7 @@ type Touch struct {
 
 func startGuest(t *testing.T) (g *Guest, socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "chaos") //nolint:usetesting // a socket's path is short
+	dir, err := scratch.Dir("chaos") // a socket's path is short
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	g = &Guest{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/store"
@@ -77,12 +78,13 @@ func TestTwoServers_neverDriveTogether(t *testing.T) {
 	w.guest.mu.Unlock()
 	must(t, a.s.Close()) // its keeper does not know yet
 	began := time.Now()
-	deadline := time.After(50 * time.Second)
+	late, cancel := patience.Context(t.Context(), 50*time.Second)
+	defer cancel()
 	for now := run; !now.State.Final(); now, err = b.k.Get(t.Context(), o.Tenant, run.ID) {
 		must(t, err)
 		select {
 		case <-tick.C:
-		case <-deadline:
+		case <-late.Done():
 			t.Fatalf("nobody goes on: %+v", now)
 		}
 	}

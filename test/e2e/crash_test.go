@@ -8,11 +8,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,12 +212,19 @@ func TestMachineKilled_theStateSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	sb := w.create(api.CreateSandbox{})
-	pids, err := exec.Command("pgrep", "-f", "runsc-sandbox.*"+sb.ID).Output()
-	if err != nil {
-		t.Fatalf("no process of the sandbox: %v", err)
+	killed := 0
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		line, _ := os.ReadFile(f)
+		if program, args, _ := strings.Cut(string(line), "\x00"); !strings.HasPrefix(filepath.Base(program), "runsc-sandbox") || !strings.Contains(args, sb.ID) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
 	}
-	for pid := range strings.FieldsSeq(string(pids)) {
-		_ = exec.Command("kill", "-9", pid).Run()
+	if killed == 0 {
+		t.Fatal("no process of the sandbox")
 	}
 	w.until("the sandbox has failed", func() error {
 		got, err := sb.Get(w.ctx())

@@ -22,7 +22,7 @@ func emulated(t *testing.T, args ...string) *machines {
 	t.Helper()
 	needEmulator(t)
 	m := &machines{newWorld(t, append([]string{"--providers", "gvisor,qemu"}, args...)...)}
-	m.doctor()
+	m.kernel()
 	m.start()
 	m.pull()
 	return m
@@ -49,6 +49,9 @@ func TestUndo_theFirstChange(t *testing.T) {
 		m.cli("redo", id, "-y")
 		if got := m.busy(id, "busybox cat src/a b"); got != "one\ntwo" {
 			m.t.Errorf("%s: after the redo: %q", provider, got)
+		}
+		if info, err := m.c.Info(m.ctx()); err != nil || info.Used.LookMS == 0 {
+			m.t.Errorf("%s: the looks at its files are not counted: %+v, %v", provider, info.Used, err)
 		}
 		m.busy(id, "echo 'no revision has it' > c")
 		for _, first := range []string{"busybox rm -rf src b c", "echo changed > c; busybox rm b"} {

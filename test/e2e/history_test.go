@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -50,11 +51,35 @@ func historyOfTheShell(m *machines, provider string) {
 		m.t.Errorf("the history does not say that something was undone:\n%s", out)
 	}
 	m.in(id, "echo more >> keep") // what is not a revision yet is lost neither
-	m.cli("restore", id, "1")
+	m.cli("restore", id, "1", "-y")
 	m.cli("undo", id, "-y")
 	if got := m.in(id, "cat keep"); got != "keep\nmore" {
 		m.t.Errorf("what nobody had made a revision of: %q", got)
 	}
+	m.unsaved(id)
+}
+
+// unsaved: while something writes and is never quiet, the history says what no
+// revision has yet, and the diff shows it.
+func (m *machines) unsaved(id string) {
+	m.t.Helper()
+	m.cli("vm", "exec", id, "-d", "--key", "writer", "--no-revision", "--cmd", "mkdir -p d; while :; do echo x >> d/late; sleep 0.2; done")
+	m.until("the history says that something is unsaved", func() error {
+		if out := m.cli("history", id); !strings.Contains(out, "unsaved changes: 1 file") {
+			return fmt.Errorf("it says:\n%s", out)
+		}
+		return nil
+	})
+	if out := m.cli("diff", id, "--stat"); !strings.Contains(out, "d/late") {
+		m.t.Errorf("the diff of what is unsaved:\n%s", out)
+	}
+	m.cli("vm", "kill", id, "writer")
+	m.until("it is saved when it is quiet", func() error {
+		if out := m.cli("history", id); strings.Contains(out, "unsaved") || !strings.Contains(out, "changed outside") {
+			return fmt.Errorf("the history says:\n%s", out)
+		}
+		return nil
+	})
 }
 
 // A sandbox whose machine was killed goes on in one of another provider, with

@@ -163,8 +163,10 @@ func (p person) with(t *testing.T) person {
 	return p
 }
 
-// paused: a page that is open lets a sandbox sleep. It has looked again when it
-// has asked for the sandbox once more.
+// paused: a page that is open lets a sandbox sleep. It asks for the ports last;
+// before that, a pause comes between its question whether the sandbox runs and
+// what it asks of one that does, which wakes it. It has looked again when it has
+// asked for the sandbox once more.
 func (p person) paused() {
 	p.t.Helper()
 	made, err := p.c.CreateSandbox(p.ctx(), api.CreateSandbox{Provider: "gvisor"})
@@ -172,7 +174,8 @@ func (p person) paused() {
 	box := p.c.Sandbox(made.ID)
 	defer func() { _ = box.Destroy(p.ctx()) }()
 	p = p.in("paused")
-	p.do(step{"go", p.origin() + "/s/" + made.ID}, step{"until", `document.getElementById("life").textContent === "running"`})
+	p.do(step{"go", p.origin() + "/s/" + made.ID}, step{"until", `document.getElementById("life").textContent === "running"`},
+		step{"until", `performance.getEntriesByType("resource").some((e) => e.name.endsWith("/ports"))`})
 	_, err = box.Pause(p.ctx())
 	p.ok(err)
 	looks := `performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/` + made.ID + `")).length`
@@ -348,7 +351,7 @@ func (p person) hostile() {
 	if got := p.shell(api.Run{Sandbox: p.id}, `rm -f /workspace/hostile/bad*; ls /workspace/hostile | grep -c bad`); !strings.HasPrefix(got, "0") {
 		p.t.Fatal(got)
 	}
-	p.do(step{"until", `document.querySelector("#revisions button .what").textContent.includes("outside")`},
+	p.do(step{"until", `document.querySelector("#revisions button .what").textContent.startsWith("exec rm -f")`},
 		step{"click", `#revisions li:nth-child(2) button`}, step{"until", `document.querySelectorAll("#diff details").length > 12`},
 		step{"click", `#diff button[aria-label*="bad "]`}, step{"until", planShown}, step{"click", "#go"},
 		step{"until", `document.getElementById("notice").textContent.startsWith("Restore done: 1 path")`})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -36,7 +37,7 @@ func (w *world) withModel(script string, agents map[string]string) {
 	}
 }
 
-// testTime bounds one command, and one reconnection.
+// testTime bounds one command, and one reconnection, by the reference's time.
 const testTime = time.Minute
 
 // cli runs a command of the program; the server is there already.
@@ -46,7 +47,7 @@ func (w *world) cli(args ...string) (out string, code int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	ctx, cancel := patience.Context(context.Background(), testTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.skete, args...)
 	cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home)
@@ -162,7 +163,7 @@ else: {text: Done.}
 	if err != nil {
 		t.Fatal(err)
 	}
-	watcher, err := client.New(client.Config{Socket: client.SocketPath(w.home), ReconnectTimeout: testTime})
+	watcher, err := client.New(client.Config{Socket: client.SocketPath(w.home), ReconnectTimeout: patience.Of(testTime)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -398,7 +398,7 @@ func secretsStayOut(t *testing.T, providers string, kind searched) {
 	address := listenAddress(t)
 	w := newWorld(t, "--providers", providers, "--log-level", "debug", "--listen", address)
 	if kind.machine {
-		(&machines{w}).doctor()
+		(&machines{w}).kernel()
 	}
 	script := strings.NewReplacer("CANARY", canary, "TOOLS", kind.tools).Replace(looking)
 	b := newBrainOn(w, map[string]string{"look": script}, nil, "")

@@ -83,6 +83,16 @@ func TestServices_onGVisor(t *testing.T) {
 	if out := m.cli("service", "logs", id, "web"); strings.Count(out, "serving as ") != 3 {
 		t.Errorf("the log of three runs: %q", out)
 	}
+	for _, line := range []string{"no-such-program", "echo no config here; exit 7"} { // no check of its own
+		if out, err := m.try("service", "add", id, "broken", "--cmd", line); err == nil || !strings.Contains(err.Error(), "broken is ") || !strings.Contains(err.Error(), "no") {
+			t.Errorf("%s: %q, %v", line, out, err)
+		}
+		m.cli("service", "remove", id, "broken")
+	}
+	if out := m.cli("service", "add", id, "broken", "--no-wait", "--cmd", "exit 7"); !strings.HasPrefix(out, "broken ") {
+		t.Errorf("without waiting: %q", out)
+	}
+	m.cli("service", "remove", id, "broken")
 	if out, err := m.try("service", "add", id, "bad", "--cmd", "echo no config; exit 7", "--log", "^up", "--restart", "never"); err == nil || !strings.Contains(err.Error(), "bad is failed") {
 		t.Errorf("one that fails: %q, %v", out, err)
 	}

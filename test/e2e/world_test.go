@@ -19,11 +19,13 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 // programs are built once: static, with the guest beside.
 var programs = sync.OnceValues(func() (p struct{ skete, guest string }, err error) {
-	dir, err := os.MkdirTemp("", "skete-e2e-")
+	dir, err := scratch.Dir("e2e")
 	if err != nil {
 		return p, err
 	}
@@ -117,8 +119,8 @@ func (w *world) stop() {
 	go func() { done <- cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
-		w.t.Errorf("the server did not stop within 20 s")
+	case <-time.After(patience.Of(20 * time.Second)):
+		w.t.Errorf("the server did not stop")
 		_ = cmd.Process.Kill()
 		<-done
 	}
@@ -126,25 +128,21 @@ func (w *world) stop() {
 }
 
 func (w *world) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := patience.Context(context.Background(), time.Minute)
 	w.t.Cleanup(cancel)
 	return ctx
 }
 
-// until polls f for at most a minute.
+// until polls f for at most a minute of the reference's time.
 func (w *world) until(what string, f func() error) {
 	w.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	patience.Try(w.t, time.Minute, what, func() error {
 		err := f()
-		if err == nil {
-			return
+		if err != nil {
+			err = fmt.Errorf("%w\nserver's log:\n%s", err, w.log)
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("waited a minute until %s: %v\nserver's log:\n%s", what, err, w.log)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
+		return err
+	})
 }
 
 func (w *world) create(spec api.CreateSandbox) *client.Sandbox {
@@ -185,11 +183,11 @@ func (w *world) close() {
 			w.t.Errorf("destroy %s: %v", sb.ID, err)
 		}
 	}
-	for _, leak := range w.leaks() {
+	for _, leak := range w.leaks(false) {
 		w.t.Errorf("left behind by live server: %s", leak)
 	}
 	w.stop()
-	for _, leak := range w.leaks() {
+	for _, leak := range w.leaks(true) {
 		w.t.Errorf("left behind: %s", leak)
 	}
 	if w.t.Failed() {
@@ -198,10 +196,11 @@ func (w *world) close() {
 }
 
 // leaks names every process, mount, control group, loop device and directory
-// that belongs to a sandbox of this world.
-func (w *world) leaks() (found []string) {
+// that belongs to a sandbox of this world: to one of those seen or, if all, to
+// any. A live server may keep machines warm that no sandbox has yet.
+func (w *world) leaks(all bool) (found []string) {
 	mine := func(s string) bool {
-		if strings.Contains(s, w.home+"/") && strings.Contains(s, "sbx_") {
+		if all && strings.Contains(s, w.home+"/") && strings.Contains(s, "sbx_") {
 			return true
 		}
 		for id := range w.ids {
@@ -222,7 +221,7 @@ func (w *world) leaks() (found []string) {
 	}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for l := range strings.Lines(string(mounts)) {
-		if mine(l) {
+		if mine(l) || all && strings.Contains(l, w.home+"/") {
 			found = append(found, "mount: "+strings.TrimSpace(l))
 		}
 	}
@@ -244,7 +243,7 @@ func (w *world) leaks() (found []string) {
 		if path == filepath.Join(w.home, "history") {
 			return filepath.SkipDir // histories outlive their sandboxes
 		}
-		if err == nil && strings.Contains(d.Name(), "sbx_") {
+		if err == nil && strings.Contains(d.Name(), "sbx_") && mine(path) {
 			found = append(found, "file: "+path)
 			if d.IsDir() {
 				return filepath.SkipDir

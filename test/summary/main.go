@@ -1,15 +1,17 @@
 // Command summary reads `go test -json` and prints what a person wants to
-// know: a line per package, the output of what failed, every skipped test with
-// its reason, and the counts. Its exit status is 1 when anything failed or
-// nothing ran.
+// know: a line per package, the output of what failed, the slowest tests, every
+// skipped test with its reason, and the counts. Its exit status is 1 when
+// anything failed or nothing ran.
 //
 //	go test -json ./... | go run ./test/summary
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sort"
@@ -24,14 +26,28 @@ type event struct {
 type run struct {
 	output                  map[string][]string // by package/test
 	failed, skipped         []string
+	cut                     map[string]bool // of the failed, those that their process did not live to end
+	slow                    []timed
 	passed, broken, ignored int
 }
 
-// lastLines of a failed test are said again at the end.
-const lastLines = 40
+type timed struct {
+	id      string
+	seconds float64
+}
+
+// Of the tests that took slowFrom seconds, so many are named.
+const (
+	slowFrom = 20
+	slowMax  = 15
+)
+
+// So many lines of a failed test are said again at the end: the last ones, or,
+// of one that was cut off, the first, which say where it stood.
+const linesAgain = 40
 
 func main() {
-	r := run{output: map[string][]string{}}
+	r := run{output: map[string][]string{}, cut: map[string]bool{}}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 16<<20)
 	for in.Scan() {
@@ -62,12 +78,28 @@ func (r *run) take(e event) {
 }
 
 func (r *run) endPackage(e event) {
+	if e.Action == "fail" {
+		r.cutOff(e.Package)
+	}
 	if e.Action == "fail" && !r.failedIn(e.Package) {
 		r.broken++ // it did not build, or died outside a test
 		fmt.Print(strings.Join(r.output[e.Package+" "], ""))
 	}
 	if e.Action != "skip" { // no test files
 		fmt.Printf("%-5s %7.1fs  %s\n", e.Action, e.Elapsed, e.Package)
+	}
+}
+
+// cutOff finds the tests of a package that never ended: its process has died, by
+// the time limit or a panic, and what it said then is in their output.
+func (r *run) cutOff(pkg string) {
+	for _, id := range slices.Sorted(maps.Keys(r.output)) {
+		test, ok := strings.CutPrefix(id, pkg+" ")
+		if !ok || test == "" || slices.Contains(r.failed, id) {
+			continue
+		}
+		r.failed, r.cut[id] = append(r.failed, id), true
+		fmt.Printf("--- CUT OFF %s\n%s", id, strings.Join(r.output[id], ""))
 	}
 }
 
@@ -81,6 +113,9 @@ func (r *run) failedIn(pkg string) bool {
 }
 
 func (r *run) endTest(e event, id string) {
+	if e.Elapsed >= slowFrom && !strings.Contains(e.Test, "/") {
+		r.slow = append(r.slow, timed{id, e.Elapsed})
+	}
 	switch e.Action {
 	case "pass":
 		r.passed++
@@ -91,6 +126,7 @@ func (r *run) endTest(e event, id string) {
 	case "skip":
 		r.ignored++
 		r.skipped = append(r.skipped, fmt.Sprintf("skipped: %s: %s", id, reason(r.output[id])))
+		delete(r.output, id)
 	}
 }
 
@@ -115,14 +151,21 @@ func reason(lines []string) string {
 func (r *run) again() {
 	for _, id := range r.failed {
 		lines := r.output[id]
-		if cut := len(lines) - lastLines; cut > 0 {
-			lines = append([]string{fmt.Sprintf("    (%d lines before)\n", cut)}, lines[cut:]...)
+		switch more := len(lines) - linesAgain; {
+		case more > 0 && r.cut[id]:
+			lines = append(slices.Clip(lines[:linesAgain]), fmt.Sprintf("    (%d lines after)\n", more))
+		case more > 0:
+			lines = append([]string{fmt.Sprintf("    (%d lines before)\n", more)}, lines[more:]...)
 		}
 		fmt.Printf("failed: %s\n%s", id, strings.Join(lines, ""))
 	}
 }
 
 func (r *run) close() int {
+	slices.SortFunc(r.slow, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range r.slow[:min(slowMax, len(r.slow))] {
+		fmt.Printf("slow  %7.1fs  %s\n", t.seconds, t.id)
+	}
 	sort.Strings(r.skipped)
 	for _, line := range r.skipped {
 		fmt.Println(line)

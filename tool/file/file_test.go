@@ -469,6 +469,14 @@ func TestAgain_afterACrash(t *testing.T) {
 			b.put("/w/f", c.meanwhile)
 		}
 		req.Again = true
+		switch s, err := tl.(tool.Settler).Settle(b.ctx, req); {
+		case err != nil:
+			t.Errorf("%s, settled: %v", c.name, err)
+		case c.before != "" && !c.ran && c.meanwhile == "" && b.get("/w/f") != c.before:
+			t.Errorf("%s, settled, and it did it: %q", c.name, b.get("/w/f"))
+		case (s == nil) != (!c.ran && c.code == "") || s != nil && s.Code != c.code:
+			t.Errorf("%s, settled: %v", c.name, s)
+		}
 		r, err := tl.Run(b.ctx, req)
 		if err != nil || r.Code != c.code || b.get("/w/f") != c.after {
 			t.Errorf("%s: %q, %v, %v", c.name, b.get("/w/f"), r, err)

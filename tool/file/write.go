@@ -165,6 +165,29 @@ func answer(r *tool.Result, err error) (tool.Result, error) {
 	return tool.Result{}, err
 }
 
+// Settle implements tool.Settler.
+func (t write) Settle(ctx context.Context, req tool.Request) (*tool.Result, error) {
+	a, bad := t.args(req)
+	if bad != nil {
+		return bad, nil
+	}
+	return t.settle(ctx, a.FilePath, req.Plan, func(p plan) tool.Result { return t.done(a, p) })
+}
+
+// settle says what an earlier run did; nil: nothing, or it is not known.
+func (b base) settle(ctx context.Context, file string, raw json.RawMessage, result func(plan) tool.Result) (*tool.Result, error) {
+	p, ok := parsePlan(raw)
+	if !ok {
+		return nil, nil
+	}
+	done, r, err := b.again(ctx, file, p)
+	if err != nil || r != nil || !done {
+		return r, err
+	}
+	out := result(p)
+	return &out, nil
+}
+
 // again says whether an earlier run of the call was done. A result that is
 // not nil ends the call.
 func (b base) again(ctx context.Context, file string, p plan) (done bool, end *tool.Result, err error) {
@@ -326,6 +349,15 @@ func (t edit) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 		}
 	}
 	return whole(tool.Fail(tool.CodeConflict, "Error: conflict: "+show(a.FilePath)+" is changed by others all the time; it was not edited")), nil
+}
+
+// Settle implements tool.Settler.
+func (t edit) Settle(ctx context.Context, req tool.Request) (*tool.Result, error) {
+	a, bad := t.args(req)
+	if bad != nil {
+		return bad, nil
+	}
+	return t.settle(ctx, a.FilePath, req.Plan, func(plan) tool.Result { return edited(a, 0) })
 }
 
 // edited tells about a done edit; times 0: by an earlier run.

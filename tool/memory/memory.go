@@ -11,10 +11,10 @@ import (
 	"context"
 	"errors"
 	"path"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -47,7 +47,7 @@ func Files(workspace string) []string {
 }
 
 // comment is what people write for each other and no model needs.
-var comment = regexp.MustCompile(`(?s)<!--.*?-->`)
+var comment = pattern.Lazy(`(?s)<!--.*?-->`)
 
 // Load reads memory files in their order. Files that are not there, or cannot
 // be read, are left out; HTML comments are removed; long files are cut, and
@@ -67,7 +67,7 @@ func Load(ctx context.Context, files tool.Files, paths []string) ([]thread.Conte
 		if err != nil {
 			return nil, err
 		}
-		text := strings.TrimSpace(comment.ReplaceAllString(whole(content), ""))
+		text := strings.TrimSpace(comment().ReplaceAllString(whole(content), ""))
 		if int64(len(content)) < size {
 			text += "\n[the file goes on; read it for the rest]"
 		}

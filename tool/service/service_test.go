@@ -136,6 +136,9 @@ func TestService_thatDoesNotComeUp(t *testing.T) {
 	b := newBench(t)
 	got := b.call(true, `{"action":"start","name":"bad","command":"echo no config; exit 7","ready_log":"^up","restart_policy":"never"}`)
 	b.has(got, "bad is failed", "exit code 7", "It wrote last:\nno config")
+	// Without a check it is believed when it has run for a second.
+	got = b.call(true, `{"action":"start","name":"brief","command":"sleep 0.2; echo no module; exit 3"}`)
+	b.has(got, "brief is backoff", "It wrote last:\nno module")
 	b.has(b.call(false, `{"action":"start","name":"once","command":"echo made","ready_log":"^never","restart_policy":"on-failure"}`), "exit code 0", "made")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -169,15 +169,40 @@ func (t execute) Run(ctx context.Context, req tool.Request) (tool.Result, error)
 	if bad != nil {
 		return *bad, nil
 	}
-	timeout := t.timeout(a)
-	key := processKey(req.Key)
-	p, lost, err := t.start(ctx, req, key, tool.Command{Shell: a.Command, Dir: t.env.Dir, Timeout: timeout, Merge: true})
+	p, lost, err := t.start(ctx, req, processKey(req.Key), tool.Command{Shell: a.Command, Dir: t.env.Dir, Timeout: t.timeout(a), Merge: true})
 	switch {
 	case lost:
 		return tool.Fail(tool.CodeInterrupted, neverFoundAgain), nil
 	case err != nil:
 		return refused(err)
-	case a.Background:
+	}
+	return t.follow(ctx, req, a, p)
+}
+
+// Settle implements tool.Settler: it follows the command that runs or ran.
+func (t execute) Settle(ctx context.Context, req tool.Request) (*tool.Result, error) {
+	a, bad := t.args(req)
+	if bad != nil {
+		return bad, nil
+	}
+	p, err := t.env.Commands.Find(ctx, processKey(req.Key))
+	if errs.Is(err, errs.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := t.follow(ctx, req, a, p)
+	return &r, err
+}
+
+// follow brings the result of a command that was started.
+func (t execute) follow(ctx context.Context, req tool.Request, a executeArgs, p tool.Process) (tool.Result, error) {
+	key, timeout := processKey(req.Key), t.timeout(a)
+	if a.Background {
+		if ended, running, err := p.Status(ctx); err == nil && !running && ended.Lost {
+			return tool.Fail(tool.CodeInterrupted, lostAfterRestart), nil
+		}
 		return tool.Text(fmt.Sprintf("Started in the background as %s. process_output shows what it writes, process_kill ends it.", key)), nil
 	}
 	bound := timeout + graceOfGuest // the guest ends it before, unless it is dead

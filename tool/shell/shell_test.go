@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/place/guest"
 	"github.com/skete-dev/skete/tool/shell"
@@ -114,16 +115,7 @@ func (b *bench) file(name string) string {
 // eventually polls until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within 20 s: %s", what)
-		case <-tick.C:
-		}
-	}
+	patience.Until(t, 20*time.Second, what, holds)
 }
 
 func TestExecute_tellsTheWholeTruth(t *testing.T) {
@@ -195,6 +187,14 @@ func TestExecute_againAttaches(t *testing.T) {
 		if r = b.run(t.Context(), "execute", req); text(r) != "begin\nend\n[Command failed with exit code 5]" || exit(r) != 5 {
 			t.Errorf("collected: %q", text(r))
 		}
+	}
+	settle := func() (*tool.Result, error) { return b.tools["execute"].(tool.Settler).Settle(t.Context(), req) }
+	if r, err := settle(); err != nil || r == nil || text(*r) != "begin\nend\n[Command failed with exit code 5]" {
+		t.Errorf("settled: %v, %v", r, err)
+	}
+	req.Key += "-unknown"
+	if r, err := settle(); err != nil || r != nil {
+		t.Errorf("settled, of a call that began nothing: %v, %v", r, err)
 	}
 	if ran := b.file("ran"); ran != "x\n" {
 		t.Errorf("it ran %d times", len(ran)/2)

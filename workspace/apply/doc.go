@@ -1,19 +1,23 @@
 // Package apply makes a directory be what a tree of the history says.
 //
 //	ops, left, err := apply.Plan(ctx, store, now, target, apply.Filter{})
-//	err = apply.Run(ctx, apply.Config{Dir: dir, Staging: staging, Journal: path}, store, ops)
-//	err = apply.Recover(config) // at every start
+//	result, err := apply.Run(ctx, apply.Config{Dir: dir, Staging: staging, Journal: path}, store, ops)
+//	…                         // write down, durably, that it is done
+//	err = apply.Done(config)
+//	left, err := apply.Recover(config) // at every start; then the same
 //
 // # Order
 //
 // A Run writes its list of operations into the journal, puts the new contents
 // into the staging directory, syncs them, marks the journal, and only then
 // touches the directory: it removes, makes directories, renames the staged
-// files into their places, sets modes and owners, syncs, and removes the
-// journal. Before the mark nothing has happened, and Recover drops what was
-// staged; behind it, Recover does the operations again, each of which finds out
-// whether it is done. So a Run happens whole or not at all, whenever the
-// process or the machine dies.
+// files into their places, sets modes and owners, syncs, and marks the journal
+// once more. Before the first mark nothing has happened, and Recover drops what
+// was staged; behind it, Recover does the operations again, each of which finds
+// out whether it is done; behind the second, it touches nothing. The journal
+// goes with Done, when the caller has written down what was done: until then
+// Recover tells of it at every start. So a Run happens whole or not at all, and
+// is known, whenever the process or the machine dies.
 //
 // Staging must be on the directory's file system and outside the directory: no
 // half-written file is ever seen in it.

@@ -70,11 +70,72 @@ func (l line) op() (Op, error) {
 	return o, nil
 }
 
+// mark stands when all contents are staged; done takes its place, and holds
+// what was left, when all operations are done.
 func (c Config) mark() string { return c.Journal + ".staged" }
+func (c Config) done() string { return c.Journal + ".applied" }
+
+// unmark removes both.
+func (c Config) unmark() error { return errors.Join(remove(c.mark()), remove(c.done())) }
+
+// marks says how far a Run has come.
+func (c Config) marks() (staged, applied bool) {
+	_, stagedErr := os.Lstat(c.mark())
+	_, appliedErr := os.Lstat(c.done())
+	return stagedErr == nil, appliedErr == nil
+}
+
+// markDone makes it durable that all operations are done. It needs no room on
+// the disk, but for the list of what was left.
+func (c Config) markDone(r Result) error {
+	if len(r.Kept) > 0 {
+		_ = c.writeKept(r.Kept) // see readKept
+	}
+	if err := os.Rename(c.mark(), c.done()); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(c.Journal))
+}
+
+// writeKept puts what was left into the mark that stands; names need not be text.
+func (c Config) writeKept(kept []string) error {
+	paths := make([][]byte, len(kept))
+	for i, p := range kept {
+		paths[i] = []byte(p)
+	}
+	data, err := json.Marshal(paths)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(c.mark(), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// readKept is what writeKept has written; nothing, if that cannot be read: it
+// is a courtesy.
+func (c Config) readKept() (kept []string) {
+	f, err := os.Open(c.done())
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var paths [][]byte
+	if err := json.NewDecoder(io.LimitReader(f, journalBytesMax)).Decode(&paths); err != nil {
+		return nil
+	}
+	for _, p := range paths {
+		kept = append(kept, string(p))
+	}
+	return kept
+}
 
 // writeJournal makes the journal durable, without the mark.
 func (c Config) writeJournal(ops []Op) error {
-	if err := remove(c.mark()); err != nil {
+	if err := c.unmark(); err != nil {
 		return err
 	}
 	lines := make([]line, len(ops))
@@ -151,14 +212,14 @@ func parseJournal(data []byte) ([]Op, []byte, error) {
 }
 
 // Pending says what Recover would find: nothing, or a Run that it drops, or one
-// that it finishes. It changes nothing. Corrupt: the journal is damaged.
+// that it finishes or tells of. It changes nothing. Corrupt: the journal is damaged.
 func Pending(c Config) (begun, finishes bool, err error) {
 	_, _, err = c.readJournal()
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, false, nil
 	}
-	_, markErr := os.Lstat(c.mark())
-	return true, markErr == nil, err
+	staged, applied := c.marks()
+	return true, staged || applied, err
 }
 
 // writeDurably replaces a file in one step.

@@ -48,44 +48,67 @@ type Result struct {
 	Kept []string
 }
 
-// Run does the operations of a plan. When it returns an error before anything
-// was touched, the directory is as it was; behind that, the journal stays, and
-// Recover goes on. Limit: the disk has no room for what is to be written.
-func Run(ctx context.Context, c Config, store *object.Store, ops []Op) (Result, error) {
+// Run does the operations of a plan. begun: they happen, whatever dies; with an
+// error Recover goes on. Otherwise the directory is as it was. The journal stays
+// until Done. Limit: the disk has no room for what is to be written.
+func Run(ctx context.Context, c Config, store *object.Store, ops []Op) (result Result, begun bool, err error) {
 	if err := c.room(store, ops); err != nil {
-		return Result{}, err
+		return Result{}, false, err
 	}
 	if err := c.writeJournal(ops); err != nil {
-		return Result{}, errors.Join(full(err), c.drop())
+		return Result{}, false, errors.Join(full(err), c.drop())
 	}
 	c.stage("journal")
-	err := c.prepare(ctx, store, ops)
+	err = c.prepare(ctx, store, ops)
 	if err == nil {
 		err = writeDurably(c.mark(), nil)
 	}
 	if err != nil {
-		return Result{}, errors.Join(full(err), c.drop())
+		return Result{}, false, errors.Join(full(err), c.drop())
 	}
 	c.stage("staged")
-	return c.finish(ops)
+	result, err = c.finish(ops)
+	return result, true, err
+}
+
+// Recovered is a Run that was done, by itself or by Recover, and was not said to
+// be Done.
+type Recovered struct {
+	Note   []byte
+	Result Result
 }
 
 // Recover finishes or drops what a Run that died has left. It is called before
-// anything else looks at the directory. If it finished one, done is true and
-// note is the Run's.
-func Recover(c Config) (note []byte, done bool, err error) {
+// anything else looks at the directory. nil: there is nothing to write down.
+func Recover(c Config) (*Recovered, error) {
 	ops, note, err := c.readJournal()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, c.drop()
+		return nil, c.drop()
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if _, err := os.Lstat(c.mark()); errors.Is(err, fs.ErrNotExist) {
-		return nil, false, c.drop()
+	staged, applied := c.marks()
+	switch {
+	case applied: // who wrote to the directory since may have been let go on
+		return &Recovered{note, Result{Kept: c.readKept()}}, nil
+	case !staged:
+		return nil, c.drop()
 	}
-	_, err = c.finish(ops)
-	return note, err == nil, err
+	result, err := c.finish(ops)
+	if err != nil {
+		return nil, err
+	}
+	return &Recovered{note, result}, nil
+}
+
+// Done says that what a Run did is written down: the journal goes.
+func Done(c Config) error {
+	if err := c.drop(); err != nil {
+		return err
+	}
+	c.stage("dropped")
+	return nil
 }
 
 // drop removes all that is ours, the journal last.
@@ -95,7 +118,7 @@ func (c Config) drop() error {
 		err = remove(c.Journal)
 	}
 	if err == nil {
-		err = remove(c.mark())
+		err = c.unmark()
 	}
 	return err
 }
@@ -297,7 +320,11 @@ func (c Config) finish(ops []Op) (Result, error) {
 		return x.result, err
 	}
 	c.stage("applied")
-	return x.result, c.drop()
+	if err := c.markDone(x.result); err != nil {
+		return x.result, err
+	}
+	c.stage("marked")
+	return x.result, nil
 }
 
 type executor struct {

@@ -136,6 +136,15 @@ func Open(dir string, store *object.Store, c Config) (x *Capture, err error) {
 // the reason why they do not (Unsupported).
 func (c *Capture) Watching() error { return c.silent }
 
+// Heard is how many changes the kernel has reported since the last Scan; 0 =
+// none. known is false where none are reported: then only a Scan says so.
+func (c *Capture) Heard() (n uint64, known bool) {
+	if c.watcher == nil {
+		return 0, false
+	}
+	return c.watcher.Heard(), true
+}
+
 // Close lets go of the directory and saves what was learned. It may be called once.
 func (c *Capture) Close() error {
 	var err error

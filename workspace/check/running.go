@@ -61,7 +61,7 @@ func hold(dir, scratch string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	names := []string{"journal", "journal.staged"}
+	names := []string{"journal", "journal.staged", "journal.applied"}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".seg") {
 			names = append(names, filepath.Join("objects", e.Name()))

@@ -116,14 +116,16 @@ func (r real) shell(line string) string {
 }
 
 // TestMachine_killedInAnApply kills QEMU with -9 before the journal of an undo
-// counts, when it is staged, and when it is half done; the next boot of the disk finishes or drops
-// it, and both sides name the same tree.
+// counts, when it is staged, when it is half done, and before and after its
+// revision is in the list; the next boot of the disk finishes or drops it, both
+// sides name the same tree, and one revision says that it was done, to who asks
+// for the same plan again too.
 func TestMachine_killedInAnApply(t *testing.T) {
 	for _, c := range []struct {
 		stage string
 		done  bool // what was begun is finished
 	}{
-		{"contents", false}, {"staged", true}, {"applied 3", true},
+		{"contents", false}, {"staged", true}, {"applied 3", true}, {"marked", true}, {"listed", true},
 	} {
 		t.Run(c.stage, func(t *testing.T) { killedInAnApply(t, c.stage, c.done) })
 	}
@@ -162,7 +164,14 @@ func killedInAnApply(t *testing.T, stage string, done bool) {
 
 	next := e.boot(image, nil)
 	h = open(t, replica.Config{Dir: dir, Guest: next.Client})
+	again, _, err := h.Apply(t.Context(), p.ID, workspace.Label{Actor: "user"})
 	rev := snapshot(t, h, "after")
+	if done && (err != nil || again.N != rev.N || rev.N != revs[19].N+1 || rev.Undoes != revs[4].N || rev.Actor != "user") {
+		t.Errorf("killed at %q: the newest revision is %+v; the plan again: %+v, %v", stage, rev, again, err)
+	}
+	if !done && !errs.Is(err, errs.Conflict) {
+		t.Errorf("killed at %q: the plan again: %+v, %v", stage, again, err)
+	}
 	want := revs[19].Root
 	if done {
 		want = revs[4].Root

@@ -438,3 +438,27 @@ func TestApply_thatTheHostCannotKeep(t *testing.T) {
 		t.Errorf("%+v, durable %d", rev, h.Durable())
 	}
 }
+
+// A machine that begins anew, and a host that does, answer the same plan as
+// before, and do nothing.
+func TestApply_theSameAgainAfterBothBeganAnew(t *testing.T) {
+	m, dir := newMachine(t), t.TempDir()
+	h := open(t, replica.Config{Dir: dir, Guest: m.client})
+	for _, text := range []string{"one", "two"} {
+		m.write("a", text)
+		snapshot(t, h, text)
+	}
+	p, err := h.PlanRestore(t.Context(), 1, "")
+	must(t, err)
+	first, _, err := h.Apply(t.Context(), p.ID, workspace.Label{Actor: "user"})
+	must(t, err)
+	must(t, h.Close())
+	m.stop()
+	m.write("a", "three") // which was not asked to be taken back
+	m.start(nil)
+	h = open(t, replica.Config{Dir: dir, Guest: m.client})
+	again, _, err := h.Apply(t.Context(), p.ID, workspace.Label{Actor: "user"})
+	if err != nil || again.N != first.N || again.Root != first.Root || m.read("a") != "three" {
+		t.Errorf("the same again: %+v, %v; the file is %q", again, err, m.read("a"))
+	}
+}

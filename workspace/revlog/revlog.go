@@ -62,6 +62,10 @@ type Revision struct {
 	// Aside: the files differ from those of the revision before only in what
 	// going back leaves alone.
 	Aside bool `json:"aside,omitempty"`
+	// Plan is the id of the plan that was carried out, and Kept what that left as
+	// it was, the first of it.
+	Plan string   `json:"plan,omitempty"`
+	Kept [][]byte `json:"kept,omitempty"`
 	// Thin: Root has no directories any more of those that can be made again; they
 	// were given up for room. Files and Bytes are those of the tree as it was.
 	Thin bool `json:"thin,omitempty"`

@@ -50,6 +50,7 @@ type Watcher struct {
 	dirs  map[handle]struct{}
 	whole bool
 	max   int
+	heard uint64 // events since the last Take; what was lost counts as one
 }
 
 // Open begins to watch the file system that dir is on. Unsupported: it cannot
@@ -83,7 +84,7 @@ func open(dir string, flags uint, every time.Duration, most int) (w *Watcher, er
 		return nil, errors.Join(err, unix.Close(events))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w = &Watcher{dir: f, events: events, cancel: cancel, done: make(chan struct{}), buffer: make([]byte, readBytes), dirs: map[handle]struct{}{}, whole: true, max: most}
+	w = &Watcher{dir: f, events: events, cancel: cancel, done: make(chan struct{}), buffer: make([]byte, readBytes), dirs: map[handle]struct{}{}, whole: true, max: most, heard: 1}
 	go w.drainEvery(ctx, every)
 	return w, nil
 }
@@ -193,11 +194,13 @@ func (w *Watcher) drain() {
 
 // lose gives up on naming directories until the next Take.
 func (w *Watcher) lose() {
+	w.heard++
 	w.whole = true
 	clear(w.dirs)
 }
 
 func (w *Watcher) add(h handle) {
+	w.heard++
 	if w.whole {
 		return
 	}
@@ -222,9 +225,19 @@ func (w *Watcher) Take() Changes {
 			c.Dirs[ino] = struct{}{}
 		}
 	}
-	w.whole = false
+	w.whole, w.heard = false, 0
 	clear(w.dirs)
 	return c
+}
+
+// Heard is how many changes were reported since the last Take, up to the moment
+// of the call; 0 = none. It costs one read of an empty queue, and does not know
+// of stores into mapped files.
+func (w *Watcher) Heard() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drain()
+	return w.heard
 }
 
 // inode resolves a handle.

@@ -50,6 +50,7 @@ var reasons = []struct {
 	{unix.EOPNOTSUPP, errs.Unsupported, "the file system cannot do this"},
 	{unix.ENOSYS, errs.Unsupported, "the kernel cannot do this"},
 	{unix.ESTALE, errs.Conflict, "changed meanwhile"},
+	{unix.EIO, errs.Unavailable, "the disk answers with an error"},
 }
 
 // Of gives a file system's error its class and names the user's path. A

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -252,6 +253,26 @@ func (c *Client) Evict(id uint64, outSize, errSize int64) error {
 
 // Forget frees the key of an ended process.
 func (c *Client) Forget(id uint64) error { return c.simple(KindForget, change(id, 0, 0)) }
+
+// Used is a key that was used before this boot of the machine.
+type Used struct{ Key, Fingerprint string }
+
+// rememberMax is how many keys go into one message.
+const rememberMax = 500
+
+// Remember makes keys Lost that are not known. Limit: too many are known.
+func (c *Client) Remember(used []Used) error {
+	for part := range slices.Chunk(used, rememberMax) {
+		list := make([]string, 0, 2*len(part))
+		for _, u := range part {
+			list = append(list, u.Key, u.Fingerprint)
+		}
+		if err := c.simple(KindRemember, func(e *Encoder) { e.Strs(list) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Shutdown ends every command and then the machine. It returns at once.
 func (c *Client) Shutdown(grace time.Duration) error {

@@ -23,6 +23,9 @@ type Spawn struct {
 	Rlimits  []Rlimit
 	// Info is supervise's own note, given back in Entry; at most infoBytesMax.
 	Info string
+	// Fingerprint is the caller's, given back in Entry also after an eviction;
+	// at most FingerprintBytesMax.
+	Fingerprint string
 }
 
 // Rlimit is a resource limit of a command; Resource is the kernel's number.
@@ -32,9 +35,10 @@ type Rlimit struct {
 }
 
 const (
-	infoBytesMax = 4 << 10
-	KeyBytesMax  = 128
-	rlimitsMax   = 16
+	infoBytesMax        = 4 << 10
+	KeyBytesMax         = 128
+	FingerprintBytesMax = 64
+	rlimitsMax          = 16
 )
 
 // State of an entry.
@@ -80,6 +84,7 @@ type Entry struct {
 	Argv          []string
 	Dir           string
 	Info          string
+	Fingerprint   string
 	Pty           bool
 	State         State
 	StartedUnixNs int64
@@ -131,6 +136,7 @@ func (e *Encoder) Spawn(s *Spawn) {
 		e.U64(r.Hard)
 	}
 	e.Str(s.Info)
+	e.Str(s.Fingerprint)
 }
 
 func (d *Decoder) Spawn() (*Spawn, error) {
@@ -145,11 +151,11 @@ func (d *Decoder) Spawn() (*Spawn, error) {
 	for range n {
 		s.Rlimits = append(s.Rlimits, Rlimit{Resource: d.U8(), Soft: d.U64(), Hard: d.U64()})
 	}
-	s.Info = d.Str()
+	s.Info, s.Fingerprint = d.Str(), d.Str()
 	if err := d.Done(); err != nil {
 		return nil, err
 	}
-	if s.Key == "" || len(s.Key) > KeyBytesMax || len(s.Info) > infoBytesMax || s.Path == "" || len(s.Argv) == 0 {
+	if s.Key == "" || len(s.Key) > KeyBytesMax || len(s.Info) > infoBytesMax || len(s.Fingerprint) > FingerprintBytesMax || s.Path == "" || len(s.Argv) == 0 {
 		return nil, ErrMessage
 	}
 	return s, nil
@@ -163,6 +169,7 @@ func (e *Encoder) Entry(x *Entry, mask uint8) {
 	e.Strs(x.Argv)
 	e.Str(x.Dir)
 	e.Str(x.Info)
+	e.Str(x.Fingerprint)
 	e.Flag(x.Pty)
 	e.U8(uint8(x.State))
 	e.I64(x.StartedUnixNs)
@@ -181,7 +188,7 @@ func (e *Encoder) Entry(x *Entry, mask uint8) {
 
 func (d *Decoder) Entry() (Entry, uint8, error) {
 	x := Entry{
-		ID: d.U64(), Key: d.Str(), Auto: d.Flag(), PID: int(d.U32()), Argv: d.Strs(), Dir: d.Str(), Info: d.Str(), Pty: d.Flag(),
+		ID: d.U64(), Key: d.Str(), Auto: d.Flag(), PID: int(d.U32()), Argv: d.Strs(), Dir: d.Str(), Info: d.Str(), Fingerprint: d.Str(), Pty: d.Flag(),
 		State: State(d.U8()), StartedUnixNs: d.I64(), StartedMonoNs: d.I64(), EndedUnixNs: d.I64(), Status: d.U32(),
 		Cause: Cause(d.U8()), CauseSignal: d.U8(), Evicted: d.Flag(), OutSize: d.I64(), ErrSize: d.I64(),
 		FeedBase: d.I64(), FeedEnded: d.Flag(),

@@ -34,6 +34,7 @@ const (
 	KindForget   // forget all
 	KindLookup   // by key
 	KindShutdown // end everything
+	KindRemember // keys that were used before this boot
 )
 
 // From init to supervise.

@@ -66,7 +66,7 @@ func CheckKey(key string) error {
 
 // Plan checks a request and decides everything that init needs.
 func (p Planner) Plan(req *wire.StartRequest, autoKey func() string) (*pair.Spawn, error) {
-	s := &pair.Spawn{Key: req.Key, Stdin: req.Stdin || req.Pty != nil}
+	s := &pair.Spawn{Key: req.Key, Stdin: req.Stdin || req.Pty != nil, Fingerprint: string(req.Fingerprint)}
 	if s.Key == "" {
 		s.Key, s.Auto = autoKey(), true
 	} else if err := CheckKey(s.Key); err != nil {
@@ -113,10 +113,12 @@ func checkRequest(req *wire.StartRequest) error {
 		return errs.New(errs.Invalid, "argv has more than %d elements", argvMax)
 	case len(req.Env) > envMax:
 		return errs.New(errs.Invalid, "env has more than %d variables", envMax)
+	case len(req.Fingerprint) > pair.FingerprintBytesMax:
+		return errs.New(errs.Invalid, "fingerprint has more than %d bytes", pair.FingerprintBytesMax)
 	case len(req.Rlimits) > len(rlimits):
 		return errs.New(errs.Invalid, "more than %d rlimits", len(rlimits))
 	case req.TimeoutMs < 0 || req.TimeoutMs > timeoutMax:
-		return errs.New(errs.Invalid, "timeout_ms is not in 0..%d", int64(timeoutMax))
+		return errs.New(errs.Invalid, "timeout: %d ms is not in 0 to %d", req.TimeoutMs, int64(timeoutMax))
 	case req.SpoolBytesMax < 0 || req.SpoolBytesMax > spool.BytesMost:
 		return errs.New(errs.Invalid, "spool_bytes_max is not in 0..%d", spool.BytesMost)
 	case req.Overflow < 0 || req.Overflow > wire.Overflow_OVERFLOW_WAIT:
@@ -163,9 +165,9 @@ func (p Planner) chooseUser(req *wire.StartRequest, s *pair.Spawn) error {
 	case user == b.User:
 		s.UID, s.GID = b.UID, b.GID
 	case user != "root":
-		return errs.New(errs.NotFound, "no user %.40q", user)
+		return errs.New(errs.NotFound, "no user %.40q", user).WithExit(errs.NotRunnable)
 	case !b.Root:
-		return errs.New(errs.Denied, "root was not granted to this sandbox").WithHint("create it with root granted")
+		return errs.New(errs.Denied, "root was not granted to this sandbox").WithHint("create it with root granted").WithExit(errs.NotRunnable)
 	}
 	s.Switch = os.Getuid() == 0
 	return nil
@@ -253,18 +255,18 @@ func lookPath(name, path, dir string) (string, error) {
 		denied = denied || errs.Is(err, errs.Denied)
 	}
 	if denied {
-		return "", errs.New(errs.Denied, "not executable: %.200q", name)
+		return "", errs.New(errs.Denied, "not executable: %.200q", name).WithExit(errs.NotRunnable)
 	}
-	return "", errs.New(errs.NotFound, "command not found: %.200s", printable(name))
+	return "", errs.New(errs.NotFound, "command not found: %.200s", printable(name)).WithExit(errs.NotThere)
 }
 
 func checkProgram(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
-		return errs.New(errs.NotFound, "command not found: %.200s", printable(file))
+		return errs.New(errs.NotFound, "command not found: %.200s", printable(file)).WithExit(errs.NotThere)
 	}
 	if info.IsDir() || info.Mode()&0o111 == 0 {
-		return errs.New(errs.Denied, "not executable: %.200q", file)
+		return errs.New(errs.Denied, "not executable: %.200q", file).WithExit(errs.NotRunnable)
 	}
 	return nil
 }
@@ -285,24 +287,27 @@ func Error(err error, s *pair.Spawn) error {
 		return err
 	}
 	if info, serr := os.Stat(s.Dir); serr != nil || !info.IsDir() {
-		return errs.Wrap(errs.Invalid, err, "no working directory %.200q", s.Dir)
+		return errs.Wrap(errs.Invalid, err, "no working directory %.200q", s.Dir).WithExit(errs.NotRunnable)
 	}
 	name := s.Argv[0]
 	switch errno {
 	case unix.ENOENT:
-		return errs.Wrap(errs.NotFound, err, "command not found: %.200q, or the interpreter in its first line", name)
+		return errs.Wrap(errs.NotFound, err, "command not found: %.200q, or the interpreter in its first line", name).WithExit(errs.NotThere)
 	case unix.EACCES, unix.EPERM:
-		return errs.Wrap(errs.Denied, err, "permission denied: %.200q or its working directory", name)
+		return errs.Wrap(errs.Denied, err, "permission denied: %.200q or its working directory", name).WithExit(errs.NotRunnable)
 	case unix.ENOEXEC:
-		return errs.Wrap(errs.Denied, err, "not executable: %.200q", name)
+		return errs.Wrap(errs.Denied, err, "not executable: %.200q", name).WithExit(errs.NotRunnable)
 	case unix.EAGAIN:
 		return errs.Wrap(errs.Limit, err, "process limit reached")
-	case unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC:
+	case unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO: // of the file of its output, or of the program
+		return errs.Wrap(errs.Limit, err, "cannot start %.200q: the disk under the sandbox is full, or takes no writes", name).
+			WithHint("remove files in the sandbox, or see to room on the server's disk: `skete status` shows it")
+	case unix.ENOMEM, unix.EMFILE, unix.ENFILE:
 		return errs.Wrap(errs.Limit, err, "the machine has no room for another process")
 	case unix.E2BIG:
-		return errs.Wrap(errs.Invalid, err, "arguments and environment are too large")
+		return errs.Wrap(errs.Invalid, err, "arguments and environment are too large").WithExit(errs.NotRunnable)
 	case unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.EINVAL:
-		return errs.Wrap(errs.Invalid, err, "cannot start %.200q: %v", name, errno)
+		return errs.Wrap(errs.Invalid, err, "cannot start %.200q: %v", name, errno).WithExit(errs.NotRunnable)
 	}
 	return errs.Wrap(errs.Internal, err, "cannot start %.200q: %v", name, errno)
 }

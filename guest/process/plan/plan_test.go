@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -146,4 +148,17 @@ func FuzzPlan(f *testing.F) {
 			t.Fatalf("%+v", s)
 		}
 	})
+}
+
+// A full disk is called a full disk, not a want of processes.
+func TestError_namesTheDisk(t *testing.T) {
+	s := &pair.Spawn{Argv: []string{"make"}, Dir: t.TempDir()}
+	for errno, want := range map[unix.Errno]string{
+		unix.ENOSPC: "the disk under the sandbox is full", unix.EROFS: "takes no writes", unix.ENOMEM: "no room for another process",
+	} {
+		err := Error(errno, s)
+		if errs.Of(err) != errs.Limit || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v (%s), want %q", errno, err, errs.Of(err), want)
+		}
+	}
 }

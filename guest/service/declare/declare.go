@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Bounds of declarations.
@@ -43,11 +44,11 @@ const (
 )
 
 // nameForm is the form of a service's name.
-var nameForm = regexp.MustCompile(`^[a-z](?:[a-z0-9-]*[a-z0-9])?$`)
+var nameForm = pattern.Lazy(`^[a-z](?:[a-z0-9-]*[a-z0-9])?$`)
 
 // CheckName says whether a service may be called so.
 func CheckName(name string) error {
-	if len(name) > nameMax || !nameForm.MatchString(name) {
+	if len(name) > nameMax || !nameForm().MatchString(name) {
 		return errs.New(errs.Invalid, "a service's name is 1 to %d of a-z 0-9 -, from a letter to a letter or digit", nameMax)
 	}
 	return nil

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"regexp"
 	"strings"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -166,13 +166,13 @@ func first(texts ...string) string {
 	return ""
 }
 
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
+var toolName = pattern.Lazy(`^[A-Za-z0-9_.:-]{1,128}$`)
 
 // parseFunction reads name>{…} and name><parameter=k>v</parameter>….
 func (t tools) parseFunction(s string) ([]Call, bool) {
 	name, body, ok := strings.Cut(s, ">")
 	name, body = strings.Trim(name, `"' `), strings.TrimSpace(body)
-	if !ok || !toolName.MatchString(name) {
+	if !ok || !toolName().MatchString(name) {
 		return nil, false
 	}
 	if body == "" {
@@ -188,7 +188,7 @@ func (t tools) parseFunction(s string) ([]Call, bool) {
 // parseKeys reads name<arg_key>k</arg_key><arg_value>v</arg_value>….
 func (t tools) parseKeys(s string) ([]Call, bool) {
 	name, body, _ := strings.Cut(s, "<arg_key>")
-	if name = strings.TrimSpace(name); !toolName.MatchString(name) || body == "" {
+	if name = strings.TrimSpace(name); !toolName().MatchString(name) || body == "" {
 		return nil, false
 	}
 	body = strings.ReplaceAll(body, "</arg_key>\n<arg_value>", "</arg_key><arg_value>")
@@ -241,7 +241,7 @@ func parseNamed(s string) ([]Call, bool) {
 			body = after
 		}
 		value, rest, ok := firstJSON(body)
-		if !ok || value[0] != '{' || !toolName.MatchString(name) {
+		if !ok || value[0] != '{' || !toolName().MatchString(name) {
 			return nil, false
 		}
 		calls = append(calls, Call{name, value})
@@ -251,18 +251,18 @@ func parseNamed(s string) ([]Call, bool) {
 }
 
 var (
-	brokenName = regexp.MustCompile(`^\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"`)
-	brokenArgs = regexp.MustCompile(`"(?:arguments|parameters)"\s*:`)
+	brokenName = pattern.Lazy(`^\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_.:-]{1,128})"`)
+	brokenArgs = pattern.Lazy(`"(?:arguments|parameters)"\s*:`)
 )
 
 // broken makes a call of JSON that is none, if it names a tool that exists.
 func (t tools) broken(s string) (Call, bool) {
-	name := brokenName.FindStringSubmatch(s)
+	name := brokenName().FindStringSubmatch(s)
 	if name == nil || t[name[1]] == nil {
 		return Call{}, false
 	}
 	args := strings.TrimSpace(s)
-	if at := brokenArgs.FindStringIndex(s); at != nil {
+	if at := brokenArgs().FindStringIndex(s); at != nil {
 		args = strings.TrimSpace(s[at[1]:])
 	}
 	return Call{name[1], args}, true

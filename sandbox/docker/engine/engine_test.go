@@ -173,7 +173,7 @@ func TestImportedID(t *testing.T) {
 func FuzzImportedID(f *testing.F) {
 	f.Add([]byte(`{"status":"` + hex64 + `"}`))
 	f.Fuzz(func(t *testing.T, progress []byte) {
-		if id, err := importedID(progress); err == nil && !imageID.MatchString(id) {
+		if id, err := importedID(progress); err == nil && !imageID().MatchString(id) {
 			t.Errorf("%q", id)
 		}
 	})

@@ -8,10 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"sort"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // Image is one image of a list.
@@ -27,7 +27,7 @@ func (c *Client) Images(ctx context.Context, label string) ([]Image, error) {
 	return out, err
 }
 
-var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`)
+var imageID = pattern.Lazy(`^(sha256:)?[0-9a-f]{64}$`)
 
 // Import makes an image of one layer, a tar archive, and returns its id. It
 // takes as long as ctx allows: archives may be large.
@@ -65,7 +65,7 @@ func importedID(progress []byte) (string, error) {
 		if line.Error != "" {
 			return "", errs.Wrap(errs.Unavailable, &Error{Status: http.StatusOK, Words: line.Error}, "the container engine did not take the image")
 		}
-		if imageID.MatchString(line.Status) {
+		if imageID().MatchString(line.Status) {
 			id = line.Status
 		}
 	}

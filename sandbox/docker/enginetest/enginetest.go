@@ -10,14 +10,12 @@
 package enginetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/internal/hostproc"
+	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/internal/scratch"
 )
 
 // Kind of an engine.
@@ -67,7 +67,10 @@ func Start(t testing.TB, kind Kind) *Engine {
 	if os.Geteuid() != 0 {
 		t.Skipf("%s needs root here", program)
 	}
-	dir, err := os.MkdirTemp("", "skete-engine-*") //nolint:usetesting // short, for sockets
+	for _, left := range scratch.Left(string(kind)) { // of test processes that were killed
+		(&Engine{Kind: kind, t: t, dir: left}).clear()
+	}
+	dir, err := scratch.Dir(string(kind))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,26 +140,31 @@ func (e *Engine) up(fail func(format string, args ...any)) {
 		_ = cmd.Wait()
 		close(done)
 	}(e.done)
-	deadline := time.After(startTimeout)
-	for !e.answers() {
+	up := false
+	if !patience.Holds(startTimeout, func() bool {
+		up = e.answers("/_ping") && e.answers("/info") // a first look at its store can take long
 		select {
-		case <-time.After(20 * time.Millisecond):
 		case <-e.done:
-			fail("%s does not start here:\n%s", args[0], e.lastWords())
-		case <-deadline:
-			e.t.Fatalf("%s did not answer within %v:\n%s", args[0], startTimeout, e.lastWords())
+			return true
+		default:
+			return up
 		}
+	}) {
+		e.t.Fatalf("%s does not answer:\n%s", args[0], e.lastWords())
+	}
+	if !up {
+		fail("%s does not start here:\n%s", args[0], e.lastWords())
 	}
 }
 
-func (e *Engine) answers() bool {
+func (e *Engine) answers(path string) bool {
 	conn, err := net.Dial("unix", strings.TrimPrefix(e.Host, "unix://"))
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
-	_, _ = fmt.Fprintf(conn, "GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+	_ = conn.SetDeadline(time.Now().Add(patience.Of(5 * time.Second)))
+	_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nHost: engine\r\n\r\n", path)
 	line := make([]byte, 12)
 	n, _ := conn.Read(line)
 	return strings.HasSuffix(string(line[:n]), " 200")
@@ -193,17 +201,14 @@ func (e *Engine) end(sig unix.Signal) {
 // outlive it, mounts, groups, files.
 func (e *Engine) remove() {
 	e.end(unix.SIGTERM)
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	for (e.killHelpers(e.dir+"/") || e.killInits()) && ctx.Err() == nil {
-		<-time.After(10 * time.Millisecond)
-	}
-	data, _ := os.ReadFile("/proc/self/mountinfo")
-	for _, line := range slices.Backward(strings.Split(string(data), "\n")) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], e.dir+"/") {
-			_ = unix.Unmount(f[4], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		}
-	}
+	e.clear()
+}
+
+// clear takes away all that an engine left that does not run any more.
+func (e *Engine) clear() {
+	patience.Holds(stopTimeout, func() bool {
+		return !e.killHelpers(e.dir+"/") && !e.killInits() && !e.killInside()
+	})
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + e.group())
 	for _, pattern := range []string{"/libpod_parent/*", "/libpod_parent"} { // of all Podman's: refused unless empty
 		shared, _ := filepath.Glob("/sys/fs/cgroup/*" + pattern)
@@ -212,7 +217,7 @@ func (e *Engine) remove() {
 	for _, g := range append(groups, "/sys/fs/cgroup"+e.group()) {
 		_ = os.Remove(g)
 	}
-	if err := os.RemoveAll(e.dir); err != nil {
+	if err := scratch.Remove(e.dir); err != nil {
 		e.t.Errorf("remove the engine's directory: %v", err)
 	}
 }
@@ -256,6 +261,31 @@ func (e *Engine) killInits() bool {
 			if dir, ok := strings.CutPrefix(pair, "_LIBCONTAINER_STATEDIR="); ok && filepath.Dir(dir) == "/run/runc" {
 				_ = os.RemoveAll(dir)
 			}
+		}
+	}
+	return found
+}
+
+// killInside ends what runs in this engine's containers, which have mounts that
+// we have not, and reports whether there was anything.
+func (e *Engine) killInside() bool {
+	ps, err := hostproc.List()
+	if err != nil {
+		return false
+	}
+	own, _ := os.Readlink("/proc/self/ns/mnt")
+	found := false
+	for _, p := range ps {
+		proc := filepath.Join("/proc", strconv.Itoa(p.PID))
+		mounts, _ := os.ReadFile(filepath.Join(proc, "mountinfo"))
+		if !strings.Contains(string(mounts), "/"+filepath.Base(e.dir)+"/") {
+			continue
+		}
+		if ns, err := os.Readlink(filepath.Join(proc, "ns/mnt")); err != nil || ns == own {
+			continue
+		}
+		if err := p.Signal(unix.SIGKILL); !errors.Is(err, hostproc.ErrGone) {
+			found = true
 		}
 	}
 	return found

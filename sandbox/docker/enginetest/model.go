@@ -20,6 +20,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/sandbox/docker/engine"
 )
 
@@ -61,7 +62,7 @@ type modelled struct {
 // NewModel starts a model; it ends with the test.
 func NewModel(t testing.TB) *Model {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "skete-model-*") //nolint:usetesting // short, for sockets
+	dir, err := scratch.Dir("model") // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,17 +1,14 @@
 // Package binary carries the skete-runsc program inside skete, compressed, and
 // puts it on disk for the gVisor provider.
 //
-// `make build` places the program in dist/ before it builds skete. A plain
-// `go build` works without it: skete then plays the part itself, which is the
-// same gVisor, only slower to start.
+// `make build` places the program in dist/ and builds skete with the tag
+// packed: that skete has it here and nowhere else, and does not build without.
+// A plain `go build` works without it: gVisor is linked, and skete plays the
+// part itself, only slower to start.
 package binary
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -23,22 +20,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/packed"
 	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 )
 
-//go:embed dist
-var dist embed.FS
-
 const (
-	packed      = "dist/skete-runsc.zst"
-	prefix      = "skete-runsc-"
-	bytesMax    = 256 << 20 // of the program, unpacked
-	windowBytes = 2 << 20   // of the compression: what unpacking needs of memory
-	chunkBytes  = 256 << 10
-	tryTimeout  = 10 * time.Second
+	file       = "dist/skete-runsc.zst"
+	prefix     = "skete-runsc-"
+	tryTimeout = 10 * time.Second
 )
 
 // Install writes the embedded program beneath dir, named by the hash of its
@@ -49,7 +39,7 @@ const (
 // Unsupported: this skete was built without the program, or it cannot be
 // started from dir.
 func Install(ctx context.Context, dir string) (string, error) {
-	f, err := dist.Open(packed)
+	f, err := dist.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", errs.New(errs.Unsupported, "this skete was built without skete-runsc").WithHint("build with `make build`")
 	}
@@ -60,123 +50,12 @@ func Install(ctx context.Context, dir string) (string, error) {
 	return install(ctx, dir, f.(io.ReadSeeker)) // embed says that it is one
 }
 
-// install streams: a server's memory is not for a program that it only passes on.
 func install(ctx context.Context, dir string, data io.ReadSeeker) (string, error) {
-	sum := sha256.New()
-	if _, err := data.Seek(0, io.SeekStart); err != nil {
-		return "", err
-	}
-	if _, err := io.Copy(sum, data); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, prefix+hex.EncodeToString(sum.Sum(nil)[:8]))
-	whole, err := holds(path, data)
-	if err == nil && !whole {
-		err = place(dir, path, data)
-	}
+	path, err := packed.Install(dir, prefix, 0o700, data)
 	if err != nil {
 		return "", fmt.Errorf("install skete-runsc: %w", err)
 	}
 	return path, try(ctx, path)
-}
-
-// unpack reads a packed program from its beginning. Corrupt: see corrupt.
-func unpack(data io.ReadSeeker) (*zstd.Decoder, error) {
-	if _, err := data.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return zstd.NewReader(data, zstd.WithDecoderMaxWindow(windowBytes), zstd.WithDecoderLowmem(true), zstd.WithDecoderConcurrency(1))
-}
-
-func corrupt(err error) error {
-	return errs.Wrap(errs.Corrupt, err, "the skete-runsc inside skete is damaged")
-}
-
-// Pack compresses a program, for the build.
-func Pack(w io.Writer, program io.Reader) error {
-	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(windowBytes), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(z, program)
-	return errors.Join(err, z.Close())
-}
-
-// holds reports whether the file is the program, whole and startable.
-// Corrupt: what is packed is damaged.
-func holds(path string, data io.ReadSeeker) (bool, error) {
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 {
-		return false, nil
-	}
-	return Equal(path, data)
-}
-
-// Equal reports whether the file holds the bytes that are packed in data.
-// Corrupt: what is packed is damaged.
-func Equal(path string, data io.ReadSeeker) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, nil
-	}
-	defer f.Close()
-	z, err := unpack(data)
-	if err != nil {
-		return false, corrupt(err)
-	}
-	defer z.Close()
-	want, got := make([]byte, chunkBytes), make([]byte, chunkBytes)
-	for {
-		n, err := io.ReadFull(z, want)
-		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && n > 0
-		if err != nil && !last {
-			return false, corrupt(err)
-		}
-		m, err := io.ReadFull(f, got)
-		if !bytes.Equal(want[:n], got[:m]) {
-			return false, nil
-		}
-		if last {
-			return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), nil
-		}
-	}
-}
-
-// place writes the file in one step: whoever finds it finds all of it.
-func place(dir, path string, data io.ReadSeeker) error {
-	z, err := unpack(data)
-	if err != nil {
-		return corrupt(err)
-	}
-	defer z.Close()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(dir, ".runsc-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	n, err := io.Copy(tmp, io.LimitReader(source{z}, bytesMax+1))
-	if err == nil && n > bytesMax {
-		err = corrupt(errors.New("too big"))
-	}
-	err = errors.Join(err, tmp.Chmod(0o755), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
-}
-
-// source tells errors of reading from those of writing.
-type source struct{ r io.Reader }
-
-func (s source) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = corrupt(err)
-	}
-	return n, err
 }
 
 // try starts the program.
@@ -217,7 +96,7 @@ func Prune(dir string, keep func(path string) bool) error {
 	var all error
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		ours := strings.HasPrefix(e.Name(), prefix) || strings.HasPrefix(e.Name(), ".runsc-")
+		ours := strings.HasPrefix(e.Name(), prefix) || strings.HasPrefix(e.Name(), "."+prefix) || strings.HasPrefix(e.Name(), ".runsc-")
 		if ours && e.Type().IsRegular() && !keep(path) {
 			all = errors.Join(all, os.Remove(path))
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/packed"
 )
 
 // script stands for the program: the host starts it like any other.
@@ -19,7 +20,7 @@ const script = "#!/bin/sh\nexit 0\n"
 func packedScript(t testing.TB, text string) *bytes.Reader {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Pack(&b, strings.NewReader(text)); err != nil {
+	if err := packed.Pack(&b, strings.NewReader(text)); err != nil {
 		t.Fatal(err)
 	}
 	return bytes.NewReader(b.Bytes())
@@ -109,7 +110,7 @@ func TestInstallRefuses(t *testing.T) {
 	if _, err := install(t.Context(), t.TempDir(), packedScript(t, "#!/bin/sh\necho no >&2; exit 3\n")); !errs.Is(err, errs.Unsupported) {
 		t.Errorf("it does not start: %v", err)
 	}
-	if _, err := fs.Stat(dist, packed); err != nil {
+	if _, err := fs.Stat(dist, file); err != nil {
 		if _, err := Install(t.Context(), t.TempDir()); !errs.Is(err, errs.Unsupported) {
 			t.Errorf("built without it: %v", err)
 		}

@@ -1,3 +1,5 @@
+//go:build !packed
+
 package runsc
 
 import (
@@ -12,9 +14,6 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
-
-// SpecName is the bundle's specification, as OCI names it.
-const SpecName = "config.json"
 
 // cpusMin is what gVisor shows at least: programs that see one processor leave
 // out locks that they need when a limit of one is spread over several.

@@ -12,17 +12,15 @@
 // functions, and is inside the kernel process of a hostile guest: cmd/skete-runsc
 // links this package and nothing else of ours. It imports gVisor, the OCI
 // specification and small parts of the standard library; a test pins that.
+//
+// Under the build tag packed it links no gVisor at all, and Main refuses the
+// part: so is the skete that carries cmd/skete-runsc inside (see package binary).
 package runsc
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"gvisor.dev/gvisor/runsc/cli"
-	"gvisor.dev/gvisor/runsc/cmd"
-	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
-	"gvisor.dev/gvisor/runsc/cmd/util"
 )
 
 // Verb as the first argument asks a program that calls Main to act as runsc.
@@ -30,6 +28,9 @@ const Verb = "__runsc"
 
 // SelfExe is how gVisor starts itself again.
 const SelfExe = "/proc/self/exe"
+
+// SpecName is the bundle's specification, as OCI names it.
+const SpecName = "config.json"
 
 // Main turns this process into gVisor if it was started as such, and then
 // never returns; else it returns at once. It must be the first thing that the
@@ -39,11 +40,8 @@ func Main() {
 	if !ok {
 		return
 	}
-	startQuickly()
-	os.Args = tellLimits(args)
-	useFilters()
-	cli.Run(nil, commands(), nil)
-	os.Exit(1) // not reached: Run ends the process
+	become(args)
+	os.Exit(1)
 }
 
 // commandLine recognises the four ways in which the program is started as
@@ -67,23 +65,4 @@ func commandLine(args []string) ([]string, bool) {
 		return args, true
 	}
 	return nil, false
-}
-
-// commands is the part of runsc that we use. Its sidecar programs are left
-// out on purpose: they are for checkpoints in object stores and weigh 47 MB.
-func commands() map[util.SubCommand]string {
-	return map[util.SubCommand]string{
-		new(cmd.Run):          "",
-		new(cmd.Delete):       "",
-		new(cmd.State):        "",
-		new(cmd.Pause):        "",
-		new(cmd.Resume):       "",
-		new(cmd.Checkpoint):   "",
-		new(cmd.Restore):      "",
-		new(cmd.Exec):         "debug",
-		new(cmd.Do):           "debug",
-		new(cmd.Gofer):        "internal",
-		new(sentrycmd.Boot):   "internal",
-		new(sentrycmd.Umount): "internal",
-	}
 }

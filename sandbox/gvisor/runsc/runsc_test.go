@@ -1,3 +1,5 @@
+//go:build !packed
+
 package runsc
 
 import (
@@ -79,5 +81,16 @@ func TestOnlyGVisorIsLinked(t *testing.T) {
 		if strings.HasPrefix(dep, "github.com/skete-dev/") && !slices.Contains(ours, dep) {
 			t.Errorf("skete-runsc links %s; every package of ours there is one more thing inside each machine's kernel", dep)
 		}
+	}
+}
+
+// The skete that carries skete-runsc inside has no second gVisor in it.
+func TestThePackedSketeLinksNoGVisor(t *testing.T) {
+	out, err := exec.Command("go", "list", "-e", "-tags", "packed", "-deps", "github.com/skete-dev/skete/cmd/skete").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	if deps := strings.Fields(string(out)); len(deps) < 100 || slices.ContainsFunc(deps, func(d string) bool { return strings.HasPrefix(d, "gvisor.dev/") }) {
+		t.Errorf("%d packages, gVisor among them", len(deps))
 	}
 }

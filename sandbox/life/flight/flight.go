@@ -23,7 +23,8 @@ import (
 // Kind names slow work, as it is told: "starting".
 type Kind string
 
-// Timeout bounds all slow work; what hangs costs its own sandbox only.
+// Timeout bounds all slow work but waiting for a turn; what hangs costs its own
+// sandbox only.
 const Timeout = 3 * time.Minute
 
 // ErrDone is what Ready returns when there is nothing to do. It never leaves
@@ -41,6 +42,9 @@ type Job struct {
 	// Wins; all other is finished.
 	Mortal bool
 	Wins   bool
+	// Bounded work sees to its deadlines itself, since it may wait for a turn,
+	// which takes as long as it takes. All other has Timeout.
+	Bounded bool
 }
 
 // Flight is work under way.
@@ -125,7 +129,10 @@ func (s *Strip) Launch(j Job) *Flight {
 	if j.Mortal {
 		base = s.Ctx
 	}
-	ctx, cancel := context.WithTimeout(base, Timeout)
+	ctx, cancel := context.WithCancel(base)
+	if !j.Bounded {
+		ctx, cancel = context.WithTimeout(base, Timeout)
+	}
 	f := &Flight{kind: j.Kind, mortal: j.Mortal, undo: j.Undo != nil, cancel: cancel, waiters: 1, done: make(chan struct{})}
 	s.now = f
 	started := s.Spawn(func() {

@@ -19,7 +19,7 @@ func TestArguments(t *testing.T) {
 	want := `-name sbx_aaaaaaaaaaaaaaaaaaaa -nodefaults -no-user-config -display none
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
 -M microvm,rtc=on,pic=off,pit=off,isa-serial=on,acpi=on,memory-backend=m0
--accel tcg,thread=multi,tb-size=64 -cpu max -smp 2 -m 320M -object memory-backend-memfd,id=m0,size=320M,share=on
+-accel tcg,thread=multi,tb-size=64 -cpu Nehalem,+smep,+avx,+avx2,+bmi1,+bmi2,+fma,+f16c,+movbe,+abm,+xsave,+aes,+pclmulqdq,+rdrand -smp 2 -m 320M -object memory-backend-memfd,id=m0,size=320M,share=on
 -action reboot=shutdown,shutdown=pause -chardev ringbuf,id=console,size=65536 -serial chardev:console
 -chardev socket,id=control,fd=3,server=on,wait=off -mon chardev=control,mode=control
 -add-fd fd=5,set=5 -drive id=root,file=/dev/fdset/5,format=raw,if=none,auto-read-only=off,readonly=on -device virtio-blk-device,drive=root,werror=report,rerror=report

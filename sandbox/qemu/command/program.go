@@ -3,11 +3,11 @@ package command
 import (
 	"context"
 	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
 )
 
 // The oldest QEMU whose options these are.
@@ -19,7 +19,7 @@ type Program struct {
 	Version string // as it names itself, distribution included
 }
 
-var versionPattern = regexp.MustCompile(`^QEMU emulator version (\d{1,4})\.(\d{1,4})\.\d{1,4}[^\n]*`)
+var versionPattern = pattern.Lazy(`^QEMU emulator version (\d{1,4})\.(\d{1,4})\.\d{1,4}[^\n]*`)
 
 // Find looks for a QEMU that has what we need; path "" = in PATH.
 // Unsupported: there is none; the hint says what to install.
@@ -52,7 +52,7 @@ func Find(ctx context.Context, path string) (Program, error) {
 
 // parseVersion reads what --version prints.
 func parseVersion(out string) (version string, number int, err error) {
-	m := versionPattern.FindStringSubmatch(out)
+	m := versionPattern().FindStringSubmatch(out)
 	if m == nil {
 		return "", 0, errs.New(errs.Unsupported, "%.60q is no version of QEMU", out)
 	}

@@ -125,9 +125,13 @@ func HostCPU(accel string) string {
 }
 
 // cpuOf picks, of the first processor, what a guest could have noticed: under
-// emulation no more than its name, since the clock's rate goes with it.
+// emulation no more than its name, since the clock's rate goes with it, and what
+// is emulated.
 func cpuOf(cpuinfo, accel string) string {
 	var parts []string
+	if accel == command.TCG {
+		parts = append(parts, command.EmulatedCPU)
+	}
 	for line := range strings.Lines(cpuinfo) {
 		key, value, ok := strings.Cut(line, ":")
 		if !ok {

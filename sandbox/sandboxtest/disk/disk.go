@@ -7,6 +7,7 @@ package disk
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/Microsoft/hcsshim/ext4/tar2ext4"
 
+	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/template"
 )
@@ -54,8 +56,8 @@ var rootImage = sync.OnceValues(func() (string, error) {
 	if err := writeRoot(tar.NewWriter(&archive), program, strings.Fields(string(names))); err != nil {
 		return "", err
 	}
-	dir := filepath.Join(os.TempDir(), "skete-test-programs")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir, err := guesttest.Shared()
+	if err != nil {
 		return "", err
 	}
 	f, err := os.CreateTemp(dir, "root-*.img")
@@ -67,7 +69,7 @@ var rootImage = sync.OnceValues(func() (string, error) {
 	if err := tar2ext4.Convert(&archive, f); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "root.img")
+	path := filepath.Join(dir, fmt.Sprintf("root-%x.img", sha256.Sum256(program)))
 	return path, os.Rename(f.Name(), path)
 })
 

@@ -365,18 +365,21 @@ func (f *Fake) Fork(_ context.Context, name string, id thread.RunID, at uint64, 
 }
 
 // Rewind implements runs.Keeper.
-func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, _ bool, by string) error {
+func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, files bool, by string) ([]keeper.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
 	if err == nil {
 		f.append(t, r, r.Thread, thread.Rewound{To: to, By: by})
 	}
-	return err
+	if !files || err != nil {
+		return nil, err
+	}
+	return []keeper.Change{{Path: "src/f\xff", Action: "change"}}, nil
 }
 
 // Replay implements runs.Keeper.
-func (f *Fake) Replay(_ context.Context, name string, id thread.RunID, by string) (keeper.Run, error) {
+func (f *Fake) Replay(_ context.Context, name string, id thread.RunID, _ bool, by string) (keeper.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)

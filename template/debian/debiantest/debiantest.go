@@ -9,10 +9,13 @@ package debiantest
 import (
 	"context"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template"
@@ -52,6 +55,9 @@ func Make(t testing.TB, s debian.Store) {
 	if testing.Short() {
 		t.Skip("a Debian is not made in short tests: it takes a minute and the network")
 	}
+	// As the server does: mmdebstrap's shell knows descriptors up to 9 only, and
+	// those that make or a shell left open for us take their places.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	m, err := debian.New(debian.Config{
 		Store: s, Dir: filepath.Join(t.TempDir(), "make"), Ready: []debian.Ready{{Name: "small", Variant: "apt"}},
 	})

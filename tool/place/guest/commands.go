@@ -62,6 +62,7 @@ func (g *Commands) Start(ctx context.Context, key string, c tool.Command) (tool.
 	if c.Timeout > 0 {
 		req.TimeoutMs = max(req.TimeoutMs, 1)
 	}
+	req.Fingerprint = wire.Fingerprint([]any{c.Shell, c.Merge, c.Dir, c.Env})
 	for k, v := range c.Env {
 		if req.Env == nil {
 			req.Env = map[string][]byte{}

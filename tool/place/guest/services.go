@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox/service"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -94,57 +95,76 @@ type answer interface{ GetService() *wire.ServiceInfo }
 func told[T any, P interface {
 	*T
 	answer
-}](res *connect.Response[T], err error) (tool.Service, error) {
+}](res *connect.Response[T], err error) (*wire.ServiceInfo, error) {
 	if err != nil {
-		return tool.Service{}, wire.Err(err)
+		return nil, wire.Err(err)
 	}
-	return serviceOf(P(res.Msg).GetService()), nil
+	return P(res.Msg).GetService(), nil
+}
+
+// judged is what a model is told of a service that was just started: that it
+// works, only when it is known.
+func (g *Services) judged(ctx context.Context, i *wire.ServiceInfo, err error, wait time.Duration) (tool.Service, error) {
+	if err == nil && wait > 0 {
+		if i, err = service.Verdict(ctx, g.c, i, wait); err != nil {
+			err = wire.Err(err)
+		}
+	}
+	if err != nil {
+		return tool.Service{}, err
+	}
+	return serviceOf(i), nil
 }
 
 // Declare implements tool.Services. The guest takes the same twice as once.
-func (g *Services) Declare(ctx context.Context, s tool.ServiceSpec, wait time.Duration) (out tool.Service, err error) {
+func (g *Services) Declare(ctx context.Context, s tool.ServiceSpec, wait time.Duration) (tool.Service, error) {
 	d, err := declaration(s)
 	if err != nil {
-		return out, err
+		return tool.Service{}, err
 	}
+	var i *wire.ServiceInfo
 	err = retry(ctx, func() (err error) {
-		out, err = told(g.c.Service.Declare(ctx, connect.NewRequest(&wire.DeclareServiceRequest{Declaration: d, WaitMs: waitMS(wait)})))
+		i, err = told(g.c.Service.Declare(ctx, connect.NewRequest(&wire.DeclareServiceRequest{Declaration: d, WaitMs: waitMS(wait)})))
 		return err
 	})
-	return out, err
+	return g.judged(ctx, i, err, wait)
 }
 
 // Start implements tool.Services.
-func (g *Services) Start(ctx context.Context, name string, wait time.Duration) (out tool.Service, err error) {
-	err = retry(ctx, func() (err error) {
-		out, err = told(g.c.Service.Start(ctx, connect.NewRequest(&wire.StartServiceRequest{Name: name, WaitMs: waitMS(wait)})))
+func (g *Services) Start(ctx context.Context, name string, wait time.Duration) (tool.Service, error) {
+	var i *wire.ServiceInfo
+	err := retry(ctx, func() (err error) {
+		i, err = told(g.c.Service.Start(ctx, connect.NewRequest(&wire.StartServiceRequest{Name: name, WaitMs: waitMS(wait)})))
 		return err
 	})
-	return out, err
+	return g.judged(ctx, i, err, wait)
 }
 
 // Stop implements tool.Services.
-func (g *Services) Stop(ctx context.Context, name string, wait time.Duration) (out tool.Service, err error) {
-	err = retry(ctx, func() (err error) {
-		out, err = told(g.c.Service.Stop(ctx, connect.NewRequest(&wire.StopServiceRequest{Name: name, WaitMs: waitMS(wait)})))
+func (g *Services) Stop(ctx context.Context, name string, wait time.Duration) (tool.Service, error) {
+	var i *wire.ServiceInfo
+	err := retry(ctx, func() (err error) {
+		i, err = told(g.c.Service.Stop(ctx, connect.NewRequest(&wire.StopServiceRequest{Name: name, WaitMs: waitMS(wait)})))
 		return err
 	})
-	return out, err
+	return g.judged(ctx, i, err, 0)
 }
 
 // Restart implements tool.Services. It is not tried again by itself: twice is
 // not once.
 func (g *Services) Restart(ctx context.Context, name string, wait time.Duration) (tool.Service, error) {
-	return told(g.c.Service.Restart(ctx, connect.NewRequest(&wire.RestartServiceRequest{Name: name, WaitMs: waitMS(wait)})))
+	i, err := told(g.c.Service.Restart(ctx, connect.NewRequest(&wire.RestartServiceRequest{Name: name, WaitMs: waitMS(wait)})))
+	return g.judged(ctx, i, err, wait)
 }
 
 // Service implements tool.Services.
-func (g *Services) Service(ctx context.Context, name string) (out tool.Service, err error) {
-	err = retry(ctx, func() (err error) {
-		out, err = told(g.c.Service.Get(ctx, connect.NewRequest(&wire.GetServiceRequest{Name: name})))
+func (g *Services) Service(ctx context.Context, name string) (tool.Service, error) {
+	var i *wire.ServiceInfo
+	err := retry(ctx, func() (err error) {
+		i, err = told(g.c.Service.Get(ctx, connect.NewRequest(&wire.GetServiceRequest{Name: name})))
 		return err
 	})
-	return out, err
+	return g.judged(ctx, i, err, 0)
 }
 
 // Services implements tool.Services.

@@ -11,6 +11,7 @@
 package app
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +19,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
@@ -30,8 +33,11 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// OwnFailure is the exit status of errors that are ours, not the guest's.
-const OwnFailure = 125
+// Exit statuses of errors that are not the guest's.
+const (
+	WrongUsage = 2   // the request must change: a flag, an argument, a value
+	OwnFailure = 125 // all others
+)
 
 // App is one run of the program: its streams and global flags.
 type App struct {
@@ -113,6 +119,12 @@ func (a *App) Finish(ctx context.Context, err error) int {
 	case errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig):
 	case errors.Is(err, syscall.EPIPE):
 		return 128 + int(syscall.SIGPIPE) // who reads us has gone; nobody to tell
+	case errs.Exit(err) != 0: // the command's failure to start, not ours
+		a.Complain(err)
+		return errs.Exit(err)
+	case errs.Is(err, errs.Invalid):
+		a.Complain(err)
+		return WrongUsage
 	default:
 		a.Complain(err)
 		return OwnFailure
@@ -136,6 +148,21 @@ func (a *App) Complain(err error) {
 	if hint != "" {
 		fmt.Fprintf(a.Err, "hint: %s\n", Printable(hint))
 	}
+}
+
+// Agree asks for a yes at the terminal; yes is that of a flag. Without a
+// terminal the flag is needed.
+func (a *App) Agree(yes bool, question string) (bool, error) {
+	if yes {
+		return true, nil
+	}
+	if !a.HasKeyboard() {
+		return false, errs.New(errs.Invalid, "there is no terminal to ask at").WithHint("say --yes if you mean it")
+	}
+	fmt.Fprintf(a.Err, "%s [y/N] ", question)
+	line, _ := bufio.NewReader(io.LimitReader(a.In, 1<<10)).ReadString('\n')
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes", nil
 }
 
 // Note says something to people, on stderr.
@@ -200,10 +227,13 @@ func (a *App) Dial() (*client.Client, error) {
 	return c, err
 }
 
+// RootHome is root's data directory without SKETE_HOME.
+const RootHome = "/var/lib/skete"
+
 // DefaultHome is the data directory without SKETE_HOME.
 func DefaultHome() string {
 	if os.Getuid() == 0 {
-		return "/var/lib/skete"
+		return RootHome
 	}
 	home, _ := os.UserHomeDir()
 	return filepath.Join(home, ".local", "share", "skete")
@@ -223,12 +253,103 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2
 	err := errs.New(errs.Invalid, "there is no command %.40q in %q", args[0], cmd.CommandPath())
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return err.WithHint("did you mean %s?", strings.Join(near, " or "))
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(append(names, sub.Name()), sub.Aliases...)
+		}
+	}
+	if near := Nearest(args[0], names); near != "" {
+		return err.WithHint("did you mean `%s %s`?", cmd.CommandPath(), near)
 	}
 	return err.WithHint("`%s --help` lists the commands", cmd.CommandPath())
+}
+
+// FlagError explains flags that do not fit.
+func FlagError(cmd *cobra.Command, err error) error {
+	wrong := errs.New(errs.Invalid, "%s", err)
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		wrong = errs.New(errs.Invalid, "--%s: %.80q is not %s", bad.GetFlag().Name, bad.GetValue(), kindOf(bad.GetFlag()))
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			names = append(names, f.Name)
+		})
+		if near := Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			return wrong.WithHint("did you mean --%s? `%s --help` shows the flags", near, cmd.CommandPath())
+		}
+	}
+	return wrong.WithHint("`%s --help` shows the flags", cmd.CommandPath())
+}
+
+// kindOf says what a flag takes.
+func kindOf(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "int", "int64", "int32":
+		return "a whole number"
+	case "uint", "uint64", "uint32":
+		return "a whole number from 0 on"
+	case "float64":
+		return "a number"
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a duration: write 90s, 5m or 1h30m"
+	}
+	return "of the kind " + f.Value.Type()
+}
+
+// OneOf refuses a value of a flag that is none of those that there are.
+func OneOf(flag, value string, values ...string) error {
+	if value == "" || slices.Contains(values, value) {
+		return nil
+	}
+	err := errs.New(errs.Invalid, "--%s: one of %s, got %.40q", flag, strings.Join(values, ", "), value)
+	if near := Nearest(value, values); near != "" {
+		return err.WithHint("did you mean %s?", near)
+	}
+	return err
+}
+
+// Nearest is the name that was most likely meant; "" = none is near.
+func Nearest(said string, names []string) string {
+	best, least := "", max(len(said)/3, 1)+1
+	for _, name := range names {
+		d := distance(strings.ToLower(said), name)
+		if d >= least && len(said) > 2 && (strings.HasPrefix(name, said) || strings.HasPrefix(said, name) && len(name) > 2) {
+			d = least - 1
+		}
+		if d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters that must be put in, left out, changed or
+// swapped with the next to make a into b.
+func distance(a, b string) int {
+	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
+	for j := range rows[1] {
+		rows[1][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		before, last, now := rows[(i-1)%3], rows[i%3], rows[(i+1)%3]
+		now[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				now[j] = min(now[j], before[j-2]+1)
+			}
+		}
+	}
+	return rows[(len(a)+1)%3][len(b)]
 }
 
 // Group is a command that only groups others.
@@ -239,5 +360,5 @@ func Group(use, short, example string, aliases ...string) *cobra.Command {
 	}
 }
 
-// short bounds calls that should not keep anybody waiting, as completion.
-const short = 2 * time.Second
+// Short bounds calls that must not keep a person waiting, as completion.
+const Short = 2 * time.Second

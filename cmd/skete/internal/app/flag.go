@@ -6,9 +6,26 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/errs"
 )
+
+// NoRevision adds the flag of commands that may change a sandbox's files.
+func NoRevision(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "no-revision", false, "make no revision before and after; what changes becomes one once it is quiet")
+}
+
+// Handle is that of a sandbox, whose calls make revisions or not.
+func Handle(c *client.Client, id string, noRevision bool) *client.Sandbox {
+	s := c.Sandbox(id)
+	if noRevision {
+		return s.WithoutRevisions()
+	}
+	return s
+}
 
 // Language takes the names that people use.
 func Language(s string) string {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -47,17 +49,64 @@ func Cell(s string) string {
 	return s
 }
 
-// table prints rows in columns.
-func table(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, strings.Join(header, "\t"))
+// table prints rows in columns. What is wider than width is cut; 0 = nothing is.
+func table(w io.Writer, header []string, rows [][]string, width int) error {
 	for _, r := range rows {
 		for i := range r {
 			r[i] = Cell(r[i])
 		}
+	}
+	if width > 0 {
+		fit(append([][]string{header}, rows...), width)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, columnGap, ' ', 0)
+	fmt.Fprintln(t, strings.Join(header, "\t"))
+	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
 	return t.Flush()
+}
+
+const (
+	columnGap  = 2
+	columnsMin = 6 // that a column is cut to at least
+)
+
+// fit cuts the cells of the widest columns until the rows are no wider than
+// width. The first column is never cut: it names the thing.
+func fit(rows [][]string, width int) {
+	var wide []int
+	for _, r := range rows {
+		for i, cell := range r {
+			if i == len(wide) {
+				wide = append(wide, 0)
+			}
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		}
+	}
+	total := columnGap * (len(wide) - 1)
+	for _, n := range wide {
+		total += n
+	}
+	for ; total > width; total-- {
+		widest := 0
+		for i := 1; i < len(wide); i++ {
+			if widest == 0 || wide[i] > wide[widest] {
+				widest = i
+			}
+		}
+		if widest == 0 || wide[widest] <= columnsMin {
+			break // it cannot be made to fit
+		}
+		wide[widest]--
+	}
+	for _, r := range rows {
+		for i, cell := range r {
+			if runes := []rune(cell); len(runes) > wide[i] {
+				r[i] = string(runes[:wide[i]-1]) + "…"
+			}
+		}
+	}
 }
 
 // List prints items in the form that was asked for.
@@ -80,7 +129,7 @@ func List[T any](a *App, items []T, id func(T) string, header []string, row func
 	for _, it := range items {
 		rows = append(rows, row(it))
 	}
-	return table(a.Out, header, rows)
+	return table(a.Out, slices.Clone(header), rows, a.width())
 }
 
 // span writes a duration with one unit that says enough.
@@ -128,7 +177,7 @@ func BytesText(n int64) string {
 }
 
 // SandboxHeader heads a table of sandboxes.
-var SandboxHeader = []string{"ID", "NAME", "STATE", "ISOLATION", "PROVIDER", "LANG", "CPU", "MEM", "AGE", "EXPIRES"}
+var SandboxHeader = []string{"ID", "NAME", "STATE", "RUN", "ISOLATION", "PROVIDER", "LANG", "CPU", "MEM", "AGE", "EXPIRES"}
 
 // SandboxRow is a sandbox as a row below SandboxHeader.
 func SandboxRow(s api.Sandbox) []string {
@@ -145,13 +194,32 @@ func SandboxRow(s api.Sandbox) []string {
 		expires = ""
 	}
 	return []string{
-		s.ID, s.Name, state, isolation, s.Provider, s.Language,
+		s.ID, s.Name, state, ShortRun(s.Run), isolation, s.Provider, s.Language,
 		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), Age(s.CreatedAt), expires,
 	}
 }
 
+// shortRun is how many characters of a run's id tables show.
+const shortRun = 12
+
+// ShortRun is the beginning of a run's id, enough for every command.
+func ShortRun(id string) string { return id[:min(shortRun, len(id))] }
+
 // PrintJSONLine writes v on one line, for streams of values.
 func PrintJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// width is that of the terminal that we print to; 0 = it is none.
+func (a *App) width() int {
+	f, ok := a.Terminal()
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
 
 // Terminal is stdout if it is one that can be drawn on.
 func (a *App) Terminal() (*os.File, bool) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // signalled is the cause of a context that a signal ended.
@@ -15,14 +16,25 @@ type signalled syscall.Signal
 
 func (s signalled) Error() string { return fmt.Sprintf("interrupted by signal %d", int(s)) }
 
-// forwardsMax is how many signals go to the guest before the next one ends us.
-const forwardsMax = 3
+// leavesAt is the signal, counted from the start of a command, by which we
+// leave it. The ones before go to the command alone.
+const leavesAt = 3
+
+// leaveTimeout is how long a leave in order may take: to kill the command, and
+// to look what became of it. A write that blocks would hold us for ever.
+const leaveTimeout = 10 * time.Second
 
 // signals leads the signals that we get to whoever shall have them: the
 // command in the sandbox while one runs, else ourselves.
 type signals struct {
-	target atomic.Pointer[func(syscall.Signal)]
+	target atomic.Pointer[target]
 	sent   atomic.Int32
+}
+
+// target is a command that gets our signals.
+type target struct {
+	send func(syscall.Signal)
+	say  func(format string, args ...any)
 }
 
 // CatchSignals returns a context that ends by the first signal that nobody
@@ -54,16 +66,39 @@ func (a *App) CatchSignals(ctx context.Context) (context.Context, func()) {
 }
 
 func (s *signals) take(sig syscall.Signal, cancel context.CancelCauseFunc) {
-	if f := s.target.Load(); f != nil && s.sent.Add(1) <= forwardsMax {
-		(*f)(sig)
+	t := s.target.Load()
+	if t == nil {
+		cancel(signalled(sig))
 		return
 	}
-	cancel(signalled(sig))
+	switch n := s.sent.Add(1); {
+	case n < leavesAt:
+		t.send(sig)
+		if n == leavesAt-1 && sig == syscall.SIGINT {
+			t.say("skete: once more leaves the command and kills it")
+		}
+	case n == leavesAt:
+		cancel(signalled(sig))
+		time.AfterFunc(leaveTimeout, func() { s.exit(t, sig) })
+	default:
+		s.exit(t, sig)
+	}
 }
 
-// Forward sends signals to f until the returned function is called.
+// exit ends us without waiting for anything.
+func (s *signals) exit(t *target, sig syscall.Signal) {
+	t.say("skete: left without waiting; the command may go on (`skete vm ps`)")
+	os.Exit(128 + int(sig))
+}
+
+// Forward sends signals to f until the returned function is called. The third
+// one ends the run's context, and one more the program.
 func (a *App) Forward(f func(syscall.Signal)) (stop func()) {
 	a.signals.sent.Store(0)
-	a.signals.target.Store(&f)
-	return func() { a.signals.target.Store(nil) }
+	a.signals.target.Store(&target{f, func(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }})
+	return func() {
+		if a.signals.sent.Load() < leavesAt {
+			a.signals.target.Store(nil)
+		} // else what is left to do can be cut short
+	}
 }

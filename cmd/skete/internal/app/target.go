@@ -43,12 +43,24 @@ func (t *Target) Named(words []string) []string {
 	return nil
 }
 
+// Check refuses what can mean no sandbox, before a server is asked.
+func (t *Target) Check(words []string) error {
+	if t.All && len(words)+len(t.VM) > 0 {
+		return errs.New(errs.Invalid, "--all and named sandboxes exclude each other")
+	}
+	if slices.Contains(slices.Concat(words, t.VM), "") { // sandboxes without a name would fit
+		return errs.New(errs.Invalid, "the sandbox that is named is the empty text").
+			WithHint("is a variable of your script unset? Leave the word out to mean the only sandbox that runs")
+	}
+	return nil
+}
+
 // Sandboxes resolves the Target. fits selects for --all.
 func (a *App) Sandboxes(ctx context.Context, c *client.Client, t *Target, words []string, fits func(api.Sandbox) bool) ([]api.Sandbox, error) {
+	if err := t.Check(words); err != nil {
+		return nil, err
+	}
 	if t.All {
-		if len(words)+len(t.VM) > 0 {
-			return nil, errs.New(errs.Invalid, "--all and named sandboxes exclude each other")
-		}
 		all, err := client.All(c.Sandboxes(ctx, client.SandboxFilter{}))
 		return slices.DeleteFunc(all, func(s api.Sandbox) bool { return !fits(s) }), err
 	}
@@ -106,7 +118,7 @@ func (a *App) Find(ctx context.Context, c *client.Client, name string) (api.Sand
 	case 0:
 		return api.Sandbox{}, errs.New(errs.NotFound, "there is no sandbox %.80q", name).WithHint("`skete vm list` shows them")
 	}
-	return api.Sandbox{}, errs.New(errs.Invalid, "%.80q fits %d sandboxes", name, len(fits)).WithHint("use the id: %s", ids(fits))
+	return api.Sandbox{}, errs.New(errs.Invalid, "%.80q fits %d sandboxes", name, len(fits)).WithHint("use the id, or rename one: %s", described(fits))
 }
 
 // single is the default when nothing is named.
@@ -138,6 +150,22 @@ func ids(list []api.Sandbox) string {
 	return strings.Join(names, " ")
 }
 
+// described lists sandboxes to choose from.
+func described(list []api.Sandbox) string {
+	var all []string
+	for _, s := range list {
+		text := s.ID + " (" + s.State + ")"
+		if s.Name != "" {
+			text = s.ID + " (" + s.Name + ", " + s.State + ")"
+		}
+		all = append(all, text)
+	}
+	if len(all) > 10 {
+		all = append(all[:10], "…")
+	}
+	return strings.Join(all, ", ")
+}
+
 // IsLive reports whether a sandbox has a machine.
 func IsLive(s api.Sandbox) bool { return s.State == "running" || s.State == "paused" }
 
@@ -156,7 +184,7 @@ func (a *App) Complete(max int) cobra.CompletionFunc {
 		if max > 0 && len(args) >= max || a.Setup() != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), short)
+		ctx, cancel := context.WithTimeout(cmd.Context(), Short)
 		defer cancel()
 		c, err := a.Dial()
 		if err != nil {
@@ -169,6 +197,9 @@ func (a *App) Complete(max int) cobra.CompletionFunc {
 			}
 			if !slices.Contains(args, s.ID) {
 				found = append(found, cobra.CompletionWithDesc(s.ID, Cell(strings.TrimSpace(s.Name+" "+s.State+" "+s.Language))))
+			}
+			if s.Name != "" && !slices.Contains(args, s.Name) {
+				found = append(found, cobra.CompletionWithDesc(s.Name, Cell(strings.TrimSpace(s.State+" "+s.Language))))
 			}
 		}
 		return found, cobra.ShellCompDirectiveNoFileComp
@@ -186,6 +217,9 @@ func (a *App) WithCompletion(cmd *cobra.Command, max int) *cobra.Command {
 
 // InOne connects and resolves a Target that must be one sandbox.
 func (a *App) InOne(ctx context.Context, t *Target, words []string) (*client.Client, api.Sandbox, error) {
+	if err := t.Check(words); err != nil {
+		return nil, api.Sandbox{}, err
+	}
 	c, err := a.Connect(ctx)
 	if err != nil {
 		return nil, api.Sandbox{}, err

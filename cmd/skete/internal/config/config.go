@@ -46,8 +46,15 @@ type Config struct {
 	UnsafeNoIsolation bool `yaml:"unsafe_no_isolation"`
 	// Guest is the path of a guest program to use instead of the embedded one.
 	Guest string `yaml:"guest"`
+	// Volumes is the directory of the workspaces' images; "" = volumes in the data
+	// directory.
+	Volumes string `yaml:"volumes"`
+	// ReserveMB is kept free on each disk that the server writes to; 0 = a
+	// twentieth of it, 128 to 4096.
+	ReserveMB int `yaml:"reserve_mb"`
 	// Creates is how many machines boot at once; 0 = the number of cores.
 	Creates   int       `yaml:"creates"`
+	History   History   `yaml:"history"`
 	Log       Log       `yaml:"log"`
 	Store     Store     `yaml:"store"`
 	Limits    Limits    `yaml:"limits"`
@@ -60,7 +67,8 @@ type Config struct {
 	Firecracker Firecracker `yaml:"firecracker"`
 	Docker      Docker      `yaml:"docker"`
 	// Pool lists the machines that are kept warm. PoolDemand is how many of a
-	// kind that is not listed may be, when it is created often; 0 = none.
+	// kind that is not listed may be: one for ten minutes after a create, more
+	// when it is created often; 0 = none.
 	Pool       []Pool `yaml:"pool"`
 	PoolDemand int    `yaml:"pool_demand"`
 	// PoolRefill is how they are made: boot, snapshot, or "" = what is faster.
@@ -73,6 +81,13 @@ type Config struct {
 
 // Catalog returns what is said about models.
 func (c *Config) Catalog() catalog.Config { return catalog.Config{Model: c.Model, Models: c.Models} }
+
+// History says when revisions of a sandbox's files are made.
+type History struct {
+	// Steps: before and after each call from outside of an agent's run that may
+	// change files. false = once such calls have been quiet for a moment.
+	Steps bool `yaml:"steps"`
+}
 
 // Preview says where ports of sandboxes are shown to browsers.
 type Preview struct {
@@ -155,8 +170,9 @@ type Limits struct {
 	Pids           int      `yaml:"pids"`
 	TTL            Duration `yaml:"ttl"`
 	IdleTimeout    Duration `yaml:"idle_timeout"`
-	Sandboxes      int      `yaml:"sandboxes"` // per tenant, as are the next three
+	Sandboxes      int      `yaml:"sandboxes"` // per tenant, as are the next four
 	Snapshots      int      `yaml:"snapshots"`
+	TenantDiskMB   int      `yaml:"tenant_disk_mb"` // promised, and really held
 	TenantCPUs     float64  `yaml:"tenant_cpus"`
 	TenantMemoryMB int      `yaml:"tenant_memory_mb"`
 }
@@ -186,9 +202,11 @@ type Templates struct {
 // Builtin returns the settings of a server that nobody configured.
 func Builtin() Config {
 	return Config{
-		Listen:    DefaultListen,
-		Providers: []string{"firecracker", "qemu", "gvisor"},
-		Log:       Log{Level: "info", Format: "text"},
+		Listen:     DefaultListen,
+		Providers:  []string{"firecracker", "qemu", "gvisor"},
+		History:    History{Steps: true},
+		PoolDemand: 1,
+		Log:        Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -289,7 +307,7 @@ func (c *Config) check() error {
 	}
 	if err := errors.Join(problems...); err != nil {
 		return errs.Wrap(errs.Invalid, nil, "the configuration is wrong: %s", join(problems)).
-			WithHint("docs/config.md describes every key")
+			WithHint("`skete help configuration` describes every key")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -154,6 +155,28 @@ func (h Host) disk(ctx context.Context) Check {
 		return warn(name, "apt-get install e2fsprogs", "the size of workspaces is watched, not enforced: mkfs.ext4 is missing").installable(h, "e2fsprogs")
 	}
 	return warn(name, "loop devices are needed: modprobe loop", "the size of workspaces is watched, not enforced (%s)", method).loadable("loop")
+}
+
+// workspaces: after a disk that was full or failed, the kernel may refuse writes
+// to a workspace's file system until it has been checked.
+func (h Host) workspaces() Check {
+	const name = "workspaces"
+	if h.ReadOnly == nil {
+		return Check{Name: name, Status: Info, Detail: "not looked at"}
+	}
+	ids, err := h.ReadOnly()
+	switch {
+	case err != nil:
+		return bad(name, err)
+	case len(ids) == 0:
+		return ok(name, "every one that is mounted takes writes")
+	}
+	slices.Sort(ids)
+	shown := strings.Join(ids[:min(len(ids), 5)], ", ")
+	return Check{
+		Name: name, Status: Error, Detail: fmt.Sprintf("%d took an error of the disk and refuse writes: %s", len(ids), shown),
+		Hint: "see to room on the disk, then `skete vm stop` and `skete vm start` them: a start checks the file system",
+	}
 }
 
 func (h Host) space() Check {

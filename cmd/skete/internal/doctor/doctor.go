@@ -130,6 +130,8 @@ type Host struct {
 	Probes []Probe
 	// Volume says how a disk quota is enforced here.
 	Volume func(ctx context.Context) (method string, enforced bool, err error)
+	// ReadOnly names the workspaces whose file systems the kernel has made read-only.
+	ReadOnly func() ([]string, error)
 	// KVM runs what a kernel needs on a CPU of KVM. Nil error: it works.
 	KVM func(ctx context.Context) error
 	// TSC is the frequency of the host's time stamp counter in kHz.
@@ -204,7 +206,7 @@ func (r *Report) add(group string, checks []Check) {
 func (h Host) general(ctx context.Context, r Report) []Check {
 	checks := []Check{
 		h.platform(), h.privileges(ctx), h.static(), h.guest(), h.cgroups(ctx),
-		h.disk(ctx), h.space(), h.memory(), h.home(), h.server(ctx), h.clock(),
+		h.disk(ctx), h.workspaces(), h.space(), h.memory(), h.home(), h.server(ctx), h.clock(),
 	}
 	if h.Only == "" { // else not all were asked
 		checks = append(checks, microvm(r))

@@ -178,6 +178,9 @@ func TestRun_saysWhatIsWrong(t *testing.T) {
 		{"volume fails", func(h *Host) {
 			h.Volume = func(context.Context) (string, bool, error) { return "", false, errors.New("broken disk") }
 		}, General, "disk quota", Error, "broken disk"},
+		{"a dead workspace", func(h *Host) {
+			h.ReadOnly = func() ([]string, error) { return []string{"sbx_b", "sbx_a"}, nil }
+		}, General, "workspaces", Error, "sbx_a, sbx_b"},
 		{"port taken", func(h *Host) { h.Answers, h.Listen = false, busy.Addr().String() }, General, "server", Error, busy.Addr().String()},
 		{"open data directory", func(h *Host) { _ = os.Chmod(h.Home, 0o777) }, General, "data directory", Error, "others may write"},
 		{"no data directory yet", func(h *Host) { h.Home += "/not/yet" }, General, "data directory", OK, "will be made"},

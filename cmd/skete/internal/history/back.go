@@ -13,12 +13,13 @@ import (
 	past "github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/thread"
 )
 
 // Exit statuses beside 0 and 125.
 const (
 	exitConflict = 1 // paths need a choice; nothing was done
-	exitDeclined = 2 // the person said no
+	exitDeclined = 4 // the person said no; nothing was done
 )
 
 // shownMax is how many paths of a plan a person is shown.
@@ -27,12 +28,14 @@ const shownMax = 40
 const backLong = `
 
 The plan is shown first: each path that would change. On a terminal you are
-asked; -y goes ahead, --dry-run never does. What was shown is what is done: if
+asked; --yes goes ahead, --dry-run never does. Without a terminal, and with
+--json, one of the two must be given. What was shown is what is done: if
 the files change in between, nothing happens. It is itself a revision, and what
 was on disk before is one too, so it can always be taken back.
 
 The exit status is 0 when it is done or nothing was to be done, 1 when paths
-need a choice, 2 when you say no, 125 when it failed.`
+need a choice, 2 for wrong usage (one that would have to ask, without a terminal,
+is such), 4 when you say no, 125 when it failed.`
 
 // way is how a person wants it done.
 type way struct {
@@ -71,12 +74,12 @@ of an agent. Repeat it to go further back; ` + "`skete redo`" + ` goes forward a
 				return errs.New(errs.Invalid, "--step, --turn, --run and --call exclude each other")
 			}
 			p.Do, p.Scope = api.PlanUndo, strings.Join(scopes, "")
-			if p.Run != "" && len(args)+len(w.VM) == 0 {
-				sandbox, err := a.ofRun(cmd.Context(), p.Run)
-				if err != nil {
-					return err
-				}
-				args = []string{sandbox}
+			if err := a.mayAsk(&w); err != nil {
+				return err
+			}
+			var err error
+			if p.Run, args, err = a.ofRun(cmd.Context(), p.Run, &w.Target, args); err != nil {
+				return err
 			}
 			return a.back(cmd.Context(), &w, args, p)
 		},
@@ -90,17 +93,25 @@ of an agent. Repeat it to go further back; ` + "`skete redo`" + ` goes forward a
 	return a.WithCompletion(cmd, 1)
 }
 
-// ofRun is the sandbox of a run: who names the run has named it.
-func (a commands) ofRun(ctx context.Context, id string) (sandbox string, err error) {
+// ofRun reads the run of a flag, and the sandbox: who names only the run has
+// named that too. The history may know runs that are deleted, by their ids.
+func (a commands) ofRun(ctx context.Context, name string, t *app.Target, args []string) (id string, sandbox []string, err error) {
+	named := len(args)+len(t.VM) > 0
+	if _, err := thread.ParseRunID(name); name == "" || err == nil && named {
+		return name, args, nil
+	}
 	c, err := a.Connect(ctx)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	run, err := c.Run(id).Get(ctx)
-	if err == nil && run.Sandbox == "" {
-		err = errs.New(errs.Invalid, "the run %s has no sandbox", id)
+	run, err := app.FindRun(ctx, c, name)
+	if err == nil && !named && run.Sandbox == "" {
+		err = errs.New(errs.Invalid, "the run %s has no sandbox", run.ID)
 	}
-	return run.Sandbox, err
+	if err != nil || named {
+		return run.ID, args, err
+	}
+	return run.ID, []string{run.Sandbox}, nil
 }
 
 func (a commands) redo() *cobra.Command {
@@ -213,11 +224,18 @@ func pathOf(path string) (text string, bytes []byte) {
 
 // back plans, shows, asks, and does it.
 func (a commands) back(ctx context.Context, w *way, sandbox []string, p api.PlanChange) error {
+	if err := a.mayAsk(w); err != nil { // before a server is started
+		return err
+	}
 	h, _, _, err := a.open(ctx, &w.Target, sandbox)
 	if err != nil {
 		return err
 	}
 	plan, err := h.Plan(ctx, p)
+	if errs.Is(err, errs.Conflict) && strings.HasPrefix(errs.Public(err), nothingTo+p.Do) {
+		a.Note("%s", errs.Public(err))
+		return a.nothing(ctx, h)
+	}
 	if err != nil {
 		return err
 	}
@@ -238,7 +256,7 @@ func (a commands) back(ctx context.Context, w *way, sandbox []string, p api.Plan
 	if plan.Total == 0 {
 		return a.nothing(ctx, h)
 	}
-	if !w.yes && !a.JSON && a.HasKeyboard() && !a.sure(plan) {
+	if !w.yes && !a.sure(plan) {
 		a.Note("nothing was changed")
 		return app.Exit(exitDeclined)
 	}
@@ -247,6 +265,19 @@ func (a commands) back(ctx context.Context, w *way, sandbox []string, p api.Plan
 		return err
 	}
 	return a.report(done)
+}
+
+// nothingTo is how the server says that there is no way back, or forward.
+const nothingTo = "there is nothing to "
+
+// mayAsk refuses what needs a person's answer where there is no person to ask,
+// before anything is planned.
+func (a commands) mayAsk(w *way) error {
+	if w.yes || w.dry || !a.JSON && a.HasKeyboard() {
+		return nil
+	}
+	return errs.New(errs.Invalid, "this changes files, and there is no terminal to ask at").
+		WithHint("--yes goes ahead, --dry-run shows what would change")
 }
 
 // nothing ends what has nothing to do: no revision is made of it.

@@ -24,9 +24,10 @@ func (a commands) diff() *cobra.Command {
 	var lines int
 	cmd := &cobra.Command{
 		Use: "diff ID [FROM[..TO]] [PATH]", Short: "Show what changed between revisions",
-		Long: `Show what changed between two revisions as a unified diff. Without revisions it
-is what the newest one changed; FROM alone is all since then; ..N is what N
-itself changed; 0 is the empty workspace.
+		Long: `Show what changed between two revisions as a unified diff. FROM alone is all
+since then, up to the files as they are now; ..N is what N itself changed; 0 is
+the empty workspace. Without revisions it is what is not saved yet, or if there
+is nothing what the newest one changed.
 
 Lines that are not UTF-8 are shown with their odd bytes replaced.`,
 		Example: `  skete diff ID
@@ -35,19 +36,17 @@ Lines that are not UTF-8 are shown with their odd bytes replaced.`,
   skete diff ID ..7 --stat`,
 		Args: cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, _, rest, err := a.open(cmd.Context(), &t, args)
+			rest := args
+			if len(t.VM) == 0 && len(rest) > 0 {
+				rest = rest[1:]
+			}
+			span, path, err := asked(rest, lines)
 			if err != nil {
 				return err
 			}
-			span, path := "", ""
-			if len(rest) > 0 && isSpan(rest[0]) {
-				span, rest = rest[0], rest[1:]
-			}
-			if len(rest) > 0 {
-				path, rest = rest[0], rest[1:]
-			}
-			if len(rest) > 0 {
-				return errs.New(errs.Invalid, "%.80q is too much: a diff takes revisions and one path", rest[0])
+			h, _, _, err := a.open(cmd.Context(), &t, args)
+			if err != nil {
+				return err
 			}
 			from, to, err := revisions(cmd.Context(), h, span)
 			if err != nil {
@@ -64,6 +63,33 @@ Lines that are not UTF-8 are shown with their odd bytes replaced.`,
 	cmd.Flags().BoolVar(&stat, "stat", false, "only count the lines of each file")
 	cmd.Flags().IntVarP(&lines, "context", "U", 3, "lines around a change")
 	return a.WithCompletion(cmd, 1)
+}
+
+// asked reads the words behind the sandbox: what is wrong with them is said
+// before a server is asked.
+func asked(rest []string, lines int) (span, path string, err error) {
+	if lines < 0 {
+		return "", "", errs.New(errs.Invalid, "--context: %d is less than 0", lines)
+	}
+	if len(rest) > 0 && isSpan(rest[0]) {
+		span, rest = rest[0], rest[1:]
+		for n := range strings.SplitSeq(span, "..") {
+			if _, err := strconv.ParseUint(n, 10, 64); n != "" && err != nil {
+				return "", "", errs.New(errs.Invalid, "%.40q is no number of a revision", n).WithHint("`skete history` shows them")
+			}
+		}
+	}
+	if len(rest) > 0 {
+		path, rest = rest[0], rest[1:]
+	}
+	if from, to, two := strings.Cut(path, ".."); two && span == "" && !strings.Contains(path, "/") && from+to != "" {
+		return "", "", errs.New(errs.Invalid, "%.80q names no revisions: they are numbers, as in 3..7", path).
+			WithHint("`skete history` shows them; a file of that name is %.80q", "./"+path)
+	}
+	if len(rest) > 0 {
+		return "", "", errs.New(errs.Invalid, "%.80q is too much: a diff takes revisions and one path", rest[0])
+	}
+	return span, path, nil
 }
 
 // isSpan tells revisions from a path; a file whose name is a number is ./7.
@@ -93,6 +119,9 @@ func revisions(ctx context.Context, h *past.History, span string) (from, to uint
 			return 0, 0, errs.New(errs.NotFound, "there is no revision yet").WithHint("an agent's run makes them; so does `skete undo --dry-run`")
 		}
 		to = page.Items[0].N
+		if page.Unsaved != nil {
+			return to, 0, nil
+		}
 		if len(page.Items) > 1 {
 			from = page.Items[1].N
 		}

@@ -63,18 +63,29 @@ func (a commands) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history [ID]", Short: "List the revisions of a sandbox's workspace, newest first",
 		Long: `List the revisions of a sandbox's workspace, newest first. A revision is the
-state of all files at one moment: before and after each tool call of an agent
-that may write, before each undo, and when files changed otherwise.
+state of all files at one moment: before and after each call that may write, of
+an agent's tools or from outside (exec, cp, the API), before each undo, and when
+files changed otherwise.
 
 In the first column > is the revision whose content the files have now, u where
-an undo would go, and r where a redo would. A revision is local when it is on
-the sandbox's disk, and durable when it survives the sandbox.`,
+an undo would go, and r where a redo would. What was changed since and is in no
+revision yet is a line of its own on top; then no revision has the >.
+
+A revision is local when it is on the sandbox's disk, and durable when it
+survives the sandbox.`,
 		Example: `  skete history ID
   skete history ID --run RUN
   skete history ID --path src/app.js
   skete history export ID --git ./history`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.last < 0 {
+				return errs.New(errs.Invalid, "--last: %d is less than 0", o.last)
+			}
+			var err error
+			if o.run, args, err = a.ofRun(cmd.Context(), o.run, &o.Target, args); err != nil {
+				return err
+			}
 			h, _, _, err := a.open(cmd.Context(), &o.Target, args)
 			if err != nil {
 				return err
@@ -157,6 +168,9 @@ func (a commands) printList(ctx context.Context, h *past.History, o listOptions)
 		where.Items, where.NextPageToken = revs, ""
 		return app.PrintJSON(a.Out, where)
 	}
+	if err = a.printUnsaved(where); err != nil {
+		return err
+	}
 	err = app.List(a.App, revs, number, []string{" ", "N", "AGE", "FILES", "SIZE", "WHO", "WHAT", "STATE"}, func(r api.Revision) []string {
 		return append([]string{mark(r)}, row(r)...)
 	})
@@ -166,27 +180,47 @@ func (a commands) printList(ctx context.Context, h *past.History, o listOptions)
 	return err
 }
 
+// printUnsaved shows what no revision has, above the newest one.
+func (a commands) printUnsaved(where api.RevisionPage) error {
+	if where.Unseen != "" {
+		a.Note("whether there are unsaved changes is not known: %s", where.Unseen)
+	}
+	if where.Unsaved == nil || a.Quiet {
+		return nil
+	}
+	_, err := fmt.Fprintln(a.Out, "unsaved changes: "+unsaved(*where.Unsaved))
+	return err
+}
+
+func unsaved(u api.Unsaved) string {
+	text := "directories only"
+	switch {
+	case u.Files == 1:
+		text = "1 file"
+	case u.Files > 1:
+		text = fmt.Sprintf("%d files", u.Files)
+	}
+	if u.Cut {
+		text += " and more"
+	}
+	return text
+}
+
 func number(r api.Revision) string { return strconv.FormatUint(r.N, 10) }
 
 func row(r api.Revision) []string {
-	return []string{number(r), app.Age(r.Time), strconv.Itoa(r.Files), app.BytesText(r.Bytes), r.Actor, what(r), r.State}
+	return []string{number(r), app.Age(r.Time), strconv.Itoa(r.Files), app.BytesText(r.Bytes), r.Who, what(r), r.State}
 }
 
 // what says of what a revision is the result.
 func what(r api.Revision) string {
-	var parts []string
-	if r.Label != "" {
-		parts = append(parts, r.Label)
-	}
+	parts := []string{r.Title}
 	if r.Run != "" {
 		run := r.Run
 		if r.Step > 0 {
 			run += fmt.Sprintf(" step %d", r.Step)
 		}
 		parts = append(parts, run)
-	}
-	if r.Call != "" {
-		parts = append(parts, r.Call)
 	}
 	if r.Torn > 0 {
 		parts = append(parts, fmt.Sprintf("(%d files were changing)", r.Torn))
@@ -208,7 +242,7 @@ func (a commands) printOf(ctx context.Context, h *past.History, path string) err
 		if r.Entry != nil {
 			size = app.BytesText(r.Entry.Size)
 		}
-		return []string{number(r.Revision), app.Age(r.Time), size, r.Actor, what(r.Revision), r.State}
+		return []string{number(r.Revision), app.Age(r.Time), size, r.Who, what(r.Revision), r.State}
 	})
 	if list.Cut {
 		a.Note("there are more")

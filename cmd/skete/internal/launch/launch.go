@@ -65,6 +65,9 @@ func Ensure(ctx context.Context, c Config) error {
 	if c.answers(ctx) {
 		return nil // if it is not ready yet, the first call will say so
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // no answer in no time says nothing
+	}
 	if err := os.MkdirAll(c.Home, 0o700); err != nil {
 		return errs.Wrap(errs.Invalid, err, "cannot make the data directory %s", c.Home).
 			WithHint("set SKETE_HOME to a directory that is yours")
@@ -76,6 +79,9 @@ func Ensure(ctx context.Context, c Config) error {
 	defer lock.Close() // which unlocks
 	if c.answers(ctx) {
 		return c.wait(ctx, nil) // somebody else was faster
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	s, err := c.start()
 	if err != nil {
@@ -171,7 +177,7 @@ func environ() []string {
 	for _, pair := range os.Environ() {
 		name, value, _ := strings.Cut(pair, "=")
 		switch name {
-		case "SKETE_URL", "SKETE_KEY", "SKETE_VM", "AGENT_VM":
+		case "SKETE_URL", "SKETE_KEY", "SKETE_VM", "AGENT_VM", "NOTIFY_SOCKET":
 			continue
 		case "SKETE_CONFIG", "SKETE_GUEST":
 			if abs, err := filepath.Abs(value); err == nil && value != "" {
@@ -193,6 +199,9 @@ func (c Config) wait(ctx context.Context, s *server) error {
 			return nil
 		}
 		if ctx.Err() != nil {
+			if s != nil {
+				fmt.Fprintln(c.Say, "skete: the server goes on starting; `skete stop` ends it")
+			}
 			return context.Cause(ctx)
 		}
 		if s != nil && s.dead() && !c.answers(ctx) {
@@ -205,12 +214,25 @@ func (c Config) wait(ctx context.Context, s *server) error {
 		}
 		if now.Sub(said) > sayEvery {
 			said = now
-			fmt.Fprintf(c.Say, "skete: still waiting for the server (%d s)\n", int(now.Sub(began).Seconds()))
+			fmt.Fprintf(c.Say, "skete: still waiting for the server (%d s)%s\n", int(now.Sub(began).Seconds()), c.doing(ctx))
 		}
 		if err := pause(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// doing says what the server does that is waited for, if it says that.
+func (c Config) doing(ctx context.Context) string {
+	p, err := Holder(ctx, c.Home)
+	if err != nil || p == nil {
+		return ""
+	}
+	defer p.Close()
+	if what := Starting(c.Home, p.PID); what != "" {
+		return ": " + what
+	}
+	return ""
 }
 
 // dead reports whether our server ended for a reason that waiting does not

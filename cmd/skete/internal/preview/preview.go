@@ -59,7 +59,11 @@ func (a commands) ask(ctx context.Context, t *app.Target, args []string, r api.C
 		return api.Preview{}, err
 	}
 	r.Port = port
-	return sb.Previews().Open(ctx, r)
+	p, err := sb.Previews().Open(ctx, r)
+	if err == nil && p.Listens != nil && !*p.Listens {
+		a.Note("nothing listens on port %d of %s yet: the page waits until something does", port, p.Sandbox)
+	}
+	return p, err
 }
 
 func (a commands) print(p api.Preview) error {

@@ -66,18 +66,21 @@ func (a commands) agentValidate() *cobra.Command {
 		Long:    "Say what is wrong with agent files, with its place. The status is 1 if anything is.",
 		Example: "  skete agent validate agents/*.yaml agents/*.md", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			texts := make([]string, len(args))
+			for i, name := range args {
+				var err error
+				if texts[i], err = a.read(name, agentFileMax); err != nil {
+					return err
+				}
+			}
 			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			bad := false
 			all := map[string]api.AgentValidated{}
-			for _, name := range args {
-				text, err := a.read(name, agentFileMax)
-				if err != nil {
-					return err
-				}
-				v, err := c.ValidateAgent(cmd.Context(), filepath.ToSlash(name), text)
+			for i, name := range args {
+				v, err := c.ValidateAgent(cmd.Context(), filepath.ToSlash(name), texts[i])
 				if err != nil {
 					return err
 				}

@@ -20,7 +20,7 @@ func (a commands) modelList() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List models",
 		Long: `List the models of the configuration, of keys in the server's environment, and
 of servers on this machine. The one with a star is used where nothing else is
-said; none has a star when no model can be reached. docs/models.md says how to
+said; none has a star when no model can be reached. ` + "`skete help models`" + ` says how to
 add one.`,
 		Example: "  skete model list", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

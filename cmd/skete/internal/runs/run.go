@@ -72,6 +72,11 @@ leave it running or to cancel it.
 On a terminal a call that needs approval asks here (a approve, e edit, r reject,
 t answer in its place). Elsewhere the command ends with status 3, and
 ` + "`skete approve`" + ` decides. With -q only the result is printed.
+
+Its sandbox is named run- and the first characters of the run's id; ` + "`skete ls`" + `
+shows it. It is stopped ten minutes after the run's end, or its last use, with
+its files and their history kept. --keep leaves it as it is; the agent's
+definition can say otherwise (after_run).
 ` + exitCodes,
 		Example: `  skete run 'Fix the failing test in /workspace'
   skete run --agent reviewer --file task.md --budget-cost 0.50
@@ -84,11 +89,11 @@ t answer in its place). Elsewhere the command ends with status 3, and
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default default): see skete agent list")
+	fs.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
 	fs.StringVar(&f.definition, "definition", "", "a definition in this file (YAML, Markdown or JSON) in place of --agent, - is stdin")
 	fs.StringVarP(&f.req.Model, "model", "m", "", "which model (default the agent's, then the server's choice)")
-	fs.StringVar(&f.req.Thread, "thread", "", "go on with this thread")
-	fs.StringVar(&f.req.Title, "title", "", "for people")
+	fs.StringVar(&f.req.Thread, "thread", "", "go on with this conversation: the thread of an earlier run, see skete show --json")
+	fs.StringVar(&f.req.Title, "title", "", "what lists show (default the first line of the task)")
 	fs.StringArrayVar(&f.labels, "label", nil, "label `key=value` (may be repeated)")
 	fs.StringVarP(&f.file, "file", "f", "", "read the task from this file, - is stdin")
 	fs.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
@@ -105,6 +110,7 @@ t answer in its place). Elsewhere the command ends with status 3, and
 	fs.StringVar(&f.template, "template", "", "template of its own sandbox")
 	fs.StringVar(&f.provider, "provider", "", "provider of its own sandbox")
 	fs.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
+	fs.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
 	_ = fs.MarkHidden("vm")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.Complete(0))
@@ -268,11 +274,14 @@ func (f *runFlags) spec() (map[string]any, error) {
 	if f.cpus != 0 {
 		spec["cpus"] = f.cpus
 	}
-	if len(spec) == 0 {
+	if len(spec) == 0 && !f.req.Keep {
 		return nil, nil
 	}
 	if f.sandbox != "" {
 		return nil, usage("--sandbox names one that is there: flags about a new one do not go with it")
+	}
+	if len(spec) == 0 {
+		return nil, nil
 	}
 	return spec, nil
 }

@@ -53,7 +53,7 @@ func Commands(run *app.App) []*cobra.Command {
 // asUsage gives wrong command lines their exit status.
 func asUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%s", err).WithHint("`%s --help` shows the flags", cmd.CommandPath())
+		return &app.Coded{Status: exitUsage, Err: app.FlagError(cmd, err)}
 	})
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -75,55 +75,13 @@ func asUsage(cmd *cobra.Command) {
 // usage is a mistake on the command line.
 func usage(format string, args ...any) *app.Coded { return app.Usage(exitUsage, format, args...) }
 
-// prefixMin is how much of a run's id is needed at least.
-const prefixMin = 8
-
-// lookMax is how many runs are looked through for the beginning of an id.
-const lookMax = 5000
-
-// find takes a run's id, a unique beginning of it, or "last" for the newest run.
-func (a commands) find(ctx context.Context, c *client.Client, name string) (api.Run, error) {
-	if name == "last" {
-		for r, err := range c.Runs(ctx, client.RunFilter{PageSize: 1}) {
-			return r, err
-		}
-		return api.Run{}, errs.New(errs.NotFound, "there is no run yet").WithHint("skete run 'TASK' starts one")
-	}
-	if len(name) == len("run_")+20 && strings.HasPrefix(name, "run_") {
-		return c.Run(name).Get(ctx)
-	}
-	if len(name) < prefixMin || !strings.HasPrefix(name, "run_") {
-		return api.Run{}, usage("%.80q is no run", name).WithHint("name it by its id, or by the first %d characters of it: `skete runs` shows them", prefixMin)
-	}
-	var fits []api.Run
-	n := 0
-	for r, err := range c.Runs(ctx, client.RunFilter{Subagents: true, PageSize: 500}) {
-		if err != nil {
-			return api.Run{}, err
-		}
-		if strings.HasPrefix(r.ID, name) {
-			fits = append(fits, r)
-		}
-		if n++; n == lookMax {
-			break
-		}
-	}
-	switch len(fits) {
-	case 1:
-		return fits[0], nil
-	case 0:
-		return api.Run{}, errs.New(errs.NotFound, "there is no run %.80q", name).WithHint("`skete runs` shows them")
-	}
-	return api.Run{}, usage("%.80q fits %d runs", name, len(fits)).WithHint("use the whole id: %s and %s are two of them", fits[0].ID, fits[1].ID)
-}
-
 // with connects and finds the run that a command is about.
 func (a commands) with(ctx context.Context, name string) (*client.Client, api.Run, error) {
 	c, err := a.Connect(ctx)
 	if err != nil {
 		return nil, api.Run{}, err
 	}
-	run, err := a.find(ctx, c, name)
+	run, err := app.FindRun(ctx, c, name)
 	return c, run, err
 }
 
@@ -152,6 +110,9 @@ func (a commands) complete(cmd *cobra.Command, args []string, _ string) ([]cobra
 	return found, none
 }
 
+// runStates are those that a list can be bounded to.
+var runStates = []string{"pending", "running", "interrupted", "succeeded", "failed", "cancelled", "timed_out"}
+
 func (a commands) list() *cobra.Command {
 	var f client.RunFilter
 	var labels []string
@@ -164,6 +125,11 @@ func (a commands) list() *cobra.Command {
 			var err error
 			if f.Labels, err = app.Pairs("label", labels); err != nil {
 				return &app.Coded{Status: exitUsage, Err: err}
+			}
+			for state := range strings.SplitSeq(f.State, ",") {
+				if err := app.OneOf("state", state, runStates...); err != nil {
+					return err
+				}
 			}
 			c, err := a.Connect(cmd.Context())
 			if err != nil {

@@ -256,7 +256,7 @@ func TestRun_wrongUsage(t *testing.T) {
 		{"run", "x", "--sandbox", "sbx_aaaaaaaaaaaaaaaaaaaa", "--cpus", "2"},
 		{"show"},
 		{"show", "nonsense"},
-		{"show", "run_a"},
+		{"show", "run_"},
 		{"fork", "last"},
 		{"rewind", "last"},
 		{"approve", "last", "c1", "--edit", "[1]"},
@@ -421,10 +421,11 @@ func TestRunsAndShow(t *testing.T) {
 	want := `run_ID  What is there? · agent default · model script
 
 ❯ What is there?
+  event 3
 
 step 1  event 4 · 1.4k tokens · $0.0125 · 1.2s
 I look around.
-  ✓ execute  ls  0.3s · 12 B · c1
+  ✓ execute  ls  events 5, 6 · 0.3s · 12 B · c1
 
 step 2  event 7 · 1.4k tokens · $0.0125 · 1.2s
 There are two files.
@@ -552,6 +553,9 @@ func TestSteer(t *testing.T) {
 	}
 	if got := w.cli("", "fork", id, "--at", "3", "-d", "otherwise"); got.code != 0 || got.out == id+"\n" {
 		t.Errorf("%+v", got)
+	}
+	if got := w.cli("", "rewind", id, "--to", "2", "--files"); got.out != id+"\n  change     src/f\uFFFD\n" {
+		t.Errorf("rewind --files: %+v", got)
 	}
 	if got := w.cli("", "rewind", id, "--to", "3"); got.out != id+"\n" {
 		t.Errorf("%+v", got)

@@ -24,7 +24,12 @@ func (a commands) show() *cobra.Command {
 		Use: "show RUN", Short: "Tell the story of a run",
 		Long: `Tell the story of a run: its task, its steps with their tool calls folded, its
 plan, what waits, how it ended and what it cost. RUN is its id, the beginning
-of it, or last.`,
+of it, or last.
+
+The numbers of events are what fork --at and rewind --to take: of a message, of
+a step's answer, and of a call its beginning and its result. A fork at a number
+has all up to that event, the event itself included. --events lists those too
+that the story leaves out.`,
 		Example: `  skete show last
   skete show RUN --step 3
   skete show RUN --full            # texts and failures as they were
@@ -33,6 +38,9 @@ of it, or last.`,
   skete show RUN --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if last < 1 || last > 1000 || step < 0 {
+				return usage("--last is 1..1000, --step not negative")
+			}
 			ctx := cmd.Context()
 			c, run, err := a.with(ctx, args[0])
 			if err != nil {
@@ -109,9 +117,6 @@ func (a commands) showFull(ctx context.Context, r *client.Run, run api.Run) erro
 }
 
 func (a commands) showOutline(ctx context.Context, r *client.Run, run api.Run, last, step int) error {
-	if last < 1 || last > 1000 || step < 0 {
-		return usage("--last is 1..1000, --step not negative")
-	}
 	before := 0
 	if step > 0 {
 		last, before = 1, step+1

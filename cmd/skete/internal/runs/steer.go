@@ -8,6 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/screen"
 	"github.com/skete-dev/skete/cmd/skete/internal/watch"
 )
 
@@ -141,7 +142,8 @@ func (a commands) fork() *cobra.Command {
 		Use: "fork RUN --at EVENT [TEXT]", Short: "Go on differently from an earlier moment",
 		Long: `Start a new thread that begins as a copy of the run's events up to --at (the
 numbers of ` + "`skete show`" + `), and goes on from there: with TEXT as the next message
-if there is one. The run itself stays as it is.
+if there is one. Its sandbox has the files as they were then; where they are not
+kept any more, the new run says which ones it has. The run itself stays as it is.
 ` + exitCodes,
 		Example: "  skete fork RUN --at 12 'Try it without the cache.'\n  skete fork last --at 7 --model other -d",
 		Args:    cobra.MinimumNArgs(1),
@@ -167,8 +169,9 @@ if there is one. The run itself stays as it is.
 	}
 	fs := cmd.Flags()
 	fs.Uint64Var(&f.At, "at", 0, "the last event that is taken over")
-	fs.StringVar(&f.Title, "title", "", "for people")
+	fs.StringVar(&f.Title, "title", "", "what lists show (default: fork of …)")
 	fs.StringVarP(&f.Model, "model", "m", "", "another model")
+	fs.BoolVar(&f.Keep, "keep", false, "leave its sandbox as it is when the run is over")
 	fs.BoolVarP(&detach, "detach", "d", false, "print the run's id and leave it running")
 	cmd.ValidArgsFunction = a.complete
 	return cmd
@@ -182,7 +185,7 @@ func (a commands) rewind() *cobra.Command {
 		Long: `Take a conversation back: what came after the event is no longer part of it.
 The log keeps everything. Files in the sandbox stay as they are, unless --files
 is given: then they become what they were before the first call after the event,
-and that can be undone.`,
+and that can be undone; the paths that changed are printed.`,
 		Example: "  skete rewind RUN --to 12 --files && skete send RUN 'Now differently.'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -193,10 +196,17 @@ and that can be undone.`,
 			if err != nil {
 				return err
 			}
-			if run, err = c.Run(run.ID).Rewind(cmd.Context(), to, files); err != nil {
+			rewound, err := c.Run(run.ID).Rewind(cmd.Context(), to, files)
+			if err != nil {
 				return err
 			}
-			return a.printRun(run)
+			if a.JSON {
+				return app.PrintJSON(a.Out, rewound)
+			}
+			if err := a.printRun(rewound.Run); err != nil || a.Quiet {
+				return err
+			}
+			return a.printChanged(rewound.Files, files)
 		},
 	}
 	cmd.Flags().Uint64Var(&to, "to", 0, "the last event that stays")
@@ -205,12 +215,27 @@ and that can be undone.`,
 	return cmd
 }
 
+// printChanged lists the paths that a rewind changed.
+func (a commands) printChanged(files []api.PathChange, asked bool) error {
+	if asked && len(files) == 0 {
+		a.Note("no file had to change")
+	}
+	for _, f := range files {
+		if _, err := fmt.Fprintf(a.Out, "  %-10s %s\n", f.Action, screen.Clean(f.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (a commands) replay() *cobra.Command {
 	var detach, diff bool
+	var how api.ReplayRun
 	cmd := &cobra.Command{
 		Use: "replay RUN", Short: "Play a run again against a fresh sandbox",
 		Long: `Play the model's part of a run again, as it was recorded, against a fresh
-sandbox. With --diff it is said where the results differ, when it has ended.
+sandbox, which is removed ten minutes after its last use unless --keep is given.
+With --diff it is said where the results differ, when it has ended.
 ` + exitCodes,
 		Example: "  skete replay last\n  skete replay RUN --diff --json",
 		Args:    cobra.ExactArgs(1),
@@ -220,7 +245,7 @@ sandbox. With --diff it is said where the results differ, when it has ended.
 			if err != nil {
 				return err
 			}
-			again, err := c.Run(run.ID).Replay(ctx)
+			again, err := c.Run(run.ID).Replay(ctx, how)
 			if err != nil {
 				return err
 			}
@@ -241,6 +266,7 @@ sandbox. With --diff it is said where the results differ, when it has ended.
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the new run's id and leave it running")
+	cmd.Flags().BoolVar(&how.Keep, "keep", false, "leave its sandbox as it is when the run is over")
 	cmd.Flags().BoolVar(&diff, "diff", false, "wait for its end and say where the two differ")
 	cmd.ValidArgsFunction = a.complete
 	return cmd

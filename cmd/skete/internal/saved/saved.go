@@ -18,6 +18,9 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// forksMax is how many the server makes at once.
+const forksMax = 100
+
 // commands are the commands of one run.
 type commands struct{ *app.App }
 
@@ -171,8 +174,8 @@ that was given to the original is not taken over; give --env.`,
   skete vm fork ID --disk-only`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.Count < 1 {
-				return errs.New(errs.Invalid, "--count %d is no number of sandboxes", r.Count)
+			if r.Count < 1 || r.Count > forksMax {
+				return errs.New(errs.Invalid, "--count: 1 to %d, got %d", forksMax, r.Count)
 			}
 			if err := forkFlags(&r, ttl, idle, env, meta); err != nil {
 				return err
@@ -185,7 +188,9 @@ that was given to the original is not taken over; give --env.`,
 			if err != nil {
 				return err
 			}
+			told := a.TellTurns(cmd.Context(), c)
 			made, err := c.Sandbox(sb.ID).Fork(cmd.Context(), r)
+			told()
 			if err != nil {
 				return err
 			}
@@ -209,7 +214,7 @@ that was given to the original is not taken over; give --env.`,
 	fs := cmd.Flags()
 	fs.IntVar(&r.Count, "count", 1, "how many, at most 100")
 	fs.BoolVar(&r.DiskOnly, "disk-only", false, "copy the files alone and boot: nothing goes on")
-	fs.StringVar(&r.Name, "name", "", "name for people")
+	fs.StringVar(&r.Name, "name", "", "a name that no other sandbox has; with --count NAME-1, NAME-2, …")
 	fs.StringArrayVarP(&env, "env", "e", nil, "environment `K=V` of their commands (may be repeated)")
 	fs.StringArrayVar(&meta, "meta", nil, "metadata `k=v` (may be repeated)")
 	fs.StringVar(&ttl, "ttl", "", "end them after this long: 90, 5m, 2h (default the original's)")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,13 +136,14 @@ func StepBlocks(s api.OutlineStep) []Block {
 	var blocks []Block
 	for _, in := range s.Inputs {
 		b := Block{Mark: "❯", Style: Cyan, Text: strings.TrimSpace(Clean(in.Text)), Tone: Bold, Gap: true}
+		after := Block{Text: events(in.Seq), Tone: Dim, Indent: 2}
 		if in.From != "user" {
 			b.Mark, b.Text, b.Tone = "·", Clean(in.From)+": "+b.Text, Dim
 		}
-		blocks = append(blocks, b)
+		blocks = append(blocks, b, after)
 	}
 	for _, f := range s.Failures {
-		blocks = append(blocks, Block{Mark: "!", Style: Yellow, Text: Clean(Join(": ", fmt.Sprintf("attempt %d of the model call failed", f.Attempt), f.Text))})
+		blocks = append(blocks, Block{Mark: "!", Style: Yellow, Text: Clean(Join(": ", fmt.Sprintf("attempt %d of the model call failed (%s)", f.Attempt, events(f.Seq)), f.Text))})
 	}
 	for _, n := range s.Notes {
 		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: Clean(n), Tone: Dim})
@@ -158,7 +160,7 @@ func StepBlocks(s api.OutlineStep) []Block {
 	if s.Rewound {
 		gone = "taken back"
 	}
-	head := Block{Text: fmt.Sprintf("step %d", s.Step), Tone: Dim, Note: Join(" · ", gone, fmt.Sprintf("event %d", s.Seq), Tokens(total), Cost(s.CostUSD), took), One: true, Gap: true}
+	head := Block{Text: fmt.Sprintf("step %d", s.Step), Tone: Dim, Note: Join(" · ", gone, events(s.Seq), Tokens(total), Cost(s.CostUSD), took), One: true, Gap: true}
 	blocks = append(blocks, head)
 	if text := strings.TrimSpace(Clean(s.Text)); text != "" {
 		blocks = append(blocks, Block{Text: text})
@@ -167,6 +169,23 @@ func StepBlocks(s api.OutlineStep) []Block {
 		blocks = append(blocks, outlineCall(c)...)
 	}
 	return blocks
+}
+
+// events names moments of the thread, as --at and --to take them; 0 is none.
+func events(seqs ...uint64) string {
+	var known []string
+	for _, seq := range seqs {
+		if seq > 0 {
+			known = append(known, strconv.FormatUint(seq, 10))
+		}
+	}
+	switch len(known) {
+	case 0:
+		return ""
+	case 1:
+		return "event " + known[0]
+	}
+	return "events " + strings.Join(known, ", ")
 }
 
 func outlineCall(c api.OutlineCall) []Block {
@@ -188,6 +207,9 @@ func outlineCall(c api.OutlineCall) []Block {
 	} else if c.Status == "failed" {
 		notes = append(notes, Clean(c.Code))
 	}
+	if at := events(c.StartedSeq, c.EndedSeq); at != "" {
+		notes = append(notes, at)
+	}
 	if c.TookMS >= 100 {
 		notes = append(notes, Span(time.Duration(c.TookMS)*time.Millisecond))
 	}
@@ -196,6 +218,9 @@ func outlineCall(c api.OutlineCall) []Block {
 	}
 	if a := c.Approval; a != nil && a.Decision != "" {
 		notes = append(notes, Clean(Join(" ", a.Decision, "by", a.By)))
+	}
+	if a := c.Approval; a != nil && a.AskedSeq > 0 {
+		notes = append(notes, "asked "+events(a.AskedSeq, a.DecidedSeq))
 	}
 	b.Note = Join(" · ", append(notes, Clean(c.ID))...)
 	return []Block{b}
@@ -236,7 +261,15 @@ func ending(run api.Run) []Block {
 	}
 	return append(blocks,
 		Block{Mark: mark, Style: style, Text: Clean(words), Tone: Bold, Gap: true},
-		Block{Text: Join(" · ", Count(run.Steps, "step"), Tokens(run.Usage.Total()), Cost(run.CostUSD), took), Tone: Dim, One: true, Indent: 2})
+		Block{Text: Join(" · ", Count(run.Steps, "step"), Tokens(run.Usage.Total()), Cost(run.CostUSD), took, moments(run)), Tone: Dim, One: true, Indent: 2})
+}
+
+// moments are all events that a fork or a rewind can go to.
+func moments(run api.Run) string {
+	if run.LastSeq <= run.FirstSeq {
+		return ""
+	}
+	return fmt.Sprintf("events %d to %d", run.FirstSeq, run.LastSeq)
 }
 
 // CallBlocks is one call unfolded: its arguments and its output.

@@ -55,7 +55,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	threads := r.store.Threads()
 	c := keeper.Config{
 		Threads: threads, Records: records, Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
-		Tools: r.tools, Wire: r.store.Live(), Node: "local", RunsMax: r.c.Agents.Runs, Log: r.c.Log,
+		Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Plan: func(name string) (string, error) {
 			t, err := templates.Find(name)
 			return t.Text(), err
@@ -69,9 +69,6 @@ func (r *running) openAgents(ctx context.Context) error {
 		},
 	}
 	if r.store.External() {
-		if c.Node, err = os.Hostname(); err != nil {
-			return err
-		}
 		if c.Leases, err = r.store.Leases(ctx); err != nil {
 			return err
 		}

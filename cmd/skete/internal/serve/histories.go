@@ -8,6 +8,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/service"
+	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/workspace/replica"
 )
 
@@ -51,6 +52,14 @@ func (m managed) Files(ctx context.Context, tenant string, id sandbox.ID, f func
 	return m.r.manager.Files(ctx, tenant, id, f)
 }
 
+// steps makes revisions before and after calls from outside.
+type steps struct{ histories *history.Service }
+
+// Begin implements route.Steps.
+func (s steps) Begin(ctx context.Context, tenant, id, who, what string) server.Step {
+	return s.histories.Step(ctx, tenant, sandbox.ID(id), who, what)
+}
+
 // noticing is the manager for those who use sandboxes from outside: what was
 // there before them is a revision, and what they may have changed becomes one
 // once it is quiet.
@@ -69,4 +78,16 @@ func (n noticing) Guest(ctx context.Context, tenant string, id sandbox.ID) (*wir
 		release()
 		n.histories.Touched(tenant, id)
 	}, nil
+}
+
+// Stop keeps what is not in a revision yet.
+func (n noticing) Stop(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	n.histories.Settle(ctx, tenant, id)
+	return n.Manager.Stop(ctx, tenant, id)
+}
+
+// Destroy keeps what is not in a revision yet; the history outlives the sandbox.
+func (n noticing) Destroy(ctx context.Context, tenant string, id sandbox.ID) error {
+	n.histories.Settle(ctx, tenant, id)
+	return n.Manager.Destroy(ctx, tenant, id)
 }

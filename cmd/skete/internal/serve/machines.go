@@ -1,15 +1,19 @@
 package serve
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
@@ -22,6 +26,7 @@ import (
 	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/place/guest"
 	"github.com/skete-dev/skete/workspace"
+	"github.com/skete-dev/skete/workspace/tree"
 )
 
 const (
@@ -36,14 +41,67 @@ type machines struct {
 	histories *history.Service
 }
 
-// Create makes the sandbox of a thread: the same key is the same sandbox.
-func (x machines) Create(ctx context.Context, tenant, key string, spec map[string]any) (string, error) {
+// Check implements keeper.Machines.
+func (x machines) Check(spec map[string]any) error {
+	s, err := specOf(spec)
+	if err != nil {
+		return err
+	}
+	return x.m.Check(s)
+}
+
+// Create makes the sandbox of a thread: the same key is the same sandbox. It is
+// named after the run, unless the spec names it, or something else has the name.
+func (x machines) Create(ctx context.Context, tenant, key string, run thread.RunID, spec map[string]any) (string, error) {
 	s, err := specOf(spec)
 	if err != nil {
 		return "", err
 	}
-	info, err := x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key})
+	named := s
+	if s.Name == "" {
+		named.Name = sandboxName(run)
+	}
+	info, err := x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: named, Key: key, Run: string(run)})
+	if errs.Is(err, errs.Exists) && s.Name == "" {
+		info, err = x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key, Run: string(run)})
+	}
 	return string(info.ID), err
+}
+
+// sandboxName is the name of a run's own sandbox: run-, and the first characters
+// of the run's id.
+func sandboxName(run thread.RunID) string {
+	const length = 8
+	id := strings.TrimPrefix(string(run), "run_")
+	return "run-" + id[:min(length, len(id))]
+}
+
+// Enter implements keeper.Machines.
+func (x machines) Enter(ctx context.Context, tenant, id string, run thread.RunID, own bool) error {
+	sid, err := sandbox.ParseID(id)
+	if err != nil {
+		return err
+	}
+	return x.m.Enter(ctx, tenant, sid, string(run), own)
+}
+
+// Leave implements keeper.Machines.
+func (x machines) Leave(ctx context.Context, tenant string, run thread.RunID, then definition.AfterRun) error {
+	what := sandbox.ThenNothing
+	switch then.Sandbox {
+	case definition.AfterStop:
+		what = sandbox.ThenStop
+	case definition.AfterRemove:
+		what = sandbox.ThenRemove
+	}
+	return x.m.Leave(ctx, tenant, string(run), what, then.Wait)
+}
+
+// Entered implements keeper.Machines.
+func (x machines) Entered(visit func(tenant string, run thread.RunID)) {
+	for _, r := range x.m.Runs() {
+		visit(r.Tenant, thread.RunID(r.Run))
+	}
 }
 
 // specOf reads what an agent's file, or a request, says of a sandbox: the keys
@@ -121,39 +179,86 @@ func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at k
 }
 
 // Restore takes the files of a sandbox back to before the first chosen call.
-func (x machines) Restore(ctx context.Context, tenant, id string, after func(keeper.Mark) bool, by string) (bool, error) {
+func (x machines) Restore(ctx context.Context, tenant, id string, after func(keeper.Mark) bool, by string) ([]keeper.Change, error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	h, done, err := x.histories.Open(ctx, tenant, sid)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer done()
 	all, err := h.Revisions(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	first := slices.IndexFunc(all, func(r workspace.Revision) bool {
-		return r.Call != "" && after(keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call})
+	n, err := moment(all, func(m keeper.Mark) keeper.When {
+		if after(m) {
+			return keeper.Later
+		}
+		return keeper.Elsewhere
 	})
-	if first < 0 {
-		return false, nil
+	if err != nil || n == 0 {
+		return nil, err
 	}
-	if first == 0 {
-		return false, errs.New(errs.NotFound, "what was before the call is not kept any more")
-	}
-	plan, err := h.PlanRestore(ctx, all[first-1].N, "")
+	plan, err := h.PlanRestore(ctx, n, "")
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	_, _, err = h.Apply(ctx, plan.ID, workspace.Label{Actor: by, Text: "rewind", Jump: true})
-	return err == nil, err
+	rev, _, err := h.Apply(ctx, plan.ID, workspace.Label{Actor: by, Text: "rewind", Jump: true})
+	if err != nil {
+		return nil, err
+	}
+	return changes(ctx, h, rev)
+}
+
+// changes are the paths that differ between a revision and the one before.
+func changes(ctx context.Context, h workspace.History, rev workspace.Revision) ([]keeper.Change, error) {
+	d, err := h.Diff(ctx, rev.N-1, rev.N, workspace.DiffOptions{FilesMax: changesMax})
+	if err != nil {
+		return nil, err
+	}
+	var list []keeper.Change
+	for _, f := range d.Files {
+		c := keeper.Change{Path: f.Path, Action: "change"}
+		switch {
+		case f.Before.Type == 0:
+			c.Action = "add"
+		case f.After.Type == 0:
+			c.Action = "remove"
+		case f.Before.SameContent(f.After):
+			c.Action = "attributes"
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// moment returns the revision before the first later call, or else that of the
+// last earlier one; 0: there is neither. NotFound: it is not kept any more.
+func moment(all []workspace.Revision, when func(keeper.Mark) keeper.When) (n uint64, err error) {
+	for i, r := range all {
+		switch when(keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor}) {
+		case keeper.Later:
+			if i == 0 || all[i-1].N != r.N-1 {
+				return 0, errs.New(errs.NotFound, "what was before the call is not kept any more")
+			}
+			return all[i-1].N, nil
+		case keeper.Earlier:
+			n = r.N
+		}
+	}
+	return n, nil
 }
 
 // running starts a sandbox that is not up. NotFound: it is gone for ever.
 func (x machines) running(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	// A run waits as long as it takes: a machine that is only not attached yet is
+	// not lost.
+	if err := x.m.Attached(ctx, tenant, id); err != nil {
+		return sandbox.Info{}, err
+	}
 	info, err := x.m.Get(ctx, tenant, id)
 	if err != nil {
 		return info, err
@@ -193,8 +298,120 @@ func (x machines) Destroy(ctx context.Context, tenant, id string) error {
 	return err
 }
 
-// Copy gives a sandbox the workspace of another one, as a stream.
-func (x machines) Copy(ctx context.Context, tenant, from, to string) error {
+// Copy implements keeper.Machines. The files of a revision go into the new
+// sandbox as an archive; the machine that they come from need not run.
+func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(keeper.Mark) keeper.When) error {
+	sid, err := sandbox.ParseID(from)
+	if err != nil {
+		return err
+	}
+	h, done, err := x.histories.Open(ctx, tenant, sid)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := h.Revisions(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := moment(all, when)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return x.CopyNow(ctx, tenant, from, to)
+	}
+	d, err := h.Diff(ctx, 0, n, workspace.DiffOptions{FilesMax: copiedMax})
+	if err == nil && d.Cut {
+		err = errs.New(errs.Unsupported, "revision %d has more than %d paths", n, copiedMax)
+	}
+	if err != nil {
+		return err
+	}
+	into, err := sandbox.ParseID(to)
+	if err != nil {
+		return err
+	}
+	if _, err := x.running(ctx, tenant, into); err != nil {
+		return err
+	}
+	c, release, err := x.m.Guest(ctx, tenant, into)
+	if err != nil {
+		return err
+	}
+	defer release()
+	r, w := io.Pipe()
+	defer r.Close()
+	go func() { w.CloseWithError(archive(ctx, h, n, d.Files, w)) }()
+	up, err := upload(ctx, c)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, archiveChunk)
+	for {
+		k, err := io.ReadFull(r, buf)
+		if k > 0 && up.Send(&wire.UploadRequest{Data: bytes.Clone(buf[:k])}) != nil {
+			break // the answer says why
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = up.CloseAndReceive()
+	return wire.Err(err)
+}
+
+// Bounds of what is copied and listed.
+const (
+	copiedMax    = 1 << 20
+	changesMax   = 1000
+	archiveChunk = 256 << 10
+)
+
+// archive writes the files of a revision as a tar. Pipes between programs that
+// are gone are not in it.
+func archive(ctx context.Context, h workspace.History, n uint64, files []workspace.FileDiff, out io.Writer) error {
+	t := tar.NewWriter(out)
+	for _, f := range files {
+		e := f.After
+		head := &tar.Header{Name: f.Path, Mode: int64(e.Mode), Uid: int(e.UID), Gid: int(e.GID), Format: tar.FormatPAX}
+		switch e.Type {
+		case tree.Dir:
+			head.Typeflag, head.Name = tar.TypeDir, f.Path+"/"
+		case tree.Link:
+			head.Typeflag, head.Linkname = tar.TypeSymlink, e.Target
+		case tree.File:
+			head.Typeflag, head.Size = tar.TypeReg, e.Size
+		default:
+			continue
+		}
+		if err := t.WriteHeader(head); err != nil {
+			return err
+		}
+		if e.Type != tree.File {
+			continue
+		}
+		if err := h.Content(ctx, n, f.Path, t); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// upload begins to put an archive into a workspace.
+func upload(ctx context.Context, to *wire.Client) (*connect.ClientStreamForClient[wire.UploadRequest, wire.UploadResponse], error) {
+	up := to.File.Upload(ctx)
+	if err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(sandbox.WorkspaceDir)}}); err != nil && !errors.Is(err, io.EOF) {
+		return nil, wire.Err(err)
+	}
+	return up, nil
+}
+
+// CopyNow gives a sandbox the workspace of another one, as a stream.
+func (x machines) CopyNow(ctx context.Context, tenant, from, to string) error {
 	var clients [2]*wire.Client
 	for i, id := range []string{from, to} {
 		sid, err := sandbox.ParseID(id)
@@ -222,9 +439,9 @@ func pour(ctx context.Context, from, to *wire.Client) error {
 		return wire.Err(err)
 	}
 	defer down.Close()
-	up := to.File.Upload(ctx)
-	if err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(sandbox.WorkspaceDir)}}); err != nil && !errors.Is(err, io.EOF) {
-		return wire.Err(err)
+	up, err := upload(ctx, to)
+	if err != nil {
+		return err
 	}
 	for down.Receive() {
 		if err := up.Send(&wire.UploadRequest{Data: down.Msg().Data}); err != nil {

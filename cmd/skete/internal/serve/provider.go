@@ -29,7 +29,11 @@ func Provider(ctx context.Context, c Config, name, dir string) (sandbox.Provider
 	in := func(name string) string { return filepath.Join(dir, name) }
 	switch name {
 	case gvisor.Name:
-		return gvisor.New(gvisor.Config{Dir: in("gvisor"), Runsc: Runsc(ctx, dir, c.Log), Creates: c.Creates, Log: c.Log})
+		runsc, err := Runsc(ctx, dir, c.Log)
+		if err != nil {
+			return nil, err
+		}
+		return gvisor.New(gvisor.Config{Dir: in("gvisor"), Runsc: runsc, Creates: c.Creates, Log: c.Log})
 	case process.Name:
 		return process.New(process.Config{Dir: in("process"), Allow: c.UnsafeNoIsolation, Log: c.Log})
 	}

@@ -8,6 +8,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,7 @@ import (
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/gvisor"
 	runsc "github.com/skete-dev/skete/sandbox/gvisor/binary"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
@@ -68,6 +71,7 @@ type running struct {
 	c         Config
 	closers   []func() error
 	store     *store.Store
+	node      node
 	tcp       net.Listener
 	manager   *manager.Manager
 	histories *history.Service
@@ -76,6 +80,7 @@ type running struct {
 	keeper    *keeper.Keeper
 	models    modelList
 	server    *server.Server
+	still     *time.Timer // says what the start waits for
 }
 
 // Run starts a server and serves until ctx ends.
@@ -87,6 +92,10 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	r := &running{c: c}
+	r.onClose(func() error {
+		r.doing("")
+		return nil
+	})
 	err := r.open(ctx)
 	if err == nil {
 		err = r.serve(ctx)
@@ -125,6 +134,7 @@ func (r *running) close() error {
 // directory.
 func (r *running) open(ctx context.Context) error {
 	var err error
+	r.doing("opening the store")
 	r.store, err = store.Open(ctx, store.Config{
 		Dir: r.in("store"), URL: r.c.Store.URL, SyncInterval: time.Duration(r.c.Store.SyncInterval),
 		StoreBytesMax: r.c.Store.BytesMax, MemoryBytesMax: r.c.Store.MemoryMax, Replicas: r.c.Store.Replicas, Log: r.c.Log,
@@ -133,9 +143,18 @@ func (r *running) open(ctx context.Context) error {
 		return err
 	}
 	r.onClose(r.store.Close)
+	if r.node, err = identity(r.c.Home); err != nil {
+		return err
+	}
+	if r.store.External() {
+		if err := ownStore(ctx, r.store, r.node); err != nil {
+			return err
+		}
+	}
 	if err := r.listenTCP(ctx); err != nil {
 		return err
 	}
+	r.doing("preparing templates and providers")
 	templates, err := r.openTemplates()
 	if err != nil {
 		return err
@@ -144,10 +163,12 @@ func (r *running) open(ctx context.Context) error {
 	if err := r.openManager(ctx, templates); err != nil {
 		return err
 	}
-	r.histories.Recover(ctx)
+	r.histories.Recover()
+	r.doing("reading the runs")
 	if err := r.openAgents(ctx); err != nil {
 		return err
 	}
+	r.doing("opening the API")
 	return r.openServer(ctx, templates)
 }
 
@@ -162,7 +183,11 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
-	disks, err := volume.Open(r.in("volumes"))
+	disks, err := volume.Open(cmp.Or(r.c.Volumes, r.in("volumes")))
+	if err != nil {
+		return err
+	}
+	host, err := r.host(disks)
 	if err != nil {
 		return err
 	}
@@ -171,19 +196,25 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 		return err
 	}
 	r.openHistories()
+	if r.c.Defaults.DiskMB == 0 && host.MostMB() < sandbox.DefaultDefaults().DiskMB {
+		r.c.Defaults.DiskMB = host.MostMB()
+	}
 	mc := manager.Config{
-		Dir: r.in("sandboxes"), Node: "local", Providers: providers, Templates: templates, Volumes: volumes{disks},
+		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
 		Registry: registry, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
 		Warm: warmConfig(r.c.Config), Detaching: r.histories.Detaching,
 	}
 	if r.store.External() {
-		if mc.Node, err = os.Hostname(); err != nil {
+		name, err := os.Hostname()
+		if err != nil {
 			return err
 		}
+		mc.Formerly = append(mc.Formerly, name) // as it was called on an external store
 		if mc.Leases, err = r.store.Leases(ctx); err != nil {
 			return err
 		}
 	}
+	r.doing("reading the sandboxes")
 	if r.manager, err = manager.Open(ctx, mc); err != nil {
 		return err
 	}
@@ -240,21 +271,25 @@ func Guest(named, home string) (string, error) {
 
 // Runsc returns the path of the embedded program that is gVisor alone, which is
 // put into home; "" = skete must play the part itself, and the log says why.
-func Runsc(ctx context.Context, home string, log *slog.Logger) string {
+// Unsupported: skete cannot (see gvisor.PlaysItself).
+func Runsc(ctx context.Context, home string, log *slog.Logger) (string, error) {
 	path, err := runsc.Install(ctx, filepath.Join(home, "runsc"))
-	if err != nil {
-		log.Warn("skete itself will run as gVisor; machines start more slowly so", "error", err, "hint", errs.Hint(err))
-		return ""
+	switch {
+	case err == nil:
+		log.Info("gVisor is run by a program of its own", "program", path)
+		return path, nil
+	case !gvisor.PlaysItself:
+		return "", err
 	}
-	log.Info("gVisor is run by a program of its own", "program", path)
-	return path
+	log.Warn("skete itself will run as gVisor; machines start more slowly so", "error", err, "hint", errs.Hint(err))
+	return "", nil
 }
 
 func limits(l config.Limits) sandbox.Limits {
 	return sandbox.Limits{
 		CPUsMax: l.CPUs, MemoryMBMax: l.MemoryMB, DiskMBMax: l.DiskMB, PidsMax: l.Pids,
 		TTLMax: time.Duration(l.TTL), IdleTimeoutMax: time.Duration(l.IdleTimeout),
-		Sandboxes: l.Sandboxes, Snapshots: l.Snapshots, TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB,
+		Sandboxes: l.Sandboxes, Snapshots: l.Snapshots, TenantDiskMB: l.TenantDiskMB, TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB,
 	}
 }
 
@@ -280,9 +315,12 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	}
 	tenants.Resume(ctx)
 	c := server.Config{
-		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
+		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
+	}
+	if r.c.History.Steps {
+		c.Steps = steps{r.histories}
 	}
 	if err := r.browse(ctx, &c); err != nil {
 		return err
@@ -351,8 +389,21 @@ func (r *running) serve(ctx context.Context) error {
 	if err := r.writeFacts(); err != nil {
 		return err
 	}
+	ctx, stop := r.whileAtHome(ctx)
+	defer stop()
+	r.doing("")
+	tell, told := context.WithCancel(ctx)
+	var teller sync.WaitGroup
+	teller.Go(func() { r.tellAttaching(tell) })
+	defer teller.Wait()
+	defer told()
 	r.c.Log.Info("skete serves", "version", r.c.Version, "home", r.c.Home, "url", r.url())
+	r.notify("READY=1")
 	err = r.server.Serve(ctx, r.tcp, unix)
+	r.notify("STOPPING=1")
+	if cause := context.Cause(ctx); errors.Is(cause, errHomeless) {
+		err = errors.Join(err, cause)
+	}
 	r.c.Log.Info("skete stops; sandboxes live on")
 	return err
 }

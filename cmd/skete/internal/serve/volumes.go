@@ -2,9 +2,14 @@ package serve
 
 import (
 	"context"
+	"errors"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/quota"
 )
 
 // volumes makes sandbox.Volumes of a volume.Store, which knows no sandboxes.
@@ -26,4 +31,23 @@ func (v volumes) Attach(ctx context.Context, id string, form sandbox.Form) (sand
 	}
 	found, err := attach(ctx, id)
 	return sandbox.Volume(found), err
+}
+
+// host makes the watch over the disks that sandboxes fill: the data directory's,
+// where machines keep what is no workspace, and the volumes', if that is another.
+func (r *running) host(disks *volume.Store) (*quota.Host, error) {
+	var home, images unix.Stat_t
+	if err := errors.Join(unix.Stat(r.c.Home, &home), unix.Stat(disks.Dir(), &images)); err != nil {
+		return nil, errs.Wrap(errs.Internal, err, "cannot look at the server's disks")
+	}
+	reserve := int64(r.c.ReserveMB) << 20
+	data := quota.Disk{Name: "data directory", Reserve: reserve, Space: func() (int64, int64, error) { return volume.Space(r.c.Home) }}
+	if home.Dev == images.Dev {
+		data.Pending = disks.Pending
+		return quota.NewHost(data), nil
+	}
+	return quota.NewHost(data, quota.Disk{
+		Name: "disk of workspaces", Reserve: reserve, Pending: disks.Pending,
+		Space: func() (int64, int64, error) { return volume.Space(disks.Dir()) },
+	}), nil
 }

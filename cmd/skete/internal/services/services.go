@@ -25,6 +25,8 @@ type commands struct{ *app.App }
 // waitDefault is how long a command waits for what it asked for.
 const waitDefault = time.Minute
 
+const tailBytes = 1 << 10 // of a service's log, shown when it failed
+
 // Command returns the group.
 func Command(run *app.App) *cobra.Command {
 	a := commands{run}
@@ -99,12 +101,14 @@ func (a commands) add() *cobra.Command {
 	var env []string
 	var timeout string
 	var wait time.Duration
+	var noWait bool
 	cmd := &cobra.Command{
 		Use: "add [ID] NAME [--cmd LINE | -- COMMAND…]", Short: "Declare a service and start it",
 		Long: `Declare a service and start it: a process that is started again when it ends,
 after 100 ms, then 200 ms and so on up to 10 s; one that ends five times within
 a minute is tried every 30 s. One that is known is changed, and restarted if it
-runs. The command waits until the service is ready, or has failed.
+runs. The command waits until the service is ready, or has failed; one without
+--http, --tcp or --log is ready if it runs for a second.
 
 A Vite server works behind a preview as it is.`,
 		Example: `  skete service add ID web --http 5173 -- npm run dev
@@ -113,6 +117,17 @@ A Vite server works behind a preview as it is.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			words, argv := app.Split(cmd, args)
+			if (len(argv) == 0) == (d.Command == "") {
+				return errs.New(errs.Invalid, "a service needs a name and a command: either --cmd, or words after --").
+					WithHint("for example: skete service add ID web -- npm run dev")
+			}
+			var err error
+			if d.Env, err = app.Environment(env); err != nil {
+				return err
+			}
+			if d.ReadyTimeoutMS, err = app.Milliseconds("ready-timeout", timeout); err != nil {
+				return err
+			}
 			s, rest, err := a.open(cmd.Context(), &t, words, 1)
 			if err != nil {
 				return err
@@ -121,14 +136,11 @@ A Vite server works behind a preview as it is.`,
 				return errs.New(errs.Invalid, "name one service, and its command after --")
 			}
 			d.Name, d.Argv = rest[0], argv
-			if d.Env, err = app.Environment(env); err != nil {
-				return err
-			}
-			if d.ReadyTimeoutMS, err = app.Milliseconds("ready-timeout", timeout); err != nil {
-				return err
+			if noWait {
+				wait = 0
 			}
 			i, err := s.Declare(cmd.Context(), d, wait)
-			return a.show(i, err)
+			return a.verdict(cmd.Context(), s, i, err, wait)
 		},
 	}
 	t.Flags(cmd, false)
@@ -145,7 +157,34 @@ A Vite server works behind a preview as it is.`,
 	f.StringVar(&timeout, "ready-timeout", "", "then it counts as unready; default 60s")
 	f.StringVar(&d.Restart, "restart", "", "always (the default), on-failure, never")
 	f.DurationVar(&wait, "wait", waitDefault, "for it to be ready; 0 = not at all")
+	f.BoolVar(&noWait, "no-wait", false, "same as --wait 0")
 	return a.WithCompletion(cmd, 1)
+}
+
+// verdict waits until it is known whether a service that was just started
+// works, and shows it. What it wrote last is on stderr if it does not.
+func (a commands) verdict(ctx context.Context, s *service.Services, i api.Service, err error, wait time.Duration) error {
+	if err != nil {
+		return err
+	}
+	if wait <= 0 {
+		a.Note("not waited for: `skete service list` shows what becomes of it")
+		return a.show(i, nil)
+	}
+	switch i.State {
+	case "starting":
+		a.Note("still starting after %s: `skete service list` shows what becomes of it", wait)
+	case "unready", "backoff", "crash-loop", "failed":
+		for ev, err := range s.Logs(ctx, i.Name, -tailBytes-1, false) {
+			if err == nil && !a.JSON {
+				_, err = a.Err.Write(ev.Data)
+			}
+			if err != nil {
+				break // what failed is said without it
+			}
+		}
+	}
+	return a.show(i, nil)
 }
 
 // show prints a service after it was asked for something. One that does not
@@ -163,8 +202,12 @@ func (a commands) show(i api.Service, err error) error {
 		return err
 	}
 	switch i.State {
-	case "unready", "crash-loop", "failed":
-		return errs.New(errs.Unavailable, "service %s is %s: %s", i.Name, i.State, app.Printable(i.Reason)).
+	case "unready", "backoff", "crash-loop", "failed":
+		reason := app.Printable(i.Reason)
+		if e := i.LastExit; reason == "" && e != nil {
+			reason = fmt.Sprintf("it ended at once, with status %d", e.Code)
+		}
+		return errs.New(errs.Unavailable, "service %s is %s: %s", i.Name, i.State, reason).
 			WithHint("`skete service logs` shows what it wrote")
 	}
 	return nil
@@ -182,6 +225,9 @@ func (a commands) act(use, short string, do func(*service.Services, context.Cont
 				return err
 			}
 			i, err := do(s, cmd.Context(), rest[0], wait)
+			if use != "stop" {
+				return a.verdict(cmd.Context(), s, i, err, wait)
+			}
 			return a.show(i, err)
 		},
 	}

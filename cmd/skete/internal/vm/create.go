@@ -44,18 +44,18 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.IntVar(&f.pids, "pids", 0, "processes and threads (default 512)")
 	fs.StringVar(&f.network, "network", "none", "none is all that there is in this version")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
-	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90, 5m, 2h")
-	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90, 5m, 2h")
+	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90 (seconds), 5m, 2h")
+	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90 (seconds), 5m, 2h")
 	fs.StringVar(&f.template, "template", "", "root file system (default: what suits the provider); see skete template list")
 	fs.StringVar(&f.provider, "provider", "", "auto or a provider's name (default auto: the strongest that works)")
 	fs.StringVar(&f.require, "require", "", "isolation to have at least, or fail: microvm, microvm-emulated, user-kernel, container")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` of its commands (may be repeated)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` of its commands; K alone has the value it has here (may be repeated)")
 	fs.StringVar(&f.workdir, "workdir", "", "working directory of its commands (default the template's, else /workspace)")
-	fs.StringVar(&f.name, "name", "", "name for people")
+	fs.StringVar(&f.name, "name", "", "a name that no other sandbox has; it stands for the id")
 	fs.StringArrayVar(&f.meta, "meta", nil, "metadata `k=v` (may be repeated)")
 	fs.StringVar(&f.from, "from", "", "go on from this snapshot; its machine is as it was, see skete vm snapshots")
 	fs.BoolVar(&f.noWake, "no-wake", false, "when it is paused, refuse calls instead of waking it")
-	fs.BoolVar(&f.noStart, "no-start", false, "do not start what the template is for")
+	fs.BoolVar(&f.noStart, "no-start", false, "do not start what the template starts by itself (the command of its image), nor wait for it")
 	fs.BoolVar(&f.root, "root", false, "commands may run as root inside")
 	fs.StringVar(&f.image, "image", "", "")
 	for _, alias := range []string{"language", "cpu", "memory", "image"} {
@@ -67,7 +67,6 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fixed("lang", "python", "node", "go", "ruby")
 	fixed("language", "python", "node", "go", "ruby")
 	fixed("network", "none")
-	fixed("provider", "auto", "gvisor", "process")
 	fixed("require", "microvm", "microvm-emulated", "user-kernel", "container", "none")
 }
 
@@ -84,8 +83,11 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 			WithHint("`skete template import NAME rootfs.tar` makes a template of a root file system; then --template NAME")
 	}
 	if f.network != "none" {
-		return r, errs.New(errs.Unsupported, "--network %.40s is not available in this version: sandboxes have no network", f.network).
+		return r, errs.New(errs.Unsupported, "--network %.40s is not available in this version; only none is", f.network).
 			WithHint("bring what is needed with `skete cp`, and reach servers inside with `skete vm forward`")
+	}
+	if err := app.OneOf("require", f.require, "microvm", "microvm-emulated", "user-kernel", "container", "none"); err != nil {
+		return r, err
 	}
 	if f.cpus < 0 || math.IsNaN(f.cpus) || math.IsInf(f.cpus, 0) {
 		return r, errs.New(errs.Invalid, "--cpus %g is no number of processors", f.cpus)
@@ -164,7 +166,9 @@ func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbo
 	} else if err := a.Prepare(ctx, c, req); err != nil {
 		return api.Sandbox{}, err
 	}
+	told := a.TellTurns(ctx, c)
 	sb, err := c.CreateSandbox(ctx, req)
+	told()
 	if err != nil {
 		return sb, err
 	}

@@ -25,7 +25,7 @@ import (
 type execFlags struct {
 	cmd, code, lang, key, user, workdir, timeout string
 	files, env                                   []string
-	tty, stdin, noStdin, detach                  bool
+	tty, stdin, noStdin, detach, noRevision      bool
 }
 
 func (f *execFlags) flags(cmd *cobra.Command) {
@@ -33,10 +33,11 @@ func (f *execFlags) flags(cmd *cobra.Command) {
 	fs.StringVarP(&f.cmd, "cmd", "c", "", "command line for a shell")
 	fs.StringVar(&f.code, "code", "", "program in the sandbox's language")
 	fs.StringArrayVar(&f.files, "file", nil, "copy this file into the working directory; alone it is also run (may be repeated)")
-	fs.StringVar(&f.timeout, "timeout", "", "end the command after this long: 30, 5m; the status is the command's")
+	fs.StringVar(&f.timeout, "timeout", "", "end the command after this long: 30 (seconds), 5m; the status is the command's")
 	fs.StringVar(&f.user, "user", "", "run as this user; root needs a sandbox made with --root")
 	fs.BoolVarP(&f.tty, "tty", "t", false, "run in a terminal")
 	fs.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on although it is a terminal")
+	app.NoRevision(cmd, &f.noRevision)
 	fs.BoolVarP(&f.noStdin, "no-stdin", "n", false, "pass no stdin on (for loops that read it)")
 }
 
@@ -73,6 +74,19 @@ func (f *execFlags) process(argv []string, lang string) (api.StartProcess, error
 	return p, nil
 }
 
+// check refuses what no sandbox could run, before a server is asked.
+func (f *execFlags) check(argv []string) error {
+	for _, path := range f.files {
+		if info, err := os.Stat(path); err != nil {
+			return errs.Wrap(errs.Invalid, err, "--file")
+		} else if !info.Mode().IsRegular() {
+			return errs.New(errs.Invalid, "--file %s: not a regular file", filepath.Base(path)).WithHint("`skete cp` copies directories")
+		}
+	}
+	_, err := f.process(argv, "python") // which language is known in the sandbox alone
+	return err
+}
+
 // interpreter returns the command that runs a file.
 func interpreter(name, lang string) ([]string, error) {
 	byExt := map[string]string{".py": "python", ".js": "node", ".mjs": "node", ".cjs": "node", ".go": "go", ".rb": "ruby", ".sh": "sh"}
@@ -97,9 +111,9 @@ func (a commands) vmExec() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
 		Use: "exec [ID] [flags] (--cmd LINE | --code PROGRAM | --file FILE | -- ARGV…)", Short: "Run a command in a sandbox",
-		Long: `Run a command in a sandbox. Its output comes as it is written; its stdin is
-ours unless that is a terminal; signals go to its process group; its exit
-status is ours. A broken connection is resumed: no byte is lost or repeated.
+		Long: `Run a command in a sandbox. Its output comes as it is written; what is piped into
+skete is its stdin (a terminal only with -i or -t); signals go to its process
+group; its exit status becomes that of skete. A broken connection is resumed: no byte is lost or repeated.
 
 With several sandboxes (--vm twice, or --all) they run one after the other and
 the status is the first that is not 0.
@@ -125,14 +139,17 @@ stderr says so.`,
 	f.flags(cmd)
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.detach, "detach", "d", false, "leave it running and print its key")
-	fs.StringVar(&f.key, "key", "", "name of the command; the same key never runs twice")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` (may be repeated)")
+	fs.StringVar(&f.key, "key", "", "name of the command; the same key never runs twice, not after a restart of the sandbox either")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V`; K alone has the value it has here (may be repeated)")
 	fs.StringVarP(&f.workdir, "workdir", "w", "", "working directory")
 	fs.StringVar(&f.lang, "lang", "", "language of --code, if not the sandbox's")
 	return a.WithCompletion(cmd, 1)
 }
 
 func (a commands) execIn(ctx context.Context, t *app.Target, f *execFlags, words, argv []string) error {
+	if err := errors.Join(t.Check(words), f.check(argv)); err != nil {
+		return err
+	}
 	c, err := a.Connect(ctx)
 	if err != nil {
 		return err
@@ -166,7 +183,7 @@ func (a commands) execute(ctx context.Context, c *client.Client, sb api.Sandbox,
 	if err != nil {
 		return err
 	}
-	s := c.Sandbox(sb.ID)
+	s := app.Handle(c, sb.ID, f.noRevision)
 	for _, file := range f.files {
 		if err := copyIn(ctx, s, file, f.workdir); err != nil {
 			return err
@@ -247,10 +264,14 @@ func (a commands) stream(ctx context.Context, id string, cmd *client.Cmd) error 
 	if err := cmd.Start(ctx); err != nil {
 		return err
 	}
+	if p := cmd.Process(); p.Existed && p.State != "lost" && !a.JSON {
+		a.Note("the key %s was known: nothing was started; this is the command that has it", app.Cell(p.Key))
+	}
 	if !cmd.Detached {
 		defer a.Forward(a.signaller(ctx, cmd))()
 	}
 	err := cmd.Wait()
+	a.tellLeft(ctx, id, cmd, err)
 	if a.JSON && isEnd(err) {
 		if perr := app.PrintJSON(a.Out, resultOf(id, cmd.Process(), &out, &errOut, time.Since(began))); perr != nil {
 			return perr
@@ -270,6 +291,35 @@ func (a commands) signaller(ctx context.Context, cmd *client.Cmd) func(syscall.S
 			}
 		}()
 	}
+}
+
+// lookTimeout is how long we look what became of a command that we left.
+const lookTimeout = 3 * time.Second
+
+// tellLeft says what became of a command that was not waited for, and how it
+// is reached if it goes on.
+func (a commands) tellLeft(ctx context.Context, id string, cmd *client.Cmd, err error) {
+	if ctx.Err() == nil || isEnd(err) || cmd.Key() == "" {
+		return
+	}
+	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	key, where := app.Cell(cmd.Key()), ""
+	if cmd.Detached {
+		fmt.Fprintf(a.Err, "skete: the command %s goes on; `skete vm attach %s %s` shows it again\n", key, id, key)
+		return
+	}
+	p, err := cmd.Look(look)
+	switch {
+	case err == nil && p.State != "running" || errs.Is(err, errs.NotFound):
+		fmt.Fprintf(a.Err, "skete: the command %s was killed\n", key)
+		return
+	case err == nil:
+		where = "goes on"
+	default:
+		where = "may go on: nothing answers"
+	}
+	fmt.Fprintf(a.Err, "skete: the command %s %s; `skete vm attach %s %s` shows it, `skete vm kill %s %s -s KILL` ends it\n", key, where, id, key, id, key)
 }
 
 func (a commands) tellGap(stream string, from, to int64) {
@@ -307,10 +357,11 @@ type result struct {
 	StderrBytes []byte  `json:"stderr_bytes,omitempty"`
 	Truncated   bool    `json:"truncated,omitempty"`
 	DurationMS  float64 `json:"duration_ms"`
+	Existed     bool    `json:"existed,omitempty"` // the key was known: nothing was started
 }
 
 func resultOf(id string, p api.Process, out, errOut *capped, took time.Duration) result {
-	r := result{Sandbox: id, Key: p.Key, DurationMS: float64(took.Microseconds()) / 1000, Truncated: out.cut || errOut.cut}
+	r := result{Sandbox: id, Key: p.Key, DurationMS: float64(took.Microseconds()) / 1000, Truncated: out.cut || errOut.cut, Existed: p.Existed}
 	if p.Exit != nil {
 		r.ExitCode, r.Signal, r.Reason = p.Exit.Code, p.Exit.Signal, p.Exit.Reason
 	}

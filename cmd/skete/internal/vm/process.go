@@ -125,7 +125,7 @@ running. The command's own terminal is mirrored with -i.`,
 			att := s.Attach(p.Key)
 			att.StdoutFrom, att.StderrFrom = offset, min(offset, p.Stderr.Size)
 			if stdin && p.Terminal {
-				return a.mirror(ctx, att, true)
+				return a.mirror(ctx, s.ID, att, true)
 			}
 			if stdin {
 				att.Stdin = a.In

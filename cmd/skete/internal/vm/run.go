@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/errs"
 )
 
 func (a commands) vmRun() *cobra.Command {
@@ -52,14 +54,16 @@ after 5 minutes (--ttl) by itself.`,
   echo 'print(input())' | skete vm temp -- python3 -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			words, argv := app.Split(cmd, args)
-			if err := cobra.NoArgs(cmd, words); err != nil {
-				return err
+			if len(words) > 0 {
+				return errs.New(errs.Invalid, "what does %.40q mean?", words[0]).WithHint("put -- before the command: skete vm temp -- %s", strings.Join(words, " "))
 			}
+			ef.noRevision = true // its files go with it
 			return a.runNew(cmd.Context(), &cf, &ef, argv, true)
 		},
 	}
 	cf.flags(cmd)
 	ef.flags(cmd)
+	_ = cmd.Flags().MarkHidden("no-revision") // none is made
 	return cmd
 }
 
@@ -83,7 +87,9 @@ func (a commands) runNew(ctx context.Context, cf *createFlags, ef *execFlags, ar
 	if err := a.Prepare(ctx, c, req); err != nil {
 		return err
 	}
+	told := a.TellTurns(ctx, c)
 	sb, err := c.CreateSandbox(ctx, req)
+	told()
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -30,7 +31,8 @@ func (a commands) vmShell() *cobra.Command {
 		Use: "shell [ID] [-- ARGV…]", Short: "Open a shell in a terminal",
 		Long: `Open a shell in a real terminal: keys, sizes and colours pass through, and the
 status of the shell is ours. While the connection is broken it is resumed;
-Ctrl-C gives up then.`,
+Ctrl-C gives up then, as does the third one that nothing answers for two
+seconds.`,
 		Example: `  skete vm shell ID
   skete vm shell ID --user root
   skete vm shell ID -- python3`,
@@ -55,7 +57,7 @@ Ctrl-C gives up then.`,
 			if err != nil {
 				return err
 			}
-			return a.inTerminal(ctx, c.Sandbox(sb.ID), p, true)
+			return a.inTerminal(ctx, app.Handle(c, sb.ID, f.noRevision), p, true)
 		},
 	}
 	t.Flags(cmd, false)
@@ -64,6 +66,7 @@ Ctrl-C gives up then.`,
 	fs.StringVar(&f.user, "user", "", "run as this user; root needs a sandbox made with --root")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment `K=V` (may be repeated)")
 	fs.StringVarP(&f.workdir, "workdir", "w", "", "working directory")
+	app.NoRevision(cmd, &f.noRevision)
 	return a.WithCompletion(cmd, 1)
 }
 
@@ -82,18 +85,19 @@ func (a commands) inTerminal(ctx context.Context, s *client.Sandbox, p api.Start
 	}
 	cmd := s.Command()
 	cmd.Spec = p
-	return a.mirror(ctx, cmd, stdin)
+	return a.mirror(ctx, s.ID, cmd, stdin)
 }
 
 // mirror connects our terminal with that of a command until the command ends.
-func (a commands) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (a commands) mirror(whole context.Context, id string, cmd *client.Cmd, stdin bool) error {
+	ctx, cancel := context.WithCancel(whole)
 	defer cancel()
-	cmd.Stdout = a.Out
+	echo := &heard{w: a.Out}
+	cmd.Stdout = echo
 	cmd.OnGap = a.tellGap
 	var broken atomic.Bool
 	if stdin {
-		cmd.Stdin = &keyboard{r: a.In, giveUp: func() bool { return broken.Load() && !cmd.Connected() }, cancel: cancel}
+		cmd.Stdin = &keyboard{r: a.In, heard: echo, giveUp: func() bool { return broken.Load() && !cmd.Connected() }, cancel: cancel}
 	}
 	raw := stdin && a.isTerminal()
 	cmd.OnReconnect = func(error) {
@@ -123,6 +127,10 @@ func (a commands) mirror(ctx context.Context, cmd *client.Cmd, stdin bool) error
 	}
 	err := cmd.Wait()
 	restore() // before anything is printed
+	a.tellLeft(ctx, id, cmd, err)
+	if ctx.Err() != nil && whole.Err() == nil && !isEnd(err) {
+		return app.Exit(128 + int(syscall.SIGINT)) // given up at the keyboard
+	}
 	return a.exitOf(err)
 }
 
@@ -178,17 +186,48 @@ func (a commands) followSize(cmd *client.Cmd) (stop func()) {
 }
 
 // keyboard is our stdin in raw mode, where Ctrl-C is only a byte: it still
-// ends us while nobody is there to receive it.
+// ends us while nothing is there to receive it, and the third one does to which
+// nothing has answered, not even an echo, for silentMin.
 type keyboard struct {
 	r      io.Reader
+	heard  *heard
 	giveUp func() bool
 	cancel func()
+
+	unanswered int
+	since      time.Time
+	written    int64 // of heard, when the first one was pressed
 }
+
+const (
+	ctrlC     = 3
+	silentMin = 2 * time.Second
+)
 
 func (k *keyboard) Read(p []byte) (int, error) {
 	n, err := k.r.Read(p)
-	if k.giveUp() && bytes.IndexByte(p[:n], 3) >= 0 {
+	presses := bytes.Count(p[:n], []byte{ctrlC})
+	if presses == 0 {
+		return n, err
+	}
+	if written := k.heard.written.Load(); k.unanswered == 0 || written != k.written {
+		k.unanswered, k.since, k.written = 0, time.Now(), written
+	}
+	k.unanswered += presses
+	if k.giveUp() || k.unanswered >= 3 && time.Since(k.since) >= silentMin {
 		k.cancel()
 	}
+	return n, err
+}
+
+// heard counts what is written.
+type heard struct {
+	w       io.Writer
+	written atomic.Int64
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	n, err := h.w.Write(p)
+	h.written.Add(int64(n))
 	return n, err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/saved"
+	"github.com/skete-dev/skete/errs"
 )
 
 // commands are the commands of one run.
@@ -30,12 +32,29 @@ func Command(run *app.App) *cobra.Command {
   skete vm clean --all`, "sandbox")
 	cmd.AddCommand(
 		a.vmCreate(), a.vmRun(), a.vmTemp(), a.vmExec(), a.vmShell(),
-		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmClean(),
+		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmRename(), a.vmClean(),
 		a.vmPs(), a.vmLogs(), a.vmAttach(), a.vmKill(), a.vmForward(),
 	)
 	cmd.AddCommand(saved.Commands(run)...)
 	return cmd
 }
+
+// Short returns commands of the group that are used most, for the top level.
+func Short(run *app.App) []*cobra.Command {
+	a := commands{run}
+	all := []*cobra.Command{a.vmList(), a.vmPs(), a.vmExec(), a.vmLogs(), a.vmShell(), a.vmStart(), a.vmInspect()}
+	for _, cmd := range all {
+		name := cmd.Name()
+		if name == "list" {
+			cmd.Use, cmd.Aliases = "ls"+strings.TrimPrefix(cmd.Use, name), nil
+		}
+		cmd.Example = strings.ReplaceAll(cmd.Example, "skete vm "+name, "skete "+cmd.Name())
+	}
+	return all
+}
+
+// Stop is the command that stops sandboxes.
+func Stop(run *app.App) *cobra.Command { return commands{run}.vmStop() }
 
 func (a commands) vmList() *cobra.Command {
 	var state string
@@ -50,8 +69,11 @@ func (a commands) vmList() *cobra.Command {
   skete vm list --meta project=blue`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := app.OneOf("state", stateNames(state), sandboxStates...)
+			if err != nil {
+				return err
+			}
 			f := client.SandboxFilter{State: stateNames(state)}
-			var err error
 			if f.Metadata, err = app.Pairs("meta", meta); err != nil {
 				return err
 			}
@@ -78,9 +100,12 @@ func (a commands) vmList() *cobra.Command {
 	cmd.Flags().StringArrayVar(&meta, "meta", nil, "only with this metadata `key=value` (may be repeated)")
 	_ = cmd.Flags().MarkHidden("status")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"creating", "running", "paused", "stopped", "failed", "destroyed"}, cobra.ShellCompDirectiveNoFileComp))
+		sandboxStates, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
+
+// sandboxStates are those that a list can be bounded to.
+var sandboxStates = []string{"creating", "running", "paused", "stopped", "failed", "destroyed"}
 
 // stateNames takes ERA's words for states too.
 func stateNames(s string) string {
@@ -109,6 +134,9 @@ func (a commands) vmInspect() *cobra.Command {
 		Example: `  skete vm inspect ID
   skete vm inspect --all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := t.Check(args); err != nil {
+				return err
+			}
 			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
@@ -169,11 +197,37 @@ func (a commands) vmResume() *cobra.Command {
 	})
 }
 
+func (a commands) vmRename() *cobra.Command {
+	return a.WithCompletion(&cobra.Command{
+		Use: "rename ID NAME", Short: "Give a sandbox another name",
+		Long: `Give a sandbox another name, which no other one has. The empty name takes it away.
+A name stands for the id in every command, in the API and in /s/NAME.`,
+		Example: `  skete vm rename ID web
+  skete vm rename web ""`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			c, sb, err := a.InOne(ctx, &app.Target{}, args[:1])
+			if err != nil {
+				return err
+			}
+			sb, err = c.Sandbox(sb.ID).Update(ctx, api.UpdateSandbox{Name: &args[1]})
+			if err != nil {
+				return err
+			}
+			return a.changed([]api.Sandbox{sb})
+		},
+	}, 1)
+}
+
 func (a commands) life(v lifeVerb) *cobra.Command {
 	var t app.Target
 	cmd := &cobra.Command{
 		Use: v.use + " [ID…]", Short: v.short, Example: v.example,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := t.Check(args); err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			c, err := a.Connect(ctx)
 			if err != nil {
@@ -183,7 +237,12 @@ func (a commands) life(v lifeVerb) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			told := func() {}
+			if v.use == "start" {
+				told = a.TellTurns(ctx, c)
+			}
 			after, err := a.each(found, func(s api.Sandbox) (api.Sandbox, error) { return v.do(ctx, c.Sandbox(s.ID)) })
+			told()
 			return errors.Join(err, a.changed(after))
 		},
 	}
@@ -245,23 +304,36 @@ func (a commands) changed(after []api.Sandbox) error {
 
 func (a commands) vmClean() *cobra.Command {
 	var t app.Target
-	var keepPersist bool
+	var keepPersist, yes bool
 	cmd := &cobra.Command{
 		Use: "clean [ID…]", Aliases: []string{"rm"}, Short: "Destroy sandboxes and their workspaces",
-		Long: `Destroy sandboxes with all that is in them. Without a name only those that do
-not run any more (stopped, failed) are destroyed; --all destroys every one.`,
+		Long: `Destroy sandboxes with all that is in them; their histories are kept for seven
+days (skete history move). Without a name only those that do not run any more
+(stopped, failed) are destroyed; --all destroys every one. What was not named
+is shown first, and you are asked; without a terminal --yes is needed.
+
+Exit status: 4 you said no, and nothing was destroyed.`,
 		Example: `  skete vm clean              # what is stopped or failed
   skete vm clean ID
-  skete vm clean --all
+  skete vm clean --all --yes
   skete vm clean --all --keep-persist`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			named := len(args)+len(t.VM) > 0
+			err := t.Check(args)
+			if err == nil && !named && !yes && !a.HasKeyboard() {
+				err = errs.New(errs.Invalid, "no sandbox is named, and there is no terminal to ask at").
+					WithHint("name what to destroy, or say --yes; `skete vm list` shows what there is")
+			}
+			if err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			c, err := a.Connect(ctx)
 			if err != nil {
 				return err
 			}
 			doomed := in("running", "paused", "creating", "stopped", "failed")
-			if !t.All && len(args)+len(t.VM) == 0 {
+			if !t.All && !named {
 				t.All, doomed = true, in("stopped", "failed")
 			}
 			found, err := a.Sandboxes(ctx, c, &t, args, doomed)
@@ -270,6 +342,11 @@ not run any more (stopped, failed) are destroyed; --all destroys every one.`,
 			}
 			if keepPersist {
 				found = slices.DeleteFunc(found, func(s api.Sandbox) bool { return s.Persist })
+			}
+			if !named && len(found) > 0 {
+				if ok, err := a.agreeToClean(found, yes); err != nil || !ok {
+					return err
+				}
 			}
 			after, err := a.each(found, func(s api.Sandbox) (api.Sandbox, error) {
 				s.State = "destroyed"
@@ -280,5 +357,29 @@ not run any more (stopped, failed) are destroyed; --all destroys every one.`,
 	}
 	t.Flags(cmd, true)
 	cmd.Flags().BoolVar(&keepPersist, "keep-persist", false, "leave those that were made with --persist")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return a.WithCompletion(cmd, 0)
+}
+
+// declined is the exit status of who said no.
+const declined = app.Exit(4)
+
+// agreeToClean shows what is destroyed, and asks. What is shown is what is
+// destroyed: what comes into being meanwhile stays.
+func (a commands) agreeToClean(found []api.Sandbox, yes bool) (bool, error) {
+	if !yes {
+		for _, s := range found {
+			fmt.Fprintf(a.Err, "  %s\n", app.Cell(strings.TrimSpace(fmt.Sprintf("%s %s %s, %s old, %d MiB disk", s.ID, s.Name, s.State, app.Age(s.CreatedAt), s.DiskMB))))
+		}
+	}
+	question := "Destroy this sandbox with its files?"
+	if len(found) > 1 {
+		question = fmt.Sprintf("Destroy these %d sandboxes with their files?", len(found))
+	}
+	ok, err := a.Agree(yes, question)
+	if err == nil && !ok {
+		a.Note("nothing was destroyed")
+		err = declined
+	}
+	return ok, err
 }

@@ -3,8 +3,9 @@
 //
 //	tool listen PORT         answer "hello" on 127.0.0.1:PORT, print "ready"
 //	tool dial NETWORK ADDR   print "connected" or the error; status 0 or 1
-//	tool hog MB              use that much memory, print "allocated", stay
-//	tool spin SECONDS        burn all cores, print how many cores' work that was
+//	tool hog MB REST         after REST seconds use that much memory, print
+//	                         "allocated", stay
+//	tool spin SECONDS        keep all processors busy
 //	tool fork N              start N idle children, print how many started
 //	tool idle                stay
 //	tool fill FILE MB        write that much; print "full" at ENOSPC, else "written"
@@ -29,8 +30,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,7 +50,7 @@ func main() {
 	case "dial":
 		dial(arg(args, 0), arg(args, 1))
 	case "hog":
-		hog(number(arg(args, 0)))
+		hog(number(arg(args, 0)), time.Duration(number(arg(args, 1)))*time.Second)
 	case "spin":
 		spin(time.Duration(number(arg(args, 0))) * time.Second)
 	case "fork":
@@ -123,7 +124,9 @@ func dial(network, addr string) {
 	fmt.Println("connected")
 }
 
-func hog(mb int) {
+// hog takes mb MiB after a rest.
+func hog(mb int, rest time.Duration) {
+	<-time.After(rest)
 	var held [][]byte
 	for range mb {
 		b := make([]byte, 1<<20)
@@ -137,61 +140,25 @@ func hog(mb int) {
 	runtime.KeepAlive(held)
 }
 
-// spin does as much work as d allows on all cores and prints two numbers: the
-// share of one core that this was (2 on two whole cores), and the rounds done.
-// What a whole core does is taken from the best slices of all: slices are so
-// short that most of them are undisturbed, however busy the host is. The very
-// best are left out, since an emulated clock stands still at times. Where a
-// kernel has lost its trust in its fast clock, time moves in ticks: a slice is
-// then as long as many of them.
+// spin keeps all processors busy for d.
 func spin(d time.Duration) {
 	n := max(4, runtime.NumCPU())
 	runtime.GOMAXPROCS(n)
-	least := 10 * tick()
 	began := time.Now()
-	done := make(chan []time.Duration)
+	var all sync.WaitGroup
 	for range n {
-		go func() {
-			var own []time.Duration
-			x := uint64(88172645463325252)
-			for now := time.Now(); now.Sub(began) < d; {
-				then, rounds := now, time.Duration(0)
-				for ; rounds == 0 || now.Sub(then) < least; rounds++ {
-					for range 1 << 14 {
-						x ^= x << 13
-						x ^= x >> 7
-						x ^= x << 17
-					}
-					now = time.Now()
+		all.Go(func() {
+			for x := uint64(88172645463325252); time.Since(began) < d; {
+				for range 1 << 14 {
+					x ^= x << 13
+					x ^= x >> 7
+					x ^= x << 17
 				}
-				each := now.Sub(then)/rounds + time.Duration(x&1)
-				own = append(own, slices.Repeat([]time.Duration{each}, int(rounds))...)
+				runtime.KeepAlive(x)
 			}
-			done <- own
-		}()
+		})
 	}
-	var all []time.Duration
-	for range n {
-		all = append(all, <-done...)
-	}
-	took := time.Since(began)
-	slices.Sort(all)
-	best := all[len(all)/20]
-	fmt.Println(float64(len(all))*best.Seconds()/took.Seconds(), len(all))
-}
-
-// tick is the least by which the clock moves.
-func tick() time.Duration {
-	least := time.Hour
-	for range 5 {
-		then := time.Now()
-		now := time.Now()
-		for !now.After(then) {
-			now = time.Now()
-		}
-		least = min(least, now.Sub(then))
-	}
-	return least
+	all.Wait()
 }
 
 func fork(n int) {

@@ -1,4 +1,4 @@
-// Command pack compresses a program for package binary, as a step of the build:
+// Command pack compresses a program that skete carries, as a step of the build:
 //
 //	pack skete-runsc dist/skete-runsc.zst
 //
@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/skete-dev/skete/sandbox/gvisor/binary"
+	"github.com/skete-dev/skete/internal/packed"
 )
 
 func main() {
@@ -27,7 +27,7 @@ func main() {
 
 func pack(program, target string) error {
 	if old, err := os.Open(target); err == nil {
-		same, err := binary.Equal(program, old)
+		same, err := packed.Equal(program, old)
 		_ = old.Close()
 		if err == nil && same {
 			return nil
@@ -44,7 +44,7 @@ func pack(program, target string) error {
 		return err
 	}
 	defer os.Remove(tmp)
-	if err := errors.Join(binary.Pack(out, in), out.Close()); err != nil {
+	if err := errors.Join(packed.Pack(out, in), out.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp, target)

@@ -1,0 +1,45 @@
+package keeper_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// picky refuses specs: when a run is started, or when its machine is made.
+type picky struct {
+	disk
+	check, create error
+}
+
+// Check implements keeper.Machines.
+func (p *picky) Check(map[string]any) error { return p.check }
+
+// Create implements keeper.Machines.
+func (p *picky) Create(context.Context, string, string, thread.RunID, map[string]any) (string, error) {
+	return "", p.create
+}
+
+// A run of which no machine can be made is refused, or ends and says why.
+func TestStart_noSuchMachine(t *testing.T) {
+	wrong := errs.New(errs.Invalid, "memory: 16 MB is not in 32 MB to 64 GB")
+	h := newHouse(t)
+	p := &picky{check: wrong, create: wrong}
+	h.machines = p
+	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("done")) })
+	if _, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")}); !errs.Is(err, errs.Invalid) || errs.Public(err) != errs.Public(wrong) {
+		t.Errorf("%v", err)
+	}
+	p.check = nil // the limits were changed since
+	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+	must(t, err)
+	if got := await(t, k, run.ID, over); got.State != thread.RunFailed || got.Reason != "machine" || !strings.Contains(got.Text, "16 MB") {
+		t.Errorf("%+v", got)
+	}
+	h.check(run.Thread)
+}

@@ -1,0 +1,12 @@
+// Package docs carries the documentation that the program shows by itself, so
+// that who has only the binary can read it: `skete help TOPIC`.
+//
+//	text, err := docs.Files.ReadFile("models.md")
+package docs
+
+import "embed"
+
+// Files are documents in Markdown, one a topic.
+//
+//go:embed models.md agents.md config.md history.md templates.md script.md operate.md
+var Files embed.FS

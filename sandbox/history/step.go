@@ -1,0 +1,420 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/workspace"
+)
+
+const (
+	touchQuiet  = 2 * time.Second // without a change, before what changed becomes a revision
+	touchLate   = 20 * time.Second
+	touchedBusy = time.Minute     // that such a revision may take
+	stepWait    = 2 * time.Second // that the answer of a call waits for its revision; it is made all the same
+	stepTextMax = 200             // bytes of what a step is called
+	stepNames   = 8               // calls that a revision names; of more, how many
+)
+
+// ByAPI begins the Actor of what a call from outside of an agent's run did.
+const ByAPI = "api:"
+
+// Step is a call from outside of an agent's run that may change the files of a
+// sandbox. Calls that overlap share their revisions, which name them all.
+type Step struct {
+	l         *ledger
+	who, what string
+	n         int  // of the ledger's; guarded by l.mu, as is alone
+	alone     bool // goes on by itself
+	once      sync.Once
+}
+
+// Step begins one: what is on disk now is a revision before it returns, if
+// something is not yet. What the step does becomes one when it ends, and if it
+// lasts whenever it is quiet.
+//
+// Where the kernel reports changes, a look at what has not changed costs
+// microseconds; elsewhere, and in machines with a disk of their own, it is a scan.
+// Where no revision can be made the call goes on, and the log says so.
+func (s *Service) Step(ctx context.Context, tenant string, id sandbox.ID, who, what string) *Step {
+	st := &Step{l: s.ledger(tenant, id), who: who, what: clip(what)}
+	if st.l == nil {
+		return st
+	}
+	s.Begin(ctx, tenant, id)
+	if st.l.before(ctx) {
+		st.l.look(ctx, beginMax)
+	}
+	st.l.mu.Lock()
+	defer st.l.mu.Unlock()
+	st.l.begun++
+	st.n = st.l.begun
+	st.l.under = append(st.l.under, st)
+	st.l.arm()
+	return st
+}
+
+// clip makes a line of a text.
+func clip(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
+	if len(s) <= stepTextMax {
+		return s
+	}
+	return strings.ToValidUTF8(s[:stepTextMax], "") + "…"
+}
+
+// End keeps what the step changed. It may be repeated.
+func (st *Step) End() { st.once.Do(st.end) }
+
+func (st *Step) end() {
+	l := st.l
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.under = slices.DeleteFunc(l.under, func(o *Step) bool { return o == st })
+	l.ended = append(l.ended, st)
+	l.mu.Unlock()
+	if n, known := l.s.heard(l.id); known && n == 0 {
+		l.mu.Lock()
+		l.ended = slices.DeleteFunc(l.ended, func(o *Step) bool { return o == st })
+		l.mu.Unlock()
+	} else {
+		l.look(context.Background(), stepWait)
+	}
+	l.drop()
+}
+
+// Follow lets the step last until wait returns, which ends with its context.
+func (st *Step) Follow(wait func(context.Context)) {
+	if st.l == nil {
+		return
+	}
+	st.l.mu.Lock()
+	over := !slices.Contains(st.l.under, st)
+	st.alone = true
+	st.l.mu.Unlock()
+	if over || !st.l.s.spawn(func() { wait(st.l.s.ctx); st.End() }) {
+		st.End()
+	}
+}
+
+// ledger knows the calls of which a sandbox's next revision is the work.
+type ledger struct {
+	s      *Service
+	tenant string
+	id     sandbox.ID
+	refs   int // guarded by Service.mu; 0: it is not in the Service's list any more
+
+	mu      sync.Mutex    // guards all below
+	under   []*Step       // begun and not ended
+	ended   []*Step       // since the last look began
+	next    chan struct{} // closed when the look has ended that begins next; nil = no call waits for one
+	looking bool
+	begun   int // how many steps
+
+	timer   *time.Timer // nil = nothing waits for quiet
+	touched bool        // something may have changed, and it was not looked at
+	last    time.Time   // when it was touched last
+	first   time.Time   // since when something may be there that was not looked at; zero = it is not
+	heard   uint64      // at the last tick
+}
+
+// ledger returns that of a sandbox, to be dropped; nil = the service is closed.
+func (s *Service) ledger(tenant string, id sandbox.ID) *ledger {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	l := s.ledgers[id]
+	if l == nil {
+		l = &ledger{s: s, tenant: tenant, id: id}
+		s.ledgers[id] = l
+	}
+	l.refs++
+	return l
+}
+
+// known returns the ledger of a sandbox in which something goes on, to be
+// dropped; nil = nothing does.
+func (s *Service) known(id sandbox.ID) *ledger {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.ledgers[id]
+	if l != nil {
+		l.refs++
+	}
+	return l
+}
+
+func (l *ledger) drop() {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if l.refs--; l.refs == 0 {
+		delete(l.s.ledgers, l.id)
+	}
+}
+
+// spawn starts what Close waits for; false = the service is closed.
+func (s *Service) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
+// heard is how many changes the kernel has reported of a sandbox since its last
+// look. known is false where the kernel does not say so, or there was no look yet.
+func (s *Service) heard(id sandbox.ID) (n uint64, known bool) {
+	s.mu.Lock()
+	var open workspace.History
+	if d := s.desks[id]; d != nil {
+		open = d.h
+	}
+	s.mu.Unlock()
+	h, ok := open.(interface{ Heard() (uint64, bool) })
+	if !ok {
+		return 0, false
+	}
+	return h.Heard()
+}
+
+// before reports whether there may be something on disk that is in no revision.
+// Without that, what has ended has changed nothing.
+func (l *ledger) before(ctx context.Context) bool {
+	if n, known := l.s.heard(l.id); known && n > 0 || !known && !l.fresh(ctx) {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.looking && l.next == nil {
+		l.ended = nil
+	}
+	return false
+}
+
+// fresh reports whether a sandbox has no history yet and was made empty: it
+// begins with the empty workspace, whenever that is looked at.
+func (l *ledger) fresh(ctx context.Context) bool {
+	l.mu.Lock()
+	others := len(l.under) > 0
+	l.mu.Unlock()
+	if others || l.s.owner(l.id) != "" {
+		return false
+	}
+	info, err := l.s.c.Sandboxes.Get(ctx, l.tenant, l.id)
+	return err == nil && info.From == ""
+}
+
+// look has a look begin after now, and waits for it, but no longer than most.
+// One look serves all who came before it began.
+func (l *ledger) look(ctx context.Context, most time.Duration) {
+	l.mu.Lock()
+	if l.next == nil {
+		l.next = make(chan struct{})
+	}
+	done := l.next
+	if !l.looking {
+		l.looking = l.s.spawn(l.looks)
+	}
+	going := l.looking
+	l.mu.Unlock()
+	if !going {
+		return
+	}
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// looks makes revisions as long as a call waits for one.
+func (l *ledger) looks() {
+	for {
+		l.mu.Lock()
+		done := l.next
+		if done == nil {
+			l.looking = false
+			l.mu.Unlock()
+			return
+		}
+		l.next = nil
+		label := labelOf(append(slices.Clone(l.ended), l.under...))
+		l.ended, l.touched, l.first = nil, false, time.Time{}
+		l.mu.Unlock()
+		l.revise(label)
+		close(done)
+	}
+}
+
+// labelOf names the calls that a revision is the work of.
+func labelOf(steps []*Step) workspace.Label {
+	if len(steps) == 0 {
+		return workspace.Label{Actor: workspace.Outside}
+	}
+	slices.SortFunc(steps, func(a, b *Step) int { return a.n - b.n })
+	label := workspace.Label{Actor: ByAPI + steps[0].who, Text: texts(steps)}
+	for _, st := range steps[1:] {
+		if st.who != steps[0].who && len(label.Actor) < stepTextMax {
+			label.Actor += ", " + st.who
+		}
+	}
+	return label
+}
+
+// texts lists what calls are called.
+func texts(steps []*Step) string {
+	var names []string
+	for i, st := range steps {
+		if i == stepNames {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, st.what)
+	}
+	return strings.Join(names, "; ")
+}
+
+// revise makes a revision of what changed. A sandbox that was paused meanwhile
+// is not woken for that; what stopped has had its last one.
+func (l *ledger) revise(label workspace.Label) {
+	ctx, cancel := context.WithTimeout(l.s.ctx, touchedBusy)
+	defer cancel()
+	if info, err := l.s.c.Sandboxes.Get(ctx, l.tenant, l.id); err != nil || info.State != sandbox.Running {
+		return
+	}
+	h := &history{s: l.s, tenant: l.tenant, id: l.id}
+	_, _, err := h.snapshot(ctx, label)
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errs.Is(err, errs.NotFound), errs.Is(err, errs.Conflict), errs.Is(err, errs.Unsupported):
+	default:
+		l.s.c.Log.Warn("what changed in a sandbox did not become a revision", "id", l.id, "by", label.Text, "error", err)
+	}
+}
+
+// Touched says that something may have changed the files of a sandbox from
+// outside of an agent's run, and was no step. Once it has been quiet for a
+// moment, what changed becomes a revision.
+func (s *Service) Touched(tenant string, id sandbox.ID) {
+	l := s.ledger(tenant, id)
+	if l == nil {
+		return
+	}
+	defer l.drop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.touched, l.last = true, time.Now()
+	l.arm()
+}
+
+// arm sees to it that there is a look once it is quiet. Preconditions: l.mu is held.
+func (l *ledger) arm() {
+	if l.timer == nil && l.s.known(l.id) == l { // dropped by the last tick
+		l.timer = time.AfterFunc(touchQuiet, func() {
+			if !l.s.spawn(l.tick) {
+				l.drop()
+			}
+		})
+	}
+}
+
+// tick looks if it is quiet, or was not for long.
+func (l *ledger) tick() {
+	n, known := l.s.heard(l.id)
+	l.mu.Lock()
+	now := time.Now()
+	moving := known && n != l.heard || now.Sub(l.last) < touchQuiet
+	l.heard = n
+	lasting := slices.ContainsFunc(l.under, func(st *Step) bool { return !st.alone || known })
+	due := l.touched || known && n > 0 || !known && lasting
+	if due && l.first.IsZero() {
+		l.first = now
+	}
+	late := due && now.Sub(l.first) >= touchLate
+	quiet := due && !moving && (known || !lasting)
+	more := due || lasting
+	if more {
+		l.timer.Reset(touchQuiet)
+	} else {
+		l.timer = nil
+	}
+	l.mu.Unlock()
+	if late || quiet { // no call waits for that
+		if done, err := l.s.background.begin(l.s.ctx, l.tenant); err == nil {
+			l.look(l.s.ctx, touchedBusy)
+			done()
+		}
+	}
+	if !more {
+		l.drop()
+	}
+}
+
+// Settle makes a revision of what changed in a sandbox that is about to go,
+// where its history has begun.
+func (s *Service) Settle(ctx context.Context, tenant string, id sandbox.ID) {
+	if n, known := s.heard(id); s.owner(id) != tenant || known && n == 0 {
+		return
+	}
+	if l := s.ledger(tenant, id); l != nil {
+		defer l.drop()
+		l.look(ctx, stepWait)
+	}
+}
+
+// lastLabel names what did the changes that are found when a sandbox goes.
+func (s *Service) lastLabel(id sandbox.ID) workspace.Label {
+	if l := s.known(id); l != nil {
+		defer l.drop()
+		if label := l.label(); label.Text != "" {
+			return label
+		}
+	}
+	return workspace.Label{Actor: workspace.Outside, Text: "before it stopped"}
+}
+
+// label names the calls that the next revision is the work of.
+func (l *ledger) label() workspace.Label {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return labelOf(append(slices.Clone(l.ended), l.under...))
+}
+
+// settled waits until what calls from outside have done so far is a revision
+// of theirs, before another call makes one with another name.
+func (h *history) settled(ctx context.Context) {
+	l := h.s.known(h.id)
+	if l == nil {
+		return
+	}
+	defer l.drop()
+	l.mu.Lock()
+	busy := len(l.under)+len(l.ended) > 0 || l.looking
+	l.mu.Unlock()
+	if n, known := h.s.heard(h.id); busy && (!known || n > 0) {
+		l.look(ctx, beginMax)
+	}
+}
+
+// meanwhile lists the calls from outside that go on beside an agent's.
+func (h *history) meanwhile() string {
+	l := h.s.known(h.id)
+	if l == nil {
+		return ""
+	}
+	defer l.drop()
+	return l.label().Text
+}

@@ -1,0 +1,165 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace"
+)
+
+// made lists who made what, the oldest first, without what was there at first.
+func made(t *testing.T, s *Service) (list []string) {
+	t.Helper()
+	his, release, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	defer release()
+	revs, err := his.Revisions(t.Context())
+	must(t, err)
+	for _, r := range revs[1:] {
+		list = append(list, r.Actor+": "+r.Label)
+	}
+	return list
+}
+
+// Calls one after the other are a revision each, by who called and what was
+// asked for; what others changed in between is not theirs.
+func TestStep(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	var want []string
+	for i := range 8 {
+		st := s.Step(t.Context(), tenant, id, "ci", fmt.Sprintf("exec  number\n%d", i))
+		h.write(t, "a", fmt.Sprint(i))
+		st.End()
+		st.End()
+		want = append(want, fmt.Sprintf("api:ci: exec number %d", i))
+	}
+	s.Step(t.Context(), tenant, id, "ci", "reads only").End()
+	h.write(t, "a", "by nobody")
+	st := s.Step(t.Context(), tenant, id, "local", "writes b")
+	h.write(t, "b", "b")
+	st.End()
+	want = append(want, "outside: ", "api:local: writes b")
+	if d := cmp.Diff(want, made(t, s)); d != "" {
+		t.Error(d)
+	}
+	if n := len(s.ledgers); n > 1 { // until the next tick
+		t.Errorf("%d ledgers stay", n)
+	}
+}
+
+// Calls that overlap share a revision that names them all; what the first did
+// before the second began is its own.
+func TestStep_overlapping(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	a := s.Step(t.Context(), tenant, id, "ci", "one")
+	h.write(t, "a", "1")
+	b := s.Step(t.Context(), tenant, id, "ci", "two")
+	h.write(t, "a", "2")
+	h.write(t, "b", "2")
+	b.End()
+	h.write(t, "a", "3")
+	a.End()
+	c := s.Step(t.Context(), tenant, id, "ci", "three")
+	h.write(t, "a", "4")
+	// A tool call of an agent that ends meanwhile is found by its name.
+	his, release, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	defer release()
+	_, _, err = his.Snapshot(t.Context(), workspace.Label{Actor: "agent", Run: "run_1", Call: "call_1", Text: "shell"})
+	must(t, err)
+	c.End()
+	want := []string{"api:ci: one", "api:ci: one; two", "api:ci: one", "agent: shell; meanwhile three"}
+	if d := cmp.Diff(want, made(t, s)); d != "" {
+		t.Error(d)
+	}
+}
+
+// What an agent's call or a person's save finds of a step that is under way is
+// the step's.
+func TestStep_beforeSomebodyElse(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	st := s.Step(t.Context(), tenant, id, "ci", "one")
+	h.write(t, "a", "1")
+	his, release, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	defer release()
+	_, _, err = his.Snapshot(t.Context(), workspace.Label{Actor: workspace.Outside, Text: "before shell"})
+	must(t, err)
+	h.write(t, "a", "2")
+	s.Detaching(h.host())
+	st.End()
+	if d := cmp.Diff([]string{"api:ci: one", "api:ci: one"}, made(t, s)); d != "" {
+		t.Error(d)
+	}
+}
+
+// A step that goes on by itself ends where what it waits for does, and with the service.
+func TestStep_goesOn(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	ended := make(chan struct{})
+	st := s.Step(t.Context(), tenant, id, "ci", "in the background")
+	st.Follow(func(context.Context) { <-ended })
+	h.write(t, "a", "1")
+	close(ended)
+	s.work.Wait()
+	if d := cmp.Diff([]string{"api:ci: in the background"}, made(t, s)); d != "" {
+		t.Error(d)
+	}
+	st = s.Step(t.Context(), tenant, id, "ci", "for ever")
+	st.Follow(func(ctx context.Context) { <-ctx.Done() })
+	must(t, s.Close())
+	s.Step(context.Background(), tenant, id, "ci", "too late").End()
+}
+
+// Many at once wait for a few looks, and each is named by one.
+func TestStep_many(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			st := s.Step(t.Context(), tenant, id, "ci", "one")
+			h.write(t, fmt.Sprint(i), "x")
+			st.End()
+		})
+	}
+	wg.Wait()
+	revs := made(t, s)
+	if slices.Contains(revs, "outside: ") {
+		t.Errorf("a revision that names no call: %q", revs)
+	}
+}
+
+// A stopped sandbox lends its workspace for one call: what was planned in one is
+// applied in the next, if the files are what they were.
+func TestApply_ofAStoppedSandbox(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	his, release, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	defer release()
+	h.write(t, "a", "old")
+	first, _, err := his.Snapshot(t.Context(), workspace.Label{})
+	must(t, err)
+	h.write(t, "a", "new")
+	plan, err := his.PlanRestore(t.Context(), first.N, "")
+	must(t, err)
+	s.Detaching(h.host())
+	if _, _, err = his.Apply(t.Context(), plan.ID, workspace.Label{}); err != nil || h.read(t, "a") != "old" {
+		t.Fatal(err, h.read(t, "a"))
+	}
+	s.Detaching(h.host())
+	if _, _, err = his.Apply(t.Context(), plan.ID, workspace.Label{}); !errs.Is(err, errs.Conflict) {
+		t.Errorf("an old plan: %v", err)
+	}
+}

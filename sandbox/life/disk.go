@@ -1,0 +1,164 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life/flight"
+	"github.com/skete-dev/skete/sandbox/life/record"
+)
+
+// layered is a machine that can say what its root's writable layer holds.
+type layered interface{ LayerBytes() int64 }
+
+// stunned is a machine that can be stopped faster than it can be paused.
+type stunned interface {
+	Stun() error
+	Rouse() error
+}
+
+// stun stops a machine that fills the host's disk, by the fastest way it has.
+func stun(m sandbox.Machine, ctx context.Context) error {
+	if s, ok := m.(stunned); ok {
+		return s.Stun()
+	}
+	return m.Pause(ctx)
+}
+
+// rouse takes a stun back.
+func rouse(m sandbox.Machine, ctx context.Context) error {
+	if s, ok := m.(stunned); ok {
+		return s.Rouse()
+	}
+	return m.Resume(ctx)
+}
+
+// Held says how many bytes of the host's disks the sandbox has: its volume and
+// what its machine wrote; and how many more are on their way there.
+func (k *Keeper) Held() (held, pending int64) {
+	if k.d.Disks != nil {
+		held, pending, _ = k.d.Disks.Held(string(k.Host())) // what is just going away holds nothing
+	}
+	k.mu.Lock()
+	machine := k.machine
+	k.mu.Unlock()
+	if m, ok := machine.(layered); ok {
+		held += m.LayerBytes()
+	}
+	return held + dirBytes(k.dir()), pending
+}
+
+// dirBytes adds up the files of one directory.
+func dirBytes(dir string) (n int64) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		var st unix.Stat_t
+		if unix.Lstat(filepath.Join(dir, e.Name()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			n += st.Blocks * 512
+		}
+	}
+	return n
+}
+
+// Runs reports whether the sandbox's machine can make it grow.
+func (k *Keeper) Runs() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.machine != nil && k.rec.Info.State == sandbox.Running && k.rec.Plan == record.None
+}
+
+// HoldStill freezes a sandbox that fills the host's disk until GoOn; where its
+// machine cannot be frozen, it is stopped. Nothing is asked of the guest, and the
+// machine stands still before anything is written down: that could take long now.
+func (k *Keeper) HoldStill(ctx context.Context) error {
+	k.mu.Lock()
+	provider, machine := k.rec.Info.Provider, k.machine
+	k.mu.Unlock()
+	if s, ok := machine.(stunned); ok && s.Stun() == nil {
+		defer func() {
+			if i := k.Info(); i.State != sandbox.Paused {
+				_ = s.Rouse() // it was not to be
+			}
+		}()
+	}
+	still := func() error { return nil }
+	if p, ok := k.d.Ladder.Get(provider); ok && p.Capabilities().Pause {
+		return k.work.Do(ctx, k.freezing(sandbox.ReasonHostFull, still))
+	}
+	return k.cut(ctx, sandbox.ReasonHostFull)
+}
+
+// GoOn wakes what HoldStill has frozen, once there is room.
+func (k *Keeper) GoOn(ctx context.Context) error {
+	k.mu.Lock()
+	held := k.rec.Info.State == sandbox.Paused && k.rec.Info.Reason == sandbox.ReasonHostFull && k.rec.Plan == record.None && !k.attaching()
+	k.mu.Unlock()
+	if !held {
+		return nil
+	}
+	_, err := k.Resume(ctx)
+	return err
+}
+
+// CutOff stops a sandbox whose volume takes no writes any more, and has the volume
+// checked if there is room; else the next start does that.
+func (k *Keeper) CutOff(ctx context.Context) error {
+	if err := k.cut(ctx, sandbox.ReasonReadOnly); err != nil {
+		return err
+	}
+	return k.work.Do(ctx, flight.Job{
+		Kind: kindTidy,
+		Ready: func() error {
+			if s := k.rec.Info.State; k.gone || s != sandbox.Stopped || k.rec.Plan != record.None {
+				return flight.ErrDone
+			}
+			return nil
+		},
+		Run: func(ctx context.Context) error { return k.d.Disks.Mend(ctx, string(k.Host())) },
+	})
+}
+
+// OverQuota stops a sandbox of a tenant that holds more than it may.
+func (k *Keeper) OverQuota(ctx context.Context) error { return k.cut(ctx, sandbox.ReasonDiskQuota) }
+
+// cut is a stop that gives the processes inside no time, in which they would write on.
+func (k *Keeper) cut(ctx context.Context, reason string) error {
+	j := k.halting(sandbox.Stopped, reason, func() error { return nil })
+	j.Run = func(ctx context.Context) error { return k.halt(ctx, sandbox.Stopped, reason) }
+	return k.work.Do(ctx, j)
+}
+
+// ofDisk names the disk where an error came of its being full or broken, which a
+// program that we start says in words of its own.
+func (k *Keeper) ofDisk(err error) error {
+	if err == nil || errs.Of(err) != errs.Internal {
+		return err
+	}
+	if errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) {
+		return k.ofBrokenDisk(err)
+	}
+	if full := k.d.Host.GoOn(); full != nil {
+		return errors.Join(full, err)
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return errs.Wrap(errs.Unavailable, err, "the server's disk is full").WithHint("ask the operator for more room")
+	}
+	return err
+}
+
+// ofBrokenDisk says what is about a file system that answers with EIO or EROFS.
+func (k *Keeper) ofBrokenDisk(err error) error {
+	if k.d.Disks != nil {
+		if broken := k.d.Disks.Broken(string(k.Host())); broken != nil {
+			return errors.Join(broken, err)
+		}
+	}
+	return errs.Wrap(errs.Unavailable, err, "the server's disk answers with an error").
+		WithHint("ask the operator to look at the server's log and at the disk")
+}

@@ -1,0 +1,236 @@
+package manager
+
+import (
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/life"
+	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/snapshot"
+)
+
+const (
+	diskWatchEvery = 2 * time.Second
+	// The nearer the host's disks are to their marks, the more often they are
+	// looked at: a sandbox is thought to write so much in a second.
+	writtenPerSecond = 4 << 30
+	hostWatchMin     = 20 * time.Millisecond
+	// A look takes at most this part of the time.
+	hostWatchShare = 20
+	// growthHalf is after how long growth counts half.
+	growthHalf = 3 * time.Second
+	// growsMin is more than editing files writes, growsMuch fills a disk.
+	growsMin  = 8 << 20
+	growsMuch = 16 << 20
+	// diskNear is how far from a mark the disks are when growth is watched, beside
+	// what the host's memory may hold for them.
+	diskNear = 8 << 30
+)
+
+// watchDisks looks at workspaces whose size the host does not enforce, at volumes
+// that take no writes any more, and at what tenants hold altogether.
+func (m *Manager) watchDisks() {
+	for m.ctx.Err() == nil {
+		m.sleep(diskWatchEvery)
+		for _, k := range m.everyone() {
+			k.CheckDisk(m.ctx)
+		}
+		m.cutOff()
+		m.overQuota()
+	}
+}
+
+// cutOff stops sandboxes whose volumes the kernel has made read-only.
+func (m *Manager) cutOff() {
+	if m.c.Disks == nil {
+		return
+	}
+	ids, err := m.c.Disks.ReadOnly()
+	if err != nil {
+		m.c.Log.Error("cannot look for volumes that are read-only", "error", err)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	hosts := m.hosts()
+	for _, id := range ids {
+		k := hosts[sandbox.ID(id)]
+		if k == nil || !k.Runs() {
+			continue
+		}
+		m.c.Log.Error("a workspace became read-only, since its disk was full; its sandbox is stopped", "id", k.ID())
+		if err := k.CutOff(m.ctx); err != nil && m.ctx.Err() == nil {
+			m.c.Log.Error("a workspace that became read-only is checked at the next start", "id", k.ID(), "error", err)
+		}
+	}
+}
+
+// held sums what a tenant's sandboxes and snapshots really hold, in MB.
+func (m *Manager) held(tenant string) int {
+	var sum int64
+	for _, k := range m.everyone() {
+		if k.Tenant() == tenant {
+			held, pending := k.Held()
+			sum += held + pending
+		}
+	}
+	for _, s := range m.deps.Snapshots.List(tenant) {
+		sum += s.Bytes
+		if m.c.Disks != nil {
+			files, _, _ := m.c.Disks.Held(snapshot.VolumeOf(s.ID))
+			sum += files
+		}
+	}
+	return int(sum >> 20)
+}
+
+// overQuota stops what grew of a tenant that holds more than it may.
+func (m *Manager) overQuota() {
+	most := m.deps.Limits.TenantDiskMB
+	if most <= 0 {
+		return
+	}
+	tenants := map[string][]*life.Keeper{}
+	for _, k := range m.everyone() {
+		tenants[k.Tenant()] = append(tenants[k.Tenant()], k)
+	}
+	for tenant, ks := range tenants {
+		if m.held(tenant) <= most {
+			continue
+		}
+		var largest *life.Keeper
+		var size int64
+		for _, k := range ks {
+			if held, pending := k.Held(); k.Runs() && held+pending > size {
+				largest, size = k, held+pending
+			}
+		}
+		if largest == nil {
+			continue
+		}
+		m.c.Log.Info("a tenant exceeds its disk; its largest sandbox is stopped", "tenant", tenant, "id", largest.ID(), "bytes", size)
+		if err := largest.OverQuota(m.ctx); err != nil && m.ctx.Err() == nil {
+			m.c.Log.Error("cannot stop what exceeds a tenant's disk", "id", largest.ID(), "error", err)
+		}
+	}
+}
+
+// mayGrow refuses what the host's disks have no room for, or the tenant's quota.
+func (m *Manager) mayGrow(tenant string, s sandbox.Spec) error {
+	if err := m.c.Host.Fits(s.DiskMB); err != nil {
+		return err
+	}
+	if most := m.deps.Limits.TenantDiskMB; most > 0 {
+		if held := m.held(tenant); held >= most {
+			return errs.New(errs.Limit, "quota of %d MB of disk is used up: sandboxes and snapshots hold %d", most, held).
+				WithHint("destroy some (`skete vm list`), delete snapshots, or ask the operator for more")
+		}
+	}
+	return m.c.Host.Begin()
+}
+
+// growth is how much a sandbox has grown of late.
+type growth struct {
+	held int64
+	by   float64 // bytes, the older the less
+}
+
+// watchHost holds still who fills the host's disks, before the disks are full: then
+// every tenant's file system would fail. They go on when there is room.
+func (m *Manager) watchHost() {
+	near := int64(diskNear)
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) == nil {
+		near += int64(uint64(si.Totalram) * uint64(si.Unit) / 5)
+	}
+	grew, last := map[sandbox.ID]growth{}, time.Now()
+	for wait := time.Duration(0); m.ctx.Err() == nil; m.sleep(wait) {
+		began := time.Now()
+		mark, left := m.c.Host.Look()
+		if left < near {
+			m.measure(grew, began.Sub(last))
+			m.hold(grew, mark)
+		} else {
+			clear(grew)
+		}
+		last = began
+		if mark == quota.Plenty && m.c.Host.Begin() == nil {
+			m.goOn()
+		}
+		wait = time.Duration(float64(max(left, 0)) / writtenPerSecond * float64(time.Second))
+		wait = min(max(wait, hostWatchMin, hostWatchShare*time.Since(began)), diskWatchEvery)
+		if mark != quota.Plenty && len(grew) == 0 {
+			wait = diskWatchEvery / 4 // it is not us who fill it
+		}
+	}
+}
+
+// measure brings grew up to date.
+func (m *Manager) measure(grew map[sandbox.ID]growth, since time.Duration) {
+	keep := math.Exp2(-since.Seconds() / growthHalf.Seconds())
+	all := map[sandbox.ID]bool{}
+	for _, k := range m.everyone() {
+		if !k.Runs() {
+			continue
+		}
+		all[k.ID()] = true
+		held, pending := k.Held()
+		held += pending
+		g, known := grew[k.ID()]
+		if known {
+			g.by = g.by*keep + float64(max(held-g.held, 0))
+		}
+		g.held = held
+		grew[k.ID()] = g
+	}
+	for id := range grew {
+		if !all[id] {
+			delete(grew, id)
+		}
+	}
+}
+
+// hold holds still who must be at the mark: Near, those who grow most; Touched, all
+// who grow.
+func (m *Manager) hold(grew map[sandbox.ID]growth, mark quota.Mark) {
+	if mark == quota.Plenty {
+		return
+	}
+	var most float64
+	for _, g := range grew {
+		most = max(most, g.by)
+	}
+	for id, g := range grew {
+		if mark == quota.Touched && g.by < growsMin || mark == quota.Near && (g.by < growsMuch || g.by < most/4) {
+			continue
+		}
+		k := m.keeper(id)
+		if k == nil {
+			continue
+		}
+		delete(grew, id)
+		// Not here: the record may take long to be written now, and others grow meanwhile.
+		m.spawn(func() { m.holdStill(k, int64(g.by)) })
+	}
+}
+
+func (m *Manager) holdStill(k *life.Keeper, grew int64) {
+	err := k.HoldStill(m.ctx)
+	m.c.Log.Error("the server's disk is nearly full: the sandbox that fills it is held still", "id", k.ID(), "tenant", k.Tenant(), "grew_bytes", grew)
+	if err != nil && m.ctx.Err() == nil {
+		m.c.Log.Error("cannot hold a sandbox still that fills the server's disk", "id", k.ID(), "error", err)
+	}
+}
+
+// goOn wakes those that were held still.
+func (m *Manager) goOn() {
+	for _, k := range m.everyone() {
+		if err := k.GoOn(m.ctx); err != nil && m.ctx.Err() == nil {
+			m.c.Log.Warn("a sandbox that was held still cannot go on yet", "id", k.ID(), "error", err)
+		}
+	}
+}
