@@ -427,9 +427,13 @@ func (g Group) Remove(ctx context.Context) error {
 	})
 }
 
-// retry calls f until it succeeds, ctx ends, or five seconds have passed.
+// goneWait is how long what was killed may take to be gone. A killed process ends
+// when it is scheduled, which on a host with a load of hundreds takes seconds.
+const goneWait = time.Minute
+
+// retry calls f until it succeeds, ctx ends, or goneWait has passed.
 func retry(ctx context.Context, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, goneWait)
 	defer cancel()
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		err := f()

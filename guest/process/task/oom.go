@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,11 +21,23 @@ type OOMs struct {
 	mu           sync.Mutex
 	before, last int64
 	at           time.Time
+
+	none atomic.Bool // the kernel has no such count, as gVisor's
 }
 
 // Look takes the count; call it often while processes run, and first when the
 // first of them begins.
-func (o *OOMs) Look() { o.look(oomKills(Read("/proc/vmstat")), time.Now()) }
+func (o *OOMs) Look() {
+	if o.none.Load() {
+		return
+	}
+	vmstat := Read("/proc/vmstat")
+	if vmstat == "" {
+		o.none.Store(true)
+		return
+	}
+	o.look(oomKills(vmstat), time.Now())
+}
 
 func (o *OOMs) look(n int64, now time.Time) {
 	o.mu.Lock()
@@ -39,7 +52,9 @@ func (o *OOMs) look(n int64, now time.Time) {
 
 // Rose reports whether the count has risen just now, once for each that was
 // counted.
-func (o *OOMs) Rose() bool { return o.rose(oomKills(Read("/proc/vmstat")), time.Now()) }
+func (o *OOMs) Rose() bool {
+	return !o.none.Load() && o.rose(oomKills(Read("/proc/vmstat")), time.Now())
+}
 
 func (o *OOMs) rose(n int64, now time.Time) bool {
 	o.mu.Lock()
