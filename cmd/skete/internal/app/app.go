@@ -260,6 +260,11 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 			names = append(append(names, sub.Name()), sub.Aliases...)
 		}
 	}
+	for _, group := range cmd.Commands() { // `skete clean` means `skete vm clean`
+		if sub, _, e := group.Find(args[:1]); e == nil && sub != group && sub.IsAvailableCommand() {
+			return err.WithHint("did you mean `%s`?", sub.CommandPath())
+		}
+	}
 	if near := Nearest(args[0], names); near != "" {
 		return err.WithHint("did you mean `%s %s`?", cmd.CommandPath(), near)
 	}
@@ -268,6 +273,9 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 
 // FlagError explains flags that do not fit.
 func FlagError(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(words) > 0 {
+		return NoSuchCommand(cmd, words) // the flag is of a command that is not there
+	}
 	wrong := errs.New(errs.Invalid, "%s", err)
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		wrong = errs.New(errs.Invalid, "--%s: %.80q is not %s", bad.GetFlag().Name, bad.GetValue(), kindOf(bad.GetFlag()))
