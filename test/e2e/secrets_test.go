@@ -507,7 +507,7 @@ func secretsStayOut(t *testing.T, providers string, kind searched) {
 		_, err := sb.Pause(b.ctx())
 		b.ok(err)
 	}
-	syscall.Sync() // what the kernel has of the disk goes into its image
+	syncHome(t, b.home) // what the kernel has of the disk goes into its image
 	b.stop()
 	s.bytes("server's log", "", b.log.Bytes())
 	if !strings.Contains(b.log.String(), `route="POST /v1/sandboxes"`) {
