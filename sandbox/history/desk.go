@@ -242,7 +242,7 @@ func (s *Service) lastLook(tenant string, id sandbox.ID, h workspace.History) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), touchedBusy)
 	defer cancel()
-	if _, _, err := h.Snapshot(ctx, s.lastLabel(id)); err != nil {
+	if _, _, err := h.Snapshot(ctx, s.lastLabel(tenant, id)); err != nil {
 		s.c.Log.Warn("the last changes of a sandbox did not become a revision", "id", id, "error", err)
 	}
 }

@@ -90,7 +90,7 @@ type Service struct {
 	hosts  map[sandbox.ID]*desk // those with an open engine, by the name of what the host holds
 	closed bool
 
-	ledgers    map[sandbox.ID]*ledger
+	ledgers    map[holding]*ledger
 	recovering map[sandbox.ID]chan struct{} // closed when the undo that a server died in is looked at
 	work       sync.WaitGroup               // of looks and waits for the end of steps; none begins once closed
 }
@@ -108,7 +108,7 @@ func New(c Config) *Service {
 	}
 	s := &Service{
 		c: c, each: looks{most: 1}, looks: looks{most: looksMax, took: map[string]time.Duration{}}, background: looks{most: backgroundMax}, openFor: openFor,
-		desks: map[sandbox.ID]*desk{}, hosts: map[sandbox.ID]*desk{}, ledgers: map[sandbox.ID]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
+		desks: map[sandbox.ID]*desk{}, hosts: map[sandbox.ID]*desk{}, ledgers: map[holding]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s

@@ -31,6 +31,7 @@ const tenant, id = "acme", sandbox.ID("sbx_a")
 // house is one sandbox whose workspace lies on the host.
 type house struct {
 	disk   string
+	tenant string // whose it is
 	gone   bool
 	from   sandbox.SnapshotID // that it goes on from
 	empty  bool               // it was, at first
@@ -43,8 +44,8 @@ type house struct {
 	thawed atomic.Int32
 }
 
-func (h *house) Get(_ context.Context, _ string, id sandbox.ID) (sandbox.Info, error) {
-	if h.gone && id == "sbx_a" || id == "sbx_b" && h.moved == nil {
+func (h *house) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
+	if tenant != h.tenant || h.gone && id == "sbx_a" || id == "sbx_b" && h.moved == nil {
 		return sandbox.Info{}, errs.New(errs.NotFound, "no such sandbox")
 	}
 	h.asked.Add(1)
@@ -55,7 +56,7 @@ func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(
 	if id == "sbx_b" && h.moved != nil {
 		return h.moved.Files(ctx, tenant, "sbx_a", f)
 	}
-	if h.gone {
+	if h.gone || tenant != h.tenant {
 		return errs.New(errs.NotFound, "no such sandbox")
 	}
 	h.busy.RLock()
@@ -71,7 +72,7 @@ func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(
 
 func newHouse(t *testing.T) (*house, *Service) {
 	t.Helper()
-	h := &house{disk: t.TempDir()}
+	h := &house{disk: t.TempDir(), tenant: tenant}
 	must(t, os.Mkdir(filepath.Join(h.disk, "files"), 0o755))
 	s := New(Config{
 		Dir: filepath.Join(t.TempDir(), "history"), Sandboxes: h, Copy: replica.Copy, Now: func() time.Time { return time.Now().Add(h.later) },
@@ -171,7 +172,7 @@ func TestService_gone(t *testing.T) {
 		t.Errorf("a plan for a sandbox that is gone: %v", err)
 	}
 
-	h.moved = &house{disk: t.TempDir()}
+	h.moved = &house{disk: t.TempDir(), tenant: tenant}
 	must(t, os.Mkdir(filepath.Join(h.moved.disk, "files"), 0o755))
 	h.moved.write(t, "own", "of the new one")
 	rev, err := s.Move(t.Context(), tenant, id, "sbx_b", 0, workspace.Label{Actor: "user"})

@@ -37,7 +37,7 @@ func newStreet(t *testing.T, slow func(sandbox.ID) bool, ids ...sandbox.ID) (st 
 	t.Helper()
 	st = street{}
 	for _, id := range ids {
-		h := &house{disk: t.TempDir()}
+		h := &house{disk: t.TempDir(), tenant: tenant}
 		must(t, os.Mkdir(filepath.Join(h.disk, "files"), 0o755))
 		h.write(t, "a", "at first")
 		st[id] = h
@@ -79,7 +79,7 @@ func TestOneSlowSandbox_noOtherWaits(t *testing.T) {
 				return id == slow && late
 			}
 			st, s, reached, free := newStreet(t, isSlow, slow, sister, stranger)
-			st[slow].from = "snap_a"
+			st[slow].from, st[stranger].tenant = "snap_a", "stranger"
 			open := func(tenant string, id sandbox.ID) workspace.History {
 				h, _, err := s.Open(t.Context(), tenant, id)
 				must(t, err)
@@ -179,6 +179,7 @@ func TestLooks_areATenantsOwn(t *testing.T) {
 		ids = append(ids, sandbox.ID(fmt.Sprintf("sbx_%02d", i)))
 	}
 	st, s, reached, free := newStreet(t, func(id sandbox.ID) bool { return id != "sbx_other" }, append(ids, "sbx_other")...)
+	st["sbx_other"].tenant = "other"
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer free()
@@ -214,7 +215,6 @@ func TestLooks_areATenantsOwn(t *testing.T) {
 	if mine <= others || others <= 0 || s.Took("none") != 0 {
 		t.Errorf("looked for %v at the files of a tenant that looked long, for %v at the other's", mine, others)
 	}
-	_ = st
 }
 
 // What is known of a sandbox's history costs nothing once it is not used,

@@ -41,9 +41,10 @@ type Step struct {
 //
 // Where the kernel reports changes, a look at what has not changed costs
 // microseconds; elsewhere, and in machines with a disk of their own, it is a scan.
-// Where no revision can be made the call goes on, and the log says so.
+// Where no revision can be made the call goes on, and the log says so. A step of
+// a sandbox that the tenant does not have is none, and leaves nothing behind.
 func (s *Service) Step(ctx context.Context, tenant string, id sandbox.ID, who, what string) *Step {
-	st := &Step{l: s.ledger(tenant, id), who: who, what: clip(what)}
+	st := &Step{l: s.ledger(ctx, tenant, id), who: who, what: clip(what)}
 	if st.l == nil {
 		return st
 	}
@@ -105,6 +106,12 @@ func (st *Step) Follow(wait func(context.Context)) {
 	}
 }
 
+// holding is a sandbox by whose it is: a tenant may name one that is another's.
+type holding struct {
+	tenant string
+	id     sandbox.ID
+}
+
 // ledger knows the calls of which a sandbox's next revision is the work.
 type ledger struct {
 	s      *Service
@@ -126,17 +133,23 @@ type ledger struct {
 	heard   uint64      // at the last tick
 }
 
-// ledger returns that of a sandbox, to be dropped; nil = the service is closed.
-func (s *Service) ledger(tenant string, id sandbox.ID) *ledger {
+// ledger returns that of a sandbox, to be dropped; nil = the tenant has no such
+// sandbox, or the service is closed. Calls come here before anything else has
+// looked whose the sandbox is.
+func (s *Service) ledger(ctx context.Context, tenant string, id sandbox.ID) *ledger {
+	if _, err := s.c.Sandboxes.Get(ctx, tenant, id); err != nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	l := s.ledgers[id]
+	of := holding{tenant, id}
+	l := s.ledgers[of]
 	if l == nil {
 		l = &ledger{s: s, tenant: tenant, id: id}
-		s.ledgers[id] = l
+		s.ledgers[of] = l
 	}
 	l.refs++
 	return l
@@ -144,10 +157,10 @@ func (s *Service) ledger(tenant string, id sandbox.ID) *ledger {
 
 // known returns the ledger of a sandbox in which something goes on, to be
 // dropped; nil = nothing does.
-func (s *Service) known(id sandbox.ID) *ledger {
+func (s *Service) known(tenant string, id sandbox.ID) *ledger {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.ledgers[id]
+	l := s.ledgers[holding{tenant, id}]
 	if l != nil {
 		l.refs++
 	}
@@ -158,7 +171,7 @@ func (l *ledger) drop() {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	if l.refs--; l.refs == 0 {
-		delete(l.s.ledgers, l.id)
+		delete(l.s.ledgers, holding{l.tenant, l.id})
 	}
 }
 
@@ -309,7 +322,7 @@ func (l *ledger) revise(label workspace.Label) {
 // outside of an agent's run, and was no step. Once it has been quiet for a
 // moment, what changed becomes a revision.
 func (s *Service) Touched(tenant string, id sandbox.ID) {
-	l := s.ledger(tenant, id)
+	l := s.ledger(s.ctx, tenant, id)
 	if l == nil {
 		return
 	}
@@ -322,7 +335,7 @@ func (s *Service) Touched(tenant string, id sandbox.ID) {
 
 // arm sees to it that there is a look once it is quiet. Preconditions: l.mu is held.
 func (l *ledger) arm() {
-	if l.timer == nil && l.s.known(l.id) == l { // dropped by the last tick
+	if l.timer == nil && l.s.known(l.tenant, l.id) == l { // dropped by the last tick
 		l.timer = time.AfterFunc(touchQuiet, func() {
 			if !l.s.spawn(l.tick) {
 				l.drop()
@@ -369,15 +382,15 @@ func (s *Service) Settle(ctx context.Context, tenant string, id sandbox.ID) {
 	if n, known := s.heard(id); s.owner(id) != tenant || known && n == 0 {
 		return
 	}
-	if l := s.ledger(tenant, id); l != nil {
+	if l := s.ledger(ctx, tenant, id); l != nil {
 		defer l.drop()
 		l.look(ctx, stepWait)
 	}
 }
 
 // lastLabel names what did the changes that are found when a sandbox goes.
-func (s *Service) lastLabel(id sandbox.ID) workspace.Label {
-	if l := s.known(id); l != nil {
+func (s *Service) lastLabel(tenant string, id sandbox.ID) workspace.Label {
+	if l := s.known(tenant, id); l != nil {
 		defer l.drop()
 		if label := l.label(); label.Text != "" {
 			return label
@@ -396,7 +409,7 @@ func (l *ledger) label() workspace.Label {
 // settled waits until what calls from outside have done so far is a revision
 // of theirs, before another call makes one with another name.
 func (h *history) settled(ctx context.Context) {
-	l := h.s.known(h.id)
+	l := h.s.known(h.tenant, h.id)
 	if l == nil {
 		return
 	}
@@ -411,7 +424,7 @@ func (h *history) settled(ctx context.Context) {
 
 // meanwhile lists the calls from outside that go on beside an agent's.
 func (h *history) meanwhile() string {
-	l := h.s.known(h.id)
+	l := h.s.known(h.tenant, h.id)
 	if l == nil {
 		return ""
 	}

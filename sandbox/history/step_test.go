@@ -163,3 +163,33 @@ func TestApply_ofAStoppedSandbox(t *testing.T) {
 		t.Errorf("an old plan: %v", err)
 	}
 }
+
+// A call that names another tenant's sandbox leaves nothing behind, also while
+// that has changes: neither in the way of the owner's revisions nor beside them.
+func TestStep_ofAnotherTenantsSandbox(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	first := s.Step(t.Context(), tenant, id, "ci", "first")
+	h.write(t, "a", "1")
+	first.End()
+	h.write(t, "a", "not in a revision yet")
+	foreign := s.Step(t.Context(), "other", id, "mallory", "never done")
+	s.Touched("other", id)
+	s.Settle(t.Context(), "other", id)
+	s.Step(t.Context(), "other", "sbx_none", "mallory", "never done").End()
+	s.mu.Lock()
+	for of := range s.ledgers {
+		if of.tenant != tenant {
+			t.Errorf("a ledger of %+v", of)
+		}
+	}
+	s.mu.Unlock()
+	st := s.Step(t.Context(), tenant, id, "ci", "second")
+	h.write(t, "a", "2")
+	st.End()
+	foreign.Follow(func(context.Context) { t.Error("it is waited for") })
+	foreign.End()
+	if d := cmp.Diff([]string{"api:ci: first", "outside: ", "api:ci: second"}, made(t, s)); d != "" {
+		t.Error(d)
+	}
+}

@@ -189,7 +189,7 @@ func (h *history) Unsaved(ctx context.Context) (u workspace.Unsaved, err error) 
 	defer cancel()
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
 		if files.Alone {
-			rev, _, err := e.Snapshot(ctx, h.s.lastLabel(h.id))
+			rev, _, err := e.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
 			u = workspace.Unsaved{Since: rev.N}
 			return err
 		}
