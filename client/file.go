@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
@@ -189,27 +191,47 @@ func (f *Files) post(ctx context.Context, verb string, body any) (api.File, erro
 // MakeDir makes a directory; parents makes those above too, and accepts one
 // that is there.
 func (f *Files) MakeDir(ctx context.Context, path string, parents bool) (api.File, error) {
-	return f.post(ctx, "mkdir", api.MakeDir{Path: path, User: f.user, Parents: parents})
+	text, exact := named(path)
+	return f.post(ctx, "mkdir", api.MakeDir{Path: text, PathBytes: exact, User: f.user, Parents: parents})
 }
 
 // Move renames.
 func (f *Files) Move(ctx context.Context, from, to string, overwrite bool) (api.File, error) {
-	return f.post(ctx, "move", api.MoveFile{Source: from, Destination: to, User: f.user, Overwrite: overwrite})
+	b := api.MoveFile{User: f.user, Overwrite: overwrite}
+	b.Source, b.SourceBytes = named(from)
+	b.Destination, b.DestinationBytes = named(to)
+	return f.post(ctx, "move", b)
 }
 
 // Copy copies inside the sandbox.
 func (f *Files) Copy(ctx context.Context, from, to string, overwrite bool) (api.File, error) {
-	return f.post(ctx, "copy", api.CopyFile{Source: from, Destination: to, User: f.user, Overwrite: overwrite})
+	b := api.CopyFile{User: f.user, Overwrite: overwrite}
+	b.Source, b.SourceBytes = named(from)
+	b.Destination, b.DestinationBytes = named(to)
+	return f.post(ctx, "copy", b)
 }
 
 // Chmod sets permission bits.
 func (f *Files) Chmod(ctx context.Context, path string, mode uint32, recursive bool) (api.File, error) {
-	return f.post(ctx, "chmod", api.ChmodFile{Path: path, User: f.user, Mode: mode, Recursive: recursive})
+	text, exact := named(path)
+	return f.post(ctx, "chmod", api.ChmodFile{Path: text, PathBytes: exact, User: f.user, Mode: mode, Recursive: recursive})
 }
 
 // Symlink makes a symbolic link at path.
 func (f *Files) Symlink(ctx context.Context, target, path string) (api.File, error) {
-	return f.post(ctx, "symlink", api.SymlinkFile{Target: target, Path: path, User: f.user})
+	b := api.SymlinkFile{User: f.user}
+	b.Target, b.TargetBytes = named(target)
+	b.Path, b.PathBytes = named(path)
+	return f.post(ctx, "symlink", b)
+}
+
+// named is a path as requests carry it: what is not UTF-8 goes as bytes too,
+// and those count.
+func named(path string) (text string, exact []byte) {
+	if utf8.ValidString(path) {
+		return path, nil
+	}
+	return strings.ToValidUTF8(path, "\uFFFD"), []byte(path)
 }
 
 // Glob lists the paths beneath base that match a pattern of **, *, ?, [..], {a,b}.

@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -45,5 +47,62 @@ func TestCommands_whatCannotBeSentIsRefusedHere(t *testing.T) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}
+	}
+}
+
+// TestBodies_textThatIsNotUTF8IsRefusedHere: JSON would change it silently.
+func TestBodies_textThatIsNotUTF8IsRefusedHere(t *testing.T) {
+	asked, sent := 0, []byte(nil)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		sent, _ = io.ReadAll(r.Body)
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer srv.Close()
+	c, err := client.New(client.Config{URL: srv.URL, Key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, sb, broken := t.Context(), c.Sandbox("sbx_aaaaaaaaaaaaaaaaaaaa"), "a\xff"
+	create := func(spec api.CreateSandbox) error {
+		_, err := c.CreateSandbox(ctx, spec)
+		return err
+	}
+	start := func(r api.StartRun) error {
+		_, err := c.StartRun(ctx, r)
+		return err
+	}
+	declare := func(d api.ServiceSpec) error {
+		_, err := sb.Services().Declare(ctx, d, 0)
+		return err
+	}
+	for want, err := range map[string]error{
+		"name is not UTF-8":                         create(api.CreateSandbox{Name: broken}),
+		"env.A is not UTF-8":                        create(api.CreateSandbox{Env: map[string]string{"A": broken}}),
+		`the name "a\xff" in metadata is not UTF-8`: create(api.CreateSandbox{Metadata: map[string]string{broken: "x"}}),
+		"services[1].argv[0] is not UTF-8":          create(api.CreateSandbox{Services: []api.ServiceSpec{{Name: "a"}, {Argv: []string{broken}}}}),
+		"command is not UTF-8":                      declare(api.ServiceSpec{Name: "web", Command: broken}),
+		"title is not UTF-8":                        start(api.StartRun{Title: broken}),
+		"labels.a is not UTF-8":                     start(api.StartRun{Labels: map[string]string{"a": broken}}),
+		"schema is not UTF-8":                       start(api.StartRun{Schema: json.RawMessage(`{"title":"` + broken + `"}`)}),
+	} {
+		if !errs.Is(err, errs.Invalid) || !strings.HasPrefix(errs.Public(err), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if asked > 0 {
+		t.Fatalf("the server was asked %d times", asked)
+	}
+	r := api.RunCommand{Argv: []string{"cat"}, Stdin: broken} // carried as bytes
+	if _, err := sb.RunCommand(ctx, r); err != nil || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	var moved api.MoveFile
+	if _, err := sb.Files().Move(ctx, broken, "b", false); err != nil || json.Unmarshal(sent, &moved) != nil {
+		t.Fatalf("%v: %s", err, sent)
+	}
+	if string(moved.SourceBytes) != broken || moved.DestinationBytes != nil || moved.Destination != "b" {
+		t.Errorf("a path goes as its bytes: %s", sent)
 	}
 }

@@ -37,6 +37,8 @@ type Call struct {
 	Body       []byte    // sent again on a repetition
 	Stream     io.Reader // sent once; makes the call unrepeatable
 	Repeatable bool
+
+	refused error // of WithJSON; what Do returns instead of sending anything
 }
 
 // Get is a call that reads.
@@ -44,8 +46,12 @@ func Get(path string, query url.Values) Call {
 	return Call{Method: http.MethodGet, Path: path, Query: query, Repeatable: true}
 }
 
-// WithJSON returns the call with v as its body.
+// WithJSON returns the call with v as its body. A call whose body would be
+// changed on its way, because a text in it is not UTF-8, is refused by Do.
 func (k Call) WithJSON(v any) Call {
+	if k.refused = checkText(v); k.refused != nil {
+		return k
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("client: %T is not JSON: %v", v, err)) // our own types only
@@ -93,6 +99,9 @@ func (c *Client) Send(ctx context.Context, k Call) error {
 
 // Do returns a successful answer; its body must be closed.
 func (c *Client) Do(ctx context.Context, k Call) (*http.Response, error) {
+	if k.refused != nil {
+		return nil, k.refused
+	}
 	for attempt := 1; ; attempt++ {
 		res, wait, err := c.once(ctx, k)
 		if err == nil {

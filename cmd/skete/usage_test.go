@@ -59,6 +59,38 @@ func TestWrongUsageStartsNoServer(t *testing.T) {
 	}
 }
 
+// What is not UTF-8 would be changed on its way: it is refused, with the name
+// of its field, and nothing is made.
+func TestTextThatIsNotUTF8IsWrongUsage(t *testing.T) {
+	w := newWorld(t, "process")
+	id, broken := w.run("vm", "create", "-q"), "a\xff"
+	for _, tt := range []struct {
+		field string
+		args  []string
+	}{
+		{"name", []string{"vm", "create", "--name", broken}},
+		{"metadata.k", []string{"vm", "create", "--meta", "k=" + broken}},
+		{"env.K", []string{"vm", "create", "--env", "K=" + broken}},
+		{"argv[1]", []string{"service", "add", id, "web", "--", "echo", broken}},
+		{"command", []string{"service", "add", id, "web", "--cmd", broken}},
+		{"env.K", []string{"service", "add", id, "web", "--env", "K=" + broken, "--", "true"}},
+		{"task", []string{"run", broken, "--model", "script/none"}},
+		{"title", []string{"run", "task", "--title", broken, "--model", "script/none"}},
+		{"labels.k", []string{"run", "task", "--label", "k=" + broken, "--model", "script/none"}},
+	} {
+		got := w.try(tt.args...)
+		if got.status != 2 || !strings.Contains(got.errOut, "skete: "+tt.field+" is not UTF-8") {
+			t.Errorf("%q: %+v", tt.args, got)
+		}
+	}
+	if left := w.run("vm", "list", "-q"); left != id {
+		t.Errorf("sandboxes: %q, want %s alone", left, id)
+	}
+	if left := w.run("service", "list", id, "-q"); left != "" {
+		t.Errorf("a service was declared: %q", left)
+	}
+}
+
 func TestNearNamesAreProposed(t *testing.T) {
 	w := &world{t: t, dir: bin(t), home: filepath.Join(t.TempDir(), "home"), provider: "process"}
 	for line, near := range map[string]string{
