@@ -24,9 +24,10 @@ type (
 	Wire     = workshop.Wire
 )
 
-// Where a call lies, seen from an event.
+// Where a revision lies, seen from an event.
 const (
 	Elsewhere = workshop.Elsewhere
 	Earlier   = workshop.Earlier
+	Between   = workshop.Between
 	Later     = workshop.Later
 )

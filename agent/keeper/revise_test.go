@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -58,6 +59,7 @@ func (d *disk) revise(_ context.Context, m keeper.Mark) error {
 		return d.fail
 	}
 	if len(d.made) == 0 || d.made[len(d.made)-1].files != d.files {
+		m.Time = time.Now()
 		d.made = append(d.made, madeRevision{m, d.files})
 	}
 	return nil
@@ -145,10 +147,10 @@ func (d *disk) CopyNow(context.Context, string, string, string) error {
 func (d *disk) Destroy(context.Context, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (d *disk) Restore(_ context.Context, _, _ string, after func(keeper.Mark) bool, by string) ([]keeper.Change, error) {
+func (d *disk) Restore(_ context.Context, _, _ string, when func(keeper.Mark) keeper.When, by string) ([]keeper.Change, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return r.mark.Call != "" && after(r.mark) })
+	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return when(r.mark) == keeper.Later })
 	if i < 0 {
 		return nil, nil
 	}
@@ -365,6 +367,18 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 			t.Errorf("at event %d the files were %q, the fork has %q", tt.at, tt.want, d.copied)
 		}
 		h.check(fork.Thread)
+	}
+	// What people changed before an event is in it, though no call did it.
+	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("only tell")})
+	must(t, err)
+	await(t, k, next.ID, over)
+	events = h.check(run.Thread)
+	d.write(", and later")
+	must(t, d.revise(t.Context(), keeper.Mark{Actor: "outside"}))
+	later, err := k.Fork(t.Context(), tenant, next.ID, events[len(events)-1].Seq, keeper.Start{Input: text("only tell")})
+	must(t, err)
+	if await(t, k, later.ID, over); d.copied != "empty 1 2 3 by hand" {
+		t.Errorf("at the end of the next run the files were others, the fork has %q", d.copied)
 	}
 	d.lost = errs.New(errs.NotFound, "what was before the call is not kept any more")
 	fork, err := k.Fork(t.Context(), tenant, run.ID, ends[0], keeper.Start{Input: text("only tell")})

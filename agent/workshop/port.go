@@ -28,29 +28,32 @@ type Machines interface {
 	// is gone for ever. release gives it back.
 	Open(ctx context.Context, tenant, id string) (m Machine, release func(), err error)
 	// Copy puts the workspace of one sandbox into a new one: as it was before the
-	// first call that is Later, or else after the last that is Earlier, by the
-	// history of the first; as it is now, if no call is either. Nothing of it is
+	// first call that is Later, or else in the last revision that is Earlier, by
+	// the history of the first; as it is now, if none is either. Nothing of it is
 	// copied with NotFound (a sandbox is gone, or that revision is not kept any
-	// more) and Unsupported (no history is kept).
+	// more, or may not be) and Unsupported (no history is kept).
 	Copy(ctx context.Context, tenant, from, to string, when func(Mark) When) error
 	// CopyNow is Copy of the files as they are.
 	CopyNow(ctx context.Context, tenant, from, to string) error
 	// Restore makes the files of a sandbox what they were before the first
-	// call that after chooses, by its Mark, and freezes what runs meanwhile. It
-	// returns what that changed; nothing: no such call changed anything.
-	// Unsupported: no history is kept.
-	Restore(ctx context.Context, tenant, id string, after func(Mark) bool, by string) ([]Change, error)
+	// call that is Later, and freezes what runs meanwhile. It returns what that
+	// changed; nothing: no such call changed anything. NotFound: that is not kept
+	// any more. Unsupported: no history is kept.
+	Restore(ctx context.Context, tenant, id string, when func(Mark) When, by string) ([]Change, error)
 	// Destroy ends a sandbox that Create made. It may be repeated.
 	Destroy(ctx context.Context, tenant, id string) error
 }
 
-// When says where a call lies, seen from an event of its thread.
+// When says where a revision lies, seen from an event of a thread.
 type When int
 
-// Of another thread, or of none; before the event or at it; after it.
+// A call that began up to the event is Earlier, one that began after it is
+// Later. What is of no call of the thread goes by the time: Earlier up to the
+// event, Between after it and before any call that is Later, else Elsewhere.
 const (
 	Elsewhere When = iota
 	Earlier
+	Between
 	Later
 )
 

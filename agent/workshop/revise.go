@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/runs"
@@ -23,6 +24,9 @@ type Mark struct {
 	Call   string // "" = none: a user's turn begins
 	Actor  string // "agent", "user", or "outside": what was found before a call
 	Text   string
+	// Time is when a revision was made, by a clock that may be set; zero: it is
+	// not made yet.
+	Time time.Time
 }
 
 // revisions makes a revision of the machine's files before and after each call
@@ -109,17 +113,22 @@ func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Lo
 	if err != nil {
 		return nil, err
 	}
-	return machines.Restore(ctx, tenant, s.Machine, func(m Mark) bool { return when(m) == Later }, by)
+	return machines.Restore(ctx, tenant, s.Machine, when, by)
 }
 
-// calls tells which calls of a thread, and of the sub-agents that they started,
-// began after an event. Unsupported: the event is of the thread that this one
-// was forked from, and so are the files that were there then.
+// calls tells where the calls of a thread, those of the sub-agents that they
+// started, and what others did to its files lie, seen from an event.
+// Unsupported: the event is of the thread that this one was forked from, and so
+// are the files that were there then.
 func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(Mark) When, error) {
 	began := map[string]When{}
+	var then, later time.Time // when the event was made, and when the first call after it began
 	for event, err := range log.Load(ctx, id, 1) {
 		if err != nil {
 			return nil, err
+		}
+		if event.Seq <= at {
+			then = event.At
 		}
 		switch b := event.Body.(type) {
 		case thread.Opened:
@@ -129,21 +138,41 @@ func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(M
 		case thread.ToolStarted:
 			if began[b.Call] = Earlier; event.Seq > at {
 				began[b.Call] = Later
+				if later.IsZero() {
+					later = event.At
+				}
 			}
 		}
 	}
 	return func(m Mark) When {
-		if m.Call == "" || m.Actor == "outside" {
+		if w, ok := began[callOf(id, m)]; ok {
+			return w
+		}
+		switch {
+		case m.Time.IsZero():
 			return Elsewhere
+		case !m.Time.After(then):
+			return Earlier
+		case later.IsZero() || m.Time.Before(later):
+			return Between
 		}
-		if m.Thread == id {
-			return began[m.Call]
-		}
-		beneath, ok := strings.CutPrefix(string(m.Thread), string(id)+"/")
-		if !ok {
-			return Elsewhere
-		}
-		call, _, _ := strings.Cut(beneath, "/")
-		return began[call]
+		return Elsewhere
 	}, nil
+}
+
+// callOf returns the call of a thread that a revision is of, or beneath which a
+// sub-agent made it; "" = none.
+func callOf(id thread.ID, m Mark) string {
+	if m.Call == "" || m.Actor == "outside" {
+		return ""
+	}
+	if m.Thread == id {
+		return m.Call
+	}
+	beneath, ok := strings.CutPrefix(string(m.Thread), string(id)+"/")
+	if !ok {
+		return ""
+	}
+	call, _, _ := strings.Cut(beneath, "/")
+	return call
 }

@@ -178,8 +178,8 @@ func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at k
 	return err
 }
 
-// Restore takes the files of a sandbox back to before the first chosen call.
-func (x machines) Restore(ctx context.Context, tenant, id string, after func(keeper.Mark) bool, by string) ([]keeper.Change, error) {
+// Restore takes the files of a sandbox back to before the first later call.
+func (x machines) Restore(ctx context.Context, tenant, id string, when func(keeper.Mark) keeper.When, by string) ([]keeper.Change, error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
 		return nil, err
@@ -193,12 +193,7 @@ func (x machines) Restore(ctx context.Context, tenant, id string, after func(kee
 	if err != nil {
 		return nil, err
 	}
-	n, err := moment(all, func(m keeper.Mark) keeper.When {
-		if after(m) {
-			return keeper.Later
-		}
-		return keeper.Elsewhere
-	})
+	n, err := before(all, when)
 	if err != nil || n == 0 {
 		return nil, err
 	}
@@ -235,21 +230,60 @@ func changes(ctx context.Context, h workspace.History, rev workspace.Revision) (
 	return list, nil
 }
 
-// moment returns the revision before the first later call, or else that of the
-// last earlier one; 0: there is neither. NotFound: it is not kept any more.
-func moment(all []workspace.Revision, when func(keeper.Mark) keeper.When) (n uint64, err error) {
-	for i, r := range all {
-		switch when(keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor}) {
+// before returns the revision before the first later call; 0: there is no such
+// call. NotFound: it is not kept any more. Of what is missing from the list, calls
+// may have been that are later, so that a revision which is there has what they
+// did; unless one behind it is from before all of them.
+func before(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint64, error) {
+	last, missing := uint64(0), false
+	for _, r := range all {
+		missing = missing || r.N != last+1
+		switch when(mark(r)) {
 		case keeper.Later:
-			if i == 0 || all[i-1].N != r.N-1 {
-				return 0, errs.New(errs.NotFound, "what was before the call is not kept any more")
+			if missing || last == 0 {
+				return 0, errPruned()
 			}
-			return all[i-1].N, nil
-		case keeper.Earlier:
-			n = r.N
+			return last, nil
+		case keeper.Earlier, keeper.Between:
+			missing = false
+		}
+		last = r.N
+	}
+	if missing {
+		return 0, errPruned()
+	}
+	return 0, nil
+}
+
+// moment returns the revision that has the files as of an event: the one before
+// the first later call, or else the last earlier one, if what followed it is
+// there too; 0: there is neither. NotFound: it is not kept any more, or one that
+// is not may have been the one.
+func moment(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint64, error) {
+	if n, err := before(all, when); n > 0 || err != nil {
+		return n, err
+	}
+	var n, next uint64 // next follows n in the list
+	for _, r := range all {
+		if when(mark(r)) == keeper.Earlier {
+			n, next = r.N, 0
+		} else if next == 0 {
+			next = r.N
 		}
 	}
+	if next > n+1 {
+		return 0, errPruned()
+	}
 	return n, nil
+}
+
+func errPruned() error {
+	return errs.New(errs.NotFound, "the revisions of then are not kept any more")
+}
+
+// mark is what a revision's label says.
+func mark(r workspace.Revision) keeper.Mark {
+	return keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
 }
 
 // running starts a sandbox that is not up. NotFound: it is gone for ever.
