@@ -1,20 +1,20 @@
 package app
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/cmd/skete/internal/screen"
 )
 
 // PrintJSON writes v for programs: indented, so that people can read it too.
@@ -49,41 +49,88 @@ func Cell(s string) string {
 	return s
 }
 
-// table prints rows in columns. What is wider than width is cut; 0 = nothing is.
+// table prints rows in columns. What is wider than width is left out or cut; 0 =
+// nothing is.
 func table(w io.Writer, header []string, rows [][]string, width int) error {
 	for _, r := range rows {
 		for i := range r {
 			r[i] = Cell(r[i])
 		}
 	}
+	lines := append([][]string{header}, rows...)
+	wide := widths(lines)
 	if width > 0 {
-		fit(append([][]string{header}, rows...), width)
+		lines, wide = leaveOut(lines, wide, width)
+		fit(lines, wide, width)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, columnGap, ' ', 0)
-	fmt.Fprintln(t, strings.Join(header, "\t"))
-	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+	b := bufio.NewWriter(w)
+	for _, line := range lines {
+		for i, cell := range line {
+			b.WriteString(cell)
+			if i < len(line)-1 {
+				b.WriteString(strings.Repeat(" ", wide[i]-screen.Width(cell)+columnGap))
+			}
+		}
+		b.WriteByte('\n')
 	}
-	return t.Flush()
+	return b.Flush()
 }
 
 const (
-	columnGap  = 2
-	columnsMin = 6 // that a column is cut to at least
+	columnGap   = 2
+	columnsGood = 12 // that a column is cut to before others are left out
+	columnsMin  = 6  // that a column is cut to at least
 )
 
-// fit cuts the cells of the widest columns until the rows are no wider than
-// width. The first column is never cut: it names the thing.
-func fit(rows [][]string, width int) {
+// spare names the columns that a narrow terminal does without, in the order in
+// which they are left out; --json has all of them.
+var spare = []string{"LANG", "CPU", "MEM", "PID", "PROVIDER", "EXPIRES", "RESTARTS", "COST", "STEPS", "ISOLATION", "RUN"}
+
+// widths are how many columns of the terminal the cells take at most.
+func widths(lines [][]string) []int {
 	var wide []int
-	for _, r := range rows {
-		for i, cell := range r {
+	for _, line := range lines {
+		for i, cell := range line {
 			if i == len(wide) {
 				wide = append(wide, 0)
 			}
-			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+			wide[i] = max(wide[i], screen.Width(cell))
 		}
 	}
+	return wide
+}
+
+// leaveOut takes spare columns away until the others need not be cut to where
+// they say nothing. The first column names the thing, and stays.
+func leaveOut(lines [][]string, wide []int, width int) ([][]string, []int) {
+	for _, name := range spare {
+		if len(wide) == 0 || needed(wide) <= width {
+			break
+		}
+		i := slices.Index(lines[0], name)
+		if i < 1 {
+			continue
+		}
+		wide = slices.Delete(wide, i, i+1)
+		for n, line := range lines {
+			lines[n] = slices.Delete(line, i, i+1)
+		}
+	}
+	return lines, wide
+}
+
+// needed is how wide a table is whose columns are cut, but not too much.
+func needed(wide []int) int {
+	total := wide[0] + columnGap*(len(wide)-1)
+	for _, n := range wide[1:] {
+		total += min(n, columnsGood)
+	}
+	return total
+}
+
+// fit cuts the cells of the widest columns until the lines are no wider than
+// width. The first column is never cut: it names the thing.
+func fit(lines [][]string, wide []int, width int) {
 	total := columnGap * (len(wide) - 1)
 	for _, n := range wide {
 		total += n
@@ -100,11 +147,9 @@ func fit(rows [][]string, width int) {
 		}
 		wide[widest]--
 	}
-	for _, r := range rows {
-		for i, cell := range r {
-			if runes := []rune(cell); len(runes) > wide[i] {
-				r[i] = string(runes[:wide[i]-1]) + "…"
-			}
+	for _, line := range lines {
+		for i, cell := range line {
+			line[i] = screen.Cut(cell, wide[i])
 		}
 	}
 }
