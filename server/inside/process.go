@@ -108,7 +108,7 @@ func (s *service) startProcess(ctx context.Context, in *startProcessIn) (*startP
 		step.End()
 		return nil, err
 	}
-	step.Follow(ends(g.Client, res.GetProcess().GetKey()))
+	step.Follow(s.ends(g, res.GetProcess().GetKey()))
 	s.started()
 	p := view.Process(res.GetProcess())
 	p.Existed = res.GetExisted()
@@ -373,7 +373,7 @@ func (s *service) frames(w http.ResponseWriter, r *http.Request, id string, open
 	}
 	out.Alive, out.Still = s.alive(g), s.still(g)
 	if out.Step != nil {
-		defer func() { out.Step.Follow(ends(g.Client, out.Key())) }() // whose client left goes on; one that has ended does not
+		defer func() { out.Step.Follow(s.ends(g, out.Key())) }() // whose client left goes on; one that has ended does not
 	}
 	return stream.Frames(ctx, l, g.Client, out)
 }

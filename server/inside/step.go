@@ -3,6 +3,7 @@ package inside
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/stream"
 )
 
 // commandName says in the history what was run.
@@ -29,33 +32,68 @@ func commandName(req api.StartProcess) string {
 
 // Times of a command that no client waits for.
 const (
-	waitOnce = 10 * time.Minute
-	waitPart = time.Second // between two tries to reach a guest that is away
+	waitOnce = 30 * time.Second
+	waitPart = time.Second // between two tries to reach a guest that is away, or is held still
 	awayMax  = 30          // tries
 )
 
 // ends waits for the end of a command that goes on by itself, so that its step
-// ends there. The sandbox does not count as used for that.
-func ends(guest *wire.Client, key string) func(context.Context) {
+// ends there; it also does where the guest is gone, or silent though its machine
+// runs. The sandbox does not count as used for that.
+func (s *service) ends(g guest, key string) func(context.Context) {
 	return func(ctx context.Context) {
 		for away := 0; away < awayMax; {
-			res, err := guest.Process.Wait(ctx, connect.NewRequest(&wire.WaitRequest{Key: key, WaitMs: waitOnce.Milliseconds()}))
-			switch {
-			case err == nil && res.Msg.GetProcess().GetState() == wire.ProcessState_PROCESS_STATE_RUNNING:
-				away = 0
-			case err == nil, !errs.Temporary(wire.Err(err)):
-				return
-			default:
-				away++
-				t := time.NewTimer(waitPart)
-				select {
-				case <-t.C:
-				case <-ctx.Done():
-					t.Stop()
+			if !s.paused(ctx, g) { // a call to one that is would wait inside
+				asked := time.Now()
+				running, err := waited(ctx, g.Client, key)
+				switch {
+				case running && time.Since(asked) >= waitOnce, errors.Is(err, stream.ErrSilent) && s.paused(ctx, g):
+					away = 0
+					continue
+				case running: // too soon to ask again at once
+				case !errs.Temporary(err):
 					return
+				default:
+					away++
 				}
 			}
+			if !pass(ctx, waitPart) {
+				return
+			}
 		}
+	}
+}
+
+// waited reports whether a command still runs after a while. ErrSilent: the
+// guest has not said so.
+func waited(ctx context.Context, guest *wire.Client, key string) (running bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, waitOnce+stream.SilenceMax, stream.ErrSilent)
+	defer cancel()
+	res, err := guest.Process.Wait(ctx, connect.NewRequest(&wire.WaitRequest{Key: key, WaitMs: waitOnce.Milliseconds()}))
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return false, cause
+	}
+	if err != nil {
+		return false, wire.Err(err)
+	}
+	return res.Msg.GetProcess().GetState() == wire.ProcessState_PROCESS_STATE_RUNNING, nil
+}
+
+// paused reports whether the machine cannot answer now, and may later.
+func (s *service) paused(ctx context.Context, g guest) bool {
+	info, err := s.sandboxes.Get(ctx, g.tenant, g.id)
+	return err == nil && info.State == sandbox.Paused
+}
+
+// pass reports whether a time has passed before ctx ended.
+func pass(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

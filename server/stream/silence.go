@@ -9,15 +9,15 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// silenceMax bounds how long a guest says nothing. One that lives says something
+// SilenceMax bounds how long a guest says nothing. One that lives says something
 // every 10 s; a busy host may make it late.
-const silenceMax = 45 * time.Second
+const SilenceMax = 45 * time.Second
 
 // ErrSilent is in the error of a stream whose guest does not answer.
 var ErrSilent = errors.New("silent")
 
 func errSilent() error {
-	return errs.Wrap(errs.Conflict, ErrSilent, "the sandbox's guest does not answer: nothing came from it for %s", silenceMax).
+	return errs.Wrap(errs.Conflict, ErrSilent, "the sandbox's guest does not answer: nothing came from it for %s", SilenceMax).
 		WithHint("what runs in the sandbox may have stopped its supervisor; `skete vm stop` and `skete vm start` end that, and keep the files")
 }
 
@@ -45,10 +45,10 @@ func (s *silence) begin() {
 	defer s.mu.Unlock()
 	s.waiting++
 	if s.timer == nil {
-		s.timer = time.AfterFunc(silenceMax, s.over)
+		s.timer = time.AfterFunc(SilenceMax, s.over)
 		return
 	}
-	s.timer.Reset(silenceMax)
+	s.timer.Reset(SilenceMax)
 }
 
 func (s *silence) end() {
@@ -69,7 +69,7 @@ func (s *silence) over() {
 	switch {
 	case s.waiting != since || since%2 == 0: // it has come meanwhile
 	case still:
-		s.timer.Reset(silenceMax)
+		s.timer.Reset(SilenceMax)
 	default:
 		s.cancel(ErrSilent)
 	}

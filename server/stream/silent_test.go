@@ -88,7 +88,7 @@ func TestOutput_silentGuest(t *testing.T) {
 		if !errors.Is(err, ErrSilent) || errs.Temporary(err) || !strings.Contains(errs.Public(err), "does not answer") {
 			t.Errorf("%v", err)
 		}
-		if took, want := time.Since(begin), 200*time.Second+3*silenceMax; took != want || asked != 3 {
+		if took, want := time.Since(begin), 200*time.Second+3*SilenceMax; took != want || asked != 3 {
 			t.Errorf("after %v, asked %d times; want %v", took, asked, want)
 		}
 	})
@@ -169,7 +169,7 @@ func TestSource_silentGuest(t *testing.T) {
 		if !errors.Is(err, ErrSilent) || errs.Temporary(err) {
 			t.Errorf("%v", err)
 		}
-		if took, want := time.Since(begin), 200*time.Second+3*silenceMax; took != want || asked != 3 {
+		if took, want := time.Since(begin), 200*time.Second+3*SilenceMax; took != want || asked != 3 {
 			t.Errorf("after %v, asked %d times; want %v", took, asked, want)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
