@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
@@ -147,6 +149,36 @@ func TestRunCommand_callerGoesAway(t *testing.T) {
 			return true
 		})
 	}
+}
+
+// A command that is run in one call is a step by its name, also one that goes on
+// when its caller has left.
+func TestRunCommand_isAStep(t *testing.T) {
+	w := newWorld(t, withHistory(t, true))
+	sb := w.sdk(t)
+	_, err := sb.RunCommand(t.Context(), api.RunCommand{Command: "echo 1 >a"})
+	must(t, err)
+	if d := cmp.Diff([]string{"what was there at first", "exec echo 1 >a"}, w.labels(t, sb.ID)); d != "" {
+		t.Error(d)
+	}
+	began := filepath.Join(t.TempDir(), "began")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	goesOn := api.RunCommand{Key: "kept", Argv: []string{"/bin/sh", "-c", `: >"$0"; while [ ! -e "$0.go" ]; do sleep 0.05; done; echo 2 >b`, began}}
+	go func() {
+		_, err := sb.RunCommand(ctx, goesOn)
+		done <- err
+	}()
+	eventually(t, "the command runs", func() bool { _, err := os.Stat(began); return err == nil })
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a call that was given up has an answer")
+	}
+	must(t, os.WriteFile(began+".go", nil, 0o600))
+	eventually(t, "what it did is a revision of its own", func() bool {
+		labels := w.labels(t, sb.ID)
+		return strings.HasPrefix(labels[len(labels)-1], "exec /bin/sh -c ")
+	})
 }
 
 func eventually(t *testing.T, what string, f func() bool) {

@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -100,6 +101,8 @@ type Workspace struct {
 	clock       retain.Clock
 	pruned      time.Duration // when last, by clock
 	background  bool          // it prunes, or is about to
+
+	hears atomic.Bool // what the last Heard found out: the kernel reports changes
 
 	pruning sync.Mutex         // held by Prune, and taken before mu
 	readers sync.WaitGroup     // who works without the lock; Close waits
@@ -342,15 +345,22 @@ func (w *Workspace) look(ctx context.Context) (capture.Result, error) {
 }
 
 // Heard is how many changes the kernel has reported since the last look; 0 =
-// none, but for what is stored into mapped files. It costs microseconds. known
-// is false where only a Snapshot finds out.
+// none, but for what is stored into mapped files. It costs microseconds, and
+// waits for nothing: while other work is under way it is at least 1. known is
+// false where only a Snapshot finds out.
 func (w *Workspace) Heard() (n uint64, known bool) {
-	w.mu.Lock()
+	if !w.mu.TryLock() { // held over all work, which a large scan makes long
+		if w.hears.Load() {
+			return 1, true
+		}
+		return 0, false
+	}
 	defer w.mu.Unlock()
 	if w.closed {
 		return 0, false
 	}
 	n, known = w.capture.Heard()
+	w.hears.Store(known)
 	if last, _ := w.last(); known && (w.halfScanned || last.Root != w.scanned) {
 		n++ // what was reported did not become a revision
 	}

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/workspace/revlog"
 )
 
@@ -119,5 +121,40 @@ func TestApply_listedLater(t *testing.T) {
 	}
 	if Unfinished(c.Store) {
 		t.Error("the journal is still there")
+	}
+}
+
+// What the kernel has reported is told while a look is under way, which may take
+// long: a call that asks must not wait for it.
+func TestHeard_whileALookIsUnderWay(t *testing.T) {
+	c := Config{Dir: t.TempDir(), Staging: filepath.Join(t.TempDir(), "staging"), Store: t.TempDir()}
+	var w *Workspace
+	asked := false
+	c.Stage = func(name string) {
+		if name != "scanned" || w == nil {
+			return
+		}
+		asked = true
+		patience.Within(t, time.Minute, "the answer", func() {
+			if n, known := w.Heard(); known && n == 0 {
+				t.Error("nothing is under way")
+			}
+		})
+	}
+	w, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for range 2 {
+		if _, _, err := w.Snapshot(t.Context(), Label{}); err != nil {
+			t.Fatal(err)
+		}
+		if n, known := w.Heard(); known && n != 0 {
+			t.Errorf("after a look: %d", n)
+		}
+	}
+	if !asked {
+		t.Error("there was no look")
 	}
 }

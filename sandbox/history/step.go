@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -279,13 +280,13 @@ func labelOf(steps []*Step) workspace.Label {
 		return workspace.Label{Actor: workspace.Outside}
 	}
 	slices.SortFunc(steps, func(a, b *Step) int { return a.n - b.n })
-	label := workspace.Label{Actor: ByAPI + steps[0].who, Text: texts(steps)}
-	for _, st := range steps[1:] {
-		if st.who != steps[0].who && len(label.Actor) < stepTextMax {
-			label.Actor += ", " + st.who
+	var who []string
+	for _, st := range steps {
+		if !slices.Contains(who, st.who) && len(who) < stepNames {
+			who = append(who, st.who)
 		}
 	}
-	return label
+	return workspace.Label{Actor: ByAPI + strings.Join(who, ", "), Text: texts(steps)}
 }
 
 // texts lists what calls are called.
@@ -293,7 +294,7 @@ func texts(steps []*Step) string {
 	var names []string
 	for i, st := range steps {
 		if i == stepNames {
-			names = append(names, "…")
+			names = append(names, fmt.Sprintf("and %d more", len(steps)-i))
 			break
 		}
 		names = append(names, st.what)

@@ -102,6 +102,25 @@ func TestStep_beforeSomebodyElse(t *testing.T) {
 	}
 }
 
+// A revision names each caller once, and no more calls than a line holds.
+func TestLabelOf(t *testing.T) {
+	var steps []*Step
+	for i := range 11 {
+		steps = append(steps, &Step{who: []string{"ci", "ann", "ann"}[i%3], what: fmt.Sprint("c", i), n: i})
+	}
+	for n, want := range map[int]string{
+		0:  "outside: ",
+		1:  "api:ci: c0",
+		3:  "api:ci, ann: c0; c1; c2",
+		8:  "api:ci, ann: c0; c1; c2; c3; c4; c5; c6; c7",
+		11: "api:ci, ann: c0; c1; c2; c3; c4; c5; c6; c7; and 3 more",
+	} {
+		if got := labelOf(slices.Clone(steps[:n])); got.Actor+": "+got.Text != want {
+			t.Errorf("%d steps: %q, want %q", n, got.Actor+": "+got.Text, want)
+		}
+	}
+}
+
 // A step that goes on by itself ends where what it waits for does, and with the service.
 func TestStep_goesOn(t *testing.T) {
 	h, s := newHouse(t)

@@ -71,7 +71,7 @@ func (s *service) registerProcesses(t *route.Table) {
 		Summary: "Attach to a command: a WebSocket of frames", Sends: route.Socket("Frames, see package api"),
 	}, s.attachProcess)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec:run", Scope: key.Write, ID: "run-command", Tag: tag, Step: runStep,
+		Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec:run", Scope: key.Write, ID: "run-command", Tag: tag, Step: route.OwnStep(),
 		Summary: "Run a command to its end and get its status and output",
 	}, s.runCommand)
 	route.Raw(t, route.Operation{

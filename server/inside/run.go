@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
 )
 
@@ -49,15 +50,19 @@ func (s *service) runCommand(ctx context.Context, in *runCommandIn) (*runCommand
 		return nil, err
 	}
 	defer release()
-	starts, err := s.starts(ctx, g, api.StartProcess{
+	req := api.StartProcess{
 		Key: b.Key, Argv: b.Argv, Command: b.Command, Code: b.Code, Language: b.Language, Env: b.Env, Cwd: b.Cwd, User: b.User,
 		Stdin: len(input) > 0, TimeoutMS: cmp.Or(b.TimeoutMS, runTimeout.Milliseconds()), Wait: true,
-	})
+	}
+	starts, err := s.starts(ctx, g, req)
 	if err != nil {
 		return nil, err
 	}
 	s.started()
 	out := stream.Start(g.Client, starts...)
+	step := route.Begin(ctx, commandName(req))
+	leave := step.End
+	defer func() { leave() }()
 	out.Alive, out.Still = s.alive(g), s.still(g)
 	r := run{guest: g.Client, out: out, input: input, max: int(cmp.Or(b.OutputMax, runOutputBytes))}
 	err = r.toTheEnd(ctx)
@@ -69,7 +74,10 @@ func (s *service) runCommand(ctx context.Context, in *runCommandIn) (*runCommand
 	}
 	if err != nil {
 		out.Close()
-		if ctx.Err() != nil && wire.MadeUp(out.Key()) {
+		switch {
+		case !wire.MadeUp(out.Key()): // it goes on
+			leave = func() { step.Follow(s.ends(g, out.Key())) }
+		case ctx.Err() != nil:
 			r.kill(ctx)
 		}
 		if cause := context.Cause(ctx); cause != nil {

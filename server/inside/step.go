@@ -102,10 +102,7 @@ func named(verb, path string) string { return fmt.Sprintf("%s %q", verb, path) }
 func pathName(verb, text string, bytes []byte) string { return named(verb, string(exact(text, bytes))) }
 
 var (
-	writeStep = route.Named(func(in *writeFileIn) string { return named("write", in.Path) })
-	runStep   = route.Named(func(in *runCommandIn) string {
-		return commandName(api.StartProcess{Argv: in.Body.Argv, Command: in.Body.Command, Code: in.Body.Code, Language: in.Body.Language})
-	})
+	writeStep   = route.Named(func(in *writeFileIn) string { return named("write", in.Path) })
 	uploadStep  = route.Named(func(in *treeIn) string { return named("unpack into", in.Path) })
 	removeStep  = route.Named(func(in *removeFileIn) string { return named("remove", in.Path) })
 	mkdirStep   = route.Named(func(in *fileIn[api.MakeDir]) string { return pathName("mkdir", in.Body.Path, in.Body.PathBytes) })
