@@ -335,7 +335,7 @@ func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) 
 func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (machines) Restore(context.Context, string, string, func(keeper.Mark) bool, string) ([]keeper.Change, error) {
+func (machines) Restore(context.Context, string, string, func(keeper.Mark) keeper.When, string) ([]keeper.Change, error) {
 	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 
