@@ -269,6 +269,11 @@ func (k *Keeper) Retire(ctx context.Context, tenant string, id thread.ID) error 
 		return err
 	}
 	for _, e := range entries {
+		if err := k.ours(e.run); err != nil {
+			return err
+		}
+	}
+	for _, e := range entries {
 		if e.run.OwnSandbox && k.c.Machines != nil {
 			if err := k.c.Machines.Destroy(ctx, tenant, e.run.Sandbox); err != nil && !errs.Is(err, errs.NotFound) {
 				return err

@@ -27,6 +27,7 @@ const (
 // events that are there already were written by somebody faster. Conflict: the
 // thread has moved.
 func (k *Keeper) enter(ctx context.Context, log thread.Log, run Run, after uint64, bodies []thread.Body) (*entry, error) {
+	run.Node = k.c.Node
 	e, err := k.create(ctx, run)
 	if errs.Is(err, errs.Exists) {
 		if e, err = k.begun(ctx, run.Tenant, run.ID); e != nil || err != nil {

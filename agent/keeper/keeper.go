@@ -42,7 +42,7 @@ type Config struct {
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	Wire     Wire   // nil = no live news
-	Node     string // the name of this server
+	Node     string // the name of this server's data directory, which owns its runs
 	RunsMax  int    // driven at once; 0 = 64
 	Patience attempt.Policy
 	Now      func() time.Time
@@ -143,7 +143,7 @@ func (k *Keeper) load(ctx context.Context) error {
 			k.c.Log.Error("a run's record cannot be read", "key", key, "err", err)
 			return nil
 		}
-		if !e.run.State.Final() && !k.knows(e) {
+		if !e.run.State.Final() && k.ours(e.run) == nil && !k.knows(e) {
 			k.remember(e)
 			wake = append(wake, threadKey{e.tenant, e.thread})
 		}
@@ -181,7 +181,7 @@ func (k *Keeper) sweep() {
 			return
 		case <-tick.C:
 		}
-		if k.c.Leases != nil { // of runs that other servers began
+		if k.c.Leases != nil { // of runs that another process of this node began
 			if err := k.load(k.ctx); err != nil {
 				k.c.Log.Warn("the records of runs could not be read", "err", err)
 			}

@@ -125,13 +125,18 @@ func newHouse(t testing.TB, tools ...tool.Tool) *house {
 
 func (h *house) open(m model) *keeper.Keeper {
 	h.t.Helper()
+	return h.openNode("n", m)
+}
+
+func (h *house) openNode(node string, m model) *keeper.Keeper {
+	h.t.Helper()
 	registry := &tool.Registry{}
 	for _, x := range h.tools {
 		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
 	}
 	task.Add(registry)
 	k, err := keeper.Open(h.t.Context(), keeper.Config{
-		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: "n",
+		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
 		Patience: attempt.Policy{Wait: time.Millisecond, Attempts: 2},
 	})
 	must(h.t, err)

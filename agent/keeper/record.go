@@ -114,13 +114,24 @@ func (k *Keeper) save(ctx context.Context, e *entry, change func(*Run)) error {
 	return errs.New(errs.Unavailable, "the record of %s keeps changing", e.id)
 }
 
-// find returns a run of a tenant. NotFound: it has none of this id.
+// ours refuses a run that another node owns: the machine and the files that it
+// works with are there. Conflict. A record of an earlier version names no node;
+// it becomes that of the first one that claims the run.
+func (k *Keeper) ours(run Run) error {
+	if run.Node == "" || run.Node == k.c.Node {
+		return nil
+	}
+	return errs.New(errs.Conflict, "run %s is on another node, %.64q", run.ID, run.Node).WithHint("ask the server of that node")
+}
+
+// find returns a run of a tenant. NotFound: it has none of this id. Conflict:
+// another node owns it.
 func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
 	k.mu.Lock()
 	e := k.runs[runKey{tenant, id}]
 	k.mu.Unlock()
 	if e != nil {
-		return e, nil
+		return e, k.ours(e.snapshot())
 	}
 	if _, err := thread.ParseRunID(string(id)); err != nil {
 		return nil, err
@@ -132,7 +143,10 @@ func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*ent
 	if err != nil {
 		return nil, err
 	}
-	return parseRecord(value, revision)
+	if e, err = parseRecord(value, revision); err != nil {
+		return nil, err
+	}
+	return e, k.ours(e.run)
 }
 
 // forget drops a run that is over from memory; its record stays.

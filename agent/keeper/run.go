@@ -22,7 +22,11 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := d.claim(ctx, log, s); err != nil {
 		return agent.Outcome{}, err
 	}
-	if err := k.save(ctx, e, func(r *Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
+	claimed := func(r *Run) {
+		runs.Project(r, s, k.c.Now())
+		r.Node = k.c.Node
+	}
+	if err := k.save(ctx, e, claimed); err != nil {
 		return agent.Outcome{}, err
 	}
 	p := &subagent.Spawner{

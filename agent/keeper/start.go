@@ -151,6 +151,11 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 	if err != nil {
 		return Run{}, err
 	}
+	if st.Run != nil { // where that is, the thread's machine is
+		if _, err := k.find(ctx, tenant, st.Run.ID); errs.Is(err, errs.Conflict) {
+			return Run{}, err
+		}
+	}
 	if st.Run != nil && st.Run.Ended == nil {
 		return Run{}, errs.New(errs.Conflict, "the thread has a run under way: %s", st.Run.ID).WithHint("`skete send %s …` adds a message to it", st.Run.ID)
 	}

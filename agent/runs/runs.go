@@ -46,6 +46,7 @@ type Run struct {
 	ID      thread.RunID      `json:"id"`
 	Thread  thread.ID         `json:"thread"`
 	Tenant  string            `json:"tenant"`
+	Node    string            `json:"node,omitempty"` // whose the run is; "" = of an earlier version
 	Agent   string            `json:"agent"`
 	Model   string            `json:"model"`
 	Title   string            `json:"title,omitempty"`
