@@ -2,6 +2,11 @@ package main
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -37,9 +42,11 @@ func TestHelpShowsTopics(t *testing.T) {
 	}
 }
 
+// lacking are files of the repository; the program carries topics of help.
+var lacking = regexp.MustCompile(`docs/[a-zA-Z0-9/-]+\.md|CONTRIBUTING|ARCHITECTURE|SECURITY\.md`)
+
 // Help of the program names no file that who has only the program lacks.
 func TestHelpNamesNoFilesOfTheRepository(t *testing.T) {
-	lacking := regexp.MustCompile(`docs/[a-z-]+\.md|README|ARCHITECTURE|SECURITY\.md`)
 	root := program{app.New(nil, nil, nil)}.root()
 	listed := root.Long
 	for _, topic := range topics {
@@ -49,12 +56,47 @@ func TestHelpNamesNoFilesOfTheRepository(t *testing.T) {
 	}
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
-		if found := lacking.FindString(c.Short + c.Long + c.Flags().FlagUsages()); found != "" {
-			t.Errorf("%s: the help names %s", c.CommandPath(), found)
+		for _, text := range []string{c.Short, c.Long, c.Flags().FlagUsages(), strings.ReplaceAll(c.Example, " README.md", "")} { // a file of the user's
+			if found := regexp.MustCompile(lacking.String() + "|README").FindString(text); found != "" {
+				t.Errorf("%s: the help names %s", c.CommandPath(), found)
+			}
 		}
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
 	}
 	walk(root)
+}
+
+// Neither do hints and errors, of the server or of any package.
+func TestHintsNameNoFilesOfTheRepository(t *testing.T) {
+	root := filepath.Join("..", "..")
+	files, texts := token.NewFileSet(), 0
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == filepath.Join(root, "test") || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && name != root):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		f, err := parser.ParseFile(files, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				texts++
+				if found := lacking.FindString(lit.Value); found != "" {
+					t.Errorf("%s: a text names %s", files.Position(lit.Pos()), found)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil || texts < 1000 {
+		t.Errorf("%d texts were read: %v", texts, err)
+	}
 }

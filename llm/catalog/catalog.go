@@ -192,7 +192,7 @@ func (c *Catalog) named(ctx context.Context, vendor, id string) (entry, error) {
 			WithHint("is it running at %s? `curl %s/v1/models` lists what it has", c.scout.servers[i].URL, c.scout.servers[i].URL)
 	}
 	return entry{}, errs.New(errs.Unsupported, "no server on this machine has a model %s", id).
-		WithHint("a server elsewhere needs an entry under models: in the configuration, with its url; see docs/models.md")
+		WithHint("a server elsewhere needs an entry under models: in the configuration, with its url; `skete help models` says how")
 }
 
 func (c *Catalog) local(s served) entry {
@@ -234,7 +234,7 @@ func (c *Catalog) choose(ctx context.Context) (entry, error) {
 		return entry{}, c.notFound(wanted)
 	}
 	return entry{}, errs.New(errs.Unsupported, "there is no model to ask: none is configured, no key is in the environment, and no local server answers").
-		WithHint("set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start a local server (`ollama serve`), or try the scripted model (--model script/FILE); see docs/models.md")
+		WithHint("set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start a local server (`ollama serve`), or try the scripted model (--model script/FILE); `skete help models` says how")
 }
 
 func (c *Catalog) notFound(name string) error {
@@ -244,7 +244,7 @@ func (c *Catalog) notFound(name string) error {
 		names = append(names, m.Name)
 	}
 	if len(names) == 0 {
-		return e.WithHint("write vendor/id, such as anthropic/%s, or configure it; see docs/models.md", anthropicDefault)
+		return e.WithHint("write vendor/id, such as anthropic/%s, or configure it; `skete help models` says how", anthropicDefault)
 	}
 	return e.WithHint("configured are %s; or write vendor/id", strings.Join(names, ", "))
 }

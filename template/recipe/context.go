@@ -53,7 +53,7 @@ func Open(place string) (*Folder, error) {
 func read(root *os.Root, name, shown string) (*Folder, error) {
 	in, err := root.Open(name)
 	if err != nil {
-		return nil, errs.Wrap(errs.Invalid, err, "there is no recipe %s", shown).WithHint("docs/templates.md says how to write one")
+		return nil, errs.Wrap(errs.Invalid, err, "there is no recipe %s", shown).WithHint("`skete help templates` says how to write one")
 	}
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, yamlfile.BytesMax+1))
