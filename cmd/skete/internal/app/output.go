@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,7 +62,7 @@ func table(w io.Writer, header []string, rows [][]string, width int) error {
 		lines, wide = leaveOut(lines, wide, width)
 		fit(lines, wide, width)
 	}
-	b := bufio.NewWriter(w)
+	var b strings.Builder
 	for _, line := range lines {
 		for i, cell := range line {
 			b.WriteString(cell)
@@ -73,7 +72,8 @@ func table(w io.Writer, header []string, rows [][]string, width int) error {
 		}
 		b.WriteByte('\n')
 	}
-	return b.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 const (
