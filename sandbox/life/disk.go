@@ -66,11 +66,13 @@ func dirBytes(dir string) (n int64) {
 	return n
 }
 
-// Runs reports whether the sandbox's machine can make it grow.
+// Runs reports whether the sandbox's machine can make it grow. One that is being
+// woken does so before its guest has answered, and may let that wait.
 func (k *Keeper) Runs() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.machine != nil && k.rec.Info.State == sandbox.Running && k.rec.Plan == record.None
+	runs := k.rec.Info.State == sandbox.Running || k.work.Kind() == kindThaw
+	return k.machine != nil && runs && k.rec.Plan == record.None
 }
 
 // HoldStill freezes a sandbox that fills the host's disk until GoOn; where its
@@ -94,33 +96,67 @@ func (k *Keeper) HoldStill(ctx context.Context) error {
 	return k.cut(ctx, sandbox.ReasonHostFull)
 }
 
+// HeldStill reports whether HoldStill has frozen the sandbox.
+func (k *Keeper) HeldStill() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.rec.Info.State == sandbox.Paused && k.rec.Info.Reason == sandbox.ReasonHostFull && k.rec.Plan == record.None && !k.attaching()
+}
+
 // GoOn wakes what HoldStill has frozen, once there is room.
 func (k *Keeper) GoOn(ctx context.Context) error {
-	k.mu.Lock()
-	held := k.rec.Info.State == sandbox.Paused && k.rec.Info.Reason == sandbox.ReasonHostFull && k.rec.Plan == record.None && !k.attaching()
-	k.mu.Unlock()
-	if !held {
+	if !k.HeldStill() {
 		return nil
 	}
 	_, err := k.Resume(ctx)
 	return err
 }
 
-// CutOff stops a sandbox whose volume takes no writes any more, and has the volume
-// checked if there is room; else the next start does that.
+// CutOff stops a sandbox whose volume takes no writes any more. The volume is then
+// checked: see Ailing.
 func (k *Keeper) CutOff(ctx context.Context) error {
-	if err := k.cut(ctx, sandbox.ReasonReadOnly); err != nil {
-		return err
-	}
+	k.mu.Lock()
+	k.mended = false
+	k.mu.Unlock()
+	return k.cut(ctx, sandbox.ReasonReadOnly)
+}
+
+// Ailing reports whether CutOff has stopped the sandbox, this server's or one's
+// before it, and its volume was not checked since.
+func (k *Keeper) Ailing() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ailing()
+}
+
+// ailing is Ailing. Preconditions: k.mu is held.
+func (k *Keeper) ailing() bool {
+	i := k.rec.Info
+	return !k.gone && !k.mended && i.State == sandbox.Stopped && i.Reason == sandbox.ReasonReadOnly && k.rec.Plan == record.None
+}
+
+// Mend has the volume of an ailing sandbox checked, so that its files are at hand
+// before somebody starts it. Unavailable: there is no room for that. What fails for
+// another reason is not tried again: the next start says what a person must do.
+func (k *Keeper) Mend(ctx context.Context) error {
 	return k.work.Do(ctx, flight.Job{
 		Kind: kindTidy,
 		Ready: func() error {
-			if s := k.rec.Info.State; k.gone || s != sandbox.Stopped || k.rec.Plan != record.None {
+			if !k.ailing() {
 				return flight.ErrDone
 			}
 			return nil
 		},
-		Run: func(ctx context.Context) error { return k.d.Disks.Mend(ctx, string(k.Host())) },
+		Run: func(ctx context.Context) error {
+			err := k.d.Disks.Mend(ctx, string(k.Host()))
+			if errs.Is(err, errs.Unavailable) || ctx.Err() != nil {
+				return err
+			}
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.mended = true
+			return err
+		},
 	})
 }
 

@@ -126,6 +126,7 @@ type Keeper struct {
 	called, ordered chan struct{} // ordered is nil then
 
 	measuring bool // the disk is being looked at
+	mended    bool // the volume was checked since it became read-only
 
 	loans loan.Loans // of the workspace
 

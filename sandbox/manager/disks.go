@@ -40,9 +40,55 @@ func (m *Manager) watchDisks() {
 			k.CheckDisk(m.ctx)
 		}
 		m.cutOff()
+		m.mend()
 		m.overQuota()
 	}
 }
+
+// chore is a kind of work on one sandbox that the watch over the disks starts.
+type chore struct {
+	id   sandbox.ID
+	what string
+}
+
+// apart does a piece of work on a sandbox beside the watch, which waits for none:
+// a sandbox that hangs must not keep others from being looked at. Nothing happens
+// while the same work on the same sandbox is under way; of different work, the
+// sandbox does one piece at a time.
+func (m *Manager) apart(k *life.Keeper, what string, work func()) {
+	c := chore{k.ID(), what}
+	m.mu.Lock()
+	under := m.chores[c]
+	m.chores[c] = true
+	m.mu.Unlock()
+	if under {
+		return
+	}
+	done := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.chores, c)
+	}
+	if !m.spawn(func() { defer done(); work() }) {
+		done()
+	}
+}
+
+// under reports whether work on a sandbox is under way.
+func (m *Manager) under(k *life.Keeper, what string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.chores[chore{k.ID(), what}]
+}
+
+// What the watch does apart.
+const (
+	choreHold  = "hold still"
+	choreGoOn  = "go on"
+	choreCut   = "cut off"
+	choreMend  = "mend"
+	choreQuota = "over quota"
+)
 
 // cutOff stops sandboxes whose volumes the kernel has made read-only.
 func (m *Manager) cutOff() {
@@ -62,10 +108,29 @@ func (m *Manager) cutOff() {
 		if k == nil || !k.Runs() {
 			continue
 		}
-		m.c.Log.Error("a workspace became read-only, since its disk was full; its sandbox is stopped", "id", k.ID())
-		if err := k.CutOff(m.ctx); err != nil && m.ctx.Err() == nil {
-			m.c.Log.Error("a workspace that became read-only is checked at the next start", "id", k.ID(), "error", err)
+		m.apart(k, choreCut, func() {
+			m.c.Log.Error("a workspace became read-only, since its disk was full; its sandbox is stopped", "id", k.ID())
+			if err := k.CutOff(m.ctx); err != nil && m.ctx.Err() == nil {
+				m.c.Log.Error("cannot stop a sandbox whose workspace became read-only; will try again", "id", k.ID(), "error", err)
+			}
+		})
+	}
+}
+
+// mend has the volumes checked that the kernel made read-only, once there is room.
+func (m *Manager) mend() {
+	if m.c.Disks == nil || m.c.Host.GoOn() != nil {
+		return
+	}
+	for _, k := range m.everyone() {
+		if !k.Ailing() {
+			continue
 		}
+		m.apart(k, choreMend, func() {
+			if err := k.Mend(m.ctx); err != nil && m.ctx.Err() == nil {
+				m.c.Log.Error("a workspace that became read-only cannot be checked now", "id", k.ID(), "error", err)
+			}
+		})
 	}
 }
 
@@ -105,17 +170,19 @@ func (m *Manager) overQuota() {
 		var largest *life.Keeper
 		var size int64
 		for _, k := range ks {
-			if held, pending := k.Held(); k.Runs() && held+pending > size {
+			if held, pending := k.Held(); k.Runs() && !m.under(k, choreQuota) && held+pending > size {
 				largest, size = k, held+pending
 			}
 		}
 		if largest == nil {
 			continue
 		}
-		m.c.Log.Info("a tenant exceeds its disk; its largest sandbox is stopped", "tenant", tenant, "id", largest.ID(), "bytes", size)
-		if err := largest.OverQuota(m.ctx); err != nil && m.ctx.Err() == nil {
-			m.c.Log.Error("cannot stop what exceeds a tenant's disk", "id", largest.ID(), "error", err)
-		}
+		m.apart(largest, choreQuota, func() {
+			m.c.Log.Info("a tenant exceeds its disk; its largest sandbox is stopped", "tenant", tenant, "id", largest.ID(), "bytes", size)
+			if err := largest.OverQuota(m.ctx); err != nil && m.ctx.Err() == nil {
+				m.c.Log.Error("cannot stop what exceeds a tenant's disk", "id", largest.ID(), "error", err)
+			}
+		})
 	}
 }
 
@@ -214,7 +281,7 @@ func (m *Manager) hold(grew map[sandbox.ID]growth, mark quota.Mark) {
 		}
 		delete(grew, id)
 		// Not here: the record may take long to be written now, and others grow meanwhile.
-		m.spawn(func() { m.holdStill(k, int64(g.by)) })
+		m.apart(k, choreHold, func() { m.holdStill(k, int64(g.by)) })
 	}
 }
 
@@ -229,8 +296,13 @@ func (m *Manager) holdStill(k *life.Keeper, grew int64) {
 // goOn wakes those that were held still.
 func (m *Manager) goOn() {
 	for _, k := range m.everyone() {
-		if err := k.GoOn(m.ctx); err != nil && m.ctx.Err() == nil {
-			m.c.Log.Warn("a sandbox that was held still cannot go on yet", "id", k.ID(), "error", err)
+		if !k.HeldStill() {
+			continue
 		}
+		m.apart(k, choreGoOn, func() {
+			if err := k.GoOn(m.ctx); err != nil && m.ctx.Err() == nil {
+				m.c.Log.Warn("a sandbox that was held still cannot go on yet", "id", k.ID(), "error", err)
+			}
+		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/template"
 )
@@ -44,6 +45,15 @@ type world struct {
 	enforced bool
 	saves    func() error          // called by Snapshot, may fail
 	slow     func(step, id string) // called by every step that takes time on a host, may block
+
+	// Of disks, where they are watched: see watched.
+	isWatched bool
+	host      *quota.Host
+	free      int64 // bytes
+	growing   map[string]bool
+	readOnly  map[string]bool
+	mends     map[string]int
+	mendErr   error
 }
 
 func newWorld(t *testing.T) *world {
@@ -808,4 +818,117 @@ func wantClass(t *testing.T, what string, err error, want errs.Class) {
 	if errs.Of(err) != want {
 		t.Errorf("%s: %v (class %q), want class %q", what, err, errs.Of(err), want)
 	}
+}
+
+// plenty is so much that nothing is asked of anybody, near so little that who
+// grows most is held still.
+const (
+	plenty  = 1 << 39
+	near    = 120 << 20
+	reserve = 100 << 20
+)
+
+// watched adds disks to a manager, of which there is plenty.
+func (w *world) watched(c manager.Config) manager.Config {
+	w.isWatched, w.free, w.growing, w.readOnly, w.mends = true, plenty, map[string]bool{}, map[string]bool{}, map[string]int{}
+	c.Disks = fakeDisks{w}
+	c.Host = quota.NewHost(quota.Disk{Name: "data directory", Reserve: reserve, Space: func() (int64, int64, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return 1 << 40, w.free, nil
+	}})
+	w.host, c.Limits.TenantDiskMB = c.Host, 1<<20
+	return c
+}
+
+func (w *world) setFree(bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free = bytes
+}
+
+func (w *world) use(id sandbox.ID, bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.usage[string(id)] = bytes
+	delete(w.growing, string(id))
+}
+
+func (w *world) setReadOnly(id sandbox.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.readOnly[string(id)] = true
+}
+
+func (w *world) setMendErr(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mendErr = err
+}
+
+func (w *world) mended(id sandbox.ID) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mends[string(id)]
+}
+
+// fill has a sandbox grow on a disk that is nearly full, until it is held still.
+func (w *world) fill(t *testing.T, m *manager.Manager, tenant string, id sandbox.ID) {
+	t.Helper()
+	w.setFree(near)
+	defer w.grow(id)()
+	eventually(t, "who fills the disk is held still", func() bool {
+		i, err := m.Get(t.Context(), tenant, id)
+		return err == nil && i.State == sandbox.Paused && i.Reason == sandbox.ReasonHostFull
+	})
+}
+
+// grow lets a sandbox have more at every look, until stop is called.
+func (w *world) grow(id sandbox.ID) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.growing[string(id)] = true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.growing, string(id))
+	}
+}
+
+// fakeDisks knows what volumes cost.
+type fakeDisks struct{ w *world }
+
+func (d fakeDisks) Held(id string) (held, pending int64, err error) {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	if d.w.growing[id] {
+		d.w.usage[id] += 64 << 20
+	}
+	return d.w.usage[id], 0, nil
+}
+
+// ReadOnly names what was made so and is attached.
+func (d fakeDisks) ReadOnly() (ids []string, err error) {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	for id := range d.w.readOnly {
+		if d.w.attached[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func (d fakeDisks) Broken(string) error { return nil }
+
+func (d fakeDisks) Mend(_ context.Context, id string) error {
+	d.w.step("mend", id)
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	if d.w.mendErr != nil {
+		return d.w.mendErr
+	}
+	d.w.mends[id]++
+	delete(d.w.readOnly, id)
+	return nil
 }

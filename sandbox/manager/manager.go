@@ -101,6 +101,7 @@ type Manager struct {
 	naming     map[string]sandbox.ID     // names that are being given, by the keys of their claims
 	tombstones map[string][]*life.Keeper // by tenant, oldest first
 	sweeping   map[sandbox.ID]bool       // what there is on the host of no sandbox, and is being removed
+	chores     map[chore]bool            // what the watch over the disks does now
 	fenced     bool                      // another server has our node
 	release    func(context.Context) error
 }
@@ -118,7 +119,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Keeper{}, sweeping: map[sandbox.ID]bool{}}
+	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Keeper{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.deps = m.shared()
 	if err := m.open(ctx); err != nil {

@@ -2,11 +2,13 @@ package manager_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
@@ -64,30 +66,79 @@ func TestOneSlowSandbox_noOtherWaits(t *testing.T) {
 			c.Detaching = func(host sandbox.ID) { w.step("detaching", string(host)) }
 			m := w.open(t, c)
 			slow := create(t, m, "t", sandbox.Spec{}).ID
-			gate, reached := make(chan struct{}), make(chan struct{})
-			reach := sync.OnceFunc(func() { close(reached) })
-			w.setSlow(func(at, id string) {
-				if at != step || id != string(slow) && !strings.Contains("make volume, boot", step) {
-					return
+			w.whileSlow(t, m, slow, step, func() error {
+				if do == nil {
+					return nil
 				}
-				w.setSlow(nil) // the first is the slow one
-				reach()
-				<-gate
+				return do(m, slow)
+			}, nil)
+		})
+	}
+}
+
+// whileSlow does something that makes one sandbox hang in a step, and meanwhile
+// all that can be done to others; then, if not nil, is called once it hangs.
+func (w *world) whileSlow(t *testing.T, m *manager.Manager, slow sandbox.ID, step string, do func() error, then func()) {
+	gate, reached := make(chan struct{}), make(chan struct{})
+	reach := sync.OnceFunc(func() { close(reached) })
+	w.setSlow(func(at, id string) {
+		if at != step || id != string(slow) && !strings.Contains("make volume, boot", step) {
+			return
+		}
+		w.setSlow(nil) // the first is the slow one
+		reach()
+		<-gate
+	})
+	var stuck sync.WaitGroup
+	defer stuck.Wait()
+	defer close(gate)
+	stuck.Go(func() {
+		if err := do(); err != nil {
+			t.Errorf("the slow one: %v", err)
+		}
+	})
+	patience.Within(t, 30*time.Second, "the slow step", func() { <-reached })
+	if then != nil {
+		then()
+	}
+	for _, tenant := range []string{"t", "other"} {
+		patience.Within(t, time.Minute, "the sandboxes of "+tenant+", which wait for the slow one", func() { wholeLife(t, w, m, tenant) })
+	}
+}
+
+// A sandbox that hangs while it is held still, goes on, is cut off, mended or
+// stopped for its tenant's quota keeps no other from all of that.
+func TestOneSlowSandbox_theDisksOfOthersAreWatched(t *testing.T) {
+	steps := map[string]struct {
+		hangs string // in which step of the host
+		do    func(*testing.T, *world, *manager.Manager, sandbox.ID)
+	}{
+		"hold still": {"pause", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) {
+			w.setFree(near)
+			w.grow(id)
+		}},
+		"go on": {"resume", func(t *testing.T, w *world, m *manager.Manager, id sandbox.ID) {
+			w.fill(t, m, "t", id)
+			w.setFree(plenty)
+		}},
+		"cut off":    {"end", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.setReadOnly(id) }},
+		"mend":       {"mend", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.setReadOnly(id) }},
+		"over quota": {"end", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.use(id, 1<<50) }},
+	}
+	for name, step := range steps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			m := w.open(t, w.watched(w.config(nil)))
+			slow := create(t, m, "t", sandbox.Spec{}).ID
+			w.whileSlow(t, m, slow, step.hangs, func() error {
+				step.do(t, w, m, slow)
+				return nil
+			}, func() {
+				w.setFree(plenty)
+				w.use(slow, 0)
+				eventually(t, "there is room again", func() bool { return w.host.Begin() == nil })
 			})
-			var stuck sync.WaitGroup
-			defer stuck.Wait()
-			defer close(gate)
-			if do != nil {
-				stuck.Go(func() {
-					if err := do(m, slow); err != nil {
-						t.Errorf("the slow one: %v", err)
-					}
-				})
-			}
-			patience.Within(t, 30*time.Second, "the slow step", func() { <-reached })
-			for _, tenant := range []string{"t", "other"} {
-				patience.Within(t, time.Minute, "the sandboxes of "+tenant+", which wait for the slow one", func() { wholeLife(t, w, m, tenant) })
-			}
 		})
 	}
 }
@@ -139,5 +190,68 @@ func wholeLife(t *testing.T, w *world, m *manager.Manager, tenant string) {
 			return err == nil && i.State == sandbox.Stopped
 		})
 	}
+	if w.isWatched {
+		watchedLife(t, w, m, tenant, info.ID)
+	}
 	did("destroy", m.Destroy(ctx, tenant, info.ID))
+}
+
+// watchedLife is all that the watch over the disks does to a sandbox.
+func watchedLife(t *testing.T, w *world, m *manager.Manager, tenant string, id sandbox.ID) {
+	is := func(state sandbox.State, reason string) func() bool {
+		return func() bool {
+			i, err := m.Get(t.Context(), tenant, id)
+			return err == nil && i.State == state && i.Reason == reason
+		}
+	}
+	restart := func() {
+		if _, err := m.Start(t.Context(), tenant, id); err != nil {
+			t.Error(err)
+		}
+	}
+	w.fill(t, m, tenant, id)
+	w.setFree(plenty)
+	eventually(t, "what was held still goes on", is(sandbox.Running, ""))
+	w.setReadOnly(id)
+	eventually(t, "what became read-only is stopped", is(sandbox.Stopped, sandbox.ReasonReadOnly))
+	eventually(t, "what became read-only is mended", func() bool { return w.mended(id) > 0 })
+	restart()
+	w.use(id, 1<<50)
+	eventually(t, "what exceeds its tenant's quota is stopped", is(sandbox.Stopped, sandbox.ReasonDiskQuota))
+	w.use(id, 0)
+	restart()
+}
+
+// A workspace that became read-only while there was no room is mended by itself
+// once there is, also by a server that did not see it happen.
+func TestReadOnly_isMendedOnceThereIsRoom(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprint("restarted=", restarted), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.watched(w.config(nil))
+			m := w.open(t, c)
+			id := create(t, m, "t", sandbox.Spec{}).ID
+			tried := make(chan struct{})
+			try := sync.OnceFunc(func() { close(tried) })
+			w.setSlow(func(at, _ string) {
+				if at == "mend" {
+					try()
+				}
+			})
+			w.setMendErr(errs.New(errs.Unavailable, "no room"))
+			w.setReadOnly(id)
+			patience.Within(t, 30*time.Second, "the first try", func() { <-tried })
+			isState(t, m, id, sandbox.Stopped, sandbox.ReasonReadOnly)
+			if restarted {
+				m = reopen(t, w, m, c)
+			}
+			w.setMendErr(nil)
+			eventually(t, "it is mended", func() bool { return w.mended(id) == 1 })
+			isState(t, m, id, sandbox.Stopped, sandbox.ReasonReadOnly)
+			if _, err := m.Start(t.Context(), "t", id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
