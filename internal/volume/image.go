@@ -195,10 +195,12 @@ type trimRange struct{ start, length, minimum uint64 }
 
 // unmount waits a little for the last user to let go. A mount that stays busy
 // is taken out of sight: it ends, with its loop device, when its last user does.
+// Copies of the mount in other mount namespaces are no users.
 func unmount(ctx context.Context, dir string) error {
 	for range unmountTries {
 		err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
 		if err == nil {
+			renew(dir)
 			return nil
 		}
 		if !errors.Is(err, unix.EBUSY) {
@@ -213,5 +215,25 @@ func unmount(ctx context.Context, dir string) error {
 	if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount: %w", err)
 	}
+	renew(dir)
 	return nil
+}
+
+// renew puts a new directory in the place of one on which nothing is mounted here
+// any more. With the old one go the copies of its mount in other namespaces, since
+// Linux 4.2. Each process that began while it was mounted, and made a mount
+// namespace of its own, has such a copy: gVisor's do, of the volumes of all other
+// sandboxes, and keep them for as long as they live, also from where they have
+// detached them. Until then the loop device stays, and what the image takes on the
+// disk, and it cannot be checked.
+//
+// It is no error if that cannot be, on a full disk say: the mount here is gone.
+func renew(dir string) {
+	fresh := dir + ".new"
+	if err := os.Mkdir(fresh, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return
+	}
+	if err := unix.Rename(fresh, dir); err != nil { // something is mounted on it still, or in it
+		_ = os.Remove(fresh)
+	}
 }

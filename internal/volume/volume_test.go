@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
@@ -317,6 +318,32 @@ func TestVolume_detachedWhileMountedElsewhere(t *testing.T) {
 			t.Fatalf("round %d: %q, %v", round, got, err)
 		}
 		must(t, os.WriteFile(name+"-after", nil, 0o644))
+	}
+}
+
+// A process with mounts of its own, as gVisor's are, keeps neither the loop device
+// of a volume that was mounted when it began, nor what the image has on the disk.
+func TestVolume_copiesOfMountsHoldNothing(t *testing.T) {
+	s, _ := open(t)
+	needImages(t, s)
+	for name, release := range map[string]func() error{
+		"detach": func() error { return s.Detach(t.Context(), "sbx_a") },
+		"remove": func() error { return s.Remove(t.Context(), "sbx_a") },
+	} {
+		v, err := s.Create(t.Context(), "sbx_a", 16<<20)
+		must(t, err)
+		var st unix.Stat_t
+		must(t, unix.Stat(v.Path, &st))
+		holdMounts(t)
+		must(t, release())
+		patience.Try(t, time.Minute, name+" lets the loop device go", func() error {
+			backing, err := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", unix.Minor(st.Dev)))
+			if err == nil && strings.HasPrefix(string(backing), filepath.Dir(v.Disk)+"/") {
+				return fmt.Errorf("it is over %s", backing)
+			}
+			return nil
+		})
+		must(t, s.Remove(t.Context(), "sbx_a"))
 	}
 }
 

@@ -203,6 +203,7 @@ func TestDisk_aWorkspaceThatDies(t *testing.T) {
 	w := newWorld(t, "--providers", "gvisor")
 	w.start()
 	sb := w.create(api.CreateSandbox{Provider: "gvisor", MemoryMB: 128, DiskMB: 64})
+	w.create(api.CreateSandbox{Provider: "gvisor", MemoryMB: 128, DiskMB: 64}) // its processes have a copy of the first one's mount
 	if _, err := sb.Files().Write(w.ctx(), "/workspace/kept", []byte("kept"), client.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
