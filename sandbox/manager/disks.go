@@ -191,6 +191,12 @@ func (m *Manager) mayGrow(tenant string, s sandbox.Spec) error {
 	if err := m.c.Host.Fits(s.DiskMB); err != nil {
 		return err
 	}
+	return m.mayKeep(tenant)
+}
+
+// mayKeep refuses to keep more for a tenant than its quota, or while a disk of the
+// host has no room for anything new.
+func (m *Manager) mayKeep(tenant string) error {
 	if most := m.deps.Limits.TenantDiskMB; most > 0 {
 		if held := m.held(tenant); held >= most {
 			return errs.New(errs.Limit, "quota of %d MB of disk is used up: sandboxes and snapshots hold %d", most, held).

@@ -33,6 +33,9 @@ func (m *Manager) Snapshot(ctx context.Context, tenant string, id sandbox.ID, r 
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
+	if err := m.mayKeep(tenant); err != nil {
+		return sandbox.Snapshot{}, err
+	}
 	return k.Snapshot(ctx, r, false)
 }
 
@@ -111,6 +114,9 @@ type fork struct {
 func (f *fork) begin(ctx context.Context) ([]sandbox.Info, error) {
 	k, err := f.m.find(f.tenant, f.of)
 	if err != nil {
+		return nil, err
+	}
+	if err := f.m.mayKeep(f.tenant); err != nil {
 		return nil, err
 	}
 	snap, err := k.Snapshot(ctx, sandbox.SnapshotRequest{DiskOnly: f.r.DiskOnly, ID: f.snap}, true)

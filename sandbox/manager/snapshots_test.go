@@ -494,3 +494,53 @@ func dieSaving(t *testing.T, step int, name string, paused, after bool, do func(
 	}
 	return died
 }
+
+// What keeps more on the host is refused while a disk has no room for anything new,
+// or the tenant holds as much as it may, and leaves nothing.
+func TestKeepsMore_whereThereIsNoRoom(t *testing.T) {
+	w := newWorld(t)
+	m := w.open(t, w.watched(w.config(nil)))
+	id := create(t, m, "t", sandbox.Spec{}).ID
+	keepMore := map[string]func() error{
+		"create": func() error {
+			_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
+			return err
+		},
+		"snapshot": func() error {
+			_, err := m.Snapshot(t.Context(), "t", id, sandbox.SnapshotRequest{})
+			return err
+		},
+		"fork": func() error {
+			_, err := m.Fork(t.Context(), "t", id, sandbox.ForkRequest{Count: 1})
+			return err
+		},
+	}
+	refused := func(class errs.Class, text string) {
+		t.Helper()
+		for what, f := range keepMore {
+			eventually(t, what+" is refused", func() bool { // the last look holds for a moment
+				err := f()
+				return errs.Is(err, class) && strings.Contains(errs.Public(err), text)
+			})
+		}
+	}
+	w.setFree(2*reserve - 1)
+	refused(errs.Unavailable, "the server's disk is full: its data directory has")
+	w.setFree(plenty)
+	w.use(id, 1<<40)
+	refused(errs.Limit, "quota of 1048576 MB of disk is used up")
+}
+
+// Machines that no caller waits for are not made on a disk that has no room for
+// anything new.
+func TestWarm_notOnAFullDisk(t *testing.T) {
+	w := newWorld(t)
+	c := w.watched(w.warmed(nil, 2))
+	w.setFree(2*reserve - 1)
+	m := w.open(t, c)
+	if patience.Holds(time.Second, func() bool { return isWarm(m) > 0 }) {
+		t.Errorf("%d are warm", isWarm(m))
+	}
+	w.setFree(plenty)
+	waitWarm(t, m, 2)
+}

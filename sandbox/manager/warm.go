@@ -28,9 +28,16 @@ func (m *Manager) openPool() {
 		Snapshots: m.deps.Snapshots,
 		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
 		Resolve:   m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
-		Boots: m.deps.Boots,
+		Boots: m.deps.Boots, Host: m.lookAtHost,
 		Log:   m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
 	}, m.c.Warm)
+}
+
+// lookAtHost is how the host is off for machines that no caller waits for.
+func (m *Manager) lookAtHost() pool.Host {
+	h := pool.LookAtHost()
+	h.DiskFull = m.c.Host.Begin() != nil
+	return h
 }
 
 // guestID names a guest program by its content.

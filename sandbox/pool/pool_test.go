@@ -584,6 +584,7 @@ func TestHost_tight(t *testing.T) {
 		{pool.Host{Total: 16 << 30, Available: 8 << 30}, false},
 		{pool.Host{Total: 16 << 30, Available: 1 << 30}, true},
 		{pool.Host{Total: 16 << 30, Available: 8 << 30, Stalled: 11}, true},
+		{pool.Host{Total: 16 << 30, Available: 8 << 30, DiskFull: true}, true},
 		{pool.Host{Total: 1 << 30, Available: 600 << 20}, false},
 		{pool.Host{Total: 512 << 20, Available: 300 << 20}, false},
 	} {

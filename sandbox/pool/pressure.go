@@ -14,6 +14,7 @@ type Host struct {
 	// which a process waited for memory, or for a processor; 0 where the kernel
 	// does not say.
 	Stalled, Waited float64
+	DiskFull        bool // a disk that members are made on has no room for anything new
 }
 
 // Below these the pool makes nothing, and gives back what it has, a quarter of
@@ -27,7 +28,7 @@ const (
 
 // Tight reports whether the pool should get smaller.
 func (h Host) Tight() bool {
-	return h.Total > 0 && h.Available < h.least() || h.Stalled > stalledMax
+	return h.Total > 0 && h.Available < h.least() || h.Stalled > stalledMax || h.DiskFull
 }
 
 // least is how much memory the pool leaves alone.
