@@ -29,7 +29,7 @@ func (m *Manager) openPool() {
 		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
 		Resolve:   m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
 		Boots: m.deps.Boots, Host: m.lookAtHost,
-		Log:   m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
+		Log: m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
 	}, m.c.Warm)
 }
 
