@@ -38,7 +38,9 @@ func newPrize(t *testing.T) prize {
 	listen(t, "unix", p.abstract)
 	listen(t, "unix", p.socket)
 	must(t, os.Chmod(p.socket, 0o777))
-	cmd := exec.Command("sh", "-c", "sleep 1000; : "+p.token)
+	cmd := exec.Command("sh", "-c", "read x; : sleep 1000 "+p.token) // without a child that would outlive it
+	_, err := cmd.StdinPipe()
+	must(t, err)
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	p.pid = strconv.Itoa(cmd.Process.Pid)
