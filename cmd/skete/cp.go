@@ -124,7 +124,17 @@ func (a program) copyStopped(ctx context.Context, c *client.Client, sb api.Sandb
 	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
 		to = filepath.Join(to, path.Base(name))
 	}
-	return save(to, r, 0o644)
+	return save(to, r, modeThen(ctx, c.Sandbox(sb.ID), name))
+}
+
+// modeThen is how a file of the newest revision may be used, as far as its history
+// tells.
+func modeThen(ctx context.Context, sb *client.Sandbox, name string) os.FileMode {
+	of, err := sb.History().Of(ctx, name)
+	if err != nil || len(of.Items) == 0 || of.Items[0].Entry == nil {
+		return 0o644
+	}
+	return os.FileMode(of.Items[0].Entry.Mode).Perm()
 }
 
 // newestRevision is of the files as they are, where the host has them; else
