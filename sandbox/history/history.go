@@ -64,6 +64,9 @@ type Config struct {
 	Applied func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte)
 	// Copy copies what is kept of one sandbox for another; nil = it cannot be.
 	Copy func(from, to string) error
+	// Room refuses to keep more while a disk of the server is nearly full. An undo,
+	// and the last look at a sandbox that goes, are let through. nil: there is room.
+	Room func() error
 	// Keep is how long a history outlives its sandbox; 0 = 7 days.
 	Keep time.Duration
 	Log  *slog.Logger     // nil = none

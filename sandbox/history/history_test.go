@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -94,6 +95,43 @@ func (h *house) read(t *testing.T, name string) string {
 	data, err := os.ReadFile(filepath.Join(h.disk, "files", name))
 	must(t, err)
 	return string(data)
+}
+
+// Histories take nothing of what the server keeps back of its disks; an undo is
+// possible all the same.
+func TestRoom_noRevisionsOnAFullDisk(t *testing.T) {
+	h, s := newHouse(t)
+	full := errs.New(errs.Unavailable, "the server's disk is full")
+	s.c.Room = func() error { return full }
+	his, release, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	defer release()
+	save := func() error {
+		_, _, err := his.Snapshot(t.Context(), workspace.Label{Actor: "user"})
+		return err
+	}
+	if h.write(t, "a", "1"); !errors.Is(save(), full) {
+		t.Error("a revision is made")
+	}
+	s.c.Room = func() error { return nil }
+	must(t, save())
+	s.c.Room = func() error { return full }
+	h.write(t, "a", "2")
+	if err := save(); !errors.Is(err, full) {
+		t.Errorf("another revision: %v", err)
+	}
+	revs, err := his.Revisions(t.Context())
+	must(t, err)
+	plan, err := his.PlanRestore(t.Context(), revs[len(revs)-1].N, "")
+	must(t, err)
+	_, _, err = his.Apply(t.Context(), plan.ID, workspace.Label{Actor: "user"})
+	must(t, err)
+	if got := h.read(t, "a"); got != "1" {
+		t.Errorf("it holds %q", got)
+	}
+	if err := save(); err != nil {
+		t.Logf("nothing has changed, and %v", err) // where the kernel does not say so
+	}
 }
 
 func TestService(t *testing.T) {

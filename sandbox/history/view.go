@@ -85,11 +85,29 @@ func (h *history) Snapshot(ctx context.Context, l workspace.Label) (rev workspac
 }
 
 func (h *history) snapshot(ctx context.Context, l workspace.Label) (rev workspace.Revision, fresh bool, err error) {
+	if err := h.s.room(h.id); err != nil {
+		return rev, false, err
+	}
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
 		rev, fresh, err = e.Snapshot(ctx, l)
 		return err
 	})
 	return rev, fresh, err
+}
+
+// room refuses a revision that would take what the server keeps back of its disks:
+// histories are not in what sandboxes grow by, for which they are held still.
+func (s *Service) room(id sandbox.ID) error {
+	if s.c.Room == nil {
+		return nil
+	}
+	err := s.c.Room()
+	if err != nil {
+		if n, known := s.heard(id); known && n == 0 { // there is nothing to keep
+			return nil
+		}
+	}
+	return err
 }
 
 func (h *history) Revisions(ctx context.Context) ([]workspace.Revision, error) {

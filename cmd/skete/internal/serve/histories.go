@@ -14,10 +14,10 @@ import (
 
 // openHistories comes before the manager, which tells the histories when it
 // takes a workspace away, and whom they ask for it once it is there.
-func (r *running) openHistories() {
+func (r *running) openHistories(room func() error) {
 	r.histories = history.New(history.Config{
 		Dir: r.in("history"), Sandboxes: managed{r}, Log: r.c.Log, Copy: replica.Copy,
-		Remote: replica.OpenHistory,
+		Remote: replica.OpenHistory, Room: room,
 		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
 			r.restartHolders(ctx, id, guest, paths)
 		},

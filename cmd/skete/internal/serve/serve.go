@@ -195,7 +195,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
-	r.openHistories()
+	r.openHistories(host.GoOn)
 	if r.c.Defaults.DiskMB == 0 && host.MostMB() < sandbox.DefaultDefaults().DiskMB {
 		r.c.Defaults.DiskMB = host.MostMB()
 	}
