@@ -186,6 +186,11 @@ func (m *Manager) Find(_ context.Context, tenant, name string) (sandbox.ID, erro
 			found = append(found, string(k.ID()))
 		}
 	}
+	for id, far := range m.elsewhere { // where it is, every call says
+		if name != "" && far.tenant == tenant && far.name == name {
+			found = append(found, string(id))
+		}
+	}
 	m.mu.Unlock()
 	slices.Sort(found)
 	switch len(found) {

@@ -129,7 +129,12 @@ func TestRecordsOfAnotherNode(t *testing.T) {
 			t.Errorf("%s: %s", what, text)
 		}
 	}
-	_, err := other.Get(t.Context(), "stranger", info.ID)
+	if id, err := other.Find(t.Context(), "t", "web"); id != info.ID || err != nil {
+		t.Errorf("by name: %q, %v", id, err)
+	}
+	_, err := other.Find(t.Context(), "stranger", "web")
+	wantClass(t, "by name, of another tenant", err, errs.NotFound)
+	_, err = other.Get(t.Context(), "stranger", info.ID)
 	wantClass(t, "of another tenant", err, errs.NotFound)
 	_, err = other.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Name: "web"}})
 	wantClass(t, "a name of another node's sandbox", err, errs.Exists)

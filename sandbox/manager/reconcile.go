@@ -132,7 +132,7 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 }
 
 // place is where a sandbox of another node is.
-type place struct{ tenant, node string }
+type place struct{ tenant, name, node string }
 
 // renameNode makes the records of a time when this node had another name its own.
 func (m *Manager) renameNode(ctx context.Context) error {
@@ -181,6 +181,9 @@ func (m *Manager) note(value []byte) sandbox.ID {
 		Info struct {
 			ID     sandbox.ID
 			Tenant string
+			Spec   struct {
+				Name string `json:"name"`
+			}
 		}
 	}
 	if json.Unmarshal(value, &r) != nil {
@@ -188,7 +191,7 @@ func (m *Manager) note(value []byte) sandbox.ID {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.elsewhere[r.Info.ID] = place{r.Info.Tenant, r.Node}
+	m.elsewhere[r.Info.ID] = place{r.Info.Tenant, r.Info.Spec.Name, r.Node}
 	return r.Info.ID
 }
 

@@ -116,6 +116,9 @@ func (a *App) Find(ctx context.Context, c *client.Client, name string) (api.Sand
 	case 1:
 		return fits[0], nil
 	case 0:
+		if _, err := c.Sandbox(name).Get(ctx); errs.Is(err, errs.Conflict) { // it is, but not here
+			return api.Sandbox{}, err
+		}
 		return api.Sandbox{}, errs.New(errs.NotFound, "there is no sandbox %.80q", name).WithHint("`skete vm list` shows them")
 	}
 	return api.Sandbox{}, errs.New(errs.Invalid, "%.80q fits %d sandboxes", name, len(fits)).WithHint("use the id, or rename one: %s", described(fits))
