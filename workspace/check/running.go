@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -25,7 +27,7 @@ const heldTries = 10
 //
 // It works on links to the segments, which are only ever appended to or
 // removed, with the list as it was before. NotFound: there is no history.
-// Conflict: it was pruned again and again.
+// Conflict: it was pruned again and again. Unavailable: the disk is full.
 func Running(ctx context.Context, dir, scratch string) (r Report, err error) {
 	if _, err := os.Lstat(filepath.Join(dir, "objects")); err != nil {
 		return r, errs.Wrap(errs.NotFound, err, "there is no history")
@@ -33,6 +35,10 @@ func Running(ctx context.Context, dir, scratch string) (r Report, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	for range heldTries {
 		held, err := hold(dir, scratch)
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			return r, errs.Wrap(errs.Unavailable, err, "the server's disk is full: a history cannot be checked without a place beside it").
+				WithHint("free some space there, then check again; nothing was changed")
+		}
 		if err != nil {
 			return r, err
 		}
