@@ -349,6 +349,40 @@ func TestShell_terminated(t *testing.T) {
 	<-done
 }
 
+// TestShell_left: a program that prints, and takes no Ctrl-C, can be left.
+func TestShell_left(t *testing.T) {
+	w := newWorld(t, "process")
+	id := w.run("vm", "create", "-q")
+	cmd := w.command("vm", "shell", id, "--cmd", "trap '' INT; while :; do echo on it; sleep 0.1; done")
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	before := termios(t, tty)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &screen{t: t}
+	done := make(chan struct{})
+	go func() { s.follow(master); close(done) }()
+	s.wants("on it\r\n")
+	for _, keys := range []string{"\x03", "\x03\x03", "~.", "\r~", "."} {
+		_, _ = io.WriteString(master, keys)
+	}
+	if err := cmd.Wait(); status(err) != 128+int(syscall.SIGINT) {
+		t.Errorf("ended with %v, want 130\n%s", err, s.text())
+	}
+	s.wants(" was killed\r\n")
+	if after := termios(t, tty); after != before {
+		t.Error("the terminal's settings were not put back")
+	}
+	_ = tty.Close()
+	<-done
+}
+
 func TestServe_secondRefuses(t *testing.T) {
 	w := newWorld(t, "process")
 	w.run("vm", "list")

@@ -32,7 +32,7 @@ func (a commands) vmShell() *cobra.Command {
 		Long: `Open a shell in a real terminal: keys, sizes and colours pass through, and the
 status of the shell is ours. While the connection is broken it is resumed;
 Ctrl-C gives up then, as does the third one that nothing answers for two
-seconds.`,
+seconds. Enter, ~ and . leave it at any time.`,
 		Example: `  skete vm shell ID
   skete vm shell ID --user root
   skete vm shell ID -- python3`,
@@ -187,7 +187,8 @@ func (a commands) followSize(cmd *client.Cmd) (stop func()) {
 
 // keyboard is our stdin in raw mode, where Ctrl-C is only a byte: it still
 // ends us while nothing is there to receive it, and the third one does to which
-// nothing has answered, not even an echo, for silentMin.
+// nothing has answered, not even an echo, for silentMin. A program that answers
+// and does not end is left by what ssh is left by, "~." at the start of a line.
 type keyboard struct {
 	r      io.Reader
 	heard  *heard
@@ -197,7 +198,12 @@ type keyboard struct {
 	unanswered int
 	since      time.Time
 	written    int64 // of heard, when the first one was pressed
+
+	typed int // bytes of leaveKeys
 }
+
+// leaveKeys leave the terminal.
+const leaveKeys = "\r~."
 
 const (
 	ctrlC     = 3
@@ -206,6 +212,10 @@ const (
 
 func (k *keyboard) Read(p []byte) (int, error) {
 	n, err := k.r.Read(p)
+	if k.leaves(p[:n]) {
+		k.cancel()
+		return n, err
+	}
 	presses := bytes.Count(p[:n], []byte{ctrlC})
 	if presses == 0 {
 		return n, err
@@ -218,6 +228,25 @@ func (k *keyboard) Read(p []byte) (int, error) {
 		k.cancel()
 	}
 	return n, err
+}
+
+// leaves reports whether these keys, and those before, are leaveKeys.
+func (k *keyboard) leaves(keys []byte) bool {
+	for _, key := range keys {
+		switch key {
+		case leaveKeys[k.typed]:
+			k.typed++
+		case leaveKeys[0]:
+			k.typed = 1
+		default:
+			k.typed = 0
+		}
+		if k.typed == len(leaveKeys) {
+			k.typed = 0
+			return true
+		}
+	}
+	return false
 }
 
 // heard counts what is written.
