@@ -102,7 +102,13 @@ func (h *house) read(t *testing.T, name string) string {
 func TestRoom_noRevisionsOnAFullDisk(t *testing.T) {
 	h, s := newHouse(t)
 	full := errs.New(errs.Unavailable, "the server's disk is full")
-	s.c.Room = func() error { return full }
+	var room atomic.Bool
+	s.c.Room = func() error {
+		if room.Load() {
+			return nil
+		}
+		return full
+	}
 	his, release, err := s.Open(t.Context(), tenant, id)
 	must(t, err)
 	defer release()
@@ -113,9 +119,9 @@ func TestRoom_noRevisionsOnAFullDisk(t *testing.T) {
 	if h.write(t, "a", "1"); !errors.Is(save(), full) {
 		t.Error("a revision is made")
 	}
-	s.c.Room = func() error { return nil }
+	room.Store(true)
 	must(t, save())
-	s.c.Room = func() error { return full }
+	room.Store(false)
 	h.write(t, "a", "2")
 	if err := save(); !errors.Is(err, full) {
 		t.Errorf("another revision: %v", err)
