@@ -136,7 +136,7 @@ func (k *Keeper) ailing() bool {
 }
 
 // Mend has the volume of an ailing sandbox checked, so that its files are at hand
-// before somebody starts it. Unavailable: there is no room for that. What fails for
+// before its next start. Unavailable: there is no room for that. What fails for
 // another reason is not tried again: the next start says what a person must do.
 func (k *Keeper) Mend(ctx context.Context) error {
 	return k.work.Do(ctx, flight.Job{
