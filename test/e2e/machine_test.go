@@ -413,9 +413,11 @@ func pausedUntilTraffic(m *machines, provider string) {
 	}
 }
 
-// Acceptance 7: an agent's run in a QEMU machine, which is killed in the middle
-// of a command. The run goes on in the same sandbox, on the same files, and the
-// model learns that nobody knows what the command did.
+// Acceptance 7: an agent's run in a QEMU machine, which is stopped while the
+// model thinks and killed in the middle of a command. The run goes on in the same
+// sandbox, on the same files; what the model asked for when the machine was
+// stopped is done, though without it the files could not be kept before, and of
+// the command the model learns that nobody knows what it did.
 func TestBrain_machineWithItsOwnKernelKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots machines in an emulator")
@@ -428,8 +430,10 @@ func TestBrain_machineWithItsOwnKernelKilled(t *testing.T) {
 	b := newBrainOn(m.world, map[string]string{"slow": `
 replies:
   - calls: [{name: write_file, args: {file_path: /workspace/kept, content: kept}}]
+  - calls: [{name: write_file, args: {file_path: /workspace/more, content: more}}]
+    delay: 3s
   - calls: [{name: execute, args: {command: 'busybox sleep 600'}}]
-  - calls: [{name: execute, args: {command: 'busybox cat kept; busybox uname -r'}}]
+  - calls: [{name: execute, args: {command: 'busybox cat kept more; busybox uname -r'}}]
 else: {text: 'It says {{result "execute"}}'}
 `}, nil, "")
 	m.pull()
@@ -439,15 +443,21 @@ else: {text: 'It says {{result "execute"}}'}
 	})
 	b.ok(err)
 	b.untilEvent(run.ID, func(e thread.Event) bool {
-		s, is := e.Body.(thread.ToolStarted)
-		return is && s.Tool == "execute"
+		_, is := e.Body.(thread.ToolCompleted)
+		return is
 	})
 	now, err := b.c.Run(run.ID).Get(b.ctx())
 	b.ok(err)
+	_, err = b.c.Sandbox(now.Sandbox).Stop(b.ctx())
+	b.ok(err)
+	b.untilEvent(run.ID, func(e thread.Event) bool {
+		s, is := e.Body.(thread.ToolStarted)
+		return is && s.Tool == "execute"
+	})
 	killMachine(t, now.Sandbox)
 	ended := b.wait(run.ID, "succeeded")
 	got := b.results(run.ID)
-	if len(got) != 3 || got[1].Code != "interrupted" || !strings.HasPrefix(got[2].text, "kept6.") {
+	if len(got) != 4 || got[1].Failed || got[2].Code != "interrupted" || !strings.HasPrefix(got[3].text, "keptmore6.") {
 		t.Errorf("%q\n%+v", ended.Text, got)
 	}
 	if after, err := b.c.Run(run.ID).Get(b.ctx()); err != nil || after.Sandbox != now.Sandbox {

@@ -3,6 +3,7 @@ package record
 import (
 	"testing"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -15,4 +16,17 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("record of %s at %q", rec.Info.ID, key)
 		}
 	})
+}
+
+// A call meets a machine that is on its way down: it may be made again, and then
+// is told that the machine is stopped.
+func TestUsable_stoppingIsTemporary(t *testing.T) {
+	r := Record{Info: sandbox.Info{ID: "sbx_1", State: sandbox.Running}, Plan: Halt}
+	if err := r.Usable(true); !errs.Temporary(err) {
+		t.Errorf("while it stops: %v (%s)", err, errs.Of(err))
+	}
+	r.Info.State, r.Plan = sandbox.Stopped, None
+	if err := r.Usable(false); errs.Temporary(err) || errs.Hint(err) == "" {
+		t.Errorf("when it is stopped: %v (%s)", err, errs.Of(err))
+	}
 }

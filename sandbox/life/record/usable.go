@@ -15,7 +15,8 @@ func (r Record) Usable(up bool) error {
 			if sandbox.Died(r.PlanReason) {
 				return ErrDied(id, r.PlanReason)
 			}
-			return errs.New(errs.Conflict, "sandbox %s is stopping", id)
+			// Not a conflict: soon it is stopped, and then the error says what to do.
+			return errs.New(errs.Unavailable, "sandbox %s is stopping", id)
 		}
 		return nil
 	case sandbox.Creating:
