@@ -216,14 +216,24 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, group *cgroup.Grou
 	return p.run(ctx, b.ID, rec, group, p.runArgs(b)...)
 }
 
+// notStarted is what runsc says when its sandbox has died before it did anything.
+const notStarted = "waiting for sandbox to start"
+
 // run is start by the program and with the writable layer of the record, which
-// it completes.
+// it completes. A sandbox that dies before it has begun, which was seen on busy
+// hosts, is started once more: nothing has run in it, and of a snapshot nothing was
+// read.
 func (p *Provider) run(ctx context.Context, id sandbox.ID, rec record, group *cgroup.Group, args ...string) (record, error) {
 	overlay := "--overlay2=root:dir=" + p.overlayDir(id)
 	if rec.DiskMB > 0 {
 		overlay += ",size=" + strconv.Itoa(rec.DiskMB) + "m"
 	}
-	if err := p.runscIn(ctx, rec.Program, id, group, []string{overlay}, args...); err != nil {
+	err := p.runscIn(ctx, rec.Program, id, group, []string{overlay}, args...)
+	if err != nil && strings.Contains(err.Error(), notStarted) && p.sweepSentry(ctx, id) == nil {
+		p.c.Log.Warn("gVisor: a machine died at its start; once more", "id", id, "error", err)
+		err = p.runscIn(ctx, rec.Program, id, group, []string{overlay}, args...)
+	}
+	if err != nil {
 		return record{}, err
 	}
 	found, err := p.locate(id, p.pidFile(id))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -174,9 +173,6 @@ func (m *machine) follows(ctx context.Context, rec record, watch *hostproc.Watch
 	m.next <- struct{}{}
 }
 
-// notStarted is what runsc says when its sandbox has died before it did anything.
-const notStarted = "waiting for sandbox to start"
-
 // revive makes the sentry that goes on after a snapshot. On error nothing of
 // it runs.
 func (p *Provider) revive(ctx context.Context, id sandbox.ID, rec record) (record, error) {
@@ -186,11 +182,6 @@ func (p *Provider) revive(ctx context.Context, id sandbox.ID, rec record) (recor
 	args := []string{"restore", "--detach", "--pid-file=" + p.pidFile(id), "--bundle=" + p.dir(id), "--image-path=" + rec.Saving, string(id)}
 	rec.Saving = ""
 	next, err := p.run(ctx, id, rec, p.ownGroup(id), args...)
-	if err != nil && strings.Contains(err.Error(), notStarted) && p.sweepSentry(ctx, id) == nil {
-		// Nothing has read the snapshot yet, and the machine is lost without it.
-		p.c.Log.Warn("gVisor: a machine did not start again; once more", "id", id, "error", err)
-		next, err = p.run(ctx, id, rec, p.ownGroup(id), args...)
-	}
 	if err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 		defer cancel()

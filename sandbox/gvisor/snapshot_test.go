@@ -189,15 +189,16 @@ func TestSnapshotAgain(t *testing.T) {
 	goesOn(t, s.g, s.boot.Workspace)
 }
 
-// A machine whose new sandbox dies before it has begun is started once more: it
-// is saved, and gone otherwise.
-func TestSnapshot_theSandboxDiesAtItsStart(t *testing.T) {
+// dying is a gVisor whose sandbox dies before it has begun, the first time that
+// the verb is called; died tells whether that was.
+func dying(t *testing.T, verb string) (program string, died func() bool) {
+	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "runsc")
+	program, once := filepath.Join(dir, "runsc"), filepath.Join(dir, "once")
 	text := `#!/bin/sh
 case " $* " in
-*' restore '*)
-	if mkdir ` + dir + `/once 2>/dev/null; then
+*' ` + verb + ` '*)
+	if mkdir ` + once + ` 2>/dev/null; then
 		echo '{"msg":"` + notStarted + `: EOF"}' >&3
 		exit 128
 	fi ;;
@@ -207,6 +208,33 @@ exec ` + slim(t) + ` "$@"
 	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return program, func() bool {
+		_, err := os.Stat(once)
+		return err == nil
+	}
+}
+
+func TestCreate_theSandboxDiesAtItsStart(t *testing.T) {
+	skipUnlessItBoots(t)
+	p := open(t, t.TempDir())
+	program, died := dying(t, "run")
+	p.program = program
+	b := bootOf(t, sandboxtest.Rootfs(t))
+	b.Guest = guesttest.Binary(t)
+	g := sandboxtest.NewGuest(t, create(t, p, b))
+	if res := g.Run("/bin/true"); res.Code != 0 || !died() {
+		t.Errorf("%+v, died %t", res, died())
+	}
+	if err := p.Destroy(t.Context(), b.ID); err != nil {
+		t.Error(err)
+	}
+	sandboxtest.Leaks(t, p.c.Dir, b.ID)
+}
+
+// A machine whose new sandbox dies before it has begun is started once more: it
+// is saved, and gone otherwise.
+func TestSnapshot_theSandboxDiesAtItsStart(t *testing.T) {
+	program, died := dying(t, "restore")
 	s := save(t)
 	s.quiesce(t)
 	m := s.m.(*machine)
@@ -223,8 +251,8 @@ exec ` + slim(t) + ` "$@"
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "once")); err != nil {
-		t.Errorf("nothing failed: %v", err)
+	if !died() {
+		t.Error("nothing failed")
 	}
 	next.Program = own
 	if err := errors.Join(writeRecord(s.p.dir(m.id), next), s.p.Close()); err != nil {
