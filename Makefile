@@ -60,10 +60,11 @@ race: ## the tests of packages where goroutines meet, under the race detector
 	@echo 'go test -race -short of all packages but programs and whole runs'
 	@CGO_ENABLED=1 go test -race -short -json -vet=off -timeout 20m -p 3 $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary
 
-check: ## the fast inner loop, under three minutes
+check: ## the fast inner loop, under three minutes: the packages, and a few whole runs
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt the files above' >&2; exit 1; }
 	go vet ./...
-	go test -short -vet=off -timeout 5m ./...
+	go test -short -vet=off -timeout 5m $(filter-out $(shell go list ./test/...),$(shell go list ./...))
+	go test -short -vet=off -timeout 5m -run '^(TestRun|TestRun_survivesKill9|TestForkAndReplay)$$' ./test/e2e
 
 bench: need build ## JSON lines on stdout; ONLY=brain chooses, RECORD=1 appends them to test/bench/results.jsonl too
 	@scripts/need bwrap:bubblewrap
