@@ -104,6 +104,69 @@ func TestServerKilled_atRandomPoints(t *testing.T) {
 	}
 }
 
+// TestServerKilled_whileItStarts kills servers that know of many sandboxes and
+// runs before they are up. The one that is let live knows all of them: the
+// programs in the sandboxes are those that ran before, and no run is lost or went
+// on twice. (How long it takes, `make bench ONLY=start` measures.)
+func TestServerKilled_whileItStarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes many sandboxes")
+	}
+	const sandboxes, done, kills = 30, 500, 15
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	b := newBrain(t, map[string]string{"quick": "else: {text: done}\n"}, nil, "")
+	shared := "" // else each run makes one of its own
+	for range sandboxes {
+		sb := b.create(api.CreateSandbox{MemoryMB: 256, DiskMB: 64})
+		shared = sb.ID
+		_, err := sb.StartProcess(b.ctx(), api.StartProcess{Key: "lives", Command: "echo $$ > alive; sleep 100000", Background: true})
+		b.ok(err)
+	}
+	for range done {
+		_, err := b.c.StartRun(b.ctx(), api.StartRun{Model: "quick", Task: "Nothing.", Sandbox: shared})
+		b.ok(err)
+	}
+	b.kill()
+	for range kills {
+		b.launch()
+		<-time.After(time.Duration(rnd.IntN(2000)) * time.Millisecond)
+		b.kill()
+	}
+	b.start()
+	running := 0
+	for _, sb := range b.live() {
+		if sb.State != "running" {
+			t.Errorf("%s is %s (%s)", sb.ID, sb.State, sb.Reason)
+			continue
+		}
+		running++
+		out, err := b.c.Sandbox(sb.ID).Command("sh", "-c", "kill -0 $(cat alive) && echo alive").Output(b.ctx())
+		if err != nil || string(out) != "alive\n" {
+			t.Errorf("%s answers %q, %v", sb.ID, out, err)
+		}
+	}
+	if running != sandboxes {
+		t.Errorf("%d of %d sandboxes run", running, sandboxes)
+	}
+	b.until("every run is over", func() error {
+		ended := 0
+		for run, err := range b.c.Runs(b.ctx(), client.RunFilter{}) {
+			if err != nil {
+				return err
+			}
+			if run.State == "succeeded" && run.Text == "done" && run.Steps == 1 {
+				ended++
+			}
+		}
+		if ended != done {
+			return fmt.Errorf("%d of %d runs succeeded in one step", ended, done)
+		}
+		return nil
+	})
+}
+
 // churn makes, uses and destroys sandboxes until the server dies.
 func churn(ctx context.Context, c *client.Client) {
 	for ctx.Err() == nil {

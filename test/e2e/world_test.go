@@ -74,6 +74,16 @@ func newWorld(t *testing.T, args ...string) *world {
 // start runs the server and waits until it answers.
 func (w *world) start() {
 	w.t.Helper()
+	w.launch()
+	w.until("the server answers", func() error {
+		_, err := w.c.Info(w.ctx())
+		return err
+	})
+}
+
+// launch runs the server.
+func (w *world) launch() {
+	w.t.Helper()
 	p, err := programs()
 	if err != nil {
 		w.t.Fatal(err)
@@ -88,10 +98,6 @@ func (w *world) start() {
 	if w.c, err = client.New(client.Config{Socket: client.SocketPath(w.home), ReconnectTimeout: 30 * time.Second}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.until("the server answers", func() error {
-		_, err := w.c.Info(w.ctx())
-		return err
-	})
 }
 
 // kill ends the server as a power cut of the process would.
