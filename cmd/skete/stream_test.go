@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/cmd/skete/internal/serve"
 )
@@ -234,17 +235,42 @@ s.serve_forever()'`)
 	}
 }
 
-// screen reads a terminal until it shows a text.
+// screen is a program in a terminal of its own, and all that it has shown.
 type screen struct {
-	t    *testing.T
-	mu   sync.Mutex
-	seen bytes.Buffer
+	t           *testing.T
+	cmd         *exec.Cmd
+	master, tty *os.File
+	before      unix.Termios // of the terminal
+	done        chan struct{}
+	mu          sync.Mutex
+	seen        bytes.Buffer
 }
 
-func (s *screen) follow(f *os.File) {
+// onScreen starts a command in a terminal.
+func onScreen(t *testing.T, cmd *exec.Cmd) *screen {
+	t.Helper()
+	s := &screen{t: t, cmd: cmd, done: make(chan struct{})}
+	var err error
+	if s.master, s.tty, err = pty.Open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.master.Close() })
+	s.size(30, 100)
+	s.before = termios(t, s.tty)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.tty, s.tty, s.tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go s.follow()
+	return s
+}
+
+func (s *screen) follow() {
+	defer close(s.done)
 	buf := make([]byte, 4096)
 	for {
-		n, err := f.Read(buf)
+		n, err := s.master.Read(buf)
 		s.mu.Lock()
 		s.seen.Write(buf[:n])
 		s.mu.Unlock()
@@ -253,6 +279,12 @@ func (s *screen) follow(f *os.File) {
 		}
 	}
 }
+
+func (s *screen) size(rows, cols uint16) {
+	_ = pty.Setsize(s.master, &pty.Winsize{Rows: rows, Cols: cols})
+}
+
+func (s *screen) keys(text string) { _, _ = io.WriteString(s.master, text) }
 
 func (s *screen) text() string {
 	s.mu.Lock()
@@ -272,115 +304,65 @@ func (s *screen) wants(text string) {
 	s.t.Logf("%q after %s", text, time.Since(began).Round(time.Millisecond))
 }
 
+// ends waits for the command's end, and holds its status and the terminal's
+// settings against what they must be.
+func (s *screen) ends(want int) {
+	s.t.Helper()
+	if err := s.cmd.Wait(); status(err) != want {
+		s.t.Errorf("it ended with %v, want %d\n%s", err, want, s.text())
+	}
+	if after := termios(s.t, s.tty); after != s.before {
+		s.t.Errorf("the terminal's settings were not put back: %+v, want %+v", after, s.before)
+	}
+	_ = s.tty.Close()
+	<-s.done
+}
+
 // TestShell is the terminal test of acceptance 6: size, resize, Ctrl-C, exit
 // code, and a terminal that is as it was before.
 func TestShell(t *testing.T) { inEach(t, testShell) }
 
 func testShell(t *testing.T, w *world, id string) {
-	cmd := w.command("vm", "shell", id, "--cmd", "exec bash --norc --noprofile -i")
-	master, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	_ = pty.Setsize(master, &pty.Winsize{Rows: 30, Cols: 100})
-	before := termios(t, tty)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s := &screen{t: t}
-	done := make(chan struct{})
-	go func() { s.follow(master); close(done) }()
-	keys := func(text string) { _, _ = io.WriteString(master, text) }
-
-	keys("echo size=$(stty size)\r")
+	s := onScreen(t, w.command("vm", "shell", id, "--cmd", "exec bash --norc --noprofile -i"))
+	s.keys("echo size=$(stty size)\r")
 	s.wants("size=30 100")
-	_ = pty.Setsize(master, &pty.Winsize{Rows: 41, Cols: 121})
-	keys("until [ \"$(stty size)\" = '41 121' ]; do sleep 0.02; done; echo resized=yes-it-is\r")
+	s.size(41, 121)
+	s.keys("until [ \"$(stty size)\" = '41 121' ]; do sleep 0.02; done; echo resized=yes-it-is\r")
 	s.wants("resized=yes-it-is\r\n")
 	// The command itself says that it is in the foreground: a Ctrl-C while bash
 	// is about to start it would be bash's.
-	keys("sh -c \"echo wait''ing; exec sleep 1000\"\r")
+	s.keys("sh -c \"echo wait''ing; exec sleep 1000\"\r")
 	s.wants("waiting\r\n")
-	keys("\x03")
-	keys("echo after=$?\r")
+	s.keys("\x03")
+	s.keys("echo after=$?\r")
 	s.wants("after=130")
-	keys("exit 7\r")
-	if err := cmd.Wait(); status(err) != 7 {
-		t.Errorf("the shell ended with %v, want 7\n%s", err, s.text())
-	}
-	if after := termios(t, tty); after != before {
-		t.Errorf("the terminal's settings were not put back: %+v, want %+v", after, before)
-	}
-	_ = tty.Close()
-	<-done
+	s.keys("exit 7\r")
+	s.ends(7)
 }
 
 // TestShell_terminated: the terminal is put back also when a signal ends us.
 func TestShell_terminated(t *testing.T) {
 	w := newWorld(t, "process")
 	id := w.run("vm", "create", "-q")
-	cmd := w.command("vm", "shell", id, "--cmd", "echo rea''dy; exec sleep 1000")
-	master, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	before := termios(t, tty)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s := &screen{t: t}
-	done := make(chan struct{})
-	go func() { s.follow(master); close(done) }()
+	s := onScreen(t, w.command("vm", "shell", id, "--cmd", "echo rea''dy; exec sleep 1000"))
 	s.wants("ready\r\n")
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); status(err) != 128+int(syscall.SIGTERM) {
-		t.Errorf("ended with %v, want 143\n%s", err, s.text())
-	}
-	if after := termios(t, tty); after != before {
-		t.Error("the terminal's settings were not put back")
-	}
-	_ = tty.Close()
-	<-done
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	s.ends(128 + int(syscall.SIGTERM))
 }
 
 // TestShell_left: a program that prints, and takes no Ctrl-C, can be left.
 func TestShell_left(t *testing.T) {
 	w := newWorld(t, "process")
 	id := w.run("vm", "create", "-q")
-	cmd := w.command("vm", "shell", id, "--cmd", "trap '' INT; while :; do echo on it; sleep 0.1; done")
-	master, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	before := termios(t, tty)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s := &screen{t: t}
-	done := make(chan struct{})
-	go func() { s.follow(master); close(done) }()
+	s := onScreen(t, w.command("vm", "shell", id, "--cmd", "trap '' INT; while :; do echo on it; sleep 0.1; done"))
 	s.wants("on it\r\n")
 	for _, keys := range []string{"\x03", "\x03\x03", "~.", "\r~", "."} {
-		_, _ = io.WriteString(master, keys)
+		s.keys(keys)
 	}
-	if err := cmd.Wait(); status(err) != 128+int(syscall.SIGINT) {
-		t.Errorf("ended with %v, want 130\n%s", err, s.text())
+	s.ends(128 + int(syscall.SIGINT))
+	if !strings.Contains(s.text(), " was killed\r\n") {
+		t.Errorf("it does not say what became of the program:\n%s", s.text())
 	}
-	s.wants(" was killed\r\n")
-	if after := termios(t, tty); after != before {
-		t.Error("the terminal's settings were not put back")
-	}
-	_ = tty.Close()
-	<-done
 }
 
 func TestServe_secondRefuses(t *testing.T) {
