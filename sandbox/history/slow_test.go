@@ -136,7 +136,10 @@ func TestOneSlowSandbox_noOtherWaits(t *testing.T) {
 					must(t, err)
 					st[other.id].write(t, "a", "touched")
 					s.Step(t.Context(), other.tenant, other.id, "a key", "nothing").End()
-					s.Settle(t.Context(), other.tenant, other.id)
+					must(t, st.Files(t.Context(), other.tenant, other.id, func(ctx context.Context, f sandbox.Files) error {
+						s.Ending(ctx, other.tenant, other.id, f, true)
+						return nil
+					}))
 					s.Detaching(st[other.id].host())
 					s.Detaching("host_unknown")
 				})

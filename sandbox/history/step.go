@@ -377,18 +377,6 @@ func (l *ledger) tick() {
 	}
 }
 
-// Settle makes a revision of what changed in a sandbox that is about to go,
-// where its history has begun.
-func (s *Service) Settle(ctx context.Context, tenant string, id sandbox.ID) {
-	if n, known := s.heard(id); s.owner(id) != tenant || known && n == 0 {
-		return
-	}
-	if l := s.ledger(ctx, tenant, id); l != nil {
-		defer l.drop()
-		l.look(ctx, stepWait)
-	}
-}
-
 // lastLabel names what did the changes that are found when a sandbox goes.
 func (s *Service) lastLabel(tenant string, id sandbox.ID) workspace.Label {
 	if l := s.known(tenant, id); l != nil {

@@ -40,19 +40,28 @@ func (h *history) with(ctx context.Context, f func(context.Context, workspace.Hi
 // scan is with for calls that look at the files: a tenant has a few at a time.
 func (h *history) scan(ctx context.Context, f func(context.Context, workspace.History, sandbox.Files) error) error {
 	return h.with(ctx, func(ctx context.Context, engine workspace.History, files sandbox.Files) error {
-		// First its own turn: who waits for a slow sandbox takes no look from others.
-		last, err := h.s.each.begin(ctx, string(h.id))
-		if err != nil {
-			return err
-		}
-		defer last()
-		done, err := h.s.looks.begin(ctx, h.tenant)
+		done, err := h.turn(ctx)
 		if err != nil {
 			return err
 		}
 		defer done()
 		return f(ctx, engine, files)
 	})
+}
+
+// turn waits for a turn to look at the files. First comes the sandbox's own: who
+// waits for a slow sandbox takes no look from others.
+func (h *history) turn(ctx context.Context) (done func(), err error) {
+	own, err := h.s.each.begin(ctx, string(h.id))
+	if err != nil {
+		return nil, err
+	}
+	look, err := h.s.looks.begin(ctx, h.tenant)
+	if err != nil {
+		own()
+		return nil, err
+	}
+	return func() { look(); own() }, nil
 }
 
 // look is with for calls that only read: what is kept can be read wherever the

@@ -163,6 +163,7 @@ func (k *Keeper) halting(state sandbox.State, reason string, ready func() error)
 			return errDestroyed(k.id)
 		},
 		Run: func(ctx context.Context) error {
+			k.ending(ctx, reason)
 			k.shutdown(ctx)
 			return k.halt(ctx, state, reason)
 		},
@@ -235,6 +236,7 @@ func (k *Keeper) finish(ctx context.Context) error {
 // teardown removes the machine and all that the host holds for it; the
 // workspace too, unless it is kept.
 func (k *Keeper) teardown(ctx context.Context, keep bool) error {
+	k.ending(ctx, k.record().PlanReason)
 	k.loans.Recall()
 	defer k.loans.Reopen()
 	machine := k.takeMachine()
@@ -305,6 +307,14 @@ func (k *Keeper) lostState() sandbox.State {
 // under way. It may be repeated.
 func (k *Keeper) Destroy(ctx context.Context) error {
 	return k.work.Do(ctx, k.destroying(sandbox.ReasonDestroyed, func() error { return nil }))
+}
+
+// Discard is Destroy without a last look at the files.
+func (k *Keeper) Discard(ctx context.Context) error {
+	return k.work.Do(ctx, k.destroying(sandbox.ReasonDestroyed, func() error {
+		k.discarded = true
+		return nil
+	}))
 }
 
 // destroying is the job of a Destroy. ready is asked while there is something.

@@ -81,6 +81,11 @@ type Deps struct {
 	// waits for, or returns false when it stops already.
 	Ctx   context.Context
 	Spawn func(func()) bool
+	// Ending is called before a sandbox loses its machine or its files, with the way
+	// to them: what is in no revision becomes one, or does so in Detaching. written:
+	// a call may have changed the files. It returns when ctx ends; nil = no revisions
+	// are made.
+	Ending func(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files, written bool)
 	// Detaching is called before the workspace of a host name is taken away, and
 	// returns when nobody works on it any more; nil = nobody does.
 	Detaching func(host sandbox.ID)
@@ -125,8 +130,11 @@ type Keeper struct {
 	// yet: called is closed when a call waits for that, ordered when it is done.
 	called, ordered chan struct{} // ordered is nil then
 
-	measuring bool // the disk is being looked at
-	mended    bool // the volume was checked since it became read-only
+	measuring bool            // the disk is being looked at
+	mended    bool            // the volume was checked since it became read-only
+	written   bool            // a call came in that may have changed files, and it was not looked at them since: see ending
+	discarded bool            // it is being destroyed, and no revision is wanted for that
+	looked    sandbox.Machine // at whose end the files were looked at; nil = none
 
 	loans loan.Loans // of the workspace
 
@@ -203,7 +211,7 @@ func (k *Keeper) takeMachine() sandbox.Machine {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	machine := k.machine
-	k.machine = nil
+	k.machine, k.looked = nil, nil
 	if k.unwatch != nil {
 		k.unwatch()
 		k.unwatch = nil

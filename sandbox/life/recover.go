@@ -28,6 +28,7 @@ func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
 		// A wall clock that went backwards must not lengthen a life.
 		k.deadline = time.Now().Add(min(at.Sub(d.now()), rec.Info.Spec.TTL))
 	}
+	k.written = rec.Alive() // the server before this one may have let calls in
 	switch rec.Info.State {
 	case sandbox.Destroyed:
 	case sandbox.Stopped, sandbox.Failed:

@@ -59,6 +59,7 @@ func (k *Keeper) use() (*wire.Client, error) {
 		return nil, err
 	}
 	k.uses++
+	k.written = true
 	return k.client, nil
 }
 

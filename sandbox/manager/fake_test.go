@@ -43,6 +43,7 @@ type world struct {
 	destroy  func(id sandbox.ID) error                      // called by Destroy
 	probeErr map[string]error
 	enforced bool
+	inside   bool                  // the machines have their disks to themselves
 	saves    func() error          // called by Snapshot, may fail
 	slow     func(step, id string) // called by every step that takes time on a host, may block
 
@@ -176,7 +177,7 @@ type fakeProvider struct {
 func (p *fakeProvider) Name() string { return p.name }
 
 func (p *fakeProvider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, Snapshot: p.isolation != sandbox.None, Fork: p.isolation != sandbox.None, HostWorkspace: true, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
+	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, Snapshot: p.isolation != sandbox.None, Fork: p.isolation != sandbox.None, HostWorkspace: !p.w.inside, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
 }
 
 func (p *fakeProvider) Probe(context.Context) error {
@@ -466,6 +467,15 @@ func (g *fakeGuest) Hello(context.Context, *connect.Request[wire.HelloRequest]) 
 	g.f.mu.Lock()
 	defer g.f.mu.Unlock()
 	return connect.NewResponse(&wire.HelloResponse{Version: wire.Version, BootId: g.f.bootID}), nil
+}
+
+// Shutdown ends the machine, as that of a machine does which has a kernel of its own.
+func (g *fakeGuest) Shutdown(ctx context.Context, r *connect.Request[wire.ShutdownRequest]) (*connect.Response[wire.ShutdownResponse], error) {
+	if !g.f.w.inside {
+		return g.UnimplementedControlHandler.Shutdown(ctx, r)
+	}
+	g.f.end(sandbox.ReasonExited)
+	return connect.NewResponse(&wire.ShutdownResponse{}), nil
 }
 
 func (g *fakeGuest) Quiesce(context.Context, *connect.Request[wire.QuiesceRequest]) (*connect.Response[wire.QuiesceResponse], error) {

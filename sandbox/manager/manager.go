@@ -58,6 +58,9 @@ type Config struct {
 	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: nobody else can be this node
 	Guest     string         // path of the skete-guest program
+	// Ending and Detaching are those of life.Deps: Ending is called before a sandbox
+	// loses its machine or its files, to keep what was written last.
+	Ending func(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files, written bool)
 	// Detaching is called before the workspace of a host name is taken away,
 	// and returns when nobody works on it beside the machine; nil = nobody does.
 	Detaching func(host sandbox.ID)
@@ -136,7 +139,7 @@ func (m *Manager) shared() life.Deps {
 		Ladder: ladder.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Roll: life.NewRoll(),
-		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Detaching: c.Detaching,
+		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Ending: c.Ending, Detaching: c.Detaching,
 	}
 }
 

@@ -197,6 +197,16 @@ func (m *Manager) Destroy(ctx context.Context, tenant string, id sandbox.ID) err
 	return k.Destroy(ctx)
 }
 
+// Discard is Destroy of a sandbox whose last changes need not be kept: it waits
+// for no look at its files.
+func (m *Manager) Discard(ctx context.Context, tenant string, id sandbox.ID) error {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return err
+	}
+	return k.Discard(ctx)
+}
+
 // Guest returns the client of a running sandbox; a paused one is woken first,
 // unless its spec forbids that. Until release is called (it
 // may be repeated) the sandbox counts as used. The client is shared: do not

@@ -22,6 +22,7 @@ func TestOneSlowSandbox_noOtherWaits(t *testing.T) {
 		"make volume":   func(m *manager.Manager, _ sandbox.ID) error { return makeOne(m) },
 		"boot":          func(m *manager.Manager, _ sandbox.ID) error { return makeOne(m) },
 		"record":        func(m *manager.Manager, id sandbox.ID) error { _, err := m.Stop(ctx, "t", id); return err },
+		"ending":        func(m *manager.Manager, id sandbox.ID) error { _, err := m.Stop(ctx, "t", id); return err },
 		"end":           func(m *manager.Manager, id sandbox.ID) error { _, err := m.Stop(ctx, "t", id); return err },
 		"detaching":     func(m *manager.Manager, id sandbox.ID) error { _, err := m.Stop(ctx, "t", id); return err },
 		"detach volume": func(m *manager.Manager, id sandbox.ID) error { _, err := m.Stop(ctx, "t", id); return err },
@@ -63,6 +64,9 @@ func TestOneSlowSandbox_noOtherWaits(t *testing.T) {
 			w := newWorld(t)
 			w.enforced = step != "usage"
 			c := w.config(nil)
+			c.Ending = func(_ context.Context, _ string, id sandbox.ID, _ sandbox.Files, _ bool) {
+				w.step("ending", string(id))
+			}
 			c.Detaching = func(host sandbox.ID) { w.step("detaching", string(host)) }
 			m := w.open(t, c)
 			slow := create(t, m, "t", sandbox.Spec{}).ID

@@ -82,6 +82,39 @@ func (m *machines) unsaved(id string) {
 	})
 }
 
+// lastWrites: what a command without a revision wrote right before the end of its
+// sandbox is in the history, also where no other has begun one.
+func lastWrites(m *machines, provider string) {
+	now := int64(1000)
+	for how, end := range map[string]func(id string) error{
+		"cleaned": func(id string) error { _, err := m.try("vm", "clean", id); return err },
+		"expired": func(id string) error {
+			_, err := m.c.Sandbox(id).Update(m.ctx(), api.UpdateSandbox{TTLMS: &now})
+			return err
+		},
+		"stopped": func(id string) error { _, err := m.try("vm", "stop", id); return err },
+	} {
+		m.t.Run(how, func(t *testing.T) {
+			m := m.with(t)
+			id := m.vm("--provider", provider)
+			m.cli("vm", "exec", id, "--no-revision", "--cmd", "echo last > last")
+			if err := end(id); err != nil {
+				t.Fatal(err)
+			}
+			m.until("it has ended", func() error {
+				if s, err := m.c.Sandbox(id).Get(m.ctx()); err != nil || s.State != "destroyed" && s.State != "stopped" {
+					return fmt.Errorf("it is %s, %w", s.State, err)
+				}
+				return nil
+			})
+			page, err := m.c.Sandbox(id).History().Page(m.ctx(), 0, "")
+			if err != nil || len(page.Items) != 2 || page.Items[0].Files != 1 || page.Items[1].Files != 0 {
+				t.Errorf("its history: %+v, %v", page, err)
+			}
+		})
+	}
+}
+
 // A sandbox whose machine was killed goes on in one of another provider, with
 // the same files.
 func movedByHistory(t *testing.T, m *machines, from, to string) {

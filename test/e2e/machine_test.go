@@ -112,6 +112,7 @@ func TestMachines(t *testing.T) {
 	t.Run("TemplatesAreTheSame", func(t *testing.T) { sameTemplates(m.with(t)) })
 	t.Run("ForkOfARunningProgram", func(t *testing.T) { m.each(t, forkOfAProgram) })
 	t.Run("HistoryOfTheShell", func(t *testing.T) { m.each(t, historyOfTheShell) })
+	t.Run("LastWrites", func(t *testing.T) { m.each(t, lastWrites) })
 	t.Run("MovedByHistory", func(t *testing.T) {
 		movedByHistory(t, m, "gvisor", "qemu")
 		movedByHistory(t, m, "qemu", "gvisor")

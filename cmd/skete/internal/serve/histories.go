@@ -79,15 +79,3 @@ func (n noticing) Guest(ctx context.Context, tenant string, id sandbox.ID) (*wir
 		n.histories.Touched(tenant, id)
 	}, nil
 }
-
-// Stop keeps what is not in a revision yet.
-func (n noticing) Stop(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
-	n.histories.Settle(ctx, tenant, id)
-	return n.Manager.Stop(ctx, tenant, id)
-}
-
-// Destroy keeps what is not in a revision yet; the history outlives the sandbox.
-func (n noticing) Destroy(ctx context.Context, tenant string, id sandbox.ID) error {
-	n.histories.Settle(ctx, tenant, id)
-	return n.Manager.Destroy(ctx, tenant, id)
-}
