@@ -127,9 +127,11 @@ func (s *Sandbox) Update(ctx context.Context, u api.UpdateSandbox) (api.Sandbox,
 	return transport.Fetch[api.Sandbox](ctx, s.c.t, k.WithJSON(u))
 }
 
-// Destroy ends the sandbox and removes all of it; legal from every state.
+// Destroy ends the sandbox and removes all of it but its history, which keeps what
+// was written last; legal from every state. On a handle WithoutRevisions no last
+// revision is made: that is for a sandbox that was needed for a moment.
 func (s *Sandbox) Destroy(ctx context.Context) error {
-	return s.c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: s.path(""), Repeatable: true})
+	return s.c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: s.path(""), Query: s.changing(nil), Repeatable: true})
 }
 
 // Start boots a stopped or failed sandbox again, with its workspace.

@@ -295,10 +295,18 @@ func (s *Server) updateSandbox(ctx context.Context, in *updateSandboxIn) (*sandb
 	return &sandboxOut{sandboxView(info)}, nil
 }
 
-func (s *Server) destroySandbox(ctx context.Context, in *SandboxPath) (*struct{}, error) {
+type destroySandboxIn struct {
+	SandboxPath
+	NoRevision bool `query:"no_revision" doc:"make no last revision of its files; what is in none yet may be lost"`
+}
+
+func (s *Server) destroySandbox(ctx context.Context, in *destroySandboxIn) (*struct{}, error) {
 	id, err := sandbox.ParseID(in.ID)
 	if err != nil {
 		return nil, err
+	}
+	if in.NoRevision {
+		return nil, s.sandboxes.Discard(ctx, gate.From(ctx).Tenant, id)
 	}
 	return nil, s.sandboxes.Destroy(ctx, gate.From(ctx).Tenant, id)
 }

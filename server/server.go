@@ -61,6 +61,8 @@ type Sandboxes interface {
 	Pause(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
 	Resume(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
 	Destroy(ctx context.Context, tenant string, id sandbox.ID) error
+	// Discard is Destroy without a last revision of the files.
+	Discard(ctx context.Context, tenant string, id sandbox.ID) error
 	Fork(ctx context.Context, tenant string, id sandbox.ID, r sandbox.ForkRequest) ([]sandbox.Info, error)
 	Snapshot(ctx context.Context, tenant string, id sandbox.ID, r sandbox.SnapshotRequest) (sandbox.Snapshot, error)
 	GetSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, error)

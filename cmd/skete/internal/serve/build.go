@@ -104,7 +104,7 @@ func (x stepMachines) Open(ctx context.Context, name string) (*wire.Client, func
 	if err != nil {
 		return nil, nil, err
 	}
-	end := func(ctx context.Context) error { return x.m.Destroy(ctx, buildTenant, info.ID) }
+	end := func(ctx context.Context) error { return x.m.Discard(ctx, buildTenant, info.ID) }
 	guest, release, err := x.m.Guest(ctx, buildTenant, info.ID)
 	if err != nil {
 		return nil, nil, errors.Join(err, end(context.WithoutCancel(ctx)))

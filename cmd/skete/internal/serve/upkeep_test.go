@@ -59,7 +59,7 @@ func (h *held) List(_ context.Context, tenant string, _ sandbox.Filter) (p sandb
 	return p, nil
 }
 
-func (h *held) Destroy(_ context.Context, tenant string, id sandbox.ID) error {
+func (h *held) Discard(_ context.Context, tenant string, id sandbox.ID) error {
 	if h.fails == nil {
 		h.boxes[tenant] = slices.DeleteFunc(slices.Clone(h.boxes[tenant]), func(i sandbox.ID) bool { return i == id })
 	}

@@ -41,7 +41,7 @@ type Histories interface {
 // Machines are a tenant's sandboxes and snapshots; *manager.Manager.
 type Machines interface {
 	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
-	Destroy(ctx context.Context, tenant string, id sandbox.ID) error
+	Discard(ctx context.Context, tenant string, id sandbox.ID) error
 	ListSnapshots(ctx context.Context, tenant string) []sandbox.Snapshot
 	DeleteSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) error
 }
@@ -208,7 +208,7 @@ func (u Upkeep) eraseMachines(ctx context.Context, tenant string) (sandboxes, sn
 		return 0, 0, err
 	}
 	for _, id := range living {
-		if err := u.Machines.Destroy(ctx, tenant, id); err != nil && !errs.Is(err, errs.NotFound) {
+		if err := u.Machines.Discard(ctx, tenant, id); err != nil && !errs.Is(err, errs.NotFound) {
 			return sandboxes, 0, err
 		}
 		sandboxes++

@@ -106,7 +106,7 @@ func (a commands) runNew(ctx context.Context, cf *createFlags, ef *execFlags, ar
 func (a commands) destroy(ctx context.Context, c *client.Client, sb api.Sandbox) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	if err := c.Sandbox(sb.ID).Destroy(ctx); err != nil {
+	if err := c.Sandbox(sb.ID).WithoutRevisions().Destroy(ctx); err != nil {
 		a.Complain(err)
 		a.Note("skete: %s could not be destroyed; it ends by itself (%s)", sb.ID, app.Until(sb.ExpiresAt))
 	}

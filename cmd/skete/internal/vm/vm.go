@@ -304,7 +304,7 @@ func (a commands) changed(after []api.Sandbox) error {
 
 func (a commands) vmClean() *cobra.Command {
 	var t app.Target
-	var keepPersist, yes bool
+	var keepPersist, noRevision, yes bool
 	cmd := &cobra.Command{
 		Use: "clean [ID…]", Aliases: []string{"rm"}, Short: "Destroy sandboxes and their workspaces",
 		Long: `Destroy sandboxes with all that is in them; their histories are kept for seven
@@ -350,12 +350,17 @@ Exit status: 4 you said no, and nothing was destroyed.`,
 			}
 			after, err := a.each(found, func(s api.Sandbox) (api.Sandbox, error) {
 				s.State = "destroyed"
-				return s, c.Sandbox(s.ID).Destroy(ctx)
+				box := c.Sandbox(s.ID)
+				if noRevision {
+					box = box.WithoutRevisions()
+				}
+				return s, box.Destroy(ctx)
 			})
 			return errors.Join(err, a.changed(after))
 		},
 	}
 	t.Flags(cmd, true)
+	cmd.Flags().BoolVar(&noRevision, "no-revision", false, "make no last revision; what is in none yet may be lost")
 	cmd.Flags().BoolVar(&keepPersist, "keep-persist", false, "leave those that were made with --persist")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return a.WithCompletion(cmd, 0)
