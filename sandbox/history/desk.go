@@ -131,6 +131,7 @@ func (s *Service) shut(d *desk) {
 	if err := h.Close(); err != nil {
 		s.c.Log.Warn("a history did not close well", "host", d.host, "error", err)
 	}
+	s.measure(d.id)
 }
 
 // engine returns the open history of a sandbox whose files are at hand, to be
@@ -192,6 +193,7 @@ func (s *Service) begin(ctx context.Context, d *desk, tenant string, id sandbox.
 		return nil, err
 	}
 	h, err := s.open(id, files)
+	s.measure(id) // it may have made a first revision
 	if err != nil {
 		return nil, err
 	}
@@ -233,8 +235,13 @@ func (s *Service) Detaching(host sandbox.ID) {
 }
 
 // lastLook makes the revision of what the files are at the end. A tenant that
-// has much to look at waits for itself only, and not for ever.
+// has much to look at waits for itself only, and not for ever. One that has used up
+// its quota gets none: starts and stops would be a way around it.
 func (s *Service) lastLook(tenant string, id sandbox.ID, h workspace.History) {
+	if err := s.within(tenant, id); err != nil {
+		s.c.Log.Warn("the last changes of a sandbox did not become a revision", "id", id, "error", err)
+		return
+	}
 	wait, cancel := context.WithTimeout(context.Background(), touchedBusy)
 	defer cancel()
 	if done, err := s.looks.begin(wait, tenant); err == nil {

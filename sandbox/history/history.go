@@ -67,6 +67,9 @@ type Config struct {
 	// Room refuses to keep more while a disk of the server is nearly full. An undo,
 	// and the last look at a sandbox that goes, are let through. nil: there is room.
 	Room func() error
+	// Quota refuses to keep more of a tenant that holds as much as it may: see Held.
+	// Only an undo is let through. nil: no tenant has a quota.
+	Quota func(tenant string) error
 	// Keep is how long a history outlives its sandbox; 0 = 7 days.
 	Keep time.Duration
 	Log  *slog.Logger     // nil = none
@@ -77,7 +80,9 @@ type Config struct {
 type Service struct {
 	c Config
 
-	checking keylock.Locks[sandbox.ID] // held while a history is checked, or removed
+	checking  keylock.Locks[sandbox.ID] // held while a history is checked, or removed
+	measuring keylock.Locks[sandbox.ID] // held while a history is measured
+	counted   sync.Once                 // all histories were measured; see Held
 
 	ctx context.Context // ends with Close
 	end context.CancelFunc
@@ -88,7 +93,9 @@ type Service struct {
 	openFor    time.Duration
 	stage      func(id sandbox.ID, name string) // for tests: see workspace.Config.Stage; nil = not asked
 
-	mu     sync.Mutex // guards all below and the desks; held for a moment only
+	mu     sync.Mutex          // guards all below and the desks; held for a moment only
+	sizes  map[sandbox.ID]size // of the histories that were measured
+	held   map[string]int64    // their sums, by tenant
 	desks  map[sandbox.ID]*desk
 	hosts  map[sandbox.ID]*desk // those with an open engine, by the name of what the host holds
 	closed bool
@@ -111,6 +118,7 @@ func New(c Config) *Service {
 	}
 	s := &Service{
 		c: c, each: looks{most: 1}, looks: looks{most: looksMax, took: map[string]time.Duration{}}, background: looks{most: backgroundMax}, openFor: openFor,
+		sizes: map[sandbox.ID]size{}, held: map[string]int64{},
 		desks: map[sandbox.ID]*desk{}, hosts: map[sandbox.ID]*desk{}, ledgers: map[holding]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
@@ -172,6 +180,7 @@ func (s *Service) open(id sandbox.ID, files sandbox.Files) (workspace.History, e
 		Dir: files.Volume.Path, Staging: filepath.Join(files.Volume.Disk, layout.Staging), Store: s.store(id),
 		BytesMax: bytesMax, Now: s.c.Now, Policy: &retain.Policy{}, Capture: capture.Config{Watch: true},
 		First: atFirst(), Empty: files.Empty, Stage: s.stageOf(id),
+		Pruned: func(workspace.Pruned, error) { s.measure(id) },
 	})
 }
 

@@ -56,6 +56,9 @@ func (s *Service) Move(ctx context.Context, tenant string, from, to sandbox.ID, 
 	if _, err := s.c.Sandboxes.Get(ctx, tenant, to); err != nil {
 		return workspace.Revision{}, err
 	}
+	if err := s.room(tenant, to); err != nil {
+		return workspace.Revision{}, err
+	}
 	if err := s.copy(ctx, tenant, from, to); err != nil {
 		return workspace.Revision{}, err
 	}
@@ -117,6 +120,7 @@ func (s *Service) copy(ctx context.Context, tenant string, from, to sandbox.ID) 
 		return err
 	}
 	err := s.c.Copy(s.store(from), s.store(to))
+	s.measure(to)
 	if errs.Is(err, errs.Exists) {
 		return errs.Wrap(errs.Exists, err, "sandbox %s has a history of its own", to).WithHint("make a new sandbox, and give it the history before anything else")
 	}
@@ -205,6 +209,7 @@ func (s *Service) drop(id sandbox.ID) error {
 	if err := os.Rename(s.dir(id), gone); err != nil {
 		return err
 	}
+	defer s.measure(id) // it takes nothing now
 	return os.RemoveAll(gone)
 }
 

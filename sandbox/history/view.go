@@ -45,6 +45,7 @@ func (h *history) scan(ctx context.Context, f func(context.Context, workspace.Hi
 			return err
 		}
 		defer done()
+		defer h.s.measure(h.id)
 		return f(ctx, engine, files)
 	})
 }
@@ -94,7 +95,7 @@ func (h *history) Snapshot(ctx context.Context, l workspace.Label) (rev workspac
 }
 
 func (h *history) snapshot(ctx context.Context, l workspace.Label) (rev workspace.Revision, fresh bool, err error) {
-	if err := h.s.room(h.id); err != nil {
+	if err := h.s.room(h.tenant, h.id); err != nil {
 		return rev, false, err
 	}
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
@@ -104,19 +105,35 @@ func (h *history) snapshot(ctx context.Context, l workspace.Label) (rev workspac
 	return rev, fresh, err
 }
 
-// room refuses a revision that would take what the server keeps back of its disks:
-// histories are not in what sandboxes grow by, for which they are held still.
-func (s *Service) room(id sandbox.ID) error {
-	if s.c.Room == nil {
-		return nil
-	}
-	err := s.c.Room()
-	if err != nil {
-		if n, known := s.heard(id); known && n == 0 { // there is nothing to keep
-			return nil
+// room refuses a revision that would take what the server keeps back of its disks
+// (histories are not in what sandboxes grow by, for which they are held still), and
+// one of a tenant that has used up its quota.
+func (s *Service) room(tenant string, id sandbox.ID) error {
+	if s.c.Room != nil {
+		if err := s.c.Room(); err != nil {
+			return s.unlessSame(id, err)
 		}
 	}
-	return err
+	return s.within(tenant, id)
+}
+
+// within refuses a revision of a tenant that has used up its quota.
+func (s *Service) within(tenant string, id sandbox.ID) error {
+	if s.c.Quota == nil {
+		return nil
+	}
+	if err := s.c.Quota(tenant); err != nil {
+		return s.unlessSame(id, err)
+	}
+	return nil
+}
+
+// unlessSame drops a refusal where there is nothing to keep.
+func (s *Service) unlessSame(id sandbox.ID, refusal error) error {
+	if n, known := s.heard(id); known && n == 0 {
+		return nil
+	}
+	return refusal
 }
 
 func (h *history) Revisions(ctx context.Context) ([]workspace.Revision, error) {
@@ -215,7 +232,7 @@ func (h *history) Unsaved(ctx context.Context) (u workspace.Unsaved, err error) 
 	ctx, cancel := context.WithTimeoutCause(ctx, unsavedMax, errSlowLook)
 	defer cancel()
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
-		if files.Alone {
+		if files.Alone && h.s.room(h.tenant, h.id) == nil {
 			rev, _, err := e.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
 			u = workspace.Unsaved{Since: rev.N}
 			return err
