@@ -65,7 +65,7 @@ type Limits struct {
 	Sandboxes int
 	Snapshots int
 	// TenantDiskMB bounds what all sandboxes of a tenant are promised together,
-	// and what they, their layers and snapshots really hold.
+	// and what they, their layers, snapshots and histories really hold.
 	TenantDiskMB   int
 	TenantCPUs     float64
 	TenantMemoryMB int
@@ -91,8 +91,8 @@ type Used struct {
 	Sandboxes int
 	CPUs      float64 // of its machines, as MemoryMB
 	MemoryMB  int
-	// DiskMB was promised to its sandboxes; DiskHeldMB is what they and its
-	// snapshots really hold.
+	// DiskMB was promised to its sandboxes; DiskHeldMB is what they, its
+	// snapshots and histories really hold, histories of destroyed ones too.
 	DiskMB     int
 	DiskHeldMB int
 }

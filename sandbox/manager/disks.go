@@ -6,11 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/quota"
-	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
 const (
@@ -34,6 +32,7 @@ const (
 // watchDisks looks at workspaces whose size the host does not enforce, at volumes
 // that take no writes any more, and at what tenants hold altogether.
 func (m *Manager) watchDisks() {
+	from := levels{}
 	for m.ctx.Err() == nil {
 		m.sleep(diskWatchEvery)
 		for _, k := range m.everyone() {
@@ -41,7 +40,7 @@ func (m *Manager) watchDisks() {
 		}
 		m.cutOff()
 		m.mend()
-		m.overQuota()
+		m.overQuota(from)
 	}
 }
 
@@ -134,58 +133,6 @@ func (m *Manager) mend() {
 	}
 }
 
-// held sums what a tenant's sandboxes and snapshots really hold, in MB.
-func (m *Manager) held(tenant string) int {
-	var sum int64
-	for _, k := range m.everyone() {
-		if k.Tenant() == tenant {
-			held, pending := k.Held()
-			sum += held + pending
-		}
-	}
-	for _, s := range m.deps.Snapshots.List(tenant) {
-		sum += s.Bytes
-		if m.c.Disks != nil {
-			files, _, _ := m.c.Disks.Held(snapshot.VolumeOf(s.ID))
-			sum += files
-		}
-	}
-	return int(sum >> 20)
-}
-
-// overQuota stops what grew of a tenant that holds more than it may.
-func (m *Manager) overQuota() {
-	most := m.deps.Limits.TenantDiskMB
-	if most <= 0 {
-		return
-	}
-	tenants := map[string][]*life.Keeper{}
-	for _, k := range m.everyone() {
-		tenants[k.Tenant()] = append(tenants[k.Tenant()], k)
-	}
-	for tenant, ks := range tenants {
-		if m.held(tenant) <= most {
-			continue
-		}
-		var largest *life.Keeper
-		var size int64
-		for _, k := range ks {
-			if held, pending := k.Held(); k.Runs() && !m.under(k, choreQuota) && held+pending > size {
-				largest, size = k, held+pending
-			}
-		}
-		if largest == nil {
-			continue
-		}
-		m.apart(largest, choreQuota, func() {
-			m.c.Log.Info("a tenant exceeds its disk; its largest sandbox is stopped", "tenant", tenant, "id", largest.ID(), "bytes", size)
-			if err := largest.OverQuota(m.ctx); err != nil && m.ctx.Err() == nil {
-				m.c.Log.Error("cannot stop what exceeds a tenant's disk", "id", largest.ID(), "error", err)
-			}
-		})
-	}
-}
-
 // mayGrow refuses what the host's disks have no room for, or the tenant's quota.
 func (m *Manager) mayGrow(tenant string, s sandbox.Spec) error {
 	if err := m.c.Host.Fits(s.DiskMB); err != nil {
@@ -197,10 +144,9 @@ func (m *Manager) mayGrow(tenant string, s sandbox.Spec) error {
 // mayKeep refuses to keep more for a tenant than its quota, or while a disk of the
 // host has no room for anything new.
 func (m *Manager) mayKeep(tenant string) error {
-	if most := m.deps.Limits.TenantDiskMB; most > 0 {
-		if held := m.held(tenant); held >= most {
-			return errs.New(errs.Limit, "quota of %d MB of disk is used up: sandboxes and snapshots hold %d", most, held).
-				WithHint("destroy some (`skete vm list`), delete snapshots, or ask the operator for more")
+	if m.deps.Limits.TenantDiskMB > 0 {
+		if err := m.within(m.holds(tenant)); err != nil {
+			return err
 		}
 	}
 	return m.c.Host.Begin()

@@ -905,6 +905,12 @@ func (w *world) grow(id sandbox.ID) (stop func()) {
 	}
 }
 
+// exceed has a sandbox hold more than its tenant may, and grow on.
+func (w *world) exceed(id sandbox.ID) {
+	w.use(id, 1<<50)
+	w.grow(id)
+}
+
 // fakeDisks knows what volumes cost.
 type fakeDisks struct{ w *world }
 

@@ -64,6 +64,9 @@ type Config struct {
 	// Detaching is called before the workspace of a host name is taken away,
 	// and returns when nobody works on it beside the machine; nil = nobody does.
 	Detaching func(host sandbox.ID)
+	// Histories is how many bytes of the host's disk a tenant's histories take, at
+	// once: it is asked again and again. nil = none.
+	Histories func(tenant string) int64
 	Limits    sandbox.Limits
 	Defaults  sandbox.Defaults
 	Log       *slog.Logger
@@ -105,6 +108,7 @@ type Manager struct {
 	tombstones map[string][]*life.Keeper // by tenant, oldest first
 	sweeping   map[sandbox.ID]bool       // what there is on the host of no sandbox, and is being removed
 	chores     map[chore]bool            // what the watch over the disks does now
+	looked     map[string]looked         // what tenants held at the last look; see Within
 	fenced     bool                      // another server has our node
 	release    func(context.Context) error
 }
@@ -122,7 +126,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Keeper{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}}
+	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Keeper{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}, looked: map[string]looked{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.deps = m.shared()
 	if err := m.open(ctx); err != nil {
@@ -371,7 +375,7 @@ func (m *Manager) Limits() sandbox.Limits { return m.deps.Limits }
 // Used returns what a tenant has of what it may have.
 func (m *Manager) Used(tenant string) sandbox.Used {
 	u := m.deps.Quota.Used(tenant)
-	return sandbox.Used{Sandboxes: u.Sandboxes, CPUs: u.CPUs, MemoryMB: u.MemoryMB, DiskMB: u.DiskMB, DiskHeldMB: m.held(tenant)}
+	return sandbox.Used{Sandboxes: u.Sandboxes, CPUs: u.CPUs, MemoryMB: u.MemoryMB, DiskMB: u.DiskMB, DiskHeldMB: m.holds(tenant).mb()}
 }
 
 // Probes says what each provider can do on this host, strongest first.

@@ -127,7 +127,7 @@ func TestOneSlowSandbox_theDisksOfOthersAreWatched(t *testing.T) {
 		}},
 		"cut off":    {"end", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.setReadOnly(id) }},
 		"mend":       {"mend", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.setReadOnly(id) }},
-		"over quota": {"end", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.use(id, 1<<50) }},
+		"over quota": {"end", func(_ *testing.T, w *world, _ *manager.Manager, id sandbox.ID) { w.exceed(id) }},
 	}
 	for name, step := range steps {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +220,7 @@ func watchedLife(t *testing.T, w *world, m *manager.Manager, tenant string, id s
 	eventually(t, "what became read-only is stopped", is(sandbox.Stopped, sandbox.ReasonReadOnly))
 	eventually(t, "what became read-only is mended", func() bool { return w.mended(id) > 0 })
 	restart()
-	w.use(id, 1<<50)
+	w.exceed(id)
 	eventually(t, "what exceeds its tenant's quota is stopped", is(sandbox.Stopped, sandbox.ReasonDiskQuota))
 	w.use(id, 0)
 	restart()

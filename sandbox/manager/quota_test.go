@@ -1,0 +1,100 @@
+package manager_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+const gb = 1 << 30
+
+// Over its tenant's quota a sandbox that grows is stopped, the largest is not: its
+// stop would give nothing back. What was stopped can be started, and stays as long
+// as it does not grow again.
+func TestQuota_onlyWhoGrowsIsStopped(t *testing.T) {
+	timeless(t, func(t *testing.T, w *world) {
+		c := w.watched(w.config(nil))
+		c.Limits.TenantDiskMB = 100 << 10
+		var histories atomic.Int64
+		c.Histories = func(string) int64 { return histories.Load() }
+		m := w.open(t, c)
+		large, small := create(t, m, "t", sandbox.Spec{}).ID, create(t, m, "t", sandbox.Spec{}).ID
+		running := func(ids ...sandbox.ID) {
+			t.Helper()
+			pass(time.Minute)
+			for _, id := range ids {
+				wantState(t, m, id, sandbox.Running, "")
+			}
+		}
+		w.use(large, 50*gb)
+		w.use(small, gb)
+		running(large, small)
+		histories.Store(60 * gb)
+		running(large, small)
+		w.use(small, gb+growsLittle)
+		running(large, small)
+		stop := w.grow(small)
+		running(large)
+		wantState(t, m, small, sandbox.Stopped, sandbox.ReasonDiskQuota)
+		stop()
+		if _, err := m.Start(t.Context(), "t", small); err != nil {
+			t.Fatal(err)
+		}
+		running(large, small)
+		w.grow(large)
+		running(small)
+		wantState(t, m, large, sandbox.Stopped, sandbox.ReasonDiskQuota)
+	})
+}
+
+// growsLittle is what a file that is edited may cost.
+const growsLittle = 1 << 20
+
+// What histories take counts, those of sandboxes that are gone too; the refusal says
+// what holds how much, and the history of the tenant hears it as well.
+func TestQuota_countsHistories(t *testing.T) {
+	w := newWorld(t)
+	c := w.watched(w.config(nil))
+	c.Limits.TenantDiskMB = 100 << 10
+	var histories atomic.Int64
+	c.Histories = func(tenant string) int64 {
+		if tenant != "t" {
+			return 0
+		}
+		return histories.Load()
+	}
+	m := w.open(t, c)
+	id := create(t, m, "t", sandbox.Spec{}).ID
+	w.use(id, 39*gb)
+	if err := m.Within("t"); err != nil {
+		t.Errorf("within its quota: %v", err)
+	}
+	histories.Store(60 * gb)
+	create(t, m, "t", sandbox.Spec{})
+	histories.Store(61 * gb)
+	refused := func(what string, err error) {
+		t.Helper()
+		const want = "quota of 102400 MB of disk is used up: sandboxes hold 39936 MB, snapshots 0, histories 62464"
+		if !errs.Is(err, errs.Limit) || errs.Public(err) != want || !strings.Contains(errs.Hint(err), "the history of a destroyed sandbox") {
+			t.Errorf("%s: %v (%s)", what, err, errs.Hint(err))
+		}
+	}
+	_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{})
+	refused("create", err)
+	eventually(t, "a history hears of it", func() bool { return m.Within("t") != nil })
+	refused("a history", m.Within("t"))
+	if held := m.Used("t").DiskHeldMB; held != 100<<10 {
+		t.Errorf("%d MB are held", held)
+	}
+	create(t, m, "other", sandbox.Spec{})
+	if err := m.Within("other"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	histories.Store(0)
+	create(t, m, "t", sandbox.Spec{})
+	eventually(t, "there is room again", func() bool { return m.Within("t") == nil })
+}
