@@ -187,7 +187,7 @@ type Limits struct {
 	// Quotas of a tenant's machines and sandboxes together; 0 = none.
 	TenantCPUs     float64 `json:"tenant_cpus" doc:"of all machines that run; 0 = no limit"`
 	TenantMemoryMB int     `json:"tenant_memory_mb" doc:"of all machines that run; 0 = no limit"`
-	TenantDiskMB   int     `json:"tenant_disk_mb" doc:"promised to all sandboxes, and really held by them and by snapshots; 0 = no limit"`
+	TenantDiskMB   int     `json:"tenant_disk_mb" doc:"promised to all sandboxes, and really held by them, by snapshots and histories; 0 = no limit"`
 }
 
 // Used is what a tenant has of its Limits.
@@ -196,7 +196,7 @@ type Used struct {
 	CPUs       float64 `json:"cpus" doc:"of machines that run"`
 	MemoryMB   int     `json:"memory_mb" doc:"of machines that run"`
 	DiskMB     int     `json:"disk_mb" doc:"that was promised to sandboxes"`
-	DiskHeldMB int     `json:"disk_held_mb" doc:"that sandboxes and snapshots really hold"`
+	DiskHeldMB int     `json:"disk_held_mb" doc:"that sandboxes, snapshots and histories really hold, histories of destroyed sandboxes too"`
 	LookMS     int64   `json:"look_ms" doc:"how long the server has looked at its sandboxes' files, and kept what they changed, since it started"`
 }
 

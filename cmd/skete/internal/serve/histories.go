@@ -15,9 +15,10 @@ import (
 // openHistories comes before the manager, which tells the histories when it
 // takes a workspace away, and whom they ask for it once it is there.
 func (r *running) openHistories(room func() error) {
+	managed := managed{r}
 	r.histories = history.New(history.Config{
-		Dir: r.in("history"), Sandboxes: managed{r}, Log: r.c.Log, Copy: replica.Copy,
-		Remote: replica.OpenHistory, Room: room,
+		Dir: r.in("history"), Sandboxes: managed, Log: r.c.Log, Copy: replica.Copy,
+		Remote: replica.OpenHistory, Room: room, Quota: managed.Within,
 		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
 			r.restartHolders(ctx, id, guest, paths)
 		},
@@ -51,6 +52,8 @@ func (m managed) Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox
 func (m managed) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {
 	return m.r.manager.Files(ctx, tenant, id, f)
 }
+
+func (m managed) Within(tenant string) error { return m.r.manager.Within(tenant) }
 
 // steps makes revisions before and after calls from outside.
 type steps struct{ histories *history.Service }
