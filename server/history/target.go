@@ -11,15 +11,14 @@ import (
 
 // target finds the revision that an undo or a redo goes to.
 func target(ctx context.Context, h workspace.History, b api.PlanChange) (uint64, error) {
-	// What nobody made a revision of is a change too, and the first to be undone.
-	if _, _, err := h.Snapshot(ctx, workspace.Label{Actor: workspace.Outside}); err != nil {
-		return 0, err
-	}
-	revs, err := h.Revisions(ctx)
+	revs, unsaved, err := workspace.ToUndo(ctx, h)
 	if err != nil {
 		return 0, err
 	}
 	_, undo, redo := workspace.Position(revs)
+	if unsaved != 0 {
+		undo, redo = unsaved, 0
+	}
 	named := workspace.Scope{Thread: b.Thread, Run: b.Run, Call: b.Call, Step: b.Step}
 	switch {
 	case b.Do == api.PlanRedo && redo == 0:

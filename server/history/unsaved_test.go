@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
 )
 
@@ -39,4 +41,27 @@ func TestUnsaved(t *testing.T) {
 	if len(diff.Files) != 0 || diff.To == 0 {
 		t.Errorf("%+v", diff)
 	}
+}
+
+// full is a history that has no room for another revision.
+type full struct{ workspace.History }
+
+func (full) Snapshot(context.Context, workspace.Label) (workspace.Revision, bool, error) {
+	return workspace.Revision{}, false, errs.New(errs.Limit, "quota of 1 MB of disk is used up")
+}
+
+// Where no revision can be made an undo is possible all the same, of what no
+// revision has first.
+func TestUndo_withoutRoomForRevisions(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "a", "1", workspace.Label{})
+	w.Step(t, "a", "2", workspace.Label{})
+	w.Write(t, "a", "3")
+	w.History = full{w.History}
+	w.apply(w.plan(api.PlanChange{Do: api.PlanUndo}))
+	w.want("a", "2")
+	w.apply(w.plan(api.PlanChange{Do: api.PlanUndo}))
+	w.want("a", "1")
+	w.apply(w.plan(api.PlanChange{Do: api.PlanRedo}))
+	w.want("a", "2")
 }

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/history"
@@ -243,4 +245,29 @@ func TestNoToolsWithoutAHistory(t *testing.T) {
 	if tools, err := r.Make(tool.Env{}, nil); err != nil || len(tools) != 0 {
 		t.Errorf("%v, %v", tools, err)
 	}
+}
+
+// full is a history that has no room for another revision.
+type full struct{ workspace.History }
+
+func (full) Snapshot(context.Context, workspace.Label) (workspace.Revision, bool, error) {
+	return workspace.Revision{}, false, errs.New(errs.Limit, "quota of 1 MB of disk is used up")
+}
+
+// Where no revision can be made an undo is possible all the same, of what no
+// revision has first.
+func TestPlanUndo_withoutRoomForRevisions(t *testing.T) {
+	d := newDesk(t, 0)
+	d.step("a", "1", "r1", "c1")
+	d.step("a", "2", "r1", "c2")
+	past := history.Of(full{d.h})
+	undoes := func(want uint64) {
+		t.Helper()
+		if p, err := past.PlanUndo(t.Context(), tool.PastUndo{}); err != nil || p.N != want {
+			t.Errorf("it goes to revision %d, %v; want %d", p.N, err, want)
+		}
+	}
+	undoes(1)
+	d.write("a", "3")
+	undoes(2)
 }

@@ -154,16 +154,14 @@ func (p past) Content(ctx context.Context, n uint64, path string, bytesMax int64
 func (p past) PlanUndo(ctx context.Context, u tool.PastUndo) (tool.PastPlan, error) {
 	n := u.N
 	if n == 0 {
-		// What nobody made a revision of is a change too, and the first to be undone.
-		if _, _, err := p.h.Snapshot(ctx, workspace.Label{Actor: workspace.Outside}); err != nil {
-			return tool.PastPlan{}, err
-		}
-		revs, err := p.h.Revisions(ctx)
+		revs, unsaved, err := workspace.ToUndo(ctx, p.h)
 		if err != nil {
 			return tool.PastPlan{}, err
 		}
 		if s := (workspace.Scope{Run: u.Run, Call: u.Call, Step: u.Step}); s != (workspace.Scope{}) {
 			n, err = workspace.Before(revs, s)
+		} else if unsaved != 0 {
+			n = unsaved
 		} else if _, n, _ = workspace.Position(revs); n == 0 {
 			err = errs.New(errs.Conflict, "there is nothing to undo")
 		}
