@@ -52,6 +52,7 @@ type Host struct {
 type room struct {
 	name                 string
 	total, free, reserve int64
+	workspaces           bool // are there
 }
 
 // lookFor is how long a look at the disks holds for those who want to begin.
@@ -71,7 +72,7 @@ func (h *Host) look(oldest time.Duration) []room {
 		return h.seen
 	}
 	seen := make([]room, 0, len(h.disks))
-	for _, d := range h.disks {
+	for i, d := range h.disks {
 		total, free, err := d.Space()
 		if err != nil {
 			continue
@@ -79,7 +80,7 @@ func (h *Host) look(oldest time.Duration) []room {
 		if d.Pending != nil {
 			free -= d.Pending()
 		}
-		seen = append(seen, room{d.Name, total, free, d.reserve(total)})
+		seen = append(seen, room{d.Name, total, free, d.reserve(total), i == len(h.disks)-1})
 	}
 	h.seen, h.at = seen, time.Now()
 	return seen
@@ -113,12 +114,12 @@ func errFull(r room, need int64) error {
 
 // MostMB is the largest workspace that the host could ever hold; 0 = not known.
 func (h *Host) MostMB() int {
-	seen := h.look(time.Minute)
-	if len(seen) == 0 {
-		return 0
+	for _, r := range h.look(time.Minute) {
+		if r.workspaces {
+			return int(max(r.total-2*r.reserve, 1<<20) >> 20)
+		}
 	}
-	r := seen[len(seen)-1]
-	return int(max(r.total-2*r.reserve, 1<<20) >> 20)
+	return 0
 }
 
 // Fits refuses a workspace that is larger than the host could ever hold: Limit.

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -41,6 +42,26 @@ func TestHost_marks(t *testing.T) {
 	var none *quota.Host
 	if mark, _ := none.Look(); mark != quota.Plenty || none.Begin() != nil || none.Fits(1<<40) != nil {
 		t.Error("a host of no disks has no room")
+	}
+}
+
+// How large a workspace may be is a matter of the disk of workspaces, also while that
+// cannot be read.
+func TestHost_mostIsOfTheDiskOfWorkspaces(t *testing.T) {
+	const mb = 1 << 20
+	var broken error
+	h := quota.NewHost(
+		quota.Disk{Name: "data directory", Reserve: 10 * mb, Space: func() (int64, int64, error) { return 100 * mb, 100 * mb, nil }},
+		quota.Disk{Name: "disk of workspaces", Reserve: 10 * mb, Space: func() (int64, int64, error) { return 1000 * mb, 1000 * mb, broken }},
+	)
+	broken = errors.New("input/output error")
+	if most := h.MostMB(); most != 0 || h.Fits(500) != nil {
+		t.Errorf("at most %d MB on a disk that cannot be read, %v", most, h.Fits(500))
+	}
+	broken = nil
+	h.Look()
+	if most := h.MostMB(); most != 980 || h.Fits(980) != nil || !errs.Is(h.Fits(981), errs.Limit) {
+		t.Errorf("at most %d MB, %v", most, h.Fits(980))
 	}
 }
 
