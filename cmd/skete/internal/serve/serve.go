@@ -187,7 +187,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
-	host, err := r.host(disks)
+	host, home, err := r.host(disks)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
-	r.openHistories(host.GoOn)
+	r.openHistories(home.GoOn)
 	if r.c.Defaults.DiskMB == 0 && host.MostMB() < sandbox.DefaultDefaults().DiskMB {
 		r.c.Defaults.DiskMB = host.MostMB()
 	}

@@ -35,19 +35,21 @@ func (v volumes) Attach(ctx context.Context, id string, form sandbox.Form) (sand
 
 // host makes the watch over the disks that sandboxes fill: the data directory's,
 // where machines keep what is no workspace, and the volumes', if that is another.
-func (r *running) host(disks *volume.Store) (*quota.Host, error) {
-	var home, images unix.Stat_t
-	if err := errors.Join(unix.Stat(r.c.Home, &home), unix.Stat(disks.Dir(), &images)); err != nil {
-		return nil, errs.Wrap(errs.Internal, err, "cannot look at the server's disks")
+// home is of the data directory's alone, where histories are.
+func (r *running) host(disks *volume.Store) (all, home *quota.Host, err error) {
+	var data, images unix.Stat_t
+	if err := errors.Join(unix.Stat(r.c.Home, &data), unix.Stat(disks.Dir(), &images)); err != nil {
+		return nil, nil, errs.Wrap(errs.Internal, err, "cannot look at the server's disks")
 	}
 	reserve := int64(r.c.ReserveMB) << 20
-	data := quota.Disk{Name: "data directory", Reserve: reserve, Space: func() (int64, int64, error) { return volume.Space(r.c.Home) }}
-	if home.Dev == images.Dev {
-		data.Pending = disks.Pending
-		return quota.NewHost(data), nil
+	first := quota.Disk{Name: "data directory", Reserve: reserve, Space: func() (int64, int64, error) { return volume.Space(r.c.Home) }}
+	if data.Dev == images.Dev {
+		first.Pending = disks.Pending
+		all = quota.NewHost(first)
+		return all, all, nil
 	}
-	return quota.NewHost(data, quota.Disk{
+	return quota.NewHost(first, quota.Disk{
 		Name: "disk of workspaces", Reserve: reserve, Pending: disks.Pending,
 		Space: func() (int64, int64, error) { return volume.Space(disks.Dir()) },
-	}), nil
+	}), quota.NewHost(first), nil
 }
