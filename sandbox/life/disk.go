@@ -39,19 +39,20 @@ func rouse(m sandbox.Machine, ctx context.Context) error {
 	return m.Resume(ctx)
 }
 
-// Held says how many bytes of the host's disks the sandbox has: its volume and
-// what its machine wrote; and how many more are on their way there.
-func (k *Keeper) Held() (held, pending int64) {
+// Held says how many bytes of the host's disks the sandbox has: its volume, with
+// what is on its way there, and what its machine wrote beside it.
+func (k *Keeper) Held() (volume, beside int64) {
 	if k.d.Disks != nil {
-		held, pending, _ = k.d.Disks.Held(string(k.Host())) // what is just going away holds nothing
+		held, pending, _ := k.d.Disks.Held(string(k.Host())) // what is just going away holds nothing
+		volume = held + pending
 	}
 	k.mu.Lock()
 	machine := k.machine
 	k.mu.Unlock()
 	if m, ok := machine.(layered); ok {
-		held += m.LayerBytes()
+		beside = m.LayerBytes()
 	}
-	return held + dirBytes(k.dir()), pending
+	return volume, beside + dirBytes(k.dir())
 }
 
 // dirBytes adds up the files of one directory.

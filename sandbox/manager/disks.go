@@ -152,10 +152,29 @@ func (m *Manager) mayKeep(tenant string) error {
 	return m.c.Host.Begin()
 }
 
-// growth is how much a sandbox has grown of late.
-type growth struct {
+// growth is how much a sandbox has grown of late: its volume, and beside it.
+type growth struct{ volume, beside part }
+
+// part of what a sandbox holds, on one disk.
+type part struct {
 	held int64
 	by   float64 // bytes, the older the less
+}
+
+// grown is the part at the next look.
+func (p part) grown(held int64, keep float64) part {
+	return part{held, p.by*keep + float64(max(held-p.held, 0))}
+}
+
+// by is how much a sandbox has grown on those disks that must be spared.
+func (g growth) by(marks quota.Marks) (sum float64) {
+	if marks.Workspaces != quota.Plenty {
+		sum += g.volume.by
+	}
+	if marks.Rest != quota.Plenty {
+		sum += g.beside.by
+	}
+	return sum
 }
 
 // watchHost holds still who fills the host's disks, before the disks are full: then
@@ -169,10 +188,11 @@ func (m *Manager) watchHost() {
 	grew, last := map[sandbox.ID]growth{}, time.Now()
 	for wait := time.Duration(0); m.ctx.Err() == nil; m.sleep(wait) {
 		began := time.Now()
-		mark, left := m.c.Host.Look()
+		marks, left := m.c.Host.Look()
+		mark := marks.Worst()
 		if left < near {
 			m.measure(grew, began.Sub(last))
-			m.hold(grew, mark)
+			m.hold(grew, marks)
 		} else {
 			clear(grew)
 		}
@@ -197,14 +217,12 @@ func (m *Manager) measure(grew map[sandbox.ID]growth, since time.Duration) {
 			continue
 		}
 		all[k.ID()] = true
-		held, pending := k.Held()
-		held += pending
+		volume, beside := k.Held()
 		g, known := grew[k.ID()]
-		if known {
-			g.by = g.by*keep + float64(max(held-g.held, 0))
+		if !known {
+			g = growth{part{held: volume}, part{held: beside}}
 		}
-		g.held = held
-		grew[k.ID()] = g
+		grew[k.ID()] = growth{g.volume.grown(volume, keep), g.beside.grown(beside, keep)}
 	}
 	for id := range grew {
 		if !all[id] {
@@ -214,17 +232,19 @@ func (m *Manager) measure(grew map[sandbox.ID]growth, since time.Duration) {
 }
 
 // hold holds still who must be at the mark: Near, those who grow most; Touched, all
-// who grow.
-func (m *Manager) hold(grew map[sandbox.ID]growth, mark quota.Mark) {
+// who grow. Who grows on another disk is not asked to spare this one.
+func (m *Manager) hold(grew map[sandbox.ID]growth, marks quota.Marks) {
+	mark := marks.Worst()
 	if mark == quota.Plenty {
 		return
 	}
 	var most float64
 	for _, g := range grew {
-		most = max(most, g.by)
+		most = max(most, g.by(marks))
 	}
 	for id, g := range grew {
-		if mark == quota.Touched && g.by < growsMin || mark == quota.Near && (g.by < growsMuch || g.by < most/4) {
+		by := g.by(marks)
+		if mark == quota.Touched && by < growsMin || mark == quota.Near && (by < growsMuch || by < most/4) {
 			continue
 		}
 		k := m.keeper(id)
@@ -233,7 +253,7 @@ func (m *Manager) hold(grew map[sandbox.ID]growth, mark quota.Mark) {
 		}
 		delete(grew, id)
 		// Not here: the record may take long to be written now, and others grow meanwhile.
-		m.apart(k, choreHold, func() { m.holdStill(k, int64(g.by)) })
+		m.apart(k, choreHold, func() { m.holdStill(k, int64(by)) })
 	}
 }
 

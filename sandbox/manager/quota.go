@@ -28,8 +28,8 @@ func (m *Manager) holds(tenant string) holdings {
 	h := m.keptBeside(tenant)
 	for _, k := range m.everyone() {
 		if k.Tenant() == tenant {
-			held, pending := k.Held()
-			h.sandboxes += held + pending
+			volume, beside := k.Held()
+			h.sandboxes += volume + beside
 		}
 	}
 	return h
@@ -113,9 +113,9 @@ func (m *Manager) overQuota(from levels) {
 func (m *Manager) tenantOverQuota(tenant string, ks []*life.Keeper, from levels) {
 	now, h := levels{}, m.keptBeside(tenant)
 	for _, k := range ks {
-		held, pending := k.Held()
-		now[k.ID()] = held + pending
-		h.sandboxes += held + pending
+		volume, beside := k.Held()
+		now[k.ID()] = volume + beside
+		h.sandboxes += volume + beside
 	}
 	over := h.mb() > m.deps.Limits.TenantDiskMB
 	for _, k := range ks {

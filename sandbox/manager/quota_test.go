@@ -8,6 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/quota"
 )
 
 const gb = 1 << 30
@@ -97,4 +98,31 @@ func TestQuota_countsHistories(t *testing.T) {
 	histories.Store(0)
 	create(t, m, "t", sandbox.Spec{})
 	eventually(t, "there is room again", func() bool { return m.Within("t") == nil })
+}
+
+// Where workspaces have a disk of their own, a sandbox that grows there runs on
+// while the data directory's is full, and is held still for its own.
+func TestHoldStill_onlyWhoFillsThatDisk(t *testing.T) {
+	timeless(t, func(t *testing.T, w *world) {
+		c := w.watched(w.config(nil))
+		var data atomic.Int64
+		disk := func(name string, free func() int64) quota.Disk {
+			return quota.Disk{Name: name, Reserve: reserve, Space: func() (int64, int64, error) { return 1 << 40, free(), nil }}
+		}
+		c.Host = quota.NewHost(disk("data directory", data.Load), disk("disk of workspaces", func() int64 {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.free
+		}))
+		data.Store(plenty)
+		m := w.open(t, c)
+		id := create(t, m, "t", sandbox.Spec{}).ID
+		data.Store(near)
+		defer w.grow(id)()
+		pass(20 * time.Second)
+		wantState(t, m, id, sandbox.Running, "")
+		w.setFree(near)
+		pass(20 * time.Second)
+		wantState(t, m, id, sandbox.Paused, sandbox.ReasonHostFull)
+	})
 }

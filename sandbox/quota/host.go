@@ -141,18 +141,35 @@ const (
 	Touched      // all who grow must be
 )
 
-// Look returns the worst mark of all disks, and how many bytes are left above
-// Near, negative below it.
-func (h *Host) Look() (Mark, int64) {
-	mark, left := Plenty, int64(1)<<62
+// Marks are the marks of the disk of workspaces, and of that where machines keep the
+// rest; they are the same where that is one disk.
+type Marks struct{ Workspaces, Rest Mark }
+
+// Worst is the worse one.
+func (m Marks) Worst() Mark { return max(m.Workspaces, m.Rest) }
+
+// Look returns the marks of the disks, and how many bytes are left above Near,
+// negative below it.
+func (h *Host) Look() (Marks, int64) {
+	marks, left := Marks{}, int64(1)<<62
 	for _, r := range h.look(0) {
 		left = min(left, r.free-r.reserve*3/2)
-		switch {
-		case r.free < r.reserve:
-			mark = Touched
-		case r.free < r.reserve*3/2:
-			mark = max(mark, Near)
+		if r.workspaces {
+			marks.Workspaces = r.mark()
+		}
+		if !r.workspaces || len(h.disks) == 1 {
+			marks.Rest = max(marks.Rest, r.mark())
 		}
 	}
-	return mark, left
+	return marks, left
+}
+
+func (r room) mark() Mark {
+	switch {
+	case r.free < r.reserve:
+		return Touched
+	case r.free < r.reserve*3/2:
+		return Near
+	}
+	return Plenty
 }

@@ -28,9 +28,9 @@ func TestHost_marks(t *testing.T) {
 			Space:   func() (int64, int64, error) { return 1000 * mb, tt.free * mb, nil },
 			Pending: func() int64 { return tt.pending * mb },
 		})
-		mark, _ := h.Look()
-		if mark != tt.mark || (h.Begin() == nil) != tt.begin || (h.GoOn() == nil) != tt.goOn {
-			t.Errorf("%+v: mark %d, begin %v, go on %v", tt, mark, h.Begin(), h.GoOn())
+		marks, _ := h.Look()
+		if marks != (quota.Marks{Workspaces: tt.mark, Rest: tt.mark}) || (h.Begin() == nil) != tt.begin || (h.GoOn() == nil) != tt.goOn {
+			t.Errorf("%+v: marks %d, begin %v, go on %v", tt, marks, h.Begin(), h.GoOn())
 		}
 		if err := h.Begin(); err != nil && (!errs.Is(err, errs.Unavailable) || !strings.Contains(errs.Public(err), "its data directory has")) {
 			t.Errorf("%+v: %v", tt, err)
@@ -40,7 +40,7 @@ func TestHost_marks(t *testing.T) {
 		}
 	}
 	var none *quota.Host
-	if mark, _ := none.Look(); mark != quota.Plenty || none.Begin() != nil || none.Fits(1<<40) != nil {
+	if marks, _ := none.Look(); marks.Worst() != quota.Plenty || none.Begin() != nil || none.Fits(1<<40) != nil {
 		t.Error("a host of no disks has no room")
 	}
 }

@@ -49,12 +49,12 @@ func TestHost_workspacesOnAnotherDisk(t *testing.T) {
 		full      string // what begins nothing new says; "" = something does
 		goOn      bool
 		histories bool
-		mark      quota.Mark
+		marks     quota.Marks
 	}{
-		{"the data directory is nearly full", home, 14 * mb, "its data directory has", true, true, quota.Plenty},
-		{"the data directory is full", home, 4 * mb, "its data directory has", false, false, quota.Touched},
-		{"the workspaces' disk is nearly full", other, 14 * mb, "its disk of workspaces has", true, true, quota.Plenty},
-		{"the workspaces' disk is full", other, 4 * mb, "its disk of workspaces has", false, true, quota.Touched},
+		{"the data directory is nearly full", home, 14 * mb, "its data directory has", true, true, quota.Marks{}},
+		{"the data directory is full", home, 4 * mb, "its data directory has", false, false, quota.Marks{Rest: quota.Touched}},
+		{"the workspaces' disk is nearly full", other, 14 * mb, "its disk of workspaces has", true, true, quota.Marks{}},
+		{"the workspaces' disk is full", other, 4 * mb, "its disk of workspaces has", false, true, quota.Marks{Workspaces: quota.Touched}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestHost_workspacesOnAnotherDisk(t *testing.T) {
 			if err := all.Begin(); !errs.Is(err, errs.Unavailable) || !strings.Contains(errs.Public(err), tt.full) {
 				t.Errorf("something new: %v", err)
 			}
-			if mark, _ := all.Look(); mark != tt.mark || (all.GoOn() == nil) != tt.goOn {
-				t.Errorf("mark %d, go on: %v", mark, all.GoOn())
+			if marks, _ := all.Look(); marks != tt.marks || (all.GoOn() == nil) != tt.goOn {
+				t.Errorf("marks %+v, go on: %v", marks, all.GoOn())
 			}
 			eventually(t, "histories know", func() bool { return (data.GoOn() == nil) == tt.histories })
 			empty()
