@@ -253,6 +253,7 @@ type Problem struct {
 	Status int          `json:"status"`
 	Detail string       `json:"detail,omitempty"`
 	Class  string       `json:"class" doc:"who must act: invalid, not_found, exists, denied, conflict, unsupported, limit, unavailable, corrupt, internal"`
+	Code   string       `json:"code,omitempty" doc:"which refusal it is, where the class does not say it: nothing_to_do, there is nothing to undo or to redo"`
 	Hint   string       `json:"hint,omitempty"`
 	Errors []FieldError `json:"errors,omitempty"`
 	// ExitCode is what a shell says of the command that was not started.

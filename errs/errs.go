@@ -63,7 +63,16 @@ type Error struct {
 	// Exit is what a shell says of a command that was not started: NotThere or
 	// NotRunnable; 0 = the error is of something else.
 	Exit int
+	// Code names the refusal for programs, where its class is not enough to
+	// tell it from others: one of the codes below; "" = it has none.
+	Code string
 }
+
+// Codes of refusals.
+const (
+	// NothingToDo: there is nothing to undo, or to redo.
+	NothingToDo = "nothing_to_do"
+)
 
 // Exit statuses of commands that were not started, as shells and docker have them.
 const (
@@ -92,6 +101,13 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 func (e *Error) WithExit(status int) *Error {
 	c := *e
 	c.Exit = status
+	return &c
+}
+
+// WithCode returns a copy of e with the code set.
+func (e *Error) WithCode(code string) *Error {
+	c := *e
+	c.Code = code
 	return &c
 }
 
@@ -163,6 +179,14 @@ func Exit(err error) int {
 		return e.Exit
 	}
 	return 0
+}
+
+// Code returns the code of the first classified error in the chain, or "".
+func Code(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
 }
 
 // Temporary reports whether the same call may work later. Retry is decided

@@ -101,9 +101,15 @@ func BeforeTurn(revs []Revision, s Scope) (uint64, error) {
 	case turn >= 0 && (last == "" || of == last || turn+1 >= begin):
 		return past[turn].N, nil
 	case last == "":
-		return 0, errs.New(errs.NotFound, "no change of a run can be undone").WithHint("`skete undo` without a flag takes back the last change, whoever made it")
+		return 0, NoChange()
 	}
 	return Before(revs, Scope{Thread: s.Thread, Run: last})
+}
+
+// NoChange says that no run has changed what is there now.
+func NoChange() error {
+	return errs.New(errs.NotFound, "there is nothing to undo: no run changed what is there now").WithCode(errs.NothingToDo).
+		WithHint("`skete undo` without a flag takes back the last change, whoever made it")
 }
 
 // isTurn reports whether a revision shows what was there when a person spoke.
@@ -134,7 +140,7 @@ func Before(revs []Revision, s Scope) (uint64, error) {
 	i := slices.IndexFunc(revs, s.covers)
 	switch {
 	case i < 0:
-		return 0, errs.New(errs.NotFound, "it changed no file that the history knows of")
+		return 0, errs.New(errs.NotFound, "there is nothing to undo: it changed no file that the history knows of").WithCode(errs.NothingToDo)
 	case i == 0 || revs[i-1].N != revs[i].N-1:
 		return 0, errs.New(errs.NotFound, "what was before revision %d is not kept", revs[i].N)
 	}

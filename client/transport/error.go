@@ -46,7 +46,7 @@ func join(a, b string) string {
 
 // Unwrap makes the package errs see the class.
 func (e *Error) Unwrap() error {
-	return &errs.Error{Class: errs.Class(e.Class), Msg: e.Error(), Hint: e.Hint, Exit: e.ExitCode}
+	return &errs.Error{Class: errs.Class(e.Class), Msg: e.Error(), Hint: e.Hint, Exit: e.ExitCode, Code: e.Code}
 }
 
 func (e *Error) fields() string {

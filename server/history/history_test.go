@@ -562,6 +562,38 @@ func TestUndoByScope(t *testing.T) {
 	}
 }
 
+// Programs tell by a code that there is nothing to do; all other refusals have none.
+func TestNothingToDo_hasACode(t *testing.T) {
+	w := newWorld(t)
+	plan := func(what string, status int, p api.PlanChange, code string) {
+		t.Helper()
+		if got := ask[api.Problem](w, status, "POST", "/plan", p); got.Code != code {
+			t.Errorf("%s: code %q, want %q: %+v", what, got.Code, code, got)
+		}
+	}
+	plan("undo of an empty history", http.StatusConflict, api.PlanChange{Do: api.PlanUndo}, "nothing_to_do")
+	w.Step(t, "a", "0", workspace.Label{Actor: "user:x"})
+	w.Step(t, "a", "1", workspace.Label{Actor: "user:x"})
+	for what, p := range map[string]api.PlanChange{
+		"a step":              {Scope: "step"},
+		"a step of a run":     {Scope: "step", Run: "r9", Step: 3},
+		"a turn":              {Scope: "turn"},
+		"a run":               {Scope: "run", Run: "r9"},
+		"the last call":       {Scope: "call"},
+		"a call":              {Scope: "call", Call: "c9"},
+		"a call, by its name": {Call: "c9"},
+	} {
+		p.Do = api.PlanUndo
+		plan(what, http.StatusNotFound, p, "nothing_to_do")
+	}
+	plan("redo", http.StatusConflict, api.PlanChange{Do: api.PlanRedo}, "nothing_to_do")
+	plan("a revision that is not there", http.StatusNotFound, api.PlanChange{Do: api.PlanRestore, N: 99}, "")
+	for range 2 { // both, back to what the first plan saw
+		w.apply(w.plan(api.PlanChange{Do: api.PlanUndo}))
+	}
+	plan("undo of the first", http.StatusConflict, api.PlanChange{Do: api.PlanUndo}, "nothing_to_do")
+}
+
 // Two messages to one run, without a change between them, are two turns.
 func TestUndoByScope_turnsOneByOne(t *testing.T) {
 	w := newWorld(t)

@@ -22,11 +22,11 @@ func target(ctx context.Context, h workspace.History, b api.PlanChange) (uint64,
 	named := workspace.Scope{Thread: b.Thread, Run: b.Run, Call: b.Call, Step: b.Step}
 	switch {
 	case b.Do == api.PlanRedo && redo == 0:
-		return 0, errs.New(errs.Conflict, "there is nothing to redo")
+		return 0, errs.New(errs.Conflict, "there is nothing to redo").WithCode(errs.NothingToDo)
 	case b.Do == api.PlanRedo:
 		return redo, nil
 	case undo == 0:
-		return 0, errs.New(errs.Conflict, "there is nothing to undo")
+		return 0, errs.New(errs.Conflict, "there is nothing to undo").WithCode(errs.NothingToDo)
 	case b.Scope == "" || b.Scope == scopeLast:
 		if named == (workspace.Scope{}) {
 			return undo, nil
@@ -59,7 +59,7 @@ func scopeOf(revs []workspace.Revision, scope string, named workspace.Scope) (wo
 	}
 	last, ok := lastOfRun(revs, named)
 	if !ok {
-		return named, errs.New(errs.NotFound, "no change of a run can be undone").WithHint("`skete undo` without a flag takes back the last change, whoever made it")
+		return named, workspace.NoChange()
 	}
 	named.Thread, named.Run = last.Thread, last.Run
 	if scope == scopeStep || scope == scopeCall {

@@ -90,6 +90,7 @@ func Of(err error) *Error {
 			Status: status,
 			Detail: clip(errs.Public(err)),
 			Class:  string(class),
+			Code:   errs.Code(err),
 			Hint:   clip(errs.Hint(err)),
 
 			ExitCode: errs.Exit(err),

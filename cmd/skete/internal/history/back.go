@@ -232,7 +232,7 @@ func (a commands) back(ctx context.Context, w *way, sandbox []string, p api.Plan
 		return err
 	}
 	plan, err := h.Plan(ctx, p)
-	if errs.Is(err, errs.Conflict) && strings.HasPrefix(errs.Public(err), nothingTo+p.Do) {
+	if errs.Code(err) == errs.NothingToDo && a.known(ctx, p.Run) {
 		a.Note("%s", errs.Public(err))
 		return a.nothing(ctx, h)
 	}
@@ -267,8 +267,18 @@ func (a commands) back(ctx context.Context, w *way, sandbox []string, p api.Plan
 	return a.report(done)
 }
 
-// nothingTo is how the server says that there is no way back, or forward.
-const nothingTo = "there is nothing to "
+// known reports whether there is such a run, or none is named: one that is
+// named wrongly has nothing to undo either, and must not look undone.
+func (a commands) known(ctx context.Context, run string) bool {
+	if run == "" {
+		return true
+	}
+	c, err := a.Connect(ctx)
+	if err == nil {
+		_, err = c.Run(run).Get(ctx)
+	}
+	return err == nil
+}
 
 // mayAsk refuses what needs a person's answer where there is no person to ask,
 // before anything is planned.
