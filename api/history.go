@@ -169,7 +169,7 @@ type PathConflict struct {
 
 // MoveHistory asks for the history and the files of another sandbox.
 type MoveHistory struct {
-	From string `json:"from" minLength:"1" maxLength:"100" doc:"the sandbox whose history it is; it may be gone"`
+	From string `json:"from" minLength:"1" maxLength:"100" doc:"the sandbox whose history it is, by its id, the beginning of it, or its name; by the whole id it may be gone"`
 	N    uint64 `json:"n,omitempty" doc:"the revision that the files become; default the last"`
 }
 

@@ -17,7 +17,7 @@ type StartRun struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Budget     Budget            `json:"budget,omitzero"`
 	Schema     json.RawMessage   `json:"schema,omitempty" doc:"JSON Schema of the result; default text"`
-	Sandbox    string            `json:"sandbox,omitempty" doc:"an existing sandbox to work in; default one of the thread's own"`
+	Sandbox    string            `json:"sandbox,omitempty" doc:"an existing sandbox to work in, by its id, the beginning of it, or its name; default one of the thread's own"`
 	Spec       map[string]any    `json:"spec,omitempty" doc:"of the thread's own sandbox: the keys of CreateSandbox"`
 	Keep       bool              `json:"keep,omitempty" doc:"leave the run's own sandbox as it is when the run is over; else what the agent's after_run says: it is stopped ten minutes after its last use"`
 }

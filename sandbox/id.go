@@ -45,6 +45,13 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
+// IsIDBeginning reports whether s may be the beginning of an ID: the prefix, and
+// at least one character behind it.
+func IsIDBeginning(s string) bool {
+	rest, ok := strings.CutPrefix(s, idPrefix)
+	return ok && rest != "" && len(s) <= idLen && strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}
+
 // KeyedID derives an ID from a tenant's idempotency key: the same for ever,
 // and not to be guessed by who knows the key but not the secret.
 func KeyedID(secret []byte, tenant, key string) ID {

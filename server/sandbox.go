@@ -30,7 +30,7 @@ const (
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
 }
 
 func (s *Server) registerSandboxes(t *route.Table) {

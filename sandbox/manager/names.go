@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,12 +173,15 @@ func (m *Manager) loadNames(ctx context.Context) error {
 	return nil
 }
 
-// Find returns the ID of a tenant's sandbox by its ID, which need not exist, or
-// by its name. NotFound: none has the name. Conflict: several have it, from
-// before names were unique.
+// Find returns the ID of a tenant's sandbox by its ID, which need not exist, by
+// the beginning of it, or by its name. NotFound: there is none. Invalid: several
+// begin like that. Conflict: several have the name, from before names were unique.
 func (m *Manager) Find(_ context.Context, tenant, name string) (sandbox.ID, error) {
-	if strings.HasPrefix(name, sandbox.IDPrefix) {
-		return sandbox.ParseID(name)
+	if id, err := sandbox.ParseID(name); err == nil || strings.HasPrefix(name, sandbox.IDPrefix) && !sandbox.IsIDBeginning(name) {
+		return id, err
+	}
+	if sandbox.IsIDBeginning(name) {
+		return m.findBeginning(tenant, name)
 	}
 	m.mu.Lock()
 	var found []string
@@ -201,6 +205,46 @@ func (m *Manager) Find(_ context.Context, tenant, name string) (sandbox.ID, erro
 	}
 	return "", errs.New(errs.Conflict, "%d sandboxes have the name %.64q, from before names were unique: %s", len(found), name, strings.Join(found, " ")).
 		WithHint("use the id; `skete vm rename ID NAME` gives one of them another name")
+}
+
+// choicesMax is how many sandboxes are named to choose from.
+const choicesMax = 10
+
+// findBeginning finds a tenant's sandbox by the beginning of its ID.
+func (m *Manager) findBeginning(tenant, beginning string) (sandbox.ID, error) {
+	fits := map[sandbox.ID]string{}
+	m.mu.Lock()
+	for id, k := range m.keepers {
+		if k.Tenant() == tenant && strings.HasPrefix(string(id), beginning) {
+			fits[id] = k.Name()
+		}
+	}
+	for id, far := range m.elsewhere {
+		if far.tenant == tenant && strings.HasPrefix(string(id), beginning) {
+			fits[id] = far.name
+		}
+	}
+	m.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(fits))
+	switch len(ids) {
+	case 0:
+		return "", errs.New(errs.NotFound, "no sandbox %s", strconv.Quote(beginning)).WithHint("`skete vm list` shows their names and ids")
+	case 1:
+		return ids[0], nil
+	}
+	var choices []string
+	for _, id := range ids {
+		if len(choices) == choicesMax {
+			choices = append(choices, "…")
+			break
+		}
+		choice := string(id)
+		if fits[id] != "" {
+			choice += " (" + fits[id] + ")"
+		}
+		choices = append(choices, choice)
+	}
+	return "", errs.New(errs.Invalid, "%q fits %d sandboxes", beginning, len(ids)).WithHint("use more of the id: %s", strings.Join(choices, ", "))
 }
 
 // rename gives a sandbox another name, with all else that u changes.

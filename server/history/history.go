@@ -53,13 +53,14 @@ type Config struct {
 type service struct {
 	histories Histories
 	hub       *stream.Hub
+	sandboxOf func(ctx context.Context, name string) (id string, err error)
 	applied   memory
 	applying  keylock.Locks[applyKey]
 }
 
 // Register adds the routes to the table.
 func Register(t *route.Table, c Config) {
-	s := &service{histories: c.Histories, hub: c.Hub}
+	s := &service{histories: c.Histories, hub: c.Hub, sandboxOf: t.SandboxOf}
 	const tag, base = "history", "/v1/sandboxes/{id}/history"
 	get := func(path, id, summary string) route.Operation {
 		return route.Operation{Method: http.MethodGet, Path: base + path, Scope: key.Read, ID: id, Tag: tag, Summary: summary}
@@ -86,7 +87,7 @@ func Register(t *route.Table, c Config) {
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
 }
 
 // RevisionPath names a revision of a sandbox.

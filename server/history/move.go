@@ -28,7 +28,11 @@ func (s *service) move(ctx context.Context, in *moveIn) (*snapshotOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, err := sandbox.ParseID(in.Body.From)
+	named, err := s.sandboxOf(ctx, in.Body.From)
+	if err != nil {
+		return nil, err
+	}
+	from, err := sandbox.ParseID(named)
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func (s service) on() error {
 
 // Path names the sandbox of a request.
 type Path struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
 }
 
 // find checks that the sandbox is the caller's.

@@ -64,8 +64,8 @@ type Config struct {
 	Steps Steps
 	// Observe is told of every request when it has ended.
 	Observe func(pattern string, status int, took time.Duration)
-	// Sandbox returns the id of the caller's sandbox for an id or a name, as
-	// stands in paths; nil = paths have ids only.
+	// Sandbox returns the id of the caller's sandbox for an id, the beginning of
+	// one or a name, as stands in paths and bodies; nil = there are ids only.
 	Sandbox func(ctx context.Context, name string) (id string, err error)
 }
 
@@ -109,6 +109,15 @@ func New(c Config) *Table {
 	}, adapter{t})
 	t.mux.HandleFunc("/", t.notFound)
 	return t
+}
+
+// SandboxOf returns the id of the caller's sandbox that a body names, as a path
+// would.
+func (t *Table) SandboxOf(ctx context.Context, name string) (id string, err error) {
+	if t.sandbox == nil {
+		return name, nil
+	}
+	return t.sandbox(ctx, name)
 }
 
 // Routes lists everything that is served; documentation and tests read it.

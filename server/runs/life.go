@@ -52,8 +52,23 @@ func (s *service) startRun(ctx context.Context, in *startRunIn) (*runOut, error)
 	if err != nil {
 		return nil, err
 	}
+	if start.Sandbox, err = s.sandbox(ctx, start.Sandbox); err != nil {
+		return nil, err
+	}
 	start.Key, start.By, start.Operator = in.IdempotencyKey, by(ctx), operator(ctx)
 	return shown(k.Start(ctx, tenant, start))
+}
+
+// sandbox is the id of a sandbox that a run is to work in; "" = one of its own.
+func (s *service) sandbox(ctx context.Context, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	id, err := s.sandboxOf(ctx, name)
+	if err == nil {
+		_, err = sandbox.ParseID(id)
+	}
+	return id, err
 }
 
 func checkKey(k string) error {
@@ -102,11 +117,6 @@ func checkStart(b api.StartRun) error {
 	}
 	if b.Sandbox != "" && b.Keep {
 		return errs.New(errs.Invalid, "keep is about the run's own sandbox: nothing is done to an existing one")
-	}
-	if b.Sandbox != "" {
-		if _, err := sandbox.ParseID(b.Sandbox); err != nil {
-			return err
-		}
 	}
 	if len(b.Schema) > schemaBytesMax {
 		return errs.New(errs.Invalid, "schema: at most %d bytes", schemaBytesMax)

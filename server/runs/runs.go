@@ -74,11 +74,13 @@ type service struct {
 	hub   *stream.Hub
 	tools []string
 	beat  time.Duration
+	// sandboxOf finds the id of a sandbox that a body names.
+	sandboxOf func(ctx context.Context, name string) (id string, err error)
 }
 
 // Register adds the routes to the table.
 func Register(t *route.Table, c Config) {
-	s := &service{c.Keeper, c.Hub, c.Tools, cmp.Or(c.HeartbeatEvery, HeartbeatEvery)}
+	s := &service{c.Keeper, c.Hub, c.Tools, cmp.Or(c.HeartbeatEvery, HeartbeatEvery), t.SandboxOf}
 	s.registerRuns(t)
 	s.registerDecisions(t)
 	s.registerStory(t)

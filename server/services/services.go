@@ -85,7 +85,7 @@ func Register(t *route.Table, c Config) {
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
 // only into exported embedded fields; so are the others.
 type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…, or its name"`
+	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
 }
 
 // Path names a service.
