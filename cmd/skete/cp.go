@@ -110,6 +110,9 @@ func (a program) copyStopped(ctx context.Context, c *client.Client, sb api.Sandb
 		return errs.Wrap(errs.Conflict, err, "%s is %s, and its history cannot be read", sb.ID, sb.State).WithHint("%s", start)
 	}
 	r, err := c.Sandbox(sb.ID).History().Open(ctx, newest, name)
+	if errs.Is(err, errs.Invalid) { // it is none, which is not wrong: a machine could copy it
+		return errs.New(errs.Conflict, "%s is %s: only single files of its workspace can be copied, and %.80q is none", sb.ID, sb.State, name).WithHint("%s", start)
+	}
 	if err != nil {
 		return errs.Wrap(errs.Of(err), err, "%s is %s; of its newest revision", sb.ID, sb.State).
 			WithHint("directories, caches and files of 1 GiB or more need the machine: %s", start)
