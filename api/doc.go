@@ -47,7 +47,7 @@
 //	PUT    /sandboxes/{id}/tree                   application/x-tar -> TreeWritten; ?path=
 //	GET    /sandboxes/{id}/services               ServiceList
 //	POST   /sandboxes/{id}/services               ServiceSpec -> Service; ?wait_ms=
-//	POST   /sandboxes/{id}/services/load          reads skete.yaml of the workspace -> ServicesLoaded
+//	POST   /sandboxes/{id}/services/load          reads skete.yaml of the workspace -> ServicesLoaded; ?wait_ms=
 //	GET    /sandboxes/{id}/services/{name}        Service
 //	DELETE /sandboxes/{id}/services/{name}        stop and forget
 //	POST   /sandboxes/{id}/services/{name}/start  ?wait_ms=  Service

@@ -51,6 +51,8 @@ type ServicesLoaded struct {
 	Found    bool     `json:"found" doc:"there is such a file"`
 	Declared []string `json:"declared" doc:"that it names"`
 	Removed  []string `json:"removed" doc:"that it does not name any more"`
+	// Services is set when the call waited.
+	Services []Service `json:"services,omitempty" doc:"those that it names, when the call waited for them"`
 }
 
 // ServiceLogEvent is a piece of a service's log. Both streams are one; all runs

@@ -56,9 +56,11 @@ func (s *Services) Declare(ctx context.Context, d api.ServiceSpec, wait time.Dur
 	return transport.Fetch[api.Service](ctx, s.t, k.WithJSON(d))
 }
 
-// Load declares what skete.yaml of the workspace says.
-func (s *Services) Load(ctx context.Context) (api.ServicesLoaded, error) {
-	return transport.Fetch[api.ServicesLoaded](ctx, s.t, transport.Call{Method: http.MethodPost, Path: s.path + "/load", Repeatable: true})
+// Load declares what skete.yaml of the workspace says; wait is as in Declare, for
+// all that it names.
+func (s *Services) Load(ctx context.Context, wait time.Duration) (api.ServicesLoaded, error) {
+	k := transport.Call{Method: http.MethodPost, Path: s.path + "/load", Query: waiting(wait), Repeatable: true}
+	return transport.Fetch[api.ServicesLoaded](ctx, s.t, k)
 }
 
 // Start starts a service that does not run; wait is as in Declare.

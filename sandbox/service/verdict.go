@@ -51,3 +51,54 @@ func Verdict(ctx context.Context, g *wire.Client, first *wire.ServiceInfo, wait 
 		return now, nil
 	}
 }
+
+// Verdicts returns services of these names when it is known of each whether it
+// works, or as long as wait is over. One that has just been declared is meant: it
+// starts by itself.
+func Verdicts(ctx context.Context, g *wire.Client, names []string, wait time.Duration) ([]*wire.ServiceInfo, error) {
+	var list []*wire.ServiceInfo
+	end := time.Now().Add(wait)
+	for _, name := range names {
+		i, err := started(ctx, g, name, end)
+		if err == nil {
+			i, err = Verdict(ctx, g, i, max(time.Until(end), 0))
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+// started waits until a service is not starting any more, but not beyond end.
+func started(ctx context.Context, g *wire.Client, name string, end time.Time) (*wire.ServiceInfo, error) {
+	tick := time.NewTicker(verdictEvery)
+	defer tick.Stop()
+	for {
+		res, err := g.Service.Get(ctx, connect.NewRequest(&wire.GetServiceRequest{Name: name}))
+		if err != nil {
+			return nil, err
+		}
+		if i := res.Msg.GetService(); !starting(i) || !time.Now().Before(end) {
+			return i, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// starting reports whether a service is about to run: one that was declared a
+// moment ago counts as stopped until its process is there.
+func starting(i *wire.ServiceInfo) bool {
+	switch i.GetState() {
+	case wire.ServiceState_SERVICE_STATE_STARTING:
+		return true
+	case wire.ServiceState_SERVICE_STATE_STOPPED:
+		return i.GetWanted()
+	}
+	return false
+}

@@ -56,7 +56,7 @@ func Register(t *route.Table, c Config) {
 		Summary: "Declare a service and start it; one that runs with another declaration is restarted",
 	}, s.declare)
 	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base + "/load", Scope: key.Write, ID: "load-services", Tag: tag, Step: route.Named(func(*SandboxPath) string { return "service load" }),
+		Method: http.MethodPost, Path: base + "/load", Scope: key.Write, ID: "load-services", Tag: tag, Step: route.Named(func(*loadIn) string { return "service load" }),
 		Summary: "Declare what skete.yaml of the workspace says",
 	}, s.load)
 	route.JSON(t, route.Operation{
@@ -193,7 +193,12 @@ func (s *service) declare(ctx context.Context, in *declareIn) (*serviceOut, erro
 
 type loadOut struct{ Body api.ServicesLoaded }
 
-func (s *service) load(ctx context.Context, in *SandboxPath) (*loadOut, error) {
+type loadIn struct {
+	SandboxPath
+	Waiting
+}
+
+func (s *service) load(ctx context.Context, in *loadIn) (*loadOut, error) {
 	g, release, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -203,7 +208,26 @@ func (s *service) load(ctx context.Context, in *SandboxPath) (*loadOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loadOut{api.ServicesLoaded{Found: l.Found, Declared: append([]string{}, l.Declared...), Removed: append([]string{}, l.Removed...)}}, nil
+	out := &loadOut{api.ServicesLoaded{Found: l.Found, Declared: append([]string{}, l.Declared...), Removed: append([]string{}, l.Removed...)}}
+	if in.WaitMS == 0 {
+		return out, nil
+	}
+	ctx, leave, err := s.hub.Open(ctx, gate.From(ctx).Owner)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	list, err := declared.Verdicts(ctx, g, l.Declared, time.Duration(in.WaitMS)*time.Millisecond)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, wire.Err(err)
+	}
+	for _, i := range list {
+		out.Body.Services = append(out.Body.Services, view.Service(i))
+	}
+	return out, nil
 }
 
 func (s *service) get(ctx context.Context, in *Path) (*serviceOut, error) {

@@ -5,6 +5,7 @@
 package services
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -171,6 +172,12 @@ func (a commands) verdict(ctx context.Context, s *service.Services, i api.Servic
 		a.Note("not waited for: `skete service list` shows what becomes of it")
 		return a.show(i, nil)
 	}
+	a.tell(ctx, s, i, wait)
+	return a.show(i, nil)
+}
+
+// tell says of a service that does not work yet what there is to say.
+func (a commands) tell(ctx context.Context, s *service.Services, i api.Service, wait time.Duration) {
 	switch i.State {
 	case "starting":
 		a.Note("still starting after %s: `skete service list` shows what becomes of it", wait)
@@ -184,7 +191,6 @@ func (a commands) verdict(ctx context.Context, s *service.Services, i api.Servic
 			}
 		}
 	}
-	return a.show(i, nil)
 }
 
 // show prints a service after it was asked for something. One that does not
@@ -201,6 +207,11 @@ func (a commands) show(i api.Service, err error) error {
 	if err != nil {
 		return err
 	}
+	return broken(i)
+}
+
+// broken is the error of a service that does not work; nil = it does, or may yet.
+func broken(i api.Service) error {
 	switch i.State {
 	case "unready", "backoff", "crash-loop", "failed":
 		reason := app.Printable(i.Reason)
@@ -256,10 +267,13 @@ func (a commands) remove() *cobra.Command {
 
 func (a commands) load() *cobra.Command {
 	var t app.Target
+	var wait time.Duration
+	var noWait bool
 	cmd := &cobra.Command{
 		Use: "load [ID]", Short: "Declare what skete.yaml of the workspace says",
 		Long: `Declare what skete.yaml of the workspace says, and remove what it does not say
 any more. What is equal goes on running. A file that is wrong changes nothing.
+The command waits until each service is ready, or has failed, as add does.
 
   services:
     web:
@@ -274,26 +288,50 @@ any more. What is equal goes on running. A file that is wrong changes nothing.
 			if err != nil {
 				return err
 			}
-			l, err := s.Load(cmd.Context())
+			if noWait {
+				wait = 0
+			}
+			l, err := s.Load(cmd.Context(), wait)
 			if err != nil {
 				return err
 			}
-			if a.JSON {
-				return app.PrintJSON(a.Out, l)
-			}
-			if !l.Found {
-				a.Note("there is no skete.yaml in the workspace")
-			}
-			for _, n := range l.Declared {
-				if _, err := fmt.Fprintln(a.Out, n); err != nil {
-					return err
-				}
-			}
-			return nil
+			return a.loaded(cmd.Context(), s, l, wait)
 		},
 	}
 	t.Flags(cmd, false)
+	cmd.Flags().DurationVar(&wait, "wait", waitDefault, "for all of them to be ready; 0 = not at all")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "same as --wait 0")
 	return a.WithCompletion(cmd, 1)
+}
+
+// loaded shows what became of the services of a skete.yaml. One that does not
+// work is an error, after all were shown.
+func (a commands) loaded(ctx context.Context, s *service.Services, l api.ServicesLoaded, wait time.Duration) error {
+	if !l.Found {
+		a.Note("there is no skete.yaml in the workspace")
+	}
+	if wait <= 0 && len(l.Declared) > 0 {
+		a.Note("not waited for: `skete service list` shows what becomes of them")
+	}
+	var lines []string
+	var failed error
+	for _, i := range l.Services {
+		a.tell(ctx, s, i, wait)
+		lines = append(lines, i.Name+" "+i.State)
+		failed = cmp.Or(failed, broken(i))
+	}
+	if l.Services == nil {
+		lines = l.Declared
+	}
+	if a.JSON {
+		return cmp.Or(app.PrintJSON(a.Out, l), failed)
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(a.Out, line); err != nil {
+			return err
+		}
+	}
+	return failed
 }
 
 func (a commands) logs() *cobra.Command {
