@@ -2,8 +2,11 @@ package server_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/server"
+	"github.com/skete-dev/skete/server/key"
 )
 
 // kept is the manager for a real history, over volumes that have nothing beside them.
@@ -76,5 +80,116 @@ func TestSteps_ofAnotherTenantsSandbox(t *testing.T) {
 	put(w.admin, "", "2", http.StatusOK)
 	if d := cmp.Diff([]string{"what was there at first", `write "a"`}, w.labels(t, id)); d != "" {
 		t.Error(d)
+	}
+}
+
+// begun notes the steps that calls become.
+type begun struct {
+	mu   sync.Mutex
+	what []string
+}
+
+func (b *begun) Begin(_ context.Context, _, _, _, what string) server.Step {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.what = append(b.what, what)
+	return nothing{}
+}
+
+// taken returns what was begun since the last time.
+func (b *begun) taken() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	what := b.what
+	b.what = nil
+	return what
+}
+
+type nothing struct{}
+
+func (nothing) End()                         {}
+func (nothing) Follow(func(context.Context)) {}
+
+// stepCall is one that becomes a step, and how that is named.
+type stepCall struct {
+	path string
+	body any
+	step string
+}
+
+// stepCalls are all routes that become a step.
+func stepCalls(dir string) map[string]stepCall {
+	return map[string]stepCall{
+		"GET /exec":                     {step: "exec true"}, // a WebSocket, below
+		"POST /exec:run":                {"/exec:run", api.RunCommand{Argv: []string{"true"}}, "exec true"},
+		"POST /processes":               {"/processes", api.StartProcess{Argv: []string{"true"}}, "exec true"},
+		"PUT /files":                    {"/files?path=" + dir + "/a", strings.NewReader("1"), `write "` + dir + `/a"`},
+		"DELETE /files":                 {"/files?path=" + dir + "/a", nil, `remove "` + dir + `/a"`},
+		"POST /files/chmod":             {"/files/chmod", api.ChmodFile{Path: "a", Mode: 0o600}, `chmod "a"`},
+		"POST /files/copy":              {"/files/copy", api.CopyFile{Source: "a", Destination: "b"}, `copy "a" to "b"`},
+		"POST /files/mkdir":             {"/files/mkdir", api.MakeDir{Path: dir + "/d"}, `mkdir "` + dir + `/d"`},
+		"POST /files/move":              {"/files/move", api.MoveFile{Source: "a", Destination: "b"}, `move "a" to "b"`},
+		"POST /files/symlink":           {"/files/symlink", api.SymlinkFile{Path: dir + "/l", Target: "a"}, `symlink "` + dir + `/l"`},
+		"PUT /tree":                     {"/tree?path=" + dir, strings.NewReader(""), `unpack into "` + dir + `"`},
+		"POST /services":                {"/services", api.ServiceSpec{Name: "web", Argv: []string{"true"}}, "service add web"},
+		"POST /services/load":           {"/services/load", nil, "service load"},
+		"POST /services/{name}/start":   {"/services/web/start", nil, "service start web"},
+		"POST /services/{name}/stop":    {"/services/web/stop", nil, "service stop web"},
+		"POST /services/{name}/restart": {"/services/web/restart", nil, "service restart web"},
+		"DELETE /services/{name}":       {"/services/web", nil, "service remove web"},
+	}
+}
+
+// noStepRoutes change no files, or what they change is another's: a command's,
+// or a revision that they make themselves.
+var noStepRoutes = []string{
+	"POST /start", "POST /stop", "POST /pause", "POST /resume", "POST /fork", "POST /snapshots",
+	"DELETE /processes/{key}", "GET /processes/{key}/attach", "POST /processes/{key}/resize", "POST /processes/{key}/signal", "POST /processes/{key}/stdin",
+	"POST /history", "POST /history/plan", "POST /history/apply", "POST /history/move",
+	"GET /ports/{port}/connect", "GET /previews", "POST /previews", "DELETE /previews/{preview}",
+}
+
+// Each route beneath a sandbox with the right to write becomes a step of its
+// history, unless the list above says why not: a new one must decide.
+func TestSteps_ofEachRoute(t *testing.T) {
+	steps := &begun{}
+	w := newWorld(t, func(c *server.Config) { c.Steps = steps })
+	id := w.sandbox()
+	steps.taken()
+	calls := stepCalls(t.TempDir())
+	undecided := map[string]bool{}
+	for _, r := range w.server.Routes() {
+		rest, beneath := strings.CutPrefix(r.Path, "/v1/sandboxes/{id}/")
+		if name := r.Method + " /" + rest; beneath && r.Scope == key.Write {
+			undecided[name] = true
+		}
+	}
+	for _, name := range append(slices.Collect(maps.Keys(calls)), noStepRoutes...) {
+		if !undecided[name] {
+			t.Errorf("%s is no route that writes, or is listed twice", name)
+		}
+		delete(undecided, name)
+	}
+	for name := range undecided {
+		t.Errorf("%s: is it a step of the history? Give it a line here", name)
+	}
+	for name, c := range calls {
+		method, _, _ := strings.Cut(name, " ")
+		if c.path == "" {
+			w.exec(t, api.StartProcess{Argv: []string{"true"}}).rest()
+		} else {
+			w.send(t, w.admin, method, "/v1/sandboxes/"+id+c.path, c.body) // that it was asked for counts, also when it fails
+		}
+		if got := steps.taken(); len(got) != 1 || got[0] != c.step {
+			t.Errorf("%s: the steps %q, want %q", name, got, c.step)
+		}
+		if c.path == "" {
+			continue
+		}
+		with := map[bool]string{true: "&", false: "?"}[strings.Contains(c.path, "?")]
+		w.send(t, w.admin, method, "/v1/sandboxes/"+id+c.path+with+"no_revision=true", c.body)
+		if got := steps.taken(); len(got) != 0 {
+			t.Errorf("%s without a revision: the steps %q", name, got)
+		}
 	}
 }
