@@ -40,3 +40,10 @@ func TestSettings_reachTheManager(t *testing.T) {
 		}
 	}
 }
+
+// A server that nobody configured keeps one machine of a kind that was asked for.
+func TestSettings_thePoolKeepsOne(t *testing.T) {
+	if c := warmConfig(config.Builtin()); c.DemandMax != 1 || len(c.Sizes) != 0 {
+		t.Errorf("%+v", c)
+	}
+}
