@@ -45,7 +45,6 @@ func (h *history) scan(ctx context.Context, f func(context.Context, workspace.Hi
 			return err
 		}
 		defer done()
-		defer h.s.measure(h.id)
 		return f(ctx, engine, files)
 	})
 }
@@ -99,7 +98,9 @@ func (h *history) snapshot(ctx context.Context, l workspace.Label) (rev workspac
 		return rev, false, err
 	}
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
-		rev, fresh, err = e.Snapshot(ctx, l)
+		if rev, fresh, err = e.Snapshot(ctx, l); fresh {
+			h.s.measure(h.id)
+		}
 		return err
 	})
 	return rev, fresh, err
@@ -182,6 +183,7 @@ func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (re
 		if err != nil && !errors.Is(err, workspace.ErrUnlisted) {
 			return err
 		}
+		h.s.measure(h.id)
 		if paths := h.s.planned(h.id, plan).paths; files.Guest != nil && h.s.c.Applied != nil && len(paths) > 0 {
 			h.s.c.Applied(ctx, h.id, files.Guest, paths)
 		}
@@ -233,7 +235,10 @@ func (h *history) Unsaved(ctx context.Context) (u workspace.Unsaved, err error) 
 	defer cancel()
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, files sandbox.Files) error {
 		if files.Alone && h.s.room(h.tenant, h.id) == nil {
-			rev, _, err := e.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
+			rev, fresh, err := e.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
+			if fresh {
+				h.s.measure(h.id)
+			}
 			u = workspace.Unsaved{Since: rev.N}
 			return err
 		}
