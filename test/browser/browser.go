@@ -14,6 +14,7 @@ package browser
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -179,7 +180,8 @@ func Run[T any](t testing.TB, b *Browser, script string, args any) T {
 }
 
 // Install runs `npm ci` for a folder with a lock file, once for each content of
-// the lock, and returns the path of node_modules.
+// the lock, and returns the path of node_modules. The test is skipped where node
+// is older than what package.json says: Debian's may be.
 func Install(t testing.TB, dir string) string {
 	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
@@ -191,6 +193,7 @@ func Install(t testing.TB, dir string) string {
 	must(t, err)
 	manifest, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	must(t, err)
+	skipOlder(t, manifest)
 	sum := sha256.Sum256(append(lock, manifest...))
 	kept := filepath.Join(here(t), "..", "..", ".build", "npm")
 	place := filepath.Join(kept, hex.EncodeToString(sum[:8]))
@@ -216,6 +219,28 @@ func Install(t testing.TB, dir string) string {
 		}
 	}
 	return modules
+}
+
+// skipOlder skips a test whose packages need a newer node than there is.
+func skipOlder(t testing.TB, manifest []byte) {
+	t.Helper()
+	var m struct{ Engines struct{ Node string } }
+	must(t, json.Unmarshal(manifest, &m))
+	if m.Engines.Node == "" {
+		return
+	}
+	out, err := exec.Command("node", "--version").Output()
+	must(t, err)
+	var major, minor, wantMajor, wantMinor int
+	if _, err := fmt.Sscanf(m.Engines.Node, ">=%d.%d", &wantMajor, &wantMinor); err != nil {
+		t.Fatalf("engines.node is %q, want >=MAJOR.MINOR", m.Engines.Node)
+	}
+	if _, err := fmt.Sscanf(string(out), "v%d.%d", &major, &minor); err != nil {
+		t.Fatalf("node --version says %q", out)
+	}
+	if major < wantMajor || major == wantMajor && minor < wantMinor {
+		t.Skipf("node is %s, the packages of this test need %s", bytes.TrimSpace(out), m.Engines.Node)
+	}
 }
 
 func must(t testing.TB, err error) {
