@@ -3,13 +3,18 @@ package history
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/scratch"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 )
 
@@ -51,6 +56,37 @@ func TestStep(t *testing.T) {
 	}
 	if n := len(s.ledgers); n > 1 { // until the next tick
 		t.Errorf("%d ledgers stay", n)
+	}
+}
+
+// A call that changes nothing costs no look at the files, where the kernel tells
+// what changes.
+func TestStep_cleanMakesNoScan(t *testing.T) {
+	disk := scratch.Disk(t, 32) // one where nothing else changes
+	h, s := newHouse(t)
+	h.disk = disk
+	must(t, os.Mkdir(filepath.Join(h.disk, "files"), 0o755))
+	var scans atomic.Int32
+	s.stage = func(_ sandbox.ID, name string) {
+		if name == "scanned" {
+			scans.Add(1)
+		}
+	}
+	st := s.Step(t.Context(), tenant, id, "ci", "writes")
+	h.write(t, "a", "new")
+	st.End()
+	if n, known := s.heard(id); !known || n != 0 {
+		t.Skipf("the kernel does not tell here what changes (%d, %t)", n, known)
+	}
+	if scans.Load() == 0 {
+		t.Fatal("no scan was counted when there was something to look at")
+	}
+	before := scans.Load()
+	for range 8 {
+		s.Step(t.Context(), tenant, id, "ci", "reads only").End()
+	}
+	if n := scans.Load() - before; n != 0 {
+		t.Errorf("%d scans for calls that changed nothing", n)
 	}
 }
 
