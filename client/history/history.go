@@ -19,6 +19,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
+	"github.com/skete-dev/skete/client/tree"
 )
 
 // History is that of one sandbox; it holds no state of it.
@@ -132,6 +133,22 @@ func (h *History) Of(ctx context.Context, path string) (api.PathRevisions, error
 // Open streams a file as it was in a revision. The caller closes it.
 func (h *History) Open(ctx context.Context, n uint64, path string) (io.ReadCloser, error) {
 	return h.stream(ctx, "/"+strconv.FormatUint(n, 10)+"/file", url.Values{"path": {path}})
+}
+
+// Archive reads a directory as it was in revision n, "" = all, as a tar with names
+// beneath it. The caller closes it.
+func (h *History) Archive(ctx context.Context, n uint64, path string) (io.ReadCloser, error) {
+	return h.stream(ctx, "/"+strconv.FormatUint(n, 10)+"/archive", url.Values{"path": {path}})
+}
+
+// DownloadDir copies a directory as it was in revision n to one of this machine.
+func (h *History) DownloadDir(ctx context.Context, n uint64, remote, local string) (tree.Stat, error) {
+	r, err := h.Archive(ctx, n, remote)
+	if err != nil {
+		return tree.Stat{}, err
+	}
+	defer r.Close()
+	return tree.Unpack(r, local)
 }
 
 // Export streams the history for `git fast-import`. The caller closes it.

@@ -91,43 +91,103 @@ trusted. - is stdin or stdout; a directory is a tar stream there.`,
 	return cmd
 }
 
-// copyStopped copies one file of the workspace out of a sandbox that has no
-// machine: its newest revision has it. All else needs the machine, and says so.
+// copyStopped copies a file or a directory of the workspace out of a sandbox that
+// has no machine: its newest revision has it. All else needs the machine, and says so.
 func (a program) copyStopped(ctx context.Context, c *client.Client, sb api.Sandbox, src, dst place) error {
 	start := fmt.Sprintf("`skete vm start %s`, then copy; `skete vm stop %s` again", sb.ID, sb.ID)
 	if dst.vm != "" {
 		return errs.New(errs.Conflict, "%s is %s: nothing can be copied into it", sb.ID, sb.State).WithHint("%s", start)
 	}
-	name, ok := strings.CutPrefix(path.Join("/workspace", src.path), "/workspace/")
-	if path.IsAbs(src.path) {
-		name, ok = strings.CutPrefix(path.Clean(src.path), "/workspace/")
+	from, inside := content(src.path)
+	if !path.IsAbs(from) {
+		from = path.Join("/workspace", from)
 	}
+	name, ok := strings.CutPrefix(path.Clean(from)+"/", "/workspace/")
+	name = strings.TrimSuffix(name, "/")
 	if !ok {
-		return errs.New(errs.Conflict, "%s is %s: only single files of its workspace can be copied", sb.ID, sb.State).WithHint("%s", start)
+		return errs.New(errs.Conflict, "%s is %s: only what is in its workspace can be copied", sb.ID, sb.State).WithHint("%s", start)
 	}
 	newest, err := newestRevision(ctx, c, sb.ID)
 	if err != nil {
 		return errs.Wrap(errs.Conflict, err, "%s is %s, and its history cannot be read", sb.ID, sb.State).WithHint("%s", start)
 	}
-	r, err := c.Sandbox(sb.ID).History().Open(ctx, newest, name)
-	if errs.Is(err, errs.Invalid) { // it is none, which is not wrong: a machine could copy it
-		return errs.New(errs.Conflict, "%s is %s: only single files of its workspace can be copied, and %.80q is none", sb.ID, sb.State, name).WithHint("%s", start)
+	p := past{c.Sandbox(sb.ID), newest, name}
+	dir, err := p.isDir(ctx)
+	if err == nil {
+		a.Note("skete: %s is %s; this is of its newest revision, %d", sb.ID, sb.State, newest)
+		err = a.copyPast(ctx, p, dir, inside, dst.path)
+	}
+	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.Unsupported) || errs.Is(err, errs.Conflict) {
+		return errs.Wrap(errs.Of(err), err, "%s is %s; of its newest revision", sb.ID, sb.State).
+			WithHint("caches, files of 1 GiB or more and what is neither file nor directory need the machine: %s", start)
+	}
+	return err
+}
+
+// past is a path of the workspace as it was in a revision; "" = all of it.
+type past struct {
+	sb   *client.Sandbox
+	n    uint64
+	path string
+}
+
+// isDir reports whether it is a directory. Conflict: it is neither that nor a file.
+func (p past) isDir(ctx context.Context) (bool, error) {
+	if p.path == "" {
+		return true, nil
+	}
+	r, err := p.sb.History().Open(ctx, p.n, p.path)
+	if err == nil {
+		return false, r.Close()
+	}
+	if !errs.Is(err, errs.Invalid) {
+		return false, err
+	}
+	if r, err = p.sb.History().Archive(ctx, p.n, p.path); errs.Is(err, errs.Invalid) {
+		return false, errs.New(errs.Conflict, "%.80q is neither a file nor a directory", p.path)
 	}
 	if err != nil {
-		return errs.Wrap(errs.Of(err), err, "%s is %s; of its newest revision", sb.ID, sb.State).
-			WithHint("directories, caches and files of 1 GiB or more need the machine: %s", start)
+		return false, err
 	}
-	defer r.Close()
-	a.Note("skete: %s is %s; this is of its newest revision, %d", sb.ID, sb.State, newest)
-	if dst.path == "-" {
+	return true, r.Close()
+}
+
+// copyPast is copyFrom for what was. inside: a directory's content is meant.
+func (a program) copyPast(ctx context.Context, p past, dir, inside bool, dst string) error {
+	if dst == "-" {
+		open := p.sb.History().Open
+		if dir {
+			open = p.sb.History().Archive
+		}
+		r, err := open(ctx, p.n, p.path)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
 		_, err = io.Copy(a.Out, r)
 		return err
 	}
-	to := dst.path
-	if info, err := os.Stat(to); err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
-		to = filepath.Join(to, path.Base(name))
+	if info, err := os.Stat(dst); (err == nil && info.IsDir() || strings.HasSuffix(dst, "/")) && !inside {
+		dst = filepath.Join(dst, path.Base(path.Join("/workspace", p.path)))
 	}
-	return save(to, r, modeThen(ctx, c.Sandbox(sb.ID), name))
+	if dir {
+		w, err := p.sb.History().DownloadDir(ctx, p.n, p.path, dst)
+		a.skipped(w.Skipped)
+		return err
+	}
+	r, err := p.sb.History().Open(ctx, p.n, p.path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return save(dst, r, modeThen(ctx, p.sb, p.path))
+}
+
+// skipped names what was left out of a copied directory.
+func (a program) skipped(names []string) {
+	for _, name := range names {
+		a.Note("skete: %s was left out: it is no file, directory or link that stays inside", app.Cell(name))
+	}
 }
 
 // modeThen is how a file of the newest revision may be used, as far as its history
@@ -250,9 +310,7 @@ func (a program) copyFrom(ctx context.Context, f *client.Files, src, dst string)
 	}
 	if dir {
 		w, err := f.DownloadDir(ctx, src, dst)
-		for _, name := range w.Skipped {
-			a.Note("skete: %s was left out: it is no file, directory or link that stays inside", app.Cell(name))
-		}
+		a.skipped(w.Skipped)
 		return err
 	}
 	return a.saveFile(ctx, f, src, dst, os.FileMode(st.Mode)&os.ModePerm)

@@ -78,6 +78,7 @@ func Register(t *route.Table, c Config) {
 	route.JSON(t, get("/diff", "diff-revisions", "Compare two revisions, or a path in them"), s.diff)
 	route.JSON(t, get("/path", "list-path-revisions", "List the revisions that changed a path, newest first"), s.pathHistory)
 	route.Raw(t, raw(get("/{n}/file", "read-revision-file", "Read a file as it was in a revision"), route.Bytes("application/octet-stream", "The content")), s.content)
+	route.Raw(t, raw(get("/{n}/archive", "read-revision-directory", "Read a directory as it was in a revision, as a tar"), route.Bytes("application/x-tar", "The tar; names are beneath the directory")), s.archive)
 	route.Raw(t, raw(get("/export", "export-history", "Download the history as a stream for git fast-import"), route.Bytes("application/x-git-fast-import", "The stream")), s.export)
 	route.JSON(t, post("/plan", "plan-change", "Say what an undo, a redo, a restore or a revert would do, path by path"), s.plan)
 	route.JSON(t, post("/apply", "apply-plan", "Do what was planned; 409 if the files changed since"), s.apply)

@@ -268,6 +268,35 @@ func (s *service) content(w http.ResponseWriter, r *http.Request, in *contentIn)
 	return out.finish(r, h.Content(ctx, in.N, path, out))
 }
 
+type archiveIn struct {
+	RevisionPath
+	Path string `query:"path" doc:"relative to the workspace; any bytes, percent-encoded; default all of it"`
+}
+
+// archive writes a directory of a revision as a tar.
+func (s *service) archive(w http.ResponseWriter, r *http.Request, in *archiveIn) error {
+	path, err := place(in.Path)
+	if err != nil {
+		return err
+	}
+	h, err := s.open(r.Context(), in.ID)
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	if err != nil {
+		return err
+	}
+	defer release()
+	write, err := workspace.Archive(ctx, h, in.N, path)
+	if err != nil {
+		return err
+	}
+	out := &download{w: w, contentType: "application/x-tar", size: -1}
+	return out.finish(r, write(out))
+}
+
 func (s *service) export(w http.ResponseWriter, r *http.Request, in *SandboxPath) error {
 	h, err := s.open(r.Context(), in.ID)
 	if err != nil {

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -26,7 +25,6 @@ import (
 	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/place/guest"
 	"github.com/skete-dev/skete/workspace"
-	"github.com/skete-dev/skete/workspace/tree"
 )
 
 const (
@@ -355,10 +353,7 @@ func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(k
 	if n == 0 {
 		return x.CopyNow(ctx, tenant, from, to)
 	}
-	d, err := h.Diff(ctx, 0, n, workspace.DiffOptions{FilesMax: copiedMax})
-	if err == nil && d.Cut {
-		err = errs.New(errs.Unsupported, "revision %d has more than %d paths", n, copiedMax)
-	}
+	write, err := workspace.Archive(ctx, h, n, "")
 	if err != nil {
 		return err
 	}
@@ -376,7 +371,7 @@ func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(k
 	defer release()
 	r, w := io.Pipe()
 	defer r.Close()
-	go func() { w.CloseWithError(archive(ctx, h, n, d.Files, w)) }()
+	go func() { w.CloseWithError(write(w)) }()
 	up, err := upload(ctx, c)
 	if err != nil {
 		return err
@@ -400,40 +395,9 @@ func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(k
 
 // Bounds of what is copied and listed.
 const (
-	copiedMax    = 1 << 20
 	changesMax   = 1000
 	archiveChunk = 256 << 10
 )
-
-// archive writes the files of a revision as a tar. Pipes between programs that
-// are gone are not in it.
-func archive(ctx context.Context, h workspace.History, n uint64, files []workspace.FileDiff, out io.Writer) error {
-	t := tar.NewWriter(out)
-	for _, f := range files {
-		e := f.After
-		head := &tar.Header{Name: f.Path, Mode: int64(e.Mode), Uid: int(e.UID), Gid: int(e.GID), Format: tar.FormatPAX}
-		switch e.Type {
-		case tree.Dir:
-			head.Typeflag, head.Name = tar.TypeDir, f.Path+"/"
-		case tree.Link:
-			head.Typeflag, head.Linkname = tar.TypeSymlink, e.Target
-		case tree.File:
-			head.Typeflag, head.Size = tar.TypeReg, e.Size
-		default:
-			continue
-		}
-		if err := t.WriteHeader(head); err != nil {
-			return err
-		}
-		if e.Type != tree.File {
-			continue
-		}
-		if err := h.Content(ctx, n, f.Path, t); err != nil {
-			return err
-		}
-	}
-	return t.Close()
-}
 
 // upload begins to put an archive into a workspace.
 func upload(ctx context.Context, to *wire.Client) (*connect.ClientStreamForClient[wire.UploadRequest, wire.UploadResponse], error) {
