@@ -43,7 +43,7 @@ func newVite(t *testing.T) *vite {
 func (v *vite) start(t *testing.T) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(v.addr)
-	v.cmd = exec.Command("node", "node_modules/vite/bin/vite.js", "--port", port, "--strictPort", "--host", "127.0.0.1")
+	v.cmd = exec.Command(browser.Node(t), "node_modules/vite/bin/vite.js", "--port", port, "--strictPort", "--host", "127.0.0.1")
 	v.cmd.Dir = v.dir
 	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, v.cmd.Start())

@@ -69,6 +69,7 @@ func newStory(t *testing.T, scripts map[string]string) *story {
 // serve starts a server, makes the sandbox and brings the dev server up in it.
 func (s *story) serve(t *testing.T, scripts map[string]string) {
 	t.Helper()
+	browser.NeedNode(t)
 	app := filepath.Join(s.dir, "app")
 	modules := browser.Install(t, app)
 	s.address = freeAddress(t)
