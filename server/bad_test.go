@@ -177,6 +177,7 @@ func TestBadRequests(t *testing.T) {
 		{"undo with choices", "POST", sb + "/history/plan", `{"do":"undo","choices":[{"path":"a","choice":"keep"}]}`, nil, 400, "choices"},
 		{"revert with two choices for a path", "POST", sb + "/history/plan", `{"do":"revert","n":1,"choices":[{"path":"a","choice":"keep"},{"path":"./a","choice":"take"}]}`, nil, 400, "two choices"},
 		{"restore outside", "POST", sb + "/history/plan", `{"do":"restore","n":1,"path":"/etc"}`, nil, 400, "not in the workspace"},
+		{"archive outside", "GET", sb + "/history/1/archive?path=/etc", nil, nil, 400, "not in the workspace"},
 		{"move of no sandbox's history", "POST", sb + "/history/move", `{"from":"x"}`, nil, 404, "no sandbox"},
 		{"move of what is no id", "POST", sb + "/history/move", `{"from":"sbx_X"}`, nil, 400, "id"},
 		{"apply of no plan", "POST", sb + "/history/apply", `{"plan":"x"}`, nil, 400, "no plan"},

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -247,6 +248,55 @@ func TestContent(t *testing.T) {
 		"/x/file?path=" + "d/x":        http.StatusBadRequest,
 		"/-1/file?path=" + "d/x":       http.StatusBadRequest,
 		"/path?path=" + "nothing/here": http.StatusOK,
+	} {
+		ask[any](w, want, "GET", rest, nil)
+	}
+}
+
+// A directory of any revision is a tar with names beneath it.
+func TestArchive(t *testing.T) {
+	w := newWorld(t)
+	w.Step(t, "d/e/x\xff", "one", workspace.Label{})
+	w.Step(t, "d/y", "two", workspace.Label{})
+	w.Step(t, "d/y", "three", workspace.Label{})
+	for rest, want := range map[string]map[string]string{
+		"/2/archive?path=d":            {"e/": "", "e/x\xff": "one", "y": "two"},
+		"/3/archive?path=/workspace/d": {"e/": "", "e/x\xff": "one", "y": "three"},
+		"/1/archive?path=d/e":          {"x\xff": "one"},
+		"/1/archive":                   {"d/": "", "d/e/": "", "d/e/x\xff": "one"},
+	} {
+		status, h, body := w.Send(t, w.Key, "GET", w.path(rest), "")
+		if status != http.StatusOK || h.Get("Content-Type") != "application/x-tar" || h.Get("Content-Disposition") != "attachment" {
+			t.Errorf("%s: %d %v", rest, status, h)
+		}
+		got := map[string]string{}
+		for r := tar.NewReader(bytes.NewReader(body)); ; {
+			head, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[head.Name] = string(data)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", rest, d)
+		}
+	}
+	for rest, want := range map[string]int{
+		"/1/archive?path=d/e/x%ff": http.StatusBadRequest, // a file
+		"/1/archive?path=nothing":  http.StatusNotFound,
+		"/9/archive?path=d":        http.StatusNotFound,
+		"/9/archive":               http.StatusNotFound,
+		"/1/archive?path=../d":     http.StatusBadRequest,
+		"/1/archive?path=/etc":     http.StatusBadRequest,
+		"/1/archive?path=a%00b":    http.StatusBadRequest,
+		"/x/archive?path=d":        http.StatusBadRequest,
 	} {
 		ask[any](w, want, "GET", rest, nil)
 	}
