@@ -279,12 +279,7 @@ func (s *service) archive(w http.ResponseWriter, r *http.Request, in *archiveIn)
 	if err != nil {
 		return err
 	}
-	h, err := s.open(r.Context(), in.ID)
-	if err != nil {
-		return err
-	}
-	defer h.release()
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	h, ctx, release, err := s.sending(w, r, in.ID)
 	if err != nil {
 		return err
 	}
@@ -298,18 +293,27 @@ func (s *service) archive(w http.ResponseWriter, r *http.Request, in *archiveIn)
 }
 
 func (s *service) export(w http.ResponseWriter, r *http.Request, in *SandboxPath) error {
-	h, err := s.open(r.Context(), in.ID)
-	if err != nil {
-		return err
-	}
-	defer h.release()
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	h, ctx, release, err := s.sending(w, r, in.ID)
 	if err != nil {
 		return err
 	}
 	defer release()
 	out := &download{w: w, contentType: "application/x-git-fast-import", size: -1}
 	return out.finish(r, exportTo(ctx, h, out))
+}
+
+// sending opens a history of which a stream is sent, as long as ctx lasts. release
+// must be called.
+func (s *service) sending(w http.ResponseWriter, r *http.Request, id string) (h opened, ctx context.Context, release func(), err error) {
+	if h, err = s.open(r.Context(), id); err != nil {
+		return h, nil, nil, err
+	}
+	ctx, admitted, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	if err != nil {
+		h.release()
+		return h, nil, nil, err
+	}
+	return h, ctx, func() { admitted(); h.release() }, nil
 }
 
 // download sends content that a sandbox wrote; its header goes out with the
