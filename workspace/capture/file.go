@@ -22,14 +22,7 @@ func (s *scan) file(v *visit, name string, st *unix.Stat_t, before known, unchan
 		s.note(v, note{name: name, why: "larger than can be kept", class: Huge})
 		return
 	}
-	if st.Nlink > 1 {
-		s.note(v, note{name: name, linked: true})
-		if before.stamp.ino != st.Ino || before.stamp.nlink != uint64(st.Nlink) {
-			s.mu.Lock()
-			s.linked = true
-			s.mu.Unlock()
-		}
-	}
+	s.named(v, name, st, before)
 	if unchanged && before.entry.Type == tree.File {
 		*found = before
 		return
@@ -39,6 +32,19 @@ func (s *scan) file(v *visit, name string, st *unix.Stat_t, before known, unchan
 		defer func() { <-s.readers }()
 		s.read(v, name, found)
 	})
+}
+
+// named looks whether something has more names than this one.
+func (s *scan) named(v *visit, name string, st *unix.Stat_t, before known) {
+	if st.Nlink < 2 {
+		return
+	}
+	s.note(v, note{name: name, linked: true})
+	if before.stamp.ino != st.Ino || before.stamp.nlink != uint64(st.Nlink) {
+		s.mu.Lock()
+		s.linked = true
+		s.mu.Unlock()
+	}
 }
 
 // read reads a file until it holds still.

@@ -69,7 +69,8 @@ type Result struct {
 	Skipped      []Skip
 	// SkippedMore is how many there are beyond those that are listed.
 	SkippedMore int
-	// Linked files have more than one name; each is kept as a file of its own.
+	// Linked files, symbolic links and named pipes have more than one name; each
+	// is kept as one of its own.
 	Linked     []string
 	LinkedMore int
 	// Torn are files that changed while they were read, each of readTries times.
@@ -189,7 +190,7 @@ type scan struct {
 	mu     sync.Mutex // guards result, failed, linked, and the notes of directories
 	result Result
 	failed error
-	linked bool // a file with more than one name was found that was not known to be one
+	linked bool // something with more than one name was found that was not known to be such
 }
 
 // Scan brings the tree of the directory into the store; it is durable after
@@ -198,8 +199,8 @@ type scan struct {
 func (c *Capture) Scan(ctx context.Context) (Result, error) {
 	r, again, err := c.scan(ctx)
 	if again && err == nil {
-		// A second name for a file: the directory of the first one is not told
-		// when the file is written through the second.
+		// Something has a second name: the directory of the first one is not told
+		// of what is changed through the second.
 		c.Whole()
 		read := r.Read
 		r, _, err = c.scan(ctx)

@@ -194,6 +194,7 @@ func (s *scan) name(v *visit, name string, before known, found *known) {
 	case unix.S_IFDIR:
 		s.subdirectory(v, name, &st, before, found)
 	case unix.S_IFLNK, unix.S_IFIFO:
+		s.named(v, name, &st, before)
 		if unchanged {
 			*found = before
 			return
@@ -301,7 +302,7 @@ func (s *scan) assemble(v *visit, found []known) (*directory, error) {
 		if k.dir != nil {
 			d.subs = append(d.subs, i)
 		}
-		d.unquiet = d.unquiet || k.racy || k.entry.Type == tree.File && k.stamp.nlink > 1
+		d.unquiet = d.unquiet || k.racy || k.dir == nil && k.stamp.nlink > 1
 		same = same && old.names[i].entry.Name == k.entry.Name && old.names[i].entry.Same(k.entry)
 	}
 	slices.SortFunc(d.notes, func(a, b note) int { return strings.Compare(a.name, b.name) })

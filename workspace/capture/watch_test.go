@@ -227,6 +227,41 @@ func TestWatch_looksOnlyAtWhatChanged(t *testing.T) {
 	}
 }
 
+// What is changed through a second name changes under the first one too, of
+// which the kernel says nothing: whatever it is that has two names.
+func TestWatch_secondName(t *testing.T) {
+	for name, c := range map[string]struct {
+		make   func(path string) error
+		change func(path string) error
+	}{
+		"a file is written": {
+			func(path string) error { return os.WriteFile(path, []byte("1"), 0o644) },
+			func(path string) error { return os.WriteFile(path, []byte("2"), 0o644) },
+		},
+		"a named pipe has other rights": {
+			func(path string) error { return unix.Mkfifo(path, 0o600) },
+			func(path string) error { return os.Chmod(path, 0o640) },
+		},
+		"a symbolic link has another owner": {
+			func(path string) error { return os.Symlink("target", path) },
+			func(path string) error { return os.Lchown(path, 1, 1) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := watched(t, 64<<20)
+			must(t, errors.Join(os.Mkdir(p.path("one"), 0o755), os.Mkdir(p.path("other"), 0o755)))
+			must(t, errors.Join(c.make(p.path("one/x")), os.Link(p.path("one/x"), p.path("other/x"))))
+			settle()
+			p.scan()
+			p.scan()
+			must(t, c.change(p.path("other/x")))
+			if r := p.scan(); r.Whole || r.Root != p.whole() {
+				t.Errorf("the change was missed, or all was looked at: %+v", r)
+			}
+		})
+	}
+}
+
 // Where the kernel reports nothing, all is looked at, and the reason is given.
 func TestWatch_unsupported(t *testing.T) {
 	p := newPlace(t, capture.Config{Watch: true})

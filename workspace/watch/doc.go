@@ -16,8 +16,9 @@
 // the files that are mapped now, so that the caller looks at them every time;
 // call it before Take: a mapping that ends in between makes an event.
 //
-// A file with two names is reported under the one that it was opened by. The
-// caller looks at every directory that has such files every time.
+// What has two names (a file, a symbolic link, a named pipe) is reported under
+// the one that it was changed by. The caller looks at every directory that has
+// such names every time.
 //
 // What was linked, written under the second name and unlinked again between
 // two looks, and what root writes beneath the file system's feet (a loop device
