@@ -68,6 +68,8 @@
 //	POST   /sandboxes/{id}/history/plan           PlanChange -> ChangePlan
 //	POST   /sandboxes/{id}/history/apply          ApplyPlan -> Applied; 409 when the files changed since
 //	POST   /sandboxes/{id}/history/move           MoveHistory -> Revision: from a sandbox that may be gone
+//	DELETE /sandboxes/{id}/history                of a destroyed sandbox
+//	GET    /histories                             KeptHistories: of destroyed sandboxes
 //	POST   /sandboxes/{id}/previews               CreatePreview -> Preview: once and for the caller, or a public link
 //	GET    /sandboxes/{id}/previews               PreviewList: the public links
 //	DELETE /sandboxes/{id}/previews/{preview}     takes a public link back

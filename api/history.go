@@ -167,6 +167,18 @@ type PathConflict struct {
 	Markers   bool   `json:"markers" doc:"both sides can be written into it"`
 }
 
+// KeptHistory is the history of a sandbox that is destroyed.
+type KeptHistory struct {
+	Sandbox string    `json:"sandbox" doc:"the id that it had"`
+	Bytes   int64     `json:"bytes" doc:"of the server's disk; they count in the tenant's quota"`
+	Written time.Time `json:"written" doc:"when something was written to it last"`
+}
+
+// KeptHistories are those of a tenant, the largest first.
+type KeptHistories struct {
+	Items []KeptHistory `json:"items"`
+}
+
 // MoveHistory asks for the history and the files of another sandbox.
 type MoveHistory struct {
 	From string `json:"from" minLength:"1" maxLength:"100" doc:"the sandbox whose history it is, by its id, the beginning of it, or its name; by the whole id it may be gone"`

@@ -189,3 +189,10 @@ func All[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	}
 	return items, nil
 }
+
+// KeptHistories lists what is kept of destroyed sandboxes, the largest first.
+// Sandbox(id).History() reads and deletes it.
+func (c *Client) KeptHistories(ctx context.Context) ([]api.KeptHistory, error) {
+	out, err := transport.Fetch[api.KeptHistories](ctx, c.t, transport.Get("/v1/histories", nil))
+	return out.Items, err
+}

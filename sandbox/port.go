@@ -93,6 +93,13 @@ type Files struct {
 	Freeze func(context.Context) (thaw func(), err error)
 }
 
+// KeptHistory is what is kept of the workspace of a sandbox that is gone.
+type KeptHistory struct {
+	ID      ID
+	Bytes   int64     // of the host's disk
+	Written time.Time // when something was written to it last
+}
+
 // Volumes makes workspaces. All host resources derive from the id.
 //
 // Safe for concurrent use, for different ids.

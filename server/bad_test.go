@@ -180,6 +180,8 @@ func TestBadRequests(t *testing.T) {
 		{"archive outside", "GET", sb + "/history/1/archive?path=/etc", nil, nil, 400, "not in the workspace"},
 		{"move of no sandbox's history", "POST", sb + "/history/move", `{"from":"x"}`, nil, 404, "no sandbox"},
 		{"move of what is no id", "POST", sb + "/history/move", `{"from":"sbx_X"}`, nil, 400, "id"},
+		{"deletion of the history of what is there", "DELETE", sb + "/history", nil, nil, 409, "not destroyed"},
+		{"deletion of the history of what is no id", "DELETE", "/v1/sandboxes/sbx_X/history", nil, nil, 400, "id"},
 		{"apply of no plan", "POST", sb + "/history/apply", `{"plan":"x"}`, nil, 400, "no plan"},
 		{"template with an endless name", "POST", "/v1/templates?name=" + strings.Repeat("a", 65), strings.NewReader("x"), nil, 400, "name"},
 		{"template that nobody made", "GET", "/v1/templates/nothing", nil, nil, 404, "nothing"},
@@ -246,7 +248,7 @@ func TestBadRequests(t *testing.T) {
 	// These take nothing that could be wrong but an id, which one case has tried.
 	idOnly := []string{
 		"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/services", "/services/load", "/{key}", "/tree", "/{id}", "/templates", "/keys",
-		"/replay", "/approvals", "/todos", "/agents", "/models",
+		"/replay", "/approvals", "/todos", "/agents", "/models", "/histories",
 	}
 	for _, r := range w.server.Routes() {
 		name := r.Method + " " + r.Path

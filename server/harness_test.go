@@ -179,6 +179,16 @@ func (h *histories) Open(ctx context.Context, tenant string, id sandbox.ID) (wor
 	return w, func() {}, nil
 }
 
+// Kept has nothing: a history goes with its sandbox here.
+func (h *histories) Kept(context.Context, string) ([]sandbox.KeptHistory, error) { return nil, nil }
+
+func (h *histories) Delete(ctx context.Context, tenant string, id sandbox.ID) error {
+	if _, err := h.manager.Get(ctx, tenant, id); err != nil {
+		return err
+	}
+	return errs.New(errs.Conflict, "sandbox %s is not destroyed", id)
+}
+
 func (h *histories) close(t testing.TB) {
 	for _, w := range h.open {
 		if err := w.Close(); err != nil {

@@ -177,6 +177,12 @@ func (h *History) Apply(ctx context.Context, plan string) (api.Applied, error) {
 	return transport.Fetch[api.Applied](ctx, h.t, k.WithJSON(api.ApplyPlan{Plan: plan}))
 }
 
+// Delete removes what is kept of a destroyed sandbox, for ever. Conflict: the
+// sandbox is there.
+func (h *History) Delete(ctx context.Context) error {
+	return h.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: h.path(""), Repeatable: true})
+}
+
 // PathOf returns the exact path of a change, also when it is not UTF-8.
 func PathOf(c api.PathChange) string {
 	if c.PathBytes != nil {

@@ -6,10 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 )
 
@@ -140,4 +143,52 @@ func TestQuota_noRevisions(t *testing.T) {
 	used.Store(false)
 	h.write(t, "a", "3")
 	must(t, save(t.Context()))
+}
+
+// What is kept of a sandbox that is gone is listed with what it takes, and goes when
+// its tenant says so, with what it counted for. That of one that is there does not.
+func TestDelete(t *testing.T) {
+	h, s := newHouse(t)
+	his, _, err := s.Open(t.Context(), tenant, id)
+	must(t, err)
+	h.write(t, "a", noise(1<<20))
+	_, _, err = his.Snapshot(t.Context(), workspace.Label{Actor: "user"})
+	must(t, err)
+	wantKept := func(want ...sandbox.ID) {
+		t.Helper()
+		got, err := s.Kept(t.Context(), tenant)
+		var ids []sandbox.ID
+		for _, k := range got {
+			ids = append(ids, k.ID)
+			if k.Bytes != bytesBelow(s.store(k.ID)) || time.Since(k.Written) > time.Hour {
+				t.Errorf("%+v", k)
+			}
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("kept: %v, %v, want %v", ids, err, want)
+		}
+	}
+	wantKept()
+	if err := s.Delete(t.Context(), tenant, id); !errs.Is(err, errs.Conflict) {
+		t.Errorf("of a sandbox that is there: %v", err)
+	}
+	s.Detaching(h.host())
+	h.gone = true
+	wantKept(id)
+	if got, err := s.Kept(t.Context(), "eve"); err != nil || len(got) > 0 {
+		t.Errorf("another tenant sees %v, %v", got, err)
+	}
+	if err := s.Delete(t.Context(), "eve", id); !errs.Is(err, errs.NotFound) {
+		t.Errorf("by another tenant: %v", err)
+	}
+	wantKept(id)
+	must(t, s.Delete(t.Context(), tenant, id))
+	wantKept()
+	wantHeld(t, s, 0)
+	if _, err := os.Stat(s.dir(id)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory: %v", err)
+	}
+	if err := s.Delete(t.Context(), tenant, id); !errs.Is(err, errs.NotFound) {
+		t.Errorf("a second time: %v", err)
+	}
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
@@ -146,6 +148,48 @@ func (s *Service) Erase(tenant string) (int, error) {
 	return s.remove(func(_ sandbox.ID, t string) bool { return t == tenant })
 }
 
+// Kept lists what is kept of a tenant's sandboxes that are gone, the largest first.
+func (s *Service) Kept(ctx context.Context, tenant string) ([]sandbox.KeptHistory, error) {
+	entries, err := s.entries()
+	if err != nil {
+		return nil, err
+	}
+	var all []sandbox.KeptHistory
+	for _, e := range entries {
+		id := sandbox.ID(e.Name())
+		if s.owner(id) != tenant || strings.HasSuffix(e.Name(), goneSuffix) {
+			continue
+		}
+		if _, err := s.c.Sandboxes.Get(ctx, tenant, id); errs.Is(err, errs.NotFound) {
+			all = append(all, sandbox.KeptHistory{ID: id, Bytes: bytesBelow(s.store(id)), Written: s.written(id)})
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, func(a, b sandbox.KeptHistory) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}
+
+// Delete removes what is kept of a tenant's sandbox that is gone, for ever. It may
+// die and be called again. Conflict: the sandbox is there. NotFound: nothing is
+// kept of it.
+func (s *Service) Delete(ctx context.Context, tenant string, id sandbox.ID) error {
+	_, err := s.c.Sandboxes.Get(ctx, tenant, id)
+	if err == nil {
+		return errs.New(errs.Conflict, "sandbox %s is not destroyed: its history goes with none of its files", id).WithHint("destroy it first: `skete vm clean %s`", id)
+	}
+	if !errs.Is(err, errs.NotFound) {
+		return err
+	}
+	done, err := s.removeOne(id, func(_ sandbox.ID, t string) bool { return t == tenant })
+	if err == nil && !done {
+		err = errs.New(errs.NotFound, "nothing is kept of sandbox %s", id).WithHint("`skete history kept` lists what is")
+	}
+	return err
+}
+
 // Any reports whether a tenant has histories.
 func (s *Service) Any(tenant string) (bool, error) {
 	entries, err := s.entries()
@@ -214,16 +258,19 @@ func (s *Service) drop(id sandbox.ID) error {
 }
 
 // old: nothing was written for longer than a history outlives its sandbox.
-func (s *Service) old(id sandbox.ID) bool {
-	newest := int64(0)
+func (s *Service) old(id sandbox.ID) bool { return s.c.Now().Sub(s.written(id)) > s.c.Keep }
+
+// written is when something was written to a history last.
+func (s *Service) written(id sandbox.ID) (at time.Time) {
+	at = time.Unix(0, 0)
 	_ = filepath.WalkDir(s.dir(id), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // what cannot be looked at is not younger
 		}
-		if info, err := d.Info(); err == nil {
-			newest = max(newest, info.ModTime().UnixNano())
+		if info, err := d.Info(); err == nil && info.ModTime().After(at) {
+			at = info.ModTime()
 		}
 		return nil
 	})
-	return s.c.Now().UnixNano()-newest > int64(s.c.Keep)
+	return at
 }

@@ -78,7 +78,7 @@ func (m *Manager) within(h holdings) error {
 	}
 	hint := "destroy sandboxes (`skete vm list`), delete snapshots (`skete vm snapshots`), or ask the operator for more"
 	if h.histories > 0 {
-		hint += "; the history of a destroyed sandbox goes by itself, a week later"
+		hint += "; histories of destroyed sandboxes (`skete history kept`) can be deleted, and go by themselves a week later"
 	}
 	return errs.New(errs.Limit, "quota of %d MB of disk is used up: sandboxes hold %d MB, snapshots %d, histories %d",
 		most, h.sandboxes>>20, h.snapshots>>20, h.histories>>20).WithHint("%s", hint)

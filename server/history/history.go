@@ -35,6 +35,11 @@ type Histories interface {
 	// NotFound: the tenant has no such sandbox. Conflict: what is asked for
 	// needs a running one.
 	Open(ctx context.Context, tenant string, id sandbox.ID) (h workspace.History, release func(), err error)
+	// Kept lists what is kept of a tenant's destroyed sandboxes.
+	Kept(ctx context.Context, tenant string) ([]sandbox.KeptHistory, error)
+	// Delete removes what is kept of one, for ever. Conflict: the sandbox is there.
+	// NotFound: nothing is kept of it.
+	Delete(ctx context.Context, tenant string, id sandbox.ID) error
 }
 
 // Durable is a workspace.History that knows which of its revisions survive the
@@ -83,6 +88,14 @@ func Register(t *route.Table, c Config) {
 	route.JSON(t, post("/plan", "plan-change", "Say what an undo, a redo, a restore or a revert would do, path by path"), s.plan)
 	route.JSON(t, post("/apply", "apply-plan", "Do what was planned; 409 if the files changed since"), s.apply)
 	route.JSON(t, post("/move", "move-history", "Give a sandbox without a history that of another one, which may be gone, and its files"), s.move)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/histories", Scope: key.Read, ID: "list-kept-histories", Tag: tag,
+		Summary: "List what is kept of destroyed sandboxes, the largest first",
+	}, s.kept)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: base, Scope: key.Write, ID: "delete-history", Tag: tag, Step: route.NoStep(),
+		Summary: "Delete what is kept of a destroyed sandbox, for ever", Status: http.StatusNoContent,
+	}, s.remove)
 }
 
 // SandboxPath names a sandbox. It is exported because the JSON layer looks
@@ -105,13 +118,15 @@ type opened struct {
 	release func()
 }
 
+var errNone = errs.New(errs.Unsupported, "this server keeps no history of workspaces")
+
 func (s *service) open(ctx context.Context, text string) (opened, error) {
 	id, err := sandbox.ParseID(text)
 	if err != nil {
 		return opened{}, err
 	}
 	if s.histories == nil {
-		return opened{}, errs.New(errs.Unsupported, "this server keeps no history of workspaces")
+		return opened{}, errNone
 	}
 	tenant := gate.From(ctx).Tenant
 	h, release, err := s.histories.Open(ctx, tenant, id)

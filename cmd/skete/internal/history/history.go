@@ -102,7 +102,7 @@ survives the sandbox.`,
 	fs.StringVar(&o.thread, "thread", "", "only revisions of this `THREAD`")
 	fs.StringVar(&o.path, "path", "", "only revisions that changed this `PATH`")
 	fs.IntVarP(&o.last, "last", "n", 50, "how many; 0 = all")
-	cmd.AddCommand(a.save(), a.export(), a.move())
+	cmd.AddCommand(a.save(), a.export(), a.move(), a.kept(), a.remove())
 	return a.WithCompletion(cmd, 1)
 }
 
