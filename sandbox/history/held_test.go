@@ -173,6 +173,8 @@ func TestDelete(t *testing.T) {
 		t.Errorf("of a sandbox that is there: %v", err)
 	}
 	s.Detaching(h.host())
+	h.state = sandbox.Destroyed // its record is there for a while
+	wantKept(id)
 	h.gone = true
 	wantKept(id)
 	if got, err := s.Kept(t.Context(), "eve"); err != nil || len(got) > 0 {

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -34,6 +35,7 @@ type house struct {
 	disk   string
 	tenant string // whose it is
 	gone   bool
+	state  sandbox.State      // "" = running
 	from   sandbox.SnapshotID // that it goes on from
 	empty  bool               // it was, at first
 	moved  *house             // another one, by the ID sbx_b
@@ -50,7 +52,7 @@ func (h *house) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.In
 		return sandbox.Info{}, errs.New(errs.NotFound, "no such sandbox")
 	}
 	h.asked.Add(1)
-	return sandbox.Info{ID: id, State: sandbox.Running, From: h.from}, nil
+	return sandbox.Info{ID: id, State: cmp.Or(h.state, sandbox.Running), From: h.from}, nil
 }
 
 func (h *house) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {

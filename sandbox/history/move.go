@@ -160,10 +160,12 @@ func (s *Service) Kept(ctx context.Context, tenant string) ([]sandbox.KeptHistor
 		if s.owner(id) != tenant || strings.HasSuffix(e.Name(), goneSuffix) {
 			continue
 		}
-		if _, err := s.c.Sandboxes.Get(ctx, tenant, id); errs.Is(err, errs.NotFound) {
-			all = append(all, sandbox.KeptHistory{ID: id, Bytes: bytesBelow(s.store(id)), Written: s.written(id)})
-		} else if err != nil {
+		gone, err := s.gone(ctx, tenant, id)
+		if err != nil {
 			return nil, err
+		}
+		if gone {
+			all = append(all, sandbox.KeptHistory{ID: id, Bytes: bytesBelow(s.store(id)), Written: s.written(id)})
 		}
 	}
 	slices.SortFunc(all, func(a, b sandbox.KeptHistory) int {
@@ -176,18 +178,26 @@ func (s *Service) Kept(ctx context.Context, tenant string) ([]sandbox.KeptHistor
 // die and be called again. Conflict: the sandbox is there. NotFound: nothing is
 // kept of it.
 func (s *Service) Delete(ctx context.Context, tenant string, id sandbox.ID) error {
-	_, err := s.c.Sandboxes.Get(ctx, tenant, id)
-	if err == nil {
-		return errs.New(errs.Conflict, "sandbox %s is not destroyed: its history goes with none of its files", id).WithHint("destroy it first: `skete vm clean %s`", id)
-	}
-	if !errs.Is(err, errs.NotFound) {
+	switch gone, err := s.gone(ctx, tenant, id); {
+	case err != nil:
 		return err
+	case !gone:
+		return errs.New(errs.Conflict, "sandbox %s is not destroyed, and its history is how its files can be taken back", id).WithHint("destroy it first: `skete vm clean %s`", id)
 	}
 	done, err := s.removeOne(id, func(_ sandbox.ID, t string) bool { return t == tenant })
 	if err == nil && !done {
 		err = errs.New(errs.NotFound, "nothing is kept of sandbox %s", id).WithHint("`skete history kept` lists what is")
 	}
 	return err
+}
+
+// gone reports whether a sandbox is destroyed. Its record stays for a while.
+func (s *Service) gone(ctx context.Context, tenant string, id sandbox.ID) (bool, error) {
+	info, err := s.c.Sandboxes.Get(ctx, tenant, id)
+	if errs.Is(err, errs.NotFound) {
+		return true, nil
+	}
+	return info.State == sandbox.Destroyed, err
 }
 
 // Any reports whether a tenant has histories.
