@@ -161,7 +161,8 @@ func testProcessLimit(s *suite) {
 // stormSize is how many files are written at once.
 const stormSize = 24
 
-// testDiskLimit fills every place that a command can write to.
+// testDiskLimit fills every place that a command can write to. Each says how
+// large it is: its own bound, not the host's disk.
 func testDiskLimit(s *suite) {
 	caps := s.p.Capabilities()
 	if !caps.LimitsDisk {
@@ -179,11 +180,16 @@ func testDiskLimit(s *suite) {
 	})
 	tool := s.tool(b)
 	_, g := s.create(b)
+	largest := int64(max(2*mb, b.Spec.MemoryMB)) << 20
 	places := []string{"/home/user", "/tmp", "/dev/shm", "/var/tmp"}
 	if s.Volume != nil || !caps.HostWorkspace {
 		places = append(places, sandbox.WorkspaceDir)
 	}
 	for _, place := range places {
+		shown := g.Run(tool, "room", place)
+		if bytes, err := strconv.ParseInt(strings.TrimSpace(shown.Stdout), 10, 64); err != nil || bytes <= 0 || bytes > largest {
+			s.Errorf("%s: df would show %d bytes of a sandbox of %d MB: %+v", place, bytes, mb, shown)
+		}
 		res := g.Run(tool, "fill", place+"/filler", "600")
 		if verdict, n, _ := strings.Cut(strings.TrimSpace(res.Stdout), " "); verdict != "full" {
 			s.Errorf("%s: %+v (%s), want full", place, res, n)

@@ -59,6 +59,8 @@ func main() {
 		<-time.After(time.Hour)
 	case "fill":
 		fill(arg(args, 0), number(arg(args, 1)))
+	case "room":
+		room(arg(args, 0))
 	case "count":
 		count(arg(args, 0), arg(args, 1))
 	case "trace":
@@ -94,6 +96,15 @@ func number(s string) int {
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, "tool:", err)
 	os.Exit(1)
+}
+
+// room prints how many bytes df says that a place's file system has.
+func room(dir string) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		fail(err)
+	}
+	fmt.Println(st.Blocks * uint64(st.Bsize))
 }
 
 func listen(port string) {
