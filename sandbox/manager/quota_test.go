@@ -80,7 +80,7 @@ func TestQuota_countsHistories(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
 		const want = "quota of 102400 MB of disk is used up: sandboxes hold 39936 MB, snapshots 0, histories 62464"
-		if !errs.Is(err, errs.Limit) || errs.Public(err) != want || !strings.Contains(errs.Hint(err), "the history of a destroyed sandbox") {
+		if !errs.Is(err, errs.Limit) || errs.Public(err) != want || !strings.Contains(errs.Hint(err), "histories of destroyed sandboxes") {
 			t.Errorf("%s: %v (%s)", what, err, errs.Hint(err))
 		}
 	}
