@@ -147,6 +147,8 @@ func TestUse_inWarmMachines(t *testing.T) {
 		}
 		if who == "good" {
 			must(t, err)
+			// It is ready by what it was given, not by what it wrote.
+			eventually(t, "it writes", func() bool { return s.began(t, info.ID) != "" })
 			if got := s.began(t, info.ID); got != "begun good\n" {
 				t.Errorf("it wrote %q", got)
 			}

@@ -234,6 +234,7 @@ func (p person) byKeys() {
 		step{"until", `!document.getElementById("plan").open`}, theme("dark"),
 		step{"press", "Control+z"}, step{"until", planShown}, step{"press", "Enter"}, step{"until", undoDone}, theme("light"),
 		step{"press", "Control+Shift+z"}, step{"until", planShown}, step{"press", "Enter"}, theme("dark"),
+		step{"until", `document.querySelector("#revisions .what").textContent.startsWith("redo to")`}, // or the list moves on under the keys
 		step{"get", `document.querySelector("#revisions button").focus()`}, step{"press", "ArrowDown"}, step{"press", "Enter"},
 		step{"until", `document.querySelectorAll("#revisions button")[1].getAttribute("aria-pressed") === "true"`},
 		step{"press", "ArrowUp"}, step{"press", "Enter"},
