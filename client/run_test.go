@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
@@ -358,8 +357,8 @@ func ExampleRun_Live() {
 	watching := make(chan struct{})
 	c, done := scripted(func(p *runstest.Play) {
 		p.Until(watching)
-		p.Live(keeper.Live{Kind: runs.LiveText, Text: "Hel"})
-		p.Live(keeper.Live{Kind: runs.LiveText, Text: "lo."})
+		p.Live(runs.Live{Kind: runs.LiveText, Text: "Hel"})
+		p.Live(runs.Live{Kind: runs.LiveText, Text: "lo."})
 		p.Answer("Hello.")
 		p.End(thread.RunSucceeded, "Hello.")
 	})

@@ -49,7 +49,7 @@ func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in th
 
 // Approvals lists the calls of a run, and of its sub-agents, that wait for a
 // person; id "" lists those of all runs.
-func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) ([]Approval, error) {
+func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) ([]runs.Approval, error) {
 	var root thread.ID
 	if id != "" {
 		e, err := k.find(ctx, tenant, id)
@@ -70,7 +70,7 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 	if err != nil {
 		return nil, err
 	}
-	var list []Approval
+	var list []runs.Approval
 	for _, e := range entries {
 		s, err := logbook.Fold(ctx, log, e.thread)
 		if errs.Is(err, errs.NotFound) {
@@ -85,14 +85,14 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 		}
 		list = append(list, found...)
 	}
-	slices.SortFunc(list, func(a, b Approval) int { return a.Asked.Compare(b.Asked) })
+	slices.SortFunc(list, func(a, b runs.Approval) int { return a.Asked.Compare(b.Asked) })
 	return list, nil
 }
 
 // Decide answers approvals. Each is looked at for itself; the error is the first
 // one, and the others are decided all the same. Conflict: decided, expired, or
 // no longer wanted.
-func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, decisions []Decide) error {
+func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, decisions []runs.Decide) error {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, dec
 	return first
 }
 
-func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
+func (k *Keeper) decide(ctx context.Context, t threadKey, d runs.Decide) error {
 	_, err := k.external(ctx, t, func(s *state.State) ([]thread.Body, error) {
 		c := s.Call(d.Call)
 		switch {
@@ -149,10 +149,10 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d Decide) error {
 }
 
 // Cancel asks a run, and all beneath it, to end. A run that is over stays as it is.
-func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (Run, error) {
+func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	asked := func(s *state.State) ([]thread.Body, error) {
 		if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
@@ -162,11 +162,11 @@ func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by,
 	}
 	t := threadKey{tenant, e.thread}
 	if _, err := k.external(ctx, t, asked); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	for _, below := range k.beneath(t) {
 		if _, err := k.external(ctx, below, asked); err != nil {
-			return Run{}, err
+			return runs.Run{}, err
 		}
 	}
 	return k.view(e), nil
@@ -187,18 +187,18 @@ func (k *Keeper) beneath(t threadKey) []threadKey {
 
 // Resume goes on after a budget was used up or something failed: with a new
 // run of the same thread. A run that is not over gets the new budget.
-func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (Run, error) {
+func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (runs.Run, error) {
 	if err := runs.CheckBudget(b); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	run := e.snapshot()
 	if run.State.Final() {
 		if run.State == thread.RunSucceeded {
-			return Run{}, errs.New(errs.Conflict, "the run %s succeeded", id).WithHint("`skete run --thread %s …` goes on with the conversation", run.Thread)
+			return runs.Run{}, errs.New(errs.Conflict, "the run %s succeeded", id).WithHint("`skete run --thread %s …` goes on with the conversation", run.Thread)
 		}
 		return k.again(ctx, tenant, run, b, by)
 	}
@@ -218,7 +218,7 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 // run goes on from there. With files, the sandbox's files become again what
 // they were then, first: who repeats a rewind that failed loses nothing.
 // Conflict: the run is under way.
-func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) (changed []Change, err error) {
+func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) (changed []runs.Change, err error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return nil, err

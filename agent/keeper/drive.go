@@ -131,7 +131,7 @@ func (k *Keeper) fail(t threadKey, cause error) {
 		return
 	}
 	_ = k.leave(k.ctx, e, definition.AfterRun{})
-	_ = k.save(k.ctx, e, func(r *Run) {
+	_ = k.save(k.ctx, e, func(r *runs.Run) {
 		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()
 	})
 	k.forget(e)
@@ -228,7 +228,7 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 			return err
 		}
 	}
-	if err := k.save(ctx, e, func(r *Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
+	if err := k.save(ctx, e, func(r *runs.Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
 		return err
 	}
 	k.later(t, o.Expires)

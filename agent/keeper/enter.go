@@ -26,7 +26,7 @@ const (
 // record that is there already, of a start that was cut short, is taken over;
 // events that are there already were written by somebody faster. Conflict: the
 // thread has moved.
-func (k *Keeper) enter(ctx context.Context, log thread.Log, run Run, after uint64, bodies []thread.Body) (*entry, error) {
+func (k *Keeper) enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) (*entry, error) {
 	run.Node = k.c.Node
 	e, err := k.create(ctx, run)
 	if errs.Is(err, errs.Exists) {
@@ -65,12 +65,12 @@ func (k *Keeper) enter(ctx context.Context, log thread.Log, run Run, after uint6
 }
 
 // takeOver makes the record of a start that was cut short that of a new try.
-func (k *Keeper) takeOver(ctx context.Context, run Run) (*entry, error) {
+func (k *Keeper) takeOver(ctx context.Context, run runs.Run) (*entry, error) {
 	e, err := k.find(ctx, run.Tenant, run.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.save(ctx, e, func(r *Run) { *r = run }); err != nil {
+	if err := k.save(ctx, e, func(r *runs.Run) { *r = run }); err != nil {
 		return nil, err
 	}
 	k.remember(e)
@@ -108,7 +108,7 @@ func (k *Keeper) begun(ctx context.Context, tenant string, id thread.RunID) (*en
 
 // abort ends a record whose run is not in the log.
 func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
-	err := k.save(ctx, e, func(r *Run) {
+	err := k.save(ctx, e, func(r *runs.Run) {
 		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, runs.Clip(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
 	})
 	if err != nil {

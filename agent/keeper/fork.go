@@ -18,27 +18,27 @@ import (
 // on differently: with another input, another model, or just again. It gets a
 // machine of its own, with the files as they were then where its history
 // has them; else the new thread says which ones they are.
-func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s Start) (Run, error) {
+func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	source := e.snapshot()
 	log, _, err := k.logOf(ctx, tenant)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	events, err := logbook.UpTo(ctx, log, source.Thread, at)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if err := errors.Join(runs.CheckBudget(s.Budget), s.MayName(definition.Definition{})); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	made := ids{Run: thread.NewRunID(), Thread: thread.NewID()}
 	made, again, err := k.keyed(ctx, tenant, s, made)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if again {
 		if e, err := k.begun(ctx, tenant, made.Run); e != nil || err != nil {
@@ -51,24 +51,24 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	events[0].Body = opened
 	st, err := logbook.Copy(ctx, log, made.Thread, events)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	return k.branch(ctx, log, tenant, made, source, st, s)
 }
 
 // branch ends what was under way in the copy and starts its own run.
-func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source Run, st *state.State, s Start) (Run, error) {
+func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source runs.Run, st *state.State, s runs.Start) (runs.Run, error) {
 	if err := logbook.CloseCopy(ctx, log, made.Thread, st); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	bound, err := workshop.Fork(ctx, k.c.Machines, tenant, log, made.Thread, made.Run, st, s.Sandbox)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
 	// What is said of the files belongs to the run, which begins behind the machine.
 	bodies := slices.Insert(bound, 1, thread.Body(thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema}))
-	run := Run{
+	run := runs.Run{
 		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: runs.Pick(s.Model, source.Model), Title: runs.Pick(s.Title, "fork of "+source.Title),
 		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,
 		Sandbox: bound[0].(thread.Bound).Machine, First: st.Seq + 2, Fork: st.Opened.Fork,

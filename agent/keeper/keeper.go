@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -34,16 +35,16 @@ type Config struct {
 	Records     Registry
 	Leases      Leases // nil = this is the only server
 	Models      Models
-	Machines    Machines // nil = agents without a machine
+	Machines    workshop.Machines // nil = agents without a machine
 	Definitions Definitions
 	Tools       *tool.Registry
 	// Plan returns the text of a plan template; nil = there are none.
 	Plan func(name string) (string, error)
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
-	Wire     Wire   // nil = no live news
-	Node     string // the name of this server's data directory, which owns its runs
-	RunsMax  int    // driven at once; 0 = 64
+	Wire     workshop.Wire // nil = no live news
+	Node     string        // the name of this server's data directory, which owns its runs
+	RunsMax  int           // driven at once; 0 = 64
 	Patience attempt.Policy
 	Now      func() time.Time
 	Log      *slog.Logger

@@ -17,6 +17,8 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
@@ -113,7 +115,7 @@ type house struct {
 	tools   []tool.Tool
 	kv      place.KV
 	// machines are nil unless a test sets them.
-	machines keeper.Machines
+	machines workshop.Machines
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -154,9 +156,9 @@ func must(t testing.TB, err error) {
 func text(s string) []llm.Block { return []llm.Block{llm.Text(s)} }
 
 // await watches a run's log until its record is as wanted.
-func await(t testing.TB, k *keeper.Keeper, id thread.RunID, want func(keeper.Run) bool) keeper.Run {
+func await(t testing.TB, k *keeper.Keeper, id thread.RunID, want func(runs.Run) bool) runs.Run {
 	t.Helper()
-	var run keeper.Run
+	var run runs.Run
 	patience.Try(t, 20*time.Second, "a run", func() error {
 		var err error
 		if run, err = k.Get(t.Context(), tenant, id); err != nil || want(run) {
@@ -167,8 +169,8 @@ func await(t testing.TB, k *keeper.Keeper, id thread.RunID, want func(keeper.Run
 	return run
 }
 
-func over(r keeper.Run) bool  { return r.State.Final() }
-func waits(r keeper.Run) bool { return r.State == thread.RunInterrupted }
+func over(r runs.Run) bool  { return r.State.Final() }
+func waits(r runs.Run) bool { return r.State == thread.RunInterrupted }
 
 func (h *house) check(id thread.ID) []thread.Event {
 	h.t.Helper()
@@ -186,34 +188,34 @@ func (h *house) check(id thread.ID) []thread.Event {
 func TestStart_succeeds(t *testing.T) {
 	h := newHouse(t)
 	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("What is 6*7?\nthink"), Key: "k1", By: "anna", Labels: map[string]string{"a": "b"}})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("What is 6*7?\nthink"), Key: "k1", By: "anna", Labels: map[string]string{"a": "b"}})
 	must(t, err)
 	got := await(t, k, run.ID, over)
 	if got.State != thread.RunSucceeded || got.Text != "42" || got.Title != "What is 6*7?" || got.Steps != 1 || got.Usage.Total() != 2 {
 		t.Fatalf("%+v", got)
 	}
 	h.check(run.Thread)
-	again, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("What is 6*7?\nthink"), Key: "k1", By: "anna"})
+	again, err := k.Start(t.Context(), tenant, runs.Start{Input: text("What is 6*7?\nthink"), Key: "k1", By: "anna"})
 	must(t, err)
 	if again.ID != run.ID {
 		t.Error("the same key is another run")
 	}
-	if _, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("else"), Key: "k1"}); !errs.Is(err, errs.Conflict) {
+	if _, err := k.Start(t.Context(), tenant, runs.Start{Input: text("else"), Key: "k1"}); !errs.Is(err, errs.Conflict) {
 		t.Errorf("another task under the same key: %v", err)
 	}
 	if _, err := k.Get(t.Context(), "other", run.ID); !errs.Is(err, errs.NotFound) {
 		t.Errorf("another tenant sees it: %v", err)
 	}
-	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("and 7*7?")})
+	next, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("and 7*7?")})
 	must(t, err)
 	await(t, k, next.ID, over)
 	h.check(run.Thread)
-	page, err := k.List(t.Context(), tenant, keeper.Filter{PageSize: 1})
+	page, err := k.List(t.Context(), tenant, runs.Filter{PageSize: 1})
 	must(t, err)
 	if len(page.Runs) != 1 || page.Runs[0].ID != next.ID || page.Next == "" {
 		t.Fatalf("%+v", page)
 	}
-	page, err = k.List(t.Context(), tenant, keeper.Filter{PageSize: 1, PageToken: page.Next})
+	page, err = k.List(t.Context(), tenant, runs.Filter{PageSize: 1, PageToken: page.Next})
 	must(t, err)
 	if len(page.Runs) != 1 || page.Runs[0].ID != run.ID || page.Next != "" {
 		t.Fatalf("%+v", page)
@@ -226,7 +228,7 @@ func TestStart_succeeds(t *testing.T) {
 
 func TestStart_refuses(t *testing.T) {
 	k := newHouse(t).open(nil)
-	for name, s := range map[string]keeper.Start{
+	for name, s := range map[string]runs.Start{
 		"no task":         {},
 		"no such agent":   {Input: text("x"), Agent: "nobody"},
 		"no such thread":  {Input: text("x"), Thread: thread.NewID()},
@@ -251,12 +253,12 @@ func TestStart_refuses(t *testing.T) {
 
 // A run goes on in the next server: what was under way is picked up by its key.
 func TestRestart_goesOn(t *testing.T) {
-	started, runs := make(chan string, 4), 0
+	started, attempts := make(chan string, 4), 0
 	var mu sync.Mutex
 	release := make(chan struct{})
 	long := fake{"long", func(ctx context.Context, r tool.Request) (tool.Result, error) {
 		mu.Lock()
-		runs++
+		attempts++
 		mu.Unlock()
 		started <- r.Key
 		select {
@@ -274,7 +276,7 @@ func TestRestart_goesOn(t *testing.T) {
 		return respond(llm.Text(last(req)))
 	})
 	k := h.open(replies)
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("go")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("go")})
 	must(t, err)
 	key := <-started
 	must(t, k.Close())
@@ -303,7 +305,7 @@ func TestApproval_survivesARestart(t *testing.T) {
 		return respond(llm.Text("done"))
 	})
 	k := h.open(replies)
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Agent: "careful", Input: text("go")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Agent: "careful", Input: text("go")})
 	must(t, err)
 	await(t, k, run.ID, waits)
 	must(t, k.Close())
@@ -316,22 +318,22 @@ func TestApproval_survivesARestart(t *testing.T) {
 	if len(list) != 1 || list[0].Call != "c1" || string(list[0].Args) != `{"n":1}` {
 		t.Fatalf("%+v", list)
 	}
-	edit := keeper.Decide{Call: "c1", Decision: thread.Edit, Args: json.RawMessage(`{"n":2}`), By: "anna"}
-	for name, bad := range map[string]keeper.Decide{
+	edit := runs.Decide{Call: "c1", Decision: thread.Edit, Args: json.RawMessage(`{"n":2}`), By: "anna"}
+	for name, bad := range map[string]runs.Decide{
 		"no object":    {Call: "c1", Decision: thread.Edit, Args: json.RawMessage(`[]`)},
 		"no such call": {Call: "c9", Decision: thread.Approve},
 		"no decision":  {Call: "c1", Decision: "maybe"},
 		"no text":      {Call: "c1", Decision: thread.Respond},
 		"other thread": {Thread: thread.NewID(), Call: "c1", Decision: thread.Approve},
 	} {
-		if err := k.Decide(t.Context(), tenant, run.ID, []keeper.Decide{bad}); err == nil {
+		if err := k.Decide(t.Context(), tenant, run.ID, []runs.Decide{bad}); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
 	// Two people at once: one wins.
 	answers := make(chan error, 2)
 	for range 2 {
-		go func() { answers <- k.Decide(t.Context(), tenant, run.ID, []keeper.Decide{edit}) }()
+		go func() { answers <- k.Decide(t.Context(), tenant, run.ID, []runs.Decide{edit}) }()
 	}
 	one, two := <-answers, <-answers
 	if (one == nil) == (two == nil) || !errs.Is(errors.Join(one, two), errs.Conflict) {
@@ -372,7 +374,7 @@ func TestSubagents(t *testing.T) {
 		}
 		return respond(llm.Text("result of " + first(req)))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("root")})
 	must(t, err)
 	got := await(t, k, run.ID, over)
 	for _, want := range []string{"result of one", "result of two", "ended as failed"} {
@@ -387,7 +389,7 @@ func TestSubagents(t *testing.T) {
 	for _, c := range []string{"t1", "t2", "t3"} {
 		h.check(run.Thread.Sub(c))
 	}
-	page, err := k.List(t.Context(), tenant, keeper.Filter{Subagents: true})
+	page, err := k.List(t.Context(), tenant, runs.Filter{Subagents: true})
 	must(t, err)
 	if len(page.Runs) != 4 {
 		t.Errorf("%d runs", len(page.Runs))
@@ -410,7 +412,7 @@ func TestSubagents_askAtTheRoot(t *testing.T) {
 		}
 		return respond(llm.Text("done"))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("root")})
 	must(t, err)
 	await(t, k, run.ID, waits)
 	list, err := k.Approvals(t.Context(), tenant, run.ID)
@@ -418,7 +420,7 @@ func TestSubagents_askAtTheRoot(t *testing.T) {
 	if len(list) != 1 || list[0].Thread != run.Thread.Sub("t1") {
 		t.Fatalf("%+v", list)
 	}
-	must(t, k.Decide(t.Context(), tenant, run.ID, []keeper.Decide{{Thread: list[0].Thread, Call: "c1", Decision: thread.Approve, By: "anna"}}))
+	must(t, k.Decide(t.Context(), tenant, run.ID, []runs.Decide{{Thread: list[0].Thread, Call: "c1", Decision: thread.Approve, By: "anna"}}))
 	if got := await(t, k, run.ID, over); got.State != thread.RunSucceeded || acts != 1 {
 		t.Fatalf("%+v, %d", got, acts)
 	}
@@ -435,7 +437,7 @@ func TestSubagents_cancelEndsTheTree(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("root")})
 	must(t, err)
 	<-asked
 	_, err = k.Cancel(t.Context(), tenant, run.ID, "anna", "")
@@ -443,7 +445,7 @@ func TestSubagents_cancelEndsTheTree(t *testing.T) {
 	if got := await(t, k, run.ID, over); got.State != thread.RunCancelled {
 		t.Fatalf("%+v", got)
 	}
-	page, err := k.List(t.Context(), tenant, keeper.Filter{Thread: run.Thread.Sub("t1")})
+	page, err := k.List(t.Context(), tenant, runs.Filter{Thread: run.Thread.Sub("t1")})
 	must(t, err)
 	if got := await(t, k, page.Runs[0].ID, over); got.State != thread.RunCancelled {
 		t.Fatalf("%+v", got)
@@ -465,13 +467,13 @@ func TestSubagents_background(t *testing.T) {
 		}
 		return respond(llm.Text("told: " + last(req)))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("root")})
 	must(t, err)
 	await(t, k, run.ID, over)
 	close(goOn)
-	var page keeper.Page
+	var page runs.Page
 	for len(page.Runs) < 2 || !page.Runs[0].State.Final() {
-		page, err = k.List(t.Context(), tenant, keeper.Filter{Thread: run.Thread})
+		page, err = k.List(t.Context(), tenant, runs.Filter{Thread: run.Thread})
 		must(t, err)
 		<-time.After(time.Millisecond)
 	}
@@ -489,30 +491,30 @@ func TestForkOfAForkAndRewind(t *testing.T) {
 		}
 		return respond(llm.Text(fmt.Sprintf("%d messages, last %q", len(req.Messages), last(req))))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("root")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("root")})
 	must(t, err)
 	await(t, k, run.ID, over)
 	events := h.check(run.Thread)
 	at := uint64(slices.IndexFunc(events, func(e thread.Event) bool { return e.Body.Kind() == thread.ToolStarted{}.Kind() }) + 1)
-	fork, err := k.Fork(t.Context(), tenant, run.ID, at, keeper.Start{Input: text("differently")})
+	fork, err := k.Fork(t.Context(), tenant, run.ID, at, runs.Start{Input: text("differently")})
 	must(t, err)
 	got := await(t, k, fork.ID, over)
 	if got.State != thread.RunSucceeded || !strings.Contains(got.Text, "differently") || got.Fork.Thread != run.Thread || got.Fork.Seq != at {
 		t.Fatalf("%+v", got)
 	}
 	h.check(fork.Thread)
-	again, err := k.Fork(t.Context(), tenant, fork.ID, got.Last, keeper.Start{Input: text("once more")})
+	again, err := k.Fork(t.Context(), tenant, fork.ID, got.Last, runs.Start{Input: text("once more")})
 	must(t, err)
 	if got := await(t, k, again.ID, over); !strings.Contains(got.Text, "once more") {
 		t.Fatalf("%+v", got)
 	}
 	h.check(again.Thread)
-	if _, err := k.Fork(t.Context(), tenant, run.ID, 1000, keeper.Start{}); !errs.Is(err, errs.Invalid) {
+	if _, err := k.Fork(t.Context(), tenant, run.ID, 1000, runs.Start{}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("%v", err)
 	}
 	_, err = k.Rewind(t.Context(), tenant, run.ID, 4, false, "anna")
 	must(t, err)
-	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("from here")})
+	next, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("from here")})
 	must(t, err)
 	if got := await(t, k, next.ID, over); got.Text != `2 messages, last "from here"` && !strings.Contains(got.Text, "from here") {
 		t.Fatalf("%+v", got)
@@ -527,24 +529,24 @@ func TestWaiting_costsLittle(t *testing.T) {
 	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Action: definition.Ask}}}
 	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(call("c1", "act", `{}`)) })
 	before := runtime.NumGoroutine()
-	runs := make([]keeper.Run, n)
-	for i := range runs {
+	waiting := make([]runs.Run, n)
+	for i := range waiting {
 		var err error
-		runs[i], err = k.Start(t.Context(), tenant, keeper.Start{Agent: "careful", Input: text("go")})
+		waiting[i], err = k.Start(t.Context(), tenant, runs.Start{Agent: "careful", Input: text("go")})
 		must(t, err)
 	}
-	for _, r := range runs {
+	for _, r := range waiting {
 		await(t, k, r.ID, waits)
 	}
 	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+5; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines for %d runs that wait; %d before", runtime.NumGoroutine(), n, before)
+			t.Fatalf("%d goroutines for %d waiting that wait; %d before", runtime.NumGoroutine(), n, before)
 		}
 	}
-	if _, err := k.Cancel(t.Context(), tenant, runs[0].ID, "", ""); err != nil {
+	if _, err := k.Cancel(t.Context(), tenant, waiting[0].ID, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	await(t, k, runs[0].ID, over)
+	await(t, k, waiting[0].ID, over)
 }
 
 func TestCorruptLog_stopsAndSays(t *testing.T) {
@@ -557,7 +559,7 @@ func TestCorruptLog_stopsAndSays(t *testing.T) {
 		}
 		return nil, ctx.Err()
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("go")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("go")})
 	must(t, err)
 	must(t, k.Close())
 	log, err := h.threads.Log(t.Context(), tenant)
@@ -578,17 +580,17 @@ func TestCorruptLog_stopsAndSays(t *testing.T) {
 func TestStart_cutShort(t *testing.T) {
 	h := newHouse(t)
 	replies := model(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
-	start := keeper.Start{Input: text("What is 6*7?"), Key: "k1"}
+	start := runs.Start{Input: text("What is 6*7?"), Key: "k1"}
 	threads := h.threads
 	h.threads = &deaf{Threads: threads}
 	k := h.open(replies)
 	if _, err := k.Start(t.Context(), tenant, start); err == nil {
 		t.Fatal("a start without a log succeeded")
 	}
-	if _, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("else")}); err == nil {
+	if _, err := k.Start(t.Context(), tenant, runs.Start{Input: text("else")}); err == nil {
 		t.Fatal("a start without a log succeeded")
 	}
-	page, err := k.List(t.Context(), tenant, keeper.Filter{})
+	page, err := k.List(t.Context(), tenant, runs.Filter{})
 	must(t, err)
 	for _, r := range page.Runs {
 		if r.State != thread.RunPending {
@@ -603,7 +605,7 @@ func TestStart_cutShort(t *testing.T) {
 	if got := await(t, k, run.ID, over); got.State != thread.RunSucceeded {
 		t.Errorf("%+v", got)
 	}
-	page, err = k.List(t.Context(), tenant, keeper.Filter{})
+	page, err = k.List(t.Context(), tenant, runs.Filter{})
 	must(t, err)
 	for _, r := range page.Runs {
 		if r.ID != run.ID {

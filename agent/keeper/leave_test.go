@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -38,7 +38,7 @@ func TestRunOver_theSandboxIsLeft(t *testing.T) {
 			a.AfterRun = tt.said
 			h.agents["default"], h.machines = a, d
 			k := h.open(answer)
-			run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it"), Keep: tt.keep})
+			run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it"), Keep: tt.keep})
 			must(t, err)
 			await(t, k, run.ID, over)
 			wantLeft(t, d, left{run.ID, tt.want})
@@ -73,7 +73,7 @@ func TestRunOver_theServerDies(t *testing.T) {
 	h.machines = d
 	d.refuses = errs.New(errs.Unavailable, "the registry does not answer")
 	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("done")) })
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
 	must(t, err)
 	log, err := h.threads.Log(t.Context(), tenant)
 	must(t, err)

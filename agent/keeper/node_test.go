@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -29,7 +28,7 @@ func TestRunsOfAnotherNode(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	})
-	run, err := first.Start(t.Context(), tenant, keeper.Start{Input: text("do it"), Key: "once"})
+	run, err := first.Start(t.Context(), tenant, runs.Start{Input: text("do it"), Key: "once"})
 	must(t, err)
 	if run.Node != "first" {
 		t.Errorf("a new run is of the node %q", run.Node)
@@ -44,10 +43,10 @@ func TestRunsOfAnotherNode(t *testing.T) {
 	_, cancel := second.Cancel(t.Context(), tenant, run.ID, "anna", "")
 	_, resume := second.Resume(t.Context(), tenant, run.ID, thread.Budget{}, "anna")
 	_, rewind := second.Rewind(t.Context(), tenant, run.ID, 1, true, "anna")
-	_, fork := second.Fork(t.Context(), tenant, run.ID, 1, keeper.Start{Input: text("again")})
+	_, fork := second.Fork(t.Context(), tenant, run.ID, 1, runs.Start{Input: text("again")})
 	_, replay := second.Replay(t.Context(), tenant, run.ID, false, "anna")
-	_, again := second.Start(t.Context(), tenant, keeper.Start{Input: text("do it"), Key: "once"})
-	_, next := second.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("more")})
+	_, again := second.Start(t.Context(), tenant, runs.Start{Input: text("do it"), Key: "once"})
+	_, next := second.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("more")})
 	for what, err := range map[string]error{
 		"get": got, "send": send, "cancel": cancel, "resume": resume, "rewind": rewind, "fork": fork, "replay": replay,
 		"the same start": again, "the thread's next run": next, "retire": second.Retire(t.Context(), tenant, run.Thread),
@@ -77,7 +76,7 @@ func TestRunsOfAnotherNode(t *testing.T) {
 	await(t, third, run.ID, over)
 	value, _, err = h.records.Get(t.Context(), key)
 	must(t, err)
-	var stored keeper.Run
+	var stored runs.Run
 	must(t, json.Unmarshal(value, &stored))
 	if stored.Node != "third" || stored.State != thread.RunSucceeded {
 		t.Errorf("the record of an earlier version is now %s", value)

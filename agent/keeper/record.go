@@ -27,7 +27,7 @@ type entry struct {
 	thread thread.ID
 
 	mu       sync.Mutex
-	run      Run
+	run      runs.Run
 	revision uint64
 
 	// The rest is guarded by the Keeper's lock.
@@ -38,7 +38,7 @@ type entry struct {
 	failures int
 }
 
-func (e *entry) snapshot() Run {
+func (e *entry) snapshot() runs.Run {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.run
@@ -65,7 +65,7 @@ func parseRecord(value []byte, revision uint64) (*entry, error) {
 }
 
 // create stores the record of a new run. Exists: it is there.
-func (k *Keeper) create(ctx context.Context, run Run) (*entry, error) {
+func (k *Keeper) create(ctx context.Context, run runs.Run) (*entry, error) {
 	value, err := json.Marshal(run)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (k *Keeper) create(ctx context.Context, run Run) (*entry, error) {
 }
 
 // save changes a record. A record that another server changed is read again.
-func (k *Keeper) save(ctx context.Context, e *entry, change func(*Run)) error {
+func (k *Keeper) save(ctx context.Context, e *entry, change func(*runs.Run)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for range externalTries {
@@ -117,7 +117,7 @@ func (k *Keeper) save(ctx context.Context, e *entry, change func(*Run)) error {
 // ours refuses a run that another node owns: the machine and the files that it
 // works with are there. Conflict. A record of an earlier version names no node;
 // it becomes that of the first one that claims the run.
-func (k *Keeper) ours(run Run) error {
+func (k *Keeper) ours(run runs.Run) error {
 	if run.Node == "" || run.Node == k.c.Node {
 		return nil
 	}
@@ -161,18 +161,18 @@ func (k *Keeper) forget(e *entry) {
 }
 
 // Get returns a run as it is now.
-func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (Run, error) {
+func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	return k.view(e), nil
 }
 
 // view adds what is known of sub-agents: who waits beneath.
-func (k *Keeper) view(e *entry) Run {
+func (k *Keeper) view(e *entry) runs.Run {
 	if e == nil {
-		return Run{}
+		return runs.Run{}
 	}
 	run := e.snapshot()
 	if run.State.Final() {
@@ -198,8 +198,8 @@ func (k *Keeper) view(e *entry) Run {
 }
 
 // List returns runs, the newest first.
-func (k *Keeper) List(ctx context.Context, tenant string, f Filter) (Page, error) {
-	var list []Run
+func (k *Keeper) List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error) {
+	var list []runs.Run
 	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
 		e, err := parseRecord(value, revision)
 		if err != nil {
@@ -216,7 +216,7 @@ func (k *Keeper) List(ctx context.Context, tenant string, f Filter) (Page, error
 		return nil
 	})
 	if err != nil {
-		return Page{}, err
+		return runs.Page{}, err
 	}
 	slices.SortFunc(list, runs.Newest)
 	return f.Page(list)

@@ -8,6 +8,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/replay"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -16,23 +17,23 @@ import (
 // Replay plays the model's part of a run again, in a new thread with a machine
 // of its own: Compare tells where the results differ. That machine goes when
 // the replay is over, unless keep says that it stays.
-func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (Run, error) {
+func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	source := e.snapshot()
 	log, blobs, err := k.logOf(ctx, tenant)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	events, err := logbook.UpTo(ctx, log, source.Thread, max(source.Last, source.First))
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	st, err := state.Fold(events)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	d := st.Agent
 	d.Rules, d.Hooks, d.Model = []definition.Rule{{Action: definition.Allow}}, nil, "" // what was approved then is done again
@@ -40,9 +41,9 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, kee
 	delete(d.Sandbox, "name") // the first one has it
 	input, err := logbook.FirstInput(ctx, blobs, events, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
-	start := Start{
+	start := runs.Start{
 		Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
 		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id, Keep: keep,
 	}

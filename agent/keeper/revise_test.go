@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -36,7 +37,7 @@ type disk struct {
 }
 
 type madeRevision struct {
-	mark  keeper.Mark
+	mark  workshop.Mark
 	files string
 }
 
@@ -52,7 +53,7 @@ func (d *disk) breaks(err error) {
 	d.fail = err
 }
 
-func (d *disk) revise(_ context.Context, m keeper.Mark) error {
+func (d *disk) revise(_ context.Context, m workshop.Mark) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
@@ -111,12 +112,12 @@ type left struct {
 }
 
 // Open implements keeper.Machines.
-func (d *disk) Open(context.Context, string, string) (keeper.Machine, func(), error) {
-	return keeper.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
+func (d *disk) Open(context.Context, string, string) (workshop.Machine, func(), error) {
+	return workshop.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
 }
 
 // Copy implements keeper.Machines.
-func (d *disk) Copy(_ context.Context, _, _, _ string, when func(keeper.Mark) keeper.When) error {
+func (d *disk) Copy(_ context.Context, _, _, _ string, when func(workshop.Mark) workshop.When) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lost != nil {
@@ -125,10 +126,10 @@ func (d *disk) Copy(_ context.Context, _, _, _ string, when func(keeper.Mark) ke
 	d.copied = d.files
 	for i, r := range d.made {
 		switch when(r.mark) {
-		case keeper.Later:
+		case workshop.Later:
 			d.copied = d.made[i-1].files
 			return nil
-		case keeper.Earlier:
+		case workshop.Earlier:
 			d.copied = r.files
 		}
 	}
@@ -147,17 +148,17 @@ func (d *disk) CopyNow(context.Context, string, string, string) error {
 func (d *disk) Destroy(context.Context, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (d *disk) Restore(_ context.Context, _, _ string, when func(keeper.Mark) keeper.When, by string) ([]keeper.Change, error) {
+func (d *disk) Restore(_ context.Context, _, _ string, when func(workshop.Mark) workshop.When, by string) ([]runs.Change, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return when(r.mark) == keeper.Later })
+	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return when(r.mark) == workshop.Later })
 	if i < 0 {
 		return nil, nil
 	}
 	was := d.files
 	d.files = d.made[i-1].files
-	d.made = append(d.made, madeRevision{keeper.Mark{Actor: by}, d.files})
-	return []keeper.Change{{Path: was, Action: "change"}}, nil
+	d.made = append(d.made, madeRevision{workshop.Mark{Actor: by}, d.files})
+	return []runs.Change{{Path: was, Action: "change"}}, nil
 }
 
 // look only reads.
@@ -180,7 +181,7 @@ func TestRevisions(t *testing.T) {
 		}
 		return respond(llm.Text("done"))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
 	must(t, err)
 	await(t, k, run.ID, over)
 	var got []string
@@ -228,7 +229,7 @@ func TestRevisions_full(t *testing.T) {
 		}
 		return respond(llm.Text(strings.Join(results, "|")))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
 	must(t, err)
 	got := await(t, k, run.ID, over)
 	if ran || !strings.Contains(got.Text, "could not be taken back") || !strings.Contains(got.Text, "seen") {
@@ -306,7 +307,7 @@ func TestRevisions_notBegunIsSaidOnlyOfWhatIsNot(t *testing.T) {
 				}
 				return respond(llm.Text(last(req)))
 			})
-			run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+			run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
 			must(t, err)
 			got := await(t, k, run.ID, over)
 			if strings.Contains(got.Text, "Not begun") || !strings.Contains(got.Text, tt.want) {
@@ -339,11 +340,11 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 		}
 		return respond(llm.Text(strings.Join(all, "|")))
 	})
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
 	must(t, err)
 	await(t, k, run.ID, over)
 	d.write(" by hand")
-	must(t, d.revise(t.Context(), keeper.Mark{Actor: "outside"}))
+	must(t, d.revise(t.Context(), workshop.Mark{Actor: "outside"}))
 	var starts, ends []uint64 // of the calls
 	events := h.check(run.Thread)
 	for _, e := range events {
@@ -361,7 +362,7 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 	}{
 		{starts[0] - 1, "empty"}, {ends[0], "empty 1"}, {ends[1] - 1, "empty 1 2"}, {ends[1], "empty 1 2"}, {ends[2], "empty 1 2 3"}, {end, "empty 1 2 3"},
 	} {
-		fork, err := k.Fork(t.Context(), tenant, run.ID, tt.at, keeper.Start{Input: text("only tell")})
+		fork, err := k.Fork(t.Context(), tenant, run.ID, tt.at, runs.Start{Input: text("only tell")})
 		must(t, err)
 		if await(t, k, fork.ID, over); d.copied != tt.want {
 			t.Errorf("at event %d the files were %q, the fork has %q", tt.at, tt.want, d.copied)
@@ -369,19 +370,19 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 		h.check(fork.Thread)
 	}
 	// What people changed before an event is in it, though no call did it.
-	next, err := k.Start(t.Context(), tenant, keeper.Start{Thread: run.Thread, Input: text("only tell")})
+	next, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("only tell")})
 	must(t, err)
 	await(t, k, next.ID, over)
 	events = h.check(run.Thread)
 	d.write(", and later")
-	must(t, d.revise(t.Context(), keeper.Mark{Actor: "outside"}))
-	later, err := k.Fork(t.Context(), tenant, next.ID, events[len(events)-1].Seq, keeper.Start{Input: text("only tell")})
+	must(t, d.revise(t.Context(), workshop.Mark{Actor: "outside"}))
+	later, err := k.Fork(t.Context(), tenant, next.ID, events[len(events)-1].Seq, runs.Start{Input: text("only tell")})
 	must(t, err)
 	if await(t, k, later.ID, over); d.copied != "empty 1 2 3 by hand" {
 		t.Errorf("at the end of the next run the files were others, the fork has %q", d.copied)
 	}
 	d.lost = errs.New(errs.NotFound, "what was before the call is not kept any more")
-	fork, err := k.Fork(t.Context(), tenant, run.ID, ends[0], keeper.Start{Input: text("only tell")})
+	fork, err := k.Fork(t.Context(), tenant, run.ID, ends[0], runs.Start{Input: text("only tell")})
 	must(t, err)
 	got := await(t, k, fork.ID, over)
 	if !strings.Contains(got.Text, "not kept any more") || !strings.Contains(got.Text, "as it is now") || d.copied != d.files {

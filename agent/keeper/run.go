@@ -22,7 +22,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := d.claim(ctx, log, s); err != nil {
 		return agent.Outcome{}, err
 	}
-	claimed := func(r *Run) {
+	claimed := func(r *runs.Run) {
 		runs.Project(r, s, k.c.Now())
 		r.Node = k.c.Node
 	}

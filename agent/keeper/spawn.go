@@ -3,6 +3,7 @@ package keeper
 import (
 	"context"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/thread"
 )
@@ -19,7 +20,7 @@ func (o office) Logs(ctx context.Context, tenant string) (thread.Log, thread.Blo
 func (o office) Wake(tenant string, id thread.ID) { o.k.wake(threadKey{tenant, id}) }
 
 // Enter implements subagent.Office.
-func (o office) Enter(ctx context.Context, log thread.Log, run Run, after uint64, bodies []thread.Body) error {
+func (o office) Enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) error {
 	_, err := o.k.enter(ctx, log, run, after, bodies)
 	return err
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -32,11 +32,11 @@ func TestStart_noSuchMachine(t *testing.T) {
 	p := &picky{check: wrong, create: wrong}
 	h.machines = p
 	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("done")) })
-	if _, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")}); !errs.Is(err, errs.Invalid) || errs.Public(err) != errs.Public(wrong) {
+	if _, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")}); !errs.Is(err, errs.Invalid) || errs.Public(err) != errs.Public(wrong) {
 		t.Errorf("%v", err)
 	}
 	p.check = nil // the limits were changed since
-	run, err := k.Start(t.Context(), tenant, keeper.Start{Input: text("do it")})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
 	must(t, err)
 	if got := await(t, k, run.ID, over); got.State != thread.RunFailed || got.Reason != "machine" || !strings.Contains(got.Text, "16 MB") {
 		t.Errorf("%+v", got)

@@ -27,9 +27,9 @@ type ids struct {
 // Start begins a run. With a Key the same call again returns the same run;
 // Conflict: the key was used for something else, or the thread has a run under
 // way. NotFound: no such agent or thread. Unsupported: no model can be reached.
-func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error) {
+func (k *Keeper) Start(ctx context.Context, tenant string, s runs.Start) (runs.Run, error) {
 	if err := s.Check(); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	id := ids{Run: thread.NewRunID(), Thread: s.Thread}
 	if s.Thread == "" {
@@ -37,7 +37,7 @@ func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error)
 	}
 	id, again, err := k.keyed(ctx, tenant, s, id)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if again {
 		if e, err := k.begun(ctx, tenant, id.Run); e != nil || err != nil {
@@ -51,7 +51,7 @@ func (k *Keeper) Start(ctx context.Context, tenant string, s Start) (Run, error)
 }
 
 // keyed makes a call with a key stand for one pair of ids.
-func (k *Keeper) keyed(ctx context.Context, tenant string, s Start, id ids) (ids, bool, error) {
+func (k *Keeper) keyed(ctx context.Context, tenant string, s runs.Start, id ids) (ids, bool, error) {
 	if s.Key == "" {
 		return id, false, nil
 	}
@@ -77,24 +77,24 @@ func (k *Keeper) keyed(ctx context.Context, tenant string, s Start, id ids) (ids
 }
 
 // begin opens a new thread with its first run.
-func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run, error) {
+func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
 	d, err := k.definition(s)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	model := cmp.Or(s.Model, d.Model)
 	if err := s.MayName(d); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if err := k.modelWorks(ctx, model); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	opened, err := s.Opened(d)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if err := k.machineThere(ctx, tenant, s.Sandbox); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if k.c.Machines != nil && s.Sandbox == "" && s.Replay == "" {
 		if s.Spec != nil {
@@ -102,7 +102,7 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 		}
 		if d.Sandbox["none"] != true {
 			if err := k.c.Machines.Check(d.Sandbox); err != nil {
-				return Run{}, err
+				return runs.Run{}, err
 			}
 		}
 	}
@@ -116,11 +116,11 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 	if d.Plan != "" && k.c.Plan != nil {
 		text, err := k.c.Plan(d.Plan)
 		if err != nil {
-			return Run{}, err
+			return runs.Run{}, err
 		}
 		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}})
 	}
-	run := Run{
+	run := runs.Run{
 		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: first, Replay: s.Replay,
 		Keep: s.Keep,
@@ -129,15 +129,15 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s Start) (Run
 }
 
 // open writes the record, then the events, and lets the run go.
-func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []thread.Body, input []llm.Block) (Run, error) {
+func (k *Keeper) open(ctx context.Context, run runs.Run, after uint64, bodies []thread.Body, input []llm.Block) (runs.Run, error) {
 	log, blobs, err := k.logOf(ctx, run.Tenant)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if len(input) > 0 {
 		in, err := runs.KeepInput(ctx, blobs, thread.Input{From: "user", Blocks: input})
 		if err != nil {
-			return Run{}, err
+			return runs.Run{}, err
 		}
 		bodies = append(bodies, in)
 	}
@@ -146,28 +146,28 @@ func (k *Keeper) open(ctx context.Context, run Run, after uint64, bodies []threa
 }
 
 // goOn starts the next run of a thread.
-func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run, error) {
+func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
 	_, st, err := k.fold(ctx, tenant, s.Thread)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if st.Run != nil { // where that is, the thread's machine is
 		if _, err := k.find(ctx, tenant, st.Run.ID); errs.Is(err, errs.Conflict) {
-			return Run{}, err
+			return runs.Run{}, err
 		}
 	}
 	if st.Run != nil && st.Run.Ended == nil {
-		return Run{}, errs.New(errs.Conflict, "the thread has a run under way: %s", st.Run.ID).WithHint("`skete send %s …` adds a message to it", st.Run.ID)
+		return runs.Run{}, errs.New(errs.Conflict, "the thread has a run under way: %s", st.Run.ID).WithHint("`skete send %s …` adds a message to it", st.Run.ID)
 	}
 	model := cmp.Or(s.Model, st.Agent.Model)
 	if err := s.MayName(definition.Definition{}); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	if err := k.modelWorks(ctx, model); err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
-	run := Run{
+	run := runs.Run{
 		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
 		Keep: s.Keep,
@@ -177,18 +177,18 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s Start) (Run,
 }
 
 // again starts the next run of a thread in the way of the last one.
-func (k *Keeper) again(ctx context.Context, tenant string, last Run, b thread.Budget, by string) (Run, error) {
+func (k *Keeper) again(ctx context.Context, tenant string, last runs.Run, b thread.Budget, by string) (runs.Run, error) {
 	_, st, err := k.fold(ctx, tenant, last.Thread)
 	if err != nil {
-		return Run{}, err
+		return runs.Run{}, err
 	}
-	return k.Start(ctx, tenant, Start{
+	return k.Start(ctx, tenant, runs.Start{
 		Thread: last.Thread, Budget: b, By: by, Title: last.Title, Labels: last.Labels, Keep: last.Keep, Input: []llm.Block{llm.Text("Go on where you stopped.")},
 		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Operator: true, // whoever named the model then was allowed to
 	})
 }
 
-func (k *Keeper) definition(s Start) (definition.Definition, error) {
+func (k *Keeper) definition(s runs.Start) (definition.Definition, error) {
 	if s.Inline != nil && s.Replay != "" {
 		return *s.Inline, nil // whole already
 	}

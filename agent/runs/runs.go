@@ -147,3 +147,10 @@ type Live struct {
 	Call   string       `json:"call,omitempty"`
 	Text   string       `json:"text,omitempty"`
 }
+
+// Change is a path of the workspace, any bytes, and what became of it: "add",
+// "remove", "change" or "attributes".
+type Change struct {
+	Path   string
+	Action string
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -39,7 +40,7 @@ type Machines interface {
 	// call that is Later, and freezes what runs meanwhile. It returns what that
 	// changed; nothing: no such call changed anything. NotFound: that is not kept
 	// any more. Unsupported: no history is kept.
-	Restore(ctx context.Context, tenant, id string, when func(Mark) When, by string) ([]Change, error)
+	Restore(ctx context.Context, tenant, id string, when func(Mark) When, by string) ([]runs.Change, error)
 	// Destroy ends a sandbox that Create made. It may be repeated.
 	Destroy(ctx context.Context, tenant, id string) error
 }
@@ -56,13 +57,6 @@ const (
 	Between
 	Later
 )
-
-// Change is a path of the workspace, any bytes, and what became of it: "add",
-// "remove", "change" or "attributes".
-type Change struct {
-	Path   string
-	Action string
-}
 
 // Machine is what tools act on.
 type Machine struct {

@@ -102,7 +102,7 @@ func clip(s string) string {
 // Rewind takes back what the calls of a thread changed that began after an
 // event, and those of the sub-agents that they started, and says what that
 // changed. s is the thread's state.
-func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *state.State, to uint64, by string) ([]Change, error) {
+func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *state.State, to uint64, by string) ([]runs.Change, error) {
 	if err := runs.MayRewind(s, to); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/gate"
@@ -27,7 +27,7 @@ type Sandboxes interface {
 
 // Runs lists those of a tenant; *keeper.Keeper does.
 type Runs interface {
-	List(ctx context.Context, tenant string, f keeper.Filter) (keeper.Page, error)
+	List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error)
 }
 
 // How much of each list is shown.
@@ -131,7 +131,7 @@ func (h home) sandboxes(ctx context.Context, b *strings.Builder, tenant string, 
 }
 
 func (h home) runs(ctx context.Context, b *strings.Builder, tenant string, names map[string]string) error {
-	page, err := h.Runs.List(ctx, tenant, keeper.Filter{PageSize: homeRunsMax})
+	page, err := h.Runs.List(ctx, tenant, runs.Filter{PageSize: homeRunsMax})
 	if errs.Is(err, errs.Unsupported) {
 		b.WriteString(`<p class="empty">` + text(errs.Public(err)) + "</p>\n")
 		return nil

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/key"
@@ -32,7 +32,7 @@ func (s *service) registerDecisions(t *route.Table) {
 
 type approvalsOut struct{ Body api.ApprovalList }
 
-func approvals(list []keeper.Approval, err error) (*approvalsOut, error) {
+func approvals(list []runs.Approval, err error) (*approvalsOut, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *service) decide(ctx context.Context, in *decideIn) (*decidedOut, error)
 		one, err := decisionOf(d, f.run.Thread)
 		if err == nil {
 			one.By = by(ctx)
-			err = f.Decide(ctx, f.tenant, f.run.ID, []keeper.Decide{one})
+			err = f.Decide(ctx, f.tenant, f.run.ID, []runs.Decide{one})
 		}
 		if done.OK = err == nil; !done.OK {
 			done.Problem = &problem.Of(err).Problem
@@ -94,8 +94,8 @@ func (s *service) decide(ctx context.Context, in *decideIn) (*decidedOut, error)
 
 // decisionOf checks the form of a decision: what belongs to another kind is a
 // mistake that must not be guessed about.
-func decisionOf(d api.Decide, run thread.ID) (keeper.Decide, error) {
-	one := keeper.Decide{Call: d.Call, Decision: thread.Decision(d.Decision), Args: d.Args, Text: d.Text, Always: d.Always}
+func decisionOf(d api.Decide, run thread.ID) (runs.Decide, error) {
+	one := runs.Decide{Call: d.Call, Decision: thread.Decision(d.Decision), Args: d.Args, Text: d.Text, Always: d.Always}
 	if !thread.IsCallID(d.Call) {
 		return one, errs.New(errs.Invalid, "%.80q is not the id of a call", d.Call)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -28,7 +28,7 @@ const (
 
 type runOut struct{ Body api.Run }
 
-func shown(run keeper.Run, err error) (*runOut, error) {
+func shown(run runs.Run, err error) (*runOut, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func checkKey(k string) error {
 }
 
 // startOf checks what the JSON layer does not know; the keeper knows the rest.
-func startOf(b api.StartRun) (keeper.Start, error) {
-	s := keeper.Start{
+func startOf(b api.StartRun) (runs.Start, error) {
+	s := runs.Start{
 		Agent: b.Agent, Input: []llm.Block{llm.Text(b.Task)}, Title: b.Title, Labels: b.Labels, Model: b.Model,
 		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec, Keep: b.Keep,
 	}
@@ -176,7 +176,7 @@ func (s *service) listRuns(ctx context.Context, in *listRunsIn) (*listRunsOut, e
 	if err != nil {
 		return nil, err
 	}
-	f := keeper.Filter{Agent: in.Agent, Subagents: in.Subagents, PageSize: in.PageSize, PageToken: in.PageToken}
+	f := runs.Filter{Agent: in.Agent, Subagents: in.Subagents, PageSize: in.PageSize, PageToken: in.PageToken}
 	if f.States, err = statesOf(in.State); err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (s *service) sendRun(ctx context.Context, in *sendRunIn) (*sentOut, error) 
 			return nil, err
 		}
 	}
-	run, err := f.Start(ctx, f.tenant, keeper.Start{Thread: f.run.Thread, Input: blocks, Key: in.IdempotencyKey, By: by(ctx)})
+	run, err := f.Start(ctx, f.tenant, runs.Start{Thread: f.run.Thread, Input: blocks, Key: in.IdempotencyKey, By: by(ctx)})
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +319,7 @@ func (s *service) resumeRun(ctx context.Context, in *resumeRunIn) (*runOut, erro
 
 // extended is the budget with which a run goes on. What is added counts from
 // what was allowed or was used, whichever is more: so it really is room.
-func extended(run keeper.Run, r api.ResumeRun) (thread.Budget, error) {
+func extended(run runs.Run, r api.ResumeRun) (thread.Budget, error) {
 	set, err := budgetOf(r.Budget)
 	if err != nil {
 		return set, err
@@ -364,7 +364,7 @@ func (s *service) forkRun(ctx context.Context, in *forkRunIn) (*runOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	start := keeper.Start{Title: in.Body.Title, Model: in.Body.Model, Key: in.IdempotencyKey, By: by(ctx), Operator: operator(ctx), Keep: in.Body.Keep}
+	start := runs.Start{Title: in.Body.Title, Model: in.Body.Model, Key: in.IdempotencyKey, By: by(ctx), Operator: operator(ctx), Keep: in.Body.Keep}
 	if start.Budget, err = budgetOf(in.Body.Budget); err != nil {
 		return nil, err
 	}

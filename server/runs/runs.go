@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
@@ -29,22 +29,22 @@ import (
 // tenant: what is another's is NotFound.
 type Keeper interface {
 	// Start begins a run. Conflict: its thread has one that is not over.
-	Start(ctx context.Context, tenant string, s keeper.Start) (keeper.Run, error)
-	Get(ctx context.Context, tenant string, id thread.RunID) (keeper.Run, error)
-	List(ctx context.Context, tenant string, f keeper.Filter) (keeper.Page, error)
+	Start(ctx context.Context, tenant string, s runs.Start) (runs.Run, error)
+	Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error)
+	List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error)
 	// Send queues an input into a live run. Conflict: the run is over.
 	Send(ctx context.Context, tenant string, id thread.RunID, in thread.Input) (seq uint64, err error)
 	// Approvals are those of the run and the sub-agents beneath it; "" = of the tenant.
-	Approvals(ctx context.Context, tenant string, id thread.RunID) ([]keeper.Approval, error)
+	Approvals(ctx context.Context, tenant string, id thread.RunID) ([]runs.Approval, error)
 	// Decide answers approvals. Conflict: decided already, or expired.
-	Decide(ctx context.Context, tenant string, id thread.RunID, d []keeper.Decide) error
+	Decide(ctx context.Context, tenant string, id thread.RunID, d []runs.Decide) error
 	// Cancel ends a run; on one that is over it changes nothing.
-	Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (keeper.Run, error)
+	Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (runs.Run, error)
 	// Resume goes on with a run that a budget or a failure ended.
-	Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (keeper.Run, error)
-	Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s keeper.Start) (keeper.Run, error)
-	Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) ([]keeper.Change, error)
-	Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (keeper.Run, error)
+	Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (runs.Run, error)
+	Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error)
+	Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) ([]runs.Change, error)
+	Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (runs.Run, error)
 	// Compare says where two runs differ; the report is shown as JSON.
 	Compare(ctx context.Context, tenant string, a, b thread.RunID) (report any, err error)
 	// Delete forgets a thread and those beneath it. Conflict: a run is going on.
@@ -106,7 +106,7 @@ func (s *service) keeper(ctx context.Context) (Keeper, string, error) {
 type found struct {
 	Keeper
 	tenant string
-	run    keeper.Run
+	run    runs.Run
 }
 
 // find looks a run up.

@@ -14,7 +14,6 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/skete-dev/skete/agent/keeper"
 	news "github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/internal/patience"
@@ -165,7 +164,7 @@ func TestSSE_live(t *testing.T) {
 	w := newWorld(t, func(p *runstest.Play) {
 		p.Until(gate)
 		for _, part := range []string{"He", "llo"} {
-			p.Live(keeper.Live{Kind: news.LiveText, Text: part})
+			p.Live(news.Live{Kind: news.LiveText, Text: part})
 		}
 		p.Answer("Hello")
 		p.End(thread.RunSucceeded, "Hello")
@@ -339,7 +338,7 @@ func TestSocket_tree(t *testing.T) {
 		p.Begin("c1", "task")
 		sub := p.Sub("c1", "scout", "look")
 		p.Until(gate)
-		sub.Live(keeper.Live{Kind: news.LiveText, Text: "found"})
+		sub.Live(news.Live{Kind: news.LiveText, Text: "found"})
 		sub.Answer("found")
 		sub.End(thread.RunSucceeded, "found")
 		p.Done("c1", "found")
@@ -427,7 +426,7 @@ func TestSocket_slowClient(t *testing.T) {
 		p.Until(gate)
 		text := strings.Repeat("x", 16<<10)
 		for range n {
-			p.Live(keeper.Live{Kind: news.LiveOutput, Call: "c", Text: text})
+			p.Live(news.Live{Kind: news.LiveOutput, Call: "c", Text: text})
 			p.Append(thread.Input{From: "user", Blocks: []llm.Block{llm.Text(text)}})
 		}
 		p.End(thread.RunSucceeded, "ok")

@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/server/outline"
 )
 
 // view shows a run to callers.
-func view(r keeper.Run) api.Run {
+func view(r runs.Run) api.Run {
 	v := api.Run{
 		ID: string(r.ID), Thread: string(r.Thread), Agent: r.Agent, Model: outline.ModelName(r.Model), Title: r.Title, Labels: r.Labels, By: r.By,
 		State: string(r.State), Reason: r.Reason, Text: r.Text, Result: r.Result,
@@ -37,7 +37,7 @@ func optionalTime(t time.Time) *time.Time {
 	return &t
 }
 
-func approvalView(a keeper.Approval) api.Approval {
+func approvalView(a runs.Approval) api.Approval {
 	args := a.Args
 	if len(args) == 0 || !json.Valid(args) {
 		args = json.RawMessage("{}")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/prompt"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
@@ -224,7 +225,7 @@ func (w *world) records(o order, s *store.Store) {
 	})
 	must(t, err)
 	defer func() { must(t, k.Close()) }()
-	page, err := k.List(t.Context(), o.Tenant, keeper.Filter{Subagents: true})
+	page, err := k.List(t.Context(), o.Tenant, runs.Filter{Subagents: true})
 	must(t, err)
 	seen := map[thread.ID]bool{}
 	for _, r := range page.Runs {

@@ -20,6 +20,8 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
@@ -130,7 +132,7 @@ func (c *child) tell(ctx context.Context, s *store.Store) error {
 
 // drive starts the run, or finds it, and does what people do until it is over.
 func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
-	run, err := k.Start(ctx, c.o.Tenant, keeper.Start{Input: []llm.Block{llm.Text("Do it.")}, Key: "the run"})
+	run, err := k.Start(ctx, c.o.Tenant, runs.Start{Input: []llm.Block{llm.Text("Do it.")}, Key: "the run"})
 	if err != nil {
 		return err
 	}
@@ -164,7 +166,7 @@ func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
 }
 
 // decide answers approvals; two people do it at once.
-func (c *child) decide(ctx context.Context, k *keeper.Keeper, run keeper.Run) error {
+func (c *child) decide(ctx context.Context, k *keeper.Keeper, run runs.Run) error {
 	open, err := k.Approvals(ctx, c.o.Tenant, run.ID)
 	if err != nil {
 		return err
@@ -172,7 +174,7 @@ func (c *child) decide(ctx context.Context, k *keeper.Keeper, run keeper.Run) er
 	answers := make(chan error, 2*len(open))
 	for range 2 {
 		for _, a := range open {
-			go func() { answers <- k.Decide(ctx, c.o.Tenant, run.ID, []keeper.Decide{verdict(a)}) }()
+			go func() { answers <- k.Decide(ctx, c.o.Tenant, run.ID, []runs.Decide{verdict(a)}) }()
 		}
 	}
 	won := 0
@@ -291,12 +293,12 @@ func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun
 func (machines) Entered(func(string, thread.RunID)) {}
 
 // Open implements keeper.Machines.
-func (m machines) Open(_ context.Context, _, id string) (keeper.Machine, func(), error) {
+func (m machines) Open(_ context.Context, _, id string) (workshop.Machine, func(), error) {
 	d, err := openMachine(filepath.Dir(m.c.o.Guest), id)
 	if err != nil {
-		return keeper.Machine{}, nil, err
+		return workshop.Machine{}, nil, err
 	}
-	return keeper.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
+	return workshop.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
 }
 
 // openMachine opens the directory of a machine once in a process: edits of
@@ -327,7 +329,7 @@ type shared struct{ *place.Dir }
 func (*shared) Close() error { return nil }
 
 // Copy implements keeper.Machines.
-func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) keeper.When) error {
+func (machines) Copy(context.Context, string, string, string, func(workshop.Mark) workshop.When) error {
 	return nil
 }
 
@@ -335,7 +337,7 @@ func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) 
 func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (machines) Restore(context.Context, string, string, func(keeper.Mark) keeper.When, string) ([]keeper.Change, error) {
+func (machines) Restore(context.Context, string, string, func(workshop.Mark) workshop.When, string) ([]runs.Change, error) {
 	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 

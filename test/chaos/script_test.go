@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -180,8 +180,8 @@ func (agents) Complete(d definition.Definition) (definition.Definition, error) {
 func (agents) List() []definition.Entry { return nil }
 
 // verdict is what people say about a call: each of the four decisions.
-func verdict(a keeper.Approval) keeper.Decide {
-	d := keeper.Decide{Thread: a.Thread, Call: a.Call, By: "anna"}
+func verdict(a runs.Approval) runs.Decide {
+	d := runs.Decide{Thread: a.Thread, Call: a.Call, By: "anna"}
 	switch n := numberOf(a.Call); n % 4 {
 	case 0:
 		d.Decision = thread.Approve

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
@@ -54,7 +55,7 @@ func TestTwoServers_neverDriveTogether(t *testing.T) {
 	w := newWorld(t)
 	o := order{Tenant: "t", Plot: plot{Steps: 120}}
 	a, b := w.server(o, url, 1), w.server(o, url, 2)
-	run, err := a.k.Start(t.Context(), o.Tenant, keeper.Start{Input: []llm.Block{llm.Text("Do it.")}})
+	run, err := a.k.Start(t.Context(), o.Tenant, runs.Start{Input: []llm.Block{llm.Text("Do it.")}})
 	must(t, err)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -56,11 +56,11 @@ type tenant struct {
 }
 
 type run struct {
-	keeper.Run
+	runs.Run
 	at      time.Time
 	changed chan struct{} // closed at the next change
-	open    []keeper.Approval
-	decided map[string]keeper.Decide
+	open    []runs.Approval
+	decided map[string]runs.Decide
 	inputs  []string
 }
 
@@ -138,7 +138,7 @@ func (r *run) change() {
 }
 
 // Start implements runs.Keeper.
-func (f *Fake) Start(_ context.Context, name string, s keeper.Start) (keeper.Run, error) {
+func (f *Fake) Start(_ context.Context, name string, s runs.Start) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := f.of(name)
@@ -147,19 +147,19 @@ func (f *Fake) Start(_ context.Context, name string, s keeper.Start) (keeper.Run
 		return r.Run, err
 	}
 	if s.Inline == nil && s.Thread == "" && s.Agent != "" && !slices.ContainsFunc(f.Defs, func(d definition.Definition) bool { return d.Name == s.Agent }) {
-		return keeper.Run{}, errs.New(errs.NotFound, "no agent %.40q", s.Agent).WithHint("`skete agent list` shows them")
+		return runs.Run{}, errs.New(errs.NotFound, "no agent %.40q", s.Agent).WithHint("`skete agent list` shows them")
 	}
 	for _, r := range t.runs {
 		if r.Thread == s.Thread && !r.State.Final() {
-			return keeper.Run{}, errs.New(errs.Conflict, "the thread has a run that is not over")
+			return runs.Run{}, errs.New(errs.Conflict, "the thread has a run that is not over")
 		}
 	}
 	return f.start(t, name, s, nil), nil
 }
 
-func (f *Fake) start(t *tenant, name string, s keeper.Start, fork *thread.Fork) keeper.Run {
-	r := &run{changed: make(chan struct{}), decided: map[string]keeper.Decide{}}
-	r.Run = keeper.Run{
+func (f *Fake) start(t *tenant, name string, s runs.Start, fork *thread.Fork) runs.Run {
+	r := &run{changed: make(chan struct{}), decided: map[string]runs.Decide{}}
+	r.Run = runs.Run{
 		ID: thread.NewRunID(), Thread: s.Thread, Tenant: name, Agent: cmp.Or(s.Agent, "default"), Model: cmp.Or(s.Model, "script"),
 		Title: s.Title, Labels: s.Labels, By: s.By, State: thread.RunRunning, Created: time.Now().UTC(), Budget: s.Budget,
 		Sandbox: s.Sandbox, Fork: fork,
@@ -201,17 +201,17 @@ func (f *Fake) play(t *tenant, r *run) {
 }
 
 // Get implements runs.Keeper.
-func (f *Fake) Get(_ context.Context, name string, id thread.RunID) (keeper.Run, error) {
+func (f *Fake) Get(_ context.Context, name string, id thread.RunID) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, r, err := f.find(name, id)
 	if err != nil {
-		return keeper.Run{}, err
+		return runs.Run{}, err
 	}
 	return r.now(), nil
 }
 
-func (r *run) now() keeper.Run {
+func (r *run) now() runs.Run {
 	v := r.Run
 	v.Waiting = len(r.open)
 	if v.Waiting > 0 && !v.State.Final() {
@@ -221,10 +221,10 @@ func (r *run) now() keeper.Run {
 }
 
 // List implements runs.Keeper.
-func (f *Fake) List(_ context.Context, name string, q keeper.Filter) (keeper.Page, error) {
+func (f *Fake) List(_ context.Context, name string, q runs.Filter) (runs.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var page keeper.Page
+	var page runs.Page
 	skip := 0
 	_, _ = fmt.Sscan(q.PageToken, &skip)
 	size := cmp.Or(q.PageSize, 50)
@@ -248,7 +248,7 @@ func (f *Fake) List(_ context.Context, name string, q keeper.Filter) (keeper.Pag
 	return page, nil
 }
 
-func fits(r keeper.Run, q keeper.Filter) bool {
+func fits(r runs.Run, q runs.Filter) bool {
 	for k, v := range q.Labels {
 		if r.Labels[k] != v {
 			return false
@@ -274,10 +274,10 @@ func (f *Fake) Send(_ context.Context, name string, id thread.RunID, in thread.I
 }
 
 // Approvals implements runs.Keeper.
-func (f *Fake) Approvals(_ context.Context, name string, id thread.RunID) ([]keeper.Approval, error) {
+func (f *Fake) Approvals(_ context.Context, name string, id thread.RunID) ([]runs.Approval, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var list []keeper.Approval
+	var list []runs.Approval
 	for _, r := range f.of(name).runs {
 		if id == "" || r.ID == id {
 			list = append(list, r.open...)
@@ -287,7 +287,7 @@ func (f *Fake) Approvals(_ context.Context, name string, id thread.RunID) ([]kee
 }
 
 // Decide implements runs.Keeper.
-func (f *Fake) Decide(_ context.Context, name string, id thread.RunID, list []keeper.Decide) error {
+func (f *Fake) Decide(_ context.Context, name string, id thread.RunID, list []runs.Decide) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
@@ -300,7 +300,7 @@ func (f *Fake) Decide(_ context.Context, name string, id thread.RunID, list []ke
 		if _, done := r.decided[key]; done {
 			return errs.New(errs.Conflict, "the call %s was decided already", d.Call)
 		}
-		i := slices.IndexFunc(r.open, func(a keeper.Approval) bool { return a.Call == d.Call && a.Thread == d.Thread })
+		i := slices.IndexFunc(r.open, func(a runs.Approval) bool { return a.Call == d.Call && a.Thread == d.Thread })
 		if i < 0 {
 			return errs.New(errs.NotFound, "no call %s waits", d.Call)
 		}
@@ -315,12 +315,12 @@ func (f *Fake) Decide(_ context.Context, name string, id thread.RunID, list []ke
 }
 
 // Cancel implements runs.Keeper.
-func (f *Fake) Cancel(_ context.Context, name string, id thread.RunID, by, reason string) (keeper.Run, error) {
+func (f *Fake) Cancel(_ context.Context, name string, id thread.RunID, by, reason string) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
 	if err != nil || r.State.Final() {
-		return keeper.Run{}, err
+		return runs.Run{}, err
 	}
 	f.append(t, r, r.Thread, thread.CancelAsked{By: by, Reason: reason})
 	f.end(t, r, thread.RunEnded{State: thread.RunCancelled, Reason: "cancelled", Text: reason})
@@ -333,15 +333,15 @@ func (f *Fake) end(t *tenant, r *run, e thread.RunEnded) {
 }
 
 // Resume implements runs.Keeper.
-func (f *Fake) Resume(_ context.Context, name string, id thread.RunID, b thread.Budget, by string) (keeper.Run, error) {
+func (f *Fake) Resume(_ context.Context, name string, id thread.RunID, b thread.Budget, by string) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
 	if err != nil {
-		return keeper.Run{}, err
+		return runs.Run{}, err
 	}
 	if !r.State.Final() || r.State == thread.RunSucceeded {
-		return keeper.Run{}, errs.New(errs.Conflict, "the run is %s: there is nothing to resume", r.State)
+		return runs.Run{}, errs.New(errs.Conflict, "the run is %s: there is nothing to resume", r.State)
 	}
 	r.State, r.Reason, r.Text, r.Ended, r.Budget = thread.RunRunning, "", "", time.Time{}, b
 	f.append(t, r, r.Thread, thread.RunStarted{By: by, Budget: b}, thread.BudgetChanged{Budget: b, By: by})
@@ -350,22 +350,22 @@ func (f *Fake) Resume(_ context.Context, name string, id thread.RunID, b thread.
 }
 
 // Fork implements runs.Keeper.
-func (f *Fake) Fork(_ context.Context, name string, id thread.RunID, at uint64, s keeper.Start) (keeper.Run, error) {
+func (f *Fake) Fork(_ context.Context, name string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
 	if err != nil {
-		return keeper.Run{}, err
+		return runs.Run{}, err
 	}
 	if at > r.Last {
-		return keeper.Run{}, errs.New(errs.Invalid, "the run has %d events", r.Last)
+		return runs.Run{}, errs.New(errs.Invalid, "the run has %d events", r.Last)
 	}
 	s.Agent = r.Agent
 	return f.start(t, name, s, &thread.Fork{Thread: r.Thread, Seq: at}), nil
 }
 
 // Rewind implements runs.Keeper.
-func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, files bool, by string) ([]keeper.Change, error) {
+func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, files bool, by string) ([]runs.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
@@ -375,18 +375,18 @@ func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64
 	if !files || err != nil {
 		return nil, err
 	}
-	return []keeper.Change{{Path: "src/f\xff", Action: "change"}}, nil
+	return []runs.Change{{Path: "src/f\xff", Action: "change"}}, nil
 }
 
 // Replay implements runs.Keeper.
-func (f *Fake) Replay(_ context.Context, name string, id thread.RunID, _ bool, by string) (keeper.Run, error) {
+func (f *Fake) Replay(_ context.Context, name string, id thread.RunID, _ bool, by string) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
 	if err != nil {
-		return keeper.Run{}, err
+		return runs.Run{}, err
 	}
-	again := f.start(t, name, keeper.Start{Agent: r.Agent, Input: []llm.Block{llm.Text("again")}, By: by}, nil)
+	again := f.start(t, name, runs.Start{Agent: r.Agent, Input: []llm.Block{llm.Text("again")}, By: by}, nil)
 	_, n, _ := f.find(name, again.ID)
 	n.Replay = id
 	return n.Run, nil
@@ -460,7 +460,7 @@ func (f *Fake) Agent(_ context.Context, name string) (definition.Definition, err
 }
 
 // publish tells live news to who watches. Preconditions: mu is held.
-func (t *tenant) publish(l keeper.Live) {
+func (t *tenant) publish(l runs.Live) {
 	data, err := json.Marshal(l)
 	if err != nil {
 		panic(err)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -120,7 +120,7 @@ func (p *Play) Blob(call, preview string, whole []byte) {
 }
 
 // Live publishes live news.
-func (p *Play) Live(l keeper.Live) {
+func (p *Play) Live(l runs.Live) {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	p.alive()
@@ -142,7 +142,7 @@ func (p *Play) Ask(call, tool, args, reason string, allowed ...thread.Decision) 
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	p.alive()
-	p.r.open = append(p.r.open, keeper.Approval{
+	p.r.open = append(p.r.open, runs.Approval{
 		Run: p.r.ID, Thread: p.id, Agent: p.r.Agent, Call: call, Tool: tool, Args: json.RawMessage(args), Reason: reason, Allowed: allowed, Asked: time.Now().UTC(),
 	})
 	seq := p.f.append(p.t, p.r, p.id, thread.ApprovalAsked{Call: call, Tool: tool, Reason: reason, Allowed: allowed})
@@ -150,8 +150,8 @@ func (p *Play) Ask(call, tool, args, reason string, allowed ...thread.Decision) 
 }
 
 // Decision waits for a person's answer.
-func (p *Play) Decision(call string) keeper.Decide {
-	var d keeper.Decide
+func (p *Play) Decision(call string) runs.Decide {
+	var d runs.Decide
 	p.wait(func() (ok bool) {
 		d, ok = p.r.decided[string(p.id)+" "+call]
 		return ok

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/server/key"
@@ -87,15 +88,15 @@ func (h *house) stop() error {
 func (h *house) close(err *error) { *err = errors.Join(*err, h.stop(), os.RemoveAll(h.dir)) }
 
 // begin starts a run that follows a script.
-func (h *house) begin(ctx context.Context, s *script) (keeper.Run, error) {
+func (h *house) begin(ctx context.Context, s *script) (runs.Run, error) {
 	s.over = make(chan struct{})
-	return h.keeper.Start(ctx, tenant, keeper.Start{
+	return h.keeper.Start(ctx, tenant, runs.Start{
 		Input: []llm.Block{llm.Text("do it")}, Model: h.scripts.add(s), Budget: thread.Budget{Steps: s.steps + 2},
 	})
 }
 
 // run drives a script to its end.
-func (h *house) run(ctx context.Context, s *script) (keeper.Run, error) {
+func (h *house) run(ctx context.Context, s *script) (runs.Run, error) {
 	r, err := h.begin(ctx, s)
 	if err != nil {
 		return r, err
@@ -104,8 +105,8 @@ func (h *house) run(ctx context.Context, s *script) (keeper.Run, error) {
 }
 
 // await waits for the end of a run. It hardly looks before the script is over.
-func (h *house) await(ctx context.Context, s *script, r keeper.Run) (keeper.Run, error) {
-	final := func(r keeper.Run) bool { return r.State.Final() }
+func (h *house) await(ctx context.Context, s *script, r runs.Run) (runs.Run, error) {
+	final := func(r runs.Run) bool { return r.State.Final() }
 	for over := false; !over && !final(r); {
 		select {
 		case <-s.over:
@@ -127,7 +128,7 @@ func (h *house) await(ctx context.Context, s *script, r keeper.Run) (keeper.Run,
 }
 
 // until polls a run's record.
-func (h *house) until(ctx context.Context, id thread.RunID, ok func(keeper.Run) bool) (keeper.Run, error) {
+func (h *house) until(ctx context.Context, id thread.RunID, ok func(runs.Run) bool) (runs.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/server"
@@ -56,7 +56,7 @@ func (c Config) reload(ctx context.Context) (err error) {
 	return nil
 }
 
-func (h *house) fold(ctx context.Context, r keeper.Run) error {
+func (h *house) fold(ctx context.Context, r runs.Run) error {
 	log, err := h.store.Threads().Log(ctx, tenant)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (c Config) idle(ctx context.Context) (err error) {
 			ids = append(ids, r.ID)
 		}
 		for _, id := range ids {
-			if _, err := h.until(ctx, id, func(r keeper.Run) bool { return r.State == thread.RunInterrupted }); err != nil {
+			if _, err := h.until(ctx, id, func(r runs.Run) bool { return r.State == thread.RunInterrupted }); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
-	"github.com/skete-dev/skete/agent/keeper"
 	news "github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
@@ -696,12 +695,12 @@ func TestTerminal_editsInEditor(t *testing.T) {
 func TestTerminal_streams(t *testing.T) {
 	gate := make(chan struct{})
 	w := newWorld(t, func(p *runstest.Play) {
-		p.Live(keeper.Live{Kind: news.LiveText, Text: "On its w"})
+		p.Live(news.Live{Kind: news.LiveText, Text: "On its w"})
 		p.Until(gate)
-		p.Live(keeper.Live{Kind: news.LiveText, Text: "ay\x1b]0;owned\x07."})
+		p.Live(news.Live{Kind: news.LiveText, Text: "ay\x1b]0;owned\x07."})
 		p.Answer("On its way.", runstest.Call("c1", "execute", `{"command":"make"}`))
 		p.Begin("c1", "execute")
-		p.Live(keeper.Live{Kind: news.LiveOutput, Call: "c1", Text: "compiling…\n"})
+		p.Live(news.Live{Kind: news.LiveOutput, Call: "c1", Text: "compiling…\n"})
 		p.Input(0)
 		p.Done("c1", "ok")
 		p.End(thread.RunSucceeded, "ok")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cmd/skete/internal/upkeep"
 	"github.com/skete-dev/skete/errs"
@@ -25,20 +25,20 @@ import (
 
 // ended are runs that are over, and which of their threads were retired.
 type ended struct {
-	runs    map[string][]keeper.Run
+	runs    map[string][]runs.Run
 	retired []thread.ID
 	fails   error
 }
 
-func (e *ended) List(_ context.Context, tenant string, f keeper.Filter) (keeper.Page, error) {
-	runs := e.runs[tenant]
+func (e *ended) List(_ context.Context, tenant string, f runs.Filter) (runs.Page, error) {
+	all := e.runs[tenant]
 	switch {
 	case f.PageToken != "":
-		return keeper.Page{Runs: runs[1:]}, nil
-	case len(runs) > 1: // two pages, to see that both are read
-		return keeper.Page{Runs: runs[:1], Next: "more"}, nil
+		return runs.Page{Runs: all[1:]}, nil
+	case len(all) > 1: // two pages, to see that both are read
+		return runs.Page{Runs: all[:1], Next: "more"}, nil
 	}
-	return keeper.Page{Runs: runs}, nil
+	return runs.Page{Runs: all}, nil
 }
 
 func (e *ended) Retire(_ context.Context, _ string, id thread.ID) error {
@@ -90,7 +90,7 @@ func TestUpkeep_resumes(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	past := filepath.Join(dir, "history")
-	runs := &ended{runs: map[string][]keeper.Run{"a": {{ID: thread.NewRunID(), Thread: thread.NewID(), State: thread.RunInterrupted}}}}
+	runs := &ended{runs: map[string][]runs.Run{"a": {{ID: thread.NewRunID(), Thread: thread.NewID(), State: thread.RunInterrupted}}}}
 	u, held := newUpkeep(t, &running{store: s}, runs, past)
 	held.boxes = map[string][]sandbox.ID{"a": {"sbx_1"}, "b": {"sbx_3"}}
 	for id, tenant := range map[string]string{"sbx_1": "a", "sbx_2": "a", "sbx_3": "b"} {
@@ -136,8 +136,8 @@ func TestUpkeep(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	r := &running{store: s}
-	runs := &ended{runs: map[string][]keeper.Run{}}
-	u, held := newUpkeep(t, r, runs, filepath.Join(dir, "none"))
+	over := &ended{runs: map[string][]runs.Run{}}
+	u, held := newUpkeep(t, r, over, filepath.Join(dir, "none"))
 	kv, err := s.KV(ctx, runsBucket)
 	must(t, err)
 	memories, err := s.KV(ctx, memoriesBucket)
@@ -156,7 +156,7 @@ func TestUpkeep(t *testing.T) {
 				thread.New("", thread.Opened{Agent: []byte(`{}`), Name: "x"}), thread.New(run, thread.RunStarted{}),
 				thread.New(run, thread.Input{From: "user", Blocks: []llm.Block{llm.Text("hi")}, Shown: hash}))
 			must(t, err)
-			runs.runs[tenant] = append(runs.runs[tenant], keeper.Run{ID: thread.NewRunID(), Thread: id, State: thread.RunSucceeded})
+			over.runs[tenant] = append(over.runs[tenant], runs.Run{ID: thread.NewRunID(), Thread: id, State: thread.RunSucceeded})
 		}
 		for _, key := range []string{"run/" + tenant + "/1", "start/" + tenant + "/2"} {
 			_, err = kv.Create(ctx, key, []byte("{}"))
@@ -185,7 +185,7 @@ func TestUpkeep(t *testing.T) {
 		t.Errorf("the erasure of a tenant that is not there: %v", err)
 	}
 
-	erasesAll(t, u, runs, held)
+	erasesAll(t, u, over, held)
 	if keys := keysOf(t, ctx, kv, memories); !cmp.Equal(keys, []string{"b/notes", "run/b/1", "start/b/2"}) {
 		t.Errorf("left are %q", keys)
 	}
@@ -199,22 +199,22 @@ func TestUpkeep(t *testing.T) {
 
 // erasesAll erases the tenant a: not while a run is under way, not when a
 // sandbox cannot be removed, then for good.
-func erasesAll(t *testing.T, u upkeep.Upkeep, runs *ended, held *held) {
+func erasesAll(t *testing.T, u upkeep.Upkeep, over *ended, held *held) {
 	t.Helper()
-	ctx, last := t.Context(), &runs.runs["a"][1]
+	ctx, last := t.Context(), &over.runs["a"][1]
 	last.State = thread.RunInterrupted
 	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.Conflict) || !strings.Contains(errs.Hint(err), "skete cancel") {
 		t.Errorf("with a run under way: %v", err)
 	}
 	last.State = thread.RunCancelled
-	runs.fails = errs.New(errs.Unavailable, "the sandbox cannot be removed")
+	over.fails = errs.New(errs.Unavailable, "the sandbox cannot be removed")
 	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("with a sandbox that stays: %v", err)
 	}
 	if c, err := u.Check(ctx, "a"); err != nil || c.Threads != 2 {
 		t.Errorf("an erasure that failed has removed what names the sandboxes: %+v, %v", c, err)
 	}
-	runs.fails, runs.retired = nil, nil
+	over.fails, over.retired = nil, nil
 	held.boxes = map[string][]sandbox.ID{"a": {"sbx_1", "sbx_2"}, "b": {"sbx_3"}}
 	held.fails = errs.New(errs.Unavailable, "it hangs")
 	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.Unavailable) {
@@ -228,10 +228,10 @@ func erasesAll(t *testing.T, u upkeep.Upkeep, runs *ended, held *held) {
 	if len(held.boxes["a"]) != 0 || len(held.boxes["b"]) != 1 {
 		t.Errorf("sandboxes: %v", held.boxes)
 	}
-	if len(runs.retired) != 2 || runs.retired[0] != last.Thread.Root() {
-		t.Errorf("retired are %v", runs.retired)
+	if len(over.retired) != 2 || over.retired[0] != last.Thread.Root() {
+		t.Errorf("retired are %v", over.retired)
 	}
-	delete(runs.runs, "a")
+	delete(over.runs, "a")
 }
 
 func keysOf(t *testing.T, ctx context.Context, buckets ...threads.Keys) (keys []string) {

@@ -14,7 +14,7 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
@@ -26,7 +26,7 @@ import (
 
 // Runs are those of agents; *keeper.Keeper.
 type Runs interface {
-	List(ctx context.Context, tenant string, f keeper.Filter) (keeper.Page, error)
+	List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error)
 	Retire(ctx context.Context, tenant string, id thread.ID) error
 }
 
@@ -266,7 +266,7 @@ func (u Upkeep) eraseGrants(ctx context.Context, tenant string) error {
 // all must be over, and one is under way.
 func (u Upkeep) roots(ctx context.Context, tenant string, over bool) (map[thread.ID]bool, error) {
 	roots := map[thread.ID]bool{}
-	f := keeper.Filter{Subagents: true, PageSize: 500}
+	f := runs.Filter{Subagents: true, PageSize: 500}
 	for {
 		page, err := u.Runs.List(ctx, tenant, f)
 		if err != nil {
