@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/trim"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -414,7 +414,7 @@ func (r *Runner) resultOf(c *state.Call, l landing) thread.ToolCompleted {
 		Call: c.ID, Tool: c.Name, Blocks: res.Blocks, Failed: res.Failed, Code: res.Code, Exit: res.Exit, Bytes: res.Bytes,
 		Took: l.took, Files: l.files, Todos: res.Todos, Usage: res.Usage, CostUSD: res.CostUSD,
 	}
-	if err := trim.Result(r.c.Blobs, &done, r.resultTokensMax(), res.Whole); err != nil {
+	if err := prompt.OffloadResult(r.c.Blobs, &done, r.resultTokensMax(), res.Whole); err != nil {
 		r.c.Logger.Error("a result could not be kept", "call", c.ID, "err", err)
 		lost := failed(c, tool.CodeInternal, "It was done, but its output could not be kept; the server's log says why.")
 		lost.Exit, lost.Files, lost.Took = done.Exit, done.Files, done.Took

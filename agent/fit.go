@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/guard"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/summary"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
@@ -90,7 +88,7 @@ func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error 
 		done.Cost += r.c.Model.Info().Price.Cost(response.Usage)
 		return response, nil
 	}
-	if done.Summary, err = summary.Write(ctx, excerpt, window, ask); err != nil {
+	if done.Summary, err = prompt.Summarise(ctx, excerpt, window, ask); err != nil {
 		return err
 	}
 	return r.append(ctx, done)
@@ -124,11 +122,11 @@ func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
 	if last == nil || last.Seq < r.s.Run.First || r.s.Warned("guard", last.Seq) {
 		return false, nil
 	}
-	v := guard.Look(r.recent())
+	v := detectLoop(r.recent())
 	switch v.Action {
-	case guard.Stop:
+	case loopStop:
 		return true, r.stop(ctx, thread.RunFailed, state.ReasonLoop, reason(sentences[state.ReasonLoop], v.Text))
-	case guard.Nudge:
+	case loopNudge:
 		return false, r.append(ctx, notice("guard", v.Text))
 	}
 	return false, nil

@@ -7,7 +7,6 @@ import (
 
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/answer"
-	"github.com/skete-dev/skete/agent/guard"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 )
@@ -55,13 +54,13 @@ const recentMax = 14
 
 // row is what the guard looks at: the last steps of the run, the oldest first.
 type row struct {
-	steps []guard.Step
+	steps []loopStep
 	calls int    // of all steps
 	seen  uint64 // the last event that was looked at
 }
 
 // recent brings the row to the end of the conversation.
-func (r *Runner) recent() []guard.Step {
+func (r *Runner) recent() []loopStep {
 	items, calls := r.s.Items, 0
 	at := len(items)
 	for at > 0 && items[at-1].Seq > max(r.row.seen, r.s.Run.First) && calls < recentMax {
@@ -77,9 +76,9 @@ func (r *Runner) recent() []guard.Step {
 }
 
 func (w *row) add(item *state.Item) {
-	step := guard.Step{Text: item.Step.Message.String(), Calls: make([]guard.Call, len(item.Calls))}
+	step := loopStep{Text: item.Step.Message.String(), Calls: make([]loopCall, len(item.Calls))}
 	for i, c := range item.Calls {
-		step.Calls[i] = guard.Call{
+		step.Calls[i] = loopCall{
 			Name: c.Name, Args: c.Args, Result: hashOf(c.Completed.Blocks), Failed: c.Completed.Failed, Waits: waits[c.Name],
 		}.Seen()
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
-	"github.com/skete-dev/skete/agent/lookout"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
@@ -95,8 +94,8 @@ type Runner struct {
 	// calling is not nil for models without native tool calls.
 	calling *action.Calling
 	poke    chan struct{}
-	lookout atomic.Pointer[lookout.Lookout] // during a model call
-	at      atomic.Uint64                   // State.Seq, for the lookout
+	lookout atomic.Pointer[cancelWatcher] // during a model call
+	at      atomic.Uint64                 // State.Seq, for the lookout
 	parked  map[string]bool
 	row     row
 	claim   thread.Claimed

@@ -9,11 +9,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/hook"
-	"github.com/skete-dev/skete/agent/lookout"
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/reply"
 	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/trim"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
@@ -126,7 +123,7 @@ func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (
 
 // interruptible returns a context that ends when somebody asks to cancel.
 func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
-	w := lookout.New(ctx, lookout.Config{Asked: r.cancelSeen, Cause: tool.ErrCancelled, Pause: appendPause})
+	w := newCancelWatcher(ctx, cancelWatchConfig{Asked: r.cancelSeen, Cause: tool.ErrCancelled, Pause: appendPause})
 	r.lookout.Store(w)
 	if len(r.poke) > 0 { // it came before the lookout was there
 		w.Look()
@@ -157,12 +154,12 @@ func (r *Runner) callFailed(ctx context.Context, err error) error {
 
 // answered logs a reply together with what can be started at once.
 func (r *Runner) answered(ctx context.Context, response *llm.Response, done thread.ModelCompleted) error {
-	form := reply.Options{Taken: func(id string) bool { return r.s.Call(id) != nil }, Seq: r.s.Seq + 1}
+	form := replyOptions{Taken: func(id string) bool { return r.s.Call(id) != nil }, Seq: r.s.Seq + 1}
 	if r.calling != nil {
 		form.FromText = r.fromText
 	}
-	message, correction := reply.Normalise(response, form)
-	if err := trim.Message(ctx, r.c.Blobs, &done, message); err != nil {
+	message, correction := normaliseReply(response, form)
+	if err := prompt.OffloadMessage(ctx, r.c.Blobs, &done, message); err != nil {
 		return err
 	}
 	bodies := []thread.Body{done}

@@ -1,5 +1,4 @@
-// Package reply makes what a model said fit for a thread's log.
-package reply
+package agent
 
 import (
 	"bytes"
@@ -10,11 +9,15 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// CallsMax bounds the calls of one reply; what is beyond is dropped, and said.
-const CallsMax = 24
+// # Reply
+//
+// This part makes what a model said fit for a thread's log.
 
-// Options are what a reply is held against.
-type Options struct {
+// callsMax bounds the calls of one reply; what is beyond is dropped, and said.
+const callsMax = 24
+
+// replyOptions are what a reply is held against.
+type replyOptions struct {
 	Taken func(call string) bool // ids that the thread knows
 	Seq   uint64                 // of the event that the reply will be
 	// FromText reads actions out of text, for models without tool calls; nil =
@@ -22,10 +25,10 @@ type Options struct {
 	FromText func(llm.Message) (blocks []llm.Block, correction string)
 }
 
-// Normalise makes a reply fit for the log: ids that are unique in the thread,
+// normaliseReply makes a reply fit for the log: ids that are unique in the thread,
 // arguments that are JSON, actions turned into calls. correction tells the
 // model what was wrong with the reply as a whole.
-func Normalise(response *llm.Response, o Options) (m llm.Message, correction string) {
+func normaliseReply(response *llm.Response, o replyOptions) (m llm.Message, correction string) {
 	m = llm.Message{Role: llm.RoleAssistant}
 	used, dropped := map[string]bool{}, 0
 	blocks := response.Message.Blocks
@@ -37,7 +40,7 @@ func Normalise(response *llm.Response, o Options) (m llm.Message, correction str
 			m.Blocks = append(m.Blocks, b)
 			continue
 		}
-		if len(used) == CallsMax {
+		if len(used) == callsMax {
 			dropped++
 			continue
 		}
@@ -49,12 +52,12 @@ func Normalise(response *llm.Response, o Options) (m llm.Message, correction str
 			call.ID += "x"
 		}
 		used[call.ID] = true
-		b.Call = argsOf(call)
+		b.Call = readableArgs(call)
 		m.Blocks = append(m.Blocks, b)
 	}
 	switch {
 	case dropped > 0:
-		correction = fmt.Sprintf("A reply can ask for at most %d tools; %d more were dropped. Ask for them again if you still need them.", CallsMax, dropped)
+		correction = fmt.Sprintf("A reply can ask for at most %d tools; %d more were dropped. Ask for them again if you still need them.", callsMax, dropped)
 	case correction != "" || len(used) > 0:
 	case response.Stop == llm.StopLength:
 		correction = "Your reply was cut off at the output limit. Go on where it ended, in smaller pieces."
@@ -64,8 +67,8 @@ func Normalise(response *llm.Response, o Options) (m llm.Message, correction str
 	return m, correction
 }
 
-// argsOf makes sure that arguments are a JSON object, or says that they are not.
-func argsOf(c llm.Call) *llm.Call {
+// readableArgs makes sure that arguments are a JSON object, or says that they are not.
+func readableArgs(c llm.Call) *llm.Call {
 	c.Args = bytes.TrimSpace(c.Args)
 	if len(c.Args) == 0 || string(c.Args) == "null" {
 		c.Args = json.RawMessage("{}")

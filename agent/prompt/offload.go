@@ -1,8 +1,4 @@
-// Package trim makes results and messages fit: into an event of the log, and into
-// what a model should see of one result. What is cut off is a blob.
-//
-// A shown preview is the first and the last lines, as deepagents makes them.
-package trim
+package prompt
 
 import (
 	"context"
@@ -12,12 +8,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
+
+// # Trim
+//
+// This part makes results and messages fit: into an event of the log, and into
+// what a model should see of one result. What is cut off is a blob.
+//
+// A shown preview is the first and the last lines, as deepagents makes them.
 
 // Previews of results that are too large for the model, as deepagents makes them.
 const (
@@ -27,22 +29,22 @@ const (
 	keepTimeout  = 30 * time.Second
 )
 
-// Result moves to blobs what is too large for the log, and to a file what is
+// OffloadResult moves to blobs what is too large for the log, and to a file what is
 // too large for the model.
-func Result(blobs thread.Blobs, done *thread.ToolCompleted, tokensMax int, whole bool) error {
+func OffloadResult(blobs thread.Blobs, done *thread.ToolCompleted, tokensMax int, whole bool) error {
 	text := (llm.Message{Blocks: done.Blocks}).String()
 	done.Bytes = max(done.Bytes, int64(len(text)))
-	tokens := prompt.Tokens(done.Blocks)
-	if inline(done.Blocks) && (whole || tokens <= tokensMax) && !slices.ContainsFunc(done.Blocks, isMedia) {
+	tokens := Tokens(done.Blocks)
+	if inlineMedia(done.Blocks) && (whole || tokens <= tokensMax) && !slices.ContainsFunc(done.Blocks, isMedia) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), keepTimeout)
 	defer cancel()
-	if err := keepMedia(ctx, blobs, done.Blocks); err != nil {
+	if err := offloadMedia(ctx, blobs, done.Blocks); err != nil {
 		return err
 	}
 	if !whole && tokens > tokensMax {
-		return evict(ctx, blobs, done, runs.Clip(text, resultMax))
+		return offload(ctx, blobs, done, runs.Clip(text, resultMax))
 	}
 	content, err := json.Marshal(done.Blocks)
 	if err != nil || len(content) <= thread.InlineBytesMax {
@@ -51,17 +53,17 @@ func Result(blobs thread.Blobs, done *thread.ToolCompleted, tokensMax int, whole
 	if done.Shown, err = blobs.Put(ctx, content); err != nil {
 		return err
 	}
-	done.ShownTokens = prompt.Tokens(done.Blocks)
-	done.Blocks = []llm.Block{llm.Text(preview(text))}
+	done.ShownTokens = Tokens(done.Blocks)
+	done.Blocks = []llm.Block{llm.Text(offloadPreview(text))}
 	return nil
 }
 
 func isMedia(b llm.Block) bool { return b.Media != nil }
 
-// inline reports whether blocks are so small that they may stand in an event
+// inlineMedia reports whether blocks are so small that they may stand in an event
 // whatever they are as JSON, where a byte takes six at the most. It saves
 // writing nearly all of them as JSON just to see how long that is.
-func inline(blocks []llm.Block) bool {
+func inlineMedia(blocks []llm.Block) bool {
 	const each, escaped = 256, 6
 	n := 0
 	for _, b := range blocks {
@@ -81,7 +83,7 @@ func inline(blocks []llm.Block) bool {
 	return n < thread.InlineBytesMax
 }
 
-func evict(ctx context.Context, blobs thread.Blobs, done *thread.ToolCompleted, text string) (err error) {
+func offload(ctx context.Context, blobs thread.Blobs, done *thread.ToolCompleted, text string) (err error) {
 	if done.Blob, err = blobs.Put(ctx, []byte(text)); err != nil {
 		return err
 	}
@@ -94,12 +96,12 @@ func evict(ctx context.Context, blobs thread.Blobs, done *thread.ToolCompleted, 
 			rest = append(rest, b)
 		}
 	}
-	done.Blocks = append([]llm.Block{llm.Text(note + preview(text))}, rest...)
+	done.Blocks = append([]llm.Block{llm.Text(note + offloadPreview(text))}, rest...)
 	return nil
 }
 
-// preview is the first and the last lines of a text.
-func preview(text string) string {
+// offloadPreview is the first and the last lines of a text.
+func offloadPreview(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	short := func(l string) string { return runs.Clip(l, previewChars) }
 	var out []string
@@ -119,8 +121,8 @@ func preview(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// keepMedia replaces the bytes of images by their hashes.
-func keepMedia(ctx context.Context, blobs thread.Blobs, blocks []llm.Block) error {
+// offloadMedia replaces the bytes of images by their hashes.
+func offloadMedia(ctx context.Context, blobs thread.Blobs, blocks []llm.Block) error {
 	for i, b := range blocks {
 		if b.Media == nil || b.Media.Hash != "" {
 			continue
@@ -134,26 +136,26 @@ func keepMedia(ctx context.Context, blobs thread.Blobs, blocks []llm.Block) erro
 	return nil
 }
 
-// Message puts a message into an event, or into a blob when it is large.
-func Message(ctx context.Context, blobs thread.Blobs, done *thread.ModelCompleted, m llm.Message) error {
+// OffloadMessage puts a message into an event, or into a blob when it is large.
+func OffloadMessage(ctx context.Context, blobs thread.Blobs, done *thread.ModelCompleted, m llm.Message) error {
 	done.Message = m
-	if inline(m.Blocks) {
+	if inlineMedia(m.Blocks) {
 		return nil
 	}
 	content, err := json.Marshal(m)
 	if err != nil || len(content) <= thread.InlineBytesMax {
 		return err
 	}
-	done.Message = shape(m)
+	done.Message = messageShape(m)
 	if done.Blob, err = blobs.Put(ctx, content); err != nil {
 		return fmt.Errorf("keep a message: %w", err)
 	}
 	return nil
 }
 
-// shape is what an event keeps of a message that is a blob: enough for the
+// messageShape is what an event keeps of a message that is a blob: enough for the
 // state and for a line in a view.
-func shape(m llm.Message) llm.Message {
+func messageShape(m llm.Message) llm.Message {
 	s := llm.Message{Role: m.Role}
 	for _, b := range m.Blocks {
 		short := llm.Block{Kind: b.Kind, Text: runs.Clip(b.Text, shapeTextMax)}

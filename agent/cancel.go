@@ -1,12 +1,4 @@
-// Package lookout ends an operation when somebody asks to cancel it.
-//
-//	l := lookout.New(ctx, lookout.Config{Asked: asked, Cause: tool.ErrCancelled, Pause: pause})
-//	defer l.End()
-//	err := operate(l.Context()) // meanwhile others call l.Look()
-//
-// It costs a goroutine only once there is news. A Lookout is ended by whoever
-// made it; Look may be called from any goroutine, at any time.
-package lookout
+package agent
 
 import (
 	"context"
@@ -14,8 +6,19 @@ import (
 	"time"
 )
 
-// Config of a Lookout.
-type Config struct {
+// # Lookout
+//
+// This part ends an operation when somebody asks to cancel it.
+//
+//	l := lookout.New(ctx, lookout.Config{Asked: asked, Cause: tool.ErrCancelled, Pause: pause})
+//	defer l.End()
+//	err := operate(l.Context()) // meanwhile others call l.Look()
+//
+// It costs a goroutine only once there is news. A Lookout is ended by whoever
+// made it; Look may be called from any goroutine, at any time.
+
+// cancelWatchConfig of a Lookout.
+type cancelWatchConfig struct {
 	// Asked reports whether somebody asked to cancel. It is called from a
 	// goroutine of the Lookout, never twice at once.
 	Asked func(context.Context) bool
@@ -23,9 +26,9 @@ type Config struct {
 	Pause time.Duration // between two looks, however much news there is
 }
 
-// Lookout is over one operation.
-type Lookout struct {
-	c      Config
+// cancelWatcher is over one operation.
+type cancelWatcher struct {
+	c      cancelWatchConfig
 	ctx    context.Context // of the operation
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
@@ -36,18 +39,18 @@ type Lookout struct {
 	ended bool
 }
 
-// New returns a Lookout; end it.
-func New(ctx context.Context, c Config) *Lookout {
-	l := &Lookout{c: c}
+// newCancelWatcher returns a Lookout; end it.
+func newCancelWatcher(ctx context.Context, c cancelWatchConfig) *cancelWatcher {
+	l := &cancelWatcher{c: c}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l
 }
 
 // Context is the operation's. It ends with Cause when somebody asked.
-func (l *Lookout) Context() context.Context { return l.ctx }
+func (l *cancelWatcher) Context() context.Context { return l.ctx }
 
 // Look says that somebody may have asked. It does not block.
-func (l *Lookout) Look() {
+func (l *cancelWatcher) Look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -60,7 +63,7 @@ func (l *Lookout) Look() {
 	}
 }
 
-func (l *Lookout) run() {
+func (l *cancelWatcher) run() {
 	for {
 		if l.c.Asked(l.ctx) {
 			l.cancel(l.c.Cause)
@@ -73,7 +76,7 @@ func (l *Lookout) run() {
 }
 
 // rest waits for the pause; false = the operation ended.
-func (l *Lookout) rest() bool {
+func (l *cancelWatcher) rest() bool {
 	timer := time.NewTimer(l.c.Pause)
 	defer timer.Stop()
 	select {
@@ -85,7 +88,7 @@ func (l *Lookout) rest() bool {
 }
 
 // more reports whether there was news since the last look.
-func (l *Lookout) more() bool {
+func (l *cancelWatcher) more() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.looks, l.again = l.again, false
@@ -93,7 +96,7 @@ func (l *Lookout) more() bool {
 }
 
 // End ends the operation's context and waits for the look under way.
-func (l *Lookout) End() {
+func (l *cancelWatcher) End() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package summary shortens a conversation to what an agent needs to go on.
-package summary
+package prompt
 
 import (
 	"context"
@@ -9,8 +8,12 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// Ask asks a model.
-type Ask func(ctx context.Context, req *llm.Request) (*llm.Response, error)
+// # Summary
+//
+// This part shortens a conversation to what an agent needs to go on.
+
+// ModelCall asks a model.
+type ModelCall func(ctx context.Context, req *llm.Request) (*llm.Response, error)
 
 const summariser = `You keep the memory of an agent that is in the middle of a task. Summarise the conversation so that the agent can go on with nothing but your summary. Keep: what the user wants, with their exact words where they matter; decisions and why; what was done and with what result, with exact paths, names, commands and numbers; what failed and why; what is open. Leave out pleasantries and outputs that no longer matter. Write plain Markdown, at most 800 words.`
 
@@ -19,10 +22,10 @@ const (
 	summaryParts = 24       // model calls of one compaction
 )
 
-// Write goes through the text in pieces that fit, carrying the summary on.
+// Summarise goes through the text in pieces that fit, carrying the summary on.
 // A model that fails at it must not end the run: the beginning and the end of
 // the text are then what is left.
-func Write(ctx context.Context, text string, window int, ask Ask) (string, error) {
+func Summarise(ctx context.Context, text string, window int, ask ModelCall) (string, error) {
 	size := max(window*2, 4<<10) // bytes: half of the window
 	summary := ""
 	for part := 0; len(text) > 0; part++ {
@@ -42,15 +45,15 @@ func Write(ctx context.Context, text string, window int, ask Ask) (string, error
 			return "", context.Cause(ctx)
 		}
 		if err != nil {
-			return runs.Clip(summary+"\n\n[The summary could not be finished; the file has all.]\n\n"+tail(piece, summaryMax/2), summaryMax), nil
+			return runs.Clip(summary+"\n\n[The summary could not be finished; the file has all.]\n\n"+lastBytes(piece, summaryMax/2), summaryMax), nil
 		}
 		summary = runs.Clip(response.Message.String(), summaryMax)
 	}
 	return summary, nil
 }
 
-// tail is the end of a text.
-func tail(s string, n int) string {
+// lastBytes is the end of a text.
+func lastBytes(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -1,4 +1,4 @@
-package lookout_test
+package agent
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/skete-dev/skete/agent/lookout"
 )
 
 var errAsked = errors.New("asked")
@@ -17,7 +15,7 @@ func TestLookout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		var asked atomic.Bool
-		l := lookout.New(t.Context(), lookout.Config{Cause: errAsked, Pause: time.Second, Asked: func(context.Context) bool {
+		l := newCancelWatcher(t.Context(), cancelWatchConfig{Cause: errAsked, Pause: time.Second, Asked: func(context.Context) bool {
 			looks.Add(1)
 			return asked.Load()
 		}})
@@ -46,7 +44,7 @@ func TestLookout(t *testing.T) {
 func TestLook_duringALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, looks := make(chan struct{}), 0
-		l := lookout.New(t.Context(), lookout.Config{Cause: errAsked, Pause: time.Second, Asked: func(context.Context) bool {
+		l := newCancelWatcher(t.Context(), cancelWatchConfig{Cause: errAsked, Pause: time.Second, Asked: func(context.Context) bool {
 			if looks++; looks == 1 {
 				<-first
 				return false
@@ -68,7 +66,7 @@ func TestLook_duringALook(t *testing.T) {
 func TestEnd_waitsForTheLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		done := false
-		l := lookout.New(t.Context(), lookout.Config{Pause: time.Hour, Asked: func(ctx context.Context) bool {
+		l := newCancelWatcher(t.Context(), cancelWatchConfig{Pause: time.Hour, Asked: func(ctx context.Context) bool {
 			<-ctx.Done()
 			done = true
 			return false
