@@ -155,7 +155,7 @@ func (r *Runner) want() (err error) {
 		return err
 	}
 	if Calling(r.s.Agent, r.c.Model.Info()) == llm.CallingNative {
-		r.c.Tools = append(slices.Clone(r.c.Tools), r.schema.NewTool())
+		r.c.Tools = append(slices.Clone(r.c.Tools), finalTool{r.schema})
 	}
 	return nil
 }

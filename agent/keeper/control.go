@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
 )
 
 // Send adds a message to a run that is under way; the model reads it before
@@ -133,7 +134,7 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d runs.Decide) error {
 		}
 		bodies := []thread.Body{decided}
 		if d.Always {
-			rule, err := policy.RuleFor(runs.CallOf(c))
+			rule, err := policy.RuleFor(callOf(c))
 			if err != nil {
 				return nil, err
 			}
@@ -301,4 +302,24 @@ func (k *Keeper) Agents(context.Context) ([]definition.Definition, error) {
 // Agent returns a definition as a run would get it. NotFound.
 func (k *Keeper) Agent(_ context.Context, name string) (definition.Definition, error) {
 	return k.c.Definitions.Resolve(name)
+}
+
+// callOf is a call that waits, as the rules see it.
+func callOf(c *state.Call) policy.Call {
+	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
+	for _, path := range c.Asked.Writes {
+		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})
+	}
+	for _, path := range c.Asked.Reads {
+		p.Touches = append(p.Touches, tool.Touch{Path: path})
+	}
+	return p
+}
+
+func commandOf(args json.RawMessage) string {
+	var a struct {
+		Command string `json:"command"`
+	}
+	_ = json.Unmarshal(args, &a)
+	return a.Command
 }

@@ -4,24 +4,10 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
-	"github.com/skete-dev/skete/tool"
 )
-
-// CallOf is a call that waits, as the rules see it.
-func CallOf(c *state.Call) policy.Call {
-	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
-	for _, path := range c.Asked.Writes {
-		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})
-	}
-	for _, path := range c.Asked.Reads {
-		p.Touches = append(p.Touches, tool.Touch{Path: path})
-	}
-	return p
-}
 
 // Check returns the event of a decision about a call that waits.
 func (d Decide) Check(c *state.Call) (thread.ApprovalDecided, error) {
@@ -48,12 +34,4 @@ func (d Decide) Check(c *state.Call) (thread.ApprovalDecided, error) {
 		return decided, errs.New(errs.Invalid, "always goes with approve alone")
 	}
 	return decided, nil
-}
-
-func commandOf(args json.RawMessage) string {
-	var a struct {
-		Command string `json:"command"`
-	}
-	_ = json.Unmarshal(args, &a)
-	return a.Command
 }

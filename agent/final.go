@@ -1,16 +1,17 @@
-package answer
+package agent
 
 import (
 	"context"
 	"encoding/json"
 
+	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/tool"
 )
 
 // finalTool is final_answer: it only checks; a call of it that succeeded ends
 // the run.
-type finalTool struct{ schema *Schema }
+type finalTool struct{ schema *answer.Schema }
 
 func (f finalTool) Spec() llm.ToolSpec { return f.schema.Spec() }
 
@@ -18,10 +19,7 @@ func (f finalTool) Effect(json.RawMessage) tool.Effect { return tool.Effect{Clas
 
 func (f finalTool) Run(_ context.Context, req tool.Request) (tool.Result, error) {
 	if _, wrong := f.schema.FromCall(req.Args); wrong != nil {
-		return tool.Fail(tool.CodeArgs, Correction(wrong)), nil
+		return tool.Fail(tool.CodeArgs, answer.Correction(wrong)), nil
 	}
 	return tool.Text("The result was accepted."), nil
 }
-
-// NewTool returns final_answer for results of this schema.
-func (s *Schema) NewTool() tool.Tool { return finalTool{s} }
