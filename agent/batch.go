@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -32,7 +32,7 @@ type batch struct {
 
 // landing is a report of a goroutine: a plan, or the end.
 type landing struct {
-	call   *state.Call
+	call   *runs.Call
 	plan   *planned
 	result *tool.Result
 	files  []thread.FileChange
@@ -112,7 +112,7 @@ func (b *batch) advance(ctx context.Context) error {
 
 // begin lets calls run, or plan. starts are the events that were written for
 // some of them; the others had been started by an earlier driver.
-func (b *batch) begin(plain, planners []*state.Call, starts []thread.Body) {
+func (b *batch) begin(plain, planners []*runs.Call, starts []thread.Body) {
 	fresh := map[string]bool{}
 	for _, s := range starts {
 		fresh[s.(thread.ToolStarted).Call] = true
@@ -132,7 +132,7 @@ func (b *batch) begin(plain, planners []*state.Call, starts []thread.Body) {
 // choose picks from the calls that may run those that can begin now: not more
 // than may run at once, and none that clashes with one that runs or waits
 // before it. Calls that plan get their tool.started later.
-func (b *batch) choose(ready []*state.Call) (plain, planners []*state.Call) {
+func (b *batch) choose(ready []*runs.Call) (plain, planners []*runs.Call) {
 	limit := b.r.s.Agent.Limits.ParallelMax
 	if limit <= 0 {
 		limit = parallelMax
@@ -154,7 +154,7 @@ func (b *batch) choose(ready []*state.Call) (plain, planners []*state.Call) {
 	return plain, planners
 }
 
-func (b *batch) effect(c *state.Call) tool.Effect {
+func (b *batch) effect(c *runs.Call) tool.Effect {
 	if args := b.gates[c.ID].args; args != nil {
 		return b.r.tools[c.Name].Effect(args)
 	}
@@ -269,7 +269,7 @@ func (b *batch) abandon(err error) error {
 }
 
 // plan asks a tool what it wants to note before it acts.
-func (b *batch) plan(c *state.Call) {
+func (b *batch) plan(c *runs.Call) {
 	req := b.r.request(c, b.gates[c.ID].args)
 	planner := b.r.tools[c.Name].(tool.Planner) // plans said so
 	b.fly(c, func(ctx context.Context) landing {
@@ -283,7 +283,7 @@ func (b *batch) plan(c *state.Call) {
 }
 
 // launch runs a call whose tool.started is durable.
-func (b *batch) launch(c *state.Call, again bool) {
+func (b *batch) launch(c *runs.Call, again bool) {
 	req := b.r.request(c, nil)
 	req.Again = again
 	req.Moved = again && c.Started.Machine != "" && c.Started.Machine != b.r.c.Machine
@@ -298,7 +298,7 @@ func (b *batch) launch(c *state.Call, again bool) {
 
 // fly runs f with a deadline, and reports whatever becomes of it: its result,
 // its panic, or that it did not come back.
-func (b *batch) fly(c *state.Call, f func(context.Context) landing) {
+func (b *batch) fly(c *runs.Call, f func(context.Context) landing) {
 	b.inFlight++
 	limit := b.r.timeout(c)
 	began := b.r.c.Now()
@@ -334,7 +334,7 @@ func (b *batch) fly(c *state.Call, f func(context.Context) landing) {
 }
 
 // guarded runs f and makes a panic an error.
-func (b *batch) guarded(ctx context.Context, c *state.Call, f func(context.Context) landing) (l landing) {
+func (b *batch) guarded(ctx context.Context, c *runs.Call, f func(context.Context) landing) (l landing) {
 	defer func() {
 		if p := recover(); p != nil {
 			b.r.c.Logger.Error("a tool panicked", "tool", c.Name, "call", c.ID, "panic", fmt.Sprintf("%.200v", p), "stack", string(debug.Stack()))
@@ -349,7 +349,7 @@ type timeouter interface {
 	Timeout(args []byte) time.Duration
 }
 
-func (r *Runner) timeout(c *state.Call) time.Duration {
+func (r *Runner) timeout(c *runs.Call) time.Duration {
 	limit := r.s.Agent.Limits.ToolTimeout
 	if limit <= 0 {
 		limit = toolTimeout
@@ -360,13 +360,13 @@ func (r *Runner) timeout(c *state.Call) time.Duration {
 	return limit
 }
 
-func (r *Runner) effect(c *state.Call) tool.Effect {
+func (r *Runner) effect(c *runs.Call) tool.Effect {
 	return r.tools[c.Name].Effect(c.EffectiveArgs())
 }
 
 // request is what a tool gets. args are those that a hook made, before they
 // are in tool.started.
-func (r *Runner) request(c *state.Call, args []byte) tool.Request {
+func (r *Runner) request(c *runs.Call, args []byte) tool.Request {
 	req := tool.Request{
 		Key: Key(r.c.Thread, c.ID), Call: c.ID, Thread: r.c.Thread, Run: r.s.Run.ID, Args: c.EffectiveArgs(),
 		Emit: func(text string) { r.c.News(News{Call: c.ID, Output: text}) },
@@ -380,7 +380,7 @@ func (r *Runner) request(c *state.Call, args []byte) tool.Request {
 	return req
 }
 
-func (r *Runner) started(c *state.Call, plan, args []byte) thread.ToolStarted {
+func (r *Runner) started(c *runs.Call, plan, args []byte) thread.ToolStarted {
 	s := thread.ToolStarted{Call: c.ID, Tool: c.Name, Key: Key(r.c.Thread, c.ID), Plan: plan, Machine: r.c.Machine, Args: args}
 	if effective := c.EffectiveArgs(); args == nil && !bytes.Equal(effective, c.Args) {
 		s.Args = effective
@@ -408,7 +408,7 @@ func (r *Runner) completed(ctx context.Context, l landing) (thread.ToolCompleted
 
 // resultOf makes the event of a result, moving to blobs what is too large for
 // the log, and to a file what is too large for the model.
-func (r *Runner) resultOf(c *state.Call, l landing) thread.ToolCompleted {
+func (r *Runner) resultOf(c *runs.Call, l landing) thread.ToolCompleted {
 	res := l.result
 	done := thread.ToolCompleted{
 		Call: c.ID, Tool: c.Name, Blocks: res.Blocks, Failed: res.Failed, Code: res.Code, Exit: res.Exit, Bytes: res.Bytes,

@@ -7,7 +7,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
@@ -113,10 +113,10 @@ func (r *Runner) once(ctx context.Context, req *llm.Request) (*llm.Response, err
 // guard looks whether the run goes in circles, or does not keep to the form.
 func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
 	if n := r.s.Corrections("format"); n >= correctionsMax {
-		return true, r.stop(ctx, thread.RunFailed, state.ReasonFormat, "")
+		return true, r.stop(ctx, thread.RunFailed, runs.ReasonFormat, "")
 	}
 	if n := r.s.Corrections("output"); n >= correctionsMax {
-		return true, r.stop(ctx, thread.RunFailed, state.ReasonOutput, "")
+		return true, r.stop(ctx, thread.RunFailed, runs.ReasonOutput, "")
 	}
 	last := r.s.Last()
 	if last == nil || last.Seq < r.s.Run.First || r.s.Warned("guard", last.Seq) {
@@ -125,7 +125,7 @@ func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
 	v := detectLoop(r.recent())
 	switch v.Action {
 	case loopStop:
-		return true, r.stop(ctx, thread.RunFailed, state.ReasonLoop, reason(sentences[state.ReasonLoop], v.Text))
+		return true, r.stop(ctx, thread.RunFailed, runs.ReasonLoop, reason(sentences[runs.ReasonLoop], v.Text))
 	case loopNudge:
 		return false, r.append(ctx, notice("guard", v.Text))
 	}

@@ -6,18 +6,18 @@ import (
 	"io"
 
 	"github.com/skete-dev/skete/agent/action"
-	"github.com/skete-dev/skete/agent/answer"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 )
 
 // wanted compiles the schema of the run's result, nil = text.
-func wanted(run, file json.RawMessage) (*answer.Schema, error) {
+func wanted(run, file json.RawMessage) (*definition.ResultSchema, error) {
 	switch {
 	case len(run) > 0:
-		return answer.Compile(run)
+		return definition.CompileResult(run)
 	case len(file) > 0:
-		return answer.Compile(file)
+		return definition.CompileResult(file)
 	}
 	return nil, nil
 }
@@ -44,7 +44,7 @@ func (r *Runner) checkAnswer(m llm.Message) (correction string) {
 		return ""
 	}
 	if _, wrong := r.schema.FromText(m.String()); wrong != nil {
-		return answer.Correction(wrong)
+		return definition.ResultCorrection(wrong)
 	}
 	return ""
 }
@@ -75,7 +75,7 @@ func (r *Runner) recent() []loopStep {
 	return r.row.steps
 }
 
-func (w *row) add(item *state.Item) {
+func (w *row) add(item *runs.Item) {
 	step := loopStep{Text: item.Step.Message.String(), Calls: make([]loopCall, len(item.Calls))}
 	for i, c := range item.Calls {
 		step.Calls[i] = loopCall{

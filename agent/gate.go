@@ -12,7 +12,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/policy"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -26,7 +26,7 @@ type gate struct {
 
 // judge looks at open calls: what must be written about them, and which of
 // them may run. It asks hooks at most once a call.
-func (b *batch) judge(ctx context.Context, open []*state.Call) (bodies []thread.Body, ready []*state.Call) {
+func (b *batch) judge(ctx context.Context, open []*runs.Call) (bodies []thread.Body, ready []*runs.Call) {
 	for _, c := range open {
 		if _, runs := b.running[c.ID]; runs || b.r.parked[c.ID] {
 			continue
@@ -41,7 +41,7 @@ func (b *batch) judge(ctx context.Context, open []*state.Call) (bodies []thread.
 }
 
 // mayRun reports whether a call that was judged may run.
-func (b *batch) mayRun(c *state.Call) bool {
+func (b *batch) mayRun(c *runs.Call) bool {
 	_, runs := b.running[c.ID]
 	return !runs && !b.r.parked[c.ID] && c.Completed == nil && !c.Waits() && b.r.tools[c.Name] != nil &&
 		(c.Started != nil || c.Decided != nil || b.gates[c.ID].known)
@@ -49,7 +49,7 @@ func (b *batch) mayRun(c *state.Call) bool {
 
 // verdict returns what must be written about a call before it can run, or
 // instead of running it.
-func (r *Runner) verdict(ctx context.Context, b *batch, c *state.Call) []thread.Body {
+func (r *Runner) verdict(ctx context.Context, b *batch, c *runs.Call) []thread.Body {
 	switch {
 	case c.Started != nil:
 		return r.resumable(c)
@@ -71,7 +71,7 @@ func (r *Runner) verdict(ctx context.Context, b *batch, c *state.Call) []thread.
 }
 
 // resumable handles a call that an earlier driver started: nil when it may be run again.
-func (r *Runner) resumable(c *state.Call) []thread.Body {
+func (r *Runner) resumable(c *runs.Call) []thread.Body {
 	t := r.tools[c.Name]
 	if t == nil {
 		return []thread.Body{failed(c, tool.CodeInterrupted, "The tool is no longer there; what the call did is not known.")}
@@ -84,7 +84,7 @@ func (r *Runner) resumable(c *state.Call) []thread.Body {
 }
 
 // decided turns a person's decision into a result, nil when the call is to run.
-func decided(c *state.Call, d *thread.ApprovalDecided) []thread.Body {
+func decided(c *runs.Call, d *thread.ApprovalDecided) []thread.Body {
 	switch d.Decision {
 	case thread.Reject:
 		text := "The call was rejected"
@@ -103,7 +103,7 @@ func decided(c *state.Call, d *thread.ApprovalDecided) []thread.Body {
 }
 
 // wrong answers calls that cannot be run at all.
-func (r *Runner) wrong(c *state.Call) *thread.ToolCompleted {
+func (r *Runner) wrong(c *runs.Call) *thread.ToolCompleted {
 	t := r.tools[c.Name]
 	if t == nil {
 		names := make([]string, 0, len(r.specs))
@@ -138,7 +138,7 @@ func (r *Runner) plans(name string) bool {
 }
 
 // ask puts a new call before the hooks and the rules.
-func (r *Runner) ask(ctx context.Context, b *batch, c *state.Call) []thread.Body {
+func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body {
 	args := c.Args
 	var v hook.Verdict
 	if r.c.Hook != nil {

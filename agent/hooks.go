@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"github.com/skete-dev/skete/agent/hook"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -70,7 +70,7 @@ func (r *Runner) greet(ctx context.Context) (stopped bool, err error) {
 		r.heardTo = item.Seq
 		v, more := r.notify(ctx, hook.Event{Name: hook.OnUserPromptSubmit, Text: llm.Message{Blocks: item.Input.Blocks}.String()})
 		if v.Action == hook.Deny || v.Action == hook.Stop {
-			return true, r.stop(ctx, thread.RunFailed, state.ReasonHook, reason(sentences[state.ReasonHook], v.Reason))
+			return true, r.stop(ctx, thread.RunFailed, runs.ReasonHook, reason(sentences[runs.ReasonHook], v.Reason))
 		}
 		bodies = append(bodies, more...)
 	}
@@ -92,7 +92,7 @@ func (r *Runner) mayEnd(ctx context.Context, text string) (bool, error) {
 }
 
 // around wraps the run of a call in the hooks.
-func (r *Runner) around(c *state.Call, req tool.Request) func(context.Context) (tool.Result, error) {
+func (r *Runner) around(c *runs.Call, req tool.Request) func(context.Context) (tool.Result, error) {
 	t := r.tools[c.Name]
 	if r.c.Hook == nil {
 		return func(ctx context.Context) (tool.Result, error) { return t.Run(ctx, req) }

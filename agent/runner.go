@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/action"
-	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
@@ -38,7 +37,7 @@ const (
 type Config struct {
 	Thread thread.ID
 	// State is the thread as it is; the Runner goes on from there and owns it.
-	State *state.State
+	State *runs.State
 	Log   thread.Log
 	Blobs thread.Blobs
 	Model llm.Model
@@ -87,7 +86,7 @@ var ErrFenced = errs.New(errs.Conflict, "somebody else drives this thread")
 // Runner drives one thread.
 type Runner struct {
 	c     Config
-	s     *state.State
+	s     *runs.State
 	b     *prompt.Builder
 	tools map[string]tool.Tool
 	specs []llm.ToolSpec
@@ -99,8 +98,8 @@ type Runner struct {
 	parked  map[string]bool
 	row     row
 	claim   thread.Claimed
-	schema  *answer.Schema // of the result, nil = text
-	tight   int            // how often the window turned out to be smaller
+	schema  *definition.ResultSchema // of the result, nil = text
+	tight   int                      // how often the window turned out to be smaller
 	told    bool
 
 	hookCtx context.Context // of the run under way, for hooks that only listen
@@ -200,15 +199,15 @@ func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 		next := r.s.Next(r.c.Now())
 		var err error
 		switch next.Kind {
-		case state.Idle:
+		case runs.Idle:
 			return Outcome{Ended: true}, nil
-		case state.Wait:
+		case runs.Wait:
 			return Outcome{Expires: next.Expires}, nil
-		case state.End:
+		case runs.End:
 			err = r.end(ctx, next)
-		case state.CallModel:
+		case runs.CallModel:
 			err = r.step(ctx)
-		case state.RunTools:
+		case runs.RunTools:
 			var waiting bool
 			if waiting, err = r.runTools(ctx, nil); waiting && err == nil {
 				return r.waiting(), nil
@@ -237,10 +236,10 @@ func (r *Runner) waiting() Outcome {
 }
 
 // end writes the end of the run, with a result for every call that has none.
-func (r *Runner) end(ctx context.Context, a state.Action) error {
+func (r *Runner) end(ctx context.Context, a runs.Action) error {
 	ended := thread.RunEnded{State: a.State, Reason: a.Reason, Text: sentences[a.Reason]}
 	switch a.Reason {
-	case state.ReasonDone:
+	case runs.ReasonDone:
 		final, err := r.answer(ctx)
 		if err != nil {
 			return err
@@ -255,7 +254,7 @@ func (r *Runner) end(ctx context.Context, a state.Action) error {
 			}
 			ended.Result = nil
 		}
-	case state.ReasonCancelled:
+	case runs.ReasonCancelled:
 		if why := r.s.Run.Cancel.Reason; why != "" {
 			ended.Text = why
 		}
@@ -275,16 +274,16 @@ func (r *Runner) unanswered() []thread.Body {
 
 // sentences tell people why a run ended.
 var sentences = map[string]string{
-	state.ReasonCancelled: "It was cancelled.",
-	state.ReasonSteps:     "The budget of steps is used up.",
-	state.ReasonTokens:    "The budget of tokens is used up.",
-	state.ReasonCost:      "The budget of money is used up.",
-	state.ReasonWall:      "The time is up.",
-	state.ReasonLoop:      "It went in circles.",
-	state.ReasonFormat:    "The model did not keep to the form of answers.",
-	state.ReasonOutput:    "The model did not give a result of the wanted form.",
-	state.ReasonRefusal:   "The model refused.",
-	state.ReasonHook:      "A hook stopped it.",
+	runs.ReasonCancelled: "It was cancelled.",
+	runs.ReasonSteps:     "The budget of steps is used up.",
+	runs.ReasonTokens:    "The budget of tokens is used up.",
+	runs.ReasonCost:      "The budget of money is used up.",
+	runs.ReasonWall:      "The time is up.",
+	runs.ReasonLoop:      "It went in circles.",
+	runs.ReasonFormat:    "The model did not keep to the form of answers.",
+	runs.ReasonOutput:    "The model did not give a result of the wanted form.",
+	runs.ReasonRefusal:   "The model refused.",
+	runs.ReasonHook:      "A hook stopped it.",
 }
 
 // stop ends the run early.
@@ -299,7 +298,7 @@ func (r *Runner) stop(ctx context.Context, s thread.RunState, reason, text strin
 const textMax = 8 << 10
 
 // failed is the result of a call that was not run, or not to its end.
-func failed(c *state.Call, code, text string) thread.ToolCompleted {
+func failed(c *runs.Call, code, text string) thread.ToolCompleted {
 	return thread.ToolCompleted{Call: c.ID, Tool: c.Name, Blocks: []llm.Block{llm.Text(text)}, Failed: true, Code: code}
 }
 
@@ -398,7 +397,7 @@ func (r *Runner) catchUp(ctx context.Context) error {
 
 // CatchUp hands to apply what others than the driver appended behind s.
 // ErrFenced: one of them drives the thread now.
-func CatchUp(ctx context.Context, log thread.Log, id thread.ID, s *state.State, apply func(thread.Event) error) error {
+func CatchUp(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, apply func(thread.Event) error) error {
 	for e, err := range log.Load(ctx, id, s.Seq+1) {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", id, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
@@ -195,9 +195,9 @@ func (w *world) events() []thread.Event {
 	return events
 }
 
-func (w *world) state() *state.State {
+func (w *world) state() *runs.State {
 	w.t.Helper()
-	s, err := state.Fold(w.events())
+	s, err := runs.FoldState(w.events())
 	must(w.t, err)
 	return s
 }
@@ -251,7 +251,7 @@ func (w *world) pure() {
 		if !ok {
 			continue
 		}
-		s, err := state.Fold(events[:done.Through])
+		s, err := runs.FoldState(events[:done.Through])
 		must(w.t, err)
 		p, err := prompt.NewBuilder(w.blobs).Build(context.Background(), s, prompt.Spec{Tools: specs, Model: w.model.Info()})
 		must(w.t, err)
@@ -597,7 +597,7 @@ func TestRun_smallWindow(t *testing.T) {
 	}
 	files := w.state().Archive()
 	for _, id := range []string{"c1", "c150", "c300"} {
-		content, err := w.blobs.Get(t.Context(), files[state.ResultFile(id)].Blob)
+		content, err := w.blobs.Get(t.Context(), files[runs.ResultFile(id)].Blob)
 		must(t, err)
 		if len(content) < 40<<10 || !strings.HasPrefix(string(content), id+" ") {
 			t.Errorf("%s: %d bytes", id, len(content))

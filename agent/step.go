@@ -10,7 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
@@ -40,7 +40,7 @@ func (r *Runner) step(ctx context.Context) error {
 	if r.c.Hook != nil {
 		v := r.asked(r.c.Hook.BeforeModel(ctx, hook.ModelCall{Moment: r.moment().At(p.Request.Step), Tokens: p.Ledger.Total}))
 		if v.Action == hook.Stop || v.Action == hook.Deny {
-			return r.stop(ctx, thread.RunFailed, state.ReasonHook, reason(sentences[state.ReasonHook], v.Reason))
+			return r.stop(ctx, thread.RunFailed, runs.ReasonHook, reason(sentences[runs.ReasonHook], v.Reason))
 		}
 		if bodies := r.contexts(v); bodies != nil {
 			if err := r.append(ctx, bodies...); err != nil {
@@ -149,7 +149,7 @@ func (r *Runner) callFailed(ctx context.Context, err error) error {
 		return errReplan // fit makes it shorter
 	}
 	r.c.Logger.Warn("the model failed", "thread", r.c.Thread, "err", err)
-	return r.stop(ctx, thread.RunFailed, state.ReasonModel, modelText(err))
+	return r.stop(ctx, thread.RunFailed, runs.ReasonModel, modelText(err))
 }
 
 // answered logs a reply together with what can be started at once.
@@ -167,7 +167,7 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 	case correction != "":
 		bodies = append(bodies, notice("format", correction))
 	case len(message.Calls()) == 0 && response.Stop == llm.StopRefusal:
-		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: state.ReasonRefusal, Text: clip(cmp.Or(message.String(), sentences[state.ReasonRefusal]), textMax)})
+		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: runs.ReasonRefusal, Text: clip(cmp.Or(message.String(), sentences[runs.ReasonRefusal]), textMax)})
 	case len(message.Calls()) == 0 && response.Stop != llm.StopPause:
 		if wrong = r.checkAnswer(message); wrong != "" {
 			bodies = append(bodies, notice("output", wrong))
@@ -209,22 +209,22 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 func (r *Runner) replied(ctx context.Context, m llm.Message) error {
 	v := r.asked(r.c.Hook.AfterModel(ctx, hook.ModelReply{Moment: r.moment(), Message: m}))
 	if v.Action == hook.Stop {
-		return r.stop(ctx, thread.RunFailed, state.ReasonHook, reason(sentences[state.ReasonHook], v.Reason))
+		return r.stop(ctx, thread.RunFailed, runs.ReasonHook, reason(sentences[runs.ReasonHook], v.Reason))
 	}
 	return r.append(ctx, r.contexts(v)...)
 }
 
 // callsOf are the calls of a message that is not in the log yet.
-func callsOf(m llm.Message) []*state.Call {
-	var calls []*state.Call
+func callsOf(m llm.Message) []*runs.Call {
+	var calls []*runs.Call
 	for _, c := range m.Calls() {
-		calls = append(calls, &state.Call{Call: *c})
+		calls = append(calls, &runs.Call{Call: *c})
 	}
 	return calls
 }
 
 // known replaces calls by those of the state.
-func (r *Runner) known(calls []*state.Call) []*state.Call {
+func (r *Runner) known(calls []*runs.Call) []*runs.Call {
 	for i, c := range calls {
 		calls[i] = r.s.Call(c.ID)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
-	"github.com/skete-dev/skete/agent/answer"
 	"github.com/skete-dev/skete/agent/policy/shell"
 	"github.com/skete-dev/skete/internal/yamlfile"
 	"github.com/skete-dev/skete/thread"
@@ -112,7 +111,7 @@ func (v *validator) choices(d Definition) {
 		v.warn("after_run.wait", "it means nothing with `sandbox: keep`")
 	}
 	if d.Result != nil {
-		if _, err := answer.CompileMap(d.Result); err != nil {
+		if _, err := CompileResultMap(d.Result); err != nil {
 			v.fail("result", "%v", err)
 		}
 	}

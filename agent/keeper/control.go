@@ -7,11 +7,8 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -37,7 +34,7 @@ func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in th
 	if in, err = runs.KeepInput(ctx, blobs, in); err != nil {
 		return 0, err
 	}
-	return k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
+	return k.external(ctx, threadKey{tenant, e.thread}, func(s *runs.State) ([]thread.Body, error) {
 		if s.Run == nil || s.Run.ID != id || s.Run.Ended != nil {
 			return nil, errs.New(errs.Conflict, "the run %s is over", id).WithHint("`skete run --thread %s …` goes on with the conversation", e.thread)
 		}
@@ -73,14 +70,14 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 	}
 	var list []runs.Approval
 	for _, e := range entries {
-		s, err := logbook.Fold(ctx, log, e.thread)
+		s, err := foldLog(ctx, log, e.thread)
 		if errs.Is(err, errs.NotFound) {
 			continue // it has only a record yet
 		}
 		if err != nil {
 			return nil, err
 		}
-		found, err := logbook.Approvals(ctx, blobs, e.thread, s)
+		found, err := openApprovals(ctx, blobs, e.thread, s)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +113,7 @@ func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, dec
 }
 
 func (k *Keeper) decide(ctx context.Context, t threadKey, d runs.Decide) error {
-	_, err := k.external(ctx, t, func(s *state.State) ([]thread.Body, error) {
+	_, err := k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
 		c := s.Call(d.Call)
 		switch {
 		case c == nil || c.Asked == nil:
@@ -155,7 +152,7 @@ func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by,
 	if err != nil {
 		return runs.Run{}, err
 	}
-	asked := func(s *state.State) ([]thread.Body, error) {
+	asked := func(s *runs.State) ([]thread.Body, error) {
 		if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
 			return nil, nil
 		}
@@ -204,7 +201,7 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 		return k.again(ctx, tenant, run, b, by)
 	}
 	if b != (thread.Budget{}) {
-		_, err = k.external(ctx, threadKey{tenant, run.Thread}, func(s *state.State) ([]thread.Body, error) {
+		_, err = k.external(ctx, threadKey{tenant, run.Thread}, func(s *runs.State) ([]thread.Body, error) {
 			if s.Run == nil || s.Run.Ended != nil {
 				return nil, nil
 			}
@@ -227,13 +224,13 @@ func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to 
 	if files {
 		log, s, err := k.fold(ctx, tenant, e.thread)
 		if err == nil {
-			changed, err = workshop.Rewind(ctx, k.c.Machines, tenant, log, e.thread, s, to, by)
+			changed, err = rewindFiles(ctx, k.c.Machines, tenant, log, e.thread, s, to, by)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *state.State) ([]thread.Body, error) {
+	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *runs.State) ([]thread.Body, error) {
 		return []thread.Body{thread.Rewound{To: to, By: by}}, runs.MayRewind(s, to)
 	})
 	return changed, err
@@ -305,7 +302,7 @@ func (k *Keeper) Agent(_ context.Context, name string) (definition.Definition, e
 }
 
 // callOf is a call that waits, as the rules see it.
-func callOf(c *state.Call) policy.Call {
+func callOf(c *runs.Call) policy.Call {
 	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
 	for _, path := range c.Asked.Writes {
 		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})

@@ -10,10 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/subagent"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -171,7 +168,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s, err := logbook.Fold(ctx, log, d.key.id)
+	s, err := foldLog(ctx, log, d.key.id)
 	if errs.Is(err, errs.NotFound) {
 		return true, k.unbegun(ctx, d.key, "")
 	}
@@ -186,8 +183,8 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 		return true, k.unbegun(ctx, d.key, "")
 	}
 	next := s.Next(k.c.Now())
-	if next.Kind == state.Idle || next.Kind == state.Wait {
-		if err := k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == state.Idle, Expires: next.Expires}); err != nil {
+	if next.Kind == runs.Idle || next.Kind == runs.Wait {
+		if err := k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == runs.Idle, Expires: next.Expires}); err != nil {
 			return false, err
 		}
 		return true, k.unbegun(ctx, d.key, e.id)
@@ -202,7 +199,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 // entryOf returns the entry of a thread's current run, nil when there is none,
 // or only one that a fork copied. A run that is in the log has a record: it was
 // written first.
-func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*entry, error) {
+func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *runs.State) (*entry, error) {
 	if s.Run == nil {
 		return nil, nil
 	}
@@ -218,10 +215,10 @@ func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *state.State) (*ent
 }
 
 // settle writes down how a thread rests, and tells who waits for it.
-func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.Outcome) error {
+func (k *Keeper) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
-		if err := subagent.Report(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
+		if err := reportSubagent(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
 			return err
 		}
 		if err := k.leave(ctx, e, s.Agent.AfterRun); err != nil {
@@ -233,7 +230,7 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *state.State, o agent.O
 	}
 	k.later(t, o.Expires)
 	if o.Ended {
-		if err := subagent.Dismiss(ctx, office{k}, t.tenant, t.id, s.Run.Ended.State); err != nil {
+		if err := dismissSubagent(ctx, office{k}, t.tenant, t.id, s.Run.Ended.State); err != nil {
 			return err
 		}
 		k.forget(e)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -43,7 +42,7 @@ func (k *Keeper) enter(ctx context.Context, log thread.Log, run runs.Run, after 
 		events[i] = thread.New(run.ID, b)
 	}
 	// Whoever asked may leave; what was begun is brought to its end.
-	err = logbook.AppendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
+	err = appendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
 	switch {
 	case err == nil:
 	case errs.Is(err, errs.Conflict):

@@ -7,10 +7,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -28,7 +25,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	if err != nil {
 		return runs.Run{}, err
 	}
-	events, err := logbook.UpTo(ctx, log, source.Thread, at)
+	events, err := eventsUpTo(ctx, log, source.Thread, at)
 	if err != nil {
 		return runs.Run{}, err
 	}
@@ -49,7 +46,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 	opened.Fork = &thread.Fork{Thread: source.Thread, Seq: uint64(len(events))}
 	opened.Title = runs.Pick(s.Title, "fork of "+opened.Title)
 	events[0].Body = opened
-	st, err := logbook.Copy(ctx, log, made.Thread, events)
+	st, err := copyThread(ctx, log, made.Thread, events)
 	if err != nil {
 		return runs.Run{}, err
 	}
@@ -57,11 +54,11 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 }
 
 // branch ends what was under way in the copy and starts its own run.
-func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source runs.Run, st *state.State, s runs.Start) (runs.Run, error) {
-	if err := logbook.CloseCopy(ctx, log, made.Thread, st); err != nil {
+func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source runs.Run, st *runs.State, s runs.Start) (runs.Run, error) {
+	if err := closeCopy(ctx, log, made.Thread, st); err != nil {
 		return runs.Run{}, err
 	}
-	bound, err := workshop.Fork(ctx, k.c.Machines, tenant, log, made.Thread, made.Run, st, s.Sandbox)
+	bound, err := forkMachine(ctx, k.c.Machines, tenant, log, made.Thread, made.Run, st, s.Sandbox)
 	if err != nil {
 		return runs.Run{}, err
 	}

@@ -8,9 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/skete-dev/skete/agent/logbook"
-	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/workshop"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -35,16 +33,16 @@ type Config struct {
 	Records     Registry
 	Leases      Leases // nil = this is the only server
 	Models      Models
-	Machines    workshop.Machines // nil = agents without a machine
+	Machines    Machines // nil = agents without a machine
 	Definitions Definitions
 	Tools       *tool.Registry
 	// Plan returns the text of a plan template; nil = there are none.
 	Plan func(name string) (string, error)
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
-	Wire     workshop.Wire // nil = no live news
-	Node     string        // the name of this server's data directory, which owns its runs
-	RunsMax  int           // driven at once; 0 = 64
+	Wire     Wire   // nil = no live news
+	Node     string // the name of this server's data directory, which owns its runs
+	RunsMax  int    // driven at once; 0 = 64
 	Patience attempt.Policy
 	Now      func() time.Time
 	Log      *slog.Logger
@@ -242,12 +240,12 @@ func (k *Keeper) logOf(ctx context.Context, tenant string) (thread.Log, thread.B
 }
 
 // fold reads a thread.
-func (k *Keeper) fold(ctx context.Context, tenant string, id thread.ID) (thread.Log, *state.State, error) {
+func (k *Keeper) fold(ctx context.Context, tenant string, id thread.ID) (thread.Log, *runs.State, error) {
 	log, err := k.c.Threads.Log(ctx, tenant)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := logbook.Fold(ctx, log, id)
+	s, err := foldLog(ctx, log, id)
 	return log, s, err
 }
 

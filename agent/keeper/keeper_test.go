@@ -18,7 +18,6 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
@@ -115,7 +114,7 @@ type house struct {
 	tools   []tool.Tool
 	kv      place.KV
 	// machines are nil unless a test sets them.
-	machines workshop.Machines
+	machines keeper.Machines
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {

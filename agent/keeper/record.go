@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -45,7 +44,7 @@ func (e *entry) snapshot() runs.Run {
 }
 
 // progress shows how far a run is. It is not stored: the log has it.
-func (e *entry) progress(s *state.State, now time.Time) {
+func (e *entry) progress(s *runs.State, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state, ended := e.run.State, e.run.Ended

@@ -6,10 +6,8 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -27,11 +25,11 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, kee
 	if err != nil {
 		return runs.Run{}, err
 	}
-	events, err := logbook.UpTo(ctx, log, source.Thread, max(source.Last, source.First))
+	events, err := eventsUpTo(ctx, log, source.Thread, max(source.Last, source.First))
 	if err != nil {
 		return runs.Run{}, err
 	}
-	st, err := state.Fold(events)
+	st, err := runs.FoldState(events)
 	if err != nil {
 		return runs.Run{}, err
 	}
@@ -39,7 +37,7 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, kee
 	d.Rules, d.Hooks, d.Model = []definition.Rule{{Action: definition.Allow}}, nil, "" // what was approved then is done again
 	d.Sandbox = maps.Clone(d.Sandbox)
 	delete(d.Sandbox, "name") // the first one has it
-	input, err := logbook.FirstInput(ctx, blobs, events, id)
+	input, err := firstInput(ctx, blobs, events, id)
 	if err != nil {
 		return runs.Run{}, err
 	}
@@ -62,7 +60,7 @@ func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) 
 		if err != nil {
 			return nil, err
 		}
-		if parts[i], err = logbook.Events(ctx, log, e.thread, id); err != nil {
+		if parts[i], err = eventsOfRun(ctx, log, e.thread, id); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +77,7 @@ func (k *Keeper) replayed(ctx context.Context, tenant, name string) (llm.Model, 
 	if err != nil {
 		return nil, err
 	}
-	events, err := logbook.Events(ctx, log, thread.ID(id), thread.RunID(run))
+	events, err := eventsOfRun(ctx, log, thread.ID(id), thread.RunID(run))
 	if err != nil {
 		return nil, err
 	}

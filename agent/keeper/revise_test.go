@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -37,7 +37,7 @@ type disk struct {
 }
 
 type madeRevision struct {
-	mark  workshop.Mark
+	mark  keeper.Mark
 	files string
 }
 
@@ -53,7 +53,7 @@ func (d *disk) breaks(err error) {
 	d.fail = err
 }
 
-func (d *disk) revise(_ context.Context, m workshop.Mark) error {
+func (d *disk) revise(_ context.Context, m keeper.Mark) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
@@ -112,12 +112,12 @@ type left struct {
 }
 
 // Open implements keeper.Machines.
-func (d *disk) Open(context.Context, string, string) (workshop.Machine, func(), error) {
-	return workshop.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
+func (d *disk) Open(context.Context, string, string) (keeper.Machine, func(), error) {
+	return keeper.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
 }
 
 // Copy implements keeper.Machines.
-func (d *disk) Copy(_ context.Context, _, _, _ string, when func(workshop.Mark) workshop.When) error {
+func (d *disk) Copy(_ context.Context, _, _, _ string, when func(keeper.Mark) keeper.When) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lost != nil {
@@ -126,10 +126,10 @@ func (d *disk) Copy(_ context.Context, _, _, _ string, when func(workshop.Mark) 
 	d.copied = d.files
 	for i, r := range d.made {
 		switch when(r.mark) {
-		case workshop.Later:
+		case keeper.Later:
 			d.copied = d.made[i-1].files
 			return nil
-		case workshop.Earlier:
+		case keeper.Earlier:
 			d.copied = r.files
 		}
 	}
@@ -148,16 +148,16 @@ func (d *disk) CopyNow(context.Context, string, string, string) error {
 func (d *disk) Destroy(context.Context, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (d *disk) Restore(_ context.Context, _, _ string, when func(workshop.Mark) workshop.When, by string) ([]runs.Change, error) {
+func (d *disk) Restore(_ context.Context, _, _ string, when func(keeper.Mark) keeper.When, by string) ([]runs.Change, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return when(r.mark) == workshop.Later })
+	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return when(r.mark) == keeper.Later })
 	if i < 0 {
 		return nil, nil
 	}
 	was := d.files
 	d.files = d.made[i-1].files
-	d.made = append(d.made, madeRevision{workshop.Mark{Actor: by}, d.files})
+	d.made = append(d.made, madeRevision{keeper.Mark{Actor: by}, d.files})
 	return []runs.Change{{Path: was, Action: "change"}}, nil
 }
 
@@ -344,7 +344,7 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 	must(t, err)
 	await(t, k, run.ID, over)
 	d.write(" by hand")
-	must(t, d.revise(t.Context(), workshop.Mark{Actor: "outside"}))
+	must(t, d.revise(t.Context(), keeper.Mark{Actor: "outside"}))
 	var starts, ends []uint64 // of the calls
 	events := h.check(run.Thread)
 	for _, e := range events {
@@ -375,7 +375,7 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 	await(t, k, next.ID, over)
 	events = h.check(run.Thread)
 	d.write(", and later")
-	must(t, d.revise(t.Context(), workshop.Mark{Actor: "outside"}))
+	must(t, d.revise(t.Context(), keeper.Mark{Actor: "outside"}))
 	later, err := k.Fork(t.Context(), tenant, next.ID, events[len(events)-1].Seq, runs.Start{Input: text("only tell")})
 	must(t, err)
 	if await(t, k, later.ID, over); d.copied != "empty 1 2 3 by hand" {

@@ -5,19 +5,15 @@ import (
 	"context"
 
 	"github.com/skete-dev/skete/agent"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
-	"github.com/skete-dev/skete/agent/subagent"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
 
 // run drives a thread that has something to do.
-func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s *state.State, e *entry) (agent.Outcome, error) {
+func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s *runs.State, e *entry) (agent.Outcome, error) {
 	k := d.k
 	if err := d.claim(ctx, log, s); err != nil {
 		return agent.Outcome{}, err
@@ -29,18 +25,18 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := k.save(ctx, e, claimed); err != nil {
 		return agent.Outcome{}, err
 	}
-	p := &subagent.Spawner{
+	p := &spawner{
 		Office: office{k}, Tenant: d.key.tenant, Parent: s, Model: s.Run.Started.Model, Now: k.c.Now,
 		Budget: func() thread.Budget { return runs.Left(s, k.c.Now()) },
 	}
-	w := workshop.New(workshop.Config{
+	w := newSession(sessionConfig{
 		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories,
 		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func() { e.progress(s, k.c.Now()) },
 		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})
 	release, err := w.Open(ctx)
 	if errs.Is(err, errs.Invalid) { // a spec of which no machine can be made, by limits that were changed since
-		return agent.Outcome{}, d.stuck(ctx, log, s, state.ReasonMachine, err)
+		return agent.Outcome{}, d.stuck(ctx, log, s, runs.ReasonMachine, err)
 	}
 	if err != nil {
 		return agent.Outcome{}, err
@@ -52,7 +48,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		r, err = w.Runner(model)
 	}
 	if err != nil {
-		return agent.Outcome{}, d.stuck(ctx, log, s, state.ReasonModel, err)
+		return agent.Outcome{}, d.stuck(ctx, log, s, runs.ReasonModel, err)
 	}
 	d.runner.Store(r)
 	r.Poke() // what came in since the log was read
@@ -61,12 +57,12 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 
 // stuck ends a run for which there is no model, tool or machine: trying again would
 // go on for ever and tell nobody.
-func (d *driver) stuck(ctx context.Context, log thread.Log, s *state.State, reason string, cause error) error {
+func (d *driver) stuck(ctx context.Context, log thread.Log, s *runs.State, reason string, cause error) error {
 	if errs.Temporary(cause) || ctx.Err() != nil {
 		return cause
 	}
 	ended := thread.RunEnded{State: thread.RunFailed, Reason: reason, Text: runs.Explain(cause)}
-	if err := logbook.Add(ctx, log, d.key.id, s, ended); err != nil {
+	if err := appendTo(ctx, log, d.key.id, s, ended); err != nil {
 		return err
 	}
 	d.dirty.Store(true) // look again, and settle
@@ -74,15 +70,15 @@ func (d *driver) stuck(ctx context.Context, log thread.Log, s *state.State, reas
 }
 
 // claim makes whoever drove the thread before stop at its next append.
-func (d *driver) claim(ctx context.Context, log thread.Log, s *state.State) error {
+func (d *driver) claim(ctx context.Context, log thread.Log, s *runs.State) error {
 	if s.Claim.Node == d.k.node {
 		return nil
 	}
-	return logbook.Add(ctx, log, d.key.id, s, thread.Claimed{Node: d.k.node, Term: s.Claim.Term + 1})
+	return appendTo(ctx, log, d.key.id, s, thread.Claimed{Node: d.k.node, Term: s.Claim.Term + 1})
 }
 
 // modelOf opens the run's model, then the agent's, then the server's choice.
-func (k *Keeper) modelOf(ctx context.Context, tenant string, s *state.State) (llm.Model, error) {
+func (k *Keeper) modelOf(ctx context.Context, tenant string, s *runs.State) (llm.Model, error) {
 	name := cmp.Or(s.Run.Started.Model, s.Agent.Model)
 	if replay.Is(name) {
 		return k.replayed(ctx, tenant, name)

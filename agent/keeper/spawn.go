@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -26,7 +25,7 @@ func (o office) Enter(ctx context.Context, log thread.Log, run runs.Run, after u
 }
 
 // Write implements subagent.Office.
-func (o office) Write(ctx context.Context, tenant string, id thread.ID, look func(*state.State) ([]thread.Body, error)) (uint64, error) {
+func (o office) Write(ctx context.Context, tenant string, id thread.ID, look func(*runs.State) ([]thread.Body, error)) (uint64, error) {
 	return o.k.external(ctx, threadKey{tenant, id}, look)
 }
 

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -234,12 +232,12 @@ func (k *Keeper) modelWorks(ctx context.Context, name string) error {
 
 // external appends what somebody else than the driver has to say, and lets the
 // driver know.
-func (k *Keeper) external(ctx context.Context, t threadKey, look func(*state.State) ([]thread.Body, error)) (uint64, error) {
+func (k *Keeper) external(ctx context.Context, t threadKey, look func(*runs.State) ([]thread.Body, error)) (uint64, error) {
 	log, _, err := k.logOf(ctx, t.tenant)
 	if err != nil {
 		return 0, err
 	}
-	seq, wrote, err := logbook.Write(ctx, log, t.id, look)
+	seq, wrote, err := appendDecided(ctx, log, t.id, look)
 	if wrote {
 		k.wake(t)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -87,7 +86,7 @@ func offload(ctx context.Context, blobs thread.Blobs, done *thread.ToolCompleted
 	if done.Blob, err = blobs.Put(ctx, []byte(text)); err != nil {
 		return err
 	}
-	done.File = state.ResultFile(done.Call)
+	done.File = runs.ResultFile(done.Call)
 	note := fmt.Sprintf("The output is too large to show (%d bytes, %d lines). It is in %s; read_file shows any part of it. It begins and ends:\n\n",
 		len(text), strings.Count(text, "\n")+1, done.File)
 	var rest []llm.Block

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -65,7 +65,7 @@ type Calling interface {
 }
 
 // Build returns the prompt for the next model call. Precondition: no call is open.
-func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt, error) {
+func (b *Builder) Build(ctx context.Context, s *runs.State, spec Spec) (*Prompt, error) {
 	if err := b.advance(ctx, s, spec); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (b *Builder) Build(ctx context.Context, s *state.State, spec Spec) (*Prompt
 }
 
 // Window returns how many tokens a prompt and its answer may have together.
-func Window(s *state.State, info llm.Info) int {
+func Window(s *runs.State, info llm.Info) int {
 	window := info.WindowTokens
 	if window <= 0 {
 		window = windowDefault
@@ -116,7 +116,7 @@ type fixed struct {
 }
 
 // fix makes the fixed part, once.
-func (b *Builder) fix(ctx context.Context, s *state.State, spec Spec) (*fixed, error) {
+func (b *Builder) fix(ctx context.Context, s *runs.State, spec Spec) (*fixed, error) {
 	if f := b.fixed; f != nil && len(f.spec) == len(spec.Tools) && (len(f.spec) == 0 || &f.spec[0] == &spec.Tools[0]) {
 		return f, nil
 	}
@@ -141,7 +141,7 @@ func (b *Builder) fix(ctx context.Context, s *state.State, spec Spec) (*fixed, e
 }
 
 // advance brings msgs to the state's items.
-func (b *Builder) advance(ctx context.Context, s *state.State, spec Spec) error {
+func (b *Builder) advance(ctx context.Context, s *runs.State, spec Spec) error {
 	if s.Epoch != b.epoch || len(s.Items) < b.items {
 		*b = Builder{blobs: b.blobs, epoch: s.Epoch, last: b.last}
 	}
@@ -170,7 +170,7 @@ func (b *Builder) advance(ctx context.Context, s *state.State, spec Spec) error 
 
 // total is the vendor's count of what it has seen and our estimate of the rest.
 // A vendor that counts far too little (a test's script) is not believed.
-func (b *Builder) total(s *state.State, l Ledger) int {
+func (b *Builder) total(s *runs.State, l Ledger) int {
 	estimate := l.Sum()
 	if b.lastCount == 0 {
 		return estimate
@@ -180,7 +180,7 @@ func (b *Builder) total(s *state.State, l Ledger) int {
 	return max(counted, estimate*6/10)
 }
 
-func (b *Builder) tail(ctx context.Context, s *state.State, spec Spec, l *Ledger) ([]llm.Message, error) {
+func (b *Builder) tail(ctx context.Context, s *runs.State, spec Spec, l *Ledger) ([]llm.Message, error) {
 	var tail []llm.Message
 	for _, item := range s.Queue {
 		msgs, err := b.render(ctx, item, spec)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -43,7 +43,7 @@ func Tokens(blocks []llm.Block) int {
 // perMessage is what a message costs beside its content.
 const perMessage = 4
 
-func count(l *Ledger, item *state.Item, m llm.Message) {
+func count(l *Ledger, item *runs.Item, m llm.Message) {
 	n := Tokens(m.Blocks) + perMessage
 	switch {
 	case item.Summary != nil:
@@ -59,7 +59,7 @@ func count(l *Ledger, item *state.Item, m llm.Message) {
 
 // resultTokens estimates the results of a step's calls, which the vendor had
 // not seen when it counted that step.
-func resultTokens(item *state.Item) int {
+func resultTokens(item *runs.Item) int {
 	if len(item.Calls) == 0 {
 		return 0
 	}
@@ -71,7 +71,7 @@ func resultTokens(item *state.Item) int {
 }
 
 // callTokens estimates what a call's result costs in a prompt.
-func callTokens(c *state.Call) int {
+func callTokens(c *runs.Call) int {
 	switch {
 	case c.Completed == nil || c.ClearedAt > 0:
 		return clearedTokens
@@ -85,7 +85,7 @@ func callTokens(c *state.Call) int {
 const clearedTokens = 25
 
 // render returns the messages that an item is in a prompt.
-func (b *Builder) render(ctx context.Context, item *state.Item, spec Spec) ([]llm.Message, error) {
+func (b *Builder) render(ctx context.Context, item *runs.Item, spec Spec) ([]llm.Message, error) {
 	var msgs []llm.Message
 	switch {
 	case item.Summary != nil:
@@ -213,7 +213,7 @@ func summaryText(summary, file string) string {
 
 // reminderOf is the plan after a step that did not change it: the result of one
 // that did shows it already.
-func reminderOf(item *state.Item) string {
+func reminderOf(item *runs.Item) string {
 	for _, c := range item.Calls {
 		if c.Completed != nil && c.Completed.Todos != nil {
 			return ""
@@ -223,7 +223,7 @@ func reminderOf(item *state.Item) string {
 }
 
 // results answers all calls of a step in their order.
-func (b *Builder) results(ctx context.Context, item *state.Item) (llm.Message, error) {
+func (b *Builder) results(ctx context.Context, item *runs.Item) (llm.Message, error) {
 	results := make([]llm.Result, 0, len(item.Calls))
 	for _, c := range item.Calls {
 		r := llm.Result{CallID: c.ID, Name: c.Name}
@@ -240,12 +240,12 @@ func (b *Builder) results(ctx context.Context, item *state.Item) (llm.Message, e
 	return llm.Results(results...), nil
 }
 
-func (b *Builder) resultBlocks(ctx context.Context, c *state.Call) ([]llm.Block, error) {
+func (b *Builder) resultBlocks(ctx context.Context, c *runs.Call) ([]llm.Block, error) {
 	switch {
 	case c.Completed == nil: // not in prompts
 		return []llm.Block{llm.Text("[no result]")}, nil
 	case c.ClearedAt > 0:
-		return []llm.Block{llm.Text("[output removed to save space; read_file " + state.ResultFile(c.ID) + " shows it]")}, nil
+		return []llm.Block{llm.Text("[output removed to save space; read_file " + runs.ResultFile(c.ID) + " shows it]")}, nil
 	case c.Completed.Shown == "":
 		return append([]llm.Block(nil), c.Completed.Blocks...), nil
 	}
@@ -267,7 +267,7 @@ func (b *Builder) blocks(ctx context.Context, blob string) ([]llm.Block, error) 
 
 // systemBlocks are the instructions, and what the thread was told about its
 // surroundings: the two parts that stay the same for long, each with a hint.
-func (b *Builder) systemBlocks(ctx context.Context, s *state.State, spec Spec, l *Ledger) ([]llm.Block, error) {
+func (b *Builder) systemBlocks(ctx context.Context, s *runs.State, spec Spec, l *Ledger) ([]llm.Block, error) {
 	text := s.Agent.Instructions
 	if spec.Calling != nil {
 		text = strings.TrimSpace(text + "\n\n" + spec.Calling.System(spec.Tools))

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -31,7 +31,7 @@ func Full(tokens, window int) bool { return tokens*100 >= window*FullPercent }
 
 // ToClear returns the calls whose results should leave the prompt, nil when
 // that would gain too little.
-func ToClear(s *state.State, window int) []string {
+func ToClear(s *runs.State, window int) []string {
 	protect, gain := min(protectTokens, window/4), 0
 	var calls []string
 	for _, item := range slices.Backward(s.Items) {
@@ -61,12 +61,12 @@ func ToClear(s *state.State, window int) []string {
 type Cut struct {
 	Through uint64
 	Keep    []uint64
-	Items   []*state.Item // what the summary has to cover, an older summary included
+	Items   []*runs.Item // what the summary has to cover, an older summary included
 }
 
 // ToCompact chooses what a summary replaces: everything but a tail of whole
 // steps and the newest words of the user. False: there is nothing to gain.
-func ToCompact(s *state.State, window int) (Cut, bool) {
+func ToCompact(s *runs.State, window int) (Cut, bool) {
 	tail, at := window/keepTailPart, len(s.Items)
 	for at > 0 {
 		n := itemTokens(s.Items[at-1])
@@ -94,7 +94,7 @@ func ToCompact(s *state.State, window int) (Cut, bool) {
 
 // throughOf is an item's place in the log; a summary stands where it was made,
 // behind what it covers, and does not count.
-func throughOf(item *state.Item) uint64 {
+func throughOf(item *runs.Item) uint64 {
 	if item.Summary != nil {
 		return 0
 	}
@@ -103,7 +103,7 @@ func throughOf(item *state.Item) uint64 {
 
 func fromPerson(in *thread.Input) bool { return in.From == "user" || in.From == "parent" }
 
-func itemTokens(item *state.Item) int {
+func itemTokens(item *runs.Item) int {
 	switch {
 	case item.Input != nil:
 		return max(Tokens(item.Input.Blocks), item.Input.ShownTokens) + perMessage
@@ -115,7 +115,7 @@ func itemTokens(item *state.Item) int {
 
 // Transcript writes items as Markdown for people and for the summariser.
 // excerpt cuts long parts.
-func Transcript(ctx context.Context, blobs thread.Blobs, items []*state.Item, excerpt bool) (string, error) {
+func Transcript(ctx context.Context, blobs thread.Blobs, items []*runs.Item, excerpt bool) (string, error) {
 	short := func(text string) string {
 		if !excerpt || len(text) <= excerptChars {
 			return text
@@ -147,7 +147,7 @@ func inputText(in *thread.Input) string {
 	return strings.Join(texts, "\n")
 }
 
-func stepText(ctx context.Context, out *strings.Builder, blobs thread.Blobs, item *state.Item, short func(string) string) error {
+func stepText(ctx context.Context, out *strings.Builder, blobs thread.Blobs, item *runs.Item, short func(string) string) error {
 	m, err := Message(ctx, blobs, item.Step)
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package runs
 import (
 	"time"
 
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -48,7 +47,7 @@ func Within(b, left thread.Budget) thread.Budget {
 }
 
 // Left is what remains of a run's budget; 0 stays "no bound".
-func Left(s *state.State, now time.Time) thread.Budget {
+func Left(s *State, now time.Time) thread.Budget {
 	b := s.Run.Budget
 	rest := thread.Budget{}
 	if b.Steps > 0 {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -146,7 +145,7 @@ func KeepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread
 
 // MayRewind says whether a thread's conversation can be taken back to an event.
 // Conflict: its run is under way. Invalid: there is no such event before the last.
-func MayRewind(s *state.State, to uint64) error {
+func MayRewind(s *State, to uint64) error {
 	switch {
 	case s.Run == nil:
 		return errs.New(errs.Invalid, "the thread has no run")

@@ -4,13 +4,12 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
 
 // Check returns the event of a decision about a call that waits.
-func (d Decide) Check(c *state.Call) (thread.ApprovalDecided, error) {
+func (d Decide) Check(c *Call) (thread.ApprovalDecided, error) {
 	decided := thread.ApprovalDecided{Call: d.Call, Decision: d.Decision, Text: d.Text, By: d.By}
 	if !slices.Contains(c.Asked.Allowed, d.Decision) {
 		return decided, errs.New(errs.Invalid, "%.20q is not among the decisions that are allowed here: %v", d.Decision, c.Asked.Allowed)

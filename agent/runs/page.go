@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -80,7 +79,7 @@ func parseToken(s string) (Run, error) {
 }
 
 // Project writes what the log says about a run into its record.
-func Project(r *Run, s *state.State, now time.Time) {
+func Project(r *Run, s *State, now time.Time) {
 	if s.Run == nil || s.Run.ID != r.ID {
 		return
 	}

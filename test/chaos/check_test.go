@@ -9,7 +9,6 @@ import (
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
@@ -91,14 +90,14 @@ func (w *world) acknowledged(o order, threads map[thread.ID][]thread.Event) {
 func (w *world) story(o order, id thread.ID, events []thread.Event) {
 	t := w.t
 	t.Helper()
-	s, err := state.Fold(events)
+	s, err := runs.FoldState(events)
 	must(t, err)
 	if s.Run.Ended == nil || s.Run.Ended.State != thread.RunSucceeded {
 		t.Errorf("%s ended as %+v", id, s.Run.Ended)
 		return
 	}
 	inputs := map[string]int{}
-	calls := map[string]*state.Call{}
+	calls := map[string]*runs.Call{}
 	for _, e := range events {
 		switch b := e.Body.(type) {
 		case thread.Input:
@@ -131,7 +130,7 @@ func (w *world) story(o order, id thread.ID, events []thread.Event) {
 
 // judge says what is wrong with a call, "" = nothing. Precondition: the
 // guest's lock is held.
-func (w *world) judge(id thread.ID, c *state.Call) string {
+func (w *world) judge(id thread.ID, c *runs.Call) string {
 	name := string(id) + " " + c.ID
 	did, done := w.guest.effects[name], c.Completed
 	if c.Name == "fire" {
@@ -146,7 +145,7 @@ func (w *world) judge(id thread.ID, c *state.Call) string {
 	return ""
 }
 
-func (w *world) judgeOnce(c *state.Call, did int, args string) string {
+func (w *world) judgeOnce(c *runs.Call, did int, args string) string {
 	done := c.Completed
 	switch {
 	case did > 1:
@@ -173,7 +172,7 @@ func (w *world) judgeOnce(c *state.Call, did int, args string) string {
 func (w *world) pure(id thread.ID, events []thread.Event, blobs thread.Blobs) {
 	t := w.t
 	t.Helper()
-	s, err := state.Fold(events[:1])
+	s, err := runs.FoldState(events[:1])
 	must(t, err)
 	env := tool.Env{Files: &place.Dir{}, Dir: "/workspace"}
 	if len(s.Agent.Subagents) > 0 {
@@ -194,7 +193,7 @@ func (w *world) pure(id thread.ID, events []thread.Event, blobs thread.Blobs) {
 		if !ok {
 			continue
 		}
-		at, err := state.Fold(events[:done.Through])
+		at, err := runs.FoldState(events[:done.Through])
 		must(t, err)
 		p, err := prompt.NewBuilder(blobs).Build(t.Context(), at, prompt.Spec{Tools: specs, Model: model(nil).Info()})
 		must(t, err)

@@ -21,7 +21,6 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
@@ -293,12 +292,12 @@ func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun
 func (machines) Entered(func(string, thread.RunID)) {}
 
 // Open implements keeper.Machines.
-func (m machines) Open(_ context.Context, _, id string) (workshop.Machine, func(), error) {
+func (m machines) Open(_ context.Context, _, id string) (keeper.Machine, func(), error) {
 	d, err := openMachine(filepath.Dir(m.c.o.Guest), id)
 	if err != nil {
-		return workshop.Machine{}, nil, err
+		return keeper.Machine{}, nil, err
 	}
-	return workshop.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
+	return keeper.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
 }
 
 // openMachine opens the directory of a machine once in a process: edits of
@@ -329,7 +328,7 @@ type shared struct{ *place.Dir }
 func (*shared) Close() error { return nil }
 
 // Copy implements keeper.Machines.
-func (machines) Copy(context.Context, string, string, string, func(workshop.Mark) workshop.When) error {
+func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) keeper.When) error {
 	return nil
 }
 
@@ -337,7 +336,7 @@ func (machines) Copy(context.Context, string, string, string, func(workshop.Mark
 func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (machines) Restore(context.Context, string, string, func(workshop.Mark) workshop.When, string) ([]runs.Change, error) {
+func (machines) Restore(context.Context, string, string, func(keeper.Mark) keeper.When, string) ([]runs.Change, error) {
 	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 

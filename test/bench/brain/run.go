@@ -12,7 +12,6 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/thread"
@@ -61,7 +60,7 @@ func (h *house) fold(ctx context.Context, r runs.Run) error {
 	if err != nil {
 		return err
 	}
-	s := state.New()
+	s := runs.NewState()
 	for e, err := range log.Load(ctx, r.Thread, 1) {
 		if err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/workshop"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
@@ -134,38 +134,38 @@ func specOf(spec map[string]any) (sandbox.Spec, error) {
 }
 
 // Open makes the machine usable, starting it if it is stopped.
-func (x machines) Open(ctx context.Context, tenant, id string) (workshop.Machine, func(), error) {
+func (x machines) Open(ctx context.Context, tenant, id string) (keeper.Machine, func(), error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
-		return workshop.Machine{}, nil, err
+		return keeper.Machine{}, nil, err
 	}
 	info, err := x.running(ctx, tenant, sid)
 	if err != nil {
-		return workshop.Machine{}, nil, err
+		return keeper.Machine{}, nil, err
 	}
 	c, release, err := x.m.Guest(ctx, tenant, sid)
 	if err != nil {
-		return workshop.Machine{}, nil, err
+		return keeper.Machine{}, nil, err
 	}
 	hello, err := c.Hello(ctx)
 	if err != nil {
 		release()
-		return workshop.Machine{}, nil, err
+		return keeper.Machine{}, nil, err
 	}
 	kept, done, err := x.histories.Open(ctx, tenant, sid)
 	if err != nil {
 		release()
-		return workshop.Machine{}, nil, err
+		return keeper.Machine{}, nil, err
 	}
-	return workshop.Machine{
+	return keeper.Machine{
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
-		Revise: func(ctx context.Context, at workshop.Mark) error { return x.revise(ctx, tenant, sid, at) },
+		Revise: func(ctx context.Context, at keeper.Mark) error { return x.revise(ctx, tenant, sid, at) },
 		Past:   past.Of(kept), Services: guest.NewServices(c),
 	}, func() { done(); release() }, nil
 }
 
 // revise makes a revision of a sandbox's files.
-func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at workshop.Mark) error {
+func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at keeper.Mark) error {
 	h, done, err := x.histories.Open(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at w
 }
 
 // Restore takes the files of a sandbox back to before the first later call.
-func (x machines) Restore(ctx context.Context, tenant, id string, when func(workshop.Mark) workshop.When, by string) ([]runs.Change, error) {
+func (x machines) Restore(ctx context.Context, tenant, id string, when func(keeper.Mark) keeper.When, by string) ([]runs.Change, error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
 		return nil, err
@@ -233,17 +233,17 @@ func changes(ctx context.Context, h workspace.History, rev workspace.Revision) (
 // call. NotFound: it is not kept any more. Of what is missing from the list, calls
 // may have been that are later, so that a revision which is there has what they
 // did; unless one behind it is from before all of them.
-func before(all []workspace.Revision, when func(workshop.Mark) workshop.When) (uint64, error) {
+func before(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint64, error) {
 	last, missing := uint64(0), false
 	for _, r := range all {
 		missing = missing || r.N != last+1
 		switch when(mark(r)) {
-		case workshop.Later:
+		case keeper.Later:
 			if missing || last == 0 {
 				return 0, errPruned()
 			}
 			return last, nil
-		case workshop.Earlier, workshop.Between:
+		case keeper.Earlier, keeper.Between:
 			missing = false
 		}
 		last = r.N
@@ -258,13 +258,13 @@ func before(all []workspace.Revision, when func(workshop.Mark) workshop.When) (u
 // the first later call, or else the last earlier one, if what followed it is
 // there too; 0: there is neither. NotFound: it is not kept any more, or one that
 // is not may have been the one.
-func moment(all []workspace.Revision, when func(workshop.Mark) workshop.When) (uint64, error) {
+func moment(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint64, error) {
 	if n, err := before(all, when); n > 0 || err != nil {
 		return n, err
 	}
 	var n, next uint64 // next follows n in the list
 	for _, r := range all {
-		if when(mark(r)) == workshop.Earlier {
+		if when(mark(r)) == keeper.Earlier {
 			n, next = r.N, 0
 		} else if next == 0 {
 			next = r.N
@@ -281,8 +281,8 @@ func errPruned() error {
 }
 
 // mark is what a revision's label says.
-func mark(r workspace.Revision) workshop.Mark {
-	return workshop.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
+func mark(r workspace.Revision) keeper.Mark {
+	return keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
 }
 
 // running starts a sandbox that is not up. NotFound: it is gone for ever.
@@ -333,7 +333,7 @@ func (x machines) Destroy(ctx context.Context, tenant, id string) error {
 
 // Copy implements keeper.Machines. The files of a revision go into the new
 // sandbox as an archive; the machine that they come from need not run.
-func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(workshop.Mark) workshop.When) error {
+func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(keeper.Mark) keeper.When) error {
 	sid, err := sandbox.ParseID(from)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package answer_test
+package definition_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skete-dev/skete/agent/answer"
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -17,9 +17,9 @@ const report = `{
   "$defs": {"file": {"type": "string", "minLength": 1}}
 }`
 
-func compile(t *testing.T, schema string) *answer.Schema {
+func compileSchema(t *testing.T, schema string) *definition.ResultSchema {
 	t.Helper()
-	s, err := answer.Compile(json.RawMessage(schema))
+	s, err := definition.CompileResult(json.RawMessage(schema))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func compile(t *testing.T, schema string) *answer.Schema {
 }
 
 func TestCheck_saysWhereWhatIsWrong(t *testing.T) {
-	s := compile(t, report)
+	s := compileSchema(t, report)
 	cases := []struct{ result, want string }{
 		{`{"passed": true, "files": ["a"]}`, ""},
 		{`{"passed": "yes"}`, "/passed: got string, want boolean"},
@@ -47,17 +47,17 @@ func TestCheck_saysWhereWhatIsWrong(t *testing.T) {
 			t.Errorf("Check(%.80s) = %q, want %q", c.result, got, c.want)
 		}
 	}
-	if got := answer.Correction(s.Check(json.RawMessage(`{}`))); !strings.Contains(got, "- the whole: missing property 'passed'\n") {
+	if got := definition.ResultCorrection(s.Check(json.RawMessage(`{}`))); !strings.Contains(got, "- the whole: missing property 'passed'\n") {
 		t.Error(got)
 	}
-	many := compile(t, `{"type":"array","items":{"type":"string"}}`)
+	many := compileSchema(t, `{"type":"array","items":{"type":"string"}}`)
 	if got := many.Check(json.RawMessage("[" + strings.Repeat("1,", 99) + "1]")); len(got) != 11 || got[10] != "and more" {
 		t.Errorf("%d: %q", len(got), got)
 	}
 }
 
 func TestFromText_findsTheResult(t *testing.T) {
-	s := compile(t, report)
+	s := compileSchema(t, report)
 	const good = `{"passed":true}`
 	cases := []struct{ name, text, want string }{
 		{"alone", ` {"passed": true} `, good},
@@ -83,7 +83,7 @@ func TestFromText_findsTheResult(t *testing.T) {
 }
 
 func TestFinalAnswer_takesAnyResult(t *testing.T) {
-	object, list := compile(t, report), compile(t, `{"type":"array","items":{"type":"integer"}}`)
+	object, list := compileSchema(t, report), compileSchema(t, `{"type":"array","items":{"type":"integer"}}`)
 	if got, wrong := object.FromCall(json.RawMessage(`{"passed": false}`)); wrong != nil || string(got) != `{"passed":false}` {
 		t.Errorf("%s, %q", got, wrong)
 	}
@@ -95,9 +95,9 @@ func TestFinalAnswer_takesAnyResult(t *testing.T) {
 			t.Errorf("%s was taken as %s", bad, got)
 		}
 	}
-	for _, s := range []*answer.Schema{object, list, compile(t, `{"$ref":"#/$defs/a","$defs":{"a":{"type":"string"}}}`)} {
+	for _, s := range []*definition.ResultSchema{object, list, compileSchema(t, `{"$ref":"#/$defs/a","$defs":{"a":{"type":"string"}}}`)} {
 		spec := s.Spec()
-		if _, err := answer.Compile(spec.Schema); err != nil || spec.Name != answer.Tool {
+		if _, err := definition.CompileResult(spec.Schema); err != nil || spec.Name != definition.FinalTool {
 			t.Errorf("%s: %v", spec.Schema, err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestCompile_refuses(t *testing.T) {
 		{"too large", `{"description": "` + strings.Repeat("x", 64<<10) + `"}`, "larger than 64 KiB"},
 	}
 	for _, c := range cases {
-		_, err := answer.Compile(json.RawMessage(c.schema))
+		_, err := definition.CompileResult(json.RawMessage(c.schema))
 		if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.Public(err), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -143,15 +143,15 @@ func TestCompile_refuses(t *testing.T) {
 		}
 	}
 	// A property may be called like a keyword.
-	compile(t, `{"type":"object","properties":{"$ref":{"type":"string"},"$id":{"type":"string"},"properties":{"type":"string"}}}`)
-	compile(t, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","definitions":{"a":{}}}`)
+	compileSchema(t, `{"type":"object","properties":{"$ref":{"type":"string"},"$id":{"type":"string"},"properties":{"type":"string"}}}`)
+	compileSchema(t, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","definitions":{"a":{}}}`)
 }
 
 func FuzzFromText(f *testing.F) {
 	for _, s := range []string{`{"passed": true}`, "```json\n[1]\n```", `a {"b": "}"} c`, "[[[", `"\"`, "```", "``````"} {
 		f.Add(s)
 	}
-	s, err := answer.Compile(json.RawMessage(report))
+	s, err := definition.CompileResult(json.RawMessage(report))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func FuzzCompile(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		s, err := answer.Compile(raw)
+		s, err := definition.CompileResult(raw)
 		if err != nil {
 			if !errs.Is(err, errs.Invalid) {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package state
+package runs
 
 import (
 	"encoding/json"
@@ -10,6 +10,20 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
+
+// # State
+//
+// This part computes what a thread's events mean: State is their fold, and
+// Next says what is to be done. Both are pure: no clock, no files, no network.
+//
+//	s := state.New()
+//	for event := range events { err := s.Apply(event) }
+//	switch s.Next(now).Kind { case state.CallModel: … }
+//
+// Everything that drives or shows a run stands on this, so that a restart, a
+// second server and a viewer cannot disagree about where a run is.
+//
+// A State belongs to one goroutine.
 
 // State is what a thread's events add up to.
 type State struct {
@@ -24,7 +38,7 @@ type State struct {
 	OwnMachine bool
 	Context    *thread.Context
 	// Run is the current one, or the last; nil = none yet.
-	Run *Run
+	Run *CurrentRun
 	// Items are the conversation as the model has seen it.
 	Items []*Item
 	// Queue are inputs that enter it with the next model call.
@@ -47,8 +61,8 @@ type State struct {
 	undo     []before // what compactions replaced, for Rewound
 }
 
-// Run is one activation.
-type Run struct {
+// CurrentRun is one activation.
+type CurrentRun struct {
 	ID      thread.RunID
 	Started thread.RunStarted
 	At      time.Time
@@ -127,14 +141,14 @@ type before struct {
 	items []*Item
 }
 
-// New returns the state of a thread without events.
-func New() *State {
+// NewState returns the state of a thread without events.
+func NewState() *State {
 	return &State{calls: map[string]*Call{}, inputs: map[string]bool{}}
 }
 
-// Fold applies events to a new state.
-func Fold(events []thread.Event) (*State, error) {
-	s := New()
+// FoldState applies events to a new state.
+func FoldState(events []thread.Event) (*State, error) {
+	s := NewState()
 	for _, e := range events {
 		if err := s.Apply(e); err != nil {
 			return nil, err
@@ -265,7 +279,7 @@ func (s *State) startRun(e thread.Event, b thread.RunStarted) error {
 	if s.Run != nil && s.Run.Ended == nil {
 		return errs.New(errs.Corrupt, "event %d: a run began before the last one ended", e.Seq)
 	}
-	s.Run = &Run{ID: e.Run, Started: b, At: e.At, First: e.Seq, Budget: b.Budget}
+	s.Run = &CurrentRun{ID: e.Run, Started: b, At: e.At, First: e.Seq, Budget: b.Budget}
 	return nil
 }
 

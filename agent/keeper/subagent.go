@@ -1,14 +1,4 @@
-// Package subagent starts the sub-agents of a thread, and looks after those that
-// nobody waits for.
-//
-//	p := &subagent.Spawner{Office: keeper, Tenant: tenant, Parent: s, …}
-//	env.Spawner, env.Tasks = p, p // for the tools task, task_output, …
-//
-// A sub-agent's thread is named by its parent's and by the call that started it,
-// so the same call is the same sub-agent for ever, also after a crash.
-//
-// A Spawner is safe for concurrent use.
-package subagent
+package keeper
 
 import (
 	"context"
@@ -18,15 +8,26 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
+
+// # Subagent
+//
+// This part starts the sub-agents of a thread, and looks after those that
+// nobody waits for.
+//
+//	p := &subagent.Spawner{Office: keeper, Tenant: tenant, Parent: s, …}
+//	env.Spawner, env.Tasks = p, p // for the tools task, task_output, …
+//
+// A sub-agent's thread is named by its parent's and by the call that started it,
+// so the same call is the same sub-agent for ever, also after a crash.
+//
+// A Spawner is safe for concurrent use.
 
 // Office is what a Spawner needs of who drives threads: agent/keeper.
 type Office interface {
@@ -37,7 +38,7 @@ type Office interface {
 	// that is there already is no error.
 	Enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) error
 	// Write appends what look decides, and wakes the thread.
-	Write(ctx context.Context, tenant string, id thread.ID, look func(*state.State) ([]thread.Body, error)) (uint64, error)
+	Write(ctx context.Context, tenant string, id thread.ID, look func(*runs.State) ([]thread.Body, error)) (uint64, error)
 	// Beneath lists the threads beneath one whose runs are not over.
 	Beneath(tenant string, id thread.ID) []thread.ID
 }
@@ -50,11 +51,11 @@ const (
 	ByBackground = "task in the background"
 )
 
-// Spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
-type Spawner struct {
+// spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
+type spawner struct {
 	Office Office
 	Tenant string
-	Parent *state.State // of the thread; only read
+	Parent *runs.State // of the thread; only read
 	// Budget is what is left of the parent's.
 	Budget func() thread.Budget
 	Model  string // of the parent's run, "" = its agent's
@@ -63,7 +64,7 @@ type Spawner struct {
 
 // Spawn starts a sub-agent once, or says how it is. The thread's id is the
 // parent's and the call's, so the same call is the same thread for ever.
-func (p *Spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnResult, error) {
+func (p *spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnResult, error) {
 	id := req.Thread.Sub(req.Call)
 	if id.Depth() > thread.DepthMax {
 		return tool.SpawnResult{Done: true, Failed: true, Text: fmt.Sprintf("Sub-agents cannot be nested deeper than %d.", thread.DepthMax), Thread: id}, nil
@@ -72,7 +73,7 @@ func (p *Spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnR
 	if err != nil {
 		return tool.SpawnResult{}, err
 	}
-	s, err := logbook.Fold(ctx, log, id)
+	s, err := foldLog(ctx, log, id)
 	if errs.Is(err, errs.NotFound) {
 		return p.open(ctx, log, id, req)
 	}
@@ -83,7 +84,7 @@ func (p *Spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnR
 }
 
 // result says how a sub-agent is; one that can go on is woken.
-func (p *Spawner) result(s *state.State, id thread.ID) tool.SpawnResult {
+func (p *spawner) result(s *runs.State, id thread.ID) tool.SpawnResult {
 	if s.Run == nil || s.Run.Ended == nil {
 		p.Office.Wake(p.Tenant, id)
 		return tool.SpawnResult{Thread: id}
@@ -98,7 +99,7 @@ func (p *Spawner) result(s *state.State, id thread.ID) tool.SpawnResult {
 	return r
 }
 
-func (p *Spawner) open(ctx context.Context, log thread.Log, id thread.ID, req tool.SpawnRequest) (tool.SpawnResult, error) {
+func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req tool.SpawnRequest) (tool.SpawnResult, error) {
 	d, ok := p.definition(req.Agent)
 	if !ok {
 		return tool.SpawnResult{Done: true, Failed: true, Thread: id, Text: fmt.Sprintf("There is no sub-agent %.64q.", req.Agent)}, nil
@@ -135,7 +136,7 @@ func (p *Spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 
 // definition returns a sub-agent's, with the parent's rules in front: what a
 // person wants to be asked about does not depend on who does it.
-func (p *Spawner) definition(name string) (definition.Definition, bool) {
+func (p *spawner) definition(name string) (definition.Definition, bool) {
 	d, ok := p.Parent.Agent.Subagents[name]
 	if !ok {
 		return d, false
@@ -147,7 +148,7 @@ func (p *Spawner) definition(name string) (definition.Definition, bool) {
 	return d, true
 }
 
-func (p *Spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (int, error) {
+func (p *spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (int, error) {
 	n := 0
 	for id, err := range log.List(ctx, parent) {
 		if err != nil {
@@ -161,7 +162,7 @@ func (p *Spawner) count(ctx context.Context, log thread.Log, parent thread.ID) (
 }
 
 // Task returns a sub-agent of a thread.
-func (p *Spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.Task, error) {
+func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.Task, error) {
 	if !thread.IsCallID(id) {
 		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
 	}
@@ -169,7 +170,7 @@ func (p *Spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.T
 	if err != nil {
 		return tool.Task{}, err
 	}
-	s, err := logbook.Fold(ctx, log, parent.Sub(id))
+	s, err := foldLog(ctx, log, parent.Sub(id))
 	if errs.Is(err, errs.NotFound) {
 		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
 	}
@@ -179,19 +180,19 @@ func (p *Spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.T
 	return p.task(ctx, blobs, s, id)
 }
 
-func (p *Spawner) task(ctx context.Context, blobs thread.Blobs, s *state.State, id string) (tool.Task, error) {
+func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *runs.State, id string) (tool.Task, error) {
 	t := tool.Task{ID: id, Agent: s.Opened.Name, Prompt: s.Opened.Title, State: s.RunState(p.Now()), Started: s.Run.At, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
 	if s.Run.Ended != nil {
 		t.Text = s.Run.Ended.Text
 		return t, nil
 	}
-	text, err := logbook.LastWords(ctx, blobs, s)
+	text, err := lastWords(ctx, blobs, s)
 	t.Text = runs.Clip(text, runs.TextMax)
 	return t, err
 }
 
 // Tasks lists the sub-agents of a thread, the oldest first.
-func (p *Spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, error) {
+func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, error) {
 	log, blobs, err := p.Office.Logs(ctx, p.Tenant)
 	if err != nil {
 		return nil, err
@@ -205,7 +206,7 @@ func (p *Spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, err
 		if of != parent {
 			continue
 		}
-		s, err := logbook.Fold(ctx, log, id)
+		s, err := foldLog(ctx, log, id)
 		if err != nil {
 			return nil, err
 		}
@@ -220,10 +221,10 @@ func (p *Spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, err
 }
 
 // Send adds a message to a sub-agent's conversation.
-func (p *Spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
+func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
 	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax))}}
 	child := parent.Sub(id)
-	_, err := p.Office.Write(ctx, p.Tenant, child, func(s *state.State) ([]thread.Body, error) {
+	_, err := p.Office.Write(ctx, p.Tenant, child, func(s *runs.State) ([]thread.Body, error) {
 		switch {
 		case s.HasInput(key):
 			return nil, nil
@@ -239,12 +240,12 @@ func (p *Spawner) Send(ctx context.Context, parent thread.ID, id, key, text stri
 }
 
 // Revive starts another run of a sub-agent that is over.
-func (p *Spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) error {
+func (p *spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) error {
 	log, _, err := p.Office.Logs(ctx, p.Tenant)
 	if err != nil {
 		return err
 	}
-	s, err := logbook.Fold(ctx, log, child)
+	s, err := foldLog(ctx, log, child)
 	if err != nil {
 		return err
 	}
@@ -261,10 +262,10 @@ func (p *Spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) 
 }
 
 // Cancel asks a sub-agent to end.
-func (p *Spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) error {
+func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) error {
 	child := parent.Sub(id)
 	for _, t := range append([]thread.ID{child}, p.Office.Beneath(p.Tenant, child)...) {
-		_, err := p.Office.Write(ctx, p.Tenant, t, func(s *state.State) ([]thread.Body, error) {
+		_, err := p.Office.Write(ctx, p.Tenant, t, func(s *runs.State) ([]thread.Body, error) {
 			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
 				return nil, nil
 			}
@@ -277,16 +278,16 @@ func (p *Spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) er
 	return nil
 }
 
-// Report tells a parent that a sub-agent in the background has ended, once. A
+// reportSubagent tells a parent that a sub-agent in the background has ended, once. A
 // parent that is idle starts to work again.
-func Report(ctx context.Context, o Office, now func() time.Time, tenant string, id thread.ID, s *state.State) error {
+func reportSubagent(ctx context.Context, o Office, now func() time.Time, tenant string, id thread.ID, s *runs.State) error {
 	parent, call := id.Parent()
 	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != ByBackground {
 		return nil
 	}
 	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
 	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}}
-	_, err := o.Write(ctx, tenant, parent, func(s *state.State) ([]thread.Body, error) {
+	_, err := o.Write(ctx, tenant, parent, func(s *runs.State) ([]thread.Body, error) {
 		switch {
 		case s.HasInput(in.ID):
 			return nil, nil
@@ -298,15 +299,15 @@ func Report(ctx context.Context, o Office, now func() time.Time, tenant string, 
 	if !errs.Is(err, errs.Conflict) {
 		return err
 	}
-	p := &Spawner{Office: o, Tenant: tenant, Now: now, Budget: func() thread.Budget { return thread.Budget{} }}
+	p := &spawner{Office: o, Tenant: tenant, Now: now, Budget: func() thread.Budget { return thread.Budget{} }}
 	return p.Revive(ctx, parent, in)
 }
 
-// Dismiss asks the sub-agents beneath a run that has ended to end, too: those
+// dismissSubagent asks the sub-agents beneath a run that has ended to end, too: those
 // it waited for, and with a run that was cancelled those in the background.
-func Dismiss(ctx context.Context, o Office, tenant string, id thread.ID, how thread.RunState) error {
+func dismissSubagent(ctx context.Context, o Office, tenant string, id thread.ID, how thread.RunState) error {
 	for _, below := range o.Beneath(tenant, id) {
-		_, err := o.Write(ctx, tenant, below, func(s *state.State) ([]thread.Body, error) {
+		_, err := o.Write(ctx, tenant, below, func(s *runs.State) ([]thread.Body, error) {
 			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != ByTask && how != thread.RunCancelled {
 				return nil, nil
 			}

@@ -1,8 +1,4 @@
-// Package program runs the programs of an agent's hooks: in the thread's
-// machine, or on the host.
-//
-//	h := hook.Commands(d.Hooks, &program.Runner{Files: files, Commands: commands}, dir)
-package program
+package hook
 
 import (
 	"bytes"
@@ -17,30 +13,37 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
+// # Program
+//
+// This part runs the programs of an agent's hooks: in the thread's
+// machine, or on the host.
+//
+//	h := hook.Commands(d.Hooks, &program.Runner{Files: files, Commands: commands}, dir)
+
 const (
 	hookOutputMax = 64 << 10
 	hookInputDir  = "/tmp/skete-hooks/"
 )
 
-// Runner runs the programs of an agent's hooks. It is a hook.Runner. Without
+// Programs runs the programs of an agent's hooks. It is a hook.Runner. Without
 // Commands there is no machine.
-type Runner struct {
+type Programs struct {
 	Files    tool.Files
 	Commands tool.Commands
 }
 
 // Run runs a program in the thread's machine, or on the host where the agent's
 // file, of the server's own folder, says so.
-func (h *Runner) Run(ctx context.Context, where string, argv []string, stdin []byte, timeout time.Duration) (stdout, stderr []byte, exit int, err error) {
+func (h *Programs) Run(ctx context.Context, where string, argv []string, stdin []byte, timeout time.Duration) (stdout, stderr []byte, exit int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if where == "host" {
-		return onHost(ctx, argv, stdin)
+		return runOnHost(ctx, argv, stdin)
 	}
 	return h.inMachine(ctx, argv, stdin, timeout)
 }
 
-func onHost(ctx context.Context, argv []string, stdin []byte) ([]byte, []byte, int, error) {
+func runOnHost(ctx context.Context, argv []string, stdin []byte) ([]byte, []byte, int, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = time.Second
 	var out, errOut bounded
@@ -53,7 +56,7 @@ func onHost(ctx context.Context, argv []string, stdin []byte) ([]byte, []byte, i
 }
 
 // inMachine gives the program its input by a file: commands have no stdin.
-func (h *Runner) inMachine(ctx context.Context, argv []string, stdin []byte, timeout time.Duration) ([]byte, []byte, int, error) {
+func (h *Programs) inMachine(ctx context.Context, argv []string, stdin []byte, timeout time.Duration) ([]byte, []byte, int, error) {
 	if h.Commands == nil {
 		return nil, nil, 0, errs.New(errs.Unsupported, "the agent has no machine for its hooks")
 	}

@@ -1,4 +1,4 @@
-package logbook
+package keeper
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/prompt"
-	"github.com/skete-dev/skete/agent/state"
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -20,10 +20,10 @@ const (
 	surePause   = 50 * time.Millisecond
 )
 
-// Copy writes events into a new thread, in pieces that an append can hold,
+// copyThread writes events into a new thread, in pieces that an append can hold,
 // and closes what was open. A copy that a dead server began is continued.
-func Copy(ctx context.Context, log thread.Log, id thread.ID, events []thread.Event) (*state.State, error) {
-	s, err := state.Fold(events)
+func copyThread(ctx context.Context, log thread.Log, id thread.ID, events []thread.Event) (*runs.State, error) {
+	s, err := runs.FoldState(events)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func Copy(ctx context.Context, log thread.Log, id thread.ID, events []thread.Eve
 		return nil, err
 	}
 	if done > uint64(len(events)) {
-		return Fold(ctx, log, id) // the dead server came further than the copy
+		return foldLog(ctx, log, id) // the dead server came further than the copy
 	}
 	for rest := events[min(done, uint64(len(events))):]; len(rest) > 0; {
 		n := 1
@@ -52,8 +52,8 @@ func fits(events []thread.Event) bool {
 	return err == nil && len(content) <= thread.AppendBytesMax*9/10
 }
 
-// CloseCopy ends the copied run, as that run, if it was under way.
-func CloseCopy(ctx context.Context, log thread.Log, id thread.ID, st *state.State) error {
+// closeCopy ends the copied run, as that run, if it was under way.
+func closeCopy(ctx context.Context, log thread.Log, id thread.ID, st *runs.State) error {
 	if st.Run == nil || st.Run.Ended != nil {
 		return nil
 	}
@@ -64,11 +64,11 @@ func CloseCopy(ctx context.Context, log thread.Log, id thread.ID, st *state.Stat
 			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")},
 		})
 	}
-	return Add(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
+	return appendTo(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
 
-// FirstInput returns the task with which a run began.
-func FirstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, id thread.RunID) ([]llm.Block, error) {
+// firstInput returns the task with which a run began.
+func firstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, id thread.RunID) ([]llm.Block, error) {
 	for _, e := range events {
 		if in, ok := e.Body.(thread.Input); ok && e.Run == id && in.From == "user" {
 			return prompt.InputBlocks(ctx, blobs, in)
@@ -77,8 +77,8 @@ func FirstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, 
 	return nil, errs.New(errs.Unsupported, "the run %s began without a task of its own; it cannot be replayed", id)
 }
 
-// AppendSurely tries again while nobody can say whether it happened.
-func AppendSurely(ctx context.Context, log thread.Log, id thread.ID, after uint64, events []thread.Event) error {
+// appendSurely tries again while nobody can say whether it happened.
+func appendSurely(ctx context.Context, log thread.Log, id thread.ID, after uint64, events []thread.Event) error {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, sureTimeout)
 		_, err := log.Append(once, id, after, events...)

@@ -1,4 +1,4 @@
-package workshop
+package keeper
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -99,10 +98,10 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:markTextMax], "") + "…"
 }
 
-// Rewind takes back what the calls of a thread changed that began after an
+// rewindFiles takes back what the calls of a thread changed that began after an
 // event, and those of the sub-agents that they started, and says what that
 // changed. s is the thread's state.
-func Rewind(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *state.State, to uint64, by string) ([]runs.Change, error) {
+func rewindFiles(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, s *runs.State, to uint64, by string) ([]runs.Change, error) {
 	if err := runs.MayRewind(s, to); err != nil {
 		return nil, err
 	}
@@ -145,7 +144,7 @@ func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(M
 		}
 	}
 	return func(m Mark) When {
-		if w, ok := began[callOf(id, m)]; ok {
+		if w, ok := began[workshopCallOf(id, m)]; ok {
 			return w
 		}
 		switch {
@@ -160,9 +159,9 @@ func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(M
 	}, nil
 }
 
-// callOf returns the call of a thread that a revision is of, or beneath which a
+// workshopCallOf returns the call of a thread that a revision is of, or beneath which a
 // sub-agent made it; "" = none.
-func callOf(id thread.ID, m Mark) string {
+func workshopCallOf(id thread.ID, m Mark) string {
 	if m.Call == "" || m.Actor == "outside" {
 		return ""
 	}

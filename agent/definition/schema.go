@@ -1,4 +1,4 @@
-package answer
+package definition
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// walker looks at what a schema can reach before it is compiled: how much that
+// schemaWalker looks at what a schema can reach before it is compiled: how much that
 // is, and that it is inside.
-type walker struct {
+type schemaWalker struct {
 	doc  any
 	cost int
 	open map[string]bool // references that are being followed
@@ -26,7 +26,7 @@ var (
 	definers = []string{"$defs", "definitions"}
 )
 
-func (w *walker) walk(schema any, depth int) error {
+func (w *schemaWalker) walk(schema any, depth int) error {
 	table, ok := schema.(map[string]any)
 	if !ok {
 		return nil
@@ -63,7 +63,7 @@ func (w *walker) walk(schema any, depth int) error {
 	return w.follow(table, depth)
 }
 
-func (w *walker) walkAll(table any, depth int) error {
+func (w *schemaWalker) walkAll(table any, depth int) error {
 	subs, _ := table.(map[string]any)
 	for _, sub := range subs {
 		if err := w.walk(sub, depth+1); err != nil {
@@ -74,7 +74,7 @@ func (w *walker) walkAll(table any, depth int) error {
 }
 
 // follow walks what $ref points to.
-func (w *walker) follow(table map[string]any, depth int) error {
+func (w *schemaWalker) follow(table map[string]any, depth int) error {
 	ref, has := table["$ref"].(string)
 	if !has {
 		return nil
@@ -92,7 +92,7 @@ func (w *walker) follow(table map[string]any, depth int) error {
 }
 
 // find resolves #/a/b.
-func (w *walker) find(ref string) (any, bool) {
+func (w *schemaWalker) find(ref string) (any, bool) {
 	pointer, ok := strings.CutPrefix(ref, "#/")
 	if !ok || strings.Contains(pointer, "%") {
 		return nil, false

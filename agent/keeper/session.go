@@ -1,13 +1,4 @@
-// Package workshop puts together what a thread is driven with: its machine, the
-// files that the agent sees, its tools and hooks, and the Runner that uses them.
-//
-//	w := workshop.New(workshop.Config{Thread: id, State: s, Log: log, …})
-//	release, err := w.Open(ctx) // the machine is there; a lost one is replaced
-//	defer release()
-//	r, err := w.Runner(model)
-//
-// A Workshop belongs to the goroutine of one driver.
-package workshop
+package keeper
 
 import (
 	"context"
@@ -22,13 +13,9 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
-	"github.com/skete-dev/skete/agent/archive"
 	"github.com/skete-dev/skete/agent/hook"
-	"github.com/skete-dev/skete/agent/hook/program"
-	"github.com/skete-dev/skete/agent/logbook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
@@ -37,17 +24,29 @@ import (
 	"github.com/skete-dev/skete/tool/place"
 )
 
+// # Workshop
+//
+// This part puts together what a thread is driven with: its machine, the
+// files that the agent sees, its tools and hooks, and the Runner that uses them.
+//
+//	w := workshop.New(workshop.Config{Thread: id, State: s, Log: log, …})
+//	release, err := w.Open(ctx) // the machine is there; a lost one is replaced
+//	defer release()
+//	r, err := w.Runner(model)
+//
+// A Workshop belongs to the goroutine of one driver.
+
 const (
 	memoryFileMax = 16 << 10 // of a file that the prompt shows
 	memoryDir     = "/memories"
 	threadDir     = "/thread"
 )
 
-// Config is what a Workshop is made of.
-type Config struct {
+// sessionConfig is what a Workshop is made of.
+type sessionConfig struct {
 	Tenant string
 	Thread thread.ID
-	State  *state.State // of the thread; shared with the Runner
+	State  *runs.State // of the thread; shared with the Runner
 	Log    thread.Log
 	Blobs  thread.Blobs
 	// Machines is nil for agents without a machine.
@@ -65,20 +64,20 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Workshop is what one driver works with.
-type Workshop struct {
-	c       Config
+// session is what one driver works with.
+type session struct {
+	c       sessionConfig
 	machine Machine
 	id      string // of the machine with its boot, "" = none
 	files   *place.Composite
-	archive *archive.Archive
+	archive *offloaded
 }
 
-// New returns a Workshop with nothing opened.
-func New(c Config) *Workshop { return &Workshop{c: c} }
+// newSession returns a Workshop with nothing opened.
+func newSession(c sessionConfig) *session { return &session{c: c} }
 
 // Open makes the machine usable, making one if the thread has none.
-func (w *Workshop) Open(ctx context.Context) (release func(), err error) {
+func (w *session) Open(ctx context.Context) (release func(), err error) {
 	release = func() {}
 	if w.c.Machines == nil || w.c.State.Agent.Sandbox["none"] == true {
 		return release, w.place(ctx)
@@ -104,7 +103,7 @@ func (w *Workshop) Open(ctx context.Context) (release func(), err error) {
 
 // enter makes the thread's machine usable. It is not put away while the run is
 // under way; a sub-agent's run is a part of its parent's.
-func (w *Workshop) enter(ctx context.Context) (Machine, func(), error) {
+func (w *session) enter(ctx context.Context) (Machine, func(), error) {
 	s := w.c.State
 	if w.c.Thread.Depth() == 0 {
 		if err := w.c.Machines.Enter(ctx, w.c.Tenant, s.Machine, s.Run.ID, s.OwnMachine); err != nil {
@@ -117,7 +116,7 @@ func (w *Workshop) enter(ctx context.Context) (Machine, func(), error) {
 // bind makes a machine for the thread and writes down which. The key, which
 // names the run and the machine before it, makes it the same one when the server
 // dies in between.
-func (w *Workshop) bind(ctx context.Context, why string) error {
+func (w *session) bind(ctx context.Context, why string) error {
 	run := w.c.State.Run.ID
 	key := agent.Key(w.c.Thread, string(run)+"."+runs.Pick(w.c.State.Machine, "first"))
 	id, err := w.c.Machines.Create(ctx, w.c.Tenant, key, run, w.c.State.Agent.Sandbox)
@@ -129,14 +128,14 @@ func (w *Workshop) bind(ctx context.Context, why string) error {
 		bodies = append(bodies, thread.Input{From: "skete", Name: "machine", Blocks: []llm.Block{llm.Text(
 			"The sandbox was lost, with its files and all that ran in it. This is a new, empty one.")}})
 	}
-	return logbook.Add(ctx, w.c.Log, w.c.Thread, w.c.State, bodies...)
+	return appendTo(ctx, w.c.Log, w.c.Thread, w.c.State, bodies...)
 }
 
-// Fork gives the fork of a thread a machine: the one that is asked for, or a new
+// forkMachine gives the fork of a thread a machine: the one that is asked for, or a new
 // one with the files as they were at the event where the fork begins. st is the
 // fork's state, log the one of the thread that it comes from. Where the files
 // cannot be had so, the second body says which ones are there.
-func Fork(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, run thread.RunID, st *state.State, asked string) ([]thread.Body, error) {
+func forkMachine(ctx context.Context, machines Machines, tenant string, log thread.Log, id thread.ID, run thread.RunID, st *runs.State, asked string) ([]thread.Body, error) {
 	if asked != "" || machines == nil || st.Machine == "" {
 		return []thread.Body{thread.Bound{Machine: asked, Why: "forked"}}, nil
 	}
@@ -169,12 +168,12 @@ func Fork(ctx context.Context, machines Machines, tenant string, log thread.Log,
 }
 
 // place puts the files together that the agent sees.
-func (w *Workshop) place(ctx context.Context) error {
+func (w *session) place(ctx context.Context) error {
 	own := place.NewMap(w.c.Blobs)
 	for _, f := range w.c.State.Files() {
 		own.Apply(f)
 	}
-	w.archive = archive.New(w.c.Blobs)
+	w.archive = newOffloaded(w.c.Blobs)
 	for name, f := range w.c.State.Archive() {
 		w.archive.Add(name, f)
 	}
@@ -196,20 +195,20 @@ func (w *Workshop) place(ctx context.Context) error {
 }
 
 // applied keeps the archive and the record up with the log.
-func (w *Workshop) applied(e thread.Event) {
+func (w *session) applied(e thread.Event) {
 	switch b := e.Body.(type) {
 	case thread.ToolCompleted:
 		if b.File != "" && b.Blob != "" {
-			w.archive.Add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
+			w.archive.Add(b.File, runs.Archived{Blob: b.Blob, Bytes: b.Bytes})
 		}
 	case thread.Compacted:
 		if b.File != "" && b.Blob != "" {
-			w.archive.Add(b.File, state.Archived{Blob: b.Blob, Bytes: b.Bytes})
+			w.archive.Add(b.File, runs.Archived{Blob: b.Blob, Bytes: b.Bytes})
 		}
 	case thread.Cleared:
 		for _, id := range b.Calls {
 			if f, ok := w.c.State.Cleared(id); ok {
-				w.archive.Add(state.ResultFile(id), f)
+				w.archive.Add(runs.ResultFile(id), f)
 			}
 		}
 	}
@@ -219,7 +218,7 @@ func (w *Workshop) applied(e thread.Event) {
 }
 
 // Runner returns who drives the thread with all of this.
-func (w *Workshop) Runner(model llm.Model) (*agent.Runner, error) {
+func (w *session) Runner(model llm.Model) (*agent.Runner, error) {
 	tools, err := w.tools(model)
 	if err != nil {
 		return nil, err
@@ -235,7 +234,7 @@ func (w *Workshop) Runner(model llm.Model) (*agent.Runner, error) {
 }
 
 // tools makes those that the agent may use and that can work here.
-func (w *Workshop) tools(model llm.Model) ([]tool.Tool, error) {
+func (w *session) tools(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
 		Files: w.files, Commands: w.machine.Commands, Past: w.machine.Past, Boot: w.machine.Boot, Dir: w.machine.Dir,
 		ResultBytesMax: min(prompt.Window(w.c.State, model.Info())/6, 20_000) * 4,
@@ -255,7 +254,7 @@ func (w *Workshop) tools(model llm.Model) ([]tool.Tool, error) {
 }
 
 // surroundings reads what the prompt says beside the conversation.
-func (w *Workshop) surroundings(ctx context.Context) (thread.Context, error) {
+func (w *session) surroundings(ctx context.Context) (thread.Context, error) {
 	about := thread.Context{Now: w.c.Now().UTC().Truncate(24 * time.Hour), Note: w.machine.Note}
 	files := w.c.State.Agent.Memory
 	if files == nil {
@@ -285,7 +284,7 @@ func (w *Workshop) surroundings(ctx context.Context) (thread.Context, error) {
 }
 
 // news passes on what is on its way.
-func (w *Workshop) news(n agent.News) {
+func (w *session) news(n agent.News) {
 	l := runs.Live{Thread: w.c.Thread, Run: w.c.State.Run.ID, After: w.c.State.Seq}
 	switch {
 	case n.Reset:
@@ -309,10 +308,10 @@ var liveKinds = map[llm.DeltaKind]runs.LiveKind{
 
 // hook puts together the programs that the agent's file names, and what keeps
 // the history of its files: that is the innermost, and sees what they changed.
-func (w *Workshop) hook(tools []tool.Tool) hook.Hook {
+func (w *session) hook(tools []tool.Tool) hook.Hook {
 	var named, kept hook.Hook
 	if len(w.c.State.Agent.Hooks) > 0 {
-		named = hook.Commands(w.c.State.Agent.Hooks, &program.Runner{Files: w.machine.Files, Commands: w.machine.Commands}, w.machine.Dir)
+		named = hook.Commands(w.c.State.Agent.Hooks, &hook.Programs{Files: w.machine.Files, Commands: w.machine.Commands}, w.machine.Dir)
 	}
 	if w.machine.Revise != nil {
 		byName := make(map[string]tool.Tool, len(tools))

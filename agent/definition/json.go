@@ -1,21 +1,21 @@
-package answer
+package definition
 
 import "strings"
 
-// candidates are the parts of a text that may be the result, the likeliest first.
-func candidates(text string) []string {
+// jsonCandidates are the parts of a text that may be the result, the likeliest first.
+func jsonCandidates(text string) []string {
 	list := []string{strings.TrimSpace(text)}
-	if block := lastBlock(text); block != "" {
+	if block := lastJSONBlock(text); block != "" {
 		list = append(list, block)
 	}
-	if value := lastValue(text); value != "" {
+	if value := lastJSONValue(text); value != "" {
 		list = append(list, value)
 	}
 	return list
 }
 
-// lastBlock returns what is in the last ``` … ```.
-func lastBlock(text string) string {
+// lastJSONBlock returns what is in the last ``` … ```.
+func lastJSONBlock(text string) string {
 	end := strings.LastIndex(text, "```")
 	if end < 0 {
 		return ""
@@ -31,8 +31,8 @@ func lastBlock(text string) string {
 	return strings.TrimSpace(block)
 }
 
-// lastValue returns the last object or list that is closed and in no other.
-func lastValue(text string) string {
+// lastJSONValue returns the last object or list that is closed and in no other.
+func lastJSONValue(text string) string {
 	best := ""
 	for at := 0; at < len(text); {
 		i := strings.IndexAny(text[at:], "{[")
@@ -40,7 +40,7 @@ func lastValue(text string) string {
 			break
 		}
 		at += i
-		if n := balanced(text[at:]); n > 0 {
+		if n := balancedJSON(text[at:]); n > 0 {
 			best = text[at : at+n]
 			at += n
 		} else {
@@ -50,9 +50,9 @@ func lastValue(text string) string {
 	return best
 }
 
-// balanced returns the length of the object or list with which s begins, 0 if
+// balancedJSON returns the length of the object or list with which s begins, 0 if
 // it is not closed.
-func balanced(s string) int {
+func balancedJSON(s string) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -72,8 +72,8 @@ func balanced(s string) int {
 	return 0
 }
 
-// tooDeep reports whether JSON nests deeper than max, without parsing it.
-func tooDeep(raw []byte, max int) bool {
+// jsonTooDeep reports whether JSON nests deeper than max, without parsing it.
+func jsonTooDeep(raw []byte, max int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {

@@ -1,19 +1,4 @@
-// Package answer is about results of a wanted form: it checks them against a
-// JSON Schema, says to a model what is wrong, and has the tool final_answer for
-// models whose vendor cannot be asked for a form.
-//
-//	s, err := answer.Compile(raw)               // Invalid: no schema, or one that could cost too much
-//	result, wrong := s.FromText(text)           // the JSON in a final text
-//	result, wrong := s.FromCall(call.Args)      // the arguments of final_answer
-//	if wrong != nil { say(answer.Correction(wrong)) }
-//
-// Schemas come from users of the API, results from models; so both are bounded
-// before anything is done with them. A schema may refer to its own parts
-// ("#/$defs/x") and to nothing else, and not to itself: a schema that does can
-// take exponential time to check.
-//
-// Everything is pure; a Schema is safe for concurrent use.
-package answer
+package definition
 
 import (
 	"bytes"
@@ -29,32 +14,50 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
+// # Answer
+//
+// This part is about results of a wanted form: it checks them against a
+// JSON Schema, says to a model what is wrong, and has the tool final_answer for
+// models whose vendor cannot be asked for a form.
+//
+//	s, err := answer.Compile(raw)               // Invalid: no schema, or one that could cost too much
+//	result, wrong := s.FromText(text)           // the JSON in a final text
+//	result, wrong := s.FromCall(call.Args)      // the arguments of final_answer
+//	if wrong != nil { say(answer.Correction(wrong)) }
+//
+// Schemas come from users of the API, results from models; so both are bounded
+// before anything is done with them. A schema may refer to its own parts
+// ("#/$defs/x") and to nothing else, and not to itself: a schema that does can
+// take exponential time to check.
+//
+// Everything is pure; a Schema is safe for concurrent use.
+
 // Bounds.
 const (
-	SchemaBytesMax = 64 << 10
-	ResultBytesMax = 256 << 10
-	depthMax       = 64   // of a schema and of a result
-	costMax        = 5000 // subschemas, each counted as often as it is reached
-	wrongMax       = 10   // mistakes that are told at once
+	ResultSchemaBytesMax = 64 << 10
+	ResultBytesMax       = 256 << 10
+	depthMax             = 64   // of a schema and of a result
+	costMax              = 5000 // subschemas, each counted as often as it is reached
+	wrongMax             = 10   // mistakes that are told at once
 )
 
-// Tool is the name of the tool that ends a run with a result.
-const Tool = "final_answer"
+// FinalTool is the name of the tool that ends a run with a result.
+const FinalTool = "final_answer"
 
-// Schema checks results.
-type Schema struct {
+// ResultSchema checks results.
+type ResultSchema struct {
 	raw      json.RawMessage
 	compiled *jsonschema.Schema
 	object   bool // results are objects, so they can be arguments as they are
 }
 
-// Compile reads a JSON Schema (draft 2020-12 unless it says otherwise). The
+// CompileResult reads a JSON Schema (draft 2020-12 unless it says otherwise). The
 // error is Invalid.
-func Compile(raw json.RawMessage) (*Schema, error) {
-	if len(raw) > SchemaBytesMax {
-		return nil, errs.New(errs.Invalid, "the schema is larger than %d KiB", SchemaBytesMax>>10)
+func CompileResult(raw json.RawMessage) (*ResultSchema, error) {
+	if len(raw) > ResultSchemaBytesMax {
+		return nil, errs.New(errs.Invalid, "the schema is larger than %d KiB", ResultSchemaBytesMax>>10)
 	}
-	if tooDeep(raw, depthMax) {
+	if jsonTooDeep(raw, depthMax) {
 		return nil, errs.New(errs.Invalid, "the schema is nested deeper than %d", depthMax)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
@@ -64,25 +67,25 @@ func Compile(raw json.RawMessage) (*Schema, error) {
 	if _, ok := doc.(map[string]any); !ok {
 		return nil, errs.New(errs.Invalid, "the schema is no JSON object")
 	}
-	w := walker{doc: doc, open: map[string]bool{}}
+	w := schemaWalker{doc: doc, open: map[string]bool{}}
 	if err := w.walk(doc, 0); err != nil {
 		return nil, errs.New(errs.Invalid, "the schema %v", err)
 	}
-	return compile(raw, doc)
+	return compileSchema(raw, doc)
 }
 
-// CompileMap is Compile for a schema that is decoded already.
-func CompileMap(schema map[string]any) (*Schema, error) {
+// CompileResultMap is Compile for a schema that is decoded already.
+func CompileResultMap(schema map[string]any) (*ResultSchema, error) {
 	raw, err := json.Marshal(schema)
 	if err != nil {
 		return nil, errs.Wrap(errs.Invalid, err, "the schema is no JSON")
 	}
-	return Compile(raw)
+	return CompileResult(raw)
 }
 
-const location = "schema.json"
+const schemaLocation = "schema.json"
 
-func compile(raw json.RawMessage, doc any) (s *Schema, err error) {
+func compileSchema(raw json.RawMessage, doc any) (s *ResultSchema, err error) {
 	// The compiler is somebody else's; a panic there is a bad schema.
 	defer func() {
 		if r := recover(); r != nil {
@@ -90,47 +93,47 @@ func compile(raw json.RawMessage, doc any) (s *Schema, err error) {
 		}
 	}()
 	c := jsonschema.NewCompiler()
-	c.UseLoader(nowhere{})
-	if err := c.AddResource("mem:///"+location, doc); err != nil {
+	c.UseLoader(noLoader{})
+	if err := c.AddResource("mem:///"+schemaLocation, doc); err != nil {
 		return nil, errs.Wrap(errs.Invalid, err, "the schema cannot be used")
 	}
-	compiled, err := c.Compile("mem:///" + location)
+	compiled, err := c.Compile("mem:///" + schemaLocation)
 	if err != nil {
-		return nil, errs.Wrap(errs.Invalid, err, "the schema cannot be used: %s", reason(err))
+		return nil, errs.Wrap(errs.Invalid, err, "the schema cannot be used: %s", schemaReason(err))
 	}
-	s = &Schema{raw: compact(raw), compiled: compiled}
+	s = &ResultSchema{raw: compactJSON(raw), compiled: compiled}
 	s.object = doc.(map[string]any)["type"] == "object"
 	return s, nil
 }
 
-// reason is what is wrong with a schema, without the addresses that the
+// schemaReason is what is wrong with a schema, without the addresses that the
 // library puts into its texts.
-func reason(err error) string {
+func schemaReason(err error) string {
 	if v, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if inner, ok := errors.AsType[*jsonschema.ValidationError](v.Err); ok {
-			return strings.Join(describe(inner), "; ")
+			return strings.Join(describeViolations(inner), "; ")
 		}
 	}
-	text := strings.ReplaceAll(err.Error(), "mem:///"+location, "")
+	text := strings.ReplaceAll(err.Error(), "mem:///"+schemaLocation, "")
 	return strings.TrimSpace(text)
 }
 
-// nowhere loads nothing: a schema brings all that it needs.
-type nowhere struct{}
+// noLoader loads nothing: a schema brings all that it needs.
+type noLoader struct{}
 
-func (nowhere) Load(url string) (any, error) {
+func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%.80q is not a part of the schema", url)
 }
 
 // JSON returns the schema.
-func (s *Schema) JSON() json.RawMessage { return s.raw }
+func (s *ResultSchema) JSON() json.RawMessage { return s.raw }
 
 // Wanted returns the schema for Request.Schema.
-func (s *Schema) Wanted() *llm.Schema { return &llm.Schema{Name: "result", Schema: s.raw} }
+func (s *ResultSchema) Wanted() *llm.Schema { return &llm.Schema{Name: "result", Schema: s.raw} }
 
 // Spec returns the tool final_answer. Its arguments are the result, or, when
 // results need not be objects, hold it under "result".
-func (s *Schema) Spec() llm.ToolSpec {
+func (s *ResultSchema) Spec() llm.ToolSpec {
 	schema := s.raw
 	if !s.object {
 		schema = json.RawMessage(`{"type":"object","properties":{"result":{}},"required":["result"],"additionalProperties":false}`)
@@ -139,18 +142,18 @@ func (s *Schema) Spec() llm.ToolSpec {
 		}
 	}
 	return llm.ToolSpec{
-		Name:        Tool,
+		Name:        FinalTool,
 		Description: "Ends the task with its result. Call it once, alone, when everything else is done.",
 		Schema:      schema,
 	}
 }
 
 // Check returns what is wrong with a result, nil if it fits.
-func (s *Schema) Check(result json.RawMessage) []string {
+func (s *ResultSchema) Check(result json.RawMessage) []string {
 	if len(result) > ResultBytesMax {
 		return []string{fmt.Sprintf("the result is larger than %d KiB", ResultBytesMax>>10)}
 	}
-	if tooDeep(result, depthMax) {
+	if jsonTooDeep(result, depthMax) {
 		return []string{fmt.Sprintf("the result is nested deeper than %d", depthMax)}
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(result))
@@ -162,15 +165,15 @@ func (s *Schema) Check(result json.RawMessage) []string {
 		return nil
 	}
 	if v, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		return describe(v)
+		return describeViolations(v)
 	}
 	return []string{"the result does not fit"}
 }
 
-// describe lists the mistakes, innermost only, each with its place.
-func describe(v *jsonschema.ValidationError) (list []string) {
+// describeViolations lists the mistakes, innermost only, each with its place.
+func describeViolations(v *jsonschema.ValidationError) (list []string) {
 	for _, cause := range v.Causes {
-		for _, text := range describe(cause) {
+		for _, text := range describeViolations(cause) {
 			if !slices.Contains(list, text) {
 				list = append(list, text)
 			}
@@ -194,7 +197,7 @@ func describe(v *jsonschema.ValidationError) (list []string) {
 }
 
 // FromCall takes the result out of the arguments of final_answer.
-func (s *Schema) FromCall(args json.RawMessage) (result json.RawMessage, wrong []string) {
+func (s *ResultSchema) FromCall(args json.RawMessage) (result json.RawMessage, wrong []string) {
 	if s.object {
 		return s.checked(args)
 	}
@@ -207,20 +210,20 @@ func (s *Schema) FromCall(args json.RawMessage) (result json.RawMessage, wrong [
 	return s.checked(wrapped.Result)
 }
 
-func (s *Schema) checked(result json.RawMessage) (json.RawMessage, []string) {
+func (s *ResultSchema) checked(result json.RawMessage) (json.RawMessage, []string) {
 	if wrong := s.Check(result); wrong != nil {
 		return nil, wrong
 	}
-	return compact(result), nil
+	return compactJSON(result), nil
 }
 
 // FromText finds the result in a model's last words: the whole text, or what
 // stands in its last code block, or its last JSON object or list.
-func (s *Schema) FromText(text string) (result json.RawMessage, wrong []string) {
+func (s *ResultSchema) FromText(text string) (result json.RawMessage, wrong []string) {
 	if len(text) > 2*ResultBytesMax {
 		return nil, []string{fmt.Sprintf("the answer is larger than %d KiB", 2*ResultBytesMax>>10)}
 	}
-	for _, c := range candidates(text) {
+	for _, c := range jsonCandidates(text) {
 		if !json.Valid([]byte(c)) {
 			continue
 		}
@@ -238,13 +241,13 @@ func (s *Schema) FromText(text string) (result json.RawMessage, wrong []string) 
 	return nil, wrong
 }
 
-// Correction tells the model what to do about a result that does not fit.
-func Correction(wrong []string) string {
+// ResultCorrection tells the model what to do about a result that does not fit.
+func ResultCorrection(wrong []string) string {
 	return "The result does not have the wanted form:\n- " + strings.Join(wrong, "\n- ") +
 		"\nGive the whole result again, as JSON of the schema and nothing else."
 }
 
-func compact(raw json.RawMessage) json.RawMessage {
+func compactJSON(raw json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return raw

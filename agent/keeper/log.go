@@ -1,12 +1,4 @@
-// Package logbook reads and writes threads for those who are not their drivers:
-// fold one, append behind whatever others write, copy a beginning.
-//
-//	s, err := logbook.Fold(ctx, log, id)
-//	err = logbook.Add(ctx, log, id, s, bodies...)           // who drives it, or is about to
-//	seq, err := logbook.Write(ctx, log, id, func(s *state.State) ([]thread.Body, error) { … }) // anybody
-//
-// The log's fence makes all of it safe, whoever else writes at the same time.
-package logbook
+package keeper
 
 import (
 	"context"
@@ -16,17 +8,27 @@ import (
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/agent/state"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 )
 
+// # Logbook
+//
+// This part reads and writes threads for those who are not their drivers:
+// fold one, append behind whatever others write, copy a beginning.
+//
+//	s, err := logbook.Fold(ctx, log, id)
+//	err = logbook.Add(ctx, log, id, s, bodies...)           // who drives it, or is about to
+//	seq, err := logbook.Write(ctx, log, id, func(s *state.State) ([]thread.Body, error) { … }) // anybody
+//
+// The log's fence makes all of it safe, whoever else writes at the same time.
+
 // tries bounds how often a driver may be faster.
 const tries = 50
 
-// Fold reads a thread. NotFound: there is none.
-func Fold(ctx context.Context, log thread.Log, id thread.ID) (*state.State, error) {
-	s := state.New()
+// foldLog reads a thread. NotFound: there is none.
+func foldLog(ctx context.Context, log thread.Log, id thread.ID) (*runs.State, error) {
+	s := runs.NewState()
 	for e, err := range log.Load(ctx, id, 1) {
 		if err != nil {
 			return nil, err
@@ -41,9 +43,9 @@ func Fold(ctx context.Context, log thread.Log, id thread.ID) (*state.State, erro
 	return s, nil
 }
 
-// Add appends and applies, behind what others have just appended. ErrFenced:
+// appendTo appends and applies, behind what others have just appended. ErrFenced:
 // one of them drives the thread now.
-func Add(ctx context.Context, log thread.Log, id thread.ID, s *state.State, bodies ...thread.Body) error {
+func appendTo(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, bodies ...thread.Body) error {
 	events := make([]thread.Event, len(bodies))
 	for i, b := range bodies {
 		events[i] = thread.New(s.Run.ID, b)
@@ -68,10 +70,10 @@ func Add(ctx context.Context, log thread.Log, id thread.ID, s *state.State, bodi
 	return nil
 }
 
-// Write appends what somebody else than the driver has to say. look decides from
+// appendDecided appends what somebody else than the driver has to say. look decides from
 // the thread as it is; no bodies = nothing to do.
-func Write(ctx context.Context, log thread.Log, id thread.ID, look func(*state.State) ([]thread.Body, error)) (seq uint64, wrote bool, err error) {
-	s, err := Fold(ctx, log, id)
+func appendDecided(ctx context.Context, log thread.Log, id thread.ID, look func(*runs.State) ([]thread.Body, error)) (seq uint64, wrote bool, err error) {
+	s, err := foldLog(ctx, log, id)
 	if err != nil {
 		return 0, false, err
 	}
@@ -102,8 +104,8 @@ func Write(ctx context.Context, log thread.Log, id thread.ID, look func(*state.S
 	return 0, false, errs.New(errs.Unavailable, "%s moves too fast to be written to", id)
 }
 
-// UpTo reads the first events of a thread.
-func UpTo(ctx context.Context, log thread.Log, id thread.ID, at uint64) ([]thread.Event, error) {
+// eventsUpTo reads the first events of a thread.
+func eventsUpTo(ctx context.Context, log thread.Log, id thread.ID, at uint64) ([]thread.Event, error) {
 	var events []thread.Event
 	for e, err := range log.Load(ctx, id, 1) {
 		if err != nil {
@@ -119,8 +121,8 @@ func UpTo(ctx context.Context, log thread.Log, id thread.ID, at uint64) ([]threa
 	return nil, errs.New(errs.Invalid, "%s has the events 1 to %d; there is no %d", id, len(events), at)
 }
 
-// Events reads the events of one run, "" = of all.
-func Events(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID) ([]thread.Event, error) {
+// eventsOfRun reads the events of one run, "" = of all.
+func eventsOfRun(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID) ([]thread.Event, error) {
 	var events []thread.Event
 	for e, err := range log.Load(ctx, id, 1) {
 		if err != nil {
@@ -133,8 +135,8 @@ func Events(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID)
 	return events, nil
 }
 
-// Approvals lists the calls of a thread that wait for a person.
-func Approvals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *state.State) ([]runs.Approval, error) {
+// openApprovals lists the calls of a thread that wait for a person.
+func openApprovals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *runs.State) ([]runs.Approval, error) {
 	var list []runs.Approval
 	if s.Run == nil || s.Run.Ended != nil {
 		return nil, nil
@@ -143,7 +145,7 @@ func Approvals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *state.S
 		if !c.Waits() {
 			continue
 		}
-		args, err := Args(ctx, blobs, s, c)
+		args, err := callArgs(ctx, blobs, s, c)
 		if err != nil {
 			return nil, err
 		}
@@ -155,8 +157,8 @@ func Approvals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *state.S
 	return list, nil
 }
 
-// LastWords are the text of the last step.
-func LastWords(ctx context.Context, blobs thread.Blobs, s *state.State) (string, error) {
+// lastWords are the text of the last step.
+func lastWords(ctx context.Context, blobs thread.Blobs, s *runs.State) (string, error) {
 	last := s.Last()
 	if last == nil {
 		return "", nil
@@ -165,8 +167,8 @@ func LastWords(ctx context.Context, blobs thread.Blobs, s *state.State) (string,
 	return m.String(), err
 }
 
-// Args returns the arguments of an open call whole.
-func Args(ctx context.Context, blobs thread.Blobs, s *state.State, c *state.Call) (json.RawMessage, error) {
+// callArgs returns the arguments of an open call whole.
+func callArgs(ctx context.Context, blobs thread.Blobs, s *runs.State, c *runs.Call) (json.RawMessage, error) {
 	last := s.Last()
 	if last.Step.Blob == "" || c.Asked != nil && c.Asked.Args != nil {
 		return c.EffectiveArgs(), nil
