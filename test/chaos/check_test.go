@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
@@ -219,7 +219,7 @@ func (w *world) records(o order, s *store.Store) {
 	t.Helper()
 	records, err := s.KV(t.Context(), "runs")
 	must(t, err)
-	k, err := keeper.Open(t.Context(), keeper.Config{
+	k, err := supervisor.Open(t.Context(), supervisor.Config{
 		Threads: s.Threads(), Records: records, Models: models{o.Plot}, Definitions: agents{o.Plot}, Tools: newTools(nil), Node: "check",
 	})
 	must(t, err)

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
@@ -94,7 +94,7 @@ func (c *child) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k, err := keeper.Open(ctx, keeper.Config{
+	k, err := supervisor.Open(ctx, supervisor.Config{
 		Threads: threads{s.Threads(), c}, Records: registry{records, c}, Models: models{c.o.Plot}, Machines: machines{c}, Definitions: agents{c.o.Plot},
 		Tools: newTools(c), Node: "n", Patience: attempt.Policy{Wait: time.Millisecond}, Log: log,
 	})
@@ -130,7 +130,7 @@ func (c *child) tell(ctx context.Context, s *store.Store) error {
 }
 
 // drive starts the run, or finds it, and does what people do until it is over.
-func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
+func (c *child) drive(ctx context.Context, k *supervisor.Supervisor) error {
 	run, err := k.Start(ctx, c.o.Tenant, runs.Start{Input: []llm.Block{llm.Text("Do it.")}, Key: "the run"})
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (c *child) drive(ctx context.Context, k *keeper.Keeper) error {
 }
 
 // decide answers approvals; two people do it at once.
-func (c *child) decide(ctx context.Context, k *keeper.Keeper, run runs.Run) error {
+func (c *child) decide(ctx context.Context, k *supervisor.Supervisor, run runs.Run) error {
 	open, err := k.Approvals(ctx, c.o.Tenant, run.ID)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func die() {
 
 // threads, log and registry are the store with a say in when to die.
 type threads struct {
-	keeper.Threads
+	supervisor.Threads
 	c *child
 }
 
@@ -255,7 +255,7 @@ func (l log) Append(ctx context.Context, id thread.ID, after uint64, events ...t
 }
 
 type registry struct {
-	keeper.Registry
+	supervisor.Registry
 	c *child
 }
 
@@ -292,12 +292,12 @@ func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun
 func (machines) Entered(func(string, thread.RunID)) {}
 
 // Open implements keeper.Machines.
-func (m machines) Open(_ context.Context, _, id string) (keeper.Machine, func(), error) {
+func (m machines) Open(_ context.Context, _, id string) (supervisor.Machine, func(), error) {
 	d, err := openMachine(filepath.Dir(m.c.o.Guest), id)
 	if err != nil {
-		return keeper.Machine{}, nil, err
+		return supervisor.Machine{}, nil, err
 	}
-	return keeper.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
+	return supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
 }
 
 // openMachine opens the directory of a machine once in a process: edits of
@@ -328,7 +328,7 @@ type shared struct{ *place.Dir }
 func (*shared) Close() error { return nil }
 
 // Copy implements keeper.Machines.
-func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) keeper.When) error {
+func (machines) Copy(context.Context, string, string, string, func(supervisor.Mark) supervisor.When) error {
 	return nil
 }
 
@@ -336,7 +336,7 @@ func (machines) Copy(context.Context, string, string, string, func(keeper.Mark) 
 func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
 // Restore implements keeper.Machines.
-func (machines) Restore(context.Context, string, string, func(keeper.Mark) keeper.When, string) ([]runs.Change, error) {
+func (machines) Restore(context.Context, string, string, func(supervisor.Mark) supervisor.When, string) ([]runs.Change, error) {
 	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 

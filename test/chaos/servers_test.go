@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/attempt"
@@ -20,7 +20,7 @@ import (
 // server is one of several processes of a node on the same external log.
 type server struct {
 	s *store.Store
-	k *keeper.Keeper
+	k *supervisor.Supervisor
 }
 
 func (w *world) server(o order, url string, process int) server {
@@ -38,7 +38,7 @@ func (w *world) server(o order, url string, process int) server {
 	must(t, err)
 	t.Cleanup(func() { _ = guest.Close() })
 	c := &child{o: o, guest: guest}
-	k, err := keeper.Open(t.Context(), keeper.Config{
+	k, err := supervisor.Open(t.Context(), supervisor.Config{
 		Threads: s.Threads(), Records: records, Leases: leases, Models: models{o.Plot}, Machines: machines{c}, Definitions: agents{o.Plot},
 		Tools: newTools(c), Node: "n", Patience: attempt.Policy{Wait: time.Millisecond},
 	})

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/server/key"
@@ -31,7 +31,7 @@ type house struct {
 	dir     string
 	every   time.Duration // of syncing
 	store   *store.Store
-	keeper  *keeper.Keeper
+	keeper  *supervisor.Supervisor
 	scripts *scripts
 	agent   definition.Definition
 }
@@ -64,7 +64,7 @@ func (h *house) startKeeper(ctx context.Context) error {
 	}
 	tools := kit.New()
 	tools.Add("look", func(tool.Env) (tool.Tool, error) { return look{}, nil })
-	h.keeper, err = keeper.Open(ctx, keeper.Config{
+	h.keeper, err = supervisor.Open(ctx, supervisor.Config{
 		Threads: h.store.Threads(), Records: records, Models: h.scripts, Definitions: single{h.agent},
 		Tools: tools, Wire: h.store.Live(), Node: "bench",
 	})

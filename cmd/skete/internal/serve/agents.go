@@ -10,8 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/plan"
+	keeper "github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/kit"

@@ -13,8 +13,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
+	keeper "github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"

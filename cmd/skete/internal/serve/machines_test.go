@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skete-dev/skete/agent/keeper"
+	keeper "github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
 )

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -25,7 +25,7 @@ const (
 // record that is there already, of a start that was cut short, is taken over;
 // events that are there already were written by somebody faster. Conflict: the
 // thread has moved.
-func (k *Keeper) enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) (*entry, error) {
+func (k *Supervisor) enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) (*entry, error) {
 	run.Node = k.c.Node
 	e, err := k.create(ctx, run)
 	if errs.Is(err, errs.Exists) {
@@ -64,7 +64,7 @@ func (k *Keeper) enter(ctx context.Context, log thread.Log, run runs.Run, after 
 }
 
 // takeOver makes the record of a start that was cut short that of a new try.
-func (k *Keeper) takeOver(ctx context.Context, run runs.Run) (*entry, error) {
+func (k *Supervisor) takeOver(ctx context.Context, run runs.Run) (*entry, error) {
 	e, err := k.find(ctx, run.Tenant, run.ID)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (k *Keeper) takeOver(ctx context.Context, run runs.Run) (*entry, error) {
 
 // begun returns the entry of a run that is in its thread's log, nil when the
 // run is not known or has only a record.
-func (k *Keeper) begun(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
+func (k *Supervisor) begun(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
 	e, err := k.find(ctx, tenant, id)
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil
@@ -106,7 +106,7 @@ func (k *Keeper) begun(ctx context.Context, tenant string, id thread.RunID) (*en
 }
 
 // abort ends a record whose run is not in the log.
-func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
+func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 	err := k.save(ctx, e, func(r *runs.Run) {
 		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, runs.Clip(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
 	})
@@ -121,7 +121,7 @@ func (k *Keeper) abort(ctx context.Context, e *entry, cause error) {
 
 // unbegun looks after a thread's record whose run is not in the log; current is
 // the run that is. Unavailable: it may still be on its way.
-func (k *Keeper) unbegun(ctx context.Context, t threadKey, current thread.RunID) error {
+func (k *Supervisor) unbegun(ctx context.Context, t threadKey, current thread.RunID) error {
 	k.mu.Lock()
 	e := k.byID[t]
 	k.mu.Unlock()

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func parseRecord(value []byte, revision uint64) (*entry, error) {
 }
 
 // create stores the record of a new run. Exists: it is there.
-func (k *Keeper) create(ctx context.Context, run runs.Run) (*entry, error) {
+func (k *Supervisor) create(ctx context.Context, run runs.Run) (*entry, error) {
 	value, err := json.Marshal(run)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (k *Keeper) create(ctx context.Context, run runs.Run) (*entry, error) {
 }
 
 // save changes a record. A record that another server changed is read again.
-func (k *Keeper) save(ctx context.Context, e *entry, change func(*runs.Run)) error {
+func (k *Supervisor) save(ctx context.Context, e *entry, change func(*runs.Run)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for range externalTries {
@@ -116,7 +116,7 @@ func (k *Keeper) save(ctx context.Context, e *entry, change func(*runs.Run)) err
 // ours refuses a run that another node owns: the machine and the files that it
 // works with are there. Conflict. A record of an earlier version names no node;
 // it becomes that of the first one that claims the run.
-func (k *Keeper) ours(run runs.Run) error {
+func (k *Supervisor) ours(run runs.Run) error {
 	if run.Node == "" || run.Node == k.c.Node {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (k *Keeper) ours(run runs.Run) error {
 
 // find returns a run of a tenant. NotFound: it has none of this id. Conflict:
 // another node owns it.
-func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
+func (k *Supervisor) find(ctx context.Context, tenant string, id thread.RunID) (*entry, error) {
 	k.mu.Lock()
 	e := k.runs[runKey{tenant, id}]
 	k.mu.Unlock()
@@ -149,7 +149,7 @@ func (k *Keeper) find(ctx context.Context, tenant string, id thread.RunID) (*ent
 }
 
 // forget drops a run that is over from memory; its record stays.
-func (k *Keeper) forget(e *entry) {
+func (k *Supervisor) forget(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.runs, runKey{e.tenant, e.id})
@@ -160,7 +160,7 @@ func (k *Keeper) forget(e *entry) {
 }
 
 // Get returns a run as it is now.
-func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error) {
+func (k *Supervisor) Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return runs.Run{}, err
@@ -169,7 +169,7 @@ func (k *Keeper) Get(ctx context.Context, tenant string, id thread.RunID) (runs.
 }
 
 // view adds what is known of sub-agents: who waits beneath.
-func (k *Keeper) view(e *entry) runs.Run {
+func (k *Supervisor) view(e *entry) runs.Run {
 	if e == nil {
 		return runs.Run{}
 	}
@@ -197,7 +197,7 @@ func (k *Keeper) view(e *entry) runs.Run {
 }
 
 // List returns runs, the newest first.
-func (k *Keeper) List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error) {
+func (k *Supervisor) List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error) {
 	var list []runs.Run
 	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
 		e, err := parseRecord(value, revision)

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // Replay plays the model's part of a run again, in a new thread with a machine
 // of its own: Compare tells where the results differ. That machine goes when
 // the replay is over, unless keep says that it stays.
-func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (runs.Run, error) {
+func (k *Supervisor) Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return runs.Run{}, err
@@ -49,7 +49,7 @@ func (k *Keeper) Replay(ctx context.Context, tenant string, id thread.RunID, kee
 }
 
 // Compare tells where two runs differ: the tool calls, and what came of them.
-func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) (any, error) {
+func (k *Supervisor) Compare(ctx context.Context, tenant string, a, b thread.RunID) (any, error) {
 	log, _, err := k.logOf(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (k *Keeper) Compare(ctx context.Context, tenant string, a, b thread.RunID) 
 }
 
 // replayed opens a model that plays a recorded run.
-func (k *Keeper) replayed(ctx context.Context, tenant, name string) (llm.Model, error) {
+func (k *Supervisor) replayed(ctx context.Context, tenant, name string) (llm.Model, error) {
 	id, run, _ := strings.Cut(strings.TrimPrefix(name, replay.Prefix), "#")
 	if _, err := thread.ParseID(id); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"cmp"
@@ -78,7 +78,7 @@ func (d *driver) claim(ctx context.Context, log thread.Log, s *runs.State) error
 }
 
 // modelOf opens the run's model, then the agent's, then the server's choice.
-func (k *Keeper) modelOf(ctx context.Context, tenant string, s *runs.State) (llm.Model, error) {
+func (k *Supervisor) modelOf(ctx context.Context, tenant string, s *runs.State) (llm.Model, error) {
 	name := cmp.Or(s.Run.Started.Model, s.Agent.Model)
 	if replay.Is(name) {
 		return k.replayed(ctx, tenant, name)

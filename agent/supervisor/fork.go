@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // on differently: with another input, another model, or just again. It gets a
 // machine of its own, with the files as they were then where its history
 // has them; else the new thread says which ones they are.
-func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error) {
+func (k *Supervisor) Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return runs.Run{}, err
@@ -54,7 +54,7 @@ func (k *Keeper) Fork(ctx context.Context, tenant string, id thread.RunID, at ui
 }
 
 // branch ends what was under way in the copy and starts its own run.
-func (k *Keeper) branch(ctx context.Context, log thread.Log, tenant string, made ids, source runs.Run, st *runs.State, s runs.Start) (runs.Run, error) {
+func (k *Supervisor) branch(ctx context.Context, log thread.Log, tenant string, made ids, source runs.Run, st *runs.State, s runs.Start) (runs.Run, error) {
 	if err := closeCopy(ctx, log, made.Thread, st); err != nil {
 		return runs.Run{}, err
 	}

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -13,6 +13,24 @@ import (
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
+
+// # Keeper
+//
+// This part keeps runs going: it starts them, wakes them after a restart,
+// a decision, a message or the end of a sub-agent, and knows them all.
+//
+//	k, err := keeper.Open(ctx, keeper.Config{Threads: threads, Records: kv, Models: catalog, …})
+//	run, err := k.Start(ctx, tenant, keeper.Start{Input: …})
+//	err = k.Decide(ctx, tenant, run.ID, []keeper.Decide{{Call: call, Decision: thread.Approve}})
+//	defer k.Close() // runs stay as they are; the next Open goes on with them
+//
+// What it promises. The log of a thread is the truth; a run's record is what
+// lists show, written before the first event and brought up to date from the
+// log. A run that is not over is driven by at most one server at a time, or by
+// none while it waits: then it costs a record in memory and no goroutine. After
+// kill -9 the next Open drives on whatever can go on.
+//
+// A Keeper is safe for concurrent use.
 
 // Bounds, unless configured.
 const (
@@ -48,8 +66,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Keeper keeps the runs of a server.
-type Keeper struct {
+// Supervisor keeps the runs of a server.
+type Supervisor struct {
 	c    Config
 	node string // with a part that is new every time
 	// opened is when this Keeper began.
@@ -79,7 +97,7 @@ type threadKey struct {
 }
 
 // Open reads the records and drives on what can go on.
-func Open(ctx context.Context, c Config) (*Keeper, error) {
+func Open(ctx context.Context, c Config) (*Supervisor, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -91,7 +109,7 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 	}
 	var boot [6]byte
 	_, _ = rand.Read(boot[:]) // never fails
-	k := &Keeper{
+	k := &Supervisor{
 		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax), opened: c.Now(),
 		runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
 	}
@@ -110,7 +128,7 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 }
 
 // Close stops driving. Commands in machines go on; runs stay as they are.
-func (k *Keeper) Close() error {
+func (k *Supervisor) Close() error {
 	k.mu.Lock()
 	k.closed = true
 	for _, t := range k.timers {
@@ -123,7 +141,7 @@ func (k *Keeper) Close() error {
 }
 
 // spawn runs f in the background unless the Keeper is closed.
-func (k *Keeper) spawn(f func()) bool {
+func (k *Supervisor) spawn(f func()) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -134,7 +152,7 @@ func (k *Keeper) spawn(f func()) bool {
 }
 
 // load takes in all records that are not over, and wakes their threads.
-func (k *Keeper) load(ctx context.Context) error {
+func (k *Supervisor) load(ctx context.Context) error {
 	var wake []threadKey
 	err := k.c.Records.List(ctx, runPrefix, func(key string, value []byte, revision uint64) error {
 		e, err := parseRecord(value, revision)
@@ -154,13 +172,13 @@ func (k *Keeper) load(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) knows(e *entry) bool {
+func (k *Supervisor) knows(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.runs[runKey{e.tenant, e.id}] != nil
 }
 
-func (k *Keeper) remember(e *entry) {
+func (k *Supervisor) remember(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.runs[runKey{e.tenant, e.id}] = e
@@ -171,7 +189,7 @@ func (k *Keeper) remember(e *entry) {
 
 // sweep wakes what should go on and is not under way: a wake-up that was lost,
 // a thread whose other driver is gone.
-func (k *Keeper) sweep() {
+func (k *Supervisor) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
@@ -200,7 +218,7 @@ func (k *Keeper) sweep() {
 }
 
 // wake says that a thread may be able to go on.
-func (k *Keeper) wake(t threadKey) {
+func (k *Supervisor) wake(t threadKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -216,7 +234,7 @@ func (k *Keeper) wake(t threadKey) {
 }
 
 // later wakes a thread when an approval expires.
-func (k *Keeper) later(t threadKey, at time.Time) {
+func (k *Supervisor) later(t threadKey, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if old := k.timers[t]; old != nil {
@@ -230,7 +248,7 @@ func (k *Keeper) later(t threadKey, at time.Time) {
 }
 
 // logOf returns the log of a tenant.
-func (k *Keeper) logOf(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error) {
+func (k *Supervisor) logOf(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error) {
 	l, err := k.c.Threads.Log(ctx, tenant)
 	if err != nil {
 		return nil, nil, err
@@ -240,7 +258,7 @@ func (k *Keeper) logOf(ctx context.Context, tenant string) (thread.Log, thread.B
 }
 
 // fold reads a thread.
-func (k *Keeper) fold(ctx context.Context, tenant string, id thread.ID) (thread.Log, *runs.State, error) {
+func (k *Supervisor) fold(ctx context.Context, tenant string, id thread.ID) (thread.Log, *runs.State, error) {
 	log, err := k.c.Threads.Log(ctx, tenant)
 	if err != nil {
 		return nil, nil, err
@@ -250,17 +268,17 @@ func (k *Keeper) fold(ctx context.Context, tenant string, id thread.ID) (thread.
 }
 
 // Log returns the log of a tenant.
-func (k *Keeper) Log(ctx context.Context, tenant string) (thread.Log, error) {
+func (k *Supervisor) Log(ctx context.Context, tenant string) (thread.Log, error) {
 	return k.c.Threads.Log(ctx, tenant)
 }
 
 // Blobs returns the blobs of a tenant.
-func (k *Keeper) Blobs(ctx context.Context, tenant string) (thread.Blobs, error) {
+func (k *Supervisor) Blobs(ctx context.Context, tenant string) (thread.Blobs, error) {
 	return k.c.Threads.Blobs(ctx, tenant)
 }
 
 // Watch visits the live news of a thread and of those beneath it.
-func (k *Keeper) Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error) {
+func (k *Supervisor) Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error) {
 	if k.c.Wire == nil {
 		return func() {}, nil
 	}

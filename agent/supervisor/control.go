@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // Send adds a message to a run that is under way; the model reads it before
 // its next step. The same id twice is one message. Conflict: the run is over.
-func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in thread.Input) (uint64, error) {
+func (k *Supervisor) Send(ctx context.Context, tenant string, id thread.RunID, in thread.Input) (uint64, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return 0, err
@@ -47,7 +47,7 @@ func (k *Keeper) Send(ctx context.Context, tenant string, id thread.RunID, in th
 
 // Approvals lists the calls of a run, and of its sub-agents, that wait for a
 // person; id "" lists those of all runs.
-func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) ([]runs.Approval, error) {
+func (k *Supervisor) Approvals(ctx context.Context, tenant string, id thread.RunID) ([]runs.Approval, error) {
 	var root thread.ID
 	if id != "" {
 		e, err := k.find(ctx, tenant, id)
@@ -90,7 +90,7 @@ func (k *Keeper) Approvals(ctx context.Context, tenant string, id thread.RunID) 
 // Decide answers approvals. Each is looked at for itself; the error is the first
 // one, and the others are decided all the same. Conflict: decided, expired, or
 // no longer wanted.
-func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, decisions []runs.Decide) error {
+func (k *Supervisor) Decide(ctx context.Context, tenant string, id thread.RunID, decisions []runs.Decide) error {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (k *Keeper) Decide(ctx context.Context, tenant string, id thread.RunID, dec
 	return first
 }
 
-func (k *Keeper) decide(ctx context.Context, t threadKey, d runs.Decide) error {
+func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) error {
 	_, err := k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
 		c := s.Call(d.Call)
 		switch {
@@ -147,7 +147,7 @@ func (k *Keeper) decide(ctx context.Context, t threadKey, d runs.Decide) error {
 }
 
 // Cancel asks a run, and all beneath it, to end. A run that is over stays as it is.
-func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (runs.Run, error) {
+func (k *Supervisor) Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (runs.Run, error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return runs.Run{}, err
@@ -171,7 +171,7 @@ func (k *Keeper) Cancel(ctx context.Context, tenant string, id thread.RunID, by,
 }
 
 // beneath lists the threads of sub-agents that are not over.
-func (k *Keeper) beneath(t threadKey) []threadKey {
+func (k *Supervisor) beneath(t threadKey) []threadKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var list []threadKey
@@ -185,7 +185,7 @@ func (k *Keeper) beneath(t threadKey) []threadKey {
 
 // Resume goes on after a budget was used up or something failed: with a new
 // run of the same thread. A run that is not over gets the new budget.
-func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (runs.Run, error) {
+func (k *Supervisor) Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (runs.Run, error) {
 	if err := runs.CheckBudget(b); err != nil {
 		return runs.Run{}, err
 	}
@@ -216,7 +216,7 @@ func (k *Keeper) Resume(ctx context.Context, tenant string, id thread.RunID, b t
 // run goes on from there. With files, the sandbox's files become again what
 // they were then, first: who repeats a rewind that failed loses nothing.
 // Conflict: the run is under way.
-func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) (changed []runs.Change, err error) {
+func (k *Supervisor) Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) (changed []runs.Change, err error) {
 	e, err := k.find(ctx, tenant, id)
 	if err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (k *Keeper) Rewind(ctx context.Context, tenant string, id thread.RunID, to 
 
 // Delete removes a thread with its sub-agents' threads, its runs, and the
 // sandbox that was made for it. Conflict: a run is under way.
-func (k *Keeper) Delete(ctx context.Context, tenant string, id thread.ID) error {
+func (k *Supervisor) Delete(ctx context.Context, tenant string, id thread.ID) error {
 	log, s, err := k.fold(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (k *Keeper) Delete(ctx context.Context, tenant string, id thread.ID) error 
 
 // Retire removes what a thread has beside its log: the records of its runs and
 // of those beneath it, and the sandbox that was made for it. It may be repeated.
-func (k *Keeper) Retire(ctx context.Context, tenant string, id thread.ID) error {
+func (k *Supervisor) Retire(ctx context.Context, tenant string, id thread.ID) error {
 	var entries []*entry
 	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
 		e, err := parseRecord(value, revision)
@@ -286,7 +286,7 @@ func (k *Keeper) Retire(ctx context.Context, tenant string, id thread.ID) error 
 }
 
 // Agents lists the definitions that can be used.
-func (k *Keeper) Agents(context.Context) ([]definition.Definition, error) {
+func (k *Supervisor) Agents(context.Context) ([]definition.Definition, error) {
 	var list []definition.Definition
 	for _, e := range k.c.Definitions.List() {
 		if e.Err == nil {
@@ -297,7 +297,7 @@ func (k *Keeper) Agents(context.Context) ([]definition.Definition, error) {
 }
 
 // Agent returns a definition as a run would get it. NotFound.
-func (k *Keeper) Agent(_ context.Context, name string) (definition.Definition, error) {
+func (k *Supervisor) Agent(_ context.Context, name string) (definition.Definition, error) {
 	return k.c.Definitions.Resolve(name)
 }
 

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // driver brings one thread on until it rests.
 type driver struct {
-	k      *Keeper
+	k      *Supervisor
 	key    threadKey
 	dirty  atomic.Bool
 	runner atomic.Pointer[agent.Runner]
@@ -102,7 +102,7 @@ func (d *driver) guarded() (rest bool, err error) {
 }
 
 // deleted forgets the run of a thread that is no longer there.
-func (k *Keeper) deleted(t threadKey) bool {
+func (k *Supervisor) deleted(t threadKey) bool {
 	log, _, err := k.logOf(k.ctx, t.tenant)
 	if err != nil {
 		return false
@@ -120,7 +120,7 @@ func (k *Keeper) deleted(t threadKey) bool {
 }
 
 // fail marks the record of a run whose log cannot be driven.
-func (k *Keeper) fail(t threadKey, cause error) {
+func (k *Supervisor) fail(t threadKey, cause error) {
 	k.mu.Lock()
 	e := k.byID[t]
 	k.mu.Unlock()
@@ -199,7 +199,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 // entryOf returns the entry of a thread's current run, nil when there is none,
 // or only one that a fork copied. A run that is in the log has a record: it was
 // written first.
-func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *runs.State) (*entry, error) {
+func (k *Supervisor) entryOf(ctx context.Context, t threadKey, s *runs.State) (*entry, error) {
 	if s.Run == nil {
 		return nil, nil
 	}
@@ -215,7 +215,7 @@ func (k *Keeper) entryOf(ctx context.Context, t threadKey, s *runs.State) (*entr
 }
 
 // settle writes down how a thread rests, and tells who waits for it.
-func (k *Keeper) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
+func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
 		if err := reportSubagent(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
@@ -240,14 +240,14 @@ func (k *Keeper) settle(ctx context.Context, e *entry, s *runs.State, o agent.Ou
 }
 
 // patient reports whether a drive that loses its machine should be begun anew.
-func (k *Keeper) patient(e *entry) bool {
+func (k *Supervisor) patient(e *entry) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return e.failures < failuresMax
 }
 
 // parentOf wakes the thread that waits for a sub-agent.
-func (k *Keeper) parentOf(t threadKey) {
+func (k *Supervisor) parentOf(t threadKey) {
 	if parent, _ := t.id.Parent(); parent != "" {
 		k.wake(threadKey{t.tenant, parent})
 	}

@@ -1,4 +1,4 @@
-package keeper_test
+package supervisor_test
 
 import (
 	"context"

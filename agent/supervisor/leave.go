@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 // leave says that a run is over, to the sandboxes that it worked in. It comes
 // before the record says so: then a server that dies in between does it again.
-func (k *Keeper) leave(ctx context.Context, e *entry, said definition.AfterRun) error {
+func (k *Supervisor) leave(ctx context.Context, e *entry, said definition.AfterRun) error {
 	if k.c.Machines == nil || e.thread.Depth() > 0 { // a sub-agent's run is a part of its parent's
 		return nil
 	}
@@ -31,7 +31,7 @@ type entered struct {
 
 // lookAfterSandboxes lets go of the sandboxes of runs that are over, or never
 // were: the server died while it started them, or before all was written down.
-func (k *Keeper) lookAfterSandboxes(found []entered) {
+func (k *Supervisor) lookAfterSandboxes(found []entered) {
 	for _, x := range found {
 		e, err := k.find(k.ctx, x.tenant, x.run)
 		switch {

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ type ids struct {
 // Start begins a run. With a Key the same call again returns the same run;
 // Conflict: the key was used for something else, or the thread has a run under
 // way. NotFound: no such agent or thread. Unsupported: no model can be reached.
-func (k *Keeper) Start(ctx context.Context, tenant string, s runs.Start) (runs.Run, error) {
+func (k *Supervisor) Start(ctx context.Context, tenant string, s runs.Start) (runs.Run, error) {
 	if err := s.Check(); err != nil {
 		return runs.Run{}, err
 	}
@@ -49,7 +49,7 @@ func (k *Keeper) Start(ctx context.Context, tenant string, s runs.Start) (runs.R
 }
 
 // keyed makes a call with a key stand for one pair of ids.
-func (k *Keeper) keyed(ctx context.Context, tenant string, s runs.Start, id ids) (ids, bool, error) {
+func (k *Supervisor) keyed(ctx context.Context, tenant string, s runs.Start, id ids) (ids, bool, error) {
 	if s.Key == "" {
 		return id, false, nil
 	}
@@ -75,7 +75,7 @@ func (k *Keeper) keyed(ctx context.Context, tenant string, s runs.Start, id ids)
 }
 
 // begin opens a new thread with its first run.
-func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
+func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
 	d, err := k.definition(s)
 	if err != nil {
 		return runs.Run{}, err
@@ -127,7 +127,7 @@ func (k *Keeper) begin(ctx context.Context, tenant string, id ids, s runs.Start)
 }
 
 // open writes the record, then the events, and lets the run go.
-func (k *Keeper) open(ctx context.Context, run runs.Run, after uint64, bodies []thread.Body, input []llm.Block) (runs.Run, error) {
+func (k *Supervisor) open(ctx context.Context, run runs.Run, after uint64, bodies []thread.Body, input []llm.Block) (runs.Run, error) {
 	log, blobs, err := k.logOf(ctx, run.Tenant)
 	if err != nil {
 		return runs.Run{}, err
@@ -144,7 +144,7 @@ func (k *Keeper) open(ctx context.Context, run runs.Run, after uint64, bodies []
 }
 
 // goOn starts the next run of a thread.
-func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
+func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
 	_, st, err := k.fold(ctx, tenant, s.Thread)
 	if err != nil {
 		return runs.Run{}, err
@@ -175,7 +175,7 @@ func (k *Keeper) goOn(ctx context.Context, tenant string, id ids, s runs.Start) 
 }
 
 // again starts the next run of a thread in the way of the last one.
-func (k *Keeper) again(ctx context.Context, tenant string, last runs.Run, b thread.Budget, by string) (runs.Run, error) {
+func (k *Supervisor) again(ctx context.Context, tenant string, last runs.Run, b thread.Budget, by string) (runs.Run, error) {
 	_, st, err := k.fold(ctx, tenant, last.Thread)
 	if err != nil {
 		return runs.Run{}, err
@@ -186,7 +186,7 @@ func (k *Keeper) again(ctx context.Context, tenant string, last runs.Run, b thre
 	})
 }
 
-func (k *Keeper) definition(s runs.Start) (definition.Definition, error) {
+func (k *Supervisor) definition(s runs.Start) (definition.Definition, error) {
 	if s.Inline != nil && s.Replay != "" {
 		return *s.Inline, nil // whole already
 	}
@@ -205,7 +205,7 @@ func (k *Keeper) definition(s runs.Start) (definition.Definition, error) {
 }
 
 // machineThere finds out at once that a named sandbox is not there.
-func (k *Keeper) machineThere(ctx context.Context, tenant, id string) error {
+func (k *Supervisor) machineThere(ctx context.Context, tenant, id string) error {
 	switch {
 	case id == "":
 		return nil
@@ -222,7 +222,7 @@ func (k *Keeper) machineThere(ctx context.Context, tenant, id string) error {
 
 // modelWorks finds out at once that there is no such model, and not in the
 // middle of a run.
-func (k *Keeper) modelWorks(ctx context.Context, name string) error {
+func (k *Supervisor) modelWorks(ctx context.Context, name string) error {
 	if strings.HasPrefix(name, replay.Prefix) {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (k *Keeper) modelWorks(ctx context.Context, name string) error {
 
 // external appends what somebody else than the driver has to say, and lets the
 // driver know.
-func (k *Keeper) external(ctx context.Context, t threadKey, look func(*runs.State) ([]thread.Body, error)) (uint64, error) {
+func (k *Supervisor) external(ctx context.Context, t threadKey, look func(*runs.State) ([]thread.Body, error)) (uint64, error) {
 	log, _, err := k.logOf(ctx, t.tenant)
 	if err != nil {
 		return 0, err

@@ -1,4 +1,4 @@
-package keeper_test
+package supervisor_test
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/agent/definition"
-	"github.com/skete-dev/skete/agent/keeper"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
@@ -108,13 +108,13 @@ func (definitions) List() []definition.Entry { return nil }
 // house is all that outlives a server.
 type house struct {
 	t       testing.TB
-	threads keeper.Threads
-	records keeper.Registry
+	threads supervisor.Threads
+	records supervisor.Registry
 	agents  definitions
 	tools   []tool.Tool
 	kv      place.KV
 	// machines are nil unless a test sets them.
-	machines keeper.Machines
+	machines supervisor.Machines
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -124,19 +124,19 @@ func newHouse(t testing.TB, tools ...tool.Tool) *house {
 	}
 }
 
-func (h *house) open(m model) *keeper.Keeper {
+func (h *house) open(m model) *supervisor.Supervisor {
 	h.t.Helper()
 	return h.openNode("n", m)
 }
 
-func (h *house) openNode(node string, m model) *keeper.Keeper {
+func (h *house) openNode(node string, m model) *supervisor.Supervisor {
 	h.t.Helper()
 	registry := &tool.Registry{}
 	for _, x := range h.tools {
 		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
 	}
 	task.Add(registry)
-	k, err := keeper.Open(h.t.Context(), keeper.Config{
+	k, err := supervisor.Open(h.t.Context(), supervisor.Config{
 		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
 		Patience: attempt.Policy{Wait: time.Millisecond, Attempts: 2},
 	})
@@ -155,7 +155,7 @@ func must(t testing.TB, err error) {
 func text(s string) []llm.Block { return []llm.Block{llm.Text(s)} }
 
 // await watches a run's log until its record is as wanted.
-func await(t testing.TB, k *keeper.Keeper, id thread.RunID, want func(runs.Run) bool) runs.Run {
+func await(t testing.TB, k *supervisor.Supervisor, id thread.RunID, want func(runs.Run) bool) runs.Run {
 	t.Helper()
 	var run runs.Run
 	patience.Try(t, 20*time.Second, "a run", func() error {
@@ -620,7 +620,7 @@ func TestStart_cutShort(t *testing.T) {
 }
 
 // deaf are threads whose logs take nothing, and do not say so.
-type deaf struct{ keeper.Threads }
+type deaf struct{ supervisor.Threads }
 
 // Log implements keeper.Threads.
 func (d *deaf) Log(ctx context.Context, tenant string) (thread.Log, error) {

@@ -1,4 +1,4 @@
-package keeper
+package supervisor
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 )
 
 // office is the Keeper as those who start sub-agents need it.
-type office struct{ k *Keeper }
+type office struct{ k *Supervisor }
 
 // Logs implements subagent.Office.
 func (o office) Logs(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error) {
