@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client/stdin"
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 )
@@ -51,7 +50,7 @@ type Cmd struct {
 	existed bool // the first answer said so
 	lost    int64
 
-	in      *stdin.Stdin
+	in      *stdinSource
 	out     [2]output // stdout, stderr
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -274,7 +273,7 @@ func (c *Cmd) started(l *link) error {
 		}
 	}
 	if c.Stdin != nil && c.in == nil {
-		c.in = stdin.New(c.Stdin)
+		c.in = newStdinSource(c.Stdin)
 		c.in.Ack(api.StdinAck{Acked: p.StdinAcked})
 		go c.in.Fill(c.ctx) // not waited for: nothing can interrupt a read of Stdin
 	} else if c.in != nil {

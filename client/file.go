@@ -13,7 +13,6 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
-	"github.com/skete-dev/skete/client/tree"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -295,7 +294,7 @@ func (f *Files) UploadDir(ctx context.Context, local, remote string) (api.TreeWr
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := tree.Pack(w, local)
+		err := packTree(w, local)
 		w.CloseWithError(err)
 		packed <- err
 	}()
@@ -308,11 +307,11 @@ func (f *Files) UploadDir(ctx context.Context, local, remote string) (api.TreeWr
 }
 
 // DownloadDir copies a directory of the sandbox to one of this machine.
-func (f *Files) DownloadDir(ctx context.Context, remote, local string) (tree.Stat, error) {
+func (f *Files) DownloadDir(ctx context.Context, remote, local string) (TreeStat, error) {
 	r, err := f.Download(ctx, remote)
 	if err != nil {
-		return tree.Stat{}, err
+		return TreeStat{}, err
 	}
 	defer r.Close()
-	return tree.Unpack(r, local)
+	return unpackTree(r, local)
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client/news"
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -228,32 +227,29 @@ func (r *Run) Output(ctx context.Context, call string, offset int64) (io.ReadClo
 	return r.c.open(ctx, r.path("/calls/"+url.PathEscape(call)+"/output"), offset)
 }
 
-// News is one piece of a run's stream.
-type News = news.Item
-
 // Events goes through the run's events from a number on (0 = all) and goes on
 // as they come, until the run is over. A broken connection is resumed: no
 // event is left out or repeated.
 func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
-	return news.Events(news.Stream(ctx, r.c.t, r.path(""), url.Values{}, from))
+	return newsEvents(streamNews(ctx, r.c.t, r.path(""), url.Values{}, from))
 }
 
 // History goes through the events that there are now, from a number on.
 func (r *Run) History(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
-	return news.Events(news.Stream(ctx, r.c.t, r.path(""), url.Values{"follow": {"false"}}, from))
+	return newsEvents(streamNews(ctx, r.c.t, r.path(""), url.Values{"follow": {"false"}}, from))
 }
 
 // Live is Events with live news between them: parts of answers, output of
 // running calls. Its last piece is the End.
 func (r *Run) Live(ctx context.Context, from uint64) iter.Seq2[News, error] {
-	return news.Stream(ctx, r.c.t, r.path(""), url.Values{"live": {"true"}}, from)
+	return streamNews(ctx, r.c.t, r.path(""), url.Values{"live": {"true"}}, from)
 }
 
 // Tree is Live with the events and live news of the sub-agents beneath the
 // run, over a WebSocket. Each thread's events come in order; threads are mixed
 // as they happen.
 func (r *Run) Tree(ctx context.Context, from uint64) iter.Seq2[News, error] {
-	return news.Tree(ctx, r.c.t, r.ID, from)
+	return followTree(ctx, r.c.t, r.ID, from)
 }
 
 // finalWaits is how often Wait looks again for a record that lags behind the log.

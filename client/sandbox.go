@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/client/transport"
 )
 
@@ -46,7 +45,7 @@ func (s *Sandbox) changing(q url.Values) url.Values {
 }
 
 // History returns a handle on the revisions of the sandbox's workspace.
-func (s *Sandbox) History() *history.History { return history.New(s.c.t, s.path("/history")) }
+func (s *Sandbox) History() *History { return newHistory(s.c.t, s.path("/history")) }
 
 // Info describes the server.
 func (c *Client) Info(ctx context.Context) (api.Info, error) {

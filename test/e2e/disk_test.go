@@ -14,7 +14,6 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
-	"github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/scratch"
 )
@@ -228,7 +227,7 @@ func TestDisk_aWorkspaceThatDies(t *testing.T) {
 	calls := map[string]func() error{
 		"a write": late,
 		"history": func() error { _, err := sb.History().Page(w.ctx(), 10, ""); return err },
-		"a diff":  func() error { _, err := sb.History().Diff(w.ctx(), 1, 0, history.DiffOptions{}); return err },
+		"a diff":  func() error { _, err := sb.History().Diff(w.ctx(), 1, 0, client.DiffOptions{}); return err },
 		"undo": func() error {
 			_, err := sb.History().Plan(w.ctx(), api.PlanChange{Do: "undo"})
 			return err

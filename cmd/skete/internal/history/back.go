@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	past "github.com/skete-dev/skete/client/history"
+	past "github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -320,7 +320,7 @@ func (a commands) refuse(plan api.ChangePlan) error {
 		return planExit(app.PrintJSON(a.Out, plan), len(plan.Conflicts))
 	}
 	for _, c := range plan.Conflicts {
-		name := quoted("", past.PathOf(api.PathChange{Path: c.Path, PathBytes: c.PathBytes}))
+		name := quoted("", past.ChangedPath(api.PathChange{Path: c.Path, PathBytes: c.PathBytes}))
 		fmt.Fprintf(a.Err, "conflict: %s: %s\n", name, app.Printable(c.Why))
 	}
 	fmt.Fprintf(a.Err, "skete: %d paths need a choice; nothing was changed\nhint: --keep PATH, --take PATH, or --markers PATH for texts\n", len(plan.Conflicts))
@@ -340,7 +340,7 @@ func (a commands) show(plan api.ChangePlan, w *way) error {
 		files = files[:shownMax]
 	}
 	for _, f := range files {
-		name := quoted("", past.PathOf(f))
+		name := quoted("", past.ChangedPath(f))
 		if w.dry && a.Quiet {
 			fmt.Fprintln(out, name)
 			continue
@@ -351,7 +351,7 @@ func (a commands) show(plan api.ChangePlan, w *way) error {
 		a.Note("and %d more", more)
 	}
 	for _, l := range plan.Left {
-		a.Note("%s stays as it is: %s", quoted("", past.PathOf(api.PathChange{Path: l.Path, PathBytes: l.PathBytes})), l.Why)
+		a.Note("%s stays as it is: %s", quoted("", past.ChangedPath(api.PathChange{Path: l.Path, PathBytes: l.PathBytes})), l.Why)
 	}
 	if plan.Total == 0 {
 		a.Note("nothing would change")
@@ -394,7 +394,7 @@ func (a commands) report(done api.Applied) error {
 	changed := 0
 	for _, f := range done.Files {
 		if f.Result == "kept" {
-			fmt.Fprintf(a.Err, "kept: %s holds what the history does not have\n", quoted("", past.PathOf(f.PathChange)))
+			fmt.Fprintf(a.Err, "kept: %s holds what the history does not have\n", quoted("", past.ChangedPath(f.PathChange)))
 			continue
 		}
 		changed++

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	past "github.com/skete-dev/skete/client/history"
+	past "github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
@@ -154,7 +154,7 @@ func (a commands) printDiff(d api.Diff, stat bool) error {
 	for _, f := range d.Files {
 		switch {
 		case a.Quiet:
-			fmt.Fprintln(w, quoted("", past.PathOf(f)))
+			fmt.Fprintln(w, quoted("", past.ChangedPath(f)))
 		case stat:
 			p.stat(f)
 		default:
@@ -200,7 +200,7 @@ func mode(e *api.TreeEntry) string {
 }
 
 func (p *printer) file(f api.PathChange) {
-	name := past.PathOf(f)
+	name := past.ChangedPath(f)
 	a, b := quoted("a/", name), quoted("b/", name)
 	p.line(bold, "diff --git "+a+" "+b)
 	switch {
@@ -287,7 +287,7 @@ func (p *printer) stat(f api.PathChange) {
 	if f.Binary || f.Large {
 		counts = "bytes"
 	}
-	p.line("", fmt.Sprintf("%s %-12s %s", sign(f.Action), counts, quoted("", past.PathOf(f))))
+	p.line("", fmt.Sprintf("%s %-12s %s", sign(f.Action), counts, quoted("", past.ChangedPath(f))))
 }
 
 // sign is an action in one letter, as git's are.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	past "github.com/skete-dev/skete/client/history"
+	past "github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
@@ -144,7 +144,7 @@ func (a commands) printList(ctx context.Context, h *past.History, o listOptions)
 	}
 	var revs []api.Revision
 	more := false
-	for r, err := range h.Revisions(ctx, past.Filter{Run: o.run, Thread: o.thread}) {
+	for r, err := range h.Revisions(ctx, past.RevisionFilter{Run: o.run, Thread: o.thread}) {
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/client/service"
+	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 )
@@ -37,15 +37,15 @@ func Command(run *app.App) *cobra.Command {
   skete service load ID`, "services")
 	cmd.AddCommand(
 		a.list(), a.add(), a.load(), a.remove(), a.logs(),
-		a.act("start", "Start a service, at once if it waits for another try", (*service.Services).Start),
-		a.act("stop", "Stop a service", (*service.Services).Stop),
-		a.act("restart", "Stop a service and start it", (*service.Services).Restart),
+		a.act("start", "Start a service, at once if it waits for another try", (*client.Services).Start),
+		a.act("stop", "Stop a service", (*client.Services).Stop),
+		a.act("restart", "Stop a service and start it", (*client.Services).Restart),
 	)
 	return cmd
 }
 
 // open finds the sandbox and the service that words mean: [ID] NAME.
-func (a commands) open(ctx context.Context, t *app.Target, words []string, names int) (s *service.Services, rest []string, err error) {
+func (a commands) open(ctx context.Context, t *app.Target, words []string, names int) (s *client.Services, rest []string, err error) {
 	var sandbox []string
 	if rest = words; len(words) > names {
 		sandbox, rest = words[:1], words[1:]
@@ -164,7 +164,7 @@ A Vite server works behind a preview as it is.`,
 
 // verdict waits until it is known whether a service that was just started
 // works, and shows it. What it wrote last is on stderr if it does not.
-func (a commands) verdict(ctx context.Context, s *service.Services, i api.Service, err error, wait time.Duration) error {
+func (a commands) verdict(ctx context.Context, s *client.Services, i api.Service, err error, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (a commands) verdict(ctx context.Context, s *service.Services, i api.Servic
 }
 
 // tell says of a service that does not work yet what there is to say.
-func (a commands) tell(ctx context.Context, s *service.Services, i api.Service, wait time.Duration) {
+func (a commands) tell(ctx context.Context, s *client.Services, i api.Service, wait time.Duration) {
 	switch i.State {
 	case "starting":
 		a.Note("still starting after %s: `skete service list` shows what becomes of it", wait)
@@ -224,7 +224,7 @@ func broken(i api.Service) error {
 	return nil
 }
 
-func (a commands) act(use, short string, do func(*service.Services, context.Context, string, time.Duration) (api.Service, error)) *cobra.Command {
+func (a commands) act(use, short string, do func(*client.Services, context.Context, string, time.Duration) (api.Service, error)) *cobra.Command {
 	var t app.Target
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -306,7 +306,7 @@ The command waits until each service is ready, or has failed, as add does.
 
 // loaded shows what became of the services of a skete.yaml. One that does not
 // work is an error, after all were shown.
-func (a commands) loaded(ctx context.Context, s *service.Services, l api.ServicesLoaded, wait time.Duration) error {
+func (a commands) loaded(ctx context.Context, s *client.Services, l api.ServicesLoaded, wait time.Duration) error {
 	if !l.Found {
 		a.Note("there is no skete.yaml in the workspace")
 	}

@@ -1,20 +1,15 @@
-package history_test
+package client_test
 
 import (
 	"io"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
-	past "github.com/skete-dev/skete/client/history"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/history/historytest"
 	"github.com/skete-dev/skete/workspace"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func must[T any](t *testing.T) func(v T, err error) T {
 	return func(v T, err error) T {
@@ -43,7 +38,7 @@ func TestHistory(t *testing.T) {
 		box.Step(t, "n\xff", content, workspace.Label{Run: "r"})
 	}
 	var ns []uint64
-	for r, err := range h.Revisions(ctx, past.Filter{Run: "r", PageSize: 2}) {
+	for r, err := range h.Revisions(ctx, client.RevisionFilter{Run: "r", PageSize: 2}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +50,8 @@ func TestHistory(t *testing.T) {
 	if of := must[api.PathRevisions](t)(h.Of(ctx, "n\xff")); len(of.Items) != 4 {
 		t.Errorf("%+v", of)
 	}
-	d := must[api.Diff](t)(h.Diff(ctx, 1, 0, past.DiffOptions{Path: "n\xff", Hunks: true, Context: 1}))
-	if len(d.Files) != 1 || past.PathOf(d.Files[0]) != "n\xff" || len(d.Files[0].Hunks) != 1 || d.To != 4 {
+	d := must[api.Diff](t)(h.Diff(ctx, 1, 0, client.DiffOptions{Path: "n\xff", Hunks: true, Context: 1}))
+	if len(d.Files) != 1 || client.ChangedPath(d.Files[0]) != "n\xff" || len(d.Files[0].Hunks) != 1 || d.To != 4 {
 		t.Errorf("%+v", d)
 	}
 	if got := must[api.RevisionChanges](t)(h.Get(ctx, 2)); got.From != 1 || len(got.Files) != 1 {

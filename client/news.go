@@ -1,7 +1,4 @@
-// Package news reads the streams of runs: events, and live news on their way.
-// Streams come back after a disconnect at the event behind the last one seen.
-// Package client is how it is used.
-package news
+package client
 
 import (
 	"context"
@@ -19,9 +16,15 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Item is one piece of a run's stream; exactly one of Event, Live, Lost and
+// # News
+//
+// This part reads the streams of runs: events, and live news on their way.
+// Streams come back after a disconnect at the event behind the last one seen.
+// Package client is how it is used.
+
+// News is one piece of a run's stream; exactly one of Event, Live, Lost and
 // End is set.
-type Item struct {
+type News struct {
 	// Thread is the sub-agent's that it is of; "" = the run's own.
 	Thread string
 	Event  *thread.Event
@@ -34,34 +37,34 @@ type Item struct {
 // silenceMax is how long a stream may say nothing, not even that it lives.
 const silenceMax = 50 * time.Second
 
-// Stream goes through what a run's stream of server-sent events brings. path
+// streamNews goes through what a run's stream of server-sent events brings. path
 // is the run's, without an end; q are its options.
-func Stream(ctx context.Context, t *transport.Client, path string, q url.Values, from uint64) iter.Seq2[Item, error] {
+func streamNews(ctx context.Context, t *transport.Client, path string, q url.Values, from uint64) iter.Seq2[News, error] {
 	if from > 0 {
 		q.Set("from", strconv.FormatUint(from, 10))
 	}
 	f := &transport.Follower{Client: t, Path: path + "/events", Query: q, Silence: silenceMax, Finite: q.Has("follow")}
-	return func(yield func(Item, error) bool) {
+	return func(yield func(News, error) bool) {
 		for n, err := range transport.Follow(ctx, f, func(ev transport.Event, n *sseNews) bool { return n.read(ev) }) {
 			if err == nil && n.err != nil {
 				err = errs.Wrap(errs.Internal, n.err, "an event of the server is not what was agreed")
 			}
 			if err != nil {
-				yield(Item{}, err)
+				yield(News{}, err)
 				return
 			}
-			if n.Item == (Item{}) {
+			if n.News == (News{}) {
 				continue // a heartbeat
 			}
-			if !yield(n.Item, nil) {
+			if !yield(n.News, nil) {
 				return
 			}
 		}
 	}
 }
 
-// Events leaves everything but events out.
-func Events(news iter.Seq2[Item, error]) iter.Seq2[thread.Event, error] {
+// newsEvents leaves everything but events out.
+func newsEvents(news iter.Seq2[News, error]) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
 		for n, err := range news {
 			switch {
@@ -79,7 +82,7 @@ func Events(news iter.Seq2[Item, error]) iter.Seq2[thread.Event, error] {
 
 // sseNews is an Item as a server-sent event; its name says what the data is.
 type sseNews struct {
-	Item
+	News
 	err error
 }
 
@@ -92,8 +95,8 @@ func (n *sseNews) read(ev transport.Event) bool {
 	case "event":
 		n.Event, n.err = decodeEvent(ev.Data)
 	case "live":
-		n.Item.Live = new(api.Live)
-		n.err = json.Unmarshal(ev.Data, n.Item.Live)
+		n.News.Live = new(api.Live)
+		n.err = json.Unmarshal(ev.Data, n.News.Live)
 	case "gap":
 		var g api.LiveGap
 		n.err = json.Unmarshal(ev.Data, &g)
@@ -123,9 +126,9 @@ func decodeEvent(data []byte) (*thread.Event, error) {
 	}, nil
 }
 
-// Tree goes through what happens in a run and its sub-agents, over a WebSocket.
-func Tree(ctx context.Context, c *transport.Client, run string, from uint64) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) {
+// followTree goes through what happens in a run and its sub-agents, over a WebSocket.
+func followTree(ctx context.Context, c *transport.Client, run string, from uint64) iter.Seq2[News, error] {
+	return func(yield func(News, error) bool) {
 		t := &treeTopic{topic: "tree:" + run, from: from, threads: map[string]uint64{}}
 		f := &transport.Follower{Client: c}
 		for {
@@ -134,7 +137,7 @@ func Tree(ctx context.Context, c *transport.Client, run string, from uint64) ite
 				return
 			}
 			if err = f.Pause(ctx, err); err != nil {
-				yield(Item{}, err)
+				yield(News{}, err)
 				return
 			}
 		}
@@ -149,7 +152,7 @@ type treeTopic struct {
 }
 
 // once follows one connection. more false: the reader has enough, or all was told.
-func (t *treeTopic) once(ctx context.Context, c *transport.Client, f *transport.Follower, yield func(Item, error) bool) (more bool, err error) {
+func (t *treeTopic) once(ctx context.Context, c *transport.Client, f *transport.Follower, yield func(News, error) bool) (more bool, err error) {
 	ws, err := c.DialWS(ctx, transport.Get("/v1/follow", nil))
 	if err != nil {
 		return true, err
@@ -173,7 +176,7 @@ func (t *treeTopic) once(ctx context.Context, c *transport.Client, f *transport.
 		if err != nil {
 			return true, err
 		}
-		if n == (Item{}) {
+		if n == (News{}) {
 			continue
 		}
 		if !yield(n, nil) || n.End != nil {
@@ -195,33 +198,33 @@ func readMessage(ctx context.Context, ws *websocket.Conn) (m api.FollowMessage, 
 	return m, nil
 }
 
-func (t *treeTopic) news(m api.FollowMessage) (Item, error) {
+func (t *treeTopic) news(m api.FollowMessage) (News, error) {
 	switch {
 	case m.Problem != nil:
-		return Item{}, &transport.Error{Problem: *m.Problem}
+		return News{}, &transport.Error{Problem: *m.Problem}
 	case m.Event != nil:
 		return t.event(m)
 	case m.Live != nil:
-		return Item{Thread: m.Thread, Live: m.Live}, nil
+		return News{Thread: m.Thread, Live: m.Live}, nil
 	case m.Gap != nil:
-		return Item{Lost: m.Gap.Lost}, nil
+		return News{Lost: m.Gap.Lost}, nil
 	}
-	return Item{End: m.End}, nil
+	return News{End: m.End}, nil
 }
 
-func (t *treeTopic) event(m api.FollowMessage) (Item, error) {
+func (t *treeTopic) event(m api.FollowMessage) (News, error) {
 	data, err := json.Marshal(m.Event)
 	if err != nil {
-		return Item{}, err
+		return News{}, err
 	}
 	e, err := decodeEvent(data)
 	if err != nil {
-		return Item{}, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
+		return News{}, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
 	}
 	if m.Thread == "" {
 		t.from = e.Seq + 1
 	} else {
 		t.threads[m.Thread] = e.Seq + 1
 	}
-	return Item{Thread: m.Thread, Event: e}, nil
+	return News{Thread: m.Thread, Event: e}, nil
 }

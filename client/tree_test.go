@@ -1,4 +1,4 @@
-package tree
+package client
 
 import (
 	"archive/tar"
@@ -61,7 +61,7 @@ func TestUnpack_hostile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			outer := t.TempDir()
 			dir := filepath.Join(outer, "in")
-			stat, err := Unpack(bytes.NewReader(tarOf(t, tt.entries...)), dir)
+			stat, err := unpackTree(bytes.NewReader(tarOf(t, tt.entries...)), dir)
 			if (err != nil) != tt.fails || len(stat.Skipped) != tt.skipped {
 				t.Errorf("err %v, skipped %q", err, stat.Skipped)
 			}
@@ -96,7 +96,7 @@ func TestUnpack_refusesWhatExplodes(t *testing.T) {
 	must(t, errors.Join(err, w.Close()))
 	hostile := bytes.ReplaceAll(b.Bytes(), []byte("XXX.sparse"), []byte("GNU.sparse")) // our writer refuses to make one
 	dir := t.TempDir()
-	if _, err := Unpack(bytes.NewReader(hostile), dir); !errs.Is(err, errs.Invalid) {
+	if _, err := unpackTree(bytes.NewReader(hostile), dir); !errs.Is(err, errs.Invalid) {
 		t.Fatalf("got %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
@@ -108,7 +108,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(tarOf(f, entry{tar.TypeDir, "d/", "", 0o555}, entry{tar.TypeReg, "d/f", "", 0o600}, entry{tar.TypeSymlink, "l", "d", 0}))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		outer := t.TempDir()
-		_, _ = Unpack(bytes.NewReader(in), filepath.Join(outer, "in"))
+		_, _ = unpackTree(bytes.NewReader(in), filepath.Join(outer, "in"))
 		if left, _ := os.ReadDir(outer); len(left) != 1 {
 			t.Fatalf("something outside: %v", left)
 		}
@@ -124,10 +124,10 @@ func TestRoundTrip(t *testing.T) {
 	must(t, os.Symlink("ro/deep", filepath.Join(src, "link")))
 	must(t, os.Chtimes(filepath.Join(src, "bad\xffname"), old, old))
 	var b bytes.Buffer
-	must(t, Pack(&b, src))
-	stat, err := Unpack(&b, dst)
+	must(t, packTree(&b, src))
+	stat, err := unpackTree(&b, dst)
 	must(t, err)
-	if diff := cmp.Diff(Stat{Entries: 5, Bytes: 11}, stat); diff != "" {
+	if diff := cmp.Diff(TreeStat{Entries: 5, Bytes: 11}, stat); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(listing(t, src), listing(t, dst)); diff != "" {

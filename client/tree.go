@@ -1,10 +1,4 @@
-// Package tree moves directories of this machine to and from a sandbox as tar.
-//
-//	err := tree.Pack(w, "src")          // for an upload
-//	stat, err := tree.Unpack(r, "copy") // of a download, which is hostile
-//
-// Functions are safe for concurrent use on different directories.
-package tree
+package client
 
 import (
 	"archive/tar"
@@ -19,19 +13,28 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// # Tree
+//
+// This part moves directories of this machine to and from a sandbox as tar.
+//
+//	err := tree.Pack(w, "src")          // for an upload
+//	stat, err := tree.Unpack(r, "copy") // of a download, which is hostile
+//
+// Functions are safe for concurrent use on different directories.
+
 // entriesMax bounds the entries of a tree that comes from a sandbox.
 const entriesMax = 5_000_000
 
-// Stat counts what Unpack made. Skipped are entries that are no file,
+// TreeStat counts what Unpack made. Skipped are entries that are no file,
 // directory or symlink that stays in the tree.
-type Stat struct {
+type TreeStat struct {
 	Entries, Bytes int64
 	Skipped        []string
 }
 
-// Pack writes a directory of this machine as tar: files, directories and
+// packTree writes a directory of this machine as tar: files, directories and
 // symlinks (not followed) with their permission bits and times.
-func Pack(w io.Writer, dir string) error {
+func packTree(w io.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -42,12 +45,12 @@ func Pack(w io.Writer, dir string) error {
 		if err != nil || name == "." {
 			return err
 		}
-		return packEntry(t, root, name, d)
+		return packTreeEntry(t, root, name, d)
 	})
 	return errors.Join(err, t.Close())
 }
 
-func packEntry(t *tar.Writer, root *os.Root, name string, d fs.DirEntry) error {
+func packTreeEntry(t *tar.Writer, root *os.Root, name string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
@@ -64,12 +67,12 @@ func packEntry(t *tar.Writer, root *os.Root, name string, d fs.DirEntry) error {
 		}
 		return t.WriteHeader(h)
 	case 0:
-		return packFile(t, root, name, h)
+		return packTreeFile(t, root, name, h)
 	}
 	return nil // a socket, fifo or device has no content to send
 }
 
-func packFile(t *tar.Writer, root *os.Root, name string, h *tar.Header) error {
+func packTreeFile(t *tar.Writer, root *os.Root, name string, h *tar.Header) error {
 	f, err := root.Open(name)
 	if err != nil {
 		return err
@@ -92,11 +95,11 @@ func packFile(t *tar.Writer, root *os.Root, name string, h *tar.Header) error {
 	return err
 }
 
-// Unpack unpacks a tar stream of a sandbox beneath dir, which is made when
+// unpackTree unpacks a tar stream of a sandbox beneath dir, which is made when
 // missing. The stream is hostile: no entry leaves dir, whatever links stand in
 // the way, and no set-id bit, device or foreign owner is made.
-func Unpack(r io.Reader, dir string) (Stat, error) {
-	var stat Stat
+func unpackTree(r io.Reader, dir string) (TreeStat, error) {
+	var stat TreeStat
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return stat, err
 	}
@@ -105,7 +108,7 @@ func Unpack(r io.Reader, dir string) (Stat, error) {
 		return stat, err
 	}
 	defer root.Close()
-	u := unpacker{root: root, stat: &stat, modes: map[string]fs.FileMode{}}
+	u := treeUnpacker{root: root, stat: &stat, modes: map[string]fs.FileMode{}}
 	t := tar.NewReader(r)
 	for {
 		h, err := t.Next()
@@ -124,15 +127,15 @@ func Unpack(r io.Reader, dir string) (Stat, error) {
 	}
 }
 
-// unpacker writes entries beneath a root. Directories get their bits at the
+// treeUnpacker writes entries beneath a root. Directories get their bits at the
 // end: one without write permission could not be filled.
-type unpacker struct {
+type treeUnpacker struct {
 	root  *os.Root
-	stat  *Stat
+	stat  *TreeStat
 	modes map[string]fs.FileMode
 }
 
-func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
+func (u *treeUnpacker) entry(h *tar.Header, r io.Reader) error {
 	name := path.Clean(h.Name)
 	if !filepath.IsLocal(name) || strings.ContainsRune(h.Name, 0) {
 		return errs.New(errs.Invalid, "the tree has an entry %.80q that would leave the directory", h.Name)
@@ -141,7 +144,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 		u.stat.Entries--
 		return nil
 	}
-	if sparse(h) {
+	if sparseFile(h) {
 		return errs.New(errs.Invalid, "the tree has a sparse entry %.80q: a few bytes could fill this disk", h.Name)
 	}
 	mode := fs.FileMode(h.Mode) & fs.ModePerm
@@ -158,8 +161,8 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// sparse reports an entry whose content is larger than its bytes in the stream.
-func sparse(h *tar.Header) bool {
+// sparseFile reports an entry whose content is larger than its bytes in the stream.
+func sparseFile(h *tar.Header) bool {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
 			return true
@@ -168,7 +171,7 @@ func sparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-func (u *unpacker) skip(name string) {
+func (u *treeUnpacker) skip(name string) {
 	u.stat.Entries--
 	if len(u.stat.Skipped) < 100 {
 		u.stat.Skipped = append(u.stat.Skipped, name)
@@ -177,7 +180,7 @@ func (u *unpacker) skip(name string) {
 
 // clear makes room for an entry: the parents are made, and what is in its
 // place is removed unless it is a directory that is not empty.
-func (u *unpacker) clear(name string) error {
+func (u *treeUnpacker) clear(name string) error {
 	if dir := path.Dir(name); dir != "." {
 		if err := u.root.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -189,7 +192,7 @@ func (u *unpacker) clear(name string) error {
 	return nil
 }
 
-func (u *unpacker) file(name string, mode fs.FileMode, h *tar.Header, r io.Reader) error {
+func (u *treeUnpacker) file(name string, mode fs.FileMode, h *tar.Header, r io.Reader) error {
 	if err := u.clear(name); err != nil {
 		return err
 	}
@@ -210,7 +213,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, h *tar.Header, r io.Reade
 
 // symlink makes only links that stay in the tree, so that no later reader of
 // it on this machine is led elsewhere.
-func (u *unpacker) symlink(name, target string) error {
+func (u *treeUnpacker) symlink(name, target string) error {
 	if path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target)) {
 		u.skip(name)
 		return nil
@@ -221,7 +224,7 @@ func (u *unpacker) symlink(name, target string) error {
 	return u.root.Symlink(target, name)
 }
 
-func (u *unpacker) finish() error {
+func (u *treeUnpacker) finish() error {
 	for name, mode := range u.modes {
 		if err := u.root.Chmod(name, mode|0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -1,13 +1,4 @@
-// Package stdin carries what a reader gives to a command, over any number of
-// connections and without losing or doubling a byte.
-//
-//	in := stdin.New(os.Stdin)
-//	go in.Fill(ctx)
-//	err := in.Drain(ctx, send) // once for each connection
-//	in.Ack(ack)                // as acknowledgements come in
-//
-// A Stdin is safe for concurrent use.
-package stdin
+package client
 
 import (
 	"context"
@@ -18,13 +9,25 @@ import (
 	"github.com/skete-dev/skete/api"
 )
 
+// # Stdin
+//
+// This part carries what a reader gives to a command, over any number of
+// connections and without losing or doubling a byte.
+//
+//	in := stdin.New(os.Stdin)
+//	go in.Fill(ctx)
+//	err := in.Drain(ctx, send) // once for each connection
+//	in.Ack(ack)                // as acknowledgements come in
+//
+// A Stdin is safe for concurrent use.
+
 // window bounds the bytes that were sent but not acknowledged; they are
 // kept so that they can be sent again over a new connection.
 const window = 2 << 20
 
-// Stdin is the input of one command. One goroutine (Fill) reads, another one
+// stdinSource is the input of one command. One goroutine (Fill) reads, another one
 // per connection (Drain) sends.
-type Stdin struct {
+type stdinSource struct {
 	src io.Reader
 
 	mu     sync.Mutex
@@ -35,18 +38,20 @@ type Stdin struct {
 	closed bool          // the command takes no more
 }
 
-// New returns the input that src gives.
-func New(src io.Reader) *Stdin { return &Stdin{src: src, wake: make(chan struct{})} }
+// newStdinSource returns the input that src gives.
+func newStdinSource(src io.Reader) *stdinSource {
+	return &stdinSource{src: src, wake: make(chan struct{})}
+}
 
 // changed wakes all waiters. Preconditions: mu is held.
-func (s *Stdin) changed() {
+func (s *stdinSource) changed() {
 	close(s.wake)
 	s.wake = make(chan struct{})
 }
 
 // Fill reads src until it ends or the command takes no more. It may stay in
 // a read of src after the command ended: nothing can interrupt that.
-func (s *Stdin) Fill(ctx context.Context) {
+func (s *stdinSource) Fill(ctx context.Context) {
 	part := make([]byte, 64<<10)
 	for s.room(ctx) {
 		n, err := s.src.Read(part)
@@ -64,7 +69,7 @@ func (s *Stdin) Fill(ctx context.Context) {
 }
 
 // room waits until there is space in the window; false: stop reading.
-func (s *Stdin) room(ctx context.Context) bool {
+func (s *stdinSource) room(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
 		full, closed, wake := len(s.buf) >= window, s.closed, s.wake
@@ -84,7 +89,7 @@ func (s *Stdin) room(ctx context.Context) bool {
 
 // Ack says how much the command has accepted in all. Before the first byte is
 // read it places the beginning of the stream.
-func (s *Stdin) Ack(a api.StdinAck) {
+func (s *stdinSource) Ack(a api.StdinAck) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := a.Acked - s.base; n > 0 {
@@ -101,7 +106,7 @@ func (s *Stdin) Ack(a api.StdinAck) {
 }
 
 // Stop ends Fill at its next step.
-func (s *Stdin) Stop() {
+func (s *stdinSource) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -111,7 +116,7 @@ func (s *Stdin) Stop() {
 // Drain sends what Fill reads over one connection, from the acknowledged
 // offset on. It ends with the connection, after the end of input, or when the
 // command takes no more.
-func (s *Stdin) Drain(ctx context.Context, send func([]byte) error) error {
+func (s *stdinSource) Drain(ctx context.Context, send func([]byte) error) error {
 	s.mu.Lock()
 	at := s.base
 	s.mu.Unlock()
@@ -133,7 +138,7 @@ func (s *Stdin) Drain(ctx context.Context, send func([]byte) error) error {
 }
 
 // next waits for bytes at the offset or the end of input. kind 0: no more is wanted.
-func (s *Stdin) next(ctx context.Context, at int64) (api.FrameKind, int64, []byte, error) {
+func (s *stdinSource) next(ctx context.Context, at int64) (api.FrameKind, int64, []byte, error) {
 	for {
 		s.mu.Lock()
 		from := max(at, s.base)

@@ -1,13 +1,4 @@
-// Package history reaches the revisions of a sandbox's workspace, and the ways
-// back, through the API.
-//
-//	h := sandbox.History()                                      // of package client
-//	plan, err := h.Plan(ctx, api.PlanChange{Do: api.PlanUndo})  // what would happen
-//	done, err := h.Apply(ctx, plan.ID)                          // and just that
-//
-// Paths are relative to the workspace, and may hold any bytes but NUL. A
-// History is safe for concurrent use.
-package history
+package client
 
 import (
 	"context"
@@ -19,8 +10,19 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
-	"github.com/skete-dev/skete/client/tree"
 )
+
+// # History
+//
+// This part reaches the revisions of a sandbox's workspace, and the ways
+// back, through the API.
+//
+//	h := sandbox.History()                                      // of package client
+//	plan, err := h.Plan(ctx, api.PlanChange{Do: api.PlanUndo})  // what would happen
+//	done, err := h.Apply(ctx, plan.ID)                          // and just that
+//
+// Paths are relative to the workspace, and may hold any bytes but NUL. A
+// History is safe for concurrent use.
 
 // History is that of one sandbox; it holds no state of it.
 type History struct {
@@ -28,8 +30,8 @@ type History struct {
 	base string
 }
 
-// New returns a handle on the history at a path of the API.
-func New(t *transport.Client, base string) *History { return &History{t, base} }
+// newHistory returns a handle on the history at a path of the API.
+func newHistory(t *transport.Client, base string) *History { return &History{t, base} }
 
 func (h *History) path(rest string) string { return h.base + rest }
 
@@ -46,15 +48,15 @@ func (h *History) Page(ctx context.Context, size int, token string) (api.Revisio
 	return transport.Fetch[api.RevisionPage](ctx, h.t, transport.Get(h.path(""), q))
 }
 
-// Filter selects revisions; the zero value selects all.
-type Filter struct {
+// RevisionFilter selects revisions; the zero value selects all.
+type RevisionFilter struct {
 	Thread, Run string
 	PageSize    int
 }
 
 // Revisions goes through the revisions that the filter selects, newest first.
 // It ends after the first error.
-func (h *History) Revisions(ctx context.Context, f Filter) iter.Seq2[api.Revision, error] {
+func (h *History) Revisions(ctx context.Context, f RevisionFilter) iter.Seq2[api.Revision, error] {
 	q := url.Values{}
 	for name, v := range map[string]string{"thread": f.Thread, "run": f.Run} {
 		if v != "" {
@@ -142,13 +144,13 @@ func (h *History) Archive(ctx context.Context, n uint64, path string) (io.ReadCl
 }
 
 // DownloadDir copies a directory as it was in revision n to one of this machine.
-func (h *History) DownloadDir(ctx context.Context, n uint64, remote, local string) (tree.Stat, error) {
+func (h *History) DownloadDir(ctx context.Context, n uint64, remote, local string) (TreeStat, error) {
 	r, err := h.Archive(ctx, n, remote)
 	if err != nil {
-		return tree.Stat{}, err
+		return TreeStat{}, err
 	}
 	defer r.Close()
-	return tree.Unpack(r, local)
+	return unpackTree(r, local)
 }
 
 // Export streams the history for `git fast-import`. The caller closes it.
@@ -183,8 +185,8 @@ func (h *History) Delete(ctx context.Context) error {
 	return h.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: h.path(""), Repeatable: true})
 }
 
-// PathOf returns the exact path of a change, also when it is not UTF-8.
-func PathOf(c api.PathChange) string {
+// ChangedPath returns the exact path of a change, also when it is not UTF-8.
+func ChangedPath(c api.PathChange) string {
 	if c.PathBytes != nil {
 		return string(c.PathBytes)
 	}
