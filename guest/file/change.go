@@ -10,8 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
-	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -46,7 +44,7 @@ func (s *Service) makeDir(ctx context.Context, m *wire.MakeDirRequest) (*wire.Ma
 		})
 	})
 	if err != nil {
-		return nil, fault.Of(err, name)
+		return nil, faultOf(err, name)
 	}
 	return res, nil
 }
@@ -113,7 +111,7 @@ func (s *Service) remove(ctx context.Context, m *wire.RemoveRequest) (*wire.Remo
 		return res, nil
 	}
 	if err != nil {
-		return nil, fault.Of(err, name)
+		return nil, faultOf(err, name)
 	}
 	return res, nil
 }
@@ -151,7 +149,7 @@ func (s *Service) chmod(ctx context.Context, m *wire.ChmodRequest) (*wire.ChmodR
 		})
 	})
 	if err != nil {
-		return nil, fault.Of(err, name)
+		return nil, faultOf(err, name)
 	}
 	return res, nil
 }
@@ -167,8 +165,8 @@ func (s *Service) symlink(ctx context.Context, m *wire.SymlinkRequest) (*wire.Sy
 		return nil, err
 	}
 	target := string(m.Target)
-	if target == "" || len(target) > pathname.BytesMax || strings.IndexByte(target, 0) >= 0 {
-		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", pathname.Show(target))
+	if target == "" || len(target) > pathBytesMax || strings.IndexByte(target, 0) >= 0 {
+		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", showPath(target))
 	}
 	res := &wire.SymlinkResponse{}
 	err = run.quick(ctx, func() error {
@@ -181,7 +179,7 @@ func (s *Service) symlink(ctx context.Context, m *wire.SymlinkRequest) (*wire.Sy
 		})
 	})
 	if err != nil {
-		return nil, fault.Of(err, name)
+		return nil, faultOf(err, name)
 	}
 	return res, nil
 }

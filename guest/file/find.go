@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/search"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
@@ -74,7 +73,7 @@ func (s *Service) glob(ctx context.Context, m *wire.GlobRequest, out *connect.Se
 		})
 	})
 	if err != nil {
-		return fault.Of(err, name)
+		return faultOf(err, name)
 	}
 	return out.Send(batch)
 }
@@ -125,7 +124,7 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 		return err
 	})
 	if err != nil {
-		return fault.Of(err, name)
+		return faultOf(err, name)
 	}
 	return b.finish(res)
 }

@@ -7,7 +7,6 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -83,7 +82,7 @@ func (s *Service) two(ctx context.Context, source, destination []byte, user stri
 			})
 		})
 	})
-	return fault.Of(err, blame)
+	return faultOf(err, blame)
 }
 
 func (p pair) rename(overwrite bool) error {

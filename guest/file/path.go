@@ -7,14 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
 // normalise makes a request's path absolute and lexically clean.
 func (s *Service) normalise(p []byte) (string, error) {
-	return pathname.Clean(string(p), *s.workdir.Load(), s.cfg.Home)
+	return cleanPath(string(p), *s.workdir.Load(), s.cfg.Home)
 }
 
 // answer finishes a unary call.

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -43,10 +42,10 @@ func (s *Service) read(ctx context.Context, m *wire.ReadRequest, out *connect.Se
 		return err
 	})
 	if err != nil {
-		return fault.Of(err, name)
+		return faultOf(err, name)
 	}
 	defer unix.Close(fd)
-	return fault.Of(sendRange(ctx, fd, m.Offset, m.Length, entryOf(name, &st, ""), out), name)
+	return faultOf(sendRange(ctx, fd, m.Offset, m.Length, entryOf(name, &st, ""), out), name)
 }
 
 func sendRange(ctx context.Context, fd int, at, length int64, entry *wire.Entry, out *connect.ServerStream[wire.ReadResponse]) error {

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/rights"
 	"github.com/skete-dev/skete/guest/file/watch"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/keylock"
@@ -29,7 +28,7 @@ type Config struct {
 type Service struct {
 	cfg     Config // its Workdir is only the first
 	workdir atomic.Pointer[string]
-	threads *rights.Threads
+	threads *userThreads
 	locks   keylock.Locks[pathKey]
 	watches *watch.Hub
 	done    chan struct{}
@@ -47,7 +46,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Home == "" {
 		cfg.Home = cfg.Workdir
 	}
-	threads, err := rights.New(cfg.UID, cfg.GID)
+	threads, err := newUserThreads(cfg.UID, cfg.GID)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
-	"github.com/skete-dev/skete/guest/file/page"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -53,14 +51,14 @@ func (s *Service) stat(ctx context.Context, m *wire.StatRequest) (*wire.StatResp
 		return err
 	})
 	if err != nil {
-		return nil, fault.Of(err, name)
+		return nil, faultOf(err, name)
 	}
 	if content < 0 {
 		return res, nil
 	}
 	defer unix.Close(content)
 	res.Sha256, err = hashFile(ctx, content)
-	return res, fault.Of(err, name)
+	return res, faultOf(err, name)
 }
 
 // begin checks what every call has: a path and a user.
@@ -124,7 +122,7 @@ func (s *Service) list(ctx context.Context, m *wire.ListRequest) (*wire.ListResp
 	if m.PageSize > pageMax {
 		return nil, errs.New(errs.Invalid, "the page size %d is more than %d", m.PageSize, pageMax)
 	}
-	after, err := page.Parse(m.PageToken, name, depth)
+	after, err := parsePageToken(m.PageToken, name, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +136,7 @@ func (s *Service) list(ctx context.Context, m *wire.ListRequest) (*wire.ListResp
 		return fillPage(ctx, fd, name, depth, size, after, res)
 	})
 	if err != nil {
-		return nil, fault.Of(err, name)
+		return nil, faultOf(err, name)
 	}
 	return res, nil
 }
@@ -147,7 +145,7 @@ func fillPage(ctx context.Context, fd int, name string, depth, size int, after s
 	used, last := 0, ""
 	return tree.Walk(ctx, fd, tree.Options{Depth: depth, After: after}, func(it tree.Item) error {
 		if len(res.Entries) >= size || used >= pageBytesMax {
-			res.NextPageToken = page.Token(name, depth, last)
+			res.NextPageToken = pageToken(name, depth, last)
 			return tree.ErrStop
 		}
 		e := entryWithTarget(it.Dir, it.Name, beneath(name, it.Rel), &it.Stat)

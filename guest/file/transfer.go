@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/untar"
@@ -63,7 +62,7 @@ func (s *Service) upload(ctx context.Context, in *connect.ClientStream[wire.Uplo
 		return r.drain()
 	})
 	if err != nil {
-		return nil, partly(fault.Of(err, name), res)
+		return nil, partly(faultOf(err, name), res)
 	}
 	return &wire.UploadResponse{Entries: res.Entries, Bytes: res.Bytes}, nil
 }
@@ -160,7 +159,7 @@ func (s *Service) download(ctx context.Context, m *wire.DownloadRequest, out *co
 	if err == nil {
 		err = w.flush()
 	}
-	return fault.Of(err, name)
+	return faultOf(err, name)
 }
 
 // excludeMax is how many paths a download leaves out at most.

@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/rights"
 )
 
 // runner is how a call runs code with its user's rights.
@@ -19,7 +18,7 @@ func (s *Service) as(user string) (runner, error) {
 	case user == s.cfg.User:
 		return runner{s.threads.Quick, s.threads.Slow}, nil
 	case user == "root" && s.cfg.Root && s.threads.Root():
-		direct := func(_ context.Context, run func() error) error { return rights.Guarded(run) }
+		direct := func(_ context.Context, run func() error) error { return guarded(run) }
 		return runner{direct, direct}, nil
 	case user == "root" && !s.cfg.Root:
 		return runner{}, errs.New(errs.Denied, "root was not granted to this sandbox")

@@ -8,8 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
-	"github.com/skete-dev/skete/guest/file/rights"
 	"github.com/skete-dev/skete/guest/file/watch"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -42,7 +40,7 @@ func (s *Service) watch(ctx context.Context, m *wire.WatchRequest, out *connect.
 		As: func(f func() error) error { return run.slow(context.Background(), f) },
 	})
 	if err != nil {
-		return fault.Of(err, name)
+		return faultOf(err, name)
 	}
 	defer w.Release()
 	next := w.Next()
@@ -101,7 +99,7 @@ func (s *Service) follow(ctx context.Context, w *watch.Watch, next uint64, out *
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.done:
-			return rights.ErrClosed
+			return errThreadsClosed
 		}
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/fault"
-	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -63,7 +61,7 @@ func (s *Service) write(ctx context.Context, in *connect.ClientStream[wire.Write
 	} else {
 		res, err = w.whole()
 	}
-	return res, fault.Of(err, name)
+	return res, faultOf(err, name)
 }
 
 func checkHeader(h *wire.WriteRequest_Header) error {
@@ -253,7 +251,7 @@ func (w *writer) dress() error {
 		}
 		if own.Uid != w.old.Uid || own.Gid != w.old.Gid {
 			if err := unix.Fchown(w.fd, int(w.old.Uid), int(w.old.Gid)); err != nil {
-				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", pathname.Show(w.name)).
+				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", showPath(w.name)).
 					WithHint("a ranged write changes it in place")
 			}
 		}
@@ -328,7 +326,7 @@ func (w *writer) expected() error {
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return errs.New(errs.Conflict, "%s no longer exists", pathname.Show(w.name))
+		return errs.New(errs.Conflict, "%s no longer exists", showPath(w.name))
 	}
 	if err != nil {
 		return err
@@ -339,7 +337,7 @@ func (w *writer) expected() error {
 		return err
 	}
 	if have != want {
-		return errs.New(errs.Conflict, "%s has changed: its hash is %s", pathname.Show(w.name), have)
+		return errs.New(errs.Conflict, "%s has changed: its hash is %s", showPath(w.name), have)
 	}
 	return nil
 }

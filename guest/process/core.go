@@ -14,8 +14,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
-	"github.com/skete-dev/skete/guest/process/alarm"
-	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/process/spool"
 	"github.com/skete-dev/skete/guest/process/task"
 	"github.com/skete-dev/skete/guest/wire"
@@ -52,7 +50,7 @@ type Core struct {
 	used      atomic.Int64 // bytes of all spools
 	usedMax   int64
 	quit      chan struct{}
-	planner   plan.Planner
+	planner   planner
 	ownKernel func() bool
 	ooms      task.OOMs
 
@@ -70,7 +68,7 @@ type Core struct {
 	ended    []*proc // oldest first
 	autoKeys uint64
 	closed   bool
-	thaw     *alarm.Alarm
+	thaw     *alarm
 	stopped  map[int]bool  // pids that Quiesce stopped
 	thawed   chan struct{} // closed at the thaw; nil = nothing is stopped
 	running  chan struct{} // a token when a process was started
@@ -85,7 +83,7 @@ func New(cfg Config) (*Core, error) {
 	c := &Core{
 		cfg: cfg, spoolDir: pair.SpoolDir(state), usedMax: cfg.Boot.OutputBytesMax, quit: make(chan struct{}),
 		byKey: map[string]*proc{}, byID: map[uint64]*proc{}, early: map[uint64]pair.Exit{}, starting: map[string]chan struct{}{},
-		running: make(chan struct{}, 1), planner: plan.Planner{Boot: cfg.Boot, Shell: sync.OnceValue(plan.FindShell)}, ownKernel: sync.OnceValue(task.OnGVisor),
+		running: make(chan struct{}, 1), planner: planner{Boot: cfg.Boot, Shell: sync.OnceValue(findShell)}, ownKernel: sync.OnceValue(task.OnGVisor),
 	}
 	if c.usedMax == 0 {
 		c.usedMax = outputBytesDefault
@@ -264,7 +262,7 @@ func (c *Core) spawnTask(f func()) {
 // find returns the process of a key. A key that was evicted or that an earlier
 // boot used comes back as a process without output.
 func (c *Core) find(key string) (*proc, error) {
-	if err := plan.CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

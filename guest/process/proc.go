@@ -11,7 +11,6 @@ import (
 
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process/spool"
-	"github.com/skete-dev/skete/guest/process/stdin"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -22,7 +21,7 @@ type proc struct {
 	key   string
 	entry pair.Entry
 	req   *wire.StartRequest // what the entry's info remembers of the request
-	stdin *stdin.Stdin
+	stdin *stdin
 	out   *spool.Spool
 	err   *spool.Spool // nil with a terminal
 	stop  chan struct{}
@@ -61,7 +60,7 @@ func newProc(c *Core, e pair.Entry, names []string) (*proc, error) {
 	for _, s := range p.spools() {
 		s.Wait = p.req.Overflow == wire.Overflow_OVERFLOW_WAIT
 	}
-	p.stdin, err = stdin.New(stdin.Env{Init: c.init, Dir: c.spoolDir, Go: c.spawnTask}, &p.entry)
+	p.stdin, err = newStdin(stdinEnv{Init: c.init, Dir: c.spoolDir, Go: c.spawnTask}, &p.entry)
 	return p, err
 }
 
@@ -248,7 +247,7 @@ func exitOf(x pair.Exit) *wire.Exit {
 func (c *Core) bare(e pair.Entry) *proc {
 	p := &proc{core: c, id: e.ID, key: e.Key, entry: e, req: &wire.StartRequest{}, exited: make(chan struct{}), settled: make(chan struct{})}
 	p.out, p.err = spool.Lost(e.OutSize), spool.Lost(e.ErrSize)
-	p.stdin = stdin.Closed()
+	p.stdin = closedStdin()
 	if e.State != pair.Running {
 		p.isSettled = true
 		close(p.exited)

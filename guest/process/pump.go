@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/skete-dev/skete/guest/process/pipe"
 	"github.com/skete-dev/skete/guest/process/spool"
 )
 
@@ -69,7 +68,7 @@ func (p *pump) readable(file *os.File, f func(fd int) (done bool, err error)) er
 func (p *pump) drain(fd int) (done bool, err error) {
 	for {
 		if p.spool.NeedsFile() { // most streams end without a byte: no file for those
-			if data, end := pipe.Holds(fd); !data {
+			if data, end := pipeHolds(fd); !data {
 				return end, nil
 			}
 		}
@@ -77,7 +76,7 @@ func (p *pump) drain(fd int) (done bool, err error) {
 			return true, err
 		}
 		n, err := p.spool.Fill(func(f *os.File, most int64) (int64, error) {
-			return pipe.Splice(fd, f, min(most, spliceBytes))
+			return splicePipe(fd, f, min(most, spliceBytes))
 		})
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -190,7 +189,7 @@ func (p *pump) drainRelay() error {
 }
 
 func (p *pump) relay(fd int) (n int64, err error) {
-	n, err = pipe.Splice(fd, p.relayW, 64<<10)
+	n, err = splicePipe(fd, p.relayW, 64<<10)
 	if errors.Is(err, syscall.EIO) {
 		return 0, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/guest/initd/pair"
-	"github.com/skete-dev/skete/guest/process/alarm"
 	"github.com/skete-dev/skete/guest/process/task"
 )
 
@@ -30,7 +29,7 @@ func (c *Core) Quiesce(thawAfter time.Duration) uint32 {
 	if c.thawed == nil {
 		c.thawed = make(chan struct{})
 	}
-	c.thaw = alarm.Set(thawAfter, func() { c.Thaw() })
+	c.thaw = setAlarm(thawAfter, func() { c.Thaw() })
 	count := uint32(0)
 	for range stopRounds { // a process may fork before the stop reaches it
 		n := c.stopLocked()

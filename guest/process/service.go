@@ -10,7 +10,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
-	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -137,8 +136,8 @@ func (s *service) Signal(_ context.Context, r *connect.Request[wire.SignalReques
 }
 
 func (s *service) Resize(_ context.Context, r *connect.Request[wire.ResizeRequest]) (*connect.Response[wire.ResizeResponse], error) {
-	if !plan.ValidSize(r.Msg.Size) {
-		return nil, wire.ToConnect(errs.New(errs.Invalid, "a terminal has 1..%d columns and rows", plan.PtySizeMax))
+	if !validSize(r.Msg.Size) {
+		return nil, wire.ToConnect(errs.New(errs.Invalid, "a terminal has 1..%d columns and rows", ptySizeMax))
 	}
 	p, err := s.c.find(r.Msg.Key)
 	if err != nil {
@@ -208,7 +207,7 @@ func (s *service) Remember(_ context.Context, r *connect.Request[wire.RememberRe
 	}
 	used := make([]pair.Used, 0, len(r.Msg.Keys))
 	for _, k := range r.Msg.Keys {
-		if err := plan.CheckKey(k.Key); err != nil {
+		if err := checkKey(k.Key); err != nil {
 			return nil, wire.ToConnect(err)
 		}
 		if len(k.Fingerprint) > pair.FingerprintBytesMax {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
-	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -74,7 +73,7 @@ func (c *Core) lockKey(ctx context.Context, key string) (*proc, func(), error) {
 func (c *Core) spawn(s *pair.Spawn) (*proc, bool, error) {
 	e, existed, err := c.init.Spawn(*s)
 	if err != nil {
-		return nil, false, plan.Error(err, s)
+		return nil, false, spawnError(err, s)
 	}
 	if existed { // an evicted key, or one of an earlier boot
 		return c.bare(e), true, nil

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skete-dev/skete/guest/process/plan"
 	"github.com/skete-dev/skete/guest/process/task"
 )
 
@@ -47,7 +46,7 @@ func (c *Core) descendants(p *proc) []task.Task {
 	if !isClosed(p.exited) {
 		mine[leader] = true
 	}
-	mark := "\x00" + plan.KeyName + "=" + p.key + "\x00"
+	mark := "\x00" + keyName + "=" + p.key + "\x00"
 	for _, t := range tasks {
 		if t.Session == leader || t.Group == leader || strings.Contains("\x00"+task.Read(task.Path(t.PID, "environ")), mark) {
 			mine[t.PID] = true

@@ -12,9 +12,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/process"
-	"github.com/skete-dev/skete/guest/service/declare"
-	"github.com/skete-dev/skete/guest/service/holder"
-	"github.com/skete-dev/skete/guest/service/notice"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -41,7 +38,7 @@ func (m *Manager) holders(paths [][]byte) ([]*wire.Holder, bool, error) {
 		}
 	}
 	self, parent := os.Getpid(), os.Getppid() // supervise and init
-	found, more := holder.Find(holder.Paths(paths), func(pid int) bool { return pid == self || pid == parent })
+	found, more := findHolders(pathsOf(paths), func(pid int) bool { return pid == self || pid == parent })
 	if len(found) == 0 {
 		return nil, more, nil
 	}
@@ -118,7 +115,7 @@ func (m *Manager) RestartHolders(ctx context.Context, r *connect.Request[wire.Re
 			res.Restarted = append(res.Restarted, &wire.RestartedService{Name: u.name, Reason: reason})
 		}
 	}
-	notice.Give(r.Msg.Paths)
+	giveNotice(r.Msg.Paths)
 	return connect.NewResponse(res), nil
 }
 
@@ -149,7 +146,7 @@ func (u *unit) whyRestart(paths [][]byte) string {
 	default:
 		return "it was not ready"
 	}
-	home := declare.Dir(u.decl, boot.Workdir)
+	home := dirOf(u.decl, boot.Workdir)
 	i := slices.IndexFunc(paths, func(p []byte) bool {
 		file := path.Clean(string(p))
 		return u.known.IsConfig(file) && related(path.Dir(file), home)

@@ -16,7 +16,6 @@ import (
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/service/bound"
-	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -151,7 +150,7 @@ func (m *Manager) all() []*unit {
 // declare makes a service known, or changes one. keep: what does not run is
 // not started.
 func (m *Manager) declare(d *wire.ServiceDeclaration, keep bool) (u *unit, created, changed bool, err error) {
-	d, err = declare.Complete(d)
+	d, err = complete(d)
 	if err != nil {
 		return nil, false, false, err
 	}

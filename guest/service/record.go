@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -158,7 +157,7 @@ func parseRecord(data []byte, name string) (*record, *wire.ServiceDeclaration, e
 	if err := proto.Unmarshal(r.Declaration, &d); err != nil {
 		return bad("no declaration")
 	}
-	full, err := declare.Complete(&d)
+	full, err := complete(&d)
 	if err != nil || full.Name != name {
 		return bad("its declaration")
 	}

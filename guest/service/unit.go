@@ -14,9 +14,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/service/bound"
-	"github.com/skete-dev/skete/guest/service/declare"
-	"github.com/skete-dev/skete/guest/service/known"
-	"github.com/skete-dev/skete/guest/service/probe"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -37,7 +34,7 @@ type unit struct {
 	since   time.Time
 	pid     uint32
 	probed  uint64 // 1 + the number of the run that is being probed
-	known   *known.Server
+	known   *devServer
 	over    bool          // its memory, and it is ended for that
 	unkept  string        // of its limits, said with its state
 	wake    chan struct{} // closed when something else is wanted
@@ -81,7 +78,7 @@ func (u *unit) loop(ctx context.Context) {
 		w := u.wish()
 		switch {
 		case !w.run && w.open:
-			u.endRun(ctx, declare.StopGrace(w.decl))
+			u.endRun(ctx, stopGrace(w.decl))
 		case w.removed:
 			u.forget()
 			return
@@ -204,7 +201,7 @@ func (u *unit) group() string {
 // bind puts a run under its limits; one that is there already, too, since what
 // it forked while nobody looked may be outside.
 func (u *unit) bind(run process.Run, d *wire.ServiceDeclaration) (group string, l bound.Limits) {
-	group, l = u.group(), declare.Limits(d)
+	group, l = u.group(), limitsOf(d)
 	missing := u.m.bounds.Put(group, l, run.Members)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -246,7 +243,7 @@ func (u *unit) stay(ctx context.Context, run process.Run, w wish) {
 		case <-w.wake:
 			now := u.wish()
 			if !now.run || now.round != w.round {
-				u.endRun(ctx, declare.StopGrace(now.decl))
+				u.endRun(ctx, stopGrace(now.decl))
 				return
 			}
 			w = now
@@ -280,8 +277,8 @@ func (u *unit) open(ctx context.Context, w wish) (process.Run, error) {
 	launching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer stopOn(w.wake, cancel)()
-	gate := u.m.bounds.Gate(u.group(), declare.Limits(w.decl))
-	return u.m.core.Launch(launching, declare.Request(w.decl, key, gate, server.Env(boot.Env[wire.PreviewDomain])))
+	gate := u.m.bounds.Gate(u.group(), limitsOf(w.decl))
+	return u.m.core.Launch(launching, startRequest(w.decl, key, gate, server.Env(boot.Env[wire.PreviewDomain])))
 }
 
 // stopOn calls cancel when a channel is closed, until the returned function is called.
@@ -311,11 +308,11 @@ func (u *unit) running(info *wire.ProcessInfo, round uint64) {
 }
 
 // probe of the present run. What it tells of a run that is over is not heard.
-func (u *unit) probe(run process.Run, d *wire.ServiceDeclaration) *probe.Probe {
+func (u *unit) probe(run process.Run, d *wire.ServiceDeclaration) *probe {
 	u.mu.Lock()
 	number, ready := u.probed, u.rec.Ready
 	u.mu.Unlock()
-	return &probe.Probe{Run: run, Declaration: d, Ready: ready, Moving: u.m.core.Moving, Tell: func(state wire.ServiceState, reason string) {
+	return &probe{Run: run, Declaration: d, Ready: ready, Moving: u.m.core.Moving, Tell: func(state wire.ServiceState, reason string) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if u.probed != number || u.state == state {
@@ -507,10 +504,10 @@ func (u *unit) info() *wire.ServiceInfo {
 }
 
 // knownServer looks what a declaration starts.
-func knownServer(d *wire.ServiceDeclaration, workdir string) *known.Server {
-	words := known.Words(string(d.Command))
+func knownServer(d *wire.ServiceDeclaration, workdir string) *devServer {
+	words := shellWords(string(d.Command))
 	for _, a := range d.Argv {
-		words = append(words, known.Words(string(a))...) // also what sh -c gets
+		words = append(words, shellWords(string(a))...) // also what sh -c gets
 	}
-	return known.Of(words, declare.Dir(d, workdir))
+	return devServerOf(words, dirOf(d, workdir))
 }

@@ -1,14 +1,4 @@
-// Package holder finds the processes that hold files: open, mapped, or as
-// their working directory.
-//
-//	found, more := holder.Find(holder.Paths(list), skip)
-//
-// Whoever has a file open when another one is put in its place by a rename
-// goes on with the old one, without any error. That is what Replaced says.
-//
-// Programs of the sandbox choose what stands in /proc (names, numbers of
-// files), so every read is bounded. Everything is safe for concurrent use.
-package holder
+package service
 
 import (
 	"errors"
@@ -23,6 +13,19 @@ import (
 	"github.com/skete-dev/skete/guest/process/task"
 )
 
+// # Holder
+//
+// This part finds the processes that hold files: open, mapped, or as
+// their working directory.
+//
+//	found, more := holder.Find(holder.Paths(list), skip)
+//
+// Whoever has a file open when another one is put in its place by a rename
+// goes on with the old one, without any error. That is what Replaced says.
+//
+// Programs of the sandbox choose what stands in /proc (names, numbers of
+// files), so every read is bounded. Everything is safe for concurrent use.
+
 // Bounds of one look.
 const (
 	pathsMax   = 20      // of one holder
@@ -31,8 +34,8 @@ const (
 	wordsMax   = 200     // bytes of a command
 )
 
-// Holder is a process that holds files.
-type Holder struct {
+// holder is a process that holds files.
+type holder struct {
 	PID     int
 	Command string
 	// Paths are the files; More says that there are others.
@@ -42,12 +45,12 @@ type Holder struct {
 	Replaced bool
 }
 
-// Set is a set of paths and all beneath them.
-type Set map[string]bool
+// pathSet is a set of paths and all beneath them.
+type pathSet map[string]bool
 
-// Paths makes a set; the paths are absolute.
-func Paths(list [][]byte) Set {
-	s := make(Set, len(list))
+// pathsOf makes a set; the paths are absolute.
+func pathsOf(list [][]byte) pathSet {
+	s := make(pathSet, len(list))
 	for _, p := range list {
 		s[filepath.Clean(string(p))] = true
 	}
@@ -55,7 +58,7 @@ func Paths(list [][]byte) Set {
 }
 
 // Has reports whether a path is in the set, or beneath a path that is.
-func (s Set) Has(path string) bool {
+func (s pathSet) Has(path string) bool {
 	if len(s) == 0 || !filepath.IsAbs(path) {
 		return false
 	}
@@ -71,14 +74,14 @@ func (s Set) Has(path string) bool {
 	}
 }
 
-// Find looks at every process that skip does not name. more: there were too
+// findHolders looks at every process that skip does not name. more: there were too
 // many holders, or the look was not whole.
-func Find(paths Set, skip func(pid int) bool) (found []Holder, more bool) {
+func findHolders(paths pathSet, skip func(pid int) bool) (found []holder, more bool) {
 	for _, t := range task.Now() {
 		if t.State == 'Z' || t.State == 'X' || skip(t.PID) {
 			continue
 		}
-		h := Holder{PID: t.PID}
+		h := holder{PID: t.PID}
 		more = h.look(paths) || more
 		if len(h.Paths) == 0 {
 			continue
@@ -86,14 +89,14 @@ func Find(paths Set, skip func(pid int) bool) (found []Holder, more bool) {
 		if len(found) == holdersMax {
 			return found, true
 		}
-		h.Command = command(t.PID)
+		h.Command = commandOf(t.PID)
 		found = append(found, h)
 	}
 	return found, more
 }
 
 // look finds what one process holds; true: not all could be seen.
-func (h *Holder) look(paths Set) bool {
+func (h *holder) look(paths pathSet) bool {
 	h.link(paths, task.Path(h.PID, "cwd"))
 	dir := task.Path(h.PID, "fd")
 	f, err := os.Open(dir)
@@ -106,7 +109,7 @@ func (h *Holder) look(paths Set) bool {
 		h.link(paths, dir+"/"+n)
 	}
 	for line := range strings.Lines(task.Read(task.Path(h.PID, "maps"))) {
-		if name, inode, ok := mapped(strings.TrimSuffix(line, "\n")); ok {
+		if name, inode, ok := mappedFile(strings.TrimSuffix(line, "\n")); ok {
 			h.mapping(paths, name, inode)
 		}
 	}
@@ -118,7 +121,7 @@ const deleted = " (deleted)"
 
 // link looks at a link of /proc, which leads to the file itself and reads as
 // the name that it had.
-func (h *Holder) link(paths Set, link string) {
+func (h *holder) link(paths pathSet, link string) {
 	name, err := os.Readlink(link)
 	if err != nil {
 		return
@@ -140,7 +143,7 @@ func (h *Holder) link(paths Set, link string) {
 
 // mapping looks at a mapped file. Its inode tells whether it is still the one
 // at its path: the file itself cannot be reached by everybody who may look.
-func (h *Holder) mapping(paths Set, name string, inode uint64) {
+func (h *holder) mapping(paths pathSet, name string, inode uint64) {
 	bare, gone := strings.CutSuffix(name, deleted)
 	if !paths.Has(bare) {
 		return
@@ -154,7 +157,7 @@ func (h *Holder) mapping(paths Set, name string, inode uint64) {
 	h.add(bare, replaced)
 }
 
-func (h *Holder) add(path string, replaced bool) {
+func (h *holder) add(path string, replaced bool) {
 	h.Replaced = h.Replaced || replaced
 	if slices.Contains(h.Paths, path) {
 		return
@@ -166,9 +169,9 @@ func (h *Holder) add(path string, replaced bool) {
 	h.Paths = append(h.Paths, path)
 }
 
-// mapped parses a line of /proc/<pid>/maps:
+// mappedFile parses a line of /proc/<pid>/maps:
 // "start-end perms offset major:minor inode   name".
-func mapped(line string) (name string, inode uint64, ok bool) {
+func mappedFile(line string) (name string, inode uint64, ok bool) {
 	rest := line
 	var field [5]string
 	for i := range field {
@@ -189,8 +192,8 @@ func mapped(line string) (name string, inode uint64, ok bool) {
 // unescape undoes what the kernel writes for a line feed in a name.
 func unescape(s string) string { return strings.ReplaceAll(s, `\012`, "\n") }
 
-// command is how a process was called, in one line.
-func command(pid int) string {
+// commandOf is how a process was called, in one line.
+func commandOf(pid int) string {
 	words := strings.TrimRight(task.Read(task.Path(pid, "cmdline")), "\x00")
 	words = strings.Join(strings.Fields(strings.ReplaceAll(words, "\x00", " ")), " ")
 	if len(words) > wordsMax {

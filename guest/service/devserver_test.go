@@ -1,4 +1,4 @@
-package known
+package service
 
 import (
 	"os"
@@ -17,7 +17,7 @@ func TestOf_findsWhatACommandStarts(t *testing.T) {
 		"vite build": "", "vite preview": "", "vitest": "", "echo invite": "", "": "",
 	} {
 		got := ""
-		if s := Of(Words(command), dir); s != nil {
+		if s := devServerOf(shellWords(command), dir); s != nil {
 			got = s.Name
 		}
 		if got != want {
@@ -27,19 +27,19 @@ func TestOf_findsWhatACommandStarts(t *testing.T) {
 }
 
 func TestEnv_opensTheHostCheckForThePreviewsAlone(t *testing.T) {
-	s := Of([]string{"vite"}, t.TempDir())
+	s := devServerOf([]string{"vite"}, t.TempDir())
 	for _, domain := range []string{"preview.example.com", ".preview.example.com"} {
 		if got := s.Env(domain)["__VITE_ADDITIONAL_SERVER_ALLOWED_HOSTS"]; got != ".preview.example.com" {
 			t.Errorf("%q", got)
 		}
 	}
-	if s.Env("") != nil || (*Server)(nil).Env("preview.example.com") != nil {
+	if s.Env("") != nil || (*devServer)(nil).Env("preview.example.com") != nil {
 		t.Error("something is set where nothing is known")
 	}
 }
 
 func TestIsConfig(t *testing.T) {
-	s := Of([]string{"vite"}, t.TempDir())
+	s := devServerOf([]string{"vite"}, t.TempDir())
 	for file, want := range map[string]bool{
 		"/w/vite.config.ts": true, "/w/package.json": true, "/w/.env": true, "/w/.env.local": true, "/w/src/a.js": false, "/w/index.html": false, "/w/env": false,
 	} {
@@ -53,6 +53,6 @@ func FuzzParseScript(f *testing.F) {
 	f.Add([]byte(`{"scripts":{"dev":"vite"}}`), "dev")
 	f.Add([]byte(`{"scripts":[]}`), "dev")
 	f.Fuzz(func(t *testing.T, data []byte, name string) {
-		program(Words(parseScript(data, name))) // ends, and does not panic
+		programServer(shellWords(parseScript(data, name))) // ends, and does not panic
 	})
 }

@@ -1,12 +1,4 @@
-// Package rights runs functions with the rights of a sandbox's user.
-//
-//	threads, err := rights.New(1000, 1000)
-//	err = threads.Quick(ctx, func() error { fd, err = unix.Open(path, flags, 0); return err })
-//
-// The functions may open what they like: the kernel checks them. A descriptor
-// that they return carries its rights along and may be used anywhere. Safe
-// for concurrent use. Close refuses new calls and waits for the quick ones.
-package rights
+package file
 
 import (
 	"context"
@@ -23,12 +15,23 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// # Rights
+//
+// This part runs functions with the rights of a sandbox's user.
+//
+//	threads, err := rights.New(1000, 1000)
+//	err = threads.Quick(ctx, func() error { fd, err = unix.Open(path, flags, 0); return err })
+//
+// The functions may open what they like: the kernel checks them. A descriptor
+// that they return carries its rights along and may be used anywhere. Safe
+// for concurrent use. Close refuses new calls and waits for the quick ones.
+
 const (
 	quickThreads = 4  // for calls of a few system calls
 	longThreads  = 16 // at once, for walks and transfers; each made for its call
 )
 
-// Threads runs functions with the user's rights.
+// userThreads runs functions with the user's rights.
 //
 // Linux keeps credentials per thread. A goroutine locks itself to its thread,
 // drops the supplementary groups and switches the *effective* group and user
@@ -40,30 +43,30 @@ const (
 // otherwise a program of the user could signal the thread, and so kill the
 // supervisor, or trace it. With the effective id the kernel also clears the
 // thread's effective capabilities, which New verifies.
-type Threads struct {
+type userThreads struct {
 	root     bool // the process is root
 	direct   bool // not root, or the user is root: nothing to switch
 	uid, gid uint32
 
-	jobs chan job
+	jobs chan userJob
 	long chan struct{} // semaphore
 	done chan struct{}
 	wg   sync.WaitGroup
 }
 
-type job struct {
+type userJob struct {
 	run  func() error
 	done chan error
 }
 
-// New makes threads with a user's rights and verifies them. Without root, or
+// newUserThreads makes threads with a user's rights and verifies them. Without root, or
 // for root, there is nothing to switch and functions run where they are.
-func New(uid, gid uint32) (*Threads, error) {
+func newUserThreads(uid, gid uint32) (*userThreads, error) {
 	root := os.Geteuid() == 0
-	t := &Threads{
+	t := &userThreads{
 		root: root, direct: !root || uid == 0,
 		uid: uid, gid: gid,
-		jobs: make(chan job),
+		jobs: make(chan userJob),
 		long: make(chan struct{}, longThreads),
 		done: make(chan struct{}),
 	}
@@ -91,7 +94,7 @@ func New(uid, gid uint32) (*Threads, error) {
 	return t, nil
 }
 
-func (t *Threads) serve(ready chan<- error) {
+func (t *userThreads) serve(ready chan<- error) {
 	defer t.wg.Done()
 	err := t.become()
 	ready <- err
@@ -101,7 +104,7 @@ func (t *Threads) serve(ready chan<- error) {
 	for {
 		select {
 		case j := <-t.jobs:
-			j.done <- Guarded(j.run)
+			j.done <- guarded(j.run)
 		case <-t.done:
 			return
 		}
@@ -109,7 +112,7 @@ func (t *Threads) serve(ready chan<- error) {
 }
 
 // become switches the calling goroutine's thread, for good.
-func (t *Threads) become() error {
+func (t *userThreads) become() error {
 	runtime.LockOSThread()
 	const keep = ^uintptr(0)
 	groups := [1]uint32{t.gid}
@@ -126,7 +129,7 @@ func (t *Threads) become() error {
 }
 
 // verify makes sure that the kernel did what we rely on.
-func (t *Threads) verify() error {
+func (t *userThreads) verify() error {
 	if euid, _, _ := unix.RawSyscall(unix.SYS_GETEUID, 0, 0, 0); uint32(euid) != t.uid {
 		return fmt.Errorf("the thread's user is %d", euid)
 	}
@@ -141,9 +144,9 @@ func (t *Threads) verify() error {
 	return nil
 }
 
-// Guarded turns a panic into an error: on a thread of ours nobody else would
+// guarded turns a panic into an error: on a thread of ours nobody else would
 // recover it, and the supervisor must not die of one bad call.
-func Guarded(run func() error) (err error) {
+func guarded(run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic in a file call: %v\n%s", p, debug.Stack())
@@ -153,36 +156,36 @@ func Guarded(run func() error) (err error) {
 }
 
 // Root reports whether the process is root, so that calls can be too.
-func (t *Threads) Root() bool { return t.root }
+func (t *userThreads) Root() bool { return t.root }
 
 // Quick runs a function of a few system calls with the user's rights. It
 // returns when the function has, or when ctx ends before it began.
-func (t *Threads) Quick(ctx context.Context, run func() error) error {
+func (t *userThreads) Quick(ctx context.Context, run func() error) error {
 	if t.direct {
-		return Guarded(run)
+		return guarded(run)
 	}
-	j := job{run: run, done: make(chan error, 1)}
+	j := userJob{run: run, done: make(chan error, 1)}
 	select {
 	case t.jobs <- j:
 		return <-j.done
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.done:
-		return ErrClosed
+		return errThreadsClosed
 	}
 }
 
 // Slow runs a function that may take long on a thread of its own.
-func (t *Threads) Slow(ctx context.Context, run func() error) error {
+func (t *userThreads) Slow(ctx context.Context, run func() error) error {
 	if t.direct {
-		return Guarded(run)
+		return guarded(run)
 	}
 	select {
 	case t.long <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.done:
-		return ErrClosed
+		return errThreadsClosed
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -191,16 +194,16 @@ func (t *Threads) Slow(ctx context.Context, run func() error) error {
 			done <- err
 			return
 		}
-		done <- Guarded(run)
+		done <- guarded(run)
 	}()
 	return <-done
 }
 
 // Close ends the threads. It must be called once.
-func (t *Threads) Close() {
+func (t *userThreads) Close() {
 	close(t.done)
 	t.wg.Wait()
 }
 
-// ErrClosed answers calls after Close.
-var ErrClosed = errs.New(errs.Unavailable, "the file service is closing")
+// errThreadsClosed answers calls after Close.
+var errThreadsClosed = errs.New(errs.Unavailable, "the file service is closing")

@@ -1,10 +1,4 @@
-// Package declare checks declarations of services and makes commands of them.
-//
-//	d, err := declare.Complete(given)
-//	req := declare.Request(d, key, gate, env)
-//
-// Everything is pure and safe for concurrent use.
-package declare
+package service
 
 import (
 	"fmt"
@@ -21,6 +15,15 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/pattern"
 )
+
+// # Declare
+//
+// This part checks declarations of services and makes commands of them.
+//
+//	d, err := declare.Complete(given)
+//	req := declare.Request(d, key, gate, env)
+//
+// Everything is pure and safe for concurrent use.
 
 // Bounds of declarations.
 const (
@@ -46,21 +49,21 @@ const (
 // nameForm is the form of a service's name.
 var nameForm = pattern.Lazy(`^[a-z](?:[a-z0-9-]*[a-z0-9])?$`)
 
-// CheckName says whether a service may be called so.
-func CheckName(name string) error {
+// checkName says whether a service may be called so.
+func checkName(name string) error {
 	if len(name) > nameMax || !nameForm().MatchString(name) {
 		return errs.New(errs.Invalid, "a service's name is 1 to %d of a-z 0-9 -, from a letter to a letter or digit", nameMax)
 	}
 	return nil
 }
 
-// Complete checks a declaration and fills in what is left out.
-func Complete(d *wire.ServiceDeclaration) (*wire.ServiceDeclaration, error) {
+// complete checks a declaration and fills in what is left out.
+func complete(d *wire.ServiceDeclaration) (*wire.ServiceDeclaration, error) {
 	if d == nil {
 		return nil, errs.New(errs.Invalid, "there is no declaration")
 	}
 	d = proto.CloneOf(d)
-	if err := CheckName(d.Name); err != nil {
+	if err := checkName(d.Name); err != nil {
 		return nil, err
 	}
 	if proto.Size(d) > declarationBytes {
@@ -150,7 +153,7 @@ func checkBounds(d *wire.ServiceDeclaration) string {
 			return why
 		}
 	}
-	if l := Limits(d); l.Memory != 0 && l.Memory < memoryMin || l.CPUWeight > cpuWeightMax {
+	if l := limitsOf(d); l.Memory != 0 && l.Memory < memoryMin || l.CPUWeight > cpuWeightMax {
 		return "its limits: memory has at least 4 MiB, cpu_weight is in 1..10000"
 	}
 	switch {
@@ -177,17 +180,17 @@ const gated = `until [ -e '%s' ]; do :; done; `
 // shellCommand runs a text in bash, or sh where there is none.
 const shellCommand = `s=$(command -v bash) || s=sh; exec "$s" -c "$0" 2>&1`
 
-// Limits are those of all its processes together. The others are of each one.
-func Limits(d *wire.ServiceDeclaration) (l bound.Limits) {
+// limitsOf are those of all its processes together. The others are of each one.
+func limitsOf(d *wire.ServiceDeclaration) (l bound.Limits) {
 	for _, r := range d.Rlimits {
-		if whole := whole(&l, r.Name); whole != nil {
+		if whole := wholeNumber(&l, r.Name); whole != nil {
 			*whole = r.Soft
 		}
 	}
 	return l
 }
 
-func whole(l *bound.Limits, name string) *uint64 {
+func wholeNumber(l *bound.Limits, name string) *uint64 {
 	switch name {
 	case "memory":
 		return &l.Memory
@@ -199,14 +202,14 @@ func whole(l *bound.Limits, name string) *uint64 {
 	return nil
 }
 
-// Request is what starts a run of the service, once there is a file called gate
+// startRequest is what starts a run of the service, once there is a file called gate
 // if it is not "".
-func Request(d *wire.ServiceDeclaration, key, gate string, env map[string]string) *wire.StartRequest {
+func startRequest(d *wire.ServiceDeclaration, key, gate string, env map[string]string) *wire.StartRequest {
 	r := &wire.StartRequest{
 		Key: key, Cwd: d.Workdir, User: d.User, SpoolBytesMax: d.LogBytesMax, Background: true, Env: map[string][]byte{},
 	}
 	for _, l := range d.Rlimits {
-		if whole(&bound.Limits{}, l.Name) == nil {
+		if wholeNumber(&bound.Limits{}, l.Name) == nil {
 			r.Rlimits = append(r.Rlimits, l)
 		}
 	}
@@ -229,8 +232,8 @@ func Request(d *wire.ServiceDeclaration, key, gate string, env map[string]string
 	return r
 }
 
-// Dir is where the service works, as an absolute path.
-func Dir(d *wire.ServiceDeclaration, workdir string) string {
+// dirOf is where the service works, as an absolute path.
+func dirOf(d *wire.ServiceDeclaration, workdir string) string {
 	if len(d.Workdir) == 0 {
 		return path.Clean(workdir)
 	}
@@ -240,16 +243,16 @@ func Dir(d *wire.ServiceDeclaration, workdir string) string {
 	return path.Join(workdir, string(d.Workdir))
 }
 
-// StopGrace is the time between TERM and KILL.
-func StopGrace(d *wire.ServiceDeclaration) time.Duration {
+// stopGrace is the time between TERM and KILL.
+func stopGrace(d *wire.ServiceDeclaration) time.Duration {
 	if d.StopTimeoutMs == 0 {
 		return stopTimeout
 	}
 	return time.Duration(d.StopTimeoutMs) * time.Millisecond
 }
 
-// Timeout is how long a run may take to be ready.
-func Timeout(d *wire.ServiceDeclaration) time.Duration {
+// readyWithin is how long a run may take to be ready.
+func readyWithin(d *wire.ServiceDeclaration) time.Duration {
 	if ms := d.GetReadiness().GetTimeoutMs(); ms > 0 {
 		return time.Duration(ms) * time.Millisecond
 	}

@@ -1,10 +1,4 @@
-// Package pipe moves bytes out of pipes without touching them.
-//
-//	data, end := pipe.Holds(fd)
-//	n, err := pipe.Splice(fd, file, 1<<20)
-//
-// Everything is safe for concurrent use.
-package pipe
+package process
 
 import (
 	"os"
@@ -12,8 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Holds reports whether a pipe holds data, or has ended.
-func Holds(fd int) (data, end bool) {
+// # Pipe
+//
+// This part moves bytes out of pipes without touching them.
+//
+//	data, end := pipe.Holds(fd)
+//	n, err := pipe.Splice(fd, file, 1<<20)
+//
+// Everything is safe for concurrent use.
+
+// pipeHolds reports whether a pipe holds data, or has ended.
+func pipeHolds(fd int) (data, end bool) {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
 		return false, err != nil && err != unix.EINTR
@@ -21,9 +24,9 @@ func Holds(fd int) (data, end bool) {
 	return p[0].Revents&unix.POLLIN != 0, p[0].Revents&unix.POLLIN == 0
 }
 
-// Splice moves bytes from a pipe or a terminal to the end of f, itself a file
+// splicePipe moves bytes from a pipe or a terminal to the end of f, itself a file
 // or a pipe, inside the kernel.
-func Splice(fd int, f *os.File, most int64) (int64, error) {
+func splicePipe(fd int, f *os.File, most int64) (int64, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return 0, err

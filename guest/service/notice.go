@@ -1,4 +1,14 @@
-// Package notice tells programs that watch files of changes that their kernel
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// # Notice
+//
+// This part tells programs that watch files of changes that their kernel
 // has not seen.
 //
 //	notice.Give(paths)
@@ -9,32 +19,25 @@
 // nothing and is told to everybody who watches.
 //
 // Give is safe for concurrent use.
-package notice
 
-import (
-	"os"
-	"path/filepath"
-	"time"
-)
-
-// Give makes the kernel tell who watches the paths, which are absolute, or the
+// giveNotice makes the kernel tell who watches the paths, which are absolute, or the
 // directories that hold them. Of what is gone, the nearest directory that is
 // there is told of, and links are told of by theirs: nothing follows one out
 // of the place where it stands. What cannot be told of is left out.
-func Give(paths [][]byte) {
+func giveNotice(paths [][]byte) {
 	told := make(map[string]bool, len(paths))
 	for _, p := range paths {
 		for path := filepath.Clean(string(p)); filepath.IsAbs(path) && !told[path]; path = filepath.Dir(path) {
 			told[path] = true
-			if give(path) || path == "/" {
+			if noticeOne(path) || path == "/" {
 				break
 			}
 		}
 	}
 }
 
-// give tells of one file or directory; false: there is none, or it is a link.
-func give(path string) bool {
+// noticeOne tells of one file or directory; false: there is none, or it is a link.
+func noticeOne(path string) bool {
 	dir, name := filepath.Split(path)
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,11 +1,4 @@
-// Package probe asks a run of a service whether it is ready.
-//
-//	p := probe.Probe{Run: run, Declaration: d, Moving: core.Moving, Tell: show}
-//	p.Watch(ctx)
-//
-// It reads what a program of the sandbox answers, so that is bounded in size
-// and time.
-package probe
+package service
 
 import (
 	"context"
@@ -18,9 +11,18 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/guest/process"
-	"github.com/skete-dev/skete/guest/service/declare"
 	"github.com/skete-dev/skete/guest/wire"
 )
+
+// # Probe
+//
+// This part asks a run of a service whether it is ready.
+//
+//	p := probe.Probe{Run: run, Declaration: d, Moving: core.Moving, Tell: show}
+//	p.Watch(ctx)
+//
+// It reads what a program of the sandbox answers, so that is bounded in size
+// and time.
 
 // How a run is asked whether it is ready.
 const (
@@ -36,8 +38,8 @@ const (
 
 var errNoMatch = errors.New("no line of its log matches yet")
 
-// Probe asks one run until ctx ends, and tells what changes.
-type Probe struct {
+// probe asks one run until ctx ends, and tells what changes.
+type probe struct {
 	Run         process.Run
 	Declaration *wire.ServiceDeclaration
 	Ready       bool // it was, when an earlier supervise asked
@@ -47,7 +49,7 @@ type Probe struct {
 }
 
 // Watch returns when ctx ends, or nothing can change any more.
-func (p *Probe) Watch(ctx context.Context) {
+func (p *probe) Watch(ctx context.Context) {
 	ask := p.asker(ctx)
 	if ask == nil {
 		p.Tell(wire.ServiceState_SERVICE_STATE_READY, "")
@@ -64,7 +66,7 @@ func (p *Probe) Watch(ctx context.Context) {
 }
 
 // await asks until the run is ready.
-func (p *Probe) await(ctx context.Context, ask func(context.Context) error) bool {
+func (p *probe) await(ctx context.Context, ask func(context.Context) error) bool {
 	begun := time.Unix(0, p.Run.Info().GetStartedUnixNs())
 	late := false
 	for {
@@ -74,7 +76,7 @@ func (p *Probe) await(ctx context.Context, ask func(context.Context) error) bool
 			return true
 		}
 		age := time.Since(begun)
-		if limit := declare.Timeout(p.Declaration); age > limit && !late && ctx.Err() == nil {
+		if limit := readyWithin(p.Declaration); age > limit && !late && ctx.Err() == nil {
 			late = true
 			p.Tell(wire.ServiceState_SERVICE_STATE_UNREADY, fmt.Sprintf("it runs, but is not ready after %s: %v", limit, err))
 		}
@@ -89,7 +91,7 @@ func (p *Probe) await(ctx context.Context, ask func(context.Context) error) bool
 }
 
 // steady asks a run that was ready whether it still is.
-func (p *Probe) steady(ctx context.Context, ask func(context.Context) error) {
+func (p *probe) steady(ctx context.Context, ask func(context.Context) error) {
 	missed := 0
 	for p.sleep(ctx, steadyEvery) {
 		err := ask(ctx)
@@ -108,7 +110,7 @@ func (p *Probe) steady(ctx context.Context, ask func(context.Context) error) {
 }
 
 // sleep waits, and while commands are stopped: those cannot answer.
-func (p *Probe) sleep(ctx context.Context, d time.Duration) bool {
+func (p *probe) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -125,7 +127,7 @@ func (p *Probe) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // asker returns what asks once; nil when running is being ready.
-func (p *Probe) asker(ctx context.Context) func(context.Context) error {
+func (p *probe) asker(ctx context.Context) func(context.Context) error {
 	switch r := p.Declaration.Readiness.GetProbe().(type) {
 	case *wire.Readiness_Http:
 		return func(ctx context.Context) error { return askHTTP(ctx, r.Http) }

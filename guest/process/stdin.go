@@ -1,4 +1,4 @@
-package stdin
+package process
 
 import (
 	"context"
@@ -14,6 +14,21 @@ import (
 	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
+// # Stdin
+//
+// This part brings bytes into a process: accepted by offset, never twice.
+//
+//	s, err := stdin.New(stdin.Env{Init: init, Dir: dir, Go: spawn}, &entry)
+//	acked, closed, err := s.Write(ctx, offset, data, eof)
+//
+// A byte is accepted when it is in the feed file; the file's size is the truth.
+// sendfile(2) moves it on, and the file description's own offset, which init
+// shares, says how far. So supervise may die at any moment: the next one goes
+// on where the two files stand. The feed is replaced when it has grown and all
+// of it was taken, so that gigabytes of stdin do not fill the disk.
+//
+// A Stdin is safe for concurrent use.
+
 const (
 	pendingMax = 4 << 20 // accepted and not yet taken by the process
 	moveBytes  = 1 << 20 // at once
@@ -21,8 +36,8 @@ const (
 	endOfTyped = 4       // Ctrl-D, the end of input on a terminal
 )
 
-// Env is what a Stdin needs around it.
-type Env struct {
+// stdinEnv is what a Stdin needs around it.
+type stdinEnv struct {
 	Init *pair.Client
 	// Dir takes the feed files.
 	Dir string
@@ -30,10 +45,10 @@ type Env struct {
 	Go func(func())
 }
 
-// Stdin accepts bytes by offset into the feed file and moves them on to the
+// stdin accepts bytes by offset into the feed file and moves them on to the
 // process. A byte is accepted when the file has it; retries never duplicate.
-type Stdin struct {
-	env  Env
+type stdin struct {
+	env  stdinEnv
 	id   uint64
 	pty  bool
 	pipe *os.File // write end, or the terminal
@@ -51,9 +66,9 @@ type Stdin struct {
 	done    chan struct{} // closed with closed
 }
 
-// New takes over the stdin of a process, and its files.
-func New(env Env, e *pair.Entry) (*Stdin, error) {
-	s := &Stdin{env: env, id: e.ID, pty: e.Pty, pipe: e.Stdin, work: make(chan struct{}, 1), done: make(chan struct{})}
+// newStdin takes over the stdin of a process, and its files.
+func newStdin(env stdinEnv, e *pair.Entry) (*stdin, error) {
+	s := &stdin{env: env, id: e.ID, pty: e.Pty, pipe: e.Stdin, work: make(chan struct{}, 1), done: make(chan struct{})}
 	if e.Pty {
 		s.pipe = e.Master
 	}
@@ -78,11 +93,11 @@ func New(env Env, e *pair.Entry) (*Stdin, error) {
 	return s, nil
 }
 
-// Closed is the stdin of a process that is gone.
-func Closed() *Stdin { return &Stdin{closed: true} }
+// closedStdin is the stdin of a process that is gone.
+func closedStdin() *stdin { return &stdin{closed: true} }
 
 // Acked is how many bytes were accepted in all.
-func (s *Stdin) Acked() int64 {
+func (s *stdin) Acked() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base + s.size
@@ -90,7 +105,7 @@ func (s *Stdin) Acked() int64 {
 
 // Write accepts data at an offset; bytes that were accepted before are passed
 // over. It waits while much is pending.
-func (s *Stdin) Write(ctx context.Context, off int64, data []byte, eof bool) (acked int64, closed bool, err error) {
+func (s *stdin) Write(ctx context.Context, off int64, data []byte, eof bool) (acked int64, closed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closed {
@@ -126,7 +141,7 @@ func (s *Stdin) Write(ctx context.Context, off int64, data []byte, eof bool) (ac
 }
 
 // roomLocked reports whether more may be accepted now, and sees to the feed file.
-func (s *Stdin) roomLocked() (bool, error) {
+func (s *stdin) roomLocked() (bool, error) {
 	pending := s.size - s.sent
 	if s.feed == nil || (s.size >= feedMax && pending == 0) {
 		return true, s.replaceLocked()
@@ -135,7 +150,7 @@ func (s *Stdin) roomLocked() (bool, error) {
 }
 
 // waitLocked lets go of mu until the process took something.
-func (s *Stdin) waitLocked(ctx context.Context) error {
+func (s *stdin) waitLocked(ctx context.Context) error {
 	if s.moved == nil {
 		s.moved = make(chan struct{})
 	}
@@ -151,7 +166,7 @@ func (s *Stdin) waitLocked(ctx context.Context) error {
 }
 
 // appendLocked adds data to the feed; a short write is kept as far as it went.
-func (s *Stdin) appendLocked(data []byte) error {
+func (s *stdin) appendLocked(data []byte) error {
 	n, err := s.feed.WriteAt(data, s.size)
 	s.size += int64(n)
 	s.startLocked()
@@ -164,7 +179,7 @@ func (s *Stdin) appendLocked(data []byte) error {
 // replaceLocked begins a new feed file. Init takes it in one step, so a death
 // of ours leaves the old one (all of it taken) or the new one (empty).
 // Preconditions: nothing is pending.
-func (s *Stdin) replaceLocked() error {
+func (s *stdin) replaceLocked() error {
 	path := filepath.Join(s.env.Dir, fmt.Sprintf("%d.in", s.id))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -184,7 +199,7 @@ func (s *Stdin) replaceLocked() error {
 }
 
 // startLocked makes the pump look at its work.
-func (s *Stdin) startLocked() {
+func (s *stdin) startLocked() {
 	if s.closed {
 		return
 	}
@@ -198,7 +213,7 @@ func (s *Stdin) startLocked() {
 	}
 }
 
-func (s *Stdin) movedLocked() {
+func (s *stdin) movedLocked() {
 	if s.moved != nil {
 		close(s.moved)
 		s.moved = nil
@@ -206,7 +221,7 @@ func (s *Stdin) movedLocked() {
 }
 
 // pump moves from the feed to the process until the end or close.
-func (s *Stdin) pump() {
+func (s *stdin) pump() {
 	for {
 		select {
 		case <-s.work:
@@ -241,7 +256,7 @@ func (s *Stdin) pump() {
 }
 
 // move sends up to n bytes; it waits until the process takes some.
-func (s *Stdin) move(feed *os.File, n int64) (moved int64, err error) {
+func (s *stdin) move(feed *os.File, n int64) (moved int64, err error) {
 	raw, err := s.pipe.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -270,7 +285,7 @@ func (s *Stdin) move(feed *os.File, n int64) (moved int64, err error) {
 }
 
 // end closes stdin behind the last byte; on a terminal it types Ctrl-D.
-func (s *Stdin) end() {
+func (s *stdin) end() {
 	if s.pty {
 		_, _ = s.pipe.Write([]byte{endOfTyped})
 		return
@@ -280,7 +295,7 @@ func (s *Stdin) end() {
 }
 
 // Close lets go of stdin. Safe to repeat; the terminal is not closed here.
-func (s *Stdin) Close() {
+func (s *stdin) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

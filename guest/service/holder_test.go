@@ -1,4 +1,4 @@
-package holder
+package service
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestSet_hasWhatIsBeneath(t *testing.T) {
-	s := Paths([][]byte{[]byte("/w/src"), []byte("/w/a.db/")})
+	s := pathsOf([][]byte{[]byte("/w/src"), []byte("/w/a.db/")})
 	for path, want := range map[string]bool{
 		"/w/src": true, "/w/src/a/b": true, "/w/srcx": false, "/w": false, "/w/a.db": true, "/w/a.db-wal": false, "pipe:[1]": false, "": false,
 	} {
@@ -18,7 +18,7 @@ func TestSet_hasWhatIsBeneath(t *testing.T) {
 			t.Errorf("%q: %v", path, !want)
 		}
 	}
-	if (Set{}).Has("/") {
+	if (pathSet{}).Has("/") {
 		t.Error("the empty set has something")
 	}
 }
@@ -33,7 +33,7 @@ func TestMapped_namesCannotLie(t *testing.T) {
 		"7f0-7f1 r--p 00000000 fe:01 42    /w/x\\0127f0-7f1 r--p 0 0:0 1 /": "/w/x\n7f0-7f1 r--p 0 0:0 1 /",
 		"": "",
 	} {
-		name, _, ok := mapped(line)
+		name, _, ok := mappedFile(line)
 		if !ok {
 			name = ""
 		}
@@ -46,7 +46,7 @@ func TestMapped_namesCannotLie(t *testing.T) {
 func FuzzMapped(f *testing.F) {
 	f.Add("7f0-7f1 r--p 00000000 fe:01 42                         /w/a b")
 	f.Fuzz(func(t *testing.T, line string) {
-		if name, _, ok := mapped(line); ok && !strings.HasPrefix(name, "/") {
+		if name, _, ok := mappedFile(line); ok && !strings.HasPrefix(name, "/") {
 			t.Fatalf("%q", name)
 		}
 	})
@@ -62,15 +62,15 @@ func TestFind_tellsReplacedFromUntouched(t *testing.T) {
 		}
 		return p
 	}
-	look := func(paths ...string) (Holder, bool) {
+	look := func(paths ...string) (holder, bool) {
 		t.Helper()
 		var list [][]byte
 		for _, p := range paths {
 			list = append(list, []byte(p))
 		}
-		found, _ := Find(Paths(list), func(pid int) bool { return pid != os.Getpid() })
+		found, _ := findHolders(pathsOf(list), func(pid int) bool { return pid != os.Getpid() })
 		if len(found) == 0 {
-			return Holder{}, false
+			return holder{}, false
 		}
 		return found[0], true
 	}

@@ -1,4 +1,4 @@
-package pathname
+package file
 
 import (
 	"path"
@@ -11,15 +11,15 @@ func FuzzClean(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, p string) {
-		name, err := Clean(p, "/workspace", "/home/user")
+		name, err := cleanPath(p, "/workspace", "/home/user")
 		if err != nil {
 			return
 		}
 		switch {
-		case !path.IsAbs(name), path.Clean(name) != name, len(name) > BytesMax, strings.IndexByte(name, 0) >= 0:
+		case !path.IsAbs(name), path.Clean(name) != name, len(name) > pathBytesMax, strings.IndexByte(name, 0) >= 0:
 			t.Fatalf("%q became %q", p, name)
 		}
-		if again, err := Clean(name, "/workspace", "/home/user"); err != nil || again != name {
+		if again, err := cleanPath(name, "/workspace", "/home/user"); err != nil || again != name {
 			t.Fatalf("%q became %q, then %q (%v)", p, name, again, err)
 		}
 	})

@@ -1,11 +1,4 @@
-// Package plan turns a request to start a command into everything that init
-// needs to fork it, or into an error that says what to change.
-//
-//	p := plan.Planner{Boot: boot, Shell: sync.OnceValue(plan.FindShell)}
-//	spawn, err := p.Plan(req, newKey)
-//
-// It decides and changes nothing. A Planner is safe for concurrent use.
-package plan
+package process
 
 import (
 	"cmp"
@@ -26,8 +19,18 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// Planner knows the sandbox's defaults.
-type Planner struct {
+// # Plan
+//
+// This part turns a request to start a command into everything that init
+// needs to fork it, or into an error that says what to change.
+//
+//	p := plan.Planner{Boot: boot, Shell: sync.OnceValue(plan.FindShell)}
+//	spawn, err := p.Plan(req, newKey)
+//
+// It decides and changes nothing. A Planner is safe for concurrent use.
+
+// planner knows the sandbox's defaults.
+type planner struct {
 	Boot wire.Boot
 	// Shell names the user's shell.
 	Shell func() string
@@ -41,7 +44,7 @@ const (
 	argumentsMax    = 128 << 10 // argv and environment together, in bytes
 	pathBytesMax    = 4095
 	timeoutMax      = 366 * 24 * 3600 * 1000 // ms
-	PtySizeMax      = 1000
+	ptySizeMax      = 1000
 	pathDefault     = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	terminalDefault = "xterm-256color"
 )
@@ -52,8 +55,8 @@ var rlimits = map[string]uint8{
 	"as": unix.RLIMIT_AS, "data": unix.RLIMIT_DATA, "stack": unix.RLIMIT_STACK, "nproc": unix.RLIMIT_NPROC, "memlock": unix.RLIMIT_MEMLOCK,
 }
 
-// CheckKey says whether a key has the form of one.
-func CheckKey(key string) error {
+// checkKey says whether a key has the form of one.
+func checkKey(key string) error {
 	ok := len(key) >= 1 && len(key) <= keyBytesMax
 	for _, r := range []byte(key) {
 		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.IndexByte("._:-", r) >= 0)
@@ -65,11 +68,11 @@ func CheckKey(key string) error {
 }
 
 // Plan checks a request and decides everything that init needs.
-func (p Planner) Plan(req *wire.StartRequest, autoKey func() string) (*pair.Spawn, error) {
+func (p planner) Plan(req *wire.StartRequest, autoKey func() string) (*pair.Spawn, error) {
 	s := &pair.Spawn{Key: req.Key, Stdin: req.Stdin || req.Pty != nil, Fingerprint: string(req.Fingerprint)}
 	if s.Key == "" {
 		s.Key, s.Auto = autoKey(), true
-	} else if err := CheckKey(s.Key); err != nil {
+	} else if err := checkKey(s.Key); err != nil {
 		return nil, err
 	}
 	if err := checkRequest(req); err != nil {
@@ -123,8 +126,8 @@ func checkRequest(req *wire.StartRequest) error {
 		return errs.New(errs.Invalid, "spool_bytes_max is not in 0..%d", spool.BytesMost)
 	case req.Overflow < 0 || req.Overflow > wire.Overflow_OVERFLOW_WAIT:
 		return errs.New(errs.Invalid, "unknown overflow %d", req.Overflow)
-	case req.Pty != nil && !ValidSize(req.Pty):
-		return errs.New(errs.Invalid, "a terminal has 1..%d columns and rows", PtySizeMax)
+	case req.Pty != nil && !validSize(req.Pty):
+		return errs.New(errs.Invalid, "a terminal has 1..%d columns and rows", ptySizeMax)
 	}
 	for _, a := range req.Argv {
 		if strings.IndexByte(string(a), 0) >= 0 {
@@ -147,19 +150,19 @@ func checkRequest(req *wire.StartRequest) error {
 	return nil
 }
 
-// ValidSize says whether a terminal may have this size.
-func ValidSize(s *wire.PtySize) bool {
-	return s != nil && s.Cols >= 1 && s.Cols <= PtySizeMax && s.Rows >= 1 && s.Rows <= PtySizeMax
+// validSize says whether a terminal may have this size.
+func validSize(s *wire.PtySize) bool {
+	return s != nil && s.Cols >= 1 && s.Cols <= ptySizeMax && s.Rows >= 1 && s.Rows <= ptySizeMax
 }
 
 // user is whom a request means.
-func (p Planner) user(req *wire.StartRequest) string {
+func (p planner) user(req *wire.StartRequest) string {
 	return cmp.Or(req.User, p.Boot.DefaultUser, p.Boot.User)
 }
 
 // chooseUser sets the credentials. Where init is not root (the process
 // provider of a plain user) every command runs as that user.
-func (p Planner) chooseUser(req *wire.StartRequest, s *pair.Spawn) error {
+func (p planner) chooseUser(req *wire.StartRequest, s *pair.Spawn) error {
 	b := p.Boot
 	switch user := p.user(req); {
 	case user == b.User:
@@ -173,7 +176,7 @@ func (p Planner) chooseUser(req *wire.StartRequest, s *pair.Spawn) error {
 	return nil
 }
 
-func (p Planner) workdir(cwd string) (string, error) {
+func (p planner) workdir(cwd string) (string, error) {
 	if cwd == "" {
 		cwd = p.Boot.Workdir
 	}
@@ -187,7 +190,7 @@ func (p Planner) workdir(cwd string) (string, error) {
 }
 
 // environment is the request's over the sandbox's over our own defaults.
-func (p Planner) environment(req *wire.StartRequest, key string) map[string]string {
+func (p planner) environment(req *wire.StartRequest, key string) map[string]string {
 	b := p.Boot
 	env := map[string]string{
 		"PATH": pathDefault, "HOME": b.Home, "USER": b.User, "LOGNAME": b.User, "SHELL": p.Shell(), "LANG": "C.UTF-8",
@@ -202,7 +205,7 @@ func (p Planner) environment(req *wire.StartRequest, key string) map[string]stri
 	for k, v := range req.Env {
 		env[k] = string(v)
 	}
-	env[sandboxName], env[KeyName] = b.Sandbox, key
+	env[sandboxName], env[keyName] = b.Sandbox, key
 	return env
 }
 
@@ -210,7 +213,7 @@ func (p Planner) environment(req *wire.StartRequest, key string) map[string]stri
 // process is that has left the command's session.
 const (
 	sandboxName = "SKETE_SANDBOX"
-	KeyName     = "SKETE_PROCESS"
+	keyName     = "SKETE_PROCESS"
 )
 
 func flatten(env map[string]string, argv []string) ([]string, error) {
@@ -280,8 +283,8 @@ func printable(s string) string {
 	return q
 }
 
-// Error says in words what fork and exec said in a number.
-func Error(err error, s *pair.Spawn) error {
+// spawnError says in words what fork and exec said in a number.
+func spawnError(err error, s *pair.Spawn) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
 		return err
@@ -312,8 +315,8 @@ func Error(err error, s *pair.Spawn) error {
 	return errs.Wrap(errs.Internal, err, "cannot start %.200q: %v", name, errno)
 }
 
-// FindShell is what SHELL is set to.
-func FindShell() string {
+// findShell is what SHELL is set to.
+func findShell() string {
 	if _, err := os.Stat("/bin/bash"); err == nil {
 		return "/bin/bash"
 	}

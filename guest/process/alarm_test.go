@@ -1,4 +1,4 @@
-package alarm
+package process
 
 import (
 	"testing"
@@ -10,11 +10,11 @@ func TestAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		rang := make(chan time.Duration, 1)
-		Set(2500*time.Millisecond, func() { rang <- time.Since(begun) })
+		setAlarm(2500*time.Millisecond, func() { rang <- time.Since(begun) })
 		if got := <-rang; got != 2500*time.Millisecond {
 			t.Errorf("rang after %s", got)
 		}
-		a := Set(time.Minute, func() { t.Error("a stopped alarm rang") })
+		a := setAlarm(time.Minute, func() { t.Error("a stopped alarm rang") })
 		<-time.After(30 * time.Second)
 		a.Stop()
 		a.Stop()

@@ -1,32 +1,35 @@
-// Package alarm counts the time in which a machine runs.
-//
-//	a := alarm.Set(time.Minute, f)
-//	a.Stop()
-//
-// Everything is safe for concurrent use.
-package alarm
+package process
 
 import (
 	"sync"
 	"time"
 )
 
+// # Alarm
+//
+// This part counts the time in which a machine runs.
+//
+//	a := alarm.Set(time.Minute, f)
+//	a.Stop()
+//
+// Everything is safe for concurrent use.
+
 // tick is how exactly an alarm counts.
 const tick = time.Second
 
-// Alarm calls a function after a time in which the machine ran. A timer would
+// alarm calls a function after a time in which the machine ran. A timer would
 // do, but that a machine restored from a snapshot of days ago finds its clock
 // moved on by days (gVisor's does), and every timer over: commands would go on
 // before anybody has given the machine its own name.
-type Alarm struct {
+type alarm struct {
 	once sync.Once
 	off  chan struct{}
 }
 
-// Set calls f in a goroutine of its own once d has passed, unless Stop
+// setAlarm calls f in a goroutine of its own once d has passed, unless Stop
 // comes first.
-func Set(d time.Duration, f func()) *Alarm {
-	a := &Alarm{off: make(chan struct{})}
+func setAlarm(d time.Duration, f func()) *alarm {
+	a := &alarm{off: make(chan struct{})}
 	go func() {
 		for left := d; left > 0; left -= tick {
 			select {
@@ -42,4 +45,4 @@ func Set(d time.Duration, f func()) *Alarm {
 
 // Stop ends the alarm; a call of f under way is not waited for. It may be
 // repeated, and called by f.
-func (a *Alarm) Stop() { a.once.Do(func() { close(a.off) }) }
+func (a *alarm) Stop() { a.once.Do(func() { close(a.off) }) }

@@ -1,4 +1,4 @@
-package plan
+package process
 
 import (
 	"os"
@@ -16,13 +16,13 @@ import (
 
 // planner is a sandbox of the test.
 
-func planner(root bool) Planner {
-	return Planner{Shell: FindShell, Boot: wire.Boot{
+func testPlanner(root bool) planner {
+	return planner{Shell: findShell, Boot: wire.Boot{
 		Sandbox: "sbx_x", User: "user", UID: 1000, GID: 1000, Home: "/home/user", Workdir: "/", Root: root, Env: map[string]string{"A": "box", "B": "box"},
 	}}
 }
 
-func key() string { return "made" }
+func madeKey() string { return "made" }
 
 func bytesOf(args ...string) [][]byte {
 	var list [][]byte
@@ -75,40 +75,40 @@ func TestPlan_refusesWhatIsAbsurd(t *testing.T) {
 		"not executable in PATH": {&wire.StartRequest{Argv: bytesOf("plain"), Env: map[string][]byte{"PATH": []byte(dir)}}, errs.Denied},
 		"a directory":            {&wire.StartRequest{Argv: bytesOf(dir)}, errs.Denied},
 	} {
-		if _, err := planner(false).Plan(c.req, key); !errs.Is(err, c.want) {
+		if _, err := testPlanner(false).Plan(c.req, madeKey); !errs.Is(err, c.want) {
 			t.Errorf("%s: %v is %q, want %q", name, err, errs.Of(err), c.want)
 		}
 	}
-	if _, err := planner(true).Plan(&wire.StartRequest{Argv: sh, User: "root"}, key); err != nil {
+	if _, err := testPlanner(true).Plan(&wire.StartRequest{Argv: sh, User: "root"}, madeKey); err != nil {
 		t.Errorf("root where it is granted: %v", err)
 	}
 }
 
 func TestPlan_defaultUser(t *testing.T) {
-	p := planner(true)
+	p := testPlanner(true)
 	p.Boot.DefaultUser = "root"
 	for asked, want := range map[string]struct {
 		uid  uint32
 		home string
 	}{"": {0, "HOME=/root"}, "root": {0, "HOME=/root"}, "user": {1000, "HOME=/home/user"}} {
-		s, err := p.Plan(&wire.StartRequest{Argv: bytesOf("sh"), User: asked}, key)
+		s, err := p.Plan(&wire.StartRequest{Argv: bytesOf("sh"), User: asked}, madeKey)
 		if err != nil || s.UID != want.uid || !strings.Contains(strings.Join(s.Env, "\n"), want.home) {
 			t.Errorf("%q runs as %d, %v: %v", asked, s.UID, s.Env, err)
 		}
 	}
 	p.Boot.Root = false // a boot file that contradicts itself
-	if _, err := p.Plan(&wire.StartRequest{Argv: bytesOf("sh")}, key); !errs.Is(err, errs.Denied) {
+	if _, err := p.Plan(&wire.StartRequest{Argv: bytesOf("sh")}, madeKey); !errs.Is(err, errs.Denied) {
 		t.Errorf("root by default without being granted: %v", err)
 	}
 }
 
 func TestPlan_requestBeatsSandboxBeatsDefaults(t *testing.T) {
-	s, err := planner(false).Plan(&wire.StartRequest{Key: "k", Argv: bytesOf("sh"), Env: map[string][]byte{"B": []byte("req"), "SKETE_SANDBOX": []byte("lie")}, Pty: &wire.PtySize{Cols: 80, Rows: 24}}, key)
+	s, err := testPlanner(false).Plan(&wire.StartRequest{Key: "k", Argv: bytesOf("sh"), Env: map[string][]byte{"B": []byte("req"), "SKETE_SANDBOX": []byte("lie")}, Pty: &wire.PtySize{Cols: 80, Rows: 24}}, madeKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(s.Env, "\n")
-	want := "A=box\nB=req\nHOME=/home/user\nLANG=C.UTF-8\nLOGNAME=user\nPATH=" + pathDefault + "\nSHELL=" + FindShell() +
+	want := "A=box\nB=req\nHOME=/home/user\nLANG=C.UTF-8\nLOGNAME=user\nPATH=" + pathDefault + "\nSHELL=" + findShell() +
 		"\nSKETE_PROCESS=k\nSKETE_SANDBOX=sbx_x\nTERM=xterm-256color\nUSER=user"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -126,13 +126,13 @@ func FuzzPlan(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	c := planner(false)
+	c := testPlanner(false)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r wire.StartRequest
 		if proto.Unmarshal(data, &r) != nil {
 			return
 		}
-		s, err := c.Plan(&r, key)
+		s, err := c.Plan(&r, madeKey)
 		if err != nil {
 			if errs.Of(err) == errs.Internal {
 				t.Fatalf("%v", err)
@@ -144,7 +144,7 @@ func FuzzPlan(f *testing.F) {
 				t.Fatalf("NUL got through: %q", v)
 			}
 		}
-		if CheckKey(s.Key) != nil || s.Path == "" || s.UID != 1000 {
+		if checkKey(s.Key) != nil || s.Path == "" || s.UID != 1000 {
 			t.Fatalf("%+v", s)
 		}
 	})
@@ -156,7 +156,7 @@ func TestError_namesTheDisk(t *testing.T) {
 	for errno, want := range map[unix.Errno]string{
 		unix.ENOSPC: "the disk under the sandbox is full", unix.EROFS: "takes no writes", unix.ENOMEM: "no room for another process",
 	} {
-		err := Error(errno, s)
+		err := spawnError(errno, s)
 		if errs.Of(err) != errs.Limit || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v (%s), want %q", errno, err, errs.Of(err), want)
 		}

@@ -1,4 +1,4 @@
-package notice
+package service
 
 import (
 	"encoding/binary"
@@ -74,22 +74,22 @@ func TestGive_tellsWatchersAndChangesNothing(t *testing.T) {
 		}
 		return paths
 	}
-	Give(give("a"))
+	giveNotice(give("a"))
 	if got := heard(t, fd); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("of a file: %q", got)
 	}
-	Give(give("sub/gone/deep", "sub/gone/too"))
+	giveNotice(give("sub/gone/deep", "sub/gone/too"))
 	if got := heard(t, fd); !slices.Equal(got, []string{"sub"}) {
 		t.Errorf("of what is gone: %q", got)
 	}
-	Give(give("link", "pipe", "gone"))
+	giveNotice(give("link", "pipe", "gone"))
 	if got := heard(t, fd); !slices.Equal(got, []string{""}) { // the directory itself
 		t.Errorf("of a link, a pipe and what is gone: %q", got)
 	}
 	if got := heard(t, other); got != nil {
 		t.Errorf("a link was followed: %q", got)
 	}
-	Give([][]byte{[]byte("relative"), nil, []byte("/")})
+	giveNotice([][]byte{[]byte("relative"), nil, []byte("/")})
 	for _, f := range []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), outside} {
 		info, err := os.Stat(f)
 		if err != nil || !info.ModTime().Equal(old) {

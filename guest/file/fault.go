@@ -1,10 +1,4 @@
-// Package fault turns the kernel's errors into classes with a text that names
-// the user's path.
-//
-//	return fault.Of(err, "/workspace/x") // not_found: "/workspace/x: no such file or directory"
-//
-// Functions are pure.
-package fault
+package file
 
 import (
 	"context"
@@ -16,9 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/pathname"
 	"github.com/skete-dev/skete/guest/file/tree"
 )
+
+// # Fault
+//
+// This part turns the kernel's errors into classes with a text that names
+// the user's path.
+//
+//	return fault.Of(err, "/workspace/x") // not_found: "/workspace/x: no such file or directory"
+//
+// Functions are pure.
 
 // reasons pairs the kernel's answers with whoever must act on them.
 var reasons = []struct {
@@ -53,9 +55,9 @@ var reasons = []struct {
 	{unix.EIO, errs.Unavailable, "the disk answers with an error"},
 }
 
-// Of gives a file system's error its class and names the user's path. A
+// faultOf gives a file system's error its class and names the user's path. A
 // path inside of a tree is taken from the error itself.
-func Of(err error, file string) error {
+func faultOf(err error, file string) error {
 	if err == nil {
 		return nil
 	}
@@ -70,20 +72,20 @@ func Of(err error, file string) error {
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		for _, r := range reasons {
 			if r.errno == errno {
-				return errs.Wrap(r.class, err, "%s: %s", pathname.Show(file), r.text)
+				return errs.Wrap(r.class, err, "%s: %s", showPath(file), r.text)
 			}
 		}
-		return errs.Wrap(errs.Internal, err, "%s: %s", pathname.Show(file), errno.Error())
+		return errs.Wrap(errs.Internal, err, "%s: %s", showPath(file), errno.Error())
 	}
 	switch {
 	case errors.Is(err, tree.ErrTooDeep), errors.Is(err, tree.ErrTooMany):
-		return errs.Wrap(errs.Limit, err, "%s: beyond the bounds of one call (200 levels, 2,000,000 names in a directory)", pathname.Show(file))
+		return errs.Wrap(errs.Limit, err, "%s: beyond the bounds of one call (200 levels, 2,000,000 names in a directory)", showPath(file))
 	case errors.Is(err, tree.ErrIntoItself):
-		return errs.Wrap(errs.Invalid, err, "%s: %s", pathname.Show(file), tree.ErrIntoItself.Error())
+		return errs.Wrap(errs.Invalid, err, "%s: %s", showPath(file), tree.ErrIntoItself.Error())
 	case errors.Is(err, tree.ErrSpecial):
-		return errs.Wrap(errs.Invalid, err, "%s: %s", pathname.Show(file), tree.ErrSpecial.Error())
+		return errs.Wrap(errs.Invalid, err, "%s: %s", showPath(file), tree.ErrSpecial.Error())
 	case strings.Contains(err.Error(), "path escapes from parent"): // os.Root's, which has no exported value
-		return errs.Wrap(errs.Invalid, err, "%s: leads out of its directory", pathname.Show(file))
+		return errs.Wrap(errs.Invalid, err, "%s: leads out of its directory", showPath(file))
 	}
 	return err
 }

@@ -1,16 +1,4 @@
-// Package known knows dev servers: what they need so that their pages work
-// behind a preview's host name, without the project saying so.
-//
-//	s := known.Of(argv, workdir)
-//	env := s.Env(".preview.example.com")
-//
-// A preview is a host name of its own that is passed through, so that the
-// page finds its hot-reload socket at the place that it came from: no port and
-// no host need to be set for that. What does stand in the way is the check of
-// the Host header that protects dev servers from rebinding.
-//
-// Everything is safe for concurrent use.
-package known
+package service
 
 import (
 	"encoding/json"
@@ -23,8 +11,23 @@ import (
 	"syscall"
 )
 
-// Server is a dev server that is known.
-type Server struct {
+// # Known
+//
+// This part knows dev servers: what they need so that their pages work
+// behind a preview's host name, without the project saying so.
+//
+//	s := known.Of(argv, workdir)
+//	env := s.Env(".preview.example.com")
+//
+// A preview is a host name of its own that is passed through, so that the
+// page finds its hot-reload socket at the place that it came from: no port and
+// no host need to be set for that. What does stand in the way is the check of
+// the Host header that protects dev servers from rebinding.
+//
+// Everything is safe for concurrent use.
+
+// devServer is a dev server that is known.
+type devServer struct {
 	Name string
 	// Port is where it listens unless told otherwise.
 	Port uint32
@@ -38,7 +41,7 @@ type Server struct {
 
 // servers is the table. What it says of Vite was read in the sources of 7.3.0
 // and 8.3.8.
-var servers = []*Server{
+var servers = []*devServer{
 	{
 		Name: "vite", Port: 5173, Config: []string{"vite.config.*"},
 		programs: []string{"vite"}, others: []string{"build", "optimize", "preview", "--version", "-v", "--help", "-h"},
@@ -48,7 +51,7 @@ var servers = []*Server{
 
 // Env is what makes the server answer under the names of a preview's domain;
 // nil when nothing is needed or known.
-func (s *Server) Env(domain string) map[string]string {
+func (s *devServer) Env(domain string) map[string]string {
 	domain = strings.TrimPrefix(domain, ".")
 	if s == nil || s.hosts == "" || domain == "" {
 		return nil
@@ -56,20 +59,20 @@ func (s *Server) Env(domain string) map[string]string {
 	return map[string]string{s.hosts: "." + domain}
 }
 
-// Of finds the known server that a command starts: by its program, or by the
+// devServerOf finds the known server that a command starts: by its program, or by the
 // script of package.json that it runs. nil when it is none.
-func Of(words []string, dir string) *Server {
-	if s := program(words); s != nil {
+func devServerOf(words []string, dir string) *devServer {
+	if s := programServer(words); s != nil {
 		return s
 	}
 	if script := scriptOf(words); script != "" {
-		return program(Words(readScript(dir, script)))
+		return programServer(shellWords(readScript(dir, script)))
 	}
 	return nil
 }
 
-// program looks for a known program among words.
-func program(words []string) *Server {
+// programServer looks for a known program among words.
+func programServer(words []string) *devServer {
 	for i, w := range words {
 		name := strings.TrimSuffix(path.Base(w), ".js")
 		for _, s := range servers {
@@ -130,9 +133,9 @@ func parseScript(data []byte, name string) string {
 	return p.Scripts[name]
 }
 
-// Words splits a shell's command so far as it takes to see which programs it
+// shellWords splits a shell's command so far as it takes to see which programs it
 // starts: at blanks and operators, without quotes.
-func Words(command string) []string {
+func shellWords(command string) []string {
 	words := strings.FieldsFunc(command, func(r rune) bool { return strings.ContainsRune(" \t\r\n;&|()", r) })
 	for i, w := range words {
 		words[i] = strings.Trim(w, `"'`)
@@ -149,7 +152,7 @@ var configs = []string{
 
 // IsConfig reports whether a file is one that a server reads when it starts;
 // s may be nil.
-func (s *Server) IsConfig(file string) bool {
+func (s *devServer) IsConfig(file string) bool {
 	patterns := configs
 	if s != nil {
 		patterns = append(slices.Clone(s.Config), configs...)
