@@ -19,7 +19,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
-	"github.com/skete-dev/skete/sandbox/firecracker/metrics"
 	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 )
@@ -56,7 +55,7 @@ type machine struct {
 	told bool       // the halted guest will find that its streams are gone; guarded by opMu
 
 	countMu   sync.Mutex // guards the next two
-	counts    metrics.Counts
+	counts    counts
 	uncounted []byte // the beginning of a line
 
 	mu    sync.Mutex

@@ -23,7 +23,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/tally"
 )
 
 // How long a probe's result is believed. A failure is looked at again soon:
@@ -45,7 +44,7 @@ type Ladder struct {
 // Rung is one provider of the ladder.
 type Rung struct {
 	sandbox.Provider
-	tally tally.Tally
+	tally counters
 
 	mu      sync.Mutex // guards the fields below; never held over a probe
 	result  sandbox.ProbeResult

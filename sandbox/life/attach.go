@@ -9,7 +9,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
@@ -108,7 +107,7 @@ func (k *Keeper) Recover() {
 	if work {
 		k.called, k.ordered = make(chan struct{}), make(chan struct{})
 		k.d.Roll.add()
-		if k.work.Launch(flight.Job{Kind: kindAttach, Mortal: true, Bounded: true, Run: k.recover}) == nil {
+		if k.work.Launch(job{Kind: kindAttach, Mortal: true, Bounded: true, Run: k.recover}) == nil {
 			k.inOrder() // the server stops
 		}
 	}
@@ -129,7 +128,7 @@ func (k *Keeper) recover(ctx context.Context) error {
 	end, err := k.d.Roll.turn(ctx, k.called)
 	if err == nil {
 		defer end()
-		bounded, cancel := context.WithTimeout(ctx, flight.Timeout)
+		bounded, cancel := context.WithTimeout(ctx, jobTimeout)
 		defer cancel()
 		err = k.order(ctx, bounded)
 	}
@@ -238,7 +237,7 @@ func (k *Keeper) reattach(ctx, bounded context.Context) error {
 	k.mu.Lock()
 	state := k.lostState()
 	k.mu.Unlock()
-	after, cancel := context.WithTimeout(ctx, flight.Timeout) // bounded may have ended
+	after, cancel := context.WithTimeout(ctx, jobTimeout) // bounded may have ended
 	defer cancel()
 	return k.halt(after, state, sandbox.ReasonLost)
 }

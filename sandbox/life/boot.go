@@ -12,11 +12,8 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/ladder"
-	"github.com/skete-dev/skete/sandbox/life/flight"
-	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
-	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
@@ -69,7 +66,7 @@ func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs) (wait func(context.
 	defer k.mu.Unlock()
 	k.rec.Info.RootfsHash = root.Hash
 	k.rec.Info.Spec.Workdir = cmp.Or(k.rec.Info.Spec.Workdir, root.Use.Workdir, sandbox.WorkspaceDir)
-	f := k.work.Launch(flight.Job{
+	f := k.work.Launch(job{
 		Kind: kindCreate, Mortal: true, Bounded: true,
 		Run:  func(ctx context.Context) error { return k.build(ctx, p, root) },
 		Undo: k.unbuild,
@@ -93,14 +90,14 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 	if err := k.attached(ctx); err != nil {
 		return sandbox.Info{}, err
 	}
-	err := k.work.Do(ctx, flight.Job{Kind: kindCreate, Ready: func() error {
+	err := k.work.Do(ctx, job{Kind: kindCreate, Ready: func() error {
 		switch {
 		case k.gone:
 			return ErrGone
 		case k.rec.Info.State == sandbox.Creating:
 			return errCleanup(k.id)
 		}
-		return flight.ErrDone
+		return errDone
 	}})
 	if err != nil {
 		return sandbox.Info{}, err
@@ -130,7 +127,7 @@ func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs
 // note moves into a warm machine, and then all is done; or it tells the
 // registry of the sandbox.
 func (k *Keeper) note(ctx context.Context, p *ladder.Rung, root template.Rootfs) (done bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, flight.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	if done, err := k.moveIn(ctx, p, root); done {
 		return true, err
@@ -192,7 +189,7 @@ func (k *Keeper) interrupted(ctx context.Context, err error) error {
 // late says that the time was too short, if it was.
 func (k *Keeper) late(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, flight.Timeout)
+		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, jobTimeout)
 	}
 	return err
 }
@@ -242,7 +239,7 @@ func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs,
 		return err
 	}
 	defer turn.End(admission.Other)
-	ctx, cancel := context.WithTimeout(ctx, flight.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	if err := volume(ctx); err != nil {
 		return k.late(ctx, err)
@@ -322,7 +319,7 @@ func waiting(ahead int) string {
 // power brings a machine up in the sandbox's directory.
 func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	dir := k.dir()
-	if err := hostdir.Fresh(dir); err != nil {
+	if err := freshDir(dir); err != nil {
 		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
 	}
 	k.mu.Lock()
@@ -347,7 +344,7 @@ func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs
 func (k *Keeper) begin(ctx context.Context, p *ladder.Rung, m sandbox.Machine, root template.Rootfs) error {
 	err := k.keys.Tell(ctx, m.Guest())
 	if err == nil {
-		err = rootfs.Start(ctx, m.Guest(), root, k.record().Info.Spec)
+		err = StartServices(ctx, m.Guest(), root, k.record().Info.Spec)
 	}
 	if err == nil {
 		return nil

@@ -11,11 +11,8 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
-	"github.com/skete-dev/skete/sandbox/life/flight"
-	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
-	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/template"
 )
@@ -27,13 +24,13 @@ const shutdownGrace = time.Second
 // it was. Nothing happens to a running one.
 func (k *Keeper) Start(ctx context.Context) (sandbox.Info, error) {
 	asked := time.Now()
-	return k.change(ctx, flight.Job{
+	return k.change(ctx, job{
 		Kind: kindStart, Mortal: true, Bounded: true,
 		Ready: func() error {
 			switch k.rec.Info.State {
 			case sandbox.Running:
 				if k.rec.Plan == record.None {
-					return flight.ErrDone
+					return errDone
 				}
 			case sandbox.Stopped, sandbox.Failed:
 				if k.rec.Plan == record.None {
@@ -52,7 +49,7 @@ func errCleanup(id sandbox.ID) error {
 }
 
 // change does a job and returns what came of it.
-func (k *Keeper) change(ctx context.Context, j flight.Job) (sandbox.Info, error) {
+func (k *Keeper) change(ctx context.Context, j job) (sandbox.Info, error) {
 	if err := k.attached(ctx); err != nil {
 		return sandbox.Info{}, err
 	}
@@ -111,7 +108,7 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 
 // foundation is what a stopped sandbox is started on.
 func (k *Keeper) foundation(ctx context.Context) (*ladder.Rung, template.Rootfs, error) {
-	ctx, cancel := context.WithTimeout(ctx, flight.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	info := k.record().Info
 	// The same provider as before: a start must not change the isolation.
@@ -119,7 +116,7 @@ func (k *Keeper) foundation(ctx context.Context) (*ladder.Rung, template.Rootfs,
 	if err != nil {
 		return nil, template.Rootfs{}, err
 	}
-	root, err := rootfs.For(ctx, k.d.Templates, info.Spec, p.Capabilities())
+	root, err := RootfsFor(ctx, k.d.Templates, info.Spec, p.Capabilities())
 	return p, root, err
 }
 
@@ -145,8 +142,8 @@ func (k *Keeper) Stop(ctx context.Context) (sandbox.Info, error) {
 }
 
 // halting is the job of ending a machine. ready is asked only while there is one.
-func (k *Keeper) halting(state sandbox.State, reason string, ready func() error) flight.Job {
-	return flight.Job{
+func (k *Keeper) halting(state sandbox.State, reason string, ready func() error) job {
+	return job{
 		Kind: kindHalt,
 		Ready: func() error {
 			switch k.rec.Info.State {
@@ -156,7 +153,7 @@ func (k *Keeper) halting(state sandbox.State, reason string, ready func() error)
 				}
 				return ready()
 			case sandbox.Stopped, sandbox.Failed:
-				return flight.ErrDone
+				return errDone
 			case sandbox.Creating:
 				return errCleanup(k.id)
 			}
@@ -268,7 +265,7 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 	if err != nil {
 		return err
 	}
-	return hostdir.Remove(k.dir())
+	return removeDir(k.dir())
 }
 
 // died handles a machine that ended by itself.
@@ -281,7 +278,7 @@ func (k *Keeper) died(machine sandbox.Machine, exit sandbox.Exit) {
 	k.mu.Unlock()
 	j := k.halting(state, exit.Reason, func() error {
 		if k.machine != machine {
-			return flight.ErrDone // whoever took it knows better
+			return errDone // whoever took it knows better
 		}
 		k.dying = exit.Reason // what is asked for from now on is told why
 		return nil
@@ -318,12 +315,12 @@ func (k *Keeper) Discard(ctx context.Context) error {
 }
 
 // destroying is the job of a Destroy. ready is asked while there is something.
-func (k *Keeper) destroying(reason string, ready func() error) flight.Job {
-	return flight.Job{
+func (k *Keeper) destroying(reason string, ready func() error) job {
+	return job{
 		Kind: kindDestroy, Wins: true,
 		Ready: func() error {
 			if k.gone || k.rec.Info.State == sandbox.Destroyed {
-				return flight.ErrDone
+				return errDone
 			}
 			return ready()
 		},
@@ -360,7 +357,7 @@ func (k *Keeper) raze(ctx context.Context, reason string) error {
 
 // wipe removes all of a sandbox that never came up, the record too.
 func (k *Keeper) wipe() error {
-	ctx, cancel := context.WithTimeout(context.Background(), flight.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
 	defer cancel()
 	if err := k.teardown(ctx, false); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/keys"
 )
 
@@ -35,7 +34,7 @@ func (d *Deps) SweepKeys(stray func(names []string, remove func(sandbox.ID))) er
 // FreshDir makes an empty directory for a machine.
 func (d *Deps) FreshDir(id sandbox.ID) (string, error) {
 	dir := filepath.Join(d.Dir, string(id))
-	if err := hostdir.Fresh(dir); err != nil {
+	if err := freshDir(dir); err != nil {
 		return "", errs.Wrap(errs.Internal, err, "cannot make a machine's directory")
 	}
 	return dir, nil
@@ -43,5 +42,5 @@ func (d *Deps) FreshDir(id sandbox.ID) (string, error) {
 
 // RemoveDir removes the directory of a sandbox that there is not.
 func (d *Deps) RemoveDir(id sandbox.ID) error {
-	return hostdir.Remove(filepath.Join(d.Dir, string(id)))
+	return removeDir(filepath.Join(d.Dir, string(id)))
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
@@ -140,11 +139,11 @@ func (k *Keeper) ailing() bool {
 // before its next start. Unavailable: there is no room for that. What fails for
 // another reason is not tried again: the next start says what a person must do.
 func (k *Keeper) Mend(ctx context.Context) error {
-	return k.work.Do(ctx, flight.Job{
+	return k.work.Do(ctx, job{
 		Kind: kindTidy,
 		Ready: func() error {
 			if !k.ailing() {
-				return flight.ErrDone
+				return errDone
 			}
 			return nil
 		},

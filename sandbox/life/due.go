@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
@@ -107,15 +106,15 @@ func (k *Keeper) expire() {
 // dueJob says what is due now.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) dueJob() (flight.Job, bool) {
+func (k *Keeper) dueJob() (job, bool) {
 	at := k.due()
 	if at.IsZero() || k.work.Kind() != "" || time.Now().Before(at) {
-		return flight.Job{}, false
+		return job{}, false
 	}
 	// Asked again, under the lock, when the job really starts.
 	still := func() error {
 		if at := k.due(); at.IsZero() || time.Now().Before(at) {
-			return flight.ErrDone
+			return errDone
 		}
 		return nil
 	}
@@ -123,9 +122,9 @@ func (k *Keeper) dueJob() (flight.Job, bool) {
 	over := !k.deadline.IsZero() && !time.Now().Before(k.deadline)
 	switch {
 	case k.rec.Plan != record.None:
-		return flight.Job{Kind: kindTidy, Ready: still, Run: k.finish}, true
+		return job{Kind: kindTidy, Ready: still, Run: k.finish}, true
 	case i.State == sandbox.Destroyed:
-		return flight.Job{Kind: kindTidy, Ready: still, Run: k.unbury}, true
+		return job{Kind: kindTidy, Ready: still, Run: k.unbury}, true
 	case k.rec.Alive() && k.machine == nil:
 		return k.halting(k.lostState(), sandbox.ReasonLost, still), true
 	case over && i.Spec.Persist:

@@ -5,8 +5,6 @@ import (
 	"errors"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/flight"
-	"github.com/skete-dev/skete/sandbox/life/loan"
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
@@ -45,7 +43,7 @@ func (k *Keeper) files(ctx context.Context, f func(context.Context, sandbox.File
 	}
 	lent, giveBack, ok := k.loans.Borrow(ctx)
 	if !ok {
-		return loan.ErrBusy(k.id)
+		return errBusy(k.id)
 	}
 	defer giveBack()
 	files, err := k.lend(lent)
@@ -54,7 +52,7 @@ func (k *Keeper) files(ctx context.Context, f func(context.Context, sandbox.File
 	}
 	if state == sandbox.Running {
 		files.Guest = machine.Guest()
-		files.Freeze = func(ctx context.Context) (func(), error) { return loan.Freeze(ctx, machine) }
+		files.Freeze = func(ctx context.Context) (func(), error) { return freezeFiles(ctx, machine) }
 	}
 	return f(lent, files)
 }
@@ -70,7 +68,7 @@ func (k *Keeper) lend(ctx context.Context) (sandbox.Files, error) {
 			return sandbox.Files{}, err
 		}
 	}
-	return sandbox.Files{Host: k.Host(), Volume: volume, Empty: k.record().Info.From == "", Freeze: loan.Still}, nil
+	return sandbox.Files{Host: k.Host(), Volume: volume, Empty: k.record().Info.From == "", Freeze: holdFilesStill}, nil
 }
 
 // filesInside is Files of a machine that has its disk to itself.
@@ -86,12 +84,12 @@ func (k *Keeper) filesInside(ctx context.Context, f func(context.Context, sandbo
 // filesAlone is Files of a sandbox without a machine: work on the sandbox like
 // any other, so that no start comes between.
 func (k *Keeper) filesAlone(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
-	return k.work.Do(ctx, flight.Job{
-		Kind:   flight.Kind("being looked at by call " + string(sandbox.NewID())), // never shared: each does its own
+	return k.work.Do(ctx, job{
+		Kind:   jobKind("being looked at by call " + string(sandbox.NewID())), // never shared: each does its own
 		Mortal: true,
 		Ready: func() error {
 			if s := k.rec.Info.State; k.gone || s != sandbox.Stopped && s != sandbox.Failed || k.rec.Plan != record.None {
-				return loan.ErrBusy(k.id)
+				return errBusy(k.id)
 			}
 			return nil
 		},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
@@ -26,7 +25,7 @@ func (k *Keeper) Resume(ctx context.Context) (sandbox.Info, error) {
 		}
 		wake, undo = rouse, stun
 	}
-	return k.change(ctx, flight.Job{
+	return k.change(ctx, job{
 		Kind:  kindThaw,
 		Ready: k.mayMove(sandbox.Paused, sandbox.Running),
 		Run: func(ctx context.Context) error {
@@ -37,9 +36,9 @@ func (k *Keeper) Resume(ctx context.Context) (sandbox.Info, error) {
 
 // freezing is the job of a pause for a reason. ready is asked while there is
 // something to do.
-func (k *Keeper) freezing(reason string, ready func() error) flight.Job {
+func (k *Keeper) freezing(reason string, ready func() error) job {
 	may := k.mayMove(sandbox.Running, sandbox.Paused)
-	return flight.Job{
+	return job{
 		Kind: kindFreeze,
 		Ready: func() error {
 			if err := may(); err != nil {
@@ -62,7 +61,7 @@ func (k *Keeper) mayMove(from, to sandbox.State) func() error {
 		p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
 		switch {
 		case k.rec.Info.State == to && k.rec.Plan == record.None:
-			return flight.ErrDone
+			return errDone
 		case k.rec.Info.State != from || k.rec.Plan != record.None || k.machine == nil:
 			return k.usable()
 		case !ok || !p.Capabilities().Pause:
@@ -113,7 +112,7 @@ func (k *Keeper) awake(ctx context.Context) error {
 	switch {
 	case kind == kindFreeze || kind == kindThaw || plan == record.Snapshot && kind != "":
 		// It is on its way to somewhere: see where.
-		return k.work.Do(ctx, flight.Job{Kind: "", Ready: func() error { return flight.ErrDone }})
+		return k.work.Do(ctx, job{Kind: "", Ready: func() error { return errDone }})
 	case state == sandbox.Paused && plan == record.None && kind == "" && !asleep:
 		_, err := k.Resume(ctx)
 		return err

@@ -31,9 +31,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/ladder"
-	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/keys"
-	"github.com/skete-dev/skete/sandbox/life/loan"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
@@ -42,14 +40,14 @@ import (
 
 // Kinds of slow work.
 const (
-	kindAttach  flight.Kind = "being attached"
-	kindCreate  flight.Kind = "being created"
-	kindStart   flight.Kind = "starting"
-	kindHalt    flight.Kind = "stopping"
-	kindFreeze  flight.Kind = "pausing"
-	kindThaw    flight.Kind = "resuming"
-	kindDestroy flight.Kind = "being destroyed"
-	kindTidy    flight.Kind = "being cleaned up"
+	kindAttach  jobKind = "being attached"
+	kindCreate  jobKind = "being created"
+	kindStart   jobKind = "starting"
+	kindHalt    jobKind = "stopping"
+	kindFreeze  jobKind = "pausing"
+	kindThaw    jobKind = "resuming"
+	kindDestroy jobKind = "being destroyed"
+	kindTidy    jobKind = "being cleaned up"
 )
 
 // Deps is what all sandboxes of a server share.
@@ -118,7 +116,7 @@ type Keeper struct {
 	mu      sync.Mutex // guards all below
 	rec     record.Record
 	gone    bool // the record is deleted and the Manager has forgotten us
-	work    flight.Strip
+	work    jobQueue
 	place   *admission.Place // in the line of those that are to boot; nil = none
 	machine sandbox.Machine
 	client  *wire.Client
@@ -136,7 +134,7 @@ type Keeper struct {
 	discarded bool            // it is being destroyed, and no revision is wanted for that
 	looked    sandbox.Machine // at whose end the files were looked at; nil = none
 
-	loans loan.Loans // of the workspace
+	loans borrows // of the workspace
 
 	from  *sandbox.Snapshot // that it is made from; never changes
 	asked time.Time         // when; never changes
@@ -145,7 +143,7 @@ type Keeper struct {
 	used     time.Time // end of the last use, for idleness; monotonic
 	deadline time.Time // TTL's end; monotonic; zero = none
 	timer    *time.Timer
-	trouble  flight.Backoff // of work that is done by itself
+	trouble  backoff // of work that is done by itself
 }
 
 // keep makes a keeper of a record.
@@ -154,7 +152,7 @@ func keep(d *Deps, rec record.Record, j *record.Journal) *Keeper {
 		d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j,
 		keys: keys.Open(d.keysFile(rec.Info.ID)),
 	}
-	k.work = flight.Strip{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
+	k.work = jobQueue{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
 		k.trouble.Note(err)
 		k.arm()
 	}}

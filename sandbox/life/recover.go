@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/flight"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
 )
@@ -52,11 +51,11 @@ func (k *Keeper) Sweep(ctx context.Context, p sandbox.Provider) error {
 	if !is {
 		return nil
 	}
-	return k.work.Do(ctx, flight.Job{
+	return k.work.Do(ctx, job{
 		Kind: kindTidy, Mortal: true,
 		Ready: func() error {
 			if !stray() {
-				return flight.ErrDone
+				return errDone
 			}
 			return nil
 		},

@@ -10,8 +10,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
-	"github.com/skete-dev/skete/sandbox/life/flight"
-	"github.com/skete-dev/skete/sandbox/life/hostdir"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
@@ -24,8 +22,8 @@ import (
 // Unsupported: the provider cannot save memory. Limit, Unavailable: no room.
 func (k *Keeper) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidden bool) (sandbox.Snapshot, error) {
 	snap := sandbox.Snapshot{ID: cmp.Or(r.ID, sandbox.NewSnapshotID()), Tenant: k.tenant, Name: r.Name, Sandbox: k.id, Memory: !r.DiskOnly}
-	_, err := k.change(ctx, flight.Job{
-		Kind:  flight.Kind("being saved as " + string(snap.ID)), // never shared: each asks for its own
+	_, err := k.change(ctx, job{
+		Kind:  jobKind("being saved as " + string(snap.ID)), // never shared: each asks for its own
 		Ready: func() error { return k.maySave(r) },
 		Run: func(ctx context.Context) error {
 			var err error
@@ -159,7 +157,7 @@ func (k *Keeper) bring(ctx context.Context, p *ladder.Rung, b sandbox.Boot, from
 		}
 		k.d.Log.Warn("a snapshot does not load; booting from its files", "id", k.id, "snapshot", from.ID, "error", err)
 		notes = []string{fmt.Sprintf("the memory of snapshot %s does not load here: this sandbox was booted on a copy of its files, and no command goes on", from.ID)}
-		if err := hostdir.Fresh(b.Dir); err != nil {
+		if err := freshDir(b.Dir); err != nil {
 			return nil, "", nil, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/loan"
 	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
@@ -86,7 +85,7 @@ func (k *Keeper) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 		release()
 		return nil, err
 	}
-	return &loan.Conn{Conn: conn, GiveBack: release}, nil
+	return &borrowedConn{Conn: conn, GiveBack: release}, nil
 }
 
 // Enter notes that a run works in the sandbox; own: it is of the thread that the

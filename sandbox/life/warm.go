@@ -6,7 +6,6 @@ import (
 
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
-	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
@@ -42,7 +41,7 @@ func (k *Keeper) moveIn(ctx context.Context, p *ladder.Rung, root template.Rootf
 	}
 	k.d.Pool.Taken(warm.ID)
 	// Not before: others wait to move in, and this may take a while.
-	if err := rootfs.Start(ctx, warm.Machine.Guest(), root, k.record().Info.Spec); err != nil {
+	if err := StartServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec); err != nil {
 		if uerr := k.unbuild(); uerr != nil {
 			k.d.Log.Error("cannot remove a sandbox whose template did not get ready; will try again", "id", k.id, "error", uerr)
 		}

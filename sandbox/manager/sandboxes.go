@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
-	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/template"
 )
@@ -66,7 +65,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	root, err := rootfs.For(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()), p.Capabilities())
+	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()), p.Capabilities())
 	if err != nil {
 		return sandbox.Info{}, err
 	}

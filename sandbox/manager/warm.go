@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life"
-	"github.com/skete-dev/skete/sandbox/life/rootfs"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/template"
 )
@@ -74,7 +73,7 @@ func (m *Manager) resolve(ctx context.Context, s sandbox.Spec) (shape pool.Shape
 		return shape, root, errs.New(errs.Unsupported, "what isolates nothing is not kept warm")
 	}
 	s = s.Settled(c)
-	if root, err = rootfs.For(ctx, m.deps.Templates, s, c); err != nil {
+	if root, err = life.RootfsFor(ctx, m.deps.Templates, s, c); err != nil {
 		return shape, root, err
 	}
 	return pool.ShapeOf(s, p.Name(), root, m.deps.GuestID), root, nil

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox/qemu/ending"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
@@ -46,7 +45,7 @@ func (m *machine) serveControl(c *qmp.Client) {
 		m.control, m.dialled = nil, make(chan struct{})
 		m.mu.Unlock()
 	}()
-	if s, err := status(m.ctx, c); err == nil && ending.Over(s) { // it was before we came
+	if s, err := status(m.ctx, c); err == nil && exitOver(s) { // it was before we came
 		m.conclude(c, s)
 	}
 	for {
@@ -55,7 +54,7 @@ func (m *machine) serveControl(c *qmp.Client) {
 			if !ok {
 				return
 			}
-			if how, yes := ending.Of(e); yes {
+			if how, yes := exitOf(e); yes {
 				m.conclude(c, how)
 			}
 		case <-m.ctx.Done():
@@ -77,7 +76,7 @@ func status(ctx context.Context, c *qmp.Client) (string, error) {
 
 // conclude finds out how the guest ended and ends QEMU.
 func (m *machine) conclude(c *qmp.Client, how string) {
-	cause := ending.Explain(how, m.console(c))
+	cause := explainExit(how, m.console(c))
 	m.mu.Lock()
 	if m.cause == nil {
 		m.cause = &cause
@@ -163,7 +162,7 @@ func (m *machine) revive(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case now == "running" || ending.Over(now):
+	case now == "running" || exitOver(now):
 		return nil
 	case now == "inmigrate":
 		return errs.New(errs.NotFound, "the machine of %s was never made whole", m.id)

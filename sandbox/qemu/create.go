@@ -23,7 +23,6 @@ import (
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/tsc"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
-	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
@@ -225,7 +224,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 	var inherited []*os.File
 	defer func() { closeAll(inherited) }()
 	for _, name := range []string{controlName, channelName} {
-		ln, err := nobody.Listen(filepath.Join(p.dir(b.ID), name))
+		ln, err := privdropListen(filepath.Join(p.dir(b.ID), name))
 		if err != nil {
 			return nil, fmt.Errorf("make a socket: %w", err)
 		}
@@ -240,7 +239,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 	cmd.Dir, cmd.Env = "/", []string{"LANG=C"}
 	cmd.Stdout, cmd.Stderr = wordsIn, wordsIn
 	cmd.ExtraFiles = append(append(cmd.ExtraFiles, inherited...), files.files...)
-	cmd.SysProcAttr = nobody.Attributes(string(b.ID), p.hidden, p.accel == command.KVM)
+	cmd.SysProcAttr = privdropAttributes(string(b.ID), p.hidden, p.accel == command.KVM)
 	rec := record{Shape: s, Shared: mem == command.SharedMemory}
 	if rec.QEMU, err = p.launch(b, s, cmd); err == nil {
 		err = writeRecord(p.dir(b.ID), rec)

@@ -20,7 +20,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
-	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
@@ -99,7 +98,7 @@ func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.line = mux.Open(func(ctx context.Context) (net.Conn, error) {
-		return nobody.Dial(ctx, filepath.Join(p.dir(id), channelName))
+		return privdropDial(ctx, filepath.Join(p.dir(id), channelName))
 	})
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Go(m.mourn)

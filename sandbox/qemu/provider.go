@@ -21,7 +21,6 @@ import (
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/qemu/command"
-	"github.com/skete-dev/skete/sandbox/qemu/nobody"
 	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
@@ -108,7 +107,7 @@ func New(c Config) (*Provider, error) {
 	if p.program, err = command.Find(ctx, c.QEMU); err != nil {
 		return nil, err
 	}
-	p.hidden = nobody.CanHide(ctx)
+	p.hidden = canDropPrivileges(ctx)
 	p.findCgroups()
 	return p, p.chooseAccel(ctx)
 }
@@ -186,7 +185,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 	if p.cgroups == nil {
 		c.Notes = append(c.Notes, "fractions of a cpu are not enforced by the host: "+p.noGroups)
 	}
-	if _, ok := nobody.OwnUser(""); !ok {
+	if _, ok := ownUser(""); !ok {
 		c.Notes = append(c.Notes, "all machines' QEMU processes run as the server's own user")
 	}
 	return c

@@ -8,7 +8,6 @@ import (
 
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/sandboxtest/internal/leftover"
 )
 
 // Leaks fails the test if, some seconds from now, the host still has anything
@@ -17,7 +16,7 @@ import (
 func Leaks(t testing.TB, dir string, ids ...sandbox.ID) {
 	t.Helper()
 	var left []string
-	if !patience.Holds(10*time.Second, func() bool { left = leftover.Find(dir, ids); return len(left) == 0 }) {
+	if !patience.Holds(10*time.Second, func() bool { left = findLeftovers(dir, ids); return len(left) == 0 }) {
 		t.Errorf("left behind:\n\t%s", strings.Join(left, "\n\t"))
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/skete-dev/skete/tool/service"
 	"github.com/skete-dev/skete/tool/shell"
 	"github.com/skete-dev/skete/tool/task"
-	"github.com/skete-dev/skete/tool/todo"
 )
 
 // New returns a registry of them, in the order in which models see them. More
 // may be added.
 func New() *tool.Registry {
 	r := &tool.Registry{}
-	todo.Add(r)
+	task.AddTodo(r)
 	file.Add(r)
 	shell.Add(r)
 	service.Add(r)

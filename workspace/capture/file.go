@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/workspace/chunk"
 	"github.com/skete-dev/skete/workspace/object"
 	"github.com/skete-dev/skete/workspace/tree"
 )
@@ -130,7 +129,7 @@ func (s *scan) content(fd int, size int64) (h object.Hash, listed bool, err erro
 
 // parts puts what is no hole.
 func (s *scan) parts(fd int, size int64) (chunks []tree.Chunk, err error) {
-	buf := make([]byte, chunk.Max)
+	buf := make([]byte, chunkMax)
 	for at := int64(0); at < size; {
 		if err := s.ctx.Err(); err != nil {
 			return nil, err
@@ -151,7 +150,7 @@ func (s *scan) parts(fd int, size int64) (chunks []tree.Chunk, err error) {
 			if err != nil || n == 0 { // cut off meanwhile; the stamp tells
 				return chunks, err
 			}
-			cut := chunk.Cut(buf[:n])
+			cut := cutChunk(buf[:n])
 			h, err := s.store.Put(object.Blob, buf[:cut])
 			if err != nil {
 				return nil, err

@@ -1,4 +1,4 @@
-package hostdir
+package life
 
 import (
 	"os"
@@ -32,20 +32,20 @@ func TestRemoveDir_leavesMountsAlone(t *testing.T) {
 		if out, err := exec.Command("umount", at).CombinedOutput(); err != nil {
 			t.Errorf("umount: %v %s", err, out)
 		}
-		if err := Remove(dir); err != nil {
+		if err := removeDir(dir); err != nil {
 			t.Errorf("without the mount: %v", err)
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			t.Errorf("without the mount: it is still there (%v)", err)
 		}
 	}()
-	if err := Remove(dir); !errs.Is(err, errs.Internal) {
+	if err := removeDir(dir); !errs.Is(err, errs.Internal) {
 		t.Errorf("with a mount: %v", err)
 	}
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("what was mounted has lost its file: %v", err)
 	}
-	if err := Remove(dir + "2"); err != nil {
+	if err := removeDir(dir + "2"); err != nil {
 		t.Errorf("nothing to remove: %v", err)
 	}
 }

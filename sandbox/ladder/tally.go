@@ -1,4 +1,16 @@
-// Package tally sums what the monitors of one provider's machines count.
+package ladder
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// # Tally
+//
+// This part sums what the monitors of one provider's machines count.
 //
 //	var t tally.Tally
 //	t.Note(machine) // of every machine that the provider gives out
@@ -9,22 +21,13 @@
 // nought when the server starts, and are a little too low.
 //
 // A Tally is safe for concurrent use.
-package tally
-
-import (
-	"context"
-	"errors"
-	"sync"
-
-	"github.com/skete-dev/skete/sandbox"
-)
 
 // askedAtOnce bounds the machines that are asked at the same time: each costs
 // a question to its monitor.
 const askedAtOnce = 16
 
-// Tally is of one provider. The zero value is ready.
-type Tally struct {
+// counters is of one provider. The zero value is ready.
+type counters struct {
 	mu    sync.Mutex
 	last  map[sandbox.Machine]sandbox.Counts // as they were told; of those that count
 	swept int                                // how many were left when the ended were forgotten
@@ -33,7 +36,7 @@ type Tally struct {
 }
 
 // Note remembers a machine until it ends, if it counts. It may be repeated.
-func (t *Tally) Note(m sandbox.Machine) {
+func (t *counters) Note(m sandbox.Machine) {
 	if _, counts := m.(sandbox.Counter); !counts {
 		return
 	}
@@ -55,7 +58,7 @@ func (t *Tally) Note(m sandbox.Machine) {
 // sweep forgets machines that have ended or that nobody follows any more.
 //
 // Preconditions: t.mu is held.
-func (t *Tally) sweep() {
+func (t *counters) sweep() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for m := range t.last {
@@ -69,7 +72,7 @@ func (t *Tally) sweep() {
 // Counts asks all machines and returns the sums; counted is false where no machine
 // of the provider ever counted. One that does not answer before ctx ends is as
 // it was told last.
-func (t *Tally) Counts(ctx context.Context) (sum sandbox.Counts, counted bool) {
+func (t *counters) Counts(ctx context.Context) (sum sandbox.Counts, counted bool) {
 	room := make(chan struct{}, askedAtOnce)
 	var wg sync.WaitGroup
 	for _, m := range t.running() {
@@ -91,7 +94,7 @@ func (t *Tally) Counts(ctx context.Context) (sum sandbox.Counts, counted bool) {
 	return t.sum, t.used
 }
 
-func (t *Tally) running() []sandbox.Machine {
+func (t *counters) running() []sandbox.Machine {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sweep()
@@ -104,7 +107,7 @@ func (t *Tally) running() []sandbox.Machine {
 
 // add takes what a machine says now. Another who asked at the same time may
 // have been told more already.
-func (t *Tally) add(m sandbox.Machine, now sandbox.Counts) {
+func (t *counters) add(m sandbox.Machine, now sandbox.Counts) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, known := t.last[m]

@@ -1,6 +1,4 @@
-// Package hostdir makes and removes the directories that machines have on the
-// host.
-package hostdir
+package life
 
 import (
 	"os"
@@ -9,10 +7,15 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// Fresh makes an empty directory. What is there is of an earlier machine of
+// # Hostdir
+//
+// This part makes and removes the directories that machines have on the
+// host.
+
+// freshDir makes an empty directory. What is there is of an earlier machine of
 // the same sandbox.
-func Fresh(dir string) error {
-	if err := Remove(dir); err != nil {
+func freshDir(dir string) error {
+	if err := removeDir(dir); err != nil {
 		return err
 	}
 	return os.Mkdir(dir, 0o700)
@@ -21,9 +24,9 @@ func Fresh(dir string) error {
 // mountEscapes writes a path as the kernel does in its list of mounts.
 var mountEscapes = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
 
-// Remove removes a directory beneath which nothing is mounted: a mount may
+// removeDir removes a directory beneath which nothing is mounted: a mount may
 // show things that are not ours to delete.
-func Remove(dir string) error {
+func removeDir(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err

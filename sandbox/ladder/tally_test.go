@@ -1,4 +1,4 @@
-package tally_test
+package ladder
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/tally"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,7 +66,7 @@ func all(factor int64) sandbox.Counts {
 	return c
 }
 
-func want(t *testing.T, tl *tally.Tally, want sandbox.Counts) {
+func want(t *testing.T, tl *counters, want sandbox.Counts) {
 	t.Helper()
 	got, counted := tl.Counts(t.Context())
 	if !counted {
@@ -79,7 +78,7 @@ func want(t *testing.T, tl *tally.Tally, want sandbox.Counts) {
 }
 
 func TestCounts_whereNothingCounts(t *testing.T) {
-	var tl tally.Tally
+	var tl counters
 	tl.Note(silent{})
 	if c, counted := tl.Counts(t.Context()); counted || c != (sandbox.Counts{}) {
 		t.Errorf("%+v, %v", c, counted)
@@ -87,7 +86,7 @@ func TestCounts_whereNothingCounts(t *testing.T) {
 }
 
 func TestCounts_onlyGrow(t *testing.T) {
-	var tl tally.Tally
+	var tl counters
 	a, b := &counting{counts: all(1)}, &counting{counts: all(10)}
 	tl.Note(a)
 	tl.Note(b)
@@ -112,7 +111,7 @@ func TestCounts_onlyGrow(t *testing.T) {
 }
 
 func TestCounts_ofManyThatEnd_keepsNone(t *testing.T) {
-	var tl tally.Tally
+	var tl counters
 	asked := 0
 	m := func(ended bool) *counting {
 		return &counting{counts: all(1), ended: ended, hold: func(context.Context) { asked++ }}
@@ -131,7 +130,7 @@ func TestCounts_ofManyThatEnd_keepsNone(t *testing.T) {
 }
 
 func TestCounts_askFewAtOnceAndWaitForNobody(t *testing.T) {
-	var tl tally.Tally
+	var tl counters
 	var mu sync.Mutex
 	now, most := 0, 0
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +139,7 @@ func TestCounts_askFewAtOnceAndWaitForNobody(t *testing.T) {
 		mu.Lock()
 		now++
 		most = max(most, now)
-		if now == tally.AskedAtOnce { // as many as there ever will be
+		if now == AskedAtOnce { // as many as there ever will be
 			cancel()
 		}
 		mu.Unlock()
@@ -155,7 +154,7 @@ func TestCounts_askFewAtOnceAndWaitForNobody(t *testing.T) {
 	if c, counted := tl.Counts(ctx); !counted || c != (sandbox.Counts{}) {
 		t.Errorf("%+v, %v", c, counted)
 	}
-	if most != tally.AskedAtOnce {
+	if most != AskedAtOnce {
 		t.Errorf("%d were asked at once", most)
 	}
 }

@@ -1,12 +1,10 @@
-package chunk_test
+package capture
 
 import (
 	"crypto/sha256"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/skete-dev/skete/workspace/chunk"
 )
 
 func noise(n int) []byte {
@@ -19,8 +17,8 @@ func noise(n int) []byte {
 func parts(t *testing.T, data []byte) (sums [][32]byte) {
 	t.Helper()
 	for len(data) > 0 {
-		n := chunk.Cut(data[:min(len(data), chunk.Max)])
-		if n <= 0 || n > len(data) || n > chunk.Max || n < chunk.Min && n != len(data) {
+		n := cutChunk(data[:min(len(data), chunkMax)])
+		if n <= 0 || n > len(data) || n > chunkMax || n < chunkMin && n != len(data) {
 			t.Fatalf("a part of %d bytes", n)
 		}
 		sums = append(sums, sha256.Sum256(data[:n]))
@@ -32,7 +30,7 @@ func parts(t *testing.T, data []byte) (sums [][32]byte) {
 func TestCut_editsStayLocal(t *testing.T) {
 	data := noise(64 << 20)
 	before := parts(t, data)
-	if mean := len(data) / len(before); mean < chunk.Normal/2 || mean > 2*chunk.Normal {
+	if mean := len(data) / len(before); mean < chunkNormal/2 || mean > 2*chunkNormal {
 		t.Errorf("parts of %d bytes on average", mean)
 	}
 	for name, edited := range map[string][]byte{
@@ -58,7 +56,7 @@ func BenchmarkCut(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		for rest := data; len(rest) > 0; {
-			rest = rest[chunk.Cut(rest[:min(len(rest), chunk.Max)]):]
+			rest = rest[cutChunk(rest[:min(len(rest), chunkMax)]):]
 		}
 	}
 }

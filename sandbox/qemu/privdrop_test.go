@@ -1,4 +1,4 @@
-package nobody
+package qemu
 
 import (
 	"os"
@@ -15,7 +15,7 @@ func TestMapsAll(t *testing.T) {
 		"x y z\n":                            false,
 		"0 0 1\n1 1 4294967294\n":            true,
 	} {
-		if got := mapsAll(text); got != want {
+		if got := mapsAllUsers(text); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
@@ -27,8 +27,8 @@ func TestUsersAreTheirOwnAndInTheRange(t *testing.T) {
 	}
 	seen := map[uint32]bool{}
 	for _, id := range []string{"a", "b", "sbx_1", "sbx_2"} {
-		uid, _ := OwnUser(id)
-		again, _ := OwnUser(id)
+		uid, _ := ownUser(id)
+		again, _ := ownUser(id)
 		if uid != again || seen[uid] || uid < userMin || uid > userMin+userMask {
 			t.Errorf("%s: %d, %d", id, uid, again)
 		}
@@ -41,7 +41,7 @@ func TestSocketsAtLongPaths(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f, err := Listen(filepath.Join(dir, "s"))
+	f, err := privdropListen(filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +49,12 @@ func TestSocketsAtLongPaths(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "s")); err != nil || info.Mode().Type() != os.ModeSocket {
 		t.Fatalf("%v, %v", info, err)
 	}
-	c, err := Dial(t.Context(), filepath.Join(dir, "s"))
+	c, err := privdropDial(t.Context(), filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = c.Close()
-	if _, err := Listen(filepath.Join(dir, "s")); err == nil {
+	if _, err := privdropListen(filepath.Join(dir, "s")); err == nil {
 		t.Error("a second socket at the same place")
 	}
 }

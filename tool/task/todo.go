@@ -1,10 +1,4 @@
-// Package todo has write_todos: the agent's plan for the task at hand.
-//
-//	todo.Add(registry)
-//
-// A call replaces the whole plan. The plan is nowhere else: it is what the
-// last successful call wrote (Result.Todos, thread.ToolCompleted.Todos).
-package todo
+package task
 
 import (
 	"context"
@@ -16,6 +10,15 @@ import (
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
+
+// # Todo
+//
+// This part has write_todos: the agent's plan for the task at hand.
+//
+//	todo.Add(registry)
+//
+// A call replaces the whole plan. The plan is nowhere else: it is what the
+// last successful call wrote (Result.Todos, thread.ToolCompleted.Todos).
 
 const about = `Writes the plan of your work: replaces the whole list. Use it for work of several steps; mark one item in_progress before you begin with it, ` +
 	`and completed as soon as it is done. Leave it away for simple requests.`
@@ -29,23 +32,23 @@ const schema = `{"type":"object","additionalProperties":false,"required":["todos
 // planBytesMax bounds the plan as a whole; it stands in one event.
 const planBytesMax = 16 << 10
 
-// Add adds write_todos.
-func Add(r *tool.Registry) {
-	r.Add("write_todos", func(tool.Env) (tool.Tool, error) { return write{}, nil })
+// AddTodo adds write_todos.
+func AddTodo(r *tool.Registry) {
+	r.Add("write_todos", func(tool.Env) (tool.Tool, error) { return writeTodos{}, nil })
 }
 
-type write struct{}
+type writeTodos struct{}
 
 // Spec implements tool.Tool.
-func (write) Spec() llm.ToolSpec {
+func (writeTodos) Spec() llm.ToolSpec {
 	return llm.ToolSpec{Name: "write_todos", Description: about, Schema: json.RawMessage(schema)}
 }
 
 // Effect implements tool.Tool. It changes nothing but what its result says.
-func (write) Effect(json.RawMessage) tool.Effect { return tool.Effect{Class: tool.Read} }
+func (writeTodos) Effect(json.RawMessage) tool.Effect { return tool.Effect{Class: tool.Read} }
 
 // Run implements tool.Tool.
-func (write) Run(_ context.Context, req tool.Request) (tool.Result, error) {
+func (writeTodos) Run(_ context.Context, req tool.Request) (tool.Result, error) {
 	var args struct {
 		Todos []thread.Todo `json:"todos"`
 	}
@@ -62,7 +65,7 @@ func (write) Run(_ context.Context, req tool.Request) (tool.Result, error) {
 	if size > planBytesMax {
 		return tool.Fail(tool.CodeTooLarge, fmt.Sprintf("Error: too_large: the plan has about %d bytes, at most %d are possible; write shorter items", size, planBytesMax)), nil
 	}
-	text := show(args.Todos)
+	text := showTodos(args.Todos)
 	if working > 1 {
 		text += fmt.Sprintf("\nNote: %d items are in progress; one at a time is better, unless sub-agents work on them.", working)
 	}
@@ -76,8 +79,8 @@ func (write) Run(_ context.Context, req tool.Request) (tool.Result, error) {
 
 var marks = map[string]string{"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
-// show writes the plan as a person would.
-func show(todos []thread.Todo) string {
+// showTodos writes the plan as a person would.
+func showTodos(todos []thread.Todo) string {
 	if len(todos) == 0 {
 		return "The plan is empty now."
 	}

@@ -1,5 +1,4 @@
-// Package leftover finds what is left of machines on a host.
-package leftover
+package sandboxtest
 
 import (
 	"fmt"
@@ -13,9 +12,13 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Find lists whatever has one of the ids in its name: processes, mounts,
+// # Leftover
+//
+// This part finds what is left of machines on a host.
+
+// findLeftovers lists whatever has one of the ids in its name: processes, mounts,
 // control groups, sockets, files below dir or in the usual places for sockets.
-func Find(dir string, ids []sandbox.ID) []string {
+func findLeftovers(dir string, ids []sandbox.ID) []string {
 	var left []string
 	named := func(s string) bool {
 		return slices.ContainsFunc(ids, func(id sandbox.ID) bool { return strings.Contains(s, string(id)) })

@@ -1,14 +1,4 @@
-// Package flight runs the slow work on one thing, a piece at a time.
-//
-//	s := flight.NewStrip(&mu, …)
-//	err := s.Do(ctx, flight.Job{Kind: "starting", Ready: …, Run: …})
-//
-// Each piece runs in a goroutine of its own, so that it does not end with the
-// caller. The same kind of work asked for twice is done once; another kind
-// waits for its turn, unless it takes precedence.
-//
-// All methods are safe for concurrent use.
-package flight
+package life
 
 import (
 	"context"
@@ -20,21 +10,34 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Kind names slow work, as it is told: "starting".
-type Kind string
+// # Flight
+//
+// This part runs the slow work on one thing, a piece at a time.
+//
+//	s := flight.NewStrip(&mu, …)
+//	err := s.Do(ctx, flight.Job{Kind: "starting", Ready: …, Run: …})
+//
+// Each piece runs in a goroutine of its own, so that it does not end with the
+// caller. The same kind of work asked for twice is done once; another kind
+// waits for its turn, unless it takes precedence.
+//
+// All methods are safe for concurrent use.
 
-// Timeout bounds all slow work but waiting for a turn; what hangs costs its own
+// jobKind names slow work, as it is told: "starting".
+type jobKind string
+
+// jobTimeout bounds all slow work but waiting for a turn; what hangs costs its own
 // sandbox only.
-const Timeout = 3 * time.Minute
+const jobTimeout = 3 * time.Minute
 
-// ErrDone is what Ready returns when there is nothing to do. It never leaves
+// errDone is what Ready returns when there is nothing to do. It never leaves
 // the package.
-var ErrDone = errs.New(errs.Internal, "nothing is to be done")
+var errDone = errs.New(errs.Internal, "nothing is to be done")
 
-// Job is a piece of work. Ready is asked under the strip's mutex before it
+// job is a piece of work. Ready is asked under the strip's mutex before it
 // starts: an error ends the call, and ErrDone ends it well.
-type Job struct {
-	Kind  Kind
+type job struct {
+	Kind  jobKind
 	Ready func() error
 	Run   func(context.Context) error
 	Undo  func() error // of a Run that went well, if nobody is left who wants it; may be nil
@@ -47,9 +50,9 @@ type Job struct {
 	Bounded bool
 }
 
-// Flight is work under way.
-type Flight struct {
-	kind    Kind
+// runningJob is work under way.
+type runningJob struct {
+	kind    jobKind
 	mortal  bool
 	undo    bool // it has an Undo
 	cancel  context.CancelFunc
@@ -59,8 +62,8 @@ type Flight struct {
 	err     error // set before done is closed
 }
 
-// Strip is where one piece of work is under way at a time.
-type Strip struct {
+// jobQueue is where one piece of work is under way at a time.
+type jobQueue struct {
 	Mu *sync.Mutex // of whom it belongs to
 	// Ctx ends when the server stops. Spawn runs a goroutine that the server
 	// waits for, or returns false when it stops already.
@@ -69,13 +72,13 @@ type Strip struct {
 	// Landed is called under Mu when work has ended.
 	Landed func(error)
 
-	now *Flight // guarded by Mu
+	now *runningJob // guarded by Mu
 }
 
 // Kind is of the work under way, "" = none.
 //
 // Preconditions: Mu is held.
-func (s *Strip) Kind() Kind {
+func (s *jobQueue) Kind() jobKind {
 	if s.now == nil {
 		return ""
 	}
@@ -85,7 +88,7 @@ func (s *Strip) Kind() Kind {
 // Do runs j, or joins the same kind of work under way, or waits for another
 // kind to end first. A caller that goes away does not end the work, except
 // that work with an Undo and no caller left is undone.
-func (s *Strip) Do(ctx context.Context, j Job) error {
+func (s *jobQueue) Do(ctx context.Context, j job) error {
 	for {
 		s.Mu.Lock()
 		f := s.now
@@ -93,7 +96,7 @@ func (s *Strip) Do(ctx context.Context, j Job) error {
 		case f == nil:
 			if err := j.Ready(); err != nil {
 				s.Mu.Unlock()
-				if errors.Is(err, ErrDone) {
+				if errors.Is(err, errDone) {
 					return nil
 				}
 				return err
@@ -124,16 +127,16 @@ func (s *Strip) Do(ctx context.Context, j Job) error {
 // Launch starts work with one waiter; nil = the server stops.
 //
 // Preconditions: Mu is held and no work is under way.
-func (s *Strip) Launch(j Job) *Flight {
+func (s *jobQueue) Launch(j job) *runningJob {
 	base := context.Background()
 	if j.Mortal {
 		base = s.Ctx
 	}
 	ctx, cancel := context.WithCancel(base)
 	if !j.Bounded {
-		ctx, cancel = context.WithTimeout(base, Timeout)
+		ctx, cancel = context.WithTimeout(base, jobTimeout)
 	}
-	f := &Flight{kind: j.Kind, mortal: j.Mortal, undo: j.Undo != nil, cancel: cancel, waiters: 1, done: make(chan struct{})}
+	f := &runningJob{kind: j.Kind, mortal: j.Mortal, undo: j.Undo != nil, cancel: cancel, waiters: 1, done: make(chan struct{})}
 	s.now = f
 	started := s.Spawn(func() {
 		defer cancel()
@@ -147,7 +150,7 @@ func (s *Strip) Launch(j Job) *Flight {
 	return f
 }
 
-func (s *Strip) fly(ctx context.Context, f *Flight, j Job) {
+func (s *jobQueue) fly(ctx context.Context, f *runningJob, j job) {
 	err := j.Run(ctx)
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -163,7 +166,7 @@ func (s *Strip) fly(ctx context.Context, f *Flight, j Job) {
 }
 
 // Await waits for work that counts the caller as a waiter.
-func (s *Strip) Await(ctx context.Context, f *Flight) error {
+func (s *jobQueue) Await(ctx context.Context, f *runningJob) error {
 	select {
 	case <-f.done:
 		return f.err
@@ -189,7 +192,7 @@ func (s *Strip) Await(ctx context.Context, f *Flight) error {
 }
 
 // Waiters counts the callers that wait for work under way.
-func (s *Strip) Waiters() int {
+func (s *jobQueue) Waiters() int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.now == nil {

@@ -1,6 +1,4 @@
-// Package loan lends a sandbox's workspace to those who work on it beside its
-// machine, and takes it back before it goes away.
-package loan
+package life
 
 import (
 	"context"
@@ -13,13 +11,18 @@ import (
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
+// # Loan
+//
+// This part lends a sandbox's workspace to those who work on it beside its
+// machine, and takes it back before it goes away.
+
 // freezeTimeout is what a guest gets to stop its commands; one that does not
 // answer is frozen as a whole.
 const freezeTimeout = 5 * time.Second
 
-// Loans are the calls that work on a sandbox's files beside its machine. They
+// borrows are the calls that work on a sandbox's files beside its machine. They
 // end, or are ended, before the workspace is taken away.
-type Loans struct {
+type borrows struct {
 	mu     sync.Mutex
 	closed bool
 	n      int
@@ -29,7 +32,7 @@ type Loans struct {
 }
 
 // Borrow counts a call, whose context ends with the loan; false: not now.
-func (l *Loans) Borrow(ctx context.Context) (lent context.Context, giveBack func(), ok bool) {
+func (l *borrows) Borrow(ctx context.Context) (lent context.Context, giveBack func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -56,7 +59,7 @@ func (l *Loans) Borrow(ctx context.Context) (lent context.Context, giveBack func
 }
 
 // Recall ends all loans, waits for them, and lends nothing until Reopen.
-func (l *Loans) Recall() {
+func (l *borrows) Recall() {
 	l.mu.Lock()
 	l.closed = true
 	for _, cancel := range l.cancel {
@@ -75,16 +78,16 @@ func (l *Loans) Recall() {
 }
 
 // Reopen lends again.
-func (l *Loans) Reopen() {
+func (l *borrows) Reopen() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = false
 }
 
-// Freeze stops what writes to the workspace: the commands, by their guest; a
+// freezeFiles stops what writes to the workspace: the commands, by their guest; a
 // machine whose guest does not answer as a whole. What can be stopped in
 // neither way goes on, and the caller's care for a moving tree has to do.
-func Freeze(ctx context.Context, m sandbox.Machine) (thaw func(), err error) {
+func freezeFiles(ctx context.Context, m sandbox.Machine) (thaw func(), err error) {
 	asked, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	after := context.WithoutCancel(ctx)
@@ -108,10 +111,10 @@ func Freeze(ctx context.Context, m sandbox.Machine) (thaw func(), err error) {
 	return func() { _ = m.Resume(after) }, nil
 }
 
-// Still is Freeze where nothing moves anyway.
-func Still(context.Context) (thaw func(), err error) { return func() {}, nil }
+// holdFilesStill is Freeze where nothing moves anyway.
+func holdFilesStill(context.Context) (thaw func(), err error) { return func() {}, nil }
 
-// ErrBusy says that a sandbox cannot lend its workspace now.
-func ErrBusy(id sandbox.ID) error {
+// errBusy says that a sandbox cannot lend its workspace now.
+func errBusy(id sandbox.ID) error {
 	return errs.New(errs.Conflict, "sandbox %s is on its way to another state", id).WithHint("try again in a moment")
 }

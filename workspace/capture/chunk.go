@@ -1,4 +1,8 @@
-// Package chunk cuts large files where their content says, so that an edit in
+package capture
+
+// # Chunk
+//
+// This part cuts large files where their content says, so that an edit in
 // the middle, or bytes inserted at the front, change few parts.
 //
 //	for len(data) > 0 { n := chunk.Cut(data); …; data = data[n:] }
@@ -13,13 +17,12 @@
 // same. Cuts are no part of the format: any list of parts can be read.
 //
 // All functions are pure.
-package chunk
 
 // Lengths of parts in bytes.
 const (
-	Min    = 256 << 10
-	Normal = 1 << 20
-	Max    = 4 << 20
+	chunkMin    = 256 << 10
+	chunkNormal = 1 << 20
+	chunkMax    = 4 << 20
 )
 
 const (
@@ -40,16 +43,16 @@ var gear = func() (g [256]uint64) {
 	return g
 }()
 
-// Cut returns the length of the first part of data: all of it, if there is no
+// cutChunk returns the length of the first part of data: all of it, if there is no
 // more than Min. Give it Max bytes, or all that are left.
-func Cut(data []byte) int {
-	if len(data) <= Min {
+func cutChunk(data []byte) int {
+	if len(data) <= chunkMin {
 		return len(data)
 	}
-	end := min(len(data), Max)
-	normal := min(end, Normal)
+	end := min(len(data), chunkMax)
+	normal := min(end, chunkNormal)
 	var h uint64
-	i := Min
+	i := chunkMin
 	// High bits hold what the last 64 bytes were; low ones only the last few.
 	for ; i < normal; i++ {
 		if h = h<<1 + gear[data[i]]; h>>42&maskSmall == 0 {

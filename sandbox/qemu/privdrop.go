@@ -1,9 +1,4 @@
-// Package nobody makes a process that can reach nothing: a user of its own, in
-// namespaces of its own, with sockets that somebody else has made.
-//
-//	cmd.SysProcAttr = nobody.Attributes(id, nobody.CanHide(ctx), false)
-//	cmd.ExtraFiles = append(cmd.ExtraFiles, socket) // of nobody.Listen
-package nobody
+package qemu
 
 import (
 	"context"
@@ -19,11 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// # Nobody
+//
+// This part makes a process that can reach nothing: a user of its own, in
+// namespaces of its own, with sockets that somebody else has made.
+//
+//	cmd.SysProcAttr = nobody.Attributes(id, nobody.CanHide(ctx), false)
+//	cmd.ExtraFiles = append(cmd.ExtraFiles, socket) // of nobody.Listen
+
 // hidingFlags put QEMU where it sees no network and no shared memory of others.
 const hidingFlags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC
 
-// CanHide reports whether a process of ours gets such namespaces.
-func CanHide(ctx context.Context) bool {
+// canDropPrivileges reports whether a process of ours gets such namespaces.
+func canDropPrivileges(ctx context.Context) bool {
 	if os.Geteuid() != 0 {
 		return false
 	}
@@ -41,8 +44,8 @@ const (
 	userMask = 1<<27 - 1
 )
 
-// OwnUser returns the machine's user on the host; false: we cannot switch.
-func OwnUser(id string) (uint32, bool) {
+// ownUser returns the machine's user on the host; false: we cannot switch.
+func ownUser(id string) (uint32, bool) {
 	if os.Geteuid() != 0 {
 		return 0, false
 	}
@@ -50,11 +53,11 @@ func OwnUser(id string) (uint32, bool) {
 	_, _ = h.Write([]byte(id))
 	uid := uint32(userMin) + h.Sum32()&userMask
 	data, err := os.ReadFile("/proc/self/uid_map")
-	return uid, err == nil && mapsAll(string(data))
+	return uid, err == nil && mapsAllUsers(string(data))
 }
 
-// mapsAll reports whether a user id map knows the whole range.
-func mapsAll(text string) bool {
+// mapsAllUsers reports whether a user id map knows the whole range.
+func mapsAllUsers(text string) bool {
 	for line := range strings.Lines(text) {
 		var inside, outside, count uint64
 		if n, _ := fmt.Sscan(line, &inside, &outside, &count); n == 3 && inside <= userMin && inside+count > userMin+userMask {
@@ -64,11 +67,11 @@ func mapsAll(text string) bool {
 	return false
 }
 
-// Attributes of a process of its own session, the user of that id where we can
+// privdropAttributes of a process of its own session, the user of that id where we can
 // switch, and the namespaces if hidden. kvm adds the group that may use it.
-func Attributes(id string, hidden, kvm bool) *syscall.SysProcAttr {
+func privdropAttributes(id string, hidden, kvm bool) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true}
-	if uid, ok := OwnUser(id); ok {
+	if uid, ok := ownUser(id); ok {
 		a.Credential = &syscall.Credential{Uid: uid, Gid: uid}
 		var st unix.Stat_t
 		if kvm && unix.Stat("/dev/kvm", &st) == nil && st.Gid != 0 {
@@ -81,8 +84,8 @@ func Attributes(id string, hidden, kvm bool) *syscall.SysProcAttr {
 	return a
 }
 
-// Listen makes a listening socket at a path of any length.
-func Listen(path string) (*os.File, error) {
+// privdropListen makes a listening socket at a path of any length.
+func privdropListen(path string) (*os.File, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -97,8 +100,8 @@ func Listen(path string) (*os.File, error) {
 	return ln.File()
 }
 
-// Dial reaches a socket at a path of any length.
-func Dial(ctx context.Context, path string) (net.Conn, error) {
+// privdropDial reaches a socket at a path of any length.
+func privdropDial(ctx context.Context, path string) (net.Conn, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil, err

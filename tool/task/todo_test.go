@@ -1,4 +1,4 @@
-package todo_test
+package task
 
 import (
 	"encoding/json"
@@ -9,12 +9,11 @@ import (
 
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/todo"
 )
 
 func TestWriteTodos(t *testing.T) {
 	r := &tool.Registry{}
-	todo.Add(r)
+	AddTodo(r)
 	tools, err := r.Make(tool.Env{}, nil)
 	if err != nil {
 		t.Fatal(err)

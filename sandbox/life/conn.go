@@ -1,4 +1,4 @@
-package loan
+package life
 
 import (
 	"net"
@@ -6,20 +6,20 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// Conn is a connection into a sandbox, which is in use until it is closed.
-type Conn struct {
+// borrowedConn is a connection into a sandbox, which is in use until it is closed.
+type borrowedConn struct {
 	net.Conn
 	GiveBack func() // may be called twice
 }
 
 // Close closes the connection.
-func (c *Conn) Close() error {
+func (c *borrowedConn) Close() error {
 	c.GiveBack()
 	return c.Conn.Close()
 }
 
 // CloseWrite says that nothing more will be sent.
-func (c *Conn) CloseWrite() error {
+func (c *borrowedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

@@ -1,7 +1,4 @@
-// Package ending says how a guest has ended, from what QEMU and the guest's
-// console told last. A guest can say what it likes: it is its own end that it
-// explains.
-package ending
+package qemu
 
 import (
 	"encoding/json"
@@ -12,8 +9,14 @@ import (
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
-// Over reports whether a status means that the guest has ended.
-func Over(status string) bool {
+// # Ending
+//
+// This part says how a guest has ended, from what QEMU and the guest's
+// console told last. A guest can say what it likes: it is its own end that it
+// explains.
+
+// exitOver reports whether a status means that the guest has ended.
+func exitOver(status string) bool {
 	switch status {
 	case "shutdown", "guest-panicked", "internal-error":
 		return true
@@ -21,8 +24,8 @@ func Over(status string) bool {
 	return false
 }
 
-// Of reads an event that means the guest's end.
-func Of(e qmp.Event) (how string, yes bool) {
+// exitOf reads an event that means the guest's end.
+func exitOf(e qmp.Event) (how string, yes bool) {
 	switch e.Name {
 	case "SHUTDOWN":
 		var data struct {
@@ -38,8 +41,8 @@ func Of(e qmp.Event) (how string, yes bool) {
 
 const panicMark = "Kernel panic - not syncing: "
 
-// Explain makes an exit of QEMU's word for it and the guest's last words.
-func Explain(how, console string) sandbox.Exit {
+// explainExit makes an exit of QEMU's word for it and the guest's last words.
+func explainExit(how, console string) sandbox.Exit {
 	_, said, panicked := strings.Cut(console, panicMark)
 	said, _, _ = strings.Cut(said, "\n")
 	said = strings.TrimSpace(said)

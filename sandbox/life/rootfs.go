@@ -1,5 +1,4 @@
-// Package rootfs finds what a machine boots from, and starts what that is for.
-package rootfs
+package life
 
 import (
 	"context"
@@ -14,12 +13,16 @@ import (
 	"github.com/skete-dev/skete/template/service"
 )
 
-// For finds a settled spec's template, checks that it has the language's
+// # Rootfs
+//
+// This part finds what a machine boots from, and starts what that is for.
+
+// RootfsFor finds a settled spec's template, checks that it has the language's
 // tools, and makes it what a provider with these capabilities boots from.
 //
 // Denied: its commands are root's, which the spec does not grant. Unsupported:
 // the provider cannot keep what the spec asks for.
-func For(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.Capabilities) (template.Rootfs, error) {
+func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.Capabilities) (template.Rootfs, error) {
 	if err := spec.Fits(c); err != nil {
 		return template.Rootfs{}, err
 	}
@@ -37,9 +40,9 @@ func For(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sandbox.
 	return root, err
 }
 
-// Start declares the services of a machine that has just booted, starts what
+// StartServices declares the services of a machine that has just booted, starts what
 // the template is for, and waits until that is ready. Invalid: it does not get so.
-func Start(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
+func StartServices(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
 	if spec.NoStart {
 		return nil
 	}

@@ -1,10 +1,10 @@
-package tally
+package ladder
 
 // AskedAtOnce for tests.
 const AskedAtOnce = askedAtOnce
 
 // Len is how many machines are kept.
-func (t *Tally) Len() int {
+func (t *counters) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.last)

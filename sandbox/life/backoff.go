@@ -1,4 +1,4 @@
-package flight
+package life
 
 import "time"
 
@@ -7,17 +7,17 @@ const (
 	backoffMax = 5 * time.Minute
 )
 
-// Backoff says when work that is done by itself and fails may be tried again.
+// backoff says when work that is done by itself and fails may be tried again.
 // The zero value is ready; it is guarded by whoever has it.
-type Backoff struct {
+type backoff struct {
 	failures int       // in a row
 	until    time.Time // monotonic
 }
 
 // Note takes in how work ended.
-func (b *Backoff) Note(err error) {
+func (b *backoff) Note(err error) {
 	if err == nil {
-		*b = Backoff{}
+		*b = backoff{}
 		return
 	}
 	b.until = time.Now().Add(min(backoffMin<<min(b.failures, 10), backoffMax))
@@ -26,7 +26,7 @@ func (b *Backoff) Note(err error) {
 
 // Put returns at, or the moment before which nothing is tried; the zero time,
 // which is never, stays.
-func (b *Backoff) Put(at time.Time) time.Time {
+func (b *backoff) Put(at time.Time) time.Time {
 	if !at.IsZero() && at.Before(b.until) {
 		return b.until
 	}

@@ -1,4 +1,4 @@
-package ending
+package qemu
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ func TestExplain(t *testing.T) {
 		{"internal-error", "", sandbox.ReasonExited, `the machine broke down: "internal-error"`},
 		{"guest-reset", mark + "\x1b[31mred", sandbox.ReasonExited, `the machine's kernel panicked: "\x1b[31mred"`},
 	} {
-		if got := Explain(c.how, c.console); got.Reason != c.reason || got.Detail != c.detail {
+		if got := explainExit(c.how, c.console); got.Reason != c.reason || got.Detail != c.detail {
 			t.Errorf("%s, %q: %+v", c.how, c.console, got)
 		}
 	}
@@ -37,13 +37,13 @@ func TestOf(t *testing.T) {
 		{"GUEST_PANICKED", `{}`, "guest-panicked", true},
 		{"STOP", `{}`, "", false},
 	} {
-		how, yes := Of(qmp.Event{Name: c.name, Data: json.RawMessage(c.data)})
+		how, yes := exitOf(qmp.Event{Name: c.name, Data: json.RawMessage(c.data)})
 		if how != c.how || yes != c.yes {
 			t.Errorf("%s %s: %q, %v", c.name, c.data, how, yes)
 		}
 	}
 	for status, want := range map[string]bool{"running": false, "paused": false, "postmigrate": false, "shutdown": true, "internal-error": true} {
-		if Over(status) != want {
+		if exitOver(status) != want {
 			t.Errorf("Over(%s) = %v", status, !want)
 		}
 	}
@@ -52,7 +52,7 @@ func TestOf(t *testing.T) {
 func FuzzExplain(f *testing.F) {
 	f.Add("guest-reset", panicMark+"x")
 	f.Fuzz(func(t *testing.T, how, console string) {
-		e := Explain(how, console)
+		e := explainExit(how, console)
 		if e.Reason == "" || len(e.Detail) > 2000 || strings.ContainsAny(e.Detail, "\n\x1b") {
 			t.Errorf("%q", e.Detail)
 		}

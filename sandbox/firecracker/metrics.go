@@ -1,12 +1,4 @@
-// Package metrics reads what Firecracker writes down about a machine: lines of
-// JSON, each with what was counted since the line before.
-//
-//	var sum metrics.Counts
-//	n, err := sum.Read(data) // whole lines are added; n bytes were used
-//
-// Whoever has broken out of a guest may write what they like, so nothing is
-// believed that a machine cannot have done, and everything is bounded.
-package metrics
+package firecracker
 
 import (
 	"bytes"
@@ -15,17 +7,28 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// # Metrics
+//
+// This part reads what Firecracker writes down about a machine: lines of
+// JSON, each with what was counted since the line before.
+//
+//	var sum metrics.Counts
+//	n, err := sum.Read(data) // whole lines are added; n bytes were used
+//
+// Whoever has broken out of a guest may write what they like, so nothing is
+// believed that a machine cannot have done, and everything is bounded.
+
 // Limits.
 const (
-	LineBytesMax = 64 << 10 // a line has about 6 KiB
-	linesMax     = 64       // at once; a pipe holds about ten
-	valueMax     = 1 << 50  // of one counter in one line
-	sumMax       = 1 << 60
+	metricsLineBytesMax = 64 << 10 // a line has about 6 KiB
+	linesMax            = 64       // at once; a pipe holds about ten
+	valueMax            = 1 << 50  // of one counter in one line
+	sumMax              = 1 << 60
 )
 
-// Counts are sums since somebody began to read. What was written while nobody
+// counts are sums since somebody began to read. What was written while nobody
 // read for ten minutes is missing.
-type Counts struct {
+type counts struct {
 	DiskReadBytes    int64 // of all disks
 	DiskWrittenBytes int64
 	DiskReads        int64
@@ -58,11 +61,11 @@ type line struct {
 
 // Read adds all whole lines of data and says how many bytes those had. Invalid:
 // a line is not what Firecracker writes; those before it are added.
-func (c *Counts) Read(data []byte) (used int, err error) {
+func (c *counts) Read(data []byte) (used int, err error) {
 	for range linesMax {
 		text, _, whole := bytes.Cut(data[used:], []byte("\n"))
-		if len(text) > LineBytesMax {
-			return used, errs.New(errs.Invalid, "a line of metrics has more than %d bytes", LineBytesMax)
+		if len(text) > metricsLineBytesMax {
+			return used, errs.New(errs.Invalid, "a line of metrics has more than %d bytes", metricsLineBytesMax)
 		}
 		if !whole {
 			return used, nil
@@ -75,7 +78,7 @@ func (c *Counts) Read(data []byte) (used int, err error) {
 	return used, nil
 }
 
-func (c *Counts) add(text []byte) error {
+func (c *counts) add(text []byte) error {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
 		return errs.Wrap(errs.Invalid, err, "this is no line of metrics")
