@@ -17,7 +17,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 )
 
 func TestModelCounts(t *testing.T) {
@@ -82,7 +81,7 @@ func TestConfigure_saysWhatTheMachineIs(t *testing.T) {
 	defer srv.Close()
 	c := api.New(func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", socket) })
 	defer c.Close()
-	must(t, configure(t.Context(), c, saved.Shape{VCPUs: 1, MemoryMiB: 128, DiskMBps: 20, DiskIOPS: 500}, api.BootSource{Kernel: "k"}))
+	must(t, configure(t.Context(), c, savedShape{VCPUs: 1, MemoryMiB: 128, DiskMBps: 20, DiskIOPS: 500}, api.BootSource{Kernel: "k"}))
 	var paths []string
 	const limit = `"rate_limiter":{"bandwidth":{"size":20000000,"refill_time":1000},"ops":{"size":500,"refill_time":1000}}`
 	for _, s := range said {
@@ -101,10 +100,10 @@ func TestConfigure_saysWhatTheMachineIs(t *testing.T) {
 }
 
 func TestLimiter(t *testing.T) {
-	for _, s := range []saved.Shape{{}, {DiskMBps: 3}, {DiskIOPS: 7}} {
+	for _, s := range []savedShape{{}, {DiskMBps: 3}, {DiskIOPS: 7}} {
 		l := limiter(s)
 		switch {
-		case s == (saved.Shape{}):
+		case s == (savedShape{}):
 			if l != nil {
 				t.Errorf("a bound that nobody asked for: %+v", l)
 			}

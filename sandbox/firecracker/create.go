@@ -18,7 +18,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 )
@@ -41,7 +40,7 @@ type record struct {
 	UID     int          `json:"uid"`
 	Exec    string       `json:"exec"`
 	CPUs    float64      `json:"cpus"`
-	Shape   saved.Shape  `json:"shape"`
+	Shape   savedShape   `json:"shape"`
 	Paused  bool         `json:"paused,omitempty"`
 }
 
@@ -79,7 +78,7 @@ func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine,
 		return nil, err
 	}
 	if b.From != "" { // before anything is made
-		if err := saved.Check(b.From, shape); err != nil {
+		if err := checkSaved(b.From, shape); err != nil {
 			return nil, fmt.Errorf("create %s: %w", b.ID, notLoadable(err))
 		}
 	}
@@ -99,11 +98,11 @@ func notLoadable(cause error) error {
 }
 
 // shape says what kind of machine b asks for.
-func (p *Provider) shape(b sandbox.Boot) (saved.Shape, error) {
+func (p *Provider) shape(b sandbox.Boot) (savedShape, error) {
 	if b.Rootfs.Image == "" || b.Disk == "" {
-		return saved.Shape{}, errs.New(errs.Invalid, "a machine with a kernel of its own needs a root image and a workspace disk")
+		return savedShape{}, errs.New(errs.Invalid, "a machine with a kernel of its own needs a root image and a workspace disk")
 	}
-	s := saved.Shape{
+	s := savedShape{
 		Provider: Name, Firecracker: p.version.String(), CPU: p.cpu, HostKernel: p.host, Root: b.Rootfs.Hash,
 		VCPUs: vcpus(b.Spec.CPUs), MemoryMiB: b.Spec.MemoryMB, LayerBytes: int64(b.Spec.DiskMB) << 20,
 		DiskMBps: b.Spec.DiskMBps, DiskIOPS: b.Spec.DiskIOPS,
@@ -136,7 +135,7 @@ func vcpus(cpus float64) int {
 }
 
 // boot makes the machine and returns when its guest has answered.
-func (p *Provider) boot(ctx context.Context, b sandbox.Boot, shape saved.Shape) (*machine, error) {
+func (p *Provider) boot(ctx context.Context, b sandbox.Boot, shape savedShape) (*machine, error) {
 	uid, err := p.takeUID(b.ID)
 	if err != nil {
 		return nil, err
@@ -179,7 +178,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, shape saved.Shape) 
 
 // fileBytes bounds what Firecracker may write to one file: its memory, the
 // layer and the workspace are the largest.
-func (p *Provider) fileBytes(b sandbox.Boot, s saved.Shape) int64 {
+func (p *Provider) fileBytes(b sandbox.Boot, s savedShape) int64 {
 	n := max(int64(s.MemoryMiB)<<20, s.LayerBytes)
 	if info, err := os.Stat(b.Disk); err == nil {
 		n = max(n, info.Size())
@@ -188,7 +187,7 @@ func (p *Provider) fileBytes(b sandbox.Boot, s saved.Shape) int64 {
 }
 
 // furnish puts everything into the jail that the machine needs.
-func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s saved.Shape) (api.BootSource, error) {
+func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s savedShape) (api.BootSource, error) {
 	var source api.BootSource
 	if err := j.Make(); err != nil {
 		return source, err
@@ -214,7 +213,7 @@ func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s s
 	return source, j.Own(jail.Layer)
 }
 
-func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail, s saved.Shape) (api.BootSource, error) {
+func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail, s savedShape) (api.BootSource, error) {
 	source := api.BootSource{Kernel: jail.Kernel, Initrd: jail.Initrd}
 	kernel, err := p.findKernel(ctx)
 	if err != nil {
@@ -249,17 +248,17 @@ func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail,
 // furnishFrom: memory and state are shared by all clones and stay root's; the
 // layer is a copy.
 func furnishFrom(from string, j jail.Jail) error {
-	for source, name := range map[string]string{saved.State: jail.State, saved.Memory: jail.Memory} {
+	for source, name := range map[string]string{savedState: jail.State, savedMemory: jail.Memory} {
 		if err := j.Link(filepath.Join(from, source), name); err != nil {
 			return err
 		}
 	}
-	layer, err := os.Open(filepath.Join(from, saved.Layer))
+	layer, err := os.Open(filepath.Join(from, savedLayer))
 	if err != nil {
 		return err
 	}
 	defer layer.Close()
-	return saved.Copy(layer, j.Path(jail.Layer))
+	return copySaved(layer, j.Path(jail.Layer))
 }
 
 // findKernel looks at what is there: `skete doctor --fix` gets one.
@@ -322,7 +321,7 @@ func consoleTo(path string) api.Serial {
 
 // configure says what the machine is made of; drives in the order of their
 // names inside.
-func configure(ctx context.Context, c *api.Client, s saved.Shape, source api.BootSource) error {
+func configure(ctx context.Context, c *api.Client, s savedShape, source api.BootSource) error {
 	if err := c.PutMachineConfig(ctx, api.MachineConfig{VCPUCount: s.VCPUs, MemSizeMiB: s.MemoryMiB}); err != nil {
 		return err
 	}
@@ -347,7 +346,7 @@ func configure(ctx context.Context, c *api.Client, s saved.Shape, source api.Boo
 
 // limiter bounds one disk; nil = no bound. A bucket holds what a second may
 // move, so that much may come at once.
-func limiter(s saved.Shape) *api.RateLimiter {
+func limiter(s savedShape) *api.RateLimiter {
 	bucket := func(n int64) *api.Bucket {
 		if n == 0 {
 			return nil

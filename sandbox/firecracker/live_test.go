@@ -22,7 +22,6 @@ import (
 	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
@@ -326,7 +325,7 @@ func TestLiveSnapshotAndClones(t *testing.T) {
 	if res := sandboxtest.NewGuest(t, last).Run("/bin/cat", "/tmp/kept"); res.Stdout != "kept\n" {
 		t.Errorf("a clone after its own snapshot: %+v", res)
 	}
-	must(t, saved.Check(snap, mustRecord(t, w.p, one.ID).Shape))
+	must(t, checkSaved(snap, mustRecord(t, w.p, one.ID).Shape))
 }
 
 func mustRecord(t testing.TB, p *Provider, id sandbox.ID) record {
@@ -342,7 +341,7 @@ func copyFile(from, to string) error {
 		return err
 	}
 	defer in.Close()
-	return saved.Copy(in, to)
+	return copySaved(in, to)
 }
 
 func TestLiveSnapshotsThatDoNotLoadAreRefusedAndLeaveNothing(t *testing.T) {
@@ -357,9 +356,9 @@ func TestLiveSnapshotsThatDoNotLoadAreRefusedAndLeaveNothing(t *testing.T) {
 		"another size":  func(b *sandbox.Boot) { b.Spec.MemoryMB += 64 },
 		"another root":  func(b *sandbox.Boot) { b.Rootfs.Hash = "other" },
 		"no directory":  func(b *sandbox.Boot) { b.From = filepath.Join(w.dir, "none") },
-		"damaged state": func(b *sandbox.Boot) { must(t, scribble(filepath.Join(snap, saved.State))) }, // last: maps have no order, so each is put right again
+		"damaged state": func(b *sandbox.Boot) { must(t, scribble(filepath.Join(snap, savedState))) }, // last: maps have no order, so each is put right again
 	} {
-		good, err := os.ReadFile(filepath.Join(snap, saved.State))
+		good, err := os.ReadFile(filepath.Join(snap, savedState))
 		must(t, err)
 		b := w.boot()
 		b.From = snap
@@ -370,8 +369,8 @@ func TestLiveSnapshotsThatDoNotLoadAreRefusedAndLeaveNothing(t *testing.T) {
 		if ids, err := w.p.List(t.Context()); err != nil || len(ids) > 0 {
 			t.Errorf("%s left %v, %v", what, ids, err)
 		}
-		must(t, os.Chmod(filepath.Join(snap, saved.State), 0o600))
-		must(t, os.WriteFile(filepath.Join(snap, saved.State), good, 0o600))
+		must(t, os.Chmod(filepath.Join(snap, savedState), 0o600))
+		must(t, os.WriteFile(filepath.Join(snap, savedState), good, 0o600))
 	}
 }
 

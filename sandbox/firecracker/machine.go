@@ -19,7 +19,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
@@ -479,7 +478,7 @@ func (m *machine) write(ctx context.Context, dir string) error {
 		return err
 	}
 	m.told = true
-	for name, target := range map[string]string{jail.State: saved.State, jail.Memory: saved.Memory} {
+	for name, target := range map[string]string{jail.State: savedState, jail.Memory: savedMemory} {
 		if err := m.jail.Take(name, filepath.Join(dir, target)); err != nil {
 			return err
 		}
@@ -492,10 +491,10 @@ func (m *machine) write(ctx context.Context, dir string) error {
 	if info, err := layer.Stat(); err != nil || info.Size() != m.rec.Shape.LayerBytes {
 		return errors.Join(errs.New(errs.Corrupt, "the root's layer has changed its size"), err)
 	}
-	if err := saved.Copy(layer, filepath.Join(dir, saved.Layer)); err != nil {
+	if err := copySaved(layer, filepath.Join(dir, savedLayer)); err != nil {
 		return err
 	}
-	return saved.Write(dir, m.rec.Shape)
+	return writeSaved(dir, m.rec.Shape)
 }
 
 // Destroy implements sandbox.Machine.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 )
 
@@ -69,7 +68,7 @@ func TestLiveMeasure(t *testing.T) {
 	w.print("firecracker: restore to first command done", first)
 	w.print("firecracker: destroy", destroys)
 	w.print(fmt.Sprintf("firecracker: restore, %d at once", clonesAtOnce), w.clones(snap))
-	info, err := os.Stat(filepath.Join(snap, saved.State))
+	info, err := os.Stat(filepath.Join(snap, savedState))
 	must(t, err)
 	t.Logf("state file: %d bytes", info.Size())
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/fcmodel"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/template"
@@ -160,16 +159,16 @@ func TestModelSnapshotsLoadWhereTheyFitAndNowhereElse(t *testing.T) {
 		must(t, os.Mkdir(again, 0o700))
 		must(t, clone.Snapshot(t.Context(), again, nil))
 	}
-	must(t, saved.Check(snap, mustRecord(t, w.p, b.ID).Shape))
+	must(t, checkSaved(snap, mustRecord(t, w.p, b.ID).Shape))
 	for what, harm := range map[string]func(*sandbox.Boot){
 		"another size": func(b *sandbox.Boot) { b.Spec.MemoryMB++ },
 		"root inside":  func(b *sandbox.Boot) { b.Spec.Root = true },
 		"no snapshot":  func(b *sandbox.Boot) { b.From = t.TempDir() },
 		"a state that Firecracker refuses": func(b *sandbox.Boot) {
-			must(t, os.Chmod(filepath.Join(snap, saved.State), 0o600))
-			info, err := os.Stat(filepath.Join(snap, saved.State))
+			must(t, os.Chmod(filepath.Join(snap, savedState), 0o600))
+			info, err := os.Stat(filepath.Join(snap, savedState))
 			must(t, err)
-			must(t, os.WriteFile(filepath.Join(snap, saved.State), []byte(strings.Repeat("x", int(info.Size()))), 0o600))
+			must(t, os.WriteFile(filepath.Join(snap, savedState), []byte(strings.Repeat("x", int(info.Size()))), 0o600))
 		},
 	} {
 		c := w.boot()

@@ -9,7 +9,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	"github.com/skete-dev/skete/sandbox/microvm"
 )
 
@@ -54,7 +53,7 @@ func (p *Provider) tryKernel(ctx context.Context, id sandbox.ID, kernel microvm.
 	if err != nil {
 		return err
 	}
-	rec := record{UID: uid, Exec: p.c.Binary, Shape: saved.Shape{VCPUs: 1, MemoryMiB: 128}}
+	rec := record{UID: uid, Exec: p.c.Binary, Shape: savedShape{VCPUs: 1, MemoryMiB: 128}}
 	if err := writeRecord(p.dir(id), rec); err != nil {
 		return err
 	}

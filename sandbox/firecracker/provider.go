@@ -25,7 +25,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 	"github.com/skete-dev/skete/sandbox/firecracker/jail"
-	"github.com/skete-dev/skete/sandbox/firecracker/saved"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 )
@@ -126,7 +125,7 @@ func New(c Config) (*Provider, error) {
 	if err := p.findPrograms(); err != nil {
 		return nil, err
 	}
-	if p.cpu, p.host, err = saved.Host(); err != nil {
+	if p.cpu, p.host, err = savedHost(); err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{p.machinesDir(), p.uidsDir(), c.Cache} {

@@ -19,7 +19,6 @@ import (
 	"github.com/skete-dev/skete/internal/cgroup"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/gvisor/bundle"
 	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 )
@@ -131,8 +130,8 @@ func (p *Provider) prepare(b sandbox.Boot, spec *specs.Spec) (*channel.Host, err
 	return p.listen(b.ID)
 }
 
-func (p *Provider) plan(b sandbox.Boot, args []string) bundle.Plan {
-	pl := bundle.Plan{Boot: b, BootDir: p.bootDir(b.ID), SpoolDir: p.spoolDir(b.ID), Args: args}
+func (p *Provider) plan(b sandbox.Boot, args []string) bundlePlan {
+	pl := bundlePlan{Boot: b, BootDir: p.bootDir(b.ID), SpoolDir: p.spoolDir(b.ID), Args: args}
 	if p.rootless() {
 		pl.HostUID, pl.HostGID = os.Geteuid(), os.Getegid()
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/gvisor/bundle"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/template"
 )
@@ -110,7 +109,7 @@ func TestProgramsSeeTheMachineThatTheyHave(t *testing.T) {
 	g := sandboxtest.NewGuest(t, create(t, p, b))
 	res := g.Run("sh", "-c", "grep -o 'MemTotal:.*' /proc/meminfo; cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us")
 	got := strings.Fields(res.Stdout)
-	want := []string{"MemTotal:", strconv.Itoa((512<<20 + bundle.OverheadBytes) >> 10), "kB", "200000", "100000"}
+	want := []string{"MemTotal:", strconv.Itoa((512<<20 + overheadBytes) >> 10), "kB", "200000", "100000"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%+v:\n%s", res, diff)
 	}

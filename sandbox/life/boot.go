@@ -11,9 +11,9 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
+	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
@@ -42,7 +42,7 @@ func (r Request) fingerprint() string {
 }
 
 // New returns a keeper for a sandbox that is to be made. Begin makes it.
-func New(d *Deps, r Request, p *ladder.Rung) *Keeper {
+func New(d *Deps, r Request, p *selector.Rung) *Keeper {
 	info := sandbox.Info{
 		ID: r.ID, Tenant: r.Tenant, Spec: r.Spec.Settled(p.Capabilities()), State: sandbox.Creating,
 		Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
@@ -61,7 +61,7 @@ func New(d *Deps, r Request, p *ladder.Rung) *Keeper {
 // Begin starts to make the sandbox and returns at once; wait returns when its
 // guest answers. If all who wait go away before, it is undone, and wait
 // returns when nothing is left.
-func (k *Keeper) Begin(p *ladder.Rung, root template.Rootfs) (wait func(context.Context) error) {
+func (k *Keeper) Begin(p *selector.Rung, root template.Rootfs) (wait func(context.Context) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rec.Info.RootfsHash = root.Hash
@@ -106,7 +106,7 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 }
 
 // build is the slow part of Create. When it fails it leaves nothing.
-func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs) error {
+func (k *Keeper) build(ctx context.Context, p *selector.Rung, root template.Rootfs) error {
 	if done, err := k.note(ctx, p, root); done {
 		return err
 	}
@@ -126,7 +126,7 @@ func (k *Keeper) build(ctx context.Context, p *ladder.Rung, root template.Rootfs
 
 // note moves into a warm machine, and then all is done; or it tells the
 // registry of the sandbox.
-func (k *Keeper) note(ctx context.Context, p *ladder.Rung, root template.Rootfs) (done bool, err error) {
+func (k *Keeper) note(ctx context.Context, p *selector.Rung, root template.Rootfs) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	if done, err := k.moveIn(ctx, p, root); done {
@@ -233,7 +233,7 @@ func (k *Keeper) form() (sandbox.Form, error) {
 // boot waits for the sandbox's turn, attaches its volume, boots a machine for it
 // and commits Running. Its record says Creating. The deadline counts from its
 // turn: waiting is not booting.
-func (k *Keeper) boot(ctx context.Context, p *ladder.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
+func (k *Keeper) boot(ctx context.Context, p *selector.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
 	turn, err := k.turn(ctx, p, root, from)
 	if err != nil {
 		return err
@@ -265,7 +265,7 @@ const tellEvery = 2 * time.Second
 
 // turn waits until the sandbox may boot, as long as that takes, and tells how
 // many are before it.
-func (k *Keeper) turn(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
+func (k *Keeper) turn(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
 	place := k.d.Boots.Join(admission.Boot{Provider: p.Name(), Tenant: k.tenant, Like: alike(k.record().Info.Spec, root, from)})
 	k.mu.Lock()
 	k.place = place
@@ -317,7 +317,7 @@ func waiting(ahead int) string {
 }
 
 // power brings a machine up in the sandbox's directory.
-func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
+func (k *Keeper) power(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	dir := k.dir()
 	if err := freshDir(dir); err != nil {
 		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
@@ -341,7 +341,7 @@ func (k *Keeper) power(ctx context.Context, p *ladder.Rung, root template.Rootfs
 // begin tells a machine that has just booted which keys were used before, and
 // starts what the template is for. One in which that does not get ready is
 // ended, and it is not the provider's fault.
-func (k *Keeper) begin(ctx context.Context, p *ladder.Rung, m sandbox.Machine, root template.Rootfs) error {
+func (k *Keeper) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine, root template.Rootfs) error {
 	err := k.keys.Tell(ctx, m.Guest())
 	if err == nil {
 		err = StartServices(ctx, m.Guest(), root, k.record().Info.Spec)
@@ -355,7 +355,7 @@ func (k *Keeper) begin(ctx context.Context, p *ladder.Rung, m sandbox.Machine, r
 }
 
 // up notes that a machine runs for the sandbox.
-func (k *Keeper) up(p *ladder.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
+func (k *Keeper) up(p *selector.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
 	k.adopt(machine)
 	err := k.commit(k.running(p, asked, held, note))
 	k.settle()
@@ -363,7 +363,7 @@ func (k *Keeper) up(p *ladder.Rung, machine sandbox.Machine, asked time.Time, he
 }
 
 // running is the change of the record of a sandbox whose machine has come up.
-func (k *Keeper) running(p *ladder.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*record.Record) {
+func (k *Keeper) running(p *selector.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*record.Record) {
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()

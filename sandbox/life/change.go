@@ -10,10 +10,10 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -107,7 +107,7 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 }
 
 // foundation is what a stopped sandbox is started on.
-func (k *Keeper) foundation(ctx context.Context) (*ladder.Rung, template.Rootfs, error) {
+func (k *Keeper) foundation(ctx context.Context) (*selector.Rung, template.Rootfs, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	info := k.record().Info

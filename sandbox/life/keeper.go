@@ -30,11 +30,11 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/keys"
 	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
@@ -61,7 +61,7 @@ type Deps struct {
 	Disks     sandbox.Disks // nil = not watched
 	Host      *quota.Host   // nil = there is always room
 	Snapshots *snapshot.Store
-	Ladder    *ladder.Ladder
+	Ladder    *selector.Selector
 	Events    *sandbox.Events
 	Quota     *quota.Quota
 	Limits    sandbox.Limits

@@ -9,8 +9,8 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life/record"
+	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
@@ -145,7 +145,7 @@ func (k *Keeper) unfreeze(ctx context.Context) error {
 
 // bring boots a machine, from a snapshot if there is one with memory and it
 // loads; else cold on the workspace, which is the truth, and with a note.
-func (k *Keeper) bring(ctx context.Context, p *ladder.Rung, b sandbox.Boot, from *sandbox.Snapshot) (m sandbox.Machine, held sandbox.SnapshotID, notes []string, err error) {
+func (k *Keeper) bring(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (m sandbox.Machine, held sandbox.SnapshotID, notes []string, err error) {
 	if from != nil && from.Memory {
 		m, err = k.restore(ctx, p, b, from)
 		if err == nil {
@@ -167,7 +167,7 @@ func (k *Keeper) bring(ctx context.Context, p *ladder.Rung, b sandbox.Boot, from
 
 // restore loads a machine and makes it one of its own. ErrSnapshot: that
 // cannot be, and nothing of it is left.
-func (k *Keeper) restore(ctx context.Context, p *ladder.Rung, b sandbox.Boot, from *sandbox.Snapshot) (sandbox.Machine, error) {
+func (k *Keeper) restore(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (sandbox.Machine, error) {
 	if p.Name() != from.Provider {
 		return nil, fmt.Errorf("%w: it is of provider %s", sandbox.ErrSnapshot, from.Provider)
 	}

@@ -31,10 +31,10 @@ import (
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
@@ -140,7 +140,7 @@ func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
 		Node: c.Node, Guest: c.Guest, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
-		Ladder: ladder.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
+		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Roll: life.NewRoll(),
 		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Ending: c.Ending, Detaching: c.Detaching,

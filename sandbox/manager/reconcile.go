@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
+	"github.com/skete-dev/skete/sandbox/selector"
 )
 
 const (
@@ -197,7 +197,7 @@ func (m *Manager) note(value []byte) sandbox.ID {
 
 // found is a machine that a provider has.
 type found struct {
-	provider *ladder.Rung
+	provider *selector.Rung
 	id       sandbox.ID
 }
 
@@ -241,7 +241,7 @@ func (m *Manager) sweepMachines(ctx context.Context, machines []found, unreadabl
 	})
 }
 
-func (m *Manager) sweepMachine(ctx context.Context, p *ladder.Rung, id sandbox.ID) {
+func (m *Manager) sweepMachine(ctx context.Context, p *selector.Rung, id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMax)
 	defer cancel()
 	k, release := m.stray(id)

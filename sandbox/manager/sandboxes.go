@@ -10,9 +10,9 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/ladder"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/quota"
+	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -90,7 +90,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 
 // begin charges the tenant and starts to make a sandbox, or returns the one
 // that is there, and no wait.
-func (m *Manager) begin(c life.Request, p *ladder.Rung, root template.Rootfs) (k *life.Keeper, wait func(context.Context) error, err error) {
+func (m *Manager) begin(c life.Request, p *selector.Rung, root template.Rootfs) (k *life.Keeper, wait func(context.Context) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.keepers[c.ID]; old != nil {

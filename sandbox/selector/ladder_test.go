@@ -1,4 +1,4 @@
-package ladder_test
+package selector_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/ladder"
+	"github.com/skete-dev/skete/sandbox/selector"
 )
 
 // provider gives out one machine.
@@ -54,8 +54,8 @@ type silent struct{ sandbox.Machine }
 func TestCounts_areOfAllThatWasMadeOrAttached(t *testing.T) {
 	a, b := &provider{name: "a", machine: &counting{reads: 1}}, &provider{name: "b", machine: &counting{reads: 10}}
 	mute, broken := &provider{name: "mute", machine: silent{}}, &provider{name: "broken"}
-	l := ladder.New([]sandbox.Provider{a, b, mute, broken}, slog.New(slog.DiscardHandler), func(func()) bool { return false })
-	rung := func(name string) *ladder.Rung {
+	l := selector.New([]sandbox.Provider{a, b, mute, broken}, slog.New(slog.DiscardHandler), func(func()) bool { return false })
+	rung := func(name string) *selector.Rung {
 		r, ok := l.Get(name)
 		if !ok {
 			t.Fatalf("no provider %s", name)

@@ -1,13 +1,4 @@
-// Package saved is the directory of one snapshot: what is in it, and whether
-// it could load here.
-//
-//	err := saved.Write(dir, shape)   // last: a directory without it is no snapshot
-//	err := saved.Check(dir, shape)   // first, before anything is started
-//
-// A memory image fits one processor model, one version of Firecracker and one
-// set of devices; on others it does not load, or worse, loads and goes wrong
-// later. So all of that is compared before Firecracker sees it.
-package saved
+package firecracker
 
 import (
 	"bytes"
@@ -27,12 +18,24 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// # Saved
+//
+// This part is the directory of one snapshot: what is in it, and whether
+// it could load here.
+//
+//	err := saved.Write(dir, shape)   // last: a directory without it is no snapshot
+//	err := saved.Check(dir, shape)   // first, before anything is started
+//
+// A memory image fits one processor model, one version of Firecracker and one
+// set of devices; on others it does not load, or worse, loads and goes wrong
+// later. So all of that is compared before Firecracker sees it.
+
 // Files of a snapshot.
 const (
-	State    = "vm.state"
-	Memory   = "vm.mem"
-	Layer    = "layer.img"
-	manifest = "snapshot.json"
+	savedState  = "vm.state"
+	savedMemory = "vm.mem"
+	savedLayer  = "layer.img"
+	manifest    = "snapshot.json"
 )
 
 // format changes with the meaning of any file or device.
@@ -40,8 +43,8 @@ const format = 1
 
 const manifestBytesMax = 16 << 10
 
-// Shape is all that must be equal where a snapshot is loaded.
-type Shape struct {
+// savedShape is all that must be equal where a snapshot is loaded.
+type savedShape struct {
 	Provider    string `json:"provider"`
 	Firecracker string `json:"firecracker"`
 	CPU         string `json:"cpu"`         // see CPU
@@ -55,16 +58,16 @@ type Shape struct {
 	Boot        string `json:"boot"` // hash of what the guest was told and keeps: its user, its limits, whether it may be root
 }
 
-type file struct {
+type savedFile struct {
 	Format int              `json:"format"`
-	Shape  Shape            `json:"shape"`
+	Shape  savedShape       `json:"shape"`
 	Bytes  map[string]int64 `json:"bytes"` // size of each file
 }
 
-// Write completes the snapshot in dir; everything else is there.
-func Write(dir string, s Shape) error {
-	f := file{Format: format, Shape: s, Bytes: map[string]int64{}}
-	for _, name := range []string{State, Memory, Layer} {
+// writeSaved completes the snapshot in dir; everything else is there.
+func writeSaved(dir string, s savedShape) error {
+	f := savedFile{Format: format, Shape: s, Bytes: map[string]int64{}}
+	for _, name := range []string{savedState, savedMemory, savedLayer} {
 		info, err := os.Lstat(filepath.Join(dir, name))
 		if err != nil {
 			return err
@@ -82,8 +85,8 @@ func Write(dir string, s Shape) error {
 	return os.Rename(tmp, filepath.Join(dir, manifest))
 }
 
-// Check says why the snapshot in dir does not fit s, or nil.
-func Check(dir string, s Shape) error {
+// checkSaved says why the snapshot in dir does not fit s, or nil.
+func checkSaved(dir string, s savedShape) error {
 	in, err := os.Open(filepath.Join(dir, manifest))
 	if err != nil {
 		return err
@@ -93,7 +96,7 @@ func Check(dir string, s Shape) error {
 	if err != nil {
 		return err
 	}
-	f, err := parse(data)
+	f, err := parseSaved(data)
 	if err != nil {
 		return err
 	}
@@ -112,8 +115,8 @@ func Check(dir string, s Shape) error {
 	return nil
 }
 
-func parse(data []byte) (file, error) {
-	var f file
+func parseSaved(data []byte) (savedFile, error) {
+	var f savedFile
 	if len(data) > manifestBytesMax {
 		return f, errs.New(errs.Corrupt, "the manifest is longer than %d bytes", manifestBytesMax)
 	}
@@ -125,7 +128,7 @@ func parse(data []byte) (file, error) {
 	if f.Format != format {
 		return f, errs.New(errs.Unsupported, "format %d, not %d", f.Format, format)
 	}
-	for _, name := range []string{State, Memory, Layer} {
+	for _, name := range []string{savedState, savedMemory, savedLayer} {
 		if _, ok := f.Bytes[name]; !ok {
 			return f, errs.New(errs.Corrupt, "the manifest names no %s", name)
 		}
@@ -136,8 +139,8 @@ func parse(data []byte) (file, error) {
 	return f, nil
 }
 
-// Host returns what of this host a memory image depends on.
-func Host() (cpu, kernel string, err error) {
+// savedHost returns what of this host a memory image depends on.
+func savedHost() (cpu, kernel string, err error) {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return "", "", err
@@ -146,12 +149,12 @@ func Host() (cpu, kernel string, err error) {
 	if err := unix.Uname(&name); err != nil {
 		return "", "", err
 	}
-	return CPU(data), unix.ByteSliceToString(name.Release[:]), nil
+	return savedCPU(data), unix.ByteSliceToString(name.Release[:]), nil
 }
 
-// CPU names the first processor of a cpuinfo file: its model, its microcode
+// savedCPU names the first processor of a cpuinfo file: its model, its microcode
 // and a hash of its features.
-func CPU(cpuinfo []byte) string {
+func savedCPU(cpuinfo []byte) string {
 	first, _, _ := strings.Cut(string(cpuinfo), "\n\n")
 	values := map[string]string{}
 	for line := range strings.Lines(first) {
@@ -169,9 +172,9 @@ func CPU(cpuinfo []byte) string {
 	return strings.Join(append(words, hex.EncodeToString(sum[:6])), "/")
 }
 
-// Copy copies a disk image to a new file: the same blocks where the file
+// copySaved copies a disk image to a new file: the same blocks where the file
 // system can share them, else the data but not the holes.
-func Copy(in *os.File, to string) (err error) {
+func copySaved(in *os.File, to string) (err error) {
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -185,10 +188,10 @@ func Copy(in *os.File, to string) (err error) {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
 		return nil
 	}
-	return copyData(out, in)
+	return copySavedData(out, in)
 }
 
-func copyData(out, in *os.File) error {
+func copySavedData(out, in *os.File) error {
 	info, err := in.Stat()
 	if err != nil {
 		return err

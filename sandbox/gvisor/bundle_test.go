@@ -1,4 +1,4 @@
-package bundle
+package gvisor
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-func testPlan() Plan {
-	return Plan{
+func testBundlePlan() bundlePlan {
+	return bundlePlan{
 		Boot: sandbox.Boot{
 			ID: "sbx_aaaaaaaaaaaaaaaaaaaa", Workspace: "/srv/ws",
 			Rootfs: template.Rootfs{Dir: "/srv/root", Binds: []template.Bind{{Source: "/usr", Target: "/usr"}}},
@@ -28,7 +28,7 @@ func testPlan() Plan {
 }
 
 func TestSpecLimits(t *testing.T) {
-	s := testPlan().Spec()
+	s := testBundlePlan().Spec()
 	mem, quota, period := int64((256+64)<<20), int64(150_000), uint64(100_000)
 	want := &specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: &mem, Swap: &mem},
@@ -38,7 +38,7 @@ func TestSpecLimits(t *testing.T) {
 	if diff := cmp.Diff(want, s.Linux.Resources); diff != "" {
 		t.Error(diff)
 	}
-	none := testPlan()
+	none := testBundlePlan()
 	none.GroupPath = ""
 	if l := none.Spec().Linux; l.Resources != nil || l.CgroupsPath != "" {
 		t.Errorf("without control groups: %+v", l)
@@ -48,7 +48,7 @@ func TestSpecLimits(t *testing.T) {
 // Nothing of a user becomes an annotation, and only the workspace and the
 // guest's own directory are writable binds.
 func TestSpecIsTight(t *testing.T) {
-	s := testPlan().Spec()
+	s := testBundlePlan().Spec()
 	for k := range s.Annotations {
 		if !strings.HasPrefix(k, "dev.gvisor.spec.mount.spool.") {
 			t.Errorf("annotation %s", k)

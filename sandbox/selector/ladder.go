@@ -1,15 +1,4 @@
-// Package ladder sorts providers by how well they isolate, remembers what
-// their probes said, and chooses one for a spec.
-//
-//	l := ladder.New(providers, log, spawn)
-//	rung, err := l.Choose(ctx, spec) // never less than the spec requires
-//
-// It fails closed: what cannot be had is an error that says what was asked
-// for, why it cannot be had, and what there is. All machines are made and
-// attached through it, so it also sums what they count.
-//
-// A Ladder is safe for concurrent use.
-package ladder
+package selector
 
 import (
 	"cmp"
@@ -25,6 +14,20 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
+// # Ladder
+//
+// This part sorts providers by how well they isolate, remembers what
+// their probes said, and chooses one for a spec.
+//
+//	l := ladder.New(providers, log, spawn)
+//	rung, err := l.Choose(ctx, spec) // never less than the spec requires
+//
+// It fails closed: what cannot be had is an error that says what was asked
+// for, why it cannot be had, and what there is. All machines are made and
+// attached through it, so it also sums what they count.
+//
+// A Ladder is safe for concurrent use.
+
 // How long a probe's result is believed. A failure is looked at again soon:
 // the operator may be repairing it at this moment.
 const (
@@ -33,9 +36,9 @@ const (
 	probeTimeout   = 60 * time.Second
 )
 
-// Ladder knows the providers, strongest isolation first, and what their last
+// Selector knows the providers, strongest isolation first, and what their last
 // probes said.
-type Ladder struct {
+type Selector struct {
 	rungs []*Rung
 	log   *slog.Logger
 	spawn func(func()) bool // starts a goroutine that somebody waits for; false: closing
@@ -53,8 +56,8 @@ type Rung struct {
 
 // New sorts the providers. spawn starts a goroutine that somebody waits for,
 // or returns false when that somebody has stopped.
-func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Ladder {
-	l := &Ladder{log: log, spawn: spawn}
+func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Selector {
+	l := &Selector{log: log, spawn: spawn}
 	for _, p := range ps {
 		l.rungs = append(l.rungs, &Rung{Provider: p})
 	}
@@ -83,7 +86,7 @@ func (r *Rung) noted(m sandbox.Machine, err error) (sandbox.Machine, error) {
 
 // Counts asks all machines that count and sums what they say, by provider; a
 // provider none of whose machines ever did is missing. See package tally.
-func (l *Ladder) Counts(ctx context.Context) map[string]sandbox.Counts {
+func (l *Selector) Counts(ctx context.Context) map[string]sandbox.Counts {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	sums := map[string]sandbox.Counts{}
@@ -101,7 +104,7 @@ func (l *Ladder) Counts(ctx context.Context) map[string]sandbox.Counts {
 }
 
 // Get finds a provider by name.
-func (l *Ladder) Get(name string) (*Rung, bool) {
+func (l *Selector) Get(name string) (*Rung, bool) {
 	i := slices.IndexFunc(l.rungs, func(r *Rung) bool { return r.Name() == name })
 	if i < 0 {
 		return nil, false
@@ -111,7 +114,7 @@ func (l *Ladder) Get(name string) (*Rung, bool) {
 
 // Probes returns what is believed of every provider, strongest first, and
 // probes those of which nothing is.
-func (l *Ladder) Probes(ctx context.Context) []sandbox.ProbeResult {
+func (l *Selector) Probes(ctx context.Context) []sandbox.ProbeResult {
 	results := make([]sandbox.ProbeResult, len(l.rungs))
 	var wg sync.WaitGroup
 	for i, r := range l.rungs {
@@ -123,7 +126,7 @@ func (l *Ladder) Probes(ctx context.Context) []sandbox.ProbeResult {
 
 // Probe returns the believed result of one provider, or probes it; callers at
 // the same time share one probe, which a caller that goes away does not end.
-func (l *Ladder) Probe(ctx context.Context, r *Rung) sandbox.ProbeResult {
+func (l *Selector) Probe(ctx context.Context, r *Rung) sandbox.ProbeResult {
 	for {
 		r.mu.Lock()
 		if fresh(r.result) {
@@ -149,7 +152,7 @@ func (l *Ladder) Probe(ctx context.Context, r *Rung) sandbox.ProbeResult {
 	}
 }
 
-func (l *Ladder) run(r *Rung, done chan struct{}) {
+func (l *Selector) run(r *Rung, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	err := r.Probe(ctx)
@@ -182,7 +185,7 @@ func fresh(p sandbox.ProbeResult) bool {
 
 // Choose returns the provider for a normalised spec. It never degrades: what
 // cannot be had is an error that says what there is instead.
-func (l *Ladder) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
+func (l *Selector) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 	if s.Provider != sandbox.ProviderAuto {
 		return l.Named(ctx, s)
 	}
@@ -204,13 +207,13 @@ func (l *Ladder) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 }
 
 // Rungs lists the providers, strongest first.
-func (l *Ladder) Rungs() []*Rung { return l.rungs }
+func (l *Selector) Rungs() []*Rung { return l.rungs }
 
 // eligible says whether auto may choose r: it is as strong as required, and it
 // isolates at all. An emulated CPU is ten to twenty times slower, so that it is
 // taken only where the spec requires what nothing faster gives. No isolation is only ever a default where the operator
 // gave the server nothing else.
-func (l *Ladder) eligible(r *Rung, s sandbox.Spec) bool {
+func (l *Selector) eligible(r *Rung, s sandbox.Spec) bool {
 	i := r.Capabilities().Isolation
 	if s.Require != "" && !i.AtLeast(s.Require) {
 		return false
@@ -222,7 +225,7 @@ func (l *Ladder) eligible(r *Rung, s sandbox.Spec) bool {
 }
 
 // Named returns the provider that the spec names.
-func (l *Ladder) Named(ctx context.Context, s sandbox.Spec) (*Rung, error) {
+func (l *Selector) Named(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 	r, ok := l.Get(s.Provider)
 	if !ok {
 		return nil, errs.New(errs.Invalid, "provider: %.40q is none of %s", s.Provider, strings.Join(append([]string{sandbox.ProviderAuto}, l.names()...), ", "))
@@ -240,7 +243,7 @@ func (l *Ladder) Named(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 	return r, nil
 }
 
-func (l *Ladder) names() (names []string) {
+func (l *Selector) names() (names []string) {
 	for _, r := range l.rungs {
 		names = append(names, r.Name())
 	}
@@ -248,7 +251,7 @@ func (l *Ladder) names() (names []string) {
 }
 
 // unsupported says what was asked for, why it cannot be had, and what can.
-func (l *Ladder) unsupported(ctx context.Context, s sandbox.Spec, refusals []error) error {
+func (l *Selector) unsupported(ctx context.Context, s sandbox.Spec, refusals []error) error {
 	asked := "a sandbox"
 	if s.Provider != sandbox.ProviderAuto {
 		asked = "provider " + s.Provider
@@ -274,7 +277,7 @@ func (l *Ladder) unsupported(ctx context.Context, s sandbox.Spec, refusals []err
 }
 
 // working lists the providers that work, with their isolation.
-func (l *Ladder) working(ctx context.Context) string {
+func (l *Selector) working(ctx context.Context) string {
 	var names []string
 	for _, p := range l.Probes(ctx) {
 		if p.Err == nil {

@@ -1,4 +1,4 @@
-package saved
+package firecracker
 
 import (
 	"bytes"
@@ -12,46 +12,46 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-var shape = Shape{
+var shape = savedShape{
 	Provider: "firecracker", Firecracker: "1.16.1", CPU: "x", HostKernel: "6.1.0", Root: "abc", VCPUs: 2, MemoryMiB: 512, LayerBytes: 64 << 20,
 }
 
-func snapshot(t *testing.T) string {
+func savedSnapshot(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{State: "state", Memory: "memory", Layer: "layer"} {
+	for name, text := range map[string]string{savedState: "state", savedMemory: "memory", savedLayer: "layer"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := Write(dir, shape); err != nil {
+	if err := writeSaved(dir, shape); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
 func TestASnapshotFitsWhereNothingHasChanged(t *testing.T) {
-	if err := Check(snapshot(t), shape); err != nil {
+	if err := checkSaved(savedSnapshot(t), shape); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestEveryPartOfTheShapeIsCompared(t *testing.T) {
-	dir := snapshot(t)
-	for what, change := range map[string]func(*Shape){
-		"provider":    func(s *Shape) { s.Provider = "qemu" },
-		"firecracker": func(s *Shape) { s.Firecracker = "1.16.2" },
-		"cpu":         func(s *Shape) { s.CPU = "y" },
-		"host kernel": func(s *Shape) { s.HostKernel = "6.2.0" },
-		"root":        func(s *Shape) { s.Root = "abd" },
-		"vcpus":       func(s *Shape) { s.VCPUs = 1 },
-		"memory":      func(s *Shape) { s.MemoryMiB = 513 },
-		"layer":       func(s *Shape) { s.LayerBytes++ },
-		"boot":        func(s *Shape) { s.Boot = "x" },
+	dir := savedSnapshot(t)
+	for what, change := range map[string]func(*savedShape){
+		"provider":    func(s *savedShape) { s.Provider = "qemu" },
+		"firecracker": func(s *savedShape) { s.Firecracker = "1.16.2" },
+		"cpu":         func(s *savedShape) { s.CPU = "y" },
+		"host kernel": func(s *savedShape) { s.HostKernel = "6.2.0" },
+		"root":        func(s *savedShape) { s.Root = "abd" },
+		"vcpus":       func(s *savedShape) { s.VCPUs = 1 },
+		"memory":      func(s *savedShape) { s.MemoryMiB = 513 },
+		"layer":       func(s *savedShape) { s.LayerBytes++ },
+		"boot":        func(s *savedShape) { s.Boot = "x" },
 	} {
 		other := shape
 		change(&other)
-		if err := Check(dir, other); !errs.Is(err, errs.Unsupported) {
+		if err := checkSaved(dir, other); !errs.Is(err, errs.Unsupported) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
@@ -60,23 +60,23 @@ func TestEveryPartOfTheShapeIsCompared(t *testing.T) {
 func TestDamageIsSeen(t *testing.T) {
 	for what, harm := range map[string]func(dir string) error{
 		"no manifest":    func(d string) error { return os.Remove(filepath.Join(d, manifest)) },
-		"no memory":      func(d string) error { return os.Remove(filepath.Join(d, Memory)) },
-		"shorter memory": func(d string) error { return os.Truncate(filepath.Join(d, Memory), 3) },
+		"no memory":      func(d string) error { return os.Remove(filepath.Join(d, savedMemory)) },
+		"shorter memory": func(d string) error { return os.Truncate(filepath.Join(d, savedMemory), 3) },
 		"half a manifest": func(d string) error {
 			return os.Truncate(filepath.Join(d, manifest), 40)
 		},
 		"a link as state": func(d string) error {
-			if err := os.Remove(filepath.Join(d, State)); err != nil {
+			if err := os.Remove(filepath.Join(d, savedState)); err != nil {
 				return err
 			}
-			return os.Symlink(Layer, filepath.Join(d, State)) // of five bytes too
+			return os.Symlink(savedLayer, filepath.Join(d, savedState)) // of five bytes too
 		},
 	} {
-		dir := snapshot(t)
+		dir := savedSnapshot(t)
 		if err := harm(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := Check(dir, shape); err == nil {
+		if err := checkSaved(dir, shape); err == nil {
 			t.Errorf("%s: fits", what)
 		}
 	}
@@ -88,7 +88,7 @@ func TestManifestsThatAreNone(t *testing.T) {
 		`{"format":1,"shape":{},"bytes":{"vm.state":1,"vm.mem":1,"layer.img":1,"../../etc/passwd":1}}`,
 		`{"format":1,"extra":1}`, `{"format":1,"shape":{"vcpus":"two"}}`, strings.Repeat(" ", manifestBytesMax+1),
 	} {
-		if _, err := parse([]byte(text)); err == nil {
+		if _, err := parseSaved([]byte(text)); err == nil {
 			t.Errorf("%.60q is a manifest", text)
 		}
 	}
@@ -97,7 +97,7 @@ func TestManifestsThatAreNone(t *testing.T) {
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"format":1,"shape":{"provider":"firecracker"},"bytes":{"vm.state":1,"vm.mem":2,"layer.img":3}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := parse(data)
+		m, err := parseSaved(data)
 		if err == nil && (m.Format != format || len(m.Bytes) != 3) {
 			t.Errorf("%q is taken", data)
 		}
@@ -106,17 +106,17 @@ func FuzzManifest(f *testing.F) {
 
 func TestCPUNamesModelMicrocodeAndFeatures(t *testing.T) {
 	const one = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nstepping\t: 1\nmicrocode\t: 0xa0011d1\nflags\t\t: fpu sse avx\ncpu MHz\t\t: 2596.124\n"
-	a := CPU([]byte(one + "\nprocessor\t: 1\nmodel\t: 9\n"))
+	a := savedCPU([]byte(one + "\nprocessor\t: 1\nmodel\t: 9\n"))
 	if !strings.HasPrefix(a, "AuthenticAMD/25/1/1/0xa0011d1/") {
 		t.Errorf("CPU = %q", a)
 	}
-	if b := CPU([]byte(strings.ReplaceAll(strings.ReplaceAll(one, "fpu sse avx", "avx fpu sse"), "2596", "3000"))); b != a {
+	if b := savedCPU([]byte(strings.ReplaceAll(strings.ReplaceAll(one, "fpu sse avx", "avx fpu sse"), "2596", "3000"))); b != a {
 		t.Errorf("order and clock matter: %q, %q", a, b)
 	}
-	if b := CPU([]byte(strings.Replace(one, "avx", "avx2", 1))); b == a {
+	if b := savedCPU([]byte(strings.Replace(one, "avx", "avx2", 1))); b == a {
 		t.Error("features do not matter")
 	}
-	if b := CPU(nil); b == "" || b == a {
+	if b := savedCPU(nil); b == "" || b == a {
 		t.Errorf("an empty file: %q", b)
 	}
 }
@@ -138,7 +138,7 @@ func TestCopyKeepsBytesAndHoles(t *testing.T) {
 		}
 	}
 	defer f.Close()
-	if err := Copy(f, to); err != nil {
+	if err := copySaved(f, to); err != nil {
 		t.Fatal(err)
 	}
 	a, _ := os.ReadFile(from)
@@ -153,7 +153,7 @@ func TestCopyKeepsBytesAndHoles(t *testing.T) {
 	if st.Blocks*512 > 4<<20 {
 		t.Errorf("the copy takes %d bytes on disk", st.Blocks*512)
 	}
-	if err := Copy(f, to); err == nil {
+	if err := copySaved(f, to); err == nil {
 		t.Error("a file was overwritten")
 	}
 }

@@ -1,4 +1,4 @@
-package ladder
+package selector
 
 // AskedAtOnce for tests.
 const AskedAtOnce = askedAtOnce

@@ -1,8 +1,4 @@
-// Package bundle writes down for gVisor what a machine is: its OCI
-// specification. It is pure.
-//
-//	spec := bundle.Plan{Boot: b, BootDir: dir, …}.Spec()
-package bundle
+package gvisor
 
 import (
 	"fmt"
@@ -14,10 +10,17 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
+// # Bundle
+//
+// This part writes down for gVisor what a machine is: its OCI
+// specification. It is pure.
+//
+//	spec := bundle.Plan{Boot: b, BootDir: dir, …}.Spec()
+
 // Bounds of what the sentry keeps in memory and what a machine costs beyond
 // what its user asked for.
 const (
-	OverheadBytes  = 64 << 20 // of the sentry itself, allowed on top of MemoryMB
+	overheadBytes  = 64 << 20 // of the sentry itself, allowed on top of MemoryMB
 	runBytes       = 16 << 20
 	shmBytesMax    = 256 << 20
 	spoolBytes     = 288 << 20 // the guest's own 256 MiB of output, and its journal
@@ -44,8 +47,8 @@ var rootCaps = []string{
 	"CAP_AUDIT_WRITE", "CAP_FSETID", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SYS_CHROOT",
 }
 
-// Plan is all that the bundle's specification is made of.
-type Plan struct {
+// bundlePlan is all that the bundle's specification is made of.
+type bundlePlan struct {
 	Boot      sandbox.Boot
 	BootDir   string // of the host, shown at wire.BootDir
 	SpoolDir  string // of the host, where the guest's own files are kept
@@ -56,11 +59,11 @@ type Plan struct {
 	HostUID, HostGID int
 }
 
-func (pl Plan) rootless() bool { return pl.HostUID != 0 }
+func (pl bundlePlan) rootless() bool { return pl.HostUID != 0 }
 
 // Spec writes the OCI specification. It is pure. Nothing that a user wrote is
 // ever an annotation: gVisor lets annotations widen what its flags forbid.
-func (pl Plan) Spec() *specs.Spec {
+func (pl bundlePlan) Spec() *specs.Spec {
 	b := pl.Boot
 	caps := supervisorCaps
 	if b.Spec.Root {
@@ -98,7 +101,7 @@ func (pl Plan) Spec() *specs.Spec {
 //
 // The boot directory without root: its modes keep its owner out (see
 // gvisor.Provider.openDoor), which is who the sentry is then; the gofer gets in.
-func (pl Plan) hints() map[string]string {
+func (pl bundlePlan) hints() map[string]string {
 	h := map[string]string{}
 	add := func(name string, fields map[string]string) {
 		for k, v := range fields {
@@ -119,14 +122,14 @@ func (pl Plan) hints() map[string]string {
 // the sandbox's user, so that files in the workspace can be made and owned by
 // commands. gVisor can then start nobody else; the guest's init becomes root
 // by itself.
-func (pl Plan) user() specs.User {
+func (pl bundlePlan) user() specs.User {
 	if pl.rootless() {
 		return specs.User{UID: sandbox.UserID, GID: sandbox.UserID}
 	}
 	return specs.User{}
 }
 
-func (pl Plan) capabilities(caps []string) *specs.LinuxCapabilities {
+func (pl bundlePlan) capabilities(caps []string) *specs.LinuxCapabilities {
 	c := &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	if pl.rootless() { // not root yet: the exec would drop them; init does so later
 		c.Inheritable, c.Ambient = caps, caps
@@ -138,48 +141,48 @@ func (pl Plan) capabilities(caps []string) *specs.LinuxCapabilities {
 // writable layer, so that it is kept on disk and counts against the disk
 // limit; an empty /tmp would get a boundless tmpfs from gVisor, which the
 // small mount below it prevents.
-func (pl Plan) mounts() []specs.Mount {
+func (pl bundlePlan) mounts() []specs.Mount {
 	ms := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc"},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev"}},
-		tmpfs("/run", "0755", runBytes),
-		tmpfs("/dev/shm", "1777", min(shmBytesMax, pl.memoryBytes()/4)),
-		tmpfs("/tmp/.X11-unix", "1777", 64<<10),
+		tmpfsMount("/run", "0755", runBytes),
+		tmpfsMount("/dev/shm", "1777", min(shmBytesMax, pl.memoryBytes()/4)),
+		tmpfsMount("/tmp/.X11-unix", "1777", 64<<10),
 	}
-	binds := append(ms[:0:0], bind(pl.BootDir, wire.BootDir, "ro"))
+	binds := append(ms[:0:0], bindMount(pl.BootDir, wire.BootDir, "ro"))
 	for _, b := range pl.Boot.Rootfs.Binds {
-		binds = append(binds, bind(b.Source, b.Target, "ro"))
+		binds = append(binds, bindMount(b.Source, b.Target, "ro"))
 	}
 	sort.SliceStable(binds, func(i, j int) bool { return len(binds[i].Destination) < len(binds[j].Destination) })
 	binds = append(binds,
-		bind(pl.Boot.Workspace, sandbox.WorkspaceDir, "rw"),
-		bind(pl.SpoolDir, guestStateDir, "rw")) // see hints
+		bindMount(pl.Boot.Workspace, sandbox.WorkspaceDir, "rw"),
+		bindMount(pl.SpoolDir, guestStateDir, "rw")) // see hints
 	return append(ms, binds...)
 }
 
-func (pl Plan) memoryBytes() int64 {
+func (pl bundlePlan) memoryBytes() int64 {
 	if mb := pl.Boot.Spec.MemoryMB; mb > 0 {
 		return int64(mb) << 20
 	}
 	return 512 << 20
 }
 
-func tmpfs(target, mode string, bytes int64) specs.Mount {
+func tmpfsMount(target, mode string, bytes int64) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "tmpfs", Source: "tmpfs",
 		Options: []string{"nosuid", "nodev", "mode=" + mode, fmt.Sprintf("size=%d", bytes)},
 	}
 }
 
-func bind(source, target, mode string) specs.Mount {
+func bindMount(source, target, mode string) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "bind", Source: source,
 		Options: []string{"rbind", mode, "nosuid", "nodev"},
 	}
 }
 
-func (pl Plan) linux() *specs.Linux {
+func (pl bundlePlan) linux() *specs.Linux {
 	l := &specs.Linux{Namespaces: []specs.LinuxNamespace{
 		{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
 	}}
@@ -196,7 +199,7 @@ func (pl Plan) linux() *specs.Linux {
 	tasks := int64(hostTasksMin + hostTasksPer*s.PidsMax)
 	l.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: tasks}}
 	if s.MemoryMB > 0 {
-		limit := pl.memoryBytes() + OverheadBytes
+		limit := pl.memoryBytes() + overheadBytes
 		l.Resources.Memory = &specs.LinuxMemory{Limit: &limit}
 		if pl.LimitSwap {
 			l.Resources.Memory.Swap = &limit
