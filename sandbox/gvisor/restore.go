@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor/runsc"
-	"github.com/skete-dev/skete/sandbox/gvisor/saved"
 )
 
 // guestOf is the program that the machine's guest is: what is mapped in a
@@ -20,7 +19,7 @@ import (
 // server has learnt since.
 func guestOf(b sandbox.Boot) string {
 	if b.From != "" {
-		return filepath.Join(b.From, saved.Guest)
+		return filepath.Join(b.From, savedGuest)
 	}
 	return b.Guest
 }
@@ -34,7 +33,7 @@ func (p *Provider) loads(ctx context.Context, b sandbox.Boot, spec *specs.Spec) 
 		return false, fmt.Errorf("%w: gVisor restores nothing without root", sandbox.ErrSnapshot)
 	}
 	program, _ := p.Program()
-	want, err := saved.By(program, spec, b.Rootfs.Hash, b.Spec.DiskMB)
+	want, err := savedBy(program, spec, b.Rootfs.Hash, b.Spec.DiskMB)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 	}
@@ -58,7 +57,7 @@ func (p *Provider) pidFile(id sandbox.ID) string { return filepath.Join(p.dir(id
 
 // keepGuest puts the guest program of a machine into its snapshot.
 func (p *Provider) keepGuest(id sandbox.ID, dir string) error {
-	return place(filepath.Join(p.bootDir(id), filepath.Base(wire.GuestBinary)), filepath.Join(dir, saved.Guest))
+	return place(filepath.Join(p.bootDir(id), filepath.Base(wire.GuestBinary)), filepath.Join(dir, savedGuest))
 }
 
 // specOf reads the specification that a machine was made by.

@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/gvisor/saved"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 )
 
@@ -89,19 +88,19 @@ func (m *machine) snapshot(ctx context.Context, dir string, frozen func(context.
 }
 
 // image looks whether a snapshot can be made, before anything is touched.
-func (m *machine) image(dir string) (saved.Manifest, error) {
+func (m *machine) image(dir string) (savedManifest, error) {
 	rec, _, _ := m.now()
 	if _, err := os.Stat(rec.Program); err != nil || rec.Rootfs == "" {
-		return saved.Manifest{}, errs.Wrap(errs.Unsupported, err, "the machine was started by another version of the server").
+		return savedManifest{}, errs.Wrap(errs.Unsupported, err, "the machine was started by another version of the server").
 			WithHint("stop the sandbox and start it again")
 	}
 	spec, err := m.p.specOf(m.id)
 	if err != nil {
-		return saved.Manifest{}, err
+		return savedManifest{}, err
 	}
-	image, err := saved.By(rec.Program, spec, rec.Rootfs, rec.DiskMB)
+	image, err := savedBy(rec.Program, spec, rec.Rootfs, rec.DiskMB)
 	if err != nil {
-		return saved.Manifest{}, err
+		return savedManifest{}, err
 	}
 	return image, m.p.keepGuest(m.id, dir)
 }
@@ -211,7 +210,7 @@ func (p *Provider) recover(ctx context.Context, id sandbox.ID, rec record) (reco
 	if w, err := hostproc.Open(rec.Sentry); err == nil {
 		defer w.Close()
 		wait := commandTimeout // perhaps it was never told
-		if _, err := os.Stat(filepath.Join(rec.Saving, saved.State)); err != nil {
+		if _, err := os.Stat(filepath.Join(rec.Saving, savedState)); err != nil {
 			wait = 0
 		}
 		select {

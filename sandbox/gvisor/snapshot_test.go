@@ -16,7 +16,6 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/gvisor/saved"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 )
 
@@ -131,7 +130,7 @@ func goesOn(t *testing.T, g sandboxtest.Guest, workspace string) {
 
 func TestSnapshotAndClones(t *testing.T) {
 	s := save(t)
-	for _, f := range []string{saved.State, saved.Pages, saved.Guest} {
+	for _, f := range []string{savedState, PagesFile, savedGuest} {
 		t.Logf("%s: %d bytes", f, size(s.dir, f))
 	}
 	var clones []sandbox.Boot
@@ -327,7 +326,7 @@ func TestServerKilledDuringSnapshot(t *testing.T) {
 		if err := s.m.(*machine).save(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(filepath.Join(dir, saved.State), 100); err != nil {
+		if err := os.Truncate(filepath.Join(dir, savedState), 100); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.p.Close(); err != nil {

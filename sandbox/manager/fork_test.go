@@ -21,11 +21,9 @@ import (
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
-	gvisorsaved "github.com/skete-dev/skete/sandbox/gvisor/saved"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/qemu"
-	qemusaved "github.com/skete-dev/skete/sandbox/qemu/saved"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
@@ -474,7 +472,7 @@ func (r *real) sleeperEnds(id sandbox.ID) {
 }
 
 // memory is the file with a machine's memory in a snapshot.
-var memory = map[string]string{gvisor.Name: gvisorsaved.Pages, qemu.Name: qemusaved.MemoryName}
+var memory = map[string]string{gvisor.Name: gvisor.PagesFile, qemu.Name: qemu.MemoryFile}
 
 // A snapshot outlives its server and its sandbox; where its memory is gone or
 // damaged, its files are booted.

@@ -22,8 +22,6 @@ import (
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/tsc"
-	"github.com/skete-dev/skete/sandbox/qemu/command"
-	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
 // Create implements sandbox.Provider.
@@ -71,7 +69,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 
 // plan is what a machine is made of.
 type plan struct {
-	shape  command.Shape
+	shape  commandShape
 	kernel microvm.Kernel
 	initrd string
 	line   string // the kernel's
@@ -91,11 +89,11 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 		return plan{}, err
 	}
 	file := b.BootFile()
-	file.Channel = "virtio:" + command.PortName
+	file.Channel = "virtio:" + portName
 	// In memory, or a full disk would leave commands without their output: the
 	// layer has nothing that is the guest's alone.
 	file.StateDir, file.OutputBytesMax = "/run/skete-guest", outputBytes(b.Spec)
-	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Emulated: p.accel == command.TCG, Root: "vda", Layer: "vdb", Boot: file}
+	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Emulated: p.accel == accelTCG, Root: "vda", Layer: "vdb", Boot: file}
 	work, err := diskBytes(b.Disk)
 	if err != nil {
 		return plan{}, fmt.Errorf("workspace disk: %w", err)
@@ -112,10 +110,10 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	pl.shape = command.Shape{
-		QEMU: p.program.Version, Accel: p.accel, CPU: saved.HostCPU(p.accel),
+	pl.shape = commandShape{
+		QEMU: p.program.Version, Accel: p.accel, CPU: hostCPU(p.accel),
 		Kernel: pl.kernel.Hash, Initramfs: initramfs, Root: b.Rootfs.Hash,
-		MemoryMB: command.MemoryMB(b.Spec), CPUs: command.CPUs(b.Spec), LayerMB: b.Spec.DiskMB, WorkBytes: work,
+		MemoryMB: memoryMB(b.Spec), CPUs: cpus(b.Spec), LayerMB: b.Spec.DiskMB, WorkBytes: work,
 		DiskMBps: b.Spec.DiskMBps, DiskIOPS: b.Spec.DiskIOPS,
 		Boot: hash(told),
 	}
@@ -148,7 +146,7 @@ func diskBytes(path string) (int64, error) {
 	return info.Size(), nil
 }
 
-func limits(spec sandbox.Spec, s command.Shape) cgroup.Limits {
+func limits(spec sandbox.Spec, s commandShape) cgroup.Limits {
 	const period = 100_000
 	l := cgroup.Limits{MemoryBytes: s.HostBytes(), CPUPeriodUS: period, CPUQuotaUS: int64(spec.CPUs * period)}
 	return l
@@ -166,7 +164,7 @@ func (p *Provider) bootCold(ctx context.Context, b sandbox.Boot, pl plan) (*mach
 	files.disks(b, p.layerPath(b.ID))
 	files.open(pl.kernel.Path, os.O_RDONLY)
 	files.open(pl.initrd, os.O_RDONLY)
-	m, err := p.start(ctx, b, pl.shape, command.OwnMemory, pl.line, &files)
+	m, err := p.start(ctx, b, pl.shape, ownMemory, pl.line, &files)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +212,7 @@ func (o *opened) close() {
 }
 
 // start starts QEMU, detached: it lives on when we die.
-func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, mem command.Memory, line string, files *opened) (*machine, error) {
+func (p *Provider) start(ctx context.Context, b sandbox.Boot, s commandShape, mem memoryKind, line string, files *opened) (*machine, error) {
 	if files.err != nil {
 		return nil, files.err
 	}
@@ -239,8 +237,8 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 	cmd.Dir, cmd.Env = "/", []string{"LANG=C"}
 	cmd.Stdout, cmd.Stderr = wordsIn, wordsIn
 	cmd.ExtraFiles = append(append(cmd.ExtraFiles, inherited...), files.files...)
-	cmd.SysProcAttr = privdropAttributes(string(b.ID), p.hidden, p.accel == command.KVM)
-	rec := record{Shape: s, Shared: mem == command.SharedMemory}
+	cmd.SysProcAttr = privdropAttributes(string(b.ID), p.hidden, p.accel == accelKVM)
+	rec := record{Shape: s, Shared: mem == sharedMemory}
 	if rec.QEMU, err = p.launch(b, s, cmd); err == nil {
 		err = writeRecord(p.dir(b.ID), rec)
 	}
@@ -261,7 +259,7 @@ func (p *Provider) start(ctx context.Context, b sandbox.Boot, s command.Shape, m
 }
 
 // launch starts the process in its control group.
-func (p *Provider) launch(b sandbox.Boot, s command.Shape, cmd *exec.Cmd) (hostproc.Ref, error) {
+func (p *Provider) launch(b sandbox.Boot, s commandShape, cmd *exec.Cmd) (hostproc.Ref, error) {
 	var err error
 	if p.cgroups == nil {
 		err = cmd.Start()

@@ -19,16 +19,15 @@ import (
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	shared "github.com/skete-dev/skete/sandbox/machine"
-	"github.com/skete-dev/skete/sandbox/qemu/command"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
 // record is what a later process must know to attach; it is written when QEMU
 // runs.
 type record struct {
-	QEMU   hostproc.Ref  `json:"qemu"`
-	Paused bool          `json:"paused,omitempty"`
-	Shape  command.Shape `json:"shape"`
+	QEMU   hostproc.Ref `json:"qemu"`
+	Paused bool         `json:"paused,omitempty"`
+	Shape  commandShape `json:"shape"`
 	// Shared: the memory is a snapshot's, with changes that QEMU alone knows.
 	Shared bool `json:"shared,omitempty"`
 }

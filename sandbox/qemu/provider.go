@@ -20,8 +20,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
-	"github.com/skete-dev/skete/sandbox/qemu/command"
-	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
 // Name of the provider.
@@ -60,7 +58,7 @@ type Config struct {
 // Provider boots machines in QEMU. See the package comment.
 type Provider struct {
 	c        Config
-	program  command.Program
+	program  program
 	hidden   bool // QEMU can live in namespaces of its own
 	accel    string
 	noKVM    error        // why accel is tcg
@@ -68,7 +66,7 @@ type Provider struct {
 	noGroups string       // why
 	parent   string       // control group of all our machines
 	slots    chan struct{}
-	images   saved.Images
+	images   savedImages
 	machines *shared.Table[*machine]
 }
 
@@ -104,7 +102,7 @@ func New(c Config) (*Provider, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 	defer cancel()
-	if p.program, err = command.Find(ctx, c.QEMU); err != nil {
+	if p.program, err = findProgram(ctx, c.QEMU); err != nil {
 		return nil, err
 	}
 	p.hidden = canDropPrivileges(ctx)
@@ -139,23 +137,23 @@ func (p *Provider) findCgroups() {
 // chooseAccel believes in KVM when a machine has booted with it: a device
 // that opens proves nothing, and neither do a few instructions.
 func (p *Provider) chooseAccel(ctx context.Context) error {
-	p.accel = command.TCG
+	p.accel = accelTCG
 	switch p.c.Accel {
-	case command.TCG:
+	case accelTCG:
 		p.noKVM = errors.New("the configuration says so")
 		return nil
-	case command.KVM, "", "auto":
+	case accelKVM, "", "auto":
 	default:
 		return errs.New(errs.Invalid, "accel %.20q is neither auto, kvm nor tcg", p.c.Accel)
 	}
 	p.noKVM = microvm.ProbeKVM(ctx)
 	if p.noKVM == nil {
-		p.accel = command.KVM
+		p.accel = accelKVM
 		if p.noKVM = p.tryOut(ctx); p.noKVM != nil {
-			p.accel = command.TCG
+			p.accel = accelTCG
 		}
 	}
-	if p.noKVM != nil && p.c.Accel == command.KVM {
+	if p.noKVM != nil && p.c.Accel == accelKVM {
 		return errs.Wrap(errs.Unsupported, p.noKVM, "KVM does not work on this host").
 			WithHint("leave accel at \"auto\" to have machines on an emulated cpu, which is slow")
 	}
@@ -178,7 +176,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		LimitsCPU:      p.cgroups != nil,
 		HidesHostFiles: true, HidesHostNetwork: true,
 	}
-	if p.accel == command.TCG {
+	if p.accel == accelTCG {
 		c.Isolation = sandbox.MicroVMEmulated
 		c.Notes = append(c.Notes, "slow: the cpu is emulated, programs take 11 to 20 times as long as on the host")
 	}

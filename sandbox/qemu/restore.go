@@ -10,9 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/qemu/command"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
-	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
 // restore starts a machine from a snapshot. Whatever goes wrong, unless it is
@@ -29,7 +27,7 @@ func (p *Provider) restore(ctx context.Context, b sandbox.Boot, pl plan) (*machi
 }
 
 func (p *Provider) load(ctx context.Context, b sandbox.Boot, pl plan) (*machine, error) {
-	snap, err := saved.Read(b.From)
+	snap, err := readSaved(b.From)
 	if err != nil {
 		return nil, err
 	}
@@ -42,13 +40,13 @@ func (p *Provider) load(ctx context.Context, b sandbox.Boot, pl plan) (*machine,
 	var files opened
 	defer files.close()
 	files.disks(b, p.layerPath(b.ID))
-	mem := command.OwnMemory
+	mem := ownMemory
 	if snap.MemoryBytes > 0 {
 		image, err := p.images.Get(ctx, b.From, snap)
 		if err != nil {
 			return nil, err
 		}
-		mem, files.files = command.SharedMemory, append(files.files, image)
+		mem, files.files = sharedMemory, append(files.files, image)
 	}
 	m, err := p.start(ctx, b, pl.shape, mem, "", &files)
 	if err != nil {
@@ -65,7 +63,7 @@ func (p *Provider) load(ctx context.Context, b sandbox.Boot, pl plan) (*machine,
 }
 
 func (p *Provider) copyLayer(b sandbox.Boot) error {
-	from, err := os.Open(filepath.Join(b.From, saved.LayerName))
+	from, err := os.Open(filepath.Join(b.From, layerFile))
 	if err != nil {
 		return err
 	}
@@ -74,13 +72,13 @@ func (p *Provider) copyLayer(b sandbox.Boot) error {
 	if err != nil {
 		return err
 	}
-	_, err = saved.CopyFile(to, from)
+	_, err = copyFile(to, from)
 	return errors.Join(err, to.Close())
 }
 
 // wake gives a waiting QEMU its state and lets it run.
-func (m *machine) wake(ctx context.Context, dir string, mem command.Memory) error {
-	state, err := os.Open(filepath.Join(dir, saved.StateName))
+func (m *machine) wake(ctx context.Context, dir string, mem memoryKind) error {
+	state, err := os.Open(filepath.Join(dir, stateFile))
 	if err != nil {
 		return err
 	}
@@ -89,7 +87,7 @@ func (m *machine) wake(ctx context.Context, dir string, mem command.Memory) erro
 	if err != nil {
 		return err
 	}
-	if mem == command.SharedMemory {
+	if mem == sharedMemory {
 		if err := memoryApart(ctx, c, true); err != nil {
 			return err
 		}

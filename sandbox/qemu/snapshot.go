@@ -11,7 +11,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
-	"github.com/skete-dev/skete/sandbox/qemu/saved"
 )
 
 // Snapshot implements sandbox.Machine.
@@ -20,7 +19,7 @@ func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.
 		return err
 	}
 	defer func() { <-m.turn }()
-	s := &saving{m: m, dir: dir, manifest: saved.Manifest{Format: saved.Format, Shape: m.rec.Shape}}
+	s := &saving{m: m, dir: dir, manifest: savedManifest{Format: savedFormat, Shape: m.rec.Shape}}
 	defer s.close()
 	err := s.freeze(ctx, frozen)
 	if err == nil {
@@ -36,7 +35,7 @@ func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.
 type saving struct {
 	m        *machine
 	dir      string
-	manifest saved.Manifest
+	manifest savedManifest
 	files    []*os.File // to be synced
 }
 
@@ -92,7 +91,7 @@ func (s *saving) state(ctx context.Context) error {
 	if apart {
 		s.manifest.MemoryBytes = int64(s.manifest.Shape.MemoryMB) << 20
 	}
-	f, err := s.create(saved.StateName)
+	f, err := s.create(stateFile)
 	if err != nil {
 		return err
 	}
@@ -154,11 +153,11 @@ func (s *saving) memory(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	to, err := s.create(saved.MemoryName)
+	to, err := s.create(MemoryFile)
 	if err != nil {
 		return err
 	}
-	s.manifest.MemorySum, err = saved.CopyData(ctx, to, from, s.manifest.MemoryBytes)
+	s.manifest.MemorySum, err = copyData(ctx, to, from, s.manifest.MemoryBytes)
 	return err
 }
 
@@ -184,11 +183,11 @@ func (s *saving) layer() error {
 		return err
 	}
 	defer from.Close()
-	to, err := s.create(saved.LayerName)
+	to, err := s.create(layerFile)
 	if err != nil {
 		return err
 	}
-	s.manifest.LayerBytes, err = saved.CopyFile(to, from)
+	s.manifest.LayerBytes, err = copyFile(to, from)
 	return err
 }
 
@@ -215,8 +214,8 @@ func (s *saving) finish() error {
 		}
 	}
 	var err error
-	if s.manifest.StateSum, s.manifest.StateBytes, err = saved.SumFile(filepath.Join(s.dir, saved.StateName)); err != nil {
+	if s.manifest.StateSum, s.manifest.StateBytes, err = sumFile(filepath.Join(s.dir, stateFile)); err != nil {
 		return err
 	}
-	return writeJSON(filepath.Join(s.dir, saved.ManifestName), s.manifest)
+	return writeJSON(filepath.Join(s.dir, manifestFile), s.manifest)
 }

@@ -1,4 +1,4 @@
-package saved
+package qemu
 
 import (
 	"bytes"
@@ -11,37 +11,35 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/skete-dev/skete/sandbox/qemu/command"
 )
 
 // Names in a snapshot's directory. The manifest is written last.
 const (
-	StateName    = "state.bin" // QEMU's: devices, and memory that is no file
-	MemoryName   = "memory.bin"
-	LayerName    = "layer.img"
-	ManifestName = "snapshot.json"
+	stateFile    = "state.bin" // QEMU's: devices, and memory that is no file
+	MemoryFile   = "memory.bin"
+	layerFile    = "layer.img"
+	manifestFile = "snapshot.json"
 )
 
-// Format is the only one so far.
-const Format = 1
+// savedFormat is the only one so far.
+const savedFormat = 1
 
 const manifestBytesMax = 64 << 10
 
-// Manifest says what a snapshot needs and what belongs to it.
-type Manifest struct {
-	Format      int           `json:"format"`
-	Shape       command.Shape `json:"shape"`
-	StateBytes  int64         `json:"state_bytes"`
-	StateSum    string        `json:"state_sha256"`
-	MemoryBytes int64         `json:"memory_bytes"` // 0 = the memory is in the state
-	MemorySum   uint32        `json:"memory_crc32c"`
-	LayerBytes  int64         `json:"layer_bytes"`
+// savedManifest says what a snapshot needs and what belongs to it.
+type savedManifest struct {
+	Format      int          `json:"format"`
+	Shape       commandShape `json:"shape"`
+	StateBytes  int64        `json:"state_bytes"`
+	StateSum    string       `json:"state_sha256"`
+	MemoryBytes int64        `json:"memory_bytes"` // 0 = the memory is in the state
+	MemorySum   uint32       `json:"memory_crc32c"`
+	LayerBytes  int64        `json:"layer_bytes"`
 }
 
-// Parse reads a manifest; unknown keys and trailing data are refused.
-func Parse(data []byte) (Manifest, error) {
-	var m Manifest
+// parseSaved reads a manifest; unknown keys and trailing data are refused.
+func parseSaved(data []byte) (savedManifest, error) {
+	var m savedManifest
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&m); err != nil {
@@ -50,8 +48,8 @@ func Parse(data []byte) (Manifest, error) {
 	if d.More() {
 		return m, errors.New("manifest: data after the object")
 	}
-	if m.Format != Format {
-		return m, fmt.Errorf("manifest: format %d, this is %d", m.Format, Format)
+	if m.Format != savedFormat {
+		return m, fmt.Errorf("manifest: format %d, this is %d", m.Format, savedFormat)
 	}
 	if m.StateBytes <= 0 || m.LayerBytes <= 0 || m.MemoryBytes < 0 ||
 		m.MemoryBytes != 0 && m.MemoryBytes != int64(m.Shape.MemoryMB)<<20 {
@@ -60,21 +58,21 @@ func Parse(data []byte) (Manifest, error) {
 	return m, nil
 }
 
-// Read reads a snapshot's manifest and looks at its files.
-func Read(dir string) (Manifest, error) {
-	f, err := os.Open(filepath.Join(dir, ManifestName))
+// readSaved reads a snapshot's manifest and looks at its files.
+func readSaved(dir string) (savedManifest, error) {
+	f, err := os.Open(filepath.Join(dir, manifestFile))
 	if err != nil {
-		return Manifest{}, err
+		return savedManifest{}, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, manifestBytesMax+1))
 	if err != nil {
-		return Manifest{}, err
+		return savedManifest{}, err
 	}
 	if len(data) > manifestBytesMax {
-		return Manifest{}, fmt.Errorf("manifest: larger than %d bytes", manifestBytesMax)
+		return savedManifest{}, fmt.Errorf("manifest: larger than %d bytes", manifestBytesMax)
 	}
-	m, err := Parse(data)
+	m, err := parseSaved(data)
 	if err != nil {
 		return m, err
 	}
@@ -83,8 +81,8 @@ func Read(dir string) (Manifest, error) {
 
 // check compares the files with what is written of them, but for the
 // memory's content: that is summed when it is loaded.
-func (m Manifest) check(dir string) error {
-	for name, want := range map[string]int64{StateName: m.StateBytes, MemoryName: m.MemoryBytes, LayerName: m.LayerBytes} {
+func (m savedManifest) check(dir string) error {
+	for name, want := range map[string]int64{stateFile: m.StateBytes, MemoryFile: m.MemoryBytes, layerFile: m.LayerBytes} {
 		if want == 0 {
 			continue
 		}
@@ -96,15 +94,15 @@ func (m Manifest) check(dir string) error {
 			return fmt.Errorf("%s has %d bytes, want %d", name, info.Size(), want)
 		}
 	}
-	sum, _, err := SumFile(filepath.Join(dir, StateName))
+	sum, _, err := sumFile(filepath.Join(dir, stateFile))
 	if err == nil && sum != m.StateSum {
-		err = fmt.Errorf("%s is damaged", StateName)
+		err = fmt.Errorf("%s is damaged", stateFile)
 	}
 	return err
 }
 
-// SumFile returns a file's SHA-256 and size.
-func SumFile(path string) (sum string, size int64, err error) {
+// sumFile returns a file's SHA-256 and size.
+func sumFile(path string) (sum string, size int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", 0, err
@@ -115,22 +113,22 @@ func SumFile(path string) (sum string, size int64, err error) {
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
-// HostCPU names the host's processor where a guest sees it.
-func HostCPU(accel string) string {
+// hostCPU names the host's processor where a guest sees it.
+func hostCPU(accel string) string {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return ""
 	}
-	return cpuOf(string(data), accel)
+	return cpuOfManifest(string(data), accel)
 }
 
-// cpuOf picks, of the first processor, what a guest could have noticed: under
+// cpuOfManifest picks, of the first processor, what a guest could have noticed: under
 // emulation no more than its name, since the clock's rate goes with it, and what
 // is emulated.
-func cpuOf(cpuinfo, accel string) string {
+func cpuOfManifest(cpuinfo, accel string) string {
 	var parts []string
-	if accel == command.TCG {
-		parts = append(parts, command.EmulatedCPU)
+	if accel == accelTCG {
+		parts = append(parts, emulatedCPU)
 	}
 	for line := range strings.Lines(cpuinfo) {
 		key, value, ok := strings.Cut(line, ":")
@@ -141,7 +139,7 @@ func cpuOf(cpuinfo, accel string) string {
 		case "model name":
 			parts = append(parts, strings.TrimSpace(value))
 		case "microcode", "flags":
-			if accel == command.KVM {
+			if accel == accelKVM {
 				parts = append(parts, strings.TrimSpace(value))
 			}
 		}

@@ -1,4 +1,4 @@
-package command
+package qemu
 
 import (
 	"context"
@@ -13,41 +13,41 @@ import (
 // The oldest QEMU whose options these are.
 const versionMin = 702 // 7.2
 
-// Program is a QEMU that machines can run in.
-type Program struct {
+// program is a QEMU that machines can run in.
+type program struct {
 	Path    string
 	Version string // as it names itself, distribution included
 }
 
 var versionPattern = pattern.Lazy(`^QEMU emulator version (\d{1,4})\.(\d{1,4})\.\d{1,4}[^\n]*`)
 
-// Find looks for a QEMU that has what we need; path "" = in PATH.
+// findProgram looks for a QEMU that has what we need; path "" = in PATH.
 // Unsupported: there is none; the hint says what to install.
-func Find(ctx context.Context, path string) (Program, error) {
+func findProgram(ctx context.Context, path string) (program, error) {
 	if path == "" {
 		path = "qemu-system-x86_64"
 	}
 	path, err := exec.LookPath(path)
 	if err != nil {
-		return Program{}, errs.Wrap(errs.Unsupported, err, "QEMU is not installed").
+		return program{}, errs.Wrap(errs.Unsupported, err, "QEMU is not installed").
 			WithHint("install qemu-system-x86 (Debian, Ubuntu) or qemu-system-x86-core (Fedora), version 7.2 or later")
 	}
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
-		return Program{}, errs.Wrap(errs.Unsupported, err, "QEMU does not start")
+		return program{}, errs.Wrap(errs.Unsupported, err, "QEMU does not start")
 	}
 	version, number, err := parseVersion(string(out))
 	if err != nil {
-		return Program{}, err
+		return program{}, err
 	}
 	if number < versionMin {
-		return Program{}, errs.New(errs.Unsupported, "QEMU %s is too old", version).WithHint("QEMU 7.2 or later is needed")
+		return program{}, errs.New(errs.Unsupported, "QEMU %s is too old", version).WithHint("QEMU 7.2 or later is needed")
 	}
 	out, err = exec.CommandContext(ctx, path, "-M", "help").Output()
 	if err != nil || !strings.Contains(string(out), "microvm") {
-		return Program{}, errs.Wrap(errs.Unsupported, err, "this QEMU has no machine type microvm")
+		return program{}, errs.Wrap(errs.Unsupported, err, "this QEMU has no machine type microvm")
 	}
-	return Program{Path: path, Version: version}, nil
+	return program{Path: path, Version: version}, nil
 }
 
 // parseVersion reads what --version prints.

@@ -1,4 +1,4 @@
-package saved
+package qemu
 
 import (
 	"context"
@@ -11,23 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// # Saved
+//
+// This part keeps a machine in files: what a snapshot's directory holds,
+// whether it is whole and fits this host, and its memory for those that load
+// it.
+//
+//	m, err := saved.Read(dir)
+//	if m.Shape != mine { … }
+//	memory, err := images.Get(ctx, dir, m)
+//
+// It knows nothing of how QEMU writes and reads them.
+
 // Limits of the memory that is kept for further clones.
 const (
 	imagesMax = 4
 	imageAge  = time.Minute // after its last use
 )
 
-// Images holds the memory of snapshots that machines came from lately, each
+// savedImages holds the memory of snapshots that machines came from lately, each
 // in a sealed memory file: nobody can change it any more, we neither. The
 // machines hold it too, so dropping it costs only the next clone's time.
 //
 // The zero value is ready. Safe for concurrent use.
-type Images struct {
+type savedImages struct {
 	mu   sync.Mutex
-	held map[string]*image
+	held map[string]*savedImage
 }
 
-type image struct {
+type savedImage struct {
 	ready chan struct{} // closed when file or err is set
 	file  *os.File
 	err   error
@@ -37,15 +49,15 @@ type image struct {
 
 // Get returns the memory of the snapshot in dir, in a descriptor of its
 // own, which the caller closes.
-func (is *Images) Get(ctx context.Context, dir string, snap Manifest) (*os.File, error) {
+func (is *savedImages) Get(ctx context.Context, dir string, snap savedManifest) (*os.File, error) {
 	key := dir + "\x00" + snap.StateSum
 	is.mu.Lock()
 	if is.held == nil {
-		is.held = map[string]*image{}
+		is.held = map[string]*savedImage{}
 	}
 	im, known := is.held[key]
 	if !known {
-		im = &image{ready: make(chan struct{})}
+		im = &savedImage{ready: make(chan struct{})}
 		im.timer = time.AfterFunc(imageAge, func() { is.drop(key, im) })
 		is.held[key] = im
 	}
@@ -53,7 +65,7 @@ func (is *Images) Get(ctx context.Context, dir string, snap Manifest) (*os.File,
 	im.timer.Reset(imageAge)
 	is.mu.Unlock()
 	if !known {
-		im.file, im.err = sealed(ctx, dir, snap)
+		im.file, im.err = sealedManifest(ctx, dir, snap)
 		close(im.ready)
 	}
 	select {
@@ -69,11 +81,11 @@ func (is *Images) Get(ctx context.Context, dir string, snap Manifest) (*os.File,
 		return nil, im.err
 	}
 	is.shrink()
-	return duplicate(im.file)
+	return duplicateImage(im.file)
 }
 
 // shrink drops the longest unused ones. The caller holds mu.
-func (is *Images) shrink() {
+func (is *savedImages) shrink() {
 	for len(is.held) > imagesMax {
 		oldest := ""
 		for key, im := range is.held {
@@ -88,7 +100,7 @@ func (is *Images) shrink() {
 	}
 }
 
-func (im *image) isReady() bool {
+func (im *savedImage) isReady() bool {
 	select {
 	case <-im.ready:
 		return true
@@ -98,14 +110,14 @@ func (im *image) isReady() bool {
 }
 
 // forget closes an image that is ready. The caller holds mu.
-func (is *Images) forget(key string) {
+func (is *savedImages) forget(key string) {
 	im := is.held[key]
 	delete(is.held, key)
 	im.timer.Stop()
 	_ = im.file.Close()
 }
 
-func (is *Images) drop(key string, im *image) {
+func (is *savedImages) drop(key string, im *savedImage) {
 	is.mu.Lock()
 	defer is.mu.Unlock()
 	if is.held[key] == im && im.isReady() && im.file != nil {
@@ -114,7 +126,7 @@ func (is *Images) drop(key string, im *image) {
 }
 
 // Close drops all.
-func (is *Images) Close() {
+func (is *savedImages) Close() {
 	is.mu.Lock()
 	defer is.mu.Unlock()
 	for key, im := range is.held {
@@ -124,7 +136,7 @@ func (is *Images) Close() {
 	}
 }
 
-func duplicate(f *os.File) (*os.File, error) {
+func duplicateImage(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return nil, err
@@ -132,9 +144,9 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// sealed reads a snapshot's memory into a memory file that cannot be changed.
-func sealed(ctx context.Context, dir string, snap Manifest) (*os.File, error) {
-	from, err := os.Open(filepath.Join(dir, MemoryName))
+// sealedManifest reads a snapshot's memory into a memory file that cannot be changed.
+func sealedManifest(ctx context.Context, dir string, snap savedManifest) (*os.File, error) {
+	from, err := os.Open(filepath.Join(dir, MemoryFile))
 	if err != nil {
 		return nil, err
 	}
@@ -144,9 +156,9 @@ func sealed(ctx context.Context, dir string, snap Manifest) (*os.File, error) {
 		return nil, fmt.Errorf("make a memory file: %w", err)
 	}
 	to := os.NewFile(uintptr(fd), "skete-snapshot")
-	sum, err := CopyData(ctx, to, from, snap.MemoryBytes)
+	sum, err := copyData(ctx, to, from, snap.MemoryBytes)
 	if err == nil && sum != snap.MemorySum {
-		err = fmt.Errorf("%s is damaged", MemoryName)
+		err = fmt.Errorf("%s is damaged", MemoryFile)
 	}
 	if err == nil {
 		_, err = unix.FcntlInt(to.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)

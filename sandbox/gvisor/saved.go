@@ -1,13 +1,4 @@
-// Package saved is a machine of gVisor's in a directory: which files there are,
-// and a manifest of what the machine was made by and on.
-//
-//	want, err := saved.By(program, spec, rootfs, diskMB)
-//	err = want.Seal(dir)  // after gVisor has written
-//	err = want.Check(dir) // before gVisor loads; sandbox.ErrSnapshot
-//
-// A directory that is sealed is read by any number of machines at once, and
-// written by nobody.
-package saved
+package gvisor
 
 import (
 	"bytes"
@@ -30,25 +21,37 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
+// # Saved
+//
+// This part is a machine of gVisor's in a directory: which files there are,
+// and a manifest of what the machine was made by and on.
+//
+//	want, err := saved.By(program, spec, rootfs, diskMB)
+//	err = want.Seal(dir)  // after gVisor has written
+//	err = want.Check(dir) // before gVisor loads; sandbox.ErrSnapshot
+//
+// A directory that is sealed is read by any number of machines at once, and
+// written by nobody.
+
 // What a snapshot's directory holds. The three files of gVisor's are loaded by
 // any number of machines at once; nobody writes to them.
 const (
-	State        = "checkpoint.img" // the kernel's objects
+	savedState   = "checkpoint.img" // the kernel's objects
 	metadata     = "pages_meta.img" // which page is where
-	Pages        = "pages.img"      // memory, page by page; also of the writable layer and the spools
-	Guest        = "guest"          // the guest program, whose code is mapped
+	PagesFile    = "pages.img"      // memory, page by page; also of the writable layer and the spools
+	savedGuest   = "guest"          // the guest program, whose code is mapped
 	manifestName = "manifest.json"  // written last: without it there is no snapshot
 	manifestMax  = 64 << 10         // bytes
 	manifestForm = 1                // of the manifest
 	gvisorModule = "gvisor.dev/gvisor"
 )
 
-var files = []string{State, metadata, Pages, Guest}
+var files = []string{savedState, metadata, PagesFile, savedGuest}
 
-// Manifest says what a snapshot was made by and on, and what it is made of.
+// savedManifest says what a snapshot was made by and on, and what it is made of.
 // All must be the same where it is loaded, but for the host's paths and the
 // names of the machine.
-type Manifest struct {
+type savedManifest struct {
 	Form   int    `json:"form"`
 	GVisor string `json:"gvisor"` // version; gVisor's own check compares a string that our build has not
 	Arch   string `json:"arch"`
@@ -58,28 +61,28 @@ type Manifest struct {
 	DiskMB int    `json:"disk_mb"`
 	// Files by name. The pages are looked at by their size alone: reading a
 	// machine's memory twice would cost more than the load.
-	Files map[string]file `json:"files"`
+	Files map[string]savedFile `json:"files"`
 }
 
-type file struct {
+type savedFile struct {
 	Bytes int64  `json:"bytes"`
 	CRC   uint32 `json:"crc,omitempty"` // Castagnoli's; 0 for the pages
 }
 
-// By describes the machine that a program makes of a specification.
-func By(program string, spec *specs.Spec, rootfs string, diskMB int) (Manifest, error) {
-	version, err := versionOf(program)
+// savedBy describes the machine that a program makes of a specification.
+func savedBy(program string, spec *specs.Spec, rootfs string, diskMB int) (savedManifest, error) {
+	version, err := savedVersionOf(program)
 	if err != nil {
-		return Manifest{}, err
+		return savedManifest{}, err
 	}
-	return Manifest{
-		Form: manifestForm, GVisor: version, Arch: runtime.GOARCH, CPU: cpuHash(),
-		Spec: shapeOf(spec), Rootfs: rootfs, DiskMB: diskMB,
+	return savedManifest{
+		Form: manifestForm, GVisor: version, Arch: runtime.GOARCH, CPU: savedCPU(),
+		Spec: savedShape(spec), Rootfs: rootfs, DiskMB: diskMB,
 	}, nil
 }
 
-// versionOf reads which gVisor is linked into a program.
-func versionOf(program string) (string, error) {
+// savedVersionOf reads which gVisor is linked into a program.
+func savedVersionOf(program string) (string, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
 		return "", fmt.Errorf("which gVisor is in %s: %w", filepath.Base(program), err)
@@ -95,9 +98,9 @@ func versionOf(program string) (string, error) {
 	return "", errors.New("no gVisor is in the program")
 }
 
-// cpuHash is of the processor's maker and abilities. Programs look at them
+// savedCPU is of the processor's maker and abilities. Programs look at them
 // once and would go on with what is not there; gVisor checks them too.
-func cpuHash() string {
+func savedCPU() string {
 	data, _ := os.ReadFile("/proc/cpuinfo")
 	var lines []string
 	for line := range strings.Lines(string(data)) {
@@ -107,23 +110,23 @@ func cpuHash() string {
 			lines = append(lines, line)
 		case "":
 			if lines != nil { // one processor stands for all
-				return hashOf(strings.Join(lines, ""))
+				return savedHash(strings.Join(lines, ""))
 			}
 		}
 	}
-	return hashOf(strings.Join(lines, ""))
+	return savedHash(strings.Join(lines, ""))
 }
 
-func hashOf(s string) string {
+func savedHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }
 
-// shapeOf hashes a specification without what differs from machine to machine:
+// savedShape hashes a specification without what differs from machine to machine:
 // its names and the host's paths. What is left must be equal, since gVisor
 // puts the saved kernel together with the mounts, in their order, and the
 // capabilities of the new machine.
-func shapeOf(spec *specs.Spec) string {
+func savedShape(spec *specs.Spec) string {
 	s := *spec
 	s.Hostname, s.Annotations = "", map[string]string{}
 	for name, value := range spec.Annotations {
@@ -138,15 +141,15 @@ func shapeOf(spec *specs.Spec) string {
 		s.Mounts[i].Source = ""
 	}
 	data, _ := json.Marshal(s) // maps are sorted; no field can fail
-	return hashOf(string(data))
+	return savedHash(string(data))
 }
 
 // Seal measures the files in dir and writes the manifest, and all of it to the
 // disk.
-func (m Manifest) Seal(dir string) error {
-	m.Files = map[string]file{}
+func (m savedManifest) Seal(dir string) error {
+	m.Files = map[string]savedFile{}
 	for _, name := range files {
-		f, err := measure(filepath.Join(dir, name), name == Pages)
+		f, err := measureSaved(filepath.Join(dir, name), name == PagesFile)
 		if err != nil {
 			return err
 		}
@@ -164,8 +167,8 @@ func (m Manifest) Seal(dir string) error {
 }
 
 // Check refuses a snapshot that is not for a machine like want, or not whole.
-func (m Manifest) Check(dir string) error {
-	got, err := readManifest(dir)
+func (m savedManifest) Check(dir string) error {
+	got, err := readSaved(dir)
 	if err != nil {
 		return fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 	}
@@ -184,7 +187,7 @@ func (m Manifest) Check(dir string) error {
 	}
 	for _, name := range files {
 		want, ok := got.Files[name]
-		is, err := measure(filepath.Join(dir, name), want.CRC == 0)
+		is, err := measureSaved(filepath.Join(dir, name), want.CRC == 0)
 		if err != nil {
 			return fmt.Errorf("%w: %w", sandbox.ErrSnapshot, err)
 		}
@@ -195,8 +198,8 @@ func (m Manifest) Check(dir string) error {
 	return nil
 }
 
-func readManifest(dir string) (Manifest, error) {
-	var m Manifest
+func readSaved(dir string) (savedManifest, error) {
+	var m savedManifest
 	f, err := os.Open(filepath.Join(dir, manifestName))
 	if err != nil {
 		return m, err
@@ -206,11 +209,11 @@ func readManifest(dir string) (Manifest, error) {
 	if err != nil {
 		return m, err
 	}
-	return parseManifest(data)
+	return parseSaved(data)
 }
 
-func parseManifest(data []byte) (Manifest, error) {
-	var m Manifest
+func parseSaved(data []byte) (savedManifest, error) {
+	var m savedManifest
 	if len(data) > manifestMax {
 		return m, fmt.Errorf("a manifest of more than %d bytes", manifestMax)
 	}
@@ -225,24 +228,24 @@ func parseManifest(data []byte) (Manifest, error) {
 	return m, nil
 }
 
-// measure sizes a file and, unless size is enough, sums it up.
-func measure(path string, sizeOnly bool) (file, error) {
+// measureSaved sizes a file and, unless size is enough, sums it up.
+func measureSaved(path string, sizeOnly bool) (savedFile, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return file{}, err
+		return savedFile{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return file{}, err
+		return savedFile{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return file{}, fmt.Errorf("%s is no file", filepath.Base(path))
+		return savedFile{}, fmt.Errorf("%s is no file", filepath.Base(path))
 	}
 	if sizeOnly {
-		return file{Bytes: info.Size()}, nil
+		return savedFile{Bytes: info.Size()}, nil
 	}
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	n, err := io.Copy(sum, f)
-	return file{Bytes: n, CRC: max(1, sum.Sum32())}, err
+	return savedFile{Bytes: n, CRC: max(1, sum.Sum32())}, err
 }

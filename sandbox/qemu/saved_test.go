@@ -1,4 +1,4 @@
-package saved
+package qemu
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/skete-dev/skete/sandbox/qemu/command"
 )
 
 // holey makes a file of random blocks, zeros and holes, not a whole number of
@@ -69,7 +67,7 @@ func TestCopyDataKeepsEveryByteAndItsSum(t *testing.T) {
 		from := holey(t, seed)
 		want := content(t, from)
 		to := empty(t)
-		sum, err := CopyData(t.Context(), to, from, int64(len(want)))
+		sum, err := copyData(t.Context(), to, from, int64(len(want)))
 		if err != nil || !bytes.Equal(content(t, to), want) {
 			t.Fatalf("seed %d: %v, or another content", seed, err)
 		}
@@ -77,14 +75,14 @@ func TestCopyDataKeepsEveryByteAndItsSum(t *testing.T) {
 		if _, err := dense.Write(want); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := CopyData(t.Context(), empty(t), dense, int64(len(want))); err != nil || again != sum {
+		if again, err := copyData(t.Context(), empty(t), dense, int64(len(want))); err != nil || again != sum {
 			t.Errorf("seed %d: sum %x of the dense file, %x of the holey one, %v", seed, again, sum, err)
 		}
 		if at := bytes.IndexFunc(want, func(r rune) bool { return r != 0 }); at >= 0 {
 			if _, err := dense.WriteAt([]byte{want[at] ^ 1}, int64(at)); err != nil {
 				t.Fatal(err)
 			}
-			if other, _ := CopyData(t.Context(), empty(t), dense, int64(len(want))); other == sum {
+			if other, _ := copyData(t.Context(), empty(t), dense, int64(len(want))); other == sum {
 				t.Errorf("seed %d: a bit at %d does not change the sum", seed, at)
 			}
 		}
@@ -95,44 +93,44 @@ func TestCopyEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f := holey(t, 7)
-	if _, err := CopyData(ctx, empty(t), f, 10); err == nil {
+	if _, err := copyData(ctx, empty(t), f, 10); err == nil {
 		t.Error("a cancelled copy succeeded")
 	}
 	to := empty(t)
-	if n, err := CopyFile(to, f); err != nil || n != int64(len(content(t, f))) || !bytes.Equal(content(t, to), content(t, f)) {
+	if n, err := copyFile(to, f); err != nil || n != int64(len(content(t, f))) || !bytes.Equal(content(t, to), content(t, f)) {
 		t.Errorf("CopyFile: %d, %v", n, err)
 	}
 }
 
-// snapshot makes a directory that could be a snapshot.
-func snapshot(t *testing.T) (string, Manifest) {
+// testSnapshot makes a directory that could be a snapshot.
+func testSnapshot(t *testing.T) (string, savedManifest) {
 	t.Helper()
 	dir := t.TempDir()
-	m := Manifest{Format: Format, Shape: command.Shape{QEMU: "7.2", MemoryMB: 1}, MemoryBytes: 1 << 20, LayerBytes: 5}
-	must(t, os.WriteFile(filepath.Join(dir, StateName), []byte("state"), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, LayerName), []byte("layer"), 0o600))
+	m := savedManifest{Format: savedFormat, Shape: commandShape{QEMU: "7.2", MemoryMB: 1}, MemoryBytes: 1 << 20, LayerBytes: 5}
+	mustSaved(t, os.WriteFile(filepath.Join(dir, stateFile), []byte("state"), 0o600))
+	mustSaved(t, os.WriteFile(filepath.Join(dir, layerFile), []byte("layer"), 0o600))
 	memory := make([]byte, 1<<20)
 	copy(memory[3*blockBytes:], "memory")
-	must(t, os.WriteFile(filepath.Join(dir, MemoryName), memory, 0o600))
-	f, err := os.Open(filepath.Join(dir, MemoryName))
-	must(t, err)
+	mustSaved(t, os.WriteFile(filepath.Join(dir, MemoryFile), memory, 0o600))
+	f, err := os.Open(filepath.Join(dir, MemoryFile))
+	mustSaved(t, err)
 	defer f.Close()
-	m.MemorySum, err = CopyData(t.Context(), empty(t), f, 1<<20)
-	must(t, err)
-	m.StateSum, m.StateBytes, err = SumFile(filepath.Join(dir, StateName))
-	must(t, err)
-	write(t, dir, m)
+	m.MemorySum, err = copyData(t.Context(), empty(t), f, 1<<20)
+	mustSaved(t, err)
+	m.StateSum, m.StateBytes, err = sumFile(filepath.Join(dir, stateFile))
+	mustSaved(t, err)
+	writeTest(t, dir, m)
 	return dir, m
 }
 
-func write(t *testing.T, dir string, m Manifest) {
+func writeTest(t *testing.T, dir string, m savedManifest) {
 	t.Helper()
 	data, err := json.Marshal(m)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, ManifestName), data, 0o600))
+	mustSaved(t, err)
+	mustSaved(t, os.WriteFile(filepath.Join(dir, manifestFile), data, 0o600))
 }
 
-func must(t *testing.T, err error) {
+func mustSaved(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -140,57 +138,57 @@ func must(t *testing.T, err error) {
 }
 
 func TestReadRefusesWhatIsDamaged(t *testing.T) {
-	dir, want := snapshot(t)
-	if got, err := Read(dir); err != nil || got != want {
+	dir, want := testSnapshot(t)
+	if got, err := readSaved(dir); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	for name, hurt := range map[string]func(dir string, m *Manifest){
-		"no manifest": func(dir string, _ *Manifest) { must(t, os.Remove(filepath.Join(dir, ManifestName))) },
-		"no state":    func(dir string, _ *Manifest) { must(t, os.Remove(filepath.Join(dir, StateName))) },
-		"another state": func(dir string, _ *Manifest) {
-			must(t, os.WriteFile(filepath.Join(dir, StateName), []byte("stAte"), 0o600))
+	for name, hurt := range map[string]func(dir string, m *savedManifest){
+		"no manifest": func(dir string, _ *savedManifest) { mustSaved(t, os.Remove(filepath.Join(dir, manifestFile))) },
+		"no state":    func(dir string, _ *savedManifest) { mustSaved(t, os.Remove(filepath.Join(dir, stateFile))) },
+		"another state": func(dir string, _ *savedManifest) {
+			mustSaved(t, os.WriteFile(filepath.Join(dir, stateFile), []byte("stAte"), 0o600))
 		},
-		"short memory": func(dir string, _ *Manifest) { must(t, os.Truncate(filepath.Join(dir, MemoryName), 9)) },
-		"long layer":   func(dir string, _ *Manifest) { must(t, os.Truncate(filepath.Join(dir, LayerName), 9)) },
-		"layer a symlink": func(dir string, _ *Manifest) {
-			must(t, os.Remove(filepath.Join(dir, LayerName)))
-			must(t, os.Symlink("/etc/hostname", filepath.Join(dir, LayerName)))
+		"short memory": func(dir string, _ *savedManifest) { mustSaved(t, os.Truncate(filepath.Join(dir, MemoryFile), 9)) },
+		"long layer":   func(dir string, _ *savedManifest) { mustSaved(t, os.Truncate(filepath.Join(dir, layerFile), 9)) },
+		"layer a symlink": func(dir string, _ *savedManifest) {
+			mustSaved(t, os.Remove(filepath.Join(dir, layerFile)))
+			mustSaved(t, os.Symlink("/etc/hostname", filepath.Join(dir, layerFile)))
 		},
-		"another format": func(dir string, m *Manifest) { m.Format++; write(t, dir, *m) },
-		"sizes that lie": func(dir string, m *Manifest) { m.MemoryBytes = 1 << 40; write(t, dir, *m) },
-		"negative sizes": func(dir string, m *Manifest) { m.LayerBytes = -1; write(t, dir, *m) },
-		"a huge manifest": func(dir string, _ *Manifest) {
-			must(t, os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format": 1, "x": "`+strings.Repeat("x", manifestBytesMax)+`"}`), 0o600))
+		"another format": func(dir string, m *savedManifest) { m.Format++; writeTest(t, dir, *m) },
+		"sizes that lie": func(dir string, m *savedManifest) { m.MemoryBytes = 1 << 40; writeTest(t, dir, *m) },
+		"negative sizes": func(dir string, m *savedManifest) { m.LayerBytes = -1; writeTest(t, dir, *m) },
+		"a huge manifest": func(dir string, _ *savedManifest) {
+			mustSaved(t, os.WriteFile(filepath.Join(dir, manifestFile), []byte(`{"format": 1, "x": "`+strings.Repeat("x", manifestBytesMax)+`"}`), 0o600))
 		},
-		"trailing data": func(dir string, m *Manifest) {
+		"trailing data": func(dir string, m *savedManifest) {
 			data, _ := json.Marshal(m)
-			must(t, os.WriteFile(filepath.Join(dir, ManifestName), append(data, "{}"...), 0o600))
+			mustSaved(t, os.WriteFile(filepath.Join(dir, manifestFile), append(data, "{}"...), 0o600))
 		},
-		"unknown keys": func(dir string, _ *Manifest) {
-			must(t, os.WriteFile(filepath.Join(dir, ManifestName), []byte(`{"format": 1, "more": 2}`), 0o600))
+		"unknown keys": func(dir string, _ *savedManifest) {
+			mustSaved(t, os.WriteFile(filepath.Join(dir, manifestFile), []byte(`{"format": 1, "more": 2}`), 0o600))
 		},
 	} {
-		dir, m := snapshot(t)
+		dir, m := testSnapshot(t)
 		hurt(dir, &m)
-		if _, err := Read(dir); err == nil {
+		if _, err := readSaved(dir); err == nil {
 			t.Errorf("%s: read", name)
 		}
 	}
 }
 
 func TestImagesAreSharedAndCannotBeChanged(t *testing.T) {
-	dir, m := snapshot(t)
-	var is Images
+	dir, m := testSnapshot(t)
+	var is savedImages
 	defer is.Close()
 	a, err := is.Get(t.Context(), dir, m)
-	must(t, err)
+	mustSaved(t, err)
 	defer a.Close()
 	b, err := is.Get(t.Context(), dir, m)
-	must(t, err)
+	mustSaved(t, err)
 	defer b.Close()
 	var sa, sb unix.Stat_t
-	must(t, unix.Fstat(int(a.Fd()), &sa))
-	must(t, unix.Fstat(int(b.Fd()), &sb))
+	mustSaved(t, unix.Fstat(int(a.Fd()), &sa))
+	mustSaved(t, unix.Fstat(int(b.Fd()), &sb))
 	if sa.Ino != sb.Ino || sa.Dev != sb.Dev {
 		t.Error("two loads of one snapshot have memory of their own each")
 	}
@@ -214,13 +212,13 @@ func TestImagesAreSharedAndCannotBeChanged(t *testing.T) {
 }
 
 func TestDamagedMemoryIsFoundWhenItIsLoaded(t *testing.T) {
-	dir, m := snapshot(t)
-	f, err := os.OpenFile(filepath.Join(dir, MemoryName), os.O_WRONLY, 0)
-	must(t, err)
+	dir, m := testSnapshot(t)
+	f, err := os.OpenFile(filepath.Join(dir, MemoryFile), os.O_WRONLY, 0)
+	mustSaved(t, err)
 	_, err = f.WriteAt([]byte("M"), 3*blockBytes)
-	must(t, err)
-	must(t, f.Close())
-	var is Images
+	mustSaved(t, err)
+	mustSaved(t, f.Close())
+	var is savedImages
 	defer is.Close()
 	for range 2 {
 		if _, err := is.Get(t.Context(), dir, m); err == nil {
@@ -230,13 +228,13 @@ func TestDamagedMemoryIsFoundWhenItIsLoaded(t *testing.T) {
 }
 
 func TestImagesKeepFew(t *testing.T) {
-	var is Images
+	var is savedImages
 	defer is.Close()
 	for range 2 * imagesMax {
-		dir, m := snapshot(t)
+		dir, m := testSnapshot(t)
 		f, err := is.Get(t.Context(), dir, m)
-		must(t, err)
-		must(t, f.Close())
+		mustSaved(t, err)
+		mustSaved(t, f.Close())
 	}
 	if n := len(is.held); n > imagesMax {
 		t.Errorf("%d are held, at most %d", n, imagesMax)
@@ -246,10 +244,10 @@ func TestImagesKeepFew(t *testing.T) {
 func TestHostCPU(t *testing.T) {
 	const info = "processor\t: 0\nmodel name\t: A\nflags\t\t: x y\nmicrocode\t: 1\n\nprocessor\t: 1\nmodel name\t: B\n"
 	same, other := strings.Replace(info, ": 1\n\n", ": 2\n\n", 1), strings.Replace(info, "A", "C", 1)
-	if cpuOf(info, command.TCG) != cpuOf(same, command.TCG) || cpuOf(info, command.KVM) == cpuOf(same, command.KVM) {
+	if cpuOfManifest(info, accelTCG) != cpuOfManifest(same, accelTCG) || cpuOfManifest(info, accelKVM) == cpuOfManifest(same, accelKVM) {
 		t.Error("microcode matters where the guest sees the cpu, and only there")
 	}
-	if cpuOf(info, command.TCG) == cpuOf(other, command.TCG) {
+	if cpuOfManifest(info, accelTCG) == cpuOfManifest(other, accelTCG) {
 		t.Error("another cpu is another cpu")
 	}
 }
@@ -258,7 +256,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"format":1,"shape":{"memory_mb":1},"state_bytes":1,"memory_bytes":1048576,"layer_bytes":1}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := Parse(data)
+		m, err := parseSaved(data)
 		if err == nil && (m.StateBytes <= 0 || m.LayerBytes <= 0 || m.MemoryBytes < 0) {
 			t.Errorf("%+v", m)
 		}

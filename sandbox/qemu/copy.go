@@ -1,4 +1,4 @@
-package saved
+package qemu
 
 import (
 	"bytes"
@@ -21,9 +21,9 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// CopyData copies the first size bytes of from to the empty file to, blocks of
+// copyData copies the first size bytes of from to the empty file to, blocks of
 // zeros left out, and returns a checksum of what it has copied and where to.
-func CopyData(ctx context.Context, to, from *os.File, size int64) (uint32, error) {
+func copyData(ctx context.Context, to, from *os.File, size int64) (uint32, error) {
 	if err := to.Truncate(size); err != nil {
 		return 0, err
 	}
@@ -98,9 +98,9 @@ func writeBlocks(to *os.File, data []byte, at int64, sum uint32) (uint32, error)
 	return sum, flush(off)
 }
 
-// CopyFile makes the empty file to the same as from, sharing its blocks where
+// copyFile makes the empty file to the same as from, sharing its blocks where
 // the host's file system can.
-func CopyFile(to, from *os.File) (int64, error) {
+func copyFile(to, from *os.File) (int64, error) {
 	info, err := from.Stat()
 	if err != nil {
 		return 0, err
@@ -108,6 +108,6 @@ func CopyFile(to, from *os.File) (int64, error) {
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil {
 		return info.Size(), nil
 	}
-	_, err = CopyData(context.Background(), to, from, info.Size())
+	_, err = copyData(context.Background(), to, from, info.Size())
 	return info.Size(), err
 }

@@ -1,11 +1,4 @@
-// Package command knows QEMU's command line: which QEMU can do what we need,
-// what a machine is made of, and how that is said.
-//
-//	program, err := command.Find(ctx, "")
-//	args := shape.Arguments(id, command.OwnMemory, line)
-//
-// It starts no machine.
-package command
+package qemu
 
 import (
 	"fmt"
@@ -15,16 +8,26 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
+// # Command
+//
+// This part knows QEMU's command line: which QEMU can do what we need,
+// what a machine is made of, and how that is said.
+//
+//	program, err := command.Find(ctx, "")
+//	args := shape.Arguments(id, command.OwnMemory, line)
+//
+// It starts no machine.
+
 // How QEMU runs the guest's code: Shape.Accel.
 const (
-	KVM = "kvm"
-	TCG = "tcg"
+	accelKVM = "kvm"
+	accelTCG = "tcg"
 )
 
-// EmulatedCPU is the processor that machines without KVM have: what programs of
+// emulatedCPU is the processor that machines without KVM have: what programs of
 // x86-64-v3 want. "max" has more, of which SMAP alone is a third of a boot: each
 // system call then changes how QEMU looks up memory (ADR 0032).
-const EmulatedCPU = "Nehalem,+smep,+avx,+avx2,+bmi1,+bmi2,+fma,+f16c,+movbe,+abm,+xsave,+aes,+pclmulqdq,+rdrand"
+const emulatedCPU = "Nehalem,+smep,+avx,+avx2,+bmi1,+bmi2,+fma,+f16c,+movbe,+abm,+xsave,+aes,+pclmulqdq,+rdrand"
 
 // What a machine needs besides its commands' memory.
 const (
@@ -33,8 +36,8 @@ const (
 	monitorMB     = 128 // QEMU itself, with its copies of kernel and initramfs
 )
 
-// Shape is all of a machine that must be the same for a snapshot to load.
-type Shape struct {
+// commandShape is all of a machine that must be the same for a snapshot to load.
+type commandShape struct {
 	QEMU      string `json:"qemu"`
 	Accel     string `json:"accel"`
 	CPU       string `json:"cpu"` // the host's, where the guest sees it
@@ -50,16 +53,16 @@ type Shape struct {
 	Boot      string `json:"boot"` // of what the guest was told once and for all
 }
 
-// MemoryMB is the guest's memory for a specification, its kernel's share included.
-func MemoryMB(s sandbox.Spec) int { return s.MemoryMB + kernelMB }
+// memoryMB is the guest's memory for a specification, its kernel's share included.
+func memoryMB(s sandbox.Spec) int { return s.MemoryMB + kernelMB }
 
-// CPUs is the number of virtual processors.
-func CPUs(s sandbox.Spec) int { return max(1, int(math.Ceil(s.CPUs))) }
+// cpus is the number of virtual processors.
+func cpus(s sandbox.Spec) int { return max(1, int(math.Ceil(s.CPUs))) }
 
 // HostBytes is what QEMU may use of the host's memory.
-func (s Shape) HostBytes() int64 {
+func (s commandShape) HostBytes() int64 {
 	mb := s.MemoryMB + monitorMB
-	if s.Accel == TCG {
+	if s.Accel == accelTCG {
 		mb += translationMB
 	}
 	return int64(mb) << 20
@@ -67,37 +70,37 @@ func (s Shape) HostBytes() int64 {
 
 // Descriptors that QEMU inherits, by number. It opens nothing by name.
 const (
-	ControlFD = 3 + iota // listening sockets
-	ChannelFD
-	RootFD
-	LayerFD
-	WorkFD   // or /dev/null
-	KernelFD // the memory of a snapshot, if the machine comes from one that has it
-	InitrdFD
+	controlFD = 3 + iota // listening sockets
+	channelFD
+	rootFD
+	layerFD
+	workFD   // or /dev/null
+	kernelFD // the memory of a snapshot, if the machine comes from one that has it
+	initrdFD
 )
 
-// Memory says what the guest's memory is made of.
-type Memory int
+// memoryKind says what the guest's memory is made of.
+type memoryKind int
 
 const (
-	OwnMemory    Memory = iota // a memory file of QEMU's own
-	SharedMemory               // a snapshot's, in the place of the kernel; changes are kept apart
+	ownMemory    memoryKind = iota // a memory file of QEMU's own
+	sharedMemory                   // a snapshot's, in the place of the kernel; changes are kept apart
 )
 
 // Arguments returns QEMU's command line. line is the kernel's; without one
 // the machine waits for a snapshot's state.
-func (s Shape) Arguments(id sandbox.ID, mem Memory, line string) []string {
+func (s commandShape) Arguments(id sandbox.ID, mem memoryKind, line string) []string {
 	accel, cpu := "kvm", "host"
-	if s.Accel == TCG {
+	if s.Accel == accelTCG {
 		threads := "single"
 		if s.CPUs > 1 {
 			threads = "multi"
 		}
-		accel, cpu = fmt.Sprintf("tcg,thread=%s,tb-size=%d", threads, translationMB), EmulatedCPU
+		accel, cpu = fmt.Sprintf("tcg,thread=%s,tb-size=%d", threads, translationMB), emulatedCPU
 	}
 	ram := fmt.Sprintf("memory-backend-memfd,id=m0,size=%dM,share=on", s.MemoryMB)
-	if mem == SharedMemory {
-		ram = fmt.Sprintf("memory-backend-file,id=m0,size=%dM,mem-path=/proc/self/fd/%d,share=off", s.MemoryMB, KernelFD)
+	if mem == sharedMemory {
+		ram = fmt.Sprintf("memory-backend-file,id=m0,size=%dM,mem-path=/proc/self/fd/%d,share=off", s.MemoryMB, kernelFD)
 	}
 	args := []string{
 		"-name", string(id),
@@ -109,32 +112,32 @@ func (s Shape) Arguments(id sandbox.ID, mem Memory, line string) []string {
 		// A guest that ends leaves QEMU waiting, so that we can ask why.
 		"-action", "reboot=shutdown,shutdown=pause",
 		"-chardev", "ringbuf,id=console,size=65536", "-serial", "chardev:console",
-		"-chardev", fmt.Sprintf("socket,id=control,fd=%d,server=on,wait=off", ControlFD), "-mon", "chardev=control,mode=control",
+		"-chardev", fmt.Sprintf("socket,id=control,fd=%d,server=on,wait=off", controlFD), "-mon", "chardev=control,mode=control",
 	}
 	rate := s.throttle()
-	args = append(args, disk("root", RootFD, "readonly=on"+rate)...)
-	args = append(args, disk("layer", LayerFD, "cache=writeback,discard=unmap"+rate)...)
+	args = append(args, commandDisk("root", rootFD, "readonly=on"+rate)...)
+	args = append(args, commandDisk("layer", layerFD, "cache=writeback,discard=unmap"+rate)...)
 	if s.WorkBytes > 0 {
-		args = append(args, disk("work", WorkFD, "cache=writeback,discard=unmap"+rate)...)
+		args = append(args, commandDisk("work", workFD, "cache=writeback,discard=unmap"+rate)...)
 	}
 	args = append(args,
 		"-device", "virtio-serial-device",
-		"-chardev", fmt.Sprintf("socket,id=channel,fd=%d,server=on,wait=off", ChannelFD),
-		"-device", "virtserialport,chardev=channel,name="+PortName,
+		"-chardev", fmt.Sprintf("socket,id=channel,fd=%d,server=on,wait=off", channelFD),
+		"-device", "virtserialport,chardev=channel,name="+portName,
 		"-device", "virtio-rng-device",
 	)
 	if line == "" {
 		return append(args, "-incoming", "defer")
 	}
 	return append(args,
-		"-kernel", fmt.Sprintf("/proc/self/fd/%d", KernelFD),
-		"-initrd", fmt.Sprintf("/proc/self/fd/%d", InitrdFD),
+		"-kernel", fmt.Sprintf("/proc/self/fd/%d", kernelFD),
+		"-initrd", fmt.Sprintf("/proc/self/fd/%d", initrdFD),
 		"-append", line)
 }
 
 // throttle puts a disk into the group that all disks share; "" = there is no
 // bound.
-func (s Shape) throttle() string {
+func (s commandShape) throttle() string {
 	var how string
 	if s.DiskMBps > 0 {
 		how += fmt.Sprintf(",throttling.bps-total=%d", int64(s.DiskMBps)*1e6)
@@ -148,12 +151,12 @@ func (s Shape) throttle() string {
 	return how
 }
 
-// PortName is what the guest knows its end of the channel by.
-const PortName = "skete.0"
+// portName is what the guest knows its end of the channel by.
+const portName = "skete.0"
 
-// disk is a drive on an inherited descriptor and its device. An error of the
+// commandDisk is a drive on an inherited descriptor and its device. An error of the
 // host's disk is the guest's to hear: QEMU would stop the machine instead.
-func disk(name string, fd int, how string) []string {
+func commandDisk(name string, fd int, how string) []string {
 	return []string{
 		"-add-fd", fmt.Sprintf("fd=%d,set=%d", fd, fd),
 		"-drive", fmt.Sprintf("id=%s,file=/dev/fdset/%d,format=raw,if=none,auto-read-only=off,%s", name, fd, how),

@@ -1,4 +1,4 @@
-package saved
+package gvisor
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-func sealed(t *testing.T) (Manifest, string) {
+func sealed(t *testing.T) (savedManifest, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range files {
@@ -20,7 +20,7 @@ func sealed(t *testing.T) (Manifest, string) {
 			t.Fatal(err)
 		}
 	}
-	m := Manifest{Form: manifestForm, GVisor: "v1", Arch: "a", CPU: "c", Spec: "s", Rootfs: "r", DiskMB: 5}
+	m := savedManifest{Form: manifestForm, GVisor: "v1", Arch: "a", CPU: "c", Spec: "s", Rootfs: "r", DiskMB: 5}
 	if err := m.Seal(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +28,11 @@ func sealed(t *testing.T) (Manifest, string) {
 }
 
 func TestWhatDoesNotFitIsRefused(t *testing.T) {
-	for what, edit := range map[string]func(*Manifest){
-		"form": func(m *Manifest) { m.Form++ }, "gVisor": func(m *Manifest) { m.GVisor = "v2" },
-		"arch": func(m *Manifest) { m.Arch = "b" }, "cpu": func(m *Manifest) { m.CPU = "d" },
-		"spec": func(m *Manifest) { m.Spec = "t" }, "rootfs": func(m *Manifest) { m.Rootfs = "q" },
-		"disk": func(m *Manifest) { m.DiskMB = 6 },
+	for what, edit := range map[string]func(*savedManifest){
+		"form": func(m *savedManifest) { m.Form++ }, "gVisor": func(m *savedManifest) { m.GVisor = "v2" },
+		"arch": func(m *savedManifest) { m.Arch = "b" }, "cpu": func(m *savedManifest) { m.CPU = "d" },
+		"spec": func(m *savedManifest) { m.Spec = "t" }, "rootfs": func(m *savedManifest) { m.Rootfs = "q" },
+		"disk": func(m *savedManifest) { m.DiskMB = 6 },
 	} {
 		m, dir := sealed(t)
 		if err := m.Check(dir); err != nil {
@@ -65,7 +65,7 @@ func TestWhatIsDamagedIsRefused(t *testing.T) {
 		}
 	}
 	m, dir := sealed(t)
-	f := filepath.Join(dir, State)
+	f := filepath.Join(dir, savedState)
 	data, _ := os.ReadFile(f)
 	data[10] ^= 1
 	if err := os.WriteFile(f, data, 0o600); err != nil {
@@ -87,10 +87,10 @@ func TestShape(t *testing.T) {
 			Process:     &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: caps}},
 		}
 	}
-	if shapeOf(spec("a", "CAP_X")) != shapeOf(spec("b", "CAP_X")) {
+	if savedShape(spec("a", "CAP_X")) != savedShape(spec("b", "CAP_X")) {
 		t.Error("names and paths are part of the shape")
 	}
-	if shapeOf(spec("a", "CAP_X")) == shapeOf(spec("a", "CAP_Y")) {
+	if savedShape(spec("a", "CAP_X")) == savedShape(spec("a", "CAP_Y")) {
 		t.Error("capabilities are no part of the shape")
 	}
 }
@@ -98,5 +98,5 @@ func TestShape(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"form":1,"files":{"guest":{"bytes":1,"crc":2}}}`))
 	f.Add([]byte(`{"form":1}{}`))
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = parseManifest(data) })
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = parseSaved(data) })
 }

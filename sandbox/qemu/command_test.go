@@ -1,4 +1,4 @@
-package command
+package qemu
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ const id = sandbox.ID("sbx_aaaaaaaaaaaaaaaaaaaa")
 
 // The line is what was measured to work; a change of it is a decision.
 func TestArguments(t *testing.T) {
-	s := Shape{Accel: TCG, MemoryMB: 320, CPUs: 2, WorkBytes: 1}
+	s := commandShape{Accel: accelTCG, MemoryMB: 320, CPUs: 2, WorkBytes: 1}
 	want := `-name sbx_aaaaaaaaaaaaaaaaaaaa -nodefaults -no-user-config -display none
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
 -M microvm,rtc=on,pic=off,pit=off,isa-serial=on,acpi=on,memory-backend=m0
@@ -27,14 +27,14 @@ func TestArguments(t *testing.T) {
 -add-fd fd=7,set=7 -drive id=work,file=/dev/fdset/7,format=raw,if=none,auto-read-only=off,cache=writeback,discard=unmap -device virtio-blk-device,drive=work,werror=report,rerror=report
 -device virtio-serial-device -chardev socket,id=channel,fd=4,server=on,wait=off -device virtserialport,chardev=channel,name=skete.0
 -device virtio-rng-device -kernel /proc/self/fd/8 -initrd /proc/self/fd/9 -append LINE`
-	if diff := cmp.Diff(strings.Fields(want), s.Arguments(id, OwnMemory, "LINE")); diff != "" {
+	if diff := cmp.Diff(strings.Fields(want), s.Arguments(id, ownMemory, "LINE")); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestArgumentsOfAClone(t *testing.T) {
-	s := Shape{Accel: KVM, MemoryMB: 320, CPUs: 1}
-	line := strings.Join(s.Arguments(id, SharedMemory, ""), " ")
+	s := commandShape{Accel: accelKVM, MemoryMB: 320, CPUs: 1}
+	line := strings.Join(s.Arguments(id, sharedMemory, ""), " ")
 	for _, want := range []string{
 		"-accel kvm -cpu host -smp 1", "-incoming defer",
 		"-object memory-backend-file,id=m0,size=320M,mem-path=/proc/self/fd/8,share=off",
@@ -51,12 +51,12 @@ func TestArgumentsOfAClone(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	for cpus, want := range map[float64]int{0: 1, 0.5: 1, 1: 1, 1.01: 2, 4: 4} {
-		if got := CPUs(sandbox.Spec{CPUs: cpus}); got != want {
-			t.Errorf("%v cpus = %d, want %d", cpus, got, want)
+	for n, want := range map[float64]int{0: 1, 0.5: 1, 1: 1, 1.01: 2, 4: 4} {
+		if got := cpus(sandbox.Spec{CPUs: n}); got != want {
+			t.Errorf("%v cpus = %d, want %d", n, got, want)
 		}
 	}
-	if a, b := (Shape{Accel: KVM, MemoryMB: 100}).HostBytes(), (Shape{Accel: TCG, MemoryMB: 100}).HostBytes(); b-a != translationMB<<20 || a <= 100<<20 {
+	if a, b := (commandShape{Accel: accelKVM, MemoryMB: 100}).HostBytes(), (commandShape{Accel: accelTCG, MemoryMB: 100}).HostBytes(); b-a != translationMB<<20 || a <= 100<<20 {
 		t.Errorf("HostBytes: %d with KVM, %d without", a, b)
 	}
 }
@@ -85,23 +85,23 @@ func FuzzParseVersion(f *testing.F) {
 
 func TestFindSaysWhatIsMissing(t *testing.T) {
 	for _, path := range []string{"/no/such/qemu", "true"} {
-		if _, err := Find(t.Context(), path); !errs.Is(err, errs.Unsupported) {
+		if _, err := findProgram(t.Context(), path); !errs.Is(err, errs.Unsupported) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := Find(t.Context(), "/no/such/qemu"); errs.Hint(err) == "" {
+	if _, err := findProgram(t.Context(), "/no/such/qemu"); errs.Hint(err) == "" {
 		t.Error("no hint what to install")
 	}
 }
 
 func TestArguments_disksShareOneLimit(t *testing.T) {
-	for want, s := range map[string]Shape{
+	for want, s := range map[string]commandShape{
 		"": {WorkBytes: 1},
 		",throttling.bps-total=5000000,throttling.group=disks":                         {WorkBytes: 1, DiskMBps: 5},
 		",throttling.iops-total=9,throttling.group=disks":                              {WorkBytes: 1, DiskIOPS: 9},
 		",throttling.bps-total=5000000,throttling.iops-total=9,throttling.group=disks": {WorkBytes: 1, DiskMBps: 5, DiskIOPS: 9},
 	} {
-		line := strings.Join(s.Arguments("x", OwnMemory, "quiet"), " ")
+		line := strings.Join(s.Arguments("x", ownMemory, "quiet"), " ")
 		if got := strings.Count(line, want); want != "" && got != 3 || want == "" && strings.Contains(line, "throttling") {
 			t.Errorf("%+v: %d of three disks have %q: %s", s, got, want, line)
 		}
@@ -111,7 +111,7 @@ func TestArguments_disksShareOneLimit(t *testing.T) {
 // TestArguments_noNetwork: a machine has no network interface, since no policy
 // asks for one (ADR 0017).
 func TestArguments_noNetwork(t *testing.T) {
-	args := Shape{WorkBytes: 1}.Arguments("x", OwnMemory, "quiet")
+	args := commandShape{WorkBytes: 1}.Arguments("x", ownMemory, "quiet")
 	for _, a := range args {
 		if strings.HasPrefix(a, "-net") || strings.HasPrefix(a, "-nic") || strings.Contains(a, "virtio-net") {
 			t.Errorf("it has %s", a)
