@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
-	"github.com/skete-dev/skete/cmd/skete/internal/watch"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -151,7 +150,7 @@ func (a commands) startRun(ctx context.Context, f *runFlags, args []string) erro
 // started prints a run that was started, or watches it.
 func (a commands) started(ctx context.Context, c *client.Client, run api.Run, detach bool, policy string) error {
 	if !detach {
-		return watch.Run(ctx, a.App, c, run, watch.Options{Policy: policy, Begun: true})
+		return watchRun(ctx, a.App, c, run, watchOptions{Policy: policy, Begun: true})
 	}
 	if a.JSON {
 		return app.PrintJSON(a.Out, run)
@@ -302,7 +301,7 @@ func (a commands) attach() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return watch.Run(cmd.Context(), a.App, c, run, watch.Options{Policy: policy, All: all})
+			return watchRun(cmd.Context(), a.App, c, run, watchOptions{Policy: policy, All: all})
 		},
 	}
 	cmd.Flags().StringVar(&policy, "approve", policy, "what to do when a call needs approval: ask, all (allow), none (reject)")

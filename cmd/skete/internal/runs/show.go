@@ -11,7 +11,6 @@ import (
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/screen"
-	"github.com/skete-dev/skete/cmd/skete/internal/watch"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -106,14 +105,14 @@ func (a commands) showFull(ctx context.Context, r *client.Run, run api.Run) erro
 			return err
 		}
 		blocks := story.Apply(client.News{Event: &e})
-		if err := watch.Print(a.App, append(blocks, screen.WindowAt(e)...)); err != nil {
+		if err := printBlocks(a.App, append(blocks, screen.WindowAt(e)...)); err != nil {
 			return err
 		}
 	}
 	if story.Ended() != nil {
 		return nil
 	}
-	return watch.Print(a.App, screen.Told(run, api.Outline{}, nil)[1:])
+	return printBlocks(a.App, screen.Told(run, api.Outline{}, nil)[1:])
 }
 
 func (a commands) showOutline(ctx context.Context, r *client.Run, run api.Run, last, step int) error {
@@ -148,7 +147,7 @@ func (a commands) showOutline(ctx context.Context, r *client.Run, run api.Run, l
 	if step > 0 {
 		return a.showStep(ctx, r, o.Steps[0])
 	}
-	return watch.Print(a.App, screen.Told(run, o, open))
+	return printBlocks(a.App, screen.Told(run, o, open))
 }
 
 // stepOutputMax bounds what is shown of each output of a step.
@@ -157,7 +156,7 @@ const stepOutputMax = 16 << 10
 func (a commands) showStep(ctx context.Context, r *client.Run, s api.OutlineStep) error {
 	calls := s.Calls
 	s.Calls = nil
-	if err := watch.Print(a.App, screen.StepBlocks(s)); err != nil {
+	if err := printBlocks(a.App, screen.StepBlocks(s)); err != nil {
 		return err
 	}
 	for _, c := range calls {
@@ -171,7 +170,7 @@ func (a commands) showStep(ctx context.Context, r *client.Run, s api.OutlineStep
 				return err
 			}
 		}
-		if err := watch.Print(a.App, screen.CallBlocks(d, text)); err != nil {
+		if err := printBlocks(a.App, screen.CallBlocks(d, text)); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/screen"
-	"github.com/skete-dev/skete/cmd/skete/internal/watch"
 )
 
 // printRun prints a run that a command changed.
@@ -48,7 +47,7 @@ over is followed by a new run on the same thread, whose id is printed.`,
 				if run, err = c.Run(sent.Run).Get(ctx); err != nil {
 					return err
 				}
-				return watch.Run(ctx, a.App, c, run, watch.Options{Policy: "ask", Begun: sent.New})
+				return watchRun(ctx, a.App, c, run, watchOptions{Policy: "ask", Begun: sent.New})
 			}
 			if a.JSON {
 				return app.PrintJSON(a.Out, sent)
@@ -123,7 +122,7 @@ func (a commands) resume() *cobra.Command {
 			if detach {
 				return a.printRun(run)
 			}
-			return watch.Run(ctx, a.App, c, run, watch.Options{Policy: "ask"})
+			return watchRun(ctx, a.App, c, run, watchOptions{Policy: "ask"})
 		},
 	}
 	add.flags(cmd, "add-", "so many more")
@@ -262,7 +261,7 @@ With --diff it is said where the results differ, when it has ended.
 			if err := app.PrintJSON(a.Out, comparison.Report); err != nil {
 				return err
 			}
-			return watch.Ended(again.State)
+			return ended(again.State)
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the new run's id and leave it running")

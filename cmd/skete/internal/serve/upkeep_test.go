@@ -13,7 +13,6 @@ import (
 
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/cmd/skete/internal/upkeep"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/sandbox"
@@ -71,7 +70,7 @@ func (h *held) ListSnapshots(context.Context, string) []sandbox.Snapshot { retur
 func (h *held) DeleteSnapshot(context.Context, string, sandbox.SnapshotID) error { return nil }
 
 // newUpkeep is what looks after a store, and the sandboxes there are beside.
-func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep.Upkeep, *held) {
+func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (Upkeep, *held) {
 	t.Helper()
 	r.histories = history.New(history.Config{Dir: dir})
 	r.c.Log = slog.New(slog.DiscardHandler)
@@ -199,7 +198,7 @@ func TestUpkeep(t *testing.T) {
 
 // erasesAll erases the tenant a: not while a run is under way, not when a
 // sandbox cannot be removed, then for good.
-func erasesAll(t *testing.T, u upkeep.Upkeep, over *ended, held *held) {
+func erasesAll(t *testing.T, u Upkeep, over *ended, held *held) {
 	t.Helper()
 	ctx, last := t.Context(), &over.runs["a"][1]
 	last.State = thread.RunInterrupted

@@ -16,7 +16,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
-	"github.com/skete-dev/skete/cmd/skete/internal/saved"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -35,7 +34,7 @@ func Command(run *app.App) *cobra.Command {
 		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmRename(), a.vmClean(),
 		a.vmPs(), a.vmLogs(), a.vmAttach(), a.vmKill(), a.vmForward(),
 	)
-	cmd.AddCommand(saved.Commands(run)...)
+	cmd.AddCommand(snapshotCommands(run)...)
 	return cmd
 }
 

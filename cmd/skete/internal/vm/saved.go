@@ -1,8 +1,4 @@
-// Package saved is the part of `skete vm` that saves sandboxes and goes on from
-// what was saved.
-//
-//	group.AddCommand(saved.Commands(a)...)
-package saved
+package vm
 
 import (
 	"cmp"
@@ -18,19 +14,26 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// # Saved
+//
+// This part is the part of `skete vm` that saves sandboxes and goes on from
+// what was saved.
+//
+//	group.AddCommand(saved.Commands(a)...)
+
 // forksMax is how many the server makes at once.
 const forksMax = 100
 
-// commands are the commands of one run.
-type commands struct{ *app.App }
+// snapshotting are the commands of one run.
+type snapshotting struct{ *app.App }
 
-// Commands are those of the group `skete vm`.
-func Commands(run *app.App) []*cobra.Command {
-	a := commands{run}
+// snapshotCommands are those of the group `skete vm`.
+func snapshotCommands(run *app.App) []*cobra.Command {
+	a := snapshotting{run}
 	return []*cobra.Command{a.snapshot(), a.snapshots(), a.fork()}
 }
 
-func (a commands) snapshot() *cobra.Command {
+func (a snapshotting) snapshot() *cobra.Command {
 	var t app.Target
 	var r api.CreateSnapshot
 	cmd := &cobra.Command{
@@ -72,7 +75,7 @@ Use --disk-only for the files alone; that works on a stopped sandbox too.`,
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) snapshots() *cobra.Command {
+func (a snapshotting) snapshots() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshots", Short: "List snapshots, newest first",
 		Example: `  skete vm snapshots
@@ -104,7 +107,7 @@ func snapshotRow(s api.Snapshot) []string {
 	return []string{s.ID, s.Name, s.Sandbox, holds, s.Provider, fmt.Sprint(s.MemoryMB), app.BytesText(s.Bytes), app.Age(s.CreatedAt)}
 }
 
-func (a commands) remove() *cobra.Command {
+func (a snapshotting) remove() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SNAPSHOT…", Short: "Delete snapshots",
 		Long: `Delete snapshots by id or name. Sandboxes that were made from one go on; what
@@ -118,7 +121,7 @@ they need of its files goes with the last of them.`,
 				return err
 			}
 			for _, name := range args {
-				id, err := Named(cmd.Context(), c, name)
+				id, err := SnapshotNamed(cmd.Context(), c, name)
 				if err != nil {
 					return err
 				}
@@ -134,8 +137,8 @@ they need of its files goes with the last of them.`,
 	}
 }
 
-// Named takes an id, or the name of a single snapshot.
-func Named(ctx context.Context, c *client.Client, name string) (string, error) {
+// SnapshotNamed takes an id, or the name of a single snapshot.
+func SnapshotNamed(ctx context.Context, c *client.Client, name string) (string, error) {
 	if strings.HasPrefix(name, "snp_") {
 		return name, nil
 	}
@@ -158,7 +161,7 @@ func Named(ctx context.Context, c *client.Client, name string) (string, error) {
 	return "", errs.New(errs.Invalid, "%.80q fits %d snapshots", name, len(fits)).WithHint("use the id: %s", strings.Join(fits, ", "))
 }
 
-func (a commands) fork() *cobra.Command {
+func (a snapshotting) fork() *cobra.Command {
 	var t app.Target
 	var r api.ForkSandbox
 	var ttl, idle string

@@ -1,3 +1,14 @@
+// Package selector sorts providers by how well they isolate, remembers what
+// their probes said, and chooses one for a spec.
+//
+//	l := selector.New(providers, log, spawn)
+//	rung, err := l.Choose(ctx, spec) // never less than the spec requires
+//
+// It fails closed: what cannot be had is an error that says what was asked
+// for, why it cannot be had, and what there is. All machines are made and
+// attached through it, so it also sums what they count.
+//
+// A Selector is safe for concurrent use.
 package selector
 
 import (
@@ -13,20 +24,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 )
-
-// # Ladder
-//
-// This part sorts providers by how well they isolate, remembers what
-// their probes said, and chooses one for a spec.
-//
-//	l := ladder.New(providers, log, spawn)
-//	rung, err := l.Choose(ctx, spec) // never less than the spec requires
-//
-// It fails closed: what cannot be had is an error that says what was asked
-// for, why it cannot be had, and what there is. All machines are made and
-// attached through it, so it also sums what they count.
-//
-// A Ladder is safe for concurrent use.
 
 // How long a probe's result is believed. A failure is looked at again soon:
 // the operator may be repairing it at this moment.

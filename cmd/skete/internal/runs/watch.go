@@ -1,13 +1,4 @@
-// Package watch shows a run of an agent while it goes on, and lets people steer
-// it: on a terminal with what is happening beneath what has happened, elsewhere
-// as plain lines or JSON.
-//
-//	err := watch.Run(ctx, a, c, run, watch.Options{Policy: "ask"})
-//
-// It returns when the run has ended, with its exit status (Ended), when the
-// person leaves, or when nobody here can give an approval that it waits for.
-// The run never depends on it.
-package watch
+package runs
 
 import (
 	"context"
@@ -30,8 +21,20 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Options say how a run is watched.
-type Options struct {
+// # Watch
+//
+// This part shows a run of an agent while it goes on, and lets people steer
+// it: on a terminal with what is happening beneath what has happened, elsewhere
+// as plain lines or JSON.
+//
+//	err := watch.Run(ctx, a, c, run, watch.Options{Policy: "ask"})
+//
+// It returns when the run has ended, with its exit status (Ended), when the
+// person leaves, or when nobody here can give an approval that it waits for.
+// The run never depends on it.
+
+// watchOptions say how a run is watched.
+type watchOptions struct {
 	Policy string // about approvals: ask, all, none
 	Begun  bool   // we started it: show it from the beginning
 	All    bool   // show it from the beginning anyway
@@ -45,8 +48,8 @@ const (
 	exitTimedOut  = 5
 )
 
-// Ended is the exit status of a run's end.
-func Ended(state string) error {
+// ended is the exit status of a run's end.
+func ended(state string) error {
 	switch state {
 	case "failed":
 		return app.Exit(exitFailed)
@@ -58,8 +61,8 @@ func Ended(state string) error {
 	return nil
 }
 
-// View is what we print to. Without a terminal lines are long and plain.
-func View(a *app.App) screen.View {
+// viewOf is what we print to. Without a terminal lines are long and plain.
+func viewOf(a *app.App) screen.View {
 	v := screen.View{Width: 100, Height: 24, Now: time.Now()}
 	if f, ok := a.Terminal(); ok {
 		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
@@ -70,9 +73,9 @@ func View(a *app.App) screen.View {
 	return v
 }
 
-// Print writes blocks as lines.
-func Print(a *app.App, blocks []screen.Block) error {
-	for _, line := range View(a).Render(blocks) {
+// printBlocks writes blocks as lines.
+func printBlocks(a *app.App, blocks []screen.Block) error {
+	for _, line := range viewOf(a).Render(blocks) {
 		if _, err := fmt.Fprintln(a.Out, line); err != nil {
 			return err
 		}
@@ -92,12 +95,12 @@ const (
 // pastMax is how many lines of what was before an attach are shown.
 const pastMax = 30
 
-// watcher shows one run. One goroutine, that of loop, owns it all.
-type watcher struct {
+// runWatcher shows one run. One goroutine, that of loop, owns it all.
+type runWatcher struct {
 	*app.App
 	run  api.Run
 	r    *client.Run
-	opts Options
+	opts watchOptions
 
 	story  *screen.Story
 	dialog screen.Dialog
@@ -110,15 +113,15 @@ type watcher struct {
 	asked  map[string]bool // decided by policy
 }
 
-// news is what the stream brought.
-type news struct {
+// watchNews is what the stream brought.
+type watchNews struct {
 	client.News
 	err error
 }
 
-// Run shows a run until it ends, and returns its exit status.
-func Run(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts Options) error {
-	w := &watcher{App: a, run: run, r: c.Run(run.ID), opts: opts, story: screen.NewStory(), asked: map[string]bool{}}
+// watchRun shows a run until it ends, and returns its exit status.
+func watchRun(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts watchOptions) error {
+	w := &runWatcher{App: a, run: run, r: c.Run(run.ID), opts: opts, story: screen.NewStory(), asked: map[string]bool{}}
 	w.past = !opts.Begun && !opts.All && run.LastSeq > run.FirstSeq
 	if out, ok := a.Terminal(); ok && !a.JSON && !a.Quiet {
 		w.term = screen.NewTerminal(out)
@@ -127,12 +130,12 @@ func Run(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts Op
 		}
 	}
 	if !a.JSON && !a.Quiet {
-		if err := Print(a, []screen.Block{screen.Head(run)}); err != nil {
+		if err := printBlocks(a, []screen.Block{screen.Head(run)}); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ch := make(chan news, 64)
+	ch := make(chan watchNews, 64)
 	var wg sync.WaitGroup
 	wg.Go(func() { w.listen(ctx, ch) })
 	defer wg.Wait()
@@ -144,10 +147,10 @@ func Run(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts Op
 	return w.end(ctx, err)
 }
 
-func (w *watcher) listen(ctx context.Context, ch chan<- news) {
+func (w *runWatcher) listen(ctx context.Context, ch chan<- watchNews) {
 	for n, err := range w.r.Tree(ctx, 0) {
 		select {
-		case ch <- news{n, err}:
+		case ch <- watchNews{n, err}:
 		case <-ctx.Done():
 			return
 		}
@@ -160,7 +163,7 @@ var (
 	errWaits = errors.New("the run waits for an approval")
 )
 
-func (w *watcher) loop(ctx context.Context, ch <-chan news) error {
+func (w *runWatcher) loop(ctx context.Context, ch <-chan watchNews) error {
 	winch := make(chan os.Signal, 1)
 	signal.Notify(winch, syscall.SIGWINCH)
 	defer signal.Stop(winch)
@@ -203,7 +206,7 @@ func (w *watcher) loop(ctx context.Context, ch <-chan news) error {
 var errEnd = errors.New("end")
 
 // take shows news, and those that are there already: a long history in one go.
-func (w *watcher) take(ctx context.Context, n news, ch <-chan news) error {
+func (w *runWatcher) take(ctx context.Context, n watchNews, ch <-chan watchNews) error {
 	var stay []string
 	for {
 		if n.err != nil {
@@ -230,7 +233,7 @@ func (w *watcher) take(ctx context.Context, n news, ch <-chan news) error {
 }
 
 // show folds one piece and returns its lines.
-func (w *watcher) show(n client.News) ([]string, error) {
+func (w *runWatcher) show(n client.News) ([]string, error) {
 	if w.JSON {
 		return nil, w.showJSON(n)
 	}
@@ -243,7 +246,7 @@ func (w *watcher) show(n client.News) ([]string, error) {
 	if w.Quiet {
 		return nil, nil
 	}
-	v := View(w.App)
+	v := viewOf(w.App)
 	if w.past {
 		w.lines = append(w.lines, v.Render(blocks)...)
 		if n.Event != nil && n.Thread == "" && n.Event.Seq >= w.run.LastSeq {
@@ -255,7 +258,7 @@ func (w *watcher) show(n client.News) ([]string, error) {
 }
 
 // flushPast returns the last lines of what was before.
-func (w *watcher) flushPast() []string {
+func (w *runWatcher) flushPast() []string {
 	if !w.past {
 		return nil
 	}
@@ -266,7 +269,7 @@ func (w *watcher) flushPast() []string {
 		return lines
 	}
 	note := screen.Block{Mark: "·", Style: screen.Dim, Text: fmt.Sprintf("%d lines before these: `skete show %s` tells all", len(lines)-pastMax, w.run.ID), Tone: screen.Dim}
-	return append(View(w.App).Render([]screen.Block{note}), lines[len(lines)-pastMax:]...)
+	return append(viewOf(w.App).Render([]screen.Block{note}), lines[len(lines)-pastMax:]...)
 }
 
 // eventLine is what --json prints of an event.
@@ -275,7 +278,7 @@ type eventLine struct {
 	Event  *thread.Event `json:"event"`
 }
 
-func (w *watcher) showJSON(n client.News) error {
+func (w *runWatcher) showJSON(n client.News) error {
 	w.story.Apply(n)
 	if n.Event == nil {
 		return nil
@@ -284,7 +287,7 @@ func (w *watcher) showJSON(n client.News) error {
 }
 
 // draw puts lines above what changes, or prints them.
-func (w *watcher) draw(stay []string) error {
+func (w *runWatcher) draw(stay []string) error {
 	if w.term == nil {
 		for _, line := range stay {
 			if _, err := fmt.Fprintln(w.Out, line); err != nil {
@@ -293,7 +296,7 @@ func (w *watcher) draw(stay []string) error {
 		}
 		return nil
 	}
-	v := View(w.App)
+	v := viewOf(w.App)
 	asks := w.story.Asks()
 	var dialog []screen.Block
 	help := ""
@@ -307,7 +310,7 @@ func (w *watcher) draw(stay []string) error {
 }
 
 // byPolicy decides what --approve says about everything that asks.
-func (w *watcher) byPolicy(ctx context.Context) error {
+func (w *runWatcher) byPolicy(ctx context.Context) error {
 	if w.opts.Policy == "ask" {
 		return nil
 	}
@@ -330,7 +333,7 @@ func (w *watcher) byPolicy(ctx context.Context) error {
 
 // decide sends a decision. That somebody else was quicker is no error: the
 // event is on its way.
-func (w *watcher) decide(ctx context.Context, d api.Decide) error {
+func (w *runWatcher) decide(ctx context.Context, d api.Decide) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := w.r.Decide(ctx, d)
@@ -343,7 +346,7 @@ func (w *watcher) decide(ctx context.Context, d api.Decide) error {
 
 // checkWaits ends a watch that nobody can answer, when the run can do nothing
 // but wait.
-func (w *watcher) checkWaits(ctx context.Context) error {
+func (w *runWatcher) checkWaits(ctx context.Context) error {
 	if w.keys != nil || w.opts.Policy != "ask" || len(w.story.Asks()) == 0 {
 		return nil
 	}
@@ -358,7 +361,7 @@ func (w *watcher) checkWaits(ctx context.Context) error {
 }
 
 // press acts on keys.
-func (w *watcher) press(ctx context.Context, pressed []screen.Key) error {
+func (w *runWatcher) press(ctx context.Context, pressed []screen.Key) error {
 	for _, k := range pressed {
 		act := w.dialog.Press(k, w.story.Asks())
 		var err error
@@ -385,7 +388,7 @@ func (w *watcher) press(ctx context.Context, pressed []screen.Key) error {
 }
 
 // end says how it ended; err is the loop's.
-func (w *watcher) end(ctx context.Context, err error) error {
+func (w *runWatcher) end(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errLeft):
 		w.Note("the run goes on: `skete attach %s` shows it again", w.run.ID)
@@ -418,11 +421,11 @@ func (w *watcher) end(ctx context.Context, err error) error {
 			return err
 		}
 	}
-	return Ended(state)
+	return ended(state)
 }
 
 // printRun is the last line of --json.
-func (w *watcher) printRun(ctx context.Context) error {
+func (w *runWatcher) printRun(ctx context.Context) error {
 	run, err := w.r.Get(ctx)
 	if err != nil {
 		return err
@@ -433,7 +436,7 @@ func (w *watcher) printRun(ctx context.Context) error {
 }
 
 // printResult is all that -q prints: the result, or the last words.
-func (w *watcher) printResult(state string) error {
+func (w *runWatcher) printResult(state string) error {
 	if state != "succeeded" {
 		if w.text != "" {
 			fmt.Fprintf(w.Err, "skete: the run has %s: %s\n", state, app.Printable(w.text))

@@ -1,4 +1,4 @@
-package watch
+package runs
 
 import (
 	"bytes"
@@ -102,7 +102,7 @@ func (k *keyboard) stop() {
 }
 
 // edit lets the person change the arguments of a call in their editor.
-func (w *watcher) edit(ctx context.Context, ask screen.Ask) error {
+func (w *runWatcher) edit(ctx context.Context, ask screen.Ask) error {
 	args, err := w.argsOf(ctx, ask)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (w *watcher) edit(ctx context.Context, ask screen.Ask) error {
 }
 
 // argsOf returns a call's arguments, readable. Large ones are not in the news.
-func (w *watcher) argsOf(ctx context.Context, ask screen.Ask) ([]byte, error) {
+func (w *runWatcher) argsOf(ctx context.Context, ask screen.Ask) ([]byte, error) {
 	args := ask.Args
 	if args == nil {
 		open, err := w.r.Approvals(ctx)
@@ -145,7 +145,7 @@ func (w *watcher) argsOf(ctx context.Context, ask screen.Ask) ([]byte, error) {
 }
 
 // editor opens a file with text and returns what became of it: a JSON object.
-func (w *watcher) editor(ctx context.Context, text []byte) ([]byte, error) {
+func (w *runWatcher) editor(ctx context.Context, text []byte) ([]byte, error) {
 	f, err := os.CreateTemp("", "skete-*.json")
 	if err != nil {
 		return nil, err

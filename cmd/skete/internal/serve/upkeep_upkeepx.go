@@ -1,11 +1,4 @@
-// Package upkeep is what operators do to all that a server keeps for a tenant:
-// check it, and erase it.
-//
-//	u := upkeep.Upkeep{Threads: …}
-//	u.Resume(ctx) // before anybody can ask: erasures that died
-//	checked, err := u.Check(ctx, "")
-//	erased, err := u.Erase(ctx, "acme")
-package upkeep
+package serve
 
 import (
 	"context"
@@ -23,6 +16,16 @@ import (
 	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 )
+
+// # Upkeep
+//
+// This part is what operators do to all that a server keeps for a tenant:
+// check it, and erase it.
+//
+//	u := upkeep.Upkeep{Threads: …}
+//	u.Resume(ctx) // before anybody can ask: erasures that died
+//	checked, err := u.Check(ctx, "")
+//	erased, err := u.Erase(ctx, "acme")
 
 // Runs are those of agents; *keeper.Keeper.
 type Runs interface {
