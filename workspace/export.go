@@ -3,8 +3,6 @@ package workspace
 import (
 	"context"
 	"io"
-
-	"github.com/skete-dev/skete/workspace/gitstream"
 )
 
 // ExportGit writes all revisions as a stream for `git fast-import`; see package
@@ -15,5 +13,5 @@ func (w *Workspace) ExportGit(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer done()
-	return gitstream.Write(ctx, out, w.objects, revs)
+	return writeGit(ctx, out, w.objects, revs)
 }

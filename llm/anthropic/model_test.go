@@ -8,7 +8,6 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/anthropic"
 	"github.com/skete-dev/skete/llm/llmtest"
-	"github.com/skete-dev/skete/llm/llmtest/anthropicwire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,7 +22,7 @@ func open(t *testing.T, c anthropic.Config) *anthropic.Model {
 }
 
 func TestModel(t *testing.T) {
-	llmtest.Run(t, llmtest.Driver{Dialect: anthropicwire.Dialect{}, New: func(c llmtest.Config) llm.Model {
+	llmtest.Run(t, llmtest.Driver{Dialect: llmtest.Anthropic{}, New: func(c llmtest.Config) llm.Model {
 		return open(t, anthropic.Config{
 			Info: llm.Info{ID: c.Model}, URL: c.URL, Key: llm.NewKey(c.Key),
 			Silence: c.Silence, ReplyBytesMax: c.ReplyBytesMax,

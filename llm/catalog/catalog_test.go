@@ -21,8 +21,6 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/llm/llmtest"
-	"github.com/skete-dev/skete/llm/llmtest/anthropicwire"
-	"github.com/skete-dev/skete/llm/llmtest/openaiwire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -143,7 +141,7 @@ func TestOpen_saysWhatToDoIfThereIsNoModel(t *testing.T) {
 
 func TestOpen_readsKeysEachTimeAndShowsThemToNobody(t *testing.T) {
 	seen := make(chan llmtest.Seen, 10)
-	s := llmtest.NewServer(anthropicwire.Dialect{}, func(_ int, got llmtest.Seen) llmtest.Reply {
+	s := llmtest.NewServer(llmtest.Anthropic{}, func(_ int, got llmtest.Seen) llmtest.Reply {
 		seen <- got
 		return llmtest.Reply{Blocks: []llm.Block{llm.Text("ok")}}
 	})
@@ -190,7 +188,7 @@ func TestOpen_readsKeysEachTimeAndShowsThemToNobody(t *testing.T) {
 }
 
 func TestOpen_respectsTheBaseURLsOfTheEnvironment(t *testing.T) {
-	s := llmtest.NewServer(openaiwire.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("ok")}}))
+	s := llmtest.NewServer(llmtest.OpenAI{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("ok")}}))
 	defer s.Close()
 	c := newCatalog(t, catalog.Config{}, env{"OPENAI_BASE_URL": s.URL}, nobody) // a gateway of one's own may need no key
 	m, err := c.Open(t.Context(), "openai/gpt-5.5")

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/compat/astext"
 	"github.com/skete-dev/skete/llm/fault"
 )
 
@@ -81,7 +80,7 @@ type answer struct {
 	field     string // under which reasoning came
 	details   []map[string]json.RawMessage
 	text      strings.Builder
-	gate      *astext.Gate // nil: text is text
+	gate      *textCalls // nil: text is text
 	calls     []*building
 	byIndex   map[string]*building
 	usage     *usage
@@ -92,7 +91,7 @@ type answer struct {
 func newAnswer(c *call) *answer {
 	a := &answer{c: c, byIndex: map[string]*building{}}
 	if len(c.req.Tools) > 0 && c.req.Choice.Mode != llm.ChoiceNone && !c.m.o.NoTextCalls {
-		a.gate = astext.New(c.req.Tools)
+		a.gate = newTextCalls(c.req.Tools)
 	}
 	return a
 }
@@ -374,7 +373,7 @@ func (a *answer) open() error {
 	return nil
 }
 
-func (a *answer) has(f astext.Call) bool {
+func (a *answer) has(f textCall) bool {
 	for _, b := range a.calls {
 		if b.name == f.Name && sameJSON(b.args.String(), f.Args) {
 			return true

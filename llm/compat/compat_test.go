@@ -14,7 +14,6 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/compat"
 	"github.com/skete-dev/skete/llm/llmtest"
-	"github.com/skete-dev/skete/llm/llmtest/chat"
 )
 
 func open(t testing.TB, o compat.Options) *compat.Model {
@@ -27,7 +26,7 @@ func open(t testing.TB, o compat.Options) *compat.Model {
 }
 
 func driver(t *testing.T, noStream bool) llmtest.Driver {
-	return llmtest.Driver{Dialect: chat.Dialect{}, Whole: noStream, New: func(c llmtest.Config) llm.Model {
+	return llmtest.Driver{Dialect: llmtest.Chat{}, Whole: noStream, New: func(c llmtest.Config) llm.Model {
 		return open(t, compat.Options{
 			Info: llm.Info{Name: "test", ID: c.Model, Media: true}, URL: c.URL, Key: llm.NewKey(c.Key),
 			Silence: c.Silence, ReplyBytesMax: c.ReplyBytesMax, NoStream: noStream,
@@ -134,7 +133,7 @@ func TestModel_sendsKeysWhereTheyBelong(t *testing.T) {
 }
 
 func TestModel_boundsTheWholeCall(t *testing.T) {
-	s := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("x")}, Fault: llmtest.Keepalive}))
+	s := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("x")}, Fault: llmtest.Keepalive}))
 	defer s.Close()
 	m := open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: s.URL, Whole: 200 * time.Millisecond})
 	_, _, err := llmtest.Ask(t.Context(), m, &llm.Request{Messages: []llm.Message{llm.User("hi")}})
@@ -145,7 +144,7 @@ func TestModel_boundsTheWholeCall(t *testing.T) {
 
 // What the caller does between two deltas is no silence of the server.
 func TestModel_aSlowCallerIsNoSilence(t *testing.T) {
-	s := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text(strings.Repeat("word ", 20_000))}, Piece: 5}))
+	s := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text(strings.Repeat("word ", 20_000))}, Piece: 5}))
 	defer s.Close()
 	const limit = 3 * time.Second // a busy machine may hold up even a server on loopback
 	m := open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: s.URL, Silence: limit})

@@ -8,14 +8,14 @@ import (
 
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/compat"
-	"github.com/skete-dev/skete/llm/llmtest/tape"
+	"github.com/skete-dev/skete/llm/llmtest"
 )
 
 var _ = flag.Bool("update", false, "write want.json and error.json of the tapes anew")
 
 // Every oddity of a server that we know of.
 func TestTapes(t *testing.T) {
-	tape.Run(t, "testdata", func(url string, options json.RawMessage) llm.Model {
+	llmtest.RunTape(t, "testdata", func(url string, options json.RawMessage) llm.Model {
 		var o struct {
 			NoUsage          bool   `json:"no_usage"`
 			NoStream         bool   `json:"no_stream"`

@@ -7,7 +7,6 @@ import (
 
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/llmtest"
-	"github.com/skete-dev/skete/llm/llmtest/openaiwire"
 	"github.com/skete-dev/skete/llm/openai"
 )
 
@@ -23,7 +22,7 @@ func open(t *testing.T, c openai.Config) *openai.Model {
 }
 
 func TestModel(t *testing.T) {
-	llmtest.Run(t, llmtest.Driver{Dialect: openaiwire.Dialect{}, New: func(c llmtest.Config) llm.Model {
+	llmtest.Run(t, llmtest.Driver{Dialect: llmtest.OpenAI{}, New: func(c llmtest.Config) llm.Model {
 		return open(t, openai.Config{
 			Info: llm.Info{ID: c.Model}, URL: c.URL, Key: llm.NewKey(c.Key),
 			Silence: c.Silence, ReplyBytesMax: c.ReplyBytesMax,

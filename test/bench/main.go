@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/skete-dev/skete/test/bench/brain"
 	"github.com/skete-dev/skete/test/bench/report"
 	"github.com/skete-dev/skete/test/bench/revision"
 )
@@ -46,7 +45,7 @@ func main() {
 	b.ctx = ctx
 	err := error(nil)
 	if *child != "" {
-		err = brain.Child(ctx, *child)
+		err = Child(ctx, *child)
 	} else {
 		err = b.run(*only)
 	}
@@ -74,7 +73,7 @@ func (b *bench) run(only string) error {
 		{"pool-claim", b.warmed(fmt.Sprintf("size=%d,memory_mb=512", poolSize), b.claim)},
 		{"pool-burst", b.warmed(fmt.Sprintf("size=%d,memory_mb=256,disk_mb=256,cpus=0.5", b.count(100)), b.claims(b.count(100)))},
 	}
-	for _, m := range brain.All(brain.Config{Report: b.Reporter, Quick: b.quick, Peers: b.peers}) {
+	for _, m := range All(Config{Report: b.Reporter, Quick: b.quick, Peers: b.peers}) {
 		all = append(all, measurement{"brain-" + m.Name, func() error { return m.Do(b.ctx) }})
 	}
 	for _, m := range revision.All(revision.Config{Report: b.Reporter, Quick: b.quick}) {

@@ -10,9 +10,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/llmtest"
-	"github.com/skete-dev/skete/llm/llmtest/anthropicwire"
-	"github.com/skete-dev/skete/llm/llmtest/chat"
-	"github.com/skete-dev/skete/llm/llmtest/openaiwire"
 )
 
 // task is what the models of these tests do, one call a step.
@@ -53,9 +50,9 @@ func TestBrain_oneAgentManyDialects(t *testing.T) {
 		name, vendor, id, path string
 		dialect                llmtest.Dialect
 	}{
-		{"served", "compat", "some-model", "/v1", chat.Dialect{}},
-		{"claude", "anthropic", "claude-opus-5-5", "", anthropicwire.Dialect{}},
-		{"gpt", "openai", "gpt-5", "", openaiwire.Dialect{}},
+		{"served", "compat", "some-model", "/v1", llmtest.Chat{}},
+		{"claude", "anthropic", "claude-opus-5-5", "", llmtest.Anthropic{}},
+		{"gpt", "openai", "gpt-5", "", llmtest.OpenAI{}},
 	} {
 		s := llmtest.NewServer(d.dialect, play)
 		defer s.Close()

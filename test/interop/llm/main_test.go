@@ -10,9 +10,6 @@ import (
 
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/llmtest"
-	"github.com/skete-dev/skete/llm/llmtest/anthropicwire"
-	"github.com/skete-dev/skete/llm/llmtest/chat"
-	"github.com/skete-dev/skete/llm/llmtest/openaiwire"
 )
 
 // clever is a fake model that does what the rows ask.
@@ -67,7 +64,7 @@ func verdicts(out string) map[string]string {
 }
 
 func TestRun_everyRowIsOkWithAGoodServer(t *testing.T) {
-	for dialect, d := range map[string]llmtest.Dialect{"compat": chat.Dialect{}, "anthropic": anthropicwire.Dialect{}, "openai": openaiwire.Dialect{}} {
+	for dialect, d := range map[string]llmtest.Dialect{"compat": llmtest.Chat{}, "anthropic": llmtest.Anthropic{}, "openai": llmtest.OpenAI{}} {
 		s := llmtest.NewServer(d, clever)
 		t.Setenv("TEST_MODEL_KEY", "sk-hidden")
 		var out, errOut bytes.Buffer
@@ -89,7 +86,7 @@ func TestRun_everyRowIsOkWithAGoodServer(t *testing.T) {
 }
 
 func TestRun_tellsAWeakModelFromABrokenServer(t *testing.T) {
-	mumble := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("mumble mumble mumble")}}))
+	mumble := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("mumble mumble mumble")}}))
 	defer mumble.Close()
 	var out bytes.Buffer
 	if code := run(t.Context(), []string{mumble.URL, "-model", "m1"}, &out, &out); code != 0 {
@@ -101,7 +98,7 @@ func TestRun_tellsAWeakModelFromABrokenServer(t *testing.T) {
 			t.Errorf("a weak model: %s is %q, want %q", name, got[name], want)
 		}
 	}
-	broken := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Fault: llmtest.Garbage}))
+	broken := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Fault: llmtest.Garbage}))
 	defer broken.Close()
 	out.Reset()
 	if code := run(t.Context(), []string{broken.URL, "-model", "m1"}, &out, &out); code != 1 || verdicts(out.String())["text"] != "FAIL" {

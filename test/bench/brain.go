@@ -1,13 +1,4 @@
-// Package brain measures what a run of an agent costs beside the model and the
-// tools: a step, an idle run, a reload, an event on its way to a viewer; and
-// the same script with other frameworks in the same run.
-//
-//	for _, m := range brain.All(brain.Config{Report: r, Peers: ".build/peers"}) { err := m.Do(ctx) }
-//
-// Everything is the real thing (keeper, store, server, client, all tools'
-// schemas in the prompt) but for the model, which answers from a script, and
-// the tool that it calls, which does nothing.
-package brain
+package main
 
 import (
 	"context"
@@ -18,6 +9,18 @@ import (
 
 	"github.com/skete-dev/skete/test/bench/report"
 )
+
+// # Brain
+//
+// This part measures what a run of an agent costs beside the model and the
+// tools: a step, an idle run, a reload, an event on its way to a viewer; and
+// the same script with other frameworks in the same run.
+//
+//	for _, m := range brain.All(brain.Config{Report: r, Peers: ".build/peers"}) { err := m.Do(ctx) }
+//
+// Everything is the real thing (keeper, store, server, client, all tools'
+// schemas in the prompt) but for the model, which answers from a script, and
+// the tool that it calls, which does nothing.
 
 // Config of the measurements.
 type Config struct {
@@ -92,7 +95,7 @@ func (c Config) steps(ctx context.Context) error {
 		}
 		if steps >= 5000 {
 			tenth := len(w.steps) / 10
-			first, last := median(w.steps[:tenth]), median(w.steps[len(w.steps)-tenth:])
+			first, last := medianTime(w.steps[:tenth]), medianTime(w.steps[len(w.steps)-tenth:])
 			c.Report.Value("brain: the last tenth of 10,000 steps / the first (p50)", float64(last)/float64(first), "x", "<= 1.5", "1 = a step costs the same however long the history is")
 		}
 	}

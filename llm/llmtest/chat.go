@@ -1,11 +1,4 @@
-// Package chat is the server's side of the Chat Completions dialect, as the
-// suite of model drivers needs it: a well-behaved server, strict in what it
-// accepts. What real servers get wrong is on the tapes of llm/compat.
-//
-//	s := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: …}))
-//
-// All methods are pure.
-package chat
+package llmtest
 
 import (
 	"bytes"
@@ -16,18 +9,27 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/llmtest"
 )
 
-// Dialect is the dialect of Chat Completions with streamed reasoning and the
-// opaque reasoning_details that OpenRouter made common.
-type Dialect struct{}
+// # Chat
+//
+// This part is the server's side of the Chat Completions dialect, as the
+// suite of model drivers needs it: a well-behaved server, strict in what it
+// accepts. What real servers get wrong is on the tapes of llm/compat.
+//
+//	s := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: …}))
+//
+// All methods are pure.
 
-var _ llmtest.Dialect = Dialect{}
+// Chat is the dialect of Chat Completions with streamed reasoning and the
+// opaque reasoning_details that OpenRouter made common.
+type Chat struct{}
+
+var _ Dialect = Chat{}
 
 // Facts implements llmtest.Dialect.
-func (Dialect) Facts() llmtest.Facts {
-	return llmtest.Facts{
+func (Chat) Facts() Facts {
+	return Facts{
 		Dialect: "compat", Reasoning: true, Opaque: true, Redacted: true,
 		Schema: true, Serial: true, Effort: true, Temperature: true, StopTexts: true, Media: true,
 		Stops: []llm.Stop{llm.StopEnd, llm.StopTools, llm.StopLength, llm.StopFilter, llm.StopRefusal},
@@ -35,7 +37,7 @@ func (Dialect) Facts() llmtest.Facts {
 	}
 }
 
-type object = map[string]any
+type chatObject = map[string]any
 
 func encode(v any) []byte {
 	var b bytes.Buffer
@@ -48,13 +50,13 @@ func encode(v any) []byte {
 }
 
 // Answer implements llmtest.Dialect.
-func (Dialect) Answer(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
+func (Chat) Answer(seen Seen, r Reply) Wire {
 	if seen.Stream {
 		return stream(seen, r)
 	}
-	message, finish := object{"role": "assistant", "content": nil}, finishOf(r.StopOr())
+	message, finish := chatObject{"role": "assistant", "content": nil}, finishOf(r.StopOr())
 	var text, reasoning string
-	var calls, details []object
+	var calls, details []chatObject
 	for _, b := range r.Blocks {
 		switch b.Kind {
 		case llm.KindText:
@@ -65,7 +67,7 @@ func (Dialect) Answer(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
 				details = append(details, d)
 			}
 		case llm.KindCall:
-			calls = append(calls, object{"id": b.Call.ID, "type": "function", "function": object{"name": b.Call.Name, "arguments": written(b.Call)}})
+			calls = append(calls, chatObject{"id": b.Call.ID, "type": "function", "function": chatObject{"name": b.Call.Name, "arguments": written(b.Call)}})
 		}
 	}
 	set(message, "content", text)
@@ -79,20 +81,20 @@ func (Dialect) Answer(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
 	if details != nil {
 		message["reasoning_details"] = details
 	}
-	whole := head(seen, "chat.completion")
-	whole["choices"] = []object{{"index": 0, "message": message, "finish_reason": finish}}
+	whole := chatHead(seen, "chat.completion")
+	whole["choices"] = []chatObject{{"index": 0, "message": message, "finish_reason": finish}}
 	whole["usage"] = usage(r.Usage)
-	return llmtest.Wire{Header: http.Header{"Content-Type": {"application/json"}}, Chunks: [][]byte{encode(whole)}}
+	return Wire{Header: http.Header{"Content-Type": {"application/json"}}, Chunks: [][]byte{encode(whole)}}
 }
 
-func set(o object, key, value string) {
+func set(o chatObject, key, value string) {
 	if value != "" {
 		o[key] = value
 	}
 }
 
-func head(seen llmtest.Seen, kind string) object {
-	return object{"id": "chatcmpl-1", "object": kind, "created": 1750000000, "model": seen.Model}
+func chatHead(seen Seen, kind string) chatObject {
+	return chatObject{"id": "chatcmpl-1", "object": kind, "created": 1750000000, "model": seen.Model}
 }
 
 func finishOf(stop llm.Stop) string {
@@ -107,12 +109,12 @@ func finishOf(stop llm.Stop) string {
 	return "stop"
 }
 
-func usage(u llm.Usage) object {
+func usage(u llm.Usage) chatObject {
 	in := u.Input + u.CacheRead + u.CacheWrite
-	return object{
+	return chatObject{
 		"prompt_tokens": in, "completion_tokens": u.Output, "total_tokens": in + u.Output,
-		"prompt_tokens_details":     object{"cached_tokens": u.CacheRead},
-		"completion_tokens_details": object{"reasoning_tokens": u.Reasoning},
+		"prompt_tokens_details":     chatObject{"cached_tokens": u.CacheRead},
+		"completion_tokens_details": chatObject{"reasoning_tokens": u.Reasoning},
 	}
 }
 
@@ -125,8 +127,8 @@ func written(c *llm.Call) string {
 	return string(c.Args)
 }
 
-// opaque returns the opaque text of a block.
-func opaque(b llm.Block) string {
+// chatOpaque returns the opaque text of a block.
+func chatOpaque(b llm.Block) string {
 	var s string
 	if b.Vendor != nil {
 		_ = json.Unmarshal(b.Vendor.Data, &s) // the suite's own
@@ -135,14 +137,14 @@ func opaque(b llm.Block) string {
 }
 
 // detail is a block of reasoning in the form that has to come back.
-func detail(b llm.Block) object {
-	switch data := opaque(b); {
+func detail(b llm.Block) chatObject {
+	switch data := chatOpaque(b); {
 	case data == "":
 		return nil
 	case b.Text == "":
-		return object{"type": "reasoning.encrypted", "data": data, "id": nil, "format": "test-v1", "index": 0}
+		return chatObject{"type": "reasoning.encrypted", "data": data, "id": nil, "format": "test-v1", "index": 0}
 	default:
-		return object{"type": "reasoning.text", "text": b.Text, "signature": data, "format": "test-v1", "index": 0}
+		return chatObject{"type": "reasoning.text", "text": b.Text, "signature": data, "format": "test-v1", "index": 0}
 	}
 }
 
@@ -160,29 +162,29 @@ func pieces(s string, n int) []string {
 	return cut
 }
 
-func stream(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
-	w := llmtest.Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}}
+func stream(seen Seen, r Reply) Wire {
+	w := Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}}}
 	data := func(v any) { w.Chunks = append(w.Chunks, []byte("data: "+string(encode(v))+"\n\n")) }
-	chunk := func(delta object, finish any) {
-		c := head(seen, "chat.completion.chunk")
-		c["choices"] = []object{{"index": 0, "delta": delta, "finish_reason": finish}}
+	chunk := func(delta chatObject, finish any) {
+		c := chatHead(seen, "chat.completion.chunk")
+		c["choices"] = []chatObject{{"index": 0, "delta": delta, "finish_reason": finish}}
 		data(c)
 	}
-	chunk(object{"role": "assistant", "content": ""}, nil)
+	chunk(chatObject{"role": "assistant", "content": ""}, nil)
 	calls := 0
 	for _, b := range r.Blocks {
-		deltas(b, calls, r.PieceOr(), func(delta object) { chunk(delta, nil) })
+		deltas(b, calls, r.PieceOr(), func(delta chatObject) { chunk(delta, nil) })
 		if b.Kind == llm.KindCall {
 			calls++
 		}
 	}
 	if r.Stop == llm.StopRefusal {
-		chunk(object{"refusal": "no"}, nil)
+		chunk(chatObject{"refusal": "no"}, nil)
 	}
-	chunk(object{}, finishOf(r.StopOr()))
+	chunk(chatObject{}, finishOf(r.StopOr()))
 	if bytes.Contains(seen.Body, []byte(`"include_usage":true`)) {
-		c := head(seen, "chat.completion.chunk")
-		c["choices"], c["usage"] = []object{}, usage(r.Usage)
+		c := chatHead(seen, "chat.completion.chunk")
+		c["choices"], c["usage"] = []chatObject{}, usage(r.Usage)
 		data(c)
 	}
 	w.Chunks = append(w.Chunks, []byte("data: [DONE]\n\n"))
@@ -190,56 +192,56 @@ func stream(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
 }
 
 // deltas says one block in pieces; call is the number of the call.
-func deltas(b llm.Block, call, n int, say func(object)) {
+func deltas(b llm.Block, call, n int, say func(chatObject)) {
 	switch b.Kind {
 	case llm.KindText:
 		for _, p := range pieces(b.Text, n) {
-			say(object{"content": p})
+			say(chatObject{"content": p})
 		}
 	case llm.KindReasoning:
 		whole := detail(b)
 		for _, p := range pieces(b.Text, n) {
-			delta := object{"reasoning": p}
+			delta := chatObject{"reasoning": p}
 			if whole != nil {
-				delta["reasoning_details"] = []object{{"type": "reasoning.text", "text": p, "format": "test-v1", "index": 0}}
+				delta["reasoning_details"] = []chatObject{{"type": "reasoning.text", "text": p, "format": "test-v1", "index": 0}}
 			}
 			say(delta)
 		}
 		if whole != nil {
 			delete(whole, "text")
-			say(object{"reasoning_details": []object{whole}})
+			say(chatObject{"reasoning_details": []chatObject{whole}})
 		}
 	case llm.KindCall:
-		say(object{"tool_calls": []object{{"index": call, "id": b.Call.ID, "type": "function", "function": object{"name": b.Call.Name, "arguments": ""}}}})
+		say(chatObject{"tool_calls": []chatObject{{"index": call, "id": b.Call.ID, "type": "function", "function": chatObject{"name": b.Call.Name, "arguments": ""}}}})
 		for _, p := range pieces(written(b.Call), n) {
-			say(object{"tool_calls": []object{{"index": call, "function": object{"arguments": p}}}})
+			say(chatObject{"tool_calls": []chatObject{{"index": call, "function": chatObject{"arguments": p}}}})
 		}
 	}
 }
 
 // Failure implements llmtest.Dialect.
-func (Dialect) Failure(f llmtest.Failure) llmtest.Wire {
+func (Chat) Failure(f Failure) Wire {
 	status, header := statusOf(f), http.Header{"Content-Type": {"application/json"}}
 	if f.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(f.RetryAfter/time.Second)))
 	}
-	return llmtest.Wire{Status: status, Header: header, Chunks: [][]byte{encode(body(f))}}
+	return Wire{Status: status, Header: header, Chunks: [][]byte{encode(body(f))}}
 }
 
 // Late implements llmtest.Dialect.
-func (Dialect) Late(f llmtest.Failure) []byte {
+func (Chat) Late(f Failure) []byte {
 	return []byte("data: " + string(encode(body(f))) + "\n\n")
 }
 
-func body(f llmtest.Failure) object {
+func body(f Failure) chatObject {
 	text := f.Text
 	if text == "" {
 		text = wording(f.Trouble)
 	}
-	return object{"error": object{"message": text, "type": kindOf(f.Trouble), "param": nil, "code": statusOf(f)}}
+	return chatObject{"error": chatObject{"message": text, "type": kindOf(f.Trouble), "param": nil, "code": statusOf(f)}}
 }
 
-func statusOf(f llmtest.Failure) int {
+func statusOf(f Failure) int {
 	if f.Status != 0 {
 		return f.Status
 	}

@@ -1,26 +1,4 @@
-// Package tape plays recorded answers of real servers to the drivers of models.
-// A tape is a txtar file, one for each oddity of a server:
-//
-//	What is odd here, and which server does it.
-//	-- options.json --     what New gets; may be missing
-//	-- request.json --     an llm.Request; beside its fields, "user": "text" adds
-//	                       a message and "offer": ["name"] plain tools; may be
-//	                       missing, then it is {"user": "hi", "offer": ["read", "write"]}
-//	-- sent.json --        what the body of the request must hold: objects are
-//	                       compared by the keys given, a null stands for a key
-//	                       that must not be there; may be missing
-//	-- head --             the status, then headers; may be missing: 200, and
-//	                       the type that the name of the reply means
-//	-- reply.sse --        the bytes; or reply.json, reply.html, reply.txt
-//	-- want.json --        the llm.Response; or
-//	-- error.json --       {"trouble", "status", "retry_after_ms", "text": a part of the text}
-//
-// Lines of head that begin with ! are how the bytes are played: !crlf changes
-// the line ends, !chomp leaves the last one out, !drop breaks the connection at
-// the end, !hang keeps it open. Each tape is played in one piece, byte by byte
-// and in pieces of 13 bytes. If the test has a flag -update, want.json and
-// error.json are written anew.
-package tape
+package llmtest
 
 import (
 	"bytes"
@@ -46,11 +24,35 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/llmtest"
 )
 
-// Run plays every tape of a directory, and compares what the model made of it.
-func Run(t *testing.T, dir string, open func(url string, options json.RawMessage) llm.Model) {
+// # Tape
+//
+// This part plays recorded answers of real servers to the drivers of models.
+// A tape is a txtar file, one for each oddity of a server:
+//
+//	What is odd here, and which server does it.
+//	-- options.json --     what New gets; may be missing
+//	-- request.json --     an llm.Request; beside its fields, "user": "text" adds
+//	                       a message and "offer": ["name"] plain tools; may be
+//	                       missing, then it is {"user": "hi", "offer": ["read", "write"]}
+//	-- sent.json --        what the body of the request must hold: objects are
+//	                       compared by the keys given, a null stands for a key
+//	                       that must not be there; may be missing
+//	-- head --             the status, then headers; may be missing: 200, and
+//	                       the type that the name of the reply means
+//	-- reply.sse --        the bytes; or reply.json, reply.html, reply.txt
+//	-- want.json --        the llm.Response; or
+//	-- error.json --       {"trouble", "status", "retry_after_ms", "text": a part of the text}
+//
+// Lines of head that begin with ! are how the bytes are played: !crlf changes
+// the line ends, !chomp leaves the last one out, !drop breaks the connection at
+// the end, !hang keeps it open. Each tape is played in one piece, byte by byte
+// and in pieces of 13 bytes. If the test has a flag -update, want.json and
+// error.json are written anew.
+
+// RunTape plays every tape of a directory, and compares what the model made of it.
+func RunTape(t *testing.T, dir string, open func(url string, options json.RawMessage) llm.Model) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no tapes in %s: %v", dir, err)
@@ -174,7 +176,7 @@ func tapeRequest(t *testing.T, data []byte) *llm.Request {
 	if r.User != "" {
 		r.Messages = append(r.Messages, llm.User(r.User))
 	}
-	r.Tools = append(r.Tools, llmtest.Tools(r.Offer...)...)
+	r.Tools = append(r.Tools, Tools(r.Offer...)...)
 	return &r.Request
 }
 
@@ -231,7 +233,7 @@ func (p *tape) play(t *testing.T, open func(string, json.RawMessage) llm.Model, 
 	s, body := p.serve(piece)
 	defer s.Close()
 	defer s.CloseClientConnections()
-	resp, _, err := llmtest.Ask(t.Context(), open(s.URL, p.options), p.request)
+	resp, _, err := Ask(t.Context(), open(s.URL, p.options), p.request)
 	text := body()
 	if text == nil {
 		t.Errorf("no request arrived, or more than one")
@@ -326,7 +328,7 @@ func (p *tape) update(t *testing.T, open func(string, json.RawMessage) llm.Model
 	s, _ := p.serve(1 << 30)
 	defer s.Close()
 	defer s.CloseClientConnections()
-	resp, _, err := llmtest.Ask(t.Context(), open(s.URL, p.options), p.request)
+	resp, _, err := Ask(t.Context(), open(s.URL, p.options), p.request)
 	name, v := "want.json", any(resp)
 	p.response, p.failure = resp, nil
 	if e, ok := errors.AsType[*llm.Error](err); ok {

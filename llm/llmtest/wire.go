@@ -1,6 +1,4 @@
-// Package anthropicwire is the server's side of Anthropic's Messages API for
-// llmtest: it refuses what the vendor refuses, and streams what it streams.
-package anthropicwire
+package llmtest
 
 import (
 	"bytes"
@@ -13,17 +11,21 @@ import (
 	"unicode/utf8"
 
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/llmtest"
 )
 
-// Dialect implements llmtest.Dialect.
-type Dialect struct{}
+// # Anthropicwire
+//
+// This part is the server's side of Anthropic's Messages API for
+// llmtest: it refuses what the vendor refuses, and streams what it streams.
+
+// Anthropic implements llmtest.Dialect.
+type Anthropic struct{}
 
 // Facts implements llmtest.Dialect. Temperature and StopTexts are missing: the
 // vendor refuses the first together with thinking, and blank stop texts, and
 // the suite asks for all of that in one request.
-func (Dialect) Facts() llmtest.Facts {
-	return llmtest.Facts{
+func (Anthropic) Facts() Facts {
+	return Facts{
 		Dialect: "anthropic", Reasoning: true, Opaque: true, Redacted: true, Ordered: true,
 		CacheHintsMax: 4, Schema: true, Serial: true, Effort: true,
 		Media: true, MediaInResults: true, FailedResults: true, Late: true,
@@ -100,8 +102,8 @@ type thinking struct {
 }
 
 // Parse implements llmtest.Dialect.
-func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
-	seen := llmtest.Seen{Key: r.Header.Get("X-Api-Key")}
+func (Anthropic) Parse(r *http.Request, body []byte) (Seen, error) {
+	seen := Seen{Key: r.Header.Get("X-Api-Key")}
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/messages" {
 		return seen, fmt.Errorf("%s %s", r.Method, r.URL.Path)
 	}
@@ -140,7 +142,7 @@ func (r *request) neutral(out *llm.Request) error {
 	if err := r.settings(out); err != nil {
 		return err
 	}
-	messages, n, err := history(r.Messages)
+	messages, n, err := anthropicwireHistory(r.Messages)
 	if err != nil {
 		return err
 	}
@@ -191,9 +193,9 @@ func (r *request) settings(out *llm.Request) error {
 	return nil
 }
 
-// history checks messages as the vendor does, and returns them with the number
+// anthropicwireHistory checks messages as the vendor does, and returns them with the number
 // of their cache hints.
-func history(in []message) (out []llm.Message, hints int, err error) {
+func anthropicwireHistory(in []message) (out []llm.Message, hints int, err error) {
 	open := map[string]bool{} // calls of the message before
 	for i, m := range in {
 		if m.Role != "user" && m.Role != "assistant" {
@@ -302,11 +304,11 @@ func (b block) valid() error {
 func (b block) neutral() llm.Block {
 	switch b.Type {
 	case "thinking":
-		return llmtest.Reasoning(*b.Thinking, b.Signature)
+		return Reasoning(*b.Thinking, b.Signature)
 	case "redacted_thinking":
-		return llmtest.Reasoning("", b.Data)
+		return Reasoning("", b.Data)
 	case "tool_use":
-		return llmtest.Call(b.ID, b.Name, string(b.Input))
+		return Call(b.ID, b.Name, string(b.Input))
 	case "tool_result":
 		r := &llm.Result{CallID: b.ToolUseID, Failed: b.IsError}
 		for _, c := range b.Content {
@@ -333,8 +335,8 @@ func event(name string, data object) []byte {
 }
 
 // Answer implements llmtest.Dialect.
-func (Dialect) Answer(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
-	w := llmtest.Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "Request-Id": {"req_1"}}}
+func (Anthropic) Answer(seen Seen, r Reply) Wire {
+	w := Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "Request-Id": {"req_1"}}}
 	add := func(name string, data object) { w.Chunks = append(w.Chunks, event(name, data)) }
 	add("message_start", object{"message": object{
 		"id": "msg_1", "type": "message", "role": "assistant", "content": []any{}, "model": seen.Model, "stop_reason": nil, "stop_sequence": nil,
@@ -401,10 +403,10 @@ func content(b llm.Block, piece int) (start object, deltas []object) {
 }
 
 // Failure implements llmtest.Dialect.
-func (Dialect) Failure(f llmtest.Failure) llmtest.Wire {
+func (Anthropic) Failure(f Failure) Wire {
 	status, kind, text := failure(f)
 	body, _ := json.Marshal(object{"type": "error", "error": object{"type": kind, "message": text}, "request_id": "req_1"}) // strings only
-	w := llmtest.Wire{Status: status, Header: http.Header{"Content-Type": {"application/json"}, "Request-Id": {"req_1"}}, Chunks: [][]byte{body}}
+	w := Wire{Status: status, Header: http.Header{"Content-Type": {"application/json"}, "Request-Id": {"req_1"}}, Chunks: [][]byte{body}}
 	if f.RetryAfter > 0 {
 		w.Header.Set("Retry-After", fmt.Sprint(int(f.RetryAfter.Seconds())))
 	}
@@ -412,12 +414,12 @@ func (Dialect) Failure(f llmtest.Failure) llmtest.Wire {
 }
 
 // Late implements llmtest.Dialect.
-func (Dialect) Late(f llmtest.Failure) []byte {
+func (Anthropic) Late(f Failure) []byte {
 	_, kind, text := failure(f)
 	return event("error", object{"error": object{"type": kind, "message": text}})
 }
 
-func failure(f llmtest.Failure) (status int, kind, text string) {
+func failure(f Failure) (status int, kind, text string) {
 	switch f.Trouble {
 	case llm.RateLimited:
 		status, kind, text = 429, "rate_limit_error", "This request would exceed your organization's rate limit."

@@ -1,6 +1,4 @@
-// Package openaiwire is the server's side of OpenAI's Responses API for
-// llmtest: it refuses what the vendor refuses, and streams what it streams.
-package openaiwire
+package llmtest
 
 import (
 	"bytes"
@@ -14,16 +12,20 @@ import (
 	"unicode/utf8"
 
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/llmtest"
 )
 
-// Dialect implements llmtest.Dialect.
-type Dialect struct{}
+// # Openaiwire
+//
+// This part is the server's side of OpenAI's Responses API for
+// llmtest: it refuses what the vendor refuses, and streams what it streams.
+
+// OpenAI implements llmtest.Dialect.
+type OpenAI struct{}
 
 // Facts implements llmtest.Dialect. Temperature is missing because reasoning
 // models, as which an unknown one is taken, refuse it.
-func (Dialect) Facts() llmtest.Facts {
-	return llmtest.Facts{
+func (OpenAI) Facts() Facts {
+	return Facts{
 		Dialect: "openai", Reasoning: true, Opaque: true, Redacted: true, Ordered: true,
 		CacheKey: true, Schema: true, Serial: true, Effort: true,
 		Media: true, MediaInResults: true, Late: true,
@@ -31,14 +33,14 @@ func (Dialect) Facts() llmtest.Facts {
 	}
 }
 
-type request struct {
+type openaiwireRequest struct {
 	Model        string            `json:"model"`
 	Stream       bool              `json:"stream"`
 	Store        *bool             `json:"store"`
 	Include      []string          `json:"include"`
 	Instructions string            `json:"instructions"`
 	Input        []json.RawMessage `json:"input"`
-	Tools        []tool            `json:"tools"`
+	Tools        []openaiwireTool  `json:"tools"`
 	ToolChoice   json.RawMessage   `json:"tool_choice"`
 	Parallel     *bool             `json:"parallel_tool_calls"`
 	Temperature  *float64          `json:"temperature"`
@@ -58,7 +60,7 @@ type request struct {
 	} `json:"text"`
 }
 
-type tool struct {
+type openaiwireTool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -99,13 +101,13 @@ func strictly(data []byte, v any) error {
 }
 
 // Parse implements llmtest.Dialect.
-func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
+func (OpenAI) Parse(r *http.Request, body []byte) (Seen, error) {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	seen := llmtest.Seen{Key: key}
+	seen := Seen{Key: key}
 	if r.Method != http.MethodPost || r.URL.Path != "/responses" {
 		return seen, fmt.Errorf("%s %s", r.Method, r.URL.Path)
 	}
-	var req request
+	var req openaiwireRequest
 	if err := strictly(body, &req); err != nil {
 		return seen, err
 	}
@@ -113,7 +115,7 @@ func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
 	return seen, req.neutral(&seen.Request)
 }
 
-func (r *request) neutral(out *llm.Request) error {
+func (r *openaiwireRequest) neutral(out *llm.Request) error {
 	if r.Model == "" || !r.Stream || len(r.Input) == 0 {
 		return errors.New("missing required parameter: model, stream or input")
 	}
@@ -152,12 +154,12 @@ func (r *request) neutral(out *llm.Request) error {
 	if err := r.choice(out); err != nil {
 		return err
 	}
-	messages, err := history(r.Input)
+	messages, err := openaiwireHistory(r.Input)
 	out.Messages = messages
 	return err
 }
 
-func (r *request) choice(out *llm.Request) error {
+func (r *openaiwireRequest) choice(out *llm.Request) error {
 	var mode string
 	var named struct {
 		Type string `json:"type"`
@@ -183,8 +185,8 @@ func (r *request) choice(out *llm.Request) error {
 	return nil
 }
 
-// history checks the items as the vendor does.
-func history(raws []json.RawMessage) ([]llm.Message, error) {
+// openaiwireHistory checks the items as the vendor does.
+func openaiwireHistory(raws []json.RawMessage) ([]llm.Message, error) {
 	var out []llm.Message
 	ids := map[string]bool{}
 	open, known := map[string]bool{}, map[string]bool{}
@@ -245,17 +247,17 @@ func (it item) neutral() (llm.Role, []llm.Block, error) {
 			}
 			text.WriteString(p.Text)
 		}
-		return llm.RoleAssistant, []llm.Block{llmtest.Reasoning(text.String(), it.Encrypted)}, nil
+		return llm.RoleAssistant, []llm.Block{Reasoning(text.String(), it.Encrypted)}, nil
 	case "function_call":
 		if it.CallID == "" || it.Name == "" || it.Arguments == nil {
 			return "", nil, errors.New("function_call needs call_id, name, arguments")
 		}
-		return llm.RoleAssistant, []llm.Block{llmtest.Call(it.CallID, it.Name, *it.Arguments)}, nil
+		return llm.RoleAssistant, []llm.Block{Call(it.CallID, it.Name, *it.Arguments)}, nil
 	case "function_call_output":
 		if it.CallID == "" || len(it.Output) == 0 {
 			return "", nil, errors.New("function_call_output needs call_id, output")
 		}
-		blocks, err := content(it.Output, "input_text")
+		blocks, err := openaiwireContent(it.Output, "input_text")
 		return llm.RoleUser, []llm.Block{{Kind: llm.KindResult, Result: &llm.Result{CallID: it.CallID, Blocks: blocks}}}, err
 	}
 	return "", nil, fmt.Errorf("invalid value: %q", it.Type)
@@ -266,7 +268,7 @@ func (it item) message() (llm.Role, []llm.Block, error) {
 		return "", nil, errors.New("content is required")
 	}
 	if it.Role == "user" {
-		blocks, err := content(it.Content, "input_text")
+		blocks, err := openaiwireContent(it.Content, "input_text")
 		return llm.RoleUser, blocks, err
 	}
 	if it.Role != "assistant" {
@@ -275,11 +277,11 @@ func (it item) message() (llm.Role, []llm.Block, error) {
 	if it.ID != "" && it.Status == "" {
 		return "", nil, errors.New("a message with an id has a status")
 	}
-	blocks, err := content(it.Content, "output_text")
+	blocks, err := openaiwireContent(it.Content, "output_text")
 	return llm.RoleAssistant, blocks, err
 }
 
-func content(raw json.RawMessage, kind string) ([]llm.Block, error) {
+func openaiwireContent(raw json.RawMessage, kind string) ([]llm.Block, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return []llm.Block{llm.Text(text)}, nil
@@ -311,15 +313,15 @@ func content(raw json.RawMessage, kind string) ([]llm.Block, error) {
 	return blocks, nil
 }
 
-// object is JSON with the keys in the order that encoding/json gives them.
-type object map[string]any
+// openaiwireObject is JSON with the keys in the order that encoding/json gives them.
+type openaiwireObject map[string]any
 
-// stream numbers the events of an answer.
-type stream struct {
+// openaiwireStream numbers the events of an answer.
+type openaiwireStream struct {
 	chunks [][]byte
 }
 
-func (s *stream) add(name string, data object) {
+func (s *openaiwireStream) add(name string, data openaiwireObject) {
 	data["type"], data["sequence_number"] = name, len(s.chunks)
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -329,32 +331,32 @@ func (s *stream) add(name string, data object) {
 }
 
 // Answer implements llmtest.Dialect.
-func (Dialect) Answer(seen llmtest.Seen, r llmtest.Reply) llmtest.Wire {
-	var s stream
-	response := object{"id": "resp_1", "object": "response", "status": "in_progress", "model": seen.Model, "output": []any{}, "usage": nil, "error": nil}
-	s.add("response.created", object{"response": response})
-	s.add("response.in_progress", object{"response": response})
+func (OpenAI) Answer(seen Seen, r Reply) Wire {
+	var s openaiwireStream
+	response := openaiwireObject{"id": "resp_1", "object": "response", "status": "in_progress", "model": seen.Model, "output": []any{}, "usage": nil, "error": nil}
+	s.add("response.created", openaiwireObject{"response": response})
+	s.add("response.in_progress", openaiwireObject{"response": response})
 	output := []any{}
 	for i, b := range r.Blocks {
 		output = append(output, s.item(i, b, r))
 	}
 	u := r.Usage
-	end := object{
+	end := openaiwireObject{
 		"id": "resp_1", "object": "response", "status": "completed", "model": seen.Model, "output": output, "error": nil, "incomplete_details": nil,
-		"usage": object{
+		"usage": openaiwireObject{
 			"input_tokens": u.Input + u.CacheRead + u.CacheWrite, "output_tokens": u.Output, "total_tokens": u.Total(),
-			"input_tokens_details":  object{"cached_tokens": u.CacheRead, "cache_write_tokens": u.CacheWrite},
-			"output_tokens_details": object{"reasoning_tokens": u.Reasoning},
+			"input_tokens_details":  openaiwireObject{"cached_tokens": u.CacheRead, "cache_write_tokens": u.CacheWrite},
+			"output_tokens_details": openaiwireObject{"reasoning_tokens": u.Reasoning},
 		},
 	}
 	if reason := map[llm.Stop]string{llm.StopLength: "max_output_tokens", llm.StopFilter: "content_filter"}[r.StopOr()]; reason != "" {
-		end["status"], end["incomplete_details"] = "incomplete", object{"reason": reason}
+		end["status"], end["incomplete_details"] = "incomplete", openaiwireObject{"reason": reason}
 	}
-	s.add("response."+end["status"].(string), object{"response": end})
-	return llmtest.Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {"req_1"}}, Chunks: s.chunks}
+	s.add("response."+end["status"].(string), openaiwireObject{"response": end})
+	return Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {"req_1"}}, Chunks: s.chunks}
 }
 
-func (s *stream) item(i int, b llm.Block, r llmtest.Reply) object {
+func (s *openaiwireStream) item(i int, b llm.Block, r Reply) openaiwireObject {
 	switch b.Kind {
 	case llm.KindReasoning:
 		return s.reasoning(i, b, r.PieceOr())
@@ -364,40 +366,40 @@ func (s *stream) item(i int, b llm.Block, r llmtest.Reply) object {
 	return s.message(i, b.Text, r)
 }
 
-func (s *stream) pieces(text string, piece int, name string, at object) {
+func (s *openaiwireStream) pieces(text string, piece int, name string, at openaiwireObject) {
 	for len(text) > 0 {
 		n := min(piece, len(text))
 		for n < len(text) && !utf8.RuneStart(text[n]) {
 			n++
 		}
-		data := object{"delta": text[:n]}
+		data := openaiwireObject{"delta": text[:n]}
 		maps.Copy(data, at)
 		s.add(name, data)
 		text = text[n:]
 	}
 }
 
-func (s *stream) reasoning(i int, b llm.Block, piece int) object {
+func (s *openaiwireStream) reasoning(i int, b llm.Block, piece int) openaiwireObject {
 	id := fmt.Sprint("rs_", i)
 	opaque := ""
 	if b.Vendor != nil {
 		_ = json.Unmarshal(b.Vendor.Data, &opaque) // a JSON string by the suite's contract
 	}
 	summary := []any{}
-	s.add("response.output_item.added", object{"output_index": i, "item": object{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": ""}})
+	s.add("response.output_item.added", openaiwireObject{"output_index": i, "item": openaiwireObject{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": ""}})
 	if b.Text != "" {
-		at := object{"output_index": i, "item_id": id, "summary_index": 0}
-		s.add("response.reasoning_summary_part.added", object{"output_index": i, "item_id": id, "summary_index": 0, "part": object{"type": "summary_text", "text": ""}})
+		at := openaiwireObject{"output_index": i, "item_id": id, "summary_index": 0}
+		s.add("response.reasoning_summary_part.added", openaiwireObject{"output_index": i, "item_id": id, "summary_index": 0, "part": openaiwireObject{"type": "summary_text", "text": ""}})
 		s.pieces(b.Text, piece, "response.reasoning_summary_text.delta", at)
-		s.add("response.reasoning_summary_text.done", object{"output_index": i, "item_id": id, "summary_index": 0, "text": b.Text})
-		summary = []any{object{"type": "summary_text", "text": b.Text}}
+		s.add("response.reasoning_summary_text.done", openaiwireObject{"output_index": i, "item_id": id, "summary_index": 0, "text": b.Text})
+		summary = []any{openaiwireObject{"type": "summary_text", "text": b.Text}}
 	}
-	done := object{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": opaque}
-	s.add("response.output_item.done", object{"output_index": i, "item": done})
+	done := openaiwireObject{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": opaque}
+	s.add("response.output_item.done", openaiwireObject{"output_index": i, "item": done})
 	return done
 }
 
-func (s *stream) call(i int, c *llm.Call, piece int) object {
+func (s *openaiwireStream) call(i int, c *llm.Call, piece int) openaiwireObject {
 	id, written := fmt.Sprint("fc_", i), string(c.Args)
 	if c.ID != "" { // unique in a conversation, as the vendor's are
 		id += "_" + c.ID
@@ -405,42 +407,42 @@ func (s *stream) call(i int, c *llm.Call, piece int) object {
 	if c.Raw {
 		_ = json.Unmarshal(c.Args, &written) // a JSON string by llm's contract
 	}
-	base := func(status, arguments string) object {
-		return object{"type": "function_call", "id": id, "call_id": c.ID, "name": c.Name, "arguments": arguments, "status": status}
+	base := func(status, arguments string) openaiwireObject {
+		return openaiwireObject{"type": "function_call", "id": id, "call_id": c.ID, "name": c.Name, "arguments": arguments, "status": status}
 	}
-	s.add("response.output_item.added", object{"output_index": i, "item": base("in_progress", "")})
-	s.pieces(written, piece, "response.function_call_arguments.delta", object{"output_index": i, "item_id": id})
-	s.add("response.function_call_arguments.done", object{"output_index": i, "item_id": id, "arguments": written})
+	s.add("response.output_item.added", openaiwireObject{"output_index": i, "item": base("in_progress", "")})
+	s.pieces(written, piece, "response.function_call_arguments.delta", openaiwireObject{"output_index": i, "item_id": id})
+	s.add("response.function_call_arguments.done", openaiwireObject{"output_index": i, "item_id": id, "arguments": written})
 	done := base("completed", written)
-	s.add("response.output_item.done", object{"output_index": i, "item": done})
+	s.add("response.output_item.done", openaiwireObject{"output_index": i, "item": done})
 	return done
 }
 
-func (s *stream) message(i int, text string, r llmtest.Reply) object {
+func (s *openaiwireStream) message(i int, text string, r Reply) openaiwireObject {
 	id := fmt.Sprint("msg_", i)
 	kind, field, delta := "output_text", "text", "response.output_text.delta"
 	if r.StopOr() == llm.StopRefusal {
 		kind, field, delta = "refusal", "refusal", "response.refusal.delta"
 	}
-	s.add("response.output_item.added", object{"output_index": i, "item": object{"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []any{}}})
-	at := object{"output_index": i, "item_id": id, "content_index": 0}
-	s.add("response.content_part.added", object{"output_index": i, "item_id": id, "content_index": 0, "part": object{"type": kind, field: ""}})
+	s.add("response.output_item.added", openaiwireObject{"output_index": i, "item": openaiwireObject{"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []any{}}})
+	at := openaiwireObject{"output_index": i, "item_id": id, "content_index": 0}
+	s.add("response.content_part.added", openaiwireObject{"output_index": i, "item_id": id, "content_index": 0, "part": openaiwireObject{"type": kind, field: ""}})
 	s.pieces(text, r.PieceOr(), delta, at)
-	p := object{"type": kind, field: text}
+	p := openaiwireObject{"type": kind, field: text}
 	if kind == "output_text" {
 		p["annotations"] = []any{}
 	}
-	s.add("response.content_part.done", object{"output_index": i, "item_id": id, "content_index": 0, "part": p})
-	done := object{"type": "message", "id": id, "role": "assistant", "status": "completed", "phase": "final_answer", "content": []any{p}}
-	s.add("response.output_item.done", object{"output_index": i, "item": done})
+	s.add("response.content_part.done", openaiwireObject{"output_index": i, "item_id": id, "content_index": 0, "part": p})
+	done := openaiwireObject{"type": "message", "id": id, "role": "assistant", "status": "completed", "phase": "final_answer", "content": []any{p}}
+	s.add("response.output_item.done", openaiwireObject{"output_index": i, "item": done})
 	return done
 }
 
 // Failure implements llmtest.Dialect.
-func (Dialect) Failure(f llmtest.Failure) llmtest.Wire {
-	status, kind, code, text := failure(f)
-	body, _ := json.Marshal(object{"error": object{"type": kind, "code": code, "message": text, "param": nil}}) // strings only
-	w := llmtest.Wire{Status: status, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"req_1"}}, Chunks: [][]byte{body}}
+func (OpenAI) Failure(f Failure) Wire {
+	status, kind, code, text := openaiwireFailure(f)
+	body, _ := json.Marshal(openaiwireObject{"error": openaiwireObject{"type": kind, "code": code, "message": text, "param": nil}}) // strings only
+	w := Wire{Status: status, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"req_1"}}, Chunks: [][]byte{body}}
 	if f.RetryAfter > 0 {
 		w.Header.Set("Retry-After", fmt.Sprint(int(f.RetryAfter.Seconds())))
 	}
@@ -449,18 +451,18 @@ func (Dialect) Failure(f llmtest.Failure) llmtest.Wire {
 
 // Late implements llmtest.Dialect: a response that failed, or, for what stands
 // before the model, an event of its own.
-func (Dialect) Late(f llmtest.Failure) []byte {
-	_, kind, code, text := failure(f)
-	var s stream
+func (OpenAI) Late(f Failure) []byte {
+	_, kind, code, text := openaiwireFailure(f)
+	var s openaiwireStream
 	if f.Trouble == llm.Overloaded {
-		s.add("response.failed", object{"response": object{"id": "resp_1", "status": "failed", "error": object{"code": "server_error", "message": text}}})
+		s.add("response.failed", openaiwireObject{"response": openaiwireObject{"id": "resp_1", "status": "failed", "error": openaiwireObject{"code": "server_error", "message": text}}})
 	} else {
-		s.add("error", object{"code": code, "message": kind + ": " + text, "param": nil})
+		s.add("error", openaiwireObject{"code": code, "message": kind + ": " + text, "param": nil})
 	}
 	return s.chunks[0]
 }
 
-func failure(f llmtest.Failure) (status int, kind string, code any, text string) {
+func openaiwireFailure(f Failure) (status int, kind string, code any, text string) {
 	switch f.Trouble {
 	case llm.RateLimited:
 		status, kind, code, text = 429, "tokens", "rate_limit_exceeded", "Rate limit reached for this model on tokens per min."

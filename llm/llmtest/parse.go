@@ -1,4 +1,4 @@
-package chat
+package llmtest
 
 import (
 	"bytes"
@@ -11,13 +11,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/llmtest"
 )
 
-type request struct {
+type chatRequest struct {
 	Model             string          `json:"model"`
-	Messages          []message       `json:"messages"`
-	Tools             []tool          `json:"tools"`
+	Messages          []chatMessage   `json:"messages"`
+	Tools             []chatTool      `json:"tools"`
 	ToolChoice        json.RawMessage `json:"tool_choice"`
 	ParallelToolCalls *bool           `json:"parallel_tool_calls"`
 	MaxTokens         int             `json:"max_tokens"`
@@ -38,7 +37,7 @@ type request struct {
 	} `json:"response_format"`
 }
 
-type message struct {
+type chatMessage struct {
 	Role             string          `json:"role"`
 	Content          json.RawMessage `json:"content"`
 	ReasoningContent string          `json:"reasoning_content"`
@@ -63,7 +62,7 @@ type message struct {
 	ToolCallID string `json:"tool_call_id"`
 }
 
-type tool struct {
+type chatTool struct {
 	Type     string `json:"type"`
 	Function struct {
 		Name        string          `json:"name"`
@@ -73,22 +72,22 @@ type tool struct {
 }
 
 // Parse implements llmtest.Dialect. It knows no field that weak servers do not.
-func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
-	var q request
+func (Chat) Parse(r *http.Request, body []byte) (Seen, error) {
+	var q chatRequest
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	switch {
 	case r.Method != http.MethodPost || r.URL.Path != "/v1/chat/completions":
-		return llmtest.Seen{}, fmt.Errorf("%s %s is not served", r.Method, r.URL.Path)
+		return Seen{}, fmt.Errorf("%s %s is not served", r.Method, r.URL.Path)
 	case r.Header.Get("Content-Type") != "application/json":
-		return llmtest.Seen{}, errors.New("no JSON, the header says")
+		return Seen{}, errors.New("no JSON, the header says")
 	case !utf8.Valid(body):
-		return llmtest.Seen{}, errors.New("no UTF-8")
+		return Seen{}, errors.New("no UTF-8")
 	}
 	if err := d.Decode(&q); err != nil {
-		return llmtest.Seen{}, err
+		return Seen{}, err
 	}
-	seen := llmtest.Seen{Model: q.Model, Key: bearer(r.Header), Stream: q.Stream}
+	seen := Seen{Model: q.Model, Key: bearer(r.Header), Stream: q.Stream}
 	seen.Request = llm.Request{
 		OutputTokensMax: q.MaxTokens, Temperature: q.Temperature, Effort: q.ReasoningEffort, Stop: q.Stop,
 		Serial: q.ParallelToolCalls != nil && !*q.ParallelToolCalls,
@@ -96,7 +95,7 @@ func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
 	if q.ResponseFormat != nil {
 		seen.Request.Schema = &llm.Schema{Name: q.ResponseFormat.JSONSchema.Name, Schema: q.ResponseFormat.JSONSchema.Schema}
 	}
-	for _, f := range []func(*request, *llm.Request) error{parseTools, parseChoice, parseMessages} {
+	for _, f := range []func(*chatRequest, *llm.Request) error{parseTools, parseChoice, parseMessages} {
 		if err := f(&q, &seen.Request); err != nil {
 			return seen, err
 		}
@@ -104,7 +103,7 @@ func (Dialect) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
 	return seen, nil
 }
 
-func parseTools(q *request, req *llm.Request) error {
+func parseTools(q *chatRequest, req *llm.Request) error {
 	if q.Tools != nil && len(q.Tools) == 0 {
 		return errors.New("tools: an empty list")
 	}
@@ -120,7 +119,7 @@ func parseTools(q *request, req *llm.Request) error {
 	return nil
 }
 
-func parseChoice(q *request, req *llm.Request) error {
+func parseChoice(q *chatRequest, req *llm.Request) error {
 	var word string
 	var named struct {
 		Type     string
@@ -143,7 +142,7 @@ func parseChoice(q *request, req *llm.Request) error {
 	return nil
 }
 
-func parseMessages(q *request, req *llm.Request) error {
+func parseMessages(q *chatRequest, req *llm.Request) error {
 	open := map[string]bool{} // calls that no result answered yet
 	for i, m := range q.Messages {
 		if m.Role != "tool" && len(open) > 0 {
@@ -155,7 +154,7 @@ func parseMessages(q *request, req *llm.Request) error {
 			if i > 0 {
 				return fmt.Errorf("messages[%d]: the system prompt stands first", i)
 			}
-			req.System, err = content(m.Content)
+			req.System, err = chatContent(m.Content)
 		case "user":
 			err = parseUser(m, req)
 		case "assistant":
@@ -178,8 +177,8 @@ func parseMessages(q *request, req *llm.Request) error {
 	return nil
 }
 
-func parseUser(m message, req *llm.Request) error {
-	blocks, err := content(m.Content)
+func parseUser(m chatMessage, req *llm.Request) error {
+	blocks, err := chatContent(m.Content)
 	if len(blocks) == 0 && err == nil {
 		err = errors.New("an empty message")
 	}
@@ -187,16 +186,16 @@ func parseUser(m message, req *llm.Request) error {
 	return err
 }
 
-func parseAssistant(m message, req *llm.Request, open map[string]bool) error {
+func parseAssistant(m chatMessage, req *llm.Request, open map[string]bool) error {
 	out := llm.Message{Role: llm.RoleAssistant}
 	for _, d := range m.ReasoningDetails {
-		out.Blocks = append(out.Blocks, llmtest.Reasoning(d.Text, d.Signature+d.Data))
+		out.Blocks = append(out.Blocks, Reasoning(d.Text, d.Signature+d.Data))
 	}
 	if text := m.Reasoning + m.ReasoningContent; text != "" && m.ReasoningDetails == nil {
-		out.Blocks = append(out.Blocks, llmtest.Reasoning(text, ""))
+		out.Blocks = append(out.Blocks, Reasoning(text, ""))
 	}
 	if string(m.Content) != "null" && m.Content != nil {
-		blocks, err := content(m.Content)
+		blocks, err := chatContent(m.Content)
 		if err != nil {
 			return err
 		}
@@ -210,7 +209,7 @@ func parseAssistant(m message, req *llm.Request, open map[string]bool) error {
 			return fmt.Errorf("tool call %s twice", c.ID)
 		}
 		open[c.ID] = true
-		out.Blocks = append(out.Blocks, llmtest.Call(c.ID, c.Function.Name, *c.Function.Arguments))
+		out.Blocks = append(out.Blocks, Call(c.ID, c.Function.Name, *c.Function.Arguments))
 	}
 	if len(out.Blocks) == 0 {
 		return errors.New("an empty answer")
@@ -219,7 +218,7 @@ func parseAssistant(m message, req *llm.Request, open map[string]bool) error {
 	return nil
 }
 
-func parseResult(m message, req *llm.Request, open map[string]bool) error {
+func parseResult(m chatMessage, req *llm.Request, open map[string]bool) error {
 	if !open[m.ToolCallID] {
 		return fmt.Errorf("a result for %q, which nobody called", m.ToolCallID)
 	}
@@ -232,8 +231,8 @@ func parseResult(m message, req *llm.Request, open map[string]bool) error {
 	return nil
 }
 
-// content reads a string, or a list of texts and images.
-func content(raw json.RawMessage) ([]llm.Block, error) {
+// chatContent reads a string, or a list of texts and images.
+func chatContent(raw json.RawMessage) ([]llm.Block, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		if text == "" {

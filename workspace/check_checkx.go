@@ -1,14 +1,4 @@
-// Package check reads a whole history that nobody has open and says what is
-// damaged. It changes nothing.
-//
-//	report, err := check.Run(ctx, dir)
-//	if !report.Whole() { … report.Problems … }
-//
-// It reads every record of every segment and compares it with its checksums
-// and its name, reads the list of revisions and the journal, and walks the tree
-// of each revision: every directory can be read, every part of every file is
-// there and as long as it says.
-package check
+package workspace
 
 import (
 	"context"
@@ -24,30 +14,43 @@ import (
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
+// # Check
+//
+// This part reads a whole history that nobody has open and says what is
+// damaged. It changes nothing.
+//
+//	report, err := check.Run(ctx, dir)
+//	if !report.Whole() { … report.Problems … }
+//
+// It reads every record of every segment and compares it with its checksums
+// and its name, reads the list of revisions and the journal, and walks the tree
+// of each revision: every directory can be read, every part of every file is
+// there and as long as it says.
+
 // problemsMax is how many problems a Report lists; the rest is counted.
 const problemsMax = 1000
 
-// Report is what a Run found.
-type Report struct {
-	Revisions int       `json:"revisions"`
-	Objects   int       `json:"objects"`
-	Bytes     int64     `json:"bytes"` // of the segments
-	Problems  []Problem `json:"problems,omitempty"`
+// CheckReport is what a Run found.
+type CheckReport struct {
+	Revisions int            `json:"revisions"`
+	Objects   int            `json:"objects"`
+	Bytes     int64          `json:"bytes"` // of the segments
+	Problems  []CheckProblem `json:"problems,omitempty"`
 	// More problems there are than those that are listed.
 	More int `json:"more,omitempty"`
 	// Torn is what a crash has left and the next opening cuts off. No revision
 	// needs it, else there is a problem too.
-	Torn []Problem `json:"torn,omitempty"`
+	Torn []CheckProblem `json:"torn,omitempty"`
 	// Unfinished: an undo was interrupted, and the next opening finishes it.
 	Unfinished bool `json:"unfinished,omitempty"`
 }
 
 // Whole reports whether no revision has lost anything.
-func (r Report) Whole() bool { return len(r.Problems) == 0 }
+func (r CheckReport) Whole() bool { return len(r.Problems) == 0 }
 
-// Problem is one damage: a part of a file of the history, or something that a
+// CheckProblem is one damage: a part of a file of the history, or something that a
 // revision needs.
-type Problem struct {
+type CheckProblem struct {
 	File     string `json:"file,omitempty"`   // of the history
 	At       int64  `json:"at,omitempty"`     // in it
 	End      int64  `json:"end,omitempty"`    // of the damaged part
@@ -58,7 +61,7 @@ type Problem struct {
 }
 
 // String is the problem in a line.
-func (p Problem) String() string {
+func (p CheckProblem) String() string {
 	if p.File != "" {
 		return fmt.Sprintf("%s, bytes %d to %d: %s", p.File, p.At, p.End, p.Why)
 	}
@@ -77,14 +80,14 @@ type kept struct {
 
 type run struct {
 	ctx     context.Context
-	report  Report
+	report  CheckReport
 	objects map[object.Hash]kept
 	whole   map[object.Hash]bool // trees that were walked
 }
 
-// Run checks the history in a directory. An error says that it could not; what
+// runCheck checks the history in a directory. An error says that it could not; what
 // is damaged is in the Report.
-func Run(ctx context.Context, dir string) (Report, error) {
+func runCheck(ctx context.Context, dir string) (CheckReport, error) {
 	r := &run{ctx: ctx, objects: map[object.Hash]kept{}, whole: map[object.Hash]bool{}}
 	var err error
 	r.report.Bytes, err = object.Inspect(filepath.Join(dir, "objects"), r.found, r.damage)
@@ -94,7 +97,7 @@ func Run(ctx context.Context, dir string) (Report, error) {
 	r.report.Objects = len(r.objects)
 	_, r.report.Unfinished, err = apply.Pending(apply.Config{Journal: filepath.Join(dir, "journal")})
 	if err != nil {
-		r.problem(Problem{File: "journal", Why: err.Error()})
+		r.problem(CheckProblem{File: "journal", Why: err.Error()})
 	}
 	revs, err := r.revisions(filepath.Join(dir, "revisions"))
 	if err != nil {
@@ -109,7 +112,7 @@ func Run(ctx context.Context, dir string) (Report, error) {
 	return r.report, nil
 }
 
-func (r *run) problem(p Problem) {
+func (r *run) problem(p CheckProblem) {
 	if len(r.report.Problems) < problemsMax {
 		r.report.Problems = append(r.report.Problems, p)
 	} else {
@@ -118,7 +121,7 @@ func (r *run) problem(p Problem) {
 }
 
 func (r *run) damage(d object.Damage) {
-	p := Problem{File: "objects/" + d.File, At: d.At, End: d.End, Why: d.Why}
+	p := CheckProblem{File: "objects/" + d.File, At: d.At, End: d.End, Why: d.Why}
 	if d.Torn {
 		r.report.Torn = append(r.report.Torn, p)
 		return
@@ -141,11 +144,11 @@ func (r *run) revisions(path string) ([]revlog.Revision, error) {
 	revs, torn, err := revlog.Read(path)
 	switch {
 	case errs.Is(err, errs.Corrupt), errors.Is(err, fs.ErrNotExist):
-		r.problem(Problem{File: "revisions", Why: err.Error()})
+		r.problem(CheckProblem{File: "revisions", Why: err.Error()})
 	case err != nil:
 		return nil, err
 	case torn > 0:
-		r.report.Torn = append(r.report.Torn, Problem{File: "revisions", Why: fmt.Sprintf("%d bytes at the end are no revision", torn)})
+		r.report.Torn = append(r.report.Torn, CheckProblem{File: "revisions", Why: fmt.Sprintf("%d bytes at the end are no revision", torn)})
 	}
 	r.report.Revisions = len(revs)
 	return revs, nil
@@ -154,7 +157,7 @@ func (r *run) revisions(path string) ([]revlog.Revision, error) {
 // need finds an object that a path of a revision needs.
 func (r *run) need(n uint64, path string, kind object.Kind, h object.Hash) (kept, bool) {
 	k, ok := r.objects[h]
-	p := Problem{Revision: n, Path: path, Object: h.String()}
+	p := CheckProblem{Revision: n, Path: path, Object: h.String()}
 	switch {
 	case !ok:
 		p.Why = "it is missing"
@@ -210,6 +213,6 @@ func (r *run) long(n uint64, path string, h object.Hash, is, should int64) bool 
 	if is == should {
 		return true
 	}
-	r.problem(Problem{Revision: n, Path: path, Object: h.String(), Why: fmt.Sprintf("it holds %d bytes, and should hold %d", is, should)})
+	r.problem(CheckProblem{Revision: n, Path: path, Object: h.String(), Why: fmt.Sprintf("it holds %d bytes, and should hold %d", is, should)})
 	return false
 }

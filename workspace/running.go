@@ -1,4 +1,4 @@
-package check
+package workspace
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // while it took hold of it; a pruning takes longer than that.
 const heldTries = 10
 
-// Running checks a history that may be open, and go on, meanwhile: of what was
+// checkRunning checks a history that may be open, and go on, meanwhile: of what was
 // there when it began, nothing is missed, and what is written since is no
 // problem. It changes nothing in dir. scratch is a path on the same file
 // system, for Running alone; it is gone when Running returns, and if Running
@@ -28,7 +28,7 @@ const heldTries = 10
 // It works on links to the segments, which are only ever appended to or
 // removed, with the list as it was before. NotFound: there is no history.
 // Conflict: it was pruned again and again. Unavailable: the disk is full.
-func Running(ctx context.Context, dir, scratch string) (r Report, err error) {
+func checkRunning(ctx context.Context, dir, scratch string) (r CheckReport, err error) {
 	if _, err := os.Lstat(filepath.Join(dir, "objects")); err != nil {
 		return r, errs.Wrap(errs.NotFound, err, "there is no history")
 	}
@@ -43,7 +43,7 @@ func Running(ctx context.Context, dir, scratch string) (r Report, err error) {
 			return r, err
 		}
 		if held {
-			return Run(ctx, scratch)
+			return runCheck(ctx, scratch)
 		}
 	}
 	return r, errs.New(errs.Conflict, "the history was pruned all the time").WithHint("check again in a moment")

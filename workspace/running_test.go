@@ -1,4 +1,4 @@
-package check
+package workspace
 
 import (
 	"os"
@@ -25,7 +25,7 @@ func TestRunning_onAFullDisk(t *testing.T) {
 		_, err = fill.Write(block)
 	}
 	fill.Close()
-	_, err = Running(t.Context(), dir, beside)
+	_, err = checkRunning(t.Context(), dir, beside)
 	if !errs.Is(err, errs.Unavailable) || !strings.Contains(errs.Public(err), "the server's disk is full") || strings.Contains(errs.Public(err), disk) {
 		t.Errorf("%v (%q)", err, errs.Public(err))
 	}
@@ -35,7 +35,7 @@ func TestRunning_onAFullDisk(t *testing.T) {
 	if err := os.Remove(fill.Name()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Running(t.Context(), dir, beside); err != nil {
+	if _, err := checkRunning(t.Context(), dir, beside); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package brain
+package main
 
 import "testing"
 
@@ -10,5 +10,5 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(w.cpu.Microseconds())/float64(steps), "cpu-µs/step")
-	b.ReportMetric(float64(median(w.steps).Nanoseconds()), "p50-ns/step")
+	b.ReportMetric(float64(medianTime(w.steps).Nanoseconds()), "p50-ns/step")
 }

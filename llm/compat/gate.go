@@ -1,4 +1,15 @@
-// Package astext finds tool calls that a model wrote as text, because the
+package compat
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/skete-dev/skete/llm"
+)
+
+// # Astext
+//
+// This part finds tool calls that a model wrote as text, because the
 // template of a weak server lets them through.
 //
 //	g := astext.New(tools)
@@ -8,16 +19,8 @@
 // Text passes as soon as it is clear that it is no call; what is decided depends
 // on the text alone, not on how it was cut. Without a call not a byte is lost.
 // A Gate is for one answer and one goroutine.
-package astext
 
-import (
-	"bytes"
-	"strings"
-
-	"github.com/skete-dev/skete/llm"
-)
-
-// Gate stands between the text of an answer and its reader. It knows
+// textCalls stands between the text of an answer and its reader. It knows
 //
 //	<tool_call>{"name": …, "arguments": {…}}</tool_call>      Qwen, Hermes
 //	<tool_call>name<arg_key>k</arg_key><arg_value>v</…>       GLM
@@ -27,29 +30,29 @@ import (
 //	[TOOL_CALLS][{"name": …, "arguments": {…}}]               Mistral
 //	<|python_tag|>{"name": …, "parameters": {…}}              Llama 3
 //	{"name": …, "parameters": {…}}                            the whole answer, if the tool exists
-type Gate struct {
-	tools tools
+type textCalls struct {
+	tools textTools
 	buf   []byte // not yet decided
-	found []Call
+	found []textCall
 	// bare: the answer begins like a JSON call; decided: that was looked at.
 	bare, decided bool
-	open          *marker // buf begins with it
-	scan          int     // where in buf to look for its end
-	ends          int     // ends that were none, being inside of strings
-	tried         int     // markers so far
-	space         []byte  // white space that is shown only if text follows
-	shown         bool    // text was shown since the beginning or the last call
+	open          *callMarker // buf begins with it
+	scan          int         // where in buf to look for its end
+	ends          int         // ends that were none, being inside of strings
+	tried         int         // markers so far
+	space         []byte      // white space that is shown only if text follows
+	shown         bool        // text was shown since the beginning or the last call
 }
 
-// Call is a call that was written as text. Args are what the model wrote, mostly JSON.
-type Call struct{ Name, Args string }
+// textCall is a call that was written as text. Args are what the model wrote, mostly JSON.
+type textCall struct{ Name, Args string }
 
-type marker struct {
+type callMarker struct {
 	start, end string // "" = it lasts to the end of the answer
 	fence      bool
 }
 
-var markers = []*marker{
+var markers = []*callMarker{
 	{start: "<tool_call>", end: "</tool_call>"},
 	{start: "<function=", end: "</function>"},
 	{start: "```json", end: "```", fence: true},
@@ -63,20 +66,20 @@ const (
 	endsMax    = 16  // of one marker
 )
 
-// New returns a gate for an answer to a request that offered these tools.
-func New(specs []llm.ToolSpec) *Gate { return &Gate{tools: newTools(specs)} }
+// newTextCalls returns a gate for an answer to a request that offered these tools.
+func newTextCalls(specs []llm.ToolSpec) *textCalls { return &textCalls{tools: newTextTools(specs)} }
 
 // Empty reports whether nothing came so far.
-func (g *Gate) Empty() bool { return len(g.buf) == 0 && len(g.space) == 0 && len(g.found) == 0 }
+func (g *textCalls) Empty() bool { return len(g.buf) == 0 && len(g.space) == 0 && len(g.found) == 0 }
 
 // Push takes text and returns what may be shown of it and of what came before.
-func (g *Gate) Push(text string) string {
+func (g *textCalls) Push(text string) string {
 	g.buf = append(g.buf, text...)
 	return string(g.drain(false))
 }
 
 // Close returns what is left: text, and the calls.
-func (g *Gate) Close() (string, []Call) {
+func (g *textCalls) Close() (string, []textCall) {
 	out := g.drain(true)
 	if len(g.found) == 0 {
 		out = append(out, g.space...)
@@ -84,7 +87,7 @@ func (g *Gate) Close() (string, []Call) {
 	return string(out), g.found
 }
 
-func (g *Gate) drain(final bool) (out []byte) {
+func (g *textCalls) drain(final bool) (out []byte) {
 	for len(g.buf) > 0 {
 		if !g.decided && !g.decide(final) {
 			return out
@@ -113,7 +116,7 @@ func (g *Gate) drain(final bool) (out []byte) {
 
 // show moves n bytes of buf to out. White space waits at the beginning and
 // after a call: if nothing but calls follows, nobody needs it.
-func (g *Gate) show(out []byte, n int) []byte {
+func (g *textCalls) show(out []byte, n int) []byte {
 	text := g.buf[:n]
 	g.buf = g.buf[n:]
 	if !g.shown && len(bytes.TrimSpace(text)) == 0 {
@@ -128,7 +131,7 @@ func (g *Gate) show(out []byte, n int) []byte {
 }
 
 // decide looks at how the answer begins. It returns false if more is needed.
-func (g *Gate) decide(final bool) bool {
+func (g *textCalls) decide(final bool) bool {
 	switch looksBare(g.buf) {
 	case maybe:
 		if !final {
@@ -141,7 +144,7 @@ func (g *Gate) decide(final bool) bool {
 	return true
 }
 
-func (g *Gate) closeBare(out []byte) []byte {
+func (g *textCalls) closeBare(out []byte) []byte {
 	if calls, ok := g.tools.parseJSON(string(g.buf), true); ok {
 		g.found, g.buf = append(g.found, calls...), nil
 		return out
@@ -152,8 +155,8 @@ func (g *Gate) closeBare(out []byte) []byte {
 
 // enter shows the text before the next marker. It returns false if there is
 // none so far.
-func (g *Gate) enter(out *[]byte, final bool) bool {
-	at, m := -1, (*marker)(nil)
+func (g *textCalls) enter(out *[]byte, final bool) bool {
+	at, m := -1, (*callMarker)(nil)
 	if g.tried < markersMax {
 		at, m = nextMarker(g.buf)
 	}
@@ -171,7 +174,7 @@ func (g *Gate) enter(out *[]byte, final bool) bool {
 	return true
 }
 
-func nextMarker(buf []byte) (at int, first *marker) {
+func nextMarker(buf []byte) (at int, first *callMarker) {
 	for _, m := range markers {
 		if i := bytes.Index(buf, []byte(m.start)); i >= 0 && (first == nil || i < at) {
 			at, first = i, m
@@ -193,17 +196,17 @@ func halfMarker(buf []byte) int {
 	return longest
 }
 
-type verdict int
+type fenceVerdict int
 
 const (
-	wait verdict = iota
+	wait fenceVerdict = iota
 	isText
 	isCall
 )
 
 // resolve looks whether the marker at the beginning of buf is a call. With
 // isCall it has taken it out of buf.
-func (g *Gate) resolve(final bool) verdict {
+func (g *textCalls) resolve(final bool) fenceVerdict {
 	m := g.open
 	if m.end == "" {
 		return g.resolveToEnd(final)
@@ -237,7 +240,7 @@ func fenceIsText(inner string) bool {
 	return ok && strings.TrimSpace(rest) == "" || strings.HasSuffix(strings.TrimRight(inner, " \t"), "\n")
 }
 
-func (g *Gate) resolveToEnd(final bool) verdict {
+func (g *textCalls) resolveToEnd(final bool) fenceVerdict {
 	if !final {
 		return wait
 	}
@@ -252,7 +255,7 @@ func (g *Gate) resolveToEnd(final bool) verdict {
 // unclosed judges a marker without a good end at the end of the answer: weak
 // models forget it, or write JSON that is none. The latter becomes a call
 // with those arguments, so that the model is told.
-func (g *Gate) unclosed() verdict {
+func (g *textCalls) unclosed() fenceVerdict {
 	inner := string(g.buf[len(g.open.start):])
 	if calls, rest, ok := g.tools.parseUnclosed(g.open, inner); ok {
 		g.found, g.buf = append(g.found, calls...), []byte(rest)
@@ -268,10 +271,10 @@ func (g *Gate) unclosed() verdict {
 	return isText
 }
 
-type guess int
+type bareGuess int
 
 const (
-	no guess = iota
+	no bareGuess = iota
 	maybe
 	yes
 )
@@ -279,7 +282,7 @@ const (
 var bareKeys = []string{`"name"`, `"type"`, `"function"`, `"tool"`, `"tool_name"`, `"arguments"`, `"parameters"`, `"id"`}
 
 // looksBare reports whether an answer begins like a JSON tool call.
-func looksBare(buf []byte) guess {
+func looksBare(buf []byte) bareGuess {
 	rest := bytes.TrimLeft(buf, " \r\n\t")
 	if len(rest) > 0 && rest[0] == '[' {
 		rest = bytes.TrimLeft(rest[1:], " \r\n\t")

@@ -1,4 +1,4 @@
-package brain
+package main
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/client"
-	"github.com/skete-dev/skete/server"
+	apiserver "github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -247,7 +247,7 @@ func (h *house) serve(ctx context.Context) (*client.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := server.New(server.Config{Sandboxes: noSandboxes{}, Templates: noTemplates{}, Runs: h.keeper, Keys: keys})
+	s, err := apiserver.New(apiserver.Config{Sandboxes: noSandboxes{}, Templates: noTemplates{}, Runs: h.keeper, Keys: keys})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -275,6 +275,6 @@ func (h *house) serve(ctx context.Context) (*client.Client, func(), error) {
 
 // There are no sandboxes here, and nobody asks for them.
 type (
-	noSandboxes struct{ server.Sandboxes }
-	noTemplates struct{ server.Templates }
+	noSandboxes struct{ apiserver.Sandboxes }
+	noTemplates struct{ apiserver.Templates }
 )

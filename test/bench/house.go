@@ -1,4 +1,4 @@
-package brain
+package main
 
 import (
 	"context"
@@ -245,7 +245,7 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func median(ds []time.Duration) time.Duration {
+func medianTime(ds []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(ds))
 	return sorted[len(sorted)/2]
 }

@@ -1,4 +1,4 @@
-package astext
+package compat
 
 import (
 	"bytes"
@@ -10,11 +10,11 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// tools are those that were offered, with the types of their arguments.
-type tools map[string]map[string]string
+// textTools are those that were offered, with the types of their arguments.
+type textTools map[string]map[string]string
 
-func newTools(specs []llm.ToolSpec) tools {
-	known := tools{}
+func newTextTools(specs []llm.ToolSpec) textTools {
+	known := textTools{}
 	for _, s := range specs {
 		known[s.Name] = argTypes(s.Schema)
 	}
@@ -39,7 +39,7 @@ func argTypes(schema json.RawMessage) map[string]string {
 }
 
 // parse reads what stands between a marker and its end.
-func (t tools) parse(m *marker, inner string) ([]Call, bool) {
+func (t textTools) parse(m *callMarker, inner string) ([]textCall, bool) {
 	inner = strings.TrimSpace(inner)
 	switch {
 	case m.start == "<function=":
@@ -64,7 +64,7 @@ func (t tools) parse(m *marker, inner string) ([]Call, bool) {
 }
 
 // parseUnclosed reads a call whose end is missing; rest is what follows it.
-func (t tools) parseUnclosed(m *marker, inner string) (calls []Call, rest string, ok bool) {
+func (t textTools) parseUnclosed(m *callMarker, inner string) (calls []textCall, rest string, ok bool) {
 	if m.start == "<function=" {
 		calls, ok = t.parseFunction(strings.TrimSpace(inner))
 		return calls, "", ok
@@ -94,8 +94,8 @@ func firstJSON(s string) (value, rest string, ok bool) {
 	return s[:d.InputOffset()], s[d.InputOffset():], true
 }
 
-// written is a call as models write it, under the names that they use.
-type written struct {
+// writtenCall is a call as models write it, under the names that they use.
+type writtenCall struct {
 	Name        json.RawMessage `json:"name"`
 	ToolName    json.RawMessage `json:"tool_name"`
 	Tool        json.RawMessage `json:"tool"`
@@ -110,8 +110,8 @@ type written struct {
 // parseJSON reads one call, a list of calls, or several calls in a row, and
 // nothing beside them. strict: only tools that exist, and only with arguments,
 // for nothing else says that a call is meant.
-func (t tools) parseJSON(s string, strict bool) ([]Call, bool) {
-	var calls []Call
+func (t textTools) parseJSON(s string, strict bool) ([]textCall, bool) {
+	var calls []textCall
 	d := json.NewDecoder(strings.NewReader(strings.TrimSpace(s)))
 	for {
 		var raw json.RawMessage
@@ -135,16 +135,16 @@ func (t tools) parseJSON(s string, strict bool) ([]Call, bool) {
 	}
 }
 
-func (t tools) parseOne(raw json.RawMessage, strict bool) (Call, bool) {
-	var w written
+func (t textTools) parseOne(raw json.RawMessage, strict bool) (textCall, bool) {
+	var w writtenCall
 	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &w) != nil || len(w.Description) > 0 {
-		return Call{}, false
+		return textCall{}, false
 	}
 	if isObject(w.Function) { // as the API has it
 		return t.parseOne(w.Function, strict)
 	}
-	name := first(str(w.Name), str(w.ToolName), str(w.Tool), str(w.Function))
-	args := first(string(w.Arguments), string(w.Parameters), string(w.Args), string(w.Input))
+	name := firstText(str(w.Name), str(w.ToolName), str(w.Tool), str(w.Function))
+	args := firstText(string(w.Arguments), string(w.Parameters), string(w.Args), string(w.Input))
 	if inner := str(json.RawMessage(args)); inner != "" {
 		args = inner // a string that holds JSON
 	}
@@ -152,12 +152,12 @@ func (t tools) parseOne(raw json.RawMessage, strict bool) (Call, bool) {
 		args = "{}"
 	}
 	if _, offered := t[name]; name == "" || strict && (!offered || !isObject(json.RawMessage(args))) {
-		return Call{}, false
+		return textCall{}, false
 	}
-	return Call{name, args}, true
+	return textCall{name, args}, true
 }
 
-func first(texts ...string) string {
+func firstText(texts ...string) string {
 	for _, s := range texts {
 		if s != "" {
 			return s
@@ -169,36 +169,36 @@ func first(texts ...string) string {
 var toolName = pattern.Lazy(`^[A-Za-z0-9_.:-]{1,128}$`)
 
 // parseFunction reads name>{…} and name><parameter=k>v</parameter>….
-func (t tools) parseFunction(s string) ([]Call, bool) {
+func (t textTools) parseFunction(s string) ([]textCall, bool) {
 	name, body, ok := strings.Cut(s, ">")
 	name, body = strings.Trim(name, `"' `), strings.TrimSpace(body)
 	if !ok || !toolName().MatchString(name) {
 		return nil, false
 	}
 	if body == "" {
-		return []Call{{name, "{}"}}, true
+		return []textCall{{name, "{}"}}, true
 	}
 	if value, rest, ok := firstJSON(body); ok && strings.TrimSpace(rest) == "" && value[0] == '{' {
-		return []Call{{name, value}}, true
+		return []textCall{{name, value}}, true
 	}
 	args, ok := t.pairs(name, body, "<parameter=", ">", "</parameter>")
-	return []Call{{name, args}}, ok
+	return []textCall{{name, args}}, ok
 }
 
 // parseKeys reads name<arg_key>k</arg_key><arg_value>v</arg_value>….
-func (t tools) parseKeys(s string) ([]Call, bool) {
+func (t textTools) parseKeys(s string) ([]textCall, bool) {
 	name, body, _ := strings.Cut(s, "<arg_key>")
 	if name = strings.TrimSpace(name); !toolName().MatchString(name) || body == "" {
 		return nil, false
 	}
 	body = strings.ReplaceAll(body, "</arg_key>\n<arg_value>", "</arg_key><arg_value>")
 	args, ok := t.pairs(name, "<arg_key>"+body, "<arg_key>", "</arg_key><arg_value>", "</arg_value>")
-	return []Call{{name, args}}, ok
+	return []textCall{{name, args}}, ok
 }
 
 // pairs reads keys and values between marks. A value is text unless the
 // tool's schema says otherwise and it is JSON.
-func (t tools) pairs(tool, s, start, mid, end string) (string, bool) {
+func (t textTools) pairs(tool, s, start, mid, end string) (string, bool) {
 	args := []byte{'{'}
 	seen := map[string]bool{}
 	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {
@@ -212,25 +212,25 @@ func (t tools) pairs(tool, s, start, mid, end string) (string, bool) {
 		if seen[k] = true; len(args) > 1 {
 			args = append(args, ',')
 		}
-		args = append(append(quote(args, k), ':'), t.value(tool, k, v)...)
+		args = append(append(quoteJSON(args, k), ':'), t.value(tool, k, v)...)
 		s = after
 	}
 	return string(append(args, '}')), true
 }
 
-func (t tools) value(tool, k, v string) []byte {
+func (t textTools) value(tool, k, v string) []byte {
 	v = strings.TrimSuffix(strings.TrimPrefix(v, "\n"), "\n")
 	kind, known := t[tool][k]
 	plain := []byte(strings.TrimSpace(v))
 	if kind != "string" && (known || bytes.IndexAny(plain, "{[") == 0) && json.Valid(plain) {
 		return plain
 	}
-	return quote(nil, v)
+	return quoteJSON(nil, v)
 }
 
 // parseNamed reads name{…} and name[ARGS]{…}, one or several in a row.
-func parseNamed(s string) ([]Call, bool) {
-	var calls []Call
+func parseNamed(s string) ([]textCall, bool) {
+	var calls []textCall
 	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {
 		i := strings.IndexAny(s, "{[")
 		if i < 0 || len(calls) == callsMax {
@@ -244,7 +244,7 @@ func parseNamed(s string) ([]Call, bool) {
 		if !ok || value[0] != '{' || !toolName().MatchString(name) {
 			return nil, false
 		}
-		calls = append(calls, Call{name, value})
+		calls = append(calls, textCall{name, value})
 		s = strings.TrimPrefix(strings.TrimSpace(rest), "[TOOL_CALLS]")
 	}
 	return calls, len(calls) > 0
@@ -256,34 +256,20 @@ var (
 )
 
 // broken makes a call of JSON that is none, if it names a tool that exists.
-func (t tools) broken(s string) (Call, bool) {
+func (t textTools) broken(s string) (textCall, bool) {
 	name := brokenName().FindStringSubmatch(s)
 	if name == nil || t[name[1]] == nil {
-		return Call{}, false
+		return textCall{}, false
 	}
 	args := strings.TrimSpace(s)
 	if at := brokenArgs().FindStringIndex(s); at != nil {
 		args = strings.TrimSpace(s[at[1]:])
 	}
-	return Call{name[1], args}, true
+	return textCall{name[1], args}, true
 }
 
-// callsMax bounds the calls of one answer.
-const callsMax = 128
-
-func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
-
-// str returns a string, "" for anything else.
-func str(raw json.RawMessage) string {
-	var s string
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s
-}
-
-// quote appends s as a JSON string, without the escapes for HTML.
-func quote(b []byte, s string) []byte {
+// quoteJSON appends s as a JSON string, without the escapes for HTML.
+func quoteJSON(b []byte, s string) []byte {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)

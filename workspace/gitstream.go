@@ -1,17 +1,4 @@
-// Package gitstream writes the history of a workspace as a stream for
-// `git fast-import`: a commit for each revision, one after the other, on one
-// branch.
-//
-//	err := gitstream.Write(ctx, w, store, revs)
-//	// git init x && cd x && git fast-import <stream && git checkout workspace
-//
-// # What git has no word for
-//
-// Owners, attributes, fifos, empty directories and most of a mode are left out.
-// So is what git refuses in a tree: anything in a directory named .git, in any
-// case, or with names that it takes for that. Each commit's message says how
-// many paths of the revision that are; the labels are trailers of it.
-package gitstream
+package workspace
 
 import (
 	"bufio"
@@ -27,13 +14,29 @@ import (
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
-// Branch is the name of the branch that is written.
-const Branch = "refs/heads/workspace"
+// # Gitstream
+//
+// This part writes the history of a workspace as a stream for
+// `git fast-import`: a commit for each revision, one after the other, on one
+// branch.
+//
+//	err := gitstream.Write(ctx, w, store, revs)
+//	// git init x && cd x && git fast-import <stream && git checkout workspace
+//
+// # What git has no word for
+//
+// Owners, attributes, fifos, empty directories and most of a mode are left out.
+// So is what git refuses in a tree: anything in a directory named .git, in any
+// case, or with names that it takes for that. Each commit's message says how
+// many paths of the revision that are; the labels are trailers of it.
 
-// Write writes all revisions, the oldest first. Corrupt, NotFound: a revision
+// gitBranch is the name of the branch that is written.
+const gitBranch = "refs/heads/workspace"
+
+// writeGit writes all revisions, the oldest first. Corrupt, NotFound: a revision
 // cannot be read; what was written is then no whole stream.
-func Write(ctx context.Context, w io.Writer, store *object.Store, revs []revlog.Revision) error {
-	e := exporter{ctx: ctx, w: bufio.NewWriterSize(w, 256<<10), store: store}
+func writeGit(ctx context.Context, w io.Writer, store *object.Store, revs []revlog.Revision) error {
+	e := gitExporter{ctx: ctx, w: bufio.NewWriterSize(w, 256<<10), store: store}
 	e.printf("feature done\n")
 	var before object.Hash
 	for i, r := range revs {
@@ -50,7 +53,7 @@ func Write(ctx context.Context, w io.Writer, store *object.Store, revs []revlog.
 	return e.err
 }
 
-type exporter struct {
+type gitExporter struct {
 	ctx   context.Context
 	w     *bufio.Writer
 	store *object.Store
@@ -58,28 +61,28 @@ type exporter struct {
 	err   error
 }
 
-func (e *exporter) printf(format string, args ...any) {
+func (e *gitExporter) printf(format string, args ...any) {
 	if e.err == nil {
 		_, e.err = fmt.Fprintf(e.w, format, args...)
 	}
 }
 
-func (e *exporter) data(text string) { e.printf("data %d\n%s\n", len(text), text) }
+func (e *gitExporter) data(text string) { e.printf("data %d\n%s\n", len(text), text) }
 
 // commit writes one revision as what differs from the one before.
-func (e *exporter) commit(i int, r revlog.Revision, before object.Hash) {
+func (e *gitExporter) commit(i int, r revlog.Revision, before object.Hash) {
 	e.left = 0
 	if e.err == nil {
 		e.err = e.count(r.Root, false)
 	}
 	if i == 0 {
-		e.printf("reset %s\n\n", Branch)
+		e.printf("reset %s\n\n", gitBranch)
 	}
 	who := oneLine(r.Actor)
 	if who == "" {
 		who = "unknown"
 	}
-	e.printf("commit %s\nmark :%d\ncommitter %s <> %d +0000\n", Branch, i+1, who, max(r.Time.Unix(), 0))
+	e.printf("commit %s\nmark :%d\ncommitter %s <> %d +0000\n", gitBranch, i+1, who, max(r.Time.Unix(), 0))
 	e.data(message(r, e.left))
 	if i > 0 {
 		e.printf("from :%d\n", i)
@@ -147,7 +150,7 @@ func takes(en tree.Entry) bool {
 }
 
 // count counts the paths of a tree that git does not take.
-func (e *exporter) count(h object.Hash, inside bool) error {
+func (e *gitExporter) count(h object.Hash, inside bool) error {
 	entries, err := apply.Read(e.store, h)
 	if err != nil {
 		return err
@@ -167,7 +170,7 @@ func (e *exporter) count(h object.Hash, inside bool) error {
 }
 
 // dir writes what differs beneath a directory.
-func (e *exporter) dir(path string, before, after object.Hash) {
+func (e *gitExporter) dir(path string, before, after object.Hash) {
 	if e.err == nil {
 		e.err = e.ctx.Err()
 	}
@@ -190,7 +193,7 @@ func (e *exporter) dir(path string, before, after object.Hash) {
 	}
 }
 
-func (e *exporter) name(dir string, b, a tree.Entry) {
+func (e *gitExporter) name(dir string, b, a tree.Entry) {
 	name := b.Name
 	if b.Type == 0 {
 		name = a.Name
@@ -214,7 +217,7 @@ func (e *exporter) name(dir string, b, a tree.Entry) {
 	}
 }
 
-func (e *exporter) file(path string, en tree.Entry) {
+func (e *gitExporter) file(path string, en tree.Entry) {
 	if en.Type == tree.Link {
 		e.printf("M 120000 inline %s\n", quote(path))
 		e.data(en.Target)

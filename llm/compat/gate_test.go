@@ -1,7 +1,6 @@
-package astext_test
+package compat
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -9,21 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/internal/patience"
-	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/compat/astext"
 )
 
-func offered(names ...string) []llm.ToolSpec {
-	var specs []llm.ToolSpec
-	for _, n := range names {
-		specs = append(specs, llm.ToolSpec{Name: n, Schema: json.RawMessage(`{"type":"object","properties":{"path":{"type":"string"},"n":{"type":"integer"}}}`)})
-	}
-	return specs
-}
-
 // through sends text through a gate in pieces of n bytes.
-func through(text string, n int) (shown string, calls []astext.Call) {
-	g := astext.New(offered("read", "write"))
+func through(text string, n int) (shown string, calls []textCall) {
+	g := newTextCalls(offered("read", "write"))
 	var out strings.Builder
 	for len(text) > 0 {
 		k := min(n, len(text))
