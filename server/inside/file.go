@@ -15,7 +15,6 @@ import (
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
-	"github.com/skete-dev/skete/server/view"
 )
 
 // FilePath names a file of a sandbox. The path is bytes, percent-encoded.
@@ -108,7 +107,7 @@ func stat(ctx context.Context, g guest, req *wire.StatRequest) (api.File, error)
 	if err != nil {
 		return api.File{}, wire.Err(err)
 	}
-	f := view.File(res.Msg.GetEntry())
+	f := stream.FileView(res.Msg.GetEntry())
 	if hashOK(res.Msg.GetSha256()) {
 		f.SHA256 = res.Msg.GetSha256()
 	}
@@ -147,7 +146,7 @@ func (s *service) listFiles(ctx context.Context, in *listFilesIn) (*listFilesOut
 		return nil, wire.Err(err)
 	}
 	return &listFilesOut{api.FilePage{
-		Items: view.Files(res.Msg.GetEntries()), NextPageToken: hex.EncodeToString(res.Msg.GetNextPageToken()),
+		Items: stream.FileViews(res.Msg.GetEntries()), NextPageToken: hex.EncodeToString(res.Msg.GetNextPageToken()),
 	}}, nil
 }
 
@@ -199,7 +198,7 @@ func changeFile(ctx context.Context, s *service, id string, call func(guest) (*w
 	if err != nil {
 		return nil, wire.Err(err)
 	}
-	return &fileOut{view.File(e)}, nil
+	return &fileOut{stream.FileView(e)}, nil
 }
 
 // entryOf takes the entry out of a guest's answer.

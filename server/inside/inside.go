@@ -23,7 +23,6 @@ import (
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
-	"github.com/skete-dev/skete/server/view"
 )
 
 // Sandboxes is what is needed of *manager.Manager.
@@ -84,7 +83,7 @@ func (s *service) sandboxMetrics(ctx context.Context, in *SandboxPath) (*metrics
 	if err != nil {
 		return nil, wire.Err(err)
 	}
-	return &metricsOut{view.Metrics(res.Msg)}, nil
+	return &metricsOut{stream.MetricsView(res.Msg)}, nil
 }
 
 // guest is a running sandbox's client. release must be called.

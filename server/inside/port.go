@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
-	"github.com/skete-dev/skete/server/view"
 )
 
 func (s *service) registerPorts(t *route.Table) {
@@ -46,7 +45,7 @@ func (s *service) listPorts(ctx context.Context, in *SandboxPath) (*listPortsOut
 	}
 	list := api.PortList{Items: make([]api.Port, len(res.Msg.GetPorts()))}
 	for i, p := range res.Msg.GetPorts() {
-		list.Items[i] = view.Port(p)
+		list.Items[i] = stream.PortView(p)
 	}
 	return &listPortsOut{list}, nil
 }

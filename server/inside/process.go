@@ -15,7 +15,6 @@ import (
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
-	"github.com/skete-dev/skete/server/view"
 )
 
 // stdinBodyMax is what the guest takes in one call.
@@ -110,7 +109,7 @@ func (s *service) startProcess(ctx context.Context, in *startProcessIn) (*startP
 	}
 	step.Follow(s.ends(g, res.GetProcess().GetKey()))
 	s.started()
-	p := view.Process(res.GetProcess())
+	p := stream.ProcessView(res.GetProcess())
 	p.Existed = res.GetExisted()
 	if p.Existed {
 		return &startProcessOut{http.StatusOK, p}, nil
@@ -147,8 +146,8 @@ func (s *service) starts(ctx context.Context, g guest, req api.StartProcess) ([]
 		req.Key = wire.NewKey()
 	}
 	var starts []*wire.StartRequest
-	for shell := range view.Shells(req) {
-		r, err := view.Start(req, language, shell)
+	for shell := range stream.Shells(req) {
+		r, err := stream.StartRequest(req, language, shell)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +176,7 @@ func (s *service) listProcesses(ctx context.Context, in *listProcessesIn) (*list
 	}
 	page := api.ProcessPage{Items: make([]api.Process, len(res.Msg.GetProcesses())), NextPageToken: res.Msg.GetNextPageToken()}
 	for i, p := range res.Msg.GetProcesses() {
-		page.Items[i] = view.Process(p)
+		page.Items[i] = stream.ProcessView(p)
 	}
 	return &listProcessesOut{page}, nil
 }
@@ -192,7 +191,7 @@ func (s *service) getProcess(ctx context.Context, in *ProcessPath) (*processOut,
 	if err != nil {
 		return nil, wire.Err(err)
 	}
-	return &processOut{view.Process(res.Msg.GetProcess())}, nil
+	return &processOut{stream.ProcessView(res.Msg.GetProcess())}, nil
 }
 
 func (s *service) forgetProcess(ctx context.Context, in *ProcessPath) (*struct{}, error) {
@@ -228,7 +227,7 @@ func (s *service) waitProcess(ctx context.Context, in *waitProcessIn) (*processO
 		}
 		return nil, wire.Err(err)
 	}
-	return &processOut{view.Process(res.Msg.GetProcess())}, nil
+	return &processOut{stream.ProcessView(res.Msg.GetProcess())}, nil
 }
 
 type signalProcessIn struct {

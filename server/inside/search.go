@@ -7,7 +7,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/server/view"
+	"github.com/skete-dev/skete/server/stream"
 )
 
 // searchMax bounds the answer of glob and grep, whatever the guest sends.
@@ -40,7 +40,7 @@ func (s *service) globFiles(ctx context.Context, in *globFilesIn) (*globFilesOut
 	defer hangUp(cancel, st.Close)
 	out := api.GlobResult{Items: []api.File{}}
 	for st.Receive() && len(out.Items) <= searchMax {
-		out.Items = append(out.Items, view.Files(st.Msg().GetEntries())...)
+		out.Items = append(out.Items, stream.FileViews(st.Msg().GetEntries())...)
 		out.Truncated = out.Truncated || st.Msg().GetTruncated()
 	}
 	if err := st.Err(); err != nil {
@@ -83,7 +83,7 @@ func (s *service) grepFiles(ctx context.Context, in *grepFilesIn) (*grepFilesOut
 	out := api.GrepResult{Items: []api.GrepMatch{}}
 	for st.Receive() && len(out.Items) <= searchMax {
 		for _, m := range st.Msg().GetMatches() {
-			out.Items = append(out.Items, view.Match(m))
+			out.Items = append(out.Items, stream.MatchView(m))
 		}
 		if st.Msg().GetDone() {
 			out.Truncated = st.Msg().GetTruncated()

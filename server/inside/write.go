@@ -16,7 +16,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
-	"github.com/skete-dev/skete/server/view"
+	"github.com/skete-dev/skete/server/stream"
 )
 
 type writeFileIn struct {
@@ -78,7 +78,7 @@ func (s *service) writeFile(w http.ResponseWriter, r *http.Request, in *writeFil
 	if err != nil {
 		return preconditionFailed(err, in.IfMatch+in.IfNoneMatch != "")
 	}
-	f := view.File(res.GetEntry())
+	f := stream.FileView(res.GetEntry())
 	if hashOK(res.GetSha256()) {
 		f.SHA256 = res.GetSha256()
 		w.Header().Set("ETag", strconv.Quote(f.SHA256))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/follow"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/problem"
@@ -27,7 +26,7 @@ import (
 const (
 	topicsMax  = 64
 	outMax     = 64 // messages that wait to be written
-	threadsMax = follow.ThreadsMax
+	threadsMax = followThreadsMax
 )
 
 // socket is one WebSocket with topics. Each topic is read by a goroutine of
@@ -273,14 +272,14 @@ func (c *socket) pump(ctx context.Context, req api.FollowRequest, sub *subscript
 		}
 		t.Threads[id] = from
 	}
-	src, err := follow.Open(ctx, t)
+	src, err := openFollow(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	for {
 		it, err := src.Next(ctx)
-		if errors.Is(err, follow.ErrEnd) {
+		if errors.Is(err, errFollowEnd) {
 			return nil
 		}
 		if err != nil {
@@ -299,7 +298,7 @@ func (c *socket) pump(ctx context.Context, req api.FollowRequest, sub *subscript
 	}
 }
 
-func messageOf(topic string, t follow.Topic, it follow.Item) (m api.FollowMessage, err error) {
+func messageOf(topic string, t followTopic, it followItem) (m api.FollowMessage, err error) {
 	m = api.FollowMessage{Topic: topic, Live: it.Live, End: it.End}
 	if it.Lost > 0 {
 		m.Gap = &api.LiveGap{Lost: it.Lost}

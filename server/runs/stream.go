@@ -10,7 +10,6 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/follow"
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/outline"
@@ -79,9 +78,9 @@ func (s *service) runEvents(w http.ResponseWriter, r *http.Request, in *runEvent
 }
 
 // topic is the run as something to follow.
-func (f found) topic(ctx context.Context, live bool) (follow.Topic, error) {
+func (f found) topic(ctx context.Context, live bool) (followTopic, error) {
 	log, err := f.Log(ctx, f.tenant)
-	t := follow.Topic{Log: log, Thread: f.run.Thread, Run: f.run.ID, First: f.run.First}
+	t := followTopic{Log: log, Thread: f.run.Thread, Run: f.run.ID, First: f.run.First}
 	if live {
 		t.Watch = func(root thread.ID, visit func([]byte, int)) (func(), error) { return f.Watch(f.tenant, root, visit) }
 	}
@@ -96,7 +95,7 @@ func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in
 	t.From, t.Once = in.From, !in.Follow
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	src, err := follow.Open(ctx, t)
+	src, err := openFollow(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -105,9 +104,9 @@ func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in
 	if err != nil {
 		return nil // the client is gone
 	}
-	next := func(ctx context.Context) (follow.Item, error) {
+	next := func(ctx context.Context) (followItem, error) {
 		it, err := src.Next(ctx)
-		if errors.Is(err, follow.ErrEnd) {
+		if errors.Is(err, errFollowEnd) {
 			err = stream.ErrEnd
 		}
 		return it, err
@@ -117,10 +116,10 @@ func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in
 			Time time.Time `json:"time"`
 		}{time.Now().UTC()})
 	}
-	return stream.PumpBeating(ctx, cancel, sse, s.beat, beat, next, func(it follow.Item) error { return sendItem(sse, it) })
+	return stream.PumpBeating(ctx, cancel, sse, s.beat, beat, next, func(it followItem) error { return sendItem(sse, it) })
 }
 
-func sendItem(sse *stream.SSE, it follow.Item) error {
+func sendItem(sse *stream.SSE, it followItem) error {
 	switch {
 	case it.Event != nil:
 		e := outline.Public(*it.Event)

@@ -24,7 +24,6 @@ import (
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
-	"github.com/skete-dev/skete/server/view"
 )
 
 // Sandboxes is what is needed of *manager.Manager.
@@ -149,7 +148,7 @@ func (s *service) act(ctx context.Context, id string, waitMS int64, call func(co
 		}
 		return nil, wire.Err(err)
 	}
-	return &serviceOut{view.Service(i)}, nil
+	return &serviceOut{stream.ServiceView(i)}, nil
 }
 
 type listOut struct{ Body api.ServiceList }
@@ -166,7 +165,7 @@ func (s *service) list(ctx context.Context, in *SandboxPath) (*listOut, error) {
 	}
 	out := &listOut{api.ServiceList{Items: []api.Service{}}}
 	for _, i := range res.Msg.GetServices() {
-		out.Body.Items = append(out.Body.Items, view.Service(i))
+		out.Body.Items = append(out.Body.Items, stream.ServiceView(i))
 	}
 	return out, nil
 }
@@ -225,7 +224,7 @@ func (s *service) load(ctx context.Context, in *loadIn) (*loadOut, error) {
 		return nil, wire.Err(err)
 	}
 	for _, i := range list {
-		out.Body.Services = append(out.Body.Services, view.Service(i))
+		out.Body.Services = append(out.Body.Services, stream.ServiceView(i))
 	}
 	return out, nil
 }

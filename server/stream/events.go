@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/server/view"
 )
 
 // OutputEvents sends a command's output as events until its end. begin is
@@ -55,15 +54,15 @@ type outputItem struct {
 func sendOutput(s *SSE, it outputItem) error {
 	switch e := it.ev.GetEvent().(type) {
 	case *wire.AttachEvent_Started:
-		p := view.Process(e.Started)
+		p := ProcessView(e.Started)
 		return s.Event(it.id, "started", api.OutputEvent{Process: &p})
 	case *wire.AttachEvent_Output:
-		name := view.Stream(e.Output.GetStream())
+		name := StreamName(e.Output.GetStream())
 		return s.Event(it.id, name, api.OutputEvent{Stream: name, Offset: e.Output.GetOffset(), Data: e.Output.GetData()})
 	case *wire.AttachEvent_Gap:
-		return s.Event(it.id, "gap", view.Gap(e.Gap))
+		return s.Event(it.id, "gap", GapEvent(e.Gap))
 	case *wire.AttachEvent_Exited:
-		p := view.Process(e.Exited)
+		p := ProcessView(e.Exited)
 		if err := s.Event(it.id, "exited", api.OutputEvent{Process: &p}); err != nil {
 			return err
 		}
@@ -181,10 +180,10 @@ func (w *watcher) note(r *wire.WatchResponse) error {
 func (w *watcher) send(s *SSE, r *wire.WatchResponse) error {
 	switch e := r.GetEvent().(type) {
 	case *wire.WatchResponse_File:
-		v := view.FileEvent(e.File)
+		v := FileEventView(e.File)
 		return s.Event(w.id(v.Seq), v.Type, v)
 	case *wire.WatchResponse_Overflow:
-		v := view.Overflow(e.Overflow)
+		v := OverflowView(e.Overflow)
 		return s.Event(w.id(max(v.Seq, v.LostTo)), v.Type, v)
 	case *wire.WatchResponse_Started:
 		// An id without data: a client that loses the connection before the
@@ -213,9 +212,9 @@ func PortEvents(ctx context.Context, s *SSE, guest *wire.Client, still func(cont
 func sendPort(s *SSE, r *wire.WatchPortsResponse) error {
 	switch e := r.GetEvent().(type) {
 	case *wire.WatchPortsResponse_Opened:
-		return s.Event("", "opened", api.PortEvent{Type: "opened", Port: view.Port(e.Opened)})
+		return s.Event("", "opened", api.PortEvent{Type: "opened", Port: PortView(e.Opened)})
 	case *wire.WatchPortsResponse_Closed:
-		return s.Event("", "closed", api.PortEvent{Type: "closed", Port: view.Port(e.Closed)})
+		return s.Event("", "closed", api.PortEvent{Type: "closed", Port: PortView(e.Closed)})
 	}
 	return s.Keepalive()
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/server/problem"
-	"github.com/skete-dev/skete/server/view"
 )
 
 const (
@@ -237,15 +236,15 @@ func (f *frames) writeEvent(ev *wire.AttachEvent) (ended bool, err error) {
 		}
 		return false, f.link.writeData(kind, e.Output.GetOffset(), e.Output.GetData())
 	case *wire.AttachEvent_Started:
-		p := view.Process(e.Started)
+		p := ProcessView(e.Started)
 		p.Existed = f.out.Existed()
 		err := f.link.writeJSON(api.FrameStarted, p)
 		close(f.started)
 		return false, err
 	case *wire.AttachEvent_Gap:
-		return false, f.link.writeJSON(api.FrameGap, view.Gap(e.Gap))
+		return false, f.link.writeJSON(api.FrameGap, GapEvent(e.Gap))
 	case *wire.AttachEvent_Exited:
-		return true, f.link.writeJSON(api.FrameExited, view.Process(e.Exited))
+		return true, f.link.writeJSON(api.FrameExited, ProcessView(e.Exited))
 	}
 	return false, nil
 }
@@ -366,7 +365,7 @@ func Signal(ctx context.Context, guest *wire.Client, key string, s api.SignalPro
 
 // Resize sets the size of a command's terminal.
 func Resize(ctx context.Context, guest *wire.Client, key string, s api.TerminalSize) error {
-	size, err := view.Size(s)
+	size, err := PtySize(s)
 	if err != nil {
 		return err
 	}

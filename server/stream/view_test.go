@@ -1,4 +1,4 @@
-package view
+package stream
 
 import (
 	"os/exec"
@@ -13,7 +13,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-func argv(r *wire.StartRequest) []string {
+func argvView(r *wire.StartRequest) []string {
 	var s []string
 	for _, a := range r.GetArgv() {
 		s = append(s, string(a))
@@ -35,12 +35,12 @@ func TestStart(t *testing.T) {
 		"its own language": {api.StartProcess{Code: "1", Language: "ruby"}, "python", 0, []string{"ruby", "-e", "1"}},
 		"node":             {api.StartProcess{Code: "1", Language: "node"}, "", 0, []string{"node", "-e", "1"}},
 	} {
-		r, err := Start(tt.req, tt.language, tt.shell)
+		r, err := StartRequest(tt.req, tt.language, tt.shell)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(tt.want, argv(r)); diff != "" {
+		if diff := cmp.Diff(tt.want, argvView(r)); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
@@ -53,7 +53,7 @@ func TestStart(t *testing.T) {
 		"no rows": {Argv: []string{"a"}, Terminal: &api.TerminalSize{Cols: 80}}, "wide": {Argv: []string{"a"}, Terminal: &api.TerminalSize{Cols: 1001, Rows: 1}},
 		"many rlimits": {Argv: []string{"a"}, Rlimits: make([]api.Rlimit, rlimitsMax+1)},
 	} {
-		if _, err := Start(req, "", 0); !errs.Is(err, errs.Invalid) {
+		if _, err := StartRequest(req, "", 0); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -64,12 +64,12 @@ func TestGoProgram(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command here:", err)
 	}
-	r, err := Start(api.StartProcess{Code: "package main\nimport (\"fmt\"; \"os\")\nfunc main() { fmt.Print(\"it's $HOME\"); os.Exit(3) }", Language: "go"}, "", 0)
+	r, err := StartRequest(api.StartProcess{Code: "package main\nimport (\"fmt\"; \"os\")\nfunc main() { fmt.Print(\"it's $HOME\"); os.Exit(3) }", Language: "go"}, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tmp := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), argv(r)[0], argv(r)[1:]...)
+	cmd := exec.CommandContext(t.Context(), argvView(r)[0], argvView(r)[1:]...)
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+tmp)
 	out, err := cmd.Output()
 	if string(out) != "it's $HOME" || cmd.ProcessState.ExitCode() != 3 {
@@ -83,20 +83,20 @@ func TestGoProgram(t *testing.T) {
 
 // Whatever a guest sends, nil included, becomes something that JSON can carry.
 func TestHostileMessages(t *testing.T) {
-	p := Process(&wire.ProcessInfo{Argv: [][]byte{{0xff}, nil}, Cwd: []byte{0xfe}, State: 99, Exit: &wire.Exit{Code: 5}})
+	p := ProcessView(&wire.ProcessInfo{Argv: [][]byte{{0xff}, nil}, Cwd: []byte{0xfe}, State: 99, Exit: &wire.Exit{Code: 5}})
 	if p.State != "lost" || p.Exit != nil || !utf8.ValidString(p.Argv[0]) || !utf8.ValidString(p.Cwd) {
 		t.Errorf("%+v", p)
 	}
-	f := File(&wire.Entry{Name: []byte{0xff}, Path: []byte("/a\xff"), Type: 99, Target: []byte{0x80}})
+	f := FileView(&wire.Entry{Name: []byte{0xff}, Path: []byte("/a\xff"), Type: 99, Target: []byte{0x80}})
 	if f.Type != "other" || string(f.PathBytes) != "/a\xff" || string(f.TargetBytes) != "\x80" || !utf8.ValidString(f.Path+f.Name+f.Target) {
 		t.Errorf("%+v", f)
 	}
-	if f := File(&wire.Entry{Path: []byte("/ü")}); f.PathBytes != nil || f.Path != "/ü" {
+	if f := FileView(&wire.Entry{Path: []byte("/ü")}); f.PathBytes != nil || f.Path != "/ü" {
 		t.Errorf("%+v", f)
 	}
-	_, _, _, _, _ = Process(nil), File(nil), Metrics(nil), FileEvent(nil), Overflow(nil)
-	_, _, _ = Port(nil), Gap(nil), Match(nil)
-	if Files(nil) == nil {
+	_, _, _, _, _ = ProcessView(nil), FileView(nil), MetricsView(nil), FileEventView(nil), OverflowView(nil)
+	_, _, _ = PortView(nil), GapEvent(nil), MatchView(nil)
+	if FileViews(nil) == nil {
 		t.Error("no files are null in JSON")
 	}
 }

@@ -1,4 +1,4 @@
-package follow_test
+package runs
 
 import (
 	"context"
@@ -11,16 +11,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/server/follow"
 	"github.com/skete-dev/skete/thread"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	run   = thread.RunID("run_aaaaaaaaaaaaaaaaaaaa")
@@ -65,9 +61,9 @@ func (w *world) live(l api.Live) {
 	w.visit(data, 0)
 }
 
-func (w *world) open(change func(*follow.Topic)) *follow.Source {
+func (w *world) open(change func(*followTopic)) *followSource {
 	w.t.Helper()
-	t := follow.Topic{Log: w.log, Thread: root, Run: run, First: 2}
+	t := followTopic{Log: w.log, Thread: root, Run: run, First: 2}
 	t.Watch = func(_ thread.ID, visit func([]byte, int)) (func(), error) {
 		w.visit = visit
 		return func() {}, nil
@@ -75,7 +71,7 @@ func (w *world) open(change func(*follow.Topic)) *follow.Source {
 	if change != nil {
 		change(&t)
 	}
-	s, err := follow.Open(w.t.Context(), t)
+	s, err := openFollow(w.t.Context(), t)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -84,7 +80,7 @@ func (w *world) open(change func(*follow.Topic)) *follow.Source {
 }
 
 // say makes an item readable: "3 input", "/c1 2 run.started", "live text hello", "lost 4", "end succeeded 9".
-func say(it follow.Item) string {
+func say(it followItem) string {
 	at := strings.TrimPrefix(string(it.Thread), string(root))
 	if at != "" {
 		at += " "
@@ -101,14 +97,14 @@ func say(it follow.Item) string {
 }
 
 // next reads n items, or all to the end when n is 0.
-func next(t *testing.T, s *follow.Source, n int) []string {
+func next(t *testing.T, s *followSource, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var got []string
 	for n == 0 || len(got) < n {
 		it, err := s.Next(ctx)
-		if errors.Is(err, follow.ErrEnd) {
+		if errors.Is(err, errFollowEnd) {
 			return append(got, "-")
 		}
 		if err != nil {
@@ -146,7 +142,7 @@ func TestResume(t *testing.T) {
 		6: {"end succeeded 5", "-"}, // it had all but the end
 	} {
 		t.Run(fmt.Sprint(from), func(t *testing.T) {
-			want(t, next(t, w.open(func(t *follow.Topic) { t.From = from }), 0), wanted...)
+			want(t, next(t, w.open(func(t *followTopic) { t.From = from }), 0), wanted...)
 		})
 	}
 }
@@ -166,22 +162,22 @@ func TestOtherRuns_areLeftOut(t *testing.T) {
 	w.add(root, run, ended())
 	w.add(root, other, thread.RunStarted{}, input("another"))
 	want(t, next(t, w.open(nil), 0), "2 run.started", "3 input", "4 run.ended", "end succeeded 4", "-")
-	s := w.open(func(t *follow.Topic) { t.Run, t.First = other, 5 })
+	s := w.open(func(t *followTopic) { t.Run, t.First = other, 5 })
 	want(t, next(t, s, 2), "5 run.started", "6 input")
 }
 
 func TestOnce_endsWhereTheLogEnds(t *testing.T) {
 	w := newWorld(t)
-	want(t, next(t, w.open(func(t *follow.Topic) { t.Once, t.Watch = true, nil }), 0), "2 run.started", "3 input", "-")
+	want(t, next(t, w.open(func(t *followTopic) { t.Once, t.Watch = true, nil }), 0), "2 run.started", "3 input", "-")
 	w.add(root, run, ended())
-	want(t, next(t, w.open(func(t *follow.Topic) { t.Once, t.Watch = true, nil }), 0), "2 run.started", "3 input", "4 run.ended", "end succeeded 4", "-")
+	want(t, next(t, w.open(func(t *followTopic) { t.Once, t.Watch = true, nil }), 0), "2 run.started", "3 input", "4 run.ended", "end succeeded 4", "-")
 }
 
 // The events of sub-agents, and of theirs, and all of them before the end.
 func TestTree(t *testing.T) {
 	w := newWorld(t)
 	sub, subsub := root.Sub("c1"), root.Sub("c1").Sub("d1")
-	s := w.open(func(t *follow.Topic) { t.Tree = true })
+	s := w.open(func(t *followTopic) { t.Tree = true })
 	want(t, next(t, s, 2), "2 run.started", "3 input")
 	w.add(root, run, thread.ToolStarted{Call: "c1", Tool: "task"})
 	want(t, next(t, s, 1), "4 tool.started")
@@ -206,7 +202,7 @@ func TestTree_resumesEachThread(t *testing.T) {
 	sub := root.Sub("c1")
 	w.add(root, run, thread.ToolStarted{Call: "c1", Tool: "task"})
 	w.add(sub, other, thread.Opened{Agent: json.RawMessage(`{}`)}, thread.RunStarted{}, input("x"))
-	s := w.open(func(t *follow.Topic) {
+	s := w.open(func(t *followTopic) {
 		t.Tree, t.From, t.Threads = true, 5, map[thread.ID]uint64{sub: 3}
 	})
 	want(t, next(t, s, 1), "/c1 3 input")
@@ -317,7 +313,7 @@ func TestDeletedThread_endsWithAnError(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := s.Next(ctx); err == nil || errors.Is(err, follow.ErrEnd) || ctx.Err() != nil {
+	if _, err := s.Next(ctx); err == nil || errors.Is(err, errFollowEnd) || ctx.Err() != nil {
 		t.Errorf("Next: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package view
+package stream
 
 import (
 	"github.com/skete-dev/skete/api"
@@ -13,12 +13,12 @@ var serviceStates = map[wire.ServiceState]string{
 	wire.ServiceState_SERVICE_STATE_FAILED: "failed",
 }
 
-// Service translates a service. A state of an unknown kind is "failed".
-func Service(i *wire.ServiceInfo) api.Service {
+// ServiceView translates a service. A state of an unknown kind is "failed".
+func ServiceView(i *wire.ServiceInfo) api.Service {
 	v := api.Service{
-		ServiceSpec: serviceSpec(i.GetDeclaration()), State: serviceStates[i.GetState()], Reason: Text([]byte(i.GetReason())), PID: int(i.GetPid()),
-		ProcessKey: Text([]byte(i.GetProcessKey())), Restarts: i.GetRestarts(), Since: unixNS(i.GetSinceUnixNs()),
-		LogStart: i.GetLogStart(), LogSize: i.GetLogSize(), Wanted: i.GetWanted(), KnownAs: Text([]byte(i.GetKnownAs())), Source: "call",
+		ServiceSpec: serviceSpec(i.GetDeclaration()), State: serviceStates[i.GetState()], Reason: ValidText([]byte(i.GetReason())), PID: int(i.GetPid()),
+		ProcessKey: ValidText([]byte(i.GetProcessKey())), Restarts: i.GetRestarts(), Since: unixNS(i.GetSinceUnixNs()),
+		LogStart: i.GetLogStart(), LogSize: i.GetLogSize(), Wanted: i.GetWanted(), KnownAs: ValidText([]byte(i.GetKnownAs())), Source: "call",
 	}
 	if v.State == "" {
 		v.State = "failed"
@@ -30,7 +30,7 @@ func Service(i *wire.ServiceInfo) api.Service {
 		v.Source = "spec"
 	}
 	if e := i.GetLastExit(); e != nil {
-		v.LastExit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: Text([]byte(e.GetReason()))}
+		v.LastExit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: ValidText([]byte(e.GetReason()))}
 		t := unixNS(i.GetLastExitUnixNs())
 		v.LastExitAt = &t
 	}
@@ -39,10 +39,10 @@ func Service(i *wire.ServiceInfo) api.Service {
 
 func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
 	s := api.ServiceSpec{
-		Name: Text([]byte(d.GetName())), Command: Text(d.GetCommand()), Workdir: Text(d.GetWorkdir()), User: Text([]byte(d.GetUser())),
+		Name: ValidText([]byte(d.GetName())), Command: ValidText(d.GetCommand()), Workdir: ValidText(d.GetWorkdir()), User: ValidText([]byte(d.GetUser())),
 		LogBytesMax: d.GetLogBytesMax(), StopTimeoutMS: d.GetStopTimeoutMs(), ReadyTimeoutMS: d.GetReadiness().GetTimeoutMs(),
-		ReadyHTTP: int(d.GetReadiness().GetHttp().GetPort()), ReadyPath: Text([]byte(d.GetReadiness().GetHttp().GetPath())),
-		ReadyTCP: int(d.GetReadiness().GetTcp().GetPort()), ReadyLog: Text([]byte(d.GetReadiness().GetLog().GetPattern())), Restart: "always",
+		ReadyHTTP: int(d.GetReadiness().GetHttp().GetPort()), ReadyPath: ValidText([]byte(d.GetReadiness().GetHttp().GetPath())),
+		ReadyTCP: int(d.GetReadiness().GetTcp().GetPort()), ReadyLog: ValidText([]byte(d.GetReadiness().GetLog().GetPattern())), Restart: "always",
 	}
 	switch d.GetRestart() {
 	case wire.RestartPolicy_RESTART_POLICY_ON_FAILURE:
@@ -57,7 +57,7 @@ func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
 		if s.Env == nil {
 			s.Env = map[string]string{}
 		}
-		s.Env[Text([]byte(k))] = Text(v)
+		s.Env[ValidText([]byte(k))] = ValidText(v)
 	}
 	for _, p := range d.GetPorts() {
 		s.Ports = append(s.Ports, int(p))
@@ -66,7 +66,7 @@ func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
 		if s.Limits == nil {
 			s.Limits = map[string]uint64{}
 		}
-		s.Limits[Text([]byte(l.GetName()))] = l.GetSoft()
+		s.Limits[ValidText([]byte(l.GetName()))] = l.GetSoft()
 	}
 	return s
 }

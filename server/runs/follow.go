@@ -1,4 +1,19 @@
-// Package follow merges what happened in a run, and what is happening, into
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"sync"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/thread"
+)
+
+// # Follow
+//
+// This part merges what happened in a run, and what is happening, into
 // one stream for one reader: the events of its thread's log, those of the
 // sub-agents beneath it, and live news on their way into the log.
 //
@@ -16,27 +31,15 @@
 //
 // Next is for one goroutine; Close may be called from any and waits for all
 // that Open started.
-package follow
 
-import (
-	"context"
-	"encoding/json"
-	"errors"
-	"iter"
-	"sync"
+// followThreadsMax bounds how many sub-agents one tree shows.
+const followThreadsMax = 256
 
-	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/thread"
-)
+// errFollowEnd says that there is no more to tell.
+var errFollowEnd = errors.New("end of the run")
 
-// ThreadsMax bounds how many sub-agents one tree shows.
-const ThreadsMax = 256
-
-// ErrEnd says that there is no more to tell.
-var ErrEnd = errors.New("end of the run")
-
-// Topic says what to follow.
-type Topic struct {
+// followTopic says what to follow.
+type followTopic struct {
 	Log thread.Log
 	// Watch subscribes to live news, as keeper.Wire does; nil = none are wanted.
 	Watch  func(root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)
@@ -52,8 +55,8 @@ type Topic struct {
 	Once bool
 }
 
-// Item is one piece of a stream; exactly one of Event, Live, Lost and End is set.
-type Item struct {
+// followItem is one piece of a stream; exactly one of Event, Live, Lost and End is set.
+type followItem struct {
 	Thread thread.ID
 	Event  *thread.Event
 	Live   *api.Live
@@ -61,9 +64,9 @@ type Item struct {
 	End    *api.StreamEnd
 }
 
-// Source is an open stream.
-type Source struct {
-	t        Topic
+// followSource is an open stream.
+type followSource struct {
+	t        followTopic
 	ctx      context.Context
 	cancel   context.CancelFunc
 	unlisten func()
@@ -87,10 +90,10 @@ type logged struct {
 	err    error
 }
 
-// Open starts to follow; ctx bounds the whole stream.
-func Open(ctx context.Context, t Topic) (*Source, error) {
+// openFollow starts to follow; ctx bounds the whole stream.
+func openFollow(ctx context.Context, t followTopic) (*followSource, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Source{
+	s := &followSource{
 		t: t, ctx: ctx, cancel: cancel, events: make(chan logged, 16), news: newNews(), cursors: map[thread.ID]uint64{},
 	}
 	if t.Watch != nil {
@@ -108,7 +111,7 @@ func Open(ctx context.Context, t Topic) (*Source, error) {
 
 // start is the first event to read: that before the first wanted one, since it
 // may be the run's end; all of a tree's root, since sub-agents begin there.
-func (s *Source) start() uint64 {
+func (s *followSource) start() uint64 {
 	first := max(s.t.First, 1)
 	if s.t.Tree || s.t.From <= first {
 		return first
@@ -117,7 +120,7 @@ func (s *Source) start() uint64 {
 }
 
 // Close ends the stream and waits for its parts.
-func (s *Source) Close() {
+func (s *followSource) Close() {
 	s.cancel()
 	if s.unlisten != nil {
 		s.unlisten()
@@ -126,7 +129,7 @@ func (s *Source) Close() {
 }
 
 // listen takes live news; it is called by whoever carries them and never blocks.
-func (s *Source) listen(data []byte, lost int) {
+func (s *followSource) listen(data []byte, lost int) {
 	var l api.Live
 	if lost > 0 {
 		s.news.drop(lost)
@@ -141,8 +144,8 @@ func (s *Source) listen(data []byte, lost int) {
 }
 
 // watch begins to read a thread.
-func (s *Source) watch(id thread.ID, from uint64) {
-	if _, known := s.cursors[id]; known || len(s.cursors) > ThreadsMax {
+func (s *followSource) watch(id thread.ID, from uint64) {
+	if _, known := s.cursors[id]; known || len(s.cursors) > followThreadsMax {
 		return
 	}
 	s.cursors[id] = from - 1
@@ -153,7 +156,7 @@ func (s *Source) watch(id thread.ID, from uint64) {
 	s.wg.Go(func() { s.read(id, events(s.ctx, id, from)) })
 }
 
-func (s *Source) read(id thread.ID, events iter.Seq2[thread.Event, error]) {
+func (s *followSource) read(id thread.ID, events iter.Seq2[thread.Event, error]) {
 	send := func(l logged) bool {
 		select {
 		case s.events <- l:
@@ -168,15 +171,15 @@ func (s *Source) read(id thread.ID, events iter.Seq2[thread.Event, error]) {
 		}
 	}
 	if s.t.Once {
-		send(logged{id, thread.Event{}, ErrEnd})
+		send(logged{id, thread.Event{}, errFollowEnd})
 	}
 }
 
 // Next returns the next item; ErrEnd when there is none any more.
-func (s *Source) Next(ctx context.Context) (Item, error) {
+func (s *followSource) Next(ctx context.Context) (followItem, error) {
 	for {
 		if s.ended {
-			return Item{}, ErrEnd
+			return followItem{}, errFollowEnd
 		}
 		if it, ok := s.over(); ok {
 			return it, nil
@@ -191,89 +194,89 @@ func (s *Source) Next(ctx context.Context) (Item, error) {
 			}
 		case <-s.news.wake:
 		case <-ctx.Done():
-			return Item{}, context.Cause(ctx)
+			return followItem{}, context.Cause(ctx)
 		}
 	}
 }
 
 // nextLive returns live news if there are some that may be told now. After
 // one the log comes first, so that a flood of news never hides an event.
-func (s *Source) nextLive() (Item, bool) {
+func (s *followSource) nextLive() (followItem, bool) {
 	if s.wasLive && len(s.events) > 0 {
 		s.wasLive = false
-		return Item{}, false
+		return followItem{}, false
 	}
 	l, lost, ok := s.news.take(func(l *api.Live) bool {
 		at, known := s.cursors[thread.ID(l.Thread)]
-		return known && l.After <= at || !known && len(s.cursors) > ThreadsMax
+		return known && l.After <= at || !known && len(s.cursors) > followThreadsMax
 	}, s.discover)
 	s.wasLive = ok || lost > 0
 	if lost > 0 {
-		return Item{Lost: lost}, true
+		return followItem{Lost: lost}, true
 	}
 	if !ok {
-		return Item{}, false
+		return followItem{}, false
 	}
-	return Item{Thread: thread.ID(l.Thread), Live: &l}, true
+	return followItem{Thread: thread.ID(l.Thread), Live: &l}, true
 }
 
 // discover begins to watch a sub-agent that made itself heard.
-func (s *Source) discover(l *api.Live) {
+func (s *followSource) discover(l *api.Live) {
 	id, err := thread.ParseID(l.Thread)
 	if err == nil && id.Root() == s.t.Thread.Root() && s.t.Tree {
 		s.watchSub(id)
 	}
 }
 
-func (s *Source) watchSub(id thread.ID) {
+func (s *followSource) watchSub(id thread.ID) {
 	s.watch(id, max(s.t.Threads[id], 1))
 }
 
 // take looks at an event; ok: it is to be told.
-func (s *Source) take(ctx context.Context, l logged) (it Item, ok bool, err error) {
+func (s *followSource) take(ctx context.Context, l logged) (it followItem, ok bool, err error) {
 	s.wasLive = false
-	if errors.Is(l.err, ErrEnd) {
+	if errors.Is(l.err, errFollowEnd) {
 		return s.readWhole(l.thread)
 	}
 	if l.err != nil {
-		return Item{}, false, l.err
+		return followItem{}, false, l.err
 	}
 	e := l.event
 	s.cursors[l.thread] = e.Seq
 	root := l.thread == s.t.Thread
 	if root && e.Run != s.t.Run && e.Run != "" {
-		return Item{}, false, s.noteEnd(ctx, e, false)
+		return followItem{}, false, s.noteEnd(ctx, e, false)
 	}
 	if b, is := e.Body.(thread.ToolStarted); is && s.t.Tree && b.Tool == taskTool {
 		s.watchSub(l.thread.Sub(b.Call))
 	}
 	if err := s.noteEnd(ctx, e, root); err != nil {
-		return Item{}, false, err
+		return followItem{}, false, err
 	}
 	if root && e.Seq < s.t.From {
-		return Item{}, false, nil
+		return followItem{}, false, nil
 	}
-	return Item{Thread: l.thread, Event: &e}, true, nil
+	return followItem{Thread: l.thread, Event: &e}, true, nil
 }
 
 // taskTool starts sub-agents.
 const taskTool = "task"
 
 // readWhole: a thread that is read once was read to its end.
-func (s *Source) readWhole(id thread.ID) (Item, bool, error) {
+func (s *followSource) readWhole(id thread.ID) (followItem, bool, error) {
 	delete(s.cursors, id)
 	if len(s.cursors) > 0 {
-		return Item{}, false, nil
+		return followItem{}, false, nil
 	}
 	s.ended = true
 	if s.state == "" {
-		return Item{}, false, nil
+		return followItem{}, false, nil
 	}
-	return Item{End: &api.StreamEnd{Seq: s.endSeq, State: s.state}}, true, nil
+	return followItem{End: &api.StreamEnd{Seq: s.endSeq, State: s.state}}, true, nil
 }
 
 // noteEnd looks for the run's end: its run.ended, if nothing of the run follows.
-func (s *Source) noteEnd(ctx context.Context, e thread.Event, own bool) error {
+func (s *followSource) noteEnd(ctx context.Context, e thread.Event, own bool) error {
 	if own {
 		s.state, s.awaiting = "", nil
 		if b, is := e.Body.(thread.RunEnded); is {
@@ -296,15 +299,15 @@ func (s *Source) noteEnd(ctx context.Context, e thread.Event, own bool) error {
 }
 
 // over tells the end when every thread was read as far as it went at the run's end.
-func (s *Source) over() (Item, bool) {
+func (s *followSource) over() (followItem, bool) {
 	if s.awaiting == nil {
-		return Item{}, false
+		return followItem{}, false
 	}
 	for id, head := range s.awaiting {
 		if s.cursors[id] < head {
-			return Item{}, false
+			return followItem{}, false
 		}
 	}
 	s.ended = true
-	return Item{End: &api.StreamEnd{Seq: s.endSeq, State: s.state}}, true
+	return followItem{End: &api.StreamEnd{Seq: s.endSeq, State: s.state}}, true
 }

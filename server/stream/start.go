@@ -1,4 +1,4 @@
-package view
+package stream
 
 import (
 	"cmp"
@@ -30,9 +30,9 @@ func Shells(req api.StartProcess) int {
 	return len(shells)
 }
 
-// Start makes the guest's request of a caller's. language is the sandbox's;
+// StartRequest makes the guest's request of a caller's. language is the sandbox's;
 // shell counts from 0 through Shells.
-func Start(req api.StartProcess, language string, shell int) (*wire.StartRequest, error) {
+func StartRequest(req api.StartProcess, language string, shell int) (*wire.StartRequest, error) {
 	argv, err := argvOf(req, language, shell)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func Start(req api.StartProcess, language string, shell int) (*wire.StartRequest
 		return nil, errs.New(errs.Invalid, "at most %d environment variables and %d rlimits", envMax, rlimitsMax)
 	}
 	r := &wire.StartRequest{
-		Fingerprint: fingerprint(req, language),
+		Fingerprint: startFingerprint(req, language),
 		Key:         req.Key, Cwd: []byte(req.Cwd), User: req.User, Stdin: req.Stdin,
 		TimeoutMs: req.TimeoutMS, SpoolBytesMax: req.SpoolMax, Background: req.Background,
 	}
@@ -71,15 +71,15 @@ func Start(req api.StartProcess, language string, shell int) (*wire.StartRequest
 		r.Overflow = wire.Overflow_OVERFLOW_WAIT
 	}
 	if req.Terminal != nil {
-		if r.Pty, err = Size(*req.Terminal); err != nil {
+		if r.Pty, err = PtySize(*req.Terminal); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// fingerprint is of what the caller asks to run, however it is run and watched.
-func fingerprint(req api.StartProcess, language string) []byte {
+// startFingerprint is of what the caller asks to run, however it is run and watched.
+func startFingerprint(req api.StartProcess, language string) []byte {
 	return wire.Fingerprint(struct {
 		Argv          []string          `json:"argv"`
 		Command, Code string            `json:",omitempty"`
@@ -101,8 +101,8 @@ func codeLanguage(req api.StartProcess, language string) string {
 	return cmp.Or(req.Language, language)
 }
 
-// Size checks the size of a terminal.
-func Size(s api.TerminalSize) (*wire.PtySize, error) {
+// PtySize checks the size of a terminal.
+func PtySize(s api.TerminalSize) (*wire.PtySize, error) {
 	if s.Cols < 1 || s.Cols > 1000 || s.Rows < 1 || s.Rows > 1000 {
 		return nil, errs.New(errs.Invalid, "a terminal has 1 to 1000 columns and rows, not %d x %d", s.Cols, s.Rows)
 	}
@@ -130,7 +130,7 @@ func argvOf(req api.StartProcess, language string, shell int) ([]string, error) 
 	case req.Command != "":
 		return []string{shells[shell], "-c", req.Command}, nil
 	}
-	return program(codeLanguage(req, language), req.Code)
+	return codeProgram(codeLanguage(req, language), req.Code)
 }
 
 // goRun compiles the program and runs it: `go run` would turn every exit code
@@ -140,8 +140,8 @@ trap 'rm -rf "$d"' EXIT
 printf %s "$1" >"$d/main.go" && go build -o "$d/main" "$d/main.go" || exit 125
 shift; "$d/main" "$@"`
 
-// program returns the command that runs code in a language.
-func program(language, code string) ([]string, error) {
+// codeProgram returns the command that runs code in a language.
+func codeProgram(language, code string) ([]string, error) {
 	switch language {
 	case "python":
 		return []string{"python3", "-c", code}, nil
