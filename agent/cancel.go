@@ -6,15 +6,9 @@ import (
 	"time"
 )
 
-// # Lookout
+// This file ends an operation when its run is cancelled.
 //
-// This part ends an operation when somebody asks to cancel it.
-//
-//	l := lookout.New(ctx, lookout.Config{Asked: asked, Cause: tool.ErrCancelled, Pause: pause})
-//	defer l.End()
-//	err := operate(l.Context()) // meanwhile others call l.Look()
-//
-// It costs a goroutine only once there is news. A Lookout is ended by whoever
+// It costs a goroutine only once there is news. A cancelWatcher is ended by the caller that
 // made it; Look may be called from any goroutine, at any time.
 
 // cancelWatchConfig of a Lookout.

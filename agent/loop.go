@@ -9,12 +9,7 @@ import (
 	"slices"
 )
 
-// # Guard
-//
-// This part sees that a run goes in circles.
-//
-//	v := guard.Look(steps) // the last ones of the run, the oldest first
-//	switch v.Action { case guard.Nudge: tell(v.Text); case guard.Stop: end(v.Text) }
+// This file sees that a run goes in circles.
 //
 // It looks for four things: the same call with the same result again and
 // again, two calls in turn, the same failure whatever is tried, and steps that

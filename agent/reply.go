@@ -9,9 +9,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// # Reply
-//
-// This part makes what a model said fit for a thread's log.
+// This file makes what a model said fit for a thread's log.
 
 // callsMax bounds the calls of one reply; what is beyond is dropped, and said.
 const callsMax = 24

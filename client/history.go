@@ -12,14 +12,8 @@ import (
 	"github.com/skete-dev/skete/client/transport"
 )
 
-// # History
-//
-// This part reaches the revisions of a sandbox's workspace, and the ways
+// This file reaches the revisions of a sandbox's workspace, and the ways
 // back, through the API.
-//
-//	h := sandbox.History()                                      // of package client
-//	plan, err := h.Plan(ctx, api.PlanChange{Do: api.PlanUndo})  // what would happen
-//	done, err := h.Apply(ctx, plan.ID)                          // and just that
 //
 // Paths are relative to the workspace, and may hold any bytes but NUL. A
 // History is safe for concurrent use.

@@ -16,11 +16,8 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// # News
-//
-// This part reads the streams of runs: events, and live news on their way.
+// This file reads the streams of runs: events, and live news on their way.
 // Streams come back after a disconnect at the event behind the last one seen.
-// Package client is how it is used.
 
 // News is one piece of a run's stream; exactly one of Event, Live, Lost and
 // End is set.

@@ -9,17 +9,10 @@ import (
 	"github.com/skete-dev/skete/api"
 )
 
-// # Stdin
-//
-// This part carries what a reader gives to a command, over any number of
+// This file carries what a reader gives to a command, over any number of
 // connections and without losing or doubling a byte.
 //
-//	in := stdin.New(os.Stdin)
-//	go in.Fill(ctx)
-//	err := in.Drain(ctx, send) // once for each connection
-//	in.Ack(ack)                // as acknowledgements come in
-//
-// A Stdin is safe for concurrent use.
+// A stdinSource is safe for concurrent use.
 
 // window bounds the bytes that were sent but not acknowledged; they are
 // kept so that they can be sent again over a new connection.

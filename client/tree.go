@@ -13,12 +13,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Tree
-//
-// This part moves directories of this machine to and from a sandbox as tar.
-//
-//	err := tree.Pack(w, "src")          // for an upload
-//	stat, err := tree.Unpack(r, "copy") // of a download, which is hostile
+// This file moves directories of this machine to and from a sandbox as tar.
 //
 // Functions are safe for concurrent use on different directories.
 

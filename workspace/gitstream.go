@@ -14,14 +14,9 @@ import (
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
-// # Gitstream
-//
-// This part writes the history of a workspace as a stream for
+// This file writes the history of a workspace as a stream for
 // `git fast-import`: a commit for each revision, one after the other, on one
 // branch.
-//
-//	err := gitstream.Write(ctx, w, store, revs)
-//	// git init x && cd x && git fast-import <stream && git checkout workspace
 //
 // # What git has no word for
 //

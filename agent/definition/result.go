@@ -14,23 +14,16 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Answer
-//
-// This part is about results of a wanted form: it checks them against a
-// JSON Schema, says to a model what is wrong, and has the tool final_answer for
-// models whose vendor cannot be asked for a form.
-//
-//	s, err := answer.Compile(raw)               // Invalid: no schema, or one that could cost too much
-//	result, wrong := s.FromText(text)           // the JSON in a final text
-//	result, wrong := s.FromCall(call.Args)      // the arguments of final_answer
-//	if wrong != nil { say(answer.Correction(wrong)) }
+// This file is about results of a wanted form: it checks them against a
+// JSON Schema, says to a model what is wrong, and describes the tool final_answer
+// for models whose vendor cannot be asked for a form.
 //
 // Schemas come from users of the API, results from models; so both are bounded
 // before anything is done with them. A schema may refer to its own parts
 // ("#/$defs/x") and to nothing else, and not to itself: a schema that does can
 // take exponential time to check.
 //
-// Everything is pure; a Schema is safe for concurrent use.
+// Everything is pure; a ResultSchema is safe for concurrent use.
 
 // Bounds.
 const (

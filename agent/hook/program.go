@@ -13,12 +13,8 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
-// # Program
-//
-// This part runs the programs of an agent's hooks: in the thread's
+// This file runs the programs of an agent's hooks: in the thread's
 // machine, or on the host.
-//
-//	h := hook.Commands(d.Hooks, &program.Runner{Files: files, Commands: commands}, dir)
 
 const (
 	hookOutputMax = 64 << 10

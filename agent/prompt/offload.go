@@ -13,9 +13,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// # Trim
-//
-// This part makes results and messages fit: into an event of the log, and into
+// This file makes results and messages fit: into an event of the log, and into
 // what a model should see of one result. What is cut off is a blob.
 //
 // A shown preview is the first and the last lines, as deepagents makes them.

@@ -8,9 +8,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Summary
-//
-// This part shortens a conversation to what an agent needs to go on.
+// This file shortens a conversation to what an agent needs to go on.
 
 // ModelCall asks a model.
 type ModelCall func(ctx context.Context, req *llm.Request) (*llm.Response, error)

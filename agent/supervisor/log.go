@@ -12,16 +12,10 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// # Logbook
+// This file reads and writes threads that another goroutine may drive: it folds
+// one, appends behind what others write, copies a beginning.
 //
-// This part reads and writes threads for those who are not their drivers:
-// fold one, append behind whatever others write, copy a beginning.
-//
-//	s, err := logbook.Fold(ctx, log, id)
-//	err = logbook.Add(ctx, log, id, s, bodies...)           // who drives it, or is about to
-//	seq, err := logbook.Write(ctx, log, id, func(s *state.State) ([]thread.Body, error) { … }) // anybody
-//
-// The log's fence makes all of it safe, whoever else writes at the same time.
+// The log's fence makes all of it safe while others write at the same time.
 
 // tries bounds how often a driver may be faster.
 const tries = 50

@@ -9,14 +9,8 @@ import (
 	"github.com/skete-dev/skete/tool/place"
 )
 
-// # Archive
-//
-// This part shows what left a thread's prompt as files: whole results, and
+// This file shows what left a thread's prompt as files: whole results, and
 // the conversation that a summary replaced.
-//
-//	a := archive.New(blobs)
-//	a.Add("/large_tool_results/c1", state.Archived{Blob: hash, Bytes: n})
-//	content, _, err := a.Files.Read(ctx, "/large_tool_results/c1", max)
 //
 // Safe for concurrent use.
 

@@ -24,17 +24,10 @@ import (
 	"github.com/skete-dev/skete/tool/place"
 )
 
-// # Workshop
-//
-// This part puts together what a thread is driven with: its machine, the
+// This file puts together what a thread is driven with: its machine, the
 // files that the agent sees, its tools and hooks, and the Runner that uses them.
 //
-//	w := workshop.New(workshop.Config{Thread: id, State: s, Log: log, …})
-//	release, err := w.Open(ctx) // the machine is there; a lost one is replaced
-//	defer release()
-//	r, err := w.Runner(model)
-//
-// A Workshop belongs to the goroutine of one driver.
+// A session belongs to the goroutine of one driver.
 
 const (
 	memoryFileMax = 16 << 10 // of a file that the prompt shows

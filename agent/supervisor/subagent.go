@@ -16,18 +16,13 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
-// # Subagent
-//
-// This part starts the sub-agents of a thread, and looks after those that
-// nobody waits for.
-//
-//	p := &subagent.Spawner{Office: keeper, Tenant: tenant, Parent: s, …}
-//	env.Spawner, env.Tasks = p, p // for the tools task, task_output, …
+// This file starts the sub-agents of a thread, and looks after those that
+// run in the background.
 //
 // A sub-agent's thread is named by its parent's and by the call that started it,
 // so the same call is the same sub-agent for ever, also after a crash.
 //
-// A Spawner is safe for concurrent use.
+// A spawner is safe for concurrent use.
 
 // Office is what a Spawner needs of who drives threads: agent/keeper.
 type Office interface {

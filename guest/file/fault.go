@@ -13,12 +13,8 @@ import (
 	"github.com/skete-dev/skete/guest/file/tree"
 )
 
-// # Fault
-//
-// This part turns the kernel's errors into classes with a text that names
+// This file turns the kernel's errors into classes with a text that names
 // the user's path.
-//
-//	return fault.Of(err, "/workspace/x") // not_found: "/workspace/x: no such file or directory"
 //
 // Functions are pure.
 

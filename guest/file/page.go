@@ -9,12 +9,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Page
-//
-// This part makes the tokens with which a listing goes on.
-//
-//	token := page.Token("/workspace", 1, "src/main.go")
-//	after, err := page.Parse(token, "/workspace", 1)
+// This file makes the tokens with which a listing goes on.
 //
 // A token is base64 of: version, depth, CRC of listing and place, place. It is
 // no secret and grants nothing; the CRC only tells a client that it mixed up

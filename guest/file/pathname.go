@@ -8,11 +8,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Pathname
-//
-// This part checks the paths of requests and makes them fit for messages.
-//
-//	path, err := pathname.Clean("~/x/../y", "/workspace", "/home/user") // /home/user/y
+// This file checks the paths of requests and makes them fit for messages.
 //
 // Functions are pure.
 

@@ -15,12 +15,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Rights
-//
-// This part runs functions with the rights of a sandbox's user.
-//
-//	threads, err := rights.New(1000, 1000)
-//	err = threads.Quick(ctx, func() error { fd, err = unix.Open(path, flags, 0); return err })
+// This file runs functions with the rights of a sandbox's user.
 //
 // The functions may open what they like: the kernel checks them. A descriptor
 // that they return carries its rights along and may be used anywhere. Safe

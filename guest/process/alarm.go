@@ -5,12 +5,7 @@ import (
 	"time"
 )
 
-// # Alarm
-//
-// This part counts the time in which a machine runs.
-//
-//	a := alarm.Set(time.Minute, f)
-//	a.Stop()
+// This file counts the time in which a machine runs.
 //
 // Everything is safe for concurrent use.
 

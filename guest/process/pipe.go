@@ -6,12 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// # Pipe
-//
-// This part moves bytes out of pipes without touching them.
-//
-//	data, end := pipe.Holds(fd)
-//	n, err := pipe.Splice(fd, file, 1<<20)
+// This file moves bytes out of pipes without touching them.
 //
 // Everything is safe for concurrent use.
 

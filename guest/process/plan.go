@@ -19,15 +19,10 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// # Plan
-//
-// This part turns a request to start a command into everything that init
+// This file turns a request to start a command into everything that init
 // needs to fork it, or into an error that says what to change.
 //
-//	p := plan.Planner{Boot: boot, Shell: sync.OnceValue(plan.FindShell)}
-//	spawn, err := p.Plan(req, newKey)
-//
-// It decides and changes nothing. A Planner is safe for concurrent use.
+// It decides and changes nothing. A planner is safe for concurrent use.
 
 // planner knows the sandbox's defaults.
 type planner struct {

@@ -14,12 +14,7 @@ import (
 	"github.com/skete-dev/skete/guest/initd/pair"
 )
 
-// # Stdin
-//
-// This part brings bytes into a process: accepted by offset, never twice.
-//
-//	s, err := stdin.New(stdin.Env{Init: init, Dir: dir, Go: spawn}, &entry)
-//	acked, closed, err := s.Write(ctx, offset, data, eof)
+// This file brings bytes into a process: accepted by offset, never twice.
 //
 // A byte is accepted when it is in the feed file; the file's size is the truth.
 // sendfile(2) moves it on, and the file description's own offset, which init
@@ -27,7 +22,7 @@ import (
 // on where the two files stand. The feed is replaced when it has grown and all
 // of it was taken, so that gigabytes of stdin do not fill the disk.
 //
-// A Stdin is safe for concurrent use.
+// A stdin is safe for concurrent use.
 
 const (
 	pendingMax = 4 << 20 // accepted and not yet taken by the process

@@ -16,12 +16,7 @@ import (
 	"github.com/skete-dev/skete/internal/pattern"
 )
 
-// # Declare
-//
-// This part checks declarations of services and makes commands of them.
-//
-//	d, err := declare.Complete(given)
-//	req := declare.Request(d, key, gate, env)
+// This file checks declarations of services and makes commands of them.
 //
 // Everything is pure and safe for concurrent use.
 

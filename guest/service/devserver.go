@@ -11,13 +11,8 @@ import (
 	"syscall"
 )
 
-// # Known
-//
-// This part knows dev servers: what they need so that their pages work
+// This file knows dev servers: what they need so that their pages work
 // behind a preview's host name, without the project saying so.
-//
-//	s := known.Of(argv, workdir)
-//	env := s.Env(".preview.example.com")
 //
 // A preview is a host name of its own that is passed through, so that the
 // page finds its hot-reload socket at the place that it came from: no port and

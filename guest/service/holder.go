@@ -13,15 +13,11 @@ import (
 	"github.com/skete-dev/skete/guest/process/task"
 )
 
-// # Holder
-//
-// This part finds the processes that hold files: open, mapped, or as
+// This file finds the processes that hold files: open, mapped, or as
 // their working directory.
 //
-//	found, more := holder.Find(holder.Paths(list), skip)
-//
-// Whoever has a file open when another one is put in its place by a rename
-// goes on with the old one, without any error. That is what Replaced says.
+// A process that has a file open when another one is put in its place by a
+// rename goes on with the old one, without any error. That is what Replaced says.
 //
 // Programs of the sandbox choose what stands in /proc (names, numbers of
 // files), so every read is bounded. Everything is safe for concurrent use.

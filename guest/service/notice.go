@@ -6,19 +6,15 @@ import (
 	"time"
 )
 
-// # Notice
-//
-// This part tells programs that watch files of changes that their kernel
+// This file tells programs that watch files of changes that their kernel
 // has not seen.
-//
-//	notice.Give(paths)
 //
 // In gVisor the host puts files back beneath a kernel that only sees what its
 // own programs do: a dev server that watches them by inotify would never learn
 // that an undo has happened. A time that is set to what it is already changes
-// nothing and is told to everybody who watches.
+// nothing and is told to all programs that watch.
 //
-// Give is safe for concurrent use.
+// giveNotice is safe for concurrent use.
 
 // giveNotice makes the kernel tell who watches the paths, which are absolute, or the
 // directories that hold them. Of what is gone, the nearest directory that is

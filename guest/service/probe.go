@@ -14,12 +14,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// # Probe
-//
-// This part asks a run of a service whether it is ready.
-//
-//	p := probe.Probe{Run: run, Declaration: d, Moving: core.Moving, Tell: show}
-//	p.Watch(ctx)
+// This file asks a run of a service whether it is ready.
 //
 // It reads what a program of the sandbox answers, so that is bounded in size
 // and time.

@@ -7,18 +7,12 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Astext
-//
-// This part finds tool calls that a model wrote as text, because the
+// This file finds tool calls that a model wrote as text, because the
 // template of a weak server lets them through.
-//
-//	g := astext.New(tools)
-//	show(g.Push(piece))           // for each piece as it comes
-//	text, calls := g.Close()
 //
 // Text passes as soon as it is clear that it is no call; what is decided depends
 // on the text alone, not on how it was cut. Without a call not a byte is lost.
-// A Gate is for one answer and one goroutine.
+// A textCalls is for one answer and one goroutine.
 
 // textCalls stands between the text of an answer and its reader. It knows
 //

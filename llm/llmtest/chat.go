@@ -11,13 +11,9 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Chat
-//
-// This part is the server's side of the Chat Completions dialect, as the
+// This file is the server's side of the Chat Completions dialect, as the
 // suite of model drivers needs it: a well-behaved server, strict in what it
 // accepts. What real servers get wrong is on the tapes of llm/compat.
-//
-//	s := llmtest.NewServer(chat.Dialect{}, llmtest.Replies(llmtest.Reply{Blocks: …}))
 //
 // All methods are pure.
 

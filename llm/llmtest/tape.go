@@ -26,9 +26,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Tape
-//
-// This part plays recorded answers of real servers to the drivers of models.
+// This file plays recorded answers of real servers to the drivers of models.
 // A tape is a txtar file, one for each oddity of a server:
 //
 //	What is odd here, and which server does it.

@@ -7,15 +7,10 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Metrics
-//
-// This part reads what Firecracker writes down about a machine: lines of
+// This file reads what Firecracker writes down about a machine: lines of
 // JSON, each with what was counted since the line before.
 //
-//	var sum metrics.Counts
-//	n, err := sum.Read(data) // whole lines are added; n bytes were used
-//
-// Whoever has broken out of a guest may write what they like, so nothing is
+// A guest that has broken into its monitor may write what it likes, so nothing is
 // believed that a machine cannot have done, and everything is bounded.
 
 // Limits.

@@ -18,13 +18,8 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Saved
-//
-// This part is the directory of one snapshot: what is in it, and whether
+// This file is the directory of one snapshot: what is in it, and whether
 // it could load here.
-//
-//	err := saved.Write(dir, shape)   // last: a directory without it is no snapshot
-//	err := saved.Check(dir, shape)   // first, before anything is started
 //
 // A memory image fits one processor model, one version of Firecracker and one
 // set of devices; on others it does not load, or worse, loads and goes wrong

@@ -10,12 +10,8 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// # Bundle
-//
-// This part writes down for gVisor what a machine is: its OCI
+// This file writes down for gVisor what a machine is: its OCI
 // specification. It is pure.
-//
-//	spec := bundle.Plan{Boot: b, BootDir: dir, …}.Spec()
 
 // Bounds of what the sentry keeps in memory and what a machine costs beyond
 // what its user asked for.

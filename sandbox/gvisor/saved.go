@@ -21,20 +21,14 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// # Saved
-//
-// This part is a machine of gVisor's in a directory: which files there are,
+// This file is a machine of gVisor's in a directory: which files there are,
 // and a manifest of what the machine was made by and on.
 //
-//	want, err := saved.By(program, spec, rootfs, diskMB)
-//	err = want.Seal(dir)  // after gVisor has written
-//	err = want.Check(dir) // before gVisor loads; sandbox.ErrSnapshot
-//
 // A directory that is sealed is read by any number of machines at once, and
-// written by nobody.
+// never written again.
 
 // What a snapshot's directory holds. The three files of gVisor's are loaded by
-// any number of machines at once; nobody writes to them.
+// any number of machines at once, and not written again.
 const (
 	savedState   = "checkpoint.img" // the kernel's objects
 	metadata     = "pages_meta.img" // which page is where

@@ -11,9 +11,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
-// # Loan
-//
-// This part lends a sandbox's workspace to those who work on it beside its
+// This file lends a sandbox's workspace to what works on it beside its
 // machine, and takes it back before it goes away.
 
 // freezeTimeout is what a guest gets to stop its commands; one that does not

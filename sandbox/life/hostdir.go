@@ -7,9 +7,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Hostdir
-//
-// This part makes and removes the directories that machines have on the
+// This file makes and removes the directories that machines have on the
 // host.
 
 // freshDir makes an empty directory. What is there is of an earlier machine of

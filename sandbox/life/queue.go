@@ -10,12 +10,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// # Flight
-//
-// This part runs the slow work on one thing, a piece at a time.
-//
-//	s := flight.NewStrip(&mu, …)
-//	err := s.Do(ctx, flight.Job{Kind: "starting", Ready: …, Run: …})
+// This file runs the slow work on one thing, a piece at a time.
 //
 // Each piece runs in a goroutine of its own, so that it does not end with the
 // caller. The same kind of work asked for twice is done once; another kind

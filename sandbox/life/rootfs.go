@@ -13,9 +13,7 @@ import (
 	"github.com/skete-dev/skete/template/service"
 )
 
-// # Rootfs
-//
-// This part finds what a machine boots from, and starts what that is for.
+// This file finds what a machine boots from, and starts what that is for.
 
 // RootfsFor finds a settled spec's template, checks that it has the language's
 // tools, and makes it what a provider with these capabilities boots from.

@@ -8,13 +8,8 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// # Command
-//
-// This part knows QEMU's command line: which QEMU can do what we need,
+// This file knows QEMU's command line: which QEMU can do what we need,
 // what a machine is made of, and how that is said.
-//
-//	program, err := command.Find(ctx, "")
-//	args := shape.Arguments(id, command.OwnMemory, line)
 //
 // It starts no machine.
 

@@ -9,9 +9,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/qemu/qmp"
 )
 
-// # Ending
-//
-// This part says how a guest has ended, from what QEMU and the guest's
+// This file says how a guest has ended, from what QEMU and the guest's
 // console told last. A guest can say what it likes: it is its own end that it
 // explains.
 

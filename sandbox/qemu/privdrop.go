@@ -14,13 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// # Nobody
-//
-// This part makes a process that can reach nothing: a user of its own, in
-// namespaces of its own, with sockets that somebody else has made.
-//
-//	cmd.SysProcAttr = nobody.Attributes(id, nobody.CanHide(ctx), false)
-//	cmd.ExtraFiles = append(cmd.ExtraFiles, socket) // of nobody.Listen
+// This file makes a process that can reach nothing: a user of its own, in
+// namespaces of its own, with sockets that the server has made.
 
 // hidingFlags put QEMU where it sees no network and no shared memory of others.
 const hidingFlags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC

@@ -12,9 +12,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// # Leftover
-//
-// This part finds what is left of machines on a host.
+// This file finds what is left of machines on a host.
 
 // findLeftovers lists whatever has one of the ids in its name: processes, mounts,
 // control groups, sockets, files below dir or in the usual places for sockets.

@@ -8,19 +8,13 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// # Tally
+// This file sums what the monitors of one provider's machines count.
 //
-// This part sums what the monitors of one provider's machines count.
-//
-//	var t tally.Tally
-//	t.Note(machine) // of every machine that the provider gives out
-//	sum, counted := t.Counts(ctx)
-//
-// A machine counts from nought when somebody new follows it, and what it did
+// A machine counts from zero when another server follows it, and what it did
 // after it was asked last is not known when it ends. So sums only grow, from
-// nought when the server starts, and are a little too low.
+// zero when the server starts, and are a little too low.
 //
-// A Tally is safe for concurrent use.
+// A counters is safe for concurrent use.
 
 // askedAtOnce bounds the machines that are asked at the same time: each costs
 // a question to its monitor.

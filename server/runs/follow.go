@@ -11,26 +11,18 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// # Follow
-//
-// This part merges what happened in a run, and what is happening, into
+// This file merges what happened in a run, and what is happening, into
 // one stream for one reader: the events of its thread's log, those of the
 // sub-agents beneath it, and live news on their way into the log.
-//
-//	src, err := follow.Open(ctx, follow.Topic{Log: log, Watch: watch, Thread: run.Thread, Run: run.ID, First: run.First})
-//	defer src.Close()
-//	for {
-//		item, err := src.Next(ctx) // ErrEnd: the run is over and all was told
-//	}
 //
 // Promises. No event is left out or repeated, and those of a thread come in
 // order; nothing is polled. A reader that takes its time holds up nobody: its
 // events wait in the log, live news are merged, and beyond a bound the oldest
-// are dropped and counted (Item.Lost). News about an answer never come before
+// are dropped and counted (followItem.Lost). News about an answer never come before
 // the events that they rest on.
 //
 // Next is for one goroutine; Close may be called from any and waits for all
-// that Open started.
+// that openFollow started.
 
 // followThreadsMax bounds how many sub-agents one tree shows.
 const followThreadsMax = 256

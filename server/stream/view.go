@@ -9,14 +9,9 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// # View
-//
-// This part translates between what the guest says (guest/wire) and what
+// This file translates between what the guest says (guest/wire) and what
 // callers see (api): one place where bytes become text, numbers become times
 // and a request becomes a command line.
-//
-//	start, err := view.Start(req, sandboxLanguage)
-//	proc := view.Process(res.Msg.Process)
 //
 // The guest is hostile: every name is made valid UTF-8 (its exact bytes go to
 // path_bytes), every enumeration has an answer for unknown values, missing

@@ -10,15 +10,11 @@ import (
 	"github.com/skete-dev/skete/test/bench/report"
 )
 
-// # Brain
-//
-// This part measures what a run of an agent costs beside the model and the
+// This file measures what a run of an agent costs beside the model and the
 // tools: a step, an idle run, a reload, an event on its way to a viewer; and
 // the same script with other frameworks in the same run.
 //
-//	for _, m := range brain.All(brain.Config{Report: r, Peers: ".build/peers"}) { err := m.Do(ctx) }
-//
-// Everything is the real thing (keeper, store, server, client, all tools'
+// Everything is the real thing (supervisor, store, server, client, all tools'
 // schemas in the prompt) but for the model, which answers from a script, and
 // the tool that it calls, which does nothing.
 

@@ -11,11 +11,7 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
-// # Todo
-//
-// This part has write_todos: the agent's plan for the task at hand.
-//
-//	todo.Add(registry)
+// This file has write_todos: the agent's plan for the task at hand.
 //
 // A call replaces the whole plan. The plan is nowhere else: it is what the
 // last successful call wrote (Result.Todos, thread.ToolCompleted.Todos).

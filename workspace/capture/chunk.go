@@ -1,18 +1,14 @@
 package capture
 
-// # Chunk
-//
-// This part cuts large files where their content says, so that an edit in
+// This file cuts large files where their content says, so that an edit in
 // the middle, or bytes inserted at the front, change few parts.
-//
-//	for len(data) > 0 { n := chunk.Cut(data); …; data = data[n:] }
 //
 // # Algorithm
 //
 // FastCDC with normalised chunking (W. Xia et al., USENIX ATC 2016): a gear
-// hash h = h<<1 + gear[b] over the bytes from Min on; a part ends behind the
-// first byte where h&maskSmall is 0 before Normal bytes, h&maskLarge is 0
-// behind, at Max bytes at the latest. gear[i] is the i-th number of SplitMix64
+// hash h = h<<1 + gear[b] over the bytes from chunkMin on; a part ends behind the
+// first byte where h&maskSmall is 0 before chunkNormal bytes, h&maskLarge is 0
+// behind, at chunkMax bytes at the latest. gear[i] is the i-th number of SplitMix64
 // from the seed 0x736b657465, so that another implementation can have the
 // same. Cuts are no part of the format: any list of parts can be read.
 //

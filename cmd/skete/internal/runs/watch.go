@@ -21,16 +21,12 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// # Watch
-//
-// This part shows a run of an agent while it goes on, and lets people steer
+// This file shows a run of an agent while it goes on, and lets people steer
 // it: on a terminal with what is happening beneath what has happened, elsewhere
 // as plain lines or JSON.
 //
-//	err := watch.Run(ctx, a, c, run, watch.Options{Policy: "ask"})
-//
-// It returns when the run has ended, with its exit status (Ended), when the
-// person leaves, or when nobody here can give an approval that it waits for.
+// It returns when the run has ended, with its exit status (ended), when the
+// person leaves, or when no person here can give an approval that it waits for.
 // The run never depends on it.
 
 // watchOptions say how a run is watched.

@@ -14,12 +14,8 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// # Saved
-//
-// This part is the part of `skete vm` that saves sandboxes and goes on from
+// This file is the part of `skete vm` that saves sandboxes and goes on from
 // what was saved.
-//
-//	group.AddCommand(saved.Commands(a)...)
 
 // forksMax is how many the server makes at once.
 const forksMax = 100

@@ -13,9 +13,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Anthropicwire
-//
-// This part is the server's side of Anthropic's Messages API for
+// This file is the server's side of Anthropic's Messages API for
 // llmtest: it refuses what the vendor refuses, and streams what it streams.
 
 // Anthropic implements llmtest.Dialect.

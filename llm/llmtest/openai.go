@@ -14,9 +14,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
-// # Openaiwire
-//
-// This part is the server's side of OpenAI's Responses API for
+// This file is the server's side of OpenAI's Responses API for
 // llmtest: it refuses what the vendor refuses, and streams what it streams.
 
 // OpenAI implements llmtest.Dialect.
