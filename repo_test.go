@@ -28,6 +28,21 @@ const (
 	linesMax = 4000 // code lines of a package, tests and generated files left out; above it stands a question, not for room
 )
 
+// Bounds of the whole; see docs/adr/0035-fewer-rooms.md. They may only fall.
+const (
+	packagesMax = 197 // to become 170
+	depthMax    = 12  // to become 10
+	smallLines  = 150 // a package with less serves more than one other
+)
+
+// small are the packages that may be smaller, and why.
+var small = map[string]string{
+	"docs":          "embeds the files beneath it",
+	"guest/binary":  "embeds the files beneath it",
+	"server/docs":   "embeds the files beneath it",
+	"template/view": "",
+}
+
 // overLong may only shrink: packages that are over linesMax, with the size
 // they may not exceed.
 var overLong = map[string]int{}
@@ -138,6 +153,52 @@ func TestImports(t *testing.T) {
 	for name := range allowed {
 		if !seen[name] {
 			t.Errorf("imports.txt has a line for %s, which does not exist", name)
+		}
+	}
+}
+
+// The whole stays easy to see: few rooms, few floors, none that is a cupboard of another.
+func TestRooms(t *testing.T) {
+	ps := packages(t)
+	imports, lines := map[string][]string{}, map[string]int{}
+	importers := map[string][]string{}
+	for _, p := range ps {
+		for _, name := range p.GoFiles {
+			data, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines[p.rel()] += bytes.Count(data, []byte("\n"))
+		}
+		for _, imp := range p.Imports {
+			if to, own := strings.CutPrefix(imp, module+"/"); own {
+				imports[p.rel()] = append(imports[p.rel()], to)
+				importers[to] = append(importers[to], p.rel())
+			}
+		}
+	}
+	if len(ps) > packagesMax {
+		t.Errorf("%d packages, at most %d", len(ps), packagesMax)
+	}
+	depths := map[string]int{}
+	var depth func(string) int
+	depth = func(name string) int {
+		if depths[name] == 0 {
+			most := 0
+			for _, to := range imports[name] {
+				most = max(most, depth(to))
+			}
+			depths[name] = most + 1
+		}
+		return depths[name]
+	}
+	for _, p := range ps {
+		name := p.rel()
+		if d := depth(name); d > depthMax {
+			t.Errorf("%s stands on %d floors of imports, at most %d", name, d, depthMax)
+		}
+		if _, may := small[name]; !may && len(importers[name]) == 1 && lines[name] < smallLines {
+			t.Errorf("%s has %d lines and serves only %s: it is a part of that", name, lines[name], importers[name][0])
 		}
 	}
 }

@@ -5,7 +5,7 @@
 // happens inside (processes, files, ports) is the guest protocol
 // (guest/wire), the same over every provider. The Manager (sandbox/manager)
 // owns all sandboxes of a server; what one goes through is sandbox/life's;
-// which provider makes it, sandbox/ladder's. This package holds the nouns that
+// which provider makes it, sandbox/selector's. This package holds the nouns that
 // they, the providers and the server share.
 //
 // Terms: a *sandbox* is what users name, by ID; a *machine* is the provider's

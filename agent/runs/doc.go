@@ -5,6 +5,6 @@
 //	runs.Project(&record, state, now) // what a list shows of a thread
 //	page, err := filter.Page(list)
 //
-// agent/keeper is who acts on it. Everything is pure, but KeepInput, which
+// agent/supervisor is who acts on it. Everything is pure, but KeepInput, which
 // writes blobs.
 package runs

@@ -24,7 +24,7 @@ import (
 //
 // A spawner is safe for concurrent use.
 
-// Office is what a Spawner needs of who drives threads: agent/keeper.
+// Office is what a Spawner needs of who drives threads: agent/supervisor.
 type Office interface {
 	Logs(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error)
 	// Wake says that a thread may be able to go on.
