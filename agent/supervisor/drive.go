@@ -218,7 +218,7 @@ func (k *Supervisor) entryOf(ctx context.Context, t threadKey, s *runs.State) (*
 func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
-		if err := reportSubagent(ctx, office{k}, k.c.Now, t.tenant, t.id, s); err != nil {
+		if err := k.reportSubagent(ctx, t, s); err != nil {
 			return err
 		}
 		if err := k.leave(ctx, e, s.Agent.AfterRun); err != nil {
@@ -230,7 +230,7 @@ func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agen
 	}
 	k.later(t, o.Expires)
 	if o.Ended {
-		if err := dismissSubagent(ctx, office{k}, t.tenant, t.id, s.Run.Ended.State); err != nil {
+		if err := k.dismissSubagents(ctx, t, s.Run.Ended.State); err != nil {
 			return err
 		}
 		k.forget(e)

@@ -26,7 +26,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		return agent.Outcome{}, err
 	}
 	p := &spawner{
-		Office: office{k}, Tenant: d.key.tenant, Parent: s, Model: s.Run.Started.Model, Now: k.c.Now,
+		k: k, Tenant: d.key.tenant, Parent: s, Model: s.Run.Started.Model,
 		Budget: func() thread.Budget { return runs.Left(s, k.c.Now()) },
 	}
 	w := newSession(sessionConfig{

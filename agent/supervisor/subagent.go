@@ -24,20 +24,6 @@ import (
 //
 // A spawner is safe for concurrent use.
 
-// Office is what a Spawner needs of who drives threads: agent/supervisor.
-type Office interface {
-	Logs(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error)
-	// Wake says that a thread may be able to go on.
-	Wake(tenant string, id thread.ID)
-	// Enter begins a run: its record, then its first events behind after. One
-	// that is there already is no error.
-	Enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) error
-	// Write appends what look decides, and wakes the thread.
-	Write(ctx context.Context, tenant string, id thread.ID, look func(*runs.State) ([]thread.Body, error)) (uint64, error)
-	// Beneath lists the threads beneath one whose runs are not over.
-	Beneath(tenant string, id thread.ID) []thread.ID
-}
-
 // How RunStarted.By marks sub-agents: ByBackground is one that nobody waits for.
 const (
 	subagentsMax = 64 // of a thread, over its life
@@ -48,13 +34,12 @@ const (
 
 // spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
 type spawner struct {
-	Office Office
+	k      *Supervisor
 	Tenant string
 	Parent *runs.State // of the thread; only read
 	// Budget is what is left of the parent's.
 	Budget func() thread.Budget
 	Model  string // of the parent's run, "" = its agent's
-	Now    func() time.Time
 }
 
 // Spawn starts a sub-agent once, or says how it is. The thread's id is the
@@ -64,7 +49,7 @@ func (p *spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnR
 	if id.Depth() > thread.DepthMax {
 		return tool.SpawnResult{Done: true, Failed: true, Text: fmt.Sprintf("Sub-agents cannot be nested deeper than %d.", thread.DepthMax), Thread: id}, nil
 	}
-	log, _, err := p.Office.Logs(ctx, p.Tenant)
+	log, _, err := p.k.logOf(ctx, p.Tenant)
 	if err != nil {
 		return tool.SpawnResult{}, err
 	}
@@ -81,7 +66,7 @@ func (p *spawner) Spawn(ctx context.Context, req tool.SpawnRequest) (tool.SpawnR
 // result says how a sub-agent is; one that can go on is woken.
 func (p *spawner) result(s *runs.State, id thread.ID) tool.SpawnResult {
 	if s.Run == nil || s.Run.Ended == nil {
-		p.Office.Wake(p.Tenant, id)
+		p.k.wake(threadKey{p.Tenant, id})
 		return tool.SpawnResult{Thread: id}
 	}
 	r := tool.SpawnResult{Done: true, Thread: id, Text: s.Run.Ended.Text, Failed: s.Run.Ended.State != thread.RunSucceeded, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
@@ -116,7 +101,7 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 	}
 	run := runs.Run{
 		ID: runs.DerivedID(string(id)), Thread: id, Tenant: p.Tenant, Agent: d.Name, Model: model, Title: runs.Clip(req.Prompt, runs.TitleMax), By: by,
-		State: thread.RunPending, Created: p.Now().UTC().Truncate(time.Microsecond), Sandbox: p.Parent.Machine, First: 3,
+		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.Parent.Machine, First: 3,
 	}
 	run.Budget = runs.Within(runs.BudgetOf(thread.Budget{}, d.Limits.Budget), p.Budget())
 	bodies := []thread.Body{
@@ -125,7 +110,7 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
 		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(req.Prompt, thread.InlineBytesMax))}},
 	}
-	err = p.Office.Enter(ctx, log, run, 0, bodies)
+	_, err = p.k.enter(ctx, log, run, 0, bodies)
 	return tool.SpawnResult{Thread: id}, err
 }
 
@@ -161,7 +146,7 @@ func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.T
 	if !thread.IsCallID(id) {
 		return tool.Task{}, errs.New(errs.NotFound, "no task %.64q", id)
 	}
-	log, blobs, err := p.Office.Logs(ctx, p.Tenant)
+	log, blobs, err := p.k.logOf(ctx, p.Tenant)
 	if err != nil {
 		return tool.Task{}, err
 	}
@@ -176,7 +161,7 @@ func (p *spawner) Task(ctx context.Context, parent thread.ID, id string) (tool.T
 }
 
 func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *runs.State, id string) (tool.Task, error) {
-	t := tool.Task{ID: id, Agent: s.Opened.Name, Prompt: s.Opened.Title, State: s.RunState(p.Now()), Started: s.Run.At, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
+	t := tool.Task{ID: id, Agent: s.Opened.Name, Prompt: s.Opened.Title, State: s.RunState(p.k.c.Now()), Started: s.Run.At, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
 	if s.Run.Ended != nil {
 		t.Text = s.Run.Ended.Text
 		return t, nil
@@ -188,7 +173,7 @@ func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *runs.State, i
 
 // Tasks lists the sub-agents of a thread, the oldest first.
 func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, error) {
-	log, blobs, err := p.Office.Logs(ctx, p.Tenant)
+	log, blobs, err := p.k.logOf(ctx, p.Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +204,7 @@ func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, err
 func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
 	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax))}}
 	child := parent.Sub(id)
-	_, err := p.Office.Write(ctx, p.Tenant, child, func(s *runs.State) ([]thread.Body, error) {
+	_, err := p.k.external(ctx, threadKey{p.Tenant, child}, func(s *runs.State) ([]thread.Body, error) {
 		switch {
 		case s.HasInput(key):
 			return nil, nil
@@ -236,7 +221,7 @@ func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text stri
 
 // Revive starts another run of a sub-agent that is over.
 func (p *spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) error {
-	log, _, err := p.Office.Logs(ctx, p.Tenant)
+	log, _, err := p.k.logOf(ctx, p.Tenant)
 	if err != nil {
 		return err
 	}
@@ -249,24 +234,24 @@ func (p *spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) 
 	}
 	run := runs.Run{
 		ID: runs.DerivedID(string(child), in.ID), Thread: child, Tenant: p.Tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
-		By: ByBackground, State: thread.RunPending, Created: p.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
+		By: ByBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
 		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.Budget()),
 	}
-	err = p.Office.Enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: ByBackground, Budget: run.Budget, Model: run.Model}, in})
+	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: ByBackground, Budget: run.Budget, Model: run.Model}, in})
 	return err
 }
 
 // Cancel asks a sub-agent to end.
 func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) error {
 	child := parent.Sub(id)
-	for _, t := range append([]thread.ID{child}, p.Office.Beneath(p.Tenant, child)...) {
-		_, err := p.Office.Write(ctx, p.Tenant, t, func(s *runs.State) ([]thread.Body, error) {
+	for _, t := range append([]threadKey{{p.Tenant, child}}, p.k.beneath(threadKey{p.Tenant, child})...) {
+		_, err := p.k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
 			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
 				return nil, nil
 			}
 			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil
 		})
-		if err != nil && (t != child || !errs.Is(err, errs.NotFound)) {
+		if err != nil && (t.id != child || !errs.Is(err, errs.NotFound)) {
 			return err
 		}
 	}
@@ -275,14 +260,14 @@ func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) er
 
 // reportSubagent tells a parent that a sub-agent in the background has ended, once. A
 // parent that is idle starts to work again.
-func reportSubagent(ctx context.Context, o Office, now func() time.Time, tenant string, id thread.ID, s *runs.State) error {
-	parent, call := id.Parent()
+func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.State) error {
+	parent, call := t.id.Parent()
 	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != ByBackground {
 		return nil
 	}
 	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
 	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}}
-	_, err := o.Write(ctx, tenant, parent, func(s *runs.State) ([]thread.Body, error) {
+	_, err := k.external(ctx, threadKey{t.tenant, parent}, func(s *runs.State) ([]thread.Body, error) {
 		switch {
 		case s.HasInput(in.ID):
 			return nil, nil
@@ -294,15 +279,15 @@ func reportSubagent(ctx context.Context, o Office, now func() time.Time, tenant 
 	if !errs.Is(err, errs.Conflict) {
 		return err
 	}
-	p := &spawner{Office: o, Tenant: tenant, Now: now, Budget: func() thread.Budget { return thread.Budget{} }}
+	p := &spawner{k: k, Tenant: t.tenant, Budget: func() thread.Budget { return thread.Budget{} }}
 	return p.Revive(ctx, parent, in)
 }
 
-// dismissSubagent asks the sub-agents beneath a run that has ended to end, too: those
+// dismissSubagents asks the sub-agents beneath a run that has ended to end, too: those
 // it waited for, and with a run that was cancelled those in the background.
-func dismissSubagent(ctx context.Context, o Office, tenant string, id thread.ID, how thread.RunState) error {
-	for _, below := range o.Beneath(tenant, id) {
-		_, err := o.Write(ctx, tenant, below, func(s *runs.State) ([]thread.Body, error) {
+func (k *Supervisor) dismissSubagents(ctx context.Context, t threadKey, how thread.RunState) error {
+	for _, below := range k.beneath(t) {
+		_, err := k.external(ctx, below, func(s *runs.State) ([]thread.Body, error) {
 			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != ByTask && how != thread.RunCancelled {
 				return nil, nil
 			}
