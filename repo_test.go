@@ -30,17 +30,16 @@ const (
 
 // Bounds of the whole; see docs/adr/0035-fewer-rooms.md. They may only fall.
 const (
-	packagesMax = 197 // to become 170
-	depthMax    = 12  // to become 10
+	packagesMax = 193 // to become 170
+	depthMax    = 11  // to become 10
 	smallLines  = 150 // a package with less serves more than one other
 )
 
 // small are the packages that may be smaller, and why.
 var small = map[string]string{
-	"docs":          "embeds the files beneath it",
-	"guest/binary":  "embeds the files beneath it",
-	"server/docs":   "embeds the files beneath it",
-	"template/view": "",
+	"docs":         "embeds the files beneath it",
+	"guest/binary": "embeds the files beneath it",
+	"server/docs":  "embeds the files beneath it",
 }
 
 // overLong may only shrink: packages that are over linesMax, with the size

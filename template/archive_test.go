@@ -28,7 +28,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template"
-	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/bundle"
 	"github.com/skete-dev/skete/template/manifest"
 	"github.com/skete-dev/skete/template/oci"
@@ -111,7 +110,7 @@ func TestImport_everyFormGivesTheSameTree(t *testing.T) {
 	}
 	left(t, dir, 1)
 	// The same from the directory itself, as a client that packs nothing would.
-	files, err := archive.Directory(inLayout)
+	files, err := oci.Directory(inLayout)
 	must(t, err)
 	defer files.Close()
 	found, err := oci.FromFiles(files, oci.Options{})

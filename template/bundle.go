@@ -12,10 +12,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/bundle"
 	"github.com/skete-dev/skete/template/diskimage"
 	"github.com/skete-dev/skete/template/layer"
+	"github.com/skete-dev/skete/template/oci"
 )
 
 // Parts is what goes with a template into a bundle, and where it goes when a
@@ -135,7 +135,7 @@ func (s *Store) importPacked(ctx context.Context, name string, m bundle.Manifest
 		}
 	}
 	limits := s.bounds()
-	plain, closePlain, err := archive.Unpack(r, archive.Limits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
+	plain, closePlain, err := oci.UnpackArchive(r, oci.ArchiveLimits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
 	if err != nil {
 		return Info{}, err
 	}

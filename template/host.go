@@ -16,7 +16,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/template/view"
 )
 
 // The sandbox's user, in every template.
@@ -196,7 +195,7 @@ func hostPlan(root string) (plan, []Bind, error) {
 }
 
 // environment is what commands find set, before the sandbox's own.
-func environment(v view.Tree) map[string]string {
+func environment(v rootView) map[string]string {
 	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	if _, err := v.Program("/usr/local/go/bin/go"); err == nil {
 		path += ":/usr/local/go/bin"

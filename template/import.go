@@ -13,10 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
-	"github.com/skete-dev/skete/template/view"
 )
 
 // Import makes a template of an archive: the tar of a root file system, what
@@ -73,7 +71,7 @@ func (s *Store) importOver(ctx context.Context, name, over string, r io.Reader) 
 	}
 	defer list.Close()
 	limits := s.bounds()
-	tar, done, err := archive.Unpack(r, archive.Limits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
+	tar, done, err := oci.UnpackArchive(r, oci.ArchiveLimits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
 	if err != nil {
 		return Info{}, err
 	}
@@ -98,25 +96,25 @@ func checkNewName(name string) error {
 
 func (s *Store) importArchive(ctx context.Context, name, platform string, r io.Reader) (Info, error) {
 	limits := s.bounds()
-	a, err := archive.Open(r, archive.Limits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
+	a, err := oci.OpenArchive(r, oci.ArchiveLimits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
 	if err != nil {
 		return Info{}, err
 	}
 	defer a.Close()
-	if name == "" && a.Kind != archive.Bundle {
+	if name == "" && a.Kind != oci.ArchiveBundle {
 		return Info{}, errs.New(errs.Invalid, "the template needs a name")
 	}
-	if a.Kind == archive.Image {
+	if a.Kind == oci.ArchiveImage {
 		return s.importImage(ctx, name, platform, a)
 	}
-	if a.Kind == archive.Bundle {
+	if a.Kind == oci.ArchiveBundle {
 		return s.importBundle(ctx, name, a)
 	}
 	return s.make(ctx, name, record{}, func(t *layer.Tree) error { return applyWhole(ctx, t, a, layer.Plain) })
 }
 
 // importImage keeps the archive in a file while it reads the image from it.
-func (s *Store) importImage(ctx context.Context, name, platform string, a *archive.Archive) (Info, error) {
+func (s *Store) importImage(ctx context.Context, name, platform string, a *oci.Archive) (Info, error) {
 	t, err := s.Temp()
 	if err != nil {
 		return Info{}, err
@@ -205,7 +203,7 @@ func (s *Store) build(ctx context.Context, dir string, rec *record, fill func(*l
 	if rec.Want != "" && rec.Want != rec.Hash {
 		return layer.Stats{}, errs.New(errs.Corrupt, "the root file system is not the one that was announced")
 	}
-	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(view.Tree{Dir: tree})})
+	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(rootView{Dir: tree})})
 	return t.Stats(), nil
 }
 
@@ -244,7 +242,7 @@ func syncDir(dir string) error {
 func importError(err error) error {
 	var own *errs.Error
 	var errno unix.Errno
-	switch err = archive.Fault(err); {
+	switch err = oci.ArchiveFault(err); {
 	case errors.As(err, &own), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/archive"
 	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
-	"github.com/skete-dev/skete/template/view"
 )
 
 // Progress says how far something is.
@@ -106,7 +104,7 @@ func (s *Store) again(name, key string, rec record) (info Info, ok bool, err err
 			return nil
 		}
 		rec.Hash, rec.Bytes, rec.Skipped, rec.CreatedAt = before.Hash, before.Bytes, before.Skipped, time.Now().UTC()
-		rec.Languages = languagesIn(Rootfs{Dir: dir, Env: rec.environment(view.Tree{Dir: dir})})
+		rec.Languages = languagesIn(Rootfs{Dir: dir, Env: rec.environment(rootView{Dir: dir})})
 		info, ok = rec.info(name), true
 		return s.writeRecord(name, rec)
 	})
@@ -141,7 +139,7 @@ func (s *Store) applyLayer(ctx context.Context, t *layer.Tree, l oci.Layer) erro
 	}
 	defer r.Close()
 	limits := s.bounds()
-	plain, closePlain, err := archive.Unpack(r, archive.Limits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
+	plain, closePlain, err := oci.UnpackArchive(r, oci.ArchiveLimits{Bytes: 2*limits.Bytes + 1<<20, Ratio: limits.Ratio})
 	if errs.Is(err, errs.Invalid) && l.Size == 0 {
 		return nil
 	}
@@ -149,7 +147,7 @@ func (s *Store) applyLayer(ctx context.Context, t *layer.Tree, l oci.Layer) erro
 		return err
 	}
 	defer closePlain()
-	ahead := archive.Ahead(oci.Verify(plain, l.DiffID, "a layer of the image"))
+	ahead := oci.ReadAhead(oci.Verify(plain, l.DiffID, "a layer of the image"))
 	defer ahead.Close()
 	return applyWhole(ctx, t, ahead, layer.OCI)
 }

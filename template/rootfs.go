@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/template/oci"
-	"github.com/skete-dev/skete/template/view"
 )
 
 // HostName is the template that shows the host's own programs.
@@ -44,10 +43,7 @@ type Use struct {
 	ReadyTimeout time.Duration
 }
 
-// Bind shows the host's Source at Target in the machine, read-only.
-type Bind = view.Bind
-
-func (r Rootfs) view() view.Tree { return view.Tree{Dir: r.Dir, Binds: r.Binds} }
+func (r Rootfs) view() rootView { return rootView{Dir: r.Dir, Binds: r.Binds} }
 
 // Info describes a template to users.
 type Info struct {

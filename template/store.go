@@ -14,9 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/pattern"
-	"github.com/skete-dev/skete/template/blob"
-	"github.com/skete-dev/skete/template/shelf"
-	"github.com/skete-dev/skete/template/view"
+	"github.com/skete-dev/skete/template/oci"
 )
 
 // Limits bound an import. Zero = the built-in value.
@@ -28,8 +26,8 @@ type Limits struct {
 
 // Store keeps templates in a directory.
 type Store struct {
-	*shelf.Shelf
-	blobs  *blob.Cache
+	*oci.DirStore
+	blobs  *oci.BlobCache
 	limits Limits
 
 	mu     sync.Mutex // guards what follows; held while the host's tree is built
@@ -55,15 +53,15 @@ const (
 
 // Open makes the directory if need be and sweeps what killed processes left.
 func Open(dir string) (*Store, error) {
-	sh, err := shelf.Open(dir, namesDir, treesDir, listsDir, imagesDir, madeDir)
+	sh, err := oci.OpenDirStore(dir, namesDir, treesDir, listsDir, imagesDir, madeDir)
 	if err != nil {
 		return nil, fmt.Errorf("open templates: %w", err)
 	}
-	blobs, err := blob.Open(sh.Path(blobsDir))
+	blobs, err := oci.OpenBlobs(sh.Path(blobsDir))
 	if err != nil {
 		return nil, fmt.Errorf("open templates: %w", err)
 	}
-	return &Store{Shelf: sh, blobs: blobs, limits: Limits{Bytes: 20 << 30, Entries: 1_000_000, Ratio: 200}}, nil
+	return &Store{DirStore: sh, blobs: blobs, limits: Limits{Bytes: 20 << 30, Entries: 1_000_000, Ratio: 200}}, nil
 }
 
 // SetLimits changes the bounds of later imports; zero fields stay.
@@ -103,7 +101,7 @@ func (r record) info(name string) Info {
 }
 
 // environment is what commands find set: the image's own where it says so.
-func (r record) environment(v view.Tree) map[string]string {
+func (r record) environment(v rootView) map[string]string {
 	env := environment(v)
 	if r.Source != nil {
 		for _, pair := range r.Source.Config.Env {
@@ -220,7 +218,7 @@ func (s *Store) Rootfs(ctx context.Context, name string) (Rootfs, error) {
 		return Rootfs{}, errs.Wrap(errs.Corrupt, err, "the files of template %s are gone", name).
 			WithHint("import the template again")
 	}
-	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: r.environment(view.Tree{Dir: dir})}, nil
+	return Rootfs{Name: name, Hash: r.Hash, Dir: dir, Env: r.environment(rootView{Dir: dir})}, nil
 }
 
 // Remove forgets a template and deletes its tree. Conflict: machines run from

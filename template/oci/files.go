@@ -14,8 +14,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/archive"
-	"github.com/skete-dev/skete/template/blob"
 )
 
 // Options say which image is wanted.
@@ -26,7 +24,7 @@ type Options struct {
 // FromFiles finds the image in what `docker save` wrote or in an OCI layout.
 // The files must stay open while layers are read. Invalid: they are none, or
 // they hold several images.
-func FromFiles(files archive.Files, o Options) (Image, error) {
+func FromFiles(files Files, o Options) (Image, error) {
 	want, err := ParsePlatform(o.Platform)
 	if err != nil {
 		return Image{}, err
@@ -51,7 +49,7 @@ func FromFiles(files archive.Files, o Options) (Image, error) {
 }
 
 type reader struct {
-	files archive.Files
+	files Files
 	want  v1.Platform
 	asked bool
 }
@@ -71,7 +69,7 @@ func (f reader) document(name string) ([]byte, error) {
 // blob reads a document that has a digest.
 func (f reader) blob(d v1.Descriptor) ([]byte, error) {
 	digest := d.Digest.String()
-	if err := blob.CheckDigest(digest); err != nil {
+	if err := CheckDigest(digest); err != nil {
 		return nil, err
 	}
 	data, err := f.document(blobName(digest))

@@ -13,7 +13,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/blob"
 )
 
 const (
@@ -45,7 +44,7 @@ type PullOptions struct {
 // Pull fetches an image into the cache. tell is called from several
 // goroutines, one at a time. What is there stays there after an error, and a
 // later pull goes on with it.
-func Pull(ctx context.Context, ref Reference, o PullOptions, blobs *blob.Cache, tell func(Event)) (Image, error) {
+func Pull(ctx context.Context, ref Reference, o PullOptions, blobs *BlobCache, tell func(Event)) (Image, error) {
 	want, err := ParsePlatform(o.Platform)
 	if err != nil {
 		return Image{}, err
@@ -74,7 +73,7 @@ type puller struct {
 	ref   Reference
 	want  v1.Platform
 	asked bool
-	blobs *blob.Cache
+	blobs *BlobCache
 	first time.Duration
 	tell  func(Event)
 	reg   *registry
@@ -149,7 +148,7 @@ func (p *puller) pull(ctx context.Context) (Image, error) {
 func (p *puller) manifest(ctx context.Context) (data []byte, digest string, err error) {
 	id := p.ref.ref.Identifier()
 	if _, ok := p.ref.ref.(name.Digest); ok {
-		if err := blob.CheckDigest(id); err != nil {
+		if err := CheckDigest(id); err != nil {
 			return nil, "", err
 		}
 	}
@@ -172,8 +171,8 @@ func (p *puller) manifest(ctx context.Context) (data []byte, digest string, err 
 		if err != nil {
 			return nil, "", err
 		}
-		if id = d.Digest.String(); blob.CheckDigest(id) != nil {
-			return nil, "", blob.CheckDigest(id)
+		if id = d.Digest.String(); CheckDigest(id) != nil {
+			return nil, "", CheckDigest(id)
 		}
 	}
 	return nil, "", errs.New(errs.Limit, "the image's indexes are deeper than %d levels", indexDepthMax)
@@ -225,7 +224,7 @@ func (p *puller) layers(ctx context.Context, list []v1.Descriptor) ([]string, er
 }
 
 func (p *puller) fetch(ctx context.Context, d v1.Descriptor, tell func(int64)) (path string, err error) {
-	want := blob.Want{Digest: d.Digest.String(), Size: d.Size}
+	want := Wanted{Digest: d.Digest.String(), Size: d.Size}
 	var best int64
 	err = p.retry(ctx, short12(want.Digest), func() (bool, error) {
 		before := best
@@ -236,9 +235,9 @@ func (p *puller) fetch(ctx context.Context, d v1.Descriptor, tell func(int64)) (
 			tell(done)
 		})
 		switch {
-		case errors.Is(err, blob.ErrDigest):
+		case errors.Is(err, ErrDigest):
 			err = p.ref.lied("the layer", want.Digest)
-		case errors.Is(err, blob.ErrShort):
+		case errors.Is(err, ErrShort):
 			err = p.ref.failed(err, "read a layer")
 		}
 		return best-before >= furtherBytes, err

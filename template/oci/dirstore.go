@@ -1,16 +1,4 @@
-// Package shelf keeps directories and files that are whole or not there, for
-// several processes at once.
-//
-//	s, err := shelf.Open(dir, "trees", "images")
-//	t, err := s.Temp()           // a directory of our own, swept if we are killed
-//	defer t.Close()
-//	… build in t.Dir …
-//	err = s.Publish(filepath.Join(t.Dir, "root"), s.Path("trees", hash))
-//	unlock, err := s.Lock(ctx, "image-"+hash) // one at a time, also between processes
-//
-// Locks end with the process that holds them. All methods are safe for
-// concurrent use.
-package shelf
+package oci
 
 import (
 	"context"
@@ -27,24 +15,30 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// This file keeps directories and files that are whole or not there, for
+// several processes at once.
+//
+// Locks end with the process that holds them. All methods are safe for
+// concurrent use.
+
 const (
-	tempDir  = "tmp"   // under construction, each locked by who builds it
+	tempDir  = "tmp"   // under construction, each locked by its builder
 	locksDir = "locks" // files to lock; what they hold means nothing
-	// lockEvery is how often somebody who waits looks again.
+	// lockEvery is how often a caller that waits looks again.
 	lockEvery = 25 * time.Millisecond
 )
 
-// Shelf is a directory.
-type Shelf struct{ dir string }
+// DirStore is a directory.
+type DirStore struct{ dir string }
 
-// Open makes the directory and those in it if need be, and sweeps what killed
+// OpenDirStore makes the directory and those in it if need be, and sweeps what killed
 // processes left half-made.
-func Open(dir string, subs ...string) (*Shelf, error) {
+func OpenDirStore(dir string, subs ...string) (*DirStore, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Shelf{dir}
+	s := &DirStore{dir}
 	for _, sub := range append([]string{tempDir, locksDir}, subs...) {
 		if err := os.MkdirAll(s.Path(sub), 0o700); err != nil {
 			return nil, err
@@ -54,25 +48,25 @@ func Open(dir string, subs ...string) (*Shelf, error) {
 }
 
 // Path is a path beneath the shelf.
-func (s *Shelf) Path(parts ...string) string {
+func (s *DirStore) Path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
 }
 
-// Temp is a directory under construction. Its lock tells other processes that
+// TempEntry is a directory under construction. Its lock tells other processes that
 // somebody is at work; it ends with the process.
-type Temp struct {
+type TempEntry struct {
 	Dir  string
 	lock *os.File
 }
 
 // Close removes the directory and what is left in it.
-func (t *Temp) Close() {
-	_ = RemoveAll(t.Dir)
+func (t *TempEntry) Close() {
+	_ = RemoveTree(t.Dir)
 	_ = t.lock.Close()
 }
 
 // Temp makes a directory to build in.
-func (s *Shelf) Temp() (*Temp, error) {
+func (s *DirStore) Temp() (*TempEntry, error) {
 	for {
 		dir := s.Path(tempDir, rand.Text())
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -87,7 +81,7 @@ func (s *Shelf) Temp() (*Temp, error) {
 		}
 		// A sweep may have been faster than our lock.
 		if _, err := os.Stat(dir); err == nil {
-			return &Temp{dir, lock}, nil
+			return &TempEntry{dir, lock}, nil
 		}
 		_ = lock.Close()
 	}
@@ -113,13 +107,13 @@ func tryLock(path string, flag int) (*os.File, error) {
 }
 
 // Lock waits for the lock of a key, between goroutines and processes alike.
-func (s *Shelf) Lock(ctx context.Context, key string) (unlock func(), err error) {
+func (s *DirStore) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	return s.LockWatching(ctx, key, func() {})
 }
 
 // LockWatching is Lock that calls waiting again and again while somebody else
 // has it.
-func (s *Shelf) LockWatching(ctx context.Context, key string, waiting func()) (unlock func(), err error) {
+func (s *DirStore) LockWatching(ctx context.Context, key string, waiting func()) (unlock func(), err error) {
 	tick := time.NewTicker(lockEvery)
 	defer tick.Stop()
 	for {
@@ -137,7 +131,7 @@ func (s *Shelf) LockWatching(ctx context.Context, key string, waiting func()) (u
 }
 
 // TryLock takes the lock of a key, or returns nil when somebody has it.
-func (s *Shelf) TryLock(key string) (unlock func(), err error) {
+func (s *DirStore) TryLock(key string) (unlock func(), err error) {
 	if filepath.Base(key) != key {
 		return nil, errs.New(errs.Internal, "%q cannot be locked", key)
 	}
@@ -161,7 +155,7 @@ func (s *Shelf) TryLock(key string) (unlock func(), err error) {
 
 // Share takes the lock of a key together with others that share it, waiting
 // while somebody has it alone. Such keys are locked by Share and TryAlone only.
-func (s *Shelf) Share(ctx context.Context, key string) (unlock func(), err error) {
+func (s *DirStore) Share(ctx context.Context, key string) (unlock func(), err error) {
 	f, err := os.OpenFile(s.Path(locksDir, key), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -187,7 +181,7 @@ func (s *Shelf) Share(ctx context.Context, key string) (unlock func(), err error
 }
 
 // TryAlone takes the lock of a key that others share, or returns nil.
-func (s *Shelf) TryAlone(key string) (unlock func(), err error) {
+func (s *DirStore) TryAlone(key string) (unlock func(), err error) {
 	f, err := tryLock(s.Path(locksDir, key), os.O_RDWR|os.O_CREATE)
 	if f == nil {
 		return nil, err
@@ -197,7 +191,7 @@ func (s *Shelf) TryAlone(key string) (unlock func(), err error) {
 
 // Publish gives what was built its final name. If that is there already,
 // it is the same and stays.
-func (s *Shelf) Publish(from, to string) error {
+func (s *DirStore) Publish(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	switch {
 	case err == nil, errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
@@ -216,7 +210,7 @@ func (s *Shelf) Publish(from, to string) error {
 
 // Discard deletes a tree or file, moving it aside first so that half of one is
 // never found. It is no error if it is gone.
-func (s *Shelf) Discard(path string) error {
+func (s *DirStore) Discard(path string) error {
 	t, err := s.Temp()
 	if err != nil {
 		return err
@@ -229,7 +223,7 @@ func (s *Shelf) Discard(path string) error {
 	return err
 }
 
-func (s *Shelf) sweep() error {
+func (s *DirStore) sweep() error {
 	entries, err := os.ReadDir(s.Path(tempDir))
 	if err != nil {
 		return err
@@ -242,14 +236,14 @@ func (s *Shelf) sweep() error {
 			all = errors.Join(all, err)
 			continue
 		}
-		all = errors.Join(all, RemoveAll(dir), lock.Close())
+		all = errors.Join(all, RemoveTree(dir), lock.Close())
 	}
 	return all
 }
 
-// RemoveAll removes a tree also where its directories may not be written,
+// RemoveTree removes a tree also where its directories may not be written,
 // which without root needs their modes changed.
-func RemoveAll(dir string) error {
+func RemoveTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || os.Geteuid() == 0 {
 		return err
@@ -264,7 +258,7 @@ func RemoveAll(dir string) error {
 }
 
 // WriteFile writes a file so that it is there, whole and durable, or not at all.
-func (s *Shelf) WriteFile(path string, data []byte) error {
+func (s *DirStore) WriteFile(path string, data []byte) error {
 	t, err := s.Temp()
 	if err != nil {
 		return err

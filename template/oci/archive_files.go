@@ -1,4 +1,4 @@
-package archive
+package oci
 
 import (
 	"archive/tar"
@@ -35,7 +35,7 @@ func (a *Archive) Spool(ctx context.Context, dir string) (Files, error) {
 	s := &spooled{f: f, at: map[string]span{}, links: map[string]string{}}
 	if err := s.read(ctx, a.r); err != nil {
 		_ = f.Close()
-		return nil, Fault(err)
+		return nil, ArchiveFault(err)
 	}
 	return s, nil
 }

@@ -1,12 +1,4 @@
-// Package view finds things in a root file system as a program in the sandbox
-// would: links lead where they lead inside, never where the same text leads on
-// the host.
-//
-//	tree := view.Tree{Dir: root, Binds: binds}
-//	at, ok := tree.Lookup("python3", "/usr/local/bin:/usr/bin")
-//
-// Nobody vouches for a tree. All functions only read.
-package view
+package template
 
 import (
 	"io/fs"
@@ -18,8 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a root file system on the host.
-type Tree struct {
+// This file finds things in a root file system as a program in the sandbox
+// would: links lead where they lead inside, never where the same text leads on
+// the host.
+//
+// A tree is not trusted. All functions only read.
+
+// rootView is a root file system on the host.
+type rootView struct {
 	Dir   string
 	Binds []Bind // shown in it
 }
@@ -27,10 +25,10 @@ type Tree struct {
 // Bind shows the host's Source at Target in the machine, read-only.
 type Bind struct{ Source, Target string }
 
-const linksMax = 40
+const viewLinksMax = 40
 
 // host says where on the host a path without links in it lies.
-func (t Tree) host(inside string) string {
+func (t rootView) host(inside string) string {
 	best := Bind{Source: t.Dir, Target: "/"}
 	for _, b := range t.Binds {
 		if (inside == b.Target || strings.HasPrefix(inside, b.Target+"/")) && len(b.Target) > len(best.Target) {
@@ -41,7 +39,7 @@ func (t Tree) host(inside string) string {
 }
 
 // resolve follows all links of an absolute path and describes what is there.
-func (t Tree) resolve(name string) (string, fs.FileInfo, error) {
+func (t rootView) resolve(name string) (string, fs.FileInfo, error) {
 	todo := strings.Split(path.Clean("/"+name), "/")
 	at, links := "/", 0
 	var info fs.FileInfo
@@ -64,7 +62,7 @@ func (t Tree) resolve(name string) (string, fs.FileInfo, error) {
 			at = next
 			continue
 		}
-		if links++; links > linksMax {
+		if links++; links > viewLinksMax {
 			return "", nil, unix.ELOOP
 		}
 		target, err := os.Readlink(t.host(next))
@@ -83,7 +81,7 @@ func (t Tree) resolve(name string) (string, fs.FileInfo, error) {
 }
 
 // Program finds an executable file; the result is its path without links.
-func (t Tree) Program(name string) (string, error) {
+func (t rootView) Program(name string) (string, error) {
 	at, info, err := t.resolve(name)
 	if err != nil {
 		return "", err
@@ -95,7 +93,7 @@ func (t Tree) Program(name string) (string, error) {
 }
 
 // Lookup finds a program in a PATH; the result is the path as found.
-func (t Tree) Lookup(tool, pathList string) (string, bool) {
+func (t rootView) Lookup(tool, pathList string) (string, bool) {
 	for _, dir := range filepath.SplitList(pathList) {
 		name := path.Join(dir, tool)
 		if _, err := t.Program(name); err == nil {

@@ -1,14 +1,4 @@
-// Package archive opens what people call "the tar of an image": packed or not,
-// a root file system, `docker save`, an OCI layout or one of our bundles.
-//
-//	a, err := archive.Open(r, archive.Limits{…})
-//	switch a.Kind {
-//	case archive.Rootfs: … read a …
-//	case archive.Image, archive.Bundle: files, err := a.Spool(dir); files.Open("index.json")
-//	}
-//
-// Nothing that is read is trusted: bytes and the ratio of packing are bounded.
-package archive
+package oci
 
 import (
 	"archive/tar"
@@ -29,26 +19,31 @@ import (
 	"github.com/skete-dev/skete/internal/pattern"
 )
 
+// This file opens what people call "the tar of an image": packed or not,
+// a root file system, `docker save`, an OCI layout or one of our bundles.
+//
+// Nothing that is read is trusted: bytes and the ratio of packing are bounded.
+
 const (
 	zstdMemoryMax = 256 << 20
 	ratioFrom     = 64 << 20 // bytes unpacked before the ratio counts
 	headersMax    = 1 << 20  // bytes read to see what it is
 )
 
-// Limits bound an archive.
-type Limits struct {
+// ArchiveLimits bound an archive.
+type ArchiveLimits struct {
 	Bytes int64 // of the stream, unpacked
 	Ratio int64 // unpacked to packed, looked at beyond 64 MiB
 }
 
-// Kind says what is in an archive.
-type Kind string
+// ArchiveKind says what is in an archive.
+type ArchiveKind string
 
 // The kinds.
 const (
-	Rootfs Kind = "rootfs"
-	Image  Kind = "image"  // `docker save`, or an OCI layout
-	Bundle Kind = "bundle" // begins with BundleFile
+	ArchiveRootfs ArchiveKind = "rootfs"
+	ArchiveImage  ArchiveKind = "image"  // `docker save`, or an OCI layout
+	ArchiveBundle ArchiveKind = "bundle" // begins with BundleFile
 )
 
 // BundleFile is the first entry of a bundle.
@@ -56,7 +51,7 @@ const BundleFile = "skete-bundle.json"
 
 // Archive is an open archive: a plain tar stream, whatever it was packed by.
 type Archive struct {
-	Kind  Kind
+	Kind  ArchiveKind
 	r     io.Reader
 	close func()
 }
@@ -67,22 +62,22 @@ func (a *Archive) Read(b []byte) (int, error) { return a.r.Read(b) }
 // Close lets go of what unpacking needs, not of the reader.
 func (a *Archive) Close() { a.close() }
 
-// Open recognises an archive. Invalid: it is none.
-func Open(r io.Reader, l Limits) (*Archive, error) {
-	plain, closePlain, err := Unpack(r, l)
+// OpenArchive recognises an archive. Invalid: it is none.
+func OpenArchive(r io.Reader, l ArchiveLimits) (*Archive, error) {
+	plain, closePlain, err := UnpackArchive(r, l)
 	if err != nil {
-		return nil, Fault(err)
+		return nil, ArchiveFault(err)
 	}
 	kind, whole, err := recognise(plain)
 	if err != nil {
 		closePlain()
-		return nil, Fault(err)
+		return nil, ArchiveFault(err)
 	}
 	return &Archive{kind, whole, closePlain}, nil
 }
 
-// Unpack returns the stream unpacked, by whatever its first bytes say, bounded.
-func Unpack(r io.Reader, l Limits) (io.Reader, func(), error) {
+// UnpackArchive returns the stream unpacked, by whatever its first bytes say, bounded.
+func UnpackArchive(r io.Reader, l ArchiveLimits) (io.Reader, func(), error) {
 	packed := &counter{r: r}
 	plain, closePlain, err := unpacked(packed)
 	if err != nil {
@@ -169,8 +164,8 @@ func (x *ratioReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Fault gives an error of a tar's reader its class.
-func Fault(err error) error {
+// ArchiveFault gives an error of a tar's reader its class.
+func ArchiveFault(err error) error {
 	var own *errs.Error
 	switch {
 	case err == nil, errors.As(err, &own), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -189,10 +184,10 @@ var imageName = pattern.Lazy(`^(oci-layout|index\.json|manifest\.json|repositori
 
 // recognise looks at the first entries and returns a reader that begins at
 // the begin.
-func recognise(r io.Reader) (Kind, io.Reader, error) {
+func recognise(r io.Reader) (ArchiveKind, io.Reader, error) {
 	var seen bytes.Buffer
 	tr := tar.NewReader(io.TeeReader(io.LimitReader(r, headersMax), &seen))
-	kind := Rootfs
+	kind := ArchiveRootfs
 	for range 2 { // the first may be "./"
 		hdr, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -203,9 +198,9 @@ func recognise(r io.Reader) (Kind, io.Reader, error) {
 		}
 		name := strings.TrimPrefix(path.Clean("/"+hdr.Name), "/")
 		if name == BundleFile {
-			kind = Bundle
+			kind = ArchiveBundle
 		} else if imageName().MatchString(name) {
-			kind = Image
+			kind = ArchiveImage
 		}
 		if name != "" {
 			break
@@ -214,9 +209,9 @@ func recognise(r io.Reader) (Kind, io.Reader, error) {
 	return kind, io.MultiReader(&seen, r), nil
 }
 
-// Ahead reads in a goroutine of its own, so that unpacking and writing go on
+// ReadAhead reads in a goroutine of its own, so that unpacking and writing go on
 // at the same time. Close ends it and waits for it; what reads r must end by itself.
-func Ahead(r io.Reader) io.ReadCloser {
+func ReadAhead(r io.Reader) io.ReadCloser {
 	a := &ahead{full: make(chan piece, piecesMax), empty: make(chan []byte, piecesMax), stop: make(chan struct{})}
 	for range piecesMax {
 		a.empty <- make([]byte, pieceBytes)

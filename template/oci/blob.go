@@ -1,13 +1,4 @@
-// Package blob keeps content by its SHA-256 digest, fetched in pieces if need be.
-//
-//	c, err := blob.Open(dir)
-//	path, err := c.Fetch(ctx, want, source, func(done int64) { … })
-//
-// What is in the cache was checked when it came. A fetch that was cut off or
-// killed goes on where it was. Of several that want the same, in other
-// processes too, one works and the others wait; when it gives up, the next
-// goes on.
-package blob
+package oci
 
 import (
 	"context"
@@ -24,8 +15,14 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/pattern"
-	"github.com/skete-dev/skete/template/shelf"
 )
+
+// This file keeps content by its SHA-256 digest, fetched in pieces if need be.
+//
+// What is in the cache was checked when it came. A fetch that was cut off or
+// killed goes on where it was. Of several that want the same, in other
+// processes too, one works and the others wait; when it gives up, the next
+// goes on.
 
 const (
 	wholeDir   = "sha256"
@@ -33,15 +30,15 @@ const (
 	usedKey    = "used" // shared by who needs blobs that no template names yet
 )
 
-// Want says which content is wanted.
-type Want struct {
+// Wanted says which content is wanted.
+type Wanted struct {
 	Digest string // "sha256:" and 64 hex digits
 	Size   int64
 }
 
-// Source opens the content at an offset; from is that offset, or 0 when it can
+// BlobSource opens the content at an offset; from is that offset, or 0 when it can
 // only begin at the begin.
-type Source func(ctx context.Context, offset int64) (r io.ReadCloser, from int64, err error)
+type BlobSource func(ctx context.Context, offset int64) (r io.ReadCloser, from int64, err error)
 
 // ErrDigest is content that is not what its name says.
 var ErrDigest = errors.New("the content is not what its digest says")
@@ -49,16 +46,16 @@ var ErrDigest = errors.New("the content is not what its digest says")
 // ErrShort is content that ended early.
 var ErrShort = errors.New("the content ended early")
 
-// Cache is a directory of blobs.
-type Cache struct{ shelf *shelf.Shelf }
+// BlobCache is a directory of blobs.
+type BlobCache struct{ shelf *DirStore }
 
-// Open makes the directory if need be.
-func Open(dir string) (*Cache, error) {
-	s, err := shelf.Open(dir, wholeDir, partialDir)
+// OpenBlobs makes the directory if need be.
+func OpenBlobs(dir string) (*BlobCache, error) {
+	s, err := OpenDirStore(dir, wholeDir, partialDir)
 	if err != nil {
 		return nil, err
 	}
-	return &Cache{s}, nil
+	return &BlobCache{s}, nil
 }
 
 var digestForm = pattern.Lazy(`^sha256:[0-9a-f]{64}$`)
@@ -71,29 +68,29 @@ func CheckDigest(digest string) error {
 	return nil
 }
 
-func (c *Cache) path(digest string) string {
+func (c *BlobCache) path(digest string) string {
 	return c.shelf.Path(wholeDir, strings.TrimPrefix(digest, "sha256:"))
 }
 
-func (c *Cache) partial(digest string) string {
+func (c *BlobCache) partial(digest string) string {
 	return c.shelf.Path(partialDir, strings.TrimPrefix(digest, "sha256:"))
 }
 
 // Has returns the path of content that is there whole.
-func (c *Cache) Has(w Want) (string, bool) {
+func (c *BlobCache) Has(w Wanted) (string, bool) {
 	info, err := os.Stat(c.path(w.Digest))
 	return c.path(w.Digest), err == nil && info.Size() == w.Size
 }
 
 // Use keeps every blob from being swept until release.
-func (c *Cache) Use(ctx context.Context) (release func(), err error) {
+func (c *BlobCache) Use(ctx context.Context) (release func(), err error) {
 	return c.shelf.Share(ctx, usedKey)
 }
 
 // Fetch makes one attempt to have the content whole. done is called with the
 // number of bytes that are there, also while somebody else fetches them.
 // ErrShort and errors of the source may be tried again; ErrDigest may not.
-func (c *Cache) Fetch(ctx context.Context, w Want, open Source, done func(int64)) (string, error) {
+func (c *BlobCache) Fetch(ctx context.Context, w Wanted, open BlobSource, done func(int64)) (string, error) {
 	if err := CheckDigest(w.Digest); err != nil {
 		return "", err
 	}
@@ -119,7 +116,7 @@ func (c *Cache) Fetch(ctx context.Context, w Want, open Source, done func(int64)
 
 // fetch completes the partial file. One that turns out to be wrong is fetched
 // once more from its begin, since the fault may be that of an older try.
-func (c *Cache) fetch(ctx context.Context, w Want, open Source, done func(int64)) error {
+func (c *BlobCache) fetch(ctx context.Context, w Wanted, open BlobSource, done func(int64)) error {
 	f, err := os.OpenFile(c.partial(w.Digest), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -145,7 +142,7 @@ func (c *Cache) fetch(ctx context.Context, w Want, open Source, done func(int64)
 }
 
 // complete appends to what is there from offset had on, which h has seen.
-func complete(ctx context.Context, f *os.File, h hash.Hash, had int64, w Want, open Source, done func(int64)) error {
+func complete(ctx context.Context, f *os.File, h hash.Hash, had int64, w Wanted, open BlobSource, done func(int64)) error {
 	if had > w.Size {
 		return ErrDigest
 	}
@@ -175,7 +172,7 @@ func complete(ctx context.Context, f *os.File, h hash.Hash, had int64, w Want, o
 	return nil
 }
 
-func take(ctx context.Context, f *os.File, h hash.Hash, at int64, w Want, r io.Reader, done func(int64)) (int64, error) {
+func take(ctx context.Context, f *os.File, h hash.Hash, at int64, w Wanted, r io.Reader, done func(int64)) (int64, error) {
 	if err := f.Truncate(at); err != nil {
 		return at, err
 	}
@@ -208,15 +205,15 @@ func take(ctx context.Context, f *os.File, h hash.Hash, at int64, w Want, r io.R
 	}
 }
 
-// Usage says how much is kept.
-type Usage struct {
+// BlobUsage says how much is kept.
+type BlobUsage struct {
 	Blobs int
 	Bytes int64 // partial ones included
 }
 
 // Usage counts what is there.
-func (c *Cache) Usage() (Usage, error) {
-	var u Usage
+func (c *BlobCache) Usage() (BlobUsage, error) {
+	var u BlobUsage
 	err := c.each(func(_ string, info os.FileInfo, _ bool) error {
 		u.Blobs++
 		u.Bytes += info.Size()
@@ -227,10 +224,10 @@ func (c *Cache) Usage() (Usage, error) {
 
 // Sweep removes what is not needed, and partial blobs that nobody has gone on
 // with for so long. While somebody uses the cache nothing is removed.
-func (c *Cache) Sweep(needed func(digest string) bool, partialsOlderThan time.Duration) (removed Usage, err error) {
+func (c *BlobCache) Sweep(needed func(digest string) bool, partialsOlderThan time.Duration) (removed BlobUsage, err error) {
 	unlock, err := c.shelf.TryAlone(usedKey)
 	if unlock == nil {
-		return Usage{}, err
+		return BlobUsage{}, err
 	}
 	defer unlock()
 	err = c.each(func(path string, info os.FileInfo, whole bool) error {
@@ -244,7 +241,7 @@ func (c *Cache) Sweep(needed func(digest string) bool, partialsOlderThan time.Du
 	return removed, err
 }
 
-func (c *Cache) each(visit func(path string, info os.FileInfo, whole bool) error) error {
+func (c *BlobCache) each(visit func(path string, info os.FileInfo, whole bool) error) error {
 	for _, dir := range []string{wholeDir, partialDir} {
 		entries, err := os.ReadDir(c.shelf.Path(dir))
 		if err != nil {
