@@ -12,11 +12,28 @@ import (
 
 // pipeHolds reports whether a pipe holds data, or has ended.
 func pipeHolds(fd int) (data, end bool) {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(p, 0); err != nil || n == 0 {
-		return false, err != nil && err != unix.EINTR
+	return holds(func() (events int16, err error) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, err = unix.Poll(p, 0)
+		return p[0].Revents, err
+	})
+}
+
+// holds asks poll. The kernel (pipe_poll of Linux) looks for bytes first and for
+// writers then, without a lock: a write and the end of the last writer in between
+// look like an end without bytes. So an end is asked for twice; after the first
+// answer nothing can be written any more, and the second one is exact.
+func holds(poll func() (events int16, err error)) (data, end bool) {
+	for range 2 {
+		events, err := poll()
+		if err != nil {
+			return false, err != unix.EINTR
+		}
+		if data, end = events&unix.POLLIN != 0, events != 0 && events&unix.POLLIN == 0; !end {
+			break
+		}
 	}
-	return p[0].Revents&unix.POLLIN != 0, p[0].Revents&unix.POLLIN == 0
+	return data, end
 }
 
 // splicePipe moves bytes from a pipe or a terminal to the end of f, itself a file
