@@ -13,7 +13,7 @@ import (
 
 // cancelWatchConfig of a Lookout.
 type cancelWatchConfig struct {
-	// Asked reports whether somebody asked to cancel. It is called from a
+	// Asked reports whether a cancel was asked for. It is called from a
 	// goroutine of the Lookout, never twice at once.
 	Asked func(context.Context) bool
 	Cause error         // of the context that ends
@@ -40,10 +40,10 @@ func newCancelWatcher(ctx context.Context, c cancelWatchConfig) *cancelWatcher {
 	return l
 }
 
-// Context is the operation's. It ends with Cause when somebody asked.
+// Context is the operation's. It ends with Cause when a cancel was asked for.
 func (l *cancelWatcher) Context() context.Context { return l.ctx }
 
-// Look says that somebody may have asked. It does not block.
+// Look says that a cancel may have been asked for. It does not block.
 func (l *cancelWatcher) Look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

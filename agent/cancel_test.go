@@ -77,7 +77,7 @@ func TestEnd_waitsForTheLook(t *testing.T) {
 		if !done {
 			t.Fatal("the look goes on")
 		}
-		l.Look() // of somebody who is late
+		l.Look() // by a late caller, after End
 		synctest.Wait()
 	})
 }

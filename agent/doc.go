@@ -1,13 +1,13 @@
 // Package agent drives a thread: it asks the model, runs the tools that it
-// asks for, and writes down each before and after, so that whoever comes after
-// a crash goes on exactly there.
+// asks for, and writes down each before and after, so that the next driver, after
+// a crash, goes on exactly there.
 //
 //	r := agent.New(agent.Config{Thread: id, Log: log, Blobs: blobs, Model: model, Tools: tools, …})
 //	outcome, err := r.Run(ctx)   // first start, after a crash, after an approval: the same call
 //
 // One Run goes as far as it can: to the end of the run, or until only people or
 // other threads can bring it on. Then it holds nothing, no goroutine either;
-// whoever knows the news calls Run on a new Runner.
+// when there is news, the caller calls Run on a new Runner.
 //
 // What it promises. No effect happens before the tool.started that allows it
 // is durable, and each append is fenced by the end of the log, so a driver that

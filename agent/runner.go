@@ -46,9 +46,9 @@ type Config struct {
 	// Surroundings describes memory, skills and the machine, once a run. nil = nothing.
 	Surroundings func(context.Context) (thread.Context, error)
 	// Applied is told of every event once it is in the log and in State; nil =
-	// nobody. It is called in the Runner's goroutine and must be quick.
+	// none. It is called in the Runner's goroutine and must be quick.
 	Applied func(thread.Event)
-	// News shows what is on its way; nil = nobody. It never blocks.
+	// News shows what is on its way; nil = none. It never blocks.
 	News func(News)
 	// Machine is the place where commands run, and changes with its boots; "" = none.
 	Machine string
@@ -80,7 +80,7 @@ type Outcome struct {
 	Parked []string
 }
 
-// ErrFenced says that somebody else drives the thread now.
+// ErrFenced says that the thread has another driver now.
 var ErrFenced = errs.New(errs.Conflict, "somebody else drives this thread")
 
 // Runner drives one thread.
@@ -170,7 +170,7 @@ func Calling(d definition.Definition, info llm.Info) llm.Calling {
 	return llm.CallingNative
 }
 
-// Poke says that somebody may have appended to the log.
+// Poke says that another writer may have appended to the log.
 func (r *Runner) Poke() {
 	select {
 	case r.poke <- struct{}{}:
@@ -181,7 +181,7 @@ func (r *Runner) Poke() {
 	}
 }
 
-// Run drives the thread as far as it goes. ErrFenced: somebody else does. Any
+// Run drives the thread as far as it goes. ErrFenced: another driver does. Any
 // other error is the platform's (no log, no model configured, ctx ended): the
 // run is where it was, and may be tried again.
 func (r *Runner) Run(ctx context.Context) (Outcome, error) {
@@ -414,7 +414,8 @@ func CatchUp(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, a
 	return nil
 }
 
-// cancelSeen may be called from any goroutine: it looks whether somebody asked to cancel, without taking it in.
+// cancelSeen may be called from any goroutine: it looks for a cancel in the log,
+// without taking it in.
 func (r *Runner) cancelSeen(ctx context.Context) bool {
 	for e, err := range r.c.Log.Load(ctx, r.c.Thread, r.at.Load()+1) {
 		if err != nil {

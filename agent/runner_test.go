@@ -219,7 +219,7 @@ func (w *world) run() agent.Outcome {
 	return o
 }
 
-// append is somebody else's.
+// append appends as another writer than the runner.
 func (w *world) append(bodies ...thread.Body) {
 	w.t.Helper()
 	s := w.state()
@@ -701,7 +701,7 @@ func TestRun_toolTimeout(t *testing.T) {
 	w.well()
 }
 
-// intruder lets somebody else append right before an append that is chosen.
+// intruder lets another writer append right before an append that is chosen.
 type intruder struct {
 	thread.Log
 	before func([]thread.Event) bool

@@ -97,8 +97,8 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	})
 }
 
-// consult returns the model's whole answer. tool.ErrCancelled: somebody asked to
-// cancel meanwhile.
+// consult returns the model's whole answer. tool.ErrCancelled: a cancel was
+// asked for meanwhile.
 func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (*llm.Response, error) {
 	opCtx, done := r.interruptible(ctx)
 	defer done()
@@ -121,7 +121,7 @@ func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (
 	return nil, &llm.Error{Trouble: llm.Malformed, Model: r.c.Model.Info().Name} // attempt sees to it
 }
 
-// interruptible returns a context that ends when somebody asks to cancel.
+// interruptible returns a context that ends when a cancel is asked for.
 func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
 	w := newCancelWatcher(ctx, cancelWatchConfig{Asked: r.cancelSeen, Cause: tool.ErrCancelled, Pause: appendPause})
 	r.lookout.Store(w)

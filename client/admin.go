@@ -31,7 +31,7 @@ func (c *Client) RemoveTemplate(ctx context.Context, name string) error {
 }
 
 // CreateKey makes an API key; its secret is shown this once. The call is not
-// repeated by itself: a second key nobody knows of would stay valid.
+// repeated by itself: a second key that the caller does not know would stay valid.
 func (c *Client) CreateKey(ctx context.Context, k api.CreateKey) (api.CreatedKey, error) {
 	return transport.Fetch[api.CreatedKey](ctx, c.t, transport.Call{Method: http.MethodPost, Path: "/v1/keys"}.WithJSON(k))
 }

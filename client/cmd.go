@@ -177,7 +177,7 @@ func (c *Cmd) prepare(ctx context.Context) {
 
 // Wait returns when the command has ended and all of its output was written:
 // nil for status 0, *ExitError for another, an error of a writer, or the
-// reason why nobody knows.
+// reason why the status is not known.
 func (c *Cmd) Wait() error {
 	if c.done == nil {
 		return errs.New(errs.Invalid, "this command was not started")
@@ -432,8 +432,8 @@ func (c *Cmd) write(o *output, body []byte) error {
 	return nil
 }
 
-// brokenPipe tells the command that nobody reads its output, as a pipe does.
-// What it still writes is thrown away.
+// brokenPipe tells the command that its output is not read any more, as a pipe
+// does. What it still writes is thrown away.
 func (c *Cmd) brokenPipe() {
 	if c.Detached {
 		return

@@ -182,7 +182,7 @@ func (c *cutter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.started++
 		c.mu.Unlock()
 		if c.cut() {
-			return // started, and nobody was told
+			return // started, and the client was not told
 		}
 	}
 	var wg sync.WaitGroup

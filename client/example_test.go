@@ -93,8 +93,8 @@ func ExampleExitError() {
 	// not_found
 }
 
-// A command that nobody waits for is found again by its key, by this program
-// or another one, with all of its output.
+// A command in the background is found again by its key, by this program or
+// another one, with all of its output.
 func ExampleSandbox_Attach() {
 	ctx := context.Background()
 	_, sb, done := open(ctx)

@@ -265,7 +265,7 @@ func number(n int) string {
 }
 
 // Watch reports changes at a path. After a disconnect it goes on behind the
-// last event seen; an event of type overflow says which ones nobody can have.
+// last event seen; an event of type overflow says which ones are lost.
 func (f *Files) Watch(ctx context.Context, path string, recursive bool) iter.Seq2[api.FileEvent, error] {
 	return transport.Events[api.FileEvent](ctx, f.sb.c.t, f.sb.path("/files/watch"),
 		f.query("path", path, "recursive", yes(recursive)), "")

@@ -102,8 +102,9 @@ func (l *link) sendJSON(ctx context.Context, k api.FrameKind, v any) error {
 	return l.send(ctx, append([]byte{byte(k)}, body...))
 }
 
-// watch pings until ctx ends; it breaks the connection when nobody answers.
-// Without it a peer that vanished without a word would be waited for for ever.
+// watch pings until ctx ends; it breaks the connection when the peer does not
+// answer. Without it a peer that vanished without a word would be waited for for
+// ever.
 func (l *link) watch(ctx context.Context) {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()

@@ -13,7 +13,7 @@ import (
 
 // PrepareTemplates makes ready templates that are not there yet, and goes
 // through what happens. It may be repeated; the work ends when the stream is
-// left, unless somebody else waits for it too.
+// left, unless another caller waits for it too.
 func (c *Client) PrepareTemplates(ctx context.Context, p api.PrepareTemplates) iter.Seq2[api.TemplateNews, error] {
 	k := transport.Call{Method: http.MethodPost, Path: "/v1/templates/prepare", Repeatable: true}
 	return transport.Once[api.TemplateNews](ctx, c.t, k.WithJSON(p))

@@ -39,7 +39,7 @@ func (p *Previews) Links(ctx context.Context) ([]api.Preview, error) {
 	return l.Items, err
 }
 
-// Revoke takes a public link back; whoever came by it is shown out.
+// Revoke takes a public link back; the visitors who came by it lose access.
 func (p *Previews) Revoke(ctx context.Context, id string) error {
 	return p.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: p.path + "/" + url.PathEscape(id)})
 }

@@ -21,9 +21,9 @@ func (s *Sandbox) processPath(key, rest string) string {
 	return s.path("/processes/" + url.PathEscape(key) + rest)
 }
 
-// StartProcess starts a command and does not wait for it; nobody reads its
-// output yet. With a key in p the call is Repeatable: the same key never runs
-// twice. Command.Start is the one with streams.
+// StartProcess starts a command and does not wait for it; its output is not read
+// yet. With a key in p the call is Repeatable: the same key never runs twice.
+// Command.Start is the one with streams.
 func (s *Sandbox) StartProcess(ctx context.Context, p api.StartProcess) (api.Process, error) {
 	if err := checkStart(p); err != nil {
 		return api.Process{}, err

@@ -149,7 +149,7 @@ func (r *Run) Approvals(ctx context.Context) ([]api.Approval, error) {
 }
 
 // Decide answers approvals. Each is answered for itself; the error is that of
-// the first that was refused (Conflict: somebody else was quicker).
+// the first that was refused (Conflict: another client was quicker).
 func (r *Run) Decide(ctx context.Context, decisions ...api.Decide) ([]api.Decided, error) {
 	k := r.post("/decisions", api.DecideList{Decisions: decisions})
 	k.Repeatable = false // a repetition would be told that it was decided already: by us

@@ -1,8 +1,8 @@
 // Package errs sorts errors by who must act on them.
 //
-// There are ten classes and no more: a class exists so that somebody can do
-// something different because of it. Return a class at the place that knows
-// who must act; everywhere else wrap once with the operation and the id:
+// There are ten classes and no more: a class exists so that the party that must
+// act can do something different because of it. Return a class at the place that
+// knows who must act; everywhere else wrap once with the operation and the id:
 //
 //	return errs.New(errs.NotFound, "no sandbox %s", id)
 //	return errs.New(errs.Unsupported, "no KVM").WithHint("run `skete doctor`")
@@ -40,7 +40,7 @@ const (
 	Unsupported Class = "unsupported"
 	// Limit: a quota or budget is used up; its owner must act.
 	Limit Class = "limit"
-	// Unavailable: nobody; the same call may work later.
+	// Unavailable: no action is needed; the same call may work later.
 	Unavailable Class = "unavailable"
 	// Corrupt: stored data is damaged; the operator must look, nothing is repaired silently.
 	Corrupt Class = "corrupt"

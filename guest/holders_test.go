@@ -37,8 +37,8 @@ func query(t *testing.T, py, db, sql string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Fault 10: SQLite in WAL, held open by a service and by somebody else, while
-// the database is put back under them.
+// Fault 10: SQLite in WAL, held open by a service and by another process,
+// while the database is put back under them.
 func TestHolders_databaseInWALIsPutBackUnderAServiceAndAnother(t *testing.T) {
 	py := python(t, "sqlite3")
 	m := start(t, options{})
@@ -102,7 +102,7 @@ func TestHolders_databaseInWALIsPutBackUnderAServiceAndAnother(t *testing.T) {
 	if i := m.service("db"); i.Pid != 0 && i.State == wire.ServiceState_SERVICE_STATE_READY {
 		t.Errorf("it was started in a freeze: %v", i)
 	}
-	// Nobody removed the log that was put back: the holder had no say in its end.
+	// The log that was put back is still there: the holder was killed and could not remove it.
 	if data, err := os.ReadFile(db + "-wal"); err != nil || string(data) != saved[db+"-wal"] {
 		t.Fatalf("the log of the database has %d bytes, %v", len(data), err)
 	}

@@ -19,7 +19,7 @@ func newListener(ctx context.Context) *listener {
 	return l
 }
 
-// offer hands conn over; false: nobody accepts any more.
+// offer hands conn over; false: the listener is closed.
 func (l *listener) offer(conn net.Conn) bool {
 	select {
 	case l.conns <- conn:

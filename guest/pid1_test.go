@@ -25,7 +25,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	patience.Until(t, 15*time.Second, what, ok)
 }
 
-// zombies counts the dead children of init that nobody has reaped.
+// zombies counts the dead children of init that it has not reaped.
 func (m *machine) zombies() int {
 	n := 0
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")

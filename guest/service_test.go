@@ -91,7 +91,7 @@ func (m *machine) write(name, text string) string {
 	return path
 }
 
-// freePort is a port of the loopback that nobody listens on.
+// freePort is a port of the loopback that no process listens on.
 func freePort(t *testing.T) uint32 {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -212,7 +212,7 @@ func TestService_endsByItsPolicy(t *testing.T) {
 			t.Errorf("%s: log %q", name, text)
 		}
 	}
-	// What somebody repairs runs at once when asked, and the past is forgotten.
+	// What was repaired runs at once when asked, and the past is forgotten.
 	m.write("repaired", "")
 	d := shell("s2-7", "test -e repaired && sleep 1000")
 	if i := m.declare(d); i.State != wire.ServiceState_SERVICE_STATE_READY {
@@ -221,7 +221,7 @@ func TestService_endsByItsPolicy(t *testing.T) {
 }
 
 // Fault 17: what runs is neither lost nor started twice, no byte of a log is
-// lost or doubled, an exit while nobody looked has its exact status.
+// lost or doubled, an exit while supervise was down has its exact status.
 func TestService_superviseKilledHundredTimesLosesNoService(t *testing.T) {
 	m := start(t, options{})
 	kills := 100

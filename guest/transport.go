@@ -41,7 +41,7 @@ func newTransport(address string) (transport, error) {
 	return nil, errs.New(errs.Unsupported, "channel %.60q is not spoken by this guest, only unix:/path, virtio:name, vsock:port", address)
 }
 
-// Pauses while a virtio port is not there, or nobody is at its other end.
+// Pauses while a virtio port is not there, or no host is at its other end.
 const (
 	portPauseMin = 2 * time.Millisecond
 	portPauseMax = 20 * time.Millisecond

@@ -49,8 +49,8 @@ func listenVsock(port uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "vsock"), nil
 }
 
-// acceptVsock serves connections until the listener breaks or ctx ends. Nobody
-// but the host: programs inside could connect to their own machine.
+// acceptVsock serves connections until the listener breaks or ctx ends. It serves
+// the host only: programs inside could connect to their own machine.
 func acceptVsock(ctx context.Context, ln *os.File, serve func(net.Conn, uint32)) {
 	defer ln.Close()
 	stop := context.AfterFunc(ctx, func() { ln.Close() })

@@ -10,7 +10,7 @@
 //	open, err := p.Invite(ctx, preview.Visitor{…}, target, "/")  // one-time, 30 s
 //	link, err := p.Share(ctx, …)                                 // public, until revoked
 //
-// How somebody gets in. The app asks for a code, bound to a user, a sandbox and
+// How a visitor gets in. The app asks for a code, bound to a user, a sandbox and
 // a port, good once and for 30 seconds; the preview host swaps it for a cookie
 // of its own (`__Host-pv`, in frames the partitioned `__Host-pvf`). A public
 // link carries a signature instead; its cookie is the link itself, and each

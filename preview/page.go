@@ -85,7 +85,7 @@ func (p *Previews) wait(w http.ResponseWriter, r *http.Request, s *stay, err err
 	p.show(w, http.StatusServiceUnavailable, pageData{Title: "Waiting for the app", Text: text, Hint: errs.Hint(err), Up: upPath, Wait: true})
 }
 
-// refuse says why somebody does not get in.
+// refuse says why a visitor does not get in.
 func (p *Previews) refuse(w http.ResponseWriter, r *http.Request, t Target, status int, err error) {
 	if !person(r) {
 		problem(w, status, errs.Of(err), errs.Public(err), errs.Hint(err))

@@ -82,7 +82,7 @@ type Config struct {
 	Grants    KV
 	// Dial connects to a port inside a running sandbox.
 	Dial func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error)
-	// Supervisor answers on SupervisorPort; VisitorOf tells it who asks. nil = nobody does.
+	// Supervisor answers on SupervisorPort; VisitorOf tells it who asks. nil = not served.
 	Supervisor http.Handler
 	// Ports says whether a port of a sandbox may be shown; nil = every one. It is
 	// asked at each request, so that a narrower list counts at once.

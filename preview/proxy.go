@@ -170,7 +170,7 @@ func (p *Previews) enter(w http.ResponseWriter, r *http.Request, t Target) {
 	p.welcome(w, r, secret, to, int(p.c.Limits.VisitFor/time.Second))
 }
 
-// follow lets somebody in who has a public link.
+// follow lets in a visitor who has a public link.
 func (p *Previews) follow(w http.ResponseWriter, r *http.Request, t Target) {
 	to, err := localPath(r.URL.Query().Get("to"))
 	token := strings.TrimPrefix(r.URL.Path, linkPath)
@@ -366,7 +366,7 @@ func (w *ownAnswer) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// SignInURL is where the app lets somebody into a target.
+// SignInURL is where the app lets a visitor into a target.
 func (p *Previews) SignInURL(t Target, path string) string {
 	return p.c.AppOrigin + "/preview/" + t.Label() + "?" + url.Values{"to": {path}}.Encode()
 }

@@ -32,7 +32,7 @@ type socket struct {
 	within time.Duration
 
 	once   sync.Once
-	closed chan struct{} // by our side: nobody waits for the app any more
+	closed chan struct{} // by our side: no client waits for the app any more
 }
 
 func newSocket(inner io.ReadWriteCloser, within time.Duration, back func(context.Context) bool) *socket {

@@ -149,7 +149,7 @@ func (c patientConn) Write(b []byte) (int, error) {
 }
 
 // patientWriter is the way to the browser: bounded in its silence, and without
-// the answers before the answer, whose headers nobody has looked at.
+// the 1xx answers before the answer, whose headers cleanAnswer has not seen.
 type patientWriter struct {
 	http.ResponseWriter
 	idle time.Duration

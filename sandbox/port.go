@@ -36,7 +36,7 @@ type Registry interface {
 // Leases keeps two servers from being the same node.
 type Leases interface {
 	// Hold takes the lease on key for holder and keeps renewing it. Exists:
-	// somebody else has it. The same holder takes it over, since it is sure
+	// another holder has it. The same holder takes it over, since it is sure
 	// that its predecessor is dead. lost is closed when the lease is gone
 	// against our will; release gives it back and ends the renewing.
 	Hold(ctx context.Context, key, holder string, ttl time.Duration) (lost <-chan struct{}, release func(context.Context) error, err error)
@@ -111,8 +111,8 @@ type Volumes interface {
 	// no error when it is so already. NotFound: no such volume.
 	Attach(ctx context.Context, id string, form Form) (Volume, error)
 	// Copy makes a detached volume that holds what from holds now, sharing
-	// blocks where the host can. Nobody writes to from meanwhile. A half-made
-	// one of the same id is replaced.
+	// blocks where the host can. Nothing may write to from meanwhile. A
+	// half-made one of the same id is replaced.
 	Copy(ctx context.Context, from, to string) error
 	// Detach lets go of what Attach took; the bytes stay. May be repeated.
 	Detach(ctx context.Context, id string) error

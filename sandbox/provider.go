@@ -140,7 +140,7 @@ type Boot struct {
 	// already bounded. The provider makes it belong to the sandbox's user.
 	Workspace string
 	// Disk is the workspace as an ext4 image on the host instead, for
-	// providers without HostWorkspace; nobody else has it open.
+	// providers without HostWorkspace; no other process has it open.
 	Disk string
 	// From is a directory that Machine.Snapshot of this kind of provider has
 	// filled; empty = boot cold. The machine comes up as it was frozen, with

@@ -31,7 +31,7 @@ func TestSettled_templateByProvider(t *testing.T) {
 	}
 }
 
-// Each language must have a ready template, or Settled names one that nobody can make.
+// Each language must have a ready template, or Settled names one that cannot be made.
 func TestSettled_everyLanguageHasAReadyTemplate(t *testing.T) {
 	for _, lang := range sandbox.Languages {
 		if name := (sandbox.Spec{Language: lang}).Settled(sandbox.Capabilities{RootImage: true}).Template; !slices.Contains(template.ReadyNames(), name) {

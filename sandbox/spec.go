@@ -79,7 +79,7 @@ type Spec struct {
 	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
 	// TTL ends the sandbox that long after its last start; 0 = no end but the
 	// server's maximum. IdleTimeout does after that long without a call or a
-	// running command that somebody waits for; 0 = the server's default.
+	// running command that a client waits for; 0 = the server's default.
 	TTL         time.Duration     `json:"ttl,omitempty"`
 	IdleTimeout time.Duration     `json:"idle_timeout,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`

@@ -52,7 +52,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"admin", w.admin, key.Scopes{key.Admin}},
 	}
 	mine := w.sandbox()
-	wellKnown := "sbx_aaaaaaaaaaaaaaaaaaaa" // of nobody: nothing is destroyed by trying
+	wellKnown := "sbx_aaaaaaaaaaaaaaaaaaaa" // does not exist: nothing is destroyed by trying
 	seen := map[key.Scope]int{}
 	for _, r := range w.server.Routes() {
 		seen[r.Scope]++
@@ -78,7 +78,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 				}
 			}
 			if strings.Contains(r.Path, "/sandboxes/{id}") {
-				// Somebody else's sandbox looks like one that does not exist.
+				// Another tenant's sandbox looks like one that does not exist.
 				if a := w.try(t, r, pathOf(r, mine)+needed(r), foreign); a.status != http.StatusNotFound && !early(a) {
 					t.Errorf("a foreign tenant gets %d: %s", a.status, a.body)
 				}

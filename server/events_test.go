@@ -178,7 +178,7 @@ func TestFileEventsResume(t *testing.T) {
 		t.Errorf("created %q", got)
 	}
 	e.close()
-	mkdir("b") // while nobody looks
+	mkdir("b") // while no stream is open
 	again := w.events(t, sb+"/files/watch?path="+dir, e.lastID)
 	mkdir("c")
 	if first, second := made(again), made(again); first != "b" || second != "c" {
@@ -211,7 +211,7 @@ func TestSandboxEventsResume(t *testing.T) {
 	e.close()
 	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+sb.ID+"/stop", nil, http.StatusOK, nil)
 	until(w.events(t, "/v1/sandboxes/events", e.lastID), "stopped")
-	// A place that nobody knows any more says so.
+	// A place that the server does not know any more is answered with resync.
 	if ev := w.events(t, "/v1/sandboxes/events", "1").must("resync"); len(ev.data) == 0 {
 		t.Error("resync without data")
 	}

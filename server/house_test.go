@@ -294,7 +294,7 @@ func TestMetrics_whatMonitorsCountIsSummedByProvider(t *testing.T) {
 			t.Error("a sandbox's id is a label: there would be a series for each")
 		}
 	}
-	shows(0) // nobody counts yet
+	shows(0) // no machine counts yet
 	first, second := w.create(t, api.CreateSandbox{}), w.create(t, api.CreateSandbox{})
 	shows(1 + 2)
 	shows(2 * (1 + 2))

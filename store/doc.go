@@ -15,7 +15,7 @@
 // cut (the default syncs every write; SyncInterval trades that away, and a
 // young bucket, or a tenant's first threads, may then be lost as a whole; blobs
 // are synced always). A write that returned an error
-// did not happen, except with errs.Unavailable, where nobody could be asked:
+// did not happen, except with errs.Unavailable, where no server could be asked:
 // read before you try again; the revision keeps you from overwriting. Reads
 // see the last acknowledged write. One data directory has one server.
 //

@@ -28,7 +28,7 @@ const (
 	writeFreeMin = 8 << 20 // below this much free space a write is refused
 	// settleFreeMin is writeFreeMin of what changes or removes what there is.
 	settleFreeMin = 2 << 20
-	// With so much free nobody fills the disk before we look again.
+	// With so much free space the disk is not full before we look again.
 	plenty    = 1 << 30
 	plentyFor = 100 * time.Millisecond
 )

@@ -120,7 +120,7 @@ func (k *KV) create(ctx context.Context, key string, value []byte, ttl time.Dura
 	}
 	rev, err = k.put(ctx, w)
 	if errs.Is(err, errs.Conflict) {
-		return 0, errs.New(errs.Exists, "%.64q exists already", key) // somebody was faster
+		return 0, errs.New(errs.Exists, "%.64q exists already", key) // another writer was faster
 	}
 	return rev, err
 }

@@ -170,7 +170,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	err := l.kv.Delete(ctx, l.key, l.revision)
 	if err == nil || errs.Is(err, errs.Conflict) {
 		l.revision = 0
-		return nil // gone, or somebody else's
+		return nil // gone, or another holder's
 	}
 	return err
 }

@@ -15,9 +15,9 @@ var statFile string
 // StopSampling ends the sampler that nats-server starts in its init(). Call it
 // first thing in main.
 //
-// It is not only a read of /proc per second that nobody asked for. Our program
-// is also gVisor's kernel process, whose seccomp filter kills it for opening a
-// file: without this call every sandbox dies one second after its start. A
-// path with a NUL byte is refused before the system call, and the sampler
-// gives up after its first failed read.
+// It is not only a useless read of /proc per second. Our program is also
+// gVisor's kernel process, whose seccomp filter kills it for opening a file:
+// without this call every sandbox dies one second after its start. A path with
+// a NUL byte is refused before the system call, and the sampler gives up after
+// its first failed read.
 func StopSampling() { statFile = "\x00" }

@@ -69,7 +69,7 @@ func (p plan) generateEtc() {
 
 // etcAllowed is all that is taken from the host's /etc: files that programs
 // in /usr need, and that say nothing about this host or its people. Only what
-// everybody on the host may read is copied. Patterns are filepath.Match's.
+// every user of the host may read is copied. Patterns are filepath.Match's.
 var etcAllowed = []string{
 	"alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone",
 	"os-release", "debian_version", "lsb-release", "mime.types", "services", "protocols", "rpc", "ethertypes",

@@ -24,7 +24,7 @@ type Usage struct {
 	TreeBytes, ImageBytes, BlobBytes int64
 }
 
-// partialsKept is how long a pull that nobody goes on with is kept.
+// partialsKept is how long a pull that does not go on is kept.
 const partialsKept = 24 * time.Hour
 
 // GC removes trees, images and blobs that no template and no machine needs;

@@ -70,7 +70,7 @@ func (s *Store) pull(ctx context.Context, text string, o PullOptions, tell func(
 	return s.fromImage(ctx, name, img, img.Digests(), tell)
 }
 
-// fromImage lays an image's layers down, once, whoever asks.
+// fromImage lays an image's layers down, once for all callers.
 func (s *Store) fromImage(ctx context.Context, name string, img oci.Image, blobs []string, tell func(Progress)) (Info, error) {
 	rec := record{Blobs: blobs, Source: &Source{Reference: img.Reference, Digest: img.Digest, Platform: img.Platform, Config: img.Config}}
 	unlock, err := s.Lock(ctx, "layers-"+img.Key())

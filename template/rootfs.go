@@ -28,7 +28,7 @@ type Rootfs struct {
 	// Image is the same tree as a read-only ext4 file system in a file, for
 	// machines with a kernel of their own; "" unless asked for (Store.Image).
 	Image string
-	// Use is how the template is meant to be used; zero where nobody said it.
+	// Use is how the template is meant to be used; zero where it is not known.
 	Use Use
 }
 

@@ -50,8 +50,8 @@ type RunState string
 
 // States. The last four are final.
 const (
-	RunPending     RunState = "pending"     // wants to go on; nobody drives it right now
-	RunRunning     RunState = "running"     // somebody drives it
+	RunPending     RunState = "pending"     // wants to go on; no server drives it right now
+	RunRunning     RunState = "running"     // a server drives it
 	RunInterrupted RunState = "interrupted" // waits for a person
 	RunSucceeded   RunState = "succeeded"
 	RunFailed      RunState = "failed"
@@ -74,7 +74,7 @@ type RunEnded struct {
 	Blob string `json:"result_blob,omitempty"`
 }
 
-// Claimed says who drives the thread from here on: whoever drove it before
+// Claimed says who drives the thread from here on: the previous driver
 // finds the end moved and stops.
 type Claimed struct {
 	Node string `json:"node"`
@@ -254,7 +254,7 @@ type ApprovalDecided struct {
 	Decision Decision        `json:"decision"`
 	Args     json.RawMessage `json:"args,omitempty"` // with Edit
 	Text     string          `json:"text,omitempty"` // with Reject and Respond
-	By       string          `json:"by"`             // "expiry" when nobody did
+	By       string          `json:"by"`             // "expiry" when it expired undecided
 }
 
 // Cleared drops the outputs of calls from the prompt; the log keeps them.

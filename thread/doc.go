@@ -2,7 +2,7 @@
 // append-only log of typed events, and everything else (the prompt, the state
 // of a run, what a user sees) is computed from it.
 //
-//	seq, err := log.Append(ctx, id, seq, events...)   // all or nothing; Conflict: somebody else appended
+//	seq, err := log.Append(ctx, id, seq, events...)   // all or nothing; Conflict: another writer appended
 //	for event, err := range log.Load(ctx, id, 1) { … }  // in order, without gaps
 //	for event, err := range log.Watch(ctx, id, seq+1) { … } // and goes on as they come
 //	err := thread.Check(events)                        // is it well-formed?

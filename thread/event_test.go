@@ -212,7 +212,7 @@ func FuzzEvent(f *testing.F) {
 			}
 			return
 		}
-		// Whatever is accepted is JSON, to everybody.
+		// Whatever is accepted is JSON to encoding/json, too.
 		var any map[string]json.RawMessage
 		if err := json.Unmarshal(s, &any); err != nil {
 			t.Fatalf("accepted %q: %v", s, err)

@@ -24,8 +24,8 @@ type Log interface {
 	// folding them after a restart.
 	// Conflict: the thread does not end there (read again). NotFound: the
 	// thread, or one above it, was deleted, or after is not 0 and there is no
-	// such thread; stop. Limit: too large, or no space. Unavailable: nobody can
-	// say whether it happened; Append with the same events and position again
+	// such thread; stop. Limit: too large, or no space. Unavailable: it is not
+	// known whether it happened; Append with the same events and position again
 	// finds out, and never doubles them.
 	Append(ctx context.Context, id ID, after uint64, events ...Event) (uint64, error)
 	// Load yields the events from number from to the end as it is now. An

@@ -82,7 +82,7 @@ func (c *Checked) Args(raw json.RawMessage) (json.RawMessage, *Result) {
 	if known := c.last.Load(); known != nil && bytes.Equal(known.raw, raw) {
 		return known.args, known.bad
 	}
-	raw = bytes.Clone(raw) // what is kept is nobody else's
+	raw = bytes.Clone(raw) // the caller may reuse its bytes
 	args, bad := c.argue(raw)
 	c.last.Store(&argued{raw: raw, args: args, bad: bad})
 	return args, bad

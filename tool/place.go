@@ -135,7 +135,7 @@ type Command struct {
 	Merge bool
 }
 
-// Process is a started command. It goes on when nobody looks.
+// Process is a started command. It goes on when no caller reads from it.
 type Process interface {
 	// Output visits what was written to stdout and stderr, in the order in
 	// which it came as far as that is known, from the offsets on, and returns
@@ -170,9 +170,9 @@ type Ended struct {
 	TimedOut bool
 	// OutOfMemory: the machine's limit ended it.
 	OutOfMemory bool
-	// Killed: by Kill, or by whoever ended the machine.
+	// Killed: by Kill, or by the shutdown of the machine.
 	Killed bool
-	// Lost: nobody can say how it ended; it was started before the machine was.
+	// Lost: it is not known how it ended; it was started before the machine was.
 	Lost bool
 	// Written is how many bytes it wrote so far, also while it is running.
 	Written Offsets

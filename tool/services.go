@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Services are declared processes that a machine keeps running, whoever
-// declared them. Safe for concurrent use.
+// Services are declared processes that a machine keeps running, from any
+// Source. Safe for concurrent use.
 //
 // Errors of class NotFound (no such service), Invalid (a declaration that is
-// wrong), Conflict or Denied (it is somebody else's) and Limit are for the
+// wrong), Conflict or Denied (the service must not be changed) and Limit are for the
 // model; everything else is the platform's.
 type Services interface {
 	// Declare makes a service known, or changes it, and starts it. The same

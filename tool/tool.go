@@ -91,10 +91,10 @@ type Request struct {
 	Run    thread.RunID
 	Args   json.RawMessage
 	Plan   json.RawMessage // of Planner
-	Again  bool            // it was started before, and nobody knows how far it came
+	Again  bool            // it was started before, and how far it came is not known
 	// Moved: with Again, the machine in which it was started is gone.
 	Moved bool
-	// Emit shows output on its way to people who watch; nil = nobody. It does
+	// Emit shows output on its way to people who watch; nil = none. It does
 	// not block and keeps nothing: the Result has to have it all.
 	Emit func(text string)
 }
@@ -158,8 +158,8 @@ func WithRecorder(ctx context.Context, record func(thread.FileChange)) context.C
 	return context.WithValue(ctx, recorderKey{}, record)
 }
 
-// RecordFile notes a change of the thread's own files. False: nobody records,
-// so the change would be lost; the place must refuse it.
+// RecordFile notes a change of the thread's own files. False: ctx has no
+// recorder, so the change would be lost; the place must refuse it.
 func RecordFile(ctx context.Context, c thread.FileChange) bool {
 	record, ok := ctx.Value(recorderKey{}).(func(thread.FileChange))
 	if ok {

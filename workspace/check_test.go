@@ -15,7 +15,7 @@ import (
 	"github.com/skete-dev/skete/workspace"
 )
 
-// check looks at a history that nobody has open, and then as fsck does.
+// check checks a history that is not open, with Check and then as fsck does.
 func (p *place) check() workspace.Report {
 	p.t.Helper()
 	report, err := workspace.Check(p.t.Context(), p.c.Store)

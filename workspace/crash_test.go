@@ -27,9 +27,9 @@ import (
 // stays is what the policy of a worker always keeps.
 func stays(r workspace.Revision) bool { return r.N%3 == 0 }
 
-// work edits, snapshots, undoes and prunes in base until it is killed: at the
-// next time it comes to a stage, or by somebody else. It says on its standard
-// output what it has been told is done, a line each.
+// work edits, snapshots, undoes and prunes in base until it is killed: by itself
+// when it comes to stage, or by the test. It says on its standard output what
+// it has been told is done, a line each.
 func work(base, stage, seed string) {
 	n, _ := strconv.ParseUint(seed, 10, 64)
 	r := rand.New(rand.NewPCG(n, 3))

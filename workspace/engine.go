@@ -50,8 +50,8 @@ type Config struct {
 	// SegmentBytes is the size of the history's files; 0 = 64 MiB.
 	SegmentBytes int64
 	// Policy lets the history prune itself while revisions are made; nil = it
-	// grows until somebody calls Prune, or to BytesMax. Pruned is told what came
-	// of it; nil = nobody.
+	// grows until the caller calls Prune, or to BytesMax. Pruned is told what came
+	// of it; it may be nil.
 	Policy  *Policy
 	Pruned  func(Pruned, error)
 	Capture capture.Config
@@ -75,7 +75,7 @@ type Config struct {
 type Label struct {
 	Thread, Run, Call, Actor, Text string
 	Step                           int
-	// Jump marks a going back to what somebody named: undo takes it back as a
+	// Jump marks a going back to what the caller named: undo takes it back as a
 	// whole. Without it, it moves along the way of undo and redo.
 	Jump bool
 }
@@ -91,7 +91,7 @@ type Workspace struct {
 	capture *capture.Capture
 	plans   map[string]Plan
 	pending *pending            // a plan was carried out, and no revision says so yet
-	pins    map[object.Hash]int // roots that somebody reads without the lock
+	pins    map[object.Hash]int // roots that are being read without the lock
 	closed  bool
 
 	scanned     object.Hash // the last tree that capture has seen, on which it builds
@@ -286,7 +286,7 @@ func (w *Workspace) Close() error {
 	if w.log != nil {
 		err = errors.Join(err, w.log.Close())
 	}
-	w.capture, w.log, w.closed = nil, nil, true // nobody begins any more
+	w.capture, w.log, w.closed = nil, nil, true // no call begins any more
 	w.mu.Unlock()
 	w.readers.Wait()
 	if w.objects != nil {
@@ -461,7 +461,7 @@ type Plan struct {
 	Target uint64
 	Now    object.Hash // the directory, when the plan was made
 	Ops    []apply.Op
-	// Conflicts are paths of a revert for which nobody has chosen.
+	// Conflicts are paths of a revert for which the caller has not chosen.
 	Conflicts []Conflict
 	// Left differs from the target and stays as it is: what git keeps in a .git,
 	// with the commits in it, unless the plan is for a path in there.
@@ -481,8 +481,8 @@ func (p Plan) back() back { return back{p.Target, p.whole} }
 const plansMax = 16
 
 // PlanRestore plans to make the directory, or one path in it, what it was at a
-// revision. The directory is looked at first; what nobody made a revision of
-// becomes one, so nothing that is on disk now can be lost.
+// revision. The directory is looked at first; what no revision holds yet becomes
+// one, so nothing that is on disk now can be lost.
 func (w *Workspace) PlanRestore(ctx context.Context, target uint64, path string) (p Plan, err error) {
 	err = w.withRoom(ctx, func() error {
 		w.mu.Lock()

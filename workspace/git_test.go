@@ -45,7 +45,7 @@ func (r repo) git(args ...string) string {
 	return gitIn(r.t, r.at, args...)
 }
 
-// gitIn runs git as somebody who works in the workspace does.
+// gitIn runs git as a user who works in the workspace does.
 func gitIn(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)

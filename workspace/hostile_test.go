@@ -254,9 +254,9 @@ func TestUndo_neverTouchesWhatIsNotKept(t *testing.T) {
 	}
 }
 
-// Somebody swaps a directory for a link that leads out, all the time, while it
-// is captured and restored: nothing outside is read into the history, written,
-// or removed.
+// A directory is swapped for a link that leads out, all the time, while it is
+// captured and restored: nothing outside is read into the history, written, or
+// removed.
 func TestRestore_symlinkRace(t *testing.T) {
 	p := newPlace(t)
 	outside := filepath.Join(t.TempDir(), "outside")

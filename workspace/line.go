@@ -13,7 +13,7 @@ import (
 // could be redone. One that differs only in what going back leaves alone, a
 // commit of git for one, is no step of the way: current is the one before.
 //
-// The first revision cannot be undone: what was before it nobody has seen.
+// The first revision cannot be undone: what was before it is not known.
 func Position(revs []Revision) (current, undo, redo uint64) {
 	past, future, _ := walk(revs)
 	if n := len(past); n > 0 {
@@ -56,7 +56,7 @@ func walk(revs []Revision) (past, future []Revision, stands map[uint64]uint64) {
 			stands[r.N] = target
 			continue
 		}
-		// What a dropped one had, nobody knows.
+		// If the revision before was dropped, what it held is not known.
 		if n := len(past); n > 0 && r.Aside && revs[i-1].N == r.N-1 {
 			stands[r.N] = past[n-1].N
 			continue
@@ -122,9 +122,9 @@ type Scope struct {
 	Step              int
 }
 
-// Outside is the Actor of changes that nobody has put a name to. They are no
-// part of a scope, whatever else their labels say: what somebody did before a
-// step began is found when it begins.
+// Outside is the Actor of changes whose author is not known. They are no part
+// of a scope, whatever else their labels say: a change that was made before a
+// step began is found when the step begins.
 const Outside = "outside"
 
 func (s Scope) covers(r Revision) bool {

@@ -48,7 +48,7 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// A going back to a revision that somebody named is a change: undo takes it
+// A jump back to a revision that the caller named is a change: undo takes it
 // back as a whole, and redo does it again.
 func TestPosition_jump(t *testing.T) {
 	revs := revisions([2]int{1, 0}, [2]int{2, 0}, [2]int{3, 0}, [2]int{1, 1})

@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
-// looking gives the roots of revisions to somebody who reads them without the
+// looking gives the roots of revisions to a caller that reads them without the
 // lock; until done is called nothing of them is given back. Number 0 is the
 // empty tree.
 func (w *Workspace) looking(numbers ...uint64) (roots []object.Hash, done func(), err error) {

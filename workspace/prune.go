@@ -35,7 +35,7 @@ type Pruned struct {
 
 // Prune drops the revisions that a policy gives up and gives the space back,
 // while others make revisions and go back to them. It takes no more than one
-// segment of further space. Whoever is reading a revision goes on. After a
+// segment of further space. A call that is reading a revision goes on. After a
 // crash each revision is there whole or not at all.
 func (w *Workspace) Prune(ctx context.Context, p Policy) (Pruned, error) {
 	w.pruning.Lock()

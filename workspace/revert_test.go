@@ -54,7 +54,7 @@ func TestRevert_keepsLaterSteps(t *testing.T) {
 	}
 }
 
-// A real conflict is said, and leaves everything as it is until somebody
+// A real conflict is reported, and leaves everything as it is until the caller
 // chooses.
 func TestRevert_conflicts(t *testing.T) {
 	p := newPlace(t)

@@ -33,7 +33,7 @@ func (s *story) call(run, text string) {
 	s.mark(workspace.Label{Thread: "t", Run: run, Step: s.step, Call: "call" + string(rune('a'+s.step)), Actor: "agent"})
 }
 
-// begins is a call that does not come to its end: somebody dies.
+// begins is a call that does not come to its end: the process that runs it dies.
 func (s *story) begins(_, text string) {
 	s.t.Helper()
 	s.step++

@@ -348,7 +348,7 @@ func TestRestore_doesNotLeaveTheDirectory(t *testing.T) {
 	must(t, os.RemoveAll(filepath.Join(p.dir, "d")))
 	p.snapshot()
 	p.c.Stage = func(name string) {
-		if name == "staged" { // the plan was checked; now somebody swaps
+		if name == "staged" { // the plan was checked; now d is swapped
 			must(t, os.Symlink(outside, filepath.Join(p.dir, "d")))
 		}
 	}

@@ -7,8 +7,8 @@
 //	problems := definition.Validate(d, registry.Names())        // what a file alone cannot show
 //
 // Unknown keys are refused with their position. A Definition is plain data: a
-// thread keeps the resolved one in its first event, so whoever reads a log
-// needs no file. Everything is pure but Load, which reads a folder; a Set does
+// thread keeps the resolved one in its first event, so a reader of a
+// log needs no file. Everything is pure but Load, which reads a folder; a Set does
 // not change and is safe for concurrent use.
 package definition
 

@@ -79,7 +79,7 @@ func CompileResultMap(schema map[string]any) (*ResultSchema, error) {
 const schemaLocation = "schema.json"
 
 func compileSchema(raw json.RawMessage, doc any) (s *ResultSchema, err error) {
-	// The compiler is somebody else's; a panic there is a bad schema.
+	// The compiler is third-party code; a panic there is taken for a bad schema.
 	defer func() {
 		if r := recover(); r != nil {
 			s, err = nil, errs.New(errs.Invalid, "the schema cannot be used")

@@ -215,7 +215,7 @@ func (r *resolver) resolve(d Definition, above []string) (Definition, error) {
 }
 
 // sub resolves one sub-agent. What it does not say about approvals and hooks
-// is as its parent says: nobody gets around a rule by starting an agent.
+// is as its parent says: starting a sub-agent does not get around a rule.
 func (r *resolver) sub(parent Definition, name string, given map[string]Definition, chain []string) (Definition, error) {
 	sub, inline := given[name]
 	if !inline {

@@ -243,8 +243,8 @@ func rewritten(h definition.CommandHook, v Verdict) Verdict {
 	return v
 }
 
-// unclear: a program wanted to say something about a call and nobody knows
-// what; so a person looks at the call. About anything else it is a warning.
+// unclear: a program's answer about a call was not understood, so a person looks
+// at the call. About anything else it is a warning.
 func unclear(h definition.CommandHook, format string, args ...any) Verdict {
 	v := warning(h, format, args...)
 	if h.Event == OnPreToolUse {

@@ -216,7 +216,7 @@ func Chain(hooks ...Hook) Hook {
 	return c
 }
 
-// each asks until somebody refuses.
+// each asks the hooks in turn until one refuses.
 func (c chain) each(ask func(h Hook, soFar Verdict) (Verdict, error)) Verdict {
 	var v Verdict
 	for _, h := range c {

@@ -215,7 +215,7 @@ func TestCommands_composeInOrder(t *testing.T) {
 	if d := cmp.Diff([]string{"sandbox", "host", "sandbox", "sandbox", "sandbox"}, p.ran); d != "" {
 		t.Error(d)
 	}
-	// After a refusal nobody else is asked.
+	// After a refusal no other hook is asked.
 	p.ran = nil
 	h = hook.Commands([]definition.CommandHook{sh("PreToolUse", "exit 2"), allow}, p, "")
 	if v, _ := h.BeforeTool(t.Context(), call); v.Action != hook.Deny || len(p.ran) != 1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// charsPerToken is the usual estimate where nobody counts.
+// charsPerToken is the usual estimate where tokens are not counted.
 const charsPerToken = 4
 
 // mediaTokens is what an image is taken to cost.

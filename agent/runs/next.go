@@ -47,7 +47,7 @@ const (
 )
 
 // Next says what is to be done. Children of `task` calls that go on elsewhere
-// look like calls that can go on: whoever drives the thread knows better.
+// look like calls that can go on: the driver of the thread knows better.
 func (s *State) Next(now time.Time) Action {
 	if s.Run == nil || s.Run.Ended != nil {
 		return Action{Kind: Idle}
@@ -149,7 +149,8 @@ func (s *State) Elapsed(now time.Time) time.Duration {
 }
 
 // RunState is the state of the current run as the log knows it; "" = none.
-// Whether somebody drives it right now the log cannot know: that is Running too.
+// The log cannot know whether a server drives it right now: if none does, that is
+// Running too.
 func (s *State) RunState(now time.Time) thread.RunState {
 	switch {
 	case s.Run == nil:

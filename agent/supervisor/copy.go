@@ -77,7 +77,7 @@ func firstInput(ctx context.Context, blobs thread.Blobs, events []thread.Event, 
 	return nil, errs.New(errs.Unsupported, "the run %s began without a task of its own; it cannot be replayed", id)
 }
 
-// appendSurely tries again while nobody can say whether it happened.
+// appendSurely tries again while it is not known whether the append happened.
 func appendSurely(ctx context.Context, log thread.Log, id thread.ID, after uint64, events []thread.Event) error {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, sureTimeout)

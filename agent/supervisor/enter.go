@@ -13,7 +13,7 @@ import (
 
 // A run is entered in two places: its record first, then the log. This file
 // sees to it that a server that dies in between leaves nothing half: the same
-// start again completes it, and a record whose start nobody repeats ends as
+// start again completes it, and a record whose start is not repeated ends as
 // not_started.
 
 const (
@@ -23,8 +23,8 @@ const (
 
 // enter writes the record of a run, then its first events, and lets it go. A
 // record that is there already, of a start that was cut short, is taken over;
-// events that are there already were written by somebody faster. Conflict: the
-// thread has moved.
+// events that are there already were written by a faster start of the same run.
+// Conflict: the thread has moved.
 func (k *Supervisor) enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) (*entry, error) {
 	run.Node = k.c.Node
 	e, err := k.create(ctx, run)
@@ -41,7 +41,7 @@ func (k *Supervisor) enter(ctx context.Context, log thread.Log, run runs.Run, af
 	for i, b := range bodies {
 		events[i] = thread.New(run.ID, b)
 	}
-	// Whoever asked may leave; what was begun is brought to its end.
+	// The caller may cancel ctx; what was begun is brought to its end.
 	err = appendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
 	switch {
 	case err == nil:

@@ -64,8 +64,8 @@ func appendTo(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, 
 	return nil
 }
 
-// appendDecided appends what somebody else than the driver has to say. look decides from
-// the thread as it is; no bodies = nothing to do.
+// appendDecided appends events that do not come from the driver. look decides from the
+// thread as it is; no bodies = nothing to do.
 func appendDecided(ctx context.Context, log thread.Log, id thread.ID, look func(*runs.State) ([]thread.Body, error)) (seq uint64, wrote bool, err error) {
 	s, err := foldLog(ctx, log, id)
 	if err != nil {

@@ -30,7 +30,7 @@ type entry struct {
 	revision uint64
 
 	// The rest is guarded by the Keeper's lock.
-	waits   bool // for people or sub-agents: nothing to do until somebody wakes it
+	waits   bool // for people or sub-agents: nothing to do until the thread is woken
 	retryAt time.Time
 	retry   time.Duration
 	// failures are drives in a row that could not go on.

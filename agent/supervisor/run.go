@@ -56,7 +56,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 }
 
 // stuck ends a run for which there is no model, tool or machine: trying again would
-// go on for ever and tell nobody.
+// go on for ever and report nothing.
 func (d *driver) stuck(ctx context.Context, log thread.Log, s *runs.State, reason string, cause error) error {
 	if errs.Temporary(cause) || ctx.Err() != nil {
 		return cause
@@ -69,7 +69,7 @@ func (d *driver) stuck(ctx context.Context, log thread.Log, s *runs.State, reaso
 	return cause
 }
 
-// claim makes whoever drove the thread before stop at its next append.
+// claim makes the previous driver of the thread stop at its next append.
 func (d *driver) claim(ctx context.Context, log thread.Log, s *runs.State) error {
 	if s.Claim.Node == d.k.node {
 		return nil

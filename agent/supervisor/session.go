@@ -50,7 +50,7 @@ type sessionConfig struct {
 	Spawner  tool.Spawner
 	Tasks    tool.Tasks
 	Wire     Wire   // nil = no live news
-	Applied  func() // called after each event that was applied; nil = nobody
+	Applied  func() // called after each event that was applied; nil = none
 	Patient  bool   // see agent.Config
 	Patience attempt.Policy
 	Now      func() time.Time

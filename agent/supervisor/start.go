@@ -182,7 +182,7 @@ func (k *Supervisor) again(ctx context.Context, tenant string, last runs.Run, b 
 	}
 	return k.Start(ctx, tenant, runs.Start{
 		Thread: last.Thread, Budget: b, By: by, Title: last.Title, Labels: last.Labels, Keep: last.Keep, Input: []llm.Block{llm.Text("Go on where you stopped.")},
-		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Operator: true, // whoever named the model then was allowed to
+		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Operator: true, // the caller that named the model then was allowed to
 	})
 }
 
@@ -230,8 +230,8 @@ func (k *Supervisor) modelWorks(ctx context.Context, name string) error {
 	return err
 }
 
-// external appends what somebody else than the driver has to say, and lets the
-// driver know.
+// external appends events that do not come from the driver, and lets the driver
+// know.
 func (k *Supervisor) external(ctx context.Context, t threadKey, look func(*runs.State) ([]thread.Body, error)) (uint64, error) {
 	log, _, err := k.logOf(ctx, t.tenant)
 	if err != nil {

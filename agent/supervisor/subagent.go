@@ -24,7 +24,8 @@ import (
 //
 // A spawner is safe for concurrent use.
 
-// How RunStarted.By marks sub-agents: ByBackground is one that nobody waits for.
+// How RunStarted.By marks sub-agents: ByBackground is one that
+// its parent does not wait for.
 const (
 	subagentsMax = 64 // of a thread, over its life
 

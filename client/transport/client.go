@@ -101,7 +101,7 @@ func baseOf(s string) (string, error) {
 }
 
 // noRedirects returns a copy of hc that follows no redirect: our API has none,
-// and a key must not travel to where somebody points.
+// and a key must not travel to where one points.
 func noRedirects(hc *http.Client) *http.Client {
 	own := *hc
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

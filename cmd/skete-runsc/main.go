@@ -1,6 +1,6 @@
 // Command skete-runsc is gVisor and nothing else: the program that skete runs
 // machines with. `make build` puts it inside skete, which places it in its data
-// directory (see sandbox/gvisor/binary); nobody starts it by hand.
+// directory (see sandbox/gvisor/binary); it is never started by hand.
 //
 // skete itself could play the part, and does when it was built without this
 // program. But a machine starts its program three times, and skete's libraries

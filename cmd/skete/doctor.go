@@ -87,7 +87,7 @@ func (a program) runDoctor(ctx context.Context, o doctorOptions) error {
 	return nil
 }
 
-// agree asks who sits at the terminal. Where nobody does, the flags were enough.
+// agree asks the user at the terminal. Without a terminal, the flags were enough.
 func (a program) agree(yes bool) func(string) bool {
 	if yes || !a.HasKeyboard() {
 		return nil

@@ -133,7 +133,7 @@ func killAndAwait(t testing.TB, pid int, home string, sig syscall.Signal) {
 		t.Fatalf("kill %d: %v", pid, err)
 	}
 	poll(t, "the server has ended", func() bool {
-		// As a child of nobody that waits it may stay a zombie; it serves no more.
+		// If its parent does not wait for it, it may stay a zombie; it serves no more.
 		return !launch.Answers(context.Background(), home) && !alive(pid)
 	})
 }

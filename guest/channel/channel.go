@@ -182,8 +182,8 @@ func stale(conn net.Conn) bool {
 }
 
 // broken tells a hung-up connection from a guest that is there: silent, or
-// refusing. A refusal is an answer, even one of class Unavailable (nobody
-// listens on the port), and has no cause behind it.
+// refusing. A refusal is an answer, even one of class Unavailable (the
+// port has no listener), and has no cause behind it.
 func broken(err error) bool {
 	var ne net.Error
 	return errors.Unwrap(err) != nil && !(errors.As(err, &ne) && ne.Timeout())

@@ -441,7 +441,7 @@ func TestChmod_neverThroughLinks(t *testing.T) {
 	wantClass(t, err, errs.Invalid)
 	_, err = call(g.c.Chmod, &wire.ChmodRequest{Path: []byte("d"), Mode: 0o10000})
 	wantClass(t, err, errs.Invalid)
-	// A file that nobody may read can still be changed by its owner.
+	// A file of mode 0 can still be changed by its owner.
 	must(t, os.Chmod(outside, 0))
 	_, err = call(g.c.Chmod, &wire.ChmodRequest{Path: []byte("outside"), Mode: 0o640})
 	must(t, err)

@@ -18,7 +18,7 @@ import (
 //
 // Functions are pure.
 
-// reasons pairs the kernel's answers with whoever must act on them.
+// reasons pairs the kernel's errors with their classes and texts.
 var reasons = []struct {
 	errno unix.Errno
 	class errs.Class

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The sandbox user of these tests. Without root, calls act as whoever runs
-// the tests.
+// The sandbox user of these tests. Without root, calls act as the user
+// that runs the tests.
 const uid, gid = 1000, 1000
 
 func isRoot() bool { return os.Geteuid() == 0 }

@@ -139,8 +139,8 @@ func (t *userThreads) verify() error {
 	return nil
 }
 
-// guarded turns a panic into an error: on a thread of ours nobody else would
-// recover it, and the supervisor must not die of one bad call.
+// guarded turns a panic into an error: on a thread of ours no other code
+// would recover it, and the supervisor must not die of one bad call.
 func guarded(run func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -20,7 +20,7 @@ type Config struct {
 	Home     string // what "~" stands for
 	Workdir  string
 	Root     bool // requests may ask for "root"
-	// DefaultUser is whom requests mean that name nobody; "" = User.
+	// DefaultUser is the user of requests that name none; "" = User.
 	DefaultUser string
 }
 

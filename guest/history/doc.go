@@ -12,8 +12,8 @@
 // by a timer that it winds up while it works, or in the next supervise. A host that
 // has something to do before that asks it to hold them.
 //
-// The host takes what it wants to keep by Pull. What a machine says of itself
-// binds nobody: who has root in it can write anything to its disk.
+// The host takes what it wants to keep by Pull. It does not rely on what a
+// machine says of itself: a process with root there can write anything to its disk.
 //
 // A Service is safe for concurrent use.
 package history

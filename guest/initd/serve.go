@@ -89,7 +89,7 @@ func (c *conn) handle(msg []byte, fds []int) error {
 		}
 		c.d.jobs <- func() {
 			defer c.d.recovered("spawn")
-			if !c.isClosed() { // else nobody would learn of it; who asked will ask again
+			if !c.isClosed() { // else the reply would reach no supervise; the caller will ask again
 				c.d.spawn(c, request, s)
 			}
 		}
@@ -260,7 +260,7 @@ func (c *conn) replyEntry(request uint32, out pair.Outcome, r *record) {
 	c.push(e.Bytes(), fds)
 }
 
-// pushEntry tells of an entry that nobody asked for by key. Preconditions: d.mu is held.
+// pushEntry tells of an entry that no request on c named by key. Preconditions: d.mu is held.
 func (c *conn) pushEntry(r *record) {
 	r.announced = true
 	e := pair.NewEncoder(pair.KindEntry, 0)

@@ -90,7 +90,7 @@ func (d *daemon) signalAll(sig unix.Signal) {
 }
 
 // killAll ends every command, fork bombs included: forks are stopped first
-// where processes are counted, then it kills until nobody is left.
+// where processes are counted, then it kills until none is left.
 func (d *daemon) killAll() {
 	d.mu.Lock()
 	limit := d.limit
@@ -145,9 +145,10 @@ func errnoOf(err error) syscall.Errno {
 	return unix.EIO
 }
 
-// defaultSignals gives back their defaults to signals that whoever started us
-// had ignored, because commands would inherit that. The runtime does so for
-// the signals that it handles; the C library's own (32, 33) are not among them.
+// defaultSignals gives back their defaults to signals that the process that
+// started us had ignored, because commands would inherit that. The runtime does
+// so for the signals that it handles; the C library's own (32, 33) are not among
+// them.
 func defaultSignals() {
 	const last = 64
 	for sig := uintptr(1); sig <= last; sig++ {

@@ -55,8 +55,8 @@ func (r *record) closeAll() {
 	r.closeSlots(pair.SlotStdin, pair.SlotFeed, pair.SlotStdout, pair.SlotStderr, pair.SlotMaster, pair.SlotRelayR, pair.SlotRelayW)
 }
 
-// insert puts a record into the table. Preconditions: mu is held, or nobody
-// else runs yet; the key is free.
+// insert puts a record into the table. Preconditions: mu is held, or no
+// other goroutine uses d yet; the key is free.
 func (d *daemon) insert(r *record) {
 	d.lastID++
 	r.ID = d.lastID

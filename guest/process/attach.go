@@ -44,7 +44,7 @@ func (c *Core) attach(ctx context.Context, p *proc, req *wire.AttachRequest, sen
 	if err := send(&wire.AttachEvent{Event: &wire.AttachEvent_Started{Started: p.info()}}); err != nil {
 		return err
 	}
-	if p.stop == nil || req.NoFollow { // nothing will change, or nobody wants to wait for it
+	if p.stop == nil || req.NoFollow { // nothing will change, or the caller does not wait for it
 		if err := a.drain(); err != nil {
 			return err
 		}

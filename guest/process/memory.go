@@ -140,7 +140,7 @@ func (c *Core) anyRunning() bool {
 }
 
 // killLargest ends the command whose session has the most memory resident.
-// Memory may be full of files (a tmpfs) instead: then nobody is to blame.
+// Memory may be full of files (a tmpfs) instead: then no command is to blame.
 func (c *Core) killLargest(limit int64) bool {
 	bytes := c.resident()
 	var largest *proc

@@ -167,7 +167,7 @@ func (p *proc) closeOutputs() {
 	}
 }
 
-// halt stops moving bytes and waits until nobody does.
+// halt stops moving bytes and waits for the pumps to end.
 func (p *proc) halt() {
 	p.mu.Lock()
 	if p.halted {

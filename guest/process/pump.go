@@ -95,7 +95,7 @@ func (p *pump) drain(fd int) (done bool, err error) {
 }
 
 // pace waits a moment when much comes in small pieces. Not for terminals:
-// those have small buffers, and somebody looks at them.
+// those have small buffers, and a person may be watching.
 func (p *pump) pace(n int64) {
 	if p.relayR != nil {
 		return

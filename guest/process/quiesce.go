@@ -85,7 +85,7 @@ func (c *Core) Thaw() uint32 {
 }
 
 // frozenFile is there while commands are stopped: a supervise that finds it
-// continues them, because nobody else would.
+// continues them, because nothing else would.
 func (c *Core) frozenFile() string { return filepath.Join(c.spoolDir, "frozen") }
 
 // thawLeft continues what an earlier supervise has stopped.

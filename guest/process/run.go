@@ -129,7 +129,7 @@ func (r Run) Members() []int {
 }
 
 // Forget drops the ended process, its output and its key. One that runs is
-// Conflict, one that nobody knows (any more) is no error.
+// Conflict, one that is not known (any more) is no error.
 func (r Run) Forget() error {
 	if err := r.p.core.forget(r.p); !errs.Is(err, errs.NotFound) {
 		return err

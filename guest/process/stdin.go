@@ -56,7 +56,7 @@ type stdin struct {
 	ended   bool
 	closed  bool
 	pumping bool
-	moved   chan struct{} // closed when sent or closed changes, nil = nobody waits
+	moved   chan struct{} // closed when sent or closed changes, nil = no goroutine waits
 	work    chan struct{} // a token for the pump
 	done    chan struct{} // closed with closed
 }

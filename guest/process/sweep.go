@@ -15,8 +15,8 @@ const (
 
 // sweep kills what a command left behind: its group, its session, its
 // descendants, and those that have gone elsewhere but still carry its key in
-// their environment. It looks again until nobody is found, because a fork
-// bomb makes new ones meanwhile. What drops its parents, its session and its
+// their environment. It looks again until no process is found, because a
+// fork bomb makes new ones meanwhile. What drops its parents, its session and its
 // environment too is out of reach here and ends with the machine.
 func (c *Core) sweep(p *proc) {
 	for range sweepRounds {

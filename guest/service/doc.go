@@ -21,8 +21,8 @@
 //
 // It is started again after 100 ms, then 200 ms, … at most 10 s; a run of 10 s
 // begins that anew. Five ends within 60 s are a crash loop: then it is tried
-// every 30 s, so that what somebody repairs comes back by itself, and at once
-// when somebody asks. Whatever an ended run left behind (its session, its
+// every 30 s, so that a repaired service comes back by itself, and at once
+// when a client asks. Whatever an ended run left behind (its session, its
 // descendants, what carries its key in the environment) ends before the next.
 //
 // # What is kept

@@ -17,7 +17,7 @@ const (
 	doublingsMost = 20
 )
 
-// failures counts the ends of a service that nobody asked for.
+// failures counts the ends of a service that were not requested.
 type failures struct {
 	Times []time.Time `json:"times,omitempty"` // the newest
 	InRow int         `json:"in_row,omitempty"`

@@ -138,7 +138,7 @@ func (h *holder) link(paths pathSet, link string) {
 }
 
 // mapping looks at a mapped file. Its inode tells whether it is still the one
-// at its path: the file itself cannot be reached by everybody who may look.
+// at its path: not every process that may look can reach the file itself.
 func (h *holder) mapping(paths pathSet, name string, inode uint64) {
 	bare, gone := strings.CutSuffix(name, deleted)
 	if !paths.Has(bare) {

@@ -141,7 +141,7 @@ func (t *tail) next(buf []byte) (piece, error) {
 			t.off = min(t.off, at.Base+at.Size)
 		}
 		p.gap = t.off
-	case n == 0 && at.Size >= 0: // it was forgotten by somebody
+	case n == 0 && at.Size >= 0: // it was forgotten meanwhile
 		return t.unknown(p, at), nil
 	}
 	t.off += int64(n)

@@ -188,7 +188,7 @@ func (m *Manager) addLocked(d *wire.ServiceDeclaration, keep bool) (*unit, error
 	return u, nil
 }
 
-// redeclare takes a new declaration unless somebody with more say made the old one.
+// redeclare takes a new declaration unless the old one's source has more say.
 func (u *unit) redeclare(d *wire.ServiceDeclaration, keep bool) (changed bool, err error) {
 	u.mu.Lock()
 	if u.removed {

@@ -199,7 +199,7 @@ func (u *unit) group() string {
 }
 
 // bind puts a run under its limits; one that is there already, too, since what
-// it forked while nobody looked may be outside.
+// it forked while no supervise ran may be outside.
 func (u *unit) bind(run process.Run, d *wire.ServiceDeclaration) (group string, l bound.Limits) {
 	group, l = u.group(), limitsOf(d)
 	missing := u.m.bounds.Put(group, l, run.Members)
@@ -252,7 +252,7 @@ func (u *unit) stay(ctx context.Context, run process.Run, w wish) {
 }
 
 // open returns the run that shall be there: it notes its number before it
-// starts it, so that nobody starts it twice and none is lost.
+// starts it, so that the run is neither started twice nor lost.
 func (u *unit) open(ctx context.Context, w wish) (process.Run, error) {
 	u.mu.Lock()
 	if !w.open {
@@ -373,7 +373,7 @@ func (u *unit) finish(ctx context.Context, run process.Run, asked bool) {
 	u.ended(info, nil)
 }
 
-// ended is an end that nobody asked for: of a run, or of the attempt to start one.
+// ended is an end that was not requested: of a run, or of the attempt to start one.
 func (u *unit) ended(info *wire.ProcessInfo, err error) {
 	u.closeSpan(info.GetStdout().GetSize(), info, func(r *record) {
 		lasted := time.Duration(info.GetEndedUnixNs() - info.GetStartedUnixNs())
@@ -471,7 +471,7 @@ func (u *unit) want(change func(*record)) (round uint64) {
 	return u.round
 }
 
-// again forgets what went wrong: somebody asked for it to run.
+// again forgets what went wrong: a caller asked for it to run.
 func again(r *record) {
 	r.Wanted, r.Over, r.Loop, r.Reason, r.Retry, r.Failures = true, false, false, "", time.Time{}, failures{}
 }

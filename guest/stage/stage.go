@@ -259,8 +259,8 @@ func mountWorkspace(p plan.Params) error {
 	return nil
 }
 
-// adopt gives a workspace that is nobody's yet to the sandbox's user; what is
-// in it belongs to whom it belongs.
+// adopt gives a workspace that is empty and root's to the sandbox's user; any
+// other keeps its owners.
 func adopt(files string, b wire.Boot) error {
 	var st unix.Stat_t
 	if err := unix.Stat(files, &st); err != nil || st.Uid != 0 {

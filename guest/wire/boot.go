@@ -41,7 +41,7 @@ type Boot struct {
 	GID     uint32 `json:"gid"`
 	Home    string `json:"home"`
 	Workdir string `json:"workdir"`
-	// DefaultUser is whom requests mean that name nobody: "" = User; "root"
+	// DefaultUser is the user of requests that name none: "" = User; "root"
 	// only together with Root.
 	DefaultUser string `json:"default_user,omitempty"`
 	// Root grants the use of "root" in requests.

@@ -12,7 +12,7 @@
 // says nothing runs into the caller's context.
 //
 // A Client is safe for concurrent use. Each streaming call has a connection
-// of its own, so a slow reader holds up nobody else.
+// of its own, so a slow reader holds up no other call.
 package wire
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative --connect-go_out=. --connect-go_opt=paths=source_relative,package_suffix= guest.proto history.proto service.proto

@@ -98,7 +98,7 @@ func (d *Dir) touch(hash string, content []byte) (bool, error) {
 		err = os.Chtimes(file, now, now)
 	}
 	if err == nil {
-		// Whoever wrote it may have died before this.
+		// The process that wrote it may have died before this.
 		err = syncDir(filepath.Dir(file))
 	}
 	if err != nil {

@@ -295,8 +295,8 @@ func (g Group) Start(cmd *exec.Cmd) error {
 // a process waits for every processor to pass a point of rest (RCU): 10 to
 // 30 ms, once in and once out.
 //
-// The thread is f's alone and ends with it, so nobody else's work gets into
-// the group; it may be a member for a moment after Run has returned.
+// The thread is f's alone and ends with it, so no other goroutine's work gets
+// into the group; it may be a member for a moment after Run has returned.
 func (g Group) Run(f func() error) error {
 	done := make(chan error, 1)
 	onOwnThread(func() {

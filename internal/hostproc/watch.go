@@ -22,8 +22,8 @@ type Watch struct {
 	status Status
 }
 
-// Status tells how a process ended, as far as the kernel tells somebody who
-// is not its parent (Linux 6.15 and later) or we were its parent.
+// Status tells how a process ended, as far as the kernel tells a process
+// that is not its parent (Linux 6.15 and later) or we were its parent.
 type Status struct {
 	Known  bool
 	Code   int         // of exit, when Signal is 0
@@ -94,7 +94,7 @@ func hasEnded(fd int) bool {
 
 // endOf collects the status. A child of ours is reaped here, so that it does
 // not stay a zombie: machines are reparented to us when we are init or a
-// subreaper. Somebody else's child is reaped by its parent in a moment, and
+// subreaper. Another process's child is reaped by its parent in a moment, and
 // only then does the kernel tell the rest of the world how it ended.
 func endOf(fd, pid int) Status {
 	var ws unix.WaitStatus

@@ -4,7 +4,7 @@
 //	defer locks.Lock("a")()
 //
 // The zero value is ready. Safe for concurrent use; a key costs memory only
-// while somebody has or awaits its lock.
+// while a goroutine has or awaits its lock.
 package keylock
 
 import "sync"

@@ -113,7 +113,7 @@ func (r *Reader) field(e *Event, line []byte) {
 			e.ID = string(value)
 		}
 	}
-	// "retry", comments (the name is empty) and what nobody knows are skipped.
+	// "retry", comments (the name is empty) and unknown fields are skipped.
 }
 
 // readLine returns the next line without its end: LF, CR, or both. With an

@@ -1,11 +1,10 @@
-// Package untar unpacks tar streams that nobody vouches for beneath a
-// directory.
+// Package untar unpacks untrusted tar streams beneath a directory.
 //
 //	root, err := os.OpenRoot(dir)
 //	res, err := untar.Unpack(ctx, root, r, untar.Options{BytesMax: 1 << 30, EntriesMax: 10_000})
 //
 // Nothing is ever created outside of root, whatever the stream says and
-// whoever changes the tree meanwhile: the Root sees to that. On the host it is
+// whichever process changes the tree meanwhile: the Root sees to that. On the host it is
 // an *os.Root; in a guest it is guest/file/tree's, since os.Root does not hold
 // on gVisor. Entries and bytes
 // are bounded, set-id bits dropped, devices never made. On error, what was

@@ -39,7 +39,7 @@ func freeze(dir string) (thaw func(), err error) {
 }
 
 // thaw ends a freeze that a process of ours did not live to end: until then
-// whoever writes there waits, and the kernel keeps the file system, unmounted or
+// a process that writes there waits, and the kernel keeps the file system, unmounted or
 // not. It does nothing where nothing is frozen.
 func thaw(dir string) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

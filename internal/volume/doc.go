@@ -10,11 +10,11 @@
 // As root, where loop devices and mkfs.ext4 are, a volume is a sparse file
 // with an ext4 file system, mounted: the host's kernel refuses what does not
 // fit, and the same file can be the disk of a virtual machine. Elsewhere it is
-// a plain directory (Enforced is false) whose Usage somebody must watch.
+// a plain directory (Enforced is false) whose Usage the caller must watch.
 //
 // Everything that a volume is on the host lies beneath one directory named by
 // its id: the file, the mount point; the loop device frees itself with the
-// unmount, or with the death of whoever was about to mount it. So after a
+// unmount, or with the death of the process that was about to mount it. So after a
 // kill -9 at any point, List and Remove leave nothing behind.
 //
 // Why an image: ADR 0005.

@@ -78,8 +78,8 @@ func mountImage(image, at string) error {
 var loopSetup sync.Mutex
 
 // openLoop returns a loop device over the image: the one that it still has, if
-// any. An unmount here does not end the file system while somebody else has it
-// mounted (a copy of our mounts in another namespace, a lazy unmount); a second
+// any. An unmount here does not end the file system while it is still mounted
+// elsewhere (a copy of our mounts in another namespace, a lazy unmount); a second
 // device over the same image would then be a second file system that does not
 // see what the first has not written yet, and both would write.
 func openLoop(image string) (*os.File, error) {
@@ -147,7 +147,7 @@ func presentLoop(file *os.File) *os.File {
 	return nil
 }
 
-// openNode opens /dev/loopN; where nobody makes the node, we do.
+// openNode opens /dev/loopN, and makes the node where it is missing.
 func openNode(n int) (*os.File, error) {
 	path := "/dev/loop" + strconv.Itoa(n)
 	loop, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -37,7 +37,7 @@ type Volume struct {
 	// Disk is the directory that Path lies in, on the same file system, of
 	// which no machine sees anything else (package layout); "" = not mounted.
 	Disk string
-	// Enforced: the host refuses bytes beyond the size at once. Else somebody
+	// Enforced: the host refuses bytes beyond the size at once. Else the caller
 	// must look at Usage from time to time.
 	Enforced bool
 	Method   string
@@ -292,7 +292,7 @@ func (s *Store) AttachDisk(ctx context.Context, id string) (Volume, error) {
 }
 
 // Copy makes a volume that holds what another one holds now, and is not
-// attached. The caller sees to it that nobody writes to the source; a mounted
+// attached. The caller sees to it that no process writes to the source; a mounted
 // one is frozen all the same, so that the copy is a file system as after a
 // clean unmount. Blocks are shared where the host's file system can.
 func (s *Store) Copy(ctx context.Context, from, to string) error {

@@ -184,7 +184,7 @@ func TestVolume_fullIsFullAndBytesStay(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(v.Path, "keep")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal("still mounted")
 	}
-	// What was deleted inside is the host's again, also while somebody else
+	// What was deleted inside is the host's again, also while another process
 	// holds a copy of our mounts.
 	// The kernel gives blocks back in its own time.
 	patience.Try(t, 10*time.Second, "a detached volume holds little", func() error {
@@ -294,7 +294,7 @@ func TestVolume_busyOnesAreRemovedToo(t *testing.T) {
 	must(t, f.Close())
 }
 
-// Somebody on the host has a copy of our mounts (every program with mounts of
+// Another process on the host has a copy of our mounts (every program with mounts of
 // its own does). An unmount here does not end the file system then, and what
 // was written must be there when the volume is attached again.
 func TestVolume_detachedWhileMountedElsewhere(t *testing.T) {

@@ -135,7 +135,7 @@ func parse(name string, data []byte) (body ast.Node, err error) {
 	if at, ok := tooDeep(data); ok {
 		return nil, errs.New(errs.Invalid, "%s: nested deeper than %d", Where(name, at), DepthMax)
 	}
-	// The parser is somebody else's and has met fewer broken files than ours
+	// The parser is third-party code and has met fewer broken files than ours
 	// will: a panic there is a broken file, not a broken server.
 	defer func() {
 		if r := recover(); r != nil {

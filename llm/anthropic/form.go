@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// form is what a model takes and what it refuses. The vendor tells nobody over
-// the wire, so it follows from the version in the id; an id without one is
-// taken for a new model, since the old ones are known.
+// form is what a model takes and what it refuses. The vendor does not
+// tell it over the wire, so it follows from the version in the id; an id without
+// one is taken for a new model, since the old ones are known.
 type form struct {
 	// adaptive: thinking is "adaptive" and its depth an effort; else it is a
 	// budget in tokens.

@@ -119,7 +119,7 @@ func (m *Model) secrets() []string {
 	return secrets
 }
 
-// errLeft: the caller left the loop; nobody listens any more.
+// errLeft: the caller left the loop; yield must not be called any more.
 var errLeft = errors.New("the caller left")
 
 func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Delta) bool) error {

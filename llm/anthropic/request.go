@@ -113,7 +113,7 @@ func says(b llm.Block) bool {
 	return false
 }
 
-// pair puts the results of a turn first, answers calls that nobody answered,
+// pair puts the results of a turn first, answers calls that have no result,
 // and turns results that answer no call into text.
 func pair(turns []turn) []turn {
 	for i := 0; i < len(turns); i++ {

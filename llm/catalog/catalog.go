@@ -18,7 +18,7 @@ import (
 	"github.com/skete-dev/skete/llm/openai"
 )
 
-// The models of vendors whose key is in the environment, if nobody says which.
+// The models of vendors whose key is in the environment, if no model is named.
 const (
 	anthropicDefault = "claude-sonnet-5-5"
 	openaiDefault    = "gpt-5.5"
@@ -81,7 +81,7 @@ func transport() *http.Transport {
 	return t
 }
 
-// Close gives back connections that nobody uses. Models stay usable.
+// Close closes connections that are not in use. Models stay usable.
 func (c *Catalog) Close() { c.transport.CloseIdleConnections() }
 
 // Open implements keeper.Models.
@@ -146,7 +146,7 @@ func (c *Catalog) configured(name string) (entry, bool) {
 	return entry{}, false
 }
 
-// complete fills in where keys and servers are if nobody says.
+// complete fills in where keys and servers are if the entry does not say.
 func (c *Catalog) complete(e Entry, source string) entry {
 	info := c.facts.info(e)
 	switch e.Vendor {

@@ -18,7 +18,7 @@ type Server struct {
 }
 
 // Locals are the servers that are looked for, in the order of preference, at
-// the addresses where they listen if nobody tells them otherwise.
+// the addresses where they listen by default.
 func Locals() []Server {
 	return []Server{
 		{"ollama", "Ollama", "http://127.0.0.1:11434"},

@@ -129,7 +129,7 @@ func (a *answer) take(data []byte, streamed bool) error {
 	}
 	for i := range c.Choices {
 		if c.Choices[i].Index != 0 {
-			continue // nobody asked for a second choice
+			continue // a second choice was not asked for
 		}
 		if err := a.choice(&c.Choices[i]); err != nil {
 			return err

@@ -13,9 +13,9 @@ import (
 )
 
 // encode builds the body of a request as parts that stand one after the other.
-// The parts of messages come from the memo and are shared: nobody writes to
-// them. The order of the fields never changes, so that the same request has
-// the same bytes.
+// The parts of messages come from the memo and are shared: they are never
+// written to. The order of the fields never changes, so that the same request
+// has the same bytes.
 func (m *Model) encode(req *llm.Request) (parts [][]byte, size int64) {
 	head := append([]byte(`{"model":`), quote(nil, m.o.Info.ID)...)
 	head = append(head, `,"messages":[`...)

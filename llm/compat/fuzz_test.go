@@ -122,7 +122,7 @@ func checkCalls(t *testing.T, deltas []llm.Delta, resp *llm.Response) {
 }
 
 // FuzzQuote: strings are what encoding/json makes of them, but for escapes
-// that nobody needs.
+// that JSON does not need.
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{"", "plain", "\"\\\n\r\t\x00\x1f\x7f", "Grüße \u2028 👩 <&>", "\xff\xc3", "\ufffd"} {
 		f.Add(s)

@@ -109,7 +109,7 @@ func (g *textCalls) drain(final bool) (out []byte) {
 }
 
 // show moves n bytes of buf to out. White space waits at the beginning and
-// after a call: if nothing but calls follows, nobody needs it.
+// after a call: if nothing but calls follows, it is dropped.
 func (g *textCalls) show(out []byte, n int) []byte {
 	text := g.buf[:n]
 	g.buf = g.buf[n:]

@@ -130,7 +130,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, wire Wire, fault F
 	case PageOK:
 		wire = page(http.StatusOK)
 	case Redirect:
-		// Another name for the same server: whoever follows is seen.
+		// Another name for the same server: a client that follows is seen.
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusTemporaryRedirect)
 		return
 	}

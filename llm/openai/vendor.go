@@ -59,7 +59,7 @@ type label struct {
 // the vendor must not look for what belongs to it.
 func (m *Model) label(v *llm.Vendor, withoutID bool) []byte {
 	item := m.item(v)
-	if len(item) > 2 && item[1] != '"' { // somebody laid it out nicely
+	if len(item) > 2 && item[1] != '"' { // it is indented
 		var b bytes.Buffer
 		if json.Compact(&b, item) != nil {
 			return nil

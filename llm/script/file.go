@@ -290,7 +290,7 @@ func (c *checker) holes(path string, v any) {
 	}
 }
 
-// encode writes JSON without escapes for HTML, which nobody wants to read.
+// encode writes JSON without escapes for HTML, so that it stays readable.
 func encode(v any) (string, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

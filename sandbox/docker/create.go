@@ -107,10 +107,10 @@ func (p *Provider) launch(ctx context.Context, b sandbox.Boot) (id string, err e
 		spec := plan{boot: b, labels: p.labels(b.ID), bootDir: p.bootDir(b.ID), root: root, most: ownMost()}.spec()
 		id, err = p.engine.Create(sure, p.container(b.ID), spec)
 		switch {
-		case errs.Is(err, errs.NotFound): // somebody removed the image: make it again
+		case errs.Is(err, errs.NotFound): // the image was removed: make it again
 			p.roots.forget(root)
 			continue
-		case errs.Is(err, errs.Conflict): // the directory was free, so nobody owns what has the name
+		case errs.Is(err, errs.Conflict): // the directory was free, so no machine owns what has the name
 			if err := p.removeContainer(ctx, b.ID); err != nil {
 				return "", err
 			}
@@ -148,8 +148,8 @@ func (p *Provider) listen(id sandbox.ID) (*channel.Host, error) {
 	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)))
 }
 
-// adoptWorkspace gives the top directory away; what is in it belongs to
-// whoever put it there. Who is not root cannot give, and opens it instead.
+// adoptWorkspace gives the top directory away; what is in it keeps its owners.
+// A server that is not root cannot give, and opens it instead.
 func adoptWorkspace(dir string) error {
 	if os.Geteuid() != 0 && os.Geteuid() != sandbox.UserID {
 		return os.Chmod(dir, 0o777)

@@ -57,7 +57,7 @@ func (p *Provider) removeContainer(ctx context.Context, id sandbox.ID) error {
 		if err == nil || errs.Is(err, errs.NotFound) {
 			return nil
 		}
-		again := errs.Is(err, errs.Conflict) || // somebody else is removing it, or it is just being started
+		again := errs.Is(err, errs.Conflict) || // its removal is under way, or it is just being started
 			engine.StatusOf(err) >= http.StatusInternalServerError && time.Since(began) < refusedTimeout
 		if !again {
 			return err

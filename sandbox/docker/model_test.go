@@ -77,7 +77,7 @@ func TestModelBootsAndDestroys(t *testing.T) {
 }
 
 // Each fault of a call, once: Create succeeds all the same, or fails with a
-// class that somebody can act on and leaves nothing.
+// class that the caller can act on, and leaves nothing.
 func TestFaultsOfCreate(t *testing.T) {
 	refused := enginetest.Fault{Status: http.StatusInternalServerError}
 	for name, c := range map[string]struct {
@@ -123,8 +123,8 @@ func TestFaultsOfCreate(t *testing.T) {
 	}
 }
 
-// A container of that name that nobody owns, as a request leaves that an engine
-// finished after its caller had died, is replaced.
+// A container of that name that belongs to no machine, as left by a request that
+// the engine finished after its caller had died, is replaced.
 func TestCreateReplacesALeftover(t *testing.T) {
 	m, p, b := modelled(t)
 	m.Add(p.container(b.ID))

@@ -149,8 +149,8 @@ type archive struct {
 }
 
 // rootEntry keeps Podman from mounting files of its own over /etc/passwd and
-// /etc/group, which it does where the image does not know the user. The
-// template's are seen; nobody reads these.
+// /etc/group, which it does where the image does not know the user. The guest
+// sees the template's, never these.
 const rootEntry = "root:x:0:\n"
 
 // archive returns the skeleton as an image's content, and the hash of that.

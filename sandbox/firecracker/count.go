@@ -22,7 +22,7 @@ var _ sandbox.Counter = (*machine)(nil)
 
 // Counts implements sandbox.Counter. Firecracker writes a line a minute, and
 // one when it is asked to, each with what came since the one before; the pipe
-// keeps about ten, so sums are too low if nobody asks for longer.
+// keeps about ten, so sums are too low if Counts is not called for longer.
 func (m *machine) Counts(ctx context.Context) (sandbox.Counts, error) {
 	m.countMu.Lock()
 	defer m.countMu.Unlock()
@@ -78,7 +78,7 @@ func (m *machine) drain(pipe *os.File, within time.Duration, oneWillDo bool) err
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded): // nobody writes; nothing there
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded): // no writer; nothing there
 			return nil
 		case err != nil:
 			return err

@@ -30,7 +30,7 @@ func TestModelCounts(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
-	// More than the pipe holds while nobody reads: some is lost, and the rest is
+	// More than the pipe holds, without a read: some is lost, and the rest is
 	// whole lines.
 	for range 600 {
 		must(t, m.(*machine).api.FlushMetrics(t.Context()))
@@ -43,7 +43,7 @@ func TestModelCounts(t *testing.T) {
 		t.Errorf("of a paused machine: %v", err)
 	}
 
-	// Whoever has taken Firecracker over can put anything there.
+	// A guest that has taken Firecracker over can put anything there.
 	pipe := w.p.jail(b.ID).Path(jail.Metrics)
 	must(t, os.Remove(pipe))
 	must(t, os.WriteFile(pipe, []byte("x"), 0o600))

@@ -24,7 +24,7 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
 
 // clear ends the machine and removes all that has the ID in its name. It may
 // find anything from nothing to a running machine, and may be repeated. The
-// user is given back last: nobody else may have it while anything is its.
+// user is given back last: no other machine may have it while it owns anything.
 func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	m := p.machines.Known(id)
 	if m != nil {

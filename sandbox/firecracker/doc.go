@@ -52,7 +52,7 @@
 // clones can run from one, each on its own disks; memory is mapped privately
 // from the one file by a hard link. What does not fit, or does not load, is
 // sandbox.ErrSnapshot. Clones share all randomness and the time of the
-// snapshot until somebody calls Control.Adopt.
+// snapshot until the caller calls Control.Adopt.
 //
 // The clock and the entropy of a machine that boots cold are set before Create
 // returns.

@@ -185,7 +185,7 @@ func (c *stream) CloseWrite() error {
 }
 
 // greet asks Firecracker for the guest's vsock port, then the guest for the
-// channel's. Where nobody listens yet, Firecracker just closes.
+// channel's. Where nothing listens yet, Firecracker just closes.
 func (c *stream) greet(ctx context.Context, port uint32) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.Conn.Close() })
 	defer stop()
@@ -213,7 +213,7 @@ func (m *machine) track(c *stream) bool {
 	}
 }
 
-// shut closes all streams and lets nobody open one until reopen.
+// shut closes all streams; none can be opened until reopen.
 func (m *machine) shut() {
 	m.mu.Lock()
 	m.open = make(chan struct{})
@@ -415,7 +415,7 @@ var vsockFixed = api.Version{Major: 1, Minor: 17}
 
 // wake lets a halted machine go on. Before 1.17, Firecracker then waits for
 // the guest to acknowledge that all streams were reset, which only a snapshot
-// tells the guest: after a plain pause nobody can open a stream any more (its
+// tells the guest: after a plain pause no stream can be opened any more (its
 // issue 6074, change 6100). So the guest is told, by a snapshot that has
 // nowhere to go: it fails when everything but the writing is done.
 func (m *machine) wake(ctx context.Context) error {

@@ -21,8 +21,8 @@ const (
 	sumMax              = 1 << 60
 )
 
-// counts are sums since somebody began to read. What was written while nobody
-// read for ten minutes is missing.
+// counts are sums since the server began to read. What was written after ten
+// minutes without a read is missing.
 type counts struct {
 	DiskReadBytes    int64 // of all disks
 	DiskWrittenBytes int64

@@ -116,8 +116,8 @@ func (pl bundlePlan) hints() map[string]string {
 
 // user: without root, the one identity of the host that we have is mapped to
 // the sandbox's user, so that files in the workspace can be made and owned by
-// commands. gVisor can then start nobody else; the guest's init becomes root
-// by itself.
+// commands. gVisor can then start processes of no other user; the guest's init
+// becomes root by itself.
 func (pl bundlePlan) user() specs.User {
 	if pl.rootless() {
 		return specs.User{UID: sandbox.UserID, GID: sandbox.UserID}

@@ -198,9 +198,9 @@ func (p *Provider) door(id sandbox.ID, mode os.FileMode) error {
 func (p *Provider) overlayDir(id sandbox.ID) string { return filepath.Join(p.dir(id), "overlay") }
 func (p *Provider) spoolDir(id sandbox.ID) string   { return filepath.Join(p.dir(id), "spool") }
 
-// adoptWorkspace gives the top directory away; what is in it belongs to
-// whoever put it there. Without root everybody's files look alike from
-// inside, so the mode must do.
+// adoptWorkspace gives the top directory away; what is in it keeps its owners.
+// Without root the files of all users look alike from inside, so the mode must
+// do.
 func (p *Provider) adoptWorkspace(dir string) error {
 	if p.rootless() {
 		return os.Chmod(dir, 0o777)

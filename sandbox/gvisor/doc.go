@@ -18,7 +18,7 @@
 // is two processes of the host: the sentry (the kernel, and with it all
 // processes of the guest) and the gofer (opens host files for it), both in
 // namespaces, chroots and seccomp filters of their own. They are started by
-// `runsc run --detach` and belong to nobody: they outlive the server.
+// `runsc run --detach` and outlive the server.
 //
 //	Dir/runsc/                gVisor's state files and control sockets
 //	Dir/machines/ID/          bundle, record, log; made first, removed last
@@ -48,7 +48,7 @@
 // user asked for are the sentry's own. Tasks are counted by the guest: a low
 // pids.max would kill the sentry, so the group's is a backstop of thousands.
 // The root's writable layer, /tmp included, is bounded by the sentry, the
-// workspace by whoever made its volume. Both are weaker than a quota of the
+// workspace by its volume. Both are weaker than a quota of the
 // kernel against a guest that has taken over the sentry; no RLIMIT_FSIZE backs
 // them up, because gVisor grows its memory files by whole gigabytes of holes.
 //

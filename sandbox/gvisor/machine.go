@@ -135,7 +135,7 @@ func (m *machine) mourn() {
 			return
 		}
 		if _, w, _ := m.now(); w == watch {
-			break // nobody follows
+			break // no sentry follows
 		}
 		_ = watch.Close()
 	}

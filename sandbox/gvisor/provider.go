@@ -207,7 +207,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		Isolation: sandbox.UserKernel, Pause: true, HostWorkspace: true,
 		Rootless: p.rootless(),
 		// Processes are counted by the guest, the root's writable layer by the
-		// sentry, the workspace by whoever made the volume.
+		// sentry, the workspace by its volume.
 		LimitsPids: true, LimitsDisk: true,
 		LimitsMemory: p.cgroups != nil, LimitsCPU: p.cgroups != nil,
 		HidesHostFiles: true, HidesHostNetwork: true,

@@ -49,7 +49,7 @@ func (p *Provider) runscIn(ctx context.Context, program string, id sandbox.ID, g
 	cmd := exec.CommandContext(ctx, program, append(append(all, flags...), args...)...)
 	// Nothing of our environment reaches a process that serves the guest. Our
 	// output is not given away either: the sandbox would hold it open, and
-	// what it wrote there nobody would bound.
+	// could write there without a bound.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.ExtraFiles = []*os.File{log}
 	cmd.WaitDelay = time.Second

@@ -150,12 +150,12 @@ func (m *machine) expectEnd(yes bool) {
 	defer m.mu.Unlock()
 	m.saving = yes
 	select {
-	case <-m.next: // of a snapshot that nobody waited for
+	case <-m.next: // left by a snapshot that mourn did not wait for
 	default:
 	}
 }
 
-// follows tells mourn who goes on, or that nobody does, by err.
+// follows tells mourn which sentry goes on, or by err that none does.
 func (m *machine) follows(ctx context.Context, rec record, watch *hostproc.Watch, err error) {
 	m.mu.Lock()
 	m.saving = false

@@ -12,7 +12,7 @@ import (
 const beginMax = 20 * time.Second
 
 // Begin sees to it that a sandbox which goes on from a snapshot, a fork too, has
-// a revision of what it began with, before somebody changes that. Who is about to
+// a revision of what it began with, before that is changed. A caller that is about to
 // let commands or files in calls it; only the first call looks, and all others
 // wait for that one. What was made empty needs none: its history begins with the
 // empty workspace, whenever that is looked at.

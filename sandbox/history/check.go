@@ -21,7 +21,7 @@ type Checked struct {
 }
 
 // Check reads the histories of a tenant, "" = of all, and tells visit what is
-// damaged in each. It changes nothing, and nobody waits for it: histories go on
+// damaged in each. It changes nothing, and no history waits for it: they go on
 // meanwhile, and what is written since it began is not looked at.
 func (s *Service) Check(ctx context.Context, tenant string, visit func(Checked) error) error {
 	entries, err := os.ReadDir(s.c.Dir)

@@ -85,7 +85,7 @@ func TestCheck_holdsUpNoOther(t *testing.T) {
 }
 
 // Revisions are made, and old ones dropped, while a check goes on; it finds
-// nothing wrong and nobody is disturbed.
+// nothing wrong and disturbs none of that.
 func TestCheck_meanwhile(t *testing.T) {
 	h, s := newHouse(t)
 	store := filepath.Join(s.dir(id), "store")

@@ -59,8 +59,8 @@ type Config struct {
 	// workspace that was made empty. nil: such machines have none.
 	Remote func(dir string, guest *wire.Client, empty *workspace.Label) (workspace.History, error)
 	// Applied is told which paths, as the machine names them, an undo has
-	// changed in a running sandbox, before its commands go on; nil = nobody
-	// wants to know.
+	// changed in a running sandbox, before its commands go on; nil = it is
+	// not reported.
 	Applied func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte)
 	// Copy copies what is kept of one sandbox for another; nil = it cannot be.
 	Copy func(from, to string) error

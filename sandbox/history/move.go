@@ -98,7 +98,7 @@ func (s *Service) used(d *desk) bool {
 	return d.uses > 0
 }
 
-// copy copies a store while nobody has either open.
+// copy copies a store while neither history is open.
 func (s *Service) copy(ctx context.Context, tenant string, from, to sandbox.ID) error {
 	if from == to {
 		return errs.New(errs.Invalid, "a sandbox has its own history already")
@@ -129,8 +129,8 @@ func (s *Service) copy(ctx context.Context, tenant string, from, to sandbox.ID) 
 	return err
 }
 
-// goneSuffix marks what is on its way out: without its owner's name, which
-// may be the first to go, nobody would find the rest.
+// goneSuffix marks what is being removed: its owner's name may be the first
+// to go, and without that the rest would not be found.
 const goneSuffix = ".gone"
 
 // Sweep removes the histories of sandboxes that are gone for longer than
@@ -246,7 +246,7 @@ func (s *Service) removeOne(id sandbox.ID, choose func(id sandbox.ID, tenant str
 	return true, s.drop(id)
 }
 
-// drop removes a history that nobody can open any more.
+// drop removes a history that no call can open any more.
 func (s *Service) drop(id sandbox.ID) error {
 	d, err := s.sit(id)
 	if err != nil {

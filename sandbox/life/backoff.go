@@ -8,7 +8,7 @@ const (
 )
 
 // backoff says when work that is done by itself and fails may be tried again.
-// The zero value is ready; it is guarded by whoever has it.
+// The zero value is ready; its owner's lock guards it.
 type backoff struct {
 	failures int       // in a row
 	until    time.Time // monotonic

@@ -138,7 +138,7 @@ func (k *Keeper) note(ctx context.Context, p *selector.Rung, root template.Rootf
 	return false, nil
 }
 
-// unbuild removes a sandbox that came up for nobody.
+// unbuild removes a sandbox whose callers are gone, or whose template did not get ready.
 func (k *Keeper) unbuild() error {
 	if err := k.commit(func(r *record.Record) { r.Plan, r.PlanReason = record.Destroy, sandbox.ReasonDestroyed }); err != nil {
 		k.d.Log.Warn("cannot note that a sandbox will be destroyed", "id", k.id, "error", err)

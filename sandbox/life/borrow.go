@@ -24,7 +24,7 @@ type borrows struct {
 	mu     sync.Mutex
 	closed bool
 	n      int
-	idle   chan struct{} // closed when n is 0 again; nil while nobody waits
+	idle   chan struct{} // closed when n is 0 again; nil while no Recall waits
 	cancel map[int]context.CancelFunc
 	next   int
 }

@@ -278,7 +278,7 @@ func (k *Keeper) died(machine sandbox.Machine, exit sandbox.Exit) {
 	k.mu.Unlock()
 	j := k.halting(state, exit.Reason, func() error {
 		if k.machine != machine {
-			return errDone // whoever took it knows better
+			return errDone // another call took it: that call's result stands
 		}
 		k.dying = exit.Reason // what is asked for from now on is told why
 		return nil
@@ -327,7 +327,7 @@ func (k *Keeper) destroying(reason string, ready func() error) job {
 		Run: func(ctx context.Context) error {
 			err := k.commit(func(r *record.Record) { r.Plan, r.PlanReason = record.Destroy, reason })
 			if err != nil {
-				// Go on: it may be for a full disk that somebody destroys. Should
+				// Go on: a full disk may be why it is destroyed. Should
 				// we crash now, the sandbox is found without its machine.
 				k.d.Log.Warn("cannot note that a sandbox will be destroyed", "id", k.id, "error", err)
 			}

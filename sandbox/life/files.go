@@ -62,7 +62,7 @@ func (k *Keeper) lend(ctx context.Context) (sandbox.Files, error) {
 	k.mu.Lock()
 	volume := k.volume
 	k.mu.Unlock()
-	if volume.Path == "" || k.record().Info.State != sandbox.Running { // found, not made; or nobody's now
+	if volume.Path == "" || k.record().Info.State != sandbox.Running { // found, not made; or perhaps detached
 		var err error
 		if volume, err = k.attachVolume(ctx); err != nil {
 			return sandbox.Files{}, err

@@ -85,7 +85,7 @@ type Deps struct {
 	// are made.
 	Ending func(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files, written bool)
 	// Detaching is called before the workspace of a host name is taken away, and
-	// returns when nobody works on it any more; nil = nobody does.
+	// returns when no part of the server uses it any more; nil = none does.
 	Detaching func(host sandbox.ID)
 	// Forget is called when a record is deleted, Buried when a destroyed
 	// sandbox has become a tombstone.
@@ -204,7 +204,7 @@ func (k *Keeper) usable() error {
 
 func errDestroyed(id sandbox.ID) error { return record.ErrDestroyed(id) }
 
-// takeMachine takes the machine away, so that nobody else uses it.
+// takeMachine takes the machine away, so that no other goroutine uses it.
 func (k *Keeper) takeMachine() sandbox.Machine {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -244,7 +244,7 @@ func (k *Keeper) dir() string { return filepath.Join(k.d.Dir, string(k.Host())) 
 func (k *Keeper) Host() sandbox.ID { return k.record().Host() }
 
 // commit changes the record, in the registry first. The caller's context
-// plays no part: a write that is half done helps nobody.
+// is not used: it could end a write halfway.
 func (k *Keeper) commit(change func(*record.Record)) error {
 	k.write.Lock()
 	defer k.write.Unlock()

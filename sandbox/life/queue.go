@@ -35,7 +35,7 @@ type job struct {
 	Kind  jobKind
 	Ready func() error
 	Run   func(context.Context) error
-	Undo  func() error // of a Run that went well, if nobody is left who wants it; may be nil
+	Undo  func() error // of a Run that went well, if no caller is left; may be nil
 	// Mortal work ends when the server does, and may be cut short by work that
 	// Wins; all other is finished.
 	Mortal bool
@@ -52,7 +52,7 @@ type runningJob struct {
 	undo    bool // it has an Undo
 	cancel  context.CancelFunc
 	waiters int  // guarded by the strip's mutex
-	undone  bool // guarded by it: nobody is left who wants it; joining is too late
+	undone  bool // guarded by it: no caller was left; joining is too late
 	done    chan struct{}
 	err     error // set before done is closed
 }

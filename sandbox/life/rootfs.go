@@ -44,7 +44,7 @@ func StartServices(ctx context.Context, c *wire.Client, root template.Rootfs, sp
 	if spec.NoStart {
 		return nil
 	}
-	if err := declared.AtBoot(ctx, c, spec.Services); err != nil { // whoever loads or lists them is told; the sandbox runs
+	if err := declared.AtBoot(ctx, c, spec.Services); err != nil { // calls that load or list them report it; the sandbox runs
 		slog.WarnContext(ctx, "services of a sandbox are not declared", "error", err)
 	}
 	err := service.Begin(ctx, c, service.Of(root.Use))

@@ -17,7 +17,7 @@ import (
 // Snapshot saves the sandbox as it is, running, paused or (its disk alone)
 // stopped; it goes on as it was. What runs inside stands still for as long as
 // it takes, and connections into it break. A hidden snapshot is for a fork:
-// nobody sees it.
+// no tenant sees it.
 //
 // Unsupported: the provider cannot save memory. Limit, Unavailable: no room.
 func (k *Keeper) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidden bool) (sandbox.Snapshot, error) {

@@ -36,7 +36,7 @@ func (f *Fate) Gone() <-chan struct{} { return f.gone }
 // Closed is closed when we have let go of the machine.
 func (f *Fate) Closed() <-chan struct{} { return f.closed }
 
-// Doom says whether somebody is about to destroy the machine: then that is the
+// Doom says whether the machine is about to be destroyed: then that is the
 // reason of its end.
 func (f *Fate) Doom(doomed bool) {
 	f.mu.Lock()
@@ -114,8 +114,8 @@ func (f *Fate) notRunning() error {
 	return errs.New(errs.Unavailable, "sandbox %s does not run", f.id)
 }
 
-// Settle waits until the end is noted, or nobody waits for it any more: so
-// Wait learns the reason before what it needs goes.
+// Settle waits until the end is noted, we let go of the machine, or ctx is over:
+// so Wait learns the reason before what it needs goes.
 func (f *Fate) Settle(ctx context.Context) {
 	select {
 	case <-f.gone:
@@ -124,7 +124,7 @@ func (f *Fate) Settle(ctx context.Context) {
 	}
 }
 
-// LetGo calls do once, when nobody may wait any more.
+// LetGo makes every Wait return, and then calls do; once in all.
 func (f *Fate) LetGo(do func()) {
 	f.letGo.Do(func() {
 		close(f.closed)

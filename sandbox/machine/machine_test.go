@@ -219,7 +219,7 @@ func TestFate(t *testing.T) {
 	if closes != 1 {
 		t.Errorf("let go %d times", closes)
 	}
-	// Its end is known although nobody follows it any more, and ctx is over.
+	// Its end is known although we have let go of it, and ctx is over.
 	if e, err := f.Wait(ctx); err != nil || e.Reason != sandbox.ReasonDestroyed {
 		t.Errorf("after its end: %+v, %v", e, err)
 	}

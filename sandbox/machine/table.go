@@ -6,7 +6,7 @@
 //	err = t.Destroy(ctx, id, destroyTimeout, clear)
 //
 //	type vm struct { fate *machine.Fate; … }
-//	m.fate.End(func(destroyed bool) sandbox.Exit { … }) // by whoever watches
+//	m.fate.End(func(destroyed bool) sandbox.Exit { … }) // by the goroutine that watches it
 //	exit, err := m.fate.Wait(ctx)
 //
 // It knows nothing of processes, containers and control groups. All methods are

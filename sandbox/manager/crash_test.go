@@ -275,7 +275,7 @@ func TestOpen_refusesASecondManager(t *testing.T) {
 	wantClass(t, "second manager on one directory", err, errs.Exists)
 }
 
-// The registry may be older than the host: somebody restored a backup.
+// The registry may be older than the host, when a backup of it was restored.
 func TestOpen_removesWhatNobodyOwns(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil))

@@ -95,7 +95,7 @@ func TestExpiry_idle(t *testing.T) {
 		}
 		pass(2 * time.Minute)
 		wantState(t, m, idle.ID, sandbox.Paused, sandbox.ReasonIdle)
-		wantState(t, m, used.ID, sandbox.Running, "") // somebody holds it
+		wantState(t, m, used.ID, sandbox.Running, "") // a call holds it
 		wantState(t, m, frozen.ID, sandbox.Paused, "")
 		release()
 		pass(50 * time.Second)
@@ -117,8 +117,8 @@ func TestExpiry_idle(t *testing.T) {
 	})
 }
 
-// What is paused for idleness wakes for a call, and what nobody calls gives its
-// memory back in the end; what somebody has paused stays as it is.
+// What is paused for idleness wakes for a call, and without a call gives its
+// memory back in the end; what a caller has paused stays as it is.
 func TestExpiry_idlePausesThenStops(t *testing.T) {
 	timeless(t, func(t *testing.T, w *world) {
 		c := w.config(nil)
@@ -172,7 +172,7 @@ func TestExpiry_acrossRestarts(t *testing.T) {
 	})
 }
 
-// clock is a wall clock that somebody sets.
+// clock is a wall clock that the test sets.
 type clock struct {
 	mu  sync.Mutex
 	off time.Duration

@@ -207,7 +207,7 @@ func (r *real) run(id sandbox.ID, argv ...string) string {
 	return strings.TrimSpace(res.Stdout)
 }
 
-// start starts a command that nobody waits for.
+// start starts a background command and does not wait for it.
 func (r *real) start(id sandbox.ID, key string, argv ...string) {
 	r.t.Helper()
 	c, release, err := r.Guest(r.t.Context(), "t", id)
@@ -401,7 +401,7 @@ func testWakeByTraffic(t *testing.T, r *real) {
 		t.Fatal(err)
 	}
 	paused := time.Now()
-	own := r.name == qemu.Name // a clock of its own; gVisor's is the host's, which nobody moves
+	own := r.name == qemu.Name // a clock of its own; gVisor's is the host's, which no test moves
 	if own {
 		r.ahead.Store(int64(time.Hour))
 	} else {

@@ -34,7 +34,7 @@ func sameSnapshot(snap sandbox.Snapshot, of sandbox.ID, r sandbox.SnapshotReques
 	return nil
 }
 
-// keeper returns whoever keeps a sandbox, or nil.
+// keeper returns the Keeper of a sandbox, or nil.
 func (m *Manager) keeper(id sandbox.ID) *life.Keeper {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +58,7 @@ func (f *fork) again(ctx context.Context) ([]sandbox.Info, error) {
 		switch {
 		case i.From != f.snap:
 			return nil, errOtherKey("fork")
-		case i.State == sandbox.Creating: // by nobody: we have the key
+		case i.State == sandbox.Creating: // no call is making it: we hold the key
 			return nil, errs.New(errs.Unavailable, "an earlier fork with this key is still being cleaned up").WithHint("try again in a moment")
 		}
 		infos = append(infos, i)

@@ -56,13 +56,13 @@ type Config struct {
 	Host      *quota.Host   // the disks that sandboxes fill; nil: there is always room
 	Registry  sandbox.Registry
 	Warm      pool.Config    // what is kept warm
-	Leases    sandbox.Leases // nil: nobody else can be this node
+	Leases    sandbox.Leases // nil: no other server can be this node
 	Guest     string         // path of the skete-guest program
 	// Ending and Detaching are those of life.Deps: Ending is called before a sandbox
 	// loses its machine or its files, to keep what was written last.
 	Ending func(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files, written bool)
 	// Detaching is called before the workspace of a host name is taken away,
-	// and returns when nobody works on it beside the machine; nil = nobody does.
+	// and returns when no part of the server uses it any more; nil = none does.
 	Detaching func(host sandbox.ID)
 	// Histories is how many bytes of the host's disk a tenant's histories take, at
 	// once: it is asked again and again. nil = none.
@@ -204,7 +204,7 @@ func (m *Manager) takeDir() error {
 }
 
 // holder names us as the holder of the node's lease: this directory, however
-// often its server restarts. Nobody else has it while we hold its lock.
+// often its server restarts. No other server has it while we hold its lock.
 func (m *Manager) holder() (string, error) {
 	file := filepath.Join(m.c.Dir, "holder")
 	b, err := os.ReadFile(file)

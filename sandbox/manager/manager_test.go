@@ -474,8 +474,8 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// An emulated processor is ten times slower: it is taken by those who ask for it
-// and by nobody else, though its isolation is the strongest that works.
+// An emulated processor is ten times slower: it is taken only for a spec that
+// asks for it, though its isolation is the strongest that works.
 func TestLadder_autoNeverEmulates(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil, sandbox.UserKernel, sandbox.MicroVMEmulated))

@@ -192,8 +192,8 @@ func (s *warmServer) shell(t *testing.T, id sandbox.ID, line string) string {
 }
 
 // called is the machine after which a sandbox's host is named: gVisor renames
-// one only for who has CAP_SYS_ADMIN, and nobody inside has. It is at least no
-// other sandbox's.
+// one only for a process with CAP_SYS_ADMIN, and none inside has it. It is at
+// least no other sandbox's.
 func (s *warmServer) called(t *testing.T, id sandbox.ID) sandbox.ID {
 	t.Helper()
 	return sandbox.ID(strings.ReplaceAll(s.shell(t, id, "uname -n"), "-", "_"))
@@ -212,8 +212,8 @@ func (h *host) nothing(t *testing.T, ids map[sandbox.ID]bool) {
 	sandboxtest.Leaks(t, filepath.Join(h.Dir, "gvisor"), slices.Collect(maps.Keys(ids))...)
 }
 
-// look prints what a sandbox sees of itself, and all that somebody may have
-// left in it.
+// look prints what a sandbox sees of itself, and all that may be left
+// in it from before.
 const look = `printf '%s,' "$WHO" "$ONE"; pwd; ls /workspace /tmp /home/user; ps -e -o comm= 2>/dev/null | grep -c sleep; true`
 
 func TestLiveWarm_aSandboxIsItsOwnAndLeavesNoTrace(t *testing.T) {

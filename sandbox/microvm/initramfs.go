@@ -117,8 +117,8 @@ func keepInitramfs(dir string, guest []byte, modules []module) (path, sum string
 	return path, sum, os.Rename(tmp.Name(), path)
 }
 
-// unusedMax is how long an initramfs that nobody asks for is kept: each build
-// of the guest makes another one.
+// unusedMax is how long an initramfs is kept after its last use: each build of
+// the guest makes another one.
 const unusedMax = 7 * 24 * time.Hour
 
 // prune removes old files. A machine has read its initramfs when it runs.

@@ -83,7 +83,7 @@ func EnsureKernel(ctx context.Context, cfg KernelConfig) (Kernel, error) {
 		return Kernel{}, err
 	}
 	defer unlock()
-	if k, err := FindKernel(ctx, cfg); err == nil { // somebody else was faster
+	if k, err := FindKernel(ctx, cfg); err == nil { // another caller was faster
 		return k, nil
 	}
 	return fetchKernel(ctx, cfg.Dir)

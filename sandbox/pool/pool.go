@@ -148,7 +148,7 @@ type Pool struct {
 }
 
 // member is one machine. Its fields but state are set before it is warm and do
-// not change then; revision belongs to whoever has taken it out of warm.
+// not change then; revision is for the goroutine that has taken it out of warm.
 type member struct {
 	rec       record
 	revision  uint64
@@ -308,7 +308,7 @@ func (p *Pool) emulated(s Shape) bool {
 }
 
 // Taken forgets a claimed member: the sandbox's record names its machine now.
-// The member's own record goes when nobody claims any more for a moment: the
+// The member's own record goes when there was no claim for a moment: the
 // writes of a burst are for those who wait. What stays of it after a crash is
 // found at the next start to be the sandbox's.
 func (p *Pool) Taken(id sandbox.ID) {

@@ -59,9 +59,9 @@ func decode(key string, value []byte) (record, error) {
 }
 
 // write stores a member's record under its revision, the first time if that
-// is 0, and notes the new one. Conflict, Exists: somebody else was faster.
+// is 0, and notes the new one. Conflict, Exists: another writer was faster.
 //
-// Nobody else writes this member meanwhile.
+// No other goroutine writes this member meanwhile.
 func (p *Pool) write(ctx context.Context, m *member, r record) error {
 	value, err := json.Marshal(r)
 	if err != nil {

@@ -163,7 +163,7 @@ func (p *Pool) drop(m *member) {
 	p.letGo(p.d.Ctx, r)
 }
 
-// end destroys a member in the background. It is nobody else's.
+// end destroys a member in the background. No other goroutine uses it.
 func (p *Pool) end(m *member) {
 	p.mu.Lock()
 	m.state = ending
@@ -268,7 +268,7 @@ func (p *Pool) pass(ctx context.Context) {
 	}
 }
 
-// calm waits until nobody claims or boots, for a while. False: it is not.
+// calm waits until there was no claim and no boot for a while. False: it gave up.
 func (p *Pool) calm(ctx context.Context) bool {
 	began := time.Now()
 	for ctx.Err() == nil && time.Since(began) < quietMax {

@@ -32,7 +32,7 @@ func ShapeOf(s sandbox.Spec, provider string, root template.Rootfs, guest string
 	}
 }
 
-// spec is what a machine of the shape is booted with: nobody's.
+// spec is what a machine of the shape is booted with, before a sandbox claims it.
 func (s Shape) spec() sandbox.Spec {
 	return sandbox.Spec{
 		Template: s.Template, Provider: s.Provider, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,

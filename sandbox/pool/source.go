@@ -273,7 +273,7 @@ func (p *Pool) abandon(s Shape) {
 	delete(p.sources, s)
 }
 
-// tidySources gives up the snapshots of shapes that nobody wants any more; all,
+// tidySources gives up the snapshots of shapes that are not wanted any more; all,
 // when the disk is short: then the machines that keep their files go too, and
 // are returned. unsure: what is wanted is not known of all.
 func (p *Pool) tidySources(roots map[Shape]template.Rootfs, unsure bool) (out []*member) {

@@ -76,7 +76,7 @@ func TestSnapshot_oneBootsAndTheOthersGoOnFromIt(t *testing.T) {
 			}
 		}
 
-		// It is nobody else's.
+		// It is the pool's alone.
 		kept := s.snaps.Kept()
 		if len(kept) != 1 || len(s.snaps.List("")) != 0 {
 			t.Fatalf("%+v, and a tenant sees %+v", kept, s.snaps.List(""))

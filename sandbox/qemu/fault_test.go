@@ -278,7 +278,7 @@ func TestAKernelPanicIsNamed(t *testing.T) {
 	}
 }
 
-// A QEMU that does not move holds nobody longer than he asked for.
+// A QEMU that does not move holds no caller longer than its context allows.
 func TestAWedgedMachineKeepsDeadlinesAndCanBeDestroyed(t *testing.T) {
 	p := open(t, t.TempDir())
 	b := bootOf(t)
@@ -368,7 +368,7 @@ func TestHalfMadeIsListedAndRemoved(t *testing.T) {
 	}
 }
 
-// What QEMU is on the host: nobody, with nothing.
+// QEMU is on the host a process without root, capabilities and network.
 func TestQEMUIsConfined(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("without root QEMU is the server's user")

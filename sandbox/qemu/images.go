@@ -24,7 +24,7 @@ const (
 )
 
 // savedImages holds the memory of snapshots that machines came from lately, each
-// in a sealed memory file: nobody can change it any more, we neither. The
+// in a sealed memory file: no process can change it any more, ours neither. The
 // machines hold it too, so dropping it costs only the next clone's time.
 //
 // The zero value is ready. Safe for concurrent use.

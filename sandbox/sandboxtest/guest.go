@@ -127,7 +127,7 @@ func (g Guest) Write(path string, mode uint32, data []byte) {
 	}
 }
 
-// Background starts a command that nobody waits for.
+// Background starts a command without waiting for its end.
 func (g Guest) Background(key string, argv ...string) *wire.ProcessInfo {
 	g.t.Helper()
 	r := Start(argv...)

@@ -49,7 +49,7 @@ func (t *counters) Note(m sandbox.Machine) {
 	t.last[m] = sandbox.Counts{}
 }
 
-// sweep forgets machines that have ended or that nobody follows any more.
+// sweep forgets machines that have ended or that the server has let go of.
 //
 // Preconditions: t.mu is held.
 func (t *counters) sweep() {

@@ -116,7 +116,7 @@ func TestCounts_ofManyThatEnd_keepsNone(t *testing.T) {
 	m := func(ended bool) *counting {
 		return &counting{counts: all(1), ended: ended, hold: func(context.Context) { asked++ }}
 	}
-	for range 1000 { // and nobody asks for sums
+	for range 1000 { // and no call asks for sums
 		tl.Note(m(true))
 	}
 	if n := tl.Len(); n > 40 {

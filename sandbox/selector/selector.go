@@ -38,7 +38,7 @@ const (
 type Selector struct {
 	rungs []*Rung
 	log   *slog.Logger
-	spawn func(func()) bool // starts a goroutine that somebody waits for; false: closing
+	spawn func(func()) bool // starts a goroutine that the server waits for; false: closing
 }
 
 // Rung is one provider of the ladder.
@@ -51,8 +51,8 @@ type Rung struct {
 	probing chan struct{} // closed when the probe under way ends; nil = none
 }
 
-// New sorts the providers. spawn starts a goroutine that somebody waits for,
-// or returns false when that somebody has stopped.
+// New sorts the providers. spawn starts a goroutine that the server waits
+// for, or returns false when the server stops already.
 func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Selector {
 	l := &Selector{log: log, spawn: spawn}
 	for _, p := range ps {

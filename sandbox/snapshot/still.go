@@ -8,7 +8,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Still calls f while nobody writes to the workspace of a quiesced machine:
+// Still calls f while nothing writes to the workspace of a quiesced machine:
 // its files are on the disk; where a kernel of the machine's own writes to it,
 // that must stand still too.
 func Still(ctx context.Context, c sandbox.Capabilities, m sandbox.Machine, f func(context.Context) error) error {

@@ -8,8 +8,8 @@
 //
 // What it promises. The registry knows of a snapshot before the host does, so
 // that a crash leaves either a whole one or, after Remove, nothing. Files that a
-// machine needs stay until it is gone, whoever deletes the snapshot. One that
-// the server keeps for itself (Keep) is nobody else's to see or to delete.
+// machine needs stay until it is gone, even if the snapshot is deleted. One that
+// the server keeps for itself (Keep) no tenant can see or delete.
 //
 // All methods are safe for concurrent use.
 package snapshot
@@ -67,7 +67,7 @@ type record struct {
 	V        int              `json:"v"`
 	Node     string           `json:"node"`
 	Plan     plan             `json:"plan,omitempty"`
-	Hidden   bool             `json:"hidden,omitempty"` // made for a fork; nobody sees it, and it goes with its last machine
+	Hidden   bool             `json:"hidden,omitempty"` // made for a fork; no tenant sees it, and it goes with its last machine
 	Use      string           `json:"use,omitempty"`    // hidden, but kept until it is dropped: what for, in the keeper's words
 	Snapshot sandbox.Snapshot `json:"snapshot"`
 }
@@ -93,7 +93,7 @@ type entry struct {
 	record
 	revision uint64
 	held     map[sandbox.ID]bool // machines that need its files
-	busy     bool                // somebody writes or removes it
+	busy     bool                // it is being written or removed
 }
 
 // Store keeps snapshots.
@@ -366,8 +366,8 @@ func (s *Store) Discard(ctx context.Context, id sandbox.SnapshotID) error {
 	return s.remove(ctx, id)
 }
 
-// remove takes away the files, then the record; one that says whole says
-// something else first, even if nobody here ever learnt that it does.
+// remove takes away the files, then the record; one that says whole is
+// changed first, even if this server never learnt that it says so.
 func (s *Store) remove(ctx context.Context, id sandbox.SnapshotID) error {
 	rev, err := s.unmake(ctx, id)
 	if err != nil {

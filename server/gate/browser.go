@@ -16,7 +16,7 @@ const LoginCookie = "__Host-sid"
 
 // Logins finds who a browser's cookie stands for; *login.Desk is one.
 type Logins interface {
-	// Find returns who logged in. Denied: nobody, or not any more.
+	// Find returns who logged in. Denied: not logged in, or not any more.
 	Find(ctx context.Context, cookie string) (Identity, error)
 }
 

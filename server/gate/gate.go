@@ -6,12 +6,13 @@
 //	id, err := g.Admit(r, key.Read) // the caller may do this
 //
 // Through the unix socket the kernel vouches for the caller: root and the
-// server's own user are admin of the default tenant, everybody else is
+// server's own user are admin of the default tenant, every other user is
 // refused. Over TCP an API key says who it is, or the cookie of a browser that
 // logged in with one; a cookie counts for requests of our own pages alone
-// (browser.go). Browsers are kept out of what is not theirs: a request with a foreign Origin changes nothing, and on a
-// loopback address the Host header must be a loopback name, so that a web page
-// cannot reach the server through a DNS name of its own (rebinding).
+// (browser.go). Browsers are kept out of what is not theirs: a request with a
+// foreign Origin changes nothing, and on a loopback address the Host header must
+// be a loopback name, so that a web page cannot reach the server through a DNS
+// name of its own (rebinding).
 //
 // A Gate is safe for concurrent use.
 package gate
@@ -132,7 +133,7 @@ func peerOf(r *http.Request) peer {
 func Local(r *http.Request) bool { return peerOf(r).local }
 
 // Place checks that the request is meant for this server and not smuggled
-// through somebody's browser. It needs no identity.
+// through a user's browser. It needs no identity.
 func (g *Gate) Place(r *http.Request) error {
 	if !g.hostOK(r) {
 		return problem.At(http.StatusMisdirectedRequest, errs.New(errs.Denied, "this server does not go by the name %.80q", r.Host).

@@ -86,8 +86,8 @@ func (s *service) plan(ctx context.Context, in *planIn) (*planOut, error) {
 	return &planOut{v}, nil
 }
 
-// checkPlan refuses what would have no meaning, so that nobody believes that
-// it had one.
+// checkPlan refuses fields that would have no meaning, so that no client
+// believes that they had one.
 func checkPlan(b api.PlanChange) error {
 	undo, goes := b.Do == api.PlanUndo, b.Do == api.PlanRestore || b.Do == api.PlanRevert
 	switch {

@@ -182,7 +182,7 @@ func (s *service) sendFile(ctx context.Context, w http.ResponseWriter, r *http.R
 }
 
 // headers writes the head of the answer and returns how many bytes follow, -1
-// = nobody knows: files of /proc have content and no size.
+// = unknown: files of /proc have content and no size.
 func headers(w http.ResponseWriter, e *wire.Entry, rng byteRange, ranged bool) (want int64, err error) {
 	size := e.GetSize()
 	if ranged && (rng.from >= size) {

@@ -315,7 +315,7 @@ func (r *Ring) Revoke(ctx context.Context, tenant, id string) (Record, error) {
 			}
 			_, err = r.kv.Update(ctx, prefix+id, data, rev)
 			if errs.Is(err, errs.Conflict) {
-				continue // somebody else revoked it: read again
+				continue // another call revoked it: read again
 			}
 			if err != nil {
 				return Record{}, fmt.Errorf("revoke key %s: %w", id, err)

@@ -1,9 +1,9 @@
-// Package login lets browsers in: somebody shows an API key once, or comes from
-// an identity provider, and gets a cookie.
+// Package login lets browsers in: a user shows an API key once, or comes from an
+// identity provider, and gets a cookie.
 //
 //	desk := login.New(login.Config{KV: kv, Keys: ring})
 //	cookie, err := desk.Start(ctx, identity)
-//	id, err := desk.Find(ctx, cookie.Value)   // Denied: nobody, or not any more
+//	id, err := desk.Find(ctx, cookie.Value)   // Denied: not logged in, or not any more
 //	err = desk.End(ctx, cookie.Value)
 //
 // The cookie is 130 random bits; the store has its SHA-256. It is Secure,
@@ -76,7 +76,7 @@ type record struct {
 	ID     string `json:"id"`
 	Hash   string `json:"hash"` // SHA-256 of the cookie's value, hex
 	Tenant string `json:"tenant"`
-	// Key is the one that was shown; "" = somebody else vouches, for Scopes.
+	// Key is the one that was shown; "" = an identity provider vouches, for Scopes.
 	Key       string     `json:"key,omitempty"`
 	Scopes    key.Scopes `json:"scopes,omitempty"`
 	User      string     `json:"user"`
@@ -122,7 +122,7 @@ func errNobody() error {
 	return errs.New(errs.Denied, "you are not logged in, or not any more").WithHint("log in at /login")
 }
 
-// Find implements gate.Logins. A desk that is nil knows nobody.
+// Find implements gate.Logins. A Desk that is nil refuses every cookie.
 func (d *Desk) Find(ctx context.Context, value string) (gate.Identity, error) {
 	if d == nil || len(value) != secretLen || strings.Trim(value, secretChars) != "" {
 		return gate.Identity{}, errNobody()

@@ -75,8 +75,8 @@ func TestLifeOfALogin(t *testing.T) {
 	must(t, d.End(t.Context(), c.Value))
 }
 
-// A record whose id fits but whose hash does not lets nobody in; a damaged one
-// is an error of the store.
+// A record whose id fits but whose hash does not lets no browser in; a damaged
+// one is an error of the store.
 func TestDamagedRecords(t *testing.T) {
 	d, kv := newDesk()
 	c, err := d.Start(t.Context(), alice)

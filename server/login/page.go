@@ -23,7 +23,7 @@ type Issuer interface {
 	// Name is shown to people.
 	Name() string
 	// Begin returns where the browser goes, and what Finish needs of it then:
-	// at most 1 KB that the browser keeps and nobody else may see.
+	// at most 1 KB that the browser keeps and no other client may see.
 	Begin(ctx context.Context) (address, keep string, err error)
 	// Finish takes the query with which the browser came back. Denied: it may
 	// not in.
@@ -92,7 +92,7 @@ func (p pages) whoami(ctx context.Context, _ *struct{}) (*whoamiOut, error) {
 	return &whoamiOut{out}, nil
 }
 
-// who is logged in by a cookie; nil = nobody.
+// who is logged in by the request's cookie; nil = the browser is not logged in.
 func (p pages) who(r *http.Request) *gate.Identity {
 	cookies := r.CookiesNamed(gate.LoginCookie)
 	if len(cookies) != 1 || !p.Gate.OwnPage(r) {
@@ -238,7 +238,7 @@ func (p pages) finish(w http.ResponseWriter, r *http.Request) error {
 	return p.start(w, r, id, func() { p.render(w, http.StatusOK, pageData{Next: next, Go: true}) })
 }
 
-// home is where a login leads that nobody asked for on the way to elsewhere.
+// home is where a login leads when the browser was not on its way to a page.
 const home = "/"
 
 // Next checks where a login leads: a path on this server, nothing that a

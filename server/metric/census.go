@@ -19,8 +19,8 @@ const (
 	censusPagesMax = 100
 )
 
-// census counts sandboxes when somebody asks, tenant by tenant; the tenants
-// are those that have keys.
+// census counts sandboxes when the metrics are read, tenant by tenant; the
+// tenants are those that have keys.
 type census struct {
 	sandboxes Sandboxes
 	keys      *key.Ring

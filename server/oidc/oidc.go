@@ -4,10 +4,10 @@
 //	issuer, err := oidc.New(oidc.Config{Issuer: "https://id.example", Client: "skete", Redirect: origin + "/login/back", Mapping: m})
 //	login.Register(table, login.PagesConfig{…, Issuer: issuer})
 //
-// The provider says who somebody is; Mapping says what that means here: which
-// tenant, and which rights. Who has no role here is not let in. The provider is
-// asked for its addresses when somebody first logs in, not at start, so that a
-// server starts without it; keys do not need it at all.
+// The provider says who a user is; Mapping says what that means here: which
+// tenant, and which rights. A user without a role here is not let in. The
+// provider is asked for its addresses at the first login, not at start, so that
+// a server starts without it; keys do not need it at all.
 //
 // An Issuer is safe for concurrent use.
 package oidc
@@ -45,7 +45,7 @@ type Config struct {
 
 // Mapping makes an identity of claims.
 type Mapping struct {
-	Tenant string // everybody's, unless TenantClaim is set
+	Tenant string // of all users, unless TenantClaim is set
 	// TenantClaim is a claim whose value is the tenant.
 	TenantClaim string
 	// RolesClaim is a text or a list of texts; Roles says what each may do.

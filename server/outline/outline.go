@@ -200,7 +200,7 @@ func reasoning(m llm.Message) string {
 	return s.String()
 }
 
-// call finds the record of a call; nil = nobody asked for it here.
+// call finds the record of a call; nil = no step asked for it.
 func (f *Fold) call(id string) *api.OutlineCall {
 	p, ok := f.calls[id]
 	if !ok {

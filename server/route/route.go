@@ -212,7 +212,7 @@ func (t *Table) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	problem.Write(w, err)
 }
 
-// checkQuery refuses what nobody would read: unknown and repeated parameters,
+// checkQuery refuses what would not be read: unknown and repeated parameters,
 // broken escapes.
 func checkQuery(raw string, known map[string]bool) error {
 	if raw == "" {

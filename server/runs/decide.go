@@ -66,8 +66,8 @@ type decideIn struct {
 
 type decidedOut struct{ Body api.DecidedList }
 
-// decide answers each decision for itself: that one call was decided by
-// somebody else meanwhile does not hold up the others.
+// decide answers each decision for itself: that another client decided one call
+// meanwhile does not hold up the others.
 func (s *service) decide(ctx context.Context, in *decideIn) (*decidedOut, error) {
 	f, err := s.find(ctx, in.ID)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // sub-agents beneath it, and live news on their way into the log.
 //
 // Promises. No event is left out or repeated, and those of a thread come in
-// order; nothing is polled. A reader that takes its time holds up nobody: its
-// events wait in the log, live news are merged, and beyond a bound the oldest
+// order; nothing is polled. A slow reader holds up no writer and no other reader:
+// its events wait in the log, live news are merged, and beyond a bound the oldest
 // are dropped and counted (followItem.Lost). News about an answer never come before
 // the events that they rest on.
 //
@@ -120,7 +120,7 @@ func (s *followSource) Close() {
 	s.wg.Wait()
 }
 
-// listen takes live news; it is called by whoever carries them and never blocks.
+// listen takes live news; the topic's Watch calls it, and it never blocks.
 func (s *followSource) listen(data []byte, lost int) {
 	var l api.Live
 	if lost > 0 {

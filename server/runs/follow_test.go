@@ -240,8 +240,8 @@ func TestLive_isJoined(t *testing.T) {
 	want(t, next(t, s, 5), "live text hello", "live output a", "live output bc", "live reset ", "live reset ")
 }
 
-// Nobody reads: who writes is not held up, memory is bounded, and what was
-// lost is said.
+// While the stream is not read, writers are not held up, memory is bounded, and
+// what was lost is said.
 func TestSlowReader_holdsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -57,7 +57,7 @@ func continues(a, b api.Live) bool {
 		a.Index == b.Index && a.Call == b.Call && b.Name == ""
 }
 
-// drop counts news that somebody before us lost.
+// drop counts news that were lost before they came here.
 func (n *news) drop(lost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -6,7 +6,7 @@
 // Whatever it shows is read from the log of the run's thread, within the
 // caller's tenant; a foreign run looks like one that does not exist. Without a
 // Keeper the routes are there and answer Unsupported. All handlers are safe
-// for concurrent use; streams hold up nobody (package follow).
+// for concurrent use; a stream holds up no writer and no other stream (follow.go).
 package runs
 
 import (

@@ -64,7 +64,7 @@ func (s *service) follow(w http.ResponseWriter, r *http.Request, _ *struct{}) er
 	return (&socket{s: s, ws: ws, out: make(chan api.FollowMessage, outMax), topics: map[string]*subscription{}}).serve(ctx)
 }
 
-// errVanished is the client's end: nobody is there to be told.
+// errVanished is the client's end: it cannot be told anything.
 var errVanished = errors.New("the client is gone")
 
 func (c *socket) serve(ctx context.Context) error {

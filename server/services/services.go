@@ -325,7 +325,7 @@ func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error
 		return nil // the client is gone
 	}
 	if err != nil {
-		return nil // there is nothing, and nobody wants to wait
+		return nil // there is nothing, and the client does not wait for more
 	}
 	if err := send(sse, first); err != nil {
 		return nil //nolint:nilerr // the client is gone

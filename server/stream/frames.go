@@ -153,7 +153,7 @@ func (l *Link) Fail(err error) {
 // Close ends the WebSocket without a word, if it is still open.
 func (l *Link) Close() { _ = l.ws.CloseNow() }
 
-// errVanished is the client's end: nobody is there to be told.
+// errVanished is the client's end: it cannot be told anything.
 var errVanished = errors.New("the client is gone")
 
 // Frames serves one exec or attach until the command's end has been told, the
@@ -346,9 +346,9 @@ func ping(ctx context.Context, ws *websocket.Conn, stalled *atomic.Bool, giveUp 
 	}
 }
 
-// Ping makes sure that the other side of a WebSocket lives until ctx ends; it
-// calls giveUp and breaks the connection when nobody answers. Somebody must
-// read from ws meanwhile.
+// Ping makes sure that the peer of a WebSocket lives until ctx ends; it calls
+// giveUp and breaks the connection when the peer does not answer. Another
+// goroutine must read from ws meanwhile.
 func Ping(ctx context.Context, ws *websocket.Conn, giveUp func()) {
 	var never atomic.Bool
 	ping(ctx, ws, &never, giveUp)

@@ -304,8 +304,8 @@ func makeRoom[K comparable, V any](m map[K]V, limit int) {
 	}
 }
 
-// Delete implements thread.Log. The thread itself goes first: whoever opens
-// one beneath it from then on finds the tombstone, see outlived.
+// Delete implements thread.Log. The thread itself goes first: an append that
+// opens one beneath it from then on finds the tombstone, see outlived.
 func (l *Log) Delete(ctx context.Context, id thread.ID) error {
 	subject, err := l.subject(id)
 	if err != nil {

@@ -140,8 +140,8 @@ func (l *Log) ask(ctx context.Context, request map[string]any) (Record, error) {
 
 // fetch visits what is stored on a subject from a stream sequence on, in order,
 // as much as fits, and says how much and where that ended: nothing if there is
-// nothing, as far as whoever answers knows. bare: the messages come without
-// their headers.
+// nothing, as far as the server that answers knows. bare: the messages come
+// without their headers.
 //
 // It is one request with many answers, not a consumer: nothing has to be made
 // or removed, and there is no position that could be reset.

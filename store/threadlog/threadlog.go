@@ -4,8 +4,8 @@
 //	l, err := threadlog.Open(ctx, server, tenant)   // a thread.Log
 //
 // What it promises is what thread.Log promises. It never repairs: a record that
-// is not the next one stops whoever reads, with its place. Package store/threads
-// puts tenants and blobs around it.
+// is not the next one stops the reader with an error that names its place.
+// Package store/threads puts tenants and blobs around it.
 //
 // All methods are safe for concurrent use.
 package threadlog

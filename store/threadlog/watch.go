@@ -30,7 +30,7 @@ const (
 // per tenant, made with the first watcher, hears them all. It costs the server
 // nothing per watcher: no consumer, no position. What is heard is news, never
 // truth: each record says which one it follows, and a watcher that cannot
-// chain it to what it has reads the log. A slow watcher holds nobody up and
+// chain it to what it has reads the log. A slow watcher delays no other one and
 // keeps nothing in memory: its place is a number, and it reads the log again.
 //
 // Sequences of the stream have no gaps, so the hub knows when it missed a
@@ -111,7 +111,7 @@ func (w *watcher) leave() {
 	}
 }
 
-// start begins to listen. Preconditions: h.life is held, nobody watches.
+// start begins to listen. Preconditions: h.life is held, there are no watchers.
 func (h *hub) start(ctx context.Context) error {
 	select {
 	case <-h.l.s.Done:

@@ -1,5 +1,5 @@
 // Package threads keeps the logs and blobs of all tenants, and removes them:
-// what nobody names any more, what is too old, what a tenant leaves behind.
+// what nothing names any more, what is too old, what a tenant leaves behind.
 //
 //	t := threads.New(threads.Config{…})
 //	log, err := t.Log(ctx, tenant)            // a thread.Log

@@ -204,7 +204,7 @@ func TestFsck_findsBlobsThatAreGoneOrDamaged(t *testing.T) {
 	}
 	_, err = b.Get(t.Context(), bad)
 	wantClass(t, "a damaged blob", err, errs.Corrupt)
-	put(t, b, "bad") // whoever has the content heals it
+	put(t, b, "bad") // to put the content again heals it
 	if got, err := b.Get(t.Context(), bad); string(got) != "bad" || err != nil {
 		t.Errorf("after it was put again: %q, %v", got, err)
 	}

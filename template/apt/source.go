@@ -101,7 +101,7 @@ func HostSources(root string) Sources {
 	return treeSources(r)
 }
 
-// treeSources reads a tree that nobody vouches for: links cannot lead out of it.
+// treeSources reads a tree that is not trusted: links cannot lead out of it.
 func treeSources(r *os.Root) Sources {
 	var all Sources
 	if data, err := readFile(r, "etc/apt/sources.list"); err == nil {

@@ -10,7 +10,7 @@
 // Packages come from the mirror of the configuration, else from those that the
 // host itself uses, else from the distribution's own. Their signatures are
 // checked by apt. Who asks for a template that is being made shares that work;
-// it ends early when nobody waits for it any more. A template is whole or not
+// it ends early when no caller waits for it any more. A template is whole or not
 // there: what a killed process left is removed by the next New.
 //
 // A Maker is safe for concurrent use.

@@ -153,7 +153,7 @@ func (m *Maker) Suite() string {
 }
 
 // Prepare makes a ready template unless it is there, and tells say what
-// happens, line by line (nil = nobody). Calls of say end before Prepare returns.
+// happens, line by line; say may be nil. Calls of say end before Prepare returns.
 //
 // NotFound: there is no ready template of this name. Unsupported, Unavailable,
 // Limit: mmdebstrap is missing, the mirror does not answer, the disk is full;
@@ -261,7 +261,7 @@ func (m *Maker) inTurn(ctx context.Context, r Ready, say func(string)) (template
 	}
 	defer func() { <-m.turn }()
 	if info, err := m.c.Store.Get(ctx, r.Name); err == nil {
-		return info, nil // a make that nobody waited for came to its end
+		return info, nil // a make that all callers had left came to its end
 	}
 	start := time.Now()
 	info, err := m.build(ctx, r, say)

@@ -28,7 +28,7 @@ const (
 	copyBytesEach = 256 << 10
 )
 
-// leftOut is what nobody reads in a sandbox; licences stay.
+// leftOut is what is not read in a sandbox; licences stay.
 var leftOut = []string{
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/man/*",
 	"path-exclude=/usr/share/info/*", "path-exclude=/usr/share/locale/*", "path-include=/usr/share/locale/locale.alias",
@@ -136,7 +136,7 @@ func (p *tarProgram) start() error {
 		err := p.cmd.Start()
 		p.started <- err
 		if err == nil {
-			<-p.wait // all of stdout was read, or nobody reads it any more
+			<-p.wait // all of stdout was read, or it is not read any more
 			p.err = p.cmd.Wait()
 		}
 		close(p.ended)

@@ -32,7 +32,7 @@ type parent struct {
 // Share lets files that are as they are in a sealed tree, at the same path, take
 // no room of their own, so that trees made of each other cost what differs: they
 // are clones where the file system has such, else hard links if they are large.
-// list is the other tree's manifest. Nobody may ever write into either. root
+// list is the other tree's manifest. No process may ever write into either. root
 // stays the caller's and must stay open until the tree is sealed.
 //
 // What is shared is compared byte by byte with what is really there, and what
@@ -78,8 +78,8 @@ func (t *Tree) like(p place, a Attr) *os.File {
 	return f
 }
 
-// onDisk reports whether a file is as we would make it. A tree that somebody
-// made with other rights is not.
+// onDisk reports whether a file is as we would make it. One that a process with
+// other rights made is not.
 func (t *Tree) onDisk(st *unix.Stat_t, a Attr) bool {
 	mode, uid, gid := a.Mode, a.UID, a.GID
 	if !t.owner {

@@ -323,7 +323,7 @@ func (t *Tree) setFile(f *os.File, a Attr) error {
 			return err
 		}
 	} else {
-		mode = mode&0o777 | 0o600 // we must read it, and it is nobody's but ours
+		mode = mode&0o777 | 0o600 // we must read it, and it is ours alone
 	}
 	if err := unix.Fchmod(fd, mode); err != nil {
 		return err

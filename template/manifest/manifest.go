@@ -10,7 +10,7 @@
 //
 // Entries come in the order of a walk: a directory, then what is in it, names
 // in byte order. The same tree gives the same bytes and the same hash. Read
-// takes nothing else: what it passes on is well-formed, whoever wrote the file.
+// takes nothing else: what it passes on is well-formed, whatever the file holds.
 package manifest
 
 import (

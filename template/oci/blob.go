@@ -88,8 +88,9 @@ func (c *BlobCache) Use(ctx context.Context) (release func(), err error) {
 }
 
 // Fetch makes one attempt to have the content whole. done is called with the
-// number of bytes that are there, also while somebody else fetches them.
-// ErrShort and errors of the source may be tried again; ErrDigest may not.
+// number of bytes that are there, also while another goroutine or process
+// fetches them. ErrShort and errors of the source may be tried again; ErrDigest
+// may not.
 func (c *BlobCache) Fetch(ctx context.Context, w Wanted, open BlobSource, done func(int64)) (string, error) {
 	if err := CheckDigest(w.Digest); err != nil {
 		return "", err
@@ -222,8 +223,8 @@ func (c *BlobCache) Usage() (BlobUsage, error) {
 	return u, err
 }
 
-// Sweep removes what is not needed, and partial blobs that nobody has gone on
-// with for so long. While somebody uses the cache nothing is removed.
+// Sweep removes what is not needed, and partial blobs that were not written to
+// for so long. While the cache is in use (Use) nothing is removed.
 func (c *BlobCache) Sweep(needed func(digest string) bool, partialsOlderThan time.Duration) (removed BlobUsage, err error) {
 	unlock, err := c.shelf.TryAlone(usedKey)
 	if unlock == nil {

@@ -53,7 +53,7 @@ func (s *DirStore) Path(parts ...string) string {
 }
 
 // TempEntry is a directory under construction. Its lock tells other processes that
-// somebody is at work; it ends with the process.
+// it is still being built; the lock ends with the process.
 type TempEntry struct {
 	Dir  string
 	lock *os.File
@@ -87,7 +87,7 @@ func (s *DirStore) Temp() (*TempEntry, error) {
 	}
 }
 
-// tryLock locks a file or directory; nil when somebody has it or it is gone.
+// tryLock locks a file or directory; nil when it is locked already or is gone.
 func tryLock(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,8 +111,8 @@ func (s *DirStore) Lock(ctx context.Context, key string) (unlock func(), err err
 	return s.LockWatching(ctx, key, func() {})
 }
 
-// LockWatching is Lock that calls waiting again and again while somebody else
-// has it.
+// LockWatching is Lock that calls waiting again and again while another
+// goroutine or process has it.
 func (s *DirStore) LockWatching(ctx context.Context, key string, waiting func()) (unlock func(), err error) {
 	tick := time.NewTicker(lockEvery)
 	defer tick.Stop()
@@ -130,7 +130,7 @@ func (s *DirStore) LockWatching(ctx context.Context, key string, waiting func())
 	}
 }
 
-// TryLock takes the lock of a key, or returns nil when somebody has it.
+// TryLock takes the lock of a key, or returns nil when it is taken.
 func (s *DirStore) TryLock(key string) (unlock func(), err error) {
 	if filepath.Base(key) != key {
 		return nil, errs.New(errs.Internal, "%q cannot be locked", key)
@@ -140,8 +140,8 @@ func (s *DirStore) TryLock(key string) (unlock func(), err error) {
 	if f == nil {
 		return nil, err
 	}
-	// The file is removed by who has the lock: one that has no name any more
-	// is nobody's.
+	// The holder of the lock removes the file: the lock of a file that has no
+	// name any more counts for nothing.
 	mine, err := f.Stat()
 	named, nameErr := os.Stat(path)
 	if err != nil || nameErr != nil || !os.SameFile(mine, named) {
@@ -154,7 +154,7 @@ func (s *DirStore) TryLock(key string) (unlock func(), err error) {
 }
 
 // Share takes the lock of a key together with others that share it, waiting
-// while somebody has it alone. Such keys are locked by Share and TryAlone only.
+// while one holder has it alone. Such keys are locked by Share and TryAlone only.
 func (s *DirStore) Share(ctx context.Context, key string) (unlock func(), err error) {
 	f, err := os.OpenFile(s.Path(locksDir, key), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

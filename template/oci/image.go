@@ -6,7 +6,7 @@
 //	img, err := oci.FromFiles(files, oci.Options{})
 //	for _, l := range img.Layers { r, err := l.Open(); … }
 //
-// Whoever serves an image is not trusted: every document and layer has the
+// The source of an image is not trusted: every document and layer has the
 // digest that was asked for, or is refused and named; documents, layers and
 // their sizes are bounded. Names and passwords are used for the registry that
 // they were given for, and kept nowhere.
@@ -65,7 +65,7 @@ type Layer struct {
 	Open   func() (io.ReadCloser, error)
 }
 
-// Key names what the layers make, whoever has them.
+// Key names what the layers make, wherever they come from.
 func (i Image) Key() string {
 	h := sha256.New()
 	for _, l := range i.Layers {

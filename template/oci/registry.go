@@ -28,7 +28,7 @@ const (
 	stallTimeout = 60 * time.Second
 )
 
-// Auth is how to sign in at the registry; the zero value is nobody. It shows
+// Auth is how to sign in at the registry; the zero value is anonymous. It shows
 // nothing of itself.
 type Auth struct{ config authn.AuthConfig }
 
@@ -116,7 +116,7 @@ func dial(ctx context.Context, ref Reference, auth Auth) (*registry, error) {
 	return &registry{ref, &http.Client{Transport: t}, base.CloseIdleConnections}, nil
 }
 
-// guard refuses plain HTTP that nobody asked for, wherever a registry leads.
+// guard refuses plain HTTP that was not asked for, wherever a registry leads.
 type guard struct {
 	next  http.RoundTripper
 	plain bool

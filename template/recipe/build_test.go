@@ -429,7 +429,7 @@ func TestBuild_goesOnAfterKill9(t *testing.T) {
 	}
 	must(t, cmd.Process.Signal(syscall.SIGKILL))
 	_ = cmd.Wait()
-	// The server that starts next destroys what nobody owns.
+	// The server that starts next destroys the machines that have no owner.
 	ids, err := w.machines.provider.List(t.Context())
 	must(t, err)
 	for _, id := range ids {

@@ -169,7 +169,7 @@ func walk(ctx context.Context, root *os.Root, from string, visit func(entry) err
 
 // mode is what a file or directory gets inside. Of the one outside only
 // whether it may be executed counts, so that the same files are the same
-// template whoever checked them out.
+// template under whatever umask they were checked out.
 func (e entry) mode(asked fs.FileMode) fs.FileMode {
 	switch {
 	case e.info.IsDir():

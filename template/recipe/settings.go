@@ -45,9 +45,8 @@ func (s Settings) encode() []byte {
 
 const settingsBytesMax = 256 << 10
 
-// SettingsOf reads what the tree in dir says of itself. Nobody vouches for a
-// tree: what is no such file says nothing, and what no recipe could say is left
-// out.
+// SettingsOf reads what the tree in dir says of itself. A tree is not trusted:
+// what is no such file says nothing, and what no recipe could say is left out.
 func SettingsOf(dir string) Settings {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -51,7 +51,7 @@ type failedError struct{ how, last string }
 
 func (e *failedError) Error() string { return e.how }
 
-// env of a command: the recipe's, and that nobody is there to be asked.
+// env of a command: the recipe's, and that there is no user to answer questions.
 func (w *worker) env() map[string][]byte {
 	env := map[string][]byte{"DEBIAN_FRONTEND": []byte("noninteractive")}
 	for k, v := range w.recipe.Env {

@@ -273,7 +273,7 @@ func (h *house) serve(ctx context.Context) (*client.Client, func(), error) {
 	return c, func() { c.Close(); cancel(); <-done }, nil
 }
 
-// There are no sandboxes here, and nobody asks for them.
+// There are no sandboxes here, and the benchmark never asks for them.
 type (
 	noSandboxes struct{ apiserver.Sandboxes }
 	noTemplates struct{ apiserver.Templates }

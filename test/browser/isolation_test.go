@@ -347,7 +347,7 @@ func TestSpoofedHosts(t *testing.T) {
 			t.Errorf("%s%s with %.12s: %d, not %d", tt.host, tt.path, tt.cookie, res.StatusCode, tt.want)
 		}
 	}
-	// A key shown to a preview's host opens nothing and reaches nobody.
+	// A key shown to a preview's host opens nothing and reaches no app.
 	if res := ask(host, "/", "Authorization", "Bearer "+w.secret.Reveal()); res.StatusCode != 401 {
 		t.Errorf("a key at a preview's host: %d", res.StatusCode)
 	}

@@ -44,7 +44,7 @@ type order struct {
 	Tenant  string // one for each run
 	Plot    plot
 	// DieAt ends the process by SIGKILL at its n-th write, before it or after
-	// it; 0 = somebody else does. Progress counts only appends that bring a
+	// it; 0 = it does not kill itself. Progress counts only appends that bring a
 	// thread on, not claims and records.
 	DieAt    int
 	Before   bool

@@ -93,7 +93,7 @@ func (g *Guest) Look(t Touch, answer *string) error {
 	return nil
 }
 
-// Act happens once per key, whoever asks how often.
+// Act happens once per key, no matter which process asks and how often.
 func (g *Guest) Act(t Touch, answer *string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -494,7 +494,7 @@ else: {text: 'It says {{result "execute"}}'}
 }
 
 // A machine that is stopped under a run is started again, and the model learns
-// that nobody knows what the command did that ran in it.
+// that it is not known what the command did that ran in it.
 func TestBrain_machineStoppedUnderACommand(t *testing.T) {
 	b := newBrain(t, map[string]string{"slow": `
 replies:

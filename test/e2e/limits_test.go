@@ -65,7 +65,7 @@ func TestService_limits(t *testing.T) {
 	})
 }
 
-// tasks: a service that forks too much fails, and nobody else does.
+// tasks: a service that forks too much fails, and no other does.
 func (m *machines) tasks(provider, id string, declare func(string, string, map[string]uint64) api.Service) {
 	m.t.Helper()
 	const forks = "echo begun; i=0; while [ $i -lt 20 ]; do busybox sleep 1000 & i=$((i+1)); done; echo all >> /tmp/$0-all; wait"

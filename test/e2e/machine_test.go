@@ -418,7 +418,7 @@ func pausedUntilTraffic(m *machines, provider string) {
 // model thinks and killed in the middle of a command. The run goes on in the same
 // sandbox, on the same files; what the model asked for when the machine was
 // stopped is done, though without it the files could not be kept before, and of
-// the command the model learns that nobody knows what it did.
+// the command the model learns that it is not known what it did.
 func TestBrain_machineWithItsOwnKernelKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots machines in an emulator")

@@ -83,8 +83,8 @@ func (s *story) key(name string, scopes ...string) api.CreatedKey {
 	return k
 }
 
-// visit opens the page of the sandbox as somebody without a session: the login
-// is in the way, and leads back.
+// visit opens the page of the sandbox as a user without a session: the login is
+// in the way, and leads back.
 func (s *story) visit(who string, k api.CreatedKey) person {
 	s.t.Helper()
 	p := person{story: s, who: who, tab: "first"}
@@ -395,8 +395,8 @@ func (s *story) viewer(t *testing.T) {
 	p.do(step{"close"})
 }
 
-// port8001 of a preview leads to the page: who is logged in, who is not, and
-// nobody else.
+// port8001 of a preview leads to the page: a user who is logged in, and one who
+// logs in on the way, but not a visitor by a public link.
 func (p person) port8001() {
 	p.t.Helper()
 	previews := p.c.Sandbox(p.id).Previews()
@@ -418,7 +418,7 @@ func (p person) port8001() {
 	k := p.key("frank", "write")
 	arrive(person{story: p.story, who: "frank", tab: "8001"}, append(refused, step{"click", "a"}, step{"fill", "input[name=key]", k.Secret}, step{"press", "Enter"})...)
 
-	// By a public link somebody sees the app; the history is none of it.
+	// By a public link a stranger sees the app, but not the history.
 	p.ok(previews.Revoke(p.ctx(), app.ID))
 	app, err = previews.Open(p.ctx(), api.CreatePreview{Port: 5173, Public: true})
 	p.ok(err)

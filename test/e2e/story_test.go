@@ -275,7 +275,8 @@ func TestStory_devServerAnswersBeneathTheDomain(t *testing.T) {
 }
 
 // In gVisor too it can be seen in /proc that the host has put another file in
-// the place of an open or mapped one: who holds it starts anew, and nobody else.
+// the place of an open or mapped one: a service that holds it starts anew, and no
+// other.
 func (s *story) holders() {
 	s.t.Helper()
 	const hold = `import mmap, time

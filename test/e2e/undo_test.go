@@ -24,7 +24,7 @@ func (m *machines) prepared() string {
 	return sb.ID
 }
 
-// untouched is what says whether somebody wrote to files, even the same again.
+// untouched is what says whether files were written to, even with the same content.
 func (m *machines) untouched(id string) string {
 	m.t.Helper()
 	return m.in(id, `cd /workspace && stat -c '%n %Y %y' keep keep/file .git .git/HEAD .git/refs/heads/main`)

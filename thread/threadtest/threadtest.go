@@ -33,7 +33,7 @@ type Store struct {
 	Fail func(t *testing.T, tenant string, f Fault)
 }
 
-// Fault is a way in which an append fails that nobody can know the end of.
+// Fault is a way in which an append fails so that its outcome is not known.
 type Fault string
 
 // Faults.

@@ -194,7 +194,7 @@ func (p past) PlanUndo(ctx context.Context, u tool.PastUndo) (tool.PastPlan, err
 // Undo implements tool.Past.
 func (p past) Undo(ctx context.Context, plan string, by tool.PastRevision) (uint64, []string, error) {
 	l := workspace.Label{Thread: by.Thread, Run: by.Run, Call: by.Call, Step: by.Step, Actor: by.Actor, Text: by.Label}
-	// It may have been done before somebody died who would have said so.
+	// It may have been done already, by a server that died before it could say so.
 	revs, err := p.h.Revisions(ctx)
 	if err != nil {
 		return 0, nil, err

@@ -29,7 +29,7 @@ const (
 )
 
 // Dir is a directory of this machine, outside of any sandbox. Nothing opens
-// one by itself: whoever runs the server has to name it.
+// one by itself: the operator of the server has to name it.
 //
 // Everything happens beneath an os.Root: no path and no symbolic link leads
 // out of the directory, also when it is changed at the same moment. Links that

@@ -23,8 +23,8 @@ const (
 
 // Map is the files of one thread: paths and hashes of blobs, computed from its
 // log. A write puts the blob first and then tells the agent
-// (tool.RecordFile), which logs the change with the call's result; where
-// nobody records, it is refused.
+// (tool.RecordFile), which logs the change with the call's result;
+// without a recorder, it is refused.
 type Map struct {
 	blobs thread.Blobs
 

@@ -244,8 +244,8 @@ func (s *Store) prepare(ctx context.Context, p string, content []byte) (value []
 	return value, r.Hash, err
 }
 
-// put writes the record if it is as expected. Conflict, Exists: somebody else
-// wrote it meanwhile; look again.
+// put writes the record if it is as expected. Conflict, Exists: another
+// writer wrote it meanwhile; look again.
 func (s *Store) put(ctx context.Context, p string, value []byte, ifHash string) error {
 	old, revision, err := s.get(ctx, p)
 	exists := err == nil

@@ -134,7 +134,7 @@ func (service) Spec() llm.ToolSpec {
 	return llm.ToolSpec{Name: "service", Description: about, Schema: json.RawMessage(schema)}
 }
 
-// Effect implements tool.Tool. What a service touches nobody knows, as with a
+// Effect implements tool.Tool. What a service touches is not known, as with a
 // command. Bad arguments are answered as for the worst.
 func (service) Effect(raw json.RawMessage) tool.Effect {
 	if a, bad := parse(raw); bad == nil && (a.Action == list || a.Action == logs) {

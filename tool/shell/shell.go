@@ -8,7 +8,7 @@
 // made from the call's: a call that is run again, after a crash of the
 // server, attaches to what the first run started and collects its true output
 // and status. Only when the machine itself was lost does the model learn that
-// nobody knows what happened.
+// what happened is not known.
 //
 // A command ends with its call when the run was cancelled (tool.ErrCancelled)
 // or the call's time is over, and goes on when the server goes down.
@@ -131,7 +131,7 @@ type plan struct {
 // Spec implements tool.Tool.
 func (t execute) Spec() llm.ToolSpec { return t.spec }
 
-// Effect implements tool.Tool. What a command touches nobody knows; two
+// Effect implements tool.Tool. What a command touches is not known; two
 // commands run at once as they would in two terminals.
 func (execute) Effect(json.RawMessage) tool.Effect { return tool.Effect{Class: tool.Keyed} }
 

@@ -35,8 +35,8 @@
 // link at any moment: each parent is opened from the directory's descriptor by
 // openat2 with RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS and RESOLVE_NO_XDEV, and
 // the last element is handled relative to it, never followed. Nothing is
-// removed or replaced that the history does not know. What somebody has made
-// impossible is left as it is and said (Result.Kept): nobody can stop the rest
-// of an undo, or the next opening, by it. The flags "immutable" and "append
+// removed or replaced that the history does not know. What another process has
+// made impossible is left as it is and reported in Result.Kept: it does not stop
+// the rest of an undo, or the next opening. The flags "immutable" and "append
 // only" are taken off.
 package apply

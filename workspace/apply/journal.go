@@ -150,7 +150,7 @@ func (c Config) writeJournal(ops []Op) error {
 		return err
 	}
 	head := fmt.Appendf(nil, "%s %08x\n", journalMagic, crc32.Checksum(data, crcTable))
-	if len(head)+len(data) > journalBytesMax { // what nobody could read must not be begun
+	if len(head)+len(data) > journalBytesMax { // readJournal would refuse it
 		return errs.New(errs.Limit, "an undo of %d paths is too large", len(ops)).WithHint("nothing was changed; restore a part of the workspace at a time")
 	}
 	return writeDurably(c.Journal, append(head, data...))

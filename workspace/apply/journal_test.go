@@ -90,7 +90,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add(text)
 	f.Add(`{"ops":[{"action":"remove","path":"Li4vYQ=="}],"note":"AA=="}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		ops, _, err := parseJournal(sealed(text)) // the checksum stops no one who writes it
+		ops, _, err := parseJournal(sealed(text)) // a forger writes the checksum too
 		if err != nil {
 			if !errs.Is(err, errs.Corrupt) {
 				t.Fatalf("%v is not Corrupt", err)

@@ -207,8 +207,8 @@ func (r *repository) bring(rel string, e tree.Entry) error {
 	return err
 }
 
-// returns reports whether a file may come back. Locks never do: whoever held
-// one is gone, and git would wait for it.
+// returns reports whether a file may come back. Locks never do: the process that
+// held one is gone, and git would wait for it.
 func (r *repository) returns(rel string) bool {
 	dir, name := path.Split(rel)
 	switch {

@@ -29,8 +29,8 @@ type Config struct {
 	Journal string // a file outside Dir
 	// Note is kept in the journal for Recover's caller.
 	Note []byte
-	// Stage is called with the name of each stage, for tests that die there;
-	// nil = nobody listens.
+	// Stage is called with the name of each stage, for tests that die there; it
+	// may be nil.
 	Stage func(name string)
 }
 
@@ -44,7 +44,7 @@ func (c Config) stage(name string) {
 type Result struct {
 	// Kept are paths that are not what was planned: directories that were not
 	// removed because they hold something that the history does not have, and
-	// what somebody changed meanwhile.
+	// what another process changed meanwhile.
 	Kept []string
 }
 
@@ -337,7 +337,8 @@ type executor struct {
 // is 4096.
 const pathStep = 3500
 
-// parent opens the directory that a path is in, whoever swaps parts of it.
+// parent opens the directory that a path is in. Another process may swap parts
+// of the path meanwhile: no link is followed.
 func (x *executor) parent(p []byte) (fd int, name string, err error) {
 	dir, name := path.Split(string(p))
 	if err := tree.CheckName(name); err != nil {
@@ -374,9 +375,9 @@ func cutPath(dir string) (part, rest string) {
 	return dir[:at], dir[at+1:]
 }
 
-// doOrKeep does an operation, or leaves the path as it is if somebody has made
-// it impossible: an undo must end, whatever stands in its way. Errors are those
-// of the disk.
+// doOrKeep does an operation, or leaves the path as it is if another process has
+// made it impossible: an undo must end, whatever stands in its way. Errors are
+// those of the disk.
 func (x *executor) doOrKeep(i int, o Op) error {
 	err := x.do(i, o)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {

@@ -131,7 +131,7 @@ func join(dir, name string) string {
 // vouch makes what the store does not hold unknown: files are read again,
 // trees written again. It reports whether all is there.
 //
-// Preconditions: nobody else reads d.
+// Preconditions: no other goroutine reads d.
 func (c *Capture) vouch(d *directory) (all bool) {
 	all = true
 	d.each(func(d *directory) {

@@ -39,7 +39,8 @@ func (s *scan) note(v *visit, n note) {
 	}
 }
 
-// lost says that a name cannot be kept for a reason that nobody reports the end of.
+// lost says that a name cannot be kept, for a reason whose end the kernel does
+// not report.
 func (s *scan) lost(v *visit, name, why string) {
 	s.note(v, note{name: name, why: why})
 	s.mu.Lock()

@@ -136,7 +136,7 @@ func (m *meddler) edit() {
 	case 16: // a second name, and a write through it
 		other := m.name()
 		if strings.Contains(other, ".cache") {
-			break // nobody looks there: what is written through it the next whole scan finds
+			break // scans skip it: only the next whole one finds a write through it
 		}
 		if os.Link(path, other) == nil && m.IntN(2) == 0 {
 			if f, err := os.OpenFile(other, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
@@ -177,7 +177,7 @@ func TestWatch_differential(t *testing.T) {
 			p.x.Lose()
 		case 1:
 			p.close()
-			m.edit() // while nobody looks
+			m.edit() // while it is closed
 			p.open()
 		}
 		r := p.scan()

@@ -14,7 +14,7 @@ import (
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
-// Bounds of a Diff if nobody says others.
+// Bounds of a Diff if Options has no others.
 const (
 	contextDefault  = 3
 	filesMaxDefault = 1000

@@ -40,7 +40,8 @@ func (s *Store) Compact(live func(Hash) bool) (freed int64, err error) {
 // their space back. An object that was dropped is back after Open, until the
 // space is: that it is there does not mean that what it names is.
 //
-// Preconditions: nobody puts meanwhile, or relies on what Has said before.
+// Preconditions: no goroutine calls Put meanwhile, or relies on what Has said
+// before.
 func (s *Store) Drop(live func(Hash) bool) { s.forget(0, live) }
 
 // forget takes dead objects out of the index, but for one segment's.
@@ -68,7 +69,7 @@ func (s *Store) forget(but uint32, live func(Hash) bool) {
 // Shrink rewrites segments that are less than half alive, and then, as long as
 // the store takes more than bytesMax, those with the most to give; 0 = no
 // matter. Put and Get go on meanwhile. stage is told where it is, for tests
-// that die there; nil = nobody.
+// that die there; it may be nil.
 func (s *Store) Shrink(ctx context.Context, bytesMax int64, stage func(string)) (freed int64, err error) {
 	before := s.Bytes()
 	if err := s.closeSparse(); err != nil {

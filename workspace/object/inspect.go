@@ -97,7 +97,7 @@ type Damage struct {
 	Why  string
 }
 
-// Inspect reads all segments of a store that nobody has open, and changes
+// Inspect reads all segments of a store that no process has open, and changes
 // nothing. Behind a damage it goes on with the next whole record.
 func Inspect(dir string, found func(Found), damage func(Damage)) (bytes int64, err error) {
 	entries, err := os.ReadDir(dir)

@@ -254,8 +254,8 @@ func TestStore_concurrent(t *testing.T) {
 	}
 }
 
-// A segment file is data that somebody may have touched: no content of it makes
-// Open or Get do anything but answer.
+// A segment file is data that another program may have changed: no content of
+// it makes Open or Get do anything but answer.
 func FuzzOpen(f *testing.F) {
 	dir := f.TempDir()
 	s := open(f, dir, object.Config{})

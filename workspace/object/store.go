@@ -380,7 +380,7 @@ func (s *Store) unbuffer(cause error) error {
 // Retry lets a store go on that a full disk has stopped. What was put since
 // the last Sync may be lost.
 //
-// Preconditions: nobody relies on what was put since.
+// Preconditions: no caller relies on what was put since.
 func (s *Store) Retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 )
 
 // Copy copies the history in a directory, an engine's or a replica's, into a
-// new one: for a sandbox that goes on where another was. Nobody has from open.
-// Segments that are full share their blocks, since nobody writes to them again.
-// It may die and be called again. Exists: there is something at to.
+// new one: for a sandbox that goes on where another was. from must not be open.
+// Segments that are full share their blocks, since they are never written to
+// again. It may die and be called again. Exists: there is something at to.
 func Copy(from, to string) error {
 	if _, err := os.Lstat(to); err == nil {
 		return errs.New(errs.Exists, "there is a history already")

@@ -60,7 +60,7 @@ type copied struct {
 	mu   sync.Mutex // guards all below
 	list *revlog.Log
 	revs []workspace.Revision
-	pins map[object.Hash]int // trees that somebody reads
+	pins map[object.Hash]int // trees that are being read
 	// pruned is when old revisions were dropped last.
 	pruned time.Time
 	// clock is ours. By a machine's, who has root in it could make old what is here.

@@ -184,7 +184,7 @@ func TestRevisionsAreDurableOnTheHost(t *testing.T) {
 
 	m.stop()                              // the machine is gone,
 	must(t, os.RemoveAll(m.disk))         // with its disk
-	h = open(t, replica.Config{Dir: dir}) // and nobody answers
+	h = open(t, replica.Config{Dir: dir}) // and does not answer
 	got, err := h.Revisions(t.Context())
 	must(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -222,7 +222,7 @@ func TestRestoreAndRevert_areAppliedInTheMachine(t *testing.T) {
 	if frozen, times := m.commands.state(); frozen || times == 0 {
 		t.Errorf("commands: stopped %d times, stopped now: %v", times, frozen)
 	}
-	if text := content(t, h, back.N-1, "c"); text != "later\n" { // what nobody had made a revision of
+	if text := content(t, h, back.N-1, "c"); text != "later\n" { // which no revision had held yet
 		t.Errorf("%q", text)
 	}
 	again := restore(t, h, two.N)
@@ -353,8 +353,8 @@ func TestAMachineThatLostItsHistoryIsGivenOurs(t *testing.T) {
 	}
 }
 
-// The first change of a workspace that was made empty can be undone, though
-// nobody looked at it before; the machine has that revision too.
+// The first change of a workspace that was made empty can be undone, though it
+// was not looked at before; the machine has that revision too.
 func TestAnEmptyWorkspaceBeginsWithARevision(t *testing.T) {
 	m, dir := newMachine(t), t.TempDir()
 	at := replica.Config{Dir: dir, Guest: m.client, Empty: &workspace.Label{Actor: workspace.Outside, Text: "at first"}}
@@ -390,8 +390,8 @@ func TestAnEmptyWorkspaceBeginsWithARevision(t *testing.T) {
 	}
 }
 
-// The commands stay stopped for who has something to do before they go on, but
-// for nobody where nothing was done.
+// With Hold the commands stay stopped after an Apply that did something, and go
+// on after one that did nothing.
 func TestHold_leavesTheCommandsStopped(t *testing.T) {
 	m := newMachine(t)
 	h := open(t, replica.Config{Dir: t.TempDir(), Guest: m.client, Hold: true})

@@ -3,8 +3,8 @@ package retain
 import "time"
 
 // gapMax is the longest time between two processes that is believed. A longer
-// one counts as none: nobody can tell it from a clock that was moved, and what
-// is kept too long does no harm.
+// one counts as none: it cannot be told from a clock that was moved, and what is
+// kept too long does no harm.
 const gapMax = time.Hour
 
 // Clock is how long a history has been open, in all processes that had it open:

@@ -12,8 +12,8 @@
 // Policy.Keep names, always; all for a time; after it, the borders of a
 // person's turns for a longer time; those that a person gave a name, for good.
 // Times are those of the history's own clock, which goes while it is open and
-// which nobody sets. By the wall clock a year would have passed when somebody
-// moves it by one, and everything would be old at once.
+// which cannot be set. By the wall clock a year would have passed when it is
+// moved by one, and everything would be old at once.
 //
 // If that takes more than there is room for, directories that can be made again
 // go first, those of the oldest first of all; then the oldest revisions that have

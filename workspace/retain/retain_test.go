@@ -37,7 +37,7 @@ func TestOrder(t *testing.T) {
 		rev(7, 10*day, "userland", ""),
 		rev(8, time.Hour, "outside", ""),
 		rev(9, time.Hour, "agent", ""),
-		rev(10, -time.Hour, "agent", ""), // a clock that somebody wrote
+		rev(10, -time.Hour, "agent", ""), // ahead of the history's own clock
 	}
 	for name, c := range map[string]struct {
 		p    retain.Policy
@@ -75,7 +75,7 @@ func TestPolicy_bytes(t *testing.T) {
 }
 
 // The budget takes the oldest without a name first, and what must stay never;
-// what nobody keeps is not marked.
+// what no kept revision needs is not marked.
 func TestChoose(t *testing.T) {
 	store, err := object.Open(t.TempDir(), object.Config{})
 	must(t, err)

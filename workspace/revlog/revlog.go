@@ -42,7 +42,7 @@ type Revision struct {
 	Root object.Hash `json:"root"`
 	Time time.Time   `json:"time"` // what a clock said that anybody may set; orders nothing
 	// Clock is how long the history had been open when it was made, in µs, by a
-	// clock that nobody sets; never less than that of the revision before.
+	// clock that cannot be set; never less than that of the revision before.
 	Clock  int64  `json:"clock,omitempty"`
 	Files  int    `json:"files"`
 	Bytes  int64  `json:"bytes"`
@@ -54,7 +54,7 @@ type Revision struct {
 	Label  string `json:"label,omitempty"`
 	// Undoes is the revision that an undo or restore went back to.
 	Undoes uint64 `json:"undoes,omitempty"`
-	// Jump: it went there because somebody named it, not by an undo or a redo.
+	// Jump: it went there because the caller named it, not by an undo or a redo.
 	Jump bool `json:"jump,omitempty"`
 	// Whole: all files were gone back to that revision, but for what going back
 	// leaves alone; not one path, nor one step.

@@ -198,8 +198,8 @@ func TestReceiver_keepsItsQuota(t *testing.T) {
 	}
 }
 
-// garbage writes ten gigabytes, as long as somebody reads, and returns how much
-// that was.
+// garbage writes ten gigabytes, as long as the other end reads, and returns how
+// much that was.
 func garbage(out *io.PipeWriter, seed uint64) (n int64) {
 	defer out.Close()
 	rng := rand.New(rand.NewPCG(seed, 2))

@@ -69,8 +69,8 @@ type want struct {
 // wholeMax is how many directories a receiver remembers before it begins anew.
 const wholeMax = 1 << 20
 
-// NewReceiver returns a receiver into store. Nobody drops objects of the store
-// while it receives.
+// NewReceiver returns a receiver into store. The caller must not drop objects of
+// the store while it receives.
 func NewReceiver(store *object.Store, l Limits) *Receiver {
 	return &Receiver{store: store, limits: l.orDefault(), whole: map[object.Hash]extent{}, lists: map[object.Hash]struct{}{}}
 }
@@ -154,7 +154,7 @@ func (r *Receiver) Receive(ctx context.Context, in io.Reader, known object.Hash,
 // revisionBytesMax bounds one revision's labels.
 const revisionBytesMax = 64 << 10
 
-// ParseRevision reads a revision that somebody else has written. Invalid: it
+// ParseRevision reads a revision that the other side has written. Invalid: it
 // says what cannot be. What its labels say is not looked at.
 func ParseRevision(text []byte) (rev revlog.Revision, err error) {
 	if len(text) > revisionBytesMax {

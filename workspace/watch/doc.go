@@ -5,8 +5,8 @@
 //	c := w.Take()             // what changed since the last Take
 //	if c.Whole { … }          // anything may have
 //
-// The kernel reports by fanotify, for the whole file system that dir is on,
-// whoever writes and through whichever mount. Only directories are remembered,
+// The kernel reports by fanotify, for the whole file system that dir is on, the
+// writes of every process through every mount. Only directories are remembered,
 // by their handles; a handle becomes an inode when Take asks for it, and what
 // is gone by then is not named, since its parent is.
 //

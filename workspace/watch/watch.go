@@ -19,7 +19,7 @@ const (
 	// batchEvery is how long events may wait in the kernel.
 	batchEvery = 100 * time.Millisecond
 	readBytes  = 64 << 10
-	// batchBytesMax bounds what one Take reads, against somebody who writes
+	// batchBytesMax bounds what one Take reads, against processes that write
 	// faster than we read.
 	batchBytesMax = 64 << 20
 )

@@ -11,7 +11,7 @@
 // pipes, subshells, substitutions, here-documents, redirections, assignments,
 // loops and conditions, and programs that start others (sudo, env, timeout,
 // xargs, bash -c, find -exec, …). What a word becomes at run time is Dynamic.
-// What it does not understand makes the script Opaque, and whoever decides must
+// What it does not understand makes the script Opaque, and the caller must
 // then expect anything. A program with a language of its own (python -c, awk,
 // make, a script in a file) is one command, whatever it does inside: rules
 // about commands are a belt for people who watch an agent, the sandbox is the
@@ -43,7 +43,7 @@ type Command struct {
 	// Writes: its output goes to a file by > or alike.
 	Writes bool
 	// Passing: all that it does is to start the next ones (timeout 5 …, bash -c
-	// …). A rule may speak of it; nobody has to allow it.
+	// …). A rule may speak of it; none has to allow it.
 	Passing bool
 }
 

@@ -129,7 +129,7 @@ func sayHello(conn net.Conn, n nonce, answered <-chan error) error {
 		if err == nil {
 			_, err = conn.Write(msg)
 		}
-		// A line that is full is no error: nobody reads it yet.
+		// A line that is full is no error: the peer does not read it yet.
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
 			<-answered //nolint:errcheck // ours is the first

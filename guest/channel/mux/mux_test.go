@@ -317,8 +317,8 @@ func TestLine_refusalsKeepTheirClass(t *testing.T) {
 	}
 }
 
-// Whoever dies, however often, in the middle of whatever: the next Dial works,
-// and no byte of one session gets into another.
+// The host, the guest or the line dies, many times and at any moment: the next
+// Dial works, and no byte of one session gets into another.
 func TestLine_survivesEveryDeath(t *testing.T) {
 	deaths := 60
 	if testing.Short() {
@@ -374,7 +374,7 @@ func TestLine_comesBackToASilentMonitor(t *testing.T) {
 }
 
 func TestLine_dialEndsWithItsContext(t *testing.T) {
-	l := newWireLine() // nobody is at the other end
+	l := newWireLine() // no guest is at the other end
 	line := Open(l.dial)
 	defer line.Close()
 	patience.Within(t, 10*time.Second, "dials to end with their contexts", func() {

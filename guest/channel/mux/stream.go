@@ -30,7 +30,7 @@ const (
 
 const (
 	// closeTimeout is how long a peer may go on writing to a stream that was
-	// closed before it is told that nobody reads.
+	// closed before it is told that the stream has no reader.
 	closeTimeout = 2 * time.Second
 	// endTimeout bounds what Close waits to say that the stream ended.
 	endTimeout = 100 * time.Millisecond
@@ -118,7 +118,7 @@ func (s *stream) fill(n int) error {
 
 // broken ends the session: what comes on this line is not what was sent.
 func (s *stream) broken() error {
-	go s.Session().Close() // it waits for who reads the line, and so for nobody here
+	go s.Session().Close() // it waits for the goroutine that reads the line; the caller does not
 	return errPiece
 }
 

@@ -163,7 +163,7 @@ func (s *search) open(it tree.Item) *file {
 }
 
 // hand gives a file to the answer first, so that its place is kept, and then
-// to a worker. Whoever has it last closes it.
+// to a worker. The worker closes it, or hand if no worker gets it.
 func hand(ctx context.Context, f *file, toRead, toEmit chan<- *file) error {
 	select {
 	case toEmit <- f:
@@ -252,7 +252,7 @@ func (s *search) content(ctx context.Context, f *file) ([]byte, error) {
 }
 
 // answer hands out results in order. At the limit it stops the walk, and goes
-// on receiving so that nobody waits for it.
+// on receiving so that the walk does not block.
 func (s *search) answer(cancel context.CancelFunc, toEmit <-chan *file, emit func(string, []Line) error) error {
 	var failed error
 	left := s.q.Limit

@@ -11,6 +11,6 @@
 // it in between is reported as created, so no window is lost. What the kernel
 // or the ring lost is one Overflow: look at the tree again.
 //
-// A watch that nobody holds ends after a minute. All methods are safe for
+// A watch that no reader holds ends after a minute. All methods are safe for
 // concurrent use. Close waits for all goroutines.
 package watch

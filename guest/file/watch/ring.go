@@ -22,8 +22,8 @@ type ring struct {
 func newRing() *ring { return &ring{next: 1, grown: make(chan struct{})} }
 
 // add numbers an event and keeps it. A WRITE or CHMOD that repeats the newest
-// event, which nobody has read yet, adds nothing: programs write in many
-// small pieces.
+// event, which no reader was given yet, adds nothing: programs write in
+// many small pieces.
 func (r *ring) add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,7 +6,7 @@ import "os"
 // program's file, Env the whole environment.
 type Spawn struct {
 	Key string
-	// Auto marks a key that supervise made up: nobody can repeat it, so it is
+	// Auto marks a key that supervise made up: no client can repeat it, so it is
 	// neither journalled nor remembered after eviction.
 	Auto bool
 	Path string

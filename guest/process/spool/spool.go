@@ -71,7 +71,7 @@ type Spool struct {
 	dropped  bool // removed; nothing is kept any more
 	furthest int64
 	progress time.Time
-	changed  chan struct{} // closed at the next change, nil = nobody waits
+	changed  chan struct{} // closed at the next change, nil = no goroutine waits
 }
 
 func New(dir, name string, b Bounds, used *atomic.Int64) *Spool {
@@ -272,7 +272,7 @@ func (s *Spool) Finish() {
 }
 
 // Drop removes all that is kept. With mark the size can still be found again
-// by Open. Preconditions: nobody fills.
+// by Open. Preconditions: the filler does not run.
 func (s *Spool) Drop(mark bool) {
 	s.closeWriter()
 	s.mu.Lock()

@@ -38,7 +38,7 @@ import (
 type Limits struct {
 	Memory    uint64 // bytes
 	Tasks     uint64 // processes and threads
-	CPUWeight uint64 // 1 to 10,000 where the kernel has too little for all; 100 is everybody's
+	CPUWeight uint64 // 1 to 10,000 where the kernel has too little for all; 100 is the default
 }
 
 const (
@@ -63,7 +63,7 @@ type Keeper struct {
 }
 
 // Find looks what the kernel has, if it is the machine's own: init is PID 1
-// and nobody else has groups. Anywhere else the groups are the host's.
+// and there are no groups but init's. Anywhere else the groups are the host's.
 func Find() Keeper {
 	k := Keeper{}
 	if os.Getuid() != 0 || os.Getppid() != 1 {
@@ -145,7 +145,7 @@ func (k Keeper) Gate(name string, l Limits) string {
 }
 
 // Put bounds the processes of a service, and returns the names of the limits
-// that nobody keeps here. What they have allocated before stays uncounted.
+// that cannot be kept here. What they have allocated before stays uncounted.
 func (k Keeper) Put(name string, l Limits, members func() []int) (missing []string) {
 	if l == (Limits{}) {
 		return nil
@@ -208,7 +208,7 @@ func (k Keeper) makeTasks(name string, l Limits) error {
 	return err
 }
 
-// move puts all of them in, until a look finds nobody new.
+// move puts all of them in, until a look finds no new process.
 func move(dirs []string, members func() []int) {
 	in := map[int]bool{}
 	for range putRounds {

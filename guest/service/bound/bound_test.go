@@ -28,7 +28,7 @@ func TestFind_leavesAHostAlone(t *testing.T) {
 	k.Remove("x.0")
 }
 
-// A hierarchy is the machine's own if nobody else has groups in it.
+// A hierarchy is the machine's own if it has no groups but init's.
 func TestGroupsIn(t *testing.T) {
 	for _, tt := range []struct {
 		there []string

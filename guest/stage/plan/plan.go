@@ -200,7 +200,7 @@ func ParseModules(text string) ([]Module, error) {
 	return list, nil
 }
 
-// Choose returns the files that somebody with these uses loads, in order.
+// Choose returns the files that a machine with these uses loads, in order.
 func Choose(list []Module, wanted []Use) []string {
 	var files []string
 	for _, m := range list {

@@ -31,7 +31,7 @@ const (
 // Arrange makes the layout on a disk that is empty, or that has the workspace
 // at its top as those of earlier versions. It may die at any moment and be
 // called again, and costs one look where there is nothing to do. One caller at
-// a time; nobody else writes to the disk meanwhile.
+// a time; nothing else writes to the disk meanwhile.
 func Arrange(disk string) error {
 	mark := filepath.Join(disk, marker)
 	state, err := read(mark)
@@ -71,7 +71,7 @@ func arrange(disk string, resumed bool) error {
 	if err := os.Rename(to, filepath.Join(disk, Files)); err != nil {
 		return err
 	}
-	// What lies beside the workspace is nobody else's.
+	// What lies beside the workspace is for this process's user only.
 	return errors.Join(chown(disk, os.Geteuid(), os.Getegid()), os.Chmod(disk, 0o700))
 }
 

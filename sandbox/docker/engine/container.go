@@ -140,7 +140,7 @@ func (c *Client) Wait(ctx context.Context, container string) (code int, err erro
 }
 
 // Remove ends and removes a container in any state, with its own volumes.
-// NotFound: there is none. Conflict: somebody else is removing it.
+// NotFound: there is none. Conflict: its removal is already under way.
 func (c *Client) Remove(ctx context.Context, container string) error {
 	return c.call(ctx, http.MethodDelete, "/containers/"+url.PathEscape(container), url.Values{"force": {"1"}, "v": {"1"}}, nil, nil)
 }

@@ -110,7 +110,7 @@ func (m *Model) Fail(f func(call string) Fault) {
 	m.fault = f
 }
 
-// Add puts a container there that somebody else made.
+// Add puts a container there that another client made.
 func (m *Model) Add(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

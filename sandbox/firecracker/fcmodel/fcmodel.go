@@ -38,7 +38,7 @@ import (
 
 // Guest is what runs in the machine.
 type Guest interface {
-	// Dial opens a stream to a vsock port; an error: nobody listens there.
+	// Dial opens a stream to a vsock port; an error: nothing listens there.
 	Dial(ctx context.Context, port uint32) (net.Conn, error)
 	// Stop ends it; Wait returns when it has ended.
 	Stop()

@@ -77,7 +77,7 @@ var (
 )
 
 // checkLimiter refuses a limiter, and buckets in it, of another form. One that
-// holds nothing, or refills in no time, bounds nothing; nobody means that.
+// holds nothing, or refills in no time, bounds nothing: it must be a mistake.
 func checkLimiter(limiter map[string]any, v api.Version) error {
 	if limiter == nil {
 		return nil

@@ -96,7 +96,7 @@ func startProcess(dir string, port uint32, program []byte, boot wire.Boot) (Gues
 	return p, nil
 }
 
-// Dial implements Guest: nobody listens until the program has called.
+// Dial implements Guest: nothing listens until the program has called.
 func (p *process) Dial(_ context.Context, port uint32) (net.Conn, error) {
 	if port != p.port {
 		return nil, unix.ECONNREFUSED

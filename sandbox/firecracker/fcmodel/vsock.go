@@ -74,7 +74,7 @@ func (v *vsock) drop(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// serve answers one connection. Where nobody listens it just hangs up.
+// serve answers one connection. Where nothing listens it just hangs up.
 func (v *vsock) serve(conn net.Conn, local uint32) {
 	in := bufio.NewReader(conn)
 	line, err := in.ReadString('\n')
@@ -138,8 +138,8 @@ func (v *vsock) awaitGuest() Guest {
 	}
 }
 
-// gate keeps everybody waiting for ever, as releases before 1.17 do after a
-// pause without a snapshot.
+// gate keeps new connections waiting for ever, as releases before 1.17 do after
+// a pause without a snapshot.
 func (v *vsock) gate() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

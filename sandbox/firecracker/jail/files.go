@@ -16,7 +16,7 @@ import (
 )
 
 // Make makes Root. With a jailer it belongs to the machine's user, who must be
-// able to bind sockets there; nobody else can pass Dir.
+// able to bind sockets there; no other user can pass Dir.
 func (j Jail) Make() error {
 	if err := os.MkdirAll(j.Root(), 0o700); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (j Jail) Take(name, target string) error {
 	if err := os.Rename(j.Path(name), target); err != nil {
 		return err
 	}
-	info, err := os.Lstat(target) // where nobody can exchange it any more
+	info, err := os.Lstat(target) // where Firecracker can no longer exchange it
 	if err != nil {
 		return err
 	}
@@ -138,8 +138,8 @@ func (j Jail) Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// MakePipe makes a named pipe for Firecracker to write to. What nobody reads is
-// lost once the pipe is full, so it needs no other bound.
+// MakePipe makes a named pipe for Firecracker to write to. What is written while
+// the pipe is full is lost, so it needs no other bound.
 func (j Jail) MakePipe(name string) error {
 	if err := unix.Mkfifo(j.Path(name), 0o600); err != nil {
 		return &fs.PathError{Op: "mkfifo", Path: name, Err: err}
@@ -147,8 +147,7 @@ func (j Jail) MakePipe(name string) error {
 	return j.own(j.Path(name))
 }
 
-// OpenPipe opens a named pipe in Root for reading, without waiting for whoever
-// writes.
+// OpenPipe opens a named pipe in Root for reading, without waiting for a writer.
 func (j Jail) OpenPipe(name string) (*os.File, error) {
 	f, err := j.open(name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestTheJailerIsToldAllItsLimits(t *testing.T) {
 	}
 }
 
-// Whoever has taken over Firecracker can put anything into its root directory.
+// A guest that has taken over Firecracker can put anything into its root directory.
 func TestNothingInTheJailIsReachedThroughALink(t *testing.T) {
 	j := newJail(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -208,7 +208,7 @@ func TestAProcessInTheJailIsSomebodyElseSomewhereElse(t *testing.T) {
 	}
 }
 
-// Whoever gave up hears that, not that the jailer was killed.
+// The caller gets the error of its context, not that the jailer was killed.
 func TestAStartThatIsCancelledSaysSo(t *testing.T) {
 	dir := t.TempDir()
 	jailer := filepath.Join(dir, "jailer")

@@ -26,7 +26,7 @@ import (
 const gvisorModule = "gvisor.dev/gvisor"
 
 // The two tables, which only the files that we lack would fill. Should gVisor
-// rename them, these are two variables of ours that nobody reads.
+// rename them, these are two variables of ours that gVisor does not read.
 var (
 	//go:linkname sentryTable gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 	sentryTable map[string]precompiledseccomp.Program

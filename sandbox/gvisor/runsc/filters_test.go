@@ -112,8 +112,8 @@ func filterOf(rules, denied seccomp.SyscallRules, o seccomp.ProgramOptions) *sec
 	return &seccomp.Program{RuleSets: []seccomp.RuleSet{{Rules: denied}, {Rules: rules, Action: seccomp.Allow}}, Options: o}
 }
 
-// gVisor finds the programs where it looks for them, which is a place that it
-// promises to nobody.
+// gVisor finds the programs where it looks for them, a place that is not part of
+// its API.
 func TestGVisorFindsTheFilters(t *testing.T) {
 	sentryfilter.GetPrecompiled("")
 	goferfilter.GetPrecompiled("")

@@ -20,7 +20,7 @@ const (
 // startQuickly holds the garbage collector back while this process starts.
 func startQuickly() {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(startHeap)
-	if percent < 0 || limit != math.MaxInt64 { // somebody wants it otherwise
+	if percent < 0 || limit != math.MaxInt64 { // set otherwise, by GOGC or GOMEMLIMIT
 		debug.SetMemoryLimit(limit)
 		debug.SetGCPercent(percent)
 		return

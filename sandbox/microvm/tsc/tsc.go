@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// measureFor is how long the counter is watched where nobody tells its rate.
+// measureFor is how long the counter is watched where /proc/cpuinfo does not tell
+// its rate.
 const measureFor = 50 * time.Millisecond
 
 // KHz returns the rate of this machine's time stamp counter, 0 where there

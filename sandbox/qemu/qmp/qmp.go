@@ -33,7 +33,7 @@ import (
 // Limits of what is read.
 const (
 	lineBytesMax = 1 << 20
-	eventsMax    = 64 // that nobody has read; the oldest are dropped
+	eventsMax    = 64 // that are not read yet; the oldest are dropped
 )
 
 // greetTimeout bounds the greeting where the context has no deadline: QEMU
@@ -84,7 +84,7 @@ type Client struct {
 }
 
 // Dial connects to the socket at path, which may be longer than a socket's
-// address can hold, and negotiates. Unavailable: nobody answers there.
+// address can hold, and negotiates. Unavailable: no QEMU answers there.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -281,8 +281,8 @@ func (c *Client) take(line []byte) error {
 	}
 }
 
-// deliver gives the answer to who waits. One that nobody waits for any more
-// is dropped; one to a question never asked breaks the protocol.
+// deliver gives the answer to its caller. One whose caller waits no more is
+// dropped; one to a question never asked breaks the protocol.
 func (c *Client) deliver(m message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

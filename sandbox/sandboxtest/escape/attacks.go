@@ -2,7 +2,7 @@ package escape
 
 import "github.com/skete-dev/skete/guest/wire"
 
-// ofEveryone are attacks that nobody may succeed with, root inside least of all.
+// ofEveryone are attacks that must fail for every user, root inside too.
 func ofEveryone(p prize) []Attack {
 	// Files of the machine's own, kernel interfaces left out.
 	const files = "find / -xdev '(' -name proc -o -name sys -o -name usr ')' -prune -o -type f -print0 | xargs -0 "

@@ -28,8 +28,8 @@ type World struct {
 	Boot func(t *testing.T) sandbox.Boot
 	// Create makes it; it is destroyed with t.
 	Create func(t *testing.T, b sandbox.Boot) sandbox.Machine
-	// Special are attacks that are to fail on this provider alone, whoever
-	// tries; SpecialOfUser, unless it is root.
+	// Special are attacks that are to fail on this provider alone, for every
+	// user; SpecialOfUser, for every user but root.
 	Special, SpecialOfUser []Attack
 }
 
@@ -50,7 +50,7 @@ type Attack struct {
 	Ungranted bool
 	// OfHost: it means nothing where the kernel and its devices are the machine's.
 	OfHost bool
-	// Open: it succeeds where nothing isolates, and harms nobody there: so the
+	// Open: it succeeds where nothing isolates, and does no harm there: so the
 	// list is known to be able to fail.
 	Open bool
 }

@@ -94,7 +94,7 @@ func content(t *testing.T, r template.Rootfs) []string {
 	return all
 }
 
-// links: a template is made by somebody. Its links must not make the provider
+// links: the links of a template are not trusted. They must not make the provider
 // bind what they point to on the host, nor write there.
 func (w World) links(t *testing.T, loot prize) {
 	if w.Capabilities.RootImage {

@@ -104,7 +104,7 @@ func (f *Fake) find(name string, id thread.RunID) (*tenant, *run, error) {
 	return t, nil, errs.New(errs.NotFound, "no run %s", id)
 }
 
-// append writes events, whoever else writes. Preconditions: mu is held.
+// append writes events behind the log's present head. Preconditions: mu is held.
 func (f *Fake) append(t *tenant, r *run, id thread.ID, bodies ...thread.Body) uint64 {
 	head, err := t.log.Head(context.Background(), id)
 	if err != nil {

@@ -6,8 +6,8 @@
 // The client is a *wire.Client, as sandbox/manager's Guest gives it.
 //
 // Every method of tool.Files is a call of the guest's own file service; no
-// shell is asked. What comes from the guest is taken for the word of whoever
-// runs in it: names that are no names are dropped, sizes are bounded here
+// shell is asked. What comes from the guest is trusted no more than the programs
+// that run in it: names that are no names are dropped, sizes are bounded here
 // too, and a stream whose offsets make no sense ends the call.
 //
 // Commands outlive their callers, this process included: the guest knows them

@@ -118,7 +118,7 @@ func (a *App) Finish(ctx context.Context, err error) int {
 	case errors.As(err, &sig):
 	case errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig):
 	case errors.Is(err, syscall.EPIPE):
-		return 128 + int(syscall.SIGPIPE) // who reads us has gone; nobody to tell
+		return 128 + int(syscall.SIGPIPE) // the reader of our output is gone and cannot be told
 	case errs.Exit(err) != 0: // the command's failure to start, not ours
 		a.Complain(err)
 		return errs.Exit(err)
@@ -214,7 +214,7 @@ func (a *App) Connect(ctx context.Context) (*client.Client, error) {
 	return c, err
 }
 
-// Dial returns a client without making sure that somebody answers.
+// Dial returns a client without making sure that a server answers.
 func (a *App) Dial() (*client.Client, error) {
 	cfg := client.Config{URL: a.URL, Key: a.Key}
 	if a.Local() {

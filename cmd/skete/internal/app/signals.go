@@ -24,8 +24,8 @@ const leavesAt = 3
 // to look what became of it. A write that blocks would hold us for ever.
 const leaveTimeout = 10 * time.Second
 
-// signals leads the signals that we get to whoever shall have them: the
-// command in the sandbox while one runs, else ourselves.
+// signals leads the signals that we get to where they belong: the command in
+// the sandbox while one runs, else ourselves.
 type signals struct {
 	target atomic.Pointer[target]
 	sent   atomic.Int32
@@ -37,8 +37,8 @@ type target struct {
 	say  func(format string, args ...any)
 }
 
-// CatchSignals returns a context that ends by the first signal that nobody
-// else takes. A broken pipe becomes an error of the write.
+// CatchSignals returns a context that ends by the first signal that is not sent
+// to a command (Forward). A broken pipe becomes an error of the write.
 func (a *App) CatchSignals(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ch := make(chan os.Signal, 8)

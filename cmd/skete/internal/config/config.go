@@ -106,11 +106,11 @@ type OIDC struct {
 	Client string `yaml:"client"` // the client's id there
 	// SecretFile holds the client's secret; "" = it has none, PKCE protects alone.
 	SecretFile string `yaml:"secret_file"`
-	// Tenant is everybody's; with TenantClaim, a claim's value is the tenant.
+	// Tenant is that of all users; with TenantClaim, a claim's value is the tenant.
 	Tenant      string `yaml:"tenant"`
 	TenantClaim string `yaml:"tenant_claim"`
 	// RolesClaim is a text or a list of texts; Roles says what each of its values
-	// may do: "admins=admin", "people=read+write". Nobody else may in.
+	// may do: "admins=admin", "people=read+write". Other users may not log in.
 	RolesClaim string   `yaml:"roles_claim"`
 	Roles      []string `yaml:"roles"`
 }
@@ -199,7 +199,7 @@ type Templates struct {
 	Suite    string `yaml:"suite"`    // "" = the host's, else Debian 12
 }
 
-// Builtin returns the settings of a server that nobody configured.
+// Builtin returns the settings of a server without a configuration.
 func Builtin() Config {
 	return Config{
 		Listen:     DefaultListen,

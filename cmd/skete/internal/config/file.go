@@ -164,7 +164,7 @@ func Keys() []string {
 	return keys
 }
 
-// groups are the beginnings of variables that are nobody else's.
+// groups are the beginnings of variables that belong to skete alone.
 var groups = []string{"SKETE_LIMITS_", "SKETE_DEFAULTS_", "SKETE_STORE_", "SKETE_LOG_"}
 
 func setEnv(fields []field, env []string) error {

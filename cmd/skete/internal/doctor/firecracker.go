@@ -314,7 +314,7 @@ func (h Host) jailBase() string {
 }
 
 // owners: what root will execute, and the directories above it, must be
-// root's alone; else somebody could put another file there.
+// root's alone; else another user could put another file there.
 func (h Host) owners() Check {
 	const name = "owners"
 	paths := []string{h.jailBase(), h.at("/var/run/netns")}

@@ -55,7 +55,7 @@ out. Without it the stream for ` + "`git fast-import`" + ` goes to stdout.`,
 	return a.WithCompletion(cmd, 1)
 }
 
-// emptyDir refuses a directory with something in it: it may be somebody's repository.
+// emptyDir refuses a directory with something in it: it may be the user's repository.
 func emptyDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {

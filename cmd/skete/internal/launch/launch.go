@@ -78,7 +78,7 @@ func Ensure(ctx context.Context, c Config) error {
 	}
 	defer lock.Close() // which unlocks
 	if c.answers(ctx) {
-		return c.wait(ctx, nil) // somebody else was faster
+		return c.wait(ctx, nil) // another process was faster
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -189,7 +189,7 @@ func environ() []string {
 	return env
 }
 
-// wait polls until the server is ready. s is nil when somebody else started it.
+// wait polls until the server is ready. s is nil when another process started it.
 func (c Config) wait(ctx context.Context, s *server) error {
 	began := time.Now()
 	said := began

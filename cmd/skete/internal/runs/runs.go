@@ -4,8 +4,8 @@
 //	root.AddCommand(runs.Commands(a)...)
 //
 // Exit status: 0 the run succeeded (or what was asked was done), 1 it failed,
-// 2 the command line is wrong, 3 it waits for an approval that nobody here can
-// give, 4 it was cancelled, 5 it ran out of time, 125 skete itself failed.
+// 2 the command line is wrong, 3 it waits for an approval that cannot be given
+// here, 4 it was cancelled, 5 it ran out of time, 125 skete itself failed.
 package runs
 
 import (

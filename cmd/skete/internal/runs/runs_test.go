@@ -223,7 +223,7 @@ func TestRun_exitStatus(t *testing.T) {
 	}
 }
 
-// Nobody can be asked: it ends with 3, and the run waits on.
+// Without a terminal to ask at, it ends with 3, and the run waits on.
 func TestRun_waits(t *testing.T) {
 	w := newWorld(t, asking)
 	got := w.cli("", "run", "x")

@@ -84,7 +84,7 @@ const (
 	frameEvery = 100 * time.Millisecond
 	// waitsEvery is how often it is asked whether a run can do nothing but wait.
 	waitsEvery = 500 * time.Millisecond
-	// callTimeout bounds a call to the server that somebody waits for.
+	// callTimeout bounds a call to the server that the user waits for.
 	callTimeout = 30 * time.Second
 )
 
@@ -101,7 +101,7 @@ type runWatcher struct {
 	story  *screen.Story
 	dialog screen.Dialog
 	term   *screen.Terminal // nil = plain lines
-	keys   *keyboard        // nil = nobody can be asked
+	keys   *keyboard        // nil = the user cannot be asked
 	past   bool             // what comes was before us
 	lines  []string         // of the past
 	result json.RawMessage
@@ -153,7 +153,7 @@ func (w *runWatcher) listen(ctx context.Context, ch chan<- watchNews) {
 	}
 }
 
-// errLeft: the person left, the run goes on. errWaits: nobody here can approve.
+// errLeft: the user left, the run goes on. errWaits: no approval can be given here.
 var (
 	errLeft  = errors.New("left")
 	errWaits = errors.New("the run waits for an approval")
@@ -327,7 +327,7 @@ func (w *runWatcher) byPolicy(ctx context.Context) error {
 	return nil
 }
 
-// decide sends a decision. That somebody else was quicker is no error: the
+// decide sends a decision. That another client was quicker is no error: the
 // event is on its way.
 func (w *runWatcher) decide(ctx context.Context, d api.Decide) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -340,8 +340,8 @@ func (w *runWatcher) decide(ctx context.Context, d api.Decide) error {
 	return err
 }
 
-// checkWaits ends a watch that nobody can answer, when the run can do nothing
-// but wait.
+// checkWaits ends a watch in which no approval can be given, when the run can do
+// nothing but wait.
 func (w *runWatcher) checkWaits(ctx context.Context) error {
 	if w.keys != nil || w.opts.Policy != "ask" || len(w.story.Asks()) == 0 {
 		return nil

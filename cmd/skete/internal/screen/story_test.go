@@ -312,8 +312,8 @@ func TestDialog(t *testing.T) {
 	}
 }
 
-// Somebody else may decide while a reason is being typed: then it must not go
-// to another call.
+// Another client may decide while a reason is being typed: then the reason must
+// not go to another call.
 func TestDialog_decidedMeanwhile(t *testing.T) {
 	d := &Dialog{}
 	a, b := Ask{Call: "c1", Allowed: []string{"reject"}}, Ask{Call: "c2", Allowed: []string{"reject"}}

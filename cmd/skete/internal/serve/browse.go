@@ -57,8 +57,8 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 }
 
 // supervisor answers on port 8001 of a sandbox: its page, with the state of its
-// services, the history and undo, is the server's, and whoever may see it is
-// known there.
+// services, the history and undo, is the server's, and the server knows who may
+// see it.
 func supervisor(origin string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, target := preview.VisitorOf(req.Context())

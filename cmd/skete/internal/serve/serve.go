@@ -236,7 +236,7 @@ func (r *running) providers(ctx context.Context) ([]sandbox.Provider, error) {
 		if err != nil {
 			say := r.c.Log.Warn
 			if slices.Equal(r.c.Providers, config.Builtin().Providers) {
-				say = r.c.Log.Info // nobody asked for it
+				say = r.c.Log.Info // the built-in list, not the operator's choice
 			}
 			say("a provider cannot be used", "provider", name, "error", err, "hint", errs.Hint(err))
 			reasons = errors.Join(reasons, err)

@@ -41,7 +41,7 @@ func TestSettings_reachTheManager(t *testing.T) {
 	}
 }
 
-// A server that nobody configured keeps one machine of a kind that was asked for.
+// A server without a configuration keeps one machine of a kind that was asked for.
 func TestSettings_thePoolKeepsOne(t *testing.T) {
 	if c := warmConfig(config.Builtin()); c.DemandMax != 1 || len(c.Sizes) != 0 {
 		t.Errorf("%+v", c)

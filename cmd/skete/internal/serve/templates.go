@@ -44,7 +44,7 @@ func (t templates) Rootfs(ctx context.Context, name string) (template.Rootfs, er
 }
 
 // previewed tells machines beneath which names their previews are, so that dev
-// servers answer there: Vite refuses hosts that nobody told it of, but for
+// servers answer there: Vite refuses hosts that it was not told of, but for
 // localhost.
 func previewed(root template.Rootfs, domain string) template.Rootfs {
 	if domain == "" || domain == "localhost" {

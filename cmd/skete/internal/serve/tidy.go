@@ -9,7 +9,7 @@ import (
 	"github.com/skete-dev/skete/store/threads"
 )
 
-// tidyEvery is how often old threads and blobs that nobody names are removed.
+// tidyEvery is how often old threads and blobs without a reference are removed.
 // The first time is soon after the start, so that a server that is restarted
 // every day does it too.
 const (
@@ -17,7 +17,7 @@ const (
 	tidyFirst = 10 * time.Minute
 )
 
-// tidier removes what is too old, and what nobody names any more.
+// tidier removes what is too old, and what is not referred to any more.
 type tidier struct {
 	r      *running
 	cancel context.CancelFunc

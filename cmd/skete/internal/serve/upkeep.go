@@ -139,7 +139,7 @@ func (u Upkeep) Erase(ctx context.Context, tenant string) (api.Erased, error) {
 	return u.erase(context.WithoutCancel(ctx), tenant, roots) // who asked may go away
 }
 
-// Resume ends the erasures that were begun; nobody asks the server for anything
+// Resume ends the erasures that were begun; the server does not take requests
 // yet. What fails is tried again at the next start.
 func (u Upkeep) Resume(ctx context.Context) {
 	var tenants []string
@@ -196,8 +196,8 @@ func (u Upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bo
 	return e, err
 }
 
-// eraseMachines destroys a tenant's sandboxes, whoever made them, with their
-// volumes, and deletes its snapshots.
+// eraseMachines destroys a tenant's sandboxes, whichever user made them, with
+// their volumes, and deletes its snapshots.
 func (u Upkeep) eraseMachines(ctx context.Context, tenant string) (sandboxes, snapshots int, err error) {
 	living, err := u.living(ctx, tenant)
 	if err != nil {

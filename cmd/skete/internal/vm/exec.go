@@ -218,7 +218,7 @@ func copyIn(ctx context.Context, s *client.Sandbox, path, dir string) error {
 	return err
 }
 
-// detach starts a command that nobody waits for.
+// detach starts a command and does not wait for it.
 func (a commands) detach(ctx context.Context, s *client.Sandbox, p api.StartProcess) error {
 	p.Background = true
 	started, err := s.StartProcess(ctx, p)

@@ -32,7 +32,7 @@ type told struct {
 	Seeded   float64
 	Hostname string
 	Time     float64 // seconds since 1970
-	Ran      float64 // seconds, by the clock that nobody sets
+	Ran      float64 // seconds, by the monotonic clock
 	Timers   map[string]fired
 }
 
