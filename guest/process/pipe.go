@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ func holds(poll func() (events int16, err error)) (data, end bool) {
 	for range 2 {
 		events, err := poll()
 		if err != nil {
-			return false, err != unix.EINTR
+			return false, !errors.Is(err, unix.EINTR)
 		}
 		if data, end = events&unix.POLLIN != 0, events != 0 && events&unix.POLLIN == 0; !end {
 			break
