@@ -82,7 +82,7 @@ type Sandboxes interface {
 	Counts(ctx context.Context) map[string]sandbox.Counts
 }
 
-// Runs is what the server needs of *keeper.Keeper.
+// Runs is what the server needs of *supervisor.Supervisor.
 type Runs = runs.Keeper
 
 // Templates is what the server needs of *template.Store.

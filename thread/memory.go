@@ -344,7 +344,7 @@ func (m *Memory) blob(ctx context.Context, hash string) ([]byte, error) {
 	return b, nil
 }
 
-// Memories keeps a Memory for each tenant: a keeper.Threads. The zero value is
+// Memories keeps a Memory for each tenant: a supervisor.Threads. The zero value is
 // ready. Safe for concurrent use.
 type Memories struct {
 	mu      sync.Mutex

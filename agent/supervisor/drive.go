@@ -23,7 +23,7 @@ type driver struct {
 	runner atomic.Pointer[agent.Runner]
 }
 
-// again says that there is news. Precondition: the Keeper's lock is held.
+// again says that there is news. Precondition: the Supervisor's lock is held.
 func (d *driver) again() {
 	d.dirty.Store(true)
 	if r := d.runner.Load(); r != nil {

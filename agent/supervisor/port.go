@@ -9,7 +9,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// This file holds what the Keeper needs from the rest of the house.
+// This file holds what the Supervisor needs from the rest of the house.
 
 // Threads finds a tenant's logs and blobs. store.Threads is one.
 type Threads interface {

@@ -29,7 +29,7 @@ type entry struct {
 	run      runs.Run
 	revision uint64
 
-	// The rest is guarded by the Keeper's lock.
+	// The rest is guarded by the Supervisor's lock.
 	waits   bool // for people or sub-agents: nothing to do until the thread is woken
 	retryAt time.Time
 	retry   time.Duration

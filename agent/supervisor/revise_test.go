@@ -66,15 +66,15 @@ func (d *disk) revise(_ context.Context, m supervisor.Mark) error {
 	return nil
 }
 
-// Check implements keeper.Machines.
+// Check implements supervisor.Machines.
 func (d *disk) Check(map[string]any) error { return nil }
 
-// Create implements keeper.Machines.
+// Create implements supervisor.Machines.
 func (d *disk) Create(context.Context, string, string, thread.RunID, map[string]any) (string, error) {
 	return "m1", nil
 }
 
-// Enter implements keeper.Machines.
+// Enter implements supervisor.Machines.
 func (d *disk) Enter(_ context.Context, _, id string, run thread.RunID, own bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,7 +84,7 @@ func (d *disk) Enter(_ context.Context, _, id string, run thread.RunID, own bool
 	return nil
 }
 
-// Leave implements keeper.Machines.
+// Leave implements supervisor.Machines.
 func (d *disk) Leave(_ context.Context, _ string, run thread.RunID, then definition.AfterRun) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,7 @@ func (d *disk) Leave(_ context.Context, _ string, run thread.RunID, then definit
 	return nil
 }
 
-// Entered implements keeper.Machines.
+// Entered implements supervisor.Machines.
 func (d *disk) Entered(visit func(string, thread.RunID)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,12 +111,12 @@ type left struct {
 	then definition.AfterRun
 }
 
-// Open implements keeper.Machines.
+// Open implements supervisor.Machines.
 func (d *disk) Open(context.Context, string, string) (supervisor.Machine, func(), error) {
 	return supervisor.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
 }
 
-// Copy implements keeper.Machines.
+// Copy implements supervisor.Machines.
 func (d *disk) Copy(_ context.Context, _, _, _ string, when func(supervisor.Mark) supervisor.When) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +136,7 @@ func (d *disk) Copy(_ context.Context, _, _, _ string, when func(supervisor.Mark
 	return nil
 }
 
-// CopyNow implements keeper.Machines.
+// CopyNow implements supervisor.Machines.
 func (d *disk) CopyNow(context.Context, string, string, string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,10 +144,10 @@ func (d *disk) CopyNow(context.Context, string, string, string) error {
 	return nil
 }
 
-// Destroy implements keeper.Machines.
+// Destroy implements supervisor.Machines.
 func (d *disk) Destroy(context.Context, string, string) error { return nil }
 
-// Restore implements keeper.Machines.
+// Restore implements supervisor.Machines.
 func (d *disk) Restore(_ context.Context, _, _ string, when func(supervisor.Mark) supervisor.When, by string) ([]runs.Change, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

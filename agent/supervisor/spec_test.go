@@ -17,10 +17,10 @@ type picky struct {
 	check, create error
 }
 
-// Check implements keeper.Machines.
+// Check implements supervisor.Machines.
 func (p *picky) Check(map[string]any) error { return p.check }
 
-// Create implements keeper.Machines.
+// Create implements supervisor.Machines.
 func (p *picky) Create(context.Context, string, string, thread.RunID, map[string]any) (string, error) {
 	return "", p.create
 }

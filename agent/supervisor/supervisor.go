@@ -27,7 +27,7 @@ const (
 	externalTries = 50
 )
 
-// Config is what a Keeper needs.
+// Config is what a Supervisor needs.
 type Config struct {
 	Threads     Threads
 	Records     Registry
@@ -52,7 +52,7 @@ type Config struct {
 type Supervisor struct {
 	c    Config
 	node string // with a part that is new every time
-	// opened is when this Keeper began.
+	// opened is when this Supervisor began.
 	opened time.Time
 
 	ctx    context.Context
@@ -122,7 +122,7 @@ func (k *Supervisor) Close() error {
 	return nil
 }
 
-// spawn runs f in the background unless the Keeper is closed.
+// spawn runs f in the background unless the Supervisor is closed.
 func (k *Supervisor) spawn(f func()) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

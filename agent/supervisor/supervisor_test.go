@@ -47,7 +47,7 @@ func (m model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta
 	}
 }
 
-// Open implements keeper.Models.
+// Open implements supervisor.Models.
 func (m model) Open(context.Context, string) (llm.Model, error) { return m, nil }
 
 func respond(blocks ...llm.Block) (*llm.Response, error) {
@@ -91,7 +91,7 @@ func (f fake) Run(ctx context.Context, r tool.Request) (tool.Result, error) { re
 
 type definitions map[string]definition.Definition
 
-// Resolve implements keeper.Definitions.
+// Resolve implements supervisor.Definitions.
 func (d definitions) Resolve(name string) (definition.Definition, error) {
 	if x, ok := d[name]; ok {
 		return x, nil
@@ -99,10 +99,10 @@ func (d definitions) Resolve(name string) (definition.Definition, error) {
 	return definition.Definition{}, errs.New(errs.NotFound, "no agent %q", name)
 }
 
-// Complete implements keeper.Definitions.
+// Complete implements supervisor.Definitions.
 func (definitions) Complete(d definition.Definition) (definition.Definition, error) { return d, nil }
 
-// List implements keeper.Definitions.
+// List implements supervisor.Definitions.
 func (definitions) List() []definition.Entry { return nil }
 
 // house is all that outlives a server.
@@ -622,7 +622,7 @@ func TestStart_cutShort(t *testing.T) {
 // deaf are threads whose logs take nothing, and do not say so.
 type deaf struct{ supervisor.Threads }
 
-// Log implements keeper.Threads.
+// Log implements supervisor.Threads.
 func (d *deaf) Log(ctx context.Context, tenant string) (thread.Log, error) {
 	l, err := d.Threads.Log(ctx, tenant)
 	return deafLog{l}, err

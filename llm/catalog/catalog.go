@@ -84,7 +84,7 @@ func transport() *http.Transport {
 // Close closes connections that are not in use. Models stay usable.
 func (c *Catalog) Close() { c.transport.CloseIdleConnections() }
 
-// Open implements keeper.Models.
+// Open implements supervisor.Models.
 func (c *Catalog) Open(ctx context.Context, name string) (llm.Model, error) {
 	e, err := c.find(ctx, name)
 	if err != nil {

@@ -140,7 +140,7 @@ func (r *request) neutral(out *llm.Request) error {
 	if err := r.settings(out); err != nil {
 		return err
 	}
-	messages, n, err := anthropicwireHistory(r.Messages)
+	messages, n, err := anthropicHistory(r.Messages)
 	if err != nil {
 		return err
 	}
@@ -191,9 +191,9 @@ func (r *request) settings(out *llm.Request) error {
 	return nil
 }
 
-// anthropicwireHistory checks messages as the vendor does, and returns them with the number
+// anthropicHistory checks messages as the vendor does, and returns them with the number
 // of their cache hints.
-func anthropicwireHistory(in []message) (out []llm.Message, hints int, err error) {
+func anthropicHistory(in []message) (out []llm.Message, hints int, err error) {
 	open := map[string]bool{} // calls of the message before
 	for i, m := range in {
 		if m.Role != "user" && m.Role != "assistant" {

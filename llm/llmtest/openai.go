@@ -31,14 +31,14 @@ func (OpenAI) Facts() Facts {
 	}
 }
 
-type openaiwireRequest struct {
+type openaiRequest struct {
 	Model        string            `json:"model"`
 	Stream       bool              `json:"stream"`
 	Store        *bool             `json:"store"`
 	Include      []string          `json:"include"`
 	Instructions string            `json:"instructions"`
 	Input        []json.RawMessage `json:"input"`
-	Tools        []openaiwireTool  `json:"tools"`
+	Tools        []openaiTool      `json:"tools"`
 	ToolChoice   json.RawMessage   `json:"tool_choice"`
 	Parallel     *bool             `json:"parallel_tool_calls"`
 	Temperature  *float64          `json:"temperature"`
@@ -58,7 +58,7 @@ type openaiwireRequest struct {
 	} `json:"text"`
 }
 
-type openaiwireTool struct {
+type openaiTool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -105,7 +105,7 @@ func (OpenAI) Parse(r *http.Request, body []byte) (Seen, error) {
 	if r.Method != http.MethodPost || r.URL.Path != "/responses" {
 		return seen, fmt.Errorf("%s %s", r.Method, r.URL.Path)
 	}
-	var req openaiwireRequest
+	var req openaiRequest
 	if err := strictly(body, &req); err != nil {
 		return seen, err
 	}
@@ -113,7 +113,7 @@ func (OpenAI) Parse(r *http.Request, body []byte) (Seen, error) {
 	return seen, req.neutral(&seen.Request)
 }
 
-func (r *openaiwireRequest) neutral(out *llm.Request) error {
+func (r *openaiRequest) neutral(out *llm.Request) error {
 	if r.Model == "" || !r.Stream || len(r.Input) == 0 {
 		return errors.New("missing required parameter: model, stream or input")
 	}
@@ -152,12 +152,12 @@ func (r *openaiwireRequest) neutral(out *llm.Request) error {
 	if err := r.choice(out); err != nil {
 		return err
 	}
-	messages, err := openaiwireHistory(r.Input)
+	messages, err := openaiHistory(r.Input)
 	out.Messages = messages
 	return err
 }
 
-func (r *openaiwireRequest) choice(out *llm.Request) error {
+func (r *openaiRequest) choice(out *llm.Request) error {
 	var mode string
 	var named struct {
 		Type string `json:"type"`
@@ -183,8 +183,8 @@ func (r *openaiwireRequest) choice(out *llm.Request) error {
 	return nil
 }
 
-// openaiwireHistory checks the items as the vendor does.
-func openaiwireHistory(raws []json.RawMessage) ([]llm.Message, error) {
+// openaiHistory checks the items as the vendor does.
+func openaiHistory(raws []json.RawMessage) ([]llm.Message, error) {
 	var out []llm.Message
 	ids := map[string]bool{}
 	open, known := map[string]bool{}, map[string]bool{}
@@ -255,7 +255,7 @@ func (it item) neutral() (llm.Role, []llm.Block, error) {
 		if it.CallID == "" || len(it.Output) == 0 {
 			return "", nil, errors.New("function_call_output needs call_id, output")
 		}
-		blocks, err := openaiwireContent(it.Output, "input_text")
+		blocks, err := openaiContent(it.Output, "input_text")
 		return llm.RoleUser, []llm.Block{{Kind: llm.KindResult, Result: &llm.Result{CallID: it.CallID, Blocks: blocks}}}, err
 	}
 	return "", nil, fmt.Errorf("invalid value: %q", it.Type)
@@ -266,7 +266,7 @@ func (it item) message() (llm.Role, []llm.Block, error) {
 		return "", nil, errors.New("content is required")
 	}
 	if it.Role == "user" {
-		blocks, err := openaiwireContent(it.Content, "input_text")
+		blocks, err := openaiContent(it.Content, "input_text")
 		return llm.RoleUser, blocks, err
 	}
 	if it.Role != "assistant" {
@@ -275,11 +275,11 @@ func (it item) message() (llm.Role, []llm.Block, error) {
 	if it.ID != "" && it.Status == "" {
 		return "", nil, errors.New("a message with an id has a status")
 	}
-	blocks, err := openaiwireContent(it.Content, "output_text")
+	blocks, err := openaiContent(it.Content, "output_text")
 	return llm.RoleAssistant, blocks, err
 }
 
-func openaiwireContent(raw json.RawMessage, kind string) ([]llm.Block, error) {
+func openaiContent(raw json.RawMessage, kind string) ([]llm.Block, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return []llm.Block{llm.Text(text)}, nil
@@ -311,15 +311,15 @@ func openaiwireContent(raw json.RawMessage, kind string) ([]llm.Block, error) {
 	return blocks, nil
 }
 
-// openaiwireObject is JSON with the keys in the order that encoding/json gives them.
-type openaiwireObject map[string]any
+// openaiObject is JSON with the keys in the order that encoding/json gives them.
+type openaiObject map[string]any
 
-// openaiwireStream numbers the events of an answer.
-type openaiwireStream struct {
+// openaiStream numbers the events of an answer.
+type openaiStream struct {
 	chunks [][]byte
 }
 
-func (s *openaiwireStream) add(name string, data openaiwireObject) {
+func (s *openaiStream) add(name string, data openaiObject) {
 	data["type"], data["sequence_number"] = name, len(s.chunks)
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -330,31 +330,31 @@ func (s *openaiwireStream) add(name string, data openaiwireObject) {
 
 // Answer implements llmtest.Dialect.
 func (OpenAI) Answer(seen Seen, r Reply) Wire {
-	var s openaiwireStream
-	response := openaiwireObject{"id": "resp_1", "object": "response", "status": "in_progress", "model": seen.Model, "output": []any{}, "usage": nil, "error": nil}
-	s.add("response.created", openaiwireObject{"response": response})
-	s.add("response.in_progress", openaiwireObject{"response": response})
+	var s openaiStream
+	response := openaiObject{"id": "resp_1", "object": "response", "status": "in_progress", "model": seen.Model, "output": []any{}, "usage": nil, "error": nil}
+	s.add("response.created", openaiObject{"response": response})
+	s.add("response.in_progress", openaiObject{"response": response})
 	output := []any{}
 	for i, b := range r.Blocks {
 		output = append(output, s.item(i, b, r))
 	}
 	u := r.Usage
-	end := openaiwireObject{
+	end := openaiObject{
 		"id": "resp_1", "object": "response", "status": "completed", "model": seen.Model, "output": output, "error": nil, "incomplete_details": nil,
-		"usage": openaiwireObject{
+		"usage": openaiObject{
 			"input_tokens": u.Input + u.CacheRead + u.CacheWrite, "output_tokens": u.Output, "total_tokens": u.Total(),
-			"input_tokens_details":  openaiwireObject{"cached_tokens": u.CacheRead, "cache_write_tokens": u.CacheWrite},
-			"output_tokens_details": openaiwireObject{"reasoning_tokens": u.Reasoning},
+			"input_tokens_details":  openaiObject{"cached_tokens": u.CacheRead, "cache_write_tokens": u.CacheWrite},
+			"output_tokens_details": openaiObject{"reasoning_tokens": u.Reasoning},
 		},
 	}
 	if reason := map[llm.Stop]string{llm.StopLength: "max_output_tokens", llm.StopFilter: "content_filter"}[r.StopOr()]; reason != "" {
-		end["status"], end["incomplete_details"] = "incomplete", openaiwireObject{"reason": reason}
+		end["status"], end["incomplete_details"] = "incomplete", openaiObject{"reason": reason}
 	}
-	s.add("response."+end["status"].(string), openaiwireObject{"response": end})
+	s.add("response."+end["status"].(string), openaiObject{"response": end})
 	return Wire{Header: http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "X-Request-Id": {"req_1"}}, Chunks: s.chunks}
 }
 
-func (s *openaiwireStream) item(i int, b llm.Block, r Reply) openaiwireObject {
+func (s *openaiStream) item(i int, b llm.Block, r Reply) openaiObject {
 	switch b.Kind {
 	case llm.KindReasoning:
 		return s.reasoning(i, b, r.PieceOr())
@@ -364,40 +364,40 @@ func (s *openaiwireStream) item(i int, b llm.Block, r Reply) openaiwireObject {
 	return s.message(i, b.Text, r)
 }
 
-func (s *openaiwireStream) pieces(text string, piece int, name string, at openaiwireObject) {
+func (s *openaiStream) pieces(text string, piece int, name string, at openaiObject) {
 	for len(text) > 0 {
 		n := min(piece, len(text))
 		for n < len(text) && !utf8.RuneStart(text[n]) {
 			n++
 		}
-		data := openaiwireObject{"delta": text[:n]}
+		data := openaiObject{"delta": text[:n]}
 		maps.Copy(data, at)
 		s.add(name, data)
 		text = text[n:]
 	}
 }
 
-func (s *openaiwireStream) reasoning(i int, b llm.Block, piece int) openaiwireObject {
+func (s *openaiStream) reasoning(i int, b llm.Block, piece int) openaiObject {
 	id := fmt.Sprint("rs_", i)
 	opaque := ""
 	if b.Vendor != nil {
 		_ = json.Unmarshal(b.Vendor.Data, &opaque) // a JSON string by the suite's contract
 	}
 	summary := []any{}
-	s.add("response.output_item.added", openaiwireObject{"output_index": i, "item": openaiwireObject{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": ""}})
+	s.add("response.output_item.added", openaiObject{"output_index": i, "item": openaiObject{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": ""}})
 	if b.Text != "" {
-		at := openaiwireObject{"output_index": i, "item_id": id, "summary_index": 0}
-		s.add("response.reasoning_summary_part.added", openaiwireObject{"output_index": i, "item_id": id, "summary_index": 0, "part": openaiwireObject{"type": "summary_text", "text": ""}})
+		at := openaiObject{"output_index": i, "item_id": id, "summary_index": 0}
+		s.add("response.reasoning_summary_part.added", openaiObject{"output_index": i, "item_id": id, "summary_index": 0, "part": openaiObject{"type": "summary_text", "text": ""}})
 		s.pieces(b.Text, piece, "response.reasoning_summary_text.delta", at)
-		s.add("response.reasoning_summary_text.done", openaiwireObject{"output_index": i, "item_id": id, "summary_index": 0, "text": b.Text})
-		summary = []any{openaiwireObject{"type": "summary_text", "text": b.Text}}
+		s.add("response.reasoning_summary_text.done", openaiObject{"output_index": i, "item_id": id, "summary_index": 0, "text": b.Text})
+		summary = []any{openaiObject{"type": "summary_text", "text": b.Text}}
 	}
-	done := openaiwireObject{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": opaque}
-	s.add("response.output_item.done", openaiwireObject{"output_index": i, "item": done})
+	done := openaiObject{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": opaque}
+	s.add("response.output_item.done", openaiObject{"output_index": i, "item": done})
 	return done
 }
 
-func (s *openaiwireStream) call(i int, c *llm.Call, piece int) openaiwireObject {
+func (s *openaiStream) call(i int, c *llm.Call, piece int) openaiObject {
 	id, written := fmt.Sprint("fc_", i), string(c.Args)
 	if c.ID != "" { // unique in a conversation, as the vendor's are
 		id += "_" + c.ID
@@ -405,41 +405,41 @@ func (s *openaiwireStream) call(i int, c *llm.Call, piece int) openaiwireObject 
 	if c.Raw {
 		_ = json.Unmarshal(c.Args, &written) // a JSON string by llm's contract
 	}
-	base := func(status, arguments string) openaiwireObject {
-		return openaiwireObject{"type": "function_call", "id": id, "call_id": c.ID, "name": c.Name, "arguments": arguments, "status": status}
+	base := func(status, arguments string) openaiObject {
+		return openaiObject{"type": "function_call", "id": id, "call_id": c.ID, "name": c.Name, "arguments": arguments, "status": status}
 	}
-	s.add("response.output_item.added", openaiwireObject{"output_index": i, "item": base("in_progress", "")})
-	s.pieces(written, piece, "response.function_call_arguments.delta", openaiwireObject{"output_index": i, "item_id": id})
-	s.add("response.function_call_arguments.done", openaiwireObject{"output_index": i, "item_id": id, "arguments": written})
+	s.add("response.output_item.added", openaiObject{"output_index": i, "item": base("in_progress", "")})
+	s.pieces(written, piece, "response.function_call_arguments.delta", openaiObject{"output_index": i, "item_id": id})
+	s.add("response.function_call_arguments.done", openaiObject{"output_index": i, "item_id": id, "arguments": written})
 	done := base("completed", written)
-	s.add("response.output_item.done", openaiwireObject{"output_index": i, "item": done})
+	s.add("response.output_item.done", openaiObject{"output_index": i, "item": done})
 	return done
 }
 
-func (s *openaiwireStream) message(i int, text string, r Reply) openaiwireObject {
+func (s *openaiStream) message(i int, text string, r Reply) openaiObject {
 	id := fmt.Sprint("msg_", i)
 	kind, field, delta := "output_text", "text", "response.output_text.delta"
 	if r.StopOr() == llm.StopRefusal {
 		kind, field, delta = "refusal", "refusal", "response.refusal.delta"
 	}
-	s.add("response.output_item.added", openaiwireObject{"output_index": i, "item": openaiwireObject{"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []any{}}})
-	at := openaiwireObject{"output_index": i, "item_id": id, "content_index": 0}
-	s.add("response.content_part.added", openaiwireObject{"output_index": i, "item_id": id, "content_index": 0, "part": openaiwireObject{"type": kind, field: ""}})
+	s.add("response.output_item.added", openaiObject{"output_index": i, "item": openaiObject{"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []any{}}})
+	at := openaiObject{"output_index": i, "item_id": id, "content_index": 0}
+	s.add("response.content_part.added", openaiObject{"output_index": i, "item_id": id, "content_index": 0, "part": openaiObject{"type": kind, field: ""}})
 	s.pieces(text, r.PieceOr(), delta, at)
-	p := openaiwireObject{"type": kind, field: text}
+	p := openaiObject{"type": kind, field: text}
 	if kind == "output_text" {
 		p["annotations"] = []any{}
 	}
-	s.add("response.content_part.done", openaiwireObject{"output_index": i, "item_id": id, "content_index": 0, "part": p})
-	done := openaiwireObject{"type": "message", "id": id, "role": "assistant", "status": "completed", "phase": "final_answer", "content": []any{p}}
-	s.add("response.output_item.done", openaiwireObject{"output_index": i, "item": done})
+	s.add("response.content_part.done", openaiObject{"output_index": i, "item_id": id, "content_index": 0, "part": p})
+	done := openaiObject{"type": "message", "id": id, "role": "assistant", "status": "completed", "phase": "final_answer", "content": []any{p}}
+	s.add("response.output_item.done", openaiObject{"output_index": i, "item": done})
 	return done
 }
 
 // Failure implements llmtest.Dialect.
 func (OpenAI) Failure(f Failure) Wire {
-	status, kind, code, text := openaiwireFailure(f)
-	body, _ := json.Marshal(openaiwireObject{"error": openaiwireObject{"type": kind, "code": code, "message": text, "param": nil}}) // strings only
+	status, kind, code, text := openaiFailure(f)
+	body, _ := json.Marshal(openaiObject{"error": openaiObject{"type": kind, "code": code, "message": text, "param": nil}}) // strings only
 	w := Wire{Status: status, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {"req_1"}}, Chunks: [][]byte{body}}
 	if f.RetryAfter > 0 {
 		w.Header.Set("Retry-After", fmt.Sprint(int(f.RetryAfter.Seconds())))
@@ -450,17 +450,17 @@ func (OpenAI) Failure(f Failure) Wire {
 // Late implements llmtest.Dialect: a response that failed, or, for what stands
 // before the model, an event of its own.
 func (OpenAI) Late(f Failure) []byte {
-	_, kind, code, text := openaiwireFailure(f)
-	var s openaiwireStream
+	_, kind, code, text := openaiFailure(f)
+	var s openaiStream
 	if f.Trouble == llm.Overloaded {
-		s.add("response.failed", openaiwireObject{"response": openaiwireObject{"id": "resp_1", "status": "failed", "error": openaiwireObject{"code": "server_error", "message": text}}})
+		s.add("response.failed", openaiObject{"response": openaiObject{"id": "resp_1", "status": "failed", "error": openaiObject{"code": "server_error", "message": text}}})
 	} else {
-		s.add("error", openaiwireObject{"code": code, "message": kind + ": " + text, "param": nil})
+		s.add("error", openaiObject{"code": code, "message": kind + ": " + text, "param": nil})
 	}
 	return s.chunks[0]
 }
 
-func openaiwireFailure(f Failure) (status int, kind string, code any, text string) {
+func openaiFailure(f Failure) (status int, kind string, code any, text string) {
 	switch f.Trouble {
 	case llm.RateLimited:
 		status, kind, code, text = 429, "tokens", "rate_limit_exceeded", "Rate limit reached for this model on tokens per min."

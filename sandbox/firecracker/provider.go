@@ -85,7 +85,7 @@ type Provider struct {
 	cgroups   *cgroup.Tree // nil: no limits by control groups
 	parent    string       // control group of all our machines, relative
 	version   api.Version
-	cpu, host string // see saved.Host
+	cpu, host string // see savedHost
 	slots     chan struct{}
 
 	kernelMu sync.Mutex

@@ -25,7 +25,7 @@ type Sandboxes interface {
 	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
 }
 
-// Runs lists those of a tenant; *keeper.Keeper does.
+// Runs lists those of a tenant; *supervisor.Supervisor does.
 type Runs interface {
 	List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error)
 }

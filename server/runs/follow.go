@@ -33,7 +33,7 @@ var errFollowEnd = errors.New("end of the run")
 // followTopic says what to follow.
 type followTopic struct {
 	Log thread.Log
-	// Watch subscribes to live news, as keeper.Wire does; nil = none are wanted.
+	// Watch subscribes to live news, as supervisor.Wire does; nil = none are wanted.
 	Watch  func(root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)
 	Thread thread.ID
 	Run    thread.RunID

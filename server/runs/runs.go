@@ -25,7 +25,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Keeper is what is needed of *keeper.Keeper. Everything happens within a
+// Keeper is what is needed of *supervisor.Supervisor. Everything happens within a
 // tenant: what is another's is NotFound.
 type Keeper interface {
 	// Start begins a run. Conflict: its thread has one that is not over.
@@ -51,7 +51,7 @@ type Keeper interface {
 	Delete(ctx context.Context, tenant string, id thread.ID) error
 	Log(ctx context.Context, tenant string) (thread.Log, error)
 	Blobs(ctx context.Context, tenant string) (thread.Blobs, error)
-	// Watch visits live news, JSON of keeper.Live, of a thread and those beneath
+	// Watch visits live news, JSON of runs.Live, of a thread and those beneath
 	// it until cancel is called. visit does not block.
 	Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)
 	Agents(ctx context.Context) ([]definition.Definition, error)

@@ -33,7 +33,7 @@ const (
 
 // Live carries news that is not in any log, between those who make it and those
 // who watch: in this process directly, and over plain NATS subjects to the other
-// servers of an external NATS. It is a keeper.Wire. News may be lost.
+// servers of an external NATS. It is a supervisor.Wire. News may be lost.
 type Live struct {
 	c Config
 

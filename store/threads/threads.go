@@ -22,7 +22,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Threads keeps the logs and blobs of all tenants. It is a keeper.Threads.
+// Threads keeps the logs and blobs of all tenants. It is a supervisor.Threads.
 //
 // Logs are streams of the store. Blobs are files in the data directory, also
 // with an external NATS: then only this server has them.

@@ -149,13 +149,13 @@ func (h *house) until(ctx context.Context, id thread.RunID, ok func(runs.Run) bo
 // single is the only agent there is.
 type single struct{ d definition.Definition }
 
-// Resolve implements keeper.Definitions.
+// Resolve implements supervisor.Definitions.
 func (s single) Resolve(string) (definition.Definition, error) { return s.d, nil }
 
-// Complete implements keeper.Definitions.
+// Complete implements supervisor.Definitions.
 func (single) Complete(d definition.Definition) (definition.Definition, error) { return d, nil }
 
-// List implements keeper.Definitions.
+// List implements supervisor.Definitions.
 func (single) List() []definition.Entry { return nil }
 
 // scripts are models by name. Safe for concurrent use.
@@ -173,7 +173,7 @@ func (s *scripts) add(m *script) string {
 	return name
 }
 
-// Open implements keeper.Models.
+// Open implements supervisor.Models.
 func (s *scripts) Open(_ context.Context, name string) (llm.Model, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -229,7 +229,7 @@ type threads struct {
 	c *child
 }
 
-// Log implements keeper.Threads.
+// Log implements supervisor.Threads.
 func (t threads) Log(ctx context.Context, tenant string) (thread.Log, error) {
 	l, err := t.Threads.Log(ctx, tenant)
 	return log{l, t.c}, err
@@ -259,13 +259,13 @@ type registry struct {
 	c *child
 }
 
-// Create implements keeper.Registry.
+// Create implements supervisor.Registry.
 func (r registry) Create(ctx context.Context, key string, value []byte) (revision uint64, err error) {
 	r.c.around(false, func() { revision, err = r.Registry.Create(ctx, key, value) })
 	return revision, err
 }
 
-// Update implements keeper.Registry.
+// Update implements supervisor.Registry.
 func (r registry) Update(ctx context.Context, key string, value []byte, old uint64) (revision uint64, err error) {
 	r.c.around(false, func() { revision, err = r.Registry.Update(ctx, key, value, old) })
 	return revision, err
@@ -274,24 +274,24 @@ func (r registry) Update(ctx context.Context, key string, value []byte, old uint
 // machines are directories of the guest.
 type machines struct{ c *child }
 
-// Check implements keeper.Machines.
+// Check implements supervisor.Machines.
 func (machines) Check(map[string]any) error { return nil }
 
-// Create implements keeper.Machines.
+// Create implements supervisor.Machines.
 func (m machines) Create(_ context.Context, tenant, key string, _ thread.RunID, _ map[string]any) (id string, err error) {
 	return id, m.c.guest.Call("Guest.Machine", tenant+"/"+key, &id)
 }
 
-// Enter implements keeper.Machines.
+// Enter implements supervisor.Machines.
 func (machines) Enter(context.Context, string, string, thread.RunID, bool) error { return nil }
 
-// Leave implements keeper.Machines.
+// Leave implements supervisor.Machines.
 func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun) error { return nil }
 
-// Entered implements keeper.Machines.
+// Entered implements supervisor.Machines.
 func (machines) Entered(func(string, thread.RunID)) {}
 
-// Open implements keeper.Machines.
+// Open implements supervisor.Machines.
 func (m machines) Open(_ context.Context, _, id string) (supervisor.Machine, func(), error) {
 	d, err := openMachine(filepath.Dir(m.c.o.Guest), id)
 	if err != nil {
@@ -327,20 +327,20 @@ type shared struct{ *place.Dir }
 // Close does nothing.
 func (*shared) Close() error { return nil }
 
-// Copy implements keeper.Machines.
+// Copy implements supervisor.Machines.
 func (machines) Copy(context.Context, string, string, string, func(supervisor.Mark) supervisor.When) error {
 	return nil
 }
 
-// CopyNow implements keeper.Machines.
+// CopyNow implements supervisor.Machines.
 func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
-// Restore implements keeper.Machines.
+// Restore implements supervisor.Machines.
 func (machines) Restore(context.Context, string, string, func(supervisor.Mark) supervisor.When, string) ([]runs.Change, error) {
 	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 
-// Destroy implements keeper.Machines.
+// Destroy implements supervisor.Machines.
 func (machines) Destroy(context.Context, string, string) error { return nil }
 
 // newTools are a tool of every class, and those of files and sub-agents. c is

@@ -27,7 +27,7 @@ type plot struct {
 // models finds the model of an agent by its name: boss or worker.
 type models struct{ p plot }
 
-// Open implements keeper.Models.
+// Open implements supervisor.Models.
 func (m models) Open(_ context.Context, name string) (llm.Model, error) {
 	switch name {
 	case "boss":
@@ -163,7 +163,7 @@ func (p plot) file(worker int) string {
 // agents are the definitions of the plot.
 type agents struct{ p plot }
 
-// Resolve implements keeper.Definitions.
+// Resolve implements supervisor.Definitions.
 func (a agents) Resolve(string) (definition.Definition, error) {
 	worker := definition.Definition{Name: "worker", Description: "works", Model: "worker"}
 	if !a.p.Boss {
@@ -173,10 +173,10 @@ func (a agents) Resolve(string) (definition.Definition, error) {
 	return definition.Definition{Name: "boss", Model: "boss", Subagents: map[string]definition.Definition{"worker": worker}}, nil
 }
 
-// Complete implements keeper.Definitions.
+// Complete implements supervisor.Definitions.
 func (agents) Complete(d definition.Definition) (definition.Definition, error) { return d, nil }
 
-// List implements keeper.Definitions.
+// List implements supervisor.Definitions.
 func (agents) List() []definition.Entry { return nil }
 
 // verdict is what people say about a call: each of the four decisions.

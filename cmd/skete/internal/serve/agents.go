@@ -11,7 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/plan"
-	keeper "github.com/skete-dev/skete/agent/supervisor"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/kit"
@@ -53,7 +53,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	}
 	r.tools = newTools(templates)
 	threads := r.store.Threads()
-	c := keeper.Config{
+	c := supervisor.Config{
 		Threads: threads, Records: records, Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
 		Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Plan: func(name string) (string, error) {
@@ -73,7 +73,7 @@ func (r *running) openAgents(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.keeper, err = keeper.Open(ctx, c); err != nil {
+	if r.keeper, err = supervisor.Open(ctx, c); err != nil {
 		return err
 	}
 	r.onClose(r.keeper.Close)

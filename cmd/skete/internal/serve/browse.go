@@ -46,7 +46,7 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 	}
 	c.Origins = []string{origin}
 	c.Hosts = append([]string{hostOf(origin)}, c.Hosts...)
-	previews, err := r.openPreviews(ctx, origin, c.Logins, supervisor(origin))
+	previews, err := r.openPreviews(ctx, origin, c.Logins, leadToPage(origin))
 	if err != nil {
 		return err
 	}
@@ -56,10 +56,10 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 	return nil
 }
 
-// supervisor answers on port 8001 of a sandbox: its page, with the state of its
+// leadToPage answers on port 8001 of a sandbox: its page, with the state of its
 // services, the history and undo, is the server's, and the server knows who may
 // see it.
-func supervisor(origin string) http.Handler {
+func leadToPage(origin string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, target := preview.VisitorOf(req.Context())
 		http.Redirect(w, req, origin+"/s/"+target.Sandbox, http.StatusSeeOther)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
-	keeper "github.com/skete-dev/skete/agent/supervisor"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
@@ -34,13 +34,13 @@ const (
 	runIdle = 15 * time.Minute
 )
 
-// machines gives runs their sandboxes. It is a keeper.Machines.
+// machines gives runs their sandboxes. It is a supervisor.Machines.
 type machines struct {
 	m         *manager.Manager
 	histories *history.Service
 }
 
-// Check implements keeper.Machines.
+// Check implements supervisor.Machines.
 func (x machines) Check(spec map[string]any) error {
 	s, err := specOf(spec)
 	if err != nil {
@@ -75,7 +75,7 @@ func sandboxName(run thread.RunID) string {
 	return "run-" + id[:min(length, len(id))]
 }
 
-// Enter implements keeper.Machines.
+// Enter implements supervisor.Machines.
 func (x machines) Enter(ctx context.Context, tenant, id string, run thread.RunID, own bool) error {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
@@ -84,7 +84,7 @@ func (x machines) Enter(ctx context.Context, tenant, id string, run thread.RunID
 	return x.m.Enter(ctx, tenant, sid, string(run), own)
 }
 
-// Leave implements keeper.Machines.
+// Leave implements supervisor.Machines.
 func (x machines) Leave(ctx context.Context, tenant string, run thread.RunID, then definition.AfterRun) error {
 	what := sandbox.ThenNothing
 	switch then.Sandbox {
@@ -96,7 +96,7 @@ func (x machines) Leave(ctx context.Context, tenant string, run thread.RunID, th
 	return x.m.Leave(ctx, tenant, string(run), what, then.Wait)
 }
 
-// Entered implements keeper.Machines.
+// Entered implements supervisor.Machines.
 func (x machines) Entered(visit func(tenant string, run thread.RunID)) {
 	for _, r := range x.m.Runs() {
 		visit(r.Tenant, thread.RunID(r.Run))
@@ -134,38 +134,38 @@ func specOf(spec map[string]any) (sandbox.Spec, error) {
 }
 
 // Open makes the machine usable, starting it if it is stopped.
-func (x machines) Open(ctx context.Context, tenant, id string) (keeper.Machine, func(), error) {
+func (x machines) Open(ctx context.Context, tenant, id string) (supervisor.Machine, func(), error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
-		return keeper.Machine{}, nil, err
+		return supervisor.Machine{}, nil, err
 	}
 	info, err := x.running(ctx, tenant, sid)
 	if err != nil {
-		return keeper.Machine{}, nil, err
+		return supervisor.Machine{}, nil, err
 	}
 	c, release, err := x.m.Guest(ctx, tenant, sid)
 	if err != nil {
-		return keeper.Machine{}, nil, err
+		return supervisor.Machine{}, nil, err
 	}
 	hello, err := c.Hello(ctx)
 	if err != nil {
 		release()
-		return keeper.Machine{}, nil, err
+		return supervisor.Machine{}, nil, err
 	}
 	kept, done, err := x.histories.Open(ctx, tenant, sid)
 	if err != nil {
 		release()
-		return keeper.Machine{}, nil, err
+		return supervisor.Machine{}, nil, err
 	}
-	return keeper.Machine{
+	return supervisor.Machine{
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
-		Revise: func(ctx context.Context, at keeper.Mark) error { return x.revise(ctx, tenant, sid, at) },
+		Revise: func(ctx context.Context, at supervisor.Mark) error { return x.revise(ctx, tenant, sid, at) },
 		Past:   past.Of(kept), Services: guest.NewServices(c),
 	}, func() { done(); release() }, nil
 }
 
 // revise makes a revision of a sandbox's files.
-func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at keeper.Mark) error {
+func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at supervisor.Mark) error {
 	h, done, err := x.histories.Open(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at k
 }
 
 // Restore takes the files of a sandbox back to before the first later call.
-func (x machines) Restore(ctx context.Context, tenant, id string, when func(keeper.Mark) keeper.When, by string) ([]runs.Change, error) {
+func (x machines) Restore(ctx context.Context, tenant, id string, when func(supervisor.Mark) supervisor.When, by string) ([]runs.Change, error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
 		return nil, err
@@ -233,17 +233,17 @@ func changes(ctx context.Context, h workspace.History, rev workspace.Revision) (
 // call. NotFound: it is not kept any more. Of what is missing from the list, calls
 // may have been that are later, so that a revision which is there has what they
 // did; unless one behind it is from before all of them.
-func before(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint64, error) {
+func before(all []workspace.Revision, when func(supervisor.Mark) supervisor.When) (uint64, error) {
 	last, missing := uint64(0), false
 	for _, r := range all {
 		missing = missing || r.N != last+1
 		switch when(mark(r)) {
-		case keeper.Later:
+		case supervisor.Later:
 			if missing || last == 0 {
 				return 0, errPruned()
 			}
 			return last, nil
-		case keeper.Earlier, keeper.Between:
+		case supervisor.Earlier, supervisor.Between:
 			missing = false
 		}
 		last = r.N
@@ -258,13 +258,13 @@ func before(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint6
 // the first later call, or else the last earlier one, if what followed it is
 // there too; 0: there is neither. NotFound: it is not kept any more, or one that
 // is not may have been the one.
-func moment(all []workspace.Revision, when func(keeper.Mark) keeper.When) (uint64, error) {
+func moment(all []workspace.Revision, when func(supervisor.Mark) supervisor.When) (uint64, error) {
 	if n, err := before(all, when); n > 0 || err != nil {
 		return n, err
 	}
 	var n, next uint64 // next follows n in the list
 	for _, r := range all {
-		if when(mark(r)) == keeper.Earlier {
+		if when(mark(r)) == supervisor.Earlier {
 			n, next = r.N, 0
 		} else if next == 0 {
 			next = r.N
@@ -281,8 +281,8 @@ func errPruned() error {
 }
 
 // mark is what a revision's label says.
-func mark(r workspace.Revision) keeper.Mark {
-	return keeper.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
+func mark(r workspace.Revision) supervisor.Mark {
+	return supervisor.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
 }
 
 // running starts a sandbox that is not up. NotFound: it is gone for ever.
@@ -331,9 +331,9 @@ func (x machines) Destroy(ctx context.Context, tenant, id string) error {
 	return err
 }
 
-// Copy implements keeper.Machines. The files of a revision go into the new
+// Copy implements supervisor.Machines. The files of a revision go into the new
 // sandbox as an archive; the machine that they come from need not run.
-func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(keeper.Mark) keeper.When) error {
+func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(supervisor.Mark) supervisor.When) error {
 	sid, err := sandbox.ParseID(from)
 	if err != nil {
 		return err

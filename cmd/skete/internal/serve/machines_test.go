@@ -5,16 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	keeper "github.com/skete-dev/skete/agent/supervisor"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
 )
 
 // revisionsOf makes a history of a text like "1E 3L": the number of each revision
 // that is kept, and where it lies, by the first letter. X is Elsewhere.
-func revisionsOf(t *testing.T, text string) (all []workspace.Revision, when func(keeper.Mark) keeper.When) {
+func revisionsOf(t *testing.T, text string) (all []workspace.Revision, when func(supervisor.Mark) supervisor.When) {
 	t.Helper()
-	whens := map[byte]keeper.When{'X': keeper.Elsewhere, 'E': keeper.Earlier, 'B': keeper.Between, 'L': keeper.Later}
+	whens := map[byte]supervisor.When{'X': supervisor.Elsewhere, 'E': supervisor.Earlier, 'B': supervisor.Between, 'L': supervisor.Later}
 	for word := range strings.FieldsSeq(text) {
 		var n uint64
 		var letter byte
@@ -23,7 +23,7 @@ func revisionsOf(t *testing.T, text string) (all []workspace.Revision, when func
 		}
 		all = append(all, workspace.Revision{N: n, Call: string(letter)})
 	}
-	return all, func(m keeper.Mark) keeper.When { return whens[m.Call[0]] }
+	return all, func(m supervisor.Mark) supervisor.When { return whens[m.Call[0]] }
 }
 
 // Files that are not surely those of an event are refused, never passed off as
@@ -69,7 +69,7 @@ func TestMoment(t *testing.T) {
 	} {
 		all, when := revisionsOf(t, tt.kept)
 		for name, find := range map[string]struct {
-			f    func([]workspace.Revision, func(keeper.Mark) keeper.When) (uint64, error)
+			f    func([]workspace.Revision, func(supervisor.Mark) supervisor.When) (uint64, error)
 			want uint64
 		}{"moment": {moment, tt.moment}, "before": {before, tt.restore}} {
 			n, err := find.f(all, when)

@@ -26,7 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	keeper "github.com/skete-dev/skete/agent/supervisor"
+	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/errs"
@@ -77,7 +77,7 @@ type running struct {
 	histories *history.Service
 	templates templates
 	tools     *tool.Registry
-	keeper    *keeper.Supervisor
+	keeper    *supervisor.Supervisor
 	models    modelList
 	server    *server.Server
 	still     *time.Timer // says what the start waits for

@@ -20,7 +20,7 @@ import (
 // This file is what operators do to all that a server keeps for a tenant:
 // check it, and erase it.
 
-// Runs are those of agents; *keeper.Keeper.
+// Runs are those of agents; *supervisor.Supervisor.
 type Runs interface {
 	List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error)
 	Retire(ctx context.Context, tenant string, id thread.ID) error
