@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func open(t testing.TB, dir string) *Provider {
 		t.Skip("boots virtual machines: not in a short run")
 	}
 	microvmtest.Kernel(t)
-	p, err := New(Config{Dir: dir, Cache: microvmtest.Dir(), Guest: guesttest.Binary(t)})
+	p, err := New(Config{Dir: dir, Cache: microvmtest.Dir(), Guest: guesttest.Binary(t), Log: warnings(t)})
 	if errs.Is(err, errs.Unsupported) {
 		t.Skip(err)
 	}
@@ -33,6 +34,11 @@ func open(t testing.TB, dir string) *Provider {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return p
+}
+
+// warnings go to t's log: what the console of a guest said that does not answer.
+func warnings(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func TestProvider(t *testing.T) {

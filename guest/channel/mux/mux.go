@@ -97,8 +97,12 @@ func Open(dial func(context.Context) (net.Conn, error)) *Line {
 // (Unavailable). A refusal comes back with its class. Unavailable: the monitor
 // is gone, or the line was closed.
 func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	inner, cancel := context.WithTimeout(ctx, dialMax)
-	defer cancel()
+	inner := ctx
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		inner, cancel = context.WithTimeout(ctx, dialMax)
+		defer cancel()
+	}
 	for {
 		s, err := l.present(inner)
 		if err == nil {

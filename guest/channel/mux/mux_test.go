@@ -13,6 +13,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -610,6 +611,29 @@ func TestLine_aHostileGuestLosesItsSession(t *testing.T) {
 				t.Error("the session lives on")
 			}
 			line.Close()
+		})
+	}
+}
+
+// A caller's deadline is the one that counts: a guest may take minutes to boot
+// on a slow host. Without one, Dial gives up by itself.
+func TestDial_waitsAsLongAsItsCaller(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"deadline": 5 * time.Minute, "none": dialMax} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if name == "deadline" {
+					ctx, cancel = context.WithTimeout(t.Context(), wait)
+				}
+				defer cancel()
+				line := Open(newWireLine().dial)
+				defer line.Close()
+				began := time.Now()
+				_, err := line.Dial(ctx, wire.ControlPort)
+				if took := time.Since(began).Round(time.Second); err == nil || took != wait {
+					t.Errorf("gave up after %v with %v, want %v", took, err, wait)
+				}
+			})
 		})
 	}
 }
