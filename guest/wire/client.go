@@ -31,7 +31,7 @@ type Client struct {
 }
 
 // NewClient returns a client that dials on demand and keeps idle connections.
-func NewClient(dial DialFunc) *Client {
+func NewClient(dial DialFunc, more ...connect.ClientOption) *Client {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dial(ctx, ControlPort)
@@ -43,11 +43,11 @@ func NewClient(dial DialFunc) *Client {
 		ReadBufferSize:      ChunkBytes,
 	}
 	hc := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	opts := []connect.ClientOption{
+	opts := append([]connect.ClientOption{
 		connect.WithReadMaxBytes(MessageBytesMax),
 		connect.WithSendMaxBytes(MessageBytesMax),
 		connect.WithAcceptCompression("gzip", nil, nil), // faster without, and no bomb to unpack
-	}
+	}, more...)
 	const base = "http://guest"
 	return &Client{
 		Control:   NewControlClient(hc, base, opts...),

@@ -43,9 +43,11 @@
 //
 // Memory and cpu are the control group's. With version 1 we make it and start
 // runsc in it, since gVisor's own way of joining costs tens of milliseconds,
-// and tell the sentry what it allows; with version 2 gVisor does all that. A machine at its memory limit is
-// ended by the kernel, and Wait says "out of memory"; 64 MiB above what the
-// user asked for are the sentry's own. Tasks are counted by the guest: a low
+// and tell the sentry what it allows; with version 2 gVisor does all that. Near
+// the memory limit the guest ends the largest command. Where memory is taken
+// faster than it looks, the kernel ends that command (memory.go) or the machine,
+// and the reason of either is "out of memory"; 64 MiB above what the user asked
+// for are the sentry's own. Tasks are counted by the guest: a low
 // pids.max would kill the sentry, so the group's is a backstop of thousands.
 // The root's writable layer, /tmp included, is bounded by the sentry, the
 // workspace by its volume. Both are weaker than a quota of the

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
@@ -71,6 +72,7 @@ type machine struct {
 	p       *Provider
 	channel *channel.Host
 	guest   *wire.Client
+	kills   *memoryKills
 	fate    *shared.Fate
 	next    chan struct{} // after a sentry ended for a snapshot: watch is of the one that goes on, or as it was
 	wg      sync.WaitGroup
@@ -106,7 +108,8 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 		id: id, p: p, channel: host, watch: watch, rec: rec, paused: rec.Paused,
 		fate: shared.NewFate(id), next: make(chan struct{}, 1),
 	}
-	m.guest = wire.NewClient(m.Dial)
+	m.kills = &memoryKills{count: m.oomKills, taken: map[string]bool{}}
+	m.guest = wire.NewClient(m.Dial, connect.WithInterceptors(m.kills))
 	m.wg.Add(1)
 	go m.mourn()
 	p.machines.Put(id, m)
@@ -151,6 +154,15 @@ func (m *machine) now() (rec record, watch *hostproc.Watch, saving bool) {
 	return m.rec, m.watch, m.saving
 }
 
+// oomKills counts the processes of the machine that the kernel has killed for
+// want of memory.
+func (m *machine) oomKills() uint64 {
+	if m.p.cgroups == nil {
+		return 0
+	}
+	return m.p.group(m.id).OOMKills()
+}
+
 // exitOf names the reason. The kernel's out-of-memory killer may take any
 // process of the group; whichever it was, the group's counter tells.
 func (m *machine) exitOf(destroyed bool, st hostproc.Status) sandbox.Exit {
@@ -163,7 +175,7 @@ func (m *machine) exitOf(destroyed bool, st hostproc.Status) sandbox.Exit {
 		return *lost
 	case destroyed:
 		e.Reason = sandbox.ReasonDestroyed
-	case m.p.cgroups != nil && m.p.group(m.id).OOMKills() > 0:
+	case m.oomKills() > 0:
 		e.Reason = sandbox.ReasonOutOfMemory
 		e.Detail = fmt.Sprintf("the kernel ended the machine at its limit; %d MiB were in use at most", m.p.group(m.id).MemoryMax()>>20)
 	case st.Known && st.Signal != 0:

@@ -236,7 +236,7 @@ func (e *Engine) EndOrphans(name string) bool {
 
 // killInits ends the first processes of containers of this engine that have not
 // been let go yet, with what runc remembers of them, and reports whether there
-// was one. Their command lines say nothing; what they have mounted does.
+// was one. Their command lines say nothing; where they stand does.
 func (e *Engine) killInits() bool {
 	ps, err := hostproc.List()
 	if err != nil {
@@ -248,8 +248,7 @@ func (e *Engine) killInits() bool {
 			continue
 		}
 		proc := filepath.Join("/proc", strconv.Itoa(p.PID))
-		mounts, _ := os.ReadFile(filepath.Join(proc, "mountinfo"))
-		if !strings.Contains(string(mounts), e.dir+"/") {
+		if dir, _ := os.Readlink(filepath.Join(proc, "cwd")); !strings.HasPrefix(dir, e.dir+"/") && !e.rootOf(p.PID) {
 			continue
 		}
 		environ, _ := os.ReadFile(filepath.Join(proc, "environ"))
@@ -266,29 +265,34 @@ func (e *Engine) killInits() bool {
 	return found
 }
 
-// killInside ends what runs in this engine's containers, which have mounts that
-// we have not, and reports whether there was anything.
+// killInside ends what runs in this engine's containers and reports whether
+// there was anything.
 func (e *Engine) killInside() bool {
 	ps, err := hostproc.List()
 	if err != nil {
 		return false
 	}
-	own, _ := os.Readlink("/proc/self/ns/mnt")
 	found := false
 	for _, p := range ps {
-		proc := filepath.Join("/proc", strconv.Itoa(p.PID))
-		mounts, _ := os.ReadFile(filepath.Join(proc, "mountinfo"))
-		if !strings.Contains(string(mounts), "/"+filepath.Base(e.dir)+"/") {
-			continue
-		}
-		if ns, err := os.Readlink(filepath.Join(proc, "ns/mnt")); err != nil || ns == own {
-			continue
-		}
-		if err := p.Signal(unix.SIGKILL); !errors.Is(err, hostproc.ErrGone) {
+		if e.rootOf(p.PID) && !errors.Is(p.Signal(unix.SIGKILL), hostproc.ErrGone) {
 			found = true
 		}
 	}
 	return found
+}
+
+// rootOf reports whether a process has one of this engine's root file systems
+// for its own. That the engine's mounts are among its mounts says nothing: each
+// new mount namespace of the host begins with a copy of all.
+func (e *Engine) rootOf(pid int) bool {
+	mounts, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo"))
+	for line := range strings.Lines(string(mounts)) {
+		// 36 35 98:0 /where/in/it /mounted/at rw,noatime shared:1 - ext4 /dev/root rw,upperdir=/…
+		if f := strings.Fields(line); len(f) > 4 && f[4] == "/" && strings.Contains(line, "/"+filepath.Base(e.dir)+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // killHelpers ends every process with the mark, the engine's directory in it,
