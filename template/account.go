@@ -4,20 +4,18 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-
-	"github.com/skete-dev/skete/template/layer"
 )
 
 const accountsBytesMax = 1 << 20 // of an imported passwd or group file
 
 // finishEtc puts what is the machine's own into an imported tree.
-func finishEtc(t *layer.Tree) error {
+func finishEtc(t *layerTree) error {
 	for name, text := range map[string]string{
 		"etc/passwd":      account(t.ReadFile("etc/passwd", accountsBytesMax), passwdText, passwdUser),
 		"etc/group":       account(t.ReadFile("etc/group", accountsBytesMax), groupText, groupUser),
 		"etc/resolv.conf": "", "etc/hosts": hostsText, "etc/hostname": "sandbox\n",
 	} {
-		if err := t.File(name, text, layer.Attr{Mode: 0o644}); err != nil {
+		if err := t.File(name, text, Attr{Mode: 0o644}); err != nil {
 			return err
 		}
 	}

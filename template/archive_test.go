@@ -28,8 +28,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template"
-	"github.com/skete-dev/skete/template/bundle"
-	"github.com/skete-dev/skete/template/manifest"
 	"github.com/skete-dev/skete/template/oci"
 )
 
@@ -275,8 +273,8 @@ func TestImport_aHundredThousandFiles(t *testing.T) {
 	f, err := os.Open(filepath.Join(dir, "lists", info.Hash+".list"))
 	must(t, err)
 	defer f.Close()
-	must(t, manifest.Read(f, 200_000, func(e manifest.Entry) error {
-		if e.Kind == manifest.File && strings.HasPrefix(e.Path, "srv/") {
+	must(t, template.ReadManifest(f, 200_000, func(e template.Entry) error {
+		if e.Kind == template.EntryFile && strings.HasPrefix(e.Path, "srv/") {
 			n++
 		}
 		return nil
@@ -334,13 +332,13 @@ func TestImage_killedInTheMiddleIsSwept(t *testing.T) {
 
 // parts keeps what comes with bundles in memory.
 type parts struct {
-	files []bundle.File
+	files []template.BundleFile
 	got   map[string]string
 }
 
-func (p *parts) Files(context.Context) ([]bundle.File, error) { return p.files, nil }
+func (p *parts) Files(context.Context) ([]template.BundleFile, error) { return p.files, nil }
 
-func (p *parts) Take(_ context.Context, part bundle.Part, r io.Reader) error {
+func (p *parts) Take(_ context.Context, part template.BundlePart, r io.Reader) error {
 	data, err := io.ReadAll(r)
 	if err == nil {
 		p.got[part.Role+" "+part.Info["release"]] = string(data)
@@ -356,7 +354,7 @@ func TestBundle_goesToAMachineWithoutANetwork(t *testing.T) {
 	must(t, err)
 	kernel := filepath.Join(t.TempDir(), "vmlinux")
 	must(t, os.WriteFile(kernel, []byte("a kernel"), 0o600))
-	s.WithParts(&parts{files: []bundle.File{{Role: "kernel", Path: kernel, Info: map[string]string{"release": "6.1"}}}})
+	s.WithParts(&parts{files: []template.BundleFile{{Role: "kernel", Path: kernel, Info: map[string]string{"release": "6.1"}}}})
 	var b bytes.Buffer
 	must(t, s.Export(ctx, "app", &b))
 
@@ -384,11 +382,11 @@ func TestBundle_goesToAMachineWithoutANetwork(t *testing.T) {
 			return bytes.Replace(d, []byte(pulled.Hash), []byte(strings.Repeat("0", 64)), 1)
 		},
 		"cut off":  func(d []byte) []byte { return d[:len(d)/2] },
-		"no parts": func([]byte) []byte { return tarWith(file(bundle.ManifestFile, `{"version":1}`, 0o644)) },
+		"no parts": func([]byte) []byte { return tarWith(file(template.BundleManifestName, `{"version":1}`, 0o644)) },
 		"later form": func([]byte) []byte {
-			data, err := json.Marshal(bundle.Manifest{Version: 2})
+			data, err := json.Marshal(template.BundleManifest{Version: 2})
 			must(t, err)
-			return tarWith(file(bundle.ManifestFile, string(data), 0o644))
+			return tarWith(file(template.BundleManifestName, string(data), 0o644))
 		},
 		"a part that is missing": func(d []byte) []byte { return d[:bytes.Index(d, []byte{0x28, 0xb5, 0x2f, 0xfd})-512] },
 	} {

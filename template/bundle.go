@@ -12,9 +12,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/bundle"
-	"github.com/skete-dev/skete/template/diskimage"
-	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
 )
 
@@ -22,10 +19,10 @@ import (
 // bundle comes: the kernel, its modules, the guest.
 type Parts interface {
 	// Files names what is to go with a template.
-	Files(ctx context.Context) ([]bundle.File, error)
+	Files(ctx context.Context) ([]BundleFile, error)
 	// Take keeps a part. The reader ends with an error instead of io.EOF when
 	// the part is damaged: nothing may count as kept before that.
-	Take(ctx context.Context, p bundle.Part, r io.Reader) error
+	Take(ctx context.Context, p BundlePart, r io.Reader) error
 }
 
 // WithParts sets what goes with bundles; without it only root file systems do.
@@ -50,7 +47,7 @@ func (s *Store) Export(ctx context.Context, name string, w io.Writer) error {
 		return err
 	}
 	defer t.Close()
-	files := []bundle.File{{Role: bundle.Rootfs, Path: filepath.Join(t.Dir, "rootfs")}}
+	files := []BundleFile{{Role: bundleRootfs, Path: filepath.Join(t.Dir, "rootfs")}}
 	if err := s.packTree(ctx, rec.Hash, files[0].Path); err != nil {
 		return spaceError(err)
 	}
@@ -64,13 +61,13 @@ func (s *Store) Export(ctx context.Context, name string, w io.Writer) error {
 		}
 		files = append(files, more...)
 	}
-	m := bundle.Manifest{Name: name, Hash: rec.Hash, CreatedAt: time.Now().UTC()}
+	m := BundleManifest{Name: name, Hash: rec.Hash, CreatedAt: time.Now().UTC()}
 	if rec.Source != nil {
 		if m.Source, err = json.Marshal(rec.Source); err != nil {
 			return err
 		}
 	}
-	return bundle.Write(ctx, w, m, files)
+	return WriteBundle(ctx, w, m, files)
 }
 
 // packTree writes a tree as a tar packed by zstd.
@@ -94,7 +91,7 @@ func (s *Store) packTree(ctx context.Context, hash, path string) error {
 	if err != nil {
 		return err
 	}
-	err = diskimage.Tar(ctx, tree, list, z)
+	err = tarTree(ctx, tree, list, z)
 	return errors.Join(err, z.Close())
 }
 
@@ -104,8 +101,8 @@ func (s *Store) importBundle(ctx context.Context, name string, r io.Reader) (Inf
 	parts := s.parts
 	s.mu.Unlock()
 	var info Info
-	err := bundle.Read(ctx, r, func(m bundle.Manifest, p bundle.Part, r io.Reader) error {
-		if p.Role == bundle.Rootfs {
+	err := ReadBundle(ctx, r, func(m BundleManifest, p BundlePart, r io.Reader) error {
+		if p.Role == bundleRootfs {
 			var err error
 			info, err = s.importPacked(ctx, name, m, r)
 			return err
@@ -118,7 +115,7 @@ func (s *Store) importBundle(ctx context.Context, name string, r io.Reader) (Inf
 	return info, err
 }
 
-func (s *Store) importPacked(ctx context.Context, name string, m bundle.Manifest, r io.Reader) (Info, error) {
+func (s *Store) importPacked(ctx context.Context, name string, m BundleManifest, r io.Reader) (Info, error) {
 	if name == "" {
 		name = m.Name
 	}
@@ -141,8 +138,8 @@ func (s *Store) importPacked(ctx context.Context, name string, m bundle.Manifest
 	}
 	defer closePlain()
 	rec.Want = m.Hash
-	return s.make(ctx, name, rec, func(t *layer.Tree) error {
-		if err := applyWhole(ctx, t, plain, layer.Plain); err != nil {
+	return s.make(ctx, name, rec, func(t *layerTree) error {
+		if err := applyWhole(ctx, t, plain, plainLayer); err != nil {
 			return err
 		}
 		_, err := io.Copy(io.Discard, r) // where the part's sum is checked

@@ -11,7 +11,7 @@
 // The template "host" shows the host's /usr (and /bin, /lib where they are
 // directories) read-only, with a generated /etc and a short allow-list of the
 // host's; nothing else of the host is visible. All others come from tars and
-// images that are not trusted (package layer): a root file system, what
+// images that are not trusted (apply.go): a root file system, what
 // docker save writes, an OCI layout, a registry, a bundle of another skete.
 //
 // Trees are named by their content, shared read-only and never written by a

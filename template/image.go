@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/diskimage"
 )
 
-const lostFound = diskimage.LostFound
+const lostFound = lostAndFound
 
 func (s *Store) listPath(hash string) string  { return s.Path(listsDir, hash+".list") }
 func (s *Store) imagePath(hash string) string { return s.Path(imagesDir, hash+".ext4") }
@@ -64,7 +63,7 @@ func (s *Store) makeImage(ctx context.Context, hash, path string) error {
 	if err != nil {
 		return err
 	}
-	err = diskimage.Write(ctx, tree, list, f)
+	err = writeDisk(ctx, tree, list, f)
 	if err = errors.Join(err, f.Chmod(0o444), f.Sync(), f.Close()); err != nil {
 		return spaceError(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
 )
 
@@ -76,11 +75,11 @@ func (s *Store) importOver(ctx context.Context, name, over string, r io.Reader) 
 		return Info{}, err
 	}
 	defer done()
-	return s.make(ctx, name, record{}, func(t *layer.Tree) error {
+	return s.make(ctx, name, record{}, func(t *layerTree) error {
 		if err := t.Share(tree, list); err != nil {
 			return err
 		}
-		return applyWhole(ctx, t, tar, layer.Plain)
+		return applyWhole(ctx, t, tar, plainLayer)
 	})
 }
 
@@ -110,7 +109,7 @@ func (s *Store) importArchive(ctx context.Context, name, platform string, r io.R
 	if a.Kind == oci.ArchiveBundle {
 		return s.importBundle(ctx, name, a)
 	}
-	return s.make(ctx, name, record{}, func(t *layer.Tree) error { return applyWhole(ctx, t, a, layer.Plain) })
+	return s.make(ctx, name, record{}, func(t *layerTree) error { return applyWhole(ctx, t, a, plainLayer) })
 }
 
 // importImage keeps the archive in a file while it reads the image from it.
@@ -134,11 +133,11 @@ func (s *Store) importImage(ctx context.Context, name, platform string, a *oci.A
 
 // applyWhole lays down a tar and reads its stream to the end: what unpacks it
 // checks its sums there.
-func applyWhole(ctx context.Context, t *layer.Tree, r io.Reader, kind layer.Kind) error {
+func applyWhole(ctx context.Context, t *layerTree, r io.Reader, kind layerKind) error {
 	if err := t.Apply(ctx, r, kind); err != nil {
 		return err
 	}
-	if t.Stats().Entries == 0 && kind == layer.Plain {
+	if t.Stats().Entries == 0 && kind == plainLayer {
 		return errs.New(errs.Invalid, "the archive is empty")
 	}
 	_, err := io.Copy(io.Discard, r)
@@ -152,7 +151,7 @@ func (s *Store) bounds() Limits {
 }
 
 // make builds a tree aside, makes it fit for sandboxes and gives it its name.
-func (s *Store) make(ctx context.Context, name string, rec record, fill func(*layer.Tree) error) (Info, error) {
+func (s *Store) make(ctx context.Context, name string, rec record, fill func(*layerTree) error) (Info, error) {
 	temp, err := s.Temp()
 	if err != nil {
 		return Info{}, err
@@ -179,29 +178,29 @@ func (s *Store) make(ctx context.Context, name string, rec record, fill func(*la
 }
 
 // build makes the tree and its manifest in dir.
-func (s *Store) build(ctx context.Context, dir string, rec *record, fill func(*layer.Tree) error) (layer.Stats, error) {
+func (s *Store) build(ctx context.Context, dir string, rec *record, fill func(*layerTree) error) (treeStats, error) {
 	tree := filepath.Join(dir, "root")
 	if err := os.Mkdir(tree, 0o700); err != nil {
-		return layer.Stats{}, err
+		return treeStats{}, err
 	}
 	root, err := os.OpenRoot(tree)
 	if err != nil {
-		return layer.Stats{}, err
+		return treeStats{}, err
 	}
 	defer root.Close()
 	limits := s.bounds()
-	t := layer.New(root, layer.Limits{Bytes: limits.Bytes, Entries: limits.Entries})
+	t := newLayerTree(root, layerLimits{Bytes: limits.Bytes, Entries: limits.Entries})
 	if err := fill(t); err != nil {
-		return layer.Stats{}, err
+		return treeStats{}, err
 	}
 	if err := finish(t); err != nil {
-		return layer.Stats{}, err
+		return treeStats{}, err
 	}
 	if rec.Hash, err = seal(ctx, t, filepath.Join(dir, "list")); err != nil {
-		return layer.Stats{}, err
+		return treeStats{}, err
 	}
 	if rec.Want != "" && rec.Want != rec.Hash {
-		return layer.Stats{}, errs.New(errs.Corrupt, "the root file system is not the one that was announced")
+		return treeStats{}, errs.New(errs.Corrupt, "the root file system is not the one that was announced")
 	}
 	rec.Languages = languagesIn(Rootfs{Dir: tree, Env: rec.environment(rootView{Dir: tree})})
 	return t.Stats(), nil
@@ -219,7 +218,7 @@ func (s *Store) alone(do func() error) error {
 	return do()
 }
 
-func seal(ctx context.Context, t *layer.Tree, path string) (string, error) {
+func seal(ctx context.Context, t *layerTree, path string) (string, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
@@ -255,11 +254,11 @@ func importError(err error) error {
 
 // finish makes a tree fit for a sandbox: mount points that are real
 // directories, the user, a name server file of its own.
-func finish(t *layer.Tree) error {
+func finish(t *layerTree) error {
 	points := mountPoints()
 	for _, name := range points.paths() {
 		n := points[name]
-		a := layer.Attr{Mode: uint32(n.mode.Perm())}
+		a := Attr{Mode: uint32(n.mode.Perm())}
 		if n.mode&fs.ModeSticky != 0 {
 			a.Mode |= unix.S_ISVTX
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/layer"
 	"github.com/skete-dev/skete/template/oci"
 )
 
@@ -81,7 +80,7 @@ func (s *Store) fromImage(ctx context.Context, name string, img oci.Image, blobs
 	if info, ok, err := s.again(name, img.Key(), rec); ok || err != nil {
 		return info, err
 	}
-	info, err := s.make(ctx, name, rec, func(t *layer.Tree) error { return s.applyLayers(ctx, t, img, tell) })
+	info, err := s.make(ctx, name, rec, func(t *layerTree) error { return s.applyLayers(ctx, t, img, tell) })
 	if err != nil {
 		return Info{}, err
 	}
@@ -118,7 +117,7 @@ func (s *Store) made(key string) (record, bool) {
 	return r, err == nil && json.Unmarshal(data, &r) == nil && hashForm().MatchString(r.Hash)
 }
 
-func (s *Store) applyLayers(ctx context.Context, t *layer.Tree, img oci.Image, tell func(Progress)) error {
+func (s *Store) applyLayers(ctx context.Context, t *layerTree, img oci.Image, tell func(Progress)) error {
 	for n, l := range img.Layers {
 		what := cmp.Or(l.Digest, l.DiffID)
 		tell(Progress{Stage: "unpack", Layer: what, Total: l.Size})
@@ -132,7 +131,7 @@ func (s *Store) applyLayers(ctx context.Context, t *layer.Tree, img oci.Image, t
 
 // applyLayer checks what it lays down by the hash of the tar; how that was
 // packed does not matter then.
-func (s *Store) applyLayer(ctx context.Context, t *layer.Tree, l oci.Layer) error {
+func (s *Store) applyLayer(ctx context.Context, t *layerTree, l oci.Layer) error {
 	r, err := l.Open()
 	if err != nil {
 		return err
@@ -149,5 +148,5 @@ func (s *Store) applyLayer(ctx context.Context, t *layer.Tree, l oci.Layer) erro
 	defer closePlain()
 	ahead := oci.ReadAhead(oci.Verify(plain, l.DiffID, "a layer of the image"))
 	defer ahead.Close()
-	return applyWhole(ctx, t, ahead, layer.OCI)
+	return applyWhole(ctx, t, ahead, ociLayer)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox/microvm"
-	"github.com/skete-dev/skete/template/bundle"
+	"github.com/skete-dev/skete/template"
 )
 
 // Roles of what goes with a template's bundle.
@@ -27,7 +27,7 @@ type parts struct {
 }
 
 // Files implements template.Parts.
-func (p parts) Files(ctx context.Context) ([]bundle.File, error) {
+func (p parts) Files(ctx context.Context) ([]template.BundleFile, error) {
 	k, err := microvm.FindKernel(ctx, Kernel(p.c))
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil // none is used here
@@ -37,7 +37,7 @@ func (p parts) Files(ctx context.Context) ([]bundle.File, error) {
 	}
 	path := filepath.Join(p.dir, "kernel-"+k.Hash[:12]+".tar")
 	if _, err := os.Stat(path); err == nil {
-		return []bundle.File{{Role: roleKernel, Path: path, Info: map[string]string{releaseInfo: k.Release}}}, nil
+		return []template.BundleFile{{Role: roleKernel, Path: path, Info: map[string]string{releaseInfo: k.Release}}}, nil
 	}
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return nil, err
@@ -51,11 +51,11 @@ func (p parts) Files(ctx context.Context) ([]bundle.File, error) {
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
-	return []bundle.File{{Role: roleKernel, Path: path, Info: map[string]string{releaseInfo: k.Release}}}, err
+	return []template.BundleFile{{Role: roleKernel, Path: path, Info: map[string]string{releaseInfo: k.Release}}}, err
 }
 
 // Take implements template.Parts. What is of no use here is passed over.
-func (p parts) Take(ctx context.Context, part bundle.Part, r io.Reader) error {
+func (p parts) Take(ctx context.Context, part template.BundlePart, r io.Reader) error {
 	if part.Role == roleKernel {
 		_, err := microvm.Install(ctx, Kernels(p.c.Home), part.Info[releaseInfo], r)
 		return err

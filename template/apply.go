@@ -1,4 +1,4 @@
-package layer
+package template
 
 import (
 	"archive/tar"
@@ -16,20 +16,35 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/untar"
-	"github.com/skete-dev/skete/template/manifest"
 )
 
-// Kind is how a tar is meant.
-type Kind int
+// This file lays the tars of an image's layers over each other, as a tree
+// on disk with a manifest beside it.
+//
+// The tars are not trusted. What each name means is decided in memory, where
+// links lead beneath the root and nowhere else; the disk, behind an *os.Root,
+// only follows. Names, depth, entries, bytes and attributes are bounded.
+// Devices, fifos and sockets are left out and counted.
+//
+// Files that are as in another tree can be shared with it (Share), as one file
+// with two names: sealed trees must never be written into.
+//
+// Without root the tree's owners, some modes and attributes cannot be set on
+// disk; the manifest has them all the same.
+//
+// A Tree is not safe for concurrent use. After an error it is of no use.
+
+// layerKind is how a tar is meant.
+type layerKind int
 
 const (
-	// Plain is the tar of a whole root file system: a directory in the place
+	// plainLayer is the tar of a whole root file system: a directory in the place
 	// of a link to one is the one that the link leads to ("lib/" where lib is
 	// a link to usr/lib), and no name means that another goes away.
-	Plain Kind = iota
-	// OCI is the tar of a layer: ".wh.x" takes x of the layers below away,
+	plainLayer layerKind = iota
+	// ociLayer is the tar of a layer: ".wh.x" takes x of the layers below away,
 	// ".wh..wh..opq" all that they have in a directory.
-	OCI
+	ociLayer
 )
 
 const (
@@ -40,9 +55,9 @@ const (
 
 // Apply lays a tar over what is there, and reads it to its end. Invalid and
 // Limit: it is the archive's fault; errors of the reader are passed on.
-func (t *Tree) Apply(ctx context.Context, r io.Reader, kind Kind) error {
+func (t *layerTree) Apply(ctx context.Context, r io.Reader, kind layerKind) error {
 	t.layer++
-	a := applier{t, ctx, kind}
+	a := layerApplier{t, ctx, kind}
 	defer t.leave()
 	tr := tar.NewReader(r)
 	for {
@@ -80,13 +95,13 @@ func streamError(err error) error {
 	return errs.Wrap(errs.Invalid, err, "this is not a tar archive, or a damaged one")
 }
 
-type applier struct {
-	*Tree
+type layerApplier struct {
+	*layerTree
 	ctx  context.Context
-	kind Kind
+	kind layerKind
 }
 
-func (a applier) entry(hdr *tar.Header, r io.Reader) error {
+func (a layerApplier) entry(hdr *tar.Header, r io.Reader) error {
 	name, err := untar.Clean(hdr.Name, true)
 	if err != nil {
 		return err
@@ -104,7 +119,7 @@ func (a applier) entry(hdr *tar.Header, r io.Reader) error {
 		}
 		return nil
 	}
-	if a.kind == OCI && strings.HasPrefix(path.Base(name), whiteout) {
+	if a.kind == ociLayer && strings.HasPrefix(path.Base(name), whiteout) {
 		return a.whiteout(name)
 	}
 	switch hdr.Typeflag {
@@ -123,7 +138,7 @@ func (a applier) entry(hdr *tar.Header, r io.Reader) error {
 	case tar.TypeDir:
 		return a.dir(p, attr)
 	case tar.TypeSymlink:
-		if target := hdr.Linkname; target == "" || len(target) > manifest.TargetBytesMax || strings.IndexByte(target, 0) >= 0 {
+		if target := hdr.Linkname; target == "" || len(target) > targetBytesMax || strings.IndexByte(target, 0) >= 0 {
 			return errs.New(errs.Invalid, "the archive's link %.80q has a bad target", hdr.Name)
 		}
 		return errors.Join(a.remove(p), a.symlink(p, hdr.Linkname, attr))
@@ -134,7 +149,7 @@ func (a applier) entry(hdr *tar.Header, r io.Reader) error {
 }
 
 // skipped: a device in the place of what a lower layer has still hides it.
-func (a applier) skipped(name string) error {
+func (a layerApplier) skipped(name string) error {
 	dir, full, err := a.walk(strings.TrimSuffix(path.Dir("/"+name), "/"), false)
 	if err != nil {
 		return nil
@@ -142,7 +157,7 @@ func (a applier) skipped(name string) error {
 	return a.remove(place{dir, full, path.Base(name)})
 }
 
-func (a applier) attr(hdr *tar.Header) (Attr, error) {
+func (a layerApplier) attr(hdr *tar.Header) (Attr, error) {
 	if hdr.Uid < 0 || hdr.Gid < 0 || int64(hdr.Uid) >= 1<<32-1 || int64(hdr.Gid) >= 1<<32-1 {
 		return Attr{}, errs.New(errs.Invalid, "the archive's entry %.80q has an owner that is none", hdr.Name)
 	}
@@ -166,27 +181,27 @@ func (a applier) attr(hdr *tar.Header) (Attr, error) {
 		}
 		attr.Xattrs[k] = v
 		total += len(k) + len(v)
-		if len(k) > manifest.NameBytesMax || len(k) <= len("user.") || strings.IndexByte(k, 0) >= 0 {
+		if len(k) > nameBytesMax || len(k) <= len("user.") || strings.IndexByte(k, 0) >= 0 {
 			return Attr{}, errs.New(errs.Invalid, "the archive's entry %.80q has an attribute with a bad name", hdr.Name)
 		}
 	}
-	if a.xattrs += int64(total); a.xattrs > xattrsMax || total > manifest.XattrBytesMax || len(attr.Xattrs) > manifest.XattrsMax {
+	if a.xattrs += int64(total); a.xattrs > xattrsMax || total > entryXattrBytesMax || len(attr.Xattrs) > entryXattrsMax {
 		return Attr{}, errs.New(errs.Limit, "the archive's entry %.80q has too many extended attributes", hdr.Name)
 	}
 	return attr, nil
 }
 
-func (a applier) dir(p place, attr Attr) error {
+func (a layerApplier) dir(p place, attr Attr) error {
 	n := p.node()
-	if n != nil && n.kind == manifest.Symlink && a.kind == Plain {
-		if there, _, err := a.walk(p.full(), false); err == nil && there.kind == manifest.Dir {
+	if n != nil && n.kind == entrySymlink && a.kind == plainLayer {
+		if there, _, err := a.walk(p.full(), false); err == nil && there.kind == entryDir {
 			return nil
 		}
 		if _, err := a.find(p.full() + "/x"); err == nil {
 			return nil // the link's target is a directory from now on
 		}
 	}
-	if n != nil && n.kind == manifest.Dir {
+	if n != nil && n.kind == entryDir {
 		n.Attr, n.layer = attr, a.layer
 		return nil
 	}
@@ -197,17 +212,17 @@ func (a applier) dir(p place, attr Attr) error {
 	return err
 }
 
-func (a applier) hardLink(p place, hdr *tar.Header) error {
+func (a layerApplier) hardLink(p place, hdr *tar.Header) error {
 	old, err := untar.Clean(hdr.Linkname, true)
 	if err != nil {
 		return err
 	}
 	dir, full, err := a.walk(strings.TrimSuffix(path.Dir("/"+old), "/"), false)
-	var n *node
+	var n *treeNode
 	if err == nil {
 		n = dir.children[path.Base(old)]
 	}
-	if n == nil || n.kind == manifest.Dir {
+	if n == nil || n.kind == entryDir {
 		return errs.New(errs.Invalid, "the archive's hard link %.80q points to no file of the archive's", hdr.Name)
 	}
 	if p.node() == n {
@@ -219,7 +234,7 @@ func (a applier) hardLink(p place, hdr *tar.Header) error {
 	return a.link(p, n, path.Join(full, path.Base(old)))
 }
 
-func (a applier) file(p place, attr Attr, size int64, r io.Reader) error {
+func (a layerApplier) file(p place, attr Attr, size int64, r io.Reader) error {
 	if size < 0 || size > a.limits.Bytes-a.stats.Bytes {
 		return errs.New(errs.Limit, "the archive holds more than %d bytes", a.limits.Bytes)
 	}
@@ -230,9 +245,9 @@ func (a applier) file(p place, attr Attr, size int64, r io.Reader) error {
 }
 
 // write makes a file in an empty place.
-func (t *Tree) write(ctx context.Context, p place, attr Attr, r io.Reader) error {
+func (t *layerTree) write(ctx context.Context, p place, attr Attr, r io.Reader) error {
 	n, r, err := t.shared(ctx, p, attr, r)
-	if b, ok := r.(*begun); ok {
+	if b, ok := r.(*begunShare); ok {
 		defer b.file.Close()
 	}
 	if err != nil {
@@ -253,7 +268,7 @@ func (t *Tree) write(ctx context.Context, p place, attr Attr, r io.Reader) error
 	}
 	f := os.NewFile(uintptr(raw), p.name)
 	defer f.Close()
-	n = &node{kind: manifest.File, Attr: attr, names: 1, layer: t.layer}
+	n = &treeNode{kind: entryFile, Attr: attr, names: 1, layer: t.layer}
 	if n.size, n.sum, err = t.copy(ctx, f, r); err != nil {
 		return err
 	}
@@ -273,7 +288,7 @@ func (t *Tree) write(ctx context.Context, p place, attr Attr, r io.Reader) error
 }
 
 // copy separates the stream's errors from the disk's.
-func (t *Tree) copy(ctx context.Context, f *os.File, r io.Reader) (size int64, sum manifest.Sum, err error) {
+func (t *layerTree) copy(ctx context.Context, f *os.File, r io.Reader) (size int64, sum contentSum, err error) {
 	h := blake3.New()
 	for {
 		if err := ctx.Err(); err != nil {
@@ -299,7 +314,7 @@ func (t *Tree) copy(ctx context.Context, f *os.File, r io.Reader) (size int64, s
 
 // whiteout takes away what lower layers have; what this layer brings itself
 // stays, before and after.
-func (a applier) whiteout(name string) error {
+func (a layerApplier) whiteout(name string) error {
 	dir, full, err := a.walk(strings.TrimSuffix(path.Dir("/"+name), "/"), false)
 	if err != nil {
 		return nil // there is nothing to take away
@@ -319,7 +334,7 @@ func (a applier) whiteout(name string) error {
 }
 
 // prune removes what the layers below have in a directory.
-func (a applier) prune(dir *node, full string) error {
+func (a layerApplier) prune(dir *treeNode, full string) error {
 	if dir.pruned == a.layer {
 		return nil // all that is there now is this layer's
 	}
@@ -332,26 +347,26 @@ func (a applier) prune(dir *node, full string) error {
 	return nil
 }
 
-func (a applier) pruneName(p place) error {
+func (a layerApplier) pruneName(p place) error {
 	n := p.node()
 	switch {
 	case n == nil:
 		return nil
-	case n.kind == manifest.Dir && n.holds(a.layer):
+	case n.kind == entryDir && n.holds(a.layer):
 		return a.prune(n, p.full())
-	case n.kind != manifest.Dir && n.layer == a.layer:
+	case n.kind != entryDir && n.layer == a.layer:
 		return nil
 	}
 	return a.remove(p)
 }
 
 // holds reports whether a layer brought the directory or anything in it.
-func (n *node) holds(layer int) bool {
+func (n *treeNode) holds(layer int) bool {
 	if n.layer == layer {
 		return true
 	}
 	for _, c := range n.children {
-		if c.layer == layer || c.kind == manifest.Dir && c.holds(layer) {
+		if c.layer == layer || c.kind == entryDir && c.holds(layer) {
 			return true
 		}
 	}
@@ -361,13 +376,13 @@ func (n *node) holds(layer int) bool {
 // Dir makes sure that a name is a directory with these attributes, whatever
 // was there; one that is there keeps what is in it, and its attributes if
 // keep is set.
-func (t *Tree) Dir(name string, attr Attr, keep bool) error {
+func (t *layerTree) Dir(name string, attr Attr, keep bool) error {
 	p, err := t.own(name)
 	if err != nil {
 		return err
 	}
 	defer t.leave()
-	if n := p.node(); n != nil && n.kind == manifest.Dir {
+	if n := p.node(); n != nil && n.kind == entryDir {
 		if !keep {
 			n.Attr = attr.stamped()
 		}
@@ -381,7 +396,7 @@ func (t *Tree) Dir(name string, attr Attr, keep bool) error {
 }
 
 // File replaces whatever has a name by a file.
-func (t *Tree) File(name, content string, attr Attr) error {
+func (t *layerTree) File(name, content string, attr Attr) error {
 	p, err := t.own(name)
 	if err != nil {
 		return err
@@ -394,7 +409,7 @@ func (t *Tree) File(name, content string, attr Attr) error {
 }
 
 // Remove takes a name away, with all below it.
-func (t *Tree) Remove(name string) error {
+func (t *layerTree) Remove(name string) error {
 	p, err := t.own(name)
 	if err != nil {
 		return err
@@ -405,21 +420,21 @@ func (t *Tree) Remove(name string) error {
 
 // ReadFile returns a file's content, at most limit bytes, following links;
 // nil when there is no such file.
-func (t *Tree) ReadFile(name string, limit int64) []byte {
+func (t *layerTree) ReadFile(name string, limit int64) []byte {
 	for range linksMax {
 		dir, full, err := t.walk(strings.TrimSuffix(path.Dir("/"+name), "/"), false)
 		if err != nil {
 			return nil
 		}
 		n := dir.children[path.Base(name)]
-		if n != nil && n.kind == manifest.Symlink {
+		if n != nil && n.kind == entrySymlink {
 			name = n.target
 			if !path.IsAbs(name) {
 				name = path.Join("/", full, name)
 			}
 			continue
 		}
-		if n == nil || n.kind != manifest.File || n.size > limit {
+		if n == nil || n.kind != entryFile || n.size > limit {
 			return nil
 		}
 		data, err := t.root.ReadFile(path.Join(full, path.Base(name)))
@@ -432,14 +447,14 @@ func (t *Tree) ReadFile(name string, limit int64) []byte {
 }
 
 // Has reports whether there is something of that name, links not followed.
-func (t *Tree) Has(name string) bool {
+func (t *layerTree) Has(name string) bool {
 	dir, _, err := t.walk(strings.TrimSuffix(path.Dir("/"+name), "/"), false)
 	return err == nil && dir.children[path.Base(name)] != nil
 }
 
 // own is find for names that we choose; a file in the way of their parents is
 // the archive's fault.
-func (t *Tree) own(name string) (place, error) {
+func (t *layerTree) own(name string) (place, error) {
 	p, err := t.find(name)
 	if err == nil && p.name == "" {
 		err = errs.New(errs.Internal, "the root has no name")
@@ -456,20 +471,20 @@ func (a Attr) stamped() Attr {
 
 // Seal gives the directories their modes, owners and times, writes the
 // manifest and returns the hash of the tree. Nothing is applied after it.
-func (t *Tree) Seal(ctx context.Context, w io.Writer) (string, error) {
+func (t *layerTree) Seal(ctx context.Context, w io.Writer) (string, error) {
 	t.leave()
-	m, err := manifest.NewWriter(w)
+	m, err := newManifestWriter(w)
 	if err != nil {
 		return "", err
 	}
-	first := map[*node]string{}
+	first := map[*treeNode]string{}
 	if err := t.seal(ctx, m, t.top, "", first); err != nil {
 		return "", err
 	}
 	return m.Close()
 }
 
-func (t *Tree) seal(ctx context.Context, m *manifest.Writer, n *node, full string, first map[*node]string) error {
+func (t *layerTree) seal(ctx context.Context, m *manifestWriter, n *treeNode, full string, first map[*treeNode]string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -479,7 +494,7 @@ func (t *Tree) seal(ctx context.Context, m *manifest.Writer, n *node, full strin
 	dirs := 0
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
 		c, at := n.children[name], path.Join(full, name)
-		if c.kind == manifest.Dir {
+		if c.kind == entryDir {
 			if dirs++; dirs > namesMax-2 {
 				return errs.New(errs.Limit, "the directory %.80q holds more than %d others", full, namesMax-2)
 			}
@@ -490,7 +505,7 @@ func (t *Tree) seal(ctx context.Context, m *manifest.Writer, n *node, full strin
 		}
 		e := c.entry(at)
 		if before, ok := first[c]; ok {
-			e = manifest.Entry{Path: at, Kind: manifest.Link, Target: before}
+			e = entry{Path: at, Kind: entryLink, Target: before}
 		} else if c.names > 1 {
 			first[c] = at
 		}
@@ -501,18 +516,18 @@ func (t *Tree) seal(ctx context.Context, m *manifest.Writer, n *node, full strin
 	return t.sealDir(n, full)
 }
 
-func (n *node) entry(full string) manifest.Entry {
-	e := manifest.Entry{Path: full, Kind: n.kind, Mode: n.Mode, UID: n.UID, GID: n.GID, MTime: n.MTime, Xattrs: n.Xattrs}
+func (n *treeNode) entry(full string) entry {
+	e := entry{Path: full, Kind: n.kind, Mode: n.Mode, UID: n.UID, GID: n.GID, MTime: n.MTime, Xattrs: n.Xattrs}
 	switch n.kind {
-	case manifest.File:
+	case entryFile:
 		e.Size, e.Sum = n.size, n.sum
-	case manifest.Symlink:
+	case entrySymlink:
 		e.Target = n.target
 	}
 	return e
 }
 
-func (t *Tree) sealDir(n *node, full string) error {
+func (t *layerTree) sealDir(n *treeNode, full string) error {
 	f, err := t.root.Open(cleanOr(full))
 	if err != nil {
 		return err
@@ -528,7 +543,7 @@ func (t *Tree) sealDir(n *node, full string) error {
 	return nil
 }
 
-func (t *Tree) setDir(fd int, a Attr) error {
+func (t *layerTree) setDir(fd int, a Attr) error {
 	if t.owner {
 		if err := unix.Fchown(fd, int(a.UID), int(a.GID)); err != nil {
 			return err

@@ -1,15 +1,4 @@
-// Package diskimage writes a root file system as a read-only ext4 image.
-//
-//	err := diskimage.Write(ctx, tree, manifestFile, image)
-//
-// It needs no root, no loop device and no program: names, owners, modes and
-// attributes are the manifest's, only the contents are the tree's, so the image
-// of a tree that an ordinary user unpacked is the same as root's. The same
-// manifest gives the same image, byte for byte.
-//
-// The image has no journal, no free blocks and the feature read-only: it is
-// mounted read-only, below a writable layer, or not at all.
-package diskimage
+package template
 
 import (
 	"archive/tar"
@@ -26,41 +15,54 @@ import (
 	"github.com/zeebo/blake3"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/manifest"
 )
+
+// # Disk image
+//
+// A root file system is written as a read-only ext4 image.
+//
+//	err := writeDisk(ctx, tree, manifestFile, image)
+//
+// It needs no root, no loop device and no program: names, owners, modes and
+// attributes are the manifest's, only the contents are the tree's, so the image
+// of a tree that an ordinary user unpacked is the same as root's. The same
+// manifest gives the same image, byte for byte.
+//
+// The image has no journal, no free blocks and the feature read-only: it is
+// mounted read-only, below a writable layer, or not at all.
 
 const (
-	entriesMax = 1_100_000 // an import's bound and what is added to it
-	// sizeMax is far beyond what a tree may have; the writer reserves 32 bytes
+	diskEntriesMax = 1_100_000 // an import's bound and what is added to it
+	// diskSizeMax is far beyond what a tree may have; the writer reserves 32 bytes
 	// for each 128 MiB of it.
-	sizeMax = 256 << 30
-	// LostFound is the directory that every ext4 has at its root.
-	LostFound = "lost+found"
+	diskSizeMax = 256 << 30
+	// lostAndFound is the directory that every ext4 has at its root.
+	lostAndFound = "lost+found"
 )
 
-// Write makes the image. Corrupt: the tree is not what the manifest says.
+// writeDisk makes the image. Corrupt: the tree is not what the manifest says.
 // After an error what stands in image is of no use.
-func Write(ctx context.Context, tree *os.Root, list io.Reader, image io.ReadWriteSeeker) error {
+func writeDisk(ctx context.Context, tree *os.Root, list io.Reader, image io.ReadWriteSeeker) error {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := Tar(ctx, tree, list, w)
+		err := tarTree(ctx, tree, list, w)
 		_ = w.CloseWithError(err)
 		done <- err
 	}()
-	err := tar2ext4.ConvertTarToExt4(r, image, tar2ext4.MaximumDiskSize(sizeMax))
+	err := tar2ext4.ConvertTarToExt4(r, image, tar2ext4.MaximumDiskSize(diskSizeMax))
 	if err == nil {
 		_, err = io.Copy(io.Discard, r) // the end of the tar
 	}
 	_ = r.CloseWithError(errors.New("the image could not be written"))
 	if tarErr := <-done; tarErr != nil && err != nil && !errors.Is(tarErr, io.ErrClosedPipe) {
-		return preferred(tarErr, err)
+		return firstFailure(tarErr, err)
 	}
 	return err
 }
 
-// preferred is the cause: the side that failed first told the other.
-func preferred(tarErr, imageErr error) error {
+// firstFailure is the cause: the side that failed first told the other.
+func firstFailure(tarErr, imageErr error) error {
 	var own *errs.Error
 	if errors.As(tarErr, &own) || errors.Is(imageErr, tarErr) {
 		return tarErr
@@ -68,11 +70,11 @@ func preferred(tarErr, imageErr error) error {
 	return fmt.Errorf("%w (%w)", imageErr, tarErr)
 }
 
-// Tar writes the tree as a tar with all that the manifest says.
-func Tar(ctx context.Context, tree *os.Root, list io.Reader, w io.Writer) error {
-	s := sender{tree: tree, w: tar.NewWriter(w), buf: make([]byte, 256<<10)}
+// tarTree writes the tree as a tar with all that the manifest says.
+func tarTree(ctx context.Context, tree *os.Root, list io.Reader, w io.Writer) error {
+	s := tarSender{tree: tree, w: tar.NewWriter(w), buf: make([]byte, 256<<10)}
 	defer s.leave()
-	err := manifest.Read(list, entriesMax, func(e manifest.Entry) error {
+	err := readManifest(list, diskEntriesMax, func(e entry) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -84,7 +86,7 @@ func Tar(ctx context.Context, tree *os.Root, list io.Reader, w io.Writer) error 
 	return s.w.Close()
 }
 
-type sender struct {
+type tarSender struct {
 	tree *os.Root
 	w    *tar.Writer
 	buf  []byte
@@ -92,14 +94,14 @@ type sender struct {
 	path string
 }
 
-func (s *sender) leave() {
+func (s *tarSender) leave() {
 	if s.dir != nil {
 		_ = s.dir.Close()
 		s.dir = nil
 	}
 }
 
-func (s *sender) send(e manifest.Entry) error {
+func (s *tarSender) send(e entry) error {
 	h := &tar.Header{
 		Name: e.Path, Mode: int64(e.Mode), Uid: int(e.UID), Gid: int(e.GID),
 		ModTime: e.MTime, AccessTime: e.MTime, ChangeTime: e.MTime, Format: tar.FormatPAX,
@@ -111,31 +113,31 @@ func (s *sender) send(e manifest.Entry) error {
 		}
 	}
 	switch e.Kind {
-	case manifest.Dir:
+	case entryDir:
 		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
 		if e.Path == "" {
 			h.Name = "./"
 		}
-	case manifest.Symlink:
+	case entrySymlink:
 		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Target
-	case manifest.Link:
+	case entryLink:
 		*h = tar.Header{Typeflag: tar.TypeLink, Name: e.Path, Linkname: e.Target, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
-	case manifest.File:
+	case entryFile:
 		h.Typeflag, h.Size = tar.TypeReg, e.Size
 	}
 	if err := s.w.WriteHeader(h); err != nil {
 		return fmt.Errorf("the entry %.80q: %w", e.Path, err)
 	}
-	if e.Kind == manifest.File && e.Size > 0 {
+	if e.Kind == entryFile && e.Size > 0 {
 		return s.content(e)
 	}
 	return nil
 }
 
-func (s *sender) content(e manifest.Entry) error {
+func (s *tarSender) content(e entry) error {
 	f, err := s.open(e.Path)
 	if err != nil {
-		return changed(err, e)
+		return changedError(err, e)
 	}
 	defer f.Close()
 	h := blake3.New()
@@ -143,17 +145,17 @@ func (s *sender) content(e manifest.Entry) error {
 	if err != nil {
 		return err
 	}
-	if n < e.Size || manifest.Sum(h.Sum(nil)) != e.Sum {
-		return changed(io.ErrUnexpectedEOF, e)
+	if n < e.Size || contentSum(h.Sum(nil)) != e.Sum {
+		return changedError(io.ErrUnexpectedEOF, e)
 	}
 	return nil
 }
 
-func changed(err error, e manifest.Entry) error {
+func changedError(err error, e entry) error {
 	return errs.Wrap(errs.Corrupt, err, "the template's file %.80q is not what was imported", e.Path).WithHint("import the template again")
 }
 
-func (s *sender) open(name string) (*os.File, error) {
+func (s *tarSender) open(name string) (*os.File, error) {
 	dir, base := path.Split(name)
 	if dir = strings.TrimSuffix(dir, "/"); dir == "" {
 		dir = "."

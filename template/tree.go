@@ -1,4 +1,4 @@
-package layer
+package template
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/manifest"
 )
 
 // Bounds that no caller changes.
@@ -23,8 +22,8 @@ const (
 	turnsMax  = 20_000_000 // parts of links' targets walked, for all entries together
 )
 
-// Limits bound a tree. Both must be set.
-type Limits struct {
+// layerLimits bound a tree. Both must be set.
+type layerLimits struct {
 	Bytes   int64 // of contents, of all layers together, also of what a later one replaces
 	Entries int64 // of all layers together
 }
@@ -37,27 +36,27 @@ type Attr struct {
 	Xattrs   map[string]string
 }
 
-// Stats counts what was laid down.
-type Stats struct {
+// treeStats counts what was laid down.
+type treeStats struct {
 	Entries int64 // of the tars
 	Bytes   int64 // of contents
 	Shared  int64 // bytes of files that are shared with another tree
 	Skipped int64 // devices, fifos, sockets and attributes of other kinds
 }
 
-// Tree is a root file system under construction.
-type Tree struct {
+// layerTree is a root file system under construction.
+type layerTree struct {
 	root   *os.Root
-	limits Limits
+	limits layerLimits
 	owner  bool // owners can be set on disk
-	top    *node
+	top    *treeNode
 	layer  int
-	stats  Stats
+	stats  treeStats
 	xattrs int64 // bytes of all
 	turns  int64
 	buf    []byte
 	there  []byte
-	parent *parent // nil = all files are our own
+	parent *parentOf // nil = all files are our own
 
 	// The directory that was written to last, kept open: entries come one
 	// directory after the other.
@@ -65,66 +64,66 @@ type Tree struct {
 	atPath string
 }
 
-// node is a file, directory or link; hard links share one.
-type node struct {
+// treeNode is a file, directory or link; hard links share one.
+type treeNode struct {
 	Attr
-	kind     manifest.Kind
+	kind     entryKind
 	size     int64
-	sum      manifest.Sum
+	sum      contentSum
 	target   string
-	names    int              // that it has
-	layer    int              // that last said what it is
-	pruned   int              // layer that took away what the others have in it
-	children map[string]*node // of a directory
+	names    int                  // that it has
+	layer    int                  // that last said what it is
+	pruned   int                  // layer that took away what the others have in it
+	children map[string]*treeNode // of a directory
 }
 
-// New begins a tree in an empty directory.
-func New(root *os.Root, l Limits) *Tree {
-	t := &Tree{root: root, limits: l, owner: os.Geteuid() == 0, buf: make([]byte, 256<<10)}
-	t.top = &node{kind: manifest.Dir, Attr: Attr{Mode: 0o755, MTime: epoch}, children: map[string]*node{}}
+// newLayerTree begins a tree in an empty directory.
+func newLayerTree(root *os.Root, l layerLimits) *layerTree {
+	t := &layerTree{root: root, limits: l, owner: os.Geteuid() == 0, buf: make([]byte, 256<<10)}
+	t.top = &treeNode{kind: entryDir, Attr: Attr{Mode: 0o755, MTime: epoch}, children: map[string]*treeNode{}}
 	return t
 }
 
 // Stats says what was laid down until now.
-func (t *Tree) Stats() Stats { return t.stats }
+func (t *layerTree) Stats() treeStats { return t.stats }
 
 // epoch is the time of whatever no tar gave one: trees of the same content are the same.
 var epoch = time.Unix(0, 0).UTC()
 
 // place is a name's parent directory, found or made, and its last part.
 type place struct {
-	dir  *node
+	dir  *treeNode
 	path string // of dir
 	name string
 }
 
-func (p place) full() string { return path.Join(p.path, p.name) }
-func (p place) node() *node  { return p.dir.children[p.name] }
+func (p place) full() string    { return path.Join(p.path, p.name) }
+func (p place) node() *treeNode { return p.dir.children[p.name] }
 
 // find resolves the directories above a clean name, links included, and makes
 // those that are missing.
-func (t *Tree) find(name string) (place, error) {
+func (t *layerTree) find(name string) (place, error) {
 	dir, base := path.Split(name)
 	at, full, err := t.walk(strings.TrimSuffix(dir, "/"), true)
 	if err != nil {
 		return place{}, err
 	}
-	if len(full)+1+len(base) > manifest.PathBytesMax || strings.Count(full, "/") >= depthMax {
+	if len(full)+1+len(base) > pathBytesMax || strings.Count(full, "/") >= depthMax {
 		return place{}, errs.New(errs.Limit, "the archive's entry %.80q is deeper than %d levels, or its name too long", name, depthMax)
 	}
 	return place{at, full, base}, nil
 }
 
-// step is a directory on the way from the root.
-type step struct {
-	n    *node
+// pathStep is a directory on the way from the root.
+type pathStep struct {
+	n    *treeNode
 	name string
 }
 
 // walk follows a path beneath the root as a chroot would. Missing directories
 // are made, or fs.ErrNotExist is returned.
-func (t *Tree) walk(name string, create bool) (*node, string, error) {
-	way := []step{{t.top, ""}}
+func (t *layerTree) walk(name string, create bool) (*treeNode, string, error) {
+	way := []pathStep{{t.top, ""}}
 	todo := strings.Split(name, "/")
 	links := 0
 	for len(todo) > 0 {
@@ -143,17 +142,17 @@ func (t *Tree) walk(name string, create bool) (*node, string, error) {
 		case next == nil && !create:
 			return nil, "", fs.ErrNotExist
 		case next == nil:
-			if len(part) > manifest.NameBytesMax || len(way) > depthMax {
+			if len(part) > nameBytesMax || len(way) > depthMax {
 				return nil, "", errs.New(errs.Limit, "the archive's directory %.80q is too deep or its name too long", name)
 			}
 			made, err := t.mkdir(place{here, wayPath(way), part}, Attr{Mode: 0o755, MTime: epoch})
 			if err != nil {
 				return nil, "", err
 			}
-			way = append(way, step{made, part})
-		case next.kind == manifest.Dir:
-			way = append(way, step{next, part})
-		case next.kind == manifest.Symlink:
+			way = append(way, pathStep{made, part})
+		case next.kind == entryDir:
+			way = append(way, pathStep{next, part})
+		case next.kind == entrySymlink:
 			if links++; links > linksMax {
 				return nil, "", errs.New(errs.Invalid, "too many symbolic links above %.80q", name)
 			}
@@ -172,7 +171,7 @@ func (t *Tree) walk(name string, create bool) (*node, string, error) {
 	return way[len(way)-1].n, wayPath(way), nil
 }
 
-func wayPath(way []step) string {
+func wayPath(way []pathStep) string {
 	parts := make([]string, 0, len(way))
 	for _, s := range way[1:] {
 		parts = append(parts, s.name)
@@ -181,7 +180,7 @@ func wayPath(way []step) string {
 }
 
 // enter returns the open directory that a place is in.
-func (t *Tree) enter(dir string) (int, error) {
+func (t *layerTree) enter(dir string) (int, error) {
 	if t.at != nil && t.atPath == dir {
 		return int(t.at.Fd()), nil
 	}
@@ -194,7 +193,7 @@ func (t *Tree) enter(dir string) (int, error) {
 	return int(f.Fd()), nil
 }
 
-func (t *Tree) leave() {
+func (t *layerTree) leave() {
 	if t.at != nil {
 		_ = t.at.Close()
 		t.at = nil
@@ -209,7 +208,7 @@ func cleanOr(dir string) string {
 }
 
 // mkdir makes a directory that is not there. Until Seal only we may enter it.
-func (t *Tree) mkdir(p place, a Attr) (*node, error) {
+func (t *layerTree) mkdir(p place, a Attr) (*treeNode, error) {
 	fd, err := t.enter(p.path)
 	if err != nil {
 		return nil, err
@@ -217,19 +216,19 @@ func (t *Tree) mkdir(p place, a Attr) (*node, error) {
 	if err := unix.Mkdirat(fd, p.name, 0o700); err != nil {
 		return nil, diskError(err, "mkdir", p)
 	}
-	n := &node{kind: manifest.Dir, Attr: a, names: 1, layer: t.layer, children: map[string]*node{}}
+	n := &treeNode{kind: entryDir, Attr: a, names: 1, layer: t.layer, children: map[string]*treeNode{}}
 	p.dir.children[p.name] = n
 	return n, nil
 }
 
 // remove takes a name and all below it away.
-func (t *Tree) remove(p place) error {
+func (t *layerTree) remove(p place) error {
 	n := p.node()
 	if n == nil {
 		return nil
 	}
 	full := p.full()
-	if n.kind == manifest.Dir {
+	if n.kind == entryDir {
 		if t.at != nil && (t.atPath == full || strings.HasPrefix(t.atPath, full+"/")) {
 			t.leave()
 		}
@@ -252,9 +251,9 @@ func (t *Tree) remove(p place) error {
 }
 
 // forget takes all names below a directory away from what has them.
-func (n *node) forget() {
+func (n *treeNode) forget() {
 	for _, c := range n.children {
-		if c.kind == manifest.Dir {
+		if c.kind == entryDir {
 			c.forget()
 		} else {
 			c.names--
@@ -270,7 +269,7 @@ func diskError(err error, op string, p place) error {
 }
 
 // symlink puts a link into an empty place.
-func (t *Tree) symlink(p place, target string, a Attr) error {
+func (t *layerTree) symlink(p place, target string, a Attr) error {
 	fd, err := t.enter(p.path)
 	if err != nil {
 		return err
@@ -285,12 +284,12 @@ func (t *Tree) symlink(p place, target string, a Attr) error {
 	}
 	_ = unix.UtimesNanoAt(fd, p.name, stamps(a.MTime), unix.AT_SYMLINK_NOFOLLOW)
 	a.Mode, a.Xattrs = 0o777, nil
-	p.dir.children[p.name] = &node{kind: manifest.Symlink, Attr: a, target: target, size: int64(len(target)), names: 1, layer: t.layer}
+	p.dir.children[p.name] = &treeNode{kind: entrySymlink, Attr: a, target: target, size: int64(len(target)), names: 1, layer: t.layer}
 	return nil
 }
 
 // link gives a file one more name.
-func (t *Tree) link(p place, old *node, oldPath string) error {
+func (t *layerTree) link(p place, old *treeNode, oldPath string) error {
 	dir, base := path.Split(oldPath)
 	from, err := t.root.Open(cleanOr(strings.TrimSuffix(dir, "/")))
 	if err != nil {
@@ -315,7 +314,7 @@ func (t *Tree) link(p place, old *node, oldPath string) error {
 
 // setFile sets all but the content of an open file: owner first, since that
 // takes set-id bits and capabilities away.
-func (t *Tree) setFile(f *os.File, a Attr) error {
+func (t *layerTree) setFile(f *os.File, a Attr) error {
 	fd := int(f.Fd())
 	mode := a.Mode
 	if t.owner {

@@ -1,17 +1,4 @@
-// Package manifest is the list of all that a root file system holds: names,
-// kinds, modes, owners, times, extended attributes, links and the hash of each
-// content. It stands beside an unpacked tree as the truth about it, since an
-// ordinary user cannot give files away or set every attribute on disk.
-//
-//	w := manifest.NewWriter(file)
-//	err := w.Add(manifest.Entry{Path: "etc", Kind: manifest.Dir, Mode: 0o755})
-//	hash, err := w.Close()
-//	err = manifest.Read(file, limit, func(e manifest.Entry) error { … })
-//
-// Entries come in the order of a walk: a directory, then what is in it, names
-// in byte order. The same tree gives the same bytes and the same hash. Read
-// takes nothing else: what it passes on is well-formed, whatever the file holds.
-package manifest
+package template
 
 import (
 	"bufio"
@@ -31,69 +18,85 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// Kind is what an entry is.
-type Kind byte
+// # Manifest
+//
+// The manifest is the list of all that a root file system holds: names,
+// kinds, modes, owners, times, extended attributes, links and the hash of each
+// content. It stands beside an unpacked tree as the truth about it, since an
+// ordinary user cannot give files away or set every attribute on disk.
+//
+//	w, err := newManifestWriter(file)
+//	err = w.Add(entry{Path: "etc", Kind: entryDir, Mode: 0o755})
+//	hash, err := w.Close()
+//	err = readManifest(file, limit, func(e entry) error { … })
+//
+// Entries come in the order of a walk: a directory, then what is in it, names
+// in byte order. The same tree gives the same bytes and the same hash. Read
+// takes nothing else: what it passes on is well-formed, whatever the file holds.
+
+// entryKind is what an entry is.
+type entryKind byte
 
 // The kinds. Devices, fifos and sockets do not appear.
 const (
-	Dir     Kind = 'd'
-	File    Kind = 'f'
-	Symlink Kind = 'l'
-	Link    Kind = 'h' // another name of a file or symbolic link that came before
+	entryDir     entryKind = 'd'
+	entryFile    entryKind = 'f'
+	entrySymlink entryKind = 'l'
+	entryLink    entryKind = 'h' // another name of a file or symbolic link that came before
 )
 
 // Bounds of what is read.
 const (
-	PathBytesMax    = 4095
-	NameBytesMax    = 255
-	TargetBytesMax  = 4095
-	XattrsMax       = 12 // of one entry; what is beyond is sorted wrongly by the writer of images
-	XattrBytesMax   = 3800
-	windowBytesMax  = 64 << 20
-	form            = "skete-tree-1\n"
-	permissionsMask = 0o7777
+	pathBytesMax       = 4095
+	nameBytesMax       = 255
+	targetBytesMax     = 4095
+	entryXattrsMax     = 12 // of one entry; what is beyond is sorted wrongly by the writer of images
+	entryXattrBytesMax = 3800
+	windowBytesMax     = 64 << 20
+	manifestForm       = "skete-tree-1\n"
+	permissionsMask    = 0o7777
 )
 
-// Sum is the BLAKE3 hash of a file's content.
-type Sum [32]byte
+// contentSum is the BLAKE3 hash of a file's content.
+type contentSum [32]byte
 
-// Entry is one name.
-type Entry struct {
+// entry is one name.
+type entry struct {
 	Path   string // relative, clean; "" is the root, always first
-	Kind   Kind
+	Kind   entryKind
 	Mode   uint32 // permissions with set-id and sticky bits; 0o777 for a symbolic link
 	UID    uint32
 	GID    uint32
-	MTime  time.Time // to the nanosecond, UTC
-	Size   int64     // of a file
-	Sum    Sum       // of a file
-	Target string    // of a symbolic link; of a Link: the path of its first name
+	MTime  time.Time  // to the nanosecond, UTC
+	Size   int64      // of a file
+	Sum    contentSum // of a file
+	Target string     // of a symbolic link; of a Link: the path of its first name
 	Xattrs map[string]string
 }
 
-// Writer writes a manifest. Not safe for concurrent use.
-type Writer struct {
+// manifestWriter writes a manifest. Not safe for concurrent use.
+type manifestWriter struct {
 	z    *zstd.Encoder
 	h    *blake3.Hasher
 	out  io.Writer // both
 	buf  []byte
-	rule rule
+	rule orderRule
 }
 
-// NewWriter begins a manifest, packed, at w.
-func NewWriter(w io.Writer) (*Writer, error) {
+// newManifestWriter begins a manifest, packed, at w.
+func newManifestWriter(w io.Writer) (*manifestWriter, error) {
 	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	m := &Writer{z: z, h: blake3.New()}
+	m := &manifestWriter{z: z, h: blake3.New()}
 	m.out = io.MultiWriter(z, m.h)
-	_, err = io.WriteString(m.out, form)
+	_, err = io.WriteString(m.out, manifestForm)
 	return m, err
 }
 
 // Add writes the next entry. Invalid: it is not well-formed, or not in order.
-func (w *Writer) Add(e Entry) error {
+func (w *manifestWriter) Add(e entry) error {
 	if err := w.rule.check(e); err != nil {
 		return err
 	}
@@ -103,14 +106,14 @@ func (w *Writer) Add(e Entry) error {
 }
 
 // Close ends the manifest and returns the hash of the tree, in hex.
-func (w *Writer) Close() (string, error) {
+func (w *manifestWriter) Close() (string, error) {
 	return hex.EncodeToString(w.h.Sum(nil)), w.z.Close()
 }
 
-func (e Entry) append(b []byte) []byte {
+func (e entry) append(b []byte) []byte {
 	b = append(b, byte(e.Kind))
 	b = appendText(b, e.Path)
-	if e.Kind == Link {
+	if e.Kind == entryLink {
 		return appendText(b, e.Target)
 	}
 	for _, n := range []uint32{e.Mode, e.UID, e.GID} {
@@ -123,10 +126,10 @@ func (e Entry) append(b []byte) []byte {
 		b = appendText(appendText(b, k), e.Xattrs[k])
 	}
 	switch e.Kind {
-	case File:
+	case entryFile:
 		b = binary.AppendUvarint(b, uint64(e.Size))
 		b = append(b, e.Sum[:]...)
-	case Symlink:
+	case entrySymlink:
 		b = appendText(b, e.Target)
 	}
 	return b
@@ -136,20 +139,20 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Read visits every entry. Corrupt: the file is damaged, or holds more than
+// readManifest visits every entry. Corrupt: the file is damaged, or holds more than
 // entriesMax. An error from visit ends it and is returned.
-func Read(r io.Reader, entriesMax int64, visit func(Entry) error) error {
+func readManifest(r io.Reader, entriesMax int64, visit func(entry) error) error {
 	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(windowBytesMax))
 	if err != nil {
 		return err
 	}
 	defer z.Close()
-	p := parser{r: bufio.NewReaderSize(z, 64<<10)}
-	head := make([]byte, len(form))
-	if _, err := io.ReadFull(p.r, head); err != nil || string(head) != form {
-		return damaged(err)
+	p := manifestParser{r: bufio.NewReaderSize(z, 64<<10)}
+	head := make([]byte, len(manifestForm))
+	if _, err := io.ReadFull(p.r, head); err != nil || string(head) != manifestForm {
+		return errDamaged(err)
 	}
-	var rule rule
+	var rule orderRule
 	for n := int64(0); ; n++ {
 		e, err := p.entry()
 		if errors.Is(err, io.EOF) && n > 0 {
@@ -162,7 +165,7 @@ func Read(r io.Reader, entriesMax int64, visit func(Entry) error) error {
 			err = rule.check(e)
 		}
 		if err != nil {
-			return damaged(err)
+			return errDamaged(err)
 		}
 		if err := visit(e); err != nil {
 			return err
@@ -170,57 +173,57 @@ func Read(r io.Reader, entriesMax int64, visit func(Entry) error) error {
 	}
 }
 
-func damaged(err error) error {
+func errDamaged(err error) error {
 	return errs.Wrap(errs.Corrupt, err, "the list of a template's files is damaged").WithHint("import the template again")
 }
 
-// parser reads the binary form; its first error stays.
-type parser struct {
+// manifestParser reads the binary form; its first error stays.
+type manifestParser struct {
 	r   *bufio.Reader
 	err error
 }
 
 // entry returns io.EOF only between entries.
-func (p *parser) entry() (Entry, error) {
+func (p *manifestParser) entry() (entry, error) {
 	kind, err := p.r.ReadByte()
 	if err != nil {
-		return Entry{}, err
+		return entry{}, err
 	}
-	e := Entry{Kind: Kind(kind), Path: p.text(PathBytesMax)}
-	if e.Kind == Link {
-		e.Target = p.text(PathBytesMax)
+	e := entry{Kind: entryKind(kind), Path: p.text(pathBytesMax)}
+	if e.Kind == entryLink {
+		e.Target = p.text(pathBytesMax)
 		return e, p.failed()
 	}
 	e.Mode, e.UID, e.GID = uint32(p.number(permissionsMask)), uint32(p.number(1<<32-1)), uint32(p.number(1<<32-1))
 	sec := p.signed()
 	e.MTime = time.Unix(sec, int64(p.number(1e9-1))).UTC()
-	for n := p.number(XattrsMax); n > 0 && p.err == nil; n-- {
+	for n := p.number(entryXattrsMax); n > 0 && p.err == nil; n-- {
 		if e.Xattrs == nil {
 			e.Xattrs = map[string]string{}
 		}
-		k := p.text(NameBytesMax)
-		e.Xattrs[k] = p.text(XattrBytesMax)
+		k := p.text(nameBytesMax)
+		e.Xattrs[k] = p.text(entryXattrBytesMax)
 	}
 	switch e.Kind {
-	case File:
+	case entryFile:
 		e.Size = int64(p.number(1<<62 - 1))
 		if _, err := io.ReadFull(p.r, e.Sum[:]); err != nil && p.err == nil {
 			p.err = err
 		}
-	case Symlink:
-		e.Target = p.text(TargetBytesMax)
+	case entrySymlink:
+		e.Target = p.text(targetBytesMax)
 	}
 	return e, p.failed()
 }
 
-func (p *parser) failed() error {
+func (p *manifestParser) failed() error {
 	if errors.Is(p.err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return p.err
 }
 
-func (p *parser) number(limit uint64) uint64 {
+func (p *manifestParser) number(limit uint64) uint64 {
 	if p.err != nil {
 		return 0
 	}
@@ -234,7 +237,7 @@ func (p *parser) number(limit uint64) uint64 {
 	return n
 }
 
-func (p *parser) signed() int64 {
+func (p *manifestParser) signed() int64 {
 	if p.err != nil {
 		return 0
 	}
@@ -243,7 +246,7 @@ func (p *parser) signed() int64 {
 	return n
 }
 
-func (p *parser) text(bytesMax uint64) string {
+func (p *manifestParser) text(bytesMax uint64) string {
 	n := p.number(bytesMax)
 	if p.err != nil {
 		return ""
@@ -253,27 +256,27 @@ func (p *parser) text(bytesMax uint64) string {
 	return string(b)
 }
 
-// rule checks that entries are well-formed and in order, with memory for the
+// orderRule checks that entries are well-formed and in order, with memory for the
 // directories above the current entry only.
-type rule struct {
+type orderRule struct {
 	begun bool
-	open  []level
+	open  []orderLevel
 }
 
-type level struct {
+type orderLevel struct {
 	path string // with a slash at its end; "" for the root
 	last string // the last name in it
 }
 
-func (r *rule) check(e Entry) error {
+func (r *orderRule) check(e entry) error {
 	if err := e.check(); err != nil {
 		return err
 	}
 	if !r.begun {
-		if e.Path != "" || e.Kind != Dir {
+		if e.Path != "" || e.Kind != entryDir {
 			return badEntry(e, "stands where the root should be")
 		}
-		r.begun, r.open = true, []level{{}}
+		r.begun, r.open = true, []orderLevel{{}}
 		return nil
 	}
 	if e.Path == "" {
@@ -284,47 +287,47 @@ func (r *rule) check(e Entry) error {
 	}
 	in := &r.open[len(r.open)-1]
 	name := strings.TrimPrefix(e.Path, in.path)
-	if name == "" || name == "." || name == ".." || len(name) > NameBytesMax || strings.ContainsAny(name, "/\x00") {
+	if name == "" || name == "." || name == ".." || len(name) > nameBytesMax || strings.ContainsAny(name, "/\x00") {
 		return badEntry(e, "has no directory or a bad name")
 	}
 	if name <= in.last {
 		return badEntry(e, "is not in order")
 	}
 	in.last = name
-	if e.Kind == Dir {
-		r.open = append(r.open, level{path: e.Path + "/"})
+	if e.Kind == entryDir {
+		r.open = append(r.open, orderLevel{path: e.Path + "/"})
 	}
 	return nil
 }
 
-func (e Entry) check() error {
+func (e entry) check() error {
 	switch {
-	case len(e.Path) > PathBytesMax:
+	case len(e.Path) > pathBytesMax:
 		return badEntry(e, "has a name that is too long")
 	case e.Mode&^permissionsMask != 0:
 		return badEntry(e, "has a mode that is none")
-	case e.Kind == File && e.Size < 0:
+	case e.Kind == entryFile && e.Size < 0:
 		return badEntry(e, "has no size")
-	case e.Kind == Symlink && (e.Target == "" || len(e.Target) > TargetBytesMax || strings.IndexByte(e.Target, 0) >= 0):
+	case e.Kind == entrySymlink && (e.Target == "" || len(e.Target) > targetBytesMax || strings.IndexByte(e.Target, 0) >= 0):
 		return badEntry(e, "has a bad target")
-	case e.Kind == Link && (e.Target == "" || len(e.Target) > PathBytesMax):
+	case e.Kind == entryLink && (e.Target == "" || len(e.Target) > pathBytesMax):
 		return badEntry(e, "has a bad target")
-	case e.Kind != File && e.Kind != Dir && e.Kind != Symlink && e.Kind != Link:
+	case e.Kind != entryFile && e.Kind != entryDir && e.Kind != entrySymlink && e.Kind != entryLink:
 		return badEntry(e, "is of no kind")
 	}
 	total := 0
 	for k, v := range e.Xattrs {
 		total += len(k) + len(v)
-		if k == "" || len(k) > NameBytesMax || strings.IndexByte(k, 0) >= 0 {
+		if k == "" || len(k) > nameBytesMax || strings.IndexByte(k, 0) >= 0 {
 			return badEntry(e, "has an attribute with a bad name")
 		}
 	}
-	if len(e.Xattrs) > XattrsMax || total > XattrBytesMax {
+	if len(e.Xattrs) > entryXattrsMax || total > entryXattrBytesMax {
 		return badEntry(e, "has too many extended attributes")
 	}
 	return nil
 }
 
-func badEntry(e Entry, why string) error {
+func badEntry(e entry, why string) error {
 	return errs.New(errs.Invalid, "the entry %.80q %s", e.Path, why)
 }

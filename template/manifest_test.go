@@ -1,4 +1,4 @@
-package manifest_test
+package template
 
 import (
 	"bytes"
@@ -9,26 +9,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/manifest"
 )
 
-var at = time.Unix(1_700_000_000, 123_456_789).UTC()
+var manifestAt = time.Unix(1_700_000_000, 123_456_789).UTC()
 
-func sample() []manifest.Entry {
-	return []manifest.Entry{
-		{Kind: manifest.Dir, Mode: 0o755, MTime: at},
-		{Path: "a", Kind: manifest.Dir, Mode: 0o1777, UID: 1<<32 - 2, GID: 7, MTime: time.Unix(-5, 1).UTC()},
-		{Path: "a/f", Kind: manifest.File, Mode: 0o4755, MTime: at, Size: 5, Sum: manifest.Sum{1, 2}, Xattrs: map[string]string{"user.x": "\x00y", "security.capability": "z"}},
-		{Path: "a/l", Kind: manifest.Symlink, Mode: 0o777, MTime: at, Target: "../f"},
-		{Path: "a-b", Kind: manifest.Link, Target: "a/f"},
-		{Path: "b", Kind: manifest.Dir, Mode: 0o700, MTime: at},
+func sample() []entry {
+	return []entry{
+		{Kind: entryDir, Mode: 0o755, MTime: manifestAt},
+		{Path: "a", Kind: entryDir, Mode: 0o1777, UID: 1<<32 - 2, GID: 7, MTime: time.Unix(-5, 1).UTC()},
+		{Path: "a/f", Kind: entryFile, Mode: 0o4755, MTime: manifestAt, Size: 5, Sum: contentSum{1, 2}, Xattrs: map[string]string{"user.x": "\x00y", "security.capability": "z"}},
+		{Path: "a/l", Kind: entrySymlink, Mode: 0o777, MTime: manifestAt, Target: "../f"},
+		{Path: "a-b", Kind: entryLink, Target: "a/f"},
+		{Path: "b", Kind: entryDir, Mode: 0o700, MTime: manifestAt},
 	}
 }
 
-func write(t testing.TB, list []manifest.Entry) ([]byte, string, error) {
+func write(t testing.TB, list []entry) ([]byte, string, error) {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := manifest.NewWriter(&b)
+	w, err := newManifestWriter(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +40,8 @@ func write(t testing.TB, list []manifest.Entry) ([]byte, string, error) {
 	return b.Bytes(), hash, err
 }
 
-func read(data []byte, limit int64) (list []manifest.Entry, err error) {
-	err = manifest.Read(bytes.NewReader(data), limit, func(e manifest.Entry) error {
+func read(data []byte, limit int64) (list []entry, err error) {
+	err = readManifest(bytes.NewReader(data), limit, func(e entry) error {
 		list = append(list, e)
 		return nil
 	})
@@ -70,17 +69,17 @@ func TestRead_givesWhatWasWritten(t *testing.T) {
 }
 
 func TestAdd_refusesWhatIsNoTree(t *testing.T) {
-	root := manifest.Entry{Kind: manifest.Dir}
-	dir := func(path string) manifest.Entry { return manifest.Entry{Path: path, Kind: manifest.Dir} }
-	file := func(path string) manifest.Entry { return manifest.Entry{Path: path, Kind: manifest.File} }
+	root := entry{Kind: entryDir}
+	dir := func(path string) entry { return entry{Path: path, Kind: entryDir} }
+	file := func(path string) entry { return entry{Path: path, Kind: entryFile} }
 	many := map[string]string{}
 	for i := range 13 {
 		many[strings.Repeat("x", i+1)] = ""
 	}
-	for name, list := range map[string][]manifest.Entry{
+	for name, list := range map[string][]entry{
 		"no root":          {dir("a")},
 		"two roots":        {root, root},
-		"a file as root":   {{Kind: manifest.File}},
+		"a file as root":   {{Kind: entryFile}},
 		"no parent":        {root, file("a/b")},
 		"parent is a file": {root, file("a"), file("a/b")},
 		"out of order":     {root, file("b"), file("a")},
@@ -92,11 +91,11 @@ func TestAdd_refusesWhatIsNoTree(t *testing.T) {
 		"NUL":              {root, file("a\x00")},
 		"back to a closed": {root, dir("a"), file("b"), file("a/c")},
 		"long name":        {root, file(strings.Repeat("n", 256))},
-		"no target":        {root, {Path: "l", Kind: manifest.Symlink}},
+		"no target":        {root, {Path: "l", Kind: entrySymlink}},
 		"no kind":          {root, {Path: "l", Kind: 'x'}},
-		"mode":             {root, {Path: "l", Kind: manifest.File, Mode: 0o10000}},
-		"attributes":       {root, {Path: "l", Kind: manifest.File, Xattrs: many}},
-		"attribute bytes":  {root, {Path: "l", Kind: manifest.File, Xattrs: map[string]string{"user.a": strings.Repeat("v", 4000)}}},
+		"mode":             {root, {Path: "l", Kind: entryFile, Mode: 0o10000}},
+		"attributes":       {root, {Path: "l", Kind: entryFile, Xattrs: many}},
+		"attribute bytes":  {root, {Path: "l", Kind: entryFile, Xattrs: map[string]string{"user.a": strings.Repeat("v", 4000)}}},
 	} {
 		if _, _, err := write(t, list); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v", name, err)

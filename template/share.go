@@ -1,4 +1,4 @@
-package layer
+package template
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
-
-	"github.com/skete-dev/skete/template/manifest"
 )
 
 // linkedBytesMin is the size from which a file may be a hard link to another
@@ -21,8 +19,8 @@ import (
 // is to run) refuse one that has more than they expect; such files are small.
 const linkedBytesMin = 16 << 10
 
-// parent is a sealed tree whose files ours may share.
-type parent struct {
+// parentOf is a sealed tree whose files ours may share.
+type parentOf struct {
 	root  *os.Root
 	files map[string]Attr // by path; of a file with several names only the first
 	// noClones: the file system said that it has none.
@@ -37,10 +35,10 @@ type parent struct {
 //
 // What is shared is compared byte by byte with what is really there, and what
 // cannot be shared is written as ever.
-func (t *Tree) Share(root *os.Root, list io.Reader) error {
-	p := &parent{root: root, files: map[string]Attr{}}
-	err := manifest.Read(list, t.limits.Entries, func(e manifest.Entry) error {
-		if e.Kind == manifest.File {
+func (t *layerTree) Share(root *os.Root, list io.Reader) error {
+	p := &parentOf{root: root, files: map[string]Attr{}}
+	err := readManifest(list, t.limits.Entries, func(e entry) error {
+		if e.Kind == entryFile {
 			p.files[e.Path] = Attr{Mode: e.Mode, UID: e.UID, GID: e.GID, MTime: e.MTime, Xattrs: e.Xattrs}
 		}
 		return nil
@@ -58,7 +56,7 @@ func (a Attr) equal(b Attr) bool {
 
 // like opens the parent's file of this name if it has these attributes, in the
 // manifest and on the disk; nil = there is none.
-func (t *Tree) like(p place, a Attr) *os.File {
+func (t *layerTree) like(p place, a Attr) *os.File {
 	if t.parent == nil {
 		return nil
 	}
@@ -80,7 +78,7 @@ func (t *Tree) like(p place, a Attr) *os.File {
 
 // onDisk reports whether a file is as we would make it. One that a process with
 // other rights made is not.
-func (t *Tree) onDisk(st *unix.Stat_t, a Attr) bool {
+func (t *layerTree) onDisk(st *unix.Stat_t, a Attr) bool {
 	mode, uid, gid := a.Mode, a.UID, a.GID
 	if !t.owner {
 		mode, uid, gid = mode&0o777|0o600, uint32(os.Geteuid()), st.Gid
@@ -91,7 +89,7 @@ func (t *Tree) onDisk(st *unix.Stat_t, a Attr) bool {
 
 // cloneParent makes a file of our own, in an empty place, that shares the
 // blocks of the parent's. Most file systems cannot.
-func (t *Tree) cloneParent(p place, was *os.File, a Attr) bool {
+func (t *layerTree) cloneParent(p place, was *os.File, a Attr) bool {
 	if t.parent.noClones {
 		return false
 	}
@@ -119,7 +117,7 @@ func (t *Tree) cloneParent(p place, was *os.File, a Attr) bool {
 }
 
 // linkParent gives the parent's open file one more name, in an empty place.
-func (t *Tree) linkParent(p place, f *os.File) bool {
+func (t *layerTree) linkParent(p place, f *os.File) bool {
 	dir, base := path.Split(p.full())
 	from, err := t.parent.root.Open(cleanOr(strings.TrimSuffix(dir, "/")))
 	if err != nil {
@@ -141,7 +139,7 @@ func (t *Tree) linkParent(p place, f *os.File) bool {
 // shared reads a file's content and shares the parent's file if it is the same.
 // Otherwise done is false, and rest reads the content as if nothing had been
 // read.
-func (t *Tree) shared(ctx context.Context, p place, a Attr, r io.Reader) (n *node, rest io.Reader, err error) {
+func (t *layerTree) shared(ctx context.Context, p place, a Attr, r io.Reader) (n *treeNode, rest io.Reader, err error) {
 	was := t.like(p, a)
 	if was == nil {
 		return nil, r, nil
@@ -154,24 +152,24 @@ func (t *Tree) shared(ctx context.Context, p place, a Attr, r io.Reader) (n *nod
 	if same && (t.cloneParent(p, was, a) || size >= linkedBytesMin && t.linkParent(p, was)) {
 		_ = was.Close()
 		t.stats.Shared += size
-		return &node{kind: manifest.File, Attr: a, size: size, sum: sum, names: 1, layer: t.layer}, nil, nil
+		return &treeNode{kind: entryFile, Attr: a, size: size, sum: sum, names: 1, layer: t.layer}, nil, nil
 	}
 	if _, err := was.Seek(0, io.SeekStart); err != nil {
 		_ = was.Close()
 		return nil, nil, err
 	}
-	return nil, &begun{file: was, Reader: io.MultiReader(io.LimitReader(was, size), bytes.NewReader(tail), r)}, nil
+	return nil, &begunShare{file: was, Reader: io.MultiReader(io.LimitReader(was, size), bytes.NewReader(tail), r)}, nil
 }
 
-// begun reads first what is equal in the parent's file, then the stream.
-type begun struct {
+// begunShare reads first what is equal in the parent's file, then the stream.
+type begunShare struct {
 	io.Reader
 	file *os.File
 }
 
 // compare reads r for as long as it is what f holds: size bytes are equal, and
 // tail was read of r beyond them.
-func (t *Tree) compare(ctx context.Context, f *os.File, r io.Reader) (same bool, size int64, sum manifest.Sum, tail []byte, err error) {
+func (t *layerTree) compare(ctx context.Context, f *os.File, r io.Reader) (same bool, size int64, sum contentSum, tail []byte, err error) {
 	h := blake3.New()
 	if t.there == nil {
 		t.there = make([]byte, len(t.buf))

@@ -1,4 +1,4 @@
-package layer_test
+package template
 
 import (
 	"archive/tar"
@@ -17,11 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/template/layer"
-	"github.com/skete-dev/skete/template/manifest"
 )
 
-var bounds = layer.Limits{Bytes: 1 << 20, Entries: 1000}
+var layerBounds = layerLimits{Bytes: 1 << 20, Entries: 1000}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -62,7 +60,7 @@ func archive(headers ...tar.Header) []byte {
 }
 
 // build applies layers and checks that the disk and the manifest agree.
-func build(t testing.TB, kind layer.Kind, l layer.Limits, layers ...[]byte) (map[string]manifest.Entry, layer.Stats, error) {
+func build(t testing.TB, kind layerKind, l layerLimits, layers ...[]byte) (map[string]entry, treeStats, error) {
 	t.Helper()
 	where := t.TempDir()
 	in := filepath.Join(where, "tree")
@@ -71,7 +69,7 @@ func build(t testing.TB, kind layer.Kind, l layer.Limits, layers ...[]byte) (map
 	root, err := os.OpenRoot(in)
 	must(t, err)
 	defer root.Close()
-	tree := layer.New(root, l)
+	tree := newLayerTree(root, l)
 	defer func() {
 		entries, err := os.ReadDir(where)
 		must(t, err)
@@ -88,8 +86,8 @@ func build(t testing.TB, kind layer.Kind, l layer.Limits, layers ...[]byte) (map
 	var list bytes.Buffer
 	_, err = tree.Seal(context.Background(), &list)
 	must(t, err)
-	got := map[string]manifest.Entry{}
-	must(t, manifest.Read(&list, 10000, func(e manifest.Entry) error {
+	got := map[string]entry{}
+	must(t, readManifest(&list, 10000, func(e entry) error {
 		got[e.Path] = e
 		return nil
 	}))
@@ -98,7 +96,7 @@ func build(t testing.TB, kind layer.Kind, l layer.Limits, layers ...[]byte) (map
 }
 
 // compare walks the disk: every name, kind, mode, owner, size and link.
-func compare(t testing.TB, in string, got map[string]manifest.Entry) {
+func compare(t testing.TB, in string, got map[string]entry) {
 	t.Helper()
 	inodes, n := map[uint64]string{}, 0
 	must(t, filepath.WalkDir(in, func(full string, _ fs.DirEntry, err error) error {
@@ -116,7 +114,7 @@ func compare(t testing.TB, in string, got map[string]manifest.Entry) {
 		info, err := os.Lstat(full)
 		must(t, err)
 		st := info.Sys().(*syscall.Stat_t)
-		if e.Kind == manifest.Link {
+		if e.Kind == entryLink {
 			if inodes[st.Ino] != e.Target {
 				t.Errorf("%q is another name of %q, want %q", name, inodes[st.Ino], e.Target)
 			}
@@ -132,8 +130,8 @@ func compare(t testing.TB, in string, got map[string]manifest.Entry) {
 		if !info.ModTime().Equal(e.MTime) {
 			t.Errorf("%q: time %v, manifest %v", name, info.ModTime(), e.MTime)
 		}
-		kind := map[fs.FileMode]manifest.Kind{0: manifest.File, fs.ModeDir: manifest.Dir, fs.ModeSymlink: manifest.Symlink}[info.Mode().Type()]
-		if kind != e.Kind || kind == manifest.File && info.Size() != e.Size {
+		kind := map[fs.FileMode]entryKind{0: entryFile, fs.ModeDir: entryDir, fs.ModeSymlink: entrySymlink}[info.Mode().Type()]
+		if kind != e.Kind || kind == entryFile && info.Size() != e.Size {
 			t.Errorf("%q: %v, %d bytes; manifest %+v", name, info.Mode(), info.Size(), e)
 		}
 		return nil
@@ -143,16 +141,16 @@ func compare(t testing.TB, in string, got map[string]manifest.Entry) {
 	}
 }
 
-func names(got map[string]manifest.Entry) string {
+func names(got map[string]entry) string {
 	var list []string
 	for name, e := range got {
 		s := name
 		switch e.Kind {
-		case manifest.Dir:
+		case entryDir:
 			s += "/"
-		case manifest.Symlink, manifest.Link:
+		case entrySymlink, entryLink:
 			s += ">" + e.Target
-		case manifest.File:
+		case entryFile:
 			s += fmt.Sprint(e.Size)
 		}
 		if name != "" {
@@ -201,7 +199,7 @@ func TestApply_layersMeanWhatTheSpecificationSays(t *testing.T) {
 		{"a long name", layers{archive(file(strings.Repeat("long/", 40)+strings.Repeat("n", 255), ""))}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, _, err := build(t, layer.OCI, bounds, c.layers...)
+			got, _, err := build(t, ociLayer, layerBounds, c.layers...)
 			must(t, err)
 			if c.want != "" && names(got) != c.want {
 				t.Errorf("have %s\nwant %s", names(got), c.want)
@@ -211,7 +209,7 @@ func TestApply_layersMeanWhatTheSpecificationSays(t *testing.T) {
 }
 
 func TestApply_keepsAttributes(t *testing.T) {
-	got, stats, err := build(t, layer.OCI, bounds, archive(
+	got, stats, err := build(t, ociLayer, layerBounds, archive(
 		tar.Header{Name: "bin/sudo", Typeflag: tar.TypeReg, Mode: 0o4755, Uid: 0, Gid: 27},
 		tar.Header{Name: "tmp", Typeflag: tar.TypeDir, Mode: 0o1777, Uid: 3, Gid: 1 << 20},
 		tar.Header{Name: "bin/ping", Typeflag: tar.TypeReg, Mode: 0o755, PAXRecords: map[string]string{
@@ -293,11 +291,11 @@ func TestApply_hostileLayersStayInside(t *testing.T) {
 		{"garbage", bytes.Repeat([]byte("garbage "), 1000), errs.Invalid},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, kind := range []layer.Kind{layer.OCI, layer.Plain} {
-				if strings.Contains(c.name, "whiteout") && kind == layer.Plain {
+			for _, kind := range []layerKind{ociLayer, plainLayer} {
+				if strings.Contains(c.name, "whiteout") && kind == plainLayer {
 					continue
 				}
-				_, _, err := build(t, kind, bounds, c.data)
+				_, _, err := build(t, kind, layerBounds, c.data)
 				if got := errs.Of(err); got != c.want {
 					t.Errorf("%d: %q, want %q (%v)", kind, got, c.want, err)
 				}
@@ -312,8 +310,8 @@ func FuzzApply(f *testing.F) {
 	f.Add(archive(symlink("x", "/")), archive(file("x/y", ""), dir("x")))
 	f.Add(archive(file("a", "x"), hard("b", "a")), archive(dir("a"), hard("a/c", "b"), file(".wh.a", "")))
 	f.Fuzz(func(t *testing.T, lower, upper []byte) {
-		for _, kind := range []layer.Kind{layer.OCI, layer.Plain} {
-			_, _, err := build(t, kind, bounds, lower, upper)
+		for _, kind := range []layerKind{ociLayer, plainLayer} {
+			_, _, err := build(t, kind, layerBounds, lower, upper)
 			if err != nil && errs.Of(err) != errs.Invalid && errs.Of(err) != errs.Limit {
 				t.Errorf("not the archive's fault? %v", err)
 			}

@@ -1,4 +1,4 @@
-package layer_test
+package template
 
 import (
 	"archive/tar"
@@ -15,9 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-
-	"github.com/skete-dev/skete/template/layer"
-	"github.com/skete-dev/skete/template/manifest"
 )
 
 // sealed is a tree on disk with its manifest.
@@ -25,7 +22,7 @@ type sealed struct {
 	dir  string
 	list []byte
 	hash string
-	layer.Stats
+	treeStats
 }
 
 // sealTree makes a tree of a tar, sharing files with over if there is one.
@@ -35,18 +32,18 @@ func sealTree(t *testing.T, over *sealed, tar []byte) *sealed {
 	root, err := os.OpenRoot(s.dir)
 	must(t, err)
 	defer root.Close()
-	tree := layer.New(root, layer.Limits{Bytes: 1 << 30, Entries: 100_000})
+	tree := newLayerTree(root, layerLimits{Bytes: 1 << 30, Entries: 100_000})
 	if over != nil {
 		parent, err := os.OpenRoot(over.dir)
 		must(t, err)
 		defer parent.Close()
 		must(t, tree.Share(parent, bytes.NewReader(over.list)))
 	}
-	must(t, tree.Apply(t.Context(), bytes.NewReader(tar), layer.Plain))
+	must(t, tree.Apply(t.Context(), bytes.NewReader(tar), plainLayer))
 	var list bytes.Buffer
 	s.hash, err = tree.Seal(t.Context(), &list)
 	must(t, err)
-	s.list, s.Stats = list.Bytes(), tree.Stats()
+	s.list, s.treeStats = list.Bytes(), tree.Stats()
 	return s
 }
 
@@ -62,8 +59,8 @@ func (s *sealed) stat(t *testing.T, name string) *syscall.Stat_t {
 func (s *sealed) content(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	must(t, manifest.Read(bytes.NewReader(s.list), 1<<20, func(e manifest.Entry) error {
-		if e.Kind != manifest.File {
+	must(t, readManifest(bytes.NewReader(s.list), 1<<20, func(e entry) error {
+		if e.Kind != entryFile {
 			return nil
 		}
 		data, err := os.ReadFile(filepath.Join(s.dir, e.Path))
@@ -182,7 +179,7 @@ func TestShare_damagedManifest(t *testing.T) {
 	must(t, err)
 	defer root.Close()
 	for name, list := range map[string]string{"empty": "", "no manifest": "x"} {
-		if err := layer.New(root, bounds).Share(root, strings.NewReader(list)); err == nil {
+		if err := newLayerTree(root, layerBounds).Share(root, strings.NewReader(list)); err == nil {
 			t.Errorf("%s was taken", name)
 		}
 	}
