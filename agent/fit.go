@@ -9,7 +9,6 @@ import (
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -99,7 +98,7 @@ const historyMax = 32 << 20
 
 // once asks the model without showing it to anybody.
 func (r *Runner) once(ctx context.Context, req *llm.Request) (*llm.Response, error) {
-	for delta, err := range attempt.Stream(ctx, r.c.Model, req, r.c.Patience, func(attempt.Failure) {}) {
+	for delta, err := range llm.Retry(ctx, r.c.Model, req, r.c.Patience, func(llm.RetryFailure) {}) {
 		if err != nil {
 			return nil, err
 		}

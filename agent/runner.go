@@ -17,7 +17,6 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -57,7 +56,7 @@ type Config struct {
 	// next Run; else it fails with it.
 	Patient bool
 	// Patience bounds the attempts of a model call.
-	Patience attempt.Policy
+	Patience llm.RetryPolicy
 	Now      func() time.Time // nil = time.Now
 	Logger   *slog.Logger
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -206,7 +205,7 @@ func (w *world) runner() *agent.Runner {
 	w.t.Helper()
 	r, err := agent.New(agent.Config{
 		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Now: w.now,
-		Patience: attempt.Policy{Wait: time.Millisecond, WaitMax: time.Millisecond},
+		Patience: llm.RetryPolicy{Wait: time.Millisecond, WaitMax: time.Millisecond},
 	})
 	must(w.t, err)
 	return r

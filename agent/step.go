@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -102,12 +101,12 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (*llm.Response, error) {
 	opCtx, done := r.interruptible(ctx)
 	defer done()
-	failedAttempt := func(f attempt.Failure) {
+	failedAttempt := func(f llm.RetryFailure) {
 		*attempts = f.Attempt + 1
 		r.c.News(News{Reset: true})
 		_ = r.append(ctx, thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name})
 	}
-	for delta, err := range attempt.Stream(opCtx, r.c.Model, p.Request, r.c.Patience, failedAttempt) {
+	for delta, err := range llm.Retry(opCtx, r.c.Model, p.Request, r.c.Patience, failedAttempt) {
 		switch {
 		case err != nil && errors.Is(context.Cause(opCtx), tool.ErrCancelled):
 			return nil, tool.ErrCancelled

@@ -15,7 +15,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/history"
-	"github.com/skete-dev/skete/guest/port"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/service"
 	"github.com/skete-dev/skete/guest/wire"
@@ -137,7 +136,7 @@ func route(ctx context.Context, ln *listener, conn net.Conn, p uint32) {
 			conn.Close()
 		}
 	case p <= wire.TCPPortMax:
-		port.Forward(ctx, conn, p)
+		forwardPort(ctx, conn, p)
 	default:
 		_ = wire.Refuse(conn, errs.New(errs.NotFound, "no port %d", p))
 		conn.Close()
@@ -161,7 +160,7 @@ func newServer(cfg Config, ctl *control) *http.Server {
 	mux.Handle(wire.NewControlHandler(ctl, opts...))
 	mux.Handle(wire.NewProcessHandler(ctl.core.Service(), opts...))
 	mux.Handle(wire.NewFileHandler(ctl.files, opts...))
-	mux.Handle(wire.NewPortHandler(port.New(), opts...))
+	mux.Handle(wire.NewPortHandler(newPortService(), opts...))
 	mux.Handle(wire.NewServiceHandler(ctl.services, opts...))
 	if ctl.past != nil {
 		mux.Handle(wire.NewHistoryHandler(ctl.past, opts...))

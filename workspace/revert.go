@@ -9,7 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace/apply"
-	"github.com/skete-dev/skete/workspace/merge"
+	"github.com/skete-dev/skete/workspace/compare"
 	"github.com/skete-dev/skete/workspace/object"
 	"github.com/skete-dev/skete/workspace/tree"
 )
@@ -233,7 +233,7 @@ func (r *reverter) contents(path string, before, after, now tree.Entry) (tree.En
 func (r *reverter) lines(before, after, now tree.Entry) (merged, marked []byte, ok bool, err error) {
 	var texts [3][]byte
 	for i, e := range []tree.Entry{after, now, before} {
-		if e.Size > merge.TextBytesMax {
+		if e.Size > compare.TextBytesMax {
 			return nil, nil, false, nil
 		}
 		var b bytes.Buffer
@@ -244,11 +244,11 @@ func (r *reverter) lines(before, after, now tree.Entry) (merged, marked []byte, 
 		if err != nil {
 			return nil, nil, false, err
 		}
-		if texts[i] = b.Bytes(); !merge.IsText(texts[i]) {
+		if texts[i] = b.Bytes(); !compare.IsText(texts[i]) {
 			return nil, nil, false, nil
 		}
 	}
-	text, conflicts := merge.Three(texts[0], texts[1], texts[2])
+	text, conflicts := compare.MergeLines(texts[0], texts[1], texts[2])
 	if len(conflicts) > 0 {
 		return nil, text, false, nil
 	}

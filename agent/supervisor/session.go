@@ -18,7 +18,6 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/place"
@@ -52,7 +51,7 @@ type sessionConfig struct {
 	Wire     Wire   // nil = no live news
 	Applied  func() // called after each event that was applied; nil = none
 	Patient  bool   // see agent.Config
-	Patience attempt.Policy
+	Patience llm.RetryPolicy
 	Now      func() time.Time
 	Logger   *slog.Logger
 }

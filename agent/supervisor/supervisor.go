@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/runs"
-	"github.com/skete-dev/skete/llm/attempt"
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -43,7 +43,7 @@ type Config struct {
 	Wire     Wire   // nil = no live news
 	Node     string // the name of this server's data directory, which owns its runs
 	RunsMax  int    // driven at once; 0 = 64
-	Patience attempt.Policy
+	Patience llm.RetryPolicy
 	Now      func() time.Time
 	Log      *slog.Logger
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -138,7 +137,7 @@ func (h *house) openNode(node string, m model) *supervisor.Supervisor {
 	task.Add(registry)
 	k, err := supervisor.Open(h.t.Context(), supervisor.Config{
 		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
-		Patience: attempt.Policy{Wait: time.Millisecond, Attempts: 2},
+		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 	must(h.t, err)
 	h.t.Cleanup(func() { _ = k.Close() })

@@ -24,7 +24,6 @@ import (
 	"github.com/skete-dev/skete/sandbox/firecracker"
 	"github.com/skete-dev/skete/sandbox/gvisor"
 	"github.com/skete-dev/skete/sandbox/microvm"
-	"github.com/skete-dev/skete/sandbox/microvm/tsc"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -198,7 +197,7 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 func describeMicroVMs(host *doctor.Host, c serve.Config) {
 	kernel := serve.Kernel(c)
 	host.KVM = microvm.ProbeKVM
-	host.TSC = func() (uint64, error) { return uint64(tsc.KHz()), nil }
+	host.TSC = func() (uint64, error) { return uint64(microvm.TSCKHz()), nil }
 	host.Kernel = func(ctx context.Context) (doctor.Kernel, error) {
 		k, err := microvm.FindKernel(ctx, kernel)
 		return doctor.Kernel{Path: k.Path, Version: k.Release}, err // its modules came with it

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/pattern"
 )
@@ -176,7 +175,7 @@ const gated = `until [ -e '%s' ]; do :; done; `
 const shellCommand = `s=$(command -v bash) || s=sh; exec "$s" -c "$0" 2>&1`
 
 // limitsOf are those of all its processes together. The others are of each one.
-func limitsOf(d *wire.ServiceDeclaration) (l bound.Limits) {
+func limitsOf(d *wire.ServiceDeclaration) (l groupLimits) {
 	for _, r := range d.Rlimits {
 		if whole := wholeNumber(&l, r.Name); whole != nil {
 			*whole = r.Soft
@@ -185,7 +184,7 @@ func limitsOf(d *wire.ServiceDeclaration) (l bound.Limits) {
 	return l
 }
 
-func wholeNumber(l *bound.Limits, name string) *uint64 {
+func wholeNumber(l *groupLimits, name string) *uint64 {
 	switch name {
 	case "memory":
 		return &l.Memory
@@ -204,7 +203,7 @@ func startRequest(d *wire.ServiceDeclaration, key, gate string, env map[string]s
 		Key: key, Cwd: d.Workdir, User: d.User, SpoolBytesMax: d.LogBytesMax, Background: true, Env: map[string][]byte{},
 	}
 	for _, l := range d.Rlimits {
-		if wholeNumber(&bound.Limits{}, l.Name) == nil {
+		if wholeNumber(&groupLimits{}, l.Name) == nil {
 			r.Rlimits = append(r.Rlimits, l)
 		}
 	}

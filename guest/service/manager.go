@@ -15,7 +15,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process"
-	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -38,7 +37,7 @@ type Manager struct {
 	dir      string
 	initBoot string
 	log      io.Writer
-	bounds   bound.Keeper
+	bounds   groupKeeper
 	cancel   context.CancelFunc
 	ctx      context.Context //nolint:containedctx // of the loops; Close ends it
 	wg       sync.WaitGroup
@@ -60,7 +59,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		core: cfg.Core, dir: filepath.Join(state, "services"), initBoot: cfg.InitBoot, log: cfg.Log, boot: cfg.Boot,
-		units: map[string]*unit{}, changed: make(chan struct{}), bounds: bound.Find(),
+		units: map[string]*unit{}, changed: make(chan struct{}), bounds: findGroups(),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {

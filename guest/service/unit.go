@@ -13,7 +13,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/process"
-	"github.com/skete-dev/skete/guest/service/bound"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -200,7 +199,7 @@ func (u *unit) group() string {
 
 // bind puts a run under its limits; one that is there already, too, since what
 // it forked while no supervise ran may be outside.
-func (u *unit) bind(run process.Run, d *wire.ServiceDeclaration) (group string, l bound.Limits) {
+func (u *unit) bind(run process.Run, d *wire.ServiceDeclaration) (group string, l groupLimits) {
 	group, l = u.group(), limitsOf(d)
 	missing := u.m.bounds.Put(group, l, run.Members)
 	u.mu.Lock()

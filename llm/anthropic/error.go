@@ -9,7 +9,6 @@ import (
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/fault"
 )
@@ -55,7 +54,7 @@ func (f failure) status(e *sdk.Error) error {
 	out := f.Status(e.StatusCode, header, said)
 	out.Trouble = troubleOf(body.Error.Type, out.Trouble)
 	if out.RetryAfter == 0 && out.Retryable() {
-		out.RetryAfter = modelwire.Reset(header, time.Now())
+		out.RetryAfter = fault.Reset(header, time.Now())
 	}
 	return out
 }
@@ -65,7 +64,7 @@ func (f failure) late(e apiErr) error {
 	out := f.Said(e.String())
 	out.Trouble = troubleOf(e.Type, out.Trouble)
 	if out.Retryable() {
-		out.RetryAfter = modelwire.ResetText(e.Message)
+		out.RetryAfter = fault.ResetText(e.Message)
 	}
 	return out
 }

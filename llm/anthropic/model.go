@@ -14,7 +14,6 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/fault"
 )
@@ -70,7 +69,7 @@ func New(c Config) (*Model, error) {
 		c.ReplyBytesMax = replyBytesMaxDefault
 	}
 	if c.HTTP == nil {
-		c.HTTP = modelwire.Client()
+		c.HTTP = fault.HTTPClient()
 	}
 	opts := []option.RequestOption{
 		option.WithoutEnvironmentDefaults(), // what is not configured must not act
@@ -127,7 +126,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 		return err
 	}
 	body := m.encode(req)
-	guard, inner := modelwire.NewGuard(ctx, m.c.Silence, m.c.ReplyBytesMax)
+	guard, inner := fault.NewGuard(ctx, m.c.Silence, m.c.ReplyBytesMax)
 	defer guard.Close()
 	f := failure{fault.Stream{
 		Model: m.c.Info.Name, Ctx: ctx, Guard: guard, Request: req, Secrets: m.secrets(),
@@ -165,7 +164,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 }
 
 // read feeds the assembly until the message ends.
-func (m *Model) read(dec ssestream.Decoder, guard *modelwire.Guard, f failure, a *assembly) error {
+func (m *Model) read(dec ssestream.Decoder, guard *fault.Guard, f failure, a *assembly) error {
 	for {
 		guard.Arm()
 		more := dec.Next()

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/fault"
 )
 
 // event is what this package reads of a stream's events.
@@ -233,9 +233,9 @@ func (b *block) thinking() *llm.Vendor {
 		return nil
 	}
 	data := []byte(`{"type":"thinking","thinking":`)
-	data = modelwire.AppendString(data, b.text.String())
+	data = fault.AppendString(data, b.text.String())
 	data = append(data, `,"signature":`...)
-	data = modelwire.AppendString(data, b.signature.String())
+	data = fault.AppendString(data, b.signature.String())
 	return &llm.Vendor{Dialect: Dialect, Data: append(data, '}')}
 }
 

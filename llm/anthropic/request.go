@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/fault"
 )
 
 // cacheHintsMax is how many breakpoints the vendor takes.
@@ -24,7 +24,7 @@ func (m *Model) encode(req *llm.Request) []byte {
 
 	b := make([]byte, 0, req.SizeHint())
 	b = append(b, `{"model":`...)
-	b = modelwire.AppendString(b, m.c.Info.ID)
+	b = fault.AppendString(b, m.c.Info.ID)
 	tokens := m.outputTokens(req)
 	b = append(b, `,"max_tokens":`...)
 	b = strconv.AppendInt(b, int64(tokens), 10)
@@ -235,7 +235,7 @@ func beginsWithThinking(turns []turn) bool {
 func (m *Model) appendOutputConfig(b []byte, req *llm.Request) []byte {
 	var members []string
 	if req.Effort != "" && m.form.effort {
-		members = append(members, `"effort":`+string(modelwire.AppendString(nil, req.Effort)))
+		members = append(members, `"effort":`+string(fault.AppendString(nil, req.Effort)))
 	}
 	if req.Schema != nil && m.form.schema && schemaFits(req.Schema.Schema) {
 		members = append(members, `"format":{"type":"json_schema","schema":`+string(req.Schema.Schema)+`}`)
@@ -275,13 +275,13 @@ func appendTools(b []byte, tools []llm.ToolSpec) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, `{"name":`...)
-		b = modelwire.AppendString(b, t.Name)
+		b = fault.AppendString(b, t.Name)
 		if t.Description != "" {
 			b = append(b, `,"description":`...)
-			b = modelwire.AppendString(b, t.Description)
+			b = fault.AppendString(b, t.Description)
 		}
 		b = append(b, `,"input_schema":`...)
-		b = modelwire.AppendRaw(b, t.Schema, `{"type":"object"}`)
+		b = fault.AppendRaw(b, t.Schema, `{"type":"object"}`)
 		b = append(b, '}')
 	}
 	if len(tools) > 0 {
@@ -311,7 +311,7 @@ func (m *Model) appendChoice(b []byte, req *llm.Request) []byte {
 		return append(b, `,"tool_choice":{"type":"any"`+serial+`}`...)
 	case llm.ChoiceTool:
 		b = append(b, `,"tool_choice":{"type":"tool","name":`...)
-		b = modelwire.AppendString(b, req.Choice.Name)
+		b = fault.AppendString(b, req.Choice.Name)
 		return append(b, serial+`}`...)
 	}
 	if serial == "" {
@@ -331,7 +331,7 @@ func appendStop(b []byte, stop []string) []byte {
 		} else {
 			b = append(b, ',')
 		}
-		b = modelwire.AppendString(b, s)
+		b = fault.AppendString(b, s)
 	}
 	if n > 0 {
 		b = append(b, ']')
@@ -369,7 +369,7 @@ func closeBlock(b []byte, mark bool) []byte {
 
 func appendText(b []byte, text string) []byte {
 	b = append(b, `{"type":"text","text":`...)
-	return modelwire.AppendString(b, text)
+	return fault.AppendString(b, text)
 }
 
 func appendBlock(b []byte, block llm.Block, mark bool) []byte {
@@ -388,16 +388,16 @@ func appendBlock(b []byte, block llm.Block, mark bool) []byte {
 
 func appendCall(b []byte, c *llm.Call) []byte {
 	b = append(b, `{"type":"tool_use","id":`...)
-	b = modelwire.AppendString(b, c.ID)
+	b = fault.AppendString(b, c.ID)
 	b = append(b, `,"name":`...)
-	b = modelwire.AppendString(b, c.Name)
+	b = fault.AppendString(b, c.Name)
 	b = append(b, `,"input":`...)
 	if c.Raw || !json.Valid(c.Args) { // the vendor takes objects only
 		b = append(b, `{"raw":`...)
 		if c.Raw && json.Valid(c.Args) {
 			b = append(b, c.Args...)
 		} else {
-			b = modelwire.AppendString(b, string(c.Args))
+			b = fault.AppendString(b, string(c.Args))
 		}
 		return append(b, '}')
 	}
@@ -406,7 +406,7 @@ func appendCall(b []byte, c *llm.Call) []byte {
 
 func appendResult(b []byte, r *llm.Result) []byte {
 	b = append(b, `{"type":"tool_result","tool_use_id":`...)
-	b = modelwire.AppendString(b, r.CallID)
+	b = fault.AppendString(b, r.CallID)
 	n := 0
 	for _, block := range r.Blocks {
 		if (block.Kind != llm.KindText && block.Kind != llm.KindMedia) || !says(block) {
@@ -443,7 +443,7 @@ func appendMedia(b []byte, m *llm.Media) []byte {
 		return appendText(b, "["+m.Type+", which this model cannot read]")
 	}
 	b = append(b, `{"type":"`+kind+`","source":{"type":"base64","media_type":`...)
-	b = modelwire.AppendString(b, m.Type)
+	b = fault.AppendString(b, m.Type)
 	b = append(b, `,"data":"`...)
 	b = base64.StdEncoding.AppendEncode(b, m.Data)
 	return append(b, `"}`...)

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/anthropic"
 	"github.com/skete-dev/skete/llm/compat"
+	"github.com/skete-dev/skete/llm/fault"
 	"github.com/skete-dev/skete/llm/openai"
 )
 
@@ -61,7 +61,7 @@ func New(config Config, o Options) (*Catalog, error) {
 	if o.Local == nil {
 		o.Local = Locals()
 	}
-	c := &Catalog{config: config, getenv: o.Getenv, facts: facts, transport: transport(), client: modelwire.Client()}
+	c := &Catalog{config: config, getenv: o.Getenv, facts: facts, transport: transport(), client: fault.HTTPClient()}
 	c.client.Transport = c.transport
 	c.scout = &scout{servers: o.Local, client: c.client}
 	return c, nil

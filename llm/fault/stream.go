@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -18,7 +17,7 @@ import (
 type Stream struct {
 	Model    string
 	Ctx      context.Context // the caller's
-	Guard    *modelwire.Guard
+	Guard    *Guard
 	Request  *llm.Request
 	Secrets  []string
 	BytesMax int64         // of the reply, as the guard has it
@@ -29,7 +28,7 @@ type Stream struct {
 // server did.
 func (s Stream) Ended() error {
 	switch why := s.Guard.Cause(); {
-	case errors.Is(why, modelwire.ErrTooLong):
+	case errors.Is(why, ErrTooLong):
 		return Senseless(s.Model, "%w: %d bytes", why, s.BytesMax)
 	case why != nil:
 		return Broken(s.Model, fmt.Errorf("%w: %v", why, s.Silence))

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/fault"
 )
@@ -87,7 +86,7 @@ func (f failure) sent(res *http.Response, err error) error {
 		out.Trouble = t
 	}
 	if out.RetryAfter == 0 && out.Retryable() {
-		out.RetryAfter = max(modelwire.Reset(res.Header, time.Now()), modelwire.ResetText(shape.Error.Message))
+		out.RetryAfter = max(fault.Reset(res.Header, time.Now()), fault.ResetText(shape.Error.Message))
 	}
 	return out
 }
@@ -99,7 +98,7 @@ func (f failure) late(e apiErr) error {
 		out.Trouble = t
 	}
 	if out.Retryable() {
-		out.RetryAfter = modelwire.ResetText(e.Message)
+		out.RetryAfter = fault.ResetText(e.Message)
 	}
 	return out
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/fault"
 )
@@ -80,7 +79,7 @@ func New(c Config) (*Model, error) {
 		c.ReplyBytesMax = replyBytesMaxDefault
 	}
 	if c.HTTP == nil {
-		c.HTTP = modelwire.Client()
+		c.HTTP = fault.HTTPClient()
 	}
 	if c.URL == "" {
 		c.URL = URL
@@ -143,7 +142,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	guard, inner := modelwire.NewGuard(ctx, m.c.Silence, repeats*m.c.ReplyBytesMax)
+	guard, inner := fault.NewGuard(ctx, m.c.Silence, repeats*m.c.ReplyBytesMax)
 	defer guard.Close()
 	f := failure{fault.Stream{
 		Model: m.c.Info.Name, Ctx: ctx, Guard: guard, Request: req, Secrets: m.secrets(),
@@ -185,7 +184,7 @@ func (m *Model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 }
 
 // read feeds the assembly until the response ends.
-func (m *Model) read(dec ssestream.Decoder, guard *modelwire.Guard, f failure, a *assembly) error {
+func (m *Model) read(dec ssestream.Decoder, guard *fault.Guard, f failure, a *assembly) error {
 	for {
 		guard.Arm()
 		more := dec.Next()

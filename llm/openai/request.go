@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/fault"
 )
 
 // cacheKeyLenMax is how long a prompt_cache_key may be.
@@ -21,7 +21,7 @@ const cacheKeyLenMax = 64
 func (m *Model) encode(req *llm.Request) []byte {
 	b := make([]byte, 0, req.SizeHint())
 	b = append(b, `{"model":`...)
-	b = modelwire.AppendString(b, m.c.Info.ID)
+	b = fault.AppendString(b, m.c.Info.ID)
 	b = append(b, `,"stream":true,"store":false`...)
 	if m.reasons {
 		b = append(b, `,"include":["reasoning.encrypted_content"]`...)
@@ -45,7 +45,7 @@ func appendMember(b []byte, name, value string) []byte {
 	b = append(b, `,"`...)
 	b = append(b, name...)
 	b = append(b, `":`...)
-	return modelwire.AppendString(b, value)
+	return fault.AppendString(b, value)
 }
 
 func texts(blocks []llm.Block) string {
@@ -101,7 +101,7 @@ func appendTools(b []byte, req *llm.Request) []byte {
 		b = appendMember(b, "name", t.Name)
 		b = appendMember(b, "description", t.Description)
 		b = append(b, `,"parameters":`...)
-		b = modelwire.AppendRaw(b, t.Schema, `{"type":"object","properties":{}}`)
+		b = fault.AppendRaw(b, t.Schema, `{"type":"object","properties":{}}`)
 		// Without a word the vendor makes schemas strict, and changes what
 		// optional means.
 		b = append(b, `,"strict":`...)
@@ -249,7 +249,7 @@ func (w *items) call(c *llm.Call, label []byte) {
 	w.b = appendMember(w.b, "call_id", c.ID)
 	w.b = appendMember(w.b, "name", c.Name)
 	w.b = append(w.b, `,"arguments":`...)
-	w.b = modelwire.AppendString(w.b, arguments(c))
+	w.b = fault.AppendString(w.b, arguments(c))
 	w.b = append(w.b, '}')
 }
 
@@ -261,7 +261,7 @@ func arguments(c *llm.Call) string {
 	if c.Raw && json.Valid(c.Args) {
 		return `{"raw":` + string(c.Args) + `}`
 	}
-	return `{"raw":` + string(modelwire.AppendString(nil, string(c.Args))) + `}`
+	return `{"raw":` + string(fault.AppendString(nil, string(c.Args))) + `}`
 }
 
 func (w *items) user(blocks []llm.Block) {
@@ -300,7 +300,7 @@ func (w *items) output(r *llm.Result) {
 	if slices.ContainsFunc(r.Blocks, isMedia) {
 		w.content(r.Blocks)
 	} else {
-		w.b = modelwire.AppendString(w.b, llm.Message{Blocks: r.Blocks}.String())
+		w.b = fault.AppendString(w.b, llm.Message{Blocks: r.Blocks}.String())
 	}
 	w.b = append(w.b, '}')
 }
@@ -328,7 +328,7 @@ func (w *items) content(blocks []llm.Block) {
 func (w *items) text(text string) {
 	w.b = append(w.b, `{"type":"input_text"`...)
 	w.b = append(w.b, `,"text":`...)
-	w.b = modelwire.AppendString(w.b, text)
+	w.b = fault.AppendString(w.b, text)
 	w.b = append(w.b, '}')
 }
 
@@ -347,7 +347,7 @@ func (w *items) media(m *llm.Media) {
 		w.text("[" + m.Type + ", which this model cannot read]")
 		return
 	}
-	prefix := modelwire.AppendString(nil, "data:"+m.Type+";base64,")
+	prefix := fault.AppendString(nil, "data:"+m.Type+";base64,")
 	w.b = append(w.b, prefix[1:len(prefix)-1]...)
 	w.b = base64.StdEncoding.AppendEncode(w.b, m.Data)
 	w.b = append(w.b, `"}`...)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/skete-dev/skete/internal/modelwire"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/fault"
 )
 
 // Vendor data of this dialect is {"model":ID,"item":ITEM}: which model was
@@ -20,7 +20,7 @@ import (
 
 // markOf is how data of a model begins.
 func markOf(id string) string {
-	return `{"model":` + string(modelwire.AppendString(nil, id)) + `,"item":`
+	return `{"model":` + string(fault.AppendString(nil, id)) + `,"item":`
 }
 
 func (m *Model) vendor(item []byte) *llm.Vendor {

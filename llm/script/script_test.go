@@ -15,7 +15,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/llm/llmtest"
 	"github.com/skete-dev/skete/llm/script"
 )
@@ -80,10 +79,10 @@ func TestDocumentation_itsExampleWorks(t *testing.T) {
 	}
 	m := load(t, text)
 	red := result("execute", "--- FAIL: TestSum\n    sum.go:4: 1 != 3\nFAIL")
-	fast := attempt.Policy{Wait: time.Microsecond, RetryAfterMax: time.Microsecond}
+	fast := llm.RetryPolicy{Wait: time.Microsecond, RetryAfterMax: time.Microsecond}
 	var story []string
 	for i, last := range []llm.Message{{}, red, result("read_file", "x"), result("edit_file", "done"), result("execute", "ok  \tsum 0.1s"), red, red} {
-		for d, err := range attempt.Stream(t.Context(), m, step(i+1, last), fast, func(f attempt.Failure) { story = append(story, string(f.Trouble)) }) {
+		for d, err := range llm.Retry(t.Context(), m, step(i+1, last), fast, func(f llm.RetryFailure) { story = append(story, string(f.Trouble)) }) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
 const (
@@ -102,7 +101,7 @@ func (r *Roll) turn(ctx context.Context, called <-chan struct{}) (end func(), er
 // by itself.
 func (k *Keeper) Recover() {
 	k.mu.Lock()
-	work := k.rec.Plan != record.None || k.rec.Alive()
+	work := k.rec.Plan != planNone || k.rec.Alive()
 	buried := !work && k.rec.Info.State == sandbox.Destroyed
 	if work {
 		k.called, k.ordered = make(chan struct{}), make(chan struct{})
@@ -157,12 +156,12 @@ func (k *Keeper) inOrder() {
 // has taken too long.
 func (k *Keeper) order(ctx, bounded context.Context) error {
 	switch rec := k.record(); {
-	case rec.Plan == record.Snapshot && rec.Alive():
+	case rec.Plan == planSnapshot && rec.Alive():
 		if err := k.reattach(ctx, bounded); err != nil {
 			return err
 		}
 		return k.finish(bounded)
-	case rec.Plan != record.None:
+	case rec.Plan != planNone:
 		return k.finish(bounded)
 	case rec.Alive():
 		return k.reattach(ctx, bounded)

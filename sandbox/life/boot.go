@@ -11,8 +11,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
-	"github.com/skete-dev/skete/sandbox/life/keys"
-	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
@@ -36,9 +34,9 @@ type Request struct {
 // fingerprint is equal for equal requests.
 func (r Request) fingerprint() string {
 	if r.From == nil {
-		return record.Fingerprint(r.Spec)
+		return requestFingerprint(r.Spec)
 	}
-	return record.Fingerprint([]any{r.Spec, r.From.ID})
+	return requestFingerprint([]any{r.Spec, r.From.ID})
 }
 
 // New returns a keeper for a sandbox that is to be made. Begin makes it.
@@ -53,7 +51,7 @@ func New(d *Deps, r Request, p *selector.Rung) *Keeper {
 	if r.Run != "" {
 		info.ForRun = sandbox.ForRun{Run: r.Run, Active: []string{r.Run}}
 	}
-	k := keep(d, record.New(d.Node, r.fingerprint(), info), record.NewJournal(d.Registry, d.Node, r.ID))
+	k := keep(d, newRecord(d.Node, r.fingerprint(), info), newJournal(d.Registry, d.Node, r.ID))
 	k.from, k.asked = r.From, r.Asked
 	return k
 }
@@ -140,14 +138,14 @@ func (k *Keeper) note(ctx context.Context, p *selector.Rung, root template.Rootf
 
 // unbuild removes a sandbox whose callers are gone, or whose template did not get ready.
 func (k *Keeper) unbuild() error {
-	if err := k.commit(func(r *record.Record) { r.Plan, r.PlanReason = record.Destroy, sandbox.ReasonDestroyed }); err != nil {
+	if err := k.commit(func(r *registryRecord) { r.Plan, r.PlanReason = planDestroy, sandbox.ReasonDestroyed }); err != nil {
 		k.d.Log.Warn("cannot note that a sandbox will be destroyed", "id", k.id, "error", err)
 	}
 	return k.wipe()
 }
 
 // store writes the first record of a sandbox.
-func (k *Keeper) store(ctx context.Context, rec record.Record) error {
+func (k *Keeper) store(ctx context.Context, rec registryRecord) error {
 	k.write.Lock()
 	defer k.write.Unlock()
 	if err := k.journal.Create(ctx, rec); err != nil {
@@ -206,7 +204,7 @@ func (k *Keeper) makeVolume(ctx context.Context) error {
 		v, err = k.d.Volumes.Attach(ctx, string(k.Host()), form)
 	}
 	if err == nil && k.from != nil { // its files show what these commands did
-		err = keys.Take(k.d.Snapshots.KeysFile(k.from.ID), k.d.keysFile(k.id))
+		err = takeKeyJournal(k.d.Snapshots.KeysFile(k.from.ID), k.d.keysFile(k.id))
 	}
 	if err != nil {
 		return fmt.Errorf("make the workspace: %w", err)
@@ -363,14 +361,14 @@ func (k *Keeper) up(p *selector.Rung, machine sandbox.Machine, asked time.Time, 
 }
 
 // running is the change of the record of a sandbox whose machine has come up.
-func (k *Keeper) running(p *selector.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*record.Record) {
+func (k *Keeper) running(p *selector.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*registryRecord) {
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
 	bootMS := float64(time.Since(asked).Microseconds()) / 1000
-	return func(r *record.Record) {
+	return func(r *registryRecord) {
 		now := k.d.now()
-		r.Plan = record.None
+		r.Plan = planNone
 		r.Info.State, r.Info.Reason = sandbox.Running, ""
 		r.Info.StartedAt, r.Info.EndedAt = now, time.Time{}
 		r.Info.ExpiresAt = time.Time{}
@@ -378,7 +376,7 @@ func (k *Keeper) running(p *selector.Rung, asked time.Time, held sandbox.Snapsho
 			r.Info.ExpiresAt = now.Add(spec.TTL)
 		}
 		r.Info.BootMS = bootMS
-		r.Info.Notes = append(record.Notes(p.Capabilities(), volume), note...)
+		r.Info.Notes = append(notesOf(p.Capabilities(), volume), note...)
 		r.Held = held
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/keys"
-	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/template"
@@ -29,11 +27,11 @@ func (k *Keeper) Start(ctx context.Context) (sandbox.Info, error) {
 		Ready: func() error {
 			switch k.rec.Info.State {
 			case sandbox.Running:
-				if k.rec.Plan == record.None {
+				if k.rec.Plan == planNone {
 					return errDone
 				}
 			case sandbox.Stopped, sandbox.Failed:
-				if k.rec.Plan == record.None {
+				if k.rec.Plan == planNone {
 					return nil
 				}
 				return errCleanup(k.id)
@@ -80,8 +78,8 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 	if err := k.d.Quota.Charge(k.tenant, k.id, quota.Machine(info.Spec)); err != nil {
 		return err
 	}
-	err = k.commit(func(r *record.Record) {
-		r.Plan, r.Info.State, r.Info.RootfsHash = record.Start, sandbox.Creating, root.Hash
+	err = k.commit(func(r *registryRecord) {
+		r.Plan, r.Info.State, r.Info.RootfsHash = planStart, sandbox.Creating, root.Hash
 	})
 	if err != nil {
 		k.d.Quota.Set(k.tenant, k.id, quota.Kept(k.record().Info.Spec))
@@ -148,7 +146,7 @@ func (k *Keeper) halting(state sandbox.State, reason string, ready func() error)
 		Ready: func() error {
 			switch k.rec.Info.State {
 			case sandbox.Running, sandbox.Paused:
-				if k.rec.Plan == record.Destroy {
+				if k.rec.Plan == planDestroy {
 					return errCleanup(k.id)
 				}
 				return ready()
@@ -171,7 +169,7 @@ func (k *Keeper) halting(state sandbox.State, reason string, ready func() error)
 // not play along loses only that.
 func (k *Keeper) shutdown(ctx context.Context) {
 	k.mu.Lock()
-	client, running := k.client, k.rec.Info.State == sandbox.Running && k.rec.Plan == record.None
+	client, running := k.client, k.rec.Info.State == sandbox.Running && k.rec.Plan == planNone
 	k.mu.Unlock()
 	if client == nil || !running {
 		return
@@ -183,9 +181,9 @@ func (k *Keeper) shutdown(ctx context.Context) {
 
 // halt ends the machine, keeps the workspace and commits the state.
 func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) error {
-	err := k.commit(func(r *record.Record) {
-		if r.Plan != record.Halt { // else an earlier try knows the true reason
-			r.Plan, r.PlanState, r.PlanReason = record.Halt, state, reason
+	err := k.commit(func(r *registryRecord) {
+		if r.Plan != planHalt { // else an earlier try knows the true reason
+			r.Plan, r.PlanState, r.PlanReason = planHalt, state, reason
 			if sandbox.Died(reason) {
 				r.Info.Mourn(sandbox.Death{Time: k.d.now(), Reason: reason})
 			}
@@ -202,22 +200,22 @@ func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) e
 func (k *Keeper) finish(ctx context.Context) error {
 	rec := k.record()
 	switch rec.Plan {
-	case record.Create:
+	case planCreate:
 		return k.wipe()
-	case record.Destroy:
+	case planDestroy:
 		return k.raze(ctx, rec.PlanReason)
-	case record.Snapshot:
+	case planSnapshot:
 		return k.unfreeze(ctx)
-	case record.Start:
+	case planStart:
 		rec.PlanState, rec.PlanReason = sandbox.Failed, sandbox.ReasonLost
-	case record.None:
+	case planNone:
 		return nil
 	}
 	if err := k.teardown(ctx, true); err != nil {
 		return fmt.Errorf("end the machine of %s: %w", k.id, err)
 	}
-	err := k.commit(func(r *record.Record) {
-		r.Plan, r.PlanState, r.PlanReason = record.None, "", ""
+	err := k.commit(func(r *registryRecord) {
+		r.Plan, r.PlanState, r.PlanReason = planNone, "", ""
 		r.Info.State, r.Info.Reason, r.Info.EndedAt = rec.PlanState, rec.PlanReason, k.d.now()
 		r.Info.LastUsedAt, r.Held = k.Info().LastUsedAt, ""
 		if r.Info.ForRun.Then == sandbox.ThenStop && len(r.Info.ForRun.Active) == 0 {
@@ -259,7 +257,7 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 			k.d.Detaching(host)
 		}
 		if err = k.d.Volumes.Remove(ctx, string(host)); err == nil {
-			err = keys.Remove(k.d.keysFile(k.id))
+			err = removeKeyJournal(k.d.keysFile(k.id))
 		}
 	}
 	if err != nil {
@@ -325,7 +323,7 @@ func (k *Keeper) destroying(reason string, ready func() error) job {
 			return ready()
 		},
 		Run: func(ctx context.Context) error {
-			err := k.commit(func(r *record.Record) { r.Plan, r.PlanReason = record.Destroy, reason })
+			err := k.commit(func(r *registryRecord) { r.Plan, r.PlanReason = planDestroy, reason })
 			if err != nil {
 				// Go on: a full disk may be why it is destroyed. Should
 				// we crash now, the sandbox is found without its machine.
@@ -341,8 +339,8 @@ func (k *Keeper) raze(ctx context.Context, reason string) error {
 	if err := k.teardown(ctx, false); err != nil {
 		return fmt.Errorf("destroy %s: %w", k.id, err)
 	}
-	err := k.commit(func(r *record.Record) {
-		r.Plan, r.PlanState, r.PlanReason = record.None, "", ""
+	err := k.commit(func(r *registryRecord) {
+		r.Plan, r.PlanState, r.PlanReason = planNone, "", ""
 		r.Info.State, r.Info.Reason, r.Info.EndedAt = sandbox.Destroyed, reason, k.d.now()
 		r.Held, r.Info.Spec.Env = "", nil // it may hold what its owner wants gone
 	})
@@ -401,7 +399,7 @@ func (k *Keeper) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
 	if ended {
 		return sandbox.Info{}, errDestroyed(k.id)
 	}
-	if err := k.commit(func(r *record.Record) { u.Apply(&r.Info, k.d.now(), k.d.Limits, k.d.Defaults) }); err != nil {
+	if err := k.commit(func(r *registryRecord) { u.Apply(&r.Info, k.d.now(), k.d.Limits, k.d.Defaults) }); err != nil {
 		return sandbox.Info{}, err
 	}
 	k.mu.Lock()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/keys"
 )
 
 // keysDir holds a file for each sandbox whose commands had keys, by its ID. It
@@ -27,7 +26,7 @@ func (d *Deps) SweepKeys(stray func(names []string, remove func(sandbox.ID))) er
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	stray(names, func(id sandbox.ID) { err = errors.Join(err, keys.Remove(d.keysFile(id))) })
+	stray(names, func(id sandbox.ID) { err = errors.Join(err, removeKeyJournal(d.keysFile(id))) })
 	return err
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
 // layered is a machine that can say what its root's writable layer holds.
@@ -72,7 +71,7 @@ func (k *Keeper) Runs() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	runs := k.rec.Info.State == sandbox.Running || k.work.Kind() == kindThaw
-	return k.machine != nil && runs && k.rec.Plan == record.None
+	return k.machine != nil && runs && k.rec.Plan == planNone
 }
 
 // HoldStill freezes a sandbox that fills the host's disk until GoOn; where its
@@ -100,7 +99,7 @@ func (k *Keeper) HoldStill(ctx context.Context) error {
 func (k *Keeper) HeldStill() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.rec.Info.State == sandbox.Paused && k.rec.Info.Reason == sandbox.ReasonHostFull && k.rec.Plan == record.None && !k.attaching()
+	return k.rec.Info.State == sandbox.Paused && k.rec.Info.Reason == sandbox.ReasonHostFull && k.rec.Plan == planNone && !k.attaching()
 }
 
 // GoOn wakes what HoldStill has frozen, once there is room.
@@ -132,7 +131,7 @@ func (k *Keeper) Ailing() bool {
 // ailing is Ailing. Preconditions: k.mu is held.
 func (k *Keeper) ailing() bool {
 	i := k.rec.Info
-	return !k.gone && !k.mended && i.State == sandbox.Stopped && i.Reason == sandbox.ReasonReadOnly && k.rec.Plan == record.None
+	return !k.gone && !k.mended && i.State == sandbox.Stopped && i.Reason == sandbox.ReasonReadOnly && k.rec.Plan == planNone
 }
 
 // Mend has the volume of an ailing sandbox checked, so that its files are at hand

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
 // due returns when something must be done by itself; zero = never.
@@ -21,7 +20,7 @@ func (k *Keeper) due() time.Time {
 	switch i := k.rec.Info; {
 	case k.gone:
 		return time.Time{}
-	case k.rec.Plan != record.None:
+	case k.rec.Plan != planNone:
 		sooner(time.Now()) // finish it
 	case i.State == sandbox.Destroyed:
 		sooner(k.deadline) // of the tombstone
@@ -121,7 +120,7 @@ func (k *Keeper) dueJob() (job, bool) {
 	i := k.rec.Info
 	over := !k.deadline.IsZero() && !time.Now().Before(k.deadline)
 	switch {
-	case k.rec.Plan != record.None:
+	case k.rec.Plan != planNone:
 		return job{Kind: kindTidy, Ready: still, Run: k.finish}, true
 	case i.State == sandbox.Destroyed:
 		return job{Kind: kindTidy, Ready: still, Run: k.unbury}, true

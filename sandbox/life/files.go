@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
 // Files calls f with the workspace as the host can reach it, whatever state
@@ -88,7 +87,7 @@ func (k *Keeper) filesAlone(ctx context.Context, f func(context.Context, sandbox
 		Kind:   jobKind("being looked at by call " + string(sandbox.NewID())), // never shared: each does its own
 		Mortal: true,
 		Ready: func() error {
-			if s := k.rec.Info.State; k.gone || s != sandbox.Stopped && s != sandbox.Failed || k.rec.Plan != record.None {
+			if s := k.rec.Info.State; k.gone || s != sandbox.Stopped && s != sandbox.Failed || k.rec.Plan != planNone {
 				return errBusy(k.id)
 			}
 			return nil

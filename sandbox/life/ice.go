@@ -7,7 +7,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
@@ -60,9 +59,9 @@ func (k *Keeper) mayMove(from, to sandbox.State) func() error {
 	return func() error {
 		p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
 		switch {
-		case k.rec.Info.State == to && k.rec.Plan == record.None:
+		case k.rec.Info.State == to && k.rec.Plan == planNone:
 			return errDone
-		case k.rec.Info.State != from || k.rec.Plan != record.None || k.machine == nil:
+		case k.rec.Info.State != from || k.rec.Plan != planNone || k.machine == nil:
 			return k.usable()
 		case !ok || !p.Capabilities().Pause:
 			return errs.New(errs.Unsupported, "provider %s cannot pause", k.rec.Info.Provider).WithHint("stop the sandbox instead; its files are kept")
@@ -85,7 +84,7 @@ func (k *Keeper) move(ctx context.Context, to sandbox.State, reason string, act,
 	if to == sandbox.Running {
 		k.alignClock(ctx, machine)
 	}
-	if err := k.commit(func(r *record.Record) { r.Info.State, r.Info.Reason = to, reason }); err != nil {
+	if err := k.commit(func(r *registryRecord) { r.Info.State, r.Info.Reason = to, reason }); err != nil {
 		return errors.Join(err, undo(machine, context.WithoutCancel(ctx)))
 	}
 	k.mu.Lock()
@@ -110,10 +109,10 @@ func (k *Keeper) awake(ctx context.Context) error {
 	kind, state, plan, asleep := k.work.Kind(), k.rec.Info.State, k.rec.Plan, k.rec.Info.Spec.NoWake
 	k.mu.Unlock()
 	switch {
-	case kind == kindFreeze || kind == kindThaw || plan == record.Snapshot && kind != "":
+	case kind == kindFreeze || kind == kindThaw || plan == planSnapshot && kind != "":
 		// It is on its way to somewhere: see where.
 		return k.work.Do(ctx, job{Kind: "", Ready: func() error { return errDone }})
-	case state == sandbox.Paused && plan == record.None && kind == "" && !asleep:
+	case state == sandbox.Paused && plan == planNone && kind == "" && !asleep:
 		_, err := k.Resume(ctx)
 		return err
 	}

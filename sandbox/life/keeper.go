@@ -30,8 +30,6 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
-	"github.com/skete-dev/skete/sandbox/life/keys"
-	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/pool"
 	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/selector"
@@ -108,13 +106,13 @@ type Keeper struct {
 	id     sandbox.ID // never changes
 	tenant string     // never changes
 
-	keys *keys.Journal // of its commands; never changes
+	keys *keyJournal // of its commands; never changes
 
 	write   sync.Mutex // guards journal: orders writes of the record
-	journal *record.Journal
+	journal *journal
 
 	mu      sync.Mutex // guards all below
-	rec     record.Record
+	rec     registryRecord
 	gone    bool // the record is deleted and the Manager has forgotten us
 	work    jobQueue
 	place   *admission.Place // in the line of those that are to boot; nil = none
@@ -147,10 +145,10 @@ type Keeper struct {
 }
 
 // keep makes a keeper of a record.
-func keep(d *Deps, rec record.Record, j *record.Journal) *Keeper {
+func keep(d *Deps, rec registryRecord, j *journal) *Keeper {
 	k := &Keeper{
 		d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j,
-		keys: keys.Open(d.keysFile(rec.Info.ID)),
+		keys: openKeyJournal(d.keysFile(rec.Info.ID)),
 	}
 	k.work = jobQueue{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
 		k.trouble.Note(err)
@@ -179,7 +177,7 @@ func (k *Keeper) info() sandbox.Info {
 	return i
 }
 
-func (k *Keeper) record() record.Record {
+func (k *Keeper) record() registryRecord {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.rec
@@ -202,7 +200,7 @@ func (k *Keeper) usable() error {
 	return k.rec.Usable(k.machine != nil)
 }
 
-func errDestroyed(id sandbox.ID) error { return record.ErrDestroyed(id) }
+func errDestroyed(id sandbox.ID) error { return ErrDestroyed(id) }
 
 // takeMachine takes the machine away, so that no other goroutine uses it.
 func (k *Keeper) takeMachine() sandbox.Machine {
@@ -245,7 +243,7 @@ func (k *Keeper) Host() sandbox.ID { return k.record().Host() }
 
 // commit changes the record, in the registry first. The caller's context
 // is not used: it could end a write halfway.
-func (k *Keeper) commit(change func(*record.Record)) error {
+func (k *Keeper) commit(change func(*registryRecord)) error {
 	k.write.Lock()
 	defer k.write.Unlock()
 	if !k.journal.Stored() {

@@ -5,21 +5,20 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/quota"
 )
 
 // RecordPrefix is what the registry's keys of sandboxes begin with.
-const RecordPrefix = record.Prefix
+const RecordPrefix = recordPrefix
 
 // Load makes the keeper of a stored record; nil = it is another node's.
 // Nothing is done to the host before Recover. Corrupt: the record cannot be read.
 func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
-	rec, err := record.Decode(key, value)
+	rec, err := decodeRecord(key, value)
 	if err != nil || rec.Node != d.Node {
 		return nil, err
 	}
-	k := keep(d, rec, record.OpenJournal(d.Registry, d.Node, rec.Info.ID, revision))
+	k := keep(d, rec, openJournal(d.Registry, d.Node, rec.Info.ID, revision))
 	if rec.Held != "" {
 		d.Snapshots.Rehold(rec.Held, k.id)
 	}
@@ -43,7 +42,7 @@ func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
 func (k *Keeper) Sweep(ctx context.Context, p sandbox.Provider) error {
 	stray := func() bool {
 		s := k.rec.Info.State
-		return k.rec.Plan == record.None && k.machine == nil && (s == sandbox.Stopped || s == sandbox.Failed || s == sandbox.Destroyed)
+		return k.rec.Plan == planNone && k.machine == nil && (s == sandbox.Stopped || s == sandbox.Failed || s == sandbox.Destroyed)
 	}
 	k.mu.Lock()
 	is := stray() && k.work.Kind() == ""

@@ -9,7 +9,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
@@ -40,7 +39,7 @@ func (k *Keeper) maySave(r sandbox.SnapshotRequest) error {
 	switch state := k.rec.Info.State; {
 	case !ok:
 		return errs.New(errs.Unsupported, "provider %s is not part of this server", k.rec.Info.Provider)
-	case k.rec.Plan != record.None:
+	case k.rec.Plan != planNone:
 		return k.usable()
 	case (state == sandbox.Running || state == sandbox.Paused) && k.machine == nil:
 		return errs.New(errs.Conflict, "sandbox %s has just ended", k.id)
@@ -75,7 +74,7 @@ func (k *Keeper) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (
 	if err != nil {
 		return snap, err
 	}
-	if err = k.commit(func(r *record.Record) { r.Plan = record.Snapshot }); err == nil {
+	if err = k.commit(func(r *registryRecord) { r.Plan = planSnapshot }); err == nil {
 		err = k.take(ctx, snap, dir)
 		err = errors.Join(err, k.unfreeze(context.WithoutCancel(ctx)))
 	}
@@ -140,7 +139,7 @@ func (k *Keeper) unfreeze(ctx context.Context) error {
 	if err != nil { // by itself the guest thaws too, only later
 		k.d.Log.Warn("a sandbox may stand still for some minutes after its snapshot", "id", k.id, "error", err)
 	}
-	return errors.Join(err, k.commit(func(r *record.Record) { r.Plan = record.None }))
+	return errors.Join(err, k.commit(func(r *registryRecord) { r.Plan = planNone }))
 }
 
 // bring boots a machine, from a snapshot if there is one with memory and it

@@ -10,7 +10,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/life/record"
 )
 
 // Guest returns the client of a running sandbox; a paused one is woken first.
@@ -47,11 +46,11 @@ func (k *Keeper) use() (*wire.Client, error) {
 	case k.gone:
 		return nil, errDestroyed(k.id)
 	case kind == kindHalt && k.dying != "":
-		return nil, record.ErrDied(k.id, k.dying)
+		return nil, ErrDied(k.id, k.dying)
 	case kind == kindHalt || kind == kindDestroy:
 		return nil, errs.New(errs.Conflict, "sandbox %s is %s", k.id, kind)
-	case kind == kindFreeze || kind == kindThaw, k.rec.Plan == record.Snapshot && kind != "",
-		k.rec.Info.State == sandbox.Paused && k.rec.Plan == record.None && kind == "" && !k.rec.Info.Spec.NoWake:
+	case kind == kindFreeze || kind == kindThaw, k.rec.Plan == planSnapshot && kind != "",
+		k.rec.Info.State == sandbox.Paused && k.rec.Plan == planNone && kind == "" && !k.rec.Info.Spec.NoWake:
 		return nil, nil
 	}
 	if err := k.usable(); err != nil {
@@ -107,7 +106,7 @@ func (k *Keeper) tie(change func(sandbox.ForRun) sandbox.ForRun) error {
 	if now := change(was); ended || now.Run == was.Run && now.Then == was.Then && slices.Equal(now.Active, was.Active) {
 		return nil
 	}
-	if err := k.commit(func(r *record.Record) { r.Info.ForRun = change(r.Info.ForRun) }); err != nil {
+	if err := k.commit(func(r *registryRecord) { r.Info.ForRun = change(r.Info.ForRun) }); err != nil {
 		return err
 	}
 	k.mu.Lock()

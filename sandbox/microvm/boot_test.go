@@ -21,7 +21,6 @@ import (
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
-	"github.com/skete-dev/skete/sandbox/microvm/tsc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,7 +73,7 @@ func startVM(t *testing.T, o options) *machine {
 		makeDisks(t, m.dir)
 	}
 	line, err := microvm.CommandLine(microvm.Line{
-		VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Emulated: true, Root: "vda", Layer: "vdb", Work: "vdc", Boot: m.boot,
+		VMM: microvm.QEMU, TSCKHz: microvm.TSCKHz(), Emulated: true, Root: "vda", Layer: "vdb", Work: "vdc", Boot: m.boot,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	shared "github.com/skete-dev/skete/sandbox/machine"
 	"github.com/skete-dev/skete/sandbox/microvm"
-	"github.com/skete-dev/skete/sandbox/microvm/tsc"
 )
 
 // Create implements sandbox.Provider.
@@ -93,7 +92,7 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 	// In memory, or a full disk would leave commands without their output: the
 	// layer has nothing that is the guest's alone.
 	file.StateDir, file.OutputBytesMax = "/run/skete-guest", outputBytes(b.Spec)
-	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: tsc.KHz(), Emulated: p.accel == accelTCG, Root: "vda", Layer: "vdb", Boot: file}
+	l := microvm.Line{VMM: microvm.QEMU, TSCKHz: microvm.TSCKHz(), Emulated: p.accel == accelTCG, Root: "vda", Layer: "vdb", Boot: file}
 	work, err := diskBytes(b.Disk)
 	if err != nil {
 		return plan{}, fmt.Errorf("workspace disk: %w", err)

@@ -24,7 +24,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -96,7 +95,7 @@ func (c *child) run(ctx context.Context) error {
 	}
 	k, err := supervisor.Open(ctx, supervisor.Config{
 		Threads: threads{s.Threads(), c}, Records: registry{records, c}, Models: models{c.o.Plot}, Machines: machines{c}, Definitions: agents{c.o.Plot},
-		Tools: newTools(c), Node: "n", Patience: attempt.Policy{Wait: time.Millisecond}, Log: log,
+		Tools: newTools(c), Node: "n", Patience: llm.RetryPolicy{Wait: time.Millisecond}, Log: log,
 	})
 	if err != nil {
 		return err

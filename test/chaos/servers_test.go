@@ -11,7 +11,6 @@ import (
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/llm/attempt"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
 	"github.com/skete-dev/skete/thread"
@@ -40,7 +39,7 @@ func (w *world) server(o order, url string, process int) server {
 	c := &child{o: o, guest: guest}
 	k, err := supervisor.Open(t.Context(), supervisor.Config{
 		Threads: s.Threads(), Records: records, Leases: leases, Models: models{o.Plot}, Machines: machines{c}, Definitions: agents{o.Plot},
-		Tools: newTools(c), Node: "n", Patience: attempt.Policy{Wait: time.Millisecond},
+		Tools: newTools(c), Node: "n", Patience: llm.RetryPolicy{Wait: time.Millisecond},
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = k.Close() })

@@ -12,7 +12,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace/object"
-	"github.com/skete-dev/skete/workspace/watch"
 )
 
 // Bounds of a scan.
@@ -86,7 +85,7 @@ type Capture struct {
 	dev   uint64
 	last  *directory
 
-	watcher *watch.Watcher
+	watcher *watcher
 	silent  error     // why there is no watcher
 	whole   time.Time // of the last whole scan; zero: the next one is
 	state   *state
@@ -128,7 +127,7 @@ func Open(dir string, store *object.Store, c Config) (x *Capture, err error) {
 	}
 	x.silent = errs.New(errs.Unsupported, "nobody asked for it")
 	if c.Watch && !x.c.Full {
-		x.watcher, x.silent = watch.Open(dir)
+		x.watcher, x.silent = openWatcher(dir)
 	}
 	return x, nil
 }
@@ -272,7 +271,7 @@ func (c *Capture) take(old *directory) changes {
 		return all
 	}
 	mapped := map[uint64]struct{}{}
-	known := watch.Mapped(c.dev, mapped) // before Take, see there
+	known := mappedFiles(c.dev, mapped) // before Take, see there
 	w := c.watcher.Take()
 	if !known || w.Whole || old == nil || time.Since(c.whole) > c.c.WholeEvery {
 		return all

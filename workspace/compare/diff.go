@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/workspace/apply"
-	"github.com/skete-dev/skete/workspace/merge"
 	"github.com/skete-dev/skete/workspace/object"
 	"github.com/skete-dev/skete/workspace/tree"
 )
@@ -162,7 +161,7 @@ func (d *differ) hunks(f *File) error {
 	if !d.o.Hunks || f.Before.Type != tree.File && f.After.Type != tree.File || f.Before.SameContent(f.After) {
 		return nil
 	}
-	if f.Before.Size > merge.TextBytesMax || f.After.Size > merge.TextBytesMax {
+	if f.Before.Size > TextBytesMax || f.After.Size > TextBytesMax {
 		f.Large = true
 		return nil
 	}
@@ -175,12 +174,12 @@ func (d *differ) hunks(f *File) error {
 		if err := Content(d.ctx, d.store, e, &b); err != nil {
 			return err
 		}
-		if texts[i] = b.Bytes(); !merge.IsText(texts[i]) {
+		if texts[i] = b.Bytes(); !IsText(texts[i]) {
 			f.Binary = true
 			return nil
 		}
 	}
-	hunks, size := convert(merge.Diff(texts[0], texts[1], d.o.Context))
+	hunks, size := convert(DiffLines(texts[0], texts[1], d.o.Context))
 	if size > d.left {
 		f.Large = true
 		return nil
@@ -191,7 +190,7 @@ func (d *differ) hunks(f *File) error {
 }
 
 // convert also says how many bytes of text there are.
-func convert(from []merge.Hunk) (hunks []Hunk, size int) {
+func convert(from []MergeHunk) (hunks []Hunk, size int) {
 	for _, h := range from {
 		hunk := Hunk{Before: h.OldStart, BeforeLines: h.OldLines, After: h.NewStart, AfterLines: h.NewLines}
 		for _, l := range h.Lines {

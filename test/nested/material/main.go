@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/sandbox/microvm"
-	"github.com/skete-dev/skete/sandbox/microvm/tsc"
 )
 
 const fetchTimeout = 5 * time.Minute
@@ -28,5 +27,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "material:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("VMLINUX=%q\nMODULES=%q\nRELEASE=%q\nKHZ=%d\n", k.Path, k.Modules, k.Release, tsc.KHz())
+	fmt.Printf("VMLINUX=%q\nMODULES=%q\nRELEASE=%q\nKHZ=%d\n", k.Path, k.Modules, k.Release, microvm.TSCKHz())
 }

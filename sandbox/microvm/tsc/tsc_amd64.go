@@ -1,4 +1,0 @@
-package tsc
-
-// readTSC reads the time stamp counter (tsc_amd64.s).
-func readTSC() uint64

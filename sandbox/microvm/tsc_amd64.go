@@ -1,0 +1,4 @@
+package microvm
+
+// readTSC reads the time stamp counter (tsc_amd64.s).
+func readTSC() uint64
