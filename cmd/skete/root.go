@@ -13,9 +13,7 @@ import (
 
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/history"
-	"github.com/skete-dev/skete/cmd/skete/internal/preview"
 	"github.com/skete-dev/skete/cmd/skete/internal/runs"
-	"github.com/skete-dev/skete/cmd/skete/internal/services"
 	"github.com/skete-dev/skete/cmd/skete/internal/vm"
 	"github.com/skete-dev/skete/errs"
 )
@@ -103,7 +101,7 @@ Topics (skete help TOPIC):
 	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
-	root.AddCommand(preview.Command(a.App), services.Command(a.App))
+	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App))
 	root.SetHelpCommand(a.help())
 	root.AddCommand(vm.Short(a.App)...)
 	a.hints(root)

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/search"
 	"github.com/skete-dev/skete/guest/file/tree"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -41,7 +40,7 @@ func (s *Service) glob(ctx context.Context, m *wire.GlobRequest, out *connect.Se
 	if err != nil {
 		return err
 	}
-	pattern, err := search.ParseGlob(m.Pattern)
+	pattern, err := parseGlob(m.Pattern)
 	if err != nil {
 		return err
 	}
@@ -56,7 +55,7 @@ func (s *Service) glob(ctx context.Context, m *wire.GlobRequest, out *connect.Se
 			return err
 		}
 		defer unix.Close(fd)
-		return search.Find(ctx, fd, name, pattern, func(it tree.Item) error {
+		return findFiles(ctx, fd, name, pattern, func(it tree.Item) error {
 			if count == limit {
 				batch.Truncated = true
 				return tree.ErrStop
@@ -101,10 +100,10 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 	if err != nil {
 		return err
 	}
-	if m.Context > search.ContextMax {
-		return errs.New(errs.Invalid, "at most %d lines of context", search.ContextMax)
+	if m.Context > searchContextMax {
+		return errs.New(errs.Invalid, "at most %d lines of context", searchContextMax)
 	}
-	q := search.Query{
+	q := searchQuery{
 		Base: name, Pattern: m.Pattern, Literal: m.Literal, IgnoreCase: m.IgnoreCase,
 		Include: m.Include, Limit: limit, Context: int(m.Context), FileBytes: m.FileBytesMax,
 	}
@@ -112,7 +111,7 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 		return err
 	}
 	b := &grepBatch{out: out, base: name}
-	var res search.Result
+	var res searchResult
 	err = run.slow(ctx, func() error {
 		root, err := openBase(&q)
 		if err != nil {
@@ -120,7 +119,7 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 		}
 		defer unix.Close(root)
 		b.base = q.Base
-		res, err = search.Grep(ctx, root, q, b.add)
+		res, err = grep(ctx, root, q, b.add)
 		return err
 	})
 	if err != nil {
@@ -131,7 +130,7 @@ func (s *Service) grep(ctx context.Context, m *wire.GrepRequest, out *connect.Se
 
 // openBase opens the directory to search in. A base that is a file is
 // searched as the one file of its directory.
-func openBase(q *search.Query) (int, error) {
+func openBase(q *searchQuery) (int, error) {
 	fd, err := tree.Open(q.Base, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if !errors.Is(err, unix.ENOTDIR) {
 		return fd, err
@@ -153,7 +152,7 @@ type grepBatch struct {
 	used int
 }
 
-func (b *grepBatch) add(rel string, lines []search.Line) error {
+func (b *grepBatch) add(rel string, lines []matchedLine) error {
 	path := []byte(beneath(b.base, rel))
 	for _, l := range lines {
 		b.msg.Matches = append(b.msg.Matches, &wire.GrepMatch{
@@ -169,7 +168,7 @@ func (b *grepBatch) add(rel string, lines []search.Line) error {
 	return nil
 }
 
-func sizeOf(path []byte, l search.Line) int {
+func sizeOf(path []byte, l matchedLine) int {
 	size := 32 + len(path) + len(l.Text)
 	for _, near := range [][][]byte{l.Before, l.After} {
 		for _, line := range near {
@@ -185,7 +184,7 @@ func (b *grepBatch) flush() error {
 	return err
 }
 
-func (b *grepBatch) finish(res search.Result) error {
+func (b *grepBatch) finish(res searchResult) error {
 	b.msg.Done = true
 	b.msg.Truncated = res.Truncated
 	b.msg.FilesSearched, b.msg.FilesSkipped = uint32(res.Searched), uint32(res.Skipped)

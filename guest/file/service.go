@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/watch"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/keylock"
 )
@@ -30,7 +29,7 @@ type Service struct {
 	workdir atomic.Pointer[string]
 	threads *userThreads
 	locks   keylock.Locks[pathKey]
-	watches *watch.Hub
+	watches *watchHub
 	done    chan struct{}
 	once    sync.Once
 }
@@ -50,7 +49,7 @@ func New(cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{cfg: cfg, threads: threads, watches: watch.NewHub(watchesMax), done: make(chan struct{})}
+	s := &Service{cfg: cfg, threads: threads, watches: newWatchHub(watchesMax), done: make(chan struct{})}
 	s.SetWorkdir(cfg.Workdir)
 	return s, nil
 }

@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/file/watch"
 	"github.com/skete-dev/skete/guest/wire"
 )
 
@@ -35,7 +34,7 @@ func (s *Service) watch(ctx context.Context, m *wire.WatchRequest, out *connect.
 	if m.FromSeq > 1 && m.WatchId == "" {
 		return errs.New(errs.Invalid, "going on from a number needs the watch's id")
 	}
-	w, err := s.findWatch(m, watch.Options{
+	w, err := s.findWatch(m, watchOptions{
 		ID: m.WatchId, Path: name, Recursive: m.Recursive, Owner: orDefault(m.User, s.cfg.User),
 		As: func(f func() error) error { return run.slow(context.Background(), f) },
 	})
@@ -66,14 +65,14 @@ func orDefault(user, otherwise string) string {
 
 // findWatch starts a watch, or takes up a running one. A number above 1 can
 // only mean a watch that runs already.
-func (s *Service) findWatch(m *wire.WatchRequest, o watch.Options) (*watch.Watch, error) {
+func (s *Service) findWatch(m *wire.WatchRequest, o watchOptions) (*watch, error) {
 	if m.FromSeq > 1 {
 		return s.watches.Find(o)
 	}
 	return s.watches.Start(o)
 }
 
-func (s *Service) follow(ctx context.Context, w *watch.Watch, next uint64, out *connect.ServerStream[wire.WatchResponse]) error {
+func (s *Service) follow(ctx context.Context, w *watch, next uint64, out *connect.ServerStream[wire.WatchResponse]) error {
 	tick := time.NewTicker(keepalive)
 	defer tick.Stop()
 	for {
@@ -104,16 +103,16 @@ func (s *Service) follow(ctx context.Context, w *watch.Watch, next uint64, out *
 	}
 }
 
-var kinds = map[watch.Kind]wire.FileEventType{
-	watch.Create: wire.FileEventType_FILE_EVENT_TYPE_CREATE,
-	watch.Write:  wire.FileEventType_FILE_EVENT_TYPE_WRITE,
-	watch.Remove: wire.FileEventType_FILE_EVENT_TYPE_REMOVE,
-	watch.Rename: wire.FileEventType_FILE_EVENT_TYPE_RENAME,
-	watch.Chmod:  wire.FileEventType_FILE_EVENT_TYPE_CHMOD,
+var kinds = map[watchKind]wire.FileEventType{
+	watchCreate: wire.FileEventType_FILE_EVENT_TYPE_CREATE,
+	watchWrite:  wire.FileEventType_FILE_EVENT_TYPE_WRITE,
+	watchRemove: wire.FileEventType_FILE_EVENT_TYPE_REMOVE,
+	watchRename: wire.FileEventType_FILE_EVENT_TYPE_RENAME,
+	watchChmod:  wire.FileEventType_FILE_EVENT_TYPE_CHMOD,
 }
 
-func message(e watch.Event) *wire.WatchResponse {
-	if e.Kind == watch.Overflow {
+func message(e watchEvent) *wire.WatchResponse {
+	if e.Kind == watchOverflow {
 		o := &wire.WatchOverflow{Seq: e.Seq, LostFrom: e.LostFrom, LostTo: e.LostTo}
 		return &wire.WatchResponse{Event: &wire.WatchResponse_Overflow{Overflow: o}}
 	}

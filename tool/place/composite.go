@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/match"
 )
 
 // Route sends what is at a path, and beneath it, to a place.
@@ -174,7 +173,7 @@ func gather[T any](c *Composite, dir string, pathOf func(T) string, limit int, a
 
 // Glob implements tool.Files.
 func (c *Composite) Glob(ctx context.Context, dir, pattern string, limit int) ([]tool.FileInfo, bool, error) {
-	g, err := match.Parse(pattern)
+	g, err := ParseGlob(pattern)
 	if err != nil {
 		return nil, false, err
 	}
@@ -194,7 +193,7 @@ func (c *Composite) Glob(ctx context.Context, dir, pattern string, limit int) ([
 }
 
 // beneath is what a pattern about dir means in a directory beneath it.
-func beneath(g *match.Glob, pattern, dir, in string) []string {
+func beneath(g *Glob, pattern, dir, in string) []string {
 	if in == dir {
 		return []string{pattern}
 	}
@@ -213,10 +212,10 @@ func unique[T any](all []T, pathOf func(T) string) []T {
 
 // Grep implements tool.Files.
 func (c *Composite) Grep(ctx context.Context, dir, pattern, glob string, limit int) ([]tool.Match, bool, error) {
-	var g *match.Glob
+	var g *Glob
 	if glob != "" {
 		var err error
-		if g, err = match.Parse(glob); err != nil {
+		if g, err = ParseGlob(glob); err != nil {
 			return nil, false, err
 		}
 	}

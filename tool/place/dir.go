@@ -19,7 +19,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/match"
 )
 
 // Bounds of a Dir.
@@ -361,7 +360,7 @@ func (d *Dir) walk(ctx context.Context, p string, enter func(rel string) bool, v
 
 // Glob implements tool.Files.
 func (d *Dir) Glob(ctx context.Context, dir, pattern string, limit int) (files []tool.FileInfo, truncated bool, err error) {
-	g, err := match.Parse(pattern)
+	g, err := ParseGlob(pattern)
 	if err != nil {
 		return nil, false, err
 	}
@@ -385,7 +384,7 @@ func (d *Dir) Glob(ctx context.Context, dir, pattern string, limit int) (files [
 func (d *Dir) Grep(ctx context.Context, dir, pattern, glob string, limit int) (found []tool.Match, truncated bool, err error) {
 	enter, wanted := func(string) bool { return true }, func(string) bool { return true }
 	if glob != "" {
-		g, err := match.Parse(glob)
+		g, err := ParseGlob(glob)
 		if err != nil {
 			return nil, false, err
 		}
@@ -399,7 +398,7 @@ func (d *Dir) Grep(ctx context.Context, dir, pattern, glob string, limit int) (f
 		if err != nil {
 			return nil //nolint:nilerror // unreadable files are passed over
 		}
-		lines, more := match.Lines(f.Path, content, pattern, limit-len(found))
+		lines, more := MatchLines(f.Path, content, pattern, limit-len(found))
 		if found = append(found, lines...); more {
 			truncated = true
 			return fs.SkipAll

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/match"
 )
 
 // grepBytesMax: larger files are not searched.
@@ -127,7 +126,7 @@ func (x index) list(p string) ([]tool.FileInfo, error) {
 }
 
 func (x index) glob(p, pattern string, limit int) (files []tool.FileInfo, truncated bool, err error) {
-	g, err := match.Parse(pattern)
+	g, err := ParseGlob(pattern)
 	if err != nil {
 		return nil, false, err
 	}
@@ -146,9 +145,9 @@ func (x index) glob(p, pattern string, limit int) (files []tool.FileInfo, trunca
 
 // grep searches the files beneath p, or the file p.
 func (x index) grep(ctx context.Context, p, pattern, glob string, limit int, read func(context.Context, tool.FileInfo) ([]byte, error)) (found []tool.Match, truncated bool, err error) {
-	var g *match.Glob
+	var g *Glob
 	if glob != "" {
-		if g, err = match.Parse(glob); err != nil {
+		if g, err = ParseGlob(glob); err != nil {
 			return nil, false, err
 		}
 	}
@@ -167,7 +166,7 @@ func (x index) grep(ctx context.Context, p, pattern, glob string, limit int, rea
 		if err != nil {
 			return nil, false, err
 		}
-		lines, more := match.Lines(f.Path, content, pattern, limit-len(found))
+		lines, more := MatchLines(f.Path, content, pattern, limit-len(found))
 		if found = append(found, lines...); more {
 			return found, true, nil
 		}

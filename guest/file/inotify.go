@@ -1,4 +1,4 @@
-package watch
+package file
 
 import (
 	"bytes"
@@ -16,20 +16,30 @@ import (
 	"github.com/skete-dev/skete/guest/file/tree"
 )
 
+// This file reports changes of a file tree by inotify, numbered, kept for
+// readers that come back, and honest about what it lost.
+//
+// A directory that appears is watched first and read then: what was put into
+// it in between is reported as created, so no window is lost. What the kernel
+// or the ring lost is one Overflow: look at the tree again.
+//
+// A watch that no reader holds ends after a minute. All methods are safe for
+// concurrent use. Close waits for all goroutines.
+
 const (
 	dirsMax   = 16_384 // directories of one watch
 	knownMax  = 16_384 // names remembered against double reports
 	readBytes = 64 << 10
-	mask      = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+	watchMask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 )
 
-// Watch is one running watch. The fields below ring belong to its goroutine.
-type Watch struct {
-	opts    Options
+// watch is one running watch. The fields below ring belong to its goroutine.
+type watch struct {
+	opts    watchOptions
 	in      *os.File // inotify
-	ring    *ring
-	hub     *Hub
+	ring    *eventRing
+	hub     *watchHub
 	readers int         // under the hub's lock
 	expiry  *time.Timer // under the hub's lock
 
@@ -42,7 +52,7 @@ type Watch struct {
 }
 
 // newWatch watches what is there; events count from now.
-func newWatch(o Options) (*Watch, error) {
+func newWatch(o watchOptions) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		if errors.Is(err, unix.EMFILE) {
@@ -50,8 +60,8 @@ func newWatch(o Options) (*Watch, error) {
 		}
 		return nil, err
 	}
-	w := &Watch{
-		opts: o, in: os.NewFile(uintptr(fd), "inotify"), ring: newRing(),
+	w := &watch{
+		opts: o, in: os.NewFile(uintptr(fd), "inotify"), ring: newEventRing(),
 		dirs: map[int32]string{}, wds: map[string]int32{}, known: map[string]int{},
 	}
 	if err := o.As(w.begin); err != nil {
@@ -61,7 +71,7 @@ func newWatch(o Options) (*Watch, error) {
 	return w, nil
 }
 
-func (w *Watch) begin() error {
+func (w *watch) begin() error {
 	var st unix.Stat_t
 	if err := unix.Stat(w.opts.Path, &st); err != nil {
 		return err
@@ -86,13 +96,13 @@ func (w *Watch) begin() error {
 // add watches a directory that is open for reading: the kernel checked that
 // we may read it (gVisor's inotify alone would not), and no link can come
 // between the look and the watch.
-func (w *Watch) add(dirFD int, dir string) error {
+func (w *watch) add(dirFD int, dir string) error {
 	if len(w.dirs) >= dirsMax {
 		return errs.New(errs.Limit, "more than %d directories to watch", dirsMax)
 	}
 	wd := int32(-1)
 	err := w.control(func(fd int) error {
-		n, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dirFD), mask)
+		n, err := unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(dirFD), watchMask)
 		wd = int32(n)
 		return err
 	})
@@ -109,7 +119,7 @@ func (w *Watch) add(dirFD int, dir string) error {
 	return nil
 }
 
-func (w *Watch) control(use func(fd int) error) error {
+func (w *watch) control(use func(fd int) error) error {
 	conn, err := w.in.SyscallConn()
 	if err != nil {
 		return err
@@ -122,7 +132,7 @@ func (w *Watch) control(use func(fd int) error) error {
 
 // scan watches all directories beneath one that is watched already. With
 // report, whatever it finds is news: it came before the watch did.
-func (w *Watch) scan(fd int, dir string, report bool) {
+func (w *watch) scan(fd int, dir string, report bool) {
 	if !w.opts.Recursive || w.only != "" {
 		return
 	}
@@ -138,7 +148,7 @@ func (w *Watch) scan(fd int, dir string, report bool) {
 		full := childOf(dir, name)
 		if report && !tree.IsTemp(name) {
 			w.remember(full)
-			w.ring.add(Event{Kind: Create, Path: full, Dir: tree.IsDir(&st)})
+			w.ring.add(watchEvent{Kind: watchCreate, Path: full, Dir: tree.IsDir(&st)})
 		}
 		if tree.IsDir(&st) {
 			w.enter(fd, name, full, report)
@@ -148,7 +158,7 @@ func (w *Watch) scan(fd int, dir string, report bool) {
 
 // enter watches a directory in an open one, and all beneath it. What is gone,
 // or not for us to read, is left out.
-func (w *Watch) enter(parent int, name, dir string, report bool) {
+func (w *watch) enter(parent int, name, dir string, report bool) {
 	if strings.Count(dir, "/")-strings.Count(w.opts.Path, "/") > tree.DepthMax {
 		return
 	}
@@ -168,7 +178,7 @@ func (w *Watch) enter(parent int, name, dir string, report bool) {
 }
 
 // found enters a directory that an event named.
-func (w *Watch) found(dir string) error {
+func (w *watch) found(dir string) error {
 	up, name := tree.Split(dir)
 	parent, err := tree.Open(up, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -179,20 +189,20 @@ func (w *Watch) found(dir string) error {
 	return nil
 }
 
-func (w *Watch) remember(name string) {
+func (w *watch) remember(name string) {
 	if len(w.known) < knownMax {
 		w.known[name] = w.gen
 	}
 }
 
 // lost reports that an unknown number of events is missing.
-func (w *Watch) lost() {
+func (w *watch) lost() {
 	seq := w.ring.nextSeq()
-	w.ring.add(Event{Kind: Overflow, LostFrom: seq, LostTo: seq})
+	w.ring.add(watchEvent{Kind: watchOverflow, LostFrom: seq, LostTo: seq})
 }
 
 // run reads until the descriptor is closed.
-func (w *Watch) run() {
+func (w *watch) run() {
 	defer w.ring.close()
 	buf := make([]byte, readBytes)
 	for {
@@ -214,7 +224,7 @@ func (w *Watch) run() {
 	}
 }
 
-func (w *Watch) batch(b []byte) {
+func (w *watch) batch(b []byte) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(b))
 		flags := binary.NativeEndian.Uint32(b[4:])
@@ -229,7 +239,7 @@ func (w *Watch) batch(b []byte) {
 	}
 }
 
-func (w *Watch) handle(wd int32, flags uint32, name string) {
+func (w *watch) handle(wd int32, flags uint32, name string) {
 	if flags&unix.IN_Q_OVERFLOW != 0 {
 		w.lost()
 		w.rescan()
@@ -255,23 +265,23 @@ func (w *Watch) handle(wd int32, flags uint32, name string) {
 
 // self is about a watched directory itself. Beneath the root, its parent says
 // the same by name.
-func (w *Watch) self(dir string, flags uint32) {
+func (w *watch) self(dir string, flags uint32) {
 	if dir != w.opts.Path {
 		return
 	}
 	switch {
 	case flags&(unix.IN_DELETE_SELF|unix.IN_UNMOUNT) != 0:
-		w.ring.add(Event{Kind: Remove, Path: dir, Dir: true})
+		w.ring.add(watchEvent{Kind: watchRemove, Path: dir, Dir: true})
 	case flags&unix.IN_MOVE_SELF != 0:
-		w.ring.add(Event{Kind: Rename, Path: dir, Dir: true})
+		w.ring.add(watchEvent{Kind: watchRename, Path: dir, Dir: true})
 	case flags&unix.IN_ATTRIB != 0:
-		w.ring.add(Event{Kind: Chmod, Path: dir, Dir: true})
+		w.ring.add(watchEvent{Kind: watchChmod, Path: dir, Dir: true})
 	}
 }
 
-func (w *Watch) entry(full string, flags uint32) {
+func (w *watch) entry(full string, flags uint32) {
 	isDir := flags&unix.IN_ISDIR != 0
-	e := Event{Path: full, Dir: isDir}
+	e := watchEvent{Path: full, Dir: isDir}
 	_, told := w.known[full]
 	switch {
 	case flags&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
@@ -279,27 +289,27 @@ func (w *Watch) entry(full string, flags uint32) {
 		if told && flags&unix.IN_CREATE != 0 {
 			return // the scan reported it, and watches it if it is a directory
 		}
-		e.Kind = Create
+		e.Kind = watchCreate
 		w.ring.add(e)
 		if isDir && w.opts.Recursive {
 			_ = w.opts.As(func() error { return w.found(full) })
 		}
 		return
 	case flags&unix.IN_DELETE != 0:
-		e.Kind = Remove
+		e.Kind = watchRemove
 	case flags&unix.IN_MOVED_FROM != 0:
-		e.Kind = Rename
+		e.Kind = watchRename
 		if isDir {
 			w.leave(full)
 		}
 	case flags&unix.IN_MODIFY != 0:
-		e.Kind = Write
+		e.Kind = watchWrite
 	case flags&unix.IN_ATTRIB != 0:
-		e.Kind = Chmod
+		e.Kind = watchChmod
 	default:
 		return
 	}
-	if e.Kind != Write && e.Kind != Chmod {
+	if e.Kind != watchWrite && e.Kind != watchChmod {
 		delete(w.known, full)
 	}
 	w.ring.add(e)
@@ -307,7 +317,7 @@ func (w *Watch) entry(full string, flags uint32) {
 
 // leave stops watching a directory that moved away, and all in it: where it
 // went, it is found as new.
-func (w *Watch) leave(dir string) {
+func (w *watch) leave(dir string) {
 	for name, wd := range w.wds {
 		if name != dir && !strings.HasPrefix(name, dir+"/") {
 			continue
@@ -320,7 +330,7 @@ func (w *Watch) leave(dir string) {
 	}
 }
 
-func (w *Watch) drop(wd int32) {
+func (w *watch) drop(wd int32) {
 	if dir, ok := w.dirs[wd]; ok {
 		delete(w.dirs, wd)
 		if w.wds[dir] == wd {
@@ -330,7 +340,7 @@ func (w *Watch) drop(wd int32) {
 }
 
 // rescan finds directories that were made while the kernel's queue was full.
-func (w *Watch) rescan() {
+func (w *watch) rescan() {
 	_ = w.opts.As(func() error {
 		fd, err := tree.Open(w.opts.Path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {

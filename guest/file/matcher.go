@@ -1,4 +1,4 @@
-package search
+package file
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ const (
 	binaryProbe     = 8 << 10
 )
 
-// Line is a line that matches, or its neighbour.
-type Line struct {
+// matchedLine is a line that matches, or its neighbour.
+type matchedLine struct {
 	Number, Column int // from 1; the column counts bytes
 	Text           []byte
 	Before, After  [][]byte
@@ -50,14 +50,14 @@ func newMatcher(pattern string, literal, ignoreCase bool, around int) (*matcher,
 	return &matcher{re: re, prefix: []byte(prefix), around: around}, nil
 }
 
-// binary reports content that is no text.
-func binary(content []byte) bool {
+// isBinary reports content that is no text.
+func isBinary(content []byte) bool {
 	return bytes.IndexByte(content[:min(len(content), binaryProbe)], 0) >= 0
 }
 
 // lines returns up to limit matching lines; the texts are copies.
-func (m *matcher) lines(content []byte, limit int) []Line {
-	var found []Line
+func (m *matcher) lines(content []byte, limit int) []matchedLine {
+	var found []matchedLine
 	number, at := 1, 0 // at is the start of the line with this number
 	for at < len(content) && len(found) < limit {
 		jump := m.candidate(content[at:])
@@ -73,7 +73,7 @@ func (m *matcher) lines(content []byte, limit int) []Line {
 			end = start + i
 		}
 		if col := m.find(trimCR(content[start:end])); col >= 0 {
-			found = append(found, Line{
+			found = append(found, matchedLine{
 				Number: number, Column: col + 1, Text: clip(content[start:end]),
 				Before: before(content, start, m.around), After: after(content, end, m.around),
 			})

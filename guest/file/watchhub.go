@@ -1,4 +1,4 @@
-package watch
+package file
 
 import (
 	"crypto/rand"
@@ -11,30 +11,30 @@ import (
 // keptAlone is how long a watch lives without a reader.
 const keptAlone = 60 * time.Second
 
-// Kind of an event.
-type Kind int
+// watchKind of an event.
+type watchKind int
 
 // Rename is the old name's event; the new name's is Create.
 const (
-	Create Kind = iota + 1
-	Write
-	Remove
-	Rename
-	Chmod
-	Overflow // LostFrom and LostTo say which numbers
+	watchCreate watchKind = iota + 1
+	watchWrite
+	watchRemove
+	watchRename
+	watchChmod
+	watchOverflow // LostFrom and LostTo say which numbers
 )
 
-// Event is one change.
-type Event struct {
+// watchEvent is one change.
+type watchEvent struct {
 	Seq              uint64
-	Kind             Kind
+	Kind             watchKind
 	Path             string // absolute
 	Dir              bool
 	LostFrom, LostTo uint64
 }
 
-// Options of a watch.
-type Options struct {
+// watchOptions of a watch.
+type watchOptions struct {
 	ID        string // empty: one is made
 	Path      string // absolute and clean; a link in the last place is followed
 	Recursive bool
@@ -44,22 +44,24 @@ type Options struct {
 	As func(func() error) error
 }
 
-// Hub keeps the watches.
-type Hub struct {
+// watchHub keeps the watches.
+type watchHub struct {
 	max int
 	ttl time.Duration
 
 	mu      sync.Mutex
-	watches map[string]*Watch
+	watches map[string]*watch
 	closed  bool
 	wg      sync.WaitGroup
 }
 
-// NewHub returns a hub for at most max watches.
-func NewHub(max int) *Hub { return &Hub{max: max, ttl: keptAlone, watches: map[string]*Watch{}} }
+// newWatchHub returns a hub for at most max watches.
+func newWatchHub(max int) *watchHub {
+	return &watchHub{max: max, ttl: keptAlone, watches: map[string]*watch{}}
+}
 
 // Find returns a running watch. NotFound: it ended, or never was.
-func (h *Hub) Find(o Options) (*Watch, error) {
+func (h *watchHub) Find(o watchOptions) (*watch, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.watches[o.ID]
@@ -76,7 +78,7 @@ func (h *Hub) Find(o Options) (*Watch, error) {
 
 // Start begins a watch and holds it for the caller. A running one with the
 // same id and path is joined.
-func (h *Hub) Start(o Options) (*Watch, error) {
+func (h *watchHub) Start(o watchOptions) (*watch, error) {
 	if o.ID == "" {
 		o.ID = "watch-" + rand.Text()
 	} else if w, err := h.Find(o); err == nil || !errs.Is(err, errs.NotFound) {
@@ -110,7 +112,7 @@ func (h *Hub) Start(o Options) (*Watch, error) {
 	return w, nil
 }
 
-func (h *Hub) forget(w *Watch) {
+func (h *watchHub) forget(w *watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watches[w.opts.ID] == w {
@@ -119,7 +121,7 @@ func (h *Hub) forget(w *Watch) {
 }
 
 // Close ends all watches and waits for them.
-func (h *Hub) Close() {
+func (h *watchHub) Close() {
 	h.mu.Lock()
 	h.closed = true
 	for _, w := range h.watches {
@@ -130,19 +132,19 @@ func (h *Hub) Close() {
 }
 
 // ID names the watch for a reader that comes back.
-func (w *Watch) ID() string { return w.opts.ID }
+func (w *watch) ID() string { return w.opts.ID }
 
 // Next is the number that the next event will have.
-func (w *Watch) Next() uint64 { return w.ring.nextSeq() }
+func (w *watch) Next() uint64 { return w.ring.nextSeq() }
 
 // From returns events numbered seq or higher, a channel that closes when more
 // come, and whether the watch goes on.
-func (w *Watch) From(seq uint64) (events []Event, more <-chan struct{}, alive bool) {
+func (w *watch) From(seq uint64) (events []watchEvent, more <-chan struct{}, alive bool) {
 	return w.ring.from(seq)
 }
 
 // hold counts a reader in; the hub's lock is held.
-func (w *Watch) hold() {
+func (w *watch) hold() {
 	w.readers++
 	if w.expiry != nil {
 		w.expiry.Stop()
@@ -151,7 +153,7 @@ func (w *Watch) hold() {
 }
 
 // Release counts a reader out; the last one starts the watch's last minute.
-func (w *Watch) Release() {
+func (w *watch) Release() {
 	h := w.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +170,7 @@ func (w *Watch) Release() {
 }
 
 // end stops the watch; its goroutine cleans up. The hub's lock is held.
-func (w *Watch) end() {
+func (w *watch) end() {
 	if w.expiry != nil {
 		w.expiry.Stop()
 	}

@@ -1,18 +1,4 @@
-// Package match decides which files a glob means and which lines a text is in,
-// by the rules that every place of files shares.
-//
-//	g, err := match.Parse("src/**/*.{go,mod}")
-//	g.Match("src/a/b.go")            // a path beneath the directory of the search
-//	lines, more := match.Lines("/f", content, "needle", 10)
-//
-// A pattern without "/" is about the name at any depth; with one it begins at
-// the directory of the search, as it does with "/" in front. "**" stands for
-// any number of directories. Braces stand for alternatives. A name that begins
-// with a dot is only found by a part of the pattern that does so too.
-//
-// Patterns come from models: their size is bounded, and matching takes time in
-// proportion to pattern and path. Functions are pure.
-package match
+package place
 
 import (
 	"bytes"
@@ -24,13 +10,24 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
+// This file decides which files a glob means and which lines a text is in,
+// by the rules that every place of files shares.
+//
+// A pattern without "/" is about the name at any depth; with one it begins at
+// the directory of the search, as it does with "/" in front. "**" stands for
+// any number of directories. Braces stand for alternatives. A name that begins
+// with a dot is only found by a part of the pattern that does so too.
+//
+// Patterns come from models: their size is bounded, and matching takes time in
+// proportion to pattern and path. Functions are pure.
+
 // Bounds of a pattern.
 const (
-	bytesMax    = 1024
-	choicesMax  = 256 // alternatives that its braces stand for
-	starsMax    = 16  // of one part
-	partsMax    = 64
-	binaryProbe = 8 << 10
+	globBytesMax   = 1024
+	globChoicesMax = 256 // alternatives that its braces stand for
+	globStarsMax   = 16  // of one part
+	globPartsMax   = 64
+	binaryProbe    = 8 << 10
 )
 
 // Glob is a parsed pattern.
@@ -38,8 +35,8 @@ type Glob struct {
 	choices [][]string // alternatives without braces, in parts
 }
 
-// Parse checks a pattern. The error is *tool.FileError invalid_arguments.
-func Parse(pattern string) (*Glob, error) {
+// ParseGlob checks a pattern. The error is *tool.FileError invalid_arguments.
+func ParseGlob(pattern string) (*Glob, error) {
 	bad := func(why string) (*Glob, error) {
 		if len(pattern) > 100 {
 			pattern = pattern[:100]
@@ -49,20 +46,20 @@ func Parse(pattern string) (*Glob, error) {
 	switch {
 	case pattern == "":
 		return bad("is empty")
-	case len(pattern) > bytesMax:
+	case len(pattern) > globBytesMax:
 		return bad("is longer than 1024 bytes")
 	case strings.IndexByte(pattern, 0) >= 0:
 		return bad("has a NUL in it")
 	case !doublestar.ValidatePattern(pattern):
 		return bad("is not well formed")
 	}
-	choices, ok := expand(pattern)
+	choices, ok := expandBraces(pattern)
 	if !ok {
 		return bad("stands for more than 256 alternatives")
 	}
 	g := &Glob{}
 	for _, c := range choices {
-		parts, why := split(c)
+		parts, why := splitGlob(c)
 		if why != "" {
 			return bad(why)
 		}
@@ -73,8 +70,8 @@ func Parse(pattern string) (*Glob, error) {
 	return g, nil
 }
 
-// split makes the parts of an alternative, "**" in front of a bare one.
-func split(c string) (parts []string, why string) {
+// splitGlob makes the parts of an alternative, "**" in front of a bare one.
+func splitGlob(c string) (parts []string, why string) {
 	if !strings.Contains(c, "/") && c != "**" {
 		parts = []string{"**"}
 	}
@@ -91,14 +88,14 @@ func split(c string) (parts []string, why string) {
 			if len(parts) > 0 && parts[len(parts)-1] == "**" {
 				continue
 			}
-		case strings.Count(p, "*") > starsMax:
+		case strings.Count(p, "*") > globStarsMax:
 			return nil, "has more than 16 stars in a part"
 		case !doublestar.ValidatePattern(p):
 			return nil, "is not well formed"
 		}
 		parts = append(parts, p)
 	}
-	if len(parts) > partsMax {
+	if len(parts) > globPartsMax {
 		return nil, "has more than 64 parts"
 	}
 	return parts, ""
@@ -109,9 +106,9 @@ func split(c string) (parts []string, why string) {
 func (g *Glob) Match(rel string) bool {
 	names := strings.Split(rel, "/")
 	for _, parts := range g.choices {
-		at := start(parts)
+		at := globStart(parts)
 		for i, name := range names {
-			at = step(parts, at, name, i == len(names)-1)
+			at = globStep(parts, at, name, i == len(names)-1)
 		}
 		if at[len(parts)] {
 			return true
@@ -122,7 +119,7 @@ func (g *Glob) Match(rel string) bool {
 
 // MayContain reports whether a file beneath the directory rel can match.
 func (g *Glob) MayContain(rel string) bool {
-	return slices.ContainsFunc(g.choices, func(parts []string) bool { return len(rest(parts, rel)) > 0 })
+	return slices.ContainsFunc(g.choices, func(parts []string) bool { return len(globRest(parts, rel)) > 0 })
 }
 
 // Beneath returns the patterns that mean, in a search that begins at the
@@ -130,7 +127,7 @@ func (g *Glob) MayContain(rel string) bool {
 func (g *Glob) Beneath(rel string) []string {
 	var patterns []string
 	for _, parts := range g.choices {
-		for _, r := range rest(parts, rel) {
+		for _, r := range globRest(parts, rel) {
 			p := "/" + strings.Join(r, "/")
 			if !slices.Contains(patterns, p) {
 				patterns = append(patterns, p)
@@ -153,15 +150,15 @@ func (g *Glob) String() string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// start is the set of positions before the first name: position i means that
+// globStart is the set of positions before the first name: position i means that
 // parts[i:] have to match what follows. A "**" may stand for nothing.
-func start(parts []string) []bool {
+func globStart(parts []string) []bool {
 	at := make([]bool, len(parts)+1)
 	at[0] = true
-	return skip(parts, at)
+	return globSkip(parts, at)
 }
 
-func skip(parts []string, at []bool) []bool {
+func globSkip(parts []string, at []bool) []bool {
 	for i, p := range parts {
 		if at[i] && p == "**" && i < len(parts)-1 {
 			at[i+1] = true
@@ -170,8 +167,8 @@ func skip(parts []string, at []bool) []bool {
 	return at
 }
 
-// step is the set of positions after a name.
-func step(parts []string, at []bool, name string, last bool) []bool {
+// globStep is the set of positions after a name.
+func globStep(parts []string, at []bool, name string, last bool) []bool {
 	next := make([]bool, len(parts)+1)
 	for i, p := range parts {
 		if !at[i] {
@@ -189,7 +186,7 @@ func step(parts []string, at []bool, name string, last bool) []bool {
 			next[i+1] = true // "src/**" means the files beneath
 		}
 	}
-	return skip(parts, next)
+	return globSkip(parts, next)
 }
 
 func matchName(pattern, name string) bool {
@@ -199,13 +196,13 @@ func matchName(pattern, name string) bool {
 	return doublestar.MatchUnvalidated(pattern, name)
 }
 
-// rest returns the parts that remain after a directory; none: nothing beneath
+// globRest returns the parts that remain after a directory; none: nothing beneath
 // it can match.
-func rest(parts []string, rel string) [][]string {
-	at := start(parts)
+func globRest(parts []string, rel string) [][]string {
+	at := globStart(parts)
 	if rel != "" && rel != "." {
 		for name := range strings.SplitSeq(rel, "/") {
-			at = step(parts, at, name, false)
+			at = globStep(parts, at, name, false)
 		}
 	}
 	var rests [][]string
@@ -217,29 +214,29 @@ func rest(parts []string, rel string) [][]string {
 	return rests
 }
 
-// expand writes out brace groups, the first one first.
-func expand(pattern string) ([]string, bool) {
+// expandBraces writes out brace groups, the first one first.
+func expandBraces(pattern string) ([]string, bool) {
 	var done []string
 	todo := []string{pattern}
 	for len(todo) > 0 {
 		p := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		before, choices, after, ok := group(p)
+		before, choices, after, ok := braceGroup(p)
 		if !ok {
 			done = append(done, p)
 		}
 		for _, c := range slices.Backward(choices) {
 			todo = append(todo, before+c+after)
 		}
-		if len(done)+len(todo) > choicesMax {
+		if len(done)+len(todo) > globChoicesMax {
 			return nil, false
 		}
 	}
 	return done, true
 }
 
-// group finds the first outermost brace group.
-func group(p string) (before string, choices []string, after string, ok bool) {
+// braceGroup finds the first outermost brace group.
+func braceGroup(p string) (before string, choices []string, after string, ok bool) {
 	depth, from, open, class := 0, 0, 0, false
 	for i := 0; i < len(p); i++ {
 		c := p[i]
@@ -265,15 +262,15 @@ func group(p string) (before string, choices []string, after string, ok bool) {
 	return "", nil, "", false
 }
 
-// Binary reports content that is no text.
-func Binary(content []byte) bool {
+// IsBinary reports content that is no text.
+func IsBinary(content []byte) bool {
 	return bytes.IndexByte(content[:min(len(content), binaryProbe)], 0) >= 0
 }
 
-// Lines finds the lines of a text that contain pattern, at most limit; more:
+// MatchLines finds the lines of a text that contain pattern, at most limit; more:
 // there are others. Binary content has no lines.
-func Lines(path string, content []byte, pattern string, limit int) (found []tool.Match, more bool) {
-	if pattern == "" || Binary(content) {
+func MatchLines(path string, content []byte, pattern string, limit int) (found []tool.Match, more bool) {
+	if pattern == "" || IsBinary(content) {
 		return nil, false
 	}
 	needle := []byte(pattern)
@@ -293,14 +290,14 @@ func Lines(path string, content []byte, pattern string, limit int) (found []tool
 			if len(found) == limit {
 				return found, true
 			}
-			found = append(found, tool.Match{Path: path, Line: number, Text: Text(line)})
+			found = append(found, tool.Match{Path: path, Line: number, Text: MatchText(line)})
 		}
 		at, number = end+1, number+1
 	}
 	return found, false
 }
 
-// Text makes a line fit for an answer: bounded and UTF-8.
-func Text(line []byte) string {
+// MatchText makes a line fit for an answer: bounded and UTF-8.
+func MatchText(line []byte) string {
 	return strings.ToValidUTF8(string(line[:min(len(line), tool.LineBytesMax)]), "\uFFFD")
 }

@@ -1,17 +1,4 @@
-// Package search finds names by glob and lines by text or regular expression
-// in a file tree.
-//
-//	p, err := search.ParseGlob("src/**/*.{go,mod}")
-//	p.Match("src/a/b.go")
-//	err = search.Grep(ctx, fd, query, emit)
-//
-// Patterns come from clients: their size is bounded so that no pattern costs
-// more than polynomial time. Symbolic links are never followed; what cannot
-// be read is passed over and counted.
-//
-// Functions are safe for concurrent use and run with the rights of the
-// calling thread; Grep's workers only read what that thread opened.
-package search
+package file
 
 import (
 	"slices"
@@ -23,6 +10,16 @@ import (
 	"github.com/skete-dev/skete/guest/file/tree"
 )
 
+// This file finds names by glob and lines by text or regular expression
+// in a file tree.
+//
+// Patterns come from clients: their size is bounded so that no pattern costs
+// more than polynomial time. Symbolic links are never followed; what cannot
+// be read is passed over and counted.
+//
+// Functions are safe for concurrent use and run with the rights of the
+// calling thread; Grep's workers only read what that thread opened.
+
 // Bounds of a pattern.
 const (
 	globBytesMax  = 1024
@@ -30,16 +27,16 @@ const (
 	globStarsMax  = 16
 )
 
-// Glob is a parsed pattern: ** (whole directories), *, ?, [a-z], {a,b}.
+// globPattern is a parsed pattern: ** (whole directories), *, ?, [a-z], {a,b}.
 // Names that begin with a dot match as all others do.
-type Glob struct {
+type globPattern struct {
 	choices []string // without braces
 	depth   int      // levels that can match; 0 = all
 }
 
-// ParseGlob checks a pattern. It must be relative and stay beneath its base.
-func ParseGlob(pattern string) (*Glob, error) {
-	bad := func(why string) (*Glob, error) {
+// parseGlob checks a pattern. It must be relative and stay beneath its base.
+func parseGlob(pattern string) (*globPattern, error) {
+	bad := func(why string) (*globPattern, error) {
 		return nil, errs.New(errs.Invalid, "the pattern %.80q %s", pattern, why)
 	}
 	switch {
@@ -54,7 +51,7 @@ func ParseGlob(pattern string) (*Glob, error) {
 	case !doublestar.ValidatePattern(pattern):
 		return bad("is not well formed")
 	}
-	g := &Glob{}
+	g := &globPattern{}
 	var ok bool
 	if g.choices, ok = expand(pattern, globChoiceMax); !ok {
 		return bad("stands for more than 256 alternatives")
@@ -77,7 +74,7 @@ func ParseGlob(pattern string) (*Glob, error) {
 }
 
 // Match reports whether a path beneath the base matches.
-func (g *Glob) Match(rel string) bool {
+func (g *globPattern) Match(rel string) bool {
 	for _, c := range g.choices {
 		if doublestar.MatchUnvalidated(c, rel) {
 			return true
@@ -87,11 +84,11 @@ func (g *Glob) Match(rel string) bool {
 }
 
 // Depth is how many levels a walk must go down.
-func (g *Glob) Depth() int { return g.depth }
+func (g *globPattern) Depth() int { return g.depth }
 
 // mayContain reports whether something in the directory rel can match, by the
 // fixed beginning of the patterns.
-func (g *Glob) mayContain(rel string) bool {
+func (g *globPattern) mayContain(rel string) bool {
 	for _, c := range g.choices {
 		base, _ := doublestar.SplitPattern(c)
 		if base == "." || rel == base || strings.HasPrefix(base, rel+"/") || strings.HasPrefix(rel, base+"/") {

@@ -1,4 +1,4 @@
-package match
+package place
 
 import (
 	"slices"
@@ -37,7 +37,7 @@ func TestMatch_deepagentsRules(t *testing.T) {
 		{"{a,b}", "a x/b", "a,b"},
 		{"Makefile", "Makefile x/Makefile", "makefile"},
 	} {
-		g, err := Parse(c.pattern)
+		g, err := ParseGlob(c.pattern)
 		if err != nil {
 			t.Errorf("%s: %v", c.pattern, err)
 			continue
@@ -57,7 +57,7 @@ func TestMatch_deepagentsRules(t *testing.T) {
 
 func TestParse_badPatterns(t *testing.T) {
 	for _, p := range []string{"", "[", "{a", "a\x00", "../a", "a/../b", strings.Repeat("a", 2000), strings.Repeat("{a,b}", 10), strings.Repeat("*a", 20), strings.Repeat("a/", 200), `a\`} {
-		_, err := Parse(p)
+		_, err := ParseGlob(p)
 		if fe, ok := err.(*tool.FileError); !ok || fe.Code != tool.CodeArgs || fe.Hint == "" { //nolint:errorlint // the very type is promised
 			t.Errorf("%.40q: %v", p, err)
 		}
@@ -76,7 +76,7 @@ func TestBeneath_meansTheSameFiles(t *testing.T) {
 		}
 	}
 	for _, pattern := range []string{"*.go", "/a/*", "a/**", "**/b/*.go", "a/b/*", "{a,b}/**/*.go", "**", ".c/*", "*/*/*.go", "**/.c/**"} {
-		g, err := Parse(pattern)
+		g, err := ParseGlob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestBeneath_meansTheSameFiles(t *testing.T) {
 					continue
 				}
 				found := slices.ContainsFunc(inside, func(s string) bool {
-					sub, err := Parse(s)
+					sub, err := ParseGlob(s)
 					return err == nil && sub.Match(rel)
 				})
 				if found != g.Match(p) {
@@ -104,27 +104,27 @@ func TestBeneath_meansTheSameFiles(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	text := "one\r\nTwo needle\nno\nneedle needle\nlast needle"
-	got, more := Lines("/f", []byte(text), "needle", 2)
+	got, more := MatchLines("/f", []byte(text), "needle", 2)
 	want := []tool.Match{{Path: "/f", Line: 2, Text: "Two needle"}, {Path: "/f", Line: 4, Text: "needle needle"}}
 	if d := cmp.Diff(want, got); d != "" || !more {
 		t.Errorf("more %v, %s", more, d)
 	}
-	if got, more = Lines("/f", []byte(text), "needle", 3); len(got) != 3 || more || got[2].Line != 5 {
+	if got, more = MatchLines("/f", []byte(text), "needle", 3); len(got) != 3 || more || got[2].Line != 5 {
 		t.Errorf("%v %v", got, more)
 	}
-	if got, _ = Lines("/f", []byte(text), "one\r", 3); len(got) != 0 {
+	if got, _ = MatchLines("/f", []byte(text), "one\r", 3); len(got) != 0 {
 		t.Errorf("the line's end is no part of it: %v", got)
 	}
-	if got, _ = Lines("/f", []byte("a.c\nabc"), "a.c", 9); len(got) != 1 {
+	if got, _ = MatchLines("/f", []byte("a.c\nabc"), "a.c", 9); len(got) != 1 {
 		t.Errorf("the text is literal: %v", got)
 	}
-	if got, _ = Lines("/f", []byte("x\x00needle"), "needle", 3); len(got) != 0 {
+	if got, _ = MatchLines("/f", []byte("x\x00needle"), "needle", 3); len(got) != 0 {
 		t.Errorf("binary: %v", got)
 	}
-	if got, _ = Lines("/f", []byte("needle\xff"+strings.Repeat("x", 9000)), "needle", 3); len(got) != 1 || len(got[0].Text) > 4100 || !strings.HasPrefix(got[0].Text, "needle\uFFFDx") {
+	if got, _ = MatchLines("/f", []byte("needle\xff"+strings.Repeat("x", 9000)), "needle", 3); len(got) != 1 || len(got[0].Text) > 4100 || !strings.HasPrefix(got[0].Text, "needle\uFFFDx") {
 		t.Errorf("a long line: %d", len(got))
 	}
-	if got, _ = Lines("/f", []byte("one\ntwo\n"), "e\nt", 3); len(got) != 0 {
+	if got, _ = MatchLines("/f", []byte("one\ntwo\n"), "e\nt", 3); len(got) != 0 {
 		t.Errorf("a match over two lines: %v", got)
 	}
 }
@@ -133,12 +133,12 @@ func FuzzGlob(f *testing.F) {
 	f.Add("**/*.{a,b}", "x/y.a")
 	f.Add("{a/**,[x]}", "a/.b")
 	f.Fuzz(func(t *testing.T, pattern, rel string) {
-		g, err := Parse(pattern)
+		g, err := ParseGlob(pattern)
 		if err != nil || len(rel) > 1000 {
 			return
 		}
 		matched := g.Match(rel)
-		if again, err := Parse("/" + strings.TrimPrefix(g.String(), "/")); err == nil && again.Match(rel) != matched {
+		if again, err := ParseGlob("/" + strings.TrimPrefix(g.String(), "/")); err == nil && again.Match(rel) != matched {
 			t.Fatalf("%q became %q, and %q matches: %v", pattern, g.String(), rel, matched)
 		}
 		if dir, name, ok := strings.Cut(rel, "/"); ok && dir != "" && dir != "." && matched && !g.MayContain(dir) {

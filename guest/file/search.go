@@ -1,4 +1,4 @@
-package search
+package file
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"github.com/skete-dev/skete/guest/file/tree"
 )
 
-// Find visits, sorted, what matches a pattern beneath an open directory.
-func Find(ctx context.Context, root int, base string, g *Glob, visit func(tree.Item) error) error {
+// findFiles visits, sorted, what matches a pattern beneath an open directory.
+func findFiles(ctx context.Context, root int, base string, g *globPattern, visit func(tree.Item) error) error {
 	return tree.Walk(ctx, root, tree.Options{Depth: g.Depth(), Unreadable: passOver}, func(it tree.Item) error {
 		if g.Match(it.Rel) {
 			if err := visit(it); err != nil {

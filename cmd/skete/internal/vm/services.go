@@ -1,8 +1,4 @@
-// Package services is the command group `skete service`: processes that a
-// sandbox keeps running.
-//
-//	root.AddCommand(services.Command(a))
-package services
+package vm
 
 import (
 	"cmp"
@@ -20,17 +16,20 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// commands are the commands of one run.
-type commands struct{ *app.App }
+// This file is the command group `skete service`: processes that a
+// sandbox keeps running.
 
-// waitDefault is how long a command waits for what it asked for.
-const waitDefault = time.Minute
+// serviceCommands are the commands of one run.
+type serviceCommands struct{ *app.App }
 
-const tailBytes = 1 << 10 // of a service's log, shown when it failed
+// serviceWaitDefault is how long a command waits for what it asked for.
+const serviceWaitDefault = time.Minute
 
-// Command returns the group.
-func Command(run *app.App) *cobra.Command {
-	a := commands{run}
+const serviceTailBytes = 1 << 10 // of a service's log, shown when it failed
+
+// ServiceCommand returns the group.
+func ServiceCommand(run *app.App) *cobra.Command {
+	a := serviceCommands{run}
 	cmd := app.Group("service", "Keep processes running in a sandbox", `  skete service add ID web --http 5173 -- npm run dev
   skete service list ID
   skete service logs ID web --follow
@@ -45,7 +44,7 @@ func Command(run *app.App) *cobra.Command {
 }
 
 // open finds the sandbox and the service that words mean: [ID] NAME.
-func (a commands) open(ctx context.Context, t *app.Target, words []string, names int) (s *client.Services, rest []string, err error) {
+func (a serviceCommands) open(ctx context.Context, t *app.Target, words []string, names int) (s *client.Services, rest []string, err error) {
 	var sandbox []string
 	if rest = words; len(words) > names {
 		sandbox, rest = words[:1], words[1:]
@@ -57,7 +56,7 @@ func (a commands) open(ctx context.Context, t *app.Target, words []string, names
 	return c.Sandbox(sb.ID).Services(), rest, nil
 }
 
-func (a commands) list() *cobra.Command {
+func (a serviceCommands) list() *cobra.Command {
 	var t app.Target
 	cmd := &cobra.Command{
 		Use: "list [ID]", Aliases: []string{"ls"}, Short: "List the services of a sandbox",
@@ -73,14 +72,14 @@ func (a commands) list() *cobra.Command {
 				return err
 			}
 			return app.List(a.App, items, func(s api.Service) string { return s.Name },
-				[]string{"NAME", "STATE", "PID", "RESTARTS", "PORTS", "SINCE", "COMMAND", "REASON"}, row)
+				[]string{"NAME", "STATE", "PID", "RESTARTS", "PORTS", "SINCE", "COMMAND", "REASON"}, serviceRow)
 		},
 	}
 	t.Flags(cmd, false)
 	return a.WithCompletion(cmd, 1)
 }
 
-func row(s api.Service) []string {
+func serviceRow(s api.Service) []string {
 	var ports []string
 	for _, p := range s.Ports {
 		ports = append(ports, strconv.Itoa(p))
@@ -96,7 +95,7 @@ func row(s api.Service) []string {
 	return []string{s.Name, s.State, pid, strconv.FormatUint(s.Restarts, 10), strings.Join(ports, ","), app.Age(s.Since), app.Cell(command), app.Cell(s.Reason)}
 }
 
-func (a commands) add() *cobra.Command {
+func (a serviceCommands) add() *cobra.Command {
 	var t app.Target
 	var d api.ServiceSpec
 	var env []string
@@ -157,14 +156,14 @@ A Vite server works behind a preview as it is.`,
 	f.StringVar(&d.ReadyLog, "log", "", "ready when a line of its log matches this `pattern` (RE2)")
 	f.StringVar(&timeout, "ready-timeout", "", "then it counts as unready; default 60s")
 	f.StringVar(&d.Restart, "restart", "", "always (the default), on-failure, never")
-	f.DurationVar(&wait, "wait", waitDefault, "for it to be ready; 0 = not at all")
+	f.DurationVar(&wait, "wait", serviceWaitDefault, "for it to be ready; 0 = not at all")
 	f.BoolVar(&noWait, "no-wait", false, "same as --wait 0")
 	return a.WithCompletion(cmd, 1)
 }
 
 // verdict waits until it is known whether a service that was just started
 // works, and shows it. What it wrote last is on stderr if it does not.
-func (a commands) verdict(ctx context.Context, s *client.Services, i api.Service, err error, wait time.Duration) error {
+func (a serviceCommands) verdict(ctx context.Context, s *client.Services, i api.Service, err error, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
@@ -177,12 +176,12 @@ func (a commands) verdict(ctx context.Context, s *client.Services, i api.Service
 }
 
 // tell says of a service that does not work yet what there is to say.
-func (a commands) tell(ctx context.Context, s *client.Services, i api.Service, wait time.Duration) {
+func (a serviceCommands) tell(ctx context.Context, s *client.Services, i api.Service, wait time.Duration) {
 	switch i.State {
 	case "starting":
 		a.Note("still starting after %s: `skete service list` shows what becomes of it", wait)
 	case "unready", "backoff", "crash-loop", "failed":
-		for ev, err := range s.Logs(ctx, i.Name, -tailBytes-1, false) {
+		for ev, err := range s.Logs(ctx, i.Name, -serviceTailBytes-1, false) {
 			if err == nil && !a.JSON {
 				_, err = a.Err.Write(ev.Data)
 			}
@@ -195,7 +194,7 @@ func (a commands) tell(ctx context.Context, s *client.Services, i api.Service, w
 
 // show prints a service after it was asked for something. One that does not
 // work is an error, so that scripts notice.
-func (a commands) show(i api.Service, err error) error {
+func (a serviceCommands) show(i api.Service, err error) error {
 	if err != nil {
 		return err
 	}
@@ -207,11 +206,11 @@ func (a commands) show(i api.Service, err error) error {
 	if err != nil {
 		return err
 	}
-	return broken(i)
+	return serviceBroken(i)
 }
 
-// broken is the error of a service that does not work; nil = it does, or may yet.
-func broken(i api.Service) error {
+// serviceBroken is the error of a service that does not work; nil = it does, or may yet.
+func serviceBroken(i api.Service) error {
 	switch i.State {
 	case "unready", "backoff", "crash-loop", "failed":
 		reason := app.Printable(i.Reason)
@@ -224,7 +223,7 @@ func broken(i api.Service) error {
 	return nil
 }
 
-func (a commands) act(use, short string, do func(*client.Services, context.Context, string, time.Duration) (api.Service, error)) *cobra.Command {
+func (a serviceCommands) act(use, short string, do func(*client.Services, context.Context, string, time.Duration) (api.Service, error)) *cobra.Command {
 	var t app.Target
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -243,11 +242,11 @@ func (a commands) act(use, short string, do func(*client.Services, context.Conte
 		},
 	}
 	t.Flags(cmd, false)
-	cmd.Flags().DurationVar(&wait, "wait", waitDefault, "for it to be done; 0 = not at all")
+	cmd.Flags().DurationVar(&wait, "wait", serviceWaitDefault, "for it to be done; 0 = not at all")
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) remove() *cobra.Command {
+func (a serviceCommands) remove() *cobra.Command {
 	var t app.Target
 	cmd := &cobra.Command{
 		Use: "remove [ID] NAME", Aliases: []string{"rm"}, Short: "Stop a service and forget it and its log",
@@ -265,7 +264,7 @@ func (a commands) remove() *cobra.Command {
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) load() *cobra.Command {
+func (a serviceCommands) load() *cobra.Command {
 	var t app.Target
 	var wait time.Duration
 	var noWait bool
@@ -299,14 +298,14 @@ The command waits until each service is ready, or has failed, as add does.
 		},
 	}
 	t.Flags(cmd, false)
-	cmd.Flags().DurationVar(&wait, "wait", waitDefault, "for all of them to be ready; 0 = not at all")
+	cmd.Flags().DurationVar(&wait, "wait", serviceWaitDefault, "for all of them to be ready; 0 = not at all")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "same as --wait 0")
 	return a.WithCompletion(cmd, 1)
 }
 
 // loaded shows what became of the services of a skete.yaml. One that does not
 // work is an error, after all were shown.
-func (a commands) loaded(ctx context.Context, s *client.Services, l api.ServicesLoaded, wait time.Duration) error {
+func (a serviceCommands) loaded(ctx context.Context, s *client.Services, l api.ServicesLoaded, wait time.Duration) error {
 	if !l.Found {
 		a.Note("there is no skete.yaml in the workspace")
 	}
@@ -318,7 +317,7 @@ func (a commands) loaded(ctx context.Context, s *client.Services, l api.Services
 	for _, i := range l.Services {
 		a.tell(ctx, s, i, wait)
 		lines = append(lines, i.Name+" "+i.State)
-		failed = cmp.Or(failed, broken(i))
+		failed = cmp.Or(failed, serviceBroken(i))
 	}
 	if l.Services == nil {
 		lines = l.Declared
@@ -334,7 +333,7 @@ func (a commands) loaded(ctx context.Context, s *client.Services, l api.Services
 	return failed
 }
 
-func (a commands) logs() *cobra.Command {
+func (a serviceCommands) logs() *cobra.Command {
 	var t app.Target
 	var from int64
 	var follow bool
@@ -368,7 +367,7 @@ of that; with --json each piece tells its own.`,
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) print(ev api.ServiceLogEvent) error {
+func (a serviceCommands) print(ev api.ServiceLogEvent) error {
 	if a.JSON {
 		return app.PrintJSONLine(a.Out, ev)
 	}

@@ -1,4 +1,4 @@
-package search
+package file
 
 import (
 	"strings"
@@ -6,12 +6,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/internal/patience"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestParseGlob_matches(t *testing.T) {
 	for _, c := range []struct {
@@ -32,7 +29,7 @@ func TestParseGlob_matches(t *testing.T) {
 		{"[^a]", "a", false},
 		{"ä*", "äö", true},
 	} {
-		g, err := ParseGlob(c.pattern)
+		g, err := parseGlob(c.pattern)
 		if err != nil {
 			t.Errorf("%s: %v", c.pattern, err)
 			continue
@@ -52,7 +49,7 @@ func TestGlob_patternsCannotExplode(t *testing.T) {
 		strings.Repeat("{a,a*}", 8) + "b",
 		"**/" + strings.Repeat("a*", 13) + "b",
 	} {
-		g, err := ParseGlob(p)
+		g, err := parseGlob(p)
 		if err != nil {
 			t.Fatalf("%s: %v", p, err)
 		}
@@ -72,7 +69,7 @@ func FuzzGlob(f *testing.F) {
 		if len(name) > 300 {
 			return
 		}
-		g, err := ParseGlob(pattern)
+		g, err := parseGlob(pattern)
 		if err != nil {
 			return
 		}
@@ -92,7 +89,7 @@ func TestMatcher_linesAndContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := m.lines([]byte("a\nb\nc\n\nxb\r\n"), 10)
-	want := []Line{
+	want := []matchedLine{
 		{Number: 2, Column: 1, Text: []byte("b"), Before: [][]byte{[]byte("a")}, After: [][]byte{[]byte("c")}},
 		{Number: 5, Column: 2, Text: []byte("xb"), Before: [][]byte{{}}},
 	}

@@ -1,8 +1,4 @@
-// Package preview is the command group `skete preview`: ports of a sandbox in a
-// browser.
-//
-//	root.AddCommand(preview.Command(a))
-package preview
+package vm
 
 import (
 	"context"
@@ -19,12 +15,15 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// commands are the commands of one run.
-type commands struct{ *app.App }
+// This file is the command group `skete preview`: ports of a sandbox in a
+// browser.
 
-// Command returns the group.
-func Command(run *app.App) *cobra.Command {
-	a := commands{run}
+// previewCommands are the commands of one run.
+type previewCommands struct{ *app.App }
+
+// PreviewCommand returns the group.
+func PreviewCommand(run *app.App) *cobra.Command {
+	a := previewCommands{run}
 	cmd := app.Group("preview", "See a sandbox's ports in a browser", `  skete preview open ID 5173
   skete preview url ID 5173 --path /admin
   skete preview share ID 5173 --for 2h
@@ -35,7 +34,7 @@ func Command(run *app.App) *cobra.Command {
 }
 
 // one takes [ID] and a last word.
-func (a commands) one(ctx context.Context, t *app.Target, args []string) (*client.Sandbox, string, error) {
+func (a previewCommands) one(ctx context.Context, t *app.Target, args []string) (*client.Sandbox, string, error) {
 	c, err := a.Connect(ctx)
 	if err != nil {
 		return nil, "", err
@@ -49,7 +48,7 @@ func (a commands) one(ctx context.Context, t *app.Target, args []string) (*clien
 }
 
 // ask gets a way to see the port that the last word names.
-func (a commands) ask(ctx context.Context, t *app.Target, args []string, r api.CreatePreview) (api.Preview, error) {
+func (a previewCommands) ask(ctx context.Context, t *app.Target, args []string, r api.CreatePreview) (api.Preview, error) {
 	port, err := strconv.Atoi(args[len(args)-1])
 	if err != nil || port < 1 || port > 65535 {
 		return api.Preview{}, errs.New(errs.Invalid, "%.40q is not a port", args[len(args)-1]).WithHint("ports are 1 to 65535")
@@ -66,7 +65,7 @@ func (a commands) ask(ctx context.Context, t *app.Target, args []string, r api.C
 	return p, err
 }
 
-func (a commands) print(p api.Preview) error {
+func (a previewCommands) print(p api.Preview) error {
 	if a.JSON {
 		return app.PrintJSON(a.Out, p)
 	}
@@ -74,18 +73,18 @@ func (a commands) print(p api.Preview) error {
 	return err
 }
 
-const onceLong = `
+const previewOnceLong = `
 
 The address lets one browser in, once and within 30 seconds; from then on that
 browser has a cookie for this port of this sandbox, for 12 hours or until the
 key is revoked. Port 8001 is the sandbox's own history and undo.`
 
-func (a commands) open() *cobra.Command {
+func (a previewCommands) open() *cobra.Command {
 	var t app.Target
 	var r api.CreatePreview
 	cmd := &cobra.Command{
 		Use: "open [ID] PORT", Short: "Open a port of a sandbox in the browser",
-		Long: "Open a port of a sandbox in the browser of this computer, or, where it has none,\nprint the address to open." + onceLong,
+		Long: "Open a port of a sandbox in the browser of this computer, or, where it has none,\nprint the address to open." + previewOnceLong,
 		Example: `  skete preview open ID 5173
   skete preview open 8001`,
 		Args: cobra.RangeArgs(1, 2),
@@ -94,7 +93,7 @@ func (a commands) open() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !a.JSON && show(cmd.Context(), p.URL) {
+			if !a.JSON && showPreview(cmd.Context(), p.URL) {
 				a.Note("opened %s", p.Address)
 				return nil
 			}
@@ -106,21 +105,21 @@ func (a commands) open() *cobra.Command {
 	return a.WithCompletion(cmd, 1)
 }
 
-// show asks the desktop for its browser; false = there is none. The address is
+// showPreview asks the desktop for its browser; false = there is none. The address is
 // one argument of a program, never a shell's.
-func show(ctx context.Context, address string) bool {
+func showPreview(ctx context.Context, address string) bool {
 	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
 		return false
 	}
 	return exec.CommandContext(ctx, "xdg-open", address).Run() == nil
 }
 
-func (a commands) url() *cobra.Command {
+func (a previewCommands) url() *cobra.Command {
 	var t app.Target
 	var r api.CreatePreview
 	cmd := &cobra.Command{
 		Use: "url [ID] PORT", Short: "Print an address that lets one browser in",
-		Long: "Print an address that shows a port of a sandbox to one browser." + onceLong,
+		Long: "Print an address that shows a port of a sandbox to one browser." + previewOnceLong,
 		Example: `  skete preview url ID 5173
   skete preview url ID 5173 --path '/admin?tab=2'
   skete preview url ID 5173 --json`,
@@ -138,7 +137,7 @@ func (a commands) url() *cobra.Command {
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) share() *cobra.Command {
+func (a previewCommands) share() *cobra.Command {
 	var t app.Target
 	var life string
 	r := api.CreatePreview{Public: true}
@@ -169,7 +168,7 @@ there, until it expires or is revoked. The app does not learn who they are.`,
 	return a.WithCompletion(cmd, 1)
 }
 
-func (a commands) list() *cobra.Command {
+func (a previewCommands) list() *cobra.Command {
 	var t app.Target
 	cmd := &cobra.Command{
 		Use: "list [ID]", Aliases: []string{"ls"}, Short: "List the public links of a sandbox",
@@ -186,18 +185,18 @@ func (a commands) list() *cobra.Command {
 				return err
 			}
 			return app.List(a.App, items, func(p api.Preview) string { return p.ID },
-				[]string{"LINK", "PORT", "NAME", "EXPIRES", "URL"}, row)
+				[]string{"LINK", "PORT", "NAME", "EXPIRES", "URL"}, previewRow)
 		},
 	}
 	t.Flags(cmd, false)
 	return a.WithCompletion(cmd, 1)
 }
 
-func row(p api.Preview) []string {
+func previewRow(p api.Preview) []string {
 	return []string{p.ID, strconv.Itoa(p.Port), p.Name, app.Until(&p.ExpiresAt), p.URL}
 }
 
-func (a commands) revoke() *cobra.Command {
+func (a previewCommands) revoke() *cobra.Command {
 	var t app.Target
 	cmd := &cobra.Command{
 		Use: "revoke [ID] LINK", Short: "Take a public link back",

@@ -1,4 +1,4 @@
-package search
+package file
 
 import (
 	"context"
@@ -14,20 +14,20 @@ import (
 
 // Bounds of a search.
 const (
-	workers          = 3
-	inFlight         = 16       // files opened ahead of the answer
-	smallFile        = 1 << 20  // larger ones wait for one of bigFiles
-	FileBytesDefault = 16 << 20 // larger files are skipped
-	FileBytesMax     = 64 << 20
-	ContextMax       = 20
+	workers                = 3
+	inFlight               = 16       // files opened ahead of the answer
+	smallFile              = 1 << 20  // larger ones wait for one of bigFiles
+	searchFileBytesDefault = 16 << 20 // larger files are skipped
+	searchFileBytesMax     = 64 << 20
+	searchContextMax       = 20
 )
 
 // bigFiles bounds the memory of all searches in the guest together: two
 // large files at a time.
 var bigFiles = make(chan struct{}, 2)
 
-// Query says what to search for.
-type Query struct {
+// searchQuery says what to search for.
+type searchQuery struct {
 	Base       string // absolute path of the root, for messages and bounds only
 	Only       string // set: search just this file of the root
 	Pattern    string
@@ -39,50 +39,50 @@ type Query struct {
 	FileBytes  int64 // 0 = FileBytesDefault
 }
 
-// Result counts.
-type Result struct {
+// searchResult counts.
+type searchResult struct {
 	Searched, Skipped int
 	Truncated         bool
 }
 
-type search struct {
-	q       Query
-	include *Glob
+type searchRun struct {
+	q       searchQuery
+	include *globPattern
 	m       *matcher
-	res     Result
+	res     searchResult
 }
 
-// file is one file on its way: opened by the walker, read by a worker,
+// searchFile is one file on its way: opened by the walker, read by a worker,
 // answered in the walker's order.
-type file struct {
+type searchFile struct {
 	rel   string
 	fd    int
 	size  int64
-	lines []Line
+	lines []matchedLine
 	skip  bool
 	done  chan struct{}
 }
 
 // Prepare checks a query before anything is opened.
-func (q *Query) Prepare() error {
+func (q *searchQuery) Prepare() error {
 	_, err := q.compile()
 	return err
 }
 
-func (q *Query) compile() (*search, error) {
-	if q.Context < 0 || q.Context > ContextMax {
-		return nil, errs.New(errs.Invalid, "at most %d lines of context", ContextMax)
+func (q *searchQuery) compile() (*searchRun, error) {
+	if q.Context < 0 || q.Context > searchContextMax {
+		return nil, errs.New(errs.Invalid, "at most %d lines of context", searchContextMax)
 	}
-	if q.FileBytes < 0 || q.FileBytes > FileBytesMax {
-		return nil, errs.New(errs.Invalid, "files larger than %d bytes are not searched", FileBytesMax)
+	if q.FileBytes < 0 || q.FileBytes > searchFileBytesMax {
+		return nil, errs.New(errs.Invalid, "files larger than %d bytes are not searched", searchFileBytesMax)
 	}
 	if q.FileBytes == 0 {
-		q.FileBytes = FileBytesDefault
+		q.FileBytes = searchFileBytesDefault
 	}
-	s := &search{q: *q}
+	s := &searchRun{q: *q}
 	var err error
 	if q.Include != "" {
-		if s.include, err = ParseGlob(q.Include); err != nil {
+		if s.include, err = parseGlob(q.Include); err != nil {
 			return nil, err
 		}
 	}
@@ -90,16 +90,16 @@ func (q *Query) compile() (*search, error) {
 	return s, err
 }
 
-// Grep searches the files beneath root, in order of their paths. emit gets
+// grep searches the files beneath root, in order of their paths. emit gets
 // the lines of one file at a time and may keep them.
-func Grep(ctx context.Context, root int, q Query, emit func(rel string, lines []Line) error) (Result, error) {
+func grep(ctx context.Context, root int, q searchQuery, emit func(rel string, lines []matchedLine) error) (searchResult, error) {
 	s, err := q.compile()
 	if err != nil {
-		return Result{}, err
+		return searchResult{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	toRead, toEmit := make(chan *file), make(chan *file, inFlight)
+	toRead, toEmit := make(chan *searchFile), make(chan *searchFile, inFlight)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
@@ -124,7 +124,7 @@ func Grep(ctx context.Context, root int, q Query, emit func(rel string, lines []
 	return s.res, walkErr
 }
 
-func (s *search) walk(ctx context.Context, root int, toRead, toEmit chan<- *file) error {
+func (s *searchRun) walk(ctx context.Context, root int, toRead, toEmit chan<- *searchFile) error {
 	opts := tree.Options{Unreadable: passOver}
 	if s.include != nil {
 		opts.Depth = s.include.Depth()
@@ -139,7 +139,7 @@ func (s *search) walk(ctx context.Context, root int, toRead, toEmit chan<- *file
 		if !tree.IsRegular(&it.Stat) || (s.include != nil && !s.include.Match(it.Rel)) {
 			return nil
 		}
-		return hand(ctx, s.open(it), toRead, toEmit)
+		return searchHand(ctx, s.open(it), toRead, toEmit)
 	}
 	if s.q.Only == "" {
 		return tree.Walk(ctx, root, opts, visit)
@@ -151,8 +151,8 @@ func (s *search) walk(ctx context.Context, root int, toRead, toEmit chan<- *file
 	return visit(tree.Item{Dir: root, Name: s.q.Only, Rel: s.q.Only, Depth: 1, Stat: st})
 }
 
-func (s *search) open(it tree.Item) *file {
-	f := &file{rel: it.Rel, fd: -1, size: it.Stat.Size, done: make(chan struct{})}
+func (s *searchRun) open(it tree.Item) *searchFile {
+	f := &searchFile{rel: it.Rel, fd: -1, size: it.Stat.Size, done: make(chan struct{})}
 	if f.skip = it.Stat.Size > s.q.FileBytes; !f.skip {
 		fd, err := tree.OpenAt(it.Dir, it.Name, unix.O_RDONLY, 0)
 		if f.fd = fd; err != nil {
@@ -162,9 +162,9 @@ func (s *search) open(it tree.Item) *file {
 	return f
 }
 
-// hand gives a file to the answer first, so that its place is kept, and then
+// searchHand gives a file to the answer first, so that its place is kept, and then
 // to a worker. The worker closes it, or hand if no worker gets it.
-func hand(ctx context.Context, f *file, toRead, toEmit chan<- *file) error {
+func searchHand(ctx context.Context, f *searchFile, toRead, toEmit chan<- *searchFile) error {
 	select {
 	case toEmit <- f:
 	case <-ctx.Done():
@@ -186,14 +186,14 @@ func hand(ctx context.Context, f *file, toRead, toEmit chan<- *file) error {
 	}
 }
 
-func (f *file) close() {
+func (f *searchFile) close() {
 	if f.fd >= 0 {
 		_ = unix.Close(f.fd)
 	}
 }
 
 // read searches one file.
-func (s *search) read(ctx context.Context, f *file) {
+func (s *searchRun) read(ctx context.Context, f *searchFile) {
 	defer close(f.done)
 	defer f.close()
 	if f.size > smallFile {
@@ -206,7 +206,7 @@ func (s *search) read(ctx context.Context, f *file) {
 		}
 	}
 	content, err := s.content(ctx, f)
-	if err != nil || content == nil || binary(content) {
+	if err != nil || content == nil || isBinary(content) {
 		f.skip = true
 		return
 	}
@@ -214,7 +214,7 @@ func (s *search) read(ctx context.Context, f *file) {
 }
 
 // content reads a file that is not too large; nil when it is.
-func (s *search) content(ctx context.Context, f *file) ([]byte, error) {
+func (s *searchRun) content(ctx context.Context, f *searchFile) ([]byte, error) {
 	st, err := tree.Fstat(f.fd)
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (s *search) content(ctx context.Context, f *file) ([]byte, error) {
 		if n <= 0 {
 			return buf, nil
 		}
-		if len(buf) == 0 && binary(buf[:n]) {
+		if len(buf) == 0 && isBinary(buf[:n]) {
 			return nil, nil // early, before the rest is read
 		}
 		buf = buf[:len(buf)+n]
@@ -253,7 +253,7 @@ func (s *search) content(ctx context.Context, f *file) ([]byte, error) {
 
 // answer hands out results in order. At the limit it stops the walk, and goes
 // on receiving so that the walk does not block.
-func (s *search) answer(cancel context.CancelFunc, toEmit <-chan *file, emit func(string, []Line) error) error {
+func (s *searchRun) answer(cancel context.CancelFunc, toEmit <-chan *searchFile, emit func(string, []matchedLine) error) error {
 	var failed error
 	left := s.q.Limit
 	for f := range toEmit {

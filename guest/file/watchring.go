@@ -1,4 +1,4 @@
-package watch
+package file
 
 import "sync"
 
@@ -8,10 +8,10 @@ const (
 	ringBytesMax  = 1 << 20 // of paths
 )
 
-// ring keeps the newest events and numbers them from 1.
-type ring struct {
+// eventRing keeps the newest events and numbers them from 1.
+type eventRing struct {
 	mu     sync.Mutex
-	events []Event // numbers are consecutive
+	events []watchEvent // numbers are consecutive
 	next   uint64
 	bytes  int
 	read   uint64        // the highest number that any reader was given
@@ -19,12 +19,12 @@ type ring struct {
 	closed bool
 }
 
-func newRing() *ring { return &ring{next: 1, grown: make(chan struct{})} }
+func newEventRing() *eventRing { return &eventRing{next: 1, grown: make(chan struct{})} }
 
 // add numbers an event and keeps it. A WRITE or CHMOD that repeats the newest
 // event, which no reader was given yet, adds nothing: programs write in
 // many small pieces.
-func (r *ring) add(e Event) {
+func (r *eventRing) add(e watchEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.repeats(e) {
@@ -47,8 +47,8 @@ func (r *ring) add(e Event) {
 	r.grown = make(chan struct{})
 }
 
-func (r *ring) repeats(e Event) bool {
-	if (e.Kind != Write && e.Kind != Chmod) || len(r.events) == 0 {
+func (r *eventRing) repeats(e watchEvent) bool {
+	if (e.Kind != watchWrite && e.Kind != watchChmod) || len(r.events) == 0 {
 		return false
 	}
 	last := r.events[len(r.events)-1]
@@ -61,12 +61,12 @@ const batchMax = 256
 // from returns events with numbers from seq on, oldest first, and a channel
 // that closes when there are more. Events that are no longer kept are
 // answered by one Overflow in their place. alive is false after the end.
-func (r *ring) from(seq uint64) (events []Event, grown <-chan struct{}, alive bool) {
+func (r *eventRing) from(seq uint64) (events []watchEvent, grown <-chan struct{}, alive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	oldest := r.next - uint64(len(r.events))
 	if seq < oldest {
-		events = append(events, Event{Kind: Overflow, Seq: oldest - 1, LostFrom: seq, LostTo: oldest - 1})
+		events = append(events, watchEvent{Kind: watchOverflow, Seq: oldest - 1, LostFrom: seq, LostTo: oldest - 1})
 		seq = oldest
 	}
 	for i := seq - oldest; i < uint64(len(r.events)) && len(events) < batchMax; i++ {
@@ -76,13 +76,13 @@ func (r *ring) from(seq uint64) (events []Event, grown <-chan struct{}, alive bo
 	return events, r.grown, !r.closed
 }
 
-func (r *ring) nextSeq() uint64 {
+func (r *eventRing) nextSeq() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.next
 }
 
-func (r *ring) close() {
+func (r *eventRing) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed {
