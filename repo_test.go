@@ -39,7 +39,6 @@ const (
 var small = map[string]string{
 	"docs":         "embeds the files beneath it",
 	"guest/binary": "embeds the files beneath it",
-	"server/docs":  "embeds the files beneath it",
 }
 
 // overLong may only shrink: packages that are over linesMax, with the size

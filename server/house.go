@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/docs"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -30,7 +29,7 @@ func (s *Server) registerHouse(t *route.Table) {
 	t.Plain("/metrics", key.Admin, nil, s.metrics.Handler().ServeHTTP)
 	t.Plain("/openapi.json", route.Public, none, s.document("application/openapi+json", func() ([]byte, error) { return t.Document(false) }))
 	t.Plain("/openapi.yaml", route.Public, none, s.document("application/openapi+yaml", func() ([]byte, error) { return t.Document(true) }))
-	docs.Register(t)
+	registerDocs(t)
 	for path, h := range map[string]http.HandlerFunc{
 		"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
 		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
@@ -60,7 +59,7 @@ func (s *Server) document(contentType string, build func() ([]byte, error)) http
 			return
 		}
 		w.Header().Set("Content-Type", contentType)
-		w.Header().Set("Content-Security-Policy", docs.Policy)
+		w.Header().Set("Content-Security-Policy", docsPolicy)
 		_, _ = w.Write(body)
 	}
 }

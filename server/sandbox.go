@@ -14,7 +14,6 @@ import (
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
-	"github.com/skete-dev/skete/server/services"
 	"github.com/skete-dev/skete/server/stream"
 )
 
@@ -129,7 +128,7 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	if err != nil {
 		return spec, err
 	}
-	declared, err := services.Specs(c.Services)
+	declared, err := ServiceSpecs(c.Services)
 	if err != nil {
 		return spec, err
 	}

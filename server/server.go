@@ -38,12 +38,8 @@ import (
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/login"
-	"github.com/skete-dev/skete/server/metric"
-	"github.com/skete-dev/skete/server/page"
-	"github.com/skete-dev/skete/server/previews"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
-	"github.com/skete-dev/skete/server/services"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/template"
 )
@@ -152,7 +148,7 @@ type Config struct {
 	Issuer login.Issuer // nil = browsers show a key
 	// Origins are scheme://host[:port] under which browsers know the server.
 	Origins  []string
-	Previews previews.Previews // nil = the server shows none
+	Previews Previews // nil = the server shows none
 	// Ready reports whether the store works; nil = always.
 	Ready   func(context.Context) error
 	Log     *slog.Logger // nil = none
@@ -174,9 +170,9 @@ type Server struct {
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
 	gate      *gate.Gate
-	previews  previews.Previews
+	previews  Previews
 	hub       *stream.Hub
-	metrics   *metric.Metrics
+	metrics   *metrics
 	ready     func(context.Context) error
 	log       *slog.Logger
 	version   string
@@ -210,7 +206,7 @@ func New(c Config) (*Server, error) {
 	if s.warm == nil {
 		s.warm = noPool{}
 	}
-	s.metrics = metric.New(metric.Config{Sandboxes: s.sandboxes, Keys: s.keys, Pool: s.warm.Pool, Streams: s.hub.Count})
+	s.metrics = newMetrics(metricConfig{Sandboxes: s.sandboxes, Keys: s.keys, Pool: s.warm.Pool, Streams: s.hub.Count})
 	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Steps: c.Steps, Observe: s.metrics.Request, Sandbox: s.findSandbox})
 	s.registerInfo(s.table)
 	s.registerSandboxes(s.table)
@@ -219,7 +215,7 @@ func New(c Config) (*Server, error) {
 		Sandboxes: s.sandboxes, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
 		Started: s.metrics.CommandStarted, ExecEnded: s.metrics.ExecEnded,
 	})
-	services.Register(s.table, services.Config{Sandboxes: s.sandboxes, Hub: s.hub})
+	registerServices(s.table, servicesConfig{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
 	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)
@@ -228,9 +224,9 @@ func New(c Config) (*Server, error) {
 	s.registerMakers(s.table)
 	s.registerKeys(s.table)
 	login.Register(s.table, login.PagesConfig{Desk: c.Logins, Gate: s.gate, Issuer: c.Issuer})
-	previews.Register(s.table, previews.Config{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
-	page.Register(s.table, page.Config{
-		Frames: previews.Frames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,
+	registerPreviews(s.table, previewsConfig{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
+	registerPages(s.table, pageConfig{
+		Frames: Frames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,
 	})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
@@ -244,7 +240,7 @@ func (s *Server) Streams() int { return s.hub.Count() }
 func (s *Server) Routes() []route.Route { return s.table.Routes() }
 
 // Handler returns the whole surface as one handler.
-func (s *Server) Handler() http.Handler { return previews.Apart(s.previews, s.table.Handler()) }
+func (s *Server) Handler() http.Handler { return Apart(s.previews, s.table.Handler()) }
 
 // EnsureAdminKey makes an admin key if there is no live one, and returns its
 // secret then, to be shown this once.
@@ -296,7 +292,7 @@ func (s *Server) stop(srv *http.Server) {
 			_ = srv.Close()
 		}
 	})
-	wg.Go(func() { previews.End(s.previews) })
+	wg.Go(func() { End(s.previews) })
 	wg.Go(func() {
 		if err := s.hub.Close(ctx); err != nil {
 			s.log.Warn("streams were cut off at the end", "error", err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/login"
-	"github.com/skete-dev/skete/server/oidc"
 )
 
 // secretBytesMax bounds the file of a client's secret.
@@ -22,7 +21,7 @@ func (r *running) issuer() (login.Issuer, error) {
 	if r.origin() == "" {
 		return nil, errs.New(errs.Invalid, "oidc needs an address to which browsers come back").WithHint("set origin, or listen")
 	}
-	roles, err := oidc.ParseRoles(c.Roles)
+	roles, err := login.ParseRoles(c.Roles)
 	if err != nil {
 		return nil, err
 	}
@@ -30,9 +29,9 @@ func (r *running) issuer() (login.Issuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return oidc.New(oidc.Config{
+	return login.NewOIDC(login.OIDCConfig{
 		Issuer: c.Issuer, Name: c.Name, Client: c.Client, Secret: secret, Redirect: r.origin() + "/login/back",
-		Mapping: oidc.Mapping{Tenant: c.Tenant, TenantClaim: c.TenantClaim, RolesClaim: c.RolesClaim, Roles: roles},
+		Mapping: login.RoleMapping{Tenant: c.Tenant, TenantClaim: c.TenantClaim, RolesClaim: c.RolesClaim, Roles: roles},
 	})
 }
 

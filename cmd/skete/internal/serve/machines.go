@@ -21,7 +21,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
-	"github.com/skete-dev/skete/server/services"
+	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/thread"
 	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/place/guest"
@@ -116,7 +116,7 @@ func specOf(spec map[string]any) (sandbox.Spec, error) {
 	if err := d.Decode(&c); err != nil {
 		return sandbox.Spec{}, errs.Wrap(errs.Invalid, err, "the sandbox's spec: %v", err)
 	}
-	declared, err := services.Specs(c.Services)
+	declared, err := server.ServiceSpecs(c.Services)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}

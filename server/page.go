@@ -1,18 +1,4 @@
-// Package page is what people see of the server in a browser. At /s/{id} is one
-// sandbox: its revisions, what each changed, the ways back with a preview of what
-// they touch, its services, and its app in a frame of another origin. At / are
-// the sandboxes and runs that the caller's login or key may see.
-//
-//	page.Register(table, page.Config{Frames: []string{"https://*.preview.example.com"}, …})
-//
-// The list at / is made by the server and has no script; without a login it leads
-// to one. The page of a sandbox is static: nothing of a sandbox is in it, so it needs no login.
-// What it shows it asks of the API, with the browser's session. Its policy
-// allows no script, style or connection but this server's own; text goes in as
-// text. What is shown in the frame cannot reach it: it has another origin.
-//
-// Handlers are safe for concurrent use.
-package page
+package server
 
 import (
 	"embed"
@@ -26,11 +12,24 @@ import (
 	"github.com/skete-dev/skete/server/route"
 )
 
-//go:embed page.html page.js show.js page.css home.css icon.svg
-var files embed.FS
+// This file is what people see of the server in a browser. At /s/{id} is one
+// sandbox: its revisions, what each changed, the ways back with a preview of what
+// they touch, its services, and its app in a frame of another origin. At / are
+// the sandboxes and runs that the caller's login or key may see.
+//
+// The list at / is made by the server and has no script; without a login it leads
+// to one. The page of a sandbox is static: nothing of a sandbox is in it, so it needs no login.
+// What it shows it asks of the API, with the browser's session. Its policy
+// allows no script, style or connection but this server's own; text goes in as
+// text. What is shown in the frame cannot reach it: it has another origin.
+//
+// Handlers are safe for concurrent use.
 
-// Config of the page.
-type Config struct {
+//go:embed web/page
+var pageFiles embed.FS
+
+// pageConfig of the page.
+type pageConfig struct {
 	// Frames are the origins of previews, as a content security policy names
 	// them; nil = there are none.
 	Frames []string
@@ -39,10 +38,10 @@ type Config struct {
 	// Logins: a browser can log in at /login.
 	Logins    bool
 	Sandboxes Sandboxes
-	Runs      Runs // nil = the server runs no agents
+	Runs      pageRuns // nil = the server runs no agents
 }
 
-var assets = map[string]string{
+var pageAssets = map[string]string{
 	"page.js":  "text/javascript; charset=utf-8",
 	"show.js":  "text/javascript; charset=utf-8",
 	"page.css": "text/css; charset=utf-8",
@@ -50,8 +49,8 @@ var assets = map[string]string{
 	"icon.svg": "image/svg+xml",
 }
 
-// Register adds the page to the table.
-func Register(t *route.Table, c Config) {
+// registerPages adds the page to the table.
+func registerPages(t *route.Table, c pageConfig) {
 	if len(c.Frames) == 0 {
 		c.Frames = []string{"'none'"}
 	}
@@ -59,7 +58,7 @@ func Register(t *route.Table, c Config) {
 		strings.Join(c.Frames, " ")
 	none := map[string]bool{}
 	if c.Gate != nil {
-		t.Plain("/{$}", route.Public, none, home{c, t}.serve)
+		t.Plain("/{$}", route.Public, none, homePage{c, t}.serve)
 	}
 	t.Plain("/s/{id}", route.Public, none, func(w http.ResponseWriter, r *http.Request) {
 		// A name may stand for the id; whether there is one, its caller learns.
@@ -70,20 +69,20 @@ func Register(t *route.Table, c Config) {
 		w.Header().Set("Content-Security-Policy", policy)
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
-		send(w, "page.html", "text/html; charset=utf-8")
+		sendPage(w, "page.html", "text/html; charset=utf-8")
 	})
-	for name, contentType := range assets {
+	for name, contentType := range pageAssets {
 		t.Plain("/s/"+name, route.Public, none, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Security-Policy", "default-src 'none'")
-			send(w, name, contentType)
+			sendPage(w, name, contentType)
 		})
 	}
 }
 
-// send answers with an embedded file. It is small, and asked for again each
+// sendPage answers with an embedded file. It is small, and asked for again each
 // time: after an upgrade the parts must fit each other.
-func send(w http.ResponseWriter, name, contentType string) {
-	body, err := files.ReadFile(name)
+func sendPage(w http.ResponseWriter, name, contentType string) {
+	body, err := pageFiles.ReadFile("web/page/" + name)
 	if err != nil {
 		panic(err) // it is embedded
 	}

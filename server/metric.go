@@ -1,15 +1,6 @@
-// Package metric is what /metrics shows, in a registry of its own.
-//
-//	m := metric.New(metric.Config{Sandboxes: manager, Keys: ring, …})
-//	m.Request(route, status, took)
-//	mux.Handle("/metrics", m.Handler())
-//
-// No label names a sandbox or a tenant: of those there can be any number. All
-// methods are safe for concurrent use.
-package metric
+package server
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -20,27 +11,24 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/key"
 )
 
-// Sandboxes are those of a server.
-type Sandboxes interface {
-	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
-	// Counts sums what the machines' monitors count, by provider.
-	Counts(ctx context.Context) map[string]sandbox.Counts
-}
+// This file is what /metrics shows, in a registry of its own.
+//
+// No label names a sandbox or a tenant: of those there can be any number. All
+// methods are safe for concurrent use.
 
-// Config of Metrics: whom they ask.
-type Config struct {
+// metricConfig of Metrics: whom they ask.
+type metricConfig struct {
 	Sandboxes Sandboxes
 	Keys      *key.Ring       // the tenants are those that have keys
 	Pool      func() api.Pool // of warm machines; returns at once
 	Streams   func() int      // that are open
 }
 
-// Metrics of one server.
-type Metrics struct {
+// metrics of one server.
+type metrics struct {
 	registry    *prometheus.Registry
 	requests    *prometheus.HistogramVec
 	creates     *prometheus.HistogramVec
@@ -48,10 +36,10 @@ type Metrics struct {
 	execSeconds prometheus.Histogram
 }
 
-// New returns metrics that count from nought.
-func New(c Config) *Metrics {
+// newMetrics returns metrics that count from nought.
+func newMetrics(c metricConfig) *metrics {
 	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-	m := &Metrics{
+	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "skete_http_request_duration_seconds", Help: "Time of an HTTP request; a stream lasts until its end.", Buckets: buckets,
@@ -78,23 +66,23 @@ func New(c Config) *Metrics {
 }
 
 // Handler serves all of them.
-func (m *Metrics) Handler() http.Handler {
+func (m *metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, EnableOpenMetrics: true})
 }
 
 // Request counts an answered request by its route.
-func (m *Metrics) Request(route string, status int, took time.Duration) {
+func (m *metrics) Request(route string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
 // CommandStarted counts a command.
-func (m *Metrics) CommandStarted() { m.commands.Inc() }
+func (m *metrics) CommandStarted() { m.commands.Inc() }
 
 // ExecEnded counts an exec.
-func (m *Metrics) ExecEnded(took time.Duration) { m.execSeconds.Observe(took.Seconds()) }
+func (m *metrics) ExecEnded(took time.Duration) { m.execSeconds.Observe(took.Seconds()) }
 
 // Created counts a create by how it went.
-func (m *Metrics) Created(took time.Duration, err error) {
+func (m *metrics) Created(took time.Duration, err error) {
 	result := "ok"
 	if err != nil {
 		result = string(errs.Of(err))

@@ -1,4 +1,4 @@
-package oidc
+package login
 
 import (
 	"crypto/ecdsa"
@@ -22,13 +22,6 @@ import (
 	"github.com/skete-dev/skete/server/gate"
 	"github.com/skete-dev/skete/server/key"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // provider is a small identity provider: discovery, keys, codes bound to a PKCE
 // challenge, tokens signed by ES256.
@@ -134,17 +127,17 @@ func (p *provider) sign(claims map[string]any) string {
 	return text + "." + b64(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-func mapping() Mapping {
-	return Mapping{TenantClaim: "org", RolesClaim: "groups", Roles: map[string]key.Scopes{"people": {key.Write, key.Read}, "admins": {key.Admin}}}
+func mapping() RoleMapping {
+	return RoleMapping{TenantClaim: "org", RolesClaim: "groups", Roles: map[string]key.Scopes{"people": {key.Write, key.Read}, "admins": {key.Admin}}}
 }
 
-func (p *provider) config() Config {
-	return Config{Issuer: p.URL, Client: "skete", Secret: "s3cret", Redirect: "http://localhost:7733/login/back", Mapping: mapping()}
+func (p *provider) config() OIDCConfig {
+	return OIDCConfig{Issuer: p.URL, Client: "skete", Secret: "s3cret", Redirect: "http://localhost:7733/login/back", Mapping: mapping()}
 }
 
 func TestLogin(t *testing.T) {
 	p := newProvider(t)
-	issuer, err := New(p.config())
+	issuer, err := NewOIDC(p.config())
 	must(t, err)
 	if issuer.Name() != "127.0.0.1" {
 		t.Errorf("called %q", issuer.Name())
@@ -168,7 +161,7 @@ func TestLogin(t *testing.T) {
 
 func TestWhoIsNotLetIn(t *testing.T) {
 	p := newProvider(t)
-	issuer, err := New(p.config())
+	issuer, err := NewOIDC(p.config())
 	must(t, err)
 	for name, tt := range map[string]struct {
 		claims map[string]any // that replace the good ones
@@ -226,7 +219,7 @@ func TestProviderThatIsDown(t *testing.T) {
 	p := newProvider(t)
 	c := p.config()
 	p.Close()
-	issuer, err := New(c)
+	issuer, err := NewOIDC(c)
 	must(t, err) // a server starts without it
 	if _, _, err := issuer.Begin(t.Context()); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("%v", err)
@@ -234,20 +227,20 @@ func TestProviderThatIsDown(t *testing.T) {
 }
 
 func TestBadConfigs(t *testing.T) {
-	good := Config{Issuer: "https://id.example", Client: "skete", Redirect: "x", Mapping: mapping()}
-	if _, err := New(good); err != nil {
+	good := OIDCConfig{Issuer: "https://id.example", Client: "skete", Redirect: "x", Mapping: mapping()}
+	if _, err := NewOIDC(good); err != nil {
 		t.Fatal(err)
 	}
-	for name, change := range map[string]func(*Config){
-		"no issuer": func(c *Config) { c.Issuer = "" }, "http": func(c *Config) { c.Issuer = "http://id.example" }, "a query": func(c *Config) { c.Issuer += "?x" },
-		"a user": func(c *Config) { c.Issuer = "https://u@id.example" }, "no client": func(c *Config) { c.Client = "" }, "nowhere": func(c *Config) { c.Redirect = "" },
-		"no tenant": func(c *Config) { c.Mapping.TenantClaim = "" }, "two tenants": func(c *Config) { c.Mapping.Tenant = "a" },
-		"a bad tenant": func(c *Config) { c.Mapping.Tenant, c.Mapping.TenantClaim = "A", "" }, "no roles": func(c *Config) { c.Mapping.Roles = nil },
-		"no claim": func(c *Config) { c.Mapping.RolesClaim = "" },
+	for name, change := range map[string]func(*OIDCConfig){
+		"no issuer": func(c *OIDCConfig) { c.Issuer = "" }, "http": func(c *OIDCConfig) { c.Issuer = "http://id.example" }, "a query": func(c *OIDCConfig) { c.Issuer += "?x" },
+		"a user": func(c *OIDCConfig) { c.Issuer = "https://u@id.example" }, "no client": func(c *OIDCConfig) { c.Client = "" }, "nowhere": func(c *OIDCConfig) { c.Redirect = "" },
+		"no tenant": func(c *OIDCConfig) { c.Mapping.TenantClaim = "" }, "two tenants": func(c *OIDCConfig) { c.Mapping.Tenant = "a" },
+		"a bad tenant": func(c *OIDCConfig) { c.Mapping.Tenant, c.Mapping.TenantClaim = "A", "" }, "no roles": func(c *OIDCConfig) { c.Mapping.Roles = nil },
+		"no claim": func(c *OIDCConfig) { c.Mapping.RolesClaim = "" },
 	} {
 		c := good
 		change(&c)
-		if _, err := New(c); !errs.Is(err, errs.Invalid) {
+		if _, err := NewOIDC(c); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,10 +1,4 @@
-// Package previews lets callers of the API into previews.
-//
-//	previews.Register(table, previews.Config{Previews: p, Sandboxes: manager, Gate: gate})
-//
-// Who may use a sandbox may see its ports: both need the scope write, since an
-// app does what it is asked. All handlers are safe for concurrent use.
-package previews
+package server
 
 import (
 	"context"
@@ -12,7 +6,6 @@ import (
 	"encoding/base64"
 	"html"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,6 +20,11 @@ import (
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
 )
+
+// This file lets callers of the API into previews.
+//
+// Who may use a sandbox may see its ports: both need the scope write, since an
+// app does what it is asked. All handlers are safe for concurrent use.
 
 // Previews is what is needed of *preview.Previews.
 type Previews interface {
@@ -80,24 +78,18 @@ func End(p Previews) {
 	}
 }
 
-// Sandboxes is what is needed of *manager.Manager.
-type Sandboxes interface {
-	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
-	Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error)
-}
-
-// Config of the routes.
-type Config struct {
+// previewsConfig of the routes.
+type previewsConfig struct {
 	Previews  Previews // nil = the server shows none; its routes say so
 	Sandboxes Sandboxes
 	Gate      *gate.Gate
 }
 
-type service struct{ Config }
+type previewService struct{ previewsConfig }
 
-// Register adds the routes to the table.
-func Register(t *route.Table, c Config) {
-	s := service{c}
+// registerPreviews adds the routes to the table.
+func registerPreviews(t *route.Table, c previewsConfig) {
+	s := previewService{c}
 	const tag, base = "previews", "/v1/sandboxes/{id}/previews"
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "create-preview", Tag: tag,
@@ -118,20 +110,20 @@ func Register(t *route.Table, c Config) {
 	t.Plain("/preview/{label}", route.Public, map[string]bool{"to": false, "again": false}, s.open)
 }
 
-func (s service) on() error {
+func (s previewService) on() error {
 	if s.Previews == nil {
 		return errs.New(errs.Unsupported, "this server shows no previews").WithHint("it needs a TCP address: `listen`, and `preview.domain`")
 	}
 	return nil
 }
 
-// Path names the sandbox of a request.
-type Path struct {
+// PreviewPath names the sandbox of a request.
+type PreviewPath struct {
 	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
 }
 
 // find checks that the sandbox is the caller's.
-func (s service) find(ctx context.Context, text string) (sandbox.ID, error) {
+func (s previewService) find(ctx context.Context, text string) (sandbox.ID, error) {
 	id, err := sandbox.ParseID(text)
 	if err != nil {
 		return "", err
@@ -146,9 +138,9 @@ func (s service) find(ctx context.Context, text string) (sandbox.ID, error) {
 	return id, s.on()
 }
 
-// visitor is how previews know the caller. What lets in is the login if there
+// previewVisitor is how previews know the caller. What lets in is the login if there
 // is one: logging out ends it.
-func visitor(id gate.Identity) preview.Visitor {
+func previewVisitor(id gate.Identity) preview.Visitor {
 	v := preview.Visitor{Tenant: id.Tenant, User: id.User, Owner: id.Owner}
 	if id.Login != "" {
 		v.Owner = id.Login
@@ -156,14 +148,14 @@ func visitor(id gate.Identity) preview.Visitor {
 	return v
 }
 
-type createIn struct {
-	Path
+type createPreviewIn struct {
+	PreviewPath
 	Body api.CreatePreview
 }
 
 type previewOut struct{ Body api.Preview }
 
-func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) {
+func (s previewService) create(ctx context.Context, in *createPreviewIn) (*previewOut, error) {
 	if _, err := s.find(ctx, in.ID); err != nil {
 		return nil, err
 	}
@@ -171,7 +163,7 @@ func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) 
 	if err != nil {
 		return nil, err
 	}
-	v := visitor(gate.From(ctx))
+	v := previewVisitor(gate.From(ctx))
 	if !in.Body.Public {
 		if in.Body.Name != "" || in.Body.TTLMS != 0 {
 			return nil, errs.New(errs.Invalid, "name and ttl_ms are of public links")
@@ -187,7 +179,7 @@ func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) 
 	if in.Body.Path != "" {
 		return nil, errs.New(errs.Invalid, "a public link leads to /")
 	}
-	if in.Body.TTLMS > int64(maxTTL/time.Millisecond) {
+	if in.Body.TTLMS > int64(previewMaxTTL/time.Millisecond) {
 		return nil, errs.New(errs.Invalid, "ttl_ms is too large")
 	}
 	l, err := s.Previews.Share(ctx, v, t, preview.ShareRequest{Name: in.Body.Name, For: time.Duration(in.Body.TTLMS) * time.Millisecond})
@@ -199,12 +191,12 @@ func (s service) create(ctx context.Context, in *createIn) (*previewOut, error) 
 	return &previewOut{p}, nil
 }
 
-// listenTimeout bounds looking whether something listens.
-const listenTimeout = 2 * time.Second
+// previewListenTimeout bounds looking whether something listens.
+const previewListenTimeout = 2 * time.Second
 
 // listens reports whether something listens at a port; nil = that is not known, or
 // the port is our own. A sandbox that sleeps is not woken for it.
-func (s service) listens(ctx context.Context, text string, port int) *bool {
+func (s previewService) listens(ctx context.Context, text string, port int) *bool {
 	id, err := sandbox.ParseID(text)
 	if err != nil || port == preview.SupervisorPort {
 		return nil
@@ -217,7 +209,7 @@ func (s service) listens(ctx context.Context, text string, port int) *bool {
 	case info.State != sandbox.Running:
 		return &listens
 	}
-	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, previewListenTimeout)
 	defer cancel()
 	conn, err := s.Sandboxes.Dial(ctx, tenant, id, uint32(port))
 	if err == nil {
@@ -229,19 +221,19 @@ func (s service) listens(ctx context.Context, text string, port int) *bool {
 	return &listens
 }
 
-// maxTTL is what fits into a duration; previews know how long is allowed.
-const maxTTL = 100 * 365 * 24 * time.Hour
+// previewMaxTTL is what fits into a duration; previews know how long is allowed.
+const previewMaxTTL = 100 * 365 * 24 * time.Hour
 
-func (s service) view(l preview.Link) api.Preview {
+func (s previewService) view(l preview.Link) api.Preview {
 	return api.Preview{
 		ID: l.ID, Sandbox: l.Sandbox, Port: int(l.Port), URL: s.Previews.LinkURL(l), Address: s.Previews.URL(l.Target), Public: true, Name: l.Name,
 		CreatedBy: l.By, CreatedAt: l.CreatedAt, ExpiresAt: l.ExpiresAt,
 	}
 }
 
-type listOut struct{ Body api.PreviewList }
+type listPreviewsOut struct{ Body api.PreviewList }
 
-func (s service) list(ctx context.Context, in *Path) (*listOut, error) {
+func (s previewService) list(ctx context.Context, in *PreviewPath) (*listPreviewsOut, error) {
 	if _, err := s.find(ctx, in.ID); err != nil {
 		return nil, err
 	}
@@ -253,35 +245,35 @@ func (s service) list(ctx context.Context, in *Path) (*listOut, error) {
 	for _, l := range links {
 		out.Items = append(out.Items, s.view(l))
 	}
-	return &listOut{out}, nil
+	return &listPreviewsOut{out}, nil
 }
 
-type revokeIn struct {
-	Path
+type revokePreviewIn struct {
+	PreviewPath
 	Preview string `path:"preview" doc:"of the link, lnk_…"`
 }
 
 // revoke works for a sandbox that is gone, too.
-func (s service) revoke(ctx context.Context, in *revokeIn) (*struct{}, error) {
+func (s previewService) revoke(ctx context.Context, in *revokePreviewIn) (*struct{}, error) {
 	if _, err := s.find(ctx, in.ID); err != nil && (s.Previews == nil || !errs.Is(err, errs.NotFound)) {
 		return nil, err
 	}
 	return nil, s.Previews.Revoke(ctx, gate.From(ctx).Tenant, in.ID, in.Preview)
 }
 
-type keyOut struct{ Body api.PreviewKey }
+type previewKeyOut struct{ Body api.PreviewKey }
 
-func (s service) key(context.Context, *struct{}) (*keyOut, error) {
+func (s previewService) key(context.Context, *struct{}) (*previewKeyOut, error) {
 	if err := s.on(); err != nil {
 		return nil, err
 	}
-	return &keyOut{api.PreviewKey{PublicKey: base64.StdEncoding.EncodeToString(s.Previews.PublicKey())}}, nil
+	return &previewKeyOut{api.PreviewKey{PublicKey: base64.StdEncoding.EncodeToString(s.Previews.PublicKey())}}, nil
 }
 
 // open is where a preview sends who is not let in. A browser that comes from
 // another site does not show its login; so the first time it is sent here once
 // more by a page of ours.
-func (s service) open(w http.ResponseWriter, r *http.Request) {
+func (s previewService) open(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	to := q.Get("to")
 	t, err := preview.ParseLabel(r.PathValue("label"))
@@ -298,23 +290,23 @@ func (s service) open(w http.ResponseWriter, r *http.Request) {
 		if q.Get("again") != "" {
 			here = "/login?" + url.Values{"next": {here}}.Encode()
 		}
-		forward(w, here)
+		previewForward(w, here)
 		return
 	}
 	ctx := gate.With(r.Context(), id)
 	address := ""
 	if _, err = s.find(ctx, t.Sandbox); err == nil {
-		address, _, err = s.Previews.Invite(ctx, visitor(id), t, to)
+		address, _, err = s.Previews.Invite(ctx, previewVisitor(id), t, to)
 	}
 	if err != nil {
 		problem.Write(w, err)
 		return
 	}
-	forward(w, address)
+	previewForward(w, address)
 }
 
-// forward sends a browser on by a page, so that its next request is ours.
-func forward(w http.ResponseWriter, to string) {
+// previewForward sends a browser on by a page, so that its next request is ours.
+func previewForward(w http.ResponseWriter, to string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")

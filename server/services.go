@@ -1,11 +1,4 @@
-// Package services serves the services of a running sandbox: declared
-// processes that its guest keeps running, and their logs.
-//
-//	services.Register(table, services.Config{Sandboxes: manager, Hub: hub})
-//
-// What a guest says is bounded by guest/wire, and translated here. All
-// handlers are safe for concurrent use.
-package services
+package server
 
 import (
 	"context"
@@ -26,26 +19,26 @@ import (
 	"github.com/skete-dev/skete/server/stream"
 )
 
-// Sandboxes is what is needed of *manager.Manager.
-type Sandboxes interface {
-	Get(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error)
-	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
-}
+// This file serves the services of a running sandbox: declared
+// processes that its guest keeps running, and their logs.
+//
+// What a guest says is bounded by guest/wire, and translated here. All
+// handlers are safe for concurrent use.
 
-// Config of the routes.
-type Config struct {
+// servicesConfig of the routes.
+type servicesConfig struct {
 	Sandboxes Sandboxes
 	Hub       *stream.Hub
 }
 
-type service struct {
+type serviceRoutes struct {
 	sandboxes Sandboxes
 	hub       *stream.Hub
 }
 
-// Register adds the routes to the table.
-func Register(t *route.Table, c Config) {
-	s := &service{c.Sandboxes, c.Hub}
+// registerServices adds the routes to the table.
+func registerServices(t *route.Table, c servicesConfig) {
+	s := &serviceRoutes{c.Sandboxes, c.Hub}
 	const tag, base = "services", "/v1/sandboxes/{id}/services"
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-services", Tag: tag, Summary: "List services by name",
@@ -62,7 +55,7 @@ func Register(t *route.Table, c Config) {
 		Method: http.MethodGet, Path: base + "/{name}", Scope: key.Read, ID: "get-service", Tag: tag, Summary: "Get a service as it is now",
 	}, s.get)
 	route.JSON(t, route.Operation{
-		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Write, ID: "remove-service", Tag: tag, Step: route.Named(func(in *Path) string { return "service remove " + in.Name }),
+		Method: http.MethodDelete, Path: base + "/{name}", Scope: key.Write, ID: "remove-service", Tag: tag, Step: route.Named(func(in *ServicePath) string { return "service remove " + in.Name }),
 		Summary: "Stop a service and forget it and its log",
 	}, s.remove)
 	route.JSON(t, route.Operation{
@@ -81,25 +74,19 @@ func Register(t *route.Table, c Config) {
 	}, s.logs)
 }
 
-// SandboxPath names a sandbox. It is exported because the JSON layer looks
-// only into exported embedded fields; so are the others.
-type SandboxPath struct {
-	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
-}
-
-// Path names a service.
-type Path struct {
+// ServicePath names a service.
+type ServicePath struct {
 	SandboxPath
 	Name string `path:"name" maxLength:"40" doc:"of the service"`
 }
 
-// Waiting says how long to wait for what was asked for.
-type Waiting struct {
+// ServiceWaiting says how long to wait for what was asked for.
+type ServiceWaiting struct {
 	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" doc:"until it is ready, has failed or is stopped; one without a check is ready when it has run for a second; 0 = answer at once, with the state of that moment"`
 }
 
 // guest finds the guest of a caller's sandbox; release must be called.
-func (s *service) guest(ctx context.Context, text string) (*wire.Client, func(), error) {
+func (s *serviceRoutes) guest(ctx context.Context, text string) (*wire.Client, func(), error) {
 	id, err := sandbox.ParseID(text)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +95,7 @@ func (s *service) guest(ctx context.Context, text string) (*wire.Client, func(),
 }
 
 // still is asked whether a sandbox's machine is held still. It wakes none.
-func (s *service) still(ctx context.Context, text string) func(context.Context) bool {
+func (s *serviceRoutes) still(ctx context.Context, text string) func(context.Context) bool {
 	tenant := gate.From(ctx).Tenant
 	return func(ctx context.Context) bool {
 		id, err := sandbox.ParseID(text)
@@ -124,7 +111,7 @@ type serviceOut struct{ Body api.Service }
 
 // act makes one call of the guest. A call that may take long ends when the
 // server does.
-func (s *service) act(ctx context.Context, id string, waitMS int64, call func(context.Context, *wire.Client) (*wire.ServiceInfo, error)) (*serviceOut, error) {
+func (s *serviceRoutes) act(ctx context.Context, id string, waitMS int64, call func(context.Context, *wire.Client) (*wire.ServiceInfo, error)) (*serviceOut, error) {
 	g, release, err := s.guest(ctx, id)
 	if err != nil {
 		return nil, err
@@ -151,9 +138,9 @@ func (s *service) act(ctx context.Context, id string, waitMS int64, call func(co
 	return &serviceOut{stream.ServiceView(i)}, nil
 }
 
-type listOut struct{ Body api.ServiceList }
+type listServicesOut struct{ Body api.ServiceList }
 
-func (s *service) list(ctx context.Context, in *SandboxPath) (*listOut, error) {
+func (s *serviceRoutes) list(ctx context.Context, in *SandboxPath) (*listServicesOut, error) {
 	g, release, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -163,7 +150,7 @@ func (s *service) list(ctx context.Context, in *SandboxPath) (*listOut, error) {
 	if err != nil {
 		return nil, wire.Err(err)
 	}
-	out := &listOut{api.ServiceList{Items: []api.Service{}}}
+	out := &listServicesOut{api.ServiceList{Items: []api.Service{}}}
 	for _, i := range res.Msg.GetServices() {
 		out.Body.Items = append(out.Body.Items, stream.ServiceView(i))
 	}
@@ -172,11 +159,11 @@ func (s *service) list(ctx context.Context, in *SandboxPath) (*listOut, error) {
 
 type declareIn struct {
 	SandboxPath
-	Waiting
+	ServiceWaiting
 	Body api.ServiceSpec
 }
 
-func (s *service) declare(ctx context.Context, in *declareIn) (*serviceOut, error) {
+func (s *serviceRoutes) declare(ctx context.Context, in *declareIn) (*serviceOut, error) {
 	d, err := declared.Declaration(declared.Spec(in.Body), wire.ServiceSource_SERVICE_SOURCE_CALL)
 	if err != nil {
 		return nil, err
@@ -194,10 +181,10 @@ type loadOut struct{ Body api.ServicesLoaded }
 
 type loadIn struct {
 	SandboxPath
-	Waiting
+	ServiceWaiting
 }
 
-func (s *service) load(ctx context.Context, in *loadIn) (*loadOut, error) {
+func (s *serviceRoutes) load(ctx context.Context, in *loadIn) (*loadOut, error) {
 	g, release, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -229,7 +216,7 @@ func (s *service) load(ctx context.Context, in *loadIn) (*loadOut, error) {
 	return out, nil
 }
 
-func (s *service) get(ctx context.Context, in *Path) (*serviceOut, error) {
+func (s *serviceRoutes) get(ctx context.Context, in *ServicePath) (*serviceOut, error) {
 	return s.act(ctx, in.ID, 0, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
 		res, err := g.Service.Get(ctx, connect.NewRequest(&wire.GetServiceRequest{Name: in.Name}))
 		if err != nil {
@@ -239,7 +226,7 @@ func (s *service) get(ctx context.Context, in *Path) (*serviceOut, error) {
 	})
 }
 
-func (s *service) remove(ctx context.Context, in *Path) (*struct{}, error) {
+func (s *serviceRoutes) remove(ctx context.Context, in *ServicePath) (*struct{}, error) {
 	g, release, err := s.guest(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -250,11 +237,11 @@ func (s *service) remove(ctx context.Context, in *Path) (*struct{}, error) {
 }
 
 type actIn struct {
-	Path
-	Waiting
+	ServicePath
+	ServiceWaiting
 }
 
-func (s *service) start(ctx context.Context, in *actIn) (*serviceOut, error) {
+func (s *serviceRoutes) start(ctx context.Context, in *actIn) (*serviceOut, error) {
 	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
 		res, err := g.Service.Start(ctx, connect.NewRequest(&wire.StartServiceRequest{Name: in.Name, WaitMs: in.WaitMS}))
 		if err != nil {
@@ -264,7 +251,7 @@ func (s *service) start(ctx context.Context, in *actIn) (*serviceOut, error) {
 	})
 }
 
-func (s *service) stop(ctx context.Context, in *actIn) (*serviceOut, error) {
+func (s *serviceRoutes) stop(ctx context.Context, in *actIn) (*serviceOut, error) {
 	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
 		res, err := g.Service.Stop(ctx, connect.NewRequest(&wire.StopServiceRequest{Name: in.Name, WaitMs: in.WaitMS}))
 		if err != nil {
@@ -274,7 +261,7 @@ func (s *service) stop(ctx context.Context, in *actIn) (*serviceOut, error) {
 	})
 }
 
-func (s *service) restart(ctx context.Context, in *actIn) (*serviceOut, error) {
+func (s *serviceRoutes) restart(ctx context.Context, in *actIn) (*serviceOut, error) {
 	return s.act(ctx, in.ID, in.WaitMS, func(ctx context.Context, g *wire.Client) (*wire.ServiceInfo, error) {
 		res, err := g.Service.Restart(ctx, connect.NewRequest(&wire.RestartServiceRequest{Name: in.Name, WaitMs: in.WaitMS}))
 		if err != nil {
@@ -285,13 +272,13 @@ func (s *service) restart(ctx context.Context, in *actIn) (*serviceOut, error) {
 }
 
 type logsIn struct {
-	Path
+	ServicePath
 	From        int64  `query:"from" doc:"byte offset; -1 = from the present end, -n = the last n-1 bytes"`
 	Follow      bool   `query:"follow" default:"true" doc:"wait for more"`
 	LastEventID string `header:"Last-Event-ID" maxLength:"20" doc:"the offset behind what the client has"`
 }
 
-func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error {
+func (s *serviceRoutes) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error {
 	from := in.From
 	if in.LastEventID != "" {
 		var err error
@@ -311,7 +298,7 @@ func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error
 	defer leave()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &follower{&wire.LogsRequest{Name: in.Name, From: from, NoFollow: !in.Follow}}
+	l := &logFollower{&wire.LogsRequest{Name: in.Name, From: from, NoFollow: !in.Follow}}
 	src := &stream.Source[wire.LogsResponse]{Still: s.still(r.Context(), in.ID), Note: l.note, End: stream.ErrEnd, Open: func(ctx context.Context) (*connect.ServerStreamForClient[wire.LogsResponse], error) {
 		return g.Service.Logs(ctx, connect.NewRequest(l.req))
 	}}
@@ -327,13 +314,13 @@ func (s *service) logs(w http.ResponseWriter, r *http.Request, in *logsIn) error
 	if err != nil {
 		return nil // there is nothing, and the client does not wait for more
 	}
-	if err := send(sse, first); err != nil {
+	if err := sendService(sse, first); err != nil {
 		return nil //nolint:nilerr // the client is gone
 	}
-	return stream.Pump(ctx, cancel, sse, src.Next, func(m *wire.LogsResponse) error { return send(sse, m) })
+	return stream.Pump(ctx, cancel, sse, src.Next, func(m *wire.LogsResponse) error { return sendService(sse, m) })
 }
 
-func send(s *stream.SSE, m *wire.LogsResponse) error {
+func sendService(s *stream.SSE, m *wire.LogsResponse) error {
 	switch e := m.GetEvent().(type) {
 	case *wire.LogsResponse_Output:
 		end := e.Output.GetOffset() + int64(len(e.Output.GetData()))
@@ -344,11 +331,11 @@ func send(s *stream.SSE, m *wire.LogsResponse) error {
 	return s.Keepalive()
 }
 
-// follower keeps the place in a log.
-type follower struct{ req *wire.LogsRequest }
+// logFollower keeps the place in a log.
+type logFollower struct{ req *wire.LogsRequest }
 
 // note moves the place at which to go on. A guest that jumps is not believed.
-func (f *follower) note(m *wire.LogsResponse) error {
+func (f *logFollower) note(m *wire.LogsResponse) error {
 	var at, end int64
 	switch e := m.GetEvent().(type) {
 	case *wire.LogsResponse_Output:
@@ -365,9 +352,9 @@ func (f *follower) note(m *wire.LogsResponse) error {
 	return nil
 }
 
-// Specs checks what a sandbox's spec declares, so that it is refused and not
+// ServiceSpecs checks what a sandbox's spec declares, so that it is refused and not
 // only missing later.
-func Specs(list []api.ServiceSpec) (specs []declared.Spec, err error) {
+func ServiceSpecs(list []api.ServiceSpec) (specs []declared.Spec, err error) {
 	for _, d := range list {
 		s := declared.Spec(d)
 		if s.Name == "" || (s.Command == "") == (len(s.Argv) == 0) {

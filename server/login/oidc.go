@@ -1,16 +1,4 @@
-// Package oidc lets people log in by an identity provider: OpenID Connect with
-// the code flow, PKCE, state and nonce.
-//
-//	issuer, err := oidc.New(oidc.Config{Issuer: "https://id.example", Client: "skete", Redirect: origin + "/login/back", Mapping: m})
-//	login.Register(table, login.PagesConfig{…, Issuer: issuer})
-//
-// The provider says who a user is; Mapping says what that means here: which
-// tenant, and which rights. A user without a role here is not let in. The
-// provider is asked for its addresses at the first login, not at start, so that
-// a server starts without it; keys do not need it at all.
-//
-// An Issuer is safe for concurrent use.
-package oidc
+package login
 
 import (
 	"context"
@@ -32,19 +20,29 @@ import (
 	"github.com/skete-dev/skete/server/key"
 )
 
-// Config of an Issuer.
-type Config struct {
+// This file lets people log in by an identity provider: OpenID Connect with
+// the code flow, PKCE, state and nonce.
+//
+// The provider says who a user is; RoleMapping says what that means here: which
+// tenant, and which rights. A user without a role here is not let in. The
+// provider is asked for its addresses at the first login, not at start, so that
+// a server starts without it; keys do not need it at all.
+//
+// An OIDCIssuer is safe for concurrent use.
+
+// OIDCConfig of an Issuer.
+type OIDCConfig struct {
 	Issuer   string // https://…; http only on loopback
 	Name     string // for people; "" = the issuer's host
 	Client   string // our id there
 	Secret   string // "" = none, PKCE protects alone
 	Redirect string // where the browser comes back
-	Mapping  Mapping
+	Mapping  RoleMapping
 	HTTP     *http.Client // nil = one with a timeout
 }
 
-// Mapping makes an identity of claims.
-type Mapping struct {
+// RoleMapping makes an identity of claims.
+type RoleMapping struct {
 	Tenant string // of all users, unless TenantClaim is set
 	// TenantClaim is a claim whose value is the tenant.
 	TenantClaim string
@@ -58,19 +56,19 @@ const (
 	rolesMax   = 1000
 )
 
-// Issuer is an identity provider. It is a login.Issuer.
-type Issuer struct {
-	c    Config
+// OIDCIssuer is an identity provider. It is a login.Issuer.
+type OIDCIssuer struct {
+	c    OIDCConfig
 	name string
 
 	mu       sync.Mutex
 	provider *oidc.Provider
 }
 
-// New checks the configuration.
-func New(c Config) (*Issuer, error) {
+// NewOIDC checks the configuration.
+func NewOIDC(c OIDCConfig) (*OIDCIssuer, error) {
 	u, err := url.Parse(c.Issuer)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
 		return nil, errs.New(errs.Invalid, "%.80q is no address of an identity provider", c.Issuer).WithHint("oidc.issuer looks like https://id.example")
 	}
 	if c.Client == "" || c.Redirect == "" {
@@ -79,7 +77,7 @@ func New(c Config) (*Issuer, error) {
 	if err := c.Mapping.check(); err != nil {
 		return nil, err
 	}
-	i := &Issuer{c: c, name: c.Name}
+	i := &OIDCIssuer{c: c, name: c.Name}
 	if i.name == "" {
 		i.name = u.Hostname()
 	}
@@ -89,12 +87,12 @@ func New(c Config) (*Issuer, error) {
 	return i, nil
 }
 
-func loopback(host string) bool {
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (m Mapping) check() error {
+func (m RoleMapping) check() error {
 	switch {
 	case (m.Tenant == "") == (m.TenantClaim == ""):
 		return errs.New(errs.Invalid, "who logs in by an identity provider needs a tenant").WithHint("set one of oidc.tenant and oidc.tenant_claim")
@@ -125,10 +123,10 @@ func ParseRoles(list []string) (map[string]key.Scopes, error) {
 }
 
 // Name implements login.Issuer.
-func (i *Issuer) Name() string { return i.name }
+func (i *OIDCIssuer) Name() string { return i.name }
 
 // discover asks the provider for its addresses, until it has answered once.
-func (i *Issuer) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+func (i *OIDCIssuer) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.provider == nil {
@@ -145,7 +143,7 @@ func (i *Issuer) discover(ctx context.Context) (*oidc.Provider, *oauth2.Config, 
 }
 
 // Begin implements login.Issuer.
-func (i *Issuer) Begin(ctx context.Context) (address, keep string, err error) {
+func (i *OIDCIssuer) Begin(ctx context.Context) (address, keep string, err error) {
 	_, c, err := i.discover(ctx)
 	if err != nil {
 		return "", "", err
@@ -156,7 +154,7 @@ func (i *Issuer) Begin(ctx context.Context) (address, keep string, err error) {
 }
 
 // Finish implements login.Issuer.
-func (i *Issuer) Finish(ctx context.Context, query url.Values, keep string) (gate.Identity, error) {
+func (i *OIDCIssuer) Finish(ctx context.Context, query url.Values, keep string) (gate.Identity, error) {
 	parts := strings.Split(keep, ".")
 	if len(parts) != 3 || parts[0] == "" || subtle.ConstantTimeCompare([]byte(parts[0]), []byte(query.Get("state"))) != 1 {
 		return gate.Identity{}, errs.New(errs.Denied, "this is not the answer to what this browser asked").WithHint("log in once more")
@@ -182,7 +180,7 @@ func (i *Issuer) Finish(ctx context.Context, query url.Values, keep string) (gat
 }
 
 // exchange swaps a code for a checked token.
-func (i *Issuer) exchange(ctx context.Context, code, verifier string) (*oidc.IDToken, error) {
+func (i *OIDCIssuer) exchange(ctx context.Context, code, verifier string) (*oidc.IDToken, error) {
 	provider, c, err := i.discover(ctx)
 	if err != nil {
 		return nil, err
@@ -204,7 +202,7 @@ func (i *Issuer) exchange(ctx context.Context, code, verifier string) (*oidc.IDT
 }
 
 // identity says what claims mean here.
-func (m Mapping) identity(issuer, subject string, claims map[string]any) (gate.Identity, error) {
+func (m RoleMapping) identity(issuer, subject string, claims map[string]any) (gate.Identity, error) {
 	tenant := m.Tenant
 	if m.TenantClaim != "" {
 		tenant, _ = claims[m.TenantClaim].(string)
@@ -213,7 +211,7 @@ func (m Mapping) identity(issuer, subject string, claims map[string]any) (gate.I
 		return gate.Identity{}, errs.New(errs.Denied, "you belong to no tenant here").WithHint("ask who runs this server")
 	}
 	var scopes key.Scopes
-	for _, role := range texts(claims[m.RolesClaim]) {
+	for _, role := range claimTexts(claims[m.RolesClaim]) {
 		scopes = append(scopes, m.Roles[role]...)
 	}
 	if len(scopes) == 0 {
@@ -224,8 +222,8 @@ func (m Mapping) identity(issuer, subject string, claims map[string]any) (gate.I
 	return gate.Identity{Tenant: tenant, Owner: user, User: user, Scopes: slices.Compact(scopes)}, nil
 }
 
-// texts reads a claim that is a text or a list of them.
-func texts(claim any) []string {
+// claimTexts reads a claim that is a text or a list of them.
+func claimTexts(claim any) []string {
 	switch v := claim.(type) {
 	case string:
 		return []string{v}

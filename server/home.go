@@ -1,4 +1,4 @@
-package page
+package server
 
 import (
 	"cmp"
@@ -20,13 +20,8 @@ import (
 	"github.com/skete-dev/skete/server/route"
 )
 
-// Sandboxes lists those of a tenant; *manager.Manager does.
-type Sandboxes interface {
-	List(ctx context.Context, tenant string, f sandbox.Filter) (sandbox.Page, error)
-}
-
-// Runs lists those of a tenant; *supervisor.Supervisor does.
-type Runs interface {
+// pageRuns lists those of a tenant; *supervisor.Supervisor does.
+type pageRuns interface {
 	List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error)
 }
 
@@ -40,15 +35,15 @@ const (
 // homePolicy allows a style sheet, the mark, and the form that logs out.
 const homePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// home is the page at /: what the caller's key may see. It has no script.
-type home struct {
-	Config
+// homePage is the page at /: what the caller's key may see. It has no script.
+type homePage struct {
+	pageConfig
 	t *route.Table
 }
 
-func (h home) serve(w http.ResponseWriter, r *http.Request) {
+func (h homePage) serve(w http.ResponseWriter, r *http.Request) {
 	id, err := h.Gate.Admit(r, key.RunsRead)
-	if p := problem.Of(err); p != nil && p.Status == http.StatusUnauthorized && h.Logins && !keyed(r) {
+	if p := problem.Of(err); p != nil && p.Status == http.StatusUnauthorized && h.Logins && !homeKeyed(r) {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, "/login?next=%2F", http.StatusSeeOther)
 		return
@@ -71,18 +66,18 @@ func (h home) serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(b.String()))
 }
 
-// keyed reports whether the caller shows a key, as programs do: a wrong one is
+// homeKeyed reports whether the caller shows a key, as programs do: a wrong one is
 // answered, and not sent elsewhere.
-func keyed(r *http.Request) bool {
+func homeKeyed(r *http.Request) bool {
 	return r.Header.Get("Authorization") != "" || r.Header.Get("X-API-Key") != ""
 }
 
 // write makes the page. By hand: see package login.
-func (h home) write(ctx context.Context, b *strings.Builder, id gate.Identity) error {
+func (h homePage) write(ctx context.Context, b *strings.Builder, id gate.Identity) error {
 	b.WriteString(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>skete</title><link rel="icon" type="image/svg+xml" href="/s/icon.svg"><link rel="stylesheet" href="/s/home.css"></head>
-<body><header><img src="/s/icon.svg" alt="" width="28" height="28"><h1>skete</h1><span class="quiet">tenant ` + text(id.Tenant) + `</span>`)
+<body><header><img src="/s/icon.svg" alt="" width="28" height="28"><h1>skete</h1><span class="quiet">tenant ` + homeText(id.Tenant) + `</span>`)
 	if id.Login != "" {
 		b.WriteString(`<form method="post" action="/logout"><button>Log out</button></form>`)
 	}
@@ -104,7 +99,7 @@ func (h home) write(ctx context.Context, b *strings.Builder, id gate.Identity) e
 }
 
 // sandboxes writes the list of them and notes the names of those that have one.
-func (h home) sandboxes(ctx context.Context, b *strings.Builder, tenant string, names map[string]string) error {
+func (h homePage) sandboxes(ctx context.Context, b *strings.Builder, tenant string, names map[string]string) error {
 	page, err := h.Sandboxes.List(ctx, tenant, sandbox.Filter{PageSize: homeSandboxesMax})
 	if err != nil {
 		return err
@@ -113,7 +108,7 @@ func (h home) sandboxes(ctx context.Context, b *strings.Builder, tenant string, 
 		b.WriteString(`<p class="empty">There is no sandbox yet. <code>skete vm create --name demo</code> makes one, and so does each run.</p>` + "\n")
 		return nil
 	}
-	table(b, "Name", "State", "Isolation", "Run", "Made")
+	homeTable(b, "Name", "State", "Isolation", "Run", "Made")
 	for _, i := range page.Items {
 		name := string(i.ID)
 		if i.Spec.Name != "" {
@@ -124,16 +119,16 @@ func (h home) sandboxes(ctx context.Context, b *strings.Builder, tenant string, 
 		if i.Reason != "" && i.State != sandbox.Running {
 			state += " (" + i.Reason + ")"
 		}
-		row(b, link(name), text(state), text(string(i.Isolation)), text(short(i.ForRun.Run)), when(i.CreatedAt))
+		homeRow(b, homeLink(name), homeText(state), homeText(string(i.Isolation)), homeText(shortText(i.ForRun.Run)), homeWhen(i.CreatedAt))
 	}
-	end(b, page.Next != "", homeSandboxesMax, "skete vm list")
+	homeEnd(b, page.Next != "", homeSandboxesMax, "skete vm list")
 	return nil
 }
 
-func (h home) runs(ctx context.Context, b *strings.Builder, tenant string, names map[string]string) error {
+func (h homePage) runs(ctx context.Context, b *strings.Builder, tenant string, names map[string]string) error {
 	page, err := h.Runs.List(ctx, tenant, runs.Filter{PageSize: homeRunsMax})
 	if errs.Is(err, errs.Unsupported) {
-		b.WriteString(`<p class="empty">` + text(errs.Public(err)) + "</p>\n")
+		b.WriteString(`<p class="empty">` + homeText(errs.Public(err)) + "</p>\n")
 		return nil
 	}
 	if err != nil {
@@ -143,7 +138,7 @@ func (h home) runs(ctx context.Context, b *strings.Builder, tenant string, names
 		b.WriteString(`<p class="empty">There is no run yet. <code>skete run 'Fix the failing test'</code> starts one.</p>` + "\n")
 		return nil
 	}
-	table(b, "Run", "State", "Agent", "Sandbox", "Begun", "Title")
+	homeTable(b, "Run", "State", "Agent", "Sandbox", "Begun", "Title")
 	for _, r := range page.Runs {
 		state := strings.ReplaceAll(string(r.State), "_", " ")
 		if r.Waiting > 0 {
@@ -151,16 +146,16 @@ func (h home) runs(ctx context.Context, b *strings.Builder, tenant string, names
 		}
 		at := ""
 		if r.Sandbox != "" {
-			at = link(cmp.Or(names[r.Sandbox], r.Sandbox))
+			at = homeLink(cmp.Or(names[r.Sandbox], r.Sandbox))
 		}
-		row(b, "<code>"+text(short(string(r.ID)))+"</code>", text(state), text(r.Agent), at, when(r.Created), text(r.Title))
+		homeRow(b, "<code>"+homeText(shortText(string(r.ID)))+"</code>", homeText(state), homeText(r.Agent), at, homeWhen(r.Created), homeText(r.Title))
 	}
-	end(b, page.Next != "", homeRunsMax, "skete runs")
+	homeEnd(b, page.Next != "", homeRunsMax, "skete runs")
 	b.WriteString("<p><small><code>skete show RUN</code> tells what a run did, <code>skete attach RUN</code> watches it.</small></p>\n")
 	return nil
 }
 
-func table(b *strings.Builder, heads ...string) {
+func homeTable(b *strings.Builder, heads ...string) {
 	b.WriteString(`<div class="wide"><table><thead><tr>`)
 	for _, head := range heads {
 		b.WriteString(`<th scope="col">` + head + "</th>")
@@ -168,8 +163,8 @@ func table(b *strings.Builder, heads ...string) {
 	b.WriteString("</tr></thead><tbody>\n")
 }
 
-// row writes cells that are HTML already; the last one may be long.
-func row(b *strings.Builder, cells ...string) {
+// homeRow writes cells that are HTML already; the last one may be long.
+func homeRow(b *strings.Builder, cells ...string) {
 	b.WriteString("<tr>")
 	for i, cell := range cells {
 		if i == len(cells)-1 {
@@ -181,25 +176,25 @@ func row(b *strings.Builder, cells ...string) {
 	b.WriteString("</tr>\n")
 }
 
-func end(b *strings.Builder, more bool, shown int, command string) {
+func homeEnd(b *strings.Builder, more bool, shown int, command string) {
 	b.WriteString("</tbody></table></div>\n")
 	if more {
 		b.WriteString("<p><small>These are the newest " + strconv.Itoa(shown) + "; <code>" + command + "</code> lists all.</small></p>\n")
 	}
 }
 
-// text makes HTML of what people, models and guests wrote.
-func text(s string) string { return html.EscapeString(strings.ToValidUTF8(s, "\uFFFD")) }
+// homeText makes HTML of what people, models and guests wrote.
+func homeText(s string) string { return html.EscapeString(strings.ToValidUTF8(s, "\uFFFD")) }
 
-// link leads to the page of a sandbox, by its name or id.
-func link(name string) string {
-	return `<a href="/s/` + text(url.PathEscape(name)) + `">` + text(name) + "</a>"
+// homeLink leads to the page of a sandbox, by its name or id.
+func homeLink(name string) string {
+	return `<a href="/s/` + homeText(url.PathEscape(name)) + `">` + homeText(name) + "</a>"
 }
 
-func short(run string) string { return run[:min(shortRun, len(run))] }
+func shortText(run string) string { return run[:min(shortRun, len(run))] }
 
-// when is a moment, with the time since then.
-func when(at time.Time) string {
+// homeWhen is a moment, with the time since then.
+func homeWhen(at time.Time) string {
 	ago, since := "just now", time.Since(at)
 	switch {
 	case since >= 48*time.Hour:

@@ -1,4 +1,4 @@
-package page_test
+package server
 
 import (
 	"context"
@@ -11,21 +11,16 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/internal/browsertest"
 	"github.com/skete-dev/skete/server/history/historytest"
 	"github.com/skete-dev/skete/server/key"
-	"github.com/skete-dev/skete/server/page"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/workspace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 func register(t *route.Table) {
-	page.Register(t, page.Config{Frames: []string{"http://*.preview.localhost:*"}})
+	registerPages(t, pageConfig{Frames: []string{"http://*.preview.localhost:*"}})
 }
 
 func TestPageIsServedToAnybodyUnderAStrictPolicy(t *testing.T) {
@@ -67,7 +62,7 @@ func TestPageIsServedToAnybodyUnderAStrictPolicy(t *testing.T) {
 // What a sandbox wrote must never be read as HTML, and every element that the
 // script asks for must be in the page.
 func TestScriptsFitThePageAndMakeNoHTML(t *testing.T) {
-	html, err := os.ReadFile("page.html")
+	html, err := os.ReadFile("web/page/page.html")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +70,7 @@ func TestScriptsFitThePageAndMakeNoHTML(t *testing.T) {
 		t.Errorf("inline: %s", found)
 	}
 	for _, name := range []string{"page.js", "show.js"} {
-		js, err := os.ReadFile(name)
+		js, err := os.ReadFile("web/page/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,16 +97,16 @@ type (
 	idIn struct {
 		ID string `path:"id"`
 	}
-	infoOut   struct{ Body api.Sandbox }
-	portsOut  struct{ Body api.PortList }
-	loginOut  struct{ Body api.Login }
-	previewIn struct {
+	pageInfoOut struct{ Body api.Sandbox }
+	portsOut    struct{ Body api.PortList }
+	loginOut    struct{ Body api.Login }
+	previewIn   struct {
 		idIn
 		Body struct {
 			Port int `json:"port"`
 		}
 	}
-	previewOut struct {
+	pagePreviewOut struct {
 		Body struct {
 			URL string `json:"url"`
 		}
@@ -138,8 +133,8 @@ func open(t *testing.T, fill func(*historytest.Box), flags ...string) *browser {
 		get := func(path, id string) route.Operation {
 			return route.Operation{Method: "GET", Path: "/v1/sandboxes/{id}" + path, Scope: key.Read, ID: id}
 		}
-		route.JSON(table, get("", "x-info"), func(_ context.Context, in *idIn) (*infoOut, error) {
-			return &infoOut{api.Sandbox{ID: in.ID, Name: "theme <b>shop</b>", State: "running", Provider: "gvisor", Isolation: "user-kernel"}}, nil
+		route.JSON(table, get("", "x-info"), func(_ context.Context, in *idIn) (*pageInfoOut, error) {
+			return &pageInfoOut{api.Sandbox{ID: in.ID, Name: "theme <b>shop</b>", State: "running", Provider: "gvisor", Isolation: "user-kernel"}}, nil
 		})
 		route.JSON(table, route.Operation{Method: "GET", Path: "/v1/login", Scope: key.Read, ID: "x-login"}, func(context.Context, *struct{}) (*loginOut, error) {
 			return &loginOut{api.Login{Tenant: "default", Scopes: []string{"write"}, By: "login"}}, nil
@@ -147,8 +142,8 @@ func open(t *testing.T, fill func(*historytest.Box), flags ...string) *browser {
 		route.JSON(table, get("/ports", "x-ports"), func(context.Context, *idIn) (*portsOut, error) {
 			return &portsOut{api.PortList{Items: []api.Port{{Port: 5173}}}}, nil
 		})
-		route.JSON(table, route.Operation{Method: "POST", Path: "/v1/sandboxes/{id}/previews", Scope: key.Write, ID: "x-preview"}, func(_ context.Context, in *previewIn) (*previewOut, error) {
-			out := &previewOut{}
+		route.JSON(table, route.Operation{Method: "POST", Path: "/v1/sandboxes/{id}/previews", Scope: key.Write, ID: "x-preview"}, func(_ context.Context, in *previewIn) (*pagePreviewOut, error) {
+			out := &pagePreviewOut{}
 			out.Body.URL = "http://5173-" + strings.ReplaceAll(in.ID, "_", "-") + ".preview.localhost:" + appURL.Port() + "/"
 			return out, nil
 		})
