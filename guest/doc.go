@@ -6,7 +6,7 @@
 //
 // It parks connections with the host (guest/channel). One that the host opens
 // on the control port speaks guest.v1 (guest/wire): the services Control (this
-// package), Process (guest/process), File (guest/file), Port (guest/port),
+// package), Process (guest/process), File (guest/file), Port (portservice.go),
 // Service (guest/service). One on a TCP port is carried to the loopback server
 // there. Every other port is refused. There is no listener: nothing inside the
 // machine can reach the control port.

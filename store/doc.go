@@ -7,7 +7,7 @@
 //	kv, err := s.KV(ctx, "sandboxes")     // a sandbox.Registry
 //	rev, err := kv.Create(ctx, "sandbox/sbx_…", value)
 //	rev, err = kv.Update(ctx, "sandbox/sbx_…", value, rev) // compare-and-set
-//	log, err := s.Threads().Log(ctx, tenant)     // a thread.Log; see store/threads
+//	log, err := s.Threads().Log(ctx, tenant)     // a thread.Log
 //	blobs, err := s.Threads().Blobs(ctx, tenant) // a thread.Blobs
 //	s.Live().Publish(tenant, id, data)           // news that may be lost
 //

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
 )
 
 // jetstreamDir is the embedded server's part of the data directory.
@@ -126,10 +125,10 @@ func (s *Store) spare(ctx context.Context) error {
 	}
 	info, err := s.js.AccountInfo(ctx)
 	if err != nil {
-		return fault.Classify(err, "look at its size")
+		return classify(err, "look at its size")
 	}
 	if info.Store > uint64(s.bytesMax)/10*9 {
-		return fault.Full(nil)
+		return fullError(nil)
 	}
 	return nil
 }

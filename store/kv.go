@@ -11,8 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
-	"github.com/skete-dev/skete/store/subject"
 )
 
 // Bounds of a bucket.
@@ -41,7 +39,7 @@ type KV struct {
 
 // KV opens a bucket, making it if need be. The name has 1..64 of A-Za-z0-9_-.
 func (s *Store) KV(ctx context.Context, bucket string) (*KV, error) {
-	if bucket == "" || len(bucket) > bucketNameMax || strings.ContainsFunc(bucket, func(r rune) bool { return r > 0x7f || !subject.Plain(byte(r)) }) {
+	if bucket == "" || len(bucket) > bucketNameMax || strings.ContainsFunc(bucket, func(r rune) bool { return r > 0x7f || !plainKey(byte(r)) }) {
 		return nil, errs.New(errs.Invalid, "bucket name %.64q is not 1 to %d of A-Za-z0-9_-", bucket, bucketNameMax)
 	}
 	s.mu.Lock()
@@ -83,7 +81,7 @@ func (s *Store) openKV(ctx context.Context, bucket string) (*KV, error) {
 		kv.watch, err = s.js.KeyValue(ctx, bucket)
 	}
 	if err != nil {
-		return nil, fault.Classify(err, "open the bucket")
+		return nil, classify(err, "open the bucket")
 	}
 	return kv, nil
 }
@@ -204,13 +202,13 @@ type Watch struct{ w jetstream.KeyWatcher }
 
 // Watch sends every key with the prefix as it is, then Synced, then changes.
 func (k *KV) Watch(ctx context.Context, prefix string) (*Watch, error) {
-	filter, err := subject.Filter(prefix)
+	filter, err := keyFilter(prefix)
 	if err != nil {
 		return nil, err
 	}
 	w, err := k.watch.Watch(ctx, filter)
 	if err != nil {
-		return nil, fault.Classify(err, "watch the bucket")
+		return nil, classify(err, "watch the bucket")
 	}
 	return &Watch{w}, nil
 }
@@ -227,7 +225,7 @@ func (w *Watch) Next(ctx context.Context) (Change, error) {
 		case e == nil:
 			return Change{Synced: true}, nil
 		}
-		key, err := subject.Decode(e.Key())
+		key, err := decodeKey(e.Key())
 		return Change{Key: key, Value: e.Value(), Revision: e.Revision(), Deleted: e.Operation() != jetstream.KeyValuePut}, err
 	}
 }
@@ -283,14 +281,14 @@ func (k *KV) put(ctx context.Context, w write) (uint64, error) {
 			return ack.Sequence, nil
 		}
 		k.s.wrote(err)
-		if fault.Refused(err) {
-			return 0, fault.Classify(err, "write")
+		if refusedError(err) {
+			return 0, classify(err, "write")
 		}
 		if rev, ok := k.landed(ctx, subject, id); ok {
 			return rev, nil
 		}
-		if !fault.Busy(err) || try == busyTries || !pause(ctx, busyWait) {
-			return 0, fault.Classify(err, "write")
+		if !busyError(err) || try == busyTries || !pause(ctx, busyWait) {
+			return 0, classify(err, "write")
 		}
 	}
 }
@@ -329,13 +327,13 @@ func (k *KV) last(ctx context.Context, key string) (*jetstream.RawStreamMsg, err
 		return nil, errs.New(errs.NotFound, "no key %.64q", key)
 	}
 	if err != nil {
-		return nil, fault.Classify(err, "read")
+		return nil, classify(err, "read")
 	}
 	return m, nil
 }
 
 func (k *KV) subject(key string) (string, error) {
-	enc, err := subject.Encode(key)
+	enc, err := encodeKey(key)
 	return k.prefix + enc, err
 }
 

@@ -17,9 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/live"
-	"github.com/skete-dev/skete/store/threadlog"
-	"github.com/skete-dev/skete/store/threads"
 )
 
 // Config of a Store.
@@ -73,8 +70,8 @@ type Store struct {
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]*KV
-	threads *threads.Threads
-	live    *live.Live
+	threads *Threads
+	live    *Live
 
 	closeOnce sync.Once
 	leases    sync.WaitGroup // and whatever else runs until done
@@ -129,9 +126,9 @@ func (s *Store) furnish() {
 	if !s.External() {
 		others = nil
 	}
-	s.live = live.New(live.Config{NC: others, Done: s.done, Go: s.leases.Go, Log: s.c.Log})
-	s.threads = threads.New(threads.Config{
-		Server: threadlog.Server{
+	s.live = newLive(liveConfig{NC: others, Done: s.done, Go: s.leases.Go, Log: s.c.Log})
+	s.threads = NewThreads(ThreadsConfig{
+		Server: ThreadServer{
 			NC: s.nc, JS: s.js, Replicas: s.c.Replicas, TenantBytesMax: s.c.TenantBytesMax, Room: s.roomFor, Done: s.done, Go: s.leases.Go,
 		},
 		Dir: filepath.Join(s.c.Dir, blobsDir), FreeBytesMin: writeFreeMin,
@@ -154,10 +151,10 @@ func (s *Store) roomFor(ctx context.Context, fresh bool) error {
 const blobsDir = "blobs"
 
 // Threads returns the logs and blobs of all tenants.
-func (s *Store) Threads() *threads.Threads { return s.threads }
+func (s *Store) Threads() *Threads { return s.threads }
 
 // Live returns the live news.
-func (s *Store) Live() *live.Live { return s.live }
+func (s *Store) Live() *Live { return s.live }
 
 func (s *Store) startEmbedded() error {
 	s.limitMemory()

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(writeForEver(dir))
 	}
+	if dir := os.Getenv(threadLogChildEnv); dir != "" {
+		os.Exit(appendForEver(dir))
+	}
 	goleak.VerifyTestMain(m)
 }
 

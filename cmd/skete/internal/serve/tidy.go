@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/skete-dev/skete/store/threads"
+	"github.com/skete-dev/skete/store"
 )
 
 // tidyEvery is how often old threads and blobs without a reference are removed.
@@ -100,7 +100,7 @@ func (t *tidier) tidy(ctx context.Context) {
 }
 
 // retain removes threads that are too old, with all that belongs to them.
-func (t *tidier) retain(ctx context.Context, all *threads.Threads, tenant string) error {
+func (t *tidier) retain(ctx context.Context, all *store.Threads, tenant string) error {
 	old, err := all.Retain(ctx, tenant, time.Duration(t.r.c.Agents.Retain))
 	for _, id := range old {
 		err = errors.Join(err, t.r.keeper.Retire(ctx, tenant, id))
@@ -109,15 +109,15 @@ func (t *tidier) retain(ctx context.Context, all *threads.Threads, tenant string
 }
 
 // records are a tenant's keys outside of its threads.
-func (r *running) records(ctx context.Context, tenant string) ([]threads.Records, error) {
-	var list []threads.Records
+func (r *running) records(ctx context.Context, tenant string) ([]store.ThreadRecords, error) {
+	var list []store.ThreadRecords
 	for bucket, prefixes := range map[string][]string{runsBucket: {"run/", "start/"}, memoriesBucket: {""}} {
 		kv, err := r.store.KV(ctx, bucket)
 		if err != nil {
 			return nil, err
 		}
 		for _, p := range prefixes {
-			list = append(list, threads.Records{Keys: kv, Prefix: p + tenant + "/"})
+			list = append(list, store.ThreadRecords{Keys: kv, Prefix: p + tenant + "/"})
 		}
 	}
 	return list, nil

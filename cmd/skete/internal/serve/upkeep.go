@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store"
-	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -44,13 +43,13 @@ type Machines interface {
 
 // Upkeep looks after what the store keeps. It is a server.Upkeep.
 type Upkeep struct {
-	Threads   *threads.Threads
+	Threads   *store.Threads
 	Runs      Runs
-	Records   func(ctx context.Context, tenant string) ([]threads.Records, error)
+	Records   func(ctx context.Context, tenant string) ([]store.ThreadRecords, error)
 	Histories Histories
 	Machines  Machines
-	Grants    threads.Keys // into previews: records that name a tenant
-	Pending   *store.KV    // erasures that were begun, by tenant
+	Grants    store.ThreadKeys // into previews: records that name a tenant
+	Pending   *store.KV        // erasures that were begun, by tenant
 	Log       *slog.Logger
 }
 

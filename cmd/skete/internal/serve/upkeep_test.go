@@ -18,7 +18,6 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store"
-	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -233,7 +232,7 @@ func erasesAll(t *testing.T, u Upkeep, over *ended, held *held) {
 	delete(over.runs, "a")
 }
 
-func keysOf(t *testing.T, ctx context.Context, buckets ...threads.Keys) (keys []string) {
+func keysOf(t *testing.T, ctx context.Context, buckets ...store.ThreadKeys) (keys []string) {
 	t.Helper()
 	for _, b := range buckets {
 		must(t, b.List(ctx, "", func(key string, _ []byte, _ uint64) error {

@@ -1,14 +1,4 @@
-// Package threads keeps the logs and blobs of all tenants, and removes them:
-// what nothing names any more, what is too old, what a tenant leaves behind.
-//
-//	t := threads.New(threads.Config{…})
-//	log, err := t.Log(ctx, tenant)            // a thread.Log
-//	blobs, err := t.Blobs(ctx, tenant)        // a thread.Blobs
-//	swept, err := t.Sweep(ctx, tenant, 0)     // blobs that nothing names
-//	checked, err := t.Fsck(ctx, tenant)       // is everything as it should be?
-//
-// All methods are safe for concurrent use.
-package threads
+package store
 
 import (
 	"context"
@@ -16,35 +6,37 @@ import (
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/internal/blobdir"
-	"github.com/skete-dev/skete/store/subject"
-	"github.com/skete-dev/skete/store/threadlog"
 	"github.com/skete-dev/skete/thread"
 )
+
+// This file keeps the logs and blobs of all tenants, and removes them:
+// what nothing names any more, what is too old, what a tenant leaves behind.
+//
+// All methods are safe for concurrent use.
 
 // Threads keeps the logs and blobs of all tenants. It is a supervisor.Threads.
 //
 // Logs are streams of the store. Blobs are files in the data directory, also
 // with an external NATS: then only this server has them.
 type Threads struct {
-	c Config
+	c ThreadsConfig
 
 	mu    sync.Mutex // guards what follows
-	logs  map[string]*threadlog.Log
+	logs  map[string]*ThreadLog
 	blobs map[string]*blobs
 }
 
-// Config of Threads.
-type Config struct {
-	Server threadlog.Server
+// ThreadsConfig of Threads.
+type ThreadsConfig struct {
+	Server ThreadServer
 	Dir    string // of the blobs
 	// FreeBytesMin of the disk are left alone by blobs.
 	FreeBytesMin int64
 }
 
-// New returns the threads of a server.
-func New(c Config) *Threads {
-	return &Threads{c: c, logs: map[string]*threadlog.Log{}, blobs: map[string]*blobs{}}
+// NewThreads returns the threads of a server.
+func NewThreads(c ThreadsConfig) *Threads {
+	return &Threads{c: c, logs: map[string]*ThreadLog{}, blobs: map[string]*blobs{}}
 }
 
 // Log returns the log of a tenant, making it if need be.
@@ -52,13 +44,13 @@ func (t *Threads) Log(ctx context.Context, tenant string) (thread.Log, error) {
 	return t.log(ctx, tenant)
 }
 
-func (t *Threads) log(ctx context.Context, tenant string) (*threadlog.Log, error) {
+func (t *Threads) log(ctx context.Context, tenant string) (*ThreadLog, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l := t.logs[tenant]; l != nil {
 		return l, nil
 	}
-	l, err := threadlog.Open(ctx, t.c.Server, tenant)
+	l, err := OpenThreadLog(ctx, t.c.Server, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +60,7 @@ func (t *Threads) log(ctx context.Context, tenant string) (*threadlog.Log, error
 
 // Tenants returns the tenants that have threads, in order.
 func (t *Threads) Tenants(ctx context.Context) ([]string, error) {
-	return threadlog.Tenants(ctx, t.c.Server)
+	return ThreadTenants(ctx, t.c.Server)
 }
 
 // DeleteThread removes a thread and those beneath it. Its blobs go with a
@@ -81,22 +73,22 @@ func (t *Threads) DeleteThread(ctx context.Context, tenant string, id thread.ID)
 	return l.Delete(ctx, id)
 }
 
-// Keys are a bucket of records. store.KV is one.
-type Keys interface {
+// ThreadKeys are a bucket of records. store.KV is one.
+type ThreadKeys interface {
 	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
 	Delete(ctx context.Context, key string, revision uint64) error
 }
 
-// Records are the keys of a bucket that belong to a tenant: those with a prefix.
-type Records struct {
-	Keys   Keys
+// ThreadRecords are the keys of a bucket that belong to a tenant: those with a prefix.
+type ThreadRecords struct {
+	Keys   ThreadKeys
 	Prefix string // ends in "/"
 }
 
 // EraseTenant removes all that is kept for a tenant: threads, blobs, and the
 // records. It may be repeated, and must be if it fails. Files are unlinked, not
 // overwritten.
-func (t *Threads) EraseTenant(ctx context.Context, tenant string, records ...Records) error {
+func (t *Threads) EraseTenant(ctx context.Context, tenant string, records ...ThreadRecords) error {
 	b, err := t.openBlobs(tenant)
 	if err != nil {
 		return err
@@ -108,7 +100,7 @@ func (t *Threads) EraseTenant(ctx context.Context, tenant string, records ...Rec
 	}
 	delete(t.blobs, tenant)
 	t.mu.Unlock()
-	if err := threadlog.Erase(ctx, t.c.Server, tenant); err != nil {
+	if err := EraseThreadLog(ctx, t.c.Server, tenant); err != nil {
 		return err
 	}
 	if err := b.dir.Erase(); err != nil {
@@ -122,7 +114,7 @@ func (t *Threads) EraseTenant(ctx context.Context, tenant string, records ...Rec
 	return nil
 }
 
-func (r Records) erase(ctx context.Context) error {
+func (r ThreadRecords) erase(ctx context.Context) error {
 	revisions := map[string]uint64{}
 	err := r.Keys.List(ctx, r.Prefix, func(key string, _ []byte, revision uint64) error {
 		revisions[key] = revision
@@ -145,7 +137,7 @@ func (t *Threads) Blobs(_ context.Context, tenant string) (thread.Blobs, error) 
 }
 
 func (t *Threads) openBlobs(tenant string) (*blobs, error) {
-	enc, err := subject.Tenant(tenant)
+	enc, err := encodeTenant(tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +146,7 @@ func (t *Threads) openBlobs(tenant string) (*blobs, error) {
 	if b := t.blobs[tenant]; b != nil {
 		return b, nil
 	}
-	dir, err := blobdir.Open(filepath.Join(t.c.Dir, enc), blobdir.Config{
+	dir, err := openBlobDir(filepath.Join(t.c.Dir, enc), blobDirConfig{
 		BlobBytesMax: thread.BlobBytesMax, FreeBytesMin: t.c.FreeBytesMin,
 	})
 	if err != nil {
@@ -167,7 +159,7 @@ func (t *Threads) openBlobs(tenant string) (*blobs, error) {
 
 // blobs is a thread.Blobs. A blob is always synced, whatever SyncInterval says:
 // an event whose blob is gone would stay broken for ever.
-type blobs struct{ dir *blobdir.Dir }
+type blobs struct{ dir *blobDir }
 
 // Put implements thread.Blobs.
 func (b *blobs) Put(ctx context.Context, content []byte) (string, error) {

@@ -1,9 +1,4 @@
-// Package live carries news that may be lost.
-//
-//	l := live.New(live.Config{…})
-//	cancel, err := l.Subscribe(tenant, root, func(data []byte, lost int) { … })
-//	l.Publish(tenant, id, data)
-package live
+package store
 
 import (
 	"bytes"
@@ -15,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
-	"github.com/skete-dev/skete/store/subject"
 	"github.com/skete-dev/skete/thread"
 )
+
+// This file carries news that may be lost.
 
 // Bounds of live news.
 const (
@@ -28,17 +23,17 @@ const (
 	liveQueueBytes  = 2 << 20
 	liveOutgoingMax = 1024
 	liveVisitorsMax = 4096
-	callTimeout     = 5 * time.Second
+	liveCallTimeout = 5 * time.Second
 )
 
 // Live carries news that is not in any log, between those who make it and those
 // who watch: in this process directly, and over plain NATS subjects to the other
 // servers of an external NATS. It is a supervisor.Wire. News may be lost.
 type Live struct {
-	c Config
+	c liveConfig
 
 	mu       sync.RWMutex // guards what follows
-	visitors map[liveKey]map[*visitor]struct{}
+	visitors map[liveKey]map[*liveVisitor]struct{}
 	count    int
 	outgoing chan *nats.Msg // nil = nothing has been sent yet
 }
@@ -48,8 +43,8 @@ type liveKey struct {
 	id     thread.ID
 }
 
-// visitor is one who watches, with what it has not seen yet.
-type visitor struct {
+// liveVisitor is one who watches, with what it has not seen yet.
+type liveVisitor struct {
 	visit func(data []byte, lost int)
 	wake  chan struct{}
 	stop  chan struct{}
@@ -60,8 +55,8 @@ type visitor struct {
 	lost  int
 }
 
-// Config of a Live.
-type Config struct {
+// liveConfig of a Live.
+type liveConfig struct {
 	// NC reaches the other servers, without echo; nil = there are none.
 	NC   *nats.Conn
 	Done <-chan struct{} // ends all visits
@@ -70,8 +65,10 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// New returns a Live.
-func New(c Config) *Live { return &Live{c: c, visitors: map[liveKey]map[*visitor]struct{}{}} }
+// newLive returns a Live.
+func newLive(c liveConfig) *Live {
+	return &Live{c: c, visitors: map[liveKey]map[*liveVisitor]struct{}{}}
+}
 
 // Publish sends news about a thread to those who watch it or one above it. It
 // never blocks: who is slow loses. News over 256 KB is dropped. data may be
@@ -129,11 +126,11 @@ func (l *Live) write(out <-chan *nats.Msg) {
 }
 
 func liveSubject(tenant string, id thread.ID) (string, error) {
-	enc, err := subject.Tenant(tenant)
+	enc, err := encodeTenant(tenant)
 	if err != nil {
 		return "", err
 	}
-	path, err := subject.Encode(string(id))
+	path, err := encodeKey(string(id))
 	return livePrefix + enc + "." + path, err
 }
 
@@ -149,7 +146,7 @@ func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, 
 	if err != nil {
 		return nil, err
 	}
-	v := &visitor{visit: visit, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	v := &liveVisitor{visit: visit, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	if err := l.add(liveKey{tenant, root}, v); err != nil {
 		return nil, err
 	}
@@ -158,13 +155,13 @@ func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, 
 		// Our own do not come back: the connection has no echo.
 		sub, err := l.c.NC.Subscribe(name+".>", func(m *nats.Msg) { v.push(m.Data) })
 		if err == nil {
-			ctx, done := context.WithTimeout(context.Background(), callTimeout)
+			ctx, done := context.WithTimeout(context.Background(), liveCallTimeout)
 			err = l.c.NC.FlushWithContext(ctx)
 			done()
 		}
 		if err != nil {
 			leave()
-			return nil, fault.Classify(err, "watch live news")
+			return nil, classify(err, "watch live news")
 		}
 		leave = func() { _ = sub.Unsubscribe(); l.remove(liveKey{tenant, root}, v) }
 	}
@@ -172,7 +169,7 @@ func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, 
 	return sync.OnceFunc(func() { leave(); close(v.stop) }), nil
 }
 
-func (l *Live) add(key liveKey, v *visitor) error {
+func (l *Live) add(key liveKey, v *liveVisitor) error {
 	select {
 	case <-l.c.Done:
 		return errs.New(errs.Unavailable, "the store was closed")
@@ -185,13 +182,13 @@ func (l *Live) add(key liveKey, v *visitor) error {
 	}
 	l.count++
 	if l.visitors[key] == nil {
-		l.visitors[key] = map[*visitor]struct{}{}
+		l.visitors[key] = map[*liveVisitor]struct{}{}
 	}
 	l.visitors[key][v] = struct{}{}
 	return nil
 }
 
-func (l *Live) remove(key liveKey, v *visitor) {
+func (l *Live) remove(key liveKey, v *liveVisitor) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count--
@@ -200,7 +197,7 @@ func (l *Live) remove(key liveKey, v *visitor) {
 	}
 }
 
-func (v *visitor) push(data []byte) {
+func (v *liveVisitor) push(data []byte) {
 	v.mu.Lock()
 	v.queue, v.bytes = append(v.queue, data), v.bytes+len(data)
 	for len(v.queue) > liveQueueMax || v.bytes > liveQueueBytes {
@@ -217,7 +214,7 @@ func (v *visitor) push(data []byte) {
 }
 
 // take returns the oldest that was not seen.
-func (v *visitor) take() (data []byte, lost int, ok bool) {
+func (v *liveVisitor) take() (data []byte, lost int, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.queue) == 0 {
@@ -229,7 +226,7 @@ func (v *visitor) take() (data []byte, lost int, ok bool) {
 	return data, lost, true
 }
 
-func (v *visitor) run(done <-chan struct{}) {
+func (v *liveVisitor) run(done <-chan struct{}) {
 	for {
 		select {
 		case <-v.stop:

@@ -1,4 +1,4 @@
-package threadlog
+package store
 
 import (
 	"context"
@@ -14,38 +14,36 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
-	"github.com/skete-dev/skete/store/subject"
 	"github.com/skete-dev/skete/thread"
 )
 
 // Bounds of a log's work.
 const (
-	callTimeout   = 5 * time.Second
-	settleTimeout = 2 * time.Second
-	appendTimeout = 10 * time.Second // all tries of one append
-	ackTimeout    = 2 * time.Second  // one try
-	retryWaitMin  = 10 * time.Millisecond
-	retryWaitMax  = 200 * time.Millisecond
-	endsMax       = 4096 // threads whose end is remembered
-	unsureMax     = 256  // appends whose fate is unknown that are remembered
+	threadCallTimeout   = 5 * time.Second
+	threadSettleTimeout = 2 * time.Second
+	appendTimeout       = 10 * time.Second // all tries of one append
+	ackTimeout          = 2 * time.Second  // one try
+	appendWaitMin       = 10 * time.Millisecond
+	appendWaitMax       = 200 * time.Millisecond
+	endsMax             = 4096 // threads whose end is remembered
+	unsureMax           = 256  // appends whose fate is unknown that are remembered
 	// tombstoneTTL is how long a deleted thread leaves a trace. It must exceed
 	// the time that anybody takes to open a thread.
 	tombstoneTTL = 24 * time.Hour
 )
 
-// Log is the thread.Log of a tenant.
+// ThreadLog is the thread.Log of a tenant.
 //
 // A thread is the records of one subject; a record is the events of one append.
 // Each append states the stream sequence of the record that it follows: the
 // server stores it only if that is still the last one. Events are numbered by
 // thread, so a log maps the number of a thread's last event to that sequence.
-type Log struct {
-	s      Server
+type ThreadLog struct {
+	s      ThreadServer
 	name   string // of the stream
 	prefix string // of its subjects
 	stream jetstream.Stream
-	hub    *hub
+	hub    *threadHub
 	// publish and request are the connection's, patience is appendTimeout and
 	// wait ackTimeout; tests put faults in between.
 	publish  func(context.Context, *nats.Msg, ...jetstream.PublishOpt) (*jetstream.PubAck, error)
@@ -56,14 +54,14 @@ type Log struct {
 
 	mu sync.Mutex // guards what follows
 	// ends remembers where threads end. It may be old: the server has the truth.
-	ends map[thread.ID]end
+	ends map[thread.ID]logEnd
 	// unsure has the appends whose fate is unknown, so that the same again is
 	// sent as the same.
-	unsure map[unsureKey]attempt
+	unsure map[unsureKey]appendAttempt
 }
 
-// end is where a thread ends.
-type end struct {
+// logEnd is where a thread ends.
+type logEnd struct {
 	events uint64 // the number of the last event
 	at     uint64 // the stream sequence of the last record
 }
@@ -74,26 +72,26 @@ type unsureKey struct {
 	sum   [sha256.Size]byte // of the record
 }
 
-// attempt identifies one append, however often it is sent.
-type attempt struct {
+// appendAttempt identifies one append, however often it is sent.
+type appendAttempt struct {
 	id string // of the message
 	at uint64 // the stream sequence that it follows
 }
 
 // Erased refuses everything from here on: the stream is about to go.
-func (l *Log) Erased() {
+func (l *ThreadLog) Erased() {
 	l.erased.Store(true)
 	l.hub.gap()
 }
 
-func (l *Log) subject(id thread.ID) (string, error) {
+func (l *ThreadLog) subject(id thread.ID) (string, error) {
 	if _, err := thread.ParseID(string(id)); err != nil {
 		return "", err
 	}
 	if l.erased.Load() {
 		return "", errs.New(errs.NotFound, "the tenant was erased")
 	}
-	enc, err := subject.Encode(string(id))
+	enc, err := encodeKey(string(id))
 	return l.prefix + enc + "." + subjectEnd, err
 }
 
@@ -102,7 +100,7 @@ func errThreadDeleted(id thread.ID) error {
 }
 
 // Append implements thread.Log.
-func (l *Log) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
+func (l *ThreadLog) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
 	subject, err := l.subject(id)
 	if err != nil {
 		return 0, err
@@ -137,13 +135,13 @@ func (l *Log) Append(ctx context.Context, id thread.ID, after uint64, events ...
 			return 0, err
 		}
 	}
-	l.remember(id, end{last, at})
+	l.remember(id, logEnd{last, at})
 	return last, nil
 }
 
 // follow returns the stream sequence of the record that ends with the event
 // numbered after, if that is the thread's last.
-func (l *Log) follow(ctx context.Context, id thread.ID, subject string, after uint64) (uint64, error) {
+func (l *ThreadLog) follow(ctx context.Context, id thread.ID, subject string, after uint64) (uint64, error) {
 	if after == 0 {
 		return 0, nil // the server knows whether the subject is empty
 	}
@@ -159,7 +157,7 @@ func (l *Log) follow(ctx context.Context, id thread.ID, subject string, after ui
 	case r.deleted:
 		return 0, errThreadDeleted(id)
 	}
-	l.remember(id, end{r.Last, r.At})
+	l.remember(id, logEnd{r.Last, r.At})
 	if r.Last != after {
 		return 0, errs.New(errs.Conflict, "the thread %s ends at event %d, not at %d", id, r.Last, after)
 	}
@@ -175,17 +173,17 @@ var errUnsure = errors.New("nobody can say whether it was stored")
 // A record can only be stored right behind the one it follows. So whatever
 // comes first behind that one tells its fate: the record itself, or another
 // that has kept it out for ever.
-func (l *Log) write(ctx context.Context, id thread.ID, m *nats.Msg, try attempt, again bool) (uint64, error) {
+func (l *ThreadLog) write(ctx context.Context, id thread.ID, m *nats.Msg, try appendAttempt, again bool) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	for wait := retryWaitMin; ; wait = min(2*wait, retryWaitMax) {
+	for wait := appendWaitMin; ; wait = min(2*wait, appendWaitMax) {
 		at, err := l.send(ctx, m, try)
 		if err == nil {
 			return at, nil
 		}
-		no := fault.Refused(err)
+		no := refusedError(err)
 		if no && !again {
-			return 0, fault.Classify(err, "append")
+			return 0, classify(err, "append")
 		}
 		again = true
 		r, serr := l.settle(ctx, m.Subject, try.at)
@@ -197,19 +195,19 @@ func (l *Log) write(ctx context.Context, id thread.ID, m *nats.Msg, try attempt,
 		case serr == nil:
 			l.forget(id)
 			return 0, errs.New(errs.Conflict, "the thread %s does not end there any more", id)
-		case errs.Is(serr, errs.NotFound) && fault.Code(err) == fault.WrongLast:
+		case errs.Is(serr, errs.NotFound) && faultCode(err) == codeWrongLast:
 			l.forget(id)
 			return 0, errs.New(errs.NotFound, "no thread %s", id)
 		case errs.Is(serr, errs.NotFound) && no:
-			return 0, fault.Classify(err, "append")
+			return 0, classify(err, "append")
 		}
-		if !pause(ctx, wait) || ctx.Err() != nil {
+		if !appendPause(ctx, wait) || ctx.Err() != nil {
 			return 0, errs.Wrap(errs.Unavailable, errors.Join(errUnsure, err), "the store does not answer (append)")
 		}
 	}
 }
 
-func (l *Log) send(ctx context.Context, m *nats.Msg, try attempt) (uint64, error) {
+func (l *ThreadLog) send(ctx context.Context, m *nats.Msg, try appendAttempt) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.wait)
 	defer cancel()
 	ack, err := l.publish(ctx, m, jetstream.WithMsgID(try.id),
@@ -222,8 +220,8 @@ func (l *Log) send(ctx context.Context, m *nats.Msg, try attempt) (uint64, error
 
 // settle returns the record that comes first behind a stream sequence. It
 // outlives the caller's patience: an answer is worth more than haste.
-func (l *Log) settle(ctx context.Context, subject string, at uint64) (Record, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+func (l *ThreadLog) settle(ctx context.Context, subject string, at uint64) (threadRecord, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), threadSettleTimeout)
 	defer cancel()
 	return l.next(ctx, subject, at+1)
 }
@@ -231,7 +229,7 @@ func (l *Log) settle(ctx context.Context, subject string, at uint64) (Record, er
 // outlived undoes the opening of a sub-agent's thread whose tree was deleted
 // meanwhile. A deletion marks first and looks for threads after, so one of the
 // two sees the other.
-func (l *Log) outlived(ctx context.Context, id thread.ID) error {
+func (l *ThreadLog) outlived(ctx context.Context, id thread.ID) error {
 	for above, _ := id.Parent(); above != ""; above, _ = above.Parent() {
 		subject, err := l.subject(above)
 		if err != nil {
@@ -251,14 +249,14 @@ func (l *Log) outlived(ctx context.Context, id thread.ID) error {
 	return nil
 }
 
-func (l *Log) end(id thread.ID) (end, bool) {
+func (l *ThreadLog) end(id thread.ID) (logEnd, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, ok := l.ends[id]
 	return e, ok
 }
 
-func (l *Log) remember(id thread.ID, e end) {
+func (l *ThreadLog) remember(id thread.ID, e logEnd) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old, ok := l.ends[id]; ok && old.at > e.at {
@@ -268,13 +266,13 @@ func (l *Log) remember(id thread.ID, e end) {
 	l.ends[id] = e
 }
 
-func (l *Log) forget(id thread.ID) {
+func (l *ThreadLog) forget(id thread.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.ends, id)
 }
 
-func (l *Log) doubt(key unsureKey, try attempt) {
+func (l *ThreadLog) doubt(key unsureKey, try appendAttempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	makeRoom(l.unsure, unsureMax)
@@ -282,11 +280,11 @@ func (l *Log) doubt(key unsureKey, try attempt) {
 }
 
 // recall finds the attempt at the same append whose fate is unknown.
-func (l *Log) recall(id thread.ID, after uint64, record []byte) (attempt, bool) {
+func (l *ThreadLog) recall(id thread.ID, after uint64, record []byte) (appendAttempt, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.unsure) == 0 {
-		return attempt{}, false
+		return appendAttempt{}, false
 	}
 	key := unsureKey{id, after, sha256.Sum256(record)}
 	try, ok := l.unsure[key]
@@ -306,7 +304,7 @@ func makeRoom[K comparable, V any](m map[K]V, limit int) {
 
 // Delete implements thread.Log. The thread itself goes first: an append that
 // opens one beneath it from then on finds the tombstone, see outlived.
-func (l *Log) Delete(ctx context.Context, id thread.ID) error {
+func (l *ThreadLog) Delete(ctx context.Context, id thread.ID) error {
 	subject, err := l.subject(id)
 	if err != nil {
 		return err
@@ -329,7 +327,7 @@ func (l *Log) Delete(ctx context.Context, id thread.ID) error {
 }
 
 // bury replaces the records of a thread by a tombstone, in one step.
-func (l *Log) bury(ctx context.Context, id thread.ID, subject string) error {
+func (l *ThreadLog) bury(ctx context.Context, id thread.ID, subject string) error {
 	defer l.forget(id)
 	r, err := l.last(ctx, subject)
 	if errs.Is(err, errs.NotFound) || err == nil && r.deleted {
@@ -346,18 +344,18 @@ func (l *Log) bury(ctx context.Context, id thread.ID, subject string) error {
 	if err == nil {
 		return nil
 	}
-	if err = fault.Classify(err, "delete"); !errs.Is(err, errs.Limit) {
+	if err = classify(err, "delete"); !errs.Is(err, errs.Limit) {
 		return err
 	}
 	// No room for a tombstone, and so none for a late writer either.
 	if perr := l.stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); perr != nil {
-		return fault.Classify(perr, "delete")
+		return classify(perr, "delete")
 	}
 	return nil
 }
 
-// pause waits; false = the context ended first.
-func pause(ctx context.Context, d time.Duration) bool {
+// appendPause waits; false = the context ended first.
+func appendPause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -1,4 +1,4 @@
-package threadlog_test
+package store_test
 
 import (
 	"encoding/json"
@@ -35,8 +35,8 @@ func step(run thread.RunID, n int, through uint64) (first, second []thread.Event
 	return first, second
 }
 
-// begin opens a thread with a run.
-func begin(tb testing.TB, log thread.Log, id thread.ID) (run thread.RunID, seq uint64) {
+// threadlogBegin opens a thread with a run.
+func threadlogBegin(tb testing.TB, log thread.Log, id thread.ID) (run thread.RunID, seq uint64) {
 	tb.Helper()
 	run = thread.NewRunID()
 	seq, err := log.Append(tb.Context(), id, 0,
@@ -95,7 +95,7 @@ func BenchmarkAppend(b *testing.B) {
 	for name, c := range map[string]store.Config{"sync=always": {}, "sync=interval": {SyncInterval: time.Minute}} {
 		b.Run(name, func(b *testing.B) {
 			log, id := benchLog(b, c), thread.NewID()
-			run, seq := begin(b, log, id)
+			run, seq := threadlogBegin(b, log, id)
 			first, _ := step(run, 1, seq)
 			b.ReportAllocs()
 			began := cpu()
@@ -130,7 +130,7 @@ func BenchmarkLoad(b *testing.B) {
 	for _, steps := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
 			log, id := benchLog(b, store.Config{SyncInterval: time.Minute}), thread.NewID()
-			run, seq := begin(b, log, id)
+			run, seq := threadlogBegin(b, log, id)
 			seq = walk(b, log, id, run, seq, 0, steps)
 			b.ReportAllocs()
 			began := cpu()
@@ -154,7 +154,7 @@ func BenchmarkLoad(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("tail of steps=%d", steps), func(b *testing.B) {
 			log, id := benchLog(b, store.Config{SyncInterval: time.Minute}), thread.NewID()
-			run, seq := begin(b, log, id)
+			run, seq := threadlogBegin(b, log, id)
 			seq = walk(b, log, id, run, seq, 0, steps)
 			for b.Loop() {
 				for e, err := range log.Load(b.Context(), id, seq-20) {

@@ -1,15 +1,4 @@
-// Package blobdir keeps content by its sha256 in a directory.
-//
-//	d, err := blobdir.Open(path, blobdir.Config{BlobBytesMax: 64 << 20})
-//	hash, err := d.Put(content)             // durable when it returns
-//	content, err := d.Get(hash)             // checked against the hash
-//	removed, err := d.Remove(hash, before)  // unless it was put again since
-//
-// A blob is the file ab/cd/abcd…; it is written beside, synced, and renamed, so
-// it is there whole or not at all, also after a power cut. What a crash leaves
-// over is in the directory tmp. All methods are safe for concurrent use, within
-// one process: a directory has one owner.
-package blobdir
+package store
 
 import (
 	"bytes"
@@ -29,18 +18,25 @@ import (
 	"github.com/skete-dev/skete/internal/keylock"
 )
 
-// Config of a Dir.
-type Config struct {
+// This file keeps content by its sha256 in a directory.
+//
+// A blob is the file ab/cd/abcd…; it is written beside, synced, and renamed, so
+// it is there whole or not at all, also after a power cut. What a crash leaves
+// over is in the directory tmp. All methods are safe for concurrent use, within
+// one process: a directory has one owner.
+
+// blobDirConfig of a Dir.
+type blobDirConfig struct {
 	BlobBytesMax int64
 	// FreeBytesMin of the disk are left alone: a Put that would take them is
 	// refused.
 	FreeBytesMin int64
 }
 
-// Dir is a directory of blobs.
-type Dir struct {
+// blobDir is a directory of blobs.
+type blobDir struct {
 	path string
-	c    Config
+	c    blobDirConfig
 	// one holds a lock for each hash that is being put.
 	one keylock.Locks[string]
 	// gone is held shared while a Put decides that a blob is there already, and
@@ -48,22 +44,22 @@ type Dir struct {
 	gone sync.RWMutex
 }
 
-const tmpDir = "tmp"
+const blobTmpDir = "tmp"
 
-// tmpAgeMax is the age after which a file that was never renamed is garbage.
-const tmpAgeMax = time.Hour
+// blobTmpAgeMax is the age after which a file that was never renamed is garbage.
+const blobTmpAgeMax = time.Hour
 
-// Open opens a directory, making it if need be.
-func Open(path string, c Config) (*Dir, error) {
-	d := &Dir{path: path, c: c}
-	if err := d.mkdir(tmpDir); err != nil {
-		return nil, classify(err, "cannot make the directory of the blobs")
+// openBlobDir opens a directory, making it if need be.
+func openBlobDir(path string, c blobDirConfig) (*blobDir, error) {
+	d := &blobDir{path: path, c: c}
+	if err := d.mkdir(blobTmpDir); err != nil {
+		return nil, blobClass(err, "cannot make the directory of the blobs")
 	}
 	return d, nil
 }
 
 // Put stores content and returns its hash.
-func (d *Dir) Put(content []byte) (string, error) {
+func (d *blobDir) Put(content []byte) (string, error) {
 	if int64(len(content)) > d.c.BlobBytesMax {
 		return "", errs.New(errs.Limit, "a blob of %d bytes is over %d", len(content), d.c.BlobBytesMax)
 	}
@@ -78,14 +74,14 @@ func (d *Dir) Put(content []byte) (string, error) {
 		return "", err
 	}
 	if err := d.write(hash, content); err != nil {
-		return "", classify(err, "cannot write a blob")
+		return "", blobClass(err, "cannot write a blob")
 	}
 	return hash, nil
 }
 
 // touch reports whether a blob is there, with these very bytes, and makes it
 // young, so that no sweep takes it before its new owner has named it.
-func (d *Dir) touch(hash string, content []byte) (bool, error) {
+func (d *blobDir) touch(hash string, content []byte) (bool, error) {
 	d.gone.RLock()
 	defer d.gone.RUnlock()
 	file := d.file(hash)
@@ -102,16 +98,16 @@ func (d *Dir) touch(hash string, content []byte) (bool, error) {
 		err = syncDir(filepath.Dir(file))
 	}
 	if err != nil {
-		return false, classify(err, "cannot read a blob")
+		return false, blobClass(err, "cannot read a blob")
 	}
 	return true, nil
 }
 
-func (d *Dir) write(hash string, content []byte) error {
+func (d *blobDir) write(hash string, content []byte) error {
 	if err := d.mkdir(filepath.Join(hash[:2], hash[2:4])); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Join(d.path, tmpDir), hash[:8]+"-*")
+	tmp, err := os.CreateTemp(filepath.Join(d.path, blobTmpDir), hash[:8]+"-*")
 	if err != nil {
 		return err
 	}
@@ -132,7 +128,7 @@ func (d *Dir) write(hash string, content []byte) error {
 }
 
 // mkdir makes a directory beneath d durably.
-func (d *Dir) mkdir(rel string) error {
+func (d *blobDir) mkdir(rel string) error {
 	dir := filepath.Join(d.path, rel)
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -158,24 +154,24 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
-func (d *Dir) room(n int64) error {
+func (d *blobDir) room(n int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.path, &st); err != nil {
 		return errs.Wrap(errs.Internal, err, "cannot look at the disk of the blobs")
 	}
 	if free := int64(st.Bavail) * st.Bsize; free-n < d.c.FreeBytesMin {
-		return errFull(nil)
+		return errBlobsFull(nil)
 	}
 	return nil
 }
 
-func errFull(cause error) error {
+func errBlobsFull(cause error) error {
 	return errs.Wrap(errs.Unavailable, cause, "the server's disk is full: its data directory has no room for a blob").
 		WithHint("free some space there; nothing that was acknowledged is lost")
 }
 
 // Get reads a blob whole.
-func (d *Dir) Get(hash string) ([]byte, error) {
+func (d *blobDir) Get(hash string) ([]byte, error) {
 	f, err := d.open(hash)
 	if err != nil {
 		return nil, err
@@ -183,7 +179,7 @@ func (d *Dir) Get(hash string) ([]byte, error) {
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, d.c.BlobBytesMax+1))
 	if err != nil {
-		return nil, classify(err, "cannot read a blob")
+		return nil, blobClass(err, "cannot read a blob")
 	}
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != hash {
 		return nil, errs.New(errs.Corrupt, "blob %s is damaged: its %d bytes have another hash", hash, len(content))
@@ -193,7 +189,7 @@ func (d *Dir) Get(hash string) ([]byte, error) {
 
 // ReadAt reads a part of a blob, unchecked, and says how large it is. io.EOF
 // comes with less than len(p) bytes.
-func (d *Dir) ReadAt(hash string, p []byte, off int64) (n int, size int64, err error) {
+func (d *blobDir) ReadAt(hash string, p []byte, off int64) (n int, size int64, err error) {
 	if off < 0 {
 		return 0, 0, errs.New(errs.Invalid, "a negative offset")
 	}
@@ -204,17 +200,17 @@ func (d *Dir) ReadAt(hash string, p []byte, off int64) (n int, size int64, err e
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return 0, 0, classify(err, "cannot read a blob")
+		return 0, 0, blobClass(err, "cannot read a blob")
 	}
 	n, err = f.ReadAt(p, off)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = classify(err, "cannot read a blob")
+		err = blobClass(err, "cannot read a blob")
 	}
 	return n, info.Size(), err
 }
 
-func (d *Dir) open(hash string) (*os.File, error) {
-	if !isHash(hash) {
+func (d *blobDir) open(hash string) (*os.File, error) {
+	if !isBlobHash(hash) {
 		return nil, errs.New(errs.Invalid, "%.80q is not the hash of a blob", hash)
 	}
 	f, err := os.Open(d.file(hash))
@@ -222,13 +218,13 @@ func (d *Dir) open(hash string) (*os.File, error) {
 		return nil, errs.New(errs.NotFound, "no blob %s", hash)
 	}
 	if err != nil {
-		return nil, classify(err, "cannot read a blob")
+		return nil, blobClass(err, "cannot read a blob")
 	}
 	return f, nil
 }
 
 // Walk visits every blob, and cleans up after writers that died.
-func (d *Dir) Walk(visit func(hash string, size int64, changed time.Time) error) error {
+func (d *blobDir) Walk(visit func(hash string, size int64, changed time.Time) error) error {
 	return filepath.WalkDir(d.path, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return ignoreGone(err)
@@ -237,13 +233,13 @@ func (d *Dir) Walk(visit func(hash string, size int64, changed time.Time) error)
 		if err != nil {
 			return ignoreGone(err)
 		}
-		if filepath.Base(filepath.Dir(file)) == tmpDir {
-			if time.Since(info.ModTime()) > tmpAgeMax {
+		if filepath.Base(filepath.Dir(file)) == blobTmpDir {
+			if time.Since(info.ModTime()) > blobTmpAgeMax {
 				_ = os.Remove(file)
 			}
 			return nil
 		}
-		if !isHash(e.Name()) {
+		if !isBlobHash(e.Name()) {
 			return nil
 		}
 		return visit(e.Name(), info.Size(), info.ModTime())
@@ -259,8 +255,8 @@ func ignoreGone(err error) error {
 
 // Remove removes a blob unless it was put (again) after before, and reports
 // whether it did.
-func (d *Dir) Remove(hash string, before time.Time) (bool, error) {
-	if !isHash(hash) {
+func (d *blobDir) Remove(hash string, before time.Time) (bool, error) {
+	if !isBlobHash(hash) {
 		return false, errs.New(errs.Invalid, "%.80q is not the hash of a blob", hash)
 	}
 	d.gone.Lock()
@@ -273,16 +269,16 @@ func (d *Dir) Remove(hash string, before time.Time) (bool, error) {
 }
 
 // Erase removes the directory with all that it holds.
-func (d *Dir) Erase() error {
+func (d *blobDir) Erase() error {
 	d.gone.Lock()
 	defer d.gone.Unlock()
 	return os.RemoveAll(d.path)
 }
 
 // file is where a blob is. Preconditions: isHash(hash).
-func (d *Dir) file(hash string) string { return filepath.Join(d.path, hash[:2], hash[2:4], hash) }
+func (d *blobDir) file(hash string) string { return filepath.Join(d.path, hash[:2], hash[2:4], hash) }
 
-func isHash(s string) bool {
+func isBlobHash(s string) bool {
 	if len(s) != 2*sha256.Size {
 		return false
 	}
@@ -294,9 +290,9 @@ func isHash(s string) bool {
 	return true
 }
 
-func classify(err error, doing string) error {
+func blobClass(err error, doing string) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return errFull(err)
+		return errBlobsFull(err)
 	}
 	return errs.Wrap(errs.Internal, err, "%s", doing)
 }

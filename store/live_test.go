@@ -1,4 +1,4 @@
-package live_test
+package store_test
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
@@ -17,8 +16,6 @@ import (
 	"github.com/skete-dev/skete/store/storetest"
 	"github.com/skete-dev/skete/thread"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ear collects what a visitor hears.
 type ear struct {

@@ -1,7 +1,4 @@
-// Package fault gives the errors of a NATS client their classes.
-//
-// All functions are pure.
-package fault
+package store
 
 import (
 	"context"
@@ -13,6 +10,10 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+// This file gives the errors of a NATS client their classes.
+//
+// All functions are pure.
+
 // JetStream's error codes that mean something to us.
 const (
 	codeAccountResources   = 10002
@@ -22,43 +23,43 @@ const (
 	codeMessageTooLarge    = 10054
 	codeNotEnabled         = 10076
 	codeStoreFailed        = 10077 // "maximum bytes exceeded" among others
-	WrongLast              = 10071
-	WrongLastInFlight      = 10164
+	codeWrongLast          = 10071
+	codeWrongLastInFlight  = 10164
 	codeStreamBytesTooHigh = 10122
 )
 
-// Code is the error code of JetStream, 0 = it is no answer of JetStream.
-func Code(err error) int {
+// faultCode is the error code of JetStream, 0 = it is no answer of JetStream.
+func faultCode(err error) int {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return int(api.ErrorCode)
 	}
 	return 0
 }
 
-// Refused reports whether the server answered that it did not do it, for a
+// refusedError reports whether the server answered that it did not do it, for a
 // reason other than the revision. (After a lost acknowledgement the client's
 // own repetition meets a wrong revision: ours.)
-func Refused(err error) bool {
-	code := Code(err)
-	return code != 0 && code != WrongLast && code != WrongLastInFlight
+func refusedError(err error) bool {
+	code := faultCode(err)
+	return code != 0 && code != codeWrongLast && code != codeWrongLastInFlight
 }
 
-// Busy reports whether another write of the key was in flight.
-func Busy(err error) bool { return Code(err) == WrongLastInFlight }
+// busyError reports whether another write of the key was in flight.
+func busyError(err error) bool { return faultCode(err) == codeWrongLastInFlight }
 
-// Full says that there is no room for more.
-func Full(cause error) error {
+// fullError says that there is no room for more.
+func fullError(cause error) error {
 	return errs.Wrap(errs.Limit, cause, "the store is full").
 		WithHint("remove what is no longer needed, or give the store more room (disk, store limit)")
 }
 
-// Classify gives an error of the NATS client its class.
-func Classify(err error, doing string) error {
-	switch Code(err) {
-	case WrongLast, WrongLastInFlight:
+// classify gives an error of the NATS client its class.
+func classify(err error, doing string) error {
+	switch faultCode(err) {
+	case codeWrongLast, codeWrongLastInFlight:
 		return errs.Wrap(errs.Conflict, err, "somebody else has changed it")
 	case codeAccountResources, codeInsufficient, codeMemoryResources, codeStorageResources, codeStoreFailed, codeStreamBytesTooHigh:
-		return Full(err)
+		return fullError(err)
 	case codeMessageTooLarge:
 		return errs.Wrap(errs.Limit, err, "the value is too large for the store")
 	case codeNotEnabled:

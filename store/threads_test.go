@@ -1,4 +1,4 @@
-package threads_test
+package store_test
 
 import (
 	"bytes"
@@ -10,33 +10,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
-	"github.com/skete-dev/skete/store/storetest"
-	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func open(t *testing.T, c store.Config) *store.Store { t.Helper(); return storetest.Open(t, c) }
-
-func wantClass(t *testing.T, what string, err error, want errs.Class) {
-	t.Helper()
-	storetest.WantClass(t, what, err, want)
-}
-
-func openKV(t *testing.T, s *store.Store, bucket string) *store.KV {
-	t.Helper()
-	kv, err := s.KV(t.Context(), bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kv
-}
 
 func logOf(t *testing.T, s *store.Store, tenant string) thread.Log {
 	t.Helper()
@@ -111,7 +90,7 @@ func TestSweep_takesOnlyWhatNobodyNames(t *testing.T) {
 	if _, err := kv.Put(t.Context(), "a/memory", []byte(`{"file":"`+keep("a record's", "memory")+`"}`)); err != nil {
 		t.Fatal(err)
 	}
-	records := threads.Records{Keys: kv, Prefix: "a/"}
+	records := store.ThreadRecords{Keys: kv, Prefix: "a/"}
 	loose := put(t, b, "nobody names this")
 	other := put(t, blobsOf(t, s, "b"), "nobody names this")
 	fine, err := ts.Fsck(t.Context(), "a")
@@ -122,7 +101,7 @@ func TestSweep_takesOnlyWhatNobodyNames(t *testing.T) {
 		t.Errorf("sweep within the grace: %+v, %v", done, err)
 	}
 	done, err := ts.Sweep(t.Context(), "a", time.Nanosecond, records)
-	if want := (threads.Swept{Threads: 1, Blobs: len(kept) + 1, Removed: 1, Bytes: int64(len("nobody names this"))}); err != nil || done != want {
+	if want := (store.SweptBlobs{Threads: 1, Blobs: len(kept) + 1, Removed: 1, Bytes: int64(len("nobody names this"))}); err != nil || done != want {
 		t.Errorf("sweep: %+v, %v, want %+v", done, err, want)
 	}
 	_, err = b.Get(t.Context(), loose)
@@ -195,7 +174,7 @@ func TestFsck_findsBlobsThatAreGoneOrDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked, err := s.Threads().Fsck(t.Context(), "a")
-	want := threads.Checked{Threads: 1, Events: 3, Blobs: 3, Problems: []threads.Problem{
+	want := store.CheckedThreads{Threads: 1, Events: 3, Blobs: 3, Problems: []store.ThreadProblem{
 		{Thread: id, Event: 2, Stream: 1, Blob: gone, Text: "no blob " + gone},
 		{Thread: id, Event: 3, Stream: 1, Blob: bad, Text: "blob " + bad + " is damaged: its 3 bytes have another hash"},
 	}}
@@ -215,7 +194,7 @@ func TestRetain_deletesOldTreesOnly(t *testing.T) {
 	l := logOf(t, s, "a")
 	plain, forever, short, odd := thread.NewID(), thread.NewID(), thread.NewID(), thread.NewID()
 	for id, label := range map[thread.ID]string{plain: "", forever: "forever", short: "1ns", odd: "soon"} {
-		appendTo(t, l, id, 0, thread.Opened{Labels: map[string]string{threads.RetainLabel: label}})
+		appendTo(t, l, id, 0, thread.Opened{Labels: map[string]string{store.RetainLabel: label}})
 		appendTo(t, l, id.Sub("c"), 0, thread.Opened{})
 	}
 	retain := func(age time.Duration, want ...thread.ID) {
@@ -265,7 +244,7 @@ func TestEraseTenant_leavesNothing(t *testing.T) {
 	}()
 	<-seen
 	for range 2 {
-		if err := ts.EraseTenant(t.Context(), "a", threads.Records{Keys: kv, Prefix: "a/"}); err != nil {
+		if err := ts.EraseTenant(t.Context(), "a", store.ThreadRecords{Keys: kv, Prefix: "a/"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,14 +1,4 @@
-// Package threadlog keeps threads in JetStream: a stream per tenant, a subject
-// per thread, a record per append.
-//
-//	l, err := threadlog.Open(ctx, server, tenant)   // a thread.Log
-//
-// What it promises is what thread.Log promises. It never repairs: a record that
-// is not the next one stops the reader with an error that names its place.
-// Package store/threads puts tenants and blobs around it.
-//
-// All methods are safe for concurrent use.
-package threadlog
+package store
 
 import (
 	"context"
@@ -21,10 +11,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
-	"github.com/skete-dev/skete/store/subject"
 	"github.com/skete-dev/skete/thread"
 )
+
+// This file keeps threads in JetStream: a stream per tenant, a subject
+// per thread, a record per append.
+//
+// What it promises is what thread.Log promises. It never repairs: a record that
+// is not the next one stops the reader with an error that names its place.
+// Threads puts tenants and blobs around it.
+//
+// All methods are safe for concurrent use.
 
 // Names of what threads are kept in. A tenant has one stream, so that erasing
 // it is removing a stream.
@@ -37,12 +34,12 @@ const (
 	// "<root>.>" matches a thread and those beneath it, and nothing else.
 	subjectEnd = "="
 	// recordBytesMax is what a record takes with its headers.
-	recordBytesMax    = thread.AppendBytesMax + 8<<10
-	duplicatesHorizon = 2 * time.Minute
+	recordBytesMax          = thread.AppendBytesMax + 8<<10
+	threadDuplicatesHorizon = 2 * time.Minute
 )
 
-// Server is where logs are kept.
-type Server struct {
+// ThreadServer is where logs are kept.
+type ThreadServer struct {
 	NC             *nats.Conn
 	JS             jetstream.JetStream
 	Replicas       int   // 0 = 1
@@ -55,26 +52,26 @@ type Server struct {
 	Go func(func())
 }
 
-// Open opens the log of a tenant, making it if need be.
-func Open(ctx context.Context, s Server, tenant string) (*Log, error) {
-	enc, err := subject.Tenant(tenant)
+// OpenThreadLog opens the log of a tenant, making it if need be.
+func OpenThreadLog(ctx context.Context, s ThreadServer, tenant string) (*ThreadLog, error) {
+	enc, err := encodeTenant(tenant)
 	if err != nil {
 		return nil, err
 	}
 	stream, err := s.JS.CreateOrUpdateStream(ctx, s.stream(tenant, enc))
 	if err != nil {
-		return nil, fault.Classify(err, "open a tenant's threads")
+		return nil, classify(err, "open a tenant's threads")
 	}
-	l := &Log{
+	l := &ThreadLog{
 		s: s, name: streamPrefix + enc, prefix: subjectPrefix + enc + ".", stream: stream,
 		publish: s.JS.PublishMsg, request: s.NC.RequestWithContext, patience: appendTimeout, wait: ackTimeout,
-		ends: map[thread.ID]end{}, unsure: map[unsureKey]attempt{},
+		ends: map[thread.ID]logEnd{}, unsure: map[unsureKey]appendAttempt{},
 	}
-	l.hub = newHub(l, storedPrefix+enc+".>")
+	l.hub = newThreadHub(l, storedPrefix+enc+".>")
 	return l, nil
 }
 
-func (s Server) stream(tenant, enc string) jetstream.StreamConfig {
+func (s ThreadServer) stream(tenant, enc string) jetstream.StreamConfig {
 	bytesMax := s.TenantBytesMax
 	if bytesMax <= 0 {
 		bytesMax = -1
@@ -90,7 +87,7 @@ func (s Server) stream(tenant, enc string) jetstream.StreamConfig {
 		Storage:      jetstream.FileStorage,
 		Replicas:     max(s.Replicas, 1),
 		Discard:      jetstream.DiscardNew, // the other kind eats history in silence
-		Duplicates:   duplicatesHorizon,
+		Duplicates:   threadDuplicatesHorizon,
 		AllowDirect:  true, // for reading in bulk; the end of a thread is always asked of the leader
 		AllowRollup:  true, // a deletion replaces a thread by its tombstone in one step
 		AllowMsgTTL:  true, // of tombstones
@@ -98,8 +95,8 @@ func (s Server) stream(tenant, enc string) jetstream.StreamConfig {
 	}
 }
 
-// Tenants returns the tenants that have logs, in order.
-func Tenants(ctx context.Context, s Server) ([]string, error) {
+// ThreadTenants returns the tenants that have logs, in order.
+func ThreadTenants(ctx context.Context, s ThreadServer) ([]string, error) {
 	var tenants []string
 	streams := s.JS.ListStreams(ctx, jetstream.WithStreamListSubject(subjectPrefix+">"))
 	for info := range streams.Info() {
@@ -108,35 +105,35 @@ func Tenants(ctx context.Context, s Server) ([]string, error) {
 		}
 	}
 	if err := streams.Err(); err != nil {
-		return nil, fault.Classify(err, "list the tenants")
+		return nil, classify(err, "list the tenants")
 	}
 	slices.Sort(tenants)
 	return tenants, nil
 }
 
-// Erase removes the log of a tenant. It may be repeated.
-func Erase(ctx context.Context, s Server, tenant string) error {
-	enc, err := subject.Tenant(tenant)
+// EraseThreadLog removes the log of a tenant. It may be repeated.
+func EraseThreadLog(ctx context.Context, s ThreadServer, tenant string) error {
+	enc, err := encodeTenant(tenant)
 	if err != nil {
 		return err
 	}
 	if err := s.JS.DeleteStream(ctx, streamPrefix+enc); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fault.Classify(err, "erase the threads")
+		return classify(err, "erase the threads")
 	}
 	return nil
 }
 
 // id is the thread of a subject.
-func (l *Log) id(name string) (thread.ID, error) {
-	key, err := subject.Decode(strings.TrimSuffix(strings.TrimPrefix(name, l.prefix), "."+subjectEnd))
+func (l *ThreadLog) id(name string) (thread.ID, error) {
+	key, err := decodeKey(strings.TrimSuffix(strings.TrimPrefix(name, l.prefix), "."+subjectEnd))
 	return thread.ID(key), err
 }
 
 // Newest returns the last record of a thread. NotFound: there is no thread.
-func (l *Log) Newest(ctx context.Context, id thread.ID) (Record, error) {
+func (l *ThreadLog) Newest(ctx context.Context, id thread.ID) (threadRecord, error) {
 	name, err := l.subject(id)
 	if err != nil {
-		return Record{}, err
+		return threadRecord{}, err
 	}
 	r, err := l.last(ctx, name)
 	if err == nil && r.deleted {
@@ -146,10 +143,10 @@ func (l *Log) Newest(ctx context.Context, id thread.ID) (Record, error) {
 }
 
 // Oldest returns the first record of a thread. NotFound: there is no thread.
-func (l *Log) Oldest(ctx context.Context, id thread.ID) (Record, error) {
+func (l *ThreadLog) Oldest(ctx context.Context, id thread.ID) (threadRecord, error) {
 	name, err := l.subject(id)
 	if err != nil {
-		return Record{}, err
+		return threadRecord{}, err
 	}
 	r, err := l.next(ctx, name, 1)
 	if err == nil && r.deleted {
@@ -161,7 +158,7 @@ func (l *Log) Oldest(ctx context.Context, id thread.ID) (Record, error) {
 // Records visits the records of a thread, from the first to the last one that
 // there is now, and checks that none is missing; what they hold is not taken
 // apart. NotFound: there is no thread, or it was deleted meanwhile.
-func (l *Log) Records(ctx context.Context, id thread.ID, visit func(Record) error) error {
+func (l *ThreadLog) Records(ctx context.Context, id thread.ID, visit func(threadRecord) error) error {
 	newest, err := l.Newest(ctx, id)
 	if err != nil {
 		return err
@@ -171,7 +168,7 @@ func (l *Log) Records(ctx context.Context, id thread.ID, visit func(Record) erro
 		return err
 	}
 	next := uint64(1)
-	return l.scan(ctx, id, name, 1, newest.At, func(r Record) error {
+	return l.scan(ctx, id, name, 1, newest.At, func(r threadRecord) error {
 		if r.First != next {
 			return errMissing(id, next, r)
 		}
@@ -180,6 +177,6 @@ func (l *Log) Records(ctx context.Context, id thread.ID, visit func(Record) erro
 	})
 }
 
-func errMissing(id thread.ID, event uint64, r Record) error {
+func errMissing(id thread.ID, event uint64, r threadRecord) error {
 	return errs.New(errs.Corrupt, "thread %s: event %d is missing: the record at stream sequence %d begins with %d", id, event, r.At, r.First)
 }

@@ -1,4 +1,4 @@
-package threadlog_test
+package store_test
 
 import (
 	"context"
@@ -17,35 +17,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
-	"github.com/skete-dev/skete/store/threadlog"
-	"github.com/skete-dev/skete/store/threads"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/thread/threadtest"
 )
 
-// childEnv names the directory in which this test binary, started again,
+// threadLogChildEnv names the directory in which this test binary, started again,
 // appends until it is killed.
-const childEnv = "SKETE_THREADLOG_TEST_CHILD"
-
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childEnv); dir != "" {
-		os.Exit(appendForEver(dir))
-	}
-	goleak.VerifyTestMain(m)
-}
-
-func open(t *testing.T, c store.Config) *store.Store { t.Helper(); return storetest.Open(t, c) }
-
-func wantClass(t *testing.T, what string, err error, want errs.Class) {
-	t.Helper()
-	storetest.WantClass(t, what, err, want)
-}
+const threadLogChildEnv = "SKETE_THREADLOG_TEST_CHILD"
 
 func threadStore(s *store.Store) threadtest.Store {
 	return threadtest.Store{
@@ -70,14 +53,9 @@ func threadStore(s *store.Store) threadtest.Store {
 }
 
 // inside is the log behind the interface.
-func inside(t *testing.T, s *store.Store, tenant string) *threadlog.Log {
+func inside(t *testing.T, s *store.Store, tenant string) *store.ThreadLog {
 	t.Helper()
-	return logOf(t, s, tenant).(*threadlog.Log)
-}
-
-func logOf(t *testing.T, s *store.Store, tenant string) thread.Log {
-	t.Helper()
-	return threadStore(s).Log(t, tenant)
+	return logOf(t, s, tenant).(*store.ThreadLog)
 }
 
 func TestThreads_passTheSuite(t *testing.T) {
@@ -87,28 +65,6 @@ func TestThreads_passTheSuite(t *testing.T) {
 func TestThreads_passTheSuiteOnAnExternalNATS(t *testing.T) {
 	url, _ := storetest.External(t)
 	threadtest.Suite(t, func(t *testing.T) threadtest.Store { return threadStore(open(t, store.Config{URL: url})) })
-}
-
-func put(t *testing.T, b thread.Blobs, content string) string {
-	t.Helper()
-	hash, err := b.Put(t.Context(), []byte(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hash
-}
-
-func appendTo(t *testing.T, l thread.Log, id thread.ID, after uint64, bodies ...thread.Body) uint64 {
-	t.Helper()
-	var events []thread.Event
-	for _, b := range bodies {
-		events = append(events, thread.New("run_x", b))
-	}
-	seq, err := l.Append(t.Context(), id, after, events...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return seq
 }
 
 func drain(ctx context.Context, l thread.Log, id thread.ID, from uint64) (last uint64, err error) {
@@ -166,10 +122,10 @@ func TestThreads_surviveAReopen(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, store.Config{Dir: dir})
 	l, id := logOf(t, s, "a"), thread.NewID()
-	run, seq := begin(t, l, id)
+	run, seq := threadlogBegin(t, l, id)
 	seq = walk(t, l, id, run, seq, 0, 20)
 	gone := thread.NewID()
-	begin(t, l, gone)
+	threadlogBegin(t, l, gone)
 	if err := l.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +196,7 @@ func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.ContainsFunc(checked.Problems, func(p threads.Problem) bool {
+			if !slices.ContainsFunc(checked.Problems, func(p store.ThreadProblem) bool {
 				return p.Thread == id && strings.Contains(p.String(), want)
 			}) {
 				t.Errorf("fsck found %v", checked.Problems)
@@ -255,7 +211,7 @@ func TestThreads_aDamagedLogStopsAndSaysWhere(t *testing.T) {
 	}
 	t.Run("a hole", func(t *testing.T) {
 		id := thread.NewID()
-		run, seq := begin(t, l, id)
+		run, seq := threadlogBegin(t, l, id)
 		seq = walk(t, l, id, run, seq, 0, 3)
 		at := inside(t, s, "b").Inject(t, id, "1-1", nil) // another tenant's does not matter
 		_ = at
@@ -278,7 +234,7 @@ func TestWatch_isCheap(t *testing.T) {
 	ids := make([]thread.ID, n)
 	for i := range ids {
 		ids[i] = thread.NewID()
-		begin(t, l, ids[i])
+		threadlogBegin(t, l, ids[i])
 	}
 	heap := func() int64 {
 		var m runtime.MemStats
@@ -360,7 +316,7 @@ func TestWatch_endsWithTheStore(t *testing.T) {
 	got := make(chan error, 1)
 	started := make(chan struct{})
 	id := thread.NewID()
-	begin(t, l, id)
+	threadlogBegin(t, l, id)
 	go func() {
 		for e, err := range l.Watch(t.Context(), id, 1) {
 			if err != nil {
@@ -433,7 +389,7 @@ func TestExternal_cutConnectionsNeverLoseAndNeverDouble(t *testing.T) {
 	s := open(t, store.Config{URL: strings.Replace(url, target, p.Addr().String(), 1)})
 	inside(t, s, "a").Hurry(100 * time.Millisecond)
 	l, id := logOf(t, s, "a"), thread.NewID()
-	_, seq := begin(t, l, id)
+	_, seq := threadlogBegin(t, l, id)
 	const appends = 300
 	watched := make(chan error, 1)
 	go func() {
@@ -497,7 +453,7 @@ func TestThreads_twoServersOnOneNATS(t *testing.T) {
 	url, _ := storetest.External(t)
 	a, b := open(t, store.Config{URL: url}), open(t, store.Config{URL: url})
 	la, lb, id := logOf(t, a, "t"), logOf(t, b, "t"), thread.NewID()
-	_, seq := begin(t, la, id)
+	_, seq := threadlogBegin(t, la, id)
 	seen := make(chan uint64, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -537,7 +493,7 @@ func TestThreadsDiskFull_isACleanErrorAndLosesNothing(t *testing.T) {
 	home := filepath.Join(dir, "home")
 	s := open(t, store.Config{Dir: home})
 	l, b, id := logOf(t, s, "a"), threadStore(s).Blobs(t, "a"), thread.NewID()
-	run, seq := begin(t, l, id)
+	run, seq := threadlogBegin(t, l, id)
 	seq = walk(t, l, id, run, seq, 0, 20)
 	hash := put(t, b, "kept")
 	filler := storetest.Fill(t, dir, 4)
@@ -604,7 +560,7 @@ func TestTenantFull_isACleanErrorForThatTenantOnly(t *testing.T) {
 	if last, err := drain(t.Context(), l, id, 1); last != seq || err != nil {
 		t.Errorf("the full tenant's thread: %d, %v, acknowledged %d", last, err, seq)
 	}
-	begin(t, logOf(t, s, "b"), thread.NewID())
+	threadlogBegin(t, logOf(t, s, "b"), thread.NewID())
 	if err := l.Delete(t.Context(), id); err != nil {
 		t.Errorf("delete of a full tenant: %v", err)
 	}

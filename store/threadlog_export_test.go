@@ -1,4 +1,4 @@
-package threadlog
+package store
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // FailNext cuts the next append off for as long as it tries.
-func (l *Log) FailNext(tb testing.TB, f threadtest.Fault) {
+func (l *ThreadLog) FailNext(tb testing.TB, f threadtest.Fault) {
 	tb.Helper()
 	var (
 		late    sync.WaitGroup
@@ -58,12 +58,12 @@ func (l *Log) FailNext(tb testing.TB, f threadtest.Fault) {
 }
 
 // Hurry makes appends wait for each acknowledgement only so long.
-func (l *Log) Hurry(wait time.Duration) {
+func (l *ThreadLog) Hurry(wait time.Duration) {
 	l.wait = wait
 }
 
 // Inject stores a record as it is, past all checks.
-func (l *Log) Inject(tb testing.TB, id thread.ID, events string, data []byte) uint64 {
+func (l *ThreadLog) Inject(tb testing.TB, id thread.ID, events string, data []byte) uint64 {
 	tb.Helper()
 	subject, err := l.subject(id)
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *Log) Inject(tb testing.TB, id thread.ID, events string, data []byte) ui
 }
 
 // Hole removes one record from the stream.
-func (l *Log) Hole(tb testing.TB, at uint64) {
+func (l *ThreadLog) Hole(tb testing.TB, at uint64) {
 	tb.Helper()
 	if err := l.stream.DeleteMsg(tb.Context(), at); err != nil {
 		tb.Fatal(err)
@@ -91,7 +91,7 @@ func (l *Log) Hole(tb testing.TB, at uint64) {
 
 // Remembered is how many threads' ends, unsure appends and watched threads the
 // log keeps.
-func (l *Log) Remembered() (ends, unsure, topics int) {
+func (l *ThreadLog) Remembered() (ends, unsure, topics int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hub.mu.Lock()

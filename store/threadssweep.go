@@ -1,4 +1,4 @@
-package threads
+package store
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/threadlog"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -19,8 +18,8 @@ const SweepGrace = 24 * time.Hour
 // its last event: a Go duration ("720h"), or "forever".
 const RetainLabel = "skete.retain"
 
-// Swept says what a Sweep found.
-type Swept struct {
+// SweptBlobs says what a Sweep found.
+type SweptBlobs struct {
 	Threads, Blobs int   // that there are
 	Removed        int   // blobs
 	Bytes          int64 // of removed blobs
@@ -33,16 +32,16 @@ type Swept struct {
 // Corrupt: a log cannot be read; then nothing is removed.
 //
 // It also deletes sub-agents' threads that a crash left without their root.
-func (t *Threads) Sweep(ctx context.Context, tenant string, grace time.Duration, records ...Records) (Swept, error) {
+func (t *Threads) Sweep(ctx context.Context, tenant string, grace time.Duration, records ...ThreadRecords) (SweptBlobs, error) {
 	if grace <= 0 {
 		grace = SweepGrace
 	}
 	l, b, err := t.both(ctx, tenant)
 	if err != nil {
-		return Swept{}, err
+		return SweptBlobs{}, err
 	}
 	before := time.Now().Add(-grace)
-	var done Swept
+	var done SweptBlobs
 	sizes := map[string]int64{} // of candidates
 	err = b.dir.Walk(func(hash string, size int64, changed time.Time) error {
 		if done.Blobs++; changed.Before(before) {
@@ -77,7 +76,7 @@ func (t *Threads) Sweep(ctx context.Context, tenant string, grace time.Duration,
 	return done, nil
 }
 
-func (t *Threads) both(ctx context.Context, tenant string) (*threadlog.Log, *blobs, error) {
+func (t *Threads) both(ctx context.Context, tenant string) (*ThreadLog, *blobs, error) {
 	l, err := t.log(ctx, tenant)
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +87,7 @@ func (t *Threads) both(ctx context.Context, tenant string) (*threadlog.Log, *blo
 
 // orphans counts the threads, and deletes those that crashed deletions and
 // openings left behind.
-func orphans(ctx context.Context, l *threadlog.Log, before time.Time) (threads, deleted int, err error) {
+func orphans(ctx context.Context, l *ThreadLog, before time.Time) (threads, deleted int, err error) {
 	roots := map[thread.ID]bool{}
 	for id, err := range l.List(ctx, "") {
 		if err != nil {
@@ -123,13 +122,13 @@ type marker struct {
 	seen  map[string]bool  // blobs of JSON that were looked into
 }
 
-func (m *marker) marks(ctx context.Context, l *threadlog.Log, records []Records) error {
+func (m *marker) marks(ctx context.Context, l *ThreadLog, records []ThreadRecords) error {
 	m.seen = map[string]bool{}
 	for id, err := range l.List(ctx, "") {
 		if err != nil {
 			return err
 		}
-		err = l.Records(ctx, id, func(r threadlog.Record) error { return m.content(ctx, r.Data) })
+		err = l.Records(ctx, id, func(r threadRecord) error { return m.content(ctx, r.Data) })
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return fmt.Errorf("look for blobs of %s: %w", id, err)
 		}
@@ -238,7 +237,7 @@ func (t *Threads) Retain(ctx context.Context, tenant string, maxAge time.Duratio
 }
 
 // retention is how long a thread is kept; 0 = for ever.
-func retention(ctx context.Context, l *threadlog.Log, id thread.ID, maxAge time.Duration) (time.Duration, error) {
+func retention(ctx context.Context, l *ThreadLog, id thread.ID, maxAge time.Duration) (time.Duration, error) {
 	r, err := l.Oldest(ctx, id)
 	if errs.Is(err, errs.NotFound) {
 		return 0, nil
@@ -261,8 +260,8 @@ func retention(ctx context.Context, l *threadlog.Log, id thread.ID, maxAge time.
 	return maxAge, nil // also for a label that says nothing sensible
 }
 
-// Problem is something that Fsck found.
-type Problem struct {
+// ThreadProblem is something that Fsck found.
+type ThreadProblem struct {
 	Thread thread.ID `json:"thread"`
 	Event  uint64    `json:"event,omitempty"`    // the last that was well, or the one that names the blob
 	Stream uint64    `json:"sequence,omitempty"` // of the record in the stream
@@ -271,7 +270,7 @@ type Problem struct {
 }
 
 // String is a line for people.
-func (p Problem) String() string {
+func (p ThreadProblem) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: after event %d (stream sequence %d): ", p.Thread, p.Event, p.Stream)
 	if p.Blob != "" {
@@ -280,10 +279,10 @@ func (p Problem) String() string {
 	return b.String() + p.Text
 }
 
-// Checked is what Fsck looked at and what it found.
-type Checked struct {
+// CheckedThreads is what Fsck looked at and what it found.
+type CheckedThreads struct {
 	Threads, Events, Blobs int
-	Problems               []Problem
+	Problems               []ThreadProblem
 }
 
 // problemsMax bounds a report.
@@ -292,10 +291,10 @@ const problemsMax = 1000
 // Fsck checks every log of a tenant (thread.Check) and every blob that an event
 // names in a field of its own. It repairs nothing. The error is about looking,
 // not about what was found.
-func (t *Threads) Fsck(ctx context.Context, tenant string) (Checked, error) {
+func (t *Threads) Fsck(ctx context.Context, tenant string) (CheckedThreads, error) {
 	l, b, err := t.both(ctx, tenant)
 	if err != nil {
-		return Checked{}, err
+		return CheckedThreads{}, err
 	}
 	f := fsck{l: l, b: b, seen: map[string]error{}}
 	for id, err := range l.List(ctx, "") {
@@ -314,16 +313,16 @@ func (t *Threads) Fsck(ctx context.Context, tenant string) (Checked, error) {
 }
 
 type fsck struct {
-	l    *threadlog.Log
+	l    *ThreadLog
 	b    *blobs
-	c    Checked
+	c    CheckedThreads
 	seen map[string]error // what is wrong with a blob
 }
 
 func (f *fsck) thread(ctx context.Context, id thread.ID) error {
 	var check thread.Checker
-	at := Problem{Thread: id}
-	err := f.l.Records(ctx, id, func(r threadlog.Record) error {
+	at := ThreadProblem{Thread: id}
+	err := f.l.Records(ctx, id, func(r threadRecord) error {
 		at.Stream = r.At
 		events, err := r.Events(id, at.Event+1)
 		if err != nil {
@@ -349,7 +348,7 @@ func (f *fsck) thread(ctx context.Context, id thread.ID) error {
 
 // problem takes down what is wrong with a thread, and returns what keeps us
 // from looking at all.
-func (f *fsck) problem(at Problem, err error) error {
+func (f *fsck) problem(at ThreadProblem, err error) error {
 	switch errs.Of(err) {
 	case "":
 		return nil
@@ -362,7 +361,7 @@ func (f *fsck) problem(at Problem, err error) error {
 }
 
 // blobs checks those that an event names.
-func (f *fsck) blobs(ctx context.Context, at Problem, e thread.Event) error {
+func (f *fsck) blobs(ctx context.Context, at ThreadProblem, e thread.Event) error {
 	for _, hash := range e.Blobs() {
 		err, seen := f.seen[hash]
 		if !seen {

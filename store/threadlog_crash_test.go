@@ -1,4 +1,4 @@
-package threadlog_test
+package store_test
 
 import (
 	"bufio"
@@ -104,7 +104,7 @@ func tokenOf(e thread.Event) string {
 func appendAndKill(t *testing.T, dir string, n int, acked map[string]string) (opened time.Duration) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	cmd.Env = append(os.Environ(), threadLogChildEnv+"="+dir)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()

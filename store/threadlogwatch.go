@@ -1,4 +1,4 @@
-package threadlog
+package store
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -20,11 +19,11 @@ import (
 const (
 	recentMax      = 32
 	recentBytesMax = 256 << 10
-	// hubCheck is how often a hub asks whether it has missed something.
-	hubCheck = 5 * time.Second
+	// threadHubCheck is how often a hub asks whether it has missed something.
+	threadHubCheck = 5 * time.Second
 )
 
-// hub tells the watchers of a tenant's threads what was stored.
+// threadHub tells the watchers of a tenant's threads what was stored.
 //
 // The stream sends every record out again once it is stored; one subscription
 // per tenant, made with the first watcher, hears them all. It costs the server
@@ -35,8 +34,8 @@ const (
 //
 // Sequences of the stream have no gaps, so the hub knows when it missed a
 // record; the last one, which nothing follows, is found by asking now and then.
-type hub struct {
-	l       *Log
+type threadHub struct {
+	l       *ThreadLog
 	subject string
 
 	life     sync.Mutex // held over start and stop; before mu
@@ -44,38 +43,38 @@ type hub struct {
 	end      func()     // guarded by life; ends what start began
 
 	mu     sync.Mutex // guards what follows
-	topics map[string]*topic
+	topics map[string]*threadTopic
 	heard  uint64 // the stream sequence of the latest record that was heard
 }
 
-// topic is a watched thread.
-type topic struct {
-	watchers map[*watcher]struct{}
-	recent   []heard // the latest records, each following the one before
+// threadTopic is a watched thread.
+type threadTopic struct {
+	watchers map[*threadWatcher]struct{}
+	recent   []heardEvents // the latest records, each following the one before
 	bytes    int
 }
 
-// heard is a record with the stream sequence of the one it follows.
-type heard struct {
-	Record
+// heardEvents is a record with the stream sequence of the one it follows.
+type heardEvents struct {
+	threadRecord
 	after uint64
 }
 
-// watcher is one who watches.
-type watcher struct {
-	h       *hub
+// threadWatcher is one who watches.
+type threadWatcher struct {
+	h       *threadHub
 	subject string
 	wake    chan struct{} // 1 = there is news
 	missed  bool          // guarded by h.mu: read the log
 }
 
-func newHub(l *Log, subject string) *hub {
-	return &hub{l: l, subject: subject, topics: map[string]*topic{}}
+func newThreadHub(l *ThreadLog, subject string) *threadHub {
+	return &threadHub{l: l, subject: subject, topics: map[string]*threadTopic{}}
 }
 
 // join adds a watcher of a thread's subject. What is stored from now on will
 // wake it.
-func (h *hub) join(ctx context.Context, subject string) (*watcher, error) {
+func (h *threadHub) join(ctx context.Context, subject string) (*threadWatcher, error) {
 	h.life.Lock()
 	defer h.life.Unlock()
 	if h.watchers == 0 {
@@ -84,19 +83,19 @@ func (h *hub) join(ctx context.Context, subject string) (*watcher, error) {
 		}
 	}
 	h.watchers++
-	w := &watcher{h: h, subject: subject, wake: make(chan struct{}, 1)}
+	w := &threadWatcher{h: h, subject: subject, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.topics[subject]
 	if t == nil {
-		t = &topic{watchers: map[*watcher]struct{}{}}
+		t = &threadTopic{watchers: map[*threadWatcher]struct{}{}}
 		h.topics[subject] = t
 	}
 	t.watchers[w] = struct{}{}
 	return w, nil
 }
 
-func (w *watcher) leave() {
+func (w *threadWatcher) leave() {
 	h := w.h
 	h.life.Lock()
 	defer h.life.Unlock()
@@ -112,13 +111,13 @@ func (w *watcher) leave() {
 }
 
 // start begins to listen. Preconditions: h.life is held, there are no watchers.
-func (h *hub) start(ctx context.Context) error {
+func (h *threadHub) start(ctx context.Context) error {
 	select {
 	case <-h.l.s.Done:
 		return errClosed()
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, threadCallTimeout)
 	defer cancel()
 	sub, err := h.l.s.NC.Subscribe(h.subject, h.hear)
 	if err == nil {
@@ -132,7 +131,7 @@ func (h *hub) start(ctx context.Context) error {
 		if sub != nil {
 			_ = sub.Unsubscribe()
 		}
-		return fault.Classify(err, "watch the threads")
+		return classify(err, "watch the threads")
 	}
 	h.mu.Lock()
 	h.heard = max(h.heard, info.State.LastSeq)
@@ -150,7 +149,7 @@ func (h *hub) start(ctx context.Context) error {
 func errClosed() error { return errs.New(errs.Unavailable, "the store was closed") }
 
 // hear takes a record that was stored.
-func (h *hub) hear(m *nats.Msg) {
+func (h *threadHub) hear(m *nats.Msg) {
 	at, _ := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	after, _ := strconv.ParseUint(m.Header.Get(jetstream.LastSequenceHeader), 10, 64)
 	subject := m.Header.Get(jetstream.SubjectHeader)
@@ -165,7 +164,7 @@ func (h *hub) hear(m *nats.Msg) {
 		return
 	}
 	if r, err := direct(m); err == nil {
-		t.push(heard{r, after})
+		t.push(heardEvents{r, after})
 	} else {
 		t.recent, t.bytes = nil, 0 // the watchers will read it, and say what is wrong
 	}
@@ -174,7 +173,7 @@ func (h *hub) hear(m *nats.Msg) {
 	}
 }
 
-func (t *topic) push(r heard) {
+func (t *threadTopic) push(r heardEvents) {
 	if n := len(t.recent); n > 0 && t.recent[n-1].At != r.after {
 		t.recent, t.bytes = nil, 0
 	}
@@ -187,7 +186,7 @@ func (t *topic) push(r heard) {
 
 // since returns the records that follow the one at a stream sequence. False:
 // they are not known, the log must be read.
-func (w *watcher) since(at uint64) ([]heard, bool) {
+func (w *threadWatcher) since(at uint64) ([]heardEvents, bool) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	if w.missed {
@@ -204,7 +203,7 @@ func (w *watcher) since(at uint64) ([]heard, bool) {
 	return nil, len(recent) > 0 && recent[len(recent)-1].At <= at
 }
 
-func (w *watcher) nudge() {
+func (w *threadWatcher) nudge() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -212,13 +211,13 @@ func (w *watcher) nudge() {
 }
 
 // gap makes every watcher read the log.
-func (h *hub) gap() {
+func (h *threadHub) gap() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.missLocked()
 }
 
-func (h *hub) missLocked() {
+func (h *threadHub) missLocked() {
 	for _, t := range h.topics {
 		t.recent, t.bytes = nil, 0
 		for w := range t.watchers {
@@ -229,8 +228,8 @@ func (h *hub) missLocked() {
 }
 
 // check finds out now and then whether the latest records were missed.
-func (h *hub) check(stop <-chan struct{}) {
-	tick := time.NewTicker(hubCheck)
+func (h *threadHub) check(stop <-chan struct{}) {
+	tick := time.NewTicker(threadHubCheck)
 	defer tick.Stop()
 	for last := uint64(0); ; {
 		select {
@@ -247,7 +246,7 @@ func (h *hub) check(stop <-chan struct{}) {
 		if missed {
 			h.gap()
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), threadCallTimeout)
 		info, err := h.l.stream.Info(ctx)
 		cancel()
 		switch {
@@ -260,7 +259,7 @@ func (h *hub) check(stop <-chan struct{}) {
 }
 
 // Watch implements thread.Log.
-func (l *Log) Watch(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
+func (l *ThreadLog) Watch(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
 		if err := l.watch(ctx, id, max(from, 1), yield); err != nil && !errors.Is(err, errEnough) {
 			yield(thread.Event{}, err)
@@ -268,7 +267,7 @@ func (l *Log) Watch(ctx context.Context, id thread.ID, from uint64) iter.Seq2[th
 	}
 }
 
-func (l *Log) watch(ctx context.Context, id thread.ID, next uint64, yield func(thread.Event, error) bool) error {
+func (l *ThreadLog) watch(ctx context.Context, id thread.ID, next uint64, yield func(thread.Event, error) bool) error {
 	subject, err := l.subject(id)
 	if err != nil {
 		return err
@@ -285,7 +284,7 @@ func (l *Log) watch(ctx context.Context, id thread.ID, next uint64, yield func(t
 		next = e.Seq + 1
 		return yield(e, nil)
 	}
-	var have end // how far the log was read
+	var have logEnd // how far the log was read
 	for known := false; ; {
 		if !known {
 			e, err := l.read(ctx, id, next, emit)
@@ -306,7 +305,7 @@ func (l *Log) watch(ctx context.Context, id thread.ID, next uint64, yield func(t
 		case <-l.s.Done:
 			return errClosed()
 		}
-		var news []heard
+		var news []heardEvents
 		if news, known = w.since(have.at); !known {
 			continue
 		}
@@ -318,7 +317,7 @@ func (l *Log) watch(ctx context.Context, id thread.ID, next uint64, yield func(t
 			if err != nil {
 				return err
 			}
-			have = end{r.Last, r.At}
+			have = logEnd{r.Last, r.At}
 			for _, e := range events {
 				if !emit(e, nil) {
 					return errEnough

@@ -1,4 +1,4 @@
-package subject
+package store
 
 import (
 	"strings"
@@ -10,16 +10,16 @@ func FuzzKey(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, key string) {
-		if enc, err := Encode(key); err == nil {
-			if strings.ContainsFunc(enc, func(r rune) bool { return !(r < 0x80 && Plain(byte(r))) && r != '=' && r != '.' }) {
+		if enc, err := encodeKey(key); err == nil {
+			if strings.ContainsFunc(enc, func(r rune) bool { return !(r < 0x80 && plainKey(byte(r))) && r != '=' && r != '.' }) {
 				t.Errorf("encoded %q as %q", key, enc)
 			}
-			if got, err := Decode(enc); err != nil || got != key {
+			if got, err := decodeKey(enc); err != nil || got != key {
 				t.Errorf("decoded %q as %q, %v; it was %q", enc, got, err, key)
 			}
 		}
-		if dec, err := Decode(key); err == nil {
-			if enc, err := Encode(dec); err != nil || enc != key {
+		if dec, err := decodeKey(key); err == nil {
+			if enc, err := encodeKey(dec); err != nil || enc != key {
 				t.Errorf("%q decodes to %q, which encodes to %q, %v", key, dec, enc, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package blobdir_test
+package store
 
 import (
 	"bytes"
@@ -13,23 +13,22 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/internal/blobdir"
 )
 
-func open(t *testing.T, c blobdir.Config) (*blobdir.Dir, string) {
+func open(t *testing.T, c blobDirConfig) (*blobDir, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a", "blobs")
 	if c.BlobBytesMax == 0 {
 		c.BlobBytesMax = 1 << 20
 	}
-	d, err := blobdir.Open(path, c)
+	d, err := openBlobDir(path, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d, path
 }
 
-func put(t *testing.T, d *blobdir.Dir, content string) string {
+func put(t *testing.T, d *blobDir, content string) string {
 	t.Helper()
 	hash, err := d.Put([]byte(content))
 	if err != nil {
@@ -66,13 +65,13 @@ func files(t *testing.T, dir string) (names []string) {
 }
 
 func TestDir_keepsOneFileForAContent(t *testing.T) {
-	d, path := open(t, blobdir.Config{})
+	d, path := open(t, blobDirConfig{})
 	hash := put(t, d, "hello")
 	put(t, d, "hello")
 	if got, want := fmt.Sprint(files(t, path)), fmt.Sprintf("[%s/%s/%s]", hash[:2], hash[2:4], hash); got != want {
 		t.Errorf("files %s, want %s", got, want)
 	}
-	again, err := blobdir.Open(path, blobdir.Config{BlobBytesMax: 1 << 20})
+	again, err := openBlobDir(path, blobDirConfig{BlobBytesMax: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +81,11 @@ func TestDir_keepsOneFileForAContent(t *testing.T) {
 }
 
 func TestDir_bounds(t *testing.T) {
-	d, path := open(t, blobdir.Config{BlobBytesMax: 5})
+	d, path := open(t, blobDirConfig{BlobBytesMax: 5})
 	put(t, d, "12345")
 	_, err := d.Put([]byte("123456"))
 	wantClass(t, "a byte over", err, errs.Limit)
-	full, _ := open(t, blobdir.Config{FreeBytesMin: 1 << 60})
+	full, _ := open(t, blobDirConfig{FreeBytesMin: 1 << 60})
 	_, err = full.Put([]byte("x"))
 	wantClass(t, "no room", err, errs.Unavailable)
 	if errs.Hint(err) == "" {
@@ -104,7 +103,7 @@ func TestDir_bounds(t *testing.T) {
 }
 
 func TestDir_damageIsSeenAndHealedByWhoHasTheContent(t *testing.T) {
-	d, path := open(t, blobdir.Config{})
+	d, path := open(t, blobDirConfig{})
 	hash := put(t, d, "hello")
 	file := filepath.Join(path, hash[:2], hash[2:4], hash)
 	for _, damage := range []string{"hellO", "hell", "", strings.Repeat("x", 2<<20)} {
@@ -121,7 +120,7 @@ func TestDir_damageIsSeenAndHealedByWhoHasTheContent(t *testing.T) {
 }
 
 func TestDir_removesTheOldOnly(t *testing.T) {
-	d, path := open(t, blobdir.Config{})
+	d, path := open(t, blobDirConfig{})
 	hash := put(t, d, "hello")
 	now := time.Now()
 	if removed, err := d.Remove(hash, now.Add(-time.Hour)); removed || err != nil {
@@ -146,7 +145,7 @@ func TestDir_removesTheOldOnly(t *testing.T) {
 }
 
 func TestDir_walkCleansUpAfterTheDead(t *testing.T) {
-	d, path := open(t, blobdir.Config{})
+	d, path := open(t, blobDirConfig{})
 	hash := put(t, d, "hello")
 	old := time.Now().Add(-2 * time.Hour)
 	for name, age := range map[string]time.Time{"dead": old, "alive": time.Now()} {
@@ -177,7 +176,7 @@ func TestDir_walkCleansUpAfterTheDead(t *testing.T) {
 // TestDir_putAndRemoveMeet: what Put returned is there, whatever sweeps
 // meanwhile, as long as the sweep leaves the young alone.
 func TestDir_putAndRemoveMeet(t *testing.T) {
-	d, _ := open(t, blobdir.Config{})
+	d, _ := open(t, blobDirConfig{})
 	const blobs = 4
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -219,7 +218,7 @@ func TestDir_putAndRemoveMeet(t *testing.T) {
 }
 
 func BenchmarkPut(b *testing.B) {
-	d, err := blobdir.Open(b.TempDir(), blobdir.Config{BlobBytesMax: 64 << 20})
+	d, err := openBlobDir(b.TempDir(), blobDirConfig{BlobBytesMax: 64 << 20})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package threadlog
+package store
 
 import (
 	"cmp"
@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/store/fault"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -38,8 +37,8 @@ const (
 	laggardTimeout = 5 * time.Second
 )
 
-// Record is a stored append, or a tombstone.
-type Record struct {
+// threadRecord is a stored append, or a tombstone.
+type threadRecord struct {
 	At    uint64 // its stream sequence
 	First uint64 // the number of its first event
 	Last  uint64
@@ -50,8 +49,8 @@ type Record struct {
 	deleted bool
 }
 
-func toRecord(at uint64, h nats.Header, data []byte, t time.Time) (Record, error) {
-	r := Record{At: at, id: h.Get(jetstream.MsgIDHeader), Data: data, Time: t}
+func toRecord(at uint64, h nats.Header, data []byte, t time.Time) (threadRecord, error) {
+	r := threadRecord{At: at, id: h.Get(jetstream.MsgIDHeader), Data: data, Time: t}
 	if h.Get(deletedHeader) != "" || h.Get(jetstream.MarkerReasonHeader) != "" {
 		r.deleted = true
 		return r, nil
@@ -67,7 +66,7 @@ func toRecord(at uint64, h nats.Header, data []byte, t time.Time) (Record, error
 }
 
 // Events decodes a record whose first event must have the number.
-func (r Record) Events(id thread.ID, first uint64) ([]thread.Event, error) {
+func (r threadRecord) Events(id thread.ID, first uint64) ([]thread.Event, error) {
 	if r.First != first {
 		return nil, errMissing(id, first, r)
 	}
@@ -86,28 +85,28 @@ var errNoRecord = errs.New(errs.NotFound, "no record")
 
 // last asks the stream's leader for the last record of a subject. NotFound:
 // there is none.
-func (l *Log) last(ctx context.Context, subject string) (Record, error) {
+func (l *ThreadLog) last(ctx context.Context, subject string) (threadRecord, error) {
 	return l.ask(ctx, map[string]any{"last_by_subj": subject})
 }
 
 // next asks the stream's leader for the first record of a subject from a
 // stream sequence on. NotFound: there is none.
-func (l *Log) next(ctx context.Context, subject string, from uint64) (Record, error) {
+func (l *ThreadLog) next(ctx context.Context, subject string, from uint64) (threadRecord, error) {
 	return l.ask(ctx, map[string]any{"next_by_subj": subject, "seq": max(from, 1)})
 }
 
 // ask reads one message from the leader. The client's own call would ask any
 // replica, because the stream allows that; a replica may lag behind.
-func (l *Log) ask(ctx context.Context, request map[string]any) (Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (l *ThreadLog) ask(ctx context.Context, request map[string]any) (threadRecord, error) {
+	ctx, cancel := context.WithTimeout(ctx, threadCallTimeout)
 	defer cancel()
 	req, err := json.Marshal(request)
 	if err != nil {
-		return Record{}, err
+		return threadRecord{}, err
 	}
 	answer, err := l.request(ctx, "$JS.API.STREAM.MSG.GET."+l.name, req)
 	if err != nil {
-		return Record{}, fault.Classify(err, "read")
+		return threadRecord{}, classify(err, "read")
 	}
 	var got struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -119,20 +118,20 @@ func (l *Log) ask(ctx context.Context, request map[string]any) (Record, error) {
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return Record{}, errs.Wrap(errs.Internal, err, "the store's answer cannot be read")
+		return threadRecord{}, errs.Wrap(errs.Internal, err, "the store's answer cannot be read")
 	}
 	switch {
 	case got.Error != nil && (got.Error.ErrorCode == codeNoMessage || got.Error.ErrorCode == codeNoStream):
-		return Record{}, errNoRecord
+		return threadRecord{}, errNoRecord
 	case got.Error != nil:
-		return Record{}, fault.Classify(got.Error, "read")
+		return threadRecord{}, classify(got.Error, "read")
 	case got.Message == nil:
-		return Record{}, errs.New(errs.Internal, "the store's answer has no message")
+		return threadRecord{}, errs.New(errs.Internal, "the store's answer has no message")
 	}
 	var h nats.Header
 	if len(got.Message.Hdrs) > 0 {
 		if h, err = nats.DecodeHeadersMsg(got.Message.Hdrs); err != nil {
-			return Record{}, errs.Wrap(errs.Corrupt, err, "the record at stream sequence %d has broken headers", got.Message.Seq)
+			return threadRecord{}, errs.Wrap(errs.Corrupt, err, "the record at stream sequence %d has broken headers", got.Message.Seq)
 		}
 	}
 	return toRecord(got.Message.Seq, h, got.Message.Data, got.Message.Time)
@@ -145,18 +144,18 @@ func (l *Log) ask(ctx context.Context, request map[string]any) (Record, error) {
 //
 // It is one request with many answers, not a consumer: nothing has to be made
 // or removed, and there is no position that could be reset.
-func (l *Log) fetch(ctx context.Context, subject string, from uint64, bare bool, visit func(*nats.Msg) error) (n int, through uint64, err error) {
+func (l *ThreadLog) fetch(ctx context.Context, subject string, from uint64, bare bool, visit func(*nats.Msg) error) (n int, through uint64, err error) {
 	inbox, answers := l.s.NC.NewInbox(), make(chan *nats.Msg, batchRecords+1)
 	sub, err := l.s.NC.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return 0, 0, fault.Classify(err, "read")
+		return 0, 0, classify(err, "read")
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	req := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q,"batch":%d,"max_bytes":%d,"no_hdr":%t}`, max(from, 1), subject, batchRecords, batchBytes, bare)
 	if err := l.s.NC.PublishRequest("$JS.API.DIRECT.GET."+l.name, inbox, req); err != nil {
-		return 0, 0, fault.Classify(err, "read")
+		return 0, 0, classify(err, "read")
 	}
-	silence := time.NewTimer(callTimeout)
+	silence := time.NewTimer(threadCallTimeout)
 	defer silence.Stop()
 	for {
 		select {
@@ -175,7 +174,7 @@ func (l *Log) fetch(ctx context.Context, subject string, from uint64, bare bool,
 				return n, 0, err
 			}
 			n++
-			silence.Reset(callTimeout)
+			silence.Reset(threadCallTimeout)
 		case <-ctx.Done():
 			return n, 0, ctx.Err()
 		case <-l.s.Done:
@@ -187,10 +186,10 @@ func (l *Log) fetch(ctx context.Context, subject string, from uint64, bare bool,
 }
 
 // direct reads a message that was sent with its origin in its headers.
-func direct(m *nats.Msg) (Record, error) {
+func direct(m *nats.Msg) (threadRecord, error) {
 	at, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
-		return Record{}, errs.Wrap(errs.Internal, err, "the store sent a record without its sequence")
+		return threadRecord{}, errs.Wrap(errs.Internal, err, "the store sent a record without its sequence")
 	}
 	t, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 	return toRecord(at, m.Header, m.Data, t)
@@ -198,7 +197,7 @@ func direct(m *nats.Msg) (Record, error) {
 
 // scan visits the records of a subject from one stream sequence through
 // another one, which is known to be stored. NotFound: it was deleted meanwhile.
-func (l *Log) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(Record) error) error {
+func (l *ThreadLog) scan(ctx context.Context, id thread.ID, subject string, from, through uint64, visit func(threadRecord) error) error {
 	for started := time.Now(); from <= through; {
 		before := from
 		_, _, err := l.fetch(ctx, subject, from, false, func(m *nats.Msg) error {
@@ -228,7 +227,7 @@ func (l *Log) scan(ctx context.Context, id thread.ID, subject string, from, thro
 		} else if err != nil {
 			return err
 		}
-		if time.Since(started) > laggardTimeout || !pause(ctx, laggardWait) {
+		if time.Since(started) > laggardTimeout || !appendPause(ctx, laggardWait) {
 			return errs.New(errs.Unavailable, "the store cannot show what it has (thread %s)", id)
 		}
 	}
@@ -244,16 +243,16 @@ var (
 	errOdd    = errors.New("odd")
 )
 
-// place is a place in a thread: a stream sequence, and the number of the first
+// eventPlace is a place in a thread: a stream sequence, and the number of the first
 // event from there on.
-type place struct{ at, first uint64 }
+type eventPlace struct{ at, first uint64 }
 
 // glance yields the events from number from on, beginning at a place, through a
 // record. It reads no headers: they cost more than what they belong to. Each
 // event still must be the next one. It returns where it came to: the end, or
 // a place before anything that is not as it should be, where scan finds out
 // what that is; and the next event to yield.
-func (l *Log) glance(ctx context.Context, subject string, p place, from uint64, last Record, yield func(thread.Event, error) bool) (place, uint64, error) {
+func (l *ThreadLog) glance(ctx context.Context, subject string, p eventPlace, from uint64, last threadRecord, yield func(thread.Event, error) bool) (eventPlace, uint64, error) {
 	for next := p.first; ; {
 		n, through, err := l.fetch(ctx, subject, p.at, true, func(m *nats.Msg) error {
 			if next > last.Last {
@@ -276,31 +275,31 @@ func (l *Log) glance(ctx context.Context, subject string, p place, from uint64, 
 		})
 		switch {
 		case next > last.Last && (err == nil || errors.Is(err, errBeyond)):
-			return place{last.At + 1, next}, from, nil
+			return eventPlace{last.At + 1, next}, from, nil
 		case errors.Is(err, errOdd) || err == nil && (n == 0 || through < p.at):
 			return p, from, nil
 		case err != nil:
 			return p, from, err
 		}
-		p = place{through + 1, next}
+		p = eventPlace{through + 1, next}
 	}
 }
 
 // read yields the events from number from to the end, and returns that end.
 // errEnough: the loop has ended. NotFound: there is no such thread.
-func (l *Log) read(ctx context.Context, id thread.ID, from uint64, yield func(thread.Event, error) bool) (end, error) {
+func (l *ThreadLog) read(ctx context.Context, id thread.ID, from uint64, yield func(thread.Event, error) bool) (logEnd, error) {
 	subject, err := l.subject(id)
 	if err != nil {
-		return end{}, err
+		return logEnd{}, err
 	}
 	last, err := l.last(ctx, subject)
 	if err != nil {
-		return end{}, err
+		return logEnd{}, err
 	}
 	if last.deleted {
-		return end{}, errThreadDeleted(id)
+		return logEnd{}, errThreadDeleted(id)
 	}
-	e := end{last.Last, last.At}
+	e := logEnd{last.Last, last.At}
 	if from > last.Last {
 		return e, nil
 	}
@@ -310,9 +309,9 @@ func (l *Log) read(ctx context.Context, id thread.ID, from uint64, yield func(th
 		p, from, err = l.glance(ctx, subject, p, from, last, yield)
 	}
 	if err != nil {
-		return end{}, err
+		return logEnd{}, err
 	}
-	err = l.scan(ctx, id, subject, p.at, last.At, func(r Record) error {
+	err = l.scan(ctx, id, subject, p.at, last.At, func(r threadRecord) error {
 		if r.Last < from && r.First == p.first { // on the way there
 			p.first = r.Last + 1
 			return nil
@@ -337,16 +336,16 @@ func (l *Log) read(ctx context.Context, id thread.ID, from uint64, yield func(th
 
 // seek finds a place at or a little before the record with an event. last is
 // the thread's last record.
-func (l *Log) seek(ctx context.Context, id thread.ID, subject string, from uint64, last Record) (place, error) {
-	low := place{1, 1}
+func (l *ThreadLog) seek(ctx context.Context, id thread.ID, subject string, from uint64, last threadRecord) (eventPlace, error) {
+	low := eventPlace{1, 1}
 	if from == 1 {
 		return low, nil
 	}
 	if from >= last.First {
-		return place{last.At, last.First}, nil
+		return eventPlace{last.At, last.First}, nil
 	}
 	if e, ok := l.end(id); ok && e.events+1 == from && e.at < last.At {
-		return place{e.at + 1, from}, nil
+		return eventPlace{e.at + 1, from}, nil
 	}
 	// Records lie in the stream in the order of their events. Most readers want
 	// the newest: look there first, then halve.
@@ -368,16 +367,16 @@ func (l *Log) seek(ctx context.Context, id thread.ID, subject string, from uint6
 				return low, nil
 			}
 		case r.Last >= from:
-			return place{r.At, r.First}, nil
+			return eventPlace{r.At, r.First}, nil
 		default:
-			low, near = place{r.At, r.First}, false
+			low, near = eventPlace{r.At, r.First}, false
 		}
 	}
 	return low, nil
 }
 
 // Load implements thread.Log.
-func (l *Log) Load(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
+func (l *ThreadLog) Load(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thread.Event, error] {
 	return func(yield func(thread.Event, error) bool) {
 		begun := false
 		_, err := l.read(ctx, id, from, func(e thread.Event, err error) bool {
@@ -392,7 +391,7 @@ func (l *Log) Load(ctx context.Context, id thread.ID, from uint64) iter.Seq2[thr
 }
 
 // Head implements thread.Log.
-func (l *Log) Head(ctx context.Context, id thread.ID) (uint64, error) {
+func (l *ThreadLog) Head(ctx context.Context, id thread.ID) (uint64, error) {
 	subject, err := l.subject(id)
 	if err != nil {
 		return 0, err
@@ -404,12 +403,12 @@ func (l *Log) Head(ctx context.Context, id thread.ID) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	l.remember(id, end{r.Last, r.At})
+	l.remember(id, logEnd{r.Last, r.At})
 	return r.Last, nil
 }
 
 // List implements thread.Log.
-func (l *Log) List(ctx context.Context, root thread.ID) iter.Seq2[thread.ID, error] {
+func (l *ThreadLog) List(ctx context.Context, root thread.ID) iter.Seq2[thread.ID, error] {
 	return func(yield func(thread.ID, error) bool) {
 		threads, err := l.list(ctx, root)
 		if err != nil {
@@ -435,7 +434,7 @@ func (l *Log) List(ctx context.Context, root thread.ID) iter.Seq2[thread.ID, err
 	}
 }
 
-type listed struct {
+type listedThread struct {
 	id      thread.ID
 	subject string
 	records uint64
@@ -443,7 +442,7 @@ type listed struct {
 
 // list returns all subjects of a tree of threads ("" = all), in the order of
 // their threads' ids. Tombstones are among them.
-func (l *Log) list(ctx context.Context, root thread.ID) ([]listed, error) {
+func (l *ThreadLog) list(ctx context.Context, root thread.ID) ([]listedThread, error) {
 	if l.erased.Load() {
 		return nil, nil
 	}
@@ -460,16 +459,16 @@ func (l *Log) list(ctx context.Context, root thread.ID) ([]listed, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fault.Classify(err, "list the threads")
+		return nil, classify(err, "list the threads")
 	}
-	threads := make([]listed, 0, len(info.State.Subjects))
+	threads := make([]listedThread, 0, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
 		key, err := l.id(subject)
 		if err != nil {
 			return nil, err
 		}
-		threads = append(threads, listed{key, subject, n})
+		threads = append(threads, listedThread{key, subject, n})
 	}
-	slices.SortFunc(threads, func(a, b listed) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(threads, func(a, b listedThread) int { return cmp.Compare(a.id, b.id) })
 	return threads, nil
 }

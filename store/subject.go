@@ -1,7 +1,4 @@
-// Package subject writes names that tenants choose as NATS subjects.
-//
-// All functions are pure.
-package subject
+package store
 
 import (
 	"encoding/hex"
@@ -9,6 +6,10 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 )
+
+// This file writes names that tenants choose as NATS subjects.
+//
+// All functions are pure.
 
 // keyBytesMax bounds a key before encoding.
 const keyBytesMax = 512
@@ -18,8 +19,8 @@ const keyBytesMax = 512
 // A-Za-z0-9_- as "=" and two hex digits, and "/" becomes ".". Nothing that a
 // tenant chooses can name a wildcard or another segment.
 
-// Encode returns the key as a part of a subject.
-func Encode(key string) (string, error) {
+// encodeKey returns the key as a part of a subject.
+func encodeKey(key string) (string, error) {
 	if key == "" || len(key) > keyBytesMax {
 		return "", errs.New(errs.Invalid, "a key has 1 to %d bytes, not %d", keyBytesMax, len(key))
 	}
@@ -38,7 +39,7 @@ func Encode(key string) (string, error) {
 
 func encodeSegment(b *strings.Builder, s string) {
 	for i := range len(s) {
-		if Plain(s[i]) {
+		if plainKey(s[i]) {
 			b.WriteByte(s[i])
 			continue
 		}
@@ -47,13 +48,13 @@ func encodeSegment(b *strings.Builder, s string) {
 	}
 }
 
-// Plain reports whether a byte stands for itself.
-func Plain(c byte) bool {
+// plainKey reports whether a byte stands for itself.
+func plainKey(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
 }
 
-// Decode is the inverse of Encode; it refuses what that never writes.
-func Decode(subject string) (string, error) {
+// decodeKey is the inverse of Encode; it refuses what that never writes.
+func decodeKey(subject string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(subject); i++ {
 		switch c := subject[i]; {
@@ -70,15 +71,15 @@ func Decode(subject string) (string, error) {
 			b.WriteByte(c)
 		}
 	}
-	if again, err := Encode(b.String()); err != nil || again != subject {
+	if again, err := encodeKey(b.String()); err != nil || again != subject {
 		return "", errs.New(errs.Corrupt, "a key of the store cannot be read")
 	}
 	return b.String(), nil
 }
 
-// Filter is the subject filter of all keys with the prefix, which is ""
+// keyFilter is the subject filter of all keys with the prefix, which is ""
 // or ends in "/".
-func Filter(prefix string) (string, error) {
+func keyFilter(prefix string) (string, error) {
 	if prefix == "" {
 		return ">", nil
 	}
@@ -86,15 +87,15 @@ func Filter(prefix string) (string, error) {
 	if !ok {
 		return "", errs.New(errs.Invalid, "prefix %.64q does not end in a slash", prefix)
 	}
-	enc, err := Encode(dir)
+	enc, err := encodeKey(dir)
 	return enc + ".>", err
 }
 
 // tenantBytesMax bounds a tenant's name before encoding.
 const tenantBytesMax = 64
 
-// Tenant returns the tenant as one token of a subject, and a file's name.
-func Tenant(tenant string) (string, error) {
+// encodeTenant returns the tenant as one token of a subject, and a file's name.
+func encodeTenant(tenant string) (string, error) {
 	if tenant == "" || len(tenant) > tenantBytesMax {
 		return "", errs.New(errs.Invalid, "a tenant's name has 1 to %d bytes, not %d", tenantBytesMax, len(tenant))
 	}
