@@ -9,7 +9,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/template"
@@ -30,10 +30,10 @@ func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOut, error) {
 		Sandboxes: l.Sandboxes, CPUsMax: l.CPUsMax, MemoryMBMax: l.MemoryMBMax, DiskMBMax: l.DiskMBMax, TTLMSMax: l.TTLMax.Milliseconds(),
 		TenantCPUs: l.TenantCPUs, TenantMemoryMB: l.TenantMemoryMB, TenantDiskMB: l.TenantDiskMB,
 	}}
-	u := s.sandboxes.Used(gate.From(ctx).Tenant)
+	u := s.sandboxes.Used(auth.From(ctx).Tenant)
 	info.Used = api.Used{Sandboxes: u.Sandboxes, CPUs: u.CPUs, MemoryMB: u.MemoryMB, DiskMB: u.DiskMB, DiskHeldMB: u.DiskHeldMB}
 	if s.looked != nil {
-		info.Used.LookMS = s.looked(gate.From(ctx).Tenant).Milliseconds()
+		info.Used.LookMS = s.looked(auth.From(ctx).Tenant).Milliseconds()
 	}
 	if done, total := s.sandboxes.Attaching(); done < total {
 		info.Attaching = &api.Attaching{Done: done, Total: total}
@@ -171,7 +171,7 @@ type createKeyOut struct {
 func (s *Server) createKey(ctx context.Context, in *createKeyIn) (*createKeyOut, error) {
 	req := key.Request{Name: in.Body.Name, Tenant: in.Body.Tenant}
 	if req.Tenant == "" {
-		req.Tenant = gate.From(ctx).Tenant
+		req.Tenant = auth.From(ctx).Tenant
 	}
 	for _, scope := range in.Body.Scopes {
 		req.Scopes = append(req.Scopes, key.Scope(scope))

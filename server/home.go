@@ -14,7 +14,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
@@ -73,7 +73,7 @@ func homeKeyed(r *http.Request) bool {
 }
 
 // write makes the page. By hand: see package login.
-func (h homePage) write(ctx context.Context, b *strings.Builder, id gate.Identity) error {
+func (h homePage) write(ctx context.Context, b *strings.Builder, id auth.Identity) error {
 	b.WriteString(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>skete</title><link rel="icon" type="image/svg+xml" href="/s/icon.svg"><link rel="stylesheet" href="/s/home.css"></head>

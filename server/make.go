@@ -10,7 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -122,7 +122,7 @@ func (s *Server) buildTemplate(w http.ResponseWriter, r *http.Request, in *build
 		return err
 	}
 	body := &watchedBody{r: limited}
-	b := BuildRequest{Tenant: gate.From(r.Context()).Tenant, Name: in.Name, Fresh: in.Fresh, Context: body}
+	b := BuildRequest{Tenant: auth.From(r.Context()).Tenant, Name: in.Name, Fresh: in.Fresh, Context: body}
 	return s.narrate(w, r, func(ctx context.Context, tell func(api.TemplateNews)) error {
 		info, err := s.makers.Build(ctx, b, tell)
 		switch {
@@ -139,7 +139,7 @@ func (s *Server) buildTemplate(w http.ResponseWriter, r *http.Request, in *build
 // narrate runs work, which ends when the client is gone, and sends what it
 // tells. What goes wrong before it tells anything is answered like any error.
 func (s *Server) narrate(w http.ResponseWriter, r *http.Request, work func(context.Context, func(api.TemplateNews)) error) error {
-	ctx, release, err := s.hub.Open(r.Context(), gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Open(r.Context(), auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/route"
 )
 
@@ -34,7 +34,7 @@ type pageConfig struct {
 	// them; nil = there are none.
 	Frames []string
 	// Gate knows who asks for the list at /; nil = there is no list.
-	Gate *gate.Gate
+	Gate *auth.Gate
 	// Logins: a browser can log in at /login.
 	Logins    bool
 	Sandboxes Sandboxes

@@ -15,7 +15,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
@@ -49,7 +49,7 @@ func Apart(p Previews, app http.Handler) http.Handler {
 		return app
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !gate.Local(r) && p.Match(r.Host) {
+		if !auth.Local(r) && p.Match(r.Host) {
 			p.ServeHTTP(w, r)
 			return
 		}
@@ -82,7 +82,7 @@ func End(p Previews) {
 type previewsConfig struct {
 	Previews  Previews // nil = the server shows none; its routes say so
 	Sandboxes Sandboxes
-	Gate      *gate.Gate
+	Gate      *auth.Gate
 }
 
 type previewService struct{ previewsConfig }
@@ -128,7 +128,7 @@ func (s previewService) find(ctx context.Context, text string) (sandbox.ID, erro
 	if err != nil {
 		return "", err
 	}
-	info, err := s.Sandboxes.Get(ctx, gate.From(ctx).Tenant, id)
+	info, err := s.Sandboxes.Get(ctx, auth.From(ctx).Tenant, id)
 	if err == nil && info.State == sandbox.Destroyed {
 		err = errs.New(errs.NotFound, "the sandbox %s was destroyed", id)
 	}
@@ -140,7 +140,7 @@ func (s previewService) find(ctx context.Context, text string) (sandbox.ID, erro
 
 // previewVisitor is how previews know the caller. What lets in is the login if there
 // is one: logging out ends it.
-func previewVisitor(id gate.Identity) preview.Visitor {
+func previewVisitor(id auth.Identity) preview.Visitor {
 	v := preview.Visitor{Tenant: id.Tenant, User: id.User, Owner: id.Owner}
 	if id.Login != "" {
 		v.Owner = id.Login
@@ -163,7 +163,7 @@ func (s previewService) create(ctx context.Context, in *createPreviewIn) (*previ
 	if err != nil {
 		return nil, err
 	}
-	v := previewVisitor(gate.From(ctx))
+	v := previewVisitor(auth.From(ctx))
 	if !in.Body.Public {
 		if in.Body.Name != "" || in.Body.TTLMS != 0 {
 			return nil, errs.New(errs.Invalid, "name and ttl_ms are of public links")
@@ -201,7 +201,7 @@ func (s previewService) listens(ctx context.Context, text string, port int) *boo
 	if err != nil || port == preview.SupervisorPort {
 		return nil
 	}
-	tenant, listens := gate.From(ctx).Tenant, false
+	tenant, listens := auth.From(ctx).Tenant, false
 	info, err := s.Sandboxes.Get(ctx, tenant, id)
 	switch {
 	case err != nil || info.State == sandbox.Paused || info.Waiting != "":
@@ -237,7 +237,7 @@ func (s previewService) list(ctx context.Context, in *PreviewPath) (*listPreview
 	if _, err := s.find(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	links, err := s.Previews.Links(ctx, gate.From(ctx).Tenant, in.ID)
+	links, err := s.Previews.Links(ctx, auth.From(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (s previewService) revoke(ctx context.Context, in *revokePreviewIn) (*struc
 	if _, err := s.find(ctx, in.ID); err != nil && (s.Previews == nil || !errs.Is(err, errs.NotFound)) {
 		return nil, err
 	}
-	return nil, s.Previews.Revoke(ctx, gate.From(ctx).Tenant, in.ID, in.Preview)
+	return nil, s.Previews.Revoke(ctx, auth.From(ctx).Tenant, in.ID, in.Preview)
 }
 
 type previewKeyOut struct{ Body api.PreviewKey }
@@ -293,7 +293,7 @@ func (s previewService) open(w http.ResponseWriter, r *http.Request) {
 		previewForward(w, here)
 		return
 	}
-	ctx := gate.With(r.Context(), id)
+	ctx := auth.With(r.Context(), id)
 	address := ""
 	if _, err = s.find(ctx, t.Sandbox); err == nil {
 		address, _, err = s.Previews.Invite(ctx, previewVisitor(id), t, to)

@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -76,7 +76,7 @@ func (s *Server) registerSandboxes(t *route.Table) {
 
 // findSandbox gives the sandbox that a path names its id.
 func (s *Server) findSandbox(ctx context.Context, name string) (string, error) {
-	id, err := s.sandboxes.Find(ctx, gate.From(ctx).Tenant, name)
+	id, err := s.sandboxes.Find(ctx, auth.From(ctx).Tenant, name)
 	return string(id), err
 }
 
@@ -96,7 +96,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxIn) (*sandb
 		return nil, err
 	}
 	start := time.Now()
-	info, err := s.sandboxes.Create(ctx, gate.From(ctx).Tenant, sandbox.CreateRequest{Spec: spec, Key: in.IdempotencyKey, From: sandbox.SnapshotID(in.Body.From)})
+	info, err := s.sandboxes.Create(ctx, auth.From(ctx).Tenant, sandbox.CreateRequest{Spec: spec, Key: in.IdempotencyKey, From: sandbox.SnapshotID(in.Body.From)})
 	s.metrics.Created(time.Since(start), err)
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesIn) (*listS
 		}
 		f.Metadata[k] = v
 	}
-	page, err := s.sandboxes.List(ctx, gate.From(ctx).Tenant, f)
+	page, err := s.sandboxes.List(ctx, auth.From(ctx).Tenant, f)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func verbHandler(do func(context.Context, string, sandbox.ID) (sandbox.Info, err
 		if err != nil {
 			return nil, err
 		}
-		info, err := do(ctx, gate.From(ctx).Tenant, id)
+		info, err := do(ctx, auth.From(ctx).Tenant, id)
 		if err != nil {
 			return nil, err
 		}
@@ -287,7 +287,7 @@ func (s *Server) updateSandbox(ctx context.Context, in *updateSandboxIn) (*sandb
 		}
 		*d.to = &v
 	}
-	info, err := s.sandboxes.Update(ctx, gate.From(ctx).Tenant, id, u)
+	info, err := s.sandboxes.Update(ctx, auth.From(ctx).Tenant, id, u)
 	if err != nil {
 		return nil, err
 	}
@@ -305,9 +305,9 @@ func (s *Server) destroySandbox(ctx context.Context, in *destroySandboxIn) (*str
 		return nil, err
 	}
 	if in.NoRevision {
-		return nil, s.sandboxes.Discard(ctx, gate.From(ctx).Tenant, id)
+		return nil, s.sandboxes.Discard(ctx, auth.From(ctx).Tenant, id)
 	}
-	return nil, s.sandboxes.Destroy(ctx, gate.From(ctx).Tenant, id)
+	return nil, s.sandboxes.Destroy(ctx, auth.From(ctx).Tenant, id)
 }
 
 type watchSandboxesIn struct {
@@ -323,12 +323,12 @@ func (s *Server) watchSandboxes(w http.ResponseWriter, r *http.Request, in *watc
 		}
 		from = last + 1
 	}
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
 	defer release()
-	sub := s.sandboxes.Subscribe(gate.From(r.Context()).Tenant, from)
+	sub := s.sandboxes.Subscribe(auth.From(r.Context()).Tenant, from)
 	sse, err := stream.NewSSE(w)
 	if err != nil {
 		return nil

@@ -33,7 +33,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
@@ -169,7 +169,7 @@ type Server struct {
 	warm      Warm
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
-	gate      *gate.Gate
+	gate      *auth.Gate
 	previews  Previews
 	hub       *stream.Hub
 	metrics   *metrics
@@ -193,7 +193,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		sandboxes: c.Sandboxes, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, looked: c.Looked, keys: ring,
-		gate: gate.New(gate.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
+		gate: auth.New(auth.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
 	}

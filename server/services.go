@@ -13,7 +13,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	declared "github.com/skete-dev/skete/sandbox/service"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -91,12 +91,12 @@ func (s *serviceRoutes) guest(ctx context.Context, text string) (*wire.Client, f
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.sandboxes.Guest(ctx, gate.From(ctx).Tenant, id)
+	return s.sandboxes.Guest(ctx, auth.From(ctx).Tenant, id)
 }
 
 // still is asked whether a sandbox's machine is held still. It wakes none.
 func (s *serviceRoutes) still(ctx context.Context, text string) func(context.Context) bool {
-	tenant := gate.From(ctx).Tenant
+	tenant := auth.From(ctx).Tenant
 	return func(ctx context.Context) bool {
 		id, err := sandbox.ParseID(text)
 		if err != nil {
@@ -118,7 +118,7 @@ func (s *serviceRoutes) act(ctx context.Context, id string, waitMS int64, call f
 	}
 	defer release()
 	if waitMS > 0 {
-		opened, leave, err := s.hub.Open(ctx, gate.From(ctx).Owner)
+		opened, leave, err := s.hub.Open(ctx, auth.From(ctx).Owner)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func (s *serviceRoutes) load(ctx context.Context, in *loadIn) (*loadOut, error) 
 	if in.WaitMS == 0 {
 		return out, nil
 	}
-	ctx, leave, err := s.hub.Open(ctx, gate.From(ctx).Owner)
+	ctx, leave, err := s.hub.Open(ctx, auth.From(ctx).Owner)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (s *serviceRoutes) logs(w http.ResponseWriter, r *http.Request, in *logsIn)
 		return err
 	}
 	defer release()
-	ctx, leave, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, leave, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}

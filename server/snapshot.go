@@ -6,7 +6,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -57,7 +57,7 @@ func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotIn) (*sna
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.sandboxes.Snapshot(ctx, gate.From(ctx).Tenant, id, sandbox.SnapshotRequest{
+	snap, err := s.sandboxes.Snapshot(ctx, auth.From(ctx).Tenant, id, sandbox.SnapshotRequest{
 		Name: in.Body.Name, DiskOnly: in.Body.DiskOnly, Key: in.IdempotencyKey,
 	})
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Server) forkSandbox(ctx context.Context, in *forkSandboxIn) (*forkedOut
 	if err != nil {
 		return nil, err
 	}
-	infos, err := s.sandboxes.Fork(ctx, gate.From(ctx).Tenant, id, sandbox.ForkRequest{
+	infos, err := s.sandboxes.Fork(ctx, auth.From(ctx).Tenant, id, sandbox.ForkRequest{
 		Count: b.Count, DiskOnly: b.DiskOnly, Key: in.IdempotencyKey, Changes: sandbox.Changes{
 			Name: b.Name, Env: b.Env, Metadata: b.Metadata, TTL: spec.TTL, IdleTimeout: spec.IdleTimeout, Persist: b.Persist,
 		},
@@ -107,7 +107,7 @@ type listSnapshotsOut struct{ Body api.SnapshotList }
 
 func (s *Server) listSnapshots(ctx context.Context, _ *struct{}) (*listSnapshotsOut, error) {
 	out := api.SnapshotList{Items: []api.Snapshot{}}
-	for _, snap := range s.sandboxes.ListSnapshots(ctx, gate.From(ctx).Tenant) {
+	for _, snap := range s.sandboxes.ListSnapshots(ctx, auth.From(ctx).Tenant) {
 		out.Items = append(out.Items, snapshotView(snap))
 	}
 	return &listSnapshotsOut{out}, nil
@@ -118,7 +118,7 @@ func (s *Server) getSnapshot(ctx context.Context, in *SnapshotPath) (*snapshotOu
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.sandboxes.GetSnapshot(ctx, gate.From(ctx).Tenant, id)
+	snap, err := s.sandboxes.GetSnapshot(ctx, auth.From(ctx).Tenant, id)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *Server) deleteSnapshot(ctx context.Context, in *SnapshotPath) (*struct{
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.sandboxes.DeleteSnapshot(ctx, gate.From(ctx).Tenant, id)
+	return nil, s.sandboxes.DeleteSnapshot(ctx, auth.From(ctx).Tenant, id)
 }
 
 // snapshotView shows a snapshot to callers.

@@ -13,7 +13,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/workspace"
 )
 
@@ -49,7 +49,7 @@ func (s *service) snapshot(ctx context.Context, in *snapshotIn) (*snapshotOut, e
 }
 
 // actor names a caller in the history: by the key's id, which is no secret.
-func actor(ctx context.Context) string { return "user:" + gate.From(ctx).Owner }
+func actor(ctx context.Context) string { return "user:" + auth.From(ctx).Owner }
 
 type planIn struct {
 	SandboxPath

@@ -22,7 +22,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -128,7 +128,7 @@ func (s *service) open(ctx context.Context, text string) (opened, error) {
 	if s.histories == nil {
 		return opened{}, errNone
 	}
-	tenant := gate.From(ctx).Tenant
+	tenant := auth.From(ctx).Tenant
 	h, release, err := s.histories.Open(ctx, tenant, id)
 	if err != nil {
 		return opened{}, err

@@ -5,7 +5,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 )
 
 type keptOut struct{ Body api.KeptHistories }
@@ -14,7 +14,7 @@ func (s *service) kept(ctx context.Context, _ *struct{}) (*keptOut, error) {
 	if s.histories == nil {
 		return nil, errNone
 	}
-	all, err := s.histories.Kept(ctx, gate.From(ctx).Tenant)
+	all, err := s.histories.Kept(ctx, auth.From(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -33,5 +33,5 @@ func (s *service) remove(ctx context.Context, in *SandboxPath) (*struct{}, error
 	if s.histories == nil {
 		return nil, errNone
 	}
-	return nil, s.histories.Delete(context.WithoutCancel(ctx), gate.From(ctx).Tenant, id)
+	return nil, s.histories.Delete(context.WithoutCancel(ctx), auth.From(ctx).Tenant, id)
 }

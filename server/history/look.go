@@ -9,7 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/tree"
@@ -259,7 +259,7 @@ func (s *service) content(w http.ResponseWriter, r *http.Request, in *contentIn)
 	if e.Type != tree.File {
 		return errs.New(errs.Invalid, "%.200q is no file in revision %d", path, in.N)
 	}
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -308,7 +308,7 @@ func (s *service) sending(w http.ResponseWriter, r *http.Request, id string) (h 
 	if h, err = s.open(r.Context(), id); err != nil {
 		return h, nil, nil, err
 	}
-	ctx, admitted, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, admitted, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		h.release()
 		return h, nil, nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/workspace"
 )
 
@@ -40,7 +40,7 @@ func (s *service) move(ctx context.Context, in *moveIn) (*snapshotOut, error) {
 	if !ok {
 		return nil, errs.New(errs.Unsupported, "this server cannot move histories")
 	}
-	rev, err := m.Move(context.WithoutCancel(ctx), gate.From(ctx).Tenant, from, to, in.Body.N, workspace.Label{Actor: actor(ctx), Text: "moved from " + string(from)})
+	rev, err := m.Move(context.WithoutCancel(ctx), auth.From(ctx).Tenant, from, to, in.Body.N, workspace.Label{Actor: actor(ctx), Text: "moved from " + string(from)})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -100,7 +100,7 @@ func (s *service) guest(ctx context.Context, text string) (guest, error) {
 	if err != nil {
 		return guest{}, err
 	}
-	tenant := gate.From(ctx).Tenant
+	tenant := auth.From(ctx).Tenant
 	c, release, err := s.sandboxes.Guest(ctx, tenant, id)
 	if err != nil {
 		return guest{}, err

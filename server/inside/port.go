@@ -9,7 +9,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -56,7 +56,7 @@ func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *Sandbox
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -80,12 +80,12 @@ func (s *service) connectPort(w http.ResponseWriter, r *http.Request, in *connec
 	if err != nil {
 		return err
 	}
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
 	defer release()
-	conn, err := s.sandboxes.Dial(ctx, gate.From(ctx).Tenant, id, in.Port)
+	conn, err := s.sandboxes.Dial(ctx, auth.From(ctx).Tenant, id, in.Port)
 	if err != nil {
 		return err
 	}

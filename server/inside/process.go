@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -215,7 +215,7 @@ func (s *service) waitProcess(ctx context.Context, in *waitProcessIn) (*processO
 		return nil, err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Open(ctx, gate.From(ctx).Owner) // long: it must end when the server does
+	ctx, release, err := s.hub.Open(ctx, auth.From(ctx).Owner) // long: it must end when the server does
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (s *service) streamOutput(w http.ResponseWriter, r *http.Request, in *strea
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -354,7 +354,7 @@ func (s *service) frames(w http.ResponseWriter, r *http.Request, id string, open
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}

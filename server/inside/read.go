@@ -12,7 +12,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -33,7 +33,7 @@ func (s *service) readFile(w http.ResponseWriter, r *http.Request, in *readFileI
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Open(r.Context(), gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Open(r.Context(), auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}

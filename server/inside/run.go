@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
 )
@@ -45,7 +45,7 @@ func (s *service) runCommand(ctx context.Context, in *runCommandIn) (*runCommand
 	defer g.release()
 	start := time.Now()
 	defer func() { s.execEnded(time.Since(start)) }()
-	ctx, release, err := s.hub.Open(ctx, gate.From(ctx).Owner) // long: it must end when the server does
+	ctx, release, err := s.hub.Open(ctx, auth.From(ctx).Owner) // long: it must end when the server does
 	if err != nil {
 		return nil, err
 	}

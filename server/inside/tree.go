@@ -8,7 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/guest/wire"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -34,7 +34,7 @@ func (s *service) downloadTree(w http.ResponseWriter, r *http.Request, in *treeI
 		return err
 	}
 	defer g.release()
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}

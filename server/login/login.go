@@ -29,7 +29,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 )
 
@@ -86,7 +86,7 @@ type record struct {
 
 // Start lets a browser in as id: by the key that is its owner, or, without a
 // key, with id's own scopes.
-func (d *Desk) Start(ctx context.Context, id gate.Identity) (*http.Cookie, error) {
+func (d *Desk) Start(ctx context.Context, id auth.Identity) (*http.Cookie, error) {
 	if id.Tenant == "" || id.User == "" {
 		return nil, errs.New(errs.Internal, "a login needs a tenant and a user")
 	}
@@ -114,7 +114,7 @@ func (d *Desk) Start(ctx context.Context, id gate.Identity) (*http.Cookie, error
 // cookie is a login's; maxAge -1 takes it away.
 func cookie(value string, maxAge int) *http.Cookie {
 	return &http.Cookie{
-		Name: gate.LoginCookie, Value: value, Path: "/", MaxAge: maxAge, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: auth.LoginCookie, Value: value, Path: "/", MaxAge: maxAge, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	}
 }
 
@@ -122,34 +122,34 @@ func errNobody() error {
 	return errs.New(errs.Denied, "you are not logged in, or not any more").WithHint("log in at /login")
 }
 
-// Find implements gate.Logins. A Desk that is nil refuses every cookie.
-func (d *Desk) Find(ctx context.Context, value string) (gate.Identity, error) {
+// Find implements auth.Logins. A Desk that is nil refuses every cookie.
+func (d *Desk) Find(ctx context.Context, value string) (auth.Identity, error) {
 	if d == nil || len(value) != secretLen || strings.Trim(value, secretChars) != "" {
-		return gate.Identity{}, errNobody()
+		return auth.Identity{}, errNobody()
 	}
 	hash := hashOf(value)
 	rec, _, err := d.get(ctx, idOf(hash))
 	if err != nil {
-		return gate.Identity{}, err
+		return auth.Identity{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(rec.Hash), []byte(hash)) != 1 {
-		return gate.Identity{}, errNobody()
+		return auth.Identity{}, errNobody()
 	}
 	return d.identity(ctx, rec)
 }
 
 // identity is who a login is of, now.
-func (d *Desk) identity(ctx context.Context, rec record) (gate.Identity, error) {
+func (d *Desk) identity(ctx context.Context, rec record) (auth.Identity, error) {
 	if !d.now().Before(rec.ExpiresAt) {
-		return gate.Identity{}, errNobody()
+		return auth.Identity{}, errNobody()
 	}
-	id := gate.Identity{Tenant: rec.Tenant, Owner: rec.User, Scopes: rec.Scopes, Login: rec.ID, User: rec.User}
+	id := auth.Identity{Tenant: rec.Tenant, Owner: rec.User, Scopes: rec.Scopes, Login: rec.ID, User: rec.User}
 	if rec.Key == "" {
 		return id, nil
 	}
 	k, err := d.keys.Live(ctx, rec.Key)
 	if errs.Is(err, errs.Denied) {
-		return gate.Identity{}, errNobody()
+		return auth.Identity{}, errNobody()
 	}
 	id.Owner, id.Scopes, id.Name = k.ID, k.Scopes, k.Name
 	return id, err

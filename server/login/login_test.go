@@ -13,7 +13,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox/registrytest"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -25,7 +25,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-var alice = gate.Identity{Tenant: "acme", Owner: "usr_alice", User: "usr_alice", Scopes: key.Scopes{key.Read}}
+var alice = auth.Identity{Tenant: "acme", Owner: "usr_alice", User: "usr_alice", Scopes: key.Scopes{key.Read}}
 
 func newDesk() (*Desk, *registrytest.Memory) {
 	kv := registrytest.NewMemory()
@@ -134,16 +134,16 @@ func (issuer) Begin(context.Context) (string, string, error) {
 	return "https://id.example/?state=s", "s.n.v", nil
 }
 
-func (issuer) Finish(_ context.Context, q url.Values, keep string) (gate.Identity, error) {
+func (issuer) Finish(_ context.Context, q url.Values, keep string) (auth.Identity, error) {
 	if q.Get("state") != "s" || keep != "s.n.v" {
-		return gate.Identity{}, errs.New(errs.Denied, "no")
+		return auth.Identity{}, errs.New(errs.Denied, "no")
 	}
 	return alice, nil
 }
 
 func TestLoginByAnIssuer(t *testing.T) {
 	d, _ := newDesk()
-	g := gate.New(gate.Config{Keys: d.keys, Logins: d})
+	g := auth.New(auth.Config{Keys: d.keys, Logins: d})
 	table := route.New(route.Config{Gate: g, Log: slog.New(slog.DiscardHandler), Observe: func(string, int, time.Duration) {}})
 	Register(table, PagesConfig{Desk: d, Gate: g, Issuer: issuer{}})
 	s := httptest.NewServer(table.Handler())
@@ -180,7 +180,7 @@ func TestLoginByAnIssuer(t *testing.T) {
 	}
 	value := ""
 	for _, c := range res.Cookies() {
-		if c.Name == gate.LoginCookie {
+		if c.Name == auth.LoginCookie {
 			value = c.Value
 		}
 	}
@@ -196,7 +196,7 @@ func TestLoginByAnIssuer(t *testing.T) {
 			t.Errorf("%s: %d", name, res.StatusCode)
 		}
 		for _, c := range res.Cookies() {
-			if c.Name == gate.LoginCookie {
+			if c.Name == auth.LoginCookie {
 				t.Errorf("%s: let in", name)
 			}
 		}

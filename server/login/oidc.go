@@ -16,7 +16,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 )
 
@@ -154,27 +154,27 @@ func (i *OIDCIssuer) Begin(ctx context.Context) (address, keep string, err error
 }
 
 // Finish implements login.Issuer.
-func (i *OIDCIssuer) Finish(ctx context.Context, query url.Values, keep string) (gate.Identity, error) {
+func (i *OIDCIssuer) Finish(ctx context.Context, query url.Values, keep string) (auth.Identity, error) {
 	parts := strings.Split(keep, ".")
 	if len(parts) != 3 || parts[0] == "" || subtle.ConstantTimeCompare([]byte(parts[0]), []byte(query.Get("state"))) != 1 {
-		return gate.Identity{}, errs.New(errs.Denied, "this is not the answer to what this browser asked").WithHint("log in once more")
+		return auth.Identity{}, errs.New(errs.Denied, "this is not the answer to what this browser asked").WithHint("log in once more")
 	}
 	if iss := query.Get("iss"); iss != "" && iss != i.c.Issuer {
-		return gate.Identity{}, errs.New(errs.Denied, "another identity provider has answered")
+		return auth.Identity{}, errs.New(errs.Denied, "another identity provider has answered")
 	}
 	if e := query.Get("error"); e != "" || query.Get("code") == "" {
-		return gate.Identity{}, errs.New(errs.Denied, "%s says no: %.80q", i.name, e)
+		return auth.Identity{}, errs.New(errs.Denied, "%s says no: %.80q", i.name, e)
 	}
 	token, err := i.exchange(ctx, query.Get("code"), parts[2])
 	if err != nil {
-		return gate.Identity{}, err
+		return auth.Identity{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(parts[1])) != 1 {
-		return gate.Identity{}, errs.New(errs.Denied, "the identity is of another login")
+		return auth.Identity{}, errs.New(errs.Denied, "the identity is of another login")
 	}
 	claims := map[string]any{}
 	if err := token.Claims(&claims); err != nil {
-		return gate.Identity{}, errs.Wrap(errs.Denied, err, "the identity cannot be read")
+		return auth.Identity{}, errs.Wrap(errs.Denied, err, "the identity cannot be read")
 	}
 	return i.c.Mapping.identity(i.c.Issuer, token.Subject, claims)
 }
@@ -202,24 +202,24 @@ func (i *OIDCIssuer) exchange(ctx context.Context, code, verifier string) (*oidc
 }
 
 // identity says what claims mean here.
-func (m RoleMapping) identity(issuer, subject string, claims map[string]any) (gate.Identity, error) {
+func (m RoleMapping) identity(issuer, subject string, claims map[string]any) (auth.Identity, error) {
 	tenant := m.Tenant
 	if m.TenantClaim != "" {
 		tenant, _ = claims[m.TenantClaim].(string)
 	}
 	if subject == "" || !key.TenantOK(tenant) {
-		return gate.Identity{}, errs.New(errs.Denied, "you belong to no tenant here").WithHint("ask who runs this server")
+		return auth.Identity{}, errs.New(errs.Denied, "you belong to no tenant here").WithHint("ask who runs this server")
 	}
 	var scopes key.Scopes
 	for _, role := range claimTexts(claims[m.RolesClaim]) {
 		scopes = append(scopes, m.Roles[role]...)
 	}
 	if len(scopes) == 0 {
-		return gate.Identity{}, errs.New(errs.Denied, "you have no role here").WithHint("ask who runs this server")
+		return auth.Identity{}, errs.New(errs.Denied, "you have no role here").WithHint("ask who runs this server")
 	}
 	slices.Sort(scopes)
-	user := gate.UserOf(tenant, issuer+"\x00"+subject)
-	return gate.Identity{Tenant: tenant, Owner: user, User: user, Scopes: slices.Compact(scopes)}, nil
+	user := auth.UserOf(tenant, issuer+"\x00"+subject)
+	return auth.Identity{Tenant: tenant, Owner: user, User: user, Scopes: slices.Compact(scopes)}, nil
 }
 
 // claimTexts reads a claim that is a text or a list of them.

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 )
 
@@ -147,8 +147,8 @@ func TestLogin(t *testing.T) {
 	back := p.authorize(t, address)
 	id, err := issuer.Finish(t.Context(), back, keep)
 	must(t, err)
-	user := gate.UserOf("acme", p.URL+"\x00u1")
-	if d := cmp.Diff(gate.Identity{Tenant: "acme", Owner: user, User: user, Scopes: key.Scopes{key.Read, key.Write}}, id); d != "" {
+	user := auth.UserOf("acme", p.URL+"\x00u1")
+	if d := cmp.Diff(auth.Identity{Tenant: "acme", Owner: user, User: user, Scopes: key.Scopes{key.Read, key.Write}}, id); d != "" {
 		t.Error(d)
 	}
 	if _, err := issuer.Finish(t.Context(), back, keep); !errs.Is(err, errs.Denied) {

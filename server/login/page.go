@@ -12,7 +12,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
@@ -27,13 +27,13 @@ type Issuer interface {
 	Begin(ctx context.Context) (address, keep string, err error)
 	// Finish takes the query with which the browser came back. Denied: it may
 	// not in.
-	Finish(ctx context.Context, query url.Values, keep string) (gate.Identity, error)
+	Finish(ctx context.Context, query url.Values, keep string) (auth.Identity, error)
 }
 
 // PagesConfig of the routes.
 type PagesConfig struct {
 	Desk   *Desk // nil = no browser comes in
-	Gate   *gate.Gate
+	Gate   *auth.Gate
 	Issuer Issuer // nil = keys alone
 }
 
@@ -45,7 +45,7 @@ const (
 	nextLenMax   = 4096
 	// keepCookie holds what an issuer must see again; Lax, since the browser
 	// comes back from another site.
-	keepCookie = gate.LoginCookie + "-away"
+	keepCookie = auth.LoginCookie + "-away"
 	awayFor    = 10 * time.Minute
 )
 
@@ -78,7 +78,7 @@ const form = "application/x-www-form-urlencoded"
 type whoamiOut struct{ Body api.Login }
 
 func (p pages) whoami(ctx context.Context, _ *struct{}) (*whoamiOut, error) {
-	id := gate.From(ctx)
+	id := auth.From(ctx)
 	out := api.Login{Tenant: id.Tenant, User: id.User, By: "key", Scopes: []string{}}
 	switch {
 	case id.Login != "":
@@ -93,8 +93,8 @@ func (p pages) whoami(ctx context.Context, _ *struct{}) (*whoamiOut, error) {
 }
 
 // who is logged in by the request's cookie; nil = the browser is not logged in.
-func (p pages) who(r *http.Request) *gate.Identity {
-	cookies := r.CookiesNamed(gate.LoginCookie)
+func (p pages) who(r *http.Request) *auth.Identity {
+	cookies := r.CookiesNamed(auth.LoginCookie)
 	if len(cookies) != 1 || !p.Gate.OwnPage(r) {
 		return nil
 	}
@@ -149,12 +149,12 @@ func (p pages) logIn(w http.ResponseWriter, r *http.Request, _ *struct{}) error 
 }
 
 // start gives the browser a login of id; an older one of it ends.
-func (p pages) start(w http.ResponseWriter, r *http.Request, id gate.Identity, arrive func()) error {
+func (p pages) start(w http.ResponseWriter, r *http.Request, id auth.Identity, arrive func()) error {
 	c, err := p.Desk.Start(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	for _, old := range r.CookiesNamed(gate.LoginCookie) {
+	for _, old := range r.CookiesNamed(auth.LoginCookie) {
 		if err := p.Desk.End(r.Context(), old.Value); err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func (p pages) logOut(w http.ResponseWriter, r *http.Request, _ *struct{}) error
 	if err := p.own(r); err != nil {
 		return err
 	}
-	for _, c := range r.CookiesNamed(gate.LoginCookie) {
+	for _, c := range r.CookiesNamed(auth.LoginCookie) {
 		if err := p.Desk.End(r.Context(), c.Value); err != nil {
 			return err
 		}
@@ -257,7 +257,7 @@ func Next(s string) (string, error) {
 }
 
 type pageData struct {
-	Who           *gate.Identity
+	Who           *auth.Identity
 	Next, Problem string
 	Nonce, Issuer string
 	Away          string

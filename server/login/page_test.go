@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 )
 
 // What comes from an address, a key or an identity provider is text on the page.
 func TestPageEscapes(t *testing.T) {
 	const hostile = `"'><script>alert(1)</script>&`
-	who := gate.Identity{Tenant: hostile, User: hostile}
+	who := auth.Identity{Tenant: hostile, User: hostile}
 	for name, d := range map[string]pageData{
 		"form":      {Next: hostile, Problem: hostile, Issuer: hostile, Away: hostile},
 		"on":        {Go: true, Next: hostile},

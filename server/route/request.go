@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/problem"
 )
 
@@ -24,7 +24,7 @@ const writeTimeout = 60 * time.Second
 // remark is what the server learns of a request on its way, for the log.
 type remark struct {
 	id       string
-	identity gate.Identity
+	identity auth.Identity
 	caller   caller
 	// answering is called before the first byte of an answer; nil = nothing is to be done.
 	answering func()

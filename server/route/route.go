@@ -33,7 +33,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 )
@@ -57,7 +57,7 @@ type Route struct {
 
 // Config of a Table.
 type Config struct {
-	Gate    *gate.Gate
+	Gate    *auth.Gate
 	Log     *slog.Logger
 	Version string
 	// Steps makes steps of calls that may change files; nil = none are made.
@@ -74,7 +74,7 @@ const sandboxPath = "/v1/sandboxes/{id}"
 
 // Table holds all routes.
 type Table struct {
-	gate    *gate.Gate
+	gate    *auth.Gate
 	log     *slog.Logger
 	steps   Steps
 	observe func(string, int, time.Duration)
@@ -180,7 +180,7 @@ func (t *Table) mount(method, path string, scope key.Scope, query map[string]boo
 				return
 			}
 			note(r).identity = id
-			r = r.WithContext(gate.With(r.Context(), id))
+			r = r.WithContext(auth.With(r.Context(), id))
 		}
 		if query != nil {
 			if err := checkQuery(r.URL.RawQuery, query); err != nil {
@@ -253,7 +253,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 // admins; anybody else finds nothing there.
 func (t *Table) Local(path string, h http.HandlerFunc) {
 	t.mount(http.MethodGet, path, key.Admin, nil, func(w http.ResponseWriter, r *http.Request) {
-		if !gate.Local(r) {
+		if !auth.Local(r) {
 			t.Refuse(w, r, nothingHere(r))
 			return
 		}

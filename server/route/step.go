@@ -9,7 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 )
 
@@ -123,7 +123,7 @@ func Begin(ctx context.Context, what string) Step {
 	if c.steps == nil {
 		return noStep{}
 	}
-	id := gate.From(ctx)
+	id := auth.From(ctx)
 	return c.steps.Begin(ctx, id.Tenant, c.sandbox, id.Who(), what)
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -99,7 +99,7 @@ func (s *service) keeper(ctx context.Context) (Keeper, string, error) {
 	if s.k == nil {
 		return nil, "", errs.New(errs.Unsupported, "this server runs no agents")
 	}
-	return s.k, gate.From(ctx).Tenant, nil
+	return s.k, auth.From(ctx).Tenant, nil
 }
 
 // found is a run that the caller may see.
@@ -125,11 +125,11 @@ func (s *service) find(ctx context.Context, id string) (found, error) {
 
 // operator reports whether the caller may do what the server's own user may.
 func operator(ctx context.Context) bool {
-	who := gate.From(ctx)
+	who := auth.From(ctx)
 	return who.Local || who.Scopes.Allow(key.Admin)
 }
 
-func by(ctx context.Context) string { return gate.From(ctx).Owner }
+func by(ctx context.Context) string { return auth.From(ctx).Owner }
 
 func (s *service) registerRuns(t *route.Table) {
 	const tag, base = "runs", "/v1/runs"

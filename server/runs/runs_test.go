@@ -17,9 +17,9 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/server/key"
-	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/runs/runstest"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -211,7 +211,7 @@ func TestScript_itsPathIsShownToNobody(t *testing.T) {
 		must(t, err)
 		inLog, err := json.Marshal(e)
 		must(t, err)
-		shown, err := outline.Event(e)
+		shown, err := transcript.Event(e)
 		must(t, err)
 		if strings.Contains(string(inLog), dir) {
 			hidden++

@@ -15,10 +15,10 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
-	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -50,7 +50,7 @@ func (s *service) follow(w http.ResponseWriter, r *http.Request, _ *struct{}) er
 	if _, _, err := s.keeper(r.Context()); err != nil {
 		return err
 	}
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -308,7 +308,7 @@ func messageOf(topic string, t followTopic, it followItem) (m api.FollowMessage,
 	}
 	if it.Event != nil {
 		m.Seq = it.Event.Seq
-		m.Event, err = outline.Event(*it.Event)
+		m.Event, err = transcript.Event(*it.Event)
 	}
 	return m, err
 }

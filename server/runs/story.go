@@ -14,9 +14,9 @@ import (
 	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/server/key"
-	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -83,12 +83,12 @@ func whole(ctx context.Context, blobs thread.Blobs, e thread.Event) (thread.Even
 	return e, nil
 }
 
-func (f found) fold(ctx context.Context) (*outline.Fold, error) {
+func (f found) fold(ctx context.Context) (*transcript.Fold, error) {
 	events, err := f.events(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fold := outline.New(f.run.Thread, f.run.ID)
+	fold := transcript.New(f.run.Thread, f.run.ID)
 	for e, err := range events {
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (s *service) outline(ctx context.Context, in *outlineIn) (*outlineOut, erro
 	if in.Last == 0 {
 		in.Last = outlineLast
 	}
-	return &outlineOut{outline.Page(fold.Outline(), in.Last, in.Before)}, nil
+	return &outlineOut{transcript.Page(fold.Outline(), in.Last, in.Before)}, nil
 }
 
 type todosOut struct{ Body api.TodoList }

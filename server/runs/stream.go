@@ -10,11 +10,11 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
-	"github.com/skete-dev/skete/server/outline"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -69,7 +69,7 @@ func (s *service) runEvents(w http.ResponseWriter, r *http.Request, in *runEvent
 		}
 		in.From = last + 1
 	}
-	ctx, release, err := s.hub.Admit(w, r, gate.From(r.Context()).Owner)
+	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in
 func sendItem(sse *stream.SSE, it followItem) error {
 	switch {
 	case it.Event != nil:
-		e := outline.Public(*it.Event)
+		e := transcript.Public(*it.Event)
 		return sse.Event(strconv.FormatUint(e.Seq, 10), "event", &e)
 	case it.Live != nil:
 		return sse.Event("", "live", it.Live)
@@ -175,7 +175,7 @@ func (f found) page(ctx context.Context, last int, before uint64) (api.RunEventP
 		if e.Run != f.run.ID && e.Run != "" {
 			continue // of another run on the thread
 		}
-		v, err := outline.Event(e)
+		v, err := transcript.Event(e)
 		if err != nil {
 			return page, err
 		}

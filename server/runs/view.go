@@ -7,21 +7,21 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/server/transcript"
 )
 
 // view shows a run to callers.
 func view(r runs.Run) api.Run {
 	v := api.Run{
-		ID: string(r.ID), Thread: string(r.Thread), Agent: r.Agent, Model: outline.ModelName(r.Model), Title: r.Title, Labels: r.Labels, By: r.By,
+		ID: string(r.ID), Thread: string(r.Thread), Agent: r.Agent, Model: transcript.ModelName(r.Model), Title: r.Title, Labels: r.Labels, By: r.By,
 		State: string(r.State), Reason: r.Reason, Text: r.Text, Result: r.Result,
-		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: outline.Usage(r.Usage), CostUSD: r.CostUSD,
+		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: transcript.Usage(r.Usage), CostUSD: r.CostUSD,
 		Budget:  api.Budget{Steps: r.Budget.Steps, Tokens: r.Budget.Tokens, CostUSD: r.Budget.CostUSD, WallMS: r.Budget.Wall.Milliseconds()},
 		Sandbox: r.Sandbox, Waiting: r.Waiting, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
 		Keep: r.Keep,
 	}
 	if len(r.Todos) > 0 {
-		v.Todos = outline.Todos(r.Todos)
+		v.Todos = transcript.Todos(r.Todos)
 	}
 	if r.Fork != nil {
 		v.Fork = &api.Fork{Thread: string(r.Fork.Thread), Seq: r.Fork.Seq}
@@ -44,18 +44,18 @@ func approvalView(a runs.Approval) api.Approval {
 	}
 	return api.Approval{
 		Run: string(a.Run), Thread: string(a.Thread), Agent: a.Agent, Call: a.Call, Tool: a.Tool, Args: args, Reason: a.Reason,
-		Allowed: outline.Decisions(a.Allowed), AskedAt: a.Asked.UTC(), ExpiresAt: optionalTime(a.Expires), Seq: a.Seq,
+		Allowed: transcript.Decisions(a.Allowed), AskedAt: a.Asked.UTC(), ExpiresAt: optionalTime(a.Expires), Seq: a.Seq,
 	}
 }
 
 // agentView shows a definition; whole says whether with all of it.
 func agentView(d definition.Definition, whole bool) (api.Agent, error) {
-	a := api.Agent{Name: d.Name, Description: d.Description, Model: outline.ModelName(d.Model), Tools: d.Tools, Subagents: d.Agents}
+	a := api.Agent{Name: d.Name, Description: d.Description, Model: transcript.ModelName(d.Model), Tools: d.Tools, Subagents: d.Agents}
 	if !whole {
 		return a, nil
 	}
 	var err error
 	a.Definition, err = json.Marshal(d)
-	a.Definition = outline.PublicAgent(a.Definition)
+	a.Definition = transcript.PublicAgent(a.Definition)
 	return a, err
 }

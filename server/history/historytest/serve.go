@@ -22,7 +22,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
@@ -145,7 +145,7 @@ type Server struct {
 func Serve(t testing.TB, h history.Histories, register func(*route.Table)) *Server {
 	t.Helper()
 	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}})}
-	g := gate.New(gate.Config{Keys: s.ring})
+	g := auth.New(auth.Config{Keys: s.ring})
 	table := route.New(route.Config{
 		Gate: g, Log: slog.New(slog.DiscardHandler), Version: "test", Observe: func(string, int, time.Duration) {},
 	})

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/server/gate"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
@@ -49,7 +49,7 @@ func Serve(t testing.TB, k runs.Keeper, change ...func(*runs.Config)) *Server {
 // Open is Serve without a test; close the server.
 func Open(k runs.Keeper, change ...func(*runs.Config)) (*Server, error) {
 	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}}), hub: stream.NewHub(500)}
-	g := gate.New(gate.Config{Keys: s.ring})
+	g := auth.New(auth.Config{Keys: s.ring})
 	table := route.New(route.Config{
 		Gate: g, Log: slog.New(slog.DiscardHandler), Version: "test", Observe: func(string, int, time.Duration) {},
 	})

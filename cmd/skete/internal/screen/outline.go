@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
-	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -80,7 +80,7 @@ func WindowAt(e thread.Event) []Block {
 	if !is {
 		return nil
 	}
-	return windowBlocks(outline.Window(b.Ledger))
+	return windowBlocks(transcript.Window(b.Ledger))
 }
 
 // windowBlocks says what fills the model's window; nothing if that is not known.

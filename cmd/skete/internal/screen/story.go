@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -308,7 +308,7 @@ func callBlocks(c *call, b thread.ToolCompleted) []Block {
 		took = Span(b.Took)
 	}
 	size := ""
-	if n := outline.OutputBytes(b); n > 0 {
+	if n := transcript.OutputBytes(b); n > 0 {
 		size = Bytes(n)
 	}
 	head.Note = Join(" · ", exit, code, took, size)
@@ -325,7 +325,7 @@ func callBlocks(c *call, b thread.ToolCompleted) []Block {
 
 // title is "tool  summary of its arguments".
 func (c *call) title() string {
-	return Join("  ", c.tool, outline.Summary(c.tool, c.args))
+	return Join("  ", c.tool, transcript.Summary(c.tool, c.args))
 }
 
 func lastLines(text string, n int) []string {
@@ -355,7 +355,7 @@ func todoBlocks(todos []thread.Todo, indent int) []Block {
 func (s *Story) asked(id string, br *branch, b thread.ApprovalAsked) []Block {
 	c := br.call(b.Call, b.Tool)
 	ask := Ask{
-		Thread: id, Agent: br.agent, Call: b.Call, Tool: Clean(b.Tool), Args: c.args, Reason: Clean(b.Reason), Allowed: outline.Decisions(b.Allowed), Expires: b.Expires,
+		Thread: id, Agent: br.agent, Call: b.Call, Tool: Clean(b.Tool), Args: c.args, Reason: Clean(b.Reason), Allowed: transcript.Decisions(b.Allowed), Expires: b.Expires,
 	}
 	s.asks = append(s.asks, ask)
 	who := ""

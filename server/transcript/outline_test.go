@@ -1,4 +1,4 @@
-package outline_test
+package transcript_test
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/server/outline"
+	"github.com/skete-dev/skete/server/transcript"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -93,7 +93,7 @@ func story() []thread.Event {
 }
 
 func TestOutline_tellsTheStory(t *testing.T) {
-	got, err := json.MarshalIndent(outline.Of(thr, run, story()), "", " ")
+	got, err := json.MarshalIndent(transcript.Of(thr, run, story()), "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestOutline_tellsTheStory(t *testing.T) {
 // At every moment of a run there is an outline, and no earlier one changes by
 // what comes later.
 func TestOutline_isKeptAsItWas(t *testing.T) {
-	f := outline.New(thr, run)
+	f := transcript.New(thr, run)
 	var before []api.Outline
 	var texts []string
 	for _, e := range story() {
@@ -132,7 +132,7 @@ func TestOutline_isKeptAsItWas(t *testing.T) {
 }
 
 func TestOutline_waiting(t *testing.T) {
-	o := outline.Of(thr, run, story()[:13])
+	o := transcript.Of(thr, run, story()[:13])
 	if diff := cmp.Diff([]string{"c3", "c4"}, o.Waiting); diff != "" {
 		t.Error(diff)
 	}
@@ -142,7 +142,7 @@ func TestOutline_waiting(t *testing.T) {
 }
 
 func TestCall(t *testing.T) {
-	f := outline.New(thr, run)
+	f := transcript.New(thr, run)
 	for _, e := range story() {
 		f.Add(e)
 	}
@@ -164,7 +164,7 @@ func TestPage(t *testing.T) {
 	for _, tt := range []struct{ n, before, first, last, more int }{
 		{0, 0, 1, 5, 0}, {2, 0, 4, 5, 4}, {2, 4, 2, 3, 2}, {2, 2, 1, 1, 0}, {9, 0, 1, 5, 0}, {2, 99, 4, 5, 4}, {2, 1, 0, 0, 0},
 	} {
-		p := outline.Page(o, tt.n, tt.before)
+		p := transcript.Page(o, tt.n, tt.before)
 		first, last := 0, 0
 		if len(p.Steps) > 0 {
 			first, last = p.Steps[0].Step, p.Steps[len(p.Steps)-1].Step
@@ -191,7 +191,7 @@ func TestSummary(t *testing.T) {
 		{"execute", `{"command":"\u001b[31mred\u0007\u202e"}`, "\uFFFD[31mred\uFFFD\uFFFD"},
 		{"execute", `{"command":"` + strings.Repeat("é", 300) + `"}`, strings.Repeat("é", 98) + "…"},
 	} {
-		if got := outline.Summary(tt.tool, json.RawMessage(tt.args)); got != tt.want {
+		if got := transcript.Summary(tt.tool, json.RawMessage(tt.args)); got != tt.want {
 			t.Errorf("%s %.40s: %q, want %q", tt.tool, tt.args, got, tt.want)
 		}
 	}
@@ -201,7 +201,7 @@ func FuzzSummary(f *testing.F) {
 	f.Add("execute", []byte(`{"command":"ls"}`))
 	f.Add("x", []byte("\x1b]0;title\a{\xff"))
 	f.Fuzz(func(t *testing.T, tool string, args []byte) {
-		s := outline.Summary(tool, args)
+		s := transcript.Summary(tool, args)
 		if len(s) > 700 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q", s)
 		}
@@ -218,6 +218,6 @@ func BenchmarkFold1000Steps(b *testing.B) {
 	}
 	events := log(bodies...)
 	for b.Loop() {
-		outline.Of(thr, run, events)
+		transcript.Of(thr, run, events)
 	}
 }

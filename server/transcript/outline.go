@@ -1,4 +1,4 @@
-// Package outline tells the story of a run: one record a step, short enough to
+// Package transcript tells the story of a run: one record a step, short enough to
 // be read by people and small enough for a page.
 //
 //	f := outline.New(runID)
@@ -11,7 +11,7 @@
 // they come from models and guests and may hold anything.
 //
 // A Fold belongs to one goroutine; what Outline returned is not changed later.
-package outline
+package transcript
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-// Package gate decides who may come in, as whom and with which rights.
+// Package auth decides who may come in, as whom and with which rights.
 //
 //	g := gate.New(gate.Config{Keys: ring})
 //	srv.ConnContext = g.ConnContext
@@ -15,7 +15,7 @@
 // name of its own (rebinding).
 //
 // A Gate is safe for concurrent use.
-package gate
+package auth
 
 import (
 	"cmp"
