@@ -89,7 +89,7 @@
 //	POST   /runs/{id}/decisions                   DecideList -> DecidedList
 //	GET    /approvals                             ApprovalList: all that wait
 //	GET    /runs/{id}/events                      SSE of RunStreamItem; ?from= &follow= &live=; resumes by Last-Event-ID. With Accept: application/json RunEventPage; ?last= &before=
-//	GET    /runs/{id}/outline                     Outline; ?last= &before=
+//	GET    /runs/{id}/transcript                  Transcript; ?last= &before=
 //	GET    /runs/{id}/todos                       TodoList
 //	GET    /runs/{id}/calls/{call}                CallDetail
 //	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=

@@ -303,10 +303,10 @@ const (
 	FollowMessageBytesMax = 1 << 20
 )
 
-// Outline is the story of a run: one record a step.
-type Outline struct {
-	Run   string        `json:"run,omitempty"`
-	Steps []OutlineStep `json:"steps"`
+// Transcript is the story of a run: one record a step.
+type Transcript struct {
+	Run   string           `json:"run,omitempty"`
+	Steps []TranscriptStep `json:"steps"`
 	// Before asks for the steps before these; 0 = there are none.
 	Before int `json:"before,omitempty"`
 	// Total counts all steps of the run.
@@ -336,39 +336,39 @@ type Window struct {
 	Size         int `json:"size,omitempty" doc:"how many tokens fit; missing: not known"`
 }
 
-// OutlineStep is one model call and the tool calls that it asked for. A step
+// TranscriptStep is one model call and the tool calls that it asked for. A step
 // whose seq is 0 has no answer yet: the model works on it, or failed.
-type OutlineStep struct {
-	Step      int              `json:"step" doc:"from 1"`
-	Seq       uint64           `json:"seq" doc:"of model.completed"`
-	Through   uint64           `json:"through,omitempty" doc:"the last event that its prompt knew"`
-	At        *time.Time       `json:"at,omitempty"`
-	TookMS    int64            `json:"took_ms,omitempty"`
-	Model     string           `json:"model,omitempty"`
-	Inputs    []OutlineInput   `json:"inputs,omitempty" doc:"what entered the conversation before it"`
-	Text      string           `json:"text,omitempty" doc:"its beginning"`
-	TextBytes int              `json:"text_bytes,omitempty" doc:"of the whole text, when text is only its beginning"`
-	Reasoning string           `json:"reasoning,omitempty" doc:"its beginning"`
-	Stop      string           `json:"stop,omitempty"`
-	Calls     []OutlineCall    `json:"calls,omitempty"`
-	Failures  []OutlineFailure `json:"failures,omitempty" doc:"attempts of the model call that failed"`
-	Notes     []string         `json:"notes,omitempty" doc:"what else happened: compacted, rewound, another machine"`
-	Usage     Usage            `json:"usage"`
-	CostUSD   float64          `json:"cost_usd"`
-	Window    *Window          `json:"window,omitempty" doc:"what filled the model's window"`
-	Rewound   bool             `json:"rewound,omitempty" doc:"no longer part of the conversation"`
+type TranscriptStep struct {
+	Step      int                 `json:"step" doc:"from 1"`
+	Seq       uint64              `json:"seq" doc:"of model.completed"`
+	Through   uint64              `json:"through,omitempty" doc:"the last event that its prompt knew"`
+	At        *time.Time          `json:"at,omitempty"`
+	TookMS    int64               `json:"took_ms,omitempty"`
+	Model     string              `json:"model,omitempty"`
+	Inputs    []TranscriptInput   `json:"inputs,omitempty" doc:"what entered the conversation before it"`
+	Text      string              `json:"text,omitempty" doc:"its beginning"`
+	TextBytes int                 `json:"text_bytes,omitempty" doc:"of the whole text, when text is only its beginning"`
+	Reasoning string              `json:"reasoning,omitempty" doc:"its beginning"`
+	Stop      string              `json:"stop,omitempty"`
+	Calls     []TranscriptCall    `json:"calls,omitempty"`
+	Failures  []TranscriptFailure `json:"failures,omitempty" doc:"attempts of the model call that failed"`
+	Notes     []string            `json:"notes,omitempty" doc:"what else happened: compacted, rewound, another machine"`
+	Usage     Usage               `json:"usage"`
+	CostUSD   float64             `json:"cost_usd"`
+	Window    *Window             `json:"window,omitempty" doc:"what filled the model's window"`
+	Rewound   bool                `json:"rewound,omitempty" doc:"no longer part of the conversation"`
 }
 
-// OutlineInput is what entered the conversation.
-type OutlineInput struct {
+// TranscriptInput is what entered the conversation.
+type TranscriptInput struct {
 	Seq  uint64 `json:"seq"`
 	From string `json:"from" doc:"user, parent, sub-agent, skete"`
 	Name string `json:"name,omitempty"`
 	Text string `json:"text" doc:"its beginning"`
 }
 
-// OutlineFailure is an attempt of a model call that failed.
-type OutlineFailure struct {
+// TranscriptFailure is an attempt of a model call that failed.
+type TranscriptFailure struct {
 	Seq     uint64 `json:"seq"`
 	Attempt int    `json:"attempt"`
 	Trouble string `json:"trouble"`
@@ -376,8 +376,8 @@ type OutlineFailure struct {
 	WaitMS  int64  `json:"wait_ms,omitempty" doc:"before the next attempt"`
 }
 
-// OutlineCall is a tool call.
-type OutlineCall struct {
+// TranscriptCall is a tool call.
+type TranscriptCall struct {
 	ID     string `json:"id"`
 	Tool   string `json:"tool"`
 	Args   string `json:"args" doc:"a summary for people, on one line"`
@@ -389,13 +389,13 @@ type OutlineCall struct {
 	Head   string `json:"head,omitempty" doc:"the beginning of the output"`
 	Thread string `json:"thread,omitempty" doc:"of the sub-agent that it started"`
 	// StartedSeq and EndedSeq are where a fork or a rewind can go to.
-	StartedSeq uint64           `json:"started_seq,omitempty" doc:"the event with which it began"`
-	EndedSeq   uint64           `json:"ended_seq,omitempty" doc:"the event with its result"`
-	Approval   *OutlineApproval `json:"approval,omitempty"`
+	StartedSeq uint64              `json:"started_seq,omitempty" doc:"the event with which it began"`
+	EndedSeq   uint64              `json:"ended_seq,omitempty" doc:"the event with its result"`
+	Approval   *TranscriptApproval `json:"approval,omitempty"`
 }
 
-// OutlineApproval is the question about a call, and its answer.
-type OutlineApproval struct {
+// TranscriptApproval is the question about a call, and its answer.
+type TranscriptApproval struct {
 	Reason     string     `json:"reason,omitempty"`
 	Allowed    []string   `json:"allowed"`
 	AskedAt    time.Time  `json:"asked_at"`
@@ -409,7 +409,7 @@ type OutlineApproval struct {
 
 // CallDetail is all that is known of one tool call but its output.
 type CallDetail struct {
-	OutlineCall
+	TranscriptCall
 	Step        int             `json:"step"`
 	Arguments   json.RawMessage `json:"arguments" doc:"that the model wrote"`
 	Ran         json.RawMessage `json:"ran,omitempty" doc:"the arguments that ran, when they were changed"`

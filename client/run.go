@@ -198,16 +198,16 @@ func (r *Run) Compare(ctx context.Context, with string) (api.Comparison, error) 
 	return transport.Fetch[api.Comparison](ctx, r.c.t, transport.Get(r.path("/compare"), url.Values{"with": {with}}))
 }
 
-// Outline tells the story of the last steps (0 = 100 of them) that stand
+// Transcript tells the story of the last steps (0 = 100 of them) that stand
 // before a step (0 = the end).
-func (r *Run) Outline(ctx context.Context, last, before int) (api.Outline, error) {
+func (r *Run) Transcript(ctx context.Context, last, before int) (api.Transcript, error) {
 	q := url.Values{}
 	for name, n := range map[string]int{"last": last, "before": before} {
 		if n > 0 {
 			q.Set(name, strconv.Itoa(n))
 		}
 	}
-	return transport.Fetch[api.Outline](ctx, r.c.t, transport.Get(r.path("/outline"), q))
+	return transport.Fetch[api.Transcript](ctx, r.c.t, transport.Get(r.path("/transcript"), q))
 }
 
 // Todos returns the agent's plan.

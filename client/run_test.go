@@ -211,7 +211,7 @@ func TestRun_steered(t *testing.T) {
 	if b, err := io.ReadAll(out); string(b) != "output" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	o, err := r.Outline(ctx, 1, 0)
+	o, err := r.Transcript(ctx, 1, 0)
 	if err != nil || o.Total != 2 || len(o.Steps) != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}

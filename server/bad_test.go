@@ -220,7 +220,7 @@ func TestBadRequests(t *testing.T) {
 		{"rewind to a word", "POST", noRun + "/rewind", `{"to":"x"}`, nil, 400, "to"},
 		{"compare with nothing", "GET", noRun + "/compare", nil, nil, 400, "with"},
 		{"decide nothing", "POST", noRun + "/decisions", `{"decisions":[]}`, nil, 400, "decisions"},
-		{"outline of too much", "GET", noRun + "/outline?last=1001", nil, nil, 400, "last"},
+		{"transcript of too much", "GET", noRun + "/transcript?last=1001", nil, nil, 400, "last"},
 		{"call of a run that is not there", "GET", noRun + "/calls/c1", nil, nil, 404, ""},
 		{"output from before its beginning", "GET", noRun + "/calls/c1/output?offset=-1", nil, nil, 400, "offset"},
 		{"events from a word", "GET", noRun + "/events?from=x", nil, nil, 400, "from"},

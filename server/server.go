@@ -8,7 +8,7 @@
 //
 // Beneath it: route is the table of all routes and what surrounds each, gate
 // decides who may come in, key keeps API keys, inside serves what is inside a
-// sandbox, runs serves what agents do (follow merges their streams, outline
+// sandbox, runs serves what agents do (follow merges their streams, transcript
 // tells their story), stream moves bytes, view translates between guest and
 // caller, problem makes errors readable. This package has the rest: sandboxes,
 // templates, keys, metrics, the life of the server.

@@ -224,7 +224,7 @@ func TestScript_itsPathIsShownToNobody(t *testing.T) {
 		t.Fatalf("%d events have the path, so this test shows too little", hidden)
 	}
 	base := "/v1/runs/" + run.ID
-	for _, at := range []string{base, "/v1/runs", base + "/outline", base + "/events", "/v1/agents", "/v1/agents/rehearsed"} {
+	for _, at := range []string{base, "/v1/runs", base + "/transcript", base + "/events", "/v1/agents", "/v1/agents/rehearsed"} {
 		for _, accept := range []string{"application/json", "text/event-stream"} {
 			a := w.send(w.Key, "GET", at, nil, "Accept", accept)
 			if a.status != 200 || strings.Contains(string(a.body), dir) {
@@ -452,11 +452,11 @@ func TestStory(t *testing.T) {
 	run := w.start("x")
 	w.until(run.ID, func(r api.Run) bool { return r.Steps == 5 })
 	base := "/v1/runs/" + run.ID
-	o := call[api.Outline](w, "GET", base+"/outline?last=2", nil, 200)
+	o := call[api.Transcript](w, "GET", base+"/transcript?last=2", nil, 200)
 	if o.Total != 5 || len(o.Steps) != 2 || o.Steps[0].Step != 4 || o.Before != 4 || len(o.Todos) != 1 {
 		t.Errorf("%+v", o)
 	}
-	o = call[api.Outline](w, "GET", base+"/outline?last=2&before=4", nil, 200)
+	o = call[api.Transcript](w, "GET", base+"/transcript?last=2&before=4", nil, 200)
 	if o.Steps[0].Step != 2 || o.Steps[1].Calls[0].Bytes != int64(len(large)) {
 		t.Errorf("%+v", o)
 	}
@@ -589,7 +589,7 @@ func TestForeignTenant(t *testing.T) {
 		{"GET", base + "/approvals", nil},
 		{"POST", base + "/decisions", api.DecideList{Decisions: []api.Decide{{Call: "c1", Decision: "approve"}}}},
 		{"GET", base + "/events", nil},
-		{"GET", base + "/outline", nil},
+		{"GET", base + "/transcript", nil},
 		{"GET", base + "/todos", nil},
 		{"GET", base + "/calls/c1", nil},
 		{"GET", base + "/calls/c1/output", nil},

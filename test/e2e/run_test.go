@@ -78,7 +78,7 @@ func (w *world) must(args ...string) string {
 func (w *world) output(run, tool string) string {
 	w.t.Helper()
 	r := w.c.Run(run)
-	o, err := r.Outline(w.ctx(), 0, 0)
+	o, err := r.Transcript(w.ctx(), 0, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -460,10 +460,10 @@ There are two files.
 		t.Errorf("%+v", got)
 	}
 	var all struct {
-		Run     api.Run
-		Outline api.Outline
+		Run        api.Run
+		Transcript api.Transcript
 	}
-	if got := w.cli("", "show", id, "--json"); json.Unmarshal([]byte(got.out), &all) != nil || all.Run.ID != id || len(all.Outline.Steps) != 2 {
+	if got := w.cli("", "show", id, "--json"); json.Unmarshal([]byte(got.out), &all) != nil || all.Run.ID != id || len(all.Transcript.Steps) != 2 {
 		t.Errorf("%+v", got)
 	}
 }

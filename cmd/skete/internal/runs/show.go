@@ -54,7 +54,7 @@ that the story leaves out.`,
 			case full:
 				return a.showFull(ctx, r, run)
 			}
-			return a.showOutline(ctx, r, run, last, step)
+			return a.showTranscript(ctx, r, run, last, step)
 		},
 	}
 	fs := cmd.Flags()
@@ -112,15 +112,15 @@ func (a commands) showFull(ctx context.Context, r *client.Run, run api.Run) erro
 	if story.Ended() != nil {
 		return nil
 	}
-	return printBlocks(a.App, screen.Told(run, api.Outline{}, nil)[1:])
+	return printBlocks(a.App, screen.Told(run, api.Transcript{}, nil)[1:])
 }
 
-func (a commands) showOutline(ctx context.Context, r *client.Run, run api.Run, last, step int) error {
+func (a commands) showTranscript(ctx context.Context, r *client.Run, run api.Run, last, step int) error {
 	before := 0
 	if step > 0 {
 		last, before = 1, step+1
 	}
-	o, err := r.Outline(ctx, last, before)
+	o, err := r.Transcript(ctx, last, before)
 	if err != nil {
 		return err
 	}
@@ -135,9 +135,9 @@ func (a commands) showOutline(ctx context.Context, r *client.Run, run api.Run, l
 	}
 	if a.JSON {
 		return app.PrintJSON(a.Out, struct {
-			Run       api.Run        `json:"run"`
-			Outline   api.Outline    `json:"outline"`
-			Approvals []api.Approval `json:"approvals,omitempty"`
+			Run        api.Run        `json:"run"`
+			Transcript api.Transcript `json:"transcript"`
+			Approvals  []api.Approval `json:"approvals,omitempty"`
 		}{run, o, open})
 	}
 	if a.Quiet {
@@ -153,7 +153,7 @@ func (a commands) showOutline(ctx context.Context, r *client.Run, run api.Run, l
 // stepOutputMax bounds what is shown of each output of a step.
 const stepOutputMax = 16 << 10
 
-func (a commands) showStep(ctx context.Context, r *client.Run, s api.OutlineStep) error {
+func (a commands) showStep(ctx context.Context, r *client.Run, s api.TranscriptStep) error {
 	calls := s.Calls
 	s.Calls = nil
 	if err := printBlocks(a.App, screen.StepBlocks(s)); err != nil {

@@ -27,7 +27,7 @@ func Head(run api.Run, more ...string) Block {
 }
 
 // Told is the story of a run as it is looked at afterwards.
-func Told(run api.Run, o api.Outline, asks []api.Approval) []Block {
+func Told(run api.Run, o api.Transcript, asks []api.Approval) []Block {
 	if run.Model == "" {
 		run.Model = "-" // the server's choice, which the first answer tells
 	}
@@ -64,7 +64,7 @@ func Told(run api.Run, o api.Outline, asks []api.Approval) []Block {
 }
 
 // lastWindow is what filled the window at the last step that counts.
-func lastWindow(steps []api.OutlineStep) *api.Window {
+func lastWindow(steps []api.TranscriptStep) *api.Window {
 	for _, s := range slices.Backward(steps) {
 		if s.Window != nil && !s.Rewound {
 			return s.Window
@@ -132,7 +132,7 @@ func apiTodo(t api.Todo) Block {
 }
 
 // StepBlocks is one step, its calls folded.
-func StepBlocks(s api.OutlineStep) []Block {
+func StepBlocks(s api.TranscriptStep) []Block {
 	var blocks []Block
 	for _, in := range s.Inputs {
 		b := Block{Mark: "❯", Style: Cyan, Text: strings.TrimSpace(Clean(in.Text)), Tone: Bold, Gap: true}
@@ -166,7 +166,7 @@ func StepBlocks(s api.OutlineStep) []Block {
 		blocks = append(blocks, Block{Text: text})
 	}
 	for _, c := range s.Calls {
-		blocks = append(blocks, outlineCall(c)...)
+		blocks = append(blocks, transcriptCall(c)...)
 	}
 	return blocks
 }
@@ -188,7 +188,7 @@ func events(seqs ...uint64) string {
 	return "events " + strings.Join(known, ", ")
 }
 
-func outlineCall(c api.OutlineCall) []Block {
+func transcriptCall(c api.TranscriptCall) []Block {
 	b := Block{Mark: "✓", Style: Green, Text: Clean(Join("  ", c.Tool, c.Args)), One: true, Indent: 2}
 	switch c.Status {
 	case "failed", "rejected":
@@ -274,7 +274,7 @@ func moments(run api.Run) string {
 
 // CallBlocks is one call unfolded: its arguments and its output.
 func CallBlocks(d api.CallDetail, output string) []Block {
-	blocks := outlineCall(d.OutlineCall)
+	blocks := transcriptCall(d.TranscriptCall)
 	blocks[0].Gap = true
 	args := d.Arguments
 	if len(d.Ran) > 0 {

@@ -25,7 +25,7 @@ func (s *service) registerStory(t *route.Table) {
 	get := func(path, id, summary string) route.Operation {
 		return route.Operation{Method: http.MethodGet, Path: base + path, Scope: key.RunsRead, ID: id, Tag: tag, Summary: summary}
 	}
-	route.JSON(t, get("/outline", "get-run-outline", "Tell the story of a run, one record a step"), s.outline)
+	route.JSON(t, get("/transcript", "get-run-transcript", "Tell the story of a run, one record a step"), s.transcript)
 	route.JSON(t, get("/todos", "get-run-todos", "Get the agent's plan"), s.todos)
 	route.JSON(t, get("/calls/{call}", "get-call", "Get a tool call, its arguments whole"), s.call)
 	output := get("/calls/{call}/output", "read-call-output", "Read the whole output of a tool call, or a range of it")
@@ -98,17 +98,17 @@ func (f found) fold(ctx context.Context) (*transcript.Fold, error) {
 	return fold, nil
 }
 
-type outlineIn struct {
+type transcriptIn struct {
 	RunPath
 	Last   int `query:"last" minimum:"0" maximum:"1000" doc:"only so many steps, the last ones; default 100"`
 	Before int `query:"before" minimum:"0" doc:"that stand before this step"`
 }
 
-type outlineOut struct{ Body api.Outline }
+type transcriptOut struct{ Body api.Transcript }
 
-const outlineLast = 100
+const transcriptLast = 100
 
-func (s *service) outline(ctx context.Context, in *outlineIn) (*outlineOut, error) {
+func (s *service) transcript(ctx context.Context, in *transcriptIn) (*transcriptOut, error) {
 	f, err := s.find(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -118,9 +118,9 @@ func (s *service) outline(ctx context.Context, in *outlineIn) (*outlineOut, erro
 		return nil, err
 	}
 	if in.Last == 0 {
-		in.Last = outlineLast
+		in.Last = transcriptLast
 	}
-	return &outlineOut{transcript.Page(fold.Outline(), in.Last, in.Before)}, nil
+	return &transcriptOut{transcript.Page(fold.Transcript(), in.Last, in.Before)}, nil
 }
 
 type todosOut struct{ Body api.TodoList }
@@ -135,7 +135,7 @@ func (s *service) todos(ctx context.Context, in *RunPath) (*todosOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	items := fold.Outline().Todos
+	items := fold.Transcript().Todos
 	if items == nil {
 		items = []api.Todo{}
 	}
@@ -167,7 +167,7 @@ func (s *service) call(ctx context.Context, in *CallPath) (*callOut, error) {
 }
 
 func noCall(id string) error {
-	return errs.New(errs.NotFound, "the run has no call %.64q", id).WithHint("its outline lists them")
+	return errs.New(errs.NotFound, "the run has no call %.64q", id).WithHint("its transcript lists them")
 }
 
 // completed finds the result of a call; nil = it has none yet.

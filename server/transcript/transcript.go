@@ -1,16 +1,16 @@
 // Package transcript tells the story of a run: one record a step, short enough to
 // be read by people and small enough for a page.
 //
-//	f := outline.New(runID)
+//	f := transcript.New(runID)
 //	for event := range events { f.Add(event) }
-//	o := f.Outline()
+//	o := f.Transcript()
 //
 // It is a pure function of the events: no clock, no store. It never fails:
 // what it does not know it leaves out, so that a viewer shows what there is
 // also of a log that a newer program wrote. Texts are cut to their beginning;
 // they come from models and guests and may hold anything.
 //
-// A Fold belongs to one goroutine; what Outline returned is not changed later.
+// A Fold belongs to one goroutine; what Transcript returned is not changed later.
 package transcript
 
 import (
@@ -40,12 +40,12 @@ const (
 	statusRunning = "running"
 )
 
-// Fold builds an outline event by event.
+// Fold builds a transcript event by event.
 type Fold struct {
 	run     thread.RunID // "" = of all runs
 	thread  thread.ID
-	steps   []api.OutlineStep
-	open    api.OutlineStep // what happened since the last step: becomes part of the next
+	steps   []api.TranscriptStep
+	open    api.TranscriptStep // what happened since the last step: becomes part of the next
 	calls   map[string]place
 	details map[string]*api.CallDetail
 	todos   []api.Todo
@@ -59,18 +59,18 @@ type Fold struct {
 // place is where a call stands.
 type place struct{ step, call int }
 
-// New returns an empty outline of a run in a thread; "" = of every run in it.
+// New returns an empty transcript of a run in a thread; "" = of every run in it.
 func New(id thread.ID, run thread.RunID) *Fold {
 	return &Fold{run: run, thread: id, calls: map[string]place{}, details: map[string]*api.CallDetail{}}
 }
 
 // Of folds events.
-func Of(id thread.ID, run thread.RunID, events []thread.Event) api.Outline {
+func Of(id thread.ID, run thread.RunID, events []thread.Event) api.Transcript {
 	f := New(id, run)
 	for _, e := range events {
 		f.Add(e)
 	}
-	return f.Outline()
+	return f.Transcript()
 }
 
 // Add takes the next event. Events of other runs are passed over.
@@ -89,7 +89,7 @@ func (f *Fold) Add(e thread.Event) {
 	case thread.ModelCompleted:
 		f.step(e, b)
 	case thread.ModelFailed:
-		f.open.Failures = capped(f.open.Failures, failuresMax, api.OutlineFailure{
+		f.open.Failures = capped(f.open.Failures, failuresMax, api.TranscriptFailure{
 			Seq: e.Seq, Attempt: b.Attempt, Trouble: string(b.Trouble), Text: Head(b.Text, headBytesMax), WaitMS: b.Wait.Milliseconds(),
 		})
 	case thread.ToolStarted:
@@ -156,16 +156,16 @@ func capped[T any](list []T, most int, v T) []T {
 }
 
 func (f *Fold) input(e thread.Event, b thread.Input) {
-	f.open.Inputs = capped(f.open.Inputs, inputsMax, api.OutlineInput{
+	f.open.Inputs = capped(f.open.Inputs, inputsMax, api.TranscriptInput{
 		Seq: e.Seq, From: b.From, Name: b.Name, Text: Head(llm.Message{Blocks: b.Blocks}.String(), TextBytesMax),
 	})
 }
 
 func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 	s := f.open
-	f.open = api.OutlineStep{}
+	f.open = api.TranscriptStep{}
 	// What entered after the prompt was made belongs to the next step.
-	late := slices.IndexFunc(s.Inputs, func(in api.OutlineInput) bool { return in.Seq > b.Through })
+	late := slices.IndexFunc(s.Inputs, func(in api.TranscriptInput) bool { return in.Seq > b.Through })
 	if late >= 0 {
 		f.open.Inputs = slices.Clone(s.Inputs[late:])
 		s.Inputs = s.Inputs[:late:late]
@@ -180,7 +180,7 @@ func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 	}
 	s.Reasoning = Head(reasoning(b.Message), headBytesMax)
 	for _, c := range b.Message.Calls() {
-		call := api.OutlineCall{ID: c.ID, Tool: c.Name, Args: Summary(c.Name, c.Args), Status: statusPending}
+		call := api.TranscriptCall{ID: c.ID, Tool: c.Name, Args: Summary(c.Name, c.Args), Status: statusPending}
 		f.calls[c.ID] = place{len(f.steps), len(s.Calls)}
 		f.details[c.ID] = &api.CallDetail{Step: s.Step, Arguments: c.Args}
 		s.Calls = append(s.Calls, call)
@@ -201,7 +201,7 @@ func reasoning(m llm.Message) string {
 }
 
 // call finds the record of a call; nil = no step asked for it.
-func (f *Fold) call(id string) *api.OutlineCall {
+func (f *Fold) call(id string) *api.TranscriptCall {
 	p, ok := f.calls[id]
 	if !ok {
 		return nil
@@ -267,7 +267,7 @@ func (f *Fold) asked(e thread.Event, b thread.ApprovalAsked) {
 		return
 	}
 	c.Status = statusWaiting
-	a := &api.OutlineApproval{Reason: Head(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
+	a := &api.TranscriptApproval{Reason: Head(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
 	if !b.Expires.IsZero() {
 		at := b.Expires.UTC()
 		a.ExpiresAt = &at
@@ -307,10 +307,10 @@ func (f *Fold) rewind(e thread.Event, b thread.Rewound) {
 	f.note(e, "the conversation was taken back to event %d%s", b.To, by(b.By))
 }
 
-// Outline returns what is known so far.
-func (f *Fold) Outline() api.Outline {
-	o := api.Outline{
-		Run: string(f.run), Steps: make([]api.OutlineStep, 0, len(f.steps)+1), Total: len(f.steps),
+// Transcript returns what is known so far.
+func (f *Fold) Transcript() api.Transcript {
+	o := api.Transcript{
+		Run: string(f.run), Steps: make([]api.TranscriptStep, 0, len(f.steps)+1), Total: len(f.steps),
 		Todos: f.todos, Usage: Usage(f.usage), CostUSD: f.cost, Seq: f.seq,
 	}
 	for _, s := range f.steps {
@@ -335,7 +335,7 @@ func (f *Fold) Outline() api.Outline {
 }
 
 // Page keeps the last n steps that stand before a step; before 0 = all, n 0 = all.
-func Page(o api.Outline, n, before int) api.Outline {
+func Page(o api.Transcript, n, before int) api.Transcript {
 	end := len(o.Steps)
 	if before > 0 {
 		end = min(end, before-1)
@@ -358,7 +358,7 @@ func (f *Fold) Call(id string) (api.CallDetail, bool) {
 		return api.CallDetail{}, false
 	}
 	d := *f.details[id]
-	d.OutlineCall = *c
+	d.TranscriptCall = *c
 	if !json.Valid(d.Arguments) {
 		d.Arguments = nil
 	}

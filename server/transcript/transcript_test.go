@@ -92,7 +92,7 @@ func story() []thread.Event {
 	)
 }
 
-func TestOutline_tellsTheStory(t *testing.T) {
+func TestTranscript_tellsTheStory(t *testing.T) {
 	got, err := json.MarshalIndent(transcript.Of(thr, run, story()), "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -112,26 +112,26 @@ func TestOutline_tellsTheStory(t *testing.T) {
 	}
 }
 
-// At every moment of a run there is an outline, and no earlier one changes by
+// At every moment of a run there is a transcript, and no earlier one changes by
 // what comes later.
-func TestOutline_isKeptAsItWas(t *testing.T) {
+func TestTranscript_isKeptAsItWas(t *testing.T) {
 	f := transcript.New(thr, run)
-	var before []api.Outline
+	var before []api.Transcript
 	var texts []string
 	for _, e := range story() {
 		f.Add(e)
-		o := f.Outline()
+		o := f.Transcript()
 		b, _ := json.Marshal(o)
 		before, texts = append(before, o), append(texts, string(b))
 	}
 	for i, o := range before {
 		if b, _ := json.Marshal(o); string(b) != texts[i] {
-			t.Errorf("the outline after event %d became\n%s, was\n%s", i+1, b, texts[i])
+			t.Errorf("the transcript after event %d became\n%s, was\n%s", i+1, b, texts[i])
 		}
 	}
 }
 
-func TestOutline_waiting(t *testing.T) {
+func TestTranscript_waiting(t *testing.T) {
 	o := transcript.Of(thr, run, story()[:13])
 	if diff := cmp.Diff([]string{"c3", "c4"}, o.Waiting); diff != "" {
 		t.Error(diff)
@@ -157,9 +157,9 @@ func TestCall(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	o := api.Outline{Total: 5}
+	o := api.Transcript{Total: 5}
 	for i := range 5 {
-		o.Steps = append(o.Steps, api.OutlineStep{Step: i + 1})
+		o.Steps = append(o.Steps, api.TranscriptStep{Step: i + 1})
 	}
 	for _, tt := range []struct{ n, before, first, last, more int }{
 		{0, 0, 1, 5, 0}, {2, 0, 4, 5, 4}, {2, 4, 2, 3, 2}, {2, 2, 1, 1, 0}, {9, 0, 1, 5, 0}, {2, 99, 4, 5, 4}, {2, 1, 0, 0, 0},

@@ -357,7 +357,7 @@ func FuzzKeys(f *testing.F) {
 func TestTold_aRunWhoseModelIsNotKnownYet(t *testing.T) {
 	v := View{Width: 80, Height: 40}
 	for model, want := range map[string]string{"": "model -", "fast": "model fast"} {
-		lines := v.Render(Told(api.Run{ID: "run_a", Agent: "default", Model: model, State: "pending"}, api.Outline{}, nil))
+		lines := v.Render(Told(api.Run{ID: "run_a", Agent: "default", Model: model, State: "pending"}, api.Transcript{}, nil))
 		if !strings.HasSuffix(lines[0], want) {
 			t.Errorf("%q: %q", model, lines[0])
 		}
