@@ -59,7 +59,7 @@ func (r *Runner) verdict(ctx context.Context, b *batch, c *runs.Call) []thread.B
 		if c.Asked.Expires.IsZero() || r.c.Now().Before(c.Asked.Expires) {
 			return nil
 		}
-		expired := thread.ApprovalDecided{Call: c.ID, Decision: thread.Reject, By: "expiry", Text: "Nobody decided in time."}
+		expired := thread.ApprovalDecided{Call: c.ID, Decision: thread.Reject, By: "expiry", Text: "No decision came in time."}
 		return append([]thread.Body{expired}, decided(c, &expired)...)
 	case b.gates[c.ID].known:
 		return nil
@@ -89,7 +89,7 @@ func decided(c *runs.Call, d *thread.ApprovalDecided) []thread.Body {
 	case thread.Reject:
 		text := "The call was rejected"
 		if d.By == "expiry" {
-			text += ": nobody decided in time."
+			text += ": no decision came in time."
 		} else if d.Text != "" {
 			text += ": " + d.Text
 		} else {

@@ -80,7 +80,7 @@ type Outcome struct {
 }
 
 // ErrFenced says that the thread has another driver now.
-var ErrFenced = errs.New(errs.Conflict, "somebody else drives this thread")
+var ErrFenced = errs.New(errs.Conflict, "another server drives this thread")
 
 // Runner drives one thread.
 type Runner struct {

@@ -14,7 +14,7 @@ type Revision struct {
 	Run    string `json:"run,omitempty"`
 	Step   int    `json:"step,omitempty"`
 	Call   string `json:"call,omitempty" doc:"the tool call whose result it is"`
-	Actor  string `json:"actor,omitempty" doc:"who changed the files; outside = nobody knows"`
+	Actor  string `json:"actor,omitempty" doc:"who changed the files; outside = not known"`
 	Label  string `json:"label,omitempty"`
 	// Title and Who are for people; Label and Actor are what was noted.
 	Title string `json:"title" doc:"in a few words, of what it is the result"`
@@ -200,7 +200,7 @@ type Applied struct {
 // PathResult is what became of a path.
 type PathResult struct {
 	PathChange
-	Result string `json:"result" enum:"done,kept" doc:"kept: it holds what the history does not have, or somebody changed it meanwhile"`
+	Result string `json:"result" enum:"done,kept" doc:"kept: it holds what the history does not have, or it was changed meanwhile"`
 }
 
 // PathRevisions is the history of one path, newest first: the revisions in

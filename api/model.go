@@ -7,7 +7,7 @@ type Model struct {
 	ID           string `json:"id" doc:"what the vendor calls it"`
 	URL          string `json:"url,omitempty"`
 	WindowTokens int    `json:"window_tokens,omitempty"`
-	Guessed      bool   `json:"guessed,omitempty" doc:"nobody said how large its window is"`
+	Guessed      bool   `json:"guessed,omitempty" doc:"the size of its window was not stated"`
 	Source       string `json:"source" doc:"configuration, environment, local server"`
 	State        string `json:"state" enum:"ready,key,no_key,down" doc:"key: its key is there, the vendor was not asked"`
 	Default      bool   `json:"default,omitempty" doc:"used where nothing else is said"`

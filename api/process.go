@@ -81,7 +81,7 @@ type Process struct {
 	User       string     `json:"user"`
 	Terminal   bool       `json:"terminal,omitempty"`
 	Background bool       `json:"background,omitempty"`
-	State      string     `json:"state" enum:"running,exited,lost" doc:"lost: nobody can know how it ended; no status is invented"`
+	State      string     `json:"state" enum:"running,exited,lost" doc:"lost: how it ended cannot be known; no status is invented"`
 	Exit       *Exit      `json:"exit,omitempty"`
 	StartedAt  time.Time  `json:"started_at"`
 	EndedAt    *time.Time `json:"ended_at,omitempty"`

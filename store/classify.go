@@ -57,7 +57,7 @@ func fullError(cause error) error {
 func classify(err error, doing string) error {
 	switch faultCode(err) {
 	case codeWrongLast, codeWrongLastInFlight:
-		return errs.Wrap(errs.Conflict, err, "somebody else has changed it")
+		return errs.Wrap(errs.Conflict, err, "another writer has changed it")
 	case codeAccountResources, codeInsufficient, codeMemoryResources, codeStorageResources, codeStoreFailed, codeStreamBytesTooHigh:
 		return fullError(err)
 	case codeMessageTooLarge:

@@ -90,7 +90,7 @@ func (l *Leases) takeOver(ctx context.Context, key, holder string, value []byte,
 	}
 	rev, err = l.kv.put(ctx, write{key: key, value: value, ttl: ttl, fenced: true, revision: rev})
 	if errs.Is(err, errs.Conflict) {
-		return 0, errs.New(errs.Exists, "%.64q was taken by somebody else", key)
+		return 0, errs.New(errs.Exists, "%.64q was taken by another holder", key)
 	}
 	return rev, err
 }

@@ -165,7 +165,7 @@ func (l *ThreadLog) follow(ctx context.Context, id thread.ID, subject string, af
 }
 
 // errUnsure marks an append whose fate is unknown.
-var errUnsure = errors.New("nobody can say whether it was stored")
+var errUnsure = errors.New("whether it was stored cannot be known")
 
 // write sends a record until it is known what became of it, and returns its
 // stream sequence. again: it may have been sent before.

@@ -268,7 +268,7 @@ func (c *Checker) toolStarted(e Event, b ToolStarted) string {
 	case b.Key == "":
 		return "an effect has a key"
 	case call.started != 0 && call.started > c.claimed:
-		return fmt.Sprintf("call %q was started by event %d, and nobody claimed the thread since", b.Call, call.started)
+		return fmt.Sprintf("call %q was started by event %d, and the thread was not claimed since", b.Call, call.started)
 	case call.asked != 0 && call.decided == 0:
 		return fmt.Sprintf("call %q waits for a person", b.Call)
 	case call.decision == Reject || call.decision == Respond:
@@ -317,7 +317,7 @@ func (c *Checker) approvalDecided(e Event, b ApprovalDecided) string {
 	case rule != "":
 		return rule
 	case call.asked == 0:
-		return fmt.Sprintf("nobody asked about call %q", b.Call)
+		return fmt.Sprintf("there was no question about call %q", b.Call)
 	case call.decided != 0:
 		return fmt.Sprintf("call %q was decided by event %d", b.Call, call.decided)
 	case !slices.Contains(call.allowed, b.Decision) && (b.By != "expiry" || b.Decision != Reject):

@@ -109,7 +109,7 @@ func BeforeTurn(revs []Revision, s Scope) (uint64, error) {
 // NoChange says that no run has changed what is there now.
 func NoChange() error {
 	return errs.New(errs.NotFound, "there is nothing to undo: no run changed what is there now").WithCode(errs.NothingToDo).
-		WithHint("`skete undo` without a flag takes back the last change, whoever made it")
+		WithHint("`skete undo` without a flag takes back the last change, of any actor")
 }
 
 // isTurn reports whether a revision shows what was there when a person spoke.

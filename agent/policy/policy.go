@@ -119,7 +119,7 @@ var sameAs = map[string]string{"run_command": "execute", "list_files": "ls"}
 
 // unasked are tools that do not run unasked when no rule is about them, with why.
 var unasked = map[string]string{
-	"undo_changes": "It takes back all that changed in the files since, whoever changed it.",
+	"undo_changes": "It takes back all that changed in the files since, also what others changed.",
 }
 
 // runsToo are tools that run a command beside what else they do. For their

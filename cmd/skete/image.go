@@ -78,7 +78,7 @@ func (a program) signIn(p *api.PullTemplate, stdin bool) error {
 	}
 	who, err := authn.DefaultKeychain.Resolve(ref.Context().Registry)
 	if err != nil || who == authn.Anonymous {
-		return nil //nolint:nilerr // then as nobody; the registry says if that is not enough
+		return nil //nolint:nilerr // then without a login; the registry says if that is not enough
 	}
 	auth, err := who.Authorization()
 	if err != nil {

@@ -251,7 +251,7 @@ func (w *writer) dress() error {
 		}
 		if own.Uid != w.old.Uid || own.Gid != w.old.Gid {
 			if err := unix.Fchown(w.fd, int(w.old.Uid), int(w.old.Gid)); err != nil {
-				return errs.Wrap(errs.Denied, err, "%s belongs to somebody else and would change its owner", showPath(w.name)).
+				return errs.Wrap(errs.Denied, err, "%s belongs to another user and would change its owner", showPath(w.name)).
 					WithHint("a ranged write changes it in place")
 			}
 		}

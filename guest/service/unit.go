@@ -398,7 +398,7 @@ func (u *unit) ended(info *wire.ProcessInfo, err error) {
 func how(e *wire.Exit) string {
 	switch {
 	case e == nil:
-		return "it ended, and nobody knows how"
+		return "it ended, and how is not known"
 	case e.Reason != "" && e.Reason != "killed":
 		return "it was ended: " + e.Reason
 	case e.Signal != 0:

@@ -1333,7 +1333,7 @@ type StartRequest struct {
 	TimeoutMs     int64                  `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`                // 0 = none; then the process group gets TERM, KILL after 2 s
 	SpoolBytesMax int64                  `protobuf:"varint,10,opt,name=spool_bytes_max,json=spoolBytesMax,proto3" json:"spool_bytes_max,omitempty"` // per stream; 0 = default (head 1 MiB + tail 16 MiB)
 	Overflow      Overflow               `protobuf:"varint,11,opt,name=overflow,proto3,enum=skete.guest.v1.Overflow" json:"overflow,omitempty"`
-	Background    bool                   `protobuf:"varint,12,opt,name=background,proto3" json:"background,omitempty"` // informational: nobody waits for it
+	Background    bool                   `protobuf:"varint,12,opt,name=background,proto3" json:"background,omitempty"` // informational: no client waits for it
 	// What the caller asked for, hashed; at most 64 bytes. A key that was used
 	// with another one is a conflict. Empty: no comparison.
 	Fingerprint   []byte `protobuf:"bytes,13,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`

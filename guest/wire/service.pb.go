@@ -83,7 +83,7 @@ type ServiceSource int32
 
 const (
 	ServiceSource_SERVICE_SOURCE_UNSPECIFIED ServiceSource = 0 // = CALL
-	ServiceSource_SERVICE_SOURCE_CALL        ServiceSource = 1 // somebody asked: a person, a program, an agent
+	ServiceSource_SERVICE_SOURCE_CALL        ServiceSource = 1 // by a call: of a person, a program, an agent
 	ServiceSource_SERVICE_SOURCE_FILE        ServiceSource = 2 // skete.yaml of the workspace
 	ServiceSource_SERVICE_SOURCE_SPEC        ServiceSource = 3 // the sandbox's spec
 )

@@ -220,7 +220,7 @@ func parseAssistant(m chatMessage, req *llm.Request, open map[string]bool) error
 
 func parseResult(m chatMessage, req *llm.Request, open map[string]bool) error {
 	if !open[m.ToolCallID] {
-		return fmt.Errorf("a result for %q, which nobody called", m.ToolCallID)
+		return fmt.Errorf("a result for %q, which was not called", m.ToolCallID)
 	}
 	delete(open, m.ToolCallID)
 	var text string

@@ -196,7 +196,7 @@ func unfit(i engine.Info) error {
 		return errs.New(errs.Unsupported, "the container engine runs without root, so it maps users in a way that the workspace's files would not survive").
 			WithHint("use the system's engine (run the server as root), or the gvisor provider, which needs no root")
 	case hasOption(i, "userns"):
-		return errs.New(errs.Unsupported, "the container engine maps users (userns-remap), and the workspace's files would belong to nobody").
+		return errs.New(errs.Unsupported, "the container engine maps users (userns-remap), and the workspace's files would have no owner").
 			WithHint("start a second engine without userns-remap and name its socket in DOCKER_HOST")
 	}
 	return nil

@@ -106,7 +106,7 @@ func probeGuest() {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", wire.HostSocket)
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), bootTimeout, errors.New("nobody asked"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), bootTimeout, errors.New("not asked for"))
 	defer cancel()
 	channel.Park(ctx, dial, func(conn net.Conn, port uint32) {
 		_ = wire.Grant(conn, port)

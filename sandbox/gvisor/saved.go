@@ -84,7 +84,7 @@ func savedVersionOf(program string) (string, error) {
 	for _, d := range info.Deps {
 		if d.Path == gvisorModule {
 			if d.Replace != nil {
-				return "", errors.New("a gVisor of nobody's version")
+				return "", errors.New("a gVisor of no version")
 			}
 			return d.Version, nil
 		}

@@ -306,7 +306,7 @@ func (m *Manager) sweepLeftovers(ctx context.Context, unreadable map[sandbox.ID]
 	}
 	m.orphans(volumes, unreadable, func(id sandbox.ID) {
 		if err := m.c.Volumes.Remove(ctx, string(id)); err != nil {
-			m.c.Log.Error("cannot remove a volume that nobody owns", "id", id, "error", err)
+			m.c.Log.Error("cannot remove a volume that no sandbox owns", "id", id, "error", err)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func (m *Memory) Update(ctx context.Context, key string, value []byte, revision 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.entries[key]; !ok || e.revision != revision {
-		return 0, errs.New(errs.Conflict, "somebody else has changed it")
+		return 0, errs.New(errs.Conflict, "another writer has changed it")
 	}
 	return m.set(key, value), nil
 }
@@ -92,7 +92,7 @@ func (m *Memory) Delete(ctx context.Context, key string, revision uint64) error 
 	defer m.mu.Unlock()
 	e, ok := m.entries[key]
 	if ok && e.revision != revision {
-		return errs.New(errs.Conflict, "somebody else has changed it")
+		return errs.New(errs.Conflict, "another writer has changed it")
 	}
 	delete(m.entries, key)
 	return nil

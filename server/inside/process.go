@@ -30,7 +30,7 @@ func (s *service) registerProcesses(t *route.Table) {
 	const tag, base = "processes", "/v1/sandboxes/{id}/processes"
 	route.JSON(t, route.Operation{
 		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag, Step: route.OwnStep(),
-		Summary: "Start a command; nobody reads its output yet", Status: http.StatusCreated,
+		Summary: "Start a command; its output is not read yet", Status: http.StatusCreated,
 	}, s.startProcess)
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-processes", Tag: tag,

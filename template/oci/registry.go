@@ -255,7 +255,7 @@ func (p *patient) Close() error {
 // lied names the registry whose content is not what its name says.
 func (r Reference) lied(what, digest string) error {
 	return errs.New(errs.Corrupt, "the registry %s sent other bytes for %s %s than that digest says", r.Registry(), what, digest).
-		WithHint("the image is not used; ask whoever runs the registry, or pull from another one")
+		WithHint("the image is not used; ask the operator of the registry, or pull from another one")
 }
 
 // failed gives an error of a registry its class. What it says to users was not

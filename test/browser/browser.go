@@ -123,7 +123,7 @@ func Start(t testing.TB, more ...string) *Browser {
 		_ = in.Close()
 		kill := time.AfterFunc(endTimeout, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 		go func() {
-			for range b.lines { //nolint:revive // what nobody waits for any more
+			for range b.lines { //nolint:revive // what is not waited for any more
 			}
 		}()
 		<-read

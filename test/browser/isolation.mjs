@@ -46,7 +46,7 @@ export default async ({browser, args}) => {
     await note('fetch to the API', async () => 'read ' + (await (await fetch(origin + '/v1/login', {credentials: 'include'})).text()));
     await note('read of the API', async () => 'read ' + (await (await fetch(origin + '/v1/keys', {credentials: 'include', mode: 'cors'})).text()));
     await note('post of a key', async () => {
-      // It is sent; nobody may read the answer, and the test looks whether a key was made.
+      // It is sent; no page may read the answer, and the test looks whether a key was made.
       await fetch(origin + '/v1/keys', {method: 'POST', credentials: 'include', mode: 'no-cors', body: '{"name":"evil","scopes":["admin"]}'});
       return 'refused';
     });

@@ -87,7 +87,7 @@ func ended(err error) (*tool.Result, error) {
 // was before nor as it would be after.
 func unsure(p string) tool.Result {
 	return whole(tool.Fail(tool.CodeInterrupted, "Error: interrupted: this call was interrupted, and "+show(p)+
-		" has changed since; nobody can say whether it was done. Read the file before you go on"))
+		" has changed since; whether it was done cannot be known. Read the file before you go on"))
 }
 
 // write creates a file or replaces its content.
@@ -147,7 +147,7 @@ func (t write) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	}
 	hash, err := t.env.Files.Write(ctx, a.FilePath, []byte(a.Content), p.Before)
 	if codeOf(err) == tool.CodeConflict {
-		return whole(tool.Fail(tool.CodeConflict, "Error: conflict: "+show(a.FilePath)+" was changed by somebody else in this moment; it was not written. Read it before you write it again")), nil
+		return whole(tool.Fail(tool.CodeConflict, "Error: conflict: "+show(a.FilePath)+" was changed by another writer in this moment; it was not written. Read it before you write it again")), nil
 	}
 	if err != nil {
 		return failed(err)

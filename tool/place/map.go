@@ -150,7 +150,7 @@ func (m *Map) Write(ctx context.Context, p string, content []byte, ifHash string
 
 func (m *Map) record(ctx context.Context, c thread.FileChange) error {
 	if !tool.RecordFile(ctx, c) {
-		return errs.New(errs.Denied, "nobody records changes of the thread's files here")
+		return errs.New(errs.Denied, "changes of the thread's files are not recorded here")
 	}
 	m.set(c, time.Now())
 	return nil

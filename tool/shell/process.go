@@ -159,7 +159,7 @@ func (w *part) result(a processArgs, now tool.Ended, running bool) tool.Result {
 	case running:
 		text += "[it is running]"
 	case now.Lost:
-		text += "[nobody can say how it ended: the machine was started anew]"
+		text += "[how it ended cannot be known: the machine was started anew]"
 	default:
 		text += status(now, 0)
 		r.Exit = &now.Exit

@@ -48,8 +48,8 @@ const (
 	outputWaitMax     = 5 * time.Minute
 	prefix            = "proc_"
 	stoppedAsking     = "the machine did not answer"
-	lostAfterRestart  = "Error: interrupted: the machine was started anew while the command ran; nobody can say what it did"
-	neverFoundAgain   = "Error: interrupted: the machine in which the command ran is gone; nobody can say what it did"
+	lostAfterRestart  = "Error: interrupted: the machine was started anew while the command ran; what it did cannot be known"
+	neverFoundAgain   = "Error: interrupted: the machine in which the command ran is gone; what it did cannot be known"
 	backgroundTimeout = 0 // none
 )
 
@@ -281,7 +281,7 @@ func (t execute) broken(ctx, waiting context.Context, p tool.Process, c *collect
 		return tool.Result{}, cause // the server goes down: the next run of the call finds the command
 	case errors.Is(context.Cause(waiting), errNoAnswer):
 		end(ctx, p) // in case it hears us after all
-		return tool.Fail(tool.CodeTimeout, c.text()+"[timeout: "+stoppedAsking+" in time; nobody can say whether the command still runs]"), nil
+		return tool.Fail(tool.CodeTimeout, c.text()+"[timeout: "+stoppedAsking+" in time; whether the command still runs cannot be known]"), nil
 	default:
 		return tool.Result{}, err
 	}

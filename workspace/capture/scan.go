@@ -125,7 +125,7 @@ func Open(dir string, store *object.Store, c Config) (x *Capture, err error) {
 			x.vouch(x.last)
 		}
 	}
-	x.silent = errs.New(errs.Unsupported, "nobody asked for it")
+	x.silent = errs.New(errs.Unsupported, "it was not asked for")
 	if c.Watch && !x.c.Full {
 		x.watcher, x.silent = openWatcher(dir)
 	}

@@ -75,7 +75,7 @@ $("logout").addEventListener("click", async () => {
   } catch (err) { failed(err); }
 });
 
-// A page that the browser kept may be of somebody who has logged out.
+// A page that the browser kept may be of a user who has logged out.
 addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });
 
 // ---- the timeline
@@ -332,7 +332,7 @@ const showSandbox = async () => {
 const everyMS = 1500, everyMSMax = 30000;
 
 // To ask what runs inside would wake a paused sandbox, and keep one from being
-// paused for ever: it is asked only while it runs and somebody is at the page.
+// paused for ever: it is asked only while it runs and a reader is at the page.
 const attendedMS = 5 * 60 * 1000;
 let attended = Date.now();
 for (const sign of ["pointerdown", "pointermove", "keydown", "focus", "visibilitychange"]) {

@@ -32,7 +32,7 @@ const exitUsage = 2
 // exitCodes are listed in the help of what waits for a run.
 const exitCodes = `
 Exit status: 0 it succeeded, 1 it failed, 2 wrong usage, 3 it waits for an
-approval that nobody here can give, 4 it was cancelled, 5 it ran out of time,
+approval that cannot be given here, 4 it was cancelled, 5 it ran out of time,
 125 skete itself failed.`
 
 // commands are the commands of one run of the program.

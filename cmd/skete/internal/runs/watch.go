@@ -318,7 +318,7 @@ func (w *runWatcher) byPolicy(ctx context.Context) error {
 		w.asked[key] = true
 		d := api.Decide{Call: ask.Call, Thread: ask.Thread, Decision: api.DecisionApprove}
 		if w.opts.Policy == "none" {
-			d.Decision, d.Text = api.DecisionReject, "nobody is there who could approve it"
+			d.Decision, d.Text = api.DecisionReject, "there is no terminal at which it could be approved"
 		}
 		if err := w.decide(ctx, d); err != nil {
 			return err
@@ -334,7 +334,7 @@ func (w *runWatcher) decide(ctx context.Context, d api.Decide) error {
 	defer cancel()
 	_, err := w.r.Decide(ctx, d)
 	if errs.Is(err, errs.Conflict) || errs.Is(err, errs.NotFound) {
-		w.Log.Info("the call was decided by somebody else", "call", d.Call, "error", err)
+		w.Log.Info("the call was decided elsewhere", "call", d.Call, "error", err)
 		return nil
 	}
 	return err

@@ -137,7 +137,7 @@ func (d *Dialog) typed(k Key, asks []Ask) Action {
 			return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, Text: text}}
 		}
 	}
-	d.note = "somebody else decided meanwhile"
+	d.note = "it was decided elsewhere meanwhile"
 	return Action{}
 }
 

@@ -143,7 +143,7 @@ func (a previewCommands) share() *cobra.Command {
 	r := api.CreatePreview{Public: true}
 	cmd := &cobra.Command{
 		Use: "share [ID] PORT", Short: "Make a public link to a port of a sandbox",
-		Long: `Make a public link to a port of a sandbox: whoever has it may use what listens
+		Long: `Make a public link to a port of a sandbox: all who have it may use what listens
 there, until it expires or is revoked. The app does not learn who they are.`,
 		Example: `  skete preview share ID 5173
   skete preview share ID 5173 --name 'for Bob' --for 2h`,
