@@ -102,7 +102,7 @@ func (b *batch) advance(ctx context.Context) error {
 		}
 	}
 	if err := b.r.append(ctx, starts...); errors.Is(err, errReplan) {
-		b.r.Poke() // a cancel came in between: nothing begins, and what runs is to end
+		b.r.Notify() // a cancel came in between: nothing begins, and what runs is to end
 	} else if err != nil {
 		return err
 	}

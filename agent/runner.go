@@ -169,8 +169,8 @@ func Calling(d definition.Definition, info llm.Info) llm.Calling {
 	return llm.CallingNative
 }
 
-// Poke says that another writer may have appended to the log.
-func (r *Runner) Poke() {
+// Notify says that another writer may have appended to the log.
+func (r *Runner) Notify() {
 	select {
 	case r.poke <- struct{}{}:
 	default:

@@ -440,7 +440,7 @@ func TestRun_cancel(t *testing.T) {
 	go func() { _, err := r.Run(t.Context()); done <- err }()
 	<-started
 	w.append(thread.CancelAsked{By: "anna", Reason: "enough"})
-	r.Poke()
+	r.Notify()
 	must(t, <-done)
 	if cause := <-ended; !errors.Is(cause, tool.ErrCancelled) {
 		t.Errorf("the tool was ended because of %v", cause)
@@ -459,7 +459,7 @@ func TestRun_cancelWhileTheModelThinks(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := r.Run(t.Context()); done <- err }()
 	w.append(thread.CancelAsked{By: "anna"})
-	r.Poke()
+	r.Notify()
 	must(t, <-done)
 	if s := w.state(); s.Run.Ended.State != thread.RunCancelled {
 		t.Fatalf("%+v", s.Run.Ended)

@@ -58,8 +58,8 @@ func Died(reason string) bool {
 	return false
 }
 
-// Mourn notes a death. What was there stays as it is in copies of i.
-func (i *Info) Mourn(d Death) {
+// AddDeath notes a death. What was there stays as it is in copies of i.
+func (i *Info) AddDeath(d Death) {
 	i.Deaths = append(slices.Clone(i.Deaths), d)
 	i.Deaths = i.Deaths[max(len(i.Deaths)-deathsMax, 0):]
 }

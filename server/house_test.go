@@ -395,7 +395,7 @@ func TestPublicRoutesAreFew(t *testing.T) {
 		}
 	}
 	slices.Sort(public)
-	// /{$} asks the gate itself: without a login it leads to one. See TestHome.
+	// /{$} asks auth itself: without a login it leads to one. See TestHome.
 	want := []string{"/docs", "/docs/docs.css", "/docs/docs.js", "/healthz", "/openapi.json", "/openapi.yaml", "/preview/{label}", "/readyz", "/s/home.css", "/s/icon.svg", "/s/page.css", "/s/page.js", "/s/show.js", "/s/{id}", "/{$}"}
 	if diff := cmp.Diff(want, public); diff != "" {
 		t.Error(diff)

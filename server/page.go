@@ -34,7 +34,7 @@ type pageConfig struct {
 	// them; nil = there are none.
 	Frames []string
 	// Gate knows who asks for the list at /; nil = there is no list.
-	Gate *auth.Gate
+	Gate *auth.Authenticator
 	// Logins: a browser can log in at /login.
 	Logins    bool
 	Sandboxes Sandboxes

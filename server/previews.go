@@ -82,7 +82,7 @@ func End(p Previews) {
 type previewsConfig struct {
 	Previews  Previews // nil = the server shows none; its routes say so
 	Sandboxes Sandboxes
-	Gate      *auth.Gate
+	Gate      *auth.Authenticator
 }
 
 type previewService struct{ previewsConfig }

@@ -79,7 +79,7 @@ type Sandboxes interface {
 }
 
 // Runs is what the server needs of *supervisor.Supervisor.
-type Runs = runs.Keeper
+type Runs = runs.Supervisor
 
 // Templates is what the server needs of *template.Store.
 type Templates interface {
@@ -144,7 +144,7 @@ type Config struct {
 	// Ring has the keys of Keys; nil = one of its own.
 	Ring *key.Ring
 	// Logins lets browsers in; nil = none come in.
-	Logins *login.Desk
+	Logins *login.Store
 	Issuer login.Issuer // nil = browsers show a key
 	// Origins are scheme://host[:port] under which browsers know the server.
 	Origins  []string
@@ -169,7 +169,7 @@ type Server struct {
 	warm      Warm
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
-	gate      *auth.Gate
+	gate      *auth.Authenticator
 	previews  Previews
 	hub       *stream.Hub
 	metrics   *metrics
@@ -217,13 +217,13 @@ func New(c Config) (*Server, error) {
 	})
 	registerServices(s.table, servicesConfig{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
-	runs.Register(s.table, runs.Config{Keeper: c.Runs, Hub: s.hub, Tools: c.Tools})
+	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)
 	s.registerPool(s.table)
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)
 	s.registerKeys(s.table)
-	login.Register(s.table, login.PagesConfig{Desk: c.Logins, Gate: s.gate, Issuer: c.Issuer})
+	login.Register(s.table, login.PagesConfig{Store: c.Logins, Gate: s.gate, Issuer: c.Issuer})
 	registerPreviews(s.table, previewsConfig{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
 	registerPages(s.table, pageConfig{
 		Frames: Frames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,

@@ -8,7 +8,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Spawner starts sub-agents for `task`; the keeper is one. Safe for
+// Spawner starts sub-agents for `task`; the supervisor is one. Safe for
 // concurrent use.
 type Spawner interface {
 	// Spawn starts a sub-agent once per Key, or says how the one that was

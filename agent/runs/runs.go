@@ -38,7 +38,7 @@ type Start struct {
 	// name files of the host (models of scripts).
 	Operator bool
 
-	Replay thread.RunID // the run that is played again; only the keeper sets it
+	Replay thread.RunID // the run that is played again; only the supervisor sets it
 }
 
 // Run is what there is to know about a run without reading its log.

@@ -27,7 +27,7 @@ type driver struct {
 func (d *driver) again() {
 	d.dirty.Store(true)
 	if r := d.runner.Load(); r != nil {
-		r.Poke()
+		r.Notify()
 	}
 }
 

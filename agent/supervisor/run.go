@@ -51,7 +51,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		return agent.Outcome{}, d.stuck(ctx, log, s, runs.ReasonModel, err)
 	}
 	d.runner.Store(r)
-	r.Poke() // what came in since the log was read
+	r.Notify() // what came in since the log was read
 	return r.Run(ctx)
 }
 

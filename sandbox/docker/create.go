@@ -57,7 +57,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 		_ = host.Close()
 		return nil, err
 	}
-	if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
+	if err := m.lifetime.AwaitGuest(ctx, m.guest); err != nil {
 		_ = m.Close()
 		return nil, err
 	}

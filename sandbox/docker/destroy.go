@@ -27,16 +27,16 @@ func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	defer p.clearing.Lock(id)()
 	m := p.machines.Known(id)
 	if m != nil {
-		m.fate.Doom(true)
+		m.lifetime.Doom(true)
 	}
 	if err := p.removeContainer(ctx, id); err != nil {
 		if m != nil {
-			m.fate.Doom(false)
+			m.lifetime.Doom(false)
 		}
 		return err
 	}
 	if m != nil {
-		m.fate.Settle(ctx)
+		m.lifetime.Settle(ctx)
 		_ = m.Close()
 	}
 	if err := p.roots.remove(ctx, id); err != nil {

@@ -32,7 +32,7 @@ type machine struct {
 	p         *Provider
 	channel   *channel.Host
 	guest     *wire.Client
-	fate      *shared.Fate
+	lifetime  *shared.Lifetime
 	stop      context.CancelFunc // of the engine's wait
 	wg        sync.WaitGroup
 
@@ -51,22 +51,22 @@ func (p *Provider) follow(id sandbox.ID, container string, host *channel.Host) (
 	ctx, stop := context.WithCancel(context.Background())
 	m := &machine{
 		id: id, container: container, p: p, channel: host, stop: stop,
-		fate: shared.NewFate(id),
+		lifetime: shared.NewLifetime(id),
 	}
 	m.guest = wire.NewClient(m.Dial)
-	m.wg.Go(func() { m.mourn(ctx) })
+	m.wg.Go(func() { m.awaitExit(ctx) })
 	p.machines.Put(id, m)
 	return m, nil
 }
 
-// mourn waits for the container's end and writes down how it came. It returns
+// awaitExit waits for the container's end and writes down how it came. It returns
 // without when the machine is closed.
-func (m *machine) mourn(ctx context.Context) {
+func (m *machine) awaitExit(ctx context.Context) {
 	exit, ok := m.p.await(ctx, m.container)
 	if !ok {
 		return
 	}
-	exit = m.fate.End(func(destroyed bool) sandbox.Exit {
+	exit = m.lifetime.End(func(destroyed bool) sandbox.Exit {
 		if destroyed {
 			exit.Reason, exit.Detail = sandbox.ReasonDestroyed, ""
 		}
@@ -130,14 +130,14 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	return m.fate.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
+	return m.lifetime.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
 func (m *machine) Guest() *wire.Client { return m.guest }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.lifetime.Wait(ctx) }
 
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(ctx context.Context) error {
@@ -155,7 +155,7 @@ func (m *machine) Resume(ctx context.Context) error {
 func (m *machine) setPaused(ctx context.Context, what string, act func(context.Context, string) error, paused bool) error {
 	m.pauseMu.Lock()
 	defer m.pauseMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	err := act(ctx, m.container)
@@ -180,7 +180,7 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.fate.LetGo(func() {
+	m.lifetime.Release(func() {
 		m.stop()
 		m.wg.Wait()
 		m.guest.Close()

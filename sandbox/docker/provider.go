@@ -273,7 +273,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
+	if m := p.machines.Known(id); m != nil && !m.lifetime.Ended() {
 		return m, nil
 	}
 	d, err := p.engine.Inspect(ctx, p.container(id))
@@ -291,7 +291,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if !d.State.Paused { // a paused guest cannot answer, and need not
-		if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
+		if err := m.lifetime.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 			return nil, fmt.Errorf("attach %s: %w", id, err)
 		}

@@ -26,7 +26,7 @@ var _ sandbox.Counter = (*machine)(nil)
 func (m *machine) Counts(ctx context.Context) (sandbox.Counts, error) {
 	m.countMu.Lock()
 	defer m.countMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return sandbox.Counts{}, m.notRunning()
 	}
 	pipe, err := m.jail.OpenPipe(jail.Metrics)

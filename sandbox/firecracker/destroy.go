@@ -28,13 +28,13 @@ func (p *Provider) Destroy(ctx context.Context, id sandbox.ID) error {
 func (p *Provider) clear(ctx context.Context, id sandbox.ID) error {
 	m := p.machines.Known(id)
 	if m != nil {
-		m.fate.Doom(true)
+		m.lifetime.Doom(true)
 	}
 	if err := p.kill(ctx, id); err != nil {
 		return err
 	}
 	if m != nil {
-		m.fate.Settle(ctx)
+		m.lifetime.Settle(ctx)
 		_ = m.Close()
 	}
 	if p.cgroups != nil {

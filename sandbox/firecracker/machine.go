@@ -40,14 +40,14 @@ const (
 
 // machine is one Firecracker that we follow.
 type machine struct {
-	id    sandbox.ID
-	p     *Provider
-	jail  jail.Jail
-	api   *api.Client
-	guest *wire.Client
-	watch *hostproc.Watch
-	fate  *shared.Fate
-	wg    sync.WaitGroup
+	id       sandbox.ID
+	p        *Provider
+	jail     jail.Jail
+	api      *api.Client
+	guest    *wire.Client
+	watch    *hostproc.Watch
+	lifetime *shared.Lifetime
+	wg       sync.WaitGroup
 
 	opMu sync.Mutex // held while the machine's state changes; taken before mu
 	rec  record     // guarded by opMu from follow on
@@ -70,26 +70,26 @@ func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	}
 	m := &machine{
 		id: id, p: p, jail: p.jailOf(id, rec), watch: watch, rec: rec,
-		fate: shared.NewFate(id), conns: map[net.Conn]struct{}{}, open: make(chan struct{}),
+		lifetime: shared.NewLifetime(id), conns: map[net.Conn]struct{}{}, open: make(chan struct{}),
 	}
 	close(m.open)
 	m.api = api.New(func(ctx context.Context) (net.Conn, error) { return m.jail.Dial(ctx, jail.APISocket) })
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
-	go m.mourn()
+	go m.awaitExit()
 	p.machines.Put(id, m)
 	return m, nil
 }
 
-// mourn waits for Firecracker's end and writes down how it came.
-func (m *machine) mourn() {
+// awaitExit waits for Firecracker's end and writes down how it came.
+func (m *machine) awaitExit() {
 	defer m.wg.Done()
 	select {
 	case <-m.watch.Done():
-	case <-m.fate.Closed():
+	case <-m.lifetime.Closed():
 		return
 	}
-	exit := m.fate.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, m.watch.Status()) })
+	exit := m.lifetime.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, m.watch.Status()) })
 	m.breakStreams()
 	m.p.c.Log.Info("firecracker: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail)
 }
@@ -132,9 +132,9 @@ func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 		m.mu.Unlock()
 		select {
 		case <-open:
-		case <-m.fate.Gone():
+		case <-m.lifetime.Gone():
 			return nil, m.notRunning()
-		case <-m.fate.Closed():
+		case <-m.lifetime.Closed():
 			return nil, m.notRunning()
 		case <-ctx.Done():
 			return nil, errs.Wrap(errs.Unavailable, ctx.Err(), "sandbox %s is paused", m.id)
@@ -250,7 +250,7 @@ func (m *machine) whileAlive(ctx context.Context) (context.Context, func()) {
 	done := make(chan struct{})
 	m.wg.Go(func() {
 		select {
-		case <-m.fate.Gone():
+		case <-m.lifetime.Gone():
 			cancel()
 		case <-done:
 		}
@@ -286,8 +286,8 @@ func (m *machine) awaitGuest(ctx context.Context) error {
 // boot, for the operator.
 func (m *machine) explain(err error) error {
 	select {
-	case <-m.fate.Gone():
-		e := m.fate.Exit()
+	case <-m.lifetime.Gone():
+		e := m.lifetime.Exit()
 		err = errs.Wrap(errs.Unavailable, err, "the machine ended before its guest answered (%s)", e.Detail)
 	default:
 	}
@@ -340,13 +340,13 @@ func (m *machine) reconcile(ctx context.Context) error {
 }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.lifetime.Wait(ctx) }
 
 // Pause implements sandbox.Machine. It breaks all streams.
 func (m *machine) Pause(ctx context.Context) error {
 	m.opMu.Lock()
 	defer m.opMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return m.notRunning()
 	}
 	if m.rec.Paused {
@@ -368,7 +368,7 @@ func (m *machine) Pause(ctx context.Context) error {
 func (m *machine) Resume(ctx context.Context) error {
 	m.opMu.Lock()
 	defer m.opMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return m.notRunning()
 	}
 	if !m.rec.Paused {
@@ -437,7 +437,7 @@ func (m *machine) wake(ctx context.Context) error {
 func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error {
 	m.opMu.Lock()
 	defer m.opMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return m.notRunning()
 	}
 	err := error(nil)
@@ -502,7 +502,7 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.fate.LetGo(func() {
+	m.lifetime.Release(func() {
 		m.breakStreams()
 		m.wg.Wait()
 		_ = m.watch.Close()

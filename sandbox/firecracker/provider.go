@@ -323,7 +323,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
+	if m := p.machines.Known(id); m != nil && !m.lifetime.Ended() {
 		return m, nil
 	}
 	rec, err := readRecord(p.dir(id))

@@ -27,7 +27,7 @@ import (
 func (p *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
 	return p.create(ctx, b, bootPlan{
 		args:  []string{wire.GuestBinary, "init"},
-		await: func(ctx context.Context, m *machine) error { return m.fate.AwaitGuest(ctx, m.guest) },
+		await: func(ctx context.Context, m *machine) error { return m.lifetime.AwaitGuest(ctx, m.guest) },
 	})
 }
 

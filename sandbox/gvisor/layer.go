@@ -46,7 +46,7 @@ func (m *machine) Rouse() error { return m.stun(unix.SIGCONT, false) }
 func (m *machine) stun(sig unix.Signal, stunned bool) error {
 	m.pauseMu.Lock()
 	defer m.pauseMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	m.mu.Lock()

@@ -68,14 +68,14 @@ func writeRecord(dir string, r record) error {
 
 // machine is one sentry that we follow.
 type machine struct {
-	id      sandbox.ID
-	p       *Provider
-	channel *channel.Host
-	guest   *wire.Client
-	kills   *memoryKills
-	fate    *shared.Fate
-	next    chan struct{} // after a sentry ended for a snapshot: watch is of the one that goes on, or as it was
-	wg      sync.WaitGroup
+	id       sandbox.ID
+	p        *Provider
+	channel  *channel.Host
+	guest    *wire.Client
+	kills    *memoryKills
+	lifetime *shared.Lifetime
+	next     chan struct{} // after a sentry ended for a snapshot: watch is of the one that goes on, or as it was
+	wg       sync.WaitGroup
 
 	pauseMu sync.Mutex // held while runsc works; mu may be taken under it
 	paused  bool
@@ -106,18 +106,18 @@ func (p *Provider) follow(id sandbox.ID, rec record, host *channel.Host) (*machi
 	}
 	m := &machine{
 		id: id, p: p, channel: host, watch: watch, rec: rec, paused: rec.Paused,
-		fate: shared.NewFate(id), next: make(chan struct{}, 1),
+		lifetime: shared.NewLifetime(id), next: make(chan struct{}, 1),
 	}
 	m.kills = &memoryKills{count: m.oomKills, taken: map[string]bool{}}
 	m.guest = wire.NewClient(m.Dial, connect.WithInterceptors(m.kills))
 	m.wg.Add(1)
-	go m.mourn()
+	go m.awaitExit()
 	p.machines.Put(id, m)
 	return m, nil
 }
 
-// mourn waits for the machine's end and writes down how it came.
-func (m *machine) mourn() {
+// awaitExit waits for the machine's end and writes down how it came.
+func (m *machine) awaitExit() {
 	defer m.wg.Done()
 	var watch *hostproc.Watch
 	for {
@@ -125,7 +125,7 @@ func (m *machine) mourn() {
 		watch = w
 		select {
 		case <-watch.Done():
-		case <-m.fate.Closed():
+		case <-m.lifetime.Closed():
 			return
 		}
 		_, _ = unix.Wait4(rec.Gofer.PID, nil, unix.WNOHANG, nil) // if it is our child
@@ -134,7 +134,7 @@ func (m *machine) mourn() {
 		}
 		select {
 		case <-m.next:
-		case <-m.fate.Closed():
+		case <-m.lifetime.Closed():
 			return
 		}
 		if _, w, _ := m.now(); w == watch {
@@ -142,7 +142,7 @@ func (m *machine) mourn() {
 		}
 		_ = watch.Close()
 	}
-	exit := m.fate.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, watch.Status()) })
+	exit := m.lifetime.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, watch.Status()) })
 	_ = m.channel.Close()
 	m.p.c.Log.Info("gvisor: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail)
 }
@@ -196,14 +196,14 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	return m.fate.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
+	return m.lifetime.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
 func (m *machine) Guest() *wire.Client { return m.guest }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.lifetime.Wait(ctx) }
 
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(ctx context.Context) error { return m.setPaused(ctx, true) }
@@ -218,7 +218,7 @@ func (m *machine) Resume(ctx context.Context) error { return m.setPaused(ctx, fa
 func (m *machine) setPaused(ctx context.Context, paused bool) error {
 	m.pauseMu.Lock()
 	defer m.pauseMu.Unlock()
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	if m.paused == paused {
@@ -256,7 +256,7 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.fate.LetGo(func() {
+	m.lifetime.Release(func() {
 		m.wg.Wait()
 		_, watch, _ := m.now()
 		_ = watch.Close()

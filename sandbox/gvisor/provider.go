@@ -275,7 +275,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
+	if m := p.machines.Known(id); m != nil && !m.lifetime.Ended() {
 		return m, nil
 	}
 	rec, err := readRecord(p.dir(id))
@@ -299,7 +299,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if !rec.Paused && !rec.Stunned { // a paused guest cannot answer, and need not
-		if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
+		if err := m.lifetime.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 			return nil, fmt.Errorf("attach %s: %w", id, err)
 		}
@@ -308,13 +308,13 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 }
 
 // Close implements sandbox.Provider.
-func (p *Provider) Close() error { return errors.Join(p.machines.Close(), p.letGo()) }
+func (p *Provider) Close() error { return errors.Join(p.machines.Close(), p.release()) }
 
-// letGo removes what the machines share: the mount of an empty network
+// release removes what the machines share: the mount of an empty network
 // namespace that runsc keeps for its gofers (those that run hold it
 // themselves; concurrent starts may have stacked several), and the control
 // group if it is empty.
-func (p *Provider) letGo() error {
+func (p *Provider) release() error {
 	path := filepath.Join(p.runscDir(), "null-netns")
 	for unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
 	}

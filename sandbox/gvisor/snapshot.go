@@ -47,7 +47,7 @@ func (m *machine) Snapshot(ctx context.Context, dir string, frozen func(context.
 // the returned context, and time: who asked for the snapshot cannot take back
 // half of it.
 func (m *machine) takeOff(ctx context.Context) (context.Context, func(), error) {
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		return nil, nil, errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
@@ -79,7 +79,7 @@ func (m *machine) snapshot(ctx context.Context, dir string, frozen func(context.
 	}
 	m.follows(ctx, next, watch, rerr)
 	if rerr == nil {
-		rerr = m.fate.AwaitGuest(ctx, m.guest)
+		rerr = m.lifetime.AwaitGuest(ctx, m.guest)
 	}
 	if rerr == nil && m.paused {
 		rerr = m.p.runsc(ctx, m.id, next, "pause", string(m.id))
@@ -144,18 +144,18 @@ func (m *machine) save(ctx context.Context, dir string) error {
 	return err
 }
 
-// expectEnd tells mourn whether the sentry's end is the machine's.
+// expectEnd tells awaitExit whether the sentry's end is the machine's.
 func (m *machine) expectEnd(yes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.saving = yes
 	select {
-	case <-m.next: // left by a snapshot that mourn did not wait for
+	case <-m.next: // left by a snapshot that awaitExit did not wait for
 	default:
 	}
 }
 
-// follows tells mourn which sentry goes on, or by err that none does.
+// follows tells awaitExit which sentry goes on, or by err that none does.
 func (m *machine) follows(ctx context.Context, rec record, watch *hostproc.Watch, err error) {
 	m.mu.Lock()
 	m.saving = false
@@ -163,7 +163,7 @@ func (m *machine) follows(ctx context.Context, rec record, watch *hostproc.Watch
 	case err == nil:
 		m.rec, m.watch = rec, watch
 	case errors.Is(context.Cause(ctx), shared.ErrDestroyed):
-		m.fate.Doom(true)
+		m.lifetime.Doom(true)
 	default:
 		m.lost = &sandbox.Exit{Reason: sandbox.ReasonLost, Detail: "it could not go on after its snapshot: " + err.Error(), Time: time.Now()}
 	}

@@ -58,7 +58,7 @@ func (s *Service) Begin(ctx context.Context, tenant string, id sandbox.ID) {
 	}
 }
 
-func (s *Service) hasBegun(d *desk) bool {
+func (s *Service) hasBegun(d *handle) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return d.begun

@@ -93,12 +93,12 @@ type Service struct {
 	openFor    time.Duration
 	stage      func(id sandbox.ID, name string) // for tests: see workspace.Config.Stage; nil = not asked
 
-	mu     sync.Mutex          // guards all below and the desks; held for a moment only
-	sizes  map[sandbox.ID]size // of the histories that were measured
-	held   map[string]int64    // their sums, by tenant
-	desks  map[sandbox.ID]*desk
-	hosts  map[sandbox.ID]*desk // those with an open engine, by the name of what the host holds
-	closed bool
+	mu      sync.Mutex          // guards all below and the handles; held for a moment only
+	sizes   map[sandbox.ID]size // of the histories that were measured
+	held    map[string]int64    // their sums, by tenant
+	handles map[sandbox.ID]*handle
+	hosts   map[sandbox.ID]*handle // those with an open engine, by the name of what the host holds
+	closed  bool
 
 	ledgers    map[holding]*ledger
 	recovering map[sandbox.ID]chan struct{} // closed when the undo that a server died in is looked at
@@ -119,7 +119,7 @@ func New(c Config) *Service {
 	s := &Service{
 		c: c, each: looks{most: 1}, looks: looks{most: looksMax, took: map[string]time.Duration{}}, background: looks{most: backgroundMax}, openFor: openFor,
 		sizes: map[sandbox.ID]size{}, held: map[string]int64{},
-		desks: map[sandbox.ID]*desk{}, hosts: map[sandbox.ID]*desk{}, ledgers: map[holding]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
+		handles: map[sandbox.ID]*handle{}, hosts: map[sandbox.ID]*handle{}, ledgers: map[holding]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
@@ -142,7 +142,7 @@ func (s *Service) Close() error {
 	s.end()
 	s.mu.Lock()
 	s.closed = true
-	desks := slices.Collect(maps.Values(s.desks))
+	desks := slices.Collect(maps.Values(s.handles))
 	for _, d := range desks {
 		s.join(d) // no timer any more
 	}

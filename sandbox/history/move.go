@@ -92,7 +92,7 @@ func (s *Service) lastOf(ctx context.Context, tenant string, id sandbox.ID) (uin
 	return all[len(all)-1].N, nil
 }
 
-func (s *Service) used(d *desk) bool {
+func (s *Service) used(d *handle) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return d.uses > 0

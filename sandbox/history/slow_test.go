@@ -246,7 +246,7 @@ func TestDesks_areRemoved(t *testing.T) {
 	}
 	for end := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		s.mu.Lock()
-		left, hosts := len(s.desks), len(s.hosts)
+		left, hosts := len(s.handles), len(s.hosts)
 		s.mu.Unlock()
 		s.looks.mu.Lock()
 		left += len(s.looks.all)

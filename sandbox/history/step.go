@@ -192,7 +192,7 @@ func (s *Service) spawn(f func()) bool {
 func (s *Service) heard(id sandbox.ID) (n uint64, known bool) {
 	s.mu.Lock()
 	var open workspace.History
-	if d := s.desks[id]; d != nil {
+	if d := s.handles[id]; d != nil {
 		open = d.h
 	}
 	s.mu.Unlock()

@@ -356,7 +356,7 @@ func (s *Service) remember(id sandbox.ID, p workspace.Plan, again func(context.C
 func (s *Service) planned(id sandbox.ID, plan string) planned {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := s.desks[id]; d != nil {
+	if d := s.handles[id]; d != nil {
 		return d.plans[plan]
 	}
 	return planned{}

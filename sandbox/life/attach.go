@@ -24,9 +24,9 @@ const (
 	attachWait = 30 * time.Second
 )
 
-// Roll counts the sandboxes that a server found at its start, and gives them
+// AttachProgress counts the sandboxes that a server found at its start, and gives them
 // their turns to be attached.
-type Roll struct {
+type AttachProgress struct {
 	turns chan struct{} // holds a token for each turn taken
 
 	mu    sync.Mutex // guards all below; a leaf
@@ -35,11 +35,13 @@ type Roll struct {
 	over  chan struct{} // closed when all that were added are done; nil = none was
 }
 
-// NewRoll returns an empty Roll.
-func NewRoll() *Roll { return &Roll{turns: make(chan struct{}, attachAtOnce)} }
+// NewAttachProgress returns an empty one.
+func NewAttachProgress() *AttachProgress {
+	return &AttachProgress{turns: make(chan struct{}, attachAtOnce)}
+}
 
 // Progress says how many sandboxes were found, and how many of them are in order.
-func (r *Roll) Progress() (done, total int) {
+func (r *AttachProgress) Progress() (done, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.done, r.total
@@ -47,7 +49,7 @@ func (r *Roll) Progress() (done, total int) {
 
 // Wait returns when all sandboxes are in order, whatever came of them, or ctx's
 // error.
-func (r *Roll) Wait(ctx context.Context) error {
+func (r *AttachProgress) Wait(ctx context.Context) error {
 	for {
 		r.mu.Lock()
 		over, left := r.over, r.total-r.done
@@ -63,7 +65,7 @@ func (r *Roll) Wait(ctx context.Context) error {
 	}
 }
 
-func (r *Roll) add() {
+func (r *AttachProgress) add() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.total == r.done {
@@ -72,7 +74,7 @@ func (r *Roll) add() {
 	r.total++
 }
 
-func (r *Roll) remove() {
+func (r *AttachProgress) remove() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done++; r.done == r.total {
@@ -82,7 +84,7 @@ func (r *Roll) remove() {
 
 // turn waits for a turn, or until called is closed: what a call waits for does
 // not wait for others.
-func (r *Roll) turn(ctx context.Context, called <-chan struct{}) (end func(), err error) {
+func (r *AttachProgress) turn(ctx context.Context, called <-chan struct{}) (end func(), err error) {
 	select {
 	case r.turns <- struct{}{}:
 		next := sync.OnceFunc(func() { <-r.turns })
@@ -99,13 +101,13 @@ func (r *Roll) turn(ctx context.Context, called <-chan struct{}) (end func(), er
 // returns at once: a plan under way is finished or undone, a machine that runs is
 // attached. Calls that need the sandbox wait for that. What fails is tried again
 // by itself.
-func (k *Keeper) Recover() {
+func (k *Sandbox) Recover() {
 	k.mu.Lock()
 	work := k.rec.Plan != planNone || k.rec.Alive()
 	buried := !work && k.rec.Info.State == sandbox.Destroyed
 	if work {
 		k.called, k.ordered = make(chan struct{}), make(chan struct{})
-		k.d.Roll.add()
+		k.d.Attaching.add()
 		if k.work.Launch(job{Kind: kindAttach, Mortal: true, Bounded: true, Run: k.recover}) == nil {
 			k.inOrder() // the server stops
 		}
@@ -123,8 +125,8 @@ func (k *Keeper) Recover() {
 }
 
 // recover is the slow part of Recover. Its time counts from its turn.
-func (k *Keeper) recover(ctx context.Context) error {
-	end, err := k.d.Roll.turn(ctx, k.called)
+func (k *Sandbox) recover(ctx context.Context) error {
+	end, err := k.d.Attaching.turn(ctx, k.called)
 	if err == nil {
 		defer end()
 		bounded, cancel := context.WithTimeout(ctx, jobTimeout)
@@ -143,18 +145,18 @@ func (k *Keeper) recover(ctx context.Context) error {
 // attaching reports whether what the record says is still being brought about.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) attaching() bool { return k.ordered != nil }
+func (k *Sandbox) attaching() bool { return k.ordered != nil }
 
 // inOrder ends that. Preconditions: k.mu is held, k.attaching().
-func (k *Keeper) inOrder() {
+func (k *Sandbox) inOrder() {
 	close(k.ordered)
 	k.ordered = nil
-	k.d.Roll.remove()
+	k.d.Attaching.remove()
 }
 
 // order does what the record asks for. bounded ends with ctx, or when an attach
 // has taken too long.
-func (k *Keeper) order(ctx, bounded context.Context) error {
+func (k *Sandbox) order(ctx, bounded context.Context) error {
 	switch rec := k.record(); {
 	case rec.Plan == planSnapshot && rec.Alive():
 		if err := k.reattach(ctx, bounded); err != nil {
@@ -171,7 +173,7 @@ func (k *Keeper) order(ctx, bounded context.Context) error {
 
 // Attached returns when the sandbox's machine was attached after a start of the
 // server, or is known to be lost; or ctx's error.
-func (k *Keeper) Attached(ctx context.Context) error {
+func (k *Sandbox) Attached(ctx context.Context) error {
 	k.mu.Lock()
 	ordered := k.ordered
 	if ordered != nil {
@@ -196,7 +198,7 @@ func (k *Keeper) Attached(ctx context.Context) error {
 // attached is Attached for calls, which wait for some time only.
 //
 // Unavailable: the sandbox is still being attached.
-func (k *Keeper) attached(ctx context.Context) error {
+func (k *Sandbox) attached(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, attachWait)
 	defer cancel()
 	err := k.Attached(bounded)
@@ -206,20 +208,20 @@ func (k *Keeper) attached(ctx context.Context) error {
 	return err
 }
 
-func (k *Keeper) errAttaching() error {
-	return errs.New(errs.Unavailable, "sandbox %s is still being attached: the server has just started (%s)", k.id, k.d.Roll).
+func (k *Sandbox) errAttaching() error {
+	return errs.New(errs.Unavailable, "sandbox %s is still being attached: the server has just started (%s)", k.id, k.d.Attaching).
 		WithHint("try again in a moment; nothing of it is lost")
 }
 
 // String says how far it is: "12 of 30 sandboxes are attached".
-func (r *Roll) String() string {
+func (r *AttachProgress) String() string {
 	done, total := r.Progress()
 	return fmt.Sprintf("%d of %d sandboxes are attached", done, total)
 }
 
 // reattach takes over a machine that should run, or notes its loss. It is not
 // lost for ctx, which ends when the server stops or the sandbox is destroyed.
-func (k *Keeper) reattach(ctx, bounded context.Context) error {
+func (k *Sandbox) reattach(ctx, bounded context.Context) error {
 	err := k.attach(bounded)
 	if err == nil {
 		return nil
@@ -241,7 +243,7 @@ func (k *Keeper) reattach(ctx, bounded context.Context) error {
 	return k.halt(after, state, sandbox.ReasonLost)
 }
 
-func (k *Keeper) attach(ctx context.Context) error {
+func (k *Sandbox) attach(ctx context.Context) error {
 	info := k.record().Info
 	p, ok := k.d.Ladder.Get(info.Provider)
 	if !ok {

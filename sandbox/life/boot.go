@@ -16,7 +16,7 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-// ErrGone is returned where a keeper has come to its end and a new one may
+// ErrGone is returned where a Sandbox has come to its end and a new one may
 // take its place.
 var ErrGone = errs.New(errs.Conflict, "the sandbox is gone")
 
@@ -39,8 +39,8 @@ func (r Request) fingerprint() string {
 	return requestFingerprint([]any{r.Spec, r.From.ID})
 }
 
-// New returns a keeper for a sandbox that is to be made. Begin makes it.
-func New(d *Deps, r Request, p *selector.Rung) *Keeper {
+// New returns a Sandbox for a sandbox that is to be made. Begin makes it.
+func New(d *Deps, r Request, p *selector.Rung) *Sandbox {
 	info := sandbox.Info{
 		ID: r.ID, Tenant: r.Tenant, Spec: r.Spec.Settled(p.Capabilities()), State: sandbox.Creating,
 		Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
@@ -59,7 +59,7 @@ func New(d *Deps, r Request, p *selector.Rung) *Keeper {
 // Begin starts to make the sandbox and returns at once; wait returns when its
 // guest answers. If all who wait go away before, it is undone, and wait
 // returns when nothing is left.
-func (k *Keeper) Begin(p *selector.Rung, root template.Rootfs) (wait func(context.Context) error) {
+func (k *Sandbox) Begin(p *selector.Rung, root template.Rootfs) (wait func(context.Context) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rec.Info.RootfsHash = root.Hash
@@ -80,7 +80,7 @@ func (k *Keeper) Begin(p *selector.Rung, root template.Rootfs) (wait func(contex
 
 // Again answers a create that has the key of an earlier one: it waits for that
 // one. Conflict: the specs differ. ErrGone: the earlier one has failed.
-func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
+func (k *Sandbox) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 	if k.record().Request != r.fingerprint() {
 		return sandbox.Info{}, errs.New(errs.Conflict, "this idempotency key was used for another spec").
 			WithHint("use a new key for a new sandbox")
@@ -104,7 +104,7 @@ func (k *Keeper) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 }
 
 // build is the slow part of Create. When it fails it leaves nothing.
-func (k *Keeper) build(ctx context.Context, p *selector.Rung, root template.Rootfs) error {
+func (k *Sandbox) build(ctx context.Context, p *selector.Rung, root template.Rootfs) error {
 	if done, err := k.note(ctx, p, root); done {
 		return err
 	}
@@ -124,7 +124,7 @@ func (k *Keeper) build(ctx context.Context, p *selector.Rung, root template.Root
 
 // note moves into a warm machine, and then all is done; or it tells the
 // registry of the sandbox.
-func (k *Keeper) note(ctx context.Context, p *selector.Rung, root template.Rootfs) (done bool, err error) {
+func (k *Sandbox) note(ctx context.Context, p *selector.Rung, root template.Rootfs) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	if done, err := k.moveIn(ctx, p, root); done {
@@ -137,7 +137,7 @@ func (k *Keeper) note(ctx context.Context, p *selector.Rung, root template.Rootf
 }
 
 // unbuild removes a sandbox whose callers are gone, or whose template did not get ready.
-func (k *Keeper) unbuild() error {
+func (k *Sandbox) unbuild() error {
 	if err := k.commit(func(r *registryRecord) { r.Plan, r.PlanReason = planDestroy, sandbox.ReasonDestroyed }); err != nil {
 		k.d.Log.Warn("cannot note that a sandbox will be destroyed", "id", k.id, "error", err)
 	}
@@ -145,7 +145,7 @@ func (k *Keeper) unbuild() error {
 }
 
 // store writes the first record of a sandbox.
-func (k *Keeper) store(ctx context.Context, rec registryRecord) error {
+func (k *Sandbox) store(ctx context.Context, rec registryRecord) error {
 	k.write.Lock()
 	defer k.write.Unlock()
 	if err := k.journal.Create(ctx, rec); err != nil {
@@ -158,7 +158,7 @@ func (k *Keeper) store(ctx context.Context, rec registryRecord) error {
 }
 
 // notBuilt handles a record that was not, or perhaps not, stored.
-func (k *Keeper) notBuilt(ctx context.Context, err error) error {
+func (k *Sandbox) notBuilt(ctx context.Context, err error) error {
 	if errs.Is(err, errs.Exists) {
 		k.forget()
 		return errs.Wrap(errs.Conflict, err, "the idempotency key was used on another server")
@@ -174,7 +174,7 @@ func (k *Keeper) notBuilt(ctx context.Context, err error) error {
 }
 
 // interrupted says who ended the work, if it did not end by itself.
-func (k *Keeper) interrupted(ctx context.Context, err error) error {
+func (k *Sandbox) interrupted(ctx context.Context, err error) error {
 	switch {
 	case k.d.Ctx.Err() != nil:
 		return sandbox.ErrClosing
@@ -185,14 +185,14 @@ func (k *Keeper) interrupted(ctx context.Context, err error) error {
 }
 
 // late says that the time was too short, if it was.
-func (k *Keeper) late(ctx context.Context, err error) error {
+func (k *Sandbox) late(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return errs.Wrap(errs.Unavailable, err, "sandbox %s did not come up in %s", k.id, jobTimeout)
 	}
 	return err
 }
 
-func (k *Keeper) makeVolume(ctx context.Context) error {
+func (k *Sandbox) makeVolume(ctx context.Context) error {
 	form, err := k.form()
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (k *Keeper) makeVolume(ctx context.Context) error {
 }
 
 // form is how the sandbox's provider wants its workspace.
-func (k *Keeper) form() (sandbox.Form, error) {
+func (k *Sandbox) form() (sandbox.Form, error) {
 	name := k.record().Info.Provider
 	p, ok := k.d.Ladder.Get(name)
 	switch {
@@ -231,7 +231,7 @@ func (k *Keeper) form() (sandbox.Form, error) {
 // boot waits for the sandbox's turn, attaches its volume, boots a machine for it
 // and commits Running. Its record says Creating. The deadline counts from its
 // turn: waiting is not booting.
-func (k *Keeper) boot(ctx context.Context, p *selector.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
+func (k *Sandbox) boot(ctx context.Context, p *selector.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
 	turn, err := k.turn(ctx, p, root, from)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ const tellEvery = 2 * time.Second
 
 // turn waits until the sandbox may boot, as long as that takes, and tells how
 // many are before it.
-func (k *Keeper) turn(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
+func (k *Sandbox) turn(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
 	place := k.d.Boots.Join(admission.Boot{Provider: p.Name(), Tenant: k.tenant, Like: alike(k.record().Info.Spec, root, from)})
 	k.mu.Lock()
 	k.place = place
@@ -281,7 +281,7 @@ func (k *Keeper) turn(ctx context.Context, p *selector.Rung, root template.Rootf
 }
 
 // tell publishes what a sandbox waits for, as it changes.
-func (k *Keeper) tell(ctx context.Context) {
+func (k *Sandbox) tell(ctx context.Context) {
 	t := time.NewTicker(tellEvery)
 	defer t.Stop()
 	for said := ""; ; {
@@ -315,7 +315,7 @@ func waiting(ahead int) string {
 }
 
 // power brings a machine up in the sandbox's directory.
-func (k *Keeper) power(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
+func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	dir := k.dir()
 	if err := freshDir(dir); err != nil {
 		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
@@ -339,7 +339,7 @@ func (k *Keeper) power(ctx context.Context, p *selector.Rung, root template.Root
 // begin tells a machine that has just booted which keys were used before, and
 // starts what the template is for. One in which that does not get ready is
 // ended, and it is not the provider's fault.
-func (k *Keeper) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine, root template.Rootfs) error {
+func (k *Sandbox) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine, root template.Rootfs) error {
 	err := k.keys.Tell(ctx, m.Guest())
 	if err == nil {
 		err = StartServices(ctx, m.Guest(), root, k.record().Info.Spec)
@@ -353,7 +353,7 @@ func (k *Keeper) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine,
 }
 
 // up notes that a machine runs for the sandbox.
-func (k *Keeper) up(p *selector.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
+func (k *Sandbox) up(p *selector.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
 	k.adopt(machine)
 	err := k.commit(k.running(p, asked, held, note))
 	k.settle()
@@ -361,7 +361,7 @@ func (k *Keeper) up(p *selector.Rung, machine sandbox.Machine, asked time.Time, 
 }
 
 // running is the change of the record of a sandbox whose machine has come up.
-func (k *Keeper) running(p *selector.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*registryRecord) {
+func (k *Sandbox) running(p *selector.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*registryRecord) {
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
@@ -382,7 +382,7 @@ func (k *Keeper) running(p *selector.Rung, asked time.Time, held sandbox.Snapsho
 }
 
 // settle begins to count the time that a machine may live, and be idle.
-func (k *Keeper) settle() {
+func (k *Sandbox) settle() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.deadline, k.used = deadlineOf(k.rec.Info.Spec.TTL), time.Now()
@@ -397,7 +397,7 @@ func deadlineOf(ttl time.Duration) time.Time {
 }
 
 // adopt puts a machine in its place and watches over it.
-func (k *Keeper) adopt(machine sandbox.Machine) {
+func (k *Sandbox) adopt(machine sandbox.Machine) {
 	ctx, cancel := context.WithCancel(k.d.Ctx)
 	k.mu.Lock()
 	k.machine, k.dying = machine, ""

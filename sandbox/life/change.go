@@ -20,7 +20,7 @@ const shutdownGrace = time.Second
 
 // Start boots a machine for a stopped or failed sandbox; its workspace is as
 // it was. Nothing happens to a running one.
-func (k *Keeper) Start(ctx context.Context) (sandbox.Info, error) {
+func (k *Sandbox) Start(ctx context.Context) (sandbox.Info, error) {
 	asked := time.Now()
 	return k.change(ctx, job{
 		Kind: kindStart, Mortal: true, Bounded: true,
@@ -47,7 +47,7 @@ func errCleanup(id sandbox.ID) error {
 }
 
 // change does a job and returns what came of it.
-func (k *Keeper) change(ctx context.Context, j job) (sandbox.Info, error) {
+func (k *Sandbox) change(ctx context.Context, j job) (sandbox.Info, error) {
 	if err := k.attached(ctx); err != nil {
 		return sandbox.Info{}, err
 	}
@@ -66,7 +66,7 @@ func (k *Keeper) change(ctx context.Context, j job) (sandbox.Info, error) {
 
 // restart boots a machine on the workspace that is there. When it fails the
 // sandbox is Failed, and says why.
-func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
+func (k *Sandbox) restart(ctx context.Context, asked time.Time) error {
 	if err := k.d.Host.GoOn(); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (k *Keeper) restart(ctx context.Context, asked time.Time) error {
 }
 
 // foundation is what a stopped sandbox is started on.
-func (k *Keeper) foundation(ctx context.Context) (*selector.Rung, template.Rootfs, error) {
+func (k *Sandbox) foundation(ctx context.Context) (*selector.Rung, template.Rootfs, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	info := k.record().Info
@@ -118,7 +118,7 @@ func (k *Keeper) foundation(ctx context.Context) (*selector.Rung, template.Rootf
 	return p, root, err
 }
 
-func (k *Keeper) attachVolume(ctx context.Context) (sandbox.Volume, error) {
+func (k *Sandbox) attachVolume(ctx context.Context) (sandbox.Volume, error) {
 	form, err := k.form()
 	if err != nil {
 		return sandbox.Volume{}, err
@@ -135,12 +135,12 @@ func (k *Keeper) attachVolume(ctx context.Context) (sandbox.Volume, error) {
 
 // Stop ends the machine and keeps the workspace. Nothing happens to a sandbox
 // that has none.
-func (k *Keeper) Stop(ctx context.Context) (sandbox.Info, error) {
+func (k *Sandbox) Stop(ctx context.Context) (sandbox.Info, error) {
 	return k.change(ctx, k.halting(sandbox.Stopped, sandbox.ReasonStopped, func() error { return nil }))
 }
 
 // halting is the job of ending a machine. ready is asked only while there is one.
-func (k *Keeper) halting(state sandbox.State, reason string, ready func() error) job {
+func (k *Sandbox) halting(state sandbox.State, reason string, ready func() error) job {
 	return job{
 		Kind: kindHalt,
 		Ready: func() error {
@@ -167,7 +167,7 @@ func (k *Keeper) halting(state sandbox.State, reason string, ready func() error)
 
 // shutdown gives the processes inside a moment to end well. A guest that does
 // not play along loses only that.
-func (k *Keeper) shutdown(ctx context.Context) {
+func (k *Sandbox) shutdown(ctx context.Context) {
 	k.mu.Lock()
 	client, running := k.client, k.rec.Info.State == sandbox.Running && k.rec.Plan == planNone
 	k.mu.Unlock()
@@ -180,12 +180,12 @@ func (k *Keeper) shutdown(ctx context.Context) {
 }
 
 // halt ends the machine, keeps the workspace and commits the state.
-func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) error {
+func (k *Sandbox) halt(ctx context.Context, state sandbox.State, reason string) error {
 	err := k.commit(func(r *registryRecord) {
 		if r.Plan != planHalt { // else an earlier try knows the true reason
 			r.Plan, r.PlanState, r.PlanReason = planHalt, state, reason
 			if sandbox.Died(reason) {
-				r.Info.Mourn(sandbox.Death{Time: k.d.now(), Reason: reason})
+				r.Info.AddDeath(sandbox.Death{Time: k.d.now(), Reason: reason})
 			}
 		}
 	})
@@ -197,7 +197,7 @@ func (k *Keeper) halt(ctx context.Context, state sandbox.State, reason string) e
 
 // finish does what is left of the plan to end or undo; a crash, or an
 // error, at any point and another finish give the same result.
-func (k *Keeper) finish(ctx context.Context) error {
+func (k *Sandbox) finish(ctx context.Context) error {
 	rec := k.record()
 	switch rec.Plan {
 	case planCreate:
@@ -230,7 +230,7 @@ func (k *Keeper) finish(ctx context.Context) error {
 
 // teardown removes the machine and all that the host holds for it; the
 // workspace too, unless it is kept.
-func (k *Keeper) teardown(ctx context.Context, keep bool) error {
+func (k *Sandbox) teardown(ctx context.Context, keep bool) error {
 	k.ending(ctx, k.record().PlanReason)
 	k.loans.Recall()
 	defer k.loans.Reopen()
@@ -267,7 +267,7 @@ func (k *Keeper) teardown(ctx context.Context, keep bool) error {
 }
 
 // died handles a machine that ended by itself.
-func (k *Keeper) died(machine sandbox.Machine, exit sandbox.Exit) {
+func (k *Sandbox) died(machine sandbox.Machine, exit sandbox.Exit) {
 	if exit.Reason == "" {
 		exit.Reason = sandbox.ReasonExited
 	}
@@ -291,7 +291,7 @@ func (k *Keeper) died(machine sandbox.Machine, exit sandbox.Exit) {
 // lostState is where a sandbox goes when its machine is gone.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) lostState() sandbox.State {
+func (k *Sandbox) lostState() sandbox.State {
 	if k.rec.Info.Spec.Persist {
 		return sandbox.Stopped
 	}
@@ -300,12 +300,12 @@ func (k *Keeper) lostState() sandbox.State {
 
 // Destroy ends a sandbox for good, from every state; it wins over whatever is
 // under way. It may be repeated.
-func (k *Keeper) Destroy(ctx context.Context) error {
+func (k *Sandbox) Destroy(ctx context.Context) error {
 	return k.work.Do(ctx, k.destroying(sandbox.ReasonDestroyed, func() error { return nil }))
 }
 
 // Discard is Destroy without a last look at the files.
-func (k *Keeper) Discard(ctx context.Context) error {
+func (k *Sandbox) Discard(ctx context.Context) error {
 	return k.work.Do(ctx, k.destroying(sandbox.ReasonDestroyed, func() error {
 		k.discarded = true
 		return nil
@@ -313,7 +313,7 @@ func (k *Keeper) Discard(ctx context.Context) error {
 }
 
 // destroying is the job of a Destroy. ready is asked while there is something.
-func (k *Keeper) destroying(reason string, ready func() error) job {
+func (k *Sandbox) destroying(reason string, ready func() error) job {
 	return job{
 		Kind: kindDestroy, Wins: true,
 		Ready: func() error {
@@ -335,7 +335,7 @@ func (k *Keeper) destroying(reason string, ready func() error) job {
 }
 
 // raze removes all of a sandbox but the record, which becomes a tombstone.
-func (k *Keeper) raze(ctx context.Context, reason string) error {
+func (k *Sandbox) raze(ctx context.Context, reason string) error {
 	if err := k.teardown(ctx, false); err != nil {
 		return fmt.Errorf("destroy %s: %w", k.id, err)
 	}
@@ -354,7 +354,7 @@ func (k *Keeper) raze(ctx context.Context, reason string) error {
 }
 
 // wipe removes all of a sandbox that never came up, the record too.
-func (k *Keeper) wipe() error {
+func (k *Sandbox) wipe() error {
 	ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
 	defer cancel()
 	if err := k.teardown(ctx, false); err != nil {
@@ -372,14 +372,14 @@ func (k *Keeper) wipe() error {
 	return nil
 }
 
-func (k *Keeper) deleteRecord(ctx context.Context) error {
+func (k *Sandbox) deleteRecord(ctx context.Context) error {
 	k.write.Lock()
 	defer k.write.Unlock()
 	return k.journal.Delete(ctx)
 }
 
 // forget lets go of a sandbox whose record is deleted, or never was.
-func (k *Keeper) forget() {
+func (k *Sandbox) forget() {
 	k.mu.Lock()
 	k.gone = true
 	if k.timer != nil {
@@ -392,7 +392,7 @@ func (k *Keeper) forget() {
 
 // Update changes settings of a sandbox that is not destroyed. The request has
 // been checked.
-func (k *Keeper) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
+func (k *Sandbox) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
 	k.mu.Lock()
 	ended := k.gone || k.rec.Info.State == sandbox.Destroyed
 	k.mu.Unlock()

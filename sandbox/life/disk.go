@@ -39,7 +39,7 @@ func rouse(m sandbox.Machine, ctx context.Context) error {
 
 // Held says how many bytes of the host's disks the sandbox has: its volume, with
 // what is on its way there, and what its machine wrote beside it.
-func (k *Keeper) Held() (volume, beside int64) {
+func (k *Sandbox) Held() (volume, beside int64) {
 	if k.d.Disks != nil {
 		held, pending, _ := k.d.Disks.Held(string(k.Host())) // what is just going away holds nothing
 		volume = held + pending
@@ -67,7 +67,7 @@ func dirBytes(dir string) (n int64) {
 
 // Runs reports whether the sandbox's machine can make it grow. One that is being
 // woken does so before its guest has answered, and may let that wait.
-func (k *Keeper) Runs() bool {
+func (k *Sandbox) Runs() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	runs := k.rec.Info.State == sandbox.Running || k.work.Kind() == kindThaw
@@ -77,7 +77,7 @@ func (k *Keeper) Runs() bool {
 // HoldStill freezes a sandbox that fills the host's disk until GoOn; where its
 // machine cannot be frozen, it is stopped. Nothing is asked of the guest, and the
 // machine stands still before anything is written down: that could take long now.
-func (k *Keeper) HoldStill(ctx context.Context) error {
+func (k *Sandbox) HoldStill(ctx context.Context) error {
 	k.mu.Lock()
 	provider, machine := k.rec.Info.Provider, k.machine
 	k.mu.Unlock()
@@ -96,14 +96,14 @@ func (k *Keeper) HoldStill(ctx context.Context) error {
 }
 
 // HeldStill reports whether HoldStill has frozen the sandbox.
-func (k *Keeper) HeldStill() bool {
+func (k *Sandbox) HeldStill() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.rec.Info.State == sandbox.Paused && k.rec.Info.Reason == sandbox.ReasonHostFull && k.rec.Plan == planNone && !k.attaching()
 }
 
 // GoOn wakes what HoldStill has frozen, once there is room.
-func (k *Keeper) GoOn(ctx context.Context) error {
+func (k *Sandbox) GoOn(ctx context.Context) error {
 	if !k.HeldStill() {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (k *Keeper) GoOn(ctx context.Context) error {
 
 // CutOff stops a sandbox whose volume takes no writes any more. The volume is then
 // checked: see Ailing.
-func (k *Keeper) CutOff(ctx context.Context) error {
+func (k *Sandbox) CutOff(ctx context.Context) error {
 	k.mu.Lock()
 	k.mended = false
 	k.mu.Unlock()
@@ -122,14 +122,14 @@ func (k *Keeper) CutOff(ctx context.Context) error {
 
 // Ailing reports whether CutOff has stopped the sandbox, this server's or one's
 // before it, and its volume was not checked since.
-func (k *Keeper) Ailing() bool {
+func (k *Sandbox) Ailing() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ailing()
 }
 
 // ailing is Ailing. Preconditions: k.mu is held.
-func (k *Keeper) ailing() bool {
+func (k *Sandbox) ailing() bool {
 	i := k.rec.Info
 	return !k.gone && !k.mended && i.State == sandbox.Stopped && i.Reason == sandbox.ReasonReadOnly && k.rec.Plan == planNone
 }
@@ -137,7 +137,7 @@ func (k *Keeper) ailing() bool {
 // Mend has the volume of an ailing sandbox checked, so that its files are at hand
 // before its next start. Unavailable: there is no room for that. What fails for
 // another reason is not tried again: the next start says what a person must do.
-func (k *Keeper) Mend(ctx context.Context) error {
+func (k *Sandbox) Mend(ctx context.Context) error {
 	return k.work.Do(ctx, job{
 		Kind: kindTidy,
 		Ready: func() error {
@@ -160,10 +160,10 @@ func (k *Keeper) Mend(ctx context.Context) error {
 }
 
 // OverQuota stops a sandbox of a tenant that holds more than it may.
-func (k *Keeper) OverQuota(ctx context.Context) error { return k.cut(ctx, sandbox.ReasonDiskQuota) }
+func (k *Sandbox) OverQuota(ctx context.Context) error { return k.cut(ctx, sandbox.ReasonDiskQuota) }
 
 // cut is a stop that gives the processes inside no time, in which they would write on.
-func (k *Keeper) cut(ctx context.Context, reason string) error {
+func (k *Sandbox) cut(ctx context.Context, reason string) error {
 	j := k.halting(sandbox.Stopped, reason, func() error { return nil })
 	j.Run = func(ctx context.Context) error { return k.halt(ctx, sandbox.Stopped, reason) }
 	return k.work.Do(ctx, j)
@@ -171,7 +171,7 @@ func (k *Keeper) cut(ctx context.Context, reason string) error {
 
 // ofDisk names the disk where an error came of its being full or broken, which a
 // program that we start says in words of its own.
-func (k *Keeper) ofDisk(err error) error {
+func (k *Sandbox) ofDisk(err error) error {
 	if err == nil || errs.Of(err) != errs.Internal {
 		return err
 	}
@@ -188,7 +188,7 @@ func (k *Keeper) ofDisk(err error) error {
 }
 
 // ofBrokenDisk says what is about a file system that answers with EIO or EROFS.
-func (k *Keeper) ofBrokenDisk(err error) error {
+func (k *Sandbox) ofBrokenDisk(err error) error {
 	if k.d.Disks != nil {
 		if broken := k.d.Disks.Broken(string(k.Host())); broken != nil {
 			return errors.Join(broken, err)

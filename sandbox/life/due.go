@@ -10,7 +10,7 @@ import (
 // due returns when something must be done by itself; zero = never.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) due() time.Time {
+func (k *Sandbox) due() time.Time {
 	var at time.Time
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -46,7 +46,7 @@ func (k *Keeper) due() time.Time {
 // never. Each use puts it off.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) runOver() time.Time {
+func (k *Sandbox) runOver() time.Time {
 	i := k.rec.Info
 	if !i.ForRun.Waits() || k.uses > 0 {
 		return time.Time{}
@@ -70,7 +70,7 @@ func (k *Keeper) runOver() time.Time {
 // arm sets the timer.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) arm() {
+func (k *Sandbox) arm() {
 	at := k.due()
 	switch {
 	case at.IsZero() || k.work.Kind() != "" || k.d.Ctx.Err() != nil: // a flight arms when it ends
@@ -85,7 +85,7 @@ func (k *Keeper) arm() {
 }
 
 // expire does what is due, if it still is.
-func (k *Keeper) expire() {
+func (k *Sandbox) expire() {
 	k.mu.Lock()
 	j, ok := k.dueJob()
 	if !ok {
@@ -105,7 +105,7 @@ func (k *Keeper) expire() {
 // dueJob says what is due now.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) dueJob() (job, bool) {
+func (k *Sandbox) dueJob() (job, bool) {
 	at := k.due()
 	if at.IsZero() || k.work.Kind() != "" || time.Now().Before(at) {
 		return job{}, false
@@ -147,7 +147,7 @@ func (k *Keeper) dueJob() (job, bool) {
 const tombstoneFor = 24 * time.Hour
 
 // bury makes a tombstone, so that a late reader learns of the end.
-func (k *Keeper) bury() {
+func (k *Sandbox) bury() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	left := tombstoneFor - k.d.now().Sub(k.rec.Info.EndedAt)
@@ -155,7 +155,7 @@ func (k *Keeper) bury() {
 }
 
 // Unbury deletes a tombstone before its time.
-func (k *Keeper) Unbury() {
+func (k *Sandbox) Unbury() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.rec.Info.State == sandbox.Destroyed {
@@ -164,7 +164,7 @@ func (k *Keeper) Unbury() {
 	}
 }
 
-func (k *Keeper) unbury(ctx context.Context) error {
+func (k *Sandbox) unbury(ctx context.Context) error {
 	err := k.deleteRecord(ctx)
 	if err == nil {
 		k.forget()
@@ -175,7 +175,7 @@ func (k *Keeper) unbury(ctx context.Context) error {
 // CheckDisk stops a sandbox that holds more than it may, where the host cannot
 // refuse the bytes. It returns at once: to look may take long, and the disks of
 // others are looked at meanwhile.
-func (k *Keeper) CheckDisk(ctx context.Context) {
+func (k *Sandbox) CheckDisk(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.measuring || !k.rec.Alive() || k.machine == nil || k.volume.Enforced {
@@ -190,7 +190,7 @@ func (k *Keeper) CheckDisk(ctx context.Context) {
 	})
 }
 
-func (k *Keeper) measureDisk(ctx context.Context, limit int64) {
+func (k *Sandbox) measureDisk(ctx context.Context, limit int64) {
 	n, err := k.d.Volumes.Usage(ctx, string(k.Host()))
 	if err != nil || n <= limit {
 		return

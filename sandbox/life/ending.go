@@ -19,7 +19,7 @@ var inHaste = []string{sandbox.ReasonHostFull, sandbox.ReasonDiskQuota, sandbox.
 // files. All ends of a sandbox come by here, whatever they are for, before what is
 // inside is asked to end: a machine that was does not answer any more. It goes on
 // where that fails: a sandbox that is broken can be ended too. It may be repeated.
-func (k *Keeper) ending(ctx context.Context, reason string) {
+func (k *Sandbox) ending(ctx context.Context, reason string) {
 	if k.d.Ending == nil || slices.Contains(inHaste, reason) {
 		return
 	}
@@ -38,7 +38,7 @@ func (k *Keeper) ending(ctx context.Context, reason string) {
 // lastFiles returns the workspace of a sandbox that is about to end, once, and
 // whether a call may have written to it since the last end. Without a Host there is
 // nothing to look at.
-func (k *Keeper) lastFiles(ctx context.Context) (files sandbox.Files, written bool, err error) {
+func (k *Sandbox) lastFiles(ctx context.Context) (files sandbox.Files, written bool, err error) {
 	form, err := k.form()
 	if err != nil { // without its provider it is not ended
 		return files, false, nil

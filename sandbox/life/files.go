@@ -15,11 +15,11 @@ import (
 //
 // Conflict: the sandbox is on its way to another state, or its machine must
 // run for that. Unavailable: the disk is full, or its file system is broken.
-func (k *Keeper) Files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+func (k *Sandbox) Files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
 	return k.ofDisk(k.files(ctx, f))
 }
 
-func (k *Keeper) files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+func (k *Sandbox) files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
 	if err := k.attached(ctx); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (k *Keeper) files(ctx context.Context, f func(context.Context, sandbox.File
 }
 
 // lend sees to it that the workspace is attached, and shows it.
-func (k *Keeper) lend(ctx context.Context) (sandbox.Files, error) {
+func (k *Sandbox) lend(ctx context.Context) (sandbox.Files, error) {
 	k.mu.Lock()
 	volume := k.volume
 	k.mu.Unlock()
@@ -71,7 +71,7 @@ func (k *Keeper) lend(ctx context.Context) (sandbox.Files, error) {
 }
 
 // filesInside is Files of a machine that has its disk to itself.
-func (k *Keeper) filesInside(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+func (k *Sandbox) filesInside(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
 	c, release, err := k.Guest(ctx)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (k *Keeper) filesInside(ctx context.Context, f func(context.Context, sandbo
 
 // filesAlone is Files of a sandbox without a machine: work on the sandbox like
 // any other, so that no start comes between.
-func (k *Keeper) filesAlone(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
+func (k *Sandbox) filesAlone(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
 	return k.work.Do(ctx, job{
 		Kind:   jobKind("being looked at by call " + string(sandbox.NewID())), // never shared: each does its own
 		Mortal: true,
@@ -108,7 +108,7 @@ func (k *Keeper) filesAlone(ctx context.Context, f func(context.Context, sandbox
 
 // detach takes the workspace away from all who work beside the machine, and
 // lets go of it.
-func (k *Keeper) detach(ctx context.Context) error {
+func (k *Sandbox) detach(ctx context.Context) error {
 	if k.d.Detaching != nil {
 		k.d.Detaching(k.Host())
 	}

@@ -11,9 +11,9 @@ import (
 // RecordPrefix is what the registry's keys of sandboxes begin with.
 const RecordPrefix = recordPrefix
 
-// Load makes the keeper of a stored record; nil = it is another node's.
+// Load makes the Sandbox of a stored record; nil = it is another node's.
 // Nothing is done to the host before Recover. Corrupt: the record cannot be read.
-func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
+func Load(d *Deps, key string, value []byte, revision uint64) (*Sandbox, error) {
 	rec, err := decodeRecord(key, value)
 	if err != nil || rec.Node != d.Node {
 		return nil, err
@@ -39,7 +39,7 @@ func Load(d *Deps, key string, value []byte, revision uint64) (*Keeper, error) {
 
 // Sweep destroys the machine of a provider that the record does not want, unless
 // something else is being done to the sandbox.
-func (k *Keeper) Sweep(ctx context.Context, p sandbox.Provider) error {
+func (k *Sandbox) Sweep(ctx context.Context, p sandbox.Provider) error {
 	stray := func() bool {
 		s := k.rec.Info.State
 		return k.rec.Plan == planNone && k.machine == nil && (s == sandbox.Stopped || s == sandbox.Failed || s == sandbox.Destroyed)

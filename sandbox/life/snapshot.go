@@ -19,7 +19,7 @@ import (
 // no tenant sees it.
 //
 // Unsupported: the provider cannot save memory. Limit, Unavailable: no room.
-func (k *Keeper) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidden bool) (sandbox.Snapshot, error) {
+func (k *Sandbox) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidden bool) (sandbox.Snapshot, error) {
 	snap := sandbox.Snapshot{ID: cmp.Or(r.ID, sandbox.NewSnapshotID()), Tenant: k.tenant, Name: r.Name, Sandbox: k.id, Memory: !r.DiskOnly}
 	_, err := k.change(ctx, job{
 		Kind:  jobKind("being saved as " + string(snap.ID)), // never shared: each asks for its own
@@ -34,7 +34,7 @@ func (k *Keeper) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidden
 }
 
 // maySave says whether a snapshot can be taken now.
-func (k *Keeper) maySave(r sandbox.SnapshotRequest) error {
+func (k *Sandbox) maySave(r sandbox.SnapshotRequest) error {
 	p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
 	switch state := k.rec.Info.State; {
 	case !ok:
@@ -59,7 +59,7 @@ func (k *Keeper) maySave(r sandbox.SnapshotRequest) error {
 
 // save is the slow part of Snapshot. The registry knows of both, the snapshot
 // and that the sandbox is being saved, before either is touched.
-func (k *Keeper) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (sandbox.Snapshot, error) {
+func (k *Sandbox) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (sandbox.Snapshot, error) {
 	info := k.record().Info
 	snap.Spec, snap.Provider, snap.Isolation, snap.RootfsHash = info.Spec, info.Provider, info.Isolation, info.RootfsHash
 	snap.Spec.Env = nil // was given to this sandbox, see sandbox.Changes
@@ -85,7 +85,7 @@ func (k *Keeper) save(ctx context.Context, snap sandbox.Snapshot, hidden bool) (
 }
 
 // take copies memory and workspace at one moment.
-func (k *Keeper) take(ctx context.Context, snap sandbox.Snapshot, dir string) error {
+func (k *Sandbox) take(ctx context.Context, snap sandbox.Snapshot, dir string) error {
 	copyFiles := func(ctx context.Context) error {
 		if err := k.keys.Copy(k.d.Snapshots.KeysFile(snap.ID)); err != nil {
 			return err
@@ -122,7 +122,7 @@ func (k *Keeper) take(ctx context.Context, snap sandbox.Snapshot, dir string) er
 // unfreeze brings a sandbox back to what it was before a snapshot, whatever
 // became of that. It may find anything from nothing done to all; a machine
 // that has ended is another's to bury.
-func (k *Keeper) unfreeze(ctx context.Context) error {
+func (k *Sandbox) unfreeze(ctx context.Context) error {
 	k.mu.Lock()
 	machine, state := k.machine, k.rec.Info.State
 	k.mu.Unlock()
@@ -144,7 +144,7 @@ func (k *Keeper) unfreeze(ctx context.Context) error {
 
 // bring boots a machine, from a snapshot if there is one with memory and it
 // loads; else cold on the workspace, which is the truth, and with a note.
-func (k *Keeper) bring(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (m sandbox.Machine, held sandbox.SnapshotID, notes []string, err error) {
+func (k *Sandbox) bring(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (m sandbox.Machine, held sandbox.SnapshotID, notes []string, err error) {
 	if from != nil && from.Memory {
 		m, err = k.restore(ctx, p, b, from)
 		if err == nil {
@@ -166,7 +166,7 @@ func (k *Keeper) bring(ctx context.Context, p *selector.Rung, b sandbox.Boot, fr
 
 // restore loads a machine and makes it one of its own. ErrSnapshot: that
 // cannot be, and nothing of it is left.
-func (k *Keeper) restore(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (sandbox.Machine, error) {
+func (k *Sandbox) restore(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (sandbox.Machine, error) {
 	if p.Name() != from.Provider {
 		return nil, fmt.Errorf("%w: it is of provider %s", sandbox.ErrSnapshot, from.Provider)
 	}
@@ -196,7 +196,7 @@ func (k *Keeper) restore(ctx context.Context, p *selector.Rung, b sandbox.Boot, 
 }
 
 // naturalise gives a restored guest its own identity, and then lets it go on.
-func (k *Keeper) naturalise(ctx context.Context, m sandbox.Machine, b sandbox.Boot) error {
+func (k *Sandbox) naturalise(ctx context.Context, m sandbox.Machine, b sandbox.Boot) error {
 	c := m.Guest()
 	if err := snapshot.Adopt(ctx, c, b.BootFile(), k.d.now); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (k *Keeper) naturalise(ctx context.Context, m sandbox.Machine, b sandbox.Bo
 }
 
 // unhold says that no machine of the sandbox needs a snapshot's files any more.
-func (k *Keeper) unhold(ctx context.Context) {
+func (k *Sandbox) unhold(ctx context.Context) {
 	k.mu.Lock()
 	held := k.rec.Held
 	k.mu.Unlock()

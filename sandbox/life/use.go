@@ -17,7 +17,7 @@ import (
 // client is shared: do not close it.
 //
 // Conflict: the sandbox does not run; the hint says how to get there.
-func (k *Keeper) Guest(ctx context.Context) (c *wire.Client, release func(), err error) {
+func (k *Sandbox) Guest(ctx context.Context) (c *wire.Client, release func(), err error) {
 	if err := k.attached(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -38,7 +38,7 @@ func (k *Keeper) Guest(ctx context.Context) (c *wire.Client, release func(), err
 }
 
 // use counts a use of the guest; nil: it fell asleep again meanwhile.
-func (k *Keeper) use() (*wire.Client, error) {
+func (k *Sandbox) use() (*wire.Client, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kind := k.work.Kind()
@@ -61,7 +61,7 @@ func (k *Keeper) use() (*wire.Client, error) {
 	return k.client, nil
 }
 
-func (k *Keeper) unuse() {
+func (k *Sandbox) unuse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.uses--
@@ -74,7 +74,7 @@ func (k *Keeper) unuse() {
 // Dial opens a TCP port (1..65535) inside a sandbox, loopback included; a
 // paused one is woken first. Until the connection is closed the sandbox counts as used. The
 // guest's own ports cannot be reached this way.
-func (k *Keeper) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+func (k *Sandbox) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	c, release, err := k.Guest(ctx)
 	if err != nil {
 		return nil, err
@@ -89,17 +89,17 @@ func (k *Keeper) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 
 // Enter notes that a run works in the sandbox; own: it is of the thread that the
 // sandbox was made for. Nothing is noted of a sandbox that is for no run.
-func (k *Keeper) Enter(run string, own bool) error {
+func (k *Sandbox) Enter(run string, own bool) error {
 	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Entered(run, own) })
 }
 
 // Leave notes that a run is over, and what is to become of the sandbox then. It
 // may be repeated.
-func (k *Keeper) Leave(run string, then sandbox.Then, wait time.Duration) error {
+func (k *Sandbox) Leave(run string, then sandbox.Then, wait time.Duration) error {
 	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Left(run, then, wait) })
 }
 
-func (k *Keeper) tie(change func(sandbox.ForRun) sandbox.ForRun) error {
+func (k *Sandbox) tie(change func(sandbox.ForRun) sandbox.ForRun) error {
 	k.mu.Lock()
 	was, ended := k.rec.Info.ForRun, k.gone || k.rec.Info.State == sandbox.Destroyed
 	k.mu.Unlock()

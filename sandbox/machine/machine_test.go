@@ -193,7 +193,7 @@ func TestDestroy_overtakesWorkOnAMachine(t *testing.T) {
 }
 
 func TestFate(t *testing.T) {
-	f := machine.NewFate("sbx_x")
+	f := machine.NewLifetime("sbx_x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := f.Wait(ctx); !errors.Is(err, context.Canceled) || f.Ended() {
@@ -214,7 +214,7 @@ func TestFate(t *testing.T) {
 	}
 	closes := 0
 	for range 2 {
-		f.LetGo(func() { closes++ })
+		f.Release(func() { closes++ })
 	}
 	if closes != 1 {
 		t.Errorf("let go %d times", closes)
@@ -225,8 +225,8 @@ func TestFate(t *testing.T) {
 	}
 	f.Settle(t.Context())
 
-	f = machine.NewFate("sbx_x")
-	f.LetGo(func() {})
+	f = machine.NewLifetime("sbx_x")
+	f.Release(func() {})
 	if _, err := f.Wait(t.Context()); !errs.Is(err, errs.Unavailable) || !f.Ended() {
 		t.Errorf("one that we let go of: %v", err)
 	}
@@ -234,7 +234,7 @@ func TestFate(t *testing.T) {
 }
 
 func TestDial_afterTheEndThereIsNone(t *testing.T) {
-	f := machine.NewFate(sandbox.NewID())
+	f := machine.NewLifetime(sandbox.NewID())
 	dial := func() (net.Conn, error) {
 		near, far := net.Pipe()
 		t.Cleanup(func() { _, _ = near.Close(), far.Close() })

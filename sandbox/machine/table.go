@@ -5,9 +5,9 @@
 //	m, err := t.Create(ctx, id, machine.Making[*vm]{Dir: dir, Boot: …, Clear: …, …})
 //	err = t.Destroy(ctx, id, destroyTimeout, clear)
 //
-//	type vm struct { fate *machine.Fate; … }
-//	m.fate.End(func(destroyed bool) sandbox.Exit { … }) // by the goroutine that watches it
-//	exit, err := m.fate.Wait(ctx)
+//	type vm struct { lifetime *machine.Lifetime; … }
+//	m.lifetime.End(func(destroyed bool) sandbox.Exit { … }) // by the goroutine that watches it
+//	exit, err := m.lifetime.Wait(ctx)
 //
 // It knows nothing of processes, containers and control groups. All methods are
 // safe for concurrent use.

@@ -54,7 +54,7 @@ type chore struct {
 // a sandbox that hangs must not keep others from being looked at. Nothing happens
 // while the same work on the same sandbox is under way; of different work, the
 // sandbox does one piece at a time.
-func (m *Manager) apart(k *life.Keeper, what string, work func()) {
+func (m *Manager) apart(k *life.Sandbox, what string, work func()) {
 	c := chore{k.ID(), what}
 	m.mu.Lock()
 	under := m.chores[c]
@@ -74,7 +74,7 @@ func (m *Manager) apart(k *life.Keeper, what string, work func()) {
 }
 
 // under reports whether work on a sandbox is under way.
-func (m *Manager) under(k *life.Keeper, what string) bool {
+func (m *Manager) under(k *life.Sandbox, what string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.chores[chore{k.ID(), what}]
@@ -247,7 +247,7 @@ func (m *Manager) hold(grew map[sandbox.ID]growth, marks quota.Marks) {
 		if mark == quota.Touched && by < growsMin || mark == quota.Near && (by < growsMuch || by < most/4) {
 			continue
 		}
-		k := m.keeper(id)
+		k := m.lifeOf(id)
 		if k == nil {
 			continue
 		}
@@ -257,7 +257,7 @@ func (m *Manager) hold(grew map[sandbox.ID]growth, marks quota.Marks) {
 	}
 }
 
-func (m *Manager) holdStill(k *life.Keeper, grew int64) {
+func (m *Manager) holdStill(k *life.Sandbox, grew int64) {
 	err := k.HoldStill(m.ctx)
 	m.c.Log.Error("the server's disk is nearly full: the sandbox that fills it is held still", "id", k.ID(), "tenant", k.Tenant(), "grew_bytes", grew)
 	if err != nil && m.ctx.Err() == nil {

@@ -34,11 +34,11 @@ func sameSnapshot(snap sandbox.Snapshot, of sandbox.ID, r sandbox.SnapshotReques
 	return nil
 }
 
-// keeper returns the Keeper of a sandbox, or nil.
-func (m *Manager) keeper(id sandbox.ID) *life.Keeper {
+// lifeOf returns the life of a sandbox, or nil.
+func (m *Manager) lifeOf(id sandbox.ID) *life.Sandbox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.keepers[id]
+	return m.lives[id]
 }
 
 // again answers a fork with a key: with what an earlier one with the same key
@@ -46,9 +46,9 @@ func (m *Manager) keeper(id sandbox.ID) *life.Keeper {
 // same snapshot. A fork that failed left nothing, and is begun anew.
 func (f *fork) again(ctx context.Context) ([]sandbox.Info, error) {
 	f.name()
-	var there []*life.Keeper
+	var there []*life.Sandbox
 	for _, id := range f.ids {
-		if k := f.m.keeper(id); k != nil {
+		if k := f.m.lifeOf(id); k != nil {
 			there = append(there, k)
 		}
 	}
@@ -96,7 +96,7 @@ func (f *fork) name() {
 
 // bury forgets the sandboxes of a fork that failed, which were destroyed again,
 // and returns those that live.
-func (f *fork) bury(ctx context.Context, there []*life.Keeper) (left []*life.Keeper, err error) {
+func (f *fork) bury(ctx context.Context, there []*life.Sandbox) (left []*life.Sandbox, err error) {
 	tick := time.NewTicker(unburyEvery)
 	defer tick.Stop()
 	for _, k := range there {
@@ -104,7 +104,7 @@ func (f *fork) bury(ctx context.Context, there []*life.Keeper) (left []*life.Kee
 			left = append(left, k)
 			continue
 		}
-		for k.Unbury(); f.m.keeper(k.ID()) == k; {
+		for k.Unbury(); f.m.lifeOf(k.ID()) == k; {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

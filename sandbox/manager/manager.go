@@ -99,17 +99,17 @@ type Manager struct {
 	closing bool
 	wg      sync.WaitGroup
 
-	// mu guards all below; never held over slow work. A keeper's own lock may
+	// mu guards all below; never held over slow work. A life's own lock may
 	// be taken under it, never the other way round.
 	mu         sync.Mutex
 	elsewhere  map[sandbox.ID]place // sandboxes of other nodes
-	keepers    map[sandbox.ID]*life.Keeper
-	naming     map[string]sandbox.ID     // names that are being given, by the keys of their claims
-	tombstones map[string][]*life.Keeper // by tenant, oldest first
-	sweeping   map[sandbox.ID]bool       // what there is on the host of no sandbox, and is being removed
-	chores     map[chore]bool            // what the watch over the disks does now
-	looked     map[string]looked         // what tenants held at the last look; see Within
-	fenced     bool                      // another server has our node
+	lives      map[sandbox.ID]*life.Sandbox
+	naming     map[string]sandbox.ID      // names that are being given, by the keys of their claims
+	tombstones map[string][]*life.Sandbox // by tenant, oldest first
+	sweeping   map[sandbox.ID]bool        // what there is on the host of no sandbox, and is being removed
+	chores     map[chore]bool             // what the watch over the disks does now
+	looked     map[string]looked          // what tenants held at the last look; see Within
+	fenced     bool                       // another server has our node
 	release    func(context.Context) error
 }
 
@@ -126,7 +126,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	m := &Manager{c: c, keepers: map[sandbox.ID]*life.Keeper{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Keeper{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}, looked: map[string]looked{}}
+	m := &Manager{c: c, lives: map[sandbox.ID]*life.Sandbox{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Sandbox{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}, looked: map[string]looked{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.deps = m.shared()
 	if err := m.open(ctx); err != nil {
@@ -135,14 +135,14 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	return m, nil
 }
 
-// shared is what all keepers share.
+// shared is what all lives share.
 func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
 		Node: c.Node, Guest: c.Guest, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
 		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
-		Log: c.Log, Now: c.Now, Boots: admission.New(0), Roll: life.NewRoll(),
+		Log: c.Log, Now: c.Now, Boots: admission.New(0), Attaching: life.NewAttachProgress(),
 		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Ending: c.Ending, Detaching: c.Detaching,
 	}
 }
@@ -321,7 +321,7 @@ func (m *Manager) Close() error {
 	keepers, release := m.all(), m.release
 	m.mu.Unlock()
 	for _, k := range keepers {
-		k.LetGo()
+		k.Release()
 	}
 	var err error
 	if release != nil {
@@ -335,25 +335,25 @@ func (m *Manager) Close() error {
 	return err
 }
 
-// all lists the keepers. Preconditions: m.mu is held.
-func (m *Manager) all() []*life.Keeper {
-	ks := make([]*life.Keeper, 0, len(m.keepers))
-	for _, k := range m.keepers {
+// all lists the lives. Preconditions: m.mu is held.
+func (m *Manager) all() []*life.Sandbox {
+	ks := make([]*life.Sandbox, 0, len(m.lives))
+	for _, k := range m.lives {
 		ks = append(ks, k)
 	}
 	return ks
 }
 
-func (m *Manager) everyone() []*life.Keeper {
+func (m *Manager) everyone() []*life.Sandbox {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.all()
 }
 
-// find returns a tenant's keeper. One of another tenant is not found.
-func (m *Manager) find(tenant string, id sandbox.ID) (*life.Keeper, error) {
+// find returns a tenant's life. One of another tenant is not found.
+func (m *Manager) find(tenant string, id sandbox.ID) (*life.Sandbox, error) {
 	m.mu.Lock()
-	k, fenced := m.keepers[id], m.fenced
+	k, fenced := m.lives[id], m.fenced
 	far, away := m.elsewhere[id]
 	m.mu.Unlock()
 	switch {

@@ -58,7 +58,7 @@ func (m *Manager) reserve(key, tenant, name string, id sandbox.ID) error {
 	if other, ok := m.naming[key]; ok && other != id {
 		return errNameTaken(name, other)
 	}
-	for _, k := range m.keepers {
+	for _, k := range m.lives {
 		if k.ID() != id && k.Tenant() == tenant && k.Name() == name {
 			return errNameTaken(name, k.ID())
 		}
@@ -146,8 +146,8 @@ func (m *Manager) loadNames(ctx context.Context) error {
 		return err
 	}
 	named := m.everyone()
-	named = slices.DeleteFunc(named, func(k *life.Keeper) bool { return k.Name() == "" })
-	slices.SortFunc(named, func(a, b *life.Keeper) int { return a.Info().CreatedAt.Compare(b.Info().CreatedAt) })
+	named = slices.DeleteFunc(named, func(k *life.Sandbox) bool { return k.Name() == "" })
+	slices.SortFunc(named, func(a, b *life.Sandbox) int { return a.Info().CreatedAt.Compare(b.Info().CreatedAt) })
 	owner := map[string]sandbox.ID{}
 	for _, k := range named {
 		key := nameKey(k.Tenant(), k.Name())
@@ -185,7 +185,7 @@ func (m *Manager) Find(_ context.Context, tenant, name string) (sandbox.ID, erro
 	}
 	m.mu.Lock()
 	var found []string
-	for _, k := range m.keepers {
+	for _, k := range m.lives {
 		if name != "" && k.Tenant() == tenant && k.Name() == name {
 			found = append(found, string(k.ID()))
 		}
@@ -214,7 +214,7 @@ const choicesMax = 10
 func (m *Manager) findBeginning(tenant, beginning string) (sandbox.ID, error) {
 	fits := map[sandbox.ID]string{}
 	m.mu.Lock()
-	for id, k := range m.keepers {
+	for id, k := range m.lives {
 		if k.Tenant() == tenant && strings.HasPrefix(string(id), beginning) {
 			fits[id] = k.Name()
 		}
@@ -248,7 +248,7 @@ func (m *Manager) findBeginning(tenant, beginning string) (sandbox.ID, error) {
 }
 
 // rename gives a sandbox another name, with all else that u changes.
-func (m *Manager) rename(ctx context.Context, k *life.Keeper, u sandbox.UpdateRequest) (sandbox.Info, error) {
+func (m *Manager) rename(ctx context.Context, k *life.Sandbox, u sandbox.UpdateRequest) (sandbox.Info, error) {
 	old := k.Name()
 	if *u.Name == old {
 		return k.Update(u)

@@ -94,7 +94,7 @@ func (m *Manager) overQuota(from levels) {
 	if m.deps.Limits.TenantDiskMB <= 0 {
 		return
 	}
-	tenants := map[string][]*life.Keeper{}
+	tenants := map[string][]*life.Sandbox{}
 	all := map[sandbox.ID]bool{}
 	for _, k := range m.everyone() {
 		all[k.ID()] = true
@@ -110,7 +110,7 @@ func (m *Manager) overQuota(from levels) {
 	}
 }
 
-func (m *Manager) tenantOverQuota(tenant string, ks []*life.Keeper, from levels) {
+func (m *Manager) tenantOverQuota(tenant string, ks []*life.Sandbox, from levels) {
 	now, h := levels{}, m.keptBeside(tenant)
 	for _, k := range ks {
 		volume, beside := k.Held()

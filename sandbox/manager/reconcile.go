@@ -54,7 +54,7 @@ func (m *Manager) reconcile(ctx context.Context) error {
 		m.sweepMachines(m.ctx, machines, unreadable)
 		m.deps.Pool.Recover(m.ctx, func(id sandbox.ID) bool { return hosts[id] != nil || unreadable[id] })
 		m.deps.Pool.Start()
-		_ = m.deps.Roll.Wait(m.ctx) // who is in order needs no more than it has
+		_ = m.deps.Attaching.Wait(m.ctx) // who is in order needs no more than it has
 		m.sweepLeftovers(m.ctx, unreadable)
 		m.deps.Snapshots.Remove(m.ctx, left)
 	})
@@ -64,7 +64,7 @@ func (m *Manager) reconcile(ctx context.Context) error {
 // Settled returns when all that an earlier server left is in order, whatever came
 // of it, or ctx's error.
 func (m *Manager) Settled(ctx context.Context) error {
-	if err := m.deps.Roll.Wait(ctx); err != nil {
+	if err := m.deps.Attaching.Wait(ctx); err != nil {
 		return err
 	}
 	select {
@@ -77,7 +77,7 @@ func (m *Manager) Settled(ctx context.Context) error {
 
 // Attaching says how many sandboxes this server found when it started, and how
 // many of them are in order again.
-func (m *Manager) Attaching() (done, total int) { return m.deps.Roll.Progress() }
+func (m *Manager) Attaching() (done, total int) { return m.deps.Attaching.Progress() }
 
 // Attached returns when a sandbox is in order after a start of the server, as
 // long as that takes; or ctx's error.
@@ -116,7 +116,7 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 			unreadable[machineOf(value)] = true
 		case k != nil:
 			m.mu.Lock()
-			m.keepers[k.ID()] = k
+			m.lives[k.ID()] = k
 			m.mu.Unlock()
 		default:
 			// Its node may be this host, under a name that it had: nothing of it
@@ -261,10 +261,10 @@ func (m *Manager) sweepMachine(ctx context.Context, p *selector.Rung, id sandbox
 	}
 }
 
-// stray returns the keeper of the sandbox that an ID on the host is of, or, where
+// stray returns the life of the sandbox that an ID on the host is of, or, where
 // neither a sandbox nor the pool has it, takes the ID: until release is called
 // no sandbox is made with it.
-func (m *Manager) stray(id sandbox.ID) (k *life.Keeper, release func()) {
+func (m *Manager) stray(id sandbox.ID) (k *life.Sandbox, release func()) {
 	if m.deps.Pool.Owns(id) { // asked first: it may be given to a sandbox, and not back
 		return nil, nil
 	}

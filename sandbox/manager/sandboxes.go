@@ -53,7 +53,7 @@ func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateReq
 // create makes what a checked request asks for.
 func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, error) {
 	m.mu.Lock()
-	k := m.keepers[c.ID]
+	k := m.lives[c.ID]
 	m.mu.Unlock()
 	if k != nil {
 		return k.Again(ctx, c)
@@ -90,10 +90,10 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 
 // begin charges the tenant and starts to make a sandbox, or returns the one
 // that is there, and no wait.
-func (m *Manager) begin(c life.Request, p *selector.Rung, root template.Rootfs) (k *life.Keeper, wait func(context.Context) error, err error) {
+func (m *Manager) begin(c life.Request, p *selector.Rung, root template.Rootfs) (k *life.Sandbox, wait func(context.Context) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.keepers[c.ID]; old != nil {
+	if old := m.lives[c.ID]; old != nil {
 		return old, nil, nil
 	}
 	switch {
@@ -107,7 +107,7 @@ func (m *Manager) begin(c life.Request, p *selector.Rung, root template.Rootfs) 
 		return nil, nil, err
 	}
 	k = life.New(&m.deps, c, p)
-	m.keepers[c.ID] = k
+	m.lives[c.ID] = k
 	return k, k.Begin(p, root), nil
 }
 
@@ -124,7 +124,7 @@ func (m *Manager) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.
 // InUse tells whether a machine of any tenant runs from the root file system
 // with this hash, or is about to, or could from a snapshot.
 func (m *Manager) InUse(hash string) bool {
-	return m.deps.Snapshots.Uses(hash) || m.deps.Pool.Uses(hash) || slices.ContainsFunc(m.everyone(), func(k *life.Keeper) bool {
+	return m.deps.Snapshots.Uses(hash) || m.deps.Pool.Uses(hash) || slices.ContainsFunc(m.everyone(), func(k *life.Sandbox) bool {
 		info := k.Info()
 		return info.RootfsHash == hash && (info.State == sandbox.Creating || info.State == sandbox.Running || info.State == sandbox.Paused)
 	})
@@ -159,26 +159,26 @@ func (m *Manager) Update(ctx context.Context, tenant string, id sandbox.ID, u sa
 // Start boots a machine for a stopped or failed sandbox; its workspace is as
 // it was. Nothing happens to a running one.
 func (m *Manager) Start(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
-	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Start(ctx) })
+	return m.with(tenant, id, func(k *life.Sandbox) (sandbox.Info, error) { return k.Start(ctx) })
 }
 
 // Stop ends the machine and keeps the workspace. Nothing happens to a sandbox
 // that has none.
 func (m *Manager) Stop(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
-	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Stop(ctx) })
+	return m.with(tenant, id, func(k *life.Sandbox) (sandbox.Info, error) { return k.Stop(ctx) })
 }
 
 // Pause freezes the machine. Nothing happens to a paused one.
 func (m *Manager) Pause(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
-	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Pause(ctx) })
+	return m.with(tenant, id, func(k *life.Sandbox) (sandbox.Info, error) { return k.Pause(ctx) })
 }
 
 // Resume goes on after Pause. Nothing happens to a running one.
 func (m *Manager) Resume(ctx context.Context, tenant string, id sandbox.ID) (sandbox.Info, error) {
-	return m.with(tenant, id, func(k *life.Keeper) (sandbox.Info, error) { return k.Resume(ctx) })
+	return m.with(tenant, id, func(k *life.Sandbox) (sandbox.Info, error) { return k.Resume(ctx) })
 }
 
-func (m *Manager) with(tenant string, id sandbox.ID, do func(*life.Keeper) (sandbox.Info, error)) (sandbox.Info, error) {
+func (m *Manager) with(tenant string, id sandbox.ID, do func(*life.Sandbox) (sandbox.Info, error)) (sandbox.Info, error) {
 	k, err := m.find(tenant, id)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -221,7 +221,7 @@ func (m *Manager) Guest(ctx context.Context, tenant string, id sandbox.ID) (c *w
 }
 
 // Files calls f with a sandbox's workspace as the host can reach it; see
-// life.Keeper.Files.
+// life.Sandbox.Files.
 func (m *Manager) Files(ctx context.Context, tenant string, id sandbox.ID, f func(context.Context, sandbox.Files) error) error {
 	k, err := m.find(tenant, id)
 	if err != nil {
@@ -241,13 +241,13 @@ func (m *Manager) Dial(ctx context.Context, tenant string, id sandbox.ID, port u
 	return k.Dial(ctx, port)
 }
 
-// forget drops a keeper whose record is deleted.
-func (m *Manager) forget(k *life.Keeper) {
+// forget drops a life whose record is deleted.
+func (m *Manager) forget(k *life.Sandbox) {
 	m.freeName(k.Tenant(), k.LastName(), k.ID())
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.keepers[k.ID()] == k {
-		delete(m.keepers, k.ID())
+	if m.lives[k.ID()] == k {
+		delete(m.lives, k.ID())
 	}
 	of := m.tombstones[k.Tenant()]
 	if i := slices.Index(of, k); i >= 0 {
@@ -260,11 +260,11 @@ func (m *Manager) forget(k *life.Keeper) {
 }
 
 // buried counts tombstones; the oldest of a tenant goes when there are too many.
-func (m *Manager) buried(k *life.Keeper) {
+func (m *Manager) buried(k *life.Sandbox) {
 	m.freeName(k.Tenant(), k.LastName(), k.ID())
 	m.mu.Lock()
 	of := append(m.tombstones[k.Tenant()], k)
-	var oldest *life.Keeper
+	var oldest *life.Sandbox
 	if len(of) > tombstonesMax {
 		oldest = of[0]
 		of = slices.Delete(of, 0, 1)

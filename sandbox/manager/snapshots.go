@@ -140,7 +140,7 @@ func (f *fork) from(ctx context.Context, snap sandbox.Snapshot) ([]sandbox.Info,
 	}
 	var requests []life.Request
 	for i, id := range f.ids {
-		if f.m.keeper(id) == nil {
+		if f.m.lifeOf(id) == nil {
 			spec := spec
 			spec.Name = f.r.NameOf(i)
 			requests = append(requests, life.Request{Asked: f.asked, Tenant: f.tenant, ID: id, Spec: spec, From: &snap})

@@ -96,8 +96,8 @@ func (m *Manager) closePool() {
 func (m *Manager) Pool() pool.Status { return m.deps.Pool.Status() }
 
 // hosts lists the sandboxes by the name that the host knows them by.
-func (m *Manager) hosts() map[sandbox.ID]*life.Keeper {
-	all := map[sandbox.ID]*life.Keeper{}
+func (m *Manager) hosts() map[sandbox.ID]*life.Sandbox {
+	all := map[sandbox.ID]*life.Sandbox{}
 	for _, k := range m.everyone() {
 		all[k.Host()] = k
 	}

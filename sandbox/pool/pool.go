@@ -342,7 +342,7 @@ func (p *Pool) forget() {
 		}
 		p.mu.Unlock()
 		if m != nil { // the sandbox holds it too
-			p.letGo(p.d.Ctx, m.rec)
+			p.release(p.d.Ctx, m.rec)
 		}
 	}
 }

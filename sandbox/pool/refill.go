@@ -160,7 +160,7 @@ func (p *Pool) drop(m *member) {
 	}
 	r := m.rec
 	p.mu.Unlock()
-	p.letGo(p.d.Ctx, r)
+	p.release(p.d.Ctx, r)
 }
 
 // end destroys a member in the background. No other goroutine uses it.

@@ -118,8 +118,8 @@ func (p *Pool) descend(m *member) {
 	}
 }
 
-// letGo says that a member needs no snapshot's files any more.
-func (p *Pool) letGo(ctx context.Context, r record) {
+// release says that a member needs no snapshot's files any more.
+func (p *Pool) release(ctx context.Context, r record) {
 	if r.From != "" && p.d.Snapshots != nil {
 		p.d.Snapshots.Release(context.WithoutCancel(ctx), r.From, r.ID)
 	}

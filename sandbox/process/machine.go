@@ -20,13 +20,13 @@ import (
 
 // machine is one guest that we follow.
 type machine struct {
-	id      sandbox.ID
-	p       *Provider
-	channel *channel.Host
-	guest   *wire.Client
-	watch   *hostproc.Watch
-	fate    *shared.Fate
-	wg      sync.WaitGroup
+	id       sandbox.ID
+	p        *Provider
+	channel  *channel.Host
+	guest    *wire.Client
+	watch    *hostproc.Watch
+	lifetime *shared.Lifetime
+	wg       sync.WaitGroup
 }
 
 // follow makes the machine of a running guest; host may be nil.
@@ -41,23 +41,23 @@ func (p *Provider) follow(id sandbox.ID, ref hostproc.Ref, host *channel.Host) (
 			return nil, err
 		}
 	}
-	m := &machine{id: id, p: p, channel: host, watch: watch, fate: shared.NewFate(id)}
+	m := &machine{id: id, p: p, channel: host, watch: watch, lifetime: shared.NewLifetime(id)}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
-	go m.mourn()
+	go m.awaitExit()
 	p.machines.Put(id, m)
 	return m, nil
 }
 
-// mourn waits for the guest's end and writes down how it came.
-func (m *machine) mourn() {
+// awaitExit waits for the guest's end and writes down how it came.
+func (m *machine) awaitExit() {
 	defer m.wg.Done()
 	select {
 	case <-m.watch.Done():
-	case <-m.fate.Closed():
+	case <-m.lifetime.Closed():
 		return
 	}
-	m.fate.End(func(destroyed bool) sandbox.Exit { return exitOf(destroyed, m.watch.Status()) })
+	m.lifetime.End(func(destroyed bool) sandbox.Exit { return exitOf(destroyed, m.watch.Status()) })
 	_ = m.channel.Close()
 }
 
@@ -81,7 +81,7 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	return m.fate.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
+	return m.lifetime.Dial(func() (net.Conn, error) { return m.channel.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
@@ -98,7 +98,7 @@ func (m *machine) Resume(context.Context) error {
 }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.lifetime.Wait(ctx) }
 
 // Snapshot implements sandbox.Machine.
 func (m *machine) Snapshot(context.Context, string, func(context.Context) error) error {
@@ -110,7 +110,7 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.fate.LetGo(func() {
+	m.lifetime.Release(func() {
 		m.wg.Wait()
 		_ = m.watch.Close()
 		m.guest.Close()

@@ -129,7 +129,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 		}
 		return nil, err
 	}
-	if err := m.fate.AwaitGuest(ctx, m.guest); err != nil {
+	if err := m.lifetime.AwaitGuest(ctx, m.guest); err != nil {
 		_ = m.Close()
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
+	if m := p.machines.Known(id); m != nil && !m.lifetime.Ended() {
 		return m, nil
 	}
 	ref, err := p.record(id)
@@ -230,7 +230,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 		return nil, errs.Wrap(errs.NotFound, err, "the machine of %s has ended", id)
 	}
 	if err == nil {
-		if err = m.fate.AwaitGuest(ctx, m.guest); err != nil {
+		if err = m.lifetime.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 		}
 	}

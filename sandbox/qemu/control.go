@@ -18,7 +18,7 @@ const redialAfter = 50 * time.Millisecond
 // attend holds the one control connection, and learns from it that the guest
 // has ended: QEMU waits then, so that we can read the console.
 func (m *machine) attend() {
-	for !m.fate.Ended() {
+	for !m.lifetime.Ended() {
 		ctx, cancel := context.WithTimeout(m.ctx, commandTimeout)
 		c, err := qmp.Dial(ctx, filepath.Join(m.p.dir(m.id), controlName))
 		cancel()
@@ -28,7 +28,7 @@ func (m *machine) attend() {
 		}
 		select {
 		case <-time.After(redialAfter):
-		case <-m.fate.Gone():
+		case <-m.lifetime.Gone():
 		case <-m.ctx.Done():
 		}
 	}
@@ -120,7 +120,7 @@ func (m *machine) client(ctx context.Context) (*qmp.Client, error) {
 		}
 		select {
 		case <-dialled:
-		case <-m.fate.Gone():
+		case <-m.lifetime.Gone():
 			return nil, errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 		case <-m.ctx.Done():
 			return nil, errs.New(errs.Unavailable, "the server let go of sandbox %s", m.id)
@@ -145,7 +145,7 @@ func (m *machine) command(ctx context.Context, name string, args, result any) er
 func (m *machine) goOn(ctx context.Context) error {
 	_ = m.command(ctx, "migrate_cancel", nil, nil) // there may be none
 	err := m.command(ctx, "cont", nil, nil)
-	if err != nil && !m.fate.Ended() {
+	if err != nil && !m.lifetime.Ended() {
 		_ = m.rec.QEMU.Signal(unix.SIGKILL)
 	}
 	return err

@@ -63,16 +63,16 @@ func writeJSON(path string, v any) error {
 
 // machine is one QEMU that we follow.
 type machine struct {
-	id     sandbox.ID
-	p      *Provider
-	line   *mux.Line
-	guest  *wire.Client
-	watch  *hostproc.Watch
-	rec    record // as it was at first; paused below is what holds
-	fate   *shared.Fate
-	ctx    context.Context
-	cancel context.CancelFunc // ends what follows QEMU
-	wg     sync.WaitGroup
+	id       sandbox.ID
+	p        *Provider
+	line     *mux.Line
+	guest    *wire.Client
+	watch    *hostproc.Watch
+	rec      record // as it was at first; paused below is what holds
+	lifetime *shared.Lifetime
+	ctx      context.Context
+	cancel   context.CancelFunc // ends what follows QEMU
+	wg       sync.WaitGroup
 
 	turn   chan struct{} // held by who stops or moves QEMU; never together with mu
 	paused bool          // by who holds turn
@@ -93,14 +93,14 @@ func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	}
 	m := &machine{
 		id: id, p: p, watch: watch, rec: rec, paused: rec.Paused,
-		fate: shared.NewFate(id), turn: make(chan struct{}, 1), dialled: make(chan struct{}),
+		lifetime: shared.NewLifetime(id), turn: make(chan struct{}, 1), dialled: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.line = mux.Open(func(ctx context.Context) (net.Conn, error) {
 		return privdropDial(ctx, filepath.Join(p.dir(id), channelName))
 	})
 	m.guest = wire.NewClient(m.Dial)
-	m.wg.Go(m.mourn)
+	m.wg.Go(m.awaitExit)
 	m.wg.Go(m.attend)
 	p.machines.Put(id, m)
 	return m, nil
@@ -126,17 +126,17 @@ func (m *machine) hear(from *os.File) {
 	})
 }
 
-// mourn waits for QEMU's end and writes down how it came.
-func (m *machine) mourn() {
+// awaitExit waits for QEMU's end and writes down how it came.
+func (m *machine) awaitExit() {
 	select {
 	case <-m.watch.Done():
-	case <-m.fate.Closed():
+	case <-m.lifetime.Closed():
 		return
 	}
 	m.mu.Lock()
 	cause, words := m.cause, m.words.String()
 	m.mu.Unlock()
-	exit := m.fate.End(func(destroyed bool) sandbox.Exit { return m.p.exitOf(m.id, destroyed, cause, m.watch.Status()) })
+	exit := m.lifetime.End(func(destroyed bool) sandbox.Exit { return m.p.exitOf(m.id, destroyed, cause, m.watch.Status()) })
 	_ = m.line.Close()
 	m.p.c.Log.Info("qemu: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail, "qemu", words)
 }
@@ -170,7 +170,7 @@ func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
-	return m.fate.Dial(func() (net.Conn, error) { return m.line.Dial(ctx, port) })
+	return m.lifetime.Dial(func() (net.Conn, error) { return m.line.Dial(ctx, port) })
 }
 
 // Guest implements sandbox.Machine.
@@ -178,15 +178,15 @@ func (m *machine) Guest() *wire.Client { return m.guest }
 
 // awaitGuest returns when the guest has answered; early, if the machine ends.
 func (m *machine) awaitGuest(ctx context.Context) error {
-	err := m.fate.AwaitGuest(ctx, m.guest)
-	if err != nil && !m.fate.Ended() {
+	err := m.lifetime.AwaitGuest(ctx, m.guest)
+	if err != nil && !m.lifetime.Ended() {
 		m.logConsole()
 	}
 	return err
 }
 
 // Wait implements sandbox.Machine.
-func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.fate.Wait(ctx) }
+func (m *machine) Wait(ctx context.Context) (sandbox.Exit, error) { return m.lifetime.Wait(ctx) }
 
 // Pause implements sandbox.Machine.
 func (m *machine) Pause(ctx context.Context) error { return m.setPaused(ctx, true) }
@@ -201,7 +201,7 @@ func (m *machine) take(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if m.fate.Ended() {
+	if m.lifetime.Ended() {
 		<-m.turn
 		return errs.New(errs.Unavailable, "sandbox %s does not run", m.id)
 	}
@@ -247,7 +247,7 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 
 // Close implements sandbox.Machine.
 func (m *machine) Close() error {
-	m.fate.LetGo(func() {
+	m.lifetime.Release(func() {
 		m.cancel()
 		m.mu.Lock()
 		if m.wordsFrom != nil {

@@ -227,7 +227,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if _, err := sandbox.ParseID(string(id)); err != nil {
 		return nil, err
 	}
-	if m := p.machines.Known(id); m != nil && !m.fate.Ended() {
+	if m := p.machines.Known(id); m != nil && !m.lifetime.Ended() {
 		return m, nil
 	}
 	rec, err := readRecord(p.dir(id))
@@ -250,7 +250,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if err == nil {
 		return m, nil
 	}
-	ended := m.fate.Ended()
+	ended := m.lifetime.Ended()
 	_ = m.Close()
 	if ended {
 		return nil, errs.Wrap(errs.NotFound, err, "the machine of %s has ended", id)

@@ -14,7 +14,7 @@ import (
 // browser refuse it from any other host, so a preview cannot toss one.
 const LoginCookie = "__Host-sid"
 
-// Logins finds who a browser's cookie stands for; *login.Desk is one.
+// Logins finds who a browser's cookie stands for; *login.Store is one.
 type Logins interface {
 	// Find returns who logged in. Denied: not logged in, or not any more.
 	Find(ctx context.Context, cookie string) (Identity, error)
@@ -28,7 +28,7 @@ func UserOf(tenant, owner string) string {
 }
 
 // browser says who a request with a login's cookie is from; false = it has none.
-func (g *Gate) browser(r *http.Request) (Identity, bool, error) {
+func (g *Authenticator) browser(r *http.Request) (Identity, bool, error) {
 	if g.logins == nil {
 		return Identity{}, false, nil
 	}
@@ -55,7 +55,7 @@ func (g *Gate) browser(r *http.Request) (Identity, bool, error) {
 // that is missing does not count, since Sec-Fetch-Site is not sent everywhere.
 // Where that is sent, it must agree; reading is for our own pages too, but a
 // person may come from anywhere.
-func (g *Gate) OwnPage(r *http.Request) bool {
+func (g *Authenticator) OwnPage(r *http.Request) bool {
 	origins, site := r.Header["Origin"], r.Header.Get("Sec-Fetch-Site")
 	if len(origins) > 1 || len(origins) == 1 && origins[0] != g.Origin(r) {
 		return false
@@ -74,7 +74,7 @@ func (g *Gate) OwnPage(r *http.Request) bool {
 }
 
 // Origin is what a page of ours calls itself that was loaded from r's host.
-func (g *Gate) Origin(r *http.Request) string {
+func (g *Authenticator) Origin(r *http.Request) string {
 	for _, o := range g.origins {
 		if _, host, _ := strings.Cut(o, "://"); strings.EqualFold(host, r.Host) {
 			return o

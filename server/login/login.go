@@ -1,10 +1,10 @@
 // Package login lets browsers in: a user shows an API key once, or comes from an
 // identity provider, and gets a cookie.
 //
-//	desk := login.New(login.Config{KV: kv, Keys: ring})
-//	cookie, err := desk.Start(ctx, identity)
-//	id, err := desk.Find(ctx, cookie.Value)   // Denied: not logged in, or not any more
-//	err = desk.End(ctx, cookie.Value)
+//	store := login.New(login.Config{KV: kv, Keys: ring})
+//	cookie, err := store.Start(ctx, identity)
+//	id, err := store.Find(ctx, cookie.Value)   // Denied: not logged in, or not any more
+//	err = store.End(ctx, cookie.Value)
 //
 // The cookie is 130 random bits; the store has its SHA-256. It is Secure,
 // HttpOnly, SameSite=Strict and has the prefix __Host-, so no other host can
@@ -13,7 +13,7 @@
 // and after Lasts: at once in every server on the store, but for the key, which
 // others notice within seconds.
 //
-// A Desk is safe for concurrent use.
+// A Store is safe for concurrent use.
 package login
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/skete-dev/skete/server/key"
 )
 
-// KV is the store that a desk needs; *store.KV is one.
+// KV is the store that a Store needs; *store.KV is one.
 type KV interface {
 	// Create stores a new key. Exists: it is there.
 	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
@@ -55,21 +55,21 @@ const (
 	Lasts = 12 * time.Hour
 )
 
-// Config of a Desk.
+// Config of a Store.
 type Config struct {
 	KV   KV
 	Keys *key.Ring
 }
 
-// Desk keeps logins.
-type Desk struct {
+// Store keeps logins.
+type Store struct {
 	kv   KV
 	keys *key.Ring
 	now  func() time.Time
 }
 
-// New returns a desk.
-func New(c Config) *Desk { return &Desk{kv: c.KV, keys: c.Keys, now: time.Now} }
+// New returns a Store.
+func New(c Config) *Store { return &Store{kv: c.KV, keys: c.Keys, now: time.Now} }
 
 // record is what is kept of a login.
 type record struct {
@@ -86,7 +86,7 @@ type record struct {
 
 // Start lets a browser in as id: by the key that is its owner, or, without a
 // key, with id's own scopes.
-func (d *Desk) Start(ctx context.Context, id auth.Identity) (*http.Cookie, error) {
+func (d *Store) Start(ctx context.Context, id auth.Identity) (*http.Cookie, error) {
 	if id.Tenant == "" || id.User == "" {
 		return nil, errs.New(errs.Internal, "a login needs a tenant and a user")
 	}
@@ -122,8 +122,8 @@ func errNobody() error {
 	return errs.New(errs.Denied, "you are not logged in, or not any more").WithHint("log in at /login")
 }
 
-// Find implements auth.Logins. A Desk that is nil refuses every cookie.
-func (d *Desk) Find(ctx context.Context, value string) (auth.Identity, error) {
+// Find implements auth.Logins. A Store that is nil refuses every cookie.
+func (d *Store) Find(ctx context.Context, value string) (auth.Identity, error) {
 	if d == nil || len(value) != secretLen || strings.Trim(value, secretChars) != "" {
 		return auth.Identity{}, errNobody()
 	}
@@ -139,7 +139,7 @@ func (d *Desk) Find(ctx context.Context, value string) (auth.Identity, error) {
 }
 
 // identity is who a login is of, now.
-func (d *Desk) identity(ctx context.Context, rec record) (auth.Identity, error) {
+func (d *Store) identity(ctx context.Context, rec record) (auth.Identity, error) {
 	if !d.now().Before(rec.ExpiresAt) {
 		return auth.Identity{}, errNobody()
 	}
@@ -155,7 +155,7 @@ func (d *Desk) identity(ctx context.Context, rec record) (auth.Identity, error) 
 	return id, err
 }
 
-func (d *Desk) get(ctx context.Context, id string) (record, uint64, error) {
+func (d *Store) get(ctx context.Context, id string) (record, uint64, error) {
 	data, rev, err := d.kv.Get(ctx, prefix+id)
 	if errs.Is(err, errs.NotFound) {
 		return record{}, 0, errNobody()
@@ -173,7 +173,7 @@ func (d *Desk) get(ctx context.Context, id string) (record, uint64, error) {
 // Good says whether an owner of something that outlives a request, a preview's
 // visit for one, is still let in: a login, a key, or the local socket's user.
 // Denied: it is not.
-func (d *Desk) Good(ctx context.Context, owner string) error {
+func (d *Store) Good(ctx context.Context, owner string) error {
 	switch {
 	case owner == "local":
 		return nil
@@ -189,7 +189,7 @@ func (d *Desk) Good(ctx context.Context, owner string) error {
 }
 
 // End ends a login. One that is not there is no error.
-func (d *Desk) End(ctx context.Context, value string) error {
+func (d *Store) End(ctx context.Context, value string) error {
 	_, rev, err := d.get(ctx, idOf(hashOf(value)))
 	if errs.Is(err, errs.Denied) {
 		return nil
@@ -201,7 +201,7 @@ func (d *Desk) End(ctx context.Context, value string) error {
 }
 
 // Sweep removes logins that have expired; it is called now and then.
-func (d *Desk) Sweep(ctx context.Context) error {
+func (d *Store) Sweep(ctx context.Context) error {
 	gone := map[string]uint64{}
 	err := d.kv.List(ctx, prefix, func(key string, value []byte, rev uint64) error {
 		var rec record

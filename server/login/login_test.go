@@ -27,7 +27,7 @@ func must(t testing.TB, err error) {
 
 var alice = auth.Identity{Tenant: "acme", Owner: "usr_alice", User: "usr_alice", Scopes: key.Scopes{key.Read}}
 
-func newDesk() (*Desk, *registrytest.Memory) {
+func newDesk() (*Store, *registrytest.Memory) {
 	kv := registrytest.NewMemory()
 	return New(Config{KV: kv, Keys: key.NewRing(kv)}), kv
 }
@@ -145,7 +145,7 @@ func TestLoginByAnIssuer(t *testing.T) {
 	d, _ := newDesk()
 	g := auth.New(auth.Config{Keys: d.keys, Logins: d})
 	table := route.New(route.Config{Gate: g, Log: slog.New(slog.DiscardHandler), Observe: func(string, int, time.Duration) {}})
-	Register(table, PagesConfig{Desk: d, Gate: g, Issuer: issuer{}})
+	Register(table, PagesConfig{Store: d, Gate: g, Issuer: issuer{}})
 	s := httptest.NewServer(table.Handler())
 	t.Cleanup(s.Close)
 	get := func(path, cookie string) (*http.Response, string) {

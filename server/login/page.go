@@ -32,8 +32,8 @@ type Issuer interface {
 
 // PagesConfig of the routes.
 type PagesConfig struct {
-	Desk   *Desk // nil = no browser comes in
-	Gate   *auth.Gate
+	Store  *Store // nil = no browser comes in
+	Gate   *auth.Authenticator
 	Issuer Issuer // nil = keys alone
 }
 
@@ -55,7 +55,7 @@ func Register(t *route.Table, c PagesConfig) {
 	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/login", Scope: key.Read, ID: "get-login", Tag: "logins", Summary: "Say who is asking",
 	}, p.whoami)
-	if c.Desk == nil {
+	if c.Store == nil {
 		return
 	}
 	t.Plain("/login", route.Public, map[string]bool{"next": false}, p.show)
@@ -98,7 +98,7 @@ func (p pages) who(r *http.Request) *auth.Identity {
 	if len(cookies) != 1 || !p.Gate.OwnPage(r) {
 		return nil
 	}
-	id, err := p.Desk.Find(r.Context(), cookies[0].Value)
+	id, err := p.Store.Find(r.Context(), cookies[0].Value)
 	if err != nil {
 		return nil
 	}
@@ -150,12 +150,12 @@ func (p pages) logIn(w http.ResponseWriter, r *http.Request, _ *struct{}) error 
 
 // start gives the browser a login of id; an older one of it ends.
 func (p pages) start(w http.ResponseWriter, r *http.Request, id auth.Identity, arrive func()) error {
-	c, err := p.Desk.Start(r.Context(), id)
+	c, err := p.Store.Start(r.Context(), id)
 	if err != nil {
 		return err
 	}
 	for _, old := range r.CookiesNamed(auth.LoginCookie) {
-		if err := p.Desk.End(r.Context(), old.Value); err != nil {
+		if err := p.Store.End(r.Context(), old.Value); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func (p pages) logOut(w http.ResponseWriter, r *http.Request, _ *struct{}) error
 		return err
 	}
 	for _, c := range r.CookiesNamed(auth.LoginCookie) {
-		if err := p.Desk.End(r.Context(), c.Value); err != nil {
+		if err := p.Store.End(r.Context(), c.Value); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,6 @@
 // Package route is the table of all routes: each with the right that it needs,
 // its documentation and its handler. It puts around every handler what must
-// never be forgotten: an id, the gate, a strict query, a log entry, an answer
+// never be forgotten: an id, the check of its caller, a strict query, a log entry, an answer
 // to a panic.
 //
 //	t := route.New(route.Config{Gate: g, Log: log, Version: v})
@@ -57,7 +57,7 @@ type Route struct {
 
 // Config of a Table.
 type Config struct {
-	Gate    *auth.Gate
+	Gate    *auth.Authenticator
 	Log     *slog.Logger
 	Version string
 	// Steps makes steps of calls that may change files; nil = none are made.
@@ -74,7 +74,7 @@ const sandboxPath = "/v1/sandboxes/{id}"
 
 // Table holds all routes.
 type Table struct {
-	gate    *auth.Gate
+	gate    *auth.Authenticator
 	log     *slog.Logger
 	steps   Steps
 	observe func(string, int, time.Duration)
@@ -169,7 +169,7 @@ func queryNames(op *huma.Operation) map[string]bool {
 	return names
 }
 
-// mount registers a handler behind the gate. query nil = anything goes.
+// mount registers a handler behind that check. query nil = anything goes.
 func (t *Table) mount(method, path string, scope key.Scope, query map[string]bool, h http.HandlerFunc) {
 	t.routes = append(t.routes, Route{Method: method, Path: path, Scope: scope})
 	t.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {

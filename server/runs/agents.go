@@ -31,7 +31,7 @@ func (s *service) registerAgents(t *route.Table) {
 type listAgentsOut struct{ Body api.AgentList }
 
 func (s *service) listAgents(ctx context.Context, _ *struct{}) (*listAgentsOut, error) {
-	k, _, err := s.keeper(ctx)
+	k, _, err := s.supervisor(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ type getAgentIn struct {
 type agentOut struct{ Body api.Agent }
 
 func (s *service) getAgent(ctx context.Context, in *getAgentIn) (*agentOut, error) {
-	k, _, err := s.keeper(ctx)
+	k, _, err := s.supervisor(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (s *service) runApprovals(ctx context.Context, in *RunPath) (*approvalsOut,
 }
 
 func (s *service) allApprovals(ctx context.Context, _ *struct{}) (*approvalsOut, error) {
-	k, tenant, err := s.keeper(ctx)
+	k, tenant, err := s.supervisor(ctx)
 	if err != nil {
 		return nil, err
 	}

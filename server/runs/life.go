@@ -41,7 +41,7 @@ type startRunIn struct {
 }
 
 func (s *service) startRun(ctx context.Context, in *startRunIn) (*runOut, error) {
-	k, tenant, err := s.keeper(ctx)
+	k, tenant, err := s.supervisor(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func checkKey(k string) error {
 	return nil
 }
 
-// startOf checks what the JSON layer does not know; the keeper knows the rest.
+// startOf checks what the JSON layer does not know; the supervisor knows the rest.
 func startOf(b api.StartRun) (runs.Start, error) {
 	s := runs.Start{
 		Agent: b.Agent, Input: []llm.Block{llm.Text(b.Task)}, Title: b.Title, Labels: b.Labels, Model: b.Model,
@@ -172,7 +172,7 @@ type listRunsIn struct {
 type listRunsOut struct{ Body api.RunPage }
 
 func (s *service) listRuns(ctx context.Context, in *listRunsIn) (*listRunsOut, error) {
-	k, tenant, err := s.keeper(ctx)
+	k, tenant, err := s.supervisor(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -447,7 +447,7 @@ type deleteThreadIn struct {
 }
 
 func (s *service) deleteThread(ctx context.Context, in *deleteThreadIn) (*struct{}, error) {
-	k, tenant, err := s.keeper(ctx)
+	k, tenant, err := s.supervisor(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,11 +1,11 @@
 // Package runs serves runs of agents: it starts and steers them, shows what
 // they did, streams what they do, and takes people's decisions.
 //
-//	runs.Register(table, runs.Config{Keeper: keeper, Hub: hub})
+//	runs.Register(table, runs.Config{Supervisor: supervisor, Hub: hub})
 //
 // Whatever it shows is read from the log of the run's thread, within the
 // caller's tenant; a foreign run looks like one that does not exist. Without a
-// Keeper the routes are there and answer Unsupported. All handlers are safe
+// Supervisor the routes are there and answer Unsupported. All handlers are safe
 // for concurrent use; a stream holds up no writer and no other stream (follow.go).
 package runs
 
@@ -25,9 +25,9 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Keeper is what is needed of *supervisor.Supervisor. Everything happens within a
+// Supervisor is what is needed of *supervisor.Supervisor. Everything happens within a
 // tenant: what is another's is NotFound.
-type Keeper interface {
+type Supervisor interface {
 	// Start begins a run. Conflict: its thread has one that is not over.
 	Start(ctx context.Context, tenant string, s runs.Start) (runs.Run, error)
 	Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error)
@@ -61,8 +61,8 @@ type Keeper interface {
 
 // Config of the routes.
 type Config struct {
-	Keeper Keeper // nil = this server runs no agents
-	Hub    *stream.Hub
+	Supervisor Supervisor // nil = this server runs no agents
+	Hub        *stream.Hub
 	// Tools are the names of all tools, against which agent files are checked; nil = no check.
 	Tools []string
 	// HeartbeatEvery is how often a stream says that it lives; 0 = HeartbeatEvery.
@@ -70,7 +70,7 @@ type Config struct {
 }
 
 type service struct {
-	k     Keeper
+	k     Supervisor
 	hub   *stream.Hub
 	tools []string
 	beat  time.Duration
@@ -80,7 +80,7 @@ type service struct {
 
 // Register adds the routes to the table.
 func Register(t *route.Table, c Config) {
-	s := &service{c.Keeper, c.Hub, c.Tools, cmp.Or(c.HeartbeatEvery, HeartbeatEvery), t.SandboxOf}
+	s := &service{c.Supervisor, c.Hub, c.Tools, cmp.Or(c.HeartbeatEvery, HeartbeatEvery), t.SandboxOf}
 	s.registerRuns(t)
 	s.registerDecisions(t)
 	s.registerStory(t)
@@ -94,8 +94,8 @@ type RunPath struct {
 	ID string `path:"id" maxLength:"64" doc:"of the run, run_…"`
 }
 
-// keeper returns the Keeper, and the caller's tenant.
-func (s *service) keeper(ctx context.Context) (Keeper, string, error) {
+// supervisor returns the Supervisor, and the caller's tenant.
+func (s *service) supervisor(ctx context.Context) (Supervisor, string, error) {
 	if s.k == nil {
 		return nil, "", errs.New(errs.Unsupported, "this server runs no agents")
 	}
@@ -104,14 +104,14 @@ func (s *service) keeper(ctx context.Context) (Keeper, string, error) {
 
 // found is a run that the caller may see.
 type found struct {
-	Keeper
+	Supervisor
 	tenant string
 	run    runs.Run
 }
 
 // find looks a run up.
 func (s *service) find(ctx context.Context, id string) (found, error) {
-	k, tenant, err := s.keeper(ctx)
+	k, tenant, err := s.supervisor(ctx)
 	if err != nil {
 		return found{}, err
 	}

@@ -47,7 +47,7 @@ type socket struct {
 type subscription struct{ cancel context.CancelFunc }
 
 func (s *service) follow(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
-	if _, _, err := s.keeper(r.Context()); err != nil {
+	if _, _, err := s.supervisor(r.Context()); err != nil {
 		return err
 	}
 	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)

@@ -235,14 +235,14 @@ type blobIn struct {
 var hashForm = pattern.Lazy(`^[0-9a-f]{64}$`)
 
 func (s *service) blob(w http.ResponseWriter, r *http.Request, in *blobIn) error {
-	k, tenant, err := s.keeper(r.Context())
+	k, tenant, err := s.supervisor(r.Context())
 	if err != nil {
 		return err
 	}
 	if !hashForm().MatchString(in.Hash) {
 		return errs.New(errs.Invalid, "%.80q is not a hash", in.Hash)
 	}
-	return found{Keeper: k, tenant: tenant}.sendBlob(w, r, in.Hash, in.Offset, in.Range)
+	return found{Supervisor: k, tenant: tenant}.sendBlob(w, r, in.Hash, in.Offset, in.Range)
 }
 
 func (f found) sendBlob(w http.ResponseWriter, r *http.Request, hash string, offset int64, ranges string) error {

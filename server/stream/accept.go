@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/server/problem"
 )
 
-// Accept turns a request into a WebSocket. The gate has looked at its origin.
+// Accept turns a request into a WebSocket. Package auth has looked at its origin.
 func Accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	if err := checkUpgrade(r); err != nil {
 		w.Header().Set("Connection", "Upgrade")

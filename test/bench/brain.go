@@ -83,7 +83,7 @@ func (c Config) steps(ctx context.Context) error {
 			return fmt.Errorf("%d steps, %s: %w", steps, syncName(x.sync), err)
 		}
 		name := fmt.Sprintf("brain: step, %s, %d steps of %d calls", syncName(x.sync), steps, x.calls)
-		p50 := c.Report.Micros(name, w.steps, x.target, "keeper and store, from one model call to the next")
+		p50 := c.Report.Micros(name, w.steps, x.target, "supervisor and store, from one model call to the next")
 		c.Report.Value(name+", processor time", float64(w.cpu.Microseconds())/float64(steps), "µs", "", "of the whole process, a step")
 		if len(w.syncs) > 0 {
 			disk := c.Report.Micros("peer: two appends of 1 KB to a file beside it, each with fsync", w.syncs, "", "in turns with the steps")

@@ -28,12 +28,12 @@ const tenant = key.DefaultTenant
 
 // house is a server's brain without its doors.
 type house struct {
-	dir     string
-	every   time.Duration // of syncing
-	store   *store.Store
-	keeper  *supervisor.Supervisor
-	scripts *scripts
-	agent   definition.Definition
+	dir        string
+	every      time.Duration // of syncing
+	store      *store.Store
+	supervisor *supervisor.Supervisor
+	scripts    *scripts
+	agent      definition.Definition
 }
 
 // open makes one in a directory of its own.
@@ -64,7 +64,7 @@ func (h *house) startKeeper(ctx context.Context) error {
 	}
 	tools := kit.New()
 	tools.Add("look", func(tool.Env) (tool.Tool, error) { return look{}, nil })
-	h.keeper, err = supervisor.Open(ctx, supervisor.Config{
+	h.supervisor, err = supervisor.Open(ctx, supervisor.Config{
 		Threads: h.store.Threads(), Records: records, Models: h.scripts, Definitions: single{h.agent},
 		Tools: tools, Wire: h.store.Live(), Node: "bench",
 	})
@@ -74,13 +74,13 @@ func (h *house) startKeeper(ctx context.Context) error {
 // stop ends the brain; its directory stays.
 func (h *house) stop() error {
 	var failed []error
-	if h.keeper != nil {
-		failed = append(failed, h.keeper.Close())
+	if h.supervisor != nil {
+		failed = append(failed, h.supervisor.Close())
 	}
 	if h.store != nil {
 		failed = append(failed, h.store.Close())
 	}
-	h.keeper, h.store = nil, nil
+	h.supervisor, h.store = nil, nil
 	return errors.Join(failed...)
 }
 
@@ -90,7 +90,7 @@ func (h *house) close(err *error) { *err = errors.Join(*err, h.stop(), os.Remove
 // begin starts a run that follows a script.
 func (h *house) begin(ctx context.Context, s *script) (runs.Run, error) {
 	s.over = make(chan struct{})
-	return h.keeper.Start(ctx, tenant, runs.Start{
+	return h.supervisor.Start(ctx, tenant, runs.Start{
 		Input: []llm.Block{llm.Text("do it")}, Model: h.scripts.add(s), Budget: thread.Budget{Steps: s.steps + 2},
 	})
 }
@@ -115,7 +115,7 @@ func (h *house) await(ctx context.Context, s *script, r runs.Run) (runs.Run, err
 			return r, context.Cause(ctx)
 		case <-time.After(time.Second):
 			var err error
-			if r, err = h.keeper.Get(ctx, tenant, r.ID); err != nil {
+			if r, err = h.supervisor.Get(ctx, tenant, r.ID); err != nil {
 				return r, err
 			}
 		}
@@ -134,7 +134,7 @@ func (h *house) until(ctx context.Context, id thread.RunID, ok func(runs.Run) bo
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r, err := h.keeper.Get(ctx, tenant, id)
+		r, err := h.supervisor.Get(ctx, tenant, id)
 		if err != nil || ok(r) {
 			return r, err
 		}

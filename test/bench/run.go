@@ -83,7 +83,7 @@ func (c Config) idle(ctx context.Context) (err error) {
 	}
 	defer h.close(&err)
 	h.agent.Rules = []definition.Rule{{Tools: []string{"look"}, Action: definition.Ask}}
-	if err := h.keeper.Close(); err != nil {
+	if err := h.supervisor.Close(); err != nil {
 		return err
 	}
 	if err := h.startKeeper(ctx); err != nil {
@@ -116,7 +116,7 @@ func (c Config) idle(ctx context.Context) (err error) {
 	after := weigh(ctx)
 	c.Report.Value("brain: memory of a run that waits for approval", (after.heap-before.heap)/1024/float64(n), "KB", "<= 50 KB", fmt.Sprintf("%d runs, growth of the heap's size divided; the embedded store's part included", n))
 	c.Report.Value("brain: goroutines of runs that wait for approval", float64(after.goroutines-before.goroutines), "goroutines", "0", fmt.Sprintf("of %d runs together", n))
-	if err := h.keeper.Close(); err != nil {
+	if err := h.supervisor.Close(); err != nil {
 		return err
 	}
 	without := weigh(ctx)
@@ -127,7 +127,7 @@ func (c Config) idle(ctx context.Context) (err error) {
 	took := time.Since(began)
 	again := weigh(ctx)
 	c.Report.Value("brain: memory of such a run after a restart", (again.heap-without.heap)/1024/float64(n), "KB", "<= 50 KB", "without the store's part")
-	c.Report.Value("brain: opening the keeper", float64(took.Microseconds())/1000, "ms", "", fmt.Sprintf("%d runs wait", n))
+	c.Report.Value("brain: opening the supervisor", float64(took.Microseconds())/1000, "ms", "", fmt.Sprintf("%d runs wait", n))
 	return nil
 }
 
@@ -247,7 +247,7 @@ func (h *house) serve(ctx context.Context) (*client.Client, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := apiserver.New(apiserver.Config{Sandboxes: noSandboxes{}, Templates: noTemplates{}, Runs: h.keeper, Keys: keys})
+	s, err := apiserver.New(apiserver.Config{Sandboxes: noSandboxes{}, Templates: noTemplates{}, Runs: h.supervisor, Keys: keys})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,5 +1,5 @@
 // Package chaos kills a process that drives agents, again and again, and looks
-// at what is left: a real keeper on a real store, with kill -9 at random
+// at what is left: a real supervisor on a real store, with kill -9 at random
 // moments and at every write.
 //
 //	go test ./test/chaos                                  # 50 kills; 8 with -short

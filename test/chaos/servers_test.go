@@ -78,7 +78,7 @@ func TestTwoServers_neverDriveTogether(t *testing.T) {
 		}
 	}
 	w.guest.mu.Unlock()
-	must(t, a.s.Close()) // its keeper does not know yet
+	must(t, a.s.Close()) // its supervisor does not know yet
 	began := time.Now()
 	late, cancel := patience.Context(t.Context(), 50*time.Second)
 	defer cancel()

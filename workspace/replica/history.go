@@ -284,7 +284,7 @@ func (h *History) plan(ctx context.Context, needs []uint64, ask func() (planStre
 	}
 	err = h.agreeing(ctx, func() error {
 		p, err = readPlan(ask())
-		if errs.Is(err, errs.NotFound) && h.giveBack(ctx, needs) {
+		if errs.Is(err, errs.NotFound) && h.release(ctx, needs) {
 			p, err = readPlan(ask())
 		}
 		return err

@@ -92,9 +92,9 @@ func (h *History) status(ctx context.Context, r workspace.Revision) (*wire.Histo
 	return res.Msg, nil
 }
 
-// giveBack gives revisions to the machine that it has dropped; false: that is
+// release gives revisions to the machine that it has dropped; false: that is
 // not what it misses.
-func (h *History) giveBack(ctx context.Context, numbers []uint64) bool {
+func (h *History) release(ctx context.Context, numbers []uint64) bool {
 	var revs []workspace.Revision
 	for _, n := range numbers {
 		if r, ok := h.here.revision(n); ok {

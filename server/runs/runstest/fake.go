@@ -1,4 +1,4 @@
-// Package runstest is a keeper of runs without agents, for tests of the
+// Package runstest is a supervisor of runs without agents, for tests of the
 // surfaces: a run is a script, a Go function that says what happens.
 //
 //	f := runstest.New(func(p *runstest.Play) {
@@ -69,7 +69,7 @@ type watcher struct {
 	visit func([]byte, int)
 }
 
-// New returns an empty keeper; script plays each run, nil = nothing happens by itself.
+// New returns an empty supervisor; script plays each run, nil = nothing happens by itself.
 func New(script func(*Play)) *Fake {
 	f := &Fake{script: script, tenants: map[string]*tenant{}, Defs: []definition.Definition{
 		{Name: "default", Description: "Works on any task."},
@@ -137,7 +137,7 @@ func (r *run) change() {
 	r.changed = make(chan struct{})
 }
 
-// Start implements runs.Keeper.
+// Start implements runs.Supervisor.
 func (f *Fake) Start(_ context.Context, name string, s runs.Start) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -200,7 +200,7 @@ func (f *Fake) play(t *tenant, r *run) {
 	})
 }
 
-// Get implements runs.Keeper.
+// Get implements runs.Supervisor.
 func (f *Fake) Get(_ context.Context, name string, id thread.RunID) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -220,7 +220,7 @@ func (r *run) now() runs.Run {
 	return v
 }
 
-// List implements runs.Keeper.
+// List implements runs.Supervisor.
 func (f *Fake) List(_ context.Context, name string, q runs.Filter) (runs.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -258,7 +258,7 @@ func fits(r runs.Run, q runs.Filter) bool {
 		(q.Agent == "" || q.Agent == r.Agent) && (q.Subagents || r.Thread.Depth() == 0)
 }
 
-// Send implements runs.Keeper.
+// Send implements runs.Supervisor.
 func (f *Fake) Send(_ context.Context, name string, id thread.RunID, in thread.Input) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -273,7 +273,7 @@ func (f *Fake) Send(_ context.Context, name string, id thread.RunID, in thread.I
 	return f.append(t, r, r.Thread, in), nil
 }
 
-// Approvals implements runs.Keeper.
+// Approvals implements runs.Supervisor.
 func (f *Fake) Approvals(_ context.Context, name string, id thread.RunID) ([]runs.Approval, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -286,7 +286,7 @@ func (f *Fake) Approvals(_ context.Context, name string, id thread.RunID) ([]run
 	return list, nil
 }
 
-// Decide implements runs.Keeper.
+// Decide implements runs.Supervisor.
 func (f *Fake) Decide(_ context.Context, name string, id thread.RunID, list []runs.Decide) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -314,7 +314,7 @@ func (f *Fake) Decide(_ context.Context, name string, id thread.RunID, list []ru
 	return nil
 }
 
-// Cancel implements runs.Keeper.
+// Cancel implements runs.Supervisor.
 func (f *Fake) Cancel(_ context.Context, name string, id thread.RunID, by, reason string) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -332,7 +332,7 @@ func (f *Fake) end(t *tenant, r *run, e thread.RunEnded) {
 	f.append(t, r, r.Thread, e)
 }
 
-// Resume implements runs.Keeper.
+// Resume implements runs.Supervisor.
 func (f *Fake) Resume(_ context.Context, name string, id thread.RunID, b thread.Budget, by string) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -349,7 +349,7 @@ func (f *Fake) Resume(_ context.Context, name string, id thread.RunID, b thread.
 	return r.now(), nil
 }
 
-// Fork implements runs.Keeper.
+// Fork implements runs.Supervisor.
 func (f *Fake) Fork(_ context.Context, name string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -364,7 +364,7 @@ func (f *Fake) Fork(_ context.Context, name string, id thread.RunID, at uint64, 
 	return f.start(t, name, s, &thread.Fork{Thread: r.Thread, Seq: at}), nil
 }
 
-// Rewind implements runs.Keeper.
+// Rewind implements runs.Supervisor.
 func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64, files bool, by string) ([]runs.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -378,7 +378,7 @@ func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64
 	return []runs.Change{{Path: "src/f\xff", Action: "change"}}, nil
 }
 
-// Replay implements runs.Keeper.
+// Replay implements runs.Supervisor.
 func (f *Fake) Replay(_ context.Context, name string, id thread.RunID, _ bool, by string) (runs.Run, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -392,7 +392,7 @@ func (f *Fake) Replay(_ context.Context, name string, id thread.RunID, _ bool, b
 	return n.Run, nil
 }
 
-// Compare implements runs.Keeper.
+// Compare implements runs.Supervisor.
 func (f *Fake) Compare(_ context.Context, name string, a, b thread.RunID) (any, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -404,7 +404,7 @@ func (f *Fake) Compare(_ context.Context, name string, a, b thread.RunID) (any, 
 	return f.Report, nil
 }
 
-// Delete implements runs.Keeper.
+// Delete implements runs.Supervisor.
 func (f *Fake) Delete(ctx context.Context, name string, id thread.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -417,21 +417,21 @@ func (f *Fake) Delete(ctx context.Context, name string, id thread.ID) error {
 	return t.log.Delete(ctx, id)
 }
 
-// Log implements runs.Keeper.
+// Log implements runs.Supervisor.
 func (f *Fake) Log(_ context.Context, name string) (thread.Log, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.of(name).log, nil
 }
 
-// Blobs implements runs.Keeper.
+// Blobs implements runs.Supervisor.
 func (f *Fake) Blobs(_ context.Context, name string) (thread.Blobs, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.of(name).log, nil
 }
 
-// Watch implements runs.Keeper.
+// Watch implements runs.Supervisor.
 func (f *Fake) Watch(name string, root thread.ID, visit func([]byte, int)) (func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -446,10 +446,10 @@ func (f *Fake) Watch(name string, root thread.ID, visit func([]byte, int)) (func
 	}, nil
 }
 
-// Agents implements runs.Keeper.
+// Agents implements runs.Supervisor.
 func (f *Fake) Agents(context.Context) ([]definition.Definition, error) { return f.Defs, nil }
 
-// Agent implements runs.Keeper.
+// Agent implements runs.Supervisor.
 func (f *Fake) Agent(_ context.Context, name string) (definition.Definition, error) {
 	for _, d := range f.Defs {
 		if d.Name == name {

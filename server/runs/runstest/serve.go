@@ -31,8 +31,8 @@ type Server struct {
 	owners []string // of the keys that were made
 }
 
-// Serve serves a keeper until the test ends.
-func Serve(t testing.TB, k runs.Keeper, change ...func(*runs.Config)) *Server {
+// Serve serves a supervisor until the test ends.
+func Serve(t testing.TB, k runs.Supervisor, change ...func(*runs.Config)) *Server {
 	t.Helper()
 	s, err := Open(k, change...)
 	if err != nil {
@@ -47,13 +47,13 @@ func Serve(t testing.TB, k runs.Keeper, change ...func(*runs.Config)) *Server {
 }
 
 // Open is Serve without a test; close the server.
-func Open(k runs.Keeper, change ...func(*runs.Config)) (*Server, error) {
+func Open(k runs.Supervisor, change ...func(*runs.Config)) (*Server, error) {
 	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}}), hub: stream.NewHub(500)}
 	g := auth.New(auth.Config{Keys: s.ring})
 	table := route.New(route.Config{
 		Gate: g, Log: slog.New(slog.DiscardHandler), Version: "test", Observe: func(string, int, time.Duration) {},
 	})
-	c := runs.Config{Keeper: k, Hub: s.hub}
+	c := runs.Config{Supervisor: k, Hub: s.hub}
 	for _, f := range change {
 		f(&c)
 	}

@@ -73,10 +73,10 @@ func (r *running) openAgents(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.keeper, err = supervisor.Open(ctx, c); err != nil {
+	if r.supervisor, err = supervisor.Open(ctx, c); err != nil {
 		return err
 	}
-	r.onClose(r.keeper.Close)
+	r.onClose(r.supervisor.Close)
 	r.startTidying()
 	return nil
 }

@@ -74,7 +74,7 @@ func (r *running) origin() string {
 	return "http://localhost:" + strconv.Itoa(r.tcp.Addr().(*net.TCPAddr).Port)
 }
 
-func (r *running) openPreviews(ctx context.Context, origin string, desk *login.Desk, supervisor http.Handler) (*preview.Previews, error) {
+func (r *running) openPreviews(ctx context.Context, origin string, desk *login.Store, supervisor http.Handler) (*preview.Previews, error) {
 	grants, err := r.store.KV(ctx, previewsBucket)
 	if err != nil {
 		return nil, err

@@ -68,19 +68,19 @@ func FactsPath(home string) string { return filepath.Join(home, "server.json") }
 
 // running is a server with all its parts. Parts are closed in reverse order.
 type running struct {
-	c         Config
-	closers   []func() error
-	store     *store.Store
-	node      node
-	tcp       net.Listener
-	manager   *manager.Manager
-	histories *history.Service
-	templates templates
-	tools     *tool.Registry
-	keeper    *supervisor.Supervisor
-	models    modelList
-	server    *server.Server
-	still     *time.Timer // says what the start waits for
+	c          Config
+	closers    []func() error
+	store      *store.Store
+	node       node
+	tcp        net.Listener
+	manager    *manager.Manager
+	histories  *history.Service
+	templates  templates
+	tools      *tool.Registry
+	supervisor *supervisor.Supervisor
+	models     modelList
+	server     *server.Server
+	still      *time.Timer // says what the start waits for
 }
 
 // Run starts a server and serves until ctx ends.
@@ -316,7 +316,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Runs: r.keeper, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Runs: r.supervisor, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if r.c.History.Steps {

@@ -103,7 +103,7 @@ func (t *tidier) tidy(ctx context.Context) {
 func (t *tidier) retain(ctx context.Context, all *store.Threads, tenant string) error {
 	old, err := all.Retain(ctx, tenant, time.Duration(t.r.c.Agents.Retain))
 	for _, id := range old {
-		err = errors.Join(err, t.r.keeper.Retire(ctx, tenant, id))
+		err = errors.Join(err, t.r.supervisor.Retire(ctx, tenant, id))
 	}
 	return err
 }

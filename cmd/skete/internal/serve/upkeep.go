@@ -324,7 +324,7 @@ func (r *running) openUpkeep(ctx context.Context) (Upkeep, error) {
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return Upkeep{
-		Threads: r.store.Threads(), Runs: r.keeper, Records: r.records, Histories: r.histories, Machines: r.manager,
+		Threads: r.store.Threads(), Runs: r.supervisor, Records: r.records, Histories: r.histories, Machines: r.manager,
 		Grants: grants, Pending: pending, Log: r.c.Log,
 	}, err
 }

@@ -70,9 +70,9 @@ type Deps struct {
 	// shapes.
 	Pool    *pool.Pool
 	GuestID string
-	// Boots gives turns to boot, Roll to be attached after a start of the server.
-	Boots *admission.Gate
-	Roll  *Roll
+	// Boots gives turns to boot, Attaching to be attached after a start of the server.
+	Boots     *admission.Gate
+	Attaching *AttachProgress
 	// Ctx ends when the server stops; Spawn runs a goroutine that the server
 	// waits for, or returns false when it stops already.
 	Ctx   context.Context
@@ -87,8 +87,8 @@ type Deps struct {
 	Detaching func(host sandbox.ID)
 	// Forget is called when a record is deleted, Buried when a destroyed
 	// sandbox has become a tombstone.
-	Forget func(*Keeper)
-	Buried func(*Keeper)
+	Forget func(*Sandbox)
+	Buried func(*Sandbox)
 }
 
 const writeTimeout = 15 * time.Second // of one write to the registry
@@ -96,12 +96,12 @@ const writeTimeout = 15 * time.Second // of one write to the registry
 // now is the wall clock, in the form that is stored.
 func (d *Deps) now() time.Time { return d.Now().Round(0).UTC() }
 
-// Keeper keeps one sandbox.
+// Sandbox keeps one sandbox.
 //
 // Lock order: write, then mu. Only write is held over slow work, and that only
 // over one write to the registry. Deps' functions are called without mu,
 // Spawn and Quota's excepted.
-type Keeper struct {
+type Sandbox struct {
 	d      *Deps
 	id     sandbox.ID // never changes
 	tenant string     // never changes
@@ -144,9 +144,9 @@ type Keeper struct {
 	trouble  backoff // of work that is done by itself
 }
 
-// keep makes a keeper of a record.
-func keep(d *Deps, rec registryRecord, j *journal) *Keeper {
-	k := &Keeper{
+// keep makes a Sandbox of a record.
+func keep(d *Deps, rec registryRecord, j *journal) *Sandbox {
+	k := &Sandbox{
 		d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j,
 		keys: openKeyJournal(d.keysFile(rec.Info.ID)),
 	}
@@ -160,13 +160,13 @@ func keep(d *Deps, rec registryRecord, j *journal) *Keeper {
 // info is what users see now.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) info() sandbox.Info {
+func (k *Sandbox) info() sandbox.Info {
 	i := k.rec.Info.Clone()
 	if k.place != nil && k.place.Waits() {
 		i.Waiting = waiting(k.place.Ahead())
 	}
 	if k.attaching() {
-		i.Waiting = "its machine to be attached after the server's start: " + k.d.Roll.String()
+		i.Waiting = "its machine to be attached after the server's start: " + k.d.Attaching.String()
 	}
 	switch {
 	case k.uses > 0:
@@ -177,14 +177,14 @@ func (k *Keeper) info() sandbox.Info {
 	return i
 }
 
-func (k *Keeper) record() registryRecord {
+func (k *Sandbox) record() registryRecord {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.rec
 }
 
 // Info is the sandbox as it is now.
-func (k *Keeper) Info() sandbox.Info {
+func (k *Sandbox) Info() sandbox.Info {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.info()
@@ -193,7 +193,7 @@ func (k *Keeper) Info() sandbox.Info {
 // usable returns nil if the guest can be called, or says why not.
 //
 // Preconditions: k.mu is held.
-func (k *Keeper) usable() error {
+func (k *Sandbox) usable() error {
 	if k.attaching() {
 		return k.errAttaching()
 	}
@@ -203,7 +203,7 @@ func (k *Keeper) usable() error {
 func errDestroyed(id sandbox.ID) error { return ErrDestroyed(id) }
 
 // takeMachine takes the machine away, so that no other goroutine uses it.
-func (k *Keeper) takeMachine() sandbox.Machine {
+func (k *Sandbox) takeMachine() sandbox.Machine {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	machine := k.machine
@@ -217,10 +217,10 @@ func (k *Keeper) takeMachine() sandbox.Machine {
 }
 
 // ID names the sandbox.
-func (k *Keeper) ID() sandbox.ID { return k.id }
+func (k *Sandbox) ID() sandbox.ID { return k.id }
 
 // Name is the sandbox's name, which is no other's; "" = it has none, or is gone.
-func (k *Keeper) Name() string {
+func (k *Sandbox) Name() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.gone || k.rec.Info.State == sandbox.Destroyed {
@@ -230,20 +230,20 @@ func (k *Keeper) Name() string {
 }
 
 // LastName is the name that the sandbox has, or had.
-func (k *Keeper) LastName() string { return k.record().Info.Spec.Name }
+func (k *Sandbox) LastName() string { return k.record().Info.Spec.Name }
 
 // Tenant owns the sandbox.
-func (k *Keeper) Tenant() string { return k.tenant }
+func (k *Sandbox) Tenant() string { return k.tenant }
 
-func (k *Keeper) dir() string { return filepath.Join(k.d.Dir, string(k.Host())) }
+func (k *Sandbox) dir() string { return filepath.Join(k.d.Dir, string(k.Host())) }
 
 // Host names all that the host holds for the sandbox: its machine, directory
 // and volume. Preconditions: k.mu is not held.
-func (k *Keeper) Host() sandbox.ID { return k.record().Host() }
+func (k *Sandbox) Host() sandbox.ID { return k.record().Host() }
 
 // commit changes the record, in the registry first. The caller's context
 // is not used: it could end a write halfway.
-func (k *Keeper) commit(change func(*registryRecord)) error {
+func (k *Sandbox) commit(change func(*registryRecord)) error {
 	k.write.Lock()
 	defer k.write.Unlock()
 	if !k.journal.Stored() {
@@ -266,9 +266,9 @@ func (k *Keeper) commit(change func(*registryRecord)) error {
 	return nil
 }
 
-// LetGo lets go of the machine, which runs on. Nothing is done to the sandbox
+// Release lets go of the machine, which runs on. Nothing is done to the sandbox
 // any more.
-func (k *Keeper) LetGo() {
+func (k *Sandbox) Release() {
 	k.mu.Lock()
 	if k.timer != nil {
 		k.timer.Stop()
@@ -280,4 +280,4 @@ func (k *Keeper) LetGo() {
 }
 
 // Waiters counts the callers that wait for work under way.
-func (k *Keeper) Waiters() int { return k.work.Waiters() }
+func (k *Sandbox) Waiters() int { return k.work.Waiters() }

@@ -12,8 +12,8 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Fate is how a machine ends, or that we let go of it. It ends once.
-type Fate struct {
+// Lifetime is how a machine ends, or that we let go of it. It ends once.
+type Lifetime struct {
 	id     sandbox.ID
 	gone   chan struct{} // closed when exit is set
 	closed chan struct{}
@@ -25,27 +25,27 @@ type Fate struct {
 	doomed bool
 }
 
-// NewFate is that of a machine that runs.
-func NewFate(id sandbox.ID) *Fate {
-	return &Fate{id: id, gone: make(chan struct{}), closed: make(chan struct{})}
+// NewLifetime is that of a machine that runs.
+func NewLifetime(id sandbox.ID) *Lifetime {
+	return &Lifetime{id: id, gone: make(chan struct{}), closed: make(chan struct{})}
 }
 
 // Gone is closed when the machine has ended, Closed when we have let go of it.
-func (f *Fate) Gone() <-chan struct{} { return f.gone }
+func (f *Lifetime) Gone() <-chan struct{} { return f.gone }
 
 // Closed is closed when we have let go of the machine.
-func (f *Fate) Closed() <-chan struct{} { return f.closed }
+func (f *Lifetime) Closed() <-chan struct{} { return f.closed }
 
 // Doom says whether the machine is about to be destroyed: then that is the
 // reason of its end.
-func (f *Fate) Doom(doomed bool) {
+func (f *Lifetime) Doom(doomed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.doomed = doomed
 }
 
 // End notes the end, as exit tells it, and returns what was noted.
-func (f *Fate) End(exit func(destroyed bool) sandbox.Exit) sandbox.Exit {
+func (f *Lifetime) End(exit func(destroyed bool) sandbox.Exit) sandbox.Exit {
 	f.ending.Do(func() {
 		f.mu.Lock()
 		doomed := f.doomed
@@ -60,14 +60,14 @@ func (f *Fate) End(exit func(destroyed bool) sandbox.Exit) sandbox.Exit {
 }
 
 // Exit is how it ended; zero before Gone.
-func (f *Fate) Exit() sandbox.Exit {
+func (f *Lifetime) Exit() sandbox.Exit {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.exit
 }
 
 // Ended reports whether it has ended, or we have let go of it.
-func (f *Fate) Ended() bool {
+func (f *Lifetime) Ended() bool {
 	select {
 	case <-f.gone:
 		return true
@@ -79,7 +79,7 @@ func (f *Fate) Ended() bool {
 }
 
 // Wait is sandbox.Machine's.
-func (f *Fate) Wait(ctx context.Context) (sandbox.Exit, error) {
+func (f *Lifetime) Wait(ctx context.Context) (sandbox.Exit, error) {
 	select {
 	case <-f.gone:
 		return f.Exit(), nil
@@ -98,7 +98,7 @@ func (f *Fate) Wait(ctx context.Context) (sandbox.Exit, error) {
 // Dial is sandbox.Machine's: dial's connection, unless the machine ended or we
 // let go of it. What answers a dial can outlive the process whose end is the
 // machine's by a moment; who was told of the end gets no connection any more.
-func (f *Fate) Dial(dial func() (net.Conn, error)) (net.Conn, error) {
+func (f *Lifetime) Dial(dial func() (net.Conn, error)) (net.Conn, error) {
 	if f.Ended() {
 		return nil, f.notRunning()
 	}
@@ -110,13 +110,13 @@ func (f *Fate) Dial(dial func() (net.Conn, error)) (net.Conn, error) {
 	return nil, f.notRunning()
 }
 
-func (f *Fate) notRunning() error {
+func (f *Lifetime) notRunning() error {
 	return errs.New(errs.Unavailable, "sandbox %s does not run", f.id)
 }
 
 // Settle waits until the end is noted, we let go of the machine, or ctx is over:
 // so Wait learns the reason before what it needs goes.
-func (f *Fate) Settle(ctx context.Context) {
+func (f *Lifetime) Settle(ctx context.Context) {
 	select {
 	case <-f.gone:
 	case <-f.closed:
@@ -124,8 +124,8 @@ func (f *Fate) Settle(ctx context.Context) {
 	}
 }
 
-// LetGo makes every Wait return, and then calls do; once in all.
-func (f *Fate) LetGo(do func()) {
+// Release makes every Wait return, and then calls do; once in all.
+func (f *Lifetime) Release(do func()) {
 	f.letGo.Do(func() {
 		close(f.closed)
 		do()
@@ -133,7 +133,7 @@ func (f *Fate) LetGo(do func()) {
 }
 
 // AwaitGuest returns when the guest has answered; early, if the machine ends.
-func (f *Fate) AwaitGuest(ctx context.Context, guest *wire.Client) error {
+func (f *Lifetime) AwaitGuest(ctx context.Context, guest *wire.Client) error {
 	hello, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})

@@ -10,20 +10,20 @@ import (
 	"github.com/skete-dev/skete/workspace/object"
 )
 
-// desk is what a Service knows of one sandbox's history while it is used, and
+// handle is what a Service knows of one sandbox's history while it is used, and
 // for openFor afterwards: the open engine, the plans it made. Then it is
 // removed.
 //
 // Lock order: beginning, turn, Service.mu. Only beginning and turn are held over
-// slow work, and no other desk waits for them.
-type desk struct {
+// slow work, and no other handle waits for them.
+type handle struct {
 	id        sandbox.ID    // never changes
 	beginning chan struct{} // as turn; held by Begin
 	turn      chan struct{} // held, by filling it, over the opening, the last look and the closing of the engine
 
 	// Guarded by Service.mu.
 	begun  bool
-	users  int               // who has the desk: with the engine, or on the way to it
+	users  int               // who has the handle: with the engine, or on the way to it
 	uses   int               // of the engine, by users
 	h      workspace.History // nil = not open
 	host   sandbox.ID
@@ -43,24 +43,24 @@ type planned struct {
 	again func(context.Context, workspace.History) (workspace.Plan, error)
 }
 
-// sit returns the desk of a sandbox, to be given back by leave.
-func (s *Service) sit(id sandbox.ID) (*desk, error) {
+// sit returns the handle of a sandbox, to be given back by leave.
+func (s *Service) sit(id sandbox.ID) (*handle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, sandbox.ErrClosing
 	}
-	d := s.desks[id]
+	d := s.handles[id]
 	if d == nil {
-		d = &desk{id: id, beginning: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
-		s.desks[id] = d
+		d = &handle{id: id, beginning: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+		s.handles[id] = d
 	}
 	s.join(d)
 	return d, nil
 }
 
-// join counts a user of a desk. Preconditions: s.mu is held.
-func (s *Service) join(d *desk) {
+// join counts a user of a handle. Preconditions: s.mu is held.
+func (s *Service) join(d *handle) {
 	d.users++
 	if d.idle != nil {
 		d.idle.Stop()
@@ -68,24 +68,24 @@ func (s *Service) join(d *desk) {
 	}
 }
 
-// leave gives a desk back. One that has something to keep stays for a while.
-func (s *Service) leave(d *desk) {
+// leave gives a handle back. One that has something to keep stays for a while.
+func (s *Service) leave(d *handle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.users--; d.users > 0 || s.desks[d.id] != d {
+	if d.users--; d.users > 0 || s.handles[d.id] != d {
 		return
 	}
 	if s.closed || d.h == nil && !d.begun && len(d.plans) == 0 {
-		delete(s.desks, d.id)
+		delete(s.handles, d.id)
 		return
 	}
 	d.idle = time.AfterFunc(s.openFor, func() { s.rest(d) })
 }
 
-// rest closes an engine that has not been used for a while, and removes the desk.
-func (s *Service) rest(d *desk) {
+// rest closes an engine that has not been used for a while, and removes the handle.
+func (s *Service) rest(d *handle) {
 	s.mu.Lock()
-	if d.users > 0 || s.desks[d.id] != d {
+	if d.users > 0 || s.handles[d.id] != d {
 		s.mu.Unlock()
 		return
 	}
@@ -106,7 +106,7 @@ func (s *Service) rest(d *desk) {
 	s.leave(d)
 }
 
-// take waits for a turn at the desk.
+// take waits for a turn at the handle.
 func take(ctx context.Context, turn chan struct{}) error {
 	select {
 	case turn <- struct{}{}:
@@ -117,7 +117,7 @@ func take(ctx context.Context, turn chan struct{}) error {
 }
 
 // shut closes the engine, if it is open. Preconditions: the turn is held.
-func (s *Service) shut(d *desk) {
+func (s *Service) shut(d *handle) {
 	s.mu.Lock()
 	h := d.h
 	d.h = nil
@@ -155,10 +155,10 @@ func (s *Service) engine(ctx context.Context, tenant string, id sandbox.ID, file
 		s.leave(d)
 		return nil, nil, err
 	}
-	return h, func() { s.giveBack(d) }, nil
+	return h, func() { s.release(d) }, nil
 }
 
-func (s *Service) giveBack(d *desk) {
+func (s *Service) release(d *handle) {
 	s.mu.Lock()
 	d.uses--
 	s.mu.Unlock()
@@ -166,7 +166,7 @@ func (s *Service) giveBack(d *desk) {
 }
 
 // use counts a use of the engine; nil: it is not open, or for other files.
-func (s *Service) use(d *desk, files sandbox.Files) workspace.History {
+func (s *Service) use(d *handle, files sandbox.Files) workspace.History {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.h == nil || !d.fits(files) {
@@ -176,13 +176,13 @@ func (s *Service) use(d *desk, files sandbox.Files) workspace.History {
 	return d.h
 }
 
-func (d *desk) fits(files sandbox.Files) bool {
+func (d *handle) fits(files sandbox.Files) bool {
 	return d.host == files.Host && d.dir == files.Volume.Path && (d.dir != "" || d.guest == files.Guest)
 }
 
 // begin opens the engine for files and counts a use of it. Preconditions: the
 // turn is held.
-func (s *Service) begin(ctx context.Context, d *desk, tenant string, id sandbox.ID, files sandbox.Files) (workspace.History, error) {
+func (s *Service) begin(ctx context.Context, d *handle, tenant string, id sandbox.ID, files sandbox.Files) (workspace.History, error) {
 	s.shut(d) // of a machine that is gone
 	done, err := s.looks.begin(ctx, tenant)
 	if err != nil {

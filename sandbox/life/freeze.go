@@ -11,12 +11,12 @@ import (
 )
 
 // Pause freezes the machine. Nothing happens to a paused one.
-func (k *Keeper) Pause(ctx context.Context) (sandbox.Info, error) {
+func (k *Sandbox) Pause(ctx context.Context) (sandbox.Info, error) {
 	return k.change(ctx, k.freezing("", func() error { return nil }))
 }
 
 // Resume goes on after Pause. Nothing happens to a running one.
-func (k *Keeper) Resume(ctx context.Context) (sandbox.Info, error) {
+func (k *Sandbox) Resume(ctx context.Context) (sandbox.Info, error) {
 	wake, undo := sandbox.Machine.Resume, sandbox.Machine.Pause
 	if i := k.record().Info; i.State == sandbox.Paused && i.Reason == sandbox.ReasonHostFull {
 		if err := k.d.Host.Begin(); err != nil { // it would be held still again at once
@@ -35,7 +35,7 @@ func (k *Keeper) Resume(ctx context.Context) (sandbox.Info, error) {
 
 // freezing is the job of a pause for a reason. ready is asked while there is
 // something to do.
-func (k *Keeper) freezing(reason string, ready func() error) job {
+func (k *Sandbox) freezing(reason string, ready func() error) job {
 	may := k.mayMove(sandbox.Running, sandbox.Paused)
 	return job{
 		Kind: kindFreeze,
@@ -55,7 +55,7 @@ func (k *Keeper) freezing(reason string, ready func() error) job {
 }
 
 // mayMove returns what asks whether a machine can go from one state to another.
-func (k *Keeper) mayMove(from, to sandbox.State) func() error {
+func (k *Sandbox) mayMove(from, to sandbox.State) func() error {
 	return func() error {
 		p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
 		switch {
@@ -71,7 +71,7 @@ func (k *Keeper) mayMove(from, to sandbox.State) func() error {
 }
 
 // move goes to a state by act, and back by undo if the registry does not take it.
-func (k *Keeper) move(ctx context.Context, to sandbox.State, reason string, act, undo func(sandbox.Machine, context.Context) error) error {
+func (k *Sandbox) move(ctx context.Context, to sandbox.State, reason string, act, undo func(sandbox.Machine, context.Context) error) error {
 	k.mu.Lock()
 	machine := k.machine
 	k.mu.Unlock()
@@ -89,13 +89,13 @@ func (k *Keeper) move(ctx context.Context, to sandbox.State, reason string, act,
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.used = time.Now() // the time in the ice was no idleness
+	k.used = time.Now() // the time frozen was no idleness
 	return nil
 }
 
 // alignClock sets the clock of a machine that has stood still, before a command
 // in it asks for the time.
-func (k *Keeper) alignClock(ctx context.Context, m sandbox.Machine) {
+func (k *Sandbox) alignClock(ctx context.Context, m sandbox.Machine) {
 	if err := snapshot.AlignClock(ctx, m.Guest(), k.d.now); err != nil {
 		k.d.Log.Warn("the clock of a sandbox that stood still may be wrong", "id", k.id, "error", err)
 	}
@@ -104,7 +104,7 @@ func (k *Keeper) alignClock(ctx context.Context, m sandbox.Machine) {
 // awake returns when the guest can be called, or why it cannot. A paused
 // sandbox is woken, unless its spec forbids that; callers at the same time
 // share one wake. With k.mu held again it may be asleep again: see Guest.
-func (k *Keeper) awake(ctx context.Context) error {
+func (k *Sandbox) awake(ctx context.Context) error {
 	k.mu.Lock()
 	kind, state, plan, asleep := k.work.Kind(), k.rec.Info.State, k.rec.Plan, k.rec.Info.Spec.NoWake
 	k.mu.Unlock()

@@ -14,7 +14,7 @@
 // be a loopback name, so that a web page cannot reach the server through a DNS
 // name of its own (rebinding).
 //
-// A Gate is safe for concurrent use.
+// An Authenticator is safe for concurrent use.
 package auth
 
 import (
@@ -57,7 +57,7 @@ type Identity struct {
 // Who names the caller for people: the key by its name, a login by its person.
 func (i Identity) Who() string { return cmp.Or(i.Name, i.Owner) }
 
-// Config of a Gate.
+// Config of an Authenticator.
 type Config struct {
 	Keys *key.Ring
 	// Hosts are names, beside loopback ones, that the Host header may have.
@@ -72,8 +72,8 @@ type Config struct {
 	WrongKeysMax int
 }
 
-// Gate checks requests.
-type Gate struct {
+// Authenticator checks requests.
+type Authenticator struct {
 	keys     *key.Ring
 	logins   Logins
 	hosts    []string
@@ -81,13 +81,13 @@ type Gate struct {
 	failures *failures
 }
 
-// New returns a gate.
-func New(c Config) *Gate {
+// New returns an Authenticator.
+func New(c Config) *Authenticator {
 	hosts := make([]string, len(c.Hosts))
 	for i, h := range c.Hosts {
 		hosts[i] = strings.ToLower(h)
 	}
-	return &Gate{keys: c.Keys, logins: c.Logins, hosts: hosts, origins: c.Origins, failures: newFailures(c.WrongKeysMax)}
+	return &Authenticator{keys: c.Keys, logins: c.Logins, hosts: hosts, origins: c.Origins, failures: newFailures(c.WrongKeysMax)}
 }
 
 type peerKey struct{}
@@ -99,7 +99,7 @@ type peer struct {
 }
 
 // ConnContext notes who is at the other end of a unix socket; it is for http.Server.
-func (g *Gate) ConnContext(ctx context.Context, conn net.Conn) context.Context {
+func (g *Authenticator) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
 		return ctx
@@ -134,7 +134,7 @@ func Local(r *http.Request) bool { return peerOf(r).local }
 
 // Place checks that the request is meant for this server and not smuggled
 // through a user's browser. It needs no identity.
-func (g *Gate) Place(r *http.Request) error {
+func (g *Authenticator) Place(r *http.Request) error {
 	if !g.hostOK(r) {
 		return problem.At(http.StatusMisdirectedRequest, errs.New(errs.Denied, "this server does not go by the name %.80q", r.Host).
 			WithHint("call it localhost or 127.0.0.1, or add the name to `hosts` in its configuration"))
@@ -148,7 +148,7 @@ func (g *Gate) Place(r *http.Request) error {
 // hostOK: on a loopback address only loopback and configured names are ours.
 // On another address the key is what protects: a page that rebinds a name to
 // it has none.
-func (g *Gate) hostOK(r *http.Request) bool {
+func (g *Authenticator) hostOK(r *http.Request) bool {
 	if peerOf(r).local {
 		return true
 	}
@@ -186,7 +186,7 @@ func originOK(r *http.Request) bool {
 
 // Admit says who the caller is if they have the scope. Errors: 401 without a
 // valid key, 403 without the right, 429 after too many wrong keys.
-func (g *Gate) Admit(r *http.Request, want key.Scope) (Identity, error) {
+func (g *Authenticator) Admit(r *http.Request, want key.Scope) (Identity, error) {
 	id, err := g.identify(r)
 	if err != nil {
 		return Identity{}, err
@@ -197,7 +197,7 @@ func (g *Gate) Admit(r *http.Request, want key.Scope) (Identity, error) {
 	return id, nil
 }
 
-func (g *Gate) identify(r *http.Request) (Identity, error) {
+func (g *Authenticator) identify(r *http.Request) (Identity, error) {
 	p := peerOf(r)
 	if p.local && p.uid != 0 && p.uid != os.Geteuid() {
 		return Identity{}, errs.New(errs.Denied, "this socket is for the server's own user").
@@ -221,7 +221,7 @@ func (g *Gate) identify(r *http.Request) (Identity, error) {
 }
 
 // Present says who shows a key. Errors: 401 for a wrong one, 429 after too many.
-func (g *Gate) Present(r *http.Request, secret key.Secret) (Identity, error) {
+func (g *Authenticator) Present(r *http.Request, secret key.Secret) (Identity, error) {
 	rec, err := g.keys.Check(r.Context(), secret)
 	if err == nil {
 		return Identity{Tenant: rec.Tenant, Owner: rec.ID, Scopes: rec.Scopes, Local: Local(r), User: UserOf(rec.Tenant, rec.ID), Name: rec.Name}, nil
