@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -57,11 +58,14 @@ type plant struct {
 	Seed                             int
 	Refill                           pool.Refill
 	Ahead                            time.Duration // of the server's clock
+
+	log *slog.Logger // of this process's own servers; nil = none
 }
 
 func newPlant(t testing.TB, name string) *plant {
 	t.Helper()
 	p := &plant{Dir: t.TempDir(), Provider: name, Guest: guesttest.Binary(t)}
+	p.log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	switch name {
 	case gvisor.Name:
 		p.Rootfs = sandboxtest.Rootfs(t)
@@ -119,6 +123,7 @@ func (p *plant) open(ctx context.Context, n int) (m *manager.Manager, shut func(
 		Defaults: sandbox.Defaults{Provider: p.Provider, MemoryMB: 192, DiskMB: 64, CPUs: 1},
 		Warm:     pool.Config{Sizes: []pool.Size{{Size: n}}, AtOnce: 2, Refill: p.Refill},
 		Now:      func() time.Time { return time.Now().Add(p.Ahead) },
+		Log:      p.log,
 	})
 	if err != nil {
 		closeIt(machines)
