@@ -94,6 +94,7 @@ type entry struct {
 	revision uint64
 	held     map[sandbox.ID]bool // machines that need its files
 	busy     bool                // it is being written or removed
+	left     bool                // by the fork of an earlier server, which died before it could drop it
 }
 
 // Store keeps snapshots.
@@ -148,6 +149,7 @@ func (s *Store) Leftovers(ctx context.Context) (l Leftovers) {
 			l.over = append(l.over, id)
 			e.busy = true
 		}
+		e.left = e.passing()
 	}
 	s.mu.Unlock()
 	entries, err := os.ReadDir(s.c.Dir)
@@ -530,11 +532,11 @@ func (s *Store) Drop(ctx context.Context, id sandbox.SnapshotID) error {
 	return s.clear(ctx, id)
 }
 
-// clear removes a deleted snapshot that no machine needs.
+// clear removes a deleted or left snapshot that no machine needs.
 func (s *Store) clear(ctx context.Context, id sandbox.SnapshotID) error {
 	s.mu.Lock()
 	e := s.entries[id]
-	over := e != nil && e.Plan == removing && len(e.held) == 0 && !e.busy
+	over := e != nil && (e.Plan == removing || e.left) && len(e.held) == 0 && !e.busy
 	if over {
 		e.busy = true
 	}
