@@ -48,7 +48,7 @@
 //
 // A snapshot is a directory: memory, the state of the devices, a copy of the
 // root's layer, and a manifest of all that must be equal where it is loaded
-// (see package saved). The paths in it are names in the jail, so any number of
+// (see saved.go). The paths in it are names in the jail, so any number of
 // clones can run from one, each on its own disks; memory is mapped privately
 // from the one file by a hard link. What does not fit, or does not load, is
 // sandbox.ErrSnapshot. Clones share all randomness and the time of the

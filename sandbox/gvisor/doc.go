@@ -57,7 +57,7 @@
 // # Snapshots
 //
 // are gVisor's checkpoints: three files, the guest program, and a manifest of
-// what they were made by and on (package saved). Saving ends the sentry, since
+// what they were made by and on (saved.go). Saving ends the sentry, since
 // one that is left running keeps half of its connections to us; a new one goes
 // on from the files, under the same ID, and the record says so in between, for a
 // server that comes after a crash. Any number of machines load the same files,

@@ -382,7 +382,7 @@ func (m *Manager) Used(tenant string) sandbox.Used {
 func (m *Manager) Probes(ctx context.Context) []sandbox.ProbeResult { return m.deps.Ladder.Probes(ctx) }
 
 // Counts sums what the machines' monitors count, warm ones' included, by
-// provider; see package tally. Those that do not answer before ctx ends are as
+// provider; see package selector. Those that do not answer before ctx ends are as
 // they were last time.
 func (m *Manager) Counts(ctx context.Context) map[string]sandbox.Counts {
 	return m.deps.Ladder.Counts(ctx)

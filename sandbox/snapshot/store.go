@@ -53,7 +53,7 @@ const (
 	writeTimeout = 15 * time.Second
 )
 
-// plan is what is under way with a snapshot; see package record.
+// plan is what is under way with a snapshot; as of a sandbox, see package life.
 type plan string
 
 const (
@@ -68,7 +68,7 @@ type record struct {
 	Node     string           `json:"node"`
 	Plan     plan             `json:"plan,omitempty"`
 	Hidden   bool             `json:"hidden,omitempty"` // made for a fork; no tenant sees it, and it goes with its last machine
-	Use      string           `json:"use,omitempty"`    // hidden, but kept until it is dropped: what for, in the keeper's words
+	Use      string           `json:"use,omitempty"`    // hidden, but kept until it is dropped: what for, in the words of the caller of Keep
 	Snapshot sandbox.Snapshot `json:"snapshot"`
 }
 

@@ -8,7 +8,7 @@
 //
 // The cookie is 130 random bits; the store has its SHA-256. It is Secure,
 // HttpOnly, SameSite=Strict and has the prefix __Host-, so no other host can
-// read it or put one in its place; what may be done with it is up to gate. A
+// read it or put one in its place; what may be done with it is up to auth. A
 // login has its key's tenant and rights and ends with the key, by being ended,
 // and after Lasts: at once in every server on the store, but for the key, which
 // others notice within seconds.

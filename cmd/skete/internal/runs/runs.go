@@ -26,7 +26,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// exitUsage is the exit status of a wrong command line; package watch has the others.
+// exitUsage is the exit status of a wrong command line; watch.go has the others.
 const exitUsage = 2
 
 // exitCodes are listed in the help of what waits for a run.
