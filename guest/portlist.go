@@ -77,7 +77,7 @@ func parsePorts(r io.Reader) ([]*wire.OpenPort, error) {
 	return ports, s.Err()
 }
 
-// parseLine: "sl local rem st tx:rx tr:when retr uid …".
+// parsePortLine: "sl local rem st tx:rx tr:when retr uid …".
 func parsePortLine(line string) *wire.OpenPort {
 	f := strings.Fields(line)
 	if len(f) < 8 || f[3] != stateListen {
@@ -102,7 +102,7 @@ func parsePortLine(line string) *wire.OpenPort {
 	return &wire.OpenPort{Port: uint32(n), Address: addr, Uid: uint32(uid)}
 }
 
-// parseAddress: groups of four bytes, each in the byte order of the machine.
+// parsePortAddress: groups of four bytes, each in the byte order of the machine.
 func parsePortAddress(s string) (string, bool) {
 	b, err := hex.DecodeString(s)
 	if err != nil || (len(b) != 4 && len(b) != 16) {

@@ -19,7 +19,7 @@ import (
 // No label names a sandbox or a tenant: of those there can be any number. All
 // methods are safe for concurrent use.
 
-// metricConfig of Metrics: whom they ask.
+// metricConfig of metrics: whom they ask.
 type metricConfig struct {
 	Sandboxes Sandboxes
 	Keys      *key.Ring       // the tenants are those that have keys

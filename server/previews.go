@@ -42,9 +42,9 @@ type Previews interface {
 	Close() error
 }
 
-// Apart tells hosts of previews from those of the app: what sandboxes serve
+// apartPreviews tells hosts of previews from those of the app: what sandboxes serve
 // never meets a route of ours. p may be nil.
-func Apart(p Previews, app http.Handler) http.Handler {
+func apartPreviews(p Previews, app http.Handler) http.Handler {
 	if p == nil {
 		return app
 	}
@@ -57,9 +57,9 @@ func Apart(p Previews, app http.Handler) http.Handler {
 	})
 }
 
-// Frames are the origins of all previews, as a content security policy names
+// previewFrames are the origins of all previews, as a content security policy names
 // them, for a page that shows some in a frame. nil: there are none.
-func Frames(p Previews) []string {
+func previewFrames(p Previews) []string {
 	if p == nil {
 		return nil
 	}
@@ -71,8 +71,8 @@ func Frames(p Previews) []string {
 	return []string{u.Scheme + "://*." + suffix}
 }
 
-// End ends what is under way. p may be nil.
-func End(p Previews) {
+// endPreviews ends what is under way. p may be nil.
+func endPreviews(p Previews) {
 	if p != nil {
 		_ = p.Close()
 	}

@@ -226,7 +226,7 @@ func New(c Config) (*Server, error) {
 	login.Register(s.table, login.PagesConfig{Store: c.Logins, Gate: s.gate, Issuer: c.Issuer})
 	registerPreviews(s.table, previewsConfig{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
 	registerPages(s.table, pageConfig{
-		Frames: Frames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,
+		Frames: previewFrames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,
 	})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
@@ -240,7 +240,7 @@ func (s *Server) Streams() int { return s.hub.Count() }
 func (s *Server) Routes() []route.Route { return s.table.Routes() }
 
 // Handler returns the whole surface as one handler.
-func (s *Server) Handler() http.Handler { return Apart(s.previews, s.table.Handler()) }
+func (s *Server) Handler() http.Handler { return apartPreviews(s.previews, s.table.Handler()) }
 
 // EnsureAdminKey makes an admin key if there is no live one, and returns its
 // secret then, to be shown this once.
@@ -292,7 +292,7 @@ func (s *Server) stop(srv *http.Server) {
 			_ = srv.Close()
 		}
 	})
-	wg.Go(func() { End(s.previews) })
+	wg.Go(func() { endPreviews(s.previews) })
 	wg.Go(func() {
 		if err := s.hub.Close(ctx); err != nil {
 			s.log.Warn("streams were cut off at the end", "error", err)

@@ -25,7 +25,7 @@ import (
 // over is in the directory tmp. All methods are safe for concurrent use, within
 // one process: a directory has one owner.
 
-// blobDirConfig of a Dir.
+// blobDirConfig of a blobDir.
 type blobDirConfig struct {
 	BlobBytesMax int64
 	// FreeBytesMin of the disk are left alone: a Put that would take them is

@@ -127,8 +127,8 @@ func (s *Store) furnish() {
 		others = nil
 	}
 	s.live = newLive(liveConfig{NC: others, Done: s.done, Go: s.leases.Go, Log: s.c.Log})
-	s.threads = NewThreads(ThreadsConfig{
-		Server: ThreadServer{
+	s.threads = newThreads(threadsConfig{
+		Server: threadServer{
 			NC: s.nc, JS: s.js, Replicas: s.c.Replicas, TenantBytesMax: s.c.TenantBytesMax, Room: s.roomFor, Done: s.done, Go: s.leases.Go,
 		},
 		Dir: filepath.Join(s.c.Dir, blobsDir), FreeBytesMin: writeFreeMin,

@@ -38,8 +38,8 @@ const (
 	threadDuplicatesHorizon = 2 * time.Minute
 )
 
-// ThreadServer is where logs are kept.
-type ThreadServer struct {
+// threadServer is where logs are kept.
+type threadServer struct {
 	NC             *nats.Conn
 	JS             jetstream.JetStream
 	Replicas       int   // 0 = 1
@@ -52,8 +52,8 @@ type ThreadServer struct {
 	Go func(func())
 }
 
-// OpenThreadLog opens the log of a tenant, making it if need be.
-func OpenThreadLog(ctx context.Context, s ThreadServer, tenant string) (*ThreadLog, error) {
+// openThreadLog opens the log of a tenant, making it if need be.
+func openThreadLog(ctx context.Context, s threadServer, tenant string) (*ThreadLog, error) {
 	enc, err := encodeTenant(tenant)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func OpenThreadLog(ctx context.Context, s ThreadServer, tenant string) (*ThreadL
 	return l, nil
 }
 
-func (s ThreadServer) stream(tenant, enc string) jetstream.StreamConfig {
+func (s threadServer) stream(tenant, enc string) jetstream.StreamConfig {
 	bytesMax := s.TenantBytesMax
 	if bytesMax <= 0 {
 		bytesMax = -1
@@ -95,8 +95,8 @@ func (s ThreadServer) stream(tenant, enc string) jetstream.StreamConfig {
 	}
 }
 
-// ThreadTenants returns the tenants that have logs, in order.
-func ThreadTenants(ctx context.Context, s ThreadServer) ([]string, error) {
+// threadTenants returns the tenants that have logs, in order.
+func threadTenants(ctx context.Context, s threadServer) ([]string, error) {
 	var tenants []string
 	streams := s.JS.ListStreams(ctx, jetstream.WithStreamListSubject(subjectPrefix+">"))
 	for info := range streams.Info() {
@@ -111,8 +111,8 @@ func ThreadTenants(ctx context.Context, s ThreadServer) ([]string, error) {
 	return tenants, nil
 }
 
-// EraseThreadLog removes the log of a tenant. It may be repeated.
-func EraseThreadLog(ctx context.Context, s ThreadServer, tenant string) error {
+// eraseThreadLog removes the log of a tenant. It may be repeated.
+func eraseThreadLog(ctx context.Context, s threadServer, tenant string) error {
 	enc, err := encodeTenant(tenant)
 	if err != nil {
 		return err

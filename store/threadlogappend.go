@@ -39,7 +39,7 @@ const (
 // server stores it only if that is still the last one. Events are numbered by
 // thread, so a log maps the number of a thread's last event to that sequence.
 type ThreadLog struct {
-	s      ThreadServer
+	s      threadServer
 	name   string // of the stream
 	prefix string // of its subjects
 	stream jetstream.Stream

@@ -19,23 +19,23 @@ import (
 // Logs are streams of the store. Blobs are files in the data directory, also
 // with an external NATS: then only this server has them.
 type Threads struct {
-	c ThreadsConfig
+	c threadsConfig
 
 	mu    sync.Mutex // guards what follows
 	logs  map[string]*ThreadLog
 	blobs map[string]*blobs
 }
 
-// ThreadsConfig of Threads.
-type ThreadsConfig struct {
-	Server ThreadServer
+// threadsConfig of Threads.
+type threadsConfig struct {
+	Server threadServer
 	Dir    string // of the blobs
 	// FreeBytesMin of the disk are left alone by blobs.
 	FreeBytesMin int64
 }
 
-// NewThreads returns the threads of a server.
-func NewThreads(c ThreadsConfig) *Threads {
+// newThreads returns the threads of a server.
+func newThreads(c threadsConfig) *Threads {
 	return &Threads{c: c, logs: map[string]*ThreadLog{}, blobs: map[string]*blobs{}}
 }
 
@@ -50,7 +50,7 @@ func (t *Threads) log(ctx context.Context, tenant string) (*ThreadLog, error) {
 	if l := t.logs[tenant]; l != nil {
 		return l, nil
 	}
-	l, err := OpenThreadLog(ctx, t.c.Server, tenant)
+	l, err := openThreadLog(ctx, t.c.Server, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (t *Threads) log(ctx context.Context, tenant string) (*ThreadLog, error) {
 
 // Tenants returns the tenants that have threads, in order.
 func (t *Threads) Tenants(ctx context.Context) ([]string, error) {
-	return ThreadTenants(ctx, t.c.Server)
+	return threadTenants(ctx, t.c.Server)
 }
 
 // DeleteThread removes a thread and those beneath it. Its blobs go with a
@@ -100,7 +100,7 @@ func (t *Threads) EraseTenant(ctx context.Context, tenant string, records ...Thr
 	}
 	delete(t.blobs, tenant)
 	t.mu.Unlock()
-	if err := EraseThreadLog(ctx, t.c.Server, tenant); err != nil {
+	if err := eraseThreadLog(ctx, t.c.Server, tenant); err != nil {
 		return err
 	}
 	if err := b.dir.Erase(); err != nil {

@@ -30,7 +30,7 @@ import (
 //
 // An OIDCIssuer is safe for concurrent use.
 
-// OIDCConfig of an Issuer.
+// OIDCConfig of an OIDCIssuer.
 type OIDCConfig struct {
 	Issuer   string // https://…; http only on loopback
 	Name     string // for people; "" = the issuer's host
