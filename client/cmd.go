@@ -35,6 +35,9 @@ type Cmd struct {
 	// Detached: the end of Start's context leaves the command running instead
 	// of killing it. Always so for Attach.
 	Detached bool
+	// OnStart is called when the command runs, or was found, before any of its
+	// output is passed on.
+	OnStart func(p api.Process)
 	// OnGap is told of bytes that were dropped; nil = they are only counted in Lost.
 	OnGap func(stream string, from, to int64)
 	// OnReconnect is told that the stream broke and is being resumed.
@@ -154,6 +157,9 @@ func (c *Cmd) Start(ctx context.Context) error {
 		c.err = err
 		close(c.done)
 		return err
+	}
+	if c.OnStart != nil {
+		c.OnStart(c.Process())
 	}
 	c.workers.Go(func() {
 		c.follow(l)

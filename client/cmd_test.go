@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -310,6 +311,34 @@ func TestCmd_losesNoByteOverDisconnects(t *testing.T) {
 	}
 	if breaks < cuts/2 {
 		t.Fatalf("only %d disconnects happened", breaks)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// What a caller does on OnStart holds when it sees output: skete forwards
+// signals from then on.
+func TestCmd_onStartComesBeforeOutput(t *testing.T) {
+	_, sb := newCutter(t, 0, 1)
+	cmd := sb.Shell("cat")
+	cmd.Stdin = strings.NewReader("hello")
+	var started atomic.Bool
+	cmd.OnStart = func(api.Process) {
+		<-time.After(50 * time.Millisecond) // output may be waiting
+		started.Store(true)
+	}
+	var got bytes.Buffer
+	cmd.Stdout = writerFunc(func(b []byte) (int, error) {
+		if !started.Load() {
+			t.Error("output came before OnStart returned")
+		}
+		return got.Write(b)
+	})
+	_ = cmd.Run(t.Context())
+	if !started.Load() || got.String() != "hello" {
+		t.Errorf("started %v, output %q", started.Load(), got.String())
 	}
 }
 

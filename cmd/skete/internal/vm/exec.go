@@ -261,14 +261,18 @@ func (a commands) stream(ctx context.Context, id string, cmd *client.Cmd) error 
 	}
 	cmd.OnGap = a.tellGap
 	cmd.OnReconnect = func(err error) { a.Log.Warn("the connection broke; resuming", "error", err) }
+	stop := func() {}
+	defer func() { stop() }()
+	cmd.OnStart = func(p api.Process) { // a signal that answers to output is for the command
+		if !cmd.Detached {
+			stop = a.Forward(a.signaller(ctx, cmd))
+		}
+		if p.Existed && p.State != "lost" && !a.JSON {
+			a.Note("the key %s was known: nothing was started; this is the command that has it", app.Cell(p.Key))
+		}
+	}
 	if err := cmd.Start(ctx); err != nil {
 		return err
-	}
-	if p := cmd.Process(); p.Existed && p.State != "lost" && !a.JSON {
-		a.Note("the key %s was known: nothing was started; this is the command that has it", app.Cell(p.Key))
-	}
-	if !cmd.Detached {
-		defer a.Forward(a.signaller(ctx, cmd))()
 	}
 	err := cmd.Wait()
 	a.tellLeft(ctx, id, cmd, err)

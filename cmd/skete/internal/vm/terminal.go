@@ -116,15 +116,17 @@ func (a commands) mirror(whole context.Context, id string, cmd *client.Cmd, stdi
 		}
 	}
 	defer restore()
+	stop := func() {}
+	defer func() { stop() }()
+	if !raw && !cmd.Detached {
+		// With a raw terminal Ctrl-C is a byte, and a signal is for us: a login
+		// shell would not end by TERM.
+		cmd.OnStart = func(api.Process) { stop = a.Forward(a.signaller(ctx, cmd)) }
+	}
 	if err := cmd.Start(ctx); err != nil {
 		return err
 	}
 	defer a.followSize(cmd)()
-	if !raw && !cmd.Detached {
-		// With a raw terminal Ctrl-C is a byte, and a signal is for us: a login
-		// shell would not end by TERM.
-		defer a.Forward(a.signaller(ctx, cmd))()
-	}
 	err := cmd.Wait()
 	restore() // before anything is printed
 	a.tellLeft(ctx, id, cmd, err)
