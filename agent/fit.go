@@ -3,11 +3,11 @@ package agent
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -68,7 +68,7 @@ func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error 
 		return err
 	}
 	done := thread.Compacted{Through: cut.Through, Keep: cut.Keep, File: fmt.Sprintf("/conversation_history/%d.md", r.s.Seq+1)}
-	whole = clip(whole, historyMax)
+	whole = clip.Text(whole, historyMax)
 	if done.Blob, err = r.c.Blobs.Put(ctx, []byte(whole)); err != nil {
 		return fmt.Errorf("keep the history: %w", err)
 	}
@@ -129,12 +129,4 @@ func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
 		return false, r.append(ctx, notice("guard", v.Text))
 	}
 	return false, nil
-}
-
-// clip cuts a text for people at n bytes.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -156,7 +157,7 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 	case rule.Action == definition.Deny:
 		return append(bodies, failed(c, tool.CodeRejected, reason("A rule refuses this call", rule.Reason)))
 	case v.Action == hook.Ask || (rule.Action == definition.Ask && v.Action != hook.Allow):
-		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip(cmp.Or(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
+		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip.Text(cmp.Or(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
 		if len(asked.Allowed) == 0 {
 			asked.Allowed = []thread.Decision{thread.Approve, thread.Edit, thread.Reject, thread.Respond}
 		}
@@ -191,5 +192,5 @@ func reason(what, why string) string {
 	if why == "" {
 		return what + "."
 	}
-	return what + ": " + clip(why, textMax)
+	return what + ": " + clip.Text(why, textMax)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -36,7 +37,7 @@ func (r *Runner) contexts(v hook.Verdict) []thread.Body {
 	if v.Context == "" {
 		return nil
 	}
-	return []thread.Body{thread.Input{From: "hook", Blocks: []llm.Block{llm.Text(clip(v.Context, textMax))}}}
+	return []thread.Body{thread.Input{From: "hook", Blocks: []llm.Block{llm.Text(clip.Text(v.Context, textMax))}}}
 }
 
 // notice tells the hooks of an event and logs what they want the model to know.
@@ -88,7 +89,7 @@ func (r *Runner) mayEnd(ctx context.Context, text string) (bool, error) {
 		return true, nil
 	}
 	r.held = true
-	return false, r.append(ctx, thread.Input{From: "hook", Name: "stop", Blocks: []llm.Block{llm.Text(clip(cmp.Or(v.Reason, "Go on: a hook does not let the run end yet."), textMax))}})
+	return false, r.append(ctx, thread.Input{From: "hook", Name: "stop", Blocks: []llm.Block{llm.Text(clip.Text(cmp.Or(v.Reason, "Go on: a hook does not let the run end yet."), textMax))}})
 }
 
 // around wraps the run of a call in the hooks.
@@ -135,7 +136,7 @@ func (r *Runner) heard(ctx context.Context, l landing) []thread.Body {
 	v := r.asked(r.c.Hook.AfterTool(ctx, hook.ToolReply{ToolCall: about, Result: *l.result}))
 	bodies := r.contexts(v)
 	if v.Action == hook.Deny && v.Reason != "" {
-		bodies = append(bodies, thread.Input{From: "hook", Name: l.call.Name, Blocks: []llm.Block{llm.Text(clip(v.Reason, textMax))}})
+		bodies = append(bodies, thread.Input{From: "hook", Name: l.call.Name, Blocks: []llm.Block{llm.Text(clip.Text(v.Reason, textMax))}})
 	}
 	if l.call.Name == taskTool {
 		_, more := r.notify(ctx, hook.Event{Name: hook.OnSubagentStop, Text: llm.Message{Blocks: l.result.Blocks}.String()})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -43,7 +44,7 @@ type final struct {
 func (r *Runner) answer(ctx context.Context) (final, error) {
 	if c := r.s.Final(); c != nil && r.schema != nil {
 		result, _ := r.schema.FromCall(c.EffectiveArgs()) // the tool accepted it
-		return final{text: clip(string(result), textMax), result: result}, nil
+		return final{text: clip.Text(string(result), textMax), result: result}, nil
 	}
 	last := r.s.Last()
 	if last == nil {
@@ -53,7 +54,7 @@ func (r *Runner) answer(ctx context.Context) (final, error) {
 	if err != nil {
 		return final{}, err
 	}
-	f := final{text: clip(m.String(), textMax)}
+	f := final{text: clip.Text(m.String(), textMax)}
 	if r.schema != nil {
 		f.result, _ = r.schema.FromText(m.String())
 	}
@@ -66,5 +67,5 @@ func modelText(err error) string {
 	if hint := errs.Hint(err); hint != "" {
 		text += " (" + hint + ")"
 	}
-	return clip(text, textMax)
+	return clip.Text(text, textMax)
 }

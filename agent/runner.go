@@ -16,6 +16,8 @@ import (
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -290,7 +292,7 @@ func (r *Runner) stop(ctx context.Context, s thread.RunState, reason, text strin
 	if text == "" {
 		text = sentences[reason]
 	}
-	return r.appendStrict(ctx, append(r.unanswered(), thread.RunEnded{State: s, Reason: reason, Text: clip(text, textMax)})...)
+	return r.appendStrict(ctx, append(r.unanswered(), thread.RunEnded{State: s, Reason: reason, Text: clip.Text(text, textMax)})...)
 }
 
 // textMax bounds texts for people in events.
@@ -338,8 +340,8 @@ func (r *Runner) write(ctx context.Context, strict bool, bodies []thread.Body) e
 		case !errs.Temporary(err) || try == appendTries || ctx.Err() != nil:
 			return fmt.Errorf("append to %s: %w", r.c.Thread, err)
 		default:
-			if err := sleep(ctx, appendPause<<try); err != nil {
-				return err
+			if sleep.For(ctx, appendPause<<try) != nil {
+				return context.Cause(ctx)
 			}
 		}
 	}
@@ -425,13 +427,4 @@ func (r *Runner) cancelSeen(ctx context.Context) bool {
 		}
 	}
 	return false
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

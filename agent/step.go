@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -104,7 +105,7 @@ func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (
 	failedAttempt := func(f llm.RetryFailure) {
 		*attempts = f.Attempt + 1
 		r.c.News(News{Reset: true})
-		_ = r.append(ctx, thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name})
+		_ = r.append(ctx, thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip.Text(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name})
 	}
 	for delta, err := range llm.Retry(opCtx, r.c.Model, p.Request, r.c.Patience, failedAttempt) {
 		switch {
@@ -166,7 +167,7 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 	case correction != "":
 		bodies = append(bodies, notice("format", correction))
 	case len(message.Calls()) == 0 && response.Stop == llm.StopRefusal:
-		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: runs.ReasonRefusal, Text: clip(cmp.Or(message.String(), sentences[runs.ReasonRefusal]), textMax)})
+		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: runs.ReasonRefusal, Text: clip.Text(cmp.Or(message.String(), sentences[runs.ReasonRefusal]), textMax)})
 	case len(message.Calls()) == 0 && response.Stop != llm.StopPause:
 		if wrong = r.checkAnswer(message); wrong != "" {
 			bodies = append(bodies, notice("output", wrong))

@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // Cmd is a command in a sandbox, made by Command, Shell, Code or Attach; it is
@@ -224,7 +225,7 @@ func (c *Cmd) connectFirst() (*link, error) {
 		if err == nil || attempt == transport.AttemptsMax || c.ctx.Err() != nil || !errs.Temporary(err) {
 			return l, err
 		}
-		if transport.Sleep(c.ctx, transport.Backoff(attempt)) != nil {
+		if sleep.For(c.ctx, transport.Backoff(attempt)) != nil {
 			return nil, err
 		}
 	}
@@ -338,7 +339,7 @@ func (c *Cmd) reconnect(reason error) (*link, error) {
 		if time.Now().After(deadline) {
 			return nil, reason
 		}
-		if err := transport.Sleep(c.ctx, transport.Backoff(attempt)); err != nil {
+		if err := sleep.For(c.ctx, transport.Backoff(attempt)); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -275,7 +276,7 @@ func (r *Run) Wait(ctx context.Context) (api.Run, error) {
 		if attempt == finalWaits {
 			return run, errs.New(errs.Unavailable, "run %s has ended, and its record does not say how", r.ID)
 		}
-		if err := transport.Sleep(ctx, transport.Backoff(attempt)); err != nil {
+		if err := sleep.For(ctx, transport.Backoff(attempt)); err != nil {
 			return run, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // This file asks a model again when that may help, and tells of every
@@ -98,7 +99,7 @@ func Retry(ctx context.Context, model Model, req *Request, p RetryPolicy, notify
 				yield(Delta{}, err)
 				return
 			}
-			if err := sleepBetween(ctx, f.Wait); err != nil {
+			if err := sleep.For(ctx, f.Wait); err != nil {
 				yield(Delta{}, err)
 				return
 			}
@@ -145,15 +146,4 @@ func (p RetryPolicy) pause(n int, asked time.Duration) time.Duration {
 	}
 	wait = wait/2 + time.Duration(rand.Int64N(int64(wait/2)+1))
 	return max(wait, min(asked, p.RetryAfterMax))
-}
-
-func sleepBetween(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // Bounds of a bucket.
@@ -287,21 +288,9 @@ func (k *KV) put(ctx context.Context, w write) (uint64, error) {
 		if rev, ok := k.landed(ctx, subject, id); ok {
 			return rev, nil
 		}
-		if !busyError(err) || try == busyTries || !pause(ctx, busyWait) {
+		if !busyError(err) || try == busyTries || sleep.For(ctx, busyWait) != nil {
 			return 0, classify(err, "write")
 		}
-	}
-}
-
-// pause waits; false = the context ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

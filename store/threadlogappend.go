@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -201,7 +202,7 @@ func (l *ThreadLog) write(ctx context.Context, id thread.ID, m *nats.Msg, try ap
 		case errs.Is(serr, errs.NotFound) && no:
 			return 0, classify(err, "append")
 		}
-		if !appendPause(ctx, wait) || ctx.Err() != nil {
+		if sleep.For(ctx, wait) != nil || ctx.Err() != nil {
 			return 0, errs.Wrap(errs.Unavailable, errors.Join(errUnsure, err), "the store does not answer (append)")
 		}
 	}
@@ -352,16 +353,4 @@ func (l *ThreadLog) bury(ctx context.Context, id thread.ID, subject string) erro
 		return classify(perr, "delete")
 	}
 	return nil
-}
-
-// appendPause waits; false = the context ended first.
-func appendPause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -227,7 +228,7 @@ func (l *ThreadLog) scan(ctx context.Context, id thread.ID, subject string, from
 		} else if err != nil {
 			return err
 		}
-		if time.Since(started) > laggardTimeout || !appendPause(ctx, laggardWait) {
+		if time.Since(started) > laggardTimeout || sleep.For(ctx, laggardWait) != nil {
 			return errs.New(errs.Unavailable, "the store cannot show what it has (thread %s)", id)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 )
 
 // Bounds of arguments and of their schemas.
@@ -97,7 +98,7 @@ func (c *Checked) argue(raw json.RawMessage) (json.RawMessage, *Result) {
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return nil, c.refuse([]string{"they are no JSON: " + clip(err.Error(), 120)})
+		return nil, c.refuse([]string{"they are no JSON: " + clip.Text(err.Error(), 120)})
 	}
 	if value == nil {
 		value, raw = map[string]any{}, json.RawMessage("{}")
@@ -235,7 +236,7 @@ func (c *Checked) trouble(e *jsonschema.ValidationError) string {
 	case *kind.Required:
 		return fmt.Sprintf("%s: missing", where(append(slices.Clone(e.InstanceLocation), k.Missing...)))
 	case *kind.AdditionalProperties:
-		unknown := clip(strings.Join(k.Properties, ", "), 200)
+		unknown := clip.Text(strings.Join(k.Properties, ", "), 200)
 		if len(e.InstanceLocation) == 0 && len(k.Properties) == 1 {
 			if near := Nearest(k.Properties[0], c.names()); near != "" {
 				return fmt.Sprintf("%s: not an argument; did you mean %s?", unknown, near)
@@ -247,11 +248,11 @@ func (c *Checked) trouble(e *jsonschema.ValidationError) string {
 		for _, w := range k.Want {
 			want = append(want, fmt.Sprint(w))
 		}
-		return fmt.Sprintf("%s: expected one of %s, got %s", at, clip(strings.Join(want, ", "), 1000), clip(fmt.Sprintf("%v", k.Got), 60))
+		return fmt.Sprintf("%s: expected one of %s, got %s", at, clip.Text(strings.Join(want, ", "), 1000), clip.Text(fmt.Sprintf("%v", k.Got), 60))
 	}
 	text := "does not fit"
 	if out := e.BasicOutput(); out.Error != nil {
-		text = clip(out.Error.String(), 200)
+		text = clip.Text(out.Error.String(), 200)
 	}
 	return at + ": " + text
 }
@@ -272,14 +273,7 @@ func where(location []string) string {
 	if b.Len() == 0 {
 		return "the arguments"
 	}
-	return clip(b.String(), 200)
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		s = s[:n] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return clip.Text(b.String(), 200)
 }
 
 func typesOf(schema map[string]any) []string {

@@ -32,6 +32,7 @@ import (
 const (
 	ReplyBytesMax = 1 << 20
 	depthMax      = 48
+	quoteMax      = 60 // bytes of a reply that a message repeats
 	// FormatMax replies in a row that are no action end a run.
 	FormatMax = 3
 )

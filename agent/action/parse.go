@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/internal/yamlfile"
 	"github.com/skete-dev/skete/llm"
 )
@@ -88,7 +89,7 @@ func find(text string) (string, Problem) {
 	}
 	rest := text[end:]
 	if strings.ContainsAny(rest, "{}") {
-		return "", problem("There is something behind the JSON object: %q.", cut(strings.TrimSpace(rest)))
+		return "", problem("There is something behind the JSON object: %q.", clip.Text(strings.TrimSpace(rest), quoteMax))
 	}
 	return found[0], ""
 }
@@ -168,7 +169,7 @@ func why(s string) string {
 	err := json.Unmarshal([]byte(s), new(any))
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		at := int(min(max(syntax.Offset, 1), int64(len(s))))
-		return fmt.Sprintf("%s, near %q", syntax.Error(), cut(s[max(0, at-20):min(len(s), at+20)]))
+		return fmt.Sprintf("%s, near %q", syntax.Error(), clip.Text(s[max(0, at-20):min(len(s), at+20)], quoteMax))
 	}
 	return "it cannot be read"
 }
@@ -191,7 +192,7 @@ func split(object string) (map[string]json.RawMessage, Problem) {
 			return nil, problem("The JSON in your reply is wrong: %s.", why(object))
 		}
 		if _, twice := fields[key]; twice {
-			return nil, problem("The key %q is there twice.", cut(key))
+			return nil, problem("The key %q is there twice.", clip.Text(key, quoteMax))
 		}
 		fields[key] = value
 	}
@@ -221,7 +222,7 @@ func read(fields map[string]json.RawMessage, specs []llm.ToolSpec) (Action, Prob
 	}
 	at := slices.IndexFunc(specs, func(s llm.ToolSpec) bool { return s.Name == name })
 	if at < 0 {
-		return Action{}, problem("There is no tool %q%s The tools are: %s.", cut(name), meant(name, specs), strings.Join(names(specs), ", "))
+		return Action{}, problem("There is no tool %q%s The tools are: %s.", clip.Text(name, quoteMax), meant(name, specs), strings.Join(names(specs), ", "))
 	}
 	if p := unknown(fields); p != "" {
 		return Action{}, p
@@ -251,7 +252,7 @@ func unknown(fields map[string]json.RawMessage) Problem {
 	var extra []string
 	for key := range fields {
 		if !slices.Contains(keys, key) {
-			extra = append(extra, fmt.Sprintf("%q", cut(key)))
+			extra = append(extra, fmt.Sprintf("%q", clip.Text(key, quoteMax)))
 		}
 	}
 	if len(extra) == 0 {
@@ -295,11 +296,4 @@ func argsOf(raw json.RawMessage, spec llm.ToolSpec) (json.RawMessage, Problem) {
 		return nil, problem("\"args\" of %s should be a JSON object.", spec.Name)
 	}
 	return b.Bytes(), ""
-}
-
-func cut(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
-	}
-	return s
 }

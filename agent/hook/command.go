@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -106,7 +107,7 @@ func (c *commands) BeforeTool(ctx context.Context, call ToolCall) (Verdict, erro
 func (c *commands) AfterTool(ctx context.Context, r ToolReply) (Verdict, error) {
 	in := c.input(OnPostToolUse, r.Moment)
 	in.Tool, in.Call, in.Args = r.Name, r.ID, r.Args
-	text := clip((llm.Message{Blocks: r.Result.Blocks}).String())
+	text := clip.Text((llm.Message{Blocks: r.Result.Blocks}).String(), inputTextMax)
 	in.Response = &response{Text: text, Failed: r.Result.Failed, Code: r.Result.Code, Exit: r.Result.Exit}
 	if r.Result.Failed {
 		in.Event, in.Error = OnPostToolUseFailure, text
@@ -114,7 +115,7 @@ func (c *commands) AfterTool(ctx context.Context, r ToolReply) (Verdict, error) 
 	v := c.ask(ctx, in)
 	if v.Action == Deny || v.Action == Ask {
 		// It is done already; what is left is to tell the model.
-		v.Context = bound(strings.TrimSpace(v.Reason + "\n\n" + v.Context))
+		v.Context = clip.Text(strings.TrimSpace(strings.TrimSpace(v.Reason+"\n\n"+v.Context)), contextBytesMax)
 		v.Action, v.Reason = None, ""
 	}
 	v.Args = nil
@@ -124,7 +125,7 @@ func (c *commands) AfterTool(ctx context.Context, r ToolReply) (Verdict, error) 
 // Notice implements Hook.
 func (c *commands) Notice(ctx context.Context, e Event) Verdict {
 	in := c.input(e.Name, e.Moment)
-	text := clip(e.Text)
+	text := clip.Text(e.Text, inputTextMax)
 	switch e.Name {
 	case OnUserPromptSubmit:
 		in.Prompt = text
@@ -184,9 +185,9 @@ func (c *commands) run(ctx context.Context, h definition.CommandHook, in input) 
 	case err != nil:
 		return warning(h, "%v", err)
 	case exit == exitDeny:
-		return Verdict{Action: Deny, Reason: firstOf(bound(string(stderr)), "the hook "+name(h)+" refused it")}
+		return Verdict{Action: Deny, Reason: firstOf(clip.Text(strings.TrimSpace(string(stderr)), contextBytesMax), "the hook "+name(h)+" refused it")}
 	case exit != 0:
-		return warning(h, "it ended with status %d: %.200s", exit, bound(string(stderr)))
+		return warning(h, "it ended with status %d: %.200s", exit, clip.Text(strings.TrimSpace(string(stderr)), contextBytesMax))
 	}
 	return read(h, stdout)
 }
@@ -196,7 +197,7 @@ func read(h definition.CommandHook, stdout []byte) Verdict {
 	stdout = bytes.TrimSpace(stdout)
 	if len(stdout) == 0 || stdout[0] != '{' {
 		if h.Event == OnUserPromptSubmit || h.Event == OnThreadStart {
-			return Verdict{Context: bound(string(stdout))} // plain text is for the model
+			return Verdict{Context: clip.Text(strings.TrimSpace(string(stdout)), contextBytesMax)} // plain text is for the model
 		}
 		return Verdict{}
 	}
@@ -205,13 +206,13 @@ func read(h definition.CommandHook, stdout []byte) Verdict {
 		return unclear(h, "its output is no JSON that skete knows: %v", err)
 	}
 	if out.Continue != nil && !*out.Continue {
-		return Verdict{Action: Stop, Reason: firstOf(bound(out.StopText), "the hook "+name(h)+" stopped it")}
+		return Verdict{Action: Stop, Reason: firstOf(clip.Text(strings.TrimSpace(out.StopText), contextBytesMax), "the hook "+name(h)+" stopped it")}
 	}
-	v := Verdict{Reason: bound(out.Reason)}
+	v := Verdict{Reason: clip.Text(strings.TrimSpace(out.Reason), contextBytesMax)}
 	decision := out.Decision
 	if s := out.Specific; s != nil {
-		decision, v.Reason = firstOf(s.Decision, decision), firstOf(bound(s.Reason), v.Reason)
-		v.Context = bound(s.Context)
+		decision, v.Reason = firstOf(s.Decision, decision), firstOf(clip.Text(strings.TrimSpace(s.Reason), contextBytesMax), v.Reason)
+		v.Context = clip.Text(strings.TrimSpace(s.Context), contextBytesMax)
 		v.Args = s.Args
 	}
 	switch decision {
@@ -263,13 +264,6 @@ func name(h definition.CommandHook) string {
 		return "(none)"
 	}
 	return fmt.Sprintf("%.80q", strings.Join(h.Command, " "))
-}
-
-func clip(s string) string {
-	if len(s) > inputTextMax {
-		s = s[:inputTextMax] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func firstOf(texts ...string) string {

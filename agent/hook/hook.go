@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -83,17 +84,9 @@ func (v Verdict) and(w Verdict) Verdict {
 	if w.Args != nil {
 		v.Args = w.Args
 	}
-	v.Context = bound(strings.TrimPrefix(v.Context+"\n\n"+w.Context, "\n\n"))
+	v.Context = clip.Text(strings.TrimSpace(strings.TrimPrefix(v.Context+"\n\n"+w.Context, "\n\n")), contextBytesMax)
 	v.Warnings = append(slices.Clip(v.Warnings), w.Warnings...)
 	return v
-}
-
-func bound(s string) string {
-	s = strings.TrimSpace(s)
-	if len(s) > contextBytesMax {
-		s = s[:contextBytesMax] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // Moment says where something happens.

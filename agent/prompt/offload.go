@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -41,7 +42,7 @@ func OffloadResult(blobs thread.Blobs, done *thread.ToolCompleted, tokensMax int
 		return err
 	}
 	if !whole && tokens > tokensMax {
-		return offload(ctx, blobs, done, runs.Clip(text, resultMax))
+		return offload(ctx, blobs, done, clip.Text(text, resultMax))
 	}
 	content, err := json.Marshal(done.Blocks)
 	if err != nil || len(content) <= thread.InlineBytesMax {
@@ -100,7 +101,7 @@ func offload(ctx context.Context, blobs thread.Blobs, done *thread.ToolCompleted
 // offloadPreview is the first and the last lines of a text.
 func offloadPreview(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	short := func(l string) string { return runs.Clip(l, previewChars) }
+	short := func(l string) string { return clip.Text(l, previewChars) }
 	var out []string
 	if len(lines) <= 2*previewLines {
 		for _, l := range lines {
@@ -155,7 +156,7 @@ func OffloadMessage(ctx context.Context, blobs thread.Blobs, done *thread.ModelC
 func messageShape(m llm.Message) llm.Message {
 	s := llm.Message{Role: m.Role}
 	for _, b := range m.Blocks {
-		short := llm.Block{Kind: b.Kind, Text: runs.Clip(b.Text, shapeTextMax)}
+		short := llm.Block{Kind: b.Kind, Text: clip.Text(b.Text, shapeTextMax)}
 		if b.Call != nil {
 			short.Call = &llm.Call{ID: b.Call.ID, Name: b.Call.Name, Args: json.RawMessage("{}"), Raw: b.Call.Raw}
 			if short.Call.Raw {

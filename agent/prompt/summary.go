@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -43,9 +43,9 @@ func Summarise(ctx context.Context, text string, window int, ask ModelCall) (str
 			return "", context.Cause(ctx)
 		}
 		if err != nil {
-			return runs.Clip(summary+"\n\n[The summary could not be finished; the file has all.]\n\n"+lastBytes(piece, summaryMax/2), summaryMax), nil
+			return clip.Text(summary+"\n\n[The summary could not be finished; the file has all.]\n\n"+lastBytes(piece, summaryMax/2), summaryMax), nil
 		}
-		summary = runs.Clip(response.Message.String(), summaryMax)
+		summary = clip.Text(response.Message.String(), summaryMax)
 	}
 	return summary, nil
 }

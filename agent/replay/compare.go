@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -283,16 +284,9 @@ func side(mark string, lines []string) []string {
 		if i == diffLines {
 			return append(out, fmt.Sprintf("%s … %d more lines", mark, len(lines)-diffLines))
 		}
-		out = append(out, mark+cut(l))
+		out = append(out, mark+clip.Text(l, lineMax))
 	}
 	return out
-}
-
-func cut(s string) string {
-	if r := []rune(s); len(r) > lineMax {
-		return string(r[:lineMax]) + "…"
-	}
-	return s
 }
 
 // String is the report for people.
@@ -323,7 +317,7 @@ func (r Report) String() string {
 }
 
 func (c Call) write(b *strings.Builder, step int) {
-	fmt.Fprintf(b, "step %-3d %s %s  %s\n", step, c.Tool, cut(string(compact(c.Args))), orSame(strings.Join(c.Why, ", ")))
+	fmt.Fprintf(b, "step %-3d %s %s  %s\n", step, c.Tool, clip.Text(string(compact(c.Args)), lineMax), orSame(strings.Join(c.Why, ", ")))
 	if c.Old != nil && c.New != nil && !sameInt(c.Old.Exit, c.New.Exit) {
 		fmt.Fprintf(b, "         exit %s, now %s\n", number(c.Old.Exit), number(c.New.Exit))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -116,7 +117,7 @@ func (s Start) Headline() string {
 			title, _, _ = strings.Cut(strings.TrimSpace(b.Text), "\n")
 		}
 	}
-	return Clip(title, TitleMax)
+	return clip.Text(title, TitleMax)
 }
 
 // KeepInput moves what is too large for an event to blobs.
@@ -139,7 +140,7 @@ func KeepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread
 		return in, err
 	}
 	in.ShownTokens = len(content) / 4
-	in.Blocks = []llm.Block{llm.Text(Clip((llm.Message{Blocks: in.Blocks}).String(), TextMax))}
+	in.Blocks = []llm.Block{llm.Text(clip.Text((llm.Message{Blocks: in.Blocks}).String(), TextMax))}
 	return in, nil
 }
 

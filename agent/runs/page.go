@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -96,20 +97,12 @@ func Project(r *Run, s *State, now time.Time) {
 	}
 	r.State = s.RunState(now)
 	if e := s.Run.Ended; e != nil {
-		r.Ended, r.Reason, r.Text = s.Run.EndedAt, e.Reason, Clip(e.Text, TextMax)
+		r.Ended, r.Reason, r.Text = s.Run.EndedAt, e.Reason, clip.Text(e.Text, TextMax)
 		if len(e.Result) <= jsonMax {
 			r.Result = e.Result
 		}
 		r.Waiting = 0
 	}
-}
-
-// Clip cuts a text at n bytes.
-func Clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 // Explain is what people read of an error: its text and its hint.
@@ -118,5 +111,5 @@ func Explain(err error) string {
 	if hint := errs.Hint(err); hint != "" {
 		text += " (" + hint + ")"
 	}
-	return Clip(text, TextMax)
+	return clip.Text(text, TextMax)
 }

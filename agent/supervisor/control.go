@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -156,7 +157,7 @@ func (k *Supervisor) Cancel(ctx context.Context, tenant string, id thread.RunID,
 		if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
 			return nil, nil
 		}
-		return []thread.Body{thread.CancelAsked{By: by, Reason: runs.Clip(reason, runs.TextMax)}}, nil
+		return []thread.Body{thread.CancelAsked{By: by, Reason: clip.Text(reason, runs.TextMax)}}, nil
 	}
 	t := threadKey{tenant, e.thread}
 	if _, err := k.external(ctx, t, asked); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -108,7 +109,7 @@ func (k *Supervisor) begun(ctx context.Context, tenant string, id thread.RunID) 
 // abort ends a record whose run is not in the log.
 func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 	err := k.save(ctx, e, func(r *runs.Run) {
-		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, runs.Clip(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, clip.Text(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
 	})
 	if err != nil {
 		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.id, "err", err)

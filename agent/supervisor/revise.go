@@ -9,6 +9,7 @@ import (
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -45,7 +46,7 @@ func (h *revisions) Notice(ctx context.Context, e hook.Event) hook.Verdict {
 	}
 	// What is found when a turn begins was there before the run: to undo the run
 	// leaves it, though the label says which one began then.
-	m := Mark{Thread: e.Thread, Run: e.Run, Actor: "outside", Text: clip(e.Text)}
+	m := Mark{Thread: e.Thread, Run: e.Run, Actor: "outside", Text: clip.Line(e.Text, markTextMax)}
 	if err := h.revise(ctx, m); err != nil && !errs.Is(err, errs.Unsupported) {
 		h.log.Warn("a user's turn begins without a revision", "thread", e.Thread, "error", err)
 	}
@@ -81,21 +82,12 @@ func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 			return tool.Fail("", "Not begun: "+why), nil
 		}
 		res, err := next(ctx, c)
-		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Call: c.ID, Actor: "agent", Text: clip(c.Name + " " + string(c.Args))}
+		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Call: c.ID, Actor: "agent", Text: clip.Line(c.Name+" "+string(c.Args), markTextMax)}
 		if rerr := h.revise(context.WithoutCancel(ctx), m); rerr != nil {
 			h.log.Warn("what a call changed is not a revision of its own", "thread", c.Thread, "call", c.ID, "error", rerr)
 		}
 		return res, err
 	}
-}
-
-// clip makes a line of a text.
-func clip(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
-	if len(s) <= markTextMax {
-		return s
-	}
-	return strings.ToValidUTF8(s[:markTextMax], "") + "…"
 }
 
 // rewindFiles takes back what the calls of a thread changed that began after an

@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -116,7 +117,7 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 		if err != nil {
 			return runs.Run{}, err
 		}
-		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}})
+		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(clip.Text(text, thread.InlineBytesMax/2))}})
 	}
 	run := runs.Run{
 		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,

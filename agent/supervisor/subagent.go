@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -101,7 +102,7 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		model = replay.Sub(p.Model, req.Call)
 	}
 	run := runs.Run{
-		ID: runs.DerivedID(string(id)), Thread: id, Tenant: p.Tenant, Agent: d.Name, Model: model, Title: runs.Clip(req.Prompt, runs.TitleMax), By: by,
+		ID: runs.DerivedID(string(id)), Thread: id, Tenant: p.Tenant, Agent: d.Name, Model: model, Title: clip.Text(req.Prompt, runs.TitleMax), By: by,
 		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.Parent.Machine, First: 3,
 	}
 	run.Budget = runs.Within(runs.BudgetOf(thread.Budget{}, d.Limits.Budget), p.Budget())
@@ -109,7 +110,7 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
 		thread.Bound{Machine: p.Parent.Machine},
 		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
-		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(req.Prompt, thread.InlineBytesMax))}},
+		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip.Text(req.Prompt, thread.InlineBytesMax))}},
 	}
 	_, err = p.k.enter(ctx, log, run, 0, bodies)
 	return tool.SpawnResult{Thread: id}, err
@@ -168,7 +169,7 @@ func (p *spawner) task(ctx context.Context, blobs thread.Blobs, s *runs.State, i
 		return t, nil
 	}
 	text, err := lastWords(ctx, blobs, s)
-	t.Text = runs.Clip(text, runs.TextMax)
+	t.Text = clip.Text(text, runs.TextMax)
 	return t, err
 }
 
@@ -203,7 +204,7 @@ func (p *spawner) Tasks(ctx context.Context, parent thread.ID) ([]tool.Task, err
 
 // Send adds a message to a sub-agent's conversation.
 func (p *spawner) Send(ctx context.Context, parent thread.ID, id, key, text string) error {
-	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax))}}
+	in := thread.Input{ID: key, From: "parent", Blocks: []llm.Block{llm.Text(clip.Text(text, thread.InlineBytesMax))}}
 	child := parent.Sub(id)
 	_, err := p.k.external(ctx, threadKey{p.Tenant, child}, func(s *runs.State) ([]thread.Body, error) {
 		switch {
@@ -267,7 +268,7 @@ func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.St
 		return nil
 	}
 	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
-	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(runs.Clip(text, thread.InlineBytesMax/2))}}
+	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(clip.Text(text, thread.InlineBytesMax/2))}}
 	_, err := k.external(ctx, threadKey{t.tenant, parent}, func(s *runs.State) ([]thread.Body, error) {
 		switch {
 		case s.HasInput(in.ID):

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // AttemptsMax is how often a repeatable call is made at most.
@@ -110,7 +111,7 @@ func (c *Client) Do(ctx context.Context, k Call) (*http.Response, error) {
 		if !k.Repeatable || k.Stream != nil || attempt == AttemptsMax || ctx.Err() != nil || !errs.Temporary(err) {
 			return nil, err
 		}
-		if Sleep(ctx, max(wait, Backoff(attempt))) != nil {
+		if sleep.For(ctx, max(wait, Backoff(attempt))) != nil {
 			return nil, err
 		}
 	}
@@ -171,16 +172,4 @@ func retryAfter(h http.Header) time.Duration {
 func Backoff(attempt int) time.Duration {
 	d := min(backoffFirst<<min(attempt-1, 10), backoffMax)
 	return d/2 + rand.N(d/2+1)
-}
-
-// Sleep waits, or returns the context's error.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -1,8 +1,6 @@
 package transport
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +13,8 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
+	"github.com/skete-dev/skete/internal/sse"
 )
 
 // sseBytesMax bounds one server-sent event.
@@ -26,75 +26,31 @@ type Event struct {
 	Data     []byte
 }
 
-// eventReader parses text/event-stream.
+// eventReader reads the events of an answer.
 type eventReader struct {
-	r    *bufio.Reader
-	last string
+	r    *sse.Reader
+	last string // id of the last event that had one
 }
 
 func newEventReader(r io.Reader) *eventReader {
-	return &eventReader{r: bufio.NewReaderSize(r, 32<<10)}
+	return &eventReader{r: sse.NewReader(r, sseBytesMax)}
 }
 
-// next returns the next event that carries data. An event that the end of the
-// stream cut short is not returned.
+// next returns the next event that carries data, valid until the next call. An
+// event that the end of the stream cut short is not returned.
 func (s *eventReader) next() (Event, error) {
-	var ev Event
-	var size int
-	for {
-		line, err := s.line(&size)
-		if err != nil {
-			return Event{}, err
-		}
-		if len(line) == 0 {
-			if ev.Data == nil {
-				ev, size = Event{}, 0
-				continue
-			}
-			ev.ID = s.last
-			ev.Data = bytes.TrimSuffix(ev.Data, []byte("\n"))
-			return ev, nil
-		}
-		s.field(&ev, line)
+	ev, err := s.r.Next()
+	switch {
+	case errors.Is(err, sse.ErrTooLong):
+		return Event{}, errs.New(errs.Internal, "an event of the server is larger than %d bytes", sseBytesMax)
+	case err != nil:
+		return Event{}, err
+	case ev.Cut:
+		return Event{}, io.EOF
+	case ev.ID != "":
+		s.last = ev.ID
 	}
-}
-
-// line returns a line without its end; size counts the bytes of the event so far.
-func (s *eventReader) line(size *int) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := s.r.ReadSlice('\n')
-		*size += len(part)
-		if *size > sseBytesMax {
-			return nil, errs.New(errs.Internal, "an event of the server is larger than %d bytes", sseBytesMax)
-		}
-		line = append(line, part...)
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
-	}
-}
-
-func (s *eventReader) field(ev *Event, line []byte) {
-	name, value, _ := bytes.Cut(line, []byte(":"))
-	value = bytes.TrimPrefix(value, []byte(" "))
-	switch string(name) {
-	case "id":
-		if !bytes.ContainsRune(value, 0) {
-			s.last = string(value)
-		}
-	case "event":
-		ev.Name = string(value)
-	case "data":
-		if ev.Data == nil {
-			ev.Data = make([]byte, 0, len(value)+1)
-		}
-		ev.Data = append(append(ev.Data, value...), '\n')
-	}
+	return Event{ID: s.last, Name: ev.Name, Data: ev.Data}, nil
 }
 
 // Events follows a stream of JSON events and comes back after a disconnect at
@@ -243,7 +199,7 @@ func (f *Follower) Pause(ctx context.Context, err error) error {
 	if now.Sub(f.broken) > f.Client.reconnect {
 		return err
 	}
-	return Sleep(ctx, Backoff(f.attempt))
+	return sleep.For(ctx, Backoff(f.attempt))
 }
 
 // StreamProblem is the error that a problem on a stream means.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // Restart policy of supervise: at once, unless it died often lately; then
@@ -240,15 +241,8 @@ func (d *daemon) superviseLoop(ctx context.Context) {
 			deaths = deaths[1:]
 		}
 		if n := len(deaths) - deathsMax; n > 0 {
-			wait(ctx, min(time.Duration(n)*deathsWait, deathsWaitMax))
+			_ = sleep.For(ctx, min(time.Duration(n)*deathsWait, deathsWaitMax))
 		}
-	}
-}
-
-func wait(ctx context.Context, t time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(t):
 	}
 }
 

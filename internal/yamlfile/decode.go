@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/skete-dev/skete/internal/clip"
 )
 
 type decoder struct {
@@ -86,7 +88,7 @@ func (d *decoder) fields(path string, entries []entry, v reflect.Value) {
 	d.each(path, entries, func(e entry) {
 		field, ok := known[e.key]
 		if !ok {
-			d.problems.Add(e.at, "%q is not a key here%s", cut(e.key), Suggest(e.key, names))
+			d.problems.Add(e.at, "%q is not a key here%s", clip.Text(e.key, quoteMax), Suggest(e.key, names))
 			return
 		}
 		d.value(join(path, e.key), e.value, field)
@@ -102,7 +104,7 @@ func (d *decoder) each(path string, entries []entry, visit func(entry)) {
 			continue
 		}
 		if before, twice := first[e.key]; twice {
-			d.problems.Add(e.at, "%q is there already, in line %d", cut(e.key), before.Line)
+			d.problems.Add(e.at, "%q is there already, in line %d", clip.Text(e.key, quoteMax), before.Line)
 			continue
 		}
 		first[e.key] = e.at
@@ -287,7 +289,7 @@ func (d *decoder) duration(n ast.Node, v reflect.Value) {
 	}
 	t, err := time.ParseDuration(s)
 	if err != nil {
-		d.problems.Add(place(n), `%q is no time; write "10m", "90s" or "1h30m"`, cut(s))
+		d.problems.Add(place(n), `%q is no time; write "10m", "90s" or "1h30m"`, clip.Text(s, quoteMax))
 		return
 	}
 	v.SetInt(int64(t))
@@ -346,12 +348,4 @@ func (d *decoder) free(path string, n ast.Node) any {
 	}
 	d.problems.Add(place(n), "this is nothing that JSON can say")
 	return nil
-}
-
-// cut shortens what a message repeats.
-func cut(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
-	}
-	return s
 }

@@ -33,6 +33,7 @@ const (
 	BytesMax    = 64 << 10 // of a file
 	DepthMax    = 24       // of lists and maps in each other
 	problemsMax = 20       // that are reported
+	quoteMax    = 60       // bytes that a problem repeats
 )
 
 // Pos is a place in a file, counted from 1; zero = not known.

@@ -2,7 +2,6 @@ package llmtest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,7 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // requestBytesMax bounds a request to the fake server.
@@ -158,7 +158,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, wire Wire, fault F
 	case Keepalive:
 		for p.err == nil {
 			p.write([]byte(": keep-alive\n\n"))
-			if !sleep(r.Context(), keepalivePause) {
+			if sleep.For(r.Context(), keepalivePause) != nil {
 				break
 			}
 		}
@@ -211,17 +211,5 @@ func (p *player) write(chunks ...[]byte) {
 	}
 	if len(chunks) == 0 && p.err == nil {
 		p.err = p.flush()
-	}
-}
-
-// sleep reports whether the context outlived the pause.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

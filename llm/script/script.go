@@ -27,6 +27,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/internal/yamlfile"
 	"github.com/skete-dev/skete/llm"
 )
@@ -128,7 +129,7 @@ func (m *Model) play(ctx context.Context, req *llm.Request, yield func(llm.Delta
 	if err != nil {
 		return m.trouble(llm.BadRequest, "%s: %w", r.where, err)
 	}
-	if err := sleep(ctx, r.Delay); err != nil {
+	if err := sleep.For(ctx, r.Delay); err != nil {
 		return err
 	}
 	deltas := said.deltas(m.file.pieceOr())
@@ -151,7 +152,7 @@ func (m *Model) play(ctx context.Context, req *llm.Request, yield func(llm.Delta
 // pace yields deltas, with the script's pause between them.
 func (m *Model) pace(ctx context.Context, deltas []llm.Delta, yield func(llm.Delta, error) bool) (left bool, err error) {
 	for _, d := range deltas {
-		if err := sleep(ctx, m.file.Pace); err != nil {
+		if err := sleep.For(ctx, m.file.Pace); err != nil {
 			return false, err
 		}
 		if !yield(d, nil) {
@@ -219,27 +220,12 @@ func (m *Model) fail(ctx context.Context, f *failure, deltas []llm.Delta, yield 
 		if after == 0 {
 			after = hangDefault
 		}
-		if err := sleep(ctx, after); err != nil {
+		if err := sleep.For(ctx, after); err != nil {
 			return err
 		}
 		return m.trouble(llm.Transport, "the script was silent for %s", after)
 	}
 	return &llm.Error{Trouble: llm.Trouble(f.With), RetryAfter: f.RetryAfter, Model: m.info.Name, Cause: fmt.Errorf("the script fails here")}
-}
-
-// sleep waits; 0 is no wait, but a context that is over is noticed.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // said is a reply with everything filled in.

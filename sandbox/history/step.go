@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 )
@@ -45,7 +46,7 @@ type Step struct {
 // Where no revision can be made the call goes on, and the log says so. A step of
 // a sandbox that the tenant does not have is none, and leaves nothing behind.
 func (s *Service) Step(ctx context.Context, tenant string, id sandbox.ID, who, what string) *Step {
-	st := &Step{l: s.ledger(ctx, tenant, id), who: who, what: clip(what)}
+	st := &Step{l: s.ledger(ctx, tenant, id), who: who, what: clip.Line(what, stepTextMax)}
 	if st.l == nil {
 		return st
 	}
@@ -60,15 +61,6 @@ func (s *Service) Step(ctx context.Context, tenant string, id sandbox.ID, who, w
 	st.l.under = append(st.l.under, st)
 	st.l.arm()
 	return st
-}
-
-// clip makes a line of a text.
-func clip(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " ")
-	if len(s) <= stepTextMax {
-		return s
-	}
-	return strings.ToValidUTF8(s[:stepTextMax], "") + "…"
 }
 
 // End keeps what the step changed. It may be repeated.

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/quota"
@@ -34,7 +35,7 @@ const (
 func (m *Manager) watchDisks() {
 	from := levels{}
 	for m.ctx.Err() == nil {
-		m.sleep(diskWatchEvery)
+		_ = sleep.For(m.ctx, diskWatchEvery)
 		for _, k := range m.everyone() {
 			k.CheckDisk(m.ctx)
 		}
@@ -186,7 +187,7 @@ func (m *Manager) watchHost() {
 		near += int64(uint64(si.Totalram) * uint64(si.Unit) / 5)
 	}
 	grew, last := map[sandbox.ID]growth{}, time.Now()
-	for wait := time.Duration(0); m.ctx.Err() == nil; m.sleep(wait) {
+	for wait := time.Duration(0); m.ctx.Err() == nil; _ = sleep.For(m.ctx, wait) {
 		began := time.Now()
 		marks, left := m.c.Host.Look()
 		mark := marks.Worst()

@@ -29,6 +29,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/life"
@@ -259,7 +260,7 @@ func (m *Manager) keepNode(holder string, lost <-chan struct{}, release func(con
 				break
 			}
 			m.c.Log.Error("the node's lease is lost; no changes until it is back", "error", err)
-			m.sleep(nodeLeaseTTL / 5)
+			_ = sleep.For(m.ctx, nodeLeaseTTL/5)
 		}
 	}
 }
@@ -268,15 +269,6 @@ func (m *Manager) fence(fenced bool, release func(context.Context) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fenced, m.release = fenced, release
-}
-
-func (m *Manager) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-m.ctx.Done():
-	}
 }
 
 func (m *Manager) loadSecret(ctx context.Context) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/tree"
 )
@@ -54,7 +55,7 @@ func (e *exporter) commit(r workspace.Revision, before uint64) error {
 	if d.Cut {
 		return errs.New(errs.Limit, "revision %d changes more than %d paths", r.N, exportFilesMax)
 	}
-	message := text(r.Label)
+	message := clip.Text(r.Label, labelMax)
 	if message == "" {
 		message = fmt.Sprintf("revision %d", r.N)
 	}
@@ -141,5 +142,5 @@ func oneLine(s string) string {
 			return ' '
 		}
 		return r
-	}, strings.TrimSpace(text(s)))
+	}, strings.TrimSpace(clip.Text(s, labelMax)))
 }

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/workspace"
 )
 
 // titleOf says in a few words of what a revision is the result: of an agent's
 // tool call the tool and what it was for, not its arguments as JSON.
 func titleOf(r workspace.Revision) string {
-	label := text(r.Label)
+	label := clip.Text(r.Label, labelMax)
 	if name, rest, ok := strings.Cut(label, " {"); ok && toolName.MatchString(name) {
 		if about, after := aboutOf("{" + rest); about != "" {
 			return strings.Join(strings.Fields(name+" "+about), " ") + after
@@ -69,7 +70,7 @@ func whoOf(r workspace.Revision) string {
 	key, byAPI := strings.CutPrefix(r.Actor, "api:")
 	switch {
 	case byAPI:
-		return "API (" + text(key) + ")"
+		return "API (" + clip.Text(key, labelMax) + ")"
 	case r.Actor == "agent":
 		return "the agent"
 	case r.Actor == "user" || strings.HasPrefix(r.Actor, "user:"):
@@ -79,5 +80,5 @@ func whoOf(r workspace.Revision) string {
 	case r.Actor == "" || r.Actor == workspace.Outside:
 		return "unknown"
 	}
-	return text(r.Actor)
+	return clip.Text(r.Actor, labelMax)
 }

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/tree"
 )
@@ -15,14 +16,6 @@ const (
 	hunkBytesMax = 1 << 20
 	labelMax     = 1000 // bytes of a label or name that a revision carries
 )
-
-// text makes what a sandbox or an agent wrote valid UTF-8 and short.
-func text(s string) string {
-	if len(s) > labelMax {
-		s = s[:labelMax] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
-}
 
 // named is a path for callers: as text, and its bytes if they are no text.
 func named(p string) (string, []byte) {
@@ -41,7 +34,7 @@ const (
 func revisionView(r workspace.Revision, durable uint64) api.Revision {
 	v := api.Revision{
 		N: r.N, Root: r.Root.String(), Time: r.Time.UTC(), Files: r.Files, Bytes: r.Bytes,
-		Thread: text(r.Thread), Run: text(r.Run), Step: r.Step, Call: text(r.Call), Actor: text(r.Actor), Label: text(r.Label),
+		Thread: clip.Text(r.Thread, labelMax), Run: clip.Text(r.Run, labelMax), Step: r.Step, Call: clip.Text(r.Call, labelMax), Actor: clip.Text(r.Actor, labelMax), Label: clip.Text(r.Label, labelMax),
 		Title: titleOf(r), Who: whoOf(r),
 		Undoes: r.Undoes, Torn: len(r.Torn), State: stateLocal,
 	}
@@ -61,7 +54,7 @@ func entryView(e tree.Entry) *api.TreeEntry {
 	case tree.Dir:
 		v.Type = "directory"
 	case tree.Link:
-		v.Type, v.Target = "symlink", text(e.Target)
+		v.Type, v.Target = "symlink", clip.Text(e.Target, labelMax)
 	}
 	return v
 }

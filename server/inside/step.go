@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/stream"
@@ -57,7 +58,7 @@ func (s *service) ends(g guest, key string) func(context.Context) {
 					away++
 				}
 			}
-			if !pass(ctx, waitPart) {
+			if sleep.For(ctx, waitPart) != nil {
 				return
 			}
 		}
@@ -83,18 +84,6 @@ func waited(ctx context.Context, guest *wire.Client, key string) (running bool, 
 func (s *service) paused(ctx context.Context, g guest) bool {
 	info, err := s.sandboxes.Get(ctx, g.tenant, g.id)
 	return err == nil && info.State == sandbox.Paused
-}
-
-// pass reports whether a time has passed before ctx ended.
-func pass(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func named(verb, path string) string { return fmt.Sprintf("%s %q", verb, path) }

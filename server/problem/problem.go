@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 )
 
 // ContentType of every problem.
@@ -88,10 +88,10 @@ func Of(err error) *Error {
 		Problem: api.Problem{
 			Title:  http.StatusText(status),
 			Status: status,
-			Detail: clip(errs.Public(err)),
+			Detail: clip.Line(errs.Public(err), detailBytesMax),
 			Class:  string(class),
 			Code:   errs.Code(err),
-			Hint:   clip(errs.Hint(err)),
+			Hint:   clip.Line(errs.Hint(err), detailBytesMax),
 
 			ExitCode: errs.Exit(err),
 		},
@@ -119,20 +119,6 @@ func Write(w http.ResponseWriter, err error) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p.Problem)
-}
-
-// clip bounds a text and drops what could play tricks on a terminal: guests
-// write some of these texts.
-func clip(s string) string {
-	if len(s) > detailBytesMax {
-		s = s[:detailBytesMax] + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
 // classOf maps the status codes that the JSON layer uses.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 const sourceRetry = 50 * time.Millisecond
@@ -47,7 +48,7 @@ func (s *Source[T]) Next(ctx context.Context) (*T, error) {
 		if s.broken.IsZero() {
 			s.broken = now
 		}
-		if ctx.Err() != nil || !errs.Temporary(err) || now.Sub(s.broken) > bridgeFor || !pause(ctx, sourceRetry) {
+		if ctx.Err() != nil || !errs.Temporary(err) || now.Sub(s.broken) > bridgeFor || sleep.For(ctx, sourceRetry) != nil {
 			return nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // Bounds of stdin. A client may send queueMax bytes ahead of the acks; then
@@ -132,7 +133,7 @@ func (s *stdin) pump(ctx context.Context, guest *wire.Client, key string, report
 		case ctx.Err() != nil:
 			return nil
 		case errs.Temporary(err): // the supervisor restarts; the offset makes a repetition safe
-			if !pause(ctx, inputRetry) {
+			if sleep.For(ctx, inputRetry) != nil {
 				return nil
 			}
 			continue
@@ -143,7 +144,7 @@ func (s *stdin) pump(ctx context.Context, guest *wire.Client, key string, report
 		if err := report(ack); err != nil || ack.Closed {
 			return err
 		}
-		if ack.Acked <= offset && len(data) > 0 && !pause(ctx, inputRetry) { // a guest that takes nothing
+		if ack.Acked <= offset && len(data) > 0 && sleep.For(ctx, inputRetry) != nil { // a guest that takes nothing
 			return nil
 		}
 	}
@@ -171,15 +172,4 @@ func Input(ctx context.Context, guest *wire.Client, key string, offset int64, da
 		return api.StdinAck{}, wire.Err(err)
 	}
 	return api.StdinAck{Acked: res.Msg.GetAcked(), Closed: res.Msg.GetClosed()}, nil
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/skete-dev/skete/internal/clip"
 )
 
 // Summary says in one line what a call does: a command, a path, else the
@@ -14,10 +13,10 @@ import (
 func Summary(tool string, args json.RawMessage) string {
 	var m map[string]any
 	if len(args) > argsParseMax || json.Unmarshal(args, &m) != nil {
-		return Line(string(args), argsBytesMax)
+		return clip.Line(string(args), argsBytesMax)
 	}
 	if s := known(m); s != "" {
-		return Line(s, argsBytesMax)
+		return clip.Line(s, argsBytesMax)
 	}
 	if todos, ok := m["todos"].([]any); ok {
 		return fmt.Sprintf("%d todos", len(todos))
@@ -27,9 +26,9 @@ func Summary(tool string, args json.RawMessage) string {
 	}
 	var b bytes.Buffer
 	if json.Compact(&b, args) != nil {
-		return Line(string(args), argsBytesMax)
+		return clip.Line(string(args), argsBytesMax)
 	}
-	return Line(b.String(), argsBytesMax)
+	return clip.Line(b.String(), argsBytesMax)
 }
 
 // argsParseMax: arguments that are larger are not looked into.
@@ -62,41 +61,4 @@ func known(m map[string]any) string {
 		return text("subagent_type") + ": " + text("description")
 	}
 	return ""
-}
-
-// Line makes one line of a text that anybody may have written: at most limit
-// bytes, no control characters, spaces for line breaks.
-func Line(s string, limit int) string {
-	s = Head(s, limit)
-	var b strings.Builder
-	space := false
-	for _, r := range s {
-		switch {
-		case unicode.IsSpace(r):
-			space = b.Len() > 0
-			continue
-		case !unicode.IsPrint(r):
-			r = utf8.RuneError
-		}
-		if space {
-			b.WriteByte(' ')
-			space = false
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-// Head returns the beginning of a text, at most limit bytes and whole
-// characters; where it was cut stands an ellipsis.
-func Head(s string, limit int) string {
-	if len(s) <= limit {
-		return strings.ToValidUTF8(s, "\uFFFD")
-	}
-	const mark = "…"
-	cut := max(0, limit-len(mark))
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return strings.ToValidUTF8(s[:cut], "") + mark
 }

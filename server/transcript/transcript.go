@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -90,7 +91,7 @@ func (f *Fold) Add(e thread.Event) {
 		f.step(e, b)
 	case thread.ModelFailed:
 		f.open.Failures = capped(f.open.Failures, failuresMax, api.TranscriptFailure{
-			Seq: e.Seq, Attempt: b.Attempt, Trouble: string(b.Trouble), Text: Head(b.Text, headBytesMax), WaitMS: b.Wait.Milliseconds(),
+			Seq: e.Seq, Attempt: b.Attempt, Trouble: string(b.Trouble), Text: clip.Text(b.Text, headBytesMax), WaitMS: b.Wait.Milliseconds(),
 		})
 	case thread.ToolStarted:
 		f.toolStarted(e, b)
@@ -124,7 +125,7 @@ func (f *Fold) remark(e thread.Event) {
 		f.note(e, "a rule was added%s", by(b.By))
 	case thread.Bound:
 		if b.Why != "" {
-			f.note(e, "another machine: %s (%s)", Line(b.Machine, argsBytesMax), Line(b.Why, argsBytesMax))
+			f.note(e, "another machine: %s (%s)", clip.Line(b.Machine, argsBytesMax), clip.Line(b.Why, argsBytesMax))
 		}
 	}
 }
@@ -133,14 +134,14 @@ func by(who string) string {
 	if who == "" {
 		return ""
 	}
-	return " by " + Line(who, 80)
+	return " by " + clip.Line(who, 80)
 }
 
 func because(why string) string {
 	if why == "" {
 		return ""
 	}
-	return ": " + Line(why, argsBytesMax)
+	return ": " + clip.Line(why, argsBytesMax)
 }
 
 func (f *Fold) note(e thread.Event, format string, args ...any) {
@@ -157,7 +158,7 @@ func capped[T any](list []T, most int, v T) []T {
 
 func (f *Fold) input(e thread.Event, b thread.Input) {
 	f.open.Inputs = capped(f.open.Inputs, inputsMax, api.TranscriptInput{
-		Seq: e.Seq, From: b.From, Name: b.Name, Text: Head(llm.Message{Blocks: b.Blocks}.String(), TextBytesMax),
+		Seq: e.Seq, From: b.From, Name: b.Name, Text: clip.Text(llm.Message{Blocks: b.Blocks}.String(), TextBytesMax),
 	})
 }
 
@@ -175,10 +176,10 @@ func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 	s.Step, s.Seq, s.Through, s.At, s.TookMS = len(f.steps)+1, e.Seq, b.Through, &at, b.Took.Milliseconds()
 	s.Model, s.Stop, s.Usage, s.CostUSD = b.Model, string(b.Stop), Usage(b.Usage), b.CostUSD
 	s.Window = Window(b.Ledger)
-	if s.Text = Head(text, TextBytesMax); len(s.Text) < len(text) {
+	if s.Text = clip.Text(text, TextBytesMax); len(s.Text) < len(text) {
 		s.TextBytes = len(text)
 	}
-	s.Reasoning = Head(reasoning(b.Message), headBytesMax)
+	s.Reasoning = clip.Text(reasoning(b.Message), headBytesMax)
 	for _, c := range b.Message.Calls() {
 		call := api.TranscriptCall{ID: c.ID, Tool: c.Name, Args: Summary(c.Name, c.Args), Status: statusPending}
 		f.calls[c.ID] = place{len(f.steps), len(s.Calls)}
@@ -238,7 +239,7 @@ func (f *Fold) toolCompleted(e thread.Event, b thread.ToolCompleted) {
 	}
 	text := llm.Message{Blocks: b.Blocks}.String()
 	c.Status, c.Code, c.Exit, c.TookMS = "done", b.Code, b.Exit, b.Took.Milliseconds()
-	c.Bytes, c.Head = OutputBytes(b), Head(text, headBytesMax)
+	c.Bytes, c.Head = OutputBytes(b), clip.Text(text, headBytesMax)
 	switch {
 	case c.Approval != nil && (c.Approval.Decision == string(thread.Reject) || c.Approval.Decision == string(thread.Respond)):
 		c.Status = "rejected" // it did not run
@@ -267,7 +268,7 @@ func (f *Fold) asked(e thread.Event, b thread.ApprovalAsked) {
 		return
 	}
 	c.Status = statusWaiting
-	a := &api.TranscriptApproval{Reason: Head(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
+	a := &api.TranscriptApproval{Reason: clip.Text(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
 	if !b.Expires.IsZero() {
 		at := b.Expires.UTC()
 		a.ExpiresAt = &at
@@ -290,7 +291,7 @@ func (f *Fold) decided(e thread.Event, b thread.ApprovalDecided) {
 		return
 	}
 	a := *c.Approval
-	a.Decision, a.By, a.Text, a.DecidedSeq = string(b.Decision), b.By, Head(b.Text, headBytesMax), e.Seq
+	a.Decision, a.By, a.Text, a.DecidedSeq = string(b.Decision), b.By, clip.Text(b.Text, headBytesMax), e.Seq
 	c.Approval, c.Status = &a, statusPending
 	if b.Decision == thread.Edit {
 		c.Args = Summary(c.Tool, b.Args)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -91,25 +92,13 @@ func Begin(ctx context.Context, guest *wire.Client, s Service) error {
 		} else if within.Err() == nil && !errors.Is(err, context.DeadlineExceeded) { // the guest may be the first to say so
 			return err
 		}
-		if wait(within) {
+		if sleep.For(within, readyEvery) == nil {
 			continue
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		return s.notReady(ctx, guest, limit, last)
-	}
-}
-
-// wait says whether there is time for one more try.
-func wait(ctx context.Context) bool {
-	timer := time.NewTimer(readyEvery)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // What a server knows when it is killed.
@@ -70,7 +71,7 @@ func (b *bench) furnish(s *server) error {
 		if going == 0 {
 			return nil
 		}
-		if err := b.sleep(100 * time.Millisecond); err != nil {
+		if err := sleep.For(b.ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -90,17 +91,8 @@ func (b *bench) comesBack(s *server, began time.Time) (answered time.Duration, e
 		if time.Since(began) > time.Minute {
 			return 0, fmt.Errorf("the server does not come back: %w", err)
 		}
-		if err := b.sleep(2 * time.Millisecond); err != nil {
+		if err := sleep.For(b.ctx, 2*time.Millisecond); err != nil {
 			return 0, err
 		}
-	}
-}
-
-func (b *bench) sleep(d time.Duration) error {
-	select {
-	case <-b.ctx.Done():
-		return b.ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }

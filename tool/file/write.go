@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -281,24 +281,13 @@ func replace(text string, a editArgs) (string, int, *tool.Result) {
 	}
 	switch {
 	case times == 0:
-		return "", 0, refuse(fmt.Sprintf("Error: String not found in file: '%s'", brief(a.OldString)))
+		return "", 0, refuse(fmt.Sprintf("Error: String not found in file: '%s'", clip.Text(a.OldString, 500)))
 	case times > 1 && !a.ReplaceAll:
-		return "", 0, refuse(fmt.Sprintf("Error: String '%s' appears %d times in file. Use replace_all=true to replace all instances, or provide a more specific string with surrounding context", brief(a.OldString), times))
+		return "", 0, refuse(fmt.Sprintf("Error: String '%s' appears %d times in file. Use replace_all=true to replace all instances, or provide a more specific string with surrounding context", clip.Text(a.OldString, 500), times))
 	case len(text)+times*(len(with)-len(old)) > editBytesMax:
 		return "", 0, refuse(fmt.Sprintf("Error: the file would have more than %d bytes", editBytesMax))
 	}
 	return strings.ReplaceAll(text, old, with), times, nil
-}
-
-func brief(s string) string {
-	if len(s) <= 500 {
-		return s
-	}
-	n := 500
-	for !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // Plan implements tool.Planner.

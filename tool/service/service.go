@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/tool"
 )
@@ -261,7 +262,7 @@ func describe(s tool.Service) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is %s", s.Name, s.State)
 	if s.Reason != "" {
-		fmt.Fprintf(&b, " (%s)", line(s.Reason, reasonMax))
+		fmt.Fprintf(&b, " (%s)", clip.Line(s.Reason, reasonMax))
 	}
 	if s.PID > 0 {
 		fmt.Fprintf(&b, ", pid %d", s.PID)
@@ -288,7 +289,7 @@ func (t service) list(ctx context.Context) (tool.Result, error) {
 	}
 	var b strings.Builder
 	for _, s := range all[:min(len(all), listedMax)] {
-		fmt.Fprintf(&b, "%s  %s", describe(s), line(s.Command, 100))
+		fmt.Fprintf(&b, "%s  %s", describe(s), clip.Line(s.Command, 100))
 		switch s.Source {
 		case "file":
 			b.WriteString("  (declared in skete.yaml)")
@@ -342,14 +343,6 @@ func textOf(data []byte) string {
 		s += "\n"
 	}
 	return s
-}
-
-func line(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > n {
-		s = s[:n] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func orElse(s, other string) string {

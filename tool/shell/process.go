@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/tool"
 )
@@ -227,15 +228,7 @@ func (t list) Run(ctx context.Context, _ tool.Request) (tool.Result, error) {
 		default:
 			state = fmt.Sprintf("exit %d", p.Ended.Exit)
 		}
-		lines[i] = fmt.Sprintf("%s  %s  %s  %d bytes of output  %s", p.Key, p.Started.UTC().Format(time.RFC3339), state, p.Ended.Written.Stdout, clip(p.Command))
+		lines[i] = fmt.Sprintf("%s  %s  %s  %d bytes of output  %s", p.Key, p.Started.UTC().Format(time.RFC3339), state, p.Ended.Written.Stdout, clip.Line(p.Command, 100))
 	}
 	return tool.Text(strings.Join(lines, "\n")), nil
-}
-
-func clip(command string) string {
-	s := strings.Join(strings.Fields(command), " ")
-	if len(s) > 100 {
-		s = s[:100] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }

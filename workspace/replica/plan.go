@@ -7,6 +7,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/apply"
 	"github.com/skete-dev/skete/workspace/tree"
@@ -73,25 +74,20 @@ func addPart(p *workspace.Plan, part *wire.PlanPart, size int) (int, error) {
 		if err := checkPath(c.Path); err != nil {
 			return size, err
 		}
-		p.Conflicts = append(p.Conflicts, workspace.Conflict{Path: string(c.Path), Why: shortened(c.Why), Text: c.Text})
+		p.Conflicts = append(p.Conflicts, workspace.Conflict{Path: string(c.Path), Why: clip.Text(c.Why, whyBytesMax), Text: c.Text})
 		size += len(c.Path) + len(c.Why)
 	}
 	for _, l := range part.Left {
 		if err := checkPath(l.Path); err != nil {
 			return size, err
 		}
-		p.Left = append(p.Left, apply.Left{Path: string(l.Path), Why: shortened(l.Why)})
+		p.Left = append(p.Left, apply.Left{Path: string(l.Path), Why: clip.Text(l.Why, whyBytesMax)})
 		size += len(l.Path) + len(l.Why)
 	}
 	if len(p.Ops)+len(p.Conflicts)+len(p.Left) > planOpsMax || size > planBytesMax {
 		return size, errs.New(errs.Limit, "the plan is too large to be shown")
 	}
 	return size, nil
-}
-
-// shortened is a reason that a machine gives.
-func shortened(why string) string {
-	return strings.ToValidUTF8(why[:min(len(why), whyBytesMax)], "?")
 }
 
 func opOf(o *wire.PlanOp) (op apply.Op, err error) {

@@ -39,6 +39,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // Limits of a session.
@@ -110,7 +111,7 @@ func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 			if conn, err = open(inner, s, port); err == nil {
 				return conn, nil
 			}
-			if (s.IsClosed() || broken(err)) && pause(inner, againAfter) == nil {
+			if (s.IsClosed() || broken(err)) && sleep.For(inner, againAfter) == nil {
 				continue // the session is dying, or dead
 			}
 		}
@@ -187,7 +188,7 @@ func (l *Line) present(ctx context.Context) (*yamux.Session, error) {
 			return l.keep(s)
 		}
 		conn.Close()
-		if err := pause(ctx, againAfter); err != nil {
+		if err := sleep.For(ctx, againAfter); err != nil {
 			return nil, err
 		}
 	}
@@ -221,15 +222,6 @@ func (l *Line) keep(s *yamux.Session) (*yamux.Session, error) {
 		s.Close()
 	}()
 	return s, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // open opens a stream in s. yamux's own call does not know contexts.
@@ -285,7 +277,7 @@ func Serve(ctx context.Context, port func(context.Context) (Port, error), serve 
 		if err == nil {
 			serveSession(ctx, p, serve)
 		}
-		_ = pause(ctx, againAfter)
+		_ = sleep.For(ctx, againAfter)
 	}
 }
 

@@ -145,7 +145,7 @@ func TestARefusalIsAFaultWithFirecrackersWords(t *testing.T) {
 	if !errors.As(err, &f) {
 		t.Fatalf("err = %v", err)
 	}
-	if d := cmp.Diff(&Fault{"PUT /vsock", 400, "no [31m such file"}, f); d != "" {
+	if d := cmp.Diff(&Fault{"PUT /vsock", 400, "no\uFFFD[31m such file"}, f); d != "" {
 		t.Error(d)
 	}
 }

@@ -24,11 +24,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 )
 
 // Limits.
@@ -262,14 +261,5 @@ func faultMessage(body []byte) string {
 	if err := json.Unmarshal(body, &f); err != nil || f.Message == "" {
 		f.Message = string(body)
 	}
-	clean := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, f.Message)
-	if len(clean) > faultBytesMax {
-		clean = strings.ToValidUTF8(clean[:faultBytesMax], "") + "…"
-	}
-	return strings.TrimSpace(clean)
+	return clip.Line(f.Message, faultBytesMax)
 }

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/anthropic"
 	"github.com/skete-dev/skete/llm/compat"
@@ -165,15 +166,7 @@ func table(ctx context.Context, m llm.Model, c config, out io.Writer) (failed in
 			verdict, note = "FAIL", err.Error()
 			failed++
 		}
-		fmt.Fprintf(out, "%-22s %-5s %8s  %s\n", row.name, verdict, time.Since(began).Round(time.Millisecond), oneLine(note))
+		fmt.Fprintf(out, "%-22s %-5s %8s  %s\n", row.name, verdict, time.Since(began).Round(time.Millisecond), clip.Line(note, 120))
 	}
 	return failed
-}
-
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if r := []rune(s); len(r) > 120 {
-		s = string(r[:120]) + "…"
-	}
-	return s
 }

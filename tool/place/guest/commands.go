@@ -14,6 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -94,22 +95,11 @@ func retry(ctx context.Context, call func() error) error {
 		if !errs.Temporary(err) || ctx.Err() != nil || try == triesMax-1 {
 			return err
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := sleep.For(ctx, retryWait<<try); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func pause(ctx context.Context, try int) error {
-	t := time.NewTimer(retryWait << try)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Find implements tool.Commands.
@@ -315,7 +305,7 @@ func (p *process) Output(ctx context.Context, from tool.Offsets, follow bool, vi
 		if try == triesMax-1 {
 			return fmt.Errorf("read a command's output: %w", err)
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := sleep.For(ctx, retryWait<<try); err != nil {
 			return err
 		}
 	}

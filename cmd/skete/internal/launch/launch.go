@@ -25,6 +25,7 @@ import (
 
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // Time limits.
@@ -114,20 +115,9 @@ func lockFile(ctx context.Context, path string) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return nil, errors.Join(err, f.Close())
 		}
-		if err := pause(ctx); err != nil {
-			return nil, errors.Join(err, f.Close())
+		if sleep.For(ctx, pollEvery) != nil {
+			return nil, errors.Join(context.Cause(ctx), f.Close())
 		}
-	}
-}
-
-func pause(ctx context.Context) error {
-	t := time.NewTimer(pollEvery)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
 	}
 }
 
@@ -216,8 +206,8 @@ func (c Config) wait(ctx context.Context, s *server) error {
 			said = now
 			fmt.Fprintf(c.Say, "skete: still waiting for the server (%d s)%s\n", int(now.Sub(began).Seconds()), c.doing(ctx))
 		}
-		if err := pause(ctx); err != nil {
-			return err
+		if sleep.For(ctx, pollEvery) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
