@@ -1,31 +1,25 @@
 package file
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file/tree"
+	"github.com/skete-dev/skete/internal/glob"
 )
 
 // This file finds names by glob and lines by text or regular expression
 // in a file tree.
 //
-// Patterns come from clients: their size is bounded so that no pattern costs
-// more than polynomial time. Symbolic links are never followed; what cannot
-// be read is passed over and counted.
+// Symbolic links are never followed; what cannot be read is passed over and
+// counted.
 //
 // Functions are safe for concurrent use and run with the rights of the
 // calling thread; Grep's workers only read what that thread opened.
 
-// Bounds of a pattern.
-const (
-	globBytesMax  = 1024
-	globChoiceMax = 256 // patterns that its braces stand for
-	globStarsMax  = 16
-)
+const globStarsMax = 16 // of an alternative
 
 // globPattern is a parsed pattern: ** (whole directories), *, ?, [a-z], {a,b}.
 // Names that begin with a dot match as all others do.
@@ -39,23 +33,14 @@ func parseGlob(pattern string) (*globPattern, error) {
 	bad := func(why string) (*globPattern, error) {
 		return nil, errs.New(errs.Invalid, "the pattern %.80q %s", pattern, why)
 	}
+	choices, fault := glob.Alternatives(pattern)
 	switch {
-	case pattern == "":
-		return bad("is empty")
-	case len(pattern) > globBytesMax:
-		return bad("is longer than 1024 bytes")
-	case strings.IndexByte(pattern, 0) >= 0:
-		return bad("has a NUL in it")
+	case fault != "":
+		return bad(fault)
 	case pattern[0] == '/':
 		return bad("must be relative to its base")
-	case !doublestar.ValidatePattern(pattern):
-		return bad("is not well formed")
 	}
-	g := &globPattern{}
-	var ok bool
-	if g.choices, ok = expand(pattern, globChoiceMax); !ok {
-		return bad("stands for more than 256 alternatives")
-	}
+	g := &globPattern{choices: choices}
 	for _, c := range g.choices {
 		if strings.Count(c, "*") > globStarsMax {
 			return bad("has more than 16 stars")
@@ -107,53 +92,4 @@ func depthOf(choices []string) int {
 		deepest = max(deepest, strings.Count(c, "/")+1)
 	}
 	return min(deepest, tree.DepthMax)
-}
-
-// expand writes out the first brace group and goes on with the results, so
-// that matching never has to try alternatives inside each other.
-func expand(pattern string, limit int) ([]string, bool) {
-	done, todo := []string{}, []string{pattern}
-	for len(todo) > 0 {
-		p := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		open, parts, end := group(p)
-		if open < 0 {
-			done = append(done, p)
-		}
-		for _, part := range slices.Backward(parts) {
-			todo = append(todo, p[:open]+part+p[end:])
-		}
-		if len(done)+len(todo) > limit {
-			return nil, false
-		}
-	}
-	return done, true
-}
-
-// group finds the first brace group: where it opens, its alternatives, and
-// where the rest of the pattern begins. open is -1 without one.
-func group(p string) (open int, parts []string, end int) {
-	open = -1
-	depth, from, class := 0, 0, false
-	for i := 0; i < len(p); i++ {
-		switch c := p[i]; {
-		case c == '\\':
-			i++
-		case class:
-			class = c != ']'
-		case c == '[':
-			class = true
-		case c == '{':
-			if depth++; depth == 1 {
-				open, from = i, i+1
-			}
-		case c == ',' && depth == 1:
-			parts, from = append(parts, p[from:i]), i+1
-		case c == '}' && depth > 0:
-			if depth--; depth == 0 {
-				return open, append(parts, p[from:i]), i + 1
-			}
-		}
-	}
-	return -1, nil, 0
 }

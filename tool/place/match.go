@@ -7,6 +7,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/skete-dev/skete/internal/glob"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -18,16 +19,14 @@ import (
 // any number of directories. Braces stand for alternatives. A name that begins
 // with a dot is only found by a part of the pattern that does so too.
 //
-// Patterns come from models: their size is bounded, and matching takes time in
-// proportion to pattern and path. Functions are pure.
+// Patterns come from models: matching takes time in proportion to pattern and
+// path. Functions are pure.
 
 // Bounds of a pattern.
 const (
-	globBytesMax   = 1024
-	globChoicesMax = 256 // alternatives that its braces stand for
-	globStarsMax   = 16  // of one part
-	globPartsMax   = 64
-	binaryProbe    = 8 << 10
+	globStarsMax = 16 // of one part
+	globPartsMax = 64
+	binaryProbe  = 8 << 10
 )
 
 // Glob is a parsed pattern.
@@ -43,19 +42,9 @@ func ParseGlob(pattern string) (*Glob, error) {
 		}
 		return nil, &tool.FileError{Code: tool.CodeArgs, Path: strings.ToValidUTF8(pattern, "\uFFFD"), Hint: "the pattern " + why}
 	}
-	switch {
-	case pattern == "":
-		return bad("is empty")
-	case len(pattern) > globBytesMax:
-		return bad("is longer than 1024 bytes")
-	case strings.IndexByte(pattern, 0) >= 0:
-		return bad("has a NUL in it")
-	case !doublestar.ValidatePattern(pattern):
-		return bad("is not well formed")
-	}
-	choices, ok := expandBraces(pattern)
-	if !ok {
-		return bad("stands for more than 256 alternatives")
+	choices, fault := glob.Alternatives(pattern)
+	if fault != "" {
+		return bad(fault)
 	}
 	g := &Glob{}
 	for _, c := range choices {
@@ -212,54 +201,6 @@ func globRest(parts []string, rel string) [][]string {
 		}
 	}
 	return rests
-}
-
-// expandBraces writes out brace groups, the first one first.
-func expandBraces(pattern string) ([]string, bool) {
-	var done []string
-	todo := []string{pattern}
-	for len(todo) > 0 {
-		p := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		before, choices, after, ok := braceGroup(p)
-		if !ok {
-			done = append(done, p)
-		}
-		for _, c := range slices.Backward(choices) {
-			todo = append(todo, before+c+after)
-		}
-		if len(done)+len(todo) > globChoicesMax {
-			return nil, false
-		}
-	}
-	return done, true
-}
-
-// braceGroup finds the first outermost brace group.
-func braceGroup(p string) (before string, choices []string, after string, ok bool) {
-	depth, from, open, class := 0, 0, 0, false
-	for i := 0; i < len(p); i++ {
-		c := p[i]
-		switch {
-		case c == '\\':
-			i++
-		case class:
-			class = c != ']'
-		case c == '[':
-			class = true
-		case c == '{':
-			if depth++; depth == 1 {
-				open, from = i, i+1
-			}
-		case c == ',' && depth == 1:
-			choices, from = append(choices, p[from:i]), i+1
-		case c == '}' && depth > 0:
-			if depth--; depth == 0 {
-				return p[:open], append(choices, p[from:i]), p[i+1:], true
-			}
-		}
-	}
-	return "", nil, "", false
 }
 
 // IsBinary reports content that is no text.
