@@ -20,7 +20,7 @@
 // see the last acknowledged write. One data directory has one server.
 //
 // A lease keeps two servers from doing the same thing most of the time;
-// correctness must rest on revisions, or on the lease's Fence.
+// correctness must rest on revisions.
 //
 // With an external NATS everything but the blobs is shared: those are files in
 // the data directory of the server that wrote them.

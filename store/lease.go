@@ -31,7 +31,6 @@ type Lease struct {
 	key    string
 	holder []byte
 	ttl    time.Duration
-	fence  uint64
 
 	mu       sync.Mutex // guards revision; held over a renewal
 	revision uint64
@@ -66,7 +65,7 @@ func (l *Leases) Acquire(ctx context.Context, key, holder string, ttl time.Durat
 	}
 	run, stop := context.WithCancel(context.Background())
 	lease := &Lease{
-		kv: l.kv, key: key, holder: value, ttl: ttl, fence: rev, revision: rev,
+		kv: l.kv, key: key, holder: value, ttl: ttl, revision: rev,
 		lost: make(chan struct{}), stop: stop, stopped: make(chan struct{}),
 	}
 	l.kv.s.leases.Go(func() { lease.keep(run, since) })
@@ -103,11 +102,6 @@ func (l *Leases) Hold(ctx context.Context, key, holder string, ttl time.Duration
 	}
 	return lease.Lost(), lease.Release, nil
 }
-
-// Fence is a number that grows with every holder of the key: what accepts
-// only the highest it has seen is safe from a holder that does not know yet
-// that it lost the lease.
-func (l *Lease) Fence() uint64 { return l.fence }
 
 // Lost is closed when the lease is gone or can no longer be proved: before
 // another holder can get it, as far as clocks run at the same pace.

@@ -95,12 +95,12 @@ func TestExportGit(t *testing.T) {
 	pictures = append(pictures, pictures[1])
 
 	var stream bytes.Buffer
-	must(t, p.w.ExportGit(t.Context(), &stream))
+	must(t, workspace.ExportGit(t.Context(), p.w, &stream))
 	repo := t.TempDir()
 	git(t, repo, nil, "init", "-q")
 	git(t, repo, stream.Bytes(), "fast-import", "--quiet", "--done")
 	git(t, repo, nil, "fsck", "--strict", "--full")
-	commits := strings.Fields(git(t, repo, nil, "rev-list", "--reverse", "workspace"))
+	commits := strings.Fields(git(t, repo, nil, "rev-list", "--reverse", "main"))
 	if len(commits) != len(pictures) {
 		t.Fatalf("%d commits of %d revisions", len(commits), len(pictures))
 	}

@@ -7,14 +7,12 @@ import (
 	"io"
 	"strings"
 
-	"github.com/skete-dev/skete/workspace/apply"
-	"github.com/skete-dev/skete/workspace/compare"
-	"github.com/skete-dev/skete/workspace/object"
-	"github.com/skete-dev/skete/workspace/revlog"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
-// This file writes the history of a workspace as a stream for
+// This file writes a history as a stream for
 // `git fast-import`: a commit for each revision, one after the other, on one
 // branch.
 //
@@ -25,21 +23,35 @@ import (
 // case, or with names that it takes for that. Each commit's message says how
 // many paths of the revision that are; the labels are trailers of it.
 
-// gitBranch is the name of the branch that is written.
-const gitBranch = "refs/heads/workspace"
+const (
+	// gitBranch is the branch that is written.
+	gitBranch = "refs/heads/main"
 
-// writeGit writes all revisions, the oldest first. Corrupt, NotFound: a revision
-// cannot be read; what was written is then no whole stream.
-func writeGit(ctx context.Context, w io.Writer, store *object.Store, revs []revlog.Revision) error {
-	e := gitExporter{ctx: ctx, w: bufio.NewWriterSize(w, 256<<10), store: store}
+	// gitPathsMax bounds the paths of one commit.
+	gitPathsMax = 1 << 20
+
+	// gitTextMax bounds the bytes of a label or name in a message.
+	gitTextMax = 1000
+)
+
+// ExportGit writes all revisions of a history, the oldest first. Revisions may be
+// made, and gone back to, meanwhile. Limit: one changes more paths than a commit
+// can have here; Corrupt, NotFound: one cannot be read (any more). What was
+// written before an error is no whole stream.
+func ExportGit(ctx context.Context, h History, w io.Writer) error {
+	revs, err := h.Revisions(ctx)
+	if err != nil {
+		return err
+	}
+	e := gitExporter{ctx: ctx, h: h, w: bufio.NewWriterSize(w, 256<<10)}
 	e.printf("feature done\n")
-	var before object.Hash
+	before := uint64(0)
 	for i, r := range revs {
 		e.commit(i, r, before)
 		if e.err != nil {
 			return fmt.Errorf("export revision %d: %w", r.N, e.err)
 		}
-		before = r.Root
+		before = r.N
 	}
 	e.printf("done\n")
 	if e.err == nil {
@@ -49,11 +61,11 @@ func writeGit(ctx context.Context, w io.Writer, store *object.Store, revs []revl
 }
 
 type gitExporter struct {
-	ctx   context.Context
-	w     *bufio.Writer
-	store *object.Store
-	left  int // paths that git does not take
-	err   error
+	ctx  context.Context
+	h    History
+	w    *bufio.Writer
+	left int // paths of the revision that git does not take
+	err  error
 }
 
 func (e *gitExporter) printf(format string, args ...any) {
@@ -65,15 +77,25 @@ func (e *gitExporter) printf(format string, args ...any) {
 func (e *gitExporter) data(text string) { e.printf("data %d\n%s\n", len(text), text) }
 
 // commit writes one revision as what differs from the one before.
-func (e *gitExporter) commit(i int, r revlog.Revision, before object.Hash) {
-	e.left = 0
-	if e.err == nil {
-		e.err = e.count(r.Root, false)
+func (e *gitExporter) commit(i int, r Revision, before uint64) {
+	if e.err != nil {
+		return
+	}
+	d, err := e.h.Diff(e.ctx, before, r.N, DiffOptions{FilesMax: gitPathsMax})
+	if err == nil && d.Cut {
+		err = errs.New(errs.Limit, "it changes more than %d paths", gitPathsMax)
+	}
+	if err != nil {
+		e.err = err
+		return
+	}
+	for _, f := range d.Files {
+		e.left += leftOf(f.Path, f.After) - leftOf(f.Path, f.Before)
 	}
 	if i == 0 {
 		e.printf("reset %s\n\n", gitBranch)
 	}
-	who := oneLine(r.Actor)
+	who := strings.TrimSpace(strings.NewReplacer("<", " ", ">", " ").Replace(clip.Line(r.Actor, gitTextMax)))
 	if who == "" {
 		who = "unknown"
 	}
@@ -82,22 +104,21 @@ func (e *gitExporter) commit(i int, r revlog.Revision, before object.Hash) {
 	if i > 0 {
 		e.printf("from :%d\n", i)
 	}
-	e.dir("", before, r.Root)
+	for _, f := range d.Files { // what goes first makes room for what comes
+		if takes(f.Path, f.Before) && !takes(f.Path, f.After) {
+			e.printf("D %s\n", quote(f.Path))
+		}
+	}
+	for _, f := range d.Files {
+		if takes(f.Path, f.After) {
+			e.file(r.N, f.Path, f.After)
+		}
+	}
 	e.printf("\n")
 }
 
-// oneLine makes a label fit for a line of the stream.
-func oneLine(s string) string {
-	return strings.TrimSpace(strings.Map(func(c rune) rune {
-		if c < ' ' || c == '<' || c == '>' || c == 0x7f {
-			return ' '
-		}
-		return c
-	}, s))
-}
-
-func message(r revlog.Revision, left int) string {
-	title := oneLine(r.Label)
+func message(r Revision, left int) string {
+	title := clip.Line(r.Label, gitTextMax)
 	if title == "" {
 		title = fmt.Sprintf("Revision %d", r.N)
 	}
@@ -105,7 +126,7 @@ func message(r revlog.Revision, left int) string {
 	for _, x := range []struct{ key, value string }{
 		{"Thread", r.Thread}, {"Run", r.Run}, {"Call", r.Call}, {"Actor", r.Actor},
 	} {
-		if value := oneLine(x.value); value != "" {
+		if value := clip.Line(x.value, gitTextMax); value != "" {
 			b = fmt.Appendf(b, "%s: %s\n", x.key, value)
 		}
 	}
@@ -134,85 +155,31 @@ func refused(name string) bool {
 	return name == ".git" || name == "git~1"
 }
 
-// special reports whether a link has a name that git lets no link have.
-func special(en tree.Entry) bool {
-	return en.Type == tree.Link && strings.ToLower(strings.TrimRight(ignorable.Replace(en.Name), ". ")) == ".gitmodules"
-}
-
-// takes reports whether git takes an entry, which is no directory.
-func takes(en tree.Entry) bool {
-	return (en.Type == tree.File || en.Type == tree.Link) && !refused(en.Name) && !special(en)
-}
-
-// count counts the paths of a tree that git does not take.
-func (e *gitExporter) count(h object.Hash, inside bool) error {
-	entries, err := apply.Read(e.store, h)
-	if err != nil {
-		return err
+// takes reports whether git takes what is at a path.
+func takes(path string, en tree.Entry) bool {
+	if en.Type != tree.File && en.Type != tree.Link {
+		return false
 	}
-	for _, en := range entries {
-		switch {
-		case en.Type == tree.Dir:
-			err = e.count(en.Hash, inside || refused(en.Name))
-		case inside || !takes(en):
-			e.left++
-		}
-		if err != nil {
-			return err
+	name := ""
+	for part := range strings.SplitSeq(path, "/") {
+		if name = part; refused(name) {
+			return false
 		}
 	}
-	return e.ctx.Err()
+	// git lets no link have this name.
+	return en.Type == tree.File || strings.ToLower(strings.TrimRight(ignorable.Replace(name), ". ")) != ".gitmodules"
 }
 
-// dir writes what differs beneath a directory.
-func (e *gitExporter) dir(path string, before, after object.Hash) {
-	if e.err == nil {
-		e.err = e.ctx.Err()
+// leftOf is 1 for what is left out, and 0 for what is taken, is a directory or is
+// not there.
+func leftOf(path string, en tree.Entry) int {
+	if en.Type == 0 || en.Type == tree.Dir || takes(path, en) {
+		return 0
 	}
-	if e.err != nil || before == after {
-		return
-	}
-	var b, a []tree.Entry
-	if b, e.err = apply.Read(e.store, before); e.err != nil {
-		return
-	}
-	if a, e.err = apply.Read(e.store, after); e.err != nil {
-		return
-	}
-	err := apply.Merge(b, a, func(b, a tree.Entry) error {
-		e.name(path, b, a)
-		return e.err
-	})
-	if e.err == nil {
-		e.err = err
-	}
+	return 1
 }
 
-func (e *gitExporter) name(dir string, b, a tree.Entry) {
-	name := b.Name
-	if b.Type == 0 {
-		name = a.Name
-	}
-	if refused(name) || b.Type == a.Type && b.Same(a) {
-		return
-	}
-	path := apply.Join(dir, name)
-	if b.Type == tree.Dir && a.Type == tree.Dir {
-		e.dir(path, b.Hash, a.Hash)
-		return
-	}
-	if b.Type == tree.Dir || b.Type != 0 && takes(b) && (a.Type == tree.Dir || !takes(a)) {
-		e.printf("D %s\n", quote(path))
-	}
-	switch {
-	case a.Type == tree.Dir:
-		e.dir(path, object.Hash{}, a.Hash)
-	case a.Type != 0 && takes(a):
-		e.file(path, a)
-	}
-}
-
-func (e *gitExporter) file(path string, en tree.Entry) {
+func (e *gitExporter) file(n uint64, path string, en tree.Entry) {
 	if en.Type == tree.Link {
 		e.printf("M 120000 inline %s\n", quote(path))
 		e.data(en.Target)
@@ -224,7 +191,7 @@ func (e *gitExporter) file(path string, en tree.Entry) {
 	}
 	e.printf("M %s inline %s\ndata %d\n", mode, quote(path), en.Size)
 	if e.err == nil {
-		e.err = compare.Content(e.ctx, e.store, en, e.w)
+		e.err = e.h.Content(e.ctx, n, path, e.w)
 	}
 	e.printf("\n")
 }

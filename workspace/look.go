@@ -99,17 +99,6 @@ func (w *Workspace) Content(ctx context.Context, n uint64, path string, out io.W
 	return compare.Content(ctx, w.objects, e, out)
 }
 
-// FileHistory returns the revisions in which what is at a path, or beneath it,
-// is not what it was in the one before; the oldest first. Invalid: no path.
-func (w *Workspace) FileHistory(ctx context.Context, path string) ([]Revision, error) {
-	revs, done, err := w.lookingAtAll()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return compare.History(ctx, w.objects, revs, path)
-}
-
 // lookingAtAll is looking at all revisions.
 func (w *Workspace) lookingAtAll() (revs []Revision, done func(), err error) {
 	w.mu.Lock()

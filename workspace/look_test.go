@@ -130,31 +130,3 @@ func TestEntryAndContent(t *testing.T) {
 		t.Errorf("a sparse file: %d bytes, want %d", b.Len(), len(want))
 	}
 }
-
-func TestFileHistory(t *testing.T) {
-	p := newPlace(t)
-	p.write("a", "1")
-	p.snapshot()
-	p.write("d/f", "1")
-	made := p.snapshot()
-	p.write("a", "2")
-	p.snapshot()
-	p.write("d/f", "2")
-	changed := p.snapshot()
-	must(t, os.RemoveAll(filepath.Join(p.dir, "d")))
-	gone := p.snapshot()
-	for _, path := range []string{"d/f", "d"} {
-		revs, err := p.w.FileHistory(t.Context(), path)
-		must(t, err)
-		if d := cmp.Diff([]workspace.Revision{made, changed, gone}, revs); d != "" {
-			t.Errorf("%s: %s", path, d)
-		}
-	}
-	if revs, err := p.w.FileHistory(t.Context(), "never"); err != nil || revs != nil {
-		t.Errorf("%v, %v", revs, err)
-	}
-	must(t, p.w.Close())
-	if _, err := p.w.FileHistory(t.Context(), "d"); !errs.Is(err, errs.Unavailable) {
-		t.Errorf("after Close: %v", err)
-	}
-}

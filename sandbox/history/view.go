@@ -299,21 +299,6 @@ func (h *history) Content(ctx context.Context, n uint64, path string, w io.Write
 	return err
 }
 
-// Export writes the history as a stream for git fast-import. Unsupported: the
-// engine cannot.
-func (h *history) Export(ctx context.Context, w io.Writer) error {
-	_, err := look(ctx, h, func(ctx context.Context, e workspace.History) (struct{}, error) {
-		x, ok := e.(interface {
-			ExportGit(ctx context.Context, w io.Writer) error
-		})
-		if !ok {
-			return struct{}{}, errs.New(errs.Unsupported, "this history cannot be exported")
-		}
-		return struct{}{}, x.ExportGit(ctx, w)
-	})
-	return err
-}
-
 // Durable returns the newest revision that survives the loss of the sandbox.
 func (h *history) Durable(ctx context.Context) (uint64, error) {
 	return look(ctx, h, func(ctx context.Context, e workspace.History) (uint64, error) {

@@ -299,7 +299,7 @@ func (s *service) export(w http.ResponseWriter, r *http.Request, in *SandboxPath
 	}
 	defer release()
 	out := &download{w: w, contentType: "application/x-git-fast-import", size: -1}
-	return out.finish(r, exportTo(ctx, h, out))
+	return out.finish(r, workspace.ExportGit(ctx, h, out))
 }
 
 // sending opens a history of which a stream is sent, as long as ctx lasts. release
