@@ -2,8 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/skete-dev/skete/agent/prompt"
@@ -47,7 +45,7 @@ func (w *world) check(o order) {
 		w.pure(id, threads[id], blobs)
 	}
 	w.records(o, s)
-	w.files(o)
+	w.files(o, s)
 	w.guest.mu.Lock()
 	defer w.guest.mu.Unlock()
 	for _, wrong := range w.guest.wrong {
@@ -174,7 +172,7 @@ func (w *world) pure(id thread.ID, events []thread.Event, blobs thread.Blobs) {
 	t.Helper()
 	s, err := runs.FoldState(events[:1])
 	must(t, err)
-	env := tool.Env{Files: &place.Dir{}, Dir: "/workspace"}
+	env := tool.Env{Files: place.NewMap(blobs), Dir: "/workspace"}
 	if len(s.Agent.Subagents) > 0 {
 		env.Spawner, env.Tasks = noSpawner{}, noTasks{}
 		for name, d := range s.Agent.Subagents {
@@ -242,7 +240,7 @@ func (w *world) records(o order, s *store.Store) {
 }
 
 // files checks what the edits came to: each happened once.
-func (w *world) files(o order) {
+func (w *world) files(o order, s *store.Store) {
 	t := w.t
 	t.Helper()
 	w.guest.mu.Lock()
@@ -256,8 +254,10 @@ func (w *world) files(o order) {
 	if len(mine) != 1 {
 		t.Fatalf("%d machines were made, want 1", len(mine))
 	}
+	d, err := disk(t.Context(), s, o.Tenant, mine[0])
+	must(t, err)
 	for i, name := range workers {
-		content, err := os.ReadFile(filepath.Join(w.guest.dir, mine[0], name+".txt"))
+		content, _, err := d.Read(t.Context(), "/workspace/"+name+".txt", 1<<20)
 		must(t, err)
 		if want := o.Plot.file(i); string(content) != want {
 			t.Errorf("the edits of %s came to\n%s\nwant\n%s", name, content, want)

@@ -10,9 +10,7 @@ import (
 	"log/slog"
 	"net/rpc"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -71,6 +69,20 @@ type child struct {
 	o      order
 	writes atomic.Int64
 	guest  *rpc.Client
+	store  *store.Store
+}
+
+// disk is the files of a machine. They outlive the process, as a machine does.
+func disk(ctx context.Context, s *store.Store, tenant, id string) (*place.Store, error) {
+	kv, err := s.KV(ctx, "machines")
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := s.Threads().Blobs(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return place.NewStore(kv, blobs, id), nil
 }
 
 // say writes whole lines to the parent.
@@ -82,6 +94,7 @@ func (c *child) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.store = s
 	if c.guest, err = rpc.Dial("unix", c.o.Guest); err != nil {
 		return err
 	}
@@ -270,15 +283,31 @@ func (r registry) Update(ctx context.Context, key string, value []byte, old uint
 	return revision, err
 }
 
-// machines are directories of the guest.
+// machines are counted by the guest; their files are in the store.
 type machines struct{ c *child }
 
 // Check implements supervisor.Machines.
 func (machines) Check(map[string]any) error { return nil }
 
 // Create implements supervisor.Machines.
-func (m machines) Create(_ context.Context, tenant, key string, _ thread.RunID, _ map[string]any) (id string, err error) {
-	return id, m.c.guest.Call("Guest.Machine", tenant+"/"+key, &id)
+func (m machines) Create(ctx context.Context, tenant, key string, _ thread.RunID, _ map[string]any) (id string, err error) {
+	if err := m.c.guest.Call("Guest.Machine", tenant+"/"+key, &id); err != nil {
+		return "", err
+	}
+	d, err := disk(ctx, m.c.store, tenant, id)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range workers {
+		_, err := d.Write(ctx, "/workspace/"+w+".txt", []byte(sharedAtFirst), tool.Absent)
+		if fe, ok := errors.AsType[*tool.FileError](err); ok && fe.Code == tool.CodeConflict {
+			continue // a process that was killed made it
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return id, nil
 }
 
 // Enter implements supervisor.Machines.
@@ -291,40 +320,10 @@ func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun
 func (machines) Entered(func(string, thread.RunID)) {}
 
 // Open implements supervisor.Machines.
-func (m machines) Open(_ context.Context, _, id string) (supervisor.Machine, func(), error) {
-	d, err := openMachine(filepath.Dir(m.c.o.Guest), id)
-	if err != nil {
-		return supervisor.Machine{}, nil, err
-	}
-	return supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() { _ = d.Close() }, nil
+func (m machines) Open(ctx context.Context, tenant, id string) (supervisor.Machine, func(), error) {
+	d, err := disk(ctx, m.c.store, tenant, id)
+	return supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() {}, err
 }
-
-// openMachine opens the directory of a machine once in a process: edits of
-// several threads lock each other.
-func openMachine(dir, id string) (*shared, error) {
-	opened.mu.Lock()
-	defer opened.mu.Unlock()
-	path := filepath.Join(dir, id) // ids are only unique in one world
-	if d := opened.dirs[path]; d != nil {
-		return d, nil
-	}
-	d, err := place.OpenDir("/workspace", path)
-	if err == nil {
-		opened.dirs[path] = &shared{d}
-	}
-	return opened.dirs[path], err
-}
-
-var opened = struct {
-	mu   sync.Mutex
-	dirs map[string]*shared
-}{dirs: map[string]*shared{}}
-
-// shared is a directory that is closed with the process.
-type shared struct{ *place.Dir }
-
-// Close does nothing.
-func (*shared) Close() error { return nil }
 
 // Copy implements supervisor.Machines.
 func (machines) Copy(context.Context, string, string, string, func(supervisor.Mark) supervisor.When) error {

@@ -15,8 +15,6 @@ import (
 // Guest stands in for the machines: it outlives the processes that are killed
 // and counts what they do to it. Its methods are called over net/rpc.
 type Guest struct {
-	dir string
-
 	mu       sync.Mutex
 	finished map[string]bool   // calls whose results are durable
 	attempts map[string]int    // by process and call
@@ -42,7 +40,7 @@ func startGuest(t *testing.T) (g *Guest, socket string) {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	g = &Guest{
-		dir: dir, finished: map[string]bool{}, attempts: map[string]int{}, effects: map[string]int{},
+		finished: map[string]bool{}, attempts: map[string]int{}, effects: map[string]int{},
 		args: map[string]string{}, results: map[string]string{}, keys: map[string]string{}, machines: map[string]string{},
 	}
 	s := rpc.NewServer()
@@ -118,22 +116,12 @@ func (g *Guest) Fire(t Touch, answer *string) error {
 	return nil
 }
 
-// Machine makes the machine of a key, a directory, once, or opens it.
+// Machine makes the machine of a key once, or says which it is.
 func (g *Guest) Machine(key string, id *string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.machines[key] == "" {
-		name := fmt.Sprintf("machine%d", len(g.machines)+1)
-		dir := filepath.Join(g.dir, name)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return err
-		}
-		for _, w := range workers {
-			if err := os.WriteFile(filepath.Join(dir, w+".txt"), []byte(sharedAtFirst), 0o600); err != nil {
-				return err
-			}
-		}
-		g.machines[key] = name
+		g.machines[key] = fmt.Sprintf("machine%d", len(g.machines)+1)
 	}
 	*id = g.machines[key]
 	return nil

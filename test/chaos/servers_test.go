@@ -36,7 +36,7 @@ func (w *world) server(o order, url string, process int) server {
 	guest, err := rpc.Dial("unix", w.socket)
 	must(t, err)
 	t.Cleanup(func() { _ = guest.Close() })
-	c := &child{o: o, guest: guest}
+	c := &child{o: o, guest: guest, store: s}
 	k, err := supervisor.Open(t.Context(), supervisor.Config{
 		Threads: s.Threads(), Records: records, Leases: leases, Models: models{o.Plot}, Machines: machines{c}, Definitions: agents{o.Plot},
 		Tools: newTools(c), Node: "n", Patience: llm.RetryPolicy{Wait: time.Millisecond},
@@ -107,5 +107,5 @@ func TestTwoServers_neverDriveTogether(t *testing.T) {
 		t.Errorf("it was claimed by %v", claims)
 	}
 	w.story(o, run.Thread, events)
-	w.files(o)
+	w.files(o, b.s)
 }

@@ -3,7 +3,6 @@
 //
 //	own := place.NewMap(blobs)               // the thread's own: the log is its state
 //	kept := place.NewStore(kv, blobs, "acme") // durable, across threads
-//	host := place.OpenDir("/docs", dir)       // a directory of this machine, opt-in
 //	all := place.NewComposite(guest,          // tool/place/guest: the sandbox
 //		place.Route{At: "/memories", Files: kept},
 //		place.Route{At: "/large_tool_results", Files: place.ReadOnly(own)})
@@ -14,5 +13,5 @@
 //
 // tooltest.Files is the suite that each of them passes. All are safe for
 // concurrent use. A write is whole or not at all, and of several writes that
-// expect the same hash one succeeds (of Dir: among those of this process).
+// expect the same hash one succeeds.
 package place

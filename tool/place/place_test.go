@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,15 +24,6 @@ func recorded(t *testing.T) (context.Context, *[]thread.FileChange) {
 	return tool.WithRecorder(t.Context(), func(c thread.FileChange) { changes = append(changes, c) }), &changes
 }
 
-func openDir(t *testing.T, at, dir string) *place.Dir {
-	d, err := place.OpenDir(at, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	return d
-}
-
 func TestFiles_everyPlaceKeepsThePromises(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T) (tool.Files, string){
 		"map":             func(*testing.T) (tool.Files, string) { return place.NewMap(thread.NewMemory()), "/" },
@@ -43,8 +31,6 @@ func TestFiles_everyPlaceKeepsThePromises(t *testing.T) {
 		"store": func(*testing.T) (tool.Files, string) {
 			return place.NewStore(tooltest.NewKV(), thread.NewMemory(), "memories/acme"), "/memories"
 		},
-		"dir":             func(t *testing.T) (tool.Files, string) { return openDir(t, "/docs", t.TempDir()), "/docs" },
-		"dir at the root": func(t *testing.T) (tool.Files, string) { return openDir(t, "/", t.TempDir()), "/" },
 		"composite, mounted": func(*testing.T) (tool.Files, string) {
 			return place.NewComposite(place.NewMap(thread.NewMemory()), place.Route{At: "/m", Files: place.NewMap(thread.NewMemory())}), "/m"
 		},
@@ -162,68 +148,6 @@ func TestStore_namespacesShareNothing(t *testing.T) {
 	}
 	if _, err := b.Write(t.Context(), "/"+strings.Repeat("x", 300), nil, ""); code(err) != tool.CodeInvalidPath {
 		t.Errorf("a long path: %v", err)
-	}
-}
-
-func TestDir_neverLeavesTheDirectory(t *testing.T) {
-	root := t.TempDir()
-	outside := filepath.Join(root, "outside")
-	inside := filepath.Join(root, "inside")
-	for _, d := range []string{outside, inside} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(inside, "own"), []byte("own"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, target := range map[string]string{"abs": outside, "rel": "../outside", "file": filepath.Join(outside, "secret"), "loop": "loop", "ok": "own"} {
-		if err := os.Symlink(target, filepath.Join(inside, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mkfifo(filepath.Join(inside, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d := openDir(t, "/docs", inside)
-	ctx := t.Context()
-	for _, p := range []string{"/docs/abs/secret", "/docs/rel/secret", "/docs/file", "/docs/loop"} {
-		if got, _, err := d.Read(ctx, p, 99); code(err) != tool.CodeDenied {
-			t.Errorf("read %s: %q, %v", p, got, err)
-		}
-		if _, err := d.Write(ctx, p, []byte("x"), ""); code(err) != tool.CodeDenied {
-			t.Errorf("write %s: %v", p, err)
-		}
-	}
-	if _, _, err := d.Read(ctx, "/docs/fifo", 9); code(err) != tool.CodeInvalidPath {
-		t.Errorf("a fifo: %v", err)
-	}
-	if got, _, err := d.Read(ctx, "/docs/ok", 9); string(got) != "own" || err != nil {
-		t.Errorf("a link within: %q, %v", got, err)
-	}
-	if _, err := d.List(ctx, "/docs/abs"); err == nil {
-		t.Error("a link that leads out was listed")
-	}
-	if _, _, err := d.Read(ctx, "/docsx", 9); code(err) != tool.CodeNotFound {
-		t.Errorf("beside it: %v", err)
-	}
-	found, _, err := d.Grep(ctx, "/docs", "secret", "", 9)
-	if err != nil || len(found) != 0 {
-		t.Errorf("a search went out: %v, %v", found, err)
-	}
-	for _, p := range []string{"/docs/abs", "/docs/rel", "/docs/file"} {
-		if err := d.Delete(ctx, p); err != nil {
-			t.Errorf("delete %s: %v", p, err)
-		}
-	}
-	if code(d.Delete(ctx, "/docs")) != tool.CodeDenied {
-		t.Error("the directory itself was deleted")
-	}
-	if _, err := os.ReadFile(filepath.Join(outside, "secret")); err != nil {
-		t.Errorf("the links' target: %v", err)
 	}
 }
 
