@@ -28,7 +28,7 @@ func TestOf(t *testing.T) {
 		"too late":     {fmt.Errorf("x: %w", context.DeadlineExceeded), api.Problem{Title: "Gateway Timeout", Status: 504, Class: "unavailable", Detail: "the time for this call ran out"}},
 		"at":           {At(412, errs.New(errs.Conflict, "moved")), api.Problem{Title: "Precondition Failed", Status: 412, Class: "conflict", Detail: "moved"}},
 		"coded":        {fmt.Errorf("plan: %w", errs.New(errs.Conflict, "no way").WithCode("x_y")), api.Problem{Title: "Conflict", Status: 409, Class: "conflict", Detail: "no way", Code: "x_y"}},
-		"tricks":       {errs.New(errs.Invalid, "a\x1b[2Jb\xff\u009bc\nd"), api.Problem{Title: "Bad Request", Status: 400, Class: "invalid", Detail: "a [2Jb\uFFFD c d"}},
+		"tricks":       {errs.New(errs.Invalid, "a\x1b[2Jb\xff\u009bc\nd"), api.Problem{Title: "Bad Request", Status: 400, Class: "invalid", Detail: "a\uFFFD[2Jb\uFFFD\uFFFDc d"}},
 	} {
 		if diff := cmp.Diff(tt.want, Of(tt.err).Problem); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
