@@ -126,3 +126,35 @@ func TestHoldStill_onlyWhoFillsThatDisk(t *testing.T) {
 		wantState(t, m, id, sandbox.Paused, sandbox.ReasonHostFull)
 	})
 }
+
+// lateDisks answers late, as a disk does that is busy being filled.
+type lateDisks struct{ sandbox.Disks }
+
+func (d lateDisks) Held(id string) (held, pending int64, err error) {
+	<-time.After(100 * time.Millisecond)
+	return d.Disks.Held(id)
+}
+
+// A disk that is being filled answers late: the next look at it must not be later
+// for that.
+func TestHoldStill_looksOftenAtADiskThatAnswersLate(t *testing.T) {
+	timeless(t, func(t *testing.T, w *world) {
+		c := w.watched(w.config(nil))
+		c.Disks = lateDisks{c.Disks}
+		var data, looks atomic.Int64
+		data.Store(plenty)
+		c.Host = quota.NewHost(quota.Disk{Name: "disk", Reserve: reserve, Space: func() (int64, int64, error) {
+			looks.Add(1)
+			return 1 << 40, data.Load(), nil
+		}})
+		m := w.open(t, c)
+		create(t, m, "t", sandbox.Spec{})
+		data.Store(near)
+		pass(2 * time.Second) // the look under way
+		looks.Store(0)
+		pass(10 * time.Second)
+		if n := looks.Load(); n < 50 {
+			t.Errorf("%d looks in ten seconds", n)
+		}
+	})
+}
