@@ -1,357 +1,491 @@
 package shell
 
-import "strings"
+import (
+	"errors"
+	"slices"
+	"strings"
 
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// bracketsMax bounds the brackets that are open at a time: the syntax package
+// recurses, and has no bound of its own.
+const bracketsMax = 200
+
+// parser walks what the syntax package made of a source.
 type parser struct {
 	src   string
-	pos   int
 	depth int
 	out   *Script
-	// docs are here-documents whose bodies begin after the next newline.
-	docs []document
 }
 
-type document struct {
-	end    string
-	quoted bool // nothing in it is expanded
-	tabs   bool // leading tabs are dropped
-}
-
-func (p *parser) peek(n int) byte {
-	if p.pos+n < len(p.src) {
-		return p.src[p.pos+n]
-	}
-	return 0
-}
-
-func (p *parser) has(s string) bool { return strings.HasPrefix(p.src[p.pos:], s) }
-
-func (p *parser) take(s string) bool {
-	if !p.has(s) {
-		return false
-	}
-	p.pos += len(s)
-	return true
-}
-
-func (p *parser) done() bool { return p.pos >= len(p.src) || p.lost() }
-
-// blanks skips what separates words, and comments.
-func (p *parser) blanks() {
-	for !p.done() {
-		switch {
-		case p.peek(0) == ' ' || p.peek(0) == '\t':
-			p.pos++
-		case p.has("\\\n"):
-			p.pos += 2
-		case p.peek(0) == '#' && p.startsWord():
-			for !p.done() && p.peek(0) != '\n' {
-				p.pos++
-			}
-		default:
-			return
-		}
+// opaque ends parsing: from here on it is not known what happens.
+func (p *parser) opaque(why string) {
+	if p.out.Opaque == "" {
+		p.out.Opaque = why
 	}
 }
 
-func (p *parser) startsWord() bool {
-	return p.pos == 0 || strings.IndexByte(" \t\n;&|()", p.src[p.pos-1]) >= 0
-}
+func (p *parser) lost() bool { return p.out.Opaque != "" }
 
-// newline takes a line's end and the here-documents that begin there.
-func (p *parser) newline() {
-	p.pos++
-	docs := p.docs
-	p.docs = nil
-	for _, d := range docs {
-		p.body(d)
-	}
-}
-
-// body skips a here-document; substitutions in it are commands.
-func (p *parser) body(d document) {
-	start, end := p.pos, len(p.src)
-	for at := p.pos; at < len(p.src); {
-		line, _, _ := strings.Cut(p.src[at:], "\n")
-		next := min(len(p.src), at+len(line)+1)
-		shown := line
-		if d.tabs {
-			shown = strings.TrimLeft(line, "\t")
-		}
-		if shown == d.end {
-			end, p.pos = at, next
-			break
-		}
-		at, p.pos = next, next
-	}
-	if !d.quoted {
-		p.text(p.src[start:end])
-	}
-}
-
-// text looks for substitutions in text where nothing else is special.
-func (p *parser) text(s string) {
-	q := &parser{src: s, out: p.out, depth: p.depth}
-	for !q.done() {
-		switch q.peek(0) {
-		case '\\':
-			q.pos += 2
-		case '$', '`':
-			q.expansion(true)
-		default:
-			q.pos++
-		}
-	}
-}
-
-// list parses commands up to the closing character, 0 = the end of the text.
-func (p *parser) list(closing byte) {
-	for {
-		p.blanks()
-		if p.done() {
-			if closing != 0 {
-				p.opaque("a bracket is not closed")
-			}
-			return
-		}
-		switch c := p.peek(0); c {
-		case '\n':
-			p.newline()
-		case ';', '&', '|':
-			p.separator()
-		case ')':
-			if closing != ')' {
-				p.opaque("a bracket is closed that was not opened")
-				return
-			}
-			p.pos++
-			return
-		case '(':
-			p.subshell()
-		default:
-			p.simple()
-		}
-	}
-}
-
-func (p *parser) separator() {
-	switch {
-	case p.has(";;"), p.has(";&"):
-		p.opaque("a case statement")
-	case p.has("&>"):
-		p.simple() // a redirection without a command
-	default:
-		p.pos++
-	}
-}
-
-func (p *parser) subshell() {
-	if p.has("((") {
-		p.opaque("arithmetic in brackets")
+// sub parses a script that a command starts.
+func (p *parser) sub(src string) {
+	if p.depth+1 > depthMax {
+		p.opaque("it is nested too deep")
 		return
 	}
-	p.nested(func() { p.pos++; p.list(')') })
-	p.redirections()
+	q := &parser{src: src, out: p.out, depth: p.depth + 1}
+	q.script()
 }
 
-// nested runs parse one level deeper.
-func (p *parser) nested(parse func()) {
+// script parses the source. What cannot be parsed leaves the statements before
+// it: a shell runs those.
+func (p *parser) script() {
 	switch {
-	case p.depth >= depthMax:
+	case len(p.src) > BytesMax:
+		p.opaque("the line is too long")
+	case strings.IndexByte(p.src, 0) >= 0:
+		p.opaque("a zero byte")
+	case strings.IndexByte(p.src, '\r') >= 0: // the syntax package takes \r\n for a line end, a shell does not
+		p.opaque("a carriage return")
+	case brackets(p.src) > bracketsMax:
 		p.opaque("it is nested too deep")
-	case len(p.docs) > 0:
-		p.opaque("a substitution between a here-document's name and its text")
-	default:
-		p.depth++
-		parse()
-		p.depth--
+	}
+	if p.lost() {
+		return
+	}
+	var stmts []*syntax.Stmt // not one by one: a here-document's text comes after its statement
+	var failed error
+	// Not in a for statement: after an error the sequence may go on, and a loop
+	// that was left panics.
+	syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(p.src))(func(s *syntax.Stmt, err error) bool {
+		if err != nil && failed == nil {
+			failed = err
+		}
+		if s != nil && failed == nil && len(stmts) <= CommandsMax {
+			stmts = append(stmts, s)
+		}
+		return true
+	})
+	p.stmts(stmts)
+	if e, ok := errors.AsType[syntax.ParseError](failed); ok {
+		p.opaque(e.Text)
+	} else if failed != nil {
+		p.opaque(failed.Error())
 	}
 }
 
-// redirections are those that follow a compound command; a word there begins
-// what is parsed next.
-func (p *parser) redirections() {
-	var c Command
-	for p.blanks(); p.redirected(&c); p.blanks() {
+// brackets is how many are open at a time, at most; quotes count as text.
+func brackets(src string) (most int) {
+	open := 0
+	for i := range len(src) {
+		switch src[i] {
+		case '(', '[', '{':
+			open++
+			most = max(most, open)
+		case ')', ']', '}':
+			open = max(0, open-1)
+		}
 	}
-	if c.Writes {
-		p.emit(c)
-	}
+	return most
 }
 
-// simple parses one simple command, or the keyword in front of one.
-func (p *parser) simple() {
-	var c Command
-	for {
-		p.blanks()
-		if p.done() || p.endsCommand() {
-			break
-		}
-		if p.redirected(&c) {
-			continue
-		}
-		if p.peek(0) == '(' {
-			p.opaque("a function, an array or an extended pattern")
-			return
-		}
-		w := p.word()
+// nested parses one level down.
+func (p *parser) nested(parse func()) {
+	if p.depth >= depthMax {
+		p.opaque("it is nested too deep")
+		return
+	}
+	p.depth++
+	parse()
+	p.depth--
+}
+
+func (p *parser) stmts(list []*syntax.Stmt) {
+	for _, s := range list {
 		if p.lost() {
 			return
 		}
-		if len(c.Words) == 0 && len(c.Assigns) == 0 && !c.Writes && w.bare && p.keyword(w.Text) {
-			return
-		}
-		if p.peek(0) == '(' && !p.done() {
-			p.opaque("a function, an array or an extended pattern")
-			return
-		}
-		if len(c.Words) == 0 && w.assigns {
-			c.Assigns = append(c.Assigns, w.Word)
-		} else {
-			c.Words = append(c.Words, w.Word)
-		}
-		if len(c.Words)+len(c.Assigns) > wordsMax {
-			p.opaque("a command has too many words")
-			return
-		}
+		p.stmt(s)
 	}
-	p.emit(c)
 }
 
-func (p *parser) endsCommand() bool {
-	switch p.peek(0) {
-	case '\n', ';', '|', ')':
-		return true
-	case '&':
-		return p.peek(1) != '>'
-	}
-	return false
-}
-
-// keyword acts on a word that is none of a command's; true = it was one.
-func (p *parser) keyword(s string) bool {
-	switch s {
-	case "if", "then", "elif", "else", "while", "until", "do", "!", "{":
-		return true // a command follows, for list
-	case "fi", "done", "}":
-		p.redirections()
-		return true
-	case "time":
-		p.blanks()
-		p.take("-p ")
-		return true
-	case "for":
-		p.loop()
-		return true
-	case "[[":
-		p.condition()
-		return true
-	case "case", "esac", "select", "function", "coproc", "in":
-		p.opaque("the keyword " + s)
-		return true
-	}
-	return false
-}
-
-// loop parses `for NAME in WORDS` up to its end; `do` follows for list.
-func (p *parser) loop() {
-	p.blanks()
-	if p.peek(0) == '(' {
-		p.opaque("arithmetic in brackets")
+// stmt lists the commands of a statement, those in its substitutions first.
+func (p *parser) stmt(s *syntax.Stmt) {
+	if s == nil {
 		return
 	}
-	for n := 0; ; n++ {
-		p.blanks()
-		if p.done() || p.peek(0) == ';' || p.peek(0) == '\n' {
-			return
-		}
-		if strings.IndexByte("&|<>()", p.peek(0)) >= 0 {
-			p.opaque("a loop that is not understood")
-			return
-		}
-		if w := p.word(); n == 1 && (w.Text != "in" || !w.bare) && !p.lost() {
-			if w.Text == "do" && w.bare {
-				return
-			}
-			p.opaque("a loop that is not understood")
-			return
+	var c Command
+	var docs []*syntax.Redirect
+	for _, r := range s.Redirs {
+		if r.Hdoc != nil || r.Op == syntax.Hdoc || r.Op == syntax.DashHdoc {
+			docs = append(docs, r)
 		}
 	}
-}
-
-// condition parses [[ … ]], in which operators are words.
-func (p *parser) condition() {
-	c := Command{Words: []Word{{Text: "[["}}}
-	for {
-		p.blanks()
-		if p.done() {
-			p.opaque("[[ is not closed")
-			return
-		}
-		if p.peek(0) == '\n' {
-			p.newline()
-			continue
-		}
-		if strings.IndexByte("&|<>();", p.peek(0)) >= 0 {
-			if p.has("<(") || p.has(">(") {
-				p.opaque("a substitution in [[")
-				return
-			}
-			c.Words = append(c.Words, Word{Text: p.src[p.pos : p.pos+1]})
-			p.pos++
-			continue
-		}
-		w := p.word()
-		c.Words = append(c.Words, w.Word)
-		if w.bare && w.Text == "]]" {
+	p.mixed(s, docs)
+	if call, ok := s.Cmd.(*syntax.CallExpr); ok || s.Cmd == nil {
+		p.call(&c, call)
+		p.redirects(&c, s.Redirs)
+		p.emit(c)
+	} else {
+		p.command(s.Cmd)
+		p.redirects(&c, s.Redirs)
+		if c.Writes {
 			p.emit(c)
-			p.redirections()
-			return
+		}
+	}
+	for _, r := range docs {
+		p.substitutions(r.Hdoc)
+	}
+}
+
+// mixed looks for a substitution between the name of a here-document and its
+// text: shells do not agree on which text that is.
+func (p *parser) mixed(s *syntax.Stmt, docs []*syntax.Redirect) {
+	for _, r := range docs {
+		end := s.End()
+		if r.Hdoc != nil {
+			end = r.Hdoc.Pos()
+		}
+		syntax.Walk(s, func(n syntax.Node) bool {
+			switch n.(type) {
+			case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ParamExp:
+				if n.Pos().After(r.OpPos) && end.After(n.Pos()) {
+					p.opaque("a substitution between a here-document's name and its text")
+				}
+			}
+			return !p.lost()
+		})
+	}
+}
+
+// command lists the commands of all that is no simple command.
+func (p *parser) command(c syntax.Command) {
+	switch c := c.(type) {
+	case *syntax.BinaryCmd:
+		p.stmt(c.X)
+		p.stmt(c.Y)
+	case *syntax.Block:
+		p.stmts(c.Stmts)
+	case *syntax.Subshell:
+		p.nested(func() { p.stmts(c.Stmts) })
+	case *syntax.IfClause:
+		for ; c != nil; c = c.Else {
+			p.stmts(c.Cond)
+			p.stmts(c.Then)
+		}
+	case *syntax.WhileClause:
+		p.stmts(c.Cond)
+		p.stmts(c.Do)
+	case *syntax.ForClause:
+		p.loop(c)
+	case *syntax.TimeClause:
+		p.stmt(c.Stmt)
+	case *syntax.TestClause:
+		words := append([]Word{{Text: "[["}}, p.test(c.X)...)
+		p.emit(Command{Words: append(words, Word{Text: "]]"})})
+	case *syntax.DeclClause:
+		out := Command{Words: []Word{{Text: c.Variant.Value}}}
+		for _, a := range c.Args {
+			out.Words = append(out.Words, p.assign(a))
+		}
+		p.emit(out)
+	case *syntax.CaseClause:
+		p.opaque("a case statement")
+	case *syntax.FuncDecl:
+		p.opaque("a function")
+	case *syntax.ArithmCmd, *syntax.LetClause:
+		p.opaque("arithmetic in brackets")
+	default: // coproc, and what other shells have
+		p.opaque("a command that is not understood")
+	}
+}
+
+func (p *parser) loop(c *syntax.ForClause) {
+	each, ok := c.Loop.(*syntax.WordIter)
+	switch {
+	case !ok:
+		p.opaque("arithmetic in brackets")
+	case c.Select:
+		p.opaque("the keyword select")
+	default:
+		for _, w := range each.Items {
+			p.word(w)
+		}
+		p.stmts(c.Do)
+	}
+}
+
+// call takes a simple command. c is nil for a redirection alone.
+func (p *parser) call(out *Command, c *syntax.CallExpr) {
+	if c == nil {
+		return
+	}
+	if len(c.Assigns)+len(c.Args) > wordsMax {
+		p.opaque("a command has too many words")
+		return
+	}
+	for _, a := range c.Assigns {
+		out.Assigns = append(out.Assigns, p.assign(a))
+	}
+	for _, w := range c.Args {
+		out.Words = append(out.Words, p.word(w))
+	}
+}
+
+// assign is NAME=value, or an argument of declare and its like.
+func (p *parser) assign(a *syntax.Assign) Word {
+	switch {
+	case a.Array != nil:
+		p.opaque("an array")
+		return Word{}
+	case a.Naked && a.Name == nil:
+		return p.word(a.Value)
+	case a.Naked:
+		return Word{Text: a.Name.Value}
+	}
+	w := Word{}
+	if a.Value != nil {
+		w = p.word(a.Value)
+	}
+	if a.Index != nil {
+		p.substitutions(a.Index)
+		w.Dynamic = true
+	}
+	if w.Dynamic {
+		return Word{Text: p.text(a), Dynamic: true}
+	}
+	op := "="
+	if a.Append {
+		op = "+="
+	}
+	return Word{Text: a.Name.Value + op + w.Text}
+}
+
+// test lists the words and operators of [[ … ]].
+func (p *parser) test(x syntax.TestExpr) []Word {
+	switch x := x.(type) {
+	case *syntax.BinaryTest:
+		return append(append(p.test(x.X), Word{Text: x.Op.String()}), p.test(x.Y)...)
+	case *syntax.UnaryTest:
+		return append([]Word{{Text: x.Op.String()}}, p.test(x.X)...)
+	case *syntax.ParenTest:
+		return append(append([]Word{{Text: "("}}, p.test(x.X)...), Word{Text: ")"})
+	case *syntax.Word:
+		return []Word{p.word(x)}
+	}
+	p.opaque("a test that is not understood")
+	return nil
+}
+
+// redirects notes whether output goes to a file.
+func (p *parser) redirects(c *Command, list []*syntax.Redirect) {
+	for _, r := range list {
+		w := p.word(r.Word)
+		switch r.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			if !literal(r.Word) {
+				p.opaque("a here-document whose end is not known")
+			}
+		case syntax.RdrIn, syntax.WordHdoc, syntax.DplIn:
+		case syntax.DplOut:
+			if w.Text != "-" && strings.Trim(w.Text, "0123456789") != "" {
+				c.Writes = true
+			}
+		default:
+			if w.Dynamic || w.Text != "/dev/null" && w.Text != "/dev/stdout" && w.Text != "/dev/stderr" {
+				c.Writes = true
+			}
 		}
 	}
 }
 
-// redirected takes one redirection, with the number in front of it.
-func (p *parser) redirected(c *Command) bool {
-	start := p.pos
-	for p.peek(0) >= '0' && p.peek(0) <= '9' && p.pos < len(p.src) {
-		p.pos++
-	}
-	both := p.pos == start && p.has("&>")
-	if !both && (p.done() || p.peek(0) != '<' && p.peek(0) != '>' || p.pos == start && (p.has("<(") || p.has(">("))) {
-		p.pos = start
-		return false
-	}
-	for _, op := range []string{"&>>", "&>", "<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">"} {
-		if !p.take(op) {
-			continue
+// literal reports whether a word holds nothing but text and quotes.
+func literal(w *syntax.Word) bool {
+	return !slices.ContainsFunc(w.Parts, func(part syntax.WordPart) bool {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			return strings.ContainsAny(part.Value, "$`")
+		case *syntax.SglQuoted:
+			return part.Dollar
+		case *syntax.DblQuoted:
+			return part.Dollar || !literal(&syntax.Word{Parts: part.Parts})
 		}
-		p.blanks()
-		if p.done() || p.endsCommand() || strings.IndexByte("<>", p.peek(0)) >= 0 && !p.has("<(") && !p.has(">(") {
-			p.opaque("a redirection to nowhere")
+		return true
+	})
+}
+
+// text is a node as it was written.
+func (p *parser) text(n syntax.Node) string {
+	from, to := int(n.Pos().Offset()), int(n.End().Offset())
+	return p.src[min(from, len(p.src)):min(max(from, to), len(p.src))]
+}
+
+// word takes a word: its text without quotes, or as it was written if what it is
+// shows at run time only.
+func (p *parser) word(w *syntax.Word) Word {
+	if w == nil {
+		return Word{}
+	}
+	p.substitutions(w)
+	raw := p.text(w)
+	u := unquoter{brackets: raw == "[" || raw == "[[", braces: raw == "{"}
+	if u.parts(w.Parts); u.dynamic {
+		return Word{Text: raw, Dynamic: true}
+	}
+	return Word{Text: u.b.String()}
+}
+
+// substitutions lists the commands that run to make what is in a node.
+func (p *parser) substitutions(n syntax.Node) {
+	if w, ok := n.(*syntax.Word); ok && w == nil {
+		return
+	}
+	inner := 0 // expansions around the node: quotes in them are not always quotes
+	var ends []syntax.Node
+	syntax.Walk(n, func(n syntax.Node) bool {
+		if p.lost() {
+			return false
+		}
+		if n == nil { // the end of the last one that began
+			last := ends[len(ends)-1]
+			if ends = ends[:len(ends)-1]; expands(last) {
+				inner--
+			}
 			return true
 		}
-		p.target(c, op, p.word())
+		switch x := n.(type) {
+		case *syntax.CmdSubst:
+			if x.TempFile || x.ReplyVar {
+				p.opaque("commands in ${ }")
+				return false
+			}
+			p.nested(func() { p.stmts(x.Stmts) })
+			return false
+		case *syntax.ProcSubst:
+			p.nested(func() { p.stmts(x.Stmts) })
+			return false
+		case *syntax.ExtGlob:
+			p.opaque("an extended pattern")
+			return false
+		case *syntax.ArithmExp:
+			if x.Bracket {
+				p.opaque("old arithmetic")
+				return false
+			}
+		case *syntax.SglQuoted:
+			if inner > 0 && strings.ContainsAny(x.Value, "$`") {
+				p.opaque("quotes in an expansion")
+				return false
+			}
+		}
+		if expands(n) {
+			if inner++; p.depth+inner > depthMax {
+				p.opaque("it is nested too deep")
+				return false
+			}
+		}
+		ends = append(ends, n)
 		return true
-	}
-	return true
+	})
 }
 
-func (p *parser) target(c *Command, op string, w word) {
-	switch op {
-	case "<<", "<<-":
-		p.docs = append(p.docs, document{end: w.Text, quoted: w.quoted, tabs: op == "<<-"})
-		if w.Dynamic {
-			p.opaque("a here-document whose end is not known")
+func expands(n syntax.Node) bool {
+	switch n.(type) {
+	case *syntax.ParamExp, *syntax.ArithmExp:
+		return true
+	}
+	return false
+}
+
+// unquoter makes the text of a word.
+type unquoter struct {
+	b                strings.Builder
+	dynamic          bool
+	brackets, braces bool // the word is [ or [[, or {: a name
+	last             byte // unquoted byte before; 0 = the word's beginning, or a quote
+	begun            bool
+}
+
+func (u *unquoter) parts(parts []syntax.WordPart) {
+	for _, part := range parts {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			u.plain(part.Value)
+		case *syntax.SglQuoted:
+			u.dynamic = u.dynamic || part.Dollar // its escapes can spell anything
+			u.b.WriteString(part.Value)
+		case *syntax.DblQuoted:
+			u.dynamic = u.dynamic || part.Dollar
+			u.double(part.Parts)
+		default:
+			u.dynamic = true
 		}
-	case "<", "<<<", "<&":
-	case ">&":
-		if w.Text != "-" && strings.Trim(w.Text, "0123456789") != "" {
-			c.Writes = true
+		if _, ok := part.(*syntax.Lit); !ok {
+			u.last = '"'
 		}
-	default:
-		if w.Dynamic || w.Text != "/dev/null" && w.Text != "/dev/stdout" && w.Text != "/dev/stderr" {
-			c.Writes = true
+		u.begun = true
+	}
+}
+
+// plain takes what stands outside of quotes.
+func (u *unquoter) plain(s string) {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch c {
+		case '\\':
+			if i++; i < len(s) && s[i] != '\n' {
+				u.b.WriteByte(s[i])
+				u.last, u.begun = '"', true
+			}
+			continue
+		case '*', '?', '[':
+			u.dynamic = u.dynamic || !u.brackets
+		case '{':
+			u.dynamic = u.dynamic || !u.braces && (i+1 == len(s) || s[i+1] != '}')
+		case '~':
+			u.dynamic = u.dynamic || !u.begun || u.last == '=' || u.last == ':'
+		}
+		u.b.WriteByte(c)
+		u.last, u.begun = c, true
+	}
+}
+
+// double takes what stands between double quotes.
+func (u *unquoter) double(parts []syntax.WordPart) {
+	for _, part := range parts {
+		lit, ok := part.(*syntax.Lit)
+		if !ok {
+			u.dynamic = true
+			continue
+		}
+		for i := 0; i < len(lit.Value); i++ {
+			c := lit.Value[i]
+			if c == '\\' && i+1 < len(lit.Value) {
+				switch next := lit.Value[i+1]; next {
+				case '\n':
+					i++
+					continue
+				case '$', '`', '"', '\\':
+					i++
+					c = next
+				}
+			}
+			u.b.WriteByte(c)
 		}
 	}
+}
+
+// isAssign reports whether a word, as it was written, is NAME=… or NAME+=….
+func isAssign(raw string) bool {
+	name, _, found := strings.Cut(raw, "=")
+	if !found {
+		return false
+	}
+	name = strings.TrimSuffix(name, "+")
+	if i := strings.IndexByte(name, '['); i > 0 {
+		name = name[:i]
+	}
+	return name != "" && (name[0] < '0' || name[0] > '9') &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }

@@ -11,8 +11,9 @@
 // pipes, subshells, substitutions, here-documents, redirections, assignments,
 // loops and conditions, and programs that start others (sudo, env, timeout,
 // xargs, bash -c, find -exec, …). What a word becomes at run time is Dynamic.
-// What it does not understand makes the script Opaque, and the caller must
-// then expect anything. A program with a language of its own (python -c, awk,
+// What it does not understand (functions, case, arrays, arithmetic commands, and
+// what mvdan.cc/sh/v3/syntax cannot parse) makes the script Opaque, and the
+// caller must then expect anything. A program with a language of its own (python -c, awk,
 // make, a script in a file) is one command, whatever it does inside: rules
 // about commands are a belt for people who watch an agent, the sandbox is the
 // wall.
@@ -61,30 +62,6 @@ type Script struct {
 func Parse(line string) Script {
 	s := Script{}
 	p := &parser{src: line, out: &s}
-	if len(line) > BytesMax {
-		p.opaque("the line is too long")
-	} else {
-		p.list(0)
-	}
+	p.script()
 	return s
 }
-
-// sub parses a text that is a script of its own.
-func (p *parser) sub(src string) {
-	if p.depth+1 > depthMax {
-		p.opaque("it is nested too deep")
-		return
-	}
-	q := &parser{src: src, out: p.out, depth: p.depth + 1}
-	q.list(0)
-}
-
-// opaque gives up. The first reason stays.
-func (p *parser) opaque(why string) {
-	if p.out.Opaque == "" {
-		p.out.Opaque = why
-	}
-	p.pos = len(p.src)
-}
-
-func (p *parser) lost() bool { return p.out.Opaque != "" }

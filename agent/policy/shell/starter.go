@@ -73,7 +73,7 @@ func (p *parser) emit(c Command) {
 		p.eval(c)
 	case name == "trap" && len(c.Words) > 1:
 		p.add(c)
-		p.script(c.Words[1])
+		p.scriptOf(c.Words[1])
 	case name == "find":
 		p.find(c)
 	case name == "su" || name == "watch" || name == "parallel" || name == "script":
@@ -237,7 +237,7 @@ func (p *parser) shell(c Command) {
 	case script && len(words) > 0:
 		c.Passing = !c.Writes && len(c.Assigns) == 0
 		p.add(c)
-		p.script(words[0])
+		p.scriptOf(words[0])
 	case len(words) > 0 && words[0].Dynamic:
 		p.add(c)
 		p.opaque("the options of a shell")
@@ -249,8 +249,8 @@ func (p *parser) shell(c Command) {
 	}
 }
 
-// script parses an argument that is a script.
-func (p *parser) script(w Word) {
+// scriptOf parses an argument that is a script.
+func (p *parser) scriptOf(w Word) {
 	if w.Dynamic {
 		p.opaque("a script that is made at run time")
 		return
