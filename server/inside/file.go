@@ -26,7 +26,7 @@ type FilePath struct {
 
 func (s *service) registerFiles(t *route.Table) {
 	const tag, base = "files", "/v1/sandboxes/{id}/files"
-	route.Raw(t, route.Operation{
+	guestRaw(s, t, route.Operation{
 		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "read-file", Tag: tag,
 		Summary: "Read a file, or one range of it", Sends: route.Bytes("application/octet-stream", "The content"),
 	}, s.readFile)
@@ -35,11 +35,11 @@ func (s *service) registerFiles(t *route.Table) {
 		Summary: "Write a file: whole (atomic), at an offset, or at its end", Takes: "application/octet-stream", Step: writeStep,
 		Sends: route.Object[api.FileWritten]("The file as it is now"),
 	}, s.writeFile)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodDelete, Path: base, Scope: key.Write, ID: "remove-file", Tag: tag,
 		Summary: "Remove a file or a tree", Step: removeStep,
 	}, s.removeFile)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/stat", Scope: key.Read, ID: "stat-file", Tag: tag,
 		Summary: "Look at a path",
 	}, s.statFile)
@@ -47,35 +47,35 @@ func (s *service) registerFiles(t *route.Table) {
 		Method: http.MethodGet, Path: base + "/list", Scope: key.Read, ID: "list-files", Tag: tag,
 		Summary: "List a directory",
 	}, s.listFiles)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/mkdir", Scope: key.Write, ID: "make-directory", Tag: tag,
 		Summary: "Make a directory", Step: mkdirStep,
 	}, s.makeDir)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/move", Scope: key.Write, ID: "move-file", Tag: tag,
 		Summary: "Rename a file or directory", Step: moveStep,
 	}, s.moveFile)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/copy", Scope: key.Write, ID: "copy-file", Tag: tag,
 		Summary: "Copy a file or directory", Step: copyStep,
 	}, s.copyFile)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/chmod", Scope: key.Write, ID: "chmod-file", Tag: tag,
 		Summary: "Set permission bits", Step: chmodStep,
 	}, s.chmodFile)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/symlink", Scope: key.Write, ID: "symlink-file", Tag: tag,
 		Summary: "Make a symbolic link", Step: symlinkStep,
 	}, s.symlinkFile)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/glob", Scope: key.Read, ID: "glob-files", Tag: tag,
 		Summary: "Find paths by pattern",
 	}, s.globFiles)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/grep", Scope: key.Read, ID: "grep-files", Tag: tag,
 		Summary: "Find lines by pattern",
 	}, s.grepFiles)
-	route.Raw(t, route.Operation{
+	guestRaw(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-files", Tag: tag,
 		Summary: "Stream changes in a tree as server-sent events", Sends: route.Events[api.FileEvent](),
 	}, s.watchFiles)
@@ -89,12 +89,7 @@ type statFileIn struct {
 	Hash   bool `query:"hash" doc:"read the content for its SHA-256"`
 }
 
-func (s *service) statFile(ctx context.Context, in *statFileIn) (*fileOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) statFile(ctx context.Context, g guest, in *statFileIn) (*fileOut, error) {
 	f, err := stat(ctx, g, &wire.StatRequest{Path: []byte(in.Path), User: in.User, Follow: in.Follow, Hash: in.Hash})
 	if err != nil {
 		return nil, err
@@ -158,12 +153,7 @@ type removeFileIn struct {
 
 type removedOut struct{ Body api.Removed }
 
-func (s *service) removeFile(ctx context.Context, in *removeFileIn) (*removedOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) removeFile(ctx context.Context, g guest, in *removeFileIn) (*removedOut, error) {
 	res, err := g.File.Remove(ctx, connect.NewRequest(&wire.RemoveRequest{
 		Path: []byte(in.Path), User: in.User, Recursive: in.Recursive, MissingOk: in.MissingOK,
 	}))
@@ -187,66 +177,42 @@ func exact(text string, bytes []byte) []byte {
 	return []byte(text)
 }
 
-// changeFile makes a call of the guest that answers with an entry.
-func changeFile(ctx context.Context, s *service, id string, call func(guest) (*wire.Entry, error)) (*fileOut, error) {
-	g, err := s.guest(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
-	e, err := call(g)
+// fileOf is the answer of a call whose guest answers with an entry.
+func fileOf[M any](res *connect.Response[M], err error, get func(*M) *wire.Entry) (*fileOut, error) {
 	if err != nil {
 		return nil, wire.Err(err)
 	}
-	return &fileOut{stream.FileView(e)}, nil
+	return &fileOut{stream.FileView(get(res.Msg))}, nil
 }
 
-// entryOf takes the entry out of a guest's answer.
-func entryOf[M any](res *connect.Response[M], err error, get func(*M) *wire.Entry) (*wire.Entry, error) {
-	if err != nil {
-		return nil, err
-	}
-	return get(res.Msg), nil
-}
-
-func (s *service) makeDir(ctx context.Context, in *fileIn[api.MakeDir]) (*fileOut, error) {
+func (s *service) makeDir(ctx context.Context, g guest, in *fileIn[api.MakeDir]) (*fileOut, error) {
 	b := in.Body
-	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.MakeDir(ctx, connect.NewRequest(&wire.MakeDirRequest{Path: exact(b.Path, b.PathBytes), User: b.User, Parents: b.Parents, Mode: b.Mode}))
-		return entryOf(res, err, (*wire.MakeDirResponse).GetEntry)
-	})
+	res, err := g.File.MakeDir(ctx, connect.NewRequest(&wire.MakeDirRequest{Path: exact(b.Path, b.PathBytes), User: b.User, Parents: b.Parents, Mode: b.Mode}))
+	return fileOf(res, err, (*wire.MakeDirResponse).GetEntry)
 }
 
-func (s *service) moveFile(ctx context.Context, in *fileIn[api.MoveFile]) (*fileOut, error) {
+func (s *service) moveFile(ctx context.Context, g guest, in *fileIn[api.MoveFile]) (*fileOut, error) {
 	b := in.Body
-	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Move(ctx, connect.NewRequest(&wire.MoveRequest{Source: exact(b.Source, b.SourceBytes), Destination: exact(b.Destination, b.DestinationBytes), User: b.User, Overwrite: b.Overwrite}))
-		return entryOf(res, err, (*wire.MoveResponse).GetEntry)
-	})
+	res, err := g.File.Move(ctx, connect.NewRequest(&wire.MoveRequest{Source: exact(b.Source, b.SourceBytes), Destination: exact(b.Destination, b.DestinationBytes), User: b.User, Overwrite: b.Overwrite}))
+	return fileOf(res, err, (*wire.MoveResponse).GetEntry)
 }
 
-func (s *service) copyFile(ctx context.Context, in *fileIn[api.CopyFile]) (*fileOut, error) {
+func (s *service) copyFile(ctx context.Context, g guest, in *fileIn[api.CopyFile]) (*fileOut, error) {
 	b := in.Body
-	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Copy(ctx, connect.NewRequest(&wire.CopyRequest{Source: exact(b.Source, b.SourceBytes), Destination: exact(b.Destination, b.DestinationBytes), User: b.User, Overwrite: b.Overwrite}))
-		return entryOf(res, err, (*wire.CopyResponse).GetEntry)
-	})
+	res, err := g.File.Copy(ctx, connect.NewRequest(&wire.CopyRequest{Source: exact(b.Source, b.SourceBytes), Destination: exact(b.Destination, b.DestinationBytes), User: b.User, Overwrite: b.Overwrite}))
+	return fileOf(res, err, (*wire.CopyResponse).GetEntry)
 }
 
-func (s *service) chmodFile(ctx context.Context, in *fileIn[api.ChmodFile]) (*fileOut, error) {
+func (s *service) chmodFile(ctx context.Context, g guest, in *fileIn[api.ChmodFile]) (*fileOut, error) {
 	b := in.Body
-	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Chmod(ctx, connect.NewRequest(&wire.ChmodRequest{Path: exact(b.Path, b.PathBytes), User: b.User, Mode: b.Mode, Recursive: b.Recursive}))
-		return entryOf(res, err, (*wire.ChmodResponse).GetEntry)
-	})
+	res, err := g.File.Chmod(ctx, connect.NewRequest(&wire.ChmodRequest{Path: exact(b.Path, b.PathBytes), User: b.User, Mode: b.Mode, Recursive: b.Recursive}))
+	return fileOf(res, err, (*wire.ChmodResponse).GetEntry)
 }
 
-func (s *service) symlinkFile(ctx context.Context, in *fileIn[api.SymlinkFile]) (*fileOut, error) {
+func (s *service) symlinkFile(ctx context.Context, g guest, in *fileIn[api.SymlinkFile]) (*fileOut, error) {
 	b := in.Body
-	return changeFile(ctx, s, in.ID, func(g guest) (*wire.Entry, error) {
-		res, err := g.File.Symlink(ctx, connect.NewRequest(&wire.SymlinkRequest{Target: exact(b.Target, b.TargetBytes), Path: exact(b.Path, b.PathBytes), User: b.User}))
-		return entryOf(res, err, (*wire.SymlinkResponse).GetEntry)
-	})
+	res, err := g.File.Symlink(ctx, connect.NewRequest(&wire.SymlinkRequest{Target: exact(b.Target, b.TargetBytes), Path: exact(b.Path, b.PathBytes), User: b.User}))
+	return fileOf(res, err, (*wire.SymlinkResponse).GetEntry)
 }
 
 type watchFilesIn struct {
@@ -255,12 +221,7 @@ type watchFilesIn struct {
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }
 
-func (s *service) watchFiles(w http.ResponseWriter, r *http.Request, in *watchFilesIn) error {
-	g, err := s.guest(r.Context(), in.ID)
-	if err != nil {
-		return err
-	}
-	defer g.release()
+func (s *service) watchFiles(w http.ResponseWriter, r *http.Request, g guest, in *watchFilesIn) error {
 	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err

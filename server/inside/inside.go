@@ -59,7 +59,7 @@ func Register(t *route.Table, c Config) {
 	s.registerFiles(t)
 	s.registerTrees(t)
 	s.registerPorts(t)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/sandboxes/{id}/metrics", Scope: key.Read, ID: "get-sandbox-metrics", Tag: "sandboxes",
 		Summary: "Get what the guest measures of itself",
 	}, s.sandboxMetrics)
@@ -71,14 +71,41 @@ type SandboxPath struct {
 	ID string `path:"id" doc:"of the sandbox, sbx_…, the beginning of it, or its name"`
 }
 
+func (p SandboxPath) sandboxID() string { return p.ID }
+
+// of is a request that names a sandbox.
+type of[I any] interface {
+	*I
+	sandboxID() string
+}
+
+// guestJSON registers a route that asks the guest of a sandbox and answers JSON.
+func guestJSON[I, O any, P of[I]](s *service, t *route.Table, o route.Operation, fn func(context.Context, guest, *I) (*O, error)) {
+	route.JSON(t, o, func(ctx context.Context, in *I) (*O, error) {
+		g, err := s.guest(ctx, P(in).sandboxID())
+		if err != nil {
+			return nil, err
+		}
+		defer g.release()
+		return fn(ctx, g, in)
+	})
+}
+
+// guestRaw registers a route that asks the guest of a sandbox and answers by itself.
+func guestRaw[I any, P of[I]](s *service, t *route.Table, o route.Operation, fn func(http.ResponseWriter, *http.Request, guest, *I) error) {
+	route.Raw(t, o, func(w http.ResponseWriter, r *http.Request, in *I) error {
+		g, err := s.guest(r.Context(), P(in).sandboxID())
+		if err != nil {
+			return err
+		}
+		defer g.release()
+		return fn(w, r, g, in)
+	})
+}
+
 type metricsOut struct{ Body api.Metrics }
 
-func (s *service) sandboxMetrics(ctx context.Context, in *SandboxPath) (*metricsOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) sandboxMetrics(ctx context.Context, g guest, in *SandboxPath) (*metricsOut, error) {
 	res, err := g.Control.Metrics(ctx, connect.NewRequest(&wire.MetricsRequest{}))
 	if err != nil {
 		return nil, wire.Err(err)

@@ -17,11 +17,11 @@ import (
 
 func (s *service) registerPorts(t *route.Table) {
 	const tag, base = "ports", "/v1/sandboxes/{id}/ports"
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-ports", Tag: tag,
 		Summary: "List open TCP ports",
 	}, s.listPorts)
-	route.Raw(t, route.Operation{
+	guestRaw(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/watch", Scope: key.Read, ID: "watch-ports", Tag: tag,
 		Summary: "Stream ports that open and close as server-sent events, the open ones first", Sends: route.Events[api.PortEvent](),
 	}, s.watchPorts)
@@ -33,12 +33,7 @@ func (s *service) registerPorts(t *route.Table) {
 
 type listPortsOut struct{ Body api.PortList }
 
-func (s *service) listPorts(ctx context.Context, in *SandboxPath) (*listPortsOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) listPorts(ctx context.Context, g guest, in *SandboxPath) (*listPortsOut, error) {
 	res, err := g.Port.List(ctx, connect.NewRequest(&wire.ListPortsRequest{}))
 	if err != nil {
 		return nil, wire.Err(err)
@@ -50,12 +45,7 @@ func (s *service) listPorts(ctx context.Context, in *SandboxPath) (*listPortsOut
 	return &listPortsOut{list}, nil
 }
 
-func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, in *SandboxPath) error {
-	g, err := s.guest(r.Context(), in.ID)
-	if err != nil {
-		return err
-	}
-	defer g.release()
+func (s *service) watchPorts(w http.ResponseWriter, r *http.Request, g guest, in *SandboxPath) error {
 	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err

@@ -28,31 +28,31 @@ type ProcessPath struct {
 
 func (s *service) registerProcesses(t *route.Table) {
 	const tag, base = "processes", "/v1/sandboxes/{id}/processes"
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "start-process", Tag: tag, Step: route.OwnStep(),
 		Summary: "Start a command; its output is not read yet", Status: http.StatusCreated,
 	}, s.startProcess)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-processes", Tag: tag,
 		Summary: "List commands, oldest first",
 	}, s.listProcesses)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/{key}", Scope: key.Read, ID: "get-process", Tag: tag,
 		Summary: "Get a command as it is now",
 	}, s.getProcess)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodDelete, Path: base + "/{key}", Scope: key.Write, ID: "forget-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Forget a command that has ended, its output and its key",
 	}, s.forgetProcess)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodGet, Path: base + "/{key}/wait", Scope: key.Read, ID: "wait-process", Tag: tag,
 		Summary: "Wait for the end of a command, or for some time",
 	}, s.waitProcess)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/{key}/signal", Scope: key.Write, ID: "signal-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Signal the process group of a command",
 	}, s.signalProcess)
-	route.JSON(t, route.Operation{
+	guestJSON(s, t, route.Operation{
 		Method: http.MethodPost, Path: base + "/{key}/resize", Scope: key.Write, ID: "resize-process", Tag: tag, Step: route.NoStep(),
 		Summary: "Set the size of a command's terminal",
 	}, s.resizeProcess)
@@ -91,12 +91,7 @@ type startProcessOut struct {
 
 type processOut struct{ Body api.Process }
 
-func (s *service) startProcess(ctx context.Context, in *startProcessIn) (*startProcessOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) startProcess(ctx context.Context, g guest, in *startProcessIn) (*startProcessOut, error) {
 	starts, err := s.starts(ctx, g, in.Body)
 	if err != nil {
 		return nil, err
@@ -164,12 +159,7 @@ type listProcessesIn struct {
 
 type listProcessesOut struct{ Body api.ProcessPage }
 
-func (s *service) listProcesses(ctx context.Context, in *listProcessesIn) (*listProcessesOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) listProcesses(ctx context.Context, g guest, in *listProcessesIn) (*listProcessesOut, error) {
 	res, err := g.Process.List(ctx, connect.NewRequest(&wire.ListProcessesRequest{PageSize: uint32(in.PageSize), PageToken: in.PageToken}))
 	if err != nil {
 		return nil, wire.Err(err)
@@ -181,12 +171,7 @@ func (s *service) listProcesses(ctx context.Context, in *listProcessesIn) (*list
 	return &listProcessesOut{page}, nil
 }
 
-func (s *service) getProcess(ctx context.Context, in *ProcessPath) (*processOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) getProcess(ctx context.Context, g guest, in *ProcessPath) (*processOut, error) {
 	res, err := g.Process.Get(ctx, connect.NewRequest(&wire.GetProcessRequest{Key: in.Key}))
 	if err != nil {
 		return nil, wire.Err(err)
@@ -194,13 +179,8 @@ func (s *service) getProcess(ctx context.Context, in *ProcessPath) (*processOut,
 	return &processOut{stream.ProcessView(res.Msg.GetProcess())}, nil
 }
 
-func (s *service) forgetProcess(ctx context.Context, in *ProcessPath) (*struct{}, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
-	_, err = g.Process.Forget(ctx, connect.NewRequest(&wire.ForgetRequest{Key: in.Key}))
+func (s *service) forgetProcess(ctx context.Context, g guest, in *ProcessPath) (*struct{}, error) {
+	_, err := g.Process.Forget(ctx, connect.NewRequest(&wire.ForgetRequest{Key: in.Key}))
 	return nil, wire.Err(err)
 }
 
@@ -209,12 +189,7 @@ type waitProcessIn struct {
 	WaitMS int64 `query:"wait_ms" minimum:"0" maximum:"600000" default:"30000"`
 }
 
-func (s *service) waitProcess(ctx context.Context, in *waitProcessIn) (*processOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) waitProcess(ctx context.Context, g guest, in *waitProcessIn) (*processOut, error) {
 	ctx, release, err := s.hub.Open(ctx, auth.From(ctx).Owner) // long: it must end when the server does
 	if err != nil {
 		return nil, err
@@ -235,12 +210,7 @@ type signalProcessIn struct {
 	Body api.SignalProcess
 }
 
-func (s *service) signalProcess(ctx context.Context, in *signalProcessIn) (*struct{}, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) signalProcess(ctx context.Context, g guest, in *signalProcessIn) (*struct{}, error) {
 	return nil, stream.Signal(ctx, g.Client, in.Key, in.Body)
 }
 
@@ -249,12 +219,7 @@ type resizeProcessIn struct {
 	Body api.TerminalSize
 }
 
-func (s *service) resizeProcess(ctx context.Context, in *resizeProcessIn) (*struct{}, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) resizeProcess(ctx context.Context, g guest, in *resizeProcessIn) (*struct{}, error) {
 	return nil, stream.Resize(ctx, g.Client, in.Key, in.Body)
 }
 

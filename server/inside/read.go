@@ -27,12 +27,7 @@ type readFileIn struct {
 
 // readFile answers GET and HEAD. The content is hashed only on demand: it
 // would be read twice.
-func (s *service) readFile(w http.ResponseWriter, r *http.Request, in *readFileIn) error {
-	g, err := s.guest(r.Context(), in.ID)
-	if err != nil {
-		return err
-	}
-	defer g.release()
+func (s *service) readFile(w http.ResponseWriter, r *http.Request, g guest, in *readFileIn) error {
 	ctx, release, err := s.hub.Open(r.Context(), auth.From(r.Context()).Owner)
 	if err != nil {
 		return err

@@ -23,12 +23,7 @@ type globFilesIn struct {
 
 type globFilesOut struct{ Body api.GlobResult }
 
-func (s *service) globFiles(ctx context.Context, in *globFilesIn) (*globFilesOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) globFiles(ctx context.Context, g guest, in *globFilesIn) (*globFilesOut, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	st, err := g.File.Glob(ctx, connect.NewRequest(&wire.GlobRequest{
 		Base: []byte(in.Base), User: in.User, Pattern: in.Pattern, Limit: uint32(in.Limit),
@@ -64,12 +59,7 @@ type grepFilesIn struct {
 
 type grepFilesOut struct{ Body api.GrepResult }
 
-func (s *service) grepFiles(ctx context.Context, in *grepFilesIn) (*grepFilesOut, error) {
-	g, err := s.guest(ctx, in.ID)
-	if err != nil {
-		return nil, err
-	}
-	defer g.release()
+func (s *service) grepFiles(ctx context.Context, g guest, in *grepFilesIn) (*grepFilesOut, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	st, err := g.File.Grep(ctx, connect.NewRequest(&wire.GrepRequest{
 		Base: []byte(in.Base), User: in.User, Pattern: in.Pattern, Literal: in.Literal, IgnoreCase: in.IgnoreCase,

@@ -17,7 +17,7 @@ type treeIn struct{ FilePath }
 
 func (s *service) registerTrees(t *route.Table) {
 	const path = "/v1/sandboxes/{id}/tree"
-	route.Raw(t, route.Operation{
+	guestRaw(s, t, route.Operation{
 		Method: http.MethodGet, Path: path, Scope: key.Read, ID: "download-tree", Tag: "files",
 		Summary: "Download a tree as tar", Sends: route.Bytes("application/x-tar", "The tree"),
 	}, s.downloadTree)
@@ -28,12 +28,7 @@ func (s *service) registerTrees(t *route.Table) {
 	}, s.uploadTree)
 }
 
-func (s *service) downloadTree(w http.ResponseWriter, r *http.Request, in *treeIn) error {
-	g, err := s.guest(r.Context(), in.ID)
-	if err != nil {
-		return err
-	}
-	defer g.release()
+func (s *service) downloadTree(w http.ResponseWriter, r *http.Request, g guest, in *treeIn) error {
 	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
