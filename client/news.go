@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/thread"
 )
 
 // This file reads the streams of runs: events, and live news on their way.
@@ -24,7 +23,7 @@ import (
 type News struct {
 	// Thread is the sub-agent's that it is of; "" = the run's own.
 	Thread string
-	Event  *thread.Event
+	Event  *api.RunEvent
 	Live   *api.Live
 	// Lost counts live news that were dropped; the events have all of it.
 	Lost int
@@ -61,12 +60,12 @@ func streamNews(ctx context.Context, t *transport.Client, path string, q url.Val
 }
 
 // newsEvents leaves everything but events out.
-func newsEvents(news iter.Seq2[News, error]) iter.Seq2[thread.Event, error] {
-	return func(yield func(thread.Event, error) bool) {
+func newsEvents(news iter.Seq2[News, error]) iter.Seq2[api.RunEvent, error] {
+	return func(yield func(api.RunEvent, error) bool) {
 		for n, err := range news {
 			switch {
 			case err != nil:
-				yield(thread.Event{}, err)
+				yield(api.RunEvent{}, err)
 				return
 			case n.Event != nil:
 				if !yield(*n.Event, nil) {
@@ -90,7 +89,8 @@ func (*sseNews) UnmarshalJSON([]byte) error { return nil }
 func (n *sseNews) read(ev transport.Event) bool {
 	switch ev.Name {
 	case "event":
-		n.Event, n.err = decodeEvent(ev.Data)
+		n.Event = new(api.RunEvent)
+		n.err = json.Unmarshal(ev.Data, n.Event)
 	case "live":
 		n.News.Live = new(api.Live)
 		n.err = json.Unmarshal(ev.Data, n.News.Live)
@@ -103,24 +103,6 @@ func (n *sseNews) read(ev transport.Event) bool {
 		n.err = json.Unmarshal(ev.Data, n.End)
 	}
 	return n.End == nil && n.err == nil
-}
-
-// decodeEvent is tolerant: an event that a newer program wrote is passed on as
-// one of an unknown kind, since looking at it does no harm.
-func decodeEvent(data []byte) (*thread.Event, error) {
-	var e thread.Event
-	err := json.Unmarshal(data, &e)
-	if !errs.Is(err, errs.Unsupported) {
-		return &e, err
-	}
-	var raw api.RunEvent
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return nil, err
-	}
-	return &thread.Event{
-		Seq: raw.Seq, At: raw.At, Run: thread.RunID(raw.Run),
-		Body: thread.Unknown{Name: thread.Kind(raw.Kind), V: raw.V, Data: raw.Data},
-	}, nil
 }
 
 // followTree goes through what happens in a run and its sub-agents, over a WebSocket.
@@ -200,7 +182,7 @@ func (t *treeTopic) news(m api.FollowMessage) (News, error) {
 	case m.Problem != nil:
 		return News{}, &transport.Error{Problem: *m.Problem}
 	case m.Event != nil:
-		return t.event(m)
+		return t.event(m), nil
 	case m.Live != nil:
 		return News{Thread: m.Thread, Live: m.Live}, nil
 	case m.Gap != nil:
@@ -209,19 +191,11 @@ func (t *treeTopic) news(m api.FollowMessage) (News, error) {
 	return News{End: m.End}, nil
 }
 
-func (t *treeTopic) event(m api.FollowMessage) (News, error) {
-	data, err := json.Marshal(m.Event)
-	if err != nil {
-		return News{}, err
-	}
-	e, err := decodeEvent(data)
-	if err != nil {
-		return News{}, errs.Wrap(errs.Internal, err, "an event of the server is not what was agreed")
-	}
+func (t *treeTopic) event(m api.FollowMessage) News {
 	if m.Thread == "" {
-		t.from = e.Seq + 1
+		t.from = m.Event.Seq + 1
 	} else {
-		t.threads[m.Thread] = e.Seq + 1
+		t.threads[m.Thread] = m.Event.Seq + 1
 	}
-	return News{Thread: m.Thread, Event: e}, nil
+	return News{Thread: m.Thread, Event: m.Event}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/client/transport"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/sleep"
-	"github.com/skete-dev/skete/thread"
 )
 
 // Run names one run of an agent; it holds no state of it.
@@ -230,13 +229,14 @@ func (r *Run) Output(ctx context.Context, call string, offset int64) (io.ReadClo
 
 // Events goes through the run's events from a number on (0 = all) and goes on
 // as they come, until the run is over. A broken connection is resumed: no
-// event is left out or repeated.
-func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
+// event is left out or repeated. What the data of each kind holds is documented
+// in package thread; kinds that a program does not know are to be skipped.
+func (r *Run) Events(ctx context.Context, from uint64) iter.Seq2[api.RunEvent, error] {
 	return newsEvents(streamNews(ctx, r.c.t, r.path(""), url.Values{}, from))
 }
 
 // History goes through the events that there are now, from a number on.
-func (r *Run) History(ctx context.Context, from uint64) iter.Seq2[thread.Event, error] {
+func (r *Run) History(ctx context.Context, from uint64) iter.Seq2[api.RunEvent, error] {
 	return newsEvents(streamNews(ctx, r.c.t, r.path(""), url.Values{"follow": {"false"}}, from))
 }
 

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -176,7 +177,7 @@ func TestRun_steered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := e.Body.(thread.ApprovalAsked); ok {
+		if e.Kind == "approval.asked" {
 			break
 		}
 	}
@@ -304,8 +305,12 @@ func ExampleClient_StartRun() {
 		if err != nil {
 			panic(err)
 		}
-		if b, ok := event.Body.(thread.ToolCompleted); ok {
-			fmt.Println("tool:", b.Blocks[0].Text)
+		if event.Kind == "tool.completed" {
+			var done struct{ Blocks []struct{ Text string } }
+			if err := json.Unmarshal(event.Data, &done); err != nil {
+				panic(err)
+			}
+			fmt.Println("tool:", done.Blocks[0].Text)
 		}
 	}
 	run, err = c.Run(run.ID).Wait(ctx)
@@ -338,7 +343,11 @@ func ExampleRun_Decide() {
 		if news.Event == nil {
 			continue
 		}
-		if ask, ok := news.Event.Body.(thread.ApprovalAsked); ok {
+		if news.Event.Kind == "approval.asked" {
+			var ask struct{ Call, Tool, Reason string }
+			if err := json.Unmarshal(news.Event.Data, &ask); err != nil {
+				panic(err)
+			}
 			fmt.Println("may it", ask.Tool, "?", ask.Reason)
 			_, err := r.Decide(ctx, api.Decide{Call: ask.Call, Thread: news.Thread, Decision: api.DecisionReject, Text: "keep it"})
 			fmt.Println(err)
@@ -376,12 +385,16 @@ func ExampleRun_Live() {
 			// Parts of the answer, as they come: show them at once.
 		case news.End != nil:
 			fmt.Println("end:", news.End.State)
-		case news.Event.Body.Kind() == thread.Input{}.Kind():
+		case news.Event.Kind == "input":
 			close(watching)
-		default:
-			if answer, ok := news.Event.Body.(thread.ModelCompleted); ok {
-				fmt.Println(answer.Message.String())
+		case news.Event.Kind == "model.completed":
+			var answer struct {
+				Message struct{ Blocks []struct{ Text string } }
 			}
+			if err := json.Unmarshal(news.Event.Data, &answer); err != nil {
+				panic(err)
+			}
+			fmt.Println(answer.Message.Blocks[0].Text)
 		}
 	}
 	// Output:

@@ -228,8 +228,8 @@ func listen(ctx context.Context, c *client.Client, run string, ready chan<- stru
 		if err != nil {
 			return ds, err
 		}
-		switch e.Body.(type) {
-		case thread.ModelCompleted, thread.ToolStarted, thread.ToolCompleted:
+		switch e.Kind {
+		case "model.completed", "tool.started", "tool.completed":
 			ds = append(ds, now.Sub(e.At))
 		default:
 			if !told {

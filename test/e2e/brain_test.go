@@ -103,7 +103,7 @@ func (b *brain) events(id string) []thread.Event {
 	var events []thread.Event
 	for e, err := range b.c.Run(id).History(b.ctx(), 1) {
 		b.ok(err)
-		events = append(events, e)
+		events = append(events, typed(b.t, e))
 	}
 	if len(events) > 0 && events[0].Seq == 1 {
 		b.ok(thread.Check(events))
@@ -111,12 +111,25 @@ func (b *brain) events(id string) []thread.Event {
 	return events
 }
 
+// typed is an event with the body of its kind.
+func typed(t testing.TB, e api.RunEvent) (typed thread.Event) {
+	t.Helper()
+	data, err := json.Marshal(e)
+	if err == nil {
+		err = json.Unmarshal(data, &typed)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typed
+}
+
 // untilEvent waits for an event.
 func (b *brain) untilEvent(id string, is func(thread.Event) bool) {
 	b.t.Helper()
 	for e, err := range b.c.Run(id).Events(b.ctx(), 1) {
 		b.ok(err)
-		if is(e) {
+		if is(typed(b.t, e)) {
 			return
 		}
 	}

@@ -306,7 +306,7 @@ func TestForkAndReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, ok := e.Body.(thread.ToolCompleted); ok && b.Tool == "execute" {
+		if b, ok := typed(t, e).Body.(thread.ToolCompleted); ok && b.Tool == "execute" {
 			at = e.Seq
 		}
 	}

@@ -235,7 +235,7 @@ func (w *runWatcher) show(n client.News) ([]string, error) {
 	}
 	blocks := w.story.Apply(n)
 	if n.Event != nil && n.Thread == "" {
-		if b, ok := n.Event.Body.(thread.RunEnded); ok {
+		if b, ok := screen.EventOf(*n.Event).Body.(thread.RunEnded); ok {
 			w.text, w.result = b.Text, b.Result
 		}
 	}
@@ -271,7 +271,7 @@ func (w *runWatcher) flushPast() []string {
 // eventLine is what --json prints of an event.
 type eventLine struct {
 	Thread string        `json:"thread,omitempty"`
-	Event  *thread.Event `json:"event"`
+	Event  *api.RunEvent `json:"event"`
 }
 
 func (w *runWatcher) showJSON(n client.News) error {

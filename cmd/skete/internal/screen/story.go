@@ -104,7 +104,7 @@ func (s *Story) Apply(n client.News) []Block {
 	var blocks []Block
 	switch {
 	case n.Event != nil:
-		blocks = s.event(n.Thread, *n.Event)
+		blocks = s.event(n.Thread, EventOf(*n.Event))
 	case n.Live != nil:
 		s.live(s.branch(n.Thread), *n.Live)
 	case n.Lost > 0:
@@ -115,6 +115,23 @@ func (s *Story) Apply(n client.News) []Block {
 		s.talked = true
 	}
 	return blocks
+}
+
+// EventOf takes an event apart. What a newer server wrote, and what cannot be
+// read, is one of an unknown kind: looking at it does no harm.
+func EventOf(e api.RunEvent) thread.Event {
+	var known thread.Event
+	data, err := json.Marshal(e)
+	if err == nil {
+		err = json.Unmarshal(data, &known)
+	}
+	if err != nil {
+		return thread.Event{
+			Seq: e.Seq, At: e.At, Run: thread.RunID(e.Run),
+			Body: thread.Unknown{Name: thread.Kind(e.Kind), V: e.V, Data: e.Data},
+		}
+	}
+	return known
 }
 
 func (s *Story) event(id string, e thread.Event) []Block {

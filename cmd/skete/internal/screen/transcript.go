@@ -75,8 +75,8 @@ func lastWindow(steps []api.TranscriptStep) *api.Window {
 
 // WindowAt says what filled the model's window when it answered; nothing for
 // other events.
-func WindowAt(e thread.Event) []Block {
-	b, is := e.Body.(thread.ModelCompleted)
+func WindowAt(e api.RunEvent) []Block {
+	b, is := EventOf(e).Body.(thread.ModelCompleted)
 	if !is {
 		return nil
 	}

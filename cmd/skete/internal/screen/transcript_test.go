@@ -34,7 +34,15 @@ func (f *film) event(id string, b thread.Body) client.News {
 	f.seqs[id]++
 	e := thread.Event{Seq: f.seqs[id], At: f.at, Run: "run_aaaaaaaaaaaaaaaaaaaa", Body: b}
 	f.at = f.at.Add(time.Second)
-	return client.News{Thread: id, Event: &e}
+	n := client.News{Thread: id, Event: &api.RunEvent{}}
+	data, err := json.Marshal(e)
+	if err == nil {
+		err = json.Unmarshal(data, n.Event)
+	}
+	if err != nil {
+		return client.News{} // the fuzzer's: no server sends that
+	}
+	return n
 }
 
 func (f *film) live(id, kind, name, text string) client.News {
