@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 )
 
 // Keys of the store. Secrets are kept as hashes.
@@ -73,7 +74,7 @@ type signer struct {
 	identity ed25519.PrivateKey
 }
 
-func openSigner(ctx context.Context, kv KV) (signer, error) {
+func openSigner(ctx context.Context, kv kv.Store) (signer, error) {
 	seed, _, err := kv.Get(ctx, signerKey)
 	if errs.Is(err, errs.NotFound) {
 		seed = make([]byte, 32)

@@ -11,25 +11,11 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 )
 
 // SupervisorPort shows a sandbox's history and undo; the host serves it.
 const SupervisorPort = 8001
-
-// KV keeps codes, visits and links; *store.KV is one. Values are changed by
-// compare-and-set.
-type KV interface {
-	// Create stores a new key. Exists: it is there.
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	// Get reads a key as it is now. NotFound: it is not there.
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	// Update replaces the value. Conflict: the revision moved, or the key is gone.
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	// Delete removes a key of that revision. It is no error if it is gone.
-	Delete(ctx context.Context, key string, revision uint64) error
-	// List visits every key that begins with prefix.
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
 
 // Limits; zero = the built-in value.
 type Limits struct {
@@ -79,7 +65,7 @@ type Config struct {
 	// AppOrigin is scheme://host[:port] of the app, which alone may frame
 	// previews; its scheme and port are those of previews too.
 	AppOrigin string
-	Grants    KV
+	Grants    kv.Store
 	// Dial connects to a port inside a running sandbox.
 	Dial func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error)
 	// Supervisor answers on SupervisorPort; VisitorOf tells it who asks. nil = not served.

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/kv/kvtest"
 )
 
 const appOrigin = "http://localhost:7733"
@@ -34,7 +34,7 @@ var (
 // world is previews over one app, which tests take away and bring back.
 type world struct {
 	*Previews
-	kv      *registrytest.Memory
+	kv      *kvtest.Memory
 	app     atomic.Pointer[net.TCPAddr] // nil = nothing listens
 	dialled atomic.Int64
 	revoked atomic.Pointer[string] // an owner who is no more
@@ -43,7 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T, h http.Handler, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{kv: registrytest.NewMemory()}
+	w := &world{kv: kvtest.NewMemory()}
 	c := Config{
 		AppOrigin: appOrigin, Grants: w.kv,
 		Dial: func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error) {
@@ -683,7 +683,7 @@ func TestPorts(t *testing.T) {
 }
 
 func TestBadConfigs(t *testing.T) {
-	kv := registrytest.NewMemory()
+	kv := kvtest.NewMemory()
 	dial := func(context.Context, string, string, uint16) (net.Conn, error) { return nil, io.EOF }
 	for _, c := range []Config{
 		{AppOrigin: appOrigin, Dial: dial},

@@ -12,27 +12,6 @@ import (
 // here because the consumer knows best. They speak in plain types, so that an
 // implementation need not import this package.
 
-// Registry keeps the Manager's records durably: a call that returned nil
-// survives a power cut. Every write is a compare-and-set on the key's
-// revision. store.KV is one; registrytest has a memory one and the suite.
-//
-// Safe for concurrent use.
-type Registry interface {
-	// Create stores a new key and returns its revision. Exists: it is there.
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	// Get reads a key. NotFound: it is not there.
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	// Update replaces the value if the revision is still the given one and
-	// returns the new one. Conflict: it moved, or the key is gone.
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	// Delete removes the key if the revision is still the given one. Conflict:
-	// it moved. It is no error if the key is gone.
-	Delete(ctx context.Context, key string, revision uint64) error
-	// List visits every key that begins with prefix ("" or something that
-	// ends in "/") in no order; an error from visit ends it and is returned.
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
-
 // Leases keeps two servers from being the same node.
 type Leases interface {
 	// Hold takes the lease on key for holder and keeps renewing it. Exists:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server"
@@ -24,9 +25,9 @@ const browserOrigin = "http://localhost:7733"
 // browse gives a server logins and previews, as package serve does.
 func browse(t *testing.T, dial func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error)) func(*server.Config) {
 	return func(c *server.Config) {
-		kv := c.Keys.(login.KV)
+		records := c.Keys.(kv.Store)
 		c.Ring = key.NewRing(c.Keys)
-		c.Logins = login.New(login.Config{KV: kv, Keys: c.Ring})
+		c.Logins = login.New(login.Config{KV: records, Keys: c.Ring})
 		if dial == nil {
 			m := c.Sandboxes
 			dial = func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error) {
@@ -34,7 +35,7 @@ func browse(t *testing.T, dial func(ctx context.Context, tenant, id string, port
 			}
 		}
 		p, err := preview.Open(t.Context(), preview.Config{
-			AppOrigin: browserOrigin, Grants: c.Keys.(preview.KV), Owner: c.Logins.Good, Secret: key.Form, Dial: dial,
+			AppOrigin: browserOrigin, Grants: c.Keys.(kv.Store), Owner: c.Logins.Good, Secret: key.Form, Dial: dial,
 		})
 		must(t, err)
 		t.Cleanup(func() { _ = p.Close() })

@@ -32,6 +32,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/history"
@@ -140,7 +141,7 @@ type Config struct {
 	Steps Steps
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
-	Keys  key.KV
+	Keys  kv.Store
 	// Ring has the keys of Keys; nil = one of its own.
 	Ring *key.Ring
 	// Logins lets browsers in; nil = none come in.

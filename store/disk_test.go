@@ -13,7 +13,8 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/scratch"
-	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/kv"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
 )
@@ -188,7 +189,7 @@ func TestExternal_isTheSame(t *testing.T) {
 	other := open(t, store.Config{URL: url})
 	n := 0
 	t.Run("registry", func(t *testing.T) {
-		registrytest.RegistrySuite(t, func(t *testing.T) registrytest.Registry {
+		kvtest.Suite(t, func(t *testing.T) kv.Store {
 			n++
 			return openKV(t, s, fmt.Sprintf("suite%d", n))
 		})

@@ -4,7 +4,7 @@
 //
 //	s, err := store.Open(ctx, store.Config{Dir: dir, Log: log})
 //	defer s.Close()
-//	kv, err := s.KV(ctx, "sandboxes")     // a sandbox.Registry
+//	kv, err := s.KV(ctx, "sandboxes")     // a kv.Store
 //	rev, err := kv.Create(ctx, "sandbox/sbx_…", value)
 //	rev, err = kv.Update(ctx, "sandbox/sbx_…", value, rev) // compare-and-set
 //	log, err := s.Threads().Log(ctx, tenant)     // a thread.Log

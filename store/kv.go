@@ -30,7 +30,7 @@ const (
 )
 
 // KV is a bucket of keys with revisions. Keys are paths ("a/b/c") of any
-// bytes; values have at most 64 KB. It is a sandbox.Registry.
+// bytes; values have at most 64 KB. It is a kv.Store.
 type KV struct {
 	s      *Store
 	prefix string // of its subjects

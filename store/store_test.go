@@ -17,15 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
 )
 
 var (
-	_ sandbox.Registry = (*store.KV)(nil)
-	_ sandbox.Leases   = (*store.Leases)(nil)
+	_ kv.Store       = (*store.KV)(nil)
+	_ sandbox.Leases = (*store.Leases)(nil)
 )
 
 // childEnv names the directory in which this test binary, started again,
@@ -61,7 +62,7 @@ func wantClass(t *testing.T, what string, err error, want errs.Class) {
 func TestKV_isARegistry(t *testing.T) {
 	s := open(t, store.Config{})
 	n := 0
-	registrytest.RegistrySuite(t, func(t *testing.T) registrytest.Registry {
+	kvtest.Suite(t, func(t *testing.T) kv.Store {
 		n++
 		return openKV(t, s, fmt.Sprintf("suite%d", n))
 	})

@@ -17,15 +17,6 @@ type Threads interface {
 	Blobs(ctx context.Context, tenant string) (thread.Blobs, error)
 }
 
-// Registry keeps run records durably, like sandbox.Registry. store.KV is one.
-type Registry interface {
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	Delete(ctx context.Context, key string, revision uint64) error
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
-
 // Leases keep two servers from driving the same thread, like sandbox.Leases.
 // They save work; the log's fence is what makes it correct.
 type Leases interface {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -30,7 +31,7 @@ const (
 // Config is what a Supervisor needs.
 type Config struct {
 	Threads     Threads
-	Records     Registry
+	Records     kv.Store
 	Leases      Leases // nil = this is the only server
 	Models      Models
 	Machines    Machines // nil = agents without a machine

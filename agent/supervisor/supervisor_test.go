@@ -20,11 +20,11 @@ import (
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/kv"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/llm"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place"
 	"github.com/skete-dev/skete/tool/task"
 )
 
@@ -108,17 +108,17 @@ func (definitions) List() []definition.Entry { return nil }
 type house struct {
 	t       testing.TB
 	threads supervisor.Threads
-	records supervisor.Registry
+	records kv.Store
 	agents  definitions
 	tools   []tool.Tool
-	kv      place.KV
+	kv      kv.Store
 	// machines are nil unless a test sets them.
 	machines supervisor.Machines
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
 	return &house{
-		t: t, threads: &thread.Memories{}, records: registrytest.NewMemory(), kv: registrytest.NewMemory(), tools: tools,
+		t: t, threads: &thread.Memories{}, records: kvtest.NewMemory(), kv: kvtest.NewMemory(), tools: tools,
 		agents: definitions{"default": {Name: "default", Subagents: map[string]definition.Definition{"helper": {Name: "helper", Description: "helps"}}}},
 	}
 }

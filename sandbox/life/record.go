@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -112,19 +113,19 @@ func requestFingerprint(request any) string {
 
 // journal writes one sandbox's record.
 type journal struct {
-	r        sandbox.Registry
+	r        kv.Store
 	node     string
 	key      string
 	revision uint64
 }
 
 // newJournal returns the journal of a record that is not there yet.
-func newJournal(r sandbox.Registry, node string, id sandbox.ID) *journal {
+func newJournal(r kv.Store, node string, id sandbox.ID) *journal {
 	return &journal{r: r, node: node, key: recordKey(id)}
 }
 
 // openJournal returns the journal of a record that was read.
-func openJournal(r sandbox.Registry, node string, id sandbox.ID, revision uint64) *journal {
+func openJournal(r kv.Store, node string, id sandbox.ID, revision uint64) *journal {
 	return &journal{r: r, node: node, key: recordKey(id), revision: revision}
 }
 

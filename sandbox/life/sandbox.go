@@ -28,6 +28,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/pool"
@@ -53,7 +54,7 @@ type Deps struct {
 	Dir       string // holds a directory per sandbox
 	Node      string
 	Guest     string
-	Registry  sandbox.Registry
+	Registry  kv.Store
 	Templates sandbox.Templates
 	Volumes   sandbox.Volumes
 	Disks     sandbox.Disks // nil = not watched

@@ -19,10 +19,10 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/quota"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -30,7 +30,7 @@ import (
 // it, as a host outlives servers.
 type world struct {
 	dir      string
-	registry *registrytest.Memory
+	registry *kvtest.Memory
 
 	mu       sync.Mutex
 	machines map[sandbox.ID]*fakeMachine
@@ -59,7 +59,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		dir: t.TempDir(), registry: registrytest.NewMemory(), enforced: true,
+		dir: t.TempDir(), registry: kvtest.NewMemory(), enforced: true,
 		machines: map[sandbox.ID]*fakeMachine{}, volumes: map[string]int64{}, attached: map[string]bool{},
 		usage: map[string]int64{}, probeErr: map[string]error{},
 	}
@@ -628,7 +628,7 @@ func (v *fakeVolumes) Usage(_ context.Context, id string) (int64, error) {
 // gatedRegistry is the registry as one manager sees it.
 type gatedRegistry struct {
 	w *world
-	r *registrytest.Memory
+	r *kvtest.Memory
 	g *gate
 }
 

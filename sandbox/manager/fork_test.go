@@ -19,12 +19,12 @@ import (
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/qemu"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
 	"github.com/skete-dev/skete/sandbox/sandboxtest/disk"
 	"github.com/skete-dev/skete/template"
@@ -60,7 +60,7 @@ func openReal(t *testing.T, name string) *real {
 	t.Helper()
 	r := &real{t: t, dir: t.TempDir(), name: name}
 	r.c = manager.Config{
-		Dir: filepath.Join(r.dir, "sandboxes"), Node: "one", Guest: guesttest.Binary(t), Registry: registrytest.NewMemory(),
+		Dir: filepath.Join(r.dir, "sandboxes"), Node: "one", Guest: guesttest.Binary(t), Registry: kvtest.NewMemory(),
 		Now: func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 	}
 	p := r.provider()

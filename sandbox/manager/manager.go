@@ -30,6 +30,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/internal/sleep"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/life"
@@ -55,7 +56,7 @@ type Config struct {
 	Volumes   sandbox.Volumes
 	Disks     sandbox.Disks // nil: what volumes cost the host is not watched
 	Host      *quota.Host   // the disks that sandboxes fill; nil: there is always room
-	Registry  sandbox.Registry
+	Registry  kv.Store
 	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: no other server can be this node
 	Guest     string         // path of the skete-guest program

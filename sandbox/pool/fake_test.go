@@ -21,10 +21,10 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/pool"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
 )
@@ -35,7 +35,7 @@ var errDead = errors.New("this server has died")
 
 // world is a host that outlives the servers on it.
 type world struct {
-	registry *registrytest.Memory
+	registry *kvtest.Memory
 
 	mu        sync.Mutex
 	machines  map[sandbox.ID]*machine
@@ -65,7 +65,7 @@ const memoryFile = "memory"
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		registry: registrytest.NewMemory(), machines: map[sandbox.ID]*machine{}, volumes: map[string]bool{},
+		registry: kvtest.NewMemory(), machines: map[sandbox.ID]*machine{}, volumes: map[string]bool{},
 		dirs: map[sandbox.ID]bool{}, rootfs: "hash-1", memory: pool.Host{Total: 16 << 30, Available: 12 << 30},
 		snapshots: t.TempDir(), isolation: sandbox.UserKernel,
 	}

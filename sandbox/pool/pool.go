@@ -48,6 +48,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/snapshot"
@@ -91,7 +92,7 @@ type Deps struct {
 	Node     string
 	Guest    string // path of the guest program
 	GuestID  string // names what it is
-	Registry sandbox.Registry
+	Registry kv.Store
 	Volumes  sandbox.Volumes
 	// Snapshots keeps the pool's own; it is loaded. nil: members boot.
 	Snapshots *snapshot.Store

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 )
 
@@ -24,7 +24,7 @@ func (noVolumes) Usage(context.Context, string) (int64, error) { return 0, nil }
 func TestLeftovers_aForksSnapshotGoesWithItsLastMachine(t *testing.T) {
 	ctx := t.Context()
 	c := snapshot.Config{
-		Dir: t.TempDir(), Node: "one", Registry: registrytest.NewMemory(), Volumes: noVolumes{},
+		Dir: t.TempDir(), Node: "one", Registry: kvtest.NewMemory(), Volumes: noVolumes{},
 		Log: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 	died := snapshot.New(c)

@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -39,7 +40,7 @@ import (
 type Config struct {
 	Dir      string // a directory per snapshot that has memory
 	Node     string
-	Registry sandbox.Registry
+	Registry kv.Store
 	Volumes  sandbox.Volumes
 	Max      int // per tenant; 0 = no bound
 	Log      *slog.Logger

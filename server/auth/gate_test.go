@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 )
@@ -30,7 +30,7 @@ var loopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7733}
 // Another user of the machine may open the socket if its mode lets them; the
 // kernel says who they are.
 func TestSocketPeers(t *testing.T) {
-	g := New(Config{Keys: key.NewRing(registrytest.NewMemory())})
+	g := New(Config{Keys: key.NewRing(kvtest.NewMemory())})
 	for _, tt := range []struct {
 		uid int
 		ok  bool
@@ -47,7 +47,7 @@ func TestSocketPeers(t *testing.T) {
 
 // A key does not help who may not use the socket.
 func TestForeignPeerWithKey(t *testing.T) {
-	ring := key.NewRing(registrytest.NewMemory())
+	ring := key.NewRing(kvtest.NewMemory())
 	secret, _, err := ring.Create(t.Context(), key.Request{Name: "x", Tenant: "default", Scopes: key.Scopes{key.Admin}})
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 )
 
 // Scope is a right of a key.
@@ -112,25 +113,12 @@ type Record struct {
 	RevokedAt time.Time `json:"revoked_at,omitzero"`
 }
 
-// KV is the store that a ring needs; *store.KV is one. Values have revisions
-// and are changed by compare-and-set.
-type KV interface {
-	// Create stores a new key. Exists: it is there.
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	// Get reads a key. NotFound: it is not there.
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	// Update replaces the value. Conflict: the revision moved.
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	// List visits every key that begins with prefix.
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
-
-// prefix keeps the ring's records apart from others in the same KV.
+// prefix keeps the ring's records apart from others in the same kv.Store.
 const prefix = "key/"
 
 // Ring holds all keys of a server.
 type Ring struct {
-	kv  KV
+	kv  kv.Store
 	now func() time.Time
 
 	mu    sync.Mutex
@@ -146,7 +134,7 @@ type cached struct {
 }
 
 // NewRing returns a ring on kv.
-func NewRing(kv KV) *Ring {
+func NewRing(kv kv.Store) *Ring {
 	return &Ring{kv: kv, now: time.Now, cache: map[string]cached{}}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/kv/kvtest"
 )
 
 func must(t testing.TB, err error) {
@@ -24,7 +24,7 @@ func must(t testing.TB, err error) {
 }
 
 func TestLifeOfAKey(t *testing.T) {
-	kv := registrytest.NewMemory()
+	kv := kvtest.NewMemory()
 	ring := NewRing(kv)
 	secret, rec, err := ring.Create(t.Context(), Request{Name: "ci", Tenant: "default", Scopes: Scopes{Write, Read, Read}})
 	must(t, err)
@@ -55,7 +55,7 @@ func TestLifeOfAKey(t *testing.T) {
 }
 
 func TestSecretsAreNotStored(t *testing.T) {
-	kv := registrytest.NewMemory()
+	kv := kvtest.NewMemory()
 	secret, _, err := NewRing(kv).Create(t.Context(), Request{Name: "x", Tenant: "default"})
 	must(t, err)
 	must(t, kv.List(t.Context(), "", func(k string, v []byte, _ uint64) error {
@@ -72,7 +72,7 @@ func TestSecretsAreNotStored(t *testing.T) {
 }
 
 func TestCheckRefuses(t *testing.T) {
-	ring := NewRing(registrytest.NewMemory())
+	ring := NewRing(kvtest.NewMemory())
 	secret, _, err := ring.Create(t.Context(), Request{Name: "x", Tenant: "default"})
 	must(t, err)
 	good := secret.Reveal()
@@ -93,7 +93,7 @@ func TestCheckRefuses(t *testing.T) {
 // A record whose id fits but whose hash does not must not let anybody in: the
 // id is only the head of the hash.
 func TestCheckComparesTheWholeHash(t *testing.T) {
-	kv := registrytest.NewMemory()
+	kv := kvtest.NewMemory()
 	ring := NewRing(kv)
 	secret, rec, err := ring.Create(t.Context(), Request{Name: "x", Tenant: "default"})
 	must(t, err)
@@ -110,7 +110,7 @@ func TestCheckComparesTheWholeHash(t *testing.T) {
 }
 
 func TestRequestsAreChecked(t *testing.T) {
-	ring := NewRing(registrytest.NewMemory())
+	ring := NewRing(kvtest.NewMemory())
 	for name, req := range map[string]Request{
 		"no name": {Tenant: "default"}, "long name": {Name: strings.Repeat("x", 65), Tenant: "default"},
 		"name with a newline": {Name: "a\nb", Tenant: "default"}, "no tenant": {Name: "x"},
@@ -160,7 +160,7 @@ func TestScopes(t *testing.T) {
 }
 
 func TestEnsureAdmin(t *testing.T) {
-	ring := NewRing(registrytest.NewMemory())
+	ring := NewRing(kvtest.NewMemory())
 	secret, created, err := ring.EnsureAdmin(t.Context())
 	must(t, err)
 	rec, err := ring.Check(t.Context(), secret)
@@ -181,7 +181,7 @@ func TestEnsureAdmin(t *testing.T) {
 // Another process on the same store sees a revocation when its cache is old.
 func TestRevocationElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := registrytest.NewMemory()
+		kv := kvtest.NewMemory()
 		here, there := NewRing(kv), NewRing(kv)
 		secret, rec, err := here.Create(t.Context(), Request{Name: "x", Tenant: "default"})
 		must(t, err)
@@ -198,7 +198,7 @@ func TestRevocationElsewhere(t *testing.T) {
 
 // slowKV lets a test stand between the read of a record and its use.
 type slowKV struct {
-	*registrytest.Memory
+	*kvtest.Memory
 	read chan struct{} // signalled when a Get has read
 	free chan struct{} // and may return
 }
@@ -215,7 +215,7 @@ func (k *slowKV) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 // A check that read the record just before its revocation must not bring the
 // old record back into the cache.
 func TestRevocationBeatsACheckUnderWay(t *testing.T) {
-	kv := &slowKV{Memory: registrytest.NewMemory()}
+	kv := &slowKV{Memory: kvtest.NewMemory()}
 	ring, other := NewRing(kv), NewRing(kv.Memory)
 	secret, rec, err := ring.Create(t.Context(), Request{Name: "x", Tenant: "default"})
 	must(t, err)
@@ -239,7 +239,7 @@ func TestRevocationBeatsACheckUnderWay(t *testing.T) {
 }
 
 func TestDamagedRecord(t *testing.T) {
-	kv := registrytest.NewMemory()
+	kv := kvtest.NewMemory()
 	ring := NewRing(kv)
 	secret, rec, err := ring.Create(t.Context(), Request{Name: "x", Tenant: "default"})
 	must(t, err)

@@ -29,21 +29,10 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 )
-
-// KV is the store that a Store needs; *store.KV is one.
-type KV interface {
-	// Create stores a new key. Exists: it is there.
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	// Get reads a key as it is now. NotFound: it is not there.
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	// Delete removes a key of that revision. It is no error if it is gone.
-	Delete(ctx context.Context, key string, revision uint64) error
-	// List visits every key that begins with prefix.
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
 
 const (
 	prefix      = "login/"
@@ -57,13 +46,13 @@ const (
 
 // Config of a Store.
 type Config struct {
-	KV   KV
+	KV   kv.Store
 	Keys *key.Ring
 }
 
 // Store keeps logins.
 type Store struct {
-	kv   KV
+	kv   kv.Store
 	keys *key.Ring
 	now  func() time.Time
 }

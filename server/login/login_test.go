@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/sandbox/registrytest"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
@@ -27,8 +27,8 @@ func must(t testing.TB, err error) {
 
 var alice = auth.Identity{Tenant: "acme", Owner: "usr_alice", User: "usr_alice", Scopes: key.Scopes{key.Read}}
 
-func newDesk() (*Store, *registrytest.Memory) {
-	kv := registrytest.NewMemory()
+func newDesk() (*Store, *kvtest.Memory) {
+	kv := kvtest.NewMemory()
 	return New(Config{KV: kv, Keys: key.NewRing(kv)}), kv
 }
 

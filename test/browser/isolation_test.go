@@ -18,9 +18,9 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/sandbox/registrytest"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/login"
@@ -81,7 +81,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{}
-	kv := registrytest.NewMemory()
+	kv := kvtest.NewMemory()
 	w.ring = key.NewRing(kv)
 	desk := login.New(login.Config{KV: kv, Keys: w.ring})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,7 +89,7 @@ func newWorld(t *testing.T) *world {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	w.origin = "http://localhost:" + port
 	w.previews, err = preview.Open(t.Context(), preview.Config{
-		AppOrigin: w.origin, Grants: registrytest.NewMemory(), Owner: desk.Good, Secret: key.Form,
+		AppOrigin: w.origin, Grants: kvtest.NewMemory(), Owner: desk.Good, Secret: key.Form,
 		Dial: func(ctx context.Context, tenant, id string, _ uint16) (net.Conn, error) {
 			addr := w.app.Load()
 			if tenant != key.DefaultTenant || id != boxID || addr == nil {

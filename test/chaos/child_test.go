@@ -21,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
@@ -267,19 +268,19 @@ func (l log) Append(ctx context.Context, id thread.ID, after uint64, events ...t
 }
 
 type registry struct {
-	supervisor.Registry
+	kv.Store
 	c *child
 }
 
-// Create implements supervisor.Registry.
+// Create implements kv.Store.
 func (r registry) Create(ctx context.Context, key string, value []byte) (revision uint64, err error) {
-	r.c.around(false, func() { revision, err = r.Registry.Create(ctx, key, value) })
+	r.c.around(false, func() { revision, err = r.Store.Create(ctx, key, value) })
 	return revision, err
 }
 
-// Update implements supervisor.Registry.
+// Update implements kv.Store.
 func (r registry) Update(ctx context.Context, key string, value []byte, old uint64) (revision uint64, err error) {
-	r.c.around(false, func() { revision, err = r.Registry.Update(ctx, key, value, old) })
+	r.c.around(false, func() { revision, err = r.Store.Update(ctx, key, value, old) })
 	return revision, err
 }
 

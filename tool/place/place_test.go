@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -29,7 +30,7 @@ func TestFiles_everyPlaceKeepsThePromises(t *testing.T) {
 		"map":             func(*testing.T) (tool.Files, string) { return place.NewMap(thread.NewMemory()), "/" },
 		"map at a prefix": func(*testing.T) (tool.Files, string) { return place.NewMap(thread.NewMemory()), "/files" },
 		"store": func(*testing.T) (tool.Files, string) {
-			return place.NewStore(tooltest.NewKV(), thread.NewMemory(), "memories/acme"), "/memories"
+			return place.NewStore(kvtest.NewMemory(), thread.NewMemory(), "memories/acme"), "/memories"
 		},
 		"composite, mounted": func(*testing.T) (tool.Files, string) {
 			return place.NewComposite(place.NewMap(thread.NewMemory()), place.Route{At: "/m", Files: place.NewMap(thread.NewMemory())}), "/m"
@@ -129,7 +130,7 @@ func TestReadOnly(t *testing.T) {
 }
 
 func TestStore_namespacesShareNothing(t *testing.T) {
-	kv, blobs := tooltest.NewKV(), thread.NewMemory()
+	kv, blobs := kvtest.NewMemory(), thread.NewMemory()
 	a, b := place.NewStore(kv, blobs, "t/a"), place.NewStore(kv, blobs, "t/ab")
 	for _, s := range []*place.Store{a, b} {
 		if _, err := s.Write(t.Context(), "/memories/x", []byte("x"), tool.Absent); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -24,29 +25,19 @@ const (
 	triesMax          = 10
 )
 
-// KV keeps small values with revisions. Its keys are paths, and a prefix ends
-// in "/". store.KV is one.
-type KV interface {
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	Delete(ctx context.Context, key string, revision uint64) error
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
-
 // Store is files that outlive threads: /memories. Every file is a record of a
-// KV, so a write that expects a hash is decided by the record's revision, for
+// kv.Store, so a write that expects a hash is decided by the record's revision, for
 // all servers that share it. Content up to 32 KiB stands in the record, more
 // is a blob.
 type Store struct {
-	kv    KV
+	kv    kv.Store
 	blobs thread.Blobs
 	in    string // prefix of the keys, without "/"
 }
 
 // NewStore returns the files of a namespace, which is a path without "/" in
 // front: two namespaces share nothing, unless one is beneath the other.
-func NewStore(kv KV, blobs thread.Blobs, namespace string) *Store {
+func NewStore(kv kv.Store, blobs thread.Blobs, namespace string) *Store {
 	return &Store{kv: kv, blobs: blobs, in: strings.Trim(namespace, "/")}
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/history"
@@ -144,7 +145,7 @@ type Server struct {
 // test ends.
 func Serve(t testing.TB, h history.Histories, register func(*route.Table)) *Server {
 	t.Helper()
-	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}})}
+	s := &Server{ring: key.NewRing(kvtest.NewMemory())}
 	g := auth.New(auth.Config{Keys: s.ring})
 	table := route.New(route.Config{
 		Gate: g, Log: slog.New(slog.DiscardHandler), Version: "test", Observe: func(string, int, time.Duration) {},
@@ -209,52 +210,4 @@ func (s *Server) Send(t testing.TB, secret, method, path, body string, header ..
 		answer = nil // it broke off
 	}
 	return res.StatusCode, res.Header, answer
-}
-
-// memoryKV is a key.KV.
-type memoryKV struct {
-	mu     sync.Mutex
-	values map[string][]byte
-}
-
-// Create implements key.KV.
-func (m *memoryKV) Create(ctx context.Context, k string, v []byte) (uint64, error) {
-	if _, _, err := m.Get(ctx, k); err == nil {
-		return 0, errs.New(errs.Exists, "%s is there", k)
-	}
-	return m.Update(ctx, k, v, 0)
-}
-
-// Get implements key.KV.
-func (m *memoryKV) Get(_ context.Context, k string) ([]byte, uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.values[k]
-	if !ok {
-		return nil, 0, errs.New(errs.NotFound, "no %s", k)
-	}
-	return v, 1, nil
-}
-
-// Update implements key.KV.
-func (m *memoryKV) Update(_ context.Context, k string, v []byte, _ uint64) (uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.values[k] = v
-	return 1, nil
-}
-
-// List implements key.KV.
-func (m *memoryKV) List(_ context.Context, prefix string, visit func(string, []byte, uint64) error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for k, v := range m.values {
-		if !strings.HasPrefix(k, prefix) {
-			continue
-		}
-		if err := visit(k, v, 1); err != nil {
-			return err
-		}
-	}
-	return nil
 }

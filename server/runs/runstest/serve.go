@@ -6,12 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
@@ -48,7 +47,7 @@ func Serve(t testing.TB, k runs.Supervisor, change ...func(*runs.Config)) *Serve
 
 // Open is Serve without a test; close the server.
 func Open(k runs.Supervisor, change ...func(*runs.Config)) (*Server, error) {
-	s := &Server{ring: key.NewRing(&memoryKV{values: map[string][]byte{}}), hub: stream.NewHub(500)}
+	s := &Server{ring: key.NewRing(kvtest.NewMemory()), hub: stream.NewHub(500)}
 	g := auth.New(auth.Config{Keys: s.ring})
 	table := route.New(route.Config{
 		Gate: g, Log: slog.New(slog.DiscardHandler), Version: "test", Observe: func(string, int, time.Duration) {},
@@ -105,50 +104,4 @@ func (s *Server) CutAll() {
 	for _, owner := range s.owners {
 		s.hub.Cut(owner)
 	}
-}
-
-// memoryKV is a key.KV.
-type memoryKV struct {
-	mu     sync.Mutex
-	values map[string][]byte
-}
-
-func (m *memoryKV) Create(_ context.Context, k string, v []byte) (uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, ok := m.values[k]; ok {
-		return 0, errs.New(errs.Exists, "%s is there", k)
-	}
-	m.values[k] = v
-	return 1, nil
-}
-
-func (m *memoryKV) Get(_ context.Context, k string) ([]byte, uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.values[k]
-	if !ok {
-		return nil, 0, errs.New(errs.NotFound, "no %s", k)
-	}
-	return v, 1, nil
-}
-
-func (m *memoryKV) Update(_ context.Context, k string, v []byte, _ uint64) (uint64, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.values[k] = v
-	return 2, nil
-}
-
-func (m *memoryKV) List(_ context.Context, prefix string, visit func(string, []byte, uint64) error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for k, v := range m.values {
-		if strings.HasPrefix(k, prefix) {
-			if err := visit(k, v, 1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -1,8 +1,9 @@
-package registrytest
+package kvtest
 
 import (
 	"bytes"
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -10,8 +11,8 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-// Memory is a registry for tests. It outlives the managers opened on it, as a
-// disk would, and can be told to fail.
+// Memory is a kv.Store for tests. It outlives what is opened on it, as a disk
+// would, and can be told to fail.
 type Memory struct {
 	// Fail, if set, is asked before each call ("create", "get", "update",
 	// "delete", "list") and may return an error for it. Set it before use.
@@ -37,13 +38,16 @@ func (m *Memory) begin(ctx context.Context, op, key string) error {
 	if op != "list" && (key == "" || len(key) > 512 || slices.Contains(strings.Split(key, "/"), "")) {
 		return errs.New(errs.Invalid, "bad key %.64q", key)
 	}
+	for range 20 { // lets others go first, as a network would
+		runtime.Gosched()
+	}
 	if m.Fail != nil {
 		return m.Fail(op, key)
 	}
 	return nil
 }
 
-// Create implements Registry.
+// Create implements kv.Store.
 func (m *Memory) Create(ctx context.Context, key string, value []byte) (uint64, error) {
 	if err := m.begin(ctx, "create", key); err != nil {
 		return 0, err
@@ -56,7 +60,7 @@ func (m *Memory) Create(ctx context.Context, key string, value []byte) (uint64, 
 	return m.set(key, value), nil
 }
 
-// Get implements Registry.
+// Get implements kv.Store.
 func (m *Memory) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 	if err := m.begin(ctx, "get", key); err != nil {
 		return nil, 0, err
@@ -70,7 +74,7 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 	return bytes.Clone(e.value), e.revision, nil
 }
 
-// Update implements Registry.
+// Update implements kv.Store.
 func (m *Memory) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	if err := m.begin(ctx, "update", key); err != nil {
 		return 0, err
@@ -83,7 +87,7 @@ func (m *Memory) Update(ctx context.Context, key string, value []byte, revision 
 	return m.set(key, value), nil
 }
 
-// Delete implements Registry.
+// Delete implements kv.Store.
 func (m *Memory) Delete(ctx context.Context, key string, revision uint64) error {
 	if err := m.begin(ctx, "delete", key); err != nil {
 		return err
@@ -98,7 +102,7 @@ func (m *Memory) Delete(ctx context.Context, key string, revision uint64) error 
 	return nil
 }
 
-// List implements Registry.
+// List implements kv.Store.
 func (m *Memory) List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error {
 	if err := m.begin(ctx, "list", prefix); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Package registrytest has what every sandbox.Registry must do, as a suite,
-// and one that lives in memory for tests.
+// Package kvtest has what every kv.Store must do, as a suite, and one that lives in
+// memory for tests.
 //
-//	registrytest.RegistrySuite(t, func(t *testing.T) registrytest.Registry { return kv })
-//	registry := registrytest.NewMemory()
-package registrytest
+//	kvtest.Suite(t, func(t *testing.T) kv.Store { return opened })
+//	registry := kvtest.NewMemory()
+package kvtest
 
 import (
 	"context"
@@ -16,21 +16,12 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 )
 
-// Registry is sandbox.Registry, named again so that implementations are
-// tested without the noun.
-type Registry interface {
-	Create(ctx context.Context, key string, value []byte) (revision uint64, err error)
-	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)
-	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
-	Delete(ctx context.Context, key string, revision uint64) error
-	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
-}
-
-// RegistrySuite runs the suite; open returns an empty registry.
-func RegistrySuite(t *testing.T, open func(t *testing.T) Registry) {
-	for name, test := range map[string]func(*testing.T, Registry){
+// Suite runs the suite; open returns an empty registry.
+func Suite(t *testing.T, open func(t *testing.T) kv.Store) {
+	for name, test := range map[string]func(*testing.T, kv.Store){
 		"create, read, update, delete": testLife,
 		"old revisions are refused":    testRevisions,
 		"keys of any bytes":            testKeys,
@@ -42,7 +33,7 @@ func RegistrySuite(t *testing.T, open func(t *testing.T) Registry) {
 	}
 }
 
-func testLife(t *testing.T, r Registry) {
+func testLife(t *testing.T, r kv.Store) {
 	ctx := t.Context()
 	wantClass(t, "get of nothing", getErr(ctx, r, "a/b"), errs.NotFound)
 	rev := must(r.Create(ctx, "a/b", []byte("1")))(t)
@@ -70,7 +61,7 @@ func testLife(t *testing.T, r Registry) {
 	wantValue(t, r, "a/b", "4", rev3)
 }
 
-func testRevisions(t *testing.T, r Registry) {
+func testRevisions(t *testing.T, r kv.Store) {
 	ctx := t.Context()
 	rev1 := must(r.Create(ctx, "k", []byte("1")))(t)
 	rev2 := must(r.Update(ctx, "k", []byte("2"), rev1))(t)
@@ -84,7 +75,7 @@ func testRevisions(t *testing.T, r Registry) {
 	wantValue(t, r, "k", "2", rev2)
 }
 
-func testKeys(t *testing.T, r Registry) {
+func testKeys(t *testing.T, r kv.Store) {
 	ctx := t.Context()
 	good := []string{"a", "a.b", "a=b", "*", ">", "a b/c\nd/\x00\xff", "..", "ü/日本", "$KV/x", strings.Repeat("k", 200)}
 	for i, key := range good {
@@ -108,7 +99,7 @@ func testKeys(t *testing.T, r Registry) {
 	}
 }
 
-func testList(t *testing.T, r Registry) {
+func testList(t *testing.T, r kv.Store) {
 	ctx := t.Context()
 	for _, key := range []string{"a/1", "a/2", "a/b/3", "ab/4", "c"} {
 		must(r.Create(ctx, key, []byte(key)))(t)
@@ -140,7 +131,7 @@ func testList(t *testing.T, r Registry) {
 // testCounter has many writers add to one number with compare-and-set. If it
 // ends at the sum of all that were acknowledged, and revisions rise with the
 // number, then every write saw the one before it.
-func testCounter(t *testing.T, r Registry) {
+func testCounter(t *testing.T, r kv.Store) {
 	ctx := t.Context()
 	const writers, each = 8, 25
 	must(r.Create(ctx, "n", []byte("0")))(t)
@@ -184,7 +175,7 @@ func testCounter(t *testing.T, r Registry) {
 	}
 }
 
-func testCreateRace(t *testing.T, r Registry) {
+func testCreateRace(t *testing.T, r kv.Store) {
 	ctx := t.Context()
 	for round := range 10 {
 		key := fmt.Sprintf("race/%d", round)
@@ -209,7 +200,7 @@ func testCreateRace(t *testing.T, r Registry) {
 	}
 }
 
-func getErr(ctx context.Context, r Registry, key string) error {
+func getErr(ctx context.Context, r kv.Store, key string) error {
 	_, _, err := r.Get(ctx, key)
 	return err
 }
@@ -231,7 +222,7 @@ func wantClass(t *testing.T, what string, err error, want errs.Class) {
 	}
 }
 
-func wantValue(t *testing.T, r Registry, key, value string, rev uint64) {
+func wantValue(t *testing.T, r kv.Store, key, value string, rev uint64) {
 	t.Helper()
 	got, at, err := r.Get(t.Context(), key)
 	if err != nil || string(got) != value || at != rev {
