@@ -72,8 +72,9 @@ bench: need build ## JSON lines on stdout; ONLY=brain chooses, RECORD=1 appends 
 	@scripts/peers .build/peers || echo 'bench: goes on without them' >&2
 	@go run ./test/bench -skete bin/skete $(if $(ONLY),-only $(ONLY)) $(if $(RECORD),| tee -a test/bench/results.jsonl)
 
-lint:
+lint: ## the linters, and whether a function is dead
 	$(TOOL) golangci-lint run ./...
+	@scripts/dead
 
 fuzz: ## each fuzz target for FUZZ (default 20s)
 	@scripts/fuzz $(FUZZ)

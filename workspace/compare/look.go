@@ -8,7 +8,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace/apply"
 	"github.com/skete-dev/skete/workspace/object"
-	"github.com/skete-dev/skete/workspace/revlog"
 	"github.com/skete-dev/skete/workspace/tree"
 )
 
@@ -97,30 +96,4 @@ func Content(ctx context.Context, store *object.Store, e tree.Entry, w io.Writer
 		return err
 	}
 	return hole(e.Size)
-}
-
-// History returns the revisions in which what is at a path is not what it was
-// in the one before, the oldest first; for a directory, what is beneath it
-// counts. The first is the one with which it came, as far as revs go back.
-func History(ctx context.Context, store *object.Store, revs []revlog.Revision, path string) ([]revlog.Revision, error) {
-	var changed []revlog.Revision
-	var root object.Hash
-	var before tree.Entry
-	for i, r := range revs {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if i > 0 && r.Root == root {
-			continue
-		}
-		now, err := at(store, r.Root, path)
-		if err != nil {
-			return nil, err
-		}
-		if now.Type != before.Type || now.Type != 0 && !now.Same(before) {
-			changed = append(changed, r)
-		}
-		root, before = r.Root, now
-	}
-	return changed, nil
 }

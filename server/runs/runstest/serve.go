@@ -96,9 +96,6 @@ func (s *Server) NewKey(t testing.TB, tenant string, scopes ...key.Scope) string
 	return secret
 }
 
-// Streams says how many streams are open.
-func (s *Server) Streams() int { return s.hub.Count() }
-
 // CutAll ends all open streams as the revocation of every key would.
 func (s *Server) CutAll() {
 	for _, owner := range s.owners {

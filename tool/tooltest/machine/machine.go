@@ -114,17 +114,6 @@ func (m *Machine) Stop() {
 	})
 }
 
-// Pause stops the guest's processes, so that nothing answers; Resume goes on.
-func (m *Machine) Pause()  { m.signal(syscall.SIGSTOP) }
-func (m *Machine) Resume() { m.signal(syscall.SIGCONT) } // Resume undoes Pause.
-
-func (m *Machine) signal(s syscall.Signal) {
-	m.t.Helper()
-	for _, pid := range append(children(m.cmd.Process.Pid), m.cmd.Process.Pid) {
-		_ = syscall.Kill(pid, s)
-	}
-}
-
 // Supervise returns the pid of the guest's supervisor, which init starts anew
 // when it dies.
 func (m *Machine) Supervise() int {

@@ -248,9 +248,6 @@ func Load(s Source) (Config, error) {
 	return c, c.check()
 }
 
-// Providers are the names that can be configured.
-func Providers() []string { return slices.Clone(known) }
-
 var known = []string{"firecracker", "qemu", "gvisor", "docker", "process"}
 
 func (c *Config) check() error {
