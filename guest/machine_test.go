@@ -129,7 +129,7 @@ func (m *machine) run(o options) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if m.host, err = channel.Listen(strings.TrimPrefix(m.boot.Channel, "unix:")); err != nil {
+	if m.host, err = channel.Listen(strings.TrimPrefix(m.boot.Channel, "unix:"), nil); err != nil {
 		t.Fatal(err)
 	}
 	m.client = wire.NewClient(m.host.Dial)

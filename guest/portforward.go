@@ -38,16 +38,14 @@ func forwardPort(ctx context.Context, conn net.Conn, port uint32) {
 	if wire.Grant(conn, port) != nil {
 		return
 	}
+	relay(conn, server)
+}
+
+// relay copies both ways until both have ended.
+func relay(a, b net.Conn) {
 	var wg sync.WaitGroup
-	wg.Add(2)
-	go func() {
-		defer wg.Done()
-		copyOneWay(server, conn)
-	}()
-	go func() {
-		defer wg.Done()
-		copyOneWay(conn, server)
-	}()
+	wg.Go(func() { copyOneWay(a, b) })
+	wg.Go(func() { copyOneWay(b, a) })
 	wg.Wait()
 }
 

@@ -49,7 +49,7 @@ func Supervise(ctx context.Context, cfg Config) error {
 	if cfg.Own { // when memory is short, a kernel shall not begin with us; commands are init's children and inherit nothing
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	}
-	serve, err := newTransport(cfg.Boot.Channel)
+	host, err := newTransport(cfg.Boot.Channel)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,9 @@ func Supervise(ctx context.Context, cfg Config) error {
 	srv := newServer(cfg, ctl)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
+	forwards := forwardToHost(ctx, cfg, host)
+	host.serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
+	forwards.Wait()
 	_ = ctl.services.Close() // ends what streams of it
 	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancelStop()

@@ -17,28 +17,74 @@ import (
 	"github.com/skete-dev/skete/guest/channel/mux"
 )
 
-// transport serves the host's streams until ctx ends.
-type transport func(ctx context.Context, serve func(conn net.Conn, port uint32))
+// transport is the way between us and the host.
+type transport interface {
+	// serve calls f in a goroutine of its own for each stream that the host
+	// opens, until ctx ends. f owns the stream and must Grant or Refuse it.
+	serve(ctx context.Context, f func(conn net.Conn, port uint32))
+	// dial opens a stream to a port of the host. Unavailable: it serves none. A
+	// refusal comes back with its class.
+	dial(ctx context.Context, port uint32) (net.Conn, error)
+}
 
 // newTransport returns the one that an address names.
 func newTransport(address string) (transport, error) {
 	kind, rest, _ := strings.Cut(address, ":")
 	switch {
 	case kind == "unix" && rest != "":
-		return func(ctx context.Context, serve func(net.Conn, uint32)) {
-			channel.Park(ctx, func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, rest) }, serve)
-		}, nil
+		return dialOut(rest), nil
 	case kind == "virtio" && rest != "":
-		return func(ctx context.Context, serve func(net.Conn, uint32)) {
-			mux.Serve(ctx, func(ctx context.Context) (mux.Port, error) { return openVirtio(ctx, rest) }, serve)
-		}, nil
+		return &serialLine{open: func(ctx context.Context) (mux.Port, error) { return openVirtio(ctx, rest) }, begun: make(chan struct{})}, nil
 	case kind == "vsock":
-		port, err := strconv.ParseUint(rest, 10, 32)
-		if err == nil {
-			return func(ctx context.Context, serve func(net.Conn, uint32)) { serveVsock(ctx, uint32(port), serve) }, nil
+		if port, err := strconv.ParseUint(rest, 10, 32); err == nil {
+			return vsockPort(port), nil
 		}
 	}
 	return nil, errs.New(errs.Unsupported, "channel %.60q is not spoken by this guest, only unix:/path, virtio:name, vsock:port", address)
+}
+
+// dialOut is the path of the socket where connections are parked.
+type dialOut string
+
+func (d dialOut) serve(ctx context.Context, f func(net.Conn, uint32)) {
+	channel.Park(ctx, func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, string(d)) }, f)
+}
+
+func (d dialOut) dial(ctx context.Context, port uint32) (net.Conn, error) {
+	return channel.Open(ctx, func(ctx context.Context) (net.Conn, error) { return dialUnix(ctx, channel.AcceptPath(string(d))) }, port)
+}
+
+// serialLine is a line with many streams in it.
+type serialLine struct {
+	open  func(context.Context) (mux.Port, error)
+	begun chan struct{} // closed when line is set
+	line  *mux.Guest
+}
+
+func (l *serialLine) serve(ctx context.Context, f func(net.Conn, uint32)) {
+	l.line = mux.NewGuest(l.open, f)
+	close(l.begun)
+	l.line.Serve(ctx)
+}
+
+func (l *serialLine) dial(ctx context.Context, port uint32) (net.Conn, error) {
+	select {
+	case <-l.begun:
+		return l.line.Dial(ctx, port)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// vsockPort is where we listen for the host.
+type vsockPort uint32
+
+func (p vsockPort) serve(ctx context.Context, f func(net.Conn, uint32)) {
+	serveVsock(ctx, uint32(p), f)
+}
+
+func (vsockPort) dial(ctx context.Context, port uint32) (net.Conn, error) {
+	return channel.Open(ctx, dialVsock, port)
 }
 
 // Pauses while a virtio port is not there, or no host is at its other end.

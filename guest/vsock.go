@@ -83,6 +83,53 @@ func acceptVsock(ctx context.Context, ln *os.File, serve func(net.Conn, uint32))
 	}
 }
 
+// dialVsock connects to where the host serves our streams.
+func dialVsock(ctx context.Context) (net.Conn, error) {
+	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Connect(fd, &unix.SockaddrVM{CID: unix.VMADDR_CID_HOST, Port: wire.VsockHostPort})
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	conn := &vsockConn{os.NewFile(uintptr(fd), "vsock")}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
+	err = conn.connected()
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// connected waits for the end of a connect.
+func (c *vsockConn) connected() error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	err = raw.Write(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		if n, err := unix.Poll(p, 0); n == 0 && err == nil {
+			return false
+		}
+		number, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		if err != nil {
+			refused = err
+		} else if number != 0 {
+			refused = unix.Errno(number)
+		}
+		return true
+	})
+	return errors.Join(err, refused)
+}
+
 func acceptStream(conn net.Conn, serve func(net.Conn, uint32)) {
 	_ = conn.SetDeadline(time.Now().Add(wire.PreambleTimeout))
 	port, err := wire.Accept(conn)

@@ -41,6 +41,7 @@ func (b Boot) BootFile() wire.Boot {
 		Env:          env,
 		ProcessesMax: b.Spec.PidsMax,
 		MemoryBytes:  int64(b.Spec.MemoryMB) << 20,
+		Forwards:     b.Forwards,
 	}
 }
 

@@ -142,6 +142,8 @@ type Boot struct {
 	// Disk is the workspace as an ext4 image on the host instead, for
 	// providers without HostWorkspace; no other process has it open.
 	Disk string
+	// Forwards are places in the machine that lead to ports of the host.
+	Forwards []wire.Forward
 	// From is a directory that Machine.Snapshot of this kind of provider has
 	// filled; empty = boot cold. The machine comes up as it was frozen, with
 	// this ID, on this workspace (a copy of what it was then), its commands
@@ -150,6 +152,20 @@ type Boot struct {
 	// from one. ErrSnapshot (test with errors.Is): it does not load here, and
 	// nothing is left behind; the caller boots cold.
 	From string
+}
+
+// ServeGuest serves a stream that the machine with this ID has opened to a port
+// of its host, and returns when it is over. It owns the stream and must Grant or
+// Refuse it (guest/wire). The machine is hostile; how many streams it has open is
+// bounded. Nothing but the ID says who it is: no machine can take another's.
+type ServeGuest func(id ID, conn net.Conn, port uint32)
+
+// For is the handler of one machine; nil for a nil ServeGuest.
+func (s ServeGuest) For(id ID) func(conn net.Conn, port uint32) {
+	if s == nil {
+		return nil
+	}
+	return func(conn net.Conn, port uint32) { s(id, conn, port) }
 }
 
 // ErrSnapshot is what Create returns, wrapped, for a Boot.From that does not

@@ -6,6 +6,8 @@
 //	host:   h, err := channel.Listen(path); conn, err := h.Dial(ctx, wire.ControlPort)
 //	guest:  channel.Park(ctx, dial, serve)
 //
+// Streams that the guest opens go over a second socket (Accept, Open).
+//
 // Why dial-out: a listener of the guest in a host directory blocks gVisor's
 // checkpoints and lets a guest plant symlinks there; a read-only directory
 // with only our socket in it does neither. See ADR 0003.
@@ -46,6 +48,7 @@ const (
 // Host is the host's end.
 type Host struct {
 	ln     net.Listener
+	guests *Acceptor // nil: the guest opens no streams
 	parked chan net.Conn
 	done   chan struct{}
 	once   sync.Once
@@ -54,13 +57,24 @@ type Host struct {
 
 // Listen makes the socket at path, replacing a stale one, and collects parked
 // connections until Close. The path may be longer than the 108 bytes that a
-// socket address holds. Mode of the socket: 0600.
-func Listen(path string) (*Host, error) {
+// socket address holds. Mode of the socket: 0600. serve, if not nil, serves the
+// streams that the guest opens, as Accept has it, at AcceptPath(path).
+func Listen(path string, serve func(conn net.Conn, port uint32)) (*Host, error) {
+	var guests *Acceptor
+	if serve != nil {
+		var err error
+		if guests, err = Accept(AcceptPath(path), serve); err != nil {
+			return nil, err
+		}
+	}
 	ln, err := listenLong(path)
 	if err != nil {
+		if guests != nil {
+			_ = guests.Close()
+		}
 		return nil, fmt.Errorf("listen for the guest: %w", err)
 	}
-	h := &Host{ln: ln, parked: make(chan net.Conn, parkedMax), done: make(chan struct{})}
+	h := &Host{ln: ln, guests: guests, parked: make(chan net.Conn, parkedMax), done: make(chan struct{})}
 	h.wg.Add(1)
 	go h.collect()
 	return h, nil
@@ -189,13 +203,17 @@ func broken(err error) bool {
 	return errors.Unwrap(err) != nil && !(errors.As(err, &ne) && ne.Timeout())
 }
 
-// Close ends the listener and all parked connections; streams in use go on.
+// Close ends the listener, all parked connections and the streams that the guest
+// opened; those that were dialled go on.
 // Safe to repeat. The socket file stays.
 func (h *Host) Close() error {
 	h.once.Do(func() {
 		close(h.done)
 		h.ln.Close()
 		h.wg.Wait()
+		if h.guests != nil {
+			_ = h.guests.Close()
+		}
 		for {
 			select {
 			case c := <-h.parked:

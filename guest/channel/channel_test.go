@@ -65,7 +65,7 @@ func dialer(path string) func(context.Context) (net.Conn, error) {
 
 func listen(t *testing.T, path string) *channel.Host {
 	t.Helper()
-	h, err := channel.Listen(path)
+	h, err := channel.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestDial_aRefusalKeepsItsClass(t *testing.T) {
 // with the next parked one would go on until ctx ends.
 func TestDial_aRefusalAsUnavailableIsNotRetried(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	h, err := channel.Listen(path)
+	h, err := channel.Listen(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,9 +61,19 @@ type Boot struct {
 	OutputBytesMax int64 `json:"output_bytes_max"`
 	// StateDir holds spools and the journal; "" = /var/lib/skete-guest.
 	StateDir string `json:"state_dir,omitempty"`
+	// Forwards are places in the machine that lead to ports of the host.
+	Forwards []Forward `json:"forwards,omitempty"`
 	// Mounts asks init to mount /proc, /tmp and so on (a VM); a container-like
 	// provider has done so already.
 	Mounts bool `json:"mounts,omitempty"`
+}
+
+// Forward is a place in the machine: each connection to it becomes a stream to a
+// port of the host. Every process of the machine may connect.
+type Forward struct {
+	// Listen is "tcp:127.0.0.1:PORT", or "unix:@NAME" for a name without a file.
+	Listen string `json:"listen"`
+	Port   uint32 `json:"port"`
 }
 
 // ReadBoot parses a boot file; unknown keys and trailing data are refused.

@@ -19,6 +19,10 @@ const (
 	ControlPort uint32 = 1 << 16 // guest.v1
 )
 
+// VsockHostPort is the port of the host's vsock where streams of the guest
+// arrive: with it Firecracker names the socket (PATH_65536).
+const VsockHostPort uint32 = 1 << 16
+
 // Bounds of what is read from the other side.
 const (
 	PreambleBytesMax = 256
@@ -29,9 +33,10 @@ const (
 // PreambleTimeout bounds how long a peer may take to answer.
 const PreambleTimeout = 10 * time.Second
 
-// The preamble is Firecracker's hybrid vsock shape: the host writes
-// "CONNECT <port>\n", the guest answers "OK <n>\n" and the rest of the
-// connection is the stream. We add "NO <class> <message>\n" for a refusal.
+// The preamble is Firecracker's hybrid vsock shape: who opens a stream, mostly the
+// host, writes "CONNECT <port>\n", the other end answers "OK <n>\n" and the rest
+// of the connection is the stream. We add "NO <class> <message>\n" for a refusal.
+// A guest that opens one asks for a port of the host, which are not TCP ports.
 
 // Connect opens port on a fresh channel connection. On error conn is closed.
 // The guest's refusal comes back as an *errs.Error of its class.

@@ -145,7 +145,7 @@ func outlive(ctx context.Context, by time.Duration) (context.Context, context.Ca
 
 // listen opens the channel at the place where the guest looks for it.
 func (p *Provider) listen(id sandbox.ID) (*channel.Host, error) {
-	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)))
+	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)), p.c.Serve.For(id))
 }
 
 // adoptWorkspace gives the top directory away; what is in it keeps its owners.

@@ -35,7 +35,7 @@ func onEngines(t *testing.T, test func(t *testing.T, e *enginetest.Engine)) {
 
 func open(t testing.TB, e *enginetest.Engine, dir string) *Provider {
 	t.Helper()
-	p, err := New(Config{Dir: dir, Host: e.Host, Guest: guesttest.Binary(t)})
+	p, err := New(Config{Dir: dir, Host: e.Host, Guest: guesttest.Binary(t), Serve: sandboxtest.ServeGuest})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,6 +56,8 @@ type Config struct {
 	// Creates is how many machines boot at once; 0 = twice the number of
 	// cores: much of a boot is waiting for the engine.
 	Creates int
+	// Serve serves the streams that guests open to their host; nil refuses them.
+	Serve sandbox.ServeGuest
 	// Log may be nil.
 	Log *slog.Logger
 }

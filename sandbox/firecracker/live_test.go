@@ -54,7 +54,7 @@ func skipUnlessLive(t testing.TB) {
 
 func openLive(t testing.TB, dir string) *Provider {
 	t.Helper()
-	c := Config{Dir: dir, Cache: microvmtest.Dir(), Kernel: os.Getenv(kernelEnv), Modules: os.Getenv(modulesEnv), Console: os.Getenv(consoleEnv) != ""}
+	c := Config{Dir: dir, Serve: sandboxtest.ServeGuest, Cache: microvmtest.Dir(), Kernel: os.Getenv(kernelEnv), Modules: os.Getenv(modulesEnv), Console: os.Getenv(consoleEnv) != ""}
 	if c.Kernel == "" {
 		microvmtest.Kernel(t)
 	}

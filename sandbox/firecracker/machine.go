@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
@@ -25,6 +26,9 @@ import (
 // vsockPort is where the guest listens; each stream then says which port of
 // the channel it wants.
 const vsockPort = 1024
+
+// guestSocket is where streams of the guest arrive, in the machine's directory.
+const guestSocket = "guest.sock"
 
 // cleanEnd is the detail of a machine whose guest ended it.
 const cleanEnd = "the guest ended"
@@ -57,6 +61,8 @@ type machine struct {
 	counts    counts
 	uncounted []byte // the beginning of a line
 
+	guests *channel.Acceptor // nil: the guest opens no streams
+
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	open  chan struct{} // closed while streams may be opened
@@ -74,11 +80,35 @@ func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	}
 	close(m.open)
 	m.api = api.New(func(ctx context.Context) (net.Conn, error) { return m.jail.Dial(ctx, jail.APISocket) })
+	if m.guests, err = p.acceptGuests(id, m.jail); err != nil {
+		m.api.Close()
+		_ = watch.Close()
+		return nil, err
+	}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Add(1)
 	go m.awaitExit()
 	p.machines.Put(id, m)
 	return m, nil
+}
+
+// acceptGuests serves the streams that the guest opens, where Firecracker looks
+// for a port of the host: a socket in the jail, made outside of it, since the
+// directory belongs to a user that is not to be trusted. nil: none are served.
+func (p *Provider) acceptGuests(id sandbox.ID, j jail.Jail) (*channel.Acceptor, error) {
+	if p.c.Serve == nil {
+		return nil, nil
+	}
+	path := filepath.Join(p.dir(id), guestSocket)
+	a, err := channel.Accept(path, p.c.Serve.For(id))
+	if err != nil {
+		return nil, err
+	}
+	if err := j.ShowSocket(path, fmt.Sprintf("%s_%d", jail.VsockSocket, wire.VsockHostPort)); err != nil {
+		_ = a.Close()
+		return nil, fmt.Errorf("show the guest's socket to Firecracker: %w", err)
+	}
+	return a, nil
 }
 
 // awaitExit waits for Firecracker's end and writes down how it came.
@@ -91,6 +121,9 @@ func (m *machine) awaitExit() {
 	}
 	exit := m.lifetime.End(func(destroyed bool) sandbox.Exit { return m.exitOf(destroyed, m.watch.Status()) })
 	m.breakStreams()
+	if m.guests != nil {
+		_ = m.guests.Close()
+	}
 	m.p.c.Log.Info("firecracker: machine ended", "id", m.id, "reason", exit.Reason, "detail", exit.Detail)
 }
 
@@ -233,6 +266,9 @@ func (m *machine) reopen() {
 
 func (m *machine) breakStreams() {
 	m.guest.Close()
+	if m.guests != nil {
+		m.guests.Break()
+	}
 	m.mu.Lock()
 	conns := make([]net.Conn, 0, len(m.conns))
 	for c := range m.conns {
@@ -504,6 +540,9 @@ func (m *machine) Destroy(ctx context.Context) error { return m.p.Destroy(ctx, m
 func (m *machine) Close() error {
 	m.lifetime.Release(func() {
 		m.breakStreams()
+		if m.guests != nil {
+			_ = m.guests.Close()
+		}
 		m.wg.Wait()
 		_ = m.watch.Close()
 		m.guest.Close()

@@ -1,16 +1,22 @@
 package firecracker
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/firecracker/fcmodel"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
@@ -52,7 +58,7 @@ func modelWorld(t *testing.T) *world {
 	}
 	must(t, os.WriteFile(w.root.Image, make([]byte, 4096), 0o444))
 	w.open = func() *Provider {
-		p, err := New(Config{Dir: filepath.Join(dir, "state"), Binary: binary, Bare: true, Cache: microvmtest.Dir()})
+		p, err := New(Config{Dir: filepath.Join(dir, "state"), Binary: binary, Bare: true, Cache: microvmtest.Dir(), Serve: sandboxtest.ServeGuest})
 		must(t, err)
 		t.Cleanup(func() { must(t, p.Close()) })
 		return p
@@ -273,4 +279,51 @@ func TestEachMachineHasAUserOfItsOwn(t *testing.T) {
 	if uc, err := p.takeUID(c); err != nil || uc != ua {
 		t.Errorf("after a release: %d, %v", uc, err)
 	}
+}
+
+// Streams that the guest opens arrive at the socket that Firecracker looks for;
+// they end when the machine stands still, and go on behind that, and with a later
+// server.
+func TestModelStreamsOfTheGuest(t *testing.T) {
+	w := modelWorld(t)
+	b := w.boot()
+	place := "@" + string(b.ID) // the model's guest is a process of this host
+	b.Forwards = []wire.Forward{{Listen: "unix:" + place, Port: 70_000}}
+	m, _ := w.create(b)
+	open := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("unix", place)
+		must(t, err)
+		_ = conn.SetDeadline(time.Now().Add(patience.Of(20 * time.Second)))
+		return conn
+	}
+	ask := func(when string) {
+		t.Helper()
+		conn := open()
+		defer conn.Close()
+		_, err := io.WriteString(conn, "hello")
+		must(t, err)
+		must(t, conn.(*net.UnixConn).CloseWrite())
+		if got, err := io.ReadAll(conn); err != nil || string(got) != string(b.ID)+"\nhello" {
+			t.Errorf("%s: %q, %v", when, got, err)
+		}
+	}
+	ask("at first")
+	held := open()
+	defer held.Close()
+	if line, err := bufio.NewReader(held).ReadString('\n'); err != nil || line != string(b.ID)+"\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	must(t, m.Pause(t.Context()))
+	must(t, m.Resume(t.Context()))
+	if rest, err := io.ReadAll(held); err != nil || len(rest) > 0 {
+		t.Errorf("a stream from before the pause: %q, %v", rest, err)
+	}
+	ask("after a pause")
+	must(t, w.p.Close())
+	w.p = w.open()
+	if _, err := w.p.Attach(t.Context(), b.ID); err != nil {
+		t.Fatal(err)
+	}
+	ask("with a later server")
 }

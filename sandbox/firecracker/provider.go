@@ -75,6 +75,8 @@ type Config struct {
 	Creates int
 	// Console lets the guest's kernel say all that it does, for diagnosis.
 	Console bool
+	// Serve serves the streams that guests open to their host; nil refuses them.
+	Serve sandbox.ServeGuest
 	// Log may be nil.
 	Log *slog.Logger
 }

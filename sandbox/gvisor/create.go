@@ -175,7 +175,7 @@ func limitsOf(r *specs.LinuxResources) cgroup.Limits {
 
 // listen opens the channel at the place where the guest looks for it.
 func (p *Provider) listen(id sandbox.ID) (*channel.Host, error) {
-	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)))
+	return channel.Listen(filepath.Join(p.bootDir(id), filepath.Base(wire.HostSocket)), p.c.Serve.For(id))
 }
 
 // The boot directory's door. Without root the directory looks like the

@@ -25,7 +25,7 @@ func exe(t testing.TB) string {
 
 func open(t testing.TB, dir string) *Provider {
 	t.Helper()
-	return openWith(t, Config{Dir: dir, Runsc: slim(t)})
+	return openWith(t, Config{Dir: dir, Runsc: slim(t), Serve: sandboxtest.ServeGuest})
 }
 
 // slim is the program that is gVisor alone, as `make build` puts it into skete.

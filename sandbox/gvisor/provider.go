@@ -52,6 +52,8 @@ type Config struct {
 	// Creates is how many machines boot at once; 0 = the number of cores,
 	// since more of them only wait for each other.
 	Creates int
+	// Serve serves the streams that guests open to their host; nil refuses them.
+	Serve sandbox.ServeGuest
 	// Log may be nil.
 	Log *slog.Logger
 }

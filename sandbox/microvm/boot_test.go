@@ -92,7 +92,7 @@ func startVM(t *testing.T, o options) *machine {
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	m.line = mux.Open(m.dial)
+	m.line = mux.Open(m.dial, nil)
 	m.client = wire.NewClient(m.line.Dial)
 	go func() {
 		_ = m.cmd.Wait()

@@ -36,7 +36,7 @@ func (p *Provider) follow(id sandbox.ID, ref hostproc.Ref, host *channel.Host) (
 		return nil, err
 	}
 	if host == nil {
-		if host, err = channel.Listen(filepath.Join(p.dir(id), socketName)); err != nil {
+		if host, err = channel.Listen(filepath.Join(p.dir(id), socketName), p.c.Serve.For(id)); err != nil {
 			_ = watch.Close()
 			return nil, err
 		}

@@ -31,7 +31,7 @@ func TestProvider(t *testing.T) {
 
 func open(t testing.TB, dir string) *Provider {
 	t.Helper()
-	p, err := New(Config{Dir: dir, Allow: true})
+	p, err := New(Config{Dir: dir, Allow: true, Serve: sandboxtest.ServeGuest})
 	if err != nil {
 		t.Fatal(err)
 	}

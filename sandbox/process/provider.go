@@ -47,6 +47,8 @@ type Config struct {
 	Dir string
 	// Allow must be set: without it every machine is refused.
 	Allow bool
+	// Serve serves the streams that guests open to their host; nil refuses them.
+	Serve sandbox.ServeGuest
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -150,7 +152,7 @@ func (p *Provider) prepare(b sandbox.Boot) (*channel.Host, error) {
 	if err := os.WriteFile(filepath.Join(dir, bootName), data, 0o600); err != nil {
 		return nil, err
 	}
-	return channel.Listen(filepath.Join(dir, socketName))
+	return channel.Listen(filepath.Join(dir, socketName), p.c.Serve.For(b.ID))
 }
 
 // bootFile puts the host's own user and paths in place of a machine's.

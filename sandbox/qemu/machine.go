@@ -98,7 +98,7 @@ func (p *Provider) follow(id sandbox.ID, rec record) (*machine, error) {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.line = mux.Open(func(ctx context.Context) (net.Conn, error) {
 		return privdropDial(ctx, filepath.Join(p.dir(id), channelName))
-	})
+	}, p.c.Serve.For(id))
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Go(m.awaitExit)
 	m.wg.Go(m.attend)

@@ -51,6 +51,8 @@ type Config struct {
 	Accel string
 	// Creates is how many machines boot at once; 0 = the number of cores.
 	Creates int
+	// Serve serves the streams that guests open to their host; nil refuses them.
+	Serve sandbox.ServeGuest
 	// Log may be nil.
 	Log *slog.Logger
 }

@@ -25,7 +25,7 @@ func open(t testing.TB, dir string) *Provider {
 		t.Skip("boots virtual machines: not in a short run")
 	}
 	microvmtest.Kernel(t)
-	p, err := New(Config{Dir: dir, Cache: microvmtest.Dir(), Guest: guesttest.Binary(t), Log: warnings(t)})
+	p, err := New(Config{Dir: dir, Cache: microvmtest.Dir(), Guest: guesttest.Binary(t), Log: warnings(t), Serve: sandboxtest.ServeGuest})
 	if errs.Is(err, errs.Unsupported) {
 		t.Skip(err)
 	}

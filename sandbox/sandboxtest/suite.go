@@ -29,6 +29,7 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 		{"Terminal", testTerminal},
 		{"Files", testFiles},
 		{"Ports", testPorts},
+		{"StreamsOfTheGuest", testStreamsOfTheGuest},
 		{"Restart", testRestart},
 		{"SuperviseKilled", testSuperviseKilled},
 		{"Pause", testPause},

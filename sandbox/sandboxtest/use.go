@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
@@ -205,8 +206,10 @@ func testPorts(s *suite) {
 	}
 	// The control port is no TCP port: nothing inside can name it.
 	if s.p.Capabilities().HidesHostNetwork {
-		if res := g.Run(tool, "dial", "unix", wire.HostSocket); res.Code == 0 || !strings.Contains(res.Stderr, "permission denied") {
-			s.Errorf("the host's socket from inside: %+v", res)
+		for _, socket := range []string{wire.HostSocket, channel.AcceptPath(wire.HostSocket)} {
+			if res := g.Run(tool, "dial", "unix", socket); res.Code == 0 || !strings.Contains(res.Stderr, "permission denied") {
+				s.Errorf("the host's socket %s from inside: %+v", socket, res)
+			}
 		}
 	}
 }

@@ -1,8 +1,8 @@
 // Package mux carries streams between host and guest over one serial line: a
 // virtio-serial port inside, a socket of the machine's monitor outside.
 //
-//	host:   line := mux.Open(dial); conn, err := line.Dial(ctx, wire.ControlPort); line.Close()
-//	guest:  mux.Serve(ctx, open, func(conn net.Conn, port uint32) { … })
+//	host:   line := mux.Open(dial, serveGuest); conn, err := line.Dial(ctx, wire.ControlPort); line.Close()
+//	guest:  g := mux.NewGuest(open, serveHost); go g.Serve(ctx); conn, err := g.Dial(ctx, port)
 //
 // # The line
 //
@@ -22,8 +22,10 @@
 // A Line is safe for concurrent use. It survives any death of the guest's
 // supervisor, any pause, restore or restart of the machine, and a monitor that
 // swallows what the guest says: the streams break, the next Dial opens a new
-// session. The guest cannot open streams towards the host; one that tries loses
-// its session.
+// session; a host that serves the guest's streams does so by itself. The first
+// session, and the one after a Hangup, begins with a Dial: until then a guest
+// that dials waits. A guest has guestStreamsMax streams of its own at a time;
+// where the host serves none, one that opens a stream loses its session.
 package mux
 
 import (
@@ -48,8 +50,12 @@ const (
 	keepAliveEvery = 10 * time.Second
 	writeTimeout   = 10 * time.Second // of the line, and of an answer to a keep-alive
 	backlogMax     = 256              // streams that were not answered yet
-	dialMax        = time.Minute      // without a deadline of the caller's
-	againAfter     = 10 * time.Millisecond
+	// guestStreamsMax bounds the streams that a guest has opened and that are
+	// not over: each may hold a window of the host's memory.
+	guestStreamsMax = 64
+	refusalsMax     = 16
+	dialMax         = time.Minute // without a deadline of the caller's
+	againAfter      = 10 * time.Millisecond
 )
 
 // How long the host greets on one connection before it hangs up and comes
@@ -77,9 +83,20 @@ type Port interface {
 	SetWriteDeadline(time.Time) error
 }
 
+// Handler serves a stream that the other end has opened to a port, and returns
+// when it is over. It owns the stream and must Grant or Refuse it (guest/wire).
+type Handler = func(conn net.Conn, port uint32)
+
 // Line is the host's end.
 type Line struct {
-	dial func(context.Context) (net.Conn, error)
+	dial     func(context.Context) (net.Conn, error)
+	serve    Handler       // nil: the guest opens no streams
+	slots    chan struct{} // of streams that the guest opened
+	refusals chan struct{} // of those beyond that are being refused
+
+	ctx    context.Context // ends when the line is closed
+	cancel context.CancelFunc
+
 	turn chan struct{} // held by who opens a session
 
 	mu      sync.Mutex
@@ -89,8 +106,12 @@ type Line struct {
 
 // Open returns a line whose connections come from dial. It does not dial yet.
 // The monitor at the other end serves one connection: no two lines may share it.
-func Open(dial func(context.Context) (net.Conn, error)) *Line {
-	return &Line{dial: dial, turn: make(chan struct{}, 1)}
+// serve is called in a goroutine of its own for each stream that the guest
+// opens; nil refuses them.
+func Open(dial func(context.Context) (net.Conn, error), serve Handler) *Line {
+	l := &Line{dial: dial, serve: serve, slots: make(chan struct{}, guestStreamsMax), refusals: make(chan struct{}, refusalsMax), turn: make(chan struct{}, 1)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
 }
 
 // Dial opens a stream to a port of the guest. It waits for a guest that is not
@@ -150,6 +171,7 @@ func (l *Line) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
+	l.cancel()
 	l.Hangup()
 	return nil
 }
@@ -204,8 +226,7 @@ func connect(ctx context.Context, conn net.Conn, patience time.Duration) (*yamux
 	return yamux.Client(&guard{Port: conn, r: r}, yamuxConfig())
 }
 
-// keep makes s the present session. A stream that the guest opens is against
-// the protocol and ends it.
+// keep makes s the present session.
 func (l *Line) keep(s *yamux.Session) (*yamux.Session, error) {
 	l.mu.Lock()
 	closed := l.closed
@@ -217,11 +238,61 @@ func (l *Line) keep(s *yamux.Session) (*yamux.Session, error) {
 		s.Close()
 		return nil, errs.New(errs.Unavailable, "the machine is gone")
 	}
-	go func() {
-		_, _ = s.AcceptStream()
-		s.Close()
-	}()
+	go l.accept(s)
 	return s, nil
+}
+
+// accept serves the streams that the guest opens in a session, and begins
+// another session when this one broke: the guest may have something to say.
+func (l *Line) accept(s *yamux.Session) {
+	l.acceptAll(s)
+	s.Close()
+	l.mu.Lock()
+	broke := l.serve != nil && l.session == s // and was not hung up
+	l.mu.Unlock()
+	if !broke {
+		return
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, dialMax)
+	defer cancel()
+	_, _ = l.present(ctx) // without one the next Dial says why
+}
+
+func (l *Line) acceptAll(s *yamux.Session) {
+	for {
+		y, err := s.AcceptStream()
+		if err != nil || l.serve == nil {
+			return
+		}
+		select {
+		case l.slots <- struct{}{}:
+			go func() {
+				defer func() { <-l.slots }()
+				accept(newStream(y), l.serve)
+			}()
+		default:
+			l.refuse(y)
+		}
+	}
+}
+
+var errStreams = errs.New(errs.Limit, "this machine has %d streams to its host under way", guestStreamsMax)
+
+// refuse says that there are too many streams, or, where even that is too much,
+// hangs up.
+func (l *Line) refuse(y *yamux.Stream) {
+	select {
+	case l.refusals <- struct{}{}:
+		go func() {
+			defer func() { <-l.refusals }()
+			accept(newStream(y), func(conn net.Conn, _ uint32) {
+				_ = wire.Refuse(conn, errStreams)
+				conn.Close()
+			})
+		}()
+	default:
+		_ = y.Close()
+	}
 }
 
 // open opens a stream in s. yamux's own call does not know contexts.
@@ -239,7 +310,7 @@ func open(ctx context.Context, s *yamux.Session, port uint32) (net.Conn, error) 
 	case r := <-opened:
 		if r.err != nil {
 			s.Close() // it opens no more, whatever the reason
-			return nil, errs.Wrap(errs.Unavailable, r.err, "open a stream to the guest")
+			return nil, errs.Wrap(errs.Unavailable, r.err, "open a stream")
 		}
 		return preamble(ctx, newStream(r.s), port)
 	case <-ctx.Done():
@@ -266,22 +337,75 @@ func preamble(ctx context.Context, conn *stream, port uint32) (net.Conn, error) 
 	return conn, nil
 }
 
-// Serve is the guest's end: it serves one session after the other until ctx
-// ends, and calls serve in a goroutine of its own for each stream that the host
-// opens; serve owns the stream and must Grant or Refuse it. port opens the line
-// and waits until there is a host; it is called for each session. Serve returns
-// when ctx has ended; it does not wait for serve.
-func Serve(ctx context.Context, port func(context.Context) (Port, error), serve func(conn net.Conn, port uint32)) {
+// Guest is the guest's end. It is safe for concurrent use.
+type Guest struct {
+	port  func(context.Context) (Port, error)
+	serve Handler
+
+	mu      sync.Mutex
+	session *yamux.Session // the present one, nil = none
+	changed chan struct{}  // closed when there is another session
+}
+
+// NewGuest returns the guest's end of a line. port opens the line and waits
+// until there is a host; it is called for each session. serve is called in a
+// goroutine of its own for each stream that the host opens.
+func NewGuest(port func(context.Context) (Port, error), serve Handler) *Guest {
+	return &Guest{port: port, serve: serve, changed: make(chan struct{})}
+}
+
+// Serve serves one session after the other until ctx ends. It does not wait for
+// the handler.
+func (g *Guest) Serve(ctx context.Context) {
 	for ctx.Err() == nil {
-		p, err := port(ctx)
+		p, err := g.port(ctx)
 		if err == nil {
-			serveSession(ctx, p, serve)
+			g.serveSession(ctx, p)
 		}
 		_ = sleep.For(ctx, againAfter)
 	}
 }
 
-func serveSession(ctx context.Context, p Port, serve func(net.Conn, uint32)) {
+// Dial opens a stream to a port of the host. It waits for a host that is not
+// there, or no longer, until ctx ends (its error). A refusal comes back with its
+// class.
+func (g *Guest) Dial(ctx context.Context, port uint32) (net.Conn, error) {
+	for {
+		s, changed := g.present()
+		if s == nil || s.IsClosed() {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		conn, err := open(ctx, s, port)
+		if err == nil || ctx.Err() != nil || !s.IsClosed() && !broken(err) {
+			return conn, err
+		}
+		if err := sleep.For(ctx, againAfter); err != nil { // the session is dying, or dead
+			return nil, err
+		}
+	}
+}
+
+func (g *Guest) present() (s *yamux.Session, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.session, g.changed
+}
+
+// keep makes s the present session, nil none.
+func (g *Guest) keep(s *yamux.Session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.session = s
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+func (g *Guest) serveSession(ctx context.Context, p Port) {
 	defer p.Close()
 	stop := context.AfterFunc(ctx, func() { p.Close() })
 	defer stop()
@@ -298,12 +422,14 @@ func serveSession(ctx context.Context, p Port, serve func(net.Conn, uint32)) {
 		return
 	}
 	defer s.Close()
+	g.keep(s)
+	defer g.keep(nil)
 	for {
 		y, err := s.AcceptStream()
 		if err != nil {
 			return
 		}
-		go accept(newStream(y), serve)
+		go accept(newStream(y), g.serve)
 	}
 }
 

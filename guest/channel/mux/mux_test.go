@@ -226,7 +226,7 @@ func guest(l *wireLine) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Serve(ctx, l.open, serveTest)
+		NewGuest(l.open, serveTest).Serve(ctx)
 	}()
 	return func() {
 		cancel()
@@ -268,7 +268,7 @@ func echo(ctx context.Context, l *Line, data []byte) error {
 func TestLine_carriesManyStreamsAtOnce(t *testing.T) {
 	l := newWireLine()
 	defer guest(l)()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	var wg sync.WaitGroup
 	for i := range 50 {
@@ -287,7 +287,7 @@ func TestLine_carriesManyStreamsAtOnce(t *testing.T) {
 func TestLine_anEndIsCleanAndABreakIsNot(t *testing.T) {
 	l := newWireLine()
 	defer guest(l)()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	conn, err := line.Dial(within(t, 10*time.Second), sourcePort)
 	if err != nil {
@@ -311,7 +311,7 @@ func TestLine_anEndIsCleanAndABreakIsNot(t *testing.T) {
 func TestLine_refusalsKeepTheirClass(t *testing.T) {
 	l := newWireLine()
 	defer guest(l)()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	if _, err := line.Dial(within(t, 10*time.Second), refused); !errs.Is(err, errs.Denied) {
 		t.Errorf("got %v", err)
@@ -330,7 +330,7 @@ func TestLine_survivesEveryDeath(t *testing.T) {
 			l := newWireLine()
 			l.dropClosed = drop
 			stop := guest(l)
-			line := Open(l.dial)
+			line := Open(l.dial, nil)
 			defer func() {
 				line.Close()
 				stop()
@@ -351,7 +351,7 @@ func TestLine_survivesEveryDeath(t *testing.T) {
 				case 3: // the host's process dies and another one comes
 					l.cutHost()
 					line.Close()
-					line = Open(l.dial)
+					line = Open(l.dial, nil)
 				}
 				<-busy // broken or through: that is its own affair, but it ends
 				if err := echo(within(t, 20*time.Second), line, []byte("hello")); err != nil {
@@ -367,7 +367,7 @@ func TestLine_comesBackToASilentMonitor(t *testing.T) {
 	l := newWireLine()
 	l.throttled = 2
 	defer guest(l)()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	if err := echo(within(t, 20*time.Second), line, []byte("hello")); err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func TestLine_comesBackToASilentMonitor(t *testing.T) {
 
 func TestLine_dialEndsWithItsContext(t *testing.T) {
 	l := newWireLine() // no guest is at the other end
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	patience.Within(t, 10*time.Second, "dials to end with their contexts", func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -393,7 +393,7 @@ func TestLine_dialEndsWithItsContext(t *testing.T) {
 }
 
 func TestLine_aGoneMachineIsUnavailable(t *testing.T) {
-	line := Open(func(context.Context) (net.Conn, error) { return nil, errors.New("connection refused") })
+	line := Open(func(context.Context) (net.Conn, error) { return nil, errors.New("connection refused") }, nil)
 	if _, err := line.Dial(within(t, 10*time.Second), echoPort); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("got %v", err)
 	}
@@ -408,7 +408,7 @@ func TestLine_aGoneMachineIsUnavailable(t *testing.T) {
 func TestStream_closeDoesNotWaitForADeafPeer(t *testing.T) {
 	l := newWireLine()
 	defer guest(l)()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	conn, err := line.Dial(within(t, 10*time.Second), deafPort)
 	if err != nil {
@@ -434,7 +434,7 @@ func TestStream_aWriterLearnsThatNobodyReads(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		Serve(ctx, l.open, func(conn net.Conn, port uint32) {
+		NewGuest(l.open, func(conn net.Conn, port uint32) {
 			defer conn.Close()
 			_ = wire.Grant(conn, port)
 			var err error
@@ -442,13 +442,13 @@ func TestStream_aWriterLearnsThatNobodyReads(t *testing.T) {
 				_, err = conn.Write(make([]byte, 64<<10))
 			}
 			told <- err
-		})
+		}).Serve(ctx)
 	}()
 	defer func() {
 		cancel()
 		<-done
 	}()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	conn, err := line.Dial(within(t, 10*time.Second), 9)
 	if err != nil {
@@ -466,7 +466,7 @@ func TestStream_aWriterLearnsThatNobodyReads(t *testing.T) {
 func TestStream_readsGoOnAfterADeadline(t *testing.T) {
 	l := newWireLine()
 	defer guest(l)()
-	line := Open(l.dial)
+	line := Open(l.dial, nil)
 	defer line.Close()
 	conn, err := line.Dial(within(t, 10*time.Second), echoPort)
 	if err != nil {
@@ -601,7 +601,7 @@ func TestLine_aHostileGuestLosesItsSession(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			line := Open(nil)
+			line := Open(nil, nil)
 			if _, err := line.keep(s); err != nil {
 				t.Fatal(err)
 			}
@@ -626,7 +626,7 @@ func TestDial_waitsAsLongAsItsCaller(t *testing.T) {
 					ctx, cancel = context.WithTimeout(t.Context(), wait)
 				}
 				defer cancel()
-				line := Open(newWireLine().dial)
+				line := Open(newWireLine().dial, nil)
 				defer line.Close()
 				began := time.Now()
 				_, err := line.Dial(ctx, wire.ControlPort)
@@ -635,5 +635,132 @@ func TestDial_waitsAsLongAsItsCaller(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// bothWays is a line whose host serves what the test's guest serves, and its
+// guest.
+func bothWays(t *testing.T) (l *wireLine, line *Line, g *Guest) {
+	t.Helper()
+	l = newWireLine()
+	g = NewGuest(l.open, serveTest)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.Serve(ctx)
+	}()
+	line = Open(l.dial, serveTest)
+	t.Cleanup(func() {
+		line.Close()
+		cancel()
+		<-done
+	})
+	conn, err := line.Dial(within(t, 20*time.Second), echoPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	return l, line, g
+}
+
+// echoFromGuest sends data through a stream that the guest opens.
+func echoFromGuest(ctx context.Context, g *Guest, data []byte) error {
+	conn, err := g.Dial(ctx, echoPort)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = conn.Write(data)
+		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	got, err := io.ReadAll(conn)
+	if err == nil && !bytes.Equal(got, data) {
+		err = fmt.Errorf("%d bytes came back of %d", len(got), len(data))
+	}
+	return err
+}
+
+func TestGuest_opensStreams(t *testing.T) {
+	_, line, g := bothWays(t)
+	ctx := within(t, 30*time.Second)
+	data := bytes.Repeat([]byte("up "), 100_000)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := echoFromGuest(ctx, g, data); err != nil {
+				t.Errorf("guest to host: %v", err)
+			}
+		})
+		wg.Go(func() {
+			if err := echo(ctx, line, data); err != nil {
+				t.Errorf("host to guest: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := g.Dial(ctx, refused); !errs.Is(err, errs.Denied) || errs.Public(err) != "not this one" {
+		t.Errorf("a port that the host refuses: %v", err)
+	}
+}
+
+// A session that broke is begun anew by the host: it need not have anything to
+// say to the guest.
+func TestGuest_opensStreamsAfterABreak(t *testing.T) {
+	l, _, g := bothWays(t)
+	ctx := within(t, 60*time.Second)
+	for range 3 {
+		l.cutHost()
+		for {
+			once, cancel := patience.Context(ctx, 5*time.Second)
+			err := echoFromGuest(once, g, []byte("again"))
+			cancel()
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("the guest reaches the host no more: %v", err)
+			}
+		}
+	}
+}
+
+// What a guest does not end takes the place of its other streams, and of
+// nothing of the host's.
+func TestGuest_streamsAreBounded(t *testing.T) {
+	l := newWireLine()
+	hold := make(chan struct{})
+	line := Open(l.dial, func(conn net.Conn, port uint32) {
+		defer conn.Close()
+		_ = wire.Grant(conn, port)
+		<-hold
+	})
+	defer line.Close()
+	defer close(hold)
+	g := NewGuest(l.open, serveTest)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.Serve(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	in := within(t, 60*time.Second)
+	if err := echo(in, line, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range guestStreamsMax {
+		conn, err := g.Dial(in, 9)
+		if err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		defer conn.Close()
+	}
+	if _, err := g.Dial(in, 9); !errs.Is(err, errs.Limit) {
+		t.Errorf("one more than the bound: %v", err)
+	}
+	if err := echo(in, line, []byte("hello")); err != nil {
+		t.Errorf("the host's own stream: %v", err)
 	}
 }

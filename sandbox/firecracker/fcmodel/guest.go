@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/stage/plan"
 	"github.com/skete-dev/skete/guest/wire"
@@ -54,11 +55,14 @@ func BootProcess(dir string, path func(string) string) func(BootSource) (Guest, 
 		if err != nil {
 			return nil, err
 		}
-		return startProcess(dir, uint32(n), program, params.Boot)
+		return startProcess(dir, uint32(n), program, params.Boot, path(vsockName))
 	}
 }
 
-func startProcess(dir string, port uint32, program []byte, boot wire.Boot) (Guest, error) {
+// vsockName is the device's socket where the provider puts it.
+const vsockName = "v.sock"
+
+func startProcess(dir string, port uint32, program []byte, boot wire.Boot, vsock string) (Guest, error) {
 	for _, d := range []string{"home", "state", "work"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, err
@@ -76,7 +80,7 @@ func startProcess(dir string, port uint32, program []byte, boot wire.Boot) (Gues
 	if err := errors.Join(os.WriteFile(binary, program, 0o700), os.WriteFile(file, data, 0o600)); err != nil {
 		return nil, err
 	}
-	host, err := channel.Listen(socket)
+	host, err := channel.Listen(socket, func(conn net.Conn, port uint32) { toHost(conn, port, vsock) })
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +98,44 @@ func startProcess(dir string, port uint32, program []byte, boot wire.Boot) (Gues
 		_ = host.Close()
 	}()
 	return p, nil
+}
+
+// dialLong connects to a socket whose path may be longer than an address.
+func dialLong(path string) (net.Conn, error) {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+}
+
+// toHost carries a stream that the guest opens as the device does: it connects to
+// the socket that is named after the port of the host.
+func toHost(conn net.Conn, port uint32, vsock string) {
+	defer conn.Close()
+	up, err := dialLong(fmt.Sprintf("%s_%d", vsock, wire.VsockHostPort))
+	if err != nil {
+		_ = wire.Refuse(conn, errs.Wrap(errs.Unavailable, err, "the host does not serve this machine"))
+		return
+	}
+	if err := wire.Connect(up, port, time.Time{}); err != nil {
+		_ = wire.Refuse(conn, err)
+		return
+	}
+	defer up.Close()
+	if wire.Grant(conn, port) != nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(up, conn)
+		_ = up.(*net.UnixConn).CloseWrite()
+	}()
+	_, _ = io.Copy(conn, up)
+	_ = conn.(*net.UnixConn).CloseWrite()
+	<-done
 }
 
 // Dial implements Guest: nothing listens until the program has called.

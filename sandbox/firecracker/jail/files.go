@@ -55,6 +55,18 @@ func (j Jail) LinkOwn(source, name string) error {
 	return j.own(j.Path(name))
 }
 
+// ShowSocket shows a socket that was made out of Firecracker's reach, in the place
+// of what has the name, and gives it to the machine's user.
+func (j Jail) ShowSocket(source, name string) error {
+	if err := os.Remove(j.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := j.own(source); err != nil {
+		return err
+	}
+	return os.Link(source, j.Path(name))
+}
+
 // Own gives a file that was made in Root to the machine's user.
 func (j Jail) Own(name string) error { return j.own(j.Path(name)) }
 

@@ -1,6 +1,9 @@
 package escape
 
-import "github.com/skete-dev/skete/guest/wire"
+import (
+	"github.com/skete-dev/skete/guest/channel"
+	"github.com/skete-dev/skete/guest/wire"
+)
 
 // ofEveryone are attacks that must fail for every user, root inside too.
 func ofEveryone(p prize) []Attack {
@@ -59,7 +62,7 @@ func ofUser() []Attack {
 		{Name: "new privileges", Line: "grep NoNewPrivs /proc/self/status || echo 'NoNewPrivs: 1'", Free: true, Never: "0", Ungranted: true},
 		{Name: "become root", Line: "su -c true || sudo -n true"},
 		{Name: "look into the boot directory", Line: "ls /.skete || cat /.skete/boot.json || cat /.skete/guest"},
-		{Name: "the host's channel", Line: "./tool dial unix " + wire.HostSocket + " || (: < /dev/vport0p1) || (: < /dev/vsock)"},
+		{Name: "the host's channel", Line: "./tool dial unix " + wire.HostSocket + " || ./tool dial unix " + channel.AcceptPath(wire.HostSocket) + " || (: < /dev/vport0p1) || (: < /dev/vsock)"},
 		{Name: "the guest's files", Line: "ls /var/lib/skete-guest || ls /.skete-state || ls /run/skete-guest"},
 		{Name: "the guest's memory", Line: "cat /proc/1/mem || cat /proc/1/maps && cat /proc/1/environ"},
 		{Name: "the guest's descriptors", Line: "readlink /proc/1/fd/* || cat /proc/1/fd/3"},

@@ -81,7 +81,7 @@ func (m *Machine) boot() {
 	m.must(err)
 	file := filepath.Join(m.dir, "boot.json")
 	m.must(os.WriteFile(file, data, 0o600))
-	m.host, err = channel.Listen(filepath.Join(m.dir, "host.sock"))
+	m.host, err = channel.Listen(filepath.Join(m.dir, "host.sock"), nil)
 	m.must(err)
 	m.Client = wire.NewClient(m.host.Dial)
 	m.cmd = exec.Command(guesttest.Binary(m.t), "init", "--boot", file)

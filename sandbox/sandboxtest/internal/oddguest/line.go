@@ -78,7 +78,9 @@ func (s serial) file() (*os.File, error) {
 	return nil, fmt.Errorf("no port %s", string(s))
 }
 
-func (s serial) serve(ctx context.Context, f func(net.Conn, uint32)) { mux.Serve(ctx, s.open, f) }
+func (s serial) serve(ctx context.Context, f func(net.Conn, uint32)) {
+	mux.NewGuest(s.open, f).Serve(ctx)
+}
 
 func (s serial) hold(greet func(io.Writer)) {
 	f, err := s.file()

@@ -3,6 +3,8 @@
 //
 //	tool listen PORT         answer "hello" on 127.0.0.1:PORT, print "ready"
 //	tool dial NETWORK ADDR   print "connected" or the error; status 0 or 1
+//	tool ask ADDR N          connect to a unix socket, print the line that comes,
+//	                         send N bytes and print how many come back
 //	tool hog MB REST         after REST seconds use that much memory, print
 //	                         "allocated", stay
 //	tool spin SECONDS        keep all processors busy
@@ -55,6 +57,8 @@ func main() {
 		spin(time.Duration(number(arg(args, 0))) * time.Second)
 	case "fork":
 		fork(number(arg(args, 0)))
+	case "ask":
+		ask(arg(args, 0), number(arg(args, 1)))
 	case "idle":
 		<-time.After(time.Hour)
 	case "fill":
@@ -133,6 +137,30 @@ func dial(network, addr string) {
 	}
 	defer c.Close()
 	fmt.Println("connected")
+}
+
+// ask talks to a service that says a line and echoes.
+func ask(addr string, n int) {
+	c, err := net.DialTimeout("unix", addr, 10*time.Second)
+	if err != nil {
+		fail(err)
+	}
+	defer c.Close()
+	data := make([]byte, n)
+	_, _ = rand.Read(data)
+	go func() {
+		_, _ = c.Write(data)
+		_ = c.(*net.UnixConn).CloseWrite()
+	}()
+	all, err := io.ReadAll(c)
+	if err != nil {
+		fail(err)
+	}
+	line, back, ok := bytes.Cut(all, []byte{'\n'})
+	if !ok || !bytes.Equal(back, data) {
+		fail(fmt.Errorf("%q and %d bytes came, of %d", line, len(back), n))
+	}
+	fmt.Printf("%s\n%d bytes came back\n", line, n)
 }
 
 // hog takes mb MiB after a rest.
