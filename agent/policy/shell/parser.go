@@ -54,25 +54,37 @@ func (p *parser) script() {
 	if p.lost() {
 		return
 	}
-	var stmts []*syntax.Stmt // not one by one: a here-document's text comes after its statement
-	var failed error
+	stmts, err := parse(p.src)
+	p.stmts(stmts)
+	if e, ok := errors.AsType[syntax.ParseError](err); ok {
+		p.opaque(e.Text)
+	} else if err != nil {
+		p.opaque(err.Error())
+	}
+}
+
+// parse returns the statements before the first error, not one by one: the text of
+// a here-document comes after its statement.
+func parse(src string) (stmts []*syntax.Stmt, err error) {
+	// The parser has met fewer broken lines than ours will: a panic there is a
+	// line that is not understood.
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("it cannot be parsed")
+		}
+	}()
 	// Not in a for statement: after an error the sequence may go on, and a loop
 	// that was left panics.
-	syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(p.src))(func(s *syntax.Stmt, err error) bool {
-		if err != nil && failed == nil {
-			failed = err
+	syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(src))(func(s *syntax.Stmt, failed error) bool {
+		if err == nil {
+			err = failed
 		}
-		if s != nil && failed == nil && len(stmts) <= CommandsMax {
+		if s != nil && err == nil && len(stmts) <= CommandsMax {
 			stmts = append(stmts, s)
 		}
 		return true
 	})
-	p.stmts(stmts)
-	if e, ok := errors.AsType[syntax.ParseError](failed); ok {
-		p.opaque(e.Text)
-	} else if failed != nil {
-		p.opaque(failed.Error())
-	}
+	return stmts, err
 }
 
 // brackets is how many are open at a time, at most; quotes count as text.
