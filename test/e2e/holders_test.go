@@ -67,7 +67,7 @@ func TestUndo_restartsWhoHoldsWhatItReplaced(t *testing.T) {
 		}
 		for name, want := range map[string]uint64{"web": 1, "beside": 0} {
 			if got := m.services(id)[name]; got.Restarts != want || got.State != "ready" {
-				m.t.Errorf("%s: %s was started anew %d times, not %d: %+v", provider, name, got.Restarts, want, got)
+				m.t.Errorf("%s: %s was started anew %d times, not %d: %+v; it ended last with %+v", provider, name, got.Restarts, want, got, got.LastExit)
 			}
 		}
 	})
