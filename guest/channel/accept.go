@@ -168,6 +168,8 @@ func Open(ctx context.Context, dial func(context.Context) (net.Conn, error), por
 		return conn, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case !deadline.IsZero() && !time.Now().Before(deadline):
+		return nil, context.DeadlineExceeded // the connection's clock was first
 	}
 	return nil, err
 }

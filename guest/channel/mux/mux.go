@@ -381,8 +381,13 @@ func (g *Guest) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 			}
 		}
 		conn, err := open(ctx, s, port)
-		if err == nil || ctx.Err() != nil || !s.IsClosed() && !broken(err) {
+		switch deadline, ok := ctx.Deadline(); {
+		case err == nil || ctx.Err() != nil:
 			return conn, err
+		case ok && !time.Now().Before(deadline):
+			return nil, context.DeadlineExceeded // the connection's clock was first
+		case !s.IsClosed() && !broken(err):
+			return nil, err
 		}
 		if err := sleep.For(ctx, againAfter); err != nil { // the session is dying, or dead
 			return nil, err
