@@ -12,7 +12,6 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
-	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server"
@@ -25,7 +24,7 @@ const browserOrigin = "http://localhost:7733"
 // browse gives a server logins and previews, as package serve does.
 func browse(t *testing.T, dial func(ctx context.Context, tenant, id string, port uint16) (net.Conn, error)) func(*server.Config) {
 	return func(c *server.Config) {
-		records := c.Keys.(kv.Store)
+		records := c.Keys
 		c.Ring = key.NewRing(c.Keys)
 		c.Logins = login.New(login.Config{KV: records, Keys: c.Ring})
 		if dial == nil {
@@ -35,7 +34,7 @@ func browse(t *testing.T, dial func(ctx context.Context, tenant, id string, port
 			}
 		}
 		p, err := preview.Open(t.Context(), preview.Config{
-			AppOrigin: browserOrigin, Grants: c.Keys.(kv.Store), Owner: c.Logins.Good, Secret: key.Form, Dial: dial,
+			AppOrigin: browserOrigin, Grants: records, Owner: c.Logins.Good, Secret: key.Form, Dial: dial,
 		})
 		must(t, err)
 		t.Cleanup(func() { _ = p.Close() })
