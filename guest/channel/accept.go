@@ -156,20 +156,8 @@ func Open(ctx context.Context, dial func(context.Context) (net.Conn, error), por
 		}
 		return nil, errs.Wrap(errs.Unavailable, err, "the host does not serve this machine")
 	}
-	deadline, _ := ctx.Deadline()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err = wire.Connect(conn, port, deadline)
-	if !stop() && err == nil { // cancelled in the last moment: the deadline is set
-		conn.Close()
-		err = ctx.Err()
+	if err := connect(ctx, conn, port); err != nil {
+		return nil, err
 	}
-	switch {
-	case err == nil:
-		return conn, nil
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case !deadline.IsZero() && !time.Now().Before(deadline):
-		return nil, context.DeadlineExceeded // the connection's clock was first
-	}
-	return nil, err
+	return conn, nil
 }

@@ -138,25 +138,36 @@ func (h *Host) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 			conn.Close()
 			continue
 		}
-		deadline, _ := ctx.Deadline()
-		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-		err = wire.Connect(conn, port, deadline)
-		if !stop() && err == nil { // cancelled in the last moment: the deadline is set
-			conn.Close()
-			err = ctx.Err()
-		}
-		switch {
+		switch err := connect(ctx, conn, port); {
 		case err == nil:
 			return conn, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case !deadline.IsZero() && !time.Now().Before(deadline):
-			return nil, context.DeadlineExceeded // the connection's clock was first
 		case errs.Is(err, errs.Unavailable) && broken(err):
 			continue // it died between our look and our write
+		default:
+			return nil, err
 		}
-		return nil, err
 	}
+}
+
+// connect asks the far end of conn for port. An error closes conn; the end of
+// ctx comes back as the error of ctx, whichever clock was first.
+func connect(ctx context.Context, conn net.Conn, port uint32) error {
+	deadline, _ := ctx.Deadline()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err := wire.Connect(conn, port, deadline)
+	if !stop() && err == nil { // cancelled in the last moment: the deadline is set
+		conn.Close()
+		err = ctx.Err()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !deadline.IsZero() && !time.Now().Before(deadline):
+		return context.DeadlineExceeded // the connection's clock was first
+	}
+	return err
 }
 
 // take prefers the end to what was parked before it.
