@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/internal/clip"
+	"github.com/skete-dev/skete/internal/jsontext"
 	"github.com/skete-dev/skete/internal/yamlfile"
 	"github.com/skete-dev/skete/llm"
 )
@@ -58,7 +59,7 @@ func find(text string) (string, Problem) {
 			break
 		}
 		at += i
-		n, depth := balanced(text[at:])
+		n, depth := jsontext.Extent(text[at:])
 		if depth > depthMax {
 			return "", problem("Your JSON is nested deeper than %d.", depthMax)
 		}
@@ -92,29 +93,6 @@ func find(text string) (string, Problem) {
 		return "", problem("There is something behind the JSON object: %q.", clip.Text(strings.TrimSpace(rest), quoteMax))
 	}
 	return found[0], ""
-}
-
-// balanced returns the length of the object with which s begins (0 = it is
-// never closed) and how deep it nests.
-func balanced(s string) (n, deepest int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			if depth--; depth == 0 {
-				return i + 1, deepest
-			}
-		}
-	}
-	return 0, deepest
 }
 
 // repair writes line breaks and tabs inside of texts as JSON wants them.
@@ -271,7 +249,7 @@ func argsOf(raw json.RawMessage, spec llm.ToolSpec) (json.RawMessage, Problem) {
 	if json.Unmarshal(raw, &quoted) == nil {
 		raw = json.RawMessage(quoted) // JSON in a text
 	}
-	if _, depth := balanced(string(raw)); depth > depthMax {
+	if _, depth := jsontext.Extent(string(raw)); depth > depthMax {
 		return nil, problem("Your JSON is nested deeper than %d.", depthMax)
 	}
 	var given map[string]json.RawMessage

@@ -1,6 +1,10 @@
 package definition
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/skete-dev/skete/internal/jsontext"
+)
 
 // jsonCandidates are the parts of a text that may be the result, the likeliest first.
 func jsonCandidates(text string) []string {
@@ -40,7 +44,7 @@ func lastJSONValue(text string) string {
 			break
 		}
 		at += i
-		if n := balancedJSON(text[at:]); n > 0 {
+		if n, _ := jsontext.Extent(text[at:]); n > 0 {
 			best = text[at : at+n]
 			at += n
 		} else {
@@ -48,47 +52,4 @@ func lastJSONValue(text string) string {
 		}
 	}
 	return best
-}
-
-// balancedJSON returns the length of the object or list with which s begins, 0 if
-// it is not closed.
-func balancedJSON(s string) int {
-	depth, quoted := 0, false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return 0
-}
-
-// jsonTooDeep reports whether JSON nests deeper than max, without parsing it.
-func jsonTooDeep(raw []byte, max int) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > max {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
 }

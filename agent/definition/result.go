@@ -11,6 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/jsontext"
 	"github.com/skete-dev/skete/llm"
 )
 
@@ -50,7 +51,7 @@ func CompileResult(raw json.RawMessage) (*ResultSchema, error) {
 	if len(raw) > ResultSchemaBytesMax {
 		return nil, errs.New(errs.Invalid, "the schema is larger than %d KiB", ResultSchemaBytesMax>>10)
 	}
-	if jsonTooDeep(raw, depthMax) {
+	if _, depth := jsontext.Extent(string(raw)); depth > depthMax {
 		return nil, errs.New(errs.Invalid, "the schema is nested deeper than %d", depthMax)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
@@ -146,7 +147,7 @@ func (s *ResultSchema) Check(result json.RawMessage) []string {
 	if len(result) > ResultBytesMax {
 		return []string{fmt.Sprintf("the result is larger than %d KiB", ResultBytesMax>>10)}
 	}
-	if jsonTooDeep(result, depthMax) {
+	if _, depth := jsontext.Extent(string(result)); depth > depthMax {
 		return []string{fmt.Sprintf("the result is nested deeper than %d", depthMax)}
 	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(result))
