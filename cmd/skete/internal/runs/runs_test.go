@@ -188,6 +188,23 @@ func TestRun_quiet(t *testing.T) {
 	}
 }
 
+// The record of a run, and what was tied to it, is behind the log: the command
+// after this one must find the run over.
+func TestRun_returnsWhenTheRecordSaysSo(t *testing.T) {
+	w := newWorld(t, working)
+	w.fake.Behind = 2
+	if got := w.cli("", "run", "-q", "x"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	list, err := client.All(w.c.Runs(t.Context(), client.RunFilter{}))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if run, err := w.c.Run(list[0].ID).Get(t.Context()); err != nil || !run.Final() {
+		t.Errorf("after the command the run is %q, %v", run.State, err)
+	}
+}
+
 func TestRun_json(t *testing.T) {
 	w := newWorld(t, working)
 	got := w.cli("", "run", "--json", "x")

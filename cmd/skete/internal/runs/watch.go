@@ -403,6 +403,11 @@ func (w *runWatcher) end(ctx context.Context, err error) error {
 	case !errors.Is(err, errEnd):
 		return err
 	}
+	// The log is ahead of the run's record, and of its sandbox's: the command that
+	// comes after this one shall find the run over.
+	if _, err := w.r.Wait(ctx); err != nil {
+		w.Log.Warn("the run has ended; its record is behind", "run", w.run.ID, "error", err)
+	}
 	if w.JSON {
 		if err := w.printRun(ctx); err != nil {
 			return err
