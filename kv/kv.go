@@ -22,4 +22,19 @@ type Store interface {
 	// List visits every key that begins with prefix ("" or something that
 	// ends in "/") in no order; an error from visit ends it and is returned.
 	List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error
+	// Watch visits every key that begins with prefix as it is, in no order, then
+	// one Change that only says Synced, then each change of such keys in the order
+	// of their revisions; changes that follow each other closely may be told as
+	// one. It returns the error of visit or of ctx. Unavailable: the store was
+	// closed or does not answer; begin again, from the start.
+	Watch(ctx context.Context, prefix string, visit func(Change) error) error
+}
+
+// Change is a key as a Watch tells it.
+type Change struct {
+	Key      string
+	Value    []byte
+	Revision uint64
+	Deleted  bool // or expired
+	Synced   bool // no key: all that was there at the start was visited
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/sleep"
+	"github.com/skete-dev/skete/kv"
 )
 
 // Bounds of a bucket.
@@ -168,71 +169,69 @@ func (k *KV) Delete(ctx context.Context, key string, revision uint64) error {
 
 // List visits every key with the prefix ("" or ending in "/"), in no order.
 func (k *KV) List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error {
-	w, err := k.Watch(ctx, prefix)
+	err := k.Watch(ctx, prefix, func(c kv.Change) error {
+		switch {
+		case c.Synced:
+			return errEnough
+		case c.Deleted:
+			return nil
+		}
+		return visit(c.Key, c.Value, c.Revision)
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// Watch implements kv.Store. It costs the embedded server a consumer.
+func (k *KV) Watch(ctx context.Context, prefix string, visit func(kv.Change) error) error {
+	filter, err := keyFilter(prefix)
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
-	for {
-		step, cancel := context.WithTimeout(ctx, callTimeout)
-		c, err := w.Next(step)
-		cancel()
-		if err != nil || c.Synced {
-			return err
-		}
-		if c.Deleted {
-			continue
-		}
-		if err := visit(c.Key, c.Value, c.Revision); err != nil {
-			return err
-		}
-	}
-}
-
-// Change is one step of a Watch.
-type Change struct {
-	Key      string
-	Value    []byte
-	Revision uint64
-	Deleted  bool // or expired
-	Synced   bool // no key: all that was there at the start has been sent
-}
-
-// Watch is a reader of changes.
-type Watch struct{ w jetstream.KeyWatcher }
-
-// Watch sends every key with the prefix as it is, then Synced, then changes.
-func (k *KV) Watch(ctx context.Context, prefix string) (*Watch, error) {
-	filter, err := keyFilter(prefix)
-	if err != nil {
-		return nil, err
-	}
 	w, err := k.watch.Watch(ctx, filter)
 	if err != nil {
-		return nil, classify(err, "watch the bucket")
+		return classify(err, "watch the bucket")
 	}
-	return &Watch{w}, nil
-}
-
-// Next waits for the next change.
-func (w *Watch) Next(ctx context.Context) (Change, error) {
-	select {
-	case <-ctx.Done():
-		return Change{}, ctx.Err()
-	case e, ok := <-w.w.Updates():
-		switch {
-		case !ok:
-			return Change{}, errs.New(errs.Unavailable, "the watch has ended")
-		case e == nil:
-			return Change{Synced: true}, nil
+	defer func() { _ = w.Stop() }()
+	stalled := time.NewTimer(callTimeout) // of what was there at the start: later nothing may come for long
+	defer stalled.Stop()
+	for synced := false; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-k.s.done:
+			return errClosed()
+		case <-stalled.C:
+			return errs.New(errs.Unavailable, "the store does not say what the bucket holds")
+		case e, ok := <-w.Updates():
+			if !ok {
+				return errs.New(errs.Unavailable, "the watch of the bucket has ended")
+			}
+			if synced = synced || e == nil; synced {
+				stalled.Stop()
+			} else {
+				stalled.Reset(callTimeout)
+			}
+			c, err := changeOf(e)
+			if err == nil {
+				err = visit(c)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		key, err := decodeKey(e.Key())
-		return Change{Key: key, Value: e.Value(), Revision: e.Revision(), Deleted: e.Operation() != jetstream.KeyValuePut}, err
 	}
 }
 
-// Stop ends the watch.
-func (w *Watch) Stop() { _ = w.w.Stop() }
+func changeOf(e jetstream.KeyValueEntry) (kv.Change, error) {
+	if e == nil {
+		return kv.Change{Synced: true}, nil
+	}
+	key, err := decodeKey(e.Key())
+	return kv.Change{Key: key, Value: e.Value(), Revision: e.Revision(), Deleted: e.Operation() != jetstream.KeyValuePut}, err
+}
 
 // write is one append to a key's subject.
 type write struct {

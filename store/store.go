@@ -72,6 +72,7 @@ type Store struct {
 	buckets map[string]*KV
 	threads *Threads
 	live    *Live
+	events  *Events
 
 	closeOnce sync.Once
 	leases    sync.WaitGroup // and whatever else runs until done
@@ -127,6 +128,7 @@ func (s *Store) furnish() {
 		others = nil
 	}
 	s.live = newLive(liveConfig{NC: others, Done: s.done, Go: s.leases.Go, Log: s.c.Log})
+	s.events = newEvents(s)
 	s.threads = newThreads(threadsConfig{
 		Server: threadServer{
 			NC: s.nc, JS: s.js, Replicas: s.c.Replicas, TenantBytesMax: s.c.TenantBytesMax, Room: s.roomFor, Done: s.done, Go: s.leases.Go,
@@ -152,6 +154,9 @@ const blobsDir = "blobs"
 
 // Threads returns the logs and blobs of all tenants.
 func (s *Store) Threads() *Threads { return s.threads }
+
+// Events returns what happened, of all tenants.
+func (s *Store) Events() *Events { return s.events }
 
 // Live returns the live news.
 func (s *Store) Live() *Live { return s.live }

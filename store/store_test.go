@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -85,48 +84,25 @@ func TestKV_boundsWhatItTakes(t *testing.T) {
 	wantClass(t, "delete without a revision", kv.Delete(t.Context(), "max", 0), errs.Invalid)
 }
 
-func TestKV_watchSeesWhatWasAndWhatComes(t *testing.T) {
-	kv := openKV(t, open(t, store.Config{}), "watched")
-	rev, err := kv.Put(t.Context(), "t/a", []byte("1"))
-	if err != nil {
+// A watch must not outlive the store: a process that closes it waits for its
+// watchers.
+func TestKV_watchEndsWithTheStore(t *testing.T) {
+	s := open(t, store.Config{})
+	bucket := openKV(t, s, "watched")
+	synced, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- bucket.Watch(t.Context(), "", func(c kv.Change) error {
+			if c.Synced {
+				close(synced)
+			}
+			return nil
+		})
+	}()
+	<-synced
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := kv.Watch(t.Context(), "t/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
-	if _, err := kv.Put(t.Context(), "other/a", nil); err != nil {
-		t.Fatal(err)
-	}
-	next := func() store.Change {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		c, err := w.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	if c := next(); c.Key != "t/a" || string(c.Value) != "1" || c.Revision != rev {
-		t.Errorf("first change %+v", c)
-	}
-	if c := next(); !c.Synced {
-		t.Errorf("second change %+v", c)
-	}
-	if rev, err = kv.Update(t.Context(), "t/a", []byte("2"), rev); err != nil {
-		t.Fatal(err)
-	}
-	if c := next(); c.Key != "t/a" || string(c.Value) != "2" {
-		t.Errorf("third change %+v", c)
-	}
-	if err := kv.Delete(t.Context(), "t/a", rev); err != nil {
-		t.Fatal(err)
-	}
-	if c := next(); c.Key != "t/a" || !c.Deleted {
-		t.Errorf("fourth change %+v", c)
-	}
+	wantClass(t, "watch", <-ended, errs.Unavailable)
 }
 
 func TestOpen_keepsWhatWasWritten(t *testing.T) {

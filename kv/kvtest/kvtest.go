@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/kv"
@@ -26,6 +27,7 @@ func Suite(t *testing.T, open func(t *testing.T) kv.Store) {
 		"old revisions are refused":    testRevisions,
 		"keys of any bytes":            testKeys,
 		"list by prefix":               testList,
+		"watch by prefix":              testWatch,
 		"no update is lost":            testCounter,
 		"one of many creates wins":     testCreateRace,
 	} {
@@ -126,6 +128,73 @@ func testList(t *testing.T, r kv.Store) {
 		t.Errorf("list with a failing visit: %v", err)
 	}
 	wantClass(t, "list of a prefix without slash", r.List(ctx, "a", nil), errs.Invalid)
+}
+
+func testWatch(t *testing.T, r kv.Store) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rev := must(r.Create(ctx, "a/1", []byte("1")))(t)
+	gone := must(r.Create(ctx, "a/2", []byte("2")))(t)
+	must(r.Create(ctx, "ab/3", []byte("3")))(t)
+	if err := r.Delete(ctx, "a/2", gone); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan kv.Change)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.Watch(ctx, "a/", func(c kv.Change) error {
+			select {
+			case told <- c:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	next := func() kv.Change {
+		t.Helper()
+		select {
+		case c := <-told:
+			return c
+		case err := <-ended:
+			t.Fatal("the watch ended:", err)
+		case <-time.After(time.Minute):
+			t.Fatal("the watch says nothing")
+		}
+		return kv.Change{}
+	}
+	for { // what is deleted may be told as such
+		c := next()
+		if c.Synced {
+			break
+		}
+		if c.Key == "a/2" && c.Deleted {
+			continue
+		}
+		if c.Key != "a/1" || string(c.Value) != "1" || c.Revision != rev || c.Deleted {
+			t.Errorf("at the start: %+v", c)
+		}
+	}
+	must(r.Create(ctx, "b/1", nil))(t)
+	rev = must(r.Update(ctx, "a/1", []byte("one"), rev))(t)
+	if c := next(); c.Key != "a/1" || string(c.Value) != "one" || c.Revision != rev || c.Deleted || c.Synced {
+		t.Errorf("after an update: %+v", c)
+	}
+	if err := r.Delete(ctx, "a/1", rev); err != nil {
+		t.Fatal(err)
+	}
+	if c := next(); c.Key != "a/1" || !c.Deleted || c.Revision <= rev {
+		t.Errorf("after a delete: %+v", c)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("with its context the watch ends with %v", err)
+	}
+	stop := errors.New("stop")
+	if err := r.Watch(t.Context(), "ab/", func(kv.Change) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("watch with a failing visit: %v", err)
+	}
+	wantClass(t, "watch of a prefix without slash", r.Watch(t.Context(), "a", nil), errs.Invalid)
 }
 
 // testCounter has many writers add to one number with compare-and-set. If it

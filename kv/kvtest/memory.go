@@ -2,6 +2,7 @@ package kvtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -9,18 +10,22 @@ import (
 	"sync"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 )
 
 // Memory is a kv.Store for tests. It outlives what is opened on it, as a disk
 // would, and can be told to fail.
 type Memory struct {
 	// Fail, if set, is asked before each call ("create", "get", "update",
-	// "delete", "list") and may return an error for it. Set it before use.
+	// "delete", "list", "watch") and before each change that a watch tells
+	// ("tell"), and may return an error for it. Set it before use.
 	Fail func(op, key string) error
 
 	mu       sync.Mutex
 	entries  map[string]entry
 	revision uint64
+	changes  []kv.Change   // since the beginning
+	more     chan struct{} // closed with the next change
 }
 
 type entry struct {
@@ -29,13 +34,19 @@ type entry struct {
 }
 
 // NewMemory returns an empty one.
-func NewMemory() *Memory { return &Memory{entries: map[string]entry{}} }
+func NewMemory() *Memory {
+	return &Memory{entries: map[string]entry{}, more: make(chan struct{})}
+}
 
 func (m *Memory) begin(ctx context.Context, op, key string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if op != "list" && (key == "" || len(key) > 512 || slices.Contains(strings.Split(key, "/"), "")) {
+	if op == "list" || op == "watch" {
+		if key != "" && !strings.HasSuffix(key, "/") {
+			return errs.New(errs.Invalid, "prefix %.64q does not end in a slash", key)
+		}
+	} else if key == "" || len(key) > 512 || slices.Contains(strings.Split(key, "/"), "") {
 		return errs.New(errs.Invalid, "bad key %.64q", key)
 	}
 	for range 20 { // lets others go first, as a network would
@@ -99,6 +110,8 @@ func (m *Memory) Delete(ctx context.Context, key string, revision uint64) error 
 		return errs.New(errs.Conflict, "another writer has changed it")
 	}
 	delete(m.entries, key)
+	m.revision++
+	m.tell(kv.Change{Key: key, Revision: m.revision, Deleted: true})
 	return nil
 }
 
@@ -106,9 +119,6 @@ func (m *Memory) Delete(ctx context.Context, key string, revision uint64) error 
 func (m *Memory) List(ctx context.Context, prefix string, visit func(key string, value []byte, revision uint64) error) error {
 	if err := m.begin(ctx, "list", prefix); err != nil {
 		return err
-	}
-	if prefix != "" && !strings.HasSuffix(prefix, "/") {
-		return errs.New(errs.Invalid, "prefix %.64q does not end in a slash", prefix)
 	}
 	m.mu.Lock()
 	found := map[string]entry{}
@@ -126,8 +136,56 @@ func (m *Memory) List(ctx context.Context, prefix string, visit func(key string,
 	return nil
 }
 
+// Watch implements kv.Store.
+func (m *Memory) Watch(ctx context.Context, prefix string, visit func(kv.Change) error) error {
+	if err := m.begin(ctx, "watch", prefix); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	var list []kv.Change
+	for key, e := range m.entries {
+		if strings.HasPrefix(key, prefix) {
+			list = append(list, kv.Change{Key: key, Value: e.value, Revision: e.revision})
+		}
+	}
+	told, more := len(m.changes), m.more
+	m.mu.Unlock()
+	slices.SortFunc(list, func(a, b kv.Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	for list = append(list, kv.Change{Synced: true}); ; {
+		for _, c := range list {
+			if !c.Synced && !strings.HasPrefix(c.Key, prefix) {
+				continue
+			}
+			if m.Fail != nil {
+				if err := m.Fail("tell", c.Key); err != nil {
+					return err
+				}
+			}
+			c.Value = bytes.Clone(c.Value)
+			if err := visit(c); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		m.mu.Lock()
+		list, told, more = m.changes[told:], len(m.changes), m.more
+		m.mu.Unlock()
+	}
+}
+
+func (m *Memory) tell(c kv.Change) {
+	m.changes = append(m.changes, c)
+	close(m.more)
+	m.more = make(chan struct{})
+}
+
 func (m *Memory) set(key string, value []byte) uint64 {
 	m.revision++
 	m.entries[key] = entry{bytes.Clone(value), m.revision}
+	m.tell(kv.Change{Key: key, Value: m.entries[key].value, Revision: m.revision})
 	return m.revision
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
@@ -656,6 +657,10 @@ func (r gatedRegistry) Delete(ctx context.Context, key string, rev uint64) error
 
 func (r gatedRegistry) List(ctx context.Context, prefix string, visit func(string, []byte, uint64) error) error {
 	return r.g.pass(func() error { return r.r.List(ctx, prefix, visit) })
+}
+
+func (r gatedRegistry) Watch(ctx context.Context, prefix string, visit func(kv.Change) error) error {
+	return r.g.pass(func() error { return r.r.Watch(ctx, prefix, visit) })
 }
 
 // fakeTemplates know one template, with python.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
@@ -285,6 +286,10 @@ func (r registry) Delete(ctx context.Context, key string, rev uint64) error {
 
 func (r registry) List(ctx context.Context, prefix string, visit func(string, []byte, uint64) error) error {
 	return r.s.w.registry.List(ctx, prefix, visit)
+}
+
+func (r registry) Watch(ctx context.Context, prefix string, visit func(kv.Change) error) error {
+	return r.s.w.registry.Watch(ctx, prefix, visit)
 }
 
 type volumes struct{ s *server }
