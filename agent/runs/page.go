@@ -19,14 +19,6 @@ const (
 	jsonMax  = 8 << 10 // of Run.Result
 )
 
-// Newest orders runs, the newest first.
-func Newest(a, b Run) int {
-	if c := b.Created.Compare(a.Created); c != 0 {
-		return c
-	}
-	return strings.Compare(string(b.ID), string(a.ID))
-}
-
 // Wants reports whether a run is chosen.
 func (f Filter) Wants(r Run) bool {
 	switch {
@@ -44,39 +36,58 @@ func (f Filter) Wants(r Run) bool {
 	return true
 }
 
-// Page cuts a sorted list. A token is the last run of the page before.
-func (f Filter) Page(runs []Run) (Page, error) {
-	if f.PageToken != "" {
-		last, err := parseToken(f.PageToken)
-		if err != nil {
-			return Page{}, err
-		}
-		runs = slices.DeleteFunc(runs, func(r Run) bool { return Newest(r, last) <= 0 })
+// MayWant reports whether a run of a thread, last known in a state, may be
+// chosen: Wants needs the whole run, as it is now. A run that is not over may be
+// in any state by then.
+func (f Filter) MayWant(id thread.ID, state thread.RunState) bool {
+	switch {
+	case f.Thread != "" && id != f.Thread,
+		!f.Subagents && f.Thread == "" && id.Depth() > 0:
+		return false
 	}
-	size := min(f.PageSize, PageMax)
-	if size <= 0 {
-		size = PageSize
+	return len(f.States) == 0 || !state.Final() || slices.Contains(f.States, state)
+}
+
+// Size is how many runs a page has at most.
+func (f Filter) Size() int {
+	if f.PageSize <= 0 {
+		return PageSize
 	}
+	return min(f.PageSize, PageMax)
+}
+
+// Last returns the last run of the page before, which the token names: its ID
+// and when it was created. nil = this is the first page. Invalid: no such token.
+func (f Filter) Last() (*Run, error) {
+	if f.PageToken == "" {
+		return nil, nil
+	}
+	return parseToken(f.PageToken)
+}
+
+// Page cuts a list that has the newest first and begins after Last.
+func (f Filter) Page(runs []Run) Page {
+	size := f.Size()
 	if len(runs) <= size {
-		return Page{Runs: runs}, nil
+		return Page{Runs: runs}
 	}
 	last := runs[size-1]
 	token := base64.RawURLEncoding.EncodeToString([]byte(last.Created.UTC().Format(time.RFC3339Nano) + " " + string(last.ID)))
-	return Page{Runs: runs[:size], Next: token}, nil
+	return Page{Runs: runs[:size], Next: token}
 }
 
-func parseToken(s string) (Run, error) {
+func parseToken(s string) (*Run, error) {
 	bad := errs.New(errs.Invalid, "the page token is none of ours")
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err != nil {
-		return Run{}, bad
+		return nil, bad
 	}
 	at, id, ok := strings.Cut(string(b), " ")
 	created, err := time.Parse(time.RFC3339Nano, at)
 	if !ok || err != nil {
-		return Run{}, bad
+		return nil, bad
 	}
-	return Run{Created: created, ID: thread.RunID(id)}, nil
+	return &Run{Created: created, ID: thread.RunID(id)}, nil
 }
 
 // Project writes what the log says about a run into its record.

@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -256,16 +257,21 @@ func (k *Supervisor) Delete(ctx context.Context, tenant string, id thread.ID) er
 // Retire removes what a thread has beside its log: the records of its runs and
 // of those beneath it, and the sandbox that was made for it. It may be repeated.
 func (k *Supervisor) Retire(ctx context.Context, tenant string, id thread.ID) error {
+	if err := k.index.settle(ctx); err != nil {
+		return err
+	}
 	var entries []*entry
-	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
-		e, err := parseRecord(value, revision)
-		if err == nil && (e.thread == id || strings.HasPrefix(string(e.thread), string(id)+"/")) {
+	for _, r := range k.index.beneath(tenant, id) {
+		value, revision, err := k.c.Records.Get(ctx, recordKey(tenant, r.id))
+		if errs.Is(err, errs.NotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if e, err := parseRecord(value, revision); err == nil {
 			entries = append(entries, e)
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	for _, e := range entries {
 		if err := k.ours(e.run); err != nil {
@@ -277,6 +283,9 @@ func (k *Supervisor) Retire(ctx context.Context, tenant string, id thread.ID) er
 			if err := k.c.Machines.Destroy(ctx, tenant, e.run.Sandbox); err != nil && !errs.Is(err, errs.NotFound) {
 				return err
 			}
+		}
+		if err := k.c.Events.Forget(ctx, tenant, event.Run, string(e.id)); err != nil {
+			return err
 		}
 		if err := k.c.Records.Delete(ctx, recordKey(tenant, e.id), e.revision); err != nil && !errs.Is(err, errs.NotFound) {
 			return err

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,6 +72,8 @@ func (k *Supervisor) create(ctx context.Context, run runs.Run) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.index.wrote(revision)
+	k.publish(run, revision)
 	e := &entry{tenant: run.Tenant, id: run.ID, thread: run.Thread, run: run, revision: revision}
 	k.remember(e)
 	return e, nil
@@ -95,6 +96,8 @@ func (k *Supervisor) save(ctx context.Context, e *entry, change func(*runs.Run))
 		revision, err := k.c.Records.Update(ctx, recordKey(run.Tenant, run.ID), value, e.revision)
 		if err == nil {
 			e.run, e.revision = run, revision
+			k.index.wrote(revision)
+			k.publish(run, revision)
 			return nil
 		}
 		if !errs.Is(err, errs.Conflict) {
@@ -194,29 +197,4 @@ func (k *Supervisor) view(e *entry) runs.Run {
 		run.State = thread.RunInterrupted
 	}
 	return run
-}
-
-// List returns runs, the newest first.
-func (k *Supervisor) List(ctx context.Context, tenant string, f runs.Filter) (runs.Page, error) {
-	var list []runs.Run
-	err := k.c.Records.List(ctx, runPrefix+tenant+"/", func(_ string, value []byte, revision uint64) error {
-		e, err := parseRecord(value, revision)
-		if err != nil {
-			return nil // told at the start
-		}
-		k.mu.Lock()
-		if live := k.runs[runKey{tenant, e.id}]; live != nil {
-			e = live
-		}
-		k.mu.Unlock()
-		if run := k.view(e); f.Wants(run) {
-			list = append(list, run)
-		}
-		return nil
-	})
-	if err != nil {
-		return runs.Page{}, err
-	}
-	slices.SortFunc(list, runs.Newest)
-	return f.Page(list)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -32,7 +33,8 @@ const (
 type Config struct {
 	Threads     Threads
 	Records     kv.Store
-	Leases      Leases // nil = this is the only server
+	Events      event.Log // that runs are told by; nil = none
+	Leases      Leases    // nil = this is the only server
 	Models      Models
 	Machines    Machines // nil = agents without a machine
 	Definitions Definitions
@@ -60,6 +62,7 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	slots  chan struct{}
+	index  *index
 
 	mu     sync.Mutex
 	runs   map[runKey]*entry     // not over, and those that ended lately
@@ -87,6 +90,9 @@ func Open(ctx context.Context, c Config) (*Supervisor, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Events == nil {
+		c.Events = event.Discard{}
+	}
 	if c.RunsMax <= 0 {
 		c.RunsMax = runsMax
 	}
@@ -94,11 +100,11 @@ func Open(ctx context.Context, c Config) (*Supervisor, error) {
 	_, _ = rand.Read(boot[:]) // never fails
 	k := &Supervisor{
 		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax), opened: c.Now(),
-		runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
+		index: newIndex(), runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	if err := k.load(ctx); err != nil {
-		k.cancel()
+	if err := k.takeUp(ctx); err != nil {
+		_ = k.Close()
 		return nil, err
 	}
 	k.spawn(k.sweep)
@@ -134,31 +140,29 @@ func (k *Supervisor) spawn(f func()) bool {
 	return true
 }
 
-// load takes in all records that are not over, and wakes their threads.
-func (k *Supervisor) load(ctx context.Context) error {
-	var wake []threadKey
-	err := k.c.Records.List(ctx, runPrefix, func(key string, value []byte, revision uint64) error {
-		e, err := parseRecord(value, revision)
+// takeUp reads the records, follows them from then on, and takes in all runs of
+// this node that are not over.
+func (k *Supervisor) takeUp(ctx context.Context) error {
+	read := make(chan error, 1)
+	k.spawn(func() { k.follow(read) })
+	select {
+	case err := <-read:
 		if err != nil {
-			k.c.Log.Error("a run's record cannot be read", "key", key, "err", err)
-			return nil
+			return err
 		}
-		if !e.run.State.Final() && k.ours(e.run) == nil && !k.knows(e) {
-			k.remember(e)
-			wake = append(wake, threadKey{e.tenant, e.thread})
-		}
-		return nil
-	})
-	for _, t := range wake {
-		k.wake(t)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return err
+	if err := k.retell(ctx); err != nil {
+		k.c.Log.Warn("what became of runs when the server ended may not have been told", "err", err)
+	}
+	return k.adopt(ctx)
 }
 
-func (k *Supervisor) knows(e *entry) bool {
+func (k *Supervisor) knows(tenant string, id thread.RunID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.runs[runKey{e.tenant, e.id}] != nil
+	return k.runs[runKey{tenant, id}] != nil
 }
 
 func (k *Supervisor) remember(e *entry) {
@@ -182,7 +186,7 @@ func (k *Supervisor) sweep() {
 		case <-tick.C:
 		}
 		if k.c.Leases != nil { // of runs that another process of this node began
-			if err := k.load(k.ctx); err != nil {
+			if err := k.adopt(k.ctx); err != nil {
 				k.c.Log.Warn("the records of runs could not be read", "err", err)
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
@@ -109,6 +110,7 @@ type house struct {
 	t       testing.TB
 	threads supervisor.Threads
 	records kv.Store
+	events  event.Log // nil = none
 	agents  definitions
 	tools   []tool.Tool
 	kv      kv.Store
@@ -130,18 +132,22 @@ func (h *house) open(m model) *supervisor.Supervisor {
 
 func (h *house) openNode(node string, m model) *supervisor.Supervisor {
 	h.t.Helper()
+	k, err := h.try(node, m)
+	must(h.t, err)
+	h.t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 	registry := &tool.Registry{}
 	for _, x := range h.tools {
 		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
 	}
 	task.Add(registry)
-	k, err := supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
+	return supervisor.Open(h.t.Context(), supervisor.Config{
+		Threads: h.threads, Records: h.records, Events: h.events, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
-	must(h.t, err)
-	h.t.Cleanup(func() { _ = k.Close() })
-	return k
 }
 
 func must(t testing.TB, err error) {

@@ -32,7 +32,7 @@ func shown(run runs.Run, err error) (*runOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &runOut{view(run)}, nil
+	return &runOut{View(run)}, nil
 }
 
 type startRunIn struct {
@@ -195,7 +195,7 @@ func (s *service) listRuns(ctx context.Context, in *listRunsIn) (*listRunsOut, e
 	}
 	out := api.RunPage{Items: make([]api.Run, len(page.Runs)), NextPageToken: page.Next}
 	for i, run := range page.Runs {
-		out.Items[i] = view(run)
+		out.Items[i] = View(run)
 	}
 	return &listRunsOut{out}, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/skete-dev/skete/server/transcript"
 )
 
-// view shows a run to callers.
-func view(r runs.Run) api.Run {
+// View shows a run to callers.
+func View(r runs.Run) api.Run {
 	v := api.Run{
 		ID: string(r.ID), Thread: string(r.Thread), Agent: r.Agent, Model: transcript.ModelName(r.Model), Title: r.Title, Labels: r.Labels, By: r.By,
 		State: string(r.State), Reason: r.Reason, Text: r.Text, Result: r.Result,
