@@ -11,6 +11,7 @@
 //	GET    /info                                  Info
 //	POST   /sandboxes                             CreateSandbox -> Sandbox; header Idempotency-Key
 //	GET    /sandboxes                             SandboxPage; ?state= &metadata=k=v &page_size= &page_token=
+//	GET    /events                                SSE of Event; ?from= &kind=; resumes by Last-Event-ID
 //	GET    /sandboxes/events                      SSE of SandboxEvent; resumes by Last-Event-ID
 //	GET    /sandboxes/{id}                        Sandbox
 //	PATCH  /sandboxes/{id}                        UpdateSandbox -> Sandbox

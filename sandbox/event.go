@@ -2,103 +2,136 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 )
 
 // ErrClosing is what calls return while the server stops.
 var ErrClosing error = errs.New(errs.Unavailable, "the server is stopping").WithHint("try again in a moment")
 
-// eventsMax is how many events are kept for readers that fall behind.
-const eventsMax = 4096
+// NewEvent tells how a sandbox is. Its environment stays out: an event outlives
+// what its owner wants gone.
+func NewEvent(now time.Time, node string, revision uint64, i Info) event.Event {
+	i.Spec.Env = nil
+	data, _ := json.Marshal(i) // plain data
+	return event.Event{
+		Time: now, Tenant: i.Tenant, Node: node, Kind: event.Sandbox, ID: string(i.ID), State: string(i.State), Revision: revision, Data: data,
+	}
+}
 
-// Events is a ring of the newest events of all tenants. Readers that fall
-// behind its length are told to list again.
+// waitsMax is how many waits a reader may be behind; it misses what is more.
+const waitsMax = 256
+
+// Events are what a server tells of its sandboxes: changes of state, which are
+// kept, and at once what a sandbox waits for, which is not.
 //
 // It is safe for concurrent use.
 type Events struct {
-	mu   sync.Mutex // guards all below
-	ring []Event    // by Seq modulo its length
-	next uint64     // Seq of the next event
-	kept uint64     // how many the ring holds
-	more chan struct{}
-	done <-chan struct{} // never changes
+	log  event.Log
+	done <-chan struct{}
+
+	mu      sync.Mutex
+	readers map[*Subscription]bool
 }
 
-// NewEvents starts numbering at the time in microseconds, so that numbers grow
-// over restarts without being stored. Readers end when done is closed.
-func NewEvents(now time.Time, done <-chan struct{}) *Events {
-	return &Events{
-		ring: make([]Event, eventsMax), next: uint64(max(now.UnixMicro(), 1)),
-		more: make(chan struct{}), done: done,
-	}
+// NewEvents tells by a log. Readers end when done is closed.
+func NewEvents(log event.Log, done <-chan struct{}) *Events {
+	return &Events{log: log, done: done, readers: map[*Subscription]bool{}}
 }
 
-// Publish appends an event. The info must not be changed afterwards.
-func (e *Events) Publish(now time.Time, info Info) {
+// Publish tells how a sandbox of a node is, by its record's revision.
+func (e *Events) Publish(now time.Time, node string, revision uint64, i Info) {
+	e.log.Append(NewEvent(now, node, revision, i))
+}
+
+// Waits tells what a sandbox waits for.
+func (e *Events) Waits(now time.Time, i Info) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ring[e.next%eventsMax] = Event{Seq: e.next, Time: now, Info: info}
-	e.next++
-	e.kept = min(e.kept+1, eventsMax)
-	close(e.more)
-	e.more = make(chan struct{})
-}
-
-// read returns the first event of the tenant at or behind seq, and where to go
-// on; ok is false when there is none yet, and more is closed when there may be.
-func (e *Events) read(tenant string, seq uint64) (ev Event, next uint64, ok bool, more chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if oldest := e.next - e.kept; seq < oldest || seq > e.next {
-		// Its number is that of the last event that is not coming.
-		return Event{Seq: oldest - 1, Time: time.Now(), Resync: true}, oldest, true, nil
-	}
-	for ; seq < e.next; seq++ {
-		if ev := e.ring[seq%eventsMax]; ev.Info.Tenant == tenant {
-			ev.Info = ev.Info.Clone()
-			return ev, seq + 1, true, nil
+	for s := range e.readers {
+		if s.tenant != i.Tenant {
+			continue
+		}
+		select {
+		case s.waits <- Event{Time: now, Info: i.Clone()}:
+		default:
 		}
 	}
-	return Event{}, seq, false, e.more
 }
 
-// Subscription reads a tenant's events. It needs no closing. It is for one
-// goroutine at a time.
+// Subscription reads a tenant's events. It is for one goroutine at a time.
 type Subscription struct {
-	events *Events
 	tenant string
-	seq    uint64 // of the next event to read
+	stored chan Event
+	waits  chan Event
+	ended  chan error // why no more are read
+	done   <-chan struct{}
 }
 
-// Subscribe reads the tenant's events from sequence number from on; 0 = from
-// now. Numbers grow over restarts too; a number that is not known (any more)
-// gives an Event with Resync first.
-func (e *Events) Subscribe(tenant string, from uint64) *Subscription {
+// Subscribe reads the tenant's events until ctx ends, from sequence number from
+// on; 0 = from now. Numbers grow over restarts too; a number that is not known
+// (any more) gives an Event with Resync first.
+func (e *Events) Subscribe(ctx context.Context, tenant string, from uint64) (*Subscription, error) {
 	if from == 0 {
-		e.mu.Lock()
-		from = e.next
-		e.mu.Unlock()
+		var err error
+		if from, err = e.log.Next(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return &Subscription{events: e, tenant: tenant, seq: from}
+	s := &Subscription{
+		tenant: tenant, stored: make(chan Event), waits: make(chan Event, waitsMax), ended: make(chan error, 1), done: e.done,
+	}
+	e.mu.Lock()
+	e.readers[s] = true
+	e.mu.Unlock()
+	go func() {
+		s.ended <- e.log.Follow(ctx, tenant, event.Query{From: from, Kind: event.Sandbox}, func(ev event.Event) error {
+			return s.send(ctx, ev)
+		})
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.readers, s)
+	}()
+	return s, nil
+}
+
+func (s *Subscription) send(ctx context.Context, ev event.Event) error {
+	out := Event{Seq: ev.Seq, Time: ev.Time, Resync: ev.Resync}
+	if !ev.Resync && json.Unmarshal(ev.Data, &out.Info) != nil {
+		return nil // of a later version: the next event of it, or a list, says more
+	}
+	select {
+	case s.stored <- out:
+		return nil
+	case <-s.done:
+		return ErrClosing
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Next waits for the next event. Unavailable: the server stops.
 func (s *Subscription) Next(ctx context.Context) (Event, error) {
-	for {
-		ev, next, ok, more := s.events.read(s.tenant, s.seq)
-		s.seq = next
-		if ok {
-			return ev, nil
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return Event{}, ctx.Err()
-		case <-s.events.done:
-			return Event{}, ErrClosing
-		}
+	select {
+	case ev := <-s.stored:
+		return ev, nil
+	default:
+	}
+	select {
+	case ev := <-s.stored:
+		return ev, nil
+	case ev := <-s.waits:
+		return ev, nil
+	case err := <-s.ended:
+		s.ended <- err // for the next call
+		return Event{}, err
+	case <-ctx.Done():
+		return Event{}, ctx.Err()
+	case <-s.done:
+		return Event{}, ErrClosing
 	}
 }

@@ -64,6 +64,9 @@ func TestBadRequests(t *testing.T) {
 		{"page token garbage", "GET", "/v1/sandboxes?page_token=garbage", nil, nil, 400, "token"},
 		{"unknown state", "GET", "/v1/sandboxes?state=happy", nil, nil, 400, "happy"},
 		{"metadata without value", "GET", "/v1/sandboxes?metadata=x", nil, nil, 400, "name=value"},
+		{"last event id garbage of events", "GET", "/v1/events", nil, []string{"Last-Event-ID", "x"}, 400, "Last-Event-ID"},
+		{"events of no kind", "GET", "/v1/events?kind=weather", nil, nil, 400, "kind"},
+		{"events from garbage", "GET", "/v1/events?from=-1", nil, nil, 400, "from"},
 		{"last event id garbage", "GET", "/v1/sandboxes/events", nil, []string{"Last-Event-ID", "x"}, 400, "Last-Event-ID"},
 
 		{"create with no body", "POST", "/v1/sandboxes", nil, nil, 400, "body"},

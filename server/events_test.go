@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	eventlog "github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/internal/patience"
 )
 
@@ -211,9 +213,53 @@ func TestSandboxEventsResume(t *testing.T) {
 	e.close()
 	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+sb.ID+"/stop", nil, http.StatusOK, nil)
 	until(w.events(t, "/v1/sandboxes/events", e.lastID), "stopped")
-	// A place that the server does not know any more is answered with resync.
-	if ev := w.events(t, "/v1/sandboxes/events", "1").must("resync"); len(ev.data) == 0 {
+	// A place that the server does not know is answered with resync.
+	if ev := w.events(t, "/v1/sandboxes/events", "1000000").must("resync"); len(ev.data) == 0 {
 		t.Error("resync without data")
+	}
+}
+
+// One stream tells of all that happens, by kind if wanted, from any number on,
+// to its tenant only.
+func TestFollowEvents(t *testing.T) {
+	w := newWorld(t)
+	now := w.events(t, "/v1/events", "")
+	w.store.Events().Append(eventlog.Event{
+		Time: time.Now(), Tenant: "default", Node: "test", Kind: eventlog.Run, ID: "run_x", State: "running", Revision: 1,
+		Data: json.RawMessage(`{"id":"run_x","thread":"thr_x","state":"running","agent":"default"}`),
+	})
+	w.store.Events().Append(eventlog.Event{Time: time.Now(), Tenant: "stranger", Node: "test", Kind: eventlog.Run, ID: "run_y", State: "running", Revision: 2})
+	sb := w.create(t, api.CreateSandbox{})
+	read := func(e *events, name string) api.Event {
+		t.Helper()
+		ev := e.must(name)
+		var got api.Event
+		must(t, json.Unmarshal(ev.data, &got))
+		if got.Type != name && !got.Resync || ev.id != strconv.FormatUint(got.Seq, 10) {
+			t.Errorf("event %q with id %q: %s", name, ev.id, ev.data)
+		}
+		return got
+	}
+	run := read(now, "run.running")
+	if run.ID != "run_x" || run.Run == nil || run.Run.Agent != "default" || run.Sandbox != nil {
+		t.Errorf("%+v", run)
+	}
+	read(now, "sandbox.creating")
+	up := read(now, "sandbox.running")
+	if up.ID != sb.ID || up.Sandbox == nil || up.Sandbox.State != "running" || up.Seq <= run.Seq {
+		t.Errorf("%+v", up)
+	}
+	all := w.events(t, "/v1/events?from=1&kind=sandbox", "")
+	if first := read(all, "sandbox.creating"); first.ID != sb.ID {
+		t.Errorf("%+v", first)
+	}
+	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+sb.ID+"/stop", nil, http.StatusOK, nil)
+	again := w.events(t, "/v1/events?kind=sandbox", strconv.FormatUint(up.Seq, 10))
+	if down := read(again, "sandbox.stopped"); down.Seq <= up.Seq {
+		t.Errorf("%+v", down)
+	}
+	if lost := read(w.events(t, "/v1/events?from=1000000", ""), "resync"); lost.Type != "" || !lost.Resync {
+		t.Errorf("%+v", lost)
 	}
 }
 

@@ -200,6 +200,7 @@ func (h *histories) close(t testing.TB) {
 // world is a whole server: real store, real manager, real guests.
 type world struct {
 	manager *manager.Manager
+	store   *store.Store
 	server  *server.Server
 	ring    *key.Ring
 	base    string // http://127.0.0.1:…
@@ -256,19 +257,19 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	tpl := &templates{rootfs: sandboxtest.Rootfs(t), infos: []template.Info{{Name: "host", Kind: "host", Hash: "test"}}}
 	m, err := manager.Open(t.Context(), manager.Config{
 		Dir: filepath.Join(dir, "sandboxes"), Node: "test", Providers: []sandbox.Provider{on(provider)},
-		Templates: tpl, Volumes: volumes{filepath.Join(dir, "volumes")}, Registry: kv("sandboxes"), Guest: guesttest.Binary(t),
+		Templates: tpl, Volumes: volumes{filepath.Join(dir, "volumes")}, Registry: kv("sandboxes"), Events: st.Events(), Guest: guesttest.Binary(t),
 	})
 	must(t, err)
 	past := &histories{dir: dir, manager: m, open: map[sandbox.ID]*workspace.Workspace{}}
 	t.Cleanup(func() { past.close(t) })
-	w := &world{manager: m, log: &syncBuffer{}, done: make(chan error, 1), socket: filepath.Join(dir, "s")}
+	w := &world{manager: m, store: st, log: &syncBuffer{}, done: make(chan error, 1), socket: filepath.Join(dir, "s")}
 	t.Cleanup(func() { w.destroyAll(t) })
 	keys := kv("keys")
 	w.ring = key.NewRing(keys)
 	fake := runstest.New(nil)
 	t.Cleanup(fake.Close)
 	config := server.Config{
-		Sandboxes: m, Templates: tpl, Runs: fake, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {

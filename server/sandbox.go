@@ -315,32 +315,35 @@ type watchSandboxesIn struct {
 }
 
 func (s *Server) watchSandboxes(w http.ResponseWriter, r *http.Request, in *watchSandboxesIn) error {
-	from := uint64(0)
-	if in.LastEventID != "" {
-		last, err := strconv.ParseUint(in.LastEventID, 10, 63)
-		if err != nil {
-			return errs.New(errs.Invalid, "Last-Event-ID %.40q is none of this stream", in.LastEventID)
-		}
-		from = last + 1
+	from, err := lastEvent(in.LastEventID)
+	if err != nil {
+		return err
 	}
 	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
 		return err
 	}
 	defer release()
-	sub := s.sandboxes.Subscribe(auth.From(r.Context()).Tenant, from)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sub, err := s.sandboxes.Subscribe(ctx, auth.From(r.Context()).Tenant, from)
+	if err != nil {
+		return err
+	}
 	sse, err := stream.NewSSE(w)
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	return stream.Pump(ctx, cancel, sse, sub.Next, func(e sandbox.Event) error {
 		ev := api.SandboxEvent{Seq: e.Seq, Time: e.Time.UTC(), Resync: e.Resync}
 		name := "resync"
 		if !e.Resync {
 			name, ev.Sandbox = "change", sandboxView(e.Info)
 		}
-		return sse.Event(strconv.FormatUint(e.Seq, 10), name, ev)
+		id := ""
+		if e.Seq > 0 { // what it waits for has no number: it is told once
+			id = strconv.FormatUint(e.Seq, 10)
+		}
+		return sse.Event(id, name, ev)
 	})
 }

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
@@ -67,7 +68,7 @@ type Sandboxes interface {
 	DeleteSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) error
 	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
 	Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error)
-	Subscribe(tenant string, from uint64) *sandbox.Subscription
+	Subscribe(ctx context.Context, tenant string, from uint64) (*sandbox.Subscription, error)
 	Settle(ctx context.Context, s sandbox.Spec) (sandbox.Spec, error)
 	Probes(ctx context.Context) []sandbox.ProbeResult
 	Default(ctx context.Context) (sandbox.ProbeResult, error)
@@ -127,6 +128,7 @@ func setDefault[T comparable](p *T, v T) {
 // Config of a Server.
 type Config struct {
 	Sandboxes Sandboxes
+	Events    event.Log // nil = the server tells of none
 	Templates Templates
 	Makers    Makers // nil = the server makes no templates; its routes say so
 	Runs      Runs   // nil = the server runs no agents; its routes say so
@@ -163,6 +165,7 @@ type Config struct {
 // Server serves the API.
 type Server struct {
 	sandboxes Sandboxes
+	events    event.Log
 	templates Templates
 	makers    Makers
 	models    Models
@@ -193,7 +196,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -210,6 +213,7 @@ func New(c Config) (*Server, error) {
 	s.metrics = newMetrics(metricConfig{Sandboxes: s.sandboxes, Keys: s.keys, Pool: s.warm.Pool, Streams: s.hub.Count})
 	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Steps: c.Steps, Observe: s.metrics.Request, Sandbox: s.findSandbox})
 	s.registerInfo(s.table)
+	s.registerEvents(s.table)
 	s.registerSandboxes(s.table)
 	s.registerSnapshots(s.table)
 	inside.Register(s.table, inside.Config{

@@ -108,7 +108,7 @@ func (k *Sandbox) build(ctx context.Context, p *selector.Rung, root template.Roo
 	if done, err := k.note(ctx, p, root); done {
 		return err
 	}
-	k.d.Events.Publish(k.d.now(), k.record().Info)
+	k.tell(k.record().Info)
 	err := k.boot(ctx, p, root, k.asked, k.from, k.makeVolume)
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
@@ -270,7 +270,7 @@ func (k *Sandbox) turn(ctx context.Context, p *selector.Rung, root template.Root
 	k.mu.Unlock()
 	tellers, done := context.WithCancel(ctx)
 	var told sync.WaitGroup
-	told.Go(func() { k.tell(tellers) })
+	told.Go(func() { k.tellWaits(tellers) })
 	turn, err := place.Wait(ctx)
 	done()
 	told.Wait()
@@ -280,14 +280,14 @@ func (k *Sandbox) turn(ctx context.Context, p *selector.Rung, root template.Root
 	return turn, err
 }
 
-// tell publishes what a sandbox waits for, as it changes.
-func (k *Sandbox) tell(ctx context.Context) {
+// tellWaits publishes what a sandbox waits for, as it changes.
+func (k *Sandbox) tellWaits(ctx context.Context) {
 	t := time.NewTicker(tellEvery)
 	defer t.Stop()
 	for said := ""; ; {
 		if i := k.Info(); i.Waiting != "" && i.Waiting != said {
 			said = i.Waiting
-			k.d.Events.Publish(k.d.now(), i)
+			k.d.Events.Waits(k.d.now(), i)
 		}
 		select {
 		case <-t.C:

@@ -368,7 +368,9 @@ func (k *Sandbox) wipe() error {
 	info := k.rec.Info
 	k.mu.Unlock()
 	k.forget()
-	k.d.Events.Publish(k.d.now(), info)
+	k.write.Lock()
+	defer k.write.Unlock()
+	k.publish(info, 1) // later than its last record
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
@@ -262,9 +263,37 @@ func (k *Sandbox) commit(change func(*registryRecord)) error {
 	k.rec = rec
 	k.mu.Unlock()
 	if rec.Plan == old.Plan || rec.Info.State != old.Info.State {
-		k.d.Events.Publish(k.d.now(), rec.Info)
+		k.publish(rec.Info, 0)
 	}
 	return nil
+}
+
+// tell publishes how the sandbox was, or is, as of its stored record.
+func (k *Sandbox) tell(states ...sandbox.Info) {
+	k.write.Lock()
+	defer k.write.Unlock()
+	for _, i := range states {
+		k.publish(i, 0)
+	}
+}
+
+// publish tells how the sandbox is as of its stored record, or a number of
+// revisions later. Precondition: k.write is held.
+func (k *Sandbox) publish(i sandbox.Info, later uint64) {
+	k.d.Events.Publish(k.d.now(), k.d.Node, k.journal.revision+later, i)
+}
+
+// Retell tells how the sandbox is if the newest event of it, of a revision of its
+// record, is of an earlier time: a crash kept it from being told. 0 = there is no
+// event; then of one that is long gone nothing is told.
+func (k *Sandbox) Retell(told uint64) {
+	k.write.Lock()
+	defer k.write.Unlock()
+	i := k.record().Info
+	long := i.State == sandbox.Destroyed && k.d.now().Sub(i.EndedAt) > event.Kept
+	if k.journal.revision > told && !(told == 0 && long) {
+		k.publish(i, 0)
+	}
 }
 
 // Release lets go of the machine, which runs on. Nothing is done to the sandbox

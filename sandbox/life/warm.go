@@ -67,7 +67,6 @@ func (k *Sandbox) own(ctx context.Context, p *selector.Rung, warm *pool.Member) 
 		return err
 	}
 	k.settle()
-	k.d.Events.Publish(k.d.now(), begun)
-	k.d.Events.Publish(k.d.now(), rec.Info)
+	k.tell(begun, rec.Info)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event/eventtest"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
@@ -32,6 +33,7 @@ import (
 type world struct {
 	dir      string
 	registry *kvtest.Memory
+	events   *eventtest.Memory
 
 	mu       sync.Mutex
 	machines map[sandbox.ID]*fakeMachine
@@ -60,7 +62,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		dir: t.TempDir(), registry: kvtest.NewMemory(), enforced: true,
+		dir: t.TempDir(), registry: kvtest.NewMemory(), events: eventtest.NewMemory(), enforced: true,
 		machines: map[sandbox.ID]*fakeMachine{}, volumes: map[string]int64{}, attached: map[string]bool{},
 		usage: map[string]int64{}, probeErr: map[string]error{},
 	}
@@ -691,13 +693,23 @@ func (w *world) config(g *gate, isolations ...sandbox.Isolation) manager.Config 
 	}
 	c := manager.Config{
 		Dir: filepath.Join(w.dir, "sandboxes"), Node: "one",
-		Templates: fakeTemplates{}, Volumes: &fakeVolumes{w, g}, Registry: gatedRegistry{w, w.registry, g},
+		Templates: fakeTemplates{}, Volumes: &fakeVolumes{w, g}, Registry: gatedRegistry{w, w.registry, g}, Events: w.events,
 		Guest: "/nowhere/guest",
 	}
 	for _, i := range isolations {
 		c.Providers = append(c.Providers, &fakeProvider{w: w, g: g, name: "fake-" + string(i), isolation: i})
 	}
 	return c
+}
+
+// subscribe reads the events of the tenant "t".
+func subscribe(t *testing.T, m *manager.Manager, from uint64) *sandbox.Subscription {
+	t.Helper()
+	sub, err := m.Subscribe(t.Context(), "t", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
 }
 
 // openSettled opens a manager and waits until what was there is in order.

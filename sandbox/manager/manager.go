@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/kv"
@@ -57,6 +58,7 @@ type Config struct {
 	Disks     sandbox.Disks // nil: what volumes cost the host is not watched
 	Host      *quota.Host   // the disks that sandboxes fill; nil: there is always room
 	Registry  kv.Store
+	Events    event.Log      // that sandboxes are told by; nil = none
 	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: no other server can be this node
 	Guest     string         // path of the skete-guest program
@@ -128,6 +130,9 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Events == nil {
+		c.Events = event.Discard{}
+	}
 	m := &Manager{c: c, lives: map[sandbox.ID]*life.Sandbox{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Sandbox{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}, looked: map[string]looked{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.deps = m.shared()
@@ -142,7 +147,7 @@ func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
 		Node: c.Node, Guest: c.Guest, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
-		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Now(), m.ctx.Done()),
+		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Events, m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Attaching: life.NewAttachProgress(),
 		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Ending: c.Ending, Detaching: c.Detaching,
@@ -390,9 +395,9 @@ func (m *Manager) Default(ctx context.Context) (sandbox.ProbeResult, error) {
 	return m.deps.Ladder.Probe(ctx, r), nil
 }
 
-// Subscribe reads the tenant's events from sequence number from on; 0 = from
-// now. Numbers grow over restarts too; a number that is not known (any more)
-// gives an Event with Resync first.
-func (m *Manager) Subscribe(tenant string, from uint64) *sandbox.Subscription {
-	return m.deps.Events.Subscribe(tenant, from)
+// Subscribe reads the tenant's events until ctx ends, from sequence number from
+// on; 0 = from now. Numbers grow over restarts too; a number that is not known
+// (any more) gives an Event with Resync first.
+func (m *Manager) Subscribe(ctx context.Context, tenant string, from uint64) (*sandbox.Subscription, error) {
+	return m.deps.Events.Subscribe(ctx, tenant, from)
 }

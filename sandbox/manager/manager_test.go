@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
@@ -664,7 +666,7 @@ func TestGuestAndDial(t *testing.T) {
 func TestEvents_resumeAndResync(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil))
-	sub := m.Subscribe("t", 0)
+	sub := subscribe(t, m, 0)
 	create(t, m, "eve", sandbox.Spec{})
 	id := create(t, m, "t", sandbox.Spec{}).ID
 	if _, err := m.Stop(t.Context(), "t", id); err != nil {
@@ -685,7 +687,7 @@ func TestEvents_resumeAndResync(t *testing.T) {
 	if d := cmp.Diff([]sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Stopped, sandbox.Destroyed}, states); d != "" {
 		t.Error(d)
 	}
-	again := m.Subscribe("t", seqs[1]+1)
+	again := subscribe(t, m, seqs[1]+1)
 	if ev, err := again.Next(t.Context()); err != nil || ev.Seq != seqs[2] {
 		t.Errorf("resumed at %d, want %d (%v)", ev.Seq, seqs[2], err)
 	}
@@ -694,17 +696,87 @@ func TestEvents_resumeAndResync(t *testing.T) {
 	if _, err := sub.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
-	for _, from := range []uint64{1, 1 << 60} {
-		if ev, err := m.Subscribe("t", from).Next(t.Context()); err != nil || !ev.Resync {
-			t.Errorf("from %d: %+v, %v; want a resync", from, ev, err)
-		}
+	if ev, err := subscribe(t, m, 1<<60).Next(t.Context()); err != nil || !ev.Resync {
+		t.Errorf("from a number that is yet to come: %+v, %v; want a resync", ev, err)
 	}
 	m2 := reopen(t, w, m, w.config(nil))
-	if ev, err := m2.Subscribe("t", seqs[3]+1).Next(t.Context()); err != nil || !ev.Resync {
-		t.Errorf("after a restart: %+v, %v; want a resync", ev, err)
+	late := subscribe(t, m2, seqs[2])
+	for _, want := range []uint64{seqs[2], seqs[3]} {
+		if ev, err := late.Next(t.Context()); err != nil || ev.Seq != want || ev.Resync {
+			t.Errorf("after a restart: %+v, %v; want number %d", ev, err, want)
+		}
 	}
 	_, err := sub.Next(t.Context())
 	wantClass(t, "next after close", err, errs.Unavailable)
+}
+
+// Events that a crash has lost are told by the next server: how each sandbox is
+// then, and that those are gone of which there is no record.
+func TestEvents_lostInACrash(t *testing.T) {
+	w := newWorld(t)
+	c := w.config(nil)
+	m := w.open(t, c)
+	id := create(t, m, "t", sandbox.Spec{}).ID
+	told := create(t, m, "t", sandbox.Spec{}).ID
+	lost := &lossyLog{Log: w.events}
+	lossy := c
+	lossy.Events = lost
+	m = reopen(t, w, m, lossy)
+	from := w.last(t)
+	lost.lose.Store(true)
+	if _, err := m.Stop(t.Context(), "t", id); err != nil {
+		t.Fatal(err)
+	}
+	w.events.Append(sandbox.NewEvent(time.Now(), "one", 9, sandbox.Info{ID: "sbx_gone", Tenant: "t", State: sandbox.Creating}))
+	w.events.Append(sandbox.NewEvent(time.Now(), "two", 9, sandbox.Info{ID: "sbx_far", Tenant: "t", State: sandbox.Creating}))
+	m = reopen(t, w, m, c)
+	m = reopen(t, w, m, c) // and once
+	w.events.Append(sandbox.NewEvent(time.Now(), "one", 1, sandbox.Info{ID: "sbx_end", Tenant: "t", State: sandbox.Creating}))
+	got := map[sandbox.ID][]sandbox.State{}
+	for sub := subscribe(t, m, from+1); len(got["sbx_end"]) == 0; {
+		ev, err := sub.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[ev.Info.ID] = append(got[ev.Info.ID], ev.Info.State)
+	}
+	want := map[sandbox.ID][]sandbox.State{
+		id: {sandbox.Stopped}, "sbx_gone": {sandbox.Creating, sandbox.Destroyed}, "sbx_far": {sandbox.Creating}, "sbx_end": {sandbox.Creating},
+	}
+	delete(got, told) // it may have been attached, which is nothing lost
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// lossyLog loses what is appended, as a crash does.
+type lossyLog struct {
+	event.Log
+	lose atomic.Bool
+}
+
+func (l *lossyLog) Append(e event.Event) {
+	if !l.lose.Load() {
+		l.Log.Append(e)
+	}
+}
+
+// last is the number of the newest event.
+func (w *world) last(t *testing.T) uint64 {
+	t.Helper()
+	next, err := w.events.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next - 1
+}
+
+// What an event says outlives the sandbox: its environment is not among it.
+func TestEvents_withoutTheEnvironment(t *testing.T) {
+	e := sandbox.NewEvent(time.Now(), "one", 1, sandbox.Info{ID: "sbx_x", Tenant: "t", Spec: sandbox.Spec{Env: map[string]string{"TOKEN": "s3cret"}}})
+	if strings.Contains(string(e.Data), "s3cret") {
+		t.Errorf("%s", e.Data)
+	}
 }
 
 // Hundreds of callers at once, over a few sandboxes and several tenants: it is

@@ -70,7 +70,7 @@ func (h *history) open() {
 	if err != nil {
 		h.rt.Fatal(err)
 	}
-	h.m, h.sub, h.seen = m, m.Subscribe("t", 0), map[sandbox.ID]sandbox.State{}
+	h.m, h.sub, h.seen = m, subscribe(h.t, m, 0), map[sandbox.ID]sandbox.State{}
 }
 
 // pick draws a sandbox; "" if there is none.

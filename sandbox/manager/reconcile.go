@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/selector"
@@ -41,6 +42,9 @@ func (m *Manager) reconcile(ctx context.Context) error {
 	}
 	if err := m.loadNames(ctx); err != nil {
 		return err
+	}
+	if err := m.retell(ctx, unreadable); err != nil {
+		m.c.Log.Warn("what became of sandboxes when the server ended may not have been told", "error", err)
 	}
 	// Now, while nothing new can be among it: no sandbox, no member of the pool, no
 	// machine that a provider tries itself with.
@@ -129,6 +133,36 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 		return nil, fmt.Errorf("read the registry: %w", err)
 	}
 	return unreadable, nil
+}
+
+// retell tells what a crash kept from being told: how the sandboxes are now, and
+// that those are gone of which there is no record any more.
+func (m *Manager) retell(ctx context.Context, unreadable map[sandbox.ID]bool) error {
+	newest := map[sandbox.ID]event.Event{}
+	err := m.c.Events.Newest(ctx, event.Sandbox, func(e event.Event) error {
+		newest[sandbox.ID(e.ID)] = e
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range m.everyone() {
+		k.Retell(newest[k.ID()].Revision)
+		delete(newest, k.ID())
+	}
+	for id, e := range newest {
+		ours := e.Node == m.c.Node || slices.Contains(m.c.Formerly, e.Node)
+		if !ours || unreadable[id] || e.State == string(sandbox.Destroyed) {
+			continue
+		}
+		var i sandbox.Info
+		if json.Unmarshal(e.Data, &i) != nil {
+			continue
+		}
+		i.State, i.Reason = sandbox.Destroyed, sandbox.ReasonDestroyed
+		m.deps.Events.Publish(m.c.Now().Round(0).UTC(), m.c.Node, e.Revision+1, i)
+	}
+	return nil
 }
 
 // place is where a sandbox of another node is.

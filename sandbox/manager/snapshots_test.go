@@ -263,7 +263,7 @@ func TestSnapshot_thatDoesNotLoadBootsItsFiles(t *testing.T) {
 	if err := os.Remove(filepath.Join(w.dir, "sandboxes", "snapshots", string(s.ID), memoryFile)); err != nil {
 		t.Fatal(err)
 	}
-	sub := m.Subscribe("t", 0)
+	sub := subscribe(t, m, 0)
 	i, err := m.Create(t.Context(), "t", sandbox.CreateRequest{From: s.ID})
 	if err != nil || w.remembers(t, i.ID) != "of "+string(i.ID) || w.read(i.ID) != "here" {
 		t.Fatalf("%v; %q", err, w.read(i.ID))

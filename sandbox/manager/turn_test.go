@@ -47,7 +47,7 @@ func TestTurn_manyAtOnceOnASlowHost(t *testing.T) {
 		const n, work = 20, 40 * time.Second
 		w.setBoot(slowHost(work))
 		m := w.open(t, w.config(nil))
-		news := m.Subscribe("t", 0)
+		news := subscribe(t, m, 0)
 		began := time.Now()
 		var all sync.WaitGroup
 		for range n {

@@ -54,7 +54,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	r.tools = newTools(templates)
 	threads := r.store.Threads()
 	c := supervisor.Config{
-		Threads: threads, Records: records, Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
+		Threads: threads, Records: records, Events: r.store.Events(), Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
 		Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Plan: func(name string) (string, error) {
 			t, err := templates.Find(name)

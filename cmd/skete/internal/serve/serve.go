@@ -201,7 +201,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	}
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
-		Registry: registry, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
+		Registry: registry, Events: r.store.Events(), Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
 		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.histories.Detaching, Histories: r.histories.Held,
 	}
 	if r.store.External() {
@@ -315,7 +315,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	}
 	tenants.Resume(ctx)
 	c := server.Config{
-		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
+		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.store.Events(), Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Runs: r.supervisor, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}

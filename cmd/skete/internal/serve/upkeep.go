@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/store"
@@ -48,6 +49,7 @@ type Upkeep struct {
 	Records   func(ctx context.Context, tenant string) ([]store.ThreadRecords, error)
 	Histories Histories
 	Machines  Machines
+	Events    event.Log
 	Grants    store.ThreadKeys // into previews: records that name a tenant
 	Pending   *store.KV        // erasures that were begun, by tenant
 	Log       *slog.Logger
@@ -188,6 +190,9 @@ func (u Upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bo
 	if err := u.Threads.EraseTenant(ctx, tenant, records...); err != nil {
 		return e, err
 	}
+	if err := u.Events.Forget(ctx, tenant, "", ""); err != nil {
+		return e, err
+	}
 	_, revision, err := u.Pending.Get(ctx, tenant)
 	if err == nil {
 		err = u.Pending.Delete(ctx, tenant, revision)
@@ -324,7 +329,7 @@ func (r *running) openUpkeep(ctx context.Context) (Upkeep, error) {
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return Upkeep{
-		Threads: r.store.Threads(), Runs: r.supervisor, Records: r.records, Histories: r.histories, Machines: r.manager,
+		Threads: r.store.Threads(), Runs: r.supervisor, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
 		Grants: grants, Pending: pending, Log: r.c.Log,
 	}, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
@@ -102,6 +103,9 @@ func TestUpkeep_resumes(t *testing.T) {
 		_, err = grants.Create(ctx, key, []byte(text))
 		must(t, err)
 	}
+	for _, tenant := range []string{"a", "b"} {
+		s.Events().Append(event.Event{Tenant: tenant, Kind: event.Sandbox, ID: "sbx_" + tenant, State: "destroyed", Revision: 1})
+	}
 	u.Resume(ctx)
 	if len(held.boxes["a"]) != 1 {
 		t.Fatal("what nobody asked to erase is gone")
@@ -118,6 +122,14 @@ func TestUpkeep_resumes(t *testing.T) {
 	}
 	if keys := keysOf(t, ctx, grants, u.Pending); !cmp.Equal(keys, []string{"signer", "visit/y"}) {
 		t.Errorf("left are %q", keys)
+	}
+	var told []string
+	must(t, s.Events().Newest(ctx, event.Sandbox, func(e event.Event) error {
+		told = append(told, e.Tenant)
+		return nil
+	}))
+	if !cmp.Equal(told, []string{"b"}) {
+		t.Errorf("there are events of %q", told)
 	}
 }
 
