@@ -129,7 +129,8 @@ type SandboxPage struct {
 }
 
 // SandboxEvent tells of a change of state. The SSE id is Seq, the event name
-// change or resync.
+// change or resync. Seq 0, without an SSE id: what a sandbox waits for, which is
+// told once and not kept.
 type SandboxEvent struct {
 	Seq     uint64    `json:"seq"`
 	Time    time.Time `json:"time"`

@@ -128,13 +128,14 @@ type Page struct {
 	Next  string // token of the next page; "" = this was the last
 }
 
-// Event tells that a sandbox changed its state, or its settings.
+// Event tells that a sandbox changed its state, or its settings, or what it
+// waits for.
 type Event struct {
-	Seq  uint64
+	Seq  uint64 // 0 = what it waits for, which is told once and not kept
 	Time time.Time
 	Info Info
-	// Resync: events before this one are gone (the reader was too slow, or
-	// the server restarted): list again. Info is empty then.
+	// Resync: events before this one are gone (they are too old, or the number
+	// asked for is of another log): list again. Info is empty then.
 	Resync bool
 }
 
