@@ -207,7 +207,7 @@ func (k *KV) Watch(ctx context.Context, prefix string, visit func(kv.Change) err
 			return errs.New(errs.Unavailable, "the store does not say what the bucket holds")
 		case e, ok := <-w.Updates():
 			if !ok {
-				return errs.New(errs.Unavailable, "the watch of the bucket has ended")
+				return k.watchEnded(ctx)
 			}
 			if synced = synced || e == nil; synced {
 				stalled.Stop()
@@ -222,6 +222,20 @@ func (k *KV) Watch(ctx context.Context, prefix string, visit func(kv.Change) err
 				return err
 			}
 		}
+	}
+}
+
+// watchEnded says why. What ends the caller or the store ends the client's watch
+// too, and which of the two is seen first is luck.
+func (k *KV) watchEnded(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-k.s.done:
+		return errClosed()
+	default:
+		return errs.New(errs.Unavailable, "the watch of the bucket has ended")
 	}
 }
 

@@ -190,6 +190,19 @@ func testWatch(t *testing.T, r kv.Store) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("with its context the watch ends with %v", err)
 	}
+	for range 20 { // what ends it must not be a matter of luck
+		ctx, cancel := context.WithCancel(t.Context())
+		err := r.Watch(ctx, "b/", func(c kv.Change) error {
+			if c.Synced {
+				cancel()
+				time.Sleep(5 * time.Millisecond) //nolint:forbidigo // all that ends with it has ended then: nothing tells when
+			}
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("with its context the watch ends with %v", err)
+		}
+	}
 	stop := errors.New("stop")
 	if err := r.Watch(t.Context(), "ab/", func(kv.Change) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("watch with a failing visit: %v", err)
