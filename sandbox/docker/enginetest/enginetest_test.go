@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +17,10 @@ func TestKillInside_leavesOthersAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts file systems: needs root")
 	}
-	e := &Engine{Kind: Docker, t: t, dir: t.TempDir()}
+	// Of a name that no other test's directory has, as an engine's.
+	e := &Engine{Kind: Docker, t: t, dir: filepath.Join(t.TempDir(), rand.Text())}
 	at := filepath.Join(e.dir, "data")
-	if err := os.Mkdir(at, 0o700); err != nil {
+	if err := os.MkdirAll(at, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("none", at, "tmpfs", 0, ""); err != nil {
