@@ -199,7 +199,21 @@ func mode(e *api.TreeEntry) string {
 	return fmt.Sprintf("10%04o", e.Mode&0o7777)
 }
 
+// file prints a change. What became something else, a link in place of a file, is
+// two, as git has it: one goes and the other comes.
 func (p *printer) file(f api.PathChange) {
+	if was, is := f.Before, f.After; was != nil && is != nil && was.Type != is.Type {
+		goes, comes := f, f
+		goes.Action, goes.After, comes.Action, comes.Before = "remove", nil, "add", nil
+		for part, e := range map[*api.PathChange]*api.TreeEntry{&goes: was, &comes: is} {
+			if e.Type != "file" { // the lines are of the file
+				part.Hunks, part.Binary, part.Large = nil, false, false
+			}
+		}
+		p.file(goes)
+		p.file(comes)
+		return
+	}
 	name := past.ChangedPath(f)
 	a, b := quoted("a/", name), quoted("b/", name)
 	p.line(bold, "diff --git "+a+" "+b)
