@@ -10,15 +10,14 @@ import (
 	"github.com/skete-dev/skete/client/transport"
 )
 
-// EventFilter selects events; the zero value those of sandboxes and runs from now
-// on.
+// EventFilter selects events; the zero value those of all kinds from now on.
 type EventFilter struct {
-	Kind string // sandbox, run; "" = both
+	Kind string // sandbox, run, workspace; "" = all
 	// From is the first number to read, 1 = all that are kept; 0 = from now.
 	From uint64
 }
 
-// Events follows what happens to sandboxes and runs. The stream comes back by
+// Events follows what happens to sandboxes, workspaces and runs. The stream comes back by
 // itself after a disconnect, where it was, and ends with ctx or with an error that
 // will not go away.
 func (c *Client) Events(ctx context.Context, f EventFilter) iter.Seq2[api.Event, error] {

@@ -1,4 +1,4 @@
-// Package event is what happened to the sandboxes and runs of a server, in one
+// Package event is what happened to the sandboxes, workspaces and runs of a server, in one
 // durable sequence that others may follow: users, pages, workflows.
 //
 //	log.Append(event.Event{Tenant: "t", Kind: event.Sandbox, ID: "sbx_…", State: "running", Revision: 17, Data: json})
@@ -19,8 +19,9 @@ const Kept = 7 * 24 * time.Hour
 
 // Kinds of what events are about.
 const (
-	Sandbox = "sandbox"
-	Run     = "run"
+	Sandbox   = "sandbox"
+	Run       = "run"
+	Workspace = "workspace" // of which each revision is told; ID is that of its sandbox, Revision the number
 )
 
 // Event tells how something is since a moment: it carries all of it, so that the
@@ -34,7 +35,7 @@ type Event struct {
 	Node   string // that owns the thing
 	Kind   string // Sandbox, …
 	ID     string // of the sandbox, the run, …
-	State  string // that it is in: "running", …
+	State  string // that it is in: "running", …; of a workspace what happened to it
 	// Revision is that of its record: of two events of one thing the one with the
 	// larger revision is the newer one.
 	Revision uint64

@@ -12,22 +12,24 @@ import (
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
+	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	runroutes "github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/workspace"
 )
 
 func (s *Server) registerEvents(t *route.Table) {
 	route.Raw(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/events", Scope: key.Read, ID: "follow-events", Tag: "events",
-		Summary: "Follow what happens to sandboxes and runs as server-sent events, from any that is kept on", Sends: route.Events[api.Event](),
+		Summary: "Follow what happens to sandboxes, workspaces and runs as server-sent events, from any that is kept on", Sends: route.Events[api.Event](),
 	}, s.followEvents)
 }
 
 type followEventsIn struct {
 	From        uint64 `query:"from" doc:"first number to read: 1 = all that are kept, which is a week's; without it from now on"`
-	Kind        string `query:"kind" enum:"sandbox,run" doc:"only those of sandboxes, or of runs"`
+	Kind        string `query:"kind" enum:"sandbox,run,workspace" doc:"only those of sandboxes, of runs, or of workspaces"`
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }
 
@@ -111,6 +113,13 @@ func eventView(e event.Event) (api.Event, error) {
 		}
 		view := runroutes.View(run)
 		v.Run = &view
+	case event.Workspace:
+		var rev workspace.Stored
+		if err := json.Unmarshal(e.Data, &rev); err != nil {
+			return v, err
+		}
+		view := history.View(rev)
+		v.Workspace = &view
 	}
 	return v, nil
 }

@@ -94,7 +94,7 @@ func runCheck(ctx context.Context, dir string) (CheckReport, error) {
 	if err != nil {
 		r.problem(CheckProblem{File: "journal", Why: err.Error()})
 	}
-	revs, err := r.revisions(filepath.Join(dir, "revisions"))
+	revs, err := r.revisions(filepath.Join(dir, revlog.Name))
 	if err != nil {
 		return r.report, err
 	}

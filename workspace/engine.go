@@ -40,6 +40,13 @@ import (
 // Revision is the state of a workspace at one moment.
 type Revision = revlog.Revision
 
+// Stored is a revision and whether it survives the loss of the sandbox: what an
+// event tells.
+type Stored struct {
+	Revision
+	Durable bool `json:"durable,omitempty"`
+}
+
 // Config of a Workspace.
 type Config struct {
 	Dir     string // the directory
@@ -127,7 +134,7 @@ func Open(c Config) (w *Workspace, err error) {
 	if w.objects, err = object.Open(filepath.Join(c.Store, "objects"), object.Config{BytesMax: c.BytesMax, SegmentBytes: c.SegmentBytes}); err != nil {
 		return w, err
 	}
-	if w.log, w.revs, err = revlog.Open(filepath.Join(c.Store, "revisions")); err != nil {
+	if w.log, w.revs, err = revlog.Open(filepath.Join(c.Store, revlog.Name)); err != nil {
 		return w, err
 	}
 	w.setClock()

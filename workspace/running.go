@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/revlog"
 )
 
 // heldTries is how often Running begins again because the history was pruned
@@ -89,12 +90,12 @@ func hold(dir, scratch string) (bool, error) {
 	if !any { // Run says that it is missing
 		return true, nil
 	}
-	return true, os.WriteFile(filepath.Join(scratch, "revisions"), before, 0o600)
+	return true, os.WriteFile(filepath.Join(scratch, revlog.Name), before, 0o600)
 }
 
 // list is the file of the revisions.
 func list(dir string) (data []byte, any bool, err error) {
-	data, err = os.ReadFile(filepath.Join(dir, "revisions"))
+	data, err = os.ReadFile(filepath.Join(dir, revlog.Name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}

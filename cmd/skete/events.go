@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,27 +14,34 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
+var eventKinds = []string{"sandbox", "run", "workspace"}
+
 func (a program) events() *cobra.Command {
 	var f client.EventFilter
 	count := 0
 	cmd := &cobra.Command{
-		Use: "events", Short: "Follow what happens to sandboxes and runs",
-		Long: `Print a line whenever a sandbox or a run changes its state: a number, the time,
-what it is about and its state, its id, and its name or title. It begins with what
-happens from now on; --from 1 begins with all that is kept, which is a week's, of
-each sandbox and run the newest 64. The numbers grow, over restarts of the server
-too; others' events leave gaps. A lost connection is resumed.
+		Use: "events", Short: "Follow what happens to sandboxes, workspaces and runs",
+		Long: `Print a line whenever a sandbox or a run changes its state and whenever a workspace
+has a new revision: a number, the time, what it is about and its state, its id (a
+workspace has that of its sandbox), and its name, its title, or what the revision is
+the result of. It begins with what happens from now on; --from 1 begins with all
+that is kept, which is a week's, of each sandbox, workspace and run the newest 64.
+The numbers grow, over restarts of the server too; others' events leave gaps. A
+lost connection is resumed.
+
+A workspace is "changed" by what runs in it, and "restored" by an undo, a redo, a
+restore or a revert.
 
 A line "resync" says that what came before is gone: list again (skete ls, skete
-runs). --json prints each event as the API does, with all of the sandbox or run.`,
+runs). --json prints each event as the API does, with all of the sandbox, revision or run.`,
 		Example: `  skete events
   skete events --kind run --json
   skete events --from 1 -n 10      # the oldest ten that are kept`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case f.Kind != "" && f.Kind != "sandbox" && f.Kind != "run":
-				return errs.New(errs.Invalid, "--kind: %.40q is neither sandbox nor run", f.Kind)
+			case f.Kind != "" && !slices.Contains(eventKinds, f.Kind):
+				return errs.New(errs.Invalid, "--kind: %.40q is none of %s", f.Kind, strings.Join(eventKinds, ", "))
 			case count < 0:
 				return errs.New(errs.Invalid, "-n: %d is negative", count)
 			}
@@ -55,7 +64,7 @@ runs). --json prints each event as the API does, with all of the sandbox or run.
 			return cmd.Context().Err()
 		},
 	}
-	cmd.Flags().StringVar(&f.Kind, "kind", "", "only those of: sandbox, run")
+	cmd.Flags().StringVar(&f.Kind, "kind", "", "only those of: "+strings.Join(eventKinds, ", "))
 	cmd.Flags().Uint64Var(&f.From, "from", 0, "first number to print; 1 = all that are kept (default: from now on)")
 	cmd.Flags().IntVarP(&count, "count", "n", 0, "end after so many (default: go on until Ctrl-C)")
 	return cmd
@@ -73,6 +82,8 @@ func (a program) printEvent(e api.Event) error {
 		name = e.Sandbox.Name
 	case e.Run != nil:
 		name = e.Run.Title
+	case e.Workspace != nil:
+		name = e.Workspace.Title
 	}
 	_, err := fmt.Fprintf(a.Out, "%6d  %s  %-18s %s  %s\n", e.Seq, e.Time.Local().Format(time.DateTime), kind, app.Cell(e.ID), app.Cell(name))
 	if err != nil {

@@ -52,7 +52,10 @@ func (h *history) lastRevision(ctx context.Context, files sandbox.Files) error {
 		return err
 	}
 	defer done()
-	_, _, err = engine.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
+	_, fresh, err := engine.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
+	if fresh {
+		h.s.tell(h.tenant, h.id, engine) // it is measured when it closes
+	}
 	return err
 }
 

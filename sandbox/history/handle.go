@@ -193,10 +193,11 @@ func (s *Service) begin(ctx context.Context, d *handle, tenant string, id sandbo
 		return nil, err
 	}
 	h, err := s.open(id, files)
-	s.measure(id) // it may have made a first revision
 	if err != nil {
+		s.measure(id)
 		return nil, err
 	}
+	s.wrote(tenant, id, h) // it may have made a first revision, or finished an undo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.h, d.tenant, d.uses = h, tenant, d.uses+1
@@ -249,7 +250,11 @@ func (s *Service) lastLook(tenant string, id sandbox.ID, h workspace.History) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), touchedBusy)
 	defer cancel()
-	if _, _, err := h.Snapshot(ctx, s.lastLabel(tenant, id)); err != nil {
+	_, fresh, err := h.Snapshot(ctx, s.lastLabel(tenant, id))
+	if err != nil {
 		s.c.Log.Warn("the last changes of a sandbox did not become a revision", "id", id, "error", err)
+	}
+	if fresh {
+		s.tell(tenant, id, h) // it is measured when it closes
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/workspace"
 )
 
 // size is what one history takes of the host's disk, and whose it is.
@@ -31,6 +32,12 @@ func (s *Service) Held(tenant string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[tenant]
+}
+
+// wrote is called by what may have made a revision.
+func (s *Service) wrote(tenant string, id sandbox.ID, e workspace.History) {
+	s.tell(tenant, id, e)
+	s.measure(id)
 }
 
 // measure finds out what a history takes now. One that is gone takes nothing.

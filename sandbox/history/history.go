@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/internal/volume/layout"
@@ -52,6 +53,8 @@ type Sandboxes interface {
 // Config of a Service.
 type Config struct {
 	Dir       string
+	Node      string    // that the histories belong to
+	Events    event.Log // that revisions are told by; nil = they are not
 	Sandboxes Sandboxes
 	// Remote opens the history of a machine that has its disk to itself: dir
 	// is the place of its replica. Without a guest, what is kept of any machine
@@ -83,6 +86,7 @@ type Service struct {
 	checking  keylock.Locks[sandbox.ID] // held while a history is checked, or removed
 	measuring keylock.Locks[sandbox.ID] // held while a history is measured
 	counted   sync.Once                 // all histories were measured; see Held
+	told      told
 
 	ctx context.Context // ends with Close
 	end context.CancelFunc
@@ -91,7 +95,9 @@ type Service struct {
 	looks      looks // of one tenant
 	background looks // those of them that no caller waits for
 	openFor    time.Duration
-	stage      func(id sandbox.ID, name string) // for tests: see workspace.Config.Stage; nil = not asked
+	// retellAfter is how long a log of events that cannot be read is left alone.
+	retellAfter time.Duration
+	stage       func(id sandbox.ID, name string) // for tests: see workspace.Config.Stage; nil = not asked
 
 	mu      sync.Mutex          // guards all below and the handles; held for a moment only
 	sizes   map[sandbox.ID]size // of the histories that were measured
@@ -110,6 +116,9 @@ func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Events == nil {
+		c.Events = event.Discard{}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -117,7 +126,7 @@ func New(c Config) *Service {
 		c.Keep = keepFor
 	}
 	s := &Service{
-		c: c, each: looks{most: 1}, looks: looks{most: looksMax, took: map[string]time.Duration{}}, background: looks{most: backgroundMax}, openFor: openFor,
+		c: c, each: looks{most: 1}, looks: looks{most: looksMax, took: map[string]time.Duration{}}, background: looks{most: backgroundMax}, openFor: openFor, retellAfter: tellRetry,
 		sizes: map[sandbox.ID]size{}, held: map[string]int64{},
 		handles: map[sandbox.ID]*handle{}, hosts: map[sandbox.ID]*handle{}, ledgers: map[holding]*ledger{}, recovering: map[sandbox.ID]chan struct{}{},
 	}

@@ -256,6 +256,9 @@ func (s *Service) drop(id sandbox.ID) error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
 	s.shut(d)
+	if err := s.forget(s.owner(id), id); err != nil {
+		return err
+	}
 	gone := s.dir(id) + goneSuffix
 	if err := os.RemoveAll(gone); err != nil {
 		return err

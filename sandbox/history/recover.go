@@ -19,8 +19,10 @@ const recoverTimeout = 30 * time.Second
 // done on the host, and to let the commands go on that it had stopped for them.
 // Calls that need such a sandbox wait for that (see Begin, Open), and for no other.
 // What cannot be finished now is when the history is asked next. wait returns when
-// all are looked at.
+// all are looked at. From here on revisions are told, also those that a server
+// before this one has made and not told.
 func (s *Service) Recover() (wait func()) {
+	s.spawn(s.retell)
 	var all sync.WaitGroup
 	entries, _ := os.ReadDir(s.c.Dir) // there may be none yet
 	for _, e := range entries {

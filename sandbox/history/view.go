@@ -99,7 +99,7 @@ func (h *history) snapshot(ctx context.Context, l workspace.Label) (rev workspac
 	}
 	err = h.scan(ctx, func(ctx context.Context, e workspace.History, _ sandbox.Files) error {
 		if rev, fresh, err = e.Snapshot(ctx, l); fresh {
-			h.s.measure(h.id)
+			h.s.wrote(h.tenant, h.id, e)
 		}
 		return err
 	})
@@ -183,7 +183,7 @@ func (h *history) Apply(ctx context.Context, plan string, l workspace.Label) (re
 		if err != nil && !errors.Is(err, workspace.ErrUnlisted) {
 			return err
 		}
-		h.s.measure(h.id)
+		h.s.wrote(h.tenant, h.id, e)
 		if paths := h.s.planned(h.id, plan).paths; files.Guest != nil && h.s.c.Applied != nil && len(paths) > 0 {
 			h.s.c.Applied(ctx, h.id, files.Guest, paths)
 		}
@@ -237,7 +237,7 @@ func (h *history) Unsaved(ctx context.Context) (u workspace.Unsaved, err error) 
 		if files.Alone && h.s.room(h.tenant, h.id) == nil {
 			rev, fresh, err := e.Snapshot(ctx, h.s.lastLabel(h.tenant, h.id))
 			if fresh {
-				h.s.measure(h.id)
+				h.s.wrote(h.tenant, h.id, e)
 			}
 			u = workspace.Unsaved{Since: rev.N}
 			return err
@@ -301,16 +301,20 @@ func (h *history) Content(ctx context.Context, n uint64, path string, w io.Write
 
 // Durable returns the newest revision that survives the loss of the sandbox.
 func (h *history) Durable(ctx context.Context) (uint64, error) {
-	return look(ctx, h, func(ctx context.Context, e workspace.History) (uint64, error) {
-		if x, ok := e.(interface{ Durable() uint64 }); ok {
-			return x.Durable(), nil
-		}
-		all, err := e.Revisions(ctx) // an engine on the host: every one
-		if err != nil || len(all) == 0 {
-			return 0, err
-		}
-		return all[len(all)-1].N, nil
-	})
+	return look(ctx, h, durable)
+}
+
+// durable returns the newest revision of an engine that survives the loss of the
+// sandbox.
+func durable(ctx context.Context, e workspace.History) (uint64, error) {
+	if x, ok := e.(interface{ Durable() uint64 }); ok {
+		return x.Durable(), nil
+	}
+	all, err := e.Revisions(ctx) // an engine on the host: every one
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[len(all)-1].N, nil
 }
 
 // Close does nothing: engines belong to the Service.

@@ -32,13 +32,18 @@ const (
 )
 
 func revisionView(r workspace.Revision, durable uint64) api.Revision {
+	return View(workspace.Stored{Revision: r, Durable: r.N <= durable})
+}
+
+// View shows a revision to callers.
+func View(r workspace.Stored) api.Revision {
 	v := api.Revision{
 		N: r.N, Root: r.Root.String(), Time: r.Time.UTC(), Files: r.Files, Bytes: r.Bytes,
 		Thread: clip.Text(r.Thread, labelMax), Run: clip.Text(r.Run, labelMax), Step: r.Step, Call: clip.Text(r.Call, labelMax), Actor: clip.Text(r.Actor, labelMax), Label: clip.Text(r.Label, labelMax),
-		Title: titleOf(r), Who: whoOf(r),
+		Title: titleOf(r.Revision), Who: whoOf(r.Revision),
 		Undoes: r.Undoes, Torn: len(r.Torn), State: stateLocal,
 	}
-	if r.N <= durable {
+	if r.Durable {
 		v.State = stateDurable
 	}
 	return v

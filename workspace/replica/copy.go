@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/workspace/revlog"
 )
 
 // Copy copies the history in a directory, an engine's or a replica's, into a
@@ -39,7 +40,7 @@ func copyInto(from, to string) error {
 		return err
 	}
 	// The list first: what it names is in the segments, whatever is appended.
-	if err := copyFile(filepath.Join(from, "revisions"), filepath.Join(to, "revisions")); err != nil {
+	if err := copyFile(filepath.Join(from, revlog.Name), filepath.Join(to, revlog.Name)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return errs.Wrap(errs.NotFound, err, "there is no history to copy")
 		}

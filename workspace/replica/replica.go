@@ -71,7 +71,7 @@ func openCopied(dir string, bytesMax int64) (c *copied, err error) {
 	if bytesMax <= 0 {
 		bytesMax = bytesMaxDefault
 	}
-	c = &copied{listPath: filepath.Join(dir, "revisions"), bytesMax: bytesMax, pins: map[object.Hash]int{}}
+	c = &copied{listPath: filepath.Join(dir, revlog.Name), bytesMax: bytesMax, pins: map[object.Hash]int{}}
 	if c.objects, err = object.Open(filepath.Join(dir, "objects"), object.Config{BytesMax: bytesMax, SegmentBytes: segmentBytes(bytesMax)}); err != nil {
 		return nil, err
 	}

@@ -36,6 +36,9 @@ import (
 	"github.com/skete-dev/skete/workspace/object"
 )
 
+// Name is what the file is called in the store of a history.
+const Name = "revisions"
+
 // Revision is the state of a workspace at one moment, and who made it so.
 type Revision struct {
 	N    uint64      `json:"n"` // from 1, ascending
