@@ -85,6 +85,12 @@ func New(c Class, format string, args ...any) *Error {
 	return &Error{Class: c, Msg: fmt.Sprintf(format, args...)}
 }
 
+// OnNode says that another node owns what is asked for: its machine and its files
+// are there. Conflict.
+func OnNode(what, node string) *Error {
+	return New(Conflict, "%s is on another node, %.64q", what, node).WithHint("ask the server of that node")
+}
+
 // Wrap returns an error of the class whose cause is kept for the log only.
 func Wrap(c Class, cause error, format string, args ...any) *Error {
 	return &Error{Class: c, Msg: fmt.Sprintf(format, args...), Cause: cause}

@@ -123,7 +123,7 @@ func (k *Supervisor) ours(run runs.Run) error {
 	if run.Node == "" || run.Node == k.c.Node {
 		return nil
 	}
-	return errs.New(errs.Conflict, "run %s is on another node, %.64q", run.ID, run.Node).WithHint("ask the server of that node")
+	return errs.OnNode("run "+string(run.ID), run.Node)
 }
 
 // find returns a run of a tenant. NotFound: it has none of this id. Conflict:

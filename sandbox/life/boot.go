@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
+	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
@@ -108,8 +109,12 @@ func (k *Sandbox) build(ctx context.Context, p *selector.Rung, root template.Roo
 	if done, err := k.note(ctx, p, root); done {
 		return err
 	}
-	k.tell(k.record().Info)
-	err := k.boot(ctx, p, root, k.asked, k.from, k.makeVolume)
+	info := k.record().Info
+	k.tell(info)
+	err := k.counted(ctx, quota.Machine(info.Spec).Plus(quota.Kept(info.Spec)))
+	if err == nil {
+		err = k.boot(ctx, p, root, k.asked, k.from, k.makeVolume)
+	}
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}

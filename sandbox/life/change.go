@@ -2,6 +2,7 @@ package life
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -84,6 +85,13 @@ func (k *Sandbox) restart(ctx context.Context, asked time.Time) error {
 	if err != nil {
 		k.d.Quota.Set(k.tenant, k.id, quota.Kept(k.record().Info.Spec))
 		return err
+	}
+	if err := k.counted(ctx, quota.Machine(info.Spec)); err != nil {
+		back := k.commit(func(r *registryRecord) { r.Plan, r.Info.State = planNone, info.State })
+		if back == nil {
+			k.d.Quota.Set(k.tenant, k.id, quota.Kept(info.Spec))
+		}
+		return errors.Join(err, back)
 	}
 	err = k.boot(ctx, p, root, asked, nil, func(ctx context.Context) error {
 		if k.d.Disks != nil {

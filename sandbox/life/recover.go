@@ -2,6 +2,8 @@ package life
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/sandbox"
@@ -10,6 +12,20 @@ import (
 
 // RecordPrefix is what the registry's keys of sandboxes begin with.
 const RecordPrefix = recordPrefix
+
+// RecordID returns the sandbox of a key in the registry; false = it is no record
+// of a sandbox.
+func RecordID(key string) (sandbox.ID, bool) {
+	id, ok := strings.CutPrefix(key, recordPrefix)
+	return sandbox.ID(id), ok
+}
+
+// Peek reads the node that owns a record, and how its sandbox is.
+func Peek(value []byte) (node string, info sandbox.Info, err error) {
+	var r registryRecord
+	err = json.Unmarshal(value, &r)
+	return r.Node, r.Info, err
+}
 
 // Load makes the Sandbox of a stored record; nil = it is another node's.
 // Nothing is done to the host before Recover. Corrupt: the record cannot be read.
@@ -27,13 +43,7 @@ func Load(d *Deps, key string, value []byte, revision uint64) (*Sandbox, error) 
 		k.deadline = time.Now().Add(min(at.Sub(d.now()), rec.Info.Spec.TTL))
 	}
 	k.written = rec.Alive() // the server before this one may have let calls in
-	switch rec.Info.State {
-	case sandbox.Destroyed:
-	case sandbox.Stopped, sandbox.Failed:
-		d.Quota.Set(k.tenant, k.id, quota.Kept(rec.Info.Spec))
-	default:
-		d.Quota.Set(k.tenant, k.id, quota.Machine(rec.Info.Spec).Plus(quota.Kept(rec.Info.Spec)))
-	}
+	d.Quota.Set(k.tenant, k.id, quota.Of(rec.Info))
 	return k, nil
 }
 

@@ -90,7 +90,10 @@ type Deps struct {
 	// Forget is called when a record is deleted, Buried when a destroyed
 	// sandbox has become a tombstone.
 	Forget func(*Sandbox)
-	Buried func(*Sandbox)
+	// Counted is asked when the record of what was charged is stored, with its
+	// revision: it refuses what other nodes have used up before. nil = there are none.
+	Counted func(ctx context.Context, tenant string, added quota.Usage, revision uint64) error
+	Buried  func(*Sandbox)
 }
 
 const writeTimeout = 15 * time.Second // of one write to the registry
@@ -266,6 +269,18 @@ func (k *Sandbox) commit(change func(*registryRecord)) error {
 		k.publish(rec.Info, 0)
 	}
 	return nil
+}
+
+// counted asks whether what the stored record adds is within the tenant's quota
+// over all nodes.
+func (k *Sandbox) counted(ctx context.Context, added quota.Usage) error {
+	if k.d.Counted == nil {
+		return nil
+	}
+	k.write.Lock()
+	revision := k.journal.revision
+	k.write.Unlock()
+	return k.d.Counted(ctx, k.tenant, added, revision)
 }
 
 // tell publishes how the sandbox was, or is, as of its stored record.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/pool"
+	"github.com/skete-dev/skete/sandbox/quota"
 	"github.com/skete-dev/skete/sandbox/selector"
 	"github.com/skete-dev/skete/sandbox/snapshot"
 	"github.com/skete-dev/skete/template"
@@ -41,7 +42,10 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Ro
 	}
 	k.d.Pool.Taken(warm.ID)
 	// Not before: others wait to move in, and this may take a while.
-	if err := StartServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec); err != nil {
+	if err = k.counted(ctx, quota.Machine(spec).Plus(quota.Kept(spec))); err == nil {
+		err = StartServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec)
+	}
+	if err != nil {
 		if uerr := k.unbuild(); uerr != nil {
 			k.d.Log.Error("cannot remove a sandbox whose template did not get ready; will try again", "id", k.id, "error", uerr)
 		}

@@ -88,11 +88,12 @@ const (
 
 // Manager owns all sandboxes of one node.
 type Manager struct {
-	c      Config
-	deps   life.Deps
-	secret []byte                // that keyed IDs are derived with
-	keyed  keylock.Locks[string] // of requests for many things, or for a snapshot
-	lock   *os.File
+	c         Config
+	deps      life.Deps
+	secret    []byte                // that keyed IDs are derived with
+	keyed     keylock.Locks[string] // of requests for many things, or for a snapshot
+	elsewhere *elsewhere
+	lock      *os.File
 
 	swept chan struct{} // closed when what has no owner is removed
 
@@ -106,7 +107,6 @@ type Manager struct {
 	// mu guards all below; never held over slow work. A life's own lock may
 	// be taken under it, never the other way round.
 	mu         sync.Mutex
-	elsewhere  map[sandbox.ID]place // sandboxes of other nodes
 	lives      map[sandbox.ID]*life.Sandbox
 	naming     map[string]sandbox.ID      // names that are being given, by the keys of their claims
 	tombstones map[string][]*life.Sandbox // by tenant, oldest first
@@ -133,9 +133,10 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	if c.Events == nil {
 		c.Events = event.Discard{}
 	}
-	m := &Manager{c: c, lives: map[sandbox.ID]*life.Sandbox{}, naming: map[string]sandbox.ID{}, elsewhere: map[sandbox.ID]place{}, tombstones: map[string][]*life.Sandbox{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}, looked: map[string]looked{}}
+	m := &Manager{c: c, lives: map[sandbox.ID]*life.Sandbox{}, naming: map[string]sandbox.ID{}, tombstones: map[string][]*life.Sandbox{}, sweeping: map[sandbox.ID]bool{}, chores: map[chore]bool{}, looked: map[string]looked{}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.deps = m.shared()
+	m.elsewhere = newElsewhere(c.Node, m.deps.Quota)
 	if err := m.open(ctx); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -150,7 +151,7 @@ func (m *Manager) shared() life.Deps {
 		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Events, m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Attaching: life.NewAttachProgress(),
-		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Ending: c.Ending, Detaching: c.Detaching,
+		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Counted: m.counted, Ending: c.Ending, Detaching: c.Detaching,
 	}
 }
 
@@ -182,6 +183,9 @@ func (m *Manager) open(ctx context.Context) error {
 	}
 	m.spawn(func() { m.deps.Ladder.Probes(m.ctx) }) // so that the first create need not wait
 	m.spawn(m.watchDisks)
+	if m.c.Leases != nil { // other servers may write to the store
+		m.spawn(m.followNodes)
+	}
 	m.spawn(m.watchHost)
 	return nil
 }
@@ -352,11 +356,13 @@ func (m *Manager) everyone() []*life.Sandbox {
 func (m *Manager) find(tenant string, id sandbox.ID) (*life.Sandbox, error) {
 	m.mu.Lock()
 	k, fenced := m.lives[id], m.fenced
-	far, away := m.elsewhere[id]
 	m.mu.Unlock()
+	if k == nil {
+		if node, ok := m.elsewhere.find(tenant, id); ok {
+			return nil, errs.OnNode("sandbox "+string(id), node)
+		}
+	}
 	switch {
-	case k == nil && away && far.tenant == tenant:
-		return nil, errs.New(errs.Conflict, "sandbox %s is on another node, %.64q", id, far.node).WithHint("ask the server of that node")
 	case k == nil || k.Tenant() != tenant:
 		return nil, errs.New(errs.NotFound, "no sandbox %.40s", strconv.Quote(string(id))).WithHint("`skete vm list` shows them")
 	case fenced:

@@ -190,12 +190,12 @@ func (m *Manager) Find(_ context.Context, tenant, name string) (sandbox.ID, erro
 			found = append(found, string(k.ID()))
 		}
 	}
-	for id, far := range m.elsewhere { // where it is, every call says
-		if name != "" && far.tenant == tenant && far.name == name {
+	m.mu.Unlock()
+	for id, far := range m.elsewhere.of(tenant) { // where it is, every call says
+		if name != "" && far == name {
 			found = append(found, string(id))
 		}
 	}
-	m.mu.Unlock()
 	slices.Sort(found)
 	switch len(found) {
 	case 0:
@@ -219,12 +219,12 @@ func (m *Manager) findBeginning(tenant, beginning string) (sandbox.ID, error) {
 			fits[id] = k.Name()
 		}
 	}
-	for id, far := range m.elsewhere {
-		if far.tenant == tenant && strings.HasPrefix(string(id), beginning) {
-			fits[id] = far.name
+	m.mu.Unlock()
+	for id, name := range m.elsewhere.of(tenant) {
+		if strings.HasPrefix(string(id), beginning) {
+			fits[id] = name
 		}
 	}
-	m.mu.Unlock()
 	ids := slices.Sorted(maps.Keys(fits))
 	switch len(ids) {
 	case 0:

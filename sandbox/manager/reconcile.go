@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/event"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/life"
 	"github.com/skete-dev/skete/sandbox/selector"
@@ -125,7 +126,8 @@ func (m *Manager) load(ctx context.Context) (unreadable map[sandbox.ID]bool, err
 		default:
 			// Its node may be this host, under a name that it had: nothing of it
 			// is touched.
-			unreadable[m.note(value)], unreadable[machineOf(value)] = true, true
+			m.elsewhere.saw(kv.Change{Key: key, Value: value, Revision: revision})
+			unreadable[sandbox.ID(strings.TrimPrefix(key, life.RecordPrefix))], unreadable[machineOf(value)] = true, true
 		}
 		return nil
 	})
@@ -165,9 +167,6 @@ func (m *Manager) retell(ctx context.Context, unreadable map[sandbox.ID]bool) er
 	return nil
 }
 
-// place is where a sandbox of another node is.
-type place struct{ tenant, name, node string }
-
 // renameNode makes the records of a time when this node had another name its own.
 func (m *Manager) renameNode(ctx context.Context) error {
 	if len(m.c.Formerly) == 0 {
@@ -206,27 +205,6 @@ func (m *Manager) renameNode(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// note remembers where a sandbox of another node is.
-func (m *Manager) note(value []byte) sandbox.ID {
-	var r struct {
-		Node string
-		Info struct {
-			ID     sandbox.ID
-			Tenant string
-			Spec   struct {
-				Name string `json:"name"`
-			}
-		}
-	}
-	if json.Unmarshal(value, &r) != nil {
-		return ""
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.elsewhere[r.Info.ID] = place{r.Info.Tenant, r.Info.Spec.Name, r.Node}
-	return r.Info.ID
 }
 
 // found is a machine that a provider has.

@@ -7,6 +7,10 @@
 //
 // Charge is where a quota is enforced: of two callers at the limit exactly one
 // wins. A Quota is safe for concurrent use.
+//
+// Where several nodes keep their records in one store, each also counts what it
+// has seen there of the others (Seen), and asks once more when its own record is
+// stored (Confirm): the order of the store decides who was first.
 package quota
 
 import (
@@ -32,6 +36,17 @@ func Kept(s sandbox.Spec) Usage { return Usage{Sandboxes: 1, DiskMB: s.DiskMB} }
 // Machine is what a machine of the spec adds.
 func Machine(s sandbox.Spec) Usage { return Usage{CPUs: s.CPUs, MemoryMB: s.MemoryMB} }
 
+// Of is what a sandbox costs as it is.
+func Of(i sandbox.Info) Usage {
+	switch i.State {
+	case sandbox.Destroyed:
+		return Usage{}
+	case sandbox.Stopped, sandbox.Failed:
+		return Kept(i.Spec)
+	}
+	return Machine(i.Spec).Plus(Kept(i.Spec))
+}
+
 // Plus adds two usages.
 func (u Usage) Plus(v Usage) Usage {
 	return Usage{u.Sandboxes + v.Sandboxes, u.DiskMB + v.DiskMB, u.CPUs + v.CPUs, u.MemoryMB + v.MemoryMB}
@@ -41,13 +56,20 @@ func (u Usage) Plus(v Usage) Usage {
 type Quota struct {
 	limits sandbox.Limits
 
-	mu      sync.Mutex // guards charged; a leaf
+	mu      sync.Mutex // guards all below; a leaf
 	charged map[string]map[sandbox.ID]Usage
+	seen    map[sandbox.ID]growth // of those of other nodes
+}
+
+// growth is since when a sandbox of another node costs as much as it does.
+type growth struct {
+	revision uint64 // of its record
+	before   Usage  // what it cost until then
 }
 
 // New returns an empty count.
 func New(l sandbox.Limits) *Quota {
-	return &Quota{limits: l, charged: map[string]map[sandbox.ID]Usage{}}
+	return &Quota{limits: l, charged: map[string]map[sandbox.ID]Usage{}, seen: map[sandbox.ID]growth{}}
 }
 
 // Charge adds u to what the tenant's sandbox costs, or refuses: Limit.
@@ -111,6 +133,40 @@ func (q *Quota) set(tenant string, id sandbox.ID, u Usage) {
 	if len(of) == 0 {
 		delete(q.charged, tenant)
 	}
+}
+
+// Seen makes what a sandbox of another node costs equal to u, by a record of this
+// revision.
+func (q *Quota) Seen(tenant string, id sandbox.ID, u Usage, revision uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case u == (Usage{}):
+		delete(q.seen, id)
+	case u.above(q.charged[tenant][id]):
+		q.seen[id] = growth{revision, q.charged[tenant][id]}
+	}
+	q.set(tenant, id, u)
+}
+
+func (u Usage) above(v Usage) bool {
+	return u.Sandboxes > v.Sandboxes || u.DiskMB > v.DiskMB || u.CPUs > v.CPUs || u.MemoryMB > v.MemoryMB
+}
+
+// Confirm refuses what was charged, and stored by a record of this revision, if it
+// is too much with what other nodes had stored before: Limit. All records up to
+// the revision were Seen.
+func (q *Quota) Confirm(tenant string, added Usage, revision uint64) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var sum Usage
+	for id, u := range q.charged[tenant] {
+		if g := q.seen[id]; g.revision > revision {
+			u = g.before
+		}
+		sum = sum.Plus(u)
+	}
+	return q.check(sum, added)
 }
 
 // Used returns what the tenant has.

@@ -105,11 +105,12 @@ type Store struct {
 	mu         sync.Mutex // guards all below; not held over slow work
 	entries    map[sandbox.SnapshotID]*entry
 	unreadable map[sandbox.SnapshotID]bool // left alone
+	elsewhere  map[sandbox.SnapshotID]placed
 }
 
 // New returns an empty store. Load fills it.
 func New(c Config) *Store {
-	return &Store{c: c, entries: map[sandbox.SnapshotID]*entry{}, unreadable: map[sandbox.SnapshotID]bool{}}
+	return &Store{c: c, entries: map[sandbox.SnapshotID]*entry{}, unreadable: map[sandbox.SnapshotID]bool{}, elsewhere: map[sandbox.SnapshotID]placed{}}
 }
 
 // Load reads the node's records.
@@ -124,6 +125,8 @@ func (s *Store) Load(ctx context.Context) error {
 			s.unreadable[sandbox.SnapshotID(strings.TrimPrefix(key, prefix))] = true
 		case r.Node == s.c.Node:
 			s.entries[r.Snapshot.ID] = &entry{record: r, revision: revision, held: map[sandbox.ID]bool{}}
+		default:
+			s.place(r)
 		}
 		return nil
 	})
@@ -284,6 +287,11 @@ func (s *Store) enter(e *entry) error {
 		return errs.New(errs.Unavailable, "snapshot %s is still being cleaned up", e.Snapshot.ID).WithHint("try again in a moment")
 	}
 	n := 0
+	for _, far := range s.elsewhere {
+		if far.tenant == e.Snapshot.Tenant {
+			n++
+		}
+	}
 	for _, other := range s.entries {
 		if other.Snapshot.Tenant == e.Snapshot.Tenant && !other.Hidden && other.Plan != removing {
 			n++
@@ -451,11 +459,15 @@ func errUnknown(id sandbox.SnapshotID) error {
 }
 
 // Get returns a snapshot that is whole. NotFound also for one of another tenant.
+// Conflict: it is on another node.
 func (s *Store) Get(tenant string, id sandbox.SnapshotID) (sandbox.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[id]
 	if e == nil || !e.seenBy(tenant) {
+		if far, ok := s.elsewhere[id]; ok && far.tenant == tenant {
+			return sandbox.Snapshot{}, errs.OnNode("snapshot "+string(id), far.node)
+		}
 		return sandbox.Snapshot{}, errUnknown(id)
 	}
 	return e.Snapshot, nil
