@@ -117,12 +117,12 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	s.furnish()
+	s.makeParts()
 	return s.ready(ctx)
 }
 
-// furnish makes what lives on the connection.
-func (s *Store) furnish() {
+// makeParts makes what lives on the connection.
+func (s *Store) makeParts() {
 	others := s.nc
 	if !s.External() {
 		others = nil

@@ -146,7 +146,7 @@ func (p *Provider) boot(ctx context.Context, b sandbox.Boot, shape savedShape) (
 	}
 	j := p.jailOf(b.ID, rec)
 	j.Limits = jail.Limits{MemoryBytes: int64(shape.MemoryMiB)<<20 + overheadBytes, Tasks: tasksMax, FileBytes: p.fileBytes(b, shape), NoSwap: p.cgroups != nil && p.cgroups.LimitsSwap()}
-	source, err := p.furnish(ctx, b, j, shape)
+	source, err := p.fillJail(ctx, b, j, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +186,8 @@ func (p *Provider) fileBytes(b sandbox.Boot, s savedShape) int64 {
 	return n + 1<<20
 }
 
-// furnish puts everything into the jail that the machine needs.
-func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s savedShape) (api.BootSource, error) {
+// fillJail puts everything into the jail that the machine needs.
+func (p *Provider) fillJail(ctx context.Context, b sandbox.Boot, j jail.Jail, s savedShape) (api.BootSource, error) {
 	var source api.BootSource
 	if err := j.Make(); err != nil {
 		return source, err
@@ -200,9 +200,9 @@ func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s s
 	}
 	var err error
 	if b.From == "" {
-		source, err = p.furnishCold(ctx, b, j, s)
+		source, err = p.fillJailCold(ctx, b, j, s)
 	} else {
-		err = furnishFrom(b.From, j)
+		err = fillJailFrom(b.From, j)
 	}
 	if err != nil {
 		return source, err
@@ -213,7 +213,7 @@ func (p *Provider) furnish(ctx context.Context, b sandbox.Boot, j jail.Jail, s s
 	return source, j.Own(jail.Layer)
 }
 
-func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail, s savedShape) (api.BootSource, error) {
+func (p *Provider) fillJailCold(ctx context.Context, b sandbox.Boot, j jail.Jail, s savedShape) (api.BootSource, error) {
 	source := api.BootSource{Kernel: jail.Kernel, Initrd: jail.Initrd}
 	kernel, err := p.findKernel(ctx)
 	if err != nil {
@@ -245,9 +245,9 @@ func (p *Provider) furnishCold(ctx context.Context, b sandbox.Boot, j jail.Jail,
 	return source, nil
 }
 
-// furnishFrom: memory and state are shared by all clones and stay root's; the
+// fillJailFrom: memory and state are shared by all clones and stay root's; the
 // layer is a copy.
-func furnishFrom(from string, j jail.Jail) error {
+func fillJailFrom(from string, j jail.Jail) error {
 	for source, name := range map[string]string{savedState: jail.State, savedMemory: jail.Memory} {
 		if err := j.Link(filepath.Join(from, source), name); err != nil {
 			return err

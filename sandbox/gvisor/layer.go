@@ -34,16 +34,16 @@ func (m *machine) LayerBytes() (n int64) {
 	return n
 }
 
-// Stun stops the machine at once, without asking gVisor, which takes a while on a
+// Suspend stops the machine at once, without asking gVisor, which takes a while on a
 // busy host: whatever it does goes through the sentry.
-func (m *machine) Stun() error { return m.stun(unix.SIGSTOP, true) }
+func (m *machine) Suspend() error { return m.suspend(unix.SIGSTOP, true) }
 
-// Rouse lets it go on after Stun.
-func (m *machine) Rouse() error { return m.stun(unix.SIGCONT, false) }
+// Continue lets it go on after Suspend.
+func (m *machine) Continue() error { return m.suspend(unix.SIGCONT, false) }
 
-// stun signals first and writes after: the disk may be slow now. A server that dies
+// suspend signals first and writes after: the disk may be slow now. A server that dies
 // in between finds a machine that does not answer, or one that it need not wake.
-func (m *machine) stun(sig unix.Signal, stunned bool) error {
+func (m *machine) suspend(sig unix.Signal, suspended bool) error {
 	m.pauseMu.Lock()
 	defer m.pauseMu.Unlock()
 	if m.lifetime.Ended() {
@@ -51,11 +51,11 @@ func (m *machine) stun(sig unix.Signal, stunned bool) error {
 	}
 	m.mu.Lock()
 	rec := m.rec
-	m.rec.Stunned = stunned
+	m.rec.Suspended = suspended
 	m.mu.Unlock()
-	if err := rec.Sentry.Signal(sig); err != nil || rec.Stunned == stunned {
+	if err := rec.Sentry.Signal(sig); err != nil || rec.Suspended == suspended {
 		return err
 	}
-	rec.Stunned, rec.Paused = stunned, m.paused
+	rec.Suspended, rec.Paused = suspended, m.paused
 	return writeRecord(m.p.dir(m.id), rec)
 }

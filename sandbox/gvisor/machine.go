@@ -28,8 +28,8 @@ type record struct {
 	Sentry hostproc.Ref `json:"sentry"`
 	Gofer  hostproc.Ref `json:"gofer"`
 	Paused bool         `json:"paused,omitempty"`
-	// Stunned: the sentry is stopped by a signal; see machine.Stun.
-	Stunned bool `json:"stunned,omitempty"`
+	// Suspended: the sentry is stopped by a signal; see machine.Suspend.
+	Suspended bool `json:"stunned,omitempty"`
 	// Program is what the machine runs; "" in records of earlier versions.
 	Program string `json:"program,omitempty"`
 	// Rootfs and DiskMB are what the machine was made with and a snapshot must

@@ -300,7 +300,7 @@ func (p *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, 
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
-	if !rec.Paused && !rec.Stunned { // a paused guest cannot answer, and need not
+	if !rec.Paused && !rec.Suspended { // a paused guest cannot answer, and need not
 		if err := m.lifetime.AwaitGuest(ctx, m.guest); err != nil {
 			_ = m.Close()
 			return nil, fmt.Errorf("attach %s: %w", id, err)

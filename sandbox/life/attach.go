@@ -272,12 +272,12 @@ func (k *Sandbox) attach(ctx context.Context) error {
 	// record is the truth.
 	switch {
 	case info.State == sandbox.Paused && info.Reason == sandbox.ReasonHostFull:
-		return stun(machine, ctx)
+		return suspend(machine, ctx)
 	case info.State == sandbox.Paused:
 		return machine.Pause(ctx)
 	}
-	if s, ok := machine.(stunned); ok {
-		err = s.Rouse()
+	if s, ok := machine.(suspender); ok {
+		err = s.Continue()
 	}
 	return errors.Join(err, machine.Resume(ctx))
 }

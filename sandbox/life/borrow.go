@@ -29,7 +29,7 @@ type borrows struct {
 	next   int
 }
 
-// Borrow counts a call, whose context ends with the loan; false: not now.
+// Borrow counts a call, whose context ends with the borrow; false: not now.
 func (l *borrows) Borrow(ctx context.Context) (lent context.Context, giveBack func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,24 +15,24 @@ import (
 // layered is a machine that can say what its root's writable layer holds.
 type layered interface{ LayerBytes() int64 }
 
-// stunned is a machine that can be stopped faster than it can be paused.
-type stunned interface {
-	Stun() error
-	Rouse() error
+// suspender is a machine that can be stopped faster than it can be paused.
+type suspender interface {
+	Suspend() error
+	Continue() error
 }
 
-// stun stops a machine that fills the host's disk, by the fastest way it has.
-func stun(m sandbox.Machine, ctx context.Context) error {
-	if s, ok := m.(stunned); ok {
-		return s.Stun()
+// suspend stops a machine that fills the host's disk, by the fastest way it has.
+func suspend(m sandbox.Machine, ctx context.Context) error {
+	if s, ok := m.(suspender); ok {
+		return s.Suspend()
 	}
 	return m.Pause(ctx)
 }
 
-// rouse takes a stun back.
-func rouse(m sandbox.Machine, ctx context.Context) error {
-	if s, ok := m.(stunned); ok {
-		return s.Rouse()
+// unsuspend lets it go on.
+func unsuspend(m sandbox.Machine, ctx context.Context) error {
+	if s, ok := m.(suspender); ok {
+		return s.Continue()
 	}
 	return m.Resume(ctx)
 }
@@ -81,10 +81,10 @@ func (k *Sandbox) HoldStill(ctx context.Context) error {
 	k.mu.Lock()
 	provider, machine := k.rec.Info.Provider, k.machine
 	k.mu.Unlock()
-	if s, ok := machine.(stunned); ok && s.Stun() == nil {
+	if s, ok := machine.(suspender); ok && s.Suspend() == nil {
 		defer func() {
 			if i := k.Info(); i.State != sandbox.Paused {
-				_ = s.Rouse() // it was not to be
+				_ = s.Continue() // it was not to be
 			}
 		}()
 	}

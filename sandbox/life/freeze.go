@@ -22,7 +22,7 @@ func (k *Sandbox) Resume(ctx context.Context) (sandbox.Info, error) {
 		if err := k.d.Host.Begin(); err != nil { // it would be held still again at once
 			return sandbox.Info{}, err
 		}
-		wake, undo = rouse, stun
+		wake, undo = unsuspend, suspend
 	}
 	return k.change(ctx, job{
 		Kind:  kindThaw,
@@ -47,7 +47,7 @@ func (k *Sandbox) freezing(reason string, ready func() error) job {
 		},
 		Run: func(ctx context.Context) error {
 			if reason == sandbox.ReasonHostFull {
-				return k.move(ctx, sandbox.Paused, reason, stun, rouse)
+				return k.move(ctx, sandbox.Paused, reason, suspend, unsuspend)
 			}
 			return k.move(ctx, sandbox.Paused, reason, sandbox.Machine.Pause, sandbox.Machine.Resume)
 		},

@@ -20,7 +20,7 @@ const (
 // starts measures how long after its kill -9 a server answers again, and has
 // every sandbox back.
 func (b *bench) starts(s *server) error {
-	if err := b.furnish(s); err != nil {
+	if err := b.populate(s); err != nil {
 		return err
 	}
 	var answers, attached []time.Duration
@@ -42,8 +42,8 @@ func (b *bench) starts(s *server) error {
 	return nil
 }
 
-// furnish makes sandboxes, and runs that are over.
-func (b *bench) furnish(s *server) error {
+// populate makes sandboxes, and runs that are over.
+func (b *bench) populate(s *server) error {
 	var shared api.Sandbox // else each run makes one of its own
 	for range b.count(startSandboxes) {
 		var err error
