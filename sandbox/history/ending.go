@@ -39,11 +39,11 @@ func (h *history) lastRevision(ctx context.Context, files sandbox.Files) error {
 			return err
 		}
 	}
-	engine, giveBack, err := h.s.engine(ctx, h.tenant, h.id, files)
+	engine, release, err := h.s.engine(ctx, h.tenant, h.id, files)
 	if err != nil {
 		return err
 	}
-	defer giveBack()
+	defer release()
 	if !inside {
 		return nil
 	}

@@ -136,7 +136,7 @@ func (s *Service) shut(d *handle) {
 
 // engine returns the open history of a sandbox whose files are at hand, to be
 // given back.
-func (s *Service) engine(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files) (h workspace.History, giveBack func(), err error) {
+func (s *Service) engine(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files) (h workspace.History, release func(), err error) {
 	d, err := s.sit(id)
 	if err != nil {
 		return nil, nil, err

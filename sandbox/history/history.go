@@ -206,7 +206,7 @@ func atFirst() *workspace.Label {
 }
 
 // reader opens what is kept of a sandbox whose files are not at hand.
-func (s *Service) reader(ctx context.Context, id sandbox.ID) (h workspace.History, giveBack func(), err error) {
+func (s *Service) reader(ctx context.Context, id sandbox.ID) (h workspace.History, release func(), err error) {
 	if s.c.Remote == nil {
 		return nil, nil, errs.New(errs.Unsupported, "histories can only be read where their files are")
 	}

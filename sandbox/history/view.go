@@ -28,11 +28,11 @@ type history struct {
 // with calls f with the engine, where the files are at hand.
 func (h *history) with(ctx context.Context, f func(context.Context, workspace.History, sandbox.Files) error) error {
 	return h.s.c.Sandboxes.Files(ctx, h.tenant, h.id, func(ctx context.Context, files sandbox.Files) error {
-		engine, giveBack, err := h.s.engine(ctx, h.tenant, h.id, files)
+		engine, release, err := h.s.engine(ctx, h.tenant, h.id, files)
 		if err != nil {
 			return err
 		}
-		defer giveBack()
+		defer release()
 		return f(ctx, engine, files)
 	})
 }
@@ -76,11 +76,11 @@ func look[T any](ctx context.Context, h *history, f func(context.Context, worksp
 	if asked || !errs.Is(err, errs.Conflict) && !errs.Is(err, errs.NotFound) {
 		return out, err
 	}
-	engine, giveBack, rerr := h.s.reader(ctx, h.id)
+	engine, release, rerr := h.s.reader(ctx, h.id)
 	if rerr != nil {
 		return out, err // the first one says why
 	}
-	defer giveBack()
+	defer release()
 	return f(ctx, engine)
 }
 

@@ -30,7 +30,7 @@ type borrows struct {
 }
 
 // Borrow counts a call, whose context ends with the borrow; false: not now.
-func (l *borrows) Borrow(ctx context.Context) (lent context.Context, giveBack func(), ok bool) {
+func (l *borrows) Borrow(ctx context.Context) (lent context.Context, release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -40,11 +40,11 @@ func (k *Sandbox) files(ctx context.Context, f func(context.Context, sandbox.Fil
 	case machine == nil || ready != nil && state != sandbox.Paused:
 		return ready
 	}
-	lent, giveBack, ok := k.loans.Borrow(ctx)
+	lent, release, ok := k.loans.Borrow(ctx)
 	if !ok {
 		return errBusy(k.id)
 	}
-	defer giveBack()
+	defer release()
 	files, err := k.lend(lent)
 	if err != nil {
 		return err
