@@ -159,7 +159,7 @@ func WithRecorder(ctx context.Context, record func(thread.FileChange)) context.C
 }
 
 // RecordFile notes a change of the thread's own files. False: ctx has no
-// recorder, so the change would be lost; the place must refuse it.
+// recorder, so the change would be lost; the backend must refuse it.
 func RecordFile(ctx context.Context, c thread.FileChange) bool {
 	record, ok := ctx.Value(recorderKey{}).(func(thread.FileChange))
 	if ok {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/thread"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 )
 
 // This file shows what left a thread's prompt as files: whole results, and
@@ -17,14 +17,14 @@ import (
 // offloaded is a place of files. What is short enough to stand in the log itself
 // is kept in memory; the rest are blobs.
 type offloaded struct {
-	Files *place.Map
+	Files *backend.Map
 	texts *offloadedTexts
 }
 
 // newOffloaded returns an archive without files.
 func newOffloaded(blobs thread.Blobs) *offloaded {
 	t := &offloadedTexts{Blobs: blobs, known: map[string]string{}}
-	return &offloaded{Files: place.NewMap(t), texts: t}
+	return &offloaded{Files: backend.NewMap(t), texts: t}
 }
 
 // Add puts a file into it.

@@ -20,7 +20,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 )
 
 // This file puts together what a thread is driven with: its machine, the
@@ -43,7 +43,7 @@ type sessionConfig struct {
 	Blobs  thread.Blobs
 	// Machines is nil for agents without a machine.
 	Machines Machines
-	// Memories is the place of /memories of a tenant; nil = none.
+	// Memories is the backend of /memories of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	Tools    *tool.Registry
 	Spawner  tool.Spawner
@@ -61,7 +61,7 @@ type session struct {
 	c       sessionConfig
 	machine Machine
 	id      string // of the machine with its boot, "" = none
-	files   *place.Composite
+	files   *backend.Composite
 	archive *offloaded
 }
 
@@ -72,7 +72,7 @@ func newSession(c sessionConfig) *session { return &session{c: c} }
 func (w *session) Open(ctx context.Context) (release func(), err error) {
 	release = func() {}
 	if w.c.Machines == nil || w.c.State.Agent.Sandbox["none"] == true {
-		return release, w.place(ctx)
+		return release, w.mount(ctx)
 	}
 	if w.c.State.Machine == "" {
 		if err := w.bind(ctx, ""); err != nil {
@@ -90,7 +90,7 @@ func (w *session) Open(ctx context.Context) (release func(), err error) {
 		return nil, fmt.Errorf("open the machine of %s: %w", w.c.Thread, err)
 	}
 	w.id = w.c.State.Machine + "#" + w.machine.Boot
-	return release, w.place(ctx)
+	return release, w.mount(ctx)
 }
 
 // enter makes the thread's machine usable. It is not put away while the run is
@@ -159,9 +159,9 @@ func forkMachine(ctx context.Context, machines Machines, tenant string, log thre
 		fmt.Sprintf("The files of event %d cannot be had (%s). %s", from.Seq, errs.Public(err), which))}}), nil
 }
 
-// place puts the files together that the agent sees.
-func (w *session) place(ctx context.Context) error {
-	own := place.NewMap(w.c.Blobs)
+// mount puts the files together that the agent sees.
+func (w *session) mount(ctx context.Context) error {
+	own := backend.NewMap(w.c.Blobs)
 	for _, f := range w.c.State.Files() {
 		own.Apply(f)
 	}
@@ -169,20 +169,20 @@ func (w *session) place(ctx context.Context) error {
 	for name, f := range w.c.State.Archive() {
 		w.archive.Add(name, f)
 	}
-	shelf := place.ReadOnly(w.archive.Files)
-	routes := []place.Route{{At: "/large_tool_results", Files: shelf}, {At: "/conversation_history", Files: shelf}}
+	shelf := backend.ReadOnly(w.archive.Files)
+	routes := []backend.Route{{At: "/large_tool_results", Files: shelf}, {At: "/conversation_history", Files: shelf}}
 	if w.c.Memories != nil {
 		memories, err := w.c.Memories(ctx, w.c.Tenant)
 		if err != nil {
 			return err
 		}
-		routes = append(routes, place.Route{At: memoryDir, Files: memories})
+		routes = append(routes, backend.Route{At: memoryDir, Files: memories})
 	}
 	if w.machine.Files == nil {
-		w.files = place.NewComposite(own, routes...)
+		w.files = backend.NewComposite(own, routes...)
 		return nil
 	}
-	w.files = place.NewComposite(w.machine.Files, append(routes, place.Route{At: threadDir, Files: own})...)
+	w.files = backend.NewComposite(w.machine.Files, append(routes, backend.Route{At: threadDir, Files: own})...)
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 )
 
 // check looks at all that a run left behind.
@@ -172,7 +172,7 @@ func (w *world) pure(id thread.ID, events []thread.Event, blobs thread.Blobs) {
 	t.Helper()
 	s, err := runs.FoldState(events[:1])
 	must(t, err)
-	env := tool.Env{Files: place.NewMap(blobs), Dir: "/workspace"}
+	env := tool.Env{Files: backend.NewMap(blobs), Dir: "/workspace"}
 	if len(s.Agent.Subagents) > 0 {
 		env.Spawner, env.Tasks = noSpawner{}, noTasks{}
 		for name, d := range s.Agent.Subagents {

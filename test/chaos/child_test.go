@@ -27,7 +27,7 @@ import (
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/file"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/task"
 )
 
@@ -74,7 +74,7 @@ type child struct {
 }
 
 // disk is the files of a machine. They outlive the process, as a machine does.
-func disk(ctx context.Context, s *store.Store, tenant, id string) (*place.Store, error) {
+func disk(ctx context.Context, s *store.Store, tenant, id string) (*backend.Store, error) {
 	kv, err := s.KV(ctx, "machines")
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func disk(ctx context.Context, s *store.Store, tenant, id string) (*place.Store,
 	if err != nil {
 		return nil, err
 	}
-	return place.NewStore(kv, blobs, id), nil
+	return backend.NewStore(kv, blobs, id), nil
 }
 
 // say writes whole lines to the parent.

@@ -136,7 +136,7 @@ var phrases = map[string]string{
 	tool.CodeArgs:        "the arguments cannot be used",
 }
 
-// failed turns a place's error into a result, or into the platform's error.
+// failed turns a backend's error into a result, or into the platform's error.
 func failed(err error) (tool.Result, error) {
 	fe, ok := errors.AsType[*tool.FileError](err)
 	switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/file"
-	"github.com/skete-dev/skete/tool/place"
 )
 
 // bench is the tools over files in memory.
@@ -46,7 +46,7 @@ func newBench(t testing.TB, files tool.Files, env tool.Env) *bench {
 
 func memory(t testing.TB, files map[string]string) *bench {
 	t.Helper()
-	b := newBench(t, place.NewMap(thread.NewMemory()), tool.Env{Dir: "/w"})
+	b := newBench(t, backend.NewMap(thread.NewMemory()), tool.Env{Dir: "/w"})
 	for p, content := range files {
 		b.put(p, content)
 	}
@@ -157,7 +157,7 @@ func TestReadFile_windows(t *testing.T) {
 
 // Paging by what each answer says shows every line once.
 func TestReadFile_pagesGoOnWhereTheyStopped(t *testing.T) {
-	b := newBench(t, place.NewMap(thread.NewMemory()), tool.Env{ResultBytesMax: 1000})
+	b := newBench(t, backend.NewMap(thread.NewMemory()), tool.Env{ResultBytesMax: 1000})
 	want := lines(500)
 	b.put("/f", want)
 	var got strings.Builder
@@ -348,7 +348,7 @@ func TestGlobAndGrep(t *testing.T) {
 	}
 }
 
-// hanging is a place whose searches do not end.
+// hanging is a backend whose searches do not end.
 type hanging struct{ tool.Files }
 
 func (hanging) Glob(ctx context.Context, _, _ string, _ int) ([]tool.FileInfo, bool, error) {
@@ -550,7 +550,7 @@ func TestEditFile_noEditIsLost(t *testing.T) {
 	}
 }
 
-// broken is a place whose machine is gone.
+// broken is a backend whose machine is gone.
 type broken struct{ tool.Files }
 
 var errGone = errors.New("dial /host/secret.sock: gone")

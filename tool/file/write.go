@@ -153,7 +153,7 @@ func (t write) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 		return failed(err)
 	}
 	if hash != p.After {
-		return tool.Result{}, fmt.Errorf("write %s: the place has another hash than what was written", a.FilePath)
+		return tool.Result{}, fmt.Errorf("write %s: the backend has another hash than what was written", a.FilePath)
 	}
 	return t.done(a, p), nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/kit"
-	"github.com/skete-dev/skete/tool/place"
 )
 
 // still is a machine in which everything ends at once.
@@ -84,7 +84,7 @@ func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.Servic
 }
 
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
-	files = place.NewMap(thread.NewMemory())
+	files = backend.NewMap(thread.NewMemory())
 	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())

@@ -13,7 +13,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/guest"
+	"github.com/skete-dev/skete/tool/backend/guest"
 	"github.com/skete-dev/skete/tool/service"
 	"github.com/skete-dev/skete/tool/tooltest/machine"
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/guest"
+	"github.com/skete-dev/skete/tool/backend/guest"
 	"github.com/skete-dev/skete/tool/shell"
 	"github.com/skete-dev/skete/tool/tooltest/machine"
 )

@@ -27,16 +27,16 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
-// FilesOf says how to make the place under test.
+// FilesOf says how to make the backend under test.
 type FilesOf struct {
-	// New returns an empty place, and the directory in it to work in, which
+	// New returns an empty backend, and the directory in it to work in, which
 	// exists or is made by the first write.
 	New func(t *testing.T) (files tool.Files, dir string)
 }
 
-// Files checks a place. Every call has a recorder, as the agent's calls do.
+// Files checks a backend. Every call has a recorder, as the agent's calls do.
 func Files(t *testing.T, of FilesOf) {
-	for name, check := range map[string]func(t *testing.T, p *place){
+	for name, check := range map[string]func(t *testing.T, p *backend){
 		"content":     checkContent,
 		"hashes":      checkHashes,
 		"race":        checkRace,
@@ -54,21 +54,21 @@ func Files(t *testing.T, of FilesOf) {
 			files, dir := of.New(t)
 			ctx, cancel := context.WithTimeout(tool.WithRecorder(t.Context(), func(thread.FileChange) {}), 2*time.Minute)
 			defer cancel()
-			check(t, &place{t: t, Files: files, dir: dir, ctx: ctx})
+			check(t, &backend{t: t, Files: files, dir: dir, ctx: ctx})
 		})
 	}
 }
 
-type place struct {
+type backend struct {
 	tool.Files
 	t   *testing.T
 	dir string
 	ctx context.Context
 }
 
-func (p *place) at(name string) string { return strings.TrimSuffix(p.dir, "/") + "/" + name }
+func (p *backend) at(name string) string { return strings.TrimSuffix(p.dir, "/") + "/" + name }
 
-func (p *place) write(name, content string) string {
+func (p *backend) write(name, content string) string {
 	p.t.Helper()
 	hash, err := p.Write(p.ctx, p.at(name), []byte(content), "")
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *place) write(name, content string) string {
 	return hash
 }
 
-func (p *place) read(name string) string {
+func (p *backend) read(name string) string {
 	p.t.Helper()
 	content, _, err := p.Read(p.ctx, p.at(name), 64<<20)
 	if err != nil {
@@ -102,7 +102,7 @@ func code(err error) string {
 	return err.Error()
 }
 
-func (p *place) wantCode(what string, err error, want ...string) {
+func (p *backend) wantCode(what string, err error, want ...string) {
 	p.t.Helper()
 	for _, w := range want {
 		if code(err) == w {
@@ -123,7 +123,7 @@ func contents() map[string][]byte {
 	}
 }
 
-func checkContent(t *testing.T, p *place) {
+func checkContent(t *testing.T, p *backend) {
 	for name, content := range contents() {
 		hash, err := p.Write(p.ctx, p.at(name), content, tool.Absent)
 		if err != nil || hash != hashOf(content) {
@@ -145,7 +145,7 @@ func checkContent(t *testing.T, p *place) {
 	}
 }
 
-func checkHashes(t *testing.T, p *place) {
+func checkHashes(t *testing.T, p *backend) {
 	a, b := hashOf([]byte("a")), hashOf([]byte("b"))
 	for _, c := range []struct{ before, ifHash, code string }{
 		{"", "", ""},
@@ -174,7 +174,7 @@ func checkHashes(t *testing.T, p *place) {
 }
 
 // checkRace: of several writers that saw the same, one wins.
-func checkRace(t *testing.T, p *place) {
+func checkRace(t *testing.T, p *backend) {
 	const writers, rounds = 8, 10
 	var wg sync.WaitGroup
 	made := make(chan bool, writers)
@@ -209,7 +209,7 @@ func checkRace(t *testing.T, p *place) {
 	}
 }
 
-func (p *place) increment(name string) {
+func (p *backend) increment(name string) {
 	for {
 		content, hash, err := p.Read(p.ctx, p.at(name), 100)
 		if err != nil {
@@ -229,7 +229,7 @@ func (p *place) increment(name string) {
 }
 
 // checkWhole: a reader sees one write or another, never a part.
-func checkWhole(t *testing.T, p *place) {
+func checkWhole(t *testing.T, p *backend) {
 	full := func(c string) string { return strings.Repeat(c, 300_000) }
 	p.write("f", full("a"))
 	done := make(chan struct{})
@@ -252,7 +252,7 @@ func checkWhole(t *testing.T, p *place) {
 	}
 }
 
-func checkCodes(t *testing.T, p *place) {
+func checkCodes(t *testing.T, p *backend) {
 	p.write("d/f", "x")
 	ctx := p.ctx
 	for _, c := range []struct {
@@ -284,7 +284,7 @@ func checkCodes(t *testing.T, p *place) {
 	p.wantCode("delete beneath a file", p.Delete(ctx, p.at("d/f/g")), tool.CodeInvalidPath, tool.CodeNotFound)
 }
 
-func checkWindows(t *testing.T, p *place) {
+func checkWindows(t *testing.T, p *backend) {
 	p.write("f", "0123456789")
 	for _, c := range []struct {
 		off  int64
@@ -313,7 +313,7 @@ func checkWindows(t *testing.T, p *place) {
 	}
 }
 
-func checkNames(t *testing.T, p *place) {
+func checkNames(t *testing.T, p *backend) {
 	names := []string{"a b", "-x", "...", ".hidden", "*", "[a]", "{b}", `back\slash`, "q\"uote'", "名前", "e\u0301", "tab\tname", "$(x)", "a:b", "%2e%2e", strings.Repeat("n", 150)}
 	for _, n := range names {
 		p.write("odd/"+n, n)
@@ -329,7 +329,7 @@ func checkNames(t *testing.T, p *place) {
 	}
 }
 
-func (p *place) paths(files []tool.FileInfo) []string {
+func (p *backend) paths(files []tool.FileInfo) []string {
 	var list []string
 	for _, f := range files {
 		name := strings.TrimPrefix(f.Path, p.at(""))
@@ -341,7 +341,7 @@ func (p *place) paths(files []tool.FileInfo) []string {
 	return list
 }
 
-func checkList(t *testing.T, p *place) {
+func checkList(t *testing.T, p *backend) {
 	for _, n := range []string{"l/b", "l/a/x", "l/a/y/z", "l/a-b", "l/.h", "l/c/d/e", "lx"} {
 		p.write(n, n)
 	}
@@ -361,7 +361,7 @@ func checkList(t *testing.T, p *place) {
 	}
 }
 
-func checkDelete(t *testing.T, p *place) {
+func checkDelete(t *testing.T, p *backend) {
 	for _, n := range []string{"e/k", "e/x/a", "e/x/b/c", "e/xy", "e/x!"} {
 		p.write(n, n)
 	}
@@ -378,7 +378,7 @@ func checkDelete(t *testing.T, p *place) {
 	p.write("e/x", "a file now")
 }
 
-func checkGlob(t *testing.T, p *place) {
+func checkGlob(t *testing.T, p *backend) {
 	for _, n := range []string{"g/a.go", "g/b.txt", "g/s/a.go", "g/s/t/c.go", "g/.git/a.go", "g/s/.a.go", "g/a.go2", "h.go"} {
 		p.write(n, n)
 	}
@@ -409,7 +409,7 @@ func checkGlob(t *testing.T, p *place) {
 	}
 }
 
-func checkGrep(t *testing.T, p *place) {
+func checkGrep(t *testing.T, p *backend) {
 	for n, text := range map[string]string{
 		"s/a.txt": "one\nfind (me) here\r\nFind (me)\nfind (me) find (me)", "s/b.go": "// find (me)\n", "s/d/c.txt": "größe find (me)\n",
 		"s/bin": "x\x00 find (me)", "s/no": "find me\nfind xmex", "s/.h.txt": "find (me)\n", "t": "find (me)",
@@ -439,7 +439,7 @@ func checkGrep(t *testing.T, p *place) {
 	}
 }
 
-func checkGrepLimits(t *testing.T, p *place) {
+func checkGrepLimits(t *testing.T, p *backend) {
 	p.write("r/f", strings.Repeat("hit\n", 5)+"hit"+strings.Repeat("x", 3*tool.LineBytesMax))
 	p.write("r/g", "hit\xff\n")
 	for limit, more := range map[int]bool{1: true, 6: true, 7: false, 8: false} {

@@ -15,7 +15,7 @@ import (
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/kit"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 )
 
 func wireRequest[T any](m *T) *connect.Request[T] { return connect.NewRequest(m) }
@@ -65,7 +65,7 @@ func (r *running) openAgents(ctx context.Context) error {
 			if err != nil {
 				return nil, err
 			}
-			return place.NewStore(memories, blobs, tenant), nil
+			return backend.NewStore(memories, blobs, tenant), nil
 		},
 	}
 	if r.store.External() {

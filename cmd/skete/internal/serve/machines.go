@@ -24,7 +24,7 @@ import (
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/thread"
 	past "github.com/skete-dev/skete/tool/history"
-	"github.com/skete-dev/skete/tool/place/guest"
+	"github.com/skete-dev/skete/tool/backend/guest"
 	"github.com/skete-dev/skete/workspace"
 )
 

@@ -1,4 +1,4 @@
-package place
+package backend
 
 import (
 	"context"
@@ -16,7 +16,7 @@ func fail(code, p, hint string) error { return &tool.FileError{Code: code, Path:
 
 func notFound(p string) error { return fail(tool.CodeNotFound, p, "") }
 
-// index is all files of a place, sorted by path; directories are what their
+// index is all files of a backend, sorted by path; directories are what their
 // paths say.
 type index []tool.FileInfo
 

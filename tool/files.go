@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Files is a place where files are: the sandbox, the thread, a store, a
+// Files is a backend of files: the sandbox, the thread, a store, a
 // directory of the host, or a composite of them by path prefix. Paths are
 // absolute, cleaned, UTF-8, with "/" between their parts. The methods and
 // their windows are those of deepagents 0.7's BackendProtocol.
@@ -40,7 +40,7 @@ type Files interface {
 	Grep(ctx context.Context, dir, pattern, glob string, limit int) (matches []Match, truncated bool, err error)
 }
 
-// Bounds of every place.
+// Bounds of every backend.
 const (
 	ListMax      = 10_000
 	ResultsMax   = 10_000 // the most that Glob and Grep are asked for

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/backend/guest"
 	"github.com/skete-dev/skete/tool/kit"
-	"github.com/skete-dev/skete/tool/place/guest"
 	"github.com/skete-dev/skete/tool/tooltest/machine"
 )
 

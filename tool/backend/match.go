@@ -1,4 +1,4 @@
-package place
+package backend
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 )
 
 // This file decides which files a glob means and which lines a text is in,
-// by the rules that every place of files shares.
+// by the rules that every backend of files shares.
 //
 // A pattern without "/" is about the name at any depth; with one it begins at
 // the directory of the search, as it does with "/" in front. "**" stands for

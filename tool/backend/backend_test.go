@@ -1,4 +1,4 @@
-package place_test
+package backend_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/tooltest"
 )
 
@@ -27,21 +27,21 @@ func recorded(t *testing.T) (context.Context, *[]thread.FileChange) {
 
 func TestFiles_everyPlaceKeepsThePromises(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T) (tool.Files, string){
-		"map":             func(*testing.T) (tool.Files, string) { return place.NewMap(thread.NewMemory()), "/" },
-		"map at a prefix": func(*testing.T) (tool.Files, string) { return place.NewMap(thread.NewMemory()), "/files" },
+		"map":             func(*testing.T) (tool.Files, string) { return backend.NewMap(thread.NewMemory()), "/" },
+		"map at a prefix": func(*testing.T) (tool.Files, string) { return backend.NewMap(thread.NewMemory()), "/files" },
 		"store": func(*testing.T) (tool.Files, string) {
-			return place.NewStore(kvtest.NewMemory(), thread.NewMemory(), "memories/acme"), "/memories"
+			return backend.NewStore(kvtest.NewMemory(), thread.NewMemory(), "memories/acme"), "/memories"
 		},
 		"composite, mounted": func(*testing.T) (tool.Files, string) {
-			return place.NewComposite(place.NewMap(thread.NewMemory()), place.Route{At: "/m", Files: place.NewMap(thread.NewMemory())}), "/m"
+			return backend.NewComposite(backend.NewMap(thread.NewMemory()), backend.Route{At: "/m", Files: backend.NewMap(thread.NewMemory())}), "/m"
 		},
 		"composite, default": func(*testing.T) (tool.Files, string) {
-			return place.NewComposite(place.NewMap(thread.NewMemory()), place.Route{At: "/m", Files: place.NewMap(thread.NewMemory())}), "/work"
+			return backend.NewComposite(backend.NewMap(thread.NewMemory()), backend.Route{At: "/m", Files: backend.NewMap(thread.NewMemory())}), "/work"
 		},
 		"composite, mounts within": func(t *testing.T) (tool.Files, string) {
-			// Half of what the suite writes lands in another place.
-			none := func() tool.Files { return place.NewMap(thread.NewMemory()) }
-			return place.NewComposite(none(), place.Route{At: "/w/g/s", Files: none()}, place.Route{At: "/w/s/d", Files: none()}, place.Route{At: "/w/l/a", Files: none()}), "/w"
+			// Half of what the suite writes lands in another backend.
+			none := func() tool.Files { return backend.NewMap(thread.NewMemory()) }
+			return backend.NewComposite(none(), backend.Route{At: "/w/g/s", Files: none()}, backend.Route{At: "/w/s/d", Files: none()}, backend.Route{At: "/w/l/a", Files: none()}), "/w"
 		},
 	} {
 		t.Run(name, func(t *testing.T) { tooltest.Files(t, tooltest.FilesOf{New: make}) })
@@ -60,7 +60,7 @@ func code(err error) string {
 
 func TestMap_recordsEveryChange(t *testing.T) {
 	blobs := thread.NewMemory()
-	m := place.NewMap(blobs)
+	m := backend.NewMap(blobs)
 	if _, err := m.Write(t.Context(), "/a", []byte("x"), ""); !errs.Is(err, errs.Denied) {
 		t.Errorf("a write that nobody records: %v", err)
 	}
@@ -87,7 +87,7 @@ func TestMap_recordsEveryChange(t *testing.T) {
 		t.Error(d)
 	}
 	// The log makes the same files again.
-	again := place.NewMap(blobs)
+	again := backend.NewMap(blobs)
 	again.Apply(*changes...)
 	list, err := again.List(t.Context(), "/")
 	if err != nil || len(list) != 1 || list[0].Path != "/c" {
@@ -100,7 +100,7 @@ func TestMap_recordsEveryChange(t *testing.T) {
 }
 
 func TestMap_deletesOnlyWhatOneEventCanTell(t *testing.T) {
-	m := place.NewMap(thread.NewMemory())
+	m := backend.NewMap(thread.NewMemory())
 	ctx, changes := recorded(t)
 	for i := range 101 {
 		if _, err := m.Write(ctx, "/d/"+strings.Repeat("x", i+1), nil, ""); err != nil {
@@ -114,12 +114,12 @@ func TestMap_deletesOnlyWhatOneEventCanTell(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	m := place.NewMap(thread.NewMemory())
+	m := backend.NewMap(thread.NewMemory())
 	ctx, changes := recorded(t)
 	if _, err := m.Write(ctx, "/a", []byte("x"), ""); err != nil {
 		t.Fatal(err)
 	}
-	ro := place.ReadOnly(m)
+	ro := backend.ReadOnly(m)
 	_, err := ro.Write(ctx, "/a", []byte("y"), "")
 	if code(err) != tool.CodeDenied || code(ro.Delete(ctx, "/a")) != tool.CodeDenied || len(*changes) != 1 {
 		t.Errorf("%v, %d", err, len(*changes))
@@ -131,8 +131,8 @@ func TestReadOnly(t *testing.T) {
 
 func TestStore_namespacesShareNothing(t *testing.T) {
 	kv, blobs := kvtest.NewMemory(), thread.NewMemory()
-	a, b := place.NewStore(kv, blobs, "t/a"), place.NewStore(kv, blobs, "t/ab")
-	for _, s := range []*place.Store{a, b} {
+	a, b := backend.NewStore(kv, blobs, "t/a"), backend.NewStore(kv, blobs, "t/ab")
+	for _, s := range []*backend.Store{a, b} {
 		if _, err := s.Write(t.Context(), "/memories/x", []byte("x"), tool.Absent); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestStore_namespacesShareNothing(t *testing.T) {
 	if _, _, err := b.Read(t.Context(), "/memories/x", 9); err != nil {
 		t.Errorf("another namespace's file went too: %v", err)
 	}
-	again := place.NewStore(kv, blobs, "t/ab")
+	again := backend.NewStore(kv, blobs, "t/ab")
 	if list, err := again.List(t.Context(), "/memories"); err != nil || len(list) != 1 {
 		t.Errorf("it is not durable: %v, %v", list, err)
 	}
@@ -155,8 +155,8 @@ func TestStore_namespacesShareNothing(t *testing.T) {
 func TestComposite_routes(t *testing.T) {
 	ctx, _ := recorded(t)
 	blobs := thread.NewMemory()
-	other, a, b := place.NewMap(blobs), place.NewMap(blobs), place.NewMap(blobs)
-	c := place.NewComposite(other, place.Route{At: "/a", Files: a}, place.Route{At: "/a/b", Files: b}, place.Route{At: "/x/y/z", Files: place.ReadOnly(a)})
+	other, a, b := backend.NewMap(blobs), backend.NewMap(blobs), backend.NewMap(blobs)
+	c := backend.NewComposite(other, backend.Route{At: "/a", Files: a}, backend.Route{At: "/a/b", Files: b}, backend.Route{At: "/x/y/z", Files: backend.ReadOnly(a)})
 	if _, err := other.Write(ctx, "/a/hidden.md", []byte("hit"), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +243,6 @@ func TestStore_overTheRealOne(t *testing.T) {
 	blobs, n := thread.NewMemory(), 0
 	tooltest.Files(t, tooltest.FilesOf{New: func(*testing.T) (tool.Files, string) {
 		n++
-		return place.NewStore(kv, blobs, fmt.Sprintf("t%d", n)), "/memories"
+		return backend.NewStore(kv, blobs, fmt.Sprintf("t%d", n)), "/memories"
 	}})
 }

@@ -1,4 +1,4 @@
-// Package guest is the sandbox as a place: its files and its commands,
+// Package guest is the sandbox as a backend: its files and its commands,
 // through guest.v1.
 //
 //	env := tool.Env{Files: guest.NewFiles(client), Commands: guest.NewCommands(client)}
@@ -31,7 +31,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place"
+	"github.com/skete-dev/skete/tool/backend"
 )
 
 // Bounds.
@@ -272,8 +272,8 @@ func beneath(dir string, found []byte) (p, rel string, ok bool) {
 }
 
 // guestPattern is what the guest is asked for: at least what g means. The
-// rest is sorted out here, so that all places have the same rules.
-func guestPattern(g *place.Glob) string {
+// rest is sorted out here, so that all backends have the same rules.
+func guestPattern(g *backend.Glob) string {
 	if p := g.String(); len(p) <= globPatternMax {
 		return p
 	}
@@ -282,7 +282,7 @@ func guestPattern(g *place.Glob) string {
 
 // Glob implements tool.Files.
 func (g *Files) Glob(ctx context.Context, dir, pattern string, limit int) (files []tool.FileInfo, truncated bool, err error) {
-	m, err := place.ParseGlob(pattern)
+	m, err := backend.ParseGlob(pattern)
 	if err != nil {
 		return nil, false, err
 	}
@@ -316,7 +316,7 @@ func (g *Files) Glob(ctx context.Context, dir, pattern string, limit int) (files
 func (g *Files) Grep(ctx context.Context, dir, pattern, glob string, limit int) (found []tool.Match, truncated bool, err error) {
 	wanted, include, most := func(string) bool { return true }, "", min(limit+1, searchMax)
 	if glob != "" {
-		m, err := place.ParseGlob(glob)
+		m, err := backend.ParseGlob(glob)
 		if err != nil {
 			return nil, false, err
 		}
@@ -341,7 +341,7 @@ func (g *Files) Grep(ctx context.Context, dir, pattern, glob string, limit int) 
 			if len(found) == limit {
 				return found, true, nil
 			}
-			found = append(found, tool.Match{Path: p, Line: int(line.GetLine()), Text: place.MatchText(line.GetText())})
+			found = append(found, tool.Match{Path: p, Line: int(line.GetLine()), Text: backend.MatchText(line.GetText())})
 		}
 		truncated = truncated || st.Msg().Truncated
 	}

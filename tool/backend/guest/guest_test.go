@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/guest"
+	"github.com/skete-dev/skete/tool/backend/guest"
 	"github.com/skete-dev/skete/tool/tooltest"
 	"github.com/skete-dev/skete/tool/tooltest/machine"
 )

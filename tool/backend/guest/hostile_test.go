@@ -14,7 +14,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/place/guest"
+	"github.com/skete-dev/skete/tool/backend/guest"
 )
 
 // liar is a guest that was taken over.

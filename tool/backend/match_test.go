@@ -1,4 +1,4 @@
-package place
+package backend
 
 import (
 	"slices"
@@ -64,7 +64,7 @@ func TestParse_badPatterns(t *testing.T) {
 	}
 }
 
-// A search that goes on in a mounted place finds what one search would.
+// A search that goes on in a mounted backend finds what one search would.
 func TestBeneath_meansTheSameFiles(t *testing.T) {
 	names := []string{"a", "b", ".c", "a.go"}
 	var paths []string

@@ -1,4 +1,4 @@
-package place
+package backend
 
 import (
 	"cmp"
@@ -11,13 +11,13 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
-// Route sends what is at a path, and beneath it, to a place.
+// Route sends what is at a path, and beneath it, to a backend.
 type Route struct {
 	At    string // absolute and clean, not "/"
 	Files tool.Files
 }
 
-// Composite is several places as one tree. A path belongs to the longest
+// Composite is several backends as one tree. A path belongs to the longest
 // route that it is at or beneath, any other to the default. Mount points are
 // directories that are always there; they can be neither written nor deleted,
 // nor can what is above them.
@@ -26,7 +26,7 @@ type Composite struct {
 	routes []Route // the longest first
 }
 
-// NewComposite returns the tree of a default place and routes. Two routes at
+// NewComposite returns the tree of a default backend and routes. Two routes at
 // one path, or one at "/", are a mistake in the program.
 func NewComposite(other tool.Files, routes ...Route) *Composite {
 	c := &Composite{other: other, routes: slices.Clone(routes)}
@@ -35,7 +35,7 @@ func NewComposite(other tool.Files, routes ...Route) *Composite {
 	})
 	for i, r := range c.routes {
 		if clean, err := tool.CleanPath(r.At); err != nil || clean != r.At || clean == "/" || i > 0 && c.routes[i-1].At == r.At {
-			panic("place: a route at " + r.At)
+			panic("backend: a route at " + r.At)
 		}
 	}
 	return c
@@ -45,7 +45,7 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// of returns the place of a path and where it is mounted, "" for the default.
+// of returns the backend of a path and where it is mounted, "" for the default.
 func (c *Composite) of(p string) (tool.Files, string) {
 	for _, r := range c.routes {
 		if within(p, r.At) {
@@ -67,7 +67,7 @@ func (c *Composite) mounts(dir string) []Route {
 }
 
 // missing reports an answer that a mount point, or what is above one, need
-// not care about: it is there whatever its place says.
+// not care about: it is there whatever its backend says.
 func (c *Composite) missing(err error, p, at string) bool {
 	var fe *tool.FileError
 	return errors.As(err, &fe) && fe.Code == tool.CodeNotFound && (p == at || len(c.mounts(p)) > 0)
@@ -99,7 +99,7 @@ func (c *Composite) Stat(ctx context.Context, p string) (tool.FileInfo, error) {
 	return files.Stat(ctx, p)
 }
 
-// file returns the place of what can be a file.
+// file returns the backend of what can be a file.
 func (c *Composite) file(p string) (tool.Files, error) {
 	files, at := c.of(p)
 	if p == at || len(c.mounts(p)) > 0 {
@@ -144,7 +144,7 @@ func (c *Composite) Delete(ctx context.Context, p string) error {
 	return files.Delete(ctx, p)
 }
 
-// gather asks the place of a directory and those mounted beneath it, and
+// gather asks the backend of a directory and those mounted beneath it, and
 // drops what a mount hides.
 func gather[T any](c *Composite, dir string, pathOf func(T) string, limit int, ask func(files tool.Files, dir string) ([]T, bool, error)) ([]T, bool, error) {
 	files, at := c.of(dir)
