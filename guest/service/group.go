@@ -25,7 +25,7 @@ import (
 // over for that long. Elsewhere the kernel is not the machine's own, and
 // nothing is touched: memory is looked at, and the rest is not kept.
 //
-// A groupKeeper has no state but the kernel's and files, so the next supervise goes on with
+// It has no state but the kernel's and files, so the next supervise goes on with
 // it. All methods are safe for concurrent use; names are those of services.
 
 // groupLimits of all processes of a service together; 0 = none.
@@ -48,8 +48,8 @@ const (
 	lookEvery = 80 * time.Millisecond
 )
 
-// groupKeeper knows what the machine's kernel can do.
-type groupKeeper struct {
+// cgroups knows what the machine's kernel can do.
+type cgroups struct {
 	v2    string // directory for groups that bound memory; "" = none
 	cpu   bool   // of v2
 	tasks string // for groups that count tasks, or say at least who is there
@@ -58,8 +58,8 @@ type groupKeeper struct {
 
 // findGroups looks what the kernel has, if it is the machine's own: init is PID 1
 // and there are no groups but init's. Anywhere else the groups are the host's.
-func findGroups() groupKeeper {
-	k := groupKeeper{}
+func findGroups() cgroups {
+	k := cgroups{}
 	if os.Getuid() != 0 || os.Getppid() != 1 {
 		return k
 	}
@@ -71,7 +71,7 @@ func findGroups() groupKeeper {
 	}
 	k.count = !task.OnGVisor()
 	if k.tasks == "" || os.MkdirAll(gateDir, 0o755) != nil { // init did not find it to be its own either
-		return groupKeeper{}
+		return cgroups{}
 	}
 	if err := groupMount(); err != nil {
 		return k
@@ -126,12 +126,12 @@ func writeGroup(dir, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-func (k groupKeeper) memoryDir(name string) string { return filepath.Join(k.v2, groupPrefix+name) }
-func (k groupKeeper) tasksDir(name string) string  { return filepath.Join(k.tasks, groupPrefix+name) }
+func (k cgroups) memoryDir(name string) string { return filepath.Join(k.v2, groupPrefix+name) }
+func (k cgroups) tasksDir(name string) string  { return filepath.Join(k.tasks, groupPrefix+name) }
 
 // Gate is the path of a file that is there once a service is in its groups, so
 // that it forks nothing before; "" = it has no groups here.
-func (k groupKeeper) Gate(name string, l groupLimits) string {
+func (k cgroups) Gate(name string, l groupLimits) string {
 	if k.tasks == "" || l == (groupLimits{}) {
 		return ""
 	}
@@ -140,7 +140,7 @@ func (k groupKeeper) Gate(name string, l groupLimits) string {
 
 // Put bounds the processes of a service, and returns the names of the limits
 // that cannot be kept here. What they have allocated before stays uncounted.
-func (k groupKeeper) Put(name string, l groupLimits, members func() []int) (missing []string) {
+func (k cgroups) Put(name string, l groupLimits, members func() []int) (missing []string) {
 	if l == (groupLimits{}) {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (k groupKeeper) Put(name string, l groupLimits, members func() []int) (miss
 	return missing
 }
 
-func (k groupKeeper) makeMemory(name string, l groupLimits) error {
+func (k cgroups) makeMemory(name string, l groupLimits) error {
 	dir := k.memoryDir(name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -187,7 +187,7 @@ func (k groupKeeper) makeMemory(name string, l groupLimits) error {
 	return err
 }
 
-func (k groupKeeper) makeTasks(name string, l groupLimits) error {
+func (k cgroups) makeTasks(name string, l groupLimits) error {
 	dir := k.tasksDir(name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -224,7 +224,7 @@ func moveToGroup(dirs []string, members func() []int) {
 
 // OutOfMemory reports whether the kernel ended processes of the service since
 // Put made its group.
-func (k groupKeeper) OutOfMemory(name string) bool {
+func (k cgroups) OutOfMemory(name string) bool {
 	if k.v2 == "" {
 		return false
 	}
@@ -245,7 +245,7 @@ func groupKills(events string) uint64 {
 
 // Watch looks at the memory of a service where the kernel does not bound it,
 // and calls over once when it is too much. It returns then, or when ctx ends.
-func (k groupKeeper) Watch(ctx context.Context, name string, l groupLimits, members func() []int, over func()) {
+func (k cgroups) Watch(ctx context.Context, name string, l groupLimits, members func() []int, over func()) {
 	if l.Memory == 0 {
 		return
 	}
@@ -274,7 +274,7 @@ func (k groupKeeper) Watch(ctx context.Context, name string, l groupLimits, memb
 }
 
 // used is what the processes have resident for themselves.
-func (k groupKeeper) used(name string, members func() []int) (bytes uint64) {
+func (k cgroups) used(name string, members func() []int) (bytes uint64) {
 	pids, err := k.counted(name)
 	if err != nil {
 		pids = members()
@@ -286,7 +286,7 @@ func (k groupKeeper) used(name string, members func() []int) (bytes uint64) {
 }
 
 // counted are the members of the group that counts them.
-func (k groupKeeper) counted(name string) (pids []int, err error) {
+func (k cgroups) counted(name string) (pids []int, err error) {
 	if k.tasks == "" {
 		return nil, os.ErrNotExist
 	}
@@ -300,7 +300,7 @@ func (k groupKeeper) counted(name string) (pids []int, err error) {
 }
 
 // Remove takes the groups of a service away; there may be none.
-func (k groupKeeper) Remove(name string) {
+func (k cgroups) Remove(name string) {
 	if k.tasks == "" {
 		return
 	}

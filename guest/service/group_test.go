@@ -14,10 +14,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Where the kernel is not the machine's own, as here, no group of it is touched.
 func TestFind_leavesAHostAlone(t *testing.T) {
-	if k := findGroups(); k != (groupKeeper{}) {
+	if k := findGroups(); k != (cgroups{}) {
 		t.Fatalf("%+v", k)
 	}
-	var k groupKeeper
+	var k cgroups
 	l := groupLimits{Memory: 1, Tasks: 1, CPUWeight: 1}
 	if k.Gate("x.0", l) != "" || k.OutOfMemory("x.0") {
 		t.Error("it waits for a group that nobody makes, or read one")
@@ -72,13 +72,13 @@ func FuzzKills(f *testing.F) {
 func TestWatch(t *testing.T) {
 	self := func() []int { return []int{os.Getpid()} }
 	said := 0
-	groupKeeper{}.Watch(t.Context(), "x", groupLimits{Memory: 1}, self, func() { said++ })
+	cgroups{}.Watch(t.Context(), "x", groupLimits{Memory: 1}, self, func() { said++ })
 	if said != 1 {
 		t.Errorf("said %d times", said)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	looks := 0
-	groupKeeper{}.Watch(ctx, "x", groupLimits{Memory: 1 << 50}, func() []int {
+	cgroups{}.Watch(ctx, "x", groupLimits{Memory: 1 << 50}, func() []int {
 		if looks++; looks == 3 {
 			cancel()
 		}
@@ -87,5 +87,5 @@ func TestWatch(t *testing.T) {
 	if looks < 3 {
 		t.Errorf("it looked %d times", looks)
 	}
-	groupKeeper{}.Watch(ctx, "x", groupLimits{}, func() []int { t.Error("nothing is to be looked at"); return nil }, func() {})
+	cgroups{}.Watch(ctx, "x", groupLimits{}, func() []int { t.Error("nothing is to be looked at"); return nil }, func() {})
 }

@@ -37,7 +37,7 @@ type Manager struct {
 	dir      string
 	initBoot string
 	log      io.Writer
-	bounds   groupKeeper
+	bounds   cgroups
 	cancel   context.CancelFunc
 	ctx      context.Context //nolint:containedctx // of the loops; Close ends it
 	wg       sync.WaitGroup

@@ -248,9 +248,9 @@ func (r *real) ask(id sandbox.ID, answer any) {
 	}
 }
 
-// pythonKeeper is a program that holds state in memory and tells of itself, as
+// pythonWitness is a program that holds state in memory and tells of itself, as
 // an agent would have written it.
-const pythonKeeper = `
+const pythonWitness = `
 import http.server, json, os, random, socket, time
 token, asked, begun = os.urandom(8).hex(), 0, time.monotonic()
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -266,7 +266,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever(poll_interval=3600)
 `
 
-// told is what the keepers tell of themselves; see package keeper.
+// told is what the witnesses tell of themselves; see package witness.
 type told struct {
 	Token    string
 	Asked    int
@@ -281,7 +281,7 @@ type told struct {
 	}
 }
 
-// make makes a sandbox with the test's own keeper in its workspace.
+// make makes a sandbox with the test's own witness in its workspace.
 func (r *real) make(spec sandbox.Spec) sandbox.Info {
 	r.t.Helper()
 	ctx, cancel := patience.Context(r.t.Context(), realBoot)
@@ -290,7 +290,7 @@ func (r *real) make(spec sandbox.Spec) sandbox.Info {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	program, err := os.ReadFile(sandboxtest.Build(r.t, "github.com/skete-dev/skete/sandbox/manager/internal/keeper"))
+	program, err := os.ReadFile(sandboxtest.Build(r.t, "github.com/skete-dev/skete/sandbox/manager/internal/witness"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -299,19 +299,19 @@ func (r *real) make(spec sandbox.Spec) sandbox.Info {
 		r.t.Fatal(err)
 	}
 	defer release()
-	sandboxtest.GuestOf(r.t, c).Write("keeper", 0o755, program)
+	sandboxtest.GuestOf(r.t, c).Write("witness", 0o755, program)
 	return info
 }
 
-// serving makes a sandbox in which a keeper runs: Python's, where there is one.
+// serving makes a sandbox in which a witness runs: Python's, where there is one.
 func (r *real) serving(spec sandbox.Spec, timers ...string) sandbox.Info {
 	r.t.Helper()
 	info := r.make(spec)
-	argv := append([]string{"./keeper"}, timers...)
+	argv := append([]string{"./witness"}, timers...)
 	if r.name == gvisor.Name && len(timers) == 0 {
-		argv = []string{"python3", "-c", pythonKeeper}
+		argv = []string{"python3", "-c", pythonWitness}
 	}
-	r.start(info.ID, "keeper", argv...)
+	r.start(info.ID, "witness", argv...)
 	sandboxtest.Eventually(r.t, "the server inside listens", func() bool {
 		conn, err := r.Dial(r.t.Context(), "t", info.ID, 8000)
 		if err == nil {
@@ -380,7 +380,7 @@ func testForkOfARunningProgram(t *testing.T, r *real) {
 	}
 }
 
-// The timers of TestWake_byTraffic, as keeper takes them. Those of the wall
+// The timers of TestWake_byTraffic, as witness takes them. Those of the wall
 // clock watch the hour pass; for the others the machine stood still.
 var wakeTimers = []string{
 	"soon=mono:2s", "later=mono:30m", "passed=real:30m", "not-yet=real:2h",
@@ -439,7 +439,7 @@ func testWakeByTraffic(t *testing.T, r *real) {
 	}
 }
 
-// askTime is ask of a keeper whose clock has to be the manager's: it lies
+// askTime is ask of a witness whose clock has to be the manager's: it lies
 // between question and answer, with two seconds to spare.
 func (r *real) askTime(id sandbox.ID, now *told, when string) {
 	r.t.Helper()

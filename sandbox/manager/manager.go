@@ -320,9 +320,9 @@ func (m *Manager) Close() error {
 	}
 	m.closePool()
 	m.mu.Lock()
-	keepers, release := m.all(), m.release
+	lives, release := m.all(), m.release
 	m.mu.Unlock()
-	for _, k := range keepers {
+	for _, k := range lives {
 		k.Release()
 	}
 	var err error

@@ -633,7 +633,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-func TestWithoutKeeper(t *testing.T) {
+func TestWithoutSupervisor(t *testing.T) {
 	w := &world{t: t, Server: runstest.Serve(t, nil)}
 	for _, path := range []string{"/v1/runs", "/v1/runs/run_aaaaaaaaaaaaaaaaaaaa/events", "/v1/follow", "/v1/agents"} {
 		a := w.send(w.Key, "GET", path, nil)

@@ -54,10 +54,10 @@ func (h *house) start(ctx context.Context) (err error) {
 	if h.store, err = store.Open(ctx, store.Config{Dir: h.dir, SyncInterval: h.every}); err != nil {
 		return err
 	}
-	return h.startKeeper(ctx)
+	return h.startSupervisor(ctx)
 }
 
-func (h *house) startKeeper(ctx context.Context) error {
+func (h *house) startSupervisor(ctx context.Context) error {
 	records, err := h.store.KV(ctx, "runs")
 	if err != nil {
 		return err

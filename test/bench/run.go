@@ -86,7 +86,7 @@ func (c Config) idle(ctx context.Context) (err error) {
 	if err := h.supervisor.Close(); err != nil {
 		return err
 	}
-	if err := h.startKeeper(ctx); err != nil {
+	if err := h.startSupervisor(ctx); err != nil {
 		return err
 	}
 	wait := func(n int) error {
@@ -121,7 +121,7 @@ func (c Config) idle(ctx context.Context) (err error) {
 	}
 	without := weigh(ctx)
 	began := time.Now()
-	if err := h.startKeeper(ctx); err != nil {
+	if err := h.startSupervisor(ctx); err != nil {
 		return err
 	}
 	took := time.Since(began)

@@ -26,8 +26,8 @@ import (
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/file"
 	"github.com/skete-dev/skete/tool/backend"
+	"github.com/skete-dev/skete/tool/file"
 	"github.com/skete-dev/skete/tool/task"
 )
 

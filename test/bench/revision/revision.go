@@ -74,8 +74,8 @@ func (w wood) String() string {
 	return fmt.Sprintf("%d files and one of %d MB", w.files, w.blob>>20)
 }
 
-// keeper is a way to keep a history of a directory.
-type keeper interface {
+// contender is a way to keep a history of a directory.
+type contender interface {
 	name() string
 	dir() string
 	// snapshot makes a revision; of nothing if nothing changed.
@@ -89,12 +89,12 @@ type keeper interface {
 	close() error
 }
 
-// stage is three keepers of equal directories.
+// stage is three contenders of equal directories.
 type stage struct {
-	keepers []keeper
-	temp    string
-	volumes *volume.Store
-	ids     []string
+	contenders []contender
+	temp       string
+	volumes    *volume.Store
+	ids        []string
 }
 
 func (c Config) open(ctx context.Context, w wood) (s *stage, err error) {
@@ -113,7 +113,7 @@ func (c Config) open(ctx context.Context, w wood) (s *stage, err error) {
 	if err := s.volumes.Weakness(); err != nil {
 		return s, err
 	}
-	for _, make := range []func(volume.Volume, string) (keeper, error){captured, scanned, newGit} {
+	for _, make := range []func(volume.Volume, string) (contender, error){captured, scanned, newGit} {
 		id := fmt.Sprintf("v%d", len(s.ids))
 		v, err := s.volumes.Create(ctx, id, w.volume)
 		if err != nil {
@@ -131,13 +131,13 @@ func (c Config) open(ctx context.Context, w wood) (s *stage, err error) {
 		if err != nil {
 			return s, err
 		}
-		s.keepers = append(s.keepers, k)
+		s.contenders = append(s.contenders, k)
 	}
 	return s, nil
 }
 
 func (s *stage) close() (err error) {
-	for _, k := range s.keepers {
+	for _, k := range s.contenders {
 		err = errors.Join(err, k.close())
 	}
 	for _, id := range s.ids {
@@ -149,12 +149,12 @@ func (s *stage) close() (err error) {
 	return err
 }
 
-// turns measures one thing n times for each keeper, in turns; before each it
+// turns measures one thing n times for each contender, in turns; before each it
 // does what is not measured.
-func (s *stage) turns(n int, before func(k keeper, i int) error, do func(keeper) error) (map[string][]time.Duration, error) {
+func (s *stage) turns(n int, before func(k contender, i int) error, do func(contender) error) (map[string][]time.Duration, error) {
 	took := map[string][]time.Duration{}
 	for i := range n {
-		for _, k := range s.keepers {
+		for _, k := range s.contenders {
 			if before != nil {
 				if err := before(k, i); err != nil {
 					return nil, fmt.Errorf("%s: %w", k.name(), err)
@@ -170,7 +170,7 @@ func (s *stage) turns(n int, before func(k keeper, i int) error, do func(keeper)
 	return took, nil
 }
 
-// tell writes a line for each keeper, and how many times as long git takes.
+// tell writes a line for each contender, and how many times as long git takes.
 func (c Config) tell(what string, took map[string][]time.Duration, targets map[string]string) {
 	median := map[string]float64{}
 	for _, name := range []string{nameCaptured, nameScanned, nameGit} {
@@ -209,7 +209,7 @@ func (c Config) measure(ctx context.Context, w wood) error {
 }
 
 func (s *stage) size(c Config, what string) error {
-	for _, k := range s.keepers {
+	for _, k := range s.contenders {
 		n, err := k.bytes()
 		if err != nil {
 			return err
@@ -220,7 +220,7 @@ func (s *stage) size(c Config, what string) error {
 }
 
 func (c Config) first(ctx context.Context, s *stage, w wood) error {
-	took, err := s.turns(1, nil, func(k keeper) error { return k.snapshot(ctx) })
+	took, err := s.turns(1, nil, func(k contender) error { return k.snapshot(ctx) })
 	if err == nil {
 		c.tell(fmt.Sprintf("first revision of %s", w), took, both("<= 10000 ms", "<= 10000 ms"))
 	}
@@ -228,7 +228,7 @@ func (c Config) first(ctx context.Context, s *stage, w wood) error {
 }
 
 func (c Config) nothing(ctx context.Context, s *stage, w wood) error {
-	took, err := s.turns(c.count(50), nil, func(k keeper) error { return k.snapshot(ctx) })
+	took, err := s.turns(c.count(50), nil, func(k contender) error { return k.snapshot(ctx) })
 	if err == nil {
 		c.tell(fmt.Sprintf("a step that changed nothing of %s", w), took, nil)
 	}
@@ -236,7 +236,7 @@ func (c Config) nothing(ctx context.Context, s *stage, w wood) error {
 }
 
 // touch changes n files.
-func touch(k keeper, files, i, n int) error {
+func touch(k contender, files, i, n int) error {
 	for j := range n {
 		path := filepath.Join(k.dir(), nameOf((i*7919+j*997)%files))
 		if err := os.WriteFile(path, contents(i*n+j+1, 4000), 0o644); err != nil {
@@ -247,7 +247,7 @@ func touch(k keeper, files, i, n int) error {
 }
 
 func (c Config) ten(ctx context.Context, s *stage, w wood) error {
-	took, err := s.turns(c.count(50), func(k keeper, i int) error { return touch(k, w.files, i, 10) }, func(k keeper) error { return k.snapshot(ctx) })
+	took, err := s.turns(c.count(50), func(k contender, i int) error { return touch(k, w.files, i, 10) }, func(k contender) error { return k.snapshot(ctx) })
 	if err == nil {
 		c.tell(fmt.Sprintf("a step of 10 files of %s", w), took, w.step)
 	}
@@ -255,9 +255,9 @@ func (c Config) ten(ctx context.Context, s *stage, w wood) error {
 }
 
 func (c Config) undo(ctx context.Context, s *stage, w wood) error {
-	took, err := s.turns(c.count(30), func(k keeper, i int) error {
+	took, err := s.turns(c.count(30), func(k contender, i int) error {
 		return errors.Join(touch(k, w.files, i+1000, 10), k.snapshot(ctx))
-	}, func(k keeper) error { return k.undo(ctx) })
+	}, func(k contender) error { return k.undo(ctx) })
 	if err == nil {
 		c.tell(fmt.Sprintf("undo of 10 files of %s", w), took, both(w.undo, w.undo))
 	}
@@ -265,7 +265,7 @@ func (c Config) undo(ctx context.Context, s *stage, w wood) error {
 }
 
 func (c Config) full(ctx context.Context, s *stage, w wood) error {
-	took, err := s.turns(3, func(k keeper, _ int) error { return clear(k.dir()) }, func(k keeper) error { return k.restore(ctx) })
+	took, err := s.turns(3, func(k contender, _ int) error { return clear(k.dir()) }, func(k contender) error { return k.restore(ctx) })
 	if err == nil {
 		c.tell(fmt.Sprintf("restore of all of %s into an empty directory", w), took, both("<= 15000 ms", "<= 15000 ms"))
 		return s.equal(w.files)
@@ -275,7 +275,7 @@ func (c Config) full(ctx context.Context, s *stage, w wood) error {
 
 // equal fails if the directories do not hold what was planted.
 func (s *stage) equal(files int) error {
-	for _, k := range s.keepers {
+	for _, k := range s.contenders {
 		for _, n := range []int{0, files / 2, files - 1} {
 			data, err := os.ReadFile(filepath.Join(k.dir(), nameOf(n)))
 			if err != nil || !slices.Equal(data, contents(n, sizeOf(n))) {
@@ -303,7 +303,7 @@ func (c Config) growth(ctx context.Context) error {
 	}
 	defer func() { _ = s.close() }()
 	before := map[string]int64{}
-	for _, k := range s.keepers {
+	for _, k := range s.contenders {
 		if err := k.snapshot(ctx); err != nil {
 			return err
 		}
@@ -312,12 +312,12 @@ func (c Config) growth(ctx context.Context) error {
 		}
 	}
 	n := c.count(500)
-	took, err := s.turns(n, func(k keeper, i int) error { return touch(k, files, i, 3) }, func(k keeper) error { return k.snapshot(ctx) })
+	took, err := s.turns(n, func(k contender, i int) error { return touch(k, files, i, 3) }, func(k contender) error { return k.snapshot(ctx) })
 	if err != nil {
 		return err
 	}
 	c.tell(fmt.Sprintf("a step of 3 files, %d steps", n), took, both("p50 <= 15 ms", "p50 <= 50 ms"))
-	for _, k := range s.keepers {
+	for _, k := range s.contenders {
 		after, err := k.bytes()
 		if err != nil {
 			return err

@@ -14,8 +14,8 @@ import (
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
-	"github.com/skete-dev/skete/tool/kit"
 	"github.com/skete-dev/skete/tool/backend"
+	"github.com/skete-dev/skete/tool/kit"
 )
 
 func wireRequest[T any](m *T) *connect.Request[T] { return connect.NewRequest(m) }

@@ -23,8 +23,8 @@ import (
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/thread"
-	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/tool/backend/guest"
+	past "github.com/skete-dev/skete/tool/history"
 	"github.com/skete-dev/skete/workspace"
 )
 

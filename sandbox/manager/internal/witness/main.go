@@ -1,8 +1,8 @@
-// Command keeper holds state in memory and tells of itself: over HTTP at
+// Command witness holds state in memory and tells of itself: over HTTP at
 // 127.0.0.1:8000, in JSON, whatever is asked. The tests run it where they
 // cannot count on a template's programs.
 //
-//	keeper [NAME=mono:DURATION | NAME=real:DURATION]…
+//	witness [NAME=mono:DURATION | NAME=real:DURATION]…
 //
 // Each argument is a timer: a mono one runs out when that much time has passed
 // for the machine, a real one when the wall clock shows the time that it shows
@@ -43,7 +43,7 @@ type fired struct {
 	Time  float64
 }
 
-type keeper struct {
+type witness struct {
 	begun time.Time
 
 	mu   sync.Mutex
@@ -51,19 +51,19 @@ type keeper struct {
 }
 
 func main() {
-	k := &keeper{begun: time.Now(), told: told{Token: text(), Timers: map[string]fired{}}}
+	k := &witness{begun: time.Now(), told: told{Token: text(), Timers: map[string]fired{}}}
 	for _, arg := range os.Args[1:] {
 		if err := k.arm(arg); err != nil {
-			fmt.Fprintln(os.Stderr, "keeper:", err)
+			fmt.Fprintln(os.Stderr, "witness:", err)
 			os.Exit(1)
 		}
 	}
-	fmt.Fprintln(os.Stderr, "keeper:", http.ListenAndServe("127.0.0.1:8000", k))
+	fmt.Fprintln(os.Stderr, "witness:", http.ListenAndServe("127.0.0.1:8000", k))
 	os.Exit(1)
 }
 
 // arm starts one timer.
-func (k *keeper) arm(arg string) error {
+func (k *witness) arm(arg string) error {
 	name, how, _ := strings.Cut(arg, "=")
 	clock, text, _ := strings.Cut(how, ":")
 	d, err := time.ParseDuration(text)
@@ -81,7 +81,7 @@ func (k *keeper) arm(arg string) error {
 }
 
 // armReal has the kernel watch the wall clock, as cron's successors do.
-func (k *keeper) armReal(name string, d time.Duration) error {
+func (k *witness) armReal(name string, d time.Duration) error {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -105,13 +105,13 @@ func (k *keeper) armReal(name string, d time.Duration) error {
 	return nil
 }
 
-func (k *keeper) fire(name string) {
+func (k *witness) fire(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.told.Timers[name] = fired{Times: k.told.Timers[name].Times + 1, Ran: k.ran(), Time: now()}
 }
 
-func (k *keeper) ran() float64 { return time.Since(k.begun).Seconds() }
+func (k *witness) ran() float64 { return time.Since(k.begun).Seconds() }
 
 func now() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
 
@@ -121,8 +121,8 @@ func text() string {
 	return fmt.Sprintf("%x", b)
 }
 
-// ServeHTTP answers with all that the keeper knows.
-func (k *keeper) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+// ServeHTTP answers with all that the witness knows.
+func (k *witness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.told.Asked++

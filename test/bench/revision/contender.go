@@ -17,7 +17,7 @@ import (
 	"github.com/skete-dev/skete/workspace/capture"
 )
 
-// Names of the keepers.
+// Names of the contenders.
 const (
 	nameCaptured = "captured"
 	nameScanned  = "scanned"
@@ -30,15 +30,15 @@ type ours struct {
 	w                  *workspace.Workspace
 }
 
-func captured(v volume.Volume, history string) (keeper, error) {
+func captured(v volume.Volume, history string) (contender, error) {
 	return open(nameCaptured, v, history, capture.Config{Watch: true})
 }
 
-func scanned(v volume.Volume, history string) (keeper, error) {
+func scanned(v volume.Volume, history string) (contender, error) {
 	return open(nameScanned, v, history, capture.Config{})
 }
 
-func open(label string, v volume.Volume, history string, c capture.Config) (keeper, error) {
+func open(label string, v volume.Volume, history string, c capture.Config) (contender, error) {
 	c.State = filepath.Join(history, "state")
 	w, err := workspace.Open(workspace.Config{Dir: v.Path, Staging: filepath.Join(v.Disk, layout.Staging), Store: history, Capture: c})
 	if err != nil {
@@ -79,7 +79,7 @@ func (o *ours) bytes() (int64, error) { return usage(filepath.Join(o.store, "obj
 // git is a shadow repository, as other tools keep one.
 type git struct{ path, repository string }
 
-func newGit(v volume.Volume, history string) (keeper, error) {
+func newGit(v volume.Volume, history string) (contender, error) {
 	g := &git{v.Path, filepath.Join(history, "git")}
 	if _, err := g.run(context.Background(), "init", "-q"); err != nil {
 		return nil, err
