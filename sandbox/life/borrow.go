@@ -56,7 +56,7 @@ func (l *borrows) Borrow(ctx context.Context) (lent context.Context, release fun
 	}, true
 }
 
-// Recall ends all loans, waits for them, and lends nothing until Reopen.
+// Recall ends all borrows, waits for them, and lends nothing until Reopen.
 func (l *borrows) Recall() {
 	l.mu.Lock()
 	l.closed = true

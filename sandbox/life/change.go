@@ -240,8 +240,8 @@ func (k *Sandbox) finish(ctx context.Context) error {
 // workspace too, unless it is kept.
 func (k *Sandbox) teardown(ctx context.Context, keep bool) error {
 	k.ending(ctx, k.record().PlanReason)
-	k.loans.Recall()
-	defer k.loans.Reopen()
+	k.borrows.Recall()
+	defer k.borrows.Reopen()
 	machine := k.takeMachine()
 	provider := k.record().Info.Provider
 	p, ok := k.d.Ladder.Get(provider)

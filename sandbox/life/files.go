@@ -40,7 +40,7 @@ func (k *Sandbox) files(ctx context.Context, f func(context.Context, sandbox.Fil
 	case machine == nil || ready != nil && state != sandbox.Paused:
 		return ready
 	}
-	lent, release, ok := k.loans.Borrow(ctx)
+	lent, release, ok := k.borrows.Borrow(ctx)
 	if !ok {
 		return errBusy(k.id)
 	}

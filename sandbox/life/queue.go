@@ -29,8 +29,8 @@ const jobTimeout = 3 * time.Minute
 // the package.
 var errDone = errs.New(errs.Internal, "nothing is to be done")
 
-// job is a piece of work. Ready is asked under the strip's mutex before it
-// starts: an error ends the call, and ErrDone ends it well.
+// job is a piece of work. Ready is asked under the queue's mutex before it
+// starts: an error ends the call, and errDone ends it well.
 type job struct {
 	Kind  jobKind
 	Ready func() error
@@ -51,7 +51,7 @@ type runningJob struct {
 	mortal  bool
 	undo    bool // it has an Undo
 	cancel  context.CancelFunc
-	waiters int  // guarded by the strip's mutex
+	waiters int  // guarded by the queue's mutex
 	undone  bool // guarded by it: no caller was left; joining is too late
 	done    chan struct{}
 	err     error // set before done is closed
@@ -64,8 +64,8 @@ type jobQueue struct {
 	// waits for, or returns false when it stops already.
 	Ctx   context.Context
 	Spawn func(func()) bool
-	// Landed is called under Mu when work has ended.
-	Landed func(error)
+	// Ended is called under Mu when work has ended.
+	Ended func(error)
 
 	now *runningJob // guarded by Mu
 }
@@ -127,15 +127,18 @@ func (s *jobQueue) Launch(j job) *runningJob {
 	if j.Mortal {
 		base = s.Ctx
 	}
-	ctx, cancel := context.WithCancel(base)
-	if !j.Bounded {
+	var ctx context.Context
+	var cancel context.CancelFunc
+	if j.Bounded {
+		ctx, cancel = context.WithCancel(base)
+	} else {
 		ctx, cancel = context.WithTimeout(base, jobTimeout)
 	}
 	f := &runningJob{kind: j.Kind, mortal: j.Mortal, undo: j.Undo != nil, cancel: cancel, waiters: 1, done: make(chan struct{})}
 	s.now = f
 	started := s.Spawn(func() {
 		defer cancel()
-		s.fly(ctx, f, j)
+		s.run(ctx, f, j)
 	})
 	if !started {
 		cancel()
@@ -145,7 +148,7 @@ func (s *jobQueue) Launch(j job) *runningJob {
 	return f
 }
 
-func (s *jobQueue) fly(ctx context.Context, f *runningJob, j job) {
+func (s *jobQueue) run(ctx context.Context, f *runningJob, j job) {
 	err := j.Run(ctx)
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -156,7 +159,7 @@ func (s *jobQueue) fly(ctx context.Context, f *runningJob, j job) {
 	}
 	f.err = err
 	s.now = nil
-	s.Landed(err)
+	s.Ended(err)
 	close(f.done)
 }
 

@@ -137,7 +137,7 @@ type Sandbox struct {
 	discarded bool            // it is being destroyed, and no revision is wanted for that
 	looked    sandbox.Machine // at whose end the files were looked at; nil = none
 
-	loans borrows // of the workspace
+	borrows borrows // of the workspace
 
 	from  *sandbox.Snapshot // that it is made from; never changes
 	asked time.Time         // when; never changes
@@ -155,7 +155,7 @@ func keep(d *Deps, rec registryRecord, j *journal) *Sandbox {
 		d: d, id: rec.Info.ID, tenant: rec.Info.Tenant, used: time.Now(), rec: rec, journal: j,
 		keys: openKeyJournal(d.keysFile(rec.Info.ID)),
 	}
-	k.work = jobQueue{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Landed: func(err error) {
+	k.work = jobQueue{Mu: &k.mu, Ctx: d.Ctx, Spawn: d.Spawn, Ended: func(err error) {
 		k.trouble.Note(err)
 		k.arm()
 	}}
