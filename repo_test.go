@@ -8,11 +8,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/scanner"
 	"go/token"
 	"io/fs"
+	"iter"
 	"os"
 	"os/exec"
 	"path"
@@ -312,6 +314,88 @@ func exported(decl ast.Decl) (names []string) {
 		}
 	}
 	return names
+}
+
+// selector is a name of a package in an example.
+var selector = regexp.MustCompile(`\b([a-z]\w*)\.([A-Z]\w*)`)
+
+// TestExamples looks at the examples in comments: what they name of the package
+// itself, and of those that it imports, is there.
+func TestExamples(t *testing.T) {
+	ps := packages(t)
+	byPath := map[string]goPackage{}
+	for _, p := range ps {
+		byPath[p.ImportPath] = p
+	}
+	known := map[string]map[string]bool{}
+	names := func(p goPackage) map[string]bool {
+		if known[p.ImportPath] == nil {
+			known[p.ImportPath] = exportedOf(t, p)
+		}
+		return known[p.ImportPath]
+	}
+	examples := 0
+	for _, p := range ps {
+		visible := map[string]goPackage{p.Name: p}
+		for _, i := range p.Imports {
+			if q, ok := byPath[i]; ok && visible[q.Name].Name == "" {
+				visible[q.Name] = q
+			}
+		}
+		for where, line := range exampleLines(t, p) {
+			for _, m := range selector.FindAllStringSubmatch(line, -1) {
+				examples++
+				if q, ok := visible[m[1]]; ok && !names(q)[m[2]] {
+					t.Errorf("%s: %s has no %s", where, q.rel(), m[0])
+				}
+			}
+		}
+	}
+	if examples < 200 {
+		t.Errorf("only %d names are in examples: does the search still find them?", examples)
+	}
+}
+
+// exampleLines are the lines of code in a package's comments, by where they stand.
+func exampleLines(t *testing.T, p goPackage) iter.Seq2[string, string] {
+	t.Helper()
+	return func(yield func(where, line string) bool) {
+		for _, name := range p.GoFiles {
+			text, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for line := range strings.Lines(string(text)) {
+				n++
+				code, ok := strings.CutPrefix(line, "//\t")
+				if code, _, _ = strings.Cut(code, "//"); ok && !yield(fmt.Sprintf("%s/%s:%d", p.rel(), name, n), code) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// exportedOf are the exported names of a package.
+func exportedOf(t *testing.T, p goPackage) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				continue
+			}
+			for _, n := range exported(d) {
+				out[n] = true
+			}
+		}
+	}
+	return out
 }
 
 // TestGuestDependencies pins what is linked into every machine's PID 1.
