@@ -4,9 +4,9 @@
 //
 //	s, err := store.Open(ctx, store.Config{Dir: dir, Log: log})
 //	defer s.Close()
-//	kv, err := s.KV(ctx, "sandboxes")     // a kv.Store
-//	rev, err := kv.Create(ctx, "sandbox/sbx_…", value)
-//	rev, err = kv.Update(ctx, "sandbox/sbx_…", value, rev) // compare-and-set
+//	records, err := s.KV(ctx, "sandboxes")     // a kv.Store
+//	rev, err := records.Create(ctx, "sandbox/sbx_…", value)
+//	rev, err = records.Update(ctx, "sandbox/sbx_…", value, rev) // compare-and-set
 //	log, err := s.Threads().Log(ctx, tenant)     // a thread.Log
 //	blobs, err := s.Threads().Blobs(ctx, tenant) // a thread.Blobs
 //	s.Live().Publish(tenant, id, data)           // news that may be lost

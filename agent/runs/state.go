@@ -51,6 +51,7 @@ type State struct {
 	calls    map[string]*Call
 	inputs   map[string]bool // ids of inputs that have one
 	files    []fileChange
+	plans    []plan
 	archives []archive
 	undo     []before // what compactions replaced, for Rewound
 }
@@ -122,6 +123,12 @@ func (c *Call) Waits() bool { return c.Completed == nil && c.Asked != nil && c.D
 type fileChange struct {
 	seq uint64
 	thread.FileChange
+}
+
+// plan is the todos as a call left them, by the step that asked for it.
+type plan struct {
+	step  uint64
+	todos []thread.Todo
 }
 
 type archive struct {
@@ -321,6 +328,7 @@ func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 	s.Run.CostUSD += b.CostUSD
 	if b.Todos != nil && !b.Failed {
 		s.Todos = b.Todos
+		s.plans = append(s.plans, plan{c.Step, b.Todos})
 	}
 	if last := s.Last(); last != nil {
 		last.Todos = s.Todos
@@ -383,14 +391,15 @@ func (s *State) rewind(at, to uint64) {
 	s.Queue = slices.DeleteFunc(slices.Clone(s.Queue), func(i *Item) bool { return i.Seq > to })
 	s.files = slices.DeleteFunc(s.files, func(f fileChange) bool { return f.seq > to })
 	s.archives = slices.DeleteFunc(s.archives, func(a archive) bool { return a.seq > to })
+	s.plans = slices.DeleteFunc(s.plans, func(p plan) bool { return p.step > to })
 	s.Todos = nil
+	if n := len(s.plans); n > 0 { // its step may be in a summary by now
+		s.Todos = s.plans[n-1].todos
+	}
 	for _, item := range s.Items {
 		for _, c := range item.Calls {
 			if c.ClearedAt > to {
 				c.ClearedAt = 0
-			}
-			if c.Completed != nil && c.Completed.Todos != nil && !c.Completed.Failed {
-				s.Todos = c.Completed.Todos
 			}
 		}
 	}

@@ -2,8 +2,8 @@
 // a decision, a message or the end of a sub-agent, and knows them all.
 //
 //	k, err := supervisor.Open(ctx, supervisor.Config{Threads: threads, Records: kv, Models: catalog, …})
-//	run, err := k.Start(ctx, tenant, supervisor.Start{Input: …})
-//	err = k.Decide(ctx, tenant, run.ID, []supervisor.Decide{{Call: call, Decision: thread.Approve}})
+//	run, err := k.Start(ctx, tenant, runs.Start{Input: …})
+//	err = k.Decide(ctx, tenant, run.ID, []runs.Decide{{Call: call, Decision: thread.Approve}})
 //	defer k.Close() // runs stay as they are; the next Open goes on with them
 //
 // What it promises. The log of a thread is the truth; a run's record is what

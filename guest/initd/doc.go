@@ -3,8 +3,8 @@
 // them).
 //
 //	init:       os.Exit(initd.Run(initd.Config{…}))
-//	supervise:  c, err := initd.Connect(fd, onExit); state, err := c.Adopt(ctx)
-//	            entry, existed, err := c.Spawn(ctx, initd.Spawn{Key: …, Argv: …})
+//	supervise:  c, err := pair.Connect(fd, onEntry, onExit); state, err := c.Adopt(ctx)
+//	            entry, existed, err := c.Spawn(ctx, pair.Spawn{Key: …, Argv: …})
 //
 // # What it does
 //

@@ -187,7 +187,8 @@ func TestQueue_callersThatGoAway(t *testing.T) {
 		a := w.do(ctx, create.job)
 		cancel()
 		w.waits("the last caller", a)
-		again := w.do(w.Context(), newWork("creating").job) // joins nothing that is to be undone
+		next := newWork("creating")
+		again := w.do(w.Context(), next.job) // joins nothing that is to be undone
 		w.waits("one that comes now", again)
 		close(done)
 		w.ends("the last caller", a, context.Canceled)
@@ -198,7 +199,8 @@ func TestQueue_callersThatGoAway(t *testing.T) {
 		if w.q.Kind() != "creating" || create.runs.Load() != 1 {
 			w.Errorf("the next one does not run: %q", w.q.Kind())
 		}
-		w.close()
+		next.finish <- nil
+		w.ends("it", again, nil)
 	})
 }
 

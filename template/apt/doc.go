@@ -1,8 +1,8 @@
 // Package apt reads where packages of Debian and its relatives come from, and
 // fetches them for a tree without running anything of the tree.
 //
-//	sources := apt.HostSources("/").For("bookworm")
-//	debs, err := apt.Fetch(ctx, apt.Request{Tree: dir, Packages: []string{"jq"}, Sources: sources, Cache: cache}, say)
+//	f := apt.NewFetcher(cache)
+//	debs, err := f.Fetch(ctx, apt.Request{Tree: dir, Packages: []string{"jq"}}, say)
 //
 // A sandbox has no network, so that packages are fetched on the host by the
 // host's apt-get, which checks their signatures, and installed inside, where

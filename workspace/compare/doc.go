@@ -5,7 +5,6 @@
 //	e, err := compare.At(store, rev.Root, "src/main.go")
 //	err = compare.Content(ctx, store, e, w)
 //	d, err := compare.Trees(ctx, store, before.Root, after.Root, compare.Options{Hunks: true})
-//	revs, err = compare.History(ctx, store, revs, "src/main.go")
 //
 // Only directories that differ are read. All functions are safe for concurrent
 // use; none changes the store.
