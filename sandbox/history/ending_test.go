@@ -59,6 +59,8 @@ func (m *inMachine) Snapshot(_ context.Context, l workspace.Label) (workspace.Re
 	return workspace.Revision{}, true, nil
 }
 
+func (m *inMachine) Revisions(context.Context) ([]workspace.Revision, error) { return nil, nil }
+
 func (m *inMachine) Close() error { return nil }
 
 // guestOf is the least that a guest does; one that hangs answers nothing.
