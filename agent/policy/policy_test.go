@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -135,6 +136,10 @@ func TestDecide(t *testing.T) {
 		{"a relative path", rules("deny;conf/*.yaml"), on("read_file", "/workspace/conf/x.yaml"), "deny", 0},
 		{"a relative path elsewhere", rules("deny;conf/*.yaml"), on("read_file", "/etc/conf/x.yaml"), "allow", -1},
 		{"an allowed directory does not allow what holds it", rules("allow;/workspace/out/**", "deny"), on("delete", "w:/workspace"), "deny", 1},
+		{"deleting what holds it, further down", rules("deny;/workspace/a/b/*.txt"), on("delete", "w:/workspace/a"), "deny", 0},
+		{"deleting a neighbour, further down", rules("deny;/workspace/a/b/*.txt"), on("delete", "w:/workspace/b"), "allow", -1},
+		{"deleting what is beneath it", rules("deny;/workspace/a/*"), on("delete", "w:/workspace/a/b/c"), "allow", -1},
+		{"of two that ask, the first part's", rules("ask execute;;make *", "ask execute;;git *"), run("git push && make"), "ask", 1},
 		{"a bad glob denies", rules("deny;/a/["), on("ls", "/b"), "deny", 0},
 		{"a bad glob does not allow", rules("allow;/a/[", "ask"), on("ls", "/b"), "ask", 1},
 		{"a rule with paths is not about a call without", env, run("cat /workspace/.env"), "allow", -1},
@@ -194,9 +199,29 @@ func TestRuleFor_allowsThisAndNothingElse(t *testing.T) {
 			t.Errorf("%+v is not a rule that a file could have: %v", r, p)
 		}
 	}
-	for _, line := range []string{"echo $X", "a > f", "f() { a; }", "rm *", "# x", "X=1", strings.Repeat("a", 5000), "echo '\xff'"} {
-		if r, err := policy.RuleFor(run(line)); !errs.Is(err, errs.Invalid) {
-			t.Errorf("%.40q: %+v", line, r)
+	const runTime = "depends on variables or files, or it writes a file"
+	for line, why := range map[string]string{
+		"echo $X": runTime, "a > f": runTime, "rm *": runTime, "X=1": runTime, "# x": "no command", "f() { a; }": "not understand",
+		strings.Repeat("a", 5000): "", "echo '\xff'": "UTF-8", "echo $'\\xff'": runTime,
+	} {
+		r, err := policy.RuleFor(run(line))
+		if !errs.Is(err, errs.Invalid) || !strings.HasPrefix(errs.Public(err), "this call cannot be allowed for ever: ") || !strings.Contains(errs.Public(err), why) {
+			t.Errorf("%.40q: %+v, %v", line, r, err)
+		}
+	}
+}
+
+// A rule that allows has a limit of what it can name, of each kind.
+func TestRuleFor_isBounded(t *testing.T) {
+	for n, fits := range map[int]bool{32: true, 33: false} {
+		var lines, paths []string
+		for i := range n {
+			lines, paths = append(lines, fmt.Sprint("make t", i)), append(paths, fmt.Sprint("/workspace/", i))
+		}
+		for _, c := range []policy.Call{run(strings.Join(lines, "; ")), on("move", paths...)} {
+			if _, err := policy.RuleFor(c); (err == nil) != fits {
+				t.Errorf("%d of %s: %v", n, c.Tool, err)
+			}
 		}
 	}
 }

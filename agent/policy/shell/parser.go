@@ -42,7 +42,7 @@ func (p *parser) sub(src string) {
 // it: a shell runs those.
 func (p *parser) script() {
 	switch {
-	case len(p.src) > BytesMax:
+	case len(p.src) > bytesMax:
 		p.opaque("the line is too long")
 	case strings.IndexByte(p.src, 0) >= 0:
 		p.opaque("a zero byte")

@@ -23,7 +23,7 @@ package shell
 
 // Bounds of a line; beyond them it is opaque.
 const (
-	BytesMax    = 64 << 10
+	bytesMax    = 64 << 10
 	CommandsMax = 256
 	wordsMax    = 2000 // of one command
 	depthMax    = 12   // of substitutions, subshells and programs that start others

@@ -46,12 +46,21 @@ var starters = map[string]starter{
 	"unbuffer": {flags: "p"},
 }
 
+// opaqueStarters start programs too; their options are not taken apart.
+var opaqueStarters = []string{
+	"su", "runuser", "sg", "watch", "parallel", "script", "taskset", "chrt", "prlimit", "unshare", "nsenter", "setpriv", "capsh", "setarch", "linux32",
+	"linux64", "fakeroot", "xvfb-run", "systemd-run", "ltrace", "bwrap", "start-stop-daemon",
+}
+
 var shells = []string{"bash", "sh", "dash", "zsh", "ksh", "ash", "rbash"}
 
 // emit notes a command, and the one that it starts.
 func (p *parser) emit(c Command) {
 	if p.lost() || len(c.Words) == 0 && len(c.Assigns) == 0 && !c.Writes {
 		return
+	}
+	if len(c.Words) > 1 && c.Words[0].Text == "--" { // of `time -- x`; elsewhere it is no program
+		c.Words = c.Words[1:]
 	}
 	if len(c.Words) == 0 || c.Words[0].Dynamic {
 		p.add(c)
@@ -71,12 +80,16 @@ func (p *parser) emit(c Command) {
 		p.shell(c)
 	case name == "eval":
 		p.eval(c)
-	case name == "trap" && len(c.Words) > 1:
+	case name == "trap":
+		p.trap(c)
+	case name == "source" || name == ".":
 		p.add(c)
-		p.scriptOf(c.Words[1])
+		if words := operands(c.Words[1:]); len(words) > 0 && (words[0].Dynamic || isStream(words[0].Text)) {
+			p.opaque("a script that is made at run time")
+		}
 	case name == "find":
 		p.find(c)
-	case name == "su" || name == "watch" || name == "parallel" || name == "script":
+	case slices.Contains(opaqueStarters, name):
 		p.add(c)
 		p.opaque("what " + name + " starts")
 	default:
@@ -209,13 +222,13 @@ func (s starter) cluster(letters string) (more int, ok bool) {
 func (p *parser) shell(c Command) {
 	script := false
 	words := c.Words[1:]
-	for len(words) > 0 && !words[0].Dynamic && len(words[0].Text) > 1 && strings.IndexByte("-+", words[0].Text[0]) >= 0 {
+	for len(words) > 0 && !words[0].Dynamic && words[0].Text != "" && strings.IndexByte("-+", words[0].Text[0]) >= 0 {
 		option := words[0].Text
 		words = words[1:]
+		if option == "-" || option == "--" {
+			break
+		}
 		if strings.HasPrefix(option, "--") {
-			if option == "--" {
-				break
-			}
 			if !slices.Contains([]string{"--norc", "--noprofile", "--posix", "--login"}, option) {
 				p.add(c)
 				p.opaque("the options of a shell")
@@ -229,9 +242,8 @@ func (p *parser) shell(c Command) {
 			p.opaque("the options of a shell")
 			return
 		}
-		if strings.ContainsAny(option, "oO") && len(words) > 0 {
-			words = words[1:]
-		}
+		// Each of these letters has a word of its own behind.
+		words = words[min(strings.Count(option, "o")+strings.Count(option, "O"), len(words)):]
 	}
 	switch {
 	case script && len(words) > 0:
@@ -241,7 +253,7 @@ func (p *parser) shell(c Command) {
 	case len(words) > 0 && words[0].Dynamic:
 		p.add(c)
 		p.opaque("the options of a shell")
-	case len(words) > 0:
+	case len(words) > 0 && !isStream(words[0].Text):
 		p.add(c) // a script in a file
 	default:
 		p.add(c)
@@ -258,9 +270,31 @@ func (p *parser) scriptOf(w Word) {
 	p.sub(w.Text)
 }
 
+// trap parses what is to run at a signal.
+func (p *parser) trap(c Command) {
+	p.add(c)
+	if words := operands(c.Words[1:]); len(words) > 0 {
+		p.scriptOf(words[0])
+	}
+}
+
+// operands are the words behind --, where a builtin has no other options.
+func operands(words []Word) []Word {
+	if len(words) > 0 && words[0].Text == "--" {
+		return words[1:]
+	}
+	return words
+}
+
+// isStream reports whether a path names no file but what a process has open.
+func isStream(name string) bool {
+	name = path.Clean(name)
+	return strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/proc/")
+}
+
 func (p *parser) eval(c Command) {
 	texts := make([]string, 0, len(c.Words))
-	for _, w := range c.Words[1:] {
+	for _, w := range operands(c.Words[1:]) {
 		if w.Dynamic {
 			p.add(c)
 			p.opaque("a script that is made at run time")
