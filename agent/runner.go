@@ -134,7 +134,7 @@ func New(c Config) (*Runner, error) {
 		r.tools[spec.Name] = t
 		r.specs = append(r.specs, spec)
 	}
-	if Calling(c.State.Agent, c.Model.Info()) == llm.CallingJSON {
+	if calling(c.State.Agent, c.Model.Info()) == llm.CallingJSON {
 		r.calling = action.New(r.specs)
 	}
 	return r, nil
@@ -154,14 +154,14 @@ func (r *Runner) want() (err error) {
 	if r.schema, err = wanted(run, file); err != nil || r.schema == nil {
 		return err
 	}
-	if Calling(r.s.Agent, r.c.Model.Info()) == llm.CallingNative {
+	if calling(r.s.Agent, r.c.Model.Info()) == llm.CallingNative {
 		r.c.Tools = append(slices.Clone(r.c.Tools), finalTool{r.schema})
 	}
 	return nil
 }
 
-// Calling returns how an agent asks for tools with a model.
-func Calling(d definition.Definition, info llm.Info) llm.Calling {
+// calling returns how an agent asks for tools with a model.
+func calling(d definition.Definition, info llm.Info) llm.Calling {
 	switch {
 	case d.Calling != "":
 		return llm.Calling(d.Calling)

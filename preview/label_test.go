@@ -85,12 +85,12 @@ func TestMatch(t *testing.T) {
 
 func TestDomains(t *testing.T) {
 	for _, s := range []string{"localhost", "example.net", "a.b-c.example", "xn--bcher-kva.example"} {
-		if !DomainOK(s) {
+		if !domainOK(s) {
 			t.Errorf("%q is refused", s)
 		}
 	}
 	for _, s := range []string{"", ".", "a.", ".a", "a..b", "A.example", "-a", "a-", "a b", "a:80", "a/b", "*.a", "ü.example", strings.Repeat("a", 64), strings.Repeat("a.", 101) + "a"} {
-		if DomainOK(s) {
+		if domainOK(s) {
 			t.Errorf("%.40q is taken", s)
 		}
 	}

@@ -112,7 +112,7 @@ func Open(ctx context.Context, c Config) (*Previews, error) {
 	if c.Grants == nil || c.Dial == nil {
 		return nil, errs.New(errs.Internal, "previews need a store for grants and a way into sandboxes")
 	}
-	if !DomainOK(c.Domain) {
+	if !domainOK(c.Domain) {
 		return nil, errs.New(errs.Invalid, "%.80q is not a domain for previews", c.Domain).WithHint("a DNS name in lower case, such as localhost or example.net")
 	}
 	app, err := parseOrigin(c.AppOrigin)
@@ -162,8 +162,8 @@ func registrableApart(domain, app string) bool {
 	return strings.Count(domain, ".") == 1 && app != domain && !strings.HasSuffix(app, "."+domain)
 }
 
-// DomainOK reports whether previews can be beneath s.
-func DomainOK(s string) bool {
+// domainOK reports whether previews can be beneath s.
+func domainOK(s string) bool {
 	if s == "" || len(s) > 200 {
 		return false
 	}

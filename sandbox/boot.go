@@ -12,7 +12,7 @@ import (
 const (
 	UserName     = "user"
 	UserID       = 1000
-	UserHome     = "/home/user"
+	userHome     = "/home/user"
 	WorkspaceDir = "/workspace"
 )
 
@@ -34,7 +34,7 @@ func (b Boot) BootFile() wire.Boot {
 		User:         UserName,
 		UID:          UserID,
 		GID:          UserID,
-		Home:         UserHome,
+		Home:         userHome,
 		Workdir:      cmp.Or(b.Spec.Workdir, b.Rootfs.Use.Workdir, WorkspaceDir),
 		DefaultUser:  user,
 		Root:         b.Spec.Root,

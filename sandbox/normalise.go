@@ -46,8 +46,8 @@ const (
 // Languages that a spec may name.
 var Languages = []string{"python", "node", "go", "ruby"}
 
-// NetworkNone is the only network there is yet: none at all.
-const NetworkNone = "none"
+// networkNone is the only network there is yet: none at all.
+const networkNone = "none"
 
 // ProviderAuto asks for the strongest provider that works here.
 const ProviderAuto = "auto"
@@ -97,8 +97,8 @@ type Used struct {
 	DiskHeldMB int
 }
 
-// DefaultLimits are in force where the configuration says nothing.
-func DefaultLimits() Limits {
+// defaultLimits are in force where the configuration says nothing.
+func defaultLimits() Limits {
 	memory := 4096
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) == nil {
@@ -126,7 +126,7 @@ func DefaultDefaults() Defaults {
 
 // Filled returns l with the built-in values where it says nothing.
 func (l Limits) Filled() Limits {
-	d := DefaultLimits()
+	d := defaultLimits()
 	fill(&l.CPUsMax, d.CPUsMax)
 	fill(&l.MemoryMBMax, d.MemoryMBMax)
 	fill(&l.DiskMBMax, d.DiskMBMax)
@@ -176,7 +176,7 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	fill(&s.PidsMax, d.PidsMax)
 	fill(&s.TTL, d.TTL)
 	fill(&s.IdleTimeout, d.IdleTimeout)
-	fill(&s.Network, NetworkNone)
+	fill(&s.Network, networkNone)
 	s.Env, s.Metadata = maps.Clone(s.Env), maps.Clone(s.Metadata)
 
 	var p problems
@@ -187,7 +187,7 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.word("provider", s.Provider)
 	p.oneOf("language", s.Language, append([]string{""}, Languages...))
 	p.oneOf("require", string(s.Require), isolationNames())
-	p.oneOf("network", s.Network, []string{NetworkNone})
+	p.oneOf("network", s.Network, []string{networkNone})
 	p.float("cpus", s.CPUs, cpusMin, l.CPUsMax)
 	p.size("memory", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
 	p.size("disk", s.DiskMB, diskMBMin, l.DiskMBMax)

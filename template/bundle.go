@@ -67,7 +67,7 @@ func (s *Store) Export(ctx context.Context, name string, w io.Writer) error {
 			return err
 		}
 	}
-	return WriteBundle(ctx, w, m, files)
+	return writeBundle(ctx, w, m, files)
 }
 
 // packTree writes a tree as a tar packed by zstd.
@@ -101,7 +101,7 @@ func (s *Store) importBundle(ctx context.Context, name string, r io.Reader) (Inf
 	parts := s.parts
 	s.mu.Unlock()
 	var info Info
-	err := ReadBundle(ctx, r, func(m BundleManifest, p BundlePart, r io.Reader) error {
+	err := readBundle(ctx, r, func(m BundleManifest, p BundlePart, r io.Reader) error {
 		if p.Role == bundleRootfs {
 			var err error
 			info, err = s.importPacked(ctx, name, m, r)

@@ -32,8 +32,8 @@ import (
 // BundleManifestName is the name of the first entry.
 const BundleManifestName = "skete-bundle.json"
 
-// BundleVersion is the form of bundles that is written and read.
-const BundleVersion = 1
+// bundleVersion is the form of bundles that is written and read.
+const bundleVersion = 1
 
 // bundleRootfs is the role of the root file system: a tar, packed by zstd.
 const bundleRootfs = "rootfs"
@@ -73,10 +73,10 @@ var (
 	bundleSumForm  = pattern.Lazy(`^[0-9a-f]{64}$`)
 )
 
-// WriteBundle writes a bundle of the files, in their order. They must not change
+// writeBundle writes a bundle of the files, in their order. They must not change
 // meanwhile.
-func WriteBundle(ctx context.Context, w io.Writer, m BundleManifest, files []BundleFile) error {
-	m.Version, m.Parts = BundleVersion, nil
+func writeBundle(ctx context.Context, w io.Writer, m BundleManifest, files []BundleFile) error {
+	m.Version, m.Parts = bundleVersion, nil
 	for n, f := range files {
 		p, err := describeFiles(ctx, f)
 		if err != nil {
@@ -151,10 +151,10 @@ func (c cancelled) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// ReadBundle reads a bundle and hands on each part. A part that take leaves unread is
+// readBundle reads a bundle and hands on each part. A part that take leaves unread is
 // checked all the same. Invalid: it is no bundle; Corrupt: a part is not what
 // was announced; Unsupported: it is of a later form.
-func ReadBundle(ctx context.Context, r io.Reader, take func(BundleManifest, BundlePart, io.Reader) error) error {
+func readBundle(ctx context.Context, r io.Reader, take func(BundleManifest, BundlePart, io.Reader) error) error {
 	tr := tar.NewReader(cancelled{ctx, r})
 	m, err := readBundleManifest(tr)
 	if err != nil {
@@ -211,8 +211,8 @@ func (m BundleManifest) check() error {
 	bad := func(format string, args ...any) error {
 		return errs.New(errs.Invalid, "the bundle's "+BundleManifestName+" "+format, args...)
 	}
-	if m.Version != BundleVersion {
-		return errs.New(errs.Unsupported, "the bundle is of the form %d; this skete reads %d", m.Version, BundleVersion)
+	if m.Version != bundleVersion {
+		return errs.New(errs.Unsupported, "the bundle is of the form %d; this skete reads %d", m.Version, bundleVersion)
 	}
 	if !bundleSumForm().MatchString(m.Hash) {
 		return bad("has no hash of a tree")

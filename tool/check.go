@@ -238,7 +238,7 @@ func (c *Checked) trouble(e *jsonschema.ValidationError) string {
 	case *kind.AdditionalProperties:
 		unknown := clip.Text(strings.Join(k.Properties, ", "), 200)
 		if len(e.InstanceLocation) == 0 && len(k.Properties) == 1 {
-			if near := Nearest(k.Properties[0], c.names()); near != "" {
+			if near := nearest(k.Properties[0], c.names()); near != "" {
 				return fmt.Sprintf("%s: not an argument; did you mean %s?", unknown, near)
 			}
 		}

@@ -43,7 +43,7 @@ type Files interface {
 // Bounds of every backend.
 const (
 	ListMax      = 10_000
-	ResultsMax   = 10_000 // the most that Glob and Grep are asked for
+	resultsMax   = 10_000 // the most that Glob and Grep are asked for
 	LineBytesMax = 4096   // of Match.Text
 	PathBytesMax = 4096
 )

@@ -138,7 +138,7 @@ func (r *Registry) Check(names []string) error {
 		}
 		known := r.Names()
 		err := errs.New(errs.NotFound, "no tool %.64q", n)
-		if near := Nearest(n, known); near != "" {
+		if near := nearest(n, known); near != "" {
 			err = errs.New(errs.NotFound, "no tool %.64q; did you mean %s?", n, near)
 		}
 		return err.WithHint("the tools are %s", strings.Join(known, ", "))
@@ -146,9 +146,9 @@ func (r *Registry) Check(names []string) error {
 	return nil
 }
 
-// Nearest returns the known word that is spelled most like a word, or "" when
+// nearest returns the known word that is spelled most like a word, or "" when
 // none is close.
-func Nearest(word string, known []string) string {
+func nearest(word string, known []string) string {
 	if len(word) > 64 {
 		return ""
 	}

@@ -51,7 +51,7 @@ type (
 	Diff        = compare.Diff
 	FileDiff    = compare.File
 	Hunk        = compare.Hunk
-	Line        = compare.Line
+	line        = compare.Line
 )
 
 var _ History = (*Workspace)(nil)

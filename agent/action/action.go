@@ -30,11 +30,11 @@ import (
 
 // Bounds of a reply.
 const (
-	ReplyBytesMax = 1 << 20
+	replyBytesMax = 1 << 20
 	depthMax      = 48
 	quoteMax      = 60 // bytes of a reply that a message repeats
-	// FormatMax replies in a row that are no action end a run.
-	FormatMax = 3
+	// formatMax replies in a row that are no action end a run.
+	formatMax = 3
 )
 
 // dialect marks what this package keeps in Block.Vendor: the model's own words.

@@ -23,8 +23,8 @@ func problem(format string, args ...any) Problem {
 
 // Parse reads a reply. specs are the tools that there are.
 func Parse(text string, specs []llm.ToolSpec) (Action, Problem) {
-	if len(text) > ReplyBytesMax {
-		return Action{}, problem("Your reply is larger than %d KiB.", ReplyBytesMax>>10)
+	if len(text) > replyBytesMax {
+		return Action{}, problem("Your reply is larger than %d KiB.", replyBytesMax>>10)
 	}
 	object, p := find(text)
 	if p != "" {

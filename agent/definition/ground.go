@@ -2,10 +2,10 @@ package definition
 
 import "strings"
 
-// Ground is what every agent is told about where it works, in front of its own
+// ground is what every agent is told about where it works, in front of its own
 // instructions: one short paragraph for each thing that it has. Resolve puts it
 // there, so that a thread keeps the words with which it began.
-func Ground(d Definition) string {
+func ground(d Definition) string {
 	var parts []string
 	add := func(tool, text string) {
 		if tool == "" || d.Uses(tool) {
@@ -31,8 +31,8 @@ func Ground(d Definition) string {
 
 // grounded puts Ground in front, once, and says which memory is meant.
 func grounded(d Definition) Definition {
-	if ground := Ground(d); !d.Bare && !strings.HasPrefix(d.Instructions, ground) {
-		d.Instructions = strings.TrimSpace(ground + "\n\n" + d.Instructions)
+	if text := ground(d); !d.Bare && !strings.HasPrefix(d.Instructions, text) {
+		d.Instructions = strings.TrimSpace(text + "\n\n" + d.Instructions)
 	}
 	if d.Memory == nil {
 		d.Memory = []string{"/workspace/AGENTS.md", "/memories/AGENTS.md"}

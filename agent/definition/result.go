@@ -28,8 +28,8 @@ import (
 
 // Bounds.
 const (
-	ResultSchemaBytesMax = 64 << 10
-	ResultBytesMax       = 256 << 10
+	resultSchemaBytesMax = 64 << 10
+	resultBytesMax       = 256 << 10
 	depthMax             = 64   // of a schema and of a result
 	costMax              = 5000 // subschemas, each counted as often as it is reached
 	wrongMax             = 10   // mistakes that are told at once
@@ -48,8 +48,8 @@ type ResultSchema struct {
 // CompileResult reads a JSON Schema (draft 2020-12 unless it says otherwise). The
 // error is Invalid.
 func CompileResult(raw json.RawMessage) (*ResultSchema, error) {
-	if len(raw) > ResultSchemaBytesMax {
-		return nil, errs.New(errs.Invalid, "the schema is larger than %d KiB", ResultSchemaBytesMax>>10)
+	if len(raw) > resultSchemaBytesMax {
+		return nil, errs.New(errs.Invalid, "the schema is larger than %d KiB", resultSchemaBytesMax>>10)
 	}
 	if _, depth := jsontext.Extent(string(raw)); depth > depthMax {
 		return nil, errs.New(errs.Invalid, "the schema is nested deeper than %d", depthMax)
@@ -68,8 +68,8 @@ func CompileResult(raw json.RawMessage) (*ResultSchema, error) {
 	return compileSchema(raw, doc)
 }
 
-// CompileResultMap is Compile for a schema that is decoded already.
-func CompileResultMap(schema map[string]any) (*ResultSchema, error) {
+// compileResultMap is Compile for a schema that is decoded already.
+func compileResultMap(schema map[string]any) (*ResultSchema, error) {
 	raw, err := json.Marshal(schema)
 	if err != nil {
 		return nil, errs.Wrap(errs.Invalid, err, "the schema is no JSON")
@@ -144,8 +144,8 @@ func (s *ResultSchema) Spec() llm.ToolSpec {
 
 // Check returns what is wrong with a result, nil if it fits.
 func (s *ResultSchema) Check(result json.RawMessage) []string {
-	if len(result) > ResultBytesMax {
-		return []string{fmt.Sprintf("the result is larger than %d KiB", ResultBytesMax>>10)}
+	if len(result) > resultBytesMax {
+		return []string{fmt.Sprintf("the result is larger than %d KiB", resultBytesMax>>10)}
 	}
 	if _, depth := jsontext.Extent(string(result)); depth > depthMax {
 		return []string{fmt.Sprintf("the result is nested deeper than %d", depthMax)}
@@ -198,7 +198,7 @@ func (s *ResultSchema) FromCall(args json.RawMessage) (result json.RawMessage, w
 	var wrapped struct {
 		Result json.RawMessage `json:"result"`
 	}
-	if len(args) > ResultBytesMax || json.Unmarshal(args, &wrapped) != nil || wrapped.Result == nil {
+	if len(args) > resultBytesMax || json.Unmarshal(args, &wrapped) != nil || wrapped.Result == nil {
 		return nil, []string{`the arguments should be an object with the result under "result"`}
 	}
 	return s.checked(wrapped.Result)
@@ -214,8 +214,8 @@ func (s *ResultSchema) checked(result json.RawMessage) (json.RawMessage, []strin
 // FromText finds the result in a model's last words: the whole text, or what
 // stands in its last code block, or its last JSON object or list.
 func (s *ResultSchema) FromText(text string) (result json.RawMessage, wrong []string) {
-	if len(text) > 2*ResultBytesMax {
-		return nil, []string{fmt.Sprintf("the answer is larger than %d KiB", 2*ResultBytesMax>>10)}
+	if len(text) > 2*resultBytesMax {
+		return nil, []string{fmt.Sprintf("the answer is larger than %d KiB", 2*resultBytesMax>>10)}
 	}
 	for _, c := range jsonCandidates(text) {
 		if !json.Valid([]byte(c)) {

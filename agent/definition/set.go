@@ -16,7 +16,7 @@ import (
 
 // Bounds of a Set.
 const (
-	AgentsMax = 64 // files of a folder
+	agentsMax = 64 // files of a folder
 	// ResolvedBytesMax bounds a definition with all its sub-agents as JSON,
 	// because a thread's first event has to hold it.
 	ResolvedBytesMax = 40 << 10
@@ -26,7 +26,7 @@ const (
 // Names of what is built in.
 const (
 	Default        = "default"
-	GeneralPurpose = "general-purpose"
+	generalPurpose = "general-purpose"
 )
 
 //go:embed builtin/*.md
@@ -69,7 +69,7 @@ func BuiltIn() *Set {
 }
 
 func (s *Set) readAll(fsys fs.FS, dir string, own bool) error {
-	return yamlfile.Folder(fsys, dir, "agents", AgentsMax, FileBytesMax, func(name string, data []byte, err error) {
+	return yamlfile.Folder(fsys, dir, "agents", agentsMax, FileBytesMax, func(name string, data []byte, err error) {
 		var d Definition
 		if err == nil {
 			d, err = Parse(name, data)
@@ -197,8 +197,8 @@ func (r *resolver) resolve(d Definition, above []string) (Definition, error) {
 	given := d.Subagents
 	d.Subagents = nil
 	names := d.Agents
-	if len(above) == 0 && d.Uses("task") && !slices.Contains(names, GeneralPurpose) && d.Name != GeneralPurpose {
-		names = append(slices.Clone(names), GeneralPurpose)
+	if len(above) == 0 && d.Uses("task") && !slices.Contains(names, generalPurpose) && d.Name != generalPurpose {
+		names = append(slices.Clone(names), generalPurpose)
 	}
 	for _, name := range names {
 		sub, err := r.sub(d, name, given, chain)
@@ -226,7 +226,7 @@ func (r *resolver) sub(parent Definition, name string, given map[string]Definiti
 		}
 	}
 	sub.Name = name
-	if name == GeneralPurpose {
+	if name == generalPurpose {
 		sub = like(sub, parent)
 	}
 	if sub.Rules == nil {

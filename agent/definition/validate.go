@@ -111,7 +111,7 @@ func (v *validator) choices(d Definition) {
 		v.warn("after_run.wait", "it means nothing with `sandbox: keep`")
 	}
 	if d.Result != nil {
-		if _, err := CompileResultMap(d.Result); err != nil {
+		if _, err := compileResultMap(d.Result); err != nil {
 			v.fail("result", "%v", err)
 		}
 	}

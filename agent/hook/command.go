@@ -17,7 +17,7 @@ import (
 // Bounds of programs.
 const (
 	TimeoutDefault = time.Minute
-	OutputBytesMax = 64 << 10 // of stdout and of stderr
+	outputBytesMax = 64 << 10 // of stdout and of stderr
 	inputTextMax   = 64 << 10 // of a result or a message
 )
 
@@ -180,7 +180,7 @@ func (c *commands) run(ctx context.Context, h definition.CommandHook, in input) 
 		return warning(h, "it has no command")
 	}
 	stdout, stderr, exit, err := c.runner.Run(ctx, where, h.Command, append(stdin, '\n'), timeout)
-	stdout, stderr = stdout[:min(len(stdout), OutputBytesMax)], stderr[:min(len(stderr), OutputBytesMax)]
+	stdout, stderr = stdout[:min(len(stdout), outputBytesMax)], stderr[:min(len(stderr), outputBytesMax)]
 	switch {
 	case err != nil:
 		return warning(h, "%v", err)

@@ -20,13 +20,13 @@ func Add(r *tool.Registry, set *Set) {
 		if len(set.names()) == 0 {
 			return nil, errs.New(errs.Unsupported, "there is no plan to adopt")
 		}
-		return NewTool(set), nil
+		return newTool(set), nil
 	})
 }
 
-// NewTool returns adopt_plan, which replaces the agent's todos by the steps of
+// newTool returns adopt_plan, which replaces the agent's todos by the steps of
 // a template. It changes nothing else.
-func NewTool(set *Set) tool.Tool { return &adopt{set: set, spec: specOf(set)} }
+func newTool(set *Set) tool.Tool { return &adopt{set: set, spec: specOf(set)} }
 
 type adopt struct {
 	set  *Set

@@ -29,7 +29,7 @@ import (
 
 // Bounds of templates. A plan stands in one event and in each prompt.
 const (
-	TemplatesMax = 64 // files of a folder
+	templatesMax = 64 // files of a folder
 	StepsMax     = 20
 	nameMax      = 64
 	titleMax     = 80  // characters
@@ -229,7 +229,7 @@ func BuiltIn() *Set {
 }
 
 func (s *Set) readAll(fsys fs.FS, dir string, own bool) error {
-	return yamlfile.Folder(fsys, dir, "plans", TemplatesMax, yamlfile.BytesMax, func(name string, data []byte, err error) {
+	return yamlfile.Folder(fsys, dir, "plans", templatesMax, yamlfile.BytesMax, func(name string, data []byte, err error) {
 		var t Template
 		if err == nil {
 			t, err = Parse(name, data)

@@ -15,8 +15,8 @@ import (
 // than the numbers that work for large ones (facts of other harnesses: protect
 // 40k tokens of recent output, do not bother below 20k).
 const (
-	// FullPercent of the window is when something must go.
-	FullPercent = 85
+	// fullPercent of the window is when something must go.
+	fullPercent = 85
 
 	protectTokens  = 40_000
 	gainTokens     = 20_000
@@ -27,7 +27,7 @@ const (
 )
 
 // Full reports whether a prompt of so many tokens leaves too little room.
-func Full(tokens, window int) bool { return tokens*100 >= window*FullPercent }
+func Full(tokens, window int) bool { return tokens*100 >= window*fullPercent }
 
 // ToClear returns the calls whose results should leave the prompt, nil when
 // that would gain too little.

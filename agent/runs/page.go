@@ -13,8 +13,8 @@ import (
 
 // Bounds of records and pages.
 const (
-	PageSize = 50
-	PageMax  = 500
+	pageSize = 50
+	pageMax  = 500
 	TextMax  = 2 << 10 // of Run.Text in a record; the log has it whole
 	jsonMax  = 8 << 10 // of Run.Result
 )
@@ -51,9 +51,9 @@ func (f Filter) MayWant(id thread.ID, state thread.RunState) bool {
 // Size is how many runs a page has at most.
 func (f Filter) Size() int {
 	if f.PageSize <= 0 {
-		return PageSize
+		return pageSize
 	}
-	return min(f.PageSize, PageMax)
+	return min(f.PageSize, pageMax)
 }
 
 // Last returns the last run of the page before, which the token names: its ID

@@ -483,7 +483,7 @@ func TestFilter_pages(t *testing.T) {
 	for i := range 7 {
 		all = append(all, Run{ID: thread.RunID(fmt.Sprint("run_", i)), Created: began.Add(-time.Duration(i) * time.Nanosecond)})
 	}
-	for size, want := range map[int]int{1: 7, 3: 3, 6: 2, 7: 1, 8: 1, 0: 1, -1: 1, PageMax + 1: 1} {
+	for size, want := range map[int]int{1: 7, 3: 3, 6: 2, 7: 1, 8: 1, 0: 1, -1: 1, pageMax + 1: 1} {
 		f := Filter{PageSize: size}
 		var got []Run
 		pages := 0
@@ -504,7 +504,7 @@ func TestFilter_pages(t *testing.T) {
 			t.Errorf("size %d: %d runs on %d pages", size, len(got), pages)
 		}
 	}
-	if (Filter{PageSize: PageMax + 1}).Size() != PageMax || (Filter{}).Size() != PageSize {
+	if (Filter{PageSize: pageMax + 1}).Size() != pageMax || (Filter{}).Size() != pageSize {
 		t.Error("the bounds of a page")
 	}
 }

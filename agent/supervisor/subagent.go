@@ -30,8 +30,8 @@ import (
 const (
 	subagentsMax = 64 // of a thread, over its life
 
-	ByTask       = "task"
-	ByBackground = "task in the background"
+	byTask       = "task"
+	byBackground = "task in the background"
 )
 
 // spawner starts the sub-agents of one thread. It is a tool.Spawner and tool.Tasks.
@@ -93,9 +93,9 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 	if err != nil {
 		return tool.SpawnResult{}, err
 	}
-	by := ByTask
+	by := byTask
 	if req.Background {
-		by = ByBackground
+		by = byBackground
 	}
 	model := d.Model
 	if model == "" || replay.Is(p.Model) {
@@ -236,10 +236,10 @@ func (p *spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) 
 	}
 	run := runs.Run{
 		ID: runs.DerivedID(string(child), in.ID), Thread: child, Tenant: p.Tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
-		By: ByBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
+		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
 		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.Budget()),
 	}
-	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: ByBackground, Budget: run.Budget, Model: run.Model}, in})
+	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model}, in})
 	return err
 }
 
@@ -264,7 +264,7 @@ func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) er
 // parent that is idle starts to work again.
 func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.State) error {
 	parent, call := t.id.Parent()
-	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != ByBackground {
+	if parent == "" || s.Run == nil || s.Run.Ended == nil || s.Run.Started.By != byBackground {
 		return nil
 	}
 	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
@@ -290,7 +290,7 @@ func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.St
 func (k *Supervisor) dismissSubagents(ctx context.Context, t threadKey, how thread.RunState) error {
 	for _, below := range k.beneath(t) {
 		_, err := k.external(ctx, below, func(s *runs.State) ([]thread.Body, error) {
-			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != ByTask && how != thread.RunCancelled {
+			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != byTask && how != thread.RunCancelled {
 				return nil, nil
 			}
 			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil

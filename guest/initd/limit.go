@@ -16,14 +16,14 @@ import (
 // that init and supervise never run into the limit themselves.
 type processLimit struct{ dir string }
 
-// ErrNotCounted: this machine has no pids controller that we may use.
-var ErrNotCounted = errors.New("no usable pids controller")
+// errNotCounted: this machine has no pids controller that we may use.
+var errNotCounted = errors.New("no usable pids controller")
 
 // newProcessLimit makes the group and moves the calling thread into it. Only
 // a PID 1 does so: elsewhere the cgroups are those of the host.
 func newProcessLimit(name string, maxTasks int) (*processLimit, error) {
 	if os.Getpid() != 1 || os.Getuid() != 0 {
-		return nil, fmt.Errorf("%w: not PID 1 of a machine", ErrNotCounted)
+		return nil, fmt.Errorf("%w: not PID 1 of a machine", errNotCounted)
 	}
 	root, err := pidsHierarchy()
 	if err != nil {
@@ -31,14 +31,14 @@ func newProcessLimit(name string, maxTasks int) (*processLimit, error) {
 	}
 	l := &processLimit{dir: filepath.Join(root, "skete-"+name)}
 	if err := os.Mkdir(l.dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("%w: %w", ErrNotCounted, err)
+		return nil, fmt.Errorf("%w: %w", errNotCounted, err)
 	}
 	// One more: the forking thread is counted too.
 	if err := l.write("pids.max", strconv.Itoa(maxTasks+1)); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotCounted, err)
+		return nil, fmt.Errorf("%w: %w", errNotCounted, err)
 	}
 	if err := l.write("tasks", strconv.Itoa(unix.Gettid())); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotCounted, err)
+		return nil, fmt.Errorf("%w: %w", errNotCounted, err)
 	}
 	return l, nil
 }
@@ -52,10 +52,10 @@ func pidsHierarchy() (string, error) {
 	}
 	dir := filepath.Join("/run", "skete-pids")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotCounted, err)
+		return "", fmt.Errorf("%w: %w", errNotCounted, err)
 	}
 	if err := unix.Mount("none", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "pids"); err != nil {
-		return "", fmt.Errorf("%w: mount: %w", ErrNotCounted, err)
+		return "", fmt.Errorf("%w: mount: %w", errNotCounted, err)
 	}
 	return dir, nil
 }

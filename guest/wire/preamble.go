@@ -25,7 +25,7 @@ const VsockHostPort uint32 = 1 << 16
 
 // Bounds of what is read from the other side.
 const (
-	PreambleBytesMax = 256
+	preambleBytesMax = 256
 	MessageBytesMax  = 4 << 20
 	ChunkBytes       = 256 << 10 // of file and output data in one message
 )
@@ -104,7 +104,7 @@ func Refuse(conn net.Conn, cause error) error {
 		return r
 	}, errs.Public(cause))
 	line := fmt.Sprintf("NO %s %s", errs.Of(cause), msg)
-	_, err := fmt.Fprintf(conn, "%.*s\n", PreambleBytesMax-1, line)
+	_, err := fmt.Fprintf(conn, "%.*s\n", preambleBytesMax-1, line)
 	return err
 }
 
@@ -113,7 +113,7 @@ func Refuse(conn net.Conn, cause error) error {
 func readLine(r io.Reader) (string, error) {
 	var b [1]byte
 	line := make([]byte, 0, 32)
-	for len(line) < PreambleBytesMax {
+	for len(line) < preambleBytesMax {
 		if _, err := io.ReadFull(r, b[:]); err != nil {
 			return "", err
 		}
@@ -122,7 +122,7 @@ func readLine(r io.Reader) (string, error) {
 		}
 		line = append(line, b[0])
 	}
-	return "", errs.New(errs.Invalid, "preamble longer than %d bytes", PreambleBytesMax)
+	return "", errs.New(errs.Invalid, "preamble longer than %d bytes", preambleBytesMax)
 }
 
 func parseClass(s string) errs.Class {

@@ -34,16 +34,16 @@ const (
 	pollMax = 50 * time.Millisecond
 )
 
-// Factor is how many times slower than the reference this machine is now,
+// factor is how many times slower than the reference this machine is now,
 // from 1 to 20.
-func Factor() float64 { return measured() }
+func factor() float64 { return measured() }
 
 // measured is another in tests of this package.
 var measured = (&meter{}).factor
 
 // Of returns how long to wait here for what takes d on the reference. Load
 // that comes later does not count: where it may, Until and Context are better.
-func Of(d time.Duration) time.Duration { return time.Duration(float64(d) * Factor()) }
+func Of(d time.Duration) time.Duration { return time.Duration(float64(d) * factor()) }
 
 // Until calls done until it reports true. It fails the test when the machine
 // had d of the reference's time for that.
@@ -214,7 +214,7 @@ func (b *budget) spent() bool {
 	}
 	// A process that was stopped, or not scheduled at all, did not wait.
 	passed = min(passed, 2*b.every)
-	b.left -= time.Duration(float64(passed) / Factor())
+	b.left -= time.Duration(float64(passed) / factor())
 	b.looked = now
 	return b.left <= 0
 }

@@ -172,7 +172,7 @@ func TestSteps_endsWhenNoneIsDone(t *testing.T) {
 }
 
 func TestMeasure_isBoundedAndRemembersLoad(t *testing.T) {
-	if f := Factor(); f < 1 || f > factorMax {
+	if f := factor(); f < 1 || f > factorMax {
 		t.Errorf("factor %v", f)
 	}
 	if d := Of(time.Second); d < time.Second || d > factorMax*time.Second {

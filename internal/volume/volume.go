@@ -22,7 +22,7 @@ import (
 // Bounds of one volume's size.
 const (
 	BytesMin = 16 << 20 // below it ext4 has no room for a journal
-	BytesMax = 8 << 40
+	bytesMax = 8 << 40
 )
 
 // Methods.
@@ -127,8 +127,8 @@ func (s *Store) make(ctx context.Context, id string, bytes int64, show attach) (
 	if err != nil {
 		return Volume{}, err
 	}
-	if bytes < BytesMin || bytes > BytesMax {
-		return Volume{}, errs.New(errs.Invalid, "a volume has %d to %d bytes", int64(BytesMin), int64(BytesMax))
+	if bytes < BytesMin || bytes > bytesMax {
+		return Volume{}, errs.New(errs.Invalid, "a volume has %d to %d bytes", int64(BytesMin), int64(bytesMax))
 	}
 	bytes = bytes &^ 4095
 	if err := s.Remove(ctx, id); err != nil {

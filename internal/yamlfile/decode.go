@@ -139,8 +139,8 @@ func (d *decoder) value(path string, n ast.Node, v reflect.Value) {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
-	if d.depth++; d.depth > DepthMax {
-		d.problems.Add(place(n), "nested deeper than %d", DepthMax)
+	if d.depth++; d.depth > depthMax {
+		d.problems.Add(place(n), "nested deeper than %d", depthMax)
 		d.depth--
 		return
 	}

@@ -31,7 +31,7 @@ import (
 // Bounds of a file.
 const (
 	BytesMax    = 64 << 10 // of a file
-	DepthMax    = 24       // of lists and maps in each other
+	depthMax    = 24       // of lists and maps in each other
 	problemsMax = 20       // that are reported
 	quoteMax    = 60       // bytes that a problem repeats
 )
@@ -52,8 +52,8 @@ func (p Positions) Of(path string) Pos {
 	}
 }
 
-// Problem is one mistake in a file.
-type Problem struct {
+// problem is one mistake in a file.
+type problem struct {
 	At   Pos
 	Text string
 }
@@ -61,7 +61,7 @@ type Problem struct {
 // Problems are the mistakes of a file in the order in which they were found.
 type Problems struct {
 	name string
-	list []Problem
+	list []problem
 }
 
 // NewProblems returns an empty list for a file of this name.
@@ -70,7 +70,7 @@ func NewProblems(name string) *Problems { return &Problems{name: name} }
 // Add notes a mistake.
 func (p *Problems) Add(at Pos, format string, args ...any) {
 	if len(p.list) < problemsMax {
-		p.list = append(p.list, Problem{at, fmt.Sprintf(format, args...)})
+		p.list = append(p.list, problem{at, fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -134,7 +134,7 @@ func parse(name string, data []byte) (body ast.Node, err error) {
 		return nil, errs.New(errs.Invalid, "%s: larger than %d KiB", name, BytesMax>>10)
 	}
 	if at, ok := tooDeep(data); ok {
-		return nil, errs.New(errs.Invalid, "%s: nested deeper than %d", Where(name, at), DepthMax)
+		return nil, errs.New(errs.Invalid, "%s: nested deeper than %d", Where(name, at), depthMax)
 	}
 	// The parser is third-party code and has met fewer broken files than ours
 	// will: a panic there is a broken file, not a broken server.
@@ -187,10 +187,10 @@ func tooDeep(data []byte) (Pos, bool) {
 			open = max(0, open-1)
 		}
 		// Only a structure that really nests needs more; text may be indented freely.
-		if open > 8*DepthMax {
+		if open > 8*depthMax {
 			return Pos{line, column}, true
 		}
-		if indent = indent && (c == ' ' || c == '-' || c == '?' || c == ':'); indent && column > 64*DepthMax {
+		if indent = indent && (c == ' ' || c == '-' || c == '?' || c == ':'); indent && column > 64*depthMax {
 			return Pos{line, column}, true
 		}
 	}

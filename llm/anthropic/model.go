@@ -18,8 +18,8 @@ import (
 	"github.com/skete-dev/skete/llm/fault"
 )
 
-// Dialect marks the opaque data of this package in Block.Vendor.
-const Dialect = "anthropic"
+// dialect marks the opaque data of this package in Block.Vendor.
+const dialect = "anthropic"
 
 // Limits and defaults.
 const (
@@ -61,7 +61,7 @@ func New(c Config) (*Model, error) {
 	if c.Info.Name == "" {
 		c.Info.Name = c.Info.ID
 	}
-	c.Info.Vendor = Dialect
+	c.Info.Vendor = dialect
 	if c.Silence <= 0 {
 		c.Silence = silenceDefault
 	}

@@ -219,7 +219,7 @@ func (b *block) neutral() (llm.Block, bool) {
 	case "thinking":
 		return llm.Block{Kind: llm.KindReasoning, Text: b.text.String(), Vendor: b.thinking()}, true
 	case "redacted_thinking":
-		return llm.Block{Kind: llm.KindReasoning, Vendor: &llm.Vendor{Dialect: Dialect, Data: b.start}}, true
+		return llm.Block{Kind: llm.KindReasoning, Vendor: &llm.Vendor{Dialect: dialect, Data: b.start}}, true
 	case "tool_use":
 		return llm.Block{Kind: llm.KindCall, Call: llm.NewCall(b.id, b.name, b.text.String())}, true
 	}
@@ -236,7 +236,7 @@ func (b *block) thinking() *llm.Vendor {
 	data = fault.AppendString(data, b.text.String())
 	data = append(data, `,"signature":`...)
 	data = fault.AppendString(data, b.signature.String())
-	return &llm.Vendor{Dialect: Dialect, Data: append(data, '}')}
+	return &llm.Vendor{Dialect: dialect, Data: append(data, '}')}
 }
 
 func stopOf(reason string, calls bool) llm.Stop {

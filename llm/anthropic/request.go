@@ -102,7 +102,7 @@ func says(b llm.Block) bool {
 	case llm.KindText:
 		return strings.TrimSpace(b.Text) != "" // the vendor refuses blank texts
 	case llm.KindReasoning:
-		return b.Vendor != nil && b.Vendor.Dialect == Dialect && len(b.Vendor.Data) > 0
+		return b.Vendor != nil && b.Vendor.Dialect == dialect && len(b.Vendor.Data) > 0
 	case llm.KindCall:
 		return b.Call != nil
 	case llm.KindResult:

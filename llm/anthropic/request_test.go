@@ -57,7 +57,7 @@ func user(blocks ...llm.Block) llm.Message { return llm.Message{Role: llm.RoleUs
 
 func thought(text string) llm.Block {
 	return llm.Block{Kind: llm.KindReasoning, Text: text, Vendor: &llm.Vendor{
-		Dialect: Dialect, Data: json.RawMessage(`{"type":"thinking","thinking":"` + text + `","signature":"c2ln"}`),
+		Dialect: dialect, Data: json.RawMessage(`{"type":"thinking","thinking":"` + text + `","signature":"c2ln"}`),
 	}}
 }
 
@@ -233,7 +233,7 @@ func TestRequest_isOneThatTheSDKKnows(t *testing.T) {
 		Messages: []llm.Message{
 			user(llm.Text("look"), llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Data: []byte("png")}},
 				llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Type: "application/pdf", Data: []byte("pdf")}}),
-			llm.Assistant(thought("hm"), llm.Block{Kind: llm.KindReasoning, Vendor: &llm.Vendor{Dialect: Dialect, Data: json.RawMessage(`{"type":"redacted_thinking","data":"eA=="}`)}},
+			llm.Assistant(thought("hm"), llm.Block{Kind: llm.KindReasoning, Vendor: &llm.Vendor{Dialect: dialect, Data: json.RawMessage(`{"type":"redacted_thinking","data":"eA=="}`)}},
 				llm.Text("ok"), call("1"), llm.Block{Kind: llm.KindCall, Call: llm.NewCall("2", "f", `{"cut`)}),
 			{Role: llm.RoleUser, Cache: true, Blocks: []llm.Block{
 				result("1", "r"),

@@ -59,7 +59,7 @@ func New(config Config, o Options) (*Catalog, error) {
 		o.Getenv = func(string) string { return "" }
 	}
 	if o.Local == nil {
-		o.Local = Locals()
+		o.Local = locals()
 	}
 	c := &Catalog{config: config, getenv: o.Getenv, facts: facts, transport: transport(), client: fault.HTTPClient()}
 	c.client.Transport = c.transport
@@ -109,15 +109,15 @@ type entry struct {
 
 // Where a model comes from.
 const (
-	SourceConfig = "configuration"
-	SourceEnv    = "environment"
-	SourceName   = "name" // vendor/id, as the caller wrote it
-	SourceLocal  = "local server"
+	sourceConfig = "configuration"
+	sourceEnv    = "environment"
+	sourceName   = "name" // vendor/id, as the caller wrote it
+	sourceLocal  = "local server"
 )
 
 // from says who wrote vendor/id if it was not the caller.
 func (e entry) from(source string) entry {
-	if e.source == SourceName {
+	if e.source == sourceName {
 		e.source = source
 	}
 	return e
@@ -140,7 +140,7 @@ func (c *Catalog) find(ctx context.Context, name string) (entry, error) {
 func (c *Catalog) configured(name string) (entry, bool) {
 	for _, e := range c.config.Models {
 		if e.Name == name {
-			return c.complete(e, SourceConfig), true
+			return c.complete(e, sourceConfig), true
 		}
 	}
 	return entry{}, false
@@ -174,10 +174,10 @@ func (c *Catalog) named(ctx context.Context, vendor, id string) (entry, error) {
 	e := Entry{Name: vendor + "/" + id, Vendor: vendor, ID: id}
 	switch vendor {
 	case Anthropic, OpenAI:
-		return c.complete(e, SourceName), nil
+		return c.complete(e, sourceName), nil
 	case Script:
 		e.ID, e.Script = "", id
-		found := c.complete(e, SourceName)
+		found := c.complete(e, sourceName)
 		found.info.Name = Script + "/" + filepath.Base(id)
 		return found, nil
 	}
@@ -197,14 +197,14 @@ func (c *Catalog) named(ctx context.Context, vendor, id string) (entry, error) {
 
 func (c *Catalog) local(s served) entry {
 	e := Entry{Name: s.server.Name + "/" + s.id, Vendor: Compat, ID: s.id, URL: s.server.URL, WindowTokens: s.window}
-	return c.complete(e, SourceLocal)
+	return c.complete(e, sourceLocal)
 }
 
 // choose is what "" means.
 func (c *Catalog) choose(ctx context.Context) (entry, error) {
 	if c.config.Model != "" {
 		e, err := c.find(ctx, c.config.Model)
-		return e.from(SourceConfig), err
+		return e.from(sourceConfig), err
 	}
 	wanted := c.getenv("SKETE_MODEL")
 	if wanted != "" {
@@ -213,7 +213,7 @@ func (c *Catalog) choose(ctx context.Context) (entry, error) {
 		}
 		if vendor, id, err := split(wanted); err == nil {
 			e, err := c.named(ctx, vendor, id)
-			return e.from(SourceEnv), err
+			return e.from(sourceEnv), err
 		}
 	}
 	for _, v := range []struct{ vendor, env, id string }{
@@ -222,7 +222,7 @@ func (c *Catalog) choose(ctx context.Context) (entry, error) {
 	} {
 		if c.getenv(v.env) != "" {
 			id := first(wanted, v.id)
-			return c.complete(Entry{Name: v.vendor + "/" + id, Vendor: v.vendor, ID: id}, SourceEnv), nil
+			return c.complete(Entry{Name: v.vendor + "/" + id, Vendor: v.vendor, ID: id}, sourceEnv), nil
 		}
 	}
 	for _, s := range c.scout.look(ctx) {

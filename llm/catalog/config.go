@@ -137,7 +137,7 @@ func isURL(s string) bool {
 // split takes vendor/id apart.
 func split(name string) (vendor, id string, err error) {
 	vendor, id, ok := strings.Cut(name, "/")
-	known := slices.Contains(vendors, vendor) || slices.ContainsFunc(Locals(), func(s Server) bool { return s.Name == vendor })
+	known := slices.Contains(vendors, vendor) || slices.ContainsFunc(locals(), func(s Server) bool { return s.Name == vendor })
 	if !ok || id == "" || !known || len(name) > 512 {
 		return "", "", errs.New(errs.NotFound, "there is no model %q", name)
 	}

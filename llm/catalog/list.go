@@ -45,17 +45,17 @@ func (c *Catalog) List(ctx context.Context) []Model {
 		}
 	}
 	for _, m := range c.config.Models {
-		add(c.complete(m, SourceConfig))
+		add(c.complete(m, sourceConfig))
 	}
 	chosen, err := c.choose(ctx)
 	if err == nil {
 		add(chosen)
 	}
 	if c.getenv("ANTHROPIC_API_KEY") != "" {
-		add(c.complete(Entry{Name: Anthropic + "/" + anthropicDefault, Vendor: Anthropic, ID: anthropicDefault}, SourceEnv))
+		add(c.complete(Entry{Name: Anthropic + "/" + anthropicDefault, Vendor: Anthropic, ID: anthropicDefault}, sourceEnv))
 	}
 	if c.getenv("OPENAI_API_KEY") != "" {
-		add(c.complete(Entry{Name: OpenAI + "/" + openaiDefault, Vendor: OpenAI, ID: openaiDefault}, SourceEnv))
+		add(c.complete(Entry{Name: OpenAI + "/" + openaiDefault, Vendor: OpenAI, ID: openaiDefault}, sourceEnv))
 	}
 	for _, s := range c.scout.look(ctx) {
 		add(c.local(s))
@@ -75,7 +75,7 @@ func (c *Catalog) List(ctx context.Context) []Model {
 
 func (c *Catalog) state(ctx context.Context, e entry) State {
 	switch {
-	case e.source == SourceLocal:
+	case e.source == sourceLocal:
 		return Ready
 	case e.Vendor == Script:
 		if _, err := os.Stat(e.Script); err != nil {

@@ -17,9 +17,9 @@ type Server struct {
 	URL   string // base URL, without the version
 }
 
-// Locals are the servers that are looked for, in the order of preference, at
+// locals are the servers that are looked for, in the order of preference, at
 // the addresses where they listen by default.
-func Locals() []Server {
+func locals() []Server {
 	return []Server{
 		{"ollama", "Ollama", "http://127.0.0.1:11434"},
 		{"lmstudio", "LM Studio", "http://127.0.0.1:1234"},

@@ -57,7 +57,7 @@ func (s *shelf) open(e entry) (llm.Model, error) {
 // most, the log its path.
 func (e entry) broken(err error) error {
 	class, hint := errs.Of(err), "the path is taken from the folder in which the server runs"
-	if e.source != SourceName {
+	if e.source != sourceName {
 		class, hint = errs.Unsupported, "look at the script that the configuration names for this model"
 	}
 	return errs.Wrap(class, fmt.Errorf("%s: %w", e.Script, err), "the script of model %s: %s", e.info.Name, errs.Public(err)).WithHint("%s", hint)

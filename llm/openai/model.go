@@ -17,8 +17,8 @@ import (
 	"github.com/skete-dev/skete/llm/fault"
 )
 
-// Dialect marks the opaque data of this package in Block.Vendor.
-const Dialect = "openai"
+// dialect marks the opaque data of this package in Block.Vendor.
+const dialect = "openai"
 
 // URL is the vendor's own base URL.
 const URL = "https://api.openai.com/v1"
@@ -71,7 +71,7 @@ func New(c Config) (*Model, error) {
 	if c.Info.Name == "" {
 		c.Info.Name = c.Info.ID
 	}
-	c.Info.Vendor = Dialect
+	c.Info.Vendor = dialect
 	if c.Silence <= 0 {
 		c.Silence = silenceDefault
 	}

@@ -170,7 +170,7 @@ func TestItem_isFoundHoweverItIsWritten(t *testing.T) {
 		`[]`:                                          ``,
 		`{"model":"gpt-5.5"}`:                         ``,
 	} {
-		if got := m.item(&llm.Vendor{Dialect: Dialect, Data: json.RawMessage(data)}); string(got) != want {
+		if got := m.item(&llm.Vendor{Dialect: dialect, Data: json.RawMessage(data)}); string(got) != want {
 			t.Errorf("%s: %s, want %s", data, got, want)
 		}
 	}

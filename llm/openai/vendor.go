@@ -25,13 +25,13 @@ func markOf(id string) string {
 
 func (m *Model) vendor(item []byte) *llm.Vendor {
 	data := append([]byte(m.mark), item...)
-	return &llm.Vendor{Dialect: Dialect, Data: append(data, '}')}
+	return &llm.Vendor{Dialect: dialect, Data: append(data, '}')}
 }
 
 // item returns the vendor's item of a block, nil if the block is another
 // dialect's or another model's: reasoning is sealed for the model that made it.
 func (m *Model) item(v *llm.Vendor) json.RawMessage {
-	if v == nil || v.Dialect != Dialect {
+	if v == nil || v.Dialect != dialect {
 		return nil
 	}
 	if rest, ok := bytes.CutPrefix(v.Data, []byte(m.mark)); ok && len(rest) > 1 && rest[len(rest)-1] == '}' {

@@ -98,7 +98,7 @@ func New(c Config) (*Provider, error) {
 		return nil, err
 	}
 	if c.Host == "" {
-		c.Host = FindHost()
+		c.Host = findHost()
 	}
 	client, err := engine.Open(c.Host)
 	if err != nil {
@@ -121,9 +121,9 @@ func New(c Config) (*Provider, error) {
 	return p, nil
 }
 
-// FindHost returns the address of the engine's socket: DOCKER_HOST, or the
+// findHost returns the address of the engine's socket: DOCKER_HOST, or the
 // first that is there of Docker's and Podman's usual places, or Docker's.
-func FindHost() string {
+func findHost() string {
 	if host := os.Getenv("DOCKER_HOST"); host != "" {
 		return host
 	}

@@ -24,8 +24,8 @@ const (
 	stepNames   = 8               // calls that a revision names; of more, how many
 )
 
-// ByAPI begins the Actor of what a call from outside of an agent's run did.
-const ByAPI = "api:"
+// byAPI begins the Actor of what a call from outside of an agent's run did.
+const byAPI = "api:"
 
 // Step is a call from outside of an agent's run that may change the files of a
 // sandbox. Calls that overlap share their revisions, which name them all.
@@ -278,7 +278,7 @@ func labelOf(steps []*Step) workspace.Label {
 			who = append(who, st.who)
 		}
 	}
-	return workspace.Label{Actor: ByAPI + strings.Join(who, ", "), Text: texts(steps)}
+	return workspace.Label{Actor: byAPI + strings.Join(who, ", "), Text: texts(steps)}
 }
 
 // texts lists what calls are called.

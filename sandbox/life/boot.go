@@ -347,7 +347,7 @@ func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Roo
 func (k *Sandbox) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine, root template.Rootfs) error {
 	err := k.keys.Tell(ctx, m.Guest())
 	if err == nil {
-		err = StartServices(ctx, m.Guest(), root, k.record().Info.Spec)
+		err = startServices(ctx, m.Guest(), root, k.record().Info.Spec)
 	}
 	if err == nil {
 		return nil

@@ -38,9 +38,9 @@ func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sa
 	return root, err
 }
 
-// StartServices declares the services of a machine that has just booted, starts what
+// startServices declares the services of a machine that has just booted, starts what
 // the template is for, and waits until that is ready. Invalid: it does not get so.
-func StartServices(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
+func startServices(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
 	if spec.NoStart {
 		return nil
 	}

@@ -43,7 +43,7 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Ro
 	k.d.Pool.Taken(warm.ID)
 	// Not before: others wait to move in, and this may take a while.
 	if err = k.counted(ctx, quota.Machine(spec).Plus(quota.Kept(spec))); err == nil {
-		err = StartServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec)
+		err = startServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec)
 	}
 	if err != nil {
 		if uerr := k.unbuild(); uerr != nil {

@@ -53,10 +53,10 @@ var formats = []struct {
 	{"xz", []byte{0xfd, '7', 'z', 'X', 'Z', 0x00}, openXZ},
 }
 
-// ExtractKernel writes the kernel in image, which is one as distributions ship
+// extractKernel writes the kernel in image, which is one as distributions ship
 // it (vmlinuz) or an ELF file already, to w. Invalid: there is no kernel in it;
 // Limit: it is larger than any.
-func ExtractKernel(ctx context.Context, image []byte, w io.Writer) error {
+func extractKernel(ctx context.Context, image []byte, w io.Writer) error {
 	if len(image) > imageBytesMax {
 		return errs.New(errs.Limit, "the kernel's file has more than %d bytes", imageBytesMax)
 	}
@@ -194,6 +194,6 @@ func extractFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	err = ExtractKernel(ctx, image, out)
+	err = extractKernel(ctx, image, out)
 	return errors.Join(err, out.Sync(), out.Close())
 }

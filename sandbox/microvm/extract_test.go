@@ -84,7 +84,7 @@ func TestExtractKernel_findsThePayload(t *testing.T) {
 			image.Write(pack(t, format, kernel))
 			image.Write(bytes.Repeat([]byte{0xcc, 0x01, 0xff}, 900))
 			var out bytes.Buffer
-			if err := ExtractKernel(t.Context(), image.Bytes(), &out); err != nil {
+			if err := extractKernel(t.Context(), image.Bytes(), &out); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(out.Bytes(), kernel) {
@@ -113,7 +113,7 @@ func TestExtractKernel_refusesWhatIsNone(t *testing.T) {
 		"cut in the middle": cut[:len(cut)/2],
 	} {
 		var out bytes.Buffer
-		if err := ExtractKernel(t.Context(), image, &out); !errs.Is(err, errs.Invalid) {
+		if err := extractKernel(t.Context(), image, &out); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
 	}
@@ -129,7 +129,7 @@ func FuzzExtractKernel(f *testing.F) {
 			return // that starts a program
 		}
 		var out bytes.Buffer
-		if err := ExtractKernel(t.Context(), image, &out); err == nil && !bytes.HasPrefix(out.Bytes(), elfMagic) {
+		if err := extractKernel(t.Context(), image, &out); err == nil && !bytes.HasPrefix(out.Bytes(), elfMagic) {
 			t.Errorf("%d bytes of something else", out.Len())
 		}
 	})

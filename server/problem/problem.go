@@ -27,8 +27,8 @@ import (
 	"github.com/skete-dev/skete/internal/clip"
 )
 
-// ContentType of every problem.
-const ContentType = "application/problem+json"
+// contentType of every problem.
+const contentType = "application/problem+json"
 
 // Bounds of what an answer repeats: a wrong value, a text that a guest wrote.
 const (
@@ -63,8 +63,8 @@ func (e *Error) GetHeaders() http.Header {
 	return h
 }
 
-// ContentType implements huma.ContentTypeFilter.
-func (*Error) ContentType(string) string { return ContentType }
+// contentType implements huma.ContentTypeFilter.
+func (*Error) ContentType(string) string { return contentType }
 
 // Schema implements huma.SchemaProvider: what crosses the wire is api.Problem.
 func (*Error) Schema(r huma.Registry) *huma.Schema {
@@ -115,7 +115,7 @@ func Write(w http.ResponseWriter, err error) {
 	h.Del("Content-Length")
 	h.Del("Content-Range")
 	h.Del("ETag")
-	h.Set("Content-Type", ContentType)
+	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p.Problem)

@@ -53,7 +53,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := w.Result().Header
-	if w.Code != 429 || got.Class != "limit" || h.Get("Retry-After") != "2" || h.Get("Content-Type") != ContentType || h.Get("Content-Length") != "" {
+	if w.Code != 429 || got.Class != "limit" || h.Get("Retry-After") != "2" || h.Get("Content-Type") != contentType || h.Get("Content-Length") != "" {
 		t.Errorf("%d %v %+v", w.Code, h, got)
 	}
 }

@@ -27,7 +27,7 @@ func OutputEvents(ctx context.Context, out *Output, begin func() (*SSE, error)) 
 			err = ErrEnd
 		}
 		stdout, stderr := out.At()
-		return outputItem{ev, OutputID(stdout, stderr)}, err
+		return outputItem{ev, outputID(stdout, stderr)}, err
 	}
 	first, err := next(ctx)
 	if err != nil && !errors.Is(err, ErrEnd) {
@@ -57,10 +57,10 @@ func sendOutput(s *SSE, it outputItem) error {
 		p := ProcessView(e.Started)
 		return s.Event(it.id, "started", api.OutputEvent{Process: &p})
 	case *wire.AttachEvent_Output:
-		name := StreamName(e.Output.GetStream())
+		name := streamName(e.Output.GetStream())
 		return s.Event(it.id, name, api.OutputEvent{Stream: name, Offset: e.Output.GetOffset(), Data: e.Output.GetData()})
 	case *wire.AttachEvent_Gap:
-		return s.Event(it.id, "gap", GapEvent(e.Gap))
+		return s.Event(it.id, "gap", gapEvent(e.Gap))
 	case *wire.AttachEvent_Exited:
 		p := ProcessView(e.Exited)
 		if err := s.Event(it.id, "exited", api.OutputEvent{Process: &p}); err != nil {
@@ -71,8 +71,8 @@ func sendOutput(s *SSE, it outputItem) error {
 	return s.Keepalive()
 }
 
-// OutputID is the SSE id behind an output event.
-func OutputID(stdout, stderr int64) string {
+// outputID is the SSE id behind an output event.
+func outputID(stdout, stderr int64) string {
 	return strconv.FormatInt(stdout, 10) + ":" + strconv.FormatInt(stderr, 10)
 }
 
@@ -81,7 +81,7 @@ func ParseOutputID(id string) (stdout, stderr int64, err error) {
 	a, b, ok := strings.Cut(id, ":")
 	stdout, err1 := strconv.ParseInt(a, 10, 64)
 	stderr, err2 := strconv.ParseInt(b, 10, 64)
-	if !ok || err1 != nil || err2 != nil || stdout < 0 || stderr < 0 || OutputID(stdout, stderr) != id {
+	if !ok || err1 != nil || err2 != nil || stdout < 0 || stderr < 0 || outputID(stdout, stderr) != id {
 		return 0, 0, badID(id)
 	}
 	return stdout, stderr, nil
@@ -180,10 +180,10 @@ func (w *watcher) note(r *wire.WatchResponse) error {
 func (w *watcher) send(s *SSE, r *wire.WatchResponse) error {
 	switch e := r.GetEvent().(type) {
 	case *wire.WatchResponse_File:
-		v := FileEventView(e.File)
+		v := fileEventView(e.File)
 		return s.Event(w.id(v.Seq), v.Type, v)
 	case *wire.WatchResponse_Overflow:
-		v := OverflowView(e.Overflow)
+		v := overflowView(e.Overflow)
 		return s.Event(w.id(max(v.Seq, v.LostTo)), v.Type, v)
 	case *wire.WatchResponse_Started:
 		// An id without data: a client that loses the connection before the

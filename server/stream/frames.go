@@ -242,7 +242,7 @@ func (f *frames) writeEvent(ev *wire.AttachEvent) (ended bool, err error) {
 		close(f.started)
 		return false, err
 	case *wire.AttachEvent_Gap:
-		return false, f.link.writeJSON(api.FrameGap, GapEvent(e.Gap))
+		return false, f.link.writeJSON(api.FrameGap, gapEvent(e.Gap))
 	case *wire.AttachEvent_Exited:
 		return true, f.link.writeJSON(api.FrameExited, ProcessView(e.Exited))
 	}
@@ -365,7 +365,7 @@ func Signal(ctx context.Context, guest *wire.Client, key string, s api.SignalPro
 
 // Resize sets the size of a command's terminal.
 func Resize(ctx context.Context, guest *wire.Client, key string, s api.TerminalSize) error {
-	size, err := PtySize(s)
+	size, err := ptySize(s)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func FuzzParseOutputID(f *testing.F) {
 	f.Add("-1:x")
 	f.Fuzz(func(t *testing.T, id string) {
 		out, errOut, err := ParseOutputID(id)
-		if err == nil && (OutputID(out, errOut) != id || out < 0 || errOut < 0) {
+		if err == nil && (outputID(out, errOut) != id || out < 0 || errOut < 0) {
 			t.Errorf("%q became %d, %d", id, out, errOut)
 		}
 	})

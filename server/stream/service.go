@@ -16,9 +16,9 @@ var serviceStates = map[wire.ServiceState]string{
 // ServiceView translates a service. A state of an unknown kind is "failed".
 func ServiceView(i *wire.ServiceInfo) api.Service {
 	v := api.Service{
-		ServiceSpec: serviceSpec(i.GetDeclaration()), State: serviceStates[i.GetState()], Reason: ValidText([]byte(i.GetReason())), PID: int(i.GetPid()),
-		ProcessKey: ValidText([]byte(i.GetProcessKey())), Restarts: i.GetRestarts(), Since: unixNS(i.GetSinceUnixNs()),
-		LogStart: i.GetLogStart(), LogSize: i.GetLogSize(), Wanted: i.GetWanted(), KnownAs: ValidText([]byte(i.GetKnownAs())), Source: "call",
+		ServiceSpec: serviceSpec(i.GetDeclaration()), State: serviceStates[i.GetState()], Reason: validText([]byte(i.GetReason())), PID: int(i.GetPid()),
+		ProcessKey: validText([]byte(i.GetProcessKey())), Restarts: i.GetRestarts(), Since: unixNS(i.GetSinceUnixNs()),
+		LogStart: i.GetLogStart(), LogSize: i.GetLogSize(), Wanted: i.GetWanted(), KnownAs: validText([]byte(i.GetKnownAs())), Source: "call",
 	}
 	if v.State == "" {
 		v.State = "failed"
@@ -30,7 +30,7 @@ func ServiceView(i *wire.ServiceInfo) api.Service {
 		v.Source = "spec"
 	}
 	if e := i.GetLastExit(); e != nil {
-		v.LastExit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: ValidText([]byte(e.GetReason()))}
+		v.LastExit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: validText([]byte(e.GetReason()))}
 		t := unixNS(i.GetLastExitUnixNs())
 		v.LastExitAt = &t
 	}
@@ -39,10 +39,10 @@ func ServiceView(i *wire.ServiceInfo) api.Service {
 
 func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
 	s := api.ServiceSpec{
-		Name: ValidText([]byte(d.GetName())), Command: ValidText(d.GetCommand()), Workdir: ValidText(d.GetWorkdir()), User: ValidText([]byte(d.GetUser())),
+		Name: validText([]byte(d.GetName())), Command: validText(d.GetCommand()), Workdir: validText(d.GetWorkdir()), User: validText([]byte(d.GetUser())),
 		LogBytesMax: d.GetLogBytesMax(), StopTimeoutMS: d.GetStopTimeoutMs(), ReadyTimeoutMS: d.GetReadiness().GetTimeoutMs(),
-		ReadyHTTP: int(d.GetReadiness().GetHttp().GetPort()), ReadyPath: ValidText([]byte(d.GetReadiness().GetHttp().GetPath())),
-		ReadyTCP: int(d.GetReadiness().GetTcp().GetPort()), ReadyLog: ValidText([]byte(d.GetReadiness().GetLog().GetPattern())), Restart: "always",
+		ReadyHTTP: int(d.GetReadiness().GetHttp().GetPort()), ReadyPath: validText([]byte(d.GetReadiness().GetHttp().GetPath())),
+		ReadyTCP: int(d.GetReadiness().GetTcp().GetPort()), ReadyLog: validText([]byte(d.GetReadiness().GetLog().GetPattern())), Restart: "always",
 	}
 	switch d.GetRestart() {
 	case wire.RestartPolicy_RESTART_POLICY_ON_FAILURE:
@@ -57,7 +57,7 @@ func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
 		if s.Env == nil {
 			s.Env = map[string]string{}
 		}
-		s.Env[ValidText([]byte(k))] = ValidText(v)
+		s.Env[validText([]byte(k))] = validText(v)
 	}
 	for _, p := range d.GetPorts() {
 		s.Ports = append(s.Ports, int(p))
@@ -66,7 +66,7 @@ func serviceSpec(d *wire.ServiceDeclaration) api.ServiceSpec {
 		if s.Limits == nil {
 			s.Limits = map[string]uint64{}
 		}
-		s.Limits[ValidText([]byte(l.GetName()))] = l.GetSoft()
+		s.Limits[validText([]byte(l.GetName()))] = l.GetSoft()
 	}
 	return s
 }

@@ -11,8 +11,8 @@ import (
 
 // Bounds of a command.
 const (
-	// ArgBytesMax is what Linux allows for one argument (MAX_ARG_STRLEN less the NUL).
-	ArgBytesMax = 128<<10 - 1
+	// argBytesMax is what Linux allows for one argument (MAX_ARG_STRLEN less the NUL).
+	argBytesMax = 128<<10 - 1
 	argvMax     = 4096
 	envMax      = 1024
 	rlimitsMax  = 16
@@ -46,8 +46,8 @@ func StartRequest(req api.StartProcess, language string, shell int) (*wire.Start
 		TimeoutMs: req.TimeoutMS, SpoolBytesMax: req.SpoolMax, Background: req.Background,
 	}
 	for _, a := range argv {
-		if len(a) > ArgBytesMax {
-			return nil, errs.New(errs.Invalid, "an argument is longer than %d bytes", ArgBytesMax).
+		if len(a) > argBytesMax {
+			return nil, errs.New(errs.Invalid, "an argument is longer than %d bytes", argBytesMax).
 				WithHint("write it to a file in the sandbox and run that")
 		}
 		if strings.IndexByte(a, 0) >= 0 {
@@ -71,7 +71,7 @@ func StartRequest(req api.StartProcess, language string, shell int) (*wire.Start
 		r.Overflow = wire.Overflow_OVERFLOW_WAIT
 	}
 	if req.Terminal != nil {
-		if r.Pty, err = PtySize(*req.Terminal); err != nil {
+		if r.Pty, err = ptySize(*req.Terminal); err != nil {
 			return nil, err
 		}
 	}
@@ -101,8 +101,8 @@ func codeLanguage(req api.StartProcess, language string) string {
 	return cmp.Or(req.Language, language)
 }
 
-// PtySize checks the size of a terminal.
-func PtySize(s api.TerminalSize) (*wire.PtySize, error) {
+// ptySize checks the size of a terminal.
+func ptySize(s api.TerminalSize) (*wire.PtySize, error) {
 	if s.Cols < 1 || s.Cols > 1000 || s.Rows < 1 || s.Rows > 1000 {
 		return nil, errs.New(errs.Invalid, "a terminal has 1 to 1000 columns and rows, not %d x %d", s.Cols, s.Rows)
 	}

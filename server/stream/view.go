@@ -17,11 +17,11 @@ import (
 // path_bytes), every enumeration has an answer for unknown values, missing
 // messages give zero values. All functions are pure.
 
-// ValidText makes what the guest wrote valid UTF-8, with U+FFFD for what is not.
-func ValidText(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+// validText makes what the guest wrote valid UTF-8, with U+FFFD for what is not.
+func validText(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
-// ExactBytes returns b if it is not valid UTF-8, else nil: the content of path_bytes.
-func ExactBytes(b []byte) []byte {
+// exactBytes returns b if it is not valid UTF-8, else nil: the content of path_bytes.
+func exactBytes(b []byte) []byte {
 	if utf8.Valid(b) {
 		return nil
 	}
@@ -33,13 +33,13 @@ func unixNS(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 // ProcessView shows a command.
 func ProcessView(p *wire.ProcessInfo) api.Process {
 	v := api.Process{
-		Key: p.GetKey(), PID: int(p.GetPid()), Argv: texts(p.GetArgv()), Cwd: ValidText(p.GetCwd()), User: p.GetUser(),
+		Key: p.GetKey(), PID: int(p.GetPid()), Argv: texts(p.GetArgv()), Cwd: validText(p.GetCwd()), User: p.GetUser(),
 		Terminal: p.GetPty(), Background: p.GetBackground(), State: processState(p.GetState()),
 		StartedAt: unixNS(p.GetStartedUnixNs()),
 		Stdout:    spoolView(p.GetStdout()), Stderr: spoolView(p.GetStderr()), StdinAcked: p.GetStdinAcked(),
 	}
 	if e := p.GetExit(); e != nil && v.State == "exited" {
-		v.Exit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: ValidText([]byte(e.GetReason()))}
+		v.Exit = &api.Exit{Code: int(e.GetCode()), Signal: int(e.GetSignal()), Reason: validText([]byte(e.GetReason()))}
 	}
 	if ns := p.GetEndedUnixNs(); ns != 0 {
 		t := unixNS(ns)
@@ -51,7 +51,7 @@ func ProcessView(p *wire.ProcessInfo) api.Process {
 func texts(bs [][]byte) []string {
 	s := make([]string, len(bs))
 	for i, b := range bs {
-		s[i] = ValidText(b)
+		s[i] = validText(b)
 	}
 	return s
 }
@@ -71,17 +71,17 @@ func spoolView(s *wire.Spool) api.Spool {
 	return api.Spool{Size: s.GetSize(), HeadEnd: s.GetHeadEnd(), TailStart: s.GetTailStart(), EOF: s.GetEof()}
 }
 
-// StreamName names a stream of output.
-func StreamName(s wire.Stream) string {
+// streamName names a stream of output.
+func streamName(s wire.Stream) string {
 	if s == wire.Stream_STREAM_STDERR {
 		return "stderr"
 	}
 	return "stdout"
 }
 
-// GapEvent shows bytes that the spool's bound dropped.
-func GapEvent(g *wire.Gap) api.OutputEvent {
-	return api.OutputEvent{Stream: StreamName(g.GetStream()), From: g.GetFrom(), To: g.GetTo()}
+// gapEvent shows bytes that the spool's bound dropped.
+func gapEvent(g *wire.Gap) api.OutputEvent {
+	return api.OutputEvent{Stream: streamName(g.GetStream()), From: g.GetFrom(), To: g.GetTo()}
 }
 
 // MetricsView shows what the guest measured.
@@ -97,9 +97,9 @@ func MetricsView(m *wire.MetricsResponse) api.Metrics {
 // FileView shows an entry of a directory.
 func FileView(e *wire.Entry) api.File {
 	return api.File{
-		Path: ValidText(e.GetPath()), PathBytes: ExactBytes(e.GetPath()), Name: ValidText(e.GetName()), Type: fileType(e.GetType()),
+		Path: validText(e.GetPath()), PathBytes: exactBytes(e.GetPath()), Name: validText(e.GetName()), Type: fileType(e.GetType()),
 		Size: e.GetSize(), Mode: e.GetMode(), UID: e.GetUid(), GID: e.GetGid(),
-		ModifiedAt: unixNS(e.GetModifiedUnixNs()), Target: ValidText(e.GetTarget()), TargetBytes: ExactBytes(e.GetTarget()),
+		ModifiedAt: unixNS(e.GetModifiedUnixNs()), Target: validText(e.GetTarget()), TargetBytes: exactBytes(e.GetTarget()),
 	}
 }
 
@@ -127,8 +127,8 @@ func fileType(t wire.FileType) string {
 // MatchView shows one line that grep found.
 func MatchView(m *wire.GrepMatch) api.GrepMatch {
 	v := api.GrepMatch{
-		Path: ValidText(m.GetPath()), PathBytes: ExactBytes(m.GetPath()),
-		Line: int(m.GetLine()), Column: int(m.GetColumn()), Text: ValidText(m.GetText()),
+		Path: validText(m.GetPath()), PathBytes: exactBytes(m.GetPath()),
+		Line: int(m.GetLine()), Column: int(m.GetColumn()), Text: validText(m.GetText()),
 	}
 	if len(m.GetBefore()) > 0 {
 		v.Before = texts(m.GetBefore())
@@ -139,16 +139,16 @@ func MatchView(m *wire.GrepMatch) api.GrepMatch {
 	return v
 }
 
-// FileEventView shows a change in a watched tree.
-func FileEventView(e *wire.FileEvent) api.FileEvent {
+// fileEventView shows a change in a watched tree.
+func fileEventView(e *wire.FileEvent) api.FileEvent {
 	return api.FileEvent{
 		Seq: e.GetSeq(), Type: fileEventType(e.GetType()),
-		Path: ValidText(e.GetPath()), PathBytes: ExactBytes(e.GetPath()), Directory: e.GetDirectory(),
+		Path: validText(e.GetPath()), PathBytes: exactBytes(e.GetPath()), Directory: e.GetDirectory(),
 	}
 }
 
-// OverflowView shows that events are lost.
-func OverflowView(o *wire.WatchOverflow) api.FileEvent {
+// overflowView shows that events are lost.
+func overflowView(o *wire.WatchOverflow) api.FileEvent {
 	return api.FileEvent{Seq: o.GetSeq(), Type: "overflow", LostFrom: o.GetLostFrom(), LostTo: o.GetLostTo()}
 }
 
@@ -169,5 +169,5 @@ func fileEventType(t wire.FileEventType) string {
 
 // PortView shows an open port.
 func PortView(p *wire.OpenPort) api.Port {
-	return api.Port{Port: int(p.GetPort()), Address: ValidText([]byte(p.GetAddress()))}
+	return api.Port{Port: int(p.GetPort()), Address: validText([]byte(p.GetAddress()))}
 }

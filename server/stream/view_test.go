@@ -46,7 +46,7 @@ func TestStart(t *testing.T) {
 	}
 	for name, req := range map[string]api.StartProcess{
 		"nothing": {}, "two": {Argv: []string{"a"}, Command: "b"}, "empty name": {Argv: []string{""}},
-		"NUL": {Argv: []string{"a\x00"}}, "NUL in a line": {Command: "a\x00"}, "long": {Code: strings.Repeat("x", ArgBytesMax+1), Language: "python"},
+		"NUL": {Argv: []string{"a\x00"}}, "NUL in a line": {Command: "a\x00"}, "long": {Code: strings.Repeat("x", argBytesMax+1), Language: "python"},
 		"many": {Argv: make([]string, argvMax+1)}, "env with =": {Argv: []string{"a"}, Env: map[string]string{"A=": "x"}},
 		"env without a name": {Argv: []string{"a"}, Env: map[string]string{"": "x"}}, "NUL in env": {Argv: []string{"a"}, Env: map[string]string{"A": "\x00"}},
 		"no language": {Code: "1"}, "strange language": {Code: "1", Language: "cobol"},
@@ -94,8 +94,8 @@ func TestHostileMessages(t *testing.T) {
 	if f := FileView(&wire.Entry{Path: []byte("/ü")}); f.PathBytes != nil || f.Path != "/ü" {
 		t.Errorf("%+v", f)
 	}
-	_, _, _, _, _ = ProcessView(nil), FileView(nil), MetricsView(nil), FileEventView(nil), OverflowView(nil)
-	_, _, _ = PortView(nil), GapEvent(nil), MatchView(nil)
+	_, _, _, _, _ = ProcessView(nil), FileView(nil), MetricsView(nil), fileEventView(nil), overflowView(nil)
+	_, _, _ = PortView(nil), gapEvent(nil), MatchView(nil)
 	if FileViews(nil) == nil {
 		t.Error("no files are null in JSON")
 	}

@@ -28,7 +28,7 @@ import (
 
 // Bounds of what a record repeats.
 const (
-	TextBytesMax  = 2000 // of an answer, an input
+	textBytesMax  = 2000 // of an answer, an input
 	headBytesMax  = 400  // of reasoning, an output, a reason
 	argsBytesMax  = 200
 	failuresMax   = 16 // of a step
@@ -158,7 +158,7 @@ func capped[T any](list []T, most int, v T) []T {
 
 func (f *Fold) input(e thread.Event, b thread.Input) {
 	f.open.Inputs = capped(f.open.Inputs, inputsMax, api.TranscriptInput{
-		Seq: e.Seq, From: b.From, Name: b.Name, Text: clip.Text(llm.Message{Blocks: b.Blocks}.String(), TextBytesMax),
+		Seq: e.Seq, From: b.From, Name: b.Name, Text: clip.Text(llm.Message{Blocks: b.Blocks}.String(), textBytesMax),
 	})
 }
 
@@ -176,7 +176,7 @@ func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 	s.Step, s.Seq, s.Through, s.At, s.TookMS = len(f.steps)+1, e.Seq, b.Through, &at, b.Took.Milliseconds()
 	s.Model, s.Stop, s.Usage, s.CostUSD = b.Model, string(b.Stop), Usage(b.Usage), b.CostUSD
 	s.Window = Window(b.Ledger)
-	if s.Text = clip.Text(text, TextBytesMax); len(s.Text) < len(text) {
+	if s.Text = clip.Text(text, textBytesMax); len(s.Text) < len(text) {
 		s.TextBytes = len(text)
 	}
 	s.Reasoning = clip.Text(reasoning(b.Message), headBytesMax)

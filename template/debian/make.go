@@ -79,7 +79,7 @@ func New(c Config) (*Maker, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Ready == nil {
-		c.Ready = All()
+		c.Ready = all()
 	}
 	m := &Maker{c: c, flights: map[string]*flight{}, turn: make(chan struct{}, 1)}
 	for _, s := range m.Sources(m.Suite()) {

@@ -22,8 +22,8 @@ type Ready struct {
 
 const mib = 1 << 20
 
-// All lists the ready templates, debian first.
-func All() []Ready {
+// all lists the ready templates, debian first.
+func all() []Ready {
 	list := []Ready{
 		{Name: template.DebianName, Packages: []string{"nodejs", "python3"}, Bytes: 285 * mib, Languages: []string{"python", "node"}},
 		{Name: "python", Packages: []string{"python3", "python3-pip", "python3-venv"}, Bytes: 260 * mib, Languages: []string{"python"}},

@@ -46,8 +46,8 @@ const (
 	ArchiveBundle ArchiveKind = "bundle" // begins with BundleFile
 )
 
-// BundleFile is the first entry of a bundle.
-const BundleFile = "skete-bundle.json"
+// bundleFile is the first entry of a bundle.
+const bundleFile = "skete-bundle.json"
 
 // Archive is an open archive: a plain tar stream, whatever it was packed by.
 type Archive struct {
@@ -197,7 +197,7 @@ func recognise(r io.Reader) (ArchiveKind, io.Reader, error) {
 			return "", nil, err
 		}
 		name := strings.TrimPrefix(path.Clean("/"+hdr.Name), "/")
-		if name == BundleFile {
+		if name == bundleFile {
 			kind = ArchiveBundle
 		} else if imageName().MatchString(name) {
 			kind = ArchiveImage

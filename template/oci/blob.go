@@ -40,11 +40,11 @@ type Wanted struct {
 // only begin at the begin.
 type BlobSource func(ctx context.Context, offset int64) (r io.ReadCloser, from int64, err error)
 
-// ErrDigest is content that is not what its name says.
-var ErrDigest = errors.New("the content is not what its digest says")
+// errDigest is content that is not what its name says.
+var errDigest = errors.New("the content is not what its digest says")
 
-// ErrShort is content that ended early.
-var ErrShort = errors.New("the content ended early")
+// errShort is content that ended early.
+var errShort = errors.New("the content ended early")
 
 // BlobCache is a directory of blobs.
 type BlobCache struct{ shelf *DirStore }
@@ -60,8 +60,8 @@ func OpenBlobs(dir string) (*BlobCache, error) {
 
 var digestForm = pattern.Lazy(`^sha256:[0-9a-f]{64}$`)
 
-// CheckDigest refuses what is not a SHA-256 digest.
-func CheckDigest(digest string) error {
+// checkDigest refuses what is not a SHA-256 digest.
+func checkDigest(digest string) error {
 	if !digestForm().MatchString(digest) {
 		return errs.New(errs.Unsupported, "%.100q is not a SHA-256 digest", digest)
 	}
@@ -92,7 +92,7 @@ func (c *BlobCache) Use(ctx context.Context) (release func(), err error) {
 // fetches them. ErrShort and errors of the source may be tried again; ErrDigest
 // may not.
 func (c *BlobCache) Fetch(ctx context.Context, w Wanted, open BlobSource, done func(int64)) (string, error) {
-	if err := CheckDigest(w.Digest); err != nil {
+	if err := checkDigest(w.Digest); err != nil {
 		return "", err
 	}
 	unlock, err := c.shelf.LockWatching(ctx, filepath.Base(c.partial(w.Digest)), func() {
@@ -129,11 +129,11 @@ func (c *BlobCache) fetch(ctx context.Context, w Wanted, open BlobSource, done f
 		return err
 	}
 	err = complete(ctx, f, h, had, w, open, done)
-	if errors.Is(err, ErrDigest) && had > 0 {
+	if errors.Is(err, errDigest) && had > 0 {
 		h.Reset()
 		err = complete(ctx, f, h, 0, w, open, done)
 	}
-	if errors.Is(err, ErrDigest) {
+	if errors.Is(err, errDigest) {
 		_ = os.Remove(f.Name())
 	}
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *BlobCache) fetch(ctx context.Context, w Wanted, open BlobSource, done f
 // complete appends to what is there from offset had on, which h has seen.
 func complete(ctx context.Context, f *os.File, h hash.Hash, had int64, w Wanted, open BlobSource, done func(int64)) error {
 	if had > w.Size {
-		return ErrDigest
+		return errDigest
 	}
 	if had < w.Size || w.Size == 0 {
 		r, from, err := open(ctx, had)
@@ -165,10 +165,10 @@ func complete(ctx context.Context, f *os.File, h hash.Hash, had int64, w Wanted,
 		}
 	}
 	if had < w.Size {
-		return ErrShort
+		return errShort
 	}
 	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != w.Digest {
-		return ErrDigest
+		return errDigest
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func take(ctx context.Context, f *os.File, h hash.Hash, at int64, w Wanted, r io
 		}
 		n, readErr := r.Read(buf)
 		if at+int64(n) > w.Size {
-			return at, ErrDigest // longer than it may be
+			return at, errDigest // longer than it may be
 		}
 		if n > 0 {
 			if _, err := f.Write(buf[:n]); err != nil {

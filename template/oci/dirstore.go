@@ -61,7 +61,7 @@ type TempEntry struct {
 
 // Close removes the directory and what is left in it.
 func (t *TempEntry) Close() {
-	_ = RemoveTree(t.Dir)
+	_ = removeTree(t.Dir)
 	_ = t.lock.Close()
 }
 
@@ -236,14 +236,14 @@ func (s *DirStore) sweep() error {
 			all = errors.Join(all, err)
 			continue
 		}
-		all = errors.Join(all, RemoveTree(dir), lock.Close())
+		all = errors.Join(all, removeTree(dir), lock.Close())
 	}
 	return all
 }
 
-// RemoveTree removes a tree also where its directories may not be written,
+// removeTree removes a tree also where its directories may not be written,
 // which without root needs their modes changed.
-func RemoveTree(dir string) error {
+func removeTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || os.Geteuid() == 0 {
 		return err

@@ -69,7 +69,7 @@ func (f reader) document(name string) ([]byte, error) {
 // blob reads a document that has a digest.
 func (f reader) blob(d v1.Descriptor) ([]byte, error) {
 	digest := d.Digest.String()
-	if err := CheckDigest(digest); err != nil {
+	if err := checkDigest(digest); err != nil {
 		return nil, err
 	}
 	data, err := f.document(blobName(digest))

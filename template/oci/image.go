@@ -177,7 +177,7 @@ func checkLayer(l v1.Descriptor) error {
 	case l.Size < 0 || l.Size > layerBytesMax:
 		return errs.New(errs.Limit, "a layer of the image has %d bytes, at most %d GiB can be read", l.Size, layerBytesMax>>30)
 	}
-	return CheckDigest(l.Digest.String())
+	return checkDigest(l.Digest.String())
 }
 
 // config reads an image's configuration: its platform and its layers' DiffIDs.
@@ -238,7 +238,7 @@ func checkCount(diffs []v1.Hash, layers int) error {
 		return errs.New(errs.Invalid, "the image has %d layers and its configuration names %d", layers, len(diffs))
 	}
 	for _, d := range diffs {
-		if err := CheckDigest(d.String()); err != nil {
+		if err := checkDigest(d.String()); err != nil {
 			return err
 		}
 	}

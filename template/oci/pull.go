@@ -148,7 +148,7 @@ func (p *puller) pull(ctx context.Context) (Image, error) {
 func (p *puller) manifest(ctx context.Context) (data []byte, digest string, err error) {
 	id := p.ref.ref.Identifier()
 	if _, ok := p.ref.ref.(name.Digest); ok {
-		if err := CheckDigest(id); err != nil {
+		if err := checkDigest(id); err != nil {
 			return nil, "", err
 		}
 	}
@@ -171,8 +171,8 @@ func (p *puller) manifest(ctx context.Context) (data []byte, digest string, err 
 		if err != nil {
 			return nil, "", err
 		}
-		if id = d.Digest.String(); CheckDigest(id) != nil {
-			return nil, "", CheckDigest(id)
+		if id = d.Digest.String(); checkDigest(id) != nil {
+			return nil, "", checkDigest(id)
 		}
 	}
 	return nil, "", errs.New(errs.Limit, "the image's indexes are deeper than %d levels", indexDepthMax)
@@ -235,9 +235,9 @@ func (p *puller) fetch(ctx context.Context, d v1.Descriptor, tell func(int64)) (
 			tell(done)
 		})
 		switch {
-		case errors.Is(err, ErrDigest):
+		case errors.Is(err, errDigest):
 			err = p.ref.lied("the layer", want.Digest)
-		case errors.Is(err, ErrShort):
+		case errors.Is(err, errShort):
 			err = p.ref.failed(err, "read a layer")
 		}
 		return best-before >= furtherBytes, err

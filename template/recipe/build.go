@@ -71,7 +71,7 @@ type Request struct {
 
 // Kinds of News.
 const (
-	Progress = "progress" // a line about what happens
+	progress = "progress" // a line about what happens
 	Step     = "step"     // a step begins, or was done before
 	Output   = "output"   // a piece of what a step writes
 )
@@ -111,7 +111,7 @@ func (b *Builder) Build(ctx context.Context, r Request, tell func(News)) (templa
 		return template.Info{}, err
 	}
 	defer done()
-	say := func(line string) { tell(News{Kind: Progress, Text: line}) }
+	say := func(line string) { tell(News{Kind: progress, Text: line}) }
 	base, err := b.base(ctx, r.Folder.Recipe.From, say)
 	if err != nil {
 		return template.Info{}, fmt.Errorf("%s: %w", r.Folder.Recipe.Place("from"), err)
@@ -269,7 +269,7 @@ func (x *build) packages(ctx context.Context, w *worker, from string) error {
 // whether what it starts gets ready. A tree that is not ready keeps no name.
 func (x *build) finish(ctx context.Context, w *worker, from, name string) error {
 	s, _ := x.r.Folder.Recipe.settings()
-	if err := w.write(ctx, SettingsPath, s.encode()); err != nil {
+	if err := w.write(ctx, settingsPath, s.encode()); err != nil {
 		return err
 	}
 	if err := x.keep(ctx, w, from, name); err != nil {

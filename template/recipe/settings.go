@@ -10,9 +10,9 @@ import (
 	"github.com/skete-dev/skete/template"
 )
 
-// SettingsPath is where a built template says what its recipe says of it, as
+// settingsPath is where a built template says what its recipe says of it, as
 // JSON of Settings.
-const SettingsPath = "/etc/skete/template.json"
+const settingsPath = "/etc/skete/template.json"
 
 // Settings are what a template says of itself, for sandboxes that start from it.
 type Settings struct {
@@ -53,7 +53,7 @@ func SettingsOf(dir string) Settings {
 		return Settings{}
 	}
 	defer root.Close()
-	name := strings.TrimPrefix(SettingsPath, "/")
+	name := strings.TrimPrefix(settingsPath, "/")
 	info, err := root.Lstat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > settingsBytesMax {
 		return Settings{}

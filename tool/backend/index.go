@@ -166,7 +166,7 @@ func (x index) grep(ctx context.Context, p, pattern, glob string, limit int, rea
 		if err != nil {
 			return nil, false, err
 		}
-		lines, more := MatchLines(f.Path, content, pattern, limit-len(found))
+		lines, more := matchLines(f.Path, content, pattern, limit-len(found))
 		if found = append(found, lines...); more {
 			return found, true, nil
 		}

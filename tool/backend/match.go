@@ -203,15 +203,15 @@ func globRest(parts []string, rel string) [][]string {
 	return rests
 }
 
-// IsBinary reports content that is no text.
-func IsBinary(content []byte) bool {
+// isBinary reports content that is no text.
+func isBinary(content []byte) bool {
 	return bytes.IndexByte(content[:min(len(content), binaryProbe)], 0) >= 0
 }
 
-// MatchLines finds the lines of a text that contain pattern, at most limit; more:
+// matchLines finds the lines of a text that contain pattern, at most limit; more:
 // there are others. Binary content has no lines.
-func MatchLines(path string, content []byte, pattern string, limit int) (found []tool.Match, more bool) {
-	if pattern == "" || IsBinary(content) {
+func matchLines(path string, content []byte, pattern string, limit int) (found []tool.Match, more bool) {
+	if pattern == "" || isBinary(content) {
 		return nil, false
 	}
 	needle := []byte(pattern)

@@ -104,27 +104,27 @@ func TestBeneath_meansTheSameFiles(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	text := "one\r\nTwo needle\nno\nneedle needle\nlast needle"
-	got, more := MatchLines("/f", []byte(text), "needle", 2)
+	got, more := matchLines("/f", []byte(text), "needle", 2)
 	want := []tool.Match{{Path: "/f", Line: 2, Text: "Two needle"}, {Path: "/f", Line: 4, Text: "needle needle"}}
 	if d := cmp.Diff(want, got); d != "" || !more {
 		t.Errorf("more %v, %s", more, d)
 	}
-	if got, more = MatchLines("/f", []byte(text), "needle", 3); len(got) != 3 || more || got[2].Line != 5 {
+	if got, more = matchLines("/f", []byte(text), "needle", 3); len(got) != 3 || more || got[2].Line != 5 {
 		t.Errorf("%v %v", got, more)
 	}
-	if got, _ = MatchLines("/f", []byte(text), "one\r", 3); len(got) != 0 {
+	if got, _ = matchLines("/f", []byte(text), "one\r", 3); len(got) != 0 {
 		t.Errorf("the line's end is no part of it: %v", got)
 	}
-	if got, _ = MatchLines("/f", []byte("a.c\nabc"), "a.c", 9); len(got) != 1 {
+	if got, _ = matchLines("/f", []byte("a.c\nabc"), "a.c", 9); len(got) != 1 {
 		t.Errorf("the text is literal: %v", got)
 	}
-	if got, _ = MatchLines("/f", []byte("x\x00needle"), "needle", 3); len(got) != 0 {
+	if got, _ = matchLines("/f", []byte("x\x00needle"), "needle", 3); len(got) != 0 {
 		t.Errorf("binary: %v", got)
 	}
-	if got, _ = MatchLines("/f", []byte("needle\xff"+strings.Repeat("x", 9000)), "needle", 3); len(got) != 1 || len(got[0].Text) > 4100 || !strings.HasPrefix(got[0].Text, "needle\uFFFDx") {
+	if got, _ = matchLines("/f", []byte("needle\xff"+strings.Repeat("x", 9000)), "needle", 3); len(got) != 1 || len(got[0].Text) > 4100 || !strings.HasPrefix(got[0].Text, "needle\uFFFDx") {
 		t.Errorf("a long line: %d", len(got))
 	}
-	if got, _ = MatchLines("/f", []byte("one\ntwo\n"), "e\nt", 3); len(got) != 0 {
+	if got, _ = matchLines("/f", []byte("one\ntwo\n"), "e\nt", 3); len(got) != 0 {
 		t.Errorf("a match over two lines: %v", got)
 	}
 }

@@ -44,7 +44,7 @@ type Revision = revlog.Revision
 const (
 	AllDefault     = 24 * time.Hour
 	BordersDefault = 30 * 24 * time.Hour
-	BytesMin       = 256 << 20
+	bytesMin       = 256 << 20
 	BytesMax       = 5 << 30
 )
 
@@ -64,7 +64,7 @@ func (p Policy) Bytes(workspace int64) int64 {
 	if p.BytesMax > 0 {
 		return p.BytesMax
 	}
-	return min(max(2*workspace, BytesMin), BytesMax)
+	return min(max(2*workspace, bytesMin), BytesMax)
 }
 
 // person reports whether a revision was made by a person, as one is at each
@@ -82,8 +82,8 @@ func HasName(r Revision) bool { return person(r) && r.Label != "" && r.Undoes ==
 // Ranks of a Candidate.
 const (
 	Must  = iota // stays, whatever it takes
-	Named        // goes last
-	Plain        // goes first
+	named        // goes last
+	plain        // goes first
 )
 
 // Candidate is a revision that may stay.
@@ -96,12 +96,12 @@ type Candidate struct {
 // now (Revision.Clock); must are the numbers of those that do.
 func Order(revs []Revision, p Policy, clock time.Duration, must ...uint64) (order []Candidate) {
 	for i, r := range revs {
-		c := Candidate{Revision: r, Rank: Plain}
+		c := Candidate{Revision: r, Rank: plain}
 		switch {
 		case i == len(revs)-1, slices.Contains(must, r.N), p.Keep != nil && p.Keep(r):
 			c.Rank = Must
 		case HasName(r):
-			c.Rank = Named
+			c.Rank = named
 		case p.old(r, clock-aged(r)):
 			continue
 		}

@@ -50,12 +50,12 @@ const (
 
 // Bounds of a tree.
 const (
-	NameBytesMax   = 255
+	nameBytesMax   = 255
 	TargetBytesMax = 4096
 	XattrsMax      = 64
 	XattrBytesMax  = 64 << 10
 	EntriesMax     = 1 << 20
-	FileBytesMax   = 1 << 50
+	fileBytesMax   = 1 << 50
 )
 
 // Entry is one name in a directory.
@@ -109,7 +109,7 @@ const (
 
 // CheckName refuses what can be no entry of a directory.
 func CheckName(name string) error {
-	if name == "" || len(name) > NameBytesMax || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+	if name == "" || len(name) > nameBytesMax || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return errs.New(errs.Invalid, "%.80q is no name of a file", name)
 	}
 	return nil
@@ -199,7 +199,7 @@ func DecodeList(data []byte) ([]Chunk, error) {
 	var chunks []Chunk
 	end := int64(0)
 	for r.err == nil && len(r.data) > 0 {
-		c := Chunk{Offset: r.number(FileBytesMax), Length: r.number(object.ContentBytesMax), Hash: r.hash()}
+		c := Chunk{Offset: r.number(fileBytesMax), Length: r.number(object.ContentBytesMax), Hash: r.hash()}
 		if r.err == nil && (c.Length == 0 || c.Offset < end) {
 			r.fail("parts out of order")
 		}
@@ -275,7 +275,7 @@ func (r *reader) hash() (h object.Hash) {
 }
 
 func (r *reader) entry() (e Entry) {
-	e.Name = r.text(NameBytesMax)
+	e.Name = r.text(nameBytesMax)
 	if r.err == nil && CheckName(e.Name) != nil {
 		r.fail("a name")
 	}
@@ -286,7 +286,7 @@ func (r *reader) entry() (e Entry) {
 	e.Xattrs = r.xattrs()
 	switch e.Type {
 	case File:
-		e.Size = r.number(FileBytesMax)
+		e.Size = r.number(fileBytesMax)
 		flags := r.octet()
 		if flags > flagListed {
 			r.fail("flags")
@@ -308,7 +308,7 @@ func (r *reader) entry() (e Entry) {
 
 func (r *reader) xattrs() (xs []Xattr) {
 	for n := r.number(XattrsMax); n > 0 && r.err == nil; n-- {
-		x := Xattr{Name: r.text(NameBytesMax), Value: r.text(XattrBytesMax)}
+		x := Xattr{Name: r.text(nameBytesMax), Value: r.text(XattrBytesMax)}
 		if r.err == nil && (x.Name == "" || len(xs) > 0 && xs[len(xs)-1].Name >= x.Name) {
 			r.fail("attributes out of order")
 		}

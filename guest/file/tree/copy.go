@@ -277,23 +277,23 @@ func WriteAt(fd int, b []byte, at int64) error {
 // refuseInside climbs from dir to the root of the file system and refuses
 // when it meets the directory of st.
 func refuseInside(dir int, st *unix.Stat_t) error {
-	at, err := OpenIn(dir, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	at, err := openIn(dir, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	for range 4096 {
 		if err != nil {
 			return nil // we may not look further up; the walk's own bound ends a loop
 		}
 		here, statErr := Fstat(at)
-		if statErr != nil || Same(&here, st) {
+		if statErr != nil || same(&here, st) {
 			_ = unix.Close(at)
 			if statErr == nil {
 				return ErrIntoItself
 			}
 			return statErr
 		}
-		up, upErr := OpenIn(at, "..", unix.O_PATH|unix.O_DIRECTORY, 0)
+		up, upErr := openIn(at, "..", unix.O_PATH|unix.O_DIRECTORY, 0)
 		_ = unix.Close(at)
 		if upErr == nil {
-			if top, err := Fstat(up); err == nil && Same(&top, &here) {
+			if top, err := Fstat(up); err == nil && same(&top, &here) {
 				return unix.Close(up)
 			}
 		}

@@ -37,8 +37,8 @@ func Open(name string, flags int, mode uint32) (int, error) {
 	return open(unix.AT_FDCWD, name, flags, mode, 0)
 }
 
-// OpenIn is Open relative to a directory.
-func OpenIn(dir int, name string, flags int, mode uint32) (int, error) {
+// openIn is Open relative to a directory.
+func openIn(dir int, name string, flags int, mode uint32) (int, error) {
 	return open(dir, name, flags, mode, 0)
 }
 
@@ -134,8 +134,8 @@ func IsDir(st *unix.Stat_t) bool     { return st.Mode&unix.S_IFMT == unix.S_IFDI
 func IsRegular(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
 func IsLink(st *unix.Stat_t) bool    { return st.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// Same reports whether two results describe one file.
-func Same(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+// same reports whether two results describe one file.
+func same(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
 // vanished reports errors that mean: the entry is no longer what it was when
 // the directory was read.

@@ -57,7 +57,7 @@ func step(dir int, target string) (int, string, error) {
 	if up == "" {
 		up = "."
 	}
-	fd, err := OpenIn(dir, up, unix.O_PATH|unix.O_DIRECTORY, 0)
+	fd, err := openIn(dir, up, unix.O_PATH|unix.O_DIRECTORY, 0)
 	return fd, base, err
 }
 
@@ -92,10 +92,10 @@ func MakeParents(name string) error {
 		if part == "" {
 			continue
 		}
-		next, err := OpenIn(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0)
+		next, err := openIn(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0)
 		if errors.Is(err, unix.ENOENT) {
 			if _, err = MakeDir(dir, part, 0o755, true); err == nil {
-				next, err = OpenIn(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0)
+				next, err = openIn(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0)
 			}
 		}
 		if err != nil {

@@ -36,7 +36,7 @@ func Kill(t Task) {
 		return
 	}
 	defer unix.Close(fd)
-	if now, ok := Of(t.PID); ok && now.Session == t.Session && now.Group == t.Group {
+	if now, ok := of(t.PID); ok && now.Session == t.Session && now.Group == t.Group {
 		if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == unix.ENOSYS {
 			_ = unix.Kill(t.PID, unix.SIGKILL)
 		}
@@ -57,7 +57,7 @@ func Now() []Task {
 		if err != nil {
 			continue
 		}
-		if t, ok := Of(pid); ok {
+		if t, ok := of(pid); ok {
 			tasks = append(tasks, t)
 		}
 	}
@@ -67,8 +67,8 @@ func Now() []Task {
 // Path is that of a file of a process in /proc.
 func Path(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
 
-// Of looks at one process; false: it is gone.
-func Of(pid int) (Task, bool) { return parse(Read(Path(pid, "stat"))) }
+// of looks at one process; false: it is gone.
+func of(pid int) (Task, bool) { return parse(Read(Path(pid, "stat"))) }
 
 // parse reads /proc/<pid>/stat: "pid (name) state ppid pgrp session …".
 // The name is the program's own and may hold anything, also ") R 1 1 1".

@@ -22,9 +22,9 @@ import (
 	"time"
 )
 
-// Line is one measured number. P50 and so on are in Unit; Value is for numbers
+// line is one measured number. P50 and so on are in Unit; Value is for numbers
 // that are no sample.
-type Line struct {
+type line struct {
 	Time    string   `json:"time"`
 	Commit  string   `json:"commit"`
 	Machine string   `json:"machine"`
@@ -48,7 +48,7 @@ type Reporter struct {
 // New returns a Reporter that writes to w.
 func New(w io.Writer) *Reporter { return &Reporter{w, commit(), machine()} }
 
-func (r *Reporter) emit(l Line) {
+func (r *Reporter) emit(l line) {
 	l.Time, l.Commit, l.Machine = time.Now().UTC().Format(time.RFC3339), r.commit, r.machine
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -74,18 +74,18 @@ func (r *Reporter) sample(name, unit string, of time.Duration, ds []time.Duratio
 	}
 	slices.Sort(vs)
 	p50, p99, top := quantile(vs, 0.5), quantile(vs, 0.99), vs[len(vs)-1]
-	r.emit(Line{Name: name, Unit: unit, N: len(ds), P50: round(p50), P99: round(p99), Max: round(top), Target: target, Note: note})
+	r.emit(line{Name: name, Unit: unit, N: len(ds), P50: round(p50), P99: round(p99), Max: round(top), Target: target, Note: note})
 	return p50
 }
 
 // Value writes a number that is no sample.
 func (r *Reporter) Value(name string, v float64, unit, target, note string) {
-	r.emit(Line{Name: name, Unit: unit, Value: round(v), Target: target, Note: note})
+	r.emit(line{Name: name, Unit: unit, Value: round(v), Target: target, Note: note})
 }
 
 // Skipped writes that something could not be measured here, and why.
 func (r *Reporter) Skipped(name, unit, why string) {
-	r.emit(Line{Name: name, Unit: unit, Note: "skipped: " + why})
+	r.emit(line{Name: name, Unit: unit, Note: "skipped: " + why})
 }
 
 // quantile of a sorted sample, the nearest rank.

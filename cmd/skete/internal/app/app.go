@@ -35,7 +35,7 @@ import (
 
 // Exit statuses of errors that are not the guest's.
 const (
-	WrongUsage = 2   // the request must change: a flag, an argument, a value
+	wrongUsage = 2   // the request must change: a flag, an argument, a value
 	OwnFailure = 125 // all others
 )
 
@@ -124,7 +124,7 @@ func (a *App) Finish(ctx context.Context, err error) int {
 		return errs.Exit(err)
 	case errs.Is(err, errs.Invalid):
 		a.Complain(err)
-		return WrongUsage
+		return wrongUsage
 	default:
 		a.Complain(err)
 		return OwnFailure

@@ -82,7 +82,7 @@ func (a *App) Sandboxes(ctx context.Context, c *client.Client, t *Target, words 
 
 // One resolves a Target that must be a single sandbox.
 func (a *App) One(ctx context.Context, c *client.Client, t *Target, words []string) (api.Sandbox, error) {
-	found, err := a.Sandboxes(ctx, c, t, words, IsLive)
+	found, err := a.Sandboxes(ctx, c, t, words, isLive)
 	if err != nil {
 		return api.Sandbox{}, err
 	}
@@ -169,8 +169,8 @@ func described(list []api.Sandbox) string {
 	return strings.Join(all, ", ")
 }
 
-// IsLive reports whether a sandbox has a machine.
-func IsLive(s api.Sandbox) bool { return s.State == "running" || s.State == "paused" }
+// isLive reports whether a sandbox has a machine.
+func isLive(s api.Sandbox) bool { return s.State == "running" || s.State == "paused" }
 
 // Split parts the words before -- from the argument list behind it.
 func Split(cmd *cobra.Command, args []string) (words, argv []string) {

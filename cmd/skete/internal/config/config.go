@@ -239,7 +239,7 @@ func Load(s Source) (Config, error) {
 		return Config{}, err
 	}
 	for _, text := range s.Pool {
-		p, err := ParsePool(text)
+		p, err := parsePool(text)
 		if err != nil {
 			return Config{}, err
 		}

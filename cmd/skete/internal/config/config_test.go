@@ -135,7 +135,7 @@ func FuzzParsePool(f *testing.F) {
 	f.Add("size=5,template=debian")
 	f.Add("5")
 	f.Fuzz(func(t *testing.T, s string) {
-		if p, err := ParsePool(s); err == nil && (p.Size < 0 || p.Size > 1000 || p.CPUs < 0) {
+		if p, err := parsePool(s); err == nil && (p.Size < 0 || p.Size > 1000 || p.CPUs < 0) {
 			t.Errorf("%q: %+v", s, p)
 		}
 	})

@@ -26,9 +26,9 @@ const (
 	poolTextBytes = 1 << 10
 )
 
-// ParsePool reads what --pool says: words key=value with commas between, the
+// parsePool reads what --pool says: words key=value with commas between, the
 // keys being those of the file; a number alone is the size.
-func ParsePool(s string) (Pool, error) {
+func parsePool(s string) (Pool, error) {
 	var p Pool
 	if len(s) > poolTextBytes {
 		return p, errs.New(errs.Invalid, "--pool: too long")

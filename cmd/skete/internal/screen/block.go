@@ -80,7 +80,7 @@ func (v View) block(b Block) []string {
 		return []string{lead + v.one(b, room)}
 	}
 	var lines []string
-	for i, line := range Wrap(b.Text, room) {
+	for i, line := range wrap(b.Text, room) {
 		if i > 0 {
 			lead = hang
 		}
@@ -101,8 +101,8 @@ func (v View) one(b Block, room int) string {
 	return v.paint(b.Tone, text) + between + v.paint(Dim, note)
 }
 
-// Span writes a duration with one unit that says enough.
-func Span(d time.Duration) string {
+// span writes a duration with one unit that says enough.
+func span(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"
@@ -127,8 +127,8 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// Tokens writes a count of tokens.
-func Tokens(n int) string {
+// tokens writes a count of tokens.
+func tokens(n int) string {
 	switch {
 	case n < 1000:
 		return fmt.Sprintf("%d tokens", n)
@@ -161,8 +161,8 @@ func Cost(usd float64) string {
 	return fmt.Sprintf("$%.2f", usd)
 }
 
-// Join puts what is not empty together.
-func Join(sep string, parts ...string) string {
+// join puts what is not empty together.
+func join(sep string, parts ...string) string {
 	var all []string
 	for _, p := range parts {
 		if p != "" {
@@ -172,8 +172,8 @@ func Join(sep string, parts ...string) string {
 	return strings.Join(all, sep)
 }
 
-// Count writes a number with its noun.
-func Count(n int, noun string) string {
+// count writes a number with its noun.
+func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

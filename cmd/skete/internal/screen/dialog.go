@@ -171,9 +171,9 @@ func askBlocks(a Ask, n int) []Block {
 		title += fmt.Sprintf(" (1 of %d)", n)
 	}
 	if a.Thread != "" {
-		title = Join(": ", a.Agent, title)
+		title = join(": ", a.Agent, title)
 	}
-	blocks := []Block{{Mark: "?", Style: Yellow, Text: Join(": ", title, a.Reason), Tone: Bold, Gap: true}}
+	blocks := []Block{{Mark: "?", Style: Yellow, Text: join(": ", title, a.Reason), Tone: Bold, Gap: true}}
 	for _, line := range argLines(a.Args) {
 		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: line, One: true, Indent: 2})
 	}

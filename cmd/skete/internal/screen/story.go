@@ -186,7 +186,7 @@ func remark(e thread.Event) []Block {
 	case thread.Rewound:
 		text = fmt.Sprintf("the conversation was taken back to event %d", b.To)
 	case thread.CancelAsked:
-		text = Join(": ", "cancel was asked for", b.Reason)
+		text = join(": ", "cancel was asked for", b.Reason)
 	case thread.BudgetChanged:
 		text = "the budget was changed"
 	case thread.PolicyChanged:
@@ -253,9 +253,9 @@ func (br *branch) void() {
 func (br *branch) modelFailed(id string, e thread.Event, b thread.ModelFailed) []Block {
 	br.void()
 	br.answered = e.Seq
-	text := Join(": ", fmt.Sprintf("attempt %d of the model call failed", b.Attempt), Clean(b.Text))
+	text := join(": ", fmt.Sprintf("attempt %d of the model call failed", b.Attempt), Clean(b.Text))
 	if b.Wait > 0 {
-		text += "; again in " + Span(b.Wait)
+		text += "; again in " + span(b.Wait)
 	}
 	if id != "" {
 		br.failure = text
@@ -322,13 +322,13 @@ func callBlocks(c *call, b thread.ToolCompleted) []Block {
 	}
 	took := ""
 	if b.Took >= 100*time.Millisecond {
-		took = Span(b.Took)
+		took = span(b.Took)
 	}
 	size := ""
 	if n := transcript.OutputBytes(b); n > 0 {
 		size = Bytes(n)
 	}
-	head.Note = Join(" · ", exit, code, took, size)
+	head.Note = join(" · ", exit, code, took, size)
 	if !b.Failed {
 		return []Block{head}
 	}
@@ -342,7 +342,7 @@ func callBlocks(c *call, b thread.ToolCompleted) []Block {
 
 // title is "tool  summary of its arguments".
 func (c *call) title() string {
-	return Join("  ", c.tool, transcript.Summary(c.tool, c.args))
+	return join("  ", c.tool, transcript.Summary(c.tool, c.args))
 }
 
 func lastLines(text string, n int) []string {
@@ -379,7 +379,7 @@ func (s *Story) asked(id string, br *branch, b thread.ApprovalAsked) []Block {
 	if id != "" {
 		who = br.agent + " asks: "
 	}
-	return []Block{{Mark: "?", Style: Yellow, Text: who + c.title(), Note: Join(": ", "waits for approval", ask.Reason), One: true, Indent: 2}}
+	return []Block{{Mark: "?", Style: Yellow, Text: who + c.title(), Note: join(": ", "waits for approval", ask.Reason), One: true, Indent: 2}}
 }
 
 func (s *Story) answerAsk(id, call string) {
@@ -395,7 +395,7 @@ func (s *Story) decided(id string, br *branch, b thread.ApprovalDecided) []Block
 	if b.Decision == thread.Edit {
 		c.args = b.Args
 	}
-	text := Join(": ", Join(" ", words[b.Decision], "by", Clean(b.By)), Clean(b.Text))
+	text := join(": ", join(" ", words[b.Decision], "by", Clean(b.By)), Clean(b.Text))
 	return []Block{{Mark: "→", Style: Dim, Text: text, Note: c.title(), One: true, Indent: 2}}
 }
 
@@ -442,9 +442,9 @@ func (s *Story) numbers(now time.Time) string {
 	}
 	took := ""
 	if !s.began.IsZero() {
-		took = Span(now.Sub(s.began))
+		took = span(now.Sub(s.began))
 	}
-	return Join(" · ", Count(own.steps, "step"), Tokens(usage.Total()), Cost(cost), took)
+	return join(" · ", count(own.steps, "step"), tokens(usage.Total()), Cost(cost), took)
 }
 
 // live takes news that are not in the log yet. Those that an event has

@@ -41,7 +41,7 @@ func (s *Story) Tail(v View, dialog []Block, help string) []string {
 	if len(s.todos) > 0 && len(dialog) == 0 {
 		foot = append(foot, todoBlocks(window(s.todos), 0)...)
 	}
-	foot = append(foot, Block{Text: Join(" · ", s.numbers(v.Now), filled(own.window.Total, own.window.Window)), Tone: Dim, Note: help, Weak: true, One: true})
+	foot = append(foot, Block{Text: join(" · ", s.numbers(v.Now), filled(own.window.Total, own.window.Window)), Tone: Dim, Note: help, Weak: true, One: true})
 	head, end := v.Render(top), v.Render(foot)
 	most := max(v.Height-1, 1)
 	if len(end) > most {
@@ -57,14 +57,14 @@ func (s *Story) Tail(v View, dialog []Block, help string) []string {
 func (s *Story) work(v View, own *branch) []Block {
 	var blocks []Block
 	for _, c := range own.writing {
-		title := Join("  ", c.tool, strings.TrimSpace(Clean(c.written)))
+		title := join("  ", c.tool, strings.TrimSpace(Clean(c.written)))
 		blocks = append(blocks, Block{Mark: v.spin(), Style: Cyan, Text: title, Tone: Dim, One: true, Indent: 2})
 	}
 	for _, c := range own.running[:min(len(own.running), runningMax)] {
 		if s.waits("", c.id) {
 			continue
 		}
-		blocks = append(blocks, Block{Mark: v.spin(), Style: Cyan, Text: c.title(), Note: Span(v.Now.Sub(c.started)), One: true, Indent: 2})
+		blocks = append(blocks, Block{Mark: v.spin(), Style: Cyan, Text: c.title(), Note: span(v.Now.Sub(c.started)), One: true, Indent: 2})
 		blocks = append(blocks, s.beneath(v, c)...)
 	}
 	if len(blocks) == 0 && own.text == "" && len(s.asks) == 0 {
@@ -84,7 +84,7 @@ func since(now, then time.Time) string {
 	if then.IsZero() {
 		return ""
 	}
-	return Span(now.Sub(then))
+	return span(now.Sub(then))
 }
 
 func (s *Story) waits(id, call string) bool {
@@ -108,7 +108,7 @@ func (s *Story) agents(of func(id string) bool) []Block {
 		if id == "" || br.ended || br.counted || !of(id) {
 			continue
 		}
-		blocks = append(blocks, Block{Mark: "↳", Style: Dim, Text: Join(": ", br.agent, br.now()), Note: Count(br.steps, "step"), Tone: Dim, One: true, Indent: 2 + 2*strings.Count(id, "/")})
+		blocks = append(blocks, Block{Mark: "↳", Style: Dim, Text: join(": ", br.agent, br.now()), Note: count(br.steps, "step"), Tone: Dim, One: true, Indent: 2 + 2*strings.Count(id, "/")})
 	}
 	return blocks
 }

@@ -233,9 +233,9 @@ func Cut(s string, width int) string {
 	return s
 }
 
-// Wrap breaks a clean text into lines of a width, between words where there
+// wrap breaks a clean text into lines of a width, between words where there
 // are some, and in them where they are too long.
-func Wrap(s string, width int) []string {
+func wrap(s string, width int) []string {
 	width = max(width, 1)
 	var lines []string
 	for paragraph := range strings.SplitSeq(s, "\n") {

@@ -64,7 +64,7 @@ func TestWrap(t *testing.T) {
 		{"  indented text", 10, []string{"  indented", "text"}},
 		{"trailing   ", 20, []string{"trailing"}},
 	} {
-		if diff := cmp.Diff(tt.want, Wrap(tt.in, tt.width)); diff != "" {
+		if diff := cmp.Diff(tt.want, wrap(tt.in, tt.width)); diff != "" {
 			t.Errorf("%q at %d: %s", tt.in, tt.width, diff)
 		}
 	}
@@ -103,7 +103,7 @@ func FuzzText(f *testing.F) {
 		if Clean(c) != c {
 			t.Errorf("cleaning twice: %q, %q", c, Clean(c))
 		}
-		for _, line := range Wrap(c, width) {
+		for _, line := range wrap(c, width) {
 			if w := Width(line); w > width && w > 2 || strings.Contains(line, "\n") {
 				t.Errorf("a line of %d columns in %d: %q", w, width, line)
 			}
@@ -113,7 +113,7 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q cut to %d has %d columns", cut, width, Width(cut))
 		}
 		squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
-		if got := squeeze(strings.Join(Wrap(c, width), " ")); got != squeeze(c) {
+		if got := squeeze(strings.Join(wrap(c, width), " ")); got != squeeze(c) {
 			t.Errorf("wrapping changed the text: %q, %q", got, squeeze(c))
 		}
 	})

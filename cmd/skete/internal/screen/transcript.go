@@ -23,7 +23,7 @@ func Head(run api.Run, more ...string) Block {
 	if run.Model != "" {
 		model = "model " + run.Model
 	}
-	return Block{Text: Clean(run.ID), Tone: Bold, Note: Clean(Join(" · ", append([]string{run.Title, agent, model}, more...)...)), One: true}
+	return Block{Text: Clean(run.ID), Tone: Bold, Note: Clean(join(" · ", append([]string{run.Title, agent, model}, more...)...)), One: true}
 }
 
 // Told is the story of a run as it is looked at afterwards.
@@ -39,7 +39,7 @@ func Told(run api.Run, o api.Transcript, asks []api.Approval) []Block {
 		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: "a replay of " + Clean(run.Replay), Tone: Dim})
 	}
 	if o.Before > 0 {
-		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: fmt.Sprintf("%s before these are left out (--last shows more)", Count(o.Before-1, "step")), Tone: Dim})
+		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: fmt.Sprintf("%s before these are left out (--last shows more)", count(o.Before-1, "step")), Tone: Dim})
 	}
 	for _, s := range o.Steps {
 		blocks = append(blocks, StepBlocks(s)...)
@@ -57,7 +57,7 @@ func Told(run api.Run, o api.Transcript, asks []api.Approval) []Block {
 		}
 		var args bytes.Buffer
 		_ = json.Compact(&args, a.Args)
-		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text + "  " + args.String()), Note: Clean(Join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
+		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text + "  " + args.String()), Note: Clean(join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
 	}
 	blocks = append(blocks, ending(run)...)
 	return append(blocks, windowBlocks(lastWindow(o.Steps))...)
@@ -109,7 +109,7 @@ func windowBlocks(w *api.Window) []Block {
 			parts = append(parts, p.name+" "+thousands(p.n))
 		}
 	}
-	return []Block{{Text: Join(": ", text+" tokens", strings.Join(parts, ", ")), Tone: Dim, Indent: 2}}
+	return []Block{{Text: join(": ", text+" tokens", strings.Join(parts, ", ")), Tone: Dim, Indent: 2}}
 }
 
 // filled is how much of a window is in use, for a footer.
@@ -143,7 +143,7 @@ func StepBlocks(s api.TranscriptStep) []Block {
 		blocks = append(blocks, b, after)
 	}
 	for _, f := range s.Failures {
-		blocks = append(blocks, Block{Mark: "!", Style: Yellow, Text: Clean(Join(": ", fmt.Sprintf("attempt %d of the model call failed (%s)", f.Attempt, events(f.Seq)), f.Text))})
+		blocks = append(blocks, Block{Mark: "!", Style: Yellow, Text: Clean(join(": ", fmt.Sprintf("attempt %d of the model call failed (%s)", f.Attempt, events(f.Seq)), f.Text))})
 	}
 	for _, n := range s.Notes {
 		blocks = append(blocks, Block{Mark: "·", Style: Dim, Text: Clean(n), Tone: Dim})
@@ -154,13 +154,13 @@ func StepBlocks(s api.TranscriptStep) []Block {
 	total := s.Usage.Total()
 	took := ""
 	if s.TookMS > 0 {
-		took = Span(time.Duration(s.TookMS) * time.Millisecond)
+		took = span(time.Duration(s.TookMS) * time.Millisecond)
 	}
 	gone := ""
 	if s.Rewound {
 		gone = "taken back"
 	}
-	head := Block{Text: fmt.Sprintf("step %d", s.Step), Tone: Dim, Note: Join(" · ", gone, events(s.Seq), Tokens(total), Cost(s.CostUSD), took), One: true, Gap: true}
+	head := Block{Text: fmt.Sprintf("step %d", s.Step), Tone: Dim, Note: join(" · ", gone, events(s.Seq), tokens(total), Cost(s.CostUSD), took), One: true, Gap: true}
 	blocks = append(blocks, head)
 	if text := strings.TrimSpace(Clean(s.Text)); text != "" {
 		blocks = append(blocks, Block{Text: text})
@@ -189,7 +189,7 @@ func events(seqs ...uint64) string {
 }
 
 func transcriptCall(c api.TranscriptCall) []Block {
-	b := Block{Mark: "✓", Style: Green, Text: Clean(Join("  ", c.Tool, c.Args)), One: true, Indent: 2}
+	b := Block{Mark: "✓", Style: Green, Text: Clean(join("  ", c.Tool, c.Args)), One: true, Indent: 2}
 	switch c.Status {
 	case "failed", "rejected":
 		b.Mark, b.Style = "✗", Red
@@ -211,18 +211,18 @@ func transcriptCall(c api.TranscriptCall) []Block {
 		notes = append(notes, at)
 	}
 	if c.TookMS >= 100 {
-		notes = append(notes, Span(time.Duration(c.TookMS)*time.Millisecond))
+		notes = append(notes, span(time.Duration(c.TookMS)*time.Millisecond))
 	}
 	if c.Bytes > 0 {
 		notes = append(notes, Bytes(c.Bytes))
 	}
 	if a := c.Approval; a != nil && a.Decision != "" {
-		notes = append(notes, Clean(Join(" ", a.Decision, "by", a.By)))
+		notes = append(notes, Clean(join(" ", a.Decision, "by", a.By)))
 	}
 	if a := c.Approval; a != nil && a.AskedSeq > 0 {
 		notes = append(notes, "asked "+events(a.AskedSeq, a.DecidedSeq))
 	}
-	b.Note = Join(" · ", append(notes, Clean(c.ID))...)
+	b.Note = join(" · ", append(notes, Clean(c.ID))...)
 	return []Block{b}
 }
 
@@ -244,7 +244,7 @@ func ending(run api.Run) []Block {
 		words += " (" + run.Reason + ")"
 	}
 	if run.Waiting > 0 {
-		words += ": " + Count(run.Waiting, "approval") + " open"
+		words += ": " + count(run.Waiting, "approval") + " open"
 	} else if run.State != "succeeded" && run.Text != "" {
 		words += ": " + run.Text
 	}
@@ -257,11 +257,11 @@ func ending(run api.Run) []Block {
 	}
 	took := ""
 	if run.EndedAt != nil {
-		took = Span(run.EndedAt.Sub(run.CreatedAt))
+		took = span(run.EndedAt.Sub(run.CreatedAt))
 	}
 	return append(blocks,
 		Block{Mark: mark, Style: style, Text: Clean(words), Tone: Bold, Gap: true},
-		Block{Text: Join(" · ", Count(run.Steps, "step"), Tokens(run.Usage.Total()), Cost(run.CostUSD), took, moments(run)), Tone: Dim, One: true, Indent: 2})
+		Block{Text: join(" · ", count(run.Steps, "step"), tokens(run.Usage.Total()), Cost(run.CostUSD), took, moments(run)), Tone: Dim, One: true, Indent: 2})
 }
 
 // moments are all events that a fork or a rewind can go to.

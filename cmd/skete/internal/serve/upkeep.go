@@ -42,8 +42,8 @@ type Machines interface {
 	DeleteSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) error
 }
 
-// Upkeep looks after what the store keeps. It is a server.Upkeep.
-type Upkeep struct {
+// upkeep looks after what the store keeps. It is a server.Upkeep.
+type upkeep struct {
 	Threads   *store.Threads
 	Runs      Runs
 	Records   func(ctx context.Context, tenant string) ([]store.ThreadRecords, error)
@@ -59,7 +59,7 @@ type Upkeep struct {
 const problemsTold = 1000
 
 // Check implements server.Upkeep.
-func (u Upkeep) Check(ctx context.Context, tenant string) (api.Checked, error) {
+func (u upkeep) Check(ctx context.Context, tenant string) (api.Checked, error) {
 	tenants, err := u.Threads.Tenants(ctx)
 	if err != nil {
 		return api.Checked{}, err
@@ -120,7 +120,7 @@ func nothingOf(tenant string) error {
 // Erase implements server.Upkeep. That it was begun is noted first, so that the
 // next start ends what a death or a failure has left. A run that starts while
 // this goes on loses its log, and fails by that.
-func (u Upkeep) Erase(ctx context.Context, tenant string) (api.Erased, error) {
+func (u upkeep) Erase(ctx context.Context, tenant string) (api.Erased, error) {
 	roots, err := u.roots(ctx, tenant, true)
 	if err != nil {
 		return api.Erased{}, err
@@ -142,7 +142,7 @@ func (u Upkeep) Erase(ctx context.Context, tenant string) (api.Erased, error) {
 
 // Resume ends the erasures that were begun; the server does not take requests
 // yet. What fails is tried again at the next start.
-func (u Upkeep) Resume(ctx context.Context) {
+func (u upkeep) Resume(ctx context.Context) {
 	var tenants []string
 	err := u.Pending.List(ctx, "", func(key string, _ []byte, _ uint64) error {
 		tenants = append(tenants, key)
@@ -167,7 +167,7 @@ func (u Upkeep) Resume(ctx context.Context) {
 // erase removes all that there is of a tenant but its keys. Sandboxes go
 // first: when it fails in between, the records that name the others are still
 // there for the next attempt.
-func (u Upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bool) (e api.Erased, err error) {
+func (u upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bool) (e api.Erased, err error) {
 	e = api.Erased{Tenant: tenant, Threads: len(roots)}
 	for id := range roots {
 		if err := u.Runs.Retire(ctx, tenant, id); err != nil {
@@ -202,7 +202,7 @@ func (u Upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bo
 
 // eraseMachines destroys a tenant's sandboxes, whichever user made them, with
 // their volumes, and deletes its snapshots.
-func (u Upkeep) eraseMachines(ctx context.Context, tenant string) (sandboxes, snapshots int, err error) {
+func (u upkeep) eraseMachines(ctx context.Context, tenant string) (sandboxes, snapshots int, err error) {
 	living, err := u.living(ctx, tenant)
 	if err != nil {
 		return 0, 0, err
@@ -223,7 +223,7 @@ func (u Upkeep) eraseMachines(ctx context.Context, tenant string) (sandboxes, sn
 }
 
 // living lists a tenant's sandboxes that are not destroyed.
-func (u Upkeep) living(ctx context.Context, tenant string) (ids []sandbox.ID, err error) {
+func (u upkeep) living(ctx context.Context, tenant string) (ids []sandbox.ID, err error) {
 	f := sandbox.Filter{}
 	for {
 		page, err := u.Machines.List(ctx, tenant, f)
@@ -240,7 +240,7 @@ func (u Upkeep) living(ctx context.Context, tenant string) (ids []sandbox.ID, er
 }
 
 // eraseGrants removes codes, visits and public links to a tenant's previews.
-func (u Upkeep) eraseGrants(ctx context.Context, tenant string) error {
+func (u upkeep) eraseGrants(ctx context.Context, tenant string) error {
 	theirs := map[string]uint64{}
 	err := u.Grants.List(ctx, "", func(key string, value []byte, revision uint64) error {
 		var g struct {
@@ -264,7 +264,7 @@ func (u Upkeep) eraseGrants(ctx context.Context, tenant string) error {
 
 // roots returns the roots of all threads of a tenant that has runs. Conflict:
 // all must be over, and one is under way.
-func (u Upkeep) roots(ctx context.Context, tenant string, over bool) (map[thread.ID]bool, error) {
+func (u upkeep) roots(ctx context.Context, tenant string, over bool) (map[thread.ID]bool, error) {
 	roots := map[thread.ID]bool{}
 	f := runs.Filter{Subagents: true, PageSize: 500}
 	for {
@@ -289,7 +289,7 @@ var errFound = errors.New("found")
 
 // anything reports whether a tenant without runs has something else: threads,
 // memories, sandboxes, histories, or what an erasure that failed has left.
-func (u Upkeep) anything(ctx context.Context, tenant string) (bool, error) {
+func (u upkeep) anything(ctx context.Context, tenant string) (bool, error) {
 	tenants, err := u.Threads.Tenants(ctx)
 	if err != nil || slices.Contains(tenants, tenant) {
 		return err == nil, err
@@ -322,13 +322,13 @@ func (u Upkeep) anything(ctx context.Context, tenant string) (bool, error) {
 // erasuresBucket of the store.
 const erasuresBucket = "erasures"
 
-func (r *running) openUpkeep(ctx context.Context) (Upkeep, error) {
+func (r *running) openUpkeep(ctx context.Context) (upkeep, error) {
 	grants, err := r.store.KV(ctx, previewsBucket)
 	if err != nil {
-		return Upkeep{}, err
+		return upkeep{}, err
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
-	return Upkeep{
+	return upkeep{
 		Threads: r.store.Threads(), Runs: r.supervisor, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
 		Grants: grants, Pending: pending, Log: r.c.Log,
 	}, err

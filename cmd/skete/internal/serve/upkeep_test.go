@@ -70,7 +70,7 @@ func (h *held) ListSnapshots(context.Context, string) []sandbox.Snapshot { retur
 func (h *held) DeleteSnapshot(context.Context, string, sandbox.SnapshotID) error { return nil }
 
 // newUpkeep is what looks after a store, and the sandboxes there are beside.
-func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (Upkeep, *held) {
+func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep, *held) {
 	t.Helper()
 	r.histories = history.New(history.Config{Dir: dir})
 	r.c.Log = slog.New(slog.DiscardHandler)
@@ -209,7 +209,7 @@ func TestUpkeep(t *testing.T) {
 
 // erasesAll erases the tenant a: not while a run is under way, not when a
 // sandbox cannot be removed, then for good.
-func erasesAll(t *testing.T, u Upkeep, over *ended, held *held) {
+func erasesAll(t *testing.T, u upkeep, over *ended, held *held) {
 	t.Helper()
 	ctx, last := t.Context(), &over.runs["a"][1]
 	last.State = thread.RunInterrupted

@@ -159,7 +159,7 @@ func (a commands) create(ctx context.Context, req api.CreateSandbox) (api.Sandbo
 		return api.Sandbox{}, err
 	}
 	if req.From != "" {
-		if req.From, err = SnapshotNamed(ctx, c, req.From); err != nil {
+		if req.From, err = snapshotNamed(ctx, c, req.From); err != nil {
 			return api.Sandbox{}, err
 		}
 	} else if err := a.Prepare(ctx, c, req); err != nil {

@@ -117,7 +117,7 @@ they need of its files goes with the last of them.`,
 				return err
 			}
 			for _, name := range args {
-				id, err := SnapshotNamed(cmd.Context(), c, name)
+				id, err := snapshotNamed(cmd.Context(), c, name)
 				if err != nil {
 					return err
 				}
@@ -133,8 +133,8 @@ they need of its files goes with the last of them.`,
 	}
 }
 
-// SnapshotNamed takes an id, or the name of a single snapshot.
-func SnapshotNamed(ctx context.Context, c *client.Client, name string) (string, error) {
+// snapshotNamed takes an id, or the name of a single snapshot.
+func snapshotNamed(ctx context.Context, c *client.Client, name string) (string, error) {
 	if strings.HasPrefix(name, "snp_") {
 		return name, nil
 	}
