@@ -51,7 +51,6 @@ type (
 	Diff        = compare.Diff
 	FileDiff    = compare.File
 	Hunk        = compare.Hunk
-	line        = compare.Line
 )
 
 var _ History = (*Workspace)(nil)

@@ -33,8 +33,6 @@ const (
 	replyBytesMax = 1 << 20
 	depthMax      = 48
 	quoteMax      = 60 // bytes of a reply that a message repeats
-	// formatMax replies in a row that are no action end a run.
-	formatMax = 3
 )
 
 // dialect marks what this package keeps in Block.Vendor: the model's own words.

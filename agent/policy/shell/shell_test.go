@@ -70,6 +70,8 @@ func TestParse(t *testing.T) {
 		{"ls *.go a? [ab]c x[1]", "ls <*.go> <a?> <[ab]c> <x[1]>"},
 		{"[[:alpha:]] x", "<[[:alpha:]]> x"},
 		{"ls {a,b} a{b,c} ~ ~/x a~ A=~/b", "ls <{a,b}> <a{b,c}> <~> <~/x> a~ <A=~/b>"},
+		{"ls a:~ a=~ \"a\"~ 'a'=~ \\:~ x\\=~ \"\"~", "ls <a:~> <a=~> a~ <'a'=~> :~ x=~ ~"},
+		{`echo "a\b" "\\\\x" "\"`, "!"},
 		{"echo $((1+2)) $(( $(rm x) ))", "rm x · echo <$((1+2))> <$(( $(rm x) ))>"},
 		{"echo $((rm x); y)", "!"},
 		{"echo $((rm x) )", "!"},
@@ -130,6 +132,10 @@ func TestParse(t *testing.T) {
 		{"export A=1 B=$X; declare -x C; local d=$(rm x)", "export A=1 <B=$X> · declare -x C · rm x · local <d=$(rm x)>"},
 		{"export A=(1)", "!"},
 		{"'A=1' c", "A=1 c"},
+		{"env A+=1 x; sudo 'a[1]=2' x; env 0a=1 x; env _9=1 x", "~env A+=1 x · A+=1 x · sudo a[1]=2 x · a[1]=2 x · ~env 0a=1 x · 0a=1 x · ~env _9=1 x · _9=1 x"},
+		{"env '[a]=1' x; env =1 x; env a.b=1 x", "~env [a]=1 x · [a]=1 x · ~env =1 x · =1 x · ~env a.b=1 x · a.b=1 x"},
+		{"nohup A=1 x", "~nohup A=1 x · A=1 x"},
+		{"A[$(rm x)]=1", "rm x · <A[$(rm x)]=1>"},
 		// Redirections.
 		{"a > f", "a >"},
 		{"a >f b", "a b >"},
@@ -218,6 +224,78 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A person reads why a line was not understood.
+func TestParse_saysWhatItDoesNotUnderstand(t *testing.T) {
+	for line, want := range map[string]string{
+		"a\x00b":                          "a zero byte",
+		"\x00b":                           "a zero byte",
+		"\ra":                             "a carriage return",
+		"curl x | sh #\r echo harmless":   "a carriage return",
+		strings.Repeat("x", 64<<10) + " ": "the line is too long",
+		strings.Repeat("( ", 201):         "it is nested too deep",
+		strings.Repeat("( ", 13) + "a" + strings.Repeat(" )", 13):       "it is nested too deep",
+		"echo " + strings.Repeat("${a:-", 13) + strings.Repeat("}", 13): "it is nested too deep",
+		"a" + strings.Repeat(" b", 2000):                                "a command has too many words",
+		"select x in a; do rm; done":                                    "the keyword select",
+		"for ((i=0;;)); do a; done":                                     "arithmetic in brackets",
+		"case x in a) rm;; esac":                                        "a case statement",
+		"f() { a; }":                                                    "a function",
+		"coproc a":                                                      "a command that is not understood",
+		"a=(1 2)":                                                       "an array",
+		"cat <<$X\n":                                                    "expansions not allowed in heredoc words",
+		"cat <<'a'\"b$\"\nx\nab$\n":                                     "a here-document whose end is not known",
+		"ls !(x)":                                                       "an extended pattern",
+		"echo $[1]":                                                     "old arithmetic",
+		"echo ${ rm x; }":                                               "commands in ${ }",
+		"echo ${x:-'$(rm y)'}":                                          "quotes in an expansion",
+		"echo 'a":                                                       "reached EOF without closing quote `'`",
+		"sudo --what a":                                                 "the options of sudo",
+		"bash --rcfile f":                                               "the options of a shell",
+		"bash":                                                          "a shell that reads its commands from its input",
+		"eval $X":                                                       "a script that is made at run time",
+		"su a":                                                          "what su starts",
+		strings.Repeat("a;", 300):                                       "too many commands",
+		strings.Repeat("eval ", 1) + "'" + strings.Repeat("x", 64<<10) + "'": "the line is too long",
+	} {
+		if got := shell.Parse(line).Opaque; got != want {
+			t.Errorf("%.60q: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// What is as large as it may be is understood.
+func TestParse_bounds(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("( ", n) + "a" + strings.Repeat(" )", n) }
+	evals := func(n int) string {
+		line := "a"
+		for range n {
+			line = "eval '" + strings.ReplaceAll(line, "'", `'"'"'`) + "'"
+		}
+		return line
+	}
+	for name, line := range map[string]string{
+		"bytes":        "a #" + strings.Repeat("x", 64<<10-3),
+		"words":        "a" + strings.Repeat(" b", 1999),
+		"commands":     strings.Repeat("a;", shell.CommandsMax),
+		"brackets":     "a '" + strings.Repeat("(", 200) + "'",
+		"one by one":   strings.Repeat("(a);", 250),
+		"subshells":    nested(11),
+		"expansions":   "echo " + strings.Repeat("${a:-", 12) + strings.Repeat("}", 12),
+		"side by side": "echo " + strings.Repeat("${a:-x}", 40),
+		"starters":     strings.Repeat("nohup ", 11) + "a",
+		"scripts":      evals(5),
+	} {
+		if s := shell.Parse(line); s.Opaque != "" {
+			t.Errorf("%s: %q", name, s.Opaque)
+		}
+	}
+	for name, line := range map[string]string{"subshells": nested(13), "starters": strings.Repeat("nohup ", 13) + "a", "scripts": evals(7)} {
+		if s := shell.Parse(line); s.Opaque != "it is nested too deep" {
+			t.Errorf("%s: %q", name, s.Opaque)
+		}
+	}
+}
+
 func sudos(n int) string {
 	s := ""
 	for i := range n {
@@ -255,6 +333,11 @@ func TestPattern(t *testing.T) {
 		{"a*b*c", "aXbYc", true, true},
 		{"a*b*c", "aXcYb", false, false},
 		{"a*a", "a", false, false},
+		{"a*b*b", "ab", false, false},
+		{"a*b*b", "aXbYb", true, true},
+		{"a*bc*bc", "abc", false, false},
+		{"*b*", "b", true, true},
+		{"a*b*c", "aXbc", true, true},
 		{"echo '*'", "echo '*'", true, true},
 		{"echo '*'", "echo x", false, false},
 		{`echo \*`, "echo '*'", true, true},
@@ -297,10 +380,32 @@ func TestPattern(t *testing.T) {
 func TestParsePattern_refuses(t *testing.T) {
 	for _, s := range []string{
 		"", "  ", "'a", `"a`, `a\`, "a; b", "a && b", "a | b", "a > b", "a $X", "a `b`", "a\nb", "(a)",
-		strings.Repeat("x", 3000), strings.Repeat("x ", 65),
+		strings.Repeat("x", 2049), strings.Repeat("x ", 65),
 	} {
 		if _, err := shell.ParsePattern(s); err == nil {
 			t.Errorf("%.40q was taken", s)
+		}
+	}
+	for _, s := range []string{strings.Repeat("x", 2048), strings.Repeat("x ", 64)} {
+		if _, err := shell.ParsePattern(s); err != nil {
+			t.Errorf("%.40q: %v", s, err)
+		}
+	}
+}
+
+// A pattern for one command is one that ParsePattern takes, whatever its size.
+func TestExact_bounds(t *testing.T) {
+	for line, want := range map[string]bool{
+		"a" + strings.Repeat(" b", 63): true, "a" + strings.Repeat(" b", 64): false, "A=1 a" + strings.Repeat(" b", 63): false,
+		"a " + strings.Repeat("b", 2046): true, "a " + strings.Repeat("b", 2047): false, "A=1": false, "> f": false,
+	} {
+		s := shell.Parse(line)
+		pattern, ok := shell.Exact(s.Commands[0])
+		if ok != want {
+			t.Errorf("%.40q: %v", line, ok)
+		}
+		if ok && !parse(t, pattern).Covers(s.Commands[0]) {
+			t.Errorf("%.40q: its pattern does not cover it", line)
 		}
 	}
 }
