@@ -3,6 +3,7 @@ package llm
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -28,7 +29,15 @@ type Error struct {
 	Status     int           // HTTP, 0 = none
 	RetryAfter time.Duration // what the server asked for, 0 = nothing
 	Model      string
-	Cause      error // for the log; it holds no key and no prompt
+	// WindowTokens and PromptTokens are what the server counts, with Overflow; 0 = it
+	// does not say.
+	WindowTokens, PromptTokens int
+	// Said is what the server wrote, for users: a line of at most 700 bytes, without
+	// keys and without what it quotes of the prompt. "" = nothing.
+	Said string
+	// URL is what was asked, without what could be a secret in it; "" = not known.
+	URL   string
+	Cause error // for the log; it holds no key and no prompt
 }
 
 // Error returns the whole chain, for the operator.
@@ -45,7 +54,26 @@ func (e *Error) Error() string {
 
 // Unwrap gives the error its class, so that errs.Of says who must act.
 func (e *Error) Unwrap() []error {
-	return []error{errs.New(e.class(), "model %s: %s", e.Model, e.sentence()), e.Cause}
+	return []error{errs.New(e.class(), "model %s: %s%s", e.Model, e.sentence(), e.told()), e.Cause}
+}
+
+// told is what the server said, and which one it was, as far as that is known.
+func (e *Error) told() string {
+	var where []string
+	if e.Status != 0 {
+		where = append(where, fmt.Sprintf("HTTP %d", e.Status))
+	}
+	if e.URL != "" && (e.Status != 0 || e.Said != "") {
+		where = append(where, "from "+e.URL)
+	}
+	text := ""
+	if e.Said != "" {
+		text = ": " + e.Said
+	}
+	if len(where) > 0 {
+		text += " (" + strings.Join(where, " ") + ")"
+	}
+	return text
 }
 
 func (e *Error) class() errs.Class {
@@ -73,7 +101,7 @@ func (e *Error) sentence() string {
 	case Overflow:
 		return "the prompt does not fit its context window"
 	case Refused:
-		return "its server refused the key"
+		return "its server refused the key or the account"
 	}
 	return "its server refused the request"
 }

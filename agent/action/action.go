@@ -8,7 +8,7 @@
 //	system += calling.System(specs)                // explains tools and form
 //	req.Messages = calling.Encode(messages)        // calls and results as text
 //	a, problem := action.Parse(reply, specs)
-//	if problem != "" { say(string(problem)) }      // FormatMax of them in a row end the run
+//	if problem != "" { say(string(problem)) }      // three of them in a row end the run
 //
 // The parser forgives what is only clumsy: a code fence, thoughts and sentences
 // around the object, line breaks in texts, arguments that are JSON in a text.

@@ -24,7 +24,7 @@ func open(t *testing.T, c anthropic.Config) *anthropic.Model {
 func TestModel(t *testing.T) {
 	llmtest.Run(t, llmtest.Driver{Dialect: llmtest.Anthropic{}, New: func(c llmtest.Config) llm.Model {
 		return open(t, anthropic.Config{
-			Info: llm.Info{ID: c.Model}, URL: c.URL, Key: llm.NewKey(c.Key),
+			Info: llm.Info{ID: c.Model, OutputTokensMax: c.OutputTokensMax}, URL: c.URL, Key: llm.NewKey(c.Key),
 			Silence: c.Silence, ReplyBytesMax: c.ReplyBytesMax,
 		})
 	}})

@@ -43,6 +43,7 @@ type Catalog struct {
 	transport *http.Transport
 	client    *http.Client // follows no redirects
 	scout     *scout
+	windows   windows
 	scripts   shelf
 }
 
@@ -63,6 +64,7 @@ func New(config Config, o Options) (*Catalog, error) {
 	}
 	c := &Catalog{config: config, getenv: o.Getenv, facts: facts, transport: transport(), client: fault.HTTPClient()}
 	c.client.Transport = c.transport
+	c.windows.found = map[string]heard{}
 	c.scout = &scout{servers: o.Local, client: c.client}
 	return c, nil
 }
@@ -89,6 +91,9 @@ func (c *Catalog) Open(ctx context.Context, name string) (llm.Model, error) {
 	e, err := c.find(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	if e.Vendor == Compat && e.source == sourceConfig {
+		c.correct(ctx, &e)
 	}
 	m, err := c.open(e)
 	if err != nil {

@@ -230,6 +230,39 @@ func TestInfo_comesFromTheConfigurationThenTheTableThenTheServer(t *testing.T) {
 	}
 }
 
+// A configured server is asked how large its windows are; a smaller one is believed
+// before the configuration, and all of it once a minute.
+func TestOpen_asksConfiguredServersForTheirWindows(t *testing.T) {
+	s, asked := lists(t, "x", `{"data":[{"id":"vllm","max_model_len":8192},{"id":"llamacpp","meta":{"n_ctx":4096}},{"id":"silent"}]}`)
+	entry := func(name, id, url string, window, output int) catalog.Entry {
+		return catalog.Entry{Name: name, Vendor: "compat", ID: id, URL: url, WindowTokens: window, OutputTokensMax: output}
+	}
+	c := newCatalog(t, catalog.Config{Models: []catalog.Entry{
+		entry("unset", "vllm", s.URL, 0, 0), entry("large", "vllm", s.URL+"/v1/", 200_000, 10_000), entry("small", "vllm", s.URL, 2048, 0),
+		entry("llama", "llamacpp", s.URL+"/v1/chat/completions", 0, 0), entry("silent", "silent", s.URL, 0, 0), entry("down", "vllm", "http://127.0.0.1:1", 0, 0),
+	}}, env{}, nil)
+	for range 3 {
+		for name, want := range map[string]struct {
+			window, output int
+			guessed        bool
+		}{
+			"unset": {8192, 0, false}, "large": {8192, 8192, false}, "small": {2048, 0, false}, "llama": {4096, 0, false},
+			"silent": {32_768, 0, true}, "down": {32_768, 0, true},
+		} {
+			m, err := c.Open(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := m.Info(); i.WindowTokens != want.window || i.OutputTokensMax != want.output || i.Guessed != want.guessed {
+				t.Errorf("%s: %+v", name, i)
+			}
+		}
+	}
+	if n := asked.Load(); n != 3 { // one for each URL that is written
+		t.Errorf("the server was asked %d times", n)
+	}
+}
+
 func TestOpen_asksLocalServersOnceAMinute(t *testing.T) {
 	ollama, asked := lists(t, "ollama", `{"data":[{"id":"qwen3:8b"}]}`)
 	c := newCatalog(t, catalog.Config{}, nil, []catalog.Server{ollama})

@@ -83,13 +83,13 @@ func (c *Catalog) state(ctx context.Context, e entry) State {
 		}
 		return Ready
 	}
-	key, err := c.key(e.Entry)
+	header, err := c.header(e.Entry)
 	switch {
 	case err != nil:
 		return NoKey
 	case e.Vendor != Compat:
 		return Keyed
-	case len(ask(ctx, c.client, Server{URL: e.URL}, key.Reveal())) == 0:
+	case len(ask(ctx, c.client, Server{URL: e.URL}, header)) == 0:
 		return Down
 	}
 	return Ready

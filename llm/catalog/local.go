@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/skete-dev/skete/llm/compat"
 )
 
 // Server is a model server that may run on this machine.
@@ -65,7 +68,7 @@ func (s *scout) look(ctx context.Context) []served {
 	lists := make([][]served, len(s.servers))
 	var wg sync.WaitGroup
 	for i, server := range s.servers {
-		wg.Go(func() { lists[i] = ask(within, s.client, server, "") })
+		wg.Go(func() { lists[i] = ask(within, s.client, server, nil) })
 	}
 	wg.Wait()
 	var found []served
@@ -79,17 +82,74 @@ func (s *scout) look(ctx context.Context) []served {
 	return found
 }
 
+// windows remembers for a minute what configured servers say of their models.
+type windows struct {
+	mu    sync.Mutex // not held while asking
+	found map[string]heard
+}
+
+type heard struct {
+	list  []served
+	until time.Time
+}
+
+// correct takes the window of a model from its server, where that says a smaller one
+// or nothing was configured: a prompt that does not fit costs a call.
+func (c *Catalog) correct(ctx context.Context, e *entry) {
+	header, err := c.header(e.Entry)
+	if err != nil {
+		return
+	}
+	for _, s := range c.said(ctx, e.URL, header) {
+		if s.id == e.ID && s.window > 0 && (e.info.Guessed || s.window < e.info.WindowTokens) {
+			e.info.WindowTokens, e.info.Guessed = s.window, false
+			e.info.OutputTokensMax = min(e.info.OutputTokensMax, s.window)
+		}
+	}
+}
+
+func (c *Catalog) said(ctx context.Context, url string, header http.Header) []served {
+	c.windows.mu.Lock()
+	known, ok := c.windows.found[url]
+	c.windows.mu.Unlock()
+	if ok && time.Now().Before(known.until) {
+		return known.list
+	}
+	within, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	list := ask(within, c.client, Server{URL: url}, header)
+	if ctx.Err() == nil {
+		c.windows.mu.Lock()
+		c.windows.found[url] = heard{list, time.Now().Add(probeAge)}
+		c.windows.mu.Unlock()
+	}
+	return list
+}
+
+// header is what a server wants to see of an entry's key.
+func (c *Catalog) header(e Entry) (http.Header, error) {
+	key, err := c.key(e)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	if !key.IsZero() {
+		header.Set("Authorization", "Bearer "+key.Reveal())
+	}
+	for name, value := range e.Headers {
+		header.Set(name, value)
+	}
+	return header, nil
+}
+
 // ask returns the models of a server, none if it does not answer as a model
 // server does: anything may listen on these ports.
-func ask(ctx context.Context, client *http.Client, server Server, key string) []served {
-	url := strings.TrimSuffix(strings.TrimRight(server.URL, "/"), "/v1") + "/v1/models"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func ask(ctx context.Context, client *http.Client, server Server, header http.Header) []served {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, compat.ModelsURL(server.URL), nil)
 	if err != nil {
 		return nil
 	}
-	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
-	}
+	maps.Copy(req.Header, header)
 	res, err := client.Do(req)
 	if err != nil {
 		return nil

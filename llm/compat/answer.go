@@ -172,7 +172,7 @@ func (a *answer) said(data []byte) error {
 			}
 		}
 	}
-	return fault.Said(a.c.m.o.Info.Name, code, fault.Message(data), a.c.req, a.c.m.o.Key.Reveal())
+	return fault.Said(a.c.m.o.Info.Name, code, fault.Message(data), a.c.req, a.c.m.secrets()...)
 }
 
 // statusCode reads a status of HTTP, as a number or a string.

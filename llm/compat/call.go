@@ -109,6 +109,20 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
+// secrets must not show in any error.
+func (m *Model) secrets() []string {
+	secrets := []string{m.o.Key.Reveal()}
+	for _, v := range m.o.Headers {
+		secrets = append(secrets, v.Reveal())
+	}
+	if u, err := url.Parse(m.url); err == nil {
+		for _, values := range u.Query() {
+			secrets = append(secrets, values...)
+		}
+	}
+	return secrets
+}
+
 func (m *Model) authorize(req *http.Request) {
 	for k, v := range m.o.Headers {
 		req.Header.Set(k, v.Reveal())
@@ -126,7 +140,7 @@ func (m *Model) authorize(req *http.Request) {
 // status is enough.
 func (c *call) failure(resp *http.Response, body io.Reader) error {
 	text, _ := io.ReadAll(body)
-	return fault.Status(c.m.o.Info.Name, resp.StatusCode, resp.Header, fault.Message(text), c.req, c.m.o.Key.Reveal())
+	return fault.Status(c.m.o.Info.Name, resp.StatusCode, resp.Header, fault.Message(text), c.req, c.m.secrets()...)
 }
 
 // read takes a stream or a whole answer, whichever came: the header is only
@@ -143,7 +157,7 @@ func (c *call) read(header http.Header, body *limited) error {
 		return c.whole(in)
 	case first == '<':
 		text, _ := io.ReadAll(io.LimitReader(in, failureBytesMax))
-		return fault.Senseless(c.m.o.Info.Name, "%s", fault.Redact(fault.Message(text), c.req, c.m.o.Key.Reveal()))
+		return fault.Senseless(c.m.o.Info.Name, "%s", fault.Redact(fault.Message(text), c.req, c.m.secrets()...))
 	}
 	return c.stream(in, body)
 }

@@ -35,11 +35,13 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/fault"
 )
 
 // Options say where a model is and what its server bears. Zero values are good.
 type Options struct {
-	// Info describes the model; ID is what its server calls it.
+	// Info describes the model; ID is what its server calls it, and OutputTokensMax
+	// bounds every answer.
 	Info llm.Info
 	// URL is the server: its address, its base URL (…/v1), or the full address
 	// of …/chat/completions.
@@ -158,6 +160,15 @@ func endpoint(text, call string) (string, error) {
 	return u.String(), nil
 }
 
+// ModelsURL is where a server lists its models, "" = the URL is none.
+func ModelsURL(text string) string {
+	address, err := endpoint(text, "models")
+	if err != nil {
+		return ""
+	}
+	return address
+}
+
 // Info implements llm.Model.
 func (m *Model) Info() llm.Info { return m.o.Info }
 
@@ -176,7 +187,7 @@ func (m *Model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delt
 		c := &call{m: m, req: req, yield: yield}
 		err := c.run(ctx)
 		if err != nil && !errors.Is(err, errLeft) {
-			yield(llm.Delta{}, err)
+			yield(llm.Delta{}, fault.Asked(err, m.url))
 		}
 	}
 }

@@ -28,7 +28,7 @@ func open(t testing.TB, o compat.Options) *compat.Model {
 func driver(t *testing.T, noStream bool) llmtest.Driver {
 	return llmtest.Driver{Dialect: llmtest.Chat{}, Whole: noStream, New: func(c llmtest.Config) llm.Model {
 		return open(t, compat.Options{
-			Info: llm.Info{Name: "test", ID: c.Model, Media: true}, URL: c.URL, Key: llm.NewKey(c.Key),
+			Info: llm.Info{Name: "test", ID: c.Model, Media: true, OutputTokensMax: c.OutputTokensMax}, URL: c.URL, Key: llm.NewKey(c.Key),
 			Silence: c.Silence, ReplyBytesMax: c.ReplyBytesMax, NoStream: noStream,
 		})
 	}}

@@ -259,7 +259,11 @@ func (m *Model) encodeRest(req *llm.Request) []byte {
 			b = append(b, `,"parallel_tool_calls":false`...)
 		}
 	}
-	if n := req.OutputTokensMax; n > 0 {
+	n := req.OutputTokensMax
+	if known := m.o.Info.OutputTokensMax; known > 0 && (n == 0 || n > known) {
+		n = known
+	}
+	if n > 0 {
 		name := `,"max_tokens":`
 		if m.o.CompletionTokens {
 			name = `,"max_completion_tokens":`

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -34,10 +35,31 @@ const (
 // it quotes of req.
 func Status(model string, status int, header http.Header, said string, req *llm.Request, secrets ...string) *llm.Error {
 	e := &llm.Error{Trouble: Trouble(status, said), Status: status, Model: model, RetryAfter: RetryAfter(header)}
-	if text := Redact(said, req, secrets...); text != "" {
-		e.Cause = errors.New(text)
+	if e.Trouble == llm.Overflow {
+		e.WindowTokens, e.PromptTokens = Sizes(said)
+	}
+	if e.Said = Redact(said, req, secrets...); e.Said != "" {
+		e.Cause = errors.New(e.Said)
 	}
 	return e
+}
+
+// Asked returns err with the address that was asked, if it is an error of a model.
+func Asked(err error, address string) error {
+	if e, ok := errors.AsType[*llm.Error](err); ok && e.URL == "" {
+		e.URL = Address(address)
+	}
+	return err
+}
+
+// Address is a URL without user, query and fragment, where secrets may be; "" = it
+// is none.
+func Address(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // Said returns the error that a failure inside a stream means: there is no
@@ -114,6 +136,49 @@ var overflow = pattern.Lazy(`(?i)` + strings.Join([]string{
 	`requested tokens.{0,40}exceed.{0,20}context`,
 }, "|"))
 
+// Where servers say how large the window is, and how long the prompt.
+var (
+	saidWindow = pattern.Lazy(`(?i)` + strings.Join([]string{
+		`n_ctx\D{0,3}(\d+)`,
+		`maximum (?:model |input |prompt )?(?:context )?length (?:is|of) (\d+)`,
+		`(\d+) maximum\b`,
+		`context size \((\d+)`,
+		`context length of only (\d+)`,
+		`must be <= (\d+)`,
+		`tokens allowed \((\d+)`,
+		`context limit: [\d +]+> (\d+)`,
+	}, "|"))
+	saidPrompt = pattern.Lazy(`(?i)` + strings.Join([]string{
+		`n_prompt_tokens\D{0,3}(\d+)`,
+		`prompt is too long: (\d+)`,
+		`(?:resulted in|requested|requested about) (\d+)`,
+		`request \((\d+) tokens`,
+		`prompt \(length (\d+)`,
+		`prompt contains (\d+)`,
+		`input token count \((\d+)`,
+		`given: (\d+)`,
+	}, "|"))
+	thousands = pattern.Lazy(`(\d),(\d{3})\b`)
+)
+
+// What is believed of such numbers.
+const windowMin, windowMax = 256, 100_000_000
+
+// Sizes reads from a server's text how many tokens its window has, and how many the
+// prompt; 0 = it does not say.
+func Sizes(said string) (window, prompt int) {
+	said = thousands().ReplaceAllString(said, "$1$2")
+	number := func(found []string) int {
+		for _, text := range found[min(1, len(found)):] {
+			if n, err := strconv.Atoi(text); err == nil && n >= windowMin && n <= windowMax {
+				return n
+			}
+		}
+		return 0
+	}
+	return number(saidWindow().FindStringSubmatch(said)), number(saidPrompt().FindStringSubmatch(said))
+}
+
 // Overflow reports whether a server's text means that the prompt is too long.
 func Overflow(said string) bool { return overflow().MatchString(said) }
 
@@ -175,6 +240,8 @@ func message(body []byte, depth int) string {
 		Detail  json.RawMessage `json:"detail"`
 		Type    json.RawMessage `json:"type"`
 		Code    json.RawMessage `json:"code"`
+		Window  int             `json:"n_ctx"`
+		Prompt  int             `json:"n_prompt_tokens"`
 	}
 	switch {
 	case depth == 0:
@@ -191,6 +258,9 @@ func message(body []byte, depth int) string {
 			return message(shape.Error, depth-1)
 		}
 		parts := words(shape.Type, shape.Code, shape.Message, shape.Detail)
+		if shape.Window > 0 { // llama.cpp
+			parts = append(parts, fmt.Sprintf("n_ctx %d, n_prompt_tokens %d", shape.Window, shape.Prompt))
+		}
 		if len(parts) > 0 {
 			return strings.Join(parts, ": ")
 		}

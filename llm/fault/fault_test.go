@@ -59,6 +59,51 @@ func TestTrouble_knowsTheWordsOfServers(t *testing.T) {
 	}
 }
 
+// What servers say of sizes is used: it is better than any guess.
+func TestSizes(t *testing.T) {
+	for said, want := range map[string][2]int{
+		"prompt is too long: 215044 tokens > 200000 maximum":                                                                       {200000, 215044},
+		"prompt is too long: 215,044 tokens > 200,000 maximum":                                                                     {200000, 215044},
+		"input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000":                                              {200000, 0},
+		"This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.":                      {8192, 9001},
+		"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the messages, 1000 more)": {4096, 5000},
+		"The decoder prompt (length 40000) is longer than the maximum model length of 32768.":                                      {32768, 40000},
+		"request (4321 tokens) exceeds the available context size (2048 tokens), try increasing it":                                {2048, 4321},
+		"the model is loaded with context length of only 4096 tokens, which is not enough":                                         {4096, 0},
+		"This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens":                      {131072, 140000},
+		"`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000":                                                          {4096, 5000},
+		"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).":                                  {1048576, 1200000},
+		"Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length":                   {32768, 40000},
+		"exceed_context_size_error: 400: the request exceeds the available context size: n_ctx 2048, n_prompt_tokens 4321":         {2048, 4321},
+		"the request exceeds the available context size, try increasing it":                                                        {0, 0},
+		"maximum context length is 0 tokens":                                                                                       {0, 0},
+		"maximum context length is 99999999999999999999 tokens":                                                                    {0, 0},
+		"": {0, 0},
+	} {
+		window, prompt := fault.Sizes(said)
+		if got := [2]int{window, prompt}; got != want {
+			t.Errorf("%q: %v, want %v", said, got, want)
+		}
+	}
+	llamacpp := `{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error","n_prompt_tokens":4321,"n_ctx":2048}}`
+	e := fault.Status("m", 400, nil, fault.Message([]byte(llamacpp)), nil)
+	if e.Trouble != llm.Overflow || e.WindowTokens != 2048 || e.PromptTokens != 4321 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func FuzzSizes(f *testing.F) {
+	f.Add("maximum context length is 8192 tokens, requested 9,001")
+	f.Fuzz(func(t *testing.T, said string) {
+		window, prompt := fault.Sizes(said)
+		for _, n := range []int{window, prompt} {
+			if n != 0 && (n < 256 || n > 100_000_000) {
+				t.Errorf("%q: %d", said, n)
+			}
+		}
+	})
+}
+
 func TestSaid_sortsTextsWithoutAStatus(t *testing.T) {
 	for said, want := range map[string]llm.Trouble{
 		"overloaded_error: Overloaded":            llm.Overloaded,

@@ -28,6 +28,8 @@ type Config struct {
 	Silence time.Duration
 	// ReplyBytesMax bounds the bytes of one reply; a longer one is Malformed.
 	ReplyBytesMax int64
+	// OutputTokensMax bounds every answer (llm.Info); 0 = nothing is said.
+	OutputTokensMax int
 }
 
 // Facts are what a dialect can say.

@@ -54,14 +54,24 @@ func failures(t *testing.T, d Driver) {
 			})
 		}
 	}
-	t.Run("TheErrorOfTheServerIsForTheLog", func(t *testing.T) {
-		b := d.play(t, Reply{Failure: &Failure{Trouble: llm.BadRequest, Status: 400, Text: "tools[3].name is too long"}})
-		if e := b.failure(hello(), llm.BadRequest); e != nil {
+	t.Run("WhatTheServerSaidIsShown", func(t *testing.T) {
+		for status, trouble := range map[int]llm.Trouble{400: llm.BadRequest, 404: llm.BadRequest, 402: llm.Refused} {
+			b := d.play(t, Reply{Failure: &Failure{Trouble: trouble, Status: status, Text: "tools[3].name is too long\n" + strings.Repeat("and so on ", 1000)}})
+			e := b.failure(hello(), trouble)
+			if e == nil {
+				continue
+			}
+			public := errs.Public(e)
+			for _, want := range []string{"tools[3].name is too long and so on", fmt.Sprintf("HTTP %d", status), "from " + b.server.URL} {
+				if !strings.Contains(public, want) {
+					t.Errorf("%d: users read %q, and not %q", status, public, want)
+				}
+			}
+			if len(public) > 1000 || strings.Contains(public, "\n") {
+				t.Errorf("%d: users read %d bytes: %q", status, len(public), public)
+			}
 			if !strings.Contains(e.Error(), "tools[3].name is too long") {
 				t.Errorf("the operator cannot see what the server said: %v", e)
-			}
-			if strings.Contains(errs.Public(e), "tools[3]") {
-				t.Errorf("users see what the server said: %s", errs.Public(e))
 			}
 		}
 	})

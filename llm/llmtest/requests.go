@@ -19,6 +19,7 @@ func requests(t *testing.T, d Driver) {
 	t.Run("OpaqueDataOfOthersIsDropped", func(t *testing.T) { foreign(t, d) })
 	t.Run("OpaqueDataSurvivesTheLog", func(t *testing.T) { logged(t, d) })
 	t.Run("Settings", func(t *testing.T) { settings(t, d) })
+	t.Run("OutputLimit", func(t *testing.T) { outputLimit(t, d) })
 	t.Run("NothingUnasked", func(t *testing.T) { nothingUnasked(t, d) })
 	t.Run("Choice", func(t *testing.T) { choices(t, d) })
 	t.Run("CacheHints", func(t *testing.T) { cacheHints(t, d) })
@@ -201,6 +202,19 @@ func settings(t *testing.T, d Driver) {
 			t.Fatal("the schema did not arrive")
 		}
 		check(true, "schema", toolTexts([]llm.ToolSpec{{Schema: got.Schema.Schema}}), toolTexts([]llm.ToolSpec{{Schema: req.Schema.Schema}}))
+	}
+}
+
+// outputLimit: what a model may answer at most goes over the wire, also when the
+// request does not say it.
+func outputLimit(t *testing.T, d Driver) {
+	for _, c := range []struct{ model, request, want int }{{1000, 0, 1000}, {1000, 4321, 1000}, {1000, 100, 100}, {0, 100, 100}} {
+		b := d.play(t, ok())
+		b.model = d.New(Config{URL: b.server.URL, Model: testModel, Key: testKey, Silence: patience, ReplyBytesMax: replyBytesMax, OutputTokensMax: c.model})
+		b.ask(&llm.Request{Messages: []llm.Message{llm.User("hi")}, OutputTokensMax: c.request})
+		if got := b.last().Request.OutputTokensMax; got != c.want {
+			t.Errorf("the model's %d and the request's %d: %d arrived, want %d", c.model, c.request, got, c.want)
+		}
 	}
 }
 

@@ -121,7 +121,7 @@ func (m *Model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delt
 	return func(yield func(llm.Delta, error) bool) {
 		err := m.stream(ctx, req, func(d llm.Delta) bool { return yield(d, nil) })
 		if err != nil && !errors.Is(err, errLeft) {
-			yield(llm.Delta{}, err)
+			yield(llm.Delta{}, fault.Asked(err, m.c.URL))
 		}
 	}
 }
