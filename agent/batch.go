@@ -23,6 +23,7 @@ type batch struct {
 	r        *Runner
 	ctx      context.Context // of tools
 	cancel   context.CancelCauseFunc
+	stop     func() // of the clock
 	running  map[string]tool.Effect
 	inFlight int // goroutines that will report
 	landings chan landing
@@ -48,8 +49,15 @@ type planned struct {
 // newBatch returns a batch of n calls, each of which reports at most twice.
 func (r *Runner) newBatch(ctx context.Context, n int) *batch {
 	b := &batch{r: r, running: map[string]tool.Effect{}, landings: make(chan landing, 2*n), gates: map[string]gate{}}
+	ctx, b.stop = r.timed(ctx)
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	return b
+}
+
+// end lets go of what the batch holds.
+func (b *batch) end() {
+	b.cancel(nil)
+	b.stop()
 }
 
 // runTools brings the open calls to their ends. waiting: only people or other
@@ -59,11 +67,11 @@ func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err erro
 	if b == nil {
 		b = r.newBatch(ctx, len(r.s.Open()))
 	}
-	defer b.cancel(nil)
+	defer b.end()
 	for {
 		if r.s.Run.Cancel != nil {
 			b.cancel(tool.ErrCancelled)
-		} else if b.lost != nil {
+		} else if b.lost != nil || interrupted(b.ctx) != nil {
 			// Nothing more begins here.
 		} else if err := b.advance(ctx); err != nil {
 			return false, b.abandon(err)
@@ -72,7 +80,7 @@ func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err erro
 			return false, b.lost
 		}
 		if len(b.running) == 0 {
-			return len(r.s.Open()) > 0 && r.s.Run.Cancel == nil, nil
+			return len(r.s.Open()) > 0 && interrupted(b.ctx) == nil, nil
 		}
 		if err := b.await(ctx); err != nil {
 			return false, b.abandon(err)
@@ -181,7 +189,7 @@ func (b *batch) clashes(e tool.Effect, ahead []tool.Effect) bool {
 // await takes in one piece of news.
 func (b *batch) await(ctx context.Context) error {
 	var expiry <-chan time.Time
-	if next := b.r.waiting().Expires; !next.IsZero() {
+	if next := b.r.expires(); !next.IsZero() {
 		timer := time.NewTimer(next.Sub(b.r.c.Now()))
 		defer timer.Stop()
 		expiry = timer.C
@@ -206,6 +214,8 @@ func (b *batch) land(ctx context.Context, l landing) error {
 	for more := true; more; {
 		b.inFlight--
 		switch {
+		case l.plan != nil && l.plan.done == nil && l.err == nil && interrupted(b.ctx) != nil:
+			delete(b.running, l.call.ID) // it does not begin any more
 		case l.plan != nil && l.plan.done == nil && l.err == nil:
 			starts = append(starts, l)
 			bodies = append(bodies, b.r.started(l.call, l.plan.data, b.gates[l.call.ID].args))
@@ -399,6 +409,8 @@ func (r *Runner) completed(ctx context.Context, l landing) (thread.ToolCompleted
 		return thread.ToolCompleted{}, false
 	case errors.Is(context.Cause(ctx), tool.ErrCancelled):
 		return failed(c, tool.CodeCancelled, "The run was cancelled while this ran."), true
+	case errors.Is(context.Cause(ctx), tool.ErrTimeUp):
+		return failed(c, tool.CodeTimeout, "The time of the run was up while this ran."), true
 	case ctx.Err() != nil:
 		return thread.ToolCompleted{}, false // the server stops; the next driver goes on
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
 )
 
-// This file ends an operation when its run is cancelled.
+// This file ends an operation when its run is cancelled, or when its time is up.
 //
 // It costs a goroutine only once there is news. A cancelWatcher is ended by the caller that
 // made it; Look may be called from any goroutine, at any time.
@@ -96,4 +99,49 @@ func (l *cancelWatcher) End() {
 	l.mu.Unlock()
 	l.cancel(nil)
 	l.wg.Wait()
+}
+
+// timed returns a context that ends with tool.ErrTimeUp when the run has worked as
+// long as it may. A limit that is changed meanwhile holds. Precondition: the run
+// does not wait for people.
+func (r *Runner) timed(ctx context.Context) (context.Context, func()) {
+	left, bounded := r.s.TimeLeft(r.c.Now())
+	if !bounded {
+		return ctx, func() {}
+	}
+	limit := r.s.Run.Budget.Wall
+	timed, cancel := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	armed := make(chan struct{}) // timer is set
+	timer = time.AfterFunc(max(left, 0), func() {
+		<-armed
+		now := r.limitNow(timed)
+		if now > limit {
+			timer.Reset(now - limit)
+			limit = now
+		} else if now > 0 {
+			cancel(tool.ErrTimeUp)
+		}
+	})
+	close(armed)
+	return timed, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// limitNow is the run's limit of time, 0 = none, with changes that are in the log
+// and not taken in yet. It may be called from any goroutine.
+func (r *Runner) limitNow(ctx context.Context) time.Duration {
+	at := r.at.Load() // first: what is taken in meanwhile is read twice
+	limit := time.Duration(r.limit.Load())
+	for e, err := range r.c.Log.Load(ctx, r.c.Thread, at+1) {
+		if err != nil {
+			break
+		}
+		if b, is := e.Body.(thread.BudgetChanged); is {
+			limit = b.Budget.Wall
+		}
+	}
+	return limit
 }

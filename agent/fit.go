@@ -19,11 +19,8 @@ func (r *Runner) fit(ctx context.Context) (*prompt.Prompt, error) {
 	if r.calling != nil {
 		spec.Calling = r.calling
 	}
-	window := prompt.Window(r.s, spec.Model)
-	for range r.tight { // it was too long although it looked well
-		window = window * 3 / 5
-	}
 	for try := 0; ; try++ {
+		window := prompt.Room(r.s, spec.Model)
 		p, err := r.b.Build(ctx, r.s, spec)
 		if err != nil {
 			return nil, fmt.Errorf("build the prompt of %s: %w", r.c.Thread, err)
@@ -87,7 +84,12 @@ func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error 
 		done.Cost += r.c.Model.Info().Price.Cost(response.Usage)
 		return response, nil
 	}
-	if done.Summary, err = prompt.Summarise(ctx, excerpt, window, ask); err != nil {
+	opCtx, over := r.interruptible(ctx)
+	defer over()
+	if done.Summary, err = prompt.Summarise(opCtx, excerpt, window, ask); err != nil {
+		if ctx.Err() == nil && interrupted(opCtx) != nil {
+			return errReplan
+		}
 		return err
 	}
 	return r.append(ctx, done)

@@ -50,7 +50,7 @@ func (r *Runner) answer(ctx context.Context) (final, error) {
 	if last == nil {
 		return final{}, errs.New(errs.Internal, "a run of %s is done without a step", r.c.Thread)
 	}
-	m, err := prompt.Message(ctx, r.c.Blobs, last.Step)
+	m, err := prompt.Message(ctx, r.c.Blobs, last)
 	if err != nil {
 		return final{}, err
 	}

@@ -75,7 +75,8 @@ type News struct {
 type Outcome struct {
 	// Ended: the run is over, or there was none.
 	Ended bool
-	// Expires is when an open approval ends by itself; zero = never.
+	// Expires is when an open approval ends by itself, or the run that waits for
+	// what goes on elsewhere; zero = never.
 	Expires time.Time
 	// Parked are calls that go on elsewhere.
 	Parked []string
@@ -96,11 +97,12 @@ type Runner struct {
 	poke    chan struct{}
 	lookout atomic.Pointer[cancelWatcher] // during a model call
 	at      atomic.Uint64                 // State.Seq, for the lookout
+	limit   atomic.Int64                  // Budget.Wall of the run, stored before at
 	parked  map[string]bool
 	row     row
 	claim   thread.Claimed
 	schema  *definition.ResultSchema // of the result, nil = text
-	tight   int                      // how often the window turned out to be smaller
+	tight   int                      // prompts in a row that were too long
 	told    bool
 
 	hookCtx context.Context // of the run under way, for hooks that only listen
@@ -125,7 +127,7 @@ func New(c Config) (*Runner, error) {
 		c: c, s: c.State, b: prompt.NewBuilder(c.Blobs), tools: map[string]tool.Tool{},
 		poke: make(chan struct{}, 1), parked: map[string]bool{}, claim: c.State.Claim,
 	}
-	r.at.Store(c.State.Seq)
+	r.seen()
 	if err := r.want(); err != nil {
 		return nil, err
 	}
@@ -187,7 +189,7 @@ func (r *Runner) Notify() {
 // run is where it was, and may be tried again.
 func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 	r.hookCtx = ctx
-	if err := r.hydrate(ctx); err != nil {
+	if err := r.unreadable(ctx, r.hydrate(ctx)); err != nil {
 		return Outcome{}, err
 	}
 	for {
@@ -214,8 +216,29 @@ func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 				return r.waiting(), nil
 			}
 		}
-		if err != nil && !errors.Is(err, errReplan) {
+		if err := r.unreadable(ctx, err); err != nil && !errors.Is(err, errReplan) {
 			return Outcome{}, err
+		}
+	}
+}
+
+// unreadable ends a run that needs what is no longer stored: another driver would
+// not find it either. Other errors are passed on.
+func (r *Runner) unreadable(ctx context.Context, err error) error {
+	lost, ok := errors.AsType[*prompt.UnreadableError](err)
+	if !ok || r.s.Run == nil || r.s.Run.Ended != nil {
+		return err
+	}
+	r.c.Logger.Error("the log names what cannot be read", "thread", r.c.Thread, "event", lost.Event, "err", err)
+	text := fmt.Sprintf("The run cannot go on: %s.", errs.Public(lost))
+	if lost.Event > 1 {
+		text = fmt.Sprintf("The run cannot go on: event %d cannot be read, since %s. `skete rewind %s --to %d` takes the conversation back to before it.",
+			lost.Event, errs.Public(lost), r.s.Run.ID, lost.Event-1)
+	}
+	for {
+		err := r.stop(ctx, thread.RunFailed, runs.ReasonLog, text)
+		if !errors.Is(err, errReplan) {
+			return err
 		}
 	}
 }
@@ -223,17 +246,36 @@ func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 // errReplan says that the log moved: what is next must be asked again.
 var errReplan = errors.New("the log moved")
 
+// waiting is how a run rests that only people or other threads can bring on.
 func (r *Runner) waiting() Outcome {
-	o := Outcome{}
+	o := Outcome{Expires: r.expires()}
 	for _, c := range r.s.Open() {
-		switch {
-		case r.parked[c.ID]:
+		if r.parked[c.ID] {
 			o.Parked = append(o.Parked, c.ID)
-		case c.Waits() && !c.Asked.Expires.IsZero() && (o.Expires.IsZero() || c.Asked.Expires.Before(o.Expires)):
-			o.Expires = c.Asked.Expires
 		}
 	}
+	if left, bounded := r.s.TimeLeft(r.c.Now()); bounded && len(o.Parked) > 0 {
+		o.Expires = earlier(o.Expires, r.c.Now().Add(left))
+	}
 	return o
+}
+
+// expires is when the first open approval ends by itself, zero = never.
+func (r *Runner) expires() (first time.Time) {
+	for _, c := range r.s.Open() {
+		if c.Waits() && !c.Asked.Expires.IsZero() {
+			first = earlier(first, c.Asked.Expires)
+		}
+	}
+	return first
+}
+
+// earlier returns the first of two times; zero = never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // end writes the end of the run, with a result for every call that has none.
@@ -361,11 +403,19 @@ func (r *Runner) writeOnce(ctx context.Context, events []thread.Event) error {
 
 func (r *Runner) apply(e thread.Event) error {
 	err := r.s.Apply(e)
-	r.at.Store(r.s.Seq)
+	r.seen()
 	if err == nil && r.c.Applied != nil {
 		r.c.Applied(e)
 	}
 	return err
+}
+
+// seen tells other goroutines how far the log was taken in.
+func (r *Runner) seen() {
+	if r.s.Run != nil {
+		r.limit.Store(int64(r.s.Run.Budget.Wall))
+	}
+	r.at.Store(r.s.Seq)
 }
 
 // stillWanted drops starts once the run is to be cancelled.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -408,6 +409,193 @@ func TestRun_waitsForPeople(t *testing.T) {
 	}
 }
 
+// A model that sees images is shown what a tool read, also in the runs that follow.
+func TestRun_showsImages(t *testing.T) {
+	image := fake{name: "look", class: tool.Read, run: func(context.Context, tool.Request) (tool.Result, error) {
+		return tool.Result{Whole: true, Blocks: []llm.Block{
+			llm.Text("a.png"), {Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: strings.Repeat("f", 64), Data: []byte("png")}},
+		}}, nil
+	}}
+	var seen []string
+	reply := steps(llm.Assistant(call("c1", "look", `{}`)), say("A dot."))
+	m := &model{info: llm.Info{Media: true}, reply: func(req *llm.Request) (*llm.Response, error) {
+		for _, m := range req.Messages {
+			for _, b := range m.Blocks {
+				if b.Result != nil {
+					seen = append(seen, string(b.Result.Blocks[1].Media.Data))
+				}
+			}
+		}
+		return reply(req)
+	}}
+	w := newWorld(t, definition.Definition{Name: "a"}, m, image)
+	if o := w.run(); !o.Ended || w.state().Run.Ended.State != thread.RunSucceeded {
+		t.Fatalf("%+v", w.state().Run)
+	}
+	if d := cmp.Diff([]string{"png"}, seen); d != "" {
+		t.Error(d)
+	}
+	w.well()
+}
+
+// losing forgets every blob.
+type losing struct{ thread.Blobs }
+
+func (losing) Get(context.Context, string) ([]byte, error) {
+	return nil, errs.New(errs.NotFound, "no blob")
+}
+
+// A run whose log names what is gone ends at once, says how to go back, and the
+// conversation can be taken back.
+func TestRun_endsWhenItsLogCannotBeRead(t *testing.T) {
+	image := llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: strings.Repeat("a", 64)}}
+	large := call("c1", "act", `{"x":"`+strings.Repeat("x", thread.InlineBytesMax)+`"}`)
+	for name, c := range map[string]struct {
+		before []thread.Body
+		event  int
+	}{
+		"an image that a person sent": {[]thread.Body{thread.Input{From: "user", Blocks: []llm.Block{image}}}, 4},
+		"the message of an open call": {[]thread.Body{thread.ModelCompleted{Message: llm.Assistant(call("c1", "act", `{}`)), Blob: strings.Repeat("b", 64), Through: 3}}, 4},
+		"nothing yet":                 {nil, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &guest{}
+			w := newWorld(t, definition.Definition{Name: "a"}, &model{info: llm.Info{Media: true}, reply: steps(llm.Assistant(large), say("ok"))}, toolsOf(g)...)
+			w.append(c.before...)
+			w.blobs = losing{w.blobs}
+			if o := w.run(); !o.Ended {
+				t.Fatalf("%+v", o)
+			}
+			s := w.state()
+			ended := s.Run.Ended
+			back := fmt.Sprintf("`skete rewind %s --to %d`", s.Run.ID, c.event-1)
+			if ended.State != thread.RunFailed || ended.Reason != runs.ReasonLog || !strings.Contains(ended.Text, back) || !strings.Contains(ended.Text, "is not stored") {
+				t.Fatalf("%+v", ended)
+			}
+			if len(g.runs) != 0 {
+				t.Errorf("a call ran without its arguments: %v", g.runs)
+			}
+			if err := runs.MayRewind(s, uint64(c.event-1)); err != nil {
+				t.Errorf("it cannot be taken back: %v", err)
+			}
+			must(t, thread.Check(w.events()))
+		})
+	}
+}
+
+func after(d time.Duration) <-chan struct{} {
+	c := make(chan struct{})
+	time.AfterFunc(d, func() { close(c) })
+	return c
+}
+
+// A limit of time ends whatever is under way, and what there is by then is kept.
+func TestRun_timeIsUp(t *testing.T) {
+	const wall = 5 * time.Second
+	slow := func(ctx context.Context, _ tool.Request) (tool.Result, error) { // as execute does
+		select {
+		case <-time.After(time.Minute):
+			return tool.Text("whole"), nil
+		case <-ctx.Done():
+			return tool.Fail(tool.CodeTimeout, "half of it"), nil
+		}
+	}
+	deaf := func(context.Context, tool.Request) (tool.Result, error) {
+		<-time.After(20 * time.Second)
+		return tool.Text("whole"), nil
+	}
+	parks := func(context.Context, tool.Request) (tool.Result, error) { return tool.Result{}, tool.ErrWaiting }
+	one := llm.Assistant(call("c1", "act", `{"path":"/a"}`))
+	for name, c := range map[string]struct {
+		reply func(*llm.Request) (*llm.Response, error)
+		wait  time.Duration // of the model
+		run   func(context.Context, tool.Request) (tool.Result, error)
+		took  time.Duration
+		want  map[string]string // results
+	}{
+		"a model call":                {reply: steps(say("late")), wait: 40 * time.Second, took: wall},
+		"a tool that hands in":        {reply: steps(one), run: slow, took: wall, want: map[string]string{"c1": "half of it"}},
+		"a tool that does not listen": {reply: steps(one), run: deaf, took: wall + 5*time.Second, want: map[string]string{"c1": "The time of the run was up while this ran."}},
+		"a call behind another": {
+			reply: steps(llm.Assistant(call("c1", "act", `{"path":"/a"}`), call("c2", "act", `{"path":"/a"}`))), run: slow, took: wall,
+			want: map[string]string{"c1": "half of it", "c2": "The run was ended before this call had a result."},
+		},
+		"what goes on elsewhere": {reply: steps(one), run: parks, took: wall, want: map[string]string{"c1": "The run was ended before this call had a result."}},
+		"a model that fails": {reply: func(*llm.Request) (*llm.Response, error) {
+			return nil, &llm.Error{Trouble: llm.Overloaded, RetryAfter: time.Minute}
+		}, took: wall},
+		"a result in time": {reply: steps(say("done")), wait: wall - time.Millisecond, took: wall - time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := definition.Definition{Name: "a", Limits: definition.Limits{Budget: thread.Budget{Wall: wall}}}
+				began := time.Now()
+				m := &model{reply: c.reply}
+				if c.wait > 0 {
+					m.wait = after(c.wait)
+				}
+				ran := map[string]bool{}
+				act := fake{name: "act", class: tool.Keyed, touch: true, run: func(ctx context.Context, r tool.Request) (tool.Result, error) {
+					ran[r.Call] = true
+					return c.run(ctx, r)
+				}}
+				w := newWorld(t, d, m, act)
+				o := w.run()
+				if !o.Ended { // it waits for what goes on elsewhere
+					<-time.After(time.Until(o.Expires))
+					o = w.run()
+				}
+				s := w.state()
+				if took := time.Since(began); took != c.took {
+					t.Errorf("it took %v", took)
+				}
+				state, reason := thread.RunTimedOut, runs.ReasonWall
+				if c.took < wall {
+					state, reason = thread.RunSucceeded, runs.ReasonDone
+				}
+				if !o.Ended || s.Run.Ended.State != state || s.Run.Ended.Reason != reason {
+					t.Errorf("%+v", s.Run.Ended)
+				}
+				for id, want := range c.want {
+					if got := (llm.Message{Blocks: s.Call(id).Completed.Blocks}).String(); got != want {
+						t.Errorf("%s: %q", id, got)
+					}
+				}
+				if ran["c2"] {
+					t.Error("a call began that had no time left")
+				}
+				must(t, thread.Check(w.events()))
+				<-time.After(time.Minute) // what did not listen ends too
+			})
+		})
+	}
+}
+
+// More time that a person gives while the model thinks holds for that call too.
+func TestRun_moreTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		wall, took time.Duration
+		state      thread.RunState
+	}{
+		"more":     {30 * time.Second, 20 * time.Second, thread.RunSucceeded},
+		"a little": {8 * time.Second, 8 * time.Second, thread.RunTimedOut},
+		"no limit": {0, 20 * time.Second, thread.RunSucceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := definition.Definition{Name: "a", Limits: definition.Limits{Budget: thread.Budget{Wall: 5 * time.Second}}}
+				began := time.Now()
+				w := newWorld(t, d, &model{reply: steps(say("done")), wait: after(20 * time.Second)})
+				time.AfterFunc(3*time.Second, func() { w.append(thread.BudgetChanged{Budget: thread.Budget{Wall: c.wall}}) })
+				w.run()
+				if s := w.state(); s.Run.Ended.State != c.state || time.Since(began) != c.took {
+					t.Errorf("after %v: %+v", time.Since(began), s.Run.Ended)
+				}
+			})
+		})
+	}
+}
+
 func TestRun_approvalExpires(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	d := definition.Definition{Name: "a", Rules: []definition.Rule{{Action: definition.Ask, Expires: time.Hour}}}
@@ -603,6 +791,54 @@ func TestRun_smallWindow(t *testing.T) {
 		}
 	}
 	w.well()
+}
+
+// A window that is configured too large costs one failure, whether the server says
+// how large it is or not, and the thread remembers it.
+func TestRun_wrongWindow(t *testing.T) {
+	const real, n = 8000, 60
+	for name, says := range map[string]bool{"the server says it": true, "the server is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			read := fake{name: "read", class: tool.Read, run: func(_ context.Context, r tool.Request) (tool.Result, error) {
+				return tool.Text(strings.Repeat(r.Call+" 0123456789\n", 200)), nil
+			}}
+			failures := 0
+			m := &model{info: llm.Info{Name: "m", WindowTokens: 200_000}, reply: func(req *llm.Request) (*llm.Response, error) {
+				tokens := 0
+				for _, x := range req.Messages {
+					tokens += prompt.Tokens(x.Blocks) * 3 / 2 // this server makes more tokens of a text
+				}
+				if tokens > real {
+					failures++
+					e := &llm.Error{Trouble: llm.Overflow}
+					if says {
+						e.WindowTokens, e.PromptTokens = real, tokens
+					}
+					return nil, e
+				}
+				switch {
+				case req.Step == 0:
+					return respond(say("so far so good")), nil
+				case req.Step%n != 0:
+					return &llm.Response{Message: llm.Assistant(call(fmt.Sprintf("c%d", failures*1000+req.Step), "read", `{}`)), Stop: llm.StopTools}, nil
+				}
+				return &llm.Response{Message: say("ok"), Stop: llm.StopEnd}, nil
+			}}
+			w := newWorld(t, definition.Definition{Name: "a"}, m, read)
+			for range 2 {
+				if o := w.run(); !o.Ended || w.state().Run.Ended.State != thread.RunSucceeded {
+					t.Fatalf("%+v", w.state().Run.Ended)
+				}
+				run := thread.NewRunID()
+				_, err := w.log.Append(t.Context(), w.id, w.state().Seq,
+					thread.New(run, thread.RunStarted{}), thread.New(run, thread.Input{From: "user", Blocks: []llm.Block{llm.Text("more")}}))
+				must(t, err)
+			}
+			if failures != 1 {
+				t.Errorf("%d prompts were too long", failures)
+			}
+		})
+	}
 }
 
 func TestRun_budgets(t *testing.T) {

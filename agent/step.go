@@ -97,20 +97,24 @@ func (r *Runner) call(ctx context.Context, p *prompt.Prompt) error {
 	})
 }
 
-// consult returns the model's whole answer. tool.ErrCancelled: a cancel was
-// asked for meanwhile.
+// consult returns the model's whole answer. tool.ErrCancelled, tool.ErrTimeUp: a
+// cancel was asked for meanwhile, the run's time was up.
 func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (*llm.Response, error) {
 	opCtx, done := r.interruptible(ctx)
 	defer done()
 	failedAttempt := func(f llm.RetryFailure) {
 		*attempts = f.Attempt + 1
 		r.c.News(News{Reset: true})
-		_ = r.append(ctx, thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip.Text(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name})
+		body := thread.ModelFailed{Attempt: f.Attempt, Trouble: f.Trouble, Text: clip.Text(f.Text, textMax), Wait: f.Wait, Model: r.c.Model.Info().Name}
+		if f.Trouble == llm.Overflow {
+			body.WindowTokens, body.PromptTokens, body.Estimated = f.Err.WindowTokens, f.Err.PromptTokens, p.Ledger.Total
+		}
+		_ = r.append(ctx, body)
 	}
 	for delta, err := range llm.Retry(opCtx, r.c.Model, p.Request, r.c.Patience, failedAttempt) {
 		switch {
-		case err != nil && errors.Is(context.Cause(opCtx), tool.ErrCancelled):
-			return nil, tool.ErrCancelled
+		case err != nil && interrupted(opCtx) != nil:
+			return nil, interrupted(opCtx)
 		case err != nil:
 			return nil, err
 		case delta.Response != nil:
@@ -121,8 +125,10 @@ func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (
 	return nil, &llm.Error{Trouble: llm.Malformed, Model: r.c.Model.Info().Name} // attempt sees to it
 }
 
-// interruptible returns a context that ends when a cancel is asked for.
+// interruptible returns a context that ends when a cancel is asked for, and when
+// the run's time is up.
 func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, stop := r.timed(ctx)
 	w := newCancelWatcher(ctx, cancelWatchConfig{Asked: r.cancelSeen, Cause: tool.ErrCancelled, Pause: appendPause})
 	r.lookout.Store(w)
 	if len(r.poke) > 0 { // it came before the lookout was there
@@ -131,13 +137,25 @@ func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
 	return w.Context(), func() {
 		r.lookout.Store(nil)
 		w.End()
+		stop()
 	}
+}
+
+// interrupted is why such a context ended, nil = it did not, or with its parent.
+func interrupted(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	for _, why := range []error{tool.ErrCancelled, tool.ErrTimeUp} {
+		if errors.Is(cause, why) {
+			return why
+		}
+	}
+	return nil
 }
 
 // callFailed handles a model call that will not work by trying again.
 func (r *Runner) callFailed(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, tool.ErrCancelled):
+	case errors.Is(err, tool.ErrCancelled), errors.Is(err, tool.ErrTimeUp):
 		r.c.News(News{Reset: true})
 		return errReplan
 	case ctx.Err() != nil:
@@ -146,7 +164,7 @@ func (r *Runner) callFailed(ctx context.Context, err error) error {
 		return err
 	case llm.TroubleOf(err) == llm.Overflow && r.tight < tightMax:
 		r.tight++
-		return errReplan // fit makes it shorter
+		return errReplan // fit makes it shorter, by what the failure has shown
 	}
 	r.c.Logger.Warn("the model failed", "thread", r.c.Thread, "err", err)
 	return r.stop(ctx, thread.RunFailed, runs.ReasonModel, modelText(err))
@@ -193,11 +211,11 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 		err = r.hydrate(ctx)
 	}
 	if err != nil {
-		b.cancel(nil)
+		b.end()
 		return err
 	}
 	if len(calls) == 0 {
-		b.cancel(nil)
+		b.end()
 		return nil
 	}
 	b.begin(r.known(plain), r.known(planners), starts)
@@ -237,7 +255,7 @@ func (r *Runner) hydrate(ctx context.Context) error {
 	if last == nil || last.Step.Blob == "" || len(r.s.Open()) == 0 {
 		return nil
 	}
-	m, err := prompt.Message(ctx, r.c.Blobs, last.Step)
+	m, err := prompt.Message(ctx, r.c.Blobs, last)
 	if err != nil {
 		return err
 	}

@@ -161,6 +161,11 @@ type ModelFailed struct {
 	Text    string        `json:"text,omitempty"` // for people
 	Wait    time.Duration `json:"wait_ns,omitempty"`
 	Model   string        `json:"model,omitempty"`
+	// With an overflow: what the server counts (0 = it did not say), and what we took
+	// the prompt for.
+	WindowTokens int `json:"window_tokens,omitempty"`
+	PromptTokens int `json:"prompt_tokens,omitempty"`
+	Estimated    int `json:"estimated_tokens,omitempty"`
 }
 
 // ToolStarted allows the effects of a call: none happens before it is durable.

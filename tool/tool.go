@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"strings"
 
@@ -48,6 +49,11 @@ var ErrWaiting = errors.New("the call goes on elsewhere")
 // (the server goes down) they leave it running, for the next run of the call
 // to find.
 var ErrCancelled = errors.New("the run was cancelled")
+
+// ErrTimeUp is the cause of a context that ended because the run's time was up:
+// tools end what they started, and hand in what there is. It is a
+// context.DeadlineExceeded.
+var ErrTimeUp = fmt.Errorf("the time of the run is up: %w", context.DeadlineExceeded)
 
 // Class says what running a call again would mean.
 type Class string

@@ -119,17 +119,18 @@ func offloadPreview(text string) string {
 	return strings.Join(out, "\n")
 }
 
-// offloadMedia replaces the bytes of images by their hashes.
+// offloadMedia replaces the bytes of images by the hashes of blobs. A hash that
+// comes with the bytes is the tool's own (of a file, say) and names no blob.
 func offloadMedia(ctx context.Context, blobs thread.Blobs, blocks []llm.Block) error {
 	for i, b := range blocks {
-		if b.Media == nil || b.Media.Hash != "" {
+		if b.Media == nil {
 			continue
 		}
-		hash, err := blobs.Put(ctx, b.Media.Data)
+		m, err := runs.KeepMedia(ctx, blobs, *b.Media)
 		if err != nil {
 			return err
 		}
-		blocks[i].Media = &llm.Media{Type: b.Media.Type, Hash: hash}
+		blocks[i].Media = &m
 	}
 	return nil
 }

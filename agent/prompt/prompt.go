@@ -100,6 +100,18 @@ func Window(s *runs.State, info llm.Info) int {
 	if w := s.Agent.Limits.WindowTokens; w > 0 {
 		window = min(window, w)
 	}
+	if o := s.Overflow; o.WindowTokens > 0 && o.Model == info.Name {
+		window = min(window, o.WindowTokens)
+	}
+	return window
+}
+
+// Room is Window as our estimate counts, which a server has shown to be low.
+func Room(s *runs.State, info llm.Info) int {
+	window := Window(s, info)
+	if o := s.Overflow; o.Scale > 1 && o.Model == info.Name {
+		window = int(float64(window) / o.Scale)
+	}
 	return window
 }
 

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -214,6 +215,46 @@ func TestOffloadPreview(t *testing.T) {
 	}
 }
 
+// An event never names a blob that is not stored, whatever hash a tool has of its image.
+func TestOffloadResult_imagesAreStored(t *testing.T) {
+	for name, hash := range map[string]string{"no hash": "", "a hash of the tool's": strings.Repeat("a", 64)} {
+		blobs := thread.NewMemory()
+		done := &thread.ToolCompleted{Call: "c1", Blocks: []llm.Block{{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: hash, Data: []byte("png")}}}}
+		if err := OffloadResult(blobs, done, 1000, true); err != nil {
+			t.Fatal(err)
+		}
+		m := done.Blocks[0].Media
+		if content, err := blobs.Get(t.Context(), m.Hash); err != nil || string(content) != "png" || m.Data != nil {
+			t.Errorf("%s: %+v: %q, %v", name, m, content, err)
+		}
+	}
+	done := &thread.ToolCompleted{Call: "c1", Blocks: []llm.Block{{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: strings.Repeat("a", 64)}}}}
+	if err := OffloadResult(thread.NewMemory(), done, 1000, true); !errs.Is(err, errs.Invalid) {
+		t.Errorf("a hash of nothing: %v", err)
+	}
+}
+
+// What the log names and does not hold is said with its event.
+func TestBuild_saysWhichEventCannotBeRead(t *testing.T) {
+	gone := strings.Repeat("a", 64)
+	image := []llm.Block{{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: gone}}}
+	for name, item := range map[string]*runs.Item{
+		"an image":  {Seq: 7, Input: &thread.Input{From: "user", Blocks: image}},
+		"an input":  {Seq: 7, Input: &thread.Input{From: "user", Shown: gone}},
+		"a message": {Seq: 7, Step: &thread.ModelCompleted{Blob: gone}},
+		"a result":  step(7, &runs.Call{Completed: &thread.ToolCompleted{Shown: gone}}),
+		"its image": step(7, &runs.Call{Completed: &thread.ToolCompleted{Blocks: image}}),
+		"no hash":   {Seq: 7, Input: &thread.Input{From: "user", Shown: "x"}},
+	} {
+		s := &runs.State{Run: &runs.CurrentRun{}, Items: []*runs.Item{input(3, "user", 1), item}}
+		_, err := NewBuilder(thread.NewMemory()).Build(t.Context(), s, Spec{Model: llm.Info{Media: true}})
+		e, ok := errors.AsType[*UnreadableError](err)
+		if !ok || e.Event != 7 || !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // The parts of a message that is a blob stay readable in its event, calls with
 // their ids too.
 func TestOffloadMessage(t *testing.T) {
@@ -231,7 +272,7 @@ func TestOffloadMessage(t *testing.T) {
 		if (done.Blob != "") != (name == "large") || done.Message.Blocks[0].Text != "I write it." {
 			t.Errorf("%s: %+v", name, done)
 		}
-		whole, err := Message(t.Context(), blobs, done)
+		whole, err := Message(t.Context(), blobs, &runs.Item{Step: done})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package prompt
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -86,6 +87,11 @@ const clearedTokens = 25
 
 // render returns the messages that an item is in a prompt.
 func (b *Builder) render(ctx context.Context, item *runs.Item, spec Spec) ([]llm.Message, error) {
+	msgs, err := b.messages(ctx, item, spec)
+	return msgs, inEvent(err, item.Seq)
+}
+
+func (b *Builder) messages(ctx context.Context, item *runs.Item, spec Spec) ([]llm.Message, error) {
 	var msgs []llm.Message
 	switch {
 	case item.Summary != nil:
@@ -97,7 +103,7 @@ func (b *Builder) render(ctx context.Context, item *runs.Item, spec Spec) ([]llm
 		}
 		msgs = []llm.Message{{Role: llm.RoleUser, Blocks: blocks}}
 	default:
-		m, err := Message(ctx, b.blobs, item.Step)
+		m, err := Message(ctx, b.blobs, item)
 		if err != nil {
 			return nil, err
 		}
@@ -122,27 +128,61 @@ func (b *Builder) render(ctx context.Context, item *runs.Item, spec Spec) ([]llm
 	return msgs, nil
 }
 
-// Message returns the whole message of a step.
-func Message(ctx context.Context, blobs thread.Blobs, step *thread.ModelCompleted) (llm.Message, error) {
-	if step.Blob == "" {
-		return step.Message, nil
+// Message returns the whole message of an item with a step.
+func Message(ctx context.Context, blobs thread.Blobs, item *runs.Item) (llm.Message, error) {
+	if item.Step.Blob == "" {
+		return item.Step.Message, nil
 	}
-	content, err := blobs.Get(ctx, step.Blob)
+	content, err := readBlob(ctx, blobs, item.Step.Blob)
 	if err != nil {
-		return llm.Message{}, fmt.Errorf("read a message: %w", err)
+		return llm.Message{}, inEvent(fmt.Errorf("read a message: %w", err), item.Seq)
 	}
 	var m llm.Message
 	if err := json.Unmarshal(content, &m); err != nil {
-		return llm.Message{}, errs.Wrap(errs.Corrupt, err, "the blob %s is no message", step.Blob)
+		return llm.Message{}, inEvent(unreadable(err, "the blob %s is no message", item.Step.Blob), item.Seq)
 	}
 	return m, nil
+}
+
+// UnreadableError says that a blob which the log names is gone or damaged. Trying
+// again does not help.
+type UnreadableError struct {
+	Event uint64 // whose blob it is; 0 = of no part of the conversation
+	Err   error  // Corrupt
+}
+
+func (e *UnreadableError) Error() string { return fmt.Sprintf("event %d: %v", e.Event, e.Err) }
+
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+func unreadable(cause error, format string, args ...any) error {
+	return &UnreadableError{Err: errs.Wrap(errs.Corrupt, cause, format, args...)}
+}
+
+// inEvent says whose blob cannot be read.
+func inEvent(err error, seq uint64) error {
+	if e, ok := errors.AsType[*UnreadableError](err); ok {
+		e.Event = seq
+	}
+	return err
+}
+
+func readBlob(ctx context.Context, blobs thread.Blobs, hash string) ([]byte, error) {
+	content, err := blobs.Get(ctx, hash)
+	switch {
+	case errs.Is(err, errs.NotFound), errs.Is(err, errs.Invalid):
+		return nil, unreadable(err, "the log names the blob %.12s, which is not stored", hash)
+	case errs.Is(err, errs.Corrupt):
+		return nil, unreadable(err, "the log names the blob %.12s, which is damaged", hash)
+	}
+	return content, err
 }
 
 func (b *Builder) text(ctx context.Context, inline, blob string) (string, error) {
 	if blob == "" {
 		return inline, nil
 	}
-	content, err := b.blobs.Get(ctx, blob)
+	content, err := readBlob(ctx, b.blobs, blob)
 	return string(content), err
 }
 
@@ -163,7 +203,7 @@ func (b *Builder) media(ctx context.Context, msgs []llm.Message, info llm.Info) 
 					blocks[j] = llm.Text("[" + x.Media.Type + " not shown: this model takes no images]")
 					continue
 				}
-				data, err := b.blobs.Get(ctx, x.Media.Hash)
+				data, err := readBlob(ctx, b.blobs, x.Media.Hash)
 				if err != nil {
 					return fmt.Errorf("read an image: %w", err)
 				}
@@ -254,13 +294,13 @@ func (b *Builder) resultBlocks(ctx context.Context, c *runs.Call) ([]llm.Block, 
 
 // blocks reads what was too large for an event.
 func (b *Builder) blocks(ctx context.Context, blob string) ([]llm.Block, error) {
-	content, err := b.blobs.Get(ctx, blob)
+	content, err := readBlob(ctx, b.blobs, blob)
 	if err != nil {
 		return nil, err
 	}
 	var blocks []llm.Block
 	if err := json.Unmarshal(content, &blocks); err != nil {
-		return nil, errs.Wrap(errs.Corrupt, err, "the blob %s holds no blocks", blob)
+		return nil, unreadable(err, "the blob %s holds no blocks", blob)
 	}
 	return blocks, nil
 }

@@ -148,7 +148,7 @@ func inputText(in *thread.Input) string {
 }
 
 func stepText(ctx context.Context, out *strings.Builder, blobs thread.Blobs, item *runs.Item, short func(string) string) error {
-	m, err := Message(ctx, blobs, item.Step)
+	m, err := Message(ctx, blobs, item)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package runs
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -123,14 +125,14 @@ func (s Start) Headline() string {
 // KeepInput moves what is too large for an event to blobs.
 func KeepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread.Input, error) {
 	for i, b := range in.Blocks {
-		if b.Media == nil || len(b.Media.Data) == 0 {
+		if b.Media == nil {
 			continue
 		}
-		hash, err := blobs.Put(ctx, b.Media.Data)
+		m, err := KeepMedia(ctx, blobs, *b.Media)
 		if err != nil {
 			return in, err
 		}
-		in.Blocks[i].Media = &llm.Media{Type: b.Media.Type, Hash: hash}
+		in.Blocks[i].Media = &m
 	}
 	content, err := json.Marshal(in.Blocks)
 	if err != nil || len(content) <= thread.InlineBytesMax {
@@ -142,6 +144,24 @@ func KeepInput(ctx context.Context, blobs thread.Blobs, in thread.Input) (thread
 	in.ShownTokens = len(content) / 4
 	in.Blocks = []llm.Block{llm.Text(clip.Text((llm.Message{Blocks: in.Blocks}).String(), TextMax))}
 	return in, nil
+}
+
+// KeepMedia stores an image and returns it as an event may name it: an event never
+// names a blob that is not stored. Invalid: it has no bytes, and its hash names no
+// blob.
+func KeepMedia(ctx context.Context, blobs thread.Blobs, m llm.Media) (llm.Media, error) {
+	if len(m.Data) > 0 {
+		hash, err := blobs.Put(ctx, m.Data)
+		return llm.Media{Type: m.Type, Hash: hash}, err
+	}
+	_, _, err := blobs.ReadAt(ctx, m.Hash, make([]byte, 1), 0)
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return llm.Media{Type: m.Type, Hash: m.Hash}, nil
+	case errs.Is(err, errs.NotFound), errs.Is(err, errs.Invalid):
+		return llm.Media{}, errs.Wrap(errs.Invalid, err, "an image has no content")
+	}
+	return llm.Media{}, err
 }
 
 // MayRewind says whether a thread's conversation can be taken back to an event.

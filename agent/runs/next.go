@@ -44,6 +44,7 @@ const (
 	ReasonFormat    = "format"
 	ReasonHook      = "hook"
 	ReasonRefusal   = "refusal"
+	ReasonLog       = "log" // what the log names cannot be read
 )
 
 // Next says what is to be done. Children of `task` calls that go on elsewhere
@@ -56,6 +57,9 @@ func (s *State) Next(now time.Time) Action {
 		return Action{Kind: End, State: thread.RunCancelled, Reason: ReasonCancelled}
 	}
 	if open := s.Open(); len(open) > 0 {
+		if left, bounded := s.TimeLeft(now); bounded && left <= 0 {
+			return Action{Kind: End, State: thread.RunTimedOut, Reason: ReasonWall}
+		}
 		return nextOf(open, now)
 	}
 	if s.Final() != nil {
@@ -133,10 +137,16 @@ func (s *State) Exceeded(now time.Time) string {
 		return ReasonTokens
 	case b.CostUSD > 0 && r.CostUSD >= b.CostUSD:
 		return ReasonCost
-	case b.Wall > 0 && s.Elapsed(now) >= b.Wall:
+	}
+	if left, bounded := s.TimeLeft(now); bounded && left <= 0 {
 		return ReasonWall
 	}
 	return ""
+}
+
+// TimeLeft is how long the run may still work; false: it has no limit.
+func (s *State) TimeLeft(now time.Time) (left time.Duration, bounded bool) {
+	return s.Run.Budget.Wall - s.Elapsed(now), s.Run.Budget.Wall > 0
 }
 
 // Elapsed is how long the run has worked, waiting for people not counted.

@@ -530,6 +530,16 @@ func TestKeepInput(t *testing.T) {
 	if image, err := blobs.Get(t.Context(), small.Blocks[1].Media.Hash); err != nil || string(image) != "png" {
 		t.Errorf("its image: %q, %v", image, err)
 	}
+	again, err := KeepInput(t.Context(), blobs, thread.Input{Blocks: small.Blocks})
+	if d := cmp.Diff(small, again); d != "" || err != nil {
+		t.Errorf("an image that is stored already: %v %s", err, d)
+	}
+	for _, hash := range []string{"", "x", strings.Repeat("0", 64)} {
+		in := thread.Input{Blocks: []llm.Block{{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: hash}}}}
+		if _, err := KeepInput(t.Context(), blobs, in); !errs.Is(err, errs.Invalid) {
+			t.Errorf("the hash %q of nothing: %v", hash, err)
+		}
+	}
 	text := strings.Repeat("word", thread.InlineBytesMax)
 	large, err := KeepInput(t.Context(), blobs, thread.Input{Blocks: []llm.Block{llm.Text(text)}})
 	if err != nil || len(large.Blocks[0].Text) > TextMax+10 || large.ShownTokens < thread.InlineBytesMax {

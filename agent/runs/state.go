@@ -45,6 +45,8 @@ type State struct {
 	Epoch int
 	// EpochSeq is the event that did so last.
 	EpochSeq uint64
+	// Overflow is what prompts that were too long have shown of a model's window.
+	Overflow Overflow
 	// Skipped counts events of unknown kinds.
 	Skipped int
 
@@ -75,6 +77,40 @@ type CurrentRun struct {
 	EndedAt  time.Time
 	// Model that answered last.
 	Model string
+}
+
+// Overflow is what is known of a model's window beyond its configuration.
+type Overflow struct {
+	Model        string
+	WindowTokens int // 0 = nothing new
+	// Scale is how many tokens of the server's one of ours is; 0 = not known.
+	Scale float64
+}
+
+// scaleMax bounds Scale: of four bytes no tokenizer makes more than four tokens.
+const scaleMax = 4
+
+// shrink is what a window is taken for when a prompt did not fit and the server does
+// not say how large it is: so many tenths of that prompt.
+const shrink = 6
+
+// add learns from a prompt that was too long. The window gets no larger by it.
+func (o *Overflow) add(b thread.ModelFailed) {
+	if b.Trouble != llm.Overflow || b.Estimated <= 0 {
+		return
+	}
+	if o.Model != b.Model {
+		*o = Overflow{Model: b.Model}
+	}
+	window, prompt := b.WindowTokens, b.PromptTokens
+	if window == 0 {
+		window = b.Estimated * shrink / 10
+	} else if prompt = max(prompt, window); window <= scaleMax*b.Estimated { // else the prompt was not what was too long
+		o.Scale = min(max(o.Scale, float64(prompt)/float64(b.Estimated)), scaleMax)
+	}
+	if o.WindowTokens == 0 || window < o.WindowTokens {
+		o.WindowTokens = window
+	}
 }
 
 // Item is an entry of the conversation: an input, a step or a summary.
@@ -228,6 +264,7 @@ func (s *State) applyRun(e thread.Event) error {
 		s.Run.Budget = b.Budget
 	case thread.ModelFailed:
 		s.Run.Failures = append(s.Run.Failures, b)
+		s.Overflow.add(b)
 	case thread.ModelCompleted:
 		return s.step(e, b)
 	default:

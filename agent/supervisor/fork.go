@@ -46,11 +46,24 @@ func (k *Supervisor) Fork(ctx context.Context, tenant string, id thread.RunID, a
 	opened.Fork = &thread.Fork{Thread: source.Thread, Seq: uint64(len(events))}
 	opened.Title = runs.Pick(s.Title, "fork of "+opened.Title)
 	events[0].Body = opened
+	if s.Model, err = k.modelOfFork(ctx, s.Model, events); err != nil {
+		return runs.Run{}, err
+	}
 	st, err := copyThread(ctx, log, made.Thread, events)
 	if err != nil {
 		return runs.Run{}, err
 	}
 	return k.branch(ctx, log, tenant, made, source, st, s)
+}
+
+// modelOfFork is the model that a fork goes on with: the one that is asked for, or
+// that of the run which the copied events end in.
+func (k *Supervisor) modelOfFork(ctx context.Context, asked string, events []thread.Event) (string, error) {
+	st, err := runs.FoldState(events)
+	if err != nil {
+		return "", err
+	}
+	return k.modelFor(ctx, asked, lastModel(st.Run), st.Agent.Model)
 }
 
 // branch ends what was under way in the copy and starts its own run.
@@ -66,7 +79,7 @@ func (k *Supervisor) branch(ctx context.Context, log thread.Log, tenant string, 
 	// What is said of the files belongs to the run, which begins behind the machine.
 	bodies := slices.Insert(bound, 1, thread.Body(thread.RunStarted{By: s.By, Budget: budget, Model: s.Model, Schema: s.Schema}))
 	run := runs.Run{
-		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: runs.Pick(s.Model, source.Model), Title: runs.Pick(s.Title, "fork of "+source.Title),
+		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: s.Model, Title: runs.Pick(s.Title, "fork of "+source.Title),
 		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,
 		Sandbox: bound[0].(thread.Bound).Machine, First: st.Seq + 2, Fork: st.Opened.Fork,
 		Keep: s.Keep,

@@ -157,7 +157,7 @@ func lastWords(ctx context.Context, blobs thread.Blobs, s *runs.State) (string, 
 	if last == nil {
 		return "", nil
 	}
-	m, err := prompt.Message(ctx, blobs, last.Step)
+	m, err := prompt.Message(ctx, blobs, last)
 	return m.String(), err
 }
 
@@ -167,7 +167,7 @@ func callArgs(ctx context.Context, blobs thread.Blobs, s *runs.State, c *runs.Ca
 	if last.Step.Blob == "" || c.Asked != nil && c.Asked.Args != nil {
 		return c.EffectiveArgs(), nil
 	}
-	m, err := prompt.Message(ctx, blobs, last.Step)
+	m, err := prompt.Message(ctx, blobs, last)
 	if err != nil {
 		return nil, err
 	}

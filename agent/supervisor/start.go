@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -81,11 +80,11 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 	if err != nil {
 		return runs.Run{}, err
 	}
-	model := cmp.Or(s.Model, d.Model)
 	if err := s.MayName(d); err != nil {
 		return runs.Run{}, err
 	}
-	if err := k.modelWorks(ctx, model); err != nil {
+	model, err := k.modelFor(ctx, s.Model, d.Model)
+	if err != nil {
 		return runs.Run{}, err
 	}
 	opened, err := s.Opened(d)
@@ -111,7 +110,7 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 	}
 	budget := runs.BudgetOf(s.Budget, d.Limits.Budget)
 	first := uint64(len(bodies) + 1)
-	bodies = append(bodies, thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model})
+	bodies = append(bodies, thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: model})
 	if d.Plan != "" && k.c.Plan != nil {
 		text, err := k.c.Plan(d.Plan)
 		if err != nil {
@@ -158,11 +157,11 @@ func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Sta
 	if st.Run != nil && st.Run.Ended == nil {
 		return runs.Run{}, errs.New(errs.Conflict, "the thread has a run under way: %s", st.Run.ID).WithHint("`skete send %s …` adds a message to it", st.Run.ID)
 	}
-	model := cmp.Or(s.Model, st.Agent.Model)
 	if err := s.MayName(definition.Definition{}); err != nil {
 		return runs.Run{}, err
 	}
-	if err := k.modelWorks(ctx, model); err != nil {
+	model, err := k.modelFor(ctx, s.Model, lastModel(st.Run), st.Agent.Model)
+	if err != nil {
 		return runs.Run{}, err
 	}
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
@@ -171,7 +170,7 @@ func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Sta
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
 		Keep: s.Keep,
 	}
-	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: s.Model}}
+	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: model}}
 	return k.open(ctx, run, st.Seq, bodies, s.Input)
 }
 
@@ -221,14 +220,32 @@ func (k *Supervisor) machineThere(ctx context.Context, tenant, id string) error 
 	return nil
 }
 
-// modelWorks finds out at once that there is no such model, and not in the
-// middle of a run.
-func (k *Supervisor) modelWorks(ctx context.Context, name string) error {
-	if strings.HasPrefix(name, replay.Prefix) {
-		return nil
+// modelFor picks the first model that is named, and finds out at once that it is not
+// there, and not in the middle of a run. It returns the name under which the thread
+// goes on with it: what no name means may be another model tomorrow.
+func (k *Supervisor) modelFor(ctx context.Context, names ...string) (string, error) {
+	name := cmp.Or(names...)
+	if replay.Is(name) {
+		return name, nil
 	}
-	_, err := k.c.Models.Open(ctx, name)
-	return err
+	m, err := k.c.Models.Open(ctx, name)
+	if err != nil || name != "" {
+		return name, err
+	}
+	name = m.Info().Name
+	if _, err := k.c.Models.Open(ctx, name); err != nil {
+		return "", nil // a script: its name does not say where it is
+	}
+	return name, nil
+}
+
+// lastModel is the model of a thread's last run. A recorded run is played to its
+// end: there is no going on with it.
+func lastModel(r *runs.CurrentRun) string {
+	if r == nil || replay.Is(r.Started.Model) {
+		return ""
+	}
+	return r.Started.Model
 }
 
 // external appends events that do not come from the driver, and lets the driver

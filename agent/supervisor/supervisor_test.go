@@ -116,6 +116,7 @@ type house struct {
 	kv      kv.Store
 	// machines are nil unless a test sets them.
 	machines supervisor.Machines
+	models   supervisor.Models // nil = the one that the house is opened with
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -144,8 +145,12 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
 	}
 	task.Add(registry)
+	models := h.models
+	if models == nil {
+		models = m
+	}
 	return supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Events: h.events, Models: m, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
+		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 }

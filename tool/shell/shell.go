@@ -288,7 +288,11 @@ func (t execute) broken(ctx, waiting context.Context, p tool.Process, c *collect
 	if errors.Is(cause, tool.ErrCancelled) {
 		return tool.Fail(tool.CodeCancelled, c.text()+"[the run was cancelled; the command was ended]"), nil
 	}
-	return tool.Fail(tool.CodeTimeout, c.text()+"[the time for this call is over; the command was ended]"), nil
+	what := "this call"
+	if errors.Is(cause, tool.ErrTimeUp) {
+		what = "the run"
+	}
+	return tool.Fail(tool.CodeTimeout, c.text()+"[the time for "+what+" is over; the command was ended]"), nil
 }
 
 // end kills a command although the call's context is over.

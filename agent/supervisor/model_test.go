@@ -1,0 +1,114 @@
+package supervisor_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// catalog has models that answer with their names. What no name means may change.
+type catalog struct{ usual string }
+
+func (c *catalog) Open(_ context.Context, name string) (llm.Model, error) {
+	switch name {
+	case "":
+		return named(c.usual), nil
+	case "local", "paid", "other", "script/dir/file":
+		return named(name), nil
+	}
+	return nil, errs.New(errs.NotFound, "no model %q", name)
+}
+
+type named string
+
+func (n named) Info() llm.Info {
+	if n == "script/dir/file" { // as scripts do, which keep their folder to themselves
+		return llm.Info{Name: "script/file", WindowTokens: 100_000}
+	}
+	return llm.Info{Name: string(n), WindowTokens: 100_000}
+}
+
+func (n named) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		r, err := respond(llm.Text(string(n)))
+		if first(req) == "ask a helper" && req.Step == 1 {
+			r, err = respond(call("t1", "task", `{"description":"who are you?","subagent_type":"helper"}`))
+		} else if first(req) == "ask a helper" {
+			r, err = respond(llm.Text(string(n) + " and " + last(req)))
+		}
+		yield(llm.Delta{Kind: llm.DeltaDone, Response: r}, err)
+	}
+}
+
+// A thread goes on with the model that it had, whatever the server would choose by
+// now: a local run must not go on with a paid model by itself.
+func TestModel_travelsWithTheThread(t *testing.T) {
+	c := &catalog{usual: "local"}
+	h := newHouse(t)
+	h.models = c
+	h.agents["own"] = definition.Definition{Name: "own", Model: "paid"}
+	k := h.open(nil)
+	model := func(r runs.Run, err error) string {
+		t.Helper()
+		must(t, err)
+		got := await(t, k, r.ID, over)
+		if got.State != thread.RunSucceeded {
+			t.Fatalf("%+v", got)
+		}
+		return got.Text
+	}
+	for name, start := range map[string]struct {
+		start runs.Start
+		want  string
+	}{
+		"the usual one":      {runs.Start{}, "local"},
+		"a named one":        {runs.Start{Model: "other"}, "other"},
+		"the agent's":        {runs.Start{Agent: "own"}, "paid"},
+		"not the agent's":    {runs.Start{Agent: "own", Model: "other"}, "other"},
+		"a file's, a script": {runs.Start{Model: "script/dir/file", Operator: true}, "script/dir/file"},
+	} {
+		c.usual = "local"
+		start.start.Input = text("go")
+		run, err := k.Start(t.Context(), tenant, start.start)
+		if got := model(run, err); got != start.want {
+			t.Fatalf("%s: %s", name, got)
+		}
+		c.usual = "paid"
+		next, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("more")})
+		if got := model(next, err); got != start.want || next.Model != start.want {
+			t.Errorf("%s: it went on with %s, the record says %s", name, got, next.Model)
+		}
+		fork, err := k.Fork(t.Context(), tenant, run.ID, next.First-1, runs.Start{Input: text("else")})
+		if got := model(fork, err); got != start.want || fork.Model != start.want {
+			t.Errorf("%s: its fork has %s, the record says %s", name, got, fork.Model)
+		}
+		changed, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("more"), Model: "other"})
+		if got := model(changed, err); got != "other" {
+			t.Errorf("%s: asked for another one, it is %s", name, got)
+		}
+		after, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("more")})
+		if got := model(after, err); got != "other" {
+			t.Errorf("%s: after it was changed, it is %s", name, got)
+		}
+		_, err = k.Rewind(t.Context(), tenant, run.ID, run.First, false, "anna")
+		must(t, err)
+		back, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("more")})
+		if got := model(back, err); got != "other" {
+			t.Errorf("%s: after a rewind it is %s", name, got)
+		}
+	}
+	c.usual = "local"
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("ask a helper"), Model: "other"})
+	if got := model(run, err); got != "other and other\n" {
+		t.Errorf("a sub-agent: %q", got)
+	}
+	if _, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("x"), Model: "none"}); !errs.Is(err, errs.NotFound) {
+		t.Errorf("a model that is not there: %v", err)
+	}
+}
