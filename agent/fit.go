@@ -123,7 +123,8 @@ func (r *Runner) guard(ctx context.Context) (stopped bool, err error) {
 	if last == nil || last.Seq < r.s.Run.First || r.s.Warned("guard", last.Seq) {
 		return false, nil
 	}
-	v := detectLoop(r.recent())
+	limits := limitsOf(r.s.Agent.Limits.RepeatsMax)
+	v := detectLoop(r.recent(limits.reach()), limits)
 	switch v.Action {
 	case loopStop:
 		return true, r.stop(ctx, thread.RunFailed, runs.ReasonLoop, reason(sentences[runs.ReasonLoop], v.Text))

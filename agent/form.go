@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"io"
+	"path"
+	"slices"
 
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/policy/shell"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 )
@@ -49,9 +52,6 @@ func (r *Runner) checkAnswer(m llm.Message) (correction string) {
 	return ""
 }
 
-// recentMax is how many calls the guard looks at.
-const recentMax = 14
-
 // row is what the guard looks at: the last steps of the run, the oldest first.
 type row struct {
 	steps []loopStep
@@ -59,38 +59,53 @@ type row struct {
 	seen  uint64 // the last event that was looked at
 }
 
-// recent brings the row to the end of the conversation.
-func (r *Runner) recent() []loopStep {
+// recent brings the row to the end of the conversation: at least the last calls, as
+// many as most.
+func (r *Runner) recent(most int) []loopStep {
 	items, calls := r.s.Items, 0
 	at := len(items)
-	for at > 0 && items[at-1].Seq > max(r.row.seen, r.s.Run.First) && calls < recentMax {
+	for at > 0 && items[at-1].Seq > max(r.row.seen, r.s.Run.First) && calls < most {
 		at--
 		calls += len(items[at].Calls)
 	}
 	for _, item := range items[at:] {
 		if item.Step != nil {
-			r.row.add(item)
+			r.row.add(item, most)
 		}
 	}
 	return r.row.steps
 }
 
-func (w *row) add(item *runs.Item) {
+func (w *row) add(item *runs.Item, most int) {
 	step := loopStep{Text: item.Step.Message.String(), Calls: make([]loopCall, len(item.Calls))}
 	for i, c := range item.Calls {
 		step.Calls[i] = loopCall{
-			Name: c.Name, Args: c.Args, Result: hashOf(c.Completed.Blocks), Failed: c.Completed.Failed, Waits: waits[c.Name],
+			Name: c.Name, Args: c.Args, Result: hashOf(c.Completed.Blocks), Failed: c.Completed.Failed, Waits: waits(c),
 		}.Seen()
 	}
 	w.steps, w.calls, w.seen = append(w.steps, step), w.calls+len(step.Calls), item.Seq
-	for w.calls-len(w.steps[0].Calls) >= recentMax {
+	for w.calls-len(w.steps[0].Calls) >= most {
 		w.calls -= len(w.steps[0].Calls)
 		w.steps = w.steps[1:]
 	}
 }
 
-// waits are tools that are there to be called again and again.
-var waits = map[string]bool{"process_output": true, "process_list": true, "task_output": true, "task_list": true}
+// waitTools are there to be called again and again, and so are waitPrograms.
+var (
+	waitTools    = []string{"process_output", "process_list", "task_output", "task_list"}
+	waitPrograms = []string{"sleep", "usleep", "wait", "inotifywait"}
+)
+
+// waits reports whether repeating a call is what it is for.
+func waits(c *runs.Call) bool {
+	if slices.Contains(waitTools, c.Name) {
+		return true
+	}
+	line := commandOf(c.EffectiveArgs())
+	return line != "" && slices.ContainsFunc(shell.Parse(line).Commands, func(c shell.Command) bool {
+		return len(c.Words) > 0 && slices.Contains(waitPrograms, path.Base(c.Words[0].Text))
+	})
+}
 
 // hashOf tells results apart.
 func hashOf(blocks []llm.Block) string {

@@ -189,6 +189,7 @@ func commandOf(args json.RawMessage) string {
 }
 
 func reason(what, why string) string {
+	what = strings.TrimSuffix(what, ".")
 	if why == "" {
 		return what + "."
 	}

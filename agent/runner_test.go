@@ -841,6 +841,30 @@ func TestRun_wrongWindow(t *testing.T) {
 	}
 }
 
+// Honest polling goes on, and a run in circles ends with a sentence about it.
+func TestRun_pollsAndCircles(t *testing.T) {
+	for name, c := range map[string]struct {
+		command, text string
+		state         thread.RunState
+	}{
+		"polling": {"sleep 1; test -f done || echo not yet", "It is there.", thread.RunSucceeded},
+		"circles": {"cat a", "It went in circles: The agent called execute 5 times with the same arguments and got the same result each time.", thread.RunFailed},
+	} {
+		look := fake{name: "execute", class: tool.Keyed, run: func(context.Context, tool.Request) (tool.Result, error) { return tool.Text("not yet"), nil }}
+		m := &model{reply: func(req *llm.Request) (*llm.Response, error) {
+			if req.Step > 12 {
+				return respond(say("It is there.")), nil
+			}
+			return respond(llm.Assistant(call(fmt.Sprint("c", req.Step), "execute", fmt.Sprintf(`{"command":%q}`, c.command)))), nil
+		}}
+		w := newWorld(t, definition.Definition{Name: "a"}, m, look)
+		w.run()
+		if ended := w.state().Run.Ended; ended == nil || ended.State != c.state || ended.Text != c.text {
+			t.Errorf("%s: %+v", name, ended)
+		}
+	}
+}
+
 func TestRun_budgets(t *testing.T) {
 	for name, b := range map[string]thread.Budget{"steps": {Steps: 3}, "tokens": {Tokens: 40}} {
 		t.Run(name, func(t *testing.T) {

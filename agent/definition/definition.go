@@ -78,6 +78,9 @@ type Limits struct {
 	// ResultTokensMax is how much of one tool result the model sees; 20,000,
 	// and never more than a sixth of the window.
 	ResultTokensMax int `json:"result_tokens_max,omitempty" yaml:"result_tokens_max"`
+	// RepeatsMax is how often the same call may bring the same result before the
+	// run is taken to go in circles; 5.
+	RepeatsMax int `json:"repeats_max,omitempty" yaml:"repeats_max"`
 	// ToolTimeout bounds one call; 10 min.
 	ToolTimeout time.Duration `json:"tool_timeout_ns,omitempty" yaml:"tool_timeout"`
 }

@@ -162,6 +162,8 @@ func TestParse_refusesWithThePlace(t *testing.T) {
 		{"a time below 0", "a.yaml", "approvals: [{action: ask, expires: -1h}]", "a time is not below 0"},
 		{"a limit below 0", "a.yaml", "limits:\n  steps: -1", "a.yaml:2:3: a limit is not below 0"},
 		{"too parallel", "a.yaml", "limits: {parallel_max: 1000}", "at most 64"},
+		{"too few repeats", "a.yaml", "limits: {repeats_max: 2}", "3 to 500"},
+		{"too many repeats", "a.yaml", "limits: {repeats_max: 501}", "3 to 500"},
 		{"an unknown event", "a.yaml", "hooks: [{event: PreTooluse, command: [x]}]", `did you mean "PreToolUse"?`},
 		{"a hook without a command", "a.yaml", "hooks: [{event: Stop}]", "a hook needs a command"},
 		{"a hook elsewhere", "a.yaml", "hooks: [{event: Stop, command: [x], where: moon}]", `"moon" is not one of sandbox, host`},

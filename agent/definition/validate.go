@@ -22,6 +22,8 @@ const (
 	hooksMax       = 32
 	memoryMax      = 16
 	parallelMax    = 64
+	repeatsMin     = 3
+	repeatsMax     = 500
 	hookTimeoutMax = 10 * time.Minute
 	afterWaitMax   = 7 * 24 * time.Hour
 )
@@ -136,6 +138,7 @@ func (v *validator) limits(l Limits) {
 		{"window_tokens", float64(l.WindowTokens)},
 		{"result_tokens_max", float64(l.ResultTokensMax)},
 		{"tool_timeout", float64(l.ToolTimeout)},
+		{"repeats_max", float64(l.RepeatsMax)},
 	} {
 		if !(limit.n >= 0) { // not a number is none either
 			v.fail("limits."+limit.path, "a limit is not below 0; leave the key out for the default")
@@ -143,6 +146,9 @@ func (v *validator) limits(l Limits) {
 	}
 	if l.ParallelMax > parallelMax {
 		v.fail("limits.parallel_max", "at most %d", parallelMax)
+	}
+	if n := l.RepeatsMax; n > 0 && n < repeatsMin || n > repeatsMax {
+		v.fail("limits.repeats_max", "%d to %d", repeatsMin, repeatsMax)
 	}
 	if l.WindowTokens > 0 && l.WindowTokens < 4096 {
 		v.warn("limits.window_tokens", "a window of %d tokens hardly holds the instructions and the tools", l.WindowTokens)
