@@ -92,7 +92,7 @@ You act by writing. Each of your replies is exactly one JSON object and nothing 
 
 {"action": "NAME", "args": {…}}
 
-Then wait: the next message is its result. Never write a result yourself. When the task is finished, or cannot be:
+Then wait: the next message is its <result> or <failure>. Never write a result yourself. When the task is finished, or cannot be:
 
 {"done": true, "result": "what you found or did"}
 
@@ -205,15 +205,11 @@ func actionText(c llm.Call) string {
 }
 
 func resultText(r llm.Result) (text string, media []llm.Block) {
-	head := "Result"
+	tag := "result"
 	if r.Failed {
-		head = "Failure"
-	}
-	if r.Name != "" {
-		head += " of " + r.Name
+		tag = "failure"
 	}
 	var b strings.Builder
-	b.WriteString(head + ":\n")
 	empty := true
 	for _, block := range r.Blocks {
 		switch block.Kind {
@@ -228,7 +224,7 @@ func resultText(r llm.Result) (text string, media []llm.Block) {
 	if empty {
 		b.WriteString("(nothing)")
 	}
-	return b.String(), media
+	return llm.MarkBegin(tag, "of", r.Name) + "\n" + llm.Unclosed(tag, b.String()) + "\n" + llm.MarkEnd(tag), media
 }
 
 // compact takes the spaces out of JSON; the order of keys stays.

@@ -134,9 +134,9 @@ func TestEncode_makesTextOfCallsAndResults(t *testing.T) {
 	want := []llm.Message{
 		llm.User("Write it."),
 		llm.Assistant(llm.Text("```json\n" + good + "\n```")),
-		llm.User("Result of write_file:\nWritten."),
+		llm.User("<result of=\"write_file\">\nWritten.\n</result>"),
 		llm.Assistant(llm.Text("First look.\n\n{\"action\": \"list_files\", \"args\": {\"path\":\"/\"}}")),
-		{Role: llm.RoleUser, Cache: true, Blocks: []llm.Block{llm.Text("Failure of list_files:\nno"), image, llm.Text("Result of list_files:\n(nothing)\n\nHurry.")}},
+		{Role: llm.RoleUser, Cache: true, Blocks: []llm.Block{llm.Text("<failure of=\"list_files\">\nno\n</failure>"), image, llm.Text("<result of=\"list_files\">\n(nothing)\n</result>\n\nHurry.")}},
 		llm.Assistant(llm.Text(`{"action": "x", "args": "{broken"}`)),
 	}
 	before, _ := json.Marshal(messages)

@@ -239,12 +239,16 @@ func (b *Builder) inputBlocks(ctx context.Context, in *thread.Input) ([]llm.Bloc
 	if in.Name != "" {
 		name += " " + in.Name
 	}
-	blocks := []llm.Block{llm.Text("<note from=" + fmt.Sprintf("%q", name) + ">")}
-	return append(append(blocks, shown...), llm.Text("</note>")), nil
+	blocks := []llm.Block{llm.Text(llm.MarkBegin("note", "from", name))}
+	for _, b := range shown {
+		b.Text = llm.Unclosed("note", b.Text)
+		blocks = append(blocks, b)
+	}
+	return append(blocks, llm.Text(llm.MarkEnd("note"))), nil
 }
 
 func summaryText(summary, file string) string {
-	text := "<summary>\nWhat happened so far, in short:\n" + strings.TrimSpace(summary) + "\n</summary>"
+	text := "<summary>\nWhat happened so far, in short:\n" + llm.Unclosed("summary", strings.TrimSpace(summary)) + "\n</summary>"
 	if file != "" {
 		text += "\nThe whole conversation is in " + file + "; read_file shows it."
 	}
@@ -334,7 +338,7 @@ func (b *Builder) contextText(ctx context.Context, c *thread.Context) (string, e
 	}
 	var out strings.Builder
 	if c.Note != "" {
-		fmt.Fprintf(&out, "<surroundings>\n%s\nThe date is %s.\n</surroundings>\n", strings.TrimSpace(c.Note), c.Now.UTC().Format("2006-01-02"))
+		fmt.Fprintf(&out, "<surroundings>\n%s\nThe date is %s.\n</surroundings>\n", llm.Unclosed("surroundings", strings.TrimSpace(c.Note)), c.Now.UTC().Format("2006-01-02"))
 	}
 	for _, group := range []struct {
 		tag   string
@@ -345,7 +349,7 @@ func (b *Builder) contextText(ctx context.Context, c *thread.Context) (string, e
 			if err != nil {
 				return "", fmt.Errorf("read %s: %w", f.Path, err)
 			}
-			fmt.Fprintf(&out, "<%s path=%q>\n%s\n</%s>\n", group.tag, f.Path, strings.TrimSpace(text), group.tag)
+			out.WriteString(llm.Marked(group.tag, "path", f.Path, text) + "\n")
 		}
 	}
 	return strings.TrimSpace(out.String()), nil
