@@ -432,6 +432,8 @@ type Agent struct {
 	Model       string   `json:"model,omitempty"`
 	Tools       []string `json:"tools,omitempty"`
 	Subagents   []string `json:"subagents,omitempty"`
+	// Error is why its file cannot be used, a mistake a line; in lists only.
+	Error string `json:"error,omitempty"`
 	// Definition is the whole of it, as it was resolved; missing in lists.
 	Definition json.RawMessage `json:"definition,omitempty"`
 }

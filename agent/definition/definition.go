@@ -1,8 +1,8 @@
 // Package definition is what an agent is before it runs: model, instructions,
 // tools, sub-agents, limits and approvals, read from files.
 //
-//	d, err := definition.Parse("agents/reviewer.md", content) // YAML, or Markdown with front matter
-//	set, err := definition.Load(os.DirFS("agents"))            // all of a folder, with what is built in
+//	d, err := definition.Parse("agents/reviewer.md", content, nil) // YAML, or Markdown with front matter
+//	set, err := definition.Load(os.DirFS("agents"), nil)            // all of a folder, with what is built in
 //	d, err := set.Resolve("reviewer")                           // with its sub-agents, whole
 //	problems := definition.Validate(d, registry.Names())        // what a file alone cannot show
 //

@@ -2,7 +2,10 @@ package definition_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -90,7 +93,7 @@ func wanted() definition.Definition {
 }
 
 func TestParse_readsEveryKey(t *testing.T) {
-	got, err := definition.Parse("agents/reviewer.yaml", []byte(whole))
+	got, err := definition.Parse("agents/reviewer.yaml", []byte(whole), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +101,7 @@ func TestParse_readsEveryKey(t *testing.T) {
 		t.Error(d)
 	}
 	front := strings.Replace(whole, "instructions: |\n  Read the change.\n", "", 1)
-	got, err = definition.Parse("agents/reviewer.md", []byte("---\n"+front+"---\n\nRead the change.\n"))
+	got, err = definition.Parse("agents/reviewer.md", []byte("---\n"+front+"---\n\nRead the change.\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +117,7 @@ func TestJSON_saysTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := definition.Parse("definition.yaml", sent)
+		got, err := definition.Parse("definition.yaml", sent, nil)
 		if err != nil {
 			t.Fatalf("%s: %v: %s", file, err, sent)
 		}
@@ -133,7 +136,7 @@ func TestParse_namesAnAgentAfterItsFile(t *testing.T) {
 		if strings.HasSuffix(file, ".md") {
 			content = "---\n" + content + "---\nHello"
 		}
-		d, err := definition.Parse(file, []byte(content))
+		d, err := definition.Parse(file, []byte(content), nil)
 		if err != nil || d.Name != "a-b" {
 			t.Errorf("%s: %q, %v", file, d.Name, err)
 		}
@@ -179,7 +182,7 @@ func TestParse_refusesWithThePlace(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := definition.Parse(c.file, []byte(c.content))
+			_, err := definition.Parse(c.file, []byte(c.content), nil)
 			if !errs.Is(err, errs.Invalid) || !strings.Contains(errs.Public(err), c.want) {
 				t.Errorf("%v\nwant %s", err, c.want)
 			}
@@ -270,7 +273,7 @@ func file(content string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(
 
 func load(t *testing.T, files fstest.MapFS) *definition.Set {
 	t.Helper()
-	set, err := definition.Load(files)
+	set, err := definition.Load(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,6 +376,55 @@ func TestResolve_refuses(t *testing.T) {
 	}
 }
 
+// Files are looked at when an agent is asked for: a new one counts at once, a broken
+// one breaks its agent alone, and is told once.
+func TestFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "agents")
+	var told []string
+	f := definition.NewFolder(dir, []string{"read_file", "execute"}, func(_ *definition.Set, err error) { told = append(told, errs.Public(err)) })
+	if d, err := f.Resolve(""); err != nil || d.Name != "default" {
+		t.Fatalf("without a directory: %v", err)
+	}
+	write := func(name, content string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.yaml", "description: first")
+	if d, err := f.Resolve("a"); err != nil || d.Description != "first" {
+		t.Errorf("a new file: %+v, %v", d, err)
+	}
+	write("a.yaml", "description: second one")
+	write("b.yaml", "tools: [red_file]")
+	write("c.yaml", "tools: []")
+	write("d.yaml", "modell: x")
+	if d, err := f.Resolve("a"); err != nil || d.Description != "second one" {
+		t.Errorf("a changed file beside broken ones: %+v, %v", d, err)
+	}
+	if _, err := f.Resolve("b"); !errs.Is(err, errs.Invalid) || errs.Public(err) != `b.yaml:1:9: there is no tool "red_file"; did you mean "read_file"?` {
+		t.Errorf("an unknown tool: %v", err)
+	}
+	if d, err := f.Resolve("c"); err != nil || d.Uses("execute") || d.Uses("read_file") {
+		t.Errorf("an empty list of tools: %+v, %v", d.Tools, err)
+	}
+	if _, err := f.Complete(definition.Definition{Name: "x", Tools: []string{"exekute"}}); !errs.Is(err, errs.Invalid) {
+		t.Errorf("an unknown tool of a definition that was sent along: %v", err)
+	}
+	if n := len(f.List()); n != 6 {
+		t.Errorf("%d agents", n)
+	}
+	if len(told) != 3 || !strings.Contains(told[2], "b.yaml:1:9") || !strings.Contains(told[2], "d.yaml:1:1") {
+		t.Errorf("told: %q", told)
+	}
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Resolve("a"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("a file that is gone: %v", err)
+	}
+}
+
 func TestLoad_keepsTheGoodOnes(t *testing.T) {
 	set, err := definition.Load(fstest.MapFS{
 		"good.yaml":    file("description: x"),
@@ -381,7 +433,7 @@ func TestLoad_keepsTheGoodOnes(t *testing.T) {
 		"twin.yaml":    file("description: x"),
 		"twin.md":      file("---\ndescription: y\n---\n"),
 		"default.yaml": file("description: mine"),
-	})
+	}, nil)
 	if !errs.Is(err, errs.Invalid) {
 		t.Fatal(err)
 	}
@@ -403,10 +455,10 @@ func TestLoad_keepsTheGoodOnes(t *testing.T) {
 	for i := range 65 {
 		many[fmt.Sprintf("a%d.yaml", i)] = file("")
 	}
-	if _, err := definition.Load(many); err == nil || !strings.Contains(err.Error(), "more than 64 agents") {
+	if _, err := definition.Load(many, nil); err == nil || !strings.Contains(err.Error(), "more than 64 agents") {
 		t.Error(err)
 	}
-	if set, err := definition.Load(fstest.MapFS{}); err != nil || len(set.List()) != 2 {
+	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 2 {
 		t.Error(err)
 	}
 }
@@ -426,7 +478,7 @@ func TestValidate_warns(t *testing.T) {
 		{"limits: {window_tokens: 1000}", "limits.window_tokens", "a window of 1000 tokens", true},
 	}
 	for _, c := range cases {
-		d, err := definition.Parse("a.yaml", []byte(c.content))
+		d, err := definition.Parse("a.yaml", []byte(c.content), nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.content, err)
 			continue
@@ -453,7 +505,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("a.yaml", []byte("result: {type: [string]}"))
 	set := definition.BuiltIn()
 	f.Fuzz(func(t *testing.T, name string, data []byte) {
-		d, err := definition.Parse(name, data)
+		d, err := definition.Parse(name, data, nil)
 		if err != nil {
 			if !errs.Is(err, errs.Invalid) {
 				t.Fatal(err)

@@ -42,7 +42,7 @@ func TestDocument_itsExamplesAreGood(t *testing.T) {
 		}
 		return fsys
 	}
-	set, err := definition.Load(sub("agents"))
+	set, err := definition.Load(sub("agents"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

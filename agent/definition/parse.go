@@ -18,8 +18,9 @@ const FileBytesMax = yamlfile.BytesMax
 // ending (.yaml, .yml, or .md for Markdown with front matter, whose body is the
 // instructions), the name of the agent is the file's unless stated, and every
 // mistake is reported with file:line:column. JSON with the same keys is YAML.
-// The error is Invalid and lists all mistakes, one a line.
-func Parse(file string, data []byte) (Definition, error) {
+// The error is Invalid and lists all mistakes, one a line. tools are the names of
+// those that there are; nil = they are not looked at.
+func Parse(file string, data []byte, tools []string) (Definition, error) {
 	var d Definition
 	front, body, markdown := data, []byte(nil), strings.EqualFold(path.Ext(file), ".md")
 	problems := yamlfile.NewProblems(file)
@@ -48,7 +49,10 @@ func Parse(file string, data []byte) (Definition, error) {
 	if d.Name == "" {
 		d.Name = strings.TrimSuffix(path.Base(file), path.Ext(file))
 	}
-	for _, p := range Validate(d, nil) {
+	if d.Tools != nil && len(d.Tools) == 0 {
+		d.Tools = []string{noTools}
+	}
+	for _, p := range Validate(d, tools) {
 		if !p.Warning {
 			problems.Add(at.Of(p.Path), "%s", p.Text)
 		}
@@ -59,11 +63,15 @@ func Parse(file string, data []byte) (Definition, error) {
 	return d, nil
 }
 
+// noTools is what an empty list of tools means; as a list without elements it would
+// be lost on the way, and mean all.
+const noTools = "!*"
+
 // JSON returns a definition with the same keys as JSON, for those who send it
 // along: Parse of both is the same. The name is in it, and in Markdown the
 // instructions. Errors are those of Parse.
 func JSON(file string, data []byte) (json.RawMessage, error) {
-	d, err := Parse(file, data)
+	d, err := Parse(file, data, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -44,15 +44,17 @@ type Entry struct {
 // Set is the agents that there are. The zero value has none; see Load.
 type Set struct {
 	entries map[string]Entry
+	tools   []string // see Parse
 }
 
 // Load reads the agents of a folder (its *.yaml, *.yml and *.md files, but
 // README.md and names that begin with "." or "_") and adds what is built in
 // and not overridden by a file. A nil folder, or one that is not there, is
 // empty. The Set is never nil: agents whose files are good can be used even if
-// the error, which lists the mistakes of all others, is not nil.
-func Load(fsys fs.FS) (*Set, error) {
-	s := &Set{entries: map[string]Entry{}}
+// the error, which lists the mistakes of all others, is not nil. tools are as in
+// Parse.
+func Load(fsys fs.FS, tools []string) (*Set, error) {
+	s := &Set{entries: map[string]Entry{}, tools: tools}
 	if err := s.readAll(builtin, "builtin", true); err != nil || fsys == nil {
 		return s, err
 	}
@@ -64,7 +66,7 @@ func Load(fsys fs.FS) (*Set, error) {
 
 // BuiltIn returns the Set without any file.
 func BuiltIn() *Set {
-	s, _ := Load(nil)
+	s, _ := Load(nil, nil)
 	return s
 }
 
@@ -72,7 +74,7 @@ func (s *Set) readAll(fsys fs.FS, dir string, own bool) error {
 	return yamlfile.Folder(fsys, dir, "agents", agentsMax, FileBytesMax, func(name string, data []byte, err error) {
 		var d Definition
 		if err == nil {
-			d, err = Parse(name, data)
+			d, err = Parse(name, data, s.tools)
 		}
 		s.add(name, own, d, err)
 	})
@@ -149,7 +151,7 @@ func (s *Set) Resolve(name string) (Definition, error) {
 // Complete does for a definition that is in no file what Resolve does for one
 // that is.
 func (s *Set) Complete(d Definition) (Definition, error) {
-	if err := wrong(d); err != nil {
+	if err := s.wrong(d); err != nil {
 		return Definition{}, err
 	}
 	r := resolver{set: s}
@@ -168,8 +170,8 @@ func (s *Set) Complete(d Definition) (Definition, error) {
 	return d, nil
 }
 
-func wrong(d Definition) error {
-	for _, p := range Validate(d, nil) {
+func (s *Set) wrong(d Definition) error {
+	for _, p := range Validate(d, s.tools) {
 		if !p.Warning {
 			return errs.New(errs.Invalid, "the agent %.80q: %s", d.Name, p)
 		}

@@ -296,14 +296,8 @@ func (k *Supervisor) Retire(ctx context.Context, tenant string, id thread.ID) er
 }
 
 // Agents lists the definitions that can be used.
-func (k *Supervisor) Agents(context.Context) ([]definition.Definition, error) {
-	var list []definition.Definition
-	for _, e := range k.c.Definitions.List() {
-		if e.Err == nil {
-			list = append(list, e.Definition)
-		}
-	}
-	return list, nil
+func (k *Supervisor) Agents(context.Context) ([]definition.Entry, error) {
+	return k.c.Definitions.List(), nil
 }
 
 // Agent returns a definition as a run would get it. NotFound.

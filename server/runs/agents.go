@@ -40,8 +40,9 @@ func (s *service) listAgents(ctx context.Context, _ *struct{}) (*listAgentsOut, 
 		return nil, err
 	}
 	out := api.AgentList{Items: make([]api.Agent, len(list))}
-	for i, d := range list {
-		out.Items[i], _ = agentView(d, false)
+	for i, e := range list {
+		out.Items[i], _ = agentView(e.Definition, false)
+		out.Items[i].Name, out.Items[i].Error = e.Name, errs.Public(e.Err)
 	}
 	return &listAgentsOut{out}, nil
 }
@@ -74,7 +75,7 @@ const problemsMax = 100
 
 func (s *service) validateAgent(_ context.Context, in *validateAgentIn) (*validatedOut, error) {
 	out := &validatedOut{}
-	d, err := definition.Parse(in.Body.Path, []byte(in.Body.Content))
+	d, err := definition.Parse(in.Body.Path, []byte(in.Body.Content), s.tools)
 	if errs.Is(err, errs.Invalid) {
 		for line := range strings.SplitSeq(errs.Public(err), "\n") {
 			if line != "" && len(out.Body.Problems) < problemsMax {

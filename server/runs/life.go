@@ -139,7 +139,7 @@ func checkLabels(labels map[string]string) error {
 // inline reads a definition that a caller sent. What runs on the host may not
 // come from a caller.
 func inline(data json.RawMessage) (*definition.Definition, error) {
-	d, err := definition.Parse("definition.yaml", data) // JSON is YAML
+	d, err := definition.Parse("definition.yaml", data, nil) // JSON is YAML
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ type Supervisor interface {
 	// Watch visits live news, JSON of runs.Live, of a thread and those beneath
 	// it until cancel is called. visit does not block.
 	Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)
-	Agents(ctx context.Context) ([]definition.Definition, error)
+	Agents(ctx context.Context) ([]definition.Entry, error)
 	// Agent returns a definition as a run would get it: resolved. NotFound.
 	Agent(ctx context.Context, name string) (definition.Definition, error)
 }

@@ -35,6 +35,8 @@ import (
 type Fake struct {
 	// Defs are the agents; set before use.
 	Defs []definition.Definition
+	// Broken are agents whose files cannot be used; set before use.
+	Broken []definition.Entry
 	// Report is what Compare answers.
 	Report any
 	// Behind is how often Get still says of runs that are over that they run, as a
@@ -455,7 +457,13 @@ func (f *Fake) Watch(name string, root thread.ID, visit func([]byte, int)) (func
 }
 
 // Agents implements runs.Supervisor.
-func (f *Fake) Agents(context.Context) ([]definition.Definition, error) { return f.Defs, nil }
+func (f *Fake) Agents(context.Context) ([]definition.Entry, error) {
+	list := make([]definition.Entry, len(f.Defs))
+	for i, d := range f.Defs {
+		list[i] = definition.Entry{Name: d.Name, Definition: d}
+	}
+	return append(list, f.Broken...), nil
+}
 
 // Agent implements runs.Supervisor.
 func (f *Fake) Agent(_ context.Context, name string) (definition.Definition, error) {

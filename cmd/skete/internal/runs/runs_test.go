@@ -18,11 +18,13 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/skete-dev/skete/agent/definition"
 	news "github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/runs"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/runs/runstest"
 	"github.com/skete-dev/skete/thread"
 )
@@ -601,6 +603,39 @@ func TestAgents(t *testing.T) {
 	}
 	if got := w.cli("", "agent", "validate", good, bad); got.code != 1 || !strings.Contains(got.out, "error: ") || !strings.Contains(got.out, "bad.yaml:1") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Without a file those of the server's folder are looked at; a file to begin with is one
+// that the server takes.
+func TestAgentFolder(t *testing.T) {
+	w := newWorld(t, nil)
+	if got := w.cli("", "agent", "validate"); got.code != 0 || !strings.Contains(got.out, "default: ok") {
+		t.Errorf("%+v", got)
+	}
+	w.fake.Broken = []definition.Entry{{Name: "typo", Err: errs.New(errs.Invalid, "typo.yaml:1:1: \"modell\" is not a key here\ntypo.yaml:2:1: and more")}}
+	if got := w.cli("", "agent", "validate"); got.code != 1 || !strings.Contains(got.out, "error: typo.yaml:1:1: ") || !strings.Contains(got.out, "error: typo.yaml:2:1: ") {
+		t.Errorf("%+v", got)
+	}
+	if got := w.cli("", "agent", "list"); got.code != 0 || !strings.Contains(got.out, "cannot be used: typo.yaml:1:1: ") {
+		t.Errorf("%+v", got)
+	}
+	dir := filepath.Join(t.TempDir(), "agents")
+	got := w.cli("", "agent", "init", "reviewer", "--dir", dir)
+	file := filepath.Join(dir, "reviewer.yaml")
+	if got.code != 0 || strings.TrimSpace(got.out) != file {
+		t.Fatalf("%+v", got)
+	}
+	if got := w.cli("", "agent", "validate", file); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := w.cli("", "agent", "init", "reviewer", "--dir", dir); got.code == 0 || !strings.Contains(got.errOut, "exists") {
+		t.Errorf("over a file that is there: %+v", got)
+	}
+	for _, name := range []string{"../x", "A b", "", "-x"} {
+		if got := w.cli("", "agent", "init", "--dir", dir, "--", name); got.code == 0 {
+			t.Errorf("%q: %+v", name, got)
+		}
 	}
 }
 

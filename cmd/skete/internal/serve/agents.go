@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"connectrpc.com/connect"
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/plan"
 	"github.com/skete-dev/skete/agent/supervisor"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend"
@@ -43,15 +45,13 @@ func (r *running) openAgents(ctx context.Context) error {
 	}
 	r.onClose(func() error { models.Close(); return nil })
 	r.models = modelList{models}
-	agents, err := definitions(r.agentDir())
-	if err != nil {
-		return err
-	}
 	templates, err := plans(r.in("plans"))
 	if err != nil {
 		return err
 	}
 	r.tools = newTools(templates)
+	agents := definition.NewFolder(filepath.Clean(r.agentDir()), r.tools.Names(), r.agentsRead)
+	agents.Set() // what is wrong is in the log from the start
 	threads := r.store.Threads()
 	c := supervisor.Config{
 		Threads: threads, Records: records, Events: r.store.Events(), Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
@@ -89,12 +89,14 @@ func (r *running) agentDir() string {
 	return r.in("agents")
 }
 
-// definitions reads the folder of agents; none is no error.
-func definitions(dir string) (*definition.Set, error) {
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return definition.BuiltIn(), nil
+// agentsRead tells the operator which agents cannot be used.
+func (r *running) agentsRead(_ *definition.Set, err error) {
+	if err == nil {
+		return
 	}
-	return definition.Load(os.DirFS(filepath.Clean(dir)))
+	for line := range strings.SplitSeq(errs.Public(err), "\n") {
+		r.c.Log.Error("an agent's file cannot be used", "dir", r.agentDir(), "problem", line)
+	}
 }
 
 // newTools are all that agents of this server may use.
