@@ -234,7 +234,8 @@ func (a commands) replay() *cobra.Command {
 		Use: "replay RUN", Short: "Play a run again against a fresh sandbox",
 		Long: `Play the model's part of a run again, as it was recorded, against a fresh
 sandbox, which is removed ten minutes after its last use unless --keep is given.
-With --diff it is said where the results differ, when it has ended.
+With --diff it is said where the results differ, when it has ended, and the
+status is 1 if they do.
 ` + exitCodes,
 		Example: "  skete replay last\n  skete replay RUN --diff --json",
 		Args:    cobra.ExactArgs(1),
@@ -258,10 +259,7 @@ With --diff it is said where the results differ, when it has ended.
 			if err != nil {
 				return err
 			}
-			if err := app.PrintJSON(a.Out, comparison.Report); err != nil {
-				return err
-			}
-			return ended(again.State)
+			return a.compared(comparison.Report, again.State)
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the new run's id and leave it running")
