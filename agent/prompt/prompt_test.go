@@ -345,6 +345,37 @@ func TestBuild_filesCannotLeaveTheirMark(t *testing.T) {
 	}
 }
 
+// The model is told what ran in place of what it asked for, and what the person says.
+func TestBuild_saysWhatAPersonChanged(t *testing.T) {
+	decided := func(d thread.Decision, text, args string) *thread.ApprovalDecided {
+		return &thread.ApprovalDecided{Decision: d, Text: text, Args: json.RawMessage(args)}
+	}
+	for name, c := range map[string]struct {
+		call runs.Call
+		want string
+	}{
+		"nothing":             {runs.Call{}, "ok"},
+		"approved":            {runs.Call{Decided: decided(thread.Approve, "", "")}, "ok"},
+		"approved with words": {runs.Call{Decided: decided(thread.Approve, "only this once", "")}, "[The call was approved. The person says: only this once]\nok"},
+		"edited":              {runs.Call{Decided: decided(thread.Edit, "not as root", `{"command":"ls"}`)}, "[A person changed this call before it ran. What ran: {\"command\":\"ls\"} The person says: not as root]\nok"},
+		"edited, and started": {runs.Call{Decided: decided(thread.Edit, "", `{"command":"ls"}`), Started: &thread.ToolStarted{Args: json.RawMessage(`{"command":"ls"}`)}}, "[A person changed this call before it ran. What ran: {\"command\":\"ls\"}]\nok"},
+		"by a hook":           {runs.Call{Started: &thread.ToolStarted{Args: json.RawMessage(`{"command":"ls"}`)}}, "[A hook changed this call before it ran. What ran: {\"command\":\"ls\"}]\nok"},
+		"started as asked":    {runs.Call{Started: &thread.ToolStarted{}}, "ok"},
+		"rejected":            {runs.Call{Decided: decided(thread.Reject, "no", "")}, "ok"}, // the result says it
+	} {
+		c.call.Call = llm.Call{ID: "c1", Name: "execute", Args: json.RawMessage(`{"command":"rm -rf x"}`)}
+		c.call.Completed = &thread.ToolCompleted{Call: "c1", Blocks: []llm.Block{llm.Text("ok")}}
+		s := &runs.State{Run: &runs.CurrentRun{}, Items: []*runs.Item{step(3, &c.call)}}
+		p, err := NewBuilder(thread.NewMemory()).Build(t.Context(), s, Spec{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (llm.Message{Blocks: p.Request.Messages[1].Blocks[0].Result.Blocks}).String(); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func TestReminder(t *testing.T) {
 	todo := func(content, status string) thread.Todo { return thread.Todo{Content: content, Status: status} }
 	for _, c := range []struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -73,13 +74,14 @@ func resultTokens(item *runs.Item) int {
 
 // callTokens estimates what a call's result costs in a prompt.
 func callTokens(c *runs.Call) int {
+	n := tokensOf(changed(c))
 	switch {
 	case c.Completed == nil || c.ClearedAt > 0:
-		return clearedTokens
+		return n + clearedTokens
 	case c.Completed.Shown != "":
-		return c.Completed.ShownTokens
+		return n + c.Completed.ShownTokens
 	}
-	return Tokens(c.Completed.Blocks)
+	return n + Tokens(c.Completed.Blocks)
 }
 
 // clearedTokens is what a line instead of a result costs.
@@ -285,16 +287,43 @@ func (b *Builder) results(ctx context.Context, item *runs.Item) (llm.Message, er
 }
 
 func (b *Builder) resultBlocks(ctx context.Context, c *runs.Call) ([]llm.Block, error) {
+	var blocks []llm.Block
+	if said := changed(c); said != "" {
+		blocks = append(blocks, llm.Text(said))
+	}
 	switch {
 	case c.Completed == nil: // not in prompts
-		return []llm.Block{llm.Text("[no result]")}, nil
+		return append(blocks, llm.Text("[no result]")), nil
 	case c.ClearedAt > 0:
-		return []llm.Block{llm.Text("[output removed to save space; read_file " + runs.ResultFile(c.ID) + " shows it]")}, nil
+		return append(blocks, llm.Text("[output removed to save space; read_file "+runs.ResultFile(c.ID)+" shows it]")), nil
 	case c.Completed.Shown == "":
-		return append([]llm.Block(nil), c.Completed.Blocks...), nil
+		return append(blocks, c.Completed.Blocks...), nil
 	}
-	return b.blocks(ctx, c.Completed.Shown)
+	shown, err := b.blocks(ctx, c.Completed.Shown)
+	return append(blocks, shown...), err
 }
+
+// changed says what ran in place of what the model asked for, and who wanted it so. A
+// result beside other arguments would make no sense to it.
+func changed(c *runs.Call) string {
+	said := ""
+	if d := c.Decided; d != nil && d.Text != "" && (d.Decision == thread.Edit || d.Decision == thread.Approve) {
+		said = " The person says: " + d.Text
+	}
+	args := c.EffectiveArgs()
+	switch {
+	case c.Decided != nil && c.Decided.Decision == thread.Edit:
+		return "[A person changed this call before it ran. What ran: " + clip.Text(string(args), changedMax) + said + "]\n"
+	case c.Started != nil && c.Started.Args != nil:
+		return "[A hook changed this call before it ran. What ran: " + clip.Text(string(args), changedMax) + said + "]\n"
+	case said != "":
+		return "[The call was approved." + said + "]\n"
+	}
+	return ""
+}
+
+// changedMax bounds the arguments that are shown again.
+const changedMax = 2000
 
 // blocks reads what was too large for an event.
 func (b *Builder) blocks(ctx context.Context, blob string) ([]llm.Block, error) {
