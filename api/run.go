@@ -170,6 +170,7 @@ type Approval struct {
 	Call      string          `json:"call"`
 	Tool      string          `json:"tool"`
 	Args      json.RawMessage `json:"args"`
+	ArgsHash  string          `json:"args_hash" doc:"of the arguments; a decision that carries it is about these alone"`
 	Reason    string          `json:"reason,omitempty"`
 	Allowed   []string        `json:"allowed" doc:"approve, edit, reject, respond"`
 	AskedAt   time.Time       `json:"asked_at"`
@@ -190,6 +191,7 @@ type Decide struct {
 	Args     json.RawMessage `json:"args,omitempty" doc:"with edit: the arguments that run"`
 	Text     string          `json:"text,omitempty" maxLength:"65536" doc:"with reject: why; with respond: the result that the model sees"`
 	Always   bool            `json:"always,omitempty" doc:"allows the same from now on in this thread"`
+	ArgsHash string          `json:"args_hash,omitempty" maxLength:"64" doc:"of the arguments that were shown; refused if the call has others"`
 }
 
 // DecideList answers several; each is answered for itself.

@@ -120,6 +120,9 @@ type Decide struct {
 	By       string
 	// Always adds a rule that allows the same from now on in this thread.
 	Always bool
+	// Shown is the thread.ArgsHash of what the person was shown, "" = not said:
+	// only that is decided about.
+	Shown string
 }
 
 // LiveKind says what a Live carries.

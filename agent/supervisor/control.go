@@ -115,7 +115,11 @@ func (k *Supervisor) Decide(ctx context.Context, tenant string, id thread.RunID,
 }
 
 func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) error {
-	_, err := k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
+	_, blobs, err := k.logOf(ctx, t.tenant)
+	if err != nil {
+		return err
+	}
+	_, err = k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
 		c := s.Call(d.Call)
 		switch {
 		case c == nil || c.Asked == nil:
@@ -127,13 +131,20 @@ func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) err
 		case !c.Asked.Expires.IsZero() && !k.c.Now().Before(c.Asked.Expires):
 			return nil, errs.New(errs.Conflict, "the time to decide about %s is over", d.Call)
 		}
+		args, err := callArgs(ctx, blobs, s, c) // those of the state may be in a blob
+		if err != nil {
+			return nil, err
+		}
+		if d.Shown != "" && d.Shown != thread.ArgsHash(args) {
+			return nil, errs.New(errs.Conflict, "the call %s is not the one that was shown", d.Call).WithHint("look at it again")
+		}
 		decided, err := d.Check(c)
 		if err != nil {
 			return nil, err
 		}
 		bodies := []thread.Body{decided}
 		if d.Always {
-			rule, err := policy.RuleFor(callOf(c))
+			rule, err := policy.RuleFor(callOf(c, args))
 			if err != nil {
 				return nil, err
 			}
@@ -306,8 +317,8 @@ func (k *Supervisor) Agent(_ context.Context, name string) (definition.Definitio
 }
 
 // callOf is a call that waits, as the rules see it.
-func callOf(c *runs.Call) policy.Call {
-	p := policy.Call{Tool: c.Name, Args: c.EffectiveArgs(), Command: commandOf(c.EffectiveArgs())}
+func callOf(c *runs.Call, args json.RawMessage) policy.Call {
+	p := policy.Call{Tool: c.Name, Args: args, Command: commandOf(args)}
 	for _, path := range c.Asked.Writes {
 		p.Touches = append(p.Touches, tool.Touch{Path: path, Write: true})
 	}

@@ -95,7 +95,7 @@ func (s *service) decide(ctx context.Context, in *decideIn) (*decidedOut, error)
 // decisionOf checks the form of a decision: what belongs to another kind is a
 // mistake that must not be guessed about.
 func decisionOf(d api.Decide, run thread.ID) (runs.Decide, error) {
-	one := runs.Decide{Call: d.Call, Decision: thread.Decision(d.Decision), Args: d.Args, Text: d.Text, Always: d.Always}
+	one := runs.Decide{Call: d.Call, Decision: thread.Decision(d.Decision), Args: d.Args, Text: d.Text, Always: d.Always, Shown: d.ArgsHash}
 	if !thread.IsCallID(d.Call) {
 		return one, errs.New(errs.Invalid, "%.80q is not the id of a call", d.Call)
 	}

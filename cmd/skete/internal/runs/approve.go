@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -113,12 +114,31 @@ func (a commands) listApprovals(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return app.List(a.App, items, func(p api.Approval) string { return p.Run + " " + p.Call },
-		[]string{"RUN", "CALL", "AGENT", "TOOL", "ARGUMENTS", "REASON", "AGE"}, approvalRow)
+	if err := app.List(a.App, items, func(p api.Approval) string { return p.Run + " " + p.Call },
+		[]string{"RUN", "CALL", "AGENT", "TOOL", "ARGUMENTS", "REASON", "AGE"}, approvalRow); err != nil || a.JSON || a.Quiet {
+		return err
+	}
+	for _, p := range items {
+		if argsText(p.Args, argsWidth) != argsText(p.Args, math.MaxInt) || len(screen.ArgLines(p.Args)) > 1 { // the row hides something
+			fmt.Fprintf(a.Out, "\n%s %s would do:\n", p.Run, app.Cell(p.Call))
+			a.writeArgs(p.Args)
+		}
+	}
+	return nil
 }
 
+// writeArgs prints all of a call's arguments.
+func (a commands) writeArgs(args json.RawMessage) {
+	for _, line := range screen.ArgLines(args) {
+		fmt.Fprintf(a.Out, "  %s\n", line)
+	}
+}
+
+// argsWidth is how many columns of a row arguments have.
+const argsWidth = 60
+
 func approvalRow(p api.Approval) []string {
-	return []string{p.Run, p.Call, p.Agent, p.Tool, argsText(p.Args, 60), screen.Cut(strings.ReplaceAll(p.Reason, "\n", " "), 40), app.Age(p.AskedAt)}
+	return []string{p.Run, p.Call, p.Agent, p.Tool, argsText(p.Args, argsWidth), screen.Cut(strings.ReplaceAll(p.Reason, "\n", " "), 40), app.Age(p.AskedAt)}
 }
 
 func argsText(args json.RawMessage, width int) string {
@@ -126,7 +146,7 @@ func argsText(args json.RawMessage, width int) string {
 	if json.Compact(&b, args) != nil {
 		return ""
 	}
-	return screen.Cut(strings.ReplaceAll(screen.Clean(b.String()), "\n", " "), width)
+	return screen.Cut(strings.ReplaceAll(screen.Exact(b.String()), "\n", " "), width)
 }
 
 // decideOn finds the calls that are meant, and decides.
@@ -153,7 +173,11 @@ func (a commands) decideOn(ctx context.Context, r *client.Run, f *approveFlags, 
 	var list []api.Decide
 	for _, p := range chosen {
 		one := d
-		one.Call, one.Thread = p.Call, p.Thread
+		one.Call, one.Thread, one.ArgsHash = p.Call, p.Thread, p.ArgsHash
+		if d.Decision == api.DecisionApprove && !a.JSON && !a.Quiet {
+			fmt.Fprintf(a.Out, "%s %s:\n", app.Cell(p.Call), app.Cell(p.Tool))
+			a.writeArgs(p.Args)
+		}
 		list = append(list, one)
 	}
 	done, err := r.Decide(ctx, list...)
@@ -202,7 +226,8 @@ func (a commands) choose(open []api.Approval, call, thread string) (api.Approval
 // ask lets a person choose from a list.
 func (a commands) ask(list []api.Approval) (api.Approval, error) {
 	for i, p := range list {
-		fmt.Fprintf(a.Out, "%2d  %s  %s  %s\n", i+1, app.Cell(p.Tool), argsText(p.Args, 100), app.Cell(p.Reason))
+		fmt.Fprintf(a.Out, "%2d  %s  %s\n", i+1, app.Cell(p.Tool), app.Cell(p.Reason))
+		a.writeArgs(p.Args)
 	}
 	fmt.Fprintf(a.Out, "which one (1 to %d)? ", len(list))
 	line, err := bufio.NewReader(a.In).ReadString('\n')

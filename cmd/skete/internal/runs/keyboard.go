@@ -123,19 +123,41 @@ func (w *runWatcher) edit(ctx context.Context, ask screen.Ask) error {
 	return w.decide(ctx, api.Decide{Call: ask.Call, Thread: ask.Thread, Decision: api.DecisionEdit, Args: changed})
 }
 
-// argsOf returns a call's arguments, readable. Large ones are not in the news.
+// view prints all that a call would do above what changes.
+func (w *runWatcher) view(ctx context.Context, ask screen.Ask) error {
+	args, err := w.wholeArgs(ctx, ask)
+	if err != nil {
+		return err
+	}
+	if err := w.draw(viewOf(w.App).Render(screen.Whole(ask, args))); err != nil {
+		return err
+	}
+	w.dialog.Viewed(ask, args)
+	return nil
+}
+
+// wholeArgs returns a call's arguments. Large ones are not in the news.
+func (w *runWatcher) wholeArgs(ctx context.Context, ask screen.Ask) (json.RawMessage, error) {
+	if ask.Args != nil {
+		return ask.Args, nil
+	}
+	open, err := w.r.Approvals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range open {
+		if a.Call == ask.Call && (ask.Thread == "" || a.Thread == ask.Thread) {
+			return a.Args, nil
+		}
+	}
+	return nil, errs.New(errs.Conflict, "it was decided elsewhere meanwhile")
+}
+
+// argsOf returns a call's arguments, readable.
 func (w *runWatcher) argsOf(ctx context.Context, ask screen.Ask) ([]byte, error) {
-	args := ask.Args
-	if args == nil {
-		open, err := w.r.Approvals(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range open {
-			if a.Call == ask.Call && (ask.Thread == "" || a.Thread == ask.Thread) {
-				args = a.Args
-			}
-		}
+	args, err := w.wholeArgs(ctx, ask)
+	if err != nil {
+		return nil, err
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, args, "", "  "); err != nil {

@@ -246,7 +246,7 @@ func TestRun_exitStatus(t *testing.T) {
 func TestRun_waits(t *testing.T) {
 	w := newWorld(t, asking)
 	got := w.cli("", "run", "x")
-	if got.code != 3 || !strings.Contains(got.out, "? execute  make  waits for approval: builds") || !strings.Contains(hide(got.errOut), "skete approve run_ID") {
+	if got.code != 3 || !strings.Contains(got.out, "? execute  waits for approval: builds\n  │ command: make") || !strings.Contains(hide(got.errOut), "skete approve run_ID") {
 		t.Errorf("%+v", got)
 	}
 	for policy, want := range map[string]string{"all": "It was approve", "none": "It was reject"} {

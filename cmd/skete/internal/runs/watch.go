@@ -370,6 +370,8 @@ func (w *runWatcher) press(ctx context.Context, pressed []screen.Key) error {
 			err = w.decide(ctx, *act.Decide)
 		case act.Edit != nil:
 			err = w.edit(ctx, *act.Edit)
+		case act.View != nil:
+			err = w.view(ctx, *act.View)
 		case act.Send != "":
 			_, err = w.r.Send(ctx, act.Send)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/thread"
 )
 
 // Action is what a key asks the caller to do; the zero Action is nothing.
@@ -17,6 +18,9 @@ type Action struct {
 	Decide *api.Decide
 	// Edit lets the person change the arguments of Ask in an editor.
 	Edit *Ask
+	// View prints all of Ask's arguments, which do not fit beneath the transcript;
+	// Dialog.Viewed follows.
+	View *Ask
 	// Send is a message to the run.
 	Send string
 }
@@ -27,6 +31,8 @@ type Dialog struct {
 	ask  Ask // that the mode is about
 	line line
 	note string // the answer to the last key
+	// viewed are the arguments that were printed, by thread and call.
+	viewed map[string]json.RawMessage
 }
 
 type mode int
@@ -42,10 +48,29 @@ const (
 const (
 	helpWatching = "m message · Ctrl-C leave"
 	argsLinesMax = 12
+	argsBytesMax = 2000 // of these lines
 )
 
 // Help is the foot of the screen.
 func (d *Dialog) Help() string { return helpWatching }
+
+// Viewed says that all arguments of a call were printed. It is these that the person
+// decides about.
+func (d *Dialog) Viewed(a Ask, args json.RawMessage) {
+	if d.viewed == nil {
+		d.viewed = map[string]json.RawMessage{}
+	}
+	d.viewed[a.Thread+" "+a.Call] = args
+}
+
+// seen returns the arguments as the person has seen them; false: not all of them.
+func (d *Dialog) seen(a Ask) (json.RawMessage, bool) {
+	if args, ok := d.viewed[a.Thread+" "+a.Call]; ok {
+		return args, true
+	}
+	_, left := firstLines(ArgLines(a.Args))
+	return a.Args, a.Args != nil && left == 0
+}
 
 // Say shows a note until the next key.
 func (d *Dialog) Say(text string) { d.note = Clean(text) }
@@ -85,6 +110,9 @@ func (d *Dialog) leave(k Key) Action {
 
 // decide is a key while a call waits.
 func (d *Dialog) decide(k Key, a Ask) Action {
+	if k == 'v' {
+		return Action{View: &a}
+	}
 	decision := map[Key]string{
 		'a': api.DecisionApprove, 'A': api.DecisionApprove, 'e': api.DecisionEdit, 'r': api.DecisionReject, 't': api.DecisionRespond,
 	}[k]
@@ -95,7 +123,12 @@ func (d *Dialog) decide(k Key, a Ask) Action {
 		d.note = decision + " is not allowed for this call"
 		return Action{}
 	case decision == api.DecisionApprove:
-		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, Always: k == 'A'}}
+		args, all := d.seen(a)
+		if !all {
+			d.note = "not all of it was shown: press v first"
+			return Action{}
+		}
+		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, Always: k == 'A', ArgsHash: thread.ArgsHash(args)}}
 	case decision == api.DecisionEdit:
 		return Action{Edit: &a}
 	}
@@ -174,13 +207,19 @@ func askBlocks(a Ask, n int) []Block {
 		title = join(": ", a.Agent, title)
 	}
 	blocks := []Block{{Mark: "?", Style: Yellow, Text: join(": ", title, a.Reason), Tone: Bold, Gap: true}}
-	for _, line := range argLines(a.Args) {
-		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: line, One: true, Indent: 2})
+	lines, left := firstLines(ArgLines(a.Args))
+	blocks = append(blocks, argBlocks(lines)...)
+	switch {
+	case a.Args == nil:
+		blocks = append(blocks, Block{Mark: "│", Style: Yellow, Text: "the arguments are long: press v to see them", Indent: 2})
+	case left > 0:
+		blocks = append(blocks, Block{Mark: "│", Style: Yellow, Text: fmt.Sprintf("… %s: press v", count(left, "more line")), Indent: 2})
 	}
 	var keys []string
 	for _, k := range []struct{ decision, text string }{
 		{api.DecisionApprove, "a approve"},
 		{api.DecisionApprove, "A always"},
+		{api.DecisionApprove, "v view"},
 		{api.DecisionEdit, "e edit"},
 		{api.DecisionReject, "r reject"},
 		{api.DecisionRespond, "t respond"},
@@ -192,39 +231,55 @@ func askBlocks(a Ask, n int) []Block {
 	return append(blocks, Block{Text: strings.Join(keys, " · "), Tone: Cyan, Indent: 2})
 }
 
-// argLines are the first of allArgLines.
-func argLines(args json.RawMessage) []string { return cutLines(allArgLines(args)) }
+// argBlocks are lines of arguments. Long ones are wrapped and not cut.
+func argBlocks(lines []string) []Block {
+	blocks := make([]Block, len(lines))
+	for i, line := range lines {
+		blocks[i] = Block{Mark: "│", Style: Dim, Text: line, Indent: 2}
+	}
+	return blocks
+}
 
-// allArgLines shows arguments for people: one line a key, long values on lines
-// of their own.
-func allArgLines(args json.RawMessage) []string {
+// Whole are blocks that show all of what a call would do.
+func Whole(a Ask, args json.RawMessage) []Block {
+	return append([]Block{{Mark: "?", Style: Yellow, Text: join(": ", a.Tool, a.Reason), Gap: true}}, argBlocks(ArgLines(args))...)
+}
+
+// ArgLines shows arguments for a person who decides about them: one line a key, long
+// values on lines of their own, and nothing hidden (Exact).
+func ArgLines(args json.RawMessage) []string {
 	var lines []string
 	d := json.NewDecoder(bytes.NewReader(args))
+	d.UseNumber()
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return strings.Split(Clean(string(args)), "\n")
+		return strings.Split(Exact(string(args)), "\n")
 	}
 	for d.More() {
 		name, err := d.Token()
 		var raw json.RawMessage
 		if err != nil || d.Decode(&raw) != nil {
-			break
+			return strings.Split(Exact(string(args)), "\n")
 		}
 		var text string
 		if json.Unmarshal(raw, &text) != nil {
 			text = string(raw)
 		}
-		text = strings.TrimRight(Clean(text), "\n")
+		text = Exact(text)
 		if strings.Contains(text, "\n") {
 			text = "\n" + text
 		}
-		lines = append(lines, strings.Split(fmt.Sprintf("%s: %s", Clean(fmt.Sprint(name)), text), "\n")...)
+		lines = append(lines, strings.Split(fmt.Sprintf("%s: %s", Exact(fmt.Sprint(name)), text), "\n")...)
 	}
 	return lines
 }
 
-func cutLines(lines []string) []string {
-	if len(lines) <= argsLinesMax {
-		return lines
+// firstLines are those that fit beneath a transcript; left is how many do not.
+func firstLines(lines []string) (first []string, left int) {
+	bytes := 0
+	for i, line := range lines {
+		if bytes += len(line); i == argsLinesMax || bytes > argsBytesMax {
+			return lines[:i], len(lines) - i
+		}
 	}
-	return append(lines[:argsLinesMax:argsLinesMax], fmt.Sprintf("… %d more lines (e shows all)", len(lines)-argsLinesMax))
+	return lines, 0
 }

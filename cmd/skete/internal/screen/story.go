@@ -379,7 +379,17 @@ func (s *Story) asked(id string, br *branch, b thread.ApprovalAsked) []Block {
 	if id != "" {
 		who = br.agent + " asks: "
 	}
-	return []Block{{Mark: "?", Style: Yellow, Text: who + c.title(), Note: join(": ", "waits for approval", ask.Reason), One: true, Indent: 2}}
+	return append([]Block{{Mark: "?", Style: Yellow, Text: who + ask.Tool, Note: join(": ", "waits for approval", ask.Reason), One: true, Indent: 2}}, askedLines(ask)...)
+}
+
+// askedLines are what a call would do, or as much of it as fits a transcript.
+func askedLines(a Ask) []Block {
+	lines, left := firstLines(ArgLines(a.Args))
+	blocks := argBlocks(lines)
+	if left > 0 || a.Args == nil {
+		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: join(" ", "…", "`skete approve` shows all of it"), Indent: 2})
+	}
+	return blocks
 }
 
 func (s *Story) answerAsk(id, call string) {

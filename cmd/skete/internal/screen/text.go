@@ -1,6 +1,8 @@
 package screen
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -56,6 +58,34 @@ func Clean(s string) string {
 		}
 	}
 	return string(b)
+}
+
+// exactMarksMax is how many marks a character of a language has, at most.
+const exactMarksMax = 2
+
+// Exact is a text as it is, for what a person decides about: whatever cannot be seen,
+// or would change what is seen (control characters, marks that turn the direction,
+// characters without width), is written as an escape, as in \r or \u202e.
+func Exact(s string) string {
+	var b strings.Builder
+	marks := 0 // on the last character
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if marks++; !unicode.In(r, unicode.Mn, unicode.Me) {
+			marks = 0
+		}
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n' || marks <= exactMarksMax && unicode.IsPrint(r):
+			b.WriteString(s[i : i+n])
+		default:
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		i += n
+	}
+	return b.String()
 }
 
 const zeroWidthJoiner = '\u200D'

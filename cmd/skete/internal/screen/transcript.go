@@ -55,9 +55,8 @@ func Told(run api.Run, o api.Transcript, asks []api.Approval) []Block {
 		if a.Thread != run.Thread {
 			text = a.Agent + ": " + text
 		}
-		var args bytes.Buffer
-		_ = json.Compact(&args, a.Args)
-		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text + "  " + args.String()), Note: Clean(join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
+		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text), Note: Clean(join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
+		blocks = append(blocks, argBlocks(ArgLines(a.Args))...)
 	}
 	blocks = append(blocks, ending(run)...)
 	return append(blocks, windowBlocks(lastWindow(o.Steps))...)
@@ -280,7 +279,7 @@ func CallBlocks(d api.CallDetail, output string) []Block {
 	if len(d.Ran) > 0 {
 		args = d.Ran
 	}
-	for _, line := range allArgLines(args) {
+	for _, line := range ArgLines(args) {
 		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: line, Indent: 4})
 	}
 	if text := strings.TrimRight(Clean(output), "\n"); text != "" {

