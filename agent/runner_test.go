@@ -16,6 +16,7 @@ import (
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -406,6 +407,37 @@ func TestRun_waitsForPeople(t *testing.T) {
 			}
 			w.well()
 		})
+	}
+}
+
+// Arguments that are too long for an event are those that run and that rules look at,
+// with hooks as without.
+func TestRun_longArguments(t *testing.T) {
+	args := `{"command":"rm ` + strings.Repeat("x", 2*thread.InlineBytesMax) + `"}`
+	for name, c := range map[string]struct {
+		hook  hook.Hook
+		rules []definition.Rule
+		want  string
+	}{
+		"no hook":              {nil, nil, args},
+		"a hook":               {hook.Chain(hook.Base{}), nil, args},
+		"a rule":               {nil, []definition.Rule{{Action: definition.Deny, Commands: []string{"rm *"}}}, ""},
+		"a rule beside a hook": {hook.Chain(hook.Base{}), []definition.Rule{{Action: definition.Deny, Commands: []string{"rm *"}}}, ""},
+	} {
+		got := ""
+		act := fake{name: "execute", class: tool.Keyed, run: func(_ context.Context, r tool.Request) (tool.Result, error) {
+			got = string(r.Args)
+			return tool.Text("ok"), nil
+		}}
+		w := newWorld(t, definition.Definition{Name: "a", Rules: c.rules}, &model{reply: steps(llm.Assistant(call("c1", "execute", args)), say("ok"))}, act)
+		r, err := agent.New(agent.Config{Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Hook: c.hook})
+		must(t, err)
+		_, err = r.Run(t.Context())
+		must(t, err)
+		if got != c.want {
+			t.Errorf("%s: %.60q of %d bytes ran", name, got, len(got))
+		}
+		w.well()
 	}
 }
 

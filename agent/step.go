@@ -195,6 +195,9 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 		if err := r.append(ctx, bodies...); err != nil {
 			return err
 		}
+		if err := r.hydrate(ctx); err != nil {
+			return err
+		}
 		return r.replied(ctx, message)
 	}
 	calls := callsOf(message)
