@@ -48,6 +48,11 @@ func (s Start) Check() error {
 			return errs.New(errs.Invalid, "the label %.40q is empty, or longer than %d bytes", key, labelBytesMax)
 		}
 	}
+	if len(s.Schema) > 0 {
+		if _, err := definition.CompileResult(s.Schema); err != nil {
+			return err
+		}
+	}
 	return CheckBudget(s.Budget)
 }
 

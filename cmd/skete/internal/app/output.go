@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -18,10 +21,38 @@ import (
 
 // PrintJSON writes v for programs: indented, so that people can read it too.
 func PrintJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(printableJSON(b.Bytes()))
+	return err
+}
+
+// printableJSON writes what could drive a terminal as escapes of JSON: its strings are
+// the same, and text of a guest is hostile.
+func printableJSON(text []byte) []byte {
+	if !bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		return text
+	}
+	out := make([]byte, 0, len(text)+64)
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		switch {
+		case r == '\n' || unicode.IsPrint(r) && !(r == utf8.RuneError && n == 1):
+			out = append(out, text[i:i+n]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		i += n
+	}
+	return out
 }
 
 // Printable replaces what could drive a terminal: text of a guest is hostile.
@@ -251,7 +282,14 @@ const shortRun = 12
 func ShortRun(id string) string { return id[:min(shortRun, len(id))] }
 
 // PrintJSONLine writes v on one line, for streams of values.
-func PrintJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+func PrintJSONLine(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(printableJSON(text), '\n'))
+	return err
+}
 
 // width is that of the terminal that we print to; 0 = it is none.
 func (a *App) width() int {

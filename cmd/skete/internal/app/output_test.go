@@ -1,10 +1,14 @@
 package app
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/creack/pty"
 
@@ -111,6 +115,24 @@ func TestSandboxesFitTheTerminal(t *testing.T) {
 			if a, b := strings.Index(lines[0], "AGE"), screen.Width(at[:strings.LastIndex(at, "3h")]); a != b {
 				t.Errorf("%d columns: AGE is at %d, its value at %d:\n%s", cols, a, b, got)
 			}
+		}
+	}
+}
+
+// JSON of what a guest said drives no terminal, and says the same.
+func TestPrintJSON_isPrintable(t *testing.T) {
+	v := map[string]any{"a": "x\u009b2J\u202e\x7f\U000E0001é🙂\r\x1b[0m", "raw": json.RawMessage("\"\u200b\"")}
+	for name, print := range map[string]func(io.Writer, any) error{"indented": PrintJSON, "a line": PrintJSONLine} {
+		var b bytes.Buffer
+		if err := print(&b, v); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || !strings.Contains(b.String(), "é🙂") {
+			t.Errorf("%s: %q", name, b.String())
+		}
+		var got map[string]string
+		if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["a"] != v["a"] || got["raw"] != "\u200b" {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
 }

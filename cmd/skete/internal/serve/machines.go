@@ -315,7 +315,11 @@ func note(info sandbox.Info, dir string) string {
 	if info.Spec.Network == "" || info.Spec.Network == "none" {
 		text += " There is no network."
 	}
-	return fmt.Sprintf("%s It has %g CPUs and %d MB of memory.", text, info.Spec.CPUs, info.Spec.MemoryMB)
+	cpus := "1 CPU"
+	if info.Spec.CPUs != 1 {
+		cpus = fmt.Sprintf("%g CPUs", info.Spec.CPUs)
+	}
+	return fmt.Sprintf("%s It has %s and %d MB of memory.", text, cpus, info.Spec.MemoryMB)
 }
 
 // Destroy ends a sandbox. It may be repeated.
