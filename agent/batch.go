@@ -424,7 +424,7 @@ func (r *Runner) resultOf(c *runs.Call, l landing) thread.ToolCompleted {
 	res := l.result
 	done := thread.ToolCompleted{
 		Call: c.ID, Tool: c.Name, Blocks: res.Blocks, Failed: res.Failed, Code: res.Code, Exit: res.Exit, Bytes: res.Bytes,
-		Took: l.took, Files: l.files, Todos: res.Todos, Usage: res.Usage, CostUSD: res.CostUSD,
+		Took: l.took, Files: l.files, Todos: res.Todos, Usage: res.Usage, CostUSD: res.CostUSD, Steps: res.Steps,
 	}
 	if err := prompt.OffloadResult(r.c.Blobs, &done, r.resultTokensMax(), res.Whole); err != nil {
 		r.c.Logger.Error("a result could not be kept", "call", c.ID, "err", err)

@@ -57,6 +57,10 @@ type Config struct {
 	// returns that error once nothing runs any more, and the call goes on in the
 	// next Run; else it fails with it.
 	Patient bool
+	// Tree returns the budget of the whole run, which sub-agents share, and what all
+	// others in it have spent so far; nil = there are no others. It is called before
+	// each step, in the Runner's goroutine.
+	Tree func() (thread.Budget, thread.Spent)
 	// Patience bounds the attempts of a model call.
 	Patience llm.RetryPolicy
 	Now      func() time.Time // nil = time.Now

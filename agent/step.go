@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/agent/hook"
@@ -24,6 +25,12 @@ const (
 
 // step is one model call and the start of what it asks for.
 func (r *Runner) step(ctx context.Context) error {
+	if r.c.Tree != nil {
+		budget, others := r.c.Tree()
+		if reason := runs.Exceeds(r.s.Run.Spent().Add(others), budget); reason != "" {
+			return r.stop(ctx, thread.RunFailed, reason, "With the sub-agents, "+lowerFirst(sentences[reason]))
+		}
+	}
 	if err := r.tell(ctx); err != nil {
 		return err
 	}
@@ -53,6 +60,8 @@ func (r *Runner) step(ctx context.Context) error {
 	}
 	return r.call(ctx, p)
 }
+
+func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 // tell logs what surrounds the thread, once a run.
 func (r *Runner) tell(ctx context.Context) error {

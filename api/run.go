@@ -59,7 +59,7 @@ type Run struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	By        string            `json:"by,omitempty" doc:"who asked for it"`
 	State     string            `json:"state" enum:"pending,running,interrupted,succeeded,failed,cancelled,timed_out" doc:"interrupted: it waits for a person"`
-	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, machine, cancelled, output"`
+	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, machine, cancelled, output, format, hook, refusal, log"`
 	Text      string            `json:"text,omitempty" doc:"the last words, or what went wrong"`
 	Result    json.RawMessage   `json:"result,omitempty" doc:"structured output, when a schema asked for it"`
 	CreatedAt time.Time         `json:"created_at"`
@@ -72,10 +72,14 @@ type Run struct {
 	Keep      bool              `json:"keep,omitempty" doc:"its own sandbox is left as it is when it is over"`
 	Todos     []Todo            `json:"todos,omitempty"`
 	Waiting   int               `json:"waiting,omitempty" doc:"approvals that are open in the run and beneath it"`
-	FirstSeq  uint64            `json:"first_seq" doc:"of its thread's events"`
-	LastSeq   uint64            `json:"last_seq"`
-	Fork      *Fork             `json:"fork,omitempty"`
-	Replay    string            `json:"replay,omitempty" doc:"the run that this one plays again"`
+	// Background counts sub-agents that go on beneath it, also when it is over itself; in
+	// answers about a single run.
+	Background int    `json:"background,omitempty" doc:"sub-agents that go on beneath it; not in lists"`
+	Below      int    `json:"subagent_steps,omitempty" doc:"steps of sub-agents that are over"`
+	FirstSeq   uint64 `json:"first_seq" doc:"of its thread's events"`
+	LastSeq    uint64 `json:"last_seq"`
+	Fork       *Fork  `json:"fork,omitempty"`
+	Replay     string `json:"replay,omitempty" doc:"the run that this one plays again"`
 }
 
 // Final reports whether the run is over.

@@ -35,6 +35,9 @@ type RunStarted struct {
 	Schema json.RawMessage `json:"schema,omitempty"`
 	// Model overrides the agent's; the name of the catalogue.
 	Model string `json:"model,omitempty"`
+	// Wake counts the runs of the thread that sub-agents in the background started by
+	// their ends since a person did; they share one budget.
+	Wake int `json:"wake,omitempty"`
 }
 
 // Budget bounds a run and everything that it starts. Zero = the default.
@@ -92,6 +95,20 @@ type Input struct {
 	// event; Blocks are then their beginning, for views.
 	Shown       string `json:"shown_blob,omitempty"`
 	ShownTokens int    `json:"shown_tokens,omitempty"`
+	// Spent is what a sub-agent in the background used that this tells the end of.
+	Spent Spent `json:"spent,omitzero"`
+}
+
+// Spent is what sub-agents used, with everything beneath them.
+type Spent struct {
+	Steps   int       `json:"steps,omitempty"`
+	Usage   llm.Usage `json:"usage,omitzero"`
+	CostUSD float64   `json:"cost_usd,omitempty"`
+}
+
+// Add returns the sum.
+func (s Spent) Add(o Spent) Spent {
+	return Spent{s.Steps + o.Steps, s.Usage.Add(o.Usage), s.CostUSD + o.CostUSD}
 }
 
 // Context is what the prompt is built from beside the conversation. The last
@@ -207,9 +224,10 @@ type ToolCompleted struct {
 	Revision string `json:"revision,omitempty"`
 	// Files are changes of the thread's own files: its state is the log.
 	Files []FileChange `json:"files,omitempty"`
-	// Usage and CostUSD are what sub-agents spent for this call.
+	// Usage, CostUSD and Steps are what sub-agents spent for this call.
 	Usage   llm.Usage `json:"usage,omitzero"`
 	CostUSD float64   `json:"cost_usd,omitempty"`
+	Steps   int       `json:"steps,omitempty"`
 	// Todos are the plan after a successful write_todos; kept here so that a
 	// view need not parse arguments.
 	Todos []Todo `json:"todos,omitempty"`

@@ -30,12 +30,11 @@ type SpawnRequest struct {
 
 // SpawnResult is how a sub-agent is.
 type SpawnResult struct {
-	Done    bool
-	Text    string // its last words, or what went wrong
-	Failed  bool
-	Usage   llm.Usage // of everything beneath it
-	CostUSD float64
-	Thread  thread.ID
+	Done   bool
+	Text   string // its last words, or what went wrong
+	Failed bool
+	Spent  thread.Spent // with everything beneath it
+	Thread thread.ID
 }
 
 // Tasks are the sub-agents that a thread started in the background. The id of

@@ -116,9 +116,10 @@ type Result struct {
 	// Bytes of the whole output when Blocks do not hold it all.
 	Bytes int64
 	Todos []thread.Todo
-	// Usage and CostUSD of sub-agents.
+	// Usage, CostUSD and Steps of sub-agents.
 	Usage   llm.Usage
 	CostUSD float64
+	Steps   int
 	// Whole: never replaced by a preview (tools that page by themselves).
 	Whole bool
 }

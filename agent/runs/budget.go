@@ -51,7 +51,7 @@ func Left(s *State, now time.Time) thread.Budget {
 	b := s.Run.Budget
 	rest := thread.Budget{}
 	if b.Steps > 0 {
-		rest.Steps = max(b.Steps-s.Run.Steps, 1)
+		rest.Steps = max(b.Steps-s.Run.Steps-s.Run.Below, 1)
 	}
 	if b.Tokens > 0 {
 		rest.Tokens = max(b.Tokens-s.Run.Usage.Total(), 1)

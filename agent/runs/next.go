@@ -129,17 +129,24 @@ func (s *State) WaitsForPeople() bool {
 
 // Exceeded names the budget that is used up, "" = none.
 func (s *State) Exceeded(now time.Time) string {
-	b, r := s.Run.Budget, s.Run
-	switch {
-	case b.Steps > 0 && r.Steps >= b.Steps:
-		return ReasonSteps
-	case b.Tokens > 0 && r.Usage.Total() >= b.Tokens:
-		return ReasonTokens
-	case b.CostUSD > 0 && r.CostUSD >= b.CostUSD:
-		return ReasonCost
+	if reason := Exceeds(s.Run.Spent(), s.Run.Budget); reason != "" {
+		return reason
 	}
 	if left, bounded := s.TimeLeft(now); bounded && left <= 0 {
 		return ReasonWall
+	}
+	return ""
+}
+
+// Exceeds names the part of a budget that is used up, time not among them; "" = none.
+func Exceeds(spent thread.Spent, b thread.Budget) string {
+	switch {
+	case b.Steps > 0 && spent.Steps >= b.Steps:
+		return ReasonSteps
+	case b.Tokens > 0 && spent.Usage.Total() >= b.Tokens:
+		return ReasonTokens
+	case b.CostUSD > 0 && spent.CostUSD >= b.CostUSD:
+		return ReasonCost
 	}
 	return ""
 }

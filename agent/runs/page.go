@@ -95,7 +95,7 @@ func Project(r *Run, s *State, now time.Time) {
 	if s.Run == nil || s.Run.ID != r.ID {
 		return
 	}
-	r.Steps, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
+	r.Steps, r.Below, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Below, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
 	r.First, r.Last, r.Todos, r.Sandbox, r.OwnSandbox = s.Run.First, s.Seq, s.Todos, s.Machine, s.OwnMachine
 	if s.Run.Model != "" {
 		r.Model = s.Run.Model

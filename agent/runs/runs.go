@@ -59,6 +59,7 @@ type Run struct {
 	Created time.Time         `json:"created"`
 	Ended   time.Time         `json:"ended,omitzero"`
 	Steps   int               `json:"steps"`
+	Below   int               `json:"below,omitempty"` // steps of sub-agents that are over
 	Usage   llm.Usage         `json:"usage"`
 	CostUSD float64           `json:"cost_usd,omitempty"`
 	Budget  thread.Budget     `json:"budget,omitzero"`
@@ -70,6 +71,8 @@ type Run struct {
 	Todos []thread.Todo `json:"todos,omitempty"`
 	// Waiting counts approvals that are open in the run and beneath it.
 	Waiting int `json:"waiting,omitempty"`
+	// Background counts sub-agents that go on beneath it; only of a single run.
+	Background int `json:"background,omitempty"`
 	// First and Last are the run's events in its thread's log.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`

@@ -66,8 +66,9 @@ type CurrentRun struct {
 	First   uint64 // its RunStarted
 	Budget  thread.Budget
 	Steps   int
-	Usage   llm.Usage
+	Usage   llm.Usage // of sub-agents that are over too, as CostUSD
 	CostUSD float64
+	Below   int // steps of sub-agents that are over
 	// Waited is how long the run could do nothing because of people.
 	Waited time.Duration
 	// Failures are attempts since the last answer.
@@ -328,7 +329,22 @@ func (s *State) input(e thread.Event, b thread.Input) {
 		}
 		s.inputs[b.ID] = true
 	}
+	if s.Run != nil {
+		s.Run.spend(b.Spent)
+	}
 	s.Queue = append(s.Queue, &Item{Seq: e.Seq, At: e.At, Input: &b})
+}
+
+// spend counts what sub-agents used.
+func (r *CurrentRun) spend(by thread.Spent) {
+	r.Below += by.Steps
+	r.Usage = r.Usage.Add(by.Usage)
+	r.CostUSD += by.CostUSD
+}
+
+// Spent is what the run used, with the sub-agents that are over.
+func (r *CurrentRun) Spent() thread.Spent {
+	return thread.Spent{Steps: r.Steps + r.Below, Usage: r.Usage, CostUSD: r.CostUSD}
 }
 
 // HasInput reports whether an input of this id is known.
@@ -361,8 +377,7 @@ func (s *State) step(e thread.Event, b thread.ModelCompleted) error {
 
 func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 	c.Completed, c.DoneSeq = &b, e.Seq
-	s.Run.Usage = s.Run.Usage.Add(b.Usage)
-	s.Run.CostUSD += b.CostUSD
+	s.Run.spend(thread.Spent{Steps: b.Steps, Usage: b.Usage, CostUSD: b.CostUSD})
 	if b.Todos != nil && !b.Failed {
 		s.Todos = b.Todos
 		s.plans = append(s.plans, plan{c.Step, b.Todos})

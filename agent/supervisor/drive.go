@@ -218,6 +218,7 @@ func (k *Supervisor) entryOf(ctx context.Context, t threadKey, s *runs.State) (*
 func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
+		k.ended(t, s)
 		if err := k.reportSubagent(ctx, t, s); err != nil {
 			return err
 		}
@@ -233,7 +234,7 @@ func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agen
 		if err := k.dismissSubagents(ctx, t, s.Run.Ended.State); err != nil {
 			return err
 		}
-		k.forget(e)
+		k.rests(e)
 		k.parentOf(t)
 	}
 	return nil

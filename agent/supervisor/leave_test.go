@@ -2,6 +2,7 @@ package supervisor_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -96,6 +98,14 @@ func TestRunOver_theServerDies(t *testing.T) {
 	d.mu.Unlock()
 	k = h.open(nil)
 	await(t, k, run.ID, over)
+	patience.Try(t, 20*time.Second, "the sandbox of a run that never was", func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(d.entered) > 0 {
+			return fmt.Errorf("under way in it: %v", d.entered)
+		}
+		return nil
+	})
 	must(t, k.Close()) // waits for what it does by itself
 	if len(d.entered) > 0 || !slices.ContainsFunc(d.left, func(l left) bool { return l.run == ghost }) {
 		t.Errorf("under way in it: %v; left %v", d.entered, d.left)

@@ -177,9 +177,6 @@ func (k *Supervisor) view(e *entry) runs.Run {
 		return runs.Run{}
 	}
 	run := e.snapshot()
-	if run.State.Final() {
-		return run
-	}
 	beneath := string(run.Thread) + "/"
 	k.mu.Lock()
 	var below []*entry
@@ -190,6 +187,10 @@ func (k *Supervisor) view(e *entry) runs.Run {
 	}
 	waits := e.waits
 	k.mu.Unlock()
+	run.Background = len(below)
+	if run.State.Final() {
+		return run
+	}
 	for _, other := range below {
 		run.Waiting += other.snapshot().Waiting
 	}

@@ -31,7 +31,8 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	}
 	w := newSession(sessionConfig{
 		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories,
-		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func() { e.progress(s, k.c.Now()) },
+		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func(ev thread.Event) { e.progress(s, k.c.Now()); k.counted(d.key, ev) },
+		Tree:    func() (thread.Budget, thread.Spent) { return k.tree(d.key) },
 		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})
 	release, err := w.Open(ctx)

@@ -48,9 +48,10 @@ type sessionConfig struct {
 	Tools    *tool.Registry
 	Spawner  tool.Spawner
 	Tasks    tool.Tasks
-	Wire     Wire   // nil = no live news
-	Applied  func() // called after each event that was applied; nil = none
-	Patient  bool   // see agent.Config
+	Wire     Wire                                 // nil = no live news
+	Applied  func(thread.Event)                   // called after each event that was applied; nil = none
+	Patient  bool                                 // see agent.Config
+	Tree     func() (thread.Budget, thread.Spent) // see agent.Config
 	Patience llm.RetryPolicy
 	Now      func() time.Time
 	Logger   *slog.Logger
@@ -205,7 +206,7 @@ func (w *session) applied(e thread.Event) {
 		}
 	}
 	if w.c.Applied != nil {
-		w.c.Applied()
+		w.c.Applied(e)
 	}
 }
 
@@ -217,7 +218,7 @@ func (w *session) Runner(model llm.Model) (*agent.Runner, error) {
 	}
 	c := agent.Config{
 		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(tools),
-		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patient: w.c.Patient, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
+		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patient: w.c.Patient, Tree: w.c.Tree, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
 	}
 	if w.c.Wire != nil {
 		c.News = w.news

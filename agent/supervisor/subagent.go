@@ -71,7 +71,7 @@ func (p *spawner) result(s *runs.State, id thread.ID) tool.SpawnResult {
 		p.k.wake(threadKey{p.Tenant, id})
 		return tool.SpawnResult{Thread: id}
 	}
-	r := tool.SpawnResult{Done: true, Thread: id, Text: s.Run.Ended.Text, Failed: s.Run.Ended.State != thread.RunSucceeded, Usage: s.Run.Usage, CostUSD: s.Run.CostUSD}
+	r := tool.SpawnResult{Done: true, Thread: id, Text: s.Run.Ended.Text, Failed: s.Run.Ended.State != thread.RunSucceeded, Spent: s.Run.Spent()}
 	if s.Run.Ended.Result != nil {
 		r.Text = string(s.Run.Ended.Result)
 	}
@@ -260,6 +260,9 @@ func (p *spawner) Cancel(ctx context.Context, parent thread.ID, id, _ string) er
 	return nil
 }
 
+// reportPrefix begins the ids of inputs that tell of a sub-agent's run.
+const reportPrefix = "report-"
+
 // reportSubagent tells a parent that a sub-agent in the background has ended, once. A
 // parent that is idle starts to work again.
 func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.State) error {
@@ -268,7 +271,10 @@ func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.St
 		return nil
 	}
 	text := fmt.Sprintf("The task %s in the background ended as %s:\n%s", call, s.Run.Ended.State, s.Run.Ended.Text)
-	in := thread.Input{ID: "report-" + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(clip.Text(text, thread.InlineBytesMax/2))}}
+	in := thread.Input{
+		ID: reportPrefix + string(s.Run.ID), From: "sub-agent", Name: s.Opened.Name + " " + call, Blocks: []llm.Block{llm.Text(clip.Text(text, thread.InlineBytesMax/2))},
+		Spent: s.Run.Spent(),
+	}
 	_, err := k.external(ctx, threadKey{t.tenant, parent}, func(s *runs.State) ([]thread.Body, error) {
 		switch {
 		case s.HasInput(in.ID):
@@ -281,16 +287,60 @@ func (k *Supervisor) reportSubagent(ctx context.Context, t threadKey, s *runs.St
 	if !errs.Is(err, errs.Conflict) {
 		return err
 	}
-	p := &spawner{k: k, Tenant: t.tenant, Budget: func() thread.Budget { return thread.Budget{} }}
-	return p.Revive(ctx, parent, in)
+	return k.wakeParent(ctx, threadKey{t.tenant, parent}, in, s.Run.Ended.State)
+}
+
+// wakesMax bounds how often sub-agents in the background start their parent again.
+const wakesMax = 16
+
+// wakeParent starts another run of a thread that is idle, to hear of a sub-agent in the
+// background: with what is left of the last run's budget, and not after one that did
+// not succeed, too often, or to hear of a cancel. Then the news waits for a person's
+// next message.
+func (k *Supervisor) wakeParent(ctx context.Context, t threadKey, in thread.Input, how thread.RunState) error {
+	log, _, err := k.logOf(ctx, t.tenant)
+	if err != nil {
+		return err
+	}
+	s, err := foldLog(ctx, log, t.id)
+	switch {
+	case err != nil:
+		return err
+	case s.HasInput(in.ID):
+		return nil
+	case s.Run == nil || s.Run.Ended == nil:
+		return errs.New(errs.Unavailable, "a run of %s began meanwhile", t.id)
+	}
+	last := s.Run
+	spent := last.Spent().Add(in.Spent)
+	over := runs.Exceeds(spent, last.Budget) != ""
+	if left, bounded := s.TimeLeft(last.EndedAt); over || bounded && left <= 0 || how == thread.RunCancelled || last.Ended.State != thread.RunSucceeded || last.Started.Wake >= wakesMax {
+		_, err := k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
+			if s.HasInput(in.ID) {
+				return nil, nil
+			}
+			return []thread.Body{in}, nil
+		})
+		return err
+	}
+	s.Run.Below, s.Run.Usage, s.Run.CostUSD = spent.Steps-last.Steps, spent.Usage, spent.CostUSD
+	budget := runs.Left(s, last.EndedAt)
+	in.Spent = thread.Spent{} // counted in what is left
+	run := runs.Run{
+		ID: runs.DerivedID(string(t.id), in.ID), Thread: t.id, Tenant: t.tenant, Agent: s.Opened.Name, Model: last.Started.Model, Title: s.Opened.Title,
+		By: byBackground, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1, Budget: budget,
+	}
+	started := thread.RunStarted{By: byBackground, Budget: budget, Model: run.Model, Schema: last.Started.Schema, Wake: last.Started.Wake + 1}
+	_, err = k.enter(ctx, log, run, s.Seq, []thread.Body{started, in})
+	return err
 }
 
 // dismissSubagents asks the sub-agents beneath a run that has ended to end, too: those
-// it waited for, and with a run that was cancelled those in the background.
+// it waited for, and those in the background unless the run succeeded.
 func (k *Supervisor) dismissSubagents(ctx context.Context, t threadKey, how thread.RunState) error {
 	for _, below := range k.beneath(t) {
 		_, err := k.external(ctx, below, func(s *runs.State) ([]thread.Body, error) {
-			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != byTask && how != thread.RunCancelled {
+			if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil || s.Run.Started.By != byTask && how == thread.RunSucceeded {
 				return nil, nil
 			}
 			return []thread.Body{thread.CancelAsked{By: "parent"}}, nil

@@ -69,7 +69,10 @@ type Supervisor struct {
 	byID   map[threadKey]*entry  // the newest run of a thread that is not over
 	active map[threadKey]*driver // under way
 	timers map[threadKey]*time.Timer
-	closed bool
+	// resting are the last runs of roots that have ended while sub-agents go on.
+	resting map[threadKey]*runs.Run
+	ends    map[threadKey]*treeEnd // see tree.go
+	closed  bool
 }
 
 type runKey struct {
@@ -101,6 +104,7 @@ func Open(ctx context.Context, c Config) (*Supervisor, error) {
 	k := &Supervisor{
 		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax), opened: c.Now(),
 		index: newIndex(), runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
+		resting: map[threadKey]*runs.Run{}, ends: map[threadKey]*treeEnd{},
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if err := k.takeUp(ctx); err != nil {

@@ -18,7 +18,7 @@ func View(r runs.Run) api.Run {
 		State: string(r.State), Reason: r.Reason, Text: r.Text, Result: r.Result,
 		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: transcript.Usage(r.Usage), CostUSD: r.CostUSD,
 		Budget:  api.Budget{Steps: r.Budget.Steps, Tokens: r.Budget.Tokens, CostUSD: r.Budget.CostUSD, WallMS: r.Budget.Wall.Milliseconds()},
-		Sandbox: r.Sandbox, Waiting: r.Waiting, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
+		Sandbox: r.Sandbox, Waiting: r.Waiting, Background: r.Background, Below: r.Below, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
 		Keep: r.Keep,
 	}
 	if len(r.Todos) > 0 {

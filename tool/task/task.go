@@ -110,7 +110,7 @@ func (t spawn) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 		return tool.Result{}, tool.ErrWaiting
 	}
 	r := tool.Text(orNone(res.Text))
-	r.Failed, r.Usage, r.CostUSD = res.Failed, res.Usage, res.CostUSD
+	r.Failed, r.Usage, r.CostUSD, r.Steps = res.Failed, res.Spent.Usage, res.Spent.CostUSD, res.Spent.Steps
 	return r, nil
 }
 

@@ -68,10 +68,10 @@ func TestTask_waitsWithoutWaiting(t *testing.T) {
 	if r, err := call(t, o, "task", doIt); !errors.Is(err, tool.ErrWaiting) {
 		t.Errorf("%v, %v", r, err)
 	}
-	o.res = tool.SpawnResult{Done: true, Text: "fine", Usage: llm.Usage{Input: 3}, CostUSD: 0.5}
+	o.res = tool.SpawnResult{Done: true, Text: "fine", Spent: thread.Spent{Steps: 4, Usage: llm.Usage{Input: 3}, CostUSD: 0.5}}
 	r, err := call(t, o, "task", doIt)
 	want := tool.Text("fine")
-	want.Usage, want.CostUSD = llm.Usage{Input: 3}, 0.5
+	want.Usage, want.CostUSD, want.Steps = llm.Usage{Input: 3}, 0.5, 4
 	if d := cmp.Diff(want, r); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}

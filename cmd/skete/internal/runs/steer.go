@@ -77,7 +77,7 @@ func (a commands) cancel() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if run.Final() {
+				if run.Final() && run.Background == 0 {
 					a.Note("%s is over already: %s", run.ID, run.State)
 				} else if run, err = c.Run(run.ID).Cancel(cmd.Context(), reason); err != nil {
 					return err

@@ -95,6 +95,7 @@ const pastMax = 30
 type runWatcher struct {
 	*app.App
 	run  api.Run
+	c    *client.Client
 	r    *client.Run
 	opts watchOptions
 
@@ -115,9 +116,10 @@ type watchNews struct {
 	err error
 }
 
-// watchRun shows a run until it ends, and returns its exit status.
+// watchRun shows a run until it ends, with all that it started, and returns the exit
+// status of the last run of the thread that came of it.
 func watchRun(ctx context.Context, a *app.App, c *client.Client, run api.Run, opts watchOptions) error {
-	w := &runWatcher{App: a, run: run, r: c.Run(run.ID), opts: opts, story: screen.NewStory(), asked: map[string]bool{}}
+	w := &runWatcher{App: a, run: run, c: c, r: c.Run(run.ID), opts: opts, story: screen.NewStory(), asked: map[string]bool{}}
 	w.past = !opts.Begun && !opts.All && run.LastSeq > run.FirstSeq
 	if out, ok := a.Terminal(); ok && !a.JSON && !a.Quiet {
 		w.term = screen.NewTerminal(out)
@@ -407,8 +409,17 @@ func (w *runWatcher) end(ctx context.Context, err error) error {
 	}
 	// The log is ahead of the run's record, and of its sandbox's: the command that
 	// comes after this one shall find the run over.
-	if _, err := w.r.Wait(ctx); err != nil {
+	run, err := w.r.Wait(ctx)
+	if err != nil {
 		w.Log.Warn("the run has ended; its record is behind", "run", w.run.ID, "error", err)
+		run = w.run
+	}
+	next, more, err := w.background(ctx, run)
+	if ctx.Err() != nil {
+		return w.end(ctx, ctx.Err()) // the user leaves
+	}
+	if err != nil {
+		return err
 	}
 	if w.JSON {
 		if err := w.printRun(ctx); err != nil {
@@ -419,12 +430,58 @@ func (w *runWatcher) end(ctx context.Context, err error) error {
 	if e := w.story.Ended(); e != nil {
 		state = string(e.State)
 	}
+	if more {
+		return watchRun(ctx, w.App, w.c, next, watchOptions{Policy: w.opts.Policy, Begun: true})
+	}
 	if w.Quiet {
 		if err := w.printResult(state); err != nil {
 			return err
 		}
 	}
 	return ended(state)
+}
+
+// background waits for the sub-agents that go on when a run is over, and returns the run
+// that the end of one has started; false: none has, and nothing is left.
+func (w *runWatcher) background(ctx context.Context, run api.Run) (next api.Run, more bool, err error) {
+	for told := false; ; told = true {
+		// In this order: a sub-agent is over when the run that it starts is there.
+		if told {
+			if run, err = w.r.Get(ctx); err != nil {
+				return next, false, err
+			}
+		}
+		for r, err := range w.c.Runs(ctx, client.RunFilter{Thread: w.run.Thread, PageSize: 1}) {
+			if err != nil {
+				return next, false, err
+			}
+			if r.ID != w.run.ID && r.FirstSeq > run.LastSeq && r.By == startedByTask {
+				return r, true, nil
+			}
+			break
+		}
+		if run.Background == 0 {
+			return next, false, nil
+		}
+		if !told {
+			w.Note("%s in the background: waiting for the end (Ctrl-C leaves, `skete cancel %s` ends all)", agents(run.Background), w.run.ID)
+		}
+		select {
+		case <-time.After(waitsEvery):
+		case <-ctx.Done():
+			return next, false, ctx.Err()
+		}
+	}
+}
+
+// startedByTask is who started a run that a sub-agent's end began.
+const startedByTask = "task in the background"
+
+func agents(n int) string {
+	if n == 1 {
+		return "a sub-agent goes on"
+	}
+	return fmt.Sprintf("%d sub-agents go on", n)
 }
 
 // printRun is the last line of --json.
