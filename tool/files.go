@@ -36,8 +36,16 @@ type Files interface {
 	// the name at any depth, "/" in front anchors, dot files only when the
 	// segment begins with a dot, braces expand. truncated: limit reached.
 	Glob(ctx context.Context, dir, pattern string, limit int) (files []FileInfo, truncated bool, err error)
-	// Grep finds lines that contain the literal pattern in regular text files.
-	Grep(ctx context.Context, dir, pattern, glob string, limit int) (matches []Match, truncated bool, err error)
+	// Grep finds lines that match the pattern in regular text files. FileError
+	// invalid_arguments: it is no regular expression.
+	Grep(ctx context.Context, dir string, pattern Pattern, glob string, limit int) (matches []Match, truncated bool, err error)
+}
+
+// Pattern is what Grep looks for within a line: literal text, or a regular expression
+// of RE2.
+type Pattern struct {
+	Text   string
+	Regexp bool
 }
 
 // Bounds of every backend.

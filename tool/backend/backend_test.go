@@ -213,7 +213,7 @@ func TestComposite_routes(t *testing.T) {
 		if d := cmp.Diff(q.want, names(files)); d != "" || err != nil || more {
 			t.Errorf("glob %s in %s: %v %v %s", q.pattern, q.dir, more, err, d)
 		}
-		found, _, err := c.Grep(ctx, q.dir, "hit", q.pattern, 99)
+		found, _, err := c.Grep(ctx, q.dir, tool.Pattern{Text: "hit"}, q.pattern, 99)
 		var paths []string
 		for _, m := range found {
 			paths = append(paths, m.Path)

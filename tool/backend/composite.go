@@ -211,7 +211,7 @@ func unique[T any](all []T, pathOf func(T) string) []T {
 }
 
 // Grep implements tool.Files.
-func (c *Composite) Grep(ctx context.Context, dir, pattern, glob string, limit int) ([]tool.Match, bool, error) {
+func (c *Composite) Grep(ctx context.Context, dir string, pattern tool.Pattern, glob string, limit int) ([]tool.Match, bool, error) {
 	var g *Glob
 	if glob != "" {
 		var err error

@@ -144,12 +144,16 @@ func (x index) glob(p, pattern string, limit int) (files []tool.FileInfo, trunca
 }
 
 // grep searches the files beneath p, or the file p.
-func (x index) grep(ctx context.Context, p, pattern, glob string, limit int, read func(context.Context, tool.FileInfo) ([]byte, error)) (found []tool.Match, truncated bool, err error) {
+func (x index) grep(ctx context.Context, p string, pattern tool.Pattern, glob string, limit int, read func(context.Context, tool.FileInfo) ([]byte, error)) (found []tool.Match, truncated bool, err error) {
 	var g *Glob
 	if glob != "" {
 		if g, err = ParseGlob(glob); err != nil {
 			return nil, false, err
 		}
+	}
+	matcher, err := Matcher(pattern)
+	if err != nil {
+		return nil, false, err
 	}
 	var in index
 	base := path.Dir(p)
@@ -166,7 +170,7 @@ func (x index) grep(ctx context.Context, p, pattern, glob string, limit int, rea
 		if err != nil {
 			return nil, false, err
 		}
-		lines, more := matchLines(f.Path, content, pattern, limit-len(found))
+		lines, more := matcher.lines(f.Path, content, limit-len(found))
 		if found = append(found, lines...); more {
 			return found, true, nil
 		}

@@ -185,6 +185,6 @@ func (m *Map) Glob(_ context.Context, dir, pattern string, limit int) ([]tool.Fi
 }
 
 // Grep implements tool.Files.
-func (m *Map) Grep(ctx context.Context, dir, pattern, glob string, limit int) ([]tool.Match, bool, error) {
+func (m *Map) Grep(ctx context.Context, dir string, pattern tool.Pattern, glob string, limit int) ([]tool.Match, bool, error) {
 	return m.index().grep(ctx, dir, pattern, glob, limit, m.content)
 }

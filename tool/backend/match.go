@@ -2,6 +2,7 @@ package backend
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -208,16 +209,40 @@ func isBinary(content []byte) bool {
 	return bytes.IndexByte(content[:min(len(content), binaryProbe)], 0) >= 0
 }
 
-// matchLines finds the lines of a text that contain pattern, at most limit; more:
-// there are others. Binary content has no lines.
-func matchLines(path string, content []byte, pattern string, limit int) (found []tool.Match, more bool) {
-	if pattern == "" || isBinary(content) {
+// LineMatcher finds lines of a text. The zero value finds none.
+type LineMatcher struct {
+	literal []byte
+	expr    *regexp.Regexp // nil = literal
+}
+
+// Matcher returns the matcher of a pattern. FileError invalid_arguments: it is no
+// regular expression.
+func Matcher(p tool.Pattern) (LineMatcher, error) {
+	if !p.Regexp {
+		return LineMatcher{literal: []byte(p.Text)}, nil
+	}
+	expr, err := regexp.Compile(p.Text)
+	if err != nil {
+		why := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+		return LineMatcher{}, &tool.FileError{Code: tool.CodeArgs, Path: p.Text, Hint: "it is no regular expression: " + why}
+	}
+	return LineMatcher{expr: expr}, nil
+}
+
+// lines finds the lines of a text that match, at most limit; more: there are others.
+// Binary content has no lines.
+func (m LineMatcher) lines(path string, content []byte, limit int) (found []tool.Match, more bool) {
+	switch {
+	case isBinary(content):
+		return nil, false
+	case m.expr != nil:
+		return m.linesOfExpr(path, content, limit)
+	case len(m.literal) == 0:
 		return nil, false
 	}
-	needle := []byte(pattern)
 	number := 1
 	for at := 0; at < len(content); {
-		jump := bytes.Index(content[at:], needle)
+		jump := bytes.Index(content[at:], m.literal)
 		if jump < 0 {
 			return found, false
 		}
@@ -227,13 +252,28 @@ func matchLines(path string, content []byte, pattern string, limit int) (found [
 		if i := bytes.IndexByte(content[at+jump:], '\n'); i >= 0 {
 			end = at + jump + i
 		}
-		if line := bytes.TrimSuffix(content[begin:end], []byte{'\r'}); bytes.Contains(line, needle) {
+		if line := bytes.TrimSuffix(content[begin:end], []byte{'\r'}); bytes.Contains(line, m.literal) {
 			if len(found) == limit {
 				return found, true
 			}
 			found = append(found, tool.Match{Path: path, Line: number, Text: MatchText(line)})
 		}
 		at, number = end+1, number+1
+	}
+	return found, false
+}
+
+func (m LineMatcher) linesOfExpr(path string, content []byte, limit int) (found []tool.Match, more bool) {
+	for number := 1; len(content) > 0; number++ {
+		line, rest, _ := bytes.Cut(content, []byte{'\n'})
+		content = rest
+		if line = bytes.TrimSuffix(line, []byte{'\r'}); !m.expr.Match(line) {
+			continue
+		}
+		if len(found) == limit {
+			return found, true
+		}
+		found = append(found, tool.Match{Path: path, Line: number, Text: MatchText(line)})
 	}
 	return found, false
 }

@@ -102,29 +102,60 @@ func TestBeneath_meansTheSameFiles(t *testing.T) {
 	}
 }
 
+func TestLines_regexp(t *testing.T) {
+	text := "func main() {\r\n\tx := 1\n}\nfunc mainly() {}\n\nlast func"
+	for expr, want := range map[string][]int{
+		`^func \w+\(`: {1, 4}, `func$`: {6}, `^$`: {5}, `(?i)FUNC`: {1, 4, 6}, `\{$`: {1}, `x.*\n`: nil, `a+b`: nil, ``: {1, 2, 3, 4, 5, 6},
+	} {
+		m, err := Matcher(tool.Pattern{Text: expr, Regexp: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, more := m.lines("/f", []byte(text), 9)
+		var got []int
+		for _, f := range found {
+			got = append(got, f.Line)
+		}
+		if d := cmp.Diff(want, got); d != "" || more {
+			t.Errorf("%s: %s", expr, d)
+		}
+	}
+	m, err := Matcher(tool.Pattern{Text: "func", Regexp: true})
+	if found, more := m.lines("/f", []byte(text), 2); err != nil || len(found) != 2 || !more {
+		t.Errorf("%v %v %v", found, more, err)
+	}
+	if _, err := Matcher(tool.Pattern{Text: "a(b", Regexp: true}); err == nil || !strings.Contains(err.Error(), "missing closing )") {
+		t.Errorf("%v", err)
+	}
+}
+
+func find(text, literal string, limit int) ([]tool.Match, bool) {
+	return LineMatcher{literal: []byte(literal)}.lines("/f", []byte(text), limit)
+}
+
 func TestLines(t *testing.T) {
 	text := "one\r\nTwo needle\nno\nneedle needle\nlast needle"
-	got, more := matchLines("/f", []byte(text), "needle", 2)
+	got, more := find(text, "needle", 2)
 	want := []tool.Match{{Path: "/f", Line: 2, Text: "Two needle"}, {Path: "/f", Line: 4, Text: "needle needle"}}
 	if d := cmp.Diff(want, got); d != "" || !more {
 		t.Errorf("more %v, %s", more, d)
 	}
-	if got, more = matchLines("/f", []byte(text), "needle", 3); len(got) != 3 || more || got[2].Line != 5 {
+	if got, more = find(text, "needle", 3); len(got) != 3 || more || got[2].Line != 5 {
 		t.Errorf("%v %v", got, more)
 	}
-	if got, _ = matchLines("/f", []byte(text), "one\r", 3); len(got) != 0 {
+	if got, _ = find(text, "one\r", 3); len(got) != 0 {
 		t.Errorf("the line's end is no part of it: %v", got)
 	}
-	if got, _ = matchLines("/f", []byte("a.c\nabc"), "a.c", 9); len(got) != 1 {
+	if got, _ = find("a.c\nabc", "a.c", 9); len(got) != 1 {
 		t.Errorf("the text is literal: %v", got)
 	}
-	if got, _ = matchLines("/f", []byte("x\x00needle"), "needle", 3); len(got) != 0 {
+	if got, _ = find("x\x00needle", "needle", 3); len(got) != 0 {
 		t.Errorf("binary: %v", got)
 	}
-	if got, _ = matchLines("/f", []byte("needle\xff"+strings.Repeat("x", 9000)), "needle", 3); len(got) != 1 || len(got[0].Text) > 4100 || !strings.HasPrefix(got[0].Text, "needle\uFFFDx") {
+	if got, _ = find("needle\xff"+strings.Repeat("x", 9000), "needle", 3); len(got) != 1 || len(got[0].Text) > 4100 || !strings.HasPrefix(got[0].Text, "needle\uFFFDx") {
 		t.Errorf("a long line: %d", len(got))
 	}
-	if got, _ = matchLines("/f", []byte("one\ntwo\n"), "e\nt", 3); len(got) != 0 {
+	if got, _ = find("one\ntwo\n", "e\nt", 3); len(got) != 0 {
 		t.Errorf("a match over two lines: %v", got)
 	}
 }

@@ -307,7 +307,7 @@ func (s *Store) Glob(ctx context.Context, dir, pattern string, limit int) ([]too
 }
 
 // Grep implements tool.Files.
-func (s *Store) Grep(ctx context.Context, dir, pattern, glob string, limit int) ([]tool.Match, bool, error) {
+func (s *Store) Grep(ctx context.Context, dir string, pattern tool.Pattern, glob string, limit int) ([]tool.Match, bool, error) {
 	x, err := s.at(ctx, dir)
 	if err != nil {
 		return nil, false, err

@@ -59,9 +59,10 @@ var definitions = []definition{
 	},
 	{
 		name:  "grep",
-		about: `Finds text in files. The pattern is literal text, not a regular expression. At most 1,000 matches.`,
+		about: `Finds text in files: literal text, or with regexp a regular expression (RE2). At most 1,000 matches.`,
 		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
-			"pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"The text to find, within one line"},
+			"pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"What to find, within one line"},
+			"regexp":{"type":"boolean","default":false,"description":"The pattern is a regular expression, such as ^func \\w+"},
 			"path":{"type":"string","description":"Absolute path of the directory or file to search; the working directory unless given"},
 			"glob":{"type":"string","description":"Only files that match, such as *.py"},
 			"output_mode":{"type":"string","enum":["files_with_matches","content","count"],"default":"files_with_matches","description":"Paths, matching lines with their numbers, or counts"},

@@ -147,11 +147,12 @@ func (base) anchor(dir, pattern string, anywhere bool) (string, string) {
 	return "/" + fixed, "/" + rest
 }
 
-// grep finds lines by a literal text.
+// grep finds lines by a literal text or a regular expression.
 type grep struct{ base }
 
 type grepArgs struct {
 	Pattern    string `json:"pattern"`
+	Regexp     bool   `json:"regexp"`
 	Path       string `json:"path"`
 	Glob       string `json:"glob"`
 	OutputMode string `json:"output_mode"`
@@ -181,7 +182,7 @@ func (t grep) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, searchLimit)
 	defer cancel()
 	_, a.Glob = t.anchor(dir, a.Glob, false)
-	found, truncated, err := t.env.Files.Grep(ctx, dir, a.Pattern, a.Glob, limit)
+	found, truncated, err := t.env.Files.Grep(ctx, dir, tool.Pattern{Text: a.Pattern, Regexp: a.Regexp}, a.Glob, limit)
 	if err != nil {
 		return failed(err)
 	}

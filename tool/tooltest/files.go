@@ -49,6 +49,7 @@ func Files(t *testing.T, of FilesOf) {
 		"glob":        checkGlob,
 		"grep":        checkGrep,
 		"grep_limits": checkGrepLimits,
+		"grep_regexp": checkGrepRegexp,
 	} {
 		t.Run(name, func(t *testing.T) {
 			files, dir := of.New(t)
@@ -267,8 +268,12 @@ func checkCodes(t *testing.T, p *backend) {
 		{"list", func(at string) error { _, err := p.List(ctx, at); return err }, tool.CodeNotFound, "", tool.CodeInvalidPath, tool.CodeInvalidPath},
 		{"glob", func(at string) error { _, _, err := p.Glob(ctx, at, "*", 10); return err }, tool.CodeNotFound, "", tool.CodeInvalidPath, tool.CodeInvalidPath},
 		{"bad glob", func(at string) error { _, _, err := p.Glob(ctx, p.dir, "[", 10); return err }, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs},
-		{"grep", func(at string) error { _, _, err := p.Grep(ctx, at, "x", "", 10); return err }, tool.CodeNotFound, "", "", tool.CodeInvalidPath},
-		{"bad grep glob", func(at string) error { _, _, err := p.Grep(ctx, p.dir, "x", "{", 10); return err }, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs},
+		{"grep", func(at string) error { _, _, err := p.Grep(ctx, at, literal("x"), "", 10); return err }, tool.CodeNotFound, "", "", tool.CodeInvalidPath},
+		{"bad expression", func(at string) error {
+			_, _, err := p.Grep(ctx, p.dir, tool.Pattern{Text: "a(", Regexp: true}, "", 10)
+			return err
+		}, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs},
+		{"bad grep glob", func(at string) error { _, _, err := p.Grep(ctx, p.dir, literal("x"), "{", 10); return err }, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs, tool.CodeArgs},
 		{"write", func(at string) error { _, err := p.Write(ctx, at, []byte("x"), ""); return err }, "", tool.CodeIsDirectory, "", tool.CodeInvalidPath},
 	} {
 		_ = p.Delete(ctx, p.at("none"))
@@ -428,7 +433,7 @@ func checkGrep(t *testing.T, p *backend) {
 		{"t", "", []string{"t:1:find (me)"}},
 		{"s", "*.none", nil},
 	} {
-		found, truncated, err := p.Grep(p.ctx, p.at(c.base), "find (me)", c.glob, 100)
+		found, truncated, err := p.Grep(p.ctx, p.at(c.base), literal("find (me)"), c.glob, 100)
 		var got []string
 		for _, m := range found {
 			got = append(got, fmt.Sprintf("%s:%d:%s", strings.TrimPrefix(m.Path, p.at("")), m.Line, m.Text))
@@ -439,16 +444,39 @@ func checkGrep(t *testing.T, p *backend) {
 	}
 }
 
+func literal(text string) tool.Pattern { return tool.Pattern{Text: text} }
+
+func checkGrepRegexp(t *testing.T, p *backend) {
+	p.write("e/a.go", "func main() {\r\n\tx := 1\n}\n\nfunc Other() {}")
+	p.write("e/b.txt", "a func")
+	for expr, want := range map[string][]string{
+		`^func \w+\(`: {"e/a.go:1:func main() {", "e/a.go:5:func Other() {}"},
+		`func$`:       {"e/b.txt:1:a func"},
+		`(?i)OTHER`:   {"e/a.go:5:func Other() {}"},
+		`x := [0-9]+`: {"e/a.go:2:\tx := 1"},
+		`none+`:       nil,
+	} {
+		found, truncated, err := p.Grep(p.ctx, p.at("e"), tool.Pattern{Text: expr, Regexp: true}, "", 100)
+		var got []string
+		for _, m := range found {
+			got = append(got, fmt.Sprintf("%s:%d:%s", strings.TrimPrefix(m.Path, p.at("")), m.Line, m.Text))
+		}
+		if d := cmp.Diff(want, got); err != nil || truncated || d != "" {
+			t.Errorf("%s: %v %v %s", expr, truncated, err, d)
+		}
+	}
+}
+
 func checkGrepLimits(t *testing.T, p *backend) {
 	p.write("r/f", strings.Repeat("hit\n", 5)+"hit"+strings.Repeat("x", 3*tool.LineBytesMax))
 	p.write("r/g", "hit\xff\n")
 	for limit, more := range map[int]bool{1: true, 6: true, 7: false, 8: false} {
-		found, truncated, err := p.Grep(p.ctx, p.at("r"), "hit", "", limit)
+		found, truncated, err := p.Grep(p.ctx, p.at("r"), literal("hit"), "", limit)
 		if err != nil || truncated != more || len(found) != min(limit, 7) {
 			t.Errorf("limit %d: %d lines, truncated %v, %v", limit, len(found), truncated, err)
 		}
 	}
-	found, _, err := p.Grep(p.ctx, p.at("r"), "hit", "", 7)
+	found, _, err := p.Grep(p.ctx, p.at("r"), literal("hit"), "", 7)
 	if err != nil || len(found[5].Text) != tool.LineBytesMax || found[6].Text != "hit\uFFFD" {
 		t.Errorf("a long line and an odd one: %v", err)
 	}

@@ -313,7 +313,10 @@ func (g *Files) Glob(ctx context.Context, dir, pattern string, limit int) (files
 }
 
 // Grep implements tool.Files.
-func (g *Files) Grep(ctx context.Context, dir, pattern, glob string, limit int) (found []tool.Match, truncated bool, err error) {
+func (g *Files) Grep(ctx context.Context, dir string, pattern tool.Pattern, glob string, limit int) (found []tool.Match, truncated bool, err error) {
+	if _, err := backend.Matcher(pattern); err != nil {
+		return nil, false, err
+	}
 	wanted, include, most := func(string) bool { return true }, "", min(limit+1, searchMax)
 	if glob != "" {
 		m, err := backend.ParseGlob(glob)
@@ -324,7 +327,7 @@ func (g *Files) Grep(ctx context.Context, dir, pattern, glob string, limit int) 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	st, err := g.c.File.Grep(ctx, connect.NewRequest(&wire.GrepRequest{Base: []byte(dir), Pattern: pattern, Literal: true, Include: include, Limit: uint32(most)}))
+	st, err := g.c.File.Grep(ctx, connect.NewRequest(&wire.GrepRequest{Base: []byte(dir), Pattern: pattern.Text, Literal: !pattern.Regexp, Include: include, Limit: uint32(most)}))
 	if err != nil {
 		return nil, false, g.trouble(ctx, err, dir)
 	}

@@ -133,7 +133,7 @@ func TestHostile_namesThatAreNone(t *testing.T) {
 	if err != nil || !more || len(found) != 3 || found[0].Path != "/w/good" {
 		t.Errorf("glob: %v, %v, %v", found, more, err)
 	}
-	lines, more, err := f.Grep(t.Context(), "/w", "x", "*", 3)
+	lines, more, err := f.Grep(t.Context(), "/w", tool.Pattern{Text: "x"}, "*", 3)
 	if err != nil || !more || len(lines) != 3 || lines[2].Path != "/w/good" || len(lines[0].Text) > 3*tool.LineBytesMax {
 		t.Errorf("grep: %v, %v", more, err)
 	}
