@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -124,7 +125,8 @@ func TestLines_regexp(t *testing.T) {
 	if found, more := m.lines("/f", []byte(text), 2); err != nil || len(found) != 2 || !more {
 		t.Errorf("%v %v %v", found, more, err)
 	}
-	if _, err := Matcher(tool.Pattern{Text: "a(b", Regexp: true}); err == nil || !strings.Contains(err.Error(), "missing closing )") {
+	_, err = Matcher(tool.Pattern{Text: "a(b", Regexp: true})
+	if bad, ok := errors.AsType[*tool.FileError](err); !ok || !strings.Contains(bad.Hint, "missing closing )") {
 		t.Errorf("%v", err)
 	}
 }

@@ -33,17 +33,19 @@ var definitions = []definition{
 	{
 		name: "edit_file",
 		about: `Replaces a text in a file. old_string is taken literally, with its white space, and has to be there exactly once unless replace_all is set. ` +
-			`Read the file before, and leave the line numbers out.`,
-		schema: `{"type":"object","additionalProperties":false,"required":["file_path","old_string","new_string"],"properties":{
+			`Read the file before, and leave the line numbers out. For several changes give edits: they are made in their order, all or none.`,
+		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file"},
 			"old_string":{"type":"string","description":"The text to replace"},
 			"new_string":{"type":"string","description":"What to put in its place"},
-			"replace_all":{"type":"boolean","default":false,"description":"Replace it everywhere"}}}`,
+			"replace_all":{"type":"boolean","default":false,"description":"Replace it everywhere"},
+			"edits":{"type":"array","maxItems":50,"description":"In place of old_string and new_string","items":{"type":"object","additionalProperties":false,
+				"required":["old_string","new_string"],"properties":{"old_string":{"type":"string"},"new_string":{"type":"string"},"replace_all":{"type":"boolean"}}}}}}`,
 		make: func(b base) tool.Tool { return edit{b} },
 	},
 	{
 		name:  "delete",
-		about: `Deletes a file, or a directory with all that is in it. This cannot be undone.`,
+		about: `Deletes a file, or a directory with all that is in it.`,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file or directory"}}}`,
 		make: func(b base) tool.Tool { return remove{b} },

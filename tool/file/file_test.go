@@ -406,6 +406,36 @@ func TestEditFile(t *testing.T) {
 	}
 }
 
+// Several edits are made in their order, all or none.
+func TestEditFile_several(t *testing.T) {
+	one := func(old, with string) map[string]any { return map[string]any{"old_string": old, "new_string": with} }
+	all := one("b", "x")
+	all["replace_all"] = true
+	for _, c := range []struct {
+		name        string
+		args        []any
+		after, want string
+	}{
+		{"two", []any{"edits", []any{one("a", "x"), one("c", "y")}}, "x b b y", "Successfully made 2 edits with 2 replacements in '/w/f'"},
+		{"on each other", []any{"edits", []any{one("a", "x"), one("x b", "y")}}, "y b c", "Successfully made 2 edits with 2 replacements in '/w/f'"},
+		{"everywhere", []any{"edits", []any{all, one("c", "y")}}, "a x x y", "Successfully made 2 edits with 3 replacements in '/w/f'"},
+		{"one", []any{"edits", []any{one("a", "x")}}, "x b b c", "Successfully replaced 1 instance(s) of the string in '/w/f'"},
+		{"the second is not there", []any{"edits", []any{one("a", "x"), one("z", "y")}}, "a b b c", "Error: edit 2 of 2: String not found in file: 'z'"},
+		{"the second is not unique", []any{"edits", []any{one("a", "x"), one("b", "y")}}, "a b b c", "Error: edit 2 of 2: String 'b' appears 2 times in file. Use replace_all=true to replace all instances, or provide a more specific string with surrounding context"},
+		{"an empty one", []any{"edits", []any{one("a", "x"), one("", "y")}}, "a b b c", "Error: edit 2 of 2: old_string is empty; use write_file to make a file"},
+		{"to and fro", []any{"edits", []any{one("a", "x"), one("x", "a")}}, "a b b c", "Error: together the edits change nothing"},
+		{"both forms", []any{"old_string", "a", "new_string", "x", "edits", []any{one("c", "y")}}, "a b b c", "Error: either edits, or old_string and new_string"},
+		{"neither", nil, "a b b c", "Error: old_string is empty; use write_file to make a file"},
+		{"none", []any{"edits", []any{}}, "a b b c", "Error: old_string is empty; use write_file to make a file"},
+	} {
+		b := memory(t, map[string]string{"/w/f": "a b b c"})
+		r := b.call("edit_file", append([]any{"file_path", "/w/f"}, c.args...)...)
+		if text(r) != c.want || b.get("/w/f") != c.after || r.Failed != strings.HasPrefix(c.want, "Error") {
+			t.Errorf("%s: %q, %s", c.name, b.get("/w/f"), text(r))
+		}
+	}
+}
+
 func TestEffects_lockWhatTheyTouch(t *testing.T) {
 	b := memory(t, nil)
 	for _, c := range []struct {

@@ -218,7 +218,14 @@ func (write) done(a writeArgs, p plan) tool.Result {
 type edit struct{ base }
 
 type editArgs struct {
-	FilePath   string `json:"file_path"`
+	FilePath string `json:"file_path"`
+	replacement
+	// Edits are several, one after the other, in place of the one above: all are
+	// made, or none.
+	Edits []replacement `json:"edits"`
+}
+
+type replacement struct {
 	OldString  string `json:"old_string"`
 	NewString  string `json:"new_string"`
 	ReplaceAll bool   `json:"replace_all"`
@@ -237,12 +244,29 @@ func (t edit) args(req tool.Request) (editArgs, *tool.Result) {
 	}
 	switch {
 	case bad != nil:
-	case a.OldString == "":
-		bad = refuse("Error: old_string is empty; use write_file to make a file")
-	case a.OldString == a.NewString:
-		bad = refuse("Error: old_string and new_string are the same; nothing would change")
+		return a, bad
+	case len(a.Edits) > 0 && a.replacement != (replacement{}):
+		return a, refuse("Error: either edits, or old_string and new_string")
+	case len(a.Edits) == 0:
+		a.Edits = []replacement{a.replacement}
 	}
-	return a, bad
+	for i, e := range a.Edits {
+		switch {
+		case e.OldString == "":
+			return a, refuse(a.which(i) + "old_string is empty; use write_file to make a file")
+		case e.OldString == e.NewString:
+			return a, refuse(a.which(i) + "old_string and new_string are the same; nothing would change")
+		}
+	}
+	return a, nil
+}
+
+// which begins an error about one of several edits.
+func (a editArgs) which(i int) string {
+	if len(a.Edits) == 1 {
+		return "Error: "
+	}
+	return fmt.Sprintf("Error: edit %d of %d: ", i+1, len(a.Edits))
 }
 
 func refuse(text string) *tool.Result {
@@ -263,31 +287,39 @@ func (t edit) change(ctx context.Context, a editArgs) (change, *tool.Result, err
 		bad, err := ended(err)
 		return change{}, bad, err
 	}
-	text, times, bad := replace(string(content), a)
-	if bad != nil {
-		return change{}, bad, nil
+	text, times := string(content), 0
+	for i, e := range a.Edits {
+		var n int
+		var wrong string
+		if text, n, wrong = replace(text, e); wrong != "" {
+			return change{}, refuse(a.which(i) + wrong), nil
+		}
+		times += n
+	}
+	if len(a.Edits) > 1 && text == string(content) {
+		return change{}, refuse("Error: together the edits change nothing"), nil
 	}
 	return change{plan{hash, hashOf([]byte(text))}, []byte(text), times}, nil, nil
 }
 
 // replace is the edit itself. In a file with CRLF, lines of the model's that
 // end in LF mean the same.
-func replace(text string, a editArgs) (string, int, *tool.Result) {
+func replace(text string, a replacement) (changed string, times int, wrong string) {
 	old, with := a.OldString, a.NewString
-	times := strings.Count(text, old)
+	times = strings.Count(text, old)
 	if times == 0 && strings.Contains(text, "\r\n") && strings.Contains(old, "\n") && !strings.Contains(old, "\r") {
 		old, with = strings.ReplaceAll(old, "\n", "\r\n"), strings.ReplaceAll(strings.ReplaceAll(with, "\r\n", "\n"), "\n", "\r\n")
 		times = strings.Count(text, old)
 	}
 	switch {
 	case times == 0:
-		return "", 0, refuse(fmt.Sprintf("Error: String not found in file: '%s'", clip.Text(a.OldString, 500)))
+		return "", 0, fmt.Sprintf("String not found in file: '%s'", clip.Text(a.OldString, 500))
 	case times > 1 && !a.ReplaceAll:
-		return "", 0, refuse(fmt.Sprintf("Error: String '%s' appears %d times in file. Use replace_all=true to replace all instances, or provide a more specific string with surrounding context", clip.Text(a.OldString, 500), times))
+		return "", 0, fmt.Sprintf("String '%s' appears %d times in file. Use replace_all=true to replace all instances, or provide a more specific string with surrounding context", clip.Text(a.OldString, 500), times)
 	case len(text)+times*(len(with)-len(old)) > editBytesMax:
-		return "", 0, refuse(fmt.Sprintf("Error: the file would have more than %d bytes", editBytesMax))
+		return "", 0, fmt.Sprintf("the file would have more than %d bytes", editBytesMax)
 	}
-	return strings.ReplaceAll(text, old, with), times, nil
+	return strings.ReplaceAll(text, old, with), times, ""
 }
 
 // Plan implements tool.Planner.
@@ -353,6 +385,9 @@ func (t edit) Settle(ctx context.Context, req tool.Request) (*tool.Result, error
 func edited(a editArgs, times int) tool.Result {
 	if times == 0 {
 		return whole(tool.Text("Successfully edited " + show(a.FilePath)))
+	}
+	if n := len(a.Edits); n > 1 {
+		return whole(tool.Text(fmt.Sprintf("Successfully made %d edits with %d replacements in '%s'", n, times, show(a.FilePath))))
 	}
 	return whole(tool.Text(fmt.Sprintf("Successfully replaced %d instance(s) of the string in '%s'", times, show(a.FilePath))))
 }
