@@ -218,7 +218,9 @@ func (k *Supervisor) entryOf(ctx context.Context, t threadKey, s *runs.State) (*
 func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
-		k.ended(t, s)
+		if !e.snapshot().State.Final() {
+			k.ended(t, s)
+		}
 		if err := k.reportSubagent(ctx, t, s); err != nil {
 			return err
 		}
@@ -234,7 +236,7 @@ func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agen
 		if err := k.dismissSubagents(ctx, t, s.Run.Ended.State); err != nil {
 			return err
 		}
-		k.rests(e)
+		k.rests(e, s)
 		k.parentOf(t)
 	}
 	return nil

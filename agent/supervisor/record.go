@@ -155,6 +155,10 @@ func (k *Supervisor) find(ctx context.Context, tenant string, id thread.RunID) (
 func (k *Supervisor) forget(e *entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.forgetLocked(e)
+}
+
+func (k *Supervisor) forgetLocked(e *entry) {
 	delete(k.runs, runKey{e.tenant, e.id})
 	t := threadKey{e.tenant, e.thread}
 	if k.byID[t] == e {

@@ -25,13 +25,20 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := k.save(ctx, e, claimed); err != nil {
 		return agent.Outcome{}, err
 	}
+	k.counted(d.key, s) // what came in while nothing drove the thread
 	p := &spawner{
 		k: k, Tenant: d.key.tenant, Parent: s, Model: s.Run.Started.Model,
 		Budget: func() thread.Budget { return runs.Left(s, k.c.Now()) },
 	}
 	w := newSession(sessionConfig{
 		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories,
-		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func(ev thread.Event) { e.progress(s, k.c.Now()); k.counted(d.key, ev) },
+		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func(ev thread.Event) {
+			e.progress(s, k.c.Now())
+			switch ev.Body.(type) {
+			case thread.ToolCompleted, thread.Input:
+				k.counted(d.key, s)
+			}
+		},
 		Tree:    func() (thread.Budget, thread.Spent) { return k.tree(d.key) },
 		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})

@@ -312,8 +312,7 @@ func (k *Supervisor) wakeParent(ctx context.Context, t threadKey, in thread.Inpu
 		return errs.New(errs.Unavailable, "a run of %s began meanwhile", t.id)
 	}
 	last := s.Run
-	spent := last.Spent().Add(in.Spent)
-	over := runs.Exceeds(spent, last.Budget) != ""
+	over := runs.Exceeds(last.Spent().Add(in.Spent), last.Budget) != ""
 	if left, bounded := s.TimeLeft(last.EndedAt); over || bounded && left <= 0 || how == thread.RunCancelled || last.Ended.State != thread.RunSucceeded || last.Started.Wake >= wakesMax {
 		_, err := k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
 			if s.HasInput(in.ID) {
@@ -323,9 +322,7 @@ func (k *Supervisor) wakeParent(ctx context.Context, t threadKey, in thread.Inpu
 		})
 		return err
 	}
-	s.Run.Below, s.Run.Usage, s.Run.CostUSD = spent.Steps-last.Steps, spent.Usage, spent.CostUSD
-	budget := runs.Left(s, last.EndedAt)
-	in.Spent = thread.Spent{} // counted in what is left
+	budget := runs.Left(s, last.EndedAt) // in.Spent counts to the run that it begins
 	run := runs.Run{
 		ID: runs.DerivedID(string(t.id), in.ID), Thread: t.id, Tenant: t.tenant, Agent: s.Opened.Name, Model: last.Started.Model, Title: s.Opened.Title,
 		By: byBackground, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1, Budget: budget,

@@ -1,8 +1,6 @@
 package supervisor
 
 import (
-	"strings"
-
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/thread"
 )
@@ -73,44 +71,43 @@ func (k *Supervisor) ended(t threadKey, s *runs.State) {
 	}
 }
 
-// counted sees in the events of a thread which of its sub-agents it has counted.
-func (k *Supervisor) counted(parent threadKey, e thread.Event) {
-	switch b := e.Body.(type) {
-	case thread.ToolCompleted:
-		if b.Steps > 0 { // the result of a sub-agent, not that it was started
-			k.countedOne(parent, func(child threadKey, _ *treeEnd) bool { return child.id == parent.id.Sub(b.Call) })
-		}
-	case thread.Input:
-		if run, is := strings.CutPrefix(b.ID, reportPrefix); is {
-			k.countedOne(parent, func(_ threadKey, end *treeEnd) bool { return string(end.run) == run })
-		}
-	}
-}
-
-func (k *Supervisor) countedOne(parent threadKey, is func(threadKey, *treeEnd) bool) {
+// counted notes which of its sub-agents a thread that is driven has counted: their
+// results, or the news of their ends, are in its state and in its record.
+func (k *Supervisor) counted(parent threadKey, s *runs.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.countLocked(parent, s)
+}
+
+func (k *Supervisor) countLocked(parent threadKey, s *runs.State) {
 	for child, end := range k.ends {
-		if in(threadKey{parent.tenant, parent.id.Root()}, child) && is(child, end) {
-			end.counted = true
-			if e := k.byID[child]; e == nil || e.id != end.run {
-				delete(k.ends, child)
-			}
+		up, call := child.id.Parent()
+		if child.tenant != parent.tenant || up != parent.id {
+			continue
+		}
+		c := s.Call(call) // its result, not that it was started
+		if !s.HasInput(reportPrefix+string(end.run)) && (c == nil || c.Completed == nil || c.Completed.Steps == 0) {
+			continue
+		}
+		end.counted = true
+		if e := k.byID[child]; e == nil || e.id != end.run {
+			delete(k.ends, child)
 		}
 	}
 }
 
-// rests is called when a run that is over is forgotten. It remembers what a root had,
-// as long as anything goes on beneath it.
-func (k *Supervisor) rests(e *entry) {
+// rests is called when a run that is over is forgotten; s is its thread's state. It
+// remembers what a root had, as long as anything goes on beneath it.
+func (k *Supervisor) rests(e *entry, s *runs.State) {
 	run := e.snapshot()
-	k.forget(e)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.forgetLocked(e)
 	t := threadKey{e.tenant, e.thread}
 	root := threadKey{e.tenant, e.thread.Root()}
 	if t == root {
 		k.resting[root] = &run
+		k.countLocked(root, s)
 	}
 	if end := k.ends[t]; end != nil && end.counted {
 		delete(k.ends, t)
