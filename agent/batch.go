@@ -421,10 +421,13 @@ func (r *Runner) completed(ctx context.Context, l landing) (thread.ToolCompleted
 // resultOf makes the event of a result, moving to blobs what is too large for
 // the log, and to a file what is too large for the model.
 func (r *Runner) resultOf(c *runs.Call, l landing) thread.ToolCompleted {
-	res := l.result
+	res, took := l.result, l.took
+	if c.Started != nil { // perhaps by an earlier driver, or it went on elsewhere
+		took = max(took, r.c.Now().Sub(c.StartedAt))
+	}
 	done := thread.ToolCompleted{
 		Call: c.ID, Tool: c.Name, Blocks: res.Blocks, Failed: res.Failed, Code: res.Code, Exit: res.Exit, Bytes: res.Bytes,
-		Took: l.took, Files: l.files, Todos: res.Todos, Usage: res.Usage, CostUSD: res.CostUSD, Steps: res.Steps,
+		Took: took, Files: l.files, Todos: res.Todos, Usage: res.Usage, CostUSD: res.CostUSD, Steps: res.Steps,
 	}
 	if err := prompt.OffloadResult(r.c.Blobs, &done, r.resultTokensMax(), res.Whole); err != nil {
 		r.c.Logger.Error("a result could not be kept", "call", c.ID, "err", err)

@@ -603,6 +603,30 @@ func TestRun_timeIsUp(t *testing.T) {
 	}
 }
 
+// What a call took counts from its start, also when it goes on elsewhere or another
+// driver takes it up.
+func TestRun_tookCountsFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parked := true
+		act := fake{name: "act", class: tool.Keyed, run: func(context.Context, tool.Request) (tool.Result, error) {
+			if parked {
+				return tool.Result{}, tool.ErrWaiting
+			}
+			return tool.Text("ok"), nil
+		}}
+		w := newWorld(t, definition.Definition{Name: "a"}, &model{reply: steps(llm.Assistant(call("c1", "act", `{}`)), say("ok"))}, act)
+		if o := w.run(); o.Ended {
+			t.Fatalf("%+v", o)
+		}
+		<-time.After(10 * time.Second)
+		parked = false
+		w.run()
+		if took := w.state().Call("c1").Completed.Took; took != 10*time.Second {
+			t.Errorf("%v", took)
+		}
+	})
+}
+
 // More time that a person gives while the model thinks holds for that call too.
 func TestRun_moreTime(t *testing.T) {
 	for name, c := range map[string]struct {

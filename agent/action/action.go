@@ -113,6 +113,36 @@ func (*Calling) System(tools []llm.ToolSpec) string {
 	return b.String()
 }
 
+// Schema is the form of replies as JSON Schema: a tool of these with any arguments,
+// or the end with any result. What arguments a tool takes is not in it: a grammar of
+// all tools is more than small servers bear, and calls are checked in any case.
+func (*Calling) Schema(tools []llm.ToolSpec) *llm.Schema {
+	type object = map[string]any
+	end := object{
+		"type": "object", "additionalProperties": false, "required": []string{"done", "result"},
+		"properties": object{
+			"done":   object{"type": "boolean", "enum": []bool{true}},
+			"result": object{"type": []string{"string", "object", "array", "number", "boolean", "null"}},
+		},
+	}
+	if len(tools) == 0 {
+		schema, _ := json.Marshal(end) // plain data
+		return &llm.Schema{Name: "reply", Schema: schema}
+	}
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.Name
+	}
+	schema, _ := json.Marshal(object{"anyOf": []object{
+		{
+			"type": "object", "additionalProperties": false, "required": []string{"action", "args"},
+			"properties": object{"action": object{"type": "string", "enum": names}, "args": object{"type": "object"}},
+		},
+		end,
+	}})
+	return &llm.Schema{Name: "reply", Schema: schema}
+}
+
 // Wanted reports whether a request asks for actions as text: it carries what
 // System returns.
 func Wanted(req *llm.Request) bool {

@@ -1,11 +1,13 @@
 package action_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/llm"
@@ -218,5 +220,40 @@ func TestWritten_isWhatParseTakes(t *testing.T) {
 	req := &llm.Request{System: []llm.Block{llm.Text("x\n\n" + action.New(specs).System(specs))}}
 	if !action.Wanted(req) || action.Wanted(&llm.Request{System: []llm.Block{llm.Text("x")}}) {
 		t.Error("Wanted is wrong")
+	}
+}
+
+// The form of replies is one that a server can hold a model to: each good reply fits,
+// and nothing that this package refuses as a whole.
+func TestSchema(t *testing.T) {
+	schema := action.New(specs).Schema(specs)
+	c := jsonschema.NewCompiler()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AddResource("reply.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile("reply.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reply, want := range map[string]bool{
+		`{"action":"write_file","args":{"file_path":"/a","content":"x"}}`: true, `{"action":"write_file","args":{}}`: true,
+		`{"done":true,"result":"It is done."}`: true, `{"done":true,"result":{"n":1}}`: true, `{"done":true,"result":null}`: true,
+		`{"action":"no_such_tool","args":{}}`: false, `{"action":"write_file"}`: false, `{"done":false,"result":"x"}`: false, `{"done":true}`: false,
+		`{"action":"write_file","args":{},"done":true,"result":"x"}`: false, `[]`: false, `"text"`: false,
+	} {
+		v, err := jsonschema.UnmarshalJSON(strings.NewReader(reply))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := compiled.Validate(v) == nil; got != want {
+			t.Errorf("%s: %v", reply, got)
+		}
+	}
+	if none := action.New(nil).Schema(nil); !json.Valid(none.Schema) || strings.Contains(string(none.Schema), "anyOf") {
+		t.Errorf("without tools: %s", none.Schema)
 	}
 }

@@ -59,6 +59,8 @@ type Spec struct {
 type Calling interface {
 	// System returns the section that explains tools and the form of actions.
 	System(tools []llm.ToolSpec) string
+	// Schema is the form of replies, for servers that can hold a model to one.
+	Schema(tools []llm.ToolSpec) *llm.Schema
 	// Encode turns messages with calls and results into plain text. It works
 	// message by message.
 	Encode(messages []llm.Message) []llm.Message
@@ -82,7 +84,7 @@ func (b *Builder) Build(ctx context.Context, s *runs.State, spec Spec) (*Prompt,
 	ledger.System, ledger.Memory, ledger.Tools = f.ledger.System, f.ledger.Memory, f.ledger.Tools
 	req := &llm.Request{
 		System: f.system, Tools: f.tools, Messages: append(b.msgs, tail...), CacheKey: string(s.Opened.Name) + "/" + string(s.Run.ID),
-		Effort: s.Agent.Effort, Step: s.Run.Steps + 1,
+		Effort: s.Agent.Effort, Step: s.Run.Steps + 1, Schema: f.schema,
 	}
 	b.msgs = req.Messages[:done]
 	ledger.Total, ledger.Window = b.total(s, ledger), Window(s, spec.Model)
@@ -123,8 +125,9 @@ type fixed struct {
 	spec   []llm.ToolSpec // it was made for them
 	system []llm.Block
 	tools  []llm.ToolSpec
+	schema *llm.Schema
 	ledger Ledger
-	json   []byte // of system and tools
+	json   []byte // of all that is sent of it
 }
 
 // fix makes the fixed part, once.
@@ -139,6 +142,8 @@ func (b *Builder) fix(ctx context.Context, s *runs.State, spec Spec) (*fixed, er
 	}
 	if spec.Calling == nil {
 		f.tools = spec.Tools
+	} else if spec.Model.Vendor == "compat" { // others take forms without open objects only
+		f.schema = spec.Calling.Schema(spec.Tools)
 	}
 	for _, t := range spec.Tools {
 		f.ledger.Tools += tokensOf(t.Name) + tokensOf(t.Description) + len(t.Schema)/charsPerToken
@@ -147,6 +152,9 @@ func (b *Builder) fix(ctx context.Context, s *runs.State, spec Spec) (*fixed, er
 	enc := json.NewEncoder(&out)
 	_ = enc.Encode(f.system) // plain data
 	_ = enc.Encode(f.tools)
+	if f.schema != nil {
+		_ = enc.Encode(f.schema)
+	}
 	f.json = out.Bytes()
 	b.fixed = f
 	return f, nil

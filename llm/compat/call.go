@@ -11,8 +11,10 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/internal/pattern"
 	"github.com/skete-dev/skete/internal/sse"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/fault"
@@ -45,6 +47,12 @@ func (c *call) run(ctx context.Context) error {
 	watch := &watch{limit: c.m.o.Silence, fire: func() { stop(errSilent) }}
 
 	err := c.exchange(inner, watch)
+	if c.req.Schema != nil && refusesSchema(err) {
+		// Not another attempt: the server has told that it does not know what was
+		// asked for, which the caller allows it not to.
+		noSchema.Store(c.m.url, true)
+		err = c.exchange(inner, watch)
+	}
 	switch {
 	case err == nil || errors.Is(err, errLeft):
 		return err
@@ -92,7 +100,24 @@ func (c *call) exchange(ctx context.Context, w *watch) error {
 	return c.read(resp.Header, body)
 }
 
+// noSchema are the servers that refuse a form of replies, by their URLs.
+var noSchema sync.Map
+
+var saidSchema = pattern.Lazy(`(?i)response_format|json_schema|schema|grammar|structured output|guided`)
+
+// refusesSchema reports whether a server does not take the form of replies that was
+// asked for.
+func refusesSchema(err error) bool {
+	e, ok := errors.AsType[*llm.Error](err)
+	return ok && e.Trouble == llm.BadRequest && e.Status >= 400 && saidSchema().MatchString(e.Said)
+}
+
 func (c *call) request(ctx context.Context) (*http.Request, error) {
+	if _, refused := noSchema.Load(c.m.url); refused && c.req.Schema != nil {
+		plain := *c.req
+		plain.Schema = nil
+		c.req = &plain
+	}
 	parts, size := c.m.encode(c.req)
 	c.sent = size
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.m.url, nil)

@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -202,5 +203,38 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 		if !errs.Is(err, errs.Invalid) || errs.Hint(err) == "" || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// A server that does not know forms of replies is asked without one, from then on.
+func TestSchema_refused(t *testing.T) {
+	var bodies []string
+	var mu sync.Mutex
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		bodies = append(bodies, string(sent))
+		mu.Unlock()
+		if strings.Contains(string(sent), "response_format") {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"error":{"message":"response_format: extra inputs are not permitted"}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, oneWord)
+	}))
+	t.Cleanup(s.Close)
+	for range 2 {
+		m := open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: s.URL})
+		req := &llm.Request{Messages: []llm.Message{llm.User("hi")}, Schema: &llm.Schema{Name: "reply", Schema: []byte(`{"type":"object"}`)}}
+		if _, _, err := llmtest.Ask(t.Context(), m, req); err != nil {
+			t.Fatal(err)
+		}
+		if req.Schema == nil {
+			t.Error("the caller's request was changed")
+		}
+	}
+	if len(bodies) != 3 || strings.Contains(bodies[1]+bodies[2], "response_format") {
+		t.Errorf("%d requests: %q", len(bodies), bodies)
 	}
 }
