@@ -387,7 +387,7 @@ type TranscriptCall struct {
 	ID     string `json:"id"`
 	Tool   string `json:"tool"`
 	Args   string `json:"args" doc:"a summary for people, on one line"`
-	Status string `json:"status" enum:"pending,waiting,running,done,failed,rejected" doc:"waiting: for a person"`
+	Status string `json:"status" enum:"pending,waiting,running,done,failed,rejected,answered" doc:"waiting: for a person; answered: by one, in place of the tool"`
 	Code   string `json:"code,omitempty" doc:"of a failure"`
 	Exit   *int   `json:"exit,omitempty" doc:"of a command"`
 	TookMS int64  `json:"took_ms,omitempty"`

@@ -241,8 +241,10 @@ func (f *Fold) toolCompleted(e thread.Event, b thread.ToolCompleted) {
 	c.Status, c.Code, c.Exit, c.TookMS = "done", b.Code, b.Exit, b.Took.Milliseconds()
 	c.Bytes, c.Head = OutputBytes(b), clip.Text(text, headBytesMax)
 	switch {
-	case c.Approval != nil && (c.Approval.Decision == string(thread.Reject) || c.Approval.Decision == string(thread.Respond)):
+	case c.Approval != nil && c.Approval.Decision == string(thread.Reject):
 		c.Status = "rejected" // it did not run
+	case c.Approval != nil && c.Approval.Decision == string(thread.Respond):
+		c.Status = "answered" // nor did this
 	case b.Failed:
 		c.Status = "failed"
 	}

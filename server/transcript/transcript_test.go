@@ -221,3 +221,18 @@ func BenchmarkFold1000Steps(b *testing.B) {
 		transcript.Of(thr, run, events)
 	}
 }
+
+// A call that a person answered did not run, and was not rejected either.
+func TestTranscript_answered(t *testing.T) {
+	for decision, want := range map[thread.Decision]string{thread.Respond: "answered", thread.Reject: "rejected", thread.Approve: "done"} {
+		o := transcript.Of(thr, run, log(
+			thread.RunStarted{}, thread.Input{From: "user", Blocks: text("go")}, answer(2, call("c1", "execute", `{"command":"ls"}`)),
+			thread.ApprovalAsked{Call: "c1", Tool: "execute", Allowed: []thread.Decision{decision}},
+			thread.ApprovalDecided{Call: "c1", Decision: decision, Text: "42", By: "ann"},
+			thread.ToolCompleted{Call: "c1", Tool: "execute", Blocks: text("42")},
+		))
+		if got := o.Steps[len(o.Steps)-1].Calls[0].Status; got != want {
+			t.Errorf("%s: %s", decision, got)
+		}
+	}
+}

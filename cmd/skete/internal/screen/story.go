@@ -76,6 +76,7 @@ type call struct {
 	output   string // its end
 	written  string // arguments on their way
 	done     bool
+	answered bool // by a person, in place of the tool
 }
 
 // NewStory returns an empty one.
@@ -329,6 +330,10 @@ func callBlocks(c *call, b thread.ToolCompleted) []Block {
 		size = Bytes(n)
 	}
 	head.Note = join(" · ", exit, code, took, size)
+	if c.answered {
+		head.Mark, head.Style, head.Note = "→", Yellow, "answered"
+		return []Block{head}
+	}
 	if !b.Failed {
 		return []Block{head}
 	}
@@ -405,6 +410,7 @@ func (s *Story) decided(id string, br *branch, b thread.ApprovalDecided) []Block
 	if b.Decision == thread.Edit {
 		c.args = b.Args
 	}
+	c.answered = b.Decision == thread.Respond
 	text := join(": ", join(" ", words[b.Decision], "by", Clean(b.By)), Clean(b.Text))
 	return []Block{{Mark: "→", Style: Dim, Text: text, Note: c.title(), One: true, Indent: 2}}
 }

@@ -192,6 +192,8 @@ func transcriptCall(c api.TranscriptCall) []Block {
 	switch c.Status {
 	case "failed", "rejected":
 		b.Mark, b.Style = "✗", Red
+	case "answered":
+		b.Mark, b.Style = "→", Yellow
 	case "waiting":
 		b.Mark, b.Style = "?", Yellow
 	case "running", "pending":
