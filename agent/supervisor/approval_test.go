@@ -18,7 +18,8 @@ import (
 func asks(t *testing.T, command string) (*house, interface {
 	Decide(context.Context, string, thread.RunID, []runs.Decide) error
 	Approvals(context.Context, string, thread.RunID) ([]runs.Approval, error)
-}, runs.Run) {
+}, runs.Run,
+) {
 	t.Helper()
 	h := newHouse(t, fake{"execute", func(context.Context, tool.Request) (tool.Result, error) { return tool.Text("ok"), nil }})
 	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Action: definition.Ask, Tools: []string{"execute"}}}}

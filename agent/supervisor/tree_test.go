@@ -108,7 +108,6 @@ func TestTree_oneBudgetForAll(t *testing.T) {
 		"tokens, in the background": {thread.Budget{Tokens: 60}, `,"background":true`}, "tokens, in the foreground": {thread.Budget{Tokens: 60}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-
 			look := fake{"look", func(context.Context, tool.Request) (tool.Result, error) {
 				return tool.Text(time.Now().String()), nil
 			}}

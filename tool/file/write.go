@@ -251,10 +251,10 @@ func (t edit) args(req tool.Request) (editArgs, *tool.Result) {
 		a.Edits = []replacement{a.replacement}
 	}
 	for i, e := range a.Edits {
-		switch {
-		case e.OldString == "":
+		switch e.OldString {
+		case "":
 			return a, refuse(a.which(i) + "old_string is empty; use write_file to make a file")
-		case e.OldString == e.NewString:
+		case e.NewString:
 			return a, refuse(a.which(i) + "old_string and new_string are the same; nothing would change")
 		}
 	}

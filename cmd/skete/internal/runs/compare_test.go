@@ -17,8 +17,10 @@ func TestWriteReport(t *testing.T) {
 		r    replay.Report
 		want string
 	}{
-		"the same": {replay.Report{Same: true, Steps: []replay.Step{{Step: 1, Same: true}, {Step: 2, Same: true}}, Old: done, New: done},
-			"the runs agree in all of their 2 steps\n"},
+		"the same": {
+			replay.Report{Same: true, Steps: []replay.Step{{Step: 1, Same: true}, {Step: 2, Same: true}}, Old: done, New: done},
+			"the runs agree in all of their 2 steps\n",
+		},
 		"a call": {replay.Report{Old: done, New: ended(thread.RunFailed, "steps"), Steps: []replay.Step{{Step: 1, Same: true}, {Step: 2, Calls: []replay.Call{
 			{Tool: "ls", Same: true},
 			{Tool: "execute", Args: json.RawMessage(`{"command":"date"}`), Why: []string{"output"}, Diff: []string{"-Mon", "+Tue\x1b[31m"}},
