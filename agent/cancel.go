@@ -116,9 +116,9 @@ func (r *Runner) timed(ctx context.Context) (context.Context, func()) {
 	timer = time.AfterFunc(max(left, 0), func() {
 		<-armed
 		now := r.limitNow(timed)
-		if now > limit {
-			timer.Reset(now - limit)
-			limit = now
+		if more := now - limit; more > 0 {
+			limit = now // before the timer may fire again
+			timer.Reset(more)
 		} else if now > 0 {
 			cancel(tool.ErrTimeUp)
 		}

@@ -27,6 +27,8 @@ type entry struct {
 	mu       sync.Mutex
 	run      runs.Run
 	revision uint64
+	left     thread.Budget // at leftAt, of a run that is driven
+	leftAt   time.Time
 
 	// The rest is guarded by the Supervisor's lock.
 	waits   bool // for people or sub-agents: nothing to do until the thread is woken
@@ -49,6 +51,19 @@ func (e *entry) progress(s *runs.State, now time.Time) {
 	state, ended := e.run.State, e.run.Ended
 	runs.Project(&e.run, s, now)
 	e.run.State, e.run.Ended = state, ended // these only change together with the record
+	e.left, e.leftAt = runs.Left(s, now), now
+}
+
+// budgetLeft is what remains of the budget of a run that is driven. It may be called
+// from any goroutine, where the run's state may not be read.
+func (e *entry) budgetLeft(now time.Time) thread.Budget {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := e.left
+	if left.Wall > 0 {
+		left.Wall = max(left.Wall-now.Sub(e.leftAt), time.Second)
+	}
+	return left
 }
 
 func recordKey(tenant string, id thread.RunID) string { return runPrefix + tenant + "/" + string(id) }

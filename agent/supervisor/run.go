@@ -25,10 +25,11 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err := k.save(ctx, e, claimed); err != nil {
 		return agent.Outcome{}, err
 	}
+	e.progress(s, k.c.Now())
 	k.counted(d.key, s) // what came in while nothing drove the thread
 	p := &spawner{
 		k: k, Tenant: d.key.tenant, Parent: s, Model: s.Run.Started.Model,
-		Budget: func() thread.Budget { return runs.Left(s, k.c.Now()) },
+		Budget: func() thread.Budget { return e.budgetLeft(k.c.Now()) },
 	}
 	w := newSession(sessionConfig{
 		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories,
