@@ -81,6 +81,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/models") {
+		http.NotFound(w, r) // it may be asked for, and has no list
+		return
+	}
 	seen, err := s.dialect.Parse(r, body)
 	seen.Body, seen.Header = body, r.Header.Clone()
 	n := s.note(seen, err)

@@ -267,7 +267,7 @@ approvals:
 	if got := b.shell(ended, "cat a; ls"); got != "edited\na\nkept" {
 		t.Errorf("the workspace says %q", got)
 	}
-	for _, want := range []string{"1 kept", "not on a Sunday", "3 I have done it by hand"} {
+	for _, want := range []string{"1 [A person changed this call before it ran. What ran: ", "\n\nkept\n", "not on a Sunday", "3 I have done it by hand"} {
 		if !strings.Contains(ended.Text, want) {
 			t.Errorf("the model did not read %q: %q", want, ended.Text)
 		}
