@@ -218,7 +218,7 @@ func TestApproval_survivesARestart(t *testing.T) {
 	w.withModel(acting, map[string]string{"careful.yaml": careful})
 	w.start()
 	out, code := w.cli("run", "--agent", "careful", "Act.")
-	if code != 3 || !strings.Contains(out, "? execute  echo original") {
+	if code != 3 || !strings.Contains(out, "│ command: echo original") {
 		t.Fatalf("status %d\n%s", code, out)
 	}
 	id := w.must("runs", "-q", "--state", "interrupted")
