@@ -57,13 +57,7 @@ func closeCopy(ctx context.Context, log thread.Log, id thread.ID, st *runs.State
 	if st.Run == nil || st.Run.Ended != nil {
 		return nil
 	}
-	var bodies []thread.Body
-	for _, c := range st.Open() {
-		bodies = append(bodies, thread.ToolCompleted{
-			Call: c.ID, Tool: c.Name, Failed: true, Code: tool.CodeInterrupted,
-			Blocks: []llm.Block{llm.Text("The conversation was forked while this ran; its result stayed behind.")},
-		})
-	}
+	bodies := unanswered(st, tool.CodeInterrupted, "The conversation was forked while this ran; its result stayed behind.")
 	return appendTo(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
 

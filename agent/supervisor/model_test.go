@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"iter"
+	"sync/atomic"
 	"testing"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -10,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
 )
 
 // catalog has models that answer with their names. What no name means may change.
@@ -111,4 +113,53 @@ func TestModel_travelsWithTheThread(t *testing.T) {
 	if _, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("x"), Model: "none"}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("a model that is not there: %v", err)
 	}
+}
+
+// lost is a catalog whose models are there until it is emptied.
+type lost struct {
+	model
+	gone atomic.Bool
+}
+
+func (l *lost) Open(context.Context, string) (llm.Model, error) {
+	if l.gone.Load() {
+		return nil, errs.New(errs.NotFound, "no such model")
+	}
+	return l.model, nil
+}
+
+// A run that ends since its model is not configured any more leaves no call for the
+// next run of the thread: what was asked for then must not happen now.
+func TestModel_goneLeavesNoCall(t *testing.T) {
+	var ran atomic.Int32
+	h := newHouse(t, fake{"act", func(context.Context, tool.Request) (tool.Result, error) {
+		ran.Add(1)
+		return tool.Text("ok"), nil
+	}})
+	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Action: definition.Ask, Tools: []string{"act"}}}}
+	c := &lost{model: func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		if first(req) == "go" && len(req.Messages) == 1 {
+			return respond(call("c1", "act", `{}`))
+		}
+		return respond(llm.Text("done"))
+	}}
+	h.models = c
+	k := h.open(nil)
+	run, err := k.Start(t.Context(), tenant, runs.Start{Agent: "careful", Input: text("go")})
+	must(t, err)
+	await(t, k, run.ID, waits)
+	must(t, k.Close())
+	c.gone.Store(true)
+	k = h.open(nil)
+	must(t, k.Decide(t.Context(), tenant, run.ID, []runs.Decide{{Call: "c1", Decision: thread.Approve, By: "anna"}}))
+	if got := await(t, k, run.ID, over); got.State != thread.RunFailed || got.Reason != runs.ReasonModel {
+		t.Fatalf("%+v", got)
+	}
+	c.gone.Store(false)
+	next, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("more")})
+	must(t, err)
+	if got := await(t, k, next.ID, over); got.State != thread.RunSucceeded || ran.Load() != 0 {
+		t.Errorf("%+v; the call ran %d times", got, ran.Load())
+	}
+	h.check(run.Thread)
 }
