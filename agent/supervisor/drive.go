@@ -21,6 +21,7 @@ type driver struct {
 	key    threadKey
 	dirty  atomic.Bool
 	runner atomic.Pointer[agent.Runner]
+	news   atomic.Pointer[chan struct{}] // of an opening
 }
 
 // again says that there is news. Precondition: the Supervisor's lock is held.
@@ -28,6 +29,12 @@ func (d *driver) again() {
 	d.dirty.Store(true)
 	if r := d.runner.Load(); r != nil {
 		r.Notify()
+	}
+	if news := d.news.Load(); news != nil {
+		select {
+		case *news <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -3,8 +3,6 @@ package supervisor
 import (
 	"cmp"
 	"context"
-	"errors"
-	"time"
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/replay"
@@ -46,15 +44,14 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		Tree:    func() (thread.Budget, thread.Spent) { return k.tree(d.key) },
 		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})
-	opening, opened, cancel := withinTime(ctx, s, k.c.Now())
-	defer cancel(nil)
-	release, err := w.Open(opening)
-	opened()
-	if errors.Is(context.Cause(opening), tool.ErrTimeUp) {
+	o := d.opening(ctx, log, s)
+	defer o.cancel(nil)
+	release, err := w.Open(o.ctx)
+	if o.done() {
 		if err == nil {
 			release()
 		}
-		return agent.Outcome{}, d.late(ctx, log, s)
+		return agent.Outcome{}, d.cutShort(ctx, log, s)
 	}
 	if errs.Is(err, errs.Invalid) { // a spec of which no machine can be made, by limits that were changed since
 		return agent.Outcome{}, d.stuck(ctx, log, s, runs.ReasonMachine, err)
@@ -85,19 +82,6 @@ func (d *driver) stuck(ctx context.Context, log thread.Log, s *runs.State, reaso
 	return cmp.Or(d.end(ctx, log, s, thread.RunEnded{State: thread.RunFailed, Reason: reason, Text: runs.Explain(cause)}), cause)
 }
 
-// late ends a run whose time was up before its machine could be used, unless it was
-// given more of it meanwhile.
-func (d *driver) late(ctx context.Context, log thread.Log, s *runs.State) error {
-	if err := agent.CatchUp(ctx, log, d.key.id, s, s.Apply); err != nil {
-		return err
-	}
-	d.dirty.Store(true)
-	if left, bounded := s.TimeLeft(d.k.c.Now()); !bounded || left > 0 {
-		return nil
-	}
-	return d.end(ctx, log, s, thread.RunEnded{State: thread.RunTimedOut, Reason: runs.ReasonWall, Text: "The time was up before its machine could be used."})
-}
-
 // end ends a run that has no runner, with a result for every call that has none.
 func (d *driver) end(ctx context.Context, log thread.Log, s *runs.State, ended thread.RunEnded) error {
 	bodies := unanswered(s, tool.CodeCancelled, "The run was ended before this call had a result.")
@@ -116,18 +100,6 @@ func unanswered(s *runs.State, code, text string) []thread.Body {
 		bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: code, Blocks: []llm.Block{llm.Text(text)}})
 	}
 	return bodies
-}
-
-// withinTime returns a context that ends with tool.ErrTimeUp when the run's time is
-// up, until opened is called. What is opened may keep the context: cancel it after.
-func withinTime(ctx context.Context, s *runs.State, now time.Time) (_ context.Context, opened func(), cancel context.CancelCauseFunc) {
-	ctx, cancel = context.WithCancelCause(ctx)
-	left, bounded := s.TimeLeft(now)
-	if !bounded {
-		return ctx, func() {}, cancel
-	}
-	timer := time.AfterFunc(max(left, 0), func() { cancel(tool.ErrTimeUp) })
-	return ctx, func() { timer.Stop() }, cancel
 }
 
 // claim makes the previous driver of the thread stop at its next append.

@@ -117,6 +117,7 @@ type house struct {
 	// machines are nil unless a test sets them.
 	machines supervisor.Machines
 	models   supervisor.Models // nil = the one that the house is opened with
+	now      func() time.Time  // nil = the system's clock
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -150,7 +151,7 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		models = m
 	}
 	return supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node,
+		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node, Now: h.now,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 }
