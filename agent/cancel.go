@@ -14,10 +14,10 @@ import (
 // It costs a goroutine only once there is news. A cancelWatcher is ended by the caller that
 // made it; Look may be called from any goroutine, at any time.
 
-// cancelWatchConfig of a Lookout.
+// cancelWatchConfig is of a cancelWatcher.
 type cancelWatchConfig struct {
 	// Asked reports whether a cancel was asked for. It is called from a
-	// goroutine of the Lookout, never twice at once.
+	// goroutine of the watcher, never twice at once.
 	Asked func(context.Context) bool
 	Cause error         // of the context that ends
 	Pause time.Duration // between two looks, however much news there is
@@ -36,7 +36,7 @@ type cancelWatcher struct {
 	ended bool
 }
 
-// newCancelWatcher returns a Lookout; end it.
+// newCancelWatcher returns a cancelWatcher; end it.
 func newCancelWatcher(ctx context.Context, c cancelWatchConfig) *cancelWatcher {
 	l := &cancelWatcher{c: c}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)

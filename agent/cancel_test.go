@@ -11,7 +11,7 @@ import (
 
 var errAsked = errors.New("asked")
 
-func TestLookout(t *testing.T) {
+func TestCancelWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
 		var asked atomic.Bool

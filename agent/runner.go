@@ -99,8 +99,8 @@ type Runner struct {
 	// calling is not nil for models without native tool calls.
 	calling *action.Calling
 	poke    chan struct{}
-	lookout atomic.Pointer[cancelWatcher] // during a model call
-	at      atomic.Uint64                 // State.Seq, for the lookout
+	watcher atomic.Pointer[cancelWatcher] // during a model call
+	at      atomic.Uint64                 // State.Seq, for the watcher
 	limit   atomic.Int64                  // Budget.Wall of the run, stored before at
 	parked  map[string]bool
 	row     row
@@ -183,7 +183,7 @@ func (r *Runner) Notify() {
 	case r.poke <- struct{}{}:
 	default:
 	}
-	if w := r.lookout.Load(); w != nil {
+	if w := r.watcher.Load(); w != nil {
 		w.Look()
 	}
 }
@@ -309,12 +309,17 @@ func (r *Runner) end(ctx context.Context, a runs.Action) error {
 	return r.appendStrict(ctx, append(r.unanswered(), ended)...)
 }
 
-// unanswered are results for the calls that will have none: the next run of the
-// thread must not take them up.
 func (r *Runner) unanswered() []thread.Body {
+	return Unanswered(r.s, tool.CodeCancelled, "The run was ended before this call had a result.")
+}
+
+// Unanswered returns failed results for the calls that will have none, as one of the
+// tool.Code… and a text for the model. Each end of a run needs them: the next run of
+// the thread would take the calls up.
+func Unanswered(s *runs.State, code, text string) []thread.Body {
 	var bodies []thread.Body
-	for _, c := range r.s.Open() {
-		bodies = append(bodies, failed(c, tool.CodeCancelled, "The run was ended before this call had a result."))
+	for _, c := range s.Open() {
+		bodies = append(bodies, failed(c, code, text))
 	}
 	return bodies
 }

@@ -139,12 +139,12 @@ func (r *Runner) consult(ctx context.Context, p *prompt.Prompt, attempts *int) (
 func (r *Runner) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, stop := r.timed(ctx)
 	w := newCancelWatcher(ctx, cancelWatchConfig{Asked: r.cancelSeen, Cause: tool.ErrCancelled, Pause: appendPause})
-	r.lookout.Store(w)
-	if len(r.poke) > 0 { // it came before the lookout was there
+	r.watcher.Store(w)
+	if len(r.poke) > 0 { // it came before the watcher was there
 		w.Look()
 	}
 	return w.Context(), func() {
-		r.lookout.Store(nil)
+		r.watcher.Store(nil)
 		w.End()
 		stop()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -57,7 +58,7 @@ func closeCopy(ctx context.Context, log thread.Log, id thread.ID, st *runs.State
 	if st.Run == nil || st.Run.Ended != nil {
 		return nil
 	}
-	bodies := unanswered(st, tool.CodeInterrupted, "The conversation was forked while this ran; its result stayed behind.")
+	bodies := agent.Unanswered(st, tool.CodeInterrupted, "The conversation was forked while this ran; its result stayed behind.")
 	return appendTo(ctx, log, id, st, append(bodies, thread.RunEnded{State: thread.RunCancelled, Reason: "forked", Text: "It was forked here."})...)
 }
 

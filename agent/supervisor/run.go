@@ -84,22 +84,12 @@ func (d *driver) stuck(ctx context.Context, log thread.Log, s *runs.State, reaso
 
 // end ends a run that has no runner, with a result for every call that has none.
 func (d *driver) end(ctx context.Context, log thread.Log, s *runs.State, ended thread.RunEnded) error {
-	bodies := unanswered(s, tool.CodeCancelled, "The run was ended before this call had a result.")
+	bodies := agent.Unanswered(s, tool.CodeCancelled, "The run was ended before this call had a result.")
 	if err := appendTo(ctx, log, d.key.id, s, append(bodies, ended)...); err != nil {
 		return err
 	}
 	d.dirty.Store(true) // look again, and settle
 	return nil
-}
-
-// unanswered are results for the calls that will have none: the next run of the
-// thread must not take them up.
-func unanswered(s *runs.State, code, text string) []thread.Body {
-	var bodies []thread.Body
-	for _, c := range s.Open() {
-		bodies = append(bodies, thread.ToolCompleted{Call: c.ID, Tool: c.Name, Failed: true, Code: code, Blocks: []llm.Block{llm.Text(text)}})
-	}
-	return bodies
 }
 
 // claim makes the previous driver of the thread stop at its next append.
