@@ -38,6 +38,17 @@ type RunStarted struct {
 	// Wake counts the runs of the thread that sub-agents in the background started by
 	// their ends since a person did; they share one budget.
 	Wake int `json:"wake,omitempty"`
+	// Planning: only tools that read may be used until a person has accepted a plan.
+	Planning bool `json:"planning,omitempty"`
+	// Check is what has to hold before the run succeeds, nil = nothing.
+	Check *RunCheck `json:"check,omitempty"`
+}
+
+// RunCheck is what has to hold before a run succeeds. When it does not, the model is told
+// what is wrong and goes on.
+type RunCheck struct {
+	Command string `json:"command,omitempty"` // has to exit with 0, in the thread's machine
+	Rubric  string `json:"rubric,omitempty"`  // what a critic, which is the run's model, has to find true
 }
 
 // Budget bounds a run and everything that it starts. Zero = the default.
@@ -231,6 +242,10 @@ type ToolCompleted struct {
 	// Todos are the plan after a successful write_todos; kept here so that a
 	// view need not parse arguments.
 	Todos []Todo `json:"todos,omitempty"`
+	// PlanAccepted: a person has accepted the plan that the call handed in.
+	PlanAccepted bool `json:"plan_accepted,omitempty"`
+	// Compact: the call asks for a shorter conversation.
+	Compact *CompactAsked `json:"compact,omitempty"`
 }
 
 // FileChange is a file of the thread that was written, or deleted (Blob "").
@@ -257,8 +272,30 @@ const (
 	Respond Decision = "respond" // do not run; the text is the result
 )
 
+// AskKind is what a person is asked.
+type AskKind string
+
+// Kinds of questions.
+const (
+	AskApproval AskKind = ""         // whether the call may be done
+	AskQuestion AskKind = "question" // something the agent wants to know: Respond is the answer
+	AskPlan     AskKind = "plan"     // whether it may go to work by this plan
+)
+
+// Decisions are the answers that fit.
+func (k AskKind) Decisions() []Decision {
+	switch k {
+	case AskQuestion:
+		return []Decision{Respond, Reject}
+	case AskPlan:
+		return []Decision{Approve, Edit, Reject}
+	}
+	return []Decision{Approve, Edit, Reject, Respond}
+}
+
 // ApprovalAsked holds a call back until a person decided.
 type ApprovalAsked struct {
+	Ask     AskKind    `json:"ask,omitempty"`
 	Call    string     `json:"call"`
 	Tool    string     `json:"tool"`
 	Reason  string     `json:"reason,omitempty"`
@@ -296,6 +333,34 @@ type Compacted struct {
 	Keep  []uint64  `json:"keep,omitempty"`
 	Usage llm.Usage `json:"usage,omitzero"`
 	Cost  float64   `json:"cost_usd,omitempty"`
+}
+
+// CompactAsked asks for a Compacted before the next model call, however much room
+// there is.
+type CompactAsked struct {
+	By    string `json:"by,omitempty"`
+	Focus string `json:"focus,omitempty"` // what the summary must keep above all
+}
+
+// CheckStarted allows the effects of the run's check: the command does not run before
+// it is durable.
+type CheckStarted struct {
+	// Key, Plan and Machine are as in ToolStarted.
+	Key     string          `json:"key"`
+	Plan    json.RawMessage `json:"plan,omitempty"`
+	Machine string          `json:"machine,omitempty"`
+}
+
+// CheckEnded is what came of it. The run succeeds when it passed.
+type CheckEnded struct {
+	Passed bool   `json:"passed,omitempty"`
+	Text   string `json:"text,omitempty"` // what the model is told: the output's end, the critic's words
+	Exit   *int   `json:"exit,omitempty"`
+	Code   string `json:"code,omitempty"` // of a command that failed other than by its exit
+	// Usage and CostUSD are the critic's.
+	Usage   llm.Usage     `json:"usage,omitzero"`
+	CostUSD float64       `json:"cost_usd,omitempty"`
+	Took    time.Duration `json:"took_ns,omitempty"`
 }
 
 // Rewound takes the conversation back: what is after To is no longer part of it.
@@ -346,6 +411,9 @@ func (ApprovalAsked) Kind() Kind   { return "approval.asked" }    // Kind implem
 func (ApprovalDecided) Kind() Kind { return "approval.decided" }  // Kind implements Body.
 func (Cleared) Kind() Kind         { return "context.cleared" }   // Kind implements Body.
 func (Compacted) Kind() Kind       { return "context.compacted" } // Kind implements Body.
+func (CompactAsked) Kind() Kind    { return "compact.asked" }     // Kind implements Body.
+func (CheckStarted) Kind() Kind    { return "check.started" }     // Kind implements Body.
+func (CheckEnded) Kind() Kind      { return "check.ended" }       // Kind implements Body.
 func (Rewound) Kind() Kind         { return "thread.rewound" }    // Kind implements Body.
 func (CancelAsked) Kind() Kind     { return "cancel.asked" }      // Kind implements Body.
 func (BudgetChanged) Kind() Kind   { return "budget.changed" }    // Kind implements Body.

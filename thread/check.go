@@ -41,6 +41,7 @@ type Checker struct {
 	dropped []span        // what rewinds took out, in order
 	// floor is the last event that the next prompt must know.
 	floor uint64
+	check uint64 // the CheckStarted that has not ended, 0 = none
 }
 
 type checkedStep struct {
@@ -97,7 +98,7 @@ func (c *Checker) add(e Event) string {
 		}
 	case Rewound:
 		return c.rewound(e, b)
-	case ModelCompleted, ModelFailed, ToolStarted, ApprovalAsked:
+	case ModelCompleted, ModelFailed, ToolStarted, ApprovalAsked, CheckStarted, CheckEnded:
 		if c.run == "" {
 			return "no run is open"
 		}
@@ -129,7 +130,35 @@ func (c *Checker) addTalk(e Event) string {
 		return c.cleared(e, b)
 	case Compacted:
 		return c.compacted(e, b)
+	case CheckStarted:
+		return c.checkStarted(e, b)
+	case CheckEnded:
+		return c.checkEnded()
 	}
+	return ""
+}
+
+func (c *Checker) checkStarted(e Event, b CheckStarted) string {
+	switch {
+	case b.Key == "":
+		return "an effect has a key"
+	case len(c.steps) == 0:
+		return "there is no answer to check"
+	case c.check != 0:
+		return fmt.Sprintf("the check of event %d has not ended", c.check)
+	}
+	if open := c.unanswered(c.steps[len(c.steps)-1]); open != "" {
+		return fmt.Sprintf("call %q has no result yet", open)
+	}
+	c.check = e.Seq
+	return ""
+}
+
+func (c *Checker) checkEnded() string {
+	if c.check == 0 {
+		return "no check is under way"
+	}
+	c.check = 0
 	return ""
 }
 
@@ -168,7 +197,7 @@ func (c *Checker) runEnded(e Event, b RunEnded) string {
 	case e.Run != c.run && c.runAt > c.fork: // a fork ends the run that was copied in the name of its own
 		return fmt.Sprintf("it is of run %q, open is %q", e.Run, c.run)
 	}
-	c.run = ""
+	c.run, c.check = "", 0
 	return ""
 }
 

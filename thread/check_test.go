@@ -96,6 +96,10 @@ func TestCheck_wellFormed(t *testing.T) {
 		"a fork in the middle of a run": log(fork, head[1:], in(run1, answer(5, "a"), started("a")),
 			in(run2, failed("a"), thread.RunEnded{State: thread.RunCancelled}, thread.Bound{}, thread.RunStarted{}, answer(11))),
 		"a fork half copied": log(fork, head[1:]),
+		"checked": log(head, in(run1, answer(5), thread.CheckStarted{Key: "k"}), in("", thread.Input{}), in(run1, thread.Claimed{Node: "m", Term: 2}, thread.CheckEnded{},
+			answer(10), thread.CheckStarted{Key: "l"}, thread.CheckEnded{Passed: true}), ended),
+		"a check that is never over": log(head, in(run1, answer(5), thread.CheckStarted{Key: "k"}, thread.RunEnded{State: thread.RunCancelled})),
+		"a summary is asked for":     log(head, in("", thread.CompactAsked{}), in(run1, answer(5)), ended, in("", thread.CompactAsked{Focus: "x"})),
 	} {
 		if err := thread.Check(events); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -166,6 +170,12 @@ func TestCheck_saysWhichEventBreaksWhichRule(t *testing.T) {
 		{log(head, in("", thread.Rewound{To: 6})), "event 6 (thread.rewound): there is no event 6 to go back to"},
 		{log(head, in("", thread.Rewound{})), "event 6 (thread.rewound): there is no event 0 to go back to"},
 		{log(head, step, in(run1, thread.Rewound{To: 5}, thread.Cleared{Calls: []string{"a"}})), `event 10 (context.cleared): call "a" was rewound`},
+		{log(head, in(run1, thread.CheckStarted{Key: "k"})), "event 6 (check.started): there is no answer to check"},
+		{log(head, in(run1, answer(5), thread.CheckStarted{})), "event 7 (check.started): an effect has a key"},
+		{log(head, in(run1, answer(5, "a"), thread.CheckStarted{Key: "k"})), `event 7 (check.started): call "a" has no result yet`},
+		{log(head, in(run1, answer(5), thread.CheckStarted{Key: "k"}, thread.CheckStarted{Key: "l"})), "event 8 (check.started): the check of event 7 has not ended"},
+		{log(head, in(run1, answer(5), thread.CheckEnded{})), "event 7 (check.ended): no check is under way"},
+		{log(head, in(run1, answer(5)), ended, in(run1, thread.CheckStarted{Key: "k"})), "event 8 (check.started): no run is open"},
 		{log(head, in(run1, answer(5, "a"), thread.Rewound{To: 5}, done("a"))), `event 8 (tool.completed): call "a" was rewound`},
 		{log(head, step, in(run1, thread.Rewound{To: 5}, thread.Compacted{Through: 8})), "event 10 (context.compacted): there is no event 8 in the conversation"},
 		{log(head, in(run1, thread.Input{}, thread.Rewound{To: 5}, thread.Compacted{Through: 5, Keep: []uint64{6}})), "event 8 (context.compacted): event 6 is not an input that the summary covers"},
