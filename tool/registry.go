@@ -20,6 +20,9 @@ type Env struct {
 	Services Services
 	// Agents are the kinds of sub-agents that Spawner knows.
 	Agents []Agent
+	// Person: there is one to ask. Planning: the run begins with a plan that a person
+	// has to accept.
+	Person, Planning bool
 	// Dir is where commands run and searches begin; "" = the machine's own
 	// working directory, and "/".
 	Dir string

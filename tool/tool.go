@@ -41,6 +41,12 @@ type Settler interface {
 	Settle(ctx context.Context, req Request) (*Result, error)
 }
 
+// Asker is a Tool whose calls are put before a person, whatever the rules allow.
+type Asker interface {
+	Tool
+	Asks() thread.AskKind
+}
+
 // ErrWaiting says that a call goes on elsewhere (a sub-agent's thread).
 var ErrWaiting = errors.New("the call goes on elsewhere")
 
@@ -116,6 +122,9 @@ type Result struct {
 	// Bytes of the whole output when Blocks do not hold it all.
 	Bytes int64
 	Todos []thread.Todo
+	// PlanAccepted and Compact are as in thread.ToolCompleted.
+	PlanAccepted bool
+	Compact      *thread.CompactAsked
 	// Usage, CostUSD and Steps of sub-agents.
 	Usage   llm.Usage
 	CostUSD float64

@@ -22,5 +22,7 @@ func New() *tool.Registry {
 	service.Add(r)
 	history.Add(r)
 	task.Add(r)
+	task.AddCompact(r)
+	task.AddAsk(r)
 	return r
 }

@@ -85,7 +85,7 @@ func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.Servic
 
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = backend.NewMap(thread.NewMemory())
-	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w"}
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())
 	if err != nil {
@@ -117,7 +117,7 @@ func TestNew_hasTheToolsOfDeepagents(t *testing.T) {
 		t.Errorf("the tools are described with %d bytes", size)
 	}
 	without, err := kit.New().Make(tool.Env{}, nil)
-	if err != nil || len(without) != 1 {
+	if err != nil || len(without) != 2 { // todos and summaries
 		t.Errorf("with nothing to act on there are %d tools, %v", len(without), err)
 	}
 }

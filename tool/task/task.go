@@ -1,7 +1,11 @@
-// Package task has the tools that start sub-agents and look after those in
-// the background: task, task_output, task_send, task_cancel, task_list.
+// Package task has the tools by which an agent arranges its work: those that start
+// sub-agents and look after those in the background (task, task_output, task_send,
+// task_cancel, task_list), the todos, questions to a person, and a shorter conversation.
 //
 //	task.Add(registry)
+//	task.AddTodo(registry)    // write_todos
+//	task.AddAsk(registry)     // ask_user, submit_plan
+//	task.AddCompact(registry) // compact_conversation
 //
 // A sub-agent is a thread of its own. `task` opens it (once per key) and
 // answers with tool.ErrWaiting until it has ended; the agent calls Run again
