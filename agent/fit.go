@@ -19,6 +19,9 @@ func (r *Runner) fit(ctx context.Context) (*prompt.Prompt, error) {
 	if r.calling != nil {
 		spec.Calling = r.calling
 	}
+	if err := r.compactAsked(ctx, spec.Model); err != nil {
+		return nil, err
+	}
 	for try := 0; ; try++ {
 		window := prompt.Room(r.s, spec.Model)
 		p, err := r.b.Build(ctx, r.s, spec)
@@ -34,14 +37,34 @@ func (r *Runner) fit(ctx context.Context) (*prompt.Prompt, error) {
 			}
 			continue
 		}
-		cut, ok := prompt.ToCompact(r.s, window)
+		cut, ok := prompt.ToCompact(r.s, window, window/keepTailPart)
 		if !ok {
 			return p, nil
 		}
-		if err := r.compact(ctx, cut, window); err != nil {
+		if err := r.compact(ctx, cut, window, "auto", ""); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// What a compaction leaves as it is at the end of the conversation: a fifth of the
+// window, enough to go on in the middle of a thought, or little when it is asked for.
+const (
+	keepTailPart    = 5
+	keepAskedTokens = 1000
+)
+
+// compactAsked shortens the conversation because a person or the model wants it so.
+func (r *Runner) compactAsked(ctx context.Context, model llm.Info) error {
+	if r.s.CompactAsked == nil {
+		return nil
+	}
+	window := prompt.Room(r.s, model)
+	cut, ok := prompt.ToCompact(r.s, window, min(keepAskedTokens, window/keepTailPart))
+	if !ok {
+		return nil // the next step forgets that it was asked for
+	}
+	return r.compact(ctx, cut, window, "manual", r.s.CompactAsked.Focus)
 }
 
 // clearings splits a long list over several events.
@@ -57,9 +80,9 @@ func clearings(calls []string) []thread.Body {
 }
 
 // compact replaces the beginning of the conversation by a summary. The whole of
-// it stays readable as a file.
-func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error {
-	_, _ = r.notify(ctx, hook.Event{Name: hook.OnPreCompact, Text: "auto"})
+// it stays readable as a file. why is "auto" or "manual".
+func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int, why, focus string) error {
+	_, _ = r.notify(ctx, hook.Event{Name: hook.OnPreCompact, Text: why})
 	whole, err := prompt.Transcript(ctx, r.c.Blobs, cut.Items, false)
 	if err != nil {
 		return err
@@ -86,7 +109,7 @@ func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int) error 
 	}
 	opCtx, over := r.interruptible(ctx)
 	defer over()
-	if done.Summary, err = prompt.Summarise(opCtx, excerpt, window, ask); err != nil {
+	if done.Summary, err = prompt.Summarise(opCtx, excerpt, focus, window, ask); err != nil {
 		if ctx.Err() == nil && interrupted(opCtx) != nil {
 			return errReplan
 		}

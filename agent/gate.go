@@ -114,6 +114,10 @@ func (r *Runner) wrong(c *runs.Call) *thread.ToolCompleted {
 		done := failed(c, tool.CodeUnknownTool, fmt.Sprintf("There is no tool %.64q. There are: %s.", c.Name, strings.Join(names, ", ")))
 		return &done
 	}
+	if r.s.Run.Planning && r.effect(c).Class != tool.Read && !slices.Contains(planningTools, c.Name) {
+		done := failed(c, tool.CodeDenied, planningText)
+		return &done
+	}
 	if c.Raw {
 		done := failed(c, tool.CodeArgs, "The arguments are not a JSON object. Call the tool again with valid JSON.")
 		return &done
@@ -126,6 +130,12 @@ func (r *Runner) wrong(c *runs.Call) *thread.ToolCompleted {
 	}
 	return nil
 }
+
+// planningTools may be called before a plan is accepted although they do something:
+// what they start is bound by the same rule.
+var planningTools = []string{"task", "task_send", "task_cancel"}
+
+const planningText = "The plan has not been accepted yet: until then only tools that read can be used. Hand the plan in with submit_plan."
 
 // plans reports whether a tool wants to note something before it acts.
 func (r *Runner) plans(name string) bool {
@@ -149,6 +159,7 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 		}
 	}
 	touches := r.tools[c.Name].Effect(args).Touches
+	kind := asks(r.tools[c.Name])
 	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: touches, Command: commandOf(args)})
 	bodies := r.contexts(v)
 	switch {
@@ -156,10 +167,10 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 		return append(bodies, failed(c, tool.CodeRejected, reason("A hook refused the call", v.Reason)))
 	case rule.Action == definition.Deny:
 		return append(bodies, failed(c, tool.CodeRejected, reason("A rule refuses this call", rule.Reason)))
-	case v.Action == hook.Ask || (rule.Action == definition.Ask && v.Action != hook.Allow):
-		asked := thread.ApprovalAsked{Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip.Text(cmp.Or(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
-		if len(asked.Allowed) == 0 {
-			asked.Allowed = []thread.Decision{thread.Approve, thread.Edit, thread.Reject, thread.Respond}
+	case kind != thread.AskApproval, v.Action == hook.Ask, rule.Action == definition.Ask && v.Action != hook.Allow:
+		asked := thread.ApprovalAsked{Ask: kind, Call: c.ID, Tool: c.Name, Args: v.Args, Reason: clip.Text(cmp.Or(v.Reason, rule.Reason), textMax), Allowed: rule.Decisions}
+		if len(asked.Allowed) == 0 || kind != thread.AskApproval {
+			asked.Allowed = kind.Decisions()
 		}
 		for _, t := range touches {
 			if t.Write {
@@ -171,10 +182,38 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 		if rule.Expires > 0 {
 			asked.Expires = r.c.Now().Add(rule.Expires).UTC().Truncate(time.Microsecond)
 		}
-		return append(bodies, asked)
+		return append(append(bodies, asked), r.recorded(c, asked)...)
 	}
 	b.gates[c.ID] = gate{known: true, args: v.Args}
 	return bodies
+}
+
+// recorded answers a question as it was answered in the run that is played again:
+// there is no person to ask.
+func (r *Runner) recorded(c *runs.Call, asked thread.ApprovalAsked) []thread.Body {
+	played, ok := r.c.Model.(interface {
+		Decided(call string) (thread.ApprovalDecided, bool)
+	})
+	if !ok {
+		return nil
+	}
+	d, ok := played.Decided(c.ID)
+	if !ok || !slices.Contains(asked.Allowed, d.Decision) {
+		d = thread.ApprovalDecided{Call: c.ID, Decision: thread.Reject, Text: "The recorded run has no answer to it."}
+	}
+	d.By = "replay"
+	return append([]thread.Body{d}, decided(c, &d)...)
+}
+
+// asks says whether a tool's calls are put before a person, and as what.
+func asks(t tool.Tool) thread.AskKind {
+	if checked, ok := t.(*tool.Checked); ok {
+		t = checked.Tool
+	}
+	if a, ok := t.(tool.Asker); ok {
+		return a.Asks()
+	}
+	return thread.AskApproval
 }
 
 func (r *Runner) rules() []definition.Rule { return slices.Concat(r.s.Rules, r.s.Agent.Rules) }

@@ -44,6 +44,9 @@ type Config struct {
 	Model llm.Model
 	Tools []tool.Tool
 	Hook  hook.Hook // nil = none
+	// Check runs the command of the run's check: the tool execute. nil = there is no
+	// machine.
+	Check tool.Tool
 	// Surroundings describes memory, skills and the machine, once a run. nil = nothing.
 	Surroundings func(context.Context) (thread.Context, error)
 	// Applied is told of every event once it is in the log and in State; nil =
@@ -214,6 +217,8 @@ func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 			err = r.end(ctx, next)
 		case runs.CallModel:
 			err = r.step(ctx)
+		case runs.Check:
+			err = r.check(ctx)
 		case runs.RunTools:
 			var waiting bool
 			if waiting, err = r.runTools(ctx, nil); waiting && err == nil {
@@ -336,6 +341,7 @@ var sentences = map[string]string{
 	runs.ReasonOutput:    "The model did not give a result of the wanted form.",
 	runs.ReasonRefusal:   "The model refused.",
 	runs.ReasonHook:      "A hook stopped it.",
+	runs.ReasonCheck:     "Its check could not be made.",
 }
 
 // stop ends the run early.
@@ -463,7 +469,7 @@ func CatchUp(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, a
 			return fmt.Errorf("read %s: %w", id, err)
 		}
 		switch e.Body.(type) {
-		case thread.Input, thread.ApprovalDecided, thread.CancelAsked, thread.BudgetChanged, thread.PolicyChanged, thread.Unknown:
+		case thread.Input, thread.ApprovalDecided, thread.CancelAsked, thread.BudgetChanged, thread.PolicyChanged, thread.CompactAsked, thread.Unknown:
 		default:
 			return ErrFenced
 		}

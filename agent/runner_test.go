@@ -153,6 +153,7 @@ type world struct {
 	id    thread.ID
 	model llm.Model
 	tools []tool.Tool
+	check tool.Tool
 	now   func() time.Time
 }
 
@@ -164,6 +165,13 @@ func newWorld(t testing.TB, d definition.Definition, m llm.Model, tools ...tool.
 // newWorldOn is newWorld over a given log; nil = one in memory.
 func newWorldOn(t testing.TB, log thread.Log, d definition.Definition, m llm.Model, tools ...tool.Tool) *world {
 	t.Helper()
+	return newWorldOf(t, log, thread.RunStarted{}, d, m, tools...)
+}
+
+// newWorldOf is newWorldOn with a run that begins in a given way.
+func newWorldOf(t testing.TB, log thread.Log, started thread.RunStarted, d definition.Definition, m llm.Model, tools ...tool.Tool) *world {
+	t.Helper()
+	started.Budget = d.Limits.Budget
 	memory := thread.NewMemory()
 	w := &world{t: t, log: memory, blobs: memory, id: thread.NewID(), model: m, tools: tools}
 	if log != nil {
@@ -174,7 +182,7 @@ func newWorldOn(t testing.TB, log thread.Log, d definition.Definition, m llm.Mod
 	run := thread.NewRunID()
 	_, err = w.log.Append(t.Context(), w.id, 0,
 		thread.New(run, thread.Opened{Agent: content, Name: d.Name}),
-		thread.New(run, thread.RunStarted{Budget: d.Limits.Budget}),
+		thread.New(run, started),
 		thread.New(run, thread.Input{From: "user", Blocks: []llm.Block{llm.Text("do it")}}))
 	must(t, err)
 	return w
@@ -207,7 +215,7 @@ func (w *world) state() *runs.State {
 func (w *world) runner() *agent.Runner {
 	w.t.Helper()
 	r, err := agent.New(agent.Config{
-		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Now: w.now,
+		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Check: w.check, Now: w.now,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, WaitMax: time.Millisecond},
 	})
 	must(w.t, err)
@@ -244,7 +252,7 @@ func (w *world) kinds() []thread.Kind {
 func (w *world) pure() {
 	w.t.Helper()
 	events := w.events()
-	specs := make([]llm.ToolSpec, 0, len(w.tools))
+	var specs []llm.ToolSpec
 	for _, x := range w.tools {
 		specs = append(specs, x.Spec())
 	}

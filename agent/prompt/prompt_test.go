@@ -95,7 +95,7 @@ func TestToCompact(t *testing.T) {
 		{"one step that is larger than all", []*runs.Item{step(2, result("a", 5000))}, &cut{2, nil, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := ToCompact(&runs.State{Items: c.items}, 1000)
+			got, ok := ToCompact(&runs.State{Items: c.items}, 1000, 200)
 			if ok != (c.want != nil) {
 				t.Fatalf("there is something to gain: %v: %+v", ok, got)
 			}
@@ -511,7 +511,7 @@ func TestSummarise(t *testing.T) {
 	}
 	text := strings.Repeat("a", 4<<10) + strings.Repeat("b", 4<<10) + "ccc"
 
-	got, err := Summarise(t.Context(), text, 100, ask) // pieces of 4 KiB
+	got, err := Summarise(t.Context(), text, "", 100, ask) // pieces of 4 KiB
 	if err != nil || got != "summary 3" || len(asked) != 3 {
 		t.Errorf("%q after %d calls: %v", got, len(asked), err)
 	}
@@ -520,20 +520,20 @@ func TestSummarise(t *testing.T) {
 	}
 
 	asked, fail = nil, 2
-	got, err = Summarise(t.Context(), text, 100, ask)
+	got, err = Summarise(t.Context(), text, "", 100, ask)
 	if err != nil || !strings.HasPrefix(got, "summary 1\n") || !strings.Contains(got, "could not be finished") || len(got) > summaryMax+10 {
 		t.Errorf("with a model that fails: %.200q, %d bytes: %v", got, len(got), err)
 	}
 
 	asked, fail = nil, 0
-	if _, err := Summarise(t.Context(), strings.Repeat("x", 1<<20), 100, ask); err != nil || len(asked) != summaryParts {
+	if _, err := Summarise(t.Context(), strings.Repeat("x", 1<<20), "", 100, ask); err != nil || len(asked) != summaryParts {
 		t.Errorf("a very long text took %d calls: %v", len(asked), err)
 	}
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("the run was cancelled")
 	cancel(why)
-	if _, err := Summarise(ctx, text, 100, ask); !errors.Is(err, why) {
+	if _, err := Summarise(ctx, text, "", 100, ask); !errors.Is(err, why) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -21,8 +21,7 @@ const (
 	protectTokens  = 40_000
 	gainTokens     = 20_000
 	clearFloor     = 100 // results below it are not worth clearing
-	keepTailPart   = 5   // a compaction keeps a fifth of the window as it is
-	keepInputsPart = 8   // and an eighth of words of the user
+	keepInputsPart = 8   // a compaction keeps an eighth of the window of words of the user
 	excerptChars   = 2000
 )
 
@@ -64,10 +63,11 @@ type Cut struct {
 	Items   []*runs.Item // what the summary has to cover, an older summary included
 }
 
-// ToCompact chooses what a summary replaces: everything but a tail of whole
-// steps and the newest words of the user. False: there is nothing to gain.
-func ToCompact(s *runs.State, window int) (Cut, bool) {
-	tail, at := window/keepTailPart, len(s.Items)
+// ToCompact chooses what a summary replaces: everything but whole steps at the end,
+// of at most tail tokens, and the newest words of the user. False: there is nothing to
+// gain.
+func ToCompact(s *runs.State, window, tail int) (Cut, bool) {
+	at := len(s.Items)
 	for at > 0 {
 		n := itemTokens(s.Items[at-1])
 		if n > tail {

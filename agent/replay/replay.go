@@ -32,6 +32,7 @@ const windowTokens = 10_000_000
 type Model struct {
 	runs      []run
 	summaries []string
+	decided   map[string]thread.ApprovalDecided // by call
 }
 
 // run is what the model said in one run.
@@ -47,7 +48,7 @@ type run struct {
 // sub-agent's thread), with the messages that are blobs. NotFound: the model
 // said nothing in them. Errors of the blobs are returned as they are.
 func New(ctx context.Context, events []thread.Event, blobs thread.Blobs) (*Model, error) {
-	m := &Model{}
+	m := &Model{decided: map[string]thread.ApprovalDecided{}}
 	for _, e := range events {
 		if err := m.take(ctx, e, blobs); err != nil {
 			return nil, fmt.Errorf("read event %d: %w", e.Seq, err)
@@ -85,6 +86,8 @@ func (m *Model) take(ctx context.Context, e thread.Event, blobs thread.Blobs) er
 		}
 	case thread.Compacted:
 		m.summaries = append(m.summaries, b.Summary)
+	case thread.ApprovalDecided:
+		m.decided[b.Call] = b
 	case thread.RunEnded:
 		m.of(e.Run).ended = string(b.State)
 	}
@@ -104,6 +107,12 @@ func messageOf(ctx context.Context, c thread.ModelCompleted, blobs thread.Blobs)
 		return llm.Message{}, errs.Wrap(errs.Corrupt, err, "the blob %s is no message", c.Blob)
 	}
 	return m, nil
+}
+
+// Decided returns what a person decided about a call in the record.
+func (m *Model) Decided(call string) (thread.ApprovalDecided, bool) {
+	d, ok := m.decided[call]
+	return d, ok
 }
 
 // Info implements llm.Model.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	InputBytesMax = 4 << 20
+	InputBytesMax = 4 << 20  // of text
+	MediaBytesMax = 20 << 20 // of images
 	TitleMax      = 120
 	labelsMax     = 32
 	labelBytesMax = 256
@@ -26,13 +28,8 @@ func (s Start) Check() error {
 	if len(s.Input) == 0 && s.Thread == "" {
 		return errs.New(errs.Invalid, "a run needs a task")
 	}
-	if n := Bytes(s.Input); n > InputBytesMax {
-		return errs.New(errs.Limit, "a task has at most %d bytes; this one has %d", InputBytesMax, n).WithHint("put it into a file of the sandbox")
-	}
-	for _, b := range s.Input {
-		if b.Kind != llm.KindText && b.Kind != llm.KindMedia {
-			return errs.New(errs.Invalid, "a task is made of text and images, not of %.40q", b.Kind)
-		}
+	if err := CheckInput(s.Input); err != nil {
+		return err
 	}
 	if s.Thread != "" && (s.Agent != "" || s.Inline != nil) {
 		return errs.New(errs.Invalid, "a thread keeps its agent").WithHint("start a new thread, or fork this one")
@@ -53,7 +50,26 @@ func (s Start) Check() error {
 			return err
 		}
 	}
+	if err := checkCheck(s.EndCheck); err != nil {
+		return err
+	}
 	return CheckBudget(s.Budget)
+}
+
+// checkMax bounds a command and a rubric: both stand in an event.
+const checkMax = 8 << 10
+
+func checkCheck(c *thread.RunCheck) error {
+	switch {
+	case c == nil:
+	case strings.TrimSpace(c.Command) == "" && strings.TrimSpace(c.Rubric) == "":
+		return errs.New(errs.Invalid, "a check needs a command or a rubric")
+	case len(c.Command) > checkMax || len(c.Rubric) > checkMax:
+		return errs.New(errs.Limit, "the command and the rubric of a check have at most %d bytes each", checkMax)
+	case strings.ContainsRune(c.Command, 0):
+		return errs.New(errs.Invalid, "the command of a check has a NUL in it")
+	}
+	return nil
 }
 
 // CheckBudget refuses what is no budget.
@@ -64,16 +80,30 @@ func CheckBudget(b thread.Budget) error {
 	return nil
 }
 
-// Bytes is how much blocks hold.
-func Bytes(blocks []llm.Block) int {
-	n := 0
+// CheckInput refuses what is no task or message, or is too large for one.
+func CheckInput(blocks []llm.Block) error {
+	text, media := 0, 0
 	for _, b := range blocks {
-		n += len(b.Text)
-		if b.Media != nil {
-			n += len(b.Media.Data)
+		switch {
+		case b.Kind == llm.KindMedia && b.Media != nil:
+			media += len(b.Media.Data)
+		case b.Kind != llm.KindText:
+			return errs.New(errs.Invalid, "a message is made of text and images, not of %.40q", b.Kind)
 		}
+		text += len(b.Text)
 	}
-	return n
+	if text > InputBytesMax {
+		return errs.New(errs.Limit, "a message has at most %d bytes of text; this one has %d", InputBytesMax, text).WithHint("put it into a file of the sandbox")
+	}
+	if media > MediaBytesMax {
+		return errs.New(errs.Limit, "the images of a message have at most %d bytes; these have %d", MediaBytesMax, media).WithHint("put them into the sandbox")
+	}
+	return nil
+}
+
+// HasMedia reports whether a message shows an image.
+func HasMedia(blocks []llm.Block) bool {
+	return slices.ContainsFunc(blocks, func(b llm.Block) bool { return b.Media != nil })
 }
 
 // scriptPrefix begins the names of models that are files of the host.

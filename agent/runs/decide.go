@@ -29,6 +29,9 @@ func (d Decide) Check(c *Call) (thread.ApprovalDecided, error) {
 			return decided, errs.New(errs.Invalid, "respond needs a text")
 		}
 	}
+	if d.Always && c.Asked.Ask != thread.AskApproval {
+		return decided, errs.New(errs.Invalid, "always is about calls, and this is a %s", c.Asked.Ask)
+	}
 	if d.Always && d.Decision != thread.Approve {
 		return decided, errs.New(errs.Invalid, "always goes with approve alone")
 	}

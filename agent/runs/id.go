@@ -25,8 +25,16 @@ func (s Start) Fingerprint() string {
 		Agent  string
 		Input  []llm.Block
 		Model  string
-	}{s.Thread, s.Agent, s.Input, s.Model})
+		Mode   []any `json:",omitempty"` // keys of earlier versions stay good
+	}{s.Thread, s.Agent, s.Input, s.Model, s.mode()})
 	return HashName(string(asked))
+}
+
+func (s Start) mode() []any {
+	if !s.Planning && s.EndCheck == nil {
+		return nil
+	}
+	return []any{s.Planning, s.EndCheck}
 }
 
 // HashName makes a name of fixed form of any text.

@@ -16,6 +16,7 @@ const (
 	Idle      Kind = "idle"       // no run is under way
 	CallModel Kind = "call_model" // ask the model
 	RunTools  Kind = "run_tools"  // some calls of the last step can go on
+	Check     Kind = "check"      // the model is done: see whether the run's check holds
 	Wait      Kind = "wait"       // only people can bring it on; see Expires
 	End       Kind = "end"        // the run is over: State, Reason
 )
@@ -44,7 +45,8 @@ const (
 	ReasonFormat    = "format"
 	ReasonHook      = "hook"
 	ReasonRefusal   = "refusal"
-	ReasonLog       = "log" // what the log names cannot be read
+	ReasonCheck     = "check" // it could not be made
+	ReasonLog       = "log"   // what the log names cannot be read
 )
 
 // Next says what is to be done. Children of `task` calls that go on elsewhere
@@ -62,11 +64,12 @@ func (s *State) Next(now time.Time) Action {
 		}
 		return nextOf(open, now)
 	}
-	if s.Final() != nil {
+	done := s.handedIn()
+	if done && s.checked() {
 		return Action{Kind: End, State: thread.RunSucceeded, Reason: ReasonDone}
 	}
-	if last := s.Last(); len(s.Queue) == 0 && last != nil && last.Seq > s.Run.First && len(last.Calls) == 0 && last.Step.Stop != llm.StopPause {
-		return Action{Kind: End, State: thread.RunSucceeded, Reason: ReasonDone}
+	if left, bounded := s.TimeLeft(now); (done || s.Run.Check.Open != nil) && (!bounded || left > 0) {
+		return Action{Kind: Check}
 	}
 	if reason := s.Exceeded(now); reason != "" {
 		state := thread.RunFailed
@@ -77,6 +80,25 @@ func (s *State) Next(now time.Time) Action {
 	}
 	return Action{Kind: CallModel}
 }
+
+// handedIn reports whether the model has nothing more to do: it has answered without
+// a call, or handed in its result, and there was no message since.
+func (s *State) handedIn() bool {
+	if s.Final() != nil {
+		return !s.Warned(CheckName, s.Last().Seq)
+	}
+	last := s.Last()
+	return len(s.Queue) == 0 && last != nil && last.Seq > s.Run.First && len(last.Calls) == 0 && last.Step.Stop != llm.StopPause
+}
+
+// checked reports whether the run's check holds for the last answer.
+func (s *State) checked() bool {
+	c := s.Run.Check
+	return s.Run.Started.Check == nil || c.Last != nil && c.Last.Passed && c.Open == nil && c.LastSeq > s.Last().Seq
+}
+
+// CheckName is the name of the input that tells the model that a check did not pass.
+const CheckName = "check"
 
 // FinalTool is the name of the tool by which a model hands in a structured
 // result: a call of it that succeeded ends the run.

@@ -23,6 +23,9 @@ type Start struct {
 	Model  string // "" = the definition's, then the server's choice
 	Budget thread.Budget
 	Schema json.RawMessage // of the result
+	// Planning: the agent only reads until a person has accepted its plan.
+	Planning bool
+	EndCheck *thread.RunCheck // what has to hold in the end, nil = nothing
 	// Sandbox is an existing sandbox to work in; "" = the thread gets its own.
 	Sandbox string
 	// Spec overrides what the definition says about the thread's own sandbox;
@@ -100,6 +103,7 @@ type Page struct {
 
 // Approval is a call that waits for a person.
 type Approval struct {
+	Ask     thread.AskKind    `json:"ask,omitempty"`
 	Run     thread.RunID      `json:"run"`
 	Thread  thread.ID         `json:"thread"` // of the run itself, or of a sub-agent beneath it
 	Agent   string            `json:"agent"`

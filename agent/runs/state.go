@@ -47,6 +47,9 @@ type State struct {
 	EpochSeq uint64
 	// Overflow is what prompts that were too long have shown of a model's window.
 	Overflow Overflow
+	// CompactAsked: the conversation is to be shortened before the next model call.
+	CompactAsked    *thread.CompactAsked
+	compactAskedSeq uint64
 	// Skipped counts events of unknown kinds.
 	Skipped int
 
@@ -78,6 +81,18 @@ type CurrentRun struct {
 	EndedAt  time.Time
 	// Model that answered last.
 	Model string
+	// Planning: only tools that read may be used, since no plan has been accepted yet.
+	Planning bool
+	Check    CheckState
+}
+
+// CheckState is how far the check of a run has come.
+type CheckState struct {
+	Count   int                  // that have ended
+	Open    *thread.CheckStarted // one that has not ended
+	OpenAt  time.Time
+	Last    *thread.CheckEnded
+	LastSeq uint64 // of the event
 }
 
 // Overflow is what is known of a model's window beyond its configuration.
@@ -235,6 +250,8 @@ func (s *State) apply(e thread.Event) error {
 		return s.policy(e, b)
 	case thread.Compacted:
 		s.compact(e, b)
+	case thread.CompactAsked:
+		s.askCompact(e, &b)
 	case thread.Cleared:
 		s.clear(e, b)
 	case thread.Rewound:
@@ -263,6 +280,10 @@ func (s *State) applyRun(e thread.Event) error {
 		}
 	case thread.BudgetChanged:
 		s.Run.Budget = b.Budget
+	case thread.CheckStarted:
+		s.Run.Check.Open, s.Run.Check.OpenAt = &b, e.At
+	case thread.CheckEnded:
+		s.endCheck(e, b)
 	case thread.ModelFailed:
 		s.Run.Failures = append(s.Run.Failures, b)
 		s.Overflow.add(b)
@@ -318,8 +339,15 @@ func (s *State) startRun(e thread.Event, b thread.RunStarted) error {
 	if s.Run != nil && s.Run.Ended == nil {
 		return errs.New(errs.Corrupt, "event %d: a run began before the last one ended", e.Seq)
 	}
-	s.Run = &CurrentRun{ID: e.Run, Started: b, At: e.At, First: e.Seq, Budget: b.Budget}
+	s.Run = &CurrentRun{ID: e.Run, Started: b, At: e.At, First: e.Seq, Budget: b.Budget, Planning: b.Planning}
 	return nil
+}
+
+func (s *State) endCheck(e thread.Event, b thread.CheckEnded) {
+	c := &s.Run.Check
+	c.Count, c.Open, c.Last, c.LastSeq = c.Count+1, nil, &b, e.Seq
+	s.Run.Usage = s.Run.Usage.Add(b.Usage)
+	s.Run.CostUSD += b.CostUSD
 }
 
 func (s *State) input(e thread.Event, b thread.Input) {
@@ -357,6 +385,9 @@ func (s *State) step(e thread.Event, b thread.ModelCompleted) error {
 	}
 	s.Items = append(s.Items, s.Queue[:n]...)
 	s.Queue = slices.Clone(s.Queue[n:])
+	if s.compactAskedSeq <= b.Through {
+		s.CompactAsked = nil // there was nothing to shorten
+	}
 	item := &Item{Seq: e.Seq, At: e.At, Step: &b}
 	for _, call := range b.Message.Calls() {
 		if s.calls[call.ID] != nil {
@@ -377,6 +408,12 @@ func (s *State) step(e thread.Event, b thread.ModelCompleted) error {
 
 func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 	c.Completed, c.DoneSeq = &b, e.Seq
+	if b.PlanAccepted {
+		s.Run.Planning = false
+	}
+	if b.Compact != nil {
+		s.askCompact(e, b.Compact)
+	}
 	s.Run.spend(thread.Spent{Steps: b.Steps, Usage: b.Usage, CostUSD: b.CostUSD})
 	if b.Todos != nil && !b.Failed {
 		s.Todos = b.Todos
@@ -411,7 +448,12 @@ func (s *State) clear(e thread.Event, b thread.Cleared) {
 	s.newEpoch(e.Seq)
 }
 
+func (s *State) askCompact(e thread.Event, b *thread.CompactAsked) {
+	s.CompactAsked, s.compactAskedSeq = b, e.Seq
+}
+
 func (s *State) compact(e thread.Event, b thread.Compacted) {
+	s.CompactAsked = nil
 	s.undo = append(s.undo, before{e.Seq, s.Items})
 	items := []*Item{{Seq: e.Seq, At: e.At, Summary: &b}}
 	for _, item := range s.Items {

@@ -23,8 +23,14 @@ func (k *Supervisor) Send(ctx context.Context, tenant string, id thread.RunID, i
 	if err != nil {
 		return 0, err
 	}
-	if len(in.Blocks) == 0 || runs.Bytes(in.Blocks) > runs.InputBytesMax {
-		return 0, errs.New(errs.Invalid, "a message has 1 to %d bytes", runs.InputBytesMax)
+	if len(in.Blocks) == 0 {
+		return 0, errs.New(errs.Invalid, "the message is empty")
+	}
+	if err := runs.CheckInput(in.Blocks); err != nil {
+		return 0, err
+	}
+	if err := k.sees(ctx, e.snapshot().Model, in.Blocks); err != nil {
+		return 0, err
 	}
 	_, blobs, err := k.logOf(ctx, tenant)
 	if err != nil {
@@ -181,6 +187,26 @@ func (k *Supervisor) Cancel(ctx context.Context, tenant string, id thread.RunID,
 		}
 	}
 	return k.view(e), nil
+}
+
+// Compact asks for a shorter conversation before the next model call: of the run, or of
+// the next one of its thread when it is over. focus is what the summary must keep above
+// all.
+func (k *Supervisor) Compact(ctx context.Context, tenant string, id thread.RunID, focus, by string) (runs.Run, error) {
+	e, err := k.find(ctx, tenant, id)
+	if err != nil {
+		return runs.Run{}, err
+	}
+	if len(focus) > runs.TextMax {
+		return runs.Run{}, errs.New(errs.Limit, "the focus of a summary has at most %d bytes", runs.TextMax)
+	}
+	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *runs.State) ([]thread.Body, error) {
+		if s.CompactAsked != nil && s.CompactAsked.Focus == focus {
+			return nil, nil
+		}
+		return []thread.Body{thread.CompactAsked{By: by, Focus: focus}}, nil
+	})
+	return k.view(e), err
 }
 
 // beneath lists the threads of sub-agents that are not over.

@@ -144,6 +144,7 @@ func openApprovals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *run
 			return nil, err
 		}
 		list = append(list, runs.Approval{
+			Ask: c.Asked.Ask,
 			Run: s.Run.ID, Thread: id, Agent: s.Agent.Name, Call: c.ID, Tool: c.Name, Args: args,
 			Reason: c.Asked.Reason, Allowed: c.Asked.Allowed, Asked: c.AskedAt, Expires: c.Asked.Expires, Seq: c.AskedSeq,
 		})

@@ -43,7 +43,10 @@ func (k *Supervisor) Replay(ctx context.Context, tenant string, id thread.RunID,
 	}
 	start := runs.Start{
 		Inline: &d, Input: input, Title: "replay of " + source.Title, Labels: source.Labels, By: by, Budget: source.Budget,
-		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id, Keep: keep,
+		Model: replay.Prefix + string(source.Thread) + "#" + string(id), Replay: id, Keep: keep, Planning: st.Run.Started.Planning,
+	}
+	if c := st.Run.Started.Check; c != nil && c.Command != "" { // what the critic said is not in the record of answers
+		start.EndCheck = &thread.RunCheck{Command: c.Command}
 	}
 	return k.Start(ctx, tenant, start)
 }

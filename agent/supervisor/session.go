@@ -216,8 +216,12 @@ func (w *session) Runner(model llm.Model) (*agent.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
+	check, err := w.check()
+	if err != nil {
+		return nil, err
+	}
 	c := agent.Config{
-		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(tools),
+		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Model: model, Tools: tools, Hook: w.hook(tools), Check: check,
 		Surroundings: w.surroundings, Machine: w.id, Applied: w.applied, Patient: w.c.Patient, Tree: w.c.Tree, Patience: w.c.Patience, Now: w.c.Now, Logger: w.c.Logger,
 	}
 	if w.c.Wire != nil {
@@ -230,6 +234,7 @@ func (w *session) Runner(model llm.Model) (*agent.Runner, error) {
 func (w *session) tools(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
 		Files: w.files, Commands: w.machine.Commands, Past: w.machine.Past, Boot: w.machine.Boot, Dir: w.machine.Dir,
+		Person: w.c.Thread.Depth() == 0, Planning: w.c.Thread.Depth() == 0 && w.c.State.Run.Started.Planning,
 		ResultBytesMax: min(prompt.Window(w.c.State, model.Info())/6, 20_000) * 4,
 	}
 	// A service is a command: an agent that was denied commands gets none by
@@ -244,6 +249,20 @@ func (w *session) tools(model llm.Model) ([]tool.Tool, error) {
 		}
 	}
 	return w.c.Tools.Fitting(env, w.c.State.Agent.Tools)
+}
+
+// check is the tool that runs the command of the run's check, whatever tools the agent
+// has; nil = there is no machine, or no such command.
+func (w *session) check() (tool.Tool, error) {
+	c := w.c.State.Run.Started.Check
+	if c == nil || c.Command == "" || w.machine.Commands == nil {
+		return nil, nil
+	}
+	tools, err := w.c.Tools.Make(tool.Env{Commands: w.machine.Commands, Boot: w.machine.Boot, Dir: w.machine.Dir}, []string{"execute"})
+	if err != nil {
+		return nil, err
+	}
+	return tools[0], nil
 }
 
 // surroundings reads what the prompt says beside the conversation.

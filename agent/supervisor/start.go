@@ -87,6 +87,9 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 	if err != nil {
 		return runs.Run{}, err
 	}
+	if err := k.fits(ctx, s, d, model); err != nil {
+		return runs.Run{}, err
+	}
 	opened, err := s.Opened(d)
 	if err != nil {
 		return runs.Run{}, err
@@ -110,7 +113,7 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 	}
 	budget := runs.BudgetOf(s.Budget, d.Limits.Budget)
 	first := uint64(len(bodies) + 1)
-	bodies = append(bodies, thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: model})
+	bodies = append(bodies, startedBy(s, budget, model)...)
 	if d.Plan != "" && k.c.Plan != nil {
 		text, err := k.c.Plan(d.Plan)
 		if err != nil {
@@ -124,6 +127,20 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 		Keep: s.Keep,
 	}
 	return k.open(ctx, run, 0, bodies, s.Input)
+}
+
+// startedBy begins a run in the way that s asks for.
+func startedBy(s runs.Start, b thread.Budget, model string) []thread.Body {
+	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: b, Schema: s.Schema, Model: model, Planning: s.Planning, Check: s.EndCheck}}
+	if s.Planning {
+		bodies = append(bodies, planningNotice("Find out what you need to know, then hand in a plan with submit_plan. If nothing has to be changed, answer without one."))
+	}
+	return bodies
+}
+
+// planningNotice tells the model that it may only read, and what to do then.
+func planningNotice(then string) thread.Input {
+	return thread.Input{From: "skete", Name: "planning", Blocks: []llm.Block{llm.Text("The user wants to see a plan first. Only tools that read can be used until then. " + then)}}
 }
 
 // open writes the record, then the events, and lets the run go.
@@ -164,14 +181,16 @@ func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Sta
 	if err != nil {
 		return runs.Run{}, err
 	}
+	if err := k.fits(ctx, s, st.Agent, model); err != nil {
+		return runs.Run{}, err
+	}
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
 	run := runs.Run{
 		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
 		Keep: s.Keep,
 	}
-	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: budget, Schema: s.Schema, Model: model}}
-	return k.open(ctx, run, st.Seq, bodies, s.Input)
+	return k.open(ctx, run, st.Seq, startedBy(s, budget, model), s.Input)
 }
 
 // again starts the next run of a thread in the way of the last one.
@@ -182,7 +201,7 @@ func (k *Supervisor) again(ctx context.Context, tenant string, last runs.Run, b 
 	}
 	return k.Start(ctx, tenant, runs.Start{
 		Thread: last.Thread, Budget: b, By: by, Title: last.Title, Labels: last.Labels, Keep: last.Keep, Input: []llm.Block{llm.Text("Go on where you stopped.")},
-		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Operator: true, // the caller that named the model then was allowed to
+		Model: st.Run.Started.Model, Schema: st.Run.Started.Schema, Planning: st.Run.Planning, EndCheck: st.Run.Started.Check, Operator: true, // the caller that named the model then was allowed to
 	})
 }
 
@@ -237,6 +256,29 @@ func (k *Supervisor) modelFor(ctx context.Context, names ...string) (string, err
 		return "", nil // a script: its name does not say where it is
 	}
 	return name, nil
+}
+
+// fits finds out at once that the model sees no images, or that there is no machine for
+// a check.
+func (k *Supervisor) fits(ctx context.Context, s runs.Start, d definition.Definition, model string) error {
+	if s.EndCheck != nil && s.EndCheck.Command != "" && (k.c.Machines == nil || d.Sandbox["none"] == true) {
+		return errs.New(errs.Invalid, "the check runs a command, and this agent has no sandbox").WithHint("a rubric needs none")
+	}
+	return k.sees(ctx, model, s.Input)
+}
+
+// sees refuses images for a model that does not see them: it would be told that there
+// is something that it cannot look at.
+func (k *Supervisor) sees(ctx context.Context, model string, blocks []llm.Block) error {
+	if !runs.HasMedia(blocks) || replay.Is(model) {
+		return nil
+	}
+	m, err := k.c.Models.Open(ctx, model)
+	if err != nil || m.Info().Media {
+		return err
+	}
+	return errs.New(errs.Unsupported, "the model %s takes no images, as far as is known", m.Info().Name).
+		WithHint("use another one; or, if it does, say `media: true` about it in `models:` of the configuration")
 }
 
 // lastModel is the model of a thread's last run. A recorded run is played to its

@@ -109,8 +109,11 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 	bodies := []thread.Body{
 		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
 		thread.Bound{Machine: p.Parent.Machine},
-		thread.RunStarted{By: by, Budget: run.Budget, Model: model},
+		thread.RunStarted{By: by, Budget: run.Budget, Model: model, Planning: p.Parent.Run.Planning},
 		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip.Text(req.Prompt, thread.InlineBytesMax))}},
+	}
+	if p.Parent.Run.Planning {
+		bodies = append(bodies, planningNotice("Your part is to find out; the plan is made by who asks you."))
 	}
 	_, err = p.k.enter(ctx, log, run, 0, bodies)
 	return tool.SpawnResult{Thread: id}, err
@@ -239,7 +242,7 @@ func (p *spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) 
 		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
 		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.Budget()),
 	}
-	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model}, in})
+	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model, Planning: s.Run.Planning}, in})
 	return err
 }
 
@@ -327,7 +330,7 @@ func (k *Supervisor) wakeParent(ctx context.Context, t threadKey, in thread.Inpu
 		ID: runs.DerivedID(string(t.id), in.ID), Thread: t.id, Tenant: t.tenant, Agent: s.Opened.Name, Model: last.Started.Model, Title: s.Opened.Title,
 		By: byBackground, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1, Budget: budget,
 	}
-	started := thread.RunStarted{By: byBackground, Budget: budget, Model: run.Model, Schema: last.Started.Schema, Wake: last.Started.Wake + 1}
+	started := thread.RunStarted{By: byBackground, Budget: budget, Model: run.Model, Schema: last.Started.Schema, Wake: last.Started.Wake + 1, Planning: last.Planning, Check: last.Started.Check}
 	_, err = k.enter(ctx, log, run, s.Seq, []thread.Body{started, in})
 	return err
 }

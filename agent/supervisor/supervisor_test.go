@@ -146,6 +146,7 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
 	}
 	task.Add(registry)
+	task.AddAsk(registry)
 	models := h.models
 	if models == nil {
 		models = m
