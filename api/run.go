@@ -19,7 +19,22 @@ type StartRun struct {
 	Schema     json.RawMessage   `json:"schema,omitempty" doc:"JSON Schema of the result; default text"`
 	Sandbox    string            `json:"sandbox,omitempty" doc:"an existing sandbox to work in, by its id, the beginning of it, or its name; default one of the thread's own"`
 	Spec       map[string]any    `json:"spec,omitempty" doc:"of the thread's own sandbox: the keys of CreateSandbox"`
+	Plan       bool              `json:"plan,omitempty" doc:"only tools that read can be used until a person has accepted the agent's plan"`
+	Check      *RunCheck         `json:"check,omitempty" doc:"what has to hold before the run succeeds"`
+	Images     []Image           `json:"images,omitempty" maxItems:"8" doc:"that belong to the task, for models that see images"`
 	Keep       bool              `json:"keep,omitempty" doc:"leave the run's own sandbox as it is when the run is over; else what the agent's after_run says: it is stopped ten minutes after its last use"`
+}
+
+// RunCheck is what has to hold before a run succeeds. As long as it does not, the agent
+// is told what is wrong and goes on, until its budget is used up.
+type RunCheck struct {
+	Command string `json:"command,omitempty" maxLength:"8192" doc:"runs in the run's sandbox and has to exit with 0"`
+	Rubric  string `json:"rubric,omitempty" maxLength:"8192" doc:"what a critic, which is the run's model, has to find true of the work"`
+}
+
+// Image is a picture: PNG, JPEG, GIF or WebP.
+type Image struct {
+	Data []byte `json:"data" doc:"base64; at most 5 MB each"`
 }
 
 // Budget bounds a run and everything that it starts; 0 = the default.
@@ -59,7 +74,7 @@ type Run struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	By        string            `json:"by,omitempty" doc:"who asked for it"`
 	State     string            `json:"state" enum:"pending,running,interrupted,succeeded,failed,cancelled,timed_out" doc:"interrupted: it waits for a person"`
-	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, machine, cancelled, output, format, hook, refusal, log"`
+	Reason    string            `json:"reason,omitempty" doc:"a code: done, steps, tokens, cost, wall, loop, model, machine, cancelled, output, format, hook, refusal, check, log"`
 	Text      string            `json:"text,omitempty" doc:"the last words, or what went wrong"`
 	Result    json.RawMessage   `json:"result,omitempty" doc:"structured output, when a schema asked for it"`
 	CreatedAt time.Time         `json:"created_at"`
@@ -105,7 +120,8 @@ type RunPage struct {
 
 // SendInput is a message to a run.
 type SendInput struct {
-	Text string `json:"text" minLength:"1" maxLength:"524288"`
+	Text   string  `json:"text" minLength:"1" maxLength:"524288"`
+	Images []Image `json:"images,omitempty" maxItems:"8" doc:"that belong to the message, for models that see images"`
 }
 
 // Sent answers SendInput.
@@ -126,6 +142,11 @@ type ResumeRun struct {
 	Budget Budget `json:"budget,omitzero"`
 	// Add is added to what the run has already used or was allowed, whichever is more.
 	Add Budget `json:"add,omitzero" doc:"is added to the present budget"`
+}
+
+// CompactRun asks for a shorter conversation.
+type CompactRun struct {
+	Focus string `json:"focus,omitempty" maxLength:"2048" doc:"what the summary must keep above all"`
 }
 
 // ForkRun starts a thread that begins as a copy of this one's first events.
@@ -166,8 +187,15 @@ const (
 	DecisionRespond = "respond"
 )
 
+// What a person is asked; Approval.Ask.
+const (
+	AskQuestion = "question"
+	AskPlan     = "plan"
+)
+
 // Approval is a tool call that waits for a person.
 type Approval struct {
+	Ask       string          `json:"ask,omitempty" enum:"question,plan" doc:"question: args has the question and perhaps options, respond is the answer; plan: args has the plan and its steps; missing: whether the call may be done"`
 	Run       string          `json:"run"`
 	Thread    string          `json:"thread" doc:"the run's own, or a sub-agent's beneath it"`
 	Agent     string          `json:"agent"`
@@ -402,6 +430,7 @@ type TranscriptCall struct {
 
 // TranscriptApproval is the question about a call, and its answer.
 type TranscriptApproval struct {
+	Ask        string     `json:"ask,omitempty" enum:"question,plan" doc:"missing: whether the call may be done"`
 	Reason     string     `json:"reason,omitempty"`
 	Allowed    []string   `json:"allowed"`
 	AskedAt    time.Time  `json:"asked_at"`

@@ -138,8 +138,8 @@ func (r *Run) Get(ctx context.Context) (api.Run, error) {
 
 // Send sends a message. A run that goes on takes it before its next step; one
 // that is over is followed by a new run on its thread, which Sent names.
-func (r *Run) Send(ctx context.Context, text string) (api.Sent, error) {
-	return transport.Fetch[api.Sent](ctx, r.c.t, keyed(r.path("/send")).WithJSON(api.SendInput{Text: text}))
+func (r *Run) Send(ctx context.Context, text string, images ...api.Image) (api.Sent, error) {
+	return transport.Fetch[api.Sent](ctx, r.c.t, keyed(r.path("/send")).WithJSON(api.SendInput{Text: text, Images: images}))
 }
 
 // Approvals lists the calls of the run, and of its sub-agents, that wait for a person.
@@ -175,6 +175,13 @@ func (r *Run) Resume(ctx context.Context, how api.ResumeRun) (api.Run, error) {
 	k := r.post("/resume", how)
 	k.Repeatable = false // what is added would be added twice
 	return transport.Fetch[api.Run](ctx, r.c.t, k)
+}
+
+// Compact asks that the conversation so far is replaced by a summary before the next
+// model call, of the run or of the next one on its thread. focus is what the summary
+// must keep above all, "" = nothing more. It may be repeated.
+func (r *Run) Compact(ctx context.Context, focus string) (api.Run, error) {
+	return transport.Fetch[api.Run](ctx, r.c.t, r.post("/compact", api.CompactRun{Focus: focus}))
 }
 
 // Fork starts a thread that begins as a copy of this one's events up to f.At.

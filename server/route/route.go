@@ -16,6 +16,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -275,6 +276,8 @@ type Operation struct {
 	ID, Summary  string
 	Tag          string
 	Status       int // of success; 0 = 200, or 204 without a body
+	// BodyBytesMax bounds the JSON body; 0 = 1 MiB.
+	BodyBytesMax int64
 	// Takes is the content type of the body that a raw route reads.
 	Takes string
 	// Sends is what a raw route answers.
@@ -313,7 +316,7 @@ func Socket(description string) Content {
 func (o Operation) huma(t *Table) huma.Operation {
 	op := huma.Operation{
 		OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
-		DefaultStatus: o.Status, MaxBodyBytes: jsonBytesMax,
+		DefaultStatus: o.Status, MaxBodyBytes: cmp.Or(o.BodyBytesMax, jsonBytesMax),
 		BodyReadTimeout: -1, // patientBody
 		Metadata:        map[string]any{"scope": o.Scope},
 		Description:     "Needs the scope `" + string(o.Scope) + "`.",

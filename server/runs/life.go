@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/picture"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/thread"
@@ -24,6 +25,9 @@ const (
 	idempotencyLenMax = 128
 	wallMSMax         = int64(365 * 24 * time.Hour / time.Millisecond)
 	schemaBytesMax    = 64 << 10
+	imagesMax         = 8
+	imagesBytesMax    = 20 << 20                   // of all together
+	imagesBodyMax     = imagesBytesMax*4/3 + 2<<20 // as base64, with the rest of the body
 )
 
 type runOut struct{ Body api.Run }
@@ -82,9 +86,16 @@ func checkKey(k string) error {
 func startOf(b api.StartRun) (runs.Start, error) {
 	s := runs.Start{
 		Agent: b.Agent, Input: []llm.Block{llm.Text(b.Task)}, Title: b.Title, Labels: b.Labels, Model: b.Model,
-		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec, Keep: b.Keep,
+		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec, Keep: b.Keep, Planning: b.Plan,
 	}
-	var err error
+	if b.Check != nil {
+		s.EndCheck = &thread.RunCheck{Command: b.Check.Command, Rubric: b.Check.Rubric}
+	}
+	images, err := imagesOf(b.Images)
+	if err != nil {
+		return s, err
+	}
+	s.Input = append(s.Input, images...)
 	if s.Budget, err = budgetOf(b.Budget); err != nil {
 		return s, err
 	}
@@ -100,6 +111,27 @@ func startOf(b api.StartRun) (runs.Start, error) {
 		s.Inline, err = inline(b.Definition)
 	}
 	return s, err
+}
+
+// imagesOf makes blocks of images that a caller sent.
+func imagesOf(images []api.Image) ([]llm.Block, error) {
+	if len(images) > imagesMax {
+		return nil, errs.New(errs.Invalid, "images: at most %d", imagesMax)
+	}
+	total := 0
+	var blocks []llm.Block
+	for i, image := range images {
+		mime, err := picture.Check(image.Data)
+		if err != nil {
+			return nil, errs.Wrap(errs.Of(err), err, "images[%d]: %s", i, errs.Public(err)).WithHint("%s", errs.Hint(err))
+		}
+		total += len(image.Data)
+		blocks = append(blocks, llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Type: mime, Data: image.Data}})
+	}
+	if total > imagesBytesMax {
+		return nil, errs.New(errs.Limit, "images: together they have %d bytes, at most %d are possible", total, imagesBytesMax)
+	}
+	return blocks, nil
 }
 
 func checkStart(b api.StartRun) error {
@@ -260,7 +292,11 @@ func (s *service) sendRun(ctx context.Context, in *sendRunIn) (*sentOut, error) 
 	if strings.TrimSpace(in.Body.Text) == "" {
 		return nil, errs.New(errs.Invalid, "text: the message is empty")
 	}
-	blocks := []llm.Block{llm.Text(in.Body.Text)}
+	images, err := imagesOf(in.Body.Images)
+	if err != nil {
+		return nil, err
+	}
+	blocks := append([]llm.Block{llm.Text(in.Body.Text)}, images...)
 	if !f.run.State.Final() {
 		seq, err := f.Send(ctx, f.tenant, f.run.ID, thread.Input{ID: in.IdempotencyKey, From: "user", Name: by(ctx), Blocks: blocks})
 		if err == nil {
@@ -296,6 +332,23 @@ func (s *service) cancelRun(ctx context.Context, in *cancelRunIn) (*runOut, erro
 		reason = in.Body.Reason
 	}
 	return shown(f.Cancel(ctx, f.tenant, f.run.ID, by(ctx), reason))
+}
+
+type compactRunIn struct {
+	RunPath
+	Body *api.CompactRun
+}
+
+func (s *service) compactRun(ctx context.Context, in *compactRunIn) (*runOut, error) {
+	f, err := s.find(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	focus := ""
+	if in.Body != nil {
+		focus = in.Body.Focus
+	}
+	return shown(f.Compact(ctx, f.tenant, f.run.ID, focus, by(ctx)))
 }
 
 type resumeRunIn struct {

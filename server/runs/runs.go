@@ -43,6 +43,8 @@ type Supervisor interface {
 	// Resume goes on with a run that a budget or a failure ended.
 	Resume(ctx context.Context, tenant string, id thread.RunID, b thread.Budget, by string) (runs.Run, error)
 	Fork(ctx context.Context, tenant string, id thread.RunID, at uint64, s runs.Start) (runs.Run, error)
+	// Compact asks for a shorter conversation before the next model call.
+	Compact(ctx context.Context, tenant string, id thread.RunID, focus, by string) (runs.Run, error)
 	Rewind(ctx context.Context, tenant string, id thread.RunID, to uint64, files bool, by string) ([]runs.Change, error)
 	Replay(ctx context.Context, tenant string, id thread.RunID, keep bool, by string) (runs.Run, error)
 	// Compare says where two runs differ; the report is shown as JSON.
@@ -139,12 +141,17 @@ func (s *service) registerRuns(t *route.Table) {
 	get := func(path, id, summary string) route.Operation {
 		return route.Operation{Method: http.MethodGet, Path: base + path, Scope: key.RunsRead, ID: id, Tag: tag, Summary: summary}
 	}
-	route.JSON(t, post("", "start-run", "Start a run of an agent", http.StatusCreated), s.startRun)
+	withImages := func(o route.Operation) route.Operation {
+		o.BodyBytesMax = imagesBodyMax
+		return o
+	}
+	route.JSON(t, withImages(post("", "start-run", "Start a run of an agent", http.StatusCreated)), s.startRun)
 	route.JSON(t, get("", "list-runs", "List runs, newest first"), s.listRuns)
 	route.JSON(t, get("/{id}", "get-run", "Get a run as it is now"), s.getRun)
-	route.JSON(t, post("/{id}/send", "send-to-run", "Send a message: to the run, or to a new one on its thread when it is over", 0), s.sendRun)
+	route.JSON(t, withImages(post("/{id}/send", "send-to-run", "Send a message: to the run, or to a new one on its thread when it is over", 0)), s.sendRun)
 	route.JSON(t, post("/{id}/cancel", "cancel-run", "End a run, and what it started", 0), s.cancelRun)
 	route.JSON(t, post("/{id}/resume", "resume-run", "Go on with a run that a budget or a failure ended", 0), s.resumeRun)
+	route.JSON(t, post("/{id}/compact", "compact-run", "Replace the conversation so far by a summary, before the next model call", 0), s.compactRun)
 	route.JSON(t, post("/{id}/fork", "fork-run", "Start a thread that begins as a copy of this one's first events", http.StatusCreated), s.forkRun)
 	route.JSON(t, post("/{id}/rewind", "rewind-run", "Take the conversation back to an event", 0), s.rewindRun)
 	route.JSON(t, post("/{id}/replay", "replay-run", "Play the run's model answers again against a fresh sandbox", http.StatusCreated), s.replayRun)

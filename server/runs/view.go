@@ -44,7 +44,7 @@ func approvalView(a runs.Approval) api.Approval {
 		args = json.RawMessage("{}")
 	}
 	return api.Approval{
-		Run: string(a.Run), Thread: string(a.Thread), Agent: a.Agent, Call: a.Call, Tool: a.Tool, Args: args, ArgsHash: thread.ArgsHash(args), Reason: a.Reason,
+		Ask: string(a.Ask), Run: string(a.Run), Thread: string(a.Thread), Agent: a.Agent, Call: a.Call, Tool: a.Tool, Args: args, ArgsHash: thread.ArgsHash(args), Reason: a.Reason,
 		Allowed: transcript.Decisions(a.Allowed), AskedAt: a.Asked.UTC(), ExpiresAt: optionalTime(a.Expires), Seq: a.Seq,
 	}
 }

@@ -47,6 +47,9 @@ func known(m map[string]any) string {
 	if s := text("command", "cmd"); s != "" {
 		return s
 	}
+	if s := text("question", "plan"); s != "" {
+		return s
+	}
 	file := text("file_path", "path")
 	switch {
 	case text("pattern") != "" && file != "":

@@ -117,6 +117,14 @@ func (f *Fold) remark(e thread.Event) {
 		f.note(e, "outputs of %d calls were dropped from the prompt", len(b.Calls))
 	case thread.Rewound:
 		f.rewind(e, b)
+	case thread.CompactAsked:
+		f.note(e, "a summary of the conversation was asked for%s", by(b.By))
+	case thread.CheckStarted:
+		f.note(e, "the check began")
+	case thread.CheckEnded:
+		f.usage = f.usage.Add(b.Usage)
+		f.cost += b.CostUSD
+		f.note(e, "the check %s", CheckWords(b))
 	case thread.CancelAsked:
 		f.note(e, "cancel asked%s%s", by(b.By), because(b.Reason))
 	case thread.BudgetChanged:
@@ -128,6 +136,21 @@ func (f *Fold) remark(e thread.Event) {
 			f.note(e, "another machine: %s (%s)", clip.Line(b.Machine, argsBytesMax), clip.Line(b.Why, argsBytesMax))
 		}
 	}
+}
+
+// CheckWords say how a check ended, as the end of a sentence about it.
+func CheckWords(b thread.CheckEnded) string {
+	switch {
+	case b.Passed:
+		return "passed"
+	case b.Code == "interrupted":
+		return "was interrupted, and is made again"
+	case b.Exit != nil:
+		return fmt.Sprintf("did not pass: exit %d", *b.Exit)
+	case b.Code != "":
+		return "did not pass: " + clip.Line(b.Code, 80)
+	}
+	return "did not pass"
 }
 
 func by(who string) string {
@@ -270,7 +293,7 @@ func (f *Fold) asked(e thread.Event, b thread.ApprovalAsked) {
 		return
 	}
 	c.Status = statusWaiting
-	a := &api.TranscriptApproval{Reason: clip.Text(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
+	a := &api.TranscriptApproval{Ask: string(b.Ask), Reason: clip.Text(b.Reason, headBytesMax), AskedAt: e.At, AskedSeq: e.Seq, Allowed: Decisions(b.Allowed)}
 	if !b.Expires.IsZero() {
 		at := b.Expires.UTC()
 		a.ExpiresAt = &at

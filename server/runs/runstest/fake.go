@@ -337,6 +337,18 @@ func (f *Fake) Cancel(_ context.Context, name string, id thread.RunID, by, reaso
 	return r.now(), nil
 }
 
+// Compact implements runs.Supervisor.
+func (f *Fake) Compact(_ context.Context, name string, id thread.RunID, focus, by string) (runs.Run, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, r, err := f.find(name, id)
+	if err != nil {
+		return runs.Run{}, err
+	}
+	f.append(t, r, r.Thread, thread.CompactAsked{By: by, Focus: focus})
+	return r.now(), nil
+}
+
 func (f *Fake) end(t *tenant, r *run, e thread.RunEnded) {
 	r.State, r.Reason, r.Text, r.Result, r.Ended, r.open = e.State, e.Reason, e.Text, e.Result, time.Now().UTC(), nil
 	f.append(t, r, r.Thread, e)
