@@ -120,18 +120,29 @@ func (a commands) listApprovals(ctx context.Context) error {
 	}
 	for _, p := range items {
 		if argsText(p.Args, argsWidth) != argsText(p.Args, math.MaxInt) || len(screen.ArgLines(p.Args)) > 1 { // the row hides something
-			fmt.Fprintf(a.Out, "\n%s %s would do:\n", p.Run, app.Cell(p.Call))
-			a.writeArgs(p.Args)
+			fmt.Fprintf(a.Out, "\n%s %s %s:\n", p.Run, app.Cell(p.Call), askVerb(p.Ask))
+			a.writeAsk(p)
 		}
 	}
 	return nil
 }
 
-// writeArgs prints all of a call's arguments.
-func (a commands) writeArgs(args json.RawMessage) {
-	for _, line := range screen.ArgLines(args) {
+// writeAsk prints all that a person is asked.
+func (a commands) writeAsk(p api.Approval) {
+	for _, line := range screen.AskLines(p.Ask, p.Args) {
 		fmt.Fprintf(a.Out, "  %s\n", line)
 	}
+}
+
+// askVerb is what a call does that waits.
+func askVerb(ask string) string {
+	switch ask {
+	case api.AskQuestion:
+		return "asks"
+	case api.AskPlan:
+		return "plans"
+	}
+	return "would do"
 }
 
 // argsWidth is how many columns of a row arguments have.
@@ -172,11 +183,14 @@ func (a commands) decideOn(ctx context.Context, r *client.Run, f *approveFlags, 
 	}
 	var list []api.Decide
 	for _, p := range chosen {
+		if p.Ask == api.AskQuestion && d.Decision == api.DecisionApprove {
+			return usage("%s asks a question: it is answered, not approved", app.Cell(p.Call)).WithHint("`skete answer %s TEXT`", p.Run)
+		}
 		one := d
 		one.Call, one.Thread, one.ArgsHash = p.Call, p.Thread, p.ArgsHash
 		if d.Decision == api.DecisionApprove && !a.JSON && !a.Quiet {
 			fmt.Fprintf(a.Out, "%s %s:\n", app.Cell(p.Call), app.Cell(p.Tool))
-			a.writeArgs(p.Args)
+			a.writeAsk(p)
 		}
 		list = append(list, one)
 	}
@@ -227,7 +241,7 @@ func (a commands) choose(open []api.Approval, call, thread string) (api.Approval
 func (a commands) ask(list []api.Approval) (api.Approval, error) {
 	for i, p := range list {
 		fmt.Fprintf(a.Out, "%2d  %s  %s\n", i+1, app.Cell(p.Tool), app.Cell(p.Reason))
-		a.writeArgs(p.Args)
+		a.writeAsk(p)
 	}
 	fmt.Fprintf(a.Out, "which one (1 to %d)? ", len(list))
 	line, err := bufio.NewReader(a.In).ReadString('\n')

@@ -3,7 +3,11 @@ package runs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -13,7 +17,9 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/cmd/skete/internal/screen"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/picture"
 )
 
 // Bounds of what is read.
@@ -26,6 +32,8 @@ const (
 type runFlags struct {
 	req                       api.StartRun
 	budget                    budgetFlags
+	check                     api.RunCheck
+	images                    []string
 	labels                    []string
 	file, schema, definition  string
 	sandbox, lang, mem, disk  string
@@ -72,6 +80,12 @@ On a terminal a call that needs approval asks here (a approve, e edit, r reject,
 t answer in its place). Elsewhere the command ends with status 3, and
 ` + "`skete approve`" + ` decides. With -q only the result is printed.
 
+With --plan only tools that read can be used until you have accepted a plan, whose
+steps become the todos. With --check the run succeeds only when that command exits
+with 0 in its sandbox, with --rubric when a critic finds that to be true; until then
+the agent is told what is missing and goes on. A picture is shown to the model with
+--image, or as @FILE in the task.
+
 Its sandbox is named run- and the first characters of the run's id; ` + "`skete ls`" + `
 shows it. It is stopped ten minutes after the run's end, or its last use, with
 its files and their history kept. --keep leaves it as it is; the agent's
@@ -81,36 +95,43 @@ definition can say otherwise (after_run).
   skete run --agent reviewer --file task.md --budget-cost 0.50
   git diff | skete run - --title review -q
   id=$(skete run -d 'Write a report on the logs') && skete attach $id
+  skete run --plan 'Split the parser into a package of its own'
+  skete run --check 'make test' 'Make the tests pass'
+  skete run --image shot.png 'Why is the button cut off?'
   skete run --sandbox ID 'Say what this project does' --json
   skete run 'List three prime numbers' --schema primes.json -q`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.startRun(cmd.Context(), &f, args)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
-	fs.StringVar(&f.definition, "definition", "", "a definition in this file (YAML, Markdown or JSON) in place of --agent, - is stdin")
-	fs.StringVarP(&f.req.Model, "model", "m", "", "which model (default the agent's, then the server's choice)")
-	fs.StringVar(&f.req.Thread, "thread", "", "go on with this conversation: the thread of an earlier run, see skete show --json")
-	fs.StringVar(&f.req.Title, "title", "", "what lists show (default the first line of the task)")
-	fs.StringArrayVar(&f.labels, "label", nil, "label `key=value` (may be repeated)")
-	fs.StringVarP(&f.file, "file", "f", "", "read the task from this file, - is stdin")
-	fs.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
-	fs.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
-	fs.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
+	flags := cmd.Flags()
+	flags.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
+	flags.StringVar(&f.definition, "definition", "", "a definition in this file (YAML, Markdown or JSON) in place of --agent, - is stdin")
+	flags.StringVarP(&f.req.Model, "model", "m", "", "which model (default the agent's, then the server's choice)")
+	flags.StringVar(&f.req.Thread, "thread", "", "go on with this conversation: the thread of an earlier run, see skete show --json")
+	flags.StringVar(&f.req.Title, "title", "", "what lists show (default the first line of the task)")
+	flags.StringArrayVar(&f.labels, "label", nil, "label `key=value` (may be repeated)")
+	flags.StringVarP(&f.file, "file", "f", "", "read the task from this file, - is stdin")
+	flags.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
+	flags.BoolVar(&f.req.Plan, "plan", false, "see a plan first: only tools that read until it is accepted")
+	flags.StringVar(&f.check.Command, "check", "", "succeed only when this `command` exits with 0")
+	flags.StringVar(&f.check.Rubric, "rubric", "", "succeed only when a critic finds this `text` to be true of the work")
+	flags.StringArrayVar(&f.images, "image", nil, "show this `file` to the model: PNG, JPEG, GIF, WebP (may be repeated)")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
+	flags.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
 	f.budget.flags(cmd, "budget-", "at most so many")
-	fs.StringVar(&f.budget.wall, "timeout", "", "at most so long, waiting for people not counted: 10m, 2h")
-	fs.StringVar(&f.sandbox, "sandbox", "", "work in this sandbox: id, beginning of an id, or name")
-	fs.StringVar(&f.sandbox, "vm", "", "same as --sandbox")
-	fs.StringVar(&f.lang, "lang", "", "language of its own sandbox: python, node, go, ruby")
-	fs.StringVar(&f.mem, "mem", "", "memory of its own sandbox: 512, 2g")
-	fs.StringVar(&f.disk, "disk", "", "disk of its own sandbox: 2g")
-	fs.Float64Var(&f.cpus, "cpus", 0, "cpus of its own sandbox")
-	fs.StringVar(&f.template, "template", "", "template of its own sandbox")
-	fs.StringVar(&f.provider, "provider", "", "provider of its own sandbox")
-	fs.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
-	fs.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
-	_ = fs.MarkHidden("vm")
+	flags.StringVar(&f.budget.wall, "timeout", "", "at most so long, waiting for people not counted: 10m, 2h")
+	flags.StringVar(&f.sandbox, "sandbox", "", "work in this sandbox: id, beginning of an id, or name")
+	flags.StringVar(&f.sandbox, "vm", "", "same as --sandbox")
+	flags.StringVar(&f.lang, "lang", "", "language of its own sandbox: python, node, go, ruby")
+	flags.StringVar(&f.mem, "mem", "", "memory of its own sandbox: 512, 2g")
+	flags.StringVar(&f.disk, "disk", "", "disk of its own sandbox: 2g")
+	flags.Float64Var(&f.cpus, "cpus", 0, "cpus of its own sandbox")
+	flags.StringVar(&f.template, "template", "", "template of its own sandbox")
+	flags.StringVar(&f.provider, "provider", "", "provider of its own sandbox")
+	flags.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
+	flags.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
+	_ = flags.MarkHidden("vm")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.Complete(0))
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -168,6 +189,12 @@ func (a commands) request(f *runFlags, args []string) (req api.StartRun, err err
 	}
 	if req.Task, err = a.task(f.file, args); err != nil {
 		return req, err
+	}
+	if req.Images, err = a.images(f.images, req.Task); err != nil {
+		return req, err
+	}
+	if f.check != (api.RunCheck{}) {
+		req.Check = &f.check
 	}
 	if req.Labels, err = app.Pairs("label", f.labels); err != nil {
 		return req, &app.Coded{Status: exitUsage, Err: err}
@@ -235,6 +262,62 @@ func (a commands) task(file string, words []string) (string, error) {
 		return "", usage("there is no task").WithHint("for example: skete run 'Fix the failing test'; - reads it from stdin")
 	}
 	return text, nil
+}
+
+// images reads the files that are named, and those that stand as @FILE in the text.
+func (a commands) images(files []string, text string) ([]api.Image, error) {
+	var images []api.Image
+	for _, name := range files {
+		data, err := readImage(name)
+		if err != nil {
+			return nil, &app.Coded{Status: exitUsage, Err: err}
+		}
+		images = append(images, api.Image{Data: data})
+	}
+	for word := range strings.FieldsSeq(text) {
+		name, is := strings.CutPrefix(strings.TrimRight(word, ".,;:?!)'\""), "@")
+		if !is || !isImageName(name) {
+			continue
+		}
+		data, err := readImage(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the agent may know it, in its sandbox
+		}
+		if err != nil {
+			return nil, &app.Coded{Status: exitUsage, Err: err}
+		}
+		a.Note("%s is shown to the model", name)
+		images = append(images, api.Image{Data: data})
+	}
+	return images, nil
+}
+
+func isImageName(name string) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".png", ".jpg", ".jpeg", ".gif", ".webp":
+		return true
+	}
+	return false
+}
+
+// readImage reads a file that models can look at. It reads no more than may be shown.
+func readImage(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, errs.Wrap(errs.Invalid, err, "the image %.80q cannot be read", name)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > picture.BytesMax {
+		return nil, errs.New(errs.Limit, "the image %.80q has %s; at most %s can be shown", name, screen.Bytes(info.Size()), screen.Bytes(picture.BytesMax)).WithHint("make a smaller copy")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, picture.BytesMax+1))
+	if err != nil {
+		return nil, errs.Wrap(errs.Invalid, err, "the image %.80q cannot be read", name)
+	}
+	if _, err := picture.Check(data); err != nil {
+		return nil, errs.Wrap(errs.Invalid, err, "%.80q: %s", name, errs.Public(err)).WithHint("%s", errs.Hint(err))
+	}
+	return data, nil
 }
 
 // object reads a JSON object from a file.

@@ -22,6 +22,7 @@ func (a commands) printRun(run api.Run) error {
 
 func (a commands) send() *cobra.Command {
 	var file string
+	var pictures []string
 	attach := false
 	cmd := &cobra.Command{
 		Use: "send RUN TEXT", Short: "Send a message to a run",
@@ -34,12 +35,16 @@ over is followed by a new run on the same thread, whose id is printed.`,
 			if err != nil {
 				return err
 			}
+			images, err := a.images(pictures, text)
+			if err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			c, run, err := a.with(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			sent, err := c.Run(run.ID).Send(ctx, text)
+			sent, err := c.Run(run.ID).Send(ctx, text, images...)
 			if err != nil {
 				return err
 			}
@@ -60,6 +65,7 @@ over is followed by a new run on the same thread, whose id is printed.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "read the message from this file, - is stdin")
+	cmd.Flags().StringArrayVar(&pictures, "image", nil, "show this `file` to the model: PNG, JPEG, GIF, WebP (may be repeated)")
 	cmd.Flags().BoolVar(&attach, "attach", false, "and watch the run")
 	cmd.ValidArgsFunction = a.complete
 	return cmd
@@ -90,6 +96,33 @@ func (a commands) cancel() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; the log keeps it")
+	cmd.ValidArgsFunction = a.complete
+	return cmd
+}
+
+func (a commands) compact() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "compact RUN [FOCUS]", Short: "Replace the conversation so far by a summary",
+		Long: `Replace the conversation so far by a summary, before the run's next model call;
+of a run that is over, before the first one of the next run on its thread. FOCUS is
+what the summary must keep above all. The agent can read the whole conversation as
+a file afterwards, and ` + "`skete show`" + ` shows it.`,
+		Example: "  skete compact last\n  skete compact RUN 'the names of the failing tests'",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, run, err := a.with(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if run, err = c.Run(run.ID).Compact(cmd.Context(), strings.Join(args[1:], " ")); err != nil {
+				return err
+			}
+			if run.Final() {
+				a.Note("that run is over: the next one on its thread begins with a summary")
+			}
+			return a.printRun(run)
+		},
+	}
 	cmd.ValidArgsFunction = a.complete
 	return cmd
 }

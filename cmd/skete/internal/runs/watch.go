@@ -319,7 +319,10 @@ func (w *runWatcher) byPolicy(ctx context.Context) error {
 		}
 		w.asked[key] = true
 		d := api.Decide{Call: ask.Call, Thread: ask.Thread, Decision: api.DecisionApprove}
-		if w.opts.Policy == "none" {
+		switch {
+		case ask.Kind == api.AskQuestion:
+			d.Decision, d.Text = api.DecisionReject, "There is no person to ask: decide for yourself, and say what you assumed."
+		case w.opts.Policy == "none":
 			d.Decision, d.Text = api.DecisionReject, "there is no terminal at which it could be approved"
 		}
 		if err := w.decide(ctx, d); err != nil {
@@ -358,6 +361,19 @@ func (w *runWatcher) checkWaits(ctx context.Context) error {
 	return nil
 }
 
+// waits says what the run waits for, and how it is given.
+func (w *runWatcher) waits() string {
+	for _, ask := range w.story.Asks() {
+		switch ask.Kind {
+		case api.AskQuestion:
+			return fmt.Sprintf("the run waits for an answer: `skete answer %s TEXT` gives it", w.run.ID)
+		case api.AskPlan:
+			return fmt.Sprintf("the run waits for its plan to be accepted: `skete approve %s` does, with --reject TEXT it is made anew", w.run.ID)
+		}
+	}
+	return fmt.Sprintf("the run waits for an approval: `skete approve %s` decides", w.run.ID)
+}
+
 // press acts on keys.
 func (w *runWatcher) press(ctx context.Context, pressed []screen.Key) error {
 	for _, k := range pressed {
@@ -394,7 +410,7 @@ func (w *runWatcher) end(ctx context.Context, err error) error {
 		w.Note("the run goes on: `skete attach %s` shows it again", w.run.ID)
 		return nil
 	case errors.Is(err, errWaits):
-		w.Note("the run waits for an approval: `skete approve %s` decides", w.run.ID)
+		w.Note("%s", w.waits())
 		if w.JSON {
 			if err := w.printRun(ctx); err != nil {
 				return err

@@ -68,7 +68,7 @@ func (d *Dialog) seen(a Ask) (json.RawMessage, bool) {
 	if args, ok := d.viewed[a.Thread+" "+a.Call]; ok {
 		return args, true
 	}
-	_, left := firstLines(ArgLines(a.Args))
+	_, left := firstLines(a.lines(a.Args))
 	return a.Args, a.Args != nil && left == 0
 }
 
@@ -113,6 +113,9 @@ func (d *Dialog) decide(k Key, a Ask) Action {
 	if k == 'v' {
 		return Action{View: &a}
 	}
+	if options := QuestionOf(a.Args).Options; a.Kind == api.AskQuestion && k >= '1' && int(k-'0') <= len(options) {
+		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: api.DecisionRespond, Text: options[k-'1'], ArgsHash: thread.ArgsHash(a.Args)}}
+	}
 	decision := map[Key]string{
 		'a': api.DecisionApprove, 'A': api.DecisionApprove, 'e': api.DecisionEdit, 'r': api.DecisionReject, 't': api.DecisionRespond,
 	}[k]
@@ -128,7 +131,7 @@ func (d *Dialog) decide(k Key, a Ask) Action {
 			d.note = "not all of it was shown: press v first"
 			return Action{}
 		}
-		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, Always: k == 'A', ArgsHash: thread.ArgsHash(args)}}
+		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, Always: k == 'A' && a.Kind == "", ArgsHash: thread.ArgsHash(args)}}
 	case decision == api.DecisionEdit:
 		return Action{Edit: &a}
 	}
@@ -186,9 +189,9 @@ func (d *Dialog) Blocks(asks []Ask) []Block {
 	case d.mode == messaging:
 		add("m", Cyan, "message: "+string(d.line.text)+"▏")
 	case d.mode == rejecting:
-		add("r", Yellow, "reject "+d.ask.Tool+", because (Enter; Esc goes back): "+string(d.line.text)+"▏")
+		add("r", Yellow, d.ask.words().reject+" (Enter; Esc goes back): "+string(d.line.text)+"▏")
 	case d.mode == responding:
-		add("t", Yellow, "in place of "+d.ask.Tool+"'s result (Enter; Esc goes back): "+string(d.line.text)+"▏")
+		add("t", Yellow, d.ask.words().respond+" (Enter; Esc goes back): "+string(d.line.text)+"▏")
 	case len(asks) > 0:
 		blocks = askBlocks(asks[0], len(asks))
 	}
@@ -198,22 +201,30 @@ func (d *Dialog) Blocks(asks []Ask) []Block {
 	return blocks
 }
 
-func askBlocks(a Ask, n int) []Block {
-	title := a.Tool + " waits for you"
-	if n > 1 {
-		title += fmt.Sprintf(" (1 of %d)", n)
+// words are what is said about a kind of question.
+type words struct{ title, reject, respond string }
+
+func (a Ask) words() words {
+	switch a.Kind {
+	case api.AskQuestion:
+		return words{"the agent asks", "no answer, because", "answer"}
+	case api.AskPlan:
+		return words{"the agent wants to go to work by this plan", "what to change about the plan", ""}
 	}
-	if a.Thread != "" {
-		title = join(": ", a.Agent, title)
-	}
-	blocks := []Block{{Mark: "?", Style: Yellow, Text: join(": ", title, a.Reason), Tone: Bold, Gap: true}}
-	lines, left := firstLines(ArgLines(a.Args))
-	blocks = append(blocks, argBlocks(lines)...)
-	switch {
-	case a.Args == nil:
-		blocks = append(blocks, Block{Mark: "│", Style: Yellow, Text: "the arguments are long: press v to see them", Indent: 2})
-	case left > 0:
-		blocks = append(blocks, Block{Mark: "│", Style: Yellow, Text: fmt.Sprintf("… %s: press v", count(left, "more line")), Indent: 2})
+	return words{a.Tool + " waits for you", "reject " + a.Tool + ", because", "in place of " + a.Tool + "'s result"}
+}
+
+// keys says what can be pressed.
+func (a Ask) keys() string {
+	switch a.Kind {
+	case api.AskQuestion:
+		list := []string{"t type an answer", "r give none"}
+		if n := len(QuestionOf(a.Args).Options); n > 0 {
+			list = append([]string{fmt.Sprintf("1 to %d choose", n)}, list...)
+		}
+		return strings.Join(list, " · ")
+	case api.AskPlan:
+		return "a accept · v view · e edit · r say what to change"
 	}
 	var keys []string
 	for _, k := range []struct{ decision, text string }{
@@ -228,8 +239,70 @@ func askBlocks(a Ask, n int) []Block {
 			keys = append(keys, k.text)
 		}
 	}
-	return append(blocks, Block{Text: strings.Join(keys, " · "), Tone: Cyan, Indent: 2})
+	return strings.Join(keys, " · ")
 }
+
+func askBlocks(a Ask, n int) []Block {
+	title := a.words().title
+	if n > 1 {
+		title += fmt.Sprintf(" (1 of %d)", n)
+	}
+	if a.Thread != "" {
+		title = join(": ", a.Agent, title)
+	}
+	blocks := []Block{{Mark: "?", Style: Yellow, Text: join(": ", title, a.Reason), Tone: Bold, Gap: true}}
+	lines, left := firstLines(a.lines(a.Args))
+	blocks = append(blocks, argBlocks(lines)...)
+	switch {
+	case a.Args == nil:
+		blocks = append(blocks, Block{Mark: "│", Style: Yellow, Text: "the arguments are long: press v to see them", Indent: 2})
+	case left > 0:
+		blocks = append(blocks, Block{Mark: "│", Style: Yellow, Text: fmt.Sprintf("… %s: press v", count(left, "more line")), Indent: 2})
+	}
+	return append(blocks, Block{Text: a.keys(), Tone: Cyan, Indent: 2})
+}
+
+// Question is what an agent wants to know, or the plan that it hands in.
+type Question struct {
+	Text    string   `json:"question"`
+	Options []string `json:"options"`
+	Plan    string   `json:"plan"`
+	Steps   []string `json:"steps"`
+}
+
+// QuestionOf reads the arguments of a call that asks; what cannot be read is empty.
+func QuestionOf(args json.RawMessage) (q Question) {
+	if json.Unmarshal(args, &q) != nil {
+		return Question{}
+	}
+	return q
+}
+
+// lines show what the person is asked. A question and a plan are shown as such, and all
+// else that a model may have written beside them as arguments are.
+func (a Ask) lines(args json.RawMessage) []string {
+	q := QuestionOf(args)
+	var lines []string
+	add := func(text string) { lines = append(lines, strings.Split(Exact(text), "\n")...) }
+	switch {
+	case a.Kind == api.AskQuestion && q.Text != "":
+		add(q.Text)
+		for i, o := range q.Options {
+			add(fmt.Sprintf("%d  %s", i+1, o))
+		}
+	case a.Kind == api.AskPlan && q.Plan != "":
+		add(q.Plan)
+		for i, step := range q.Steps {
+			add(fmt.Sprintf("%d. %s", i+1, step))
+		}
+	default:
+		return ArgLines(args)
+	}
+	return lines
+}
+
+// AskLines are the lines of what waits for a person.
+func AskLines(kind string, args json.RawMessage) []string { return Ask{Kind: kind}.lines(args) }
 
 // argBlocks are lines of arguments. Long ones are wrapped and not cut.
 func argBlocks(lines []string) []Block {
@@ -242,7 +315,7 @@ func argBlocks(lines []string) []Block {
 
 // Whole are blocks that show all of what a call would do.
 func Whole(a Ask, args json.RawMessage) []Block {
-	return append([]Block{{Mark: "?", Style: Yellow, Text: join(": ", a.Tool, a.Reason), Gap: true}}, argBlocks(ArgLines(args))...)
+	return append([]Block{{Mark: "?", Style: Yellow, Text: join(": ", a.Tool, a.Reason), Gap: true}}, argBlocks(a.lines(args))...)
 }
 
 // ArgLines shows arguments for a person who decides about them: one line a key, long

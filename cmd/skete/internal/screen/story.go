@@ -23,6 +23,7 @@ const (
 
 // Ask is a call that waits for a person.
 type Ask struct {
+	Kind   string // api.AskQuestion, api.AskPlan; "" = whether the call may be done
 	Thread string // "" = the run's own
 	Agent  string
 	Call   string
@@ -184,6 +185,12 @@ func remark(e thread.Event) []Block {
 	switch b := e.Body.(type) {
 	case thread.Compacted:
 		text = "the conversation so far was replaced by a summary"
+	case thread.CompactAsked:
+		text = "a summary of the conversation was asked for"
+	case thread.CheckStarted:
+		text = "the check runs"
+	case thread.CheckEnded:
+		return checkBlocks(b)
 	case thread.Rewound:
 		text = fmt.Sprintf("the conversation was taken back to event %d", b.To)
 	case thread.CancelAsked:
@@ -201,6 +208,14 @@ func remark(e thread.Event) []Block {
 		return nil
 	}
 	return []Block{{Mark: "·", Style: Dim, Text: Clean(text), Tone: Dim}}
+}
+
+func checkBlocks(b thread.CheckEnded) []Block {
+	block := Block{Mark: "✓", Style: Green, Text: "the check " + transcript.CheckWords(b), Indent: 2}
+	if !b.Passed {
+		block.Mark, block.Style = "✗", Red
+	}
+	return []Block{block}
 }
 
 func (s *Story) started(id string, br *branch, e thread.Event) []Block {
@@ -377,19 +392,23 @@ func todoBlocks(todos []thread.Todo, indent int) []Block {
 func (s *Story) asked(id string, br *branch, b thread.ApprovalAsked) []Block {
 	c := br.call(b.Call, b.Tool)
 	ask := Ask{
-		Thread: id, Agent: br.agent, Call: b.Call, Tool: Clean(b.Tool), Args: c.args, Reason: Clean(b.Reason), Allowed: transcript.Decisions(b.Allowed), Expires: b.Expires,
+		Kind: string(b.Ask), Thread: id, Agent: br.agent, Call: b.Call, Tool: Clean(b.Tool), Args: c.args, Reason: Clean(b.Reason), Allowed: transcript.Decisions(b.Allowed), Expires: b.Expires,
 	}
 	s.asks = append(s.asks, ask)
 	who := ""
 	if id != "" {
 		who = br.agent + " asks: "
 	}
-	return append([]Block{{Mark: "?", Style: Yellow, Text: who + ask.Tool, Note: join(": ", "waits for approval", ask.Reason), One: true, Indent: 2}}, askedLines(ask)...)
+	waits := map[string]string{api.AskQuestion: "waits for an answer"}[ask.Kind]
+	if waits == "" {
+		waits = "waits for approval"
+	}
+	return append([]Block{{Mark: "?", Style: Yellow, Text: who + ask.Tool, Note: join(": ", waits, ask.Reason), One: true, Indent: 2}}, askedLines(ask)...)
 }
 
 // askedLines are what a call would do, or as much of it as fits a transcript.
 func askedLines(a Ask) []Block {
-	lines, left := firstLines(ArgLines(a.Args))
+	lines, left := firstLines(a.lines(a.Args))
 	blocks := argBlocks(lines)
 	if left > 0 || a.Args == nil {
 		blocks = append(blocks, Block{Mark: "│", Style: Dim, Text: join(" ", "…", "`skete approve` shows all of it"), Indent: 2})

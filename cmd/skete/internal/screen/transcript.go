@@ -56,7 +56,7 @@ func Told(run api.Run, o api.Transcript, asks []api.Approval) []Block {
 			text = a.Agent + ": " + text
 		}
 		blocks = append(blocks, Block{Mark: "?", Style: Yellow, Text: Clean(text), Note: Clean(join(": ", "call "+a.Call+" waits", a.Reason)), One: true, Gap: true})
-		blocks = append(blocks, argBlocks(ArgLines(a.Args))...)
+		blocks = append(blocks, argBlocks(AskLines(a.Ask, a.Args))...)
 	}
 	blocks = append(blocks, ending(run)...)
 	return append(blocks, windowBlocks(lastWindow(o.Steps))...)
