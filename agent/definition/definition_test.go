@@ -3,6 +3,7 @@ package definition_test
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -253,9 +254,7 @@ func TestBuiltIn_isWithoutProblems(t *testing.T) {
 		if p := definition.Validate(d, tools); len(p) > 0 {
 			t.Errorf("%s: %v", e.Name, p)
 		}
-		if words := len(strings.Fields(d.Instructions)); words > 350 {
-			t.Errorf("%s: %d words of instructions; they are paid for in each step", e.Name, words)
-		}
+		goldenInstructions(t, d)
 	}
 	d, err := set.Resolve("")
 	if err != nil || d.Name != "default" || len(d.Subagents) != 1 {
@@ -266,6 +265,34 @@ func TestBuiltIn_isWithoutProblems(t *testing.T) {
 	}
 	if len(d.Subagents["general-purpose"].Subagents) != 0 {
 		t.Error("the general-purpose agent can start another one")
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// instructionTokensMax bounds what the instructions of an agent that is built in cost in
+// every request, at four characters a token. The tools have the rest of 4,500: tool/kit.
+const instructionTokensMax = 1000
+
+// goldenInstructions holds what an agent is told by a file; ADR 0040 says what each
+// paragraph is for.
+func goldenInstructions(t *testing.T, d definition.Definition) {
+	t.Helper()
+	if n := len(d.Instructions) / 4; n > instructionTokensMax {
+		t.Errorf("%s: %d tokens of instructions, at most %d", d.Name, n, instructionTokensMax)
+	}
+	golden := "testdata/" + d.Name + ".txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(d.Instructions+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), d.Instructions+"\n"); diff != "" {
+		t.Errorf("%s is told something else; -update writes %s anew\n%s", d.Name, golden, diff)
 	}
 }
 

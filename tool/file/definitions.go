@@ -7,15 +7,16 @@ import "github.com/skete-dev/skete/tool"
 var definitions = []definition{
 	{
 		name:  "ls",
-		about: `Lists the files and directories in a directory. Directories end in "/".`,
+		about: `Lists what is in a directory; names of directories end in "/". Example: {"path":"/workspace"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["path"],"properties":{
 			"path":{"type":"string","description":"Absolute path of the directory"}}}`,
 		make: func(b base) tool.Tool { return ls{b} },
 	},
 	{
 		name: "read_file",
-		about: `Reads a file. Shows lines with their numbers, 100 unless limit says otherwise, and tells the offset to go on with. ` +
-			`Lines of more than 5,000 characters are split (5, 5.1, 5.2). Images and PDFs are shown as such. The numbers are not part of the file.`,
+		about: `Reads a file: its lines with their numbers, which are not part of it, 100 unless limit says otherwise, and the offset to go on with. ` +
+			`Lines of more than 5,000 characters are split (5, 5.1, 5.2). Example: {"file_path":"/workspace/main.go","offset":200,"limit":80}`,
+		sees: ` Images and PDFs are shown to you.`,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file"},
 			"offset":{"type":"integer","minimum":0,"default":0,"description":"How many lines to skip"},
@@ -24,7 +25,8 @@ var definitions = []definition{
 	},
 	{
 		name:  "write_file",
-		about: `Writes a file whole: creates it, with its directories, or replaces what is in it. To change a part, use edit_file.`,
+		about: `Writes a whole file: creates it, with its directories, or replaces what is in it. To change a part use edit_file. ` +
+			`Example: {"file_path":"/workspace/hello.py","content":"print('hello')\n"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path","content"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file"},
 			"content":{"type":"string","description":"The whole new content"}}}`,
@@ -32,8 +34,9 @@ var definitions = []definition{
 	},
 	{
 		name: "edit_file",
-		about: `Replaces a text in a file. old_string is taken literally, with its white space, and has to be there exactly once unless replace_all is set. ` +
-			`Read the file before, and leave the line numbers out. For several changes give edits: they are made in their order, all or none.`,
+		about: `Replaces text in a file that you have read. old_string is literal, with its white space and without line numbers, and has to be there exactly ` +
+			`once unless replace_all is set: take enough of the lines around it. Several changes go into edits: they are made in their order, all or none. ` +
+			`Example: {"file_path":"/workspace/sum.go","old_string":"return a - b","new_string":"return a + b"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file"},
 			"old_string":{"type":"string","description":"The text to replace"},
@@ -45,7 +48,7 @@ var definitions = []definition{
 	},
 	{
 		name:  "delete",
-		about: `Deletes a file, or a directory with all that is in it.`,
+		about: `Deletes a file, or a directory with all that is in it. Example: {"file_path":"/workspace/old.txt"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file or directory"}}}`,
 		make: func(b base) tool.Tool { return remove{b} },
@@ -61,10 +64,11 @@ var definitions = []definition{
 	},
 	{
 		name:  "grep",
-		about: `Finds text in files: literal text, or with regexp a regular expression (RE2). At most 1,000 matches.`,
+		about: `Finds text in files, line by line: literal text, or with regexp a regular expression (RE2). At most 1,000 matches. ` +
+			`Example: {"pattern":"func \\w+Handler","regexp":true,"glob":"*.go","output_mode":"content"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
-			"pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"What to find, within one line"},
-			"regexp":{"type":"boolean","default":false,"description":"The pattern is a regular expression, such as ^func \\w+"},
+			"pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"What to find"},
+			"regexp":{"type":"boolean","default":false,"description":"The pattern is a regular expression"},
 			"path":{"type":"string","description":"Absolute path of the directory or file to search; the working directory unless given"},
 			"glob":{"type":"string","description":"Only files that match, such as *.py"},
 			"output_mode":{"type":"string","enum":["files_with_matches","content","count"],"default":"files_with_matches","description":"Paths, matching lines with their numbers, or counts"},

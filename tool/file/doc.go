@@ -52,6 +52,7 @@ func Add(r *tool.Registry) {
 // definition is what a tool of this package is made of.
 type definition struct {
 	name, about string
+	sees        string // what is said besides to a model that sees images
 	schema      string
 	hidden      bool
 	make        func(base) tool.Tool
@@ -59,7 +60,11 @@ type definition struct {
 
 func (d definition) spec(env tool.Env) llm.ToolSpec {
 	schema := strings.ReplaceAll(strings.NewReplacer("\n", "", "\t", "").Replace(d.schema), "the working directory", jsonText(searchDir(env)))
-	return llm.ToolSpec{Name: d.name, Description: d.about, Schema: json.RawMessage(schema)}
+	about := d.about
+	if env.Media {
+		about += d.sees
+	}
+	return llm.ToolSpec{Name: d.name, Description: about, Schema: json.RawMessage(schema)}
 }
 
 // jsonText is s as it stands inside of a JSON string.

@@ -1,10 +1,13 @@
 package file_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,10 +236,16 @@ func TestReadFile_oneEndlessLine(t *testing.T) {
 }
 
 func TestReadFile_mediaAndBinary(t *testing.T) {
-	png := "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-	b := memory(t, map[string]string{"/w/a.png": png, "/w/a.txt": "text", "/w/bin": "a\x00b", "/w/big.png": png + strings.Repeat("x", 6<<20), "/w/a.pdf": "%PDF-1.7\n"})
+	var out bytes.Buffer
+	if err := png.Encode(&out, image.NewGray(image.Rect(0, 0, 2, 1))); err != nil {
+		t.Fatal(err)
+	}
+	dot := out.String()
+	files := map[string]string{"/w/a.png": dot, "/w/a.txt": "text", "/w/bin": "a\x00b", "/w/big.png": dot + strings.Repeat("x", 6<<20), "/w/cut.png": dot[:20], "/w/a.pdf": "%PDF-1.7\n"}
+	blind := memory(t, files)
+	b := newBench(t, blind.files, tool.Env{Dir: "/w", Media: true})
 	r := b.call("read_file", "file_path", "/w/a.png")
-	want := []llm.Block{llm.Text("/w/a.png: image/png, 16 bytes"), {Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: thread.Hash([]byte(png)), Data: []byte(png)}}}
+	want := []llm.Block{llm.Text(fmt.Sprintf("/w/a.png: image/png, %d bytes", len(dot))), {Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: thread.Hash([]byte(dot)), Data: []byte(dot)}}}
 	if d := cmp.Diff(want, r.Blocks); d != "" {
 		t.Error(d)
 	}
@@ -246,8 +255,16 @@ func TestReadFile_mediaAndBinary(t *testing.T) {
 	if r = b.call("read_file", "file_path", "/w/big.png"); r.Code != tool.CodeTooLarge {
 		t.Errorf("%v", r)
 	}
+	if r = b.call("read_file", "file_path", "/w/cut.png"); !r.Failed || !strings.Contains(text(r), "damaged") {
+		t.Errorf("%v", r)
+	}
 	if r = b.call("read_file", "file_path", "/w/bin"); !r.Failed || !strings.Contains(text(r), "binary file of 3 bytes") {
 		t.Errorf("%v", r)
+	}
+	for file, says := range map[string]string{"/w/a.png": "You cannot look at it", "/w/big.png": "You cannot look at it", "/w/a.pdf": "pdftotext"} {
+		if r = blind.call("read_file", "file_path", file); r.Failed || len(r.Blocks) != 1 || !strings.Contains(text(r), says) {
+			t.Errorf("%s, for a model that sees nothing: %v", file, r)
+		}
 	}
 }
 

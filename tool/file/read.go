@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/picture"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/tool"
 )
@@ -20,7 +22,7 @@ const (
 	lineCharsMax  = 5000 // longer lines are split into 5, 5.1, 5.2
 	scanBytesMax  = 256 << 20
 	chunkBytes    = 1 << 20
-	mediaBytesMax = 5 << 20
+	mediaBytesMax = picture.BytesMax
 	binaryProbe   = 8 << 10
 	emptyReminder = "System reminder: File exists but has empty contents"
 )
@@ -72,25 +74,39 @@ func (t read) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	return w.result(p, size), nil
 }
 
+const pdf = "application/pdf"
+
 // mediaType is the MIME type of what models can look at.
 func mediaType(p string, head []byte) string {
 	switch t := http.DetectContentType(head); t {
-	case "image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf":
+	case "image/png", "image/jpeg", "image/gif", "image/webp", pdf:
 		return t
 	}
 	if strings.EqualFold(path.Ext(p), ".pdf") && bytes.HasPrefix(head, []byte("%PDF-")) {
-		return "application/pdf"
+		return pdf
 	}
 	return ""
 }
 
 func (t read) media(ctx context.Context, p, mime string, size int64) (tool.Result, error) {
+	if !t.env.Media {
+		text := fmt.Sprintf("%s: %s, %d bytes. You cannot look at it; a command can say what is in it", show(p), mime, size)
+		if mime == pdf {
+			text += ", such as pdftotext, or Python with pypdf"
+		}
+		return whole(tool.Text(text + ".")), nil
+	}
 	if size > mediaBytesMax {
 		return whole(tool.Fail(tool.CodeTooLarge, fmt.Sprintf("Error: too_large: %s (%s) has %d bytes, at most %d can be shown; make a smaller copy", show(p), mime, size, mediaBytesMax))), nil
 	}
 	content, hash, err := t.env.Files.Read(ctx, p, mediaBytesMax)
 	if err != nil {
 		return failed(err)
+	}
+	if mime != pdf {
+		if _, err := picture.Check(content); err != nil {
+			return whole(tool.Fail(tool.CodeTooLarge, fmt.Sprintf("Error: %s: %s", show(p), errs.Public(err)))), nil
+		}
 	}
 	return whole(tool.Result{Blocks: []llm.Block{
 		llm.Text(fmt.Sprintf("%s: %s, %d bytes", show(p), mime, len(content))),

@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	aboutList = `Lists the recorded states (revisions) of the files in the workspace, newest first, with who made each. With a path only those that changed it.`
-	aboutDiff = `Shows what changed between two revisions of the workspace as a unified diff. Without revisions it is what the newest one changed.`
-	aboutRead = `Reads a file as it was in a revision.`
+	aboutList = `Lists the recorded states (revisions) of the files in the workspace, newest first, with who made each. With a path only those that changed it. Example: {"path":"src/a.go"}`
+	aboutDiff = `Shows what changed between two revisions of the workspace as a unified diff. Without revisions it is what the newest one changed. Example: {"from":12,"path":"src"}`
+	aboutRead = `Reads a file as it was in a revision. Example: {"revision":12,"path":"src/a.go"}`
 	aboutUndo = `Takes changes of the workspace's files back, whatever made them: the last change, or all since before a tool call or a run, or to the state of a revision. ` +
-		`Everything that changed since is taken back too, other people's changes as well. It can be undone itself. A person may have to approve it.`
+		`Everything that changed since is taken back too, other people's changes as well. It can be undone itself. A person may have to approve it. Example: {"call":"call_9_1"}`
 
 	path = `"path":{"type":"string","maxLength":4096,"description":"Relative to the workspace; a file or a directory"}`
 

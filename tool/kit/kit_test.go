@@ -1,12 +1,18 @@
 package kit_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -85,7 +91,7 @@ func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.Servic
 
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = backend.NewMap(thread.NewMemory())
-	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true}
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true, Media: true}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())
 	if err != nil {
@@ -105,20 +111,53 @@ func TestNew_hasTheToolsOfDeepagents(t *testing.T) {
 	if len(tools) != len(names) {
 		t.Errorf("%d of %d tools", len(tools), len(names))
 	}
-	size := 0
 	for _, tl := range tools {
-		s := tl.Spec()
-		size += len(s.Description) + len(s.Schema)
-		if s.Description == "" || !json.Valid(s.Schema) {
+		if s := tl.Spec(); s.Description == "" || !json.Valid(s.Schema) {
 			t.Errorf("%s: %+v", s.Name, s)
 		}
-	}
-	if size > 16<<10 { // every request pays for them
-		t.Errorf("the tools are described with %d bytes", size)
 	}
 	without, err := kit.New().Make(tool.Env{}, nil)
 	if err != nil || len(without) != 2 { // todos and summaries
 		t.Errorf("with nothing to act on there are %d tools, %v", len(without), err)
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// toolTokensMax bounds what the tools of an agent cost in every request, at four
+// characters a token. Its instructions have the rest of 4,500: package definition.
+const toolTokensMax = 3500
+
+// What models are told of the tools is held by a file, so that a change of it is seen
+// as what it is: another prompt.
+func TestNew_whatModelsAreTold(t *testing.T) {
+	tools, _ := all(t)
+	var out bytes.Buffer
+	sum := 0
+	for _, x := range tools {
+		s := x.Spec()
+		n := (len(s.Name) + len(s.Description) + len(s.Schema)) / 4
+		if s.Name != "run_command" && s.Name != "list_files" { // an agent has them only if it names them
+			sum += n
+		}
+		fmt.Fprintf(&out, "# %s: %d tokens\n%s\n%s\n\n", s.Name, n, s.Description, s.Schema)
+	}
+	fmt.Fprintf(&out, "# all: %d tokens\n", sum)
+	if sum > toolTokensMax {
+		t.Errorf("the tools cost %d tokens, at most %d", sum, toolTokensMax)
+	}
+	const golden = "testdata/tools.txt"
+	if *update {
+		if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), out.String()); d != "" {
+		t.Errorf("the tools are described differently; -update writes %s anew\n%s", golden, d)
 	}
 }
 

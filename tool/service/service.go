@@ -46,26 +46,25 @@ const (
 	logs    = "logs"
 )
 
-const about = `Keeps a program running in the sandbox: a dev server, a database, a worker. ` +
-	`start with a command declares a service and starts it; what ends is started again, with growing pauses. ` +
-	`start waits until it is ready (ready_http, ready_tcp or ready_log say when that is) and tells what it wrote if it is not. ` +
-	`stop, restart and logs are about a service by its name; list shows all. It stays up after you are done. ` +
-	`For a command that ends by itself use execute.`
+const about = `Keeps a program running in the sandbox: a dev server, a database, a worker; it stays up after you are done. ` +
+	`start with a command declares a service and starts it, waits until it is ready (ready_http, ready_tcp or ready_log say when that is), ` +
+	`and tells what it wrote if it is not; what ends is started again. stop, restart and logs are about a service by its name. ` +
+	`For a command that ends by itself use execute. Example: {"action":"start","name":"web","command":"npm run dev","ready_http":5173}`
 
 const schema = `{"type":"object","additionalProperties":false,"required":["action"],"properties":{` +
 	`"action":{"type":"string","enum":["start","stop","restart","list","logs"]},` +
-	`"name":{"type":"string","maxLength":40,"description":"Of the service: a-z, 0-9 and -, from a letter on; for all but list"},` +
-	`"command":{"type":"string","minLength":1,"description":"start: what to run, for bash -c, in the foreground; without it a service that there is starts again"},` +
-	`"workdir":{"type":"string","maxLength":4096,"description":"start: where it runs"},` +
-	`"env":{"type":"object","additionalProperties":{"type":"string"},"maxProperties":100,"description":"start: environment variables"},` +
-	`"ports":{"type":"array","maxItems":32,"items":{"type":"integer","minimum":1,"maximum":65535},"description":"start: that it serves"},` +
-	`"ready_http":{"type":"integer","minimum":1,"maximum":65535,"description":"start: it is ready when this port answers HTTP with 200 to 399"},` +
-	`"ready_path":{"type":"string","maxLength":1000,"description":"start: the path for ready_http"},` +
-	`"ready_tcp":{"type":"integer","minimum":1,"maximum":65535,"description":"start: it is ready when this port accepts connections"},` +
-	`"ready_log":{"type":"string","minLength":1,"maxLength":1000,"description":"start: it is ready when a line of its output matches this regular expression"},` +
-	`"ready_timeout_s":{"type":"number","minimum":0,"maximum":3600,"default":60,"description":"start: after so many seconds it counts as not ready"},` +
+	`"name":{"type":"string","maxLength":40,"description":"a-z, 0-9 and -, from a letter on; for all but list"},` +
+	`"command":{"type":"string","minLength":1,"description":"start: for bash -c, in the foreground; without it a service that there is starts again"},` +
+	`"workdir":{"type":"string","maxLength":4096},` +
+	`"env":{"type":"object","additionalProperties":{"type":"string"},"maxProperties":100},` +
+	`"ports":{"type":"array","maxItems":32,"items":{"type":"integer","minimum":1,"maximum":65535},"description":"that it serves"},` +
+	`"ready_http":{"type":"integer","minimum":1,"maximum":65535,"description":"ready when this port answers HTTP with 200 to 399"},` +
+	`"ready_path":{"type":"string","maxLength":1000,"description":"for ready_http"},` +
+	`"ready_tcp":{"type":"integer","minimum":1,"maximum":65535,"description":"ready when this port accepts connections"},` +
+	`"ready_log":{"type":"string","minLength":1,"maxLength":1000,"description":"ready when a line of its output matches this regular expression"},` +
+	`"ready_timeout_s":{"type":"number","minimum":0,"maximum":3600,"default":60,"description":"after it, it counts as not ready"},` +
 	`"restart_policy":{"type":"string","enum":["always","on-failure","never"],"default":"always"},` +
-	`"wait_s":{"type":"number","minimum":0,"maximum":300,"default":20,"description":"start, stop, restart: seconds to wait for it"},` +
+	`"wait_s":{"type":"number","minimum":0,"maximum":300,"default":20,"description":"for start, stop, restart"},` +
 	`"offset":{"type":"integer","minimum":0,"description":"logs: the byte to begin with; default near the end"}}}`
 
 // Add adds the tool.

@@ -48,7 +48,7 @@ type output struct{ env tool.Env }
 func (output) Spec() llm.ToolSpec {
 	return llm.ToolSpec{
 		Name:        "process_output",
-		Description: `Shows what a command wrote, from a byte offset on, and how it is. With wait_s it waits for its end, or for new output, so many seconds at most.`,
+		Description: `Shows what a command wrote, from a byte offset on, and how it is. With wait_s it waits for its end, or for new output, so many seconds at most. Example: {"id":"proc_…","wait_s":60}`,
 		Schema: objectOf(`"id"`, idProperty+`,"offset":{"type":"integer","minimum":0,"default":0,"description":"The byte to begin with"},`+
 			`"wait_s":{"type":"number","minimum":0,"maximum":300,"default":0,"description":"Seconds to wait when there is nothing new"}`),
 	}

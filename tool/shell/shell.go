@@ -55,8 +55,8 @@ const (
 
 const (
 	aboutExecute = `Runs a shell command in the sandbox and returns its output (stdout and stderr as they came) and exit code. ` +
-		`timeout is in seconds. With background it goes on by itself: you get a process id at once, for process_output and process_kill. ` +
-		`Use the file tools rather than cat, sed or find where they do.`
+		`timeout is in seconds. With background you get a process id at once, for process_output and process_kill. ` +
+		`Use the file tools rather than cat, sed or find. Example: {"command":"go test ./... 2>&1 | tail -40","timeout":300}`
 	schemaExecute = `{"type":"object","additionalProperties":false,"required":["command"],"properties":{` +
 		`"command":{"type":"string","minLength":1,"description":"The command, for bash -c"},` +
 		`"timeout":{"type":"integer","minimum":0,"maximum":3600,"description":"Seconds after which it is ended; %d unless given, 0 = as long as possible"},` +

@@ -36,14 +36,13 @@ const (
 )
 
 const (
-	aboutQuestion = `Asks the user one question and waits for the answer. Use it when the task can be understood in ways that lead to different work, ` +
-		`or when only the user can know or decide something. Do not ask for what you can find out yourself, or for permission to go on. ` +
-		`Offer options where the answer is a choice; the user can always answer in other words. ` +
-		`Example: {"question":"Which database should the service use?","options":["SQLite","PostgreSQL"]}`
+	aboutQuestion = `Asks the user one question and waits for the answer: when the task can be understood in ways that lead to different work, ` +
+		`or when only the user can know. Not for what you can find out, and not for permission to go on. ` +
+		`Example: {"question":"Which database shall the service use?","options":["SQLite","PostgreSQL"]}`
 
-	aboutPlan = `Hands in the plan for the task and waits until the user accepts it. Until then only tools that read can be used. ` +
+	aboutPlan = `Hands in the plan for the task and waits until the user accepts it; before, only tools that read can be used. ` +
 		`plan is for the user: what you found, what you will do and why, what could go wrong. steps become your todos. ` +
-		`Example: {"plan":"The parser drops the last field, since …","steps":["Write a failing test","Mend the parser","Run all tests"]}`
+		`Example: {"plan":"The parser drops the last field, since …","steps":["Write a failing test","Mend the parser"]}`
 )
 
 // AddAsk adds ask_user, and submit_plan, for threads whose person can be asked.
@@ -68,8 +67,8 @@ type question struct{}
 func (question) Spec() llm.ToolSpec {
 	return llm.ToolSpec{Name: questionTool, Description: aboutQuestion, Schema: json.RawMessage(fmt.Sprintf(
 		`{"type":"object","additionalProperties":false,"required":["question"],"properties":{`+
-			`"question":{"type":"string","minLength":1,"maxLength":%d,"description":"One question, with what the user needs to know to answer it"},`+
-			`"options":{"type":"array","maxItems":%d,"items":{"type":"string","minLength":1,"maxLength":%d},"description":"Answers to choose from, the one you recommend first"}}}`,
+			`"question":{"type":"string","minLength":1,"maxLength":%d,"description":"With what the user needs to know to answer it"},`+
+			`"options":{"type":"array","maxItems":%d,"items":{"type":"string","minLength":1,"maxLength":%d},"description":"Answers to choose from, your advice first; others are possible"}}}`,
 		questionMax, optionsMax, optionMax))}
 }
 

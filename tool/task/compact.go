@@ -11,8 +11,8 @@ import (
 
 // This file has compact_conversation: the model asks for a shorter conversation.
 
-const aboutCompact = `Replaces the conversation so far by a summary, before your next step. Use it between two parts of a long task, when what was read and tried ` +
-	`is no longer needed in full. The whole conversation stays readable as a file.`
+const aboutCompact = `Replaces the conversation so far by a summary, before your next step: between two parts of a long task, when what was read and tried ` +
+	`is no longer needed in full. It stays readable as a file. Example: {"focus":"names and ports of the services"}`
 
 // AddCompact adds compact_conversation.
 func AddCompact(r *tool.Registry) {

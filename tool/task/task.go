@@ -27,7 +27,8 @@ import (
 
 const (
 	aboutTask = `Starts a sub-agent with a context of its own. It sees only the description, so write down everything that it needs and what it should answer; ` +
-		`only its last message comes back. Several calls in one reply work at the same time. With background you go on at once and are told when it has ended.` +
+		`only its last message comes back. With background you go on at once and are told when it has ended. ` +
+		`Example: {"description":"Find every caller of parseDate in /workspace. Answer with file, line and argument.","subagent_type":"general-purpose"}` +
 		"\n\nKinds of sub-agents:"
 	aboutOutput = `Shows how a sub-agent in the background is, and its last words.`
 	aboutSend   = `Sends a message to a sub-agent in the background. One that has ended goes on with it.`

@@ -16,8 +16,8 @@ import (
 // A call replaces the whole plan. The plan is nowhere else: it is what the
 // last successful call wrote (Result.Todos, thread.ToolCompleted.Todos).
 
-const about = `Writes the plan of your work: replaces the whole list. Use it for work of several steps; mark one item in_progress before you begin with it, ` +
-	`and completed as soon as it is done. Leave it away for simple requests.`
+const about = `Writes the plan of your work: replaces the whole list. For simple requests leave it away. ` +
+	`Example: {"todos":[{"content":"Find where dates are parsed","status":"in_progress"},{"content":"Add a test","status":"pending"}]}`
 
 // The schema's bounds keep a plan within one event.
 const schema = `{"type":"object","additionalProperties":false,"required":["todos"],"properties":{"todos":{"type":"array","maxItems":100,"items":
