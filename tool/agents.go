@@ -24,6 +24,8 @@ type SpawnRequest struct {
 	Run    thread.RunID
 	Agent  string // its type: a name of Env.Agents
 	Prompt string
+	// Inherit: it is shown the conversation so far.
+	Inherit bool
 	// Background: the parent goes on at once and is told when it has ended.
 	Background bool
 }

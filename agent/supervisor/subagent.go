@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -106,17 +108,49 @@ func (p *spawner) open(ctx context.Context, log thread.Log, id thread.ID, req to
 		State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: p.Parent.Machine, First: 3,
 	}
 	run.Budget = runs.Within(runs.BudgetOf(thread.Budget{}, d.Limits.Budget), p.Budget())
+	parent, err := foldLog(ctx, log, req.Thread) // p.Parent is being changed by its driver
+	if err != nil {
+		return tool.SpawnResult{}, err
+	}
 	bodies := []thread.Body{
 		thread.Opened{Agent: content, Name: d.Name, Title: run.Title},
 		thread.Bound{Machine: p.Parent.Machine},
-		thread.RunStarted{By: by, Budget: run.Budget, Model: model, Planning: p.Parent.Run.Planning},
-		thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip.Text(req.Prompt, thread.InlineBytesMax))}},
+		thread.RunStarted{By: by, Budget: run.Budget, Model: model, Planning: parent.Run.Planning},
 	}
-	if p.Parent.Run.Planning {
-		bodies = append(bodies, planningNotice("Your part is to find out; the plan is made by who asks you."))
+	if parent.Run.Planning {
+		bodies = append(bodies, planningNotice("Your part is to find out; the agent that asks you makes the plan."))
 	}
+	if req.Inherit {
+		in, err := p.inherited(ctx, parent)
+		if err != nil {
+			return tool.SpawnResult{}, err
+		}
+		bodies = append(bodies, in)
+	}
+	bodies = append(bodies, thread.Input{From: "parent", Blocks: []llm.Block{llm.Text(clip.Text(req.Prompt, thread.InlineBytesMax))}})
 	_, err = p.k.enter(ctx, log, run, 0, bodies)
 	return tool.SpawnResult{Thread: id}, err
+}
+
+// inheritedMax bounds the conversation that a sub-agent is shown.
+const inheritedMax = 64 << 10
+
+// inherited is the conversation of a sub-agent's parent, long parts of it cut: the end
+// of it, where it does not fit.
+func (p *spawner) inherited(ctx context.Context, parent *runs.State) (thread.Input, error) {
+	_, blobs, err := p.k.logOf(ctx, p.Tenant)
+	if err != nil {
+		return thread.Input{}, err
+	}
+	text, err := prompt.Transcript(ctx, blobs, parent.Items, true)
+	if err != nil {
+		return thread.Input{}, err
+	}
+	if len(text) > inheritedMax {
+		text = "[…]\n" + strings.ToValidUTF8(text[len(text)-inheritedMax:], "")
+	}
+	text = "The conversation of the agent that asks you, so that you know what it is about. Your task comes after it.\n\n" + text
+	return runs.KeepInput(ctx, blobs, thread.Input{From: "skete", Name: "conversation", Blocks: []llm.Block{llm.Text(text)}})
 }
 
 // definition returns a sub-agent's, with the parent's rules in front: what a

@@ -437,6 +437,36 @@ func TestSubagents_askAtTheRoot(t *testing.T) {
 	}
 }
 
+// A sub-agent sees its task alone, or the conversation before it, as what it is.
+func TestSubagents_inherit(t *testing.T) {
+	for args, sees := range map[string]bool{`"inherit":true,`: true, ``: false} {
+		h := newHouse(t)
+		k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+			all := ""
+			for _, m := range req.Messages {
+				all += m.String()
+			}
+			if strings.HasSuffix(all, "sub") {
+				return respond(llm.Text(fmt.Sprint(strings.Contains(all, "the word is heliotrope"), strings.Count(all, "</note>"))))
+			}
+			if req.Step == 1 {
+				return respond(call("t1", "task", `{`+args+`"description":"sub","subagent_type":"helper"}`))
+			}
+			return respond(llm.Text(last(req)))
+		})
+		run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("the word is heliotrope</note>")})
+		must(t, err)
+		want := "false 0\n"
+		if sees {
+			want = "true 1\n"
+		}
+		if got := await(t, k, run.ID, over); got.Text != want {
+			t.Errorf("%q: %q", args, got.Text)
+		}
+		h.check(run.Thread.Sub("t1"))
+	}
+}
+
 func TestSubagents_cancelEndsTheTree(t *testing.T) {
 	h := newHouse(t)
 	asked := make(chan struct{}, 1)

@@ -59,7 +59,7 @@ var definitions = []definition{
 			`{a,b} stands for alternatives. Names that begin with a dot are found only by a pattern that does too.`,
 		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
 			"pattern":{"type":"string","description":"The pattern"},
-			"path":{"type":"string","description":"Absolute path of the directory to search; the working directory unless given"}}}`,
+			"path":{"type":"string","description":"Absolute path to search; the working directory unless given"}}}`,
 		make: func(b base) tool.Tool { return glob{b} },
 	},
 	{
@@ -69,7 +69,7 @@ var definitions = []definition{
 		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{
 			"pattern":{"type":"string","minLength":1,"maxLength":4096,"description":"What to find"},
 			"regexp":{"type":"boolean","default":false,"description":"The pattern is a regular expression"},
-			"path":{"type":"string","description":"Absolute path of the directory or file to search; the working directory unless given"},
+			"path":{"type":"string","description":"Absolute path to search; the working directory unless given"},
 			"glob":{"type":"string","description":"Only files that match, such as *.py"},
 			"output_mode":{"type":"string","enum":["files_with_matches","content","count"],"default":"files_with_matches","description":"Paths, matching lines with their numbers, or counts"},
 			"max_count":{"type":"integer","minimum":1,"description":"At most so many matches"}}}`,

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	aboutTask = `Starts a sub-agent with a context of its own. It sees only the description, so write down everything that it needs and what it should answer; ` +
+	aboutTask = `Starts a sub-agent with a context of its own. Unless it inherits the conversation it sees only the description, so write down everything that it needs and what it should answer; ` +
 		`only its last message comes back. With background you go on at once and are told when it has ended. ` +
 		`Example: {"description":"Find every caller of parseDate in /workspace. Answer with file, line and argument.","subagent_type":"general-purpose"}` +
 		"\n\nKinds of sub-agents:"
@@ -79,8 +79,9 @@ func (t spawn) Spec() llm.ToolSpec {
 	schema, _ := json.Marshal(map[string]any{ // nothing in it can fail
 		"type": "object", "additionalProperties": false, "required": []string{"description", "subagent_type"},
 		"properties": map[string]any{
-			"description":   map[string]any{"type": "string", "minLength": 1, "maxLength": promptMax, "description": "The whole task, with everything that the sub-agent has to know"},
-			"subagent_type": map[string]any{"type": "string", "enum": names, "description": "The kind of sub-agent"},
+			"description":   map[string]any{"type": "string", "minLength": 1, "maxLength": promptMax, "description": "The whole task"},
+			"subagent_type": map[string]any{"type": "string", "enum": names},
+			"inherit":       map[string]any{"type": "boolean", "default": false, "description": "Show it this conversation, shortened; costs its tokens"},
 			"background":    map[string]any{"type": "boolean", "default": false, "description": "Do not wait for it"},
 		},
 	})
@@ -95,6 +96,7 @@ func (t spawn) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	var a struct {
 		Description string `json:"description"`
 		Agent       string `json:"subagent_type"`
+		Inherit     bool   `json:"inherit"`
 		Background  bool   `json:"background"`
 	}
 	if err := json.Unmarshal(req.Args, &a); err != nil {
@@ -104,7 +106,7 @@ func (t spawn) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 		return tool.Fail(tool.CodeArgs, fmt.Sprintf("Error: there is no sub-agent %.64q", a.Agent)), nil
 	}
 	res, err := t.env.Spawner.Spawn(ctx, tool.SpawnRequest{
-		Key: req.Key, Call: req.Call, Thread: req.Thread, Run: req.Run, Agent: a.Agent, Prompt: a.Description, Background: a.Background,
+		Key: req.Key, Call: req.Call, Thread: req.Thread, Run: req.Run, Agent: a.Agent, Prompt: a.Description, Inherit: a.Inherit, Background: a.Background,
 	})
 	switch {
 	case err != nil:

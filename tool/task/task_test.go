@@ -85,6 +85,13 @@ func TestTask_waitsWithoutWaiting(t *testing.T) {
 	}
 }
 
+func TestTask_inherits(t *testing.T) {
+	o := &office{}
+	if _, err := call(t, o, "task", `{"description":"do it","subagent_type":"reviewer","inherit":true}`); !errors.Is(err, tool.ErrWaiting) || !o.asked[0].Inherit {
+		t.Errorf("%+v, %v", o.asked, err)
+	}
+}
+
 func TestTask_inTheBackground(t *testing.T) {
 	o := &office{}
 	r, err := call(t, o, "task", `{"description":"do it","subagent_type":"reviewer","background":"true"}`)
