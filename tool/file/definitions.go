@@ -76,6 +76,16 @@ var definitions = []definition{
 		make: func(b base) tool.Tool { return grep{b} },
 	},
 	{
+		name:   "apply_patch",
+		hidden: true,
+		about: `Changes files by a patch: adds, deletes, updates and moves them, all of it or nothing. Hunks are found by their lines; give three lines around a change, ` +
+			`and @@ with the line of a function or class where they are not unique. Example: ` +
+			`{"patch":"*** Begin Patch\n*** Update File: sum.go\n@@ func sum(a, b int) int {\n-\treturn a - b\n+\treturn a + b\n*** Add File: NOTES\n+hello\n*** Delete File: old.go\n*** End Patch"}`,
+		schema: `{"type":"object","additionalProperties":false,"required":["patch"],"properties":{
+			"patch":{"type":"string","minLength":1,"description":"From *** Begin Patch to *** End Patch"}}}`,
+		make: func(b base) tool.Tool { return applyPatch{b} },
+	},
+	{
 		name:   "list_files",
 		hidden: true,
 		about:  `Lists the files and directories in a directory. Directories end in "/".`,

@@ -36,7 +36,7 @@ func newBench(t testing.TB, files tool.Files, env tool.Env) *bench {
 	r := &tool.Registry{}
 	file.Add(r)
 	env.Files = files
-	tools, err := r.Make(env, []string{"*", "list_files"})
+	tools, err := r.Make(env, []string{"*", "list_files", "apply_patch"})
 	if err != nil {
 		t.Fatal(err)
 	}
