@@ -31,9 +31,18 @@ type Info struct {
 	Calling         Calling `json:"calling,omitempty" yaml:"calling"`
 	Media           bool    `json:"media,omitempty" yaml:"media"` // takes images
 	Price           Price   `json:"price,omitzero" yaml:"price"`
+	Profile         Profile `json:"profile,omitzero" yaml:"-"`
 	// Guessed: nothing was configured or known about the model, so the window
 	// is a careful guess and the price is missing.
 	Guessed bool `json:"guessed,omitempty" yaml:"-"`
+}
+
+// Profile says how models of a family are best treated. The zero value is as any other.
+type Profile struct {
+	Edit   string `json:"edit,omitempty" yaml:"edit"`     // the tool that changes files; "" = edit_file
+	Serial bool   `json:"serial,omitempty" yaml:"serial"` // one call a reply is asked for
+	Effort string `json:"effort,omitempty" yaml:"effort"` // where the agent says nothing
+	Advice string `json:"advice,omitempty" yaml:"advice"` // behind the agent's instructions
 }
 
 // Calling says how a model asks for tools.

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -84,7 +85,7 @@ func (b *Builder) Build(ctx context.Context, s *runs.State, spec Spec) (*Prompt,
 	ledger.System, ledger.Memory, ledger.Tools = f.ledger.System, f.ledger.Memory, f.ledger.Tools
 	req := &llm.Request{
 		System: f.system, Tools: f.tools, Messages: append(b.msgs, tail...), CacheKey: string(s.Opened.Name) + "/" + string(s.Run.ID),
-		Effort: s.Agent.Effort, Step: s.Run.Steps + 1, Schema: f.schema,
+		Effort: cmp.Or(s.Agent.Effort, spec.Model.Profile.Effort), Serial: spec.Model.Profile.Serial, Step: s.Run.Steps + 1, Schema: f.schema,
 	}
 	b.msgs = req.Messages[:done]
 	ledger.Total, ledger.Window = b.total(s, ledger), Window(s, spec.Model)

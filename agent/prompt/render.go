@@ -342,6 +342,9 @@ func (b *Builder) blocks(ctx context.Context, blob string) ([]llm.Block, error) 
 // surroundings: the two parts that stay the same for long, each with a hint.
 func (b *Builder) systemBlocks(ctx context.Context, s *runs.State, spec Spec, l *Ledger) ([]llm.Block, error) {
 	text := s.Agent.Instructions
+	if advice := spec.Model.Profile.Advice; advice != "" && !s.Agent.Bare {
+		text = strings.TrimSpace(text + "\n\n" + advice)
+	}
 	if spec.Calling != nil {
 		text = strings.TrimSpace(text + "\n\n" + spec.Calling.System(spec.Tools))
 	}

@@ -2,7 +2,9 @@ package supervisor_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -162,4 +164,61 @@ func TestModel_goneLeavesNoCall(t *testing.T) {
 		t.Errorf("%+v; the call ran %d times", got, ran.Load())
 	}
 	h.check(run.Thread)
+}
+
+// patcher is a model that was trained on patches.
+type patcher struct{ named }
+
+func (p patcher) Info() llm.Info {
+	return llm.Info{Name: "p", WindowTokens: 100_000, Profile: llm.Profile{Edit: "apply_patch", Serial: true, Effort: "low", Advice: "One at a time."}}
+}
+
+func (p patcher) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		says := fmt.Sprint(req.Serial, " ", req.Effort, " ", len(req.System) > 0 && strings.Contains(req.System[0].Text, "One at a time."))
+		for _, t := range req.Tools {
+			if t.Name == "edit_file" || t.Name == "apply_patch" {
+				says += " " + t.Name
+			}
+		}
+		r, err := respond(llm.Text(says))
+		yield(llm.Delta{Kind: llm.DeltaDone, Response: r}, err)
+	}
+}
+
+func (p patcher) Open(context.Context, string) (llm.Model, error) { return p, nil }
+
+// A family of models has its own tool for edits, unless the agent's file or a rule
+// speaks of one: what is said of edit_file must not be walked around.
+func TestModel_profile(t *testing.T) {
+	h := newHouse(t, fake{name: "edit_file"})
+	h.hidden = []tool.Tool{fake{name: "apply_patch"}}
+	h.models = patcher{}
+	ask := func(tools ...string) []definition.Rule {
+		return []definition.Rule{{Action: definition.Ask, Tools: tools}}
+	}
+	k := h.open(nil)
+	for name, c := range map[string]struct {
+		d    definition.Definition
+		want string
+	}{
+		"usual":                 {definition.Definition{}, "true low true apply_patch"},
+		"a rule about all":      {definition.Definition{Rules: ask()}, "true low true apply_patch"},
+		"a rule about another":  {definition.Definition{Rules: ask("execute")}, "true low true apply_patch"},
+		"a rule about edits":    {definition.Definition{Rules: ask("edit_file")}, "true low true edit_file"},
+		"a rule about globs":    {definition.Definition{Rules: ask("edit_*")}, "true low true edit_file"},
+		"a hook about edits":    {definition.Definition{Hooks: []definition.CommandHook{{Event: "Stop", Tools: []string{"edit_file"}, Command: []string{"true"}}}}, "true low true edit_file"},
+		"named":                 {definition.Definition{Tools: []string{"edit_file"}}, "true low true edit_file"},
+		"not wanted":            {definition.Definition{Tools: []string{"!apply_patch"}}, "true low true edit_file"},
+		"both are named":        {definition.Definition{Tools: []string{"edit_file", "apply_patch"}}, "true low true edit_file apply_patch"},
+		"its own, and bare":     {definition.Definition{Effort: "high", Bare: true}, "true high false apply_patch"},
+		"no edits, and no swap": {definition.Definition{Tools: []string{"!edit_file"}}, "true low true"},
+	} {
+		c.d.Name = "x"
+		run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("go"), Inline: &c.d})
+		must(t, err)
+		if got := await(t, k, run.ID, over); got.Text != c.want {
+			t.Errorf("%s: %q, want %q", name, got.Text, c.want)
+		}
+	}
 }

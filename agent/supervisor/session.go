@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
@@ -249,7 +250,49 @@ func (w *session) tools(model llm.Model) ([]tool.Tool, error) {
 			env.Agents = append(env.Agents, tool.Agent{Name: name, Description: d.Description})
 		}
 	}
-	return w.c.Tools.Fitting(env, w.c.State.Agent.Tools)
+	tools, err := w.c.Tools.Fitting(env, w.c.State.Agent.Tools)
+	if err != nil || model.Info().Profile.Edit != patchTool || !w.mayPatch() {
+		return tools, err
+	}
+	for i, t := range tools {
+		if t.Spec().Name == editTool {
+			patch, err := w.c.Tools.Fitting(env, []string{patchTool})
+			return slices.Replace(tools, i, i+1, patch...), err
+		}
+	}
+	return tools, nil
+}
+
+// Two tools that change files; a model that was trained on the second one gets it in
+// place of the first.
+const (
+	editTool  = "edit_file"
+	patchTool = "apply_patch"
+)
+
+// mayPatch reports whether nothing in the agent's file or the thread's rules speaks of
+// one of the two tools: what is said of edit_file would not hold for apply_patch.
+func (w *session) mayPatch() bool {
+	a := w.c.State.Agent
+	if slices.ContainsFunc(a.Tools, func(name string) bool {
+		return strings.TrimPrefix(name, "!") == editTool || strings.TrimPrefix(name, "!") == patchTool
+	}) {
+		return false
+	}
+	same := func(tools []string) bool {
+		return definition.Picks(tools, editTool) == definition.Picks(tools, patchTool)
+	}
+	for _, r := range slices.Concat(w.c.State.Rules, a.Rules) {
+		if !same(r.Tools) {
+			return false
+		}
+	}
+	for _, h := range a.Hooks {
+		if !same(h.Tools) {
+			return false
+		}
+	}
+	return true
 }
 
 // check is the tool that runs the command of the run's check, whatever tools the agent

@@ -113,6 +113,7 @@ type house struct {
 	events  event.Log // nil = none
 	agents  definitions
 	tools   []tool.Tool
+	hidden  []tool.Tool // that agents have only by name
 	kv      kv.Store
 	// machines are nil unless a test sets them.
 	machines supervisor.Machines
@@ -144,6 +145,9 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 	registry := &tool.Registry{}
 	for _, x := range h.tools {
 		registry.Add(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
+	}
+	for _, x := range h.hidden {
+		registry.AddHidden(x.Spec().Name, func(tool.Env) (tool.Tool, error) { return x, nil })
 	}
 	task.Add(registry)
 	task.AddAsk(registry)

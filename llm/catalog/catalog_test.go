@@ -214,7 +214,7 @@ func TestInfo_comesFromTheConfigurationThenTheTableThenTheServer(t *testing.T) {
 			Name: "anthropic/claude-haiku-4-5-20251001", Vendor: "anthropic", ID: "claude-haiku-4-5-20251001",
 			WindowTokens: 200_000, OutputTokensMax: 64_000, Media: true, Price: llm.Price{Input: 1, Output: 5, CacheRead: 0.1, CacheWrite: 1.25},
 		},
-		"unknown":    {Name: "unknown", Vendor: "openai", ID: "gpt-99", WindowTokens: 32_768, Guessed: true},
+		"unknown":    {Name: "unknown", Vendor: "openai", ID: "gpt-99", WindowTokens: 32_768, Guessed: true, Profile: llm.Profile{Edit: "apply_patch"}},
 		"json":       {Name: "json", Vendor: "compat", ID: "tiny", WindowTokens: 4096, OutputTokensMax: 1024, Calling: llm.CallingJSON},
 		"vllm/big":   {Name: "vllm/big", Vendor: "compat", ID: "big", WindowTokens: 65_536},
 		"vllm/plain": {Name: "vllm/plain", Vendor: "compat", ID: "plain", WindowTokens: 32_768, Guessed: true},
@@ -482,5 +482,30 @@ func TestDocument(t *testing.T) {
 	}
 	if err := config.Validate(); err != nil || len(config.Models) < 4 {
 		t.Errorf("%d models, %v", len(config.Models), err)
+	}
+}
+
+// Families are known by the ends of their ids, wherever they are served.
+func TestProfiles(t *testing.T) {
+	var entries []catalog.Entry
+	ids := map[string]string{
+		"gpt-5.5": "apply_patch", "openai/gpt-5": "apply_patch", "gpt-4.1-mini": "apply_patch", "o3": "apply_patch", "o4-mini": "apply_patch",
+		"gpt-4o": "", "gpt-oss:20b": "", "claude-opus-5-5": "", "qwen3:32b": "", "qwen3:8b": "", "o300": "", "Llama-3.1-13B": "",
+		"SmolLM2-135M-Instruct": "serial", "qwen2.5:0.5b": "serial", "Qwen/Qwen2.5-1.5B-Instruct": "serial", "llama3.2:3b": "serial", "hf/TinyLlama-1.1B-Chat": "serial",
+	}
+	for id := range ids {
+		entries = append(entries, catalog.Entry{Name: id, Vendor: "compat", ID: id, URL: "http://127.0.0.1:1"})
+	}
+	c := newCatalog(t, catalog.Config{Models: entries}, env{}, nil)
+	for id, want := range ids {
+		m, err := c.Open(t.Context(), id)
+		if err != nil {
+			t.Errorf("%s: %v", id, err)
+			continue
+		}
+		p := m.Info().Profile
+		if got := p.Edit; p.Serial != (want == "serial") || p.Serial != (p.Advice != "") || !p.Serial && got != want {
+			t.Errorf("%s: %+v, want %q", id, p, want)
+		}
 	}
 }
