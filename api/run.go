@@ -8,7 +8,7 @@ import (
 // StartRun asks for a run of an agent: on a new thread, or as the next run of
 // Thread.
 type StartRun struct {
-	Task       string            `json:"task" minLength:"1" maxLength:"524288" doc:"what to do, in words"`
+	Task       string            `json:"task" minLength:"1" maxLength:"524288" doc:"what to do, in words; /NAME and words stand for a command (list-commands)"`
 	Thread     string            `json:"thread,omitempty" doc:"goes on with this thread; then agent and definition are empty"`
 	Agent      string            `json:"agent,omitempty" maxLength:"64" doc:"name of a definition; default default"`
 	Definition json.RawMessage   `json:"definition,omitempty" doc:"a whole definition in place of a name: an object with the keys of an agent file"`
@@ -476,6 +476,21 @@ type Agent struct {
 // AgentList lists agents by name.
 type AgentList struct {
 	Items []Agent `json:"items"`
+}
+
+// SlashCommand is a task that has a name: a task or message that begins with /NAME
+// stands for what its file says.
+type SlashCommand struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	Agent       string `json:"agent,omitempty" doc:"that works on it where the caller names none"`
+	Model       string `json:"model,omitempty" doc:"the same"`
+	Error       string `json:"error,omitempty" doc:"what is wrong with its file"`
+}
+
+// SlashCommandList lists them by name.
+type SlashCommandList struct {
+	Items []SlashCommand `json:"items"`
 }
 
 // ValidateAgent asks whether the text of an agent file is one.

@@ -85,6 +85,12 @@ func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
 	return l.Items, err
 }
 
+// SlashCommands lists the tasks that have names.
+func (c *Client) SlashCommands(ctx context.Context) ([]api.SlashCommand, error) {
+	l, err := transport.Fetch[api.SlashCommandList](ctx, c.t, transport.Get("/v1/commands", nil))
+	return l.Items, err
+}
+
 // Models lists the models that agents can use.
 func (c *Client) Models(ctx context.Context) ([]api.Model, error) {
 	l, err := transport.Fetch[api.ModelList](ctx, c.t, transport.Get("/v1/models", nil))

@@ -26,6 +26,9 @@ func (k *Supervisor) Send(ctx context.Context, tenant string, id thread.RunID, i
 	if len(in.Blocks) == 0 {
 		return 0, errs.New(errs.Invalid, "the message is empty")
 	}
+	if _, in.Blocks, err = k.command(in.Blocks); err != nil {
+		return 0, err
+	}
 	if err := runs.CheckInput(in.Blocks); err != nil {
 		return 0, err
 	}
@@ -335,6 +338,14 @@ func (k *Supervisor) Retire(ctx context.Context, tenant string, id thread.ID) er
 // Agents lists the definitions that can be used.
 func (k *Supervisor) Agents(context.Context) ([]definition.Entry, error) {
 	return k.c.Definitions.List(), nil
+}
+
+// Commands lists the tasks that have names.
+func (k *Supervisor) Commands(context.Context) ([]definition.CommandEntry, error) {
+	if k.c.Commands == nil {
+		return nil, nil
+	}
+	return k.c.Commands(), nil
 }
 
 // Agent returns a definition as a run would get it. NotFound.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -42,10 +44,52 @@ func (k *Supervisor) Start(ctx context.Context, tenant string, s runs.Start) (ru
 			return k.view(e), err
 		}
 	}
+	if s, err = k.commanded(s); err != nil {
+		return runs.Run{}, err
+	}
 	if s.Thread != "" {
 		return k.goOn(ctx, tenant, id, s)
 	}
 	return k.begin(ctx, tenant, id, s)
+}
+
+// commanded puts what a command says in the place of its name, and the agent, model and
+// mode that it names where the caller names none.
+func (k *Supervisor) commanded(s runs.Start) (runs.Start, error) {
+	c, input, err := k.command(s.Input)
+	if err != nil || c.Name == "" || s.Replay != "" {
+		return s, err
+	}
+	s.Title = s.Headline() // what was typed
+	s.Input = input
+	s.Planning = s.Planning || c.Plan
+	if s.EndCheck == nil && (c.Check != "" || c.Rubric != "") {
+		s.EndCheck = &thread.RunCheck{Command: c.Check, Rubric: c.Rubric}
+	}
+	if s.Thread == "" && s.Agent == "" && s.Inline == nil {
+		s.Agent = c.Agent
+	}
+	s.Model = cmp.Or(s.Model, c.Model)
+	return s, s.Check()
+}
+
+// command finds the command that a message begins with, and the message that it stands
+// for; a text that begins with / and names none is what it is.
+func (k *Supervisor) command(input []llm.Block) (definition.Command, []llm.Block, error) {
+	if k.c.Command == nil || len(input) == 0 || input[0].Kind != llm.KindText {
+		return definition.Command{}, input, nil
+	}
+	name, said, ok := definition.CommandOf(strings.TrimSpace(input[0].Text))
+	if !ok {
+		return definition.Command{}, input, nil
+	}
+	c, err := k.c.Command(name)
+	if errs.Is(err, errs.NotFound) {
+		return definition.Command{}, input, nil
+	}
+	input = slices.Clone(input)
+	input[0].Text = c.Expand(said)
+	return c, input, err
 }
 
 // keyed makes a call with a key stand for one pair of ids.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/kv"
@@ -41,6 +42,10 @@ type Config struct {
 	Tools       *tool.Registry
 	// Plan returns the text of a plan template; nil = there are none.
 	Plan func(name string) (string, error)
+	// Command returns a task that has a name; nil = there are none. NotFound.
+	Command func(name string) (definition.Command, error)
+	// Commands lists them; nil = there are none.
+	Commands func() []definition.CommandEntry
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	Wire     Wire   // nil = no live news

@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
+	"github.com/skete-dev/skete/server/transcript"
 )
 
 func (s *service) registerAgents(t *route.Table) {
@@ -19,6 +20,10 @@ func (s *service) registerAgents(t *route.Table) {
 		Summary: "List agents that runs can be started with",
 	}, s.listAgents)
 	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: "/v1/commands", Scope: key.RunsRead, ID: "list-commands", Tag: tag,
+		Summary: "List tasks that have names: a task or message /NAME stands for one",
+	}, s.listCommands)
+	route.JSON(t, route.Operation{
 		Method: http.MethodGet, Path: base + "/{name}", Scope: key.RunsRead, ID: "get-agent", Tag: tag,
 		Summary: "Get an agent's definition, resolved",
 	}, s.getAgent)
@@ -26,6 +31,24 @@ func (s *service) registerAgents(t *route.Table) {
 		Method: http.MethodPost, Path: base + "/validate", Scope: key.RunsRead, ID: "validate-agent", Tag: tag,
 		Summary: "Say what is wrong with the text of an agent file; nothing is kept",
 	}, s.validateAgent)
+}
+
+type listCommandsOut struct{ Body api.SlashCommandList }
+
+func (s *service) listCommands(ctx context.Context, _ *struct{}) (*listCommandsOut, error) {
+	k, _, err := s.supervisor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := k.Commands(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := api.SlashCommandList{Items: make([]api.SlashCommand, len(list))}
+	for i, c := range list {
+		out.Items[i] = api.SlashCommand{Name: c.Name, Description: c.Description, Agent: c.Agent, Model: transcript.ModelName(c.Model), Error: errs.Public(c.Err)}
+	}
+	return &listCommandsOut{out}, nil
 }
 
 type listAgentsOut struct{ Body api.AgentList }

@@ -57,6 +57,7 @@ type Supervisor interface {
 	// it until cancel is called. visit does not block.
 	Watch(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)
 	Agents(ctx context.Context) ([]definition.Entry, error)
+	Commands(ctx context.Context) ([]definition.CommandEntry, error)
 	// Agent returns a definition as a run would get it: resolved. NotFound.
 	Agent(ctx context.Context, name string) (definition.Definition, error)
 }

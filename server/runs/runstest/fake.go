@@ -337,6 +337,14 @@ func (f *Fake) Cancel(_ context.Context, name string, id thread.RunID, by, reaso
 	return r.now(), nil
 }
 
+// Commands implements runs.Supervisor.
+func (f *Fake) Commands(context.Context) ([]definition.CommandEntry, error) {
+	return []definition.CommandEntry{
+		{Command: definition.Command{Name: "review", Description: "Reads a change.", Agent: "reviewer", Text: "Review it."}},
+		{Command: definition.Command{Name: "broken"}, Err: errs.New(errs.Invalid, "commands/broken.md: it says nothing")},
+	}, nil
+}
+
 // Compact implements runs.Supervisor.
 func (f *Fake) Compact(_ context.Context, name string, id thread.RunID, focus, by string) (runs.Run, error) {
 	f.mu.Lock()

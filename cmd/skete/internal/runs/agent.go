@@ -22,8 +22,9 @@ func (a commands) agent() *cobra.Command {
 	cmd := app.Group("agent", "Agents that runs can be started with", `  skete agent list
   skete agent show reviewer
   skete agent init reviewer
+  skete agent commands
   skete agent validate agents/reviewer.md`)
-	cmd.AddCommand(a.agentList(), a.agentShow(), a.agentInit(), a.agentValidate())
+	cmd.AddCommand(a.agentList(), a.agentCommands(), a.agentShow(), a.agentInit(), a.agentValidate())
 	return cmd
 }
 
@@ -46,6 +47,33 @@ func (a commands) agentList() *cobra.Command {
 						about = "cannot be used: " + g.Error
 					}
 					return []string{g.Name, g.Model, screen.Cut(strings.ReplaceAll(about, "\n", " "), 80)}
+				})
+		},
+	}
+}
+
+func (a commands) agentCommands() *cobra.Command {
+	return &cobra.Command{
+		Use: "commands", Short: "List tasks that have names: skete run /NAME …", Args: cobra.NoArgs,
+		Long: `List tasks that have names. A command is a file commands/NAME.md in the server's
+folder of agents; a task or a message that begins with /NAME stands for its text.`,
+		Example: "  skete agent commands\n  skete run /review 'the last commit'",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			items, err := c.SlashCommands(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return app.List(a.App, items, func(s api.SlashCommand) string { return "/" + s.Name }, []string{"NAME", "AGENT", "DESCRIPTION"},
+				func(s api.SlashCommand) []string {
+					about := s.Description
+					if s.Error != "" {
+						about = "cannot be used: " + s.Error
+					}
+					return []string{"/" + s.Name, s.Agent, screen.Cut(strings.ReplaceAll(about, "\n", " "), 80)}
 				})
 		},
 	}

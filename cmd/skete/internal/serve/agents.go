@@ -55,7 +55,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	threads := r.store.Threads()
 	c := supervisor.Config{
 		Threads: threads, Records: records, Events: r.store.Events(), Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
-		Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
+		Command: agents.Command, Commands: agents.Commands, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Plan: func(name string) (string, error) {
 			t, err := templates.Find(name)
 			return t.Text(), err
