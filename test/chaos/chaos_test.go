@@ -223,10 +223,16 @@ func TestKill_subagentsAndApprovals(t *testing.T) {
 	newWorld(t).rampage(plot{Steps: 24, Boss: true}, killsWanted()/2)
 }
 
+// The same for a run that plans, asks, is shown an image, has its conversation
+// shortened, and is held to a check.
+func TestKill_people(t *testing.T) {
+	newWorld(t).rampage(plot{People: true}, killsWanted()/2)
+}
+
 // A run of which no process lives longer than to its next append: each dies
 // right after it, or right before the one that follows.
 func TestKill_atEveryAppend(t *testing.T) {
-	for name, p := range map[string]plot{"one agent": {Steps: 3}, "sub-agents": {Steps: 1, Boss: true}} {
+	for name, p := range map[string]plot{"one agent": {Steps: 3}, "sub-agents": {Steps: 1, Boss: true}, "people": {People: true}} {
 		if testing.Short() && p.Boss {
 			continue
 		}

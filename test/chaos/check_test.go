@@ -114,15 +114,42 @@ func (w *world) story(o order, id thread.ID, events []thread.Event) {
 			t.Errorf("%s: the message %s is there %d times", id, in, n)
 		}
 	}
-	if want := 4 * o.Plot.Steps; len(calls) != want && !(o.Plot.Boss && id.Depth() == 0) {
+	if o.Plot.People {
+		w.people(o, s)
+	} else if want := 4 * o.Plot.Steps; len(calls) != want && !(o.Plot.Boss && id.Depth() == 0) {
 		t.Errorf("%s: %d calls, want %d", id, len(calls), want)
 	}
 	w.guest.mu.Lock()
 	defer w.guest.mu.Unlock()
 	for _, c := range calls {
+		if o.Plot.People && (c.ID == "s1_2" || c.ID == "s2_2") {
+			if w.guest.effects[string(id)+" "+c.ID] != 0 || c.Completed.Code != tool.CodeDenied {
+				t.Errorf("%s of %s was done before a plan was accepted: %+v", c.ID, id, c.Completed)
+			}
+			continue
+		}
 		if wrong := w.judge(id, c); wrong != "" {
 			t.Errorf("%s %s of %s: %s", c.Name, c.ID, id, wrong)
 		}
+	}
+}
+
+// people checks what came of plan, question, check and summary.
+func (w *world) people(o order, s *runs.State) {
+	t := w.t
+	t.Helper()
+	answer := llm.Message{Blocks: s.Call("s1_1").Completed.Blocks}.String()
+	if answer != "b" || s.Run.Planning || len(s.Todos) != 2 || s.Run.Ended.Text != "I looked again." {
+		t.Errorf("the answer was %q; planning %v, todos %v, the end %+v", answer, s.Run.Planning, s.Todos, s.Run.Ended)
+	}
+	if s.Items[0].Summary == nil || s.CompactAsked != nil {
+		t.Error("the conversation was not shortened, or is still to be")
+	}
+	w.guest.mu.Lock()
+	ran := len(w.guest.checks[o.Tenant])
+	w.guest.mu.Unlock()
+	if c := s.Run.Check; c.Count != 3 || ran != 3 || c.Open != nil || !c.Last.Passed {
+		t.Errorf("%d commands ran for %d checks: %+v", ran, c.Count, c)
 	}
 }
 
@@ -172,7 +199,10 @@ func (w *world) pure(id thread.ID, events []thread.Event, blobs thread.Blobs) {
 	t.Helper()
 	s, err := runs.FoldState(events[:1])
 	must(t, err)
-	env := tool.Env{Files: backend.NewMap(blobs), Dir: "/workspace"}
+	whole, err := runs.FoldState(events)
+	must(t, err)
+	root := id.Depth() == 0
+	env := tool.Env{Files: backend.NewMap(blobs), Dir: "/workspace", Media: true, Person: root, Planning: root && whole.Run.Started.Planning}
 	if len(s.Agent.Subagents) > 0 {
 		env.Spawner, env.Tasks = noSpawner{}, noTasks{}
 		for name, d := range s.Agent.Subagents {

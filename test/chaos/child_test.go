@@ -28,6 +28,7 @@ import (
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/file"
+	"github.com/skete-dev/skete/tool/shell"
 	"github.com/skete-dev/skete/tool/task"
 )
 
@@ -144,7 +145,12 @@ func (c *child) tell(ctx context.Context, s *store.Store) error {
 
 // drive starts the run, or finds it, and does what people do until it is over.
 func (c *child) drive(ctx context.Context, k *supervisor.Supervisor) error {
-	run, err := k.Start(ctx, c.o.Tenant, runs.Start{Input: []llm.Block{llm.Text("Do it.")}, Key: "the run"})
+	start := runs.Start{Input: []llm.Block{llm.Text("Do it.")}, Key: "the run"}
+	if c.o.Plot.People {
+		start.Input = append(start.Input, llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Data: []byte("a picture")}})
+		start.Planning, start.EndCheck = true, &thread.RunCheck{Command: "make test", Rubric: "It was looked at again."}
+	}
+	run, err := k.Start(ctx, c.o.Tenant, start)
 	if err != nil {
 		return err
 	}
@@ -156,12 +162,12 @@ func (c *child) drive(ctx context.Context, k *supervisor.Supervisor) error {
 		if err != nil {
 			return err
 		}
-		if c.o.Plot.Boss {
+		if c.o.Plot.Boss || c.o.Plot.People {
 			if err := c.decide(ctx, k, run); err != nil {
 				return err
 			}
 		}
-		for n := 1; n <= 3 && run.Steps >= n*c.o.Plot.Steps/4 && run.Steps > 0; n++ {
+		for n := 1; n <= 3 && !c.o.Plot.People && run.Steps >= n*c.o.Plot.Steps/4 && run.Steps > 0; n++ {
 			in := thread.Input{ID: fmt.Sprint("m", n), Blocks: []llm.Block{llm.Text("Go on.")}}
 			if _, err := k.Send(ctx, c.o.Tenant, run.ID, in); err != nil && !errs.Is(err, errs.Conflict) {
 				return err
@@ -323,7 +329,11 @@ func (machines) Entered(func(string, thread.RunID)) {}
 // Open implements supervisor.Machines.
 func (m machines) Open(ctx context.Context, tenant, id string) (supervisor.Machine, func(), error) {
 	d, err := disk(ctx, m.c.store, tenant, id)
-	return supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}, func() {}, err
+	machine := supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}
+	if m.c.o.Plot.People {
+		machine.Commands = commands{m.c}
+	}
+	return machine, func() {}, err
 }
 
 // Copy implements supervisor.Machines.
@@ -351,8 +361,48 @@ func newTools(c *child) *tool.Registry {
 	}
 	file.Add(r)
 	task.Add(r)
+	task.AddAsk(r)
+	task.AddCompact(r)
+	shell.Add(r)
 	return r
 }
+
+// commands are those of a machine: the guest knows which ran, and how they ended.
+type commands struct{ c *child }
+
+// Start implements tool.Commands.
+func (m commands) Start(_ context.Context, key string, c tool.Command) (tool.Process, error) {
+	var exit int
+	err := m.c.guest.Call("Guest.Check", Touch{Process: m.c.o.Process, Tool: c.Shell, Call: m.c.o.Tenant, Key: key}, &exit)
+	return over(exit), err
+}
+
+// Find implements tool.Commands.
+func (m commands) Find(ctx context.Context, key string) (tool.Process, error) {
+	return m.Start(ctx, key, tool.Command{})
+}
+
+// List implements tool.Commands.
+func (commands) List(context.Context, string) ([]tool.Listed, error) { return nil, nil }
+
+// over is a command that has ended with an exit status.
+type over int
+
+// Output implements tool.Process.
+func (e over) Output(_ context.Context, _ tool.Offsets, _ bool, visit func(tool.Chunk) error) error {
+	return visit(tool.Chunk{Data: []byte("ran\n")})
+}
+
+// Wait implements tool.Process.
+func (e over) Wait(context.Context) (tool.Ended, error) { return tool.Ended{Exit: int(e)}, nil }
+
+// Status implements tool.Process.
+func (e over) Status(context.Context) (tool.Ended, bool, error) {
+	return tool.Ended{Exit: int(e)}, false, nil
+}
+
+// Kill implements tool.Process.
+func (e over) Kill(context.Context) error { return nil }
 
 // counted is a tool whose effects the guest counts.
 type counted struct {

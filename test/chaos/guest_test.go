@@ -16,13 +16,14 @@ import (
 // and counts what they do to it. Its methods are called over net/rpc.
 type Guest struct {
 	mu       sync.Mutex
-	finished map[string]bool   // calls whose results are durable
-	attempts map[string]int    // by process and call
-	effects  map[string]int    // by call
-	args     map[string]string // by call, of its effect
-	results  map[string]string // by key, of keyed calls
-	keys     map[string]string // by call, so that a call has one key
-	machines map[string]string // by key of their making
+	finished map[string]bool     // calls whose results are durable
+	attempts map[string]int      // by process and call
+	effects  map[string]int      // by call
+	args     map[string]string   // by call, of its effect
+	results  map[string]string   // by key, of keyed calls
+	keys     map[string]string   // by call, so that a call has one key
+	machines map[string]string   // by key of their making
+	checks   map[string][]string // by tenant: keys, in the order in which they came
 	wrong    []string
 }
 
@@ -41,7 +42,7 @@ func startGuest(t *testing.T) (g *Guest, socket string) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	g = &Guest{
 		finished: map[string]bool{}, attempts: map[string]int{}, effects: map[string]int{},
-		args: map[string]string{}, results: map[string]string{}, keys: map[string]string{}, machines: map[string]string{},
+		args: map[string]string{}, results: map[string]string{}, keys: map[string]string{}, machines: map[string]string{}, checks: map[string][]string{},
 	}
 	s := rpc.NewServer()
 	must(t, s.Register(g))
@@ -113,6 +114,21 @@ func (g *Guest) Fire(t Touch, answer *string) error {
 	g.effects[t.Call]++
 	g.args[t.Call] = t.Args
 	*answer = "fired " + t.Call
+	return nil
+}
+
+// Check runs a command once per key: the first one of a tenant fails.
+func (g *Guest) Check(t Touch, exit *int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, key := range g.checks[t.Call] {
+		if key == t.Key {
+			*exit = btoi(i == 0)
+			return nil
+		}
+	}
+	*exit = btoi(len(g.checks[t.Call]) == 0)
+	g.checks[t.Call] = append(g.checks[t.Call], t.Key)
 	return nil
 }
 

@@ -22,6 +22,9 @@ const sharedAtFirst = "a=0;\nb=0;\n"
 type plot struct {
 	Steps int // of a worker
 	Boss  bool
+	// People: one agent that plans, asks, is shown an image, has its conversation
+	// shortened, and is held to a check by a command and a critic.
+	People bool
 }
 
 // models finds the model of an agent by its name: boss or worker.
@@ -34,6 +37,8 @@ func (m models) Open(_ context.Context, name string) (llm.Model, error) {
 		return model(m.p.boss), nil
 	case "worker":
 		return model(m.p.worker), nil
+	case "planner":
+		return model(m.p.planner), nil
 	}
 	return nil, errs.New(errs.NotFound, "no model %q", name)
 }
@@ -42,7 +47,7 @@ type model func(*llm.Request) []llm.Block
 
 // Info implements llm.Model: the window is small, so that outputs are cleared
 // and the conversation is summed up on the way.
-func (model) Info() llm.Info { return llm.Info{Name: "plot", WindowTokens: 24_000} }
+func (model) Info() llm.Info { return llm.Info{Name: "plot", WindowTokens: 24_000, Media: true} }
 
 // Stream implements llm.Model.
 func (m model) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
@@ -106,6 +111,40 @@ func (p plot) boss(req *llm.Request) []llm.Block {
 	return []llm.Block{llm.Text("All have worked.")}
 }
 
+// planner turns to people, and is done when its check says so.
+func (p plot) planner(req *llm.Request) []llm.Block {
+	system := ""
+	if len(req.System) > 0 {
+		system = req.System[0].Text
+	}
+	switch {
+	case req.Step == 0 && strings.Contains(system, "You judge"):
+		if strings.Contains(text(req), "I looked again") {
+			return []llm.Block{llm.Text("PASS")}
+		}
+		return []llm.Block{llm.Text("FAIL: look again")}
+	case req.Step == 0:
+		return []llm.Block{llm.Text("a summary")}
+	}
+	n := req.Step
+	id := func(k int) string { return fmt.Sprintf("s%d_%d", n, k) }
+	switch n {
+	case 1:
+		return []llm.Block{call(id(1), "ask_user", `{"question":"Which?","options":["a","b"]}`), call(id(2), "act", `{"n":1}`), call(id(3), "look", `{"n":1}`)}
+	case 2:
+		return []llm.Block{call(id(1), "submit_plan", `{"plan":"so","steps":["act"]}`), call(id(2), "fire", `{"n":2}`)}
+	case 3:
+		return []llm.Block{llm.Text(strings.Repeat("I think. ", 1000)), call(id(1), "act", `{"n":3}`), call(id(2), "compact_conversation", `{"focus":"the plan"}`)}
+	case 4, 6:
+		return []llm.Block{call(id(1), "act", `{"n":%d}`, n), call(id(2), "look", `{"n":%d}`, n)}
+	case 5:
+		return []llm.Block{llm.Text("It is done.")} // the command does not pass
+	case 7:
+		return []llm.Block{llm.Text("It is done now.")} // the critic does not
+	}
+	return []llm.Block{llm.Text("I looked again.")}
+}
+
 // worker makes four calls a step, of every kind.
 func (p plot) worker(req *llm.Request) []llm.Block {
 	n := req.Step
@@ -152,6 +191,8 @@ var workers = []string{"w0", "w1", "w2", "w3"}
 // file is what the file of a worker holds when a run of the plot is over.
 func (p plot) file(worker int) string {
 	switch {
+	case p.People:
+		return sharedAtFirst
 	case p.Boss && worker > 0:
 		return fmt.Sprintf("a=%d;\nb=0;\n", p.Steps)
 	case p.Boss || worker > 0:
@@ -165,6 +206,9 @@ type agents struct{ p plot }
 
 // Resolve implements supervisor.Definitions.
 func (a agents) Resolve(string) (definition.Definition, error) {
+	if a.p.People {
+		return definition.Definition{Name: "planner", Model: "planner", Tools: []string{"!execute", "!process_*"}}, nil
+	}
 	worker := definition.Definition{Name: "worker", Description: "works", Model: "worker"}
 	if !a.p.Boss {
 		return worker, nil
@@ -182,6 +226,14 @@ func (agents) List() []definition.Entry { return nil }
 // verdict is what people say about a call: each of the four decisions.
 func verdict(a runs.Approval) runs.Decide {
 	d := runs.Decide{Thread: a.Thread, Call: a.Call, By: "anna"}
+	switch a.Ask {
+	case thread.AskQuestion:
+		d.Decision, d.Text = thread.Respond, "b"
+		return d
+	case thread.AskPlan:
+		d.Decision, d.Args = thread.Edit, json.RawMessage(`{"plan":"so","steps":["act","look"]}`)
+		return d
+	}
 	switch n := numberOf(a.Call); n % 4 {
 	case 0:
 		d.Decision = thread.Approve
