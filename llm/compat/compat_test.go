@@ -143,6 +143,27 @@ func TestModel_boundsTheWholeCall(t *testing.T) {
 	}
 }
 
+// Deltas that say nothing cost nothing but their bytes, and those are bounded; a reply
+// that is sent twice over is one reply, or no reply at all.
+func TestModel_emptyDeltas(t *testing.T) {
+	const empty = "data: {\"choices\":[{\"delta\":{}}]}\n\n"
+	url, _ := server(t, strings.Repeat(empty, 300_000)+oneWord)
+	resp := ask(t, open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: url}), &llm.Request{Messages: []llm.Message{llm.User("hi")}})
+	if resp.Message.String() != "ok" || len(resp.Message.Blocks) != 1 {
+		t.Errorf("%d blocks: %.100q", len(resp.Message.Blocks), resp.Message.String())
+	}
+	url, _ = server(t, strings.Repeat(empty, 1_000_000)+oneWord)
+	_, _, err := llmtest.Ask(t.Context(), open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: url}), &llm.Request{Messages: []llm.Message{llm.User("hi")}})
+	if llm.TroubleOf(err) != llm.Malformed {
+		t.Errorf("more bytes than a reply may have: %v", err)
+	}
+	url, _ = server(t, oneWord+oneWord)
+	resp = ask(t, open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: url}), &llm.Request{Messages: []llm.Message{llm.User("hi")}})
+	if resp.Message.String() != "ok" {
+		t.Errorf("a reply that is sent twice: %q", resp.Message.String())
+	}
+}
+
 // What the caller does between two deltas is no silence of the server.
 func TestModel_aSlowCallerIsNoSilence(t *testing.T) {
 	s := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text(strings.Repeat("word ", 20_000))}, Piece: 5}))

@@ -123,13 +123,13 @@ func imagesOf(images []api.Image) ([]llm.Block, error) {
 	for i, image := range images {
 		mime, err := picture.Check(image.Data)
 		if err != nil {
-			return nil, errs.Wrap(errs.Of(err), err, "images[%d]: %s", i, errs.Public(err)).WithHint("%s", errs.Hint(err))
+			return nil, errs.Wrap(errs.Invalid, err, "images[%d]: %s", i, errs.Public(err)).WithHint("%s", errs.Hint(err))
 		}
 		total += len(image.Data)
 		blocks = append(blocks, llm.Block{Kind: llm.KindMedia, Media: &llm.Media{Type: mime, Data: image.Data}})
 	}
 	if total > imagesBytesMax {
-		return nil, errs.New(errs.Limit, "images: together they have %d bytes, at most %d are possible", total, imagesBytesMax)
+		return nil, errs.New(errs.Invalid, "images: together they have %d bytes, at most %d are possible", total, imagesBytesMax)
 	}
 	return blocks, nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net/http"
 	"slices"
@@ -277,6 +279,58 @@ func TestList(t *testing.T) {
 
 // A message to a run that goes on is queued, and to one that is over begins
 // the next; the same message twice is one.
+func TestStart_images(t *testing.T) {
+	w := newWorld(t, nil)
+	var out bytes.Buffer
+	must(t, png.Encode(&out, image.NewGray(image.Rect(0, 0, 2, 1))))
+	good := api.Image{Data: out.Bytes()}
+	large := api.Image{Data: append(slices.Clone(out.Bytes()), make([]byte, 4<<20)...)}
+	for name, c := range map[string]struct {
+		images []api.Image
+		status int
+		says   string
+	}{
+		"one":            {[]api.Image{good}, 201, ""},
+		"eight":          {[]api.Image{good, good, good, good, good, good, good, good}, 201, ""},
+		"nine":           {[]api.Image{good, good, good, good, good, good, good, good, good}, 400, "images"},
+		"as much as may": {[]api.Image{large, large, large, large}, 201, ""},
+		"too much":       {[]api.Image{large, large, large, large, large}, 400, "images: together they have"},
+		"more than read": {[]api.Image{large, large, large, large, large, large, large, large}, 413, ""},
+		"no image":       {[]api.Image{good, {Data: []byte("hello")}}, 400, "images[1]: that is no image"},
+		"nothing":        {[]api.Image{{}}, 400, "images[0]"},
+		"one too large":  {[]api.Image{{Data: append(slices.Clone(out.Bytes()), make([]byte, 6<<20)...)}}, 400, "images[0]: an image has"},
+	} {
+		a := w.send(w.Key, "POST", "/v1/runs", api.StartRun{Task: "x", Images: c.images})
+		if a.status != c.status || !strings.Contains(string(a.body), c.says) {
+			t.Errorf("%s: %d %.300s", name, a.status, a.body)
+		}
+	}
+	if a := w.send(w.Key, "POST", "/v1/runs", `{"task":"x","images":[{"data":"%"}]}`); a.status != 400 {
+		t.Errorf("no base64: %d %s", a.status, a.body)
+	}
+	run := w.start("Wait.")
+	if a := w.send(w.Key, "POST", "/v1/runs/"+run.ID+"/send", api.SendInput{Text: "see", Images: []api.Image{{Data: []byte("hello")}}}); a.status != 400 {
+		t.Errorf("a message with no image: %d %s", a.status, a.body)
+	}
+}
+
+func TestCompactAndCommands(t *testing.T) {
+	w := newWorld(t, succeed)
+	run := w.start("Do it.")
+	got := call[api.Run](w, "POST", "/v1/runs/"+run.ID+"/compact", api.CompactRun{Focus: "the port"}, 200)
+	if got.ID != run.ID {
+		t.Errorf("%+v", got)
+	}
+	call[api.Run](w, "POST", "/v1/runs/"+run.ID+"/compact", nil, 200)
+	if a := w.send(w.Key, "POST", "/v1/runs/"+run.ID+"/compact", api.CompactRun{Focus: strings.Repeat("x", 3000)}); a.status != 400 {
+		t.Errorf("a long focus: %d", a.status)
+	}
+	list := call[api.SlashCommandList](w, "GET", "/v1/commands", nil, 200)
+	if len(list.Items) != 2 || list.Items[0].Agent != "reviewer" || list.Items[1].Error != "commands/broken.md: it says nothing" {
+		t.Errorf("%+v", list)
+	}
+}
+
 func TestSend(t *testing.T) {
 	w := newWorld(t, func(p *runstest.Play) {
 		p.Answer("You said " + p.Input(0))
