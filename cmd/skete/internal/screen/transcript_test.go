@@ -284,11 +284,23 @@ func TestDialog(t *testing.T) {
 	unknown := all
 	unknown.Args = nil
 	shown := thread.ArgsHash(args)
+	question := Ask{Kind: api.AskQuestion, Call: "c1", Tool: "ask_user", Args: json.RawMessage(`{"question":"which?","options":["SQLite","PostgreSQL"]}`), Allowed: []string{"respond", "reject"}}
+	asked := thread.ArgsHash(question.Args)
+	plan := Ask{Kind: api.AskPlan, Call: "c1", Tool: "submit_plan", Args: json.RawMessage(`{"plan":"so","steps":["a"]}`), Allowed: []string{"approve", "edit", "reject"}}
 	for _, tt := range []struct {
 		name, keys string
 		asks       []Ask
 		want       []Action
 	}{
+		{"choose", "2", []Ask{question}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "respond", Text: "PostgreSQL", ArgsHash: asked}}}},
+		{"choose what is not there", "309", []Ask{question}, nil},
+		{"answer in words", "tboth\r", []Ask{question}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "respond", Text: "both"}}}},
+		{"a question is not approved", "ae", []Ask{question}, nil},
+		{"a number where nothing is asked", "1", []Ask{all}, nil},
+		{"accept a plan", "a", []Ask{plan}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: thread.ArgsHash(plan.Args)}}}},
+		{"a plan is not accepted for ever", "A", []Ask{plan}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: thread.ArgsHash(plan.Args)}}}},
+		{"a plan is not answered", "t", []Ask{plan}, nil},
+		{"change a plan", "rsmaller\r", []Ask{plan}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "reject", Text: "smaller"}}}},
 		{"nothing to do", "aert", nil, nil},
 		{"approve", "a", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
 		{"always", "A", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", Always: true, ArgsHash: shown}}}},
@@ -342,6 +354,27 @@ func TestDialog_viewed(t *testing.T) {
 	d.Viewed(ask, args)
 	if got := d.Press('a', []Ask{ask}); got.Decide == nil || got.Decide.ArgsHash != thread.ArgsHash(args) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A question and a plan are shown as such, and as exactly.
+func TestAskLines(t *testing.T) {
+	for _, c := range []struct{ kind, args, want string }{
+		{api.AskQuestion, `{"question":"which\u202e?","options":["a\u001b[1A","b"]}`, "which\\u202e?\n1  a\\x1b[1A\n2  b"},
+		{api.AskQuestion, `{"question":"why?"}`, "why?"},
+		{api.AskPlan, `{"plan":"# So\n\nit is\r","steps":["x","y"]}`, "# So\n\nit is\\r\n1. x\n2. y"},
+		{api.AskPlan, `{"plan":7}`, "plan: 7"},
+		{"", `{"question":"which?"}`, "question: which?"},
+	} {
+		if got := strings.Join(AskLines(c.kind, json.RawMessage(c.args)), "\n"); got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.kind, c.args, got, c.want)
+		}
+	}
+	shown := fmt.Sprint(askBlocks(Ask{Kind: api.AskQuestion, Args: json.RawMessage(`{"question":"which?","options":["a","b"]}`)}, 2))
+	for _, want := range []string{"the agent asks (1 of 2)", "1  a", "1 to 2 choose"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not in %s", want, shown)
+		}
 	}
 }
 
