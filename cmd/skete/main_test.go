@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
@@ -365,5 +366,31 @@ func cmdAPI(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if _, err := ts.Stdout().Write(body); err != nil || res.StatusCode >= 300 {
 		ts.Fatalf("%s %s: %s %v", args[0], args[1], res.Status, err)
+	}
+}
+
+// TestDay: what docs/day.md shows is what the script of it compares with.
+func TestDay(t *testing.T) {
+	document, err := os.ReadFile("../../docs/day.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	for rest := string(document); ; {
+		_, after, found := strings.Cut(rest, "```console\n")
+		if !found {
+			break
+		}
+		block, behind, _ := strings.Cut(after, "```\n")
+		shown.WriteString(block + "\n")
+		rest = behind
+	}
+	script, err := os.ReadFile("testdata/gvisor/day.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, _ := strings.Cut(string(script), "-- want --\n")
+	if d := cmp.Diff(want, shown.String()); d != "" {
+		t.Errorf("the document shows something else (-script +document)\n%s", d)
 	}
 }

@@ -373,10 +373,18 @@ func sizes(f api.PathChange) string {
 
 // sure asks who sits at the terminal.
 func (a commands) sure(plan api.ChangePlan) bool {
-	fmt.Fprintf(a.Err, "%s revision %d: change %d paths? [y/N] ", goes(plan), plan.N, plan.Total)
+	fmt.Fprintf(a.Err, "%s revision %d: change %s? [y/N] ", goes(plan), plan.N, paths(plan.Total, ""))
 	line, _ := bufio.NewReader(io.LimitReader(a.In, 1<<10)).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
+}
+
+// paths counts paths in words.
+func paths(n int, more string) string {
+	if n == 1 && more == "" {
+		return "1 path"
+	}
+	return fmt.Sprintf("%d paths%s", n, more)
 }
 
 func goes(plan api.ChangePlan) string {
@@ -403,7 +411,7 @@ func (a commands) report(done api.Applied) error {
 	if done.Cut {
 		more = " and more"
 	}
-	a.Note("%d paths%s changed; this is revision %d", changed, more, done.Revision.N)
+	a.Note("%s changed; this is revision %d", paths(changed, more), done.Revision.N)
 	_, err := fmt.Fprintln(a.Out, done.Revision.N)
 	return err
 }
