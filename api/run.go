@@ -86,6 +86,9 @@ type Run struct {
 	Sandbox   string            `json:"sandbox,omitempty"`
 	Keep      bool              `json:"keep,omitempty" doc:"its own sandbox is left as it is when it is over"`
 	Todos     []Todo            `json:"todos,omitempty"`
+	Planning  bool              `json:"planning,omitempty" doc:"only tools that read can be used: no plan has been accepted yet"`
+	Check     *RunCheck         `json:"check,omitempty" doc:"what has to hold before it succeeds"`
+	Checks    int               `json:"checks,omitempty" doc:"how often that was looked at"`
 	Waiting   int               `json:"waiting,omitempty" doc:"approvals that are open in the run and beneath it"`
 	// Background counts sub-agents that go on beneath it, also when it is over itself; in
 	// answers about a single run.

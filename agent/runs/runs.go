@@ -72,6 +72,11 @@ type Run struct {
 	// Keep: nothing is done to its own sandbox when it is over.
 	Keep  bool          `json:"keep,omitempty"`
 	Todos []thread.Todo `json:"todos,omitempty"`
+	// Planning: no plan has been accepted yet. Check is what has to hold in the end, and
+	// Checks how often that was looked at.
+	Planning bool             `json:"planning,omitempty"`
+	Check    *thread.RunCheck `json:"check,omitempty"`
+	Checks   int              `json:"checks,omitempty"`
 	// Waiting counts approvals that are open in the run and beneath it.
 	Waiting int `json:"waiting,omitempty"`
 	// Background counts sub-agents that go on beneath it; only of a single run.

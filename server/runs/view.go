@@ -19,7 +19,10 @@ func View(r runs.Run) api.Run {
 		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: transcript.Usage(r.Usage), CostUSD: r.CostUSD,
 		Budget:  api.Budget{Steps: r.Budget.Steps, Tokens: r.Budget.Tokens, CostUSD: r.Budget.CostUSD, WallMS: r.Budget.Wall.Milliseconds()},
 		Sandbox: r.Sandbox, Waiting: r.Waiting, Background: r.Background, Below: r.Below, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
-		Keep: r.Keep,
+		Keep: r.Keep, Planning: r.Planning, Checks: r.Checks,
+	}
+	if r.Check != nil {
+		v.Check = &api.RunCheck{Command: r.Check.Command, Rubric: r.Check.Rubric}
 	}
 	if len(r.Todos) > 0 {
 		v.Todos = transcript.Todos(r.Todos)

@@ -182,8 +182,13 @@ func (a commands) decideOn(ctx context.Context, r *client.Run, f *approveFlags, 
 		return nil
 	}
 	var list []api.Decide
+	var tools []string
 	for _, p := range chosen {
 		if p.Ask == api.AskQuestion && d.Decision == api.DecisionApprove {
+			if f.all {
+				a.Note("%s asks a question: `skete answer %s TEXT`", app.Cell(p.Call), p.Run)
+				continue
+			}
 			return usage("%s asks a question: it is answered, not approved", app.Cell(p.Call)).WithHint("`skete answer %s TEXT`", p.Run)
 		}
 		one := d
@@ -192,7 +197,10 @@ func (a commands) decideOn(ctx context.Context, r *client.Run, f *approveFlags, 
 			fmt.Fprintf(a.Out, "%s %s:\n", app.Cell(p.Call), app.Cell(p.Tool))
 			a.writeAsk(p)
 		}
-		list = append(list, one)
+		list, tools = append(list, one), append(tools, p.Tool)
+	}
+	if len(list) == 0 {
+		return nil
 	}
 	done, err := r.Decide(ctx, list...)
 	if a.JSON && done != nil {
@@ -201,9 +209,9 @@ func (a commands) decideOn(ctx context.Context, r *client.Run, f *approveFlags, 
 		}
 		return err
 	}
-	for i, p := range chosen {
+	for i, one := range list {
 		if i < len(done) && done[i].OK {
-			a.Note("%s: %s %s", app.Cell(p.Call), d.Decision, app.Cell(p.Tool))
+			a.Note("%s: %s %s", app.Cell(one.Call), d.Decision, app.Cell(tools[i]))
 		}
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"sync"
@@ -20,16 +21,19 @@ import (
 // one goroutine; between stop and start the terminal is as it was found.
 type keyboard struct {
 	in   *os.File
+	out  io.Writer // the terminal, which is asked to mark what is pasted
 	keys chan []screen.Key
 
-	old  *term.State
-	wake *os.File // its end wakes the reader from poll
-	done chan struct{}
-	wg   sync.WaitGroup
-	rest []byte
+	old    *term.State
+	wake   *os.File // its end wakes the reader from poll
+	done   chan struct{}
+	wg     sync.WaitGroup
+	reader screen.Reader
 }
 
-func newKeyboard(in *os.File) *keyboard { return &keyboard{in: in, keys: make(chan []screen.Key)} }
+func newKeyboard(in *os.File, out io.Writer) *keyboard {
+	return &keyboard{in: in, out: out, keys: make(chan []screen.Key)}
+}
 
 // pressed delivers keys; on nil it never does.
 func (k *keyboard) pressed() <-chan []screen.Key {
@@ -49,6 +53,7 @@ func (k *keyboard) start() error {
 		return err
 	}
 	k.old, k.wake, k.done = old, w, make(chan struct{})
+	_, _ = io.WriteString(k.out, screen.PasteOn) // a terminal that does not know it ignores it
 	k.wg.Go(func() {
 		defer r.Close()
 		k.read(int(r.Fd()), k.done)
@@ -76,9 +81,7 @@ func (k *keyboard) read(wake int, done <-chan struct{}) {
 		if n <= 0 && err != unix.EINTR {
 			return // the terminal is gone
 		}
-		var keys []screen.Key
-		keys, k.rest = screen.Keys(append(k.rest, buf[:max(n, 0)]...))
-		k.rest = bytes.Clone(k.rest)
+		keys := k.reader.Read(buf[:max(n, 0)])
 		if len(keys) == 0 {
 			continue
 		}
@@ -98,6 +101,7 @@ func (k *keyboard) stop() {
 	_ = k.wake.Close()
 	k.wake = nil
 	k.wg.Wait()
+	_, _ = io.WriteString(k.out, screen.PasteOff)
 	_ = term.Restore(int(k.in.Fd()), k.old)
 }
 

@@ -77,7 +77,9 @@ connection breaks and when the server is restarted. Ctrl-C asks whether to
 leave it running or to cancel it.
 
 On a terminal a call that needs approval asks here (a approve, e edit, r reject,
-t answer in its place). Elsewhere the command ends with status 3, and
+t answer in its place), and a question is answered (its number, or t). m writes a
+message: Alt-Enter begins a new line, the arrow up recalls the one before, and Tab
+goes on with a file behind @. Elsewhere the command ends with status 3, and
 ` + "`skete approve`" + ` decides. With -q only the result is printed.
 
 With --plan only tools that read can be used until you have accepted a plan, whose

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -108,6 +110,7 @@ type runWatcher struct {
 	result json.RawMessage
 	text   string
 	asked  map[string]bool // decided by policy
+	places int             // how often it was looked for where the run works
 }
 
 // watchNews is what the stream brought.
@@ -124,7 +127,8 @@ func watchRun(ctx context.Context, a *app.App, c *client.Client, run api.Run, op
 	if out, ok := a.Terminal(); ok && !a.JSON && !a.Quiet {
 		w.term = screen.NewTerminal(out)
 		if a.HasKeyboard() && opts.Policy == "ask" {
-			w.keys = newKeyboard(a.In)
+			w.keys = newKeyboard(a.In, out)
+			w.dialog.Complete = filesBeginning
 		}
 	}
 	if !a.JSON && !a.Quiet {
@@ -187,6 +191,7 @@ func (w *runWatcher) loop(ctx context.Context, ch <-chan watchNews) error {
 				continue
 			}
 		case <-waits.C:
+			w.place(ctx)
 			err = w.checkWaits(ctx)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -391,7 +396,7 @@ func (w *runWatcher) press(ctx context.Context, pressed []screen.Key) error {
 		case act.View != nil:
 			err = w.view(ctx, *act.View)
 		case act.Send != "":
-			_, err = w.r.Send(ctx, act.Send)
+			err = w.send(ctx, act.Send)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -401,6 +406,70 @@ func (w *runWatcher) press(ctx context.Context, pressed []screen.Key) error {
 		}
 	}
 	return nil
+}
+
+// send sends a message, with the images that it names.
+func (w *runWatcher) send(ctx context.Context, text string) error {
+	images, err := commands{w.App}.images(nil, text)
+	if err == nil {
+		_, err = w.r.Send(ctx, text, images...)
+	}
+	return err
+}
+
+// completionsMax bounds how many files are offered.
+const completionsMax = 50
+
+// filesBeginning lists files and directories whose paths begin with one.
+func filesBeginning(prefix string) []string {
+	dir, base := filepath.Split(prefix)
+	entries, err := os.ReadDir(filepath.Clean("./" + dir))
+	if filepath.IsAbs(dir) {
+		entries, err = os.ReadDir(dir)
+	}
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, base) || strings.HasPrefix(name, ".") && base == "" || strings.ContainsAny(name, " \n") {
+			continue
+		}
+		if e.IsDir() {
+			name += "/"
+		}
+		if found = append(found, dir+name); len(found) == completionsMax {
+			break
+		}
+	}
+	return found
+}
+
+// placesMax bounds how often it is looked for a run's sandbox.
+const placesMax = 20
+
+// place says where the run works, once its sandbox is known: how isolated it is, and
+// whether it has a network.
+func (w *runWatcher) place(ctx context.Context) {
+	if w.term == nil || w.places == placesMax {
+		return
+	}
+	w.places++
+	run, err := w.r.Get(ctx)
+	if err != nil || run.Sandbox == "" { // it may have none
+		return
+	}
+	w.places = placesMax
+	sb, err := w.c.Sandbox(run.Sandbox).Get(ctx)
+	if err != nil {
+		return
+	}
+	network := "network " + sb.Network
+	if sb.Network == "" || sb.Network == "none" {
+		network = "no network"
+	}
+	w.story.Place(run.Model, sb.Isolation, network)
 }
 
 // end says how it ended; err is the loop's.

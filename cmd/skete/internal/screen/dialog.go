@@ -28,9 +28,12 @@ type Action struct {
 // Dialog turns keys into actions.
 type Dialog struct {
 	mode mode
-	ask  Ask // that the mode is about
-	line line
+	ask  Ask    // that the mode is about
+	line line   // that is being typed
+	said line   // a message; what was said before comes back by KeyUp
 	note string // the answer to the last key
+	// Complete returns the paths that begin with one, for @ in a message; nil = none.
+	Complete func(prefix string) []string
 	// viewed are the arguments that were printed, by thread and call.
 	viewed map[string]json.RawMessage
 }
@@ -89,7 +92,7 @@ func (d *Dialog) Press(k Key, asks []Ask) Action {
 		d.mode = leaving
 		return Action{}
 	case k == 'm':
-		d.mode, d.line = messaging, line{}
+		d.mode = messaging
 		return Action{}
 	case len(asks) > 0:
 		return d.decide(k, asks[0])
@@ -135,7 +138,8 @@ func (d *Dialog) decide(k Key, a Ask) Action {
 	case decision == api.DecisionEdit:
 		return Action{Edit: &a}
 	}
-	d.mode, d.ask, d.line = rejecting, a, line{}
+	d.mode, d.ask = rejecting, a
+	d.line.clear()
 	if decision == api.DecisionRespond {
 		d.mode = responding
 	}
@@ -147,6 +151,9 @@ func (d *Dialog) typed(k Key, asks []Ask) Action {
 	if k == KeyInterrupt {
 		d.mode = leaving
 		return Action{}
+	}
+	if d.mode == messaging {
+		return d.message(k)
 	}
 	done, gone := d.line.press(k)
 	if gone {
@@ -161,9 +168,6 @@ func (d *Dialog) typed(k Key, asks []Ask) Action {
 		return Action{}
 	}
 	d.mode = watching
-	if was == messaging {
-		return Action{Send: text}
-	}
 	decision := api.DecisionReject
 	if was == responding {
 		decision = api.DecisionRespond
@@ -177,6 +181,53 @@ func (d *Dialog) typed(k Key, asks []Ask) Action {
 	return Action{}
 }
 
+// message is a key while a message is being typed.
+func (d *Dialog) message(k Key) Action {
+	if k == KeyTab {
+		d.complete()
+		return Action{}
+	}
+	done, gone := d.said.press(k)
+	if gone {
+		d.mode = watching
+	}
+	if !done {
+		return Action{}
+	}
+	text := d.said.String()
+	if text == "" {
+		d.note = "it is empty; Esc goes back"
+		return Action{}
+	}
+	d.mode = watching
+	d.said.keep()
+	return Action{Send: text}
+}
+
+// complete goes on with a path behind @, as far as it is clear.
+func (d *Dialog) complete() {
+	prefix, is := strings.CutPrefix(d.said.word(), "@")
+	if !is || d.Complete == nil {
+		return
+	}
+	found := d.Complete(prefix)
+	if len(found) == 0 {
+		d.note = "no file begins so"
+		return
+	}
+	common := found[0]
+	for _, f := range found[1:] {
+		for !strings.HasPrefix(f, common) {
+			common = common[:len(common)-1]
+		}
+	}
+	if more, ok := strings.CutPrefix(strings.ToValidUTF8(common, ""), prefix); ok && more != "" {
+		d.said.insert([]rune(Clean(more))...)
+	} else if len(found) > 1 {
+		d.note = Cut(strings.Join(found, "  "), 200)
+	}
+}
+
 // Blocks are the questions on the screen.
 func (d *Dialog) Blocks(asks []Ask) []Block {
 	var blocks []Block
@@ -187,11 +238,11 @@ func (d *Dialog) Blocks(asks []Ask) []Block {
 	case d.mode == leaving:
 		add("?", Yellow, "Leave? d: leave, the run goes on · Ctrl-C: cancel the run · any other key: stay")
 	case d.mode == messaging:
-		add("m", Cyan, "message: "+string(d.line.text)+"▏")
+		add("m", Cyan, "message (Enter sends, Alt-Enter: a new line, @FILE shows an image, Esc goes back): "+d.said.drawn())
 	case d.mode == rejecting:
-		add("r", Yellow, d.ask.words().reject+" (Enter; Esc goes back): "+string(d.line.text)+"▏")
+		add("r", Yellow, d.ask.words().reject+" (Enter; Esc goes back): "+d.line.drawn())
 	case d.mode == responding:
-		add("t", Yellow, d.ask.words().respond+" (Enter; Esc goes back): "+string(d.line.text)+"▏")
+		add("t", Yellow, d.ask.words().respond+" (Enter; Esc goes back): "+d.line.drawn())
 	case len(asks) > 0:
 		blocks = askBlocks(asks[0], len(asks))
 	}

@@ -48,6 +48,7 @@ type Story struct {
 	ended    *thread.RunEnded
 	lost     int
 	talked   bool // something stands on the screen already
+	place    string
 }
 
 // branch is one thread of the run's tree.
@@ -82,6 +83,15 @@ type call struct {
 
 // NewStory returns an empty one.
 func NewStory() *Story { return &Story{branches: map[string]*branch{}} }
+
+// Place says by what and where the run works; the foot of the screen shows it.
+func (s *Story) Place(parts ...string) {
+	var clean []string
+	for _, p := range parts {
+		clean = append(clean, Clean(p))
+	}
+	s.place = join(" · ", clean...)
+}
 
 // Asks are the calls that wait for a person, the oldest first.
 func (s *Story) Asks() []Ask { return s.asks }

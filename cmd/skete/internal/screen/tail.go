@@ -41,7 +41,7 @@ func (s *Story) Tail(v View, dialog []Block, help string) []string {
 	if len(s.todos) > 0 && len(dialog) == 0 {
 		foot = append(foot, todoBlocks(window(s.todos), 0)...)
 	}
-	foot = append(foot, Block{Text: join(" · ", s.numbers(v.Now), filled(own.window.Total, own.window.Window)), Tone: Dim, Note: help, Weak: true, One: true})
+	foot = append(foot, Block{Text: join(" · ", s.numbers(v.Now), filled(own.window.Total, own.window.Window), s.place), Tone: Dim, Note: help, Weak: true, One: true})
 	head, end := v.Render(top), v.Render(foot)
 	most := max(v.Height-1, 1)
 	if len(end) > most {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -316,6 +317,14 @@ func TestDialog(t *testing.T) {
 		{"respond nothing", "t\r", []Ask{all}, nil},
 		{"respond, and back", "tyes\x1ba", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
 		{"message", "mhi there\r", []Ask{all}, []Action{{Send: "hi there"}}},
+		{"message of two lines", "mhi\x1b\rthere\r", nil, []Action{{Send: "hi\nthere"}}},
+		{"pasted", "m\x1b[200~one\r\ntwo\x03\x1b[A\t3\x1b[201~!\r", nil, []Action{{Send: "one\n\ntwo 3!"}}},
+		{"edited in the middle", "mac\x1b[Db\x1b[H>\x1b[F<\x01\x1b[3~\r", nil, []Action{{Send: "abc<"}}},
+		{"said before", "mone\rmtwo\rm\x1b[A\x1b[A\x1b[A\rmx\x1b[A\x1b[B\r", nil, []Action{{Send: "one"}, {Send: "two"}, {Send: "one"}, {Send: "x"}}},
+		{"goes back, and keeps the draft", "mhal\x1bmf\r", nil, []Action{{Send: "half"}}},
+		{"a file", "msee @sh\t.\r", nil, []Action{{Send: "see @shot.png."}}},
+		{"two files", "m@s\t\r", nil, []Action{{Send: "@sh"}}},
+		{"no file", "m@x\t s\t\r", nil, []Action{{Send: "@x s"}}},
 		{"leave", "\x03d", nil, []Action{{Detach: true}}},
 		{"cancel", "\x03\x03", nil, []Action{{Cancel: true}}},
 		{"stay", "\x03xa", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
@@ -323,11 +332,19 @@ func TestDialog(t *testing.T) {
 		{"arrows", "\x1b[A\x1b[1;5C\x1bOPa", []Ask{all}, []Action{{Decide: &api.Decide{Call: "c1", Decision: "approve", ArgsHash: shown}}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &Dialog{}
+			d := &Dialog{Complete: func(prefix string) (found []string) {
+				for _, name := range []string{"shot.png", "shine/"} {
+					if strings.HasPrefix(name, prefix) && (prefix != "sh" || name == "shot.png") {
+						found = append(found, name)
+					}
+				}
+				return found
+			}}
 			var got []Action
-			keys, rest := Keys([]byte(tt.keys))
-			if len(rest) > 0 {
-				t.Fatalf("rest %q", rest)
+			var r Reader
+			keys := r.Read([]byte(tt.keys))
+			if len(r.rest) > 0 {
+				t.Fatalf("rest %q", r.rest)
 			}
 			for _, k := range keys {
 				if a := d.Press(k, tt.asks); a != (Action{}) {
@@ -443,12 +460,38 @@ func TestTerminal_drawsNothingTwice(t *testing.T) {
 	}
 }
 
+// Whatever comes, and in whatever pieces: the same keys.
 func FuzzKeys(f *testing.F) {
-	f.Add([]byte("a\x1b[A\xc3"))
+	f.Add([]byte("a\x1b[A\xc3"), 2)
+	f.Add([]byte("\x1b[200~a\rb\x1b[201~c\x1b\r"), 7)
+	f.Fuzz(func(t *testing.T, b []byte, at int) {
+		var whole, parts Reader
+		keys := whole.Read(b)
+		if len(keys) > len(b) || len(whole.rest) > sequenceMax {
+			t.Fatalf("%q: %v, %q", b, keys, whole.rest)
+		}
+		if at < 0 || at > len(b) || at > 0 && b[at-1] == 0x1b { // an ESC alone is a key by itself
+			return
+		}
+		if got := slices.Concat(parts.Read(b[:at]), parts.Read(b[at:])); !slices.Equal(got, keys) {
+			t.Fatalf("%q at %d: %v, want %v", b, at, got, keys)
+		}
+	})
+}
+
+// A line takes whatever is typed, and its cursor stays within it.
+func FuzzLine(f *testing.F) {
+	f.Add([]byte("ab\x1b[D\x7f\x1b[3~\x15\x1b[A\x1b[B\r"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		keys, rest := Keys(b)
-		if len(keys) > len(b) || len(rest) > len(b) || len(rest) > sequenceMax {
-			t.Fatalf("%q: %v, %q", b, keys, rest)
+		var l line
+		var r Reader
+		for _, k := range r.Read(b) {
+			if done, _ := l.press(k); done {
+				l.keep()
+			}
+			if l.at < 0 || l.at > len(l.text) || len(l.text) > lineMax || len(l.past) > pastMax {
+				t.Fatalf("%q: at %d of %d, %d past", b, l.at, len(l.text), len(l.past))
+			}
 		}
 	})
 }
