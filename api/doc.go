@@ -82,6 +82,7 @@
 //	POST   /runs/{id}/send                        SendInput -> Sent; header Idempotency-Key
 //	POST   /runs/{id}/cancel                      CancelRun -> Run
 //	POST   /runs/{id}/resume                      ResumeRun -> Run
+//	POST   /runs/{id}/compact                     CompactRun -> Run: a summary in place of the conversation so far
 //	POST   /runs/{id}/fork                        ForkRun -> Run; header Idempotency-Key
 //	POST   /runs/{id}/rewind                      RewindRun -> Run
 //	POST   /runs/{id}/replay                      Run: the same, again, in a fresh sandbox
@@ -99,6 +100,7 @@
 //	GET    /models                                ModelList
 //	GET    /agents                                AgentList
 //	GET    /agents/{name}                         Agent
+//	GET    /commands                              SlashCommandList: tasks that have names
 //	POST   /agents/validate                       ValidateAgent -> AgentValidated
 //	DELETE /threads/{id}                          forgets a conversation: its log and its sub-agents'
 //	GET    /templates                             TemplateList

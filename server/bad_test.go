@@ -229,6 +229,9 @@ func TestBadRequests(t *testing.T) {
 		{"events from a word", "GET", noRun + "/events?from=x", nil, nil, 400, "from"},
 		{"blob of no hash", "GET", "/v1/blobs/x", nil, nil, 400, "hash"},
 		{"follow without a WebSocket", "GET", "/v1/follow", nil, nil, 426, "WebSocket"},
+		{"compact a run that is not there", "POST", noRun + "/compact", `{"focus":"x"}`, nil, 404, ""},
+		{"compact with a key that there is not", "POST", noRun + "/compact", `{"foc":"x"}`, nil, 400, "foc"},
+		{"commands by another method", "POST", "/v1/commands", `{}`, nil, 405, ""},
 		{"agent that is not there", "GET", "/v1/agents/nobody", nil, nil, 404, "nobody"},
 		{"agent file of an unknown key", "POST", "/v1/agents/validate", `{"path":"a.yaml","text":""}`, nil, 400, "text"},
 		{"trace", "TRACE", "/v1/sandboxes", nil, nil, 405, ""},
@@ -251,7 +254,7 @@ func TestBadRequests(t *testing.T) {
 	// These take nothing that could be wrong but an id, which one case has tried.
 	idOnly := []string{
 		"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/services", "/services/load", "/{key}", "/tree", "/{id}", "/templates", "/keys",
-		"/replay", "/approvals", "/todos", "/agents", "/models", "/histories",
+		"/replay", "/approvals", "/todos", "/agents", "/commands", "/models", "/histories",
 	}
 	for _, r := range w.server.Routes() {
 		name := r.Method + " " + r.Path
