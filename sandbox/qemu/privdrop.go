@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -10,8 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/internal/sleep"
 )
 
 // This file makes a process that can reach nothing: a user of its own, in
@@ -95,7 +99,13 @@ func privdropListen(path string) (*os.File, error) {
 	return ln.File()
 }
 
-// privdropDial reaches a socket at a path of any length.
+// redialQueue is how long it is waited for QEMU to take a connection out of its queue.
+const redialQueue = 20 * time.Millisecond
+
+// privdropDial reaches a socket at a path of any length. QEMU's queue holds one or two
+// connections, those that were given up among them, until its main loop comes round: on a
+// host with much to do that takes a while, and a queue that is full is no machine that is
+// gone. It waits as long as ctx does.
 func privdropDial(ctx context.Context, path string) (net.Conn, error) {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -103,5 +113,10 @@ func privdropDial(ctx context.Context, path string) (net.Conn, error) {
 	}
 	defer dir.Close()
 	var d net.Dialer
-	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+	for {
+		conn, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
+		if !errors.Is(err, unix.EAGAIN) || sleep.For(ctx, redialQueue) != nil {
+			return conn, err
+		}
+	}
 }

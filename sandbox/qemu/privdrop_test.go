@@ -1,10 +1,16 @@
 package qemu
 
 import (
+	"context"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMapsAll(t *testing.T) {
@@ -56,5 +62,50 @@ func TestSocketsAtLongPaths(t *testing.T) {
 	_ = c.Close()
 	if _, err := privdropListen(filepath.Join(dir, "s")); err == nil {
 		t.Error("a second socket at the same place")
+	}
+}
+
+// A queue that is full of connections, those that were given up among them, is waited
+// for: QEMU takes them out when its main loop comes round.
+func TestDial_waitsForAFullQueue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "full.sock")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for { // until one more does not fit
+		conn, err := net.Dial("unix", path)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close() // it stays in the queue
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := privdropDial(ctx, path); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a queue that stays full: %v", err)
+	}
+	dialled := make(chan error, 1)
+	go func() {
+		conn, err := privdropDial(t.Context(), path)
+		if err == nil {
+			conn.Close()
+		}
+		dialled <- err
+	}()
+	if taken, _, err := unix.Accept(fd); err != nil {
+		t.Error(err)
+	} else {
+		_ = unix.Close(taken)
+	}
+	if err := <-dialled; err != nil {
+		t.Errorf("when there was room: %v", err)
 	}
 }
