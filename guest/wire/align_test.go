@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"testing"
@@ -73,5 +74,27 @@ func TestAlignClock(t *testing.T) {
 		if c.off.Abs() > 45*ms { // 20 of the aim, and what a busy host adds
 			t.Errorf("%s: the clock is %v off", name, c.off)
 		}
+	}
+}
+
+// A call's deadline is that of the dial which it waits for, and one without has none.
+func TestClient_dialsWithTheDeadlineOfTheCall(t *testing.T) {
+	var dialled []time.Time
+	client := wire.NewClient(func(ctx context.Context, _ uint32) (net.Conn, error) {
+		at, _ := ctx.Deadline()
+		dialled = append(dialled, at)
+		return nil, errors.New("no guest")
+	})
+	defer client.Close()
+	at := time.Now().Add(time.Hour)
+	ctx, cancel := context.WithDeadline(t.Context(), at)
+	defer cancel()
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		if _, err := client.Hello(ctx); err == nil {
+			t.Fatal("it has a guest")
+		}
+	}
+	if len(dialled) != 2 || !dialled[0].Equal(at) || !dialled[1].IsZero() {
+		t.Errorf("%v", dialled)
 	}
 }

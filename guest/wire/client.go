@@ -34,6 +34,8 @@ type Client struct {
 func NewClient(dial DialFunc, more ...connect.ClientOption) *Client {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := dialContext(ctx)
+			defer cancel()
 			return dial(ctx, ControlPort)
 		},
 		DisableCompression:  true,
@@ -42,7 +44,7 @@ func NewClient(dial DialFunc, more ...connect.ClientOption) *Client {
 		WriteBufferSize:     64 << 10,
 		ReadBufferSize:      ChunkBytes,
 	}
-	hc := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	hc := &http.Client{Transport: keepDeadline{t}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	opts := append([]connect.ClientOption{
 		connect.WithReadMaxBytes(MessageBytesMax),
 		connect.WithSendMaxBytes(MessageBytesMax),
@@ -59,6 +61,28 @@ func NewClient(dial DialFunc, more ...connect.ClientOption) *Client {
 		dial:      dial,
 		transport: t,
 	}
+}
+
+// keepDeadline tells dials the deadline of the call that they are for. A dial of
+// http.Transport outlives the call that began it, so its context has none; and a channel
+// without a deadline gives a guest up that may boot for longer.
+type keepDeadline struct{ http.RoundTripper }
+
+type deadlineKey struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (k keepDeadline) RoundTrip(req *http.Request) (*http.Response, error) {
+	if at, ok := req.Context().Deadline(); ok {
+		req = req.WithContext(context.WithValue(req.Context(), deadlineKey{}, at))
+	}
+	return k.RoundTripper.RoundTrip(req)
+}
+
+func dialContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if at, ok := ctx.Value(deadlineKey{}).(time.Time); ok {
+		return context.WithDeadline(ctx, at)
+	}
+	return ctx, func() {}
 }
 
 // Hello negotiates the protocol version; errs.Unsupported when there is none.
