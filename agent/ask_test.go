@@ -196,11 +196,13 @@ func (p *played) Decided(call string) (thread.ApprovalDecided, bool) {
 }
 
 func TestAsk_aReplayAnswersAsThen(t *testing.T) {
-	m := &played{model{reply: steps(
-		llm.Assistant(call("c1", "ask", `{}`), call("c2", "ask", `{}`)), llm.Assistant(call("c3", "plan", `{}`)), say("ok"))},
+	m := &played{
+		model{reply: steps(
+			llm.Assistant(call("c1", "ask", `{}`), call("c2", "ask", `{}`)), llm.Assistant(call("c3", "plan", `{}`)), say("ok"))},
 		map[string]thread.ApprovalDecided{
 			"c1": {Call: "c1", Decision: thread.Respond, Text: "yes", By: "ann"}, "c3": {Call: "c3", Decision: thread.Approve, By: "ann"},
-		}}
+		},
+	}
 	w := newWorldOf(t, nil, thread.RunStarted{Planning: true}, definition.Definition{Name: "a"}, m, askTools(&guest{})...)
 	if o := w.run(); !o.Ended {
 		t.Fatalf("%+v", o)

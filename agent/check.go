@@ -120,12 +120,11 @@ func (r *Runner) checkCommand(ctx context.Context, started *thread.CheckStarted,
 	limited, cancel := context.WithTimeout(ctx, r.checkTimeout()+checkGrace)
 	defer cancel()
 	result, err := r.c.Check.Run(limited, req)
-	if err != nil {
-		if limited.Err() != nil && ctx.Err() == nil {
-			result, err = tool.Fail(tool.CodeTimeout, "The machine did not answer in time."), nil
-		} else {
-			return err
-		}
+	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		result = tool.Fail(tool.CodeTimeout, "The machine did not answer in time.")
+	case err != nil:
+		return err
 	}
 	ended.Passed, ended.Exit, ended.Code = !result.Failed, result.Exit, result.Code
 	if result.Failed {

@@ -167,7 +167,7 @@ func TestModel_goneLeavesNoCall(t *testing.T) {
 }
 
 // patcher is a model that was trained on patches.
-type patcher struct{ named }
+type patcher struct{}
 
 func (p patcher) Info() llm.Info {
 	return llm.Info{Name: "p", WindowTokens: 100_000, Profile: llm.Profile{Edit: "apply_patch", Serial: true, Effort: "low", Advice: "One at a time."}}

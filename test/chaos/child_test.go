@@ -331,7 +331,7 @@ func (m machines) Open(ctx context.Context, tenant, id string) (supervisor.Machi
 	d, err := disk(ctx, m.c.store, tenant, id)
 	machine := supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}
 	if m.c.o.Plot.People {
-		machine.Commands = commands{m.c}
+		machine.Commands = commands(m)
 	}
 	return machine, func() {}, err
 }

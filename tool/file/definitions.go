@@ -24,7 +24,7 @@ var definitions = []definition{
 		make: func(b base) tool.Tool { return read{b} },
 	},
 	{
-		name:  "write_file",
+		name: "write_file",
 		about: `Writes a whole file: creates it, with its directories, or replaces what is in it. To change a part use edit_file. ` +
 			`Example: {"file_path":"/workspace/hello.py","content":"print('hello')\n"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path","content"],"properties":{
@@ -63,7 +63,7 @@ var definitions = []definition{
 		make: func(b base) tool.Tool { return glob{b} },
 	},
 	{
-		name:  "grep",
+		name: "grep",
 		about: `Finds text in files, line by line: literal text, or with regexp a regular expression (RE2). At most 1,000 matches. ` +
 			`Example: {"pattern":"func \\w+Handler","regexp":true,"glob":"*.go","output_mode":"content"}`,
 		schema: `{"type":"object","additionalProperties":false,"required":["pattern"],"properties":{

@@ -493,14 +493,14 @@ func (t applyPatch) one(ctx context.Context, f filePatch, p patchPlan) (did []st
 	if f.MoveTo != "" {
 		target, verb = f.MoveTo, "Moved "+show(f.Path)+" to"
 	}
-	text := []byte(joined(f.Lines))
 	if f.Op != patchDelete {
 		done, r, err := t.again(ctx, target, planned(target))
 		if r != nil || err != nil {
 			return nil, r, err
 		}
 		if !done {
-			if text, end, err = t.content(ctx, f, planned(f.Path)); end != nil || err != nil {
+			text, end, err := t.content(ctx, f, planned(f.Path))
+			if end != nil || err != nil {
 				return nil, end, err
 			}
 			if _, err := t.env.Files.Write(ctx, target, text, planned(target).Before); err != nil {

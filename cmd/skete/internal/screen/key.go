@@ -102,10 +102,10 @@ func (r *Reader) sequence(b []byte) (n int, key Key) {
 
 func (r *Reader) character(c rune) (Key, bool) {
 	if r.pasting {
-		switch {
-		case c == '\r' || c == '\n':
+		switch c {
+		case '\r', '\n':
 			return KeyNewline, true
-		case c == '\t':
+		case '\t':
 			return ' ', true
 		}
 		return Key(c), unicode.IsPrint(c) && c != utf8.RuneError
