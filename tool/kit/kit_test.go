@@ -137,7 +137,7 @@ func TestNew_whatModelsAreTold(t *testing.T) {
 	for _, x := range tools {
 		s := x.Spec()
 		n := (len(s.Name) + len(s.Description) + len(s.Schema)) / 4
-		if s.Name != "run_command" && s.Name != "list_files" { // an agent has them only if it names them
+		if !slices.Contains([]string{"run_command", "list_files", "apply_patch"}, s.Name) { // an agent has them only if it names them
 			sum += n
 		}
 		fmt.Fprintf(&out, "# %s: %d tokens\n%s\n%s\n\n", s.Name, n, s.Description, s.Schema)
