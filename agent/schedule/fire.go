@@ -98,6 +98,7 @@ func (s *Scheduler) settle(ctx context.Context, e *entry) error {
 	}
 	due, missed := latest(e.times, known.Next, s.now())
 	if missed > 0 {
+		s.c.Log.Info("times of a schedule were missed", "schedule", known.ID, "tenant", known.Tenant, "from", known.Next, "missed", missed)
 		// First the record, then the start: no time but the record's Next may have a run.
 		if known, err = s.miss(ctx, e, known.Next, due, missed); err != nil || !known.Next.Equal(due) {
 			return err
@@ -113,6 +114,7 @@ func (s *Scheduler) begin(ctx context.Context, e *entry, known Schedule, due tim
 		return err
 	}
 	if under != "" {
+		s.c.Log.Info("a time of a schedule is skipped: a run is under way", "schedule", known.ID, "tenant", known.Tenant, "due", due, "run", under)
 		return s.skip(ctx, e, due)
 	}
 	run, err := s.c.Runs.Start(ctx, known.Tenant, known.startOf(due, known.key(due)))

@@ -144,11 +144,15 @@ func (s *Scheduler) Add(ctx context.Context, tenant string, n New) (Schedule, er
 	if err != nil {
 		return Schedule{}, err
 	}
+	if known, again, err := s.made(e.s); again || err != nil {
+		return known, err
+	}
 	if err := s.c.Runs.MayStart(ctx, tenant, e.s.startOf(e.s.Next, "")); err != nil {
 		return Schedule{}, err
 	}
 	s.adding.Lock()
 	defer s.adding.Unlock()
+	// Once more: looking for the model takes its time.
 	if known, again, err := s.made(e.s); again || err != nil {
 		return known, err
 	}

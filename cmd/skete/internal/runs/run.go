@@ -88,16 +88,25 @@ definition can say otherwise (after_run).
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
+	a.startFlags(cmd, &f)
 	fs.StringVar(&f.definition, "definition", "", "a definition in this file (YAML, Markdown or JSON) in place of --agent, - is stdin")
+	fs.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
+	fs.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
+	fs.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
+	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+// startFlags are those of every command that asks for runs.
+func (a commands) startFlags(cmd *cobra.Command, f *runFlags) {
+	fs := cmd.Flags()
+	fs.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
 	fs.StringVarP(&f.req.Model, "model", "m", "", "which model (default the agent's, then the server's choice)")
 	fs.StringVar(&f.req.Thread, "thread", "", "go on with this conversation: the thread of an earlier run, see skete show --json")
 	fs.StringVar(&f.req.Title, "title", "", "what lists show (default the first line of the task)")
 	fs.StringArrayVar(&f.labels, "label", nil, "label `key=value` (may be repeated)")
 	fs.StringVarP(&f.file, "file", "f", "", "read the task from this file, - is stdin")
-	fs.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
-	fs.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
-	fs.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
 	f.budget.flags(cmd, "budget-", "at most so many")
 	fs.StringVar(&f.budget.wall, "timeout", "", "at most so long, waiting for people not counted: 10m, 2h")
 	fs.StringVar(&f.sandbox, "sandbox", "", "work in this sandbox: id, beginning of an id, or name")
@@ -111,10 +120,7 @@ definition can say otherwise (after_run).
 	fs.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
 	fs.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
 	_ = fs.MarkHidden("vm")
-	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.Complete(0))
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	return cmd
 }
 
 func (a commands) startRun(ctx context.Context, f *runFlags, args []string) error {
@@ -129,13 +135,8 @@ func (a commands) startRun(ctx context.Context, f *runFlags, args []string) erro
 	if err != nil {
 		return err
 	}
-	if f.sandbox != "" {
-		sb, err := a.Find(ctx, c, f.sandbox)
-		if err != nil {
-			return err
-		}
-		a.WarnIsolation(sb)
-		req.Sandbox = sb.ID
+	if req.Sandbox, err = a.named(ctx, c, f.sandbox); err != nil {
+		return err
 	}
 	run, err := c.StartRun(ctx, req)
 	if errs.Is(err, errs.Invalid) {
@@ -145,6 +146,19 @@ func (a commands) startRun(ctx context.Context, f *runFlags, args []string) erro
 		return err
 	}
 	return a.started(ctx, c, run, f.detach, f.approve)
+}
+
+// named is the id of the sandbox that --sandbox names; "" = none.
+func (a commands) named(ctx context.Context, c *client.Client, sandbox string) (string, error) {
+	if sandbox == "" {
+		return "", nil
+	}
+	sb, err := a.Find(ctx, c, sandbox)
+	if err != nil {
+		return "", err
+	}
+	a.WarnIsolation(sb)
+	return sb.ID, nil
 }
 
 // started prints a run that was started, or watches it.
