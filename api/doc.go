@@ -97,6 +97,12 @@
 //	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=
 //	GET    /blobs/{hash}                          octet-stream, Range: content that an event names by hash
 //	GET    /follow                                WebSocket of FollowRequest and FollowMessage (text)
+//	POST   /schedules                             CreateSchedule -> Schedule; header Idempotency-Key
+//	GET    /schedules                             SchedulePage; ?page_size= &page_token=
+//	GET    /schedules/{id}                        Schedule; by its id or its name, here and below
+//	PATCH  /schedules/{id}                        UpdateSchedule -> Schedule: pauses it, or lets it go on
+//	DELETE /schedules/{id}                        its runs stay
+//	POST   /schedules/{id}/run                    Run: one now; header Idempotency-Key
 //	GET    /models                                ModelList
 //	GET    /agents                                AgentList
 //	GET    /agents/{name}                         Agent

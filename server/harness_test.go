@@ -22,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
@@ -268,8 +269,11 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	w.ring = key.NewRing(keys)
 	fake := runstest.New(nil)
 	t.Cleanup(fake.Close)
+	schedules, err := schedule.Open(t.Context(), schedule.Config{Records: kv("schedules"), Runs: fake})
+	must(t, err)
+	t.Cleanup(func() { _ = schedules.Close() })
 	config := server.Config{
-		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {

@@ -80,8 +80,12 @@ type Sandboxes interface {
 	Counts(ctx context.Context) map[string]sandbox.Counts
 }
 
-// Runs is what the server needs of *supervisor.Supervisor.
-type Runs = runs.Supervisor
+// Runs is what the server needs of *supervisor.Supervisor, Schedules what it needs
+// of *schedule.Scheduler.
+type (
+	Runs      = runs.Supervisor
+	Schedules = runs.Schedules
+)
 
 // Templates is what the server needs of *template.Store.
 type Templates interface {
@@ -130,11 +134,12 @@ type Config struct {
 	Sandboxes Sandboxes
 	Events    event.Log // nil = the server tells of none
 	Templates Templates
-	Makers    Makers // nil = the server makes no templates; its routes say so
-	Runs      Runs   // nil = the server runs no agents; its routes say so
-	Models    Models // nil = the same
-	Upkeep    Upkeep // nil = the same
-	Warm      Warm   // nil = the server keeps nothing warm
+	Makers    Makers    // nil = the server makes no templates; its routes say so
+	Runs      Runs      // nil = the server runs no agents; its routes say so
+	Schedules Schedules // nil = the same
+	Models    Models    // nil = the same
+	Upkeep    Upkeep    // nil = the same
+	Warm      Warm      // nil = the server keeps nothing warm
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
 	// Looked is how long the files of a tenant's sandboxes have been looked at; nil = not known.
@@ -222,7 +227,7 @@ func New(c Config) (*Server, error) {
 	})
 	registerServices(s.table, servicesConfig{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
-	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Hub: s.hub, Tools: c.Tools})
+	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)
 	s.registerPool(s.table)
 	s.registerTemplates(s.table)

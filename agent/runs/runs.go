@@ -9,39 +9,40 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
-// Start asks for a run.
+// Start asks for a run. A schedule keeps one as JSON: with an agent by its name,
+// and without a Key, which is new each time.
 type Start struct {
 	// Thread to go on with; "" = a new one.
-	Thread thread.ID
+	Thread thread.ID `json:"thread,omitempty"`
 	// Agent is the name of a definition ("" = "default"); Inline wins over it.
 	// Both only for a new thread.
-	Agent  string
-	Inline *definition.Definition
-	Input  []llm.Block
-	Title  string
-	Labels map[string]string
-	Model  string // "" = the definition's, then the server's choice
-	Budget thread.Budget
-	Schema json.RawMessage // of the result
+	Agent  string                 `json:"agent,omitempty"`
+	Inline *definition.Definition `json:"-"`
+	Input  []llm.Block            `json:"input"`
+	Title  string                 `json:"title,omitempty"`
+	Labels map[string]string      `json:"labels,omitempty"`
+	Model  string                 `json:"model,omitempty"` // "" = the definition's, then the server's choice
+	Budget thread.Budget          `json:"budget,omitzero"`
+	Schema json.RawMessage        `json:"schema,omitempty"` // of the result
 	// Planning: the agent only reads until a person has accepted its plan.
-	Planning bool
-	EndCheck *thread.RunCheck // what has to hold in the end, nil = nothing
+	Planning bool             `json:"planning,omitempty"`
+	EndCheck *thread.RunCheck `json:"check,omitempty"` // what has to hold in the end, nil = nothing
 	// Sandbox is an existing sandbox to work in; "" = the thread gets its own.
-	Sandbox string
+	Sandbox string `json:"sandbox,omitempty"`
 	// Spec overrides what the definition says about the thread's own sandbox;
 	// the keys are those of a sandbox spec.
-	Spec map[string]any
+	Spec map[string]any `json:"spec,omitempty"`
 	// Keep leaves the thread's own sandbox as it is when the run is over, whatever
 	// the definition says.
-	Keep bool
+	Keep bool `json:"keep,omitempty"`
 	// Key makes the call repeatable: the same key is the same run.
-	Key string
-	By  string // who asks
+	Key string `json:"-"`
+	By  string `json:"by,omitempty"` // who asks
 	// Operator: the caller may do what the server's own user may. Others cannot
 	// name files of the host (models of scripts).
-	Operator bool
+	Operator bool `json:"operator,omitempty"`
 
-	Replay thread.RunID // the run that is played again; only the supervisor sets it
+	Replay thread.RunID `json:"-"` // the run that is played again; only the supervisor sets it
 }
 
 // Run is what there is to know about a run without reading its log.

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -16,13 +15,6 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
-
-// ids are what a key stands for.
-type ids struct {
-	Run    thread.RunID `json:"run"`
-	Thread thread.ID    `json:"thread"`
-	Asked  string       `json:"asked"` // hash of what was asked for
-}
 
 // Start begins a run. With a Key the same call again returns the same run;
 // Conflict: the key was used for something else, or the thread has a run under
@@ -92,49 +84,57 @@ func (k *Supervisor) command(input []llm.Block) (definition.Command, []llm.Block
 	return c, input, err
 }
 
-// keyed makes a call with a key stand for one pair of ids.
-func (k *Supervisor) keyed(ctx context.Context, tenant string, s runs.Start, id ids) (ids, bool, error) {
-	if s.Key == "" {
-		return id, false, nil
+// MayStart finds out what keeps a run from being started now: that its agent, its
+// thread or its model is not there, or that it may not name them. A later Start may
+// fail all the same; nothing is written.
+func (k *Supervisor) MayStart(ctx context.Context, tenant string, s runs.Start) error {
+	if err := s.Check(); err != nil {
+		return err
 	}
-	id.Asked = s.Fingerprint()
-	key := keyPrefix + tenant + "/" + runs.HashName(s.Key)
-	value, _ := json.Marshal(id)
-	_, err := k.c.Records.Create(ctx, key, value)
-	if !errs.Is(err, errs.Exists) {
-		return id, false, err
-	}
-	old, _, err := k.c.Records.Get(ctx, key)
+	s, err := k.commanded(s)
 	if err != nil {
-		return id, false, err
+		return err
 	}
-	var known ids
-	if err := json.Unmarshal(old, &known); err != nil {
-		return id, false, errs.Wrap(errs.Corrupt, err, "the record of a key cannot be read")
+	if s.Thread == "" {
+		_, _, _, err := k.chosen(ctx, s)
+		return err
 	}
-	if known.Asked != id.Asked {
-		return id, false, errs.New(errs.Conflict, "this key was used for another run")
+	_, st, err := k.fold(ctx, tenant, s.Thread)
+	if err != nil {
+		return err
 	}
-	return known, true, nil
+	if err := s.MayName(definition.Definition{}); err != nil {
+		return err
+	}
+	model, err := k.modelFor(ctx, s.Model, lastModel(st.Run), st.Agent.Model)
+	if err != nil {
+		return err
+	}
+	return k.fits(ctx, s, st.Agent, model)
+}
+
+// chosen is what a run on a new thread works with: its agent, its model, the first
+// event of its thread.
+func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Definition, model string, opened thread.Opened, err error) {
+	if d, err = k.definition(s); err != nil {
+		return d, "", opened, err
+	}
+	if err = s.MayName(d); err != nil {
+		return d, "", opened, err
+	}
+	if model, err = k.modelFor(ctx, s.Model, d.Model); err != nil {
+		return d, "", opened, err
+	}
+	if err = k.fits(ctx, s, d, model); err != nil {
+		return d, "", opened, err
+	}
+	opened, err = s.Opened(d)
+	return d, model, opened, err
 }
 
 // begin opens a new thread with its first run.
 func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
-	d, err := k.definition(s)
-	if err != nil {
-		return runs.Run{}, err
-	}
-	if err := s.MayName(d); err != nil {
-		return runs.Run{}, err
-	}
-	model, err := k.modelFor(ctx, s.Model, d.Model)
-	if err != nil {
-		return runs.Run{}, err
-	}
-	if err := k.fits(ctx, s, d, model); err != nil {
-		return runs.Run{}, err
-	}
-	opened, err := s.Opened(d)
+	d, model, opened, err := k.chosen(ctx, s)
 	if err != nil {
 		return runs.Run{}, err
 	}

@@ -16,6 +16,7 @@ import (
 var topics = []struct{ name, about, file string }{
 	{"models", "which models can be used, and how to add one", "models.md"},
 	{"agents", "agents as files: instructions, tools, limits, approvals", "agents.md"},
+	{"schedules", "runs at times: cron, time zones, what is missed", "schedules.md"},
 	{"configuration", "every setting of the server, and the variables", "config.md"},
 	{"history", "revisions, undo, and what is kept how long", "history.md"},
 	{"templates", "root file systems: images, recipes, packages", "templates.md"},

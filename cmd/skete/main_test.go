@@ -237,17 +237,23 @@ func cmdSetID(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], out)
 }
 
-// cmdUntil repeats a program until its stdout holds a text: until TEXT PROGRAM ARGS…
+// cmdUntil repeats a program until its stdout holds a text: until [-90s] TEXT PROGRAM ARGS…
 func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: until TEXT PROGRAM ARGS…")
-	}
+	most := 30 * time.Second
 	var err error
+	if len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		most, err = time.ParseDuration(args[0][1:])
+		ts.Check(err)
+		args = args[1:]
+	}
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until [-TIME] TEXT PROGRAM ARGS…")
+	}
 	said := func() bool {
 		err = ts.Exec(args[1], args[2:]...)
 		return err == nil && strings.Contains(ts.ReadFile("stdout"), args[0])
 	}
-	if !patience.Holds(30*time.Second, said) {
+	if !patience.Holds(most, said) {
 		ts.Fatalf("waited in vain for %q: %v", args[0], err)
 	}
 }

@@ -31,6 +31,7 @@ var wrongUsages = []string{
 	"key create", "key create --name x --scope everything", "key revoke", "tenant erase x", "template build", "template build /nothere --name x", "template prepare", "template rm", "template pull",
 	"run", "run x --schema nothere", "run x --budget-cost none", "run x --timeout soon", "run x --label novalue", "runs --state bogus",
 	"show", "attach", "send", "cancel", "fork", "fork RUN --at x", "rewind RUN", "rewind RUN --to x", "replay", "resume", "resume RUN --budget-steps x", "approve RUN --reply", "agent validate nothere", "agent show",
+	"schedule add", "schedule add a x", "schedule add a x --every soon", "schedule add a --every 1h", "schedule show", "schedule ls extra", "schedule bogus",
 	"history ID ID2", "undo ID --to x", "undo ID --run", "revert ID", "revert ID x", "restore ID", "restore ID x", "history move x",
 	"service add ID", "service add ID web", "service add ID web --http x -- true", "service add", "service logs", "service stop", "preview open", "preview open ID x", "preview share ID 5173 --for soon", "preview revoke",
 	"doctor --provider steel", "fsck extra", "stop --timeout soon", "--log-level loud vm list",

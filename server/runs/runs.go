@@ -1,7 +1,8 @@
 // Package runs serves runs of agents: it starts and steers them, shows what
-// they did, streams what they do, and takes people's decisions.
+// they did, streams what they do, takes people's decisions, and keeps the
+// schedules that start them at times.
 //
-//	runs.Register(table, runs.Config{Supervisor: supervisor, Hub: hub})
+//	runs.Register(table, runs.Config{Supervisor: supervisor, Schedules: scheduler, Hub: hub})
 //
 // Whatever it shows is read from the log of the run's thread, within the
 // caller's tenant; a foreign run looks like one that does not exist. Without a
@@ -65,6 +66,7 @@ type Supervisor interface {
 // Config of the routes.
 type Config struct {
 	Supervisor Supervisor // nil = this server runs no agents
+	Schedules  Schedules  // nil = the same
 	Hub        *stream.Hub
 	// Tools are the names of all tools, against which agent files are checked; nil = no check.
 	Tools []string
@@ -73,22 +75,26 @@ type Config struct {
 }
 
 type service struct {
-	k     Supervisor
-	hub   *stream.Hub
-	tools []string
-	beat  time.Duration
+	k         Supervisor
+	schedules Schedules
+	hub       *stream.Hub
+	tools     []string
+	beat      time.Duration
 	// sandboxOf finds the id of a sandbox that a body names.
 	sandboxOf func(ctx context.Context, name string) (id string, err error)
 }
 
 // Register adds the routes to the table.
 func Register(t *route.Table, c Config) {
-	s := &service{c.Supervisor, c.Hub, c.Tools, cmp.Or(c.HeartbeatEvery, HeartbeatEvery), t.SandboxOf}
+	s := &service{
+		k: c.Supervisor, schedules: c.Schedules, hub: c.Hub, tools: c.Tools, beat: cmp.Or(c.HeartbeatEvery, HeartbeatEvery), sandboxOf: t.SandboxOf,
+	}
 	s.registerRuns(t)
 	s.registerDecisions(t)
 	s.registerStory(t)
 	s.registerStreams(t)
 	s.registerAgents(t)
+	s.registerSchedules(t)
 }
 
 // RunPath names a run. It is exported because the JSON layer looks only into

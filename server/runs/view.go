@@ -17,8 +17,7 @@ func View(r runs.Run) api.Run {
 		ID: string(r.ID), Thread: string(r.Thread), Agent: r.Agent, Model: transcript.ModelName(r.Model), Title: r.Title, Labels: r.Labels, By: r.By,
 		State: string(r.State), Reason: r.Reason, Text: r.Text, Result: r.Result,
 		CreatedAt: r.Created.UTC(), EndedAt: optionalTime(r.Ended), Steps: r.Steps, Usage: transcript.Usage(r.Usage), CostUSD: r.CostUSD,
-		Budget:  api.Budget{Steps: r.Budget.Steps, Tokens: r.Budget.Tokens, CostUSD: r.Budget.CostUSD, WallMS: r.Budget.Wall.Milliseconds()},
-		Sandbox: r.Sandbox, Waiting: r.Waiting, Background: r.Background, Below: r.Below, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
+		Budget: budgetView(r.Budget), Sandbox: r.Sandbox, Waiting: r.Waiting, Background: r.Background, Below: r.Below, FirstSeq: r.First, LastSeq: r.Last, Replay: string(r.Replay),
 		Keep: r.Keep, Planning: r.Planning, Checks: r.Checks,
 	}
 	if r.Check != nil {
@@ -31,6 +30,10 @@ func View(r runs.Run) api.Run {
 		v.Fork = &api.Fork{Thread: string(r.Fork.Thread), Seq: r.Fork.Seq}
 	}
 	return v
+}
+
+func budgetView(b thread.Budget) api.Budget {
+	return api.Budget{Steps: b.Steps, Tokens: b.Tokens, CostUSD: b.CostUSD, WallMS: b.Wall.Milliseconds()}
 }
 
 func optionalTime(t time.Time) *time.Time {

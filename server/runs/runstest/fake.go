@@ -151,8 +151,8 @@ func (f *Fake) Start(_ context.Context, name string, s runs.Start) (runs.Run, er
 		_, r, err := f.find(name, id)
 		return r.Run, err
 	}
-	if s.Inline == nil && s.Thread == "" && s.Agent != "" && !slices.ContainsFunc(f.Defs, func(d definition.Definition) bool { return d.Name == s.Agent }) {
-		return runs.Run{}, errs.New(errs.NotFound, "no agent %.40q", s.Agent).WithHint("`skete agent list` shows them")
+	if err := f.mayName(s); err != nil {
+		return runs.Run{}, err
 	}
 	for _, r := range t.runs {
 		if r.Thread == s.Thread && !r.State.Final() {
@@ -160,6 +160,37 @@ func (f *Fake) Start(_ context.Context, name string, s runs.Start) (runs.Run, er
 		}
 	}
 	return f.start(t, name, s, nil), nil
+}
+
+func (f *Fake) mayName(s runs.Start) error {
+	if s.Inline == nil && s.Thread == "" && s.Agent != "" && !slices.ContainsFunc(f.Defs, func(d definition.Definition) bool { return d.Name == s.Agent }) {
+		return errs.New(errs.NotFound, "no agent %.40q", s.Agent).WithHint("`skete agent list` shows them")
+	}
+	return nil
+}
+
+// MayStart implements schedule.Runs.
+func (f *Fake) MayStart(_ context.Context, _ string, s runs.Start) error {
+	return cmp.Or(s.Check(), f.mayName(s))
+}
+
+// Keyed implements schedule.Runs.
+func (f *Fake) Keyed(_ context.Context, name, key string) (runs.Run, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, r, err := f.find(name, f.of(name).keys[key])
+	if err != nil {
+		return runs.Run{}, err
+	}
+	return r.now(), nil
+}
+
+// ForgetKey implements schedule.Runs.
+func (f *Fake) ForgetKey(_ context.Context, name, key string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.of(name).keys, key)
+	return nil
 }
 
 func (f *Fake) start(t *tenant, name string, s runs.Start, fork *thread.Fork) runs.Run {

@@ -107,20 +107,29 @@ definition can say otherwise (after_run).
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
+	a.startFlags(cmd, &f)
 	flags.StringVar(&f.definition, "definition", "", "a definition in this file (YAML, Markdown or JSON) in place of --agent, - is stdin")
+	flags.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
+	flags.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
+	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	return cmd
+}
+
+// startFlags are those of every command that asks for runs.
+func (a commands) startFlags(cmd *cobra.Command, f *runFlags) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.req.Agent, "agent", "a", "", "which agent (default the one that is called default): see skete agent list")
 	flags.StringVarP(&f.req.Model, "model", "m", "", "which model (default the agent's, then the server's choice)")
 	flags.StringVar(&f.req.Thread, "thread", "", "go on with this conversation: the thread of an earlier run, see skete show --json")
 	flags.StringVar(&f.req.Title, "title", "", "what lists show (default the first line of the task)")
 	flags.StringArrayVar(&f.labels, "label", nil, "label `key=value` (may be repeated)")
 	flags.StringVarP(&f.file, "file", "f", "", "read the task from this file, - is stdin")
-	flags.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
 	flags.BoolVar(&f.req.Plan, "plan", false, "see a plan first: only tools that read until it is accepted")
 	flags.StringVar(&f.check.Command, "check", "", "succeed only when this `command` exits with 0")
 	flags.StringVar(&f.check.Rubric, "rubric", "", "succeed only when a critic finds this `text` to be true of the work")
 	flags.StringArrayVar(&f.images, "image", nil, "show this `file` to the model: PNG, JPEG, GIF, WebP (may be repeated)")
-	flags.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
-	flags.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
 	f.budget.flags(cmd, "budget-", "at most so many")
 	flags.StringVar(&f.budget.wall, "timeout", "", "at most so long, waiting for people not counted: 10m, 2h")
 	flags.StringVar(&f.sandbox, "sandbox", "", "work in this sandbox: id, beginning of an id, or name")
@@ -134,10 +143,7 @@ definition can say otherwise (after_run).
 	flags.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
 	flags.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
 	_ = flags.MarkHidden("vm")
-	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.Complete(0))
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	return cmd
 }
 
 func (a commands) startRun(ctx context.Context, f *runFlags, args []string) error {
@@ -152,13 +158,8 @@ func (a commands) startRun(ctx context.Context, f *runFlags, args []string) erro
 	if err != nil {
 		return err
 	}
-	if f.sandbox != "" {
-		sb, err := a.Find(ctx, c, f.sandbox)
-		if err != nil {
-			return err
-		}
-		a.WarnIsolation(sb)
-		req.Sandbox = sb.ID
+	if req.Sandbox, err = a.named(ctx, c, f.sandbox); err != nil {
+		return err
 	}
 	run, err := c.StartRun(ctx, req)
 	if errs.Is(err, errs.Invalid) {
@@ -168,6 +169,19 @@ func (a commands) startRun(ctx context.Context, f *runFlags, args []string) erro
 		return err
 	}
 	return a.started(ctx, c, run, f.detach, f.approve)
+}
+
+// named is the id of the sandbox that --sandbox names; "" = none.
+func (a commands) named(ctx context.Context, c *client.Client, sandbox string) (string, error) {
+	if sandbox == "" {
+		return "", nil
+	}
+	sb, err := a.Find(ctx, c, sandbox)
+	if err != nil {
+		return "", err
+	}
+	a.WarnIsolation(sb)
+	return sb.ID, nil
 }
 
 // started prints a run that was started, or watches it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/plan"
+	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/catalog"
@@ -24,8 +25,9 @@ func wireRequest[T any](m *T) *connect.Request[T] { return connect.NewRequest(m)
 
 // Buckets of the store.
 const (
-	runsBucket     = "runs"
-	memoriesBucket = "memories"
+	runsBucket      = "runs"
+	schedulesBucket = "schedules"
+	memoriesBucket  = "memories"
 )
 
 // openAgents makes what runs of agents need, and goes on with those that are
@@ -77,7 +79,23 @@ func (r *running) openAgents(ctx context.Context) error {
 		return err
 	}
 	r.onClose(r.supervisor.Close)
+	if err := r.openSchedules(ctx); err != nil {
+		return err
+	}
 	r.startTidying()
+	return nil
+}
+
+// openSchedules starts the runs that are due, and goes on with it.
+func (r *running) openSchedules(ctx context.Context) error {
+	records, err := r.store.KV(ctx, schedulesBucket)
+	if err != nil {
+		return err
+	}
+	if r.schedules, err = schedule.Open(ctx, schedule.Config{Records: records, Runs: r.supervisor, Node: r.node.ID, Log: r.c.Log}); err != nil {
+		return err
+	}
+	r.onClose(r.schedules.Close)
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
@@ -78,6 +79,7 @@ type running struct {
 	templates  templates
 	tools      *tool.Registry
 	supervisor *supervisor.Supervisor
+	schedules  *schedule.Scheduler
 	models     modelList
 	server     *server.Server
 	still      *time.Timer // says what the start waits for
@@ -316,7 +318,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.store.Events(), Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Runs: r.supervisor, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if r.c.History.Steps {

@@ -26,6 +26,11 @@ type Runs interface {
 	Retire(ctx context.Context, tenant string, id thread.ID) error
 }
 
+// Schedules start runs; *schedule.Scheduler.
+type Schedules interface {
+	Erase(ctx context.Context, tenant string) error
+}
+
 // Histories are those of workspaces; *history.Service.
 type Histories interface {
 	// Check visits those of a tenant's sandboxes, "" = of all.
@@ -46,6 +51,7 @@ type Machines interface {
 type upkeep struct {
 	Threads   *store.Threads
 	Runs      Runs
+	Schedules Schedules
 	Records   func(ctx context.Context, tenant string) ([]store.ThreadRecords, error)
 	Histories Histories
 	Machines  Machines
@@ -164,11 +170,14 @@ func (u upkeep) Resume(ctx context.Context) {
 	}
 }
 
-// erase removes all that there is of a tenant but its keys. Sandboxes go
-// first: when it fails in between, the records that name the others are still
-// there for the next attempt.
+// erase removes all that there is of a tenant but its keys. Schedules go first, so
+// that nothing is started any more, then sandboxes: when it fails in between, the
+// records that name the others are still there for the next attempt.
 func (u upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bool) (e api.Erased, err error) {
 	e = api.Erased{Tenant: tenant, Threads: len(roots)}
+	if err := u.Schedules.Erase(ctx, tenant); err != nil {
+		return e, err
+	}
 	for id := range roots {
 		if err := u.Runs.Retire(ctx, tenant, id); err != nil {
 			return e, err
@@ -329,7 +338,7 @@ func (r *running) openUpkeep(ctx context.Context) (upkeep, error) {
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return upkeep{
-		Threads: r.store.Threads(), Runs: r.supervisor, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
+		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
 		Grants: grants, Pending: pending, Log: r.c.Log,
 	}, err
 }

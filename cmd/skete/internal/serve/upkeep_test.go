@@ -69,6 +69,19 @@ func (h *held) ListSnapshots(context.Context, string) []sandbox.Snapshot { retur
 
 func (h *held) DeleteSnapshot(context.Context, string, sandbox.SnapshotID) error { return nil }
 
+// timed are the tenants whose schedules were erased, while runs could be retired.
+type timed struct {
+	runs   *ended
+	erased []string
+}
+
+func (d *timed) Erase(_ context.Context, tenant string) error {
+	if len(d.runs.retired) == 0 {
+		d.erased = append(d.erased, tenant)
+	}
+	return nil
+}
+
 // newUpkeep is what looks after a store, and the sandboxes there are beside.
 func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep, *held) {
 	t.Helper()
@@ -77,7 +90,7 @@ func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep, *held
 	u, err := r.openUpkeep(t.Context())
 	must(t, err)
 	h := &held{}
-	u.Runs, u.Machines = runs, h
+	u.Runs, u.Machines, u.Schedules = runs, h, &timed{runs: runs}
 	return u, h
 }
 
@@ -240,6 +253,9 @@ func erasesAll(t *testing.T, u upkeep, over *ended, held *held) {
 	}
 	if len(over.retired) != 2 || over.retired[0] != last.Thread.Root() {
 		t.Errorf("retired are %v", over.retired)
+	}
+	if erased := slices.Compact(u.Schedules.(*timed).erased); !cmp.Equal(erased, []string{"a"}) {
+		t.Errorf("the schedules of %q were erased before their runs", erased)
 	}
 	delete(over.runs, "a")
 }
