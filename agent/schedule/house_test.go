@@ -40,12 +40,10 @@ func wantClass(t testing.TB, what string, err error, class errs.Class) {
 type house struct {
 	t       testing.TB
 	records *kvtest.Memory
-	// length is how long a run takes; 0 = for ever.
-	length time.Duration
-	// refuse keeps runs from starting.
-	refuse error
 
 	mu     sync.Mutex
+	length time.Duration // of a run; 0 = for ever
+	refuse error         // keeps runs from starting
 	put    time.Duration // by which the host's clock was put forward
 	calls  int           // of the store and of the supervisor
 	deadAt int           // from this call on the server is dead; 0 = it lives
@@ -102,6 +100,34 @@ func (h *house) dieAt(n int) {
 	if n > 0 {
 		h.deadAt = h.calls + n
 	}
+}
+
+// refuseAll keeps runs from starting; nil = they start again.
+func (h *house) refuseAll(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refuse = err
+}
+
+// take is how long the runs take that start from now on; 0 = for ever.
+func (h *house) take(length time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.length = length
+}
+
+// called is how many calls there were.
+func (h *house) called() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls
+}
+
+// dead reports whether it was killed.
+func (h *house) dead() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.deadAt > 0 && h.calls >= h.deadAt
 }
 
 func (h *house) call() error {
@@ -230,6 +256,24 @@ func (h *house) end(change func(*runs.Run)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	change(&h.runs[len(h.runs)-1].Run)
+}
+
+// started are all runs, the oldest first.
+func (h *house) started() []runs.Run {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []runs.Run
+	for _, r := range h.runs {
+		list = append(list, r.now())
+	}
+	return list
+}
+
+// firstAsked is what the first run was asked for.
+func (h *house) firstAsked() runs.Start {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked[0]
 }
 
 // fired are the times whose runs were started, in the order of their start.

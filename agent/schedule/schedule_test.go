@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestFire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		h.length = 10 * time.Second
+		h.take(10 * time.Second)
 		s := h.open()
 		made := minutely(t, s, "look")
 		wait(3*time.Minute + time.Second)
@@ -33,7 +33,7 @@ func TestFire(t *testing.T) {
 		if got.Last == nil || got.Last.State != thread.RunRunning || got.Last.Run == "" || !got.Next.Equal(made.Next.Add(3*time.Minute)) || got.Missed+got.Skipped > 0 {
 			t.Errorf("%+v, %+v", got, got.Last)
 		}
-		asked := h.asked[0]
+		asked := h.firstAsked()
 		if asked.By != "anna" || asked.Labels[schedule.LabelSchedule] != "look" || asked.Input[0].Text != "look" {
 			t.Errorf("%+v", asked)
 		}
@@ -56,14 +56,12 @@ func TestKill_atEveryCall(t *testing.T) {
 				reached := false
 				synctest.Test(t, func(t *testing.T) {
 					h := newHouse(t)
-					h.length = length
+					h.take(length)
 					s := h.open()
 					made := minutely(t, s, "look")
 					h.dieAt(n)
 					wait(150 * time.Second)
-					h.mu.Lock()
-					reached = h.calls >= h.deadAt
-					h.mu.Unlock()
+					reached = h.dead()
 					must(t, s.Close())
 					wait(down)
 					s = h.open()
@@ -116,7 +114,7 @@ func TestOverlap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHouse(t)
-				h.length = 0
+				h.take(0)
 				s := h.open()
 				minutely(t, s, "look")
 				wait(90 * time.Second)
@@ -152,17 +150,17 @@ func TestOverlap_anotherRunOfTheThread(t *testing.T) {
 			_, err := s.Add(t.Context(), tenant, schedule.New{Name: "more", When: schedule.When{Every: time.Minute}, Start: start})
 			must(t, err)
 			wait(90 * time.Second)
-			h.length = 0
-			mine, err := h.Start(t.Context(), tenant, runs.Start{Thread: h.runs[0].Thread, Input: text("mine")})
+			h.take(0)
+			mine, err := h.Start(t.Context(), tenant, runs.Start{Thread: h.started()[0].Thread, Input: text("mine")})
 			must(t, err)
 			wait(time.Minute)
-			if got := get(t, s, "more"); got.Skipped != 1 || len(h.runs) != 2 || fixed && mine.Thread != start.Thread {
-				t.Errorf("%+v, %d runs", got, len(h.runs))
+			if got := get(t, s, "more"); got.Skipped != 1 || len(h.started()) != 2 || fixed && mine.Thread != start.Thread {
+				t.Errorf("%+v, %d runs", got, len(h.started()))
 			}
 			h.end(func(r *runs.Run) { r.State = thread.RunSucceeded })
 			wait(time.Minute)
-			if len(h.runs) != 3 || (h.runs[2].Thread == mine.Thread) != fixed {
-				t.Errorf("%d runs", len(h.runs))
+			if len(h.started()) != 3 || (h.started()[2].Thread == mine.Thread) != fixed {
+				t.Errorf("%d runs", len(h.started()))
 			}
 		})
 	}
@@ -217,19 +215,19 @@ func TestBroken(t *testing.T) {
 		h := newHouse(t)
 		s := h.open()
 		minutely(t, s, "look")
-		h.refuse = errs.New(errs.NotFound, "no agent %q", "look").WithHint("`skete agent list` shows them")
+		h.refuseAll(errs.New(errs.NotFound, "no agent %q", "look").WithHint("`skete agent list` shows them"))
 		wait(90 * time.Second)
-		before := h.calls
+		before := h.called()
 		got := get(t, s, "look")
 		if got.Last == nil || got.Last.Run != "" || !strings.Contains(got.Last.Error, `no agent "look" (`) || !got.Next.Equal(got.Last.Due.Add(time.Minute)) {
 			t.Errorf("%+v, %+v", got, got.Last)
 		}
-		h.refuse = errs.New(errs.Unavailable, "the store is busy")
+		h.refuseAll(errs.New(errs.Unavailable, "the store is busy"))
 		wait(time.Minute)
-		if got := get(t, s, "look"); got.Last.Error != "the store is busy" || h.calls-before > 100 {
-			t.Errorf("%+v after %d calls", got.Last, h.calls-before)
+		if got := get(t, s, "look"); got.Last.Error != "the store is busy" || h.called()-before > 100 {
+			t.Errorf("%+v after %d calls", got.Last, h.called()-before)
 		}
-		h.refuse = nil
+		h.refuseAll(nil)
 		wait(time.Minute)
 		if d := cmp.Diff([]string{clock(0, 3)}, h.fired()); d != "" {
 			t.Error(d)
@@ -244,10 +242,10 @@ func TestStore_failsForAWhile(t *testing.T) {
 		s := h.open()
 		minutely(t, s, "look")
 		wait(90 * time.Second)
-		before := h.calls
+		before := h.called()
 		h.dieAt(1)
 		wait(time.Hour)
-		if n := h.calls - before; n > 200 {
+		if n := h.called() - before; n > 200 {
 			t.Errorf("%d calls within an hour", n)
 		}
 		h.dieAt(0)
@@ -315,7 +313,7 @@ func TestRunNow(t *testing.T) {
 		if got := get(t, s, "look"); again.ID != first.ID || got.Last.Run != other.ID {
 			t.Errorf("an old key gave %s, and the last run is %s", again.ID, got.Last.Run)
 		}
-		h.refuse = errs.New(errs.Limit, "too many sandboxes")
+		h.refuseAll(errs.New(errs.Limit, "too many sandboxes"))
 		wait(time.Minute)
 		_, err = s.Run(t.Context(), tenant, "look", "", "anna")
 		wantClass(t, "run now", err, errs.Limit)
@@ -445,7 +443,7 @@ func TestTwoServers(t *testing.T) {
 		s := h.open()
 		minutely(t, s, "look")
 		other := h.open()
-		wait(10 * time.Minute)
+		wait(10*time.Minute + 10*time.Second)
 		h.once()
 		if n := len(h.fired()); n != 10 {
 			t.Errorf("%d runs of 10 times: %q", n, h.fired())

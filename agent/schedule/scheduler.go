@@ -370,11 +370,14 @@ func (s *Scheduler) Run(ctx context.Context, tenant, name, key, by string) (runs
 	if err != nil {
 		return runs.Run{}, err
 	}
+	if again {
+		now = run.Created
+	}
 	_, err = s.change(ctx, e, func(r *Schedule) {
-		if again && r.Last != nil && !r.Last.Due.Before(run.Created) {
-			return // it is not the last one any more
+		if again && r.Last != nil && !r.Last.Due.Before(now) {
+			return // it is not the last one any more, or is written down
 		}
-		r.Last = &Firing{Due: run.Created, Run: run.ID, Thread: run.Thread}
+		r.Last = &Firing{Due: now, Run: run.ID, Thread: run.Thread}
 	})
 	return run, err
 }
