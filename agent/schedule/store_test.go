@@ -102,6 +102,7 @@ type model struct{}
 
 func (model) Open(context.Context, string) (llm.Model, error) { return model{}, nil }
 func (model) Info() llm.Info                                  { return llm.Info{Name: "test", WindowTokens: 100_000} }
+
 func (model) Stream(context.Context, *llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		yield(llm.Delta{Kind: llm.DeltaDone, Response: &llm.Response{Message: llm.Assistant(llm.Text("looked")), Stop: llm.StopEnd}}, nil)
