@@ -16,7 +16,7 @@ FUZZ    ?= 20s
 # keeps a core busy. The longest is first.
 EMULATE := ./test/e2e ./sandbox/manager ./sandbox/qemu ./sandbox/microvm ./template/recipe ./workspace/replica
 
-.PHONY: hello run test check bench build guest runsc lint fuzz clean need need-test race generate
+.PHONY: hello run test check bench eval eval-small build guest runsc lint fuzz clean need need-test race generate
 
 build: guest runsc ## bin/skete, with the guest program and gVisor's inside
 	$(BUILD) -tags packed -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
@@ -71,6 +71,23 @@ bench: need build ## JSON lines on stdout; ONLY=brain chooses, RECORD=1 appends 
 	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static podman runc umoci skopeo
 	@scripts/peers .build/peers || echo 'bench: goes on without them' >&2
 	@go run ./test/bench -skete bin/skete $(if $(ONLY),-only $(ONLY)) $(if $(RECORD),| tee -a test/bench/results.jsonl)
+
+# What is the same for all evaluations.
+EVAL = go run ./test/eval $(if $(ONLY),-only $(ONLY)) $(if $(EACH),-each $(EACH)) $(if $(JOBS),-jobs $(JOBS)) $(if $(LIMIT),-limit $(LIMIT))
+
+eval: need build ## the tasks of test/eval with MODEL=ollama/qwen3:8b; ONLY=fix, CALLING=json, MODEL_URL=URL, PEER=deepagents beside us: docs/eval.md
+	@test -n '$(MODEL)' || { echo 'eval: which model? make eval MODEL=ollama/qwen3:8b' >&2; exit 1; }
+	@$(EVAL) -model '$(MODEL)' $(if $(MODEL_URL),-model-url '$(MODEL_URL)') $(if $(MODEL_KEY_ENV),-model-key-env $(MODEL_KEY_ENV)) $(if $(CALLING),-calling $(CALLING))
+ifneq ($(PEER),)
+	@scripts/need bwrap:bubblewrap && scripts/peer-deepagents .build/peer && \
+		$(EVAL) -peer $(PEER) -model '$(MODEL)' -model-url '$(MODEL_URL)' $(if $(MODEL_KEY_ENV),-model-key-env $(MODEL_KEY_ENV)) || \
+		echo 'eval: goes on without $(PEER)' >&2
+endif
+
+eval-small: EACH ?= 2
+eval-small: LIMIT ?= 2m
+eval-small: need build ## ten tasks with a model that fits everywhere, by native and by JSON calls: that no run hangs
+	@scripts/small-model sh -c 'for calling in native json; do $(EVAL) -calling $$calling -model "$$MODEL" -model-url "$$MODEL_URL" || exit; done'
 
 lint: ## the linters, and whether a function is dead
 	$(TOOL) golangci-lint run ./...

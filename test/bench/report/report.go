@@ -46,7 +46,7 @@ type Reporter struct {
 }
 
 // New returns a Reporter that writes to w.
-func New(w io.Writer) *Reporter { return &Reporter{w, commit(), machine()} }
+func New(w io.Writer) *Reporter { return &Reporter{w, Commit(), Machine()} }
 
 func (r *Reporter) emit(l line) {
 	l.Time, l.Commit, l.Machine = time.Now().UTC().Format(time.RFC3339), r.commit, r.machine
@@ -98,7 +98,8 @@ func round(v float64) *float64 {
 	return &r
 }
 
-func commit() string {
+// Commit names what is measured, "unknown" outside of a repository.
+func Commit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {
 		return "unknown"
@@ -106,8 +107,8 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// machine describes the hardware without naming the host.
-func machine() string {
+// Machine describes the hardware without naming the host.
+func Machine() string {
 	model := runtime.GOARCH
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for l := range bytes.Lines(info) {

@@ -1,0 +1,5 @@
+from app.format import money
+
+
+def bill(thing):
+    return money(thing.price)

@@ -1,0 +1,4 @@
+from app.views import page
+from app.settings import NAME
+
+print(page(NAME))

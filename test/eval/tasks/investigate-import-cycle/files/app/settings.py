@@ -1,0 +1,2 @@
+NAME = "shop"
+DEBUG = False

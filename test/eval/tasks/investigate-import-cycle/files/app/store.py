@@ -1,0 +1,6 @@
+from app.audit import note
+from app.format import money
+
+
+def save(thing):
+    note(money(thing.price))
