@@ -79,8 +79,8 @@ func TestTaskFiles(t *testing.T) {
 		if n := len(task.text); n < 100 || n > 2000 || regexp.MustCompile(`(?i)check\.sh|the checker|/workspace|skete`).MatchString(task.text) {
 			t.Errorf("%s: task.md has %d bytes, or says what an agent is not to know", task.name, n)
 		}
-		if files, err := os.ReadDir(task.files()); err != nil || len(files) == 0 && task.setup == "" {
-			t.Errorf("%s: its workspace begins empty: %v", task.name, err)
+		if files, _ := os.ReadDir(task.files()); len(files) == 0 && task.setup == "" {
+			t.Errorf("%s: its workspace begins empty", task.name)
 		}
 		for name, text := range map[string]string{"check.sh": task.check, "setup.sh": task.setup} {
 			if out, err := exec.Command("sh", "-n", "-c", text).CombinedOutput(); err != nil {

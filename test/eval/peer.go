@@ -70,8 +70,13 @@ func (p peer) try(ctx context.Context, t task, l *line) {
 }
 
 func (p peer) prepare(ctx context.Context, t task, dir string) error {
-	if err := os.CopyFS(dir, os.DirFS(t.files())); err != nil || t.setup == "" {
-		return err
+	if files := t.files(); files != "" {
+		if err := os.CopyFS(dir, os.DirFS(files)); err != nil {
+			return err
+		}
+	}
+	if t.setup == "" {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, prepareMax)
 	defer cancel()

@@ -58,8 +58,13 @@ func (r runner) prepare(ctx context.Context, t task) (*client.Sandbox, error) {
 		return nil, err
 	}
 	sb := r.c.Sandbox(made.ID).WithoutRevisions()
-	if _, err := sb.Files().UploadDir(ctx, t.files(), "."); err != nil || t.setup == "" {
-		return sb, err
+	if files := t.files(); files != "" {
+		if _, err := sb.Files().UploadDir(ctx, files, "."); err != nil {
+			return sb, err
+		}
+	}
+	if t.setup == "" {
+		return sb, nil
 	}
 	res, err := sb.RunCommand(ctx, api.RunCommand{Argv: []string{"sh", "-c", t.setup}})
 	if err == nil && res.ExitCode != 0 {

@@ -21,8 +21,14 @@ type task struct {
 	check      string // looks whether it was done; the agent never sees it
 }
 
-// files is where the workspace begins.
-func (t task) files() string { return filepath.Join(t.dir, "files") }
+// files is where the workspace begins; "" = it is made by setup alone.
+func (t task) files() string {
+	dir := filepath.Join(t.dir, "files")
+	if _, err := os.Stat(dir); err != nil {
+		return ""
+	}
+	return dir
+}
 
 // solution is a script of a model that does the task.
 func (t task) solution() string { return filepath.Join(t.dir, "solution.yaml") }
