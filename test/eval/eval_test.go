@@ -393,7 +393,7 @@ func TestPromptVersion(t *testing.T) {
 	}
 	same := d
 	same.Description = "another"
-	if version(same) != version(d) || version(d) != version(d) {
+	if version(same) != version(d) {
 		t.Error("the version changes although nothing that is told does")
 	}
 	specs, err := specsOf(d)
