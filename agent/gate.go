@@ -132,8 +132,9 @@ func (r *Runner) wrong(c *runs.Call) *thread.ToolCompleted {
 }
 
 // planningTools may be called before a plan is accepted although they do something:
-// what they start is bound by the same rule.
-var planningTools = []string{"task", "task_send", "task_cancel"}
+// what task starts is bound by the same rule. task_send is not among them: the
+// sub-agent that hears it may be one of an earlier run, which is not.
+var planningTools = []string{"task", "task_cancel"}
 
 const planningText = "The plan has not been accepted yet: until then only tools that read can be used. Hand the plan in with submit_plan."
 

@@ -30,11 +30,19 @@ func (s Start) Fingerprint() string {
 	return HashName(string(asked))
 }
 
+// mode is what a start asks for beside its words; nil = nothing. The bytes of images are
+// not in the JSON of blocks.
 func (s Start) mode() []any {
-	if !s.Planning && s.EndCheck == nil {
+	var images []any
+	for _, b := range s.Input {
+		if b.Media != nil && len(b.Media.Data) > 0 {
+			images = append(images, HashName(string(b.Media.Data)))
+		}
+	}
+	if !s.Planning && s.EndCheck == nil && images == nil {
 		return nil
 	}
-	return []any{s.Planning, s.EndCheck}
+	return append([]any{s.Planning, s.EndCheck}, images...)
 }
 
 // HashName makes a name of fixed form of any text.

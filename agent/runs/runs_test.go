@@ -640,3 +640,22 @@ func TestExplain(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// One key stands for one request, with all that it asks for.
+func TestFingerprint(t *testing.T) {
+	image := func(data string) []llm.Block {
+		return []llm.Block{llm.Text("x"), {Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Data: []byte(data)}}}
+	}
+	seen := map[string]string{}
+	for name, s := range map[string]Start{
+		"text": {Input: []llm.Block{llm.Text("x")}}, "another": {Input: []llm.Block{llm.Text("y")}}, "an image": {Input: image("a")}, "another image": {Input: image("b")},
+		"a plan": {Input: []llm.Block{llm.Text("x")}, Planning: true}, "a check": {Input: []llm.Block{llm.Text("x")}, EndCheck: &thread.RunCheck{Command: "true"}},
+		"another check": {Input: []llm.Block{llm.Text("x")}, EndCheck: &thread.RunCheck{Command: "false"}},
+	} {
+		f := s.Fingerprint()
+		if seen[f] != "" || f != s.Fingerprint() {
+			t.Errorf("%s and %s are the same", name, seen[f])
+		}
+		seen[f] = name
+	}
+}

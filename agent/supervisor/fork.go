@@ -42,6 +42,9 @@ func (k *Supervisor) Fork(ctx context.Context, tenant string, id thread.RunID, a
 			return k.view(e), err
 		}
 	}
+	if _, s.Input, err = k.command(s.Input); err != nil {
+		return runs.Run{}, err
+	}
 	opened := events[0].Body.(thread.Opened) // every log begins with it
 	opened.Fork = &thread.Fork{Thread: source.Thread, Seq: uint64(len(events))}
 	opened.Title = runs.Pick(s.Title, "fork of "+opened.Title)

@@ -100,6 +100,36 @@ func TestPlan_isKept(t *testing.T) {
 	}
 }
 
+// A sub-agent of an earlier run is bound by no plan: one that only reads cannot let it
+// do what it may not do itself.
+func TestPlan_earlierSubagents(t *testing.T) {
+	done, told := 0, ""
+	h := newHouse(t, acts(&done))
+	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		switch {
+		case first(req) == "sub" && strings.Contains(last(req), "act now"):
+			return respond(call("", "act", `{}`))
+		case first(req) == "sub":
+			return respond(llm.Text("ready"))
+		case strings.Contains(last(req), "plan it"):
+			return respond(call("s1", "task_send", `{"id":"t1","message":"act now"}`))
+		case req.Step == 1:
+			return respond(call("t1", "task", `{"description":"sub","subagent_type":"helper"}`))
+		}
+		told = last(req)
+		return respond(llm.Text("done"))
+	})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("do it")})
+	must(t, err)
+	await(t, k, run.ID, over)
+	next, err := k.Start(t.Context(), tenant, runs.Start{Thread: run.Thread, Input: text("plan it"), Planning: true})
+	must(t, err)
+	await(t, k, next.ID, over)
+	if done != 0 || !strings.Contains(told, "has not been accepted yet") {
+		t.Errorf("%d acts; the model was told %s", done, told)
+	}
+}
+
 // A summary can be asked for while no run is under way: the next one begins with it.
 func TestCompact(t *testing.T) {
 	var summaries []string

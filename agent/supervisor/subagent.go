@@ -271,12 +271,17 @@ func (p *spawner) Revive(ctx context.Context, child thread.ID, in thread.Input) 
 	if s.HasInput(in.ID) || s.Run.Ended == nil {
 		return nil
 	}
+	of, _ := child.Parent()
+	parent, err := foldLog(ctx, log, of) // p.Parent is being changed by its driver
+	if err != nil {
+		return err
+	}
 	run := runs.Run{
 		ID: runs.DerivedID(string(child), in.ID), Thread: child, Tenant: p.Tenant, Agent: s.Opened.Name, Model: s.Run.Started.Model, Title: s.Opened.Title,
 		By: byBackground, State: thread.RunPending, Created: p.k.c.Now().UTC().Truncate(time.Microsecond), Sandbox: s.Machine, First: s.Seq + 1,
 		Budget: runs.Within(runs.BudgetOf(thread.Budget{}, s.Agent.Limits.Budget), p.Budget()),
 	}
-	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model, Planning: s.Run.Planning}, in})
+	_, err = p.k.enter(ctx, log, run, s.Seq, []thread.Body{thread.RunStarted{By: byBackground, Budget: run.Budget, Model: run.Model, Planning: parent.Run.Planning}, in})
 	return err
 }
 
