@@ -73,6 +73,9 @@ type Result struct {
 	Failed bool    `json:"failed,omitempty"`
 }
 
+// PDF is the MIME type of the documents that models take.
+const PDF = "application/pdf"
+
 // Media is an image, a sound or a document. In a log only its hash is kept;
 // Data is filled in before a request is sent.
 type Media struct {

@@ -32,6 +32,7 @@ type Info struct {
 	Media           bool    `json:"media,omitempty" yaml:"media"` // takes images
 	Price           Price   `json:"price,omitzero" yaml:"price"`
 	Profile         Profile `json:"profile,omitzero" yaml:"-"`
+	Documents       bool    `json:"-" yaml:"-"` // takes PDFs too; of the driver
 	// Guessed: nothing was configured or known about the model, so the window
 	// is a careful guess and the price is missing.
 	Guessed bool `json:"guessed,omitempty" yaml:"-"`

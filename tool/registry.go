@@ -23,8 +23,8 @@ type Env struct {
 	// Person: there is one to ask. Planning: the run begins with a plan that a person
 	// has to accept.
 	Person, Planning bool
-	// Media: the model sees images.
-	Media bool
+	// Media: the model sees images. Documents: and PDFs.
+	Media, Documents bool
 	// Dir is where commands run and searches begin; "" = the machine's own
 	// working directory, and "/".
 	Dir string

@@ -255,6 +255,43 @@ func TestBuild_saysWhichEventCannotBeRead(t *testing.T) {
 	}
 }
 
+// What a model cannot be shown is said in its place, also after the thread's model changed.
+func TestBuild_showsWhatTheModelSees(t *testing.T) {
+	blobs := thread.NewMemory()
+	image, pdf := []byte("image"), []byte("pdf")
+	for _, b := range [][]byte{image, pdf} {
+		if _, err := blobs.Put(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	item := func(mime string, data []byte) *runs.Item {
+		return step(3, &runs.Call{Call: llm.Call{ID: "c1", Name: "read_file"}, Completed: &thread.ToolCompleted{
+			Call: "c1", Blocks: []llm.Block{{Kind: llm.KindMedia, Media: &llm.Media{Type: mime, Hash: thread.Hash(data)}}},
+		}})
+	}
+	for _, c := range []struct {
+		model llm.Info
+		item  *runs.Item
+		want  string // "" = it is shown
+	}{
+		{llm.Info{Media: true, Documents: true}, item(llm.PDF, pdf), ""},
+		{llm.Info{Media: true}, item("image/png", image), ""},
+		{llm.Info{Media: true}, item(llm.PDF, pdf), "[a PDF that this model cannot be shown; read_file shows its text]"},
+		{llm.Info{}, item(llm.PDF, pdf), "[a PDF that this model cannot be shown; read_file shows its text]"},
+		{llm.Info{}, item("image/png", image), "[image/png not shown: this model takes no images]"},
+	} {
+		s := &runs.State{Run: &runs.CurrentRun{}, Items: []*runs.Item{c.item}}
+		p, err := NewBuilder(blobs).Build(t.Context(), s, Spec{Model: c.model})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := p.Request.Messages[1].Blocks[0].Result.Blocks[0]
+		if got.Text != c.want || (c.want == "") != (got.Media != nil && len(got.Media.Data) > 0) {
+			t.Errorf("%+v: %+v", c.model, got)
+		}
+	}
+}
+
 // The parts of a message that is a blob stay readable in its event, calls with
 // their ids too.
 func TestOffloadMessage(t *testing.T) {

@@ -188,6 +188,17 @@ func (b *Builder) text(ctx context.Context, inline, blob string) (string, error)
 	return string(content), err
 }
 
+// unseen says why a model cannot be shown media of this type; "" = it can.
+func unseen(mime string, info llm.Info) string {
+	switch {
+	case mime == llm.PDF && !info.Documents:
+		return "[a PDF that this model cannot be shown; read_file shows its text]"
+	case !info.Media:
+		return "[" + mime + " not shown: this model takes no images]"
+	}
+	return ""
+}
+
 // media fills in the bytes of images, or says that they are there to a model
 // that cannot see them.
 func (b *Builder) media(ctx context.Context, msgs []llm.Message, info llm.Info) error {
@@ -201,8 +212,8 @@ func (b *Builder) media(ctx context.Context, msgs []llm.Message, info llm.Info) 
 				if x.Media == nil {
 					continue
 				}
-				if !info.Media {
-					blocks[j] = llm.Text("[" + x.Media.Type + " not shown: this model takes no images]")
+				if why := unseen(x.Media.Type, info); why != "" {
+					blocks[j] = llm.Text(why)
 					continue
 				}
 				data, err := readBlob(ctx, b.blobs, x.Media.Hash)

@@ -117,7 +117,7 @@ func (m *Model) Decided(call string) (thread.ApprovalDecided, bool) {
 
 // Info implements llm.Model.
 func (m *Model) Info() llm.Info {
-	return llm.Info{Name: "replay", Vendor: "replay", ID: m.id(), WindowTokens: windowTokens, Media: true}
+	return llm.Info{Name: "replay", Vendor: "replay", ID: m.id(), WindowTokens: windowTokens, Media: true, Documents: true}
 }
 
 func (m *Model) id() string {

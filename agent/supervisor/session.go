@@ -235,7 +235,7 @@ func (w *session) Runner(model llm.Model) (*agent.Runner, error) {
 func (w *session) tools(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
 		Files: w.files, Commands: w.machine.Commands, Past: w.machine.Past, Boot: w.machine.Boot, Dir: w.machine.Dir,
-		Media:  model.Info().Media,
+		Media: model.Info().Media, Documents: model.Info().Documents,
 		Person: w.c.Thread.Depth() == 0, Planning: w.c.Thread.Depth() == 0 && w.c.State.Run.Started.Planning,
 		ResultBytesMax: min(prompt.Window(w.c.State, model.Info())/6, 20_000) * 4,
 	}

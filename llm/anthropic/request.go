@@ -437,7 +437,7 @@ func appendMedia(b []byte, m *llm.Media) []byte {
 		return appendText(b, "["+m.Type+", not available]")
 	case strings.HasPrefix(m.Type, "image/"):
 		kind = "image"
-	case m.Type == "application/pdf":
+	case m.Type == llm.PDF:
 		kind = "document"
 	default:
 		return appendText(b, "["+m.Type+", which this model cannot read]")

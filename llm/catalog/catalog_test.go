@@ -212,7 +212,7 @@ func TestInfo_comesFromTheConfigurationThenTheTableThenTheServer(t *testing.T) {
 		"mine": {Name: "mine", Vendor: "anthropic", ID: "claude-opus-5-5", WindowTokens: 90_000, OutputTokensMax: 90_000, Price: llm.Price{Input: 1}},
 		"anthropic/claude-haiku-4-5-20251001": {
 			Name: "anthropic/claude-haiku-4-5-20251001", Vendor: "anthropic", ID: "claude-haiku-4-5-20251001",
-			WindowTokens: 200_000, OutputTokensMax: 64_000, Media: true, Price: llm.Price{Input: 1, Output: 5, CacheRead: 0.1, CacheWrite: 1.25},
+			WindowTokens: 200_000, OutputTokensMax: 64_000, Media: true, Documents: true, Price: llm.Price{Input: 1, Output: 5, CacheRead: 0.1, CacheWrite: 1.25},
 		},
 		"unknown":    {Name: "unknown", Vendor: "openai", ID: "gpt-99", WindowTokens: 32_768, Guessed: true, Profile: llm.Profile{Edit: "apply_patch"}},
 		"json":       {Name: "json", Vendor: "compat", ID: "tiny", WindowTokens: 4096, OutputTokensMax: 1024, Calling: llm.CallingJSON},

@@ -72,5 +72,6 @@ func scriptInfo(info, own llm.Info) llm.Info {
 	info.Calling = first(info.Calling, own.Calling)
 	info.Price = first(info.Price, own.Price)
 	info.Media = info.Media || own.Media
+	info.Documents = info.Media
 	return info
 }

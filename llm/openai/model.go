@@ -71,7 +71,7 @@ func New(c Config) (*Model, error) {
 	if c.Info.Name == "" {
 		c.Info.Name = c.Info.ID
 	}
-	c.Info.Vendor = dialect
+	c.Info.Vendor, c.Info.Documents = dialect, c.Info.Media
 	if c.Silence <= 0 {
 		c.Silence = silenceDefault
 	}

@@ -341,7 +341,7 @@ func (w *items) media(m *llm.Media) {
 		return
 	case strings.HasPrefix(m.Type, "image/"):
 		w.b = append(w.b, `{"type":"input_image","detail":"auto","image_url":"`...)
-	case m.Type == "application/pdf":
+	case m.Type == llm.PDF:
 		w.b = append(w.b, `{"type":"input_file","filename":"document.pdf","file_data":"`...)
 	default:
 		w.text("[" + m.Type + ", which this model cannot read]")

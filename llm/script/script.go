@@ -78,7 +78,7 @@ func New(name string, data []byte) (*Model, error) {
 		return nil, err
 	}
 	info := llm.Info{
-		Name: "script:" + name, Vendor: "script", ID: name, Calling: llm.Calling(f.Model.Calling), Media: f.Model.Media,
+		Name: "script:" + name, Vendor: "script", ID: name, Calling: llm.Calling(f.Model.Calling), Media: f.Model.Media, Documents: f.Model.Media,
 		WindowTokens: f.Model.WindowTokens, OutputTokensMax: f.Model.OutputTokensMax,
 		Price: llm.Price{Input: f.Model.Price.Input, Output: f.Model.Price.Output, CacheRead: f.Model.Price.CacheRead, CacheWrite: f.Model.Price.CacheWrite},
 	}

@@ -16,7 +16,7 @@ var definitions = []definition{
 		name: "read_file",
 		about: `Reads a file: its lines with their numbers, which are not part of it, 100 unless limit says otherwise, and the offset to go on with. ` +
 			`Lines of more than 5,000 characters are split (5, 5.1, 5.2). Example: {"file_path":"/workspace/main.go","offset":200,"limit":80}`,
-		sees: ` Images and PDFs are shown to you.`,
+		shows: true,
 		schema: `{"type":"object","additionalProperties":false,"required":["file_path"],"properties":{
 			"file_path":{"type":"string","description":"Absolute path of the file"},
 			"offset":{"type":"integer","minimum":0,"default":0,"description":"How many lines to skip"},

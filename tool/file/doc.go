@@ -52,7 +52,7 @@ func Add(r *tool.Registry) {
 // definition is what a tool of this package is made of.
 type definition struct {
 	name, about string
-	sees        string // what is said besides to a model that sees images
+	shows       bool // files that are no text too, as far as the model sees them
 	schema      string
 	hidden      bool
 	make        func(base) tool.Tool
@@ -61,10 +61,25 @@ type definition struct {
 func (d definition) spec(env tool.Env) llm.ToolSpec {
 	schema := strings.ReplaceAll(strings.NewReplacer("\n", "", "\t", "").Replace(d.schema), "the working directory", jsonText(searchDir(env)))
 	about := d.about
-	if env.Media {
-		about += d.sees
+	if d.shows {
+		about += shown(env)
 	}
 	return llm.ToolSpec{Name: d.name, Description: about, Schema: json.RawMessage(schema)}
+}
+
+// shown says what is shown of files that are no text.
+func shown(env tool.Env) string {
+	switch {
+	case env.Documents:
+		return " Images and PDFs are shown to you."
+	case env.Media && env.Commands != nil:
+		return " Images are shown to you, and the text of PDFs."
+	case env.Media:
+		return " Images are shown to you."
+	case env.Commands != nil:
+		return " Of PDFs you get the text."
+	}
+	return ""
 }
 
 // jsonText is s as it stands inside of a JSON string.

@@ -243,7 +243,7 @@ func TestReadFile_mediaAndBinary(t *testing.T) {
 	dot := out.String()
 	files := map[string]string{"/w/a.png": dot, "/w/a.txt": "text", "/w/bin": "a\x00b", "/w/big.png": dot + strings.Repeat("x", 6<<20), "/w/cut.png": dot[:20], "/w/a.pdf": "%PDF-1.7\n"}
 	blind := memory(t, files)
-	b := newBench(t, blind.files, tool.Env{Dir: "/w", Media: true})
+	b := newBench(t, blind.files, tool.Env{Dir: "/w", Media: true, Documents: true})
 	r := b.call("read_file", "file_path", "/w/a.png")
 	want := []llm.Block{llm.Text(fmt.Sprintf("/w/a.png: image/png, %d bytes", len(dot))), {Kind: llm.KindMedia, Media: &llm.Media{Type: "image/png", Hash: thread.Hash([]byte(dot)), Data: []byte(dot)}}}
 	if d := cmp.Diff(want, r.Blocks); d != "" {

@@ -52,49 +52,49 @@ func (t read) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	if bad != nil {
 		return *bad, nil
 	}
-	limit := linesDefault
-	if a.Limit != nil {
-		limit = *a.Limit
-	}
 	head, size, err := t.env.Files.ReadAt(ctx, p, 0, chunkBytes)
 	switch {
 	case err != nil:
 		return failed(err)
 	case size == 0:
 		return whole(tool.Text(emptyReminder)), nil
+	case mediaType(p, head) == llm.PDF && !t.env.Documents:
+		return t.document(ctx, p, size, t.window(a))
 	case mediaType(p, head) != "":
 		return t.media(ctx, p, mediaType(p, head), size)
 	case bytes.IndexByte(head[:min(len(head), binaryProbe)], 0) >= 0:
 		return whole(tool.Fail(tool.CodeInvalidPath, fmt.Sprintf("Error: %s is a binary file of %d bytes; look at it with a command instead", show(p), size))), nil
 	}
-	w := window{first: max(a.Offset, 0), lines: max(limit, 1), bytesMax: t.env.ResultBytesMax}
-	if err := t.scan(ctx, p, head, size, &w); err != nil {
+	w := t.window(a)
+	if err := t.scan(ctx, p, head, size, w); err != nil {
 		return failed(err)
 	}
 	return w.result(p, size), nil
 }
 
-const pdf = "application/pdf"
+func (t read) window(a readArgs) *window {
+	limit := linesDefault
+	if a.Limit != nil {
+		limit = *a.Limit
+	}
+	return &window{first: max(a.Offset, 0), lines: max(limit, 1), bytesMax: t.env.ResultBytesMax}
+}
 
 // mediaType is the MIME type of what models can look at.
 func mediaType(p string, head []byte) string {
 	switch t := http.DetectContentType(head); t {
-	case "image/png", "image/jpeg", "image/gif", "image/webp", pdf:
+	case "image/png", "image/jpeg", "image/gif", "image/webp", llm.PDF:
 		return t
 	}
 	if strings.EqualFold(path.Ext(p), ".pdf") && bytes.HasPrefix(head, []byte("%PDF-")) {
-		return pdf
+		return llm.PDF
 	}
 	return ""
 }
 
 func (t read) media(ctx context.Context, p, mime string, size int64) (tool.Result, error) {
 	if !t.env.Media {
-		text := fmt.Sprintf("%s: %s, %d bytes. You cannot look at it; a command can say what is in it", show(p), mime, size)
-		if mime == pdf {
-			text += ", such as pdftotext, or Python with pypdf"
-		}
-		return whole(tool.Text(text + ".")), nil
+		return unseen(p, mime, size), nil
 	}
 	if size > mediaBytesMax {
 		return whole(tool.Fail(tool.CodeTooLarge, fmt.Sprintf("Error: too_large: %s (%s) has %d bytes, at most %d can be shown; make a smaller copy", show(p), mime, size, mediaBytesMax))), nil
@@ -103,7 +103,7 @@ func (t read) media(ctx context.Context, p, mime string, size int64) (tool.Resul
 	if err != nil {
 		return failed(err)
 	}
-	if mime != pdf {
+	if mime != llm.PDF {
 		if _, err := picture.Check(content); err != nil {
 			return whole(tool.Fail(tool.CodeTooLarge, fmt.Sprintf("Error: %s: %s", show(p), errs.Public(err)))), nil
 		}

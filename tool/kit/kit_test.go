@@ -91,7 +91,7 @@ func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.Servic
 
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = backend.NewMap(thread.NewMemory())
-	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true, Media: true}
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true, Media: true, Documents: true}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())
 	if err != nil {
