@@ -77,7 +77,7 @@ type Match struct {
 
 // FileError is a failure that the model can act on.
 type FileError struct {
-	Code string // one of Codes
+	Code string // CodeNotFound and such
 	Path string // as the agent sees it
 	// Hint is a sentence for the model about what would work, or "".
 	Hint string

@@ -116,7 +116,7 @@ type Result struct {
 	Blocks []llm.Block // text and media; text of any size: the agent makes previews
 	// Failed: it was done and did not work; adapt.
 	Failed bool
-	// Code of a failure: one of Codes, or "".
+	// Code of a failure: one of those below, or "".
 	Code string
 	Exit *int // of a command
 	// Bytes of the whole output when Blocks do not hold it all.
@@ -151,12 +151,6 @@ const (
 	CodeInternal    = "internal_error"
 	CodeExit        = "exit" // a command ended with a status that is not 0
 )
-
-// Codes lists all.
-var Codes = []string{
-	CodeNotFound, CodeDenied, CodeIsDirectory, CodeInvalidPath, CodeArgs, CodeUnknownTool, CodeConflict,
-	CodeTimeout, CodeTooLarge, CodeInterrupted, CodeRejected, CodeCancelled, CodeInternal, CodeExit,
-}
 
 // Text returns a result of text.
 func Text(s string) Result { return Result{Blocks: []llm.Block{llm.Text(s)}} }
