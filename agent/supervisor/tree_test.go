@@ -64,7 +64,7 @@ func TestTree_wakeUpsEnd(t *testing.T) {
 		budget            thread.Budget
 		least, steps, all int // at least; at most
 	}{
-		"three steps":  {thread.Budget{Steps: 3}, 3, 3, 2},
+		"three steps":  {thread.Budget{Steps: 3}, 3, 3, 3}, // news before the second step: it starts another, which may do nothing
 		"ten steps":    {thread.Budget{Steps: 10}, 9, 11, 8},
 		"many tokens":  {thread.Budget{Tokens: 20}, 9, 12, 10}, // two a step
 		"no budget":    {thread.Budget{}, 30, 200, 140},
