@@ -55,7 +55,7 @@ test: need-test build ## every test; skipped ones are named with their reason at
 	@{ go test -json -vet=off -timeout 20m -p 3 $(filter-out $(shell go list $(EMULATE)),$(shell go list ./...)); \
 		go test -json -vet=off -timeout 40m -p 2 $(EMULATE); } | .build/summary
 
-race: ## the tests of packages where goroutines meet, under the race detector
+race: need-test ## the tests of packages where goroutines meet, under the race detector
 	@scripts/need gcc
 	@echo 'go test -race -short of all packages but programs and whole runs'
 	@CGO_ENABLED=1 go test -race -short -json -vet=off -timeout 20m -p 3 $(shell go list ./... | grep -v -e /cmd/ -e /test/) | go run ./test/summary

@@ -3,18 +3,22 @@ package debian_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/debian"
 )
@@ -133,23 +137,29 @@ func TestPrepare_saysWhenMmdebstrapIsMissing(t *testing.T) {
 	}
 }
 
-// gone polls until a process does not exist any more.
+// gone waits until a process does not exist any more.
 func gone(t *testing.T, pidFile string) {
 	t.Helper()
-	var pid string
-	for end := time.Now().Add(20 * time.Second); ; {
-		if b, err := os.ReadFile(pidFile); err == nil && len(b) > 0 {
-			pid = strings.TrimSpace(string(b))
+	patience.Try(t, 20*time.Second, "a process that ends", func() error {
+		b, err := os.ReadFile(pidFile)
+		switch pid := strings.TrimSpace(string(b)); {
+		case err != nil:
+			return err
+		case pid == "":
+			return errors.New("it has not written its number")
+		case runs(t, pid):
+			return fmt.Errorf("process %s runs", pid)
 		}
-		if pid != "" {
-			if err := exec.Command("/bin/kill", "-0", pid).Run(); err != nil {
-				return
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("process %q runs on", pid)
-		}
-	}
+		return nil
+	})
+}
+
+// runs reports whether there is a process of this number.
+func runs(t *testing.T, pid string) bool {
+	t.Helper()
+	n, err := strconv.Atoi(pid)
+	must(t, err)
+	return syscall.Kill(n, 0) == nil
 }
 
 func TestPrepare_endsWhenNobodyWaits(t *testing.T) {
@@ -168,7 +178,7 @@ func TestPrepare_endsWhenNobodyWaits(t *testing.T) {
 	must(t, err)
 	_, _ = io.ReadAll(io.LimitReader(f, 3))
 	_ = f.Close()
-	if b, err := os.ReadFile(pid); err != nil || exec.Command("/bin/kill", "-0", strings.TrimSpace(string(b))).Run() != nil {
+	if b, err := os.ReadFile(pid); err != nil || !runs(t, strings.TrimSpace(string(b))) {
 		t.Fatalf("process %q does not run: %v", b, err)
 	}
 	cancel()
