@@ -94,6 +94,13 @@ func Supervise(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("take over the services: %w", err)
 	}
 	defer ctl.services.Close()
+	network, err := openNetwork(cfg, host)
+	if err != nil { // the machine goes on: nothing leaves it
+		logf(cfg.Log, "%v", err)
+	}
+	if network != nil {
+		defer network.Close()
+	}
 	ln := newListener(ctx)
 	srv := newServer(cfg, ctl)
 	served := make(chan error, 1)

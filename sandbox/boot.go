@@ -23,6 +23,14 @@ func (b Boot) BootFile() wire.Boot {
 	if env == nil {
 		env = map[string]string{}
 	}
+	var network *wire.Network
+	if b.Spec.HasNetwork() {
+		network = b.Network
+		for _, name := range wire.TrustEnv {
+			env[name] = wire.TrustFile
+		}
+		env["UV_NATIVE_TLS"] = "1" // look where the system has its certificates
+	}
 	maps.Copy(env, b.Spec.Env)
 	var user string
 	if b.Spec.Root && b.Rootfs.Use.User == "root" {
@@ -42,6 +50,7 @@ func (b Boot) BootFile() wire.Boot {
 		ProcessesMax: b.Spec.PidsMax,
 		MemoryBytes:  int64(b.Spec.MemoryMB) << 20,
 		Forwards:     b.Forwards,
+		Network:      network,
 	}
 }
 

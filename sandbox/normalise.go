@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/pattern"
 )
@@ -46,8 +47,6 @@ const (
 // Languages that a spec may name.
 var Languages = []string{"python", "node", "go", "ruby"}
 
-// networkNone is the only network there is yet: none at all.
-const networkNone = "none"
 
 // ProviderAuto asks for the strongest provider that works here.
 const ProviderAuto = "auto"
@@ -176,7 +175,7 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	fill(&s.PidsMax, d.PidsMax)
 	fill(&s.TTL, d.TTL)
 	fill(&s.IdleTimeout, d.IdleTimeout)
-	fill(&s.Network, networkNone)
+	fill(&s.Network, egress.None)
 	s.Env, s.Metadata = maps.Clone(s.Env), maps.Clone(s.Metadata)
 
 	var p problems
@@ -187,7 +186,7 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.word("provider", s.Provider)
 	p.oneOf("language", s.Language, append([]string{""}, Languages...))
 	p.oneOf("require", string(s.Require), isolationNames())
-	p.oneOf("network", s.Network, []string{networkNone})
+	p.oneOf("network", s.Network, []string{egress.None, egress.Open})
 	p.float("cpus", s.CPUs, cpusMin, l.CPUsMax)
 	p.size("memory", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
 	p.size("disk", s.DiskMB, diskMBMin, l.DiskMBMax)

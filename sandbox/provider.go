@@ -120,6 +120,7 @@ type Capabilities struct {
 	LimitsDiskRate   bool      `json:"limits_disk_rate"` // Spec.DiskMBps and DiskIOPS; without it a spec that has them is refused
 	HidesHostFiles   bool      `json:"hides_host_files"`
 	HidesHostNetwork bool      `json:"hides_host_network"`
+	Network          bool      `json:"network"` // Spec.HasNetwork; without it a spec that has one is refused
 	// Notes say in sentences what is weaker than usual here, for doctor and users.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -144,6 +145,8 @@ type Boot struct {
 	Disk string
 	// Forwards are places in the machine that lead to ports of the host.
 	Forwards []wire.Forward
+	// Network is what a machine with a network (Spec.HasNetwork) is given.
+	Network *wire.Network
 	// From is a directory that Machine.Snapshot of this kind of provider has
 	// filled; empty = boot cold. The machine comes up as it was frozen, with
 	// this ID, on this workspace (a copy of what it was then), its commands

@@ -12,6 +12,10 @@ func (s Spec) Fits(c Capabilities) error {
 		return errs.New(errs.Unsupported, "the sandbox's provider cannot bound how fast its disks are").
 			WithHint("leave these bounds out, or ask for a provider that boots machines with disks of their own (firecracker, qemu)")
 	}
+	if s.HasNetwork() && !c.Network {
+		return errs.New(errs.Unsupported, "the sandbox's provider gives machines no network").
+			WithHint("leave the network out, or ask for the provider gvisor")
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"time"
 
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/sandbox/service"
 )
 
@@ -55,6 +56,9 @@ const (
 	Destroyed State = "destroyed"
 )
 
+// HasNetwork reports whether programs of the sandbox may reach something.
+func (s Spec) HasNetwork() bool { return s.Network != "" && s.Network != egress.None }
+
 // Spec is what a user asks for. The zero value of a field means the default;
 // Normalise fills defaults in and refuses what is absurd.
 type Spec struct {
@@ -75,7 +79,7 @@ type Spec struct {
 	Env      map[string]string `json:"env,omitempty"`
 	Workdir  string            `json:"workdir,omitempty"` // "" = the template's, else the workspace
 	Root     bool              `json:"root,omitempty"`    // commands may ask for root
-	Network  string            `json:"network,omitempty"` // "none"; more to come
+	Network  string            `json:"network,omitempty"` // a profile of package egress
 	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
 	// TTL ends the sandbox that long after its last start; 0 = no end but the
 	// server's maximum. IdleTimeout does after that long without a call or a

@@ -63,9 +63,29 @@ type Boot struct {
 	StateDir string `json:"state_dir,omitempty"`
 	// Forwards are places in the machine that lead to ports of the host.
 	Forwards []Forward `json:"forwards,omitempty"`
+	// Network is set where programs reach the public network, as the host allows.
+	Network *Network `json:"network,omitempty"`
 	// Mounts asks init to mount /proc, /tmp and so on (a VM); a container-like
 	// provider has done so already.
 	Mounts bool `json:"mounts,omitempty"`
+}
+
+// TrustFile has all the certificates that programs of a machine with a network trust.
+const TrustFile = "/etc/ssl/skete.pem"
+
+// TrustEnv names TrustFile to programs that do not look where the system has its own.
+// The first one adds to what the program brings along; the others replace it.
+var TrustEnv = []string{
+	"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE",
+	"CARGO_HTTP_CAINFO", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "DENO_CERT",
+}
+
+// Network is what a machine needs for one: its connections become streams to
+// NetworkPort of the host (package guest/capture).
+type Network struct {
+	// Authority is a certificate in PEM: of what answers on the host for the hosts
+	// that programs reach. All programs of the machine shall trust it.
+	Authority string `json:"authority"`
 }
 
 // Forward is a place in the machine: each connection to it becomes a stream to a

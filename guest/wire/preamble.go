@@ -19,6 +19,9 @@ const (
 	ControlPort uint32 = 1 << 16 // guest.v1
 )
 
+// NetworkPort is the port of the host at which the connections of a machine arrive.
+const NetworkPort uint32 = 1<<16 + 1
+
 // VsockHostPort is the port of the host's vsock where streams of the guest
 // arrive: with it Firecracker names the socket (PATH_65536).
 const VsockHostPort uint32 = 1 << 16

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -43,6 +44,9 @@ var rootCaps = []string{
 	"CAP_AUDIT_WRITE", "CAP_FSETID", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SYS_CHROOT",
 }
 
+// networkCaps come on top where the guest captures connections (guest/capture).
+var networkCaps = []string{"CAP_NET_ADMIN", "CAP_NET_RAW"}
+
 // bundlePlan is all that the bundle's specification is made of.
 type bundlePlan struct {
 	Boot      sandbox.Boot
@@ -61,9 +65,12 @@ func (pl bundlePlan) rootless() bool { return pl.HostUID != 0 }
 // ever an annotation: gVisor lets annotations widen what its flags forbid.
 func (pl bundlePlan) Spec() *specs.Spec {
 	b := pl.Boot
-	caps := supervisorCaps
+	caps := slices.Clone(supervisorCaps)
 	if b.Spec.Root {
-		caps = append(append([]string{}, caps...), rootCaps...)
+		caps = append(caps, rootCaps...)
+	}
+	if b.Spec.HasNetwork() {
+		caps = append(caps, networkCaps...)
 	}
 	oom := oomScoreAdjust
 	return &specs.Spec{

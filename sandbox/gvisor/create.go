@@ -211,7 +211,7 @@ func (p *Provider) adoptWorkspace(dir string) error {
 // start runs the sentry, detached: it lives on when we die.
 func (p *Provider) start(ctx context.Context, b sandbox.Boot, group *cgroup.Group) (record, error) {
 	program, _ := p.Program()
-	rec := record{Program: program, Rootfs: b.Rootfs.Hash, DiskMB: b.Spec.DiskMB}
+	rec := record{Program: program, Rootfs: b.Rootfs.Hash, DiskMB: b.Spec.DiskMB, RawSockets: b.Spec.HasNetwork()}
 	return p.run(ctx, b.ID, rec, group, p.runArgs(b)...)
 }
 
@@ -227,10 +227,14 @@ func (p *Provider) run(ctx context.Context, id sandbox.ID, rec record, group *cg
 	if rec.DiskMB > 0 {
 		overlay += ",size=" + strconv.Itoa(rec.DiskMB) + "m"
 	}
-	err := p.runscIn(ctx, rec.Program, id, group, []string{overlay}, args...)
+	flags := []string{overlay}
+	if rec.RawSockets {
+		flags = append(flags, "--net-raw")
+	}
+	err := p.runscIn(ctx, rec.Program, id, group, flags, args...)
 	if err != nil && strings.Contains(err.Error(), notStarted) && p.sweepSentry(ctx, id) == nil {
 		p.c.Log.Warn("gVisor: a machine died at its start; once more", "id", id, "error", err)
-		err = p.runscIn(ctx, rec.Program, id, group, []string{overlay}, args...)
+		err = p.runscIn(ctx, rec.Program, id, group, flags, args...)
 	}
 	if err != nil {
 		return record{}, err

@@ -36,6 +36,8 @@ type record struct {
 	// know; a record of an earlier version has no Rootfs.
 	Rootfs string `json:"rootfs,omitempty"`
 	DiskMB int    `json:"disk_mb,omitempty"`
+	// RawSockets: the guest redirects connections (guest/capture).
+	RawSockets bool `json:"raw_sockets,omitempty"`
 	// Saving is the directory of a snapshot under way: the sentry ends when it
 	// has written it, and another one goes on from there.
 	Saving string `json:"saving,omitempty"`

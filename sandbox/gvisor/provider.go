@@ -212,7 +212,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		// sentry, the workspace by its volume.
 		LimitsPids: true, LimitsDisk: true,
 		LimitsMemory: p.cgroups != nil, LimitsCPU: p.cgroups != nil,
-		HidesHostFiles: true, HidesHostNetwork: true,
+		HidesHostFiles: true, HidesHostNetwork: true, Network: true,
 		Snapshot: !p.rootless(), Fork: !p.rootless(),
 	}
 	if p.cgroups == nil {

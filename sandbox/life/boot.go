@@ -328,7 +328,7 @@ func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Roo
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
-	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir}
+	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Network: k.d.Network}
 	if p.Capabilities().HostWorkspace {
 		b.Workspace = volume.Path
 	} else {

@@ -72,6 +72,7 @@ type Deps struct {
 	// shapes.
 	Pool    *pool.Pool
 	GuestID string
+	Network *wire.Network // what machines with a network are given
 	// Boots gives turns to boot, Attaching to be attached after a start of the server.
 	Boots     *admission.Gate
 	Attaching *AttachProgress

@@ -48,6 +48,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
@@ -90,8 +91,9 @@ func (c Config) enabled() bool {
 // Deps is what the pool needs from the server.
 type Deps struct {
 	Node     string
-	Guest    string // path of the guest program
-	GuestID  string // names what it is
+	Guest    string        // path of the guest program
+	Network  *wire.Network // what machines with a network are given
+	GuestID  string        // names what it is
 	Registry kv.Store
 	Volumes  sandbox.Volumes
 	// Snapshots keeps the pool's own; it is loaded. nil: members boot.

@@ -1,0 +1,108 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/skete-dev/skete/guest/capture"
+	"github.com/skete-dev/skete/guest/wire"
+)
+
+// bundles are the places where programs look for the certificates that they trust.
+var bundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
+	"/etc/ssl/ca-bundle.pem",             // openSUSE
+	"/etc/ssl/cert.pem",                  // Alpine, BSD
+}
+
+const bundleBytesMax = 8 << 20
+
+// openNetwork makes programs reach the public network through the host; nil: the
+// machine has none. What programs look at is written first.
+func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
+	n := cfg.Boot.Network
+	if n == nil || !cfg.Own {
+		return nil, nil
+	}
+	err := errors.Join(trust([]byte(n.Authority)), writeFile("/etc/resolv.conf", []byte("nameserver "+capture.Resolver+"\n")))
+	c, cerr := capture.Start(capture.Config{
+		Open: func(ctx context.Context) (net.Conn, error) { return host.dial(ctx, wire.NetworkPort) },
+		Logf: func(format string, args ...any) { logf(cfg.Log, format, args...) },
+	})
+	return c, errors.Join(err, cerr)
+}
+
+// trust adds a certificate to those that programs trust: to the bundles that there are,
+// and to one of our own that the environment of commands names.
+func trust(authority []byte) error {
+	all := authority
+	var errs error
+	for _, p := range bundles {
+		old, err := readFile(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && !bytes.Contains(old, authority) {
+			err = writeFile(p, join(old, authority))
+		}
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("trust the network: %w", err))
+			continue
+		}
+		if len(old) > len(all) {
+			all = join(bytes.ReplaceAll(old, authority, nil), authority)
+		}
+	}
+	if err := writeFile(wire.TrustFile, all); err != nil {
+		return errors.Join(errs, fmt.Errorf("trust the network: %w", err))
+	}
+	return errs
+}
+
+// join puts PEM behind PEM.
+func join(a, b []byte) []byte {
+	out := bytes.TrimRight(a, "\n")
+	if len(out) > 0 {
+		out = append(out, '\n')
+	}
+	return append(out[:len(out):len(out)], b...)
+}
+
+func readFile(p string) ([]byte, error) {
+	info, err := os.Stat(p)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > bundleBytesMax {
+		return nil, fmt.Errorf("%s is no bundle of certificates", p)
+	}
+	return os.ReadFile(p)
+}
+
+// writeFile replaces a file whole. Where it is a link, as bundles are in places, what it
+// leads to is replaced.
+func writeFile(p string, content []byte) error {
+	if to, err := filepath.EvalSymlinks(p); err == nil {
+		p = to
+	}
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(p), ".skete-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), p)
+}

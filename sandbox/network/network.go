@@ -1,0 +1,258 @@
+// Package network carries the connections of sandboxes, each by its own policy.
+//
+//	s, err := network.New(network.Config{Seed: seed, Find: manager.OfHost})
+//	defer s.Close()
+//	gvisor.Config{Serve: s.Serve}            // streams of machines arrive
+//	manager.Config{Network: s.Machine()}     // what machines are given
+//	s.Changed(host)                          // a policy was edited
+//	s.Detach(host)                           // the machine is gone
+//
+// A machine has one proxy (egress/proxy) as long as it lives, made when its first
+// connection comes. All methods are safe for concurrent use.
+package network
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/egress/proxy"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// DecisionsMax is how many decisions of a sandbox are kept.
+const DecisionsMax = 1000
+
+// Owner is the sandbox of a machine.
+type Owner struct {
+	Tenant string
+	ID     sandbox.ID
+	Name   string // for messages: its name, else its ID
+	Policy egress.Policy
+}
+
+// Config of a Service. What is left out of the second half is this host's own.
+type Config struct {
+	Seed []byte // the secret that the authority's key derives from; at least 32 bytes
+	// Find returns the sandbox that a machine is of; false: of none.
+	Find func(host sandbox.ID) (Owner, bool)
+	Log  *slog.Logger
+
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
+	Roots  *x509.CertPool
+	Now    func() time.Time
+}
+
+// Service has the networks of all sandboxes of a server.
+type Service struct {
+	c         Config
+	authority *proxy.Authority
+
+	mu     sync.Mutex
+	closed bool
+	of     map[sandbox.ID]*net1
+	logs   map[sandbox.ID]*decisions // by sandbox
+}
+
+// net1 is the network of one machine.
+type net1 struct {
+	owner Owner
+	rules atomic.Pointer[egress.Rules]
+	proxy *proxy.Proxy
+}
+
+// New returns a service.
+func New(c Config) (*Service, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	authority, err := proxy.NewAuthority(c.Seed, "sandboxes", c.Now)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{c: c, authority: authority, of: map[sandbox.ID]*net1{}, logs: map[sandbox.ID]*decisions{}}, nil
+}
+
+// Machine is what machines with a network are given.
+func (s *Service) Machine() *wire.Network { return &wire.Network{Authority: string(s.authority.PEM())} }
+
+// Serve implements sandbox.ServeGuest.
+func (s *Service) Serve(host sandbox.ID, conn net.Conn, port uint32) {
+	n, err := s.network(host)
+	if port != wire.NetworkPort {
+		err = errs.New(errs.Unavailable, "the host serves nothing at port %d", port)
+	}
+	if err != nil {
+		_ = wire.Refuse(conn, err)
+		return
+	}
+	if wire.Grant(conn, port) != nil {
+		conn.Close()
+		return
+	}
+	n.proxy.Stream(context.Background(), conn) // ends when the proxy is closed
+}
+
+// network returns the one of a machine, and makes it if it is the first time.
+func (s *Service) network(host sandbox.ID) (*net1, error) {
+	s.mu.Lock()
+	n, closed := s.of[host], s.closed
+	s.mu.Unlock()
+	if n != nil || closed {
+		if closed {
+			return nil, errs.New(errs.Unavailable, "the server stops")
+		}
+		return n, nil
+	}
+	owner, ok := s.c.Find(host)
+	if !ok {
+		return nil, errs.New(errs.Unavailable, "the machine is of no sandbox")
+	}
+	n, err := s.make(owner)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.of[host]; other != nil || s.closed {
+		go n.proxy.Close()
+		if other == nil {
+			return nil, errs.New(errs.Unavailable, "the server stops")
+		}
+		return other, nil
+	}
+	s.of[host] = n
+	return n, nil
+}
+
+func (s *Service) make(owner Owner) (*net1, error) {
+	n := &net1{owner: owner}
+	rules, err := egress.Compile(owner.Policy)
+	if err != nil {
+		return nil, err
+	}
+	n.rules.Store(rules)
+	n.proxy = proxy.New(proxy.Config{
+		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner.ID, d) },
+		Lookup: s.c.Lookup, Dial: s.c.Dial, Roots: s.c.Roots, Now: s.c.Now,
+	})
+	return n, nil
+}
+
+// Changed takes over the policy that the sandbox of a machine has now.
+func (s *Service) Changed(host sandbox.ID) error {
+	s.mu.Lock()
+	n := s.of[host]
+	s.mu.Unlock()
+	if n == nil {
+		return nil // its first connection reads it
+	}
+	owner, ok := s.c.Find(host)
+	if !ok {
+		return nil
+	}
+	rules, err := egress.Compile(owner.Policy)
+	if err != nil {
+		return err
+	}
+	n.rules.Store(rules)
+	return nil
+}
+
+// Detach ends the network of a machine that is gone.
+func (s *Service) Detach(host sandbox.ID) {
+	s.mu.Lock()
+	n := s.of[host]
+	delete(s.of, host)
+	s.mu.Unlock()
+	if n != nil {
+		n.proxy.Close()
+	}
+}
+
+// Forget forgets what was decided for a sandbox that is gone.
+func (s *Service) Forget(id sandbox.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.logs, id)
+}
+
+// Close ends all networks.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	all := s.of
+	s.of = map[sandbox.ID]*net1{}
+	s.mu.Unlock()
+	for _, n := range all {
+		n.proxy.Close()
+	}
+	return nil
+}
+
+// Decision is one, with its number in the sandbox's log, from 1.
+type Decision struct {
+	proxy.Decision
+	N     uint64
+	Times int // it was made so often in a row
+}
+
+// decisions are the last ones of a sandbox. Those alike in a row are one.
+type decisions struct {
+	last uint64
+	list []Decision
+}
+
+func (s *Service) decided(id sandbox.ID, d proxy.Decision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logs[id]
+	if l == nil {
+		l = &decisions{}
+		s.logs[id] = l
+	}
+	if n := len(l.list); n > 0 && alike(l.list[n-1].Decision, d) {
+		l.list[n-1].Times++
+		l.list[n-1].At = d.At
+		return
+	}
+	l.last++
+	if len(l.list) >= DecisionsMax {
+		l.list = append(l.list[:0], l.list[len(l.list)/4:]...)
+	}
+	l.list = append(l.list, Decision{d, l.last, 1})
+}
+
+func alike(a, b proxy.Decision) bool {
+	a.At, b.At = time.Time{}, time.Time{}
+	return a == b
+}
+
+// Decisions returns those that are kept of a sandbox, from the N on, the oldest first.
+func (s *Service) Decisions(id sandbox.ID, from uint64) []Decision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logs[id]
+	if l == nil {
+		return nil
+	}
+	var list []Decision
+	for _, d := range l.list {
+		if d.N >= from {
+			list = append(list, d)
+		}
+	}
+	return list
+}
