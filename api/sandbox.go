@@ -18,7 +18,7 @@ type CreateSandbox struct {
 	Env           map[string]string `json:"env,omitempty"`
 	Workdir       string            `json:"workdir,omitempty" doc:"default /workspace"`
 	Root          bool              `json:"root,omitempty" doc:"commands may run as root inside"`
-	Network       string            `json:"network,omitempty" enum:"none" doc:"default none"`
+	Network       string            `json:"network,omitempty" enum:"none,open" doc:"what leaves the sandbox: nothing, or everything to public addresses; default none"`
 	Persist       bool              `json:"persist,omitempty" doc:"expiry stops the sandbox and keeps its disk"`
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0"`
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0"`

@@ -1,9 +1,12 @@
 package sandbox
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/skete-dev/skete/egress"
 )
 
 // Info is a sandbox as it is now.
@@ -84,6 +87,9 @@ type UpdateRequest struct {
 	IdleTimeout *time.Duration // 0 = the default
 	Metadata    map[string]string
 	Name        *string // "" = none
+	// Network is another policy; see Spec.Policy. Unsupported: the machine was made
+	// without a network.
+	Network *egress.Policy
 }
 
 // Apply changes i. The request has been checked.
@@ -109,6 +115,10 @@ func (u UpdateRequest) Apply(i *Info, now time.Time, l Limits, d Defaults) {
 	}
 	if u.Metadata != nil {
 		i.Spec.Metadata = maps.Clone(u.Metadata)
+	}
+	if p := u.Network; p != nil {
+		i.Spec.Network = cmp.Or(p.Profile, egress.None)
+		i.Spec.Egress = &egress.Policy{Allow: slices.Clone(p.Allow), Deny: slices.Clone(p.Deny)}
 	}
 }
 

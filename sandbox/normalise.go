@@ -47,7 +47,6 @@ const (
 // Languages that a spec may name.
 var Languages = []string{"python", "node", "go", "ruby"}
 
-
 // ProviderAuto asks for the strongest provider that works here.
 const ProviderAuto = "auto"
 
@@ -187,6 +186,12 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.oneOf("language", s.Language, append([]string{""}, Languages...))
 	p.oneOf("require", string(s.Require), isolationNames())
 	p.oneOf("network", s.Network, []string{egress.None, egress.Open})
+	if s.Egress != nil {
+		s.Egress = &egress.Policy{Allow: slices.Clone(s.Egress.Allow), Deny: slices.Clone(s.Egress.Deny)}
+	}
+	for _, x := range egress.Problems(s.Policy()) {
+		p.add("network "+x.Field, "%s", x.Text)
+	}
 	p.float("cpus", s.CPUs, cpusMin, l.CPUsMax)
 	p.size("memory", s.MemoryMB, memoryMBMin, l.MemoryMBMax)
 	p.size("disk", s.DiskMB, diskMBMin, l.DiskMBMax)
@@ -392,6 +397,11 @@ func (u UpdateRequest) Check(l Limits) error {
 	p.metadata(u.Metadata)
 	if u.Name != nil {
 		p.ownName("name", *u.Name)
+	}
+	if u.Network != nil {
+		for _, x := range egress.Problems(*u.Network) {
+			p.add("network "+x.Field, "%s", x.Text)
+		}
 	}
 	return p.err()
 }

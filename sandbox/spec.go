@@ -57,7 +57,18 @@ const (
 )
 
 // HasNetwork reports whether programs of the sandbox may reach something.
-func (s Spec) HasNetwork() bool { return s.Network != "" && s.Network != egress.None }
+func (s Spec) HasNetwork() bool {
+	return s.Network != "" && s.Network != egress.None || s.Egress != nil
+}
+
+// Policy is what may leave the sandbox.
+func (s Spec) Policy() egress.Policy {
+	p := egress.Policy{Profile: s.Network}
+	if s.Egress != nil {
+		p.Allow, p.Deny = s.Egress.Allow, s.Egress.Deny
+	}
+	return p
+}
 
 // Spec is what a user asks for. The zero value of a field means the default;
 // Normalise fills defaults in and refuses what is absurd.
@@ -80,6 +91,7 @@ type Spec struct {
 	Workdir  string            `json:"workdir,omitempty"` // "" = the template's, else the workspace
 	Root     bool              `json:"root,omitempty"`    // commands may ask for root
 	Network  string            `json:"network,omitempty"` // a profile of package egress
+	Egress   *egress.Policy    `json:"egress,omitempty"`  // rules beside the profile, which is Network's
 	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
 	// TTL ends the sandbox that long after its last start; 0 = no end but the
 	// server's maximum. IdleTimeout does after that long without a call or a

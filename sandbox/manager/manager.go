@@ -64,6 +64,8 @@ type Config struct {
 	Leases    sandbox.Leases // nil: no other server can be this node
 	Guest     string         // path of the skete-guest program
 	Network   *wire.Network  // what machines with a network are given; nil: there are none
+	// NetworkChanged is told when the policy of a machine's sandbox has changed.
+	NetworkChanged func(host sandbox.ID)
 	// Ending and Detaching are those of life.Deps: Ending is called before a sandbox
 	// loses its machine or its files, to keep what was written last.
 	Ending func(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files, written bool)

@@ -150,10 +150,16 @@ func (m *Manager) Update(ctx context.Context, tenant string, id sandbox.ID, u sa
 	if err := u.Check(m.deps.Limits); err != nil {
 		return sandbox.Info{}, err
 	}
+	var info sandbox.Info
 	if u.Name != nil {
-		return m.rename(ctx, k, u)
+		info, err = m.rename(ctx, k, u)
+	} else {
+		info, err = k.Update(u)
 	}
-	return k.Update(u)
+	if err == nil && u.Network != nil && m.c.NetworkChanged != nil {
+		m.c.NetworkChanged(k.Host())
+	}
+	return info, err
 }
 
 // Start boots a machine for a stopped or failed sandbox; its workspace is as

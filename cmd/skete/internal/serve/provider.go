@@ -33,7 +33,7 @@ func Provider(ctx context.Context, c Config, name, dir string) (sandbox.Provider
 		if err != nil {
 			return nil, err
 		}
-		return gvisor.New(gvisor.Config{Dir: in("gvisor"), Runsc: runsc, Creates: c.Creates, Log: c.Log})
+		return gvisor.New(gvisor.Config{Dir: in("gvisor"), Runsc: runsc, Creates: c.Creates, Log: c.Log, Serve: c.ServeGuest})
 	case process.Name:
 		return process.New(process.Config{Dir: in("process"), Allow: c.UnsafeNoIsolation, Log: c.Log})
 	}

@@ -38,6 +38,7 @@ import (
 	runsc "github.com/skete-dev/skete/sandbox/gvisor/binary"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/sandbox/manager"
+	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/store"
@@ -50,6 +51,8 @@ type Config struct {
 	Home    string
 	Version string
 	Log     *slog.Logger
+	// ServeGuest serves what machines ask their host for; nil = nothing.
+	ServeGuest sandbox.ServeGuest
 	// Say is for people: the admin key of the first start goes there and
 	// nowhere else.
 	Say io.Writer
@@ -78,6 +81,7 @@ type running struct {
 	histories  *history.Service
 	templates  templates
 	tools      *tool.Registry
+	networks   *network.Service
 	supervisor *supervisor.Supervisor
 	schedules  *schedule.Scheduler
 	models     modelList
@@ -181,6 +185,9 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
+	if err := r.openNetworks(); err != nil {
+		return err
+	}
 	providers, err := r.providers(ctx)
 	if err != nil {
 		return err
@@ -204,7 +211,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
 		Registry: registry, Events: r.store.Events(), Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
-		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.histories.Detaching, Histories: r.histories.Held,
+		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Network: r.networks.Machine(), NetworkChanged: r.networkChanged, Histories: r.histories.Held,
 	}
 	if r.store.External() {
 		name, err := os.Hostname()

@@ -1,0 +1,61 @@
+package serve
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/network"
+)
+
+// openNetworks makes what carries the connections of sandboxes.
+func (r *running) openNetworks() error {
+	seed, err := networkSeed(r.in("network.key"))
+	if err != nil {
+		return err
+	}
+	r.networks, err = network.New(network.Config{Seed: seed, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+		tenant, info, ok := r.manager.OfHost(host)
+		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
+	}})
+	if err != nil {
+		return err
+	}
+	r.onClose(r.networks.Close)
+	r.c.ServeGuest = r.networks.Serve
+	return nil
+}
+
+const seedBytes = 32
+
+// networkSeed reads the secret that the authority of networks derives from, or makes it.
+func networkSeed(path string) ([]byte, error) {
+	seed, err := os.ReadFile(path)
+	switch {
+	case err == nil && len(seed) == seedBytes:
+		return seed, nil
+	case err == nil:
+		return nil, errs.New(errs.Corrupt, "%s has %d bytes, not %d", path, len(seed), seedBytes).WithHint("remove it: machines that run trust the network again after a restart of their own")
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	seed = make([]byte, seedBytes)
+	_, _ = rand.Read(seed)
+	return seed, writeSynced(path, seed)
+}
+
+// detaching is called before the workspace of a machine is taken away.
+func (r *running) detaching(host sandbox.ID) {
+	r.networks.Detach(host)
+	r.histories.Detaching(host)
+}
+
+func (r *running) networkChanged(host sandbox.ID) {
+	if err := r.networks.Changed(host); err != nil {
+		r.c.Log.Error("a network policy does not take effect", "machine", host, "error", err)
+	}
+}
