@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/skete-dev/skete/egress"
+)
+
+// overrides are headers by which some servers take a request for one of another method.
+var overrides = []string{"X-Http-Method", "X-Http-Method-Override", "X-Method-Override"}
+
+// handle decides about a request and forwards it.
+func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
+	s, _ := r.Context().Value(sessionKey{}).(*session)
+	if s == nil {
+		panic(http.ErrAbortHandler) // a connection that hand did not give
+	}
+	host, why := s.hostOf(r)
+	if why != "" {
+		p.decided(host, s.port, r.Method, r.URL.EscapedPath(), egress.Verdict{Why: why})
+		refuse(w, http.StatusMisdirectedRequest, "skete: "+why)
+		return
+	}
+	q := egress.Request{
+		Host: host, Port: s.port, Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
+		Upgrade: r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect,
+	}
+	v := p.c.Rules().Request(q)
+	if v.Allowed && r.Method == http.MethodConnect {
+		v = egress.Verdict{Rule: v.Rule, Why: "CONNECT would hide what is sent"}
+	}
+	p.decided(host, s.port, r.Method, q.Path, v)
+	if !v.Allowed {
+		p.explain(w, host, s.port, v)
+		return
+	}
+	p.forward(w, r, s, host, v.Limited)
+}
+
+// hostOf returns the host that a request is for, and why it may not be: a connection
+// carries requests to the host that it was opened to, and to no other.
+func (s *session) hostOf(r *http.Request) (host, why string) {
+	host, port, err := splitHost(r.Host)
+	switch {
+	case r.Host == "" && s.host != "": // HTTP/1.0
+		return s.host, ""
+	case err != nil:
+		return s.host, fmt.Sprintf("the request is for %.100q, which is no host", r.Host)
+	case port != 0 && port != s.port:
+		return host, fmt.Sprintf("the request is for port %d over a connection to port %d", port, s.port)
+	case s.host != "" && host != s.host:
+		return host, fmt.Sprintf("the request is for %s over a connection to %s", host, s.host)
+	}
+	return host, ""
+}
+
+// splitHost takes a host and a port, 0 = none, from what a client wrote.
+func splitHost(s string) (host string, port int, err error) {
+	host = s
+	if h, p, err := net.SplitHostPort(s); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil {
+			return "", 0, errors.New("no port")
+		}
+		host, port = h, int(n)
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap().WithZone("").String(), port, nil
+	}
+	if host = egress.Name(host); host == "" {
+		return "", 0, errors.New("no host")
+	}
+	return host, port, nil
+}
+
+// hostHeader writes the host that was decided about as the client did, with its port or
+// without.
+func hostHeader(said, host string, port int) string {
+	if _, p, err := net.SplitHostPort(said); err == nil && p != "" {
+		return net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// explain tells a program, and a person who reads its output, what to do.
+func (p *Proxy) explain(w http.ResponseWriter, host string, port int, v egress.Verdict) {
+	to := host
+	if port != 80 && port != 443 {
+		to = net.JoinHostPort(host, strconv.Itoa(port))
+	}
+	text := fmt.Sprintf("skete: the network policy of this sandbox refuses it: %s.\n", v.Why)
+	if a, err := netip.ParseAddr(host); err != nil || egress.Refused(a) == "" {
+		text += fmt.Sprintf("A person can allow it with: skete egress allow %s %s\n", p.c.Sandbox, to)
+	}
+	refuse(w, http.StatusForbidden, text)
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Skete-Egress", "refused")
+	http.Error(w, strings.TrimSuffix(text, "\n"), status)
+}
+
+// forward sends an allowed request to its host and copies the answer back. limited: the
+// host shall not take it for another one.
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host string, limited bool) {
+	scheme := "http"
+	if s.tls {
+		scheme = "https"
+	}
+	proxy := httputil.ReverseProxy{
+		Transport: p.transport, ErrorLog: p.server.ErrorLog,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.Scheme, pr.Out.URL.Host = scheme, net.JoinHostPort(host, strconv.Itoa(s.port))
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was decided about
+			pr.Out.Host = hostHeader(r.Host, host, s.port)
+			if limited {
+				for _, h := range overrides {
+					pr.Out.Header.Del(h)
+				}
+			}
+			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := pr.In.Header[h]; ok { // taken out before, for proxies that add their own
+					pr.Out.Header[h] = v
+				}
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			why := reachFault(host, err)
+			p.decided(host, s.port, r.Method, r.URL.EscapedPath(), egress.Verdict{Why: why})
+			refuse(w, http.StatusBadGateway, "skete: "+why)
+		},
+	}
+	w.Header()["Content-Type"] = nil // no guess where the host says none
+	proxy.ServeHTTP(w, r)
+}
