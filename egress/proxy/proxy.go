@@ -156,21 +156,9 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn, to netip.AddrPort) {
 		conn.Close()
 		return
 	}
-	p.done.Add(1)
-	defer p.done.Done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-p.closed:
-			conn.Close()
-		case <-ended:
-		}
-	}()
+	defer p.watch(ctx, conn)()
 	p.serve(ctx, conn, p.names.of(to.Addr()), int(to.Port()))
 }
 

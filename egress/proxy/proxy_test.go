@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,12 @@ import (
 	"github.com/skete-dev/skete/egress/proxy"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) != "" {
+		os.Exit(runCaptured())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // world is the public network of a test: hosts by name, each at an address of its own,
 // and a sandbox that reaches it through a proxy.
