@@ -127,11 +127,11 @@ func (r Rule) about(host string, port int, denies bool) bool {
 	case len(r.Ports) == 0 && !denies && port != 80 && port != 443:
 		return false
 	}
-	_, err := netip.ParseAddr(host)
-	switch {
-	case r.Host == host:
+	switch r.Host {
+	case host:
 		return true
-	case r.Host == "*":
+	case "*":
+		_, err := netip.ParseAddr(host)
 		return err != nil || denies
 	}
 	domain, ok := strings.CutPrefix(r.Host, "*")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -329,7 +330,7 @@ func TestServe_boundsConnections(t *testing.T) {
 	for {
 		more := w.dial(at) // once all of those are being served
 		must(t, more.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
-		if _, err := more.Read(one); err == io.EOF {
+		if _, err := more.Read(one); errors.Is(err, io.EOF) {
 			break
 		}
 		more.Close()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,12 +104,7 @@ func isLocal(name string) bool {
 	if !more {
 		return true
 	}
-	for _, l := range local {
-		if top == l {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(local, top)
 }
 
 func cutLast(name string) (before, last string, found bool) {

@@ -6,7 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -99,7 +99,7 @@ func New(c Config) *Proxy {
 		MaxIdleConnsPerHost: 16, MaxIdleConns: 64, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: dialWait, MaxResponseHeaderBytes: 256 << 10, ExpectContinueTimeout: time.Second,
 	}
 	p.server = &http.Server{
-		Handler: http.HandlerFunc(p.handle), ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: headerBytesMax, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(p.handle), ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: headerBytesMax, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			s, _ := p.meta.Load(conn)
 			return context.WithValue(ctx, sessionKey{}, s)

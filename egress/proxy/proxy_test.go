@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -155,7 +155,7 @@ func (w *world) at(port uint16, names ...string) net.Listener {
 func (w *world) serve(port uint16, h http.HandlerFunc, names ...string) {
 	w.t.Helper()
 	ln := w.at(port, names...)
-	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	if port == 80 {
 		go s.Serve(ln)
 	} else {

@@ -59,12 +59,12 @@ type Service struct {
 
 	mu     sync.Mutex
 	closed bool
-	of     map[sandbox.ID]*net1
+	of     map[sandbox.ID]*machine
 	logs   map[sandbox.ID]*decisions // by sandbox
 }
 
-// net1 is the network of one machine.
-type net1 struct {
+// machine is the network of one machine.
+type machine struct {
 	owner Owner
 	rules atomic.Pointer[egress.Rules]
 	proxy *proxy.Proxy
@@ -82,7 +82,7 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{c: c, authority: authority, of: map[sandbox.ID]*net1{}, logs: map[sandbox.ID]*decisions{}}, nil
+	return &Service{c: c, authority: authority, of: map[sandbox.ID]*machine{}, logs: map[sandbox.ID]*decisions{}}, nil
 }
 
 // Machine is what machines with a network are given.
@@ -106,7 +106,7 @@ func (s *Service) Serve(host sandbox.ID, conn net.Conn, port uint32) {
 }
 
 // network returns the one of a machine, and makes it if it is the first time.
-func (s *Service) network(host sandbox.ID) (*net1, error) {
+func (s *Service) network(host sandbox.ID) (*machine, error) {
 	s.mu.Lock()
 	n, closed := s.of[host], s.closed
 	s.mu.Unlock()
@@ -137,8 +137,8 @@ func (s *Service) network(host sandbox.ID) (*net1, error) {
 	return n, nil
 }
 
-func (s *Service) make(owner Owner) (*net1, error) {
-	n := &net1{owner: owner}
+func (s *Service) make(owner Owner) (*machine, error) {
+	n := &machine{owner: owner}
 	rules, err := egress.Compile(owner.Policy)
 	if err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (s *Service) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	all := s.of
-	s.of = map[sandbox.ID]*net1{}
+	s.of = map[sandbox.ID]*machine{}
 	s.mu.Unlock()
 	for _, n := range all {
 		n.proxy.Close()

@@ -202,7 +202,7 @@ func (w *world) pure(id thread.ID, events []thread.Event, blobs thread.Blobs) {
 	whole, err := runs.FoldState(events)
 	must(t, err)
 	root := id.Depth() == 0
-	env := tool.Env{Files: backend.NewMap(blobs), Dir: "/workspace", Media: true, Person: root, Planning: root && whole.Run.Started.Planning}
+	env := tool.Env{Files: backend.NewMap(blobs), Dir: "/workspace", Media: true, Documents: true, Person: root, Planning: root && whole.Run.Started.Planning}
 	if len(s.Agent.Subagents) > 0 {
 		env.Spawner, env.Tasks = noSpawner{}, noTasks{}
 		for name, d := range s.Agent.Subagents {

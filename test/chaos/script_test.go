@@ -47,7 +47,9 @@ type model func(*llm.Request) []llm.Block
 
 // Info implements llm.Model: the window is small, so that outputs are cleared
 // and the conversation is summed up on the way.
-func (model) Info() llm.Info { return llm.Info{Name: "plot", WindowTokens: 24_000, Media: true} }
+func (model) Info() llm.Info {
+	return llm.Info{Name: "plot", WindowTokens: 24_000, Media: true, Documents: true}
+}
 
 // Stream implements llm.Model.
 func (m model) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
