@@ -195,3 +195,21 @@ func (c *Client) KeptHistories(ctx context.Context) ([]api.KeptHistory, error) {
 	out, err := transport.Fetch[api.KeptHistories](ctx, c.t, transport.Get("/v1/histories", nil))
 	return out.Items, err
 }
+
+// Network returns what may leave the sandbox.
+func (s *Sandbox) Network(ctx context.Context) (api.NetworkPolicy, error) {
+	return transport.Fetch[api.NetworkPolicy](ctx, s.c.t, transport.Get(s.path("/network"), nil))
+}
+
+// SetNetwork sets it, from the next request on.
+func (s *Sandbox) SetNetwork(ctx context.Context, p api.NetworkPolicy) (api.NetworkPolicy, error) {
+	k := transport.Call{Method: http.MethodPut, Path: s.path("/network"), Repeatable: true}
+	return transport.Fetch[api.NetworkPolicy](ctx, s.c.t, k.WithJSON(p))
+}
+
+// NetworkLog returns the last decisions about what the sandbox sent, from the one with
+// this number on, the oldest first.
+func (s *Sandbox) NetworkLog(ctx context.Context, from uint64) ([]api.NetworkDecision, error) {
+	out, err := transport.Fetch[api.NetworkLog](ctx, s.c.t, transport.Get(s.path("/network/log"), url.Values{"from": {strconv.FormatUint(from, 10)}}))
+	return out.Items, err
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
@@ -132,8 +133,17 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	if err != nil {
 		return spec, err
 	}
+	var rules *egress.Policy
+	if c.Egress != nil {
+		if c.Egress.Profile != "" {
+			return spec, errs.New(errs.Invalid, "egress: the profile is what network names")
+		}
+		p := NetworkPolicy(*c.Egress)
+		rules = &p
+	}
 	return sandbox.Spec{
-		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
+		Egress: rules,
+		Name:   c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
 		DiskMBps: c.DiskMBps, DiskIOPS: c.DiskIOPS,
 		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Persist: c.Persist,

@@ -140,6 +140,7 @@ type Config struct {
 	Models    Models    // nil = the same
 	Upkeep    Upkeep    // nil = the same
 	Warm      Warm      // nil = the server keeps nothing warm
+	Networks  Networks  // nil = sandboxes have no networks
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
 	// Looked is how long the files of a tenant's sandboxes have been looked at; nil = not known.
@@ -176,6 +177,7 @@ type Server struct {
 	models    Models
 	upkeep    Upkeep
 	warm      Warm
+	networks  Networks
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
 	gate      *auth.Authenticator
@@ -201,7 +203,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -230,6 +232,7 @@ func New(c Config) (*Server, error) {
 	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools})
 	s.registerModels(s.table)
 	s.registerPool(s.table)
+	s.registerNetworks(s.table)
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)
 	s.registerKeys(s.table)

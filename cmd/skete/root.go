@@ -101,7 +101,7 @@ Topics (skete help TOPIC):
 	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
-	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App))
+	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App))
 	root.SetHelpCommand(a.help())
 	root.AddCommand(vm.Short(a.App)...)
 	a.hints(root)

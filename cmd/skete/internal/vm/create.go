@@ -41,7 +41,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.IntVar(&f.diskMBps, "disk-mbps", 0, "megabytes a second that its disks may move (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.diskIOPS, "disk-iops", 0, "operations a second of its disks (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.pids, "pids", 0, "processes and threads (default 512)")
-	fs.StringVar(&f.network, "network", "none", "none is all that there is in this version")
+	fs.StringVar(&f.network, "network", "none", "what leaves it: none, open (everything to public addresses), or a file of rules; see skete egress")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
 	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90 (seconds), 5m, 2h")
 	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90 (seconds), 5m, 2h")
@@ -65,7 +65,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	}
 	fixed("lang", "python", "node", "go", "ruby")
 	fixed("language", "python", "node", "go", "ruby")
-	fixed("network", "none")
+	fixed("network", "none", "open")
 	fixed("require", "microvm", "microvm-emulated", "user-kernel", "container", "none")
 }
 
@@ -73,7 +73,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	r := api.CreateSandbox{
 		Name: f.name, Template: f.template, Language: app.Language(f.lang), Provider: f.provider, Require: f.require,
-		CPUs: f.cpus, PidsMax: f.pids, DiskMBps: f.diskMBps, DiskIOPS: f.diskIOPS, Workdir: f.workdir, Root: f.root, Network: f.network, Persist: f.persist,
+		CPUs: f.cpus, PidsMax: f.pids, DiskMBps: f.diskMBps, DiskIOPS: f.diskIOPS, Workdir: f.workdir, Root: f.root, Persist: f.persist,
 		NoWake: f.noWake, NoStart: f.noStart, From: f.from,
 		TTLMS: ttl.Milliseconds(),
 	}
@@ -81,9 +81,11 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 		return r, errs.New(errs.Unsupported, "OCI images are not available in this version").
 			WithHint("`skete template import NAME rootfs.tar` makes a template of a root file system; then --template NAME")
 	}
-	if f.network != "none" {
-		return r, errs.New(errs.Unsupported, "--network %.40s is not available in this version; only none is", f.network).
-			WithHint("bring what is needed with `skete cp`, and reach servers inside with `skete vm forward`")
+	if f.from == "" {
+		var err error
+		if r.Network, r.Egress, err = networkOf(f.network); err != nil {
+			return r, err
+		}
 	}
 	if err := app.OneOf("require", f.require, "microvm", "microvm-emulated", "user-kernel", "container", "none"); err != nil {
 		return r, err
@@ -108,9 +110,6 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	if f.ttl != "" {
 		r.TTLMS, e = app.Milliseconds("ttl", f.ttl)
 		set(e)
-	}
-	if f.from != "" {
-		r.Network = "" // as it was
 	}
 	r.IdleTimeoutMS, e = app.Milliseconds("idle", f.idle)
 	set(e)
