@@ -23,6 +23,9 @@
 //	GET    /snapshots/{id}                        Snapshot
 //	DELETE /snapshots/{id}                        what needs its files keeps them until it is gone
 //	GET    /sandboxes/{id}/metrics                Metrics
+//	GET    /sandboxes/{id}/network                NetworkPolicy
+//	PUT    /sandboxes/{id}/network                NetworkPolicy: what may leave it, from the next request on
+//	GET    /sandboxes/{id}/network/log            NetworkLog; ?from=
 //	POST   /sandboxes/{id}/processes              StartProcess -> Process (201; 200 when the key was known)
 //	GET    /sandboxes/{id}/processes              ProcessPage
 //	GET    /sandboxes/{id}/processes/{key}        Process

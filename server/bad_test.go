@@ -237,6 +237,10 @@ func TestBadRequests(t *testing.T) {
 		{"schedule of an hour that there is not", "POST", "/v1/schedules", `{"name":"a","cron":"0 24 * * *","run":{"task":"x"}}`, nil, 400, "the hour is"},
 		{"schedule with a key of two words", "POST", "/v1/schedules", `{"name":"a","cron":"@daily","run":{"task":"x"}}`, []string{"Idempotency-Key", "a b"}, 400, "ASCII"},
 		{"schedules of a token that is none", "GET", "/v1/schedules?page_token=!", nil, nil, 400, "token"},
+		{"network of an unknown profile", "PUT", "/v1/sandboxes/" + id + "/network", `{"profile":"some"}`, nil, 400, "profile"},
+		{"network of a rule without a host", "PUT", "/v1/sandboxes/" + id + "/network", `{"allow":[{"ports":[1]}]}`, nil, 400, "host"},
+		{"network of a sandbox without one", "PUT", "/v1/sandboxes/" + id + "/network", `{"allow":[{"host":"a.example"}]}`, nil, 501, "without a network"},
+		{"network log from no number", "GET", "/v1/sandboxes/" + id + "/network/log?from=x", nil, nil, 400, "from"},
 		{"schedule that is not there", "GET", "/v1/schedules/nightly", nil, nil, 404, "nightly"},
 		{"pause a schedule without a word", "PATCH", "/v1/schedules/nightly", `{}`, nil, 400, "paused"},
 		{"delete a schedule that is not there", "DELETE", "/v1/schedules/nightly", nil, nil, 404, "nightly"},
@@ -262,7 +266,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	// These take nothing that could be wrong but an id, which one case has tried.
 	idOnly := []string{
-		"/start", "/stop", "/pause", "/resume", "/metrics", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/services", "/services/load", "/{key}", "/tree", "/{id}", "/templates", "/keys",
+		"/start", "/stop", "/pause", "/resume", "/metrics", "/network", "/ports", "/ports/watch", "/info", "/resize", "/processes", "/services", "/services/load", "/{key}", "/tree", "/{id}", "/templates", "/keys",
 		"/replay", "/approvals", "/todos", "/agents", "/commands", "/models", "/histories",
 	}
 	for _, r := range w.server.Routes() {
