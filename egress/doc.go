@@ -2,7 +2,7 @@
 //
 //	p := egress.Policy{Profile: egress.None, Allow: []egress.Rule{{Host: "*.example.com", Access: egress.Read}}}
 //	rules, err := egress.Compile(p)
-//	v := rules.Request("api.example.com", 443, &http.Request{…}) // v.Allowed, v.Why
+//	v := rules.Request(egress.Request{Host: "api.example.com", Port: 443, Method: "GET", Path: "/"}) // v.Allowed, v.Why
 //
 // A Policy is what people write: a profile to begin with, rules that allow and rules
 // that deny. What no rule allows is refused; a rule that denies wins. Rules speak of

@@ -189,6 +189,13 @@ func TestRequest(t *testing.T) {
 			t.Errorf("%s: %+v", line, v)
 		}
 	}
+	if v := r.Request(Request{Host: "all.example", Port: 443, Method: "GET", Path: "/"}); !v.Limited {
+		t.Errorf("beside a denied method: %+v", v)
+	}
+	denied := compile(t, Policy{Allow: []Rule{{Host: "pin.example", Pinned: true}}, Deny: []Rule{{Host: "pin.example", Methods: []string{"PUT"}}}})
+	if v := denied.Connection("pin.example", 443); v.Allowed {
+		t.Errorf("a pinned host of which requests are denied: %+v", v)
+	}
 	if v := r.Request(Request{Host: "git.example", Port: 443, Method: "GET", Path: "/", Upgrade: true}); v.Allowed || v.Why != "of git.example only this is allowed: git.example read" {
 		t.Errorf("a WebSocket to a host that may be read: %+v", v)
 	}

@@ -46,9 +46,13 @@ func (r *Rules) Connection(host string, port int) Verdict {
 		return unspoken(host, port)
 	}
 	for _, x := range r.allow {
-		if x.Pinned && x.about(host, port, false) {
-			return Verdict{Allowed: true, Rule: x.String(), Pinned: true}
+		if !x.Pinned || !x.about(host, port, false) {
+			continue
 		}
+		if d := r.denial(host, port, func(Rule) bool { return true }); d != nil {
+			return *d // it is about requests, which are not seen here
+		}
+		return Verdict{Allowed: true, Rule: x.String(), Pinned: true}
 	}
 	for _, x := range r.allow {
 		if x.about(host, port, false) {
@@ -72,19 +76,21 @@ func (r *Rules) Request(q Request) Verdict {
 	if r == nil {
 		return unspoken(q.Host, q.Port)
 	}
+	// What is denied by its method shall not be taken for it by another name.
+	limited := r.denial(q.Host, q.Port, func(Rule) bool { return true }) != nil
 	var near *Rule
 	for i, x := range r.allow {
 		if x.Pinned || !x.about(q.Host, q.Port, false) {
 			continue
 		}
 		if x.covers(q, false) {
-			return Verdict{Allowed: true, Rule: x.String(), Limited: x.limitsRequests()}
+			return Verdict{Allowed: true, Rule: x.String(), Limited: limited || x.limitsRequests()}
 		}
 		near = &r.allow[i]
 	}
 	switch {
 	case r.open:
-		return Verdict{Allowed: true, Rule: Open}
+		return Verdict{Allowed: true, Rule: Open, Limited: limited}
 	case near != nil:
 		return Verdict{Rule: near.String(), Why: fmt.Sprintf("of %s only this is allowed: %s", q.Host, near)}
 	}

@@ -26,6 +26,7 @@
 //
 // The app may be down: a small page waits and comes back by itself, and sockets
 // of pages that are open end only when there is something to reload (socket.go).
+// A page that is being loaded during an undo is loaded again (late.go).
 //
 // SupervisorPort is never the sandbox's: it is answered by Config.Supervisor,
 // on the host, and works when nothing in the sandbox does.

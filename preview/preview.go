@@ -96,6 +96,7 @@ type Previews struct {
 	now    func() time.Time
 
 	active    active
+	loads     loads
 	transport *http.Transport
 	proxy     http.Handler
 

@@ -88,6 +88,9 @@ func (p *Previews) serve(w http.ResponseWriter, r *http.Request, s *stay) {
 		if r.Header.Get("Upgrade") == "" {
 			r.Body = http.MaxBytesReader(w, r.Body, p.c.Limits.RequestBytesMax)
 		}
+		if navigates(r) {
+			p.loads.begin(way{s.target, s.cookie}, p.now())
+		}
 		p.proxy.ServeHTTP(w, r)
 	}
 }
@@ -319,7 +322,8 @@ func (p *Previews) newProxy() http.Handler {
 			inner, ok := res.Body.(io.ReadWriteCloser)
 			if res.StatusCode == http.StatusSwitchingProtocols && ok {
 				s := stayOf(res.Request.Context())
-				res.Body = newSocket(inner, p.c.Limits.ReloadWithin, func(ctx context.Context) bool { return p.listens(ctx, s) })
+				res.Body = newSocket(inner, p.c.Limits.ReloadWithin, func(ctx context.Context) bool { return p.listens(ctx, s) },
+					func() { p.endIfLate(s, res.Request.URL.Path) })
 			}
 			return nil
 		},

@@ -31,15 +31,18 @@ type socket struct {
 	back   func(context.Context) bool // the app listens
 	within time.Duration
 
+	start  func() // called when the browser was told that the socket is open
+	first  sync.Once
 	once   sync.Once
 	closed chan struct{} // by our side: no client waits for the app any more
 }
 
-func newSocket(inner io.ReadWriteCloser, within time.Duration, back func(context.Context) bool) *socket {
-	return &socket{ReadWriteCloser: inner, back: back, within: within, closed: make(chan struct{})}
+func newSocket(inner io.ReadWriteCloser, within time.Duration, back func(context.Context) bool, start func()) *socket {
+	return &socket{ReadWriteCloser: inner, back: back, within: within, start: start, closed: make(chan struct{})}
 }
 
 func (s *socket) Read(b []byte) (int, error) {
+	s.first.Do(s.start)
 	n, err := s.ReadWriteCloser.Read(b)
 	if err == nil || n > 0 {
 		return n, nil

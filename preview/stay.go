@@ -114,6 +114,7 @@ func (p *Previews) recheck(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		p.loads.sweep(p.now())
 		for w := range p.active.ways() {
 			v, err := p.visitor(ctx, w.target, w.cookie)
 			if err == nil {

@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/scratch"
 )
 
@@ -121,7 +122,7 @@ func Start(t testing.TB, more ...string) *Browser {
 	}()
 	t.Cleanup(func() {
 		_ = in.Close()
-		kill := time.AfterFunc(endTimeout, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+		kill := time.AfterFunc(patience.Of(endTimeout), func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 		go func() {
 			for range b.lines { //nolint:revive // what is not waited for any more
 			}
@@ -131,7 +132,7 @@ func Start(t testing.TB, more ...string) *Browser {
 		kill.Stop()
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what Chromium left of itself
 	})
-	if _, err := b.answer(0, startTimeout); err != nil {
+	if _, err := b.answer(0, patience.Of(startTimeout)); err != nil {
 		t.Fatalf("start Chromium: %v", err)
 	}
 	return b
@@ -168,7 +169,7 @@ func Run[T any](t testing.TB, b *Browser, script string, args any) T {
 	must(t, err)
 	_, err = b.in.Write(append(data, '\n'))
 	must(t, err)
-	raw, err := b.answer(b.last, runTimeout)
+	raw, err := b.answer(b.last, patience.Of(runTimeout))
 	if err != nil {
 		t.Fatalf("%s: %v", script, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/test/browser"
 )
 
@@ -45,11 +46,15 @@ type want struct {
 	Error  bool   `json:"error,omitempty"`
 	Gone   bool   `json:"gone,omitempty"`
 	Reload bool   `json:"reload,omitempty"` // first
+	Hold   bool   `json:"hold,omitempty"`   // a reload that has the modules and is not connected until the next look
+	Quiet  bool   `json:"quiet,omitempty"`  // wait until it is loaded and connected
 	Mark   string `json:"mark,omitempty"`   // afterwards
+	Within int64  `json:"within,omitempty"` // milliseconds
 }
 
 func (s *story) look(w want) seen {
 	s.t.Helper()
+	w.Within = patience.Of(15 * time.Second).Milliseconds()
 	return browser.Run[seen](s.t, s.page, filepath.Join(s.dir, "story.mjs"), w)
 }
 
@@ -159,7 +164,7 @@ func (s *story) undo(what, run string) seen {
 	if got.Theme != "light" || got.Overlay {
 		s.t.Errorf("%s: the page shows %+v\nthe dev server says:\n%s", what, got, s.logs())
 	}
-	if took > undoBound {
+	if took > patience.Of(undoBound) {
 		s.t.Errorf("%s: that took %s", what, took)
 	}
 	return got
@@ -210,6 +215,7 @@ else: {text: done}
 	})
 	t.Run("ByEdit", func(t *testing.T) { s.with(t).hot("edit") })
 	t.Run("BySed", func(t *testing.T) { s.with(t).hot("sed") })
+	t.Run("WhileThePageIsLoaded", func(t *testing.T) { s.with(t).loading() })
 	t.Run("Holders", func(t *testing.T) { s.with(t).holders() })
 	t.Run("BrokenSource", func(t *testing.T) {
 		s := s.with(t)
@@ -250,6 +256,7 @@ else: {text: done}
 		s := s.with(t)
 		id := s.run("long", api.StartRun{Sandbox: s.id}).ID
 		s.begun()
+		s.look(want{Quiet: true}) // a page that is being loaded when its server dies is never told to try again
 		s.kill()
 		s.start()
 		_, err := s.c.Run(id).Cancel(s.ctx(), "enough")
@@ -358,4 +365,14 @@ func (s *story) hot(script string) {
 			s.t.Errorf("the page was loaded anew: %+v, at first %+v", got, first)
 		}
 	}
+}
+
+// loading takes a change back while the page is being loaded: what the dev server
+// says of that goes to pages that are connected to it, and this one is not yet.
+func (s *story) loading() {
+	s.t.Helper()
+	run := s.agent("sed")
+	s.look(want{Theme: "dark"})
+	s.look(want{Hold: true})
+	s.undo("the page was being loaded", run)
 }

@@ -43,6 +43,7 @@ func (t read) document(ctx context.Context, p string, size int64, w *window) (to
 	ended, err := text.collect(ctx, proc)
 	switch {
 	case errors.Is(err, errTextMax):
+		text.cut = true
 		return text.result(p, size), nil
 	case err != nil:
 		return failed(err)
@@ -77,6 +78,7 @@ type pages struct {
 	ended     int  // pages
 	begun     bool // the page under way has bytes
 	text      bool // there is something that is not white space
+	cut       bool // there is more than documentBytesMax
 	complaint []byte
 }
 
@@ -123,7 +125,14 @@ func (d *pages) feed(text []byte) {
 
 // result is the window, or that there is no text.
 func (d *pages) result(p string, size int64) tool.Result {
-	about := fmt.Sprintf("%s: %s, %d bytes, %d pages", show(p), llm.PDF, size, d.ended)
+	about := fmt.Sprintf("%s: %s, %d bytes", show(p), llm.PDF, size)
+	switch {
+	case d.cut: // how many pages there are is not known
+	case d.ended == 1:
+		about += ", 1 page"
+	default:
+		about += fmt.Sprintf(", %d pages", d.ended)
+	}
 	if !d.text {
 		return whole(tool.Text(about + ", with no text in them: they may be pictures."))
 	}

@@ -69,7 +69,7 @@ func TestReadFile_textOfADocument(t *testing.T) {
 		many[i] = []string{fmt.Sprintf("Page number %d of all", i+1)}
 	}
 	for name, content := range map[string]string{
-		"two.pdf": two, "many.pdf": document(many...), "none.pdf": document(nil, nil), "a b;$(id).pdf": two,
+		"two.pdf": two, "one.pdf": document([]string{"Alone"}), "many.pdf": document(many...), "none.pdf": document(nil, nil), "a b;$(id).pdf": two,
 		"cut.pdf": two[:40], "fake.pdf": "%PDF-1.7\nno document",
 	} {
 		b.put(at(name), content)
@@ -80,6 +80,9 @@ func TestReadFile_textOfADocument(t *testing.T) {
 		if d := cmp.Diff(want, text(b.call("read_file", "file_path", at(name)))); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
+	}
+	if got := text(b.call("read_file", "file_path", at("one.pdf"))); !strings.Contains(got, "bytes, 1 page; this is its text") {
+		t.Errorf("one page: %s", got)
 	}
 	r := b.call("read_file", "file_path", at("many.pdf"), "offset", 3, "limit", 2)
 	if got := text(r); r.Failed || !strings.Contains(got, "     4  --- page 3 ---\n     5  Page number 3 of all\n\n[lines 4-5 of 99; go on with offset=5]") || !strings.Contains(got, "50 pages") {

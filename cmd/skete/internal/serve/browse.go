@@ -51,6 +51,7 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 		return err
 	}
 	r.onClose(previews.Close)
+	r.previews.Store(previews)
 	c.Previews = previews
 	r.sweep(c.Logins.Sweep, previews.Sweep)
 	return nil

@@ -21,6 +21,9 @@ func (r *running) openHistories(room func() error) {
 		Remote: replica.OpenHistory, Room: room, Quota: managed.Within,
 		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
 			r.restartHolders(ctx, id, guest, paths)
+			if p := r.previews.Load(); p != nil {
+				p.Changed(string(id))
+			}
 		},
 	})
 	r.onClose(r.histories.Close)

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
 	runsc "github.com/skete-dev/skete/sandbox/gvisor/binary"
@@ -79,6 +81,7 @@ type running struct {
 	tcp        net.Listener
 	manager    *manager.Manager
 	histories  *history.Service
+	previews   atomic.Pointer[preview.Previews] // an undo may be done before there are any
 	templates  templates
 	tools      *tool.Registry
 	networks   *network.Service
