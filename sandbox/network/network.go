@@ -96,6 +96,7 @@ func (s *Service) Serve(host sandbox.ID, conn net.Conn, port uint32) {
 	}
 	if err != nil {
 		_ = wire.Refuse(conn, err)
+		conn.Close()
 		return
 	}
 	if wire.Grant(conn, port) != nil {
