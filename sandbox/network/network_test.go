@@ -1,0 +1,263 @@
+package network_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/network"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const host, box = sandbox.ID("sbx_host"), sandbox.ID("sbx_box")
+
+// world is a service over one host of the public network, api.example.com, which says
+// hello, and the sandboxes that its machines are of.
+type world struct {
+	*network.Service
+	t  *testing.T
+	mu sync.Mutex
+	of map[sandbox.ID]network.Owner
+}
+
+func newWorld(t *testing.T, p egress.Policy) *world {
+	t.Helper()
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	go web.Serve(ln)
+	t.Cleanup(func() { web.Close() })
+	w := &world{t: t, of: map[sandbox.ID]network.Owner{host: {Tenant: "default", ID: box, Name: "web", Policy: p}}}
+	w.Service, err = network.New(network.Config{
+		Seed: bytes.Repeat([]byte{7}, 32),
+		Find: func(h sandbox.ID) (network.Owner, bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			o, ok := w.of[h]
+			return o, ok
+		},
+		Lookup: func(_ context.Context, name string) ([]netip.Addr, error) {
+			if name != "api.example.com" {
+				return nil, errors.New("no such host")
+			}
+			return []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil
+		},
+		Dial: func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", ln.Addr().String())
+		},
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, w.Close()) })
+	return w
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// own says which sandbox a machine is of.
+func (w *world) own(h sandbox.ID, o network.Owner) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of[h] = o
+}
+
+// open opens a stream from a machine to a port of its host.
+func (w *world) open(h sandbox.ID, port uint32) (net.Conn, *bufio.Reader, string) {
+	w.t.Helper()
+	guest, server := net.Pipe()
+	w.t.Cleanup(func() { guest.Close() })
+	go w.Serve(h, server, port)
+	must(w.t, guest.SetDeadline(time.Now().Add(20*time.Second)))
+	br := bufio.NewReader(guest)
+	line, err := br.ReadString('\n')
+	must(w.t, err)
+	return guest, br, strings.TrimSpace(line)
+}
+
+// get asks the public host for a page.
+func (w *world) get(h sandbox.ID) (status int, body string) {
+	w.t.Helper()
+	at := w.resolve(h)
+	conn, br := w.granted(h)
+	defer conn.Close()
+	_, err := fmt.Fprintf(conn, "tcp %s:80\nGET / HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n\r\n", at)
+	must(w.t, err)
+	res, err := http.ReadResponse(br, nil)
+	must(w.t, err)
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	must(w.t, err)
+	return res.StatusCode, string(b)
+}
+
+// resolve asks for the address of the public host.
+func (w *world) resolve(h sandbox.ID) netip.Addr {
+	w.t.Helper()
+	conn, br := w.granted(h)
+	defer conn.Close()
+	q, err := (&dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("api.example.com."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}).Pack()
+	must(w.t, err)
+	_, err = conn.Write(append([]byte("dns\n"), append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)...))
+	must(w.t, err)
+	var size [2]byte
+	_, err = io.ReadFull(br, size[:])
+	must(w.t, err)
+	answer := make([]byte, binary.BigEndian.Uint16(size[:]))
+	_, err = io.ReadFull(br, answer)
+	must(w.t, err)
+	var m dnsmessage.Message
+	must(w.t, m.Unpack(answer))
+	if len(m.Answers) != 1 {
+		w.t.Fatalf("the answer is %+v", m)
+	}
+	return netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A)
+}
+
+// granted opens a stream to the network.
+func (w *world) granted(h sandbox.ID) (net.Conn, *bufio.Reader) {
+	w.t.Helper()
+	conn, br, line := w.open(h, wire.NetworkPort)
+	if want := fmt.Sprintf("OK %d", wire.NetworkPort); line != want {
+		w.t.Fatalf("the host says %q", line)
+	}
+	return conn, br
+}
+
+func allow(host string) egress.Policy { return egress.Policy{Allow: []egress.Rule{{Host: host}}} }
+
+// A policy counts from the next request on, and the machine is not asked.
+func TestChanged(t *testing.T) {
+	w := newWorld(t, egress.Policy{})
+	if status, body := w.get(host); status != http.StatusForbidden || !strings.Contains(body, "skete egress allow web ") {
+		t.Errorf("%d %q", status, body)
+	}
+	w.own(host, network.Owner{ID: box, Name: "web", Policy: allow("api.example.com")})
+	must(t, w.Changed(host))
+	if status, body := w.get(host); status != http.StatusOK || body != "hello" {
+		t.Errorf("%d %q", status, body)
+	}
+	w.own(host, network.Owner{ID: box, Name: "web", Policy: egress.Policy{Profile: "wrong"}})
+	if err := w.Changed(host); err == nil {
+		t.Error("a policy that is wrong is taken")
+	}
+	if status, _ := w.get(host); status != http.StatusOK {
+		t.Errorf("and what was in force is not: %d", status)
+	}
+	must(t, w.Changed("sbx_other")) // which has not connected yet
+}
+
+// Each machine is held to the policy of its own sandbox.
+func TestServe_machinesAreApart(t *testing.T) {
+	w := newWorld(t, allow("api.example.com"))
+	w.own("sbx_other", network.Owner{ID: "sbx_other", Name: "other"})
+	if status, _ := w.get(host); status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	if status, _ := w.get("sbx_other"); status != http.StatusForbidden {
+		t.Errorf("%d", status)
+	}
+	if n := len(w.Decisions("sbx_other", 0)); n != 1 {
+		t.Errorf("%d decisions are told of it", n)
+	}
+}
+
+func TestServe_refuses(t *testing.T) {
+	w := newWorld(t, egress.Policy{})
+	w.own("sbx_bad", network.Owner{ID: "sbx_bad", Policy: egress.Policy{Profile: "wrong"}})
+	for name, tt := range map[string]struct {
+		host sandbox.ID
+		port uint32
+		want string
+	}{
+		"another port":    {host, 22, "NO unavailable the host serves nothing at port 22"},
+		"of no sandbox":   {"sbx_unknown", wire.NetworkPort, "NO unavailable the machine is of no sandbox"},
+		"a policy's flaw": {"sbx_bad", wire.NetworkPort, "NO invalid the network policy: profile: "},
+	} {
+		conn, br, line := w.open(tt.host, tt.port)
+		if !strings.HasPrefix(line, tt.want) {
+			t.Errorf("%s: %q", name, line)
+		}
+		if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: the stream stays open: %v", name, err)
+		}
+		conn.Close()
+	}
+}
+
+// What is open ends with the machine, and with the service.
+func TestDetach(t *testing.T) {
+	w := newWorld(t, allow("api.example.com"))
+	waits(t, w, "detach", func() { w.Detach(host) })
+	if status, _ := w.get(host); status != http.StatusOK {
+		t.Errorf("the next machine by that name has no network: %d", status)
+	}
+	waits(t, w, "close", func() { must(t, w.Close()) })
+	if _, _, line := w.open(host, wire.NetworkPort); line != "NO unavailable the server stops" {
+		t.Errorf("%q", line)
+	}
+}
+
+// waits opens a stream and looks that it ends.
+func waits(t *testing.T, w *world, name string, end func()) {
+	t.Helper()
+	conn, br := w.granted(host)
+	_, err := io.WriteString(conn, "dns\n")
+	must(t, err)
+	end()
+	if _, err := br.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("%s: the stream goes on: %v", name, err)
+	}
+}
+
+// Decisions alike in a row are one; what is kept is bounded, and gone with the sandbox.
+func TestDecisions(t *testing.T) {
+	w := newWorld(t, egress.Policy{})
+	for range 3 {
+		w.get(host)
+	}
+	list := w.Decisions(box, 0)
+	if len(list) != 1 || list[0].Times != 3 || list[0].N != 1 || list[0].Allowed || list[0].Host != "api.example.com" {
+		t.Fatalf("%+v", list)
+	}
+	w.own(host, network.Owner{ID: box, Name: "web", Policy: allow("api.example.com")})
+	must(t, w.Changed(host))
+	w.get(host)
+	if list = w.Decisions(box, 2); len(list) != 1 || !list[0].Allowed || list[0].N != 2 || list[0].Rule == "" {
+		t.Errorf("%+v", list)
+	}
+	if list = w.Decisions("sbx_other", 0); list != nil {
+		t.Errorf("of another: %+v", list)
+	}
+	w.Forget(box)
+	if list = w.Decisions(box, 0); list != nil {
+		t.Errorf("after it is gone: %+v", list)
+	}
+}
+
+func TestNew_bad(t *testing.T) {
+	if _, err := network.New(network.Config{Seed: make([]byte, 8)}); err == nil {
+		t.Error("a seed of eight bytes is taken")
+	}
+}
