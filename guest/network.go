@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/skete-dev/skete/guest/capture"
 	"github.com/skete-dev/skete/guest/wire"
@@ -31,7 +32,7 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 	if n == nil || !cfg.Own {
 		return nil, nil
 	}
-	err := errors.Join(trust([]byte(n.Authority)), writeFile("/etc/resolv.conf", []byte("nameserver "+capture.Resolver+"\n")))
+	err := errors.Join(trust("/", []byte(n.Authority)), writeFile("/etc/resolv.conf", []byte("nameserver "+capture.Resolver+"\n")))
 	c, cerr := capture.Start(capture.Config{
 		Open: func(ctx context.Context) (net.Conn, error) { return host.dial(ctx, wire.NetworkPort) },
 		Logf: func(format string, args ...any) { logf(cfg.Log, format, args...) },
@@ -39,40 +40,52 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 	return c, errors.Join(err, cerr)
 }
 
+// Lines around what is added to a bundle; what reads one skips text between certificates.
+const (
+	bundleBegin = "# The network of this sandbox\n"
+	bundleEnd   = "# The end of the network of this sandbox\n"
+)
+
 // trust adds a certificate to those that programs trust: to the bundles that there are,
-// and to one of our own that the environment of commands names.
-func trust(authority []byte) error {
-	all := authority
+// and to one of our own that the environment of commands names. It takes the place of one
+// that was added before.
+func trust(root string, authority []byte) error {
+	ours := slices.Concat([]byte(bundleBegin), bytes.TrimRight(authority, "\n"), []byte("\n"+bundleEnd))
+	var all []byte
 	var errs error
 	for _, p := range bundles {
+		p = filepath.Join(root, p)
 		old, err := readFile(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil && !bytes.Contains(old, authority) {
-			err = writeFile(p, join(old, authority))
+		if old = withoutOurs(old); err == nil {
+			err = writeFile(p, append(old, ours...))
 		}
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("trust the network: %w", err))
 			continue
 		}
 		if len(old) > len(all) {
-			all = join(bytes.ReplaceAll(old, authority, nil), authority)
+			all = old
 		}
 	}
-	if err := writeFile(wire.TrustFile, all); err != nil {
+	if err := writeFile(filepath.Join(root, wire.TrustFile), append(all, ours...)); err != nil {
 		return errors.Join(errs, fmt.Errorf("trust the network: %w", err))
 	}
 	return errs
 }
 
-// join puts PEM behind PEM.
-func join(a, b []byte) []byte {
-	out := bytes.TrimRight(a, "\n")
-	if len(out) > 0 {
-		out = append(out, '\n')
+// withoutOurs returns what is in a bundle but for what was added, ended by a line's end.
+func withoutOurs(b []byte) []byte {
+	if before, rest, ok := bytes.Cut(b, []byte(bundleBegin)); ok {
+		_, after, _ := bytes.Cut(rest, []byte(bundleEnd))
+		b = slices.Concat(before, after)
 	}
-	return append(out[:len(out):len(out)], b...)
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		b = append(b[:len(b):len(b)], '\n')
+	}
+	return b[:len(b):len(b)]
 }
 
 func readFile(p string) ([]byte, error) {
