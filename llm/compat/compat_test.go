@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/compat"
 	"github.com/skete-dev/skete/llm/llmtest"
@@ -168,7 +169,7 @@ func TestModel_emptyDeltas(t *testing.T) {
 func TestModel_aSlowCallerIsNoSilence(t *testing.T) {
 	s := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text(strings.Repeat("word ", 20_000))}, Piece: 5}))
 	defer s.Close()
-	const limit = 3 * time.Second // a busy machine may hold up even a server on loopback
+	limit := patience.Of(3 * time.Second) // a busy machine may hold up even a server on loopback
 	m := open(t, compat.Options{Info: llm.Info{ID: "m1"}, URL: s.URL, Silence: limit})
 	slow := true
 	for _, err := range m.Stream(t.Context(), &llm.Request{Messages: []llm.Message{llm.User("hi")}}) {
