@@ -70,6 +70,7 @@ func (c *control) Adopt(_ context.Context, r *connect.Request[wire.AdoptRequest]
 		return nil, wire.ToConnect(err)
 	}
 	c.apply(boot, id)
+	c.renewNetwork()
 	if c.cfg.Own {
 		nameMachine(boot.Hostname, !req.KeepBootId)
 	}

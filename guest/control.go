@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/capture"
 	"github.com/skete-dev/skete/guest/history"
 	"github.com/skete-dev/skete/guest/process"
 	"github.com/skete-dev/skete/guest/service"
@@ -32,6 +33,7 @@ type control struct {
 	who      *identity
 	services *service.Manager // nil until they are taken over
 	past     *history.Service // nil: the host keeps the workspace's history
+	network  *capture.Capture // nil: there is none
 
 	adoptMu sync.Mutex // one Adopt at a time; taken before identity.mu
 }
@@ -69,6 +71,7 @@ func (c *control) Quiesce(_ context.Context, r *connect.Request[wire.QuiesceRequ
 
 // Thaw continues what Quiesce stopped.
 func (c *control) Thaw(context.Context, *connect.Request[wire.ThawRequest]) (*connect.Response[wire.ThawResponse], error) {
+	c.renewNetwork()
 	return connect.NewResponse(&wire.ThawResponse{Resumed: c.core.Thaw()}), nil
 }
 

@@ -40,6 +40,17 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 	return c, errors.Join(err, cerr)
 }
 
+// renewNetwork is called when the machine may have come out of a snapshot, before its
+// commands go on.
+func (c *control) renewNetwork() {
+	if c.network == nil {
+		return
+	}
+	if err := c.network.Renew(); err != nil {
+		logf(c.cfg.Log, "%v", err)
+	}
+}
+
 // Lines around what is added to a bundle; what reads one skips text between certificates.
 const (
 	bundleBegin = "# The network of this sandbox\n"

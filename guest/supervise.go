@@ -94,12 +94,11 @@ func Supervise(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("take over the services: %w", err)
 	}
 	defer ctl.services.Close()
-	network, err := openNetwork(cfg, host)
-	if err != nil { // the machine goes on: nothing leaves it
+	if ctl.network, err = openNetwork(cfg, host); err != nil { // the machine goes on: nothing leaves it
 		logf(cfg.Log, "%v", err)
 	}
-	if network != nil {
-		defer network.Close()
+	if ctl.network != nil {
+		defer ctl.network.Close()
 	}
 	ln := newListener(ctx)
 	srv := newServer(cfg, ctl)

@@ -34,6 +34,7 @@ type Config struct {
 // Capture is one that works. Safe for concurrent use.
 type Capture struct {
 	c      Config
+	port   uint16 // that connections are redirected to
 	ctx    context.Context
 	stop   context.CancelFunc
 	listen []io.Closer
@@ -45,18 +46,15 @@ type Capture struct {
 // Start begins to capture. The kernel goes on to redirect after Close, to a port at
 // which nothing listens; the next Start changes that.
 func Start(c Config) (*Capture, error) {
-	if err := ownAll(); err != nil {
-		return nil, fmt.Errorf("capture connections: %w", err)
-	}
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("capture connections: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	x := &Capture{c: c, ctx: ctx, stop: stop, listen: []io.Closer{ln}, slots: make(chan struct{}, connectionsMax), asks: make(chan struct{}, queriesMax)}
-	if err := redirecting(uint16(ln.Addr().(*net.TCPAddr).Port)).install(); err != nil {
+	x := &Capture{c: c, port: uint16(ln.Addr().(*net.TCPAddr).Port), ctx: ctx, stop: stop, listen: []io.Closer{ln}, slots: make(chan struct{}, connectionsMax), asks: make(chan struct{}, queriesMax)}
+	if err := x.Renew(); err != nil {
 		x.Close()
-		return nil, fmt.Errorf("capture connections: %w", err)
+		return nil, err
 	}
 	if err := x.resolve(); err != nil {
 		x.Close()
@@ -71,6 +69,18 @@ func Start(c Config) (*Capture, error) {
 		x.carry(conn, "tcp "+to.String())
 	})
 	return x, nil
+}
+
+// Renew tells the kernel again what is to be captured: gVisor forgets that in a snapshot.
+func (x *Capture) Renew() error {
+	err := ownAll()
+	if err == nil {
+		err = redirecting(x.port).install()
+	}
+	if err != nil {
+		return fmt.Errorf("capture connections: %w", err)
+	}
+	return nil
 }
 
 // Close ends all that was captured.

@@ -56,7 +56,10 @@ type world struct {
 	cmd  *exec.Cmd
 	log  *bytes.Buffer
 	c    *client.Client
-	ids  map[string]bool // sandboxes ever seen, for the leak check
+	env  []string // of the server, beside ours
+	// enter calls a function where the server runs; nil = here.
+	enter func(func() error)
+	ids   map[string]bool // sandboxes ever seen, for the leak check
 }
 
 // newWorld makes a data directory; at the end of the test everything is
@@ -91,8 +94,11 @@ func (w *world) launch() {
 	w.log = &bytes.Buffer{}
 	w.cmd = exec.Command(p.skete, append([]string{"serve", "--listen", ""}, w.args...)...)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+p.guest)
+	w.cmd.Env = append(w.cmd.Env, w.env...)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
-	if err := w.cmd.Start(); err != nil {
+	if w.enter != nil {
+		w.enter(w.cmd.Start)
+	} else if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
 	if w.c, err = client.New(client.Config{Socket: client.SocketPath(w.home), ReconnectTimeout: 30 * time.Second}); err != nil {

@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/errs"
+)
+
+// Where the public network of tests is. The range is for documentation: nothing is there.
+const publicIP = "203.0.113.7"
+
+var publicNames = []string{"api.example.com", "files.example.com", "other.example.com"}
+
+// internet is a public network of a test's own, in namespaces that a server is started in:
+// names, which are those of one address, and a web server there with TLS and without.
+type internet struct {
+	t        *testing.T
+	net, mnt int    // of the namespaces
+	roots    string // PEM file of who signs for its hosts
+}
+
+func newInternet(t *testing.T) *internet {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: namespaces")
+	}
+	n := &internet{t: t, roots: filepath.Join(t.TempDir(), "roots.pem")}
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	n.ok(os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"+publicIP+" "+strings.Join(publicNames, " ")+"\n"), 0o644))
+	n.apart(func() (err error) {
+		if err = unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err = errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount(hosts, "/etc/hosts", "", unix.MS_BIND, ""), up("lo", "127.0.0.1"), up("lo:0", publicIP)); err != nil {
+			return err
+		}
+		for name, fd := range map[string]*int{"net": &n.net, "mnt": &n.mnt} {
+			if *fd, err = unix.Open("/proc/thread-self/ns/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				return err
+			}
+			t.Cleanup(func() { _ = unix.Close(*fd) })
+		}
+		return nil
+	})
+	n.serve()
+	return n
+}
+
+// apart calls f in a thread of its own, which ends with it.
+func (n *internet) apart(f func() error) {
+	n.t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never back: the thread is another one by now
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	n.ok(<-done)
+}
+
+// enter calls f in the namespaces: what it starts and opens is there.
+func (n *internet) enter(f func() error) {
+	n.t.Helper()
+	n.apart(func() error {
+		if err := errors.Join(unix.Setns(n.net, unix.CLONE_NEWNET), unix.Setns(n.mnt, unix.CLONE_NEWNS)); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+func (n *internet) ok(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// up gives an interface of this namespace its address.
+func up(name, address string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if err = r.SetInet4Addr(net.ParseIP(address).To4()); err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFADDR, r)
+	}
+	if err != nil {
+		return err
+	}
+	r.SetUint16(unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOOPBACK)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+}
+
+// serve puts the web server at the address. It says what it was asked.
+func (n *internet) serve() {
+	n.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	n.ok(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "public"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, DNSNames: publicNames,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	n.ok(err)
+	n.ok(os.WriteFile(n.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s%s\n", r.Method, r.Host, r.URL.Path)
+	})
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	n.enter(func() error {
+		for _, port := range []string{"80", "443"} {
+			ln, err := net.Listen("tcp", net.JoinHostPort(publicIP, port))
+			if err != nil {
+				return err
+			}
+			s := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), TLSConfig: config.Clone()}
+			n.t.Cleanup(func() { s.Close() })
+			if port == "80" {
+				go s.Serve(ln)
+			} else {
+				go s.ServeTLS(ln, "", "")
+			}
+		}
+		return nil
+	})
+}
+
+// networked is a server in an internet.
+type networked struct {
+	*world
+	sb *client.Sandbox
+}
+
+func newNetworked(t *testing.T, args ...string) *networked {
+	t.Helper()
+	n := newInternet(t)
+	w := newWorld(t, args...)
+	w.enter, w.env = n.enter, []string{"SSL_CERT_FILE=" + n.roots}
+	w.start()
+	return &networked{world: w}
+}
+
+// sh runs a command in the sandbox, and says how it ended if that was not well.
+func (n *networked) sh(line string) string {
+	n.t.Helper()
+	r, err := n.sb.RunCommand(n.ctx(), api.RunCommand{Command: line})
+	if err != nil {
+		n.t.Fatalf("%s: %v", line, err)
+	}
+	out := strings.TrimSpace(string(r.Out) + string(r.Err))
+	if r.ExitCode != 0 {
+		out = fmt.Sprintf("exit %d: %s", r.ExitCode, out)
+	}
+	return out
+}
+
+// says looks what commands say.
+func (n *networked) says(what string, want map[string]string) {
+	n.t.Helper()
+	for line, part := range want {
+		if got := n.sh(line); !strings.Contains(got, part) {
+			n.t.Errorf("%s: %s says %q, not %q", what, line, got, part)
+		}
+	}
+}
+
+// A real machine, a real server and a real public host: what is allowed gets there, what
+// is not is refused with the command that would allow it, and that takes effect at once;
+// all of it also after kill -9 of the server, in a fork, and after a stop.
+func TestNetwork(t *testing.T) {
+	n := newNetworked(t, "--providers", "gvisor")
+	n.sb = n.create(api.CreateSandbox{Name: "web", Egress: &api.NetworkPolicy{Allow: []api.NetworkRule{{Host: "api.example.com", Access: "read"}}}})
+	const get, post = "curl -sS https://api.example.com/a", "curl -sS -d x https://api.example.com/a"
+	allowed := map[string]string{
+		get:                                "GET api.example.com/a",
+		"curl -sS http://api.example.com/": "GET api.example.com/",
+		`python3 -c 'import urllib.request as r; print(r.urlopen("https://api.example.com/p").read())'`: "GET api.example.com/p",
+		post:                                    "skete egress allow web api.example.com",
+		"curl -sS https://other.example.com/":   "skete egress allow web other.example.com",
+		"curl -sS http://" + publicIP + "/":     "refuses it",
+		"curl -sS http://169.254.169.254/":      "metadata of clouds",
+		"curl -sS http://10.0.0.1/":             "a private address",
+		"curl -sS http://[::1]:9/":              "exit 7",
+		"curl -sS https://nothing.example.net/": "skete egress allow web nothing.example.net",
+	}
+	n.says("at first", allowed)
+	p, err := n.sb.Network(n.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Allow = append(p.Allow, api.NetworkRule{Host: "other.example.com", Methods: []string{"POST"}})
+	if _, err = n.sb.SetNetwork(n.ctx(), p); err != nil {
+		t.Fatal(err)
+	}
+	changed := map[string]string{
+		get: "GET api.example.com/a", "curl -sS -d x https://other.example.com/b": "POST other.example.com/b", "curl -sS https://other.example.com/": "refuses it",
+	}
+	n.says("when a host was allowed", changed)
+	list, err := n.sb.NetworkLog(n.ctx(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := list[len(list)-1]; last.Allowed || last.Host != "other.example.com" || last.Method != "GET" || last.Why == "" {
+		t.Errorf("the last decision is %+v", last)
+	}
+	n.kill()
+	n.start()
+	n.sb = n.c.Sandbox(n.sb.ID)
+	n.says("after kill -9 of the server", changed)
+
+	parent := n.sb
+	forks, err := n.sb.Fork(n.ctx(), api.ForkSandbox{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.ids[forks[0].ID], n.sb = true, n.c.Sandbox(forks[0].ID)
+	n.says("in a fork", changed)
+	if _, err := n.sb.SetNetwork(n.ctx(), api.NetworkPolicy{}); err != nil {
+		t.Fatal(err)
+	}
+	n.says("in a fork that may nothing", map[string]string{get: "refuses it"})
+	n.sb = parent
+	n.says("whose parent may what it did", changed)
+
+	if _, err := n.sb.Stop(n.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.sb.SetNetwork(n.ctx(), api.NetworkPolicy{Profile: "open"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.sb.Start(n.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	n.says("open, after a stop", map[string]string{
+		post: "POST api.example.com/a", "curl -sS http://127.0.0.1:1/": "exit 7", "curl -sS http://169.254.169.254/": "metadata of clouds",
+	})
+}
+
+// A sandbox that was made without a network has none, and is given none.
+func TestNetwork_none(t *testing.T) {
+	n := newNetworked(t, "--providers", "gvisor")
+	n.sb = n.create(api.CreateSandbox{})
+	n.says("without a network", map[string]string{
+		"curl -sS http://api.example.com/":     "exit 6",
+		"curl -sS http://" + publicIP + "/":    "exit 7",
+		"cat /proc/net/dev | grep -c : ; true": "1",
+	})
+	_, err := n.sb.SetNetwork(n.ctx(), api.NetworkPolicy{Profile: "open"})
+	if !errs.Is(err, errs.Unsupported) {
+		t.Errorf("it is given one: %v", err)
+	}
+}
