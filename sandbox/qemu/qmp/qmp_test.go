@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -312,7 +313,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 			if line != "" && !strings.HasSuffix(line, "\n") && len(line) < lineBytesMax {
 				go func() { _ = c.conn.CloseWrite() }() // the peer ends, and its line is cut short
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := patience.Context(t.Context(), 10*time.Second)
 			defer cancel()
 			if err := c.Execute(ctx, "query-status", nil, nil); !errs.Is(err, errs.Unavailable) || ctx.Err() != nil {
 				t.Errorf("err = %v", err)
