@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/server/runs/runstest"
 	"github.com/skete-dev/skete/thread"
 )
@@ -82,7 +83,7 @@ func serve(t *testing.T, script func(*runstest.Play)) *runstest.Server {
 }
 
 func timeout(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

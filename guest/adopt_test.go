@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func adoption(change func(*wire.AdoptRequest)) *wire.AdoptRequest {
@@ -52,7 +53,7 @@ func (m *machine) killSupervise() {
 	if err := unix.Kill(m.supervise(), unix.SIGKILL); err != nil {
 		m.t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; {
+	for end := time.Now().Add(patience.Of(20 * time.Second)); ; {
 		h, err := m.client.Hello(background(m.t))
 		if err == nil && h.SuperviseStarts > before {
 			return

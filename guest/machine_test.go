@@ -188,7 +188,7 @@ func (m *machine) stop() {
 	_ = m.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-m.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.Of(20 * time.Second)):
 		m.t.Errorf("init did not end within 20 s of TERM; its log:\n%s", m.log)
 		_ = m.cmd.Process.Kill()
 		<-m.ended

@@ -71,7 +71,7 @@ func TestInit_tenThousandSpawnsExactStatusNoZombie(t *testing.T) {
 
 // retry repeats a call while the guest is away for a moment.
 func retry[T any](t testing.TB, call func() (T, error)) (T, error) {
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(patience.Of(time.Minute))
 	for {
 		v, err := call()
 		if err = wire.Err(err); err == nil || !errs.Temporary(err) || time.Now().After(end) {

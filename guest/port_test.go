@@ -16,6 +16,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestParse_listenersOnly(t *testing.T) {
@@ -65,7 +66,7 @@ func listen(t *testing.T, address string) (net.Listener, uint32) {
 
 func TestWatch_tellsOfOpenAndClose(t *testing.T) {
 	ln, port := listen(t, "127.0.0.1:0")
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 30*time.Second)
 	defer cancel()
 	stop := errors.New("seen")
 	opened := false

@@ -18,6 +18,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func (m *machine) start(req *wire.StartRequest) *wire.ProcessInfo {
@@ -748,7 +749,7 @@ func TestControl_garbageHurtsNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(patience.Of(5 * time.Second)))
 		_, _ = io.WriteString(conn, g)
 		if uc, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = uc.CloseWrite()

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/kv/kvtest"
 )
 
@@ -520,7 +521,7 @@ func (w *world) socketTo(t *testing.T, cookie string) (net.Conn, *bufio.Reader) 
 	conn, err := net.Dial("tcp", w.front.Listener.Addr().String())
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	must(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	must(t, conn.SetDeadline(time.Now().Add(patience.Of(20*time.Second))))
 	own := strings.TrimSuffix(w.URL(box), "/")
 	fmt.Fprintf(conn, "GET /hmr HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nCookie: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", strings.TrimPrefix(own, "http://"), own, cookie)
 	br := bufio.NewReader(conn)
@@ -552,7 +553,7 @@ func TestSocketsWaitForTheirApp(t *testing.T) {
 	before := w.dialled.Load()
 	kill()
 	app.die()
-	for deadline := time.Now().Add(10 * time.Second); w.dialled.Load() < before+3; {
+	for deadline := time.Now().Add(patience.Of(10 * time.Second)); w.dialled.Load() < before+3; {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody looks whether the app is back")
 		}
@@ -564,7 +565,7 @@ func TestSocketsWaitForTheirApp(t *testing.T) {
 	_, err := io.WriteString(conn, "into the void\n")
 	must(t, err)
 	w.start(t, hello)
-	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	must(t, conn.SetReadDeadline(time.Now().Add(patience.Of(10*time.Second))))
 	if _, err := br.ReadByte(); err != io.EOF {
 		t.Errorf("the socket did not end when the app was back: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -324,7 +325,7 @@ func TestBrokenUploadWritesNothing(t *testing.T) {
 	_, err = io.WriteString(conn, "PUT "+path+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+w.admin+"\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 500_000))
 	must(t, err)
 	conn.Close()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience.Of(20 * time.Second))
 	for !strings.Contains(w.log.String(), `"route":"PUT /v1/sandboxes/{id}/files"`) {
 		if time.Now().After(deadline) {
 			t.Fatal("the request does not end")

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server"
 )
@@ -96,7 +96,7 @@ func TestGoClient(t *testing.T) {
 		const dir = "watched" // in the workspace: a write may be under way when we leave
 		_, err := sb.Files().MakeDir(t.Context(), dir, false)
 		must(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := patience.Context(t.Context(), 20*time.Second)
 		defer cancel()
 		touched := make(chan struct{})
 		go func() {

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -33,7 +32,7 @@ type events struct {
 
 func (w *world) events(t *testing.T, path, lastID string) *events {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 60*time.Second)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
 	must(t, err)
 	req.Header.Set("Authorization", "Bearer "+w.admin)
@@ -295,7 +294,7 @@ func TestStreamsPerKeyAreBounded(t *testing.T) {
 		t.Errorf("another key: %d", a.status)
 	}
 	first.close()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience.Of(10 * time.Second))
 	for w.send(t, w.admin, http.MethodGet, "/v1/sandboxes/events", nil).status != http.StatusOK {
 		if time.Now().After(deadline) {
 			t.Fatal("the place of a closed stream is not given again")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // frame is what a WebSocket message carries.
@@ -74,7 +75,7 @@ func (s *socket) stdin(offset int64, data string) {
 }
 
 func (s *socket) read() (frame, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 30*time.Second)
 	defer cancel()
 	_, msg, err := s.ws.Read(ctx)
 	if err != nil {
@@ -338,7 +339,7 @@ func TestSlowClientHoldsUpNobody(t *testing.T) {
 	w := newWorld(t)
 	slow := w.exec(t, api.StartProcess{Key: "slow", Argv: []string{"/bin/cat", "/dev/zero"}})
 	slow.next()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience.Of(20 * time.Second))
 	for i := range 20 {
 		if r := w.exec(t, api.StartProcess{Argv: []string{"/bin/echo", "quick"}}).rest(); r.Stdout != "quick\n" || time.Now().After(deadline) {
 			t.Fatalf("exec %d beside a slow client: %+v", i, r)

@@ -26,6 +26,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
@@ -311,7 +312,7 @@ func (w *world) shutdown(t testing.TB) {
 			t.Errorf("Serve: %v", err)
 		}
 		w.done = nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience.Of(30 * time.Second)):
 		t.Error("Serve does not end")
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -228,7 +229,7 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.exec(t, api.StartProcess{Argv: []string{"/bin/true"}}).rest()
 	w.events(t, "/v1/sandboxes/events", "")
-	for deadline := time.Now().Add(10 * time.Second); w.server.Streams() != 1 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience.Of(10 * time.Second)); w.server.Streams() != 1 && time.Now().Before(deadline); {
 		w.call(t, w.admin, http.MethodGet, "/healthz", nil, http.StatusOK, nil) // the exec's stream is about to end
 	}
 	a := w.send(t, w.admin, http.MethodGet, "/metrics", nil)

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // listener is a server inside the sandbox: with the process provider the
@@ -46,7 +46,7 @@ func (w *world) tunnel(t *testing.T, port int) *websocket.Conn {
 // drain reads messages until the empty one.
 func drain(t *testing.T, ws *websocket.Conn) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 30*time.Second)
 	defer cancel()
 	var all []byte
 	for {
@@ -115,7 +115,7 @@ func TestTunnelEndsWithItsClient(t *testing.T) {
 		if err == nil {
 			t.Error("the connection goes on")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.Of(20 * time.Second)):
 		t.Error("the connection is left open")
 	}
 }

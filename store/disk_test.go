@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
@@ -206,7 +207,7 @@ func TestExternal_isTheSame(t *testing.T) {
 	}
 	select {
 	case <-mine.Lost():
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.Of(20 * time.Second)):
 		t.Error("the lease is still held although nobody can be asked")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
 )
@@ -92,7 +93,7 @@ func TestLease_zombieLearnsOfItsLoss(t *testing.T) {
 	wantClass(t, "the zombie renews", zombie.Renew(t.Context()), errs.Conflict)
 	select {
 	case <-zombie.Lost():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience.Of(10 * time.Second)):
 		t.Fatal("the zombie never learned of its loss")
 	}
 	if err := zombie.Release(t.Context()); err != nil {

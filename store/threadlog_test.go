@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/store/storetest"
@@ -412,7 +413,7 @@ func TestExternal_cutConnectionsNeverLoseAndNeverDouble(t *testing.T) {
 			go func(d time.Duration) { <-time.After(d); p.cut() }(time.Duration(random.IntN(2000)) * time.Microsecond)
 		}
 		e := thread.New("", thread.Input{Name: fmt.Sprint(i)})
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(patience.Of(30 * time.Second))
 		for {
 			got, err := l.Append(t.Context(), id, seq, e)
 			if err == nil {
@@ -444,7 +445,7 @@ func TestExternal_cutConnectionsNeverLoseAndNeverDouble(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(40 * time.Second):
+	case <-time.After(patience.Of(40 * time.Second)):
 		t.Error("the watcher misses something")
 	}
 }
@@ -475,7 +476,7 @@ func TestThreads_twoServersOnOneNATS(t *testing.T) {
 			if got != want {
 				t.Errorf("the other server sees event %d, want %d", got, want)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience.Of(30 * time.Second)):
 			t.Fatal("the other server does not see what was appended")
 		}
 	}

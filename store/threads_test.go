@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
@@ -251,7 +252,7 @@ func TestEraseTenant_leavesNothing(t *testing.T) {
 	select {
 	case err := <-watched:
 		wantClass(t, "a watch of an erased thread", err, errs.NotFound)
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience.Of(30 * time.Second)):
 		t.Error("the watch of an erased thread goes on")
 	}
 	_, err := zombie.Append(t.Context(), id, 0, thread.New("", thread.Opened{}))

@@ -27,6 +27,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/oci"
 )
@@ -304,7 +305,7 @@ func TestImage_killedInTheMiddleIsSwept(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), importEnv+"="+dir, imageEnv+"=big")
 	must(t, cmd.Start())
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(patience.Of(30 * time.Second)); ; {
 		found, _ := filepath.Glob(filepath.Join(dir, "tmp", "*", "image"))
 		if len(found) == 1 {
 			if info, err := os.Stat(found[0]); err == nil && info.Size() > 4<<20 {

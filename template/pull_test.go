@@ -34,6 +34,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/template/oci"
 )
@@ -552,7 +553,7 @@ func TestPull_killedInTheMiddleGoesOn(t *testing.T) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(20 * time.Second); partial() < size/4; {
+	for deadline := time.Now().Add(patience.Of(20 * time.Second)); partial() < size/4; {
 		if time.Now().After(deadline) {
 			t.Fatalf("only %d bytes came", partial())
 		}

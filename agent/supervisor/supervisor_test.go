@@ -583,7 +583,7 @@ func TestWaiting_costsLittle(t *testing.T) {
 	for _, r := range waiting {
 		await(t, k, r.ID, waits)
 	}
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+5; <-time.After(time.Millisecond) {
+	for deadline := time.Now().Add(patience.Of(5 * time.Second)); runtime.NumGoroutine() > before+5; <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines for %d waiting that wait; %d before", runtime.NumGoroutine(), n, before)
 		}

@@ -109,7 +109,7 @@ func pidOf(home string) int {
 // endServer destroys all sandboxes of a data directory, and ends its server.
 func endServer(t testing.TB, dir, home, provider string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := patience.Context(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := os.Stat(home); err != nil {
 		return // nothing was ever started

@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/launch"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // A server whose data directory is gone can be found by no command: it ends.
@@ -97,7 +98,7 @@ func TestServerTellsSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := func() string {
-		if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := l.SetReadDeadline(time.Now().Add(patience.Of(time.Minute))); err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 100)

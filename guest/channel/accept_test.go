@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // accept serves a guest's streams until the test ends: port 7 echoes, port 8
@@ -94,7 +95,7 @@ func TestAccept_badPreambles(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(conn, text)
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(patience.Of(5 * time.Second)))
 		if b, err := io.ReadAll(conn); len(b) > 0 || err != nil && !isReset(err) {
 			t.Errorf("%.20q was answered with %q, %v", text, b, err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,7 +75,7 @@ func listen(t *testing.T, path string) *channel.Host {
 }
 
 func ctx(t *testing.T) context.Context {
-	c, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	c, cancel := patience.Context(t.Context(), 10*time.Second)
 	t.Cleanup(cancel)
 	return c
 }
@@ -128,7 +129,7 @@ func TestDial_aRefusalAsUnavailableIsNotRetried(t *testing.T) {
 	}
 	defer h.Close()
 	defer guestAt(t, path)()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := h.Dial(ctx, 10); !errs.Is(err, errs.Unavailable) || errs.Public(err) != "nobody accepts on port 10" {
 		t.Errorf("dial: %v", err)

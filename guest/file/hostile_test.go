@@ -58,7 +58,7 @@ func (g *guest) every(path []byte) map[string]error {
 }
 
 func (g *guest) watchError(path []byte) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 5*time.Second)
 	defer cancel()
 	in, err := g.c.Watch(ctx, connect.NewRequest(&wire.WatchRequest{Path: path}))
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/file"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -78,7 +79,7 @@ func (g *guest) serve(dir string, svc *file.Service) {
 	g.c = c.File
 	g.t.Cleanup(func() {
 		c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := patience.Context(context.Background(), 5*time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
 			_ = srv.Close()

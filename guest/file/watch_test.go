@@ -14,6 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 // stream is a watch's stream as a test reads it.
@@ -27,7 +28,7 @@ type stream struct {
 
 func (g *guest) watch(m *wire.WatchRequest) *stream {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := patience.Context(context.Background(), 60*time.Second)
 	in, err := g.c.Watch(ctx, connect.NewRequest(m))
 	must(g.t, err)
 	if !in.Receive() {
@@ -64,7 +65,7 @@ func (g *guest) watch(m *wire.WatchRequest) *stream {
 func (s *stream) until(want string) []string {
 	s.g.t.Helper()
 	var got []string
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(patience.Of(20 * time.Second))
 	for {
 		select {
 		case m, ok := <-s.events:

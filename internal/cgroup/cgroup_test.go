@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 const v1Mounts = `26 25 0:24 / /sys/fs/cgroup rw - tmpfs tmpfs rw
@@ -138,7 +140,7 @@ func TestKillAndRemove(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(g.PIDs()) < 3; {
+	for deadline := time.Now().Add(patience.Of(10 * time.Second)); len(g.PIDs()) < 3; {
 		if time.Now().After(deadline) {
 			t.Fatalf("processes in the group: %v", g.PIDs())
 		}
@@ -194,7 +196,7 @@ func TestWhatIsForkedInAGroupIsBornWithItsLimitsAndLeavesNobodyElseThere(t *test
 		t.Fatal(err)
 	}
 	for _, c := range limiting {
-		for deadline := time.Now().Add(10 * time.Second); ; {
+		for deadline := time.Now().Add(patience.Of(10 * time.Second)); ; {
 			data, err := os.ReadFile(filepath.Join(g.dir(c), "tasks"))
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +29,7 @@ func wait(t *testing.T, w *Watch) Status {
 	t.Helper()
 	select {
 	case <-w.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience.Of(10 * time.Second)):
 		t.Fatal("the end of the process was not seen")
 	}
 	return w.Status()
@@ -159,7 +161,7 @@ func TestAnotherProcessIsNotTaken(t *testing.T) {
 
 func TestTree(t *testing.T) {
 	cmd := start(t, "sh", "-c", "sleep 100 & sleep 100 & wait")
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience.Of(10 * time.Second))
 	for {
 		ps, err := List()
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/volume"
 )
 
@@ -72,7 +73,7 @@ func TestVolume_frozenByAProcessThatDied(t *testing.T) {
 			select {
 			case err := <-wrote:
 				must(t, err)
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience.Of(10 * time.Second)):
 				t.Fatal("who writes still waits")
 			}
 		case "detached":

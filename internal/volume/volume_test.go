@@ -87,7 +87,7 @@ func noLeftovers(t testing.TB, dir string) {
 		t.Errorf("a mount was left")
 	}
 	// The kernel frees a loop device a moment after its last use.
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience.Of(10 * time.Second))
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for loops(dir) > 0 {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/docker/engine"
 	"github.com/skete-dev/skete/sandbox/docker/enginetest"
@@ -28,7 +29,7 @@ func odd(t testing.TB, b *sandbox.Boot, mode string) {
 
 func exitOfMachine(t *testing.T, m sandbox.Machine) sandbox.Exit {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 60*time.Second)
 	defer cancel()
 	exit, err := m.Wait(ctx)
 	if err != nil {
@@ -67,7 +68,7 @@ func TestEngineKilledDuringCreate(t *testing.T) {
 			b := bootOf(t, rootfs)
 			done := make(chan error, 1)
 			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := patience.Context(context.Background(), 10*time.Second)
 				defer cancel()
 				_, err := p.Create(ctx, b)
 				done <- err

@@ -21,6 +21,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
@@ -402,7 +403,7 @@ func TestLivePauseAndResumeUnderTraffic(t *testing.T) {
 	for i := range 10 {
 		must(t, m.Pause(t.Context()))
 		must(t, m.Resume(t.Context()))
-		try, stop := context.WithTimeout(t.Context(), 20*time.Second)
+		try, stop := patience.Context(t.Context(), 20*time.Second)
 		_, err := m.Guest().Hello(try)
 		stop()
 		if err != nil {

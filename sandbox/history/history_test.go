@@ -16,6 +16,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 	"github.com/skete-dev/skete/workspace/replica"
@@ -259,7 +260,7 @@ func TestTouched(t *testing.T) {
 	his, release, err := s.Open(t.Context(), tenant, id)
 	must(t, err)
 	defer release()
-	for end := time.Now().Add(20 * time.Second); ; <-time.After(50 * time.Millisecond) {
+	for end := time.Now().Add(patience.Of(20 * time.Second)); ; <-time.After(50 * time.Millisecond) {
 		revs, err := his.Revisions(t.Context())
 		must(t, err)
 		if n := len(revs); n > 0 && revs[n-1].Files > 0 {

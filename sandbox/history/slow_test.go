@@ -244,7 +244,7 @@ func TestDesks_areRemoved(t *testing.T) {
 	if n, err := s.Erase(tenant); n != 5 || err != nil {
 		t.Errorf("erased %d, %v", n, err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) {
+	for end := time.Now().Add(patience.Of(20 * time.Second)); ; <-time.After(5 * time.Millisecond) {
 		s.mu.Lock()
 		left, hosts := len(s.handles), len(s.hosts)
 		s.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/event/eventtest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
 )
@@ -53,7 +54,7 @@ type toldRevision struct {
 // toldOf returns the first n events of the workspaces of a tenant.
 func toldOf(t *testing.T, log event.Log, n int) (all []toldRevision) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := patience.Context(t.Context(), time.Minute)
 	defer cancel()
 	read := event.NewReader(ctx, log, tenant, event.Query{From: 1, Kind: event.Workspace})
 	for range n {

@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/ext4"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 )
@@ -314,7 +315,7 @@ func TestBoot_survivesDeathsOfSupervise(t *testing.T) {
 	for i := range kills {
 		before := m.hello().SuperviseStarts
 		// The call that kills breaks; that is its success.
-		kctx, kcancel := context.WithTimeout(ctx, 20*time.Second)
+		kctx, kcancel := patience.Context(ctx, 20*time.Second)
 		st, err := m.client.Process.Exec(kctx, connect.NewRequest(&wire.StartRequest{
 			Argv: [][]byte{[]byte("/bin/sh"), []byte("-c"), []byte(killSupervise)}, User: "root",
 		}))
@@ -324,7 +325,7 @@ func TestBoot_survivesDeathsOfSupervise(t *testing.T) {
 			st.Close()
 		}
 		kcancel()
-		for end := time.Now().Add(30 * time.Second); ; { // calls break meanwhile
+		for end := time.Now().Add(patience.Of(30 * time.Second)); ; { // calls break meanwhile
 			h, err := m.client.Hello(ctx)
 			if err == nil && h.SuperviseStarts > before {
 				break

@@ -18,6 +18,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/runs/runstest"
@@ -103,7 +104,7 @@ func (w *world) start(task string) api.Run {
 
 func (w *world) until(run string, ok func(api.Run) bool) api.Run {
 	w.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience.Of(20 * time.Second))
 	for {
 		r := call[api.Run](w, "GET", "/v1/runs/"+run, nil, 200)
 		if ok(r) {

@@ -2,7 +2,6 @@ package runs_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -33,7 +32,7 @@ type sse struct {
 
 func (w *world) sse(path, last string) *sse {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(w.t.Context(), 30*time.Second)
 	req, err := http.NewRequestWithContext(ctx, "GET", w.URL+path, nil)
 	must(w.t, err)
 	req.Header.Set("Authorization", "Bearer "+w.Key)
@@ -244,7 +243,7 @@ func (s *socket) say(req any) {
 }
 
 func (s *socket) read() (m api.FollowMessage, err error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := patience.Context(s.t.Context(), 20*time.Second)
 	defer cancel()
 	_, data, err := s.ws.Read(ctx)
 	if err != nil {

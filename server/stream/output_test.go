@@ -15,6 +15,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -79,7 +80,7 @@ func exited() *wire.AttachEvent {
 func read(t *testing.T, out *Output) (text string, starts int, err error) {
 	t.Helper()
 	defer out.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 20*time.Second)
 	defer cancel()
 	for {
 		ev, err := out.Next(ctx)

@@ -1,7 +1,6 @@
 package capture_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/workspace/capture"
 	"github.com/skete-dev/skete/workspace/object"
 )
@@ -74,7 +74,7 @@ func TestScan_oddities(t *testing.T) {
 	must(t, os.Symlink("/etc/passwd", p.path("out")))
 	must(t, os.Symlink("loop", p.path("loop")))
 	deep(t, p.dir, long, 20)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := patience.Context(t.Context(), 20*time.Second)
 	defer cancel()
 	r, err := p.x.Scan(ctx) // no reader of the fifo is waited for
 	must(t, err)

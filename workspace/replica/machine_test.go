@@ -17,6 +17,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/microvm/microvmtest"
 	"github.com/skete-dev/skete/sandbox/qemu"
@@ -198,7 +199,7 @@ func killedInAnApply(t *testing.T, stage string, done bool) {
 // waitFor waits for a file in the machine.
 func (r real) waitFor(path string, ended <-chan error) {
 	r.e.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(patience.Of(time.Minute)); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		_, err := r.File.Stat(r.e.t.Context(), connect.NewRequest(&wire.StatRequest{Path: []byte(path)}))
 		if err == nil {
 			return

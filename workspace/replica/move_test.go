@@ -11,6 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
@@ -162,7 +163,7 @@ func (r real) killSupervise() {
 	req := sandboxtest.Start("/bin/sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline | grep -q '^[^ ]*guest supervise ' && kill -9 ${p#/proc/}; done; true`)
 	req.User = "root"
 	_, _ = r.Exec(context.Background(), req) // it takes the answer with it
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
+	for end := time.Now().Add(patience.Of(20 * time.Second)); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
 		if hello, err := r.Hello(r.e.t.Context()); err == nil && hello.SuperviseStarts > before.SuperviseStarts {
 			return
 		}
@@ -174,7 +175,7 @@ func (r real) killSupervise() {
 func (r real) beats() {
 	r.e.t.Helper()
 	was := r.shell("cat /tmp/beat")
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(patience.Of(30 * time.Second)); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 		if r.shell("cat /tmp/beat") != was {
 			return
 		}

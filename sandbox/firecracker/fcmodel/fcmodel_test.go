@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox/firecracker/api"
 )
 
@@ -128,7 +129,7 @@ func send(c *http.Client, r request) (int, string) {
 
 func await(t *testing.T, c *http.Client) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience.Of(10 * time.Second))
 	for {
 		if code, _ := send(c, request{method: "GET", path: "/version"}); code == 200 {
 			return
@@ -148,7 +149,7 @@ func replay(t *testing.T, dir string, requests []request) {
 	for _, r := range requests {
 		code, text := send(c, r)
 		if r.want == 0 { // it may take a moment to end
-			for deadline := time.Now().Add(5 * time.Second); code != 0 && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(patience.Of(5 * time.Second)); code != 0 && time.Now().Before(deadline); {
 				code, text = send(c, r)
 			}
 		}
@@ -272,7 +273,7 @@ func TestTheTrapsOfTheVsock(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(patience.Of(5 * time.Second)))
 		fmt.Fprint(conn, "CONNECT 7\n")
 		return conn
 	}

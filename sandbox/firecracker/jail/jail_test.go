@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,7 +109,7 @@ func TestASocketIsReachedThroughAPathOfAnyLength(t *testing.T) {
 	conn, err := j.Dial(t.Context(), VsockSocket)
 	must(t, err)
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(patience.Of(5 * time.Second)))
 	if n, err := conn.Read(make([]byte, 1)); n != 1 {
 		t.Error(err)
 	}
@@ -172,7 +173,7 @@ func TestAProcessInTheJailIsSomebodyElseSomewhereElse(t *testing.T) {
 	must(t, err)
 	defer func() {
 		_ = ref.Signal(unix.SIGKILL)
-		for deadline := time.Now().Add(5 * time.Second); ref.Alive() && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patience.Of(5 * time.Second)); ref.Alive() && time.Now().Before(deadline); {
 			<-time.After(time.Millisecond)
 		}
 	}()
@@ -192,7 +193,7 @@ func TestAProcessInTheJailIsSomebodyElseSomewhereElse(t *testing.T) {
 	if err != nil || len(refs) != 1 || refs[0] != ref {
 		t.Errorf("found %v, %v; it is %v", refs, err, ref)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(patience.Of(5 * time.Second)); ; {
 		conn, err := j.Dial(t.Context(), APISocket)
 		if err == nil {
 			conn.Close()

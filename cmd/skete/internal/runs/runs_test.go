@@ -25,6 +25,7 @@ import (
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/server/runs/runstest"
 	"github.com/skete-dev/skete/thread"
 )
@@ -79,7 +80,7 @@ var ids = regexp.MustCompile(`(run|thr|key)_[a-z2-7]{20}|key_[0-9a-f]{20}`)
 // cli runs a command without a terminal; ids are made the same in what it printed.
 func (w *world) cli(stdin string, args ...string) result {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(w.t.Context(), 30*time.Second)
 	defer cancel()
 	in, out, errOut := w.file(stdin), w.file(""), w.file("")
 	code := w.program(ctx, in, out, errOut, args...)
@@ -122,7 +123,7 @@ func (w *world) start(task string) string {
 // until waits for a state of a run.
 func (w *world) until(id string, ok func(api.Run) bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(patience.Of(20 * time.Second)); ; {
 		run, err := w.c.Run(id).Get(w.t.Context())
 		if err != nil {
 			w.t.Fatal(err)
@@ -659,7 +660,7 @@ func (w *world) terminal(args ...string) *onTerminal {
 		w.t.Fatal(err)
 	}
 	s := &onTerminal{t: w.t, ptmx: ptmx, done: make(chan int, 1)}
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := patience.Context(w.t.Context(), 30*time.Second)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.done <- w.program(ctx, tty, tty, tty, args...); tty.Close() })
 	wg.Go(func() {
@@ -687,7 +688,7 @@ func (s *onTerminal) text() string {
 // see waits until a text is on the screen.
 func (s *onTerminal) see(text string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !strings.Contains(s.text(), text); {
+	for deadline := time.Now().Add(patience.Of(15 * time.Second)); !strings.Contains(s.text(), text); {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("%q is not to be seen in\n%q", text, s.text())
 		}
@@ -709,7 +710,7 @@ func (s *onTerminal) code(want int) {
 		if code != want {
 			s.t.Errorf("status %d, want %d\n%q", code, want, s.text())
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience.Of(20 * time.Second)):
 		s.t.Fatalf("it does not end\n%q", s.text())
 	}
 	s.see("\x1b[?25h") // the cursor is there again
@@ -798,7 +799,7 @@ func TestRun_signalled(t *testing.T) {
 	out, errOut := w.file(""), w.file("")
 	done := make(chan int)
 	go func() { done <- w.program(ctx, w.file(""), out, errOut, "run", "x") }()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(patience.Of(10 * time.Second)); ; {
 		if data, _ := os.ReadFile(out.Name()); strings.Contains(string(data), "❯ x") {
 			break
 		}
