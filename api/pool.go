@@ -15,7 +15,7 @@ type PoolKind struct {
 	DiskMB   int     `json:"disk_mb"`
 	PidsMax  int     `json:"pids_max"`
 	Root     bool    `json:"root,omitempty"`
-	Network  string  `json:"network,omitempty"`
+	Network  bool    `json:"network,omitempty" doc:"they have one, whatever its policy"`
 	Size     int     `json:"size" doc:"kept always"`
 	Max      int     `json:"max" doc:"kept at most, when there is demand"`
 	Target   int     `json:"target" doc:"wanted now"`

@@ -90,7 +90,7 @@ func (s *Server) toPrepare(ctx context.Context, p api.PrepareTemplates) ([]strin
 		names = append(names, ready...)
 	}
 	if p.For != nil {
-		spec, err := specOf(*p.For)
+		spec, err := SpecOf(*p.For)
 		if err != nil {
 			return nil, err
 		}

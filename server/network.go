@@ -59,7 +59,7 @@ func (s *Server) setNetwork(ctx context.Context, in *setNetworkIn) (*networkOut,
 	if err != nil {
 		return nil, err
 	}
-	p := NetworkPolicy(in.Body)
+	p := networkPolicy(in.Body)
 	info, err := s.sandboxes.Update(ctx, auth.From(ctx).Tenant, id, sandbox.UpdateRequest{Network: &p})
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func (s *Server) networkLog(ctx context.Context, in *networkLogIn) (*networkLogO
 	return out, nil
 }
 
-// NetworkPolicy reads a policy of the API; what is wrong with it is said where it is used.
-func NetworkPolicy(p api.NetworkPolicy) egress.Policy {
+// networkPolicy reads a policy of the API; what is wrong with it is said where it is used.
+func networkPolicy(p api.NetworkPolicy) egress.Policy {
 	return egress.Policy{Profile: p.Profile, Allow: networkRules(p.Allow), Deny: networkRules(p.Deny)}
 }
 

@@ -92,7 +92,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createSandboxIn) (*sandb
 	if err := checkIdempotencyKey(in.IdempotencyKey); err != nil {
 		return nil, err
 	}
-	spec, err := specOf(in.Body)
+	spec, err := SpecOf(in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,9 @@ func checkIdempotencyKey(k string) error {
 	return nil
 }
 
-// specOf checks what the JSON layer does not know; the manager knows the rest.
-func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
+// SpecOf reads what a caller, or an agent's file, says of a new sandbox. It checks what the
+// JSON layer does not know; the manager knows the rest.
+func SpecOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	var spec sandbox.Spec
 	if err := checkPairs("metadata", c.Metadata); err != nil {
 		return spec, err
@@ -129,7 +130,7 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	if err != nil {
 		return spec, err
 	}
-	declared, err := ServiceSpecs(c.Services)
+	declared, err := serviceSpecs(c.Services)
 	if err != nil {
 		return spec, err
 	}
@@ -138,15 +139,14 @@ func specOf(c api.CreateSandbox) (sandbox.Spec, error) {
 		if c.Egress.Profile != "" {
 			return spec, errs.New(errs.Invalid, "egress: the profile is what network names")
 		}
-		p := NetworkPolicy(*c.Egress)
+		p := networkPolicy(*c.Egress)
 		rules = &p
 	}
 	return sandbox.Spec{
-		Egress: rules,
-		Name:   c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
+		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
 		DiskMBps: c.DiskMBps, DiskIOPS: c.DiskIOPS,
-		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Persist: c.Persist,
+		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Egress: rules, Persist: c.Persist,
 		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake, NoStart: c.NoStart, Services: declared,
 	}, nil
 }

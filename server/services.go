@@ -352,9 +352,9 @@ func (f *logFollower) note(m *wire.LogsResponse) error {
 	return nil
 }
 
-// ServiceSpecs checks what a sandbox's spec declares, so that it is refused and not
+// serviceSpecs checks what a sandbox's spec declares, so that it is refused and not
 // only missing later.
-func ServiceSpecs(list []api.ServiceSpec) (specs []declared.Spec, err error) {
+func serviceSpecs(list []api.ServiceSpec) (specs []declared.Spec, err error) {
 	for _, d := range list {
 		s := declared.Spec(d)
 		if s.Name == "" || (s.Command == "") == (len(s.Argv) == 0) {

@@ -84,7 +84,7 @@ func (s *Server) forkSandbox(ctx context.Context, in *forkSandboxIn) (*forkedOut
 		return nil, err
 	}
 	b := in.Body
-	spec, err := specOf(api.CreateSandbox{Env: b.Env, Metadata: b.Metadata, TTLMS: b.TTLMS, IdleTimeoutMS: b.IdleTimeoutMS})
+	spec, err := SpecOf(api.CreateSandbox{Env: b.Env, Metadata: b.Metadata, TTLMS: b.TTLMS, IdleTimeoutMS: b.IdleTimeoutMS})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
 	"github.com/skete-dev/skete/sandbox/pool"
@@ -627,4 +628,16 @@ func TestLoad_leavesAloneWhatItCannotRead(t *testing.T) {
 			t.Errorf("left: %s", left)
 		}
 	})
+}
+
+// A machine without a network is of no use to a sandbox with one, and whatever the
+// policy is, the machine is the same.
+func TestShapeOf_network(t *testing.T) {
+	of := func(s sandbox.Spec) pool.Shape { return pool.ShapeOf(s, "gvisor", template.Rootfs{}, "guest") }
+	none := of(sandbox.Spec{Network: egress.None})
+	rules := of(sandbox.Spec{Network: egress.None, Egress: &egress.Policy{Allow: []egress.Rule{{Host: "api.example.com"}}}})
+	open := of(sandbox.Spec{Network: egress.Open})
+	if none == rules || rules != open || none.Network || !open.Network {
+		t.Errorf("without %+v, with rules %+v, open %+v", none, rules, open)
+	}
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/template"
 )
@@ -20,24 +21,28 @@ type Shape struct {
 	DiskMBps int     `json:"disk_mbps,omitempty"`
 	DiskIOPS int     `json:"disk_iops,omitempty"`
 	Root     bool    `json:"root,omitempty"`
-	Network  string  `json:"network"`
-	Guest    string  `json:"guest"` // names the guest program
+	Network  bool    `json:"has_network,omitempty"` // whatever its policy
+	Guest    string  `json:"guest"`                 // names the guest program
 }
 
 // ShapeOf returns the shape of a normalised and settled spec.
 func ShapeOf(s sandbox.Spec, provider string, root template.Rootfs, guest string) Shape {
 	return Shape{
 		Provider: provider, Template: root.Name, Rootfs: root.Hash, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,
-		PidsMax: s.PidsMax, DiskMBps: s.DiskMBps, DiskIOPS: s.DiskIOPS, Root: s.Root, Network: s.Network, Guest: guest,
+		PidsMax: s.PidsMax, DiskMBps: s.DiskMBps, DiskIOPS: s.DiskIOPS, Root: s.Root, Network: s.HasNetwork(), Guest: guest,
 	}
 }
 
 // spec is what a machine of the shape is booted with, before a sandbox claims it.
 func (s Shape) spec() sandbox.Spec {
-	return sandbox.Spec{
+	spec := sandbox.Spec{
 		Template: s.Template, Provider: s.Provider, CPUs: s.CPUs, MemoryMB: s.MemoryMB, DiskMB: s.DiskMB,
-		PidsMax: s.PidsMax, DiskMBps: s.DiskMBps, DiskIOPS: s.DiskIOPS, Root: s.Root, Network: s.Network,
+		PidsMax: s.PidsMax, DiskMBps: s.DiskMBps, DiskIOPS: s.DiskIOPS, Root: s.Root, Network: egress.None,
 	}
+	if s.Network {
+		spec.Egress = &egress.Policy{} // nothing leaves it before it is claimed
+	}
+	return spec
 }
 
 // compare orders shapes for people.

@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
@@ -116,17 +117,11 @@ func specOf(spec map[string]any) (sandbox.Spec, error) {
 	if err := d.Decode(&c); err != nil {
 		return sandbox.Spec{}, errs.Wrap(errs.Invalid, err, "the sandbox's spec: %v", err)
 	}
-	declared, err := server.ServiceSpecs(c.Services)
+	s, err := server.SpecOf(c)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	s := sandbox.Spec{
-		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
-		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax, Env: c.Env, Workdir: c.Workdir, Root: c.Root,
-		Network: c.Network, Persist: true, TTL: time.Duration(c.TTLMS) * time.Millisecond,
-		IdleTimeout: time.Duration(c.IdleTimeoutMS) * time.Millisecond, Metadata: c.Metadata,
-		Services: declared,
-	}
+	s.Persist = true
 	if s.IdleTimeout == 0 {
 		s.IdleTimeout = runIdle
 	}
@@ -312,14 +307,36 @@ func (x machines) running(ctx context.Context, tenant string, id sandbox.ID) (sa
 // note is what the model is told about where it works.
 func note(info sandbox.Info, dir string) string {
 	text := fmt.Sprintf("You work in a sandbox of your own (isolation: %s). Commands run as an ordinary user in %s.", info.Isolation, dir)
-	if info.Spec.Network == "" || info.Spec.Network == "none" {
-		text += " There is no network."
-	}
+	text += reach(info.Spec)
 	cpus := "1 CPU"
 	if info.Spec.CPUs != 1 {
 		cpus = fmt.Sprintf("%g CPUs", info.Spec.CPUs)
 	}
 	return fmt.Sprintf("%s It has %s and %d MB of memory.", text, cpus, info.Spec.MemoryMB)
+}
+
+// hostsTold bounds how many hosts a model is told of.
+const hostsTold = 10
+
+// reach says what can be reached from a sandbox.
+func reach(s sandbox.Spec) string {
+	p := s.Policy()
+	switch {
+	case !s.HasNetwork():
+		return " There is no network."
+	case p.Profile == egress.Open:
+		return " The public network can be reached, private addresses cannot."
+	case len(p.Allow) == 0:
+		return " Nothing on the network can be reached; a person can allow hosts."
+	}
+	var hosts []string
+	for _, r := range p.Allow[:min(len(p.Allow), hostsTold)] {
+		hosts = append(hosts, r.String())
+	}
+	if n := len(p.Allow) - hostsTold; n > 0 {
+		hosts = append(hosts, fmt.Sprintf("and %d more", n))
+	}
+	return " Of the network only this can be reached: " + strings.Join(hosts, ", ") + "; a person can allow more."
 }
 
 // Destroy ends a sandbox. It may be repeated.

@@ -1,0 +1,61 @@
+package serve
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+)
+
+// The secret is made once and for the server's user alone; one that is cut short is not
+// taken, and the message says what to do.
+func TestNetworkSeed(t *testing.T) {
+	p := filepath.Join(t.TempDir(), "network.key")
+	first, err := networkSeed(p)
+	must(t, err)
+	again, err := networkSeed(p)
+	must(t, err)
+	info, err := os.Stat(p)
+	must(t, err)
+	if len(first) != seedBytes || !bytes.Equal(first, again) || info.Mode().Perm() != 0o600 {
+		t.Errorf("%x, then %x, mode %s", first, again, info.Mode())
+	}
+	must(t, os.Truncate(p, 5))
+	if _, err := networkSeed(p); !errs.Is(err, errs.Corrupt) || !strings.Contains(errs.Hint(err), "remove it") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A model is told what it can reach, and no more than it can read.
+func TestReach(t *testing.T) {
+	var many egress.Policy
+	for range 13 {
+		many.Allow = append(many.Allow, egress.Rule{Host: "a.example.com", Access: egress.Read})
+	}
+	for want, s := range map[string]sandbox.Spec{
+		"There is no network.":    {},
+		"There is no network. ":   {Network: egress.None},
+		"public network can be":   {Network: egress.Open},
+		"Nothing on the network":  {Egress: &egress.Policy{}},
+		"a.example.com read; a":   {Egress: &egress.Policy{Allow: many.Allow[:1]}},
+		"read, and 3 more; a per": {Egress: &many},
+	} {
+		if got := reach(s); !strings.Contains(got, strings.TrimSpace(want)) {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}
+
+// What an agent's file says of the network is held to.
+func TestSpecOf_network(t *testing.T) {
+	s, err := specOf(map[string]any{"network": "none", "egress": map[string]any{"allow": []any{map[string]any{"host": "a.example.com"}}}})
+	must(t, err)
+	if !s.HasNetwork() || len(s.Policy().Allow) != 1 || !s.Persist {
+		t.Errorf("%+v", s)
+	}
+}
