@@ -4,12 +4,17 @@
 // anything failed or nothing ran.
 //
 //	go test -json ./... | go run ./test/summary
+//	go test -race -json ./... | go run ./test/summary -again FILE
+//
+// With -again, a package in which the race detector itself broke, which says nothing
+// about the package, is no failure: its name is written to FILE, to be run again.
 package main
 
 import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -27,6 +32,8 @@ type run struct {
 	output                  map[string][]string // by package/test
 	failed, skipped         []string
 	cut                     map[string]bool // of the failed, those that their process did not live to end
+	detector                []string        // packages in which the race detector broke
+	forgives                bool            // which is no failure then
 	slow                    []timed
 	passed, broken, ignored int
 }
@@ -46,8 +53,14 @@ const (
 // of one that was cut off, the first, which say where it stood.
 const linesAgain = 40
 
+// detectorBroke is what the race detector says when a check of its own fails. A race is
+// told otherwise.
+const detectorBroke = "ThreadSanitizer: CHECK failed"
+
 func main() {
-	r := run{output: map[string][]string{}, cut: map[string]bool{}}
+	again := flag.String("again", "", "write the packages in which the race detector itself broke to this `FILE`")
+	flag.Parse()
+	r := run{output: map[string][]string{}, cut: map[string]bool{}, forgives: *again != ""}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 16<<20)
 	for in.Scan() {
@@ -58,7 +71,14 @@ func main() {
 		}
 		r.take(e)
 	}
-	os.Exit(r.close())
+	code := r.close()
+	if r.forgives {
+		if err := os.WriteFile(*again, []byte(strings.Join(r.detector, "\n")), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 func (r *run) take(e event) {
@@ -78,6 +98,11 @@ func (r *run) take(e event) {
 }
 
 func (r *run) endPackage(e event) {
+	if e.Action == "fail" && r.forgives && r.detectorBroke(e.Package) {
+		r.detector = append(r.detector, e.Package)
+		fmt.Printf("again %7.1fs  %s: the race detector itself broke\n", e.Elapsed, e.Package)
+		return
+	}
 	if e.Action == "fail" {
 		r.cutOff(e.Package)
 	}
@@ -88,6 +113,19 @@ func (r *run) endPackage(e event) {
 	if e.Action != "skip" { // no test files
 		fmt.Printf("%-5s %7.1fs  %s\n", e.Action, e.Elapsed, e.Package)
 	}
+}
+
+// detectorBroke reports whether that, and nothing else, ended a package.
+func (r *run) detectorBroke(pkg string) bool {
+	if r.failedIn(pkg) {
+		return false
+	}
+	for id, lines := range r.output {
+		if strings.HasPrefix(id, pkg+" ") && slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, detectorBroke) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // cutOff finds the tests of a package that never ended: its process has died, by

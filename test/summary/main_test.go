@@ -9,16 +9,7 @@ import (
 // What a package said when its process died belongs to the test that ran then,
 // which has no end of its own.
 func TestTake_namesTheTestThatWasCutOff(t *testing.T) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout := os.Stdout
-	os.Stdout = null
-	t.Cleanup(func() {
-		os.Stdout = stdout
-		null.Close()
-	})
+	quiet(t)
 	r := run{output: map[string][]string{}, cut: map[string]bool{}}
 	for _, e := range []event{
 		{Action: "output", Package: "p", Test: "TestA", Output: "a\n"},
@@ -37,4 +28,49 @@ func TestTake_namesTheTestThatWasCutOff(t *testing.T) {
 	if r.close() != 1 {
 		t.Error("a package that died is no success")
 	}
+}
+
+// A race detector that broke says nothing about the package, unless a test has failed
+// before; and where it is not asked for, a package that died is a failure.
+func TestTake_theDetectorBroke(t *testing.T) {
+	quiet(t)
+	const said = "ThreadSanitizer: CHECK failed: tsan_rtl.cpp:346 (tid=1)\n"
+	for name, tt := range map[string]struct {
+		forgives bool
+		fails    bool // a test, before
+		said     string
+		again    int
+		code     int
+	}{
+		"it broke":                 {true, false, said, 1, 0},
+		"not asked for":            {false, false, said, 0, 1},
+		"after a failure":          {true, true, said, 0, 1},
+		"a race":                   {true, false, "WARNING: DATA RACE\n", 0, 1},
+		"a panic that is the code": {true, false, "panic: oh\n", 0, 1},
+	} {
+		r := run{output: map[string][]string{}, cut: map[string]bool{}, forgives: tt.forgives, passed: 1}
+		if tt.fails {
+			r.take(event{Action: "fail", Package: "p", Test: "TestA"})
+		}
+		r.take(event{Action: "output", Package: "p", Test: "TestB", Output: tt.said})
+		r.take(event{Action: "fail", Package: "p"})
+		if code := r.close(); len(r.detector) != tt.again || code != tt.code {
+			t.Errorf("%s: again %q, status %d", name, r.detector, code)
+		}
+	}
+}
+
+// quiet throws away what is printed in a test.
+func quiet(t *testing.T) {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = null
+	t.Cleanup(func() {
+		os.Stdout = stdout
+		null.Close()
+	})
 }
