@@ -18,6 +18,7 @@ var topics = []struct{ name, about, file string }{
 	{"agents", "agents as files: instructions, tools, limits, approvals", "agents.md"},
 	{"schedules", "runs at times: cron, time zones, what is missed", "schedules.md"},
 	{"configuration", "every setting of the server, and the variables", "config.md"},
+	{"network", "what leaves a sandbox: rules, names, certificates", "network.md"},
 	{"history", "revisions, undo, and what is kept how long", "history.md"},
 	{"templates", "root file systems: images, recipes, packages", "templates.md"},
 	{"script", "scripted models, for tests without a model", "script.md"},

@@ -229,7 +229,7 @@ address. A rule that denies wins over those that allow.`,
 // hostPort splits HOST[:PORT]; an address of IPv6 has no port without brackets.
 func hostPort(s string) (host string, port int, err error) {
 	h, p, err := net.SplitHostPort(s)
-	if err != nil {
+	if err != nil || strings.Contains(s, "/") { // a URL: what is wrong with it is said where hosts are known
 		return strings.Trim(s, "[]"), 0, nil
 	}
 	port, err = strconv.Atoi(p)
