@@ -94,9 +94,9 @@ func withoutOurs(b []byte) []byte {
 		b = slices.Concat(before, after)
 	}
 	if len(b) > 0 && b[len(b)-1] != '\n' {
-		b = append(b[:len(b):len(b)], '\n')
+		b = append(slices.Clip(b), '\n')
 	}
-	return b[:len(b):len(b)]
+	return slices.Clip(b)
 }
 
 func readFile(p string) ([]byte, error) {

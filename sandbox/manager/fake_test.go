@@ -180,7 +180,7 @@ type fakeProvider struct {
 func (p *fakeProvider) Name() string { return p.name }
 
 func (p *fakeProvider) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, Snapshot: p.isolation != sandbox.None, Fork: p.isolation != sandbox.None, HostWorkspace: !p.w.inside, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
+	return sandbox.Capabilities{Isolation: p.isolation, Pause: true, Snapshot: p.isolation != sandbox.None, Fork: p.isolation != sandbox.None, HostWorkspace: !p.w.inside, Network: p.isolation != sandbox.None, LimitsMemory: true, LimitsCPU: true, LimitsPids: true, LimitsDisk: true}
 }
 
 func (p *fakeProvider) Probe(context.Context) error {

@@ -29,7 +29,6 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/kv"
@@ -63,9 +62,7 @@ type Config struct {
 	Warm      pool.Config    // what is kept warm
 	Leases    sandbox.Leases // nil: no other server can be this node
 	Guest     string         // path of the skete-guest program
-	Network   *wire.Network  // what machines with a network are given; nil: there are none
-	// NetworkChanged is told when the policy of a machine's sandbox has changed.
-	NetworkChanged func(host sandbox.ID)
+	Networks  Networks       // nil: machines have none
 	// Ending and Detaching are those of life.Deps: Ending is called before a sandbox
 	// loses its machine or its files, to keep what was written last.
 	Ending func(ctx context.Context, tenant string, id sandbox.ID, files sandbox.Files, written bool)
@@ -151,7 +148,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
-		Node: c.Node, Guest: c.Guest, Network: c.Network, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
+		Node: c.Node, Guest: c.Guest, Network: m.network(), Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
 		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Events, m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Attaching: life.NewAttachProgress(),

@@ -156,8 +156,8 @@ func (m *Manager) Update(ctx context.Context, tenant string, id sandbox.ID, u sa
 	} else {
 		info, err = k.Update(u)
 	}
-	if err == nil && u.Network != nil && m.c.NetworkChanged != nil {
-		m.c.NetworkChanged(k.Host())
+	if err == nil && u.Network != nil && m.c.Networks != nil {
+		err = m.c.Networks.Changed(k.Host())
 	}
 	return info, err
 }
@@ -267,6 +267,9 @@ func (m *Manager) forget(k *life.Sandbox) {
 
 // buried counts tombstones; the oldest of a tenant goes when there are too many.
 func (m *Manager) buried(k *life.Sandbox) {
+	if m.c.Networks != nil {
+		m.c.Networks.Forget(k.ID())
+	}
 	m.freeName(k.Tenant(), k.LastName(), k.ID())
 	m.mu.Lock()
 	of := append(m.tombstones[k.Tenant()], k)

@@ -53,9 +53,3 @@ func (r *running) detaching(host sandbox.ID) {
 	r.networks.Detach(host)
 	r.histories.Detaching(host)
 }
-
-func (r *running) networkChanged(host sandbox.ID) {
-	if err := r.networks.Changed(host); err != nil {
-		r.c.Log.Error("a network policy does not take effect", "machine", host, "error", err)
-	}
-}

@@ -214,7 +214,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
 		Registry: registry, Events: r.store.Events(), Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
-		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Network: r.networks.Machine(), NetworkChanged: r.networkChanged, Histories: r.histories.Held,
+		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Networks: r.networks, Histories: r.histories.Held,
 	}
 	if r.store.External() {
 		name, err := os.Hostname()

@@ -1,8 +1,26 @@
 package manager
 
 import (
+	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 )
+
+// Networks is what a Manager needs of *network.Service. It returns at once.
+type Networks interface {
+	// Machine is what machines with a network are given.
+	Machine() *wire.Network
+	// Changed is told when the policy of a machine's sandbox has changed.
+	Changed(host sandbox.ID) error
+	// Forget is told when a sandbox is destroyed.
+	Forget(id sandbox.ID)
+}
+
+func (m *Manager) network() *wire.Network {
+	if m.c.Networks == nil {
+		return nil
+	}
+	return m.c.Networks.Machine()
+}
 
 // OfHost returns the sandbox whose machine has a host name; false: none has.
 func (m *Manager) OfHost(host sandbox.ID) (tenant string, info sandbox.Info, ok bool) {
