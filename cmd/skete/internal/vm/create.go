@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -81,11 +82,15 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 		return r, errs.New(errs.Unsupported, "OCI images are not available in this version").
 			WithHint("`skete template import NAME rootfs.tar` makes a template of a root file system; then --template NAME")
 	}
-	if f.from == "" {
+	switch {
+	case f.from == "":
 		var err error
 		if r.Network, r.Egress, err = networkOf(f.network); err != nil {
 			return r, err
 		}
+	case f.network != egress.None:
+		return r, errs.New(errs.Invalid, "a sandbox of a snapshot has the network that was saved; --network does not change it").
+			WithHint("leave --network out; `skete egress` changes what leaves a sandbox")
 	}
 	if err := app.OneOf("require", f.require, "microvm", "microvm-emulated", "user-kernel", "container", "none"); err != nil {
 		return r, err
