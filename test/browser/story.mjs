@@ -22,8 +22,8 @@ export default async ({browser, state, args}) => {
   const look = () => page.evaluate(() => ({
     theme: document.querySelector('main')?.dataset.theme ?? '', loaded_at: window.loadedAt ?? 0,
     overlay: !!document.querySelector('vite-error-overlay'), marker: window.marker ?? '',
-  }));
-  const good = (s) => args.quiet ? quiet(state) : args.error ? s.overlay : args.gone ? !s.theme : s.theme === args.theme && !s.overlay;
+  })).then((s) => ({...s, quiet: quiet(state)}));
+  const good = (s) => args.quiet ? s.quiet : args.error ? s.overlay : args.gone ? !s.theme : s.theme === args.theme && !s.overlay;
   let seen = {};
   for (const until = Date.now() + args.within; Date.now() < until;) {
     try {

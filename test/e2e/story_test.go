@@ -36,6 +36,7 @@ type seen struct {
 	LoadedAt float64 `json:"loaded_at"`
 	Overlay  bool    `json:"overlay"` // Vite shows an error
 	Marker   string  `json:"marker"`  // that a look has left; a reload loses it
+	Quiet    bool    `json:"quiet"`   // it is loaded and connected
 }
 
 // want is what a look waits for: a theme without an error, or an error, or a
@@ -256,7 +257,9 @@ else: {text: done}
 		s := s.with(t)
 		id := s.run("long", api.StartRun{Sandbox: s.id}).ID
 		s.begun()
-		s.look(want{Quiet: true}) // a page that is being loaded when its server dies is never told to try again
+		if got := s.look(want{Quiet: true}); !got.Quiet { // a page that is being loaded when its server dies is never told to try again
+			t.Fatalf("the page is not loaded and connected: %+v", got)
+		}
 		s.kill()
 		s.start()
 		_, err := s.c.Run(id).Cancel(s.ctx(), "enough")

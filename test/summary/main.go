@@ -53,9 +53,11 @@ const (
 // of one that was cut off, the first, which say where it stood.
 const linesAgain = 40
 
-// detectorBroke is what the race detector says when a check of its own fails. A race is
-// told otherwise.
-const detectorBroke = "ThreadSanitizer: CHECK failed"
+// What the race detector says when a check of its own fails, and of a race.
+const (
+	saysBroken = "ThreadSanitizer: CHECK failed"
+	saysRace   = "WARNING: DATA RACE"
+)
 
 func main() {
 	again := flag.String("again", "", "write the packages in which the race detector itself broke to this `FILE`")
@@ -120,12 +122,19 @@ func (r *run) detectorBroke(pkg string) bool {
 	if r.failedIn(pkg) {
 		return false
 	}
+	broke := false
 	for id, lines := range r.output {
-		if strings.HasPrefix(id, pkg+" ") && slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, detectorBroke) }) {
-			return true
+		if !strings.HasPrefix(id, pkg+" ") {
+			continue
+		}
+		for _, l := range lines {
+			if strings.Contains(l, saysRace) {
+				return false
+			}
+			broke = broke || strings.Contains(l, saysBroken)
 		}
 	}
-	return false
+	return broke
 }
 
 // cutOff finds the tests of a package that never ended: its process has died, by

@@ -45,6 +45,7 @@ func TestTake_theDetectorBroke(t *testing.T) {
 		"it broke":                 {true, false, said, 1, 0},
 		"not asked for":            {false, false, said, 0, 1},
 		"after a failure":          {true, true, said, 0, 1},
+		"after a race":             {true, false, "WARNING: DATA RACE\n" + said, 0, 1},
 		"a race":                   {true, false, "WARNING: DATA RACE\n", 0, 1},
 		"a panic that is the code": {true, false, "panic: oh\n", 0, 1},
 	} {
