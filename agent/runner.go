@@ -203,6 +203,9 @@ func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 		if err := ctx.Err(); err != nil {
 			return Outcome{}, context.Cause(ctx)
 		}
+		if r.s.Run != nil && r.s.Run.Ended != nil {
+			return Outcome{Ended: true}, nil // what stands behind that is of the next run
+		}
 		if err := r.catchUpIfPoked(ctx); err != nil {
 			return Outcome{}, err
 		}

@@ -762,6 +762,32 @@ func TestRun_fenced(t *testing.T) {
 	}
 }
 
+// The end of a run is told, also when the thread's next run has begun before the driver
+// looks: that is not another driver's doing.
+func TestRun_endsBeforeTheNext(t *testing.T) {
+	w := newWorld(t, definition.Definition{Name: "a"}, &model{reply: steps(say("ok"))})
+	next := thread.NewRunID()
+	var r *agent.Runner
+	r, err := agent.New(agent.Config{
+		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Now: w.now,
+		Applied: func(e thread.Event) {
+			if _, is := e.Body.(thread.RunEnded); !is {
+				return
+			}
+			_, err := w.log.Append(t.Context(), w.id, e.Seq, thread.New(next, thread.RunStarted{By: "test"}))
+			must(t, err)
+			r.Notify()
+		},
+	})
+	must(t, err)
+	if o, err := r.Run(t.Context()); err != nil || !o.Ended {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if s := w.state(); s.Run.ID != next {
+		t.Fatalf("the log is at %s", s.Run.ID)
+	}
+}
+
 func TestRun_odd(t *testing.T) {
 	many := llm.Message{Role: llm.RoleAssistant}
 	for i := range 40 {

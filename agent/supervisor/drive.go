@@ -57,7 +57,7 @@ func (d *driver) once() (again bool) {
 	delete(k.active, d.key)
 	e := k.byID[d.key]
 	if e == nil {
-		return false
+		e = &entry{} // of no run that is known: the timer alone brings the thread back
 	}
 	e.waits = err == nil && rest
 	if err == nil {
@@ -126,20 +126,16 @@ func (k *Supervisor) deleted(t threadKey) bool {
 	return true
 }
 
-// fail marks the record of a run whose log cannot be driven.
+// fail marks the records of the runs of a thread whose log cannot be driven.
 func (k *Supervisor) fail(t threadKey, cause error) {
-	k.mu.Lock()
-	e := k.byID[t]
-	k.mu.Unlock()
-	if e == nil {
-		return
+	for _, e := range k.unfinished(t) {
+		_ = k.leave(k.ctx, e, definition.AfterRun{})
+		_ = k.save(k.ctx, e, func(r *runs.Run) {
+			r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()
+		})
+		k.forget(e)
+		k.parentOf(t)
 	}
-	_ = k.leave(k.ctx, e, definition.AfterRun{})
-	_ = k.save(k.ctx, e, func(r *runs.Run) {
-		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()
-	})
-	k.forget(e)
-	k.parentOf(t)
 }
 
 // leased drives while this server holds the thread's lease.
@@ -188,6 +184,9 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 	}
 	if e == nil {
 		return true, k.unbegun(ctx, d.key, "")
+	}
+	if err := k.overtaken(ctx, log, d.key, e.id); err != nil {
+		return false, err
 	}
 	next := s.Next(k.c.Now())
 	if next.Kind == runs.Idle || next.Kind == runs.Wait {

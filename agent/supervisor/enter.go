@@ -3,8 +3,10 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -120,23 +122,61 @@ func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 	k.forget(e)
 }
 
-// unbegun looks after a thread's record whose run is not in the log; current is
+// unbegun looks after a thread's records whose runs are not in the log; current is
 // the run that is. Unavailable: it may still be on its way.
 func (k *Supervisor) unbegun(ctx context.Context, t threadKey, current thread.RunID) error {
-	k.mu.Lock()
-	e := k.byID[t]
-	k.mu.Unlock()
-	if e == nil || e.id == current {
-		return nil
+	for _, e := range k.unfinished(t) {
+		if e.id == current {
+			continue
+		}
+		if e, err := k.begun(ctx, t.tenant, e.id); err != nil {
+			return err
+		} else if e != nil {
+			continue // it came in this moment: who wrote it wakes the thread
+		}
+		created := e.snapshot().Created
+		mine := k.c.Leases == nil && created.Before(k.opened) // of a process that is dead
+		if !mine && k.c.Now().Sub(created) < enterGrace {
+			return errs.New(errs.Unavailable, "the run %s is being started", e.id)
+		}
+		k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
 	}
-	if e, err := k.begun(ctx, t.tenant, e.id); e != nil || err != nil {
-		return err // it came in this moment: who wrote it wakes the thread
-	}
-	created := e.snapshot().Created
-	mine := k.c.Leases == nil && created.Before(k.opened) // of a process that is dead
-	if !mine && k.c.Now().Sub(created) < enterGrace {
-		return errs.New(errs.Unavailable, "the run %s is being started", e.id)
-	}
-	k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
 	return nil
+}
+
+// overtaken settles the runs of a thread whose end is in the log and not in their
+// records: the server died in between, or the store was away, and the thread's next run
+// has begun. Otherwise nothing would look at them again.
+func (k *Supervisor) overtaken(ctx context.Context, log thread.Log, t threadKey, current thread.RunID) error {
+	for _, e := range k.unfinished(t) {
+		if e.id == current {
+			continue
+		}
+		s, err := foldTo(ctx, log, t.id, e.id)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			continue
+		}
+		if err := k.settle(ctx, e, s, agent.Outcome{Ended: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfinished returns the runs of a thread that are over by no record, the oldest first.
+func (k *Supervisor) unfinished(t threadKey) []*entry {
+	k.mu.Lock()
+	var of []*entry
+	for _, e := range k.runs {
+		if e.tenant == t.tenant && e.thread == t.id {
+			of = append(of, e)
+		}
+	}
+	k.mu.Unlock()
+	of = slices.DeleteFunc(of, func(e *entry) bool { return e.snapshot().State.Final() }) // its lock is held over writes
+	slices.SortFunc(of, func(a, b *entry) int { return a.snapshot().Created.Compare(b.snapshot().Created) })
+	return of
 }

@@ -37,6 +37,23 @@ func foldLog(ctx context.Context, log thread.Log, id thread.ID) (*runs.State, er
 	return s, nil
 }
 
+// foldTo reads a thread to the end of one of its runs; nil: that is not there.
+func foldTo(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID) (*runs.State, error) {
+	s := runs.NewState()
+	for e, err := range log.Load(ctx, id, 1) {
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Apply(e); err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		if _, is := e.Body.(thread.RunEnded); is && e.Run == run {
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
 // appendTo appends and applies, behind what others have just appended. ErrFenced:
 // one of them drives the thread now.
 func appendTo(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, bodies ...thread.Body) error {

@@ -176,8 +176,14 @@ func (k *Supervisor) forget(e *entry) {
 func (k *Supervisor) forgetLocked(e *entry) {
 	delete(k.runs, runKey{e.tenant, e.id})
 	t := threadKey{e.tenant, e.thread}
-	if k.byID[t] == e {
-		delete(k.byID, t)
+	if k.byID[t] != e {
+		return
+	}
+	delete(k.byID, t)
+	for _, other := range k.runs { // that this one hid while it was being started
+		if other.tenant == e.tenant && other.thread == e.thread {
+			k.byID[t] = other
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -304,6 +305,65 @@ func TestRestart_goesOn(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	h.check(run.Thread)
+}
+
+// A run that has ended, but whose record could not say so before the thread's next run
+// began, gets its end all the same: in this server, or in the next one.
+func TestRun_overtaken(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			h := newHouse(t)
+			records := kvtest.NewMemory()
+			h.records = records
+			var first atomic.Pointer[runs.Run]
+			var away atomic.Bool
+			records.Fail = func(op, key string) error {
+				if run := first.Load(); away.Load() && op == "update" && run != nil && strings.HasSuffix(key, string(run.ID)) {
+					return errs.New(errs.Unavailable, "the store is away")
+				}
+				return nil
+			}
+			asked := make(chan struct{})
+			replies := model(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+				if last(req) == "one" {
+					<-asked
+				}
+				return respond(llm.Text("answer to " + last(req)))
+			})
+			k := h.open(replies)
+			one, err := k.Start(t.Context(), tenant, runs.Start{Input: text("one")})
+			must(t, err)
+			first.Store(&one)
+			await(t, k, one.ID, func(r runs.Run) bool { return r.State == thread.RunRunning })
+			away.Store(true)
+			close(asked)
+			log, err := k.Log(t.Context(), tenant)
+			must(t, err)
+			patience.Until(t, 20*time.Second, "the end in the log", func() bool {
+				for e, err := range log.Load(t.Context(), one.Thread, 1) {
+					must(t, err)
+					if _, is := e.Body.(thread.RunEnded); is {
+						return true
+					}
+				}
+				return false
+			})
+			two, err := k.Start(t.Context(), tenant, runs.Start{Thread: one.Thread, Input: text("two")})
+			must(t, err)
+			if restart {
+				must(t, k.Close())
+				k = h.open(replies)
+			}
+			away.Store(false)
+			for _, run := range []runs.Run{two, one} {
+				got := await(t, k, run.ID, over)
+				if want := "answer to " + run.Title; got.State != thread.RunSucceeded || got.Text != want || got.Steps != 1 {
+					t.Errorf("%+v, want %s", got, want)
+				}
+			}
+			h.check(one.Thread)
+		})
+	}
 }
 
 func TestApproval_survivesARestart(t *testing.T) {
