@@ -24,6 +24,8 @@ const (
 	pathMax     = 4095
 	envCountMax = 4096
 	envBytesMax = 120 << 10 // a command's arguments must fit beside it
+
+	authorityBytesMax = 16 << 10
 )
 
 // Adopt makes this machine the one of a sandbox: it steps the clock and mixes
@@ -70,7 +72,7 @@ func (c *control) Adopt(_ context.Context, r *connect.Request[wire.AdoptRequest]
 		return nil, wire.ToConnect(err)
 	}
 	c.apply(boot, id)
-	c.renewNetwork()
+	c.renewNetwork(req.Authority)
 	if c.cfg.Own {
 		nameMachine(boot.Hostname, !req.KeepBootId)
 	}
@@ -140,6 +142,8 @@ func checkAdopt(req *wire.AdoptRequest) error {
 		return errs.New(errs.Invalid, "time_unix_ns is not after 1970")
 	case len(req.Env) > envCountMax || size > envBytesMax:
 		return errs.New(errs.Invalid, "the environment has more than %d variables or %d bytes", envCountMax, envBytesMax)
+	case len(req.Authority) > authorityBytesMax:
+		return errs.New(errs.Invalid, "the network's certificate has more than %d bytes", authorityBytesMax)
 	case !plainName(req.Hostname, hostnameMax):
 		return errs.New(errs.Invalid, "%.80q is no host name", req.Hostname)
 	case !plainName(req.Sandbox, sandboxMax):

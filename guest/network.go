@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/skete-dev/skete/guest/capture"
 	"github.com/skete-dev/skete/guest/wire"
 )
@@ -32,7 +34,10 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 	if n == nil || !cfg.Own {
 		return nil, nil
 	}
-	err := errors.Join(trust("/", []byte(n.Authority)), writeFile("/etc/resolv.conf", []byte("nameserver "+capture.Resolver+"\n")))
+	err := writeFile("/etc/resolv.conf", []byte("nameserver "+capture.Resolver+"\n"))
+	if n.Authority != "" {
+		err = errors.Join(err, trust("/", []byte(n.Authority)))
+	}
 	c, cerr := capture.Start(capture.Config{
 		Open: func(ctx context.Context) (net.Conn, error) { return host.dial(ctx, wire.NetworkPort) },
 		Logf: func(format string, args ...any) { logf(cfg.Log, format, args...) },
@@ -41,12 +46,16 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 }
 
 // renewNetwork is called when the machine may have come out of a snapshot, before its
-// commands go on.
-func (c *control) renewNetwork() {
+// commands go on. No authority: the one that is trusted stays.
+func (c *control) renewNetwork(authority []byte) {
 	if c.network == nil {
 		return
 	}
-	if err := c.network.Renew(); err != nil {
+	err := c.network.Renew()
+	if len(authority) > 0 {
+		err = errors.Join(err, trust("/", authority))
+	}
+	if err != nil {
 		logf(c.cfg.Log, "%v", err)
 	}
 }
@@ -128,5 +137,9 @@ func writeFile(p string, content []byte) error {
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), p)
+	err = os.Rename(f.Name(), p)
+	if errors.Is(err, unix.EBUSY) { // it is mounted there, as container engines do
+		err = os.WriteFile(p, content, 0o644)
+	}
+	return err
 }

@@ -14,7 +14,7 @@ func (s Spec) Fits(c Capabilities) error {
 	}
 	if s.HasNetwork() && !c.Network {
 		return errs.New(errs.Unsupported, "the sandbox's provider gives machines no network").
-			WithHint("leave the network out, or ask for the provider gvisor")
+			WithHint("leave the network out, or ask for a provider that isolates")
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func Start(c Config) (*Capture, error) {
 func (x *Capture) Renew() error {
 	err := ownAll()
 	if err == nil {
-		err = redirecting(x.port).install()
+		err = redirect(x.port)
 	}
 	if err != nil {
 		return fmt.Errorf("capture connections: %w", err)

@@ -242,6 +242,38 @@ func TestCapture_again(t *testing.T) {
 	}
 }
 
+// A kernel that has nothing but nftables captures by that, and a renewal takes the place
+// of what was there.
+func TestCapture_byNftables(t *testing.T) {
+	x, _ := start(t)
+	nothing := &table{}
+	for _, hook := range []int{hookPre, hookIn, hookOut, hookPost} {
+		nothing.policy(hook, ^uint32(0))
+	}
+	nothing.fault()
+	must(t, nothing.install())
+	if got, err := says("1.2.3.4:443", "x"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Fatalf("with no redirection: %q, %v", got, err)
+	}
+	t.Cleanup(func() {
+		must(t, transaction([]message{{unix.NFT_MSG_DELTABLE, 0, text(unix.NFTA_TABLE_NAME, nftName)}}))
+	})
+	for _, port := range []uint16{1, x.port, x.port} {
+		must(t, redirectByNftables(port))
+	}
+	if got, err := says("1.2.3.4:443", "x"); got != "tcp 1.2.3.4:443\nx" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	if conn, err := net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Errorf("the machine's own port: %v", err)
+	} else {
+		conn.Close()
+	}
+}
+
 func TestCapture_boundsConnections(t *testing.T) {
 	start(t)
 	one := make([]byte, 1)

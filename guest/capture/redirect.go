@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file speaks to the kernel's packet filter as iptables(8) does: a table is read
+// Most of this file speaks to the kernel's packet filter as iptables(8) does: a table is read
 // and replaced whole, by options of a raw socket. The layouts are those of
 // linux/netfilter_ipv4/ip_tables.h and linux/netfilter/x_tables.h.
 
@@ -31,6 +31,18 @@ const (
 	notTo         = 0x10 // IPT_INV_DSTIP
 	portsGiven    = 2    // NF_NAT_RANGE_PROTO_SPECIFIED
 )
+
+// redirect has what is sent by TCP go to a port, by what the kernel has for it.
+func redirect(port uint16) error {
+	err := redirecting(port).install()
+	if !errors.Is(err, unix.ENOPROTOOPT) && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	if other := redirectByNftables(port); other != nil {
+		return errors.Join(err, other)
+	}
+	return nil
+}
 
 // table is a table of the filter in the making.
 type table struct {
@@ -81,11 +93,16 @@ func redirecting(port uint16) *table {
 	binary.BigEndian.PutUint16(target[targetBytes+18:], port)
 	t.policy(hookOut, t.add(match, target))
 	t.policy(hookPost, none)
+	t.fault()
+	return t
+}
+
+// fault is the last entry, at which nothing arrives.
+func (t *table) fault() {
 	fault := make([]byte, targetBytes+32)
 	copy(fault[2:], "ERROR")
 	copy(fault[targetBytes:], "ERROR")
 	t.add(nil, fault)
-	return t
 }
 
 // install replaces the table for address translation.

@@ -88,7 +88,12 @@ func Run(cfg Config) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	go d.forkLoop()
+	ready := make(chan error, 1)
+	go d.forkLoop(ready)
+	if err := <-ready; err != nil {
+		d.log.printf("init: %v", err)
+		return 1
+	}
 	go d.reapLoop()
 	d.superviseLoop(ctx)
 	d.shutdown(graceDefault) // no-op when a shutdown has been done
@@ -144,10 +149,17 @@ func (d *daemon) prepare() error {
 }
 
 // forkLoop owns the one thread that forks commands: the thread alone is in the
-// cgroup that counts them and has no-new-privileges, and both are inherited.
-func (d *daemon) forkLoop() {
+// cgroup that counts them, has no-new-privileges and cannot change the machine's
+// network, and all of it is inherited. Whether commands may be forked is told to ready.
+func (d *daemon) forkLoop(ready chan<- error) {
 	runtime.LockOSThread()
 	defer d.recovered("fork")
+	if d.cfg.Boot.Network != nil && !d.cfg.Boot.Mounts { // else the kernel is the machine's own
+		if err := leaveNetwork(); err != nil {
+			ready <- err
+			return
+		}
+	}
 	if n := d.cfg.Boot.ProcessesMax; n > 0 {
 		limit, err := newProcessLimit(d.bootID, n)
 		if err != nil {
@@ -162,9 +174,22 @@ func (d *daemon) forkLoop() {
 			d.log.printf("init: no-new-privileges: %v", err)
 		}
 	}
+	ready <- nil
 	for job := range d.jobs {
 		job()
 	}
+}
+
+// leaveNetwork takes from the calling thread, and from what is executed in it, what
+// supervise alone is to have: root's commands shall not reach the parts of a shared
+// kernel that set networks up.
+func leaveNetwork() error {
+	for _, capability := range []uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW, unix.CAP_SETPCAP} {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
+			return fmt.Errorf("keep commands away from the network's settings: %w", err)
+		}
+	}
+	return nil
 }
 
 // reapLoop waits for children without taking their status, then takes it

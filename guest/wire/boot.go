@@ -84,8 +84,17 @@ var TrustEnv = []string{
 // NetworkPort of the host (package guest/capture).
 type Network struct {
 	// Authority is a certificate in PEM: of what answers on the host for the hosts
-	// that programs reach. All programs of the machine shall trust it.
-	Authority string `json:"authority"`
+	// that programs reach. All programs of the machine shall trust it. Empty: an
+	// adoption tells it.
+	Authority string `json:"authority,omitempty"`
+}
+
+// Authority is that of the machine's network; nil: it has none.
+func (b Boot) Authority() []byte {
+	if b.Network == nil {
+		return nil
+	}
+	return []byte(b.Network.Authority)
 }
 
 // Forward is a place in the machine: each connection to it becomes a stream to a

@@ -977,6 +977,7 @@ type AdoptRequest struct {
 	Env           map[string][]byte      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // replaces the sandbox's environment
 	Workdir       []byte                 `protobuf:"bytes,6,opt,name=workdir,proto3" json:"workdir,omitempty"`                                                                   // empty: stays
 	KeepBootId    bool                   `protobuf:"varint,7,opt,name=keep_boot_id,json=keepBootId,proto3" json:"keep_boot_id,omitempty"`                                        // the machine goes on where it was; no key was forgotten
+	Authority     []byte                 `protobuf:"bytes,8,opt,name=authority,proto3" json:"authority,omitempty"`                                                               // see Network; empty: stays
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1058,6 +1059,13 @@ func (x *AdoptRequest) GetKeepBootId() bool {
 		return x.KeepBootId
 	}
 	return false
+}
+
+func (x *AdoptRequest) GetAuthority() []byte {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
 }
 
 type AdoptResponse struct {
@@ -5712,7 +5720,7 @@ const file_guest_proto_rawDesc = "" +
 	"stepped_ns\x18\x01 \x01(\x03R\tsteppedNs\")\n" +
 	"\rReseedRequest\x12\x18\n" +
 	"\aentropy\x18\x01 \x01(\fR\aentropy\"\x10\n" +
-	"\x0eReseedResponse\"\xad\x02\n" +
+	"\x0eReseedResponse\"\xcb\x02\n" +
 	"\fAdoptRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12 \n" +
@@ -5722,7 +5730,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x03env\x18\x05 \x03(\v2%.skete.guest.v1.AdoptRequest.EnvEntryR\x03env\x12\x18\n" +
 	"\aworkdir\x18\x06 \x01(\fR\aworkdir\x12 \n" +
 	"\fkeep_boot_id\x18\a \x01(\bR\n" +
-	"keepBootId\x1a6\n" +
+	"keepBootId\x12\x1c\n" +
+	"\tauthority\x18\b \x01(\fR\tauthority\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x80\x01\n" +

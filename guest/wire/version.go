@@ -7,8 +7,9 @@ import "github.com/skete-dev/skete/errs"
 //
 //	1  2026-11-21  first
 //	2  2026-11-23  History.Unsaved
+//	3  2026-11-26  Boot.Network, AdoptRequest.authority
 const (
-	Version    = 2
+	Version    = 3
 	VersionMin = 1 // the oldest that we still speak
 )
 

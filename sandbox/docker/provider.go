@@ -167,7 +167,7 @@ func judge(i engine.Info, err error) sandbox.Capabilities {
 	c := sandbox.Capabilities{
 		Isolation: sandbox.Container, Pause: true, HostWorkspace: true,
 		LimitsMemory: i.MemoryLimit, LimitsCPU: i.CPUCfsQuota, LimitsPids: i.PidsLimit,
-		HidesHostFiles: true, HidesHostNetwork: true,
+		HidesHostFiles: true, HidesHostNetwork: true, Network: true,
 		Notes: []string{"containers share the host's kernel: a hole in it is a hole in every sandbox"},
 	}
 	if err != nil {

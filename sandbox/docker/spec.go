@@ -2,6 +2,7 @@ package docker
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -43,6 +44,10 @@ var rootCaps = []string{
 	"AUDIT_WRITE", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE", "SETFCAP", "SYS_CHROOT",
 }
 
+// networkCaps come on top where the guest captures connections (guest/capture). It
+// keeps them from commands, also from root's.
+var networkCaps = []string{"NET_ADMIN", "NET_RAW", "SETPCAP"}
+
 // plan is all that a container's description is made of.
 type plan struct {
 	boot    sandbox.Boot
@@ -56,9 +61,12 @@ type plan struct {
 // user's choosing is ever in it, nor an option.
 func (pl plan) spec() engine.Container {
 	b := pl.boot
-	caps := guestCaps
+	caps := slices.Clone(guestCaps)
 	if b.Spec.Root {
-		caps = append(append([]string{}, caps...), rootCaps...)
+		caps = append(caps, rootCaps...)
+	}
+	if b.Spec.HasNetwork() {
+		caps = append(caps, networkCaps...)
 	}
 	h := engine.HostConfig{
 		NetworkMode: "none", IpcMode: "private", CgroupnsMode: "private",

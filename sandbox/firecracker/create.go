@@ -107,8 +107,8 @@ func (p *Provider) shape(b sandbox.Boot) (savedShape, error) {
 		VCPUs: vcpus(b.Spec.CPUs), MemoryMiB: b.Spec.MemoryMB, LayerBytes: int64(b.Spec.DiskMB) << 20,
 		DiskMBps: b.Spec.DiskMBps, DiskIOPS: b.Spec.DiskIOPS,
 	}
-	told := b.BootFile() // but for what an adoption changes
-	told.Sandbox, told.Hostname, told.Workdir, told.Env = "", "", "", nil
+	told := microvm.Shape(b.BootFile()) // but for what an adoption changes
+	told.Sandbox, told.Hostname, told.Workdir = "", "", ""
 	data, err := json.Marshal(told)
 	if err != nil {
 		return s, err

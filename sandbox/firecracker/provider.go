@@ -255,7 +255,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		// Memory and disks have the sizes that the machine sees; processes are
 		// counted by the guest.
 		LimitsMemory: true, LimitsPids: true, LimitsDisk: true, LimitsDiskRate: true, LimitsCPU: p.cgroups != nil,
-		HidesHostFiles: true, HidesHostNetwork: true,
+		HidesHostFiles: true, HidesHostNetwork: true, Network: true,
 	}
 	if p.c.Bare {
 		c.Notes = append(c.Notes,

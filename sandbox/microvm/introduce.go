@@ -14,7 +14,8 @@ import (
 const entropyBytes = 64
 
 // Introduce tells a machine that has just booted what its command line did not
-// hold: the time, fresh entropy and the sandbox's environment. Providers call
+// hold: the time, fresh entropy, the sandbox's environment and whom it trusts for its
+// network. Providers call
 // it before anything runs inside, and before Create returns. Its boot stays
 // the same; it may be repeated.
 func Introduce(ctx context.Context, guest *wire.Client, boot wire.Boot) error {
@@ -25,7 +26,7 @@ func Introduce(ctx context.Context, guest *wire.Client, boot wire.Boot) error {
 		env[k] = []byte(v)
 	}
 	_, err := guest.Control.Adopt(ctx, connect.NewRequest(&wire.AdoptRequest{
-		Sandbox: boot.Sandbox, Hostname: boot.Hostname, Workdir: []byte(boot.Workdir), Env: env,
+		Sandbox: boot.Sandbox, Hostname: boot.Hostname, Workdir: []byte(boot.Workdir), Env: env, Authority: boot.Authority(),
 		TimeUnixNs: time.Now().UnixNano(), Entropy: entropy, KeepBootId: true,
 	}))
 	return wire.Err(err)

@@ -36,21 +36,28 @@ type Line struct {
 	// Root, Layer and Work are the disks' names in the machine ("vda").
 	// Layer "" keeps the root's changes in memory; Work "" is no workspace disk.
 	Root, Layer, Work string
-	// Net loads the driver of a network card.
-	Net bool
 	// Console lets the kernel say all that it does, for diagnosis.
 	Console bool
-	// Boot is told to the guest, but for Env: that may be large, and is told
-	// by Introduce. Mounts is always set.
+	// Boot is told to the guest, but for Env and the network's authority: those
+	// may be large, and are told by Introduce. Mounts is always set.
 	Boot wire.Boot
+}
+
+// Shape returns b without what Introduce, or the adoption of a clone, tells.
+func Shape(b wire.Boot) wire.Boot {
+	b.Env = nil
+	if b.Network != nil {
+		b.Network = &wire.Network{}
+	}
+	return b
 }
 
 // CommandLine returns the kernel's command line. Limit: it would be longer
 // than the kernel reads.
 func CommandLine(l Line) (string, error) {
-	boot := l.Boot
-	boot.Env, boot.Mounts = nil, true
-	ours, err := plan.Params{Root: l.Root, Layer: l.Layer, Work: l.Work, Net: l.Net, Boot: boot}.Encode()
+	boot := Shape(l.Boot)
+	boot.Mounts = true
+	ours, err := plan.Params{Root: l.Root, Layer: l.Layer, Work: l.Work, Boot: boot}.Encode()
 	if err != nil {
 		return "", err
 	}

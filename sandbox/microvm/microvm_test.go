@@ -63,6 +63,15 @@ func TestCommandLine(t *testing.T) {
 	if diff := cmp.Diff(plan.Params{Root: "vda", Layer: "vdb", Work: "vdc", Boot: boot}, p); diff != "" {
 		t.Error(diff)
 	}
+	boot.Network = &wire.Network{Authority: strings.Repeat("x", 4000)}
+	line, err = CommandLine(Line{VMM: QEMU, Root: "vda", Boot: boot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = plan.ParseParams(line); err != nil || p.Boot.Network == nil || p.Boot.Network.Authority != "" {
+		t.Errorf("with a network: %+v, %v", p.Boot.Network, err)
+	}
+	boot.Network = nil
 	fc, err := CommandLine(Line{VMM: Firecracker, TSCKHz: 1, Root: "vda", Boot: boot})
 	if err != nil || !strings.Contains(fc, "clocksource=kvm-clock") || strings.Contains(fc, "tsc_early") || strings.Contains(fc, "nomodule") || strings.Contains(fc, "mitigations") {
 		t.Errorf("%q, %v", fc, err)

@@ -36,7 +36,8 @@ var wanted = []struct {
 	{"virtio_console", plan.Virtio},
 	{"vmw_vsock_virtio_transport", plan.Vsock},
 	{"erofs", plan.Erofs},
-	{"virtio_net", plan.Net},
+	{"iptable_nat", plan.Net},
+	{"xt_REDIRECT", plan.Net},
 }
 
 // module is one to be put into the initramfs.

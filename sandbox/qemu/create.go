@@ -104,8 +104,8 @@ func (p *Provider) plan(ctx context.Context, b sandbox.Boot) (plan, error) {
 		return plan{}, err
 	}
 	// What a clone's owner may choose anew (see Control.Adopt) is no part of the shape.
-	file.Sandbox, file.Hostname, file.Env, file.Workdir = "", "", nil, ""
-	told, err := json.Marshal(file)
+	file.Sandbox, file.Hostname, file.Workdir = "", "", ""
+	told, err := json.Marshal(microvm.Shape(file))
 	if err != nil {
 		return plan{}, err
 	}

@@ -176,7 +176,7 @@ func (p *Provider) Capabilities() sandbox.Capabilities {
 		// counted by the guest.
 		LimitsMemory: true, LimitsPids: true, LimitsDisk: true, LimitsDiskRate: true,
 		LimitsCPU:      p.cgroups != nil,
-		HidesHostFiles: true, HidesHostNetwork: true,
+		HidesHostFiles: true, HidesHostNetwork: true, Network: true,
 	}
 	if p.accel == accelTCG {
 		c.Isolation = sandbox.MicroVMEmulated

@@ -21,11 +21,15 @@ const hostPort = 70_000
 // is, and sends back what comes. Providers of a Fixture are made with it.
 func ServeGuest(id sandbox.ID, conn net.Conn, port uint32) {
 	defer conn.Close()
-	if port != hostPort {
+	if port != hostPort && port != wire.NetworkPort {
 		_ = wire.Refuse(conn, errs.New(errs.Denied, "port %d is not served", port))
 		return
 	}
 	if wire.Grant(conn, port) != nil {
+		return
+	}
+	if port == wire.NetworkPort {
+		serveNetwork(id, conn)
 		return
 	}
 	_, _ = fmt.Fprintf(conn, "%s\n", id)

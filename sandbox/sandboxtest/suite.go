@@ -30,6 +30,7 @@ func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 		{"Files", testFiles},
 		{"Ports", testPorts},
 		{"StreamsOfTheGuest", testStreamsOfTheGuest},
+		{"Network", testNetwork},
 		{"Restart", testRestart},
 		{"SuperviseKilled", testSuperviseKilled},
 		{"Pause", testPause},

@@ -33,8 +33,6 @@ type Params struct {
 	// Root, Layer and Work name block devices in /dev; "" = none. Without a
 	// layer the root's changes are kept in memory.
 	Root, Layer, Work string
-	// Net asks for the driver of a network card.
-	Net bool
 	// Boot is told to the guest.
 	Boot wire.Boot
 }
@@ -53,9 +51,6 @@ func (p Params) Encode() (string, error) {
 			return "", errs.New(errs.Invalid, "%.80q is not the name of a disk", w.name)
 		}
 		words = append(words, "skete."+w.key+"="+w.name)
-	}
-	if p.Net {
-		words = append(words, "skete.net=1")
 	}
 	data, err := json.Marshal(p.Boot)
 	if err != nil {
@@ -103,9 +98,6 @@ func (p *Params) set(key, value string) error {
 		return nil
 	}
 	switch key {
-	case "net":
-		p.Net = value == "1"
-		return nil
 	case "boot":
 		data, err := base64.RawURLEncoding.DecodeString(value)
 		if err != nil {
@@ -139,8 +131,8 @@ const (
 	Always Use = "always"
 	Virtio Use = "virtio" // the channel is a virtio-serial port
 	Vsock  Use = "vsock"  // the channel is a vsock
-	Net    Use = "net"
-	Erofs  Use = "erofs" // the root is an erofs image; tried when ext4 does not mount
+	Net    Use = "net"    // connections are captured
+	Erofs  Use = "erofs"  // the root is an erofs image; tried when ext4 does not mount
 )
 
 // Wants returns the uses of a machine with these parameters.
@@ -152,7 +144,7 @@ func (p Params) Wants() []Use {
 	case strings.HasPrefix(p.Boot.Channel, "vsock:"):
 		uses = append(uses, Vsock)
 	}
-	if p.Net {
+	if p.Boot.Network != nil {
 		uses = append(uses, Net)
 	}
 	return uses

@@ -15,7 +15,7 @@ var boot = wire.Boot{Sandbox: "sbx_1", Hostname: "sbx-1", Channel: "vsock:1024",
 func TestParams_areReadAsTheyWereWritten(t *testing.T) {
 	for _, p := range []Params{
 		{Root: "vda", Boot: boot},
-		{Root: "vda", Layer: "vdb", Work: "vdc", Net: true, Boot: boot},
+		{Root: "vda", Layer: "vdb", Work: "vdc", Boot: boot},
 	} {
 		line, err := p.Encode()
 		if err != nil {
@@ -58,7 +58,7 @@ func TestParams_refusesWhatItDoesNotUnderstand(t *testing.T) {
 }
 
 func FuzzParseParams(f *testing.F) {
-	good, err := Params{Root: "vda", Layer: "vdb", Net: true, Boot: boot}.Encode()
+	good, err := Params{Root: "vda", Layer: "vdb", Boot: boot}.Encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestModules_areChosenByUse(t *testing.T) {
 		{"virtio_console.ko", []Use{Virtio}},
 		{"vsock.ko", []Use{Vsock}},
 		{"erofs.ko", []Use{Erofs}},
-		{"virtio_net.ko", []Use{Net}},
+		{"nat.ko", []Use{Net}},
 	}
 	got, err := ParseModules(EncodeModules(list))
 	if diff := cmp.Diff(list, got); err != nil || diff != "" {
@@ -101,8 +101,9 @@ func TestModules_areChosenByUse(t *testing.T) {
 			t.Errorf("%s: %s", channel, diff)
 		}
 	}
-	if diff := cmp.Diff([]string{"virtio_net.ko"}, Choose(list, []Use{Net})); diff != "" {
-		t.Error(diff)
+	p := Params{Root: "vda", Boot: wire.Boot{Channel: "vsock:1024", Network: &wire.Network{}}}
+	if diff := cmp.Diff([]string{"virtio_ring.ko", "vsock.ko", "nat.ko"}, Choose(list, p.Wants())); diff != "" {
+		t.Errorf("with a network: %s", diff)
 	}
 }
 

@@ -3,8 +3,8 @@
 //
 //	tool listen PORT         answer "hello" on 127.0.0.1:PORT, print "ready"
 //	tool dial NETWORK ADDR   print "connected" or the error; status 0 or 1
-//	tool ask ADDR N          connect to a unix socket, print the line that comes,
-//	                         send N bytes and print how many come back
+//	tool ask ADDR N          connect to a unix socket or HOST:PORT, print the line that
+//	                         comes, send N bytes and print how many come back
 //	tool hog MB REST         after REST seconds use that much memory, print
 //	                         "allocated", stay
 //	tool spin SECONDS        keep all processors busy
@@ -14,6 +14,7 @@
 //	tool count PORT FILE     count in memory, write the number to FILE, answer
 //	                         on 127.0.0.1:PORT with "TOKEN NUMBER", then echo
 //	tool trace PID           trace a process, as a debugger does; status 0 or 1
+//	tool loopback            switch the loopback interface off; status 0 or 1
 //	tool packets             open a socket for whole packets; status 0 or 1
 //	tool module              load what is no kernel module; status 0 if the kernel
 //	                         would have loaded one
@@ -33,6 +34,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -69,6 +71,8 @@ func main() {
 		count(arg(args, 0), arg(args, 1))
 	case "trace":
 		trace(number(arg(args, 0)))
+	case "loopback":
+		loopback()
 	case "packets":
 		packets()
 	case "module":
@@ -141,7 +145,11 @@ func dial(network, addr string) {
 
 // ask talks to a service that says a line and echoes.
 func ask(addr string, n int) {
-	c, err := net.DialTimeout("unix", addr, 10*time.Second)
+	network := "unix"
+	if strings.Contains(addr, ":") {
+		network = "tcp"
+	}
+	c, err := net.DialTimeout(network, addr, 10*time.Second)
 	if err != nil {
 		fail(err)
 	}
@@ -150,7 +158,7 @@ func ask(addr string, n int) {
 	_, _ = rand.Read(data)
 	go func() {
 		_, _ = c.Write(data)
-		_ = c.(*net.UnixConn).CloseWrite()
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
 	}()
 	all, err := io.ReadAll(c)
 	if err != nil {
@@ -274,6 +282,20 @@ func trace(pid int) {
 	}
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
 	_ = syscall.PtraceDetach(pid)
+}
+
+func loopback() {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
+	if err != nil {
+		fail(err)
+	}
+	r, err := unix.NewIfreq("lo")
+	if err != nil {
+		fail(err)
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {
+		fail(err)
+	}
 }
 
 func packets() {
