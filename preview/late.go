@@ -98,10 +98,12 @@ func navigates(r *http.Request) bool {
 	return mode == "navigate" || mode == "" && person(r)
 }
 
-// endIfLate ends the socket of a page that may have old files.
-func (p *Previews) endIfLate(s *stay, path string) {
-	if p.loads.connect(way{s.target, s.cookie}, path, p.now()) {
-		p.log.Debug("a page was being loaded during an undo, and is loaded again", "sandbox", s.target.Sandbox, "port", s.target.Port)
-		s.cancel()
+// late reports whether a socket is of a page that may have old files, and is to end.
+// The app has just answered that it is open: of what changes from then on it tells.
+func (p *Previews) late(s *stay, path string) bool {
+	if !p.loads.connect(way{s.target, s.cookie}, path, p.now()) {
+		return false
 	}
+	p.log.Debug("a page was being loaded during an undo, and is loaded again", "sandbox", s.target.Sandbox, "port", s.target.Port)
+	return true
 }

@@ -322,8 +322,11 @@ func (p *Previews) newProxy() http.Handler {
 			inner, ok := res.Body.(io.ReadWriteCloser)
 			if res.StatusCode == http.StatusSwitchingProtocols && ok {
 				s := stayOf(res.Request.Context())
-				res.Body = newSocket(inner, p.c.Limits.ReloadWithin, func(ctx context.Context) bool { return p.listens(ctx, s) },
-					func() { p.endIfLate(s, res.Request.URL.Path) })
+				start := func() {}
+				if p.late(s, res.Request.URL.Path) {
+					start = s.cancel
+				}
+				res.Body = newSocket(inner, p.c.Limits.ReloadWithin, func(ctx context.Context) bool { return p.listens(ctx, s) }, start)
 			}
 			return nil
 		},
