@@ -118,6 +118,7 @@ func TestMachines(t *testing.T) {
 		movedByHistory(t, m, "qemu", "gvisor")
 	})
 	t.Run("PausedUntilTraffic", func(t *testing.T) { m.each(t, pausedUntilTraffic) })
+	networkOfItsOwnKernel(m)
 }
 
 // doctor gets what QEMU needs, as on a fresh machine.

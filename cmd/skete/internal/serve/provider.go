@@ -44,16 +44,16 @@ func Provider(ctx context.Context, c Config, name, dir string) (sandbox.Provider
 	switch name {
 	case qemu.Name:
 		return qemu.New(qemu.Config{
-			Dir: in("qemu"), Cache: Kernels(c.Home), QEMU: c.QEMU.Program, Accel: c.QEMU.Accel, Guest: guest,
+			Dir: in("qemu"), Cache: Kernels(c.Home), QEMU: c.QEMU.Program, Accel: c.QEMU.Accel, Guest: guest, Serve: c.ServeGuest,
 			Vmlinux: c.Kernel.Vmlinux, Modules: c.Kernel.Modules, Creates: c.Creates, Log: c.Log,
 		})
 	case firecracker.Name:
 		return firecracker.New(firecracker.Config{
-			Dir: in("firecracker"), Cache: Kernels(c.Home), Binary: c.Firecracker.Program, Jailer: c.Firecracker.Jailer,
+			Dir: in("firecracker"), Cache: Kernels(c.Home), Binary: c.Firecracker.Program, Jailer: c.Firecracker.Jailer, Serve: c.ServeGuest,
 			Kernel: c.Kernel.Vmlinux, Modules: c.Kernel.Modules, Creates: c.Creates, Log: c.Log,
 		})
 	case docker.Name:
-		return docker.New(docker.Config{Dir: in("docker"), Host: c.Docker.Host, Guest: guest, Creates: c.Creates, Log: c.Log})
+		return docker.New(docker.Config{Dir: in("docker"), Host: c.Docker.Host, Guest: guest, Creates: c.Creates, Log: c.Log, Serve: c.ServeGuest})
 	}
 	return nil, errs.New(errs.Invalid, "there is no provider %q", name)
 }
