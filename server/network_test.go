@@ -111,7 +111,7 @@ func TestNetwork_refused(t *testing.T) {
 		t.Error(d)
 	}
 	plain := newWorld(t)
-	if got := plain.send(t, plain.admin, http.MethodPost, "/v1/sandboxes", api.CreateSandbox{Network: "open"}); got.status != http.StatusNotImplemented || !strings.Contains(string(got.body), "gvisor") {
+	if got := plain.send(t, plain.admin, http.MethodPost, "/v1/sandboxes", api.CreateSandbox{Network: "open"}); got.status != http.StatusNotImplemented || !strings.Contains(string(got.body), "isolates") {
 		t.Errorf("where machines have no network: %d %s", got.status, got.body)
 	}
 	if got := plain.send(t, plain.admin, http.MethodGet, "/v1/sandboxes/"+plain.sandbox()+"/network/log", nil); got.status != http.StatusNotImplemented {

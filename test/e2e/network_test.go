@@ -285,9 +285,9 @@ func networkOfItsOwnKernel(m *machines) {
 	want := map[string]string{
 		"curl -sS https://api.example.com/a": "GET api.example.com/a",
 		`python3 -c 'import urllib.request as r; print(r.urlopen("https://api.example.com/p").read())'`: "GET api.example.com/p",
-		"curl -sS -d x https://api.example.com/a": "skete egress allow own api.example.com",
-		"curl -sS http://169.254.169.254/":        "metadata of clouds",
-		"curl -sS http://[::1]:9/":                "exit 7",
+		"curl -sS -d x https://api.example.com/a":                                                       "skete egress allow own api.example.com",
+		"curl -sS http://169.254.169.254/":                                                              "metadata of clouds",
+		"curl -sS http://[::1]:9/":                                                                      "exit 7",
 	}
 	n.says("with a kernel of its own", want)
 	n.kill()
