@@ -22,6 +22,7 @@ const (
 	Sandbox   = "sandbox"
 	Run       = "run"
 	Workspace = "workspace" // of which each revision is told; ID is that of its sandbox, Revision the number
+	Network   = "network"   // of a sandbox, with its ID: a connection or a request that was allowed or refused
 )
 
 // Event tells how something is since a moment: it carries all of it, so that the

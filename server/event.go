@@ -11,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/key"
@@ -23,13 +24,13 @@ import (
 func (s *Server) registerEvents(t *route.Table) {
 	route.Raw(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/events", Scope: key.Read, ID: "follow-events", Tag: "events",
-		Summary: "Follow what happens to sandboxes, workspaces and runs as server-sent events, from any that is kept on", Sends: route.Events[api.Event](),
+		Summary: "Follow what happens to sandboxes, their workspaces and networks, and runs as server-sent events, from any that is kept on", Sends: route.Events[api.Event](),
 	}, s.followEvents)
 }
 
 type followEventsIn struct {
 	From        uint64 `query:"from" doc:"first number to read: 1 = all that are kept, which is a week's; without it from now on"`
-	Kind        string `query:"kind" enum:"sandbox,run,workspace" doc:"only those of sandboxes, of runs, or of workspaces"`
+	Kind        string `query:"kind" enum:"sandbox,run,workspace,network" doc:"only those of sandboxes, of runs, of workspaces, or of what networks allowed and refused"`
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }
 
@@ -120,6 +121,13 @@ func eventView(e event.Event) (api.Event, error) {
 		}
 		view := history.View(rev)
 		v.Workspace = &view
+	case event.Network:
+		var d network.Decision
+		if err := json.Unmarshal(e.Data, &d); err != nil {
+			return v, err
+		}
+		view := decisionView(d)
+		v.Network = &view
 	}
 	return v, nil
 }

@@ -87,11 +87,15 @@ func (s *Server) networkLog(ctx context.Context, in *networkLogIn) (*networkLogO
 	}
 	out := &networkLogOut{api.NetworkLog{Items: []api.NetworkDecision{}}}
 	for _, d := range s.networks.Decisions(id, in.From) {
-		out.Body.Items = append(out.Body.Items, api.NetworkDecision{
-			N: d.N, Time: d.At.UTC(), Times: d.Times, Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path, Allowed: d.Allowed, Rule: d.Rule, Why: d.Why,
-		})
+		out.Body.Items = append(out.Body.Items, decisionView(d))
 	}
 	return out, nil
+}
+
+func decisionView(d network.Decision) api.NetworkDecision {
+	return api.NetworkDecision{
+		N: d.N, Time: d.At.UTC(), Times: d.Times, Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path, Allowed: d.Allowed, Rule: d.Rule, Why: d.Why,
+	}
 }
 
 // networkPolicy reads a policy of the API; what is wrong with it is said where it is used.

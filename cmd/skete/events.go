@@ -14,26 +14,29 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-var eventKinds = []string{"sandbox", "run", "workspace"}
+var eventKinds = []string{"sandbox", "run", "workspace", "network"}
 
 func (a program) events() *cobra.Command {
 	var f client.EventFilter
 	count := 0
 	cmd := &cobra.Command{
-		Use: "events", Short: "Follow what happens to sandboxes, workspaces and runs",
-		Long: `Print a line whenever a sandbox or a run changes its state and whenever a workspace
-has a new revision: a number, the time, what it is about and its state, its id (a
-workspace has that of its sandbox), and its name, its title, or what the revision is
-the result of. It begins with what happens from now on; --from 1 begins with all
-that is kept, which is a week's, of each sandbox, workspace and run the newest 64.
+		Use: "events", Short: "Follow what happens to sandboxes, their workspaces and networks, and runs",
+		Long: `Print a line whenever a sandbox or a run changes its state, a workspace has a new
+revision, or something that a sandbox sent was allowed or refused: a number, the time,
+what it is about and its state, its id (a workspace and a network have that of their
+sandbox), and its name, its title, what the revision is the result of, or where to the
+request was. It begins with what happens from now on; --from 1 begins with all that is
+kept, which is a week's, of each sandbox, workspace, network and run the newest 64.
 The numbers grow, over restarts of the server too; others' events leave gaps. A
 lost connection is resumed.
 
 A workspace is "changed" by what runs in it, and "restored" by an undo, a redo, a
-restore or a revert.
+restore or a revert. What a network decides alike in a row is told once, and of many
+decisions a second some; skete egress log has the last thousand.
 
 A line "resync" says that what came before is gone: list again (skete ls, skete
-runs). --json prints each event as the API does, with all of the sandbox, revision or run.`,
+runs). --json prints each event as the API does, with all of the sandbox,
+revision, decision or run.`,
 		Example: `  skete events
   skete events --kind run --json
   skete events --from 1 -n 10      # the oldest ten that are kept`,
@@ -84,6 +87,8 @@ func (a program) printEvent(e api.Event) error {
 		name = e.Run.Title
 	case e.Workspace != nil:
 		name = e.Workspace.Title
+	case e.Network != nil:
+		name = strings.TrimSpace(fmt.Sprintf("%s:%d %s %s", e.Network.Host, e.Network.Port, e.Network.Method, e.Network.Path))
 	}
 	_, err := fmt.Fprintf(a.Out, "%6d  %s  %-18s %s  %s\n", e.Seq, e.Time.Local().Format(time.DateTime), kind, app.Cell(e.ID), app.Cell(name))
 	if err != nil {

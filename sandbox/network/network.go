@@ -1,6 +1,6 @@
 // Package network carries the connections of sandboxes, each by its own policy.
 //
-//	s, err := network.New(network.Config{Seed: seed, Find: manager.OfHost})
+//	s, err := network.New(ctx, network.Config{Seed: seed, Find: manager.OfHost, Events: log})
 //	defer s.Close()
 //	gvisor.Config{Serve: s.Serve}            // streams of machines arrive
 //	manager.Config{Network: s.Machine()}     // what machines are given
@@ -14,6 +14,7 @@ package network
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -24,12 +25,26 @@ import (
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/egress/proxy"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 )
 
 // DecisionsMax is how many decisions of a sandbox are kept.
 const DecisionsMax = 1000
+
+// Bounds of what is told of a sandbox: a program can be refused thousands of times a
+// second, and events are kept for days.
+const (
+	tellAtOnce = 30
+	tellEvery  = time.Second
+)
+
+// States of an event.
+const (
+	allowed = "allowed"
+	refused = "refused"
+)
 
 // Owner is the sandbox of a machine.
 type Owner struct {
@@ -43,8 +58,10 @@ type Owner struct {
 type Config struct {
 	Seed []byte // the secret that the authority's key derives from; at least 32 bytes
 	// Find returns the sandbox that a machine is of; false: of none.
-	Find func(host sandbox.ID) (Owner, bool)
-	Log  *slog.Logger
+	Find   func(host sandbox.ID) (Owner, bool)
+	Events event.Log // decisions are told to; nil = none
+	Node   string
+	Log    *slog.Logger
 
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
@@ -70,8 +87,11 @@ type machine struct {
 	proxy *proxy.Proxy
 }
 
-// New returns a service.
-func New(c Config) (*Service, error) {
+// New returns a service. Numbers of decisions go on from the newest that was told.
+func New(ctx context.Context, c Config) (*Service, error) {
+	if c.Events == nil {
+		c.Events = event.Discard{}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -82,7 +102,11 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{c: c, authority: authority, of: map[sandbox.ID]*machine{}, logs: map[sandbox.ID]*decisions{}}, nil
+	s := &Service{c: c, authority: authority, of: map[sandbox.ID]*machine{}, logs: map[sandbox.ID]*decisions{}}
+	return s, c.Events.Newest(ctx, event.Network, func(e event.Event) error {
+		s.logs[sandbox.ID(e.ID)] = &decisions{last: e.Revision}
+		return nil
+	})
 }
 
 // Machine is what machines with a network are given.
@@ -146,7 +170,7 @@ func (s *Service) make(owner Owner) (*machine, error) {
 	}
 	n.rules.Store(rules)
 	n.proxy = proxy.New(proxy.Config{
-		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner.ID, d) },
+		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner, d) },
 		Lookup: s.c.Lookup, Dial: s.c.Dial, Roots: s.c.Roots, Now: s.c.Now,
 	})
 	return n, nil
@@ -183,7 +207,8 @@ func (s *Service) Detach(host sandbox.ID) {
 	}
 }
 
-// Forget forgets what was decided for a sandbox that is gone.
+// Forget forgets what was decided for a sandbox that is gone. What was told stays, as
+// all events do.
 func (s *Service) Forget(id sandbox.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,15 +239,16 @@ type Decision struct {
 type decisions struct {
 	last uint64
 	list []Decision
+	told time.Time // up to when events have taken their share of the time
 }
 
-func (s *Service) decided(id sandbox.ID, d proxy.Decision) {
+func (s *Service) decided(of Owner, d proxy.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.logs[id]
+	l := s.logs[of.ID]
 	if l == nil {
 		l = &decisions{}
-		s.logs[id] = l
+		s.logs[of.ID] = l
 	}
 	if n := len(l.list); n > 0 && alike(l.list[n-1].Decision, d) {
 		l.list[n-1].Times++
@@ -234,6 +260,34 @@ func (s *Service) decided(id sandbox.ID, d proxy.Decision) {
 		l.list = append(l.list[:0], l.list[len(l.list)/4:]...)
 	}
 	l.list = append(l.list, Decision{d, l.last, 1})
+	s.tell(of, l)
+}
+
+// tell tells of the newest decision of a sandbox, unless there were too many lately.
+// Precondition: s.mu is held.
+func (s *Service) tell(of Owner, l *decisions) {
+	now := s.c.Now()
+	at := later(l.told, now.Add(-tellAtOnce*tellEvery)).Add(tellEvery)
+	if at.After(now) {
+		return
+	}
+	l.told = at
+	d := l.list[len(l.list)-1]
+	state := refused
+	if d.Allowed {
+		state = allowed
+	}
+	data, _ := json.Marshal(d) // plain data
+	s.c.Events.Append(event.Event{
+		Time: d.At.UTC(), Tenant: of.Tenant, Node: s.c.Node, Kind: event.Network, ID: string(of.ID), State: state, Revision: d.N, Data: data,
+	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func alike(a, b proxy.Decision) bool {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/event"
+	"github.com/skete-dev/skete/event/eventtest"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
@@ -33,9 +36,12 @@ const host, box = sandbox.ID("sbx_host"), sandbox.ID("sbx_box")
 // hello, and the sandboxes that its machines are of.
 type world struct {
 	*network.Service
-	t  *testing.T
-	mu sync.Mutex
-	of map[sandbox.ID]network.Owner
+	t      *testing.T
+	web    net.Addr
+	events *eventtest.Memory
+	now    time.Time // it stands still
+	mu     sync.Mutex
+	of     map[sandbox.ID]network.Owner
 }
 
 func newWorld(t *testing.T, p egress.Policy) *world {
@@ -45,9 +51,26 @@ func newWorld(t *testing.T, p egress.Policy) *world {
 	must(t, err)
 	go web.Serve(ln)
 	t.Cleanup(func() { web.Close() })
-	w := &world{t: t, of: map[sandbox.ID]network.Owner{host: {Tenant: "default", ID: box, Name: "web", Policy: p}}}
-	w.Service, err = network.New(network.Config{
-		Seed: bytes.Repeat([]byte{7}, 32),
+	w := &world{
+		t: t, web: ln.Addr(), events: eventtest.NewMemory(), now: time.Now(),
+		of: map[sandbox.ID]network.Owner{host: {Tenant: "default", ID: box, Name: "web", Policy: p}},
+	}
+	w.serve()
+	t.Cleanup(func() { must(t, w.Close()) })
+	return w
+}
+
+// serve makes the service of a server.
+func (w *world) serve() {
+	w.t.Helper()
+	var err error
+	w.Service, err = network.New(w.t.Context(), network.Config{
+		Seed: bytes.Repeat([]byte{7}, 32), Events: w.events,
+		Now: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.now
+		},
 		Find: func(h sandbox.ID) (network.Owner, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -61,12 +84,10 @@ func newWorld(t *testing.T, p egress.Policy) *world {
 			return []netip.Addr{netip.MustParseAddr("203.0.113.1")}, nil
 		},
 		Dial: func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", ln.Addr().String())
+			return (&net.Dialer{}).DialContext(ctx, "tcp", w.web.String())
 		},
 	})
-	must(t, err)
-	t.Cleanup(func() { must(t, w.Close()) })
-	return w
+	must(w.t, err)
 }
 
 func must(t testing.TB, err error) {
@@ -256,8 +277,54 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// What was decided is told, alike in a row once, of many a second some, and goes on in
+// the next server.
+func TestEvents(t *testing.T) {
+	w := newWorld(t, egress.Policy{})
+	for range 3 {
+		w.get(host)
+	}
+	r := eventtest.Read(t, w.events, "default", event.Query{From: 1, Kind: event.Network})
+	e := r.Next()
+	var d network.Decision
+	must(t, json.Unmarshal(e.Data, &d))
+	if e.Type() != "network.refused" || e.ID != string(box) || e.Revision != 1 || d.Host != "api.example.com" || d.Why == "" || !e.Time.Equal(d.At) {
+		t.Errorf("%+v of %+v", e, d)
+	}
+	decide := func(n int) {
+		policies := []egress.Policy{allow("api.example.com"), {}}
+		for i := range n {
+			w.own(host, network.Owner{Tenant: "default", ID: box, Name: "web", Policy: policies[i%2]})
+			must(t, w.Changed(host))
+			w.get(host)
+		}
+	}
+	told := func(want uint64, when string) {
+		t.Helper()
+		if next, err := w.events.Next(t.Context()); err != nil || next-1 != want {
+			t.Errorf("%s: %d decisions were told, not %d; %v", when, next-1, want, err)
+		}
+	}
+	decide(80)
+	if list := w.Decisions(box, 0); len(list) != 81 {
+		t.Errorf("%d decisions are kept", len(list))
+	}
+	told(30, "at once")
+	w.mu.Lock()
+	w.now = w.now.Add(3 * time.Second)
+	w.mu.Unlock()
+	decide(10)
+	told(33, "three seconds later")
+	must(t, w.Close())
+	w.serve()
+	decide(1)
+	if list := w.Decisions(box, 0); len(list) != 1 || list[0].N != 85 {
+		t.Errorf("in the next server: %+v", list)
+	}
+}
+
 func TestNew_bad(t *testing.T) {
-	if _, err := network.New(network.Config{Seed: make([]byte, 8)}); err == nil {
+	if _, err := network.New(t.Context(), network.Config{Seed: make([]byte, 8)}); err == nil {
 		t.Error("a seed of eight bytes is taken")
 	}
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
@@ -13,12 +14,12 @@ import (
 )
 
 // openNetworks makes what carries the connections of sandboxes.
-func (r *running) openNetworks() error {
+func (r *running) openNetworks(ctx context.Context) error {
 	seed, err := networkSeed(r.in("network.key"))
 	if err != nil {
 		return err
 	}
-	r.networks, err = network.New(network.Config{Seed: seed, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})

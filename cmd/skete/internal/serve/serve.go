@@ -188,7 +188,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if err != nil {
 		return err
 	}
-	if err := r.openNetworks(); err != nil {
+	if err := r.openNetworks(ctx); err != nil {
 		return err
 	}
 	providers, err := r.providers(ctx)
