@@ -39,10 +39,13 @@ func EgressCommand(run *app.App) *cobra.Command {
 	return cmd
 }
 
-// networkOf reads --network: a profile, or a file of rules.
+// networkOf reads --network: a profile, or a file of rules. ERA calls one allow_all.
 func networkOf(value string) (profile string, rules *api.NetworkPolicy, err error) {
-	if value == egress.None || value == egress.Open {
+	switch value {
+	case egress.None, egress.Open:
 		return value, nil, nil
+	case "allow_all":
+		return egress.Open, nil, nil
 	}
 	content, err := os.ReadFile(value)
 	if errors.Is(err, fs.ErrNotExist) {
