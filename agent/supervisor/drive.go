@@ -128,7 +128,10 @@ func (k *Supervisor) deleted(t threadKey) bool {
 
 // fail marks the records of the runs of a thread whose log cannot be driven.
 func (k *Supervisor) fail(t threadKey, cause error) {
-	for _, e := range k.unfinished(t) {
+	for _, e := range k.of(t) {
+		if e.snapshot().State.Final() {
+			continue
+		}
 		_ = k.leave(k.ctx, e, definition.AfterRun{})
 		_ = k.save(k.ctx, e, func(r *runs.Run) {
 			r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()

@@ -125,8 +125,8 @@ func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 // unbegun looks after a thread's records whose runs are not in the log; current is
 // the run that is. Unavailable: it may still be on its way.
 func (k *Supervisor) unbegun(ctx context.Context, t threadKey, current thread.RunID) error {
-	for _, e := range k.unfinished(t) {
-		if e.id == current {
+	for _, e := range k.of(t) {
+		if e.id == current || e.snapshot().State.Final() {
 			continue
 		}
 		if e, err := k.begun(ctx, t.tenant, e.id); err != nil {
@@ -146,9 +146,10 @@ func (k *Supervisor) unbegun(ctx context.Context, t threadKey, current thread.Ru
 
 // overtaken settles the runs of a thread whose end is in the log and not in their
 // records: the server died in between, or the store was away, and the thread's next run
-// has begun. Otherwise nothing would look at them again.
+// has begun. Otherwise nothing would look at them again. One whose record does say so is
+// still known because the rest of its end could not be done.
 func (k *Supervisor) overtaken(ctx context.Context, log thread.Log, t threadKey, current thread.RunID) error {
-	for _, e := range k.unfinished(t) {
+	for _, e := range k.of(t) {
 		if e.id == current {
 			continue
 		}
@@ -166,8 +167,8 @@ func (k *Supervisor) overtaken(ctx context.Context, log thread.Log, t threadKey,
 	return nil
 }
 
-// unfinished returns the runs of a thread that are over by no record, the oldest first.
-func (k *Supervisor) unfinished(t threadKey) []*entry {
+// of returns the runs of a thread that are not forgotten, the oldest first.
+func (k *Supervisor) of(t threadKey) []*entry {
 	k.mu.Lock()
 	var of []*entry
 	for _, e := range k.runs {
@@ -176,7 +177,6 @@ func (k *Supervisor) unfinished(t threadKey) []*entry {
 		}
 	}
 	k.mu.Unlock()
-	of = slices.DeleteFunc(of, func(e *entry) bool { return e.snapshot().State.Final() }) // its lock is held over writes
 	slices.SortFunc(of, func(a, b *entry) int { return a.snapshot().Created.Compare(b.snapshot().Created) })
 	return of
 }

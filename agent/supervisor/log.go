@@ -22,6 +22,11 @@ const tries = 50
 
 // foldLog reads a thread. NotFound: there is none.
 func foldLog(ctx context.Context, log thread.Log, id thread.ID) (*runs.State, error) {
+	return foldUntil(ctx, log, id, func(thread.Event) bool { return false })
+}
+
+// foldUntil reads a thread to the event that is the last, or to its end.
+func foldUntil(ctx context.Context, log thread.Log, id thread.ID, last func(thread.Event) bool) (*runs.State, error) {
 	s := runs.NewState()
 	for e, err := range log.Load(ctx, id, 1) {
 		if err != nil {
@@ -29,6 +34,9 @@ func foldLog(ctx context.Context, log thread.Log, id thread.ID) (*runs.State, er
 		}
 		if err := s.Apply(e); err != nil {
 			return nil, fmt.Errorf("%s: %w", id, err)
+		}
+		if last(e) {
+			break
 		}
 	}
 	if s.Seq == 0 {
@@ -39,19 +47,16 @@ func foldLog(ctx context.Context, log thread.Log, id thread.ID) (*runs.State, er
 
 // foldTo reads a thread to the end of one of its runs; nil: that is not there.
 func foldTo(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID) (*runs.State, error) {
-	s := runs.NewState()
-	for e, err := range log.Load(ctx, id, 1) {
-		if err != nil {
-			return nil, err
-		}
-		if err := s.Apply(e); err != nil {
-			return nil, fmt.Errorf("%s: %w", id, err)
-		}
-		if _, is := e.Body.(thread.RunEnded); is && e.Run == run {
-			return s, nil
-		}
+	found := false
+	s, err := foldUntil(ctx, log, id, func(e thread.Event) bool {
+		_, is := e.Body.(thread.RunEnded)
+		found = is && e.Run == run
+		return found
+	})
+	if err != nil || !found {
+		return nil, err
 	}
-	return nil, nil
+	return s, nil
 }
 
 // appendTo appends and applies, behind what others have just appended. ErrFenced:

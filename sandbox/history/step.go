@@ -51,16 +51,34 @@ func (s *Service) Step(ctx context.Context, tenant string, id sandbox.ID, who, w
 		return st
 	}
 	s.Begin(ctx, tenant, id)
-	if st.l.before(ctx) {
-		st.l.look(ctx, beginMax)
-	}
-	st.l.mu.Lock()
-	defer st.l.mu.Unlock()
-	st.l.begun++
-	st.n = st.l.begun
-	st.l.under = append(st.l.under, st)
-	st.l.arm()
+	st.l.join(ctx, st, st.l.before(ctx))
 	return st
+}
+
+// join lets a step be under way. A look that has begun has its name already, and may
+// find what the step does next: the step waits for its end, and with after for that of
+// one that begins after now.
+func (l *ledger) join(ctx context.Context, st *Step, after bool) {
+	l.mu.Lock()
+	l.begun++
+	st.n = l.begun
+	wait := l.now
+	if after {
+		wait = l.wanted()
+	}
+	if wait != nil {
+		wait.join = append(wait.join, st)
+	}
+	l.mu.Unlock()
+	if wait != nil {
+		wait.wait(ctx, beginMax)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wait == nil || wait.leave(st) {
+		l.under = append(l.under, st)
+	}
+	l.arm()
 }
 
 // End keeps what the step changed. It may be repeated.
@@ -112,18 +130,42 @@ type ledger struct {
 	id     sandbox.ID
 	refs   int // guarded by Service.mu; 0: it is not in the Service's list any more
 
-	mu      sync.Mutex    // guards all below
-	under   []*Step       // begun and not ended
-	ended   []*Step       // since the last look began
-	next    chan struct{} // closed when the look has ended that begins next; nil = no call waits for one
-	looking bool
-	begun   int // how many steps
+	mu    sync.Mutex // guards all below
+	under []*Step    // begun and not ended
+	ended []*Step    // since the last look began
+	now   *scan      // under way; nil = none is
+	next  *scan      // begins after that; nil = no call waits for one
+	begun int        // how many steps
 
 	timer   *time.Timer // nil = nothing waits for quiet
 	touched bool        // something may have changed, and it was not looked at
 	last    time.Time   // when it was touched last
 	first   time.Time   // since when something may be there that was not looked at; zero = it is not
 	heard   uint64      // at the last tick
+}
+
+// scan is one look at the files of a sandbox, which makes a revision of what changed.
+type scan struct {
+	done chan struct{} // closed when it has ended
+	join []*Step       // that begin when it has; guarded by the ledger's mu
+}
+
+// wait waits until the look has ended, but no longer than most.
+func (k *scan) wait(ctx context.Context, most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-k.done:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// leave takes a step out of those that wait for the look; false = it has begun.
+func (k *scan) leave(st *Step) bool {
+	n := len(k.join)
+	k.join = slices.DeleteFunc(k.join, func(o *Step) bool { return o == st })
+	return len(k.join) < n
 }
 
 // ledger returns that of a sandbox, to be dropped; nil = the tenant has no such
@@ -203,7 +245,7 @@ func (l *ledger) before(ctx context.Context) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.looking && l.next == nil {
+	if l.now == nil && l.next == nil {
 		l.ended = nil
 	}
 	return false
@@ -226,44 +268,40 @@ func (l *ledger) fresh(ctx context.Context) bool {
 // One look serves all who came before it began.
 func (l *ledger) look(ctx context.Context, most time.Duration) {
 	l.mu.Lock()
-	if l.next == nil {
-		l.next = make(chan struct{})
-	}
-	done := l.next
-	if !l.looking {
-		l.looking = l.s.spawn(l.looks)
-	}
-	going := l.looking
+	k := l.wanted()
 	l.mu.Unlock()
-	if !going {
-		return
+	if k != nil {
+		k.wait(ctx, most)
 	}
-	t := time.NewTimer(most)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-	case <-ctx.Done():
+}
+
+// wanted returns the look that begins next; nil = the service is closed.
+// Preconditions: l.mu is held.
+func (l *ledger) wanted() *scan {
+	if l.next == nil {
+		l.next = &scan{done: make(chan struct{})}
+		if l.now == nil && !l.s.spawn(l.looks) {
+			l.next = nil
+		}
 	}
+	return l.next
 }
 
 // looks makes revisions as long as a call waits for one.
 func (l *ledger) looks() {
-	for {
-		l.mu.Lock()
-		done := l.next
-		if done == nil {
-			l.looking = false
-			l.mu.Unlock()
-			return
-		}
-		l.next = nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.next != nil {
+		l.now, l.next = l.next, nil
 		label := labelOf(append(slices.Clone(l.ended), l.under...))
 		l.ended, l.touched, l.first = nil, false, time.Time{}
 		l.mu.Unlock()
 		l.revise(label)
-		close(done)
+		l.mu.Lock()
+		l.under, l.now.join = append(l.under, l.now.join...), nil
+		close(l.now.done)
 	}
+	l.now = nil
 }
 
 // labelOf names the calls that a revision is the work of.
@@ -396,7 +434,7 @@ func (h *history) settled(ctx context.Context) {
 	}
 	defer l.drop()
 	l.mu.Lock()
-	busy := len(l.under)+len(l.ended) > 0 || l.looking
+	busy := len(l.under)+len(l.ended) > 0 || l.now != nil || l.next != nil
 	l.mu.Unlock()
 	if n, known := h.s.heard(h.id); busy && (!known || n > 0) {
 		l.look(ctx, beginMax)

@@ -9,10 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/internal/scratch"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/workspace"
@@ -198,6 +200,48 @@ func TestStep_many(t *testing.T) {
 	revs := made(t, s)
 	if slices.Contains(revs, "outside: ") {
 		t.Errorf("a revision that names no call: %q", revs)
+	}
+}
+
+// A step does not begin once a look has: that has its name already, and would take what
+// the step does for the work of others.
+func TestStep_beginsDuringALook(t *testing.T) {
+	disk := scratch.Disk(t, 32) // one where nothing else changes
+	h, s := newHouse(t)
+	h.disk, h.empty = disk, true
+	must(t, os.Mkdir(filepath.Join(h.disk, "files"), 0o755))
+	first := s.Step(t.Context(), tenant, id, "ci", "one")
+	h.write(t, "a", "1")
+	first.End()
+	if n, known := s.heard(id); !known || n != 0 {
+		t.Skipf("the kernel does not tell here what changes (%d, %t)", n, known)
+	}
+	l := s.known(tenant, id)
+	defer l.drop()
+	free, err := s.each.begin(t.Context(), string(id)) // a look gets its name, and no further
+	must(t, err)
+	free = sync.OnceFunc(free)
+	defer free()
+	var calls sync.WaitGroup
+	calls.Go(func() { l.look(t.Context(), time.Minute) })
+	waits := func(joined int) func() bool {
+		return func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.under) > 0 || l.now != nil && len(l.now.join) == joined
+		}
+	}
+	patience.Until(t, 10*time.Second, "a look", waits(0))
+	calls.Go(func() {
+		st := s.Step(t.Context(), tenant, id, "ci", "two")
+		h.write(t, "b", "2")
+		st.End()
+	})
+	patience.Until(t, 10*time.Second, "a step", waits(1))
+	free()
+	calls.Wait()
+	if d := cmp.Diff([]string{"api:ci: one", "api:ci: two"}, made(t, s)); d != "" {
+		t.Error(d)
 	}
 }
 
