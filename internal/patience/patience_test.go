@@ -13,13 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// paced replaces the measurements until the test's end. In a bubble the clock
+// pace replaces the measurements until the test's end. In a bubble the clock
 // is exact, so what a wait takes can be compared.
-func paced(t *testing.T, factor func() float64) {
+func pace(t *testing.T, factor func() float64) {
 	t.Helper()
-	old := measured
-	measured = factor
-	t.Cleanup(func() { measured = old })
+	old := paced.Swap(&factor)
+	t.Cleanup(func() { paced.Store(old) })
 }
 
 func steady(f float64) func() float64 { return func() float64 { return f } }
@@ -75,7 +74,7 @@ func TestUntil_aHungThingFailsInTheTimeOfTheMachine(t *testing.T) {
 				if c.factor == nil {
 					c.factor = lateFrom(5*time.Second, 5)
 				}
-				paced(t, c.factor)
+				pace(t, c.factor)
 				why, took := inVain(t, 10*time.Second)
 				if !strings.Contains(why, "in vain for a miracle") || took < c.least || took > c.most {
 					t.Errorf("%q after %v, want it between %v and %v", why, took, c.least, c.most)
@@ -86,7 +85,7 @@ func TestUntil_aHungThingFailsInTheTimeOfTheMachine(t *testing.T) {
 }
 
 func TestUntil_asksOnceWhereItHoldsAtOnce(t *testing.T) {
-	paced(t, func() float64 { t.Error("measured for nothing"); return 1 })
+	pace(t, func() float64 { t.Error("measured for nothing"); return 1 })
 	asked := 0
 	Until(t, time.Minute, "nothing", func() bool { asked++; return true })
 	if asked != 1 {
@@ -97,7 +96,7 @@ func TestUntil_asksOnceWhereItHoldsAtOnce(t *testing.T) {
 // A process that was stopped for an hour has not waited for an hour.
 func TestUntil_asleepIsNotWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		paced(t, steady(1))
+		pace(t, steady(1))
 		slept := false
 		Until(t, 10*time.Second, "the end of a sleep", func() bool {
 			if slept {
@@ -129,7 +128,7 @@ func TestContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				paced(t, steady(c.factor))
+				pace(t, steady(c.factor))
 				began := time.Now()
 				parent, endParent := context.WithCancelCause(t.Context())
 				defer endParent(nil)
@@ -160,7 +159,7 @@ func TestContext(t *testing.T) {
 // which never comes, is.
 func TestSteps_endsWhenNoneIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		paced(t, steady(1))
+		pace(t, steady(1))
 		began := time.Now()
 		ctx, cancel := Steps(t.Context(), 10*time.Second, func() int { return min(10, int(time.Since(began)/(8*time.Second))) })
 		defer cancel()
