@@ -5,9 +5,10 @@ import "time"
 // NetworkPolicy says what may leave a sandbox: what no rule allows is refused, and a
 // rule that denies wins.
 type NetworkPolicy struct {
-	Profile string        `json:"profile,omitempty" enum:"none,open" doc:"to begin with: nothing, or everything to public addresses; default none"`
+	Profile string        `json:"profile,omitempty" enum:"none,default,open" doc:"to begin with: nothing, reading where packages and public repositories are, or everything to public addresses; default none"`
 	Allow   []NetworkRule `json:"allow,omitempty" maxItems:"500"`
 	Deny    []NetworkRule `json:"deny,omitempty" maxItems:"500"`
+	Usual   []NetworkRule `json:"usual,omitempty" readOnly:"true" doc:"what the profile default allows now; it is not read"`
 }
 
 // NetworkRule is about a host.

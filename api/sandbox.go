@@ -18,7 +18,7 @@ type CreateSandbox struct {
 	Env           map[string]string `json:"env,omitempty"`
 	Workdir       string            `json:"workdir,omitempty" doc:"default /workspace"`
 	Root          bool              `json:"root,omitempty" doc:"commands may run as root inside"`
-	Network       string            `json:"network,omitempty" enum:"none,open" doc:"what leaves the sandbox: nothing, or everything to public addresses; default none"`
+	Network       string            `json:"network,omitempty" enum:"none,default,open" doc:"what leaves the sandbox: nothing, reading where packages and public repositories are, or everything to public addresses; default the server's, which is default"`
 	Egress        *NetworkPolicy    `json:"egress,omitempty" doc:"rules beside the profile that network names; even without one the sandbox has a network then, whose policy can be changed"`
 	Persist       bool              `json:"persist,omitempty" doc:"expiry stops the sandbox and keeps its disk"`
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0"`

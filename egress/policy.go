@@ -12,9 +12,13 @@ import (
 
 // Profiles that a policy begins with.
 const (
-	None = "none" // nothing
-	Open = "open" // everything public
+	None    = "none"    // nothing
+	Default = "default" // reading where packages and public repositories are
+	Open    = "open"    // everything public
 )
+
+// Profiles are all of them.
+var Profiles = []string{None, Default, Open}
 
 // Access says how much of a host a rule allows.
 type Access string
@@ -37,7 +41,7 @@ const (
 
 // Policy is what people write.
 type Policy struct {
-	Profile string `json:"profile,omitempty" yaml:"profile"` // None, Open; "" = None
+	Profile string `json:"profile,omitempty" yaml:"profile"` // one of Profiles; "" = None
 	Allow   []Rule `json:"allow,omitempty" yaml:"allow"`
 	Deny    []Rule `json:"deny,omitempty" yaml:"deny"`
 }
@@ -103,8 +107,8 @@ func Problems(p Policy) []Problem {
 	add := func(field, format string, args ...any) {
 		list = append(list, Problem{field, fmt.Sprintf(format, args...)})
 	}
-	if p.Profile != "" && p.Profile != None && p.Profile != Open {
-		add("profile", "%.60q is no profile; use %s or %s", p.Profile, None, Open)
+	if p.Profile != "" && !slices.Contains(Profiles, p.Profile) {
+		add("profile", "%.60q is no profile; use %s", p.Profile, strings.Join(Profiles, ", "))
 	}
 	if n := len(p.Allow) + len(p.Deny); n > RulesMax {
 		add("allow", "there are %d rules, at most %d are possible", n, RulesMax)
@@ -233,11 +237,16 @@ func isNumber(l string) bool {
 	return err == nil || strings.HasPrefix(l, "0x") && len(l) == 2
 }
 
-// Compile checks a policy. Invalid names all its mistakes.
-func Compile(p Policy) (*Rules, error) {
+// Compile checks a policy. Of the profile Default it allows what usual does, which
+// package egress/registry knows. Invalid names all mistakes of the policy.
+func Compile(p Policy, usual ...Rule) (*Rules, error) {
 	problems := Problems(p)
 	if len(problems) == 0 {
-		return &Rules{open: p.Profile == Open, allow: slices.Clone(p.Allow), deny: slices.Clone(p.Deny)}, nil
+		r := &Rules{open: p.Profile == Open, allow: slices.Clone(p.Allow), deny: slices.Clone(p.Deny)}
+		if p.Profile == Default {
+			r.usual = slices.Clone(usual)
+		}
+		return r, nil
 	}
 	var texts []string
 	for _, x := range problems {

@@ -12,6 +12,7 @@ import (
 type Rules struct {
 	open        bool
 	allow, deny []Rule
+	usual       []Rule // that the profile allows
 }
 
 // Verdict is a decision.
@@ -59,11 +60,19 @@ func (r *Rules) Connection(host string, port int) Verdict {
 			return Verdict{Allowed: true, Rule: x.String()}
 		}
 	}
+	for _, x := range r.usual {
+		if x.about(host, port, false) {
+			return Verdict{Allowed: true, Rule: ofProfile(x)}
+		}
+	}
 	if r.open {
 		return Verdict{Allowed: true, Rule: Open}
 	}
 	return unspoken(host, port)
 }
+
+// ofProfile names a rule that no person wrote.
+func ofProfile(x Rule) string { return Default + ": " + x.String() }
 
 // Request decides about a request over a connection that is not pinned.
 func (r *Rules) Request(q Request) Verdict {
@@ -87,6 +96,17 @@ func (r *Rules) Request(q Request) Verdict {
 			return Verdict{Allowed: true, Rule: x.String(), Limited: limited || x.limitsRequests()}
 		}
 		near = &r.allow[i]
+	}
+	for i, x := range r.usual {
+		if !x.about(q.Host, q.Port, false) {
+			continue
+		}
+		if x.covers(q, false) {
+			return Verdict{Allowed: true, Rule: ofProfile(x), Limited: limited || x.limitsRequests()}
+		}
+		if near == nil {
+			near = &r.usual[i]
+		}
 	}
 	switch {
 	case r.open:

@@ -26,6 +26,8 @@ const (
 	envBytesMax = 120 << 10 // a command's arguments must fit beside it
 
 	authorityBytesMax = 16 << 10
+	filesMax          = 16 // of a network
+	fileBytesMax      = 64 << 10
 )
 
 // Adopt makes this machine the one of a sandbox: it steps the clock and mixes
@@ -72,7 +74,7 @@ func (c *control) Adopt(_ context.Context, r *connect.Request[wire.AdoptRequest]
 		return nil, wire.ToConnect(err)
 	}
 	c.apply(boot, id)
-	c.renewNetwork(req.Authority)
+	c.renewNetwork(req.Authority, req.Files)
 	if c.cfg.Own {
 		nameMachine(boot.Hostname, !req.KeepBootId)
 	}
@@ -129,6 +131,11 @@ func nameMachine(hostname string, fresh bool) {
 
 func checkAdopt(req *wire.AdoptRequest) error {
 	size := 0
+	for p, content := range req.Files {
+		if !filepath.IsAbs(p) || len(p) > pathMax || strings.IndexByte(p, 0) >= 0 || len(content) > fileBytesMax {
+			return errs.New(errs.Invalid, "a file of the network has no absolute path, or more than %d bytes", fileBytesMax)
+		}
+	}
 	for k, v := range req.Env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(string(v), 0) >= 0 {
 			return errs.New(errs.Invalid, "%.100q is not a variable, or its value holds a NUL byte", k)
@@ -144,6 +151,8 @@ func checkAdopt(req *wire.AdoptRequest) error {
 		return errs.New(errs.Invalid, "the environment has more than %d variables or %d bytes", envCountMax, envBytesMax)
 	case len(req.Authority) > authorityBytesMax:
 		return errs.New(errs.Invalid, "the network's certificate has more than %d bytes", authorityBytesMax)
+	case len(req.Files) > filesMax:
+		return errs.New(errs.Invalid, "the network has more than %d files", filesMax)
 	case !plainName(req.Hostname, hostnameMax):
 		return errs.New(errs.Invalid, "%.80q is no host name", req.Hostname)
 	case !plainName(req.Sandbox, sandboxMax):

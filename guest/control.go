@@ -71,7 +71,7 @@ func (c *control) Quiesce(_ context.Context, r *connect.Request[wire.QuiesceRequ
 
 // Thaw continues what Quiesce stopped.
 func (c *control) Thaw(context.Context, *connect.Request[wire.ThawRequest]) (*connect.Response[wire.ThawResponse], error) {
-	c.renewNetwork(nil)
+	c.renewNetwork(nil, nil)
 	return connect.NewResponse(&wire.ThawResponse{Resumed: c.core.Thaw()}), nil
 }
 

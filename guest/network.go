@@ -38,6 +38,7 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 	if n.Authority != "" {
 		err = errors.Join(err, trust("/", []byte(n.Authority)))
 	}
+	err = errors.Join(err, configure("/", cfg.Boot.Files()))
 	c, cerr := capture.Start(capture.Config{
 		Open: func(ctx context.Context) (net.Conn, error) { return host.dial(ctx, wire.NetworkPort) },
 		Logf: func(format string, args ...any) { logf(cfg.Log, format, args...) },
@@ -47,7 +48,7 @@ func openNetwork(cfg Config, host transport) (*capture.Capture, error) {
 
 // renewNetwork is called when the machine may have come out of a snapshot, before its
 // commands go on. No authority: the one that is trusted stays.
-func (c *control) renewNetwork(authority []byte) {
+func (c *control) renewNetwork(authority []byte, files map[string][]byte) {
 	if c.network == nil {
 		return
 	}
@@ -55,6 +56,7 @@ func (c *control) renewNetwork(authority []byte) {
 	if len(authority) > 0 {
 		err = errors.Join(err, trust("/", authority))
 	}
+	err = errors.Join(err, configure("/", files))
 	if err != nil {
 		logf(c.cfg.Log, "%v", err)
 	}
@@ -92,6 +94,29 @@ func trust(root string, authority []byte) error {
 	}
 	if err := writeFile(filepath.Join(root, wire.TrustFile), append(all, ours...)); err != nil {
 		return errors.Join(errs, fmt.Errorf("trust the network: %w", err))
+	}
+	return errs
+}
+
+// settingsBegin begins files of settings that are ours to replace.
+const settingsBegin = "# Settings of this sandbox's network\n"
+
+// configure writes settings of package managers. What a template or a program has put in
+// such a place stays.
+func configure(root string, files map[string][]byte) error {
+	var errs error
+	for p, content := range files {
+		p = filepath.Join(root, p)
+		switch old, err := readFile(p); {
+		case err == nil && !bytes.HasPrefix(old, []byte(settingsBegin)):
+			continue
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			errs = errors.Join(errs, err)
+			continue
+		}
+		if err := writeFile(p, slices.Concat([]byte(settingsBegin), content)); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("settings of the network: %w", err))
+		}
 	}
 	return errs
 }

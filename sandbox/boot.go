@@ -16,6 +16,13 @@ const (
 	WorkspaceDir = "/workspace"
 )
 
+// Network is what a machine with a network is given.
+type Network struct {
+	Authority string            // as wire.Network has it
+	Files     map[string]string // as wire.Network has them
+	Env       map[string]string // of commands, beneath the template's and the sandbox's own
+}
+
 // BootFile returns what the guest shall be told; the provider adds where the
 // host is (Channel) and adapts paths if it has no root file system of its own.
 func (b Boot) BootFile() wire.Boot {
@@ -24,8 +31,13 @@ func (b Boot) BootFile() wire.Boot {
 		env = map[string]string{}
 	}
 	var network *wire.Network
-	if b.Spec.HasNetwork() {
-		network = b.Network
+	if n := b.Network; n != nil && b.Spec.HasNetwork() {
+		network = &wire.Network{Authority: n.Authority, Files: n.Files}
+		for name, value := range n.Env {
+			if _, ok := env[name]; !ok { // the template's own wins
+				env[name] = value
+			}
+		}
 		for _, name := range wire.TrustEnv {
 			env[name] = wire.TrustFile
 		}

@@ -72,6 +72,7 @@ type Limits struct {
 // Defaults fill what a spec leaves open. Zero = the built-in value.
 type Defaults struct {
 	Template    string // "" = what suits the provider (Spec.Settled)
+	Network     string // a profile, where the provider gives machines a network; "" = none
 	Provider    string
 	CPUs        float64
 	MemoryMB    int
@@ -161,7 +162,7 @@ func fill[T comparable](field *T, value T) {
 
 // Normalise fills what the spec leaves open and refuses what is absurd or over
 // the limits; the error names every field that is wrong. Both limits and
-// defaults may be zero. The template may stay open until the provider is known
+// defaults may be zero. Template and network may stay open until the provider is known
 // (Spec.Settled). The result shares nothing with s.
 func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	l = l.Filled()
@@ -174,7 +175,9 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	fill(&s.PidsMax, d.PidsMax)
 	fill(&s.TTL, d.TTL)
 	fill(&s.IdleTimeout, d.IdleTimeout)
-	fill(&s.Network, egress.None)
+	if s.Egress != nil {
+		fill(&s.Network, egress.None) // rules alone
+	}
 	s.Env, s.Metadata = maps.Clone(s.Env), maps.Clone(s.Metadata)
 
 	var p problems
@@ -185,7 +188,7 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	p.word("provider", s.Provider)
 	p.oneOf("language", s.Language, append([]string{""}, Languages...))
 	p.oneOf("require", string(s.Require), isolationNames())
-	p.oneOf("network", s.Network, []string{egress.None, egress.Open})
+	p.oneOf("network", s.Network, append([]string{""}, egress.Profiles...))
 	if s.Egress != nil {
 		s.Egress = &egress.Policy{Allow: slices.Clone(s.Egress.Allow), Deny: slices.Clone(s.Egress.Deny)}
 	}

@@ -146,7 +146,7 @@ type Boot struct {
 	// Forwards are places in the machine that lead to ports of the host.
 	Forwards []wire.Forward
 	// Network is what a machine with a network (Spec.HasNetwork) is given.
-	Network *wire.Network
+	Network *Network
 	// From is a directory that Machine.Snapshot of this kind of provider has
 	// filled; empty = boot cold. The machine comes up as it was frozen, with
 	// this ID, on this workspace (a copy of what it was then), its commands

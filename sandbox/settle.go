@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"cmp"
+
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/template"
 )
@@ -21,11 +24,12 @@ func (s Spec) Fits(c Capabilities) error {
 
 // Settled fills in what depends on the provider: without a template, a machine
 // that can see the host's programs gets them. One with a root image cannot,
-// and gets the ready template of its language, or debian.
+// and gets the ready template of its language, or debian. One that can have a network
+// gets that of d.
 //
 // The request of a create is the spec before this, so that a repetition of it
 // is recognised whichever provider was chosen.
-func (s Spec) Settled(c Capabilities) Spec {
+func (s Spec) Settled(c Capabilities, d Defaults) Spec {
 	switch {
 	case s.Template != "":
 	case !c.RootImage:
@@ -34,6 +38,12 @@ func (s Spec) Settled(c Capabilities) Spec {
 		s.Template = s.Language
 	default:
 		s.Template = template.DebianName
+	}
+	if s.Network == "" {
+		s.Network = egress.None
+		if c.Network {
+			s.Network = cmp.Or(d.Network, egress.None)
+		}
 	}
 	return s
 }

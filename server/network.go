@@ -6,6 +6,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
@@ -17,6 +18,7 @@ import (
 // Networks is what the server needs to show what was decided. It returns at once.
 type Networks interface {
 	Decisions(id sandbox.ID, from uint64) []network.Decision
+	Registries() registry.Set
 }
 
 func (s *Server) registerNetworks(t *route.Table) {
@@ -46,7 +48,7 @@ func (s *Server) getNetwork(ctx context.Context, in *SandboxPath) (*networkOut, 
 	if err != nil {
 		return nil, err
 	}
-	return &networkOut{networkView(info.Spec.Policy())}, nil
+	return &networkOut{s.networkView(info.Spec.Policy())}, nil
 }
 
 type setNetworkIn struct {
@@ -64,7 +66,7 @@ func (s *Server) setNetwork(ctx context.Context, in *setNetworkIn) (*networkOut,
 	if err != nil {
 		return nil, err
 	}
-	return &networkOut{networkView(info.Spec.Policy())}, nil
+	return &networkOut{s.networkView(info.Spec.Policy())}, nil
 }
 
 type networkLogIn struct {
@@ -111,7 +113,7 @@ func networkRules(list []api.NetworkRule) []egress.Rule {
 	return out
 }
 
-func networkView(p egress.Policy) api.NetworkPolicy {
+func (s *Server) networkView(p egress.Policy) api.NetworkPolicy {
 	view := func(list []egress.Rule) []api.NetworkRule {
 		var out []api.NetworkRule
 		for _, r := range list {
@@ -119,5 +121,9 @@ func networkView(p egress.Policy) api.NetworkPolicy {
 		}
 		return out
 	}
-	return api.NetworkPolicy{Profile: p.Profile, Allow: view(p.Allow), Deny: view(p.Deny)}
+	out := api.NetworkPolicy{Profile: p.Profile, Allow: view(p.Allow), Deny: view(p.Deny)}
+	if p.Profile == egress.Default {
+		out.Usual = view(s.networks.Registries().Rules())
+	}
+	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/egress/proxy"
+	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/server"
@@ -29,6 +30,10 @@ type decisions []network.Decision
 
 func (d decisions) Decisions(_ sandbox.ID, from uint64) []network.Decision {
 	return d[min(max(from, 1)-1, uint64(len(d))):]
+}
+
+func (decisions) Registries() registry.Set {
+	return registry.Set{Sources: []registry.Source{{Tool: "pip", URL: "https://py.example.com:8443/simple"}}}
 }
 
 var decidedAt = time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)

@@ -87,6 +87,9 @@ type Network struct {
 	// that programs reach. All programs of the machine shall trust it. Empty: an
 	// adoption tells it.
 	Authority string `json:"authority,omitempty"`
+	// Files are settings of package managers: absolute paths and contents. They are
+	// made where there is no such file yet, or one that was made so.
+	Files map[string]string `json:"files,omitempty"`
 }
 
 // Authority is that of the machine's network; nil: it has none.
@@ -95,6 +98,18 @@ func (b Boot) Authority() []byte {
 		return nil
 	}
 	return []byte(b.Network.Authority)
+}
+
+// Files are those of the machine's network, as an adoption tells them.
+func (b Boot) Files() map[string][]byte {
+	if b.Network == nil || len(b.Network.Files) == 0 {
+		return nil
+	}
+	files := make(map[string][]byte, len(b.Network.Files))
+	for p, content := range b.Network.Files {
+		files[p] = []byte(content)
+	}
+	return files
 }
 
 // Forward is a place in the machine: each connection to it becomes a stream to a

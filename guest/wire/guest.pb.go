@@ -972,12 +972,13 @@ type AdoptRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"` // empty: the names and the environment stay
 	Hostname      string                 `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	TimeUnixNs    int64                  `protobuf:"varint,3,opt,name=time_unix_ns,json=timeUnixNs,proto3" json:"time_unix_ns,omitempty"`                                        // the host's clock now
-	Entropy       []byte                 `protobuf:"bytes,4,opt,name=entropy,proto3" json:"entropy,omitempty"`                                                                   // 32..512 bytes of the host's
-	Env           map[string][]byte      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // replaces the sandbox's environment
-	Workdir       []byte                 `protobuf:"bytes,6,opt,name=workdir,proto3" json:"workdir,omitempty"`                                                                   // empty: stays
-	KeepBootId    bool                   `protobuf:"varint,7,opt,name=keep_boot_id,json=keepBootId,proto3" json:"keep_boot_id,omitempty"`                                        // the machine goes on where it was; no key was forgotten
-	Authority     []byte                 `protobuf:"bytes,8,opt,name=authority,proto3" json:"authority,omitempty"`                                                               // see Network; empty: stays
+	TimeUnixNs    int64                  `protobuf:"varint,3,opt,name=time_unix_ns,json=timeUnixNs,proto3" json:"time_unix_ns,omitempty"`                                            // the host's clock now
+	Entropy       []byte                 `protobuf:"bytes,4,opt,name=entropy,proto3" json:"entropy,omitempty"`                                                                       // 32..512 bytes of the host's
+	Env           map[string][]byte      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`     // replaces the sandbox's environment
+	Workdir       []byte                 `protobuf:"bytes,6,opt,name=workdir,proto3" json:"workdir,omitempty"`                                                                       // empty: stays
+	KeepBootId    bool                   `protobuf:"varint,7,opt,name=keep_boot_id,json=keepBootId,proto3" json:"keep_boot_id,omitempty"`                                            // the machine goes on where it was; no key was forgotten
+	Authority     []byte                 `protobuf:"bytes,8,opt,name=authority,proto3" json:"authority,omitempty"`                                                                   // see Network; empty: stays
+	Files         map[string][]byte      `protobuf:"bytes,9,rep,name=files,proto3" json:"files,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // see Network
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1064,6 +1065,13 @@ func (x *AdoptRequest) GetKeepBootId() bool {
 func (x *AdoptRequest) GetAuthority() []byte {
 	if x != nil {
 		return x.Authority
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetFiles() map[string][]byte {
+	if x != nil {
+		return x.Files
 	}
 	return nil
 }
@@ -5514,7 +5522,7 @@ type WriteRequest_Header struct {
 
 func (x *WriteRequest_Header) Reset() {
 	*x = WriteRequest_Header{}
-	mi := &file_guest_proto_msgTypes[87]
+	mi := &file_guest_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5526,7 +5534,7 @@ func (x *WriteRequest_Header) String() string {
 func (*WriteRequest_Header) ProtoMessage() {}
 
 func (x *WriteRequest_Header) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[87]
+	mi := &file_guest_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5610,7 +5618,7 @@ type UploadRequest_Header struct {
 
 func (x *UploadRequest_Header) Reset() {
 	*x = UploadRequest_Header{}
-	mi := &file_guest_proto_msgTypes[88]
+	mi := &file_guest_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5622,7 +5630,7 @@ func (x *UploadRequest_Header) String() string {
 func (*UploadRequest_Header) ProtoMessage() {}
 
 func (x *UploadRequest_Header) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[88]
+	mi := &file_guest_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5720,7 +5728,7 @@ const file_guest_proto_rawDesc = "" +
 	"stepped_ns\x18\x01 \x01(\x03R\tsteppedNs\")\n" +
 	"\rReseedRequest\x12\x18\n" +
 	"\aentropy\x18\x01 \x01(\fR\aentropy\"\x10\n" +
-	"\x0eReseedResponse\"\xcb\x02\n" +
+	"\x0eReseedResponse\"\xc4\x03\n" +
 	"\fAdoptRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12 \n" +
@@ -5731,8 +5739,13 @@ const file_guest_proto_rawDesc = "" +
 	"\aworkdir\x18\x06 \x01(\fR\aworkdir\x12 \n" +
 	"\fkeep_boot_id\x18\a \x01(\bR\n" +
 	"keepBootId\x12\x1c\n" +
-	"\tauthority\x18\b \x01(\fR\tauthority\x1a6\n" +
+	"\tauthority\x18\b \x01(\fR\tauthority\x12=\n" +
+	"\x05files\x18\t \x03(\v2'.skete.guest.v1.AdoptRequest.FilesEntryR\x05files\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a8\n" +
+	"\n" +
+	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x80\x01\n" +
 	"\rAdoptResponse\x12\x17\n" +
@@ -6138,7 +6151,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
 var file_guest_proto_goTypes = []any{
 	(Overflow)(0),                 // 0: skete.guest.v1.Overflow
 	(ProcessState)(0),             // 1: skete.guest.v1.ProcessState
@@ -6231,133 +6244,135 @@ var file_guest_proto_goTypes = []any{
 	(*WatchPortsRequest)(nil),     // 88: skete.guest.v1.WatchPortsRequest
 	(*WatchPortsResponse)(nil),    // 89: skete.guest.v1.WatchPortsResponse
 	nil,                           // 90: skete.guest.v1.AdoptRequest.EnvEntry
-	nil,                           // 91: skete.guest.v1.StartRequest.EnvEntry
-	(*WriteRequest_Header)(nil),   // 92: skete.guest.v1.WriteRequest.Header
-	(*UploadRequest_Header)(nil),  // 93: skete.guest.v1.UploadRequest.Header
+	nil,                           // 91: skete.guest.v1.AdoptRequest.FilesEntry
+	nil,                           // 92: skete.guest.v1.StartRequest.EnvEntry
+	(*WriteRequest_Header)(nil),   // 93: skete.guest.v1.WriteRequest.Header
+	(*UploadRequest_Header)(nil),  // 94: skete.guest.v1.UploadRequest.Header
 }
 var file_guest_proto_depIdxs = []int32{
 	90, // 0: skete.guest.v1.AdoptRequest.env:type_name -> skete.guest.v1.AdoptRequest.EnvEntry
-	91, // 1: skete.guest.v1.StartRequest.env:type_name -> skete.guest.v1.StartRequest.EnvEntry
-	21, // 2: skete.guest.v1.StartRequest.pty:type_name -> skete.guest.v1.PtySize
-	22, // 3: skete.guest.v1.StartRequest.rlimits:type_name -> skete.guest.v1.Rlimit
-	0,  // 4: skete.guest.v1.StartRequest.overflow:type_name -> skete.guest.v1.Overflow
-	27, // 5: skete.guest.v1.StartResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	1,  // 6: skete.guest.v1.ProcessInfo.state:type_name -> skete.guest.v1.ProcessState
-	25, // 7: skete.guest.v1.ProcessInfo.exit:type_name -> skete.guest.v1.Exit
-	26, // 8: skete.guest.v1.ProcessInfo.stdout:type_name -> skete.guest.v1.Spool
-	26, // 9: skete.guest.v1.ProcessInfo.stderr:type_name -> skete.guest.v1.Spool
-	27, // 10: skete.guest.v1.AttachEvent.started:type_name -> skete.guest.v1.ProcessInfo
-	30, // 11: skete.guest.v1.AttachEvent.output:type_name -> skete.guest.v1.Output
-	31, // 12: skete.guest.v1.AttachEvent.gap:type_name -> skete.guest.v1.Gap
-	27, // 13: skete.guest.v1.AttachEvent.exited:type_name -> skete.guest.v1.ProcessInfo
-	32, // 14: skete.guest.v1.AttachEvent.keepalive:type_name -> skete.guest.v1.Keepalive
-	2,  // 15: skete.guest.v1.Output.stream:type_name -> skete.guest.v1.Stream
-	2,  // 16: skete.guest.v1.Gap.stream:type_name -> skete.guest.v1.Stream
-	27, // 17: skete.guest.v1.GetProcessResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	27, // 18: skete.guest.v1.ListProcessesResponse.processes:type_name -> skete.guest.v1.ProcessInfo
-	21, // 19: skete.guest.v1.ResizeRequest.size:type_name -> skete.guest.v1.PtySize
-	27, // 20: skete.guest.v1.WaitResponse.process:type_name -> skete.guest.v1.ProcessInfo
-	47, // 21: skete.guest.v1.RememberRequest.keys:type_name -> skete.guest.v1.UsedKey
-	3,  // 22: skete.guest.v1.Entry.type:type_name -> skete.guest.v1.FileType
-	50, // 23: skete.guest.v1.StatResponse.entry:type_name -> skete.guest.v1.Entry
-	50, // 24: skete.guest.v1.ListResponse.entries:type_name -> skete.guest.v1.Entry
-	50, // 25: skete.guest.v1.ReadResponse.entry:type_name -> skete.guest.v1.Entry
-	92, // 26: skete.guest.v1.WriteRequest.header:type_name -> skete.guest.v1.WriteRequest.Header
-	50, // 27: skete.guest.v1.WriteResponse.entry:type_name -> skete.guest.v1.Entry
-	50, // 28: skete.guest.v1.MakeDirResponse.entry:type_name -> skete.guest.v1.Entry
-	50, // 29: skete.guest.v1.MoveResponse.entry:type_name -> skete.guest.v1.Entry
-	50, // 30: skete.guest.v1.CopyResponse.entry:type_name -> skete.guest.v1.Entry
-	50, // 31: skete.guest.v1.ChmodResponse.entry:type_name -> skete.guest.v1.Entry
-	50, // 32: skete.guest.v1.SymlinkResponse.entry:type_name -> skete.guest.v1.Entry
-	93, // 33: skete.guest.v1.UploadRequest.header:type_name -> skete.guest.v1.UploadRequest.Header
-	50, // 34: skete.guest.v1.GlobResponse.entries:type_name -> skete.guest.v1.Entry
-	78, // 35: skete.guest.v1.GrepResponse.matches:type_name -> skete.guest.v1.GrepMatch
-	82, // 36: skete.guest.v1.WatchResponse.started:type_name -> skete.guest.v1.WatchStarted
-	83, // 37: skete.guest.v1.WatchResponse.file:type_name -> skete.guest.v1.FileEvent
-	84, // 38: skete.guest.v1.WatchResponse.overflow:type_name -> skete.guest.v1.WatchOverflow
-	32, // 39: skete.guest.v1.WatchResponse.keepalive:type_name -> skete.guest.v1.Keepalive
-	4,  // 40: skete.guest.v1.FileEvent.type:type_name -> skete.guest.v1.FileEventType
-	85, // 41: skete.guest.v1.ListPortsResponse.ports:type_name -> skete.guest.v1.OpenPort
-	85, // 42: skete.guest.v1.WatchPortsResponse.opened:type_name -> skete.guest.v1.OpenPort
-	85, // 43: skete.guest.v1.WatchPortsResponse.closed:type_name -> skete.guest.v1.OpenPort
-	32, // 44: skete.guest.v1.WatchPortsResponse.keepalive:type_name -> skete.guest.v1.Keepalive
-	5,  // 45: skete.guest.v1.Control.Hello:input_type -> skete.guest.v1.HelloRequest
-	7,  // 46: skete.guest.v1.Control.Metrics:input_type -> skete.guest.v1.MetricsRequest
-	9,  // 47: skete.guest.v1.Control.Quiesce:input_type -> skete.guest.v1.QuiesceRequest
-	11, // 48: skete.guest.v1.Control.Thaw:input_type -> skete.guest.v1.ThawRequest
-	13, // 49: skete.guest.v1.Control.StepClock:input_type -> skete.guest.v1.StepClockRequest
-	15, // 50: skete.guest.v1.Control.Reseed:input_type -> skete.guest.v1.ReseedRequest
-	17, // 51: skete.guest.v1.Control.Adopt:input_type -> skete.guest.v1.AdoptRequest
-	19, // 52: skete.guest.v1.Control.Shutdown:input_type -> skete.guest.v1.ShutdownRequest
-	23, // 53: skete.guest.v1.Process.Start:input_type -> skete.guest.v1.StartRequest
-	23, // 54: skete.guest.v1.Process.Exec:input_type -> skete.guest.v1.StartRequest
-	28, // 55: skete.guest.v1.Process.Attach:input_type -> skete.guest.v1.AttachRequest
-	33, // 56: skete.guest.v1.Process.Get:input_type -> skete.guest.v1.GetProcessRequest
-	35, // 57: skete.guest.v1.Process.List:input_type -> skete.guest.v1.ListProcessesRequest
-	37, // 58: skete.guest.v1.Process.Input:input_type -> skete.guest.v1.InputRequest
-	39, // 59: skete.guest.v1.Process.Signal:input_type -> skete.guest.v1.SignalRequest
-	41, // 60: skete.guest.v1.Process.Resize:input_type -> skete.guest.v1.ResizeRequest
-	43, // 61: skete.guest.v1.Process.Wait:input_type -> skete.guest.v1.WaitRequest
-	45, // 62: skete.guest.v1.Process.Forget:input_type -> skete.guest.v1.ForgetRequest
-	48, // 63: skete.guest.v1.Process.Remember:input_type -> skete.guest.v1.RememberRequest
-	51, // 64: skete.guest.v1.File.Stat:input_type -> skete.guest.v1.StatRequest
-	53, // 65: skete.guest.v1.File.List:input_type -> skete.guest.v1.ListRequest
-	55, // 66: skete.guest.v1.File.Read:input_type -> skete.guest.v1.ReadRequest
-	57, // 67: skete.guest.v1.File.Write:input_type -> skete.guest.v1.WriteRequest
-	59, // 68: skete.guest.v1.File.MakeDir:input_type -> skete.guest.v1.MakeDirRequest
-	61, // 69: skete.guest.v1.File.Move:input_type -> skete.guest.v1.MoveRequest
-	63, // 70: skete.guest.v1.File.Copy:input_type -> skete.guest.v1.CopyRequest
-	65, // 71: skete.guest.v1.File.Remove:input_type -> skete.guest.v1.RemoveRequest
-	67, // 72: skete.guest.v1.File.Chmod:input_type -> skete.guest.v1.ChmodRequest
-	69, // 73: skete.guest.v1.File.Symlink:input_type -> skete.guest.v1.SymlinkRequest
-	71, // 74: skete.guest.v1.File.Upload:input_type -> skete.guest.v1.UploadRequest
-	73, // 75: skete.guest.v1.File.Download:input_type -> skete.guest.v1.DownloadRequest
-	75, // 76: skete.guest.v1.File.Glob:input_type -> skete.guest.v1.GlobRequest
-	77, // 77: skete.guest.v1.File.Grep:input_type -> skete.guest.v1.GrepRequest
-	80, // 78: skete.guest.v1.File.Watch:input_type -> skete.guest.v1.WatchRequest
-	86, // 79: skete.guest.v1.Port.List:input_type -> skete.guest.v1.ListPortsRequest
-	88, // 80: skete.guest.v1.Port.Watch:input_type -> skete.guest.v1.WatchPortsRequest
-	6,  // 81: skete.guest.v1.Control.Hello:output_type -> skete.guest.v1.HelloResponse
-	8,  // 82: skete.guest.v1.Control.Metrics:output_type -> skete.guest.v1.MetricsResponse
-	10, // 83: skete.guest.v1.Control.Quiesce:output_type -> skete.guest.v1.QuiesceResponse
-	12, // 84: skete.guest.v1.Control.Thaw:output_type -> skete.guest.v1.ThawResponse
-	14, // 85: skete.guest.v1.Control.StepClock:output_type -> skete.guest.v1.StepClockResponse
-	16, // 86: skete.guest.v1.Control.Reseed:output_type -> skete.guest.v1.ReseedResponse
-	18, // 87: skete.guest.v1.Control.Adopt:output_type -> skete.guest.v1.AdoptResponse
-	20, // 88: skete.guest.v1.Control.Shutdown:output_type -> skete.guest.v1.ShutdownResponse
-	24, // 89: skete.guest.v1.Process.Start:output_type -> skete.guest.v1.StartResponse
-	29, // 90: skete.guest.v1.Process.Exec:output_type -> skete.guest.v1.AttachEvent
-	29, // 91: skete.guest.v1.Process.Attach:output_type -> skete.guest.v1.AttachEvent
-	34, // 92: skete.guest.v1.Process.Get:output_type -> skete.guest.v1.GetProcessResponse
-	36, // 93: skete.guest.v1.Process.List:output_type -> skete.guest.v1.ListProcessesResponse
-	38, // 94: skete.guest.v1.Process.Input:output_type -> skete.guest.v1.InputResponse
-	40, // 95: skete.guest.v1.Process.Signal:output_type -> skete.guest.v1.SignalResponse
-	42, // 96: skete.guest.v1.Process.Resize:output_type -> skete.guest.v1.ResizeResponse
-	44, // 97: skete.guest.v1.Process.Wait:output_type -> skete.guest.v1.WaitResponse
-	46, // 98: skete.guest.v1.Process.Forget:output_type -> skete.guest.v1.ForgetResponse
-	49, // 99: skete.guest.v1.Process.Remember:output_type -> skete.guest.v1.RememberResponse
-	52, // 100: skete.guest.v1.File.Stat:output_type -> skete.guest.v1.StatResponse
-	54, // 101: skete.guest.v1.File.List:output_type -> skete.guest.v1.ListResponse
-	56, // 102: skete.guest.v1.File.Read:output_type -> skete.guest.v1.ReadResponse
-	58, // 103: skete.guest.v1.File.Write:output_type -> skete.guest.v1.WriteResponse
-	60, // 104: skete.guest.v1.File.MakeDir:output_type -> skete.guest.v1.MakeDirResponse
-	62, // 105: skete.guest.v1.File.Move:output_type -> skete.guest.v1.MoveResponse
-	64, // 106: skete.guest.v1.File.Copy:output_type -> skete.guest.v1.CopyResponse
-	66, // 107: skete.guest.v1.File.Remove:output_type -> skete.guest.v1.RemoveResponse
-	68, // 108: skete.guest.v1.File.Chmod:output_type -> skete.guest.v1.ChmodResponse
-	70, // 109: skete.guest.v1.File.Symlink:output_type -> skete.guest.v1.SymlinkResponse
-	72, // 110: skete.guest.v1.File.Upload:output_type -> skete.guest.v1.UploadResponse
-	74, // 111: skete.guest.v1.File.Download:output_type -> skete.guest.v1.DownloadResponse
-	76, // 112: skete.guest.v1.File.Glob:output_type -> skete.guest.v1.GlobResponse
-	79, // 113: skete.guest.v1.File.Grep:output_type -> skete.guest.v1.GrepResponse
-	81, // 114: skete.guest.v1.File.Watch:output_type -> skete.guest.v1.WatchResponse
-	87, // 115: skete.guest.v1.Port.List:output_type -> skete.guest.v1.ListPortsResponse
-	89, // 116: skete.guest.v1.Port.Watch:output_type -> skete.guest.v1.WatchPortsResponse
-	81, // [81:117] is the sub-list for method output_type
-	45, // [45:81] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	91, // 1: skete.guest.v1.AdoptRequest.files:type_name -> skete.guest.v1.AdoptRequest.FilesEntry
+	92, // 2: skete.guest.v1.StartRequest.env:type_name -> skete.guest.v1.StartRequest.EnvEntry
+	21, // 3: skete.guest.v1.StartRequest.pty:type_name -> skete.guest.v1.PtySize
+	22, // 4: skete.guest.v1.StartRequest.rlimits:type_name -> skete.guest.v1.Rlimit
+	0,  // 5: skete.guest.v1.StartRequest.overflow:type_name -> skete.guest.v1.Overflow
+	27, // 6: skete.guest.v1.StartResponse.process:type_name -> skete.guest.v1.ProcessInfo
+	1,  // 7: skete.guest.v1.ProcessInfo.state:type_name -> skete.guest.v1.ProcessState
+	25, // 8: skete.guest.v1.ProcessInfo.exit:type_name -> skete.guest.v1.Exit
+	26, // 9: skete.guest.v1.ProcessInfo.stdout:type_name -> skete.guest.v1.Spool
+	26, // 10: skete.guest.v1.ProcessInfo.stderr:type_name -> skete.guest.v1.Spool
+	27, // 11: skete.guest.v1.AttachEvent.started:type_name -> skete.guest.v1.ProcessInfo
+	30, // 12: skete.guest.v1.AttachEvent.output:type_name -> skete.guest.v1.Output
+	31, // 13: skete.guest.v1.AttachEvent.gap:type_name -> skete.guest.v1.Gap
+	27, // 14: skete.guest.v1.AttachEvent.exited:type_name -> skete.guest.v1.ProcessInfo
+	32, // 15: skete.guest.v1.AttachEvent.keepalive:type_name -> skete.guest.v1.Keepalive
+	2,  // 16: skete.guest.v1.Output.stream:type_name -> skete.guest.v1.Stream
+	2,  // 17: skete.guest.v1.Gap.stream:type_name -> skete.guest.v1.Stream
+	27, // 18: skete.guest.v1.GetProcessResponse.process:type_name -> skete.guest.v1.ProcessInfo
+	27, // 19: skete.guest.v1.ListProcessesResponse.processes:type_name -> skete.guest.v1.ProcessInfo
+	21, // 20: skete.guest.v1.ResizeRequest.size:type_name -> skete.guest.v1.PtySize
+	27, // 21: skete.guest.v1.WaitResponse.process:type_name -> skete.guest.v1.ProcessInfo
+	47, // 22: skete.guest.v1.RememberRequest.keys:type_name -> skete.guest.v1.UsedKey
+	3,  // 23: skete.guest.v1.Entry.type:type_name -> skete.guest.v1.FileType
+	50, // 24: skete.guest.v1.StatResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 25: skete.guest.v1.ListResponse.entries:type_name -> skete.guest.v1.Entry
+	50, // 26: skete.guest.v1.ReadResponse.entry:type_name -> skete.guest.v1.Entry
+	93, // 27: skete.guest.v1.WriteRequest.header:type_name -> skete.guest.v1.WriteRequest.Header
+	50, // 28: skete.guest.v1.WriteResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 29: skete.guest.v1.MakeDirResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 30: skete.guest.v1.MoveResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 31: skete.guest.v1.CopyResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 32: skete.guest.v1.ChmodResponse.entry:type_name -> skete.guest.v1.Entry
+	50, // 33: skete.guest.v1.SymlinkResponse.entry:type_name -> skete.guest.v1.Entry
+	94, // 34: skete.guest.v1.UploadRequest.header:type_name -> skete.guest.v1.UploadRequest.Header
+	50, // 35: skete.guest.v1.GlobResponse.entries:type_name -> skete.guest.v1.Entry
+	78, // 36: skete.guest.v1.GrepResponse.matches:type_name -> skete.guest.v1.GrepMatch
+	82, // 37: skete.guest.v1.WatchResponse.started:type_name -> skete.guest.v1.WatchStarted
+	83, // 38: skete.guest.v1.WatchResponse.file:type_name -> skete.guest.v1.FileEvent
+	84, // 39: skete.guest.v1.WatchResponse.overflow:type_name -> skete.guest.v1.WatchOverflow
+	32, // 40: skete.guest.v1.WatchResponse.keepalive:type_name -> skete.guest.v1.Keepalive
+	4,  // 41: skete.guest.v1.FileEvent.type:type_name -> skete.guest.v1.FileEventType
+	85, // 42: skete.guest.v1.ListPortsResponse.ports:type_name -> skete.guest.v1.OpenPort
+	85, // 43: skete.guest.v1.WatchPortsResponse.opened:type_name -> skete.guest.v1.OpenPort
+	85, // 44: skete.guest.v1.WatchPortsResponse.closed:type_name -> skete.guest.v1.OpenPort
+	32, // 45: skete.guest.v1.WatchPortsResponse.keepalive:type_name -> skete.guest.v1.Keepalive
+	5,  // 46: skete.guest.v1.Control.Hello:input_type -> skete.guest.v1.HelloRequest
+	7,  // 47: skete.guest.v1.Control.Metrics:input_type -> skete.guest.v1.MetricsRequest
+	9,  // 48: skete.guest.v1.Control.Quiesce:input_type -> skete.guest.v1.QuiesceRequest
+	11, // 49: skete.guest.v1.Control.Thaw:input_type -> skete.guest.v1.ThawRequest
+	13, // 50: skete.guest.v1.Control.StepClock:input_type -> skete.guest.v1.StepClockRequest
+	15, // 51: skete.guest.v1.Control.Reseed:input_type -> skete.guest.v1.ReseedRequest
+	17, // 52: skete.guest.v1.Control.Adopt:input_type -> skete.guest.v1.AdoptRequest
+	19, // 53: skete.guest.v1.Control.Shutdown:input_type -> skete.guest.v1.ShutdownRequest
+	23, // 54: skete.guest.v1.Process.Start:input_type -> skete.guest.v1.StartRequest
+	23, // 55: skete.guest.v1.Process.Exec:input_type -> skete.guest.v1.StartRequest
+	28, // 56: skete.guest.v1.Process.Attach:input_type -> skete.guest.v1.AttachRequest
+	33, // 57: skete.guest.v1.Process.Get:input_type -> skete.guest.v1.GetProcessRequest
+	35, // 58: skete.guest.v1.Process.List:input_type -> skete.guest.v1.ListProcessesRequest
+	37, // 59: skete.guest.v1.Process.Input:input_type -> skete.guest.v1.InputRequest
+	39, // 60: skete.guest.v1.Process.Signal:input_type -> skete.guest.v1.SignalRequest
+	41, // 61: skete.guest.v1.Process.Resize:input_type -> skete.guest.v1.ResizeRequest
+	43, // 62: skete.guest.v1.Process.Wait:input_type -> skete.guest.v1.WaitRequest
+	45, // 63: skete.guest.v1.Process.Forget:input_type -> skete.guest.v1.ForgetRequest
+	48, // 64: skete.guest.v1.Process.Remember:input_type -> skete.guest.v1.RememberRequest
+	51, // 65: skete.guest.v1.File.Stat:input_type -> skete.guest.v1.StatRequest
+	53, // 66: skete.guest.v1.File.List:input_type -> skete.guest.v1.ListRequest
+	55, // 67: skete.guest.v1.File.Read:input_type -> skete.guest.v1.ReadRequest
+	57, // 68: skete.guest.v1.File.Write:input_type -> skete.guest.v1.WriteRequest
+	59, // 69: skete.guest.v1.File.MakeDir:input_type -> skete.guest.v1.MakeDirRequest
+	61, // 70: skete.guest.v1.File.Move:input_type -> skete.guest.v1.MoveRequest
+	63, // 71: skete.guest.v1.File.Copy:input_type -> skete.guest.v1.CopyRequest
+	65, // 72: skete.guest.v1.File.Remove:input_type -> skete.guest.v1.RemoveRequest
+	67, // 73: skete.guest.v1.File.Chmod:input_type -> skete.guest.v1.ChmodRequest
+	69, // 74: skete.guest.v1.File.Symlink:input_type -> skete.guest.v1.SymlinkRequest
+	71, // 75: skete.guest.v1.File.Upload:input_type -> skete.guest.v1.UploadRequest
+	73, // 76: skete.guest.v1.File.Download:input_type -> skete.guest.v1.DownloadRequest
+	75, // 77: skete.guest.v1.File.Glob:input_type -> skete.guest.v1.GlobRequest
+	77, // 78: skete.guest.v1.File.Grep:input_type -> skete.guest.v1.GrepRequest
+	80, // 79: skete.guest.v1.File.Watch:input_type -> skete.guest.v1.WatchRequest
+	86, // 80: skete.guest.v1.Port.List:input_type -> skete.guest.v1.ListPortsRequest
+	88, // 81: skete.guest.v1.Port.Watch:input_type -> skete.guest.v1.WatchPortsRequest
+	6,  // 82: skete.guest.v1.Control.Hello:output_type -> skete.guest.v1.HelloResponse
+	8,  // 83: skete.guest.v1.Control.Metrics:output_type -> skete.guest.v1.MetricsResponse
+	10, // 84: skete.guest.v1.Control.Quiesce:output_type -> skete.guest.v1.QuiesceResponse
+	12, // 85: skete.guest.v1.Control.Thaw:output_type -> skete.guest.v1.ThawResponse
+	14, // 86: skete.guest.v1.Control.StepClock:output_type -> skete.guest.v1.StepClockResponse
+	16, // 87: skete.guest.v1.Control.Reseed:output_type -> skete.guest.v1.ReseedResponse
+	18, // 88: skete.guest.v1.Control.Adopt:output_type -> skete.guest.v1.AdoptResponse
+	20, // 89: skete.guest.v1.Control.Shutdown:output_type -> skete.guest.v1.ShutdownResponse
+	24, // 90: skete.guest.v1.Process.Start:output_type -> skete.guest.v1.StartResponse
+	29, // 91: skete.guest.v1.Process.Exec:output_type -> skete.guest.v1.AttachEvent
+	29, // 92: skete.guest.v1.Process.Attach:output_type -> skete.guest.v1.AttachEvent
+	34, // 93: skete.guest.v1.Process.Get:output_type -> skete.guest.v1.GetProcessResponse
+	36, // 94: skete.guest.v1.Process.List:output_type -> skete.guest.v1.ListProcessesResponse
+	38, // 95: skete.guest.v1.Process.Input:output_type -> skete.guest.v1.InputResponse
+	40, // 96: skete.guest.v1.Process.Signal:output_type -> skete.guest.v1.SignalResponse
+	42, // 97: skete.guest.v1.Process.Resize:output_type -> skete.guest.v1.ResizeResponse
+	44, // 98: skete.guest.v1.Process.Wait:output_type -> skete.guest.v1.WaitResponse
+	46, // 99: skete.guest.v1.Process.Forget:output_type -> skete.guest.v1.ForgetResponse
+	49, // 100: skete.guest.v1.Process.Remember:output_type -> skete.guest.v1.RememberResponse
+	52, // 101: skete.guest.v1.File.Stat:output_type -> skete.guest.v1.StatResponse
+	54, // 102: skete.guest.v1.File.List:output_type -> skete.guest.v1.ListResponse
+	56, // 103: skete.guest.v1.File.Read:output_type -> skete.guest.v1.ReadResponse
+	58, // 104: skete.guest.v1.File.Write:output_type -> skete.guest.v1.WriteResponse
+	60, // 105: skete.guest.v1.File.MakeDir:output_type -> skete.guest.v1.MakeDirResponse
+	62, // 106: skete.guest.v1.File.Move:output_type -> skete.guest.v1.MoveResponse
+	64, // 107: skete.guest.v1.File.Copy:output_type -> skete.guest.v1.CopyResponse
+	66, // 108: skete.guest.v1.File.Remove:output_type -> skete.guest.v1.RemoveResponse
+	68, // 109: skete.guest.v1.File.Chmod:output_type -> skete.guest.v1.ChmodResponse
+	70, // 110: skete.guest.v1.File.Symlink:output_type -> skete.guest.v1.SymlinkResponse
+	72, // 111: skete.guest.v1.File.Upload:output_type -> skete.guest.v1.UploadResponse
+	74, // 112: skete.guest.v1.File.Download:output_type -> skete.guest.v1.DownloadResponse
+	76, // 113: skete.guest.v1.File.Glob:output_type -> skete.guest.v1.GlobResponse
+	79, // 114: skete.guest.v1.File.Grep:output_type -> skete.guest.v1.GrepResponse
+	81, // 115: skete.guest.v1.File.Watch:output_type -> skete.guest.v1.WatchResponse
+	87, // 116: skete.guest.v1.Port.List:output_type -> skete.guest.v1.ListPortsResponse
+	89, // 117: skete.guest.v1.Port.Watch:output_type -> skete.guest.v1.WatchPortsResponse
+	82, // [82:118] is the sub-list for method output_type
+	46, // [46:82] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -6389,7 +6404,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   89,
+			NumMessages:   90,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -7,7 +7,7 @@ import "github.com/skete-dev/skete/errs"
 //
 //	1  2026-11-21  first
 //	2  2026-11-23  History.Unsaved
-//	3  2026-11-26  Boot.Network, AdoptRequest.authority
+//	3  2026-11-26  Boot.Network, AdoptRequest.authority and files
 const (
 	Version    = 3
 	VersionMin = 1 // the oldest that we still speak

@@ -43,7 +43,7 @@ func (r Request) fingerprint() string {
 // New returns a Sandbox for a sandbox that is to be made. Begin makes it.
 func New(d *Deps, r Request, p *selector.Rung) *Sandbox {
 	info := sandbox.Info{
-		ID: r.ID, Tenant: r.Tenant, Spec: r.Spec.Settled(p.Capabilities()), State: sandbox.Creating,
+		ID: r.ID, Tenant: r.Tenant, Spec: r.Spec.Settled(p.Capabilities(), d.Defaults), State: sandbox.Creating,
 		Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
 	}
 	if r.From != nil {
@@ -328,7 +328,7 @@ func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Roo
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
-	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Network: k.d.Network}
+	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Network: k.d.Network()}
 	if p.Capabilities().HostWorkspace {
 		b.Workspace = volume.Path
 	} else {

@@ -72,7 +72,7 @@ type Deps struct {
 	// shapes.
 	Pool    *pool.Pool
 	GuestID string
-	Network *wire.Network // what machines with a network are given
+	Network func() *sandbox.Network // what machines with a network are given; it may return nil: none can have one
 	// Boots gives turns to boot, Attaching to be attached after a start of the server.
 	Boots     *admission.Gate
 	Attaching *AttachProgress

@@ -26,7 +26,7 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Ro
 	if warm == nil {
 		return false, nil
 	}
-	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root, Network: k.d.Network}
+	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root, Network: k.d.Network()}
 	if err = snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now); err != nil {
 		k.d.Pool.Discard(warm.ID)
 		if ctx.Err() != nil {

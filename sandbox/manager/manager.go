@@ -148,7 +148,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
-		Node: c.Node, Guest: c.Guest, Network: m.network(), Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
+		Node: c.Node, Guest: c.Guest, Network: m.network, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
 		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Events, m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Attaching: life.NewAttachProgress(),

@@ -1,21 +1,20 @@
 package manager
 
 import (
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 )
 
 // Networks is what a Manager needs of *network.Service. It returns at once.
 type Networks interface {
 	// Machine is what machines with a network are given.
-	Machine() *wire.Network
+	Machine() *sandbox.Network
 	// Changed is told when the policy of a machine's sandbox has changed.
 	Changed(host sandbox.ID) error
 	// Forget is told when a sandbox is destroyed.
 	Forget(id sandbox.ID)
 }
 
-func (m *Manager) network() *wire.Network {
+func (m *Manager) network() *sandbox.Network {
 	if m.c.Networks == nil {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
 )
 
@@ -18,7 +17,7 @@ type fakeNetworks struct {
 	err                error // of Changed
 }
 
-func (n *fakeNetworks) Machine() *wire.Network { return &wire.Network{Authority: "CERT"} }
+func (n *fakeNetworks) Machine() *sandbox.Network { return &sandbox.Network{Authority: "CERT"} }
 
 func (n *fakeNetworks) Changed(host sandbox.ID) error {
 	n.mu.Lock()

@@ -65,7 +65,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities()), p.Capabilities())
+	root, err := life.RootfsFor(ctx, m.deps.Templates, c.Spec.Settled(p.Capabilities(), m.deps.Defaults), p.Capabilities())
 	if err != nil {
 		return sandbox.Info{}, err
 	}

@@ -25,5 +25,5 @@ func (m *Manager) Settle(ctx context.Context, spec sandbox.Spec) (sandbox.Spec, 
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	return spec.Settled(p.Capabilities()), nil
+	return spec.Settled(p.Capabilities(), m.deps.Defaults), nil
 }

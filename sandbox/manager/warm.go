@@ -23,7 +23,7 @@ const poolCloseTimeout = 30 * time.Second
 func (m *Manager) openPool() {
 	m.deps.GuestID = guestID(m.c.Guest)
 	m.deps.Pool = pool.New(pool.Deps{
-		Node: m.c.Node, Guest: m.c.Guest, Network: m.network(), GuestID: m.deps.GuestID, Registry: m.c.Registry, Volumes: m.c.Volumes,
+		Node: m.c.Node, Guest: m.c.Guest, Network: m.network, GuestID: m.deps.GuestID, Registry: m.c.Registry, Volumes: m.c.Volumes,
 		Snapshots: m.deps.Snapshots,
 		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
 		Resolve:   m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
@@ -72,7 +72,7 @@ func (m *Manager) resolve(ctx context.Context, s sandbox.Spec) (shape pool.Shape
 	if c.Isolation == sandbox.None {
 		return shape, root, errs.New(errs.Unsupported, "what isolates nothing is not kept warm")
 	}
-	s = s.Settled(c)
+	s = s.Settled(c, m.deps.Defaults)
 	if root, err = life.RootfsFor(ctx, m.deps.Templates, s, c); err != nil {
 		return shape, root, err
 	}

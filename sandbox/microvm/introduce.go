@@ -26,7 +26,7 @@ func Introduce(ctx context.Context, guest *wire.Client, boot wire.Boot) error {
 		env[k] = []byte(v)
 	}
 	_, err := guest.Control.Adopt(ctx, connect.NewRequest(&wire.AdoptRequest{
-		Sandbox: boot.Sandbox, Hostname: boot.Hostname, Workdir: []byte(boot.Workdir), Env: env, Authority: boot.Authority(),
+		Sandbox: boot.Sandbox, Hostname: boot.Hostname, Workdir: []byte(boot.Workdir), Env: env, Authority: boot.Authority(), Files: boot.Files(),
 		TimeUnixNs: time.Now().UnixNano(), Entropy: entropy, KeepBootId: true,
 	}))
 	return wire.Err(err)

@@ -38,7 +38,7 @@ type Line struct {
 	Root, Layer, Work string
 	// Console lets the kernel say all that it does, for diagnosis.
 	Console bool
-	// Boot is told to the guest, but for Env and the network's authority: those
+	// Boot is told to the guest, but for Env and the network's settings: those
 	// may be large, and are told by Introduce. Mounts is always set.
 	Boot wire.Boot
 }

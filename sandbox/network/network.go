@@ -6,6 +6,7 @@
 //	manager.Config{Network: s.Machine()}     // what machines are given
 //	s.Changed(host)                          // a policy was edited
 //	s.Detach(host)                           // the machine is gone
+//	s.SetRegistries(set)                     // what the profile default allows
 //
 // A machine has one proxy (egress/proxy) as long as it lives, made when its first
 // connection comes. All methods are safe for concurrent use.
@@ -16,14 +17,17 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/egress/proxy"
+	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/guest/wire"
@@ -39,6 +43,10 @@ const (
 	tellAtOnce = 30
 	tellEvery  = time.Second
 )
+
+// awaitMax bounds how long a connection waits for what the profile default allows, which
+// a server finds out in its first seconds.
+const awaitMax = 20 * time.Second
 
 // States of an event.
 const (
@@ -60,8 +68,11 @@ type Config struct {
 	// Find returns the sandbox that a machine is of; false: of none.
 	Find   func(host sandbox.ID) (Owner, bool)
 	Events event.Log // decisions are told to; nil = none
-	Node   string
-	Log    *slog.Logger
+	// Await lets the first connections of machines with the profile default wait for
+	// SetRegistries, but not for long.
+	Await bool
+	Node  string
+	Log   *slog.Logger
 
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
@@ -73,6 +84,10 @@ type Config struct {
 type Service struct {
 	c         Config
 	authority *proxy.Authority
+
+	registries atomic.Pointer[registry.Set]
+	known      func()          // closes knows; it may be repeated
+	knows      <-chan struct{} // SetRegistries was called
 
 	mu     sync.Mutex
 	closed bool
@@ -102,7 +117,11 @@ func New(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{c: c, authority: authority, of: map[sandbox.ID]*machine{}, logs: map[sandbox.ID]*decisions{}}
+	knows := make(chan struct{})
+	s := &Service{
+		c: c, authority: authority, of: map[sandbox.ID]*machine{}, logs: map[sandbox.ID]*decisions{},
+		knows: knows, known: sync.OnceFunc(func() { close(knows) }),
+	}
 	return s, c.Events.Newest(ctx, event.Network, func(e event.Event) error {
 		s.logs[sandbox.ID(e.ID)] = &decisions{last: e.Revision}
 		return nil
@@ -110,7 +129,37 @@ func New(ctx context.Context, c Config) (*Service, error) {
 }
 
 // Machine is what machines with a network are given.
-func (s *Service) Machine() *wire.Network { return &wire.Network{Authority: string(s.authority.PEM())} }
+func (s *Service) Machine() *sandbox.Network {
+	set := s.Registries()
+	return &sandbox.Network{Authority: string(s.authority.PEM()), Env: set.Env, Files: set.Files}
+}
+
+// Registries is what SetRegistries was told last. It is not to be changed.
+func (s *Service) Registries() registry.Set {
+	if set := s.registries.Load(); set != nil {
+		return *set
+	}
+	return registry.Set{}
+}
+
+// SetRegistries says what the profile default allows, from now on and to all machines,
+// and what machines that begin after now are told.
+func (s *Service) SetRegistries(set registry.Set) {
+	s.registries.Store(&set)
+	s.known()
+	s.mu.Lock()
+	hosts := slices.Collect(maps.Keys(s.of))
+	s.mu.Unlock()
+	for _, host := range hosts {
+		if err := s.Changed(host); err != nil { // a policy that was good before
+			s.c.Log.Warn("a sandbox keeps the registries that it had", "host", host, "error", err)
+		}
+	}
+}
+
+func (s *Service) compile(p egress.Policy) (*egress.Rules, error) {
+	return egress.Compile(p, s.Registries().Rules()...)
+}
 
 // Serve implements sandbox.ServeGuest.
 func (s *Service) Serve(host sandbox.ID, conn net.Conn, port uint32) {
@@ -145,26 +194,35 @@ func (s *Service) network(host sandbox.ID) (*machine, error) {
 	if !ok {
 		return nil, errs.New(errs.Unavailable, "the machine is of no sandbox")
 	}
+	if s.c.Await && owner.Policy.Profile == egress.Default {
+		select {
+		case <-s.knows:
+		case <-time.After(awaitMax):
+		}
+	}
 	n, err := s.make(owner)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if other := s.of[host]; other != nil || s.closed {
-		go n.proxy.Close()
-		if other == nil {
-			return nil, errs.New(errs.Unavailable, "the server stops")
-		}
-		return other, nil
+	other, closed := s.of[host], s.closed
+	if other == nil && !closed {
+		s.of[host] = n
 	}
-	s.of[host] = n
-	return n, nil
+	s.mu.Unlock()
+	switch {
+	case closed:
+		err = errs.New(errs.Unavailable, "the server stops")
+	case other == nil:
+		return n, s.Changed(host) // what has changed while it was made did not find it
+	}
+	go n.proxy.Close()
+	return other, err
 }
 
 func (s *Service) make(owner Owner) (*machine, error) {
 	n := &machine{owner: owner}
-	rules, err := egress.Compile(owner.Policy)
+	rules, err := s.compile(owner.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +246,7 @@ func (s *Service) Changed(host sandbox.ID) error {
 	if !ok {
 		return nil
 	}
-	rules, err := egress.Compile(owner.Policy)
+	rules, err := s.compile(owner.Policy)
 	if err != nil {
 		return err
 	}

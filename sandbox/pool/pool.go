@@ -48,7 +48,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/admission"
@@ -91,9 +90,9 @@ func (c Config) enabled() bool {
 // Deps is what the pool needs from the server.
 type Deps struct {
 	Node     string
-	Guest    string        // path of the guest program
-	Network  *wire.Network // what machines with a network are given
-	GuestID  string        // names what it is
+	Guest    string                  // path of the guest program
+	Network  func() *sandbox.Network // what machines with a network are given; nil: none can have one
+	GuestID  string                  // names what it is
 	Registry kv.Store
 	Volumes  sandbox.Volumes
 	// Snapshots keeps the pool's own; it is loaded. nil: members boot.
@@ -210,6 +209,9 @@ func New(d Deps, c Config) *Pool {
 	}
 	if d.Boots == nil {
 		d.Boots = admission.New(0)
+	}
+	if d.Network == nil {
+		d.Network = func() *sandbox.Network { return nil }
 	}
 	if d.DiskShort == nil && d.Snapshots != nil {
 		d.DiskShort = d.Snapshots.Short

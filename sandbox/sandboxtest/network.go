@@ -69,7 +69,7 @@ func answerNames(w io.Writer, r io.Reader) {
 
 func networked(b *sandbox.Boot) {
 	b.Spec.Network = egress.Open
-	b.Network = &wire.Network{Authority: authority}
+	b.Network = &sandbox.Network{Authority: authority}
 }
 
 // testNetwork: connections of programs reach the host with where they were to go,

@@ -60,7 +60,7 @@ func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.
 	_, _ = rand.Read(entropy) // never fails, see crypto/rand
 	r := &wire.AdoptRequest{
 		Sandbox: boot.Sandbox, Hostname: boot.Hostname, TimeUnixNs: now().UnixNano(), Entropy: entropy,
-		Env: map[string][]byte{}, Workdir: []byte(boot.Workdir), Authority: boot.Authority(),
+		Env: map[string][]byte{}, Workdir: []byte(boot.Workdir), Authority: boot.Authority(), Files: boot.Files(),
 	}
 	for name, value := range boot.Env {
 		r.Env[name] = []byte(value)

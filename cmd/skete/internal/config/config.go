@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/catalog"
 )
@@ -35,6 +37,9 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// Hosts are names by which clients may call the server, beside loopback ones.
 	Hosts []string `yaml:"hosts"`
+	// Registries are places of packages, by their URLs, that sandboxes with the network
+	// default may read from, beside those that this host's package managers name.
+	Registries []string `yaml:"registries"`
 	// Origin is scheme://host[:port] under which browsers know the server;
 	// "" = http://localhost and the port of Listen.
 	Origin  string  `yaml:"origin"`
@@ -181,6 +186,7 @@ type Limits struct {
 type Defaults struct {
 	Template    string   `yaml:"template"`
 	Provider    string   `yaml:"provider"`
+	Network     string   `yaml:"network"` // where the provider gives machines a network
 	CPUs        float64  `yaml:"cpus"`
 	MemoryMB    int      `yaml:"memory_mb"`
 	DiskMB      int      `yaml:"disk_mb"`
@@ -206,6 +212,7 @@ func Builtin() Config {
 		Providers:  []string{"firecracker", "qemu", "gvisor"},
 		History:    History{Steps: true},
 		PoolDemand: 1,
+		Defaults:   Defaults{Network: egress.Default},
 		Log:        Log{Level: "info", Format: "text"},
 	}
 }
@@ -269,6 +276,14 @@ func (c *Config) check() error {
 		}
 		if p == "process" && !c.UnsafeNoIsolation {
 			bad("providers: process isolates nothing and needs unsafe_no_isolation")
+		}
+	}
+	if !slices.Contains(append([]string{""}, egress.Profiles...), c.Defaults.Network) {
+		bad("defaults.network: %.40q is none of %s", c.Defaults.Network, strings.Join(egress.Profiles, ", "))
+	}
+	for i, u := range c.Registries {
+		if _, err := registry.Of(u); err != nil {
+			bad("registries[%d]: %s", i, errs.Public(err))
 		}
 	}
 	if !slices.Contains([]string{"", "auto", "kvm", "tcg"}, c.QEMU.Accel) {

@@ -326,6 +326,8 @@ func reach(s sandbox.Spec) string {
 		return " There is no network."
 	case p.Profile == egress.Open:
 		return " The public network can be reached, private addresses cannot."
+	case p.Profile == egress.Default:
+		return " Packages can be installed from their public registries and public git repositories can be cloned; all else on the network is refused, and a person can allow more."
 	case len(p.Allow) == 0:
 		return " Nothing on the network can be reached; a person can allow hosts."
 	}

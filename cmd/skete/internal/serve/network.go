@@ -19,7 +19,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -27,6 +27,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 		return err
 	}
 	r.onClose(r.networks.Close)
+	r.openRegistries()
 	r.c.ServeGuest = r.networks.Serve
 	return nil
 }

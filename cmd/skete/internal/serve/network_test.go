@@ -38,12 +38,13 @@ func TestReach(t *testing.T) {
 		many.Allow = append(many.Allow, egress.Rule{Host: "a.example.com", Access: egress.Read})
 	}
 	for want, s := range map[string]sandbox.Spec{
-		"There is no network.":    {},
-		"There is no network. ":   {Network: egress.None},
-		"public network can be":   {Network: egress.Open},
-		"Nothing on the network":  {Egress: &egress.Policy{}},
-		"a.example.com read; a":   {Egress: &egress.Policy{Allow: many.Allow[:1]}},
-		"read, and 3 more; a per": {Egress: &many},
+		"There is no network.":      {},
+		"There is no network. ":     {Network: egress.None},
+		"public network can be":     {Network: egress.Open},
+		"Packages can be installed": {Network: egress.Default},
+		"Nothing on the network":    {Egress: &egress.Policy{}},
+		"a.example.com read; a":     {Egress: &egress.Policy{Allow: many.Allow[:1]}},
+		"read, and 3 more; a per":   {Egress: &many},
 	} {
 		if got := reach(s); !strings.Contains(got, strings.TrimSpace(want)) {
 			t.Errorf("%q, not %q", got, want)

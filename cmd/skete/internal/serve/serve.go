@@ -307,7 +307,7 @@ func limits(l config.Limits) sandbox.Limits {
 
 func defaults(d config.Defaults) sandbox.Defaults {
 	return sandbox.Defaults{
-		Template: d.Template, Provider: d.Provider, CPUs: d.CPUs, MemoryMB: d.MemoryMB, DiskMB: d.DiskMB, PidsMax: d.Pids,
+		Template: d.Template, Network: d.Network, Provider: d.Provider, CPUs: d.CPUs, MemoryMB: d.MemoryMB, DiskMB: d.DiskMB, PidsMax: d.Pids,
 		TTL: time.Duration(d.TTL), IdleTimeout: time.Duration(d.IdleTimeout), PausedTimeout: time.Duration(d.PausedTimeout),
 	}
 }

@@ -42,7 +42,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.IntVar(&f.diskMBps, "disk-mbps", 0, "megabytes a second that its disks may move (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.diskIOPS, "disk-iops", 0, "operations a second of its disks (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.pids, "pids", 0, "processes and threads (default 512)")
-	fs.StringVar(&f.network, "network", "none", "what leaves it: none, open (everything to public addresses), or a file of rules; see skete egress")
+	fs.StringVar(&f.network, "network", "", "what leaves it: none, default (reading where packages and public repositories are), open (everything to public addresses), or a file of rules; see skete help network (default the server's, which is default)")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
 	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90 (seconds), 5m, 2h")
 	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90 (seconds), 5m, 2h")
@@ -66,7 +66,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	}
 	fixed("lang", "python", "node", "go", "ruby")
 	fixed("language", "python", "node", "go", "ruby")
-	fixed("network", "none", "open")
+	fixed("network", egress.Profiles...)
 	fixed("require", "microvm", "microvm-emulated", "user-kernel", "container", "none")
 }
 
@@ -88,7 +88,7 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 		if r.Network, r.Egress, err = networkOf(f.network); err != nil {
 			return r, err
 		}
-	case f.network != egress.None:
+	case f.network != "":
 		return r, errs.New(errs.Invalid, "a sandbox of a snapshot has the network that was saved; --network does not change it").
 			WithHint("leave --network out; `skete egress` changes what leaves a sandbox")
 	}

@@ -39,17 +39,18 @@ func EgressCommand(run *app.App) *cobra.Command {
 	return cmd
 }
 
-// networkOf reads --network: a profile, or a file of rules. ERA calls one allow_all.
+// networkOf reads --network: a profile, "" for the server's, or a file of rules. ERA calls
+// one allow_all.
 func networkOf(value string) (profile string, rules *api.NetworkPolicy, err error) {
 	switch value {
-	case egress.None, egress.Open:
+	case "", egress.None, egress.Default, egress.Open:
 		return value, nil, nil
 	case "allow_all":
 		return egress.Open, nil, nil
 	}
 	content, err := os.ReadFile(value)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil, errs.New(errs.Invalid, "--network %.60q is neither none, open nor a file", value)
+		return "", nil, errs.New(errs.Invalid, "--network %.60q is neither none, default, open nor a file", value)
 	}
 	if err != nil {
 		return "", nil, errs.Wrap(errs.Invalid, err, "--network %.60q cannot be read", value)
@@ -121,9 +122,18 @@ func (a egressCommands) print(p api.NetworkPolicy) error {
 	if a.JSON {
 		return app.PrintJSON(a.Out, p)
 	}
-	what := map[string]string{egress.None: "nothing leaves it but what is allowed here", egress.Open: "everything to public addresses leaves it but what is denied here"}[p.Profile]
+	what := map[string]string{
+		egress.None:    "nothing leaves it but what is allowed here",
+		egress.Default: "it reads where packages and public repositories are, and nothing else but what is allowed here",
+		egress.Open:    "everything to public addresses leaves it but what is denied here",
+	}[p.Profile]
 	if _, err := fmt.Fprintf(a.Out, "profile %s: %s\n", p.Profile, what); err != nil {
 		return err
+	}
+	for _, r := range p.Usual {
+		if _, err := fmt.Fprintf(a.Out, "usual   %s\n", app.Printable(ruleText(r))); err != nil {
+			return err
+		}
 	}
 	for _, r := range p.Allow {
 		if _, err := fmt.Fprintf(a.Out, "allow   %s\n", app.Printable(ruleText(r))); err != nil {
