@@ -152,6 +152,42 @@ func split(t *testing.T, to string) (host string, port int) {
 	return to[:i], port
 }
 
+// The profile default allows what it is told, beneath what people wrote.
+func TestCompile_usual(t *testing.T) {
+	usual := []Rule{{Host: "py.example", Access: Read}, {Host: "git.example", Access: Read}}
+	p := Policy{Profile: Default, Allow: []Rule{{Host: "py.example", Methods: []string{"POST"}}}, Deny: []Rule{{Host: "git.example", Paths: []string{"/secret/**"}}}}
+	r, err := Compile(p, usual...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"GET py.example /simple/x": "default: py.example read", "POST py.example /": "py.example POST", "PUT py.example /": "",
+		"GET git.example /a": "default: git.example read", "GET git.example /secret/x": "", "GET other.example /": "",
+	} {
+		var q Request
+		if _, err := fmt.Sscan(line, &q.Method, &q.Host, &q.Path); err != nil {
+			t.Fatal(err)
+		}
+		q.Port = 443
+		if v := r.Request(q); v.Allowed != (want != "") || v.Allowed && v.Rule != want || v.Allowed && !v.Limited {
+			t.Errorf("%s: %+v", line, v)
+		}
+	}
+	if v := r.Connection("git.example", 443); !v.Allowed || v.Pinned {
+		t.Errorf("%+v", v)
+	}
+	if v := r.Connection("git.example", 22); v.Allowed {
+		t.Errorf("%+v", v)
+	}
+	if p.Profile = None; compile(t, p).Request(Request{Host: "git.example", Port: 443, Method: "GET", Path: "/a"}).Allowed {
+		t.Error("another profile allows it too")
+	}
+	other, err := Compile(Policy{Profile: Open}, usual...)
+	if err != nil || !other.Request(Request{Host: "py.example", Port: 443, Method: "PUT", Path: "/a"}).Allowed {
+		t.Errorf("the profile open is limited: %v", err)
+	}
+}
+
 func TestRequest(t *testing.T) {
 	p := Policy{
 		Allow: []Rule{

@@ -76,6 +76,25 @@ func TestTrust_odd(t *testing.T) {
 	}
 }
 
+// Settings are written where there are none, and again where they are ours; a template's
+// own stay, and what is no file is left alone.
+func TestConfigure(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "etc/dir"), 0o755))
+	must(t, os.WriteFile(filepath.Join(root, "etc/own"), []byte("mine\n"), 0o600))
+	for _, text := range []string{"old\n", "new\n"} {
+		err := configure(root, map[string][]byte{"/a/b/new": []byte(text), "/etc/own": []byte(text), "/etc/dir": []byte(text)})
+		if err == nil || strings.Contains(err.Error(), "etc/own") {
+			t.Errorf("%v", err)
+		}
+		for p, want := range map[string]string{"a/b/new": settingsBegin + text, "etc/own": "mine\n"} {
+			if got, err := os.ReadFile(filepath.Join(root, p)); err != nil || string(got) != want {
+				t.Errorf("%s: %q, %v", p, got, err)
+			}
+		}
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

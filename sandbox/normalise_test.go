@@ -91,7 +91,7 @@ func TestNormalise_fillsIn(t *testing.T) {
 	in := sandbox.Spec{CPUs: 2.5, Workdir: "/workspace/../srv/", Metadata: map[string]string{"a": "line\nline"}}
 	got, err := sandbox.Normalise(in, limits, sandbox.Defaults{MemoryMB: 100, IdleTimeout: time.Minute})
 	want := sandbox.Spec{
-		Provider: "auto", CPUs: 2.5, MemoryMB: 100, DiskMB: 2048, PidsMax: 512, Network: "none",
+		Provider: "auto", CPUs: 2.5, MemoryMB: 100, DiskMB: 2048, PidsMax: 512,
 		Workdir: "/srv", TTL: time.Hour, IdleTimeout: time.Minute, Metadata: map[string]string{"a": "line\nline"},
 	}
 	if d := cmp.Diff(want, got); d != "" || err != nil {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/event/eventtest"
 	"github.com/skete-dev/skete/guest/wire"
@@ -42,6 +43,7 @@ type world struct {
 	now    time.Time // it stands still
 	mu     sync.Mutex
 	of     map[sandbox.ID]network.Owner
+	found  func() // called once when a machine was looked up first; nil = nothing is
 }
 
 func newWorld(t *testing.T, p egress.Policy) *world {
@@ -65,7 +67,7 @@ func (w *world) serve() {
 	w.t.Helper()
 	var err error
 	w.Service, err = network.New(w.t.Context(), network.Config{
-		Seed: bytes.Repeat([]byte{7}, 32), Events: w.events,
+		Seed: bytes.Repeat([]byte{7}, 32), Events: w.events, Await: true,
 		Now: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -73,8 +75,13 @@ func (w *world) serve() {
 		},
 		Find: func(h sandbox.ID) (network.Owner, bool) {
 			w.mu.Lock()
-			defer w.mu.Unlock()
 			o, ok := w.of[h]
+			f := w.found
+			w.found = nil
+			w.mu.Unlock()
+			if f != nil {
+				f()
+			}
 			return o, ok
 		},
 		Lookup: func(_ context.Context, name string) ([]netip.Addr, error) {
@@ -187,6 +194,49 @@ func TestChanged(t *testing.T) {
 		t.Errorf("and what was in force is not: %d", status)
 	}
 	must(t, w.Changed("sbx_other")) // which has not connected yet
+}
+
+// A policy that changes while a machine's first connection comes is not lost.
+func TestChanged_meanwhile(t *testing.T) {
+	w := newWorld(t, allow("api.example.com"))
+	w.found = func() {
+		w.own(host, network.Owner{ID: box, Name: "web"})
+		must(t, w.Changed(host)) // it is not there yet
+	}
+	if status, _ := w.get(host); status != http.StatusForbidden {
+		t.Errorf("%d", status)
+	}
+}
+
+// What the profile default allows is known soon after a server starts: the first
+// connections wait for it, and it may change later.
+func TestSetRegistries(t *testing.T) {
+	w := newWorld(t, egress.Policy{Profile: egress.Default})
+	done := make(chan int)
+	go func() {
+		status, _ := w.get(host)
+		done <- status
+	}()
+	select {
+	case status := <-done:
+		t.Fatalf("it does not wait, and says %d", status)
+	case <-time.After(50 * time.Millisecond):
+	}
+	set := registry.Set{Sources: []registry.Source{{Tool: "npm", URL: "http://api.example.com/"}}, Env: map[string]string{"GOPROXY": "off"}, Files: map[string]string{"/f": "x"}}
+	w.SetRegistries(set)
+	if status := <-done; status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	if m := w.Machine(); m.Env["GOPROXY"] != "off" || m.Files["/f"] != "x" || m.Authority == "" {
+		t.Errorf("machines are given %+v", m)
+	}
+	if d := w.Decisions(box, 0); len(d) == 0 || d[0].Rule != "default: api.example.com read" {
+		t.Errorf("%+v", d)
+	}
+	w.SetRegistries(registry.Set{})
+	if status, _ := w.get(host); status != http.StatusForbidden {
+		t.Errorf("of a registry that is not configured any more: %d", status)
+	}
 }
 
 // Each machine is held to the policy of its own sandbox.
