@@ -118,6 +118,7 @@ func TestMachines(t *testing.T) {
 		movedByHistory(t, m, "qemu", "gvisor")
 	})
 	t.Run("PausedUntilTraffic", func(t *testing.T) { m.each(t, pausedUntilTraffic) })
+	t.Run("Registries", func(t *testing.T) { m.each(t, registriesInside) })
 	networkOfItsOwnKernel(m)
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/errs"
 )
 
@@ -165,17 +166,26 @@ type networked struct {
 
 func newNetworked(t *testing.T, args ...string) *networked {
 	t.Helper()
+	return newNetworkedWith(t, nil, args...)
+}
+
+// newNetworkedWith is newNetworked with variables of the server.
+func newNetworkedWith(t *testing.T, env []string, args ...string) *networked {
+	t.Helper()
 	n := newInternet(t)
 	w := newWorld(t, args...)
-	w.enter, w.env = n.enter, []string{"SSL_CERT_FILE=" + n.roots}
+	w.enter, w.env = n.enter, append([]string{"SSL_CERT_FILE=" + n.roots}, env...)
 	w.start()
 	return &networked{world: w}
 }
 
 // sh runs a command in the sandbox, and says how it ended if that was not well.
-func (n *networked) sh(line string) string {
+func (n *networked) sh(line string) string { n.t.Helper(); return n.as("", line) }
+
+// as is sh for a user.
+func (n *networked) as(user, line string) string {
 	n.t.Helper()
-	r, err := n.sb.RunCommand(n.ctx(), api.RunCommand{Command: line})
+	r, err := n.sb.RunCommand(n.ctx(), api.RunCommand{Command: line, User: user})
 	if err != nil {
 		n.t.Fatalf("%s: %v", line, err)
 	}
@@ -268,6 +278,111 @@ func TestNetwork(t *testing.T) {
 	n.says("open, after a stop", map[string]string{
 		post: "POST api.example.com/a", "curl -sS http://127.0.0.1:1/": "exit 7", "curl -sS http://169.254.169.254/": "metadata of clouds",
 	})
+}
+
+// A sandbox of which nothing was said reads where packages are: those that the host's
+// package managers are configured for, which it is told without their credentials, and
+// those of the server's configuration; from the first second of a server on. Nothing else
+// leaves it.
+func TestNetwork_default(t *testing.T) {
+	n := newNetworkedWith(t, []string{"GOPROXY=https://bob:hunter2@files.example.com/go", "SKETE_REGISTRIES=http://other.example.com/packages"}, "--providers", "gvisor")
+	n.sb = n.create(api.CreateSandbox{Name: "web"})
+	want := map[string]string{
+		"curl -sS $GOPROXY/x":                                                "GET files.example.com/go/x",
+		"curl -sS http://other.example.com/packages/x":                       "GET other.example.com/packages/x",
+		"curl -sS -d x $GOPROXY/x":                                           "skete egress allow web files.example.com",
+		"curl -sS -T /etc/hosts $GOPROXY/x":                                  "skete egress allow web files.example.com",
+		"curl -sS https://api.example.com/":                                  "skete egress allow web api.example.com",
+		"curl -sS https://github.com/a/b/info/refs?service=git-receive-pack": "skete egress allow web github.com",
+		"curl -sS -d x https://github.com/a/b/git-receive-pack":              "skete egress allow web github.com",
+		"curl -sS https://github.com/a/b/info/refs?service=git-upload-pack":  "cannot be re", // it may, but is not there
+		"echo $GOPROXY":                         "https://files.example.com/go",
+		"env | grep -c hunter2":                 "exit 1",
+		"curl -sS http://169.254.169.254/":      "metadata of clouds",
+		"curl -sS https://nothing.example.net/": "skete egress allow web nothing.example.net",
+	}
+	n.says("at first", want)
+	n.kill()
+	n.start()
+	n.sb = n.c.Sandbox(n.sb.ID)
+	n.says("after kill -9 of the server", want)
+	p, err := n.sb.Network(n.ctx())
+	if err != nil || p.Profile != "default" || !slices.ContainsFunc(p.Usual, func(r api.NetworkRule) bool { return r.Host == "files.example.com" && r.Access == "read" }) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	p.Allow = append(p.Allow, api.NetworkRule{Host: "api.example.com"})
+	if p, err = n.sb.SetNetwork(n.ctx(), p); err != nil || p.Profile != "default" {
+		t.Fatal(p, err)
+	}
+	want["curl -sS https://api.example.com/"] = "GET api.example.com/"
+	n.says("when a host was allowed", want)
+}
+
+// registries are what a person does first, with what a machine has for it, and where it
+// goes to.
+var registries = []struct{ tool, user, has, line string }{
+	{"pip", "", "python3 -m pip --version", "python3 -m pip download -q --disable-pip-version-check --no-deps -d /tmp/pip six && ls /tmp/pip/six-*"},
+	{"npm", "", "npm --version", "mkdir -p /tmp/npm && cd /tmp/npm && npm install --no-audit --no-fund is-number && ls node_modules/is-number/package.json"},
+	{"go", "", "go version", "mkdir -p /tmp/go && cd /tmp/go && export HOME=/tmp/go GOFLAGS=-mod=mod GOTOOLCHAIN=local && go mod init example.com/x && go get golang.org/x/text@v0.14.0 && grep golang.org/x/text go.sum"},
+	{"apt", "root", "touch /usr/written && apt-get --version", "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends jq && jq --version"},
+}
+
+// TestRegistries asks real registries, where this host reaches them.
+func TestRegistries(t *testing.T) {
+	w := newWorld(t, "--providers", "gvisor")
+	w.start()
+	n := &networked{world: w}
+	n.sb = n.create(api.CreateSandbox{Name: "web", Root: true})
+	n.install("on the host's programs")
+}
+
+// The same in machines with a root file system of their own, in which packages of the
+// system are installed too.
+func registriesInside(m *machines, provider string) {
+	n := &networked{world: m.world}
+	n.sb = n.create(api.CreateSandbox{Provider: provider, Template: "python", MemoryMB: 512, DiskMB: 512, Root: true})
+	n.install(provider)
+	m.cli("vm", "clean", n.sb.ID)
+}
+
+// install fetches packages by all tools that the sandbox has.
+func (n *networked) install(where string) {
+	n.t.Helper()
+	set, err := registry.Ask(n.ctx(), "sh")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	tried := 0
+	for _, x := range registries {
+		i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == x.tool })
+		if i < 0 || !reaches(set.Sources[i].URL) || strings.HasPrefix(n.as(x.user, x.has), "exit") {
+			n.t.Logf("%s: %s is not tried: the host has none, does not reach its registry, or the machine has none", where, x.tool)
+			continue
+		}
+		tried++
+		if out := n.as(x.user, x.line); strings.HasPrefix(out, "exit") {
+			n.t.Errorf("%s: %s: %s", where, x.line, out)
+		}
+	}
+	if tried == 0 {
+		n.t.Skip("no registry can be reached from here")
+	}
+	for _, r := range set.Sources {
+		if out := n.sh("curl -sS -d x " + r.URL); !strings.Contains(out, "skete egress allow") {
+			n.t.Errorf("%s: a POST to %s: %s", where, r.URL, out)
+		}
+	}
+}
+
+// reaches reports whether this host gets an answer.
+func reaches(url string) bool {
+	c := http.Client{Timeout: 10 * time.Second}
+	res, err := c.Get(url)
+	if err != nil {
+		return false
+	}
+	res.Body.Close()
+	return res.StatusCode < 500
 }
 
 // The same in a machine whose kernel is its own, by a server that is started anew in an

@@ -30,17 +30,17 @@ const (
 
 // runFlags are what can be said about a run.
 type runFlags struct {
-	req                       api.StartRun
-	budget                    budgetFlags
-	check                     api.RunCheck
-	images                    []string
-	labels                    []string
-	file, schema, definition  string
-	sandbox, lang, mem, disk  string
-	cpus                      float64
-	template, provider, needs string
-	detach                    bool
-	approve                   string
+	req                                api.StartRun
+	budget                             budgetFlags
+	check                              api.RunCheck
+	images                             []string
+	labels                             []string
+	file, schema, definition           string
+	sandbox, lang, mem, disk           string
+	cpus                               float64
+	template, provider, needs, network string
+	detach                             bool
+	approve                            string
 }
 
 // budgetFlags read a budget; prefix is "budget-" or "add-".
@@ -140,6 +140,7 @@ func (a commands) startFlags(cmd *cobra.Command, f *runFlags) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "cpus of its own sandbox")
 	flags.StringVar(&f.template, "template", "", "template of its own sandbox")
 	flags.StringVar(&f.provider, "provider", "", "provider of its own sandbox")
+	flags.StringVar(&f.network, "network", "", "what leaves its own sandbox: none, default, open, or a file of rules (see skete vm create --help)")
 	flags.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
 	flags.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
 	_ = flags.MarkHidden("vm")
@@ -371,6 +372,16 @@ func (f *runFlags) spec() (map[string]any, error) {
 	}
 	if f.cpus != 0 {
 		spec["cpus"] = f.cpus
+	}
+	network, rules, err := app.NetworkOf(f.network)
+	if err != nil {
+		return nil, err
+	}
+	if network != "" {
+		spec["network"] = network
+	}
+	if rules != nil {
+		spec["egress"] = rules
 	}
 	if len(spec) == 0 && !f.req.Keep {
 		return nil, nil

@@ -85,7 +85,7 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	switch {
 	case f.from == "":
 		var err error
-		if r.Network, r.Egress, err = networkOf(f.network); err != nil {
+		if r.Network, r.Egress, err = app.NetworkOf(f.network); err != nil {
 			return r, err
 		}
 	case f.network != "":
