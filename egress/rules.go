@@ -164,6 +164,9 @@ func (r Rule) about(host string, port int, denies bool) bool {
 	return ok && strings.HasSuffix(host, domain) && len(host) > len(domain)
 }
 
+// Covers reports whether a rule that allows is about a request.
+func (r Rule) Covers(q Request) bool { return r.about(q.Host, q.Port, false) && r.covers(q, false) }
+
 // covers reports whether a rule that is about the host is about this request too.
 // A path that servers may read in more than one way is covered by no rule that
 // allows, and by all that deny.

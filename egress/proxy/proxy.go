@@ -10,10 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/secret"
 )
 
 // Bounds of a sandbox's connections.
@@ -35,6 +38,8 @@ type Config struct {
 	Rules   func() *egress.Rules // those in force now; required
 	CA      *Authority           // required
 	Decided func(Decision)       // is told of each decision; does not block
+	// Secrets returns what is added to an allowed request; nil = nothing ever is.
+	Secrets func(egress.Request) []secret.Held
 	// Lookup resolves a name and Dial connects to an address that was checked; nil =
 	// those of this host.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -51,6 +56,7 @@ type Decision struct {
 	Method, Path string // "" = of a connection
 	Allowed      bool
 	Rule, Why    string // as egress.Verdict has them
+	Secrets      string // the names of those that were sent with it, separated by commas
 }
 
 // Proxy carries what one sandbox sends. Safe for concurrent use.
@@ -78,6 +84,9 @@ type session struct {
 func New(c Config) *Proxy {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Secrets == nil {
+		c.Secrets = func(egress.Request) []secret.Held { return nil }
 	}
 	if c.Decided == nil {
 		c.Decided = func(Decision) {}
@@ -231,8 +240,15 @@ func (p *Proxy) hand(conn net.Conn, s *session) {
 	}
 }
 
-func (p *Proxy) decided(host string, port int, method, path string, v egress.Verdict) {
-	p.c.Decided(Decision{At: p.c.Now(), Host: host, Port: port, Method: method, Path: path, Allowed: v.Allowed, Rule: v.Rule, Why: v.Why})
+func (p *Proxy) decided(host string, port int, method, path string, v egress.Verdict, held ...secret.Held) {
+	var names []string
+	for _, h := range held {
+		names = append(names, h.Name)
+	}
+	p.c.Decided(Decision{
+		At: p.c.Now(), Host: host, Port: port, Method: method, Path: path, Allowed: v.Allowed, Rule: v.Rule, Why: v.Why,
+		Secrets: strings.Join(slices.Compact(names), ","),
+	})
 }
 
 func isTimeout(err error) bool {

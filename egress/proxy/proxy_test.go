@@ -30,6 +30,7 @@ import (
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/egress/proxy"
+	"github.com/skete-dev/skete/secret"
 )
 
 func TestMain(m *testing.M) {
@@ -42,13 +43,14 @@ func TestMain(m *testing.M) {
 // world is the public network of a test: hosts by name, each at an address of its own,
 // and a sandbox that reaches it through a proxy.
 type world struct {
-	t     *testing.T
-	proxy *proxy.Proxy
-	ca    *proxy.Authority
-	rules atomic.Pointer[egress.Rules]
-	roots *x509.CertPool // of the sandbox
-	key   *ecdsa.PrivateKey
-	root  *x509.Certificate // of the network
+	t       *testing.T
+	proxy   *proxy.Proxy
+	ca      *proxy.Authority
+	rules   atomic.Pointer[egress.Rules]
+	secrets atomic.Pointer[secret.Store]
+	roots   *x509.CertPool // of the sandbox
+	key     *ecdsa.PrivateKey
+	root    *x509.Certificate // of the network
 
 	mu        sync.Mutex
 	hosts     map[string][]netip.Addr
@@ -74,6 +76,12 @@ func newWorld(t *testing.T, p egress.Policy) *world {
 	trusted.AddCert(w.root)
 	w.proxy = proxy.New(proxy.Config{
 		Sandbox: "web", Rules: w.rules.Load, CA: w.ca, Roots: trusted,
+		Secrets: func(q egress.Request) []secret.Held {
+			if s := w.secrets.Load(); s != nil {
+				return s.Held("default", secret.User{Sandboxes: []string{"web"}}, q)
+			}
+			return nil
+		},
 		Decided: func(d proxy.Decision) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

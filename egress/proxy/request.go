@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/secret"
 )
 
 // overrides are headers by which some servers take a request for one of another method.
@@ -36,12 +37,17 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	if v.Allowed && r.Method == http.MethodConnect {
 		v = egress.Verdict{Rule: v.Rule, Why: "CONNECT would hide what is sent"}
 	}
-	p.decided(host, s.port, r.Method, q.Path, v)
 	if !v.Allowed {
+		p.decided(host, s.port, r.Method, q.Path, v)
 		p.explain(w, host, s.port, v)
 		return
 	}
-	p.forward(w, r, s, host, v.Limited)
+	var held []secret.Held
+	if s.tls { // no secret is sent in the clear
+		held = p.c.Secrets(q)
+	}
+	p.decided(host, s.port, r.Method, q.Path, v, held...)
+	p.forward(w, r, s, host, v.Limited, held)
 }
 
 // hostOf returns the host that a request is for, and why it may not be: a connection
@@ -114,7 +120,7 @@ func refuse(w http.ResponseWriter, status int, text string) {
 
 // forward sends an allowed request to its host and copies the answer back. limited: the
 // host shall not take it for another one.
-func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host string, limited bool) {
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host string, limited bool, held []secret.Held) {
 	scheme := "http"
 	if s.tls {
 		scheme = "https"
@@ -135,12 +141,23 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 					pr.Out.Header[h] = v
 				}
 			}
+			if len(held) > 0 {
+				inject(pr.Out, held)
+			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			why := reachFault(host, err)
 			p.decided(host, s.port, r.Method, r.URL.EscapedPath(), egress.Verdict{Why: why})
 			refuse(w, http.StatusBadGateway, "skete: "+why)
 		},
+	}
+	if len(held) > 0 {
+		proxy.ModifyResponse = func(res *http.Response) error {
+			if err := mask(res, held); err != nil {
+				return &unreachable{fmt.Sprintf("of %s: %v", host, err)}
+			}
+			return nil
+		}
 	}
 	w.Header()["Content-Type"] = nil // no guess where the host says none
 	proxy.ServeHTTP(w, r)

@@ -1,0 +1,151 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/skete-dev/skete/secret"
+)
+
+// ownKeys are headers by which a program in the sandbox could use an account of its own
+// where a secret is sent.
+var ownKeys = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Auth-Token", "Private-Token", "Cookie"}
+
+// inject puts what is held into a request on its way out.
+func inject(r *http.Request, held []secret.Held) {
+	for _, h := range slices.Concat(ownKeys, overrides) {
+		r.Header.Del(h)
+	}
+	for _, h := range held {
+		h.Apply(r)
+	}
+	r.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be masked
+}
+
+// mask hides what was injected in an answer: some hosts say what they were sent. Each text
+// becomes as many stars, so that lengths stay as they are.
+func mask(res *http.Response, held []secret.Held) error {
+	if e := res.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return fmt.Errorf("its answer is encoded (%.40q), so that the secret which was sent could not be hidden in it", e)
+	}
+	var needles [][]byte
+	for _, h := range held {
+		for _, form := range h.Forms() {
+			needles = append(needles, []byte(form))
+		}
+	}
+	maskHeader(res.Header, needles)
+	body := &masked{body: res.Body, needles: needles, trailer: func() { maskHeader(res.Trailer, needles) }}
+	if w, ok := res.Body.(io.Writer); ok { // another protocol goes on
+		res.Body = struct {
+			io.ReadCloser
+			io.Writer
+		}{body, w}
+	} else {
+		res.Body = body
+	}
+	return nil
+}
+
+func maskHeader(h http.Header, needles [][]byte) {
+	for _, values := range h {
+		for i, v := range values {
+			b := []byte(v)
+			stars(b, marks(b, needles))
+			values[i] = string(b)
+		}
+	}
+}
+
+// marks says of each byte of b whether it is in a needle. Needles may overlap.
+func marks(b []byte, needles [][]byte) []bool {
+	in := make([]bool, len(b))
+	for _, n := range needles {
+		for at := 0; ; at++ {
+			i := bytes.Index(b[at:], n)
+			if i < 0 {
+				break
+			}
+			at += i
+			for j := range n {
+				in[at+j] = true
+			}
+		}
+	}
+	return in
+}
+
+// stars overwrites what is marked.
+func stars(b []byte, marked []bool) {
+	for i, in := range marked {
+		if in {
+			b[i] = '*'
+		}
+	}
+}
+
+// masked is a body in which needles are hidden. It holds back no more than what may be the
+// beginning of one, so that a stream is as prompt as it was.
+type masked struct {
+	body    io.ReadCloser
+	needles [][]byte
+	trailer func() // is called before the end is told
+
+	ready  []byte // can be read
+	held   []byte // may be the beginning of a needle
+	marked []bool // of held: in a needle that has ended
+	err    error
+	buf    [32 << 10]byte
+}
+
+// Read implements io.Reader.
+func (m *masked) Read(b []byte) (int, error) {
+	for len(m.ready) == 0 {
+		if m.err != nil {
+			return 0, m.err
+		}
+		n, err := m.body.Read(m.buf[:])
+		m.add(m.buf[:n])
+		if err != nil {
+			stars(m.held, m.marked)
+			m.ready, m.held, m.err = append(m.ready, m.held...), nil, err
+			m.trailer()
+		}
+	}
+	n := copy(b, m.ready)
+	m.ready = m.ready[n:]
+	return n, nil
+}
+
+// add takes what has come. Preconditions: ready is empty.
+func (m *masked) add(b []byte) {
+	all := append(m.held, b...)
+	marked := marks(all, m.needles)
+	for i, in := range m.marked {
+		marked[i] = marked[i] || in
+	}
+	out := len(all) - m.beginning(all)
+	m.held, m.marked = bytes.Clone(all[out:]), marked[out:]
+	m.ready = all[:out]
+	stars(m.ready, marked[:out])
+}
+
+// beginning returns how long the longest end of b is that begins a needle.
+func (m *masked) beginning(b []byte) (most int) {
+	for _, n := range m.needles {
+		for k := min(len(n)-1, len(b)); k > most; k-- {
+			if bytes.HasPrefix(n, b[len(b)-k:]) {
+				most = k
+				break
+			}
+		}
+	}
+	return most
+}
+
+// Close implements io.Closer.
+func (m *masked) Close() error { return m.body.Close() }

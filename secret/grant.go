@@ -1,0 +1,212 @@
+package secret
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/pattern"
+)
+
+// As is how a value is sent.
+type As string
+
+// Ways to send a value.
+const (
+	Bearer As = "bearer" // Authorization: Bearer VALUE
+	Basic  As = "basic"  // Authorization: Basic, with Key as the user
+	Header As = "header" // the header Key
+	Query  As = "query"  // the parameter Key
+)
+
+var ways = []As{Bearer, Basic, Header, Query}
+
+// Grant says where a secret is sent to, how, and for whom.
+type Grant struct {
+	// Where is the host, and perhaps ports, methods and paths. What the policy of a
+	// sandbox refuses is refused all the same.
+	Where egress.Rule `json:"where"`
+	As    As          `json:"as"`
+	Key   string      `json:"key,omitempty"`
+	// Env is a variable of commands in the sandbox, which holds no secret but a word that
+	// stands for it: some programs send nothing without one.
+	Env string `json:"env,omitempty"`
+	// Agents and Sandboxes may use it, by their names (a sandbox also by its ID); both
+	// empty = all of the tenant.
+	Agents    []string `json:"agents,omitempty"`
+	Sandboxes []string `json:"sandboxes,omitempty"`
+}
+
+// User is what asks.
+type User struct {
+	Agent     string   // "" = none
+	Sandboxes []string // the names of the sandbox: its ID, and its own
+}
+
+// allows reports whether a grant is for a user.
+func (g Grant) allows(u User) bool {
+	if len(g.Agents) == 0 && len(g.Sandboxes) == 0 {
+		return true
+	}
+	return u.Agent != "" && slices.Contains(g.Agents, u.Agent) ||
+		slices.ContainsFunc(u.Sandboxes, func(name string) bool { return name != "" && slices.Contains(g.Sandboxes, name) })
+}
+
+// Bounds of a secret.
+const (
+	ValueMax  = 64 << 10
+	GrantsMax = 32
+	namesMax  = 100 // of agents and sandboxes of a grant
+	wordMax   = 128
+)
+
+var (
+	nameForm  = pattern.Lazy(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+	fieldForm = pattern.Lazy(`^[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}$`) // a token of HTTP, but for the grave accent
+	envForm   = pattern.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+)
+
+// refusedHeaders are about the connection and not about who asks.
+var refusedHeaders = []string{
+	"Connection", "Content-Length", "Host", "Keep-Alive", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Encoding", "Accept-Encoding",
+}
+
+// check names what is wrong with a grant.
+func (g Grant) check(at string) []string {
+	var list []string
+	add := func(format string, args ...any) { list = append(list, at+fmt.Sprintf(format, args...)) }
+	for _, p := range egress.Problems(egress.Policy{Allow: []egress.Rule{g.Where}}) {
+		add("%s: %s", strings.TrimPrefix(p.Field, "allow[0]."), p.Text)
+	}
+	switch {
+	case g.Where.Host == "*":
+		add("host: a secret is for hosts that are named")
+	case g.Where.Pinned:
+		add("pinned: what is sent to a pinned host cannot be changed")
+	}
+	switch g.As {
+	case Bearer:
+		if g.Key != "" {
+			add("key: %s has none", g.As)
+		}
+	case Basic:
+		if len(g.Key) > wordMax || strings.ContainsAny(g.Key, ":\r\n\x00") {
+			add("key: %.40q is no user", g.Key)
+		}
+	case Header:
+		if !fieldForm().MatchString(g.Key) || slices.Contains(refusedHeaders, http.CanonicalHeaderKey(g.Key)) {
+			add("key: %.40q is no header that a secret can be sent in", g.Key)
+		}
+	case Query:
+		if g.Key == "" || len(g.Key) > wordMax || strings.ContainsAny(g.Key, "\r\n\x00") {
+			add("key: %.40q is no parameter", g.Key)
+		}
+	default:
+		add("as: %.40q is none of bearer, basic, header, query", g.As)
+	}
+	if g.Env != "" && !envForm().MatchString(g.Env) {
+		add("env: %.40q is no variable", g.Env)
+	}
+	if len(g.Agents)+len(g.Sandboxes) > namesMax {
+		add("agents: there are more than %d agents and sandboxes", namesMax)
+	}
+	for _, n := range slices.Concat(g.Agents, g.Sandboxes) {
+		if n == "" || len(n) > wordMax {
+			add("agents: %.40q is no name", n)
+		}
+	}
+	return list
+}
+
+// check refuses what is no secret.
+func check(name string, value Value, grants []Grant) error {
+	var list []string
+	if !nameForm().MatchString(name) {
+		list = append(list, fmt.Sprintf("name: %.80q is no name: a-z, 0-9, - and _, at most 63", name))
+	}
+	if n := len(value.text); n == 0 || n > ValueMax {
+		list = append(list, fmt.Sprintf("value: it has %d bytes; 1 to %d are possible", n, ValueMax))
+	}
+	list = append(list, checkGrants(grants)...)
+	for i, g := range grants {
+		if g.As != Basic && g.As != Query && strings.ContainsAny(value.text, "\r\n\x00") {
+			list = append(list, fmt.Sprintf("value: it has more than one line, which grants[%d] cannot send", i))
+		}
+	}
+	if len(list) > 0 {
+		return errs.New(errs.Invalid, "the secret: %s", strings.Join(list, "; "))
+	}
+	return nil
+}
+
+func checkGrants(grants []Grant) (list []string) {
+	if len(grants) > GrantsMax {
+		return []string{fmt.Sprintf("grants: there are %d, at most %d are possible", len(grants), GrantsMax)}
+	}
+	for i, g := range grants {
+		list = append(list, g.check(fmt.Sprintf("grants[%d].", i))...)
+	}
+	return list
+}
+
+// Held is a secret on its way to a host that it is granted for.
+type Held struct {
+	Name    string
+	Version int
+	Grant   Grant
+	value   Value
+}
+
+// Apply puts the value into a request, in place of what the sandbox has sent there.
+func (h Held) Apply(r *http.Request) {
+	switch h.Grant.As {
+	case Bearer:
+		r.Header.Set("Authorization", "Bearer "+h.value.text)
+	case Basic:
+		r.Header.Set("Authorization", "Basic "+h.basic())
+	case Header:
+		r.Header.Set(h.Grant.Key, h.value.text)
+	case Query:
+		r.URL.RawQuery = withParameter(r.URL.RawQuery, h.Grant.Key, h.value.text)
+	}
+}
+
+func (h Held) basic() string {
+	return base64.StdEncoding.EncodeToString([]byte(h.Grant.Key + ":" + h.value.text))
+}
+
+// withParameter sets a parameter of a query, whose others stay as they are.
+func withParameter(query, key, value string) string {
+	var parts []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(name); part != "" && (err != nil || plain != key) {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(append(parts, url.QueryEscape(key)+"="+url.QueryEscape(value)), "&")
+}
+
+// Forms are the texts in which the value may come back: as it is, and as it was sent.
+// They are what is masked in an answer.
+func (h Held) Forms() []string {
+	v := h.value.text
+	forms := []string{v}
+	add := func(s string) {
+		if !slices.Contains(forms, s) {
+			forms = append(forms, s)
+		}
+	}
+	add(url.QueryEscape(v))
+	add(url.PathEscape(v))
+	add(base64.StdEncoding.EncodeToString([]byte(v)))
+	if h.Grant.As == Basic {
+		add(h.basic())
+	}
+	return forms
+}
