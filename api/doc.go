@@ -123,6 +123,11 @@
 //	GET    /templates/{name}/bundle               application/x-tar, which the import takes
 //	GET    /usage/templates                       TemplateUsage
 //	DELETE /templates/{name}
+//	GET    /secrets                               SecretList
+//	GET    /secrets/{name}                        Secret, never its value
+//	PUT    /secrets/{name}                        PutSecret -> Secret: a new one, or a new version
+//	PATCH  /secrets/{name}                        ChangeSecret -> Secret
+//	DELETE /secrets/{name}
 //	POST   /keys                                  CreateKey -> CreatedKey (the secret, once)
 //	GET    /keys                                  KeyList
 //	DELETE /keys/{id}

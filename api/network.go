@@ -33,6 +33,7 @@ type NetworkDecision struct {
 	Allowed bool      `json:"allowed"`
 	Rule    string    `json:"rule,omitempty" doc:"that decided"`
 	Why     string    `json:"why,omitempty" doc:"it was refused"`
+	Secrets string    `json:"secrets,omitempty" doc:"the names of those that were sent with it, separated by commas"`
 }
 
 // NetworkLog is the last decisions of a sandbox, the oldest first.

@@ -96,7 +96,7 @@ func (s *Server) networkLog(ctx context.Context, in *networkLogIn) (*networkLogO
 
 func decisionView(d network.Decision) api.NetworkDecision {
 	return api.NetworkDecision{
-		N: d.N, Time: d.At.UTC(), Times: d.Times, Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path, Allowed: d.Allowed, Rule: d.Rule, Why: d.Why,
+		N: d.N, Time: d.At.UTC(), Times: d.Times, Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path, Allowed: d.Allowed, Rule: d.Rule, Why: d.Why, Secrets: d.Secrets,
 	}
 }
 

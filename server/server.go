@@ -141,6 +141,7 @@ type Config struct {
 	Upkeep    Upkeep    // nil = the same
 	Warm      Warm      // nil = the server keeps nothing warm
 	Networks  Networks  // nil = sandboxes have no networks
+	Secrets   Secrets   // nil = there are none
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
 	// Looked is how long the files of a tenant's sandboxes have been looked at; nil = not known.
@@ -178,6 +179,7 @@ type Server struct {
 	upkeep    Upkeep
 	warm      Warm
 	networks  Networks
+	secrets   Secrets
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
 	gate      *auth.Authenticator
@@ -203,7 +205,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -233,6 +235,7 @@ func New(c Config) (*Server, error) {
 	s.registerModels(s.table)
 	s.registerPool(s.table)
 	s.registerNetworks(s.table)
+	s.registerSecrets(s.table)
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)
 	s.registerKeys(s.table)

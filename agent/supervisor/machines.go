@@ -69,6 +69,9 @@ type Machine struct {
 	// Revise makes a revision of the files, unless nothing changed since the
 	// last one; nil = no history is kept. Unsupported: the same.
 	Revise func(context.Context, Mark) error
+	// Call says that a call begins that may write: until done is called, revisions are
+	// made by Revise, and none because it is quiet for a moment. nil = none ever is.
+	Call func(context.Context) (done func())
 	// Past is the history for the agent's own tools, nil = none is kept.
 	Past tool.Past
 	// Services are nil for machines that keep no programs running.

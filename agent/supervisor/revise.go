@@ -35,8 +35,21 @@ type Mark struct {
 type revisions struct {
 	hook.Base
 	revise func(context.Context, Mark) error
+	call   func(context.Context) (done func())
 	tools  map[string]tool.Tool
 	log    *slog.Logger
+}
+
+// quietly is a tool whose calls begin and end as h.call says.
+type quietly struct {
+	tool.Planner
+	call func(context.Context) (done func())
+}
+
+// Run implements tool.Tool.
+func (q quietly) Run(ctx context.Context, r tool.Request) (tool.Result, error) {
+	defer q.call(ctx)()
+	return q.Planner.Run(ctx, r)
 }
 
 // Notice implements hook.Hook.
@@ -63,6 +76,7 @@ func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 		if t == nil || t.Effect(c.Args).Class == tool.Read {
 			return next(ctx, c)
 		}
+		defer h.call(ctx)()
 		err := h.revise(ctx, Mark{Actor: "outside", Text: "before " + c.Name}) // what changed so far is not this call's
 		if errs.Is(err, errs.Unsupported) {
 			return next(ctx, c)

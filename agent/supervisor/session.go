@@ -306,7 +306,18 @@ func (w *session) check() (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
+	if planner, ok := tools[0].(tool.Planner); ok {
+		return quietly{planner, w.calling}, nil
+	}
 	return tools[0], nil
+}
+
+// calling says to the machine that a call begins.
+func (w *session) calling(ctx context.Context) (done func()) {
+	if w.machine.Call == nil {
+		return func() {}
+	}
+	return w.machine.Call(ctx)
 }
 
 // surroundings reads what the prompt says beside the conversation.
@@ -374,7 +385,7 @@ func (w *session) hook(tools []tool.Tool) hook.Hook {
 		for _, t := range tools {
 			byName[t.Spec().Name] = t
 		}
-		kept = &revisions{revise: w.machine.Revise, tools: byName, log: w.c.Logger}
+		kept = &revisions{revise: w.machine.Revise, call: w.calling, tools: byName, log: w.c.Logger}
 	}
 	if named == nil && kept == nil {
 		return nil

@@ -117,6 +117,33 @@ func (st *Step) Follow(wait func(context.Context)) {
 	}
 }
 
+// Call says that a call of an agent is under way, which makes a revision of its own of
+// what it did: until done is called none is made because it was quiet for a moment. It
+// waits for a look that has begun, which would take what the call does for others' work.
+// done may be called once.
+func (s *Service) Call(ctx context.Context, tenant string, id sandbox.ID) (done func()) {
+	l := s.ledger(ctx, tenant, id)
+	if l == nil {
+		return func() {}
+	}
+	l.mu.Lock()
+	l.calls++
+	k := l.next
+	if k == nil {
+		k = l.now
+	}
+	l.mu.Unlock()
+	if k != nil {
+		k.wait(ctx, beginMax)
+	}
+	return func() {
+		l.mu.Lock()
+		l.calls--
+		l.mu.Unlock()
+		l.drop()
+	}
+}
+
 // holding is a sandbox by whose it is: a tenant may name one that is another's.
 type holding struct {
 	tenant string
@@ -136,6 +163,7 @@ type ledger struct {
 	now   *scan      // under way; nil = none is
 	next  *scan      // begins after that; nil = no call waits for one
 	begun int        // how many steps
+	calls int        // of agents, under way
 
 	timer   *time.Timer // nil = nothing waits for quiet
 	touched bool        // something may have changed, and it was not looked at
@@ -387,8 +415,8 @@ func (l *ledger) tick() {
 	if due && l.first.IsZero() {
 		l.first = now
 	}
-	late := due && now.Sub(l.first) >= touchLate
-	quiet := due && !moving && (known || !lasting)
+	late := due && now.Sub(l.first) >= touchLate && l.calls == 0
+	quiet := due && !moving && (known || !lasting) && l.calls == 0
 	more := due || lasting
 	if more {
 		l.timer.Reset(touchQuiet)
@@ -398,13 +426,25 @@ func (l *ledger) tick() {
 	l.mu.Unlock()
 	if late || quiet { // no call waits for that
 		if done, err := l.s.background.begin(l.s.ctx, l.tenant); err == nil {
-			l.look(l.s.ctx, touchedBusy)
+			if k := l.unlessCalled(); k != nil {
+				k.wait(l.s.ctx, touchedBusy)
+			}
 			done()
 		}
 	}
 	if !more {
 		l.drop()
 	}
+}
+
+// unlessCalled returns the look that begins next, nil if a call of an agent has begun.
+func (l *ledger) unlessCalled() *scan {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls > 0 {
+		return nil
+	}
+	return l.wanted()
 }
 
 // lastLabel names what did the changes that are found when a sandbox goes.

@@ -245,6 +245,60 @@ func TestStep_beginsDuringALook(t *testing.T) {
 	}
 }
 
+// While an agent's call is under way no moment is quiet, and a call begins when a look
+// has ended: half of its work would be a revision of others.
+func TestCall(t *testing.T) {
+	h, s := newHouse(t)
+	h.empty = true
+	s.Step(t.Context(), tenant, id, "ci", "one").End()
+	l := s.known(tenant, id)
+	defer l.drop()
+	quiet := func() bool {
+		l.mu.Lock()
+		l.touched, l.last, l.first = true, time.Time{}, time.Time{}
+		l.mu.Unlock()
+		l.tick()
+		l.tick() // what is heard is what was heard before
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.touched
+	}
+	done := s.Call(t.Context(), tenant, id)
+	h.write(t, "half", "of it")
+	if quiet() {
+		t.Error("a look in the middle of a call")
+	}
+	done()
+	if !quiet() {
+		t.Error("no look when it is over")
+	}
+	free, err := s.each.begin(t.Context(), string(id))
+	must(t, err)
+	var calls sync.WaitGroup
+	calls.Go(func() { l.look(t.Context(), time.Minute) })
+	patience.Until(t, 10*time.Second, "a look", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.now != nil
+	})
+	began := make(chan struct{})
+	calls.Go(func() {
+		defer s.Call(t.Context(), tenant, id)()
+		close(began)
+	})
+	select {
+	case <-began:
+		t.Error("a call begins during a look")
+	case <-time.After(50 * time.Millisecond):
+	}
+	free()
+	calls.Wait()
+	if revs := made(t, s); len(revs) != 1 || revs[0] != "outside: " {
+		t.Errorf("%q", revs)
+	}
+	s.Call(t.Context(), "other", id)()
+}
+
 // A stopped sandbox lends its workspace for one call: what was planned in one is
 // applied in the next, if the files are what they were.
 func TestApply_ofAStoppedSandbox(t *testing.T) {

@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/secret"
 )
 
 // DecisionsMax is how many decisions of a sandbox are kept.
@@ -68,6 +69,8 @@ type Config struct {
 	// Find returns the sandbox that a machine is of; false: of none.
 	Find   func(host sandbox.ID) (Owner, bool)
 	Events event.Log // decisions are told to; nil = none
+	// Secrets returns what is added to an allowed request of a sandbox; nil = nothing is.
+	Secrets func(Owner, egress.Request) []secret.Held
 	// Await lets the first connections of machines with the profile default wait for
 	// SetRegistries, but not for long.
 	Await bool
@@ -227,7 +230,12 @@ func (s *Service) make(owner Owner) (*machine, error) {
 		return nil, err
 	}
 	n.rules.Store(rules)
+	var secrets func(egress.Request) []secret.Held
+	if s.c.Secrets != nil {
+		secrets = func(q egress.Request) []secret.Held { return s.c.Secrets(owner, q) }
+	}
 	n.proxy = proxy.New(proxy.Config{
+		Secrets: secrets,
 		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner, d) },
 		Lookup: s.c.Lookup, Dial: s.c.Dial, Roots: s.c.Roots, Now: s.c.Now,
 	})

@@ -155,6 +155,7 @@ func (x machines) Open(ctx context.Context, tenant, id string) (supervisor.Machi
 	return supervisor.Machine{
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
 		Revise: func(ctx context.Context, at supervisor.Mark) error { return x.revise(ctx, tenant, sid, at) },
+		Call:   func(ctx context.Context) func() { return x.histories.Call(ctx, tenant, sid) },
 		Past:   past.Of(kept), Services: guest.NewServices(c),
 	}, func() { done(); release() }, nil
 }

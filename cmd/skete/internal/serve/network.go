@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
+	"github.com/skete-dev/skete/secret"
 )
 
 // openNetworks makes what carries the connections of sandboxes.
@@ -19,7 +21,10 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	if err := r.openSecrets(ctx); err != nil {
+		return err
+	}
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Secrets: r.heldBy, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -30,6 +35,29 @@ func (r *running) openNetworks(ctx context.Context) error {
 	r.openRegistries()
 	r.c.ServeGuest = r.networks.Serve
 	return nil
+}
+
+// openSecrets opens what is kept for sandboxes, sealed by a key in the data directory.
+func (r *running) openSecrets(ctx context.Context) error {
+	sealer, err := secret.FileSealer(r.in("secret.key"))
+	if err != nil {
+		return err
+	}
+	store, err := r.store.KV(ctx, "secrets")
+	if err != nil {
+		return err
+	}
+	r.secrets, err = secret.Open(ctx, secret.Config{KV: store, Sealer: sealer, Log: r.c.Log})
+	if err != nil {
+		return err
+	}
+	r.onClose(r.secrets.Close)
+	return nil
+}
+
+// heldBy returns the secrets of a sandbox for a request.
+func (r *running) heldBy(of network.Owner, q egress.Request) []secret.Held {
+	return r.secrets.Held(of.Tenant, secret.User{Sandboxes: []string{string(of.ID), of.Name}}, q)
 }
 
 const seedBytes = 32

@@ -42,6 +42,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/sandbox/process"
+	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/tool"
@@ -85,6 +86,7 @@ type running struct {
 	templates  templates
 	tools      *tool.Registry
 	networks   *network.Service
+	secrets    *secret.Store
 	supervisor *supervisor.Supervisor
 	schedules  *schedule.Scheduler
 	models     modelList
@@ -328,7 +330,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.store.Events(), Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Networks: r.networks, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if r.c.History.Steps {

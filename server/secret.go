@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/server/auth"
+	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/route"
+)
+
+// Secrets is what the server needs of *secret.Store.
+type Secrets interface {
+	List(tenant string) []secret.Secret
+	Get(tenant, name string) (secret.Secret, error)
+	Put(ctx context.Context, tenant string, p secret.Put) (secret.Secret, error)
+	Grant(ctx context.Context, tenant, name string, grants []secret.Grant) (secret.Secret, error)
+	Use(ctx context.Context, tenant, name string, version int) (secret.Secret, error)
+	Delete(ctx context.Context, tenant, name string) error
+}
+
+func (s *Server) registerSecrets(t *route.Table) {
+	const tag, base, one = "secrets", "/v1/secrets", "/v1/secrets/{name}"
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-secrets", Tag: tag, Summary: "List secrets, never their values",
+	}, s.listSecrets)
+	route.JSON(t, route.Operation{
+		Method: http.MethodGet, Path: one, Scope: key.Read, ID: "get-secret", Tag: tag, Summary: "Get what is known of a secret, never its value",
+	}, s.getSecret)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPut, Path: one, Scope: key.Write, ID: "put-secret", Tag: tag, Summary: "Set a secret: a new one, or a new version",
+	}, s.putSecret)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPatch, Path: one, Scope: key.Write, ID: "change-secret", Tag: tag, Summary: "Change where a secret is sent, or go back to a version",
+	}, s.changeSecret)
+	route.JSON(t, route.Operation{
+		Method: http.MethodDelete, Path: one, Scope: key.Write, ID: "delete-secret", Tag: tag, Summary: "Delete a secret with all its versions",
+	}, s.deleteSecret)
+}
+
+func (s *Server) secretStore() (Secrets, error) {
+	if s.secrets == nil {
+		return nil, errs.New(errs.Unsupported, "this server keeps no secrets")
+	}
+	return s.secrets, nil
+}
+
+type secretIn struct {
+	Name string `path:"name" maxLength:"64"`
+}
+
+type secretOut struct{ Body api.Secret }
+
+func secretAnswer(sec secret.Secret, err error) (*secretOut, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &secretOut{secretView(sec)}, nil
+}
+
+type secretListOut struct{ Body api.SecretList }
+
+func (s *Server) listSecrets(ctx context.Context, _ *struct{}) (*secretListOut, error) {
+	store, err := s.secretStore()
+	if err != nil {
+		return nil, err
+	}
+	out := &secretListOut{api.SecretList{Items: []api.Secret{}}}
+	for _, sec := range store.List(auth.From(ctx).Tenant) {
+		out.Body.Items = append(out.Body.Items, secretView(sec))
+	}
+	return out, nil
+}
+
+func (s *Server) getSecret(ctx context.Context, in *secretIn) (*secretOut, error) {
+	store, err := s.secretStore()
+	if err != nil {
+		return nil, err
+	}
+	return secretAnswer(store.Get(auth.From(ctx).Tenant, in.Name))
+}
+
+type putSecretIn struct {
+	secretIn
+	Body api.PutSecret
+}
+
+func (s *Server) putSecret(ctx context.Context, in *putSecretIn) (*secretOut, error) {
+	store, err := s.secretStore()
+	if err != nil {
+		return nil, err
+	}
+	p := secret.Put{Name: in.Name, Value: secret.New(in.Body.Value), TTL: time.Duration(in.Body.TTLMS) * time.Millisecond}
+	if in.Body.Grants != nil {
+		p.Grants = secretGrants(*in.Body.Grants)
+	}
+	return secretAnswer(store.Put(ctx, auth.From(ctx).Tenant, p))
+}
+
+type changeSecretIn struct {
+	secretIn
+	Body api.ChangeSecret
+}
+
+func (s *Server) changeSecret(ctx context.Context, in *changeSecretIn) (*secretOut, error) {
+	store, err := s.secretStore()
+	if err != nil {
+		return nil, err
+	}
+	tenant := auth.From(ctx).Tenant
+	var sec secret.Secret
+	switch {
+	case in.Body.Grants == nil && in.Body.Version == 0:
+		return nil, errs.New(errs.Invalid, "nothing is to be changed: name grants or a version")
+	case in.Body.Grants != nil:
+		if sec, err = store.Grant(ctx, tenant, in.Name, secretGrants(*in.Body.Grants)); err != nil {
+			return nil, err
+		}
+	}
+	if in.Body.Version != 0 {
+		sec, err = store.Use(ctx, tenant, in.Name, in.Body.Version)
+	}
+	return secretAnswer(sec, err)
+}
+
+func (s *Server) deleteSecret(ctx context.Context, in *secretIn) (*struct{}, error) {
+	store, err := s.secretStore()
+	if err != nil {
+		return nil, err
+	}
+	return nil, store.Delete(ctx, auth.From(ctx).Tenant, in.Name)
+}
+
+func secretGrants(list []api.SecretGrant) []secret.Grant {
+	out := []secret.Grant{}
+	for _, g := range list {
+		out = append(out, secret.Grant{
+			Where: egress.Rule{Host: g.Host, Ports: g.Ports, Methods: g.Methods, Paths: g.Paths},
+			As:    secret.As(g.As), Key: g.Key, Env: g.Env, Sandboxes: g.Sandboxes,
+		})
+	}
+	return out
+}
+
+func secretView(sec secret.Secret) api.Secret {
+	out := api.Secret{
+		Name: sec.Name, Version: sec.Version, Versions: sec.Versions, Grants: []api.SecretGrant{},
+		CreatedAt: sec.CreatedAt, UpdatedAt: sec.UpdatedAt, ExpiresAt: optionalTime(sec.ExpiresAt), Problem: sec.Problem,
+	}
+	for _, g := range sec.Grants {
+		out.Grants = append(out.Grants, api.SecretGrant{
+			Host: g.Where.Host, Ports: g.Where.Ports, Methods: g.Where.Methods, Paths: g.Where.Paths,
+			As: string(g.As), Key: g.Key, Env: g.Env, Sandboxes: g.Sandboxes,
+		})
+	}
+	return out
+}
