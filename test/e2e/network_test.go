@@ -421,7 +421,7 @@ func networkOfItsOwnKernel(m *machines) {
 // A sandbox that was made without a network has none, and is given none.
 func TestNetwork_none(t *testing.T) {
 	n := newNetworked(t, "--providers", "gvisor")
-	n.sb = n.create(api.CreateSandbox{})
+	n.sb = n.create(api.CreateSandbox{Network: "none"})
 	n.says("without a network", map[string]string{
 		"curl -sS http://api.example.com/":     "exit 6",
 		"curl -sS http://" + publicIP + "/":    "exit 7",
