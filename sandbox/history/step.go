@@ -38,8 +38,9 @@ type Step struct {
 }
 
 // Step begins one: what is on disk now is a revision before it returns, if
-// something is not yet. What the step does becomes one when it ends, and if it
-// lasts whenever it is quiet.
+// something is not yet; it waits up to beginMax for that, and for a look that is
+// under way. What the step does becomes one when it ends, and if it lasts whenever
+// it is quiet.
 //
 // Where the kernel reports changes, a look at what has not changed costs
 // microseconds; elsewhere, and in machines with a disk of their own, it is a scan.
