@@ -23,7 +23,7 @@ import (
 const (
 	exitedMax          = 1000 // ended processes with all details
 	outputBytesDefault = 256 << 20
-	settleWait         = 250 * time.Millisecond // for the end of output after the end of the process
+	settleWait         = 250 * time.Millisecond // for what others write after the end of the process
 	stopWait           = 2 * time.Second        // between TERM and KILL at a timeout
 )
 

@@ -37,6 +37,23 @@ func holds(poll func() (events int16, err error)) (data, end bool) {
 	return data, end
 }
 
+// pipeBytes is how much a pipe or a terminal holds; 0 when it cannot be known.
+func pipeBytes(f *os.File) int64 {
+	if f == nil {
+		return 0
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	cerr := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	if cerr != nil || err != nil {
+		return 0
+	}
+	return int64(n)
+}
+
 // splicePipe moves bytes from a pipe or a terminal to the end of f, itself a file
 // or a pipe, inside the kernel.
 func splicePipe(fd int, f *os.File, most int64) (int64, error) {

@@ -28,7 +28,7 @@ type proc struct {
 	pumps sync.WaitGroup
 
 	exited  chan struct{} // closed at the end of the process
-	settled chan struct{} // closed when the output is whole, or settleWait later
+	settled chan struct{} // closed when the output is whole, or settleWait later without what others still write
 
 	mu        sync.Mutex
 	exit      *pair.Exit
@@ -36,6 +36,7 @@ type proc struct {
 	halted    bool
 	released  bool
 	timer     *time.Timer
+	streams   []*pump
 	live      int // streams not at their end
 }
 
@@ -94,6 +95,7 @@ func (p *proc) pumpLocked(m *pump) {
 		return
 	}
 	m.core, m.stop = p.core, p.stop
+	p.streams = append(p.streams, m)
 	p.live++
 	p.pumps.Go(func() {
 		m.run()
@@ -122,16 +124,38 @@ func (p *proc) end(x pair.Exit) bool {
 	close(p.exited)
 	p.settleLocked()
 	if !p.isSettled {
-		p.timer = time.AfterFunc(settleWait, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.markSettledLocked()
-		})
+		p.settleLaterLocked()
 	}
 	if !p.entry.Pty {
 		p.core.spawnTask(p.stdin.Close)
 	}
 	return true
+}
+
+// settleLaterLocked settles the output of a process that has ended although a process
+// that it left behind holds a stream open. What was written until the end is owed to the
+// caller however long the pumps need, on a busy host, to get their turn; what is written
+// later is not waited for.
+func (p *proc) settleLaterLocked() {
+	owed := make([]int64, len(p.streams))
+	for i, m := range p.streams {
+		_, owed[i] = m.extent()
+	}
+	p.timer = time.AfterFunc(settleWait, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.halted {
+			return
+		}
+		for i, m := range p.streams {
+			// Nothing waits, and less was moved: it was read by a process that has the pipe.
+			if moved, written := m.extent(); moved < min(owed[i], written) {
+				p.timer.Reset(settleWait)
+				return
+			}
+		}
+		p.markSettledLocked()
+	})
 }
 
 // settleLocked looks whether all is over: then init and we let go of the files.

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,8 @@ type pump struct {
 	relayW *os.File
 	stop   chan struct{}
 	logged bool
+
+	moving sync.Mutex // held while bytes are on their way
 
 	window time.Time // start of the present one
 	moved  int64     // in it
@@ -75,9 +78,7 @@ func (p *pump) drain(fd int) (done bool, err error) {
 		if err := p.room(); err != nil {
 			return true, err
 		}
-		n, err := p.spool.Fill(func(f *os.File, most int64) (int64, error) {
-			return splicePipe(fd, f, min(most, spliceBytes))
-		})
+		n, err := p.fill(fd)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return false, nil
@@ -92,6 +93,23 @@ func (p *pump) drain(fd int) (done bool, err error) {
 			}
 		}
 	}
+}
+
+func (p *pump) fill(fd int) (int64, error) {
+	p.moving.Lock()
+	defer p.moving.Unlock()
+	return p.spool.Fill(func(f *os.File, most int64) (int64, error) {
+		return splicePipe(fd, f, min(most, spliceBytes))
+	})
+}
+
+// extent is the length of the stream: what was moved, and with what waits to be. It is
+// safe for concurrent use with run.
+func (p *pump) extent() (moved, written int64) {
+	p.moving.Lock()
+	defer p.moving.Unlock()
+	_, _, moved, _ = p.spool.Extent()
+	return moved, moved + pipeBytes(p.in) + pipeBytes(p.relayR)
 }
 
 // pace waits a moment when much comes in small pieces. Not for terminals:
@@ -142,6 +160,8 @@ func (p *pump) discard(fd int, cause error) (done bool, err error) {
 		p.logged = true
 		p.core.logf("output of a process is dropped: %v", cause)
 	}
+	p.moving.Lock()
+	defer p.moving.Unlock()
 	buf := make([]byte, 64<<10)
 	n, err := unix.Read(fd, buf)
 	switch {
@@ -189,6 +209,8 @@ func (p *pump) drainRelay() error {
 }
 
 func (p *pump) relay(fd int) (n int64, err error) {
+	p.moving.Lock()
+	defer p.moving.Unlock()
 	n, err = splicePipe(fd, p.relayW, 64<<10)
 	if errors.Is(err, syscall.EIO) {
 		return 0, nil
