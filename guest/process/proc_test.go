@@ -50,7 +50,7 @@ func TestEnd_outputIsOwed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p.settled, p.exited = make(chan struct{}), make(chan struct{})
 				p.end(pair.Exit{ID: 1})
-				time.Sleep(3 * settleWait)
+				<-time.After(3 * settleWait) // of the bubble
 				if isClosed(p.settled) {
 					t.Fatal("the end is told without what was written before it")
 				}
@@ -61,7 +61,7 @@ func TestEnd_outputIsOwed(t *testing.T) {
 						t.Error("waited for more after the end of the stream")
 					}
 				}
-				time.Sleep(2 * settleWait)
+				<-time.After(2 * settleWait) // of the bubble
 				if got := isClosed(p.settled); got != c.settled {
 					t.Errorf("settled: %v, want %v", got, c.settled)
 				}
