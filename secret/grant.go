@@ -24,8 +24,6 @@ const (
 	Query  As = "query"  // the parameter Key
 )
 
-var ways = []As{Bearer, Basic, Header, Query}
-
 // Grant says where a secret is sent to, how, and for whom.
 type Grant struct {
 	// Where is the host, and perhaps ports, methods and paths. What the policy of a

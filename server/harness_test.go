@@ -31,6 +31,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/manager"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
+	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/runs/runstest"
@@ -273,8 +274,13 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	schedules, err := schedule.Open(t.Context(), schedule.Config{Records: kv("schedules"), Runs: fake})
 	must(t, err)
 	t.Cleanup(func() { _ = schedules.Close() })
+	sealer, err := secret.NewSealer(make([]byte, 32))
+	must(t, err)
+	secrets, err := secret.Open(t.Context(), secret.Config{KV: kv("secrets"), Sealer: sealer})
+	must(t, err)
+	t.Cleanup(func() { must(t, secrets.Close()) })
 	config := server.Config{
-		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {
@@ -282,12 +288,12 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	}
 	w.server, err = server.New(config)
 	must(t, err)
-	secret, created, err := w.server.EnsureAdminKey(t.Context())
+	first, created, err := w.server.EnsureAdminKey(t.Context())
 	must(t, err)
 	if !created {
 		t.Fatal("the first start made no admin key")
 	}
-	w.admin = secret.Reveal()
+	w.admin = first.Reveal()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	unix, err := net.Listen("unix", w.socket)

@@ -50,8 +50,10 @@ func (s *Server) secretStore() (Secrets, error) {
 	return s.secrets, nil
 }
 
-type secretIn struct {
-	Name string `path:"name" maxLength:"64"`
+// SecretPath names a secret. It is exported because the JSON layer looks only into
+// exported embedded fields.
+type SecretPath struct {
+	Name string `path:"name" maxLength:"63" doc:"of the secret"`
 }
 
 type secretOut struct{ Body api.Secret }
@@ -77,7 +79,7 @@ func (s *Server) listSecrets(ctx context.Context, _ *struct{}) (*secretListOut, 
 	return out, nil
 }
 
-func (s *Server) getSecret(ctx context.Context, in *secretIn) (*secretOut, error) {
+func (s *Server) getSecret(ctx context.Context, in *SecretPath) (*secretOut, error) {
 	store, err := s.secretStore()
 	if err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func (s *Server) getSecret(ctx context.Context, in *secretIn) (*secretOut, error
 }
 
 type putSecretIn struct {
-	secretIn
+	SecretPath
 	Body api.PutSecret
 }
 
@@ -103,7 +105,7 @@ func (s *Server) putSecret(ctx context.Context, in *putSecretIn) (*secretOut, er
 }
 
 type changeSecretIn struct {
-	secretIn
+	SecretPath
 	Body api.ChangeSecret
 }
 
@@ -128,7 +130,7 @@ func (s *Server) changeSecret(ctx context.Context, in *changeSecretIn) (*secretO
 	return secretAnswer(sec, err)
 }
 
-func (s *Server) deleteSecret(ctx context.Context, in *secretIn) (*struct{}, error) {
+func (s *Server) deleteSecret(ctx context.Context, in *SecretPath) (*struct{}, error) {
 	store, err := s.secretStore()
 	if err != nil {
 		return nil, err

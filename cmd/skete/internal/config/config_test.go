@@ -47,7 +47,7 @@ defaults: {ttl: 90, provider: gvisor, paused_timeout: 20m}
 	want.Hosts = []string{"box.example", "other.example"}
 	want.Log.Level = "debug"
 	want.Limits = Limits{MemoryMB: 512, TTL: Duration(2 * time.Hour), CPUs: 1.5, Snapshots: 7}
-	want.Defaults = Defaults{TTL: Duration(90 * time.Second), Provider: "gvisor", PausedTimeout: Duration(20 * time.Minute)}
+	want.Defaults = Defaults{TTL: Duration(90 * time.Second), Provider: "gvisor", Network: "default", PausedTimeout: Duration(20 * time.Minute)}
 	want.UnsafeNoIsolation = true
 	want.Providers = []string{"gvisor", "process"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -195,7 +195,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Builtin()
-	want.Hosts, want.Pool, want.OIDC.Roles = []string{}, []Pool{}, []string{}
+	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles = []string{}, []string{}, []Pool{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}
