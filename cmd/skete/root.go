@@ -101,7 +101,7 @@ Topics (skete help TOPIC):
 	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
-	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App))
+	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App), vm.SecretCommand(a.App))
 	root.SetHelpCommand(a.help())
 	root.AddCommand(vm.Short(a.App)...)
 	a.hints(root)
@@ -116,7 +116,7 @@ const defaultHomeText = "/var/lib/skete as root, ~/.local/share/skete else"
 var groups = []struct {
 	title, names string
 }{
-	{"Sandboxes:", "vm cp template service preview pool"},
+	{"Sandboxes:", "vm cp template service preview egress secret pool"},
 	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay schedule agent model"},
 	{"What the files were:", "history diff undo redo revert restore"},
 	{"Server:", "serve status stop service-unit doctor events fsck key tenant"},
