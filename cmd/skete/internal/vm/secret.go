@@ -238,28 +238,25 @@ func (a secretCommands) print(s api.Secret) error {
 }
 
 func hostsText(g api.SecretGrant) string {
-	text := g.Host
+	parts := []string{g.Host}
 	for _, p := range g.Ports {
-		text += ":" + strconv.Itoa(p)
+		parts = append(parts, strconv.Itoa(p))
 	}
-	return text
+	return strings.Join(parts, ":")
 }
 
 // grantText is a grant on one line.
 func grantText(g api.SecretGrant) string {
-	text := hostsText(g) + " as " + g.As
-	if g.Key != "" {
-		text += " " + g.Key
-	}
+	parts := []string{strings.TrimSpace(hostsText(g) + " as " + g.As + " " + g.Key)}
 	for _, part := range []struct {
 		word string
 		list []string
 	}{{"methods", g.Methods}, {"paths", g.Paths}, {"sandboxes", g.Sandboxes}} {
 		if len(part.list) > 0 {
-			text += ", " + part.word + " " + strings.Join(part.list, " ")
+			parts = append(parts, part.word+" "+strings.Join(part.list, " "))
 		}
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // with makes a command about one secret.
