@@ -15,15 +15,12 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/guest/channel"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/internal/patience"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // machine is a real guest: init as PID 1 of namespaces of its own where the
 // test may make them, else as a plain process.

@@ -41,9 +41,20 @@ const PreambleTimeout = 10 * time.Second
 // of the connection is the stream. We add "NO <class> <message>\n" for a refusal.
 // A guest that opens one asks for a port of the host, which are not TCP ports.
 
-// Connect opens port on a fresh channel connection. On error conn is closed.
-// The guest's refusal comes back as an *errs.Error of its class.
+// Connect opens port on a fresh channel connection, within PreambleTimeout. On
+// error conn is closed. The guest's refusal comes back as an *errs.Error of its
+// class.
 func Connect(conn net.Conn, port uint32, deadline time.Time) error {
+	if limit := time.Now().Add(PreambleTimeout); deadline.IsZero() || deadline.After(limit) {
+		deadline = limit
+	}
+	return ConnectUntil(conn, port, deadline)
+}
+
+// ConnectUntil is Connect for a channel that notices by itself when nobody is at
+// its other end any more: there a peer that has not answered is slow, and may
+// take until the deadline.
+func ConnectUntil(conn net.Conn, port uint32, deadline time.Time) error {
 	if err := open(conn, port, deadline); err != nil {
 		_ = conn.Close()
 		return err
@@ -52,9 +63,6 @@ func Connect(conn net.Conn, port uint32, deadline time.Time) error {
 }
 
 func open(conn net.Conn, port uint32, deadline time.Time) error {
-	if limit := time.Now().Add(PreambleTimeout); deadline.IsZero() || deadline.After(limit) {
-		deadline = limit
-	}
 	_ = conn.SetDeadline(deadline)
 	if _, err := fmt.Fprintf(conn, "CONNECT %d\n", port); err != nil {
 		return errs.Wrap(errs.Unavailable, err, "the guest does not answer")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -41,6 +42,7 @@ type real struct {
 	t     *testing.T
 	dir   string
 	name  string // of the provider
+	log   *slog.Logger
 	c     manager.Config
 	ahead atomic.Int64 // that the wall clock of the manager is
 }
@@ -59,9 +61,10 @@ func onReal(t *testing.T, test func(t *testing.T, r *real)) {
 func openReal(t *testing.T, name string) *real {
 	t.Helper()
 	r := &real{t: t, dir: t.TempDir(), name: name}
+	r.log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r.c = manager.Config{
 		Dir: filepath.Join(r.dir, "sandboxes"), Node: "one", Guest: guesttest.Binary(t), Registry: kvtest.NewMemory(),
-		Now: func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
+		Now: func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }, Log: r.log,
 	}
 	p := r.provider()
 	if err := p.Probe(t.Context()); err != nil {
@@ -122,7 +125,7 @@ func (r *real) provider() sandbox.Provider {
 		}
 		r.c.Volumes = v
 		r.c.Defaults = sandbox.Defaults{Provider: qemu.Name, MemoryMB: 192, DiskMB: 64, CPUs: 1}
-		p, err = qemu.New(qemu.Config{Dir: filepath.Join(r.dir, "qemu"), Cache: microvmtest.Dir(), Guest: r.c.Guest})
+		p, err = qemu.New(qemu.Config{Dir: filepath.Join(r.dir, "qemu"), Cache: microvmtest.Dir(), Guest: r.c.Guest, Log: r.log})
 	default:
 		r.t.Fatalf("provider %q is none", r.name)
 	}

@@ -40,9 +40,21 @@ func quiesce(ctx context.Context, c *wire.Client, after time.Duration, unsynced 
 	return nil
 }
 
+// restoring bounds a call to a guest that may just have come out of a snapshot:
+// by callTimeout, or by half of what the caller has left, if that is more. On a
+// busy host such a guest is slow, and to give it up is to lose its memory; the
+// other half is for what the caller does about one that never answers.
+func restoring(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := callTimeout
+	if at, ok := ctx.Deadline(); ok {
+		limit = max(limit, time.Until(at)/2)
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
 // Thaw lets the commands go on.
 func Thaw(ctx context.Context, c *wire.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := restoring(ctx)
 	defer cancel()
 	if _, err := c.Control.Thaw(ctx, connect.NewRequest(&wire.ThawRequest{})); err != nil {
 		return fmt.Errorf("thaw: %w", wire.Err(err))
@@ -54,7 +66,7 @@ func Thaw(ctx context.Context, c *wire.Client) error {
 // goes on: new names, a new boot id, fresh randomness, the time, and the
 // environment of its own specification instead of the original's.
 func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := restoring(ctx)
 	defer cancel()
 	entropy := make([]byte, entropyBytes)
 	_, _ = rand.Read(entropy) // never fails, see crypto/rand
@@ -70,7 +82,7 @@ func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.
 		return fmt.Errorf("adopt: %w", wire.Err(err))
 	}
 	if res.Msg.ClockSet { // late by as long as the call was on its way
-		return AlignClock(ctx, c, now)
+		return alignClock(ctx, c, now)
 	}
 	return nil
 }
@@ -80,6 +92,10 @@ func Adopt(ctx context.Context, c *wire.Client, boot wire.Boot, now func() time.
 func AlignClock(ctx context.Context, c *wire.Client, now func() time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	return alignClock(ctx, c, now)
+}
+
+func alignClock(ctx context.Context, c *wire.Client, now func() time.Time) error {
 	if err := c.AlignClock(ctx, now); err != nil {
 		return fmt.Errorf("set the clock: %w", err)
 	}

@@ -115,8 +115,8 @@ func Open(dial func(context.Context) (net.Conn, error), serve Handler) *Line {
 }
 
 // Dial opens a stream to a port of the guest. It waits for a guest that is not
-// there yet, until ctx ends (its error) or, without a deadline, for a minute
-// (Unavailable). A refusal comes back with its class. Unavailable: the monitor
+// there yet, or has no time to answer, until ctx ends (its error) or, without a
+// deadline, for a minute (Unavailable). A refusal comes back with its class. Unavailable: the monitor
 // is gone, or the line was closed.
 func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	inner := ctx
@@ -136,10 +136,13 @@ func (l *Line) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 				continue // the session is dying, or dead
 			}
 		}
-		if ctx.Err() != nil {
+		deadline, ok := ctx.Deadline()
+		switch {
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		}
-		if inner.Err() != nil {
+		case ok && !time.Now().Before(deadline):
+			return nil, context.DeadlineExceeded // the connection's clock was first
+		case inner.Err() != nil:
 			return nil, errs.New(errs.Unavailable, "the guest does not answer")
 		}
 		return nil, err
@@ -324,9 +327,13 @@ func open(ctx context.Context, s *yamux.Session, port uint32) (net.Conn, error) 
 }
 
 func preamble(ctx context.Context, conn *stream, port uint32) (net.Conn, error) {
-	deadline, _ := ctx.Deadline()
+	connect := wire.ConnectUntil // keep-alives end the session of a peer that is gone
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		connect = wire.Connect
+	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err := wire.Connect(conn, port, deadline)
+	err := connect(conn, port, deadline)
 	if !stop() && err == nil { // cancelled in the last moment: the deadline is set
 		conn.Close()
 		err = ctx.Err()

@@ -638,6 +638,41 @@ func TestDial_waitsAsLongAsItsCaller(t *testing.T) {
 	}
 }
 
+// A guest that has a session but no time, as on a busy host, is alive: who dials
+// waits for its answer as he would for its boot.
+func TestDial_waitsForASlowAnswer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes longer than a channel without keep-alives waits for an answer")
+	}
+	t.Parallel()
+	l := newWireLine()
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		NewGuest(l.open, func(conn net.Conn, port uint32) {
+			<-time.After(wire.PreambleTimeout + time.Second) // yamux has no place in a bubble
+			serveTest(conn, port)
+		}).Serve(ctx)
+	}()
+	line := Open(l.dial, nil)
+	var dials sync.WaitGroup
+	for name, ctx := range map[string]context.Context{"deadline": within(t, dialMax), "none": ctx} {
+		dials.Go(func() {
+			conn, err := line.Dial(ctx, echoPort)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			conn.Close()
+		})
+	}
+	dials.Wait()
+	line.Close()
+	cancel()
+	<-served
+}
+
 // bothWays is a line whose host serves what the test's guest serves, and its
 // guest.
 func bothWays(t *testing.T) (l *wireLine, line *Line, g *Guest) {
