@@ -51,7 +51,7 @@ func Connect(conn net.Conn, port uint32, deadline time.Time) error {
 	return ConnectUntil(conn, port, deadline)
 }
 
-// ConnectUntil is Connect for a channel that notices by itself when nobody is at
+// ConnectUntil is Connect for a channel that notices by itself when there is no peer at
 // its other end any more: there a peer that has not answered is slow, and may
 // take until the deadline.
 func ConnectUntil(conn net.Conn, port uint32, deadline time.Time) error {
