@@ -70,6 +70,7 @@ type Proxy struct {
 	meta      sync.Map // net.Conn that the server has to *session
 	closed    chan struct{}
 	close     sync.Once
+	joining   sync.Mutex // is held to add to done, and to close closed: nothing joins after that
 	done      sync.WaitGroup
 }
 
@@ -128,7 +129,9 @@ type sessionKey struct{}
 // Close ends all connections and waits for them.
 func (p *Proxy) Close() {
 	p.close.Do(func() {
+		p.joining.Lock()
 		close(p.closed)
+		p.joining.Unlock()
 		p.server.Close()
 		p.transport.CloseIdleConnections()
 	})
