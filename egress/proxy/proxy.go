@@ -36,8 +36,11 @@ const (
 type Config struct {
 	Sandbox string               // its name, for messages
 	Rules   func() *egress.Rules // those in force now; required
-	CA      *Authority           // required
-	Decided func(Decision)       // is told of each decision; does not block
+	// Awaits returns what is closed when there may be more rules than now; nil = there are
+	// no more soon. A request that no rule speaks of waits for them.
+	Awaits  func() <-chan struct{}
+	CA      *Authority     // required
+	Decided func(Decision) // is told of each decision; does not block
 	// Secrets returns what is added to an allowed request; nil = nothing ever is.
 	Secrets func(egress.Request) []secret.Held
 	// Lookup resolves a name and Dial connects to an address that was checked; nil =
@@ -88,6 +91,9 @@ func New(c Config) *Proxy {
 	}
 	if c.Secrets == nil {
 		c.Secrets = func(egress.Request) []secret.Held { return nil }
+	}
+	if c.Awaits == nil {
+		c.Awaits = func() <-chan struct{} { return nil }
 	}
 	if c.Decided == nil {
 		c.Decided = func(Decision) {}
