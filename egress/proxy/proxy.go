@@ -36,8 +36,11 @@ const (
 type Config struct {
 	Sandbox string               // its name, for messages
 	Rules   func() *egress.Rules // those in force now; required
-	CA      *Authority           // required
-	Decided func(Decision)       // is told of each decision; does not block
+	// Awaits returns what is closed when there may be more rules than now; nil = there are
+	// no more soon. A request that no rule speaks of waits for them.
+	Awaits  func() <-chan struct{}
+	CA      *Authority     // required
+	Decided func(Decision) // is told of each decision; does not block
 	// Secrets returns what is added to an allowed request; nil = nothing ever is.
 	Secrets func(egress.Request) []secret.Held
 	// Lookup resolves a name and Dial connects to an address that was checked; nil =
@@ -70,6 +73,7 @@ type Proxy struct {
 	meta      sync.Map // net.Conn that the server has to *session
 	closed    chan struct{}
 	close     sync.Once
+	joining   sync.Mutex // is held to add to done, and to close closed: nothing joins after that
 	done      sync.WaitGroup
 }
 
@@ -87,6 +91,9 @@ func New(c Config) *Proxy {
 	}
 	if c.Secrets == nil {
 		c.Secrets = func(egress.Request) []secret.Held { return nil }
+	}
+	if c.Awaits == nil {
+		c.Awaits = func() <-chan struct{} { return nil }
 	}
 	if c.Decided == nil {
 		c.Decided = func(Decision) {}
@@ -128,7 +135,9 @@ type sessionKey struct{}
 // Close ends all connections and waits for them.
 func (p *Proxy) Close() {
 	p.close.Do(func() {
+		p.joining.Lock()
 		close(p.closed)
+		p.joining.Unlock()
 		p.server.Close()
 		p.transport.CloseIdleConnections()
 	})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +34,7 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 		Host: host, Port: s.port, Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
 		Upgrade: r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect,
 	}
-	v := p.c.Rules().Request(q)
+	v := p.verdict(r.Context(), q)
 	if v.Allowed && r.Method == http.MethodConnect {
 		v = egress.Verdict{Rule: v.Rule, Why: "CONNECT would hide what is sent"}
 	}
@@ -48,6 +49,25 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	p.decided(host, s.port, r.Method, q.Path, v, held...)
 	p.forward(w, r, s, host, v.Limited, held)
+}
+
+// verdict decides about a request, when all is known that may speak of it. No rule that
+// is yet to come names an address.
+func (p *Proxy) verdict(ctx context.Context, q egress.Request) egress.Verdict {
+	for {
+		more := p.c.Awaits()
+		v := p.c.Rules().Request(q)
+		if more == nil || v.Allowed || v.Rule != "" || egress.Name(q.Host) == "" {
+			return v
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return v
+		case <-p.closed:
+			return v
+		}
+	}
 }
 
 // hostOf returns the host that a request is for, and why it may not be: a connection

@@ -85,10 +85,14 @@ func (p *Proxy) serveNames(ctx context.Context, conn net.Conn) {
 
 // watch closes a connection when ctx ends or the proxy is closed, until it is stopped.
 func (p *Proxy) watch(ctx context.Context, conn net.Conn) (stop func()) {
-	p.done.Add(1)
+	p.joining.Lock()
+	defer p.joining.Unlock()
+	if p.isClosed() {
+		conn.Close()
+		return func() {}
+	}
 	over := make(chan struct{})
-	go func() {
-		defer p.done.Done()
+	p.done.Go(func() {
 		select {
 		case <-p.closed:
 			conn.Close()
@@ -96,6 +100,15 @@ func (p *Proxy) watch(ctx context.Context, conn net.Conn) (stop func()) {
 			conn.Close()
 		case <-over:
 		}
-	}()
+	})
 	return func() { close(over) }
+}
+
+func (p *Proxy) isClosed() bool {
+	select {
+	case <-p.closed:
+		return true
+	default:
+		return false
+	}
 }

@@ -24,7 +24,7 @@ const (
 	answerBytes = 1 << 20
 )
 
-// Ask asks the package managers of this host. It takes seconds. Unavailable: sh is not
+// Ask asks the package managers of this host, all at once. It takes seconds. Unavailable: sh is not
 // there, or does not end.
 func Ask(ctx context.Context, sh string) (Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, askMax)

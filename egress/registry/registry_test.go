@@ -200,20 +200,21 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// The script with programs of our own: one that hangs, one that says too much, one
-// that fails.
+// The script with programs of our own: one that hangs, one that says too much and never
+// ends, one that reads what it is not given, one that fails.
 func TestAsk_oddPrograms(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"pip3": "yes 'global.x=1' | head -c 3000000; exit 1",
-		"npm":  `[ "$2" = ls ] || echo https://npm.example/; echo 'registry = "https://npm.example/all/"'`,
-		"go":   "exit 3",
+		"pip3":    "yes 'global.x=1'",
+		"npm":     `cat; [ "$2" = ls ] || echo https://npm.example/; echo 'registry = "https://npm.example/all/"'`,
+		"go":      "exit 3",
+		"apt-get": `while :; do printf 'https://deb.example/'; done`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sh", "head", "yes", "tr", "sort", "grep", "cat"} {
+	for _, name := range []string{"sh", "head", "yes", "tr", "grep", "cat"} {
 		p, err := exec.LookPath(name)
 		if err == nil {
 			err = os.Symlink(p, filepath.Join(dir, name))
@@ -224,13 +225,7 @@ func TestAsk_oddPrograms(t *testing.T) {
 	}
 	t.Setenv("PATH", dir)
 	s, err := Ask(t.Context(), filepath.Join(dir, "sh"))
-	if err != nil || len(s.Sources) != 0 {
-		t.Errorf("behind 3 MB of noise: %+v, %v", s, err)
-	}
-	if err := os.Remove(filepath.Join(dir, "pip3")); err != nil {
-		t.Fatal(err)
-	}
-	if s, err = Ask(t.Context(), filepath.Join(dir, "sh")); err != nil || len(s.Sources) != 2 || s.Env["NPM_CONFIG_GLOBALCONFIG"] == "" {
+	if err != nil || len(s.Sources) != 2 || s.Env["NPM_CONFIG_GLOBALCONFIG"] == "" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "npm"), []byte("#!/bin/sh\nexec /bin/sleep 1000\n"), 0o755); err != nil {
@@ -243,6 +238,37 @@ func TestAsk_oddPrograms(t *testing.T) {
 	}
 	if _, err := Ask(t.Context(), filepath.Join(dir, "no-sh")); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("no sh: %v", err)
+	}
+}
+
+// What the managers say does not mix, and they are asked side by side: each waits here
+// until the others were asked too.
+func TestAsk_sideBySide(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("MET", dir)
+	for name, says := range map[string]string{
+		"pip3":    `[ "$1" = download ] || yes "global.extra-index-url='https://pip.example/'" | head -n 1000`,
+		"npm":     `yes 'registry = "https://npm.example/"' | head -n 1000`,
+		"apt-get": `yes https://deb.example/ | head -n 1000`,
+	} {
+		text := fmt.Sprintf("#!/bin/sh\n>$MET/met-%s\nwhile [ ! -e $MET/met-pip3 ] || [ ! -e $MET/met-npm ] || [ ! -e $MET/met-apt-get ]; do sleep 0.01; done\n%s\n", name, says)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Ask(t.Context(), "sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, src := range s.Sources {
+		if strings.HasSuffix(src.URL, ".example/") {
+			got = append(got, src.Tool+" "+src.URL)
+		}
+	}
+	if d := cmp.Diff([]string{"pip https://pip.example/", "npm https://npm.example/", "apt https://deb.example/"}, got); d != "" {
+		t.Error(d)
 	}
 }
 

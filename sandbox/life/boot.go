@@ -237,6 +237,7 @@ func (k *Sandbox) form() (sandbox.Form, error) {
 // and commits Running. Its record says Creating. The deadline counts from its
 // turn: waiting is not booting.
 func (k *Sandbox) boot(ctx context.Context, p *selector.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
+	network := k.d.Network(ctx, k.record().Info.Spec) // before its turn: it may wait
 	turn, err := k.turn(ctx, p, root, from)
 	if err != nil {
 		return err
@@ -247,7 +248,7 @@ func (k *Sandbox) boot(ctx context.Context, p *selector.Rung, root template.Root
 	if err := volume(ctx); err != nil {
 		return k.late(ctx, err)
 	}
-	machine, held, note, err := k.power(ctx, p, root, from)
+	machine, held, note, err := k.power(ctx, p, root, from, network)
 	switch {
 	case err == nil:
 		turn.End(admission.Up)
@@ -320,7 +321,7 @@ func waiting(ahead int) string {
 }
 
 // power brings a machine up in the sandbox's directory.
-func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
+func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot, network *sandbox.Network) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	dir := k.dir()
 	if err := freshDir(dir); err != nil {
 		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
@@ -328,7 +329,7 @@ func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Roo
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()
-	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Network: k.d.Network()}
+	b := sandbox.Boot{ID: k.Host(), Name: k.id, Spec: spec, Rootfs: root, Guest: k.d.Guest, Dir: dir, Network: network}
 	if p.Capabilities().HostWorkspace {
 		b.Workspace = volume.Path
 	} else {

@@ -72,7 +72,9 @@ type Deps struct {
 	// shapes.
 	Pool    *pool.Pool
 	GuestID string
-	Network func() *sandbox.Network // what machines with a network are given; it may return nil: none can have one
+	// Network is what a machine with a network is given; it may wait, and return nil: none
+	// can have one.
+	Network func(context.Context, sandbox.Spec) *sandbox.Network
 	// Boots gives turns to boot, Attaching to be attached after a start of the server.
 	Boots     *admission.Gate
 	Attaching *AttachProgress

@@ -22,11 +22,12 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Ro
 		return false, nil
 	}
 	spec := k.record().Info.Spec
+	network := k.d.Network(ctx, spec) // before it has a machine: it may wait
 	warm := k.d.Pool.Claim(ctx, pool.ShapeOf(spec, p.Name(), root, k.d.GuestID), k.id)
 	if warm == nil {
 		return false, nil
 	}
-	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root, Network: k.d.Network()}
+	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root, Network: network}
 	if err = snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now); err != nil {
 		k.d.Pool.Discard(warm.ID)
 		if ctx.Err() != nil {

@@ -1,24 +1,28 @@
 package manager
 
 import (
+	"context"
+
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Networks is what a Manager needs of *network.Service. It returns at once.
+// Networks is what a Manager needs of *network.Service. It returns at once, unless it
+// says otherwise.
 type Networks interface {
-	// Machine is what machines with a network are given.
-	Machine() *sandbox.Network
+	// Machine is what a machine is given if it has a network. It may wait for that, but
+	// not for long, and ends with ctx.
+	Machine(ctx context.Context, s sandbox.Spec) *sandbox.Network
 	// Changed is told when the policy of a machine's sandbox has changed.
 	Changed(host sandbox.ID) error
 	// Forget is told when a sandbox is destroyed.
 	Forget(id sandbox.ID)
 }
 
-func (m *Manager) network() *sandbox.Network {
+func (m *Manager) network(ctx context.Context, s sandbox.Spec) *sandbox.Network {
 	if m.c.Networks == nil {
 		return nil
 	}
-	return m.c.Networks.Machine()
+	return m.c.Networks.Machine(ctx, s)
 }
 
 // OfHost returns the sandbox whose machine has a host name; false: none has.

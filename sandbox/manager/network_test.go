@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -17,7 +18,9 @@ type fakeNetworks struct {
 	err                error // of Changed
 }
 
-func (n *fakeNetworks) Machine() *sandbox.Network { return &sandbox.Network{Authority: "CERT"} }
+func (n *fakeNetworks) Machine(context.Context, sandbox.Spec) *sandbox.Network {
+	return &sandbox.Network{Authority: "CERT"}
+}
 
 func (n *fakeNetworks) Changed(host sandbox.ID) error {
 	n.mu.Lock()

@@ -3,13 +3,17 @@
 //	s, err := network.New(ctx, network.Config{Seed: seed, Find: manager.OfHost, Events: log})
 //	defer s.Close()
 //	gvisor.Config{Serve: s.Serve}            // streams of machines arrive
-//	manager.Config{Network: s.Machine()}     // what machines are given
+//	manager.Config{Networks: s}              // asks for what machines are given
 //	s.Changed(host)                          // a policy was edited
 //	s.Detach(host)                           // the machine is gone
-//	s.SetRegistries(set)                     // what the profile default allows
+//	s.SetRegistries(set, network.Asked)      // what the profile default allows
 //
 // A machine has one proxy (egress/proxy) as long as it lives, made when its first
 // connection comes. All methods are safe for concurrent use.
+//
+// A server finds out where packages are in its first seconds. With Config.Await new
+// machines wait until the host's package managers were asked, and what the profile
+// default would refuse waits until their registries were; neither for long.
 package network
 
 import (
@@ -45,10 +49,6 @@ const (
 	tellEvery  = time.Second
 )
 
-// awaitMax bounds how long a connection waits for what the profile default allows, which
-// a server finds out in its first seconds.
-const awaitMax = 20 * time.Second
-
 // States of an event.
 const (
 	allowed = "allowed"
@@ -71,8 +71,8 @@ type Config struct {
 	Events event.Log // decisions are told to; nil = none
 	// Secrets returns what is added to an allowed request of a sandbox; nil = nothing is.
 	Secrets func(Owner, egress.Request) []secret.Held
-	// Await lets the first connections of machines with the profile default wait for
-	// SetRegistries, but not for long.
+	// Await says that SetRegistries is called soon, with each Stage, also if nothing could
+	// be found out. What depends on it waits, but not for long.
 	Await bool
 	Node  string
 	Log   *slog.Logger
@@ -88,9 +88,8 @@ type Service struct {
 	c         Config
 	authority *proxy.Authority
 
-	registries atomic.Pointer[registry.Set]
-	known      func()          // closes knows; it may be repeated
-	knows      <-chan struct{} // SetRegistries was called
+	registries      atomic.Pointer[registry.Set]
+	asked, followed gate // are opened by SetRegistries
 
 	mu     sync.Mutex
 	closed bool
@@ -120,10 +119,12 @@ func New(ctx context.Context, c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	knows := make(chan struct{})
 	s := &Service{
 		c: c, authority: authority, of: map[sandbox.ID]*machine{}, logs: map[sandbox.ID]*decisions{},
-		knows: knows, known: sync.OnceFunc(func() { close(knows) }),
+		asked: newGate(askedMax), followed: newGate(followedMax),
+	}
+	if !c.Await {
+		s.known(Followed)
 	}
 	return s, c.Events.Newest(ctx, event.Network, func(e event.Event) error {
 		s.logs[sandbox.ID(e.ID)] = &decisions{last: e.Revision}
@@ -131,8 +132,10 @@ func New(ctx context.Context, c Config) (*Service, error) {
 	})
 }
 
-// Machine is what machines with a network are given.
-func (s *Service) Machine() *sandbox.Network {
+// Machine is what a machine is given if it has a network. In a server's first seconds it
+// may wait for that; when ctx ends it returns what is known.
+func (s *Service) Machine(ctx context.Context, of sandbox.Spec) *sandbox.Network {
+	s.awaitMirrors(ctx, of.Network)
 	set := s.Registries()
 	return &sandbox.Network{Authority: string(s.authority.PEM()), Env: set.Env, Files: set.Files}
 }
@@ -146,10 +149,10 @@ func (s *Service) Registries() registry.Set {
 }
 
 // SetRegistries says what the profile default allows, from now on and to all machines,
-// and what machines that begin after now are told.
-func (s *Service) SetRegistries(set registry.Set) {
+// and what machines that begin after now are told. What waits for the stage goes on.
+func (s *Service) SetRegistries(set registry.Set, stage Stage) {
+	defer s.known(stage)
 	s.registries.Store(&set)
-	s.known()
 	s.mu.Lock()
 	hosts := slices.Collect(maps.Keys(s.of))
 	s.mu.Unlock()
@@ -197,13 +200,7 @@ func (s *Service) network(host sandbox.ID) (*machine, error) {
 	if !ok {
 		return nil, errs.New(errs.Unavailable, "the machine is of no sandbox")
 	}
-	if s.c.Await && owner.Policy.Profile == egress.Default {
-		select {
-		case <-s.knows:
-		case <-time.After(awaitMax):
-		}
-	}
-	n, err := s.make(owner)
+	n, err := s.make(host, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +220,7 @@ func (s *Service) network(host sandbox.ID) (*machine, error) {
 	return other, err
 }
 
-func (s *Service) make(owner Owner) (*machine, error) {
+func (s *Service) make(host sandbox.ID, owner Owner) (*machine, error) {
 	n := &machine{owner: owner}
 	rules, err := s.compile(owner.Policy)
 	if err != nil {
@@ -235,7 +232,7 @@ func (s *Service) make(owner Owner) (*machine, error) {
 		secrets = func(q egress.Request) []secret.Held { return s.c.Secrets(owner, q) }
 	}
 	n.proxy = proxy.New(proxy.Config{
-		Secrets: secrets,
+		Secrets: secrets, Awaits: func() <-chan struct{} { return s.awaitsRules(host) },
 		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner, d) },
 		Lookup: s.c.Lookup, Dial: s.c.Dial, Roots: s.c.Roots, Now: s.c.Now,
 	})
@@ -281,8 +278,9 @@ func (s *Service) Forget(id sandbox.ID) {
 	delete(s.logs, id)
 }
 
-// Close ends all networks.
+// Close ends all networks, and all that waits.
 func (s *Service) Close() error {
+	s.known(Followed)
 	s.mu.Lock()
 	s.closed = true
 	all := s.of

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -38,6 +39,8 @@ const host, box = sandbox.ID("sbx_host"), sandbox.ID("sbx_box")
 type world struct {
 	*network.Service
 	t      *testing.T
+	ctx    context.Context
+	cancel func()
 	web    net.Addr
 	events *eventtest.Memory
 	now    time.Time // it stands still
@@ -53,10 +56,19 @@ func newWorld(t *testing.T, p egress.Policy) *world {
 	must(t, err)
 	go web.Serve(ln)
 	t.Cleanup(func() { web.Close() })
+	w := newPrivateWorld(t, p)
+	w.web = ln.Addr()
+	return w
+}
+
+// newPrivateWorld is newWorld without its host.
+func newPrivateWorld(t *testing.T, p egress.Policy) *world {
+	t.Helper()
 	w := &world{
-		t: t, web: ln.Addr(), events: eventtest.NewMemory(), now: time.Now(),
+		t: t, events: eventtest.NewMemory(), now: time.Now(),
 		of: map[sandbox.ID]network.Owner{host: {Tenant: "default", ID: box, Name: "web", Policy: p}},
 	}
+	w.ctx, w.cancel = context.WithCancel(t.Context())
 	w.serve()
 	t.Cleanup(func() { must(t, w.Close()) })
 	return w
@@ -117,7 +129,7 @@ func (w *world) open(h sandbox.ID, port uint32) (net.Conn, *bufio.Reader, string
 	guest, server := net.Pipe()
 	w.t.Cleanup(func() { guest.Close() })
 	go w.Serve(h, server, port)
-	must(w.t, guest.SetDeadline(time.Now().Add(20*time.Second)))
+	must(w.t, guest.SetDeadline(time.Now().Add(time.Minute)))
 	br := bufio.NewReader(guest)
 	line, err := br.ReadString('\n')
 	must(w.t, err)
@@ -208,35 +220,180 @@ func TestChanged_meanwhile(t *testing.T) {
 	}
 }
 
-// What the profile default allows is known soon after a server starts: the first
-// connections wait for it, and it may change later.
+// What the profile default allows is known soon after a server starts, in two stages: what
+// it would refuse waits for them, and it may change later.
 func TestSetRegistries(t *testing.T) {
+	w := newWorld(t, egress.Policy{Profile: egress.Default})
+	done := make(chan int)
+	get := func(h sandbox.ID) {
+		status, _ := w.get(h)
+		done <- status
+	}
+	waits := func(when string) {
+		t.Helper()
+		select {
+		case status := <-done:
+			t.Fatalf("%s it does not wait, and says %d", when, status)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	go get(host)
+	waits("when nothing is known")
+	w.own("sbx_allowed", network.Owner{ID: "sbx_allowed", Name: "allowed", Policy: egress.Policy{Profile: egress.Default, Allow: allow("api.example.com").Allow}})
+	w.own("sbx_none", network.Owner{ID: "sbx_none", Name: "none", Policy: egress.Policy{Profile: egress.None}})
+	for h, want := range map[sandbox.ID]int{"sbx_allowed": http.StatusOK, "sbx_none": http.StatusForbidden} {
+		if status, _ := w.get(h); status != want {
+			t.Errorf("%s, meanwhile: %d", h, status)
+		}
+	}
+	w.SetRegistries(registry.Set{Sources: []registry.Source{{Tool: "npm", URL: "http://other.example.com/"}}}, network.Asked)
+	waits("when hosts of files are not known")
+	set := registry.Set{Sources: []registry.Source{{Tool: "npm", URL: "http://other.example.com/", Hosts: []string{"api.example.com"}}}}
+	w.SetRegistries(set, network.Followed)
+	if status := <-done; status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	if d := w.Decisions(box, 0); len(d) != 1 || d[0].Rule != "default: api.example.com read" {
+		t.Errorf("%+v", d)
+	}
+	w.SetRegistries(registry.Set{}, network.Asked)
+	if status, _ := w.get(host); status != http.StatusForbidden {
+		t.Errorf("of a registry that is not configured any more: %d", status)
+	}
+}
+
+// What is known when the package managers were asked is allowed then.
+func TestSetRegistries_asked(t *testing.T) {
 	w := newWorld(t, egress.Policy{Profile: egress.Default})
 	done := make(chan int)
 	go func() {
 		status, _ := w.get(host)
 		done <- status
 	}()
-	select {
-	case status := <-done:
-		t.Fatalf("it does not wait, and says %d", status)
-	case <-time.After(50 * time.Millisecond):
-	}
-	set := registry.Set{Sources: []registry.Source{{Tool: "npm", URL: "http://api.example.com/"}}, Env: map[string]string{"GOPROXY": "off"}, Files: map[string]string{"/f": "x"}}
-	w.SetRegistries(set)
+	time.AfterFunc(50*time.Millisecond, func() {
+		w.SetRegistries(registry.Set{Sources: []registry.Source{{Tool: "npm", URL: "http://api.example.com/"}}}, network.Asked)
+	})
 	if status := <-done; status != http.StatusOK {
 		t.Errorf("%d", status)
 	}
-	if m := w.Machine(); m.Env["GOPROXY"] != "off" || m.Files["/f"] != "x" || m.Authority == "" {
-		t.Errorf("machines are given %+v", m)
+}
+
+// A request that waits ends with its machine, with the service, and when it is over.
+func TestSetRegistries_never(t *testing.T) {
+	for name, c := range map[string]struct {
+		end    func(*world)
+		after  time.Duration
+		status int // 0 = the connection ends
+	}{
+		"nothing is said": {func(*world) {}, 30 * time.Second, http.StatusForbidden},
+		"nothing is found": {func(w *world) {
+			<-time.After(time.Second)
+			w.SetRegistries(registry.Set{}, network.Asked)
+			w.SetRegistries(registry.Set{}, network.Followed)
+		}, time.Second, http.StatusForbidden},
+		"another policy": {func(w *world) {
+			w.own(host, network.Owner{ID: box, Policy: egress.Policy{Profile: egress.None}})
+			w.SetRegistries(registry.Set{}, network.Asked)
+		}, 0, http.StatusForbidden},
+		"detached": {func(w *world) { w.Detach(host) }, 0, 0},
+		"closed":   {func(w *world) { must(t, w.Close()) }, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, w := time.Now(), newPrivateWorld(t, egress.Policy{Profile: egress.Default})
+				at := w.resolve(host)
+				conn, br := w.granted(host)
+				_, err := fmt.Fprintf(conn, "tcp %s:80\nGET / HTTP/1.1\r\nHost: api.example.com\r\n\r\n", at)
+				must(t, err)
+				synctest.Wait()
+				c.end(w)
+				status := 0
+				if res, err := http.ReadResponse(br, nil); err == nil {
+					status = res.StatusCode
+					res.Body.Close()
+				}
+				if took := time.Since(began); status != c.status || took != c.after {
+					t.Errorf("%d after %s", status, took)
+				}
+			})
+		})
 	}
-	if d := w.Decisions(box, 0); len(d) == 0 || d[0].Rule != "default: api.example.com read" {
-		t.Errorf("%+v", d)
+}
+
+// A machine is given the mirrors of the host's package managers, for which the first ones
+// of a server wait; not for long, and not those that may reach none.
+func TestMachine(t *testing.T) {
+	set := registry.Set{Env: map[string]string{"GOPROXY": "off"}, Files: map[string]string{"/f": "x"}}
+	asked := func(stage network.Stage) func(*world) {
+		return func(w *world) {
+			<-time.After(time.Second)
+			w.SetRegistries(set, stage)
+		}
 	}
-	w.SetRegistries(registry.Set{})
-	if status, _ := w.get(host); status != http.StatusForbidden {
-		t.Errorf("of a registry that is not configured any more: %d", status)
+	for name, c := range map[string]struct {
+		profile string
+		end     func(*world)
+		after   time.Duration
+		given   bool
+	}{
+		"default":      {egress.Default, asked(network.Asked), time.Second, true},
+		"all at once":  {egress.Default, asked(network.Followed), time.Second, true},
+		"open":         {egress.Open, asked(network.Asked), time.Second, true},
+		"none":         {egress.None, asked(network.Asked), 0, false},
+		"no profile":   {"", asked(network.Asked), 0, false},
+		"never":        {egress.Default, func(*world) {}, 20 * time.Second, false},
+		"context ends": {egress.Default, func(w *world) { <-time.After(time.Second); w.cancel() }, time.Second, false},
+		"server stops": {egress.Default, func(w *world) { <-time.After(time.Second); must(t, w.Close()) }, time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, w := time.Now(), newPrivateWorld(t, egress.Policy{})
+				var end sync.WaitGroup
+				end.Go(func() { c.end(w) })
+				m := w.Machine(w.ctx, sandbox.Spec{Network: c.profile})
+				if took := time.Since(began); took != c.after || c.given != (m.Env["GOPROXY"] == "off" && m.Files["/f"] == "x") || m.Authority == "" {
+					t.Errorf("after %s it is given %+v", took, m)
+				}
+				end.Wait()
+				if c.given {
+					w.Machine(w.ctx, sandbox.Spec{Network: c.profile})
+					if took := time.Since(began); took != c.after {
+						t.Errorf("the next one waits until %s", took)
+					}
+				}
+			})
+		})
 	}
+}
+
+// What is refused whatever is known is refused at once.
+func TestSetRegistries_addresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, w := time.Now(), newPrivateWorld(t, egress.Policy{Profile: egress.Default})
+		conn, br := w.granted(host)
+		_, err := io.WriteString(conn, "tcp 169.254.169.254:80\nGET / HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n")
+		must(t, err)
+		res, err := http.ReadResponse(br, nil)
+		must(t, err)
+		res.Body.Close()
+		if took := time.Since(began); res.StatusCode != http.StatusForbidden || took != 0 {
+			t.Errorf("%d after %s", res.StatusCode, took)
+		}
+	})
+}
+
+// Where nothing says what registries there are, nothing waits.
+func TestMachine_withoutAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s, err := network.New(t.Context(), network.Config{Seed: bytes.Repeat([]byte{7}, 32)})
+		must(t, err)
+		s.Machine(t.Context(), sandbox.Spec{Network: egress.Default})
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it waits for %s", took)
+		}
+		must(t, s.Close())
+	})
 }
 
 // Each machine is held to the policy of its own sandbox.

@@ -89,10 +89,12 @@ func (c Config) enabled() bool {
 
 // Deps is what the pool needs from the server.
 type Deps struct {
-	Node     string
-	Guest    string                  // path of the guest program
-	Network  func() *sandbox.Network // what machines with a network are given; nil: none can have one
-	GuestID  string                  // names what it is
+	Node  string
+	Guest string // path of the guest program
+	// Network is what a machine with a network is given; nil: none can have one. What it
+	// is told of mirrors it is told anew when it is claimed.
+	Network  func(context.Context, sandbox.Spec) *sandbox.Network
+	GuestID  string // names what it is
 	Registry kv.Store
 	Volumes  sandbox.Volumes
 	// Snapshots keeps the pool's own; it is loaded. nil: members boot.
@@ -211,7 +213,7 @@ func New(d Deps, c Config) *Pool {
 		d.Boots = admission.New(0)
 	}
 	if d.Network == nil {
-		d.Network = func() *sandbox.Network { return nil }
+		d.Network = func(context.Context, sandbox.Spec) *sandbox.Network { return nil }
 	}
 	if d.DiskShort == nil && d.Snapshots != nil {
 		d.DiskShort = d.Snapshots.Short

@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/internal/sleep"
+	"github.com/skete-dev/skete/sandbox/network"
 )
 
 // How often the host's package managers are asked: a mirror that is configured anew is
@@ -22,15 +24,15 @@ const (
 )
 
 // openRegistries tells the networks what the profile default allows: at once what was
-// known before, and soon what is so now.
+// known before, and soon what is so now. At the first start the first machines wait for it.
 func (r *running) openRegistries() {
 	path := r.in("registries.json")
-	known, err := readRegistries(path)
+	known, found, err := readRegistries(path)
 	if err != nil {
 		r.c.Log.Warn("what is known of package registries cannot be read, and is found out anew", "error", err)
 	}
-	if len(known.Sources) > 0 {
-		r.networks.SetRegistries(r.withOperators(known))
+	if found {
+		r.networks.SetRegistries(r.withOperators(known), network.Followed)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -47,8 +49,10 @@ func (r *running) openRegistries() {
 	})
 }
 
-// findRegistries asks the host's package managers and their registries, and returns when
-// to do so again. A host that is offline keeps what it knew.
+// findRegistries asks the host's package managers and then their registries, tells the
+// networks after each, and returns when to do so again. A host that is offline keeps what
+// it knew. What is known is kept when both are done: a server that is killed before waits
+// for it anew.
 func (r *running) findRegistries(ctx context.Context, path string, known *registry.Set) time.Duration {
 	next := registriesFresh
 	set, err := registry.Ask(ctx, "sh")
@@ -57,6 +61,11 @@ func (r *running) findRegistries(ctx context.Context, path string, known *regist
 	}
 	set.Keep(*known)
 	set = r.withOperators(set)
+	if ctx.Err() != nil {
+		return 0
+	}
+	r.networks.SetRegistries(set, network.Asked)
+	set.Sources = slices.Clone(set.Sources) // the networks read the others
 	if ferr := set.Follow(ctx, http.DefaultClient); ferr != nil {
 		err, next = errors.Join(err, ferr), registriesRetry
 	}
@@ -67,7 +76,7 @@ func (r *running) findRegistries(ctx context.Context, path string, known *regist
 		r.c.Log.Debug("not all package registries are known", "error", err)
 	}
 	*known = set
-	r.networks.SetRegistries(set)
+	r.networks.SetRegistries(set, network.Followed)
 	data, err := json.Marshal(set)
 	if err == nil {
 		err = writeSynced(path, data)
@@ -89,22 +98,23 @@ func (r *running) withOperators(set registry.Set) registry.Set {
 	return set.Merge(more)
 }
 
-func readRegistries(path string) (set registry.Set, err error) {
+// readRegistries returns what was known last; false: nothing was.
+func readRegistries(path string) (set registry.Set, found bool, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return set, nil
+		return set, false, nil
 	case err != nil:
-		return set, err
+		return set, false, err
 	case info.Size() > registriesBytes:
-		return set, errors.New("it is too large")
+		return set, false, errors.New("it is too large")
 	}
 	data, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(data, &set)
 	}
 	if err != nil {
-		return registry.Set{}, err
+		return registry.Set{}, false, err
 	}
-	return set, nil
+	return set, true, nil
 }
