@@ -67,7 +67,7 @@ func startServer() (stop func(), err error) {
 	}
 	home := filepath.Join(dir, "home")
 	cmd := exec.Command(filepath.Join(dir, "skete"), "serve", "--listen", "", "--providers", "process", "--unsafe-no-isolation", "--log-level", "warn")
-	cmd.Env = append(os.Environ(), "SKETE_HOME="+home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"))
+	cmd.Env = append(os.Environ(), "SKETE_HOME="+home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_HOST_REGISTRIES=false")
 	log, err := os.Create(filepath.Join(dir, "log")) // a buffer would need a goroutine, which goleak sees
 	if err != nil {
 		return nil, err

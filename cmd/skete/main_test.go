@@ -88,7 +88,7 @@ func bin(t testing.TB) string {
 func environOf(dir, home, provider string) []string {
 	env := []string{
 		"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + filepath.Dir(home), "TERM=xterm",
-		"SKETE_HOME=" + home, "SKETE_GUEST=" + filepath.Join(dir, "skete-guest"),
+		"SKETE_HOME=" + home, "SKETE_GUEST=" + filepath.Join(dir, "skete-guest"), "SKETE_HOST_REGISTRIES=false",
 	}
 	if provider == "process" {
 		env = append(env, "SKETE_UNSAFE_NO_ISOLATION=1", "SKETE_PROVIDERS=process")

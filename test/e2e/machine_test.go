@@ -103,6 +103,7 @@ func TestMachines(t *testing.T) {
 		}
 	}
 	m := &machines{newWorld(t, "--providers", "gvisor,qemu")}
+	m.env = []string{"SKETE_HOST_REGISTRIES=true"} // for Registries
 	m.doctor()
 	m.start()
 	t.Run("AnotherKernel", func(t *testing.T) { anotherKernel(m.with(t)) })

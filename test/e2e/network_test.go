@@ -285,7 +285,7 @@ func TestNetwork(t *testing.T) {
 // those of the server's configuration; from the first second of a server on. Nothing else
 // leaves it.
 func TestNetwork_default(t *testing.T) {
-	n := newNetworkedWith(t, []string{"GOPROXY=https://bob:hunter2@files.example.com/go", "SKETE_REGISTRIES=http://other.example.com/packages"}, "--providers", "gvisor")
+	n := newNetworkedWith(t, []string{"SKETE_HOST_REGISTRIES=true", "GOPROXY=https://bob:hunter2@files.example.com/go", "SKETE_REGISTRIES=http://other.example.com/packages"}, "--providers", "gvisor")
 	n.sb = n.create(api.CreateSandbox{Name: "web"})
 	want := map[string]string{
 		"curl -sS $GOPROXY/x":                                                "GET files.example.com/go/x",
@@ -330,6 +330,7 @@ var registries = []struct{ tool, user, has, line string }{
 // TestRegistries asks real registries, where this host reaches them.
 func TestRegistries(t *testing.T) {
 	w := newWorld(t, "--providers", "gvisor")
+	w.env = []string{"SKETE_HOST_REGISTRIES=true"}
 	w.start()
 	n := &networked{world: w}
 	n.sb = n.create(api.CreateSandbox{Name: "web", Root: true})

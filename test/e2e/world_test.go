@@ -93,7 +93,7 @@ func (w *world) launch() {
 	}
 	w.log = &bytes.Buffer{}
 	w.cmd = exec.Command(p.skete, append([]string{"serve", "--listen", ""}, w.args...)...)
-	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+p.guest)
+	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+p.guest, "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Env = append(w.cmd.Env, w.env...)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	if w.enter != nil {

@@ -40,6 +40,9 @@ type Config struct {
 	// Registries are places of packages, by their URLs, that sandboxes with the network
 	// default may read from, beside those that this host's package managers name.
 	Registries []string `yaml:"registries"`
+	// HostRegistries: this host's package managers are asked, at each start and once a
+	// day, where they fetch from. false = they are not, nor is anything on the network.
+	HostRegistries bool `yaml:"host_registries"`
 	// Origin is scheme://host[:port] under which browsers know the server;
 	// "" = http://localhost and the port of Listen.
 	Origin  string  `yaml:"origin"`
@@ -208,12 +211,13 @@ type Templates struct {
 // Builtin returns the settings of a server without a configuration.
 func Builtin() Config {
 	return Config{
-		Listen:     DefaultListen,
-		Providers:  []string{"firecracker", "qemu", "gvisor"},
-		History:    History{Steps: true},
-		PoolDemand: 1,
-		Defaults:   Defaults{Network: egress.Default},
-		Log:        Log{Level: "info", Format: "text"},
+		Listen:         DefaultListen,
+		Providers:      []string{"firecracker", "qemu", "gvisor"},
+		History:        History{Steps: true},
+		PoolDemand:     1,
+		HostRegistries: true,
+		Defaults:       Defaults{Network: egress.Default},
+		Log:            Log{Level: "info", Format: "text"},
 	}
 }
 

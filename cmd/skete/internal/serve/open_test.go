@@ -24,6 +24,7 @@ import (
 func plain(t *testing.T, change func(*config.Config)) *running {
 	t.Helper()
 	c := config.Builtin()
+	c.HostRegistries = false
 	c.Listen, c.Providers, c.UnsafeNoIsolation, c.Guest = "", []string{process.Name}, true, guesttest.Binary(t)
 	if change != nil {
 		change(&c)

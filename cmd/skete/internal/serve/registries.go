@@ -31,7 +31,7 @@ func (r *running) openRegistries() {
 	if err != nil {
 		r.c.Log.Warn("what is known of package registries cannot be read, and is found out anew", "error", err)
 	}
-	if found {
+	if found && r.c.HostRegistries {
 		r.networks.SetRegistries(r.withOperators(known), network.Followed)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -55,11 +55,10 @@ func (r *running) openRegistries() {
 // for it anew.
 func (r *running) findRegistries(ctx context.Context, path string, known *registry.Set) time.Duration {
 	next := registriesFresh
-	set, err := registry.Ask(ctx, "sh")
+	set, err := r.askHost(ctx, known)
 	if err != nil {
-		set, next = *known, registriesRetry
+		next = registriesRetry
 	}
-	set.Keep(*known)
 	set = r.withOperators(set)
 	if ctx.Err() != nil {
 		return 0
@@ -77,6 +76,9 @@ func (r *running) findRegistries(ctx context.Context, path string, known *regist
 	}
 	*known = set
 	r.networks.SetRegistries(set, network.Followed)
+	if !r.c.HostRegistries {
+		return next
+	}
 	data, err := json.Marshal(set)
 	if err == nil {
 		err = writeSynced(path, data)
@@ -85,6 +87,18 @@ func (r *running) findRegistries(ctx context.Context, path string, known *regist
 		r.c.Log.Warn("what is known of package registries is not kept", "error", err)
 	}
 	return next
+}
+
+// askHost asks the host's package managers; on an error it says what they said last.
+func (r *running) askHost(ctx context.Context, known *registry.Set) (set registry.Set, err error) {
+	if !r.c.HostRegistries {
+		return registry.Set{}, nil
+	}
+	if set, err = registry.Ask(ctx, "sh"); err != nil {
+		set = *known
+	}
+	set.Keep(*known)
+	return set, err
 }
 
 // withOperators adds the places that the configuration names.

@@ -52,6 +52,7 @@ func TestFindRegistries_nothing(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 	r := &running{networks: n}
+	r.c.HostRegistries = true
 	r.c.Log, r.c.Registries = slog.New(slog.DiscardHandler), []string{"https://packages.example/"}
 	known := registry.Set{Env: map[string]string{"GOPROXY": "off"}}
 	if next := r.findRegistries(t.Context(), path, &known); next != registriesRetry {
@@ -65,5 +66,24 @@ func TestFindRegistries_nothing(t *testing.T) {
 	set, found, err := readRegistries(path)
 	if err != nil || !found || len(set.Sources) != 1 || set.Env["GOPROXY"] != "off" {
 		t.Errorf("%+v is kept, found %t, %v", set, found, err)
+	}
+}
+
+// A host that is not to be asked is not, and what it said before counts no more.
+func TestFindRegistries_notTheHosts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "registries.json")
+	n, err := network.New(t.Context(), network.Config{Seed: bytes.Repeat([]byte{7}, seedBytes), Await: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, n.Close()) })
+	r := &running{networks: n}
+	r.c.Log = slog.New(slog.DiscardHandler)
+	t.Setenv("GOPROXY", "off")
+	known := registry.Set{Env: map[string]string{"GOPROXY": "off"}}
+	r.findRegistries(t.Context(), path, &known)
+	if m := n.Machine(t.Context(), sandbox.Spec{Network: egress.Default}); len(m.Env) != 0 {
+		t.Errorf("a machine is given %v", m.Env)
+	}
+	if _, found, err := readRegistries(path); found || err != nil {
+		t.Errorf("something is kept: %t, %v", found, err)
 	}
 }
