@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -84,6 +85,9 @@ type Store struct {
 
 	mu  sync.Mutex
 	all map[string]*entry // by key
+	// gone are keys that were deleted here, with their last revisions: what the watch
+	// tells of them late is not learned again. One stays until the watch tells its end.
+	gone map[string]uint64
 }
 
 // entry is a secret as it was last told.
@@ -102,7 +106,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{c: c, done: make(chan struct{}), all: map[string]*entry{}}
+	s := &Store{c: c, done: make(chan struct{}), all: map[string]*entry{}, gone: map[string]uint64{}}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	synced := make(chan struct{})
@@ -128,14 +132,15 @@ func (s *Store) watch(ctx context.Context, synced func()) {
 	for ctx.Err() == nil {
 		seen := map[string]bool{}
 		first := true
+		known, gone := s.before()
 		err := s.c.KV.Watch(ctx, "", func(c kv.Change) error {
 			switch {
 			case c.Synced:
-				s.forgetOthers(seen)
+				s.settle(known, gone, seen)
 				first = false
 				synced()
 			case c.Deleted:
-				s.forget(c.Key, c.Revision)
+				s.forgetTold(c.Key, c.Revision)
 			default:
 				if first {
 					seen[c.Key] = true
@@ -151,22 +156,53 @@ func (s *Store) watch(ctx context.Context, synced func()) {
 	}
 }
 
-// forgetOthers forgets what is not there any more.
-func (s *Store) forgetOthers(seen map[string]bool) {
+// before is what is known, and known to be gone, when a watch begins.
+func (s *Store) before() (known, gone map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.all {
-		if !seen[key] {
+	known = map[string]uint64{}
+	for key, e := range s.all {
+		known[key] = e.revision
+	}
+	return known, maps.Clone(s.gone)
+}
+
+// settle forgets what was known before a watch began and was not there then. What has
+// changed since, the watch is yet to tell.
+func (s *Store) settle(known, gone map[string]uint64, seen map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, revision := range known {
+		if e := s.all[key]; e != nil && e.revision == revision && !seen[key] {
 			delete(s.all, key)
+		}
+	}
+	for key, revision := range gone {
+		if s.gone[key] == revision {
+			delete(s.gone, key)
 		}
 	}
 }
 
+// forgetTold forgets a key of whose end the watch tells.
+func (s *Store) forgetTold(key string, revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone[key] < revision {
+		delete(s.gone, key)
+	}
+	if e := s.all[key]; e != nil && e.revision < revision {
+		delete(s.all, key)
+	}
+}
+
+// forget forgets a key that was deleted here at a revision.
 func (s *Store) forget(key string, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.all[key]; e != nil && e.revision < revision {
+	if e := s.all[key]; e == nil || e.revision <= revision {
 		delete(s.all, key)
+		s.gone[key] = revision
 	}
 }
 
@@ -186,8 +222,9 @@ func (s *Store) learn(ctx context.Context, key string, data []byte, revision uin
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.all[key]; old == nil || old.revision < revision {
+	if old := s.all[key]; (old == nil || old.revision < revision) && s.gone[key] < revision {
 		s.all[key] = e
+		delete(s.gone, key)
 	}
 }
 
@@ -280,11 +317,30 @@ func (s *Store) Delete(ctx context.Context, tenant, name string) error {
 			continue
 		}
 		if err == nil {
-			s.forget(key, revision+1)
+			s.forget(key, revision)
 		}
 		return err
 	}
 	return errBusy(name)
+}
+
+// Erase deletes all secrets of a tenant, also those that cannot be read. It may be
+// repeated.
+func (s *Store) Erase(ctx context.Context, tenant string) error {
+	var names []string
+	err := s.c.KV.List(ctx, keyOf(tenant, ""), func(key string, _ []byte, _ uint64) error {
+		names = append(names, strings.TrimPrefix(key, keyOf(tenant, "")))
+		return nil
+	})
+	for _, name := range names {
+		if err == nil {
+			err = s.Delete(ctx, tenant, name)
+		}
+		if errs.Is(err, errs.NotFound) { // it was deleted meanwhile
+			err = nil
+		}
+	}
+	return err
 }
 
 func errNone(name string) error { return errs.New(errs.NotFound, "there is no secret %.80q", name) }
