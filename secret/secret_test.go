@@ -196,15 +196,18 @@ func TestVersions(t *testing.T) {
 	if got := sent(s, secret.User{}, "GET", "https://a.example/"); got != "[Bearer v7] []" {
 		t.Error(got)
 	}
-	_, err = s.Use(t.Context(), tenant, "a", 4)
+	_, err = s.Change(t.Context(), tenant, "a", secret.Change{Version: 4})
 	must(t, err)
 	if got := sent(s, secret.User{}, "GET", "https://a.example/"); got != "[Bearer v4] []" {
 		t.Error(got)
 	}
-	if _, err = s.Use(t.Context(), tenant, "a", 2); !errs.Is(err, errs.NotFound) {
+	if _, err = s.Change(t.Context(), tenant, "a", secret.Change{Grants: bearer("b.example"), Version: 2}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("a version that is not kept: %v", err)
 	}
-	_, err = s.Grant(t.Context(), tenant, "a", bearer("b.example"))
+	if got := sent(s, secret.User{}, "GET", "https://b.example/"); got != "[] []" {
+		t.Errorf("half of a change that was refused is there: %s", got)
+	}
+	_, err = s.Change(t.Context(), tenant, "a", secret.Change{Grants: bearer("b.example")})
 	must(t, err)
 	if got := sent(s, secret.User{}, "GET", "https://a.example/") + sent(s, secret.User{}, "GET", "https://b.example/"); got != "[] [][Bearer v4] []" {
 		t.Error(got)
@@ -223,10 +226,28 @@ func TestVersions(t *testing.T) {
 		t.Error(got)
 	}
 	must(t, s.Delete(t.Context(), tenant, "a"))
-	for _, err := range []error{s.Delete(t.Context(), tenant, "a"), func() error { _, err := s.Get(tenant, "a"); return err }(), func() error { _, err := s.Grant(t.Context(), tenant, "a", nil); return err }()} {
+	for _, err := range []error{s.Delete(t.Context(), tenant, "a"), func() error { _, err := s.Get(tenant, "a"); return err }(), func() error {
+		_, err := s.Change(t.Context(), tenant, "a", secret.Change{Grants: []secret.Grant{}})
+		return err
+	}()} {
 		if !errs.Is(err, errs.NotFound) {
 			t.Errorf("of one that is deleted: %v", err)
 		}
+	}
+}
+
+// A version is not sent in a way that cannot send it.
+func TestChange_unsuited(t *testing.T) {
+	s := open(t, kvtest.NewMemory(), 1, nil)
+	_, err := s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New(canary + "\n2"), Grants: []secret.Grant{{Where: egress.Rule{Host: "a.example"}, As: secret.Basic}}})
+	must(t, err)
+	_, err = s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New("v2"), Grants: bearer("a.example")})
+	must(t, err)
+	if _, err = s.Change(t.Context(), tenant, "a", secret.Change{Version: 1}); !errs.Is(err, errs.Invalid) || !strings.Contains(errs.Public(err), "more than one line") || strings.Contains(errs.Public(err), canary) {
+		t.Error(err)
+	}
+	if got := sent(s, secret.User{}, "GET", "https://a.example/"); got != "[Bearer v2] []" {
+		t.Error(got)
 	}
 }
 

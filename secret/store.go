@@ -52,6 +52,12 @@ type Put struct {
 	TTL time.Duration
 }
 
+// Change is what is to be said of a secret from now on.
+type Change struct {
+	Grants  []Grant // in place of those that it has; nil = they stay
+	Version int     // is sent, and is kept; 0 = the one that is
+}
+
 // record is a secret in the store.
 type record struct {
 	V         int       `json:"v"`
@@ -273,32 +279,28 @@ func (s *Store) Put(ctx context.Context, tenant string, p Put) (Secret, error) {
 	})
 }
 
-// Grant replaces the grants of a secret. NotFound: there is none.
-func (s *Store) Grant(ctx context.Context, tenant, name string, grants []Grant) (Secret, error) {
-	if list := checkGrants(grants); len(list) > 0 {
+// Change changes what is said of a secret, all of it or nothing. NotFound: there is no
+// such secret, or the version is not kept. Invalid: the value that would be sent does not
+// suit the grants.
+func (s *Store) Change(ctx context.Context, tenant, name string, c Change) (Secret, error) {
+	if list := checkGrants(c.Grants); len(list) > 0 {
 		return Secret{}, errs.New(errs.Invalid, "the secret: %s", strings.Join(list, "; "))
 	}
 	return s.change(ctx, tenant, name, false, func(r *record) error {
+		if c.Version != 0 {
+			if !slices.ContainsFunc(r.Versions, func(v version) bool { return v.N == c.Version }) {
+				return errs.New(errs.NotFound, "version %d of the secret %s is not kept", c.Version, name)
+			}
+			r.Current = c.Version
+		}
+		if c.Grants != nil {
+			r.Grants = c.Grants
+		}
 		value, err := s.open(ctx, keyOf(tenant, name), *r)
 		if err != nil {
 			return err
 		}
-		if err := check(name, value, grants); err != nil {
-			return err
-		}
-		r.Grants = grants
-		return nil
-	})
-}
-
-// Use has a version sent that is kept. NotFound: it is not.
-func (s *Store) Use(ctx context.Context, tenant, name string, n int) (Secret, error) {
-	return s.change(ctx, tenant, name, false, func(r *record) error {
-		if !slices.ContainsFunc(r.Versions, func(v version) bool { return v.N == n }) {
-			return errs.New(errs.NotFound, "version %d of the secret %s is not kept", n, name)
-		}
-		r.Current = n
-		return nil
+		return check(name, value, r.Grants)
 	})
 }
 
@@ -354,6 +356,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 	key := keyOf(tenant, name)
 	for range writeTries {
 		var r record
+		now := s.c.Now().UTC()
 		data, revision, err := s.c.KV.Get(ctx, key)
 		fresh := errs.Is(err, errs.NotFound)
 		switch {
@@ -363,7 +366,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 			if err := s.room(tenant); err != nil {
 				return Secret{}, err
 			}
-			r = record{V: recordForm, CreatedAt: s.c.Now().UTC()}
+			r = record{V: recordForm, CreatedAt: now}
 		case err != nil:
 			return Secret{}, err
 		default:
@@ -374,7 +377,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 		if err := f(&r); err != nil {
 			return Secret{}, err
 		}
-		r.UpdatedAt = s.c.Now().UTC()
+		r.UpdatedAt = now
 		if data, err = json.Marshal(r); err != nil {
 			return Secret{}, err
 		}

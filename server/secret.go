@@ -19,8 +19,7 @@ type Secrets interface {
 	List(tenant string) []secret.Secret
 	Get(tenant, name string) (secret.Secret, error)
 	Put(ctx context.Context, tenant string, p secret.Put) (secret.Secret, error)
-	Grant(ctx context.Context, tenant, name string, grants []secret.Grant) (secret.Secret, error)
-	Use(ctx context.Context, tenant, name string, version int) (secret.Secret, error)
+	Change(ctx context.Context, tenant, name string, c secret.Change) (secret.Secret, error)
 	Delete(ctx context.Context, tenant, name string) error
 }
 
@@ -114,20 +113,14 @@ func (s *Server) changeSecret(ctx context.Context, in *changeSecretIn) (*secretO
 	if err != nil {
 		return nil, err
 	}
-	tenant := auth.From(ctx).Tenant
-	var sec secret.Secret
-	switch {
-	case in.Body.Grants == nil && in.Body.Version == 0:
+	c := secret.Change{Version: in.Body.Version}
+	if in.Body.Grants != nil {
+		c.Grants = secretGrants(*in.Body.Grants)
+	}
+	if c.Grants == nil && c.Version == 0 {
 		return nil, errs.New(errs.Invalid, "nothing is to be changed: name grants or a version")
-	case in.Body.Grants != nil:
-		if sec, err = store.Grant(ctx, tenant, in.Name, secretGrants(*in.Body.Grants)); err != nil {
-			return nil, err
-		}
 	}
-	if in.Body.Version != 0 {
-		sec, err = store.Use(ctx, tenant, in.Name, in.Body.Version)
-	}
-	return secretAnswer(sec, err)
+	return secretAnswer(store.Change(ctx, auth.From(ctx).Tenant, in.Name, c))
 }
 
 func (s *Server) deleteSecret(ctx context.Context, in *SecretPath) (*struct{}, error) {
