@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/egress"
@@ -33,9 +32,11 @@ func (s *Server) registerSecrets(t *route.Table) {
 	}, s.getSecret)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPut, Path: one, Scope: key.Write, ID: "put-secret", Tag: tag, Summary: "Set a secret: a new one, or a new version",
+		Private: true,
 	}, s.putSecret)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPatch, Path: one, Scope: key.Write, ID: "change-secret", Tag: tag, Summary: "Change where a secret is sent, or go back to a version",
+		Private: true, // a value may be sent here by mistake
 	}, s.changeSecret)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: one, Scope: key.Write, ID: "delete-secret", Tag: tag, Summary: "Delete a secret with all its versions",
@@ -96,7 +97,12 @@ func (s *Server) putSecret(ctx context.Context, in *putSecretIn) (*secretOut, er
 	if err != nil {
 		return nil, err
 	}
-	p := secret.Put{Name: in.Name, Value: secret.New(in.Body.Value), TTL: time.Duration(in.Body.TTLMS) * time.Millisecond}
+	p := secret.Put{Name: in.Name, Value: secret.New(in.Body.Value), TTL: -1}
+	if in.Body.TTLMS >= 0 {
+		if p.TTL, err = durationOf("ttl_ms", in.Body.TTLMS); err != nil {
+			return nil, err
+		}
+	}
 	if in.Body.Grants != nil {
 		p.Grants = secretGrants(*in.Body.Grants)
 	}
