@@ -111,6 +111,15 @@ func TestRetries(t *testing.T) {
 			_, err := c.CreateKey(ctx, api.CreateKey{Name: "x"})
 			return err
 		}, 1},
+		{"a secret is not set again", 503, func(ctx context.Context, c *Client) error {
+			_, err := c.PutSecret(ctx, "x", api.PutSecret{})
+			return err
+		}, 1},
+		{"a secret is changed again", 503, func(ctx context.Context, c *Client) error {
+			_, err := c.ChangeSecret(ctx, "x", api.ChangeSecret{})
+			return err
+		}, transport.AttemptsMax},
+		{"a secret is deleted again", 503, func(ctx context.Context, c *Client) error { return c.DeleteSecret(ctx, "x") }, transport.AttemptsMax},
 		{"append is not repeated", 503, func(ctx context.Context, c *Client) error {
 			_, err := c.Sandbox("s").Files().Write(ctx, "f", []byte("x"), WriteOptions{Append: true})
 			return err

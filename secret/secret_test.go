@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -195,15 +196,18 @@ func TestVersions(t *testing.T) {
 	if got := sent(s, secret.User{}, "GET", "https://a.example/"); got != "[Bearer v7] []" {
 		t.Error(got)
 	}
-	_, err = s.Use(t.Context(), tenant, "a", 4)
+	_, err = s.Change(t.Context(), tenant, "a", secret.Change{Version: 4})
 	must(t, err)
 	if got := sent(s, secret.User{}, "GET", "https://a.example/"); got != "[Bearer v4] []" {
 		t.Error(got)
 	}
-	if _, err = s.Use(t.Context(), tenant, "a", 2); !errs.Is(err, errs.NotFound) {
+	if _, err = s.Change(t.Context(), tenant, "a", secret.Change{Grants: bearer("b.example"), Version: 2}); !errs.Is(err, errs.NotFound) {
 		t.Errorf("a version that is not kept: %v", err)
 	}
-	_, err = s.Grant(t.Context(), tenant, "a", bearer("b.example"))
+	if got := sent(s, secret.User{}, "GET", "https://b.example/"); got != "[] []" {
+		t.Errorf("half of a change that was refused is there: %s", got)
+	}
+	_, err = s.Change(t.Context(), tenant, "a", secret.Change{Grants: bearer("b.example")})
 	must(t, err)
 	if got := sent(s, secret.User{}, "GET", "https://a.example/") + sent(s, secret.User{}, "GET", "https://b.example/"); got != "[] [][Bearer v4] []" {
 		t.Error(got)
@@ -222,10 +226,28 @@ func TestVersions(t *testing.T) {
 		t.Error(got)
 	}
 	must(t, s.Delete(t.Context(), tenant, "a"))
-	for _, err := range []error{s.Delete(t.Context(), tenant, "a"), func() error { _, err := s.Get(tenant, "a"); return err }(), func() error { _, err := s.Grant(t.Context(), tenant, "a", nil); return err }()} {
+	for _, err := range []error{s.Delete(t.Context(), tenant, "a"), func() error { _, err := s.Get(tenant, "a"); return err }(), func() error {
+		_, err := s.Change(t.Context(), tenant, "a", secret.Change{Grants: []secret.Grant{}})
+		return err
+	}()} {
 		if !errs.Is(err, errs.NotFound) {
 			t.Errorf("of one that is deleted: %v", err)
 		}
+	}
+}
+
+// A version is not sent in a way that cannot send it.
+func TestChange_unsuited(t *testing.T) {
+	s := open(t, kvtest.NewMemory(), 1, nil)
+	_, err := s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New(canary + "\n2"), Grants: []secret.Grant{{Where: egress.Rule{Host: "a.example"}, As: secret.Basic}}})
+	must(t, err)
+	_, err = s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New("v2"), Grants: bearer("a.example")})
+	must(t, err)
+	if _, err = s.Change(t.Context(), tenant, "a", secret.Change{Version: 1}); !errs.Is(err, errs.Invalid) || !strings.Contains(errs.Public(err), "more than one line") || strings.Contains(errs.Public(err), canary) {
+		t.Error(err)
+	}
+	if got := sent(s, secret.User{}, "GET", "https://a.example/"); got != "[Bearer v2] []" {
+		t.Error(got)
 	}
 }
 
@@ -244,6 +266,63 @@ func TestOpen_otherServers(t *testing.T) {
 	again := open(t, store, 1, nil)
 	if n := len(again.List(tenant)); n != 0 {
 		t.Errorf("%d are there", n)
+	}
+}
+
+// What was deleted is gone at once, also while the store still tells of its beginning.
+func TestDelete_toldLate(t *testing.T) {
+	var s *secret.Store
+	begun, told := make(chan struct{}), make(chan error, 2)
+	n := 0
+	store := kvtest.NewMemory()
+	store.Fail = func(op, key string) error {
+		if op != "tell" || key != tenant+"/a" {
+			return nil
+		}
+		<-begun
+		if n++; n > 1 { // what comes before this one is learned by now
+			_, err := s.Get(tenant, "a")
+			told <- err
+		}
+		return nil
+	}
+	s = open(t, store, 1, nil)
+	_, err := s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New(canary), Grants: bearer("a.example")})
+	must(t, err)
+	must(t, s.Delete(t.Context(), tenant, "a"))
+	close(begun)
+	if err := <-told; !errs.Is(err, errs.NotFound) {
+		t.Errorf("a secret that was deleted is back: %v", err)
+	}
+	_, err = s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New("v2"), Grants: bearer("a.example")})
+	must(t, err)
+	if err := <-told; err != nil {
+		t.Errorf("set anew: %v", err)
+	}
+}
+
+// Erase deletes what a tenant has, and nothing else.
+func TestErase(t *testing.T) {
+	store := kvtest.NewMemory()
+	s := open(t, store, 1, nil)
+	for _, of := range []string{tenant, "default2", "d"} {
+		for _, name := range []string{"a", "b"} {
+			_, err := s.Put(t.Context(), of, secret.Put{Name: name, Value: secret.New("x")})
+			must(t, err)
+		}
+	}
+	_, err := store.Create(t.Context(), tenant+"/broken", []byte("{"))
+	must(t, err)
+	must(t, s.Erase(t.Context(), tenant))
+	must(t, s.Erase(t.Context(), tenant))
+	var left []string
+	must(t, store.List(t.Context(), "", func(key string, _ []byte, _ uint64) error {
+		left = append(left, key)
+		return nil
+	}))
+	slices.Sort(left)
+	if d := cmp.Diff([]string{"d/a", "d/b", "default2/a", "default2/b"}, left); d != "" || len(s.List(tenant)) != 0 {
+		t.Error(d, s.List(tenant))
 	}
 }
 

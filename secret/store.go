@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,12 @@ type Put struct {
 	TTL time.Duration
 }
 
+// Change is what is to be said of a secret from now on.
+type Change struct {
+	Grants  []Grant // in place of those that it has; nil = they stay
+	Version int     // is sent, and is kept; 0 = the one that is
+}
+
 // record is a secret in the store.
 type record struct {
 	V         int       `json:"v"`
@@ -84,6 +91,9 @@ type Store struct {
 
 	mu  sync.Mutex
 	all map[string]*entry // by key
+	// gone are keys that were deleted here, with their last revisions: what the watch
+	// tells of them late is not learned again. One stays until the watch tells its end.
+	gone map[string]uint64
 }
 
 // entry is a secret as it was last told.
@@ -102,7 +112,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{c: c, done: make(chan struct{}), all: map[string]*entry{}}
+	s := &Store{c: c, done: make(chan struct{}), all: map[string]*entry{}, gone: map[string]uint64{}}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	synced := make(chan struct{})
@@ -128,14 +138,15 @@ func (s *Store) watch(ctx context.Context, synced func()) {
 	for ctx.Err() == nil {
 		seen := map[string]bool{}
 		first := true
+		known, gone := s.before()
 		err := s.c.KV.Watch(ctx, "", func(c kv.Change) error {
 			switch {
 			case c.Synced:
-				s.forgetOthers(seen)
+				s.settle(known, gone, seen)
 				first = false
 				synced()
 			case c.Deleted:
-				s.forget(c.Key, c.Revision)
+				s.forgetTold(c.Key, c.Revision)
 			default:
 				if first {
 					seen[c.Key] = true
@@ -151,22 +162,53 @@ func (s *Store) watch(ctx context.Context, synced func()) {
 	}
 }
 
-// forgetOthers forgets what is not there any more.
-func (s *Store) forgetOthers(seen map[string]bool) {
+// before is what is known, and known to be gone, when a watch begins.
+func (s *Store) before() (known, gone map[string]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.all {
-		if !seen[key] {
+	known = map[string]uint64{}
+	for key, e := range s.all {
+		known[key] = e.revision
+	}
+	return known, maps.Clone(s.gone)
+}
+
+// settle forgets what was known before a watch began and was not there then. What has
+// changed since, the watch is yet to tell.
+func (s *Store) settle(known, gone map[string]uint64, seen map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, revision := range known {
+		if e := s.all[key]; e != nil && e.revision == revision && !seen[key] {
 			delete(s.all, key)
+		}
+	}
+	for key, revision := range gone {
+		if s.gone[key] == revision {
+			delete(s.gone, key)
 		}
 	}
 }
 
+// forgetTold forgets a key of whose end the watch tells.
+func (s *Store) forgetTold(key string, revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone[key] < revision {
+		delete(s.gone, key)
+	}
+	if e := s.all[key]; e != nil && e.revision < revision {
+		delete(s.all, key)
+	}
+}
+
+// forget forgets a key that was deleted here at a revision.
 func (s *Store) forget(key string, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.all[key]; e != nil && e.revision < revision {
+	if e := s.all[key]; e == nil || e.revision <= revision {
 		delete(s.all, key)
+		s.gone[key] = revision
 	}
 }
 
@@ -186,8 +228,9 @@ func (s *Store) learn(ctx context.Context, key string, data []byte, revision uin
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.all[key]; old == nil || old.revision < revision {
+	if old := s.all[key]; (old == nil || old.revision < revision) && s.gone[key] < revision {
 		s.all[key] = e
+		delete(s.gone, key)
 	}
 }
 
@@ -236,32 +279,28 @@ func (s *Store) Put(ctx context.Context, tenant string, p Put) (Secret, error) {
 	})
 }
 
-// Grant replaces the grants of a secret. NotFound: there is none.
-func (s *Store) Grant(ctx context.Context, tenant, name string, grants []Grant) (Secret, error) {
-	if list := checkGrants(grants); len(list) > 0 {
+// Change changes what is said of a secret, all of it or nothing. NotFound: there is no
+// such secret, or the version is not kept. Invalid: the value that would be sent does not
+// suit the grants.
+func (s *Store) Change(ctx context.Context, tenant, name string, c Change) (Secret, error) {
+	if list := checkGrants(c.Grants); len(list) > 0 {
 		return Secret{}, errs.New(errs.Invalid, "the secret: %s", strings.Join(list, "; "))
 	}
 	return s.change(ctx, tenant, name, false, func(r *record) error {
+		if c.Version != 0 {
+			if !slices.ContainsFunc(r.Versions, func(v version) bool { return v.N == c.Version }) {
+				return errs.New(errs.NotFound, "version %d of the secret %s is not kept", c.Version, name)
+			}
+			r.Current = c.Version
+		}
+		if c.Grants != nil {
+			r.Grants = c.Grants
+		}
 		value, err := s.open(ctx, keyOf(tenant, name), *r)
 		if err != nil {
 			return err
 		}
-		if err := check(name, value, grants); err != nil {
-			return err
-		}
-		r.Grants = grants
-		return nil
-	})
-}
-
-// Use has a version sent that is kept. NotFound: it is not.
-func (s *Store) Use(ctx context.Context, tenant, name string, n int) (Secret, error) {
-	return s.change(ctx, tenant, name, false, func(r *record) error {
-		if !slices.ContainsFunc(r.Versions, func(v version) bool { return v.N == n }) {
-			return errs.New(errs.NotFound, "version %d of the secret %s is not kept", n, name)
-		}
-		r.Current = n
-		return nil
+		return check(name, value, r.Grants)
 	})
 }
 
@@ -280,11 +319,30 @@ func (s *Store) Delete(ctx context.Context, tenant, name string) error {
 			continue
 		}
 		if err == nil {
-			s.forget(key, revision+1)
+			s.forget(key, revision)
 		}
 		return err
 	}
 	return errBusy(name)
+}
+
+// Erase deletes all secrets of a tenant, also those that cannot be read. It may be
+// repeated.
+func (s *Store) Erase(ctx context.Context, tenant string) error {
+	var names []string
+	err := s.c.KV.List(ctx, keyOf(tenant, ""), func(key string, _ []byte, _ uint64) error {
+		names = append(names, strings.TrimPrefix(key, keyOf(tenant, "")))
+		return nil
+	})
+	for _, name := range names {
+		if err == nil {
+			err = s.Delete(ctx, tenant, name)
+		}
+		if errs.Is(err, errs.NotFound) { // it was deleted meanwhile
+			err = nil
+		}
+	}
+	return err
 }
 
 func errNone(name string) error { return errs.New(errs.NotFound, "there is no secret %.80q", name) }
@@ -298,6 +356,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 	key := keyOf(tenant, name)
 	for range writeTries {
 		var r record
+		now := s.c.Now().UTC()
 		data, revision, err := s.c.KV.Get(ctx, key)
 		fresh := errs.Is(err, errs.NotFound)
 		switch {
@@ -307,7 +366,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 			if err := s.room(tenant); err != nil {
 				return Secret{}, err
 			}
-			r = record{V: recordForm, CreatedAt: s.c.Now().UTC()}
+			r = record{V: recordForm, CreatedAt: now}
 		case err != nil:
 			return Secret{}, err
 		default:
@@ -318,7 +377,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 		if err := f(&r); err != nil {
 			return Secret{}, err
 		}
-		r.UpdatedAt = s.c.Now().UTC()
+		r.UpdatedAt = now
 		if data, err = json.Marshal(r); err != nil {
 			return Secret{}, err
 		}

@@ -247,7 +247,7 @@ func TestBadRequests(t *testing.T) {
 		{"secret with a long name", "GET", "/v1/secrets/" + strings.Repeat("a", 64), nil, nil, 400, "name"},
 		{"secret without a value", "PUT", "/v1/secrets/forge", `{"value":""}`, nil, 400, "value"},
 		{"secret with a name of two words", "PUT", "/v1/secrets/a%20b", `{"value":"x"}`, nil, 400, "name"},
-		{"secret sent in an unknown way", "PUT", "/v1/secrets/forge", `{"value":"x","grants":[{"host":"a.example","as":"cookie"}]}`, nil, 400, "cookie"},
+		{"secret sent in an unknown way", "PUT", "/v1/secrets/forge", `{"value":"x","grants":[{"host":"a.example","as":"cookie"}]}`, nil, 400, "none of bearer"},
 		{"change of nothing of a secret", "PATCH", "/v1/secrets/forge", `{}`, nil, 400, "nothing is to be changed"},
 		{"change of a secret that is not there", "PATCH", "/v1/secrets/forge", `{"version":1}`, nil, 404, "forge"},
 		{"delete a secret that is not there", "DELETE", "/v1/secrets/forge", nil, nil, 404, "forge"},

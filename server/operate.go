@@ -29,7 +29,7 @@ func (s *Server) registerUpkeep(t *route.Table) {
 	}, s.checkStore)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: "/v1/tenants/{name}", Scope: key.Admin, ID: "erase-tenant", Tag: tag,
-		Summary: "Erase all that there is of a tenant but its keys: conversations, sandboxes, histories, snapshots, links; for ever", Status: http.StatusOK,
+		Summary: "Erase all that there is of a tenant but its keys: conversations, sandboxes, histories, snapshots, links, secrets; for ever", Status: http.StatusOK,
 	}, s.eraseTenant)
 }
 

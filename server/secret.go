@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/egress"
@@ -19,8 +18,7 @@ type Secrets interface {
 	List(tenant string) []secret.Secret
 	Get(tenant, name string) (secret.Secret, error)
 	Put(ctx context.Context, tenant string, p secret.Put) (secret.Secret, error)
-	Grant(ctx context.Context, tenant, name string, grants []secret.Grant) (secret.Secret, error)
-	Use(ctx context.Context, tenant, name string, version int) (secret.Secret, error)
+	Change(ctx context.Context, tenant, name string, c secret.Change) (secret.Secret, error)
 	Delete(ctx context.Context, tenant, name string) error
 }
 
@@ -34,9 +32,11 @@ func (s *Server) registerSecrets(t *route.Table) {
 	}, s.getSecret)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPut, Path: one, Scope: key.Write, ID: "put-secret", Tag: tag, Summary: "Set a secret: a new one, or a new version",
+		Private: true,
 	}, s.putSecret)
 	route.JSON(t, route.Operation{
 		Method: http.MethodPatch, Path: one, Scope: key.Write, ID: "change-secret", Tag: tag, Summary: "Change where a secret is sent, or go back to a version",
+		Private: true, // a value may be sent here by mistake
 	}, s.changeSecret)
 	route.JSON(t, route.Operation{
 		Method: http.MethodDelete, Path: one, Scope: key.Write, ID: "delete-secret", Tag: tag, Summary: "Delete a secret with all its versions",
@@ -97,7 +97,12 @@ func (s *Server) putSecret(ctx context.Context, in *putSecretIn) (*secretOut, er
 	if err != nil {
 		return nil, err
 	}
-	p := secret.Put{Name: in.Name, Value: secret.New(in.Body.Value), TTL: time.Duration(in.Body.TTLMS) * time.Millisecond}
+	p := secret.Put{Name: in.Name, Value: secret.New(in.Body.Value), TTL: -1}
+	if in.Body.TTLMS >= 0 {
+		if p.TTL, err = durationOf("ttl_ms", in.Body.TTLMS); err != nil {
+			return nil, err
+		}
+	}
 	if in.Body.Grants != nil {
 		p.Grants = secretGrants(*in.Body.Grants)
 	}
@@ -114,20 +119,14 @@ func (s *Server) changeSecret(ctx context.Context, in *changeSecretIn) (*secretO
 	if err != nil {
 		return nil, err
 	}
-	tenant := auth.From(ctx).Tenant
-	var sec secret.Secret
-	switch {
-	case in.Body.Grants == nil && in.Body.Version == 0:
+	c := secret.Change{Version: in.Body.Version}
+	if in.Body.Grants != nil {
+		c.Grants = secretGrants(*in.Body.Grants)
+	}
+	if c.Grants == nil && c.Version == 0 {
 		return nil, errs.New(errs.Invalid, "nothing is to be changed: name grants or a version")
-	case in.Body.Grants != nil:
-		if sec, err = store.Grant(ctx, tenant, in.Name, secretGrants(*in.Body.Grants)); err != nil {
-			return nil, err
-		}
 	}
-	if in.Body.Version != 0 {
-		sec, err = store.Use(ctx, tenant, in.Name, in.Body.Version)
-	}
-	return secretAnswer(sec, err)
+	return secretAnswer(store.Change(ctx, auth.From(ctx).Tenant, in.Name, c))
 }
 
 func (s *Server) deleteSecret(ctx context.Context, in *SecretPath) (*struct{}, error) {

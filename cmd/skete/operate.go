@@ -87,7 +87,7 @@ func (a program) tenantErase() *cobra.Command {
 		Use: "erase NAME --yes", Short: "Erase all that there is of a tenant but its keys, for ever",
 		Long: `Erase a tenant's conversations, run records, large contents and memories, all
 its sandboxes with their workspaces, whichever key made them, the histories of these
-and of those that are gone, its snapshots and public links. There is no way
+and of those that are gone, its snapshots, public links and secrets. There is no way
 back. It is refused while runs are under way. What it has begun is finished,
 also when the server dies: by the next start. API keys stay: ` + "`skete key revoke`" + `.
 

@@ -142,6 +142,10 @@ func classOf(status int) errs.Class {
 	return errs.Invalid
 }
 
+// Private is the key in the metadata of an operation whose body holds secrets, if true:
+// no problem repeats what stands there.
+const Private = "private"
+
 var install sync.Once
 
 // Install makes huma answer with our problems, and take no key in another case
@@ -151,8 +155,12 @@ func Install() {
 	install.Do(func() {
 		huma.ValidateStrictCasing = true
 		huma.NewError = fromHuma
-		huma.NewErrorWithContext = func(_ huma.Context, status int, msg string, details ...error) huma.StatusError {
-			return fromHuma(status, msg, details...)
+		huma.NewErrorWithContext = func(c huma.Context, status int, msg string, details ...error) huma.StatusError {
+			p := fromHuma(status, msg, details...)
+			if e, ok := p.(*Error); ok && c != nil && c.Operation().Metadata[Private] == true {
+				e.hush()
+			}
+			return p
 		}
 	})
 }
@@ -179,6 +187,13 @@ func fromHuma(status int, msg string, details ...error) huma.StatusError {
 		p.Errors = append(p.Errors, field(d))
 	}
 	return p
+}
+
+// hush takes away what was sent and is wrong.
+func (e *Error) hush() {
+	for i := range e.Errors {
+		e.Errors[i].Value = nil
+	}
 }
 
 // field makes a FieldError whose echoed value is short.

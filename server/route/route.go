@@ -285,6 +285,9 @@ type Operation struct {
 	// Step says how a route beneath a sandbox with the scope Write becomes a step
 	// of its history; by itself it is one that is named by its ID.
 	Step Naming
+	// Private: the body holds secrets, and what is wrong with it is told without what
+	// stands there.
+	Private bool
 }
 
 // Content describes what a raw route answers.
@@ -318,7 +321,7 @@ func (o Operation) huma(t *Table) huma.Operation {
 		OperationID: o.ID, Method: o.Method, Path: o.Path, Summary: o.Summary, Tags: []string{o.Tag},
 		DefaultStatus: o.Status, MaxBodyBytes: cmp.Or(o.BodyBytesMax, jsonBytesMax),
 		BodyReadTimeout: -1, // patientBody
-		Metadata:        map[string]any{"scope": o.Scope},
+		Metadata:        map[string]any{"scope": o.Scope, problem.Private: o.Private},
 		Description:     "Needs the scope `" + string(o.Scope) + "`.",
 		Security:        []map[string][]string{{"bearer": {}}, {"header": {}}},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
+	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 )
@@ -52,6 +53,7 @@ type upkeep struct {
 	Threads   *store.Threads
 	Runs      Runs
 	Schedules Schedules
+	Secrets   *secret.Store
 	Records   func(ctx context.Context, tenant string) ([]store.ThreadRecords, error)
 	Histories Histories
 	Machines  Machines
@@ -171,11 +173,15 @@ func (u upkeep) Resume(ctx context.Context) {
 }
 
 // erase removes all that there is of a tenant but its keys. Schedules go first, so
-// that nothing is started any more, then sandboxes: when it fails in between, the
+// that nothing is started any more, and secrets, so that none is sent any more; then
+// sandboxes: when it fails in between, the
 // records that name the others are still there for the next attempt.
 func (u upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bool) (e api.Erased, err error) {
 	e = api.Erased{Tenant: tenant, Threads: len(roots)}
 	if err := u.Schedules.Erase(ctx, tenant); err != nil {
+		return e, err
+	}
+	if err := u.Secrets.Erase(ctx, tenant); err != nil {
 		return e, err
 	}
 	for id := range roots {
@@ -297,7 +303,7 @@ func (u upkeep) roots(ctx context.Context, tenant string, over bool) (map[thread
 var errFound = errors.New("found")
 
 // anything reports whether a tenant without runs has something else: threads,
-// memories, sandboxes, histories, or what an erasure that failed has left.
+// memories, secrets, sandboxes, histories, or what an erasure that failed has left.
 func (u upkeep) anything(ctx context.Context, tenant string) (bool, error) {
 	tenants, err := u.Threads.Tenants(ctx)
 	if err != nil || slices.Contains(tenants, tenant) {
@@ -308,6 +314,9 @@ func (u upkeep) anything(ctx context.Context, tenant string) (bool, error) {
 	}
 	if there, err := u.Histories.Any(tenant); err != nil || there {
 		return there, err
+	}
+	if len(u.Secrets.List(tenant)) > 0 {
+		return true, nil
 	}
 	if _, _, err := u.Pending.Get(ctx, tenant); err == nil {
 		return true, nil
@@ -338,7 +347,7 @@ func (r *running) openUpkeep(ctx context.Context) (upkeep, error) {
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return upkeep{
-		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
+		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Secrets: r.secrets, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
 		Grants: grants, Pending: pending, Log: r.c.Log,
 	}, err
 }

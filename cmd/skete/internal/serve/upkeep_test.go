@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
+	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 )
@@ -87,6 +88,13 @@ func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep, *held
 	t.Helper()
 	r.histories = history.New(history.Config{Dir: dir})
 	r.c.Log = slog.New(slog.DiscardHandler)
+	kv, err := r.store.KV(t.Context(), "secrets")
+	must(t, err)
+	sealer, err := secret.NewSealer(make([]byte, 32))
+	must(t, err)
+	r.secrets, err = secret.Open(t.Context(), secret.Config{KV: kv, Sealer: sealer})
+	must(t, err)
+	t.Cleanup(func() { must(t, r.secrets.Close()) })
 	u, err := r.openUpkeep(t.Context())
 	must(t, err)
 	h := &held{}
@@ -119,8 +127,10 @@ func TestUpkeep_resumes(t *testing.T) {
 	for _, tenant := range []string{"a", "b"} {
 		s.Events().Append(event.Event{Tenant: tenant, Kind: event.Sandbox, ID: "sbx_" + tenant, State: "destroyed", Revision: 1})
 	}
+	keep(t, u, "a", "forge")
+	keep(t, u, "b", "forge")
 	u.Resume(ctx)
-	if len(held.boxes["a"]) != 1 {
+	if len(held.boxes["a"]) != 1 || len(u.Secrets.List("a")) != 1 {
 		t.Fatal("what nobody asked to erase is gone")
 	}
 	_, err = u.Pending.Put(ctx, "a", []byte("{}"))
@@ -136,6 +146,11 @@ func TestUpkeep_resumes(t *testing.T) {
 	if keys := keysOf(t, ctx, grants, u.Pending); !cmp.Equal(keys, []string{"signer", "visit/y"}) {
 		t.Errorf("left are %q", keys)
 	}
+	secrets, err := s.KV(ctx, "secrets")
+	must(t, err)
+	if keys := keysOf(t, ctx, secrets); !cmp.Equal(keys, []string{"b/forge"}) || len(u.Secrets.List("a")) != 0 {
+		t.Errorf("left are the secrets %q", keys)
+	}
 	var told []string
 	must(t, s.Events().Newest(ctx, event.Sandbox, func(e event.Event) error {
 		told = append(told, e.Tenant)
@@ -144,6 +159,42 @@ func TestUpkeep_resumes(t *testing.T) {
 	if !cmp.Equal(told, []string{"b"}) {
 		t.Errorf("there are events of %q", told)
 	}
+}
+
+// A tenant may have secrets and nothing else; they go, and the others' stay.
+func TestUpkeep_secrets(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	s, err := store.Open(ctx, store.Config{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	u, _ := newUpkeep(t, &running{store: s}, &ended{}, filepath.Join(dir, "none"))
+	for _, key := range [][2]string{{"a", "one"}, {"a", "two"}, {"ab", "one"}} {
+		keep(t, u, key[0], key[1])
+	}
+	secrets, err := s.KV(ctx, "secrets")
+	must(t, err)
+	_, err = secrets.Create(ctx, "a/broken", []byte("{"))
+	must(t, err)
+	erased, err := u.Erase(ctx, "a")
+	if err != nil || erased != (api.Erased{Tenant: "a"}) {
+		t.Errorf("%+v, %v", erased, err)
+	}
+	if keys := keysOf(t, ctx, secrets); !cmp.Equal(keys, []string{"ab/one"}) {
+		t.Errorf("left are %q", keys)
+	}
+	if n := len(u.Secrets.List("a")); n != 0 {
+		t.Errorf("%d are shown", n)
+	}
+	if _, err := u.Erase(ctx, "a"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("erased twice: %v", err)
+	}
+}
+
+// keep sets a secret.
+func keep(t *testing.T, u upkeep, tenant, name string) {
+	t.Helper()
+	_, err := u.Secrets.Put(t.Context(), tenant, secret.Put{Name: name, Value: secret.New("x")})
+	must(t, err)
 }
 
 func must(t *testing.T, err error) {
