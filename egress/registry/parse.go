@@ -57,7 +57,7 @@ func (a answers) pip(s *Set) {
 	for _, x := range [][2]string{{"index-url", "PIP_INDEX_URL"}, {"extra-index-url", "PIP_EXTRA_INDEX_URL"}} {
 		key, name := x[0], x[1]
 		var urls []string
-		for _, raw := range strings.Fields(told[key]) {
+		for raw := range strings.FieldsSeq(told[key]) {
 			if u := s.add("pip", raw); u != "" {
 				urls = append(urls, u)
 			}

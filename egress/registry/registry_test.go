@@ -40,8 +40,13 @@ func TestParse(t *testing.T) {
 			lines("pip|global.cert='/etc/x'", help, `npm|; "user" config from /root/.npmrc`, "npm|fund = false", "npm-registry|https://npm.example/", "go-proxy|https://go.example,direct",
 				"go-sumdb|sum.example", "cargo-default|sparse+https://crates.example/", "apt|http://deb.example/debian/", "apt|http://deb.example/security/", "apt|file:/mirror"),
 			Set{Sources: []Source{
-				{Tool: "pip", URL: "https://index.example/simple"}, {Tool: "npm", URL: "https://npm.example/"}, {Tool: "go", URL: "https://go.example"}, {Tool: "go", URL: "https://sum.example"},
-				{Tool: "cargo", URL: "https://crates.example/"}, {Tool: "apt", URL: "http://deb.example/debian/"}, {Tool: "apt", URL: "http://deb.example/security/"},
+				{Tool: "pip", URL: "https://index.example/simple"},
+				{Tool: "npm", URL: "https://npm.example/"},
+				{Tool: "go", URL: "https://go.example"},
+				{Tool: "go", URL: "https://sum.example"},
+				{Tool: "cargo", URL: "https://crates.example/"},
+				{Tool: "apt", URL: "http://deb.example/debian/"},
+				{Tool: "apt", URL: "http://deb.example/security/"},
 			}},
 		},
 		"mirrors, without their credentials": {
@@ -52,9 +57,15 @@ func TestParse(t *testing.T) {
 				"cargo|[source.crates-io]", `cargo|replace-with = "corp"`, `cargo|[source."corp"]`, `cargo|registry = "sparse+https://bob:hunter2@crates.example/index/"`, "cargo|[registries.corp]", "cargo|token = \"hunter2\"", "cargo-default|sparse+https://no.example/"),
 			Set{
 				Sources: []Source{
-					{Tool: "pip", URL: "https://py.example:8443/simple/"}, {Tool: "pip", URL: "https://x.example/a"}, {Tool: "pip", URL: "https://y.example/b"},
-					{Tool: "npm", URL: "https://npm.example/corp/"}, {Tool: "npm", URL: "https://npm.example/all/"},
-					{Tool: "go", URL: "https://go.example/a"}, {Tool: "go", URL: "https://b.example"}, {Tool: "go", URL: "https://go.example/sumdb"}, {Tool: "cargo", URL: "https://crates.example/index/"},
+					{Tool: "pip", URL: "https://py.example:8443/simple/"},
+					{Tool: "pip", URL: "https://x.example/a"},
+					{Tool: "pip", URL: "https://y.example/b"},
+					{Tool: "npm", URL: "https://npm.example/corp/"},
+					{Tool: "npm", URL: "https://npm.example/all/"},
+					{Tool: "go", URL: "https://go.example/a"},
+					{Tool: "go", URL: "https://b.example"},
+					{Tool: "go", URL: "https://go.example/sumdb"},
+					{Tool: "cargo", URL: "https://crates.example/index/"},
 				},
 				Env: map[string]string{
 					"PIP_INDEX_URL": "https://py.example:8443/simple/", "PIP_EXTRA_INDEX_URL": "https://x.example/a https://y.example/b", "NPM_CONFIG_GLOBALCONFIG": npmFile,
@@ -183,8 +194,14 @@ func TestFollow(t *testing.T) {
 		}
 	})
 	s := Set{Sources: []Source{
-		{Tool: "pip", URL: "http://json.example/simple"}, {Tool: "pip", URL: "http://html.example/simple/"}, {Tool: "pip", URL: "http://many.example/simple/"}, {Tool: "npm", URL: "http://npm.example/"},
-		{Tool: "cargo", URL: "http://crates.example/"}, {Tool: "cargo", URL: "http://moved.example"}, {Tool: "apt", URL: "http://deb.example"}, {Tool: "npm", URL: "http://gone.example/", Hosts: []string{"kept.example"}},
+		{Tool: "pip", URL: "http://json.example/simple"},
+		{Tool: "pip", URL: "http://html.example/simple/"},
+		{Tool: "pip", URL: "http://many.example/simple/"},
+		{Tool: "npm", URL: "http://npm.example/"},
+		{Tool: "cargo", URL: "http://crates.example/"},
+		{Tool: "cargo", URL: "http://moved.example"},
+		{Tool: "apt", URL: "http://deb.example"},
+		{Tool: "npm", URL: "http://gone.example/", Hosts: []string{"kept.example"}},
 	}}
 	err := s.Follow(t.Context(), c)
 	if !errs.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), "http://gone.example/") || strings.Contains(err.Error(), "crates") {
