@@ -196,7 +196,9 @@ func (e *Error) hush() {
 	}
 }
 
-// field makes a FieldError whose echoed value is short.
+// field makes a FieldError. It repeats a value that is wrong, if it is short; of an object
+// or a list it does not, since what is wrong is in it or beside it: an unknown key would
+// repeat all that stands beside it, variables of an environment and the like.
 func field(err error) api.FieldError {
 	var d huma.ErrorDetailer
 	if !errors.As(err, &d) {
@@ -204,6 +206,10 @@ func field(err error) api.FieldError {
 	}
 	detail := d.ErrorDetail()
 	f := api.FieldError{Message: inWords(detail.Message), Location: detail.Location}
+	switch detail.Value.(type) {
+	case map[string]any, []any:
+		return f
+	}
 	if b, err := json.Marshal(detail.Value); err == nil && len(b) <= valueBytesMax {
 		f.Value = detail.Value
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
@@ -71,5 +72,21 @@ func TestFromHuma(t *testing.T) {
 	p := fromHuma(500, "unexpected", errors.New("/secret/path")).(*Error)
 	if strings.Contains(p.Detail, "secret") || len(p.Errors) != 0 || !strings.Contains(p.Unwrap().Error(), "/secret/path") {
 		t.Errorf("%+v, for the log %v", p.Problem, p.Unwrap())
+	}
+}
+
+// What is wrong is repeated, and not what stands beside it.
+func TestFromHuma_repeats(t *testing.T) {
+	for _, c := range []struct{ value, want any }{
+		{"x", "x"},
+		{5.5, 5.5},
+		{strings.Repeat("x", valueBytesMax), nil},
+		{map[string]any{"env": map[string]any{"TOKEN": "hunter2"}, "mystery": 1}, nil},
+		{[]any{"hunter2"}, nil},
+	} {
+		p := fromHuma(400, "validation failed", &huma.ErrorDetail{Message: "it is wrong", Location: "body", Value: c.value}).(*Error)
+		if d := cmp.Diff([]api.FieldError{{Message: inWords("it is wrong"), Location: "body", Value: c.want}}, p.Errors); d != "" {
+			t.Error(d)
+		}
 	}
 }
