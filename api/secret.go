@@ -24,7 +24,8 @@ type SecretGrant struct {
 	As        string   `json:"as" enum:"bearer,basic,header,query" doc:"how it is sent"`
 	Key       string   `json:"key,omitempty" maxLength:"128" doc:"the header, the parameter, or the user of basic"`
 	Env       string   `json:"env,omitempty" maxLength:"128" doc:"a variable of new machines that holds a word which stands for it"`
-	Sandboxes []string `json:"sandboxes,omitempty" maxItems:"100" doc:"that may use it, by name or id; default all of the tenant"`
+	Agents    []string `json:"agents,omitempty" maxItems:"100" doc:"in whose sandboxes it may be used, by name; without agents and sandboxes in all of the tenant"`
+	Sandboxes []string `json:"sandboxes,omitempty" maxItems:"100" doc:"in which it may be used too, by name or id"`
 }
 
 // PutSecret sets a secret: a new one, or a new version.

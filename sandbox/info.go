@@ -77,7 +77,8 @@ type CreateRequest struct {
 	// the rest of the spec must be empty, and is as it was.
 	From SnapshotID
 	// Run is the run of an agent that it is for, and is under way; "" = none.
-	Run string
+	Run   string
+	Agent string // of Run
 }
 
 // UpdateRequest changes what may change in a sandbox; nil leaves a field.

@@ -20,6 +20,8 @@ const (
 type ForRun struct {
 	// Run is the run, or the newest one of its thread that has worked here.
 	Run string `json:"run,omitempty"`
+	// Agent is the run's.
+	Agent string `json:"agent,omitempty"`
 	// Active are the runs that are under way in it, those of other threads too.
 	Active []string `json:"active,omitempty"`
 	// Then is what is to become of it when no run is under way in it and it was
@@ -33,12 +35,12 @@ func (f ForRun) IsZero() bool { return f.Run == "" }
 
 // Entered is f when a run begins to work in the sandbox; own: it is of the
 // thread that the sandbox was made for. Copies of f stay as they are.
-func (f ForRun) Entered(run string, own bool) ForRun {
+func (f ForRun) Entered(run, agent string, own bool) ForRun {
 	if f.IsZero() {
 		return f
 	}
 	if own {
-		f.Run, f.Then, f.Wait = run, ThenNothing, 0
+		f.Run, f.Agent, f.Then, f.Wait = run, agent, ThenNothing, 0
 	}
 	if !slices.Contains(f.Active, run) {
 		f.Active = append(slices.Clone(f.Active), run)

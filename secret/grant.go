@@ -34,15 +34,15 @@ type Grant struct {
 	// Env is a variable of commands in the sandbox, which holds no secret but a word that
 	// stands for it: some programs send nothing without one.
 	Env string `json:"env,omitempty"`
-	// Agents and Sandboxes may use it, by their names (a sandbox also by its ID); both
-	// empty = all of the tenant.
+	// Agents and Sandboxes may use it, by their names (a sandbox also by its ID): an agent
+	// in the sandboxes that were made for runs of its own. Both empty = all of the tenant.
 	Agents    []string `json:"agents,omitempty"`
 	Sandboxes []string `json:"sandboxes,omitempty"`
 }
 
 // User is what asks.
 type User struct {
-	Agent     string   // "" = none
+	Agent     string   // whose run the sandbox was made for; "" = none
 	Sandboxes []string // the names of the sandbox: its ID, and its own
 }
 

@@ -13,12 +13,12 @@ import (
 type Machines interface {
 	// Check refuses a spec of which no sandbox can be made here.
 	Check(spec map[string]any) error
-	// Create makes the sandbox of a thread, for a run of it, which enters it: the
-	// same key is the same sandbox.
-	Create(ctx context.Context, tenant, key string, run thread.RunID, spec map[string]any) (id string, err error)
-	// Enter says that a run works in a sandbox; own: in the one of its thread. It
+	// Create makes the sandbox of a thread, for a run of it by an agent, which enters
+	// it: the same key is the same sandbox.
+	Create(ctx context.Context, tenant, key string, run thread.RunID, agent string, spec map[string]any) (id string, err error)
+	// Enter says that a run of an agent works in a sandbox; own: in the one of its thread. It
 	// may be repeated. NotFound: it is gone for ever.
-	Enter(ctx context.Context, tenant, id string, run thread.RunID, own bool) error
+	Enter(ctx context.Context, tenant, id string, run thread.RunID, agent string, own bool) error
 	// Leave says that a run is over, and what is to become of the sandbox that was
 	// made for it or its thread, if no other run is in it. It may be repeated.
 	Leave(ctx context.Context, tenant string, run thread.RunID, then definition.AfterRun) error

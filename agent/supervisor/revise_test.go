@@ -70,12 +70,12 @@ func (d *disk) revise(_ context.Context, m supervisor.Mark) error {
 func (d *disk) Check(map[string]any) error { return nil }
 
 // Create implements supervisor.Machines.
-func (d *disk) Create(context.Context, string, string, thread.RunID, map[string]any) (string, error) {
+func (d *disk) Create(context.Context, string, string, thread.RunID, string, map[string]any) (string, error) {
 	return "m1", nil
 }
 
 // Enter implements supervisor.Machines.
-func (d *disk) Enter(_ context.Context, _, id string, run thread.RunID, own bool) error {
+func (d *disk) Enter(_ context.Context, _, id string, run thread.RunID, _ string, own bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Contains(d.entered, run) {

@@ -100,7 +100,7 @@ func (w *session) Open(ctx context.Context) (release func(), err error) {
 func (w *session) enter(ctx context.Context) (Machine, func(), error) {
 	s := w.c.State
 	if w.c.Thread.Depth() == 0 {
-		if err := w.c.Machines.Enter(ctx, w.c.Tenant, s.Machine, s.Run.ID, s.OwnMachine); err != nil {
+		if err := w.c.Machines.Enter(ctx, w.c.Tenant, s.Machine, s.Run.ID, s.Agent.Name, s.OwnMachine); err != nil {
 			return Machine{}, nil, err
 		}
 	}
@@ -113,7 +113,7 @@ func (w *session) enter(ctx context.Context) (Machine, func(), error) {
 func (w *session) bind(ctx context.Context, why string) error {
 	run := w.c.State.Run.ID
 	key := agent.Key(w.c.Thread, string(run)+"."+runs.Pick(w.c.State.Machine, "first"))
-	id, err := w.c.Machines.Create(ctx, w.c.Tenant, key, run, w.c.State.Agent.Sandbox)
+	id, err := w.c.Machines.Create(ctx, w.c.Tenant, key, run, w.c.State.Agent.Name, w.c.State.Agent.Sandbox)
 	if err != nil {
 		return fmt.Errorf("make a machine for %s: %w", w.c.Thread, err)
 	}
@@ -135,7 +135,7 @@ func forkMachine(ctx context.Context, machines Machines, tenant string, log thre
 	}
 	spec := maps.Clone(st.Agent.Sandbox)
 	delete(spec, "name") // the first one has it
-	machine, err := machines.Create(ctx, tenant, string(id)+"/fork", run, spec)
+	machine, err := machines.Create(ctx, tenant, string(id)+"/fork", run, st.Agent.Name, spec)
 	if err != nil {
 		return nil, fmt.Errorf("make a machine for the fork: %w", err)
 	}

@@ -29,6 +29,7 @@ type Request struct {
 	// From is the snapshot that it goes on from; nil: it begins empty.
 	From  *sandbox.Snapshot
 	Run   string // that it is for; "" = none
+	Agent string // of Run
 	Asked time.Time
 }
 
@@ -50,7 +51,7 @@ func New(d *Deps, r Request, p *selector.Rung) *Sandbox {
 		info.From = r.From.ID
 	}
 	if r.Run != "" {
-		info.ForRun = sandbox.ForRun{Run: r.Run, Active: []string{r.Run}}
+		info.ForRun = sandbox.ForRun{Run: r.Run, Agent: r.Agent, Active: []string{r.Run}}
 	}
 	k := keep(d, newRecord(d.Node, r.fingerprint(), info), newJournal(d.Registry, d.Node, r.ID))
 	k.from, k.asked = r.From, r.Asked
@@ -237,7 +238,7 @@ func (k *Sandbox) form() (sandbox.Form, error) {
 // and commits Running. Its record says Creating. The deadline counts from its
 // turn: waiting is not booting.
 func (k *Sandbox) boot(ctx context.Context, p *selector.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
-	network := k.d.Network(ctx, k.record().Info.Spec) // before its turn: it may wait
+	network := k.d.Network(ctx, k.record().Info) // before its turn: it may wait
 	turn, err := k.turn(ctx, p, root, from)
 	if err != nil {
 		return err

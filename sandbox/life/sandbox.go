@@ -74,7 +74,7 @@ type Deps struct {
 	GuestID string
 	// Network is what a machine with a network is given; it may wait, and return nil: none
 	// can have one.
-	Network func(context.Context, sandbox.Spec) *sandbox.Network
+	Network func(context.Context, sandbox.Info) *sandbox.Network
 	// Boots gives turns to boot, Attaching to be attached after a start of the server.
 	Boots     *admission.Gate
 	Attaching *AttachProgress

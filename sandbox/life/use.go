@@ -87,10 +87,10 @@ func (k *Sandbox) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	return &borrowedConn{Conn: conn, GiveBack: release}, nil
 }
 
-// Enter notes that a run works in the sandbox; own: it is of the thread that the
+// Enter notes that a run of an agent works in the sandbox; own: it is of the thread that the
 // sandbox was made for. Nothing is noted of a sandbox that is for no run.
-func (k *Sandbox) Enter(run string, own bool) error {
-	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Entered(run, own) })
+func (k *Sandbox) Enter(run, agent string, own bool) error {
+	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Entered(run, agent, own) })
 }
 
 // Leave notes that a run is over, and what is to become of the sandbox then. It

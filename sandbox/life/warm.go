@@ -21,8 +21,9 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Ro
 	if k.from != nil {
 		return false, nil
 	}
-	spec := k.record().Info.Spec
-	network := k.d.Network(ctx, spec) // before it has a machine: it may wait
+	info := k.record().Info
+	spec := info.Spec
+	network := k.d.Network(ctx, info) // before it has a machine: it may wait
 	warm := k.d.Pool.Claim(ctx, pool.ShapeOf(spec, p.Name(), root, k.d.GuestID), k.id)
 	if warm == nil {
 		return false, nil

@@ -9,20 +9,21 @@ import (
 // Networks is what a Manager needs of *network.Service. It returns at once, unless it
 // says otherwise.
 type Networks interface {
-	// Machine is what a machine is given if it has a network. It may wait for that, but
+	// Machine is what a sandbox's machine is given if it has a network; of one that is
+	// kept warm only the spec is known. It may wait for that, but
 	// not for long, and ends with ctx.
-	Machine(ctx context.Context, s sandbox.Spec) *sandbox.Network
+	Machine(ctx context.Context, i sandbox.Info) *sandbox.Network
 	// Changed is told when the policy of a machine's sandbox has changed.
 	Changed(host sandbox.ID) error
 	// Forget is told when a sandbox is destroyed.
 	Forget(id sandbox.ID)
 }
 
-func (m *Manager) network(ctx context.Context, s sandbox.Spec) *sandbox.Network {
+func (m *Manager) network(ctx context.Context, i sandbox.Info) *sandbox.Network {
 	if m.c.Networks == nil {
 		return nil
 	}
-	return m.c.Networks.Machine(ctx, s)
+	return m.c.Networks.Machine(ctx, i)
 }
 
 // OfHost returns the sandbox whose machine has a host name; false: none has.

@@ -18,7 +18,7 @@ type fakeNetworks struct {
 	err                error // of Changed
 }
 
-func (n *fakeNetworks) Machine(context.Context, sandbox.Spec) *sandbox.Network {
+func (n *fakeNetworks) Machine(context.Context, sandbox.Info) *sandbox.Network {
 	return &sandbox.Network{Authority: "CERT"}
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Enter notes that a run works in a sandbox; own: it is of the thread that the
+// Enter notes that a run of an agent works in a sandbox; own: it is of the thread that the
 // sandbox was made for. Nothing is noted of a sandbox that is for no run.
-func (m *Manager) Enter(_ context.Context, tenant string, id sandbox.ID, run string, own bool) error {
+func (m *Manager) Enter(_ context.Context, tenant string, id sandbox.ID, run, agent string, own bool) error {
 	k, err := m.find(tenant, id)
 	if err != nil {
 		return err
 	}
-	return k.Enter(run, own)
+	return k.Enter(run, agent, own)
 }
 
 // Leave notes that a run is over, in each sandbox that it worked in, and what is

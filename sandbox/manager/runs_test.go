@@ -12,9 +12,12 @@ const runA, runB = "run_aaaaaaaaaaaaaaaaaaaa", "run_bbbbbbbbbbbbbbbbbbbb"
 
 func forRun(t *testing.T, m *manager.Manager, run string) sandbox.ID {
 	t.Helper()
-	i, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Persist: true, IdleTimeout: 4 * time.Hour}, Run: run})
+	i, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Persist: true, IdleTimeout: 4 * time.Hour}, Run: run, Agent: "coder"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if i.ForRun.Run != run || i.ForRun.Agent != "coder" {
+		t.Errorf("it is for %+v", i.ForRun)
 	}
 	return i.ID
 }
@@ -33,7 +36,7 @@ func TestRunOver(t *testing.T) {
 		m := w.open(t, w.config(nil))
 		stop, remove, keep := forRun(t, m, runA), forRun(t, m, runB), forRun(t, m, "run_c")
 		given := create(t, m, "t", sandbox.Spec{IdleTimeout: 4 * time.Hour}).ID
-		if err := m.Enter(t.Context(), "t", given, runA, false); err != nil {
+		if err := m.Enter(t.Context(), "t", given, runA, "coder", false); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Hour)
@@ -65,14 +68,17 @@ func TestRunOver_usedMeanwhile(t *testing.T) {
 	timeless(t, func(t *testing.T, w *world) {
 		m := w.open(t, w.config(nil))
 		person, other, again := forRun(t, m, runA), forRun(t, m, "run_c"), forRun(t, m, "run_d")
-		if err := m.Enter(t.Context(), "t", other, runB, false); err != nil {
+		if err := m.Enter(t.Context(), "t", other, runB, "coder", false); err != nil {
 			t.Fatal(err)
 		}
 		for _, run := range []string{runA, "run_c", "run_d"} {
 			leave(t, m, run, sandbox.ThenRemove)
 		}
-		if err := m.Enter(t.Context(), "t", again, "run_e", true); err != nil { // the next run of its thread
+		if err := m.Enter(t.Context(), "t", again, "run_e", "planner", true); err != nil { // the next run of its thread
 			t.Fatal(err)
+		}
+		if i, err := m.Get(t.Context(), "t", again); err != nil || i.ForRun.Agent != "planner" {
+			t.Errorf("it is for %+v, %v", i.ForRun, err)
 		}
 		_, release, err := m.Guest(t.Context(), "t", person)
 		if err != nil {

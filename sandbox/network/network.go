@@ -71,6 +71,9 @@ type Config struct {
 	Events event.Log // decisions are told to; nil = none
 	// Secrets returns what is added to an allowed request of a sandbox; nil = nothing is.
 	Secrets func(Owner, egress.Request) []secret.Held
+	// Env returns variables of a new machine beside those of mirrors, in a map of the
+	// caller's own; nil = there are none.
+	Env func(sandbox.Info) map[string]string
 	// Await says that SetRegistries is called soon, with each Stage, also if nothing could
 	// be found out. What depends on it waits, but not for long.
 	Await bool
@@ -134,10 +137,18 @@ func New(ctx context.Context, c Config) (*Service, error) {
 
 // Machine is what a machine is given if it has a network. In a server's first seconds it
 // may wait for that; when ctx ends it returns what is known.
-func (s *Service) Machine(ctx context.Context, of sandbox.Spec) *sandbox.Network {
-	s.awaitMirrors(ctx, of.Network)
+func (s *Service) Machine(ctx context.Context, of sandbox.Info) *sandbox.Network {
+	s.awaitMirrors(ctx, of.Spec.Network)
 	set := s.Registries()
-	return &sandbox.Network{Authority: string(s.authority.PEM()), Env: set.Env, Files: set.Files}
+	env := set.Env
+	if s.c.Env != nil {
+		env = s.c.Env(of)
+		if env == nil {
+			env = map[string]string{}
+		}
+		maps.Copy(env, set.Env)
+	}
+	return &sandbox.Network{Authority: string(s.authority.PEM()), Env: env, Files: set.Files}
 }
 
 // Registries is what SetRegistries was told last. It is not to be changed.

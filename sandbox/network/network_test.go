@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
 
@@ -350,13 +351,13 @@ func TestMachine(t *testing.T) {
 				began, w := time.Now(), newPrivateWorld(t, egress.Policy{})
 				var end sync.WaitGroup
 				end.Go(func() { c.end(w) })
-				m := w.Machine(w.ctx, sandbox.Spec{Network: c.profile})
+				m := w.Machine(w.ctx, sandbox.Info{Spec: sandbox.Spec{Network: c.profile}})
 				if took := time.Since(began); took != c.after || c.given != (m.Env["GOPROXY"] == "off" && m.Files["/f"] == "x") || m.Authority == "" {
 					t.Errorf("after %s it is given %+v", took, m)
 				}
 				end.Wait()
 				if c.given {
-					w.Machine(w.ctx, sandbox.Spec{Network: c.profile})
+					w.Machine(w.ctx, sandbox.Info{Spec: sandbox.Spec{Network: c.profile}})
 					if took := time.Since(began); took != c.after {
 						t.Errorf("the next one waits until %s", took)
 					}
@@ -388,7 +389,7 @@ func TestMachine_withoutAwait(t *testing.T) {
 		began := time.Now()
 		s, err := network.New(t.Context(), network.Config{Seed: bytes.Repeat([]byte{7}, 32)})
 		must(t, err)
-		s.Machine(t.Context(), sandbox.Spec{Network: egress.Default})
+		s.Machine(t.Context(), sandbox.Info{Spec: sandbox.Spec{Network: egress.Default}})
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it waits for %s", took)
 		}
@@ -533,5 +534,24 @@ func TestEvents(t *testing.T) {
 func TestNew_bad(t *testing.T) {
 	if _, err := network.New(t.Context(), network.Config{Seed: make([]byte, 8)}); err == nil {
 		t.Error("a seed of eight bytes is taken")
+	}
+}
+
+// A machine has the variables of its sandbox beside those of mirrors, which win.
+func TestMachine_variables(t *testing.T) {
+	s, err := network.New(t.Context(), network.Config{Seed: bytes.Repeat([]byte{7}, 32), Env: func(i sandbox.Info) map[string]string {
+		return map[string]string{"TOKEN": "for-" + i.Tenant, "GOPROXY": "off"}
+	}})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	s.SetRegistries(registry.Set{Env: map[string]string{"GOPROXY": "https://mirror.example"}}, network.Followed)
+	for _, tenant := range []string{"a", "b"} {
+		want := map[string]string{"TOKEN": "for-" + tenant, "GOPROXY": "https://mirror.example"}
+		if d := cmp.Diff(want, s.Machine(t.Context(), sandbox.Info{Tenant: tenant}).Env); d != "" {
+			t.Error(d)
+		}
+	}
+	if d := cmp.Diff(map[string]string{"GOPROXY": "https://mirror.example"}, s.Registries().Env); d != "" {
+		t.Error(d)
 	}
 }

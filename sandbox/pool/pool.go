@@ -93,7 +93,7 @@ type Deps struct {
 	Guest string // path of the guest program
 	// Network is what a machine with a network is given; nil: none can have one. What it
 	// is told of mirrors it is told anew when it is claimed.
-	Network  func(context.Context, sandbox.Spec) *sandbox.Network
+	Network  func(context.Context, sandbox.Info) *sandbox.Network
 	GuestID  string // names what it is
 	Registry kv.Store
 	Volumes  sandbox.Volumes
@@ -213,7 +213,7 @@ func New(d Deps, c Config) *Pool {
 		d.Boots = admission.New(0)
 	}
 	if d.Network == nil {
-		d.Network = func(context.Context, sandbox.Spec) *sandbox.Network { return nil }
+		d.Network = func(context.Context, sandbox.Info) *sandbox.Network { return nil }
 	}
 	if d.DiskShort == nil && d.Snapshots != nil {
 		d.DiskShort = d.Snapshots.Short

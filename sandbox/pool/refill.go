@@ -624,7 +624,7 @@ func (p *Pool) power(ctx context.Context, m *member, provider sandbox.Provider, 
 	if err != nil {
 		return err
 	}
-	b := sandbox.Boot{ID: id, Spec: s.spec(), Rootfs: root, Guest: p.d.Guest, Dir: dir, Network: p.d.Network(ctx, s.spec())}
+	b := sandbox.Boot{ID: id, Spec: s.spec(), Rootfs: root, Guest: p.d.Guest, Dir: dir, Network: p.d.Network(ctx, sandbox.Info{Spec: s.spec()})}
 	if m.rec.From != "" {
 		b.From = p.d.Snapshots.Dir(m.rec.From)
 	}

@@ -297,7 +297,7 @@ type machines struct{ c *child }
 func (machines) Check(map[string]any) error { return nil }
 
 // Create implements supervisor.Machines.
-func (m machines) Create(ctx context.Context, tenant, key string, _ thread.RunID, _ map[string]any) (id string, err error) {
+func (m machines) Create(ctx context.Context, tenant, key string, _ thread.RunID, _ string, _ map[string]any) (id string, err error) {
 	if err := m.c.guest.Call("Guest.Machine", tenant+"/"+key, &id); err != nil {
 		return "", err
 	}
@@ -318,7 +318,7 @@ func (m machines) Create(ctx context.Context, tenant, key string, _ thread.RunID
 }
 
 // Enter implements supervisor.Machines.
-func (machines) Enter(context.Context, string, string, thread.RunID, bool) error { return nil }
+func (machines) Enter(context.Context, string, string, thread.RunID, string, bool) error { return nil }
 
 // Leave implements supervisor.Machines.
 func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun) error { return nil }

@@ -60,13 +60,6 @@ func (b *brain) write(name, text string) {
 	b.ok(os.WriteFile(path, []byte(text), 0o600))
 }
 
-func (b *brain) ok(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatalf("%v\nserver's log:\n%s", err, b.log)
-	}
-}
-
 // small is the sandbox of runs here.
 var small = map[string]any{"memory_mb": 128, "disk_mb": 64}
 

@@ -4,9 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -138,6 +141,9 @@ func (n *internet) serve() {
 	n.ok(os.WriteFile(n.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s%s\n", r.Method, r.Host, r.URL.Path)
+		if key := r.Header.Get("Authorization"); key != "" { // some hosts tell it back
+			fmt.Fprintf(w, "with %s, %s\n", key, sum(key))
+		}
 	})
 	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	n.enter(func() error {
@@ -157,6 +163,9 @@ func (n *internet) serve() {
 		return nil
 	})
 }
+
+// sum says of a key which it is.
+func sum(key string) string { return fmt.Sprintf("its sum is %x", sha256.Sum256([]byte(key))) }
 
 // networked is a server in an internet.
 type networked struct {
@@ -278,6 +287,85 @@ func TestNetwork(t *testing.T) {
 	n.says("open, after a stop", map[string]string{
 		post: "POST api.example.com/a", "curl -sS http://127.0.0.1:1/": "exit 7", "curl -sS http://169.254.169.254/": "metadata of clouds",
 	})
+}
+
+// A host that a secret is granted for is sent it, whatever the program in the sandbox sends
+// itself; no other host is, nor any without TLS, and no other sandbox sends it. Neither
+// answers that repeat it, nor the sandbox's memory and disk, nor what the server keeps
+// and logs show it. All of it holds after kill -9 of the server too.
+func TestNetwork_secrets(t *testing.T) {
+	n := newNetworked(t, "--providers", "gvisor", "--log-level", "debug")
+	value, canary := "hunter"+rand.Text(), canaryName+rand.Text()
+	basic := base64.StdEncoding.EncodeToString([]byte("git:" + value))
+	_, err := n.c.PutSecret(n.ctx(), "forge", api.PutSecret{Value: value, Grants: &[]api.SecretGrant{
+		{Host: "api.example.com", As: "bearer", Env: "FORGE_TOKEN", Sandboxes: []string{"web"}},
+		{Host: "files.example.com", As: "basic", Key: "git", Sandboxes: []string{"web"}},
+	}})
+	n.ok(err)
+	allowed := &api.NetworkPolicy{Allow: []api.NetworkRule{{Host: "api.example.com"}, {Host: "files.example.com"}, {Host: "other.example.com"}}}
+	n.sb = n.create(api.CreateSandbox{Name: "web", Egress: allowed, MemoryMB: 256, DiskMB: 64, Metadata: map[string]string{"note": canary}})
+	web := n.sb
+	const get = "curl -sS https://api.example.com/a"
+	granted := map[string]string{
+		get: sum("Bearer " + value),
+		"curl -sS -H \"Authorization: Bearer $FORGE_TOKEN\" https://api.example.com/a": sum("Bearer " + value),
+		"curl -sS -u bob:mine https://files.example.com/a":                             sum("Basic " + basic),
+		`python3 -c 'import urllib.request as r; print(r.urlopen("https://api.example.com/p").read())'`: sum("Bearer " + value),
+		"echo $FORGE_TOKEN": "skete-secret-forge",
+		get + " | head -2":  strings.Repeat("*", len(value)),
+	}
+	without := func(when string, lines ...string) {
+		t.Helper()
+		for _, line := range lines {
+			if got := n.sh(line); !strings.Contains(got, "example.com/") || strings.Contains(got, "its sum is") {
+				t.Errorf("%s: %s says %q", when, line, got)
+			}
+		}
+	}
+	n.says("where it is granted", granted)
+	without("where it is not", "curl -sS http://api.example.com/a", "curl -sS https://other.example.com/a")
+	n.kill()
+	n.start()
+	n.sb = n.c.Sandbox(web.ID)
+	n.says("after kill -9 of the server", granted)
+	n.sb = n.create(api.CreateSandbox{Name: "db", Egress: allowed})
+	without("in another sandbox", get)
+
+	n.sb = n.c.Sandbox(web.ID)
+	_, err = n.sb.StartProcess(n.ctx(), api.StartProcess{Key: "canary", Argv: []string{"sh", "-c", "read x; echo " + canary}})
+	n.ok(err)
+	n.sh("for i in 1 2 3; do " + get + " >> out.txt; done; env >> out.txt; echo " + canary + " >> out.txt")
+	_, err = n.sb.History().Snapshot(n.ctx(), "named")
+	n.ok(err)
+	snap, err := n.sb.Snapshot(n.ctx(), api.CreateSnapshot{Name: "s"})
+	n.ok(err)
+	s := &search{t: t, canary: canary, places: map[string]bool{}, needles: map[string]string{"the secret": value, "the secret as basic sends it": basic[8:]}}
+	list, err := n.c.Secrets(n.ctx())
+	n.ok(err)
+	told, err := json.Marshal(list)
+	n.ok(err)
+	s.bytes("list of secrets", "", told)
+	for _, pid := range processesOf(n.sb.ID) {
+		s.memory("memory", pid)
+	}
+	unix.Sync() // its file systems are mounted in the server's namespace alone
+	n.stop()
+	s.bytes("server's log", "", n.log.Bytes())
+	for _, place := range []string{"store", "volumes", "sandboxes", "history"} {
+		s.dir(place, filepath.Join(n.home, place))
+	}
+	s.dir("snapshots", filepath.Join(n.home, "sandboxes", "snapshots"))
+	s.history("history", filepath.Join(n.home, "history", n.sb.ID, "store"))
+	for _, place := range []string{"memory", "store", "volumes", "snapshots", "history"} {
+		if !s.places[place] {
+			t.Errorf("the search did not find the canary in %s: it can find nothing there", place)
+		}
+	}
+	n.start()
+	n.sb = n.c.Sandbox(web.ID)
+	n.ok(n.c.DeleteSnapshot(n.ctx(), snap.ID))
+	n.ok(n.c.DeleteSecret(n.ctx(), "forge"))
+	without("when it is deleted", get)
 }
 
 // A sandbox of which nothing was said reads where packages are: those that the host's

@@ -157,6 +157,13 @@ func (w *world) until(what string, f func() error) {
 	})
 }
 
+func (w *world) ok(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%v\nserver's log:\n%s", err, w.log)
+	}
+}
+
 func (w *world) create(spec api.CreateSandbox) *client.Sandbox {
 	w.t.Helper()
 	sb, err := w.c.CreateSandbox(w.ctx(), spec)

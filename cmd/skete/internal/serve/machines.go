@@ -52,7 +52,7 @@ func (x machines) Check(spec map[string]any) error {
 
 // Create makes the sandbox of a thread: the same key is the same sandbox. It is
 // named after the run, unless the spec names it, or something else has the name.
-func (x machines) Create(ctx context.Context, tenant, key string, run thread.RunID, spec map[string]any) (string, error) {
+func (x machines) Create(ctx context.Context, tenant, key string, run thread.RunID, agent string, spec map[string]any) (string, error) {
 	s, err := specOf(spec)
 	if err != nil {
 		return "", err
@@ -61,9 +61,9 @@ func (x machines) Create(ctx context.Context, tenant, key string, run thread.Run
 	if s.Name == "" {
 		named.Name = sandboxName(run)
 	}
-	info, err := x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: named, Key: key, Run: string(run)})
+	info, err := x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: named, Key: key, Run: string(run), Agent: agent})
 	if errs.Is(err, errs.Exists) && s.Name == "" {
-		info, err = x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key, Run: string(run)})
+		info, err = x.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key, Run: string(run), Agent: agent})
 	}
 	return string(info.ID), err
 }
@@ -77,12 +77,12 @@ func sandboxName(run thread.RunID) string {
 }
 
 // Enter implements supervisor.Machines.
-func (x machines) Enter(ctx context.Context, tenant, id string, run thread.RunID, own bool) error {
+func (x machines) Enter(ctx context.Context, tenant, id string, run thread.RunID, agent string, own bool) error {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
 		return err
 	}
-	return x.m.Enter(ctx, tenant, sid, string(run), own)
+	return x.m.Enter(ctx, tenant, sid, string(run), agent, own)
 }
 
 // Leave implements supervisor.Machines.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 
 	"github.com/skete-dev/skete/egress"
@@ -24,7 +25,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err := r.openSecrets(ctx); err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Secrets: r.heldBy, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.secretEnv, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -33,8 +34,27 @@ func (r *running) openNetworks(ctx context.Context) error {
 	}
 	r.onClose(r.networks.Close)
 	r.openRegistries()
-	r.c.ServeGuest = r.networks.Serve
+	r.c.ServeGuest = r.whenManaged(r.networks.Serve)
 	return nil
+}
+
+// whenManaged lets streams of machines wait until it is known whose they are: those of an
+// earlier server may come as soon as their provider is there.
+func (r *running) whenManaged(serve sandbox.ServeGuest) sandbox.ServeGuest {
+	r.managed = make(chan struct{})
+	closing := make(chan struct{})
+	r.onClose(func() error {
+		close(closing)
+		return nil
+	})
+	return func(host sandbox.ID, conn net.Conn, port uint32) {
+		select {
+		case <-r.managed:
+			serve(host, conn, port)
+		case <-closing:
+			_ = conn.Close()
+		}
+	}
 }
 
 // openSecrets opens what is kept for sandboxes, sealed by a key in the data directory.
@@ -57,7 +77,21 @@ func (r *running) openSecrets(ctx context.Context) error {
 
 // heldBy returns the secrets of a sandbox for a request.
 func (r *running) heldBy(of network.Owner, q egress.Request) []secret.Held {
-	return r.secrets.Held(of.Tenant, secret.User{Sandboxes: []string{string(of.ID), of.Name}}, q)
+	info, err := r.manager.Get(context.Background(), of.Tenant, of.ID) // as it is called now
+	if err != nil {
+		return nil
+	}
+	return r.secrets.Held(of.Tenant, userOf(info), q)
+}
+
+// secretEnv is the variables of a sandbox that stand for secrets.
+func (r *running) secretEnv(info sandbox.Info) map[string]string {
+	return r.secrets.Env(info.Tenant, userOf(info))
+}
+
+// userOf is a sandbox as secrets are granted to it.
+func userOf(info sandbox.Info) secret.User {
+	return secret.User{Agent: info.ForRun.Agent, Sandboxes: []string{string(info.ID), info.Spec.Name}}
 }
 
 const seedBytes = 32

@@ -2,14 +2,18 @@ package serve
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/secret"
 )
 
 // The secret is made once and for the server's user alone; one that is cut short is not
@@ -58,5 +62,58 @@ func TestSpecOf_network(t *testing.T) {
 	must(t, err)
 	if !s.HasNetwork() || len(s.Policy().Allow) != 1 || !s.Persist {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A stream that comes before it is known whose machine it is of waits for that, or for
+// the end of the server.
+func TestWhenManaged(t *testing.T) {
+	for name, managed := range map[string]bool{"managed": true, "closed": false} {
+		t.Run(name, func(t *testing.T) {
+			r := &running{}
+			served := make(chan struct{})
+			serve := r.whenManaged(func(sandbox.ID, net.Conn, uint32) {
+				if !isManaged(r) {
+					t.Error("it was served before")
+				}
+				close(served)
+			})
+			here, there := net.Pipe()
+			defer there.Close()
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				serve("sbx_a", here, 1)
+			}()
+			if !managed {
+				must(t, r.close())
+				<-over
+				if _, err := there.Read(make([]byte, 1)); err == nil {
+					t.Error("the stream is open")
+				}
+				return
+			}
+			close(r.managed)
+			<-served
+			<-over
+			must(t, r.close())
+		})
+	}
+}
+
+func isManaged(r *running) bool {
+	select {
+	case <-r.managed:
+		return true
+	default:
+		return false
+	}
+}
+
+// A secret that is granted to an agent is so in the sandboxes of its own runs.
+func TestUserOf(t *testing.T) {
+	info := sandbox.Info{ID: "sbx_a", Spec: sandbox.Spec{Name: "web"}, ForRun: sandbox.ForRun{Run: "run_a", Agent: "coder"}}
+	if d := cmp.Diff(secret.User{Agent: "coder", Sandboxes: []string{"sbx_a", "web"}}, userOf(info)); d != "" {
+		t.Error(d)
 	}
 }

@@ -59,7 +59,7 @@ func TestFindRegistries_nothing(t *testing.T) {
 		t.Errorf("it is tried again in %s", next)
 	}
 	began := time.Now()
-	m := n.Machine(t.Context(), sandbox.Spec{Network: egress.Default})
+	m := n.Machine(t.Context(), sandbox.Info{Spec: sandbox.Spec{Network: egress.Default}})
 	if took := time.Since(began); took > 5*time.Second || m.Env["GOPROXY"] != "off" {
 		t.Errorf("after %s a machine is given %+v", took, m)
 	}
@@ -80,7 +80,7 @@ func TestFindRegistries_notTheHosts(t *testing.T) {
 	t.Setenv("GOPROXY", "off")
 	known := registry.Set{Env: map[string]string{"GOPROXY": "off"}}
 	r.findRegistries(t.Context(), path, &known)
-	if m := n.Machine(t.Context(), sandbox.Spec{Network: egress.Default}); len(m.Env) != 0 {
+	if m := n.Machine(t.Context(), sandbox.Info{Spec: sandbox.Spec{Network: egress.Default}}); len(m.Env) != 0 {
 		t.Errorf("a machine is given %v", m.Env)
 	}
 	if _, found, err := readRegistries(path); found || err != nil {

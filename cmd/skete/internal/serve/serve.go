@@ -81,6 +81,7 @@ type running struct {
 	node       node
 	tcp        net.Listener
 	manager    *manager.Manager
+	managed    chan struct{} // closed when there is the manager
 	histories  *history.Service
 	previews   atomic.Pointer[preview.Previews] // an undo may be done before there are any
 	templates  templates
@@ -232,6 +233,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	if r.manager, err = manager.Open(ctx, mc); err != nil {
 		return err
 	}
+	close(r.managed)
 	r.onClose(r.manager.Close)
 	templates.Guard(r.manager.InUse)
 	return nil

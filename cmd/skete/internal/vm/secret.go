@@ -41,9 +41,9 @@ func SecretCommand(run *app.App) *cobra.Command {
 
 // grantFlags are a grant as flags say it.
 type grantFlags struct {
-	hosts, methods, paths, sandboxes []string
-	bearer                           bool
-	basic, header, query             string
+	hosts, methods, paths, agents, sandboxes []string
+	bearer                                   bool
+	basic, header, query, env                string
 }
 
 func (f *grantFlags) register(cmd *cobra.Command) {
@@ -51,7 +51,9 @@ func (f *grantFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.hosts, "host", nil, "HOST[:PORT] that it is sent to, or *.NAME for all names beneath it (may be repeated)")
 	fs.StringArrayVar(&f.methods, "method", nil, "with these methods alone (may be repeated)")
 	fs.StringArrayVar(&f.paths, "path", nil, "with these paths alone: * is a part, ** any number of parts (may be repeated)")
-	fs.StringArrayVar(&f.sandboxes, "sandbox", nil, "for these sandboxes alone, by name or id (may be repeated)")
+	fs.StringArrayVar(&f.agents, "agent", nil, "in the sandboxes of these agents' runs alone (may be repeated)")
+	fs.StringArrayVar(&f.sandboxes, "sandbox", nil, "in these sandboxes alone, by name or id (may be repeated)")
+	fs.StringVar(&f.env, "env", "", "set this variable of new machines to a word that stands for it, for programs that send nothing without")
 	fs.BoolVar(&f.bearer, "bearer", false, "send it as Authorization: Bearer VALUE (the default)")
 	fs.StringVar(&f.basic, "basic", "", "send it as the password of this user, as git does")
 	fs.StringVar(&f.header, "header", "", "send it in this header")
@@ -73,7 +75,7 @@ func (f *grantFlags) grants() ([]api.SecretGrant, error) {
 		if err != nil {
 			return nil, err
 		}
-		g := api.SecretGrant{Host: host, Methods: f.methods, Paths: f.paths, As: string(as), Key: key, Sandboxes: f.sandboxes}
+		g := api.SecretGrant{Host: host, Methods: f.methods, Paths: f.paths, As: string(as), Key: key, Env: f.env, Agents: f.agents, Sandboxes: f.sandboxes}
 		if port != 0 {
 			g.Ports = []int{port}
 		}
@@ -251,10 +253,13 @@ func grantText(g api.SecretGrant) string {
 	for _, part := range []struct {
 		word string
 		list []string
-	}{{"methods", g.Methods}, {"paths", g.Paths}, {"sandboxes", g.Sandboxes}} {
+	}{{"methods", g.Methods}, {"paths", g.Paths}, {"agents", g.Agents}, {"sandboxes", g.Sandboxes}} {
 		if len(part.list) > 0 {
 			parts = append(parts, part.word+" "+strings.Join(part.list, " "))
 		}
+	}
+	if g.Env != "" {
+		parts = append(parts, "stands in "+g.Env)
 	}
 	return strings.Join(parts, ", ")
 }
