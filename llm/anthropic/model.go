@@ -100,15 +100,15 @@ func New(c Config) (*Model, error) {
 // Info implements llm.Model.
 func (m *Model) Info() llm.Info { return m.c.Info }
 
-// vendorURL is the SDK's own, for errors.
-const vendorURL = "https://api.anthropic.com"
+// URL is the vendor's own base URL, which the SDK has too.
+const URL = "https://api.anthropic.com"
 
 // Stream implements llm.Model.
 func (m *Model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		err := m.stream(ctx, req, func(d llm.Delta) bool { return yield(d, nil) })
 		if err != nil && !errors.Is(err, errLeft) {
-			yield(llm.Delta{}, fault.Asked(err, cmp.Or(m.c.URL, vendorURL)))
+			yield(llm.Delta{}, fault.Asked(err, cmp.Or(m.c.URL, URL)))
 		}
 	}
 }

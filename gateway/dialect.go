@@ -1,0 +1,221 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm/catalog"
+)
+
+// dialect is an API of a vendor.
+type dialect int
+
+const (
+	messages  dialect = iota // Anthropic's
+	responses                // OpenAI's, the newer one
+	chat                     // OpenAI's, and that of most servers
+)
+
+// route is what a request is for.
+type route struct {
+	dialect dialect
+	path    string // at the vendor, behind its base URL without a version
+	list    bool   // of models
+	count   bool   // of tokens
+}
+
+// vendorHosts are those of programs that cannot be told another.
+var vendorHosts = map[string]string{"api.anthropic.com": "/anthropic", "api.openai.com": "/openai"}
+
+// Hosts are all that the gateway serves.
+func Hosts() []string { return []string{Host, "api.anthropic.com", "api.openai.com"} }
+
+// routeOf finds what a request is for; false: nothing, and the dialect is the likeliest.
+func routeOf(r *http.Request) (route, bool) {
+	host, _, _ := strings.Cut(r.Host, ":")
+	path := vendorHosts[strings.ToLower(host)] + r.URL.Path
+	likely := route{dialect: chat}
+	if strings.HasPrefix(path, "/anthropic/") {
+		likely.dialect = messages
+	}
+	if r.URL.RawPath != "" {
+		return likely, false
+	}
+	switch r.Method + " " + path {
+	case "POST /anthropic/v1/messages":
+		return route{dialect: messages, path: "/v1/messages"}, true
+	case "POST /anthropic/v1/messages/count_tokens":
+		return route{dialect: messages, path: "/v1/messages/count_tokens", count: true}, true
+	case "GET /anthropic/v1/models":
+		return route{dialect: messages, list: true}, true
+	case "POST /openai/v1/responses":
+		return route{dialect: responses, path: "/v1/responses"}, true
+	case "POST /openai/v1/chat/completions":
+		return route{dialect: chat, path: "/v1/chat/completions"}, true
+	case "GET /openai/v1/models":
+		return route{dialect: chat, list: true}, true
+	}
+	return likely, false
+}
+
+// speaks reports whether a vendor's models may understand the dialect. Servers that are
+// like OpenAI's often understand the others too, and say so themselves.
+func (d dialect) speaks(vendor string) bool {
+	switch vendor {
+	case catalog.Anthropic:
+		return d == messages
+	case catalog.OpenAI:
+		return d == responses || d == chat
+	case catalog.Compat:
+		return true
+	}
+	return false
+}
+
+func doorsOf(vendor string) string {
+	if vendor == catalog.Anthropic {
+		return "http://" + Host + "/anthropic/v1/messages"
+	}
+	if vendor == catalog.OpenAI || vendor == catalog.Compat {
+		return "http://" + Host + "/openai/v1/chat/completions"
+	}
+	return "no vendor: it is a script"
+}
+
+// Kinds of tools that run in the program that calls, by how their names begin: the
+// vendor only says what is to be done.
+var ownTools = map[dialect][]string{
+	messages:  {"custom", "bash_", "text_editor_", "computer_", "memory_"},
+	responses: {"function", "custom", "local_shell", "shell", "apply_patch", "computer_use_preview", "computer"},
+	chat:      {"function", "custom"},
+}
+
+// remote are fields by which a vendor connects to, or runs, something for the caller.
+var remote = []string{"mcp_servers", "container", "web_search_options", "background"}
+
+// check refuses what would make the vendor fetch from places, or run things, for the
+// sandbox: its answers and requests would pass by the sandbox's own policy. Denied.
+func (a asked) check(d dialect) error {
+	for _, key := range remote {
+		if v, there := a.root[key]; there && v != nil && v != false {
+			return errs.New(errs.Denied, "%s is not allowed here: the vendor would act where this sandbox may not", key)
+		}
+	}
+	if tier, ok := a.root["service_tier"].(string); ok && !slices.Contains([]string{"auto", "default", "standard_only", "flex"}, tier) {
+		return errs.New(errs.Denied, "service_tier %.40q is not allowed here: what it costs is not known", tier)
+	}
+	if _, stored := a.root["prompt"].(map[string]any); stored {
+		return errs.New(errs.Denied, "a stored prompt is not allowed here: what is in it is not known")
+	}
+	tools, _ := a.root["tools"].([]any)
+	for _, t := range tools {
+		m, _ := t.(map[string]any)
+		kind, _ := m["type"].(string)
+		if kind == "" && d == messages { // a tool of the caller's own
+			continue
+		}
+		if !slices.ContainsFunc(ownTools[d], func(own string) bool { return kind == own || strings.HasSuffix(own, "_") && strings.HasPrefix(kind, own) }) {
+			return errs.New(errs.Denied, "a tool of the type %.60q is not allowed here: the vendor would run it, where this sandbox may not reach", kind)
+		}
+	}
+	for _, key := range []string{"messages", "input", "system", "prompt"} {
+		if err := fetches(a.root[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetches refuses contents that a vendor would fetch: images and documents by their URL.
+// What a tool was called with is data, and is not looked at.
+func fetches(v any) error {
+	switch v := v.(type) {
+	case []any:
+		for _, x := range v {
+			if err := fetches(x); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, key := range []string{"image_url", "file_url", "audio_url", "video_url"} {
+			if u := urlOf(v[key]); u != "" && !strings.HasPrefix(u, "data:") {
+				return errs.New(errs.Denied, "%s is not allowed here: the vendor would fetch it, where this sandbox may not. Send what is there instead", key)
+			}
+		}
+		if source, ok := v["source"].(map[string]any); ok && urlOf(source["url"]) != "" {
+			return errs.New(errs.Denied, "a source with a URL is not allowed here: the vendor would fetch it, where this sandbox may not. Send what is there instead")
+		}
+		for _, key := range []string{"content", "output"} {
+			if err := fetches(v[key]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func urlOf(v any) string {
+	if m, ok := v.(map[string]any); ok {
+		v = m["url"]
+	}
+	s, _ := v.(string)
+	return s
+}
+
+// refuse answers as a vendor does, so that programs understand it.
+func refuse(w http.ResponseWriter, d dialect, status int, format string, args ...any) {
+	text := "skete: " + fmt.Sprintf(format, args...)
+	kind := map[int]string{
+		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error", http.StatusNotFound: "not_found_error",
+		http.StatusRequestEntityTooLarge: "request_too_large", http.StatusTooManyRequests: "rate_limit_error",
+	}[status]
+	if kind == "" {
+		kind = "api_error"
+	}
+	var body any = map[string]any{"error": map[string]any{"message": text, "type": kind, "param": nil, "code": nil}}
+	if d == messages {
+		body = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": text}}
+	}
+	if status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "10")
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// list answers with the models that the sandbox may use.
+func (d *door) list(w http.ResponseWriter, r *http.Request, of dialect) {
+	type model struct {
+		ID      string `json:"id"`
+		Object  string `json:"object,omitempty"`
+		Type    string `json:"type,omitempty"`
+		Owner   string `json:"owned_by,omitempty"`
+		Display string `json:"display_name,omitempty"`
+		Created any    `json:"created,omitempty"`
+		Since   string `json:"created_at,omitempty"`
+	}
+	list := []model{}
+	for _, name := range d.c.Grant.Models {
+		e, err := d.g.c.Models.Endpoint(r.Context(), name)
+		switch {
+		case err != nil || !of.speaks(e.Vendor):
+		case of == messages:
+			list = append(list, model{ID: name, Type: "model", Display: e.ID, Since: "1970-01-01T00:00:00Z"})
+		default:
+			list = append(list, model{ID: name, Object: "model", Owner: e.Vendor, Created: 1})
+		}
+	}
+	body := map[string]any{"data": list}
+	if of == messages {
+		body["has_more"] = false
+	} else {
+		body["object"] = "list"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(body)
+}

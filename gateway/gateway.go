@@ -1,0 +1,266 @@
+package gateway
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/catalog"
+)
+
+// Host is the name by which sandboxes find the gateway. Nothing of the public network can
+// have it.
+const Host = "models.skete.internal"
+
+// Bounds of calls.
+const (
+	bodyBytesMax  = 32 << 20
+	callsMax      = 64 // of a sandbox at once
+	seedBytesMin  = 32
+	outputDefault = 32_000 // tokens, of a model of which nothing is known
+)
+
+// Models finds models by name. *catalog.Catalog implements it.
+type Models interface {
+	// Endpoint says where a model is and by which key. NotFound, Unsupported: it
+	// cannot be used.
+	Endpoint(ctx context.Context, name string) (catalog.Endpoint, error)
+}
+
+// Config of a Gateway.
+type Config struct {
+	Models Models
+	Seed   []byte   // the secret that tokens derive from; at least 32 bytes
+	Store  kv.Store // of what sandboxes have used
+	// Transport sends calls; nil = one of its own. It must not follow redirects nor
+	// decompress.
+	Transport http.RoundTripper
+	Used      func(Use) // is told of each call when it is over; nil = nothing is
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// Grant is what a sandbox may use of models.
+type Grant struct {
+	// Models are names of the configuration, or vendor/id. A program may call one by
+	// its name or by what its vendor calls it. The first is the one that is called
+	// "default".
+	Models []string `json:"models"`
+	Budget Budget   `json:"budget,omitzero"`
+}
+
+// Budget bounds all calls of a sandbox together; 0 = no bound.
+type Budget struct {
+	Tokens    int64   `json:"tokens,omitempty"` // in and out
+	CostUSD   float64 `json:"cost_usd,omitempty"`
+	PerMinute int     `json:"per_minute,omitempty"` // calls
+}
+
+// Client is a sandbox that calls.
+type Client struct {
+	Tenant, Sandbox string
+	Grant           Grant
+}
+
+// Use is a call that is over.
+type Use struct {
+	At              time.Time
+	Tenant, Sandbox string
+	Model           string // its name here
+	Status          int    // of the answer; 0 = there was none
+	Usage           llm.Usage
+	CostUSD         float64
+	Took, First     time.Duration // until its end, and until the answer began
+}
+
+// Gateway serves calls. Safe for concurrent use.
+type Gateway struct {
+	c     Config
+	books *books
+}
+
+// New returns a gateway. Close ends it.
+func New(c Config) (*Gateway, error) {
+	if len(c.Seed) < seedBytesMin {
+		return nil, errs.New(errs.Invalid, "the seed of tokens has %d bytes, and needs %d", len(c.Seed), seedBytesMin)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Used == nil {
+		c.Used = func(Use) {}
+	}
+	if c.Transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.DisableCompression, t.MaxIdleConnsPerHost = true, callsMax
+		c.Transport = t
+	}
+	return &Gateway{c: c, books: &books{store: c.Store, now: c.Now, open: map[string]*book{}}}, nil
+}
+
+// Close writes down what has been used. Calls are over before.
+func (g *Gateway) Close(ctx context.Context) error { return g.books.flush(ctx) }
+
+// Token is what a sandbox shows for itself: nothing else takes it, and it takes no other.
+func (g *Gateway) Token(tenant, sandbox string) string {
+	m := hmac.New(sha256.New, g.c.Seed)
+	fmt.Fprintf(m, "skete models %d %s %s", len(tenant), tenant, sandbox)
+	return "skete-models-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(m.Sum(nil)[:20]))
+}
+
+// Env is what the programs of a sandbox need to find the gateway.
+func (g *Gateway) Env(tenant, sandbox string) map[string]string {
+	token := g.Token(tenant, sandbox)
+	return map[string]string{
+		"ANTHROPIC_BASE_URL": "http://" + Host + "/anthropic", "ANTHROPIC_API_KEY": token,
+		"OPENAI_BASE_URL": "http://" + Host + "/openai/v1", "OPENAI_API_KEY": token,
+	}
+}
+
+// Forget drops what a sandbox has used, when it is destroyed.
+func (g *Gateway) Forget(ctx context.Context, tenant, sandbox string) error {
+	return g.books.forget(ctx, tenant, sandbox)
+}
+
+// Spent is what a sandbox has used, with what its open calls may use at most.
+func (g *Gateway) Spent(ctx context.Context, tenant, sandbox string) (Spent, error) {
+	return g.books.spent(ctx, tenant, sandbox)
+}
+
+// Door serves the calls of one sandbox. The caller knows by the connection that they are
+// of that one.
+func (g *Gateway) Door(c Client) http.Handler {
+	return &door{g: g, c: c, token: g.Token(c.Tenant, c.Sandbox)}
+}
+
+// door is a Gateway for one sandbox.
+type door struct {
+	g     *Gateway
+	c     Client
+	token string
+}
+
+// call is one on its way.
+type call struct {
+	door     *door
+	dialect  dialect
+	endpoint catalog.Endpoint
+	body     []byte
+	asked    asked
+	book     *book
+	held     amount // set aside for it in the book
+	in       int64  // tokens of the request, at most
+	began    time.Time
+}
+
+// ServeHTTP implements http.Handler.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	route, ok := routeOf(r)
+	if !ok {
+		refuse(w, route.dialect, http.StatusNotFound, "there is nothing at %s %.200s: the doors are /anthropic/v1/messages, /openai/v1/responses and /openai/v1/chat/completions", r.Method, r.URL.Path)
+		return
+	}
+	if !d.knows(r) {
+		refuse(w, route.dialect, http.StatusUnauthorized, "the key is not this sandbox's: use the one in ANTHROPIC_API_KEY or OPENAI_API_KEY as it is")
+		return
+	}
+	if route.list {
+		d.list(w, r, route.dialect)
+		return
+	}
+	c := &call{door: d, dialect: route.dialect, began: d.g.c.Now()}
+	if status, err := c.take(r, route); err != nil {
+		refuse(w, route.dialect, status, "%s", errs.Public(err))
+		return
+	}
+	c.pass(w, r, route)
+}
+
+// knows reports whether a request has this sandbox's token, where its dialect has keys.
+func (d *door) knows(r *http.Request) bool {
+	for _, said := range []string{r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")} {
+		if hmac.Equal([]byte(said), []byte(d.token)) {
+			return true
+		}
+	}
+	return false
+}
+
+// take reads a call, finds its model and sets aside what it may cost. The status is that
+// of a refusal.
+func (c *call) take(r *http.Request, route route) (status int, err error) {
+	if r.ContentLength > bodyBytesMax {
+		return http.StatusRequestEntityTooLarge, errs.New(errs.Invalid, "the request is larger than %d MB", bodyBytesMax>>20)
+	}
+	if c.body, err = io.ReadAll(io.LimitReader(r.Body, bodyBytesMax+1)); err != nil {
+		return http.StatusBadRequest, errs.New(errs.Invalid, "the request could not be read")
+	}
+	if len(c.body) > bodyBytesMax {
+		return http.StatusRequestEntityTooLarge, errs.New(errs.Invalid, "the request is larger than %d MB", bodyBytesMax>>20)
+	}
+	if c.asked, err = parse(c.dialect, c.body); err != nil {
+		return http.StatusBadRequest, err
+	}
+	if c.endpoint, err = c.door.find(r.Context(), c.asked.model); err != nil {
+		return http.StatusForbidden, err
+	}
+	if !c.dialect.speaks(c.endpoint.Vendor) {
+		return http.StatusBadRequest, errs.New(errs.Invalid, "the model %s does not speak this API, but that of %s", c.endpoint.Name, doorsOf(c.endpoint.Vendor))
+	}
+	if err = c.asked.check(c.dialect); err != nil {
+		return http.StatusForbidden, err
+	}
+	c.body = c.asked.named(c.body, c.endpoint.ID)
+	if c.held, c.in = c.asked.most(c.endpoint); route.count { // it costs nothing
+		c.held = amount{calls: 1}
+	}
+	if c.book, err = c.door.g.books.hold(r.Context(), c.door.c, c.held); err != nil {
+		return statusOf(err), err
+	}
+	return 0, nil
+}
+
+// statusOf is the status of a refusal by the books: programs try again soon after a 429,
+// and not after a 403.
+func statusOf(err error) int {
+	switch errs.Of(err) {
+	case errs.Limit:
+		return http.StatusForbidden
+	case errs.Conflict:
+		return http.StatusTooManyRequests
+	}
+	return http.StatusServiceUnavailable
+}
+
+// find resolves a name that a program uses.
+func (d *door) find(ctx context.Context, name string) (catalog.Endpoint, error) {
+	if len(d.c.Grant.Models) == 0 {
+		return catalog.Endpoint{}, errs.New(errs.Denied, "this sandbox may use no model")
+	}
+	if name == "default" {
+		name = d.c.Grant.Models[0]
+	}
+	if slices.Contains(d.c.Grant.Models, name) {
+		return d.g.c.Models.Endpoint(ctx, name)
+	}
+	for _, granted := range d.c.Grant.Models {
+		if e, err := d.g.c.Models.Endpoint(ctx, granted); err == nil && (e.ID == name || e.Vendor+"/"+e.ID == name) {
+			return e, nil
+		}
+	}
+	return catalog.Endpoint{}, errs.New(errs.Denied, "this sandbox may not use the model %.100q, but %s", name, strings.Join(d.c.Grant.Models, ", "))
+}

@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/catalog"
+)
+
+// Whatever a request is, it is read or refused; if it is read, the model's name is what a
+// reader of JSON finds, and another name in its place changes nothing else.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{"model":"a"}`, `{"model" : "\u0061\n" ,"x":[1,{"model":"b"}]}`, `{"mod\u0065l":"a"}`, `{"model":5}`, `{"model":"a"} x`, `{"a":{"model":"b"},"model":"c"}`, "{\"model\":\"\xff\"}",
+		`{"model":"a","model":"b"}`, `[]`, `{"max_tokens":1e9,"model":"a"}`, `{"model":"a","n":"5"}`, "\ufeff{}",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		for _, d := range []dialect{messages, responses, chat} {
+			a, err := parse(d, []byte(body))
+			if err != nil {
+				continue
+			}
+			var was, is map[string]any
+			if err := json.Unmarshal([]byte(body), &was); err != nil {
+				t.Fatalf("%q is taken, and is no JSON: %v", body, err)
+			}
+			named := a.named([]byte(body), "other/model")
+			if err := json.Unmarshal(named, &is); err != nil {
+				t.Fatalf("%q becomes %q: %v", body, named, err)
+			}
+			if was["model"] != a.model || is["model"] != "other/model" {
+				t.Fatalf("%q: %q is read, and %q comes", body, a.model, named)
+			}
+			if is["model"] = was["model"]; cmp.Diff(was, is) != "" {
+				t.Fatalf("%q becomes %q", body, named)
+			}
+			_ = a.check(d)
+			if most, in := a.most(catalog.Endpoint{}); most.tokens <= 0 || in < 0 {
+				t.Fatalf("%q costs %+v", body, most)
+			}
+		}
+	})
+}
+
+// What a call may cost is the request, and all that it may be answered with.
+func TestMost(t *testing.T) {
+	e := catalog.Endpoint{Info: llm.Info{OutputTokensMax: 1000, Price: llm.Price{Input: 10, Output: 100, CacheWrite: 20}}}
+	image := strings.Repeat("QUJD", 3<<18) // 3 MB
+	for name, c := range map[string]struct {
+		body     string
+		out, in  int64
+		unbound  bool
+		endpoint catalog.Endpoint
+	}{
+		"asked":        {body: `{"model":"a","max_tokens":70}`, out: 70},
+		"not asked":    {body: `{"model":"a"}`, out: 1000},
+		"too many":     {body: `{"model":"a","max_output_tokens":5000000000}`, out: 1000},
+		"both":         {body: `{"model":"a","max_tokens":70,"max_completion_tokens":60}`, out: 60},
+		"replies":      {body: `{"model":"a","max_completion_tokens":60,"n":4}`, out: 240},
+		"an image":     {body: `{"model":"a","max_tokens":70,"x":"` + image + `"}`, out: 70, in: 4*mediaTokens + 12},
+		"long text":    {body: `{"model":"a","max_tokens":70,"x":"` + strings.Repeat("a word ", 900) + `"}`, out: 70},
+		"nothing said": {body: `{"model":"a"}`, out: outputDefault, unbound: true},
+	} {
+		if !c.unbound {
+			c.endpoint = e
+		}
+		a, err := parse(chat, []byte(c.body))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c.in == 0 {
+			c.in = int64(len(c.body) / bytesPerToken)
+		}
+		p := c.endpoint.Price
+		want := amount{calls: 1, tokens: c.in + c.out, cost: (float64(c.in)*max(p.CacheWrite, p.Input) + float64(c.out)*p.Output) / 1e6}
+		if got, in := a.most(c.endpoint); got != want || in != c.in {
+			t.Errorf("%s: %+v with %d, not %+v with %d", name, got, in, want, c.in)
+		}
+	}
+}
+
+var streams = map[string]struct {
+	dialect dialect
+	kind    string
+	text    string
+	want    llm.Usage
+}{
+	"messages": {
+		messages, "text/event-stream",
+		"event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":11,\"cache_read_input_tokens\":5,\"cache_creation_input_tokens\":3,\"output_tokens\":1}}}\n\ndata: {\"delta\":\"x\"}\n\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":42}}\n\n",
+		llm.Usage{Input: 11, CacheRead: 5, CacheWrite: 3, Output: 42},
+	},
+	"messages, whole": {
+		messages, "application/json",
+		`{"usage":{"input_tokens":11,"cache_read_input_tokens":5,"output_tokens":42}}`,
+		llm.Usage{Input: 11, CacheRead: 5, Output: 42},
+	},
+	"messages, cut off": {
+		messages, "text/event-stream",
+		"data: {\"message\":{\"usage\":{\"input_tokens\":11,\"output_tokens\":1}}}\n\n" + strings.Repeat("data: {}\n\n", 40),
+		llm.Usage{Input: 11, Output: 20, Estimated: true},
+	},
+	"responses": {
+		responses, "text/event-stream",
+		"data: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\r\n\r\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":11,\"input_tokens_details\":{\"cached_tokens\":4},\"output_tokens\":9,\"output_tokens_details\":{\"reasoning_tokens\":6}}}}\r\n\r\n",
+		llm.Usage{Input: 7, CacheRead: 4, Output: 9, Reasoning: 6},
+	},
+	"chat": {
+		chat, "text/event-stream; charset=utf-8",
+		"data: {\"choices\":[],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens\":9}}\n\ndata: [DONE]\n\n",
+		llm.Usage{Input: 7, CacheRead: 4, Output: 9},
+	},
+	"chat that does not tell": {
+		chat, "text/event-stream",
+		strings.Repeat("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n", 30) + "data: [DONE]",
+		llm.Usage{Input: 100, Output: 15, Estimated: true},
+	},
+	"a lie below zero": {
+		chat, "text/event-stream",
+		"data: {\"usage\":{\"prompt_tokens\":-11,\"completion_tokens\":-9}}\n\n",
+		llm.Usage{Input: 100, Estimated: true},
+	},
+	"an event that is too long": {
+		messages, "text/event-stream",
+		"data: " + strings.Repeat("x", lineBytesMax) + "\ndata: {\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}\n",
+		llm.Usage{Input: 3, Output: 4},
+	},
+	"no JSON": {chat, "text/html", "<html>", llm.Usage{Input: 100, Output: 2, Estimated: true}},
+}
+
+// What an answer cost is counted whatever pieces it comes in.
+func TestMeter(t *testing.T) {
+	for name, c := range streams {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				m := newMeter(c.dialect)
+				m.begin(c.kind)
+				for rest := c.text; rest != ""; {
+					n := rapid.IntRange(1, max(len(rest)/3, 1)).Draw(t, "bytes")
+					_, _ = m.Write([]byte(rest[:n]))
+					rest = rest[n:]
+				}
+				if got := m.usage(100, 200); got != c.want {
+					t.Fatalf("%+v, not %+v", got, c.want)
+				}
+			})
+		})
+	}
+	m := newMeter(chat)
+	if u := m.usage(100, 429); u != (llm.Usage{}) {
+		t.Errorf("a refusal costs %+v", u)
+	}
+}
+
+// FuzzMeter: whatever a vendor sends is counted without a fault and never below zero.
+func FuzzMeter(f *testing.F) {
+	for _, c := range streams {
+		if len(c.text) < 10_000 {
+			f.Add(c.text, int(c.dialect), strings.HasPrefix(c.kind, "text/event"))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string, d int, streams bool) {
+		m := newMeter(dialect(d % 3))
+		m.streams = streams
+		_, _ = m.Write([]byte(text))
+		if u := m.usage(100, 200); u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 {
+			t.Fatalf("%+v", u)
+		}
+	})
+}
