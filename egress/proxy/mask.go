@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,9 +16,13 @@ import (
 // where a secret is sent.
 var ownKeys = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Auth-Token", "Private-Token", "Cookie"}
 
+// parts are headers by which a program would get an answer in pieces of its own choice:
+// of a secret that is in two of them, neither can be seen to be one.
+var parts = []string{"Range", "If-Range"}
+
 // inject puts what is held into a request on its way out.
 func inject(r *http.Request, held []secret.Held) {
-	for _, h := range slices.Concat(ownKeys, overrides) {
+	for _, h := range slices.Concat(ownKeys, overrides, parts) {
 		r.Header.Del(h)
 	}
 	for _, h := range held {
@@ -31,6 +36,9 @@ func inject(r *http.Request, held []secret.Held) {
 func mask(res *http.Response, held []secret.Held) error {
 	if e := res.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return fmt.Errorf("its answer is encoded (%.40q), so that the secret which was sent could not be hidden in it", e)
+	}
+	if res.StatusCode == http.StatusPartialContent {
+		return errors.New("its answer is a part of one, in which the secret that was sent could not be found")
 	}
 	var needles [][]byte
 	for _, h := range held {

@@ -73,6 +73,7 @@ func TestSecrets(t *testing.T) {
 			req.Header.Set("Authorization", "Bearer mine")
 			req.Header.Set("X-Api-Key", "mine")
 			req.Header.Set("X-HTTP-Method-Override", "DELETE")
+			req.Header.Set("Range", "bytes=2-9")
 			req.Header.Set("Accept-Encoding", "gzip")
 			res, err := w.client().Do(req)
 			must(t, err)
@@ -88,7 +89,7 @@ func TestSecrets(t *testing.T) {
 				}
 				return
 			}
-			if !strings.Contains(all, c.want) || strings.Contains(all, "mine") || strings.Contains(all, "DELETE") || r.Header.Get("Accept-Encoding") != "identity" {
+			if !strings.Contains(all, c.want) || strings.Contains(all, "mine") || strings.Contains(all, "DELETE") || r.Header.Get("Accept-Encoding") != "identity" || r.Header.Get("Range") != "" {
 				t.Errorf("the host is sent %s", all)
 			}
 			if d.Secrets != "forge" || !d.Allowed {
@@ -126,12 +127,19 @@ func TestSecrets_notSent(t *testing.T) {
 	w = newWorld(t, egress.Policy{Allow: []egress.Rule{{Host: "api.example.com"}}})
 	w.keep("forge", secret.Grant{Where: egress.Rule{Host: "api.example.com"}, As: secret.Bearer})
 	w.serve(443, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/part" {
+			rw.WriteHeader(http.StatusPartialContent)
+			_, _ = io.WriteString(rw, r.Header.Get("Authorization")[:12])
+			return
+		}
 		rw.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(rw)
 		_, _ = io.WriteString(z, r.Header.Get("Authorization"))
 		_ = z.Close()
 	}, "api.example.com")
-	if status, body := w.get("https://api.example.com/"); status != http.StatusBadGateway || !strings.Contains(body, "could not be hidden") {
-		t.Errorf("%d %q", status, body)
+	for path, why := range map[string]string{"/": "could not be hidden", "/part": "could not be found"} {
+		if status, body := w.get("https://api.example.com" + path); status != http.StatusBadGateway || !strings.Contains(body, why) {
+			t.Errorf("%s: %d %q", path, status, body)
+		}
 	}
 }
