@@ -135,7 +135,7 @@ func (p *Proxy) Answer(query []byte) []byte {
 		return reply(h, &q, dnsmessage.RCodeNotImplemented)
 	}
 	text := egress.Name(q.Name.String())
-	if text == "" || isLocal(text) {
+	if text == "" || isLocal(text) && p.c.Local(text) == nil {
 		return reply(h, &q, dnsmessage.RCodeNameError)
 	}
 	if q.Type != dnsmessage.TypeA {

@@ -43,6 +43,9 @@ type Config struct {
 	Decided func(Decision) // is told of each decision; does not block
 	// Secrets returns what is added to an allowed request; nil = nothing ever is.
 	Secrets func(egress.Request) []secret.Held
+	// Local serves requests to hosts that are in this server, whatever the rules say; nil,
+	// or a nil handler = none is.
+	Local func(host string) http.Handler
 	// Lookup resolves a name and Dial connects to an address that was checked; nil =
 	// those of this host.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -91,6 +94,9 @@ func New(c Config) *Proxy {
 	}
 	if c.Secrets == nil {
 		c.Secrets = func(egress.Request) []secret.Held { return nil }
+	}
+	if c.Local == nil {
+		c.Local = func(string) http.Handler { return nil }
 	}
 	if c.Awaits == nil {
 		c.Awaits = func() <-chan struct{} { return nil }

@@ -55,6 +55,7 @@ type world struct {
 	mu        sync.Mutex
 	hosts     map[string][]netip.Addr
 	listeners map[netip.AddrPort]string // address → where it really is
+	local     map[string]http.Handler
 	decisions []proxy.Decision
 	dialled   []netip.AddrPort
 }
@@ -76,6 +77,11 @@ func newWorld(t *testing.T, p egress.Policy) *world {
 	trusted.AddCert(w.root)
 	w.proxy = proxy.New(proxy.Config{
 		Sandbox: "web", Rules: w.rules.Load, CA: w.ca, Roots: trusted,
+		Local: func(host string) http.Handler {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.local[host]
+		},
 		Secrets: func(q egress.Request) []secret.Held {
 			if s := w.secrets.Load(); s != nil {
 				return s.Held("default", secret.User{Sandboxes: []string{"web"}}, q)
@@ -435,5 +441,32 @@ func TestServe_pinned(t *testing.T) {
 	bare := tls.Client(w.dial(netip.AddrPortFrom(w.address("pin.example"), 443)), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // what a hostile client does
 	if err := bare.Handshake(); err == nil {
 		t.Error("a handshake without a name came through")
+	}
+}
+
+// A host that is in the server is served there, with TLS and without, whatever the rules
+// say and whatever it is called; it is not dialled, and no other local name is known.
+func TestLocal(t *testing.T) {
+	w := newWorld(t, egress.Policy{Deny: []egress.Rule{{Host: "api.vendor.example"}}})
+	here := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "here: ", r.Host, r.URL.Path) })
+	w.mu.Lock()
+	w.local = map[string]http.Handler{"models.skete.internal": here, "api.vendor.example": here}
+	w.mu.Unlock()
+	for url, want := range map[string]string{
+		"http://models.skete.internal/a":  "here: models.skete.internal/a",
+		"https://models.skete.internal/b": "here: models.skete.internal/b",
+		"https://api.vendor.example/v1":   "here: api.vendor.example/v1",
+	} {
+		if status, body := w.get(url); status != http.StatusOK || body != want {
+			t.Errorf("%s: %d %q", url, status, body)
+		}
+	}
+	if m, ok := w.ask("other.skete.internal", dnsmessage.TypeA); !ok || m.RCode != dnsmessage.RCodeNameError {
+		t.Errorf("another local name: %+v", m)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.dialled) > 0 || len(w.decisions) > 0 {
+		t.Errorf("dialled %v, decided %+v", w.dialled, w.decisions)
 	}
 }

@@ -30,6 +30,10 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMisdirectedRequest, "skete: "+why)
 		return
 	}
+	if local := p.c.Local(host); local != nil && r.Method != http.MethodConnect {
+		local.ServeHTTP(w, r)
+		return
+	}
 	q := egress.Request{
 		Host: host, Port: s.port, Method: r.Method, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery,
 		Upgrade: r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect,

@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -71,6 +72,9 @@ type Config struct {
 	Events event.Log // decisions are told to; nil = none
 	// Secrets returns what is added to an allowed request of a sandbox; nil = nothing is.
 	Secrets func(Owner, egress.Request) []secret.Held
+	// Local serves requests of a sandbox to hosts that are in this server; nil, or a nil
+	// handler = none is.
+	Local func(of Owner, host string) http.Handler
 	// Env returns variables of a new machine beside those of mirrors, in a map of the
 	// caller's own; nil = there are none.
 	Env func(sandbox.Info) map[string]string
@@ -242,8 +246,12 @@ func (s *Service) make(host sandbox.ID, owner Owner) (*machine, error) {
 	if s.c.Secrets != nil {
 		secrets = func(q egress.Request) []secret.Held { return s.c.Secrets(owner, q) }
 	}
+	var local func(string) http.Handler
+	if s.c.Local != nil {
+		local = func(name string) http.Handler { return s.c.Local(owner, name) }
+	}
 	n.proxy = proxy.New(proxy.Config{
-		Secrets: secrets, Awaits: func() <-chan struct{} { return s.awaitsRules(host) },
+		Secrets: secrets, Local: local, Awaits: func() <-chan struct{} { return s.awaitsRules(host) },
 		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner, d) },
 		Lookup: s.c.Lookup, Dial: s.c.Dial, Roots: s.c.Roots, Now: s.c.Now,
 	})
