@@ -25,7 +25,7 @@ type picky struct {
 func (p *picky) Check(map[string]any) error { return p.check }
 
 // Create implements supervisor.Machines.
-func (p *picky) Create(context.Context, string, string, thread.RunID, map[string]any) (string, error) {
+func (p *picky) Create(context.Context, string, string, thread.RunID, string, map[string]any) (string, error) {
 	return "", p.create
 }
 
