@@ -20,6 +20,7 @@ type CreateSandbox struct {
 	Root          bool              `json:"root,omitempty" doc:"commands may run as root inside"`
 	Network       string            `json:"network,omitempty" enum:"none,default,open" doc:"what leaves the sandbox: nothing, reading where packages and public repositories are, or everything to public addresses; default the server's, which is default"`
 	Egress        *NetworkPolicy    `json:"egress,omitempty" doc:"rules beside the profile that network names; even without one the sandbox has a network then, whose policy can be changed"`
+	Models        *ModelGrant       `json:"models,omitempty" doc:"of the host, that its programs may use; default none"`
 	Persist       bool              `json:"persist,omitempty" doc:"expiry stops the sandbox and keeps its disk"`
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0"`
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0"`
@@ -98,6 +99,7 @@ type Sandbox struct {
 	DiskMB        int               `json:"disk_mb"`
 	PidsMax       int               `json:"pids_max"`
 	Network       string            `json:"network"`
+	Models        *ModelGrant       `json:"models,omitempty"`
 	Root          bool              `json:"root"`
 	Persist       bool              `json:"persist"`
 	Workdir       string            `json:"workdir"`
@@ -115,6 +117,16 @@ type Sandbox struct {
 	Run           string            `json:"run,omitempty" doc:"the run that it was made for, or the newest one of its thread"`
 	AfterRun      string            `json:"after_run,omitempty" enum:"stop,remove" doc:"what becomes of it when it was not used for after_run_ms, now that its run is over"`
 	AfterRunMS    int64             `json:"after_run_ms,omitempty" doc:"each use counts anew"`
+}
+
+// ModelGrant is what the programs of a sandbox may use of the host's models: they find
+// them by OPENAI_BASE_URL and ANTHROPIC_BASE_URL, with a key that is worth nothing
+// elsewhere.
+type ModelGrant struct {
+	Models    []string `json:"models" minItems:"1" maxItems:"20" doc:"by name, as agents use them; a program that asks for the model default gets the first"`
+	Tokens    int64    `json:"tokens,omitempty" minimum:"0" doc:"in and out, of all calls; default no bound"`
+	CostUSD   float64  `json:"cost_usd,omitempty" minimum:"0" doc:"of all calls; default no bound"`
+	PerMinute int      `json:"per_minute,omitempty" minimum:"0" doc:"calls; default no bound"`
 }
 
 // Death is the end of a machine that was not asked for.

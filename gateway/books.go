@@ -49,7 +49,7 @@ type books struct {
 	now   func() time.Time
 
 	mu   sync.Mutex
-	open map[string]*book
+	open map[string]*book // by sandbox
 }
 
 // book is that of one sandbox.
@@ -64,8 +64,6 @@ type book struct {
 	minute   time.Time
 	calls    int // in the minute
 }
-
-func keyOf(tenant, sandbox string) string { return tenant + "/" + sandbox }
 
 // locked returns a sandbox's book, read. The caller unlocks it.
 func (b *books) locked(ctx context.Context, key string) (*book, error) {
@@ -95,7 +93,7 @@ func (b *books) locked(ctx context.Context, key string) (*book, error) {
 // hold sets aside what a call may cost. Limit: the budget does not have it. Conflict: not
 // now; Unavailable: it could not be written down.
 func (b *books) hold(ctx context.Context, c Client, most amount) (*book, error) {
-	k, err := b.locked(ctx, keyOf(c.Tenant, c.Sandbox))
+	k, err := b.locked(ctx, c.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +119,7 @@ func (b *books) holdLocked(ctx context.Context, c Client, k *book, most amount) 
 		k.minute, k.calls = now, 0
 	}
 	if next.tokens > k.written.Tokens || next.cost > k.written.CostUSD {
-		if err := b.write(ctx, keyOf(c.Tenant, c.Sandbox), k, next.plus(ahead(budget))); err != nil {
+		if err := b.write(ctx, c.Sandbox, k, next.plus(ahead(budget))); err != nil {
 			return err
 		}
 	}
@@ -171,13 +169,13 @@ func (b *books) settle(ctx context.Context, c Client, k *book, held, real amount
 	k.used = k.used.minus(held).plus(real)
 	k.open--
 	if !k.gone && (k.used.tokens > k.written.Tokens || k.used.cost > k.written.CostUSD) { // a vendor told more than there can be
-		return b.write(ctx, keyOf(c.Tenant, c.Sandbox), k, k.used)
+		return b.write(ctx, c.Sandbox, k, k.used)
 	}
 	return nil
 }
 
-func (b *books) spent(ctx context.Context, tenant, sandbox string) (Spent, error) {
-	k, err := b.locked(ctx, keyOf(tenant, sandbox))
+func (b *books) spent(ctx context.Context, sandbox string) (Spent, error) {
+	k, err := b.locked(ctx, sandbox)
 	if err != nil {
 		return Spent{}, err
 	}
@@ -186,8 +184,7 @@ func (b *books) spent(ctx context.Context, tenant, sandbox string) (Spent, error
 }
 
 // forget drops a sandbox's book.
-func (b *books) forget(ctx context.Context, tenant, sandbox string) error {
-	key := keyOf(tenant, sandbox)
+func (b *books) forget(ctx context.Context, key string) error {
 	b.mu.Lock()
 	k := b.open[key]
 	delete(b.open, key)
@@ -203,6 +200,21 @@ func (b *books) forget(ctx context.Context, tenant, sandbox string) error {
 	}
 	if err == nil {
 		err = b.store.Delete(ctx, key, revision)
+	}
+	return err
+}
+
+// sweep drops the books of sandboxes that are gone.
+func (b *books) sweep(ctx context.Context, exists func(sandbox string) bool) error {
+	var gone []string
+	err := b.store.List(ctx, "", func(key string, _ []byte, _ uint64) error {
+		if !exists(key) {
+			gone = append(gone, key)
+		}
+		return nil
+	})
+	for _, key := range gone {
+		err = errors.Join(err, b.forget(ctx, key))
 	}
 	return err
 }

@@ -118,7 +118,9 @@ func (a asked) check(d dialect) error {
 		if kind == "" && d == messages { // a tool of the caller's own
 			continue
 		}
-		if !slices.ContainsFunc(ownTools[d], func(own string) bool { return kind == own || strings.HasSuffix(own, "_") && strings.HasPrefix(kind, own) }) {
+		if !slices.ContainsFunc(ownTools[d], func(own string) bool {
+			return kind == own || strings.HasSuffix(own, "_") && strings.HasPrefix(kind, own)
+		}) {
 			return errs.New(errs.Denied, "a tool of the type %.60q is not allowed here: the vendor would run it, where this sandbox may not reach", kind)
 		}
 	}

@@ -132,13 +132,18 @@ func (g *Gateway) Env(tenant, sandbox string) map[string]string {
 }
 
 // Forget drops what a sandbox has used, when it is destroyed.
-func (g *Gateway) Forget(ctx context.Context, tenant, sandbox string) error {
-	return g.books.forget(ctx, tenant, sandbox)
+func (g *Gateway) Forget(ctx context.Context, sandbox string) error {
+	return g.books.forget(ctx, sandbox)
+}
+
+// Sweep drops what sandboxes have used that were destroyed while the server was killed.
+func (g *Gateway) Sweep(ctx context.Context, exists func(sandbox string) bool) error {
+	return g.books.sweep(ctx, exists)
 }
 
 // Spent is what a sandbox has used, with what its open calls may use at most.
-func (g *Gateway) Spent(ctx context.Context, tenant, sandbox string) (Spent, error) {
-	return g.books.spent(ctx, tenant, sandbox)
+func (g *Gateway) Spent(ctx context.Context, sandbox string) (Spent, error) {
+	return g.books.spent(ctx, sandbox)
 }
 
 // Door serves the calls of one sandbox. The caller knows by the connection that they are

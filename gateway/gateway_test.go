@@ -292,7 +292,9 @@ func TestDoor_refuses(t *testing.T) {
 			if status != x.status || !strings.Contains(text, x.says) || !strings.Contains(text, "skete: ") {
 				t.Errorf("%d %s", status, text)
 			}
-			var e struct{ Error struct{ Type, Message string } }
+			var e struct {
+				Error struct{ Type, Message string }
+			}
 			if err := json.Unmarshal([]byte(text), &e); err != nil || e.Error.Type == "" || e.Error.Message == "" {
 				t.Errorf("it is no error of the vendor's: %s", text)
 			}
@@ -306,7 +308,7 @@ func TestDoor_refuses(t *testing.T) {
 	if len(w.uses) > 0 {
 		t.Errorf("%+v", w.uses)
 	}
-	if s, err := w.Spent(t.Context(), "t", "sbx_a"); err != nil || s != (gateway.Spent{}) {
+	if s, err := w.Spent(t.Context(), "sbx_a"); err != nil || s != (gateway.Spent{}) {
 		t.Errorf("%+v is spent, %v", s, err)
 	}
 }
@@ -362,7 +364,7 @@ func TestDoor_faults(t *testing.T) {
 			if status != c.want || !strings.Contains(text, c.says) || strings.Contains(text, "sk-the") {
 				t.Errorf("%d %s", status, text)
 			}
-			if s, err := w.Spent(t.Context(), "t", "sbx_a"); err != nil || s.Tokens != 0 {
+			if s, err := w.Spent(t.Context(), "sbx_a"); err != nil || s.Tokens != 0 {
 				t.Errorf("%+v is spent, %v", s, err)
 			}
 		})
@@ -413,7 +415,7 @@ func TestBudget_race(t *testing.T) {
 		t.Errorf("%d are refused, and %d reach the vendor", refused, reached)
 	}
 	w.used(fit)
-	s, err := w.Spent(t.Context(), "t", "sbx_a")
+	s, err := w.Spent(t.Context(), "sbx_a")
 	if err != nil || s.Tokens != fit*920 || s.Calls != fit {
 		t.Errorf("%+v is spent, %v", s, err)
 	}
@@ -436,20 +438,20 @@ func TestBudget_restart(t *testing.T) {
 	}
 	first.used(3)
 	killed := newWorld(t, m, store, budget)
-	if s, err := killed.Spent(t.Context(), "t", "sbx_a"); err != nil || s.Tokens < 3*120 || s.Tokens > 3*120+100_000/50 {
+	if s, err := killed.Spent(t.Context(), "sbx_a"); err != nil || s.Tokens < 3*120 || s.Tokens > 3*120+100_000/50 {
 		t.Errorf("after kill -9 %+v is spent, %v", s, err)
 	}
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stopped := newWorld(t, m, store, budget)
-	if s, err := stopped.Spent(t.Context(), "t", "sbx_a"); err != nil || s != (gateway.Spent{Calls: 3, Tokens: 360, CostUSD: s.CostUSD}) {
+	if s, err := stopped.Spent(t.Context(), "sbx_a"); err != nil || s != (gateway.Spent{Calls: 3, Tokens: 360, CostUSD: s.CostUSD}) {
 		t.Errorf("after a stop %+v is spent, %v", s, err)
 	}
-	if err := stopped.Forget(t.Context(), "t", "sbx_a"); err != nil {
+	if err := stopped.Forget(t.Context(), "sbx_a"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := stopped.Spent(t.Context(), "t", "sbx_a"); err != nil || s != (gateway.Spent{}) {
+	if s, err := stopped.Spent(t.Context(), "sbx_a"); err != nil || s != (gateway.Spent{}) {
 		t.Errorf("of a sandbox that is gone %+v is spent, %v", s, err)
 	}
 }

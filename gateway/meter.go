@@ -83,7 +83,7 @@ func (m *meter) event(line []byte) {
 
 // said is where vendors tell what a reply cost.
 type said struct {
-	Usage    *usage `json:"usage"`
+	Usage    *usage                  `json:"usage"`
 	Message  *struct{ Usage *usage } `json:"message"`
 	Response *struct{ Usage *usage } `json:"response"`
 }

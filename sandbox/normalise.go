@@ -192,6 +192,8 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	if s.Egress != nil {
 		s.Egress = &egress.Policy{Allow: slices.Clone(s.Egress.Allow), Deny: slices.Clone(s.Egress.Deny)}
 	}
+	p.models(s.Models)
+	s.Models = s.Models.clone()
 	for _, x := range egress.Problems(s.Policy()) {
 		p.add("network "+x.Field, "%s", x.Text)
 	}

@@ -58,7 +58,7 @@ const (
 
 // HasNetwork reports whether programs of the sandbox may reach something.
 func (s Spec) HasNetwork() bool {
-	return s.Network != "" && s.Network != egress.None || s.Egress != nil
+	return s.Network != "" && s.Network != egress.None || s.Egress != nil || s.Models != nil
 }
 
 // Policy is what may leave the sandbox.
@@ -92,6 +92,7 @@ type Spec struct {
 	Root     bool              `json:"root,omitempty"`    // commands may ask for root
 	Network  string            `json:"network,omitempty"` // a profile of package egress
 	Egress   *egress.Policy    `json:"egress,omitempty"`  // rules beside the profile, which is Network's
+	Models   *ModelGrant       `json:"models,omitempty"`  // that its programs may use; nil = none
 	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
 	// TTL ends the sandbox that long after its last start; 0 = no end but the
 	// server's maximum. IdleTimeout does after that long without a call or a

@@ -146,9 +146,23 @@ func SpecOf(c api.CreateSandbox) (sandbox.Spec, error) {
 		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
 		DiskMBps: c.DiskMBps, DiskIOPS: c.DiskIOPS,
-		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Egress: rules, Persist: c.Persist,
+		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Egress: rules, Models: modelGrant(c.Models), Persist: c.Persist,
 		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake, NoStart: c.NoStart, Services: declared,
 	}, nil
+}
+
+func modelGrant(g *api.ModelGrant) *sandbox.ModelGrant {
+	if g == nil {
+		return nil
+	}
+	return &sandbox.ModelGrant{Models: g.Models, Tokens: g.Tokens, CostUSD: g.CostUSD, PerMinute: g.PerMinute}
+}
+
+func modelsView(g *sandbox.ModelGrant) *api.ModelGrant {
+	if g == nil {
+		return nil
+	}
+	return &api.ModelGrant{Models: g.Models, Tokens: g.Tokens, CostUSD: g.CostUSD, PerMinute: g.PerMinute}
 }
 
 func checkPairs(what string, pairs map[string]string) error {
@@ -190,7 +204,7 @@ func sandboxView(i sandbox.Info) api.Sandbox {
 		ID: string(i.ID), Name: i.Spec.Name, State: string(i.State), Reason: i.Reason, Waiting: i.Waiting,
 		Isolation: string(i.Isolation), Provider: i.Provider, Template: i.Spec.Template, Language: i.Spec.Language,
 		CPUs: i.Spec.CPUs, MemoryMB: i.Spec.MemoryMB, DiskMB: i.Spec.DiskMB, PidsMax: i.Spec.PidsMax,
-		Network: i.Spec.Network, Root: i.Spec.Root, Persist: i.Spec.Persist, Workdir: i.Spec.Workdir, Metadata: i.Spec.Metadata,
+		Network: i.Spec.Network, Models: modelsView(i.Spec.Models), Root: i.Spec.Root, Persist: i.Spec.Persist, Workdir: i.Spec.Workdir, Metadata: i.Spec.Metadata,
 		CreatedAt: i.CreatedAt.UTC(), StartedAt: optionalTime(i.StartedAt), EndedAt: optionalTime(i.EndedAt),
 		ExpiresAt: optionalTime(i.ExpiresAt), LastUsedAt: optionalTime(i.LastUsedAt),
 		IdleTimeoutMS: i.Spec.IdleTimeout.Milliseconds(), BootMS: i.BootMS, Notes: i.Notes, From: string(i.From), Deaths: deaths,

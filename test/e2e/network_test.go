@@ -31,6 +31,8 @@ import (
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/llm/llmtest"
 )
 
 // Where the public network of tests is. The range is for documentation: nothing is there.
@@ -308,8 +310,8 @@ func TestNetwork_secrets(t *testing.T) {
 	const get = "curl -sS https://api.example.com/a"
 	granted := map[string]string{
 		get: sum("Bearer " + value),
-		"curl -sS -H \"Authorization: Bearer $FORGE_TOKEN\" https://api.example.com/a": sum("Bearer " + value),
-		"curl -sS -u bob:mine https://files.example.com/a":                             sum("Basic " + basic),
+		"curl -sS -H \"Authorization: Bearer $FORGE_TOKEN\" https://api.example.com/a":                  sum("Bearer " + value),
+		"curl -sS -u bob:mine https://files.example.com/a":                                              sum("Basic " + basic),
 		`python3 -c 'import urllib.request as r; print(r.urlopen("https://api.example.com/p").read())'`: sum("Bearer " + value),
 		"echo $FORGE_TOKEN": "skete-secret-forge",
 		get + " | head -2":  strings.Repeat("*", len(value)),
@@ -520,4 +522,50 @@ func TestNetwork_none(t *testing.T) {
 	if !errs.Is(err, errs.Unsupported) {
 		t.Errorf("it is given one: %v", err)
 	}
+}
+
+// A program in a machine uses a model of the host by the libraries' own variables: with
+// the key of the sandbox, which is worth nothing in another one, and never with the
+// host's. Its calls are counted, also over kill -9 of the server.
+func TestNetwork_models(t *testing.T) {
+	const key = "sk-the-key-of-the-host"
+	up := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("Hello from the model.")}, Usage: llm.Usage{Input: 50, Output: 7}}))
+	defer up.Close()
+	w := newWorld(t, "--providers", "gvisor")
+	w.env = []string{"MODEL_KEY=" + key}
+	w.ok(os.MkdirAll(w.home, 0o700))
+	w.ok(os.WriteFile(filepath.Join(w.home, "skete.yaml"), []byte("models: [{name: fast, vendor: compat, id: fast-1, url: "+up.URL+", key_env: MODEL_KEY, output_tokens_max: 100}]\n"), 0o600))
+	w.start()
+	n := &networked{world: w}
+	n.sb = n.create(api.CreateSandbox{Name: "web", Network: "none", Models: &api.ModelGrant{Models: []string{"fast"}, Tokens: 2_000}, MemoryMB: 256, DiskMB: 64})
+	const ask = `curl -sS -H "Authorization: Bearer $OPENAI_API_KEY" -H 'Content-Type: application/json' $OPENAI_BASE_URL/chat/completions -d '{"model":"default","max_tokens":50,"messages":[{"role":"user","content":"Hi."}]}'`
+	answers := map[string]string{
+		ask: "Hello from the model.",
+		`curl -sS -H "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models`: `"id":"fast"`,
+		strings.ReplaceAll(ask, "$OPENAI_BASE_URL", "https://api.openai.com/v1"):      "Hello from the model.",
+		strings.Replace(ask, "Bearer $OPENAI_API_KEY", "Bearer mine", 1):              "the key is not this sandbox's",
+		strings.Replace(ask, "default", "gpt-9", 1):                                   "may not use the model",
+		"curl -sS https://other.example.com/":                                         "skete egress allow",
+	}
+	n.says("where it is granted", answers)
+	n.kill()
+	n.start()
+	n.sb = n.c.Sandbox(n.sb.ID)
+	n.says("after kill -9 of the server", answers)
+	for _, seen := range up.Seen() {
+		if seen.Key != key || seen.Model != "fast-1" {
+			t.Errorf("the model's server sees %q, %q", seen.Key, seen.Model)
+		}
+	}
+	if out := n.sh("env; cat /proc/*/environ"); strings.Contains(out, key) {
+		t.Errorf("the sandbox has the host's key: %s", out)
+	}
+	token := n.sh("echo $OPENAI_API_KEY")
+	n.says("at the end of the budget", map[string]string{strings.Replace(ask, `"max_tokens":50`, `"max_tokens":50,"x":"`+strings.Repeat("a word ", 1000)+`"`, 1): "budget has"})
+	n.sb = n.create(api.CreateSandbox{Name: "db", Models: &api.ModelGrant{Models: []string{"fast"}}, MemoryMB: 256, DiskMB: 64})
+	n.says("in another sandbox", map[string]string{strings.Replace(ask, "$OPENAI_API_KEY", token, 1): "the key is not this sandbox's"})
+	n.sb = n.create(api.CreateSandbox{Name: "no", MemoryMB: 256, DiskMB: 64})
+	n.says("where none is granted", map[string]string{
+		"curl -sS http://models.skete.internal/openai/v1/models": "exit 6", "curl -sS https://api.openai.com/v1/models": "skete egress allow",
+	})
 }

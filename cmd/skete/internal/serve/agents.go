@@ -15,7 +15,6 @@ import (
 	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/kit"
@@ -41,12 +40,6 @@ func (r *running) openAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	models, err := catalog.New(r.c.Catalog(), catalog.Options{Getenv: os.Getenv})
-	if err != nil {
-		return err
-	}
-	r.onClose(func() error { models.Close(); return nil })
-	r.models = modelList{models}
 	templates, err := plans(r.in("plans"))
 	if err != nil {
 		return err
@@ -56,7 +49,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	agents.Set() // what is wrong is in the log from the start
 	threads := r.store.Threads()
 	c := supervisor.Config{
-		Threads: threads, Records: records, Events: r.store.Events(), Models: models, Machines: machines{r.manager, r.histories}, Definitions: agents,
+		Threads: threads, Records: records, Events: r.store.Events(), Models: r.models.c, Machines: machines{r.manager, r.histories}, Definitions: agents,
 		Command: agents.Command, Commands: agents.Commands, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Plan: func(name string) (string, error) {
 			t, err := templates.Find(name)

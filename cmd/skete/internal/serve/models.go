@@ -2,10 +2,76 @@ package serve
 
 import (
 	"context"
+	"net/http"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/llm/catalog"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/sandbox/network"
 )
+
+// openModels finds the models of this host, and lets sandboxes use them that are granted
+// some.
+func (r *running) openModels(ctx context.Context, seed []byte) error {
+	models, err := catalog.New(r.c.Catalog(), catalog.Options{Getenv: os.Getenv})
+	if err != nil {
+		return err
+	}
+	r.onClose(func() error { models.Close(); return nil })
+	r.models = modelList{models}
+	store, err := r.store.KV(ctx, "model-use")
+	if err != nil {
+		return err
+	}
+	if r.gateway, err = gateway.New(gateway.Config{Models: models, Seed: seed, Store: store, Log: r.c.Log}); err != nil {
+		return err
+	}
+	r.onClose(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatewayCloseWait)
+		defer cancel()
+		return r.gateway.Close(ctx)
+	})
+	return nil
+}
+
+const (
+	gatewayCloseWait  = 5 * time.Second
+	gatewayForgetWait = time.Second
+)
+
+// modelsAt serves the calls of a sandbox to the models that it was granted.
+func (r *running) modelsAt(of network.Owner, host string) http.Handler {
+	if !slices.Contains(gateway.Hosts(), host) {
+		return nil
+	}
+	info, err := r.manager.Get(context.Background(), of.Tenant, of.ID)
+	if err != nil || info.Spec.Models == nil {
+		return nil
+	}
+	return r.gateway.Door(gateway.Client{Tenant: info.Tenant, Sandbox: string(info.ID), Grant: grantOf(*info.Spec.Models)})
+}
+
+func grantOf(m sandbox.ModelGrant) gateway.Grant {
+	return gateway.Grant{Models: m.Models, Budget: gateway.Budget{Tokens: m.Tokens, CostUSD: m.CostUSD, PerMinute: m.PerMinute}}
+}
+
+// withModels are networks of sandboxes, some of which use models.
+type withModels struct {
+	*network.Service
+	gateway *gateway.Gateway
+}
+
+// Forget implements manager.Networks. What is not dropped now is at the next start.
+func (n withModels) Forget(id sandbox.ID) {
+	n.Service.Forget(id)
+	ctx, cancel := context.WithTimeout(context.Background(), gatewayForgetWait)
+	defer cancel()
+	_ = n.gateway.Forget(ctx, string(id))
+}
 
 // modelList shows the catalogue. It is a server.Models.
 type modelList struct{ c *catalog.Catalog }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 
@@ -25,7 +26,10 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err := r.openSecrets(ctx); err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.secretEnv, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	if err := r.openModels(ctx, seed); err != nil {
+		return err
+	}
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.store.Events(), Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -84,9 +88,14 @@ func (r *running) heldBy(of network.Owner, q egress.Request) []secret.Held {
 	return r.secrets.Held(of.Tenant, userOf(info), q)
 }
 
-// secretEnv is the variables of a sandbox that stand for secrets.
-func (r *running) secretEnv(info sandbox.Info) map[string]string {
-	return r.secrets.Env(info.Tenant, userOf(info))
+// machineEnv is the variables of a sandbox that stand for secrets, and by which programs
+// find the models that it was granted.
+func (r *running) machineEnv(info sandbox.Info) map[string]string {
+	env := r.secrets.Env(info.Tenant, userOf(info))
+	if info.Spec.Models != nil {
+		maps.Copy(env, r.gateway.Env(info.Tenant, string(info.ID)))
+	}
+	return env
 }
 
 // userOf is a sandbox as secrets are granted to it.

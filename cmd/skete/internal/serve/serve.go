@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
 	"github.com/skete-dev/skete/preview"
@@ -88,6 +89,7 @@ type running struct {
 	tools      *tool.Registry
 	networks   *network.Service
 	secrets    *secret.Store
+	gateway    *gateway.Gateway
 	supervisor *supervisor.Supervisor
 	schedules  *schedule.Scheduler
 	models     modelList
@@ -217,7 +219,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
 		Registry: registry, Events: r.store.Events(), Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
-		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Networks: r.networks, Histories: r.histories.Held,
+		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Networks: withModels{r.networks, r.gateway}, Histories: r.histories.Held,
 	}
 	if r.store.External() {
 		name, err := os.Hostname()

@@ -27,7 +27,9 @@ type createFlags struct {
 	pids                                int
 	persist, root, noWake, noStart      bool
 	diskMBps, diskIOPS                  int
-	env, meta                           []string
+	env, meta, models                   []string
+	modelTokens                         int64
+	modelUSD                            float64
 }
 
 func (f *createFlags) flags(cmd *cobra.Command) {
@@ -43,6 +45,9 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.IntVar(&f.diskIOPS, "disk-iops", 0, "operations a second of its disks (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.pids, "pids", 0, "processes and threads (default 512)")
 	fs.StringVar(&f.network, "network", "", "what leaves it: none, default (reading where packages and public repositories are), open (everything to public addresses), or a file of rules; see skete help network (default the server's, which is default)")
+	fs.StringArrayVar(&f.models, "model", nil, "a model of the host that its programs may use, by OPENAI_BASE_URL and ANTHROPIC_BASE_URL (may be repeated)")
+	fs.Int64Var(&f.modelTokens, "model-tokens", 0, "tokens that all their calls may use (default no bound)")
+	fs.Float64Var(&f.modelUSD, "model-usd", 0, "US dollars that all their calls may cost (default no bound)")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
 	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90 (seconds), 5m, 2h")
 	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90 (seconds), 5m, 2h")
@@ -91,6 +96,12 @@ func (f *createFlags) request(ttl time.Duration) (api.CreateSandbox, error) {
 	case f.network != "":
 		return r, errs.New(errs.Invalid, "a sandbox of a snapshot has the network that was saved; --network does not change it").
 			WithHint("leave --network out; `skete egress` changes what leaves a sandbox")
+	}
+	switch {
+	case len(f.models) > 0:
+		r.Models = &api.ModelGrant{Models: f.models, Tokens: f.modelTokens, CostUSD: f.modelUSD}
+	case f.modelTokens != 0 || f.modelUSD != 0:
+		return r, errs.New(errs.Invalid, "--model-tokens and --model-usd are of models: name one with --model")
 	}
 	if err := app.OneOf("require", f.require, "microvm", "microvm-emulated", "user-kernel", "container", "none"); err != nil {
 		return r, err
