@@ -272,30 +272,31 @@ func TestOpen_otherServers(t *testing.T) {
 // What was deleted is gone at once, also while the store still tells of its beginning.
 func TestDelete_toldLate(t *testing.T) {
 	var s *secret.Store
-	begun, told := make(chan struct{}), make(chan error, 2)
-	n := 0
+	tell, told := make(chan struct{}), make(chan error)
 	store := kvtest.NewMemory()
 	store.Fail = func(op, key string) error {
-		if op != "tell" || key != tenant+"/a" {
-			return nil
-		}
-		<-begun
-		if n++; n > 1 { // what comes before this one is learned by now
-			_, err := s.Get(tenant, "a")
+		if op == "tell" && key == tenant+"/a" {
+			<-tell
+			_, err := s.Get(tenant, "a") // with all that came before learned
 			told <- err
 		}
 		return nil
 	}
 	s = open(t, store, 1, nil)
-	_, err := s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New(canary), Grants: bearer("a.example")})
-	must(t, err)
-	must(t, s.Delete(t.Context(), tenant, "a"))
-	close(begun)
-	if err := <-told; !errs.Is(err, errs.NotFound) {
-		t.Errorf("a secret that was deleted is back: %v", err)
+	put := func(value string) {
+		_, err := s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New(value), Grants: bearer("a.example")})
+		must(t, err)
 	}
-	_, err = s.Put(t.Context(), tenant, secret.Put{Name: "a", Value: secret.New("v2"), Grants: bearer("a.example")})
-	must(t, err)
+	put(canary)
+	must(t, s.Delete(t.Context(), tenant, "a"))
+	for range 2 { // its beginning and its end
+		tell <- struct{}{}
+		if err := <-told; !errs.Is(err, errs.NotFound) {
+			t.Errorf("a secret that was deleted is back: %v", err)
+		}
+	}
+	put("v2")
+	tell <- struct{}{}
 	if err := <-told; err != nil {
 		t.Errorf("set anew: %v", err)
 	}
