@@ -26,6 +26,8 @@
 //	GET    /sandboxes/{id}/network                NetworkPolicy
 //	PUT    /sandboxes/{id}/network                NetworkPolicy: what may leave it, from the next request on
 //	GET    /sandboxes/{id}/network/log            NetworkLog; ?from=
+//	GET    /sandboxes/{id}/models                 SandboxModels
+//	PUT    /sandboxes/{id}/models                 SetSandboxModels -> SandboxModels, from the next call on
 //	POST   /sandboxes/{id}/processes              StartProcess -> Process (201; 200 when the key was known)
 //	GET    /sandboxes/{id}/processes              ProcessPage
 //	GET    /sandboxes/{id}/processes/{key}        Process

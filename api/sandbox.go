@@ -129,6 +129,46 @@ type ModelGrant struct {
 	PerMinute int      `json:"per_minute,omitempty" minimum:"0" doc:"calls; default no bound"`
 }
 
+// SetSandboxModels is a ModelGrant from now on; of no models it is none.
+type SetSandboxModels struct {
+	Models    []string `json:"models" maxItems:"20" doc:"by name, as agents use them; a program that asks for the model default gets the first; empty = it may use none"`
+	Tokens    int64    `json:"tokens,omitempty" minimum:"0" doc:"in and out, of all calls, those before now too; default no bound"`
+	CostUSD   float64  `json:"cost_usd,omitempty" minimum:"0" doc:"of all calls, those before now too; default no bound"`
+	PerMinute int      `json:"per_minute,omitempty" minimum:"0" doc:"calls; default no bound"`
+}
+
+// SandboxModels is what the programs of a sandbox may use of the host's models, and what
+// they have used.
+type SandboxModels struct {
+	Models    []string   `json:"models" doc:"empty = none"`
+	Tokens    int64      `json:"tokens,omitempty"`
+	CostUSD   float64    `json:"cost_usd,omitempty"`
+	PerMinute int        `json:"per_minute,omitempty"`
+	Used      ModelsUsed `json:"used"`
+}
+
+// ModelsUsed is what all calls have used, with what those under way may use at most.
+type ModelsUsed struct {
+	Calls   int64   `json:"calls"`
+	Tokens  int64   `json:"tokens"`
+	CostUSD float64 `json:"cost_usd"`
+}
+
+// ModelCall is a call of a program in a sandbox to a model of the host, that is over.
+type ModelCall struct {
+	N         uint64     `json:"n" doc:"of the sandbox's calls that were told of, from 1"`
+	Time      time.Time  `json:"time" doc:"of its beginning"`
+	Model     string     `json:"model"`
+	Status    int        `json:"status" doc:"of the vendor's answer; 0 = there was none"`
+	TokensIn  int64      `json:"tokens_in"`
+	TokensOut int64      `json:"tokens_out"`
+	Guessed   bool       `json:"guessed,omitempty" doc:"the vendor did not tell all of it"`
+	CostUSD   float64    `json:"cost_usd"`
+	FirstMS   int64      `json:"first_ms" doc:"until the answer began"`
+	TookMS    int64      `json:"took_ms"`
+	Used      ModelsUsed `json:"used" doc:"by all of its calls then"`
+}
+
 // Death is the end of a machine that was not asked for.
 type Death struct {
 	Time   time.Time `json:"time"`

@@ -207,6 +207,17 @@ func (s *Sandbox) SetNetwork(ctx context.Context, p api.NetworkPolicy) (api.Netw
 	return transport.Fetch[api.NetworkPolicy](ctx, s.c.t, k.WithJSON(p))
 }
 
+// Models returns which models the programs of the sandbox may use, and what they have used.
+func (s *Sandbox) Models(ctx context.Context) (api.SandboxModels, error) {
+	return transport.Fetch[api.SandboxModels](ctx, s.c.t, transport.Get(s.path("/models"), nil))
+}
+
+// SetModels sets which they may use, from the next call on.
+func (s *Sandbox) SetModels(ctx context.Context, m api.SetSandboxModels) (api.SandboxModels, error) {
+	k := transport.Call{Method: http.MethodPut, Path: s.path("/models"), Repeatable: true}
+	return transport.Fetch[api.SandboxModels](ctx, s.c.t, k.WithJSON(m))
+}
+
 // NetworkLog returns the last decisions about what the sandbox sent, from the one with
 // this number on, the oldest first.
 func (s *Sandbox) NetworkLog(ctx context.Context, from uint64) ([]api.NetworkDecision, error) {

@@ -23,6 +23,7 @@ const (
 	Run       = "run"
 	Workspace = "workspace" // of which each revision is told; ID is that of its sandbox, Revision the number
 	Network   = "network"   // of a sandbox, with its ID: a connection or a request that was allowed or refused
+	Models    = "models"    // of a sandbox, with its ID: a call of a program in it to a model is over
 )
 
 // Event tells how something is since a moment: it carries all of it, so that the

@@ -36,7 +36,9 @@ func (a amount) minus(b amount) amount {
 	return amount{a.calls - b.calls, max(a.tokens-b.tokens, 0), max(a.cost-b.cost, 0)}
 }
 
-// Spent is what a sandbox has used.
+func (a amount) spent() Spent { return Spent{a.calls, a.tokens, a.cost} }
+
+// Spent is what a sandbox has used, with what its open calls may use at most.
 type Spent struct {
 	Calls   int64   `json:"calls"`
 	Tokens  int64   `json:"tokens"`
@@ -143,7 +145,7 @@ func ahead(budget Budget) amount {
 
 // write puts a record. Precondition: k.mu is held.
 func (b *books) write(ctx context.Context, key string, k *book, as amount) error {
-	next := Spent{as.calls, as.tokens, as.cost}
+	next := as.spent()
 	data, err := json.Marshal(next)
 	if err != nil {
 		return errs.Wrap(errs.Internal, err, "what this sandbox has used cannot be written down")
@@ -162,16 +164,17 @@ func (b *books) write(ctx context.Context, key string, k *book, as amount) error
 	return nil
 }
 
-// settle puts what a call cost in the place of what was set aside for it.
-func (b *books) settle(ctx context.Context, c Client, k *book, held, real amount) error {
+// settle puts what a call cost in the place of what was set aside for it, and returns what
+// is used now.
+func (b *books) settle(ctx context.Context, c Client, k *book, held, real amount) (Spent, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.used = k.used.minus(held).plus(real)
 	k.open--
 	if !k.gone && (k.used.tokens > k.written.Tokens || k.used.cost > k.written.CostUSD) { // a vendor told more than there can be
-		return b.write(ctx, c.Sandbox, k, k.used)
+		return k.used.spent(), b.write(ctx, c.Sandbox, k, k.used)
 	}
-	return nil
+	return k.used.spent(), nil
 }
 
 func (b *books) spent(ctx context.Context, sandbox string) (Spent, error) {
@@ -180,7 +183,7 @@ func (b *books) spent(ctx context.Context, sandbox string) (Spent, error) {
 		return Spent{}, err
 	}
 	defer k.mu.Unlock()
-	return Spent{k.used.calls, k.used.tokens, k.used.cost}, nil
+	return k.used.spent(), nil
 }
 
 // forget drops a sandbox's book.
@@ -230,7 +233,7 @@ func (b *books) flush(ctx context.Context) error {
 	var failed error
 	for key, k := range all {
 		k.mu.Lock()
-		if now := (Spent{k.used.calls, k.used.tokens, k.used.cost}); k.read && k.written != now {
+		if k.read && k.written != k.used.spent() {
 			failed = errors.Join(failed, b.write(ctx, key, k, k.used))
 		}
 		k.mu.Unlock()

@@ -1,19 +1,23 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/catalog"
@@ -46,7 +50,8 @@ type Config struct {
 	// Transport sends calls; nil = one of its own. It must not follow redirects nor
 	// decompress.
 	Transport http.RoundTripper
-	Used      func(Use) // is told of each call when it is over; nil = nothing is
+	Events    event.Log // calls are told to, of many a second some; nil = none
+	Node      string
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -70,28 +75,44 @@ type Budget struct {
 // Client is a sandbox that calls.
 type Client struct {
 	Tenant, Sandbox string
+	KeyOf           string // the sandbox whose token it has; "" = its own
 	Grant           Grant
 }
 
-// Use is a call that is over.
+// Use is a call that is over, and all that its sandbox has used then.
 type Use struct {
-	At              time.Time
-	Tenant, Sandbox string
-	Model           string // its name here
-	Status          int    // of the answer; 0 = there was none
-	Usage           llm.Usage
-	CostUSD         float64
-	Took, First     time.Duration // until its end, and until the answer began
+	N       uint64        `json:"n"` // of the sandbox's calls that were told of, from 1
+	At      time.Time     `json:"at"`
+	Model   string        `json:"model"`  // its name here
+	Status  int           `json:"status"` // of the answer; 0 = there was none
+	Usage   llm.Usage     `json:"usage"`
+	CostUSD float64       `json:"cost_usd"`
+	First   time.Duration `json:"first"` // until the answer began
+	Took    time.Duration `json:"took"`
+	Spent   Spent         `json:"spent"`
 }
+
+// used is the state of an event.
+const used = "used"
 
 // Gateway serves calls. Safe for concurrent use.
 type Gateway struct {
 	c     Config
 	books *books
+
+	mu      sync.Mutex
+	tellers map[string]*teller // by sandbox
 }
 
-// New returns a gateway. Close ends it.
-func New(c Config) (*Gateway, error) {
+// teller tells of a sandbox's calls.
+type teller struct {
+	last uint64
+	pace event.Pace
+}
+
+// New returns a gateway. Numbers of calls go on from the newest that was told. Close ends
+// it.
+func New(ctx context.Context, c Config) (*Gateway, error) {
 	if len(c.Seed) < seedBytesMin {
 		return nil, errs.New(errs.Invalid, "the seed of tokens has %d bytes, and needs %d", len(c.Seed), seedBytesMin)
 	}
@@ -101,21 +122,26 @@ func New(c Config) (*Gateway, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Used == nil {
-		c.Used = func(Use) {}
+	if c.Events == nil {
+		c.Events = event.Discard{}
 	}
 	if c.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.DisableCompression, t.MaxIdleConnsPerHost = true, callsMax
 		c.Transport = t
 	}
-	return &Gateway{c: c, books: &books{store: c.Store, now: c.Now, open: map[string]*book{}}}, nil
+	g := &Gateway{c: c, books: &books{store: c.Store, now: c.Now, open: map[string]*book{}}, tellers: map[string]*teller{}}
+	return g, c.Events.Newest(ctx, event.Models, func(e event.Event) error {
+		g.tellers[e.ID] = &teller{last: e.Revision}
+		return nil
+	})
 }
 
 // Close writes down what has been used. Calls are over before.
 func (g *Gateway) Close(ctx context.Context) error { return g.books.flush(ctx) }
 
-// Token is what a sandbox shows for itself: nothing else takes it, and it takes no other.
+// Token is what a sandbox shows for itself: none takes it but its own door, and that of its
+// forks.
 func (g *Gateway) Token(tenant, sandbox string) string {
 	m := hmac.New(sha256.New, g.c.Seed)
 	fmt.Fprintf(m, "skete models %d %s %s", len(tenant), tenant, sandbox)
@@ -131,12 +157,16 @@ func (g *Gateway) Env(tenant, sandbox string) map[string]string {
 	}
 }
 
-// Forget drops what a sandbox has used, when it is destroyed.
+// Forget drops what a sandbox has used, when it is destroyed. What was told stays, as all
+// events do.
 func (g *Gateway) Forget(ctx context.Context, sandbox string) error {
+	g.mu.Lock()
+	delete(g.tellers, sandbox)
+	g.mu.Unlock()
 	return g.books.forget(ctx, sandbox)
 }
 
-// Sweep drops what sandboxes have used that were destroyed while the server was killed.
+// Sweep drops what sandboxes have used that are gone, of which Forget was not told.
 func (g *Gateway) Sweep(ctx context.Context, exists func(sandbox string) bool) error {
 	return g.books.sweep(ctx, exists)
 }
@@ -149,7 +179,28 @@ func (g *Gateway) Spent(ctx context.Context, sandbox string) (Spent, error) {
 // Door serves the calls of one sandbox. The caller knows by the connection that they are
 // of that one.
 func (g *Gateway) Door(c Client) http.Handler {
-	return &door{g: g, c: c, token: g.Token(c.Tenant, c.Sandbox)}
+	return &door{g: g, c: c, token: g.Token(c.Tenant, cmp.Or(c.KeyOf, c.Sandbox))}
+}
+
+// tell tells of a call that is over.
+func (g *Gateway) tell(c Client, u Use) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.tellers[c.Sandbox]
+	if t == nil {
+		t = &teller{}
+		g.tellers[c.Sandbox] = t
+	}
+	now := g.c.Now()
+	if !t.pace.Allow(now) {
+		return
+	}
+	t.last++
+	u.N = t.last
+	data, _ := json.Marshal(u) // plain data
+	g.c.Events.Append(event.Event{
+		Time: now.UTC(), Tenant: c.Tenant, Node: g.c.Node, Kind: event.Models, ID: c.Sandbox, State: used, Revision: u.N, Data: data,
+	})
 }
 
 // door is a Gateway for one sandbox.
@@ -228,6 +279,9 @@ func (c *call) take(r *http.Request, route route) (status int, err error) {
 	}
 	if err = c.asked.check(c.dialect); err != nil {
 		return http.StatusForbidden, err
+	}
+	if b := c.door.c.Grant.Budget; b.CostUSD > 0 && b.Tokens == 0 && c.endpoint.Price == (llm.Price{}) {
+		return http.StatusForbidden, errs.New(errs.Denied, "what the model %s costs is not known here, and this sandbox's budget is in dollars: its operator can give the model a price, or the sandbox a budget of tokens", c.endpoint.Name)
 	}
 	c.body = c.asked.named(c.body, c.endpoint.ID)
 	if c.held, c.in = c.asked.most(c.endpoint); route.count { // it costs nothing

@@ -21,6 +21,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
+	"github.com/skete-dev/skete/event/eventtest"
 	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
@@ -57,23 +59,18 @@ func endpoint(vendor, url string) catalog.Endpoint {
 // world is a gateway with a sandbox at its door.
 type world struct {
 	*gateway.Gateway
-	t     *testing.T
-	url   string // of the door
-	token string
-	mu    sync.Mutex
-	uses  []gateway.Use
+	t      *testing.T
+	url    string // of the door
+	token  string
+	events *eventtest.Memory
 }
 
 func newWorld(t *testing.T, m models, store kv.Store, budget gateway.Budget) *world {
 	t.Helper()
-	w := &world{t: t}
+	w := &world{t: t, events: eventtest.NewMemory()}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
-	g, err := gateway.New(gateway.Config{Models: m, Seed: bytes.Repeat([]byte{7}, 32), Store: store, Transport: transport, Used: func(u gateway.Use) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.uses = append(w.uses, u)
-	}})
+	g, err := gateway.New(t.Context(), gateway.Config{Models: m, Seed: bytes.Repeat([]byte{7}, 32), Store: store, Transport: transport, Events: w.events})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,20 +84,20 @@ func newWorld(t *testing.T, m models, store kv.Store, budget gateway.Budget) *wo
 	return w
 }
 
-// used waits for what calls have used.
+// used waits for what is told of the first calls.
 func (w *world) used(n int) []gateway.Use {
 	w.t.Helper()
-	for range 1000 {
-		w.mu.Lock()
-		uses := slices.Clone(w.uses)
-		w.mu.Unlock()
-		if len(uses) >= n {
-			return uses
+	var list []gateway.Use
+	r := eventtest.Read(w.t, w.events, "t", event.Query{From: 1})
+	for range n {
+		e := r.Next()
+		var u gateway.Use
+		if err := json.Unmarshal(e.Data, &u); err != nil || e.Type() != "models.used" || e.ID != "sbx_a" || e.Revision != u.N {
+			w.t.Fatalf("%+v, %v", e, err)
 		}
-		<-time.After(10 * time.Millisecond)
+		list = append(list, u)
 	}
-	w.t.Fatalf("%d calls are over, not %d", len(w.uses), n)
-	return nil
+	return list
 }
 
 func (w *world) post(path, body string, header http.Header) (int, string) {
@@ -167,7 +164,10 @@ func TestDoor_libraries(t *testing.T) {
 			if bytes.Contains(fmt.Append(nil, seen[0].Header), []byte(w.token)) {
 				t.Errorf("the vendor is told the sandbox's token")
 			}
-			want := gateway.Use{Tenant: "t", Sandbox: "sbx_a", Model: "the-" + c.vendor, Status: 200, Usage: reply.Usage, CostUSD: (50*10 + 7*100) / 1e6}
+			want := gateway.Use{
+				N: 1, Model: "the-" + c.vendor, Status: 200, Usage: reply.Usage, CostUSD: (50*10 + 7*100) / 1e6,
+				Spent: gateway.Spent{Calls: 1, Tokens: 57, CostUSD: (50*10 + 7*100) / 1e6},
+			}
 			if d := cmp.Diff(want, w.used(1)[0], cmpopts.IgnoreFields(gateway.Use{}, "At", "Took", "First"), cmpopts.EquateApprox(0, 1e-9)); d != "" {
 				t.Error(d)
 			}
@@ -305,8 +305,8 @@ func TestDoor_refuses(t *testing.T) {
 			t.Errorf("the token is %s: %d %s", name, status, text)
 		}
 	}
-	if len(w.uses) > 0 {
-		t.Errorf("%+v", w.uses)
+	if next, err := w.events.Next(t.Context()); err != nil || next != 1 {
+		t.Errorf("%d calls were told of, %v", next-1, err)
 	}
 	if s, err := w.Spent(t.Context(), "sbx_a"); err != nil || s != (gateway.Spent{}) {
 		t.Errorf("%+v is spent, %v", s, err)
@@ -453,6 +453,92 @@ func TestBudget_restart(t *testing.T) {
 	}
 	if s, err := stopped.Spent(t.Context(), "sbx_a"); err != nil || s != (gateway.Spent{}) {
 		t.Errorf("of a sandbox that is gone %+v is spent, %v", s, err)
+	}
+}
+
+// Many calls at once are told of some, with what all have used; a server that comes later
+// counts on.
+func TestEvents(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"usage":{"input_tokens":1,"output_tokens":1}}`)
+	}))
+	defer up.Close()
+	m, store, events := models{"the-anthropic": endpoint(catalog.Anthropic, up.URL)}, kvtest.NewMemory(), eventtest.NewMemory()
+	now := time.Now()
+	serve := func(calls int) {
+		t.Helper()
+		g, err := gateway.New(t.Context(), gateway.Config{Models: m, Seed: bytes.Repeat([]byte{7}, 32), Store: store, Transport: http.DefaultTransport, Events: events, Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		door := g.Door(gateway.Client{Tenant: "t", Sandbox: "sbx_a", Grant: gateway.Grant{Models: []string{"the-anthropic"}}})
+		for range calls {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/anthropic/v1/messages", strings.NewReader(`{"model":"default","max_tokens":1,"messages":[]}`))
+			r.Header.Set("X-Api-Key", g.Token("t", "sbx_a"))
+			w := httptest.NewRecorder()
+			if door.ServeHTTP(w, r); w.Code != 200 {
+				t.Fatal(w.Code, w.Body)
+			}
+		}
+		if err := g.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	}
+	told := func(n, calls int64) {
+		t.Helper()
+		var last gateway.Use
+		err := events.Newest(t.Context(), event.Models, func(e event.Event) error { return json.Unmarshal(e.Data, &last) })
+		if err != nil || last.N != uint64(n) || last.Spent.Calls != calls {
+			t.Errorf("the newest is %+v, %v, not number %d after %d calls", last, err, n, calls)
+		}
+	}
+	serve(50)
+	told(30, 30)
+	now = now.Add(time.Hour)
+	serve(2)
+	told(32, 52)
+}
+
+// A budget of dollars is none for a model whose price is not known.
+func TestBudget_noPrice(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{}`)
+	}))
+	defer up.Close()
+	e := endpoint(catalog.Anthropic, up.URL)
+	e.Price = llm.Price{}
+	for want, budget := range map[int]gateway.Budget{403: {CostUSD: 1}, 200: {CostUSD: 1, Tokens: 10_000}} {
+		w := newWorld(t, models{"the-anthropic": e}, kvtest.NewMemory(), budget)
+		if status, text := w.post("/anthropic/v1/messages", `{"model":"default","max_tokens":1,"messages":[]}`, nil); status != want || want == 403 && !strings.Contains(text, "budget of tokens") {
+			t.Errorf("with %+v: %d %s", budget, status, text)
+		}
+	}
+}
+
+// A fork has the key of the sandbox that it comes from, and a budget of its own.
+func TestDoor_fork(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"usage":{"input_tokens":1,"output_tokens":1}}`)
+	}))
+	defer up.Close()
+	w := newWorld(t, models{"the-anthropic": endpoint(catalog.Anthropic, up.URL)}, kvtest.NewMemory(), gateway.Budget{})
+	for want, c := range map[int]gateway.Client{200: {Tenant: "t", Sandbox: "sbx_b", KeyOf: "sbx_a"}, 401: {Tenant: "t", Sandbox: "sbx_c"}} {
+		c.Grant.Models = []string{"the-anthropic"}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/anthropic/v1/messages", strings.NewReader(`{"model":"default","max_tokens":1,"messages":[]}`))
+		r.Header.Set("X-Api-Key", w.token)
+		got := httptest.NewRecorder()
+		if w.Door(c).ServeHTTP(got, r); got.Code != want {
+			t.Errorf("%+v: %d %s", c, got.Code, got.Body)
+		}
+	}
+	for sandbox, calls := range map[string]int64{"sbx_a": 0, "sbx_b": 1, "sbx_c": 0} {
+		if s, err := w.Spent(t.Context(), sandbox); err != nil || s.Calls != calls {
+			t.Errorf("%s has used %+v, %v", sandbox, s, err)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ var answered = []string{"Content-Type", "Retry-After", "Retry-After-Ms", "X-Shou
 // pass sends the call, passes the answer back as it comes, and settles what it cost.
 func (c *call) pass(w http.ResponseWriter, r *http.Request, to route) {
 	m := newMeter(c.dialect)
-	use := Use{At: c.began, Tenant: c.door.c.Tenant, Sandbox: c.door.c.Sandbox, Model: c.endpoint.Name}
+	use := Use{At: c.began, Model: c.endpoint.Name}
 	sent := false
 	defer func() {
 		if to.count || !sent {
@@ -42,8 +42,8 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, to route) {
 		}
 		use.Usage = m.usage(c.in, use.Status)
 		use.CostUSD, use.Took = c.endpoint.Price.Cost(use.Usage), c.door.g.c.Now().Sub(c.began)
-		c.settle(r.Context(), amount{calls: 1, tokens: int64(use.Usage.Total()), cost: use.CostUSD})
-		c.door.g.c.Used(use)
+		use.Spent = c.settle(r.Context(), amount{calls: 1, tokens: int64(use.Usage.Total()), cost: use.CostUSD})
+		c.door.g.tell(c.door.c, use)
 	}()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -173,11 +173,14 @@ func copyFlushing(w http.ResponseWriter, r io.Reader) {
 	}
 }
 
-// settle puts what a call cost in the place of what it could have.
-func (c *call) settle(ctx context.Context, real amount) {
+// settle puts what a call cost in the place of what it could have, and returns what all
+// have used.
+func (c *call) settle(ctx context.Context, real amount) Spent {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWait)
 	defer cancel()
-	if err := c.door.g.books.settle(ctx, c.door.c, c.book, c.held, real); err != nil {
+	all, err := c.door.g.books.settle(ctx, c.door.c, c.book, c.held, real)
+	if err != nil {
 		c.door.g.c.Log.Warn("what a sandbox has used of a model is written down late", "sandbox", c.door.c.Sandbox, "error", err)
 	}
+	return all
 }

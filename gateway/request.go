@@ -21,6 +21,8 @@ const (
 const (
 	bytesPerToken = 3     // of JSON; fewer would be said of no language
 	mediaTokens   = 3_000 // of an image or a page, whatever its size
+	pageBytes     = 64 << 10
+	pagesMax      = 600 // of a document, which vendors refuse beyond
 	repliesMax    = 8
 )
 
@@ -134,7 +136,7 @@ func (a asked) named(body []byte, id string) []byte {
 
 // most is what a call may cost at most, and how many of its tokens are the request's.
 func (a asked) most(e catalog.Endpoint) (amount, int64) {
-	media, mediaBytes := weigh(a.root)
+	media, mediaBytes := weigh([]any{a.root["messages"], a.root["input"]})
 	out := int64(e.OutputTokensMax)
 	if out <= 0 {
 		out = outputDefault
@@ -179,7 +181,8 @@ func number(v any) (int64, bool) {
 	return i, err == nil
 }
 
-// weigh counts images and documents that are in a request, and their bytes.
+// weigh counts the images and pages that are in messages at most, and their bytes. What is
+// where a vendor takes it for text is none.
 func weigh(v any) (count, size int) {
 	switch v := v.(type) {
 	case []any:
@@ -188,14 +191,32 @@ func weigh(v any) (count, size int) {
 			count, size = count+n, size+s
 		}
 	case map[string]any:
-		for _, x := range v {
-			n, s := weigh(x)
-			count, size = count+n, size+s
+		if n, s := media(v); s > 0 {
+			return n, s
 		}
-	case string:
-		if len(v) > 4096 && strings.IndexFunc(v[:1024], func(r rune) bool { return r == ' ' || r == '\n' || r > 126 }) < 0 {
-			return 1 + len(v)>>20, len(v) // base64 of something
+		for _, key := range []string{"content", "output", "source"} {
+			n, s := weigh(v[key])
+			count, size = count+n, size+s
 		}
 	}
 	return count, size
+}
+
+// media counts what is in an object that is an image or a document.
+func media(m map[string]any) (count, size int) {
+	file, _ := m["file"].(map[string]any)
+	for _, v := range []any{m["data"], urlOf(m["image_url"]), m["file_data"], file["file_data"]} {
+		data, _ := v.(string)
+		kind, ok := strings.CutPrefix(data, "data:")
+		if !ok && m["type"] == "base64" {
+			kind, _ = m["media_type"].(string)
+		}
+		switch {
+		case strings.HasPrefix(kind, "image/"):
+			return 1, len(data)
+		case strings.HasPrefix(kind, "application/pdf"):
+			return 1 + min(len(data)/pageBytes, pagesMax), len(data)
+		}
+	}
+	return 0, 0
 }

@@ -59,14 +59,20 @@ func TestMost(t *testing.T) {
 		unbound  bool
 		endpoint catalog.Endpoint
 	}{
-		"asked":        {body: `{"model":"a","max_tokens":70}`, out: 70},
-		"not asked":    {body: `{"model":"a"}`, out: 1000},
-		"too many":     {body: `{"model":"a","max_output_tokens":5000000000}`, out: 1000},
-		"both":         {body: `{"model":"a","max_tokens":70,"max_completion_tokens":60}`, out: 60},
-		"replies":      {body: `{"model":"a","max_completion_tokens":60,"n":4}`, out: 240},
-		"an image":     {body: `{"model":"a","max_tokens":70,"x":"` + image + `"}`, out: 70, in: 4*mediaTokens + 12},
-		"long text":    {body: `{"model":"a","max_tokens":70,"x":"` + strings.Repeat("a word ", 900) + `"}`, out: 70},
-		"nothing said": {body: `{"model":"a"}`, out: outputDefault, unbound: true},
+		"asked":     {body: `{"model":"a","max_tokens":70}`, out: 70},
+		"not asked": {body: `{"model":"a"}`, out: 1000},
+		"too many":  {body: `{"model":"a","max_output_tokens":5000000000}`, out: 1000},
+		"both":      {body: `{"model":"a","max_tokens":70,"max_completion_tokens":60}`, out: 60},
+		"replies":   {body: `{"model":"a","max_completion_tokens":60,"n":4}`, out: 240},
+		"images": {
+			body: `{"model":"a","max_tokens":70,"messages":[{"content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + image + `"}},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + image + `"}}]}]}`,
+			out:  70, in: 2*mediaTokens + 59,
+		},
+		"an image in an answer": {body: `{"model":"a","max_tokens":70,"input":[{"output":[{"type":"input_image","image_url":"data:image/png;base64,` + image + `"}]}]}`, out: 70, in: mediaTokens + 30},
+		"a document":            {body: `{"model":"a","max_tokens":70,"messages":[{"content":[{"file":{"file_data":"data:application/pdf;base64,` + image + `"}}]}]}`, out: 70, in: 49*mediaTokens + 27},
+		"text like an image":    {body: `{"model":"a","max_tokens":70,"messages":[{"content":"` + image + `"},{"content":[{"type":"tool_use","input":{"type":"base64","media_type":"image/png","data":"` + image + `"}}]}]}`, out: 70},
+		"long text":             {body: `{"model":"a","max_tokens":70,"x":"` + strings.Repeat("a word ", 900) + `"}`, out: 70},
+		"nothing said":          {body: `{"model":"a"}`, out: outputDefault, unbound: true},
 	} {
 		if !c.unbound {
 			c.endpoint = e

@@ -91,6 +91,9 @@ type UpdateRequest struct {
 	// Network is another policy; see Spec.Policy. Unsupported: the machine was made
 	// without a network.
 	Network *egress.Policy
+	// Models is what its programs may use from now on; of no models it is none.
+	// Unsupported: as with Network.
+	Models *ModelGrant
 }
 
 // Apply changes i. The request has been checked.
@@ -120,6 +123,9 @@ func (u UpdateRequest) Apply(i *Info, now time.Time, l Limits, d Defaults) {
 	if p := u.Network; p != nil {
 		i.Spec.Network = cmp.Or(p.Profile, egress.None)
 		i.Spec.Egress = &egress.Policy{Allow: slices.Clone(p.Allow), Deny: slices.Clone(p.Deny)}
+	}
+	if u.Models != nil {
+		i.Spec.GrantModels(*u.Models, i.ID)
 	}
 }
 

@@ -1,6 +1,11 @@
 package sandbox
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/skete-dev/skete/egress"
+)
 
 // ModelGrant is what the programs of a sandbox may use of the models of the host.
 type ModelGrant struct {
@@ -11,18 +16,35 @@ type ModelGrant struct {
 	Tokens    int64   `json:"tokens,omitempty"` // in and out
 	CostUSD   float64 `json:"cost_usd,omitempty"`
 	PerMinute int     `json:"per_minute,omitempty"` // calls
+	// KeyOf is the sandbox whose key its programs show. A fork has that of the one that it
+	// comes from: programs that went on in it hold it. Whose calls they are, the connection
+	// says.
+	KeyOf ID `json:"key_of,omitempty"`
 }
 
 const modelsMax = 20 // of a grant
 
 // clone shares nothing with g.
-func (g *ModelGrant) clone() *ModelGrant {
-	if g == nil {
-		return nil
+func (g ModelGrant) clone() *ModelGrant {
+	g.Models = slices.Clone(g.Models)
+	return &g
+}
+
+// GrantModels makes g what the programs of the sandbox with this ID may use; of no models it
+// is none. A network that is there stays, so that they can be granted again.
+func (s *Spec) GrantModels(g ModelGrant, id ID) {
+	key := id
+	if s.Models != nil {
+		key = cmp.Or(s.Models.KeyOf, id)
 	}
-	c := *g
-	c.Models = slices.Clone(g.Models)
-	return &c
+	had := s.HasNetwork()
+	if s.Models = nil; len(g.Models) > 0 {
+		s.Models = g.clone()
+		s.Models.KeyOf = key
+	}
+	if had && !s.HasNetwork() {
+		s.Egress = &egress.Policy{}
+	}
 }
 
 // models says what is wrong with a grant.

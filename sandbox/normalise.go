@@ -192,8 +192,9 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	if s.Egress != nil {
 		s.Egress = &egress.Policy{Allow: slices.Clone(s.Egress.Allow), Deny: slices.Clone(s.Egress.Deny)}
 	}
-	p.models(s.Models)
-	s.Models = s.Models.clone()
+	if p.models(s.Models); s.Models != nil {
+		s.Models = s.Models.clone()
+	}
 	for _, x := range egress.Problems(s.Policy()) {
 		p.add("network "+x.Field, "%s", x.Text)
 	}
@@ -407,6 +408,9 @@ func (u UpdateRequest) Check(l Limits) error {
 		for _, x := range egress.Problems(*u.Network) {
 			p.add("network "+x.Field, "%s", x.Text)
 		}
+	}
+	if u.Models != nil && len(u.Models.Models) > 0 {
+		p.models(u.Models)
 	}
 	return p.err()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
+	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/server/auth"
@@ -128,6 +129,13 @@ func eventView(e event.Event) (api.Event, error) {
 		}
 		view := decisionView(d)
 		v.Network = &view
+	case event.Models:
+		var u gateway.Use
+		if err := json.Unmarshal(e.Data, &u); err != nil {
+			return v, err
+		}
+		view := modelCallView(u)
+		v.Models = &view
 	}
 	return v, nil
 }

@@ -151,20 +151,6 @@ func SpecOf(c api.CreateSandbox) (sandbox.Spec, error) {
 	}, nil
 }
 
-func modelGrant(g *api.ModelGrant) *sandbox.ModelGrant {
-	if g == nil {
-		return nil
-	}
-	return &sandbox.ModelGrant{Models: g.Models, Tokens: g.Tokens, CostUSD: g.CostUSD, PerMinute: g.PerMinute}
-}
-
-func modelsView(g *sandbox.ModelGrant) *api.ModelGrant {
-	if g == nil {
-		return nil
-	}
-	return &api.ModelGrant{Models: g.Models, Tokens: g.Tokens, CostUSD: g.CostUSD, PerMinute: g.PerMinute}
-}
-
 func checkPairs(what string, pairs map[string]string) error {
 	size := 0
 	for k, v := range pairs {

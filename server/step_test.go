@@ -145,7 +145,7 @@ func stepCalls(dir string) map[string]stepCall {
 var noStepRoutes = []string{
 	"POST /start", "POST /stop", "POST /pause", "POST /resume", "POST /fork", "POST /snapshots",
 	"DELETE /processes/{key}", "GET /processes/{key}/attach", "POST /processes/{key}/resize", "POST /processes/{key}/signal", "POST /processes/{key}/stdin",
-	"PUT /network",
+	"PUT /network", "PUT /models",
 	"POST /history", "POST /history/plan", "POST /history/apply", "POST /history/move", "DELETE /history",
 	"GET /ports/{port}/connect", "GET /previews", "POST /previews", "DELETE /previews/{preview}",
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 )
 
-var eventKinds = []string{"sandbox", "run", "workspace", "network"}
+var eventKinds = []string{"sandbox", "run", "workspace", "network", "models"}
 
 func (a program) events() *cobra.Command {
 	var f client.EventFilter
@@ -22,17 +22,19 @@ func (a program) events() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "Follow what happens to sandboxes, their workspaces and networks, and runs",
 		Long: `Print a line whenever a sandbox or a run changes its state, a workspace has a new
-revision, or something that a sandbox sent was allowed or refused: a number, the time,
-what it is about and its state, its id (a workspace and a network have that of their
-sandbox), and its name, its title, what the revision is the result of, or where to the
-request was. It begins with what happens from now on; --from 1 begins with all that is
-kept, which is a week's, of each sandbox, workspace, network and run the newest 64.
+revision, something that a sandbox sent was allowed or refused, or a program in one has
+called a model: a number, the time, what it is about and its state, its id (all but a run
+have that of their sandbox), and its name, its title, what the revision is the result of,
+where to the request was, or what the call cost. It begins with what happens from now on;
+--from 1 begins with all that is kept, which is a week's, of each sandbox and run the
+newest 64 of a kind.
 The numbers grow, over restarts of the server too; others' events leave gaps. A
 lost connection is resumed.
 
 A workspace is "changed" by what runs in it, and "restored" by an undo, a redo, a
 restore or a revert. What a network decides alike in a row is told once, and of many
-decisions a second some; skete egress log has the last thousand.
+decisions a second some; skete egress log has the last thousand. Of many calls of
+models some are told, each with what all have used.
 
 A line "resync" says that what came before is gone: list again (skete ls, skete
 runs). --json prints each event as the API does, with all of the sandbox,
@@ -89,6 +91,8 @@ func (a program) printEvent(e api.Event) error {
 		name = e.Workspace.Title
 	case e.Network != nil:
 		name = strings.TrimSpace(fmt.Sprintf("%s:%d %s %s", e.Network.Host, e.Network.Port, e.Network.Method, e.Network.Path))
+	case e.Models != nil:
+		name = fmt.Sprintf("%s %d tokens $%.4f", e.Models.Model, e.Models.TokensIn+e.Models.TokensOut, e.Models.CostUSD)
 	}
 	_, err := fmt.Fprintf(a.Out, "%6d  %s  %-18s %s  %s\n", e.Seq, e.Time.Local().Format(time.DateTime), kind, app.Cell(e.ID), app.Cell(name))
 	if err != nil {

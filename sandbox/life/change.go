@@ -409,8 +409,8 @@ func (k *Sandbox) Update(u sandbox.UpdateRequest) (sandbox.Info, error) {
 	if ended {
 		return sandbox.Info{}, errDestroyed(k.id)
 	}
-	if u.Network != nil && !k.record().Info.Spec.HasNetwork() {
-		return sandbox.Info{}, errs.New(errs.Unsupported, "sandbox %s was made without a network", k.id).WithHint("fork it, or create another one, with a network")
+	if (u.Network != nil || u.Models != nil) && !k.record().Info.Spec.HasNetwork() {
+		return sandbox.Info{}, errs.New(errs.Unsupported, "sandbox %s was made without a network", k.id).WithHint("create another one, with a network")
 	}
 	if err := k.commit(func(r *registryRecord) { u.Apply(&r.Info, k.d.now(), k.d.Limits, k.d.Defaults) }); err != nil {
 		return sandbox.Info{}, err

@@ -54,6 +54,13 @@ func (e *elsewhere) find(tenant string, id sandbox.ID) (node string, ok bool) {
 	return p.node, ok && p.tenant == tenant
 }
 
+func (e *elsewhere) has(id sandbox.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, ok := e.all[id]
+	return ok
+}
+
 // of returns a tenant's, with their names.
 func (e *elsewhere) of(tenant string) map[sandbox.ID]string {
 	e.mu.Lock()

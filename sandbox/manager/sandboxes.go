@@ -42,6 +42,9 @@ func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateReq
 		}
 		c.ID = sandbox.KeyedID(m.secret, tenant, r.Key)
 	}
+	if c.Spec.Models != nil {
+		c.Spec.GrantModels(*c.Spec.Models, c.ID)
+	}
 	for {
 		info, err := m.create(ctx, c)
 		if !errors.Is(err, life.ErrGone) {
@@ -119,6 +122,14 @@ func (m *Manager) Get(_ context.Context, tenant string, id sandbox.ID) (sandbox.
 		return sandbox.Info{}, err
 	}
 	return k.Info(), nil
+}
+
+// Known reports whether there is such a sandbox, of any tenant and on any node.
+func (m *Manager) Known(id sandbox.ID) bool {
+	m.mu.Lock()
+	here := m.lives[id] != nil
+	m.mu.Unlock()
+	return here || m.elsewhere.has(id)
 }
 
 // InUse tells whether a machine of any tenant runs from the root file system

@@ -43,13 +43,6 @@ import (
 // DecisionsMax is how many decisions of a sandbox are kept.
 const DecisionsMax = 1000
 
-// Bounds of what is told of a sandbox: a program can be refused thousands of times a
-// second, and events are kept for days.
-const (
-	tellAtOnce = 30
-	tellEvery  = time.Second
-)
-
 // States of an event.
 const (
 	allowed = "allowed"
@@ -322,7 +315,7 @@ type Decision struct {
 type decisions struct {
 	last uint64
 	list []Decision
-	told time.Time // up to when events have taken their share of the time
+	pace event.Pace
 }
 
 func (s *Service) decided(of Owner, d proxy.Decision) {
@@ -349,12 +342,9 @@ func (s *Service) decided(of Owner, d proxy.Decision) {
 // tell tells of the newest decision of a sandbox, unless there were too many lately.
 // Precondition: s.mu is held.
 func (s *Service) tell(of Owner, l *decisions) {
-	now := s.c.Now()
-	at := later(l.told, now.Add(-tellAtOnce*tellEvery)).Add(tellEvery)
-	if at.After(now) {
+	if !l.pace.Allow(s.c.Now()) {
 		return
 	}
-	l.told = at
 	d := l.list[len(l.list)-1]
 	state := refused
 	if d.Allowed {
@@ -364,13 +354,6 @@ func (s *Service) tell(of Owner, l *decisions) {
 	s.c.Events.Append(event.Event{
 		Time: d.At.UTC(), Tenant: of.Tenant, Node: s.c.Node, Kind: event.Network, ID: string(of.ID), State: state, Revision: d.N, Data: data,
 	})
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func alike(a, b proxy.Decision) bool {

@@ -22,14 +22,15 @@ func (r *running) openModels(ctx context.Context, seed []byte) error {
 		return err
 	}
 	r.onClose(func() error { models.Close(); return nil })
-	r.models = modelList{models}
 	store, err := r.store.KV(ctx, "model-use")
 	if err != nil {
 		return err
 	}
-	if r.gateway, err = gateway.New(gateway.Config{Models: models, Seed: seed, Store: store, Log: r.c.Log}); err != nil {
+	c := gateway.Config{Models: models, Seed: seed, Store: store, Events: r.store.Events(), Node: r.node.ID, Log: r.c.Log}
+	if r.gateway, err = gateway.New(ctx, c); err != nil {
 		return err
 	}
+	r.models = modelList{models, r.gateway}
 	r.onClose(func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatewayCloseWait)
 		defer cancel()
@@ -52,7 +53,8 @@ func (r *running) modelsAt(of network.Owner, host string) http.Handler {
 	if err != nil || info.Spec.Models == nil {
 		return nil
 	}
-	return r.gateway.Door(gateway.Client{Tenant: info.Tenant, Sandbox: string(info.ID), Grant: grantOf(*info.Spec.Models)})
+	g := *info.Spec.Models
+	return r.gateway.Door(gateway.Client{Tenant: info.Tenant, Sandbox: string(info.ID), KeyOf: string(g.KeyOf), Grant: grantOf(g)})
 }
 
 func grantOf(m sandbox.ModelGrant) gateway.Grant {
@@ -65,7 +67,7 @@ type withModels struct {
 	gateway *gateway.Gateway
 }
 
-// Forget implements manager.Networks. What is not dropped now is at the next start.
+// Forget implements manager.Networks. What is not dropped now is when the server tidies.
 func (n withModels) Forget(id sandbox.ID) {
 	n.Service.Forget(id)
 	ctx, cancel := context.WithTimeout(context.Background(), gatewayForgetWait)
@@ -74,7 +76,15 @@ func (n withModels) Forget(id sandbox.ID) {
 }
 
 // modelList shows the catalogue. It is a server.Models.
-type modelList struct{ c *catalog.Catalog }
+type modelList struct {
+	c *catalog.Catalog
+	g *gateway.Gateway
+}
+
+// Spent implements server.Models.
+func (l modelList) Spent(ctx context.Context, sandbox string) (gateway.Spent, error) {
+	return l.g.Spent(ctx, sandbox)
+}
 
 // Models implements server.Models.
 func (l modelList) Models(ctx context.Context) []api.Model {

@@ -93,7 +93,7 @@ func (r *running) heldBy(of network.Owner, q egress.Request) []secret.Held {
 func (r *running) machineEnv(info sandbox.Info) map[string]string {
 	env := r.secrets.Env(info.Tenant, userOf(info))
 	if info.Spec.Models != nil {
-		maps.Copy(env, r.gateway.Env(info.Tenant, string(info.ID)))
+		maps.Copy(env, r.gateway.Env(info.Tenant, string(cmp.Or(info.Spec.Models.KeyOf, info.ID))))
 	}
 	return env
 }

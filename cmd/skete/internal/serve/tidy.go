@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/store"
 )
 
@@ -45,6 +46,15 @@ func (t *tidier) loop(ctx context.Context) {
 		t.tidy(ctx)
 		t.sweepTemplates(ctx)
 		t.sweepHistories(ctx)
+		t.sweepModels(ctx)
+	}
+}
+
+// sweepModels drops what sandboxes have used of models that are gone.
+func (t *tidier) sweepModels(ctx context.Context) {
+	known := func(id string) bool { return t.r.manager.Known(sandbox.ID(id)) }
+	if err := t.r.gateway.Sweep(ctx, known); err != nil {
+		t.r.c.Log.Warn("what sandboxes have used of models could not be swept", "error", err)
 	}
 }
 

@@ -31,7 +31,7 @@ func Command(run *app.App) *cobra.Command {
   skete vm clean --all`, "sandbox")
 	cmd.AddCommand(
 		a.vmCreate(), a.vmRun(), a.vmTemp(), a.vmExec(), a.vmShell(),
-		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmRename(), a.vmClean(),
+		a.vmList(), a.vmInspect(), a.vmStart(), a.vmStop(), a.vmPause(), a.vmResume(), a.vmRename(), a.vmModels(), a.vmClean(),
 		a.vmPs(), a.vmLogs(), a.vmAttach(), a.vmKill(), a.vmForward(),
 	)
 	cmd.AddCommand(snapshotCommands(run)...)
