@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -100,12 +101,15 @@ var remote = []string{"mcp_servers", "container", "web_search_options", "backgro
 // check refuses what would make the vendor fetch from places, or run things, for the
 // sandbox: its answers and requests would pass by the sandbox's own policy. Denied.
 func (a asked) check(d dialect) error {
+	if err := oddFields(a.root); err != nil {
+		return err
+	}
 	for _, key := range remote {
 		if v, there := a.root[key]; there && v != nil && v != false {
 			return errs.New(errs.Denied, "%s is not allowed here: the vendor would act where this sandbox may not", key)
 		}
 	}
-	if tier, ok := a.root["service_tier"].(string); ok && !slices.Contains([]string{"auto", "default", "standard_only", "flex"}, tier) {
+	if tier := textOf(a.root["service_tier"]); tier != "" && !slices.Contains([]string{"auto", "default", "standard_only", "flex"}, tier) {
 		return errs.New(errs.Denied, "service_tier %.40q is not allowed here: what it costs is not known", tier)
 	}
 	if _, stored := a.root["prompt"].(map[string]any); stored {
@@ -114,8 +118,11 @@ func (a asked) check(d dialect) error {
 	tools, _ := a.root["tools"].([]any)
 	for _, t := range tools {
 		m, _ := t.(map[string]any)
-		kind, _ := m["type"].(string)
-		if kind == "" && d == messages { // a tool of the caller's own
+		if err := oddFields(m); err != nil {
+			return err
+		}
+		kind := textOf(m["type"])
+		if _, there := m["type"]; !there && d == messages { // a tool of the caller's own
 			continue
 		}
 		if !slices.ContainsFunc(ownTools[d], func(own string) bool {
@@ -143,12 +150,29 @@ func fetches(v any) error {
 			}
 		}
 	case map[string]any:
+		if err := oddFields(v); err != nil {
+			return err
+		}
 		for _, key := range []string{"image_url", "file_url", "audio_url", "video_url"} {
-			if u := urlOf(v[key]); u != "" && !strings.HasPrefix(u, "data:") {
+			m, _ := v[key].(map[string]any)
+			if err := oddFields(m); err != nil {
+				return err
+			}
+			if u, there := urlOf(v[key]).(text); there && !bytes.HasPrefix(u.raw, []byte("data:")) {
 				return errs.New(errs.Denied, "%s is not allowed here: the vendor would fetch it, where this sandbox may not. Send what is there instead", key)
 			}
 		}
-		if source, ok := v["source"].(map[string]any); ok && urlOf(source["url"]) != "" {
+		file, _ := v["file"].(map[string]any)
+		source, _ := v["source"].(map[string]any)
+		for _, m := range []map[string]any{v, file, source} {
+			if err := oddFields(m); err != nil {
+				return err
+			}
+			if m["file_id"] != nil {
+				return errs.New(errs.Denied, "file_id is not allowed here: whose file it is, is not known. Send what is there instead")
+			}
+		}
+		if source["url"] != nil {
 			return errs.New(errs.Denied, "a source with a URL is not allowed here: the vendor would fetch it, where this sandbox may not. Send what is there instead")
 		}
 		for _, key := range []string{"content", "output"} {
@@ -160,12 +184,29 @@ func fetches(v any) error {
 	return nil
 }
 
-func urlOf(v any) string {
+// urlOf is the URL that a field is, or has.
+func urlOf(v any) any {
 	if m, ok := v.(map[string]any); ok {
-		v = m["url"]
+		return m["url"]
 	}
-	s, _ := v.(string)
-	return s
+	return v
+}
+
+// looked are the fields that are looked at, of requests and in them.
+var looked = append([]string{
+	"model", "max_tokens", "max_output_tokens", "max_completion_tokens", "n", "service_tier", "prompt", "tools", "messages", "input", "system", "previous_response_id", "conversation",
+	"type", "image_url", "file_url", "audio_url", "video_url", "url", "source", "file", "file_id", "content", "output",
+}, remote...)
+
+// oddFields refuses an object with a field that some servers take for one that is looked at:
+// they do not tell small letters from others. Denied.
+func oddFields(m map[string]any) error {
+	for key := range m {
+		if !slices.Contains(looked, key) && slices.ContainsFunc(looked, func(l string) bool { return strings.EqualFold(l, key) }) {
+			return errs.New(errs.Denied, "the field %.40q is not allowed here: write it with small letters", key)
+		}
+	}
+	return nil
 }
 
 // refuse answers as a vendor does, so that programs understand it.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +32,10 @@ const Host = "models.skete.internal"
 // Bounds of calls.
 const (
 	bodyBytesMax  = 32 << 20
-	callsMax      = 64 // of a sandbox at once
+	bodyWait      = time.Minute // for all of it
+	sandboxBytes  = 64 << 20    // of a sandbox's requests that are held at once
+	allBytes      = 512 << 20   // of all
+	callsMax      = 64          // of a sandbox at once
 	seedBytesMin  = 32
 	outputDefault = 32_000 // tokens, of a model of which nothing is known
 )
@@ -100,8 +105,11 @@ type Gateway struct {
 	c     Config
 	books *books
 
+	parses  chan struct{} // bounds what is parsed at once: a tree can be much larger than its text
 	mu      sync.Mutex
 	tellers map[string]*teller // by sandbox
+	held    map[string]int64   // bytes of requests, by sandbox
+	heldAll int64
 }
 
 // teller tells of a sandbox's calls.
@@ -130,7 +138,7 @@ func New(ctx context.Context, c Config) (*Gateway, error) {
 		t.DisableCompression, t.MaxIdleConnsPerHost = true, callsMax
 		c.Transport = t
 	}
-	g := &Gateway{c: c, books: &books{store: c.Store, now: c.Now, open: map[string]*book{}}, tellers: map[string]*teller{}}
+	g := &Gateway{c: c, books: &books{store: c.Store, now: c.Now, open: map[string]*book{}}, tellers: map[string]*teller{}, held: map[string]int64{}, parses: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	return g, c.Events.Newest(ctx, event.Models, func(e event.Event) error {
 		g.tellers[e.ID] = &teller{last: e.Revision}
 		return nil
@@ -182,6 +190,25 @@ func (g *Gateway) Door(c Client) http.Handler {
 	return &door{g: g, c: c, token: g.Token(c.Tenant, cmp.Or(c.KeyOf, c.Sandbox))}
 }
 
+// room sets memory aside for a request of so many bytes, until release.
+func (g *Gateway) room(sandbox string, n int64) (release func(), ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held[sandbox]+n > sandboxBytes || g.heldAll+n > allBytes {
+		return nil, false
+	}
+	g.held[sandbox] += n
+	g.heldAll += n
+	return sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.heldAll -= n
+		if g.held[sandbox] -= n; g.held[sandbox] == 0 {
+			delete(g.held, sandbox)
+		}
+	}), true
+}
+
 // tell tells of a call that is over.
 func (g *Gateway) tell(c Client, u Use) {
 	g.mu.Lock()
@@ -215,8 +242,8 @@ type call struct {
 	door     *door
 	dialect  dialect
 	endpoint catalog.Endpoint
-	body     []byte
-	asked    asked
+	body     []byte // until it is sent
+	free     func() // gives back what body takes; nil = nothing is
 	book     *book
 	held     amount // set aside for it in the book
 	in       int64  // tokens of the request, at most
@@ -239,7 +266,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &call{door: d, dialect: route.dialect, began: d.g.c.Now()}
-	if status, err := c.take(r, route); err != nil {
+	defer c.drop()
+	if status, err := c.take(w, r, route); err != nil {
 		refuse(w, route.dialect, status, "%s", errs.Public(err))
 		return
 	}
@@ -258,37 +286,85 @@ func (d *door) knows(r *http.Request) bool {
 
 // take reads a call, finds its model and sets aside what it may cost. The status is that
 // of a refusal.
-func (c *call) take(r *http.Request, route route) (status int, err error) {
-	if r.ContentLength > bodyBytesMax {
+func (c *call) take(w http.ResponseWriter, r *http.Request, route route) (status int, err error) {
+	if status, err = c.read(w, r); err != nil {
+		return status, err
+	}
+	if status, err = c.understand(r.Context(), route); err != nil {
+		return status, err
+	}
+	if c.book, err = c.door.g.books.hold(r.Context(), c.door.c, c.held); err != nil {
+		return statusOf(err), err
+	}
+	return 0, nil
+}
+
+// drop lets go of the request.
+func (c *call) drop() {
+	if c.body = nil; c.free != nil {
+		c.free()
+	}
+}
+
+// read takes the request's body.
+func (c *call) read(w http.ResponseWriter, r *http.Request) (status int, err error) {
+	size := int64(bodyBytesMax)
+	if r.ContentLength >= 0 {
+		size = r.ContentLength
+	}
+	if size > bodyBytesMax {
 		return http.StatusRequestEntityTooLarge, errs.New(errs.Invalid, "the request is larger than %d MB", bodyBytesMax>>20)
 	}
-	if c.body, err = io.ReadAll(io.LimitReader(r.Body, bodyBytesMax+1)); err != nil {
+	var ok bool
+	if c.free, ok = c.door.g.room(c.door.c.Sandbox, size); !ok {
+		return http.StatusTooManyRequests, errs.New(errs.Conflict, "too many large requests are under way")
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyWait)) // what has none has a sender that is here
+	var b bytes.Buffer
+	if r.ContentLength > 0 {
+		b.Grow(int(min(size, 1<<20)) + bytes.MinRead) // the rest as it comes
+	}
+	n, err := b.ReadFrom(io.LimitReader(r.Body, bodyBytesMax+1))
+	switch {
+	case err != nil:
 		return http.StatusBadRequest, errs.New(errs.Invalid, "the request could not be read")
-	}
-	if len(c.body) > bodyBytesMax {
+	case n > bodyBytesMax:
 		return http.StatusRequestEntityTooLarge, errs.New(errs.Invalid, "the request is larger than %d MB", bodyBytesMax>>20)
 	}
-	if c.asked, err = parse(c.dialect, c.body); err != nil {
+	_ = control.SetReadDeadline(time.Time{})
+	c.body = b.Bytes()
+	return 0, nil
+}
+
+// understand finds the model of a request and what it may cost, and refuses what is not
+// allowed.
+func (c *call) understand(ctx context.Context, route route) (status int, err error) {
+	select {
+	case c.door.g.parses <- struct{}{}:
+		defer func() { <-c.door.g.parses }()
+	case <-ctx.Done():
+		return http.StatusServiceUnavailable, errs.New(errs.Unavailable, "the client is gone")
+	}
+	a, err := parse(c.dialect, c.body)
+	if err != nil {
 		return http.StatusBadRequest, err
 	}
-	if c.endpoint, err = c.door.find(r.Context(), c.asked.model); err != nil {
+	if c.endpoint, err = c.door.find(ctx, a.model); err != nil {
 		return http.StatusForbidden, err
 	}
 	if !c.dialect.speaks(c.endpoint.Vendor) {
 		return http.StatusBadRequest, errs.New(errs.Invalid, "the model %s does not speak this API, but that of %s", c.endpoint.Name, doorsOf(c.endpoint.Vendor))
 	}
-	if err = c.asked.check(c.dialect); err != nil {
+	if err = a.check(c.dialect); err != nil {
 		return http.StatusForbidden, err
 	}
 	if b := c.door.c.Grant.Budget; b.CostUSD > 0 && b.Tokens == 0 && c.endpoint.Price == (llm.Price{}) {
 		return http.StatusForbidden, errs.New(errs.Denied, "what the model %s costs is not known here, and this sandbox's budget is in dollars: its operator can give the model a price, or the sandbox a budget of tokens", c.endpoint.Name)
 	}
-	c.body = c.asked.named(c.body, c.endpoint.ID)
-	if c.held, c.in = c.asked.most(c.endpoint); route.count { // it costs nothing
+	c.body = a.named(c.body, c.endpoint.ID)
+	if c.held, c.in = a.most(c.endpoint); route.count { // it costs nothing
 		c.held = amount{calls: 1}
-	}
-	if c.book, err = c.door.g.books.hold(r.Context(), c.door.c, c.held); err != nil {
-		return statusOf(err), err
 	}
 	return 0, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/event/eventtest"
 	"github.com/skete-dev/skete/gateway"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/llm"
@@ -258,7 +260,7 @@ func TestDoor_refuses(t *testing.T) {
 		"two models, one of them hidden": {m, `{"model":"the-anthropic","mod\u0065l":"the-openai"}`, 400, "twice"},
 		"a key twice, deeper":            {m, claude(`,"tools":[{"type":"custom","type":"web_search_20260209"}]`), 400, "twice"},
 		"too deep":                       {m, claude(`,"x":` + strings.Repeat("[", 200) + strings.Repeat("]", 200)), 400, "deep"},
-		"too many values":                {m, claude(`,"x":[` + strings.Repeat("0,", 600_000) + `0]`), 400, "values"},
+		"too many values":                {m, claude(`,"x":[` + strings.Repeat("0,", 110_000) + `0]`), 400, "values"},
 		"too long":                       {m, claude(`,"x":"` + strings.Repeat("x", 33<<20) + `"`), 413, "MB"},
 		"another model":                  {m, `{"model":"claude-opus-9","max_tokens":5}`, 403, "may not use the model"},
 		"its API":                        {c, claude(""), 400, "does not speak"},
@@ -283,6 +285,14 @@ func TestDoor_refuses(t *testing.T) {
 		"in the background":              {r, gpt(`,"background":true`), 403, "background"},
 		"a stored prompt":                {r, gpt(`,"prompt":{"id":"pmpt_1"}`), 403, "stored prompt"},
 		"a dear tier":                    {r, gpt(`,"service_tier":"priority"`), 403, "service_tier"},
+		"another model, for some":        {c, `{"model":"the-openai","Model":"other"}`, 403, "small letters"},
+		"another, by odd letters":        {c, `{"model":"the-openai","toolſ":[]}`, 403, "small letters"},
+		"tools, for some":                {r, gpt(`,"tools":[{"type":"custom","Type":"mcp"}]`), 403, "small letters"},
+		"an image, for some":             {c, gpt(`,"messages":[{"content":[{"type":"image_url","Image_URL":"http://evil.example"}]}]`), 403, "small letters"},
+		"a URL, for some":                {c, gpt(`,"messages":[{"content":[{"type":"image_url","image_url":{"URL":"http://evil.example"}}]}]`), 403, "small letters"},
+		"a file of the host's":           {r, gpt(`,"input":[{"content":[{"type":"input_file","file_id":"file_1"}]}]`), 403, "file_id"},
+		"a file of the host's, there":    {m, claude(`,"messages":[{"content":[{"type":"document","source":{"type":"file","file_id":"file_1"}}]}]`), 403, "file_id"},
+		"a file of the host's, in chat":  {c, gpt(`,"messages":[{"content":[{"type":"file","file":{"file_id":"file_1"}}]}]`), 403, "file_id"},
 		"another place":                  {"/openai/v1/files", `{}`, 404, "nothing at"},
 		"above":                          {"/openai/v1/../v1/responses", `{}`, 404, "nothing at"},
 		"hidden":                         {"/openai/v1%2Fresponses", `{}`, 404, "nothing at"},
@@ -323,7 +333,7 @@ func TestDoor_data(t *testing.T) {
 	w := newWorld(t, models{"the-anthropic": endpoint(catalog.Anthropic, up.URL), "the-openai": endpoint(catalog.OpenAI, up.URL)}, kvtest.NewMemory(), gateway.Budget{})
 	for path, body := range map[string]string{
 		"/anthropic/v1/messages": `{"model":"anthropic-1","max_tokens":5,"tools":[{"type":"bash_20250124","name":"bash"},{"name":"fetch","input_schema":{"properties":{"url":{}}}}],"messages":[
-			{"role":"assistant","content":[{"type":"tool_use","input":{"source":{"url":"https://a.example"},"image_url":"https://a.example"}}]},
+			{"role":"assistant","content":[{"type":"tool_use","input":{"source":{"url":"https://a.example"},"image_url":"https://a.example","URL":"https://a.example"}}]},
 			{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"aGk="}},{"type":"text","text":"image_url: https://a.example"}]}]}`,
 		"/openai/v1/chat/completions": `{"model":"openai/openai-1","n":1,"tools":[{"type":"function","function":{"name":"a"}}],"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}]}`,
 		"/openai/v1/responses":        `{"model":"the-openai","background":false,"tools":[{"type":"local_shell"},{"type":"custom","name":"apply_patch"}],"input":[{"type":"function_call","arguments":"{\"file_url\":\"https://a.example\"}"},{"role":"user","content":"hi"}]}`,
@@ -499,6 +509,40 @@ func TestEvents(t *testing.T) {
 	now = now.Add(time.Hour)
 	serve(2)
 	told(32, 52)
+}
+
+// What requests take of the host's memory is bounded: those that say that they are large,
+// and send nothing, leave room for no other one, until they are gone.
+func TestDoor_large(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{}`)
+	}))
+	defer up.Close()
+	w := newWorld(t, models{"the-anthropic": endpoint(catalog.Anthropic, up.URL)}, kvtest.NewMemory(), gateway.Budget{})
+	const body = `{"model":"default","max_tokens":1,"messages":[]}`
+	answers := func(want int) {
+		t.Helper()
+		patience.Until(t, 10*time.Second, "the answer", func() bool {
+			status, _ := w.post("/anthropic/v1/messages", body, nil)
+			return status == want
+		})
+	}
+	var open []net.Conn
+	for _, size := range []string{"Content-Length: 33554432", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n%s\r\n\r\n", w.token, size)
+		open = append(open, conn)
+	}
+	answers(429)
+	for _, conn := range open {
+		conn.Close()
+	}
+	answers(200)
 }
 
 // A budget of dollars is none for a model whose price is not known.

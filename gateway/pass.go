@@ -56,6 +56,7 @@ func (c *call) pass(w http.ResponseWriter, r *http.Request, to route) {
 	}
 	res, err := c.door.g.c.Transport.RoundTrip(req)
 	sent = true
+	c.drop()
 	if err != nil {
 		c.door.g.c.Log.Debug("a model cannot be reached for a sandbox", "model", c.endpoint.Name, "error", err)
 		refuse(w, c.dialect, http.StatusBadGateway, "the server of the model %s cannot be reached: %s", c.endpoint.Name, reason(ctx, err))

@@ -3,18 +3,10 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/catalog"
-)
-
-// Bounds of what is in a request, so that a hostile one does not fill the memory.
-const (
-	nodesMax = 500_000
-	depthMax = 100
 )
 
 // Of what a request may cost at most.
@@ -26,8 +18,7 @@ const (
 	repliesMax    = 8
 )
 
-// asked is a request, as far as it must be understood. Keys that are twice in an object
-// are refused anywhere: which of them counts is for each reader another.
+// asked is a request, as far as it must be understood.
 type asked struct {
 	model      string
 	begin, end int // of the model's name in the body
@@ -35,91 +26,34 @@ type asked struct {
 	bytes      int
 }
 
-// parse reads a request. Invalid.
+// parse reads a request. Invalid. Its text stays that of body.
 func parse(d dialect, body []byte) (asked, error) {
-	p := &parser{d: json.NewDecoder(bytes.NewReader(body)), body: body}
-	p.d.UseNumber()
-	v, err := p.value(0)
+	a := asked{bytes: len(body)}
+	s := scanner{in: body, onField: func(key string, v any, begin, end int) {
+		if name, ok := v.(text); ok && key == "model" {
+			a.model, a.begin, a.end = name.String(), begin, end
+		}
+	}}
+	v, err := s.scan()
 	if err != nil {
 		return asked{}, err
 	}
-	if _, err := p.d.Token(); err != io.EOF {
-		return asked{}, errs.New(errs.Invalid, "something follows the request's JSON")
-	}
-	root, ok := v.(map[string]any)
-	if !ok {
+	var ok bool
+	switch a.root, ok = v.(map[string]any); {
+	case !ok:
 		return asked{}, errs.New(errs.Invalid, "the request is no object of JSON")
-	}
-	a := asked{begin: p.begin, end: p.end, root: root, bytes: len(body)}
-	if a.model, ok = root["model"].(string); !ok || a.model == "" {
+	case a.model == "":
 		return asked{}, errs.New(errs.Invalid, "the request names no model")
 	}
-	return a, d.counts(root)
+	return a, d.counts(a.root)
 }
 
-// parser reads a tree. It notes where the model's name is.
-type parser struct {
-	d          *json.Decoder
-	body       []byte
-	nodes      int
-	begin, end int
-}
-
-func (p *parser) value(depth int) (any, error) {
-	if p.nodes++; p.nodes > nodesMax || depth > depthMax {
-		return nil, errs.New(errs.Invalid, "the request has more than %d values, or is nested more than %d deep", nodesMax, depthMax)
+// textOf is what a value says, if it is text.
+func textOf(v any) string {
+	if t, ok := v.(text); ok {
+		return t.String()
 	}
-	t, err := p.d.Token()
-	if err != nil {
-		return nil, errs.New(errs.Invalid, "the request is no JSON: %v", err)
-	}
-	switch t {
-	case json.Delim('{'):
-		return p.object(depth)
-	case json.Delim('['):
-		list := []any{}
-		for p.d.More() {
-			v, err := p.value(depth + 1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, v)
-		}
-		return list, p.closing()
-	}
-	return t, nil
-}
-
-func (p *parser) object(depth int) (any, error) {
-	m := map[string]any{}
-	for p.d.More() {
-		t, err := p.d.Token()
-		key, ok := t.(string)
-		if err != nil || !ok {
-			return nil, errs.New(errs.Invalid, "the request is no JSON: %v", err)
-		}
-		if _, twice := m[key]; twice {
-			return nil, errs.New(errs.Invalid, "%.40q is twice in an object", key)
-		}
-		at := int(p.d.InputOffset())
-		v, err := p.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		if _, isText := v.(string); depth == 0 && key == "model" && isText {
-			p.end = int(p.d.InputOffset())
-			p.begin = at + bytes.IndexByte(p.body[at:p.end], '"')
-		}
-		m[key] = v
-	}
-	return m, p.closing()
-}
-
-func (p *parser) closing() error {
-	if _, err := p.d.Token(); err != nil {
-		return errs.New(errs.Invalid, "the request is no JSON: %v", err)
-	}
-	return nil
+	return ""
 }
 
 // named returns the body with another name of the model, and nothing else changed.
@@ -150,6 +84,9 @@ func (a asked) most(e catalog.Endpoint) (amount, int64) {
 		out *= n
 	}
 	in := int64((a.bytes-mediaBytes)/bytesPerToken + media*mediaTokens)
+	if a.root["previous_response_id"] != nil || a.root["conversation"] != nil { // what the vendor has kept is in it too
+		in = max(in, int64(e.WindowTokens))
+	}
 	price := e.Price
 	return amount{calls: 1, tokens: in + out, cost: (float64(in)*max(price.Input, price.CacheWrite) + float64(out)*price.Output) / 1e6}, in
 }
@@ -206,16 +143,16 @@ func weigh(v any) (count, size int) {
 func media(m map[string]any) (count, size int) {
 	file, _ := m["file"].(map[string]any)
 	for _, v := range []any{m["data"], urlOf(m["image_url"]), m["file_data"], file["file_data"]} {
-		data, _ := v.(string)
-		kind, ok := strings.CutPrefix(data, "data:")
-		if !ok && m["type"] == "base64" {
-			kind, _ = m["media_type"].(string)
+		data, _ := v.(text)
+		kind, ok := bytes.CutPrefix(data.raw, []byte("data:"))
+		if !ok && textOf(m["type"]) == "base64" {
+			kind = []byte(textOf(m["media_type"]))
 		}
 		switch {
-		case strings.HasPrefix(kind, "image/"):
-			return 1, len(data)
-		case strings.HasPrefix(kind, "application/pdf"):
-			return 1 + min(len(data)/pageBytes, pagesMax), len(data)
+		case bytes.HasPrefix(kind, []byte("image/")):
+			return 1, len(data.raw)
+		case bytes.HasPrefix(kind, []byte("application/pdf")):
+			return 1 + min(len(data.raw)/pageBytes, pagesMax), len(data.raw)
 		}
 	}
 	return 0, 0

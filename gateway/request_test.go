@@ -22,36 +22,92 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
+		var was, is any
+		broken := json.Unmarshal([]byte(body), &was)
+		s := scanner{in: []byte(body), onField: func(string, any, int, int) {}}
+		v, err := s.scan()
+		switch {
+		case err == nil && broken != nil:
+			t.Fatalf("%q is taken, and is no JSON: %v", body, broken)
+		case err == nil && cmp.Diff(was, plain(v)) != "":
+			t.Fatalf("%q is read otherwise: %s", body, cmp.Diff(was, plain(v)))
+		case err != nil && broken == nil && strings.Contains(err.Error(), "no JSON"):
+			t.Fatalf("%q is refused: %v", body, err)
+		}
 		for _, d := range []dialect{messages, responses, chat} {
 			a, err := parse(d, []byte(body))
 			if err != nil {
 				continue
 			}
-			var was, is map[string]any
-			if err := json.Unmarshal([]byte(body), &was); err != nil {
-				t.Fatalf("%q is taken, and is no JSON: %v", body, err)
-			}
 			named := a.named([]byte(body), "other/model")
 			if err := json.Unmarshal(named, &is); err != nil {
 				t.Fatalf("%q becomes %q: %v", body, named, err)
 			}
-			if was["model"] != a.model || is["model"] != "other/model" {
+			before, after := was.(map[string]any), is.(map[string]any)
+			if before["model"] != a.model || after["model"] != "other/model" {
 				t.Fatalf("%q: %q is read, and %q comes", body, a.model, named)
 			}
-			if is["model"] = was["model"]; cmp.Diff(was, is) != "" {
+			if after["model"] = a.model; cmp.Diff(was, is) != "" {
 				t.Fatalf("%q becomes %q", body, named)
 			}
 			_ = a.check(d)
 			if most, in := a.most(catalog.Endpoint{}); most.tokens <= 0 || in < 0 {
 				t.Fatalf("%q costs %+v", body, most)
 			}
+			is = nil
 		}
 	})
 }
 
+// plain is what encoding/json makes of the same.
+func plain(v any) any {
+	switch v := v.(type) {
+	case text:
+		return v.String()
+	case json.Number:
+		f, _ := v.Float64()
+		return f
+	case []any:
+		list := make([]any, len(v))
+		for i, x := range v {
+			list[i] = plain(x)
+		}
+		return list
+	case map[string]any:
+		m := map[string]any{}
+		for k, x := range v {
+			m[k] = plain(x)
+		}
+		return m
+	}
+	return v
+}
+
+// What encoding/json refuses is refused; so is what it takes and other readers may not.
+func TestScan(t *testing.T) {
+	for in, says := range map[string]string{
+		``: "no JSON", ` `: "no JSON", `nul`: "no JSON", `tru`: "no JSON", `+1`: "no JSON", `-`: "no JSON", `.5`: "no JSON", `1.`: "no JSON", `1e`: "no JSON", `01`: "follows",
+		`1 2`: "follows", `[1,]`: "no JSON", `[,1]`: "no JSON", `[1`: "no JSON", `[1 2]`: "no JSON", `{"a"}`: "no JSON", `{"a":}`: "no JSON", `{"a":1,}`: "no JSON", `{a:1}`: "no JSON", `{"a":1`: "no JSON",
+		`"a`: "no JSON", `"\`: "no JSON", `"\u12"`: "no JSON", `"\u12g4"`: "no JSON", `"\u+123"`: "no JSON", `"\x"`: "no JSON", "\"a\nb\"": "no JSON", "\"\xff\"": "UTF-8", "\ufeff1": "no JSON",
+		`{"a":1,"\u0061":2}`: "twice", `[[{"a":1,"a":2}]]`: "twice", `'a'`: "no JSON", `NaN`: "no JSON", "1\f": "follows",
+	} {
+		s := scanner{in: []byte(in), onField: func(string, any, int, int) {}}
+		if v, err := s.scan(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, %v, not %q", in, v, err, says)
+		}
+	}
+	const in = ` { "a\u00e4\n" : [ 1 , -0.5e+3 , true , null , false , { } , [ ] ] , "b" : "\ud83d\ude00\"ü" } `
+	s := scanner{in: []byte(in), onField: func(string, any, int, int) {}}
+	v, err := s.scan()
+	want := map[string]any{"aä\n": []any{1.0, -500.0, true, nil, false, map[string]any{}, []any{}}, "b": "😀\"ü"}
+	if d := cmp.Diff(any(want), plain(v)); d != "" || err != nil {
+		t.Errorf("%s %v", d, err)
+	}
+}
+
 // What a call may cost is the request, and all that it may be answered with.
 func TestMost(t *testing.T) {
-	e := catalog.Endpoint{Info: llm.Info{OutputTokensMax: 1000, Price: llm.Price{Input: 10, Output: 100, CacheWrite: 20}}}
+	e := catalog.Endpoint{Info: llm.Info{WindowTokens: 128_000, OutputTokensMax: 1000, Price: llm.Price{Input: 10, Output: 100, CacheWrite: 20}}}
 	image := strings.Repeat("QUJD", 3<<18) // 3 MB
 	for name, c := range map[string]struct {
 		body     string
@@ -59,11 +115,12 @@ func TestMost(t *testing.T) {
 		unbound  bool
 		endpoint catalog.Endpoint
 	}{
-		"asked":     {body: `{"model":"a","max_tokens":70}`, out: 70},
-		"not asked": {body: `{"model":"a"}`, out: 1000},
-		"too many":  {body: `{"model":"a","max_output_tokens":5000000000}`, out: 1000},
-		"both":      {body: `{"model":"a","max_tokens":70,"max_completion_tokens":60}`, out: 60},
-		"replies":   {body: `{"model":"a","max_completion_tokens":60,"n":4}`, out: 240},
+		"asked":        {body: `{"model":"a","max_tokens":70}`, out: 70},
+		"not asked":    {body: `{"model":"a"}`, out: 1000},
+		"too many":     {body: `{"model":"a","max_output_tokens":5000000000}`, out: 1000},
+		"both":         {body: `{"model":"a","max_tokens":70,"max_completion_tokens":60}`, out: 60},
+		"replies":      {body: `{"model":"a","max_completion_tokens":60,"n":4}`, out: 240},
+		"what is kept": {body: `{"model":"a","max_output_tokens":70,"previous_response_id":"resp_1"}`, out: 70, in: 128_000},
 		"images": {
 			body: `{"model":"a","max_tokens":70,"messages":[{"content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + image + `"}},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + image + `"}}]}]}`,
 			out:  70, in: 2*mediaTokens + 59,

@@ -44,7 +44,9 @@ func main() {
 	defer stop()
 	b.ctx = ctx
 	err := error(nil)
-	if *child != "" {
+	if to, ok := strings.CutPrefix(*child, "proxies,"); ok {
+		err = proxies(to)
+	} else if *child != "" {
 		err = Child(ctx, *child)
 	} else {
 		err = b.run(*only)
@@ -69,6 +71,9 @@ func (b *bench) run(only string) error {
 		{"start", b.with(b.starts)},
 		{"tenants", b.with(b.neighbours)},
 		{"oci", b.oci},
+		{"network-proxy", b.network},
+		{"network-gateway", b.firstToken},
+		{"network-create", b.with(b.networks)},
 		{"workspace-machine", b.histories},
 		{"pool-claim", b.warmed(fmt.Sprintf("size=%d,memory_mb=512", poolSize), b.claim)},
 		{"pool-burst", b.warmed(fmt.Sprintf("size=%d,memory_mb=256,disk_mb=256,cpus=0.5", b.count(100)), b.claims(b.count(100)))},
