@@ -31,7 +31,7 @@ func (s *Server) registerEvents(t *route.Table) {
 
 type followEventsIn struct {
 	From        uint64 `query:"from" doc:"first number to read: 1 = all that are kept, which is a week's; without it from now on"`
-	Kind        string `query:"kind" enum:"sandbox,run,workspace,network" doc:"only those of sandboxes, of runs, of workspaces, or of what networks allowed and refused"`
+	Kind        string `query:"kind" enum:"sandbox,run,workspace,network,models" doc:"only those of sandboxes, of runs, of workspaces, of what networks allowed and refused, or of calls to models"`
 	LastEventID string `header:"Last-Event-ID" doc:"goes on behind this event"`
 }
 

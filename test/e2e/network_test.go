@@ -524,6 +524,21 @@ func TestNetwork_none(t *testing.T) {
 	}
 }
 
+// inFork looks what a fork is like: a program that went on in it holds the key that it had,
+// and what it uses is the fork's own.
+func (n *networked) inFork(ask, token string) {
+	n.t.Helper()
+	parent := n.sb
+	forks, err := parent.Fork(n.ctx(), api.ForkSandbox{Count: 1})
+	n.ok(err)
+	n.ids[forks[0].ID], n.sb = true, n.c.Sandbox(forks[0].ID)
+	n.says("in a fork", map[string]string{"echo $OPENAI_API_KEY": token, ask: "Hello from the model."})
+	if m, err := n.sb.Models(n.ctx()); err != nil || m.Used.Calls != 1 {
+		n.t.Errorf("a fork has used %+v, %v", m, err)
+	}
+	n.sb = parent
+}
+
 // A program in a machine uses a model of the host by the libraries' own variables: with
 // the key of the sandbox, which is worth nothing in another one, and never with the
 // host's. Its calls are counted, also over kill -9 of the server.
@@ -561,7 +576,22 @@ func TestNetwork_models(t *testing.T) {
 		t.Errorf("the sandbox has the host's key: %s", out)
 	}
 	token := n.sh("echo $OPENAI_API_KEY")
-	n.says("at the end of the budget", map[string]string{strings.Replace(ask, `"max_tokens":50`, `"max_tokens":50,"x":"`+strings.Repeat("a word ", 1000)+`"`, 1): "budget has"})
+	long := strings.Replace(ask, `"max_tokens":50`, `"max_tokens":50,"x":"`+strings.Repeat("a word ", 1000)+`"`, 1)
+	n.says("at the end of the budget", map[string]string{long: "budget has"})
+	n.inFork(ask, token)
+	grant := func(g api.SetSandboxModels) api.SandboxModels {
+		m, err := n.sb.SetModels(n.ctx(), g)
+		w.ok(err)
+		return m
+	}
+	if m := grant(api.SetSandboxModels{Models: []string{"fast"}, Tokens: 100_000}); m.Used.Calls < 2 || m.Used.Tokens < 2*57 || m.Tokens != 100_000 {
+		t.Errorf("it has used %+v", m)
+	}
+	n.says("with a larger budget", map[string]string{long: "Hello from the model."})
+	grant(api.SetSandboxModels{Models: []string{}})
+	n.says("without a grant", map[string]string{ask: "exit 6"})
+	grant(api.SetSandboxModels{Models: []string{"fast"}})
+	n.says("with one again", answers)
 	n.sb = n.create(api.CreateSandbox{Name: "db", Models: &api.ModelGrant{Models: []string{"fast"}}, MemoryMB: 256, DiskMB: 64})
 	n.says("in another sandbox", map[string]string{strings.Replace(ask, "$OPENAI_API_KEY", token, 1): "the key is not this sandbox's"})
 	n.sb = n.create(api.CreateSandbox{Name: "no", MemoryMB: 256, DiskMB: 64})

@@ -65,6 +65,20 @@ func TestSpecOf_network(t *testing.T) {
 	}
 }
 
+// What an agent's file says of models is granted to the programs of its sandbox.
+func TestSpecOf_models(t *testing.T) {
+	s, err := specOf(map[string]any{"models": map[string]any{"models": []any{"fast"}, "cost_usd": 5, "per_minute": 60}})
+	must(t, err)
+	if d := cmp.Diff(&sandbox.ModelGrant{Models: []string{"fast"}, CostUSD: 5, PerMinute: 60}, s.Models); d != "" {
+		t.Error(d)
+	}
+	for said, want := range map[string]any{"models": []any{"fast"}, "nothing": map[string]any{"model": "fast"}} {
+		if _, err := specOf(map[string]any{"models": want}); !errs.Is(err, errs.Invalid) {
+			t.Errorf("%s: %v", said, err)
+		}
+	}
+}
+
 // A stream that comes before it is known whose machine it is of waits for that, or for
 // the end of the server.
 func TestWhenManaged(t *testing.T) {
