@@ -26,6 +26,9 @@
 //	GET    /sandboxes/{id}/network                NetworkPolicy
 //	PUT    /sandboxes/{id}/network                NetworkPolicy: what may leave it, from the next request on
 //	GET    /sandboxes/{id}/network/log            NetworkLog; ?from=
+//	GET    /audit                                 AuditList; ?tenant= &who= &what= &on= &since= &until= &before= &page_size=
+//	GET    /audit/verify                          AuditReport
+//	GET    /audit/export                          text: the log as it is in its files
 //	GET    /sandboxes/{id}/models                 SandboxModels
 //	PUT    /sandboxes/{id}/models                 SetSandboxModels -> SandboxModels, from the next call on
 //	POST   /sandboxes/{id}/processes              StartProcess -> Process (201; 200 when the key was known)

@@ -38,6 +38,7 @@ type Bad struct {
 // verifier looks at the lines of a log, one after the other.
 type verifier struct {
 	Report
+	known Head // a record that must be there, and its hash; zero: none is
 	file  string
 	line  int
 	began bool   // a first line was read
@@ -69,6 +70,9 @@ func (v *verifier) read(line []byte, whole bool) {
 	}
 	if r.N != v.next {
 		v.bad(v.next, "%s missing before record %d", missing(v.next, r.N-1), r.N)
+	}
+	if r.N == v.known.N && s.String() != v.known.Hash {
+		v.bad(r.N, "its hash is not the one that is kept apart from the log")
 	}
 	v.prev, v.next = s, r.N+1
 	v.Records++
@@ -122,17 +126,14 @@ func (v *verifier) header(line []byte) {
 	v.next, v.prev = h.First, prev
 }
 
-// end compares with what is known of the log's end.
-func (v *verifier) end(head Head) Report {
+// end tells what was found.
+func (v *verifier) end() Report {
 	v.file, v.line = "", 0
 	if v.start > 1 && v.Removed < v.start-1 {
 		v.Bad = append([]Bad{{N: v.Removed + 1, Why: missing(v.Removed+1, v.start-1) + " missing, and no record says that they were removed"}}, v.Bad...)
 	}
-	switch {
-	case head.N > v.Last:
-		v.bad(v.Last+1, "%s missing at the end", missing(v.Last+1, head.N))
-	case head.N == v.Last && head.N > 0 && head.Hash != v.Hash:
-		v.bad(v.Last, "the newest hash is not the one that is kept apart from the log")
+	if v.known.N > v.Last {
+		v.bad(v.Last+1, "%s missing at the end", missing(v.Last+1, v.known.N))
 	}
 	if v.Bad == nil {
 		v.Bad = []Bad{}
@@ -147,7 +148,7 @@ func (l *Log) Verify(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer done()
-	v := &verifier{}
+	v := &verifier{known: head}
 	for _, f := range list {
 		if err := ctx.Err(); err != nil {
 			return Report{}, err
@@ -163,12 +164,13 @@ func (l *Log) Verify(ctx context.Context) (Report, error) {
 			return Report{}, err
 		}
 	}
-	return v.end(head), nil
+	return v.end(), nil
 }
 
-// Verify reads an exported log. head is what is known of its end; zero: nothing is.
-func Verify(r io.Reader, head Head) (Report, error) {
-	v := &verifier{}
+// Verify reads an exported log. known is a record that must be in it, and its hash; zero:
+// none is known.
+func Verify(r io.Reader, known Head) (Report, error) {
+	v := &verifier{known: known}
 	err := lines(r, func(line []byte, whole bool) error {
 		v.read(line, whole)
 		return nil
@@ -176,7 +178,7 @@ func Verify(r io.Reader, head Head) (Report, error) {
 	if err != nil {
 		return Report{}, errs.Wrap(errs.Unavailable, err, "the log cannot be read")
 	}
-	return v.end(head), nil
+	return v.end(), nil
 }
 
 func parseRecord(text []byte) (r Record, ok bool) {

@@ -142,6 +142,7 @@ type Config struct {
 	Warm      Warm      // nil = the server keeps nothing warm
 	Networks  Networks  // nil = sandboxes have no networks
 	Secrets   Secrets   // nil = there are none
+	Audit     Audit     // nil = nothing is kept of who did what
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
 	// Looked is how long the files of a tenant's sandboxes have been looked at; nil = not known.
@@ -180,6 +181,8 @@ type Server struct {
 	warm      Warm
 	networks  Networks
 	secrets   Secrets
+	audit     Audit
+	refusals  refusals
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
 	gate      *auth.Authenticator
@@ -205,7 +208,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, audit: c.Audit, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -220,7 +223,11 @@ func New(c Config) (*Server, error) {
 		s.warm = noPool{}
 	}
 	s.metrics = newMetrics(metricConfig{Sandboxes: s.sandboxes, Keys: s.keys, Pool: s.warm.Pool, Streams: s.hub.Count})
-	s.table = route.New(route.Config{Gate: s.gate, Log: s.log, Version: s.version, Steps: c.Steps, Observe: s.metrics.Request, Sandbox: s.findSandbox})
+	routes := route.Config{Gate: s.gate, Log: s.log, Version: s.version, Steps: c.Steps, Observe: s.metrics.Request, Sandbox: s.findSandbox}
+	if c.Audit != nil {
+		routes.Audit = s.audited
+	}
+	s.table = route.New(routes)
 	s.registerInfo(s.table)
 	s.registerEvents(s.table)
 	s.registerSandboxes(s.table)
@@ -236,6 +243,7 @@ func New(c Config) (*Server, error) {
 	s.registerPool(s.table)
 	s.registerNetworks(s.table)
 	s.registerSecrets(s.table)
+	s.registerAudit(s.table)
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)
 	s.registerKeys(s.table)

@@ -98,7 +98,7 @@ Topics (skete help TOPIC):
 	}
 	// No Set…Template of cobra: text/template makes the linker keep all methods, 22 MB.
 	root.SetFlagErrorFunc(app.FlagError)
-	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version())
+	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.auditGroup(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
 	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App), vm.SecretCommand(a.App))
@@ -119,7 +119,7 @@ var groups = []struct {
 	{"Sandboxes:", "vm cp template service preview egress secret pool"},
 	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay schedule agent model"},
 	{"What the files were:", "history diff undo redo revert restore"},
-	{"Server:", "serve status stop service-unit doctor events fsck key tenant"},
+	{"Server:", "serve status stop service-unit doctor events audit fsck key tenant"},
 	{"Short for skete vm …:", "ls ps exec logs shell start inspect"},
 }
 

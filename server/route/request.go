@@ -28,6 +28,11 @@ type remark struct {
 	caller   caller
 	// answering is called before the first byte of an answer; nil = nothing is to be done.
 	answering func()
+	operation string
+	on        string // the first thing that the path names
+	what      string // is asked for, in a step's words
+	changes   bool   // the route may change something
+	refused   bool   // the caller was not admitted
 	err       error
 	wrote     bool
 	status    int
@@ -101,6 +106,7 @@ func (t *Table) logRequest(r *http.Request, n *remark, took time.Duration) {
 		pattern = "none"
 	}
 	t.observe(pattern, n.status, took)
+	t.tell(r, n)
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("request", n.id), slog.String("route", pattern), slog.Int("status", n.status),
@@ -115,6 +121,21 @@ func (t *Table) logRequest(r *http.Request, n *remark, took time.Duration) {
 		attrs = append(attrs, slog.String("error", fmt.Sprintf("%.2000q", cause(n.err))))
 	}
 	t.log.LogAttrs(context.Background(), level, "request", attrs...)
+}
+
+// tell tells the audit log of a call.
+func (t *Table) tell(r *http.Request, n *remark) {
+	if t.audit == nil || !n.changes && !n.refused {
+		return
+	}
+	c := Call{
+		Operation: n.operation, Method: r.Method, Path: r.URL.Path, On: n.on, What: n.what, Request: n.id, Identity: n.identity, Status: n.status,
+		Refused: n.refused,
+	}
+	if !auth.Local(r) {
+		c.From = r.RemoteAddr
+	}
+	t.audit(c)
 }
 
 // cause is the whole chain, behind a problem too.

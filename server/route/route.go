@@ -65,9 +65,26 @@ type Config struct {
 	Steps Steps
 	// Observe is told of every request when it has ended.
 	Observe func(pattern string, status int, took time.Duration)
+	// Audit is told of each call that may change something or was refused, when it has
+	// ended; nil = nothing is.
+	Audit func(Call)
 	// Sandbox returns the id of the caller's sandbox for an id, the beginning of
 	// one or a name, as stands in paths and bodies; nil = there are ids only.
 	Sandbox func(ctx context.Context, name string) (id string, err error)
+}
+
+// Call is one that has ended.
+type Call struct {
+	Operation string // the ID of the route's; "" = it is no part of the API
+	Method    string
+	Path      string // with what stands in it
+	On        string // the first thing that the path names; a sandbox by its id
+	What      string // was asked for, of what becomes a step: a command line, a path
+	From      string // the address of the caller; "" = it came through the unix socket
+	Request   string // its id
+	Identity  auth.Identity
+	Status    int
+	Refused   bool // its caller was not admitted
 }
 
 // sandboxPath begins the paths of one sandbox.
@@ -79,6 +96,7 @@ type Table struct {
 	log     *slog.Logger
 	steps   Steps
 	observe func(string, int, time.Duration)
+	audit   func(Call)
 	sandbox func(context.Context, string) (string, error)
 	mux     *http.ServeMux
 	api     huma.API
@@ -88,7 +106,7 @@ type Table struct {
 // New returns an empty table.
 func New(c Config) *Table {
 	problem.Install()
-	t := &Table{gate: c.Gate, log: c.Log, steps: c.Steps, observe: c.Observe, sandbox: c.Sandbox, mux: http.NewServeMux()}
+	t := &Table{gate: c.Gate, log: c.Log, steps: c.Steps, observe: c.Observe, audit: c.Audit, sandbox: c.Sandbox, mux: http.NewServeMux()}
 	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshal}
 	t.api = huma.NewAPI(huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -154,7 +172,7 @@ func (a adapter) Handle(op *huma.Operation, handler func(huma.Context)) {
 	if !ok {
 		panic("route " + op.Method + " " + op.Path + " has no scope")
 	}
-	a.t.mount(op.Method, op.Path, scope, queryNames(op), func(w http.ResponseWriter, r *http.Request) {
+	a.t.mount(op.Method, op.Path, op.OperationID, scope, queryNames(op), func(w http.ResponseWriter, r *http.Request) {
 		handler(humago.NewContext(op, r, w))
 	})
 }
@@ -171,12 +189,15 @@ func queryNames(op *huma.Operation) map[string]bool {
 }
 
 // mount registers a handler behind that check. query nil = anything goes.
-func (t *Table) mount(method, path string, scope key.Scope, query map[string]bool, h http.HandlerFunc) {
+func (t *Table) mount(method, path, operation string, scope key.Scope, query map[string]bool, h http.HandlerFunc) {
 	t.routes = append(t.routes, Route{Method: method, Path: path, Scope: scope})
+	changes := method != http.MethodGet && method != http.MethodHead || scope == key.Write || scope == key.RunsWrite
 	t.mux.HandleFunc(method+" "+path, func(w http.ResponseWriter, r *http.Request) {
+		note(r).operation, note(r).changes = operation, changes
 		if scope != Public {
 			id, err := t.gate.Admit(r, scope)
 			if err != nil {
+				note(r).refused = true
 				t.Refuse(w, r, err)
 				return
 			}
@@ -197,10 +218,18 @@ func (t *Table) mount(method, path string, scope key.Scope, query map[string]boo
 			}
 			r.SetPathValue("id", id)
 		}
+		note(r).on = firstIn(r, path)
 		note(r).caller = t.callerOf(r)
 		r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
 		h(w, r)
 	})
+}
+
+// firstIn is the first thing that a path names.
+func firstIn(r *http.Request, pattern string) string {
+	_, rest, _ := strings.Cut(pattern, "{")
+	name, _, _ := strings.Cut(rest, "}")
+	return r.PathValue(strings.TrimSuffix(name, "..."))
 }
 
 // Refuse answers with an error and notes it for the log.
@@ -253,7 +282,7 @@ func (b *patientBody) Read(p []byte) (int, error) {
 // Local mounts a plain handler that is shown only through the unix socket, to
 // admins; anybody else finds nothing there.
 func (t *Table) Local(path string, h http.HandlerFunc) {
-	t.mount(http.MethodGet, path, key.Admin, nil, func(w http.ResponseWriter, r *http.Request) {
+	t.mount(http.MethodGet, path, "", key.Admin, nil, func(w http.ResponseWriter, r *http.Request) {
 		if !auth.Local(r) {
 			t.Refuse(w, r, nothingHere(r))
 			return
@@ -266,7 +295,7 @@ func (t *Table) Local(path string, h http.HandlerFunc) {
 // Plain mounts a handler that is no part of the API's document. query names
 // the parameters that it reads; nil = it looks after them itself.
 func (t *Table) Plain(path string, scope key.Scope, query map[string]bool, h http.HandlerFunc) {
-	t.mount(http.MethodGet, path, scope, query, h)
+	t.mount(http.MethodGet, path, "", scope, query, h)
 }
 
 // Operation describes a route of the API.

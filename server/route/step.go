@@ -119,7 +119,9 @@ func (t *Table) callerOf(r *http.Request) caller {
 
 // Begin begins a step of the request's sandbox, named by what is done.
 func Begin(ctx context.Context, what string) Step {
-	c := noteOf(ctx).caller
+	n := noteOf(ctx)
+	n.what = what
+	c := n.caller
 	if c.steps == nil {
 		return noStep{}
 	}

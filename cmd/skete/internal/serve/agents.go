@@ -49,7 +49,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	agents.Set() // what is wrong is in the log from the start
 	threads := r.store.Threads()
 	c := supervisor.Config{
-		Threads: threads, Records: records, Events: r.store.Events(), Models: r.models.c, Machines: machines{r.manager, r.histories}, Definitions: agents,
+		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories}, Definitions: agents,
 		Command: agents.Command, Commands: agents.Commands, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Plan: func(name string) (string, error) {
 			t, err := templates.Find(name)

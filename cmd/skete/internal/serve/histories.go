@@ -17,7 +17,7 @@ import (
 func (r *running) openHistories(room func() error) {
 	managed := managed{r}
 	r.histories = history.New(history.Config{
-		Dir: r.in("history"), Node: r.node.ID, Events: r.store.Events(), Sandboxes: managed, Log: r.c.Log, Copy: replica.Copy,
+		Dir: r.in("history"), Node: r.node.ID, Events: r.events, Sandboxes: managed, Log: r.c.Log, Copy: replica.Copy,
 		Remote: replica.OpenHistory, Room: room, Quota: managed.Within,
 		Applied: func(ctx context.Context, id sandbox.ID, guest *wire.Client, paths [][]byte) {
 			r.restartHolders(ctx, id, guest, paths)

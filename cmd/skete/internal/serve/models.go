@@ -26,7 +26,7 @@ func (r *running) openModels(ctx context.Context, seed []byte) error {
 	if err != nil {
 		return err
 	}
-	c := gateway.Config{Models: models, Seed: seed, Store: store, Events: r.store.Events(), Node: r.node.ID, Log: r.c.Log}
+	c := gateway.Config{Models: models, Seed: seed, Store: store, Events: r.events, Node: r.node.ID, Log: r.c.Log}
 	if r.gateway, err = gateway.New(ctx, c); err != nil {
 		return err
 	}

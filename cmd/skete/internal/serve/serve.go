@@ -29,9 +29,11 @@ import (
 
 	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/agent/supervisor"
+	"github.com/skete-dev/skete/audit"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
@@ -87,6 +89,8 @@ type running struct {
 	previews   atomic.Pointer[preview.Previews] // an undo may be done before there are any
 	templates  templates
 	tools      *tool.Registry
+	audit      *audit.Log
+	events     event.Log // those of the store, told to the audit log too
 	networks   *network.Service
 	secrets    *secret.Store
 	gateway    *gateway.Gateway
@@ -165,6 +169,9 @@ func (r *running) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.openAudit(ctx); err != nil {
+		return err
+	}
 	if err := r.listenTCP(ctx); err != nil {
 		return err
 	}
@@ -218,7 +225,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	}
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
-		Registry: registry, Events: r.store.Events(), Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
+		Registry: registry, Events: r.events, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
 		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Networks: withModels{r.networks, r.gateway}, Histories: r.histories.Held,
 	}
 	if r.store.External() {
@@ -333,9 +340,9 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	}
 	tenants.Resume(ctx)
 	c := server.Config{
-		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.store.Events(), Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
+		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.events, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
-		Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
+		Audit: r.audit, Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if r.c.History.Steps {
 		c.Steps = steps{r.histories}
