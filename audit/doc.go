@@ -1,7 +1,7 @@
 // Package audit is the record of who did what on a server: an append-only log whose records
 // are chained by hashes, so that what was changed, removed or added later is found, and where.
 //
-//	l, err := audit.Open(audit.Config{Dir: dir, Head: audit.KV(store)})
+//	l, err := audit.Open(ctx, audit.Config{Dir: dir, KV: store})
 //	l.Append(audit.Record{Tenant: "default", Who: "ci", What: "api.create-sandbox", On: "sbx_…", Result: "201"})
 //	found, err := l.Verify(ctx)
 //

@@ -315,7 +315,9 @@ type Decision struct {
 type decisions struct {
 	last uint64
 	list []Decision
-	pace event.Pace
+	// Those with secrets are told by a pace of their own: many that are refused must not hide
+	// that one was sent.
+	pace, sending event.Pace
 }
 
 func (s *Service) decided(of Owner, d proxy.Decision) {
@@ -342,10 +344,14 @@ func (s *Service) decided(of Owner, d proxy.Decision) {
 // tell tells of the newest decision of a sandbox, unless there were too many lately.
 // Precondition: s.mu is held.
 func (s *Service) tell(of Owner, l *decisions) {
-	if !l.pace.Allow(s.c.Now()) {
+	d := l.list[len(l.list)-1]
+	pace := &l.pace
+	if d.Secrets != "" {
+		pace = &l.sending
+	}
+	if !pace.Allow(s.c.Now()) {
 		return
 	}
-	d := l.list[len(l.list)-1]
 	state := refused
 	if d.Allowed {
 		state = allowed

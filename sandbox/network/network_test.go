@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/skete-dev/skete/egress"
+	"github.com/skete-dev/skete/egress/proxy"
 	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/event/eventtest"
@@ -482,6 +483,21 @@ func TestDecisions(t *testing.T) {
 	w.Forget(box)
 	if list = w.Decisions(box, 0); list != nil {
 		t.Errorf("after it is gone: %+v", list)
+	}
+}
+
+// However much is refused at once, it does not hide that a secret was sent.
+func TestEvents_secrets(t *testing.T) {
+	w := newPrivateWorld(t, egress.Policy{})
+	of := network.Owner{Tenant: "default", ID: box, Name: "web"}
+	for i := range 1000 {
+		w.Decide(of, proxy.Decision{Host: fmt.Sprintf("h%d.example.com", i), Why: "no rule allows it"})
+	}
+	w.Decide(of, proxy.Decision{Host: "api.example.com", Allowed: true, Secrets: "forge"})
+	var last network.Decision
+	must(t, w.events.Newest(t.Context(), event.Network, func(e event.Event) error { return json.Unmarshal(e.Data, &last) }))
+	if last.Secrets != "forge" || last.N != 1001 {
+		t.Errorf("the newest that was told is %+v", last)
 	}
 }
 
