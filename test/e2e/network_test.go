@@ -308,8 +308,8 @@ func TestNetwork_secrets(t *testing.T) {
 	const get = "curl -sS https://api.example.com/a"
 	granted := map[string]string{
 		get: sum("Bearer " + value),
-		"curl -sS -H \"Authorization: Bearer $FORGE_TOKEN\" https://api.example.com/a": sum("Bearer " + value),
-		"curl -sS -u bob:mine https://files.example.com/a":                             sum("Basic " + basic),
+		"curl -sS -H \"Authorization: Bearer $FORGE_TOKEN\" https://api.example.com/a":                  sum("Bearer " + value),
+		"curl -sS -u bob:mine https://files.example.com/a":                                              sum("Basic " + basic),
 		`python3 -c 'import urllib.request as r; print(r.urlopen("https://api.example.com/p").read())'`: sum("Bearer " + value),
 		"echo $FORGE_TOKEN": "skete-secret-forge",
 		get + " | head -2":  strings.Repeat("*", len(value)),
