@@ -49,7 +49,7 @@ run: ## sets up all it needs, ends with a program that ran in a sandbox
 	@scripts/demo bin/skete
 
 need-test: need # machines with kernels of their own, container engines, templates, pages in a browser
-	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci mkfs.xfs:xfsprogs chromium node:nodejs npm xz:xz-utils pdftotext:poppler-utils curl wget
+	@scripts/need --bare qemu-system-x86_64:qemu-system-x86 mmdebstrap busybox:busybox-static dockerd:docker.io podman runc umoci mkfs.xfs:xfsprogs chromium node:nodejs npm pip3:python3-pip xz:xz-utils pdftotext:poppler-utils curl wget
 
 test: need-test build ## every test; skipped ones are named with their reason at the end
 	@go build -o .build/summary ./test/summary

@@ -21,7 +21,7 @@ type SecretGrant struct {
 	Ports     []int    `json:"ports,omitempty" maxItems:"100" doc:"default 443"`
 	Methods   []string `json:"methods,omitempty" maxItems:"100" doc:"default all"`
 	Paths     []string `json:"paths,omitempty" maxItems:"100" doc:"* is a part of a path, ** any number of parts; default all"`
-	As        string   `json:"as" enum:"bearer,basic,header,query" doc:"how it is sent"`
+	As        string   `json:"as" enum:"bearer,basic,header,query,aws" doc:"how it is sent"`
 	Key       string   `json:"key,omitempty" maxLength:"128" doc:"the header, the parameter, or the user of basic"`
 	Env       string   `json:"env,omitempty" maxLength:"128" doc:"a variable of new machines that holds a word which stands for it"`
 	Agents    []string `json:"agents,omitempty" maxItems:"100" doc:"in whose sandboxes it may be used, by name; without agents and sandboxes in all of the tenant"`

@@ -22,6 +22,7 @@ const (
 	Basic  As = "basic"  // Authorization: Basic, with Key as the user
 	Header As = "header" // the header Key
 	Query  As = "query"  // the parameter Key
+	AWS    As = "aws"    // signs the request, which the program has signed (Signature Version 4); the value is ID:SECRET or ID:SECRET:SESSION
 )
 
 // Grant says where a secret is sent to, how, and for whom.
@@ -104,8 +105,12 @@ func (g Grant) check(at string) []string {
 		if g.Key == "" || len(g.Key) > wordMax || strings.ContainsAny(g.Key, "\r\n\x00") {
 			add("key: %.40q is no parameter", g.Key)
 		}
+	case AWS:
+		if g.Key != "" || g.Env != "" {
+			add("key: %s has none, and variables of its own", g.As)
+		}
 	default:
-		add("as: %.40q is none of bearer, basic, header, query", g.As)
+		add("as: %.40q is none of bearer, basic, header, query, aws", g.As)
 	}
 	if g.Env != "" && !envForm().MatchString(g.Env) {
 		add("env: %.40q is no variable", g.Env)
@@ -135,6 +140,9 @@ func check(name string, value Value, grants []Grant) error {
 		if g.As != Basic && g.As != Query && strings.ContainsAny(value.text, "\r\n\x00") {
 			list = append(list, fmt.Sprintf("value: it has more than one line, which grants[%d] cannot send", i))
 		}
+		if _, ok := parseAWS(value.text); g.As == AWS && !ok {
+			list = append(list, fmt.Sprintf("value: it is no ID:SECRET or ID:SECRET:SESSION, with which grants[%d] signs", i))
+		}
 	}
 	if len(list) > 0 {
 		return errs.New(errs.Invalid, "the secret: %s", strings.Join(list, "; "))
@@ -160,7 +168,8 @@ type Held struct {
 	value   Value
 }
 
-// Apply puts the value into a request, in place of what the sandbox has sent there.
+// Apply puts the value into a request, in place of what the sandbox has sent there. One that
+// Signs is not applied.
 func (h Held) Apply(r *http.Request) {
 	switch h.Grant.As {
 	case Bearer:

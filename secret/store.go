@@ -472,6 +472,9 @@ func (s *Store) Env(tenant string, u User) map[string]string {
 		if g.Env != "" {
 			env[g.Env] = Placeholder(name)
 		}
+		if g.As == AWS { // programs sign nothing without
+			env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"] = Placeholder(name), Placeholder(name)
+		}
 	})
 	return env
 }

@@ -1,7 +1,12 @@
 package proxy_test
 
 import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha1"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +23,7 @@ import (
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/guest/capture"
+	"github.com/skete-dev/skete/secret"
 )
 
 // This file runs programs as they are, with no setting of a proxy, in a network
@@ -92,7 +98,8 @@ func (w *world) program(script string) (out string, err error) {
 	must(w.t, os.WriteFile(bundle, w.ca.PEM(), 0o644))
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), programEnv+"="+script, socketEnv+"="+socket, resolvEnv+"="+resolv, "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
-		"SSL_CERT_FILE="+bundle, "CURL_CA_BUNDLE="+bundle, "GIT_SSL_CAINFO="+bundle, "REQUESTS_CA_BUNDLE="+bundle, "NODE_EXTRA_CA_CERTS="+bundle)
+		"SSL_CERT_FILE="+bundle, "CURL_CA_BUNDLE="+bundle, "GIT_SSL_CAINFO="+bundle, "REQUESTS_CA_BUNDLE="+bundle, "NODE_EXTRA_CA_CERTS="+bundle,
+		"PIP_CERT="+bundle, "PIP_BREAK_SYSTEM_PACKAGES=1", "PIP_ROOT_USER_ACTION=ignore", "NPM_CONFIG_UPDATE_NOTIFIER=false")
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	b, err := cmd.CombinedOutput()
@@ -138,6 +145,136 @@ func TestClients(t *testing.T) {
 	}
 }
 
+// Programs work unmodified where a secret is sent for them: they get what is for its holder
+// alone, and see stars where the host says it again.
+func TestClients_secrets(t *testing.T) {
+	w := newWorld(t, egress.Policy{Allow: []egress.Rule{{Host: "vault.example"}, {Host: "packages.example"}, {Host: "store.example"}}})
+	where := func(host string) egress.Rule { return egress.Rule{Host: host} }
+	w.keep("forge", secret.Grant{Where: where("vault.example"), As: secret.Bearer}, secret.Grant{Where: where("packages.example"), As: secret.Basic, Key: "me"})
+	w.serve(443, func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+canary {
+			http.Error(rw, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprintf(rw, "%s for %s", r.Method, canary)
+	}, "vault.example")
+	wheel, tarball := pythonPackage(t), nodePackage(t)
+	w.serve(443, func(rw http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != canary {
+			rw.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			http.Error(rw, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		switch r.URL.Path {
+		case "/simple/greets/":
+			rw.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(rw, `<a href="/greets-1.0-py3-none-any.whl">greets-1.0-py3-none-any.whl</a>`)
+		case "/greets-1.0-py3-none-any.whl":
+			_, _ = rw.Write(wheel)
+		case "/greets":
+			rw.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(rw, `{"name":"greets","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"greets","version":"1.0.0","dist":{"tarball":"https://packages.example/greets.tgz","shasum":"%x"}}}}`, sha1.Sum(tarball))
+		case "/greets.tgz":
+			_, _ = rw.Write(tarball)
+		default:
+			http.NotFound(rw, r)
+		}
+	}, "packages.example")
+	stars := "GET for " + strings.Repeat("*", len(canary))
+	for name, c := range map[string]struct{ needs, script, want string }{
+		"curl":             {"curl", "curl -sS https://vault.example/", stars},
+		"curl, a POST":     {"curl", "curl -sS -d x https://vault.example/", "POST" + stars[3:]},
+		"wget":             {"wget", "wget -q -O - https://vault.example/", stars},
+		"Python, urllib":   {"python3", `python3 -c 'import urllib.request as u; print(u.urlopen("https://vault.example/").read().decode(), end="")'`, stars},
+		"Python, requests": {"pip3", `python3 -c 'import pip._vendor.requests as r; print(r.get("https://vault.example/").text, end="")'`, stars},
+		"Node, fetch":      {"node", `node -e 'fetch("https://vault.example/").then(r => r.text()).then(t => process.stdout.write(t))'`, stars},
+		"Node, https":      {"node", `node -e 'require("https").get("https://vault.example/", r => r.pipe(process.stdout))'`, stars},
+		"pip":              {"pip3", `pip3 install -q --target lib --disable-pip-version-check --no-input --index-url https://packages.example/simple greets && PYTHONPATH=lib python3 -c 'import greets; print(greets.text, end="")'`, "hello"},
+		"npm":              {"npm", `npm install --silent --no-audit --no-fund --cache ./cache --registry https://packages.example/ greets >/dev/null && node -e 'process.stdout.write(require("greets"))'`, "hello"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			need(t, c.needs)
+			if got, err := w.program(c.script); got != c.want || err != nil {
+				t.Errorf("%q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+// A program signs with words that stand for keys, and the host's requests are signed with
+// those: curl's own signature, checked as the service does.
+func TestClients_aws(t *testing.T) {
+	need(t, "curl")
+	const keys = "AKIDREAL:the/real+key"
+	w := newWorld(t, egress.Policy{Allow: []egress.Rule{{Host: "store.example"}}})
+	w.hold("cloud", keys, secret.Grant{Where: egress.Rule{Host: "store.example"}, As: secret.AWS})
+	w.serve(443, func(rw http.ResponseWriter, r *http.Request) {
+		said := r.Header.Get("Authorization")
+		again := r.Clone(r.Context())
+		if err := w.secrets.Load().Held("default", secret.User{}, egress.Request{Host: "store.example", Port: 443, Method: r.Method, Path: r.URL.Path})[0].Sign(again); err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		switch {
+		case said == "":
+			_, _ = io.WriteString(rw, "public")
+		case said != again.Header.Get("Authorization") || !strings.Contains(said, "Credential=AKIDREAL/"):
+			http.Error(rw, "the signature does not match", http.StatusForbidden)
+		default:
+			fmt.Fprintf(rw, "%s %s by AKIDREAL", r.Method, r.URL.Path)
+		}
+	}, "store.example")
+	const sign = "curl -sS --aws-sigv4 aws:amz:eu-west-1:s3 -u skete-secret-cloud:skete-secret-cloud "
+	for name, c := range map[string]struct{ script, want string }{
+		"get":        {sign + "'https://store.example/bucket/a%20b?list-type=2&prefix=x%2Fy'", "GET /bucket/a b by AKIDREAL"},
+		"put":        {sign + "-X PUT -d body https://store.example/bucket/key", "PUT /bucket/key by AKIDREAL"},
+		"not signed": {"curl -sS https://store.example/bucket/key", "public"},
+		"a link":     {"curl -sS 'https://store.example/?X-Amz-Algorithm=AWS4-HMAC-SHA256'", "skete: for store.example: links that are signed cannot be signed anew: let the program sign its requests by a header\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := w.program(c.script); got != c.want || err != nil {
+				t.Errorf("%q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+// pythonPackage is a wheel of a module that greets.
+func pythonPackage(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, f := range [][2]string{
+		{"greets.py", "text = 'hello'\n"},
+		{"greets-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: greets\nVersion: 1.0\n"},
+		{"greets-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{"greets-1.0.dist-info/RECORD", "greets.py,,\ngreets-1.0.dist-info/METADATA,,\ngreets-1.0.dist-info/WHEEL,,\ngreets-1.0.dist-info/RECORD,,\n"},
+	} {
+		e, err := z.Create(f[0])
+		must(t, err)
+		_, err = io.WriteString(e, f[1])
+		must(t, err)
+	}
+	must(t, z.Close())
+	return b.Bytes()
+}
+
+// nodePackage is the tar of one.
+func nodePackage(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	g := gzip.NewWriter(&b)
+	a := tar.NewWriter(g)
+	for _, f := range [][2]string{{"package/package.json", `{"name":"greets","version":"1.0.0","main":"index.js"}`}, {"package/index.js", "module.exports = 'hello'\n"}} {
+		must(t, a.WriteHeader(&tar.Header{Name: f[0], Mode: 0o644, Size: int64(len(f[1]))}))
+		_, err := io.WriteString(a, f[1])
+		must(t, err)
+	}
+	must(t, a.Close())
+	must(t, g.Close())
+	return b.Bytes()
+}
+
 // Git reads over HTTPS where a rule allows reading, and cannot push.
 func TestClients_git(t *testing.T) {
 	need(t, "git")
@@ -162,13 +299,26 @@ func TestClients_git(t *testing.T) {
 	backend := &cgi.Handler{Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=a"}, Stderr: io.Discard}
 	w := newWorld(t, egress.Policy{Allow: []egress.Rule{{Host: "git.example", Access: egress.Read}}})
 	w.serve(443, backend.ServeHTTP, "git.example")
+	w.serve(443, func(rw http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "git" || password != canary {
+			rw.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			http.Error(rw, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		backend.ServeHTTP(rw, r)
+	}, "private.example")
 	out, err := w.program(`git clone -q https://git.example/repo.git c && cat c/f && cd c && git config user.email a@b && git config user.name a && echo more >> f && git commit -qam two && git push 2>&1 | grep -o "error: 403"`)
 	if out != "content\nerror: 403\n" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	w.policy(egress.Policy{Allow: []egress.Rule{{Host: "git.example"}}})
+	w.policy(egress.Policy{Allow: []egress.Rule{{Host: "git.example"}, {Host: "private.example"}}})
 	out, err = w.program(`git clone -q https://git.example/repo.git c && cd c && git config user.email a@b && git config user.name a && echo more >> f && git commit -qam two && git push -q && echo pushed`)
 	if out != "pushed\n" || err != nil {
 		t.Errorf("with all allowed: %q, %v", out, err)
+	}
+	w.keep("forge", secret.Grant{Where: egress.Rule{Host: "private.example"}, As: secret.Basic, Key: "git"})
+	out, err = w.program(`git clone -q https://private.example/repo.git p && cd p && git config user.email a@b && git config user.name a && echo most >> f && git commit -qam three && git push -q && echo pushed; cat .git/config | grep -c canary`)
+	if !strings.HasPrefix(out, "pushed\n0\n") {
+		t.Errorf("with a secret: %q, %v", out, err)
 	}
 }

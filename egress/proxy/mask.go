@@ -31,6 +31,37 @@ func inject(r *http.Request, held []secret.Held) {
 	r.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be masked
 }
 
+// apart are the secrets that are sent, and those that sign and are not.
+func apart(held []secret.Held) (sent, signing []secret.Held) {
+	for _, h := range held {
+		if h.Signs() {
+			signing = append(signing, h)
+		} else {
+			sent = append(sent, h)
+		}
+	}
+	return sent, signing
+}
+
+// signer signs requests anew when they are as their host gets them.
+type signer struct {
+	http.RoundTripper
+	with secret.Held
+	host string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if err := s.with.Sign(r); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, &unreachable{fmt.Sprintf("for %s: %v", s.host, err)}
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
 // mask hides what was injected in an answer: some hosts say what they were sent. Each text
 // becomes as many stars, so that lengths stay as they are.
 func mask(res *http.Response, held []secret.Held) error {

@@ -149,8 +149,13 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 	if s.tls {
 		scheme = "https"
 	}
+	sent, signing := apart(held)
+	var transport http.RoundTripper = p.transport
+	if len(signing) > 0 {
+		transport = signer{p.transport, signing[0], host}
+	}
 	proxy := httputil.ReverseProxy{
-		Transport: p.transport, ErrorLog: p.server.ErrorLog,
+		Transport: transport, ErrorLog: p.server.ErrorLog,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = scheme, net.JoinHostPort(host, strconv.Itoa(s.port))
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was decided about
@@ -165,8 +170,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 					pr.Out.Header[h] = v
 				}
 			}
-			if len(held) > 0 {
-				inject(pr.Out, held)
+			if len(sent) > 0 {
+				inject(pr.Out, sent)
 			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -175,9 +180,9 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 			refuse(w, http.StatusBadGateway, "skete: "+why)
 		},
 	}
-	if len(held) > 0 {
+	if len(sent) > 0 {
 		proxy.ModifyResponse = func(res *http.Response) error {
-			if err := mask(res, held); err != nil {
+			if err := mask(res, sent); err != nil {
 				return &unreachable{fmt.Sprintf("of %s: %v", host, err)}
 			}
 			return nil

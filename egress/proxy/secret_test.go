@@ -21,12 +21,17 @@ const canary = "hunter2/canary+value"
 // keep gives the sandbox a secret by a grant.
 func (w *world) keep(name string, grants ...secret.Grant) {
 	w.t.Helper()
+	w.hold(name, canary, grants...)
+}
+
+func (w *world) hold(name, value string, grants ...secret.Grant) {
+	w.t.Helper()
 	sealer, err := secret.NewSealer(bytes.Repeat([]byte{1}, 32))
 	must(w.t, err)
 	s, err := secret.Open(w.t.Context(), secret.Config{KV: kvtest.NewMemory(), Sealer: sealer})
 	must(w.t, err)
 	w.t.Cleanup(func() { must(w.t, s.Close()) })
-	_, err = s.Put(w.t.Context(), "default", secret.Put{Name: name, Value: secret.New(canary), Grants: grants})
+	_, err = s.Put(w.t.Context(), "default", secret.Put{Name: name, Value: secret.New(value), Grants: grants})
 	must(w.t, err)
 	w.secrets.Store(s)
 }

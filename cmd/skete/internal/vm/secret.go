@@ -42,7 +42,7 @@ func SecretCommand(run *app.App) *cobra.Command {
 // grantFlags are a grant as flags say it.
 type grantFlags struct {
 	hosts, methods, paths, agents, sandboxes []string
-	bearer                                   bool
+	bearer, aws                              bool
 	basic, header, query, env                string
 }
 
@@ -58,7 +58,8 @@ func (f *grantFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.basic, "basic", "", "send it as the password of this user, as git does")
 	fs.StringVar(&f.header, "header", "", "send it in this header")
 	fs.StringVar(&f.query, "query", "", "send it in this parameter of the URL")
-	cmd.MarkFlagsMutuallyExclusive("bearer", "basic", "header", "query")
+	fs.BoolVar(&f.aws, "aws", false, "sign requests anew with it, which programs have signed (Signature Version 4); the value is ID:SECRET or ID:SECRET:SESSION")
+	cmd.MarkFlagsMutuallyExclusive("bearer", "basic", "header", "query", "aws")
 }
 
 // grants are what the flags say: one for each host.
@@ -68,6 +69,9 @@ func (f *grantFlags) grants() ([]api.SecretGrant, error) {
 		if k != "" {
 			as, key = way, k
 		}
+	}
+	if f.aws {
+		as = secret.AWS
 	}
 	var list []api.SecretGrant
 	for _, h := range f.hosts {
