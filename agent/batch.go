@@ -364,6 +364,9 @@ func (r *Runner) timeout(c *runs.Call) time.Duration {
 	if limit <= 0 {
 		limit = toolTimeout
 	}
+	if p := r.s.Agent.Program; p != nil {
+		limit = max(limit, p.Time()+programGrace)
+	}
 	if t, ok := r.tools[c.Name].(timeouter); ok {
 		limit = max(limit, t.Timeout(c.EffectiveArgs())+toolGrace)
 	}

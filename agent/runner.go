@@ -28,6 +28,7 @@ const (
 	parallelMax    = 8
 	toolTimeout    = 10 * time.Minute
 	toolGrace      = 5 * time.Second // for a tool whose context has ended
+	programGrace   = time.Minute     // for a program whose time is over
 	appendTries    = 6
 	appendPause    = 50 * time.Millisecond
 	resultTokens   = 20_000

@@ -195,6 +195,8 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 		bodies = append(bodies, notice("format", correction))
 	case len(message.Calls()) == 0 && response.Stop == llm.StopRefusal:
 		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: runs.ReasonRefusal, Text: clip.Text(cmp.Or(message.String(), sentences[runs.ReasonRefusal]), textMax)})
+	case len(message.Calls()) == 0 && response.Stop == llm.StopFailed:
+		bodies = append(bodies, thread.RunEnded{State: thread.RunFailed, Reason: runs.ReasonProgram, Text: clip.Text(message.String(), textMax)})
 	case len(message.Calls()) == 0 && response.Stop != llm.StopPause:
 		if wrong = r.checkAnswer(message); wrong != "" {
 			bodies = append(bodies, notice("output", wrong))

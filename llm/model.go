@@ -161,7 +161,8 @@ const (
 	StopLength  Stop = "length"   // its output limit
 	StopRefusal Stop = "refusal"
 	StopFilter  Stop = "content_filter"
-	StopPause   Stop = "pause" // ask again with what there is
+	StopPause   Stop = "pause"  // ask again with what there is
+	StopFailed  Stop = "failed" // of a program in the place of a model: it did not do it
 )
 
 // Usage counts tokens. Input counts what was neither read from nor written to

@@ -13,6 +13,7 @@
 package definition
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/skete-dev/skete/thread"
@@ -45,11 +46,34 @@ type Definition struct {
 	Plan string `json:"plan,omitempty" yaml:"plan"`
 	// Result is a JSON Schema (inline) of the final answer.
 	Result map[string]any `json:"result,omitempty" yaml:"result"`
+	// Program is what works in the place of a model, in the agent's sandbox; nil = none.
+	Program *Program `json:"program,omitempty" yaml:"program"`
 	// Sandbox says what machine it wants; the keys are those of a sandbox spec.
 	Sandbox map[string]any `json:"sandbox,omitempty" yaml:"sandbox"`
 	// AfterRun says what becomes of that machine when a run is over.
 	AfterRun AfterRun `json:"after_run,omitzero" yaml:"after_run"`
 }
+
+// Program is an agent of somebody else's. It gets the task, and finds its own model.
+type Program struct {
+	// Command is a line of the shell, in which {task} stands for what was asked for.
+	Command string        `json:"command" yaml:"command"`
+	Timeout time.Duration `json:"timeout_ns,omitempty" yaml:"timeout"` // 0 = ProgramTimeout
+	// Events says what its output is: "" = text, EventsJSONL.
+	Events string `json:"events,omitempty" yaml:"events"`
+}
+
+// Of programs.
+const (
+	ProgramTimeout    = 5 * time.Minute
+	ProgramTimeoutMax = time.Hour
+	// EventsJSONL: a line that is an object tells of something, and one with "done": true
+	// says that the task is.
+	EventsJSONL = "jsonl"
+)
+
+// Time is how long the program may take.
+func (p Program) Time() time.Duration { return cmp.Or(p.Timeout, ProgramTimeout) }
 
 // What may become of a run's own sandbox; AfterRun.Sandbox.
 const (

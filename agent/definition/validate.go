@@ -26,6 +26,8 @@ const (
 	repeatsMax     = 500
 	hookTimeoutMax = 10 * time.Minute
 	afterWaitMax   = 7 * 24 * time.Hour
+
+	programBytesMax = 16 << 10
 )
 
 // HookEvents are the events that command hooks can be told of.
@@ -62,6 +64,7 @@ func Validate(d Definition, knownTools []string) []Problem {
 	v.rules(d)
 	v.hooks(d.Hooks)
 	v.files(d)
+	v.program(d)
 	v.subagents(d, knownTools)
 	return v.found
 }
@@ -255,6 +258,38 @@ func (v *validator) hooks(hooks []CommandHook) {
 		v.tools(at+".tools", h.Tools)
 		if len(h.Tools) > 0 && !strings.Contains(h.Event, "ToolUse") {
 			v.warn(at+".tools", "%s is not about a tool", h.Event)
+		}
+	}
+}
+
+// program looks at what works in the place of a model, and for what means nothing then.
+func (v *validator) program(d Definition) {
+	p := d.Program
+	if p == nil {
+		return
+	}
+	if strings.TrimSpace(p.Command) == "" {
+		v.fail("program.command", "a program needs a command: a line of the shell")
+	}
+	if len(p.Command) > programBytesMax || strings.ContainsRune(p.Command, 0) {
+		v.fail("program.command", "at most %d bytes, none of them NUL", programBytesMax)
+	}
+	if p.Timeout < 0 || p.Timeout > ProgramTimeoutMax {
+		v.fail("program.timeout", "a time up to %v", ProgramTimeoutMax)
+	}
+	v.oneOf("program.events", p.Events, EventsJSONL)
+	if d.Sandbox["none"] == true {
+		v.fail("program", "a program works in a sandbox, and this agent has none")
+	}
+	if !d.Uses("execute") {
+		v.fail("tools", "a program is run by the tool execute")
+	}
+	for _, means := range []struct {
+		path string
+		is   bool
+	}{{"model", d.Model != ""}, {"instructions", d.Instructions != ""}, {"agents", len(d.Agents) > 0}, {"result", d.Result != nil}, {"calling", d.Calling != ""}, {"effort", d.Effort != ""}} {
+		if means.is {
+			v.fail(means.path, "it means nothing to a program, which finds its own model: see `sandbox: models`")
 		}
 	}
 }

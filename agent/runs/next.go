@@ -46,7 +46,8 @@ const (
 	ReasonHook      = "hook"
 	ReasonRefusal   = "refusal"
 	ReasonCheck     = "check" // it could not be made
-	ReasonLog       = "log"   // what the log names cannot be read
+	ReasonProgram   = "program"
+	ReasonLog       = "log" // what the log names cannot be read
 )
 
 // Next says what is to be done. Children of `task` calls that go on elsewhere

@@ -66,7 +66,7 @@ func (k *Supervisor) modelOfFork(ctx context.Context, asked string, events []thr
 	if err != nil {
 		return "", err
 	}
-	return k.modelFor(ctx, asked, lastModel(st.Run), st.Agent.Model)
+	return k.modelFor(ctx, st.Agent, asked, lastModel(st.Run), st.Agent.Model)
 }
 
 // branch ends what was under way in the copy and starts its own run.

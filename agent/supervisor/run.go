@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/program"
 	"github.com/skete-dev/skete/agent/replay"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -100,8 +101,12 @@ func (d *driver) claim(ctx context.Context, log thread.Log, s *runs.State) error
 	return appendTo(ctx, log, d.key.id, s, thread.Claimed{Node: d.k.node, Term: s.Claim.Term + 1})
 }
 
-// modelOf opens the run's model, then the agent's, then the server's choice.
+// modelOf opens the run's model, then the agent's, then the server's choice; of a program,
+// that.
 func (k *Supervisor) modelOf(ctx context.Context, tenant string, s *runs.State) (llm.Model, error) {
+	if p := s.Agent.Program; p != nil {
+		return program.New(s.Agent.Name, *p), nil
+	}
 	name := cmp.Or(s.Run.Started.Model, s.Agent.Model)
 	if replay.Is(name) {
 		return k.replayed(ctx, tenant, name)

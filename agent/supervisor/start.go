@@ -106,7 +106,7 @@ func (k *Supervisor) MayStart(ctx context.Context, tenant string, s runs.Start) 
 	if err := s.MayName(definition.Definition{}); err != nil {
 		return err
 	}
-	model, err := k.modelFor(ctx, s.Model, lastModel(st.Run), st.Agent.Model)
+	model, err := k.modelFor(ctx, st.Agent, s.Model, lastModel(st.Run), st.Agent.Model)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 	if err = s.MayName(d); err != nil {
 		return d, "", opened, err
 	}
-	if model, err = k.modelFor(ctx, s.Model, d.Model); err != nil {
+	if model, err = k.modelFor(ctx, d, s.Model, d.Model); err != nil {
 		return d, "", opened, err
 	}
 	if err = k.fits(ctx, s, d, model); err != nil {
@@ -166,11 +166,19 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 		bodies = append(bodies, thread.Input{From: "skete", Name: "plan", Blocks: []llm.Block{llm.Text(clip.Text(text, thread.InlineBytesMax/2))}})
 	}
 	run := runs.Run{
-		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
+		ID: id.Run, Thread: id.Thread, Tenant: tenant, Agent: d.Name, Model: shown(d, model), Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: s.Sandbox, First: first, Replay: s.Replay,
 		Keep: s.Keep,
 	}
 	return k.open(ctx, run, 0, bodies, s.Input)
+}
+
+// shown is the model that lists show.
+func shown(d definition.Definition, model string) string {
+	if d.Program != nil && model == "" {
+		return "program"
+	}
+	return model
 }
 
 // startedBy begins a run in the way that s asks for.
@@ -221,7 +229,7 @@ func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Sta
 	if err := s.MayName(definition.Definition{}); err != nil {
 		return runs.Run{}, err
 	}
-	model, err := k.modelFor(ctx, s.Model, lastModel(st.Run), st.Agent.Model)
+	model, err := k.modelFor(ctx, st.Agent, s.Model, lastModel(st.Run), st.Agent.Model)
 	if err != nil {
 		return runs.Run{}, err
 	}
@@ -230,7 +238,7 @@ func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Sta
 	}
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
 	run := runs.Run{
-		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: model, Title: s.Headline(), Labels: s.Labels, By: s.By,
+		ID: id.Run, Thread: s.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: shown(st.Agent, model), Title: s.Headline(), Labels: s.Labels, By: s.By,
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
 		Keep: s.Keep,
 	}
@@ -286,8 +294,14 @@ func (k *Supervisor) machineThere(ctx context.Context, tenant, id string) error 
 // modelFor picks the first model that is named, and finds out at once that it is not
 // there, and not in the middle of a run. It returns the name under which the thread
 // goes on with it: what no name means may be another model tomorrow.
-func (k *Supervisor) modelFor(ctx context.Context, names ...string) (string, error) {
+func (k *Supervisor) modelFor(ctx context.Context, d definition.Definition, names ...string) (string, error) {
 	name := cmp.Or(names...)
+	if d.Program != nil {
+		if name != "" && !replay.Is(name) {
+			return "", errs.New(errs.Invalid, "the agent %s is a program, which finds its own model", d.Name).WithHint("`models` of its sandbox says which it may use")
+		}
+		return name, nil
+	}
 	if replay.Is(name) {
 		return name, nil
 	}
@@ -307,6 +321,12 @@ func (k *Supervisor) modelFor(ctx context.Context, names ...string) (string, err
 func (k *Supervisor) fits(ctx context.Context, s runs.Start, d definition.Definition, model string) error {
 	if s.EndCheck != nil && s.EndCheck.Command != "" && (k.c.Machines == nil || d.Sandbox["none"] == true) {
 		return errs.New(errs.Invalid, "the check runs a command, and this agent has no sandbox").WithHint("a rubric needs none")
+	}
+	if d.Program != nil {
+		if runs.HasMedia(s.Input) || s.Planning || len(s.Schema) > 0 {
+			return errs.New(errs.Invalid, "the agent %s is a program: images, plans and forms of results mean nothing to it", d.Name)
+		}
+		return nil
 	}
 	return k.sees(ctx, model, s.Input)
 }

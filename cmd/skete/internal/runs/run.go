@@ -41,6 +41,7 @@ type runFlags struct {
 	template, provider, needs, network string
 	detach                             bool
 	approve                            string
+	program                            programFlags
 }
 
 // budgetFlags read a budget; prefix is "budget-" or "add-".
@@ -92,6 +93,12 @@ Its sandbox is named run- and the first characters of the run's id; ` + "`skete 
 shows it. It is stopped ten minutes after the run's end, or its last use, with
 its files and their history kept. --keep leaves it as it is; the agent's
 definition can say otherwise (after_run).
+
+With --program a program works in the place of a model: an agent of your own or of
+somebody else's, whose output is shown as it comes. It finds the task in SKETE_TASK or
+where {task} stands, and models of the server by OPENAI_BASE_URL and
+ANTHROPIC_BASE_URL, without a key (skete help models). Its sandbox is removed when it is
+over, unless --keep is given. --inject puts files of a directory there before.
 ` + exitCodes,
 		Example: `  skete run 'Fix the failing test in /workspace'
   skete run --agent reviewer --file task.md --budget-cost 0.50
@@ -101,6 +108,7 @@ definition can say otherwise (after_run).
   skete run --check 'make test' 'Make the tests pass'
   skete run --image shot.png 'Why is the button cut off?'
   skete run --sandbox ID 'Say what this project does' --json
+  skete run --program 'node agent.js' --inject ./agent 'Write a haiku into haiku.txt'
   skete run 'List three prime numbers' --schema primes.json -q`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.startRun(cmd.Context(), &f, args)
@@ -112,6 +120,7 @@ definition can say otherwise (after_run).
 	flags.StringArrayVar(&f.images, "image", nil, "show this `file` to the model: PNG, JPEG, GIF, WebP (may be repeated)")
 	flags.StringVar(&f.schema, "schema", "", "JSON Schema of the result, in this file")
 	flags.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and leave it running")
+	f.program.flags(cmd)
 	flags.StringVar(&f.approve, "approve", "ask", "what to do when a call needs approval: ask, all (allow), none (reject)")
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.FixedCompletions([]string{"ask", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -162,14 +171,25 @@ func (a commands) startRun(ctx context.Context, f *runFlags, args []string) erro
 	if req.Sandbox, err = a.named(ctx, c, f.sandbox); err != nil {
 		return err
 	}
-	run, err := c.StartRun(ctx, req)
-	if errs.Is(err, errs.Invalid) {
-		return &app.Coded{Status: exitUsage, Err: err}
-	}
+	done, err := f.program.prepare(ctx, a, c, &req)
 	if err != nil {
 		return err
 	}
-	return a.started(ctx, c, run, f.detach, f.approve)
+	run, err := c.StartRun(ctx, req)
+	if err != nil {
+		done()
+		if errs.Is(err, errs.Invalid) {
+			err = &app.Coded{Status: exitUsage, Err: err}
+		}
+		return err
+	}
+	err = a.started(ctx, c, run, f.detach, f.approve)
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeMax)
+	defer cancel()
+	if now, gerr := c.Run(run.ID).Get(looking); gerr == nil && now.Final() { // else it goes on by itself
+		done()
+	}
+	return err
 }
 
 // named is the id of the sandbox that --sandbox names; "" = none.
@@ -223,6 +243,9 @@ func (a commands) request(f *runFlags, args []string) (req api.StartRun, err err
 		return req, err
 	}
 	if req.Definition, err = a.definition(f.definition); err != nil {
+		return req, err
+	}
+	if err = f.program.check(f); err != nil {
 		return req, err
 	}
 	req.Spec, err = f.spec()

@@ -1,0 +1,185 @@
+// Package program lets a program of the sandbox work in the place of a model: an agent of
+// somebody else's, which finds its own model. It is a llm.Model that asks for one command,
+// the program, and answers with what came of it; so a run of it is a run like any other,
+// with its log, its budget, its history, and a restart in the middle.
+//
+//	m := program.New("codex", definition.Program{Command: "codex exec {task}", Timeout: 30 * time.Minute})
+//
+// It is a function of the request, and safe for concurrent use.
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
+	"github.com/skete-dev/skete/llm"
+)
+
+const (
+	// Tool runs the program.
+	Tool = "execute"
+	// TaskEnv is the variable in which the program finds what was asked for.
+	TaskEnv = "SKETE_TASK"
+
+	textMax = 8 << 10 // of an answer
+	// windowTokens is more than any conversation of one has: nothing is to be left out.
+	windowTokens = 1 << 24
+)
+
+// Model is a program.
+type Model struct {
+	name string
+	p    definition.Program
+}
+
+var _ llm.Model = Model{}
+
+// New returns the model that a program of an agent is.
+func New(agent string, p definition.Program) Model { return Model{agent, p} }
+
+// Info implements llm.Model.
+func (m Model) Info() llm.Info {
+	return llm.Info{Name: "program", Vendor: "program", ID: m.name, WindowTokens: windowTokens}
+}
+
+// Stream implements llm.Model.
+func (m Model) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		response, err := m.answer(req)
+		if err != nil {
+			yield(llm.Delta{}, &llm.Error{Trouble: llm.BadRequest, Model: "program", Cause: err})
+			return
+		}
+		response.Model = m.name
+		yield(llm.Delta{Kind: llm.DeltaDone, Response: &response}, nil)
+	}
+}
+
+// answer is the call of the program, or once that has ended what came of it.
+func (m Model) answer(req *llm.Request) (llm.Response, error) {
+	if !slices.ContainsFunc(req.Tools, func(t llm.ToolSpec) bool { return t.Name == Tool }) {
+		return llm.Response{}, errs.New(errs.Unsupported, "a program needs a sandbox, and the tool %s in it", Tool)
+	}
+	task, result := look(req.Messages)
+	if result == nil {
+		args, err := json.Marshal(map[string]any{"command": m.command(task), "timeout": int(m.p.Time().Seconds())})
+		if err != nil {
+			return llm.Response{}, err
+		}
+		call := llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: fmt.Sprintf("program_%d", req.Step), Name: Tool, Args: args}}
+		return llm.Response{Message: llm.Assistant(call), Stop: llm.StopTools}, nil
+	}
+	text, ok := m.outcome(textOf(result.Blocks))
+	if result.Failed || !ok {
+		return llm.Response{Message: llm.Assistant(llm.Text(text)), Stop: llm.StopFailed}, nil
+	}
+	return llm.Response{Message: llm.Assistant(llm.Text(text)), Stop: llm.StopEnd}, nil
+}
+
+// look returns the last thing that was asked for, and the result of the program that was
+// called for it; nil: it was not called yet.
+func look(messages []llm.Message) (task string, result *llm.Result) {
+	for i, msg := range slices.Backward(messages) {
+		if msg.Role == llm.RoleAssistant {
+			if len(msg.Calls()) == 0 {
+				return task, nil
+			}
+			for _, after := range messages[i+1:] {
+				for _, b := range after.Blocks {
+					if b.Kind == llm.KindResult && b.Result != nil {
+						return task, b.Result
+					}
+				}
+			}
+			return task, nil
+		}
+		if text := textOf(msg.Blocks); text != "" {
+			task = strings.TrimSpace(text + "\n" + task)
+		}
+	}
+	return task, nil
+}
+
+func textOf(blocks []llm.Block) string {
+	var parts []string
+	for _, b := range blocks {
+		if b.Kind == llm.KindText {
+			parts = append(parts, b.Text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// command is a line for the shell: the program's, with the task in a variable.
+func (m Model) command(task string) string {
+	return "export " + TaskEnv + "=" + quote(task) + "\n" + strings.ReplaceAll(m.p.Command, "{task}", `"$`+TaskEnv+`"`)
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// outcome is what the program says at its end, and whether it says that it is done: its last
+// words, or of one that writes events what they say.
+func (m Model) outcome(output string) (text string, ok bool) {
+	if m.p.Events != definition.EventsJSONL {
+		return clip.Text(lastOf(output), textMax), true
+	}
+	said, done := "", false
+	for line := range strings.Lines(output) {
+		var e event
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue
+		}
+		if words := e.words(); words != "" {
+			said = words
+		}
+		if done = e.Done; e.Error != "" {
+			return clip.Text(e.Error, textMax), false
+		}
+	}
+	switch {
+	case !done:
+		return clip.Text("The program ended and did not say that it is done. Its last words:\n"+lastOf(output), textMax), false
+	case said == "":
+		return "It is done.", true
+	}
+	return clip.Text(said, textMax), true
+}
+
+// event is a line of a program that writes events: an object of JSON. Keys that are not
+// here are for those who watch.
+type event struct {
+	Done    bool   `json:"done"`
+	Error   string `json:"error"`
+	Text    string `json:"text"`
+	Message string `json:"message"`
+	Result  string `json:"result"`
+}
+
+func (e event) words() string {
+	for _, s := range []string{e.Result, e.Text, e.Message} {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// lastOf is the end of a long text, from the beginning of a line.
+func lastOf(output string) string {
+	output = strings.TrimSpace(output)
+	if len(output) <= textMax/2 {
+		return output
+	}
+	output = output[len(output)-textMax/2:]
+	if _, after, ok := strings.Cut(output, "\n"); ok {
+		output = after
+	}
+	return "[…]\n" + strings.ToValidUTF8(output, "")
+}

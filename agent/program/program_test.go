@@ -1,0 +1,122 @@
+package program_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/program"
+	"github.com/skete-dev/skete/llm"
+)
+
+var tools = []llm.ToolSpec{{Name: "execute"}}
+
+func ask(t *testing.T, p definition.Program, messages ...llm.Message) *llm.Response {
+	t.Helper()
+	for d, err := range program.New("a", p).Stream(t.Context(), &llm.Request{Messages: messages, Tools: tools, Step: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Response
+	}
+	t.Fatal("it says nothing")
+	return nil
+}
+
+func user(text string) llm.Message {
+	return llm.Message{Role: llm.RoleUser, Blocks: []llm.Block{llm.Text(text)}}
+}
+
+func called() llm.Message {
+	return llm.Assistant(llm.Block{Kind: llm.KindCall, Call: &llm.Call{ID: "c", Name: "execute", Args: json.RawMessage("{}")}})
+}
+
+func came(text string, failed bool) llm.Message {
+	return llm.Message{Role: llm.RoleUser, Blocks: []llm.Block{{Kind: llm.KindResult, Result: &llm.Result{CallID: "c", Failed: failed, Blocks: []llm.Block{llm.Text(text)}}}}}
+}
+
+// It is called once for each thing that is asked for, with that in a variable, whatever is
+// in it.
+func TestModel_calls(t *testing.T) {
+	p := definition.Program{Command: "node agent.js {task} --fast", Timeout: 90 * time.Second}
+	for name, x := range map[string]struct {
+		messages []llm.Message
+		task     string
+	}{
+		"first":          {[]llm.Message{user("Fix it.")}, "Fix it."},
+		"quotes":         {[]llm.Message{user("It's `$HOME` \"a\"\n'; rm -rf / #")}, `It'\''s ` + "`$HOME` \"a\"\n" + `'\''; rm -rf / #`},
+		"two messages":   {[]llm.Message{user("Fix it."), user("And test it.")}, "Fix it.\nAnd test it."},
+		"the next run":   {[]llm.Message{user("Fix it."), called(), came("done", false), llm.Assistant(llm.Text("done")), user("Now the docs.")}, "Now the docs."},
+		"after a notice": {[]llm.Message{user("Fix it."), called()}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := ask(t, p, x.messages...)
+			calls := r.Message.Calls()
+			if len(calls) != 1 || calls[0].Name != "execute" || r.Stop != llm.StopTools {
+				t.Fatalf("%+v", r)
+			}
+			var args struct {
+				Command string
+				Timeout int
+			}
+			if err := json.Unmarshal(calls[0].Args, &args); err != nil {
+				t.Fatal(err)
+			}
+			if want := "export SKETE_TASK='" + x.task + "'\nnode agent.js \"$SKETE_TASK\" --fast"; args.Command != want || args.Timeout != 90 {
+				t.Errorf("%q for %d s, not %q", args.Command, args.Timeout, want)
+			}
+		})
+	}
+}
+
+// What came of it is its last words, or what its events say; one that failed, or did not say
+// that it is done, has failed.
+func TestModel_outcome(t *testing.T) {
+	long := strings.Repeat("a line of it\n", 2000)
+	for name, x := range map[string]struct {
+		events, output string
+		failed         bool
+		says           string
+		stop           llm.Stop
+	}{
+		"text":          {"", "working\ndone\n[Command succeeded with exit code 0]", false, "working\ndone\n[Command succeeded with exit code 0]", llm.StopEnd},
+		"failed":        {"", "no key\n[Command failed with exit code 3]", true, "exit code 3", llm.StopFailed},
+		"long":          {"", long + "the end", false, "the end", llm.StopEnd},
+		"events":        {"jsonl", "noise\n{\"tool\":\"write_file\"}\n{\"text\":\"I wrote it.\"}\n{\"done\":true}\n[Command succeeded with exit code 0]", false, "I wrote it.", llm.StopEnd},
+		"a result":      {"jsonl", `{"done":true,"result":"42"}`, false, "42", llm.StopEnd},
+		"only done":     {"jsonl", `{"done":true}`, false, "It is done.", llm.StopEnd},
+		"not done":      {"jsonl", `{"text":"I began."}`, false, "did not say that it is done", llm.StopFailed},
+		"done, then on": {"jsonl", "{\"done\":true}\n{\"text\":\"no\"}", false, "did not say that it is done", llm.StopFailed},
+		"an error":      {"jsonl", `{"error":"no model","done":true}`, false, "no model", llm.StopFailed},
+		"no events":     {"jsonl", "hello", false, "hello", llm.StopFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := ask(t, definition.Program{Command: "x", Events: x.events}, user("Fix it."), called(), came(x.output, x.failed))
+			if text := r.Message.String(); !strings.Contains(text, x.says) || r.Stop != x.stop || len(text) > 10<<10 {
+				t.Errorf("%s: %.300q", r.Stop, text)
+			}
+		})
+	}
+}
+
+// Without a sandbox there is no program.
+func TestModel_noTool(t *testing.T) {
+	for _, err := range program.New("a", definition.Program{Command: "x"}).Stream(t.Context(), &llm.Request{Messages: []llm.Message{user("x")}}) {
+		if err == nil || !strings.Contains(err.Error(), "needs a sandbox") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func FuzzModel(f *testing.F) {
+	f.Add("Fix it.", "{\"done\":true}\n", "jsonl")
+	f.Fuzz(func(t *testing.T, task, output, events string) {
+		p := definition.Program{Command: "x {task}", Events: events}
+		if r := ask(t, p, user(task)); len(r.Message.Calls()) != 1 {
+			t.Fatal("it is not called")
+		}
+		ask(t, p, user(task), called(), came(output, false))
+	})
+}
