@@ -115,8 +115,21 @@ func (a asked) check(d dialect) error {
 	if _, stored := a.root["prompt"].(map[string]any); stored {
 		return errs.New(errs.Denied, "a stored prompt is not allowed here: what is in it is not known")
 	}
-	tools, _ := a.root["tools"].([]any)
-	for _, t := range tools {
+	if err := d.tools(a.root["tools"]); err != nil {
+		return err
+	}
+	for _, key := range []string{"messages", "input", "system", "prompt"} {
+		if err := fetches(a.root[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tools refuses those that the vendor would run.
+func (d dialect) tools(v any) error {
+	list, _ := v.([]any)
+	for _, t := range list {
 		m, _ := t.(map[string]any)
 		if err := oddFields(m); err != nil {
 			return err
@@ -125,15 +138,16 @@ func (a asked) check(d dialect) error {
 		if _, there := m["type"]; !there && d == messages { // a tool of the caller's own
 			continue
 		}
+		if kind == "namespace" && d == responses { // a name for several
+			if err := d.tools(m["tools"]); err != nil {
+				return err
+			}
+			continue
+		}
 		if !slices.ContainsFunc(ownTools[d], func(own string) bool {
 			return kind == own || strings.HasSuffix(own, "_") && strings.HasPrefix(kind, own)
 		}) {
 			return errs.New(errs.Denied, "a tool of the type %.60q is not allowed here: the vendor would run it, where this sandbox may not reach", kind)
-		}
-	}
-	for _, key := range []string{"messages", "input", "system", "prompt"} {
-		if err := fetches(a.root[key]); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -277,6 +277,7 @@ func TestDoor_refuses(t *testing.T) {
 		"OpenAI searches":                {r, gpt(`,"tools":[{"type":"web_search"}]`), 403, "web_search"},
 		"OpenAI connects":                {r, gpt(`,"tools":[{"type":"mcp","server_url":"https://evil.example"}]`), 403, "mcp"},
 		"OpenAI runs code":               {r, gpt(`,"tools":[{"type":"code_interpreter","container":{"type":"auto"}}]`), 403, "code_interpreter"},
+		"OpenAI searches, in a name":     {r, gpt(`,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function"},{"type":"web_search"}]}]`), 403, "web_search"},
 		"a tool without a type":          {r, gpt(`,"tools":[{"name":"a"}]`), 403, "type"},
 		"OpenAI fetches an image":        {r, gpt(`,"input":[{"role":"user","content":[{"type":"input_image","image_url":"https://evil.example/?data"}]}]`), 403, "image_url"},
 		"OpenAI fetches a file":          {r, gpt(`,"input":[{"type":"function_call_output","output":[{"type":"input_file","file_url":"https://evil.example/?data"}]}]`), 403, "file_url"},
@@ -336,7 +337,7 @@ func TestDoor_data(t *testing.T) {
 			{"role":"assistant","content":[{"type":"tool_use","input":{"source":{"url":"https://a.example"},"image_url":"https://a.example","URL":"https://a.example"}}]},
 			{"role":"user","content":[{"type":"image","source":{"type":"base64","data":"aGk="}},{"type":"text","text":"image_url: https://a.example"}]}]}`,
 		"/openai/v1/chat/completions": `{"model":"openai/openai-1","n":1,"tools":[{"type":"function","function":{"name":"a"}}],"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}]}]}`,
-		"/openai/v1/responses":        `{"model":"the-openai","background":false,"tools":[{"type":"local_shell"},{"type":"custom","name":"apply_patch"}],"input":[{"type":"function_call","arguments":"{\"file_url\":\"https://a.example\"}"},{"role":"user","content":"hi"}]}`,
+		"/openai/v1/responses":        `{"model":"the-openai","background":false,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]},{"type":"local_shell"},{"type":"custom","name":"apply_patch"}],"input":[{"type":"function_call","arguments":"{\"file_url\":\"https://a.example\"}"},{"role":"user","content":"hi"}]}`,
 	} {
 		if status, text := w.post(path, body, nil); status != 200 {
 			t.Errorf("%s: %d %s", path, status, text)

@@ -32,7 +32,7 @@ func examples(t *testing.T) fstest.MapFS {
 
 func TestDocument_itsExamplesAreGood(t *testing.T) {
 	files := examples(t)
-	if len(files) != 4 {
+	if len(files) != 5 {
 		t.Fatalf("%d examples were found", len(files))
 	}
 	sub := func(dir string) fs.FS {

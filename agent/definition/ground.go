@@ -40,6 +40,9 @@ func ground(d Definition) string {
 
 // grounded puts Ground in front, once, and says which memory is meant.
 func grounded(d Definition) Definition {
+	if d.Program != nil { // it reads nothing of ours
+		return d
+	}
 	if text := ground(d); !d.Bare && !strings.HasPrefix(d.Instructions, text) {
 		d.Instructions = strings.TrimSpace(text + "\n\n" + d.Instructions)
 	}

@@ -29,7 +29,7 @@ const (
 	generalPurpose = "general-purpose"
 )
 
-//go:embed builtin/*.md
+//go:embed builtin/*.md builtin/*.yaml
 var builtin embed.FS
 
 // Entry is one agent of a Set.

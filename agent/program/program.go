@@ -9,6 +9,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -130,7 +131,7 @@ func (m Model) outcome(output string) (text string, ok bool) {
 	if m.p.Events != definition.EventsJSONL {
 		return clip.Text(lastOf(output), textMax), true
 	}
-	said, done := "", false
+	said, wrong, done := "", "", false
 	for line := range strings.Lines(output) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -139,11 +140,16 @@ func (m Model) outcome(output string) (text string, ok bool) {
 		if words := e.words(); words != "" {
 			said = words
 		}
-		if done = e.Done; e.Error != "" {
-			return clip.Text(e.Error, textMax), false
+		done = e.done()
+		if fault := e.fault(); fault != "" {
+			wrong = fault
+		} else if done {
+			wrong = ""
 		}
 	}
 	switch {
+	case wrong != "":
+		return clip.Text(wrong, textMax), false
 	case !done:
 		return clip.Text("The program ended and did not say that it is done. Its last words:\n"+lastOf(output), textMax), false
 	case said == "":
@@ -153,20 +159,70 @@ func (m Model) outcome(output string) (text string, ok bool) {
 }
 
 // event is a line of a program that writes events: an object of JSON. Keys that are not
-// here are for those who watch.
+// here are for those who watch. It is our own form, or that of programs which have others:
+// item and turn are Codex's, part is opencode's.
 type event struct {
 	Done    bool   `json:"done"`
-	Error   string `json:"error"`
-	Text    string `json:"text"`
-	Message string `json:"message"`
-	Result  string `json:"result"`
+	Error   any    `json:"error"`
+	Text    any    `json:"text"`
+	Message any    `json:"message"`
+	Result  any    `json:"result"`
+	Type    string `json:"type"`
+	Item    struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	} `json:"item"`
+	Part struct {
+		Text   string `json:"text"`
+		Reason string `json:"reason"`
+	} `json:"part"`
 }
 
+// words are what the event says of the task.
 func (e event) words() string {
-	for _, s := range []string{e.Result, e.Text, e.Message} {
-		if s != "" {
+	switch {
+	case e.Type == "item.completed":
+		if e.Item.Type == "agent_message" {
+			return e.Item.Text
+		}
+		return ""
+	case e.Part.Text != "":
+		return e.Part.Text
+	}
+	for _, v := range []any{e.Result, e.Text, e.Message} {
+		if s, ok := v.(string); ok && s != "" {
 			return s
 		}
+	}
+	return ""
+}
+
+// done reports whether the event says that the task is done.
+func (e event) done() bool {
+	return e.Done || e.Type == "turn.completed" || e.Type == "step_finish" && e.Part.Reason == "stop"
+}
+
+// fault is what went wrong, "" = nothing.
+func (e event) fault() string {
+	var of func(v any) string
+	of = func(v any) string {
+		switch v := v.(type) {
+		case string:
+			return v
+		case map[string]any:
+			for _, key := range []string{"message", "data", "name"} {
+				if s := of(v[key]); s != "" {
+					return s
+				}
+			}
+		}
+		return ""
+	}
+	if text := of(e.Error); text != "" {
+		return text
+	}
+	if e.Type == "error" || e.Type == "turn.failed" {
+		return cmp.Or(of(e.Message), "the program says that it failed, and not why")
 	}
 	return ""
 }

@@ -81,16 +81,34 @@ func TestModel_outcome(t *testing.T) {
 		says           string
 		stop           llm.Stop
 	}{
-		"text":          {"", "working\ndone\n[Command succeeded with exit code 0]", false, "working\ndone\n[Command succeeded with exit code 0]", llm.StopEnd},
-		"failed":        {"", "no key\n[Command failed with exit code 3]", true, "exit code 3", llm.StopFailed},
-		"long":          {"", long + "the end", false, "the end", llm.StopEnd},
-		"events":        {"jsonl", "noise\n{\"tool\":\"write_file\"}\n{\"text\":\"I wrote it.\"}\n{\"done\":true}\n[Command succeeded with exit code 0]", false, "I wrote it.", llm.StopEnd},
-		"a result":      {"jsonl", `{"done":true,"result":"42"}`, false, "42", llm.StopEnd},
-		"only done":     {"jsonl", `{"done":true}`, false, "It is done.", llm.StopEnd},
-		"not done":      {"jsonl", `{"text":"I began."}`, false, "did not say that it is done", llm.StopFailed},
-		"done, then on": {"jsonl", "{\"done\":true}\n{\"text\":\"no\"}", false, "did not say that it is done", llm.StopFailed},
-		"an error":      {"jsonl", `{"error":"no model","done":true}`, false, "no model", llm.StopFailed},
-		"no events":     {"jsonl", "hello", false, "hello", llm.StopFailed},
+		"text":                 {"", "working\ndone\n[Command succeeded with exit code 0]", false, "working\ndone\n[Command succeeded with exit code 0]", llm.StopEnd},
+		"failed":               {"", "no key\n[Command failed with exit code 3]", true, "exit code 3", llm.StopFailed},
+		"long":                 {"", long + "the end", false, "the end", llm.StopEnd},
+		"events":               {"jsonl", "noise\n{\"tool\":\"write_file\"}\n{\"text\":\"I wrote it.\"}\n{\"done\":true}\n[Command succeeded with exit code 0]", false, "I wrote it.", llm.StopEnd},
+		"a result":             {"jsonl", `{"done":true,"result":"42"}`, false, "42", llm.StopEnd},
+		"only done":            {"jsonl", `{"done":true}`, false, "It is done.", llm.StopEnd},
+		"not done":             {"jsonl", `{"text":"I began."}`, false, "did not say that it is done", llm.StopFailed},
+		"done, then on":        {"jsonl", "{\"done\":true}\n{\"text\":\"no\"}", false, "did not say that it is done", llm.StopFailed},
+		"an error":             {"jsonl", `{"error":"no model"}`, false, "no model", llm.StopFailed},
+		"an error that passed": {"jsonl", "{\"error\":\"busy\"}\n{\"done\":true,\"result\":\"42\"}", false, "42", llm.StopEnd},
+		"Codex": {
+			"jsonl", `{"type":"thread.started","thread_id":"x"}
+{"type":"item.completed","item":{"id":"item_0","type":"error","message":"Model metadata not found."}}
+{"type":"turn.started"}
+{"type":"item.completed","item":{"id":"item_1","type":"command_execution","aggregated_output":"x"}}
+{"type":"item.completed","item":{"id":"item_2","type":"agent_message","text":"All done."}}
+{"type":"turn.completed","usage":{"input_tokens":10}}`, false, "All done.", llm.StopEnd,
+		},
+		"Codex failed": {"jsonl", `{"type":"turn.failed","error":{"message":"stream error: 403"}}`, false, "stream error: 403", llm.StopFailed},
+		"opencode": {
+			"jsonl", `{"type":"step_start","part":{"type":"step-start"}}
+{"type":"tool_use","part":{"tool":"bash","state":{"status":"completed"}}}
+{"type":"step_finish","part":{"reason":"tool-calls","type":"step-finish"}}
+{"type":"text","part":{"type":"text","text":"All done."}}
+{"type":"step_finish","part":{"reason":"stop","type":"step-finish","cost":0}}`, false, "All done.", llm.StopEnd,
+		},
+		"opencode failed": {"jsonl", `{"type":"error","error":{"name":"APIError","data":{"message":"Forbidden: skete: no"}}}`, false, "Forbidden: skete: no", llm.StopFailed},
+		"no events":       {"jsonl", "hello", false, "hello", llm.StopFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(t, definition.Program{Command: "x", Events: x.events}, user("Fix it."), called(), came(x.output, x.failed))

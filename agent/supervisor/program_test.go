@@ -53,7 +53,7 @@ func TestProgram(t *testing.T) {
 	}
 	h.check(run.Thread)
 	for name, s := range map[string]runs.Start{
-		"a model": {Agent: "coder", Input: text("x"), Model: "fast"}, "a plan": {Agent: "coder", Input: text("x"), Planning: true},
+		"a model": {Thread: run.Thread, Input: text("x"), Model: "fast"}, "a plan": {Agent: "coder", Input: text("x"), Planning: true},
 		"a form": {Agent: "coder", Input: text("x"), Schema: json.RawMessage(`{"type":"object"}`)},
 	} {
 		if _, err := k.Start(t.Context(), tenant, s); !errs.Is(err, errs.Invalid) {

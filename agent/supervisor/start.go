@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -122,6 +123,12 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 	if err = s.MayName(d); err != nil {
 		return d, "", opened, err
 	}
+	if d.Program != nil && s.Sandbox == "" {
+		if d.Sandbox, err = k.furnished(ctx, d, s); err != nil {
+			return d, "", opened, err
+		}
+		s.Spec, s.Model = d.Sandbox, ""
+	}
 	if model, err = k.modelFor(ctx, d, s.Model, d.Model); err != nil {
 		return d, "", opened, err
 	}
@@ -131,6 +138,38 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 	opened, err = s.Opened(d)
 	return d, model, opened, err
 }
+
+// furnished is the sandbox of a program: its own with what the start says, and with a model
+// that it may use, which is the one that is named, or the server's choice if that is none of
+// a script.
+func (k *Supervisor) furnished(ctx context.Context, d definition.Definition, s runs.Start) (map[string]any, error) {
+	spec := map[string]any{}
+	maps.Copy(spec, d.Sandbox)
+	maps.Copy(spec, s.Spec)
+	name := s.Model
+	if name == "" && spec["models"] == nil {
+		if m, err := k.c.Models.Open(ctx, ""); err == nil && m.Info().Vendor != scriptVendor {
+			name = m.Info().Name
+		}
+	}
+	if name == "" {
+		return spec, nil
+	}
+	if _, err := k.c.Models.Open(ctx, name); err != nil {
+		return nil, err
+	}
+	grant, _ := spec["models"].(map[string]any)
+	grant = maps.Clone(grant)
+	if grant == nil {
+		grant = map[string]any{}
+	}
+	grant["models"] = []any{name}
+	spec["models"] = grant
+	return spec, nil
+}
+
+// scriptVendor is that of models that no program can call.
+const scriptVendor = "script"
 
 // begin opens a new thread with its first run.
 func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
@@ -142,7 +181,7 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 		return runs.Run{}, err
 	}
 	if k.c.Machines != nil && s.Sandbox == "" && s.Replay == "" {
-		if s.Spec != nil {
+		if s.Spec != nil && d.Program == nil {
 			d.Sandbox = s.Spec
 		}
 		if d.Sandbox["none"] != true {
@@ -298,7 +337,7 @@ func (k *Supervisor) modelFor(ctx context.Context, d definition.Definition, name
 	name := cmp.Or(names...)
 	if d.Program != nil {
 		if name != "" && !replay.Is(name) {
-			return "", errs.New(errs.Invalid, "the agent %s is a program, which finds its own model", d.Name).WithHint("`models` of its sandbox says which it may use")
+			return "", errs.New(errs.Invalid, "the agent %s is a program, which finds its own model", d.Name).WithHint("`skete vm models` says which a sandbox may use")
 		}
 		return name, nil
 	}

@@ -99,30 +99,15 @@ func (p *programFlags) prepare(ctx context.Context, a commands, c *client.Client
 	if req.Definition, err = json.Marshal(keys); err != nil {
 		return nil, err
 	}
-	model := req.Model
-	if req.Model = ""; req.Sandbox != "" {
-		return done, nil
-	}
-	if req.Spec == nil {
-		req.Spec = map[string]any{}
-	}
-	if model, err = grantedTo(ctx, c, model); err != nil {
-		return nil, err
-	}
-	if model != "" {
-		req.Spec["models"] = map[string]any{"models": []string{model}}
-	} else {
-		a.Note("the server has no model that programs can call: this one finds none")
-	}
 	if len(p.inject) == 0 {
 		return done, nil
 	}
 	return p.injected(ctx, a, c, req, took)
 }
 
-// grantedTo is the model that the program may call: the one that is named, else the server's
-// default; "" = there is none.
-func grantedTo(ctx context.Context, c *client.Client, name string) (string, error) {
+// granted is the model that a program may call: the one that is named, else the server's
+// choice as it is for every program; "" = there is none.
+func granted(ctx context.Context, c *client.Client, name string) (string, error) {
 	if name != "" {
 		return name, nil
 	}
@@ -140,6 +125,10 @@ func grantedTo(ctx context.Context, c *client.Client, name string) (string, erro
 
 // injected makes a sandbox with files in it.
 func (p *programFlags) injected(ctx context.Context, a commands, c *client.Client, req *api.StartRun, took time.Duration) (done func(), err error) {
+	model, err := granted(ctx, c, req.Model)
+	if err != nil {
+		return nil, err
+	}
 	text, err := json.Marshal(req.Spec)
 	if err != nil {
 		return nil, err
@@ -147,6 +136,9 @@ func (p *programFlags) injected(ctx context.Context, a commands, c *client.Clien
 	var spec api.CreateSandbox
 	if err := json.Unmarshal(text, &spec); err != nil {
 		return nil, err
+	}
+	if model != "" {
+		spec.Models = &api.ModelGrant{Models: []string{model}}
 	}
 	if !req.Keep {
 		spec.TTLMS = (took + leftover).Milliseconds()
@@ -174,6 +166,6 @@ func (p *programFlags) injected(ctx context.Context, a commands, c *client.Clien
 			return nil, err
 		}
 	}
-	req.Sandbox, req.Spec = sb.ID, nil
+	req.Sandbox, req.Spec, req.Model = sb.ID, nil, ""
 	return done, nil
 }
