@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/sandbox"
@@ -88,19 +89,7 @@ const buildTenant = "skete-build"
 
 // Open boots a sandbox in which commands may be root.
 func (x stepMachines) Open(ctx context.Context, name string) (*wire.Client, func(context.Context) error, error) {
-	l := x.m.Limits()
-	spec := sandbox.Spec{
-		Name: "step of a build", Template: name, Root: true, CPUs: min(stepCPUs, l.CPUsMax), MemoryMB: min(stepMemoryMB, l.MemoryMBMax),
-		DiskMB: min(stepDiskMB, l.DiskMBMax), PidsMax: min(stepPids, l.PidsMax), TTL: stepTTL, IdleTimeout: stepTTL,
-		NoStart: true, // what the base is for is no part of a step
-	}
-	if l.TTLMax > 0 {
-		spec.TTL = min(spec.TTL, l.TTLMax)
-	}
-	if l.IdleTimeoutMax > 0 {
-		spec.IdleTimeout = min(spec.IdleTimeout, l.IdleTimeoutMax)
-	}
-	info, err := x.m.Create(ctx, buildTenant, sandbox.CreateRequest{Spec: spec})
+	info, err := x.m.Create(ctx, buildTenant, sandbox.CreateRequest{Spec: stepSpec(name, x.m.Limits())})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,6 +102,23 @@ func (x stepMachines) Open(ctx context.Context, name string) (*wire.Client, func
 		release()
 		return end(ctx)
 	}, nil
+}
+
+// stepSpec is the sandbox of a step, as large as the limits allow. It has no network,
+// whatever the server's default is: a step is to be the same tomorrow.
+func stepSpec(base string, l sandbox.Limits) sandbox.Spec {
+	spec := sandbox.Spec{
+		Name: "step of a build", Template: base, Root: true, Network: egress.None, CPUs: min(stepCPUs, l.CPUsMax), MemoryMB: min(stepMemoryMB, l.MemoryMBMax),
+		DiskMB: min(stepDiskMB, l.DiskMBMax), PidsMax: min(stepPids, l.PidsMax), TTL: stepTTL, IdleTimeout: stepTTL,
+		NoStart: true, // what the base is for is no part of a step
+	}
+	if l.TTLMax > 0 {
+		spec.TTL = min(spec.TTL, l.TTLMax)
+	}
+	if l.IdleTimeoutMax > 0 {
+		spec.IdleTimeout = min(spec.IdleTimeout, l.IdleTimeoutMax)
+	}
+	return spec
 }
 
 // packages fetches from the archives that ready templates come from.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,6 +63,16 @@ func TestSpecOf_network(t *testing.T) {
 	must(t, err)
 	if !s.HasNetwork() || len(s.Policy().Allow) != 1 || !s.Persist {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Steps of builds have no network, whatever the server's default is.
+func TestStepSpec(t *testing.T) {
+	l, d := sandbox.Limits{CPUsMax: 4, MemoryMBMax: 4096, DiskMBMax: 16 << 10, PidsMax: 4096, IdleTimeoutMax: time.Hour}, sandbox.Defaults{Network: egress.Default}
+	s, err := sandbox.Normalise(stepSpec("debian", l), l, d)
+	must(t, err)
+	if s.HasNetwork() || s.Settled(sandbox.Capabilities{Network: true}, d).HasNetwork() {
+		t.Errorf("a step has the network %q", s.Network)
 	}
 }
 
