@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/secret"
@@ -142,6 +143,20 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	http.Error(w, strings.TrimSuffix(text, "\n"), status)
 }
 
+// copies are the buffers of answers on their way, as large as a record of TLS: more would
+// lie about while a stream says nothing.
+type copies struct{}
+
+const copyBytes = 16 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+// Get implements httputil.BufferPool.
+func (copies) Get() []byte { return copyBuffers.Get().(*[copyBytes]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (copies) Put(b []byte) { copyBuffers.Put((*[copyBytes]byte)(b)) }
+
 // forward sends an allowed request to its host and copies the answer back. limited: the
 // host shall not take it for another one.
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host string, limited bool, held []secret.Held) {
@@ -155,7 +170,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 		transport = signer{p.transport, signing[0], host}
 	}
 	proxy := httputil.ReverseProxy{
-		Transport: transport, ErrorLog: p.server.ErrorLog,
+		Transport: transport, ErrorLog: p.server.ErrorLog, BufferPool: copies{},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = scheme, net.JoinHostPort(host, strconv.Itoa(s.port))
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it was decided about
