@@ -393,6 +393,38 @@ func TestAppend_diskFull(t *testing.T) {
 	must(t, l.Close())
 }
 
+// What is left for later is written soon, at the latest when the log is closed; who leaves it
+// does not wait for the disk, and what is too much is told.
+func TestLater(t *testing.T) {
+	c := audit.Config{Dir: t.TempDir(), FileBytesMax: 1 << 30}
+	l := open(t, c)
+	const n = 20_000
+	for i := range n {
+		l.Later(audit.Record{Who: "w", What: "test.x", On: strconv.Itoa(i)})
+	}
+	must(t, l.Close())
+	l = open(t, c)
+	r := good(t, "after a restart", l)
+	missed, told := 0, uint64(0)
+	for q := (audit.Query{What: "audit.missed", Max: audit.PageMax}); ; {
+		page, err := l.List(t.Context(), q)
+		must(t, err)
+		for _, rec := range page {
+			n, err := strconv.Atoi(rec.Detail["records"])
+			must(t, err)
+			missed += n
+			told++
+		}
+		if len(page) < q.Max {
+			break
+		}
+		q.Before = page[len(page)-1].N
+	}
+	if r.Records-told+uint64(missed) != n {
+		t.Errorf("of %d records %d are there, and %d are told to be missed", n, r.Records-told, missed)
+	}
+}
+
 // Many append at once while others read.
 func TestLog_atOnce(t *testing.T) {
 	l := open(t, audit.Config{FileBytesMax: 5000, BytesMax: 40_000})

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -26,6 +27,7 @@ const (
 	fileBytesMax = 32 << 20
 	bytesMax     = 512 << 20
 
+	laterMax  = 4096 // records that wait
 	syncEvery = time.Second
 	headWait  = 5 * time.Second
 )
@@ -59,14 +61,16 @@ type Log struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
-	mu      sync.Mutex
-	f       *os.File // the newest file; nil: it could not be made
-	size    int64
-	n       uint64 // of the newest record
-	last    sum
-	missed  uint64 // records that were not written since the last one that was
-	closed  bool
-	readers int // under way
+	later  chan Record
+	missed atomic.Uint64 // records that were not written since the last one that was
+
+	mu              sync.Mutex
+	f               *os.File // the newest file; nil: it could not be made
+	size            int64
+	n               uint64 // of the newest record
+	last            sum
+	closing, closed bool
+	readers         int // under way
 
 	syncing sync.Mutex // is held over the disk and the store, never with mu
 	saved   uint64     // what KV has
@@ -91,7 +95,7 @@ func Open(ctx context.Context, c Config) (*Log, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, err, "the audit log's directory cannot be made")
 	}
-	l := &Log{c: c, stop: make(chan struct{})}
+	l := &Log{c: c, stop: make(chan struct{}), later: make(chan Record, laterMax)}
 	head, err := l.readHead(ctx)
 	if err != nil {
 		return nil, err
@@ -100,20 +104,24 @@ func Open(ctx context.Context, c Config) (*Log, error) {
 		return nil, err
 	}
 	l.done.Go(l.sync)
+	l.done.Go(l.drain)
 	return l, nil
 }
 
 // Close writes what is to be written to the disk.
 func (l *Log) Close() error {
 	l.mu.Lock()
-	if l.closed {
+	if l.closing {
 		l.mu.Unlock()
 		return nil
 	}
-	l.closed = true
+	l.closing = true
 	l.mu.Unlock()
 	close(l.stop)
 	l.done.Wait()
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	err := l.flush()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,20 +285,53 @@ func (l *Log) Append(r Record) error {
 	}
 	err := l.append(r)
 	if err != nil {
-		if l.missed++; l.missed == 1 {
+		if l.missed.Add(1) == 1 {
 			l.c.Log.Error("the audit log cannot be written", "error", err)
 		}
 	}
 	return err
 }
 
+// Later writes a record soon, and does not wait for the disk: for callers that hold a lock.
+// What has to wait behind too many others is missed, which a record tells; kill -9 loses what
+// waits.
+func (l *Log) Later(r Record) {
+	if r.Time.IsZero() {
+		r.Time = l.c.Now()
+	}
+	select {
+	case l.later <- r:
+	default:
+		l.missed.Add(1)
+	}
+}
+
+// drain writes what was left for later, and at the end all that is left.
+func (l *Log) drain() {
+	for {
+		select {
+		case r := <-l.later:
+			_ = l.Append(r) // it tells of what it misses
+		case <-l.stop:
+			for {
+				select {
+				case r := <-l.later:
+					_ = l.Append(r)
+				default:
+					l.mu.Lock()
+					_ = l.tellMissed() // the next server tells nothing of it
+					l.mu.Unlock()
+					return
+				}
+			}
+		}
+	}
+}
+
 // append writes a record, after what is to be told before it. Precondition: l.mu is held.
 func (l *Log) append(r Record) error {
-	if l.missed > 0 {
-		if err := l.write(Record{Who: self, What: missed, Detail: map[string]string{"records": strconv.FormatUint(l.missed, 10)}}); err != nil {
-			return err
-		}
-		l.missed = 0
+	if err := l.tellMissed(); err != nil {
+		return err
 	}
 	if err := l.write(r); err != nil {
 		return err
@@ -299,6 +340,19 @@ func (l *Log) append(r Record) error {
 		return nil
 	}
 	return l.rotate()
+}
+
+// tellMissed writes how many records were not written. Precondition: l.mu is held.
+func (l *Log) tellMissed() error {
+	n := l.missed.Load()
+	if n == 0 {
+		return nil
+	}
+	err := l.write(Record{Who: self, What: missed, Detail: map[string]string{"records": strconv.FormatUint(n, 10)}})
+	if err == nil {
+		l.missed.Add(-n)
+	}
+	return err
 }
 
 func (l *Log) write(r Record) error {

@@ -44,7 +44,7 @@ type auditedEvents struct {
 // Append implements event.Log.
 func (a auditedEvents) Append(e event.Event) {
 	a.Log.Append(e)
-	_ = a.to.Append(recordOf(e)) // it tells of what it misses
+	a.to.Later(recordOf(e)) // callers hold locks
 }
 
 // recordOf is what the audit log keeps of an event.

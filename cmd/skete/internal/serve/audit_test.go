@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/event/eventtest"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/thread"
@@ -98,6 +100,7 @@ func TestAudit_events(t *testing.T) {
 		{Tenant: "t", Who: "skete", What: "sandbox.running", On: "sbx_a", Detail: map[string]string{"name": "web", "provider": "gvisor"}},
 		{Tenant: "t", Who: "user:anna", What: "workspace.changed", On: "sbx_a", Detail: map[string]string{"revision": "3", "cause": "rm a"}},
 	}
+	patience.Until(t, 10*time.Second, "the records", func() bool { return len(listed(t, l)) == len(want) })
 	if d := cmp.Diff(want, listed(t, l)); d != "" {
 		t.Error(d)
 	}
