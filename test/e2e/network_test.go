@@ -576,7 +576,7 @@ func TestNetwork_models(t *testing.T) {
 		t.Errorf("the sandbox has the host's key: %s", out)
 	}
 	token := n.sh("echo $OPENAI_API_KEY")
-	long := strings.Replace(ask, `"max_tokens":50`, `"max_tokens":50,"x":"`+strings.Repeat("a word ", 1000)+`"`, 1)
+	long := strings.Replace(ask, "Hi.", strings.Repeat("a word ", 1000), 1)
 	n.says("at the end of the budget", map[string]string{long: "budget has"})
 	n.inFork(ask, token)
 	grant := func(g api.SetSandboxModels) api.SandboxModels {

@@ -140,7 +140,8 @@ func (p *programFlags) injected(ctx context.Context, a commands, c *client.Clien
 	if model != "" {
 		spec.Models = &api.ModelGrant{Models: []string{model}}
 	}
-	if !req.Keep {
+	keep := req.Keep
+	if !keep {
 		spec.TTLMS = (took + leftover).Milliseconds()
 	}
 	sb, err := c.CreateSandbox(ctx, spec)
@@ -150,7 +151,7 @@ func (p *programFlags) injected(ctx context.Context, a commands, c *client.Clien
 	a.WarnIsolation(sb)
 	of := c.Sandbox(sb.ID)
 	done = func() {
-		if req.Keep {
+		if keep {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeMax)
@@ -166,6 +167,6 @@ func (p *programFlags) injected(ctx context.Context, a commands, c *client.Clien
 			return nil, err
 		}
 	}
-	req.Sandbox, req.Spec, req.Model = sb.ID, nil, ""
+	req.Sandbox, req.Spec, req.Model, req.Keep = sb.ID, nil, "", false
 	return done, nil
 }
