@@ -114,3 +114,17 @@ func Pairs(flag string, list []string) (map[string]string, error) {
 	}
 	return m, nil
 }
+
+// AtMostOne refuses flags that do not go together.
+func AtMostOne(cmd *cobra.Command, names ...string) error {
+	var set []string
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			set = append(set, "--"+name)
+		}
+	}
+	if len(set) > 1 {
+		return errs.New(errs.Invalid, "%s do not go together", strings.Join(set, " and "))
+	}
+	return nil
+}

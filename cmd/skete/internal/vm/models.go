@@ -25,6 +25,9 @@ any. See skete help models.`,
 		Example: "  skete vm models web\n  skete vm models web --model fast --model careful --usd 5\n  skete vm models web --usd 10\n  skete vm models web --none",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := app.AtMostOne(cmd, "none", "model"); err != nil {
+				return err
+			}
 			ctx := cmd.Context()
 			c, sb, err := a.InOne(ctx, &t, args)
 			if err != nil {
@@ -68,7 +71,6 @@ any. See skete help models.`,
 	fs.Float64Var(&set.CostUSD, "usd", 0, "US dollars that all calls may cost; 0 = no bound")
 	fs.IntVar(&set.PerMinute, "per-minute", 0, "calls in a minute; 0 = no bound")
 	fs.BoolVar(&none, "none", false, "they may use none")
-	cmd.MarkFlagsMutuallyExclusive("none", "model")
 	return a.WithCompletion(cmd, 1)
 }
 

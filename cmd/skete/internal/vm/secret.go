@@ -59,11 +59,19 @@ func (f *grantFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.header, "header", "", "send it in this header")
 	fs.StringVar(&f.query, "query", "", "send it in this parameter of the URL")
 	fs.BoolVar(&f.aws, "aws", false, "sign requests anew with it, which programs have signed (Signature Version 4); the value is ID:SECRET or ID:SECRET:SESSION")
-	cmd.MarkFlagsMutuallyExclusive("bearer", "basic", "header", "query", "aws")
 }
 
 // grants are what the flags say: one for each host.
 func (f *grantFlags) grants() ([]api.SecretGrant, error) {
+	var ways []string
+	for way, said := range map[string]bool{"--bearer": f.bearer, "--basic": f.basic != "", "--header": f.header != "", "--query": f.query != "", "--aws": f.aws} {
+		if said {
+			ways = append(ways, way)
+		}
+	}
+	if slices.Sort(ways); len(ways) > 1 {
+		return nil, errs.New(errs.Invalid, "%s do not go together", strings.Join(ways, " and "))
+	}
 	as, key := secret.Bearer, ""
 	for way, k := range map[secret.As]string{secret.Basic: f.basic, secret.Header: f.header, secret.Query: f.query} {
 		if k != "" {
