@@ -659,3 +659,42 @@ func TestFingerprint(t *testing.T) {
 		seen[f] = name
 	}
 }
+
+// The first event of a thread has the agent as the start wants it, and is not too large.
+func TestStart_opened(t *testing.T) {
+	d := definition.Definition{Name: "a", Sandbox: map[string]any{"memory_mb": 512}}
+	for name, c := range map[string]struct {
+		start Start
+		want  map[string]any
+	}{
+		"as the file says":  {Start{}, map[string]any{"memory_mb": 512.0}},
+		"as the start says": {Start{Spec: map[string]any{"cpus": 2}}, map[string]any{"cpus": 2.0}},
+	} {
+		o, err := c.start.Opened(d)
+		var got definition.Definition
+		if err == nil {
+			err = json.Unmarshal(o.Agent, &got)
+		}
+		if diff := cmp.Diff(c.want, got.Sandbox); diff != "" || err != nil || o.Name != "a" {
+			t.Errorf("%s: %s %v", name, diff, err)
+		}
+	}
+	d.Instructions = strings.Repeat("x", definition.ResolvedBytesMax)
+	if _, err := (Start{}).Opened(d); !errs.Is(err, errs.Limit) {
+		t.Errorf("one that is too large: %v", err)
+	}
+	d.Instructions = ""
+	d.Sandbox = map[string]any{"x": func() {}}
+	if _, err := (Start{}).Opened(d); !errs.Is(err, errs.Invalid) {
+		t.Errorf("one that cannot be written down: %v", err)
+	}
+}
+
+// The steps of sub-agents that are over count too.
+func TestLeft_below(t *testing.T) {
+	s := opened(thread.Budget{Steps: 10}).state(t)
+	s.Run.Steps, s.Run.Below = 3, 4
+	if got := Left(s, s.At).Steps; got != 3 {
+		t.Errorf("%d steps are left", got)
+	}
+}
