@@ -457,8 +457,10 @@ func TestList(t *testing.T) {
 	now := at
 	l := open(t, audit.Config{Now: func() time.Time { return now }})
 	for i, r := range []audit.Record{
-		{Tenant: "a", Who: "x", What: "tool.started", On: "1"}, {Tenant: "b", Who: "x", What: "tool.ended", On: "1"},
-		{Tenant: "a", Who: "y", What: "toolkit", On: "2"}, {Tenant: "a", Who: "x", What: "tool", On: "2"},
+		{Tenant: "a", Who: "x", What: "tool.started", On: "1"},
+		{Tenant: "b", Who: "x", What: "tool.ended", On: "1"},
+		{Tenant: "a", Who: "y", What: "toolkit", On: "2"},
+		{Tenant: "a", Who: "x", What: "tool", On: "2"},
 	} {
 		now = at.Add(time.Duration(i) * time.Minute)
 		must(t, l.Append(r))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -225,10 +226,7 @@ func (b *books) sweep(ctx context.Context, exists func(sandbox string) bool) err
 // flush writes down exactly what has been used.
 func (b *books) flush(ctx context.Context) error {
 	b.mu.Lock()
-	all := map[string]*book{}
-	for key, k := range b.open {
-		all[key] = k
-	}
+	all := maps.Clone(b.open)
 	b.mu.Unlock()
 	var failed error
 	for key, k := range all {
