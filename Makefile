@@ -9,6 +9,7 @@ BUILD   := CGO_ENABLED=0 go build -trimpath -buildvcs=false
 export GOFLAGS := $(GOFLAGS) -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GUEST   := guest/binary/dist/skete-guest.zst
+AGENT   := guest/binary/dist/skete-agent.zst
 RUNSC   := sandbox/gvisor/binary/dist/skete-runsc.zst
 TOOL    := go tool -modfile=tools/go.mod
 FUZZ    ?= 20s
@@ -18,9 +19,9 @@ EMULATE := ./test/e2e ./sandbox/manager ./sandbox/qemu ./sandbox/microvm ./templ
 
 RACE    := CGO_ENABLED=1 go test -race -short -json -vet=off -timeout 20m -p 3
 
-.PHONY: hello run test check bench eval eval-small build guest runsc lint fuzz clean need need-test race generate
+.PHONY: hello run test check bench eval eval-small build guest agent runsc lint fuzz clean need need-test race generate
 
-build: guest runsc ## bin/skete, with the guest program and gVisor's inside
+build: guest agent runsc ## bin/skete, with the guest program, the agent's and gVisor's inside
 	$(BUILD) -tags packed -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
 
 hello:
@@ -37,7 +38,11 @@ guest: .build/pack
 	@.build/pack .build/skete-guest $(GUEST)
 
 # After the guest: two builds at once would compile the same packages twice.
-runsc: .build/pack | guest # without a version: it changes only when gVisor or its wiring does
+agent: .build/pack | guest # without a version: machines keep it as long as it is the same
+	$(BUILD) -ldflags '-s -w' -o .build/skete-agent ./cmd/skete-agent
+	@.build/pack .build/skete-agent $(AGENT)
+
+runsc: .build/pack | agent # without a version: it changes only when gVisor or its wiring does
 	$(BUILD) -ldflags '-s -w' -o .build/skete-runsc ./cmd/skete-runsc
 	@.build/pack .build/skete-runsc $(RUNSC)
 
@@ -106,4 +111,4 @@ generate: ## guest/wire from guest.proto
 	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire
 
 clean:
-	rm -rf bin .build $(GUEST) $(RUNSC)
+	rm -rf bin .build $(GUEST) $(AGENT) $(RUNSC)

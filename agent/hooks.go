@@ -12,8 +12,8 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
-// taskTool starts sub-agents; hooks hear of those by events of their own.
-const taskTool = "task"
+// TaskTool is the tool that starts sub-agents; hooks hear of those by events of their own.
+const TaskTool = "task"
 
 // asked takes a hook's answer; one that broke is told to the operator and
 // decides nothing.
@@ -98,7 +98,7 @@ func (r *Runner) around(c *runs.Call, req tool.Request) func(context.Context) (t
 	if r.c.Hook == nil {
 		return func(ctx context.Context) (tool.Result, error) { return t.Run(ctx, req) }
 	}
-	if c.Name == taskTool && !req.Again {
+	if c.Name == TaskTool && !req.Again {
 		_, _ = r.notify(r.hookCtx, hook.Event{Name: hook.OnSubagentStart, Text: string(req.Args)})
 	}
 	run := r.c.Hook.AroundTool(func(ctx context.Context, h hook.ToolCall) (tool.Result, error) {
@@ -138,7 +138,7 @@ func (r *Runner) heard(ctx context.Context, l landing) []thread.Body {
 	if v.Action == hook.Deny && v.Reason != "" {
 		bodies = append(bodies, thread.Input{From: "hook", Name: l.call.Name, Blocks: []llm.Block{llm.Text(clip.Text(v.Reason, textMax))}})
 	}
-	if l.call.Name == taskTool {
+	if l.call.Name == TaskTool {
 		_, more := r.notify(ctx, hook.Event{Name: hook.OnSubagentStop, Text: llm.Message{Blocks: l.result.Blocks}.String()})
 		bodies = append(bodies, more...)
 	}

@@ -22,6 +22,7 @@ type StartRun struct {
 	Plan       bool              `json:"plan,omitempty" doc:"only tools that read can be used until a person has accepted the agent's plan"`
 	Check      *RunCheck         `json:"check,omitempty" doc:"what has to hold before the run succeeds"`
 	Images     []Image           `json:"images,omitempty" maxItems:"8" doc:"that belong to the task, for models that see images"`
+	InSandbox  bool              `json:"in_sandbox,omitempty" doc:"the agent itself works in its sandbox too, for at most five minutes if nothing else is said; its own sandbox is removed when the run is over, unless keep or after_run say otherwise"`
 	Keep       bool              `json:"keep,omitempty" doc:"leave the run's own sandbox as it is when the run is over; else what the agent's after_run says: it is stopped ten minutes after its last use"`
 }
 

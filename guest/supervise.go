@@ -105,8 +105,10 @@ func Supervise(ctx context.Context, cfg Config) error {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	forwards := forwardToHost(ctx, cfg, host)
-	host.serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, conn, p) })
+	agents := newAgents(cfg, srv.Handler)
+	host.serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, agents, conn, p) })
 	forwards.Wait()
+	agents.Wait()
 	_ = ctl.services.Close() // ends what streams of it
 	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancelStop()
@@ -137,12 +139,14 @@ func openHistory(cfg Config, core *process.Core) (*history.Service, error) {
 }
 
 // route hands a stream that the host opened to who serves its port.
-func route(ctx context.Context, ln *listener, conn net.Conn, p uint32) {
+func route(ctx context.Context, ln *listener, agents *agents, conn net.Conn, p uint32) {
 	switch {
 	case p == wire.ControlPort:
 		if wire.Grant(conn, p) != nil || !ln.offer(conn) {
 			conn.Close()
 		}
+	case p == wire.AgentPort:
+		agents.serve(ctx, conn)
 	case p <= wire.TCPPortMax:
 		forwardPort(ctx, conn, p)
 	default:

@@ -48,6 +48,8 @@ type Definition struct {
 	Result map[string]any `json:"result,omitempty" yaml:"result"`
 	// Program is what works in the place of a model, in the agent's sandbox; nil = none.
 	Program *Program `json:"program,omitempty" yaml:"program"`
+	// InSandbox: the agent itself works in its sandbox too, not on the server.
+	InSandbox bool `json:"in_sandbox,omitempty" yaml:"in_sandbox"`
 	// Sandbox says what machine it wants; the keys are those of a sandbox spec.
 	Sandbox map[string]any `json:"sandbox,omitempty" yaml:"sandbox"`
 	// AfterRun says what becomes of that machine when a run is over.

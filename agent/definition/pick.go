@@ -33,6 +33,19 @@ func pick(pattern, name string) bool {
 // Uses reports whether the agent has the tool, if there is one of this name.
 func (d Definition) Uses(name string) bool { return Picks(d.Tools, name) }
 
+// NotInSandbox says why the agent cannot work in its sandbox itself; "" = it can.
+func (d Definition) NotInSandbox() string {
+	switch {
+	case d.Program != nil:
+		return "a program works in its sandbox in any case"
+	case d.Sandbox["none"] == true:
+		return "this agent has no sandbox"
+	case d.HostHooks():
+		return "its hooks on the host would be asked for by what is in a sandbox"
+	}
+	return ""
+}
+
 // HostHooks reports whether the agent, or one that it may start, wants to run
 // hooks outside of the sandbox: only files of the server's own folder may.
 func (d Definition) HostHooks() bool {

@@ -65,6 +65,7 @@ func Validate(d Definition, knownTools []string) []Problem {
 	v.hooks(d.Hooks)
 	v.files(d)
 	v.program(d)
+	v.inSandbox(d)
 	v.subagents(d, knownTools)
 	return v.found
 }
@@ -259,6 +260,13 @@ func (v *validator) hooks(hooks []CommandHook) {
 		if len(h.Tools) > 0 && !strings.Contains(h.Event, "ToolUse") {
 			v.warn(at+".tools", "%s is not about a tool", h.Event)
 		}
+	}
+}
+
+// inSandbox looks for what an agent cannot have that works in its sandbox itself.
+func (v *validator) inSandbox(d Definition) {
+	if why := d.NotInSandbox(); d.InSandbox && why != "" {
+		v.fail("in_sandbox", "%s", why)
 	}
 }
 

@@ -24,6 +24,9 @@ import (
 	"github.com/skete-dev/skete/thread"
 )
 
+// Vendor is that of the models that play a recorded run.
+const Vendor = "replay"
+
 // windowTokens is so large that nothing is summarised in a replay because of
 // its own size: what the model saw does not change what it says here.
 const windowTokens = 10_000_000
@@ -117,7 +120,7 @@ func (m *Model) Decided(call string) (thread.ApprovalDecided, bool) {
 
 // Info implements llm.Model.
 func (m *Model) Info() llm.Info {
-	return llm.Info{Name: "replay", Vendor: "replay", ID: m.id(), WindowTokens: windowTokens, Media: true, Documents: true}
+	return llm.Info{Name: "replay", Vendor: Vendor, ID: m.id(), WindowTokens: windowTokens, Media: true, Documents: true}
 }
 
 func (m *Model) id() string {

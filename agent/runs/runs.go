@@ -35,6 +35,9 @@ type Start struct {
 	// Keep leaves the thread's own sandbox as it is when the run is over, whatever
 	// the definition says.
 	Keep bool `json:"keep,omitempty"`
+	// InSandbox: the agent itself works in its sandbox, whatever the definition says.
+	// Only for a new thread.
+	InSandbox bool `json:"in_sandbox,omitempty"`
 	// Key makes the call repeatable: the same key is the same run.
 	Key string `json:"-"`
 	By  string `json:"by,omitempty"` // who asks

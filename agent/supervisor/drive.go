@@ -20,7 +20,7 @@ type driver struct {
 	k      *Supervisor
 	key    threadKey
 	dirty  atomic.Bool
-	runner atomic.Pointer[agent.Runner]
+	runner atomic.Pointer[agent.Driver]
 	news   atomic.Pointer[chan struct{}] // of an opening
 }
 
@@ -28,7 +28,7 @@ type driver struct {
 func (d *driver) again() {
 	d.dirty.Store(true)
 	if r := d.runner.Load(); r != nil {
-		r.Notify()
+		(*r).Notify()
 	}
 	if news := d.news.Load(); news != nil {
 		select {

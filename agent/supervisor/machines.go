@@ -3,10 +3,10 @@ package supervisor
 import (
 	"context"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/thread"
-	"github.com/skete-dev/skete/tool"
 )
 
 // Machines gives a thread its sandbox. Ids are sandbox ids.
@@ -27,20 +27,20 @@ type Machines interface {
 	// Open makes the machine usable (starting it if it is stopped) and returns
 	// what tools act on, and what the prompt should say about it. NotFound: it
 	// is gone for ever. release gives it back.
-	Open(ctx context.Context, tenant, id string) (m Machine, release func(), err error)
+	Open(ctx context.Context, tenant, id string) (m agent.Machine, release func(), err error)
 	// Copy puts the workspace of one sandbox into a new one: as it was before the
 	// first call that is Later, or else in the last revision that is Earlier, by
 	// the history of the first; as it is now, if none is either. Nothing of it is
 	// copied with NotFound (a sandbox is gone, or that revision is not kept any
 	// more, or may not be) and Unsupported (no history is kept).
-	Copy(ctx context.Context, tenant, from, to string, when func(Mark) When) error
+	Copy(ctx context.Context, tenant, from, to string, when func(agent.Mark) When) error
 	// CopyNow is Copy of the files as they are.
 	CopyNow(ctx context.Context, tenant, from, to string) error
 	// Restore makes the files of a sandbox what they were before the first
 	// call that is Later, and freezes what runs meanwhile. It returns what that
 	// changed; nothing: no such call changed anything. NotFound: that is not kept
 	// any more. Unsupported: no history is kept.
-	Restore(ctx context.Context, tenant, id string, when func(Mark) When, by string) ([]runs.Change, error)
+	Restore(ctx context.Context, tenant, id string, when func(agent.Mark) When, by string) ([]runs.Change, error)
 	// Destroy ends a sandbox that Create made. It may be repeated.
 	Destroy(ctx context.Context, tenant, id string) error
 }
@@ -57,26 +57,6 @@ const (
 	Between
 	Later
 )
-
-// Machine is what tools act on.
-type Machine struct {
-	Files    tool.Files
-	Commands tool.Commands
-	// Boot changes when the machine was started anew: what ran before is gone.
-	Boot string
-	Dir  string // where commands run
-	Note string // for the prompt: isolation, languages, network
-	// Revise makes a revision of the files, unless nothing changed since the
-	// last one; nil = no history is kept. Unsupported: the same.
-	Revise func(context.Context, Mark) error
-	// Call says that a call begins that may write: until done is called, revisions are
-	// made by Revise, and none because it is quiet for a moment. nil = none ever is.
-	Call func(context.Context) (done func())
-	// Past is the history for the agent's own tools, nil = none is kept.
-	Past tool.Past
-	// Services are nil for machines that keep no programs running.
-	Services tool.Services
-}
 
 // Wire carries live news between those who make it and those who watch,
 // wherever they are. It may lose some. Publish never blocks. store.Live is one.

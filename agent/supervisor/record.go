@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -28,6 +29,7 @@ type entry struct {
 	run      runs.Run
 	revision uint64
 	left     thread.Budget // at leftAt, of a run that is driven
+	paid     agent.Paid
 	leftAt   time.Time
 
 	// The rest is guarded by the Supervisor's lock.

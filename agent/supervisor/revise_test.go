@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
@@ -37,7 +38,7 @@ type disk struct {
 }
 
 type madeRevision struct {
-	mark  supervisor.Mark
+	mark  agent.Mark
 	files string
 }
 
@@ -53,7 +54,7 @@ func (d *disk) breaks(err error) {
 	d.fail = err
 }
 
-func (d *disk) revise(_ context.Context, m supervisor.Mark) error {
+func (d *disk) revise(_ context.Context, m agent.Mark) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
@@ -112,12 +113,12 @@ type left struct {
 }
 
 // Open implements supervisor.Machines.
-func (d *disk) Open(context.Context, string, string) (supervisor.Machine, func(), error) {
-	return supervisor.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
+func (d *disk) Open(context.Context, string, string) (agent.Machine, func(), error) {
+	return agent.Machine{Boot: "b", Dir: "/workspace", Revise: d.revise}, func() {}, nil
 }
 
 // Copy implements supervisor.Machines.
-func (d *disk) Copy(_ context.Context, _, _, _ string, when func(supervisor.Mark) supervisor.When) error {
+func (d *disk) Copy(_ context.Context, _, _, _ string, when func(agent.Mark) supervisor.When) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lost != nil {
@@ -148,7 +149,7 @@ func (d *disk) CopyNow(context.Context, string, string, string) error {
 func (d *disk) Destroy(context.Context, string, string) error { return nil }
 
 // Restore implements supervisor.Machines.
-func (d *disk) Restore(_ context.Context, _, _ string, when func(supervisor.Mark) supervisor.When, by string) ([]runs.Change, error) {
+func (d *disk) Restore(_ context.Context, _, _ string, when func(agent.Mark) supervisor.When, by string) ([]runs.Change, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := slices.IndexFunc(d.made, func(r madeRevision) bool { return when(r.mark) == supervisor.Later })
@@ -157,7 +158,7 @@ func (d *disk) Restore(_ context.Context, _, _ string, when func(supervisor.Mark
 	}
 	was := d.files
 	d.files = d.made[i-1].files
-	d.made = append(d.made, madeRevision{supervisor.Mark{Actor: by}, d.files})
+	d.made = append(d.made, madeRevision{agent.Mark{Actor: by}, d.files})
 	return []runs.Change{{Path: was, Action: "change"}}, nil
 }
 
@@ -344,7 +345,7 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 	must(t, err)
 	await(t, k, run.ID, over)
 	d.write(" by hand")
-	must(t, d.revise(t.Context(), supervisor.Mark{Actor: "outside"}))
+	must(t, d.revise(t.Context(), agent.Mark{Actor: "outside"}))
 	var starts, ends []uint64 // of the calls
 	events := h.check(run.Thread)
 	for _, e := range events {
@@ -375,7 +376,7 @@ func TestFork_hasTheFilesOfItsEvent(t *testing.T) {
 	await(t, k, next.ID, over)
 	events = h.check(run.Thread)
 	d.write(", and later")
-	must(t, d.revise(t.Context(), supervisor.Mark{Actor: "outside"}))
+	must(t, d.revise(t.Context(), agent.Mark{Actor: "outside"}))
 	later, err := k.Fork(t.Context(), tenant, next.ID, events[len(events)-1].Seq, runs.Start{Input: text("only tell")})
 	must(t, err)
 	if await(t, k, later.ID, over); d.copied != "empty 1 2 3 by hand" {

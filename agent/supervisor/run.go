@@ -61,15 +61,19 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		return agent.Outcome{}, err
 	}
 	defer release()
+	parts, err := w.Parts(ctx)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
 	model, err := k.modelOf(ctx, d.key.tenant, s)
-	var r *agent.Runner
+	var r agent.Driver
 	if err == nil {
-		r, err = w.Runner(model)
+		r, err = k.place(e, parts, model)
 	}
 	if err != nil {
 		return agent.Outcome{}, d.stuck(ctx, log, s, runs.ReasonModel, err)
 	}
-	d.runner.Store(r)
+	d.runner.Store(&r)
 	r.Notify() // what came in since the log was read
 	return r.Run(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
@@ -55,22 +56,22 @@ type hung struct {
 }
 
 // Open implements supervisor.Machines.
-func (h *hung) Open(ctx context.Context, _, _ string) (supervisor.Machine, func(), error) {
+func (h *hung) Open(ctx context.Context, _, _ string) (agent.Machine, func(), error) {
 	h.opens <- struct{}{}
 	<-ctx.Done()
-	return supervisor.Machine{}, nil, context.Cause(ctx)
+	return agent.Machine{}, nil, context.Cause(ctx)
 }
 
 // slow takes a moment to open a machine.
 type slow struct{ disk }
 
 // Open implements supervisor.Machines.
-func (s *slow) Open(ctx context.Context, tenant, id string) (supervisor.Machine, func(), error) {
+func (s *slow) Open(ctx context.Context, tenant, id string) (agent.Machine, func(), error) {
 	select {
 	case <-time.After(50 * time.Millisecond):
 		return s.disk.Open(ctx, tenant, id)
 	case <-ctx.Done():
-		return supervisor.Machine{}, nil, context.Cause(ctx)
+		return agent.Machine{}, nil, context.Cause(ctx)
 	}
 }
 

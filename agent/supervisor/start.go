@@ -123,6 +123,9 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 	if err = s.MayName(d); err != nil {
 		return d, "", opened, err
 	}
+	if d, err = placed(d, s); err != nil {
+		return d, "", opened, err
+	}
 	if d.Program != nil && s.Sandbox == "" {
 		if d.Sandbox, err = k.furnished(ctx, d, s); err != nil {
 			return d, "", opened, err
@@ -137,6 +140,31 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 	}
 	opened, err = s.Opened(d)
 	return d, model, opened, err
+}
+
+// Of runs whose agent works in its sandbox, where nothing else is said.
+const (
+	insideWall = 5 * time.Minute
+	insideWait = time.Second // after the run, then its own sandbox is removed
+)
+
+// placed is a definition with where its agent works, and what follows from that.
+func placed(d definition.Definition, s runs.Start) (definition.Definition, error) {
+	if s.Replay != "" { // what is recorded needs no agent
+		return d, nil
+	}
+	d.InSandbox = d.InSandbox || s.InSandbox
+	if !d.InSandbox {
+		return d, nil
+	}
+	if why := d.NotInSandbox(); why != "" {
+		return d, errs.New(errs.Invalid, "the agent %s cannot work in its sandbox: %s", d.Name, why)
+	}
+	d.Limits.Wall = cmp.Or(d.Limits.Wall, insideWall)
+	if d.AfterRun == (definition.AfterRun{}) {
+		d.AfterRun = definition.AfterRun{Sandbox: definition.AfterRemove, Wait: insideWait}
+	}
+	return d, nil
 }
 
 // furnished is the sandbox of a program: its own with what the start says, and with a model

@@ -160,6 +160,7 @@ func (p *spawner) definition(name string) (definition.Definition, bool) {
 	if !ok {
 		return d, false
 	}
+	d.InSandbox = p.Parent.Agent.InSandbox
 	d.Rules = slices.Concat(p.Parent.Rules, p.Parent.Agent.Rules, d.Rules)
 	if len(d.Hooks) == 0 {
 		d.Hooks = p.Parent.Agent.Hooks

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/event"
@@ -48,6 +49,9 @@ type Config struct {
 	Commands func() []definition.CommandEntry
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
+	// Inside returns the driver of a thread whose agent works in its machine (package
+	// agent/inside); nil = there can be none.
+	Inside   func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error)
 	Wire     Wire   // nil = no live news
 	Node     string // the name of this server's data directory, which owns its runs
 	RunsMax  int    // driven at once; 0 = 64

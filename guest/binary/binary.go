@@ -1,8 +1,8 @@
-// Package binary carries the skete-guest program inside skete, compressed, and
-// puts it on disk for providers.
+// Package binary carries the skete-guest program and skete-agent, which works in
+// machines, inside skete, compressed, and puts them on disk.
 //
-// `make build` places the program in dist/ before it builds skete. A plain
-// `go build` works without it; then Install says how to get one.
+// `make build` places the programs in dist/ before it builds skete. A plain
+// `go build` works without them; then Install and Agent say how to get one.
 package binary
 
 import (
@@ -25,18 +25,28 @@ var dist embed.FS
 //
 // Unsupported: this skete was built without a guest.
 func Install(dir string) (string, error) {
-	f, err := dist.Open("dist/skete-guest.zst")
+	return install(dir, "skete-guest", errs.New(errs.Unsupported, "this skete was built without its guest program").
+		WithHint("build with `make build`, or name a guest program with SKETE_GUEST"))
+}
+
+// Agent is Install of skete-agent.
+func Agent(dir string) (string, error) {
+	return install(dir, "skete-agent", errs.New(errs.Unsupported, "this skete was built without the program of agents in sandboxes").
+		WithHint("build with `make build`, or name one with SKETE_AGENTS_PROGRAM"))
+}
+
+func install(dir, name string, missing error) (string, error) {
+	f, err := dist.Open("dist/" + name + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", errs.New(errs.Unsupported, "this skete was built without its guest program").
-			WithHint("build with `make build`, or name a guest program with SKETE_GUEST")
+		return "", missing
 	}
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	path, err := packed.Install(dir, "skete-guest-", 0o755, f.(io.ReadSeeker)) // embed says that it is one
+	path, err := packed.Install(dir, name+"-", 0o755, f.(io.ReadSeeker)) // embed says that it is one
 	if err != nil {
-		return "", fmt.Errorf("install skete-guest: %w", err)
+		return "", fmt.Errorf("install %s: %w", name, err)
 	}
 	return path, nil
 }

@@ -44,6 +44,10 @@ func NewClient(dial DialFunc, more ...connect.ClientOption) *Client {
 		WriteBufferSize:     64 << 10,
 		ReadBufferSize:      ChunkBytes,
 	}
+	return newClient(t, dial, more...)
+}
+
+func newClient(t *http.Transport, dial DialFunc, more ...connect.ClientOption) *Client {
 	hc := &http.Client{Transport: keepDeadline{t}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	opts := append([]connect.ClientOption{
 		connect.WithReadMaxBytes(MessageBytesMax),

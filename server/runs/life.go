@@ -86,7 +86,7 @@ func checkKey(k string) error {
 func startOf(b api.StartRun) (runs.Start, error) {
 	s := runs.Start{
 		Agent: b.Agent, Input: []llm.Block{llm.Text(b.Task)}, Title: b.Title, Labels: b.Labels, Model: b.Model,
-		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec, Keep: b.Keep, Planning: b.Plan,
+		Schema: b.Schema, Sandbox: b.Sandbox, Spec: b.Spec, Keep: b.Keep, Planning: b.Plan, InSandbox: b.InSandbox,
 	}
 	if b.Check != nil {
 		s.EndCheck = &thread.RunCheck{Command: b.Check.Command, Rubric: b.Check.Rubric}
@@ -140,6 +140,9 @@ func checkStart(b api.StartRun) error {
 	}
 	if b.Thread != "" && (b.Agent != "" || len(b.Definition) > 0) {
 		return errs.New(errs.Invalid, "a thread goes on with the agent that it began with: leave agent and definition out")
+	}
+	if b.Thread != "" && b.InSandbox {
+		return errs.New(errs.Invalid, "in_sandbox: a thread goes on where it began")
 	}
 	if len(b.Definition) > 0 && b.Agent != "" {
 		return errs.New(errs.Invalid, "one of agent and definition, not both")

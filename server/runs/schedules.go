@@ -206,6 +206,6 @@ func scheduleView(k schedule.Schedule) api.Schedule {
 func startView(s runs.Start) api.StartRun {
 	return api.StartRun{
 		Task: llm.Message{Blocks: s.Input}.String(), Thread: string(s.Thread), Agent: s.Agent, Model: transcript.ModelName(s.Model), Title: s.Title,
-		Labels: s.Labels, Budget: budgetView(s.Budget), Schema: s.Schema, Sandbox: s.Sandbox, Spec: s.Spec, Keep: s.Keep,
+		Labels: s.Labels, Budget: budgetView(s.Budget), Schema: s.Schema, Sandbox: s.Sandbox, Spec: s.Spec, Keep: s.Keep, InSandbox: s.InSandbox,
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
@@ -327,9 +328,9 @@ func (machines) Leave(context.Context, string, thread.RunID, definition.AfterRun
 func (machines) Entered(func(string, thread.RunID)) {}
 
 // Open implements supervisor.Machines.
-func (m machines) Open(ctx context.Context, tenant, id string) (supervisor.Machine, func(), error) {
+func (m machines) Open(ctx context.Context, tenant, id string) (agent.Machine, func(), error) {
 	d, err := disk(ctx, m.c.store, tenant, id)
-	machine := supervisor.Machine{Files: d, Boot: "b", Dir: "/workspace"}
+	machine := agent.Machine{Files: d, Boot: "b", Dir: "/workspace"}
 	if m.c.o.Plot.People {
 		machine.Commands = commands(m)
 	}
@@ -337,7 +338,7 @@ func (m machines) Open(ctx context.Context, tenant, id string) (supervisor.Machi
 }
 
 // Copy implements supervisor.Machines.
-func (machines) Copy(context.Context, string, string, string, func(supervisor.Mark) supervisor.When) error {
+func (machines) Copy(context.Context, string, string, string, func(agent.Mark) supervisor.When) error {
 	return nil
 }
 
@@ -345,7 +346,7 @@ func (machines) Copy(context.Context, string, string, string, func(supervisor.Ma
 func (machines) CopyNow(context.Context, string, string, string) error { return nil }
 
 // Restore implements supervisor.Machines.
-func (machines) Restore(context.Context, string, string, func(supervisor.Mark) supervisor.When, string) ([]runs.Change, error) {
+func (machines) Restore(context.Context, string, string, func(agent.Mark) supervisor.When, string) ([]runs.Change, error) {
 	return nil, errs.New(errs.Unsupported, "these machines keep no history")
 }
 

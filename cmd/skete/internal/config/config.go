@@ -127,6 +127,8 @@ type OIDC struct {
 type Agents struct {
 	Dir  string `yaml:"dir"`  // of their files; "" = agents in the data directory
 	Runs int    `yaml:"runs"` // that are driven at once; 0 = 64
+	// Program is what works in sandboxes of runs --in-sandbox; "" = the one inside skete.
+	Program string `yaml:"program"`
 	// Retain is how long a thread is kept after its last event; 0 = for ever.
 	Retain Duration `yaml:"retain"`
 }

@@ -169,7 +169,7 @@ func environ() []string {
 		switch name {
 		case "SKETE_URL", "SKETE_KEY", "SKETE_VM", "AGENT_VM", "NOTIFY_SOCKET":
 			continue
-		case "SKETE_CONFIG", "SKETE_GUEST":
+		case "SKETE_CONFIG", "SKETE_GUEST", "SKETE_AGENTS_PROGRAM":
 			if abs, err := filepath.Abs(value); err == nil && value != "" {
 				pair = name + "=" + abs
 			}

@@ -94,6 +94,10 @@ shows it. It is stopped ten minutes after the run's end, or its last use, with
 its files and their history kept. --keep leaves it as it is; the agent's
 definition can say otherwise (after_run).
 
+With --in-sandbox the agent itself works in its sandbox too, not on the server: what a
+model makes it do can reach nothing else. It has at most five minutes if --timeout does
+not say otherwise, and its own sandbox is removed at the end unless --keep is given.
+
 With --program a program works in the place of a model: an agent of your own or of
 somebody else's, whose output is shown as it comes. It finds the task in SKETE_TASK or
 where {task} stands, and models of the server by OPENAI_BASE_URL and
@@ -108,6 +112,7 @@ over, unless --keep is given. --inject puts files of a directory there before.
   skete run --check 'make test' 'Make the tests pass'
   skete run --image shot.png 'Why is the button cut off?'
   skete run --sandbox ID 'Say what this project does' --json
+  skete run --in-sandbox 'Find out what this archive does: /workspace/a.tgz'
   skete run --program 'node agent.js' --inject ./agent 'Write a haiku into haiku.txt'
   skete run 'List three prime numbers' --schema primes.json -q`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -151,6 +156,7 @@ func (a commands) startFlags(cmd *cobra.Command, f *runFlags) {
 	flags.StringVar(&f.provider, "provider", "", "provider of its own sandbox")
 	flags.StringVar(&f.network, "network", "", "what leaves its own sandbox: none, default, open, or a file of rules (see skete vm create --help)")
 	flags.StringVar(&f.needs, "require", "", "isolation that its own sandbox must have at least")
+	flags.BoolVar(&f.req.InSandbox, "in-sandbox", false, "let the agent itself work in its sandbox too, not on the server")
 	flags.BoolVar(&f.req.Keep, "keep", false, "leave its own sandbox as it is when the run is over")
 	_ = flags.MarkHidden("vm")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.Complete(0))

@@ -10,11 +10,14 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/inside"
 	"github.com/skete-dev/skete/agent/plan"
 	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/kit"
@@ -49,8 +52,11 @@ func (r *running) openAgents(ctx context.Context) error {
 	agents.Set() // what is wrong is in the log from the start
 	threads := r.store.Threads()
 	c := supervisor.Config{
-		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories}, Definitions: agents,
+		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories, &agentProgram{named: r.c.Agents.Program, home: r.c.Home}}, Definitions: agents,
 		Command: agents.Command, Commands: agents.Commands, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
+		Inside: func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error) {
+			return inside.NewHost(p, m, paid)
+		},
 		Plan: func(name string) (string, error) {
 			t, err := templates.Find(name)
 			return t.Text(), err

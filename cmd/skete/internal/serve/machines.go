@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
@@ -39,6 +41,7 @@ const (
 type machines struct {
 	m         *manager.Manager
 	histories *history.Service
+	agent     *agentProgram
 }
 
 // Check implements supervisor.Machines.
@@ -129,39 +132,40 @@ func specOf(spec map[string]any) (sandbox.Spec, error) {
 }
 
 // Open makes the machine usable, starting it if it is stopped.
-func (x machines) Open(ctx context.Context, tenant, id string) (supervisor.Machine, func(), error) {
+func (x machines) Open(ctx context.Context, tenant, id string) (agent.Machine, func(), error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
-		return supervisor.Machine{}, nil, err
+		return agent.Machine{}, nil, err
 	}
 	info, err := x.running(ctx, tenant, sid)
 	if err != nil {
-		return supervisor.Machine{}, nil, err
+		return agent.Machine{}, nil, err
 	}
 	c, release, err := x.m.Guest(ctx, tenant, sid)
 	if err != nil {
-		return supervisor.Machine{}, nil, err
+		return agent.Machine{}, nil, err
 	}
 	hello, err := c.Hello(ctx)
 	if err != nil {
 		release()
-		return supervisor.Machine{}, nil, err
+		return agent.Machine{}, nil, err
 	}
 	kept, done, err := x.histories.Open(ctx, tenant, sid)
 	if err != nil {
 		release()
-		return supervisor.Machine{}, nil, err
+		return agent.Machine{}, nil, err
 	}
-	return supervisor.Machine{
+	return agent.Machine{
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
-		Revise: func(ctx context.Context, at supervisor.Mark) error { return x.revise(ctx, tenant, sid, at) },
+		Revise: func(ctx context.Context, at agent.Mark) error { return x.revise(ctx, tenant, sid, at) },
 		Call:   func(ctx context.Context) func() { return x.histories.Call(ctx, tenant, sid) },
 		Past:   past.Of(kept), Services: guest.NewServices(c),
+		Inside: func(ctx context.Context) (net.Conn, error) { return x.agent.begin(ctx, c) },
 	}, func() { done(); release() }, nil
 }
 
 // revise makes a revision of a sandbox's files.
-func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at supervisor.Mark) error {
+func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at agent.Mark) error {
 	h, done, err := x.histories.Open(ctx, tenant, id)
 	if err != nil {
 		return err
@@ -174,7 +178,7 @@ func (x machines) revise(ctx context.Context, tenant string, id sandbox.ID, at s
 }
 
 // Restore takes the files of a sandbox back to before the first later call.
-func (x machines) Restore(ctx context.Context, tenant, id string, when func(supervisor.Mark) supervisor.When, by string) ([]runs.Change, error) {
+func (x machines) Restore(ctx context.Context, tenant, id string, when func(agent.Mark) supervisor.When, by string) ([]runs.Change, error) {
 	sid, err := sandbox.ParseID(id)
 	if err != nil {
 		return nil, err
@@ -229,7 +233,7 @@ func changes(ctx context.Context, h workspace.History, rev workspace.Revision) (
 // call. NotFound: it is not kept any more. Of what is missing from the list, calls
 // may have been that are later, so that a revision which is there has what they
 // did; unless one behind it is from before all of them.
-func before(all []workspace.Revision, when func(supervisor.Mark) supervisor.When) (uint64, error) {
+func before(all []workspace.Revision, when func(agent.Mark) supervisor.When) (uint64, error) {
 	last, missing := uint64(0), false
 	for _, r := range all {
 		missing = missing || r.N != last+1
@@ -254,7 +258,7 @@ func before(all []workspace.Revision, when func(supervisor.Mark) supervisor.When
 // the first later call, or else the last earlier one, if what followed it is
 // there too; 0: there is neither. NotFound: it is not kept any more, or one that
 // is not may have been the one.
-func moment(all []workspace.Revision, when func(supervisor.Mark) supervisor.When) (uint64, error) {
+func moment(all []workspace.Revision, when func(agent.Mark) supervisor.When) (uint64, error) {
 	if n, err := before(all, when); n > 0 || err != nil {
 		return n, err
 	}
@@ -277,8 +281,8 @@ func errPruned() error {
 }
 
 // mark is what a revision's label says.
-func mark(r workspace.Revision) supervisor.Mark {
-	return supervisor.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
+func mark(r workspace.Revision) agent.Mark {
+	return agent.Mark{Thread: thread.ID(r.Thread), Run: thread.RunID(r.Run), Step: r.Step, Call: r.Call, Actor: r.Actor, Time: r.Time}
 }
 
 // running starts a sandbox that is not up. NotFound: it is gone for ever.
@@ -357,7 +361,7 @@ func (x machines) Destroy(ctx context.Context, tenant, id string) error {
 
 // Copy implements supervisor.Machines. The files of a revision go into the new
 // sandbox as an archive; the machine that they come from need not run.
-func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(supervisor.Mark) supervisor.When) error {
+func (x machines) Copy(ctx context.Context, tenant, from, to string, when func(agent.Mark) supervisor.When) error {
 	sid, err := sandbox.ParseID(from)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/workspace"
@@ -12,7 +13,7 @@ import (
 
 // revisionsOf makes a history of a text like "1E 3L": the number of each revision
 // that is kept, and where it lies, by the first letter. X is Elsewhere.
-func revisionsOf(t *testing.T, text string) (all []workspace.Revision, when func(supervisor.Mark) supervisor.When) {
+func revisionsOf(t *testing.T, text string) (all []workspace.Revision, when func(agent.Mark) supervisor.When) {
 	t.Helper()
 	whens := map[byte]supervisor.When{'X': supervisor.Elsewhere, 'E': supervisor.Earlier, 'B': supervisor.Between, 'L': supervisor.Later}
 	for word := range strings.FieldsSeq(text) {
@@ -23,7 +24,7 @@ func revisionsOf(t *testing.T, text string) (all []workspace.Revision, when func
 		}
 		all = append(all, workspace.Revision{N: n, Call: string(letter)})
 	}
-	return all, func(m supervisor.Mark) supervisor.When { return whens[m.Call[0]] }
+	return all, func(m agent.Mark) supervisor.When { return whens[m.Call[0]] }
 }
 
 // Files that are not surely those of an event are refused, never passed off as
@@ -69,7 +70,7 @@ func TestMoment(t *testing.T) {
 	} {
 		all, when := revisionsOf(t, tt.kept)
 		for name, find := range map[string]struct {
-			f    func([]workspace.Revision, func(supervisor.Mark) supervisor.When) (uint64, error)
+			f    func([]workspace.Revision, func(agent.Mark) supervisor.When) (uint64, error)
 			want uint64
 		}{"moment": {moment, tt.moment}, "before": {before, tt.restore}} {
 			n, err := find.f(all, when)
