@@ -1,6 +1,7 @@
 package inside_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
@@ -163,6 +164,11 @@ type house struct {
 	mu     sync.Mutex
 	paid   agent.Paid
 	driver func(*house, agent.Parts) agent.Driver
+	// real begins a real agent, and realCommands and dir are its machine's; nil = a machine
+	// of this test's own.
+	real         func(context.Context) (net.Conn, error)
+	realCommands tool.Commands
+	dir          string
 	// wire stands between both ends; nil = nothing does.
 	wire func(net.Conn) net.Conn
 }
@@ -239,9 +245,13 @@ func (h *house) state() *runs.State {
 }
 
 func (h *house) parts() agent.Parts {
+	var cmds tool.Commands = h.cmds
+	if h.realCommands != nil {
+		cmds = h.realCommands
+	}
 	return agent.Parts{
 		Thread: h.id, State: h.state(), Log: h.log, Blobs: h.log, MachineID: "sbx_1#b", Memories: h.notes, Tools: kit.New(), Spawner: h.spawn,
-		Machine: agent.Machine{Files: h.disk, Commands: h.cmds, Boot: "b", Dir: "/workspace", Note: "a machine", Revise: func(_ context.Context, m agent.Mark) error {
+		Machine: agent.Machine{Files: h.disk, Commands: cmds, Boot: "b", Dir: cmp.Or(h.dir, "/workspace"), Note: "a machine", Revise: func(_ context.Context, m agent.Mark) error {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.marks = append(h.marks, m)
@@ -258,9 +268,12 @@ func (h *house) parts() agent.Parts {
 }
 
 // inside begins an agent at the other end of a pipe.
-func (h *house) inside(context.Context) (net.Conn, error) {
+func (h *house) inside(ctx context.Context) (net.Conn, error) {
+	if h.real != nil {
+		return h.real(ctx)
+	}
 	host, theirs := net.Pipe()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -438,10 +451,10 @@ func TestDrive_likeOnTheHost(t *testing.T) {
 			machine := newHouse(t, scenarios()[name]) // a model of its own
 			machine.driver = inMachine
 			machine.drive(scenarios()[name])
-			if diff := cmp.Diff(host.plain(), machine.plain()); diff != "" {
+			if diff := gocmp.Diff(host.plain(), machine.plain()); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff(host.marks, machine.marks); diff != "" {
+			if diff := gocmp.Diff(host.marks, machine.marks); diff != "" {
 				t.Error(diff)
 			}
 			if whole := strings.Join(machine.plain(), "\n"); !strings.Contains(whole, sc.want) || strings.Contains(whole, "10.9.8.7") {
