@@ -24,13 +24,13 @@ import (
 )
 
 // programs are built once: static, with the guest beside.
-var programs = sync.OnceValues(func() (p struct{ skete, guest string }, err error) {
+var programs = sync.OnceValues(func() (p struct{ skete, guest, agent string }, err error) {
 	dir, err := scratch.Dir("e2e")
 	if err != nil {
 		return p, err
 	}
-	p.skete, p.guest = filepath.Join(dir, "skete"), filepath.Join(dir, "skete-guest")
-	for out, pkg := range map[string]string{p.skete: "skete", p.guest: "skete-guest"} {
+	p.skete, p.guest, p.agent = filepath.Join(dir, "skete"), filepath.Join(dir, "skete-guest"), filepath.Join(dir, "skete-agent")
+	for out, pkg := range map[string]string{p.skete: "skete", p.guest: "skete-guest", p.agent: "skete-agent"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-o", out, "github.com/skete-dev/skete/cmd/"+pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if text, err := cmd.CombinedOutput(); err != nil {
@@ -93,7 +93,7 @@ func (w *world) launch() {
 	}
 	w.log = &bytes.Buffer{}
 	w.cmd = exec.Command(p.skete, append([]string{"serve", "--listen", ""}, w.args...)...)
-	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+p.guest, "SKETE_HOST_REGISTRIES=false")
+	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+p.guest, "SKETE_AGENTS_PROGRAM="+p.agent, "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Env = append(w.cmd.Env, w.env...)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	if w.enter != nil {
