@@ -290,14 +290,27 @@ func TestHost_badCalls(t *testing.T) {
 			method string
 			params any
 		}{
-			{"", nil}, {"drive", nil}, {"log.delete", []any{}}, {"log.append", nil}, {"log.append", []any{1}}, {"log.append", []any{"x", "y"}},
+			{"", nil},
+			{"drive", nil},
+			{"log.delete", []any{}},
+			{"log.append", nil},
+			{"log.append", []any{1}},
+			{"log.append", []any{"x", "y"}},
 			{"log.append", []any{h.state().Seq, []any{map[string]any{"v": 1, "kind": "run.ended", "data": "?"}}}},
-			{"log.load", []any{-1}}, {"log.load", []any{1, 2}}, {"log.load", map[string]any{}},
-			{"blobs.get", []any{"../../etc/passwd"}}, {"blobs.get", []any{strings.Repeat("0", 64)}}, {"blobs.read", []any{strings.Repeat("0", 64), -1, 10}},
-			{"model", "x"}, {"model", []any{1}},
+			{"log.load", []any{-1}},
+			{"log.load", []any{1, 2}},
+			{"log.load", map[string]any{}},
+			{"blobs.get", []any{"../../etc/passwd"}},
+			{"blobs.get", []any{strings.Repeat("0", 64)}},
+			{"blobs.read", []any{strings.Repeat("0", 64), -1, 10}},
+			{"model", "x"},
+			{"model", []any{1}},
 			{"task.spawn", []any{tool.SpawnRequest{Call: "none", Agent: "general-purpose", Thread: foreign}}},
-			{"machine.revise", []any{agent.Mark{Actor: "user"}}}, {"machine.revise", []any{agent.Mark{}}},
-			{"machine.none", []any{}}, {"memories.read", []any{"/x"}}, {"past.undo", []any{"x", tool.PastRevision{}}},
+			{"machine.revise", []any{agent.Mark{Actor: "user"}}},
+			{"machine.revise", []any{agent.Mark{}}},
+			{"machine.none", []any{}},
+			{"memories.read", []any{"/x"}},
+			{"past.undo", []any{"x", tool.PastRevision{}}},
 		} {
 			i.refused(fmt.Sprint(c), c.method, c.params)
 		}

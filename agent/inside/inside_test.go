@@ -122,9 +122,11 @@ func (p process) Output(_ context.Context, from tool.Offsets, _ bool, visit func
 	}
 	return visit(tool.Chunk{Offset: from.Stdout, Data: []byte(p.out[from.Stdout:])})
 }
+
 func (p process) Wait(context.Context) (tool.Ended, error) {
 	return tool.Ended{Exit: p.exit, Written: tool.Offsets{Stdout: int64(len(p.out))}}, nil
 }
+
 func (p process) Status(ctx context.Context) (tool.Ended, bool, error) {
 	e, err := p.Wait(ctx)
 	return e, false, err
@@ -212,8 +214,11 @@ func newHouse(t testing.TB, sc scenario) *house {
 		sc.started.Budget.Steps = 50
 	}
 	bodies := []thread.Body{
-		thread.Opened{Agent: content, Name: "a"}, thread.Bound{Machine: "sbx_1"}, sc.started,
-		thread.Input{From: "user", Blocks: blocks(llm.Text("do it"))}, thread.Claimed{Node: "n/1", Term: 1},
+		thread.Opened{Agent: content, Name: "a"},
+		thread.Bound{Machine: "sbx_1"},
+		sc.started,
+		thread.Input{From: "user", Blocks: blocks(llm.Text("do it"))},
+		thread.Claimed{Node: "n/1", Term: 1},
 	}
 	h.append(bodies...)
 	return h
@@ -415,8 +420,10 @@ func scenarios() map[string]scenario {
 				}
 			}, want: `0.25`,
 		},
-		"a result of a form": {started: thread.RunStarted{Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)},
-			reply: replies(blocks(llm.Text("no")), blocks(call("c1", "final_result", `{"n":"x"}`)), blocks(call("c2", "final_result", `{"n":3}`)), blocks(llm.Text("done"))), want: `"n"`},
+		"a result of a form": {
+			started: thread.RunStarted{Schema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)},
+			reply:   replies(blocks(llm.Text("no")), blocks(call("c1", "final_result", `{"n":"x"}`)), blocks(call("c2", "final_result", `{"n":3}`)), blocks(llm.Text("done"))), want: `"n"`,
+		},
 		"a check": {started: thread.RunStarted{Check: &thread.RunCheck{Command: "true", Rubric: "it is good"}}, reply: func(req *llm.Request) (*llm.Response, error) {
 			if req.Step == 0 {
 				return respond(llm.Text("PASS it is")), nil

@@ -41,7 +41,7 @@ func (m methods) call(ctx context.Context, name string, params json.RawMessage) 
 	}
 	out := f.Call(in)
 	last := len(out) - 1
-	if err, _ := out[last].Interface().(error); err != nil {
+	if err, failed := reflect.TypeAssert[error](out[last]); failed && err != nil {
 		return nil, err
 	}
 	results := make([]any, last)

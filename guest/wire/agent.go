@@ -71,21 +71,22 @@ func offerAgent(conn net.Conn, p AgentProgram, open func() (io.ReadCloser, error
 	if err != nil {
 		return silent(err)
 	}
-	if line == "SEND" {
+	switch line {
+	case "HAVE":
+		return nil
+	case "SEND":
 		program, err := open()
 		if err != nil {
 			return err
 		}
 		_, err = io.CopyN(conn, program, p.Bytes)
 		_ = program.Close()
+		if err == nil {
+			line, err = readLine(conn)
+		}
 		if err != nil {
 			return silent(err)
 		}
-		if line, err = readLine(conn); err != nil {
-			return silent(err)
-		}
-	} else if line == "HAVE" {
-		line = "OK"
 	}
 	if rest, no := strings.CutPrefix(line, "NO "); no {
 		class, msg, _ := strings.Cut(rest, " ")

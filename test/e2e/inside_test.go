@@ -93,7 +93,7 @@ func TestInside_likeOnTheServer(t *testing.T) {
 		if errs.Is(err, errs.NotFound) || err == nil && sb.State == "destroyed" {
 			return nil
 		}
-		return fmt.Errorf("%v, %v", sb.State, err)
+		return fmt.Errorf("it is %v: %w", sb.State, err)
 	})
 }
 
