@@ -13,11 +13,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -414,6 +416,8 @@ var registries = []struct{ tool, user, has, line string }{
 	{"pip", "", "python3 -m pip --version", "python3 -m pip download -q --disable-pip-version-check --no-deps -d /tmp/pip six && ls /tmp/pip/six-*"},
 	{"npm", "", "npm --version", "mkdir -p /tmp/npm && cd /tmp/npm && npm install --no-audit --no-fund is-number && ls node_modules/is-number/package.json"},
 	{"go", "", "go version", "mkdir -p /tmp/go && cd /tmp/go && export HOME=/tmp/go GOFLAGS=-mod=mod GOTOOLCHAIN=local && go mod init example.com/x && go get golang.org/x/text@v0.14.0 && grep golang.org/x/text go.sum"},
+	{"cargo", "", "/workspace/bin/cargo --version", "mkdir -p /workspace/c/src && cd /workspace/c && export PATH=/workspace/bin:$PATH && touch src/lib.rs && " +
+		"printf '[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2021\"\n' > Cargo.toml && cargo -q add itoa && grep itoa Cargo.toml && cargo -q info itoa && find /tmp ~ -name 'itoa-*.crate' 2>/dev/null | grep itoa"},
 	{"apt", "root", "touch /usr/written && apt-get --version", "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends jq && jq --version"},
 }
 
@@ -443,6 +447,7 @@ func (n *networked) install(where string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.bringCargo()
 	tried := 0
 	for _, x := range registries {
 		i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == x.tool })
@@ -462,6 +467,28 @@ func (n *networked) install(where string) {
 		if out := n.sh("curl -sS -d x " + r.URL); !strings.Contains(out, "skete egress allow") {
 			n.t.Errorf("%s: a POST to %s: %s", where, r.URL, out)
 		}
+	}
+}
+
+// bringCargo puts the host's cargo into the sandbox, if it has one: it needs no compiler to
+// fetch, but one that says which it is.
+func (n *networked) bringCargo() {
+	n.t.Helper()
+	path, err := exec.LookPath("cargo")
+	if err != nil {
+		return
+	}
+	if real, err := exec.Command("rustup", "which", "cargo").Output(); err == nil { // else it is what rustup puts in its place
+		path = strings.TrimSpace(string(real))
+	}
+	f, err := os.Open(path)
+	n.ok(err)
+	defer f.Close()
+	version, err := exec.Command("rustc", "-vV").Output()
+	n.ok(err)
+	for name, content := range map[string]io.Reader{"cargo": f, "rustc": strings.NewReader("#!/bin/sh\ncat <<'end'\n" + string(version) + "end\n")} {
+		_, err := n.sb.Files().WriteFrom(n.ctx(), "/workspace/bin/"+name, content, client.WriteOptions{Mode: 0o755, MakeParents: true})
+		n.ok(err)
 	}
 }
 
