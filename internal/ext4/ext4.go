@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/confine"
 )
 
 const (
@@ -67,7 +68,7 @@ func format(ctx context.Context, mkfs, path string, bytes int64, extended string
 		"-J", "size="+strconv.Itoa(journalMiB(bytes)), "-O", features,
 		"-E", extended+",nodiscard,root_owner=0:0", path)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "MKE2FS_CONFIG=/dev/null"}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := confine.CombinedOutput(cmd, confine.Rights{Write: []string{path}}); err != nil {
 		if ctx.Err() != nil { // that it was killed is no news
 			err = ctx.Err()
 		}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/confine"
 )
 
 const (
@@ -191,8 +192,8 @@ func (s *Store) mend(ctx context.Context, image string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "e2fsck", "-p", image)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
-	out, err := cmd.CombinedOutput()
-	const corrected = 1 // e2fsck's exit status, a sum; those above it say what is left
+	out, err := confine.CombinedOutput(cmd, confine.Rights{Write: []string{image}}) // what is in it, a sandbox wrote
+	const corrected = 1                                                             // e2fsck's exit status, a sum; those above it say what is left
 	if err == nil || cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == corrected {
 		return nil
 	}

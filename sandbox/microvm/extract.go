@@ -15,6 +15,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/confine"
 )
 
 // Bounds of a kernel's file.
@@ -160,7 +161,7 @@ func openXZ(ctx context.Context, r io.Reader) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := confine.Start(cmd, confine.Rights{}); err != nil {
 		return nil, err
 	}
 	return &running{ReadCloser: out, cmd: cmd}, nil

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/confine"
 	"github.com/skete-dev/skete/internal/pattern"
 )
 
@@ -163,7 +164,7 @@ func unpackPackage(ctx context.Context, file, dir string) (release string, err e
 	if err != nil {
 		return "", err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := confine.Start(cmd, confine.Rights{Read: []string{file}}); err != nil {
 		return "", err
 	}
 	release, err = takeKernel(ctx, out, dir)
