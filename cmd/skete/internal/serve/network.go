@@ -61,9 +61,19 @@ func (r *running) whenManaged(serve sandbox.ServeGuest) sandbox.ServeGuest {
 	}
 }
 
-// openSecrets opens what is kept for sandboxes, sealed by a key in the data directory.
+// sealer returns what seals the secrets of sandboxes. A command's key takes the place of the
+// one in the data directory, and none is made there.
+func (r *running) sealer(ctx context.Context) (secret.Sealer, error) {
+	if argv := r.c.Secrets.KeyCommand; len(argv) > 0 {
+		r.doing("asking for the key of the secrets")
+		return secret.CommandSealer(ctx, argv)
+	}
+	return secret.FileSealer(r.in("secret.key"))
+}
+
+// openSecrets opens what is kept for sandboxes.
 func (r *running) openSecrets(ctx context.Context) error {
-	sealer, err := secret.FileSealer(r.in("secret.key"))
+	sealer, err := r.sealer(ctx)
 	if err != nil {
 		return err
 	}
