@@ -29,7 +29,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err := r.openModels(ctx, seed); err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Decided: auditedDecisions{r.audit}.tell, Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
