@@ -398,28 +398,6 @@ func exportedOf(t *testing.T, p goPackage) map[string]bool {
 	return out
 }
 
-// TestGuestDependencies pins what is linked into every machine's PID 1.
-func TestGuestDependencies(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./cmd/skete-guest").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	allowed := []string{
-		module + "/guest", module + "/guest/*", module + "/errs", module + "/internal/*", module + "/cmd/skete-guest",
-		"connectrpc.com/connect", "connectrpc.com/connect/*", "google.golang.org/protobuf/*",
-		"golang.org/x/sys/*", "github.com/bmatcuk/doublestar/v4", "github.com/creack/pty",
-		"github.com/hashicorp/yamux", // streams over a virtual machine's one serial line; nothing but the standard library behind it
-		// The history of a workspace that only the machine can see: its hashes and its compression.
-		module + "/workspace", module + "/workspace/*",
-		"github.com/klauspost/compress", "github.com/klauspost/compress/*", "github.com/klauspost/cpuid/v2", "github.com/zeebo/blake3", "github.com/zeebo/blake3/*",
-	}
-	for dep := range strings.FieldsSeq(string(out)) {
-		if !matchAny(allowed, dep) {
-			t.Errorf("skete-guest depends on %s; every dependency there is one more thing inside each machine", dep)
-		}
-	}
-}
-
 // TestChangelog checks the form of the notes: a heading with a known kind, a
 // paragraph in the past tense (the problem) and one in the present (what is now).
 func TestChangelog(t *testing.T) {

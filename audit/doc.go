@@ -13,6 +13,9 @@
 // also write another chain; what shows that is the newest hash, which the server keeps in its
 // store, and which can be taken elsewhere.
 //
+// What a tenant can make happen as often as it likes goes through Fold first, so that no tenant
+// fills the log or hides what others did; what is folded is counted.
+//
 // A record is written before Append returns and survives kill -9; a power cut may lose those
 // of the last second. Old files are removed beyond a size, which is a record, too.
 package audit

@@ -39,6 +39,7 @@ const (
 	restarted = "audit.restarted" // the last file cannot be read to its end
 	removed   = "audit.removed"   // old files, up to the record that "through" says
 	missed    = "audit.missed"    // so many records could not be written
+	flooded   = "audit.flooded"   // so many records of a tenant, of more kinds than are told apart
 )
 
 // Config of a Log.
@@ -63,6 +64,7 @@ type Log struct {
 
 	later  chan Record
 	missed atomic.Uint64 // records that were not written since the last one that was
+	folds  folds
 
 	mu              sync.Mutex
 	f               *os.File // the newest file; nil: it could not be made
@@ -95,7 +97,7 @@ func Open(ctx context.Context, c Config) (*Log, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, err, "the audit log's directory cannot be made")
 	}
-	l := &Log{c: c, stop: make(chan struct{}), later: make(chan Record, laterMax)}
+	l := &Log{c: c, stop: make(chan struct{}), later: make(chan Record, laterMax), folds: folds{of: map[string]*tenantFolds{}}}
 	head, err := l.readHead(ctx)
 	if err != nil {
 		return nil, err
@@ -105,6 +107,7 @@ func Open(ctx context.Context, c Config) (*Log, error) {
 	}
 	l.done.Go(l.sync)
 	l.done.Go(l.drain)
+	l.done.Go(l.unfold)
 	return l, nil
 }
 

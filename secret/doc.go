@@ -9,7 +9,7 @@
 // A store is written and not read: what it tells of a secret is its name, its versions
 // and its grants. Values leave it in Held alone, for the proxy that sends them to the
 // hosts they are granted for. At rest they are sealed, each to its tenant, name and
-// version, by a Sealer: a key in a file, or something outside that holds one.
+// version, by a Sealer: a key in a file, or one that a command tells.
 //
 // A Value prints as "***" whatever is done with it; Reveal says what it is.
 package secret

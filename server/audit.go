@@ -4,15 +4,15 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/audit"
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
@@ -20,6 +20,7 @@ import (
 // Audit is what the server needs of *audit.Log.
 type Audit interface {
 	Append(r audit.Record) error
+	Fold(kind string, r audit.Record) bool
 	List(ctx context.Context, q audit.Query) ([]audit.Record, error)
 	Verify(ctx context.Context) (audit.Report, error)
 	Export(ctx context.Context, w io.Writer) error
@@ -42,25 +43,6 @@ func (s *Server) registerAudit(t *route.Table) {
 	}, s.exportAudit)
 }
 
-// refusals bounds what refused calls write: anybody can make them.
-type refusals struct {
-	mu      sync.Mutex
-	pace    event.Pace
-	skipped int
-}
-
-// allow reports whether a refusal is to be written, and how many were not before it.
-func (r *refusals) allow(now time.Time) (skipped int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.pace.Allow(now) {
-		r.skipped++
-		return 0, false
-	}
-	skipped, r.skipped = r.skipped, 0
-	return skipped, true
-}
-
 // audited tells the audit log of a call.
 func (s *Server) audited(c route.Call) {
 	r := audit.Record{
@@ -68,13 +50,12 @@ func (s *Server) audited(c route.Call) {
 		Detail: map[string]string{"call": c.Method + " " + c.Path, "from": cmp.Or(c.From, "unix"), "key": c.Identity.Owner, "request": c.Request, "asked": c.What},
 	}
 	if c.Refused {
-		skipped, ok := s.refusals.allow(time.Now())
-		if !ok {
-			return
-		}
 		r.What = "api.refused"
-		if skipped > 0 {
-			r.Detail["not written before it"] = strconv.Itoa(skipped)
+	}
+	if c.Status >= http.StatusBadRequest { // a program can do that thousands of times a second
+		address, _, _ := net.SplitHostPort(c.From) // each connection has another port
+		if s.audit.Fold(strings.Join([]string{r.Who, address, r.Result}, " "), r) {
+			return
 		}
 	}
 	_ = s.audit.Append(r) // it tells of what it misses

@@ -84,6 +84,18 @@ func TestAudit_refused(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+	other, _ := w.key(t, "other", "read", "write")
+	for range 100 { // calls that are admitted, and fail
+		w.send(t, other, http.MethodDelete, "/v1/sandboxes/none", nil)
+	}
+	if n := len(w.audit(t, "?tenant=other&page_size=1000")); n < 20 || n > 60 {
+		t.Errorf("%d calls that failed are told of", n)
+	}
+	third, _ := w.key(t, "third", "read")
+	w.send(t, third, http.MethodDelete, "/v1/sandboxes/"+sb, nil)
+	if list := w.audit(t, "?tenant=third"); len(list) != 1 || list[0].What != "api.refused" || list[0].Result != "403" || list[0].Detail["key"] == "" {
+		t.Errorf("the refusal of another tenant: %+v", list)
+	}
 	for _, path := range []string{"", "/verify", "/export"} {
 		if got := w.send(t, reader, http.MethodGet, "/v1/audit"+path, nil); got.status != http.StatusForbidden {
 			t.Errorf("%s: %d", path, got.status)

@@ -182,7 +182,6 @@ type Server struct {
 	networks  Networks
 	secrets   Secrets
 	audit     Audit
-	refusals  refusals
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
 	gate      *auth.Authenticator

@@ -181,6 +181,8 @@ func TestClients_secrets(t *testing.T) {
 		}
 	}, "packages.example")
 	stars := "GET for " + strings.Repeat("*", len(canary))
+	need(t)
+	goGet := goProgram(t)
 	for name, c := range map[string]struct{ needs, script, want string }{
 		"curl":             {"curl", "curl -sS https://vault.example/", stars},
 		"curl, a POST":     {"curl", "curl -sS -d x https://vault.example/", "POST" + stars[3:]},
@@ -189,6 +191,9 @@ func TestClients_secrets(t *testing.T) {
 		"Python, requests": {"pip3", `python3 -c 'import pip._vendor.requests as r; print(r.get("https://vault.example/").text, end="")'`, stars},
 		"Node, fetch":      {"node", `node -e 'fetch("https://vault.example/").then(r => r.text()).then(t => process.stdout.write(t))'`, stars},
 		"Node, https":      {"node", `node -e 'require("https").get("https://vault.example/", r => r.pipe(process.stdout))'`, stars},
+		"Go":               {"go", goGet + " https://vault.example/", stars},
+		"Go, the system's": {"go", "unset SSL_CERT_FILE; " + goGet + " https://vault.example/", stars},
+		"Java":             {"javac", "cat > Get.java <<'end'\n" + javaSource + "end\njava Get.java https://vault.example/", stars},
 		"pip":              {"pip3", `pip3 install -q --target lib --disable-pip-version-check --no-input --index-url https://packages.example/simple greets && PYTHONPATH=lib python3 -c 'import greets; print(greets.text, end="")'`, "hello"},
 		"npm":              {"npm", `npm install --silent --no-audit --no-fund --cache ./cache --registry https://packages.example/ greets >/dev/null && node -e 'process.stdout.write(require("greets"))'`, "hello"},
 	} {
@@ -200,6 +205,66 @@ func TestClients_secrets(t *testing.T) {
 		})
 	}
 }
+
+// goSource reads a page as Go does by itself.
+const goSource = `package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+)
+
+func main() {
+	answer, err := http.Get(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	io.Copy(os.Stdout, answer.Body)
+}
+`
+
+// goProgram is goSource as a static program: the toolchain is not asked in the namespace,
+// where its cache would be empty.
+func goProgram(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, out := filepath.Join(dir, "get.go"), filepath.Join(dir, "get")
+	must(t, os.WriteFile(source, []byte(goSource), 0o600))
+	cmd := exec.Command("go", "build", "-o", out, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, text)
+	}
+	return out
+}
+
+// javaSource reads a page. Java has a store of certificates of its own and has to be given
+// the file that others find.
+const javaSource = `import java.io.FileInputStream;
+import java.net.URI;
+import java.net.http.*;
+import java.security.KeyStore;
+import java.security.cert.CertificateFactory;
+import javax.net.ssl.*;
+
+class Get {
+	public static void main(String[] args) throws Exception {
+		var store = KeyStore.getInstance(KeyStore.getDefaultType());
+		store.load(null, null);
+		try (var in = new FileInputStream(System.getenv("SSL_CERT_FILE"))) {
+			for (var c : CertificateFactory.getInstance("X.509").generateCertificates(in))
+				store.setCertificateEntry("c" + store.size(), c);
+		}
+		var trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+		trust.init(store);
+		var tls = SSLContext.getInstance("TLS");
+		tls.init(null, trust.getTrustManagers(), null);
+		var client = HttpClient.newBuilder().sslContext(tls).build();
+		System.out.print(client.send(HttpRequest.newBuilder(URI.create(args[0])).build(), HttpResponse.BodyHandlers.ofString()).body());
+	}
+}
+`
 
 // A program signs with words that stand for keys, and the host's requests are signed with
 // those: curl's own signature, checked as the service does.

@@ -63,6 +63,9 @@ type Config struct {
 	// Find returns the sandbox that a machine is of; false: of none.
 	Find   func(host sandbox.ID) (Owner, bool)
 	Events event.Log // decisions are told to; nil = none
+	// Decided is told of each decision, also of those that are alike and those that are too
+	// many to be events; nil = nothing is. A request waits for it.
+	Decided func(Owner, Decision)
 	// Secrets returns what is added to an allowed request of a sandbox; nil = nothing is.
 	Secrets func(Owner, egress.Request) []secret.Held
 	// Local serves requests of a sandbox to hosts that are in this server; nil, or a nil
@@ -321,6 +324,9 @@ type decisions struct {
 }
 
 func (s *Service) decided(of Owner, d proxy.Decision) {
+	if s.c.Decided != nil {
+		s.c.Decided(of, Decision{Decision: d, Times: 1})
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.logs[of.ID]

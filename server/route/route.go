@@ -196,12 +196,12 @@ func (t *Table) mount(method, path, operation string, scope key.Scope, query map
 		note(r).operation, note(r).changes = operation, changes
 		if scope != Public {
 			id, err := t.gate.Admit(r, scope)
+			note(r).identity = id // also of one that is known and may not
 			if err != nil {
 				note(r).refused = true
 				t.Refuse(w, r, err)
 				return
 			}
-			note(r).identity = id
 			r = r.WithContext(auth.With(r.Context(), id))
 		}
 		if query != nil {

@@ -6,7 +6,8 @@
 // Every key of the file has a variable: `limits.memory_mb` is
 // SKETE_LIMITS_MEMORY_MB. An unknown key, a key given twice and a value of the
 // wrong kind are refused with their position; so is an unknown variable that
-// begins with SKETE_LIMITS_, SKETE_DEFAULTS_, SKETE_STORE_ or SKETE_LOG_.
+// begins with SKETE_LIMITS_, SKETE_DEFAULTS_, SKETE_STORE_, SKETE_LOG_ or
+// SKETE_SECRETS_.
 //
 // All functions are pure but for reading the file.
 package config
@@ -48,6 +49,7 @@ type Config struct {
 	Origin  string  `yaml:"origin"`
 	Preview Preview `yaml:"preview"`
 	OIDC    OIDC    `yaml:"oidc"`
+	Secrets Secrets `yaml:"secrets"`
 	// Providers that may be used; auto takes the strongest that works.
 	Providers []string `yaml:"providers"`
 	// UnsafeNoIsolation allows the provider process, which isolates nothing.
@@ -121,6 +123,13 @@ type OIDC struct {
 	// may do: "admins=admin", "people=read+write". Other users may not log in.
 	RolesClaim string   `yaml:"roles_claim"`
 	Roles      []string `yaml:"roles"`
+}
+
+// Secrets says by which key the secrets of sandboxes are sealed.
+type Secrets struct {
+	// KeyCommand is a program and its arguments that prints the key; empty = it is in
+	// secret.key in the data directory.
+	KeyCommand []string `yaml:"key_command"`
 }
 
 // Agents says how agents run.
@@ -294,6 +303,9 @@ func (c *Config) check() error {
 	}
 	if !slices.Contains([]string{"", "auto", "kvm", "tcg"}, c.QEMU.Accel) {
 		bad("qemu.accel: %q is none of auto, kvm, tcg", c.QEMU.Accel)
+	}
+	if k := c.Secrets.KeyCommand; len(k) > 0 && k[0] == "" {
+		bad("secrets.key_command: it has no program")
 	}
 	if (c.Kernel.Vmlinux == "") != (c.Kernel.Modules == "") {
 		bad("kernel: vmlinux and modules belong together")

@@ -96,6 +96,9 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "--set without value", set: []string{"listen"}, want: "write key=value"},
 		{name: "bad number in the environment", env: []string{"SKETE_LIMITS_PIDS=x"}, want: `SKETE_LIMITS_PIDS: "x" is not a int`},
 		{name: "unknown variable", env: []string{"SKETE_LIMITS_MEMROY_MB=5"}, want: "SKETE_LIMITS_MEMROY_MB"},
+		{name: "unknown variable of the secrets", env: []string{"SKETE_SECRETS_KEY_COMAND=vault"}, want: "SKETE_SECRETS_KEY_COMAND"},
+		{name: "a line in place of a command", file: "secrets: {key_command: vault read}\n", want: "skete.yaml:1:"},
+		{name: "a command without a program", file: "secrets: {key_command: ['', x]}\n", want: "secrets.key_command: it has no program"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -195,7 +198,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Builtin()
-	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles = []string{}, []string{}, []Pool{}, []string{}
+	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles, want.Secrets.KeyCommand = []string{}, []string{}, []Pool{}, []string{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}

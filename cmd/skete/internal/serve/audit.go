@@ -35,7 +35,8 @@ func (r *running) openAudit(ctx context.Context) error {
 	return nil
 }
 
-// auditedEvents tells the audit log of all events.
+// auditedEvents tells the audit log of all events but decisions of networks, of which only
+// some are events.
 type auditedEvents struct {
 	event.Log
 	to *audit.Log
@@ -44,7 +45,9 @@ type auditedEvents struct {
 // Append implements event.Log.
 func (a auditedEvents) Append(e event.Event) {
 	a.Log.Append(e)
-	a.to.Later(recordOf(e)) // callers hold locks
+	if e.Kind != event.Network {
+		a.to.Later(recordOf(e)) // callers hold locks
+	}
 }
 
 // recordOf is what the audit log keeps of an event.
@@ -64,17 +67,27 @@ func recordOf(e event.Event) audit.Record {
 		_ = json.Unmarshal(e.Data, &w)
 		r.Who, r.Detail["run"] = cmp.Or(w.Actor, r.Who), w.Run
 		r.Detail["revision"], r.Detail["cause"] = strconv.FormatUint(w.N, 10), w.Label
-	case event.Network:
-		var d network.Decision
-		_ = json.Unmarshal(e.Data, &d)
-		r.Detail["to"] = strings.TrimSpace(d.Method + " " + d.Host + ":" + strconv.Itoa(d.Port) + d.Path)
-		r.Detail["rule"], r.Detail["why"], r.Detail["secrets"] = d.Rule, d.Why, d.Secrets
 	case event.Models:
 		var u gateway.Use
 		_ = json.Unmarshal(e.Data, &u)
 		r.Detail["model"], r.Detail["tokens"], r.Result = u.Model, strconv.Itoa(u.Usage.Total()), strconv.Itoa(u.Status)
 	}
 	return r
+}
+
+// auditedDecisions tells the audit log what networks decide.
+type auditedDecisions struct{ to *audit.Log }
+
+func (a auditedDecisions) tell(of network.Owner, d network.Decision) {
+	r := audit.Record{Time: d.At, Tenant: of.Tenant, Who: "skete", What: event.Network + ".refused", On: string(of.ID), Detail: map[string]string{
+		"to": strings.TrimSpace(d.Method + " " + d.Host + ":" + strconv.Itoa(d.Port) + d.Path), "rule": d.Rule, "why": d.Why, "secrets": d.Secrets,
+	}}
+	if d.Allowed {
+		r.What = event.Network + ".allowed"
+	}
+	if !a.to.Fold(r.On+" "+d.Secrets, r) { // what is refused must not hide that a secret was sent
+		a.to.Later(r) // a request waits
+	}
 }
 
 // auditedThreads tells the audit log what agents do.

@@ -3,6 +3,8 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -90,9 +92,8 @@ func TestAudit_agents(t *testing.T) {
 func TestAudit_events(t *testing.T) {
 	l := openAudit(t)
 	log := auditedEvents{eventtest.NewMemory(), l}
-	data, err := json.Marshal(network.Decision{Decision: proxy.Decision{Host: "api.example.com", Port: 443, Method: "GET", Path: "/a", Allowed: true, Rule: "api.example.com", Secrets: "forge"}, N: 1})
-	must(t, err)
-	log.Append(event.Event{Tenant: "t", Kind: event.Network, ID: "sbx_a", State: "allowed", Revision: 1, Data: data})
+	log.Append(event.Event{Tenant: "t", Kind: event.Network, ID: "sbx_a", State: "allowed", Revision: 1, Data: json.RawMessage(`{}`)}) // is told by the network itself
+	auditedDecisions{l}.tell(network.Owner{Tenant: "t", ID: "sbx_a"}, network.Decision{Decision: proxy.Decision{Host: "api.example.com", Port: 443, Method: "GET", Path: "/a", Allowed: true, Rule: "api.example.com", Secrets: "forge"}})
 	log.Append(event.Event{Tenant: "t", Kind: event.Sandbox, ID: "sbx_a", State: "running", Revision: 2, Data: json.RawMessage(`{"spec":{"name":"web"},"provider":"gvisor"}`)})
 	log.Append(event.Event{Tenant: "t", Kind: event.Workspace, ID: "sbx_a", State: "changed", Revision: 3, Data: json.RawMessage(`{"n":3,"actor":"user:anna","label":"rm a"}`)})
 	want := []audit.Record{
@@ -106,5 +107,45 @@ func TestAudit_events(t *testing.T) {
 	}
 	if next, err := log.Next(t.Context()); err != nil || next != 4 {
 		t.Errorf("%d events were told, %v", next-1, err)
+	}
+}
+
+// A sandbox that is refused as often as it likes takes a bounded part of the log, where its
+// refusals are counted; that a secret was sent meanwhile is told, and other tenants need not
+// wait.
+func TestAudit_floodOfDecisions(t *testing.T) {
+	l := openAudit(t)
+	tell := auditedDecisions{l}.tell
+	noisy, quiet := network.Owner{Tenant: "noisy", ID: "sbx_a"}, network.Owner{Tenant: "quiet", ID: "sbx_b"}
+	const refusals = 10_000
+	for i := range refusals {
+		tell(noisy, network.Decision{Decision: proxy.Decision{Host: "h" + strconv.Itoa(i) + ".example", Port: 443, Why: "no rule"}})
+		if i == refusals/2 {
+			tell(noisy, network.Decision{Decision: proxy.Decision{Host: "api.example.com", Port: 443, Allowed: true, Secrets: "forge"}})
+			tell(quiet, network.Decision{Decision: proxy.Decision{Host: "a.example", Port: 443, Why: "no rule"}})
+		}
+	}
+	patience.Until(t, 10*time.Second, "the other tenant's record", func() bool {
+		return slices.ContainsFunc(listed(t, l), func(r audit.Record) bool { return r.Tenant == "quiet" })
+	})
+	must(t, l.Close())
+	times, sent := 0, 0
+	all := listed(t, l)
+	for _, r := range all {
+		n := 1
+		if text := r.Detail["times"]; text != "" {
+			var err error
+			n, err = strconv.Atoi(text)
+			must(t, err)
+		}
+		switch {
+		case r.Tenant == "noisy" && r.What == "network.refused":
+			times += n
+		case r.Detail["secrets"] == "forge" && r.Detail["to"] == "api.example.com:443":
+			sent += n
+		}
+	}
+	if times != refusals || sent != 1 || len(all) > 60 {
+		t.Errorf("%d refusals and %d uses of the secret in %d records", times, sent, len(all))
 	}
 }

@@ -29,7 +29,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err := r.openModels(ctx, seed); err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Decided: auditedDecisions{r.audit}.tell, Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -61,9 +61,19 @@ func (r *running) whenManaged(serve sandbox.ServeGuest) sandbox.ServeGuest {
 	}
 }
 
-// openSecrets opens what is kept for sandboxes, sealed by a key in the data directory.
+// sealer returns what seals the secrets of sandboxes. A command's key takes the place of the
+// one in the data directory, and none is made there.
+func (r *running) sealer(ctx context.Context) (secret.Sealer, error) {
+	if argv := r.c.Secrets.KeyCommand; len(argv) > 0 {
+		r.doing("asking for the key of the secrets")
+		return secret.CommandSealer(ctx, argv)
+	}
+	return secret.FileSealer(r.in("secret.key"))
+}
+
+// openSecrets opens what is kept for sandboxes.
 func (r *running) openSecrets(ctx context.Context) error {
-	sealer, err := secret.FileSealer(r.in("secret.key"))
+	sealer, err := r.sealer(ctx)
 	if err != nil {
 		return err
 	}

@@ -61,16 +61,10 @@ func (f *grantFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.aws, "aws", false, "sign requests anew with it, which programs have signed (Signature Version 4); the value is ID:SECRET or ID:SECRET:SESSION")
 }
 
-// grants are what the flags say: one for each host.
-func (f *grantFlags) grants() ([]api.SecretGrant, error) {
-	var ways []string
-	for way, said := range map[string]bool{"--bearer": f.bearer, "--basic": f.basic != "", "--header": f.header != "", "--query": f.query != "", "--aws": f.aws} {
-		if said {
-			ways = append(ways, way)
-		}
-	}
-	if slices.Sort(ways); len(ways) > 1 {
-		return nil, errs.New(errs.Invalid, "%s do not go together", strings.Join(ways, " and "))
+// grants are what the flags of a command say: one for each host.
+func (f *grantFlags) grants(cmd *cobra.Command) ([]api.SecretGrant, error) {
+	if err := app.AtMostOne(cmd, "bearer", "basic", "header", "query", "aws"); err != nil {
+		return nil, err
 	}
 	as, key := secret.Bearer, ""
 	for way, k := range map[secret.As]string{secret.Basic: f.basic, secret.Header: f.header, secret.Query: f.query} {
@@ -108,7 +102,7 @@ alone, and where the sandbox's network policy allows the request.`,
 		Example: "  skete secret set forge --host git.example.com --basic git < token.txt\n  skete secret set search --host api.example.com --header X-Api-Key --ttl 24h\n  skete secret set forge --from-file token.txt",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			grants, err := f.grants()
+			grants, err := f.grants(cmd)
 			if err != nil {
 				return err
 			}
@@ -305,13 +299,14 @@ func (a secretCommands) show() *cobra.Command {
 func (a secretCommands) grant() *cobra.Command {
 	var f grantFlags
 	var remove bool
-	cmd := a.with(&cobra.Command{
+	var cmd *cobra.Command
+	cmd = a.with(&cobra.Command{
 		Use: "grant NAME", Short: "Send a secret to a host too, from the next request on",
 		Long:    "Send a secret to a host too, or with --remove no more, from the next request on. A grant for a host takes the place of the one that the host had.",
 		Example: "  skete secret grant forge --host api.git.example.com --method GET\n  skete secret grant forge --host git.example.com --basic git --sandbox web\n  skete secret grant forge --host git.example.com --remove",
 		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, c *client.Client, args []string) (api.Secret, error) {
-		grants, err := f.grants()
+		grants, err := f.grants(cmd)
 		if err != nil {
 			return api.Secret{}, err
 		}
