@@ -400,7 +400,7 @@ func TestResolve_refuses(t *testing.T) {
 		t.Errorf("four levels of sub-agents: %v", err)
 	}
 	_, err := load(t, nil).Resolve("x")
-	if hint := errs.Hint(err); hint != "the agents are: codex, default, general-purpose, opencode" {
+	if hint := errs.Hint(err); hint != "the agents are: claude-code, codex, default, general-purpose, opencode" {
 		t.Errorf("hint %q", hint)
 	}
 }
@@ -440,7 +440,7 @@ func TestFolder(t *testing.T) {
 	if _, err := f.Complete(definition.Definition{Name: "x", Tools: []string{"exekute"}}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("an unknown tool of a definition that was sent along: %v", err)
 	}
-	if n := len(f.List()); n != 8 {
+	if n := len(f.List()); n != 9 {
 		t.Errorf("%d agents", n)
 	}
 	if len(told) != 3 || !strings.Contains(told[2], "b.yaml:1:9") || !strings.Contains(told[2], "d.yaml:1:1") {
@@ -487,7 +487,7 @@ func TestLoad_keepsTheGoodOnes(t *testing.T) {
 	if _, err := definition.Load(many, nil); err == nil || !strings.Contains(err.Error(), "more than 64 agents") {
 		t.Error(err)
 	}
-	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 4 {
+	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 5 {
 		t.Error(err)
 	}
 }
