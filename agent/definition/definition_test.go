@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -400,7 +401,7 @@ func TestResolve_refuses(t *testing.T) {
 		t.Errorf("four levels of sub-agents: %v", err)
 	}
 	_, err := load(t, nil).Resolve("x")
-	if hint := errs.Hint(err); hint != "the agents are: codex, default, general-purpose, opencode" {
+	if hint := errs.Hint(err); hint != "the agents are: claude-code, codex, default, general-purpose, opencode" {
 		t.Errorf("hint %q", hint)
 	}
 }
@@ -440,7 +441,7 @@ func TestFolder(t *testing.T) {
 	if _, err := f.Complete(definition.Definition{Name: "x", Tools: []string{"exekute"}}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("an unknown tool of a definition that was sent along: %v", err)
 	}
-	if n := len(f.List()); n != 8 {
+	if n := len(f.List()); n != 9 {
 		t.Errorf("%d agents", n)
 	}
 	if len(told) != 3 || !strings.Contains(told[2], "b.yaml:1:9") || !strings.Contains(told[2], "d.yaml:1:1") {
@@ -487,8 +488,34 @@ func TestLoad_keepsTheGoodOnes(t *testing.T) {
 	if _, err := definition.Load(many, nil); err == nil || !strings.Contains(err.Error(), "more than 64 agents") {
 		t.Error(err)
 	}
-	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 4 {
+	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 5 {
 		t.Error(err)
+	}
+}
+
+// A program that is built in and cannot be installed ends with what its installation says, and
+// not with what a shell says of a program that is not there.
+func TestBuiltin_notInstalled(t *testing.T) {
+	bin := t.TempDir() // has nothing but what the commands need, none of the programs for one
+	mkdir, err := exec.LookPath("mkdir")
+	if err != nil {
+		t.Skip("skipped: no mkdir")
+	}
+	const npm = "#!/bin/sh\ncase \"$*\" in *--silent*) ;; *) echo \"npm error: no registry\" >&2 ;; esac\nexit 7\n"
+	if err := errors.Join(os.Symlink(mkdir, filepath.Join(bin, "mkdir")), os.WriteFile(filepath.Join(bin, "npm"), []byte(npm), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"codex", "opencode", "claude-code"} {
+		d, err := load(t, nil).Resolve(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", d.Program.Command)
+		cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + bin}
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(string(out), "npm error: no registry") {
+			t.Errorf("%s: status %d, %v: %s", name, code, err, out)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -133,8 +134,8 @@ func (m Model) outcome(output string) (text string, ok bool) {
 	}
 	said, wrong, done := "", "", false
 	for line := range strings.Lines(output) {
-		var e event
-		if json.Unmarshal([]byte(line), &e) != nil {
+		e, ok := eventOf(line)
+		if !ok {
 			continue
 		}
 		if words := e.words(); words != "" {
@@ -160,7 +161,7 @@ func (m Model) outcome(output string) (text string, ok bool) {
 
 // event is a line of a program that writes events: an object of JSON. Keys that are not
 // here are for those who watch. It is our own form, or that of programs which have others:
-// item and turn are Codex's, part is opencode's.
+// item and turn are Codex's, part is opencode's, the others below it Claude Code's.
 type event struct {
 	Done    bool   `json:"done"`
 	Error   any    `json:"error"`
@@ -176,6 +177,25 @@ type event struct {
 		Text   string `json:"text"`
 		Reason string `json:"reason"`
 	} `json:"part"`
+	Subtype string   `json:"subtype"`
+	IsError bool     `json:"is_error"`
+	Errors  []string `json:"errors"`
+}
+
+// eventOf reads a line; false: it tells nothing of the task. A key whose value has another
+// form than here is one of the program's own.
+func eventOf(line string) (e event, ok bool) {
+	line = strings.TrimSpace(line)
+	if !strings.HasPrefix(line, "{") {
+		return event{}, false
+	}
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
+			return event{}, false
+		}
+	}
+	// Claude Code tells of itself so, at any time: that it tries again, for one.
+	return e, e.Type != "system" || e.Subtype == ""
 }
 
 // words are what the event says of the task.
@@ -186,6 +206,10 @@ func (e event) words() string {
 			return e.Item.Text
 		}
 		return ""
+	case e.Type == "assistant":
+		if words := said(e.Message); words != "" {
+			return words
+		}
 	case e.Part.Text != "":
 		return e.Part.Text
 	}
@@ -197,13 +221,40 @@ func (e event) words() string {
 	return ""
 }
 
+// said is the text of a message that is made of blocks.
+func said(message any) string {
+	m, _ := message.(map[string]any)
+	blocks, _ := m["content"].([]any)
+	var parts []string
+	for _, v := range blocks {
+		b, _ := v.(map[string]any)
+		if text, ok := b["text"].(string); ok {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// ended reports whether the event is Claude Code's last one, which says how it went.
+func (e event) ended() bool { return e.Type == "result" && e.Subtype != "" }
+
 // done reports whether the event says that the task is done.
 func (e event) done() bool {
+	if e.ended() {
+		return e.Subtype == "success" && !e.IsError
+	}
 	return e.Done || e.Type == "turn.completed" || e.Type == "step_finish" && e.Part.Reason == "stop"
 }
 
 // fault is what went wrong, "" = nothing.
 func (e event) fault() string {
+	if e.ended() {
+		if e.done() {
+			return ""
+		}
+		text, _ := e.Result.(string)
+		return cmp.Or(strings.Join(e.Errors, "\n"), text, e.Subtype)
+	}
 	var of func(v any) string
 	of = func(v any) string {
 		switch v := v.(type) {

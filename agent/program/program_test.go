@@ -108,7 +108,36 @@ func TestModel_outcome(t *testing.T) {
 {"type":"step_finish","part":{"reason":"stop","type":"step-finish","cost":0}}`, false, "All done.", llm.StopEnd,
 		},
 		"opencode failed": {"jsonl", `{"type":"error","error":{"name":"APIError","data":{"message":"Forbidden: skete: no"}}}`, false, "Forbidden: skete: no", llm.StopFailed},
-		"no events":       {"jsonl", "hello", false, "hello", llm.StopFailed},
+		"Claude Code": {
+			"jsonl", `{"type":"system","subtype":"init","tools":["Bash","Write"],"model":"default"}
+[claude-code:unrecognized_model] {"model":"default","query_source":"sdk"}
+{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}],"usage":{"input_tokens":5}}}
+{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"a.txt","is_error":false}]},"tool_use_result":{"stdout":"a.txt"}}
+{"type":"system","subtype":"api_retry","attempt":1,"error":"rate_limit"}
+{"type":"assistant","message":{"content":[{"type":"text","text":"All done."}]}}
+{"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"All done.","usage":{"input_tokens":10},"permission_denials":[]}
+{"type":"system","subtype":"session_state_changed","state":"idle"}
+[Command succeeded with exit code 0]`, false, "All done.", llm.StopEnd,
+		},
+		"Claude Code says nothing at its end": {
+			"jsonl", `{"type":"assistant","message":{"content":[{"type":"text","text":"First."},{"type":"text","text":"All done."}]}}
+{"type":"result","subtype":"success","is_error":false,"result":""}`, false, "First.\nAll done.", llm.StopEnd,
+		},
+		"Claude Code recovers": {
+			"jsonl", `{"type":"assistant","message":{"content":[]},"error":"rate_limit"}
+{"type":"result","subtype":"success","is_error":false,"result":"All done."}`, false, "All done.", llm.StopEnd,
+		},
+		"Claude Code failed": {
+			"jsonl", `{"type":"assistant","message":{"content":[{"type":"text","text":"API Error: Connection refused"}]},"error":"unknown"}
+{"type":"result","subtype":"success","is_error":true,"result":"API Error: Connection refused","terminal_reason":"api_error"}`, false, "API Error: Connection refused", llm.StopFailed,
+		},
+		"Claude Code had too many turns": {"jsonl", `{"type":"result","subtype":"error_max_turns","is_error":true,"errors":["Reached maximum number of turns (3)"]}`, false, "maximum number of turns", llm.StopFailed},
+		"Claude Code ended early":        {"jsonl", `{"type":"result","subtype":"error_during_execution","is_error":false}`, false, "error_during_execution", llm.StopFailed},
+		"a type of its own":              {"jsonl", `{"type":"result","done":true,"result":"42"}`, false, "42", llm.StopEnd},
+		"Claude Code is not done":        {"jsonl", `{"type":"assistant","message":{"content":[{"type":"text","text":"I begin."}]}}`, false, "did not say that it is done", llm.StopFailed},
+		"keys of its own":                {"jsonl", `{"done":true,"result":"42","item":"a pear","part":2,"errors":0,"is_error":"no","type":7,"subtype":[]}`, false, "42", llm.StopEnd},
+		"lines that are no objects":      {"jsonl", "{\"done\":true,\"result\":\"42\"}\n7\n[\"x\"]\n\"done\"\nnull\n{\"done\":", false, "42", llm.StopEnd},
+		"no events":                      {"jsonl", "hello", false, "hello", llm.StopFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(t, definition.Program{Command: "x", Events: x.events}, user("Fix it."), called(), came(x.output, x.failed))
@@ -130,11 +159,21 @@ func TestModel_noTool(t *testing.T) {
 
 func FuzzModel(f *testing.F) {
 	f.Add("Fix it.", "{\"done\":true}\n", "jsonl")
+	f.Add("Fix it.", `{"type":"item.completed","item":{"type":"agent_message","text":"All done."}}`+"\n"+`{"type":"turn.completed"}`, "jsonl")
+	f.Add("Fix it.", `{"type":"text","part":{"text":"All done."}}`+"\n"+`{"type":"step_finish","part":{"reason":"stop"}}`, "jsonl")
+	f.Add("Fix it.", `{"type":"assistant","message":{"content":[{"type":"text","text":"All done."},{"type":"tool_use","name":"Bash"}]}}`+"\n"+`{"type":"result","subtype":"success","is_error":false,"result":"All done."}`, "jsonl")
+	f.Add("Fix it.", `{"type":"result","subtype":"error_max_turns","is_error":true,"errors":["too many"]}`, "jsonl")
+	f.Add("Fix it.", `{"type":"system","subtype":"init","message":[[]],"content":{},"done":"yes"}`, "jsonl")
 	f.Fuzz(func(t *testing.T, task, output, events string) {
 		p := definition.Program{Command: "x {task}", Events: events}
 		if r := ask(t, p, user(task)); len(r.Message.Calls()) != 1 {
 			t.Fatal("it is not called")
 		}
-		ask(t, p, user(task), called(), came(output, false))
+		if r := ask(t, p, user(task), called(), came(output, false)); len(r.Message.Calls()) > 0 || len(r.Message.String()) > 10<<10 {
+			t.Fatalf("%.300q", r.Message.String())
+		}
+		if r := ask(t, p, user(task), called(), came(output, true)); r.Stop != llm.StopFailed {
+			t.Fatal("it failed, and did not fail its run")
+		}
 	})
 }

@@ -16,13 +16,18 @@ import (
 	"github.com/skete-dev/skete/llm/llmtest"
 )
 
+// vendorKey is what the host asks its models with.
+const vendorKey = "sk-the-key-of-the-host"
+
 // withVendor configures a model of a server that answers so.
-func (w *world) withVendor(up *llmtest.Server) {
+func (w *world) withVendor(up *llmtest.Server) { w.t.Helper(); w.withModelAt("compat", up.URL) }
+
+// withModelAt configures a model of a vendor, whose server is there.
+func (w *world) withModelAt(vendor, url string) {
 	w.t.Helper()
-	const key = "sk-the-key-of-the-host"
-	w.env = append(w.env, "MODEL_KEY="+key)
+	w.env = append(w.env, "MODEL_KEY="+vendorKey)
 	w.ok(os.MkdirAll(w.home, 0o700))
-	w.ok(os.WriteFile(filepath.Join(w.home, "skete.yaml"), []byte("models: [{name: fast, vendor: compat, id: fast-1, url: "+up.URL+", key_env: MODEL_KEY, output_tokens_max: 100}]\nmodel: fast\n"), 0o600))
+	w.ok(os.WriteFile(filepath.Join(w.home, "skete.yaml"), []byte("models: [{name: fast, vendor: "+vendor+", id: fast-1, url: "+url+", key_env: MODEL_KEY, output_tokens_max: 100}]\nmodel: fast\n"), 0o600))
 }
 
 // The agent of examples/node-agent works in a machine by a model of the host, unmodified:
