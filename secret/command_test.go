@@ -104,7 +104,7 @@ func TestCommandSealer_refuses(t *testing.T) {
 		{"a failure that says nothing", sh("echo " + key + "; exit 1"), errs.Unavailable, "exit status 1"},
 		{"a failure after a key", sh("echo " + key + "; echo no lease >&2; exit 1"), errs.Unavailable, "no lease"},
 		{"one that tells the key as an error, too", sh("set -x; echo " + key + "; exit 1"), errs.Unavailable, "+ echo ***"},
-		{"one that tells the key as an error again and again", sh("echo " + key + "; i=0; while [ $i -lt 200 ]; do echo " + key + " >&2; i=$((i+1)); done; exit 1"), errs.Unavailable, "***"},
+		{"one that tells the key as an error again and again", sh("echo " + key + "; printf 'twenty bytes of text' >&2; i=0; while [ $i -lt 200 ]; do echo " + key + " >&2; i=$((i+1)); done; exit 1"), errs.Unavailable, "***"},
 		{"errors that colour the terminal", sh(`printf '\033[31mred\nlines\033[0m' >&2; exit 1`), errs.Unavailable, "red lines"},
 		{"errors without end", sh("yes long >&2 & p=$!; head -c 100000 /dev/zero | tr '\\0' x >&2; kill $p; exit 1"), errs.Unavailable, "…"},
 		{"one that is killed", sh("kill -9 $$"), errs.Unavailable, "signal: killed"},
@@ -160,6 +160,15 @@ func TestCommandSealer_ends(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A command that prints without end is not waited for.
+func TestCommandSealer_endsWhatPrintsOn(t *testing.T) {
+	patience.Within(t, 20*time.Second, "the command ends", func() {
+		if _, err := runForKey(t.Context(), []string{"yes"}, time.Hour); !errs.Is(err, errs.Invalid) {
+			t.Error(err)
+		}
+	})
 }
 
 func FuzzParseKey(f *testing.F) {

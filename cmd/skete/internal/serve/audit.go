@@ -19,7 +19,7 @@ import (
 )
 
 // This file is what the audit log is told: calls of the API by the server's table of routes,
-// all that is an event, and what agents do by the logs of their threads.
+// all that is an event, what networks decide, and what agents do by the logs of their threads.
 
 // openAudit opens the audit log.
 func (r *running) openAudit(ctx context.Context) error {
