@@ -92,10 +92,11 @@ func trust(root string, authority []byte) error {
 			all = old
 		}
 	}
-	if err := writeFile(filepath.Join(root, wire.TrustFile), append(all, ours...)); err != nil {
+	all = append(all, ours...)
+	if err := writeFile(filepath.Join(root, wire.TrustFile), all); err != nil {
 		return errors.Join(errs, fmt.Errorf("trust the network: %w", err))
 	}
-	return errs
+	return errors.Join(errs, trustJava(root, all))
 }
 
 // settingsBegin begins files of settings that are ours to replace.

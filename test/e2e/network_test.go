@@ -239,6 +239,9 @@ func TestNetwork(t *testing.T) {
 		"curl -sS https://nothing.example.net/": "skete egress allow web nothing.example.net",
 	}
 	n.says("at first", allowed)
+	if _, err := exec.LookPath("java"); err == nil { // the sandbox has the host's programs
+		n.says("Java", map[string]string{javaGet: "GET api.example.com/j"})
+	}
 	p, err := n.sb.Network(n.ctx())
 	if err != nil {
 		t.Fatal(err)
@@ -292,6 +295,19 @@ func TestNetwork(t *testing.T) {
 		post: "POST api.example.com/a", "curl -sS http://127.0.0.1:1/": "exit 7", "curl -sS http://169.254.169.254/": "metadata of clouds",
 	})
 }
+
+// javaGet is a program without any setting.
+const javaGet = `cat > /tmp/Get.java <<'end'
+import java.net.URI;
+import java.net.http.*;
+class Get {
+	public static void main(String[] a) throws Exception {
+		var q = HttpRequest.newBuilder(URI.create("https://api.example.com/j")).build();
+		System.out.println(HttpClient.newHttpClient().send(q, HttpResponse.BodyHandlers.ofString()).body());
+	}
+}
+end
+java -Xmx128m /tmp/Get.java`
 
 // A host that a secret is granted for is sent it, whatever the program in the sandbox sends
 // itself; no other host is, nor any without TLS, and no other sandbox sends it. Neither
