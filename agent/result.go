@@ -25,13 +25,18 @@ func Key(id thread.ID, call string) string {
 	return "call_" + hex.EncodeToString(sum[:])
 }
 
-// resultTokensMax is how much of one result the model sees.
+// resultTokensMax is how much of one result the model sees. What a program wrote costs no
+// tokens, and its last lines count as they are, however long.
 func (r *Runner) resultTokensMax() int {
 	limit := r.s.Agent.Limits.ResultTokensMax
 	if limit <= 0 {
 		limit = resultTokens
 	}
-	return min(limit, prompt.Window(r.s, r.c.Model.Info())/6)
+	most := prompt.Window(r.s, r.c.Model.Info()) / 6
+	if r.s.Agent.Program != nil {
+		return most
+	}
+	return min(limit, most)
 }
 
 // final is what a run hands in.

@@ -83,6 +83,19 @@ func TestProgram_node(t *testing.T) {
 	})
 }
 
+// What a program says at its end is understood however much it has written before, and however
+// long the line is.
+func TestProgram_writesMuch(t *testing.T) {
+	w := newWorld(t, "--providers", "gvisor")
+	w.start()
+	const much = `line=$(printf '%03000d' 0); i=0
+while [ $i -lt 100 ]; do echo "{\"text\":\"step $i\",\"log\":\"$line\"}"; i=$((i+1)); done
+echo "{\"log\":\"$line\",\"done\":true,\"result\":\"the end\"}"`
+	if out := w.must("run", "--program", much, "--events", "jsonl", "--mem", "128", "-q", "x"); out != "the end" {
+		t.Errorf("the result is %q", out)
+	}
+}
+
 // A program that fails, does not say that it is done, or takes too long fails its run, which
 // says why.
 func TestProgram_fails(t *testing.T) {
