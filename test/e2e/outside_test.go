@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -253,7 +254,7 @@ func (o *outside) serveWeb(conn net.Conn) {
 	one := make(chan net.Conn, 1)
 	one <- conn
 	over := make(chan struct{})
-	s := &http.Server{Handler: o.web, ConnState: func(_ net.Conn, s http.ConnState) {
+	s := &http.Server{Handler: o.web, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed || s == http.StateHijacked {
 			close(over)
 		}
