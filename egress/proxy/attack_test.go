@@ -74,6 +74,7 @@ func TestAttack_requests(t *testing.T) {
 		"another port":           {"ok.example", "GET / HTTP/1.1\r\nHost: ok.example:8443\r\nConnection: close\r\n\r\n", 421, 0},
 		"absolute form":          {"ok.example", "GET http://evil.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n", 421, 0},
 		"absolute, metadata":     {"ok.example", "GET http://169.254.169.254/latest HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n", 421, 0},
+		"within another scheme":  {"ok.example", "GET x:http://evil.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n", 421, 0},
 		"user in the host":       {"ok.example", "GET / HTTP/1.1\r\nHost: ok.example@evil.example\r\nConnection: close\r\n\r\n", 400, 0},
 		"two ports":              {"ok.example", "GET / HTTP/1.1\r\nHost: ok.example:443:80\r\nConnection: close\r\n\r\n", 421, 0},
 		"two hosts":              {"ok.example", "GET / HTTP/1.1\r\nHost: ok.example\r\nHost: evil.example\r\nConnection: close\r\n\r\n", 400, 0},
@@ -116,6 +117,37 @@ func TestAttack_requests(t *testing.T) {
 		res.Body.Close()
 		if want := map[bool]int{true: 200, false: 421}[host == "ok.example"]; res.StatusCode != want || res.ProtoMajor != 2 {
 			t.Errorf("%s over HTTP/2: %s %s", host, res.Proto, res.Status)
+		}
+	}
+}
+
+// A request for one protocol in place of another is passed on only where all that it could
+// carry is allowed.
+func TestAttack_upgrades(t *testing.T) {
+	w := newWorld(t, egress.Policy{Allow: []egress.Rule{{Host: "all.example"}, {Host: "v1.example", Paths: []string{"/v1/**"}}, {Host: "read.example", Access: egress.Read}, {Host: "denied.example"}}, Deny: []egress.Rule{{Host: "denied.example", Paths: []string{"/no"}}}})
+	w.serve(80, func(rw http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(rw).Hijack()
+		must(t, err)
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		conn.Close()
+	}, "all.example", "v1.example", "read.example", "denied.example")
+	for protocol, passed := range map[string]map[string]bool{
+		"websocket":       {"all.example": true, "v1.example": true, "denied.example": true},
+		"tcp":             {"all.example": true},
+		"SPDY/3.1":        {"all.example": true},
+		"h2c":             {},
+		"HTTP/2.0":        {},
+		"TLS/1.2":         {},
+		"websocket, h2c":  {},
+		"websocket, tcp":  {"all.example": true},
+		"websocket,, H2C": {},
+	} {
+		for _, host := range []string{"all.example", "v1.example", "read.example", "denied.example"} {
+			got := w.raw(host, 80, "GET /v1/x HTTP/1.1\r\nHost: "+host+"\r\nConnection: Upgrade, close\r\nUpgrade: "+protocol+"\r\n\r\n")
+			want := map[bool]int{true: http.StatusSwitchingProtocols, false: http.StatusForbidden}[passed[host]]
+			if len(got) == 0 || got[0] != want {
+				t.Errorf("%s at %s: %v, want %d", protocol, host, got, want)
+			}
 		}
 	}
 }

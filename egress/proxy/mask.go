@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"slices"
 	"strings"
 
@@ -71,12 +73,7 @@ func mask(res *http.Response, held []secret.Held) error {
 	if res.StatusCode == http.StatusPartialContent {
 		return errors.New("its answer is a part of one, in which the secret that was sent could not be found")
 	}
-	var needles [][]byte
-	for _, h := range held {
-		for _, form := range h.Forms() {
-			needles = append(needles, []byte(form))
-		}
-	}
+	needles := needlesOf(held)
 	maskHeader(res.Header, needles)
 	body := &masked{body: res.Body, needles: needles, trailer: func() { maskHeader(res.Trailer, needles) }}
 	if w, ok := res.Body.(io.Writer); ok { // another protocol goes on
@@ -88,6 +85,31 @@ func mask(res *http.Response, held []secret.Held) error {
 		res.Body = body
 	}
 	return nil
+}
+
+func needlesOf(held []secret.Held) (needles [][]byte) {
+	for _, h := range held {
+		for _, form := range h.Forms() {
+			needles = append(needles, []byte(form))
+		}
+	}
+	return needles
+}
+
+// hinting masks what a host says before it answers, such as 103 Early Hints.
+type hinting struct {
+	http.RoundTripper
+	held []secret.Held
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e hinting) RoundTrip(r *http.Request) (*http.Response, error) {
+	needles := needlesOf(e.held)
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+		maskHeader(http.Header(h), needles) // before the hook that passes it on is called
+		return nil
+	}}
+	return e.RoundTripper.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 }
 
 func maskHeader(h http.Header, needles [][]byte) {

@@ -40,8 +40,8 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 		Upgrade: r.Header.Get("Upgrade") != "" || r.Method == http.MethodConnect,
 	}
 	v := p.verdict(r.Context(), q)
-	if v.Allowed && r.Method == http.MethodConnect {
-		v = egress.Verdict{Rule: v.Rule, Why: "CONNECT would hide what is sent"}
+	if what := hides(r, v.Limited); v.Allowed && what != "" {
+		v = egress.Verdict{Rule: v.Rule, Why: what + " would hide what is sent"}
 	}
 	if !v.Allowed {
 		p.decided(host, s.port, r.Method, q.Path, v)
@@ -54,6 +54,30 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	p.decided(host, s.port, r.Method, q.Path, v, held...)
 	p.forward(w, r, s, host, v.Limited, held)
+}
+
+// hides says what of a request would let requests follow that nobody decides about. A
+// WebSocket carries none; what other protocols carry is not known here, so that those are
+// for hosts that may be asked for everything.
+func hides(r *http.Request, limited bool) string {
+	if r.Method == http.MethodConnect {
+		return "CONNECT"
+	}
+	for _, list := range r.Header["Upgrade"] {
+		for protocol := range strings.SplitSeq(strings.ToLower(list), ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")
+			switch name {
+			case "websocket", "":
+			case "h2c", "h2", "http", "tls":
+				return "an upgrade to " + name
+			default:
+				if limited {
+					return "an upgrade to another protocol"
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // verdict decides about a request, when all is known that may speak of it. No rule that
@@ -88,6 +112,13 @@ func (s *session) hostOf(r *http.Request) (host, why string) {
 		return host, fmt.Sprintf("the request is for port %d over a connection to port %d", port, s.port)
 	case s.host != "" && host != s.host:
 		return host, fmt.Sprintf("the request is for %s over a connection to %s", host, s.host)
+	case r.URL.Opaque != "": // "x:http://other/", which would be sent on as "http://other/"
+		return host, fmt.Sprintf("the request is for %.100q, which is no path", r.URL.Scheme+":"+r.URL.Opaque)
+	}
+	if r.URL.Host != "" { // HTTP/2 lets a path have another one than the authority
+		if other, _, err := splitHost(r.URL.Host); err != nil || other != host {
+			return host, fmt.Sprintf("the request is for %s, and for %.100q", host, r.URL.Host)
+		}
 	}
 	return host, ""
 }
@@ -196,6 +227,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 		},
 	}
 	if len(sent) > 0 {
+		proxy.Transport = hinting{transport, sent}
 		proxy.ModifyResponse = func(res *http.Response) error {
 			if err := mask(res, sent); err != nil {
 				return &unreachable{fmt.Sprintf("of %s: %v", host, err)}

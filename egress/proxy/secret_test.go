@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"testing"
@@ -110,6 +112,29 @@ func TestSecrets(t *testing.T) {
 				t.Errorf("nothing was hidden in %s", body)
 			}
 		})
+	}
+}
+
+// What a host says before its answer is looked at too.
+func TestSecrets_early(t *testing.T) {
+	w := newWorld(t, egress.Policy{Allow: []egress.Rule{{Host: "api.example.com"}}})
+	w.keep("forge", secret.Grant{Where: egress.Rule{Host: "api.example.com"}, As: secret.Bearer})
+	w.serve(443, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Link", "<"+r.Header.Get("Authorization")+">")
+		rw.WriteHeader(http.StatusEarlyHints)
+	}, "api.example.com")
+	said := ""
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+		said = h.Get("Link")
+		return nil
+	}})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/", nil)
+	must(t, err)
+	res, err := w.client().Do(req)
+	must(t, err)
+	res.Body.Close()
+	if want := "<" + strings.Repeat("*", len("Bearer "+canary)) + ">"; said != want && said != "<Bearer "+strings.Repeat("*", len(canary))+">" {
+		t.Errorf("the sandbox is told %q early", said)
 	}
 }
 

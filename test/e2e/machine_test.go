@@ -121,6 +121,7 @@ func TestMachines(t *testing.T) {
 	t.Run("PausedUntilTraffic", func(t *testing.T) { m.each(t, pausedUntilTraffic) })
 	t.Run("Registries", func(t *testing.T) { m.each(t, registriesInside) })
 	networkOfItsOwnKernel(m)
+	t.Run("Attacks", func(t *testing.T) { attacksOnItsOwnKernel(t, m) })
 }
 
 // doctor gets what QEMU needs, as on a fresh machine.

@@ -18,8 +18,10 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -40,7 +42,7 @@ import (
 // Where the public network of tests is. The range is for documentation: nothing is there.
 const publicIP = "203.0.113.7"
 
-var publicNames = []string{"api.example.com", "files.example.com", "other.example.com"}
+var publicNames = []string{"api.example.com", "files.example.com", "other.example.com", "pinned.example.com"}
 
 // internet is a public network of a test's own, in namespaces that a server is started in:
 // names, which are those of one address, and a web server there with TLS and without.
@@ -48,6 +50,9 @@ type internet struct {
 	t        *testing.T
 	net, mnt int    // of the namespaces
 	roots    string // PEM file of who signs for its hosts
+	ears     ears   // of all who listen there
+	web      http.Handler
+	tls      *tls.Config
 }
 
 func newInternet(t *testing.T) *internet {
@@ -143,20 +148,16 @@ func (n *internet) serve() {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	n.ok(err)
 	n.ok(os.WriteFile(n.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s%s\n", r.Method, r.Host, r.URL.Path)
-		if key := r.Header.Get("Authorization"); key != "" { // some hosts tell it back
-			fmt.Fprintf(w, "with %s, %s\n", key, sum(key))
-		}
-	})
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	n.web = n.ears.asked(http.HandlerFunc(answer))
+	n.tls = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	n.enter(func() error {
 		for _, port := range []string{"80", "443"} {
 			ln, err := net.Listen("tcp", net.JoinHostPort(publicIP, port))
 			if err != nil {
 				return err
 			}
-			s := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), TLSConfig: config.Clone()}
+			ln = overheard{ln, &n.ears}
+			s := &http.Server{Handler: n.web, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), TLSConfig: n.tls.Clone()}
 			n.t.Cleanup(func() { s.Close() })
 			if port == "80" {
 				go s.Serve(ln)
@@ -166,6 +167,45 @@ func (n *internet) serve() {
 		}
 		return nil
 	})
+}
+
+// answer says what was asked.
+func answer(w http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get("Authorization")
+	switch path.Base(r.URL.Path) { // some hosts tell a key back in other ways
+	case "hints":
+		w.Header().Set("Link", "<"+key+">")
+		w.WriteHeader(http.StatusEarlyHints)
+	case "moved":
+		w.Header().Set("Location", "https://other.example.com/?key="+url.QueryEscape(key))
+		w.WriteHeader(http.StatusFound)
+	case "redirect":
+		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
+	case "cookie":
+		http.SetCookie(w, &http.Cookie{Name: "key", Value: key})
+	case "trailer":
+		w.Header().Set("Trailer", "X-Key")
+		defer w.Header().Set("X-Key", key)
+	case "upgrade":
+		upgrade(w, r)
+		return
+	}
+	fmt.Fprintf(w, "%s %s%s\n", r.Method, r.Host, r.URL.Path)
+	if key != "" {
+		fmt.Fprintf(w, "with %s, %s\n", key, sum(key))
+	}
+}
+
+// upgrade takes whatever protocol is asked for, and listens until the other one is done.
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	_, _ = io.Copy(io.Discard, buf)
 }
 
 // sum says of a key which it is.
