@@ -3,7 +3,6 @@ package inside
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -147,7 +146,3 @@ func (a *driven) parts(b begin, s *runs.State, l thread.Log) agent.Parts {
 	}
 	return p
 }
-
-// Broken reports whether a drive ended because its connection did: the host knows
-// better, and there is nothing to tell.
-func Broken(err error) bool { return errors.Is(err, net.ErrClosed) || errs.Is(err, errs.Unavailable) }
