@@ -23,15 +23,20 @@ func TestServiceThatCannotStartSaysSo(t *testing.T) {
 		"works":        {api.ServiceSpec{Command: "sleep 1000"}, "ready"},
 		"no program":   {api.ServiceSpec{Argv: []string{"/no/such/program"}}, "backoff crash-loop failed"},
 		"ends at once": {api.ServiceSpec{Command: "exit 3"}, "backoff crash-loop failed"},
-		"ends once":    {api.ServiceSpec{Command: "sleep 0.3; exit 3", Restart: "never"}, "failed stopped"},
+		"ends once":    {api.ServiceSpec{Command: "sleep 0.1; exit 3", Restart: "never"}, "failed stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d.spec.Name = strings.ReplaceAll(name, " ", "-")
 			i, err := s.Declare(t.Context(), d.spec, time.Minute)
-			if err != nil || !strings.Contains(d.want, i.State) {
+			if err != nil || !strings.Contains(d.want, i.State) && !(name == "ends once" && i.State == "ready") {
 				t.Errorf("declared: %s (%s), %v; want %s", i.State, i.Reason, err, d.want)
 			}
-			i, err = s.Restart(t.Context(), d.spec.Name, time.Minute)
+			for range 5 {
+				i, err = s.Restart(t.Context(), d.spec.Name, time.Minute)
+				if i.State != "ready" || d.want == "ready" { // one that ends was ready if that took a second: on a busy machine
+					break
+				}
+			}
 			if err != nil || !strings.Contains(d.want, i.State) {
 				t.Errorf("restarted: %s (%s), %v; want %s", i.State, i.Reason, err, d.want)
 			}
