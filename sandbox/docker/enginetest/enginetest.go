@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -132,14 +133,21 @@ func (e *Engine) up(fail func(format string, args ...any)) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
-	if err := cmd.Start(); err != nil {
-		e.t.Fatal(err)
-	}
 	e.command, e.done = cmd, make(chan struct{})
+	started := make(chan error)
 	go func(done chan struct{}) {
-		_ = cmd.Wait()
+		// Its parent is the thread that starts it, and it ends with that: this one waits.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if started <- err; err == nil {
+			_ = cmd.Wait()
+		}
 		close(done)
 	}(e.done)
+	if err := <-started; err != nil {
+		e.t.Fatal(err)
+	}
 	up := false
 	if !patience.Holds(startTimeout, func() bool {
 		up = e.answers("/_ping") && e.answers("/info") // a first look at its store can take long
