@@ -17,14 +17,6 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-// bundles are the places where programs look for the certificates that they trust.
-var bundles = []string{
-	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
-	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
-	"/etc/ssl/ca-bundle.pem",             // openSUSE
-	"/etc/ssl/cert.pem",                  // Alpine, BSD
-}
-
 const bundleBytesMax = 8 << 20
 
 // openNetwork makes programs reach the public network through the host; nil: the
@@ -62,20 +54,14 @@ func (c *control) renewNetwork(authority []byte, files map[string][]byte) {
 	}
 }
 
-// Lines around what is added to a bundle; what reads one skips text between certificates.
-const (
-	bundleBegin = "# The network of this sandbox\n"
-	bundleEnd   = "# The end of the network of this sandbox\n"
-)
-
 // trust adds a certificate to those that programs trust: to the bundles that there are,
 // and to one of our own that the environment of commands names. It takes the place of one
 // that was added before.
 func trust(root string, authority []byte) error {
-	ours := slices.Concat([]byte(bundleBegin), bytes.TrimRight(authority, "\n"), []byte("\n"+bundleEnd))
+	ours := slices.Concat([]byte(wire.TrustBegin), bytes.TrimRight(authority, "\n"), []byte("\n"+wire.TrustEnd))
 	var all []byte
 	var errs error
-	for _, p := range bundles {
+	for _, p := range wire.TrustBundles {
 		p = filepath.Join(root, p)
 		old, err := readFile(p)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -99,9 +85,6 @@ func trust(root string, authority []byte) error {
 	return errors.Join(errs, trustJava(root, all))
 }
 
-// settingsBegin begins files of settings that are ours to replace.
-const settingsBegin = "# Settings of this sandbox's network\n"
-
 // configure writes settings of package managers. What a template or a program has put in
 // such a place stays.
 func configure(root string, files map[string][]byte) error {
@@ -109,13 +92,13 @@ func configure(root string, files map[string][]byte) error {
 	for p, content := range files {
 		p = filepath.Join(root, p)
 		switch old, err := readFile(p); {
-		case err == nil && !bytes.HasPrefix(old, []byte(settingsBegin)):
+		case err == nil && !bytes.HasPrefix(old, []byte(wire.SettingsBegin)):
 			continue
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			errs = errors.Join(errs, err)
 			continue
 		}
-		if err := writeFile(p, slices.Concat([]byte(settingsBegin), content)); err != nil {
+		if err := writeFile(p, slices.Concat([]byte(wire.SettingsBegin), content)); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("settings of the network: %w", err))
 		}
 	}
@@ -124,8 +107,8 @@ func configure(root string, files map[string][]byte) error {
 
 // withoutOurs returns what is in a bundle but for what was added, ended by a line's end.
 func withoutOurs(b []byte) []byte {
-	if before, rest, ok := bytes.Cut(b, []byte(bundleBegin)); ok {
-		_, after, _ := bytes.Cut(rest, []byte(bundleEnd))
+	if before, rest, ok := bytes.Cut(b, []byte(wire.TrustBegin)); ok {
+		_, after, _ := bytes.Cut(rest, []byte(wire.TrustEnd))
 		b = slices.Concat(before, after)
 	}
 	if len(b) > 0 && b[len(b)-1] != '\n' {

@@ -12,7 +12,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 )
 
-const added = bundleBegin + "CERT\n" + bundleEnd
+const added = wire.TrustBegin + "CERT\n" + wire.TrustEnd
 
 // What programs trust is what they did and the network, once, however often a machine
 // boots and whatever the network's certificate was before.
@@ -27,7 +27,7 @@ func TestTrust(t *testing.T) {
 		"an empty bundle": {map[string]string{debian: ""}, map[string]string{debian: added, wire.TrustFile: added}},
 		"the longest":     {map[string]string{debian: "A\n", fedora: "A\nB\n"}, map[string]string{debian: "A\n" + added, fedora: "A\nB\n" + added, wire.TrustFile: "A\nB\n" + added}},
 		"one of before":   {map[string]string{debian: "A\n" + strings.ReplaceAll(added, "CERT", "OLD") + "B\n"}, map[string]string{debian: "A\nB\n" + added, wire.TrustFile: "A\nB\n" + added}},
-		"one cut off":     {map[string]string{debian: "A\n" + bundleBegin + "OL"}, map[string]string{debian: "A\n" + added, wire.TrustFile: "A\n" + added}},
+		"one cut off":     {map[string]string{debian: "A\n" + wire.TrustBegin + "OL"}, map[string]string{debian: "A\n" + added, wire.TrustFile: "A\n" + added}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -87,7 +87,7 @@ func TestConfigure(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "etc/own") {
 			t.Errorf("%v", err)
 		}
-		for p, want := range map[string]string{"a/b/new": settingsBegin + text, "etc/own": "mine\n"} {
+		for p, want := range map[string]string{"a/b/new": wire.SettingsBegin + text, "etc/own": "mine\n"} {
 			if got, err := os.ReadFile(filepath.Join(root, p)); err != nil || string(got) != want {
 				t.Errorf("%s: %q, %v", p, got, err)
 			}

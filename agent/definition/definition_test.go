@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -515,6 +516,25 @@ func TestBuiltin_notInstalled(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != 7 || !strings.Contains(string(out), "npm error: no registry") {
 			t.Errorf("%s: status %d, %v: %s", name, code, err, out)
+		}
+	}
+}
+
+// The recipes of coding agents install the versions that are installed without them.
+func TestBuiltin_recipes(t *testing.T) {
+	install := regexp.MustCompile(`npm install [^&\n]*\s(\S+@[0-9.]+)`)
+	for _, name := range []string{"codex", "opencode", "claude-code"} {
+		d, err := load(t, nil).Resolve(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recipe, err := os.ReadFile(filepath.Join("../../examples/coding", name, "skete.template.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, there := install.FindStringSubmatch(d.Program.Command), install.FindSubmatch(recipe)
+		if here == nil || there == nil || here[1] != string(there[1]) {
+			t.Errorf("%s: installed is %q, by the recipe %q", name, here, there)
 		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -78,5 +81,52 @@ func TestProgram_subagent(t *testing.T) {
 	must(t, err)
 	if r := await(t, k, run.ID, over); r.State != thread.RunSucceeded || !strings.Contains(r.Text, `code "$SKETE_TASK"`) {
 		t.Errorf("%s: %q", r.State, r.Text)
+	}
+}
+
+// furnisher is a disk that tells which sandboxes are made.
+type furnisher struct {
+	disk
+	specs []map[string]any
+}
+
+// Create implements supervisor.Machines.
+func (f *furnisher) Create(_ context.Context, _, _ string, _ thread.RunID, _ string, spec map[string]any) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.specs = append(f.specs, spec)
+	return "m1", nil
+}
+
+// A program works in the template that has its agent's name, if there is one and no other
+// is named.
+func TestProgram_template(t *testing.T) {
+	h := newHouse(t, shell)
+	f := &furnisher{}
+	h.machines, h.template = f, func(_ context.Context, name string) bool { return name == "coder" || name == "talker" }
+	program := &definition.Program{Command: "code {task}"}
+	h.agents["coder"] = definition.Definition{Name: "coder", Program: program, Tools: []string{"execute"}, Sandbox: map[string]any{"language": "node", "memory_mb": 512.0}}
+	h.agents["other"] = definition.Definition{Name: "other", Program: program, Tools: []string{"execute"}, Sandbox: map[string]any{"language": "node"}}
+	h.agents["talker"] = definition.Definition{Name: "talker", Description: "a model"}
+	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("done")) })
+	for _, c := range []struct {
+		start runs.Start
+		want  map[string]any
+	}{
+		{runs.Start{Agent: "coder"}, map[string]any{"template": "coder", "memory_mb": 512.0}},
+		{runs.Start{Agent: "coder", Spec: map[string]any{"template": "mine"}}, map[string]any{"template": "mine", "language": "node", "memory_mb": 512.0}},
+		{runs.Start{Agent: "coder", Spec: map[string]any{"language": "python"}}, map[string]any{"language": "python", "memory_mb": 512.0}},
+		{runs.Start{Agent: "other"}, map[string]any{"language": "node"}},
+		{runs.Start{Agent: "talker"}, nil},
+	} {
+		c.start.Input = text("fix it")
+		run, err := k.Start(t.Context(), tenant, c.start)
+		must(t, err)
+		await(t, k, run.ID, over)
+		got := f.specs[len(f.specs)-1]
+		delete(got, "models")
+		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s with %v:\n%s", c.start.Agent, c.start.Spec, diff)
+		}
 	}
 }

@@ -167,13 +167,18 @@ func placed(d definition.Definition, s runs.Start) (definition.Definition, error
 	return d, nil
 }
 
-// furnished is the sandbox of a program: its own with what the start says, and with a model
+// furnished is the sandbox of a program: its own with what the start says, of the template
+// that has its name if there is one and no other is named, and with a model
 // that it may use, which is the one that is named, or the server's choice if that is none of
 // a script.
 func (k *Supervisor) furnished(ctx context.Context, d definition.Definition, s runs.Start) (map[string]any, error) {
 	spec := map[string]any{}
 	maps.Copy(spec, d.Sandbox)
 	maps.Copy(spec, s.Spec)
+	if k.c.Template != nil && spec["template"] == nil && s.Spec["language"] == nil && k.c.Template(ctx, d.Name) {
+		spec["template"] = d.Name // it is there, with what the program would install
+		delete(spec, "language")
+	}
 	name := s.Model
 	if name == "" && spec["models"] == nil {
 		if m, err := k.c.Models.Open(ctx, ""); err == nil && m.Info().Vendor != scriptVendor {

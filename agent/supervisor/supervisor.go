@@ -49,6 +49,9 @@ type Config struct {
 	Commands func() []definition.CommandEntry
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
+	// Template reports whether there is a template of a name: that of a program's name is
+	// where it works if nothing is said of one. nil = there is none.
+	Template func(ctx context.Context, name string) bool
 	// Inside returns the driver of a thread whose agent works in its machine (package
 	// agent/inside); nil = there can be none.
 	Inside   func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error)

@@ -118,6 +118,7 @@ type house struct {
 	kv      kv.Store
 	// machines are nil unless a test sets them.
 	machines supervisor.Machines
+	template func(context.Context, string) bool
 	models   supervisor.Models // nil = the one that the house is opened with
 	now      func() time.Time  // nil = the system's clock
 }
@@ -157,7 +158,7 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		models = m
 	}
 	return supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Machines: h.machines, Node: node, Now: h.now,
+		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Machines: h.machines, Template: h.template, Node: node, Now: h.now,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 }

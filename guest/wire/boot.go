@@ -73,6 +73,22 @@ type Boot struct {
 // TrustFile has all the certificates that programs of a machine with a network trust.
 const TrustFile = "/etc/ssl/skete.pem"
 
+// What is added to a system's bundles stands between two lines, which what reads a bundle
+// skips. Files of settings begin with one.
+const (
+	TrustBegin    = "# The network of this sandbox\n"
+	TrustEnd      = "# The end of the network of this sandbox\n"
+	SettingsBegin = "# Settings of this sandbox's network\n"
+)
+
+// TrustBundles are where programs look for the certificates that they trust.
+var TrustBundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
+	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
+	"/etc/ssl/ca-bundle.pem",             // openSUSE
+	"/etc/ssl/cert.pem",                  // Alpine, BSD
+}
+
 // TrustEnv names TrustFile to programs that do not look where the system has its own.
 // The first one adds to what the program brings along; the others replace it.
 var TrustEnv = []string{

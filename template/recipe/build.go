@@ -30,8 +30,9 @@ type Templates interface {
 
 // Machines gives a Builder sandboxes in which commands may be root.
 type Machines interface {
-	// Open boots one from a template. close ends it and leaves nothing.
-	Open(ctx context.Context, template string) (guest *wire.Client, close func(context.Context) error, err error)
+	// Open boots one from a template; network: it reaches what the profile default allows,
+	// else nothing. close ends it and leaves nothing.
+	Open(ctx context.Context, template string, network bool) (guest *wire.Client, close func(context.Context) error, err error)
 }
 
 // Packages fetches packages for a tree.
@@ -225,7 +226,8 @@ func (x *build) ensure(ctx context.Context, i int, s step, from, name string) er
 
 // do does one step in a sandbox of its own and keeps the root that comes of it.
 func (x *build) do(ctx context.Context, s step, from, name string) (err error) {
-	guest, end, err := x.b.c.Machines.Open(ctx, from)
+	network := s.kind == kindRun && x.r.Folder.Recipe.Network == NetworkDefault
+	guest, end, err := x.b.c.Machines.Open(ctx, from, network)
 	if err != nil {
 		return err
 	}
@@ -238,6 +240,9 @@ func (x *build) do(ctx context.Context, s step, from, name string) (err error) {
 		err = w.copyFiles(ctx, x.r.Folder)
 	case kindRun:
 		err = w.command(ctx, "root", s.run, stepTimeout)
+		if err == nil && network {
+			err = w.leaveNetwork(ctx)
+		}
 	case kindFinish:
 		return x.finish(ctx, w, from, name)
 	}
@@ -304,7 +309,7 @@ func hint(last string) string {
 		"getaddrinfo", "Temporary failure resolving", "bad address", "ENOTFOUND", "EAI_AGAIN", "no such host",
 	} {
 		if strings.Contains(last, sign) {
-			return "steps have no network: name Debian packages in `packages`, and bring everything else by `files`"
+			return "steps have no network: name Debian packages in `packages` and bring everything else by `files`, or say `network: default` for package registries and git hosts"
 		}
 	}
 	return "what was finished before is kept; the next build goes on here"

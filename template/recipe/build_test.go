@@ -48,13 +48,17 @@ type machines struct {
 	guest    string
 	dir      string
 
-	mu     sync.Mutex
-	opened int
+	mu       sync.Mutex
+	opened   int
+	networks int // of them, were to have one
 }
 
-func (m *machines) Open(ctx context.Context, name string) (*wire.Client, func(context.Context) error, error) {
+func (m *machines) Open(ctx context.Context, name string, network bool) (*wire.Client, func(context.Context) error, error) {
 	m.mu.Lock()
 	m.opened++
+	if network {
+		m.networks++
+	}
 	m.mu.Unlock()
 	root, err := m.store.Rootfs(ctx, name)
 	if err != nil {
@@ -184,7 +188,7 @@ func (w *world) build(t *testing.T, dir string, fresh bool) (template.Info, *hea
 // in runs a command in a sandbox of a template.
 func (w *world) in(t *testing.T, name, command string) string {
 	t.Helper()
-	guest, end, err := w.machines.Open(t.Context(), name)
+	guest, end, err := w.machines.Open(t.Context(), name, false)
 	must(t, err)
 	defer func() { must(t, end(context.Background())) }()
 	var out strings.Builder
@@ -289,6 +293,13 @@ func TestBuild_doesNotRepeatWhatWasDone(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(dir, "f"), 0o711))
 	count(0, false, "another mode that means the same")
 	count(3, true, "fresh")
+	must(t, os.WriteFile(filepath.Join(dir, recipe.FileName), []byte(text+"network: none\n"), 0o600))
+	count(0, false, "the network that it has anyway")
+	w.machines.networks = 0
+	must(t, os.WriteFile(filepath.Join(dir, recipe.FileName), []byte(text+"network: default\n"), 0o600))
+	if count(2, false, "a network"); w.machines.networks != 2 {
+		t.Errorf("%d sandboxes had a network, and two commands were run", w.machines.networks)
+	}
 }
 
 // clones reports whether files here share blocks without sharing an inode: then

@@ -74,7 +74,12 @@ func (f *Folder) plan(ctx context.Context, base string) ([]step, error) {
 	}
 	for i, text := range r.Run {
 		s := step{kind: kindRun, text: oneLine(text), place: r.Place(fmt.Sprintf("run[%d]", i)), run: text}
-		if err := add(s, func(h hash.Hash) error { return put(h, append(pairs(r.Env), strings.TrimSpace(text))...) }); err != nil {
+		if err := add(s, func(h hash.Hash) error {
+			if r.Network == NetworkDefault {
+				_ = put(h, "network", r.Network)
+			}
+			return put(h, append(pairs(r.Env), strings.TrimSpace(text))...)
+		}); err != nil {
 			return nil, err
 		}
 	}

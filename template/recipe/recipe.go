@@ -31,13 +31,15 @@ const (
 
 // Recipe is a checked skete.template.yaml.
 type Recipe struct {
-	From     string            `yaml:"from"`
-	Packages []string          `yaml:"packages"`
-	Files    []File            `yaml:"files"`
-	Run      []string          `yaml:"run"`
-	Env      map[string]string `yaml:"env"` // of commands in sandboxes, and of the steps
-	User     string            `yaml:"user"`
-	Workdir  string            `yaml:"workdir"`
+	From     string   `yaml:"from"`
+	Packages []string `yaml:"packages"`
+	Files    []File   `yaml:"files"`
+	Run      []string `yaml:"run"`
+	// Network is what Run reaches: "" or NetworkNone, or NetworkDefault.
+	Network string            `yaml:"network"`
+	Env     map[string]string `yaml:"env"` // of commands in sandboxes, and of the steps
+	User    string            `yaml:"user"`
+	Workdir string            `yaml:"workdir"`
 	// Start is the command of the service that the template is for; Ready ends
 	// well when that answers.
 	Start        string        `yaml:"start"`
@@ -47,6 +49,13 @@ type Recipe struct {
 	name string
 	at   yamlfile.Positions
 }
+
+// What the commands of Run reach: nothing, or what a sandbox's profile of that name allows,
+// which is reading from package registries and public git hosts.
+const (
+	NetworkNone    = "none"
+	NetworkDefault = "default"
+)
 
 // File is something of the context that is copied into the template.
 type File struct {
@@ -122,6 +131,9 @@ func (c checker) recipe(r *Recipe) {
 func (c checker) settings(r *Recipe) {
 	if r.User != "" && r.User != "root" && r.User != "user" {
 		c.bad("user", `%.40q is neither "user" nor "root"`, r.User)
+	}
+	if r.Network != "" && r.Network != NetworkNone && r.Network != NetworkDefault {
+		c.bad("network", `%.40q is neither "none" nor "default"`, r.Network)
 	}
 	if r.Workdir != "" && !absolute(r.Workdir) {
 		c.bad("workdir", "%.80q is not an absolute path", r.Workdir)

@@ -87,6 +87,7 @@ func TestParse_refusesWithThePlace(t *testing.T) {
 		{"command with NUL", "from: debian\nrun: [\"a\\0b\"]\n", "NUL"},
 		{"bad variable", "from: debian\nenv: {1A: x}\n", "no variable"},
 		{"bad user", "from: debian\nuser: postgres\n", `neither "user" nor "root"`},
+		{"a network that is too wide", "from: debian\nnetwork: open\n", "r.yaml:2:"},
 		{"relative workdir", "from: debian\nworkdir: x\n", "not an absolute path"},
 		{"too long a wait", "from: debian\nready: x\nready_timeout: 1h\n", "not in 0s"},
 		{"a wait for nothing", "from: debian\nready_timeout: 1s\n", "no \"ready\""},

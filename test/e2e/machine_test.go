@@ -120,6 +120,7 @@ func TestMachines(t *testing.T) {
 	})
 	t.Run("PausedUntilTraffic", func(t *testing.T) { m.each(t, pausedUntilTraffic) })
 	t.Run("Registries", func(t *testing.T) { m.each(t, registriesInside) })
+	t.Run("TemplateOfARegistry", func(t *testing.T) { templateOfARegistry(m.with(t)) })
 	networkOfItsOwnKernel(m)
 	t.Run("Attacks", func(t *testing.T) { attacksOnItsOwnKernel(t, m) })
 }

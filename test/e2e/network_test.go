@@ -548,6 +548,34 @@ func (n *networked) bringCargo() {
 	}
 }
 
+// A recipe that asks for it installs from a package registry; nothing of that network is in
+// the template.
+func templateOfARegistry(m *machines) {
+	set, err := registry.Ask(m.ctx(), "sh")
+	m.ok(err)
+	i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == "pip" })
+	if i < 0 || !reaches(set.Sources[i].URL) {
+		m.t.Skip("the registry of Python's packages cannot be reached from here")
+	}
+	recipe := m.t.TempDir()
+	write := func(network string) {
+		text := "from: python\n" + network + "run: [pip install --no-cache-dir --disable-pip-version-check --target /opt/lib idna]\nenv: {PYTHONPATH: /opt/lib}\n"
+		m.ok(os.WriteFile(filepath.Join(recipe, "skete.template.yaml"), []byte(text), 0o600))
+	}
+	write("")
+	if out, err := m.try("template", "build", recipe, "--name", "idna"); err == nil {
+		m.t.Errorf("without a network: %s", out)
+	}
+	write("network: default\n")
+	m.cli("template", "build", recipe, "--name", "idna")
+	got := m.cli("vm", "temp", "--provider", "gvisor", "--template", "idna", "--network", "none", "--", "sh", "-c",
+		`python3 -c 'import idna; print(idna.__file__)'; ls /etc/ssl/skete.pem /etc/skete 2>&1; grep -c "network of this sandbox" /etc/ssl/certs/ca-certificates.crt; grep -rl "Settings of this sandbox" /etc /.cargo 2>/dev/null; grep -c BEGIN /etc/ssl/certs/ca-certificates.crt`)
+	lines := strings.Split(strings.TrimSpace(got), "\n")
+	if len(lines) < 4 || lines[0] != "/opt/lib/idna/__init__.py" || !strings.Contains(lines[1], "No such file") || !slices.Contains(lines, "0") || strings.Contains(got, "/.cargo/config.toml") || lines[len(lines)-1] == "0" {
+		m.t.Errorf("in the template there is:\n%s", got)
+	}
+}
+
 // reaches reports whether this host gets an answer.
 func reaches(url string) bool {
 	c := http.Client{Timeout: 10 * time.Second}

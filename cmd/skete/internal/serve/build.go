@@ -88,8 +88,12 @@ type stepMachines struct{ m *manager.Manager }
 const buildTenant = "skete-build"
 
 // Open boots a sandbox in which commands may be root.
-func (x stepMachines) Open(ctx context.Context, name string) (*wire.Client, func(context.Context) error, error) {
-	info, err := x.m.Create(ctx, buildTenant, sandbox.CreateRequest{Spec: stepSpec(name, x.m.Limits())})
+func (x stepMachines) Open(ctx context.Context, name string, network bool) (*wire.Client, func(context.Context) error, error) {
+	spec := stepSpec(name, x.m.Limits())
+	if network {
+		spec.Network = egress.Default
+	}
+	info, err := x.m.Create(ctx, buildTenant, sandbox.CreateRequest{Spec: spec})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,8 +108,9 @@ func (x stepMachines) Open(ctx context.Context, name string) (*wire.Client, func
 	}, nil
 }
 
-// stepSpec is the sandbox of a step, as large as the limits allow. It has no network,
-// whatever the server's default is: a step is to be the same tomorrow.
+// stepSpec is the sandbox of a step, as large as the limits allow. It has no network if the
+// recipe does not ask for one, whatever the server's default is: a step is to be the same
+// tomorrow.
 func stepSpec(base string, l sandbox.Limits) sandbox.Spec {
 	spec := sandbox.Spec{
 		Name: "step of a build", Template: base, Root: true, Network: egress.None, CPUs: min(stepCPUs, l.CPUsMax), MemoryMB: min(stepMemoryMB, l.MemoryMBMax),

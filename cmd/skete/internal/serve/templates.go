@@ -57,6 +57,15 @@ func previewed(root template.Rootfs, domain string) template.Rootfs {
 	return root
 }
 
+// built reports whether there is a template of a name that is none of the ready ones.
+func (t templates) built(ctx context.Context, name string) bool {
+	if slices.ContainsFunc(t.maker.Ready(), func(r debian.Ready) bool { return r.Name == name }) {
+		return false
+	}
+	_, err := t.Get(ctx, name)
+	return err == nil
+}
+
 func (t templates) rootfs(ctx context.Context, name string) (template.Rootfs, error) {
 	root, err := t.maker.Rootfs(ctx, name)
 	if err != nil || name == template.HostName {
