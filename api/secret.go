@@ -15,7 +15,9 @@ type Secret struct {
 }
 
 // SecretGrant says where a secret is sent to, and how. It is sent over TLS alone, and
-// where the policy of the sandbox allows the request.
+// where the policy of the sandbox allows the request. At a token endpoint (oauth) it is sent by
+// POST; the tokens of the answer stay on the host, and are sent, in place of the secret, to
+// the hosts of its other grants.
 type SecretGrant struct {
 	Host      string   `json:"host" minLength:"1" maxLength:"255" doc:"a name, or *.name for all beneath it"`
 	Ports     []int    `json:"ports,omitempty" maxItems:"100" doc:"default 443"`
@@ -23,6 +25,7 @@ type SecretGrant struct {
 	Paths     []string `json:"paths,omitempty" maxItems:"100" doc:"* is a part of a path, ** any number of parts; default all"`
 	As        string   `json:"as" enum:"bearer,basic,header,query,aws" doc:"how it is sent"`
 	Key       string   `json:"key,omitempty" maxLength:"128" doc:"the header, the parameter, or the user of basic"`
+	OAuth     bool     `json:"oauth,omitempty" doc:"host and the one path are a token endpoint of OAuth: sandboxes get placeholders of its tokens"`
 	Env       string   `json:"env,omitempty" maxLength:"128" doc:"a variable of new machines that holds a word which stands for it"`
 	Agents    []string `json:"agents,omitempty" maxItems:"100" doc:"in whose sandboxes it may be used, by name; without agents and sandboxes in all of the tenant"`
 	Sandboxes []string `json:"sandboxes,omitempty" maxItems:"100" doc:"in which it may be used too, by name or id"`

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
@@ -32,6 +33,10 @@ type Grant struct {
 	Where egress.Rule `json:"where"`
 	As    As          `json:"as"`
 	Key   string      `json:"key,omitempty"`
+	// OAuth says that Where is a token endpoint: it is sent the secret, by POST, and the tokens
+	// that it answers stay on the host. The secret's other grants say where those are sent,
+	// in place of the secret.
+	OAuth bool `json:"oauth,omitempty"`
 	// Env is a variable of commands in the sandbox, which holds no secret but a word that
 	// stands for it: some programs send nothing without one.
 	Env string `json:"env,omitempty"`
@@ -88,6 +93,9 @@ func (g Grant) check(at string) []string {
 	case g.Where.Pinned:
 		add("pinned: what is sent to a pinned host cannot be changed")
 	}
+	if g.OAuth {
+		list = append(list, g.checkEndpoint(at)...)
+	}
 	switch g.As {
 	case Bearer:
 		if g.Key != "" {
@@ -126,6 +134,42 @@ func (g Grant) check(at string) []string {
 	return list
 }
 
+// checkEndpoint names what is wrong with a grant as that of a token endpoint.
+func (g Grant) checkEndpoint(at string) []string {
+	var list []string
+	if len(g.Where.Methods) > 0 && !slices.Equal(g.Where.Methods, []string{http.MethodPost}) {
+		list = append(list, at+"methods: a token endpoint is asked by POST alone; leave them out")
+	}
+	if len(g.Where.Paths) != 1 || strings.Contains(g.Where.Paths[0], "*") {
+		list = append(list, at+"paths: a token endpoint is one path without *, as /oauth/token; grant another one by itself")
+	}
+	return list
+}
+
+// checkOAuth names what does not go together with a token endpoint.
+func checkOAuth(grants []Grant) (list []string) {
+	if !slices.ContainsFunc(grants, func(g Grant) bool { return g.OAuth }) {
+		return nil
+	}
+	for i, g := range grants {
+		at := fmt.Sprintf("grants[%d].", i)
+		switch {
+		case strings.Contains(g.Where.Host, "*"):
+			list = append(list, at+"host: the hosts of a secret with a token endpoint are named one by one, without *")
+		case g.As == AWS:
+			list = append(list, at+"as: a secret with a token endpoint signs nothing; set another secret to sign")
+		case !g.OAuth && g.As != Bearer:
+			list = append(list, at+"as: tokens of a token endpoint are sent as bearer; say how the secret is sent at the token endpoint alone")
+		}
+	}
+	return list
+}
+
+// covers reports whether a grant is about a request.
+func (g Grant) covers(q egress.Request) bool {
+	return g.Where.Covers(q) && (!g.OAuth || q.Method == http.MethodPost)
+}
+
 // check refuses what is no secret.
 func check(name string, value Value, grants []Grant) error {
 	var list []string
@@ -157,7 +201,7 @@ func checkGrants(grants []Grant) (list []string) {
 	for i, g := range grants {
 		list = append(list, g.check(fmt.Sprintf("grants[%d].", i))...)
 	}
-	return list
+	return append(list, checkOAuth(grants)...)
 }
 
 // Held is a secret on its way to a host that it is granted for.
@@ -166,7 +210,13 @@ type Held struct {
 	Version int
 	Grant   Grant
 	value   Value
+	made    time.Time // the secret
+	oauth   bool      // it has a token endpoint
 }
+
+// OAuth reports whether the secret has a token endpoint, at which it is sent itself, and
+// nowhere else.
+func (h Held) OAuth() bool { return h.oauth }
 
 // Apply puts the value into a request, in place of what the sandbox has sent there. One that
 // Signs is not applied.
@@ -202,18 +252,19 @@ func withParameter(query, key, value string) string {
 // Forms are the texts in which the value may come back: as it is, and as it was sent.
 // They are what is masked in an answer.
 func (h Held) Forms() []string {
-	v := h.value.text
+	forms := formsOf(h.value.text)
+	if basic := h.basic(); h.Grant.As == Basic && !slices.Contains(forms, basic) {
+		forms = append(forms, basic)
+	}
+	return forms
+}
+
+func formsOf(v string) []string {
 	forms := []string{v}
-	add := func(s string) {
+	for _, s := range []string{url.QueryEscape(v), url.PathEscape(v), base64.StdEncoding.EncodeToString([]byte(v))} {
 		if !slices.Contains(forms, s) {
 			forms = append(forms, s)
 		}
-	}
-	add(url.QueryEscape(v))
-	add(url.PathEscape(v))
-	add(base64.StdEncoding.EncodeToString([]byte(v)))
-	if h.Grant.As == Basic {
-		add(h.basic())
 	}
 	return forms
 }

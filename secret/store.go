@@ -78,6 +78,7 @@ type version struct {
 type Config struct {
 	KV     kv.Store
 	Sealer Sealer
+	Tokens *Tokens          // end with the secrets by which they were got; nil = there are none
 	Now    func() time.Time // nil = time.Now
 	Log    *slog.Logger
 }
@@ -321,6 +322,9 @@ func (s *Store) Delete(ctx context.Context, tenant, name string) error {
 		if err == nil {
 			s.forget(key, revision)
 		}
+		if err == nil && s.c.Tokens != nil {
+			err = s.c.Tokens.EraseSecret(ctx, tenant, name)
+		}
 		return err
 	}
 	return errBusy(name)
@@ -341,6 +345,9 @@ func (s *Store) Erase(ctx context.Context, tenant string) error {
 		if errs.Is(err, errs.NotFound) { // it was deleted meanwhile
 			err = nil
 		}
+	}
+	if err == nil && s.c.Tokens != nil { // also of secrets that were gone before
+		err = s.c.Tokens.EraseTenant(ctx, tenant)
 	}
 	return err
 }
@@ -455,8 +462,9 @@ func (s *Store) Held(tenant string, u User, q egress.Request) []Held {
 	defer s.mu.Unlock()
 	var list []Held
 	s.granted(tenant, u, func(name string, e *entry, g Grant) {
-		if g.Where.Covers(q) {
-			list = append(list, Held{name, e.rec.Current, g, e.value})
+		if g.covers(q) {
+			oauth := slices.ContainsFunc(e.rec.Grants, func(g Grant) bool { return g.OAuth })
+			list = append(list, Held{name, e.rec.Current, g, e.value, e.rec.CreatedAt, oauth})
 		}
 	})
 	slices.SortStableFunc(list, func(a, b Held) int { return cmp.Compare(a.Name, b.Name) })

@@ -142,7 +142,7 @@ func secretGrants(list []api.SecretGrant) []secret.Grant {
 	for _, g := range list {
 		out = append(out, secret.Grant{
 			Where: egress.Rule{Host: g.Host, Ports: g.Ports, Methods: g.Methods, Paths: g.Paths},
-			As:    secret.As(g.As), Key: g.Key, Env: g.Env, Agents: g.Agents, Sandboxes: g.Sandboxes,
+			As:    secret.As(g.As), Key: g.Key, OAuth: g.OAuth, Env: g.Env, Agents: g.Agents, Sandboxes: g.Sandboxes,
 		})
 	}
 	return out
@@ -156,7 +156,7 @@ func secretView(sec secret.Secret) api.Secret {
 	for _, g := range sec.Grants {
 		out.Grants = append(out.Grants, api.SecretGrant{
 			Host: g.Where.Host, Ports: g.Where.Ports, Methods: g.Where.Methods, Paths: g.Where.Paths,
-			As: string(g.As), Key: g.Key, Env: g.Env, Agents: g.Agents, Sandboxes: g.Sandboxes,
+			As: string(g.As), Key: g.Key, OAuth: g.OAuth, Env: g.Env, Agents: g.Agents, Sandboxes: g.Sandboxes,
 		})
 	}
 	return out

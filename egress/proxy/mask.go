@@ -23,26 +23,20 @@ var ownKeys = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Auth-Token", 
 var parts = []string{"Range", "If-Range"}
 
 // inject puts what is held into a request on its way out.
-func inject(r *http.Request, held []secret.Held) {
+func inject(r *http.Request, c carried) {
 	for _, h := range slices.Concat(ownKeys, overrides, parts) {
 		r.Header.Del(h)
 	}
-	for _, h := range held {
+	if c.bearer != nil {
+		r.Header.Set("Authorization", "Bearer "+c.bearer.Value.Reveal())
+	}
+	for _, h := range c.sent {
 		h.Apply(r)
 	}
-	r.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be masked
-}
-
-// apart are the secrets that are sent, and those that sign and are not.
-func apart(held []secret.Held) (sent, signing []secret.Held) {
-	for _, h := range held {
-		if h.Signs() {
-			signing = append(signing, h)
-		} else {
-			sent = append(sent, h)
-		}
+	if c.endpoint != nil { // some answer with a form otherwise
+		r.Header.Set("Accept", "application/json")
 	}
-	return sent, signing
+	r.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be masked
 }
 
 // signer signs requests anew when they are as their host gets them.
@@ -64,16 +58,20 @@ func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.RoundTripper.RoundTrip(r)
 }
 
-// mask hides what was injected in an answer: some hosts say what they were sent. Each text
-// becomes as many stars, so that lengths stay as they are.
-func mask(res *http.Response, held []secret.Held) error {
+// readable is an error if what was sent could not be found in an answer.
+func readable(res *http.Response) error {
 	if e := res.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return fmt.Errorf("its answer is encoded (%.40q), so that the secret which was sent could not be hidden in it", e)
 	}
 	if res.StatusCode == http.StatusPartialContent {
 		return errors.New("its answer is a part of one, in which the secret that was sent could not be found")
 	}
-	needles := needlesOf(held)
+	return nil
+}
+
+// mask hides what was injected in a readable answer: some hosts say what they were sent. Each
+// text becomes as many stars, so that lengths stay as they are.
+func mask(res *http.Response, needles [][]byte) {
 	maskHeader(res.Header, needles)
 	body := &masked{body: res.Body, needles: needles, trailer: func() { maskHeader(res.Trailer, needles) }}
 	if w, ok := res.Body.(io.Writer); ok { // another protocol goes on
@@ -84,7 +82,6 @@ func mask(res *http.Response, held []secret.Held) error {
 	} else {
 		res.Body = body
 	}
-	return nil
 }
 
 func needlesOf(held []secret.Held) (needles [][]byte) {
@@ -99,14 +96,13 @@ func needlesOf(held []secret.Held) (needles [][]byte) {
 // hinting masks what a host says before it answers, such as 103 Early Hints.
 type hinting struct {
 	http.RoundTripper
-	held []secret.Held
+	needles [][]byte
 }
 
 // RoundTrip implements http.RoundTripper.
 func (e hinting) RoundTrip(r *http.Request) (*http.Response, error) {
-	needles := needlesOf(e.held)
 	trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
-		maskHeader(http.Header(h), needles) // before the hook that passes it on is called
+		maskHeader(http.Header(h), e.needles) // before the hook that passes it on is called
 		return nil
 	}}
 	return e.RoundTripper.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))

@@ -43,6 +43,9 @@ type Config struct {
 	Decided func(Decision) // is told of each decision; does not block
 	// Secrets returns what is added to an allowed request; nil = nothing ever is.
 	Secrets func(egress.Request) []secret.Held
+	// Tokens returns those that the sandbox got by secrets of token endpoints; nil, or nil of
+	// it = none are kept, and such secrets are not sent.
+	Tokens func() *secret.SandboxTokens
 	// Local serves requests to hosts that are in this server, whatever the rules say; nil,
 	// or a nil handler = none is.
 	Local func(host string) http.Handler
@@ -94,6 +97,9 @@ func New(c Config) *Proxy {
 	}
 	if c.Secrets == nil {
 		c.Secrets = func(egress.Request) []secret.Held { return nil }
+	}
+	if c.Tokens == nil {
+		c.Tokens = func() *secret.SandboxTokens { return nil }
 	}
 	if c.Local == nil {
 		c.Local = func(string) http.Handler { return nil }

@@ -48,6 +48,7 @@ type world struct {
 	ca      *proxy.Authority
 	rules   atomic.Pointer[egress.Rules]
 	secrets atomic.Pointer[secret.Store]
+	tokens  atomic.Pointer[secret.SandboxTokens]
 	roots   *x509.CertPool // of the sandbox
 	key     *ecdsa.PrivateKey
 	root    *x509.Certificate // of the network
@@ -76,7 +77,7 @@ func newWorld(t *testing.T, p egress.Policy) *world {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(w.root)
 	w.proxy = proxy.New(proxy.Config{
-		Sandbox: "web", Rules: w.rules.Load, CA: w.ca, Roots: trusted,
+		Sandbox: "web", Rules: w.rules.Load, CA: w.ca, Roots: trusted, Tokens: w.tokens.Load,
 		Local: func(host string) http.Handler {
 			w.mu.Lock()
 			defer w.mu.Unlock()

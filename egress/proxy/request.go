@@ -13,7 +13,6 @@ import (
 	"sync"
 
 	"github.com/skete-dev/skete/egress"
-	"github.com/skete-dev/skete/secret"
 )
 
 // overrides are headers by which some servers take a request for one of another method.
@@ -48,12 +47,18 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 		p.explain(w, host, s.port, v)
 		return
 	}
-	var held []secret.Held
+	var c carried
 	if s.tls { // no secret is sent in the clear
-		held = p.c.Secrets(q)
+		var err error
+		if c, err = p.carry(r, p.c.Secrets(q)); err != nil {
+			why := "of " + host + ": " + err.Error()
+			p.decided(host, s.port, r.Method, q.Path, egress.Verdict{Rule: v.Rule, Why: why})
+			refuse(w, http.StatusBadGateway, "skete: "+why)
+			return
+		}
 	}
-	p.decided(host, s.port, r.Method, q.Path, v, held...)
-	p.forward(w, r, s, host, v.Limited, held)
+	p.decided(host, s.port, r.Method, q.Path, v, c.used()...)
+	p.forward(w, r, s, host, v.Limited, c)
 }
 
 // hides says what of a request would let requests follow that nobody decides about. A
@@ -190,15 +195,14 @@ func (copies) Put(b []byte) { copyBuffers.Put((*[copyBytes]byte)(b)) }
 
 // forward sends an allowed request to its host and copies the answer back. limited: the
 // host shall not take it for another one.
-func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host string, limited bool, held []secret.Held) {
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host string, limited bool, c carried) {
 	scheme := "http"
 	if s.tls {
 		scheme = "https"
 	}
-	sent, signing := apart(held)
 	var transport http.RoundTripper = p.transport
-	if len(signing) > 0 {
-		transport = signer{p.transport, signing[0], host}
+	if len(c.signing) > 0 {
+		transport = signer{p.transport, c.signing[0], host}
 	}
 	proxy := httputil.ReverseProxy{
 		Transport: transport, ErrorLog: p.server.ErrorLog, BufferPool: copies{},
@@ -216,8 +220,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 					pr.Out.Header[h] = v
 				}
 			}
-			if len(sent) > 0 {
-				inject(pr.Out, sent)
+			if c.any() {
+				inject(pr.Out, c)
 			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -226,10 +230,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 			refuse(w, http.StatusBadGateway, "skete: "+why)
 		},
 	}
-	if len(sent) > 0 {
-		proxy.Transport = hinting{transport, sent}
+	if c.any() {
+		proxy.Transport = hinting{transport, c.needles()}
 		proxy.ModifyResponse = func(res *http.Response) error {
-			if err := mask(res, sent); err != nil {
+			if err := c.hide(r.Context(), res); err != nil {
 				return &unreachable{fmt.Sprintf("of %s: %v", host, err)}
 			}
 			return nil

@@ -68,6 +68,9 @@ type Config struct {
 	Decided func(Owner, Decision)
 	// Secrets returns what is added to an allowed request of a sandbox; nil = nothing is.
 	Secrets func(Owner, egress.Request) []secret.Held
+	// Tokens returns those that a sandbox got by secrets of token endpoints; nil = none are
+	// kept.
+	Tokens func(Owner) *secret.SandboxTokens
 	// Local serves requests of a sandbox to hosts that are in this server; nil, or a nil
 	// handler = none is.
 	Local func(of Owner, host string) http.Handler
@@ -242,12 +245,16 @@ func (s *Service) make(host sandbox.ID, owner Owner) (*machine, error) {
 	if s.c.Secrets != nil {
 		secrets = func(q egress.Request) []secret.Held { return s.c.Secrets(owner, q) }
 	}
+	var tokens func() *secret.SandboxTokens
+	if s.c.Tokens != nil {
+		tokens = func() *secret.SandboxTokens { return s.c.Tokens(owner) }
+	}
 	var local func(string) http.Handler
 	if s.c.Local != nil {
 		local = func(name string) http.Handler { return s.c.Local(owner, name) }
 	}
 	n.proxy = proxy.New(proxy.Config{
-		Secrets: secrets, Local: local, Awaits: func() <-chan struct{} { return s.awaitsRules(host) },
+		Secrets: secrets, Tokens: tokens, Local: local, Awaits: func() <-chan struct{} { return s.awaitsRules(host) },
 		Sandbox: owner.Name, Rules: n.rules.Load, CA: s.authority, Decided: func(d proxy.Decision) { s.decided(owner, d) },
 		Lookup: s.c.Lookup, Dial: s.c.Dial, Roots: s.c.Roots, Now: s.c.Now,
 	})

@@ -53,7 +53,7 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 	r.onClose(previews.Close)
 	r.previews.Store(previews)
 	c.Previews = previews
-	r.sweep(c.Logins.Sweep, previews.Sweep)
+	r.sweep(c.Logins.Sweep, previews.Sweep, r.sweepTokens)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/llm/catalog"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
+	"github.com/skete-dev/skete/secret"
 )
 
 // openModels finds the models of this host, and lets sandboxes use them that are granted
@@ -61,10 +62,11 @@ func grantOf(m sandbox.ModelGrant) gateway.Grant {
 	return gateway.Grant{Models: m.Models, Budget: gateway.Budget{Tokens: m.Tokens, CostUSD: m.CostUSD, PerMinute: m.PerMinute}}
 }
 
-// withModels are networks of sandboxes, some of which use models.
+// withModels are networks of sandboxes, some of which use models, or got tokens.
 type withModels struct {
 	*network.Service
 	gateway *gateway.Gateway
+	tokens  *secret.Tokens
 }
 
 // Forget implements manager.Networks. What is not dropped now is when the server tidies.
@@ -73,6 +75,7 @@ func (n withModels) Forget(id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(context.Background(), gatewayForgetWait)
 	defer cancel()
 	_ = n.gateway.Forget(ctx, string(id))
+	_ = n.tokens.EraseSandbox(ctx, string(id))
 }
 
 // modelList shows the catalogue. It is a server.Models.

@@ -29,7 +29,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err := r.openModels(ctx, seed); err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Decided: auditedDecisions{r.audit}.tell, Node: r.node.ID, Await: true, Secrets: r.heldBy, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Decided: auditedDecisions{r.audit}.tell, Node: r.node.ID, Await: true, Secrets: r.heldBy, Tokens: r.tokensOf, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -71,6 +71,9 @@ func (r *running) sealer(ctx context.Context) (secret.Sealer, error) {
 	return secret.FileSealer(r.in("secret.key"))
 }
 
+// tokensBucket of the store.
+const tokensBucket = "tokens"
+
 // openSecrets opens what is kept for sandboxes.
 func (r *running) openSecrets(ctx context.Context) error {
 	sealer, err := r.sealer(ctx)
@@ -81,7 +84,12 @@ func (r *running) openSecrets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.secrets, err = secret.Open(ctx, secret.Config{KV: store, Sealer: sealer, Log: r.c.Log})
+	tokens, err := r.store.KV(ctx, tokensBucket)
+	if err != nil {
+		return err
+	}
+	r.tokens = secret.NewTokens(secret.TokenConfig{KV: tokens, Sealer: sealer})
+	r.secrets, err = secret.Open(ctx, secret.Config{KV: store, Sealer: sealer, Tokens: r.tokens, Log: r.c.Log})
 	if err != nil {
 		return err
 	}
@@ -96,6 +104,16 @@ func (r *running) heldBy(of network.Owner, q egress.Request) []secret.Held {
 		return nil
 	}
 	return r.secrets.Held(of.Tenant, userOf(info), q)
+}
+
+// tokensOf returns what a sandbox got by secrets. A fork has an ID of its own, and so none.
+func (r *running) tokensOf(of network.Owner) *secret.SandboxTokens {
+	return r.tokens.Of(of.Tenant, string(of.ID))
+}
+
+// sweepTokens removes those that have expired, and those of sandboxes that are gone.
+func (r *running) sweepTokens(ctx context.Context) error {
+	return r.tokens.Sweep(ctx, func(id string) bool { return r.manager.Known(sandbox.ID(id)) })
 }
 
 // machineEnv is the variables of a sandbox that stand for secrets, and by which programs

@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/secret"
 )
 
@@ -147,4 +148,56 @@ func nowhere(t *testing.T, dir string, texts ...string) {
 	if err != nil || seen == 0 {
 		t.Errorf("%d files were searched: %v", seen, err)
 	}
+}
+
+// Tokens that sandboxes got are in the next server as they were, sealed; those of a sandbox
+// that ends, or that is not known any more, are removed.
+func TestSecrets_tokens(t *testing.T) {
+	home := t.TempDir()
+	opened := func() *running {
+		t.Helper()
+		r := plain(t, func(*config.Config) {})
+		r.c.Home = home
+		must(t, r.open(t.Context()))
+		return r
+	}
+	held := func(r *running) secret.Held {
+		t.Helper()
+		list := r.secrets.Held("default", secret.User{}, egress.Request{Host: "login.example", Port: 443, Method: "POST", Path: "/token"})
+		if len(list) != 1 || !list[0].OAuth() {
+			t.Fatalf("%+v", list)
+		}
+		return list[0]
+	}
+	web, db := network.Owner{Tenant: "default", ID: "sbx_web"}, network.Owner{Tenant: "default", ID: "sbx_db"}
+	has := func(r *running, of network.Owner) int {
+		t.Helper()
+		list, err := r.tokensOf(of).Live(t.Context(), held(r))
+		must(t, err)
+		return len(list)
+	}
+	first := opened()
+	_, err := first.secrets.Put(t.Context(), "default", secret.Put{Name: "mail", Value: secret.New("hunter2"), Grants: []secret.Grant{
+		{Where: egress.Rule{Host: "login.example", Paths: []string{"/token"}}, As: secret.Bearer, OAuth: true},
+	}})
+	must(t, err)
+	for _, of := range []network.Owner{web, db} {
+		_, err = first.tokensOf(of).Keep(t.Context(), held(first), []secret.NewToken{{Value: secret.New("real-access")}, {Value: secret.New("real-refresh"), Refresh: true}})
+		must(t, err)
+	}
+	must(t, first.close())
+
+	next := opened()
+	if a, b := has(next, web), has(next, db); a != 2 || b != 2 {
+		t.Fatalf("after a restart they have %d and %d", a, b)
+	}
+	withModels{next.networks, next.gateway, next.tokens}.Forget("sbx_web")
+	if a, b := has(next, web), has(next, db); a != 0 || b != 2 {
+		t.Errorf("after one's end they have %d and %d", a, b)
+	}
+	must(t, next.sweepTokens(t.Context())) // no such sandbox is known here
+	if b := has(next, db); b != 0 {
+		t.Errorf("one that is gone has %d", b)
+	}
+	must(t, next.close())
 }

@@ -93,6 +93,7 @@ type running struct {
 	events     event.Log // those of the store, told to the audit log too
 	networks   *network.Service
 	secrets    *secret.Store
+	tokens     *secret.Tokens
 	gateway    *gateway.Gateway
 	supervisor *supervisor.Supervisor
 	schedules  *schedule.Scheduler
@@ -226,7 +227,7 @@ func (r *running) openManager(ctx context.Context, templates templates) error {
 	mc := manager.Config{
 		Dir: r.in("sandboxes"), Node: r.node.ID, Formerly: []string{formerNode}, Providers: providers, Templates: templates, Volumes: volumes{disks}, Disks: disks, Host: host,
 		Registry: registry, Events: r.events, Guest: guest, Limits: limits(r.c.Limits), Defaults: defaults(r.c.Defaults), Log: r.c.Log,
-		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Networks: withModels{r.networks, r.gateway}, Histories: r.histories.Held,
+		Warm: warmConfig(r.c.Config), Ending: r.histories.Ending, Detaching: r.detaching, Networks: withModels{r.networks, r.gateway, r.tokens}, Histories: r.histories.Held,
 	}
 	if r.store.External() {
 		name, err := os.Hostname()

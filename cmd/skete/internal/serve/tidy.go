@@ -47,6 +47,9 @@ func (t *tidier) loop(ctx context.Context) {
 		t.sweepTemplates(ctx)
 		t.sweepHistories(ctx)
 		t.sweepModels(ctx)
+		if err := t.r.sweepTokens(ctx); err != nil { // soon after the start too
+			t.r.c.Log.Warn("tokens of sandboxes could not be swept", "error", err)
+		}
 	}
 }
 

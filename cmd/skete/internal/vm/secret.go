@@ -32,6 +32,7 @@ func SecretCommand(run *app.App) *cobra.Command {
 	a := secretCommands{run}
 	cmd := app.Group("secret", "Keep tokens and passwords that sandboxes use and never see", `  skete secret set forge --host git.example.com --basic git < token.txt
   skete secret set search --host api.example.com --header X-Api-Key --path '/v1/**'
+  skete secret set mail --oauth login.example.com/oauth/token --basic client-id --host mail.example.com
   skete secret list
   skete secret grant forge --host api.git.example.com
   skete secret rm forge`)
@@ -42,6 +43,7 @@ func SecretCommand(run *app.App) *cobra.Command {
 // grantFlags are a grant as flags say it.
 type grantFlags struct {
 	hosts, methods, paths, agents, sandboxes []string
+	oauth                                    []string
 	bearer, aws                              bool
 	basic, header, query, env                string
 }
@@ -49,6 +51,7 @@ type grantFlags struct {
 func (f *grantFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.hosts, "host", nil, "HOST[:PORT] that it is sent to, or *.NAME for all names beneath it (may be repeated)")
+	fs.StringArrayVar(&f.oauth, "oauth", nil, "HOST[:PORT]/PATH of a token endpoint that it is sent to: the tokens stay on the host, and are sent to each --host in its place (may be repeated)")
 	fs.StringArrayVar(&f.methods, "method", nil, "with these methods alone (may be repeated)")
 	fs.StringArrayVar(&f.paths, "path", nil, "with these paths alone: * is a part, ** any number of parts (may be repeated)")
 	fs.StringArrayVar(&f.agents, "agent", nil, "in the sandboxes of these agents' runs alone (may be repeated)")
@@ -75,19 +78,44 @@ func (f *grantFlags) grants(cmd *cobra.Command) ([]api.SecretGrant, error) {
 	if f.aws {
 		as = secret.AWS
 	}
+	if f.aws && len(f.oauth) > 0 {
+		return nil, app.Usage(2, "--aws and --oauth do not go together").WithHint("tokens sign nothing; set another secret to sign")
+	}
+	usual := api.SecretGrant{As: string(as), Key: key, Env: f.env, Agents: f.agents, Sandboxes: f.sandboxes}
 	var list []api.SecretGrant
-	for _, h := range f.hosts {
-		host, port, err := hostPort(h)
-		if err != nil {
+	for _, at := range f.oauth {
+		host, path, ok := strings.Cut(at, "/")
+		if !ok {
+			return nil, app.Usage(2, "--oauth: %.80q has no path", at).WithHint("name the token endpoint as login.example.com/oauth/token")
+		}
+		g := usual
+		g.OAuth, g.Paths = true, []string{"/" + path}
+		if err := grantAt(&g, host); err != nil {
 			return nil, err
 		}
-		g := api.SecretGrant{Host: host, Methods: f.methods, Paths: f.paths, As: string(as), Key: key, Env: f.env, Agents: f.agents, Sandboxes: f.sandboxes}
-		if port != 0 {
-			g.Ports = []int{port}
+		list = append(list, g)
+	}
+	if len(f.oauth) > 0 { // it is sent there alone, and tokens elsewhere
+		usual.As, usual.Key = string(secret.Bearer), ""
+	}
+	usual.Methods, usual.Paths = f.methods, f.paths
+	for _, h := range f.hosts {
+		g := usual
+		if err := grantAt(&g, h); err != nil {
+			return nil, err
 		}
 		list = append(list, g)
 	}
 	return list, nil
+}
+
+// grantAt says where a grant is for: HOST[:PORT].
+func grantAt(g *api.SecretGrant, at string) error {
+	host, port, err := hostPort(at)
+	if g.Host = host; port != 0 {
+		g.Ports = []int{port}
+	}
+	return err
 }
 
 func (a secretCommands) set() *cobra.Command {
@@ -97,9 +125,13 @@ func (a secretCommands) set() *cobra.Command {
 		Use: "set NAME", Short: "Set a secret, or a new version of it",
 		Long: `Set a secret, or a new version of it. The value is read from the standard input,
 or asked for; it is never an argument, which others could see. It is not shown
-again. Grants that it has stay, unless --host says others. It is sent over TLS
-alone, and where the sandbox's network policy allows the request.`,
-		Example: "  skete secret set forge --host git.example.com --basic git < token.txt\n  skete secret set search --host api.example.com --header X-Api-Key --ttl 24h\n  skete secret set forge --from-file token.txt",
+again. Grants that it has stay, unless --host or --oauth says others. It is sent
+over TLS alone, and where the sandbox's network policy allows the request.
+
+With --oauth it is the secret of an OAuth client, which is sent to the token
+endpoint alone, as --basic, --bearer, --header or --query says. The sandbox gets
+placeholders of the tokens; each --host gets the tokens, as bearer.`,
+		Example: "  skete secret set forge --host git.example.com --basic git < token.txt\n  skete secret set search --host api.example.com --header X-Api-Key --ttl 24h\n  skete secret set mail --oauth login.example.com/oauth/token --basic client-id --host mail.example.com < client-secret.txt\n  skete secret set forge --from-file token.txt",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			grants, err := f.grants(cmd)
@@ -256,6 +288,9 @@ func hostsText(g api.SecretGrant) string {
 // grantText is a grant on one line.
 func grantText(g api.SecretGrant) string {
 	parts := []string{strings.TrimSpace(hostsText(g) + " as " + g.As + " " + g.Key)}
+	if g.OAuth {
+		parts = append(parts, "token endpoint")
+	}
 	for _, part := range []struct {
 		word string
 		list []string
@@ -322,13 +357,15 @@ func (a secretCommands) grant() *cobra.Command {
 	})
 	f.register(cmd)
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the grants for these hosts away")
-	_ = cmd.MarkFlagRequired("host")
+	cmd.MarkFlagsOneRequired("host", "oauth")
 	return cmd
 }
 
 // granted puts grants in the place of those for the same hosts, or takes those away.
 func granted(list, grants []api.SecretGrant, remove bool) ([]api.SecretGrant, error) {
-	same := func(x, y api.SecretGrant) bool { return x.Host == y.Host && slices.Equal(x.Ports, y.Ports) }
+	same := func(x, y api.SecretGrant) bool {
+		return x.Host == y.Host && slices.Equal(x.Ports, y.Ports) && x.OAuth == y.OAuth && (!x.OAuth || slices.Equal(x.Paths, y.Paths))
+	}
 	next := slices.Clone(list)
 	for _, g := range grants {
 		before := len(next)
@@ -339,6 +376,10 @@ func granted(list, grants []api.SecretGrant, remove bool) ([]api.SecretGrant, er
 		case len(next) == before:
 			return nil, errs.New(errs.NotFound, "it is not granted for %s", hostsText(g))
 		}
+	}
+	endpoint := func(g api.SecretGrant) bool { return g.OAuth }
+	if slices.ContainsFunc(list, endpoint) && !slices.ContainsFunc(next, endpoint) && len(next) > 0 {
+		return nil, errs.New(errs.Invalid, "without a token endpoint the secret itself would be sent to its other hosts").WithHint("take their grants away first, or forget the secret: `skete secret rm NAME`")
 	}
 	return next, nil
 }
