@@ -324,7 +324,7 @@ var harmless = map[string]string{
 	"the secret, for another port":                           noSecret,
 	"the secret, in the clear":                               noSecret,
 	"the supervisor's files, and a forged revision or event": "there is no supervisor",
-	"vsock":                                                  "nobody listens there",
+	"vsock": "nobody listens there",
 }
 
 // sometimes are attacks that get through where nothing isolates, or do not, as the kernel
