@@ -2,7 +2,7 @@ package guest
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // of the format; nobody reads it without a password
+	"crypto/sha1" //nolint:gosec // of the format
 	"encoding/binary"
 	"encoding/pem"
 	"errors"

@@ -265,7 +265,7 @@ func (t *Tokens) remove(ctx context.Context, prefix string, gone func(sandbox st
 	over := map[string]uint64{}
 	err := t.c.KV.List(ctx, prefix, func(key string, data []byte, revision uint64) error {
 		var r tokenRecord
-		_ = json.Unmarshal(data, &r) // what cannot be read is of nobody but its sandbox
+		_ = json.Unmarshal(data, &r) // what cannot be read belongs to its sandbox alone
 		if sandbox, _, _ := strings.Cut(key, "/"); gone(sandbox, r) {
 			over[key] = revision
 		}

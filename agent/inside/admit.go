@@ -267,7 +267,7 @@ func (a *admission) started(b thread.ToolStarted) (thread.Body, error) {
 	case c.Started != nil:
 		return nil, refused("the start of a call that was started")
 	case c.Waits() || c.Decided != nil && c.Decided.Decision != thread.Approve && c.Decided.Decision != thread.Edit:
-		return nil, refused("the start of a call that nobody has allowed")
+		return nil, refused("the start of a call that was not allowed")
 	case b.Key != agent.Key(a.h.p.Thread, b.Call) || b.Machine != a.h.p.MachineID:
 		return nil, refused("a start elsewhere")
 	}
@@ -280,10 +280,10 @@ func (a *admission) completed(b thread.ToolCompleted) (thread.Body, error) {
 		return nil, err
 	}
 	if c.Waits() && !b.Failed {
-		return nil, refused("the result of a call that nobody has allowed")
+		return nil, refused("the result of a call that was not allowed")
 	}
 	if b.PlanAccepted && (c.Asked == nil || c.Asked.Ask != thread.AskPlan || c.Decided == nil || c.Decided.Decision == thread.Reject) {
-		return nil, refused("a plan that nobody has accepted")
+		return nil, refused("a plan that was not accepted")
 	}
 	below := a.h.spawned[b.Call] // by the sub-agent's own log
 	b.Usage, b.CostUSD, b.Steps, b.Revision = below.Usage, below.CostUSD, below.Steps, ""

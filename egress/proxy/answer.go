@@ -134,7 +134,7 @@ func nameOf(name string) string {
 // sealer takes the tokens out of an answer.
 type sealer struct {
 	fresh []secret.NewToken
-	ids   []string          // JWTs that say who somebody is
+	ids   []string          // JWTs that say who the user is
 	words map[string]string // what stands for each real text
 	order []string          // of words: the longest first
 	hit   bool              // something was replaced

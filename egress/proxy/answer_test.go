@@ -53,7 +53,7 @@ func TestSealAnswer(t *testing.T) {
 	}
 }
 
-// Who somebody is can still be read, and proves nothing; unless it says a token.
+// Who the user is can still be read, and proves nothing; unless it says a token.
 func TestSealAnswer_idToken(t *testing.T) {
 	var got []secret.NewToken
 	real := jwt(`{"sub":"me"}`)

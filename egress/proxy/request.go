@@ -61,7 +61,7 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	p.forward(w, r, s, host, v.Limited, c)
 }
 
-// hides says what of a request would let requests follow that nobody decides about. A
+// hides says what of a request would let requests follow that are not decided about. A
 // WebSocket carries none; what other protocols carry is not known here, so that those are
 // for hosts that may be asked for everything.
 func hides(r *http.Request, limited bool) string {

@@ -134,7 +134,7 @@ const (
 
 var inwardIPs = []string{"169.254.169.254", "10.0.0.1", "192.168.1.1", "168.63.129.16", "100.100.100.200"}
 
-// outside is an internet in which somebody listens wherever an attack might get.
+// outside is an internet in which a listener stands wherever an attack might get.
 type outside struct {
 	*internet
 	socket, abstract string       // where those of unix are

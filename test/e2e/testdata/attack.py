@@ -883,7 +883,7 @@ def _(m):
     return "sent"
 
 
-# Lines in the log: whoever reads it outside looks for them.
+# Lines in the log: the test that reads it outside looks for them.
 
 
 @attack("lines in the log, by a path")
