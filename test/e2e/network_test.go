@@ -26,6 +26,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,15 +43,16 @@ import (
 // Where the public network of tests is. The range is for documentation: nothing is there.
 const publicIP = "203.0.113.7"
 
-var publicNames = []string{"api.example.com", "files.example.com", "other.example.com", "pinned.example.com"}
+var publicNames = []string{"api.example.com", "files.example.com", "other.example.com", "pinned.example.com", "login.example.com"}
 
 // internet is a public network of a test's own, in namespaces that a server is started in:
 // names, which are those of one address, and a web server there with TLS and without.
 type internet struct {
 	t        *testing.T
-	net, mnt int    // of the namespaces
-	roots    string // PEM file of who signs for its hosts
-	ears     ears   // of all who listen there
+	net, mnt int      // of the namespaces
+	roots    string   // PEM file of who signs for its hosts
+	ears     ears     // of all who listen there
+	hosts    sync.Map // of handlers, by name, in place of the one that says what it was asked
 	web      http.Handler
 	tls      *tls.Config
 }
@@ -148,7 +150,7 @@ func (n *internet) serve() {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	n.ok(err)
 	n.ok(os.WriteFile(n.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	n.web = n.ears.asked(http.HandlerFunc(answer))
+	n.web = n.ears.asked(http.HandlerFunc(n.answer))
 	n.tls = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	n.enter(func() error {
 		for _, port := range []string{"80", "443"} {
@@ -167,6 +169,15 @@ func (n *internet) serve() {
 		}
 		return nil
 	})
+}
+
+// answer is the answer of a host.
+func (n *internet) answer(w http.ResponseWriter, r *http.Request) {
+	if h, ok := n.hosts.Load(r.Host); ok {
+		h.(http.Handler).ServeHTTP(w, r)
+		return
+	}
+	answer(w, r)
 }
 
 // answer says what was asked.
@@ -225,8 +236,13 @@ func newNetworked(t *testing.T, args ...string) *networked {
 // newNetworkedWith is newNetworked with variables of the server.
 func newNetworkedWith(t *testing.T, env []string, args ...string) *networked {
 	t.Helper()
-	n := newInternet(t)
-	w := newWorld(t, args...)
+	return newInternet(t).server(env, args...)
+}
+
+// server starts a server there.
+func (n *internet) server(env []string, args ...string) *networked {
+	n.t.Helper()
+	w := newWorld(n.t, args...)
 	w.enter, w.env = n.enter, append([]string{"SSL_CERT_FILE=" + n.roots}, env...)
 	w.start()
 	return &networked{world: w}
