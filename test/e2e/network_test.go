@@ -248,6 +248,13 @@ func (n *internet) server(env []string, args ...string) *networked {
 	return &networked{world: w}
 }
 
+// with is n in a part of its test.
+func (n *networked) with(t *testing.T) *networked {
+	w := *n.world
+	w.t = t
+	return &networked{world: &w, sb: n.sb}
+}
+
 // sh runs a command in the sandbox, and says how it ended if that was not well.
 func (n *networked) sh(line string) string { n.t.Helper(); return n.as("", line) }
 
@@ -500,7 +507,7 @@ func TestRegistries(t *testing.T) {
 	w.start()
 	n := &networked{world: w}
 	n.sb = n.create(api.CreateSandbox{Name: "web", Root: true})
-	n.install("on the host's programs")
+	n.install()
 }
 
 // The same in machines with a root file system of their own, in which packages of the
@@ -508,36 +515,37 @@ func TestRegistries(t *testing.T) {
 func registriesInside(m *machines, provider string) {
 	n := &networked{world: m.world}
 	n.sb = n.create(api.CreateSandbox{Provider: provider, Template: "python", MemoryMB: 512, DiskMB: 512, Root: true})
-	n.install(provider)
+	n.install()
 	m.cli("vm", "clean", n.sb.ID)
 }
 
 // install fetches packages by all tools that the sandbox has.
-func (n *networked) install(where string) {
+func (n *networked) install() {
 	n.t.Helper()
 	set, err := registry.Ask(n.ctx(), "sh")
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.bringCargo()
-	tried := 0
 	for _, x := range registries {
-		i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == x.tool })
-		if i < 0 || !reaches(set.Sources[i].URL) || strings.HasPrefix(n.as(x.user, x.has), "exit") {
-			n.t.Logf("%s: %s is not tried: the host has none, does not reach its registry, or the machine has none", where, x.tool)
-			continue
-		}
-		tried++
-		if out := n.as(x.user, x.line); strings.HasPrefix(out, "exit") {
-			n.t.Errorf("%s: %s: %s", where, x.line, out)
-		}
-	}
-	if tried == 0 {
-		n.t.Skip("no registry can be reached from here")
+		n.t.Run(x.tool, func(t *testing.T) {
+			i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == x.tool })
+			switch has := n.with(t).as(x.user, x.has); {
+			case i < 0:
+				t.Skip("skipped: the host has none, and so no registry for it")
+			case !reaches(set.Sources[i].URL):
+				t.Skip("skipped: its registry is not reached from here")
+			case strings.HasPrefix(has, "exit"):
+				t.Skipf("skipped: the machine has none: %.200s", has)
+			}
+			if out := n.with(t).as(x.user, x.line); strings.HasPrefix(out, "exit") {
+				t.Errorf("%s: %s", x.line, out)
+			}
+		})
 	}
 	for _, r := range set.Sources {
 		if out := n.sh("curl -sS -d x " + r.URL); !strings.Contains(out, "skete egress allow") {
-			n.t.Errorf("%s: a POST to %s: %s", where, r.URL, out)
+			n.t.Errorf("a POST to %s: %s", r.URL, out)
 		}
 	}
 }

@@ -208,9 +208,7 @@ func TestNetwork_oauth(t *testing.T) {
 	words := map[*oauthClient]string{}
 	for _, c := range oauthClients() {
 		t.Run(c.name, func(t *testing.T) {
-			w := *n.world
-			w.t = t
-			in := &networked{world: &w, sb: web}
+			in := n.with(t)
 			in.begin(c)
 			words[c] = in.gets(l, c, "login")
 			all = append(all, c)
