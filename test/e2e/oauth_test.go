@@ -27,6 +27,7 @@ import (
 // once, and the access token beside it as long.
 type loginHost struct {
 	password string
+	begin    string // of all tokens
 
 	mu      sync.Mutex
 	access  map[string]bool
@@ -37,7 +38,7 @@ type loginHost struct {
 }
 
 func newLoginHost(n *internet) *loginHost {
-	l := &loginHost{password: "hunter" + rand.Text(), access: map[string]bool{}, refresh: map[string]string{}, sent: map[string]string{}}
+	l := &loginHost{password: "hunter" + rand.Text(), begin: "real" + rand.Text(), access: map[string]bool{}, refresh: map[string]string{}, sent: map[string]string{}}
 	n.hosts.Store("login.example.com", http.HandlerFunc(l.token))
 	for _, host := range []string{"api.example.com", "other.example.com"} {
 		n.hosts.Store(host, http.HandlerFunc(l.call))
@@ -69,7 +70,7 @@ func (l *loginHost) token(w http.ResponseWriter, r *http.Request) {
 		delete(l.access, l.refresh[old])
 		delete(l.refresh, old)
 	}
-	access, refresh := "real-access-"+rand.Text(), "real-refresh-"+rand.Text()
+	access, refresh := l.begin+"-access-"+rand.Text(), l.begin+"-refresh-"+rand.Text()
 	l.access[access], l.refresh[refresh] = true, access
 	l.given = append(l.given, access, refresh)
 	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": access, "refresh_token": refresh, "token_type": "Bearer", "expires_in": 3600})
@@ -282,10 +283,7 @@ func TestNetwork_oauth(t *testing.T) {
 func (n *networked) seekTokens(l *loginHost, canary string, ids ...string) {
 	n.t.Helper()
 	basic := base64.StdEncoding.EncodeToString([]byte("app:" + l.password))
-	s := &search{t: n.t, canary: canary, places: map[string]bool{}, needles: map[string]string{"the secret": l.password, "the secret as it is sent": basic[4:]}}
-	for i, token := range l.given {
-		s.needles[fmt.Sprintf("token %d", i)] = token
-	}
+	s := &search{t: n.t, canary: canary, places: map[string]bool{}, needles: map[string]string{"the secret": l.password, "the secret as it is sent": basic[4:], "a token": l.begin}}
 	_, err := n.sb.StartProcess(n.ctx(), api.StartProcess{Key: "canary", Argv: []string{"sh", "-c", "read x; echo " + canary}})
 	n.ok(err)
 	n.sh("env > out.txt; curl -sS 'http://127.0.0.1:7001/" + callAPI + "' >> out.txt; echo " + canary + " >> out.txt")
