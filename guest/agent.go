@@ -49,8 +49,11 @@ type agents struct {
 	dir     string
 	local   http.Handler
 	slots   chan struct{}
-	wg      sync.WaitGroup
 	install sync.Mutex // one program is received at a time
+
+	joining sync.Mutex // is held to add to wg, and to set closed: nothing joins after that
+	closed  bool
+	wg      sync.WaitGroup
 }
 
 func newAgents(cfg Config, all http.Handler) *agents {
@@ -77,14 +80,33 @@ func agentDoor(all http.Handler) http.Handler {
 	})
 }
 
-// Wait waits until no agent is left.
-func (a *agents) Wait() { a.wg.Wait() }
+// Close refuses agents that would begin from now on, and waits until no other is left. The
+// caller has ended the context of those.
+func (a *agents) Close() {
+	a.joining.Lock()
+	a.closed = true
+	a.joining.Unlock()
+	a.wg.Wait()
+}
+
+// join adds one to those that Close waits for. False: it does not wait any more.
+func (a *agents) join() bool {
+	a.joining.Lock()
+	defer a.joining.Unlock()
+	if !a.closed {
+		a.wg.Add(1)
+	}
+	return !a.closed
+}
 
 // serve begins an agent for a stream of the host, and returns when it has ended.
 func (a *agents) serve(ctx context.Context, conn net.Conn) {
-	a.wg.Add(1)
-	defer a.wg.Done()
 	defer conn.Close()
+	if !a.join() {
+		_ = wire.Refuse(conn, errs.New(errs.Unavailable, "the machine's supervisor goes down"))
+		return
+	}
+	defer a.wg.Done()
 	select {
 	case a.slots <- struct{}{}:
 		defer func() { <-a.slots }()

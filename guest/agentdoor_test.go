@@ -1,8 +1,13 @@
 package guest
 
 import (
+	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/skete-dev/skete/guest/wire"
@@ -25,4 +30,47 @@ func TestAgentDoor(t *testing.T) {
 			t.Errorf("%s: open %v", path, got)
 		}
 	}
+}
+
+// A stream that comes while the supervisor goes down is waited for or refused, and one that
+// comes behind that is refused: no agent outlives it.
+func TestAgents_endWhileStreamsBegin(t *testing.T) {
+	for range 100 {
+		a := newAgents(Config{Boot: wire.Boot{StateDir: t.TempDir()}}, http.NotFoundHandler())
+		ctx, cancel := context.WithCancel(t.Context())
+		var streams sync.WaitGroup
+		begun := make(chan struct{})
+		for range 4 {
+			streams.Go(func() {
+				<-begun
+				begins(ctx, a)
+			})
+		}
+		close(begun)
+		cancel()
+		a.Close()
+		if n := len(a.slots); n != 0 {
+			t.Fatalf("%d agents are left", n)
+		}
+		if got := begins(t.Context(), a); !strings.HasPrefix(got, "NO unavailable") {
+			t.Fatalf("a stream behind the end is told %q", got)
+		}
+		streams.Wait()
+	}
+}
+
+// begins opens the stream of an agent, of which no program is said, and returns what the
+// host is told.
+func begins(ctx context.Context, a *agents) string {
+	host, conn := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		a.serve(ctx, conn)
+	}()
+	defer func() { <-served }()
+	defer host.Close()
+	line := make([]byte, 200)
+	n, _ := io.ReadAtLeast(host, line, 1)
+	return string(line[:n])
 }

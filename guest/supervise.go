@@ -108,7 +108,7 @@ func Supervise(ctx context.Context, cfg Config) error {
 	agents := newAgents(cfg, srv.Handler)
 	host.serve(ctx, func(conn net.Conn, p uint32) { route(ctx, ln, agents, conn, p) })
 	forwards.Wait()
-	agents.Wait()
+	agents.Close()
 	_ = ctl.services.Close() // ends what streams of it
 	stop, cancelStop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancelStop()

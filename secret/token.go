@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -34,7 +35,11 @@ const (
 	accessMin      = time.Minute
 	accessMax      = 24 * time.Hour
 	refreshLife    = 30 * 24 * time.Hour
+	hiddenLife     = 24 * time.Hour // of one that has ended: its host may take it for longer than it said
 	tokenHashBytes = 20
+	// readAgain is how long what was read is used again. This server's own writes count at once;
+	// it is another one's, which ends a secret or sweeps, that are seen as late as this.
+	readAgain = 5 * time.Second
 )
 
 var tokenLetters = base32.StdEncoding.WithPadding(base32.NoPadding)
@@ -44,10 +49,20 @@ type Token struct {
 	Secret      string // by which it was got
 	Placeholder string // the sandbox sees
 	Value       Value
+	forms       [][]byte // nil = not made yet
 }
 
-// Forms are the texts in which a token may come back.
-func (t Token) Forms() []string { return formsOf(t.Value.text) }
+// Forms are the texts in which a token may come back. They are not to be changed.
+func (t Token) Forms() [][]byte {
+	if t.forms != nil {
+		return t.forms
+	}
+	var forms [][]byte
+	for _, form := range formsOf(t.Value.text) {
+		forms = append(forms, []byte(form))
+	}
+	return forms
+}
 
 // NewToken is one that a token endpoint has just answered.
 type NewToken struct {
@@ -89,11 +104,11 @@ type TokenConfig struct {
 	Now    func() time.Time // nil = time.Now
 }
 
-// Tokens has the tokens of all sandboxes. Nothing of them is in memory between calls. Safe
-// for concurrent use.
+// Tokens has the tokens of all sandboxes. Safe for concurrent use.
 type Tokens struct {
-	c  TokenConfig
-	mu sync.Mutex // is held to add: so that the bound holds
+	c      TokenConfig
+	mu     sync.Mutex    // is held to add: so that the bound holds
+	writes atomic.Uint64 // counts what was written: what was read before the last one is stale
 }
 
 // NewTokens returns what a bucket keeps.
@@ -104,14 +119,26 @@ func NewTokens(c TokenConfig) *Tokens {
 	return &Tokens{c: c}
 }
 
-// SandboxTokens are those of one sandbox.
+// SandboxTokens are those of one sandbox. What it has read it uses again for a moment, as each
+// request of a program asks. Safe for concurrent use.
 type SandboxTokens struct {
 	all             *Tokens
 	tenant, sandbox string
+	last            atomic.Pointer[reading]
 }
 
-// Of returns those of a sandbox, by its ID.
-func (t *Tokens) Of(tenant, sandbox string) *SandboxTokens { return &SandboxTokens{t, tenant, sandbox} }
+// reading is what was read of a sandbox. It is not changed any more.
+type reading struct {
+	at     time.Time
+	writes uint64 // Tokens.writes before
+	list   []kept
+}
+
+// Of returns those of a sandbox, by its ID. The caller keeps it for as long as the sandbox is
+// this server's.
+func (t *Tokens) Of(tenant, sandbox string) *SandboxTokens {
+	return &SandboxTokens{all: t, tenant: tenant, sandbox: sandbox}
+}
 
 // kept is a record as it was read.
 type kept struct {
@@ -121,21 +148,46 @@ type kept struct {
 	token    Token
 }
 
-// Live returns the tokens that were got by secrets as they are now.
-func (s *SandboxTokens) Live(ctx context.Context, by ...Held) ([]Token, error) {
-	all, err := s.read(ctx)
-	var list []Token
+// List returns the tokens that were got by secrets as they are now: those that are live, and
+// those that are over, which are still to be hidden and not to be exchanged.
+func (s *SandboxTokens) List(ctx context.Context, by ...Held) (live, over []Token, err error) {
+	all, err := s.recent(ctx)
 	for _, k := range all {
-		if slices.ContainsFunc(by, func(h Held) bool { return s.live(k, h) }) {
-			list = append(list, k.token)
+		switch {
+		case !slices.ContainsFunc(by, k.gotBy):
+		case s.all.over(k.tokenRecord):
+			over = append(over, k.token)
+		default:
+			live = append(live, k.token)
 		}
 	}
-	return list, err
+	return live, over, err
 }
 
-func (s *SandboxTokens) live(k kept, h Held) bool {
-	return k.token.Placeholder != "" && k.Secret == h.Name && k.Made.Equal(h.made) && s.all.c.Now().Before(k.Ends)
+// recent returns what was read, if nothing was written since.
+func (s *SandboxTokens) recent(ctx context.Context) ([]kept, error) {
+	r := reading{at: s.all.c.Now(), writes: s.all.writes.Load()}
+	if old := s.last.Load(); old != nil && old.writes == r.writes {
+		if age := r.at.Sub(old.at); age >= 0 && age < readAgain {
+			return old.list, nil
+		}
+	}
+	var err error
+	if r.list, err = s.read(ctx); err == nil {
+		s.last.Store(&r)
+	}
+	return r.list, err
 }
+
+// gotBy reports whether a token was got by a secret as it is now.
+func (k kept) gotBy(h Held) bool {
+	return k.token.Placeholder != "" && k.Secret == h.Name && k.Made.Equal(h.made)
+}
+
+func (t *Tokens) over(r tokenRecord) bool { return !t.c.Now().Before(r.Ends) }
+
+// gone reports whether a token need not be hidden any more.
+func (t *Tokens) gone(r tokenRecord) bool { return !t.c.Now().Before(r.Ends.Add(hiddenLife)) }
 
 // read reads all of the sandbox, the oldest first. What cannot be opened has no token.
 func (s *SandboxTokens) read(ctx context.Context) ([]kept, error) {
@@ -145,7 +197,8 @@ func (s *SandboxTokens) read(ctx context.Context) ([]kept, error) {
 		if json.Unmarshal(data, &k.tokenRecord) == nil && k.V == tokenForm && k.Tenant == s.tenant {
 			if plain, err := s.all.c.Sealer.Open(ctx, k.Sealed, k.about(key)); err == nil {
 				word, value, _ := strings.Cut(string(plain), " ")
-				k.token = Token{k.Secret, word, Value{value}}
+				k.token = Token{Secret: k.Secret, Placeholder: word, Value: Value{value}}
+				k.token.forms = k.token.Forms()
 			}
 		}
 		list = append(list, k)
@@ -161,13 +214,14 @@ func (s *SandboxTokens) read(ctx context.Context) ([]kept, error) {
 func (s *SandboxTokens) Keep(ctx context.Context, by Held, fresh []NewToken) ([]Token, error) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
+	defer s.all.writes.Add(1)
 	all, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	same := make([]*kept, len(fresh))
 	for i, n := range fresh {
-		if at := slices.IndexFunc(all, func(k kept) bool { return s.live(k, by) && k.token.Value == n.Value }); at >= 0 {
+		if at := slices.IndexFunc(all, func(k kept) bool { return k.gotBy(by) && !s.all.over(k.tokenRecord) && k.token.Value == n.Value }); at >= 0 {
 			same[i] = &all[at]
 		}
 	}
@@ -185,8 +239,8 @@ func (s *SandboxTokens) Keep(ctx context.Context, by Held, fresh []NewToken) ([]
 	return list, nil
 }
 
-// makeRoom removes what is over, and the oldest, so that no more than room are left beside
-// those that are to stay.
+// makeRoom removes what is gone, then what is over, then the oldest, so that no more than room
+// are left beside those that are to stay.
 func (s *SandboxTokens) makeRoom(ctx context.Context, all []kept, stay []*kept, room int) error {
 	var others []kept
 	for i, k := range all {
@@ -194,9 +248,18 @@ func (s *SandboxTokens) makeRoom(ctx context.Context, all []kept, stay []*kept, 
 			others = append(others, k)
 		}
 	}
-	over := len(others) - room
+	slices.SortStableFunc(others, func(a, b kept) int {
+		switch x, y := s.all.over(a.tokenRecord), s.all.over(b.tokenRecord); {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		}
+		return 1
+	})
+	most := len(others) - room
 	for i, k := range others {
-		if i < over || !s.all.c.Now().Before(k.Ends) {
+		if i < most || s.all.gone(k.tokenRecord) {
 			if err := s.all.c.KV.Delete(ctx, k.key, k.revision); err != nil {
 				return err
 			}
@@ -254,14 +317,15 @@ func (t *Tokens) EraseSecret(ctx context.Context, tenant, name string) error {
 	return t.remove(ctx, "", func(_ string, r tokenRecord) bool { return r.Tenant == tenant && r.Secret == name })
 }
 
-// Sweep removes what has expired, and what is of sandboxes that are not known.
+// Sweep removes what is gone, and what is of sandboxes that are not known.
 func (t *Tokens) Sweep(ctx context.Context, known func(sandbox string) bool) error {
 	return t.remove(ctx, "", func(sandbox string, r tokenRecord) bool {
-		return !known(sandbox) || r.V == tokenForm && !t.c.Now().Before(r.Ends)
+		return !known(sandbox) || r.V == tokenForm && t.gone(r)
 	})
 }
 
 func (t *Tokens) remove(ctx context.Context, prefix string, gone func(sandbox string, r tokenRecord) bool) error {
+	defer t.writes.Add(1)
 	over := map[string]uint64{}
 	err := t.c.KV.List(ctx, prefix, func(key string, data []byte, revision uint64) error {
 		var r tokenRecord

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/secret"
 )
@@ -49,7 +51,7 @@ func TestTokens(t *testing.T) {
 	must(t, err)
 	again, err := of.Keep(t.Context(), one, fresh("refresh-"+canary, "access-2"))
 	must(t, err)
-	if len(list) != 2 || again[0] != list[1] || again[1].Placeholder == list[0].Placeholder || len(list[0].Placeholder) != len("skete-token-")+32 || list[0].Placeholder == list[1].Placeholder {
+	if len(list) != 2 || again[0].Placeholder != list[1].Placeholder || again[1].Placeholder == list[0].Placeholder || len(list[0].Placeholder) != len("skete-token-")+32 || list[0].Placeholder == list[1].Placeholder {
 		t.Errorf("%q, %q", list[0].Placeholder, again)
 	}
 	if live := live(t, of, one); !slices.Equal(live, []string{"access-2", "access-" + canary, "refresh-" + canary}) {
@@ -74,7 +76,7 @@ func TestTokens(t *testing.T) {
 // live are the values of tokens, sorted.
 func live(t *testing.T, of *secret.SandboxTokens, by ...secret.Held) (values []string) {
 	t.Helper()
-	list, err := of.Live(t.Context(), by...)
+	list, _, err := of.List(t.Context(), by...)
 	must(t, err)
 	for _, x := range list {
 		values = append(values, x.Value.Reveal())
@@ -172,12 +174,118 @@ func TestTokens_most(t *testing.T) {
 	if list := live(t, of, one); len(list) != secret.TokensMax || list[0] != "access-010" {
 		t.Errorf("%d, from %s on", len(list), list[0])
 	}
-	c.move(time.Hour)
-	_, err := of.Keep(t.Context(), one, fresh("refresh-1", "access-again"))
+	_, err := of.Keep(t.Context(), one, fresh("refresh-1"))
+	must(t, err)
+	for i := range secret.TokensMax {
+		c.move(10 * time.Minute) // most are over, and hidden still
+		_, err = of.Keep(t.Context(), one, fresh(fmt.Sprintf("access-1%03d", i)))
+		must(t, err)
+	}
+	if list := live(t, of, one); len(list) != 7 || list[6] != "refresh-1" {
+		t.Errorf("live are %q", list)
+	}
+	c.move(25 * time.Hour)
+	_, err = of.Keep(t.Context(), one, fresh("refresh-1", "access-again"))
 	must(t, err)
 	if n := count(t, bucket); n != 2 {
 		t.Errorf("%d are left", n)
 	}
+}
+
+// A token that is over is told apart for a day, and then it is not there.
+func TestTokens_over(t *testing.T) {
+	c := &clock{now: time.Now()}
+	of := secret.NewTokens(secret.TokenConfig{KV: kvtest.NewMemory(), Sealer: sealer(t, 1), Now: c.Now}).Of(tenant, "sbx_web")
+	s := open(t, kvtest.NewMemory(), 1, c)
+	one, other := mail(t, s, "mail"), mail(t, s, "files")
+	list, err := of.Keep(t.Context(), one, fresh("access-1"))
+	must(t, err)
+	for _, step := range []struct {
+		by         time.Duration
+		live, over int
+	}{{time.Hour - time.Second, 1, 0}, {time.Second, 0, 1}, {24*time.Hour - time.Second, 0, 1}} {
+		c.move(step.by)
+		live, over, err := of.List(t.Context(), one)
+		must(t, err)
+		if len(live) != step.live || len(over) != step.over || slices.Concat(live, over)[0].Placeholder != list[0].Placeholder {
+			t.Errorf("%s later %d live and %d over", step.by, len(live), len(over))
+		}
+	}
+	if live, over, err := of.List(t.Context(), other); err != nil || len(live)+len(over) != 0 {
+		t.Errorf("another secret has %d and %d, %v", len(live), len(over), err)
+	}
+	again, err := of.Keep(t.Context(), one, fresh("access-1"))
+	must(t, err)
+	if again[0].Placeholder == list[0].Placeholder {
+		t.Error("what is over is live again")
+	}
+}
+
+// counting counts how often a bucket is listed.
+type counting struct {
+	kv.Store
+	lists atomic.Int32
+}
+
+func (b *counting) List(ctx context.Context, prefix string, visit func(string, []byte, uint64) error) error {
+	b.lists.Add(1)
+	return b.Store.List(ctx, prefix, visit)
+}
+
+// What was read is used again, and yet each change counts at once: what is kept, what is
+// erased, the end of a token and that of its secret. What another server changes counts
+// in a moment.
+func TestTokens_readOnce(t *testing.T) {
+	bucket, c := &counting{Store: kvtest.NewMemory()}, &clock{now: time.Now()}
+	config := secret.TokenConfig{KV: bucket, Sealer: sealer(t, 1), Now: c.Now}
+	all, elsewhere := secret.NewTokens(config), secret.NewTokens(config)
+	s := open(t, kvtest.NewMemory(), 1, c)
+	one := mail(t, s, "mail")
+	of := all.Of(tenant, "sbx_web")
+	is := func(when string, want ...string) {
+		t.Helper()
+		for range 3 {
+			if got := live(t, of, one); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, not %q", when, got, want)
+			}
+		}
+	}
+	keep := func(of *secret.SandboxTokens, values ...string) {
+		t.Helper()
+		_, err := of.Keep(t.Context(), one, fresh(values...))
+		must(t, err)
+	}
+	is("at first")
+	keep(of, "access-1")
+	before := bucket.lists.Load()
+	is("when one is kept", "access-1")
+	if n := bucket.lists.Load() - before; n != 1 {
+		t.Errorf("the store was listed %d times for 3 requests", n)
+	}
+	keep(all.Of(tenant, "sbx_web"), "access-2")
+	is("when one is kept through another handle", "access-1", "access-2")
+	must(t, all.EraseSandbox(t.Context(), "sbx_web"))
+	is("when they are erased")
+	keep(of, "access-3", "refresh-3")
+	is("with new ones", "access-3", "refresh-3")
+	c.move(time.Hour - time.Second)
+	is("before the end", "access-3", "refresh-3")
+	c.move(time.Second)
+	is("at the end of one", "refresh-3")
+	must(t, elsewhere.EraseSecret(t.Context(), tenant, "mail"))
+	c.move(5 * time.Second)
+	is("when another server erased them")
+	keep(of, "access-4")
+	is("with one more", "access-4")
+	c.move(-time.Hour)
+	must(t, elsewhere.EraseSecret(t.Context(), tenant, "mail"))
+	is("when the clock was set back")
+	keep(of, "access-5")
+	is("with the last one", "access-5")
+	must(t, s.Delete(t.Context(), tenant, "mail"))
+	c.move(time.Millisecond)
+	one = mail(t, s, "mail")
+	is("of another secret of that name")
 }
 
 func count(t *testing.T, bucket *kvtest.Memory) (n int) {
@@ -208,11 +316,11 @@ func TestTokens_erased(t *testing.T) {
 			return all.Sweep(ctx, func(id string) bool { return id == "sbx_web" })
 		}, 2},
 		"what is over": {func(ctx context.Context, _ *secret.Store, all *secret.Tokens, c *clock) error {
-			c.move(time.Hour)
+			c.move(25 * time.Hour)
 			return all.Sweep(ctx, func(string) bool { return true })
 		}, 0},
 		"nothing": {func(ctx context.Context, _ *secret.Store, all *secret.Tokens, c *clock) error {
-			c.move(time.Hour - time.Second)
+			c.move(25*time.Hour - time.Second)
 			return all.Sweep(ctx, func(string) bool { return true })
 		}, 5},
 	} {

@@ -60,8 +60,9 @@ func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // readable is an error if what was sent could not be found in an answer.
 func readable(res *http.Response) error {
-	if e := res.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return fmt.Errorf("its answer is encoded (%.40q), so that the secret which was sent could not be hidden in it", e)
+	// Of several, a reader may take another one than the first.
+	if all := res.Header["Content-Encoding"]; len(all) > 1 || len(all) == 1 && all[0] != "" && !strings.EqualFold(all[0], "identity") {
+		return fmt.Errorf("its answer is encoded (%.40q), so that the secret which was sent could not be hidden in it", strings.Join(all, ", "))
 	}
 	if res.StatusCode == http.StatusPartialContent {
 		return errors.New("its answer is a part of one, in which the secret that was sent could not be found")
@@ -73,7 +74,7 @@ func readable(res *http.Response) error {
 // text becomes as many stars, so that lengths stay as they are.
 func mask(res *http.Response, needles [][]byte) {
 	maskHeader(res.Header, needles)
-	body := &masked{body: res.Body, needles: needles, trailer: func() { maskHeader(res.Trailer, needles) }}
+	body := newMasked(res.Body, needles, func() { maskHeader(res.Trailer, needles) })
 	if w, ok := res.Body.(io.Writer); ok { // another protocol goes on
 		res.Body = struct {
 			io.ReadCloser
@@ -149,14 +150,24 @@ func stars(b []byte, marked []bool) {
 // beginning of one, so that a stream is as prompt as it was.
 type masked struct {
 	body    io.ReadCloser
-	needles [][]byte
-	trailer func() // is called before the end is told
+	needles [][]byte  // sorted
+	first   [256]bool // bytes of them
+	longest int       // of them
+	trailer func()    // is called before the end is told
 
 	ready  []byte // can be read
 	held   []byte // may be the beginning of a needle
 	marked []bool // of held: in a needle that has ended
 	err    error
 	buf    [32 << 10]byte
+}
+
+func newMasked(body io.ReadCloser, needles [][]byte, trailer func()) *masked {
+	m := &masked{body: body, needles: slices.SortedFunc(slices.Values(needles), bytes.Compare), trailer: trailer}
+	for _, n := range m.needles {
+		m.first[n[0]], m.longest = true, max(m.longest, len(n))
+	}
+	return m
 }
 
 // Read implements io.Reader.
@@ -191,17 +202,24 @@ func (m *masked) add(b []byte) {
 	stars(m.ready, marked[:out])
 }
 
-// beginning returns how long the longest end of b is that begins a needle.
-func (m *masked) beginning(b []byte) (most int) {
-	for _, n := range m.needles {
-		for k := min(len(n)-1, len(b)); k > most; k-- {
-			if bytes.HasPrefix(n, b[len(b)-k:]) {
-				most = k
-				break
-			}
+// beginning returns how long the longest end of b is that begins a needle. There may be
+// hundreds of them, of some KiB, and this is done for each piece of a stream.
+func (m *masked) beginning(b []byte) int {
+	for at := max(0, len(b)-m.longest+1); at < len(b); at++ {
+		if m.first[b[at]] && m.begin(b[at:]) {
+			return len(b) - at
 		}
 	}
-	return most
+	return 0
+}
+
+// begin reports whether a needle that is longer begins with b.
+func (m *masked) begin(b []byte) bool {
+	i, _ := slices.BinarySearchFunc(m.needles, b, bytes.Compare)
+	for i < len(m.needles) && bytes.Equal(m.needles[i], b) {
+		i++
+	}
+	return i < len(m.needles) && bytes.HasPrefix(m.needles[i], b)
 }
 
 // Close implements io.Closer.

@@ -36,7 +36,7 @@ func TestMasked(t *testing.T) {
 		want := bytes.Clone(whole)
 		stars(want, marks(whole, needles))
 		ended := false
-		m := &masked{body: &body, needles: needles, trailer: func() { ended = true }}
+		m := newMasked(&body, needles, func() { ended = true })
 		got, err := io.ReadAll(iotest.OneByteReader(m))
 		if err != nil || !bytes.Equal(got, want) || !ended {
 			t.Fatalf("%q without %q is %q, want %q, %v", whole, needles, got, want, err)
@@ -46,9 +46,9 @@ func TestMasked(t *testing.T) {
 
 // What cannot be the beginning of a secret is passed on at once.
 func TestMasked_isPrompt(t *testing.T) {
-	body := pieces{[]byte("data: 1\n\n"), []byte("data: sec"), []byte("ond\n\n")}
-	m := &masked{body: &body, needles: [][]byte{[]byte("secret")}, trailer: func() {}}
-	for _, want := range []string{"data: 1\n\n", "data: ", "second\n\n"} {
+	body := pieces{[]byte("data: 1\n\n"), []byte("data: sec"), []byte("ond\n\n"), []byte("a secret"), []byte("s\n")}
+	m := newMasked(&body, [][]byte{[]byte("secret"), []byte("something longer")}, func() {})
+	for _, want := range []string{"data: 1\n\n", "data: ", "second\n\n", "a ******", "s\n"} {
 		b := make([]byte, 100)
 		if n, err := m.Read(b); err != nil || string(b[:n]) != want {
 			t.Errorf("%q, %v, not %q", b[:n], err, want)

@@ -33,7 +33,8 @@ type carried struct {
 	endpoint      *secret.Held  // it goes to the token endpoint of this one
 	keeper        *secret.SandboxTokens
 	tokens        []secret.Token
-	bearer        *secret.Token // is sent, in place of its placeholder
+	over          []secret.Token // are not exchanged any more, and hidden still
+	bearer        *secret.Token  // is sent, in place of its placeholder
 }
 
 // carry finds out what a request takes along, and puts real tokens into a form.
@@ -61,7 +62,7 @@ func (p *Proxy) carry(r *http.Request, held []secret.Held) (c carried, err error
 	if c.keeper = p.c.Tokens(); c.keeper == nil {
 		return carried{}, errors.New("no tokens are kept here")
 	}
-	if c.tokens, err = c.keeper.Live(r.Context(), oauth...); err != nil {
+	if c.tokens, c.over, err = c.keeper.List(r.Context(), oauth...); err != nil {
 		return carried{}, errors.New("its tokens cannot be read now")
 	}
 	if word, ok := strings.CutPrefix(one(r.Header["Authorization"]), "Bearer "); ok {
@@ -107,10 +108,8 @@ func (c carried) used() []secret.Held {
 
 func (c carried) needles() [][]byte {
 	needles := needlesOf(slices.Concat(c.sent, c.at))
-	for _, t := range c.tokens {
-		for _, form := range t.Forms() {
-			needles = append(needles, []byte(form))
-		}
+	for _, t := range slices.Concat(c.tokens, c.over) {
+		needles = append(needles, t.Forms()...)
 	}
 	return needles
 }
@@ -201,7 +200,7 @@ func (c *carried) seal(ctx context.Context, res *http.Response) error {
 	}
 	out, real := body, []secret.Token(nil)
 	if len(body) > 0 {
-		out, real, err = sealAnswer(body, c.tokens, func(fresh []secret.NewToken) ([]secret.Token, error) {
+		out, real, err = sealAnswer(body, slices.Concat(c.over, c.tokens), func(fresh []secret.NewToken) ([]secret.Token, error) {
 			list, err := c.keeper.Keep(ctx, *c.endpoint, fresh)
 			if err != nil {
 				return nil, errors.New("its tokens could not be kept")

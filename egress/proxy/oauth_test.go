@@ -44,14 +44,19 @@ type logins struct {
 	answer  func(http.ResponseWriter) bool // in place of the usual one
 }
 
-func newLogins(t *testing.T) *logins {
+func newLogins(t testing.TB) *logins {
+	t.Helper()
+	return newLoginsOn(t, [2]kv.Store{kvtest.NewMemory(), kvtest.NewMemory()})
+}
+
+func newLoginsOn(t testing.TB, buckets [2]kv.Store) *logins {
 	t.Helper()
 	hosts := []string{"login.example.com", "mail.example.com", "other.example.com"}
 	var p egress.Policy
 	for _, h := range hosts {
 		p.Allow = append(p.Allow, egress.Rule{Host: h})
 	}
-	l := &logins{world: newWorld(t, p), now: time.Now(), buckets: [2]kv.Store{kvtest.NewMemory(), kvtest.NewMemory()}}
+	l := &logins{world: newWorld(t, p), now: time.Now(), buckets: buckets}
 	l.open()
 	_, err := l.store.Put(t.Context(), "default", secret.Put{Name: "mail", Value: secret.New(canary), TTL: -1, Grants: []secret.Grant{
 		{Where: egress.Rule{Host: hosts[0], Paths: []string{"/oauth/token"}}, As: secret.Basic, Key: "client", OAuth: true},
@@ -315,7 +320,33 @@ func TestOAuth_ends(t *testing.T) {
 	must(t, l.buckets[1].List(t.Context(), "", func(key string, _ []byte, _ uint64) error { return fmt.Errorf("%s is left", key) }))
 }
 
-func revisionOf(t *testing.T, s kv.Store, key string) uint64 {
+// A token that has ended is not exchanged any more, and is hidden still: its host may take it
+// for longer than it said.
+func TestOAuth_hiddenBehindItsEnd(t *testing.T) {
+	l := newLogins(t)
+	got := l.login(nil)
+	l.mu.Lock()
+	l.now = l.now.Add(10 * time.Minute)
+	l.mu.Unlock()
+	l.answer = func(w http.ResponseWriter) bool {
+		_, _ = io.WriteString(w, `{"error":"it was real/access-1","access_token":"real/access-2"}`)
+		return true
+	}
+	if _, body := l.post(loginURL, nil); !strings.Contains(body, got.Access) { // post looks for real ones
+		t.Errorf("the token endpoint answers %s", body)
+	}
+	l.serve(443, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "you said %q, and real/access-1 before", r.Header.Get("Authorization"))
+	}, "mail.example.com")
+	req, err := http.NewRequest(http.MethodGet, mailURL, nil)
+	must(t, err)
+	req.Header.Set("Authorization", "Bearer "+got.Access)
+	if _, body := l.do(req); body != `you said "", and ************* before` {
+		t.Errorf("the host answers %s", body)
+	}
+}
+
+func revisionOf(t testing.TB, s kv.Store, key string) uint64 {
 	t.Helper()
 	_, revision, err := s.Get(t.Context(), key)
 	must(t, err)

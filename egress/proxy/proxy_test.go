@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // world is the public network of a test: hosts by name, each at an address of its own,
 // and a sandbox that reaches it through a proxy.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	proxy   *proxy.Proxy
 	ca      *proxy.Authority
 	rules   atomic.Pointer[egress.Rules]
@@ -61,7 +61,7 @@ type world struct {
 	dialled   []netip.AddrPort
 }
 
-func newWorld(t *testing.T, p egress.Policy) *world {
+func newWorld(t testing.TB, p egress.Policy) *world {
 	t.Helper()
 	w := &world{t: t, hosts: map[string][]netip.Addr{}, listeners: map[netip.AddrPort]string{}}
 	w.policy(p)

@@ -247,7 +247,8 @@ func (s *Service) make(host sandbox.ID, owner Owner) (*machine, error) {
 	}
 	var tokens func() *secret.SandboxTokens
 	if s.c.Tokens != nil {
-		tokens = func() *secret.SandboxTokens { return s.c.Tokens(owner) }
+		kept := s.c.Tokens(owner)
+		tokens = func() *secret.SandboxTokens { return kept }
 	}
 	var local func(string) http.Handler
 	if s.c.Local != nil {

@@ -26,6 +26,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,15 +43,16 @@ import (
 // Where the public network of tests is. The range is for documentation: nothing is there.
 const publicIP = "203.0.113.7"
 
-var publicNames = []string{"api.example.com", "files.example.com", "other.example.com", "pinned.example.com"}
+var publicNames = []string{"api.example.com", "files.example.com", "other.example.com", "pinned.example.com", "login.example.com"}
 
 // internet is a public network of a test's own, in namespaces that a server is started in:
 // names, which are those of one address, and a web server there with TLS and without.
 type internet struct {
 	t        *testing.T
-	net, mnt int    // of the namespaces
-	roots    string // PEM file of who signs for its hosts
-	ears     ears   // of all who listen there
+	net, mnt int      // of the namespaces
+	roots    string   // PEM file of who signs for its hosts
+	ears     ears     // of all who listen there
+	hosts    sync.Map // of handlers, by name, in place of the one that says what it was asked
 	web      http.Handler
 	tls      *tls.Config
 }
@@ -148,7 +150,7 @@ func (n *internet) serve() {
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	n.ok(err)
 	n.ok(os.WriteFile(n.roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	n.web = n.ears.asked(http.HandlerFunc(answer))
+	n.web = n.ears.asked(http.HandlerFunc(n.answer))
 	n.tls = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	n.enter(func() error {
 		for _, port := range []string{"80", "443"} {
@@ -167,6 +169,15 @@ func (n *internet) serve() {
 		}
 		return nil
 	})
+}
+
+// answer is the answer of a host.
+func (n *internet) answer(w http.ResponseWriter, r *http.Request) {
+	if h, ok := n.hosts.Load(r.Host); ok {
+		h.(http.Handler).ServeHTTP(w, r)
+		return
+	}
+	answer(w, r)
 }
 
 // answer says what was asked.
@@ -225,11 +236,23 @@ func newNetworked(t *testing.T, args ...string) *networked {
 // newNetworkedWith is newNetworked with variables of the server.
 func newNetworkedWith(t *testing.T, env []string, args ...string) *networked {
 	t.Helper()
-	n := newInternet(t)
-	w := newWorld(t, args...)
+	return newInternet(t).server(env, args...)
+}
+
+// server starts a server there.
+func (n *internet) server(env []string, args ...string) *networked {
+	n.t.Helper()
+	w := newWorld(n.t, args...)
 	w.enter, w.env = n.enter, append([]string{"SSL_CERT_FILE=" + n.roots}, env...)
 	w.start()
 	return &networked{world: w}
+}
+
+// with is n in a part of its test.
+func (n *networked) with(t *testing.T) *networked {
+	w := *n.world
+	w.t = t
+	return &networked{world: &w, sb: n.sb}
 }
 
 // sh runs a command in the sandbox, and says how it ended if that was not well.
@@ -484,7 +507,7 @@ func TestRegistries(t *testing.T) {
 	w.start()
 	n := &networked{world: w}
 	n.sb = n.create(api.CreateSandbox{Name: "web", Root: true})
-	n.install("on the host's programs")
+	n.install()
 }
 
 // The same in machines with a root file system of their own, in which packages of the
@@ -492,36 +515,37 @@ func TestRegistries(t *testing.T) {
 func registriesInside(m *machines, provider string) {
 	n := &networked{world: m.world}
 	n.sb = n.create(api.CreateSandbox{Provider: provider, Template: "python", MemoryMB: 512, DiskMB: 512, Root: true})
-	n.install(provider)
+	n.install()
 	m.cli("vm", "clean", n.sb.ID)
 }
 
 // install fetches packages by all tools that the sandbox has.
-func (n *networked) install(where string) {
+func (n *networked) install() {
 	n.t.Helper()
 	set, err := registry.Ask(n.ctx(), "sh")
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.bringCargo()
-	tried := 0
 	for _, x := range registries {
-		i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == x.tool })
-		if i < 0 || !reaches(set.Sources[i].URL) || strings.HasPrefix(n.as(x.user, x.has), "exit") {
-			n.t.Logf("%s: %s is not tried: the host has none, does not reach its registry, or the machine has none", where, x.tool)
-			continue
-		}
-		tried++
-		if out := n.as(x.user, x.line); strings.HasPrefix(out, "exit") {
-			n.t.Errorf("%s: %s: %s", where, x.line, out)
-		}
-	}
-	if tried == 0 {
-		n.t.Skip("no registry can be reached from here")
+		n.t.Run(x.tool, func(t *testing.T) {
+			i := slices.IndexFunc(set.Sources, func(s registry.Source) bool { return s.Tool == x.tool })
+			switch has := n.with(t).as(x.user, x.has); {
+			case i < 0:
+				t.Skip("skipped: the host has none, and so no registry for it")
+			case !reaches(set.Sources[i].URL):
+				t.Skip("skipped: its registry is not reached from here")
+			case strings.HasPrefix(has, "exit"):
+				t.Skipf("skipped: the machine has none: %.200s", has)
+			}
+			if out := n.with(t).as(x.user, x.line); strings.HasPrefix(out, "exit") {
+				t.Errorf("%s: %s", x.line, out)
+			}
+		})
 	}
 	for _, r := range set.Sources {
 		if out := n.sh("curl -sS -d x " + r.URL); !strings.Contains(out, "skete egress allow") {
-			n.t.Errorf("%s: a POST to %s: %s", where, r.URL, out)
+			n.t.Errorf("a POST to %s: %s", r.URL, out)
 		}
 	}
 }

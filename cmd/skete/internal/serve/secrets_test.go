@@ -172,7 +172,7 @@ func TestSecrets_tokens(t *testing.T) {
 	web, db := network.Owner{Tenant: "default", ID: "sbx_web"}, network.Owner{Tenant: "default", ID: "sbx_db"}
 	has := func(r *running, of network.Owner) int {
 		t.Helper()
-		list, err := r.tokensOf(of).Live(t.Context(), held(r))
+		list, _, err := r.tokensOf(of).List(t.Context(), held(r))
 		must(t, err)
 		return len(list)
 	}
