@@ -298,6 +298,18 @@ func (t *Table) Plain(path string, scope key.Scope, query map[string]bool, h htt
 	t.mount(http.MethodGet, path, "", scope, query, h)
 }
 
+// Foreign mounts a surface of another vocabulary than the API's on all paths that
+// begin with a prefix: its keys, its errors and its routes are its own business.
+// What is around every route is around it too. It says who a request is of by
+// Admitted, or Refused; a route that says neither is public.
+func (t *Table) Foreign(prefix string, h http.Handler) {
+	t.routes = append(t.routes, Route{Method: "*", Path: prefix, Scope: Public})
+	t.mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // Operation describes a route of the API.
 type Operation struct {
 	Method, Path string
