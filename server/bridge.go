@@ -13,7 +13,7 @@ func (s *Server) registerBridge(c Config) {
 	}
 	e := envd.Config{
 		Sandboxes: s.sandboxes, Records: c.Bridges, Gate: s.gate, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
-		Started: s.metrics.CommandStarted, Log: s.log,
+		Templates: s.templateNames, Started: s.metrics.CommandStarted, Log: s.log,
 	}
 	_, e.Domain = previewDomain(c.Previews)
 	if c.Logins != nil {
@@ -21,6 +21,15 @@ func (s *Server) registerBridge(c Config) {
 	}
 	s.bridge = envd.New(e)
 	s.bridge.Register(s.table)
+}
+
+func (s *Server) templateNames(ctx context.Context) ([]string, error) {
+	all, err := s.templates.List(ctx)
+	var names []string
+	for _, t := range all {
+		names = append(names, t.Name)
+	}
+	return names, err
 }
 
 // Sweep forgets what was kept of sandboxes that are gone.

@@ -46,12 +46,18 @@ type Sandboxes interface {
 	Destroy(ctx context.Context, tenant string, id sandbox.ID) error
 	Guest(ctx context.Context, tenant string, id sandbox.ID) (c *wire.Client, release func(), err error)
 	Dial(ctx context.Context, tenant string, id sandbox.ID, port uint32) (net.Conn, error)
+	Fork(ctx context.Context, tenant string, id sandbox.ID, r sandbox.ForkRequest) ([]sandbox.Info, error)
+	Snapshot(ctx context.Context, tenant string, id sandbox.ID, r sandbox.SnapshotRequest) (sandbox.Snapshot, error)
+	ListSnapshots(ctx context.Context, tenant string) []sandbox.Snapshot
+	DeleteSnapshot(ctx context.Context, tenant string, id sandbox.SnapshotID) error
 	Limits() sandbox.Limits
 }
 
 // Config of a Bridge.
 type Config struct {
 	Sandboxes Sandboxes
+	// Templates are the names of all; base is one beside them.
+	Templates func(ctx context.Context) ([]string, error)
 	// Records keeps which sandboxes have an access token, and what their clients
 	// asked for. It is for this package alone.
 	Records kv.Store
@@ -190,10 +196,19 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
+// missing are parts of the API that are not supported.
+var missing = []string{"/volumes", "/volumecontent", "/secrets", "/v2/templates", "/v3/templates", "/templates", "/teams", "/v2/sandboxes/"}
+
 // unknown answers what this surface does not have. It is logged loudly: SDKs move.
 func (b *Bridge) unknown(w http.ResponseWriter, r *http.Request) {
 	b.Log.Warn("a client of the E2B API asked for what is not here", "method", clip(r.Method), "path", clip(r.URL.Path),
 		"client", clip(r.UserAgent()))
+	for _, name := range missing {
+		if strings.HasPrefix(r.URL.Path, name) {
+			refuse(w, r, notSupported(r.URL.Path))
+			return
+		}
+	}
 	refuse(w, r, errs.New(errs.NotFound, "there is no %s %.200q here", clip(r.Method), r.URL.Path).
 		WithHint("docs/bridges.md lists what works; a newer SDK may ask for more"))
 }

@@ -1,6 +1,7 @@
 package envd
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -142,7 +143,7 @@ func (b *Bridge) writeFiles(w http.ResponseWriter, r *http.Request) error {
 	}
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	named := r.URL.Query().Get("path")
-	step := c.step(r.Context(), "write", named)
+	step := c.step(r.Context(), "write", cmp.Or(named, "several files"))
 	defer step.End()
 	var all []written
 	switch {

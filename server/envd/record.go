@@ -39,7 +39,8 @@ type record struct {
 	// Template as the client named it; "" = the sandbox was not made by such a client.
 	Template string `json:"template,omitempty"`
 	// Internet is what the client said of it.
-	Internet *bool `json:"internet,omitempty"`
+	Internet *bool    `json:"internet,omitempty"`
+	Network  *network `json:"network,omitempty"`
 }
 
 // owner of an access token.

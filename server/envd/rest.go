@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
@@ -58,6 +59,12 @@ func (b *Bridge) routeREST() {
 		"POST /sandboxes/{id}/resume":     {key.Write, "resume-sandbox", connect(timeoutDefault)},
 		"POST /sandboxes/{id}/pause":      {key.Write, "pause-sandbox", b.pause},
 		"GET /sandboxes/{id}/metrics":     {key.Read, "get-sandbox-metrics", b.sandboxMetrics},
+		"PUT /sandboxes/{id}/network":     {key.Write, "update-sandbox", b.updateNetwork},
+		"POST /sandboxes/{id}/snapshots":  {key.Write, "create-snapshot", b.snapshot},
+		"POST /sandboxes/{id}/fork":       {key.Write, "fork-sandbox", b.fork},
+		"GET /snapshots":                  {key.Read, "list-snapshots", b.snapshots},
+		"DELETE /templates/{template}":    {key.Write, "delete-snapshot", b.deleteTemplate},
+		"GET /templates/aliases/{alias}":  {key.Read, "get-template", b.alias},
 	} {
 		b.rest.HandleFunc(pattern, b.api(o.scope, o.name, o.h))
 	}
@@ -144,7 +151,7 @@ type newSandbox struct {
 	AutoResume          *autoResume       `json:"autoResume"`
 	Secure              *bool             `json:"secure"` // a token is always needed
 	AllowInternetAccess *bool             `json:"allow_internet_access"`
-	Network             json.RawMessage   `json:"network"`
+	Network             *network          `json:"network"`
 	Metadata            map[string]string `json:"metadata"`
 	EnvVars             map[string]string `json:"envVars"`
 	MCP                 json.RawMessage   `json:"mcp"`
@@ -158,10 +165,8 @@ type autoResume struct {
 
 // unsupported names an option that was given and is not supported yet; "" = there is none.
 func (n newSandbox) unsupported() string {
-	for name, value := range map[string]json.RawMessage{"network": n.Network, "mcp": n.MCP, "iam": n.IAM, "volumeMounts": n.VolumeMounts} {
-		switch text := strings.Join(strings.Fields(string(value)), ""); text {
-		case "", "null", "{}", "[]":
-		default:
+	for name, value := range map[string]json.RawMessage{"mcp": n.MCP, "iam": n.IAM, "volumeMounts": n.VolumeMounts} {
+		if given(value) {
 			return name
 		}
 	}
@@ -171,7 +176,7 @@ func (n newSandbox) unsupported() string {
 // spec is what the manager is asked for.
 func (n newSandbox) spec(timeout int, l sandbox.Limits) (sandbox.Spec, error) {
 	if name := n.unsupported(); name != "" {
-		return sandbox.Spec{}, errs.New(errs.Invalid, "the option %s is not supported here", name).WithHint("docs/bridges.md lists what is")
+		return sandbox.Spec{}, notSupported(name)
 	}
 	if n.AutoPauseMemory != nil && !*n.AutoPauseMemory && !n.AutoPause {
 		return sandbox.Spec{}, errs.New(errs.Invalid, "autoPauseMemory is of autoPause")
@@ -183,15 +188,43 @@ func (n newSandbox) spec(timeout int, l sandbox.Limits) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Env: n.EnvVars, Metadata: n.Metadata, TTL: ttl, Persist: n.AutoPause,
 		IdleTimeout: l.IdleTimeoutMax, // clients know of the timeout alone
-		NoWake:      n.AutoResume == nil || !n.AutoResume.Enabled,
 	}
+	if _, ok := parseSnapshot(n.TemplateID); ok { // all else is as it was
+		if n.Network != nil || n.AllowInternetAccess != nil && !*n.AllowInternetAccess {
+			return s, errs.New(errs.Invalid, "a sandbox that is made from a snapshot has the network that was there").
+				WithHint("update its network when it runs")
+		}
+		return s, nil
+	}
+	s.NoWake = n.AutoResume == nil || !n.AutoResume.Enabled
 	if n.TemplateID != baseTemplate {
 		s.Template = n.TemplateID
 	}
-	if n.AllowInternetAccess != nil && !*n.AllowInternetAccess {
-		s.Network = "none"
+	return s, n.leaves(&s)
+}
+
+// leaves puts into a spec what may leave the sandbox; where the client says nothing
+// of it, that is the server's default.
+func (n newSandbox) leaves(s *sandbox.Spec) error {
+	if n.Network == nil {
+		if n.AllowInternetAccess != nil && !*n.AllowInternetAccess {
+			s.Network = egress.None
+		}
+		return nil
 	}
-	return s, nil
+	asked := *n.Network
+	if asked.AllowInternet == nil {
+		asked.AllowInternet = n.AllowInternetAccess
+	}
+	p, err := asked.policy()
+	if err != nil {
+		return err
+	}
+	s.Network, p.Profile = p.Profile, ""
+	if len(p.Allow)+len(p.Deny) > 0 {
+		s.Egress = &p
+	}
+	return nil
 }
 
 func timeoutOf(asked *int, otherwise int) (time.Duration, error) {
@@ -229,11 +262,12 @@ func (b *Bridge) create(w http.ResponseWriter, r *http.Request, timeout int) err
 		return err
 	}
 	ctx, tenant := r.Context(), auth.From(r.Context()).Tenant
-	info, err := b.Sandboxes.Create(ctx, tenant, sandbox.CreateRequest{Spec: spec})
+	from, _ := parseSnapshot(in.TemplateID)
+	info, err := b.Sandboxes.Create(ctx, tenant, sandbox.CreateRequest{Spec: spec, From: from})
 	if err != nil {
 		return err
 	}
-	answer, err := b.made(ctx, info, record{Template: in.TemplateID, Internet: in.AllowInternetAccess})
+	answer, err := b.made(ctx, info, record{Template: in.TemplateID, Internet: in.AllowInternetAccess, Network: in.Network})
 	if err != nil { // without its token it is of no use
 		return errors.Join(err, b.Sandboxes.Destroy(context.WithoutCancel(ctx), tenant, info.ID))
 	}
@@ -291,6 +325,7 @@ type private struct {
 	EnvdAccessToken     string    `json:"envdAccessToken,omitempty"`
 	AllowInternetAccess *bool     `json:"allowInternetAccess,omitempty"`
 	Domain              string    `json:"domain,omitempty"`
+	Network             *network  `json:"network,omitempty"`
 	Lifecycle           lifecycle `json:"lifecycle"`
 }
 
@@ -356,7 +391,7 @@ func (b *Bridge) get(w http.ResponseWriter, r *http.Request) error {
 	}
 	d, rec := b.detail(r.Context(), info)
 	d.private = &private{
-		AllowInternetAccess: rec.Internet, Domain: b.Domain,
+		AllowInternetAccess: rec.Internet, Domain: b.Domain, Network: rec.Network,
 		Lifecycle: lifecycle{AutoResume: !info.Spec.NoWake, OnTimeout: onTimeout(info.Spec)},
 	}
 	if auth.From(r.Context()).Scopes.Allow(key.Write) && rec.Tenant != "" {

@@ -357,6 +357,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	if r.server, err = server.New(c); err != nil {
 		return err
 	}
+	r.sweep(r.server.Sweep)
 	secret, created, err := r.server.EnsureAdminKey(ctx)
 	if err != nil {
 		return err
