@@ -48,7 +48,7 @@ func refusedBy(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return connect.NewError(connect.CodeCanceled, err)
 	}
-	if ce, ok := errors.AsType[*connect.Error](err); ok {
+	if ce, ok := err.(*connect.Error); ok { //nolint:errorlint // those of the guest are within ours
 		return ce
 	}
 	if hint := errs.Hint(err); hint != "" {
