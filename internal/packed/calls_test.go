@@ -2,6 +2,7 @@ package packed
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"testing"
@@ -51,7 +52,7 @@ func TestCalls(t *testing.T) {
 func TestCalls_error(t *testing.T) {
 	data := bytes.Repeat([]byte{1, callCode, 3}, 100)
 	got, err := io.ReadAll(newCalls(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(io.ErrClosedPipe)), false))
-	if err != io.ErrClosedPipe || len(got) != len(data) {
+	if !errors.Is(err, io.ErrClosedPipe) || len(got) != len(data) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -170,9 +171,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Hint != "" {
 		message += ". Hint: " + p.Hint
 	}
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	answerError(w, r, refusal{Code: p.Status, Message: message}, err)
 }
 

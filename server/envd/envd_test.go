@@ -3,6 +3,7 @@ package envd
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -81,10 +82,7 @@ func TestWithSignature(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := url.Values{}
-			for k, v := range good {
-				q[k] = v
-			}
+			q := maps.Clone(good)
 			x.change(q)
 			r := httptest.NewRequest(http.MethodGet, "/files?"+q.Encode(), nil)
 			if err := b.withSignature(r, rec, readOperation); (err == nil) != x.ok {
@@ -177,8 +175,14 @@ func TestPolicy(t *testing.T) {
 		})
 	}
 	for _, bad := range []network{
-		{DenyOut: []string{"198.51.100.0/24"}}, {AllowOut: []string{"10.0.0.1"}}, {AllowOut: []string{"a b"}}, {AllowOut: []string{""}},
-		{Rules: json.RawMessage(`{"a":[]}`)}, {EgressProxy: json.RawMessage(`{"address":"x"}`)}, {MaskRequestHost: "x"}, {HTTPSPorts: []int{1}},
+		{DenyOut: []string{"198.51.100.0/24"}},
+		{AllowOut: []string{"10.0.0.1"}},
+		{AllowOut: []string{"a b"}},
+		{AllowOut: []string{""}},
+		{Rules: json.RawMessage(`{"a":[]}`)},
+		{EgressProxy: json.RawMessage(`{"address":"x"}`)},
+		{MaskRequestHost: "x"},
+		{HTTPSPorts: []int{1}},
 	} {
 		if p, err := bad.policy(); !errs.Is(err, errs.Invalid) {
 			t.Errorf("%+v became %+v, %v", bad, p, err)

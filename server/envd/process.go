@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -258,9 +259,7 @@ func (c call) starts(ctx context.Context, req *connect.Request[protocol.StartReq
 // env is what a client's commands may expect, and what was asked for.
 func (c call) env(asked map[string]string) map[string]string {
 	env := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": clientID(c.Sandbox), "E2B_TEMPLATE_ID": c.Template}
-	for k, v := range asked {
-		env[k] = v
-	}
+	maps.Copy(env, asked)
 	return env
 }
 

@@ -451,7 +451,7 @@ func filterOf(q url.Values) (sandbox.Filter, error) {
 	if len(wanted) == 0 {
 		wanted = []string{stateRunning, statePaused}
 	}
-	for _, name := range strings.Split(strings.Join(wanted, ","), ",") {
+	for name := range strings.SplitSeq(strings.Join(wanted, ","), ",") {
 		of, ok := states[name]
 		if !ok {
 			return f, errs.New(errs.Invalid, "%.40q is no state", name).WithHint("running, paused")

@@ -221,7 +221,9 @@ func TestBridge_undo(t *testing.T) {
 			t.Errorf("the history does not tell of %q:\n%s", want, list)
 		}
 	}
-	look := func() string { return b.must("vm", "exec", id, "--", "sh", "-c", "cd /workspace && ls && cat notes/* 2>/dev/null || true") }
+	look := func() string {
+		return b.must("vm", "exec", id, "--", "sh", "-c", "cd /workspace && ls && cat notes/* 2>/dev/null || true")
+	}
 	if got := look(); got != "made" {
 		t.Fatalf("before the undo: %q", got)
 	}
