@@ -105,10 +105,10 @@ lint: ## the linters, and whether a function is dead
 fuzz: ## each fuzz target for FUZZ (default 20s)
 	@scripts/fuzz $(FUZZ)
 
-generate: ## guest/wire from guest.proto
+generate: ## guest/wire and server/envd/protocol from their .proto files
 	@scripts/need protoc:protobuf-compiler
 	@mkdir -p .build && go build -modfile=tools/go.mod -o .build/ google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
-	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire
+	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire ./server/envd/protocol
 
 clean:
 	rm -rf bin .build $(GUEST) $(AGENT) $(RUNSC)

@@ -280,7 +280,7 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	must(t, err)
 	t.Cleanup(func() { must(t, secrets.Close()) })
 	config := server.Config{
-		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Keys: keys, Histories: past, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Keys: keys, Bridges: kv("bridges"), Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {

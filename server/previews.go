@@ -60,15 +60,25 @@ func apartPreviews(p Previews, app http.Handler) http.Handler {
 // previewFrames are the origins of all previews, as a content security policy names
 // them, for a page that shows some in a frame. nil: there are none.
 func previewFrames(p Previews) []string {
-	if p == nil {
+	scheme, domain := previewDomain(p)
+	if domain == "" {
 		return nil
+	}
+	return []string{scheme + "://*." + domain}
+}
+
+// previewDomain is what all previews are beneath, with its port. domain "": there
+// are none.
+func previewDomain(p Previews) (scheme, domain string) {
+	if p == nil {
+		return "", ""
 	}
 	u, err := url.Parse(p.URL(preview.Target{Sandbox: "sbx_x", Port: 1}))
 	if err != nil {
-		return nil
+		return "", ""
 	}
-	_, suffix, _ := strings.Cut(u.Host, ".")
-	return []string{u.Scheme + "://*." + suffix}
+	_, domain, _ = strings.Cut(u.Host, ".")
+	return u.Scheme, domain
 }
 
 // endPreviews ends what is under way. p may be nil.

@@ -36,6 +36,7 @@ import (
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
+	"github.com/skete-dev/skete/server/envd"
 	"github.com/skete-dev/skete/server/history"
 	"github.com/skete-dev/skete/server/inside"
 	"github.com/skete-dev/skete/server/key"
@@ -145,6 +146,8 @@ type Config struct {
 	Audit     Audit     // nil = nothing is kept of who did what
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
+	// Bridges keeps what SDKs of others need to work with sandboxes; nil = they cannot.
+	Bridges kv.Store
 	// Looked is how long the files of a tenant's sandboxes have been looked at; nil = not known.
 	Looked func(tenant string) time.Duration
 	// Steps makes revisions before and after calls that may change files; nil = none are made.
@@ -193,7 +196,8 @@ type Server struct {
 	version   string
 	limits    Limits
 
-	table *route.Table
+	table  *route.Table
+	bridge *envd.Bridge // nil = there is none
 }
 
 // New returns a server that does not listen yet.
@@ -253,6 +257,7 @@ func New(c Config) (*Server, error) {
 	})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
+	s.registerBridge(c)
 	return s, nil
 }
 

@@ -21,6 +21,7 @@ var topics = []struct{ name, about, file string }{
 	{"network", "what leaves a sandbox: rules, names, certificates", "network.md"},
 	{"history", "revisions, undo, and what is kept how long", "history.md"},
 	{"templates", "root file systems: images, recipes, packages", "templates.md"},
+	{"bridges", "SDKs of other services, unmodified", "bridges.md"},
 	{"script", "scripted models, for tests without a model", "script.md"},
 	{"operate", "running a server for others: systemd, checks, disk", "operate.md"},
 }

@@ -65,7 +65,7 @@ func Pack(w io.Writer, program io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(z, program)
+	_, err = io.Copy(z, newCalls(program, false))
 	return errors.Join(err, z.Close())
 }
 
@@ -92,9 +92,10 @@ func Equal(path string, data io.ReadSeeker) (bool, error) {
 		return false, corrupt(err)
 	}
 	defer z.Close()
+	program := newCalls(z, true)
 	want, got := make([]byte, chunkBytes), make([]byte, chunkBytes)
 	for {
-		n, err := io.ReadFull(z, want)
+		n, err := io.ReadFull(program, want)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) && n > 0
 		if err != nil && !last {
 			return false, corrupt(err)
@@ -124,7 +125,7 @@ func place(dir, path string, mode fs.FileMode, data io.ReadSeeker) error {
 		return err
 	}
 	defer os.Remove(tmp.Name())
-	n, err := io.Copy(tmp, io.LimitReader(source{z}, bytesMax+1))
+	n, err := io.Copy(tmp, io.LimitReader(source{newCalls(z, true)}, bytesMax+1))
 	if err == nil && n > bytesMax {
 		err = corrupt(errors.New("too big"))
 	}

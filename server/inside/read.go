@@ -63,7 +63,24 @@ func (s *service) readFile(w http.ResponseWriter, r *http.Request, g guest, in *
 	if rng.suffix > 0 {
 		rng.from = max(0, known.Size-rng.suffix)
 	}
-	return s.sendFile(ctx, w, r, g, in, rng, ranged)
+	return sendFile(ctx, w, r, g.Client, in.Path, in.User, rng, ranged)
+}
+
+// SendFile answers with a file of a guest, or with the one range of it that the
+// request asks for. Nothing was written when it returns an error.
+func SendFile(ctx context.Context, w http.ResponseWriter, r *http.Request, guest *wire.Client, path, user string) error {
+	rng, ranged, err := parseRange(r.Header.Get("Range"))
+	if err != nil {
+		return err
+	}
+	if rng.suffix > 0 {
+		res, err := guest.File.Stat(ctx, connect.NewRequest(&wire.StatRequest{Path: []byte(path), User: user, Follow: true}))
+		if err != nil {
+			return wire.Err(err)
+		}
+		rng.from = max(0, res.Msg.GetEntry().GetSize()-rng.suffix)
+	}
+	return sendFile(ctx, w, r, guest, path, user, rng, ranged)
 }
 
 // conditions answers If-Match and If-None-Match. done: nothing more is to be sent.
@@ -141,9 +158,9 @@ func parseOffset(s string) (int64, error) {
 
 // sendFile streams content from the guest. Its first message has the size,
 // which decides the headers.
-func (s *service) sendFile(ctx context.Context, w http.ResponseWriter, r *http.Request, g guest, in *readFileIn, rng byteRange, ranged bool) error {
+func sendFile(ctx context.Context, w http.ResponseWriter, r *http.Request, guest *wire.Client, path, user string, rng byteRange, ranged bool) error {
 	ctx, cancel := context.WithCancel(ctx)
-	st, err := g.File.Read(ctx, connect.NewRequest(&wire.ReadRequest{Path: []byte(in.Path), User: in.User, Offset: rng.from, Length: rng.length}))
+	st, err := guest.File.Read(ctx, connect.NewRequest(&wire.ReadRequest{Path: []byte(path), User: user, Offset: rng.from, Length: rng.length}))
 	if err != nil {
 		cancel()
 		return wire.Err(err)

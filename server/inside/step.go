@@ -42,13 +42,19 @@ const (
 // ends there; it also does where the guest is gone, or silent though its machine
 // runs. The sandbox does not count as used for that.
 func (s *service) ends(g guest, key string) func(context.Context) {
+	return Ends(g.Client, key, func(ctx context.Context) bool { return s.paused(ctx, g) })
+}
+
+// Ends returns what waits for the end of a command of a guest; paused reports
+// whether its machine cannot answer now, and may later.
+func Ends(guest *wire.Client, key string, paused func(context.Context) bool) func(context.Context) {
 	return func(ctx context.Context) {
 		for away := 0; away < awayMax; {
-			if !s.paused(ctx, g) { // a call to one that is would wait inside
+			if !paused(ctx) { // a call to one that is would wait inside
 				asked := time.Now()
-				running, err := waited(ctx, g.Client, key)
+				running, err := waited(ctx, guest, key)
 				switch {
-				case running && time.Since(asked) >= waitOnce, errors.Is(err, stream.ErrSilent) && s.paused(ctx, g):
+				case running && time.Since(asked) >= waitOnce, errors.Is(err, stream.ErrSilent) && paused(ctx):
 					away = 0
 					continue
 				case running: // too soon to ask again at once

@@ -79,7 +79,7 @@ func (s *service) uploadTree(w http.ResponseWriter, r *http.Request, in *treeIn)
 	}
 	defer g.release()
 	h := &wire.UploadRequest_Header{Path: []byte(in.Path), User: in.User}
-	res, err := pour(r, body, g.File.Upload, func(first bool, data []byte) *wire.UploadRequest {
+	res, err := Pour(r.Context(), body, g.File.Upload, func(first bool, data []byte) *wire.UploadRequest {
 		if !first {
 			return &wire.UploadRequest{Data: data}
 		}

@@ -69,7 +69,7 @@ func (s *service) writeFile(w http.ResponseWriter, r *http.Request, in *writeFil
 		return err
 	}
 	defer g.release()
-	res, err := pour(r, body, g.File.Write, func(first bool, data []byte) *wire.WriteRequest {
+	res, err := Pour(r.Context(), body, g.File.Write, func(first bool, data []byte) *wire.WriteRequest {
 		if !first {
 			return &wire.WriteRequest{Data: data}
 		}
@@ -100,12 +100,12 @@ const (
 	finishMax = 10 * time.Minute // from the last byte to the answer
 )
 
-// pour moves a body into a call of the guest. A body that breaks off must not
+// Pour moves a body into a call of the guest. A body that breaks off must not
 // look whole to the guest, and neither the end of the context nor that of the
 // stream say so reliably: the connection may carry the clean end before it
 // breaks. A second header does, which the guest refuses.
-func pour[Req, Res any](r *http.Request, body io.Reader, open func(context.Context) *connect.ClientStreamForClient[Req, Res], message func(first bool, data []byte) *Req) (*Res, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+func Pour[Req, Res any](ctx context.Context, body io.Reader, open func(context.Context) *connect.ClientStreamForClient[Req, Res], message func(first bool, data []byte) *Req) (*Res, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	watchdog := time.AfterFunc(stallMax, cancel)
 	defer watchdog.Stop()

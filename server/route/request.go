@@ -44,6 +44,29 @@ type remarkKey struct{}
 func noteOf(ctx context.Context) *remark { return ctx.Value(remarkKey{}).(*remark) }
 func note(r *http.Request) *remark       { return noteOf(r.Context()) }
 
+// Admission is who a request of a foreign surface is of, and what it does.
+type Admission struct {
+	Identity  auth.Identity
+	Operation string // its name, for the audit log
+	Sandbox   string // the id of the one that it works in; "" = in none
+	Changes   bool   // it may change something
+}
+
+// Admitted returns the request as one of a: its handler finds the identity (auth.From),
+// can make it a step (Begin), and logs tell of it.
+func (t *Table) Admitted(r *http.Request, a Admission) *http.Request {
+	n := note(r)
+	n.identity, n.operation, n.changes, n.on = a.Identity, a.Operation, a.Changes, a.Sandbox
+	n.caller = caller{steps: t.steps, sandbox: a.Sandbox}
+	return r.WithContext(auth.With(r.Context(), a.Identity))
+}
+
+// Refused notes that a request of a foreign surface was not admitted.
+func Refused(r *http.Request) { note(r).refused = true }
+
+// Wrote reports whether the answer to a request has begun.
+func Wrote(r *http.Request) bool { return note(r).wrote }
+
 // Note keeps an error for the log that the answer can no longer show.
 func Note(r *http.Request, err error) { note(r).err = err }
 
@@ -163,6 +186,12 @@ type recorder struct {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush implements http.Flusher, which not all ask a ResponseController for.
+func (w *recorder) Flush() {
+	w.extend()
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 func (w *recorder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {

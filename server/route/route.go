@@ -42,6 +42,9 @@ import (
 // Public is the scope of routes that need no key.
 const Public key.Scope = "public"
 
+// Own is the scope of foreign surfaces, which admit their callers by themselves.
+const Own key.Scope = "own"
+
 // jsonBytesMax bounds the body of a JSON request.
 const jsonBytesMax = 1 << 20
 
@@ -296,6 +299,18 @@ func (t *Table) Local(path string, h http.HandlerFunc) {
 // the parameters that it reads; nil = it looks after them itself.
 func (t *Table) Plain(path string, scope key.Scope, query map[string]bool, h http.HandlerFunc) {
 	t.mount(http.MethodGet, path, "", scope, query, h)
+}
+
+// Foreign mounts a surface of another vocabulary than the API's on all paths that
+// begin with a prefix: its keys, its errors and its routes are its own business.
+// What is around every route is around it too. It says who a request is of by
+// Admitted, or Refused; a request of which it says neither was anyone's.
+func (t *Table) Foreign(prefix string, h http.Handler) {
+	t.routes = append(t.routes, Route{Method: "*", Path: prefix, Scope: Own})
+	t.mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &patientBody{ReadCloser: r.Body, rc: http.NewResponseController(w)}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Operation describes a route of the API.

@@ -20,6 +20,7 @@ import (
 const (
 	loginsBucket   = "logins"
 	previewsBucket = "previews"
+	bridgesBucket  = "bridges"
 )
 
 // portsKey is the metadata of a sandbox that lists the ports it may show.

@@ -345,6 +345,9 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Audit: r.audit, Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
+	if c.Bridges, err = r.store.KV(ctx, bridgesBucket); err != nil {
+		return err
+	}
 	if r.c.History.Steps {
 		c.Steps = steps{r.histories}
 	}
@@ -354,6 +357,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	if r.server, err = server.New(c); err != nil {
 		return err
 	}
+	r.sweep(r.server.Sweep)
 	secret, created, err := r.server.EnsureAdminKey(ctx)
 	if err != nil {
 		return err

@@ -58,8 +58,8 @@ type upkeep struct {
 	Histories Histories
 	Machines  Machines
 	Events    event.Log
-	Grants    store.ThreadKeys // into previews: records that name a tenant
-	Pending   *store.KV        // erasures that were begun, by tenant
+	Grants    []store.ThreadKeys // of previews and bridges: records that name a tenant
+	Pending   *store.KV          // erasures that were begun, by tenant
 	Log       *slog.Logger
 }
 
@@ -195,8 +195,10 @@ func (u upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bo
 	if e.Histories, err = u.Histories.Erase(tenant); err != nil { // of sandboxes that are long gone too
 		return e, err
 	}
-	if err := u.eraseGrants(ctx, tenant); err != nil {
-		return e, err
+	for _, grants := range u.Grants {
+		if err := eraseGrants(ctx, grants, tenant); err != nil {
+			return e, err
+		}
 	}
 	records, err := u.Records(ctx, tenant)
 	if err != nil {
@@ -254,10 +256,11 @@ func (u upkeep) living(ctx context.Context, tenant string) (ids []sandbox.ID, er
 	}
 }
 
-// eraseGrants removes codes, visits and public links to a tenant's previews.
-func (u upkeep) eraseGrants(ctx context.Context, tenant string) error {
+// eraseGrants removes codes, visits and public links to a tenant's previews, and
+// what was kept of its sandboxes for SDKs of others.
+func eraseGrants(ctx context.Context, grants store.ThreadKeys, tenant string) error {
 	theirs := map[string]uint64{}
-	err := u.Grants.List(ctx, "", func(key string, value []byte, revision uint64) error {
+	err := grants.List(ctx, "", func(key string, value []byte, revision uint64) error {
 		var g struct {
 			Tenant string `json:"tenant"`
 		}
@@ -268,7 +271,7 @@ func (u upkeep) eraseGrants(ctx context.Context, tenant string) error {
 	})
 	for key, revision := range theirs {
 		if err == nil {
-			err = u.Grants.Delete(ctx, key, revision)
+			err = grants.Delete(ctx, key, revision)
 		}
 		if errs.Is(err, errs.NotFound) || errs.Is(err, errs.Conflict) { // it was used or revoked meanwhile
 			err = nil
@@ -345,9 +348,13 @@ func (r *running) openUpkeep(ctx context.Context) (upkeep, error) {
 	if err != nil {
 		return upkeep{}, err
 	}
+	bridges, err := r.store.KV(ctx, bridgesBucket)
+	if err != nil {
+		return upkeep{}, err
+	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return upkeep{
 		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Secrets: r.secrets, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
-		Grants: grants, Pending: pending, Log: r.c.Log,
+		Grants: []store.ThreadKeys{grants, bridges}, Pending: pending, Log: r.c.Log,
 	}, err
 }

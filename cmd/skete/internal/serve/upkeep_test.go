@@ -124,6 +124,12 @@ func TestUpkeep_resumes(t *testing.T) {
 		_, err = grants.Create(ctx, key, []byte(text))
 		must(t, err)
 	}
+	bridges, err := s.KV(ctx, bridgesBucket)
+	must(t, err)
+	for key, text := range map[string]string{"sandbox/sbx_1": `{"tenant":"a"}`, "sandbox/sbx_3": `{"tenant":"b"}`, "seed": "\x01"} {
+		_, err = bridges.Create(ctx, key, []byte(text))
+		must(t, err)
+	}
 	for _, tenant := range []string{"a", "b"} {
 		s.Events().Append(event.Event{Tenant: tenant, Kind: event.Sandbox, ID: "sbx_" + tenant, State: "destroyed", Revision: 1})
 	}
@@ -145,6 +151,9 @@ func TestUpkeep_resumes(t *testing.T) {
 	}
 	if keys := keysOf(t, ctx, grants, u.Pending); !cmp.Equal(keys, []string{"signer", "visit/y"}) {
 		t.Errorf("left are %q", keys)
+	}
+	if keys := keysOf(t, ctx, bridges); !cmp.Equal(keys, []string{"sandbox/sbx_3", "seed"}) {
+		t.Errorf("left of bridges are %q", keys)
 	}
 	secrets, err := s.KV(ctx, "secrets")
 	must(t, err)

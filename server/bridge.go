@@ -1,0 +1,41 @@
+package server
+
+import (
+	"context"
+
+	"github.com/skete-dev/skete/server/envd"
+)
+
+// registerBridge adds the surface for SDKs of others to the table.
+func (s *Server) registerBridge(c Config) {
+	if c.Bridges == nil {
+		return
+	}
+	e := envd.Config{
+		Sandboxes: s.sandboxes, Records: c.Bridges, Gate: s.gate, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
+		Templates: s.templateNames, Started: s.metrics.CommandStarted, Log: s.log,
+	}
+	_, e.Domain = previewDomain(c.Previews)
+	if c.Logins != nil {
+		e.Owner = c.Logins.Good
+	}
+	s.bridge = envd.New(e)
+	s.bridge.Register(s.table)
+}
+
+func (s *Server) templateNames(ctx context.Context) ([]string, error) {
+	all, err := s.templates.List(ctx)
+	var names []string
+	for _, t := range all {
+		names = append(names, t.Name)
+	}
+	return names, err
+}
+
+// Sweep forgets what was kept of sandboxes that are gone.
+func (s *Server) Sweep(ctx context.Context) error {
+	if s.bridge == nil {
+		return nil
+	}
+	return s.bridge.Sweep(ctx)
+}

@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/test/browser"
+)
+
+var updateBridges = flag.Bool("update", false, "write the table of docs/bridges.md")
+
+// bridgeDir has scripts and the exact versions of what they use.
+const bridgeDir = "testdata/bridge"
+
+// pythonPackages installs what the scripts in Python use, and keeps it.
+var pythonPackages = sync.OnceValues(func() (dir string, err error) {
+	wanted, err := os.ReadFile(filepath.Join(bridgeDir, "requirements.txt"))
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(wanted)
+	kept, err := filepath.Abs("../../.build/pip")
+	if err != nil {
+		return "", err
+	}
+	place := filepath.Join(kept, hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(place); err == nil {
+		return place, nil
+	}
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(kept, ".new-"); err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	out, err := exec.Command("pip3", "install", "--quiet", "--disable-pip-version-check", "--root-user-action", "ignore",
+		"--target", dir, "--requirement", filepath.Join(bridgeDir, "requirements.txt")).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("pip3 cannot install what the scripts need (is there a registry?): %w\n%s", err, out)
+	}
+	return place, os.Rename(dir, place)
+})
+
+// foreign is a client of others: a script, and with what it is run.
+type foreign struct {
+	name    string // as the table has it
+	command func(t *testing.T, script string) *exec.Cmd
+	script  string
+}
+
+func nodeClient(pkg string) func(*testing.T, string) *exec.Cmd {
+	return func(t *testing.T, script string) *exec.Cmd {
+		modules := browser.Install(t, bridgeDir)
+		return exec.Command(browser.Node(t), filepath.Join(bridgeDir, script), modules, pkg)
+	}
+}
+
+func pythonClient(t *testing.T, script string) *exec.Cmd {
+	if _, err := exec.LookPath("pip3"); err != nil {
+		t.Skip("skipped: no pip3 on this machine: `make need-test` installs it")
+	}
+	dir, err := pythonPackages()
+	if err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	cmd := exec.Command("python3", filepath.Join(bridgeDir, script))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
+	return cmd
+}
+
+var foreigns = []foreign{
+	{"JavaScript 2.45.0", nodeClient("e2b"), "everything.mjs"},
+	{"JavaScript 2.51.0", nodeClient("e2b-newest"), "everything.mjs"},
+	{"Python 2.63.0", pythonClient, "everything.py"},
+}
+
+// bridged is a server that clients of others may use, and the key that they have.
+type bridged struct {
+	*world
+	address, key string
+}
+
+func newBridged(t *testing.T) *bridged {
+	b := &bridged{address: listenAddress(t)}
+	b.world = newWorld(t, "--providers", "gvisor", "--listen", b.address)
+	b.start()
+	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "somebody-elses-app"})
+	b.ok(err)
+	b.key = made.Secret
+	return b
+}
+
+// run starts a client, with nothing but the two addresses and the key.
+func (b *bridged) run(f foreign, script string) *exec.Cmd {
+	cmd := f.command(b.t, script)
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	at := "http://" + b.address + "/e2b"
+	cmd.Env = append(cmd.Env, "E2B_API_URL="+at, "E2B_SANDBOX_URL="+at, "E2B_API_KEY="+b.key)
+	return cmd
+}
+
+// called is a line of a script.
+type called struct{ Method, Result, Note string }
+
+// Every method that an SDK of E2B exports and that docs/bridges.md claims works,
+// unmodified but for its two addresses and the key: the page's table is made of what
+// this test sees.
+func TestBridge_everyMethod(t *testing.T) {
+	results := map[string]map[string]string{}
+	var methods []string
+	whole := true
+	for _, f := range foreigns {
+		t.Run(f.name, func(t *testing.T) {
+			whole = false
+			b := newBridged(t)
+			cmd := b.run(f, f.script)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s\n%s\n%s", err, out, stderr.String(), b.log)
+			}
+			got := map[string]string{}
+			for line := range bytes.Lines(out) {
+				var c called
+				b.ok(json.Unmarshal(line, &c))
+				if c.Result != "works" && c.Result != "refused" {
+					t.Errorf("%s %s: %s", c.Method, c.Result, c.Note)
+				}
+				got[c.Method] = c.Result
+				if !slices.Contains(methods, c.Method) {
+					methods = append(methods, c.Method)
+				}
+			}
+			if len(got) < 30 {
+				t.Fatalf("only %d methods were called\n%s", len(got), stderr.String())
+			}
+			results[f.name], whole = got, true
+		})
+		if !whole {
+			t.Skip("skipped: not all SDKs could be tried; the table is not compared")
+		}
+	}
+	checkTable(t, methods, results)
+}
+
+// checkTable compares the table of docs/bridges.md with what was seen.
+func checkTable(t *testing.T, methods []string, results map[string]map[string]string) {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| method |")
+	for _, f := range foreigns {
+		b.WriteString(" " + f.name + " |")
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(foreigns)) + "\n")
+	for _, m := range methods {
+		b.WriteString("| " + m + " |")
+		for _, f := range foreigns {
+			result := results[f.name][m]
+			if result == "" {
+				result = "–"
+			}
+			b.WriteString(" " + result + " |")
+		}
+		b.WriteString("\n")
+	}
+	const page, begin, end = "../../docs/bridges.md", "<!-- methods: made by TestBridge_everyMethod -->\n", "<!-- end of methods -->"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	table, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	if *updateBridges {
+		if err := os.WriteFile(page, []byte(head+begin+b.String()+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(table, b.String()); d != "" {
+		t.Errorf("the table of %s is not what was seen (-update writes it):\n%s", page, d)
+	}
+}
+
+// What a client of others changed is a revision by its key, and undo takes it back:
+// a file that it wrote, and what its command did.
+func TestBridge_undo(t *testing.T) {
+	b := newBridged(t)
+	cmd := b.run(foreigns[1], "writes.mjs")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	b.ok(err)
+	id := "sbx_" + strings.TrimSpace(string(out))
+	list := b.must("history", id)
+	for _, want := range []string{"somebody-elses-app", `write "notes/a.txt"`, "exec rm -rf notes", `mkdir "made"`} {
+		if !strings.Contains(list, want) {
+			t.Errorf("the history does not tell of %q:\n%s", want, list)
+		}
+	}
+	look := func() string {
+		return b.must("vm", "exec", id, "--", "sh", "-c", "cd /workspace && ls && cat notes/* 2>/dev/null || true")
+	}
+	if got := look(); got != "made" {
+		t.Fatalf("before the undo: %q", got)
+	}
+	b.must("undo", id, "-y") // the directory
+	b.must("undo", id, "-y") // rm
+	if got := look(); got != "notes\nfirst" {
+		t.Errorf("after two undos: %q", got)
+	}
+	b.must("undo", id, "-y")
+	if got := look(); got != "" {
+		t.Errorf("after three undos: %q", got)
+	}
+}
+
+// A command that a client of others has started goes on when the server is killed; the
+// client finds it by its own method, and sees how it ended.
+func TestBridge_killed(t *testing.T) {
+	for _, f := range foreigns[:2] {
+		t.Run(f.name, func(t *testing.T) {
+			b := newBridged(t)
+			cmd := b.run(f, "killed.mjs")
+			in, err := cmd.StdinPipe()
+			b.ok(err)
+			out, err := cmd.StdoutPipe()
+			b.ok(err)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			b.ok(cmd.Start())
+			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+			lines := bufio.NewScanner(out)
+			if !lines.Scan() {
+				t.Fatalf("it did not begin: %s", stderr.String())
+			}
+			b.kill()
+			b.start()
+			_, err = io.WriteString(in, "again\n")
+			b.ok(err)
+			patience.Within(t, time.Minute, "the client finds its command", func() {
+				if !lines.Scan() {
+					t.Errorf("it did not go on: %s\n%s", stderr.String(), b.log)
+				}
+			})
+			var got struct {
+				ExitCode int
+				Stdout   string
+			}
+			b.ok(json.Unmarshal(lines.Bytes(), &got))
+			if got.ExitCode != 7 || got.Stdout != "after\n" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
