@@ -14,12 +14,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/envd/protocol"
 )
 
 func TestParseID(t *testing.T) {
@@ -209,6 +212,41 @@ func TestTags(t *testing.T) {
 	}
 	if _, err := keyOf(strings.Repeat("x", tagBytesMax+1)); err == nil {
 		t.Error("a long tag has a key")
+	}
+}
+
+// Output is written as Connect's own JSON has it.
+func TestCodec(t *testing.T) {
+	whole := make([]byte, 256)
+	for i := range whole {
+		whole[i] = byte(i)
+	}
+	for _, e := range []*protocol.ProcessEvent_DataEvent{
+		{Output: &protocol.ProcessEvent_DataEvent_Stdout{Stdout: whole}}, {Output: &protocol.ProcessEvent_DataEvent_Stderr{Stderr: whole[:1]}},
+		{Output: &protocol.ProcessEvent_DataEvent_Pty{Pty: whole[:2]}}, {Output: &protocol.ProcessEvent_DataEvent_Pty{}}, {},
+	} {
+		event := &protocol.ProcessEvent{Event: &protocol.ProcessEvent_Data{Data: e}}
+		for _, m := range []proto.Message{&protocol.StartResponse{Event: event}, &protocol.ConnectResponse{Event: event}, &protocol.StartResponse{}, &protocol.ListResponse{}} {
+			got, err := codec{}.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := protojson.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a, b any
+			if json.Unmarshal(got, &a) != nil || json.Unmarshal(want, &b) != nil || !cmp.Equal(a, b) {
+				t.Errorf("%s, want %s", got, want)
+			}
+			back := m.ProtoReflect().New().Interface()
+			if err := (codec{}).Unmarshal(got, back); err != nil || !proto.Equal(back, m) {
+				t.Errorf("%v came back as %v, %v", m, back, err)
+			}
+		}
+	}
+	if _, err := (codec{}).Marshal("x"); err == nil {
+		t.Error("what is no message was written")
 	}
 }
 

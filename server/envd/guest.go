@@ -28,7 +28,7 @@ const messageBytesMax = 16 << 20
 
 // routeEnvd has all that is at envd's port.
 func (b *Bridge) routeEnvd() {
-	options := connect.WithReadMaxBytes(messageBytesMax)
+	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(messageBytesMax), connect.WithCodec(codec{}))
 	path, processes := protocol.NewProcessHandler(processService{b}, options)
 	b.envd.Handle("POST "+path, b.guarded("envd-process", true, processes.ServeHTTP))
 	path, files := protocol.NewFilesystemHandler(filesystemService{b}, options)

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skete-dev/skete/client"
+	"github.com/skete-dev/skete/server/envd/protocol"
+)
+
+// This file measures calls of a bridge beside the same calls of the API, in turns.
+
+// bridgeStreamMB is how much a command writes for the rate of a stream.
+const bridgeStreamMB = 100
+
+// bridged is a sandbox as a client of E2B's API has it.
+type bridged struct {
+	id, token string
+	http      *http.Client
+	process   protocol.ProcessClient
+}
+
+// RoundTrip implements http.RoundTripper: it adds what says for which sandbox a request is.
+func (x *bridged) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, value := range map[string]string{"E2b-Sandbox-Id": x.id, "E2b-Sandbox-Port": "49983", "X-Access-Token": x.token} {
+		r.Header.Set(name, value)
+	}
+	return x.http.Transport.RoundTrip(r)
+}
+
+const bridgeBase = "http://skete/e2b"
+
+// newBridged makes a sandbox by the bridge.
+func (s *server) newBridged(ctx context.Context) (*bridged, error) {
+	x := &bridged{http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", s.socket())
+	}}}}
+	res, err := x.send(ctx, x.http, http.MethodPost, "/v2/sandboxes", "application/json", []byte(`{"templateID":"base","timeout":600}`))
+	if err != nil {
+		return nil, err
+	}
+	var made struct{ SandboxID, EnvdAccessToken string }
+	if err := json.Unmarshal(res, &made); err != nil {
+		return nil, err
+	}
+	x.id, x.token = made.SandboxID, made.EnvdAccessToken
+	x.process = protocol.NewProcessClient(&http.Client{Transport: x}, bridgeBase, connect.WithProtoJSON()) // as SDKs speak
+	return x, nil
+}
+
+func (x *bridged) send(ctx context.Context, c *http.Client, method, path, kind string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, bridgeBase+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", kind)
+	res, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, res.Status, data)
+	}
+	return data, err
+}
+
+// run runs a command and returns how many bytes it wrote.
+func (x *bridged) run(ctx context.Context, argv ...string) (n int64, err error) {
+	st, err := x.process.Start(ctx, connect.NewRequest(&protocol.StartRequest{Process: &protocol.ProcessConfig{Cmd: argv[0], Args: argv[1:]}}))
+	if err != nil {
+		return 0, err
+	}
+	defer st.Close()
+	ended := false
+	for st.Receive() {
+		ev := st.Msg().GetEvent()
+		n += int64(len(ev.GetData().GetStdout()))
+		ended = ended || ev.GetEnd() != nil
+	}
+	if st.Err() == nil && !ended {
+		return n, errors.New("the stream ended before the command")
+	}
+	return n, st.Err()
+}
+
+func (b *bench) bridge(s *server) error {
+	sb, err := s.sandbox(b.ctx)
+	if err != nil {
+		return err
+	}
+	x, err := s.newBridged(b.ctx)
+	if err != nil {
+		return err
+	}
+	sandbox := &http.Client{Transport: x}
+	path := "/files?path=" + url.QueryEscape("/workspace/f")
+	kilobyte := bytes.Repeat([]byte("k"), 1000)
+	for _, m := range []struct {
+		name           string
+		n              int
+		native, bridge func() error
+	}{
+		{
+			"create", 20,
+			func() error { return made(s.sandbox(b.ctx)) },
+			func() error { return made(s.newBridged(b.ctx)) },
+		},
+		{
+			"exec of /bin/true", 200,
+			func() error { return sb.Command("/bin/true").Run(b.ctx) },
+			func() error { return made(x.run(b.ctx, "/bin/true")) },
+		},
+		{
+			"write of 1 kB", 200,
+			func() error { return made(sb.Files().Write(b.ctx, "/workspace/f", kilobyte, client.WriteOptions{})) },
+			func() error {
+				return made(x.send(b.ctx, sandbox, http.MethodPost, path, "application/octet-stream", kilobyte))
+			},
+		},
+		{
+			"read of 1 kB", 200,
+			func() error { return made(sb.Files().Read(b.ctx, "/workspace/f", 1<<20)) },
+			func() error { return made(x.send(b.ctx, sandbox, http.MethodGet, path, "", nil)) },
+		},
+	} {
+		var native, bridge []time.Duration
+		for range b.count(m.n) {
+			for _, one := range []struct {
+				do   func() error
+				into *[]time.Duration
+			}{{m.native, &native}, {m.bridge, &bridge}} {
+				d, err := timed(one.do)
+				if err != nil {
+					return err
+				}
+				*one.into = append(*one.into, d)
+			}
+		}
+		a, c := b.Millis("API: "+m.name, native, "", ""), b.Millis("bridge: "+m.name, bridge, "", "by E2B's protocol, in JSON")
+		b.Value("ratio: bridge / API, "+m.name, c/a, "x", "<= 1.25", "p50 / p50")
+	}
+	var rates []float64
+	for range 3 {
+		var n int
+		d, err := timed(func() (err error) {
+			n, err = x.stream(b.ctx, fmt.Sprintf("head -c %d /dev/zero", bridgeStreamMB*1_000_000))
+			return err
+		})
+		if err == nil && n < bridgeStreamMB*1_000_000 {
+			err = fmt.Errorf("the stream had %d bytes", n)
+		}
+		if err != nil {
+			return err
+		}
+		rates = append(rates, float64(n)/1e6/d.Seconds())
+	}
+	b.Value("bridge: stdout", slices.Max(rates), "MB/s", ">= 150", "in JSON, read and not decoded; the best of three")
+	return nil
+}
+
+// stream runs a command line and returns how many bytes of output came: of each piece
+// of base64 three quarters. A client that decodes measures itself.
+func (x *bridged) stream(ctx context.Context, line string) (n int, err error) {
+	body, err := json.Marshal(map[string]any{"process": map[string]any{"cmd": "/bin/sh", "args": []string{"-c", line}}})
+	if err != nil {
+		return 0, err
+	}
+	framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, bridgeBase+protocol.ProcessStartProcedure, bytes.NewReader(append(framed, body...)))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/connect+json")
+	req.Header.Set("Connect-Protocol-Version", "1")
+	res, err := (&http.Client{Transport: x}).Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	for from := bufio.NewReaderSize(res.Body, 256<<10); ; {
+		var head [5]byte
+		if _, err := io.ReadFull(from, head[:]); err != nil {
+			return n, err
+		}
+		size := int(binary.BigEndian.Uint32(head[1:]))
+		if head[0]&2 != 0 { // the end
+			return n, nil
+		}
+		if _, err := from.Discard(size); err != nil {
+			return n, err
+		}
+		n += max(0, size-len(`{"event":{"data":{"stdout":""}}}`)) * 3 / 4
+	}
+}
+
+// made is whether something could be done.
+func made[T any](_ T, err error) error { return err }
