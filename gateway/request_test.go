@@ -262,13 +262,13 @@ var streams = map[string]struct {
 		llm.Usage{Input: 11, Output: 20, Estimated: true},
 	},
 	"generate, blocked": {
-		generate, "text/event-stream",
-		"data: {\"promptFeedback\":{\"blockReason\":\"SAFETY\"},\"usageMetadata\":{\"promptTokenCount\":11}}\n\n",
+		generate, "application/json",
+		`{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":11}}`,
 		llm.Usage{Input: 11},
 	},
 	"generate that does not tell": {
 		generate, "text/event-stream",
-		strings.Repeat("data: {\"candidates\":[{\"finishReason\":\"STOP\"}]}\n\n", 30),
+		strings.Repeat("data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{}}\n\n", 30),
 		llm.Usage{Input: 100, Output: 15, Estimated: true},
 	},
 	"generate, a lie below zero": {
