@@ -3,7 +3,7 @@ package api
 // Model is a language model that agents of this server can use.
 type Model struct {
 	Name         string `json:"name"`
-	Vendor       string `json:"vendor" doc:"who serves it: anthropic, openai, compat, script"`
+	Vendor       string `json:"vendor" doc:"who serves it: anthropic, openai, google, compat, script"`
 	ID           string `json:"id" doc:"what the vendor calls it"`
 	URL          string `json:"url,omitempty"`
 	WindowTokens int    `json:"window_tokens,omitempty"`

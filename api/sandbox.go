@@ -120,8 +120,8 @@ type Sandbox struct {
 }
 
 // ModelGrant is what the programs of a sandbox may use of the host's models: they find
-// them by OPENAI_BASE_URL and ANTHROPIC_BASE_URL, with a key that is worth nothing
-// elsewhere.
+// them by OPENAI_BASE_URL, ANTHROPIC_BASE_URL and GOOGLE_GEMINI_BASE_URL, with a key that is
+// worth nothing elsewhere.
 type ModelGrant struct {
 	Models    []string `json:"models" minItems:"1" maxItems:"20" doc:"by name, as agents use them; a program that asks for the model default gets the first"`
 	Tokens    int64    `json:"tokens,omitempty" minimum:"0" doc:"in and out, of all calls; default no bound"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ const (
 	messages  dialect = iota // Anthropic's
 	responses                // OpenAI's, the newer one
 	chat                     // OpenAI's, and that of most servers
+	generate                 // Google's
 )
 
 // route is what a request is for.
@@ -27,21 +29,28 @@ type route struct {
 	path    string // at the vendor, behind its base URL without a version
 	list    bool   // of models
 	count   bool   // of tokens
+
+	// In the API of Google the path says these, and the query whether it is to be events.
+	version, model, call string
+	events               bool
 }
 
 // vendorHosts are those of programs that cannot be told another.
-var vendorHosts = map[string]string{"api.anthropic.com": "/anthropic", "api.openai.com": "/openai"}
+var vendorHosts = map[string]string{"api.anthropic.com": "/anthropic", "api.openai.com": "/openai", "generativelanguage.googleapis.com": "/gemini"}
 
 // Hosts are all that the gateway serves.
-func Hosts() []string { return []string{Host, "api.anthropic.com", "api.openai.com"} }
+func Hosts() []string { return append(slices.Sorted(maps.Keys(vendorHosts)), Host) }
 
 // routeOf finds what a request is for; false: nothing, and the dialect is the likeliest.
 func routeOf(r *http.Request) (route, bool) {
 	host, _, _ := strings.Cut(r.Host, ":")
 	path := vendorHosts[strings.ToLower(host)] + r.URL.Path
 	likely := route{dialect: chat}
-	if strings.HasPrefix(path, "/anthropic/") {
+	switch {
+	case strings.HasPrefix(path, "/anthropic/"):
 		likely.dialect = messages
+	case strings.HasPrefix(path, "/gemini/"):
+		likely.dialect = generate
 	}
 	if r.URL.RawPath != "" {
 		return likely, false
@@ -60,7 +69,18 @@ func routeOf(r *http.Request) (route, bool) {
 	case "GET /openai/v1/models":
 		return route{dialect: chat, list: true}, true
 	}
+	if likely.dialect == generate {
+		return generateRoute(r, strings.TrimPrefix(path, "/gemini/"))
+	}
 	return likely, false
+}
+
+// at is what the vendor's address ends with.
+func (r route) at(id string) string {
+	if r.dialect == generate {
+		return r.version + "/models/" + strings.TrimPrefix(id, "models/") + ":" + r.call
+	}
+	return strings.TrimPrefix(r.path, "/v1/")
 }
 
 // speaks reports whether a vendor's models may understand the dialect. Servers that are
@@ -71,6 +91,8 @@ func (d dialect) speaks(vendor string) bool {
 		return d == messages
 	case catalog.OpenAI:
 		return d == responses || d == chat
+	case catalog.Google:
+		return d == generate
 	case catalog.Compat:
 		return true
 	}
@@ -80,6 +102,9 @@ func (d dialect) speaks(vendor string) bool {
 func doorsOf(vendor string) string {
 	if vendor == catalog.Anthropic {
 		return "http://" + Host + "/anthropic/v1/messages"
+	}
+	if vendor == catalog.Google {
+		return "http://" + Host + "/gemini/v1beta/models/MODEL:generateContent"
 	}
 	if vendor == catalog.OpenAI || vendor == catalog.Compat {
 		return "http://" + Host + "/openai/v1/chat/completions"
@@ -101,6 +126,9 @@ var remote = []string{"mcp_servers", "container", "web_search_options", "backgro
 // check refuses what would make the vendor fetch from places, or run things, for the
 // sandbox: its answers and requests would pass by the sandbox's own policy. Denied.
 func (a asked) check(d dialect) error {
+	if d == generate {
+		return a.checkGenerate()
+	}
 	if err := oddFields(a.root); err != nil {
 		return err
 	}
@@ -234,8 +262,11 @@ func refuse(w http.ResponseWriter, d dialect, status int, format string, args ..
 		kind = "api_error"
 	}
 	var body any = map[string]any{"error": map[string]any{"message": text, "type": kind, "param": nil, "code": nil}}
-	if d == messages {
+	switch d {
+	case messages:
 		body = map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": text}}
+	case generate:
+		body = map[string]any{"error": map[string]any{"code": status, "message": text, "status": generateStatus(status)}}
 	}
 	if status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "10")
@@ -247,6 +278,10 @@ func refuse(w http.ResponseWriter, d dialect, status int, format string, args ..
 
 // list answers with the models that the sandbox may use.
 func (d *door) list(w http.ResponseWriter, r *http.Request, of dialect) {
+	if of == generate {
+		d.listGenerate(w, r)
+		return
+	}
 	type model struct {
 		ID      string `json:"id"`
 		Object  string `json:"object,omitempty"`

@@ -13,7 +13,8 @@
 // passed on as it is, but for the name of the model; the answer is passed back byte for
 // byte, as it comes, and counted on its way.
 //
-// The doors are /anthropic/v1/messages (and …/count_tokens), /openai/v1/responses and
-// /openai/v1/chat/completions, each with …/models; at the vendors' own hosts they are
-// without the first part of the path.
+// The doors are /anthropic/v1/messages (and …/count_tokens), /openai/v1/responses,
+// /openai/v1/chat/completions and /gemini/v1beta/models/MODEL:generateContent (and
+// …:streamGenerateContent, …:countTokens, and v1), each with …/models; at the vendors' own
+// hosts they are without the first part of the path.
 package gateway

@@ -162,6 +162,7 @@ func (g *Gateway) Env(tenant, sandbox string) map[string]string {
 	return map[string]string{
 		"ANTHROPIC_BASE_URL": "http://" + Host + "/anthropic", "ANTHROPIC_API_KEY": token,
 		"OPENAI_BASE_URL": "http://" + Host + "/openai/v1", "OPENAI_API_KEY": token,
+		"GOOGLE_GEMINI_BASE_URL": "http://" + Host + "/gemini", "GEMINI_API_KEY": token,
 	}
 }
 
@@ -254,11 +255,11 @@ type call struct {
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route, ok := routeOf(r)
 	if !ok {
-		refuse(w, route.dialect, http.StatusNotFound, "there is nothing at %s %.200s: the doors are /anthropic/v1/messages, /openai/v1/responses and /openai/v1/chat/completions", r.Method, r.URL.Path)
+		refuse(w, route.dialect, http.StatusNotFound, "there is nothing at %s %.200s: the doors are /anthropic/v1/messages, /openai/v1/responses, /openai/v1/chat/completions and /gemini/v1beta/models/MODEL:generateContent", r.Method, r.URL.Path)
 		return
 	}
-	if !d.knows(r) {
-		refuse(w, route.dialect, http.StatusUnauthorized, "the key is not this sandbox's: use the one in ANTHROPIC_API_KEY or OPENAI_API_KEY as it is")
+	if !d.knows(r, route.dialect) {
+		refuse(w, route.dialect, http.StatusUnauthorized, "the key is not this sandbox's: use the one in ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY as it is")
 		return
 	}
 	if route.list {
@@ -275,8 +276,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // knows reports whether a request has this sandbox's token, where its dialect has keys.
-func (d *door) knows(r *http.Request) bool {
-	for _, said := range []string{r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")} {
+func (d *door) knows(r *http.Request, of dialect) bool {
+	keys := []string{r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")}
+	if of == generate {
+		keys = append(append(keys, r.Header.Get("X-Goog-Api-Key")), r.URL.Query()["key"]...)
+	}
+	for _, said := range keys {
 		if hmac.Equal([]byte(said), []byte(d.token)) {
 			return true
 		}
@@ -350,13 +355,18 @@ func (c *call) understand(ctx context.Context, route route) (status int, err err
 	if err != nil {
 		return http.StatusBadRequest, err
 	}
+	if c.dialect == generate {
+		a.model = route.model
+	}
 	if c.endpoint, err = c.door.find(ctx, a.model); err != nil {
 		return http.StatusForbidden, err
 	}
 	if !c.dialect.speaks(c.endpoint.Vendor) {
 		return http.StatusBadRequest, errs.New(errs.Invalid, "the model %s does not speak this API, but that of %s", c.endpoint.Name, doorsOf(c.endpoint.Vendor))
 	}
-	if err = a.check(c.dialect); err != nil {
+	if err = a.check(c.dialect); errs.Is(err, errs.Invalid) {
+		return http.StatusBadRequest, err
+	} else if err != nil {
 		return http.StatusForbidden, err
 	}
 	if b := c.door.c.Grant.Budget; b.CostUSD > 0 && b.Tokens == 0 && c.endpoint.Price == (llm.Price{}) {

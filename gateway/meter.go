@@ -76,7 +76,7 @@ func (m *meter) event(line []byte) {
 		return
 	}
 	m.events++
-	if bytes.Contains(data, []byte(`"usage"`)) {
+	if bytes.Contains(data, []byte(`"usage`)) { // or usageMetadata
 		m.learn(data)
 	}
 }
@@ -108,6 +108,10 @@ type usage struct {
 
 // learn takes what a piece of JSON tells. Later pieces tell more of the same reply.
 func (m *meter) learn(data []byte) {
+	if m.dialect == generate {
+		m.learnGenerate(data)
+		return
+	}
 	var s said
 	if json.Unmarshal(data, &s) != nil {
 		return

@@ -93,7 +93,7 @@ func reason(ctx context.Context, err error) string {
 
 // request is the call as the vendor gets it.
 func (c *call) request(ctx context.Context, to route, said http.Header) (*http.Request, error) {
-	at, err := c.endpoint.At(strings.TrimPrefix(to.path, "/v1/"))
+	at, err := c.endpoint.At(to.at(c.endpoint.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +106,19 @@ func (c *call) request(ctx context.Context, to route, said http.Header) (*http.R
 			req.Header[name] = v
 		}
 	}
+	if to.events {
+		q := req.URL.Query()
+		q.Set("alt", "sse")
+		req.URL.RawQuery = q.Encode()
+	}
 	req.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be counted
 	key := c.endpoint.Key.Reveal()
 	switch {
 	case key == "":
 	case c.endpoint.Vendor == catalog.Anthropic:
 		req.Header.Set("X-Api-Key", key)
+	case c.endpoint.Vendor == catalog.Google:
+		req.Header.Set("X-Goog-Api-Key", key)
 	default:
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -126,7 +133,7 @@ func (c *call) request(ctx context.Context, to route, said http.Header) (*http.R
 func (c *call) fault(w http.ResponseWriter, res *http.Response) {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, errorBytesMax))
 	switch {
-	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden:
+	case res.StatusCode == http.StatusUnauthorized, res.StatusCode == http.StatusForbidden, c.dialect == generate && bytes.Contains(text, []byte(keyInvalid)):
 		c.door.g.c.Log.Warn("a model refuses the key of this host", "model", c.endpoint.Name, "status", res.StatusCode)
 		refuse(w, c.dialect, http.StatusBadGateway, "the server of the model %s refuses the key of this host: its operator must look after it", c.endpoint.Name)
 		return

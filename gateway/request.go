@@ -20,17 +20,19 @@ const (
 
 // asked is a request, as far as it must be understood.
 type asked struct {
+	dialect    dialect
 	model      string
-	begin, end int // of the model's name in the body
+	begin, end int // of the model's name in the body; 0: it is in the path
 	root       map[string]any
 	bytes      int
 }
 
-// parse reads a request. Invalid. Its text stays that of body.
+// parse reads a request; of the dialect generate, the caller knows the model. Invalid. Its
+// text stays that of body.
 func parse(d dialect, body []byte) (asked, error) {
-	a := asked{bytes: len(body)}
+	a := asked{dialect: d, bytes: len(body)}
 	s := scanner{in: body, onField: func(key string, v any, begin, end int) {
-		if name, ok := v.(text); ok && key == "model" {
+		if name, ok := v.(text); ok && key == "model" && d != generate {
 			a.model, a.begin, a.end = name.String(), begin, end
 		}
 	}}
@@ -42,10 +44,10 @@ func parse(d dialect, body []byte) (asked, error) {
 	switch a.root, ok = v.(map[string]any); {
 	case !ok:
 		return asked{}, errs.New(errs.Invalid, "the request is no object of JSON")
-	case a.model == "":
+	case a.model == "" && d != generate:
 		return asked{}, errs.New(errs.Invalid, "the request names no model")
 	}
-	return a, d.counts(a.root)
+	return a, a.counts()
 }
 
 // textOf is what a value says, if it is text.
@@ -58,7 +60,7 @@ func textOf(v any) string {
 
 // named returns the body with another name of the model, and nothing else changed.
 func (a asked) named(body []byte, id string) []byte {
-	if a.model == id {
+	if a.model == id || a.end == 0 {
 		return body
 	}
 	text, err := json.Marshal(id)
@@ -70,17 +72,18 @@ func (a asked) named(body []byte, id string) []byte {
 
 // most is what a call may cost at most, and how many of its tokens are the request's.
 func (a asked) most(e catalog.Endpoint) (amount, int64) {
-	media, mediaBytes := weigh([]any{a.root["messages"], a.root["input"]})
+	media, mediaBytes := a.media()
 	out := int64(e.OutputTokensMax)
 	if out <= 0 {
 		out = outputDefault
 	}
-	for _, key := range []string{"max_tokens", "max_output_tokens", "max_completion_tokens"} {
-		if n, ok := number(a.root[key]); ok {
+	fields, lengths, replies := a.bounds()
+	for _, key := range lengths {
+		if n, ok := number(fields[key]); ok {
 			out = min(out, n)
 		}
 	}
-	if n, ok := number(a.root["n"]); ok {
+	if n, ok := number(fields[replies]); ok {
 		out *= n
 	}
 	in := int64((a.bytes-mediaBytes)/bytesPerToken + media*mediaTokens)
@@ -91,10 +94,28 @@ func (a asked) most(e catalog.Endpoint) (amount, int64) {
 	return amount{calls: 1, tokens: in + out, cost: (float64(in)*max(price.Input, price.CacheWrite) + float64(out)*price.Output) / 1e6}, in
 }
 
+// bounds are the fields that bound an answer, by what its length and the number of replies
+// are called there.
+func (a asked) bounds() (fields map[string]any, lengths []string, replies string) {
+	if a.dialect == generate {
+		return a.generationConfig(), []string{"maxoutputtokens"}, "candidatecount"
+	}
+	return a.root, []string{"max_tokens", "max_output_tokens", "max_completion_tokens"}, "n"
+}
+
+// media counts the images and pages that are in the request, and their bytes.
+func (a asked) media() (count, size int) {
+	if a.dialect == generate {
+		return weighGenerate(a.root)
+	}
+	return weigh([]any{a.root["messages"], a.root["input"]})
+}
+
 // counts refuses numbers of which a cost cannot be told.
-func (d dialect) counts(root map[string]any) error {
-	for _, key := range []string{"max_tokens", "max_output_tokens", "max_completion_tokens", "n"} {
-		v, there := root[key]
+func (a asked) counts() error {
+	fields, lengths, replies := a.bounds()
+	for _, key := range append(lengths, replies) {
+		v, there := fields[key]
 		if !there || v == nil {
 			continue
 		}
@@ -102,8 +123,8 @@ func (d dialect) counts(root map[string]any) error {
 		if !ok || n < 1 {
 			return errs.New(errs.Invalid, "%s is no number above 0", key)
 		}
-		if key == "n" && n > repliesMax {
-			return errs.New(errs.Invalid, "n is more than %d", repliesMax)
+		if key == replies && n > repliesMax {
+			return errs.New(errs.Invalid, "%s is more than %d", key, repliesMax)
 		}
 	}
 	return nil
@@ -148,12 +169,20 @@ func media(m map[string]any) (count, size int) {
 		if !ok && textOf(m["type"]) == "base64" {
 			kind = []byte(textOf(m["media_type"]))
 		}
-		switch {
-		case bytes.HasPrefix(kind, []byte("image/")):
-			return 1, len(data.raw)
-		case bytes.HasPrefix(kind, []byte("application/pdf")):
-			return 1 + min(len(data.raw)/pageBytes, pagesMax), len(data.raw)
+		if n, s := pages(kind, len(data.raw)); s > 0 {
+			return n, s
 		}
+	}
+	return 0, 0
+}
+
+// pages counts what so many bytes of a kind of data are at most.
+func pages(kind []byte, bytesOf int) (count, size int) {
+	switch {
+	case bytes.HasPrefix(kind, []byte("image/")):
+		return 1, bytesOf
+	case bytes.HasPrefix(kind, []byte("application/pdf")):
+		return 1 + min(bytesOf/pageBytes, pagesMax), bytesOf
 	}
 	return 0, 0
 }

@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +21,8 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"a"}`, `{"model" : "\u0061\n" ,"x":[1,{"model":"b"}]}`, `{"mod\u0065l":"a"}`, `{"model":5}`, `{"model":"a"} x`, `{"a":{"model":"b"},"model":"c"}`, "{\"model\":\"\xff\"}",
 		`{"model":"a","model":"b"}`, `[]`, `{"max_tokens":1e9,"model":"a"}`, `{"model":"a","n":"5"}`, "\ufeff{}",
+		`{"contents":[{"role":"user","parts":[{"text":"a"},{"inlineData":{"mimeType":"image/png","data":"aGk="}},{"functionResponse":{"response":{"fileData":1}}}]}]}`,
+		`{"contents":{"parts":{"file_data":{"file_uri":"https://a.example"}}},"tools":{"functionDeclarations":[]},"generation_config":{"max_output_tokens":5,"candidateCount":2}}`,
 	} {
 		f.Add(s)
 	}
@@ -34,9 +39,13 @@ func FuzzParse(f *testing.F) {
 		case err != nil && broken == nil && strings.Contains(err.Error(), "no JSON"):
 			t.Fatalf("%q is refused: %v", body, err)
 		}
-		for _, d := range []dialect{messages, responses, chat} {
+		for _, d := range []dialect{messages, responses, chat, generate} {
 			a, err := parse(d, []byte(body))
 			if err != nil {
+				continue
+			}
+			if d == generate {
+				hides(t, a, body)
 				continue
 			}
 			named := a.named([]byte(body), "other/model")
@@ -57,6 +66,25 @@ func FuzzParse(f *testing.F) {
 			is = nil
 		}
 	})
+}
+
+// hides fails if a request of Google's API is allowed that names a model, or what the vendor
+// has kept, beside its path. Its body stays as it is.
+func hides(t *testing.T, a asked, body string) {
+	if named := a.named([]byte(body), "other/model"); string(named) != body {
+		t.Fatalf("%q becomes %q", body, named)
+	}
+	if most, in := a.most(catalog.Endpoint{}); most.tokens <= 0 || in < 0 {
+		t.Fatalf("%q costs %+v", body, most)
+	}
+	if a.check(generate) != nil {
+		return
+	}
+	for _, key := range []string{"model", "Model", "cachedContent", "cached_content", "generateContentRequest"} {
+		if a.root[key] != nil {
+			t.Fatalf("%q is allowed", body)
+		}
+	}
 }
 
 // plain is what encoding/json makes of the same.
@@ -114,6 +142,7 @@ func TestMost(t *testing.T) {
 		out, in  int64
 		unbound  bool
 		endpoint catalog.Endpoint
+		dialect  dialect
 	}{
 		"asked":        {body: `{"model":"a","max_tokens":70}`, out: 70},
 		"not asked":    {body: `{"model":"a"}`, out: 1000},
@@ -130,11 +159,21 @@ func TestMost(t *testing.T) {
 		"text like an image":    {body: `{"model":"a","max_tokens":70,"messages":[{"content":"` + image + `"},{"content":[{"type":"tool_use","input":{"type":"base64","media_type":"image/png","data":"` + image + `"}}]}]}`, out: 70},
 		"long text":             {body: `{"model":"a","max_tokens":70,"x":"` + strings.Repeat("a word ", 900) + `"}`, out: 70},
 		"nothing said":          {body: `{"model":"a"}`, out: outputDefault, unbound: true},
+		"Google's":              {body: `{"generation_config":{"maxOutputTokens":70,"candidate_count":3},"max_tokens":1}`, out: 210, dialect: generate},
+		"Google's, not said":    {body: `{"maxOutputTokens":70,"max_output_tokens":70}`, out: 1000, dialect: generate},
+		"Google's image": {
+			body: `{"contents":[{"parts":[{"inline_data":{"mime_type":"image/png","data":"` + image + `"}},{"functionResponse":{"parts":{"inlineData":{"mimeType":"application/pdf","data":"` + image + `"}}}}]}]}`,
+			out:  1000, in: 50*mediaTokens + 55, dialect: generate,
+		},
+		"Google's text like an image": {body: `{"contents":[{"parts":[{"functionCall":{"args":{"mimeType":"image/png","data":"` + image + `"}}},{"functionResponse":{"response":{"mimeType":"image/png","data":"` + image + `"}}}]}]}`, out: 1000, dialect: generate},
 	} {
+		if c.dialect == 0 {
+			c.dialect = chat
+		}
 		if !c.unbound {
 			c.endpoint = e
 		}
-		a, err := parse(chat, []byte(c.body))
+		a, err := parse(c.dialect, []byte(c.body))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -196,6 +235,47 @@ var streams = map[string]struct {
 		"data: " + strings.Repeat("x", lineBytesMax) + "\ndata: {\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}\n",
 		llm.Usage{Input: 3, Output: 4},
 	},
+	"generate": {
+		generate, "text/event-stream",
+		"data: {\"candidates\":[{\"content\":{}}],\"usageMetadata\":{\"promptTokenCount\":11,\"cachedContentTokenCount\":4,\"totalTokenCount\":11}}\r\n\r\n" +
+			"data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":11,\"toolUsePromptTokenCount\":2,\"cachedContentTokenCount\":4,\"candidatesTokenCount\":9,\"thoughtsTokenCount\":6}}\r\n\r\n",
+		llm.Usage{Input: 9, CacheRead: 4, Output: 15, Reasoning: 6},
+	},
+	"generate, thoughts first": {
+		generate, "text/event-stream",
+		"data: {\"usageMetadata\":{\"promptTokenCount\":11,\"thoughtsTokenCount\":6}}\n\ndata: {\"usageMetadata\":{\"promptTokenCount\":11,\"thoughtsTokenCount\":6,\"candidatesTokenCount\":3}}\n\ndata: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":11,\"thoughtsTokenCount\":7,\"candidatesTokenCount\":4}}\n",
+		llm.Usage{Input: 11, Output: 11, Reasoning: 7},
+	},
+	"generate, whole": {
+		generate, "application/json; charset=UTF-8",
+		`{"candidates":[{"finishReason":"MAX_TOKENS"}],"usageMetadata":{"promptTokenCount":11,"candidatesTokenCount":9}}`,
+		llm.Usage{Input: 11, Output: 9},
+	},
+	"generate, a list": {
+		generate, "application/json; charset=UTF-8",
+		"[{\"usageMetadata\":{\"promptTokenCount\":11,\"candidatesTokenCount\":2}}\n,\r\n{\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":11,\"candidatesTokenCount\":9}}\n]\n",
+		llm.Usage{Input: 11, Output: 9},
+	},
+	"generate, cut off": {
+		generate, "text/event-stream",
+		strings.Repeat("data: {\"usageMetadata\":{\"promptTokenCount\":11,\"candidatesTokenCount\":1}}\n\n", 40),
+		llm.Usage{Input: 11, Output: 20, Estimated: true},
+	},
+	"generate, blocked": {
+		generate, "application/json",
+		`{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":11}}`,
+		llm.Usage{Input: 11},
+	},
+	"generate that does not tell": {
+		generate, "text/event-stream",
+		strings.Repeat("data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{}}\n\n", 30),
+		llm.Usage{Input: 100, Output: 15, Estimated: true},
+	},
+	"generate, a lie below zero": {
+		generate, "text/event-stream",
+		"data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":-11,\"candidatesTokenCount\":-9,\"thoughtsTokenCount\":-9,\"toolUsePromptTokenCount\":-1,\"cachedContentTokenCount\":-3}}\n",
+		llm.Usage{Input: 100, Estimated: true},
+	},
 	"no JSON": {chat, "text/html", "<html>", llm.Usage{Input: 100, Output: 2, Estimated: true}},
 }
 
@@ -231,11 +311,31 @@ func FuzzMeter(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text string, d int, streams bool) {
-		m := newMeter(dialect(d % 3))
+		m := newMeter(dialect(uint(d) % 4))
 		m.streams = streams
 		_, _ = m.Write([]byte(text))
 		if u := m.usage(100, 200); u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 {
 			t.Fatalf("%+v", u)
+		}
+	})
+}
+
+// FuzzGenerateRoute: whatever the path is, the vendor is asked for the model that is
+// configured and for nothing else.
+func FuzzGenerateRoute(f *testing.F) {
+	for _, s := range []string{"v1beta/models/a:generateContent", "v1/models/google/a:b:countTokens", "v1beta/models/../x:generateContent", "v1beta/models/:generateContent", "v1beta/models", "v1beta/models/a:streamGenerateContent?alt=sse&key=k"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		path, query, _ := strings.Cut(path, "?")
+		to, ok := generateRoute(&http.Request{Method: http.MethodPost, URL: &url.URL{RawQuery: query}}, path)
+		if !ok {
+			return
+		}
+		at, err := catalog.Endpoint{Info: llm.Info{Vendor: catalog.Google}, URL: "https://a.example"}.At(to.at("it"))
+		calls := []string{"generateContent", "streamGenerateContent", "countTokens"}
+		if err != nil || !slices.Contains(calls, to.call) || at != "https://a.example/"+to.version+"/models/it:"+to.call || to.model == "" || slices.Contains(strings.Split(to.model, "/"), "..") {
+			t.Fatalf("%q is %+v, at %s, %v", path, to, at, err)
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"iter"
+
+	"github.com/skete-dev/skete/errs"
 )
 
 // Model is one model of one vendor, ready to be asked.
@@ -24,7 +26,7 @@ type Model interface {
 // asked of the vendor, and zero means unknown.
 type Info struct {
 	Name            string  `json:"name" yaml:"name"`     // how users call it: "anthropic/claude-…", or a name of the configuration
-	Vendor          string  `json:"vendor" yaml:"vendor"` // the driver: anthropic, openai, compat, script, replay
+	Vendor          string  `json:"vendor" yaml:"vendor"` // the driver: anthropic, openai, google, compat, script, replay
 	ID              string  `json:"id" yaml:"id"`         // what the vendor calls it
 	WindowTokens    int     `json:"window_tokens,omitempty" yaml:"window_tokens"`
 	OutputTokensMax int     `json:"output_tokens_max,omitempty" yaml:"output_tokens_max"`
@@ -36,6 +38,17 @@ type Info struct {
 	// Guessed: nothing was configured or known about the model, so the window
 	// is a careful guess and the price is missing.
 	Guessed bool `json:"guessed,omitempty" yaml:"-"`
+	// Programs: it is for programs in sandboxes only, since no driver speaks its API.
+	Programs bool `json:"programs,omitempty" yaml:"-"`
+}
+
+// ForAgents says why an agent cannot use the model. Unsupported; nil: it can.
+func (i Info) ForAgents() error {
+	if !i.Programs {
+		return nil
+	}
+	return errs.New(errs.Unsupported, "the model %s is for programs in sandboxes: agents do not speak the API of %s", i.Name, i.Vendor).
+		WithHint("`skete run --agent gemini` is such a program; or name another model with --model; `skete help models` says how")
 }
 
 // Profile says how models of a family are best treated. The zero value is as any other.

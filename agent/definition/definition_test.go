@@ -402,7 +402,7 @@ func TestResolve_refuses(t *testing.T) {
 		t.Errorf("four levels of sub-agents: %v", err)
 	}
 	_, err := load(t, nil).Resolve("x")
-	if hint := errs.Hint(err); hint != "the agents are: claude-code, codex, default, general-purpose, opencode" {
+	if hint := errs.Hint(err); hint != "the agents are: claude-code, codex, default, gemini, general-purpose, opencode" {
 		t.Errorf("hint %q", hint)
 	}
 }
@@ -442,7 +442,7 @@ func TestFolder(t *testing.T) {
 	if _, err := f.Complete(definition.Definition{Name: "x", Tools: []string{"exekute"}}); !errs.Is(err, errs.Invalid) {
 		t.Errorf("an unknown tool of a definition that was sent along: %v", err)
 	}
-	if n := len(f.List()); n != 9 {
+	if n := len(f.List()); n != 10 {
 		t.Errorf("%d agents", n)
 	}
 	if len(told) != 3 || !strings.Contains(told[2], "b.yaml:1:9") || !strings.Contains(told[2], "d.yaml:1:1") {
@@ -489,7 +489,7 @@ func TestLoad_keepsTheGoodOnes(t *testing.T) {
 	if _, err := definition.Load(many, nil); err == nil || !strings.Contains(err.Error(), "more than 64 agents") {
 		t.Error(err)
 	}
-	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 5 {
+	if set, err := definition.Load(fstest.MapFS{}, nil); err != nil || len(set.List()) != 6 {
 		t.Error(err)
 	}
 }
@@ -506,7 +506,7 @@ func TestBuiltin_notInstalled(t *testing.T) {
 	if err := errors.Join(os.Symlink(mkdir, filepath.Join(bin, "mkdir")), os.WriteFile(filepath.Join(bin, "npm"), []byte(npm), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"codex", "opencode", "claude-code"} {
+	for _, name := range []string{"codex", "opencode", "claude-code", "gemini"} {
 		d, err := load(t, nil).Resolve(name)
 		if err != nil {
 			t.Fatal(err)
@@ -523,7 +523,7 @@ func TestBuiltin_notInstalled(t *testing.T) {
 // The recipes of coding agents install the versions that are installed without them.
 func TestBuiltin_recipes(t *testing.T) {
 	install := regexp.MustCompile(`npm install [^&\n]*\s(\S+@[0-9.]+)`)
-	for _, name := range []string{"codex", "opencode", "claude-code"} {
+	for _, name := range []string{"codex", "opencode", "claude-code", "gemini"} {
 		d, err := load(t, nil).Resolve(name)
 		if err != nil {
 			t.Fatal(err)

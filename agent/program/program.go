@@ -132,36 +132,56 @@ func (m Model) outcome(output string) (text string, ok bool) {
 	if m.p.Events != definition.EventsJSONL {
 		return clip.Text(lastOf(output), textMax), true
 	}
-	said, wrong, done := "", "", false
+	var a account
 	for line := range strings.Lines(output) {
-		e, ok := eventOf(line)
-		if !ok {
-			continue
-		}
-		if words := e.words(); words != "" {
-			said = words
-		}
-		done = e.done()
-		if fault := e.fault(); fault != "" {
-			wrong = fault
-		} else if done {
-			wrong = ""
+		if e, ok := eventOf(line); ok {
+			a.hear(e)
 		}
 	}
 	switch {
-	case wrong != "":
-		return clip.Text(wrong, textMax), false
-	case !done:
+	case a.wrong != "":
+		return clip.Text(a.wrong, textMax), false
+	case !a.done:
 		return clip.Text("The program ended and did not say that it is done. Its last words:\n"+lastOf(output), textMax), false
-	case said == "":
+	case len(a.said) == 0:
 		return "It is done.", true
 	}
-	return clip.Text(said, textMax), true
+	return clip.Text(string(a.said), textMax), true
+}
+
+const noReason = "the program says that it failed, and not why"
+
+// account is what the events so far say of the task.
+type account struct {
+	said  []byte
+	wrong string // "" = nothing
+	lasts bool   // what is wrong stays so, whatever is said after it
+	done  bool
+	more  bool // the next words may go on with these
+}
+
+func (a *account) hear(e event) {
+	if words := e.words(); words != "" {
+		if !a.more || !e.Delta {
+			a.said = a.said[:0]
+		}
+		a.said = append(a.said, words...)
+	}
+	a.more, a.done = e.Delta, e.done()
+	switch fault := e.fault(); {
+	case fault != "":
+		a.wrong, a.lasts = fault, e.Severity == "error"
+	case e.failed():
+		a.wrong = cmp.Or(a.wrong, noReason)
+	case a.done && !a.lasts:
+		a.wrong = ""
+	}
 }
 
 // event is a line of a program that writes events: an object of JSON. Keys that are not
 // here are for those who watch. It is our own form, or that of programs which have others:
-// item and turn are Codex's, part is opencode's, the others below it Claude Code's.
+// item and turn are Codex's, part is opencode's, the three below it Claude Code's, the last
+// ones Gemini CLI's.
 type event struct {
 	Done    bool   `json:"done"`
 	Error   any    `json:"error"`
@@ -180,6 +200,12 @@ type event struct {
 	Subtype string   `json:"subtype"`
 	IsError bool     `json:"is_error"`
 	Errors  []string `json:"errors"`
+
+	Role     string `json:"role"`
+	Content  any    `json:"content"`
+	Delta    bool   `json:"delta"`    // goes on with the words before
+	Status   string `json:"status"`   // of a result
+	Severity string `json:"severity"` // of an error; what is a warning passes
 }
 
 // eventOf reads a line; false: it tells nothing of the task. A key whose value has another
@@ -204,6 +230,11 @@ func (e event) words() string {
 	case e.Type == "item.completed":
 		if e.Item.Type == "agent_message" {
 			return e.Item.Text
+		}
+		return ""
+	case e.Type == "message" && e.Content != nil:
+		if text, ok := e.Content.(string); ok && e.Role == "assistant" {
+			return text
 		}
 		return ""
 	case e.Type == "assistant":
@@ -243,8 +274,12 @@ func (e event) done() bool {
 	if e.ended() {
 		return e.Subtype == "success" && !e.IsError
 	}
-	return e.Done || e.Type == "turn.completed" || e.Type == "step_finish" && e.Part.Reason == "stop"
+	return e.Done || e.Type == "turn.completed" || e.Type == "step_finish" && e.Part.Reason == "stop" || e.Type == "result" && e.Status == "success"
 }
+
+// failed reports whether the event is Gemini CLI's last one and says that it failed; why may
+// stand in an event before.
+func (e event) failed() bool { return e.Type == "result" && e.Status == "error" }
 
 // fault is what went wrong, "" = nothing.
 func (e event) fault() string {
@@ -269,11 +304,11 @@ func (e event) fault() string {
 		}
 		return ""
 	}
-	if text := of(e.Error); text != "" {
+	if text := of(e.Error); text != "" && e.Type != "tool_result" { // of which the agent makes what it can
 		return text
 	}
 	if e.Type == "error" || e.Type == "turn.failed" {
-		return cmp.Or(of(e.Message), "the program says that it failed, and not why")
+		return cmp.Or(of(e.Message), noReason)
 	}
 	return ""
 }

@@ -133,15 +133,38 @@ func TestModel_outcome(t *testing.T) {
 		},
 		"Claude Code had too many turns": {"jsonl", `{"type":"result","subtype":"error_max_turns","is_error":true,"errors":["Reached maximum number of turns (3)"]}`, false, "maximum number of turns", llm.StopFailed},
 		"Claude Code ended early":        {"jsonl", `{"type":"result","subtype":"error_during_execution","is_error":false}`, false, "error_during_execution", llm.StopFailed},
-		"a type of its own":              {"jsonl", `{"type":"result","done":true,"result":"42"}`, false, "42", llm.StopEnd},
-		"Claude Code is not done":        {"jsonl", `{"type":"assistant","message":{"content":[{"type":"text","text":"I begin."}]}}`, false, "did not say that it is done", llm.StopFailed},
-		"keys of its own":                {"jsonl", `{"done":true,"result":"42","item":"a pear","part":2,"errors":0,"is_error":"no","type":7,"subtype":[]}`, false, "42", llm.StopEnd},
-		"lines that are no objects":      {"jsonl", "{\"done\":true,\"result\":\"42\"}\n7\n[\"x\"]\n\"done\"\nnull\n{\"done\":", false, "42", llm.StopEnd},
-		"no events":                      {"jsonl", "hello", false, "hello", llm.StopFailed},
+		"Gemini CLI": {
+			"jsonl", `YOLO mode is enabled. All tool calls will be automatically approved.
+{"type":"init","timestamp":"2026-11-27T03:07:53.514Z","session_id":"dd8bfbb9","model":"default"}
+{"type":"message","role":"user","content":"Fix it."}
+{"type":"message","role":"assistant","content":"I lo","delta":true}
+{"type":"message","role":"assistant","content":"ok.","delta":true}
+{"type":"tool_use","tool_name":"read_file","tool_id":"read_file__1","parameters":{"file_path":"a.txt"}}
+{"type":"tool_result","tool_id":"read_file__1","status":"error","output":"File not found.","error":{"type":"file_not_found","message":"File not found."}}
+{"type":"error","severity":"warning","message":"Loop detected"}
+{"type":"message","role":"assistant","content":"All ","delta":true}
+noise
+{"type":"message","role":"assistant","content":"done.","delta":true}
+{"type":"result","status":"success","stats":{"total_tokens":171,"duration_ms":398,"models":{"m":{"total_tokens":171}}}}
+[Command succeeded with exit code 0]`, false, "=All done.", llm.StopEnd,
+		},
+		"Gemini CLI says nothing":              {"jsonl", `{"type":"message","role":"user","content":"Fix it."}` + "\n" + `{"type":"result","status":"success"}`, false, "=It is done.", llm.StopEnd},
+		"Gemini CLI failed":                    {"jsonl", `{"type":"result","status":"error","error":{"type":"Error","message":"[API Error: skete: no]"},"stats":{}}`, false, "=[API Error: skete: no]", llm.StopFailed},
+		"Gemini CLI failed, and said why":      {"jsonl", `{"type":"error","severity":"error","message":"an empty response"}` + "\n" + `{"type":"result","status":"error","stats":{}}`, false, "=an empty response", llm.StopFailed},
+		"Gemini CLI failed, and not why":       {"jsonl", `{"type":"result","status":"error"}`, false, "not why", llm.StopFailed},
+		"Gemini CLI had too many turns":        {"jsonl", `{"type":"error","severity":"error","message":"Maximum session turns exceeded"}` + "\n" + `{"type":"result","status":"success"}`, false, "=Maximum session turns exceeded", llm.StopFailed},
+		"Gemini CLI is not done":               {"jsonl", `{"type":"message","role":"assistant","content":"I begin.","delta":true}` + "\n" + `{"type":"tool_result","status":"error","error":{"message":"no"}}`, false, "did not say that it is done", llm.StopFailed},
+		"Gemini CLI, in forms that it has not": {"jsonl", `{"type":"message","role":"assistant","content":["x"],"delta":"yes"}` + "\n" + `{"type":"message","role":"system","content":"x"}` + "\n" + `{"type":"result","status":["success"]}`, false, "did not say that it is done", llm.StopFailed},
+		"a type of its own":                    {"jsonl", `{"type":"result","done":true,"result":"42"}`, false, "42", llm.StopEnd},
+		"Claude Code is not done":              {"jsonl", `{"type":"assistant","message":{"content":[{"type":"text","text":"I begin."}]}}`, false, "did not say that it is done", llm.StopFailed},
+		"keys of its own":                      {"jsonl", `{"done":true,"result":"42","item":"a pear","part":2,"errors":0,"is_error":"no","type":7,"subtype":[]}`, false, "42", llm.StopEnd},
+		"lines that are no objects":            {"jsonl", "{\"done\":true,\"result\":\"42\"}\n7\n[\"x\"]\n\"done\"\nnull\n{\"done\":", false, "42", llm.StopEnd},
+		"no events":                            {"jsonl", "hello", false, "hello", llm.StopFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(t, definition.Program{Command: "x", Events: x.events}, user("Fix it."), called(), came(x.output, x.failed))
-			if text := r.Message.String(); !strings.Contains(text, x.says) || r.Stop != x.stop || len(text) > 10<<10 {
+			whole, exact := strings.CutPrefix(x.says, "=")
+			if text := r.Message.String(); !strings.Contains(text, whole) || exact && text != whole || r.Stop != x.stop || len(text) > 10<<10 {
 				t.Errorf("%s: %.300q", r.Stop, text)
 			}
 		})
@@ -163,6 +186,8 @@ func FuzzModel(f *testing.F) {
 	f.Add("Fix it.", `{"type":"text","part":{"text":"All done."}}`+"\n"+`{"type":"step_finish","part":{"reason":"stop"}}`, "jsonl")
 	f.Add("Fix it.", `{"type":"assistant","message":{"content":[{"type":"text","text":"All done."},{"type":"tool_use","name":"Bash"}]}}`+"\n"+`{"type":"result","subtype":"success","is_error":false,"result":"All done."}`, "jsonl")
 	f.Add("Fix it.", `{"type":"result","subtype":"error_max_turns","is_error":true,"errors":["too many"]}`, "jsonl")
+	f.Add("Fix it.", `{"type":"message","role":"assistant","content":"All ","delta":true}`+"\n"+`{"type":"message","role":"assistant","content":"done.","delta":true}`+"\n"+`{"type":"result","status":"success"}`, "jsonl")
+	f.Add("Fix it.", `{"type":"error","severity":"error","message":{"content":[]},"delta":1}`+"\n"+`{"type":"result","status":"error","role":[]}`, "jsonl")
 	f.Add("Fix it.", `{"type":"system","subtype":"init","message":[[]],"content":{},"done":"yes"}`, "jsonl")
 	f.Fuzz(func(t *testing.T, task, output, events string) {
 		p := definition.Program{Command: "x {task}", Events: events}

@@ -23,7 +23,7 @@ func (c *catalog) Open(_ context.Context, name string) (llm.Model, error) {
 	switch name {
 	case "":
 		return named(c.usual), nil
-	case "local", "paid", "other", "script/dir/file":
+	case "local", "paid", "other", "script/dir/file", "google":
 		return named(name), nil
 	}
 	return nil, errs.New(errs.NotFound, "no model %q", name)
@@ -35,7 +35,39 @@ func (n named) Info() llm.Info {
 	if n == "script/dir/file" { // as scripts do, which keep their folder to themselves
 		return llm.Info{Name: "script/file", WindowTokens: 100_000}
 	}
-	return llm.Info{Name: string(n), WindowTokens: 100_000}
+	return llm.Info{Name: string(n), WindowTokens: 100_000, Programs: n == "google"}
+}
+
+// A model that only programs can call is refused to an agent before it begins, whether it
+// is named or the usual one, and granted to a program.
+func TestModel_forPrograms(t *testing.T) {
+	h := newHouse(t, shell)
+	h.models = &catalog{usual: "google"}
+	f := &furnisher{}
+	h.machines = f
+	h.agents["coder"] = definition.Definition{Name: "coder", Program: &definition.Program{Command: "code {task}"}, Tools: []string{"execute"}}
+	k := h.open(nil)
+	for _, s := range []runs.Start{{}, {Model: "google"}} {
+		s.Input = text("go")
+		if _, err := k.Start(t.Context(), tenant, s); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "programs in sandboxes") {
+			t.Errorf("by %q: %v", s.Model, err)
+		}
+	}
+	for _, model := range []string{"", "google"} {
+		run, err := k.Start(t.Context(), tenant, runs.Start{Agent: "coder", Model: model, Input: text("go")})
+		must(t, err)
+		await(t, k, run.ID, over)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, spec := range f.specs {
+		if grant, _ := spec["models"].(map[string]any); fmt.Sprint(grant["models"]) != "[google]" {
+			t.Errorf("it has %v", spec)
+		}
+	}
+	if len(f.specs) != 2 {
+		t.Errorf("%d sandboxes are made", len(f.specs))
+	}
 }
 
 func (n named) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Delta, error] {

@@ -378,6 +378,9 @@ func (k *Supervisor) modelFor(ctx context.Context, d definition.Definition, name
 		return name, nil
 	}
 	m, err := k.c.Models.Open(ctx, name)
+	if err == nil {
+		err = m.Info().ForAgents()
+	}
 	if err != nil || name != "" {
 		return name, err
 	}

@@ -22,6 +22,7 @@ import (
 const (
 	anthropicDefault = "claude-sonnet-5-5"
 	openaiDefault    = "gpt-5.5"
+	googleDefault    = "gemini-2.5-pro"
 )
 
 // keyBytesMax bounds a file that holds a key.
@@ -161,6 +162,10 @@ func (c *Catalog) complete(e Entry, source string) entry {
 	case OpenAI:
 		e.KeyEnv = e.keyEnvOr("OPENAI_API_KEY")
 		e.URL = first(e.URL, c.getenv("OPENAI_BASE_URL"))
+	case Google:
+		e.KeyEnv = e.keyEnvOr(c.googleKey())
+		e.URL = first(e.URL, c.getenv("GOOGLE_GEMINI_BASE_URL"))
+		info.Programs = true
 	case Script:
 		info.ID = first(e.ID, filepath.Base(e.Script)) // never its folder: users see it
 	}
@@ -178,7 +183,7 @@ func (e Entry) keyEnvOr(name string) string {
 func (c *Catalog) named(ctx context.Context, vendor, id string) (entry, error) {
 	e := Entry{Name: vendor + "/" + id, Vendor: vendor, ID: id}
 	switch vendor {
-	case Anthropic, OpenAI:
+	case Anthropic, OpenAI, Google:
 		return c.complete(e, sourceName), nil
 	case Script:
 		e.ID, e.Script = "", id
@@ -238,6 +243,9 @@ func (c *Catalog) choose(ctx context.Context) (entry, error) {
 	if wanted != "" {
 		return entry{}, c.notFound(wanted)
 	}
+	if e := c.google(); c.getenv(e.KeyEnv) != "" { // after the local ones: an agent cannot use it, a program can
+		return e, nil
+	}
 	return entry{}, errs.New(errs.Unsupported, "there is no model to ask: none is configured, no key is in the environment, and no local server answers").
 		WithHint("set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start a local server (`ollama serve`), or try the scripted model (--model script/FILE); `skete help models` says how")
 }
@@ -271,6 +279,8 @@ func (c *Catalog) open(e entry) (llm.Model, error) {
 		return opened(anthropic.New(anthropic.Config{Info: e.info, Key: key, URL: e.URL, Headers: headers, HTTP: c.client}))
 	case OpenAI:
 		return opened(openai.New(openai.Config{Info: e.info, Key: key, URL: e.URL, Headers: headers, HTTP: c.client, Summary: e.Summary}))
+	case Google:
+		return forPrograms{e.info}, nil
 	}
 	return opened(compat.New(compat.Options{Info: e.info, Key: key, URL: e.URL, Headers: headers, Transport: c.transport}))
 }
@@ -295,7 +305,7 @@ func (c *Catalog) key(e Entry) (llm.Key, error) {
 	if v := strings.TrimSpace(c.getenv(e.KeyEnv)); v != "" {
 		return llm.NewKey(v), nil
 	}
-	own := map[string]string{Anthropic: "ANTHROPIC_API_KEY", OpenAI: "OPENAI_API_KEY"}[e.Vendor]
+	own := map[string]string{Anthropic: "ANTHROPIC_API_KEY", OpenAI: "OPENAI_API_KEY", Google: c.googleKey()}[e.Vendor]
 	if e.URL != "" && e.KeyEnv == own {
 		return llm.Key{}, nil
 	}

@@ -86,6 +86,10 @@ func TestOpen_choosesByConfigurationThenEnvironmentThenLocalServer(t *testing.T)
 		{"then Anthropic's key", catalog.Config{}, keys, local, "", "anthropic/claude-sonnet-5-5"},
 		{"then OpenAI's key", catalog.Config{}, env{"OPENAI_API_KEY": "sk-o"}, local, "", "openai/gpt-5.5"},
 		{"then a local server", catalog.Config{}, nil, local, "", "ollama/qwen3:8b"},
+		{"before Google's key", catalog.Config{}, env{"GEMINI_API_KEY": "k"}, local, "", "ollama/qwen3:8b"},
+		{"then Google's key", catalog.Config{}, env{"GEMINI_API_KEY": "k"}, nil, "", "google/gemini-2.5-pro"},
+		{"or its other one", catalog.Config{}, env{"GOOGLE_API_KEY": "k"}, nil, "", "google/gemini-2.5-pro"},
+		{"Google's models have names", catalog.Config{}, env{"GOOGLE_API_KEY": "k"}, local, "google/gemini-9", "google/gemini-9"},
 		{"SKETE_MODEL may be a local id", catalog.Config{}, env{"SKETE_MODEL": "big"}, local, "", "vllm/big"},
 		{"compat/ID is any local server's", catalog.Config{}, nil, local, "compat/big", "vllm/big"},
 		{"SERVER/ID is that server's", catalog.Config{}, nil, local, "ollama/qwen3:8b", "ollama/qwen3:8b"},
@@ -123,6 +127,7 @@ func TestOpen_saysWhatToDoIfThereIsNoModel(t *testing.T) {
 		{catalog.Config{}, env{"SKETE_MODEL": "gone"}, "", errs.NotFound, "vendor/id"},
 		{catalog.Config{}, nil, "anthropic/claude-opus-5-5", errs.Unsupported, "ANTHROPIC_API_KEY"},
 		{catalog.Config{}, nil, "openai/gpt-5.5", errs.Unsupported, "OPENAI_API_KEY"},
+		{catalog.Config{}, nil, "google/gemini-2.5-pro", errs.Unsupported, "GEMINI_API_KEY"},
 		{configured, nil, "theirs", errs.Unsupported, "THEIR_KEY"},
 		{configured, nil, "filed", errs.Unsupported, "key_file"},
 		{catalog.Config{}, nil, "compat/qwen", errs.Unsupported, "url"},
@@ -420,7 +425,7 @@ func TestValidate_refusesWhatCannotWork(t *testing.T) {
 	cases := []struct{ yaml, want string }{
 		{`models: [{name: "", vendor: openai, id: x}]`, "no name"},
 		{`models: [{name: "a b", vendor: openai, id: x}]`, "no name"},
-		{`models: [{name: a, vendor: google, id: x}]`, "vendor"},
+		{`models: [{name: a, vendor: mistral, id: x}]`, "vendor"},
 		{`models: [{name: a, vendor: openai}]`, "id is missing"},
 		{`models: [{name: a, vendor: compat, id: x}]`, "url is missing"},
 		{`models: [{name: a, vendor: compat, id: x, url: "ftp://x"}]`, "url"},
@@ -507,5 +512,30 @@ func TestProfiles(t *testing.T) {
 		if got := p.Edit; p.Serial != (want == "serial") || p.Serial != (p.Advice != "") || !p.Serial && got != want {
 			t.Errorf("%s: %+v, want %q", id, p, want)
 		}
+	}
+}
+
+// Google's models are there for programs; an agent that is to use one is told so.
+func TestOpen_googleIsForPrograms(t *testing.T) {
+	c := newCatalog(t, catalog.Config{}, env{"GOOGLE_API_KEY": "of-google", "GEMINI_API_KEY": "of-gemini", "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:1"}, nil)
+	m, err := c.Open(t.Context(), "google/gemini-2.5-pro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Info().ForAgents(); !errs.Is(err, errs.Unsupported) || !strings.Contains(err.Error(), "programs in sandboxes") {
+		t.Errorf("%v", err)
+	}
+	for _, err := range m.Stream(t.Context(), &llm.Request{}) {
+		if err == nil || !strings.Contains(err.Error(), "programs in sandboxes") {
+			t.Errorf("%v", err)
+		}
+	}
+	e, err := c.Endpoint(t.Context(), "google/gemini-2.5-pro")
+	if err != nil || e.Vendor != "google" || e.Key.Reveal() != "of-google" || e.URL != "http://127.0.0.1:1" || e.OutputTokensMax != 65_536 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	list := c.List(t.Context())
+	if len(list) != 1 || list[0].Info.Name != "google/gemini-2.5-pro" || list[0].State != catalog.Keyed || !list[0].Default {
+		t.Errorf("%+v", list)
 	}
 }

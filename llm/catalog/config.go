@@ -21,11 +21,12 @@ type Config struct {
 // known about the model.
 type Entry struct {
 	Name   string `yaml:"name"`
-	Vendor string `yaml:"vendor"` // anthropic, openai, compat, script
+	Vendor string `yaml:"vendor"` // anthropic, openai, google, compat, script
 	ID     string `yaml:"id"`     // what the vendor calls it
 	URL    string `yaml:"url"`
 	// KeyEnv names a variable, KeyFile a file, that holds the key. Without
-	// either it is ANTHROPIC_API_KEY, OPENAI_API_KEY, or, for compat, none.
+	// either it is ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY or
+	// GEMINI_API_KEY, or, for compat, none.
 	KeyEnv  string `yaml:"key_env"`
 	KeyFile string `yaml:"key_file"`
 
@@ -47,11 +48,12 @@ type Entry struct {
 const (
 	Anthropic = "anthropic"
 	OpenAI    = "openai"
+	Google    = "google" // for programs in sandboxes: no driver speaks its API
 	Compat    = "compat"
 	Script    = "script"
 )
 
-var vendors = []string{Anthropic, OpenAI, Compat, Script}
+var vendors = []string{Anthropic, OpenAI, Google, Compat, Script}
 
 // modelsMax bounds the entries of a configuration.
 const modelsMax = 1000

@@ -40,6 +40,8 @@ func (c *Catalog) Endpoint(ctx context.Context, name string) (Endpoint, error) {
 		out.URL = first(out.URL, anthropic.URL)
 	case OpenAI:
 		out.URL = first(out.URL, openai.URL)
+	case Google:
+		out.URL = first(out.URL, googleURL)
 	}
 	for k, v := range e.Headers {
 		out.Headers[k] = llm.NewKey(v)
@@ -47,15 +49,18 @@ func (c *Catalog) Endpoint(ctx context.Context, name string) (Endpoint, error) {
 	return out, nil
 }
 
-// At is the address of a call of the server's API, messages or chat/completions for one.
-// Invalid: the URL.
+// At is the address of a call of the server's API, messages or chat/completions for one. A
+// call that begins with its version, as those of Google's API do, has that one and not the
+// URL's. Invalid: the URL.
 func (e Endpoint) At(call string) (string, error) {
 	u, err := url.Parse(e.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		return "", errs.New(errs.Invalid, "the URL of the model %s cannot be used", e.Name)
 	}
 	base, whole := strings.CutSuffix(strings.TrimRight(u.Path, "/"), "/chat/completions")
-	if e.Vendor == Compat && base == "" && !whole || e.Vendor == Anthropic && !strings.HasSuffix(base, "/v1") {
+	if strings.HasPrefix(call, "v1/") || strings.HasPrefix(call, "v1beta/") {
+		base = strings.TrimSuffix(strings.TrimSuffix(base, "/v1"), "/v1beta")
+	} else if e.Vendor == Compat && base == "" && !whole || e.Vendor == Anthropic && !strings.HasSuffix(base, "/v1") {
 		base += "/v1"
 	}
 	u.Path, u.RawPath, u.Fragment = base+"/"+call, "", ""

@@ -46,6 +46,7 @@ func TestEndpoint_At(t *testing.T) {
 		{Anthropic, "https://a.example/proxy", "https://a.example/proxy/v1/chat/completions"},
 		{OpenAI, "https://a.example", "https://a.example/chat/completions"},
 		{OpenAI, "https://a.example/v1", "https://a.example/v1/chat/completions"},
+		{Google, "https://a.example/x", "https://a.example/x/chat/completions"},
 		{Compat, "http://a.example:1", "http://a.example:1/v1/chat/completions"},
 		{Compat, "http://a.example:1/api/v3", "http://a.example:1/api/v3/chat/completions"},
 		{Compat, "http://a.example:1/v1/chat/completions", "http://a.example:1/v1/chat/completions"},
@@ -57,6 +58,20 @@ func TestEndpoint_At(t *testing.T) {
 		got, err := (Endpoint{Info: llm.Info{Vendor: c.vendor}, URL: c.url}).At("chat/completions")
 		if got != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%s at %s: %q, %v", c.vendor, c.url, got, err)
+		}
+	}
+}
+
+// A call that says its version has that one, whatever the URL says.
+func TestEndpoint_At_version(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://a.example": "https://a.example/v1beta/models/m%3F:generateContent", "https://a.example/v1beta/": "https://a.example/v1beta/models/m%3F:generateContent",
+		"https://a.example/proxy/v1?key=1": "https://a.example/proxy/v1beta/models/m%3F:generateContent?key=1",
+	} {
+		for _, vendor := range []string{Google, Compat} {
+			if got, err := (Endpoint{Info: llm.Info{Vendor: vendor}, URL: url}).At("v1beta/models/m?:generateContent"); err != nil || got != want {
+				t.Errorf("%s at %s: %s, %v", vendor, url, got, err)
+			}
 		}
 	}
 }

@@ -57,6 +57,9 @@ func (c *Catalog) List(ctx context.Context) []Model {
 	if c.getenv("OPENAI_API_KEY") != "" {
 		add(c.complete(Entry{Name: OpenAI + "/" + openaiDefault, Vendor: OpenAI, ID: openaiDefault}, sourceEnv))
 	}
+	if e := c.google(); c.getenv(e.KeyEnv) != "" {
+		add(e)
+	}
 	for _, s := range c.scout.look(ctx) {
 		add(c.local(s))
 	}

@@ -60,6 +60,17 @@ var codingAgents = []struct {
 		},
 		[]string{`"name":"Write"`, `"name":"Bash"`, `"type":"tool_result"`, `"subtype":"success"`},
 	},
+	{
+		"gemini", "google",
+		llmtest.Google{},
+		func(id, file, text string) llm.Block {
+			return callOf(id, "write_file", map[string]any{"file_path": "/workspace/" + file, "content": text})
+		},
+		func(id, line string) llm.Block {
+			return callOf(id, "run_shell_command", map[string]any{"command": line, "description": "Runs it"})
+		},
+		[]string{`"tool_name":"write_file"`, `"tool_name":"run_shell_command"`, `"type":"tool_result"`, `"type":"result"`},
+	},
 }
 
 func callOf(id, name string, args map[string]any) llm.Block {
@@ -72,7 +83,10 @@ func callOf(id, name string, args map[string]any) llm.Block {
 type tolerant struct{ llmtest.Dialect }
 
 // Parse implements llmtest.Dialect.
-func (tolerant) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
+func (v tolerant) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
+	if google, ok := v.Dialect.(llmtest.Google); ok { // which has the model in the path
+		return google.Parse(r, body)
+	}
 	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	seen := llmtest.Seen{Key: bearer + r.Header.Get("X-Api-Key"), Body: body}
 	var asked struct {
@@ -95,11 +109,12 @@ func (tolerant) Parse(r *http.Request, body []byte) (llmtest.Seen, error) {
 
 // The test that an agent writes and runs, and its search for the host's key where its user
 // may look. The word of the task, which is in the agent's own variables, shows that the
-// search finds something. The patterns do not find themselves.
+// search finds something. The patterns do not find themselves. Gemini CLI runs nothing that
+// has a command in a command.
 const (
 	sumTest = "const test = require(\"node:test\"), assert = require(\"node:assert\");\ntest(\"sum\", () => assert.equal(1 + 2, 3));\n"
 	runTest = "node --test sum.test.js"
-	lookFor = `for word in 'the-key-of-the-hos[t]' 'canary-of-the-tas[k]'; do echo "found in $(grep -rlsa --exclude-dir=node_modules "$word" "$HOME" /workspace /tmp /proc/[0-9]*/environ /proc/[0-9]*/cmdline | wc -l)"; done; env | grep -c 'the-key-of-the-hos[t]'`
+	lookFor = `for word in 'the-key-of-the-hos[t]' 'canary-of-the-tas[k]'; do grep -rlsa --exclude-dir=node_modules "$word" "$HOME" /workspace /tmp /proc/[0-9]*/environ /proc/[0-9]*/cmdline | wc -l | sed 's/^/found in /'; done; env | grep -c 'the-key-of-the-hos[t]'`
 )
 
 // Coding agents that people use work by `skete run --agent`, as they are in the package

@@ -674,6 +674,39 @@ func (n *networked) inFork(ask, token string) {
 	n.sb = parent
 }
 
+// So it is in Google's API, whose key may be in the query, and at Google's own host.
+func TestNetwork_google(t *testing.T) {
+	up := llmtest.NewServer(llmtest.Google{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("Hello from the model.")}, Usage: llm.Usage{Input: 50, Output: 7}, Piece: 100}))
+	defer up.Close()
+	w := newWorld(t, "--providers", "gvisor")
+	w.withModelAt("google", up.URL)
+	w.start()
+	n := &networked{world: w}
+	n.sb = n.create(api.CreateSandbox{Name: "web", Network: "none", Models: &api.ModelGrant{Models: []string{"fast"}, Tokens: 5_000}, MemoryMB: 256, DiskMB: 64})
+	const ask = `curl -sS -H "x-goog-api-key: $GEMINI_API_KEY" -H 'Content-Type: application/json' "$GOOGLE_GEMINI_BASE_URL/v1beta/models/default:streamGenerateContent?alt=sse" -d '{"contents":[{"parts":[{"text":"Hi."}]}],"generationConfig":{"maxOutputTokens":50}}'`
+	there := strings.ReplaceAll(ask, "$GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")
+	n.says("where it is granted", map[string]string{
+		ask:   "Hello from the model.",
+		there: "Hello from the model.",
+		strings.NewReplacer("x-goog-api-key: $GEMINI_API_KEY", "X-A: b", "alt=sse", "alt=sse&key=$GEMINI_API_KEY").Replace(there): "Hello from the model.",
+		`curl -sS "$GOOGLE_GEMINI_BASE_URL/v1beta/models?key=$GEMINI_API_KEY"`:                                                    `"name":"models/fast"`,
+		strings.Replace(ask, "key: $GEMINI_API_KEY", "key: mine", 1):                                                              "the key is not this sandbox's",
+		strings.Replace(ask, "default", "gemini-9", 1):                                                                            "may not use the model",
+		strings.Replace(there, `"contents"`, `"tools":[{"googleSearch":{}}],"contents"`, 1):                                       "googleSearch",
+	})
+	for _, seen := range up.Seen() {
+		if seen.Key != vendorKey || seen.Model != "fast-1" {
+			t.Errorf("the model's server sees %q, %q", seen.Key, seen.Model)
+		}
+	}
+	if m, err := n.sb.Models(n.ctx()); err != nil || m.Used.Calls != 3 || m.Used.Tokens != 3*57 {
+		t.Errorf("it has used %+v, %v", m.Used, err)
+	}
+	if out := n.sh("env; cat /proc/*/environ"); strings.Contains(out, vendorKey) {
+		t.Errorf("the sandbox has the host's key: %s", out)
+	}
+}
+
 // A program in a machine uses a model of the host by the libraries' own variables: with
 // the key of the sandbox, which is worth nothing in another one, and never with the
 // host's. Its calls are counted, also over kill -9 of the server.

@@ -100,9 +100,9 @@ not say otherwise, and its own sandbox is removed at the end unless --keep is gi
 
 With --program a program works in the place of a model: an agent of your own or of
 somebody else's, whose output is shown as it comes. It finds the task in SKETE_TASK or
-where {task} stands, and models of the server by OPENAI_BASE_URL and
-ANTHROPIC_BASE_URL, without a key (skete help models). Its sandbox is removed when it is
-over, unless --keep is given. --inject puts files of a directory there before.
+where {task} stands, and models of the server by OPENAI_BASE_URL, ANTHROPIC_BASE_URL
+and GOOGLE_GEMINI_BASE_URL, without a key (skete help models). Its sandbox is removed when
+it is over, unless --keep is given. --inject puts files of a directory there before.
 ` + exitCodes,
 		Example: `  skete run 'Fix the failing test in /workspace'
   skete run --agent reviewer --file task.md --budget-cost 0.50

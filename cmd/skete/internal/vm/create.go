@@ -45,7 +45,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.IntVar(&f.diskIOPS, "disk-iops", 0, "operations a second of its disks (default no bound; firecracker and qemu)")
 	fs.IntVar(&f.pids, "pids", 0, "processes and threads (default 512)")
 	fs.StringVar(&f.network, "network", "", "what leaves it: none, default (reading where packages and public repositories are), open (everything to public addresses), or a file of rules; see skete help network (default the server's, which is default)")
-	fs.StringArrayVar(&f.models, "model", nil, "a model of the host that its programs may use, by OPENAI_BASE_URL and ANTHROPIC_BASE_URL (may be repeated)")
+	fs.StringArrayVar(&f.models, "model", nil, "a model of the host that its programs may use, by OPENAI_BASE_URL, ANTHROPIC_BASE_URL and GOOGLE_GEMINI_BASE_URL (may be repeated)")
 	fs.Int64Var(&f.modelTokens, "model-tokens", 0, "tokens that all their calls may use (default no bound)")
 	fs.Float64Var(&f.modelUSD, "model-usd", 0, "US dollars that all their calls may cost (default no bound)")
 	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")

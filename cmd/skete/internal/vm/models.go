@@ -19,9 +19,9 @@ func (a commands) vmModels() *cobra.Command {
 		Use: "models [ID]", Short: "See and change which models the programs of a sandbox may use",
 		Long: `Show which models of the host the programs of a sandbox may use, and what they have
 used. With flags, change that from the next call on: what no flag names stays. Budgets
-count all calls, those before too. Programs find models by OPENAI_BASE_URL and
-ANTHROPIC_BASE_URL, which a machine has from its next start on if it began without
-any. See skete help models.`,
+count all calls, those before too. Programs find models by OPENAI_BASE_URL,
+ANTHROPIC_BASE_URL and GOOGLE_GEMINI_BASE_URL, which a machine has from its next start
+on if it began without any. See skete help models.`,
 		Example: "  skete vm models web\n  skete vm models web --model fast --model careful --usd 5\n  skete vm models web --usd 10\n  skete vm models web --none",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
