@@ -22,7 +22,7 @@ const (
 type asked struct {
 	model      string
 	begin, end int // of the model's name in the body
-	root       map[string]any
+	root       object
 	bytes      int
 }
 
@@ -39,7 +39,7 @@ func parse(d dialect, body []byte) (asked, error) {
 		return asked{}, err
 	}
 	var ok bool
-	switch a.root, ok = v.(map[string]any); {
+	switch a.root, ok = v.(object); {
 	case !ok:
 		return asked{}, errs.New(errs.Invalid, "the request is no object of JSON")
 	case a.model == "":
@@ -56,7 +56,8 @@ func textOf(v any) string {
 	return ""
 }
 
-// named returns the body with another name of the model, and nothing else changed.
+// named returns the body with another name of the model, and nothing else changed. It is
+// written into the body where there is room: what was read of it means nothing after that.
 func (a asked) named(body []byte, id string) []byte {
 	if a.model == id {
 		return body
@@ -65,26 +66,26 @@ func (a asked) named(body []byte, id string) []byte {
 	if err != nil { // a name that is no text does not get here
 		return body
 	}
-	return slices.Concat(body[:a.begin], text, body[a.end:])
+	return slices.Replace(body, a.begin, a.end, text...)
 }
 
 // most is what a call may cost at most, and how many of its tokens are the request's.
 func (a asked) most(e catalog.Endpoint) (amount, int64) {
-	media, mediaBytes := weigh([]any{a.root["messages"], a.root["input"]})
+	media, mediaBytes := weigh([]any{a.root.of("messages"), a.root.of("input")})
 	out := int64(e.OutputTokensMax)
 	if out <= 0 {
 		out = outputDefault
 	}
 	for _, key := range []string{"max_tokens", "max_output_tokens", "max_completion_tokens"} {
-		if n, ok := number(a.root[key]); ok {
+		if n, ok := number(a.root.of(key)); ok {
 			out = min(out, n)
 		}
 	}
-	if n, ok := number(a.root["n"]); ok {
+	if n, ok := number(a.root.of("n")); ok {
 		out *= n
 	}
 	in := int64((a.bytes-mediaBytes)/bytesPerToken + media*mediaTokens)
-	if a.root["previous_response_id"] != nil || a.root["conversation"] != nil { // what the vendor has kept is in it too
+	if a.root.of("previous_response_id") != nil || a.root.of("conversation") != nil { // what the vendor has kept is in it too
 		in = max(in, int64(e.WindowTokens))
 	}
 	price := e.Price
@@ -92,10 +93,10 @@ func (a asked) most(e catalog.Endpoint) (amount, int64) {
 }
 
 // counts refuses numbers of which a cost cannot be told.
-func (d dialect) counts(root map[string]any) error {
+func (d dialect) counts(root object) error {
 	for _, key := range []string{"max_tokens", "max_output_tokens", "max_completion_tokens", "n"} {
-		v, there := root[key]
-		if !there || v == nil {
+		v := root.of(key)
+		if v == nil {
 			continue
 		}
 		n, ok := number(v)
@@ -127,12 +128,12 @@ func weigh(v any) (count, size int) {
 			n, s := weigh(x)
 			count, size = count+n, size+s
 		}
-	case map[string]any:
+	case object:
 		if n, s := media(v); s > 0 {
 			return n, s
 		}
 		for _, key := range []string{"content", "output", "source"} {
-			n, s := weigh(v[key])
+			n, s := weigh(v.of(key))
 			count, size = count+n, size+s
 		}
 	}
@@ -140,13 +141,13 @@ func weigh(v any) (count, size int) {
 }
 
 // media counts what is in an object that is an image or a document.
-func media(m map[string]any) (count, size int) {
-	file, _ := m["file"].(map[string]any)
-	for _, v := range []any{m["data"], urlOf(m["image_url"]), m["file_data"], file["file_data"]} {
+func media(m object) (count, size int) {
+	file, _ := m.of("file").(object)
+	for _, v := range []any{m.of("data"), urlOf(m.of("image_url")), m.of("file_data"), file.of("file_data")} {
 		data, _ := v.(text)
 		kind, ok := bytes.CutPrefix(data.raw, []byte("data:"))
-		if !ok && textOf(m["type"]) == "base64" {
-			kind = []byte(textOf(m["media_type"]))
+		if !ok && textOf(m.of("type")) == "base64" {
+			kind = []byte(textOf(m.of("media_type")))
 		}
 		switch {
 		case bytes.HasPrefix(kind, []byte("image/")):
