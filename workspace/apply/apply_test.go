@@ -204,7 +204,7 @@ var plans = map[string]struct {
 	"a file in place of a directory": {now: files{"d/f": "1", "x": "1"}, target: files{"d": "1", "x": "1"}, ops: []string{"remove d/f", "remove d", "write d"}},
 	"a directory in place of a file": {now: files{"d": "1"}, target: files{"d/f": "1"}, ops: []string{"remove d", "mkdir d", "write d/f"}},
 	"links and fifos": {
-		now: files{"a": "->x", "b": "->x", "c": "1", "d": "|", "e": "|"}, target: files{"a": "->y", "b": "1", "c": "->x", "d": "600 |", "f": "|", "g": "->x"},
+		now: files{"a": "->x", "b": "->x", "c": "1", "d": "|", "e": "|"}, target: files{"a": "->y", "b": "1", "c": "->x", "d": "666 |", "f": "666 |", "g": "->x"},
 		ops: []string{"remove e", "write a", "write b", "write c", "attrs d", "write f", "write g"},
 	},
 	"a part":            {now: files{"a": "1", "ab": "1", "d/e": "1"}, target: files{"a": "2", "ab": "2", "c": "1"}, filter: Filter{Path: "a"}, ops: []string{"write a"}, becomes: files{"a": "2", "ab": "1", "d/e": "1"}},
@@ -217,6 +217,7 @@ var plans = map[string]struct {
 	"spared no more":    {now: files{"m/f": "1"}, target: files{"m": "1"}, filter: Filter{Spare: []string{"m"}}, ops: []string{"remove m/f", "remove m", "write m"}},
 	"spared, and there": {now: files{"m/f": "1"}, target: files{"m/f": "2"}, filter: Filter{Spare: []string{"m"}}, ops: []string{"write m/f"}},
 
+	"a repository elsewhere":                      {now: git.in("d/.git", files{"a": "1", "m/f": "1"}), target: files{"a": "2"}, filter: Filter{Path: "a", Spare: []string{"m"}}, ops: []string{"write a"}, becomes: git.in("d/.git", files{"a": "2", "m/f": "1"})},
 	"a repository made since":                     {now: git.in(".git", files{"a": "1"}), target: files{"a": "2"}, ops: []string{"write a"}, left: []string{".git: " + whyNew}, becomes: git.in(".git", files{"a": "2"})},
 	"one in a directory that goes":                {now: git.in("d/.git", files{"d/a": "1"}), target: files{"b": "1"}, ops: []string{"remove d/a", "write b"}, left: []string{"d/.git: " + whyNew}, becomes: git.in("d/.git", files{"b": "1"})},
 	"one in a directory that becomes a file":      {now: git.in("d/.git", nil), target: files{"d": "1"}, left: []string{"d/.git: " + whyNew, "d: " + whyHolds}, becomes: git.in("d/.git", nil)},
@@ -229,10 +230,13 @@ var plans = map[string]struct {
 	"commits are left":                            {now: git.but(files{"refs/heads/main": "def", "new": "1"}).in(".git", nil), target: git.in(".git", nil), left: []string{".git: " + whyGit}, becomes: git.but(files{"refs/heads/main": "def", "new": "1"}).in(".git", nil)},
 	"more in it":                                  {now: git.but(files{"new": "1"}).in(".git", nil), target: git.in(".git", nil), left: []string{".git: " + whyGit}, becomes: git.but(files{"new": "1"}).in(".git", nil)},
 	"a configuration":                             {now: git.in(".git", nil), target: git.but(files{"config": "x"}).in(".git", nil), left: []string{".git: " + whyHooks}, becomes: git.in(".git", nil)},
+	"a configuration, and more":                   {now: git.but(files{"description": "1"}).in(".git", nil), target: git.but(files{"config": "x", "description": "2"}).in(".git", nil), left: []string{".git: " + whyHooks}, becomes: git.but(files{"description": "1"}).in(".git", nil)},
+	"one in another, which is none of its":        {now: git.but(files{"HEAD": "2"}).in(".git/x", git.in(".git", nil)), target: git.in(".git/x", git.in(".git", nil)), left: []string{".git: " + whyGit}, becomes: git.but(files{"HEAD": "2"}).in(".git/x", git.in(".git", nil))},
+	"one without a directory that it needs":       {now: files{".git/HEAD": "1", ".git/info/x": "1", ".git/objects": "/"}, target: files{".git/HEAD": "1", ".git/MERGE_HEAD": "1", ".git/info/x": "1", ".git/objects": "/"}, ops: []string{"write .git/MERGE_HEAD"}},
 	"a hook":                                      {now: git.but(files{"hooks/a": "x"}).in(".git", nil), target: git.but(files{"hooks/a": "y"}).in(".git", nil), left: []string{".git: " + whyHooks}, becomes: git.but(files{"hooks/a": "x"}).in(".git", nil)},
 	"a directory of hooks that is a file":         {now: git.but(files{"x/config": "1"}).in(".git", nil), target: git.but(files{"x": "1"}).in(".git", nil), left: []string{".git: " + whyGit}, becomes: git.but(files{"x/config": "1"}).in(".git", nil)},
 	"a branch and an object that are gone":        {now: git.but(files{"refs/tags/x": "1"}).in(".git", nil), target: git.but(files{"refs/tags/x": "1", "refs/heads/b": "1", "refs/tags/v": "1", "refs/notes/n": "1", "MERGE_HEAD": "1", "index": "i", "objects/12/" + strings.Repeat("3", 38): "o"}).in(".git", nil), ops: []string{"write .git/index", "mkdir .git/objects/12", "write .git/objects/12/" + strings.Repeat("3", 38), "write .git/refs/heads/b", "write .git/refs/tags/v"}, becomes: git.but(files{"refs/tags/x": "1", "refs/heads/b": "1", "refs/tags/v": "1", "index": "i", "objects/12/" + strings.Repeat("3", 38): "o"}).in(".git", nil)},
-	"a branch that is packed":                     {now: git.but(files{"packed-refs": "1 refs/heads/b\n"}).in(".git", nil), target: git.but(files{"refs/heads/b": "1", "refs/heads/c": "1"}).in(".git", nil), ops: []string{"write .git/refs/heads/c"}, left: []string{".git: " + whyGit}, becomes: git.but(files{"packed-refs": "1 refs/heads/b\n", "refs/heads/c": "1"}).in(".git", nil)},
+	"a branch that is packed":                     {now: git.but(files{"packed-refs": "1 refs/heads/b\n", "zz": "1"}).in(".git", nil), target: git.but(files{"refs/heads/b": "1", "refs/heads/c": "1"}).in(".git", nil), ops: []string{"write .git/refs/heads/c"}, left: []string{".git: " + whyGit}, becomes: git.but(files{"packed-refs": "1 refs/heads/b\n", "refs/heads/c": "1", "zz": "1"}).in(".git", nil)},
 	"what is packed cannot be read":               {now: git.but(files{"packed-refs": "->x"}).in(".git", nil), target: git.but(files{"refs/heads/b": "1"}).in(".git", nil), left: []string{".git: " + whyGit}, becomes: git.but(files{"packed-refs": "->x"}).in(".git", nil)},
 	"a directory with nothing that returns":       {now: git.in(".git", nil), target: git.but(files{"x/y": "1"}).in(".git", nil), becomes: git.in(".git", nil)},
 	"one that does not work":                      {now: files{".git/objects": "/", ".git/refs": "/"}, target: git.but(files{"x/y": "1"}).in(".git", nil), ops: []string{"write .git/HEAD", "write .git/config", "mkdir .git/objects/ab", "write .git/objects/ab/" + strings.Repeat("c", 38), "mkdir .git/refs/heads", "write .git/refs/heads/main", "mkdir .git/x", "write .git/x/y"}, becomes: git.but(files{"x/y": "1"}).in(".git", nil)},
@@ -365,7 +369,9 @@ func TestRecover(t *testing.T) {
 					t.Errorf("%s, %s: %s", first, second, d)
 				}
 			}
-			must(t, Done(c))
+			if !dies(c, "dropped", func(c Config) { must(t, Done(c)) }) {
+				t.Error("Done has no stage")
+			}
 			isClean(t, c)
 			if is, finishes, err := Pending(c); is || finishes || err != nil {
 				t.Errorf("%s: pending when it is done: %v, %v, %v", first, is, finishes, err)
@@ -389,8 +395,12 @@ func TestRecover_doneIsDone(t *testing.T) {
 	must(t, os.RemoveAll(c.Dir))
 	must(t, os.Mkdir(c.Dir, 0o755))
 	lay(t, c.Dir, after)
+	open := descriptors(t)
 	r, err := Recover(c)
 	must(t, err)
+	if now := descriptors(t); now != open {
+		t.Errorf("%d descriptors are open, and were %d", now, open)
+	}
 	if d := cmp.Diff(&Recovered{Note: []byte("note"), Result: result}, r); d != "" {
 		t.Error(d)
 	}
@@ -407,6 +417,7 @@ func TestRun_kept(t *testing.T) {
 		becomes             files
 	}{
 		"a directory with more in it":       {files{"d/a": "1"}, files{"z": "1"}, files{"d/a": "1", "d/new": "1"}, []string{"d"}, files{"d/new": "1", "z": "1"}},
+		"a file in its place":               {files{"d/a": "1"}, files{"d": "1", "z": "1"}, files{"d/a": "1", "d/new": "1"}, []string{"d"}, files{"d/new": "1", "z": "1"}},
 		"gone before":                       {files{"a": "1", "d/e/f": "1"}, files{"z": "1"}, files{}, nil, files{"z": "1"}},
 		"a file that became a directory":    {files{"a": "1"}, files{"z": "1"}, files{"a/b": "1"}, nil, files{"a/b": "1", "z": "1"}},
 		"a directory that became a file":    {files{"d": "/"}, files{"z": "1"}, files{"d": "1"}, nil, files{"d": "1", "z": "1"}},
@@ -496,7 +507,8 @@ func TestRun_attributes(t *testing.T) {
 	now, _ := entryOf("a", "12345")
 	now.Hash = blob
 	after := now
-	after.Mode, after.Xattrs = 0o4711, []tree.Xattr{{Name: "user.new", Value: "2"}}
+	after.Mode, after.Xattrs = 0o4711, []tree.Xattr{{Name: "user.more", Value: "3"}, {Name: "user.new", Value: "2"}}
+	theirs := unix.Setxattr(a, "trusted.theirs", []byte("1"), 0) == nil // root alone may
 	hole := now
 	hole.Name, hole.Size, hole.Listed, hole.Hash, hole.Xattrs = "h", 1<<30, true, listed, after.Xattrs
 	result, _, err := Run(t.Context(), c, store, []Op{{Action: Attrs, Path: []byte("a"), Before: now, After: after}, {Action: Write, Path: []byte("h"), After: hole}})
@@ -509,6 +521,16 @@ func TestRun_attributes(t *testing.T) {
 		if err != nil || string(buf[:n]) != "2" {
 			t.Errorf("%s has %q, %v", name, buf[:max(n, 0)], err)
 		}
+	}
+	if _, err := unix.Getxattr(a, "trusted.theirs", nil); theirs && err != nil {
+		t.Errorf("an attribute that is not the user's: %v", err)
+	}
+	f, err := os.Open(filepath.Join(c.Dir, "h"))
+	must(t, err)
+	defer f.Close()
+	data := make([]byte, 5)
+	if _, err := f.ReadAt(data, 1<<20); err != nil || string(data) != "12345" {
+		t.Errorf("behind the hole there is %q, %v", data, err)
 	}
 	if _, err := unix.Getxattr(a, "user.old", nil); !errors.Is(err, unix.ENODATA) {
 		t.Errorf("an attribute that the history has not: %v", err)
@@ -588,5 +610,278 @@ func TestLeave(t *testing.T) {
 	}
 	if len(p.left) != leftMax || p.leaves != leftMax+5 {
 		t.Errorf("%d of %d", len(p.left), p.leaves)
+	}
+}
+
+// What is of other owners is theirs again.
+func TestRun_owners(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root gives files to others")
+	}
+	store := newStore(t)
+	blob, err := store.Put(object.Blob, []byte("1"))
+	must(t, err)
+	c := place(t, files{"f2": "1", "g2": "1", "l2": "->x", "p2": "|", "u2": "1"})
+	var ops []Op
+	for _, p := range []string{"d1", "f1", "g1", "l1", "p1", "u1", "f2", "g2", "l2", "p2", "u2"} {
+		what := map[byte]string{'d': "/", 'f': "1", 'g': "1", 'l': "->x", 'p': "|", 'u': "1"}[p[0]]
+		before, _ := entryOf(p, what)
+		before.Hash = object.Hash{}
+		if before.Type == tree.File {
+			before.Hash = blob
+		}
+		o := Op{Action: Write, Path: []byte(p), After: before}
+		o.After.UID, o.After.GID = 1234, 1235
+		switch p[0] {
+		case 'f':
+			o.After.Mode = 0o4711 // which a change of owner drops
+		case 'g':
+			o.After.UID = before.UID
+		case 'u':
+			o.After.GID = before.GID
+		}
+		switch {
+		case p[1] == '2':
+			o.Action, o.Before = Attrs, before
+		case p[0] == 'd':
+			o.Action = Mkdir
+		}
+		ops = append(ops, o)
+	}
+	for again := range 2 { // what is done is found done
+		result, err := c.again(t, store, ops)
+		if must(t, err); again == 0 && len(result.Kept) > 0 {
+			t.Fatalf("%+v", result)
+		}
+		for _, o := range ops {
+			var st unix.Stat_t
+			must(t, unix.Lstat(filepath.Join(c.Dir, string(o.Path)), &st))
+			if st.Uid != o.After.UID || st.Gid != o.After.GID || st.Mode&0o7777 != o.After.Mode {
+				t.Errorf("%s is of %d and %d, with the mode %o", o.Path, st.Uid, st.Gid, st.Mode)
+			}
+		}
+	}
+	must(t, unix.Lchown(filepath.Join(c.Dir, "l1"), 1234, 0))
+	must(t, unix.Lchown(filepath.Join(c.Dir, "p1"), 0, 1235))
+	for i := range ops {
+		ops[i].Before = ops[i].After
+	}
+	_, err = c.again(t, store, ops)
+	must(t, err)
+	for _, p := range []string{"l1", "p1"} {
+		var st unix.Stat_t
+		if must(t, unix.Lstat(filepath.Join(c.Dir, p), &st)); st.Uid != 1234 || st.Gid != 1235 {
+			t.Errorf("%s is of %d and %d, of others since", p, st.Uid, st.Gid)
+		}
+	}
+}
+
+// again is a Run that is done.
+func (c Config) again(t testing.TB, store *object.Store, ops []Op) (Result, error) {
+	result, _, err := Run(t.Context(), c, store, ops)
+	return result, errors.Join(err, Done(c))
+}
+
+// The flags by which a file stops even root are no obstacle.
+func TestRun_fixed(t *testing.T) {
+	store := newStore(t)
+	now, target := files{"d/a": "1", "d/b": "1", "e": "/"}, files{"d/a": "2", "e": "700 /", "z": "1"}
+	c := place(t, now)
+	for _, p := range []string{"d/a", "d/b", "d", "e"} {
+		f, err := os.Open(filepath.Join(c.Dir, p))
+		must(t, err)
+		flags, err := unix.IoctlGetUint32(int(f.Fd()), unix.FS_IOC_GETFLAGS)
+		if err == nil {
+			err = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, int(flags|0x10))
+		}
+		f.Close()
+		if err != nil {
+			t.Skip("skipped: no file can be made immutable here: ", err)
+		}
+		t.Cleanup(func() {
+			if f, err := os.Open(filepath.Join(c.Dir, p)); err == nil {
+				unfix(int(f.Fd()))
+				f.Close()
+			}
+		})
+	}
+	ops, _, err := Plan(t.Context(), store, put(t, store, now), put(t, store, target), Filter{})
+	must(t, err)
+	open := descriptors(t)
+	if result, err := c.again(t, store, ops); err != nil || len(result.Kept) > 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if now := descriptors(t); now != open {
+		t.Errorf("%d descriptors are open, and were %d", now, open)
+	}
+	if d := cmp.Diff(target.with(), there(t, c.Dir)); d != "" {
+		t.Error(d)
+	}
+}
+
+// A path may be longer than a system call takes, and no descriptor stays open.
+func TestRun_deep(t *testing.T) {
+	store := newStore(t)
+	deep := strings.Repeat(strings.Repeat("d", 250)+"/", 40) + "a"
+	nothing, all := put(t, store, files{"z": "1"}), put(t, store, files{"z": "1", deep: "1", "l": "->x"})
+	c := place(t, files{"z": "1"})
+	open := descriptors(t)
+	for _, x := range [][2]object.Hash{{nothing, all}, {all, nothing}} {
+		ops, _, err := Plan(t.Context(), store, x[0], x[1], Filter{})
+		must(t, err)
+		if result, err := c.again(t, store, ops); err != nil || len(result.Kept) > 0 {
+			t.Fatalf("%.200v, %v", result, err)
+		}
+	}
+	if d := cmp.Diff(files{"z": "1"}, there(t, c.Dir)); d != "" {
+		t.Error(d)
+	}
+	if now := descriptors(t); now != open {
+		t.Errorf("%d descriptors are open, and were %d", now, open)
+	}
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(all)
+}
+
+// To set a mode needs no content, and no room for one.
+func TestRun_modesNeedNoContent(t *testing.T) {
+	c := place(t, files{"a": "1"})
+	e, _ := entryOf("a", "755 1")
+	e.Size, e.Hash = 1<<50, object.Hash{1}
+	if result, err := c.again(t, newStore(t), []Op{{Action: Attrs, Path: []byte("a"), Before: e, After: e}}); err != nil || len(result.Kept) > 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// A path that is none is refused, though no plan has it.
+func TestRun_noPath(t *testing.T) {
+	c := place(t, files{"a/b": "1"})
+	for _, p := range []string{"a/..", "..", "", "a/"} {
+		if err := (&executor{c: c, root: unix.AT_FDCWD}).do(0, Op{Action: Remove, Path: []byte(p)}); !errs.Is(err, errs.Invalid) {
+			t.Errorf("%q: %v", p, err)
+		}
+	}
+}
+
+// A plan that parts of the history are missing for is none.
+func TestPlan_missing(t *testing.T) {
+	store := newStore(t)
+	lost := func(path string, here files) object.Hash {
+		h := object.Hash{1}
+		names := strings.Split(path, "/")
+		for i, name := range slices.Backward(names) {
+			e, _ := entryOf(name, "/")
+			e.Hash = h
+			entries := []tree.Entry{e}
+			if i == len(names)-1 && here != nil {
+				for _, name := range slices.Sorted(maps.Keys(here)) { // behind the lost one
+					f, _ := entryOf(name, "|")
+					entries = append(entries, f)
+				}
+			}
+			data, err := tree.Encode(entries)
+			must(t, err)
+			h, err = store.Put(object.Tree, data)
+			must(t, err)
+		}
+		return h
+	}
+	nothing, there := put(t, store, files{"x": "1"}), put(t, store, files{"d/e": "1", ".git/objects": "/", ".git/modules/m/x": "1"})
+	for name, x := range map[string][2]object.Hash{
+		"now": {{1}, nothing}, "the target": {nothing, {1}}, "beneath, that goes": {lost("d/e", nil), nothing}, "beneath, that comes": {nothing, lost("d/e", nil)}, "beneath, that differs": {there, lost("d", nil)},
+		"a repository": {there, lost(".git", nil)}, "a repository that was": {lost(".git", nil), there}, "a repository that comes": {nothing, lost(".git", nil)},
+		"in a repository": {there, lost(".git/objects", nil)}, "in one that was": {lost(".git/objects", nil), there}, "in one that comes": {nothing, lost(".git/a", files{"b": ""})},
+		"in a module": {there, lost(".git/modules/m", nil)},
+	} {
+		if ops, _, err := Plan(t.Context(), store, x[0], x[1], Filter{}); err == nil {
+			t.Errorf("%s: %d operations", name, len(ops))
+		}
+		if moves, err := Moves(t.Context(), store, x[0], x[1]); err == nil && !moves {
+			t.Errorf("%s: there are no operations", name)
+		}
+	}
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	for _, to := range []object.Hash{nothing, put(t, store, files{".git/x": "1"})} {
+		if _, _, err := Plan(gone, store, there, to, Filter{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// A part that is beneath a file touches nothing else.
+func TestPlan_beneathAFile(t *testing.T) {
+	store := newStore(t)
+	ops, left, err := Plan(t.Context(), store, put(t, store, files{"d": "1"}), put(t, store, files{"d/a": "1", "d/b": "1"}), Filter{Path: "d/a"})
+	if must(t, err); len(ops) != 1 || string(ops[0].Path) != "d/a" || len(left) > 0 {
+		t.Errorf("%+v, %+v", ops, left)
+	}
+}
+
+// A journal that is damaged, and a directory that is gone, end a recovery, and not for good.
+func TestRecover_cannot(t *testing.T) {
+	store := newStore(t)
+	now, target := files{"a": "1"}, files{"a": "2"}
+	ops, _, err := Plan(t.Context(), store, put(t, store, now), put(t, store, target), Filter{})
+	must(t, err)
+	c := place(t, now)
+	dies(c, "staged", func(c Config) { _, _, _ = Run(t.Context(), c, store, ops) })
+	good, err := os.ReadFile(c.Journal)
+	must(t, err)
+	must(t, os.WriteFile(c.Journal, good[1:], 0o600))
+	if r, err := Recover(c); r != nil || !errs.Is(err, errs.Corrupt) {
+		t.Errorf("a damaged journal: %+v, %v", r, err)
+	}
+	if _, _, err := Pending(c); !errs.Is(err, errs.Corrupt) {
+		t.Errorf("a damaged journal is pending: %v", err)
+	}
+	must(t, os.WriteFile(c.Journal, good, 0o600))
+	must(t, os.Rename(c.Dir, c.Dir+".away"))
+	if r, err := Recover(c); r != nil || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %+v, %v", r, err)
+	}
+	must(t, os.Rename(c.Dir+".away", c.Dir))
+	if r, err := Recover(c); r == nil || err != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if d := cmp.Diff(target, there(t, c.Dir)); d != "" {
+		t.Error(d)
+	}
+}
+
+// A disk that is full is the caller's to know.
+func TestFull(t *testing.T) {
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT} {
+		if err := full(fmt.Errorf("write: %w", e)); !errs.Is(err, errs.Limit) {
+			t.Errorf("%v: %v", e, err)
+		}
+	}
+	if err := full(unix.EIO); !errors.Is(err, unix.EIO) || errs.Is(err, errs.Limit) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A list of what is packed that is no plain file, or is lost, is not read, and known not to be.
+func TestRepository_readPacked(t *testing.T) {
+	store := newStore(t)
+	const text = "1 refs/heads/a\n"
+	blob, err := store.Put(object.Blob, []byte(text))
+	must(t, err)
+	for name, x := range map[string]struct {
+		e    tree.Entry
+		want bool
+	}{
+		"a file": {tree.Entry{Type: tree.File, Size: int64(len(text)), Hash: blob}, true}, "a link": {tree.Entry{Type: tree.Link, Size: int64(len(text)), Hash: blob}, false},
+		"parts": {tree.Entry{Type: tree.File, Listed: true, Size: int64(len(text)), Hash: blob}, false}, "lost": {tree.Entry{Type: tree.File, Size: 1, Hash: object.Hash{1}}, false},
+	} {
+		r := repository{planner: &planner{store: store}}
+		if r.readPacked(x.e); r.unreadable == x.want || (len(r.packed) == 1) != x.want {
+			t.Errorf("%s: %+v, %v", name, r.packed, r.unreadable)
+		}
 	}
 }
