@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/catalog"
@@ -133,21 +134,21 @@ func (a asked) check(d dialect) error {
 		return err
 	}
 	for _, key := range remote {
-		if v, there := a.root[key]; there && v != nil && v != false {
+		if v := a.root.of(key); v != nil && v != false {
 			return errs.New(errs.Denied, "%s is not allowed here: the vendor would act where this sandbox may not", key)
 		}
 	}
-	if tier := textOf(a.root["service_tier"]); tier != "" && !slices.Contains([]string{"auto", "default", "standard_only", "flex"}, tier) {
+	if tier := textOf(a.root.of("service_tier")); tier != "" && !slices.Contains([]string{"auto", "default", "standard_only", "flex"}, tier) {
 		return errs.New(errs.Denied, "service_tier %.40q is not allowed here: what it costs is not known", tier)
 	}
-	if _, stored := a.root["prompt"].(map[string]any); stored {
+	if _, stored := a.root.of("prompt").(object); stored {
 		return errs.New(errs.Denied, "a stored prompt is not allowed here: what is in it is not known")
 	}
-	if err := d.tools(a.root["tools"]); err != nil {
+	if err := d.tools(a.root.of("tools")); err != nil {
 		return err
 	}
 	for _, key := range []string{"messages", "input", "system", "prompt"} {
-		if err := fetches(a.root[key]); err != nil {
+		if err := fetches(a.root.of(key)); err != nil {
 			return err
 		}
 	}
@@ -158,16 +159,16 @@ func (a asked) check(d dialect) error {
 func (d dialect) tools(v any) error {
 	list, _ := v.([]any)
 	for _, t := range list {
-		m, _ := t.(map[string]any)
+		m, _ := t.(object)
 		if err := oddFields(m); err != nil {
 			return err
 		}
-		kind := textOf(m["type"])
-		if _, there := m["type"]; !there && d == messages { // a tool of the caller's own
+		kind := textOf(m.of("type"))
+		if !m.has("type") && d == messages { // a tool of the caller's own
 			continue
 		}
 		if kind == "namespace" && d == responses { // a name for several
-			if err := d.tools(m["tools"]); err != nil {
+			if err := d.tools(m.of("tools")); err != nil {
 				return err
 			}
 			continue
@@ -191,34 +192,34 @@ func fetches(v any) error {
 				return err
 			}
 		}
-	case map[string]any:
+	case object:
 		if err := oddFields(v); err != nil {
 			return err
 		}
 		for _, key := range []string{"image_url", "file_url", "audio_url", "video_url"} {
-			m, _ := v[key].(map[string]any)
+			m, _ := v.of(key).(object)
 			if err := oddFields(m); err != nil {
 				return err
 			}
-			if u, there := urlOf(v[key]).(text); there && !bytes.HasPrefix(u.raw, []byte("data:")) {
+			if u, there := urlOf(v.of(key)).(text); there && !bytes.HasPrefix(u.raw, []byte("data:")) {
 				return errs.New(errs.Denied, "%s is not allowed here: the vendor would fetch it, where this sandbox may not. Send what is there instead", key)
 			}
 		}
-		file, _ := v["file"].(map[string]any)
-		source, _ := v["source"].(map[string]any)
-		for _, m := range []map[string]any{v, file, source} {
+		file, _ := v.of("file").(object)
+		source, _ := v.of("source").(object)
+		for _, m := range []object{v, file, source} {
 			if err := oddFields(m); err != nil {
 				return err
 			}
-			if m["file_id"] != nil {
+			if m.of("file_id") != nil {
 				return errs.New(errs.Denied, "file_id is not allowed here: whose file it is, is not known. Send what is there instead")
 			}
 		}
-		if source["url"] != nil {
+		if source.of("url") != nil {
 			return errs.New(errs.Denied, "a source with a URL is not allowed here: the vendor would fetch it, where this sandbox may not. Send what is there instead")
 		}
 		for _, key := range []string{"content", "output"} {
-			if err := fetches(v[key]); err != nil {
+			if err := fetches(v.of(key)); err != nil {
 				return err
 			}
 		}
@@ -228,8 +229,8 @@ func fetches(v any) error {
 
 // urlOf is the URL that a field is, or has.
 func urlOf(v any) any {
-	if m, ok := v.(map[string]any); ok {
-		return m["url"]
+	if m, ok := v.(object); ok {
+		return m.of("url")
 	}
 	return v
 }
@@ -242,13 +243,23 @@ var looked = append([]string{
 
 // oddFields refuses an object with a field that some servers take for one that is looked at:
 // they do not tell small letters from others. Denied.
-func oddFields(m map[string]any) error {
-	for key := range m {
-		if !slices.Contains(looked, key) && slices.ContainsFunc(looked, func(l string) bool { return strings.EqualFold(l, key) }) {
+func oddFields(m object) error {
+	for _, f := range m {
+		if small(f.key) {
+			continue
+		}
+		key := string(f.key)
+		if slices.ContainsFunc(looked, func(l string) bool { return strings.EqualFold(l, key) }) {
 			return errs.New(errs.Denied, "the field %.40q is not allowed here: write it with small letters", key)
 		}
 	}
 	return nil
+}
+
+// small reports whether a key is of ASCII without capitals, as all that are looked at: it is
+// like no other of them.
+func small(key []byte) bool {
+	return !bytes.ContainsFunc(key, func(r rune) bool { return r >= utf8.RuneSelf || 'A' <= r && r <= 'Z' })
 }
 
 // refuse answers as a vendor does, so that programs understand it.

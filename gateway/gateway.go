@@ -372,10 +372,10 @@ func (c *call) understand(ctx context.Context, route route) (status int, err err
 	if b := c.door.c.Grant.Budget; b.CostUSD > 0 && b.Tokens == 0 && c.endpoint.Price == (llm.Price{}) {
 		return http.StatusForbidden, errs.New(errs.Denied, "what the model %s costs is not known here, and this sandbox's budget is in dollars: its operator can give the model a price, or the sandbox a budget of tokens", c.endpoint.Name)
 	}
-	c.body = a.named(c.body, c.endpoint.ID)
 	if c.held, c.in = a.most(c.endpoint); route.count { // it costs nothing
 		c.held = amount{calls: 1}
 	}
+	c.body = a.named(c.body, c.endpoint.ID)
 	return 0, nil
 }
 

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -58,24 +57,24 @@ func fold(key string) string {
 
 // folded returns an object by the folded names of its fields. Invalid: it has one in two ways,
 // of which readers may take either.
-func folded(m map[string]any) (map[string]any, error) {
-	out := make(map[string]any, len(m))
-	for key, v := range m {
-		name := fold(key)
+func folded(o object) (map[string]any, error) {
+	out := make(map[string]any, len(o))
+	for _, f := range o {
+		name := fold(string(f.key))
 		if _, twice := out[name]; twice {
-			return nil, errs.New(errs.Invalid, "%.40q is twice in an object", key)
+			return nil, errs.New(errs.Invalid, "%.40q is twice in an object", f.key)
 		}
-		out[name] = v
+		out[name] = f.value
 	}
 	return out, nil
 }
 
 // foldedOf is folded of a field of an object; nil: there is none.
-func foldedOf(m map[string]any, name string) map[string]any {
-	for key, v := range m {
-		if o, ok := v.(map[string]any); ok && fold(key) == name {
-			f, _ := folded(o) // what has a field twice is refused
-			return f
+func foldedOf(o object, name string) map[string]any {
+	for _, f := range o {
+		if in, ok := f.value.(object); ok && fold(string(f.key)) == name {
+			m, _ := folded(in) // what has a field twice is refused
+			return m
 		}
 	}
 	return nil
@@ -94,9 +93,9 @@ func (a asked) checkGenerate() error {
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(a.root)) {
-		if !slices.Contains(generateFields, fold(key)) && a.root[key] != nil {
-			return errs.New(errs.Denied, "%.40q is not allowed here: the model is in the path, and what else it would bring is not known", key)
+	for _, f := range a.root {
+		if !slices.Contains(generateFields, fold(string(f.key))) && f.value != nil {
+			return errs.New(errs.Denied, "%.40q is not allowed here: the model is in the path, and what else it would bring is not known", f.key)
 		}
 	}
 	if v := root["servicetier"]; v != nil && !slices.Contains([]string{"standard", "flex"}, strings.ToLower(textOf(v))) {
@@ -131,13 +130,13 @@ func listOf(v any) []any {
 // functions, and the use of a computer.
 func generateTools(v any) error {
 	for _, t := range listOf(v) {
-		m, ok := t.(map[string]any)
+		o, ok := t.(object)
 		if !ok {
 			return errs.New(errs.Invalid, "a tool is no object")
 		}
-		for _, key := range slices.Sorted(maps.Keys(m)) {
-			if name := fold(key); name != "functiondeclarations" && name != "computeruse" && m[key] != nil {
-				return errs.New(errs.Denied, "the tool %.60q is not allowed here: the vendor would run it, where this sandbox may not reach", key)
+		for _, f := range o {
+			if name := fold(string(f.key)); name != "functiondeclarations" && name != "computeruse" && f.value != nil {
+				return errs.New(errs.Denied, "the tool %.60q is not allowed here: the vendor would run it, where this sandbox may not reach", f.key)
 			}
 		}
 	}
@@ -149,11 +148,11 @@ func generateConfig(v any) error {
 	if v == nil {
 		return nil
 	}
-	m, ok := v.(map[string]any)
+	o, ok := v.(object)
 	if !ok {
 		return errs.New(errs.Invalid, "generationConfig is no object")
 	}
-	config, err := folded(m)
+	config, err := folded(o)
 	if err != nil {
 		return err
 	}
@@ -175,34 +174,41 @@ func walkContents(v any, f func(map[string]any) error) error {
 				return err
 			}
 		}
-	case map[string]any:
+	case object:
 		m, err := folded(v)
-		if err == nil {
-			err = f(m)
+		if err != nil {
+			return err
 		}
-		for key, x := range m {
-			if err != nil {
-				break
-			}
-			answer, is := x.(map[string]any)
-			switch {
-			case key == "functioncall":
-			case key == "functionresponse" && is:
-				if answer, err = folded(answer); err == nil {
-					delete(answer, "response")
-					err = walkContents(answer, f)
-				}
-			default:
-				err = walkContents(x, f)
-			}
-		}
-		return err
+		return walkFolded(m, f)
 	}
 	return nil
 }
 
+// walkFolded is walkContents of an object.
+func walkFolded(m map[string]any, f func(map[string]any) error) error {
+	err := f(m)
+	for key, x := range m {
+		if err != nil {
+			return err
+		}
+		answer, is := x.(object)
+		switch {
+		case key == "functioncall":
+		case key == "functionresponse" && is:
+			var in map[string]any
+			if in, err = folded(answer); err == nil {
+				delete(in, "response")
+				err = walkFolded(in, f)
+			}
+		default:
+			err = walkContents(x, f)
+		}
+	}
+	return err
+}
+
 // weighGenerate counts the images and pages that are in a request at most, and their bytes.
-func weighGenerate(request map[string]any) (count, size int) {
+func weighGenerate(request object) (count, size int) {
 	root, _ := folded(request)
 	_ = walkContents(root["contents"], func(m map[string]any) error {
 		data, _ := m["data"].(text)

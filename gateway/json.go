@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"math/bits"
 	"strconv"
 	"unicode/utf8"
 
@@ -15,6 +16,9 @@ const (
 	nodesMax = 100_000
 	depthMax = 100
 )
+
+// fieldsFew are as many fields as are searched faster one by one than by a map.
+const fieldsFew = 16
 
 // text is a string of JSON as it stands in a request, without its quotes: most are long,
 // and are not looked at.
@@ -35,9 +39,40 @@ func (t text) String() string {
 	return s
 }
 
+// field is one of an object.
+type field struct {
+	key   []byte // without escapes
+	value any
+}
+
+// object holds its fields as they come: most have few, for which a map costs more than all
+// else that is done with them.
+type object []field
+
+// has reports whether there is a field of the name.
+func (o object) has(key string) bool {
+	for i := range o {
+		if string(o[i].key) == key {
+			return true
+		}
+	}
+	return false
+}
+
+// of returns the value of a field; nil: it is null, or there is none.
+func (o object) of(key string) any {
+	for i := range o {
+		if string(o[i].key) == key {
+			return o[i].value
+		}
+	}
+	return nil
+}
+
 // scanner reads JSON (RFC 8259) more strictly than is usual, so that no reader after it can
 // see another thing in it: an object that has a key twice is refused, and text that is not
-// UTF-8. Numbers become json.Number, strings text, the rest what encoding/json makes of it.
+// UTF-8. Numbers become json.Number, strings text, objects object, the rest what encoding/json
+// makes of it.
 type scanner struct {
 	in    []byte
 	at    int
@@ -149,37 +184,58 @@ func (s *scanner) array(depth int) (any, error) {
 
 func (s *scanner) object(depth int) (any, error) {
 	s.at++
-	m := map[string]any{}
+	var o object
+	var keys map[string]bool // of o, when they are many
 	for {
-		more, err := s.more('}', len(m) == 0)
+		more, err := s.more('}', len(o) == 0)
 		if err != nil || !more {
-			return m, err
+			return o, err
 		}
-		if s.next() != '"' {
-			return nil, s.wrong()
-		}
-		name, err := s.text()
+		key, err := s.key()
 		if err != nil {
 			return nil, err
 		}
-		key := name.String()
-		if _, twice := m[key]; twice {
+		if len(o) == fieldsFew {
+			keys = map[string]bool{}
+			for _, f := range o {
+				keys[string(f.key)] = true
+			}
+		}
+		if keys[string(key)] || keys == nil && o.has(string(key)) {
 			return nil, errs.New(errs.Invalid, "%.40q is twice in an object", key)
 		}
-		if s.next() != ':' {
-			return nil, s.wrong()
+		if keys != nil {
+			keys[string(key)] = true
 		}
-		s.at++
-		s.space()
 		begin := s.at
 		v, err := s.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		if m[key] = v; depth == 0 {
-			s.onField(key, v, begin, s.at)
+		if o = append(o, field{key, v}); depth == 0 {
+			s.onField(string(key), v, begin, s.at)
 		}
 	}
+}
+
+// key reads the name of a field, and moves to its value.
+func (s *scanner) key() ([]byte, error) {
+	if s.next() != '"' {
+		return nil, s.wrong()
+	}
+	name, err := s.text()
+	if err != nil {
+		return nil, err
+	}
+	if s.next() != ':' {
+		return nil, s.wrong()
+	}
+	s.at++
+	s.space()
+	if name.escaped {
+		return []byte(name.String()), nil
+	}
+	return name.raw, nil
 }
 
 // text reads a string, and stands at its quote.
@@ -187,7 +243,7 @@ func (s *scanner) text() (text, error) {
 	s.at++
 	begin, escaped, ascii := s.at, false, true
 	for {
-		s.plain()
+		ascii = s.plain() && ascii
 		if s.at >= len(s.in) {
 			return text{}, s.wrong()
 		}
@@ -206,31 +262,35 @@ func (s *scanner) text() (text, error) {
 			}
 		case c < ' ':
 			return text{}, s.wrong()
-		default:
+		default: // in the last bytes of all
 			ascii = ascii && c < utf8.RuneSelf
 			s.at++
 		}
 	}
 }
 
-// plain moves over text of which nothing is to be known, eight bytes at a time: ASCII without
-// quotes, backslashes and control characters. How a word is searched for a byte: H. Warren,
-// Hacker's Delight, 6-1.
-func (s *scanner) plain() {
+// plain moves over text of which nothing is to be known, eight bytes at a time, to the first
+// quote, backslash or control character, and reports whether all of it was ASCII. How a word
+// is searched for a byte: H. Warren, Hacker's Delight, 6-1.
+func (s *scanner) plain() (ascii bool) {
 	const (
 		ones, highs = 0x0101010101010101, 0x8080808080808080
 		quotes      = '"' * ones
 		backslashes = '\\' * ones
 		spaces      = ' ' * ones
 	)
-	for s.at+8 <= len(s.in) {
-		w := binary.LittleEndian.Uint64(s.in[s.at:])
-		q, b := w^quotes, w^backslashes
-		if (w|(w-spaces)|(q-ones)|(b-ones))&highs != 0 {
-			return
+	rest, all := s.in[s.at:], uint64(0)
+	for len(rest) >= 8 {
+		w := binary.LittleEndian.Uint64(rest)
+		all |= w
+		if found := ((w - spaces) | (w ^ quotes - ones) | (w ^ backslashes - ones)) &^ w & highs; found != 0 {
+			rest = rest[bits.TrailingZeros64(found)/8:] // of several, the first is right
+			break
 		}
-		s.at += 8
+		rest = rest[8:]
 	}
+	s.at = len(s.in) - len(rest)
+	return all&highs == 0
 }
 
 // escape moves behind one.

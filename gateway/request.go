@@ -23,7 +23,7 @@ type asked struct {
 	dialect    dialect
 	model      string
 	begin, end int // of the model's name in the body; 0: it is in the path
-	root       map[string]any
+	root       object
 	bytes      int
 }
 
@@ -41,7 +41,7 @@ func parse(d dialect, body []byte) (asked, error) {
 		return asked{}, err
 	}
 	var ok bool
-	switch a.root, ok = v.(map[string]any); {
+	switch a.root, ok = v.(object); {
 	case !ok:
 		return asked{}, errs.New(errs.Invalid, "the request is no object of JSON")
 	case a.model == "" && d != generate:
@@ -58,7 +58,8 @@ func textOf(v any) string {
 	return ""
 }
 
-// named returns the body with another name of the model, and nothing else changed.
+// named returns the body with another name of the model, and nothing else changed. It is
+// written into the body where there is room: what was read of it means nothing after that.
 func (a asked) named(body []byte, id string) []byte {
 	if a.model == id || a.end == 0 {
 		return body
@@ -67,7 +68,7 @@ func (a asked) named(body []byte, id string) []byte {
 	if err != nil { // a name that is no text does not get here
 		return body
 	}
-	return slices.Concat(body[:a.begin], text, body[a.end:])
+	return slices.Replace(body, a.begin, a.end, text...)
 }
 
 // most is what a call may cost at most, and how many of its tokens are the request's.
@@ -77,30 +78,31 @@ func (a asked) most(e catalog.Endpoint) (amount, int64) {
 	if out <= 0 {
 		out = outputDefault
 	}
-	fields, lengths, replies := a.bounds()
+	of, lengths, replies := a.bounds()
 	for _, key := range lengths {
-		if n, ok := number(fields[key]); ok {
+		if n, ok := number(of(key)); ok {
 			out = min(out, n)
 		}
 	}
-	if n, ok := number(fields[replies]); ok {
+	if n, ok := number(of(replies)); ok {
 		out *= n
 	}
 	in := int64((a.bytes-mediaBytes)/bytesPerToken + media*mediaTokens)
-	if a.root["previous_response_id"] != nil || a.root["conversation"] != nil { // what the vendor has kept is in it too
+	if a.root.of("previous_response_id") != nil || a.root.of("conversation") != nil { // what the vendor has kept is in it too
 		in = max(in, int64(e.WindowTokens))
 	}
 	price := e.Price
 	return amount{calls: 1, tokens: in + out, cost: (float64(in)*max(price.Input, price.CacheWrite) + float64(out)*price.Output) / 1e6}, in
 }
 
-// bounds are the fields that bound an answer, by what its length and the number of replies
-// are called there.
-func (a asked) bounds() (fields map[string]any, lengths []string, replies string) {
+// bounds finds the fields that bound an answer, by what its length and the number of
+// replies are called there.
+func (a asked) bounds() (of func(key string) any, lengths []string, replies string) {
 	if a.dialect == generate {
-		return a.generationConfig(), []string{"maxoutputtokens"}, "candidatecount"
+		config := a.generationConfig()
+		return func(key string) any { return config[key] }, []string{"maxoutputtokens"}, "candidatecount"
 	}
-	return a.root, []string{"max_tokens", "max_output_tokens", "max_completion_tokens"}, "n"
+	return a.root.of, []string{"max_tokens", "max_output_tokens", "max_completion_tokens"}, "n"
 }
 
 // media counts the images and pages that are in the request, and their bytes.
@@ -108,15 +110,15 @@ func (a asked) media() (count, size int) {
 	if a.dialect == generate {
 		return weighGenerate(a.root)
 	}
-	return weigh([]any{a.root["messages"], a.root["input"]})
+	return weigh([]any{a.root.of("messages"), a.root.of("input")})
 }
 
 // counts refuses numbers of which a cost cannot be told.
 func (a asked) counts() error {
-	fields, lengths, replies := a.bounds()
+	of, lengths, replies := a.bounds()
 	for _, key := range append(lengths, replies) {
-		v, there := fields[key]
-		if !there || v == nil {
+		v := of(key)
+		if v == nil {
 			continue
 		}
 		n, ok := number(v)
@@ -148,12 +150,12 @@ func weigh(v any) (count, size int) {
 			n, s := weigh(x)
 			count, size = count+n, size+s
 		}
-	case map[string]any:
+	case object:
 		if n, s := media(v); s > 0 {
 			return n, s
 		}
 		for _, key := range []string{"content", "output", "source"} {
-			n, s := weigh(v[key])
+			n, s := weigh(v.of(key))
 			count, size = count+n, size+s
 		}
 	}
@@ -161,13 +163,13 @@ func weigh(v any) (count, size int) {
 }
 
 // media counts what is in an object that is an image or a document.
-func media(m map[string]any) (count, size int) {
-	file, _ := m["file"].(map[string]any)
-	for _, v := range []any{m["data"], urlOf(m["image_url"]), m["file_data"], file["file_data"]} {
+func media(m object) (count, size int) {
+	file, _ := m.of("file").(object)
+	for _, v := range []any{m.of("data"), urlOf(m.of("image_url")), m.of("file_data"), file.of("file_data")} {
 		data, _ := v.(text)
 		kind, ok := bytes.CutPrefix(data.raw, []byte("data:"))
-		if !ok && textOf(m["type"]) == "base64" {
-			kind = []byte(textOf(m["media_type"]))
+		if !ok && textOf(m.of("type")) == "base64" {
+			kind = []byte(textOf(m.of("media_type")))
 		}
 		if n, s := pages(kind, len(data.raw)); s > 0 {
 			return n, s

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -81,7 +82,7 @@ func hides(t *testing.T, a asked, body string) {
 		return
 	}
 	for _, key := range []string{"model", "Model", "cachedContent", "cached_content", "generateContentRequest"} {
-		if a.root[key] != nil {
+		if a.root.of(key) != nil {
 			t.Fatalf("%q is allowed", body)
 		}
 	}
@@ -101,10 +102,10 @@ func plain(v any) any {
 			list[i] = plain(x)
 		}
 		return list
-	case map[string]any:
+	case object:
 		m := map[string]any{}
-		for k, x := range v {
-			m[k] = plain(x)
+		for _, f := range v {
+			m[string(f.key)] = plain(f.value)
 		}
 		return m
 	}
@@ -130,6 +131,52 @@ func TestScan(t *testing.T) {
 	want := map[string]any{"aä\n": []any{1.0, -500.0, true, nil, false, map[string]any{}, []any{}}, "b": "😀\"ü"}
 	if d := cmp.Diff(any(want), plain(v)); d != "" || err != nil {
 		t.Errorf("%s %v", d, err)
+	}
+}
+
+// Strings end, and are found wrong, wherever in the words they are read by.
+func TestScan_words(t *testing.T) {
+	for n := range 20 {
+		for in, want := range map[string]string{
+			`"`: "", `\n"`: "\n", `\""`: `"`, `é"`: "é", "\x7f\"": "\x7f", "!\"": "!",
+			"\x1f\"": "no JSON", "\x00\"": "no JSON", "é\n\"": "no JSON", "\xff\"": "UTF-8", "\xc3\"": "UTF-8", "": "no JSON",
+		} {
+			for _, more := range []string{"", " " + strings.Repeat(" ", n)} {
+				before := strings.Repeat("a", n)
+				v, err := (&scanner{in: []byte(`"` + before + in + more)}).scan()
+				switch {
+				case want == "no JSON" || want == "UTF-8":
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("%d and %q: %v, %v, not %q", n, in, v, err, want)
+					}
+				case err != nil || plain(v) != before+want:
+					t.Errorf("%d and %q: %v, %v", n, in, plain(v), err)
+				}
+			}
+		}
+	}
+}
+
+// A key that is twice is found in objects of any size, wherever the two are.
+func TestScan_twice(t *testing.T) {
+	for n := 2; n < 3*fieldsFew; n++ {
+		for again := range n {
+			var fields []string
+			for i := range n {
+				fields = append(fields, fmt.Sprintf(`"k%d":0`, i))
+			}
+			in := "{" + strings.Join(fields, ",") + "}"
+			s := scanner{in: []byte(in), onField: func(string, any, int, int) {}}
+			if v, err := s.scan(); err != nil || len(v.(object)) != n {
+				t.Fatalf("%s: %v, %v", in, v, err)
+			}
+			for _, key := range []string{`"k%d"`, `"\u006b%d"`} {
+				s = scanner{in: []byte("[{" + strings.Join(fields, ",") + "," + fmt.Sprintf(key, again) + ":1}]")}
+				if v, err := s.scan(); err == nil || !strings.Contains(err.Error(), "twice") {
+					t.Fatalf("%s: %v, %v", s.in, v, err)
+				}
+			}
+		}
 	}
 }
 

@@ -140,6 +140,8 @@ func TestApply_refusesWhatMakesNoSense(t *testing.T) {
 		"a step outside of a run":   new(history).add(thread.Opened{Agent: json.RawMessage(`{}`)}, asks(0)),
 		"two runs at once":          opened(thread.Budget{}).add(thread.RunStarted{}),
 		"a call twice":              opened(thread.Budget{}).add(asks(3, "c1"), thread.ToolCompleted{Call: "c1"}, asks(3, "c1")),
+		"a start of no call":        opened(thread.Budget{}).add(thread.ToolStarted{Call: "c9"}),
+		"a question about no call":  opened(thread.Budget{}).add(thread.ApprovalAsked{Call: "c9"}),
 		"a result of no call":       opened(thread.Budget{}).add(thread.ToolCompleted{Call: "c9"}),
 		"a decision of no call":     opened(thread.Budget{}).add(thread.ApprovalDecided{Call: "c9"}),
 		"rules that are none":       opened(thread.Budget{}).add(thread.PolicyChanged{Rules: json.RawMessage(`{`)}),

@@ -59,6 +59,7 @@ type world struct {
 	local     map[string]http.Handler
 	decisions []proxy.Decision
 	dialled   []netip.AddrPort
+	wrap      func(net.Conn) net.Conn // what connects to a host; nil = as it is
 }
 
 func newWorld(t testing.TB, p egress.Policy) *world {
@@ -106,12 +107,17 @@ func newWorld(t testing.TB, p egress.Policy) *world {
 			w.mu.Lock()
 			w.dialled = append(w.dialled, to)
 			at, ok := w.listeners[to]
+			wrap := w.wrap
 			w.mu.Unlock()
 			if !ok {
 				return nil, errors.New("connection refused")
 			}
 			var d net.Dialer
-			return d.DialContext(ctx, "tcp", at)
+			c, err := d.DialContext(ctx, "tcp", at)
+			if err != nil || wrap == nil {
+				return c, err
+			}
+			return wrap(c), nil
 		},
 	})
 	t.Cleanup(w.proxy.Close)
@@ -469,5 +475,47 @@ func TestLocal(t *testing.T) {
 	defer w.mu.Unlock()
 	if len(w.dialled) > 0 || len(w.decisions) > 0 {
 		t.Errorf("dialled %v, decided %+v", w.dialled, w.decisions)
+	}
+}
+
+// busy is a connection on which the end of a request is sent, but not yet known to be, as
+// on a busy host.
+type busy struct {
+	net.Conn
+	until <-chan struct{}
+}
+
+// Write implements net.Conn.
+func (b busy) Write(data []byte) (int, error) {
+	n, err := b.Conn.Write(data)
+	if bytes.HasSuffix(data, []byte("END")) {
+		<-b.until
+	}
+	return n, err
+}
+
+// An answer that begins before the proxy knows that all of the request is sent comes whole.
+func TestForward_answersAtOnce(t *testing.T) {
+	w := newWorld(t, egress.Policy{Profile: egress.Open})
+	answer := bytes.Repeat([]byte("answer"), 1<<20)
+	w.serve(80, func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = rw.Write(answer)
+	}, "a.example")
+	for range 5 {
+		begun := make(chan struct{})
+		w.mu.Lock()
+		w.wrap = func(c net.Conn) net.Conn { return busy{c, begun} }
+		w.mu.Unlock()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.example/", strings.NewReader(strings.Repeat("x", 1<<20)+"END"))
+		must(t, err)
+		res, err := w.client().Do(req)
+		close(begun)
+		must(t, err)
+		got, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || !bytes.Equal(got, answer) {
+			t.Fatalf("%d bytes of %d, %v", len(got), len(answer), err)
+		}
 	}
 }

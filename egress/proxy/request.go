@@ -240,5 +240,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, s *session, host
 		}
 	}
 	w.Header()["Content-Type"] = nil // no guess where the host says none
+	// Else the server closes the request's body when the answer begins, and what still reads
+	// it, if only to see its end, takes that for a fault and cuts the answer off.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	proxy.ServeHTTP(w, r)
 }

@@ -477,7 +477,11 @@ func (b *bench) firstToken() error {
 		return err
 	}
 	defer c.p.Close()
-	back := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(mustURL(up.URL)) }})
+	peer := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(mustURL(up.URL)) }}
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // else it cuts an answer off now and then, on a busy host
+		peer.ServeHTTP(w, r)
+	}))
 	defer back.Close()
 	list := []route{
 		{name: "direct", url: up.URL + "/v1", tr: &http.Transport{}},

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -49,6 +50,11 @@ func TestJournal_saysWhatWasWritten(t *testing.T) {
 
 func TestJournal_bad(t *testing.T) {
 	good := string(sealed(`{"ops":[]}`))
+	entries := func(list ...tree.Entry) string {
+		data, err := tree.Encode(list)
+		must(t, err)
+		return string(sealed(`{"ops":[{"action":"write","path":"YQ==","after":"` + base64.StdEncoding.EncodeToString(data) + `"}]}`))
+	}
 	for name, data := range map[string]string{
 		"empty":               "",
 		"no text":             journalMagic,
@@ -61,6 +67,8 @@ func TestJournal_bad(t *testing.T) {
 		"out of the root":     string(sealed(`{"ops":[{"action":"remove","path":"Li4vYQ=="}]}`)), // ../a
 		"from the root":       string(sealed(`{"ops":[{"action":"remove","path":"L2E="}]}`)),     // /a
 		"the directory alone": string(sealed(`{"ops":[{"action":"remove","path":""}]}`)),
+		"no entries":          entries(),
+		"two entries":         entries(tree.Entry{Name: "a", Type: tree.Fifo}, tree.Entry{Name: "b", Type: tree.Fifo}),
 	} {
 		if _, _, err := parseJournal([]byte(data)); !errs.Is(err, errs.Corrupt) {
 			t.Errorf("%s: %v, want Corrupt", name, err)
@@ -131,6 +139,7 @@ func TestContent_lies(t *testing.T) {
 		"too short":        {tree.Entry{Hash: blob, Size: 6}, false},
 		"too long":         {tree.Entry{Hash: blob, Size: 4}, false},
 		"parts, a hole":    {tree.Entry{Hash: list, Size: 20, Listed: true}, true},
+		"parts to the end": {tree.Entry{Hash: list, Size: 13, Listed: true}, true},
 		"parts beyond":     {tree.Entry{Hash: list, Size: 12, Listed: true}, false},
 		"a part is longer": {tree.Entry{Hash: cut, Size: 20, Listed: true}, false},
 	} {

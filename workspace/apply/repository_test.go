@@ -16,7 +16,7 @@ func TestPackedRefs(t *testing.T) {
 		"nothing":        {"", nil},
 		"as git writes":  {"# pack-refs with: peeled fully-peeled sorted \n" + hash + " refs/tags/v1\n^" + hash + "\n" + hash + " refs/heads/main\n", []string{"refs/heads/main", "refs/tags/v1"}},
 		"no end":         {hash + " refs/heads/c", []string{"refs/heads/c"}},
-		"other names":    {hash + " HEAD\n" + hash + " ../refs/x\n", nil},
+		"other names":    {hash + " HEAD\n" + hash + " ../refs/x\n" + hash + " refs/heads/../x\n", nil},
 		"no lines of it": {"refs/heads/x\n\n \n^refs/heads/y refs/heads/y\n# refs/heads/z\n", nil},
 		"CRLF":           {hash + " refs/x\r\n", []string{"refs/x"}},
 		"too long":       {hash + " refs/" + strings.Repeat("x", 1<<16) + "\n", nil},

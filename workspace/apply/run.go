@@ -435,8 +435,9 @@ func unfix(fd int) {
 func (x *executor) do(i int, o Op) error {
 	fd, name, err := x.parent(o.Path)
 	if err != nil {
-		if o.Action == Remove && errors.Is(err, unix.ENOENT) {
-			return nil // done, with its directory
+		gone := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+		if o.Action == Remove && gone {
+			return nil // done, with its directory, in whose place there may be something else by now
 		}
 		return err
 	}
