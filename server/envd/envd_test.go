@@ -222,8 +222,11 @@ func TestCodec(t *testing.T) {
 		whole[i] = byte(i)
 	}
 	for _, e := range []*protocol.ProcessEvent_DataEvent{
-		{Output: &protocol.ProcessEvent_DataEvent_Stdout{Stdout: whole}}, {Output: &protocol.ProcessEvent_DataEvent_Stderr{Stderr: whole[:1]}},
-		{Output: &protocol.ProcessEvent_DataEvent_Pty{Pty: whole[:2]}}, {Output: &protocol.ProcessEvent_DataEvent_Pty{}}, {},
+		{Output: &protocol.ProcessEvent_DataEvent_Stdout{Stdout: whole}},
+		{Output: &protocol.ProcessEvent_DataEvent_Stderr{Stderr: whole[:1]}},
+		{Output: &protocol.ProcessEvent_DataEvent_Pty{Pty: whole[:2]}},
+		{Output: &protocol.ProcessEvent_DataEvent_Pty{}},
+		{},
 	} {
 		event := &protocol.ProcessEvent{Event: &protocol.ProcessEvent_Data{Data: e}}
 		for _, m := range []proto.Message{&protocol.StartResponse{Event: event}, &protocol.ConnectResponse{Event: event}, &protocol.StartResponse{}, &protocol.ListResponse{}} {
