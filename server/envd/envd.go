@@ -209,7 +209,7 @@ func (b *Bridge) unknown(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	refuse(w, r, errs.New(errs.NotFound, "there is no %s %.200q here", clip(r.Method), r.URL.Path).
-		WithHint("docs/bridges.md lists what works; a newer SDK may ask for more"))
+		WithHint("`skete help bridges` lists what works; a newer SDK may ask for more"))
 }
 
 // Sweep forgets the sandboxes that are gone.

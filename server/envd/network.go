@@ -109,7 +109,7 @@ func ruleOf(host string) (egress.Rule, error) {
 }
 
 func notSupported(option string) error {
-	return errs.New(errs.Invalid, "%.80s is not supported here", option).WithHint("docs/bridges.md lists what is")
+	return errs.New(errs.Invalid, "%.80s is not supported here", option).WithHint("`skete help bridges` lists what is")
 }
 
 // updateNetwork replaces what may leave a sandbox.

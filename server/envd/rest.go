@@ -137,7 +137,7 @@ func bodyError(err error) error {
 		return errs.New(errs.Invalid, "%.60s is of the wrong kind: %.40s", kind.Field, kind.Value)
 	}
 	if _, field, ok := strings.Cut(err.Error(), "unknown field "); ok {
-		return errs.New(errs.Invalid, "the option %.60s is not known here", field).WithHint("docs/bridges.md lists what is")
+		return errs.New(errs.Invalid, "the option %.60s is not known here", field).WithHint("`skete help bridges` lists what is")
 	}
 	return errs.Wrap(errs.Invalid, err, "the body is no JSON object")
 }
@@ -437,7 +437,7 @@ func filterOf(q url.Values) (sandbox.Filter, error) {
 	f := sandbox.Filter{PageSize: pageDefault, PageToken: q.Get("nextToken")}
 	for name := range q {
 		if !slices.Contains([]string{"metadata", "state", "limit", "nextToken"}, name) {
-			return f, errs.New(errs.Invalid, "lists cannot be asked for %.40q here", name).WithHint("docs/bridges.md lists what works")
+			return f, errs.New(errs.Invalid, "lists cannot be asked for %.40q here", name).WithHint("`skete help bridges` lists what works")
 		}
 	}
 	if text := q.Get("limit"); text != "" {
