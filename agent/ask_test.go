@@ -168,7 +168,7 @@ func TestAsk_goesOnAfterDeathAtEveryAppend(t *testing.T) {
 	}
 }
 
-// A question that nobody answers holds nothing, and ends by itself where a rule says so.
+// A question that is not answered holds nothing, and ends by itself where a rule says so.
 func TestAsk_expires(t *testing.T) {
 	now := time.Now()
 	d := definition.Definition{Name: "a", Rules: []definition.Rule{{Action: definition.Ask, Tools: []string{"ask"}, Expires: time.Hour}}}

@@ -41,7 +41,7 @@ func TestSettled_everyLanguageHasAReadyTemplate(t *testing.T) {
 	}
 }
 
-// A network that nobody asked for is the server's, and is none where there can be none.
+// A network that was not asked for is the server's, and is none where there can be none.
 func TestSettled_network(t *testing.T) {
 	with := sandbox.Capabilities{Network: true}
 	for _, c := range []struct {

@@ -39,7 +39,7 @@ func fresh(list ...string) (out []secret.NewToken) {
 	return out
 }
 
-// Tokens are kept sealed, by placeholders that nobody can guess; what was got again has the
+// Tokens are kept sealed, by placeholders that cannot be guessed; what was got again has the
 // placeholder that it had.
 func TestTokens(t *testing.T) {
 	bucket, c := kvtest.NewMemory(), &clock{now: time.Now()}

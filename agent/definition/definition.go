@@ -56,7 +56,7 @@ type Definition struct {
 	AfterRun AfterRun `json:"after_run,omitzero" yaml:"after_run"`
 }
 
-// Program is an agent of somebody else's. It gets the task, and finds its own model.
+// Program is an agent that others wrote. It gets the task, and finds its own model.
 type Program struct {
 	// Command is a line of the shell, in which {task} stands for what was asked for.
 	Command string        `json:"command" yaml:"command"`

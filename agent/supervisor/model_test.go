@@ -43,7 +43,7 @@ func (n named) Info() llm.Info {
 func TestModel_forPrograms(t *testing.T) {
 	h := newHouse(t, shell)
 	h.models = &catalog{usual: "google"}
-	f := &furnisher{}
+	f := &diskOfPrograms{}
 	h.machines = f
 	h.agents["coder"] = definition.Definition{Name: "coder", Program: &definition.Program{Command: "code {task}"}, Tools: []string{"execute"}}
 	k := h.open(nil)

@@ -84,14 +84,14 @@ func TestProgram_subagent(t *testing.T) {
 	}
 }
 
-// furnisher is a disk that tells which sandboxes are made.
-type furnisher struct {
+// diskOfPrograms is a disk that tells which sandboxes are made.
+type diskOfPrograms struct {
 	disk
 	specs []map[string]any
 }
 
 // Create implements supervisor.Machines.
-func (f *furnisher) Create(_ context.Context, _, _ string, _ thread.RunID, _ string, spec map[string]any) (string, error) {
+func (f *diskOfPrograms) Create(_ context.Context, _, _ string, _ thread.RunID, _ string, spec map[string]any) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.specs = append(f.specs, spec)
@@ -102,7 +102,7 @@ func (f *furnisher) Create(_ context.Context, _, _ string, _ thread.RunID, _ str
 // is named.
 func TestProgram_template(t *testing.T) {
 	h := newHouse(t, shell)
-	f := &furnisher{}
+	f := &diskOfPrograms{}
 	h.machines, h.template = f, func(_ context.Context, name string) bool { return name == "coder" || name == "talker" }
 	program := &definition.Program{Command: "code {task}"}
 	h.agents["coder"] = definition.Definition{Name: "coder", Program: program, Tools: []string{"execute"}, Sandbox: map[string]any{"language": "node", "memory_mb": 512.0}}

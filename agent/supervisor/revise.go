@@ -57,7 +57,7 @@ func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(a
 		}
 	}
 	return func(m agent.Mark) When {
-		if w, ok := began[workshopCallOf(id, m)]; ok {
+		if w, ok := began[threadCallOf(id, m)]; ok {
 			return w
 		}
 		switch {
@@ -72,9 +72,9 @@ func calls(ctx context.Context, log thread.Log, id thread.ID, at uint64) (func(a
 	}, nil
 }
 
-// workshopCallOf returns the call of a thread that a revision is of, or beneath which a
+// threadCallOf returns the call of a thread that a revision is of, or beneath which a
 // sub-agent made it; "" = none.
-func workshopCallOf(id thread.ID, m agent.Mark) string {
+func threadCallOf(id thread.ID, m agent.Mark) string {
 	if m.Call == "" || m.Actor == "outside" {
 		return ""
 	}

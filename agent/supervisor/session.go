@@ -21,7 +21,7 @@ import (
 //
 // A session belongs to the goroutine of one driver.
 
-// sessionConfig is what a Workshop is made of.
+// sessionConfig is what a session is made of.
 type sessionConfig struct {
 	Tenant string
 	Thread thread.ID
@@ -51,7 +51,7 @@ type session struct {
 	id      string // of the machine with its boot, "" = none
 }
 
-// newSession returns a Workshop with nothing opened.
+// newSession returns a session with nothing opened.
 func newSession(c sessionConfig) *session { return &session{c: c} }
 
 // Open makes the machine usable, making one if the thread has none.

@@ -127,7 +127,7 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 		return d, "", opened, err
 	}
 	if d.Program != nil && s.Sandbox == "" {
-		if d.Sandbox, err = k.furnished(ctx, d, s); err != nil {
+		if d.Sandbox, err = k.programSandbox(ctx, d, s); err != nil {
 			return d, "", opened, err
 		}
 		s.Spec, s.Model = d.Sandbox, ""
@@ -167,11 +167,11 @@ func placed(d definition.Definition, s runs.Start) (definition.Definition, error
 	return d, nil
 }
 
-// furnished is the sandbox of a program: its own with what the start says, of the template
+// programSandbox is the sandbox of a program: its own with what the start says, of the template
 // that has its name if there is one and no other is named, and with a model
 // that it may use, which is the one that is named, or the server's choice if that is none of
 // a script.
-func (k *Supervisor) furnished(ctx context.Context, d definition.Definition, s runs.Start) (map[string]any, error) {
+func (k *Supervisor) programSandbox(ctx context.Context, d definition.Definition, s runs.Start) (map[string]any, error) {
 	spec := map[string]any{}
 	maps.Copy(spec, d.Sandbox)
 	maps.Copy(spec, s.Spec)

@@ -13,8 +13,8 @@ import (
 	"github.com/skete-dev/skete/secret"
 )
 
-// keeper numbers what it is to keep.
-func keeper(got *[]secret.NewToken) func([]secret.NewToken) ([]secret.Token, error) {
+// tokensOf numbers what it is to keep.
+func tokensOf(got *[]secret.NewToken) func([]secret.NewToken) ([]secret.Token, error) {
 	return func(fresh []secret.NewToken) (list []secret.Token, _ error) {
 		*got = append(*got, fresh...)
 		for i, n := range fresh {
@@ -46,7 +46,7 @@ func TestSealAnswer(t *testing.T) {
 		"one that it has":  {`{"error":"bad","what":"old\u002dtoken"}`, `{"error":"bad","what":"OLD"}`},
 	} {
 		var got []secret.NewToken
-		out, _, err := sealAnswer([]byte(c.body), []secret.Token{{Value: secret.New("old-token"), Placeholder: "OLD"}}, keeper(&got))
+		out, _, err := sealAnswer([]byte(c.body), []secret.Token{{Value: secret.New("old-token"), Placeholder: "OLD"}}, tokensOf(&got))
 		if err != nil || string(out) != c.want {
 			t.Errorf("%s: %s, %v; want %s", name, out, err, c.want)
 		}
@@ -57,7 +57,7 @@ func TestSealAnswer(t *testing.T) {
 func TestSealAnswer_idToken(t *testing.T) {
 	var got []secret.NewToken
 	real := jwt(`{"sub":"me"}`)
-	out, hidden, err := sealAnswer([]byte(`{"id_token":"`+real+`","again":"`+real+`"}`), nil, keeper(&got))
+	out, hidden, err := sealAnswer([]byte(`{"id_token":"`+real+`","again":"`+real+`"}`), nil, tokensOf(&got))
 	var o map[string]string
 	if err == nil {
 		err = json.Unmarshal(out, &o)
@@ -69,7 +69,7 @@ func TestSealAnswer_idToken(t *testing.T) {
 	if len(hidden) != 1 || hidden[0].Value.Reveal() != real {
 		t.Errorf("hidden elsewhere: %d", len(hidden))
 	}
-	out, _, err = sealAnswer([]byte(`{"id_token":"`+jwt(`{"at":"real-access"}`)+`","access_token":"real-access"}`), nil, keeper(&got))
+	out, _, err = sealAnswer([]byte(`{"id_token":"`+jwt(`{"at":"real-access"}`)+`","access_token":"real-access"}`), nil, tokensOf(&got))
 	if want := `{"id_token":"PLACEHOLDER-1","access_token":"PLACEHOLDER-0"}`; err != nil || string(out) != want {
 		t.Errorf("%s, %v, not %s", out, err, want)
 	}
@@ -78,7 +78,7 @@ func TestSealAnswer_idToken(t *testing.T) {
 func TestSealAnswer_lives(t *testing.T) {
 	for said, want := range map[string]string{`3600`: "1h0m0s", `"60"`: "1m0s", `0.5`: "500ms", `-1`: "0s", `"soon"`: "0s", `1e300`: "596523h14m8s", `null`: "0s", `{}`: "0s"} {
 		var got []secret.NewToken
-		_, _, err := sealAnswer([]byte(`{"expires_in":`+said+`,"access_token":"real-access","refresh_token":"real-refresh"}`), nil, keeper(&got))
+		_, _, err := sealAnswer([]byte(`{"expires_in":`+said+`,"access_token":"real-access","refresh_token":"real-refresh"}`), nil, tokensOf(&got))
 		if err != nil || len(got) != 2 || got[0].Life.String() != want || got[0].Refresh || !got[1].Refresh {
 			t.Errorf("%s: %+v, %v", said, got, err)
 		}
@@ -117,7 +117,7 @@ func TestSealAnswer_bad(t *testing.T) {
 			body = strings.Replace(body, "%", fmt.Sprint(i), 1)
 		}
 		var got []secret.NewToken
-		out, _, err := sealAnswer([]byte(body), nil, keeper(&got))
+		out, _, err := sealAnswer([]byte(body), nil, tokensOf(&got))
 		if err == nil || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %.200s, %v, not %s", name, out, err, c.why)
 		}
@@ -145,7 +145,7 @@ func FuzzSealAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var got []secret.NewToken
-		out, hidden, err := sealAnswer(body, nil, keeper(&got))
+		out, hidden, err := sealAnswer(body, nil, tokensOf(&got))
 		if err != nil {
 			return
 		}

@@ -31,7 +31,7 @@ type carried struct {
 	sent, signing []secret.Held
 	at            []secret.Held // it goes to a host of theirs, which is sent tokens alone
 	endpoint      *secret.Held  // it goes to the token endpoint of this one
-	keeper        *secret.SandboxTokens
+	stored        *secret.SandboxTokens
 	tokens        []secret.Token
 	over          []secret.Token // are not exchanged any more, and hidden still
 	bearer        *secret.Token  // is sent, in place of its placeholder
@@ -59,10 +59,10 @@ func (p *Proxy) carry(r *http.Request, held []secret.Held) (c carried, err error
 	if len(oauth) == 0 {
 		return c, nil
 	}
-	if c.keeper = p.c.Tokens(); c.keeper == nil {
+	if c.stored = p.c.Tokens(); c.stored == nil {
 		return carried{}, errors.New("no tokens are kept here")
 	}
-	if c.tokens, c.over, err = c.keeper.List(r.Context(), oauth...); err != nil {
+	if c.tokens, c.over, err = c.stored.List(r.Context(), oauth...); err != nil {
 		return carried{}, errors.New("its tokens cannot be read now")
 	}
 	if word, ok := strings.CutPrefix(one(r.Header["Authorization"]), "Bearer "); ok {
@@ -201,7 +201,7 @@ func (c *carried) seal(ctx context.Context, res *http.Response) error {
 	out, real := body, []secret.Token(nil)
 	if len(body) > 0 {
 		out, real, err = sealAnswer(body, slices.Concat(c.over, c.tokens), func(fresh []secret.NewToken) ([]secret.Token, error) {
-			list, err := c.keeper.Keep(ctx, *c.endpoint, fresh)
+			list, err := c.stored.Keep(ctx, *c.endpoint, fresh)
 			if err != nil {
 				return nil, errors.New("its tokens could not be kept")
 			}

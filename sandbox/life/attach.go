@@ -229,7 +229,7 @@ func (k *Sandbox) reattach(ctx, bounded context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if _, ok := k.d.Ladder.Get(k.record().Info.Provider); !ok {
+	if _, ok := k.d.Selector.Get(k.record().Info.Provider); !ok {
 		return err // it may well run: a server that has the provider will know
 	}
 	if !errs.Is(err, errs.NotFound) {
@@ -245,7 +245,7 @@ func (k *Sandbox) reattach(ctx, bounded context.Context) error {
 
 func (k *Sandbox) attach(ctx context.Context) error {
 	info := k.record().Info
-	p, ok := k.d.Ladder.Get(info.Provider)
+	p, ok := k.d.Selector.Get(info.Provider)
 	if !ok {
 		return errs.New(errs.Unsupported, "provider %s is not part of this server", info.Provider)
 	}

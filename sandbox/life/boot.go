@@ -42,7 +42,7 @@ func (r Request) fingerprint() string {
 }
 
 // New returns a Sandbox for a sandbox that is to be made. Begin makes it.
-func New(d *Deps, r Request, p *selector.Rung) *Sandbox {
+func New(d *Deps, r Request, p *selector.Provider) *Sandbox {
 	info := sandbox.Info{
 		ID: r.ID, Tenant: r.Tenant, Spec: r.Spec.Settled(p.Capabilities(), d.Defaults), State: sandbox.Creating,
 		Provider: p.Name(), Isolation: p.Capabilities().Isolation, CreatedAt: d.now(),
@@ -61,7 +61,7 @@ func New(d *Deps, r Request, p *selector.Rung) *Sandbox {
 // Begin starts to make the sandbox and returns at once; wait returns when its
 // guest answers. If all who wait go away before, it is undone, and wait
 // returns when nothing is left.
-func (k *Sandbox) Begin(p *selector.Rung, root template.Rootfs) (wait func(context.Context) error) {
+func (k *Sandbox) Begin(p *selector.Provider, root template.Rootfs) (wait func(context.Context) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.rec.Info.RootfsHash = root.Hash
@@ -106,7 +106,7 @@ func (k *Sandbox) Again(ctx context.Context, r Request) (sandbox.Info, error) {
 }
 
 // build is the slow part of Create. When it fails it leaves nothing.
-func (k *Sandbox) build(ctx context.Context, p *selector.Rung, root template.Rootfs) error {
+func (k *Sandbox) build(ctx context.Context, p *selector.Provider, root template.Rootfs) error {
 	if done, err := k.note(ctx, p, root); done {
 		return err
 	}
@@ -130,7 +130,7 @@ func (k *Sandbox) build(ctx context.Context, p *selector.Rung, root template.Roo
 
 // note moves into a warm machine, and then all is done; or it tells the
 // registry of the sandbox.
-func (k *Sandbox) note(ctx context.Context, p *selector.Rung, root template.Rootfs) (done bool, err error) {
+func (k *Sandbox) note(ctx context.Context, p *selector.Provider, root template.Rootfs) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	if done, err := k.moveIn(ctx, p, root); done {
@@ -224,7 +224,7 @@ func (k *Sandbox) makeVolume(ctx context.Context) error {
 // form is how the sandbox's provider wants its workspace.
 func (k *Sandbox) form() (sandbox.Form, error) {
 	name := k.record().Info.Provider
-	p, ok := k.d.Ladder.Get(name)
+	p, ok := k.d.Selector.Get(name)
 	switch {
 	case !ok:
 		return "", errs.New(errs.Unsupported, "provider %s is not part of this server", name)
@@ -237,7 +237,7 @@ func (k *Sandbox) form() (sandbox.Form, error) {
 // boot waits for the sandbox's turn, attaches its volume, boots a machine for it
 // and commits Running. Its record says Creating. The deadline counts from its
 // turn: waiting is not booting.
-func (k *Sandbox) boot(ctx context.Context, p *selector.Rung, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
+func (k *Sandbox) boot(ctx context.Context, p *selector.Provider, root template.Rootfs, asked time.Time, from *sandbox.Snapshot, volume func(context.Context) error) error {
 	network := k.d.Network(ctx, k.record().Info) // before its turn: it may wait
 	turn, err := k.turn(ctx, p, root, from)
 	if err != nil {
@@ -270,7 +270,7 @@ const tellEvery = 2 * time.Second
 
 // turn waits until the sandbox may boot, as long as that takes, and tells how
 // many are before it.
-func (k *Sandbox) turn(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
+func (k *Sandbox) turn(ctx context.Context, p *selector.Provider, root template.Rootfs, from *sandbox.Snapshot) (*admission.Turn, error) {
 	place := k.d.Boots.Join(admission.Boot{Provider: p.Name(), Tenant: k.tenant, Like: alike(k.record().Info.Spec, root, from)})
 	k.mu.Lock()
 	k.place = place
@@ -322,7 +322,7 @@ func waiting(ahead int) string {
 }
 
 // power brings a machine up in the sandbox's directory.
-func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Rootfs, from *sandbox.Snapshot, network *sandbox.Network) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
+func (k *Sandbox) power(ctx context.Context, p *selector.Provider, root template.Rootfs, from *sandbox.Snapshot, network *sandbox.Network) (sandbox.Machine, sandbox.SnapshotID, []string, error) {
 	dir := k.dir()
 	if err := freshDir(dir); err != nil {
 		return nil, "", nil, errs.Wrap(errs.Internal, err, "cannot make the sandbox's directory")
@@ -346,7 +346,7 @@ func (k *Sandbox) power(ctx context.Context, p *selector.Rung, root template.Roo
 // begin tells a machine that has just booted which keys were used before, and
 // starts what the template is for. One in which that does not get ready is
 // ended, and it is not the provider's fault.
-func (k *Sandbox) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine, root template.Rootfs) error {
+func (k *Sandbox) begin(ctx context.Context, p *selector.Provider, m sandbox.Machine, root template.Rootfs) error {
 	err := k.keys.Tell(ctx, m.Guest())
 	if err == nil {
 		err = startServices(ctx, m.Guest(), root, k.record().Info.Spec)
@@ -360,7 +360,7 @@ func (k *Sandbox) begin(ctx context.Context, p *selector.Rung, m sandbox.Machine
 }
 
 // up notes that a machine runs for the sandbox.
-func (k *Sandbox) up(p *selector.Rung, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
+func (k *Sandbox) up(p *selector.Provider, machine sandbox.Machine, asked time.Time, held sandbox.SnapshotID, note []string) error {
 	k.adopt(machine)
 	err := k.commit(k.running(p, asked, held, note))
 	k.settle()
@@ -368,7 +368,7 @@ func (k *Sandbox) up(p *selector.Rung, machine sandbox.Machine, asked time.Time,
 }
 
 // running is the change of the record of a sandbox whose machine has come up.
-func (k *Sandbox) running(p *selector.Rung, asked time.Time, held sandbox.SnapshotID, note []string) func(*registryRecord) {
+func (k *Sandbox) running(p *selector.Provider, asked time.Time, held sandbox.SnapshotID, note []string) func(*registryRecord) {
 	k.mu.Lock()
 	spec, volume := k.rec.Info.Spec, k.volume
 	k.mu.Unlock()

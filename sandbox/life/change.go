@@ -113,12 +113,12 @@ func (k *Sandbox) restart(ctx context.Context, asked time.Time) error {
 }
 
 // foundation is what a stopped sandbox is started on.
-func (k *Sandbox) foundation(ctx context.Context) (*selector.Rung, template.Rootfs, error) {
+func (k *Sandbox) foundation(ctx context.Context) (*selector.Provider, template.Rootfs, error) {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	info := k.record().Info
 	// The same provider as before: a start must not change the isolation.
-	p, err := k.d.Ladder.Named(ctx, sandbox.Spec{Provider: info.Provider, Require: info.Spec.Require})
+	p, err := k.d.Selector.Named(ctx, sandbox.Spec{Provider: info.Provider, Require: info.Spec.Require})
 	if err != nil {
 		return nil, template.Rootfs{}, err
 	}
@@ -244,7 +244,7 @@ func (k *Sandbox) teardown(ctx context.Context, keep bool) error {
 	defer k.borrows.Reopen()
 	machine := k.takeMachine()
 	provider := k.record().Info.Provider
-	p, ok := k.d.Ladder.Get(provider)
+	p, ok := k.d.Selector.Get(provider)
 	if !ok {
 		return errs.New(errs.Unsupported, "the sandbox's provider %s is not part of this server", provider).
 			WithHint("start the server with that provider, then destroy the sandbox")

@@ -89,7 +89,7 @@ func (k *Sandbox) HoldStill(ctx context.Context) error {
 		}()
 	}
 	still := func() error { return nil }
-	if p, ok := k.d.Ladder.Get(provider); ok && p.Capabilities().Pause {
+	if p, ok := k.d.Selector.Get(provider); ok && p.Capabilities().Pause {
 		return k.work.Do(ctx, k.freezing(sandbox.ReasonHostFull, still))
 	}
 	return k.cut(ctx, sandbox.ReasonHostFull)

@@ -137,7 +137,7 @@ func (k *Sandbox) dueJob() (job, bool) {
 		}
 		return k.halting(sandbox.Stopped, sandbox.ReasonRunOver, still), true
 	}
-	if p, ok := k.d.Ladder.Get(i.Provider); ok && p.Capabilities().Pause && i.State == sandbox.Running && k.d.Defaults.PausedTimeout > 0 {
+	if p, ok := k.d.Selector.Get(i.Provider); ok && p.Capabilities().Pause && i.State == sandbox.Running && k.d.Defaults.PausedTimeout > 0 {
 		return k.freezing(sandbox.ReasonIdle, still), true
 	}
 	return k.halting(sandbox.Stopped, sandbox.ReasonIdle, still), true

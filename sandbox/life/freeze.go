@@ -57,7 +57,7 @@ func (k *Sandbox) freezing(reason string, ready func() error) job {
 // mayMove returns what asks whether a machine can go from one state to another.
 func (k *Sandbox) mayMove(from, to sandbox.State) func() error {
 	return func() error {
-		p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
+		p, ok := k.d.Selector.Get(k.rec.Info.Provider)
 		switch {
 		case k.rec.Info.State == to && k.rec.Plan == planNone:
 			return errDone

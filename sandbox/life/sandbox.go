@@ -61,7 +61,7 @@ type Deps struct {
 	Disks     sandbox.Disks // nil = not watched
 	Host      *quota.Host   // nil = there is always room
 	Snapshots *snapshot.Store
-	Ladder    *selector.Selector
+	Selector  *selector.Selector
 	Events    *sandbox.Events
 	Quota     *quota.Quota
 	Limits    sandbox.Limits

@@ -35,7 +35,7 @@ func (k *Sandbox) Snapshot(ctx context.Context, r sandbox.SnapshotRequest, hidde
 
 // maySave says whether a snapshot can be taken now.
 func (k *Sandbox) maySave(r sandbox.SnapshotRequest) error {
-	p, ok := k.d.Ladder.Get(k.rec.Info.Provider)
+	p, ok := k.d.Selector.Get(k.rec.Info.Provider)
 	switch state := k.rec.Info.State; {
 	case !ok:
 		return errs.New(errs.Unsupported, "provider %s is not part of this server", k.rec.Info.Provider)
@@ -112,7 +112,7 @@ func (k *Sandbox) take(ctx context.Context, snap sandbox.Snapshot, dir string) e
 	if snap.Memory {
 		return machine.Snapshot(ctx, dir, copyFiles)
 	}
-	p, ok := k.d.Ladder.Get(k.record().Info.Provider)
+	p, ok := k.d.Selector.Get(k.record().Info.Provider)
 	if !ok {
 		return errs.New(errs.Unsupported, "provider %s is not part of this server", k.record().Info.Provider)
 	}
@@ -144,7 +144,7 @@ func (k *Sandbox) unfreeze(ctx context.Context) error {
 
 // bring boots a machine, from a snapshot if there is one with memory and it
 // loads; else cold on the workspace, which is the truth, and with a note.
-func (k *Sandbox) bring(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (m sandbox.Machine, held sandbox.SnapshotID, notes []string, err error) {
+func (k *Sandbox) bring(ctx context.Context, p *selector.Provider, b sandbox.Boot, from *sandbox.Snapshot) (m sandbox.Machine, held sandbox.SnapshotID, notes []string, err error) {
 	if from != nil && from.Memory {
 		m, err = k.restore(ctx, p, b, from)
 		if err == nil {
@@ -166,7 +166,7 @@ func (k *Sandbox) bring(ctx context.Context, p *selector.Rung, b sandbox.Boot, f
 
 // restore loads a machine and makes it one of its own. ErrSnapshot: that
 // cannot be, and nothing of it is left.
-func (k *Sandbox) restore(ctx context.Context, p *selector.Rung, b sandbox.Boot, from *sandbox.Snapshot) (sandbox.Machine, error) {
+func (k *Sandbox) restore(ctx context.Context, p *selector.Provider, b sandbox.Boot, from *sandbox.Snapshot) (sandbox.Machine, error) {
 	if p.Name() != from.Provider {
 		return nil, fmt.Errorf("%w: it is of provider %s", sandbox.ErrSnapshot, from.Provider)
 	}

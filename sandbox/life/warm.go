@@ -17,7 +17,7 @@ import (
 //
 // Until the sandbox is Running its machine is the pool's, which destroys it
 // after a crash. So the sandbox's first record is the one that says Running.
-func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Rootfs) (done bool, err error) {
+func (k *Sandbox) moveIn(ctx context.Context, p *selector.Provider, root template.Rootfs) (done bool, err error) {
 	if k.from != nil {
 		return false, nil
 	}
@@ -58,7 +58,7 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Rung, root template.Ro
 
 // own stores the first record of a sandbox that runs on a warm machine. From
 // then on it names all that the host holds by the machine.
-func (k *Sandbox) own(ctx context.Context, p *selector.Rung, warm *pool.Member) error {
+func (k *Sandbox) own(ctx context.Context, p *selector.Provider, warm *pool.Member) error {
 	k.mu.Lock()
 	k.volume = warm.Volume
 	k.mu.Unlock()

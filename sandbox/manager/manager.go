@@ -52,7 +52,7 @@ type Config struct {
 	// names that it had: records with one of them become its own.
 	Node      string
 	Formerly  []string
-	Providers []sandbox.Provider // in any order; the ladder sorts by isolation
+	Providers []sandbox.Provider // in any order; the selector sorts by isolation
 	Templates sandbox.Templates
 	Volumes   sandbox.Volumes
 	Disks     sandbox.Disks // nil: what volumes cost the host is not watched
@@ -149,7 +149,7 @@ func (m *Manager) shared() life.Deps {
 	c, limits := m.c, m.c.Limits.Filled()
 	return life.Deps{
 		Node: c.Node, Guest: c.Guest, Network: m.network, Registry: c.Registry, Templates: c.Templates, Volumes: c.Volumes, Disks: c.Disks, Host: c.Host,
-		Ladder: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Events, m.ctx.Done()),
+		Selector: selector.New(c.Providers, c.Log, m.spawn), Events: sandbox.NewEvents(c.Events, m.ctx.Done()),
 		Quota: quota.New(limits), Limits: limits, Defaults: c.Defaults.Filled(limits),
 		Log: c.Log, Now: c.Now, Boots: admission.New(0), Attaching: life.NewAttachProgress(),
 		Ctx: m.ctx, Spawn: m.spawn, Forget: m.forget, Buried: m.buried, Counted: m.counted, Ending: c.Ending, Detaching: c.Detaching,
@@ -182,7 +182,7 @@ func (m *Manager) open(ctx context.Context) error {
 	if err := m.reconcile(ctx); err != nil {
 		return err
 	}
-	m.spawn(func() { m.deps.Ladder.Probes(m.ctx) }) // so that the first create need not wait
+	m.spawn(func() { m.deps.Selector.Probes(m.ctx) }) // so that the first create need not wait
 	m.spawn(m.watchDisks)
 	if m.c.Leases != nil { // other servers may write to the store
 		m.spawn(m.followNodes)
@@ -384,22 +384,24 @@ func (m *Manager) Used(tenant string) sandbox.Used {
 }
 
 // Probes says what each provider can do on this host, strongest first.
-func (m *Manager) Probes(ctx context.Context) []sandbox.ProbeResult { return m.deps.Ladder.Probes(ctx) }
+func (m *Manager) Probes(ctx context.Context) []sandbox.ProbeResult {
+	return m.deps.Selector.Probes(ctx)
+}
 
 // Counts sums what the machines' monitors count, warm ones' included, by
 // provider; see package selector. Those that do not answer before ctx ends are as
 // they were last time.
 func (m *Manager) Counts(ctx context.Context) map[string]sandbox.Counts {
-	return m.deps.Ladder.Counts(ctx)
+	return m.deps.Selector.Counts(ctx)
 }
 
 // Default names the provider that "auto" gives now.
 func (m *Manager) Default(ctx context.Context) (sandbox.ProbeResult, error) {
-	r, err := m.deps.Ladder.Choose(ctx, sandbox.Spec{Provider: sandbox.ProviderAuto})
+	r, err := m.deps.Selector.Choose(ctx, sandbox.Spec{Provider: sandbox.ProviderAuto})
 	if err != nil {
 		return sandbox.ProbeResult{}, err
 	}
-	return m.deps.Ladder.Probe(ctx, r), nil
+	return m.deps.Selector.Probe(ctx, r), nil
 }
 
 // Subscribe reads the tenant's events until ctx ends, from sequence number from

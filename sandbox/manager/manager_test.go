@@ -427,7 +427,7 @@ func TestQuota(t *testing.T) {
 	w.check(t, m, "t", "u")
 }
 
-func TestLadder(t *testing.T) {
+func TestSelector(t *testing.T) {
 	w := newWorld(t)
 	c := w.config(nil, sandbox.None, sandbox.UserKernel, sandbox.MicroVM)
 	m := w.open(t, c)
@@ -478,7 +478,7 @@ func TestLadder(t *testing.T) {
 
 // An emulated processor is ten times slower: it is taken only for a spec that
 // asks for it, though its isolation is the strongest that works.
-func TestLadder_autoNeverEmulates(t *testing.T) {
+func TestSelector_autoNeverEmulates(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil, sandbox.UserKernel, sandbox.MicroVMEmulated))
 	for what, c := range map[string]struct {
@@ -506,7 +506,7 @@ func reopen(t *testing.T, w *world, m *manager.Manager, c manager.Config) *manag
 	return w.open(t, c)
 }
 
-func TestLadder_autoNeverFallsToNoIsolation(t *testing.T) {
+func TestSelector_autoNeverFallsToNoIsolation(t *testing.T) {
 	w := newWorld(t)
 	w.probeErr["fake-user-kernel"] = errs.New(errs.Unsupported, "broken")
 	m := w.open(t, w.config(nil, sandbox.UserKernel, sandbox.None))
@@ -520,7 +520,7 @@ func TestLadder_autoNeverFallsToNoIsolation(t *testing.T) {
 	}
 }
 
-func TestLadder_probesOnceForMany(t *testing.T) {
+func TestSelector_probesOnceForMany(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil))
 	var wg sync.WaitGroup

@@ -209,7 +209,7 @@ func (m *Manager) renameNode(ctx context.Context) error {
 
 // found is a machine that a provider has.
 type found struct {
-	provider *selector.Rung
+	provider *selector.Provider
 	id       sandbox.ID
 }
 
@@ -218,9 +218,9 @@ type found struct {
 func (m *Manager) listMachines(ctx context.Context) (all []found) {
 	ctx, cancel := context.WithTimeout(ctx, listMax)
 	defer cancel()
-	rungs := m.deps.Ladder.Rungs()
-	lists := make(chan []found, len(rungs))
-	for _, p := range rungs {
+	providers := m.deps.Selector.Providers()
+	lists := make(chan []found, len(providers))
+	for _, p := range providers {
 		m.spawn(func() {
 			ids, err := p.List(ctx)
 			if err != nil {
@@ -233,7 +233,7 @@ func (m *Manager) listMachines(ctx context.Context) (all []found) {
 			lists <- list
 		})
 	}
-	for range rungs {
+	for range providers {
 		select {
 		case list := <-lists:
 			all = append(all, list...)
@@ -253,7 +253,7 @@ func (m *Manager) sweepMachines(ctx context.Context, machines []found, unreadabl
 	})
 }
 
-func (m *Manager) sweepMachine(ctx context.Context, p *selector.Rung, id sandbox.ID) {
+func (m *Manager) sweepMachine(ctx context.Context, p *selector.Provider, id sandbox.ID) {
 	ctx, cancel := context.WithTimeout(ctx, sweepMax)
 	defer cancel()
 	k, release := m.stray(id)
@@ -299,7 +299,7 @@ func (m *Manager) stray(id sandbox.ID) (k *life.Sandbox, release func()) {
 func (m *Manager) sweepLeftovers(ctx context.Context, unreadable map[sandbox.ID]bool) {
 	m.orphans(m.dirNames(), unreadable, func(id sandbox.ID) {
 		// Whatever is mounted there is a provider's to take away.
-		for _, p := range m.deps.Ladder.Rungs() {
+		for _, p := range m.deps.Selector.Providers() {
 			if err := p.Destroy(ctx, id); err != nil {
 				m.c.Log.Error("cannot remove what a crash left", "id", id, "provider", p.Name(), "error", err)
 			}

@@ -64,7 +64,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 	if err := m.mayGrow(c.Tenant, c.Spec); err != nil {
 		return sandbox.Info{}, err
 	}
-	p, err := m.deps.Ladder.Choose(ctx, c.Spec)
+	p, err := m.deps.Selector.Choose(ctx, c.Spec)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -93,7 +93,7 @@ func (m *Manager) create(ctx context.Context, c life.Request) (sandbox.Info, err
 
 // begin charges the tenant and starts to make a sandbox, or returns the one
 // that is there, and no wait.
-func (m *Manager) begin(c life.Request, p *selector.Rung, root template.Rootfs) (k *life.Sandbox, wait func(context.Context) error, err error) {
+func (m *Manager) begin(c life.Request, p *selector.Provider, root template.Rootfs) (k *life.Sandbox, wait func(context.Context) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.lives[c.ID]; old != nil {

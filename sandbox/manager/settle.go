@@ -21,7 +21,7 @@ func (m *Manager) Settle(ctx context.Context, spec sandbox.Spec) (sandbox.Spec, 
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	p, err := m.deps.Ladder.Choose(ctx, spec)
+	p, err := m.deps.Selector.Choose(ctx, spec)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}

@@ -25,7 +25,7 @@ func (m *Manager) openPool() {
 	m.deps.Pool = pool.New(pool.Deps{
 		Node: m.c.Node, Guest: m.c.Guest, Network: m.network, GuestID: m.deps.GuestID, Registry: m.c.Registry, Volumes: m.c.Volumes,
 		Snapshots: m.deps.Snapshots,
-		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Ladder.Get(name) },
+		Provider:  func(name string) (sandbox.Provider, bool) { return m.deps.Selector.Get(name) },
 		Resolve:   m.resolve, FreshDir: m.deps.FreshDir, RemoveDir: m.deps.RemoveDir,
 		Boots: m.deps.Boots, Host: m.lookAtHost,
 		Log: m.c.Log, Now: m.c.Now, Ctx: m.ctx, Spawn: m.spawn,
@@ -64,7 +64,7 @@ func (m *Manager) resolve(ctx context.Context, s sandbox.Spec) (shape pool.Shape
 	if s, err = sandbox.Normalise(s, m.deps.Limits, m.deps.Defaults); err != nil {
 		return shape, root, err
 	}
-	p, err := m.deps.Ladder.Choose(ctx, s)
+	p, err := m.deps.Selector.Choose(ctx, s)
 	if err != nil {
 		return shape, root, err
 	}

@@ -2,7 +2,7 @@
 // their probes said, and chooses one for a spec.
 //
 //	l := selector.New(providers, log, spawn)
-//	rung, err := l.Choose(ctx, spec) // never less than the spec requires
+//	p, err := l.Choose(ctx, spec) // never less than the spec requires
 //
 // It fails closed: what cannot be had is an error that says what was asked
 // for, why it cannot be had, and what there is. All machines are made and
@@ -36,15 +36,15 @@ const (
 // Selector knows the providers, strongest isolation first, and what their last
 // probes said.
 type Selector struct {
-	rungs []*Rung
-	log   *slog.Logger
-	spawn func(func()) bool // starts a goroutine that the server waits for; false: closing
+	providers []*Provider
+	log       *slog.Logger
+	spawn     func(func()) bool // starts a goroutine that the server waits for; false: closing
 }
 
-// Rung is one provider of the ladder.
-type Rung struct {
+// Provider is one of them, with its last probe and what its machines counted.
+type Provider struct {
 	sandbox.Provider
-	tally counters
+	counters counters
 
 	mu      sync.Mutex // guards the fields below; never held over a probe
 	result  sandbox.ProbeResult
@@ -56,40 +56,40 @@ type Rung struct {
 func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Selector {
 	l := &Selector{log: log, spawn: spawn}
 	for _, p := range ps {
-		l.rungs = append(l.rungs, &Rung{Provider: p})
+		l.providers = append(l.providers, &Provider{Provider: p})
 	}
-	slices.SortStableFunc(l.rungs, func(a, b *Rung) int {
+	slices.SortStableFunc(l.providers, func(a, b *Provider) int {
 		return cmp.Compare(a.Capabilities().Isolation.Rank(), b.Capabilities().Isolation.Rank())
 	})
 	return l
 }
 
 // Create implements sandbox.Provider; the machine's counts are summed.
-func (r *Rung) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
+func (r *Provider) Create(ctx context.Context, b sandbox.Boot) (sandbox.Machine, error) {
 	return r.noted(r.Provider.Create(ctx, b))
 }
 
 // Attach implements sandbox.Provider; the machine's counts are summed.
-func (r *Rung) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, error) {
+func (r *Provider) Attach(ctx context.Context, id sandbox.ID) (sandbox.Machine, error) {
 	return r.noted(r.Provider.Attach(ctx, id))
 }
 
-func (r *Rung) noted(m sandbox.Machine, err error) (sandbox.Machine, error) {
+func (r *Provider) noted(m sandbox.Machine, err error) (sandbox.Machine, error) {
 	if err == nil {
-		r.tally.Note(m)
+		r.counters.Note(m)
 	}
 	return m, err
 }
 
 // Counts asks all machines that count and sums what they say, by provider; a
-// provider none of whose machines ever did is missing. See package tally.
+// provider none of whose machines ever did is missing. See counters.
 func (l *Selector) Counts(ctx context.Context) map[string]sandbox.Counts {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	sums := map[string]sandbox.Counts{}
-	for _, r := range l.rungs {
+	for _, r := range l.providers {
 		wg.Go(func() {
-			if sum, counted := r.tally.Counts(ctx); counted {
+			if sum, counted := r.counters.Counts(ctx); counted {
 				mu.Lock()
 				sums[r.Name()] = sum
 				mu.Unlock()
@@ -101,20 +101,20 @@ func (l *Selector) Counts(ctx context.Context) map[string]sandbox.Counts {
 }
 
 // Get finds a provider by name.
-func (l *Selector) Get(name string) (*Rung, bool) {
-	i := slices.IndexFunc(l.rungs, func(r *Rung) bool { return r.Name() == name })
+func (l *Selector) Get(name string) (*Provider, bool) {
+	i := slices.IndexFunc(l.providers, func(r *Provider) bool { return r.Name() == name })
 	if i < 0 {
 		return nil, false
 	}
-	return l.rungs[i], true
+	return l.providers[i], true
 }
 
 // Probes returns what is believed of every provider, strongest first, and
 // probes those of which nothing is.
 func (l *Selector) Probes(ctx context.Context) []sandbox.ProbeResult {
-	results := make([]sandbox.ProbeResult, len(l.rungs))
+	results := make([]sandbox.ProbeResult, len(l.providers))
 	var wg sync.WaitGroup
-	for i, r := range l.rungs {
+	for i, r := range l.providers {
 		wg.Go(func() { results[i] = l.Probe(ctx, r) })
 	}
 	wg.Wait()
@@ -123,7 +123,7 @@ func (l *Selector) Probes(ctx context.Context) []sandbox.ProbeResult {
 
 // Probe returns the believed result of one provider, or probes it; callers at
 // the same time share one probe, which a caller that goes away does not end.
-func (l *Selector) Probe(ctx context.Context, r *Rung) sandbox.ProbeResult {
+func (l *Selector) Probe(ctx context.Context, r *Provider) sandbox.ProbeResult {
 	for {
 		r.mu.Lock()
 		if fresh(r.result) {
@@ -149,7 +149,7 @@ func (l *Selector) Probe(ctx context.Context, r *Rung) sandbox.ProbeResult {
 	}
 }
 
-func (l *Selector) run(r *Rung, done chan struct{}) {
+func (l *Selector) run(r *Provider, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	err := r.Probe(ctx)
@@ -164,7 +164,7 @@ func (l *Selector) run(r *Rung, done chan struct{}) {
 }
 
 // Doubt makes the next caller probe again, after something went wrong.
-func (r *Rung) Doubt() {
+func (r *Provider) Doubt() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.result = sandbox.ProbeResult{}
@@ -182,12 +182,12 @@ func fresh(p sandbox.ProbeResult) bool {
 
 // Choose returns the provider for a normalised spec. It never degrades: what
 // cannot be had is an error that says what there is instead.
-func (l *Selector) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
+func (l *Selector) Choose(ctx context.Context, s sandbox.Spec) (*Provider, error) {
 	if s.Provider != sandbox.ProviderAuto {
 		return l.Named(ctx, s)
 	}
 	var refusals []error
-	for _, r := range l.rungs {
+	for _, r := range l.providers {
 		if !l.eligible(r, s) {
 			continue
 		}
@@ -203,14 +203,14 @@ func (l *Selector) Choose(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 	return nil, l.unsupported(ctx, s, refusals)
 }
 
-// Rungs lists the providers, strongest first.
-func (l *Selector) Rungs() []*Rung { return l.rungs }
+// Providers lists the providers, strongest first.
+func (l *Selector) Providers() []*Provider { return l.providers }
 
 // eligible says whether auto may choose r: it is as strong as required, and it
 // isolates at all. An emulated CPU is ten to twenty times slower, so that it is
 // taken only where the spec requires what nothing faster gives. No isolation is only ever a default where the operator
 // gave the server nothing else.
-func (l *Selector) eligible(r *Rung, s sandbox.Spec) bool {
+func (l *Selector) eligible(r *Provider, s sandbox.Spec) bool {
 	i := r.Capabilities().Isolation
 	if s.Require != "" && !i.AtLeast(s.Require) {
 		return false
@@ -218,11 +218,11 @@ func (l *Selector) eligible(r *Rung, s sandbox.Spec) bool {
 	if i == sandbox.MicroVMEmulated && s.Require != sandbox.MicroVMEmulated {
 		return false
 	}
-	return i != sandbox.None || l.rungs[0].Capabilities().Isolation == sandbox.None
+	return i != sandbox.None || l.providers[0].Capabilities().Isolation == sandbox.None
 }
 
 // Named returns the provider that the spec names.
-func (l *Selector) Named(ctx context.Context, s sandbox.Spec) (*Rung, error) {
+func (l *Selector) Named(ctx context.Context, s sandbox.Spec) (*Provider, error) {
 	r, ok := l.Get(s.Provider)
 	if !ok {
 		return nil, errs.New(errs.Invalid, "provider: %.40q is none of %s", s.Provider, strings.Join(append([]string{sandbox.ProviderAuto}, l.names()...), ", "))
@@ -241,7 +241,7 @@ func (l *Selector) Named(ctx context.Context, s sandbox.Spec) (*Rung, error) {
 }
 
 func (l *Selector) names() (names []string) {
-	for _, r := range l.rungs {
+	for _, r := range l.providers {
 		names = append(names, r.Name())
 	}
 	return names

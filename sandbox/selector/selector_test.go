@@ -55,7 +55,7 @@ func TestCounts_areOfAllThatWasMadeOrAttached(t *testing.T) {
 	a, b := &provider{name: "a", machine: &counting{reads: 1}}, &provider{name: "b", machine: &counting{reads: 10}}
 	mute, broken := &provider{name: "mute", machine: silent{}}, &provider{name: "broken"}
 	l := selector.New([]sandbox.Provider{a, b, mute, broken}, slog.New(slog.DiscardHandler), func(func()) bool { return false })
-	rung := func(name string) *selector.Rung {
+	provided := func(name string) *selector.Provider {
 		r, ok := l.Get(name)
 		if !ok {
 			t.Fatalf("no provider %s", name)
@@ -70,17 +70,17 @@ func TestCounts_areOfAllThatWasMadeOrAttached(t *testing.T) {
 	}
 	want(map[string]sandbox.Counts{})
 	for _, name := range []string{"a", "mute", "broken"} {
-		m, err := rung(name).Create(t.Context(), sandbox.Boot{})
-		if (err != nil) != (name == "broken") || err == nil && m != rung(name).Provider.(*provider).machine {
+		m, err := provided(name).Create(t.Context(), sandbox.Boot{})
+		if (err != nil) != (name == "broken") || err == nil && m != provided(name).Provider.(*provider).machine {
 			t.Errorf("create on %s: %v, %v", name, m, err)
 		}
 	}
 	want(map[string]sandbox.Counts{"a": {DiskReads: 1}})
-	if _, err := rung("b").Attach(t.Context(), "sbx_x"); err != nil {
+	if _, err := provided("b").Attach(t.Context(), "sbx_x"); err != nil {
 		t.Error(err)
 	}
 	a.machine = &counting{reads: 5}
-	if _, err := rung("a").Attach(t.Context(), "sbx_y"); err != nil {
+	if _, err := provided("a").Attach(t.Context(), "sbx_y"); err != nil {
 		t.Error(err)
 	}
 	want(map[string]sandbox.Counts{"a": {DiskReads: 6}, "b": {DiskReads: 10}})

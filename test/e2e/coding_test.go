@@ -79,7 +79,7 @@ func callOf(id, name string, args map[string]any) llm.Block {
 }
 
 // tolerant is a vendor that looks at who asks for what, and at nothing else of what a
-// program of somebody else's says.
+// program that others wrote says.
 type tolerant struct{ llmtest.Dialect }
 
 // Parse implements llmtest.Dialect.
