@@ -1,5 +1,5 @@
-// Package program lets a program of the sandbox work in the place of a model: an agent of
-// others', which finds its own model. It is a llm.Model that asks for one command,
+// Package program lets a program of the sandbox work in the place of a model: an agent that
+// others wrote, which finds its own model. It is a llm.Model that asks for one command,
 // the program, and answers with what came of it; so a run of it is a run like any other,
 // with its log, its budget, its history, and a restart in the middle.
 //
