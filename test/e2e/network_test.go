@@ -489,13 +489,16 @@ func TestNetwork_default(t *testing.T) {
 	n.says("when a host was allowed", want)
 }
 
+// brought finds programs that a test has put into the workspace, where a machine has none.
+const brought = "export PATH=/workspace/bin:$PATH; "
+
 // registries are what a person does first, with what a machine has for it, and where it
 // goes to.
 var registries = []struct{ tool, user, has, line string }{
 	{"pip", "", "python3 -m pip --version", "python3 -m pip download -q --disable-pip-version-check --no-deps -d /tmp/pip six && ls /tmp/pip/six-*"},
-	{"npm", "", "npm --version", "mkdir -p /tmp/npm && cd /tmp/npm && npm install --no-audit --no-fund is-number && ls node_modules/is-number/package.json"},
-	{"go", "", "go version", "mkdir -p /tmp/go && cd /tmp/go && export HOME=/tmp/go GOFLAGS=-mod=mod GOTOOLCHAIN=local && go mod init example.com/x && go get golang.org/x/text@v0.14.0 && grep golang.org/x/text go.sum"},
-	{"cargo", "", "/workspace/bin/cargo --version", "mkdir -p /workspace/c/src && cd /workspace/c && export PATH=/workspace/bin:$PATH && touch src/lib.rs && " +
+	{"npm", "", brought + "npm --version", brought + "mkdir -p /tmp/npm && cd /tmp/npm && npm install --no-audit --no-fund is-number && ls node_modules/is-number/package.json"},
+	{"go", "", brought + "go version", brought + "mkdir -p /tmp/go && cd /tmp/go && export HOME=/tmp/go GOFLAGS=-mod=mod GOTOOLCHAIN=local && go mod init example.com/x && go get golang.org/x/text@v0.14.0 && grep golang.org/x/text go.sum"},
+	{"cargo", "", brought + "cargo --version", brought + "mkdir -p /workspace/c/src && cd /workspace/c && touch src/lib.rs && " +
 		"printf '[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2021\"\n' > Cargo.toml && cargo -q add itoa && grep itoa Cargo.toml && cargo -q info itoa && find /tmp ~ -name 'itoa-*.crate' 2>/dev/null | grep itoa"},
 	{"apt", "root", "touch /usr/written && apt-get --version", "apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends jq && jq --version"},
 }
@@ -515,6 +518,8 @@ func TestRegistries(t *testing.T) {
 func registriesInside(m *machines, provider string) {
 	n := &networked{world: m.world}
 	n.sb = n.create(api.CreateSandbox{Provider: provider, Template: "python", MemoryMB: 512, DiskMB: 512, Root: true})
+	n.bringNode()
+	n.bringGo()
 	n.install()
 	m.cli("vm", "clean", n.sb.ID)
 }
@@ -548,6 +553,49 @@ func (n *networked) install() {
 			n.t.Errorf("a POST to %s: %s", r.URL, out)
 		}
 	}
+}
+
+// bring puts a program of the host into the sandbox.
+func (n *networked) bring(from, name string) {
+	n.t.Helper()
+	f, err := os.Open(from)
+	n.ok(err)
+	defer f.Close()
+	_, err = n.sb.Files().WriteFrom(n.ctx(), "/workspace/bin/"+name, f, client.WriteOptions{Mode: 0o755, MakeParents: true})
+	n.ok(err)
+}
+
+// bringNode puts the host's Node and npm into the sandbox, if npm is all in one place
+// there, as it is where Node's own packages have put it.
+func (n *networked) bringNode() {
+	n.t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		return
+	}
+	npm, err := exec.LookPath("npm")
+	if err == nil {
+		npm, err = filepath.EvalSymlinks(npm)
+	}
+	dir := filepath.Dir(filepath.Dir(npm))
+	if _, missing := os.Stat(filepath.Join(dir, "node_modules")); err != nil || missing != nil {
+		return
+	}
+	n.bring(node, "node")
+	_, err = n.sb.Files().UploadDir(n.ctx(), dir, "/workspace/npm")
+	n.ok(err)
+	n.sh("ln -s /workspace/npm/bin/npm-cli.js /workspace/bin/npm")
+}
+
+// bringGo puts the host's Go into the sandbox, without its standard library: to fetch a
+// module it needs none.
+func (n *networked) bringGo() {
+	n.t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	n.ok(err)
+	root := strings.TrimSpace(string(out))
+	n.bring(filepath.Join(root, "bin", "go"), "go.real")
+	n.sh(`mkdir -p /workspace/goroot/src && printf '#!/bin/sh\nGOROOT=/workspace/goroot exec /workspace/bin/go.real "$@"\n' > /workspace/bin/go && chmod 755 /workspace/bin/go`)
 }
 
 // bringCargo puts the host's cargo into the sandbox, if it has one: it needs no compiler to
