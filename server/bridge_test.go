@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/internal/patience"
@@ -511,6 +512,9 @@ func TestBridge_ports(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen <- r.Header.Clone()
+		w.Header().Set("Set-Cookie", "__Host-sid=stolen; Secure; Path=/")
+		w.Header().Set("Clear-Site-Data", `"*"`)
+		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, "hello from "+r.Method+" "+r.URL.Path)
 	}))
 	t.Cleanup(app.Close)
@@ -518,6 +522,9 @@ func TestBridge_ports(t *testing.T) {
 	a := b.envd(http.MethodPost, "/sandboxes/x?q=1", io.Reader(strings.NewReader("body")), "E2b-Sandbox-Port", fmt.Sprint(port), "X-Own", "1", "X-Api-Key", b.admin)
 	if a.status != http.StatusOK || string(a.body) != "hello from POST /sandboxes/x" {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a.header.Get("Set-Cookie")+a.header.Get("Clear-Site-Data") != "" || !strings.HasPrefix(a.header.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("a program of the sandbox speaks for our origin: %v", a.header)
 	}
 	h := <-seen
 	for name, values := range h {
@@ -530,4 +537,40 @@ func TestBridge_ports(t *testing.T) {
 	}
 	a = b.envd(http.MethodGet, "/", nil, "E2b-Sandbox-Port", "1")
 	a.refused(t, http.StatusBadGateway, "port is not open")
+}
+
+// What changes something is told to the audit log, and what only looks is not.
+func TestBridge_audit(t *testing.T) {
+	w := newAuditWorld(t)
+	b := &bridge{world: w, t: t}
+	b.id, b.token = b.connect(w.admin, w.sandbox())
+	p, f := b.clients()
+	_, _, err := ran(t, p, shell("true"))
+	must(t, err)
+	_, err = p.List(t.Context(), connect.NewRequest(&protocol.ListRequest{}))
+	must(t, err)
+	_, err = f.MakeDir(t.Context(), connect.NewRequest(&protocol.MakeDirRequest{Path: "d"}))
+	must(t, err)
+	_, err = f.Stat(t.Context(), connect.NewRequest(&protocol.StatRequest{Path: "d"}))
+	must(t, err)
+	must(t, b.write("f", "x").err(http.StatusOK))
+	must(t, b.envd(http.MethodGet, "/files?path=f", nil).err(http.StatusOK))
+	b.envd(http.MethodGet, "/files?path=f", nil, "X-Access-Token", "x").refused(t, http.StatusUnauthorized, "")
+	var got []string
+	for _, r := range w.audit(t, "") {
+		if r.What == "api.create-key" {
+			continue
+		}
+		got = append(got, strings.Join([]string{r.What, r.Result, r.Detail["asked"]}, " "))
+		if strings.Contains(fmt.Sprint(r), b.token) {
+			t.Errorf("%+v tells the token", r)
+		}
+	}
+	want := []string{
+		"api.refused 401 ", `api.envd-write-file 200 write "f"`, `api.envd-filesystem 200 mkdir "d"`,
+		"api.envd-process 200 exec /bin/sh -c true", "api.resume-sandbox 200 ", "api.create-sandbox 201 ",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
 }

@@ -2,7 +2,6 @@ package packed
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 )
 
@@ -50,13 +49,13 @@ func (c *calls) Read(p []byte) (int, error) {
 // fill reads more and translates what is whole.
 func (c *calls) fill() {
 	if c.err == nil {
-		kept := copy(c.space, c.buf) // less than a call
-		n, err := io.ReadFull(c.r, c.space[kept:])
-		c.buf = c.space[:kept+n]
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = io.EOF
+		n := copy(c.space, c.buf)              // less than a call
+		for n < len(c.space) && c.err == nil { // io.ReadFull would hide how the source ended
+			var m int
+			m, c.err = c.r.Read(c.space[n:])
+			n += m
 		}
-		c.err = err
+		c.buf = c.space[:n]
 	}
 	i := 0
 	for i < len(c.buf) {

@@ -48,12 +48,15 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// An error of the source comes behind what was read before it.
+// An error of the source comes behind what was read before it, also the one by which a
+// packed program that was cut off is known.
 func TestCalls_error(t *testing.T) {
 	data := bytes.Repeat([]byte{1, callCode, 3}, 100)
-	got, err := io.ReadAll(newCalls(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(io.ErrClosedPipe)), false))
-	if !errors.Is(err, io.ErrClosedPipe) || len(got) != len(data) {
-		t.Errorf("%d bytes, %v", len(got), err)
+	for _, want := range []error{io.ErrClosedPipe, io.ErrUnexpectedEOF} {
+		got, err := io.ReadAll(newCalls(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(want)), false))
+		if !errors.Is(err, want) || len(got) != len(data) {
+			t.Errorf("%d bytes, %v, want %v", len(got), err, want)
+		}
 	}
 }
 

@@ -59,23 +59,25 @@ func (b *Bridge) withSignature(r *http.Request, rec record, operation string) er
 	q := r.URL.Query()
 	expires := q.Get("signature_expiration")
 	if q.Get("signature") == "" || signature(q.Get("path"), operation, q.Get("username"), token, expires) != q.Get("signature") {
-		return unsigned("the signature is not one for this")
+		return unsigned(errUnsigned)
 	}
 	if expires == "" {
 		return nil
 	}
 	at, err := strconv.ParseInt(expires, 10, 64)
 	if err != nil || at < now().Unix() {
-		return unsigned("signature is already expired")
+		return unsigned(errExpired)
 	}
 	return nil
 }
 
-func unsigned(why string) error {
-	return problem.At(http.StatusUnauthorized, errs.New(errs.Denied, "%s", why))
-}
+func unsigned(why error) error { return problem.At(http.StatusUnauthorized, why) }
 
-var errFound = errors.New("found")
+// What may be wrong with a signature, in the words that clients know.
+var (
+	errUnsigned = errs.New(errs.Denied, "the signature is not one for this")
+	errExpired  = errs.New(errs.Denied, "signature is already expired")
+)
 
 // serveSigned serves a signed address, which does not say for which sandbox it is:
 // that is the one whose token has made the signature.
@@ -84,21 +86,19 @@ func (b *Bridge) serveSigned(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		operation = readOperation
 	}
-	var rec record
-	err := b.records.each(r.Context(), func(one record) error {
-		err := b.withSignature(r, one, operation)
-		if p := problem.Of(err); err == nil || strings.Contains(p.Detail, "expired") {
-			rec = one
-			return errFound
-		}
-		return nil
-	})
-	if !errors.Is(err, errFound) {
-		route.Refused(r)
-		refuse(w, r, errors.Join(err, unsigned("the signature is not one for this")))
+	all, err := b.records.known(r.Context())
+	if err != nil {
+		refuse(w, r, err)
 		return
 	}
-	b.serveEnvd(w, r, rec)
+	for _, rec := range all {
+		if err := b.withSignature(r, rec, operation); err == nil || errors.Is(err, errExpired) {
+			b.serveEnvd(w, r, rec)
+			return
+		}
+	}
+	route.Refused(r)
+	refuse(w, r, unsigned(errUnsigned))
 }
 
 // as is the call with the user whom the query names, if it does.

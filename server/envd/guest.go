@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,10 +31,10 @@ const messageBytesMax = 16 << 20
 func (b *Bridge) routeEnvd() {
 	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(messageBytesMax), connect.WithCodec(codec{}))
 	path, processes := protocol.NewProcessHandler(processService{b}, options)
-	b.envd.Handle("POST "+path, b.guarded("envd-process", true, processes.ServeHTTP))
+	b.envd.Handle("POST "+path, b.guarded("envd-process", processes.ServeHTTP))
 	path, files := protocol.NewFilesystemHandler(filesystemService{b}, options)
-	b.envd.Handle("POST "+path, b.guarded("envd-filesystem", true, files.ServeHTTP))
-	b.envd.Handle("GET /metrics", b.guarded("envd-metrics", false, b.answering(b.metrics)))
+	b.envd.Handle("POST "+path, b.guarded("envd-filesystem", files.ServeHTTP))
+	b.envd.Handle("GET /metrics", b.guarded("envd-metrics", b.answering(b.metrics)))
 	b.envd.Handle("GET "+filesPath, b.signed(readOperation, b.answering(b.readFile)))
 	b.envd.Handle("POST "+filesPath, b.signed(writeOperation, b.answering(b.writeFiles)))
 	b.envd.HandleFunc("GET /health", b.health)
@@ -112,9 +113,16 @@ func (b *Bridge) withToken(r *http.Request, rec record) error {
 	return err
 }
 
+// changing are the calls that may change something; the audit log tells of those.
+var changing = []string{
+	protocol.ProcessStartProcedure, protocol.ProcessSendInputProcedure, protocol.ProcessStreamInputProcedure,
+	protocol.ProcessSendSignalProcedure, protocol.ProcessCloseStdinProcedure,
+	protocol.FilesystemMakeDirProcedure, protocol.FilesystemMoveProcedure, protocol.FilesystemRemoveProcedure,
+}
+
 // guarded puts the check of the token around what is done in a sandbox, and gives
 // it the guest.
-func (b *Bridge) guarded(operation string, changes bool, h http.HandlerFunc) http.HandlerFunc {
+func (b *Bridge) guarded(operation string, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := recordOf(r.Context())
 		if err := b.withToken(r, rec); err != nil {
@@ -122,7 +130,7 @@ func (b *Bridge) guarded(operation string, changes bool, h http.HandlerFunc) htt
 			refuse(w, r, err)
 			return
 		}
-		b.withGuest(w, r, rec, operation, changes, h)
+		b.withGuest(w, r, rec, operation, slices.Contains(changing, r.URL.Path), h)
 	}
 }
 
@@ -298,6 +306,13 @@ func (b *Bridge) servePort(w http.ResponseWriter, r *http.Request, rec record, p
 				p.Out.Header.Del(name)
 			}
 		},
+		ModifyResponse: func(res *http.Response) error {
+			for _, name := range apart {
+				res.Header.Del(name)
+			}
+			res.Header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+			return nil
+		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			answerError(w, r, refusal{
 				Code: http.StatusBadGateway, Message: "The sandbox is running but the port is not open",
@@ -306,6 +321,14 @@ func (b *Bridge) servePort(w http.ResponseWriter, r *http.Request, rec record, p
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// apart are headers of a program in a sandbox that would reach beyond its answer: this
+// is our own origin, and a browser that asks here is not to believe it. Apps are shown
+// by previews.
+var apart = []string{
+	"Set-Cookie", "Set-Cookie2", "Clear-Site-Data", "Service-Worker-Allowed", "Strict-Transport-Security", "Alt-Svc", "Nel", "Report-To",
+	"Reporting-Endpoints", "Refresh", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials",
 }
 
 // ours are headers that no program in a sandbox may see.

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -55,10 +56,15 @@ type records struct {
 	*recordCache
 }
 
+// recordCache is what is known of them here. A store has one server, so all is that is
+// loaded once; what else removes records, such as the erasure of a tenant, leaves none
+// but of sandboxes that are gone.
 type recordCache struct {
-	mu    sync.Mutex
-	seed  []byte
-	cache map[sandbox.ID]cached
+	mu     sync.Mutex
+	seed   []byte
+	cache  map[sandbox.ID]cached
+	all    map[sandbox.ID]record // once it is loaded
+	loaded bool
 }
 
 type cached struct {
@@ -67,7 +73,7 @@ type cached struct {
 }
 
 func newRecords(kv kv.Store) records {
-	return records{kv, &recordCache{cache: map[sandbox.ID]cached{}}}
+	return records{kv, &recordCache{cache: map[sandbox.ID]cached{}, all: map[sandbox.ID]record{}}}
 }
 
 // get returns the record of a sandbox. NotFound: it has none.
@@ -104,12 +110,38 @@ func (r records) keep(rec record) {
 		clear(r.cache)
 	}
 	r.cache[rec.Sandbox] = cached{rec, now()}
+	r.all[rec.Sandbox] = rec
 }
 
 func (r records) forget(id sandbox.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.cache, id)
+	delete(r.all, id)
+}
+
+// known lists all records. It reads the store once: who asks has shown nothing yet.
+func (r records) known(ctx context.Context) ([]record, error) {
+	r.mu.Lock()
+	loaded := r.loaded
+	r.mu.Unlock()
+	if !loaded {
+		var list []record
+		if err := r.each(ctx, func(rec record) error { list = append(list, rec); return nil }); err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		for _, rec := range list {
+			if _, newer := r.all[rec.Sandbox]; !newer {
+				r.all[rec.Sandbox] = rec
+			}
+		}
+		r.loaded = true
+		r.mu.Unlock()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.all)), nil
 }
 
 // note keeps that an owner asked for the token of a sandbox; fresh is what a record
