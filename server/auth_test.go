@@ -55,6 +55,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	wellKnown := "sbx_aaaaaaaaaaaaaaaaaaaa" // does not exist: nothing is destroyed by trying
 	seen := map[key.Scope]int{}
 	for _, r := range w.server.Routes() {
+		if r.Scope == route.Own { // TestBridge_whoMayDoWhat
+			continue
+		}
 		seen[r.Scope]++
 		t.Run(r.Method+" "+r.Path, func(t *testing.T) {
 			for _, c := range callers {

@@ -347,6 +347,33 @@ func TestBridge_tokens(t *testing.T) {
 	b.envd(http.MethodGet, "/files?path=x", nil, "E2b-Sandbox-Id", otherID, "X-Access-Token", otherToken).refused(t, http.StatusBadGateway, "not found")
 }
 
+// Each route of the REST API asks for a key, and for one that may do it.
+func TestBridge_whoMayDoWhat(t *testing.T) {
+	b := newBridge(t)
+	read, _ := b.key(t, "default", "read")
+	watch, _ := b.key(t, "default", "runs:read")
+	const other = "aaaaaaaaaaaaaaaaaaaa" // is not there: nothing is destroyed by trying
+	for _, name := range []string{
+		"GET /sandboxes", "GET /v2/sandboxes", "GET /sandboxes/" + other, "GET /sandboxes/" + other + "/metrics", "GET /snapshots", "GET /templates/aliases/x",
+		"POST /sandboxes", "POST /v2/sandboxes", "DELETE /sandboxes/" + other, "POST /sandboxes/" + other + "/timeout", "POST /sandboxes/" + other + "/refreshes",
+		"POST /sandboxes/" + other + "/connect", "POST /v2/sandboxes/" + other + "/connect", "POST /sandboxes/" + other + "/resume", "POST /sandboxes/" + other + "/pause",
+		"PUT /sandboxes/" + other + "/network", "POST /sandboxes/" + other + "/snapshots", "POST /sandboxes/" + other + "/fork", "DELETE /templates/snp_" + other,
+	} {
+		t.Run(name, func(t *testing.T) {
+			method, path, _ := strings.Cut(name, " ")
+			for secret, status := range map[string]int{"": http.StatusUnauthorized, "e2b_" + strings.Repeat("0", 40): http.StatusUnauthorized, watch: http.StatusForbidden} {
+				b.send(t, secret, method, "/e2b"+path, nil).refused(t, status, "")
+			}
+			if a := b.send(t, read, method, "/e2b"+path, nil); (a.status == http.StatusForbidden) != (method != http.MethodGet) || a.status == http.StatusUnauthorized {
+				t.Errorf("a key that may read gets %d: %s", a.status, a.body)
+			}
+			if a := b.send(t, b.admin, method, "/e2b"+path, nil); a.status == http.StatusForbidden || a.status == http.StatusUnauthorized {
+				t.Errorf("an admin gets %d: %s", a.status, a.body)
+			}
+		})
+	}
+}
+
 // Options that are not known or not supported are refused, not ignored.
 func TestBridge_badCreates(t *testing.T) {
 	b := newBridge(t)
