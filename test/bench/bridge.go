@@ -23,8 +23,8 @@ import (
 
 // This file measures calls of a bridge beside the same calls of the API, in turns.
 
-// bridgeStreamMB is how much a command writes for the rate of a stream.
-const bridgeStreamMB = 100
+// bridgeStreamMB is how many MiB a command writes for the rate of a stream.
+const bridgeStreamMB = 256
 
 // bridged is a sandbox as a client of E2B's API has it.
 type bridged struct {
@@ -159,10 +159,10 @@ func (b *bench) bridge(s *server) error {
 	for range 3 {
 		var n int
 		d, err := timed(func() (err error) {
-			n, err = x.stream(b.ctx, fmt.Sprintf("head -c %d /dev/zero", bridgeStreamMB*1_000_000))
+			n, err = x.stream(b.ctx, fmt.Sprintf("exec dd if=/dev/zero bs=256k count=%d status=none", bridgeStreamMB*4)) // as for the API
 			return err
 		})
-		if err == nil && n < bridgeStreamMB*1_000_000 {
+		if err == nil && n < bridgeStreamMB<<20 {
 			err = fmt.Errorf("the stream had %d bytes", n)
 		}
 		if err != nil {
