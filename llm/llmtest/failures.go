@@ -199,9 +199,15 @@ func life(t *testing.T, d Driver) {
 		for _, fault := range []Fault{Hang, Mute, Keepalive} {
 			b := d.play(t, Reply{Blocks: long(), Fault: fault})
 			ctx, cancel := context.WithCancel(t.Context())
-			timer := time.AfterFunc(50*time.Millisecond, cancel)
+			var wg sync.WaitGroup
+			wg.Go(func() { // a request that has not arrived yet would leave no client to see go
+				for late := time.Now().Add(patience); len(b.server.Seen()) == 0 && time.Now().Before(late); {
+					<-time.After(time.Millisecond)
+				}
+				time.AfterFunc(50*time.Millisecond, cancel)
+			})
 			_, _, err := Ask(ctx, b.model, hello())
-			timer.Stop()
+			wg.Wait()
 			cancel()
 			if !errors.Is(err, context.Canceled) || llm.TroubleOf(err) != "" {
 				t.Errorf("%s: %v, want the context's error and no trouble", fault, err)
