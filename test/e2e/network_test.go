@@ -555,13 +555,13 @@ func (n *networked) install() {
 	}
 }
 
-// bring puts a program of the host into the sandbox.
-func (n *networked) bring(from, name string) {
+// bring puts a file of the host into the sandbox's workspace.
+func (n *networked) bring(from, to string) {
 	n.t.Helper()
 	f, err := os.Open(from)
 	n.ok(err)
 	defer f.Close()
-	_, err = n.sb.Files().WriteFrom(n.ctx(), "/workspace/bin/"+name, f, client.WriteOptions{Mode: 0o755, MakeParents: true})
+	_, err = n.sb.Files().WriteFrom(n.ctx(), "/workspace/"+to, f, client.WriteOptions{Mode: 0o755, MakeParents: true})
 	n.ok(err)
 }
 
@@ -581,7 +581,7 @@ func (n *networked) bringNode() {
 	if _, missing := os.Stat(filepath.Join(dir, "node_modules")); err != nil || missing != nil {
 		return
 	}
-	n.bring(node, "node")
+	n.bring(node, "bin/node")
 	_, err = n.sb.Files().UploadDir(n.ctx(), dir, "/workspace/npm")
 	n.ok(err)
 	n.sh("ln -s /workspace/npm/bin/npm-cli.js /workspace/bin/npm")
@@ -594,7 +594,8 @@ func (n *networked) bringGo() {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	n.ok(err)
 	root := strings.TrimSpace(string(out))
-	n.bring(filepath.Join(root, "bin", "go"), "go.real")
+	n.bring(filepath.Join(root, "bin", "go"), "bin/go.real")
+	n.bring(filepath.Join(root, "go.env"), "goroot/go.env") // has what is usual
 	n.sh(`mkdir -p /workspace/goroot/src && printf '#!/bin/sh\nGOROOT=/workspace/goroot exec /workspace/bin/go.real "$@"\n' > /workspace/bin/go && chmod 755 /workspace/bin/go`)
 }
 
