@@ -164,6 +164,7 @@ type masked struct {
 
 func newMasked(body io.ReadCloser, needles [][]byte, trailer func()) *masked {
 	m := &masked{body: body, needles: slices.SortedFunc(slices.Values(needles), bytes.Compare), trailer: trailer}
+	m.needles = slices.DeleteFunc(m.needles, func(n []byte) bool { return len(n) == 0 })
 	for _, n := range m.needles {
 		m.first[n[0]], m.longest = true, max(m.longest, len(n))
 	}

@@ -103,7 +103,7 @@ func newBridged(t *testing.T) *bridged {
 	b := &bridged{address: listenAddress(t)}
 	b.world = newWorld(t, "--providers", "gvisor", "--listen", b.address)
 	b.start()
-	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "somebody-elses-app"})
+	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "their-app"})
 	b.ok(err)
 	b.key = made.Secret
 	return b
@@ -216,7 +216,7 @@ func TestBridge_undo(t *testing.T) {
 	b.ok(err)
 	id := "sbx_" + strings.TrimSpace(string(out))
 	list := b.must("history", id)
-	for _, want := range []string{"somebody-elses-app", `write "notes/a.txt"`, "exec rm -rf notes", `mkdir "made"`} {
+	for _, want := range []string{"their-app", `write "notes/a.txt"`, "exec rm -rf notes", `mkdir "made"`} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the history does not tell of %q:\n%s", want, list)
 		}
