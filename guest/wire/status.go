@@ -43,6 +43,11 @@ func ToConnect(err error) error {
 			code = c.code
 		}
 	}
+	if _, classified := errors.AsType[*errs.Error](err); !classified && errors.Is(err, context.DeadlineExceeded) {
+		// The guest ends a call by the caller's deadline, and may be the first
+		// to say so.
+		code = connect.CodeDeadlineExceeded
+	}
 	ce := connect.NewError(code, errors.New(errs.Public(err)))
 	if exit := errs.Exit(err); exit != 0 {
 		ce.Meta().Set(exitHeader, strconv.Itoa(exit))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -138,6 +139,14 @@ func TestStatus_aClassSurvivesTheWire(t *testing.T) {
 	}
 	if err := wire.Err(connect.NewError(connect.CodeCanceled, errors.New("x"))); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled came back as %v", err)
+	}
+	late := fmt.Errorf("exec: %w", context.DeadlineExceeded)
+	if err := wire.Err(wire.ToConnect(late)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a deadline that the guest saw first came back as %v", err)
+	}
+	late = errs.Wrap(errs.Unavailable, late, "the host did not answer")
+	if err := wire.Err(wire.ToConnect(late)); errs.Public(err) != "the host did not answer" {
+		t.Errorf("a deadline of the guest's own came back as %v", err)
 	}
 	if err := wire.Err(errors.New("connection reset")); !errs.Is(err, errs.Unavailable) {
 		t.Errorf("a broken connection came back as %v", err)
