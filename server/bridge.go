@@ -23,6 +23,14 @@ func (s *Server) registerBridge(c Config) {
 	s.bridge.Register(s.table)
 }
 
+// bridgeHosts are the names that clients of others call the server by.
+func bridgeHosts(c Config) []string {
+	if _, domain := previewDomain(c.Previews); domain != "" && c.Bridges != nil {
+		return []string{envd.Host(domain)}
+	}
+	return nil
+}
+
 func (s *Server) templateNames(ctx context.Context) ([]string, error) {
 	all, err := s.templates.List(ctx)
 	var names []string

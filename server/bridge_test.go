@@ -601,3 +601,49 @@ func TestBridge_audit(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// A client that was given a domain in place of addresses calls the bridge by names.
+func TestBridge_names(t *testing.T) {
+	b := newBridge(t, browse(t, nil))
+	api, envd := "api.preview.localhost:7733", "49983-"+b.id+".preview.localhost"
+	ask := func(host, method, path string, header ...string) answer {
+		return b.send(t, "", method, path, nil, append([]string{"Host", host}, header...)...)
+	}
+	withKey := []string{"X-API-Key", b.admin}
+	if a := ask(api, "GET", "/sandboxes/"+b.id, withKey...); a.status != 200 || !strings.Contains(string(a.body), b.id) {
+		t.Errorf("by name: %d %s", a.status, a.body)
+	}
+	ask(api, "GET", "/sandboxes/"+b.id).refused(t, 401, "key")
+	ask(api, "DELETE", "/templates/a%2Fb", withKey...).refused(t, 403, "a/b")
+	if a := ask(envd, "GET", "/health"); a.status != 204 {
+		t.Errorf("a sandbox by name: %d %s", a.status, a.body)
+	}
+	withToken := []string{"X-Access-Token", b.token}
+	if a := ask(envd, "POST", "/files?path=named.txt", append(withToken, "Content-Type", "application/octet-stream")...); a.status != 200 {
+		t.Errorf("a file by name: %d %s", a.status, a.body)
+	}
+	if a := ask(envd, "GET", "/files?path=named.txt", withToken...); a.status != 200 {
+		t.Errorf("the file again: %d %s", a.status, a.body)
+	}
+	var second struct{ SandboxID string }
+	b.call(t, b.admin, http.MethodPost, "/e2b/v2/sandboxes", map[string]any{"templateID": "base"}, 201, &second)
+	other := second.SandboxID
+	aimed := []string{"E2b-Sandbox-Id", b.id, "E2b-Sandbox-Port", "49983"}
+	// A name is not for headers to change: neither the API's nor another sandbox's.
+	if a := ask("49983-"+other+".preview.localhost", "GET", "/files?path=named.txt", append(aimed, withToken...)...); a.status != 401 {
+		t.Errorf("another sandbox by its name, aimed by headers: %d %s", a.status, a.body)
+	}
+	ask(api, "GET", "/health", aimed...).refused(t, 404, "/health")
+	for host, want := range map[string]int{
+		"49983-aaaaaaaaaaaaaaaaaaaa.preview.localhost": 502, // no such sandbox
+		"49983-.preview.localhost":                     404,
+		"8080-" + b.id + ".preview.localhost":          401, // a preview, which asks for a login
+		"apx.preview.localhost":                        404,
+		"api.preview.localhost.":                       421,
+		"api.preview.localhost.example":                421,
+	} {
+		if a := ask(host, "GET", "/health", withToken...); a.status != want {
+			t.Errorf("%s: %d %s", host, a.status, a.body)
+		}
+	}
+}

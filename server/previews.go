@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
+	"github.com/skete-dev/skete/server/envd"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
@@ -43,17 +44,24 @@ type Previews interface {
 }
 
 // apartPreviews tells hosts of previews from those of the app: what sandboxes serve
-// never meets a route of ours. p may be nil.
-func apartPreviews(p Previews, app http.Handler) http.Handler {
+// never meets a route of ours. Beneath their domain the bridge has names as well. p
+// and b may be nil.
+func apartPreviews(p Previews, b *envd.Bridge, app http.Handler) http.Handler {
 	if p == nil {
 		return app
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !auth.Local(r) && p.Match(r.Host) {
-			p.ServeHTTP(w, r)
+		if auth.Local(r) || !p.Match(r.Host) {
+			app.ServeHTTP(w, r)
 			return
 		}
-		app.ServeHTTP(w, r)
+		if b != nil {
+			if named, ok := b.Named(r); ok {
+				app.ServeHTTP(w, named)
+				return
+			}
+		}
+		p.ServeHTTP(w, r)
 	})
 }
 

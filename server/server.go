@@ -212,7 +212,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, audit: c.Audit, looked: c.Looked, keys: ring,
-		gate: auth.New(auth.Config{Keys: ring, Hosts: c.Hosts, Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
+		gate: auth.New(auth.Config{Keys: ring, Hosts: append(bridgeHosts(c), c.Hosts...), Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
 	}
@@ -268,7 +268,9 @@ func (s *Server) Streams() int { return s.hub.Count() }
 func (s *Server) Routes() []route.Route { return s.table.Routes() }
 
 // Handler returns the whole surface as one handler.
-func (s *Server) Handler() http.Handler { return apartPreviews(s.previews, s.table.Handler()) }
+func (s *Server) Handler() http.Handler {
+	return apartPreviews(s.previews, s.bridge, s.table.Handler())
+}
 
 // EnsureAdminKey makes an admin key if there is no live one, and returns its
 // secret then, to be shown this once.
