@@ -65,6 +65,7 @@ type foreign struct {
 	name    string // as the table has it
 	command func(t *testing.T, script string) *exec.Cmd
 	script  string
+	qemu    bool // in machines with a kernel of their own
 }
 
 func nodeClient(pkg string) func(*testing.T, string) *exec.Cmd {
@@ -88,9 +89,10 @@ func pythonClient(t *testing.T, script string) *exec.Cmd {
 }
 
 var foreigns = []foreign{
-	{"JavaScript 2.45.0", nodeClient("e2b"), "everything.mjs"},
-	{"JavaScript 2.51.0", nodeClient("e2b-newest"), "everything.mjs"},
-	{"Python 2.63.0", pythonClient, "everything.py"},
+	{"JavaScript 2.45.0", nodeClient("e2b"), "everything.mjs", false},
+	{"JavaScript 2.51.0", nodeClient("e2b-newest"), "everything.mjs", false},
+	{"Python 2.63.0", pythonClient, "everything.py", false},
+	{"JavaScript 2.51.0, QEMU", nodeClient("e2b-newest"), "everything.mjs", true},
 }
 
 // bridged is a server that clients of others may use, and the key that they have.
@@ -99,9 +101,20 @@ type bridged struct {
 	address, key string
 }
 
-func newBridged(t *testing.T) *bridged {
+func newBridged(t *testing.T, f foreign) *bridged {
 	b := &bridged{address: listenAddress(t)}
-	b.world = newWorld(t, "--providers", "gvisor", "--listen", b.address)
+	if !f.qemu {
+		b.world = newWorld(t, "--providers", "gvisor", "--listen", b.address)
+	} else {
+		for _, tool := range []string{"qemu-system-x86_64", "mmdebstrap"} {
+			if _, err := exec.LookPath(tool); err != nil {
+				t.Skipf("skipped: no %s: `skete doctor --fix` installs it", tool)
+			}
+		}
+		// Asked for: its processors may be emulated.
+		b.world = newWorld(t, "--providers", "gvisor,qemu", "--set", "defaults.provider=qemu", "--listen", b.address)
+		(&machines{b.world}).kernel()
+	}
 	b.start()
 	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "their-app"})
 	b.ok(err)
@@ -133,7 +146,7 @@ func TestBridge_everyMethod(t *testing.T) {
 	for _, f := range foreigns {
 		t.Run(f.name, func(t *testing.T) {
 			whole = false
-			b := newBridged(t)
+			b := newBridged(t, f)
 			cmd := b.run(f, f.script)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
@@ -209,7 +222,7 @@ func checkTable(t *testing.T, methods []string, results map[string]map[string]st
 // What a client of others changed is a revision by its key, and undo takes it back:
 // a file that it wrote, and what its command did.
 func TestBridge_undo(t *testing.T) {
-	b := newBridged(t)
+	b := newBridged(t, foreigns[1])
 	cmd := b.run(foreigns[1], "writes.mjs")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -243,7 +256,7 @@ func TestBridge_undo(t *testing.T) {
 func TestBridge_killed(t *testing.T) {
 	for _, f := range foreigns[:2] {
 		t.Run(f.name, func(t *testing.T) {
-			b := newBridged(t)
+			b := newBridged(t, f)
 			cmd := b.run(f, "killed.mjs")
 			in, err := cmd.StdinPipe()
 			b.ok(err)
