@@ -47,7 +47,7 @@ runsc: .build/pack | agent # without a version: it changes only when gVisor or i
 	@.build/pack .build/skete-runsc $(RUNSC)
 
 need:
-	@scripts/need git python3 mkfs.ext4:e2fsprogs
+	@scripts/need git python3 zstd mkfs.ext4:e2fsprogs
 
 run: ## sets up all it needs, ends with a program that ran in a sandbox
 	@$(MAKE) --no-print-directory -j2 need build # packages install while programs compile
