@@ -55,7 +55,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	wellKnown := "sbx_aaaaaaaaaaaaaaaaaaaa" // does not exist: nothing is destroyed by trying
 	seen := map[key.Scope]int{}
 	for _, r := range w.server.Routes() {
-		if r.Scope == route.Own { // TestBridge_whoMayDoWhat
+		if r.Scope == route.Own { // TestBridge_whoMayDoWhat, TestVercel_whoMayDoWhat
 			continue
 		}
 		seen[r.Scope]++

@@ -3,10 +3,13 @@ package server
 import (
 	"context"
 
+	"github.com/skete-dev/skete/preview"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/envd"
+	"github.com/skete-dev/skete/server/vercel"
 )
 
-// registerBridge adds the surface for SDKs of others to the table.
+// registerBridge adds the surfaces for SDKs of others to the table.
 func (s *Server) registerBridge(c Config) {
 	if c.Bridges == nil {
 		return
@@ -21,6 +24,15 @@ func (s *Server) registerBridge(c Config) {
 	}
 	s.bridge = envd.New(e)
 	s.bridge.Register(s.table)
+	v := vercel.Config{
+		Sandboxes: s.sandboxes, Gate: s.gate, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax, Started: s.metrics.CommandStarted, Log: s.log,
+	}
+	if c.Previews != nil {
+		v.Address = func(id sandbox.ID, port int) string {
+			return c.Previews.URL(preview.Target{Sandbox: string(id), Port: uint16(port)})
+		}
+	}
+	vercel.New(v).Register(s.table)
 }
 
 // bridgeHosts are the names that clients of others call the server by.
