@@ -1,8 +1,10 @@
 package main
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -26,9 +28,10 @@ import (
 // bridgeStreamMB is how many MiB a command writes for the rate of a stream.
 const bridgeStreamMB = 256
 
-// bridged is a sandbox as a client of E2B's API has it.
+// bridged is a sandbox as a client of another API has it; the token is of E2B's.
 type bridged struct {
 	id, token string
+	base      string
 	http      *http.Client
 	process   protocol.ProcessClient
 }
@@ -48,7 +51,7 @@ const bridgeBase = "http://skete/e2b"
 func (s *server) newBridged(ctx context.Context) (*bridged, error) {
 	x := &bridged{http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", s.socket())
-	}}}}
+	}}}, base: bridgeBase}
 	res, err := x.send(ctx, x.http, http.MethodPost, "/v2/sandboxes", "application/json", []byte(`{"templateID":"base","timeout":600}`))
 	if err != nil {
 		return nil, err
@@ -63,7 +66,7 @@ func (s *server) newBridged(ctx context.Context) (*bridged, error) {
 }
 
 func (x *bridged) send(ctx context.Context, c *http.Client, method, path, kind string, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, bridgeBase+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, x.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +114,7 @@ func (b *bench) bridge(s *server) error {
 	sandbox := &http.Client{Transport: x}
 	path := "/files?path=" + url.QueryEscape("/workspace/f")
 	kilobyte := bytes.Repeat([]byte("k"), 1000)
-	for _, m := range []struct {
-		name           string
-		n              int
-		native, bridge func() error
-	}{
+	err = b.inTurns("API", "bridge", "by E2B's protocol, in JSON", []calls{
 		{
 			"create", 20,
 			func() error { return made(s.sandbox(b.ctx)) },
@@ -138,22 +137,9 @@ func (b *bench) bridge(s *server) error {
 			func() error { return made(sb.Files().Read(b.ctx, "/workspace/f", 1<<20)) },
 			func() error { return made(x.send(b.ctx, sandbox, http.MethodGet, path, "", nil)) },
 		},
-	} {
-		var native, bridge []time.Duration
-		for range b.count(m.n) {
-			for _, one := range []struct {
-				do   func() error
-				into *[]time.Duration
-			}{{m.native, &native}, {m.bridge, &bridge}} {
-				d, err := timed(one.do)
-				if err != nil {
-					return err
-				}
-				*one.into = append(*one.into, d)
-			}
-		}
-		a, c := b.Millis("API: "+m.name, native, "", ""), b.Millis("bridge: "+m.name, bridge, "", "by E2B's protocol, in JSON")
-		b.Value("ratio: bridge / API, "+m.name, c/a, "x", "<= 1.25", "p50 / p50")
+	})
+	if err != nil {
+		return err
 	}
 	var rates []float64
 	for range 3 {
@@ -171,7 +157,96 @@ func (b *bench) bridge(s *server) error {
 		rates = append(rates, float64(n)/1e6/d.Seconds())
 	}
 	b.Value("bridge: stdout", slices.Max(rates), "MB/s", ">= 150", "in JSON, read and not decoded; the best of three")
+	return b.vercel(s, sb)
+}
+
+// calls are one of the API and the same of a bridge.
+type calls struct {
+	name           string
+	n              int
+	native, bridge func() error
+}
+
+// inTurns measures calls of a bridge and of the API in turns.
+func (b *bench) inTurns(native, bridge, note string, all []calls) error {
+	for _, m := range all {
+		var ours, theirs []time.Duration
+		for range b.count(m.n) {
+			for _, one := range []struct {
+				do   func() error
+				into *[]time.Duration
+			}{{m.native, &ours}, {m.bridge, &theirs}} {
+				d, err := timed(one.do)
+				if err != nil {
+					return err
+				}
+				*one.into = append(*one.into, d)
+			}
+		}
+		a, c := b.Millis(native+": "+m.name, ours, "", ""), b.Millis(bridge+": "+m.name, theirs, "", note)
+		b.Value("ratio: "+bridge+" / API, "+m.name, c/a, "x", "<= 1.25", "p50 / p50")
+	}
 	return nil
+}
+
+// vercel measures the bridge for Vercel's SDK: what its client sends for a call.
+func (b *bench) vercel(s *server, sb *client.Sandbox) error {
+	x := &bridged{http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", s.socket())
+	}}}, base: "http://skete/vercel"}
+	post := func(path, body string) ([]byte, error) {
+		return x.send(b.ctx, x.http, http.MethodPost, path, "application/json", []byte(body))
+	}
+	var id string
+	create := func() error {
+		answer, err := post("/v3/sandboxes", `{"persistent":false}`)
+		_, rest, ok := bytes.Cut(answer, []byte(`"currentSessionId":"`))
+		name, _, _ := bytes.Cut(rest, []byte(`"`))
+		if err == nil && !ok {
+			err = fmt.Errorf("the answer names no session: %s", answer)
+		}
+		id = string(name)
+		return err
+	}
+	kilobyte := bytes.Repeat([]byte("k"), 1000)
+	packed, err := archive("f", kilobyte)
+	if err != nil {
+		return err
+	}
+	session := func(path string) string { return "/v2/sandboxes/sessions/" + id + path }
+	return b.inTurns("API beside Vercel's bridge", "Vercel's bridge", "by Vercel's protocol", []calls{
+		{"create", 20, func() error { return made(s.sandbox(b.ctx)) }, create},
+		{
+			"exec of /bin/true", 200,
+			func() error { return sb.Command("/bin/true").Run(b.ctx) },
+			func() error { return made(post(session("/cmd"), `{"command":"/bin/true","wait":true,"logs":true}`)) },
+		},
+		{
+			"write of 1 kB", 200,
+			func() error { return made(sb.Files().Write(b.ctx, "/workspace/f", kilobyte, client.WriteOptions{})) },
+			func() error {
+				return made(x.send(b.ctx, x.http, http.MethodPost, session("/fs/write"), "application/gzip", packed))
+			},
+		},
+		{
+			"read of 1 kB", 200,
+			func() error { return made(sb.Files().Read(b.ctx, "/workspace/f", 1<<20)) },
+			func() error { return made(post(session("/fs/read"), `{"path":"f"}`)) },
+		},
+	})
+}
+
+// archive is a tar in gzip with one file.
+func archive(name string, content []byte) ([]byte, error) {
+	var to bytes.Buffer
+	z := gzip.NewWriter(&to)
+	t := tar.NewWriter(z)
+	err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
+	if err == nil {
+		_, err = t.Write(content)
+	}
+	err = errors.Join(err, t.Close(), z.Close())
+	return to.Bytes(), err
 }
 
 // stream runs a command line and returns how many bytes of output came: of each piece
