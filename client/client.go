@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/skete-dev/skete/client/transport"
+	"github.com/skete-dev/skete/internal/clip"
 )
 
 // DefaultURL is where a server listens unless configured otherwise.
@@ -30,6 +31,15 @@ func New(cfg Config) (*Client, error) {
 	}
 	return &Client{t: t}, nil
 }
+
+// Through returns a context whose calls tell the server by which program they are
+// made for the key's owner: the history names it beside the key.
+func Through(ctx context.Context, program string) context.Context {
+	return transport.Through(ctx, clip.Line(program, programMax))
+}
+
+// programMax bounds the name of a program.
+const programMax = 64
 
 // FromEnv returns a client for $SKETE_URL with $SKETE_KEY, or for the unix
 // socket in Home when SKETE_URL is not set.

@@ -258,6 +258,7 @@ func New(c Config) (*Server, error) {
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
 	s.registerBridge(c)
+	s.registerMCP()
 	return s, nil
 }
 

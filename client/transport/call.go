@@ -149,7 +149,20 @@ func (c *Client) request(ctx context.Context, k Call) (*http.Request, error) {
 	}
 	maps.Copy(req.Header, k.Header)
 	c.sign(req.Header)
+	if program, ok := ctx.Value(programKey{}).(string); ok {
+		req.Header.Set(ProgramHeader, program)
+	}
 	return req, nil
+}
+
+// ProgramHeader names the program that makes a call for the caller.
+const ProgramHeader = "Skete-Program"
+
+type programKey struct{}
+
+// Through returns a context whose calls tell by which program they are made.
+func Through(ctx context.Context, program string) context.Context {
+	return context.WithValue(ctx, programKey{}, program)
 }
 
 func (c *Client) sign(h http.Header) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 )
@@ -58,6 +59,13 @@ func OwnStep() Naming { return Naming{mode: stepOwn} }
 // NoStep is for routes that change no files, or whose changes are another's.
 func NoStep() Naming { return Naming{mode: stepNone} }
 
+// programHeader names the program that makes a call for the caller; it stands in the
+// history beside the key.
+const (
+	programHeader = "Skete-Program"
+	programMax    = 64 // bytes
+)
+
 // beneathSandbox is where the routes of one sandbox are.
 const beneathSandbox = "/v1/sandboxes/{id}/"
 
@@ -104,11 +112,12 @@ func checkStep[I any](o Operation) {
 type caller struct {
 	steps   Steps // nil = none is made
 	sandbox string
+	program string // by which the caller calls, as it says; "" = nothing is said
 }
 
 // callerOf reads it.
 func (t *Table) callerOf(r *http.Request) caller {
-	c := caller{steps: t.steps, sandbox: r.PathValue("id")}
+	c := caller{steps: t.steps, sandbox: r.PathValue("id"), program: clip.Line(r.Header.Get(programHeader), programMax)}
 	if r.URL.RawQuery != "" {
 		if no, err := strconv.ParseBool(r.URL.Query().Get(noRevision)); err == nil && no {
 			c.steps = nil
@@ -126,7 +135,11 @@ func Begin(ctx context.Context, what string) Step {
 		return noStep{}
 	}
 	id := auth.From(ctx)
-	return c.steps.Begin(ctx, id.Tenant, c.sandbox, id.Who(), what)
+	who := id.Who()
+	if c.program != "" {
+		who += " by " + c.program
+	}
+	return c.steps.Begin(ctx, id.Tenant, c.sandbox, who, what)
 }
 
 // noStep is a call that becomes none.
