@@ -150,6 +150,6 @@
 // Outside /v1: /s/{id} (the page of a sandbox), /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs,
 // /preview/{label} (sends a browser that is logged in to a preview), /login and
 // /logout (forms for browsers), /login/away and /login/back (by an identity
-// provider);
+// provider), /mcp (these as tools of the Model Context Protocol);
 // on the unix socket alone /debug/pprof/.
 package api

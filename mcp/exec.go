@@ -41,9 +41,8 @@ var execTools = []*tool{
 
 // Bounds of commands.
 const (
-	execTimeout    = 2 * time.Minute
-	outputBytes    = 32 << 10 // of each stream in a result, if nothing else is asked for
-	outputBytesMax = 256 << 10
+	execTimeout = 2 * time.Minute
+	outputBytes = 32 << 10 // of each stream in a result, if nothing else is asked for
 	// inputBytesMax bounds what is given to a command or a file at once: as JSON it fits in a
 	// request, also where each byte takes several.
 	inputBytesMax = 1 << 20
@@ -57,7 +56,7 @@ type execIn struct {
 	Env        map[string]string `json:"env,omitempty"`
 	Timeout    int               `json:"timeout_seconds,omitempty" minimum:"1" maximum:"3600" about:"then it is ended; default 120, in the background none"`
 	Background bool              `json:"background,omitempty" about:"return at once; read it by process_output"`
-	OutputMax  int               `json:"output_bytes_max,omitempty" minimum:"1" maximum:"262144" about:"of each stream; of more the beginning and the end are shown. Default 32768"`
+	OutputMax  int               `json:"output_bytes_max,omitempty" minimum:"1" maximum:"131072" about:"of each stream; of more the beginning and the end are shown. Default 32768"`
 }
 
 func execute(ctx context.Context, s *Server, in *execIn) (*sdk.CallToolResult, error) {
@@ -199,7 +198,7 @@ type outputIn struct {
 	StdoutFrom int64  `json:"stdout_from,omitempty" minimum:"0" about:"where to begin; default 0"`
 	StderrFrom int64  `json:"stderr_from,omitempty" minimum:"0"`
 	Wait       int    `json:"wait_seconds,omitempty" minimum:"0" maximum:"300" about:"wait so long for the command's end; default 0: what there is now"`
-	OutputMax  int    `json:"output_bytes_max,omitempty" minimum:"1" maximum:"262144" about:"of both streams; default 32768"`
+	OutputMax  int    `json:"output_bytes_max,omitempty" minimum:"1" maximum:"131072" about:"of both streams; default 32768"`
 }
 
 func processOutput(ctx context.Context, s *Server, in *outputIn) (*sdk.CallToolResult, error) {

@@ -55,8 +55,7 @@ var fileTools = []*tool{
 // Bounds of files.
 const (
 	readBytes    = 64 << 10 // if nothing else is asked for
-	readBytesMax = 256 << 10
-	imageMax     = 2 << 20
+	imageMax     = 512 << 10
 	editBytesMax = 8 << 20
 	filesMax     = 200
 	searchMax    = 100
@@ -66,7 +65,7 @@ type readIn struct {
 	onSandbox
 	Path     string `json:"path" about:"absolute, or beneath /workspace"`
 	Offset   int64  `json:"offset,omitempty" minimum:"0" about:"the first byte; default 0"`
-	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"262144" about:"bytes; default 65536"`
+	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"131072" about:"bytes; default 65536"`
 	Encoding string `json:"encoding,omitempty" enum:"text,base64" about:"default text"`
 }
 

@@ -62,7 +62,7 @@ func NewHandler(c HandlerConfig) *Handler {
 		panic("mcp: " + err.Error()) // its address is ours
 	}
 	h.http = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server { return h.server(callOf(r.Context()).scopes).sdk }, &sdk.StreamableHTTPOptions{
-		Stateless: true, Logger: c.Log, MaxRequestBodyBytes: requestBytesMax, PropagateRequestCancellation: true,
+		Stateless: true, MaxRequestBodyBytes: requestBytesMax, PropagateRequestCancellation: true,
 		DisableLocalhostProtection: true, // Admit knows by which names the server goes
 	})
 	return h

@@ -16,7 +16,7 @@ import (
 )
 
 // resourceBytesMax bounds a resource: they are read as a whole.
-const resourceBytesMax = 4 << 20
+const resourceBytesMax = 512 << 10
 
 // Addresses of resources.
 const (

@@ -167,7 +167,7 @@ func followRun(ctx context.Context, s *Server, in *followIn) (*sdk.CallToolResul
 		}
 		fmt.Fprintf(&b, "%d %s %s\n", ev.Seq, ev.Kind, clip.Text(string(ev.Data), 2*lineMax))
 		n, next = n+1, ev.Seq+1
-		if n == eventsMax || b.Len() > eventsBytesMax || ev.Kind == asked {
+		if n == eventsMax || b.Len() > eventsBytesMax || ev.Kind == asked && ev.Seq >= run.LastSeq {
 			break
 		}
 	}

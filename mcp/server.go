@@ -48,7 +48,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{Config: c}
 	s.sdk = sdk.NewServer(&sdk.Implementation{Name: "skete", Title: "skete: machines for agents", Version: cmp.Or(c.Version, "dev")}, &sdk.ServerOptions{
-		Instructions: instructions, Logger: c.Log,
+		Instructions: instructions,
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
 	})
 	for _, t := range tools() {

@@ -118,7 +118,7 @@ type logsIn struct {
 	onSandbox
 	Name  string `json:"name"`
 	From  *int64 `json:"from,omitempty" minimum:"0" about:"where to begin; left out: so that the end is shown"`
-	Limit int    `json:"limit,omitempty" minimum:"1" maximum:"262144" about:"bytes; default 16384"`
+	Limit int    `json:"limit,omitempty" minimum:"1" maximum:"131072" about:"bytes; default 16384"`
 }
 
 func serviceLogs(ctx context.Context, s *Server, in *logsIn) (*sdk.CallToolResult, error) {

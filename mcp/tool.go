@@ -154,7 +154,7 @@ func object(v any) (*sdk.CallToolResult, error) {
 
 // resultBytesMax bounds the text of a result. Tools that can be long have bounds of
 // their own, below it, and say how to read on; this is what no tool gets past.
-const resultBytesMax = 512 << 10
+const resultBytesMax = 256 << 10
 
 func bounded(res *sdk.CallToolResult) *sdk.CallToolResult {
 	for _, c := range res.Content {

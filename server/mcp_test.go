@@ -205,7 +205,7 @@ func TestMCP_longOutput(t *testing.T) {
 	if want := int64(1288895 - 1000); left != want { // what seq writes
 		t.Errorf("%d bytes are left out, want %d", left, want)
 	}
-	if rest := c.does("process_output", object{"process": process, "stdout_from": 500, "output_bytes_max": 262144}); len(rest) < 262144 || !strings.Contains(rest, "there is more") {
+	if rest := c.does("process_output", object{"process": process, "stdout_from": 500, "output_bytes_max": 131072}); len(rest) < 131072 || !strings.Contains(rest, "there is more") {
 		t.Errorf("the rest: %d bytes", len(rest))
 	}
 }

@@ -73,4 +73,3 @@ A server also speaks MCP itself, over streamable HTTP: at /mcp, with a key.
 type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
-

@@ -30,9 +30,12 @@ var updateBridges = flag.Bool("update", false, "write the table of docs/bridges.
 // bridgeDir has scripts and the exact versions of what they use.
 const bridgeDir = "testdata/bridge"
 
-// pythonPackages installs what the scripts in Python use, and keeps it.
-var pythonPackages = sync.OnceValues(func() (dir string, err error) {
-	wanted, err := os.ReadFile(filepath.Join(bridgeDir, "requirements.txt"))
+// pythonPackages has what the scripts in Python use.
+var pythonPackages = sync.OnceValues(func() (dir string, err error) { return pythonPackagesOf(bridgeDir) })
+
+// pythonPackagesOf installs what the requirements.txt of a directory names, and keeps it.
+func pythonPackagesOf(from string) (dir string, err error) {
+	wanted, err := os.ReadFile(filepath.Join(from, "requirements.txt"))
 	if err != nil {
 		return "", err
 	}
@@ -53,12 +56,12 @@ var pythonPackages = sync.OnceValues(func() (dir string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	out, err := exec.Command("pip3", "install", "--quiet", "--disable-pip-version-check", "--root-user-action", "ignore",
-		"--target", dir, "--requirement", filepath.Join(bridgeDir, "requirements.txt")).CombinedOutput()
+		"--target", dir, "--requirement", filepath.Join(from, "requirements.txt")).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("pip3 cannot install what the scripts need (is there a registry?): %w\n%s", err, out)
 	}
 	return place, os.Rename(dir, place)
-})
+}
 
 // foreign is a client of others: a script, and with what it is run.
 type foreign struct {
@@ -175,22 +178,27 @@ func TestBridge_everyMethod(t *testing.T) {
 			t.Skip("skipped: not all SDKs could be tried; the table is not compared")
 		}
 	}
-	checkTable(t, methods, results)
+	var clients []string
+	for _, f := range foreigns {
+		clients = append(clients, f.name)
+	}
+	checkTable(t, "methods: made by TestBridge_everyMethod", clients, methods, results)
 }
 
-// checkTable compares the table of docs/bridges.md with what was seen.
-func checkTable(t *testing.T, methods []string, results map[string]map[string]string) {
+// checkTable compares a table of docs/bridges.md with what was seen.
+func checkTable(t *testing.T, title string, clients, methods []string, results map[string]map[string]string) {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("| method |")
-	for _, f := range foreigns {
-		b.WriteString(" " + f.name + " |")
+	what, _, _ := strings.Cut(title, ":")
+	b.WriteString("| " + strings.TrimSuffix(what, "s") + " |")
+	for _, name := range clients {
+		b.WriteString(" " + name + " |")
 	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(foreigns)) + "\n")
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(clients)) + "\n")
 	for _, m := range methods {
 		b.WriteString("| " + m + " |")
-		for _, f := range foreigns {
-			result := results[f.name][m]
+		for _, name := range clients {
+			result := results[name][m]
 			if result == "" {
 				result = "–"
 			}
@@ -198,7 +206,8 @@ func checkTable(t *testing.T, methods []string, results map[string]map[string]st
 		}
 		b.WriteString("\n")
 	}
-	const page, begin, end = "../../docs/bridges.md", "<!-- methods: made by TestBridge_everyMethod -->\n", "<!-- end of methods -->"
+	const page = "../../docs/bridges.md"
+	begin, end := "<!-- "+title+" -->\n", "<!-- end of "+what+" -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
