@@ -155,8 +155,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func refuseBody(w http.ResponseWriter, err error) {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		http.Error(w, "the request is too large: write files in parts", http.StatusRequestEntityTooLarge)
 		return
 	}
