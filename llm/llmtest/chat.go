@@ -2,7 +2,9 @@ package llmtest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -90,7 +92,8 @@ func set(o chatObject, key, value string) {
 }
 
 func chatHead(seen Seen, kind string) chatObject {
-	return chatObject{"id": "chatcmpl-1", "object": kind, "created": 1750000000, "model": seen.Model}
+	sum := sha256.Sum256(seen.Body) // clients take two answers with one id for one message
+	return chatObject{"id": fmt.Sprintf("chatcmpl-%x", sum[:8]), "object": kind, "created": 1750000000, "model": seen.Model}
 }
 
 func finishOf(stop llm.Stop) string {
