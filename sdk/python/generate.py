@@ -85,7 +85,7 @@ def types_of(document: dict) -> str:
 # What is otherwise in a synchronous module, beside async and await.
 OTHERWISE = [
     (r"^import asyncio\n", ""), (r"\basyncio\.sleep\b", "time.sleep"), (r"\b(async|await) ", ""),
-    (r"\bAsync(?=[A-Z])", ""), (r"\b__a(enter|exit|iter)__\b", r"__\1__"), (r"\ba(close|read|iter_raw|iter_bytes)\b", r"\1"),
+    (r"\bAsync(?=[A-Z])", ""), (r"\b__a(enter|exit|iter)__\b", r"__\1__"), (r"\ba(close|closing|read|iter_raw|iter_bytes)\b", r"\1"),
     (r"_async\b", "_sync"),
     (r'\A"""The asynchronous (.*?)\. .*?"""', r'"""The synchronous \1. Made by generate.py: change the asynchronous one."""'),
 ]

@@ -342,10 +342,18 @@ class AsyncSandbox:
             check: raise CommandError when the exit code is not 0.
         """
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        body = given(**_core.program(command), cwd=cwd, env=env, user=user, key=key or _core.new_key(),
+        name = key or _core.new_key()
+        body = given(**_core.program(command), cwd=cwd, env=env, user=user, key=name,
                      timeout_ms=_core.milliseconds(timeout), output_bytes_max=output_bytes_max,
                      stdin_base64=_core.base64.b64encode(data).decode() if data else None)
-        result = Result.of(await self._t.fetch("POST", f"{self._base}/exec:run", body=body, repeatable=True, patient=True))
+        try:
+            result = Result.of(await self._t.fetch("POST", f"{self._base}/exec:run", body=body, repeatable=True, patient=True))
+        except Exception:
+            raise
+        except BaseException:  # cancelled, or interrupted at a keyboard
+            if key is None:  # no caller can ask for it again
+                await self.process(name).kill()
+            raise
         if check and result.exit_code != 0:
             raise errors.CommandError(result)
         return result
