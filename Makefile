@@ -19,7 +19,7 @@ EMULATE := ./test/e2e ./sandbox/manager ./sandbox/qemu ./sandbox/microvm ./templ
 
 RACE    := CGO_ENABLED=1 go test -race -short -json -vet=off -timeout 20m -p 3
 
-.PHONY: hello run test check bench eval eval-small dist dist-npm build guest agent runsc lint fuzz clean need need-test race generate
+.PHONY: hello run test check bench eval eval-small dist dist-npm dist-python build guest agent runsc lint fuzz clean need need-test race generate
 
 build: guest agent runsc ## bin/skete, with the guest program, the agent's and gVisor's inside
 	$(BUILD) -tags packed -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
@@ -110,11 +110,15 @@ generate: ## guest/wire and server/envd/protocol from their .proto files
 	@mkdir -p .build && go build -modfile=tools/go.mod -o .build/ google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
 	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire ./server/envd/protocol
 
-dist: dist-npm ## the packages of the SDKs
+dist: dist-npm dist-python ## the packages of the SDKs, in dist/
 
 dist-npm: ## dist/skete-VERSION.tgz for npm; that it installs and imports is tried
 	@scripts/need --bare node:nodejs npm
 	@scripts/dist-npm dist
+
+dist-python: ## the wheel of sdk/python, and that it installs and imports
+	@scripts/need pip3:python3-pip
+	@scripts/wheel sdk/python dist
 
 clean:
 	rm -rf bin dist .build $(GUEST) $(AGENT) $(RUNSC)

@@ -30,12 +30,25 @@ var updateBridges = flag.Bool("update", false, "write the table of docs/bridges.
 // bridgeDir has scripts and the exact versions of what they use.
 const bridgeDir = "testdata/bridge"
 
-// pythonPackages has what the scripts in Python use.
-var pythonPackages = sync.OnceValues(func() (dir string, err error) { return pythonPackagesOf(bridgeDir) })
+// pythonPackages installs what a list of requirements names, and keeps it.
+func pythonPackages(t *testing.T, requirements string) (dir string) {
+	t.Helper()
+	if _, err := exec.LookPath("pip3"); err != nil {
+		t.Skip("skipped: no pip3 on this machine: `make need-test` installs it")
+	}
+	pipMutex.Lock()
+	defer pipMutex.Unlock()
+	dir, err := keptPackages(requirements)
+	if err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	return dir
+}
 
-// pythonPackagesOf installs what the requirements.txt of a directory names, and keeps it.
-func pythonPackagesOf(from string) (dir string, err error) {
-	wanted, err := os.ReadFile(filepath.Join(from, "requirements.txt"))
+var pipMutex sync.Mutex // one installation at a time
+
+func keptPackages(requirements string) (dir string, err error) {
+	wanted, err := os.ReadFile(requirements)
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +69,7 @@ func pythonPackagesOf(from string) (dir string, err error) {
 	}
 	defer os.RemoveAll(dir)
 	out, err := exec.Command("pip3", "install", "--quiet", "--disable-pip-version-check", "--root-user-action", "ignore",
-		"--target", dir, "--requirement", filepath.Join(from, "requirements.txt")).CombinedOutput()
+		"--target", dir, "--requirement", requirements).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("pip3 cannot install what the scripts need (is there a registry?): %w\n%s", err, out)
 	}
@@ -79,13 +92,7 @@ func nodeClient(pkg string) func(*testing.T, string) *exec.Cmd {
 }
 
 func pythonClient(t *testing.T, script string) *exec.Cmd {
-	if _, err := exec.LookPath("pip3"); err != nil {
-		t.Skip("skipped: no pip3 on this machine: `make need-test` installs it")
-	}
-	dir, err := pythonPackages()
-	if err != nil {
-		t.Skipf("skipped: %v", err)
-	}
+	dir := pythonPackages(t, filepath.Join(bridgeDir, "requirements.txt"))
 	cmd := exec.Command("python3", filepath.Join(bridgeDir, script))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
 	return cmd

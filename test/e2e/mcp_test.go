@@ -39,13 +39,7 @@ func mcpNode(t *testing.T, way string) *exec.Cmd {
 }
 
 func mcpPython(t *testing.T, way string) *exec.Cmd {
-	if _, err := exec.LookPath("pip3"); err != nil {
-		t.Skip("skipped: no pip3 on this machine: `make need-test` installs it")
-	}
-	dir, err := pythonPackagesOf(mcpDir)
-	if err != nil {
-		t.Skipf("skipped: %v", err)
-	}
+	dir := pythonPackages(t, filepath.Join(mcpDir, "requirements.txt"))
 	cmd := exec.Command("python3", filepath.Join(mcpDir, "everything.py"), way)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
 	return cmd
