@@ -141,9 +141,9 @@ func TestPython_deepAgent(t *testing.T) {
 	if want := "[completed] write it\nIt prints fizz.\n"; head != want {
 		t.Errorf("it said %q, not %q", head, want)
 	}
-	want := `their-app: exec python3 buzz.py | tee out.txt
-their-app: write "/workspace/buzz.py"
-their-app: write "/workspace/buzz.py"
+	want := `API (their-app): exec python3 buzz.py | tee out.txt
+API (their-app): write "/workspace/buzz.py"
+API (their-app): write "/workspace/buzz.py"
 add buzz.py
 add out.txt
 undone: 0 files differ
