@@ -68,7 +68,7 @@ func TestPython(t *testing.T) {
 // What a command writes arrives whole though the server is killed meanwhile, and
 // commands that are waited for run once and are answered.
 func TestPython_killed(t *testing.T) {
-	b := newBridged(t)
+	b := newBridged(t, foreign{})
 	cmd := b.python(filepath.Join(pythonDir, "killed.py"))
 	in, err := cmd.StdinPipe()
 	b.ok(err)
@@ -108,7 +108,7 @@ func TestPython_killed(t *testing.T) {
 
 // The example of a Deep Agent plans, edits, runs and is undone; the history says who did what.
 func TestPython_deepAgent(t *testing.T) {
-	b := newBridged(t)
+	b := newBridged(t, foreign{})
 	steps := []llm.Block{
 		callOf("call_0", "write_todos", map[string]any{"todos": []map[string]string{{"content": "write it", "status": "in_progress"}}}),
 		callOf("call_1", "write_file", map[string]any{"file_path": "/workspace/buzz.py", "content": "print('fiz')\n"}),
