@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/llmtest"
@@ -37,6 +38,19 @@ func (b *bridged) python(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// destroyAll destroys what the key's tenant has.
+func (b *bridged) destroyAll() {
+	c, err := client.New(client.Config{URL: "http://" + b.address, Key: b.key})
+	b.ok(err)
+	for sb, err := range c.Sandboxes(b.ctx(), client.SandboxFilter{}) {
+		b.ok(err)
+		b.ids[sb.ID] = true
+		if sb.State != "destroyed" {
+			b.ok(c.Sandbox(sb.ID).Destroy(b.ctx()))
+		}
+	}
+}
+
 // The package for Python does what it says, on a real machine: the client, runs of
 // agents, who may do what, and the sandbox for LangChain's Deep Agents, which passes
 // LangChain's own tests of sandboxes.
@@ -48,6 +62,7 @@ func TestPython(t *testing.T) {
 	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "py-tests", Tenant: "py"})
 	b.ok(err)
 	b.key = made.Secret
+	t.Cleanup(b.destroyAll) // runs leave theirs, and the world sees one tenant alone
 	foreign, err := b.c.CreateSandbox(b.ctx(), api.CreateSandbox{})
 	b.ok(err)
 	b.ids[foreign.ID] = true

@@ -44,7 +44,7 @@ const sandbox = (await parsed('sandbox_create', { name: `mcp-ts-${way}`, ttl_min
 if (env.MCP_STEPS === 'killed') {
   const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
   const { process: name } = await parsed('exec', { sandbox, command: 'echo before; while [ ! -e go ]; do sleep 0.05; done; echo after; exit 7', background: true })
-  const broken = call('exec', { sandbox, command: 'sleep 1000', timeout_seconds: 1000 }).catch((e) => e)
+  const broken = call('exec', { sandbox, command: 'sleep 1000', timeout_seconds: 1000 }, { timeout: 15_000 }).catch((e) => e) // over stdio it goes on in the new server
   print({ sandbox })
   await lines.next() // the server was killed, and there is another
   const e = await broken
