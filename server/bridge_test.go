@@ -564,6 +564,20 @@ func TestBridge_ports(t *testing.T) {
 	}
 	a = b.envd(http.MethodGet, "/", nil, "E2b-Sandbox-Port", "1")
 	a.refused(t, http.StatusBadGateway, "port is not open")
+
+	// Some clients ask with the token that is for ports alone.
+	var made struct{ TrafficAccessToken string }
+	b.call(t, b.admin, http.MethodPost, "/e2b/v2/sandboxes/"+b.id+"/connect", struct{}{}, http.StatusOK, &made)
+	traffic := func(port, token string) answer {
+		return b.envd(http.MethodGet, "/files?path=x", nil, "E2b-Sandbox-Port", port, "X-Access-Token", "", "E2b-Traffic-Access-Token", token)
+	}
+	must(t, traffic(fmt.Sprint(port), made.TrafficAccessToken).err(http.StatusOK))
+	if v := strings.Join((<-seen)["E2b-Traffic-Access-Token"], ""); v != "" {
+		t.Errorf("the sandbox was told %q", v)
+	}
+	traffic(fmt.Sprint(port), "").refused(t, http.StatusUnauthorized, "access token")
+	traffic(fmt.Sprint(port), b.token).refused(t, http.StatusUnauthorized, "access token")
+	traffic("49983", made.TrafficAccessToken).refused(t, http.StatusUnauthorized, "")
 }
 
 // What changes something is told to the audit log, and what only looks is not.

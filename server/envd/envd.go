@@ -30,6 +30,8 @@ const (
 	idHeader    = "E2b-Sandbox-Id"
 	portHeader  = "E2b-Sandbox-Port"
 	tokenHeader = "X-Access-Token"
+	// trafficHeader has the token that is for ports of a sandbox alone.
+	trafficHeader = "E2b-Traffic-Access-Token"
 	// version of envd that we are: what came later, metadata of files, is refused.
 	version = "0.5.7"
 )

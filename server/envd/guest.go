@@ -107,8 +107,25 @@ func (b *Bridge) owned(ctx context.Context, rec record) error {
 func (b *Bridge) withToken(r *http.Request, rec record) error {
 	ok, err := b.records.tokenOK(r.Context(), rec, r.Header.Get(tokenHeader))
 	if err == nil && !ok {
-		err = problem.At(http.StatusUnauthorized, errs.New(errs.Denied, "the access token is not that of the sandbox").
-			WithHint("connect to the sandbox with an API key for one"))
+		err = noToken()
+	}
+	return err
+}
+
+func noToken() error {
+	return problem.At(http.StatusUnauthorized, errs.New(errs.Denied, "the access token is not that of the sandbox").
+		WithHint("connect to the sandbox with an API key for one"))
+}
+
+// withTraffic checks the token of a request for a port: that of the sandbox, or the one
+// which is for ports alone. Clients send one of them with some requests only.
+func (b *Bridge) withTraffic(r *http.Request, rec record) error {
+	if r.Header.Get(tokenHeader) != "" {
+		return b.withToken(r, rec)
+	}
+	ok, err := b.records.trafficOK(r.Context(), rec, r.Header.Get(trafficHeader))
+	if err == nil && !ok {
+		err = noToken()
 	}
 	return err
 }
@@ -273,7 +290,7 @@ func (b *Bridge) metrics(w http.ResponseWriter, r *http.Request) error {
 
 // servePort carries a request to a port of a sandbox.
 func (b *Bridge) servePort(w http.ResponseWriter, r *http.Request, rec record, port uint16) {
-	if err := b.withToken(r, rec); err != nil {
+	if err := b.withTraffic(r, rec); err != nil {
 		route.Refused(r)
 		refuse(w, r, err)
 		return
@@ -291,6 +308,11 @@ func (b *Bridge) servePort(w http.ResponseWriter, r *http.Request, rec record, p
 	}
 	defer release()
 	_ = http.NewResponseController(w).EnableFullDuplex() // else what a client still sends ends the answer
+	end := func() {}
+	if executes(r, port) {
+		end = execution(r).End
+		defer end()
+	}
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return b.Sandboxes.Dial(ctx, rec.Tenant, rec.Sandbox, uint32(port))
@@ -311,6 +333,7 @@ func (b *Bridge) servePort(w http.ResponseWriter, r *http.Request, rec record, p
 				res.Header.Del(name)
 			}
 			res.Header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+			res.Body = atEnd{res.Body, end}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -332,4 +355,4 @@ var apart = []string{
 }
 
 // ours are headers that no program in a sandbox may see.
-var ours = []string{tokenHeader, "X-Api-Key", "Authorization", "Cookie", idHeader, portHeader, "E2b-Traffic-Access-Token"}
+var ours = []string{tokenHeader, "X-Api-Key", "Authorization", "Cookie", idHeader, portHeader, trafficHeader}

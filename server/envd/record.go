@@ -222,12 +222,21 @@ func (r records) each(ctx context.Context, visit func(record) error) error {
 
 // token returns the access token of a sandbox.
 func (r records) token(ctx context.Context, rec record) (string, error) {
+	return r.derived(ctx, rec.Tenant, string(rec.Sandbox))
+}
+
+// traffic returns the token for ports of a sandbox.
+func (r records) traffic(ctx context.Context, rec record) (string, error) {
+	return r.derived(ctx, rec.Tenant, string(rec.Sandbox), "ports")
+}
+
+func (r records) derived(ctx context.Context, parts ...string) (string, error) {
 	seed, err := r.secret(ctx)
 	if err != nil {
 		return "", err
 	}
 	m := hmac.New(sha256.New, seed)
-	for _, part := range []string{rec.Tenant, string(rec.Sandbox)} {
+	for _, part := range parts {
 		m.Write([]byte(strconv.Itoa(len(part)) + ":" + part))
 	}
 	return hex.EncodeToString(m.Sum(nil)), nil
@@ -261,7 +270,17 @@ func (r records) secret(ctx context.Context) ([]byte, error) {
 // tokenOK reports whether a token is that of the sandbox.
 func (r records) tokenOK(ctx context.Context, rec record, token string) (bool, error) {
 	want, err := r.token(ctx, rec)
-	return err == nil && subtle.ConstantTimeCompare([]byte(want), []byte(token)) == 1, err
+	return err == nil && same(want, token), err
+}
+
+// trafficOK reports whether a token is the one for ports of the sandbox.
+func (r records) trafficOK(ctx context.Context, rec record, token string) (bool, error) {
+	want, err := r.traffic(ctx, rec)
+	return err == nil && same(want, token), err
+}
+
+func same(want, token string) bool {
+	return subtle.ConstantTimeCompare([]byte(want), []byte(token)) == 1
 }
 
 // signature signs the address of a file, as clients do it themselves: a hash that

@@ -197,9 +197,7 @@ func (n newSandbox) spec(timeout int, l sandbox.Limits) (sandbox.Spec, error) {
 		return s, nil
 	}
 	s.NoWake = n.AutoResume == nil || !n.AutoResume.Enabled
-	if n.TemplateID != baseTemplate {
-		s.Template = n.TemplateID
-	}
+	s.Template = templateName(n.TemplateID)
 	return s, n.leaves(&s)
 }
 
@@ -240,13 +238,13 @@ func timeoutOf(asked *int, otherwise int) (time.Duration, error) {
 
 // made is a sandbox that was created or connected to.
 type made struct {
-	TemplateID         string  `json:"templateID"`
-	SandboxID          string  `json:"sandboxID"`
-	ClientID           string  `json:"clientID"`
-	EnvdVersion        string  `json:"envdVersion"`
-	EnvdAccessToken    string  `json:"envdAccessToken"`
-	TrafficAccessToken *string `json:"trafficAccessToken"`
-	Domain             string  `json:"domain,omitempty"`
+	TemplateID         string `json:"templateID"`
+	SandboxID          string `json:"sandboxID"`
+	ClientID           string `json:"clientID"`
+	EnvdVersion        string `json:"envdVersion"`
+	EnvdAccessToken    string `json:"envdAccessToken"`
+	TrafficAccessToken string `json:"trafficAccessToken"` // ports ask for it always
+	Domain             string `json:"domain,omitempty"`
 }
 
 func (b *Bridge) create(w http.ResponseWriter, r *http.Request, timeout int) error {
@@ -265,7 +263,7 @@ func (b *Bridge) create(w http.ResponseWriter, r *http.Request, timeout int) err
 	from, _ := parseSnapshot(in.TemplateID)
 	info, err := b.Sandboxes.Create(ctx, tenant, sandbox.CreateRequest{Spec: spec, From: from})
 	if err != nil {
-		return err
+		return withoutInterpreter(spec.Template, err)
 	}
 	answer, err := b.made(ctx, info, record{Template: in.TemplateID, Internet: in.AllowInternetAccess, Network: in.Network})
 	if err != nil { // without its token it is of no use
@@ -288,9 +286,13 @@ func (b *Bridge) made(ctx context.Context, info sandbox.Info, fresh record) (mad
 		return made{}, err
 	}
 	token, err := b.records.token(ctx, rec)
+	if err != nil {
+		return made{}, err
+	}
+	traffic, err := b.records.traffic(ctx, rec)
 	return made{
 		TemplateID: templateOf(info, rec), SandboxID: clientID(info.ID), ClientID: clientField,
-		EnvdVersion: version, EnvdAccessToken: token, Domain: b.Domain,
+		EnvdVersion: version, EnvdAccessToken: token, TrafficAccessToken: traffic, Domain: b.Domain,
 	}, err
 }
 

@@ -132,13 +132,13 @@ func (b *Bridge) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 // alias says whether there is a template of that name.
 func (b *Bridge) alias(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("alias")
-	if name != baseTemplate {
+	if ours := templateName(name); ours != "" {
 		all, err := b.Templates(r.Context())
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(all, name) {
-			return errs.New(errs.NotFound, "there is no template %.80q", name)
+		if !slices.Contains(all, ours) {
+			return withoutInterpreter(ours, errs.New(errs.NotFound, "there is no template %.80q", name))
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"templateID": name, "public": false})
