@@ -197,7 +197,9 @@ func (n newSandbox) spec(timeout int, l sandbox.Limits) (sandbox.Spec, error) {
 		return s, nil
 	}
 	s.NoWake = n.AutoResume == nil || !n.AutoResume.Enabled
-	s.Template = templateName(n.TemplateID)
+	if s.Template = templateName(n.TemplateID); s.Template == interpreterTemplate {
+		s.MemoryMB = min(interpreterMemoryMB, l.MemoryMBMax)
+	}
 	return s, n.leaves(&s)
 }
 
