@@ -54,8 +54,8 @@ def result(bundle, main):
     for mime, value in bundle.items():
         if mime in FIELDS:
             line[FIELDS[mime]] = value
-        else:
-            line["extra"][mime] = value
+        else:  # one SDK looks here, and the other one there
+            line["extra"][mime] = line[mime] = value
     text = line.get("text")
     if text and len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         line["text"] = text[1:-1]
