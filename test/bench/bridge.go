@@ -48,11 +48,13 @@ func (x *bridged) RoundTrip(r *http.Request) (*http.Response, error) {
 const bridgeBase = "http://skete/e2b"
 
 // newBridged makes a sandbox by the bridge.
-func (s *server) newBridged(ctx context.Context) (*bridged, error) {
+func (s *server) newBridged(ctx context.Context) (*bridged, error) { return s.bridgedOf(ctx, "base") }
+
+func (s *server) bridgedOf(ctx context.Context, template string) (*bridged, error) {
 	x := &bridged{http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", s.socket())
 	}}}, base: bridgeBase}
-	res, err := x.send(ctx, x.http, http.MethodPost, "/v2/sandboxes", "application/json", []byte(`{"templateID":"base","timeout":600}`))
+	res, err := x.send(ctx, x.http, http.MethodPost, "/v2/sandboxes", "application/json", []byte(`{"templateID":"`+template+`","timeout":600}`))
 	if err != nil {
 		return nil, err
 	}

@@ -84,25 +84,27 @@ type foreign struct {
 	qemu    bool // in machines with a kernel of their own
 }
 
-func nodeClient(pkg string) func(*testing.T, string) *exec.Cmd {
+func nodeClient(dir, pkg string) func(*testing.T, string) *exec.Cmd {
 	return func(t *testing.T, script string) *exec.Cmd {
-		modules := browser.Install(t, bridgeDir)
-		return exec.Command(browser.Node(t), filepath.Join(bridgeDir, script), modules, pkg)
+		modules := browser.Install(t, dir)
+		return exec.Command(browser.Node(t), filepath.Join(dir, script), modules, pkg)
 	}
 }
 
-func pythonClient(t *testing.T, script string) *exec.Cmd {
-	dir := pythonPackages(t, filepath.Join(bridgeDir, "requirements.txt"))
-	cmd := exec.Command("python3", filepath.Join(bridgeDir, script))
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir)
-	return cmd
+func pythonClient(dir string) func(*testing.T, string) *exec.Cmd {
+	return func(t *testing.T, script string) *exec.Cmd {
+		packages := pythonPackages(t, filepath.Join(dir, "requirements.txt"))
+		cmd := exec.Command("python3", filepath.Join(dir, script))
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
+		return cmd
+	}
 }
 
 var foreigns = []foreign{
-	{"JavaScript 2.45.0", nodeClient("e2b"), "everything.mjs", false},
-	{"JavaScript 2.51.0", nodeClient("e2b-newest"), "everything.mjs", false},
-	{"Python 2.63.0", pythonClient, "everything.py", false},
-	{"JavaScript 2.51.0, QEMU", nodeClient("e2b-newest"), "everything.mjs", true},
+	{"JavaScript 2.45.0", nodeClient(bridgeDir, "e2b"), "everything.mjs", false},
+	{"JavaScript 2.51.0", nodeClient(bridgeDir, "e2b-newest"), "everything.mjs", false},
+	{"Python 2.63.0", pythonClient(bridgeDir), "everything.py", false},
+	{"JavaScript 2.51.0, QEMU", nodeClient(bridgeDir, "e2b-newest"), "everything.mjs", true},
 }
 
 // bridged is a server that clients of others may use, and the key that they have.
@@ -111,7 +113,7 @@ type bridged struct {
 	address, key string
 }
 
-func newBridged(t *testing.T, f foreign) *bridged {
+func newBridged(t *testing.T, f foreign, env ...string) *bridged {
 	b := &bridged{address: listenAddress(t)}
 	if !f.qemu {
 		b.world = newWorld(t, "--providers", "gvisor", "--listen", b.address)
@@ -125,6 +127,7 @@ func newBridged(t *testing.T, f foreign) *bridged {
 		b.world = newWorld(t, "--providers", "gvisor,qemu", "--set", "defaults.provider=qemu", "--listen", b.address)
 		(&machines{b.world}).kernel()
 	}
+	b.env = append(b.env, env...)
 	b.start()
 	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "their-app"})
 	b.ok(err)
@@ -157,39 +160,50 @@ func TestBridge_everyMethod(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			whole = false
 			b := newBridged(t, f)
-			cmd := b.run(f, f.script)
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatalf("%v\n%s\n%s\n%s", err, out, stderr.String(), b.log)
-			}
-			got := map[string]string{}
-			for line := range bytes.Lines(out) {
-				var c called
-				b.ok(json.Unmarshal(line, &c))
-				if c.Result != "works" && c.Result != "refused" {
-					t.Errorf("%s %s: %s", c.Method, c.Result, c.Note)
-				}
-				got[c.Method] = c.Result
-				if !slices.Contains(methods, c.Method) {
-					methods = append(methods, c.Method)
-				}
-			}
-			if len(got) < 30 {
-				t.Fatalf("only %d methods were called\n%s", len(got), stderr.String())
-			}
-			results[f.name], whole = got, true
+			results[f.name], whole = b.methods(t, f, 30, &methods), true
 		})
 		if !whole {
 			t.Skip("skipped: not all SDKs could be tried; the table is not compared")
 		}
 	}
-	var clients []string
-	for _, f := range foreigns {
-		clients = append(clients, f.name)
+	checkTable(t, "methods: made by TestBridge_everyMethod", names(foreigns), methods, results)
+}
+
+// names are those of clients, as a table has them.
+func names(clients []foreign) (list []string) {
+	for _, f := range clients {
+		list = append(list, f.name)
 	}
-	checkTable(t, "methods: made by TestBridge_everyMethod", clients, methods, results)
+	return list
+}
+
+// methods runs the script of a client, which calls at least so many, and returns what
+// came of each. New ones are added to all.
+func (b *bridged) methods(t *testing.T, f foreign, least int, all *[]string) map[string]string {
+	t.Helper()
+	cmd := b.run(f, f.script)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s\n%s", err, out, stderr.String(), b.log)
+	}
+	got := map[string]string{}
+	for line := range bytes.Lines(out) {
+		var c called
+		b.ok(json.Unmarshal(line, &c))
+		if c.Result != "works" && c.Result != "refused" {
+			t.Errorf("%s %s: %s", c.Method, c.Result, c.Note)
+		}
+		got[c.Method] = c.Result
+		if !slices.Contains(*all, c.Method) {
+			*all = append(*all, c.Method)
+		}
+	}
+	if len(got) < least {
+		t.Fatalf("only %d methods were called\n%s", len(got), stderr.String())
+	}
+	return got
 }
 
 // checkTable compares a table of docs/bridges.md with what was seen.
