@@ -19,7 +19,7 @@ const (
 	interpreterTemplate = "code-interpreter"
 	// interpreterMemoryMB is what kernels of several languages and a few data frames
 	// need; clients do not say how much they want.
-	interpreterMemoryMB = 1024
+	interpreterMemoryMB = 2048
 	// codeBytesMax is how much of a request is looked at for a name.
 	codeBytesMax = 64 << 10
 )

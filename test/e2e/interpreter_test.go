@@ -86,8 +86,8 @@ func recipeSum(t *testing.T) string {
 // die, or say too much. What code writes is a revision by the client's key. Over kill -9
 // of the server a kernel keeps its variables.
 func TestInterpreter(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: -short; it builds a template of half a gigabyte")
+	if os.Getenv("SKETE_TEST_INTERPRETER") == "" {
+		t.Skip("skipped: it builds a template of half a gigabyte, which takes minutes; SKETE_TEST_INTERPRETER=1 runs it")
 	}
 	b := newBridged(t, foreign{}, "SKETE_HOST_REGISTRIES=true")
 	b.interpreterTemplate()
