@@ -24,7 +24,7 @@ CWD = "/workspace"
 START_TIMEOUT = 60
 KEEPALIVE = 5  # seconds without a word, so that a client that vanished is noticed
 LOOK = 0.25  # seconds, how often a kernel is looked at
-STUBBORN = 10  # seconds that an execution nobody waits for may ignore an interrupt, if another one waits
+STUBBORN = 10  # seconds that an abandoned execution may ignore an interrupt, if another one waits
 INTERRUPT_AGAIN = 2
 CONTEXTS_MAX = 64
 DEFAULTS = ("python", "javascript")  # their contexts are listed from the beginning
@@ -151,7 +151,7 @@ class Context:
         self.manager = self.client = None
         self.readers = []
         self.executions = {}  # by the id of the request
-        self.abandoned = None  # since when an execution goes on that nobody waits for
+        self.abandoned = None  # since when an execution goes on whose client has left
         self.note = None  # what the next execution is to be told
         self.removed = False
 
@@ -303,7 +303,7 @@ class Context:
             await request.line(line)
 
     async def abandon(self, key, execution, manager):
-        """Interrupts an execution that nobody waits for until it ends. One that does not
+        """Interrupts an execution whose client has left, until it ends. One that does not
         end goes on until another one waits for the kernel: then that is ended."""
         if not await self.lives(manager):
             return
@@ -329,7 +329,7 @@ class Context:
         self.abandoned = None
 
     async def settled(self):
-        """Waits until an execution that nobody waits for has ended, or ends its kernel."""
+        """Waits until an execution whose client has left has ended, or ends its kernel."""
         while self.abandoned:
             if time.monotonic() - self.abandoned > STUBBORN:
                 await self.stop()

@@ -126,7 +126,7 @@ export class SketeSandbox {
     return this.sandbox.id
   }
 
-  /** Takes the last change back, whoever made it. */
+  /** Takes the last change back, also one of another author. */
   undo(options: UndoOptions = {}): Promise<Applied> {
     return this.sandbox.history.undo(options)
   }
