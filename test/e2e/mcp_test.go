@@ -154,6 +154,13 @@ func TestMCP_killed(t *testing.T) {
 			if !strings.HasPrefix(got.Output, "before\nafter\n[exit code 7]") {
 				t.Errorf("%q", got.Output)
 			}
+			if list := b.must("history", made.Sandbox); !strings.Contains(list, "their-app by their-editor 7") {
+				t.Errorf("the history does not say who it was:\n%s", list)
+			}
+			b.must("undo", made.Sandbox, "-y") // of file_write
+			if left := b.must("vm", "exec", made.Sandbox, "--", "ls", "/workspace"); strings.Contains(left, "go") {
+				t.Errorf("after the undo there are %q", left)
+			}
 		})
 	}
 }

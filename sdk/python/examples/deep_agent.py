@@ -1,6 +1,6 @@
 """A Deep Agent that plans, edits and runs in a machine of skete, and is undone.
 
-    pip install 'skete[deepagents]' langchain-openai
+    pip install "$(ls dist/skete-*.whl)[deepagents]" langchain-openai    # `make dist` writes the wheel
     export SKETE_URL=http://127.0.0.1:7733 SKETE_KEY=… OPENAI_API_KEY=… MODEL=gpt-5.1
     python deep_agent.py "Write fizzbuzz.py, and a test of it."
 

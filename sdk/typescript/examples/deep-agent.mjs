@@ -1,7 +1,7 @@
 // A deep agent that works in a machine of its own: it plans, writes, edits and runs; then
 // all that it did is taken back.
 //
-//	npm install skete deepagents langchain @langchain/langgraph @langchain/openai
+//	npm install ./dist/skete-*.tgz deepagents langchain @langchain/langgraph @langchain/openai
 //	SKETE_URL=… SKETE_KEY=… OPENAI_API_KEY=… node deep-agent.mjs
 //
 // OPENAI_BASE_URL and MODEL choose another model's server.

@@ -1,4 +1,4 @@
-"""A sandbox of skete as the backend of LangChain Deep Agents (``pip install skete[deepagents]``).
+"""A sandbox of skete as the backend of LangChain Deep Agents (the extra ``deepagents``).
 
     from deepagents import create_deep_agent
     from skete.deepagents import SketeSandbox
