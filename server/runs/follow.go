@@ -45,6 +45,8 @@ type followTopic struct {
 	Threads map[thread.ID]uint64
 	// Once: only what is there now.
 	Once bool
+	// Settle waits for what else tells of the run's end, before End is told.
+	Settle func(context.Context)
 }
 
 // followItem is one piece of a stream; exactly one of Event, Live, Lost and End is set.
@@ -174,6 +176,7 @@ func (s *followSource) Next(ctx context.Context) (followItem, error) {
 			return followItem{}, errFollowEnd
 		}
 		if it, ok := s.over(); ok {
+			s.t.Settle(ctx)
 			return it, nil
 		}
 		if it, ok := s.nextLive(); ok {

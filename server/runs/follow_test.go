@@ -63,7 +63,7 @@ func (w *world) live(l api.Live) {
 
 func (w *world) open(change func(*followTopic)) *followSource {
 	w.t.Helper()
-	t := followTopic{Log: w.log, Thread: root, Run: run, First: 2}
+	t := followTopic{Log: w.log, Thread: root, Run: run, First: 2, Settle: func(context.Context) {}}
 	t.Watch = func(_ thread.ID, visit func([]byte, int)) (func(), error) {
 		w.visit = visit
 		return func() {}, nil

@@ -80,11 +80,32 @@ func (s *service) runEvents(w http.ResponseWriter, r *http.Request, in *runEvent
 // topic is the run as something to follow.
 func (f found) topic(ctx context.Context, live bool) (followTopic, error) {
 	log, err := f.Log(ctx, f.tenant)
-	t := followTopic{Log: log, Thread: f.run.Thread, Run: f.run.ID, First: f.run.First}
+	t := followTopic{Log: log, Thread: f.run.Thread, Run: f.run.ID, First: f.run.First, Settle: f.settle}
 	if live {
 		t.Watch = func(root thread.ID, visit func([]byte, int)) (func(), error) { return f.Watch(f.tenant, root, visit) }
 	}
 	return t, err
+}
+
+// settleTimeout bounds how long the end of a run is held back for its record.
+const settleTimeout = 2 * time.Second
+
+// settle waits until the run's record says that it is over. The record follows the
+// log; a client that hears of the end and asks for the run is to see it ended.
+func (f found) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		run, err := f.Get(ctx, f.tenant, f.run.ID)
+		if err != nil || run.State.Final() {
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *service) stream(ctx context.Context, f found, w http.ResponseWriter, in *runEventsIn) error {

@@ -526,3 +526,20 @@ func FuzzFollowRequest(f *testing.F) {
 		}
 	})
 }
+
+// A client that hears of the end and asks for the run sees it ended, though the
+// record of a run follows its log.
+func TestStream_endsWhenTheRecordSaysSo(t *testing.T) {
+	w := newWorld(t, succeed)
+	w.fake.Behind = 5
+	run := w.start("x")
+	s := w.sse("/v1/runs/"+run.ID+"/events?follow=true", "")
+	for ev := s.next(); ev.name != "end"; ev = s.next() {
+		if ev.name == "" {
+			t.Fatal("the stream ended without its end")
+		}
+	}
+	if now := call[api.Run](w, "GET", "/v1/runs/"+run.ID, nil, 200); !now.Final() {
+		t.Errorf("after the end it is %s", now.State)
+	}
+}
