@@ -40,7 +40,7 @@ guest: .build/pack
 # After the guest: two builds at once would compile the same packages twice.
 agent: .build/pack | guest # without a version: machines keep it as long as it is the same
 	$(BUILD) -ldflags '-s -w' -o .build/skete-agent ./cmd/skete-agent
-	@.build/pack .build/skete-agent $(AGENT)
+	@.build/pack .build/skete-agent $(AGENT) $(GUEST)
 
 runsc: .build/pack | agent # without a version: it changes only when gVisor or its wiring does
 	$(BUILD) -ldflags '-s -w' -o .build/skete-runsc ./cmd/skete-runsc

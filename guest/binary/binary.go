@@ -25,28 +25,40 @@ var dist embed.FS
 //
 // Unsupported: this skete was built without a guest.
 func Install(dir string) (string, error) {
-	return install(dir, "skete-guest", errs.New(errs.Unsupported, "this skete was built without its guest program").
+	return install(dir, guest, "", errs.New(errs.Unsupported, "this skete was built without its guest program").
 		WithHint("build with `make build`, or name a guest program with SKETE_GUEST"))
 }
 
-// Agent is Install of skete-agent.
+// Agent is Install of skete-agent, which is packed against the guest program.
 func Agent(dir string) (string, error) {
-	return install(dir, "skete-agent", errs.New(errs.Unsupported, "this skete was built without the program of agents in sandboxes").
+	return install(dir, "skete-agent", guest, errs.New(errs.Unsupported, "this skete was built without the program of agents in sandboxes").
 		WithHint("build with `make build`, or name one with SKETE_AGENTS_PROGRAM"))
 }
 
-func install(dir, name string, missing error) (string, error) {
-	f, err := dist.Open("dist/" + name + ".zst")
+const guest = "skete-guest"
+
+func install(dir, name, base string, missing error) (string, error) {
+	p, err := program(name)
+	if base != "" && err == nil {
+		p.Base, err = program(base)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", missing
 	}
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	path, err := packed.Install(dir, name+"-", 0o755, f.(io.ReadSeeker)) // embed says that it is one
+	path, err := p.Install(dir, name+"-", 0o755)
 	if err != nil {
 		return "", fmt.Errorf("install %s: %w", name, err)
 	}
 	return path, nil
+}
+
+func program(name string) (*packed.Program, error) {
+	f, err := dist.Open("dist/" + name + ".zst")
+	if err != nil {
+		return nil, err
+	}
+	return &packed.Program{Data: f.(io.ReadSeeker)}, nil // embed says that it is one, and closing it does nothing
 }

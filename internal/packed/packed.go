@@ -1,7 +1,7 @@
 // Package packed is for programs that skete carries inside, compressed, and puts
 // on disk when it needs them: the guest, and gVisor's.
 //
-//	path, err := packed.Install(dir, "skete-guest-", 0o755, data) // data: what Pack wrote
+//	path, err := packed.Program{Data: data}.Install(dir, "skete-guest-", 0o755) // data: what Pack wrote
 //
 // A program is named by the hash of its packed form, and placed in one step;
 // one that was damaged is made anew. All functions may be called from several
@@ -30,46 +30,92 @@ import (
 const (
 	bytesMax    = 256 << 20 // of a program, unpacked
 	windowBytes = 2 << 20   // of the compression: what unpacking needs of memory
+	baseMax     = 32 << 20  // of a base, and the window above it
 	chunkBytes  = 256 << 10
 )
 
+// Program is a packed program.
+type Program struct {
+	// Data is what Pack wrote.
+	Data io.ReadSeeker
+	// Base is another program that it was packed against, nil = none. Two programs
+	// with the same packages inside share much; but unpacking holds the base, and as
+	// much again, in memory.
+	Base *Program
+}
+
 // Install writes the program beneath dir, which gets the mode if it is made,
 // and returns its path. An equal file that is there already is kept.
-func Install(dir, prefix string, mode fs.FileMode, data io.ReadSeeker) (string, error) {
+func (p Program) Install(dir, prefix string, mode fs.FileMode) (string, error) {
 	sum := sha256.New() // streams: a server's memory is not for a program that it only passes on
-	if _, err := data.Seek(0, io.SeekStart); err != nil {
+	if _, err := p.Data.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
-	if _, err := io.Copy(sum, data); err != nil {
+	if _, err := io.Copy(sum, p.Data); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, prefix+hex.EncodeToString(sum.Sum(nil)[:8]))
-	whole, err := holds(path, data)
+	whole, err := p.holds(path)
 	if err == nil && !whole {
-		err = place(dir, path, mode, data)
+		err = p.place(dir, path, mode)
 	}
 	return path, err
 }
 
-// unpack reads a packed program from its beginning. Corrupt: see corrupt.
-func unpack(data io.ReadSeeker) (*zstd.Decoder, error) {
-	if _, err := data.Seek(0, io.SeekStart); err != nil {
+// unpack reads the program from its beginning, as calls wrote it. Corrupt: see
+// corrupt.
+func (p Program) unpack() (*zstd.Decoder, error) {
+	if _, err := p.Data.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return zstd.NewReader(data, zstd.WithDecoderMaxWindow(windowBytes), zstd.WithDecoderLowmem(true), zstd.WithDecoderConcurrency(1))
+	window, options := uint64(windowBytes), []zstd.DOption{zstd.WithDecoderLowmem(true), zstd.WithDecoderConcurrency(1)}
+	if p.Base != nil {
+		base, err := p.Base.whole()
+		if err != nil {
+			return nil, err
+		}
+		window, options = baseMax, append(options, zstd.WithDecoderDictRaw(0, base))
+	}
+	return zstd.NewReader(p.Data, append(options, zstd.WithDecoderMaxWindow(window))...)
+}
+
+// whole is all that unpack reads.
+func (p Program) whole() ([]byte, error) {
+	z, err := p.unpack()
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	all, err := io.ReadAll(io.LimitReader(z, baseMax+1))
+	if err == nil && len(all) > baseMax {
+		err = errors.New("too big for a base")
+	}
+	return all, err
 }
 
 func corrupt(err error) error {
 	return errs.Wrap(errs.Corrupt, err, "a program inside skete is damaged")
 }
 
-// Pack compresses a program, for the build: with the command zstd if it is there,
-// which makes it a tenth smaller.
-func Pack(w io.Writer, program io.Reader) error {
-	if path, err := exec.LookPath("zstd"); err == nil {
-		return packBy(path, w, program)
+// Pack compresses a program, against base if that is not nil, for the build: with
+// the command zstd if it is there, which makes it a tenth smaller.
+func Pack(w io.Writer, program io.Reader, base *Program) error {
+	window, against := windowBytes, []byte(nil)
+	if base != nil {
+		var err error
+		if against, err = base.whole(); err != nil {
+			return corrupt(err)
+		}
+		window = baseMax
 	}
-	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(windowBytes), zstd.WithEncoderConcurrency(1))
+	if path, err := exec.LookPath("zstd"); err == nil {
+		return packBy(path, w, program, window, against)
+	}
+	options := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1)}
+	if base != nil {
+		options = append(options, zstd.WithEncoderDictRaw(0, against))
+	}
+	z, err := zstd.NewWriter(w, options...)
 	if err != nil {
 		return err
 	}
@@ -78,10 +124,27 @@ func Pack(w io.Writer, program io.Reader) error {
 }
 
 // packBy compresses with the command at path, as hard as it can.
-func packBy(path string, w io.Writer, program io.Reader) error {
+func packBy(path string, w io.Writer, program io.Reader, window int, against []byte) error {
+	all, err := io.ReadAll(newCalls(program, false)) // against a base, the command wants to know its size
+	if err != nil {
+		return err
+	}
+	args := []string{"-q", "--ultra", "-22", "-c"}
+	if against != nil {
+		base, err := os.CreateTemp("", "base-*")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(base.Name())
+		_, err = base.Write(against)
+		if err := errors.Join(err, base.Close()); err != nil {
+			return err
+		}
+		args = append(args, "--patch-from="+base.Name(), "--stream-size="+strconv.Itoa(len(all)))
+	}
 	var said bytes.Buffer
-	z := exec.Command(path, "-q", "--ultra", "-22", "--zstd=wlog="+strconv.Itoa(bits.Len(windowBytes)-1), "-c")
-	z.Stdin, z.Stdout, z.Stderr = newCalls(program, false), w, &said
+	z := exec.Command(path, append(args, "--zstd=wlog="+strconv.Itoa(bits.Len(uint(window))-1))...)
+	z.Stdin, z.Stdout, z.Stderr = bytes.NewReader(all), w, &said
 	if err := z.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", path, err, bytes.TrimSpace(said.Bytes()))
 	}
@@ -90,23 +153,23 @@ func packBy(path string, w io.Writer, program io.Reader) error {
 
 // holds reports whether the file is the program, whole and startable.
 // Corrupt: what is packed is damaged.
-func holds(path string, data io.ReadSeeker) (bool, error) {
+func (p Program) holds(path string) (bool, error) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o755 {
 		return false, nil
 	}
-	return Equal(path, data)
+	return p.Equal(path)
 }
 
-// Equal reports whether the file holds the bytes that are packed in data.
-// Corrupt: what is packed is damaged.
-func Equal(path string, data io.ReadSeeker) (bool, error) {
+// Equal reports whether the file holds the bytes of the program. Corrupt: what is
+// packed is damaged.
+func (p Program) Equal(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, nil
 	}
 	defer f.Close()
-	z, err := unpack(data)
+	z, err := p.unpack()
 	if err != nil {
 		return false, corrupt(err)
 	}
@@ -130,8 +193,8 @@ func Equal(path string, data io.ReadSeeker) (bool, error) {
 }
 
 // place writes the file in one step: a reader finds all of it or nothing.
-func place(dir, path string, mode fs.FileMode, data io.ReadSeeker) error {
-	z, err := unpack(data)
+func (p Program) place(dir, path string, mode fs.FileMode) error {
+	z, err := p.unpack()
 	if err != nil {
 		return corrupt(err)
 	}

@@ -2,11 +2,13 @@ package packed_test
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"testing"
 
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/packed"
 )
 
@@ -22,19 +24,50 @@ func TestPack_bothWays(t *testing.T) {
 			} else if _, err := exec.LookPath("zstd"); err != nil {
 				t.Skip("skipped: no zstd on this machine: `make need` installs it")
 			}
-			var b bytes.Buffer
-			if err := packed.Pack(&b, bytes.NewReader(program)); err != nil {
-				t.Fatal(err)
+			alone := pack(t, program, nil)
+			unpack(t, alone, program)
+			other := bytes.Clone(program)
+			copy(other[2<<20:], "another program, which shares all but this")
+			against := pack(t, other, &alone)
+			unpack(t, against, other)
+			if n := bytesOf(t, against); n > bytesOf(t, alone)/100 {
+				t.Errorf("%d bytes against its like, which has %d", n, bytesOf(t, alone))
 			}
-			path, err := packed.Install(t.TempDir(), "p-", 0o755, bytes.NewReader(b.Bytes()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, program) {
-				t.Errorf("%v; %d bytes became %d", err, len(program), len(got))
+			against.Base = nil
+			if _, err := against.Install(t.TempDir(), "p-", 0o755); !errs.Is(err, errs.Corrupt) {
+				t.Errorf("without its base: %v", err)
 			}
 		})
 	}
+}
+
+func pack(t *testing.T, program []byte, base *packed.Program) packed.Program {
+	t.Helper()
+	var b bytes.Buffer
+	if err := packed.Pack(&b, bytes.NewReader(program), base); err != nil {
+		t.Fatal(err)
+	}
+	return packed.Program{Data: bytes.NewReader(b.Bytes()), Base: base}
+}
+
+func unpack(t *testing.T, p packed.Program, want []byte) {
+	t.Helper()
+	path, err := p.Install(t.TempDir(), "p-", 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%v; %d bytes became %d", err, len(want), len(got))
+	}
+}
+
+func bytesOf(t *testing.T, p packed.Program) int64 {
+	t.Helper()
+	n, err := p.Data.Seek(0, io.SeekEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // A zstd that fails fails the build, with its words.
@@ -44,7 +77,7 @@ func TestPack_zstdFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
-	err := packed.Pack(&bytes.Buffer{}, bytes.NewReader([]byte("x")))
+	err := packed.Pack(&bytes.Buffer{}, bytes.NewReader([]byte("x")), nil)
 	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("sad words")) {
 		t.Errorf("it says %v", err)
 	}

@@ -51,7 +51,7 @@ func Install(ctx context.Context, dir string) (string, error) {
 }
 
 func install(ctx context.Context, dir string, data io.ReadSeeker) (string, error) {
-	path, err := packed.Install(dir, prefix, 0o700, data)
+	path, err := packed.Program{Data: data}.Install(dir, prefix, 0o700)
 	if err != nil {
 		return "", fmt.Errorf("install skete-runsc: %w", err)
 	}

@@ -20,7 +20,7 @@ const script = "#!/bin/sh\nexit 0\n"
 func packedScript(t testing.TB, text string) *bytes.Reader {
 	t.Helper()
 	var b bytes.Buffer
-	if err := packed.Pack(&b, strings.NewReader(text)); err != nil {
+	if err := packed.Pack(&b, strings.NewReader(text), nil); err != nil {
 		t.Fatal(err)
 	}
 	return bytes.NewReader(b.Bytes())
