@@ -22,13 +22,14 @@ type CreateSandbox struct {
 	Egress        *NetworkPolicy    `json:"egress,omitempty" doc:"rules beside the profile that network names; even without one the sandbox has a network then, whose policy can be changed"`
 	Models        *ModelGrant       `json:"models,omitempty" doc:"of the host, that its programs may use; default none"`
 	Persist       bool              `json:"persist,omitempty" doc:"expiry stops the sandbox and keeps its disk"`
+	Ephemeral     bool              `json:"ephemeral,omitempty" doc:"expiry removes it, also where the snapshot is of one that persists"`
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0"`
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0"`
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	NoWake        bool              `json:"no_wake,omitempty" doc:"a call to the paused sandbox is refused instead of waking it"`
 	NoStart       bool              `json:"no_start,omitempty" doc:"what the template is for is not started, nor waited for"`
 	Services      []ServiceSpec     `json:"services,omitempty" maxItems:"64" doc:"processes to keep running from every boot on; skete.yaml of the workspace may declare more"`
-	From          string            `json:"from,omitempty" doc:"id of a snapshot to go on from; then only name, env, metadata, ttl_ms, idle_timeout_ms and persist can be given"`
+	From          string            `json:"from,omitempty" doc:"id of a snapshot to go on from; then only name, env, metadata, ttl_ms, idle_timeout_ms, persist and ephemeral can be given"`
 }
 
 // ForkSandbox asks for sandboxes that go on from where one is.
@@ -40,7 +41,8 @@ type ForkSandbox struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	TTLMS         int64             `json:"ttl_ms,omitempty" minimum:"0" doc:"default the original's"`
 	IdleTimeoutMS int64             `json:"idle_timeout_ms,omitempty" minimum:"0" doc:"default the original's"`
-	Persist       bool              `json:"persist,omitempty"`
+	Persist       bool              `json:"persist,omitempty" doc:"default as the original"`
+	Ephemeral     bool              `json:"ephemeral,omitempty" doc:"expiry removes them, also where the original persists"`
 }
 
 // Forked are the sandboxes that a fork has made.
@@ -264,6 +266,8 @@ type Template struct {
 	Skipped   int64    `json:"skipped,omitempty" doc:"devices and odd attributes that were left out"`
 	// CreatedAt is nil for the template host.
 	CreatedAt *time.Time      `json:"created_at,omitempty"`
+	CPUs      float64         `json:"cpus,omitempty" doc:"of its sandboxes, unless they are asked for with others"`
+	MemoryMB  int             `json:"memory_mb,omitempty" doc:"as cpus"`
 	Source    *TemplateSource `json:"source,omitempty" doc:"the image that it was made of"`
 }
 

@@ -210,9 +210,13 @@ func Normalise(s Spec, l Limits, d Defaults) (Spec, error) {
 	}
 	p.env(s.Env)
 	p.metadata(s.Metadata)
+	if s.Persist && s.Ephemeral {
+		p.add("ephemeral", "what persists is not")
+	}
 	if err := p.err(); err != nil {
 		return Spec{}, err
 	}
+	s.Ephemeral = false // that it does not persist says it
 	if s.Workdir != "" {
 		s.Workdir = path.Clean(s.Workdir)
 	}

@@ -45,6 +45,7 @@ func TestNormalise_refuses(t *testing.T) {
 			{Name: "a\u202eb"},
 		},
 		"template":                        {{Template: "../x"}, {Template: "A"}, {Template: "a..b"}, {Template: "a/b"}, {Template: strings.Repeat("t", 65)}, {Template: "a\n"}},
+		"ephemeral":                       {{Persist: true, Ephemeral: true}},
 		"provider":                        {{Provider: "GVISOR"}, {Provider: "a b"}},
 		"language":                        {{Language: "cobol"}, {Language: "Python"}},
 		"require":                         {{Require: "vm"}, {Require: "MICROVM"}},

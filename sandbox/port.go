@@ -32,6 +32,9 @@ type Templates interface {
 	// Language reports whether the template has the tools of the language.
 	// Unsupported: it has not; the hint says how to get them.
 	Language(ctx context.Context, name, language string) error
+	// Needs is the machine that a template is meant for; zero also where there is no
+	// such template yet. It makes none.
+	Needs(ctx context.Context, name string) template.Needs
 }
 
 // Form is how a volume is shown.

@@ -105,12 +105,14 @@ type Changes struct {
 	// TTL and IdleTimeout: 0 = as it was.
 	TTL         time.Duration
 	IdleTimeout time.Duration
-	Persist     bool
+	// Persist: also where it did not; Ephemeral: not even where it did.
+	Persist, Ephemeral bool
 }
 
 // Apply returns the spec with the changes.
 func (c Changes) Apply(s Spec) Spec {
-	s.Name, s.Env, s.Metadata, s.Persist = c.Name, c.Env, c.Metadata, c.Persist || s.Persist
+	s.Name, s.Env, s.Metadata = c.Name, c.Env, c.Metadata
+	s.Persist, s.Ephemeral = c.Persist || s.Persist && !c.Ephemeral, c.Ephemeral
 	if c.TTL != 0 {
 		s.TTL = c.TTL
 	}
@@ -123,7 +125,7 @@ func (c Changes) Apply(s Spec) Spec {
 // Covers reports whether the spec asks for nothing else.
 func (c Changes) Covers(s Spec) bool {
 	return reflect.DeepEqual(s, Spec{
-		Name: c.Name, Env: c.Env, Metadata: c.Metadata, TTL: c.TTL, IdleTimeout: c.IdleTimeout, Persist: c.Persist,
+		Name: c.Name, Env: c.Env, Metadata: c.Metadata, TTL: c.TTL, IdleTimeout: c.IdleTimeout, Persist: c.Persist, Ephemeral: c.Ephemeral,
 	})
 }
 

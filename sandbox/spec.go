@@ -94,6 +94,8 @@ type Spec struct {
 	Egress   *egress.Policy    `json:"egress,omitempty"`  // rules beside the profile, which is Network's
 	Models   *ModelGrant       `json:"models,omitempty"`  // that its programs may use; nil = none
 	Persist  bool              `json:"persist,omitempty"` // expiry stops instead of destroys
+	// Ephemeral is of requests: it does not persist, though what it is made of does.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 	// TTL ends the sandbox that long after its last start; 0 = no end but the
 	// server's maximum. IdleTimeout does after that long without a call or a
 	// running command that a client waits for; 0 = the server's default.

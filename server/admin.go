@@ -91,6 +91,7 @@ func templateView(t template.Info) api.Template {
 	v := api.Template{
 		Name: t.Name, Kind: t.Kind, Hash: t.Hash, Bytes: t.Bytes, Languages: t.Languages,
 		Skipped: t.Skipped, CreatedAt: optionalTime(t.CreatedAt), Source: sourceView(t),
+		CPUs: t.Needs.CPUs, MemoryMB: t.Needs.MemoryMB,
 	}
 	if v.Languages == nil {
 		v.Languages = []string{}

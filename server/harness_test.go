@@ -103,6 +103,8 @@ func (s *templates) Image(context.Context, template.Rootfs) (string, error) {
 	return "", errs.New(errs.Unsupported, "no images here")
 }
 
+func (s *templates) Needs(context.Context, string) template.Needs { return template.Needs{} }
+
 func (s *templates) Language(context.Context, string, string) error { return nil }
 
 func (s *templates) List(context.Context) ([]template.Info, error) {

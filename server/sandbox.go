@@ -146,7 +146,7 @@ func SpecOf(c api.CreateSandbox) (sandbox.Spec, error) {
 		Name: c.Name, Template: c.Template, Language: c.Language, Provider: c.Provider, Require: sandbox.Isolation(c.Require),
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, PidsMax: c.PidsMax,
 		DiskMBps: c.DiskMBps, DiskIOPS: c.DiskIOPS,
-		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Egress: rules, Models: modelGrant(c.Models), Persist: c.Persist,
+		Env: c.Env, Workdir: c.Workdir, Root: c.Root, Network: c.Network, Egress: rules, Models: modelGrant(c.Models), Persist: c.Persist, Ephemeral: c.Ephemeral,
 		TTL: ttl, IdleTimeout: idle, Metadata: c.Metadata, NoWake: c.NoWake, NoStart: c.NoStart, Services: declared,
 	}, nil
 }

@@ -90,7 +90,7 @@ func (s *Server) forkSandbox(ctx context.Context, in *forkSandboxIn) (*forkedOut
 	}
 	infos, err := s.sandboxes.Fork(ctx, auth.From(ctx).Tenant, id, sandbox.ForkRequest{
 		Count: b.Count, DiskOnly: b.DiskOnly, Key: in.IdempotencyKey, Changes: sandbox.Changes{
-			Name: b.Name, Env: b.Env, Metadata: b.Metadata, TTL: spec.TTL, IdleTimeout: spec.IdleTimeout, Persist: b.Persist,
+			Name: b.Name, Env: b.Env, Metadata: b.Metadata, TTL: spec.TTL, IdleTimeout: spec.IdleTimeout, Persist: b.Persist, Ephemeral: b.Ephemeral,
 		},
 	})
 	if err != nil {

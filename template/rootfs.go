@@ -43,6 +43,13 @@ type Use struct {
 	ReadyTimeout time.Duration
 }
 
+// Needs is the machine that a template is meant for, where a sandbox's specification
+// asks for none. Zero = nothing is said of it.
+type Needs struct {
+	CPUs     float64
+	MemoryMB int
+}
+
 func (r Rootfs) view() rootView { return rootView{Dir: r.Dir, Binds: r.Binds} }
 
 // Info describes a template to users.
@@ -55,6 +62,7 @@ type Info struct {
 	Skipped   int64    // devices and odd attributes that were left out
 	CreatedAt time.Time
 	Source    *Source // of an image
+	Needs     Needs
 }
 
 // Source says which image a template was made of.

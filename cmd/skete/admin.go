@@ -32,9 +32,9 @@ func (a program) templateList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return app.List(a.App, items, func(t api.Template) string { return t.Name }, []string{"NAME", "KIND", "LANGUAGES", "SIZE", "HASH"},
+			return app.List(a.App, items, func(t api.Template) string { return t.Name }, []string{"NAME", "KIND", "LANGUAGES", "SIZE", "MACHINE", "HASH"},
 				func(t api.Template) []string {
-					return []string{t.Name, t.Kind, strings.Join(t.Languages, ","), app.BytesText(t.Bytes), t.Hash[:min(12, len(t.Hash))]}
+					return []string{t.Name, t.Kind, strings.Join(t.Languages, ","), app.BytesText(t.Bytes), machineText(t), t.Hash[:min(12, len(t.Hash))]}
 				})
 		},
 	}

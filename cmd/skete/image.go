@@ -222,6 +222,7 @@ func describeTemplate(t api.Template) [][2]string {
 		{"hash", t.Hash},
 		{"size", app.BytesText(t.Bytes)},
 		{"languages", strings.Join(t.Languages, ", ")},
+		{"machine", machineText(t)},
 	}
 	if t.CreatedAt != nil {
 		rows = append(rows, [2]string{"age", app.Age(*t.CreatedAt)})
@@ -235,6 +236,18 @@ func describeTemplate(t api.Template) [][2]string {
 			[2]string{"user", s.User}, [2]string{"working dir", s.WorkingDir})
 	}
 	return rows
+}
+
+// machineText is the machine that a template is meant for; "" = it says none.
+func machineText(t api.Template) string {
+	var parts []string
+	if t.CPUs != 0 {
+		parts = append(parts, fmt.Sprintf("%g CPUs", t.CPUs))
+	}
+	if t.MemoryMB != 0 {
+		parts = append(parts, fmt.Sprintf("%d MB", t.MemoryMB))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (a program) templateExport() *cobra.Command {

@@ -35,6 +35,35 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// What is made of a sandbox that persists does too, unless it is to be ephemeral.
+func TestExpiry_ofWhatIsMadeOfPersistent(t *testing.T) {
+	timeless(t, func(t *testing.T, w *world) {
+		m := w.open(t, w.config(nil))
+		id := create(t, m, "t", sandbox.Spec{TTL: time.Hour, Persist: true}).ID
+		snap, err := m.Snapshot(t.Context(), "t", id, sandbox.SnapshotRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ephemeral, want := range map[bool]sandbox.State{false: sandbox.Stopped, true: sandbox.Destroyed} {
+			made, err := m.Create(t.Context(), "t", sandbox.CreateRequest{From: snap.ID, Spec: sandbox.Spec{TTL: time.Minute, Ephemeral: ephemeral}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			forks, err := m.Fork(t.Context(), "t", id, sandbox.ForkRequest{Changes: sandbox.Changes{TTL: time.Minute, Ephemeral: ephemeral}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute + 5*time.Second)
+			wantState(t, m, made.ID, want, sandbox.ReasonExpired)
+			wantState(t, m, forks[0].ID, want, sandbox.ReasonExpired)
+		}
+		_, err = m.Fork(t.Context(), "t", id, sandbox.ForkRequest{Changes: sandbox.Changes{Persist: true, Ephemeral: true}})
+		if !errs.Is(err, errs.Invalid) {
+			t.Errorf("a fork that persists and does not: %v", err)
+		}
+	})
+}
+
 func TestExpiry_ttl(t *testing.T) {
 	timeless(t, func(t *testing.T, w *world) {
 		m := w.open(t, w.config(nil))

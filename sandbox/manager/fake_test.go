@@ -675,6 +675,8 @@ func (fakeTemplates) Rootfs(_ context.Context, name string) (template.Rootfs, er
 	return template.Rootfs{Name: name, Hash: "hash-of-" + name, Dir: "/nowhere"}, nil
 }
 
+func (fakeTemplates) Needs(context.Context, string) template.Needs { return template.Needs{} }
+
 func (fakeTemplates) Image(context.Context, template.Rootfs) (string, error) {
 	return "", errs.New(errs.Unsupported, "no image")
 }

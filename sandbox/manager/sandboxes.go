@@ -33,7 +33,7 @@ func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateReq
 			return sandbox.Info{}, err
 		}
 	}
-	if c.Spec, err = sandbox.Normalise(r.Spec, m.deps.Limits, m.deps.Defaults); err != nil {
+	if c.Spec, err = m.normalise(ctx, r.Spec); err != nil {
 		return sandbox.Info{}, err
 	}
 	if r.Key != "" {

@@ -63,11 +63,11 @@ func (m *Manager) fromSnapshot(tenant string, r sandbox.CreateRequest) (sandbox.
 	}
 	c := sandbox.Changes{
 		Name: r.Spec.Name, Env: r.Spec.Env, Metadata: r.Spec.Metadata,
-		TTL: r.Spec.TTL, IdleTimeout: r.Spec.IdleTimeout, Persist: r.Spec.Persist,
+		TTL: r.Spec.TTL, IdleTimeout: r.Spec.IdleTimeout, Persist: r.Spec.Persist, Ephemeral: r.Spec.Ephemeral,
 	}
 	if !c.Covers(r.Spec) {
 		return sandbox.Spec{}, nil, errs.New(errs.Invalid, "from: a sandbox that goes on from a snapshot has the machine that was saved").
-			WithHint("only name, env, metadata, ttl, idle timeout and persist can be given")
+			WithHint("only name, env, metadata, ttl, idle timeout, persist and ephemeral can be given")
 	}
 	return specOf(snap, c), &snap, nil
 }

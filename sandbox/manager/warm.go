@@ -61,7 +61,7 @@ func (m *Manager) resolve(ctx context.Context, s sandbox.Spec) (shape pool.Shape
 	if fenced {
 		return shape, root, errFenced
 	}
-	if s, err = sandbox.Normalise(s, m.deps.Limits, m.deps.Defaults); err != nil {
+	if s, err = m.normalise(ctx, s); err != nil {
 		return shape, root, err
 	}
 	p, err := m.deps.Selector.Choose(ctx, s)

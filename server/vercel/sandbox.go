@@ -37,9 +37,6 @@ const (
 	metaTimeout = own + "timeout_ms" // of its next sessions
 	metaRuntime = own + "runtime"
 	metaImage   = own + "image"
-	// metaEphemeral is of sandboxes that are not persistent though what they were made
-	// of was: the manager keeps those.
-	metaEphemeral = own + "ephemeral"
 )
 
 // newSandbox is the request to create one.
@@ -179,20 +176,8 @@ func (s settings) note(into map[string]string) {
 	maps.DeleteFunc(into, func(name, value string) bool { return strings.HasPrefix(name, own) && value == "" })
 }
 
-// noteEphemeral notes that what is made of something else does not outlast its session.
-func (s settings) noteEphemeral(into map[string]string) {
-	if s.Persistent != nil {
-		delete(into, metaEphemeral)
-		if !*s.Persistent {
-			into[metaEphemeral] = "true"
-		}
-	}
-}
-
-// persists reports whether a sandbox outlasts its session.
-func persists(info sandbox.Info) bool {
-	return info.Spec.Persist && info.Spec.Metadata[metaEphemeral] == ""
-}
+// ephemeral reports whether what is made of something else is not to outlast its session.
+func (s settings) ephemeral() bool { return s.Persistent != nil && !*s.Persistent }
 
 // request is what the manager is asked for.
 func (n newSandbox) request(l sandbox.Limits) (r sandbox.CreateRequest, err error) {
@@ -208,7 +193,7 @@ func (n newSandbox) request(l sandbox.Limits) (r sandbox.CreateRequest, err erro
 	}
 	n.note(r.Spec.Metadata)
 	if n.Source != nil {
-		n.noteEphemeral(r.Spec.Metadata)
+		r.Spec.Ephemeral = n.ephemeral()
 		r.From, err = n.from()
 		return r, err
 	}
@@ -387,7 +372,7 @@ func latest(info sandbox.Info) int64 {
 
 func viewOf(info sandbox.Info) sandboxView {
 	v := sandboxView{
-		Name: nameOf(info), Persistent: persists(info), Region: region, VCPUs: info.Spec.CPUs, Memory: info.Spec.MemoryMB,
+		Name: nameOf(info), Persistent: info.Spec.Persist, Region: region, VCPUs: info.Spec.CPUs, Memory: info.Spec.MemoryMB,
 		Runtime: info.Spec.Metadata[metaRuntime], Image: info.Spec.Metadata[metaImage], Timeout: nextTimeout(info).Milliseconds(),
 		NetworkPolicy: policyOf(info.Spec), CreatedAt: ms(info.CreatedAt), UpdatedAt: latest(info), ExpiresAt: ms(info.ExpiresAt),
 		CurrentSessionID: string(info.ID), Status: statusOf(info.State), StatusUpdatedAt: latest(info), Cwd: cwdOf(info), Tags: map[string]string{},
@@ -722,7 +707,7 @@ func (b *Bridge) stop(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (b *Bridge) end(ctx context.Context, info sandbox.Info) (sandbox.Info, error) {
-	if persists(info) {
+	if info.Spec.Persist {
 		if info.State == sandbox.Stopped || info.State == sandbox.Failed {
 			return info, nil
 		}
@@ -795,7 +780,7 @@ func (b *Bridge) fork(w http.ResponseWriter, r *http.Request) error {
 func (s settings) changes(from sandbox.Info, l sandbox.Limits) sandbox.Changes {
 	c := sandbox.Changes{
 		Name: s.Name, Env: s.Env, Metadata: maps.Clone(from.Spec.Metadata), TTL: nextTimeout(from), IdleTimeout: l.IdleTimeoutMax,
-		Persist: s.Persistent != nil && *s.Persistent,
+		Persist: s.Persistent != nil && *s.Persistent, Ephemeral: s.ephemeral(),
 	}
 	if s.Timeout != nil {
 		c.TTL = s.timeout()
@@ -807,6 +792,5 @@ func (s settings) changes(from sandbox.Info, l sandbox.Limits) sandbox.Changes {
 		c.Metadata = map[string]string{}
 	}
 	s.note(c.Metadata)
-	s.noteEphemeral(c.Metadata)
 	return c
 }

@@ -135,11 +135,11 @@ func TestRequest(t *testing.T) {
 	for _, persistent := range []bool{true, false} {
 		n = newSandbox{Source: &source{Type: "snapshot", SnapshotID: "snp_aaaaaaaaaaaaaaaaaaaa"}, settings: settings{Persistent: &persistent}}
 		got, err = n.request(sandbox.Limits{})
-		if err != nil || got.From == "" || persists(sandbox.Info{Spec: sandbox.Spec{Persist: true, Metadata: got.Spec.Metadata}}) != persistent {
+		if err != nil || got.From == "" || got.Spec.Persist != persistent || got.Spec.Ephemeral == persistent {
 			t.Errorf("%+v, %v", got, err)
 		}
 		got.Spec.IdleTimeout = 0
-		changes := sandbox.Changes{Metadata: got.Spec.Metadata, TTL: got.Spec.TTL, Persist: got.Spec.Persist}
+		changes := sandbox.Changes{Metadata: got.Spec.Metadata, TTL: got.Spec.TTL, Persist: got.Spec.Persist, Ephemeral: got.Spec.Ephemeral}
 		if !changes.Covers(got.Spec) {
 			t.Errorf("a snapshot cannot be made with %+v", got.Spec)
 		}

@@ -27,6 +27,8 @@ const (
 	textBytesMax    = 16 << 10 // of one command
 	pathBytesMax    = 1024
 	readyTimeoutMax = 2 * time.Minute // a sandbox is made in three minutes or not at all
+	cpusMax         = 1024            // the server's limits are below these
+	memoryMBMax     = 16 << 20
 )
 
 // Recipe is a checked skete.template.yaml.
@@ -45,6 +47,9 @@ type Recipe struct {
 	Start        string        `yaml:"start"`
 	Ready        string        `yaml:"ready"`
 	ReadyTimeout time.Duration `yaml:"ready_timeout"`
+	// CPUs and MemoryMB of sandboxes for which nothing else is asked; 0 = the server's defaults.
+	CPUs     float64 `yaml:"cpus"`
+	MemoryMB int     `yaml:"memory_mb"`
 
 	name string
 	at   yamlfile.Positions
@@ -144,7 +149,18 @@ func (c checker) settings(r *Recipe) {
 	if r.ReadyTimeout != 0 && r.Ready == "" {
 		c.bad("ready_timeout", `there is no "ready" that it could bound`)
 	}
+	if !cpusFit(r.CPUs) {
+		c.bad("cpus", "not in 0 to %d", cpusMax)
+	}
+	if !memoryFits(r.MemoryMB) {
+		c.bad("memory_mb", "not in 0 to %d", memoryMBMax)
+	}
 }
+
+// cpusFit is false for what is no number, too.
+func cpusFit(n float64) bool { return n >= 0 && n <= cpusMax }
+
+func memoryFits(mb int) bool { return mb >= 0 && mb <= memoryMBMax }
 
 var (
 	envForm   = pattern.Lazy(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)

@@ -41,6 +41,8 @@ workdir: /workspace
 start: tool serve
 ready: tool ping
 ready_timeout: 5s
+cpus: 1.5
+memory_mb: 2048
 `
 
 func TestParse_everyKey(t *testing.T) {
@@ -51,6 +53,7 @@ func TestParse_everyKey(t *testing.T) {
 		Files: []recipe.File{{From: "tool.py", To: "/usr/local/bin/tool", Mode: "0755", Owner: "root:root"}, {From: "data", To: "/opt/data/"}},
 		Run:   []string{"tool --install", "echo two\necho lines\n"}, Env: map[string]string{"TOOL_HOME": "/opt/tool"},
 		User: "user", Workdir: "/workspace", Start: "tool serve", Ready: "tool ping", ReadyTimeout: 5 * time.Second,
+		CPUs: 1.5, MemoryMB: 2048,
 	}
 	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(recipe.Recipe{})); d != "" {
 		t.Error(d)
@@ -91,6 +94,10 @@ func TestParse_refusesWithThePlace(t *testing.T) {
 		{"relative workdir", "from: debian\nworkdir: x\n", "not an absolute path"},
 		{"too long a wait", "from: debian\nready: x\nready_timeout: 1h\n", "not in 0s"},
 		{"a wait for nothing", "from: debian\nready_timeout: 1s\n", "no \"ready\""},
+		{"processors below none", "from: debian\ncpus: -1\n", "not in 0 to 1024"},
+		{"processors that are no number", "from: debian\ncpus: .nan\n", "r.yaml:2:"},
+		{"more memory than there is", "from: debian\nmemory_mb: 99999999999\n", "not in 0 to 16777216"},
+		{"memory in words", "from: debian\nmemory_mb: 2g\n", "r.yaml:2:"},
 		{"too many commands", "from: debian\nrun: [" + strings.Repeat("x, ", 65) + "]\n", "at most 64"},
 		{"too large", "from: debian\nrun: [" + strings.Repeat("x", 70<<10) + "]\n", "larger"},
 		{"references", "from: debian\nenv: &a {A: b}\n", "r.yaml:2:"},
@@ -216,14 +223,17 @@ func TestSettingsOf_trustsNoTree(t *testing.T) {
 	if d := cmp.Diff(recipe.Settings{Env: map[string]string{"A": "1"}, Start: "x"}, got); d != "" {
 		t.Error(d)
 	}
-	got = recipe.SettingsOf(write(`{"user":"bob","workdir":"../x","start":"a\u0000b","ready":"` + strings.Repeat("x", 20<<10) + `","ready_timeout_ms":9999999}`))
+	got = recipe.SettingsOf(write(`{"user":"bob","workdir":"../x","start":"a\u0000b","ready":"` + strings.Repeat("x", 20<<10) + `","ready_timeout_ms":9999999,"cpus":-1,"memory_mb":1000000000000}`))
 	if d := cmp.Diff(recipe.Settings{}, got); d != "" {
 		t.Errorf("what no recipe could say: %s", d)
 	}
-	got = recipe.SettingsOf(write(`{"user":"root","workdir":"/srv","start":"a","ready":"b","ready_timeout_ms":1500}`))
+	got = recipe.SettingsOf(write(`{"user":"root","workdir":"/srv","start":"a","ready":"b","ready_timeout_ms":1500,"cpus":2,"memory_mb":2048}`))
 	want := template.Use{User: "root", Workdir: "/srv", Start: "a", Ready: "b", ReadyTimeout: 1500 * time.Millisecond}
 	if d := cmp.Diff(want, got.Use()); d != "" {
 		t.Error(d)
+	}
+	if needs := got.Needs(); needs != (template.Needs{CPUs: 2, MemoryMB: 2048}) {
+		t.Errorf("%+v", needs)
 	}
 	outside := write(`{"env":{"A":"canary"}}`)
 	linked := t.TempDir()

@@ -23,7 +23,13 @@ type Settings struct {
 	Ready   string            `json:"ready,omitempty"`
 	// ReadyTimeoutMS bounds the wait for Ready; 0 = a default.
 	ReadyTimeoutMS int64 `json:"ready_timeout_ms,omitempty"`
+	// CPUs and MemoryMB of machines for which nothing else is asked; 0 = the server's defaults.
+	CPUs     float64 `json:"cpus,omitempty"`
+	MemoryMB int     `json:"memory_mb,omitempty"`
 }
+
+// Needs is the machine that they ask for.
+func (s Settings) Needs() template.Needs { return template.Needs{CPUs: s.CPUs, MemoryMB: s.MemoryMB} }
 
 // Use is what they say about using the template.
 func (s Settings) Use() template.Use {
@@ -34,12 +40,15 @@ func (s Settings) Use() template.Use {
 
 // settings of a recipe; false = it has none.
 func (r Recipe) settings() (Settings, bool) {
-	s := Settings{Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready, ReadyTimeoutMS: r.ReadyTimeout.Milliseconds()}
-	return s, len(r.Env) > 0 || r.User != "" || r.Workdir != "" || r.Start != "" || r.Ready != ""
+	s := Settings{
+		Env: r.Env, User: r.User, Workdir: r.Workdir, Start: r.Start, Ready: r.Ready, ReadyTimeoutMS: r.ReadyTimeout.Milliseconds(),
+		CPUs: r.CPUs, MemoryMB: r.MemoryMB,
+	}
+	return s, len(r.Env) > 0 || r.User != "" || r.Workdir != "" || r.Start != "" || r.Ready != "" || r.CPUs != 0 || r.MemoryMB != 0
 }
 
 func (s Settings) encode() []byte {
-	b, _ := json.MarshalIndent(s, "", "  ") // texts only: cannot fail
+	b, _ := json.MarshalIndent(s, "", "  ") // texts and checked numbers: cannot fail
 	return append(b, '\n')
 }
 
@@ -87,6 +96,12 @@ func (s *Settings) keepWhatCanBe() {
 	}
 	if s.ReadyTimeoutMS < 0 || s.ReadyTimeoutMS > readyTimeoutMax.Milliseconds() {
 		s.ReadyTimeoutMS = 0
+	}
+	if !cpusFit(s.CPUs) {
+		s.CPUs = 0
+	}
+	if !memoryFits(s.MemoryMB) {
+		s.MemoryMB = 0
 	}
 	for k, v := range s.Env {
 		if !envForm().MatchString(k) || !clean(v) || len(v) > textBytesMax {

@@ -86,6 +86,27 @@ func (t templates) rootfs(ctx context.Context, name string) (template.Rootfs, er
 	return root, nil
 }
 
+// Needs implements sandbox.Templates. What is ready to be made says nothing.
+func (t templates) Needs(ctx context.Context, name string) template.Needs {
+	if name == template.HostName {
+		return template.Needs{}
+	}
+	root, err := t.Store.Rootfs(ctx, name)
+	if err != nil {
+		return template.Needs{} // who makes the machine is told
+	}
+	return recipe.SettingsOf(root.Dir).Needs()
+}
+
+// Get describes a template.
+func (t templates) Get(ctx context.Context, name string) (template.Info, error) {
+	info, err := t.Store.Get(ctx, name)
+	if err == nil {
+		info.Needs = t.Needs(ctx, name)
+	}
+	return info, err
+}
+
 // List shows ready templates that are not there yet too.
 func (t templates) List(ctx context.Context) ([]template.Info, error) {
 	infos, err := t.Store.List(ctx)
@@ -94,8 +115,9 @@ func (t templates) List(ctx context.Context) ([]template.Info, error) {
 	}
 	infos = slices.DeleteFunc(infos, func(i template.Info) bool { return template.Step(i.Name) })
 	there := map[string]bool{}
-	for _, i := range infos {
+	for n, i := range infos {
 		there[i.Name] = true
+		infos[n].Needs = t.Needs(ctx, i.Name)
 	}
 	for _, r := range t.maker.Ready() {
 		if !there[r.Name] {

@@ -48,7 +48,7 @@ func (f *createFlags) flags(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.models, "model", nil, "a model of the host that its programs may use, by OPENAI_BASE_URL, ANTHROPIC_BASE_URL and GOOGLE_GEMINI_BASE_URL (may be repeated)")
 	fs.Int64Var(&f.modelTokens, "model-tokens", 0, "tokens that all their calls may use (default no bound)")
 	fs.Float64Var(&f.modelUSD, "model-usd", 0, "US dollars that all their calls may cost (default no bound)")
-	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace")
+	fs.BoolVar(&f.persist, "persist", false, "expiry stops the sandbox and keeps its workspace; =false removes it, also where that of the snapshot persists")
 	fs.StringVar(&f.ttl, "ttl", "", "end it after this long: 90 (seconds), 5m, 2h")
 	fs.StringVar(&f.idle, "idle", "", "pause it after this long without use, or stop it where that cannot be: 90 (seconds), 5m, 2h")
 	fs.StringVar(&f.template, "template", "", "root file system (default: what suits the provider); see skete template list")
@@ -152,6 +152,7 @@ stderr and in ` + "`skete vm inspect`" + `.`,
 			if err != nil {
 				return err
 			}
+			req.Ephemeral = cmd.Flags().Changed("persist") && !f.persist
 			sb, err := a.create(cmd.Context(), req)
 			if err != nil {
 				return err

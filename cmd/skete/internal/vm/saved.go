@@ -179,6 +179,7 @@ that was given to the original is not taken over; give --env.`,
 			if err := forkFlags(&r, ttl, idle, env, meta); err != nil {
 				return err
 			}
+			r.Ephemeral = cmd.Flags().Changed("persist") && !r.Persist
 			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
@@ -218,7 +219,7 @@ that was given to the original is not taken over; give --env.`,
 	fs.StringArrayVar(&meta, "meta", nil, "metadata `k=v` (may be repeated)")
 	fs.StringVar(&ttl, "ttl", "", "end them after this long: 90, 5m, 2h (default the original's)")
 	fs.StringVar(&idle, "idle", "", "pause them after this long without use (default the original's)")
-	fs.BoolVar(&r.Persist, "persist", false, "expiry stops them and keeps their workspaces")
+	fs.BoolVar(&r.Persist, "persist", false, "expiry stops them and keeps their workspaces (default as the original); =false removes them")
 	return a.WithCompletion(cmd, 1)
 }
 

@@ -295,6 +295,7 @@ CreateSandbox = TypedDict('CreateSandbox', {
     'disk_mbps': "NotRequired[int]",
     'egress': "NotRequired[NetworkPolicy]",
     'env': "NotRequired[dict[str, str]]",
+    'ephemeral': "NotRequired[bool]",
     'from': "NotRequired[str]",
     'idle_timeout_ms': "NotRequired[int]",
     'language': "NotRequired[str]",
@@ -535,11 +536,14 @@ class ForkSandbox(TypedDict):
     disk_only: NotRequired[bool]
     # the original's is not taken over
     env: NotRequired[dict[str, str]]
+    # expiry removes them, also where the original persists
+    ephemeral: NotRequired[bool]
     # default the original's
     idle_timeout_ms: NotRequired[int]
     metadata: NotRequired[dict[str, str]]
     # with a count above 1: NAME-1, NAME-2, …
     name: NotRequired[str]
+    # default as the original
     persist: NotRequired[bool]
     # default the original's
     ttl_ms: NotRequired[int]
@@ -1747,10 +1751,14 @@ class SymlinkFile(TypedDict):
 
 class Template(TypedDict):
     bytes: int
+    # of its sandboxes, unless they are asked for with others
+    cpus: NotRequired[float]
     created_at: NotRequired[str]
     hash: str
     kind: Literal["host", "import"]
     languages: list[str]
+    # as cpus
+    memory_mb: NotRequired[int]
     name: str
     # devices and odd attributes that were left out
     skipped: NotRequired[int]

@@ -251,7 +251,8 @@ await works('a stopped sandbox goes on', async () => {
   sbx = again
 })
 await differs('Sandbox.fork', async () => {
-  const fork = await Sandbox.fork({ ...access, sourceSandbox: 'first', name: 'third' })
+  const fork = await Sandbox.fork({ ...access, sourceSandbox: 'first', name: 'third', persistent: false })
+  assert.equal(fork.persistent, false)
   assert.equal(String(await fork.readFileToBuffer({ path: 'kept.txt' })), 'of the snapshot')
   assert.equal(await (await fork.runCommand('printenv', ['FROM'])).stdout(), 'create\n')
   assert.deepEqual(fork.tags, { purpose: 'another' })
