@@ -305,6 +305,19 @@ func (s *Store) Change(ctx context.Context, tenant, name string, c Change) (Secr
 	})
 }
 
+// Regrant changes the grants of a secret to what f makes of them. Others who change them
+// meanwhile lose nothing: f is called again with theirs. Errors are those of Change.
+func (s *Store) Regrant(ctx context.Context, tenant, name string, f func([]Grant) []Grant) (Secret, error) {
+	return s.change(ctx, tenant, name, false, func(r *record) error {
+		r.Grants = f(slices.Clone(r.Grants))
+		value, err := s.open(ctx, keyOf(tenant, name), *r)
+		if err != nil {
+			return err
+		}
+		return check(name, value, r.Grants)
+	})
+}
+
 // Delete deletes a secret with all its versions. NotFound: there is none.
 func (s *Store) Delete(ctx context.Context, tenant, name string) error {
 	key := keyOf(tenant, name)

@@ -18,6 +18,9 @@ func (s *Server) registerBridge(c Config) {
 		Sandboxes: s.sandboxes, Records: c.Bridges, Gate: s.gate, Hub: s.hub, UploadBytesMax: s.limits.UploadBytesMax,
 		Templates: s.templateNames, Started: s.metrics.CommandStarted, Log: s.log,
 	}
+	if s.secrets != nil {
+		e.Secrets = s.secrets
+	}
 	_, e.Domain = previewDomain(c.Previews)
 	if c.Logins != nil {
 		e.Owner = c.Logins.Good

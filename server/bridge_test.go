@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -267,7 +268,7 @@ func zipped(t *testing.T, size int) io.Reader {
 
 // What is wrong with an upload is said, and nothing but what was whole is written.
 func TestBridge_uploads(t *testing.T) {
-	b := newBridge(t, func(c *server.Config) { c.Limits.UploadBytesMax = 1 << 20 })
+	b := newBridge(t, func(c *server.Config) { c.Limits.UploadBytesMax = 2 << 20 })
 	send := func(path string, body io.Reader, kind string, header ...string) answer {
 		return b.envd(http.MethodPost, "/files"+path, body, append([]string{"Content-Type", kind}, header...)...)
 	}
@@ -277,6 +278,7 @@ func TestBridge_uploads(t *testing.T) {
 	}
 	const octets = "application/octet-stream"
 	form("", `form-data; name="file"`).refused(t, http.StatusBadRequest, "no file name")
+	form("", slices.Repeat([]string{`form-data; name="no file"`}, 10001)...).refused(t, http.StatusBadRequest, "at most 10000 parts")
 	form("", `form-data; name="file"; filename="a"`, `form-data; name="file"; filename="a"`).refused(t, http.StatusBadRequest, "two parts")
 	form("", `form-data; name="file"; filename="~other/a"`).refused(t, http.StatusBadRequest, "one's own home")
 	send("?path=a", strings.NewReader("{}"), "application/json").refused(t, http.StatusBadRequest, "multipart/form-data or")
@@ -285,7 +287,7 @@ func TestBridge_uploads(t *testing.T) {
 	send("?path=a", strings.NewReader("x"), octets, "Content-Encoding", "br").refused(t, http.StatusBadRequest, "gzip is")
 	send("?path=a", strings.NewReader("x"), octets, "Content-Encoding", "gzip").refused(t, http.StatusBadRequest, "not gzip")
 	send("?path=bomb", zipped(t, 64<<20), octets, "Content-Encoding", "gzip").refused(t, http.StatusRequestEntityTooLarge, "larger than")
-	send("?path=large", bytes.NewReader(make([]byte, 2<<20)), octets).refused(t, http.StatusRequestEntityTooLarge, "larger than")
+	send("?path=large", bytes.NewReader(make([]byte, 3<<20)), octets).refused(t, http.StatusRequestEntityTooLarge, "larger than")
 	for _, name := range []string{"bomb", "large"} {
 		b.envd(http.MethodGet, "/files?path="+name, nil).refused(t, http.StatusNotFound, "no such file")
 	}
@@ -349,7 +351,7 @@ func TestBridge_tokens(t *testing.T) {
 
 // Each route of the REST API asks for a key, and for one that may do it.
 func TestBridge_whoMayDoWhat(t *testing.T) {
-	b := newBridge(t)
+	b := newBridge(t, func(c *server.Config) { c.Limits.WrongKeysMax = 1000 })
 	read, _ := b.key(t, "default", "read")
 	watch, _ := b.key(t, "default", "runs:read")
 	const other = "aaaaaaaaaaaaaaaaaaaa" // is not there: nothing is destroyed by trying
@@ -357,6 +359,7 @@ func TestBridge_whoMayDoWhat(t *testing.T) {
 		"GET /sandboxes", "GET /v2/sandboxes", "GET /sandboxes/" + other, "GET /sandboxes/" + other + "/metrics", "GET /snapshots", "GET /templates/aliases/x",
 		"POST /sandboxes", "POST /v2/sandboxes", "DELETE /sandboxes/" + other, "POST /sandboxes/" + other + "/timeout", "POST /sandboxes/" + other + "/refreshes",
 		"POST /sandboxes/" + other + "/connect", "POST /v2/sandboxes/" + other + "/connect", "POST /sandboxes/" + other + "/resume", "POST /sandboxes/" + other + "/pause",
+		"GET /secrets", "GET /secrets/x", "POST /secrets", "POST /secrets/x", "DELETE /secrets/x",
 		"PUT /sandboxes/" + other + "/network", "POST /sandboxes/" + other + "/snapshots", "POST /sandboxes/" + other + "/fork", "DELETE /templates/snp_" + other,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -389,17 +392,24 @@ func TestBridge_badCreates(t *testing.T) {
 		`[`:                                               "no JSON object",
 		`{"templateID":"base","mcp":{"a":{}}}`:            "mcp is not supported",
 		`{"templateID":"base","iam":{"tokens":{"a":{}}}}`: "iam is not supported",
-		`{"templateID":"base","volumeMounts":[{"name":"a","path":"/b"}]}`:  "volumeMounts is not supported",
-		`{"templateID":"base","network":{"egressProxy":{"address":"a"}}}`:  "egressProxy is not supported",
-		`{"templateID":"base","network":{"maskRequestHost":"a"}}`:          "maskRequestHost is not supported",
-		`{"templateID":"base","network":{"denyOut":["10.0.0.0/8"]}}`:       "ranges of addresses",
-		`{"templateID":"base","network":{"allowOut":["169.254.169.254"]}}`: "always refused",
-		`{"templateID":"base","network":{"allowOut":["http://x/"]}}`:       "without a scheme",
-		`{"templateID":"base","network":{"no":1}}`:                         "not known here",
-		`{"templateID":"base","autoPauseMemory":false}`:                    "of autoPause",
-		`{"templateID":"snp_aaaaaaaaaaaaaaaaaaaa:default","network":{}}`:   "made from a snapshot",
-		`{"templateID":"base","envVars":{"":"x"}}`:                         "env",
-		`{"templateID":"` + strings.Repeat("x", 2<<20) + `"}`:              "larger than",
+		`{"templateID":"base","volumeMounts":[{"name":"a","path":"/b"}]}`:                                                             "volumeMounts is not supported",
+		`{"templateID":"base","network":{"egressProxy":{"address":"a"}}}`:                                                             "egressProxy is not supported",
+		`{"templateID":"base","network":{"maskRequestHost":"a"}}`:                                                                     "maskRequestHost is not supported",
+		`{"templateID":"base","network":{"denyOut":["10.0.0.0/8"]}}`:                                                                  "ranges of addresses",
+		`{"templateID":"base","network":{"allowOut":["169.254.169.254"]}}`:                                                            "always refused",
+		`{"templateID":"base","network":{"allowOut":["http://x/"]}}`:                                                                  "without a scheme",
+		`{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"X-Key":"plain-canary"}}}]}}}`:                "is no secret",
+		`{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"X-Key":"${e2b.secrets.nope}"}}}]}}}`:         "no secret \"nope\"",
+		`{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"X-Key":"Bearer ${e2b.secrets.nope}"}}}]}}}`:  "Bearer is of",
+		`{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"X-Key":"${e2b.identity.tokens.nope}"}}}]}}}`: "X-Key",
+		`{"templateID":"base","network":{"rules":{"a.example":[{},{}]}}}`:                                                             "more than one rule",
+		`{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"body":"x"}}]}}}`:                                        "not known here",
+		`{"templateID":"base","network":{"rules":{"1":[],"2":[],"3":[],"4":[],"5":[],"6":[],"7":[],"8":[],"9":[],"10":[],"11":[]}}}`:  "at most 10 hosts",
+		`{"templateID":"base","network":{"no":1}}`:                                                                                    "not known here",
+		`{"templateID":"base","autoPauseMemory":false}`:                                                                               "of autoPause",
+		`{"templateID":"snp_aaaaaaaaaaaaaaaaaaaa:default","network":{}}`:                                                              "made from a snapshot",
+		`{"templateID":"base","envVars":{"":"x"}}`:                                                                                    "env",
+		`{"templateID":"` + strings.Repeat("x", 2<<20) + `"}`:                                                                         "larger than",
 	} {
 		t.Run(says, func(t *testing.T) {
 			a := b.send(t, b.admin, http.MethodPost, "/e2b/v2/sandboxes", body)
@@ -407,6 +417,9 @@ func TestBridge_badCreates(t *testing.T) {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
 			a.refused(t, a.status, says)
+			if strings.Contains(string(a.body), "plain-canary") {
+				t.Errorf("a refusal repeats a header's value: %s", a.body)
+			}
 		})
 	}
 	for path, says := range map[string]string{
@@ -435,6 +448,103 @@ func TestBridge_badCreates(t *testing.T) {
 	}
 	if !strings.Contains(b.log.String(), "asked for what is not here") {
 		t.Error("what is not here is not logged")
+	}
+}
+
+// A client's secret is sent nowhere until a rule of a sandbox's network names it; then it
+// is granted to that sandbox, for that host and header, and for as long as both are there.
+func TestBridge_secrets(t *testing.T) {
+	w := newWorldOn(t, func(p sandbox.Provider) sandbox.Provider { return networked{p} })
+	var said strings.Builder
+	call := func(key, method, path string, body any, status int, into any) {
+		t.Helper()
+		a := w.send(t, key, method, "/e2b"+path, body)
+		said.Write(a.body)
+		if a.status != status {
+			t.Fatalf("%s %s: %d %s", method, path, a.status, a.body)
+		}
+		if into != nil {
+			must(t, json.Unmarshal(a.body, into))
+		}
+	}
+	type view struct {
+		SecretID, Name string
+		CurrentVersion int
+	}
+	var made, anew view
+	call(w.admin, "POST", "/secrets", map[string]string{"name": "forge", "value": canary + "-1"}, http.StatusCreated, &made)
+	call(w.admin, "POST", "/secrets/forge", map[string]string{"value": canary + "-2"}, http.StatusOK, &anew)
+	if (made != view{"forge", "forge", 1}) || (anew != view{"forge", "forge", 2}) {
+		t.Errorf("%+v, %+v", made, anew)
+	}
+	call(w.admin, "POST", "/secrets", map[string]string{"name": "forge", "value": "x"}, http.StatusConflict, nil)
+	call(w.admin, "POST", "/secrets/none", map[string]string{"value": "x"}, http.StatusNotFound, nil)
+	call(w.admin, "POST", "/secrets", map[string]string{"name": "No Name", "value": "x"}, http.StatusBadRequest, nil)
+	call(w.admin, "POST", "/secrets", map[string]any{"name": "a", "value": "x", "metadata": map[string]string{"a": "b"}}, http.StatusBadRequest, nil)
+	var list []view
+	call(w.admin, "GET", "/secrets?limit=1", nil, http.StatusOK, &list)
+	if len(list) != 1 || list[0] != anew {
+		t.Errorf("%+v", list)
+	}
+	foreign, _ := w.key(t, "other")
+	call(foreign, "GET", "/secrets", nil, http.StatusOK, &list)
+	if len(list) != 0 {
+		t.Errorf("another tenant sees %+v", list)
+	}
+	for _, method := range []string{"GET", "DELETE"} {
+		call(foreign, method, "/secrets/forge", nil, http.StatusNotFound, nil)
+	}
+	grants := func() (got []string) {
+		t.Helper()
+		var s api.Secret
+		w.call(t, w.admin, "GET", "/v1/secrets/forge", nil, http.StatusOK, &s)
+		for _, g := range s.Grants {
+			if len(g.Sandboxes) == 0 {
+				t.Errorf("a grant for all: %+v", g)
+			}
+			got = append(got, strings.Join([]string{g.Host, g.As, g.Key, fmt.Sprint(len(g.Sandboxes))}, " "))
+		}
+		return got
+	}
+	want := func(when string, all ...string) {
+		t.Helper()
+		if d := cmp.Diff(all, grants()); d != "" {
+			t.Errorf("%s: %s", when, d)
+		}
+	}
+	want("a secret that no rule names")
+	rules := func(host, header, value string) map[string]any {
+		return map[string]any{"rules": map[string]any{host: []any{map[string]any{"transform": map[string]any{"headers": map[string]string{header: value}}}}}}
+	}
+	const fill = "${e2b.secrets.forge}"
+	create := func(key string, network map[string]any, status int) (id string) {
+		t.Helper()
+		var s struct{ SandboxID string }
+		call(key, "POST", "/v2/sandboxes", map[string]any{"templateID": "base", "network": network}, status, &s)
+		return s.SandboxID
+	}
+	create(foreign, rules("api.example", "Authorization", "Bearer "+fill), http.StatusBadRequest) // it has no such secret
+	one := create(w.admin, rules("api.example", "Authorization", "Bearer "+fill), http.StatusCreated)
+	two := create(w.admin, rules("api.example", "Authorization", "Bearer "+fill), http.StatusCreated)
+	want("two sandboxes", "api.example bearer  2")
+	call(w.admin, "PUT", "/sandboxes/"+two+"/network", rules("*.Other.example", "X-Key", fill), http.StatusNoContent, nil)
+	want("another rule", "api.example bearer  1", "*.other.example header X-Key 1")
+	var info struct {
+		Network struct{ Rules map[string]any }
+	}
+	call(w.admin, "GET", "/sandboxes/"+two, nil, http.StatusOK, &info)
+	if _, ok := info.Network.Rules["*.Other.example"]; !ok {
+		t.Errorf("the sandbox is said to have %+v", info.Network.Rules)
+	}
+	call(w.admin, "DELETE", "/sandboxes/"+one, nil, http.StatusNoContent, nil)
+	want("one is killed", "*.other.example header X-Key 1")
+	must(t, w.manager.Destroy(t.Context(), "default", sandbox.ID("sbx_"+two)))
+	must(t, w.server.Sweep(t.Context()))
+	want("the other ended otherwise")
+	call(w.admin, "DELETE", "/secrets/forge", nil, http.StatusNoContent, nil)
+	call(w.admin, "GET", "/secrets/forge", nil, http.StatusNotFound, nil)
+	if strings.Contains(said.String(), canary) || strings.Contains(w.log.String(), canary) {
+		t.Error("a value came back, or is in the log")
 	}
 }
 

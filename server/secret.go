@@ -19,6 +19,7 @@ type Secrets interface {
 	Get(tenant, name string) (secret.Secret, error)
 	Put(ctx context.Context, tenant string, p secret.Put) (secret.Secret, error)
 	Change(ctx context.Context, tenant, name string, c secret.Change) (secret.Secret, error)
+	Regrant(ctx context.Context, tenant, name string, f func([]secret.Grant) []secret.Grant) (secret.Secret, error)
 	Delete(ctx context.Context, tenant, name string) error
 }
 

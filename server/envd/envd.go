@@ -65,6 +65,8 @@ type Config struct {
 	// asked for. It is for this package alone.
 	Records kv.Store
 	Gate    *auth.Authenticator
+	// Secrets of all tenants; nil = there are none.
+	Secrets Secrets
 	// Owner says whether a key or login is still good; nil = all are.
 	Owner func(ctx context.Context, owner string) error
 	Hub   *stream.Hub
@@ -198,7 +200,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // missing are parts of the API that are not supported.
-var missing = []string{"/volumes", "/volumecontent", "/secrets", "/v2/templates", "/v3/templates", "/templates", "/teams", "/v2/sandboxes/"}
+var missing = []string{"/volumes", "/volumecontent", "/v2/templates", "/v3/templates", "/templates", "/teams", "/v2/sandboxes/"}
 
 // unknown answers what this surface does not have. It is logged loudly: SDKs move.
 func (b *Bridge) unknown(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +221,7 @@ func (b *Bridge) Sweep(ctx context.Context) error {
 	return b.records.sweep(ctx, func(tenant string, id sandbox.ID) bool {
 		info, err := b.Sandboxes.Get(ctx, tenant, id)
 		return errs.Is(err, errs.NotFound) || err == nil && info.State == sandbox.Destroyed
-	})
+	}, func(rec record) error { return b.revokeRules(ctx, rec) })
 }
 
 // now is a variable of tests.

@@ -131,10 +131,10 @@ func TestRecords(t *testing.T) {
 	if err != nil || err2 != nil || first != second || len(first) != 64 {
 		t.Errorf("%q and %q: %v, %v", first, second, err, err2)
 	}
-	if err := one.sweep(t.Context(), func(string, sandbox.ID) bool { return false }); err != nil {
+	if err := one.sweep(t.Context(), func(string, sandbox.ID) bool { return false }, func(record) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.sweep(t.Context(), func(tenant string, id sandbox.ID) bool { return tenant == "default" && id == fresh.Sandbox }); err != nil {
+	if err := one.sweep(t.Context(), func(tenant string, id sandbox.ID) bool { return tenant == "default" && id == fresh.Sandbox }, func(record) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := newRecords(kv).get(t.Context(), fresh.Sandbox); !errs.Is(err, errs.NotFound) {
@@ -182,7 +182,6 @@ func TestPolicy(t *testing.T) {
 		{AllowOut: []string{"10.0.0.1"}},
 		{AllowOut: []string{"a b"}},
 		{AllowOut: []string{""}},
-		{Rules: json.RawMessage(`{"a":[]}`)},
 		{EgressProxy: json.RawMessage(`{"address":"x"}`)},
 		{MaskRequestHost: "x"},
 		{HTTPSPorts: []int{1}},

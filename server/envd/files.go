@@ -27,7 +27,7 @@ const (
 	writeOperation = "write"
 )
 
-// partsMax bounds the files of one upload.
+// partsMax bounds the parts of one upload, also those that are no files.
 const partsMax = 10000
 
 // signed lets in who has the token, or a signature made with it.
@@ -199,13 +199,16 @@ func (b *Bridge) body(w http.ResponseWriter, r *http.Request) (io.Reader, error)
 func (c call) writeParts(ctx context.Context, named string, parts *multipart.Reader) ([]written, error) {
 	all := []written{}
 	seen := map[string]bool{}
-	for {
+	for n := 0; ; n++ {
 		part, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
 			return nil, route.BodyError(err)
+		}
+		if n == partsMax {
+			return nil, errs.New(errs.Invalid, "an upload has at most %d parts", partsMax)
 		}
 		if part.FormName() != "file" {
 			continue
@@ -216,11 +219,8 @@ func (c call) writeParts(ctx context.Context, named string, parts *multipart.Rea
 				return nil, err
 			}
 		}
-		switch {
-		case seen[name]:
+		if seen[name] {
 			return nil, errs.New(errs.Invalid, "two parts are for %.200q; the first was written", name)
-		case len(all) >= partsMax:
-			return nil, errs.New(errs.Invalid, "an upload has at most %d files", partsMax)
 		}
 		seen[name] = true
 		one, err := c.write(ctx, name, part)

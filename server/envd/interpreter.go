@@ -17,9 +17,6 @@ import (
 const (
 	interpreterPort     = 49999
 	interpreterTemplate = "code-interpreter"
-	// interpreterMemoryMB is what kernels of several languages and a few data frames
-	// need; clients do not say how much they want.
-	interpreterMemoryMB = 2048
 	// codeBytesMax is how much of a request is looked at for a name.
 	codeBytesMax = 64 << 10
 )

@@ -15,14 +15,15 @@ import (
 // network is what may leave a sandbox, in the client's words. Where a field is
 // missing everything leaves there; here it is what the profile default allows.
 type network struct {
-	AllowPublicTraffic *bool           `json:"allowPublicTraffic,omitempty"` // ports need the token here in any case
-	AllowOut           []string        `json:"allowOut,omitempty"`
-	DenyOut            []string        `json:"denyOut,omitempty"`
-	AllowInternet      *bool           `json:"allow_internet_access,omitempty"` // of updates
-	Rules              json.RawMessage `json:"rules,omitempty"`
-	EgressProxy        json.RawMessage `json:"egressProxy,omitempty"`
-	MaskRequestHost    string          `json:"maskRequestHost,omitempty"`
-	HTTPSPorts         []int           `json:"httpsPorts,omitempty"`
+	AllowPublicTraffic *bool    `json:"allowPublicTraffic,omitempty"` // ports need the token here in any case
+	AllowOut           []string `json:"allowOut,omitempty"`
+	DenyOut            []string `json:"denyOut,omitempty"`
+	AllowInternet      *bool    `json:"allow_internet_access,omitempty"` // of updates
+	// Rules by host; what they send is granted by secrets.
+	Rules           map[string][]rule `json:"rules,omitempty"`
+	EgressProxy     json.RawMessage   `json:"egressProxy,omitempty"`
+	MaskRequestHost string            `json:"maskRequestHost,omitempty"`
+	HTTPSPorts      []int             `json:"httpsPorts,omitempty"`
 }
 
 // allTraffic is how clients write everything.
@@ -31,8 +32,6 @@ const allTraffic = "0.0.0.0/0"
 // unsupported names what was asked for and is not supported; "" = all is.
 func (n network) unsupported() string {
 	switch {
-	case given(n.Rules):
-		return "network.rules"
 	case given(n.EgressProxy):
 		return "network.egressProxy"
 	case n.MaskRequestHost != "":
@@ -125,10 +124,35 @@ func (b *Bridge) updateNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := b.find(r.Context(), sandboxOf(r)); err != nil {
+	ctx := r.Context()
+	rules, err := b.rules(auth.From(ctx).Tenant, &in)
+	if err != nil {
 		return err
 	}
-	if _, err := b.Sandboxes.Update(r.Context(), auth.From(r.Context()).Tenant, sandboxOf(r), sandbox.UpdateRequest{Network: &p}); err != nil {
+	info, err := b.find(ctx, sandboxOf(r))
+	if err != nil {
+		return err
+	}
+	rec, err := b.records.get(ctx, info.ID)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return err
+	}
+	if len(rules) > 0 && rec.Tenant == "" {
+		return errs.New(errs.Invalid, "network.rules are of sandboxes that were made or connected to here")
+	}
+	// First what it had, so that what is cut short leaves it with less and not with more.
+	if err := b.revokeRules(ctx, rec); err != nil {
+		return err
+	}
+	if _, err := b.Sandboxes.Update(ctx, info.Tenant, info.ID, sandbox.UpdateRequest{Network: &p}); err != nil {
+		return err
+	}
+	if rec.Tenant != "" {
+		if err := b.records.setNetwork(ctx, info.ID, &in); err != nil {
+			return err
+		}
+	}
+	if err := b.grant(ctx, info.Tenant, info.ID, rules); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

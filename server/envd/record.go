@@ -182,6 +182,29 @@ func (r records) note(ctx context.Context, fresh record, by owner) (record, erro
 	return record{}, errs.New(errs.Unavailable, "others ask for the token of %s at the same time", fresh.Sandbox)
 }
 
+// setNetwork keeps what a client says of the network from now on.
+func (r records) setNetwork(ctx context.Context, id sandbox.ID, n *network) error {
+	for range recordTries {
+		rec, revision, err := r.read(ctx, id)
+		if err != nil {
+			return err
+		}
+		rec.Network, rec.Internet = n, n.AllowInternet
+		value, err := json.Marshal(rec)
+		if err == nil {
+			_, err = r.kv.Update(ctx, sandboxPrefix+string(id), value, revision)
+		}
+		if err == nil {
+			r.keep(rec)
+			return nil
+		}
+		if !errs.Is(err, errs.Conflict) {
+			return err
+		}
+	}
+	return errs.New(errs.Unavailable, "others ask for the token of %s at the same time", id)
+}
+
 // remove forgets a sandbox.
 func (r records) remove(ctx context.Context, id sandbox.ID) error {
 	r.forget(id)
@@ -196,16 +219,20 @@ func (r records) remove(ctx context.Context, id sandbox.ID) error {
 }
 
 // sweep removes the records of sandboxes that are gone.
-func (r records) sweep(ctx context.Context, gone func(tenant string, id sandbox.ID) bool) error {
-	var ids []sandbox.ID
+func (r records) sweep(ctx context.Context, gone func(tenant string, id sandbox.ID) bool, forget func(record) error) error {
+	var all []record
 	err := r.each(ctx, func(rec record) error {
 		if gone(rec.Tenant, rec.Sandbox) {
-			ids = append(ids, rec.Sandbox)
+			all = append(all, rec)
 		}
 		return nil
 	})
-	for _, id := range ids {
-		err = errors.Join(err, r.remove(ctx, id))
+	for _, rec := range all {
+		if failed := forget(rec); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		err = errors.Join(err, r.remove(ctx, rec.Sandbox))
 	}
 	return err
 }

@@ -65,6 +65,11 @@ func (b *Bridge) routeREST() {
 		"GET /snapshots":                  {key.Read, "list-snapshots", b.snapshots},
 		"DELETE /templates/{template}":    {key.Write, "delete-snapshot", b.deleteTemplate},
 		"GET /templates/aliases/{alias}":  {key.Read, "get-template", b.alias},
+		"GET /secrets":                    {key.Read, "list-secrets", b.withSecrets(b.listSecrets)},
+		"POST /secrets":                   {key.Write, "put-secret", b.withSecrets(b.putSecret)},
+		"GET /secrets/{secret}":           {key.Read, "get-secret", b.withSecrets(b.getSecret)},
+		"POST /secrets/{secret}":          {key.Write, "put-secret", b.withSecrets(b.putSecret)},
+		"DELETE /secrets/{secret}":        {key.Write, "delete-secret", b.withSecrets(b.deleteSecret)},
 	} {
 		b.rest.HandleFunc(pattern, b.api(o.scope, o.name, o.h))
 	}
@@ -197,9 +202,7 @@ func (n newSandbox) spec(timeout int, l sandbox.Limits) (sandbox.Spec, error) {
 		return s, nil
 	}
 	s.NoWake = n.AutoResume == nil || !n.AutoResume.Enabled
-	if s.Template = templateName(n.TemplateID); s.Template == interpreterTemplate {
-		s.MemoryMB = min(interpreterMemoryMB, l.MemoryMBMax)
-	}
+	s.Template = templateName(n.TemplateID)
 	return s, n.leaves(&s)
 }
 
@@ -263,11 +266,18 @@ func (b *Bridge) create(w http.ResponseWriter, r *http.Request, timeout int) err
 	}
 	ctx, tenant := r.Context(), auth.From(r.Context()).Tenant
 	from, _ := parseSnapshot(in.TemplateID)
+	rules, err := b.rules(tenant, in.Network)
+	if err != nil {
+		return err
+	}
 	info, err := b.Sandboxes.Create(ctx, tenant, sandbox.CreateRequest{Spec: spec, From: from})
 	if err != nil {
 		return withoutInterpreter(spec.Template, err)
 	}
 	answer, err := b.made(ctx, info, record{Template: in.TemplateID, Internet: in.AllowInternetAccess, Network: in.Network})
+	if err == nil {
+		err = b.grant(ctx, tenant, info.ID, rules)
+	}
 	if err != nil { // without its token it is of no use
 		return errors.Join(err, b.Sandboxes.Destroy(context.WithoutCancel(ctx), tenant, info.ID))
 	}
@@ -497,7 +507,15 @@ func (b *Bridge) kill(w http.ResponseWriter, r *http.Request) error {
 	if err := b.Sandboxes.Destroy(r.Context(), auth.From(r.Context()).Tenant, id); err != nil {
 		return err
 	}
-	if err := b.records.remove(context.WithoutCancel(r.Context()), id); err != nil {
+	ctx := context.WithoutCancel(r.Context())
+	rec, err := b.records.get(ctx, id)
+	if err == nil {
+		err = b.revokeRules(ctx, rec)
+	}
+	if err == nil {
+		err = b.records.remove(ctx, id)
+	}
+	if err != nil && !errs.Is(err, errs.NotFound) {
 		b.Log.Warn("the record of a sandbox stays until the next sweep", "sandbox", string(id), "error", err)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -171,6 +171,10 @@ func (b *Bridge) fork(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	rec, _ := b.records.get(ctx, info.ID)
+	rules, err := rec.Network.grants()
+	if err != nil {
+		return err
+	}
 	req := sandbox.ForkRequest{Count: count, Changes: sandbox.Changes{
 		Env: info.Spec.Env, Metadata: info.Spec.Metadata, TTL: ttl, IdleTimeout: b.Sandboxes.Limits().IdleTimeoutMax,
 	}}
@@ -189,6 +193,9 @@ func (b *Bridge) fork(w http.ResponseWriter, r *http.Request) error {
 	results := []result{}
 	for _, f := range forks {
 		m, err := b.made(ctx, f, record{Template: rec.Template, Internet: rec.Internet, Network: rec.Network})
+		if err == nil {
+			err = b.grant(ctx, f.Tenant, f.ID, rules)
+		}
 		if err != nil {
 			p := problem.Of(err)
 			results = append(results, result{Error: &refusal{Code: p.Status, Message: p.Detail}})

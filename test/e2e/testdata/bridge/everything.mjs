@@ -9,7 +9,7 @@ import { pathToFileURL } from 'node:url'
 const [modules, name] = process.argv.slice(2)
 const resolve = createRequire(modules + '/').resolve
 const sdk = await import(pathToFileURL(resolve(name)))
-const { Sandbox, Volume, Secret, CommandExitError, TimeoutError, NotFoundError, AuthenticationError } = sdk
+const { Sandbox, Volume, Secret, SecretError, SecretNotFoundError, CommandExitError, TimeoutError, NotFoundError, AuthenticationError } = sdk
 
 const print = (line) => console.log(JSON.stringify(line))
 
@@ -252,11 +252,31 @@ await works('Sandbox.create, its network', async () => {
   await one.kill()
 })
 await refused('Sandbox.create, ranges of addresses', () => Sandbox.create({ network: { denyOut: ['198.51.100.0/24'] } }))
-await refused('Sandbox.create, network.rules', () =>
-  Sandbox.create({ network: { allowOut: ['api.example.com'], rules: { 'api.example.com': [{ transform: { headers: { A: 'b' } } }] } } }))
 await refused('files.write, metadata', () => sbx.files.write('meta.txt', 'x', { metadata: { a: 'b' } }))
 await refused('Volume.create', () => Volume.create('data'))
-if (Secret) await refused('Secret.create', () => Secret.create('name', 'value'))
+if (Secret) {
+  const bySecret = (value) => ({ network: { allowOut: ['api.example.com'], rules: { 'api.example.com': [{ transform: { headers: { Authorization: value } } }] } } })
+  await works('Secret.create', async () => {
+    const made = await Secret.create('their-key', 'value')
+    assert.deepEqual([made.name, made.version], ['their-key', 1])
+    await assert.rejects(Secret.create('their-key', 'another'), SecretError)
+  })
+  await works('Secret.update', async () => assert.equal((await Secret.update('their-key', 'another')).version, 2))
+  await works('Secret.getInfo', async () => {
+    assert.equal((await Secret.getInfo('their-key')).version, 2)
+    await assert.rejects(Secret.getInfo('nope'), SecretNotFoundError)
+  })
+  await works('Secret.exists', async () => assert.deepEqual([await Secret.exists('their-key'), await Secret.exists('nope')], [true, false]))
+  await works('Secret.list', async () => assert.deepEqual((await Secret.list().nextItems()).map((s) => s.name), ['their-key']))
+  await works('Sandbox.create, network.rules', async () => {
+    const one = await Sandbox.create({ timeoutMs: 60_000, ...bySecret(`Bearer ${Secret.fill('their-key')}`) })
+    assert.ok((await one.getInfo()).network.rules['api.example.com'])
+    await one.updateNetwork({ allowOut: ['api.example.com'] })
+    await one.kill()
+  })
+  await refused('Sandbox.create, network.rules of plain values', () => Sandbox.create(bySecret('plain')))
+  await works('Secret.destroy', async () => assert.deepEqual([await Secret.destroy('their-key'), await Secret.destroy('their-key')], [true, false]))
+}
 await refused('Sandbox.create, mcp', () => Sandbox.create({ mcp: { duckduckgo: {} } }))
 
 await works('sandbox.pause', async () => {
