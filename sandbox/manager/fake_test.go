@@ -675,7 +675,9 @@ func (fakeTemplates) Rootfs(_ context.Context, name string) (template.Rootfs, er
 	return template.Rootfs{Name: name, Hash: "hash-of-" + name, Dir: "/nowhere"}, nil
 }
 
-func (fakeTemplates) Needs(context.Context, string) template.Needs { return template.Needs{} }
+func (fakeTemplates) Needs(_ context.Context, name string) template.Needs {
+	return map[string]template.Needs{"large": {CPUs: 1.5, MemoryMB: 1024}, "huge": {CPUs: 1000, MemoryMB: 16 << 20}}[name]
+}
 
 func (fakeTemplates) Image(context.Context, template.Rootfs) (string, error) {
 	return "", errs.New(errs.Unsupported, "no image")
