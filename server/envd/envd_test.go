@@ -22,6 +22,7 @@ import (
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/server/envd/protocol"
 )
 
@@ -192,6 +193,28 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// A grant that loses its last sandbox goes: without any it would be for all of the tenant.
+func TestWithout(t *testing.T) {
+	g := granted{"a", secret.Grant{Where: egress.Rule{Host: "a.example"}, As: secret.Bearer}}
+	of := func(sandboxes ...string) secret.Grant {
+		one := g.grant
+		one.Sandboxes = sandboxes
+		return one
+	}
+	other := secret.Grant{Where: egress.Rule{Host: "b.example"}, As: secret.Bearer, Sandboxes: []string{"sbx_a"}}
+	for name, x := range map[string]struct{ from, want []secret.Grant }{
+		"one of two":      {[]secret.Grant{of("sbx_a", "sbx_b")}, []secret.Grant{of("sbx_b")}},
+		"the last":        {[]secret.Grant{of("sbx_a")}, []secret.Grant{}},
+		"of another rule": {[]secret.Grant{other}, []secret.Grant{other}},
+		"for all":         {[]secret.Grant{of()}, []secret.Grant{of()}},
+		"not its":         {[]secret.Grant{of("sbx_b")}, []secret.Grant{of("sbx_b")}},
+	} {
+		if d := cmp.Diff(x.want, without(x.from, "sbx_a", g.is)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
 func TestTags(t *testing.T) {
 	for _, tag := range []string{"a", "with spaces and ü", strings.Repeat("x", tagBytesMax)} {
 		k, err := keyOf(tag)
@@ -284,6 +307,7 @@ func TestPermissions(t *testing.T) {
 func FuzzNewSandbox(f *testing.F) {
 	f.Add([]byte(`{"templateID":"base","timeout":5,"network":{"allowOut":["a.example"],"denyOut":["0.0.0.0/0"]},"autoResume":{"enabled":true}}`))
 	f.Add([]byte(`{"templateID":"snp_aaaaaaaaaaaaaaaaaaaa:default"}`))
+	f.Add([]byte(`{"templateID":"base","network":{"rules":{"a.example":[{"transform":{"headers":{"Authorization":"Bearer ${e2b.secrets.a}"}}}]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var n newSandbox
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(data))
@@ -302,6 +326,15 @@ func FuzzNewSandbox(f *testing.F) {
 		}
 		if s.Egress != nil && len(egress.Problems(*s.Egress)) > 0 {
 			t.Fatalf("%+v", s.Egress)
+		}
+		rules, err := n.Network.grants()
+		if err != nil && !errs.Is(err, errs.Invalid) || len(rules) > ruleHostsMax*ruleHeadersMax {
+			t.Fatalf("%d rules, %v", len(rules), err)
+		}
+		for _, g := range rules {
+			if g.name == "" || g.grant.Where.Host != strings.ToLower(g.grant.Where.Host) || len(g.grant.Sandboxes) > 0 {
+				t.Fatalf("%+v", g)
+			}
 		}
 	})
 }
