@@ -43,9 +43,7 @@ func TestBadInput(t *testing.T) {
 			return exec.Command(browser.Node(t), script("e2b.mjs"), browser.Install(t, bridgeDir), "e2b-newest")
 		}},
 		{"E2B, Python", 4, func(t *testing.T) *exec.Cmd {
-			cmd := exec.Command("python3", script("with_e2b.py"))
-			cmd.Env = append(os.Environ(), "PYTHONPATH="+pythonPackages(t, filepath.Join(bridgeDir, "requirements.txt")))
-			return cmd
+			return pythonScript(t, script("with_e2b.py"))
 		}},
 		{"Vercel", 3, func(t *testing.T) *exec.Cmd {
 			return exec.Command(browser.Node(t), script("vercel.mjs"), browser.Install(t, vercelDir))
@@ -61,7 +59,7 @@ func TestBadInput(t *testing.T) {
 			cmd.Dir = app
 			return cmd
 		}},
-		{"skete, Python", 3, func(*testing.T) *exec.Cmd { return b.python(script("with_skete.py")) }},
+		{"skete, Python", 3, func(t *testing.T) *exec.Cmd { return pythonScript(t, script("with_skete.py")) }},
 	} {
 		t.Run(sdk.name, func(t *testing.T) {
 			cmd := sdk.command(t)
@@ -94,6 +92,16 @@ func TestBadInput(t *testing.T) {
 	if peak > serverPeakMB {
 		t.Errorf("the server held %d MB", peak)
 	}
+}
+
+// pythonScript runs with E2B's package, whose HTTP client ours needs too, and with ours.
+func pythonScript(t *testing.T, script string) *exec.Cmd {
+	packages := pythonPackages(t, filepath.Join(bridgeDir, "requirements.txt"))
+	own, err := filepath.Abs(filepath.Join(pythonSDK, "src"))
+	must(t, err)
+	cmd := exec.Command("python3", script)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+own+":"+packages, "PYTHONDONTWRITEBYTECODE=1")
+	return cmd
 }
 
 // peakMB is the most memory that a process has held, in MB.

@@ -15,7 +15,11 @@ from e2b import (
     Sandbox,
     SandboxQuery,
     SandboxState,
+    Secret,
+    SecretException,
+    SecretNotFoundException,
     TimeoutException,
+    Volume,
 )
 
 
@@ -310,6 +314,60 @@ def _():
 @refused("files.write, metadata")
 def _():
     sbx.files.write("meta.txt", "x", metadata={"a": "b"})
+
+
+@refused("Volume.create")
+def _():
+    Volume.create("data")
+
+
+@works("Secret.create")
+def _():
+    made = Secret.create("their-key", "value")
+    assert (made.name, made.version) == ("their-key", 1)
+    rejects(SecretException, lambda: Secret.create("their-key", "another"))
+
+
+@works("Secret.update")
+def _():
+    assert Secret.update("their-key", "another").version == 2
+
+
+@works("Secret.getInfo")
+def _():
+    assert Secret.get_info("their-key").version == 2
+    rejects(SecretNotFoundException, lambda: Secret.get_info("nope"))
+
+
+@works("Secret.exists")
+def _():
+    assert [Secret.exists("their-key"), Secret.exists("nope")] == [True, False]
+
+
+@works("Secret.list")
+def _():
+    assert [s.name for s in Secret.list().next_items()] == ["their-key"]
+
+
+def by_secret(value):
+    return {"allow_out": ["api.example.com"], "rules": {"api.example.com": [{"transform": {"headers": {"Authorization": value}}}]}}
+
+
+@works("Sandbox.create, network.rules")
+def _():
+    one = Sandbox.create(timeout=60, network=by_secret("Bearer " + Secret.fill("their-key")))
+    one.update_network({"allow_out": ["api.example.com"]})
+    one.kill()
+
+
+@refused("Sandbox.create, network.rules of plain values")
+def _():
+    Sandbox.create(network=by_secret("plain"))
+
+
+@works("Secret.destroy")
+def _():
+    assert [Secret.destroy("their-key"), Secret.destroy("their-key")] == [True, False]
 
 
 @works("the asynchronous client")
