@@ -113,10 +113,23 @@ func TestRule(t *testing.T) {
 		pattern, name string
 		dir, want     bool
 	}{
-		{"a", "a", false, true}, {"a", "x/a", false, true}, {"/a", "x/a", false, false}, {"x/a", "y/x/a", false, false},
-		{"a/", "a", false, false}, {"a/", "a", true, true}, {"*.o", "x/y.o", false, true}, {"x/*.o", "x/z/y.o", false, false},
-		{"**/b", "a/b", false, true}, {"**/b", "b", false, true}, {"a/**", "a/b/c", false, true}, {"a/**", "a", true, false},
-		{"a/**/b", "a/b", false, true}, {"a/**/b", "a/x/y/b", false, true}, {"[", "[", false, false}, {`\#a`, "#a", false, true}, {`\!a`, "!a", false, true},
+		{"a", "a", false, true},
+		{"a", "x/a", false, true},
+		{"/a", "x/a", false, false},
+		{"x/a", "y/x/a", false, false},
+		{"a/", "a", false, false},
+		{"a/", "a", true, true},
+		{"*.o", "x/y.o", false, true},
+		{"x/*.o", "x/z/y.o", false, false},
+		{"**/b", "a/b", false, true},
+		{"**/b", "b", false, true},
+		{"a/**", "a/b/c", false, true},
+		{"a/**", "a", true, false},
+		{"a/**/b", "a/b", false, true},
+		{"a/**/b", "a/x/y/b", false, true},
+		{"[", "[", false, false},
+		{`\#a`, "#a", false, true},
+		{`\!a`, "!a", false, true},
 	} {
 		rules := parseIgnore("# nothing\n\n" + c.pattern + "  \r\n")
 		if len(rules) != 1 || rules[0].matches(strings.Split(c.name, "/"), c.dir) != c.want {
@@ -195,9 +208,15 @@ func TestStopOf(t *testing.T) {
 		state, reason string
 		want          sdk.StopReason
 	}{
-		{"succeeded", "done", sdk.StopReasonEndTurn}, {"interrupted", "", sdk.StopReasonEndTurn}, {"cancelled", "cancelled", sdk.StopReasonCancelled},
-		{"failed", "steps", sdk.StopReasonMaxTurnRequests}, {"timed_out", "wall", sdk.StopReasonMaxTurnRequests}, {"failed", "tokens", sdk.StopReasonMaxTokens},
-		{"failed", "refusal", sdk.StopReasonRefusal}, {"failed", "model", ""}, {"failed", "machine", ""},
+		{"succeeded", "done", sdk.StopReasonEndTurn},
+		{"interrupted", "", sdk.StopReasonEndTurn},
+		{"cancelled", "cancelled", sdk.StopReasonCancelled},
+		{"failed", "steps", sdk.StopReasonMaxTurnRequests},
+		{"timed_out", "wall", sdk.StopReasonMaxTurnRequests},
+		{"failed", "tokens", sdk.StopReasonMaxTokens},
+		{"failed", "refusal", sdk.StopReasonRefusal},
+		{"failed", "model", ""},
+		{"failed", "machine", ""},
 	} {
 		if got := stopOf(api.Run{State: c.state, Reason: c.reason}); got != c.want {
 			t.Errorf("%s, %s: %q", c.state, c.reason, got)

@@ -54,6 +54,7 @@ type Agent struct {
 	wg   sync.WaitGroup  // what outlives a request
 
 	mu       sync.Mutex
+	closed   bool // nothing begins any more
 	client   *client.Client
 	hello    *sdk.InitializeRequest
 	sessions map[string]*session
@@ -73,7 +74,7 @@ func New(c Config) *Agent {
 func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	r, w := io.Pipe()
 	a.out = &output{w: out}
-	a.out.told = func(id string) { a.wg.Go(func() { a.greet(a.base, id) }) }
+	a.out.told = func(id string) { a.background(func() { a.greet(a.base, id) }) }
 	var stop context.CancelFunc
 	a.base, stop = context.WithCancel(ctx)
 	defer stop()
@@ -85,7 +86,7 @@ func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 		failed <- err
 		w.CloseWithError(err)
 	}()
-	defer a.wg.Wait()
+	defer a.close()
 	defer stop()
 	select {
 	case <-ctx.Done():
@@ -95,6 +96,49 @@ func (a *Agent) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	case <-a.conn.Done():
 		r.CloseWithError(io.ErrClosedPipe) // what is read no more must not hold pass
 		return <-failed
+	}
+}
+
+// close waits for what is under way, whose contexts have ended.
+func (a *Agent) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.wg.Wait()
+}
+
+// enter counts what is under way; false: the connection is closed.
+func (a *Agent) enter() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.wg.Add(1)
+	}
+	return !a.closed
+}
+
+// background calls f beside requests. When the connection is closed already, it is called
+// here: its context has ended.
+func (a *Agent) background(f func()) {
+	if !a.enter() {
+		f()
+		return
+	}
+	go func() {
+		defer a.wg.Done()
+		f()
+	}()
+}
+
+// gone reports whether the client is.
+func (a *Agent) gone() bool {
+	select {
+	case <-a.conn.Done():
+		return true
+	case <-a.base.Done():
+		return true
+	default:
+		return false
 	}
 }
 
@@ -138,7 +182,9 @@ func methods() map[string]method {
 
 // serve answers a request of the client.
 func (a *Agent) serve(ctx context.Context, name string, params json.RawMessage) (res any, refused *sdk.RequestError) {
-	a.wg.Add(1)
+	if !a.enter() {
+		return nil, sdk.NewInternalError(map[string]any{"error": "the connection is closed"})
+	}
 	defer a.wg.Done()
 	defer func() {
 		if p := recover(); p != nil {
@@ -180,8 +226,7 @@ const notFound = -32002
 
 // refusal says what went wrong in the protocol's terms. Its message is for people.
 func refusal(err error) *sdk.RequestError {
-	var own *sdk.RequestError
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*sdk.RequestError](err); ok {
 		return own
 	}
 	text := errs.Public(err)
@@ -207,8 +252,8 @@ func refusal(err error) *sdk.RequestError {
 
 // unauthorized reports whether the server does not know the key.
 func unauthorized(err error) bool {
-	var p *client.Error
-	return errors.As(err, &p) && p.Status == 401
+	p, ok := errors.AsType[*client.Error](err)
+	return ok && p.Status == 401
 }
 
 // keyMethod is the way in that clients are shown: there is nothing to do but to set a key.
@@ -221,7 +266,7 @@ func (a *Agent) initialize(_ context.Context, p *sdk.InitializeRequest) (any, er
 	about := "Set SKETE_KEY, and SKETE_URL for a server elsewhere, in the environment of `skete acp`: the server's `skete key create` prints a key."
 	return sdk.InitializeResponse{
 		ProtocolVersion: sdk.ProtocolVersionNumber,
-		AgentInfo:       &sdk.Implementation{Name: "skete", Title: sdk.Ptr("skete: machines for agents"), Version: cmp.Or(a.Version, "dev")},
+		AgentInfo:       &sdk.Implementation{Name: "skete", Title: new("skete: machines for agents"), Version: cmp.Or(a.Version, "dev")},
 		AuthMethods:     []sdk.AuthMethod{{Agent: &sdk.AuthMethodAgent{Id: keyMethod, Name: "API key", Description: &about}}},
 		AgentCapabilities: sdk.AgentCapabilities{
 			LoadSession:         true,

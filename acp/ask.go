@@ -171,15 +171,15 @@ func (v *view) shownCall(id string, w api.Approval, q question) sdk.ToolCallUpda
 	c := &call{tool: w.Tool}
 	_ = json.Unmarshal(w.Args, &c.args)
 	u := sdk.ToolCallUpdate{
-		ToolCallId: sdk.ToolCallId(id), Title: sdk.Ptr(titleOf(c)), Kind: sdk.Ptr(kindOf(w.Tool)), Status: sdk.Ptr(sdk.ToolCallStatusPending),
+		ToolCallId: sdk.ToolCallId(id), Title: new(titleOf(c)), Kind: new(kindOf(w.Tool)), Status: new(sdk.ToolCallStatusPending),
 		Content: v.diffs(c), Locations: v.locations(c), RawInput: raw(w.Args),
 	}
 	text := w.Reason
 	switch w.Ask {
 	case api.AskQuestion:
-		text, u.Title = q.Text, sdk.Ptr(q.Text)
+		text, u.Title = q.Text, new(q.Text)
 	case api.AskPlan:
-		text, u.Kind, u.Title = q.Plan+"\n\n- "+strings.Join(q.Steps, "\n- "), sdk.Ptr(sdk.ToolKindSwitchMode), sdk.Ptr("Go to work by this plan?")
+		text, u.Kind, u.Title = q.Plan+"\n\n- "+strings.Join(q.Steps, "\n- "), new(sdk.ToolKindSwitchMode), new("Go to work by this plan?")
 	}
 	if text != "" {
 		u.Content = append(u.Content, sdk.ToolContent(sdk.TextBlock(text)))

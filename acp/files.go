@@ -139,6 +139,18 @@ func (f *files) agree(root *os.Root, name string, data []byte) {
 	f.Files[name] = e
 }
 
+// seen notes what the disk's file was when it was read: one that is written meanwhile
+// is looked at again.
+func (f *files) seen(name string, was found) {
+	if e, ok := f.Files[name]; ok {
+		e.ModTime = 0
+		if was.size == e.Size {
+			e.ModTime = was.mtime
+		}
+		f.Files[name] = e
+	}
+}
+
 // content is a file on its way into the sandbox; nil data = it is removed there.
 type content struct {
 	name string
@@ -164,6 +176,7 @@ func (a *Agent) upload(ctx context.Context, s *session) error {
 			}
 			if err == nil {
 				f.agree(root, name, data)
+				f.seen(name, f.now[name])
 			}
 			if !yield(content{name, data, f.now[name].exec}, err) {
 				return
@@ -266,7 +279,7 @@ func (a *Agent) changed(ctx context.Context, s *session, root *os.Root, mentione
 		switch {
 		case data == nil: // it is gone just now
 		case hashOf(data) == was.SHA256:
-			f.Files[name] = agreed{was.SHA256, is.size, is.mtime}
+			f.seen(name, is)
 		default:
 			out = append(out, content{name, data, is.exec})
 		}
@@ -348,6 +361,7 @@ func (a *Agent) put(ctx context.Context, s *session, root *os.Root, list []conte
 		}
 		delete(theirs, c.name)
 		s.files.agree(root, c.name, c.data)
+		s.files.seen(c.name, found{size: -1}) // perhaps it was not saved: it is looked at again
 	}
 	if len(both) > 0 {
 		s.note("Changed by you and in the sandbox: %s. Yours counts now; `skete history %s` has the other.", some(both), s.id)

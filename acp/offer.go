@@ -243,8 +243,8 @@ func (s *session) shownChanges(list []change) sdk.ToolCallUpdate {
 		word = "file"
 	}
 	u := sdk.ToolCallUpdate{
-		ToolCallId: sdk.ToolCallId("write-" + strings.ToLower(rand.Text()[:12])), Title: sdk.Ptr(fmt.Sprintf("Write %d %s to %s", len(list), word, s.cwd)),
-		Kind: sdk.Ptr(sdk.ToolKindEdit), Status: sdk.Ptr(sdk.ToolCallStatusPending),
+		ToolCallId: sdk.ToolCallId("write-" + strings.ToLower(rand.Text()[:12])), Title: new(fmt.Sprintf("Write %d %s to %s", len(list), word, s.cwd)),
+		Kind: new(sdk.ToolKindEdit), Status: new(sdk.ToolCallStatusPending),
 	}
 	var rest []string
 	total := 0

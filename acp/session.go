@@ -268,7 +268,7 @@ func (a *Agent) loadSession(ctx context.Context, p *sdk.LoadSessionRequest) (any
 }
 
 // later greets the client of a session that it knows already.
-func (a *Agent) later(s *session) { a.wg.Go(func() { a.greet(a.base, s.id) }) }
+func (a *Agent) later(s *session) { a.background(func() { a.greet(a.base, s.id) }) }
 
 // greet says which commands there are.
 func (a *Agent) greet(ctx context.Context, id string) {
@@ -334,7 +334,7 @@ func (a *Agent) listSessions(ctx context.Context, p *sdk.ListSessionsRequest) (a
 		if at[sb.ID].After(when) {
 			when = at[sb.ID]
 		}
-		info.UpdatedAt = sdk.Ptr(when.UTC().Format(time.RFC3339))
+		info.UpdatedAt = new(when.UTC().Format(time.RFC3339))
 		if out.Sessions = append(out.Sessions, info); len(out.Sessions) == sessionsMax {
 			break
 		}

@@ -61,14 +61,14 @@ func (a *Agent) watch(s *session, v *view) {
 	s.turn = t
 	s.mu.Unlock()
 	run := s.run.ID
-	a.wg.Go(func() {
+	a.background(func() {
 		select {
 		case <-t.asked:
 			a.cancelRun(t.ctx, s, run)
 		case <-t.ctx.Done():
 		}
 	})
-	a.wg.Go(func() {
+	a.background(func() {
 		defer close(t.done)
 		defer t.halt()
 		_ = v.follow(t.ctx, run, v.next) // what a prompt or the next load tells again
@@ -133,7 +133,11 @@ func (a *Agent) prompt(ctx context.Context, p *sdk.PromptRequest) (any, error) {
 		return nil, err
 	}
 	defer s.end(t)
-	defer context.AfterFunc(ctx, t.askCancel)() // $/cancel_request; without the client a.base has ended too
+	defer context.AfterFunc(ctx, func() { // $/cancel_request
+		if !a.gone() { // a run goes on without its editor
+			t.askCancel()
+		}
+	})()
 	res, err := a.answer(s, t, said)
 	if t.cancelled() && (err == nil || t.ctx.Err() != nil) {
 		return sdk.PromptResponse{StopReason: sdk.StopReasonCancelled}, nil

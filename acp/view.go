@@ -404,7 +404,7 @@ func (v *view) locations(c *call) []sdk.ToolCallLocation {
 	}
 	l := sdk.ToolCallLocation{Path: v.s.place(p)}
 	if c.args.Offset > 0 {
-		l.Line = sdk.Ptr(c.args.Offset + 1)
+		l.Line = new(c.args.Offset + 1)
 	}
 	return []sdk.ToolCallLocation{l}
 }

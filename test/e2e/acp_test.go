@@ -23,7 +23,7 @@ import (
 const acpDir = "testdata/acp"
 
 const editing = `
-model: {window_tokens: 100000}
+model: {window_tokens: 100000, media: true}
 scenes:
   - user: make it
     replies:
@@ -75,6 +75,12 @@ scenes:
           - name: ask_user
             args: {question: Which colour?, options: [red, blue]}
     else: {text: 'You said: {{result "ask_user"}}'}
+  - user: plan it
+    replies:
+      - calls:
+          - name: submit_plan
+            args: {plan: I look and then write., steps: [Look, Write]}
+    else: {text: I go to work.}
   - user: refuse
     replies:
       - {text: "", stop: refusal}

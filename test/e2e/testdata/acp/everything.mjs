@@ -254,6 +254,19 @@ await step('session/set_mode', async () => {
   await refused(() => editor.agent.request(theirs.session.setMode, { sessionId: id, modeId: 'wild' }), -32602, /wild/)
   editor.choose = () => 'allow'
 })
+await step('current_mode_update, after a plan', async () => {
+  await editor.agent.request(theirs.session.setMode, { sessionId: id, modeId: 'plan' })
+  assert.equal(await editor.prompt(id, 'plan it'), 'end_turn')
+  assert.equal(editor.asked[0].toolCall.kind, 'switch_mode')
+  assert.match(editor.asked[0].toolCall.content[0].content.text, /I look and then write\.[^]*- Look\n- Write/)
+  assert.deepEqual(editor.of('current_mode_update').map((u) => u.currentModeId), ['ask'])
+})
+await step('images and resources', async () => {
+  const png = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
+  const text = { type: 'resource', resource: { uri: 'file://' + at('readme.md'), text: 'as the editor has it', mimeType: 'text/markdown' } }
+  assert.equal(await editor.prompt(id, 'look', { type: 'image', data: png, mimeType: 'image/png' }, text), 'end_turn')
+  await refused(() => editor.prompt(id, { type: 'audio', data: 'AAAA', mimeType: 'audio/wav' }), -32602, /sound/)
+})
 await step('stop reasons', async () => {
   assert.equal(await editor.prompt(id, 'refuse'), 'refusal')
 })
