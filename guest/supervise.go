@@ -49,7 +49,7 @@ func Supervise(ctx context.Context, cfg Config) error {
 	if cfg.Own { // when memory is short, a kernel shall not begin with us; commands are init's children and inherit nothing
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
 	}
-	host, err := newTransport(cfg.Boot.Channel)
+	host, err := newTransport(cfg.Boot.Channel, cfg.Boot.Token)
 	if err != nil {
 		return err
 	}
@@ -131,10 +131,14 @@ func newServices(cfg Config, core *process.Core, who *identity, initBoot string)
 // does. What an undo that died has left is finished before anybody can start a
 // command; if that fails, the machine goes on, and each call says why.
 func openHistory(cfg Config, core *process.Core) (*history.Service, error) {
-	if !cfg.Boot.Mounts || !history.Has(wire.DiskDir) {
+	c := history.Config{Disk: wire.DiskDir, Commands: core, Stage: cfg.Stage}
+	switch k := cfg.Boot.Keep; {
+	case k != nil:
+		c.Disk, c.Files = k.Dir, k.Workspace
+	case !cfg.Boot.Mounts || !history.Has(wire.DiskDir):
 		return nil, nil
 	}
-	h := history.New(history.Config{Disk: wire.DiskDir, Commands: core, Stage: cfg.Stage})
+	h := history.New(c)
 	return h, h.Recover()
 }
 

@@ -27,8 +27,9 @@ type transport interface {
 	dial(ctx context.Context, port uint32) (net.Conn, error)
 }
 
-// newTransport returns the one that an address names.
-func newTransport(address string) (transport, error) {
+// newTransport returns the one that an address names; token is for one that anyone in
+// the machine reaches.
+func newTransport(address, token string) (transport, error) {
 	kind, rest, _ := strings.Cut(address, ":")
 	switch {
 	case kind == "unix" && rest != "":
@@ -39,8 +40,12 @@ func newTransport(address string) (transport, error) {
 		if port, err := strconv.ParseUint(rest, 10, 32); err == nil {
 			return vsockPort(port), nil
 		}
+	case kind == "web" && token != "":
+		if port, err := strconv.ParseUint(rest, 10, 16); err == nil && port > 0 {
+			return webPort{port: int(port), token: token}, nil
+		}
 	}
-	return nil, errs.New(errs.Unsupported, "channel %.60q is not spoken by this guest, only unix:/path, virtio:name, vsock:port", address)
+	return nil, errs.New(errs.Unsupported, "channel %.60q is not spoken by this guest, only unix:/path, virtio:name, vsock:port, web:port with a token", address)
 }
 
 // dialOut is the path of the socket where connections are parked.
@@ -85,6 +90,32 @@ func (p vsockPort) serve(ctx context.Context, f func(net.Conn, uint32)) {
 
 func (vsockPort) dial(ctx context.Context, port uint32) (net.Conn, error) {
 	return channel.Open(ctx, dialVsock, port)
+}
+
+// webPort is the port of the loopback where we listen for a host that reaches us through
+// a proxy of others. It cannot be dialled: such a host is behind nothing that we reach.
+type webPort struct {
+	port  int
+	token string
+}
+
+const webPause = 50 * time.Millisecond // while the port is taken, by a supervise that just ends
+
+func (p webPort) serve(ctx context.Context, f func(net.Conn, uint32)) {
+	for ctx.Err() == nil {
+		var lc net.ListenConfig
+		if ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port))); err == nil {
+			channel.ServeSockets(ctx, ln, p.token, f)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(webPause):
+		}
+	}
+}
+
+func (webPort) dial(context.Context, uint32) (net.Conn, error) {
+	return nil, errs.New(errs.Unavailable, "the host serves no streams of this machine")
 }
 
 // Pauses while a virtio port is not there, or no host is at its other end.

@@ -20,7 +20,11 @@ const (
 	None            Isolation = "none"             // nothing; tests only
 )
 
-// Isolations lists all, strongest first.
+// Remote is that of a machine elsewhere: what separates it from what is what its service
+// says, and nothing is verified. No requirement is met by it, not even that of none.
+const Remote Isolation = "remote"
+
+// Isolations lists all that can be required, strongest first.
 var Isolations = []Isolation{MicroVM, MicroVMEmulated, UserKernel, Container, None}
 
 // AtLeast reports whether i is as strong as want, or stronger. Emulated
@@ -28,7 +32,7 @@ var Isolations = []Isolation{MicroVM, MicroVMEmulated, UserKernel, Container, No
 // asks for "microvm" gets hardware or an error.
 func (i Isolation) AtLeast(want Isolation) bool { return i.Rank() >= 0 && i.Rank() <= want.Rank() }
 
-// Rank is the place in Isolations: the strongest has 0, an unknown one -1.
+// Rank is the place in Isolations: the strongest has 0, an unknown one and Remote -1.
 func (i Isolation) Rank() int {
 	for n, x := range Isolations {
 		if x == i {

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	"connectrpc.com/connect"
 
@@ -68,6 +70,7 @@ func (s *Service) Push(ctx context.Context, st *connect.ClientStream[wire.PushRe
 		return nil, wire.ToConnect(errs.New(errs.Invalid, "nothing was pushed"))
 	}
 	in := &pushReader{st: st, data: st.Msg().Data}
+	fresh := st.Msg().Replace && s.isFresh(ctx, w)
 	err = w.Import(st.Msg().Replace, func(store *object.Store) (revs []workspace.Revision, err error) {
 		err = transfer.NewReceiver(store, transfer.Limits{}).Receive(ctx, in, object.Hash{},
 			func(workspace.Revision) error { return nil },
@@ -90,7 +93,39 @@ func (s *Service) Push(ctx context.Context, st *connect.ClientStream[wire.PushRe
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
-	return connect.NewResponse(&wire.PushResponse{Last: revs[len(revs)-1].N}), nil
+	last := revs[len(revs)-1].N
+	if fresh {
+		err = s.fill(ctx, w, last)
+	}
+	if err != nil {
+		return nil, wire.ToConnect(err)
+	}
+	return connect.NewResponse(&wire.PushResponse{Last: last}), nil
+}
+
+// isFresh reports whether this is a new machine of a sandbox whose files went with the
+// one before: nothing is here, and no revision.
+func (s *Service) isFresh(ctx context.Context, w *workspace.Workspace) bool {
+	if s.c.Files == "" { // a disk outlives its machines
+		return false
+	}
+	revs, err := w.Revisions(ctx)
+	entries, derr := os.ReadDir(s.files())
+	return err == nil && derr == nil && len(revs) == 0 && len(entries) == 0
+}
+
+// fill brings the files of a revision back.
+func (s *Service) fill(ctx context.Context, w *workspace.Workspace, n uint64) error {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	p, err := w.PlanRestore(ctx, n, "")
+	if err != nil {
+		return err
+	}
+	release := s.freeze()
+	defer s.thaw(release)
+	_, _, err = w.Apply(ctx, p.ID, workspace.Label{Actor: "skete", Text: fmt.Sprintf("the files of revision %d, in a new machine", n)})
+	return err
 }
 
 // pushReader reads the data of a pushed stream.

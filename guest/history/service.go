@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,10 @@ type Commands interface {
 // Config of a Service.
 type Config struct {
 	// Disk is where the workspace's disk is mounted.
-	Disk     string
+	Disk string
+	// Files is the workspace of a machine that mounts no disk, Disk being a directory
+	// that need not be on its file system; "" = where the layout of the disk has it.
+	Files    string
 	Commands Commands
 	// Now and Stage are for tests: see workspace.Config.
 	Now   func() time.Time
@@ -72,6 +76,28 @@ func Has(path string) bool {
 	return err == nil && info.IsDir()
 }
 
+func (s *Service) files() string { return cmp.Or(s.c.Files, filepath.Join(s.c.Disk, layout.Files)) }
+
+// stagingName is where new contents of files are put where nothing but the workspace is
+// on its file system. It is there while an undo is under way, and no part of a revision.
+const stagingName = ".skete.staging"
+
+func (s *Service) staging() string {
+	if s.c.Files != "" {
+		return filepath.Join(s.c.Files, stagingName)
+	}
+	return filepath.Join(s.c.Disk, layout.Staging)
+}
+
+func (s *Service) rules() *capture.Rules {
+	if s.c.Files == "" {
+		return nil
+	}
+	r := capture.DefaultRules()
+	r.Cache = append(r.Cache, stagingName)
+	return &r
+}
+
 func (s *Service) store() string { return filepath.Join(s.c.Disk, layout.History) }
 
 // Recover finishes an Apply that died with its machine or its supervise. It is
@@ -96,9 +122,9 @@ func (s *Service) workspace() (*workspace.Workspace, error) {
 	disk := s.diskBytes()
 	room := min(bytesMax, disk/2) // at least half is the workspace's
 	w, err := workspace.Open(workspace.Config{
-		Dir: filepath.Join(s.c.Disk, layout.Files), Staging: filepath.Join(s.c.Disk, layout.Staging),
+		Dir: s.files(), Staging: s.staging(),
 		Store: s.store(), BytesMax: room, SegmentBytes: min(max(disk/32, segmentMin), segmentMax), Now: s.c.Now, Stage: s.c.Stage,
-		Capture: capture.Config{Watch: true},
+		Capture: capture.Config{Watch: true, Rules: s.rules()},
 		// What the host has last is what it is sent the difference to.
 		Policy: &workspace.Policy{BytesMax: room, Keep: func(r workspace.Revision) bool { return r.N == s.acked.Load() }},
 	})

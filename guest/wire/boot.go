@@ -32,9 +32,16 @@ type Boot struct {
 	Sandbox  string `json:"sandbox"`
 	Hostname string `json:"hostname"`
 	// Channel is where the host is: "unix:/path" (the guest dials out and
-	// parks connections), "vsock:<port>" (the guest listens) or
-	// "virtio:<name>" (a virtio-serial port, its streams multiplexed).
+	// parks connections), "vsock:<port>" (the guest listens),
+	// "virtio:<name>" (a virtio-serial port, its streams multiplexed) or
+	// "web:<port>" (the guest listens at the loopback, each stream is a WebSocket).
 	Channel string `json:"channel"`
+	// Token is what a host shows at a port of the loopback, which programs of the
+	// machine, and proxies before it, reach too. It opens this machine and nothing else.
+	Token string `json:"token,omitempty"`
+	// Keep is set where the machine keeps its workspace's history itself and mounts no
+	// disk for that.
+	Keep *Keep `json:"keep,omitempty"`
 	// User, UID, GID, Home: who commands run as. Workdir: where.
 	User    string `json:"user"`
 	UID     uint32 `json:"uid"`
@@ -68,6 +75,13 @@ type Boot struct {
 	// Mounts asks init to mount /proc, /tmp and so on (a VM); a container-like
 	// provider has done so already.
 	Mounts bool `json:"mounts,omitempty"`
+}
+
+// Keep says where a workspace is, and where what is kept of its past: two directories
+// of one file system.
+type Keep struct {
+	Workspace string `json:"workspace"`
+	Dir       string `json:"dir"`
 }
 
 // TrustFile has all the certificates that programs of a machine with a network trust.

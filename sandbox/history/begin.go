@@ -42,15 +42,16 @@ func (s *Service) Begin(ctx context.Context, tenant string, id sandbox.ID) {
 	s.mu.Lock()
 	d.begun = true
 	s.mu.Unlock()
-	if info.From == "" {
+	elsewhere := info.Isolation == sandbox.Remote
+	if info.From == "" && !elsewhere {
 		return
 	}
 	// Who asked may go away; what was begun serves the next one.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginMax)
 	defer cancel()
 	h := &history{s: s, tenant: tenant, id: id}
-	revs, err := h.Revisions(ctx) // an engine on the host makes the first one by itself
-	if err == nil && len(revs) == 0 {
+	revs, err := h.Revisions(ctx)                    // an engine on the host makes the first one by itself
+	if err == nil && (len(revs) == 0) != elsewhere { // a new machine elsewhere gets its files back by the first look
 		_, _, err = h.Snapshot(ctx, *atFirst())
 	}
 	if err != nil && !errs.Is(err, errs.Unsupported) {

@@ -33,7 +33,7 @@ func testBoot(s *suite) {
 	if h.Version != wire.Version || h.BootId == "" || h.SuperviseStarts != 1 || h.RootGranted {
 		s.Errorf("hello: %v", h)
 	}
-	if caps := s.p.Capabilities(); caps.Isolation != sandbox.None {
+	if i := s.p.Capabilities().Isolation; i != sandbox.None && i != sandbox.Remote {
 		if h.User != sandbox.UserName || h.Uid != sandbox.UserID || string(h.Workdir) != sandbox.WorkspaceDir {
 			s.Errorf("hello: %v", h)
 		}
@@ -127,7 +127,7 @@ func testRestart(s *suite) {
 // testSuperviseKilled kills the guest's second process: commands go on, the
 // channel comes back by itself.
 func testSuperviseKilled(s *suite) {
-	b := s.boot(func(b *sandbox.Boot) { b.Spec.Root = true })
+	b := s.boot(func(b *sandbox.Boot) { b.Spec.Root = s.p.Capabilities().Isolation != sandbox.Remote })
 	_, g := s.create(b)
 	g.Background("work", "/bin/sh", "-c", "echo one; read -r x < go; echo two; exit 4")
 	kill := s.superviseKiller(b, g)
@@ -152,7 +152,9 @@ func (s *suite) superviseKiller(b sandbox.Boot, g Guest) func() {
 	if s.p.Capabilities().Isolation != sandbox.None {
 		return func() {
 			r := Start("/bin/sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline | grep -q '^[^ ]*guest supervise ' && kill -9 ${p#/proc/}; done; true`)
-			r.User = "root"
+			if b.Spec.Root { // else the guest is the user's own
+				r.User = "root"
+			}
 			_, _ = g.Exec(s.Context(), r) // its own connection dies
 		}
 	}

@@ -58,10 +58,16 @@ func New(ps []sandbox.Provider, log *slog.Logger, spawn func(func()) bool) *Sele
 	for _, p := range ps {
 		l.providers = append(l.providers, &Provider{Provider: p})
 	}
-	slices.SortStableFunc(l.providers, func(a, b *Provider) int {
-		return cmp.Compare(a.Capabilities().Isolation.Rank(), b.Capabilities().Isolation.Rank())
-	})
+	slices.SortStableFunc(l.providers, func(a, b *Provider) int { return cmp.Compare(place(a), place(b)) })
 	return l
+}
+
+// place orders providers: the strongest first, those elsewhere last.
+func place(p *Provider) int {
+	if n := p.Capabilities().Isolation.Rank(); n >= 0 {
+		return n
+	}
+	return len(sandbox.Isolations)
 }
 
 // Create implements sandbox.Provider; the machine's counts are summed.
@@ -209,9 +215,12 @@ func (l *Selector) Providers() []*Provider { return l.providers }
 // eligible says whether auto may choose r: it is as strong as required, and it
 // isolates at all. An emulated CPU is ten to twenty times slower, so that it is
 // taken only where the spec requires what nothing faster gives. No isolation is only ever a default where the operator
-// gave the server nothing else.
+// gave the server nothing else. A machine elsewhere is only ever asked for by name.
 func (l *Selector) eligible(r *Provider, s sandbox.Spec) bool {
 	i := r.Capabilities().Isolation
+	if i == sandbox.Remote {
+		return false
+	}
 	if s.Require != "" && !i.AtLeast(s.Require) {
 		return false
 	}

@@ -333,7 +333,9 @@ func (b *Bridge) servePort(w http.ResponseWriter, r *http.Request, rec record, p
 				res.Header.Del(name)
 			}
 			res.Header.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-			res.Body = atEnd{res.Body, end}
+			if res.StatusCode != http.StatusSwitchingProtocols { // that body is both ways
+				res.Body = atEnd{res.Body, end}
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

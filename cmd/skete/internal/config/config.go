@@ -76,6 +76,7 @@ type Config struct {
 	QEMU        QEMU        `yaml:"qemu"`
 	Firecracker Firecracker `yaml:"firecracker"`
 	Docker      Docker      `yaml:"docker"`
+	Remote      Remote      `yaml:"remote"`
 	// Pool lists the machines that are kept warm. PoolDemand is how many of a
 	// kind that is not listed may be: one for ten minutes after a create, more
 	// when it is created often; 0 = none.
@@ -164,6 +165,23 @@ type Firecracker struct {
 // Docker says which engine the provider docker uses.
 type Docker struct {
 	Host string `yaml:"host"` // unix:///path; "" = DOCKER_HOST, or the usual places
+}
+
+// Remote says where the machines of the provider remote are made.
+type Remote struct {
+	URL string `yaml:"url"` // of a service's API that E2B's SDKs could use: https://skete.example/e2b
+	// SandboxURL is one address for all that goes to machines; "" = each has a name
+	// of its own beneath Domain, or beneath what the service names.
+	SandboxURL string `yaml:"sandbox_url"`
+	Domain     string `yaml:"domain"`
+	Template   string `yaml:"template"` // the service's, for every machine; "" = base
+	// KeyFile holds the service's key, or KeyCommand is a program and its arguments
+	// that prints it.
+	KeyFile    string   `yaml:"key_file"`
+	KeyCommand []string `yaml:"key_command"`
+	// Timeout is after which time without us the service ends a machine, and so for
+	// how long it may be silent before its machines are lost; 0 = 15m.
+	Timeout Duration `yaml:"timeout"`
 }
 
 // Log says what is logged, and how.
@@ -270,7 +288,7 @@ func Load(s Source) (Config, error) {
 	return c, c.check()
 }
 
-var known = []string{"firecracker", "qemu", "gvisor", "docker", "process"}
+var known = []string{"firecracker", "qemu", "gvisor", "docker", "process", "remote"}
 
 func (c *Config) check() error {
 	var problems []error
@@ -289,6 +307,9 @@ func (c *Config) check() error {
 		if !slices.Contains(known, p) {
 			bad("providers: there is no provider %q; known are %s", p, strings.Join(known, ", "))
 		}
+		if p == "remote" && (c.Remote.URL == "" || (c.Remote.KeyFile == "") == (len(c.Remote.KeyCommand) == 0)) {
+			bad("providers: remote needs remote.url, and either remote.key_file or remote.key_command")
+		}
 		if p == "process" && !c.UnsafeNoIsolation {
 			bad("providers: process isolates nothing and needs unsafe_no_isolation")
 		}
@@ -306,6 +327,9 @@ func (c *Config) check() error {
 	}
 	if k := c.Secrets.KeyCommand; len(k) > 0 && k[0] == "" {
 		bad("secrets.key_command: it has no program")
+	}
+	if k := c.Remote.KeyCommand; len(k) > 0 && k[0] == "" {
+		bad("remote.key_command: it has no program")
 	}
 	if (c.Kernel.Vmlinux == "") != (c.Kernel.Modules == "") {
 		bad("kernel: vmlinux and modules belong together")

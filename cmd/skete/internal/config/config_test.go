@@ -98,6 +98,10 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "unknown variable", env: []string{"SKETE_LIMITS_MEMROY_MB=5"}, want: "SKETE_LIMITS_MEMROY_MB"},
 		{name: "unknown variable of the secrets", env: []string{"SKETE_SECRETS_KEY_COMAND=vault"}, want: "SKETE_SECRETS_KEY_COMAND"},
 		{name: "a line in place of a command", file: "secrets: {key_command: vault read}\n", want: "skete.yaml:1:"},
+		{name: "a service without an address", file: "providers: [gvisor, remote]\nremote: {key_file: x}\n", want: "remote needs remote.url"},
+		{name: "a service with two keys", file: "providers: [remote]\nremote: {url: 'https://x', key_file: x, key_command: [x]}\n", want: "either remote.key_file or remote.key_command"},
+		{name: "a service without a key", file: "providers: [remote]\nremote: {url: 'https://x'}\n", want: "either remote.key_file or remote.key_command"},
+		{name: "unknown variable of the service", env: []string{"SKETE_REMOTE_KEY=secret"}, want: "SKETE_REMOTE_KEY"},
 		{name: "a command without a program", file: "secrets: {key_command: ['', x]}\n", want: "secrets.key_command: it has no program"},
 	}
 	for _, tt := range tests {
@@ -198,7 +202,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Builtin()
-	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles, want.Secrets.KeyCommand = []string{}, []string{}, []Pool{}, []string{}, []string{}
+	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles, want.Secrets.KeyCommand, want.Remote.KeyCommand = []string{}, []string{}, []Pool{}, []string{}, []string{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}

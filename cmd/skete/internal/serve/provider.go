@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/microvm"
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/sandbox/qemu"
+	"github.com/skete-dev/skete/sandbox/remote"
 )
 
 // Kernels is the place of kernels, and of what is made of them, in a data
@@ -52,6 +53,8 @@ func Provider(ctx context.Context, c Config, name, dir string) (sandbox.Provider
 			Dir: in("firecracker"), Cache: Kernels(c.Home), Binary: c.Firecracker.Program, Jailer: c.Firecracker.Jailer, Serve: c.ServeGuest,
 			Kernel: c.Kernel.Vmlinux, Modules: c.Kernel.Modules, Creates: c.Creates, Log: c.Log,
 		})
+	case remote.Name:
+		return openRemote(ctx, c, in("remote"), guest)
 	case docker.Name:
 		return docker.New(docker.Config{Dir: in("docker"), Host: c.Docker.Host, Guest: guest, Creates: c.Creates, Log: c.Log, Serve: c.ServeGuest})
 	}

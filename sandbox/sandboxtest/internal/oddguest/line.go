@@ -27,13 +27,15 @@ type line interface {
 	hold(greet func(io.Writer))
 }
 
-func lineOf(address string) line {
+func lineOf(address, token string) line {
 	kind, rest, _ := strings.Cut(address, ":")
 	switch kind {
 	case "unix":
 		return parking(rest)
 	case "virtio":
 		return serial(rest)
+	case "web":
+		return web{address: "127.0.0.1:" + rest, token: token}
 	default:
 		port, err := strconv.ParseUint(rest, 10, 32)
 		if err != nil {
@@ -123,3 +125,29 @@ func (l listening) serve(_ context.Context, f func(net.Conn, uint32)) {
 }
 
 func (l listening) hold(greet func(io.Writer)) { l.accept(func(c net.Conn) { greet(c) }) }
+
+// web is a port that streams come to as WebSockets.
+type web struct{ address, token string }
+
+func (w web) listen() net.Listener {
+	ln, err := net.Listen("tcp", w.address)
+	if err != nil {
+		os.Exit(12)
+	}
+	return ln
+}
+
+func (w web) serve(ctx context.Context, f func(net.Conn, uint32)) {
+	channel.ServeSockets(ctx, w.listen(), w.token, f)
+}
+
+func (w web) hold(greet func(io.Writer)) {
+	ln := w.listen()
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			os.Exit(13)
+		}
+		greet(c)
+	}
+}

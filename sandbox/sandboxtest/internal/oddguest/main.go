@@ -66,7 +66,7 @@ func mode() string {
 
 func run(boot wire.Boot, mode string) {
 	ctx := context.Background()
-	line := lineOf(boot.Channel)
+	line := lineOf(boot.Channel, boot.Token)
 	switch mode {
 	case "exit":
 		os.Exit(3)
