@@ -109,7 +109,9 @@ func handshake(conn net.Conn, at *url.URL, header http.Header, token string) (*s
 	key := make([]byte, 16)
 	_, _ = rand.Read(key)
 	asked := base64.StdEncoding.EncodeToString(key)
-	req := &http.Request{Method: http.MethodGet, URL: at.JoinPath(SocketPath), Host: at.Host, Header: header.Clone(), ProtoMajor: 1, ProtoMinor: 1}
+	to := *at
+	to.Path, to.RawPath = strings.TrimSuffix(at.Path, "/")+SocketPath, ""
+	req := &http.Request{Method: http.MethodGet, URL: &to, Host: at.Host, Header: header.Clone(), ProtoMajor: 1, ProtoMinor: 1}
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}

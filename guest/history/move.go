@@ -119,7 +119,7 @@ func (s *Service) fill(ctx context.Context, w *workspace.Workspace, n uint64) er
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	p, err := w.PlanRestore(ctx, n, "")
-	if err != nil {
+	if err != nil || len(p.Ops) == 0 {
 		return err
 	}
 	release := s.freeze()

@@ -9,7 +9,7 @@
 //
 // makes a machine, takes a file, starts a program, and gives an address for a port:
 // Service is no more than that. NewE2B is one that speaks E2B's API, another skete's
-// included; NewRunloop one that speaks Runloop's.
+// included.
 //
 // # A machine
 //

@@ -2,14 +2,18 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/internal/hostproc"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/remote"
@@ -92,4 +96,116 @@ func pidOf(t testing.TB, id string) int {
 	}
 	t.Fatalf("no machine of %s", id)
 	return 0
+}
+
+const elsewhere = `
+replies:
+  - calls:
+      - name: write_file
+        args: {file_path: /workspace/a.txt, content: "hello\n"}
+  - calls:
+      - name: execute
+        args: {command: 'cd /workspace; echo started >> starts; while [ ! -e go ]; do sleep 0.1; done; wc -l < starts; cat a.txt', timeout: 600}
+else: {text: Done.}
+`
+
+// A run on A whose sandbox is a machine of B: it outlives a kill of A; while B is dead A
+// says so, and it goes on when B is back. Its files have a history, which is A's.
+func TestRemote_run(t *testing.T) {
+	b, at, key := newService(t)
+	keyFile := filepath.Join(t.TempDir(), "key")
+	b.ok(os.WriteFile(keyFile, []byte(key+"\n"), 0o600))
+	a := newWorld(t, "--providers", "remote", "--set", "defaults.provider=remote", "--set", "remote.url="+at, "--set", "remote.sandbox_url="+at,
+		"--set", "remote.key_file="+keyFile)
+	a.withModel(elsewhere, nil)
+	a.start()
+	run, err := a.c.StartRun(a.ctx(), api.StartRun{Task: "Work elsewhere."})
+	a.ok(err)
+	var sb *client.Sandbox
+	a.until("the command has begun", func() error {
+		for _, s := range a.live() {
+			sb = a.c.Sandbox(s.ID)
+			if res, err := sb.RunCommand(a.ctx(), api.RunCommand{Argv: []string{"cat", "starts"}}); err == nil && res.ExitCode == 0 {
+				return nil
+			}
+		}
+		return errors.New("it has not")
+	})
+	info, err := sb.Get(a.ctx())
+	a.ok(err)
+	if info.Isolation != "remote" || info.Provider != "remote" || !slices.ContainsFunc(info.Notes, func(n string) bool { return strings.Contains(n, "not verified") }) {
+		t.Errorf("A says of its machine: %+v", info)
+	}
+
+	a.kill()
+	a.start()
+	sb = a.c.Sandbox(info.ID)
+	if res, err := sb.RunCommand(a.ctx(), api.RunCommand{Argv: []string{"cat", "a.txt"}}); err != nil || string(res.Out) != "hello\n" {
+		t.Fatalf("after a kill of A: %+v, %v\n%s", res, err, a.log)
+	}
+
+	b.kill()
+	_, err = sb.RunCommand(a.ctx(), api.RunCommand{Argv: []string{"true"}})
+	if err == nil || !strings.Contains(err.Error(), "the service of the sandbox's machine does not answer") || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("while B is dead A says: %v", err)
+	}
+	if now, err := sb.Get(a.ctx()); err != nil || now.State != "running" {
+		t.Errorf("a moment after B died: %+v, %v", now, err)
+	}
+	b.start()
+	a.until("B's machine answers again", func() error {
+		_, err := sb.RunCommand(a.ctx(), api.RunCommand{Argv: []string{"touch", "go"}})
+		return err
+	})
+	done, err := a.c.Run(run.ID).Wait(a.ctx())
+	if err != nil || done.State != "succeeded" {
+		t.Fatalf("%+v, %v\nA's log:\n%s\nB's log:\n%s", done, err, a.log, b.log)
+	}
+	if got := a.output(run.ID, "execute"); !strings.HasPrefix(got, "1\nhello\n") {
+		t.Errorf("the output is %q: the number says how often it was started", got)
+	}
+	a.remoteHistory(sb)
+	a.remoteLost(b, sb)
+}
+
+// remoteHistory: what a run has changed is undone, and a new machine gets the files back.
+func (w *world) remoteHistory(sb *client.Sandbox) {
+	w.t.Helper()
+	if list := w.must("history", sb.ID); !strings.Contains(list, "Work elsewhere.") {
+		w.t.Errorf("the history:\n%s", list)
+	}
+	read := func(path string) (string, int) {
+		res, err := sb.RunCommand(w.ctx(), api.RunCommand{Argv: []string{"cat", path}})
+		w.ok(err)
+		return string(res.Out), res.ExitCode
+	}
+	_, err := sb.RunCommand(w.ctx(), api.RunCommand{Argv: []string{"sh", "-c", "echo changed > a.txt; echo more > b.txt"}})
+	w.ok(err)
+	w.must("undo", sb.ID, "-y")
+	if text, _ := read("a.txt"); text != "hello\n" {
+		w.t.Errorf("after the undo: %q", text)
+	}
+	if _, code := read("b.txt"); code == 0 {
+		w.t.Error("a file that was undone is there")
+	}
+	w.must("vm", "stop", sb.ID)
+	w.must("vm", "start", sb.ID)
+	if text, _ := read("a.txt"); text != "hello\n" {
+		w.t.Errorf("in a new machine: %q", text)
+	}
+}
+
+// remoteLost: a machine that its service has ended is lost, and A says that.
+func (w *world) remoteLost(b *world, sb *client.Sandbox) {
+	w.t.Helper()
+	for _, s := range b.live() {
+		b.ok(b.c.Sandbox(s.ID).Destroy(b.ctx()))
+	}
+	w.until("A notices that the machine is gone", func() error {
+		info, err := sb.Get(w.ctx())
+		if err == nil && info.Reason != "lost" {
+			err = fmt.Errorf("%s, %q", info.State, info.Reason)
+		}
+		return err
+	})
 }
