@@ -60,7 +60,7 @@ type doctorOptions struct {
 }
 
 func (a program) runDoctor(ctx context.Context, o doctorOptions) error {
-	if o.provider != "" && !slices.Contains(doctor.Providers, o.provider) {
+	if o.provider != "" && o.provider != doctor.Remote && !slices.Contains(doctor.Providers, o.provider) {
 		return errs.New(errs.Invalid, "--provider: %.40q is none of %s", o.provider, strings.Join(doctor.Providers, ", "))
 	}
 	// Everything that is tried is tried in a place of its own: the data
@@ -184,7 +184,11 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 		ReadOnly: func() ([]string, error) { return readOnly(cmp.Or(c.Volumes, filepath.Join(a.Home, "volumes"))) },
 	}
 	sc := serve.Config{Config: c, Home: a.Home, Log: a.Log}
-	for _, name := range doctor.Providers {
+	names := slices.Clone(doctor.Providers)
+	if slices.Contains(c.Providers, doctor.Remote) {
+		names = append(names, doctor.Remote)
+	}
+	for _, name := range names {
 		host.Probes = append(host.Probes, doctor.Probe{Provider: name, Boot: func(ctx context.Context) (string, []string, error) {
 			return tryMachine(ctx, sc, name, dir)
 		}})

@@ -85,3 +85,46 @@ func TestCounts_areOfAllThatWasMadeOrAttached(t *testing.T) {
 	}
 	want(map[string]sandbox.Counts{"a": {DiskReads: 6}, "b": {DiskReads: 10}})
 }
+
+// labelled is a provider that works, with an isolation.
+type labelled struct {
+	sandbox.Provider
+	isolation sandbox.Isolation
+}
+
+func (p labelled) Name() string { return string(p.isolation) }
+func (p labelled) Capabilities() sandbox.Capabilities {
+	return sandbox.Capabilities{Isolation: p.isolation}
+}
+func (labelled) Probe(context.Context) error { return nil }
+
+// A machine elsewhere is only taken where it is named, and meets no requirement.
+func TestChoose_elsewhere(t *testing.T) {
+	spawn := func(f func()) bool { go f(); return true }
+	elsewhere, here := labelled{isolation: sandbox.Remote}, labelled{isolation: sandbox.Container}
+	both := selector.New([]sandbox.Provider{elsewhere, here}, slog.New(slog.DiscardHandler), spawn)
+	alone := selector.New([]sandbox.Provider{elsewhere}, slog.New(slog.DiscardHandler), spawn)
+	unsafe := selector.New([]sandbox.Provider{elsewhere, labelled{isolation: sandbox.None}}, slog.New(slog.DiscardHandler), spawn)
+	for _, tt := range []struct {
+		name string
+		l    *selector.Selector
+		spec sandbox.Spec
+		want string
+	}{
+		{"auto", both, sandbox.Spec{Provider: sandbox.ProviderAuto}, "container"},
+		{"auto, nothing else", alone, sandbox.Spec{Provider: sandbox.ProviderAuto}, ""},
+		{"auto, beside none", unsafe, sandbox.Spec{Provider: sandbox.ProviderAuto}, "none"},
+		{"by name", both, sandbox.Spec{Provider: "remote"}, "remote"},
+		{"with microvm", both, sandbox.Spec{Provider: "remote", Require: sandbox.MicroVM}, ""},
+		{"with none", both, sandbox.Spec{Provider: "remote", Require: sandbox.None}, ""},
+	} {
+		got := ""
+		p, err := tt.l.Choose(t.Context(), tt.spec)
+		if err == nil {
+			got = p.Name()
+		}
+		if got != tt.want || tt.want == "" && !errs.Is(err, errs.Unsupported) {
+			t.Errorf("%s: %q, %v; want %q", tt.name, got, err, tt.want)
+		}
+	}
+}

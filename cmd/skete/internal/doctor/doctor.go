@@ -47,11 +47,21 @@ const (
 	QEMU        = "qemu"
 	Firecracker = "firecracker"
 	Docker      = "docker"
+	Remote      = "remote"
 	Templates   = "templates"
 )
 
-// Providers lists the groups that are a provider's.
+// Providers lists the groups that are a provider's of this host. Remote, which is of
+// another, is looked at where it is configured.
 var Providers = []string{Firecracker, QEMU, GVisor, Docker}
+
+// providers are those that are looked at.
+func (h Host) providers() []string {
+	if slices.ContainsFunc(h.Probes, func(p Probe) bool { return p.Provider == Remote }) || h.Only == Remote {
+		return append(slices.Clone(Providers), Remote)
+	}
+	return Providers
+}
 
 // Check is one item.
 type Check struct {
@@ -178,7 +188,7 @@ func Run(ctx context.Context, h Host) Report {
 		h.Path = filepath.SplitList(os.Getenv("PATH"))
 	}
 	var r Report
-	for _, p := range Providers {
+	for _, p := range h.providers() {
 		if h.shows(p) {
 			r.add(p, h.provider(ctx, p))
 			r.boot(ctx, h, p)
@@ -189,7 +199,7 @@ func Run(ctx context.Context, h Host) Report {
 		r.add(Templates, h.templates(ctx))
 	}
 	r.judge(h.Only)
-	order := []string{General, GVisor, QEMU, Firecracker, Docker, Templates}
+	order := []string{General, GVisor, QEMU, Firecracker, Docker, Remote, Templates}
 	slices.SortStableFunc(r.Checks, func(a, b Check) int { return slices.Index(order, a.Group) - slices.Index(order, b.Group) })
 	return r
 }
@@ -269,7 +279,7 @@ func (p *Provider) try(ctx context.Context, probe Probe) Check {
 func (r *Report) judge(only string) {
 	whole := 0
 	for _, p := range r.Providers {
-		if p.Usable && p.Problems == 0 {
+		if p.Usable && p.Problems == 0 && p.Name != Remote { // it says nothing of this host
 			whole++
 		}
 	}
@@ -280,7 +290,7 @@ func (r *Report) judge(only string) {
 			continue
 		}
 		switch {
-		case p.Usable && c.Status == Error:
+		case (p.Usable || p.Name == Remote) && c.Status == Error: // that one is there since it was asked for
 			c.Status = Warn
 		case !p.Usable && c.Status.rank() > Info.rank():
 			c.Status = Info

@@ -288,6 +288,26 @@ func TestRun_saysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// A provider elsewhere is shown where it is configured; it says nothing of this host, and
+// that it does not work is more than information.
+func TestRemote(t *testing.T) {
+	for name, tt := range map[string]struct {
+		boot   func(context.Context) (string, []string, error)
+		status Status
+	}{
+		"works": {boots("remote", nil), OK}, "does not": {boots("", errs.New(errs.Unavailable, "the service does not answer")), Warn},
+	} {
+		h := healthy(t)
+		if p, is := (&Report{Providers: Run(t.Context(), h).Providers}).provider(Remote); is {
+			t.Errorf("%s: not configured, and shown: %+v", name, p)
+		}
+		h.Probes = append(h.Probes, Probe{Provider: Remote, Boot: tt.boot})
+		if c := find(t, Run(t.Context(), h), Remote, "boot"); c.Status != tt.status {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
 // brokenKVM is a host like many clouds': /dev/kvm is there, opens, and no
 // kernel runs on it.
 func brokenKVM(t *testing.T) Host {
