@@ -110,7 +110,11 @@ func handshake(conn net.Conn, at *url.URL, header http.Header, token string) (*s
 	_, _ = rand.Read(key)
 	asked := base64.StdEncoding.EncodeToString(key)
 	to := *at
-	to.Path, to.RawPath = strings.TrimSuffix(at.Path, "/")+SocketPath, ""
+	to.RawPath = ""
+	if to.Path = strings.Trim(at.Path, "/"); to.Path != "" {
+		to.Path = "/" + to.Path
+	}
+	to.Path += SocketPath
 	req := &http.Request{Method: http.MethodGet, URL: &to, Host: at.Host, Header: header.Clone(), ProtoMajor: 1, ProtoMinor: 1}
 	if req.Header == nil {
 		req.Header = http.Header{}

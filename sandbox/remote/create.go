@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -32,11 +33,11 @@ const (
 // boot has a machine made, puts the guest into it, and waits until that answers.
 func (p *Provider) boot(ctx context.Context, b sandbox.Boot) (*machine, error) {
 	r := record{Token: rand.Text() + rand.Text(), Port: portOf(b.ID)}
-	var err error
-	if r.Place, err = p.make(ctx, b.ID); err != nil {
-		return nil, err
+	made, err := p.make(ctx, b.ID)
+	if r.Place = made; plain(made.ID, idBytesMax) { // it is ended by its id, if all else fails
+		err = errors.Join(err, p.write(b.ID, r))
 	}
-	if err := p.write(b.ID, r); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -161,7 +162,7 @@ func (p *Provider) install(ctx context.Context, b sandbox.Boot, r record, u user
 		return "", fmt.Errorf("make directories in the machine: %w", err)
 	}
 	for name, data := range map[string][]byte{at.guest: guest, at.boot: boot} {
-		if err := p.put(ctx, r.Place, name, data); err != nil {
+		if err := p.put(ctx, r.Place, u.home, strings.TrimPrefix(name, u.home+"/"), data); err != nil {
 			return "", fmt.Errorf("put %s into the machine: %w", path.Base(name), err)
 		}
 	}
@@ -177,10 +178,10 @@ func (p *Provider) install(ctx context.Context, b sandbox.Boot, r record, u user
 // uploadTimeout is for a slow line.
 const uploadTimeout = 2 * time.Minute
 
-func (p *Provider) put(ctx context.Context, at Place, name string, data []byte) error {
+func (p *Provider) put(ctx context.Context, at Place, home, name string, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
 	defer cancel()
-	return p.c.Service.Put(ctx, at, name, data)
+	return p.c.Service.Put(ctx, at, home, name, data)
 }
 
 // bootFile puts the machine's own user and paths in place of ours.

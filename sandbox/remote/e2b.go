@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -58,13 +59,16 @@ func (s *e2b) Close() {
 // CanPause implements Service.
 func (s *e2b) CanPause() bool { return true }
 
-func (s *e2b) rest(method, path string, parts ...string) call {
+func (s *e2b) rest(method, first string, parts ...string) call {
 	for i := range parts {
 		parts[i] = url.PathEscape(parts[i])
 	}
-	u := s.URL.JoinPath(append([]string{path}, parts...)...)
-	return call{method: method, name: method + " /" + strings.Join(append([]string{path}, parts...), "/"), url: u}
+	u := s.URL.JoinPath(append([]string{first}, parts...)...)
+	return call{method: method, name: method + " /" + strings.Join(append([]string{first}, parts...), "/"), url: u}
 }
+
+// Notes implements Service.
+func (s *e2b) Notes() []string { return nil }
 
 // Create implements Service. Nothing leaves the machine: what may is for the server to
 // say, and it cannot there.
@@ -207,22 +211,22 @@ func (s *e2b) Address(_ context.Context, p Place, port int) (*url.URL, http.Head
 	return s.at(p, port)
 }
 
-func (s *e2b) envd(method string, p Place, path string) (call, error) {
+func (s *e2b) envd(method string, p Place, name string) (call, error) {
 	u, h, err := s.at(p, envdPort)
 	if err != nil {
 		return call{}, err
 	}
 	h.Set("X-Access-Token", p.Access)
-	return call{method: method, name: method + " /" + path + " in the machine", url: u.JoinPath(path), header: h}, nil
+	return call{method: method, name: method + " /" + name + " in the machine", url: u.JoinPath(name), header: h}, nil
 }
 
 // Put implements Service.
-func (s *e2b) Put(ctx context.Context, p Place, path string, data []byte) error {
+func (s *e2b) Put(ctx context.Context, p Place, home, name string, data []byte) error {
 	r, err := s.envd(http.MethodPost, p, "files")
 	if err != nil {
 		return err
 	}
-	r.url.RawQuery = url.Values{"path": {path}}.Encode()
+	r.url.RawQuery = url.Values{"path": {path.Join(home, name)}}.Encode()
 	r.body, r.kind = bytes.NewReader(data), "application/octet-stream"
 	res, err := s.machine.send(ctx, r)
 	if err != nil {

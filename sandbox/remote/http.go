@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -67,9 +67,7 @@ func (c caller) send(ctx context.Context, r call) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range r.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.header)
 	if r.kind != "" {
 		req.Header.Set("Content-Type", r.kind)
 	}
@@ -96,12 +94,10 @@ func silent(r call, err error) error {
 
 // cause is the innermost reason: those around it name addresses.
 func cause(err error) string {
-	var ue *url.Error
-	if errors.As(err, &ue) {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
 	}
 	for _, known := range []string{"connection refused", "connection reset", "no such host", "timeout", "EOF", "no route to host", "network is unreachable"} {
@@ -187,6 +183,3 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // seconds rounds up.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
-
-// step names what was asked.
-func step(method, path string, args ...any) string { return method + " " + fmt.Sprintf(path, args...) }

@@ -12,7 +12,7 @@ import (
 // user is, and ended.
 func (p *Provider) Probe(ctx context.Context) (err error) {
 	at, err := p.c.Service.Create(ctx, map[string]string{labelServer: p.server, labelSandbox: "probe"}, probeKeep)
-	if err != nil {
+	if err != nil && at.ID == "" {
 		return unable(err)
 	}
 	defer func() {
@@ -20,7 +20,10 @@ func (p *Provider) Probe(ctx context.Context) (err error) {
 		defer cancel()
 		err = errors.Join(err, p.c.Service.Kill(ending, at.ID))
 	}()
-	if _, err := p.ask(ctx, at); err != nil {
+	if err == nil {
+		_, err = p.ask(ctx, at)
+	}
+	if err != nil {
 		return unable(err)
 	}
 	if _, _, err := p.c.Service.Address(ctx, at, portFirst); err != nil {

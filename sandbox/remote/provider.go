@@ -115,12 +115,12 @@ func (p *Provider) Name() string { return p.c.Name }
 func (p *Provider) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
 		Isolation: sandbox.Remote, Rootless: true, Pause: p.c.Service.CanPause(),
-		Notes: []string{
+		Notes: append([]string{
 			"the machine is elsewhere: what isolates it, and what limits it, is what its service says, and not verified",
 			"its service sees all that is in it; it is given no secret, no model and no network of this server",
 			"commands cannot become root, and can reach the guest program, which runs as their own user",
 			"stopped, it is gone: its files come back from their history when it is started",
-		},
+		}, p.c.Service.Notes()...),
 	}
 }
 

@@ -71,12 +71,13 @@ func (s *service) Kill(_ context.Context, id string) error {
 	s.killed = append(s.killed, id)
 	return s.answer()
 }
-func (s *service) Pause(context.Context, Place) error                   { return s.answer() }
-func (s *service) Resume(context.Context, Place, time.Duration) error   { return s.answer() }
-func (s *service) CanPause() bool                                       { return true }
-func (s *service) Put(context.Context, Place, string, []byte) error     { return s.answer() }
-func (s *service) Run(context.Context, Place, string) (string, error)   { return "", s.answer() }
-func (s *service) Start(context.Context, Place, string) (string, error) { return "x", s.answer() }
+func (s *service) Pause(context.Context, Place) error                       { return s.answer() }
+func (s *service) Resume(context.Context, Place, time.Duration) error       { return s.answer() }
+func (s *service) CanPause() bool                                           { return true }
+func (s *service) Notes() []string                                          { return nil }
+func (s *service) Put(context.Context, Place, string, string, []byte) error { return s.answer() }
+func (s *service) Run(context.Context, Place, string) (string, error)       { return "", s.answer() }
+func (s *service) Start(context.Context, Place, string) (string, error)     { return "x", s.answer() }
 func (s *service) Await(ctx context.Context, _ Place, _ string) (string, error) {
 	<-ctx.Done()
 	return "", ctx.Err()
@@ -98,6 +99,9 @@ func open(t *testing.T, s Service) *Provider {
 
 var unreachable = silent(call{name: "GET /sandboxes/x"}, errors.New("dial tcp 192.0.2.1:443: connect: connection refused"))
 
+// later is after so much of a bubble's time.
+func later(d time.Duration) { <-time.After(d) }
+
 // A service that is silent for a moment loses no machine; one that is silent for as long
 // as it would keep the machine has lost it, and the end says what was asked and how it
 // failed, without an address.
@@ -107,11 +111,11 @@ func TestLost(t *testing.T) {
 		p := open(t, s)
 		m := p.follow(sandbox.NewID(), record{}, false)
 		defer m.Close()
-		time.Sleep(59 * time.Second) // of the bubble
+		later(59 * time.Second)
 		s.set(unreachable)
-		time.Sleep(35 * time.Second)
+		later(35 * time.Second)
 		s.set(nil)
-		time.Sleep(time.Minute)
+		later(time.Minute)
 		if m.lifetime.Ended() {
 			t.Fatalf("lost after 35 s of silence: %+v", m.lifetime.Exit())
 		}
@@ -137,7 +141,7 @@ func TestGone(t *testing.T) {
 		s := &service{}
 		m := open(t, s).follow(sandbox.NewID(), record{}, false)
 		defer m.Close()
-		time.Sleep(time.Second) // of the bubble
+		later(time.Second)
 		s.set(errs.New(errs.NotFound, "none"))
 		if e, err := m.Wait(t.Context()); err != nil || e.Reason != sandbox.ReasonLost || !strings.Contains(e.Detail, "no such machine") {
 			t.Errorf("%+v, %v", e, err)

@@ -13,7 +13,7 @@ import (
 // no such machine.
 type Service interface {
 	// Create makes a machine that ends by itself after keep. Its labels are what Find
-	// looks for.
+	// looks for. With an error, a Place that has an ID was made all the same.
 	Create(ctx context.Context, labels map[string]string, keep time.Duration) (Place, error)
 	// Find names the machines with these labels, which live.
 	Find(ctx context.Context, labels map[string]string) ([]string, error)
@@ -27,8 +27,10 @@ type Service interface {
 	Pause(ctx context.Context, p Place) error
 	Resume(ctx context.Context, p Place, keep time.Duration) error
 	CanPause() bool
-	// Put writes a file of the machine's user.
-	Put(ctx context.Context, p Place, path string, data []byte) error
+	// Notes say what is weaker with this service than with others.
+	Notes() []string
+	// Put writes a file beneath the home of the machine's user.
+	Put(ctx context.Context, p Place, home, name string, data []byte) error
 	// Run runs a line of sh to its end and returns what it printed.
 	Run(ctx context.Context, p Place, script string) (stdout string, err error)
 	// Start starts a line of sh that goes on without us, one in a machine, and returns
@@ -78,5 +80,5 @@ func plain(s string, most int) bool {
 			return false
 		}
 	}
-	return s != "" && len(s) <= most
+	return s != "" && len(s) <= most && s[0] != '.'
 }

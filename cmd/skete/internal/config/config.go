@@ -77,6 +77,7 @@ type Config struct {
 	Firecracker Firecracker `yaml:"firecracker"`
 	Docker      Docker      `yaml:"docker"`
 	Remote      Remote      `yaml:"remote"`
+	Runloop     Runloop     `yaml:"runloop"`
 	// Pool lists the machines that are kept warm. PoolDemand is how many of a
 	// kind that is not listed may be: one for ten minutes after a create, more
 	// when it is created often; 0 = none.
@@ -184,6 +185,15 @@ type Remote struct {
 	Timeout Duration `yaml:"timeout"`
 }
 
+// Runloop says how the provider runloop has machines made, by Runloop's API.
+type Runloop struct {
+	URL        string   `yaml:"url"`         // "" = https://api.runloop.ai
+	Blueprint  string   `yaml:"blueprint"`   // the service's, for every machine; "" = its default
+	KeyFile    string   `yaml:"key_file"`    // as remote's
+	KeyCommand []string `yaml:"key_command"` // as remote's
+	Timeout    Duration `yaml:"timeout"`     // as remote's
+}
+
 // Log says what is logged, and how.
 type Log struct {
 	Level  string `yaml:"level"`  // debug, info, warn or error
@@ -288,7 +298,7 @@ func Load(s Source) (Config, error) {
 	return c, c.check()
 }
 
-var known = []string{"firecracker", "qemu", "gvisor", "docker", "process", "remote"}
+var known = []string{"firecracker", "qemu", "gvisor", "docker", "process", "remote", "runloop"}
 
 func (c *Config) check() error {
 	var problems []error
@@ -328,8 +338,13 @@ func (c *Config) check() error {
 	if k := c.Secrets.KeyCommand; len(k) > 0 && k[0] == "" {
 		bad("secrets.key_command: it has no program")
 	}
-	if k := c.Remote.KeyCommand; len(k) > 0 && k[0] == "" {
-		bad("remote.key_command: it has no program")
+	if slices.Contains(c.Providers, "runloop") && (c.Runloop.KeyFile == "") == (len(c.Runloop.KeyCommand) == 0) {
+		bad("providers: runloop needs either runloop.key_file or runloop.key_command")
+	}
+	for name, k := range map[string][]string{"remote": c.Remote.KeyCommand, "runloop": c.Runloop.KeyCommand} {
+		if len(k) > 0 && k[0] == "" {
+			bad("%s.key_command: it has no program", name)
+		}
 	}
 	if (c.Kernel.Vmlinux == "") != (c.Kernel.Modules == "") {
 		bad("kernel: vmlinux and modules belong together")

@@ -101,6 +101,8 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "a service without an address", file: "providers: [gvisor, remote]\nremote: {key_file: x}\n", want: "remote needs remote.url"},
 		{name: "a service with two keys", file: "providers: [remote]\nremote: {url: 'https://x', key_file: x, key_command: [x]}\n", want: "either remote.key_file or remote.key_command"},
 		{name: "a service without a key", file: "providers: [remote]\nremote: {url: 'https://x'}\n", want: "either remote.key_file or remote.key_command"},
+		{name: "runloop without a key", file: "providers: [runloop]\n", want: "either runloop.key_file or runloop.key_command"},
+		{name: "runloop's command without a program", file: "runloop: {key_command: ['']}\n", want: "runloop.key_command: it has no program"},
 		{name: "unknown variable of the service", env: []string{"SKETE_REMOTE_KEY=secret"}, want: "SKETE_REMOTE_KEY"},
 		{name: "a command without a program", file: "secrets: {key_command: ['', x]}\n", want: "secrets.key_command: it has no program"},
 	}
@@ -202,7 +204,8 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Builtin()
-	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles, want.Secrets.KeyCommand, want.Remote.KeyCommand = []string{}, []string{}, []Pool{}, []string{}, []string{}, []string{}
+	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles, want.Secrets.KeyCommand = []string{}, []string{}, []Pool{}, []string{}, []string{}
+	want.Remote.KeyCommand, want.Runloop.KeyCommand = []string{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}

@@ -165,7 +165,7 @@ func Keys() []string {
 }
 
 // groups are the beginnings of variables that belong to skete alone.
-var groups = []string{"SKETE_LIMITS_", "SKETE_DEFAULTS_", "SKETE_STORE_", "SKETE_LOG_", "SKETE_SECRETS_", "SKETE_REMOTE_"}
+var groups = []string{"SKETE_LIMITS_", "SKETE_DEFAULTS_", "SKETE_STORE_", "SKETE_LOG_", "SKETE_SECRETS_", "SKETE_REMOTE_", "SKETE_RUNLOOP_"}
 
 func setEnv(fields []field, env []string) error {
 	byName := map[string]field{}

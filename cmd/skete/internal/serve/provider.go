@@ -55,6 +55,8 @@ func Provider(ctx context.Context, c Config, name, dir string) (sandbox.Provider
 		})
 	case remote.Name:
 		return openRemote(ctx, c, in("remote"), guest)
+	case remote.RunloopName:
+		return openRunloop(ctx, c, in("runloop"), guest)
 	case docker.Name:
 		return docker.New(docker.Config{Dir: in("docker"), Host: c.Docker.Host, Guest: guest, Creates: c.Creates, Log: c.Log, Serve: c.ServeGuest})
 	}
