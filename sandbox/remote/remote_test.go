@@ -59,7 +59,9 @@ func (s *service) Find(_ context.Context, labels map[string]string) ([]string, e
 	}
 	return s.found, s.answer()
 }
+
 func (s *service) Look(context.Context, Place) (bool, error) { return false, s.answer() }
+
 func (s *service) Keep(context.Context, Place, time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,6 +73,7 @@ func (s *service) Kill(_ context.Context, id string) error {
 	s.killed = append(s.killed, id)
 	return s.answer()
 }
+
 func (s *service) Pause(context.Context, Place) error                       { return s.answer() }
 func (s *service) Resume(context.Context, Place, time.Duration) error       { return s.answer() }
 func (s *service) CanPause() bool                                           { return true }
@@ -78,6 +81,7 @@ func (s *service) Notes() []string                                          { re
 func (s *service) Put(context.Context, Place, string, string, []byte) error { return s.answer() }
 func (s *service) Run(context.Context, Place, string) (string, error)       { return "", s.answer() }
 func (s *service) Start(context.Context, Place, string) (string, error)     { return "x", s.answer() }
+
 func (s *service) Await(ctx context.Context, _ Place, _ string) (string, error) {
 	<-ctx.Done()
 	return "", ctx.Err()
@@ -86,6 +90,7 @@ func (s *service) Await(ctx context.Context, _ Place, _ string) (string, error) 
 func (s *service) Address(context.Context, Place, int) (*url.URL, http.Header, error) {
 	return nil, nil, s.answer()
 }
+
 func (s *service) Close() {}
 
 func open(t *testing.T, s Service) *Provider {
