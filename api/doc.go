@@ -133,6 +133,11 @@
 //	PUT    /secrets/{name}                        PutSecret -> Secret: a new one, or a new version
 //	PATCH  /secrets/{name}                        ChangeSecret -> Secret
 //	DELETE /secrets/{name}
+//	GET    /skills                                SkillList
+//	POST   /skills                                InstallSkill -> Skill: a new one, or a new version
+//	GET    /skills/{name}                         Skill, whole; ?version=
+//	PATCH  /skills/{name}                         ChangeSkill -> Skill
+//	DELETE /skills/{name}
 //	POST   /keys                                  CreateKey -> CreatedKey (the secret, once)
 //	GET    /keys                                  KeyList
 //	DELETE /keys/{id}

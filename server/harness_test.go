@@ -35,6 +35,7 @@ import (
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/runs/runstest"
+	"github.com/skete-dev/skete/skill"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/template"
 	"github.com/skete-dev/skete/workspace"
@@ -281,8 +282,10 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	secrets, err := secret.Open(t.Context(), secret.Config{KV: kv("secrets"), Sealer: sealer})
 	must(t, err)
 	t.Cleanup(func() { must(t, secrets.Close()) })
+	skills, err := skill.Open(t.Context(), kv("skills"), t.TempDir())
+	must(t, err)
 	config := server.Config{
-		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Keys: keys, Bridges: kv("bridges"), Histories: past, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Skills: skills, Keys: keys, Bridges: kv("bridges"), Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {

@@ -60,6 +60,13 @@ func (i Installed) Has(version string) bool {
 	return slices.ContainsFunc(i.Versions, func(v Version) bool { return v.ID == version })
 }
 
+// Find returns the version that is kept and begins with a text of at least 8 characters.
+// NotFound.
+func (i Installed) Find(version string) (string, error) {
+	r := record{Versions: i.Versions}
+	return r.find(i.Name, version)
+}
+
 // For reports whether an agent has the skill.
 func (i Installed) For(agent string) bool {
 	return len(i.Agents) == 0 || slices.Contains(i.Agents, agent)

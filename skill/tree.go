@@ -19,7 +19,7 @@ import (
 // Bounds of a skill.
 const (
 	FileBytesMax = 10 << 20 // of one file
-	TreeBytesMax = 32 << 20 // of all
+	TreeBytesMax = 16 << 20 // of all
 	FilesMax     = 1000
 	pathBytesMax = 240
 	depthMax     = 12

@@ -238,6 +238,12 @@ export interface components {
              */
             version?: number;
         };
+        ChangeSkill: {
+            /** @description none = all */
+            agents?: string[];
+            /** @description new runs get this one, which is kept; its first 8 characters are enough */
+            version?: string;
+        };
         Checked: {
             /**
              * Format: int64
@@ -752,6 +758,20 @@ export interface components {
             /** @description what your tenant has of it */
             used: components["schemas"]["Used"];
             version: string;
+        };
+        InstallSkill: {
+            /** @description that shall have it, none = all; default as before, at first all */
+            agents?: string[];
+            /** @description a zip, a tar or a tar.gz of the folder, as base64; unpacked at most 16 MiB, 10 MiB a file, 1,000 files */
+            archive: string;
+            /** @description show what would be installed, and install nothing */
+            dry_run?: boolean;
+            /** @description where it came from, for people */
+            from?: string;
+            /** @description refuse it if there is one of that name */
+            new?: boolean;
+            /** @description the folder in it that holds SKILL.md; needed when there are several */
+            path?: string;
         };
         KeptHistories: {
             items: components["schemas"]["KeptHistory"][] | null;
@@ -2142,6 +2162,47 @@ export interface components {
             leader_only?: boolean;
             /** Format: int64 */
             signal: number;
+        };
+        Skill: {
+            /** @description that have it, by name; none = all agents of the tenant */
+            agents: string[] | null;
+            /** @description that its author wants approved beforehand; they approve nothing here */
+            allowed_tools?: string[] | null;
+            /** @description what it needs, in words */
+            compatibility?: string;
+            /** Format: date-time */
+            created_at: string;
+            description: string;
+            files?: string[] | null;
+            instructions?: string;
+            license?: string;
+            metadata?: {
+                [key: string]: string;
+            };
+            name: string;
+            /** Format: date-time */
+            updated_at: string;
+            /** @description that new runs get */
+            version: string;
+            /** @description those that are kept, the oldest first */
+            versions: components["schemas"]["SkillVersion"][] | null;
+            /** @description advice of the standard that it does not follow */
+            warnings?: string[] | null;
+        };
+        SkillList: {
+            items: components["schemas"]["Skill"][] | null;
+        };
+        SkillVersion: {
+            /** Format: int64 */
+            bytes: number;
+            description: string;
+            /** Format: int64 */
+            files: number;
+            /** @description where it came from, as its installer said */
+            from?: string;
+            /** Format: date-time */
+            installed_at: string;
+            version: string;
         };
         SlashCommand: {
             /** @description that works on it where the caller names none */

@@ -47,6 +47,7 @@ import (
 	"github.com/skete-dev/skete/sandbox/process"
 	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/server"
+	"github.com/skete-dev/skete/skill"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/tool"
 )
@@ -93,6 +94,7 @@ type running struct {
 	events     event.Log // those of the store, told to the audit log too
 	networks   *network.Service
 	secrets    *secret.Store
+	skills     *skill.Store
 	tokens     *secret.Tokens
 	gateway    *gateway.Gateway
 	supervisor *supervisor.Supervisor
@@ -186,6 +188,9 @@ func (r *running) open(ctx context.Context) error {
 		return err
 	}
 	r.histories.Recover()
+	if err := r.openSkills(ctx); err != nil {
+		return err
+	}
 	r.doing("reading the runs")
 	if err := r.openAgents(ctx); err != nil {
 		return err
@@ -342,7 +347,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.events, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
+		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Skills: r.skills, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(),
 		Audit: r.audit, Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if c.Bridges, err = r.store.KV(ctx, bridgesBucket); err != nil {

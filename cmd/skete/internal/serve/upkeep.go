@@ -14,6 +14,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/skill"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 )
@@ -54,6 +55,7 @@ type upkeep struct {
 	Runs      Runs
 	Schedules Schedules
 	Secrets   *secret.Store
+	Skills    *skill.Store
 	Records   func(ctx context.Context, tenant string) ([]store.ThreadRecords, error)
 	Histories Histories
 	Machines  Machines
@@ -182,6 +184,9 @@ func (u upkeep) erase(ctx context.Context, tenant string, roots map[thread.ID]bo
 		return e, err
 	}
 	if err := u.Secrets.Erase(ctx, tenant); err != nil {
+		return e, err
+	}
+	if err := u.Skills.Erase(ctx, tenant); err != nil {
 		return e, err
 	}
 	for id := range roots {
@@ -321,6 +326,9 @@ func (u upkeep) anything(ctx context.Context, tenant string) (bool, error) {
 	if len(u.Secrets.List(tenant)) > 0 {
 		return true, nil
 	}
+	if skills, err := u.Skills.List(ctx, tenant); err != nil || len(skills) > 0 {
+		return err == nil, err
+	}
 	if _, _, err := u.Pending.Get(ctx, tenant); err == nil {
 		return true, nil
 	}
@@ -354,7 +362,7 @@ func (r *running) openUpkeep(ctx context.Context) (upkeep, error) {
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return upkeep{
-		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Secrets: r.secrets, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
+		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Secrets: r.secrets, Skills: r.skills, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
 		Grants: []store.ThreadKeys{grants, bridges}, Pending: pending, Log: r.c.Log,
 	}, err
 }

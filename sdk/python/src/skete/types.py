@@ -200,6 +200,13 @@ class ChangeSecret(TypedDict):
     version: NotRequired[int]
 
 
+class ChangeSkill(TypedDict):
+    # none = all
+    agents: NotRequired[list[str]]
+    # new runs get this one, which is kept; its first 8 characters are enough
+    version: NotRequired[str]
+
+
 class Checked(TypedDict):
     # that events name
     blobs: int
@@ -593,6 +600,16 @@ class Info(TypedDict):
     # what your tenant has of it
     used: Used
     version: str
+
+
+InstallSkill = TypedDict('InstallSkill', {
+    'agents': "NotRequired[list[str]]",
+    'archive': "str",
+    'dry_run': "NotRequired[bool]",
+    'from': "NotRequired[str]",
+    'new': "NotRequired[bool]",
+    'path': "NotRequired[str]",
+})
 
 
 class KeptHistories(TypedDict):
@@ -1611,6 +1628,43 @@ class SetSandboxModels(TypedDict):
 class SignalProcess(TypedDict):
     leader_only: NotRequired[bool]
     signal: int
+
+
+class Skill(TypedDict):
+    # that have it, by name; none = all agents of the tenant
+    agents: list[str]
+    # that its author wants approved beforehand; they approve nothing here
+    allowed_tools: NotRequired[list[str]]
+    # what it needs, in words
+    compatibility: NotRequired[str]
+    created_at: str
+    description: str
+    files: NotRequired[list[str]]
+    instructions: NotRequired[str]
+    license: NotRequired[str]
+    metadata: NotRequired[dict[str, str]]
+    name: str
+    updated_at: str
+    # that new runs get
+    version: str
+    # those that are kept, the oldest first
+    versions: list[SkillVersion]
+    # advice of the standard that it does not follow
+    warnings: NotRequired[list[str]]
+
+
+class SkillList(TypedDict):
+    items: list[Skill]
+
+
+SkillVersion = TypedDict('SkillVersion', {
+    'bytes': "int",
+    'description': "str",
+    'files': "int",
+    'from': "NotRequired[str]",
+    'installed_at': "str",
+    'version': "str",
+})
 
 
 class SlashCommand(TypedDict):
