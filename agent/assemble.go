@@ -43,6 +43,9 @@ type Parts struct {
 	Tools     *tool.Registry
 	Spawner   tool.Spawner
 	Tasks     tool.Tasks
+	Skills    tool.Skills // nil = there are none
+	// TellSkills adds what the prompt says of Skills.
+	TellSkills func(context.Context, *thread.Context) error
 	// Live shows what is on its way. It never blocks.
 	Live func(runs.Live)
 	// Applied, Patient, Tree, Patience, Now and Logger are as in Config; Now and Logger
@@ -135,6 +138,7 @@ func (w *assembly) tools(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
 		Files: w.files, Commands: w.Machine.Commands, Past: w.Machine.Past, Boot: w.Machine.Boot, Dir: w.Machine.Dir,
 		Media: model.Info().Media, Documents: model.Info().Documents,
+		Skills: w.Skills,
 		Person: w.Thread.Depth() == 0, Planning: w.Thread.Depth() == 0 && w.State.Run.Started.Planning,
 		ResultBytesMax: min(prompt.Window(w.State, model.Info())/6, 20_000) * 4,
 	}
@@ -245,6 +249,9 @@ func (w *assembly) surroundings(ctx context.Context) (thread.Context, error) {
 			f.Text = ""
 		}
 		about.Memory = append(about.Memory, f)
+	}
+	if w.TellSkills != nil {
+		return about, w.TellSkills(ctx, &about)
 	}
 	return about, nil
 }

@@ -430,7 +430,7 @@ func (r *Runner) resultOf(c *runs.Call, l landing) thread.ToolCompleted {
 	}
 	done := thread.ToolCompleted{
 		Call: c.ID, Tool: c.Name, Blocks: res.Blocks, Failed: res.Failed, Code: res.Code, Exit: res.Exit, Bytes: res.Bytes,
-		Took: took, Files: l.files, Todos: res.Todos, PlanAccepted: res.PlanAccepted, Compact: res.Compact, Usage: res.Usage, CostUSD: res.CostUSD, Steps: res.Steps,
+		Took: took, Files: l.files, Todos: res.Todos, PlanAccepted: res.PlanAccepted, Compact: res.Compact, Skill: res.Skill, Usage: res.Usage, CostUSD: res.CostUSD, Steps: res.Steps,
 	}
 	if err := prompt.OffloadResult(r.c.Blobs, &done, r.resultTokensMax(), res.Whole); err != nil {
 		r.c.Logger.Error("a result could not be kept", "call", c.ID, "err", err)

@@ -25,6 +25,9 @@ type Machine struct {
 	Call func(context.Context) (done func())
 	// Past is the history for the agent's own tools, nil = none is kept.
 	Past tool.Past
+	// Mount makes an absolute directory hold what a tar does, and nothing else. No program of
+	// the machine's user can change it. nil = that cannot be, and there are no skills.
+	Mount func(ctx context.Context, dir string, tar []byte) error
 	// Services are nil for machines that keep no programs running.
 	Services tool.Services
 	// Inside opens a connection to a new agent in the machine (package agent/inside),

@@ -128,7 +128,9 @@ type Context struct {
 	Now    time.Time     `json:"now"`
 	Memory []ContextFile `json:"memory,omitempty"`
 	Skills []ContextFile `json:"skills,omitempty"`
-	Note   string        `json:"note,omitempty"` // about the machine: isolation, tools, directory
+	// Pinned lists the skills with the versions that the run keeps, as JSON.
+	Pinned string `json:"pinned_blob,omitempty"`
+	Note   string `json:"note,omitempty"` // about the machine: isolation, tools, directory
 }
 
 // ContextFile is a file that the prompt shows.
@@ -246,6 +248,8 @@ type ToolCompleted struct {
 	PlanAccepted bool `json:"plan_accepted,omitempty"`
 	// Compact: the call asks for a shorter conversation.
 	Compact *CompactAsked `json:"compact,omitempty"`
+	// Skill is the one that the call has taught.
+	Skill string `json:"skill,omitempty"`
 }
 
 // FileChange is a file of the thread that was written, or deleted (Blob "").

@@ -18,6 +18,7 @@ type Env struct {
 	Tasks    Tasks
 	Past     Past // nil = no history of the files is kept
 	Services Services
+	Skills   Skills // nil = there are none
 	// Agents are the kinds of sub-agents that Spawner knows.
 	Agents []Agent
 	// Person: there is one to ask. Planning: the run begins with a plan that a person

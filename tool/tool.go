@@ -125,6 +125,7 @@ type Result struct {
 	// PlanAccepted and Compact are as in thread.ToolCompleted.
 	PlanAccepted bool
 	Compact      *thread.CompactAsked
+	Skill        string // as in thread.ToolCompleted
 	// Usage, CostUSD and Steps of sub-agents.
 	Usage   llm.Usage
 	CostUSD float64

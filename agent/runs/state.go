@@ -41,6 +41,8 @@ type State struct {
 	Rules []definition.Rule
 	// Todos are the plan.
 	Todos []thread.Todo
+	// Learned are the skills that were taught, by name.
+	Learned []string
 	// Epoch grows whenever Items changed other than by growing at their end.
 	Epoch int
 	// EpochSeq is the event that did so last.
@@ -60,6 +62,9 @@ type State struct {
 	archives []archive
 	undo     []before // what compactions replaced, for Rewound
 }
+
+// learnedMax bounds Learned: an agent in a sandbox writes the events itself.
+const learnedMax = 200
 
 // CurrentRun is one activation.
 type CurrentRun struct {
@@ -413,6 +418,9 @@ func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 	}
 	if b.Compact != nil {
 		s.askCompact(e, b.Compact)
+	}
+	if b.Skill != "" && !slices.Contains(s.Learned, b.Skill) && len(s.Learned) < learnedMax {
+		s.Learned = append(s.Learned, b.Skill)
 	}
 	s.Run.spend(thread.Spent{Steps: b.Steps, Usage: b.Usage, CostUSD: b.CostUSD})
 	if b.Todos != nil && !b.Failed {

@@ -34,7 +34,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 		Budget: func() thread.Budget { return e.budgetLeft(k.c.Now()) },
 	}
 	w := newSession(sessionConfig{
-		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories,
+		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories, Skills: k.c.Skills,
 		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func(ev thread.Event) {
 			e.progress(s, k.c.Now())
 			switch ev.Body.(type) {

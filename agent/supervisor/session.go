@@ -32,6 +32,7 @@ type sessionConfig struct {
 	Machines Machines
 	// Memories is the backend of /memories of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
+	Skills   Skills // nil = there are none
 	Tools    *tool.Registry
 	Spawner  tool.Spawner
 	Tasks    tool.Tasks
@@ -165,6 +166,14 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 			return p, err
 		}
 		p.Memories = memories
+	}
+	known, err := w.skills(ctx)
+	if err != nil {
+		return p, err
+	}
+	if known != nil {
+		p.Skills = known
+		p.TellSkills = func(ctx context.Context, about *thread.Context) error { return known.tell(ctx, w.c.Blobs, about) }
 	}
 	return p, nil
 }

@@ -47,6 +47,8 @@ type Config struct {
 	Command func(name string) (definition.Command, error)
 	// Commands lists them; nil = there are none.
 	Commands func() []definition.CommandEntry
+	// Skills are what tenants have installed; nil = no run has skills.
+	Skills Skills
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	// Template reports whether there is a template of a name: that of a program's name is

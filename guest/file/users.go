@@ -3,6 +3,7 @@ package file
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"github.com/skete-dev/skete/errs"
 )
@@ -12,14 +13,28 @@ type runner struct {
 	quick, slow func(context.Context, func() error) error
 }
 
+// direct runs code with the process's own rights.
+var direct = runner{plainly, plainly}
+
+func plainly(_ context.Context, run func() error) error { return guarded(run) }
+
+// skillsDir is where the host puts skills. It is root's, so that no program of the user can
+// change them, or put a link in the way.
+const skillsDir = "/skills"
+
+// ofSkills reports whether a path is of the skills, which are written as root also where
+// commands may not ask for root.
+func (s *Service) ofSkills(name string) bool {
+	return s.threads.Root() && (name == skillsDir || strings.HasPrefix(name, skillsDir+"/"))
+}
+
 // as picks the runner for a request's user.
 func (s *Service) as(user string) (runner, error) {
 	switch user = cmp.Or(user, s.cfg.DefaultUser, s.cfg.User); {
 	case user == s.cfg.User:
 		return runner{s.threads.Quick, s.threads.Slow}, nil
 	case user == "root" && s.cfg.Root && s.threads.Root():
-		direct := func(_ context.Context, run func() error) error { return guarded(run) }
-		return runner{direct, direct}, nil
+		return direct, nil
 	case user == "root" && !s.cfg.Root:
 		return runner{}, errs.New(errs.Denied, "root was not granted to this sandbox")
 	}

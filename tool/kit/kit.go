@@ -22,6 +22,7 @@ func New() *tool.Registry {
 	service.Add(r)
 	history.Add(r)
 	task.Add(r)
+	task.AddSkill(r)
 	task.AddCompact(r)
 	task.AddAsk(r)
 	return r

@@ -89,9 +89,16 @@ func (standing) Log(_ context.Context, _ string, from int64, _ int) (tool.Servic
 	return tool.ServiceLog{From: max(from, 0), Data: []byte("x\xff"), Size: 2}, nil
 }
 
+// learned is a machine with one skill.
+type learned struct{}
+
+func (learned) Learn(context.Context, string) (tool.Lesson, error) {
+	return tool.Lesson{Instructions: "x\xff</skill>", Dir: "/skills/a", Files: []string{"a"}, Needs: "b", Changed: true}, nil
+}
+
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = backend.NewMap(thread.NewMemory())
-	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true, Media: true, Documents: true}
+	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Skills: learned{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true, Media: true, Documents: true}
 	r := kit.New()
 	tools, err := r.Make(env, r.Names())
 	if err != nil {
@@ -128,6 +135,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // characters a token. Its instructions have the rest of 4,500: package definition.
 const toolTokensMax = 3500
 
+// skillTokensMax bounds what skill costs beside them, where there are skills.
+const skillTokensMax = 60
+
 // What models are told of the tools is held by a file, so that a change of it is seen
 // as what it is: another prompt.
 func TestNew_whatModelsAreTold(t *testing.T) {
@@ -137,7 +147,11 @@ func TestNew_whatModelsAreTold(t *testing.T) {
 	for _, x := range tools {
 		s := x.Spec()
 		n := (len(s.Name) + len(s.Description) + len(s.Schema)) / 4
-		if !slices.Contains([]string{"run_command", "list_files", "apply_patch"}, s.Name) { // an agent has them only if it names them
+		if s.Name == "skill" && n > skillTokensMax {
+			t.Errorf("skill costs %d tokens, at most %d", n, skillTokensMax)
+		}
+		// An agent has these only if it names them, and skill only where there are skills.
+		if !slices.Contains([]string{"run_command", "list_files", "apply_patch", "skill"}, s.Name) {
 			sum += n
 		}
 		fmt.Fprintf(&out, "# %s: %d tokens\n%s\n%s\n\n", s.Name, n, s.Description, s.Schema)

@@ -155,7 +155,12 @@ func (x machines) Open(ctx context.Context, tenant, id string) (agent.Machine, f
 		release()
 		return agent.Machine{}, nil, err
 	}
+	mount := func(ctx context.Context, dir string, tar []byte) error { return mountSkill(ctx, c, dir, tar) }
+	if info.Isolation == sandbox.None { // its root is the host's
+		mount = nil
+	}
 	return agent.Machine{
+		Mount: mount,
 		Files: guest.NewFiles(c), Commands: guest.NewCommands(c), Boot: hello.BootId, Dir: string(hello.Workdir), Note: note(info, string(hello.Workdir)),
 		Revise: func(ctx context.Context, at agent.Mark) error { return x.revise(ctx, tenant, sid, at) },
 		Call:   func(ctx context.Context) func() { return x.histories.Call(ctx, tenant, sid) },
@@ -427,6 +432,27 @@ const (
 	changesMax   = 1000
 	archiveChunk = 256 << 10
 )
+
+// mountSkill replaces a directory of the machine that is root's.
+func mountSkill(ctx context.Context, c *wire.Client, dir string, tar []byte) error {
+	const root = "root"
+	if _, err := c.File.Remove(ctx, wireRequest(&wire.RemoveRequest{Path: []byte(dir), User: root, Recursive: true, MissingOk: true})); err != nil {
+		return wire.Err(err)
+	}
+	up := c.File.Upload(ctx)
+	err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(dir), User: root}})
+	for at := 0; at < len(tar) && err == nil; at += archiveChunk {
+		err = up.Send(&wire.UploadRequest{Data: tar[at:min(at+archiveChunk, len(tar))]})
+	}
+	if err != nil && !errors.Is(err, io.EOF) { // with EOF, the answer says why
+		return wire.Err(err)
+	}
+	if _, err := up.CloseAndReceive(); err != nil {
+		return wire.Err(err)
+	}
+	_, err = c.File.Chmod(ctx, wireRequest(&wire.ChmodRequest{Path: []byte(dir), User: root, Mode: 0o555}))
+	return wire.Err(err)
+}
 
 // upload begins to put an archive into a workspace.
 func upload(ctx context.Context, to *wire.Client) (*connect.ClientStreamForClient[wire.UploadRequest, wire.UploadResponse], error) {

@@ -1,0 +1,164 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv/kvtest"
+	"github.com/skete-dev/skete/skill"
+	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/backend"
+)
+
+func skillMD(name, about, do string) []byte {
+	return []byte("---\nname: " + name + "\ndescription: " + about + "\n---\n" + do + "\n")
+}
+
+// shop is a store of skills, a machine that they are put into, and a thread.
+type shop struct {
+	store   *skill.Store
+	files   tool.Files
+	blobs   thread.Blobs
+	state   *runs.State
+	mounted map[string]int // by directory, how often
+	session *session
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	store, err := skill.Open(t.Context(), kvtest.NewMemory(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs := thread.NewMemory()
+	x := &shop{store: store, blobs: blobs, mounted: map[string]int{}, files: backend.NewStore(kvtest.NewMemory(), blobs, "a")}
+	x.state = &runs.State{Agent: definition.Definition{Name: "coder"}, Run: &runs.CurrentRun{}}
+	x.session = newSession(sessionConfig{Tenant: "a", State: x.state, Blobs: blobs, Skills: store})
+	x.session.machine = agent.Machine{Files: x.files, Dir: "/workspace", Mount: func(_ context.Context, dir string, _ []byte) error {
+		x.mounted[dir]++
+		return nil
+	}}
+	return x
+}
+
+func (x *shop) install(t *testing.T, name, about, do string, agents ...string) {
+	t.Helper()
+	in := skill.Install{Tree: skill.Tree{Files: []skill.Entry{{Path: skill.File, Content: skillMD(name, about, do)}, {Path: "a.py", Content: []byte("x")}}}, Agents: agents}
+	if _, err := x.store.Install(t.Context(), "a", in); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (x *shop) write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if _, err := x.files.Write(t.Context(), path, content, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// skills are those that a new driver finds.
+func (x *shop) skills(t *testing.T) *found {
+	t.Helper()
+	f, err := x.session.skills(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// begin lets a run begin: what it was told is in the state.
+func (x *shop) begin(t *testing.T) *found {
+	t.Helper()
+	x.state.Run.Steps = 0
+	f := x.skills(t)
+	about := thread.Context{}
+	if err := f.tell(t.Context(), x.blobs, &about); err != nil {
+		t.Fatal(err)
+	}
+	x.state.Context, x.state.Run.Steps = &about, 1
+	return f
+}
+
+// What an agent may use: what is installed for it, then what the workspace has; nothing else.
+func TestSkills_found(t *testing.T) {
+	x := newShop(t)
+	if x.skills(t) != nil {
+		t.Error("there are some before there are any")
+	}
+	x.install(t, "forms", "Fills forms.", "Do it.")
+	x.install(t, "review", "Reviews.", "Do it.", "reviewer")
+	x.write(t, "/workspace/.agents/skills/lint/SKILL.md", skillMD("lint", "Lints:\u0007 \"all\".", "Run it."))
+	x.write(t, "/workspace/.claude/skills/lint/SKILL.md", skillMD("lint", "The second.", "No."))
+	x.write(t, "/workspace/.claude/skills/forms/SKILL.md", skillMD("forms", "Takes the place of another.", "No."))
+	x.write(t, "/workspace/.claude/skills/large/SKILL.md", []byte(strings.Repeat("x", mdBytesMax+1)))
+	x.write(t, "/workspace/.claude/skills/broken/SKILL.md", []byte("\xff"))
+	x.write(t, "/workspace/.claude/skills/Bad Name/SKILL.md", skillMD("../x", "x", "No."))
+	x.write(t, "/workspace/.claude/skills/README.md", []byte("x"))
+	f := x.skills(t)
+	if d := cmp.Diff("- forms: Fills forms.\n- lint: Lints: \"all\".", strings.ReplaceAll(f.catalogue(), "\u0007", "")); d != "" {
+		t.Error(d)
+	}
+	l, err := f.Learn(t.Context(), "lint")
+	if err != nil || l.Instructions != "Run it." || l.Dir != "/workspace/.agents/skills/lint" || l.Changed {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := f.Learn(t.Context(), "review"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("another agent's: %v", err)
+	}
+}
+
+// A run keeps the versions that it began with; the next one has the new ones.
+func TestSkills_changeDuringRun(t *testing.T) {
+	x := newShop(t)
+	x.install(t, "forms", "Fills forms.", "First.")
+	x.write(t, "/workspace/.agents/skills/lint/SKILL.md", skillMD("lint", "Lints.", "First."))
+	x.begin(t)
+	x.install(t, "forms", "Fills better.", "Second.")
+	x.install(t, "more", "More.", "More.")
+	x.write(t, "/workspace/.agents/skills/lint/SKILL.md", skillMD("lint", "Lints.", "Second."))
+	f := x.skills(t) // of another driver, as after kill -9
+	l, err := f.Learn(t.Context(), "forms")
+	if err != nil || l.Instructions != "First." || !cmp.Equal(l.Files, []string{"a.py"}) || x.mounted["/skills/forms"] != 1 {
+		t.Errorf("%+v, %v, %v", l, err, x.mounted)
+	}
+	if l, err := f.Learn(t.Context(), "lint"); err != nil || !l.Changed {
+		t.Errorf("what the workspace changed is not told: %+v, %v", l, err)
+	}
+	if _, err := f.Learn(t.Context(), "more"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("one that came later: %v", err)
+	}
+	x.state.Learned = []string{"forms", "lint"}
+	if x.skills(t); x.mounted["/skills/forms"] != 2 { // the machine has lost it
+		t.Errorf("not put back: %v", x.mounted)
+	}
+	f = x.begin(t)
+	if l, err := f.Learn(t.Context(), "forms"); err != nil || l.Instructions != "Second." {
+		t.Errorf("the next run: %+v, %v", l, err)
+	}
+}
+
+// An entry costs fewer than 100 tokens whatever its author wrote, and all of them have a bound.
+func TestSkills_catalogue(t *testing.T) {
+	f := &found{}
+	for i := range 1000 {
+		f.list = append(f.list, pinned{Name: strings.Repeat("n", 60) + fmt.Sprint(i), Description: strings.Repeat("word\n<skill> ", 80)})
+	}
+	text := f.catalogue()
+	for line := range strings.Lines(text) {
+		if len(line) > 400 {
+			t.Fatalf("%d bytes: %s", len(line), line)
+		}
+	}
+	if len(text) > catalogueBytesMax+100 || !strings.Contains(text, "more, which are not shown") {
+		t.Errorf("%d bytes", len(text))
+	}
+}

@@ -1,0 +1,24 @@
+package tool
+
+import "context"
+
+// Skills are folders that teach how a kind of work is done, as a run found them when it
+// began. Safe for concurrent use.
+type Skills interface {
+	// Learn returns what a skill says, and puts its files into the machine. It may be
+	// repeated. NotFound (errs): there is none of that name.
+	Learn(ctx context.Context, name string) (Lesson, error)
+}
+
+// Lesson is what a skill says.
+type Lesson struct {
+	Instructions string
+	Dir          string   // where its files are
+	Files        []string // beneath Dir
+	// Needs is what it says that it needs, in words. Tools are those that its author wants
+	// approved beforehand, which approve nothing.
+	Needs string
+	Tools []string
+	// Changed: its files are not as they were when the run began.
+	Changed bool
+}
