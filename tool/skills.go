@@ -15,10 +15,7 @@ type Lesson struct {
 	Instructions string
 	Dir          string   // where its files are
 	Files        []string // beneath Dir
-	// Needs is what it says that it needs, in words. Tools are those that its author wants
-	// approved beforehand, which approve nothing.
-	Needs string
-	Tools []string
+	Needs        string   // what it says that it needs, in words
 	// Changed: its files are not as they were when the run began.
 	Changed bool
 }

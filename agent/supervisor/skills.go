@@ -221,7 +221,7 @@ func (f *found) Learn(ctx context.Context, name string) (tool.Lesson, error) {
 
 func lesson(s skill.Skill, p pinned, files []string) tool.Lesson {
 	files = slices.DeleteFunc(files, func(f string) bool { return f == skill.File })
-	return tool.Lesson{Instructions: s.Instructions, Dir: p.Dir, Files: files, Needs: s.Compatibility, Tools: s.AllowedTools}
+	return tool.Lesson{Instructions: s.Instructions, Dir: p.Dir, Files: files, Needs: s.Compatibility}
 }
 
 // mount puts the files of an installed skill into the machine.
