@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/skill"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
 )
@@ -95,6 +96,10 @@ func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep, *held
 	r.secrets, err = secret.Open(t.Context(), secret.Config{KV: kv, Sealer: sealer})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.secrets.Close()) })
+	known, err := r.store.KV(t.Context(), "skills")
+	must(t, err)
+	r.skills, err = skill.Open(t.Context(), known, t.TempDir())
+	must(t, err)
 	u, err := r.openUpkeep(t.Context())
 	must(t, err)
 	h := &held{}
@@ -135,6 +140,10 @@ func TestUpkeep_resumes(t *testing.T) {
 	}
 	keep(t, u, "a", "forge")
 	keep(t, u, "b", "forge")
+	for _, tenant := range []string{"a", "b"} {
+		_, err := u.Skills.Install(ctx, tenant, skill.Install{Tree: skill.Tree{Files: []skill.Entry{{Path: skill.File, Content: []byte("---\nname: forge\ndescription: Forges.\n---\n")}}}})
+		must(t, err)
+	}
 	u.Resume(ctx)
 	if len(held.boxes["a"]) != 1 || len(u.Secrets.List("a")) != 1 {
 		t.Fatal("what nobody asked to erase is gone")
@@ -159,6 +168,11 @@ func TestUpkeep_resumes(t *testing.T) {
 	must(t, err)
 	if keys := keysOf(t, ctx, secrets); !cmp.Equal(keys, []string{"b/forge"}) || len(u.Secrets.List("a")) != 0 {
 		t.Errorf("left are the secrets %q", keys)
+	}
+	known, err := s.KV(ctx, "skills")
+	must(t, err)
+	if keys := keysOf(t, ctx, known); !cmp.Equal(keys, []string{"b/forge"}) {
+		t.Errorf("left are the skills %q", keys)
 	}
 	var told []string
 	must(t, s.Events().Newest(ctx, event.Sandbox, func(e event.Event) error {
