@@ -349,7 +349,7 @@ func (k *Sandbox) power(ctx context.Context, p *selector.Provider, root template
 func (k *Sandbox) begin(ctx context.Context, p *selector.Provider, m sandbox.Machine, root template.Rootfs) error {
 	err := k.keys.Tell(ctx, m.Guest())
 	if err == nil {
-		err = startServices(ctx, m.Guest(), root, k.record().Info.Spec)
+		err = startServices(ctx, m.Guest(), root, k.record().Info.Spec, false)
 	}
 	if err == nil {
 		return nil

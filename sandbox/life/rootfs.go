@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
@@ -39,13 +40,17 @@ func RootfsFor(ctx context.Context, t sandbox.Templates, spec sandbox.Spec, c sa
 }
 
 // startServices declares the services of a machine that has just booted, starts what
-// the template is for, and waits until that is ready. Invalid: it does not get so.
-func startServices(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec) error {
+// the template is for, unless that has begun, and waits until it is ready. Invalid: it
+// does not get so.
+func startServices(ctx context.Context, c *wire.Client, root template.Rootfs, spec sandbox.Spec, begun bool) error {
 	if spec.NoStart {
 		return nil
 	}
 	if err := declared.AtBoot(ctx, c, spec.Services); err != nil { // calls that load or list them report it; the sandbox runs
 		slog.WarnContext(ctx, "services of a sandbox are not declared", "error", err)
+	}
+	if begun {
+		return nil
 	}
 	err := service.Begin(ctx, c, service.Of(root.Use))
 	if failed, is := errors.AsType[*service.Error](err); is {
@@ -53,4 +58,14 @@ func startServices(ctx context.Context, c *wire.Client, root template.Rootfs, sp
 			WithHint("without starting it a sandbox can be looked into: `--no-start`, \"no_start\": true")
 	}
 	return err
+}
+
+// readyAgain bounds how long what was ready may take to be so again.
+const readyAgain = 2 * time.Second
+
+// stillReady looks whether what was started in a warm machine, and was ready, is so now.
+func stillReady(ctx context.Context, c *wire.Client, root template.Rootfs) error {
+	s := service.Of(root.Use)
+	s.Start, s.Timeout = "", readyAgain // it runs
+	return service.Begin(ctx, c, s)
 }

@@ -24,12 +24,19 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Provider, root templat
 	info := k.record().Info
 	spec := info.Spec
 	network := k.d.Network(ctx, info) // before it has a machine: it may wait
-	warm := k.d.Pool.Claim(ctx, pool.ShapeOf(spec, p.Name(), root, k.d.GuestID), k.id)
+	boot := sandbox.Boot{ID: k.id, Spec: spec, Rootfs: root, Network: network}.BootFile()
+	var setting string
+	if !spec.NoStart {
+		setting = pool.Setting(boot)
+	}
+	warm := k.d.Pool.Claim(ctx, pool.ShapeOf(spec, p.Name(), root, k.d.GuestID), k.id, setting)
 	if warm == nil {
 		return false, nil
 	}
-	b := sandbox.Boot{ID: warm.ID, Name: k.id, Spec: spec, Rootfs: root, Network: network}
-	if err = snapshot.Adopt(ctx, warm.Machine.Guest(), b.BootFile(), k.d.now); err != nil {
+	if err = snapshot.Adopt(ctx, warm.Machine.Guest(), boot, k.d.now); err == nil && warm.Begun {
+		err = stillReady(ctx, warm.Machine.Guest(), root)
+	}
+	if err != nil {
 		k.d.Pool.Discard(warm.ID)
 		if ctx.Err() != nil {
 			return true, k.notBuilt(ctx, err)
@@ -45,7 +52,7 @@ func (k *Sandbox) moveIn(ctx context.Context, p *selector.Provider, root templat
 	k.d.Pool.Taken(warm.ID)
 	// Not before: others wait to move in, and this may take a while.
 	if err = k.counted(ctx, quota.Machine(spec).Plus(quota.Kept(spec))); err == nil {
-		err = startServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec)
+		err = startServices(ctx, warm.Machine.Guest(), root, k.record().Info.Spec, warm.Begun)
 	}
 	if err != nil {
 		if uerr := k.unbuild(); uerr != nil {

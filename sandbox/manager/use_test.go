@@ -135,6 +135,44 @@ func TestUse_startIsNoCommand(t *testing.T) {
 	}
 }
 
+// What a template starts is ready in a warm machine before a sandbox has it, if its
+// commands see what the sandbox's do; it is started once.
+func TestUse_beforeTheSandbox(t *testing.T) {
+	t.Parallel()
+	_, s := used(t, template.Use{
+		Start: "echo begun $WHO; echo x >>/tmp/started; exec sleep 1000", Ready: "test -s /tmp/started",
+	}, 1)
+	started := func(spec sandbox.Spec) (begun bool, wrote string) {
+		t.Helper()
+		must(t, s.full(t.Context(), 1))
+		before := time.Now()
+		id := s.make(t, spec).ID
+		res, err := s.guest(t, id).Process.Get(t.Context(), connect.NewRequest(&wire.GetProcessRequest{Key: service.Key}))
+		if errs.Is(wire.Err(err), errs.NotFound) {
+			return false, ""
+		}
+		must(t, wire.Err(err))
+		if n := s.shell(t, id, "wc -l </tmp/started"); n != "1" {
+			t.Errorf("it was started %s times", n)
+		}
+		return time.Unix(0, res.Msg.Process.GetStartedUnixNs()).Before(before), s.began(t, id)
+	}
+	if begun, wrote := started(sandbox.Spec{}); !begun || wrote != "begun\n" {
+		t.Errorf("begun before the sandbox: %v; it wrote %q", begun, wrote)
+	}
+	for range 2 { // booted, since there is no other, and then in a warm one
+		if begun, wrote := started(sandbox.Spec{Env: map[string]string{"WHO": "me"}}); begun || wrote != "begun me\n" {
+			t.Errorf("with an environment of its own, begun before the sandbox: %v; it wrote %q", begun, wrote)
+		}
+	}
+	if claims, _ := s.claims(); claims != 2 {
+		t.Errorf("%d sandboxes have machines that were warm", claims)
+	}
+	if _, wrote := started(sandbox.Spec{NoStart: true}); wrote != "" {
+		t.Errorf("against the specification it wrote %q", wrote)
+	}
+}
+
 func TestUse_inWarmMachines(t *testing.T) {
 	t.Parallel()
 	_, s := used(t, template.Use{Start: "echo begun $WHO; exec sleep 1000", Ready: `test "$WHO" = good`, ReadyTimeout: time.Second}, 1)

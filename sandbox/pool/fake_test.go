@@ -46,6 +46,8 @@ type world struct {
 	boot      func(ctx context.Context) error
 	memory    pool.Host
 	boots     *admission.Gate
+	use       template.Use // of the template
+	startErr  error        // of what it starts
 	creates   int
 	isolation sandbox.Isolation
 
@@ -259,7 +261,7 @@ func (s *server) resolve(_ context.Context, spec sandbox.Spec) (pool.Shape, temp
 	if name == "" {
 		name = "host"
 	}
-	root := template.Rootfs{Name: name, Hash: s.w.rootfs}
+	root := template.Rootfs{Name: name, Hash: s.w.rootfs, Use: s.w.use}
 	return pool.ShapeOf(spec, "fake", root, "g1"), root, nil
 }
 
@@ -379,6 +381,7 @@ func (p provider) Create(ctx context.Context, b sandbox.Boot) (m sandbox.Machine
 	}
 	err = p.s.step(func() error {
 		f := newMachine(b.ID)
+		f.startErr = w.startErr
 		f.still.Store(b.From != "")
 		f.from = b.From
 		w.set(func() { w.machines[b.ID] = f })
@@ -426,6 +429,25 @@ type machine struct {
 	from   string     // the snapshot's directory, which it needs
 	still  atomic.Bool
 	called atomic.Bool // by its own name, since it came up
+
+	startErr error
+	started  atomic.Bool // what the template is for
+}
+
+type fakeProcess struct {
+	wire.UnimplementedProcessHandler
+	m *machine
+}
+
+func (h fakeProcess) Start(_ context.Context, r *connect.Request[wire.StartRequest]) (*connect.Response[wire.StartResponse], error) {
+	switch {
+	case h.m.still.Load() || !h.m.called.Load():
+		return nil, errors.New("a copy starts what is to have its own randomness")
+	case h.m.startErr != nil:
+		return nil, h.m.startErr
+	}
+	h.m.started.Store(true)
+	return connect.NewResponse(&wire.StartResponse{Process: &wire.ProcessInfo{Key: r.Msg.Key}}), nil
 }
 
 type fakeControl struct {
@@ -466,6 +488,7 @@ func newMachine(id sandbox.ID) *machine {
 	m := &machine{id: id, conns: make(chan net.Conn), done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.Handle(wire.NewControlHandler(fakeControl{m: m}))
+	mux.Handle(wire.NewProcessHandler(fakeProcess{m: m}))
 	m.server = &http.Server{Handler: mux}
 	go func() { _ = m.server.Serve(m) }()
 	return m
@@ -534,7 +557,7 @@ func (h *handle) Resume(context.Context) error {
 
 func (h *handle) Snapshot(ctx context.Context, dir string, frozen func(context.Context) error) error {
 	w := h.s.w
-	if !h.f.still.Load() {
+	if !h.f.still.Load() || h.f.started.Load() {
 		return errors.New("a machine is saved whose commands run")
 	}
 	err := h.s.step(func() error {

@@ -5,7 +5,7 @@
 //	err := p.Load(ctx)                  // what an earlier server left; nothing is touched
 //	p.Recover(ctx, used)                // attach what is whole, destroy the rest
 //	p.Start()                           // refills from here on
-//	m := p.Claim(ctx, shape, sandboxID) // nil: none is warm; boot one
+//	m := p.Claim(ctx, shape, sandboxID, Setting(boot)) // nil: none is warm; boot one
 //	p.Taken(m.ID)                       // the sandbox's record names the machine now
 //
 // A member is a complete machine of no tenant, with an ID, a workspace and a
@@ -34,6 +34,12 @@
 // (ADR 0023). The snapshot is the pool's own, and a cache: one that does not
 // load, does not pay, is of a shape that is not wanted, or takes the last of the
 // disk is removed, and members boot. It outlives the server.
+//
+// What a template starts is started in a member too, and is ready when it is warm: for
+// a sandbox whose commands have the same environment, directory and network as it
+// had, so that nothing differs from its being started later. What the latest sandbox of
+// a shape had decides whether that is done; what does not get ready so is left to the
+// sandbox, as is all where a sandbox is not to start it.
 //
 // All methods are safe for concurrent use. A nil *Pool has nothing.
 package pool
@@ -159,6 +165,7 @@ type member struct {
 	state     state // as rec's, or further
 	machine   sandbox.Machine
 	volume    sandbox.Volume
+	setting   string // of its commands until it is claimed
 	unwatch   context.CancelFunc
 	saves     bool      // a snapshot is to be taken of it when it is made
 	compares  bool      // it is booted to see whether the snapshot pays
@@ -180,6 +187,10 @@ type kind struct {
 	replaced   uint64
 	failures   int
 	notUntil   time.Time
+	// Of what the template starts; see ahead.
+	begun         string // the setting in which it was started last
+	plain         bool   // the latest sandbox had another one
+	notAheadUntil time.Time
 	// Of its snapshot; see source.
 	saving       bool // a member is being made that it is to be taken of
 	saveFailures int
@@ -195,6 +206,8 @@ type Member struct {
 	// From is the snapshot whose files the machine needs; "" = none. Until Taken
 	// or Discard the pool holds it.
 	From sandbox.SnapshotID
+	// Begun: what the template is for was started, and was ready then.
+	Begun bool
 }
 
 // New returns a pool that does nothing before Load, Recover and Start. One that
@@ -238,12 +251,18 @@ func New(d Deps, c Config) *Pool {
 // the caller boots one. When it returns the claim is durable, and what was the
 // pool's is the caller's: it calls Taken when the sandbox's record names the
 // machine, or Discard. It waits while many claims are between here and there.
-func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID) *Member {
+//
+// setting is that of the sandbox's commands; "": what the template is for must not have
+// been started.
+func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID, setting string) *Member {
 	if p == nil || !p.c.enabled() {
 		return nil
 	}
 	for {
-		m := p.pick(s)
+		m, useless := p.pick(s, setting)
+		if useless != nil {
+			p.end(useless)
+		}
 		if m == nil {
 			return nil
 		}
@@ -266,16 +285,17 @@ func (p *Pool) Claim(ctx context.Context, s Shape, by sandbox.ID) *Member {
 		p.kinds[s].claims++
 		p.mu.Unlock()
 		p.nudge()
-		return &Member{ID: r.ID, Machine: m.machine, Volume: m.volume, From: r.From}
+		return &Member{ID: r.ID, Machine: m.machine, Volume: m.volume, From: r.From, Begun: r.Begun != ""}
 	}
 }
 
-// pick takes the oldest warm member of a shape out of the pool, and counts.
-func (p *Pool) pick(s Shape) *member {
+// pick takes the oldest warm member of a shape that is of use out of the pool, and counts.
+// If there is none, one that is of no use goes too: another takes its place.
+func (p *Pool) pick(s Shape, setting string) (best, useless *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil
+		return nil, nil
 	}
 	k := p.kind(s)
 	now := time.Now()
@@ -283,19 +303,21 @@ func (p *Pool) pick(s Shape) *member {
 	if !k.emulated { // one costs the host's processors more than its boot does, also when it idles
 		k.demand.add(now)
 	}
-	var best *member
-	for _, m := range p.members {
-		if m.state == warm && m.rec.Shape == s && (best == nil || m.rec.MadeAt.Before(best.rec.MadeAt)) {
-			best = m
-		}
+	if k.begun != "" {
+		k.plain = setting != k.begun
 	}
+	best, other := p.oldest(s, setting)
 	if best == nil {
 		k.misses++
-		return nil
+		if other != nil {
+			other.state = ending
+			other.unwatch()
+		}
+		return nil, other
 	}
 	best.state = claimed
 	best.unwatch()
-	return best
+	return best, nil
 }
 
 // kind returns what is known of a shape. Preconditions: p.mu is held.

@@ -71,7 +71,7 @@ func TestPool_fillsGivesAndRefills(t *testing.T) {
 		s := w.start(t, sized(3), 0, false, nil)
 		eventually(t, "three are warm", s.settled(3))
 		by := sandbox.NewID()
-		m := s.p.Claim(t.Context(), shape("hash-1"), by)
+		m := s.p.Claim(t.Context(), shape("hash-1"), by, "")
 		if m == nil || m.Machine.ID() != m.ID || m.Volume.Path == "" {
 			t.Fatalf("%+v", m)
 		}
@@ -85,7 +85,7 @@ func TestPool_fillsGivesAndRefills(t *testing.T) {
 		}
 		other := aSpec
 		other.MemoryMB = 512
-		if m := s.p.Claim(t.Context(), pool.ShapeOf(other, "fake", template.Rootfs{Name: "host", Hash: "hash-1"}, "g1"), by); m != nil {
+		if m := s.p.Claim(t.Context(), pool.ShapeOf(other, "fake", template.Rootfs{Name: "host", Hash: "hash-1"}, "g1"), by, ""); m != nil {
 			t.Error("a machine of another shape was given")
 		}
 		kinds := s.p.Status().Kinds
@@ -110,7 +110,7 @@ func TestClaim_givesNothingTwice(t *testing.T) {
 		var wg sync.WaitGroup
 		for range n + 20 {
 			wg.Go(func() {
-				m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+				m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 				if m == nil {
 					return
 				}
@@ -143,15 +143,15 @@ func TestClaim_waitsWhileManyMoveIn(t *testing.T) {
 		eventually(t, "all are warm", s.settled(n))
 		var first *pool.Member
 		for range pool.ClaimsAtOnce {
-			first = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+			first = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 		}
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		if m := s.p.Claim(over, shape("hash-1"), sandbox.NewID()); m != nil {
+		if m := s.p.Claim(over, shape("hash-1"), sandbox.NewID(), ""); m != nil {
 			t.Error("it did not wait")
 		}
 		got := make(chan *pool.Member)
-		go func() { got <- s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()) }()
+		go func() { got <- s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "") }()
 		synctest.Wait()
 		select {
 		case <-got:
@@ -174,8 +174,8 @@ func TestClaim_isFenced(t *testing.T) {
 		eventually(t, "it is warm", one.settled(1))
 		two := w.start(t, sized(1), 0, false, nil)
 		eventually(t, "it is attached", two.settled(1))
-		a := one.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
-		b := two.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+		a := one.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
+		b := two.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 		if a == nil || b != nil {
 			t.Errorf("%v and %v", a, b)
 		}
@@ -190,12 +190,12 @@ func TestPool_oneMemberFollowsACreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := w.start(t, pool.Config{DemandMax: 1}, 0, false, nil)
-		if s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()) != nil {
+		if s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "") != nil {
 			t.Fatal("it had one already")
 		}
 		eventually(t, "one for one create", s.settled(1))
 		<-time.After(9 * time.Minute)
-		m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+		m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 		if m == nil {
 			t.Fatal("it went before its ten minutes")
 		}
@@ -217,7 +217,7 @@ func TestPool_noMemberFollowsACreateOfAnEmulatedMachine(t *testing.T) {
 		w.isolation = sandbox.MicroVMEmulated
 		s := w.start(t, pool.Config{DemandMax: 1}, 0, false, nil)
 		for range 5 {
-			_ = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+			_ = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 			<-time.After(time.Minute)
 			if !s.settled(0)() {
 				t.Error("a member was made")
@@ -237,7 +237,7 @@ func TestPool_noMemberFollowsACreateWhereThereIsNoRoom(t *testing.T) {
 				w := newWorld(t)
 				w.memory = host
 				s := w.start(t, pool.Config{DemandMax: 1}, 0, false, nil)
-				_ = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+				_ = s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 				<-time.After(time.Minute)
 				if !s.settled(0)() {
 					t.Error("a member was made all the same")
@@ -258,7 +258,7 @@ func TestPool_shapesWithoutConfigurationAreFew(t *testing.T) {
 		for n := range 40 {
 			other := shape("hash-1")
 			other.MemoryMB = 256 + n
-			_ = s.p.Claim(t.Context(), other, sandbox.NewID())
+			_ = s.p.Claim(t.Context(), other, sandbox.NewID(), "")
 			<-time.After(time.Second)
 		}
 		<-time.After(3 * time.Minute)
@@ -274,13 +274,13 @@ func TestPool_demandMakesMembersAndIsForgotten(t *testing.T) {
 		w := newWorld(t)
 		s := w.start(t, pool.Config{DemandMax: 2, AtOnce: 2}, 0, false, nil)
 		for range 3 {
-			if s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()) != nil {
+			if s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "") != nil {
 				t.Fatal("it had one already")
 			}
 		}
 		eventually(t, "one for three creates", s.settled(1))
 		for range 30 {
-			if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()); m != nil {
+			if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), ""); m != nil {
 				s.p.Discard(m.ID)
 			}
 		}
@@ -395,8 +395,8 @@ func TestPool_survivesACrash(t *testing.T) {
 		w := newWorld(t)
 		s := w.start(t, sized(3), 0, false, nil)
 		eventually(t, "three are warm", s.settled(3))
-		orphan := s.p.Claim(t.Context(), shape("hash-1"), "sbx_never")
-		given := s.p.Claim(t.Context(), shape("hash-1"), "sbx_is")
+		orphan := s.p.Claim(t.Context(), shape("hash-1"), "sbx_never", "")
+		given := s.p.Claim(t.Context(), shape("hash-1"), "sbx_is", "")
 		s.kill()
 		creates := w.creates
 		s = w.start(t, sized(1), 0, false, func(id sandbox.ID) bool { return id == given.ID })
@@ -440,11 +440,11 @@ func TestCrash_atEveryStepConverges(t *testing.T) {
 			}
 			<-time.After(100 * time.Millisecond)
 		}
-		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()); m != nil {
+		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), ""); m != nil {
 			taken[m.ID] = true // the sandbox's record is there
 			s.p.Taken(m.ID)
 		}
-		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()); m != nil {
+		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), ""); m != nil {
 			s.p.Discard(m.ID)
 		}
 		for range 50 {
@@ -471,7 +471,7 @@ func TestCrash_atEveryStepConverges(t *testing.T) {
 					script(t, w.start(t, sized(2), at, after, nil), taken)
 					next := w.start(t, sized(2), 0, false, func(id sandbox.ID) bool { return taken[id] })
 					eventually(t, "it is full again", next.settled(2))
-					if m := next.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()); m == nil || taken[m.ID] {
+					if m := next.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), ""); m == nil || taken[m.ID] {
 						t.Errorf("the next server gave %v", m)
 					} else {
 						next.p.Discard(m.ID)
@@ -514,7 +514,7 @@ func model(t *testing.T, rt *rapid.T) {
 	for range rapid.IntRange(1, 25).Draw(rt, "steps") {
 		switch rapid.SampledFrom([]string{"claim", "discard", "pass", "long", "end", "template", "crash", "restart", "short", "plenty", "spoil", "full", "room"}).Draw(rt, "do") {
 		case "claim":
-			if m := s.p.Claim(t.Context(), shape(rootfs), sandbox.NewID()); m != nil {
+			if m := s.p.Claim(t.Context(), shape(rootfs), sandbox.NewID(), ""); m != nil {
 				if given[m.ID] {
 					rt.Fatalf("%s was given twice", m.ID)
 				}
@@ -522,7 +522,7 @@ func model(t *testing.T, rt *rapid.T) {
 				s.p.Taken(m.ID)
 			}
 		case "discard":
-			if m := s.p.Claim(t.Context(), shape(rootfs), sandbox.NewID()); m != nil {
+			if m := s.p.Claim(t.Context(), shape(rootfs), sandbox.NewID(), ""); m != nil {
 				s.p.Discard(m.ID)
 			}
 		case "pass":

@@ -39,6 +39,8 @@ type record struct {
 	MadeAt time.Time  `json:"made_at"`
 	// From is the snapshot that it was made from, whose files it needs.
 	From sandbox.SnapshotID `json:"from,omitempty"`
+	// Begun is the setting in which what the template is for was started; "" = it was not.
+	Begun string `json:"begun,omitempty"`
 }
 
 func keyOf(id sandbox.ID) string { return Prefix + string(id) }

@@ -94,6 +94,9 @@ func (p *Pool) attach(ctx context.Context, m *member) error {
 	}
 	p.mu.Lock()
 	m.state = warm
+	if m.rec.Begun != "" {
+		p.kind(m.rec.Shape).begun = m.rec.Begun
+	}
 	p.mu.Unlock()
 	p.watch(m)
 	return nil
@@ -537,7 +540,7 @@ func (p *Pool) inTurn(m *member, make func(context.Context) (time.Duration, erro
 	defer cancel()
 	took, err = make(ctx)
 	switch {
-	case err == nil && !m.saves: // else it took a snapshot too
+	case err == nil && !m.saves && m.rec.Begun == "": // else it did more than to boot
 		turn.End(admission.Up)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		turn.End(admission.Late)
@@ -547,19 +550,25 @@ func (p *Pool) inTurn(m *member, make func(context.Context) (time.Duration, erro
 
 // made notes how it went.
 func (p *Pool) made(m *member, err error, took time.Duration) {
-	fromSnapshot := m.rec.From != ""
-	if fromSnapshot && (err == nil || p.d.Ctx.Err() == nil) {
-		p.restored(m, err, took)
+	fromSnapshot, powered := m.rec.From != "", err
+	if notAhead(err) {
+		powered = nil // it came up well
+	}
+	if fromSnapshot && (powered == nil || p.d.Ctx.Err() == nil) {
+		p.restored(m, powered, took)
 	}
 	if m.compares {
-		p.compared(m, err, took)
+		p.compared(m, powered, took)
 	}
 	p.mu.Lock()
 	k := p.kind(m.rec.Shape)
 	if m.saves {
 		k.saving = false
 	}
-	if err == nil {
+	if notAhead(err) {
+		k.notAheadUntil = time.Now().Add(aheadAgain)
+	}
+	if powered == nil {
 		k.failures, k.notUntil, k.makeMS = 0, time.Time{}, millis(took)
 		if fromSnapshot {
 			k.restoreMS = k.makeMS
@@ -571,19 +580,21 @@ func (p *Pool) made(m *member, err error, took time.Duration) {
 		k.failures++
 	}
 	p.mu.Unlock()
-	if err == nil {
+	switch {
+	case err == nil:
 		p.watch(m)
 		p.nudge()
 		return
-	}
-	if p.d.Ctx.Err() == nil {
+	case notAhead(err):
+		p.d.Log.Warn("what a template starts does not get ready in a warm machine; it is started when a sandbox has one", "template", m.rec.Shape.Template, "error", err)
+	case p.d.Ctx.Err() == nil:
 		p.d.Log.Error("cannot make a warm machine; will try again", "provider", m.rec.Shape.Provider, "template", m.rec.Shape.Template, "error", err)
 	}
 	p.finish(context.WithoutCancel(p.d.Ctx), m)
 }
 
 // make makes a member: the registry knows of it first. It returns how long that
-// took, a snapshot of it left out.
+// took, a snapshot of it and what its template starts left out.
 func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) (took time.Duration, err error) {
 	began := time.Now()
 	provider, found := p.d.Provider(m.rec.Shape.Provider)
@@ -603,6 +614,9 @@ func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) (took 
 		}
 	}
 	r := m.rec
+	if r.Begun, err = p.ahead(ctx, m, root); err != nil {
+		return took, err
+	}
 	r.State = warm
 	if err := p.write(ctx, m, r); err != nil {
 		return 0, err
@@ -610,6 +624,9 @@ func (p *Pool) make(ctx context.Context, m *member, root template.Rootfs) (took 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.rec, m.state = r, warm
+	if r.Begun != "" {
+		p.kind(r.Shape).begun = r.Begun
+	}
 	return took, nil
 }
 
@@ -637,8 +654,9 @@ func (p *Pool) power(ctx context.Context, m *member, provider sandbox.Provider, 
 	if err != nil {
 		return fmt.Errorf("boot: %w", err)
 	}
-	m.machine, m.volume = machine, volume
-	return practise(ctx, machine.Guest(), b.BootFile(), p.d.Now, b.From != "")
+	boot := b.BootFile()
+	m.machine, m.volume, m.setting = machine, volume, Setting(boot)
+	return practise(ctx, machine.Guest(), boot, p.d.Now, b.From != "")
 }
 
 // workspace makes a member's: empty, or as it was when its snapshot was taken.

@@ -110,7 +110,7 @@ func TestSnapshot_staysForThoseWhoNeedIt(t *testing.T) {
 			if m != nil {
 				s.p.Discard(m.ID)
 			}
-			if m = s.p.Claim(t.Context(), shape("hash-1"), by); m == nil {
+			if m = s.p.Claim(t.Context(), shape("hash-1"), by, ""); m == nil {
 				t.Fatal("none came from the snapshot")
 			}
 		}
@@ -310,7 +310,7 @@ func TestSnapshot_isGivenUp(t *testing.T) {
 func (s *server) claimAll(t *testing.T) {
 	t.Helper()
 	for s.warm() > 0 {
-		m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID())
+		m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), "")
 		if m == nil {
 			t.Fatal("none is warm")
 		}
@@ -408,11 +408,11 @@ func TestCrash_atEveryStepOfASnapshotConverges(t *testing.T) {
 			}
 		}
 		until(s.settled(2))
-		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()); m != nil {
+		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), ""); m != nil {
 			taken[m.ID] = true // the sandbox's record is there
 			s.p.Taken(m.ID)
 		}
-		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID()); m != nil {
+		if m := s.p.Claim(t.Context(), shape("hash-1"), sandbox.NewID(), ""); m != nil {
 			s.p.Discard(m.ID)
 		}
 		until(s.settled(2))
