@@ -106,9 +106,13 @@ const sessionHeader = "Mcp-Session-Id"
 
 // message is what is looked at of a request's body.
 type message struct {
-	Method string          `json:"method"`
-	ID     json.RawMessage `json:"id"`
-	Params struct {
+	JSONRPC string          `json:"jsonrpc"`
+	Method  string          `json:"method"`
+	ID      json.RawMessage `json:"id"`
+	Params  struct {
+		Name       string          `json:"name"`
+		Arguments  json.RawMessage `json:"arguments"`
+		Meta       json.RawMessage `json:"_meta"`
 		RequestID  json.RawMessage `json:"requestId"`
 		ClientInfo struct {
 			Name    string `json:"name"`
@@ -130,6 +134,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := call{outer: r, scopes: who.Scopes, program: programIn(session)}
+	var m message
 	if r.Method == http.MethodPost {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, requestBytesMax))
 		if err != nil {
@@ -137,8 +142,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		var m message
-		_ = json.Unmarshal(body, &m) // what is wrong with it the SDK says
+		if json.Unmarshal(body, &m) != nil {
+			m.JSONRPC = "" // what is wrong with it the SDK says
+		}
 		prefix := who.Owner + "\n" + session + "\n"
 		switch {
 		case m.Method == "initialize":
@@ -151,7 +157,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			c.cancelled = gone
 		}
 	}
-	h.http.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	if !h.quick(w, r, m) {
+		h.http.ServeHTTP(w, r)
+	}
 }
 
 func refuseBody(w http.ResponseWriter, err error) {

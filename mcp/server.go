@@ -3,6 +3,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,35 +107,40 @@ func (s *Server) refuseScope(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// handler answers calls of a tool. What goes wrong is a result, for the model.
+// handler answers calls of a tool.
 func (s *Server) handler(t *tool) sdk.ToolHandler {
-	return func(ctx context.Context, req *sdk.CallToolRequest) (res *sdk.CallToolResult, err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				s.Log.Error("panic in a tool", "tool", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				res, err = failure(errs.New(errs.Internal, "internal error in %s", t.name)), nil
-			}
-		}()
-		in, err := t.read(req.Params.Arguments)
-		if err != nil {
-			return failure(err), nil
-		}
-		ctx, stop := cancellable(client.Through(ctx, programOf(ctx, req)))
-		defer stop()
+	return func(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 		defer s.progress(ctx, req, t.name)()
-		res, err = t.run(ctx, s, in)
-		if err != nil {
-			return failure(err), nil
-		}
-		return bounded(res), nil
+		return s.call(ctx, t, programOf(ctx, req), req.Params.Arguments), nil
 	}
+}
+
+// call does what a tool does, for a client's program. What goes wrong is a result, for
+// the model.
+func (s *Server) call(ctx context.Context, t *tool, program string, args json.RawMessage) (res *sdk.CallToolResult) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Log.Error("panic in a tool", "tool", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			res = failure(errs.New(errs.Internal, "internal error in %s", t.name))
+		}
+	}()
+	in, err := t.read(args)
+	if err != nil {
+		return failure(err)
+	}
+	ctx, stop := cancellable(client.Through(ctx, cmp.Or(program, "mcp")))
+	defer stop()
+	if res, err = t.run(ctx, s, in); err != nil {
+		return failure(err)
+	}
+	return bounded(res)
 }
 
 // programOf is the name of the client.
 func programOf(ctx context.Context, req *sdk.CallToolRequest) string {
 	info := req.ClientInfo()
 	if info == nil || info.Name == "" {
-		return cmp.Or(callOf(ctx).program, "mcp")
+		return callOf(ctx).program
 	}
 	return strings.TrimSpace(info.Name + " " + info.Version)
 }
