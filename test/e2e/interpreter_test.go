@@ -94,13 +94,10 @@ func TestInterpreter(t *testing.T) {
 	results := map[string]map[string]string{}
 	var methods []string
 	for _, f := range interpreters {
-		t.Run(f.name, func(t *testing.T) { results[f.name] = b.methods(t, f, 10, &methods) })
+		t.Run(f.name, func(t *testing.T) { results[f.name] = b.methods(t, b.run(f, f.script), 10, &methods) })
 	}
 	t.Run("Undo", func(t *testing.T) { interpreterUndo(t, b) })
 	t.Run("Killed", func(t *testing.T) { interpreterKilled(t, b) })
-	if len(results) < len(interpreters) {
-		t.Skip("skipped: not all SDKs could be tried; the table is not compared")
-	}
 	checkTable(t, "methods: made by TestInterpreter", names(interpreters), methods, results)
 }
 

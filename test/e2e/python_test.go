@@ -54,9 +54,17 @@ func (b *bridged) destroyAll() {
 // The package for Python does what it says, on a real machine: the client, runs of
 // agents, who may do what, and the sandbox for LangChain's Deep Agents, which passes
 // LangChain's own tests of sandboxes.
-func TestPython(t *testing.T) {
+func TestPython(t *testing.T) { pythonTests(t, false) }
+
+// The same in machines with a kernel of their own.
+func TestPython_qemu(t *testing.T) {
+	byHand(t)
+	pythonTests(t, true)
+}
+
+func pythonTests(t *testing.T, qemu bool) {
 	b := &bridged{address: listenAddress(t)}
-	b.world = newWorld(t, "--providers", "gvisor", "--listen", b.address)
+	b.world = newWorldOf(t, qemu, "--listen", b.address)
 	b.withModel(acting, map[string]string{"careful.yaml": careful})
 	b.start()
 	made, err := b.c.CreateKey(b.ctx(), api.CreateKey{Name: "py-tests", Tenant: "py"})

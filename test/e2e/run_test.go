@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func (w *world) withModel(script string, agents map[string]string) {
 	path := filepath.Join(w.t.TempDir(), "script.yaml")
 	files := map[string]string{
 		path:                                script,
-		filepath.Join(w.home, "skete.yaml"): "models:\n  - {name: play, vendor: script, script: " + path + "}\nmodel: play\n",
+		filepath.Join(w.home, "skete.yaml"): "models:\n  - {name: play, vendor: script, script: " + strconv.Quote(path) + "}\nmodel: play\n",
 	}
 	for name, text := range agents {
 		files[filepath.Join(w.home, "agents", name)] = text

@@ -84,9 +84,9 @@ type typescript struct {
 	up                  *llmtest.Server
 }
 
-func newTypeScript(t *testing.T) *typescript {
+func newTypeScript(t *testing.T, qemu bool) *typescript {
 	ts := &typescript{address: listenAddress(t), node: browser.Node(t)}
-	ts.world = newWorld(t, "--providers", "gvisor", "--listen", ts.address)
+	ts.world = newWorldOf(t, qemu, "--listen", ts.address)
 	ts.app = newApp(t, buildTypeScript(t), browser.Install(t, typescriptDir))
 	ts.up = llmtest.NewServer(tolerant{llmtest.Chat{}}, scripted)
 	t.Cleanup(ts.up.Close)
@@ -164,7 +164,20 @@ func scripted(_ int, seen llmtest.Seen) llmtest.Reply {
 // The package skete of npm does what docs/bridges.md says of it, and so does its backend for
 // deep agents; the page's tables are made of what this test sees.
 func TestTypeScript(t *testing.T) {
-	ts := newTypeScript(t)
+	ts := newTypeScript(t, false)
+	ts.scripts(t)
+	t.Run("example", ts.example)
+	t.Run("killed", ts.killed)
+}
+
+// The same in machines with a kernel of their own.
+func TestTypeScript_qemu(t *testing.T) {
+	byHand(t)
+	newTypeScript(t, true).scripts(t)
+}
+
+// scripts run what calls each method, of the client and of the backend.
+func (ts *typescript) scripts(t *testing.T) {
 	for _, x := range []struct{ script, name string }{{"client.mjs", "client"}, {"backend.mjs", "backend"}} {
 		t.Run(x.name, func(t *testing.T) {
 			cmd := ts.run(x.script)
@@ -186,8 +199,6 @@ func TestTypeScript(t *testing.T) {
 			checkMethods(t, "typescript "+x.name, methods)
 		})
 	}
-	t.Run("example", ts.example)
-	t.Run("killed", ts.killed)
 }
 
 // checkMethods compares a list of docs/bridges.md with what was seen to work.

@@ -11,12 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/test/browser"
@@ -38,57 +35,27 @@ func (b *bridged) vercelEnv() []string {
 	return []string{"SKETE_URL=http://" + b.address, "SKETE_KEY=" + b.key}
 }
 
+// vercels are the places in which Vercel's SDK is tried, by their columns of the table.
+var vercels = []foreign{
+	{"@vercel/sandbox 3.5.0", nil, "everything.mjs", false},
+	{"QEMU", nil, "everything.mjs", true},
+}
+
 // Every method that Vercel's SDK exports, unmodified but for its fetch, team and token:
 // the table of docs/bridges.md is made of what this test sees.
 func TestVercel_everyMethod(t *testing.T) {
-	b := newBridged(t, foreign{})
-	cmd := b.vercelScript("everything.mjs")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s\n%s\n%s", err, out, stderr.String(), b.log)
+	results := map[string]map[string]string{}
+	var methods []string
+	for _, f := range vercels {
+		t.Run(f.name, func(t *testing.T) {
+			if f.qemu {
+				byHand(t)
+			}
+			b := newBridged(t, f)
+			results[f.name] = b.methods(t, b.vercelScript(f.script), 50, &methods)
+		})
 	}
-	var table strings.Builder
-	table.WriteString("| method | @vercel/sandbox 3.5.0 |\n| --- | --- |\n")
-	count := 0
-	for line := range bytes.Lines(out) {
-		var c called
-		b.ok(json.Unmarshal(line, &c))
-		if !slices.Contains([]string{"works", "differs", "refused"}, c.Result) {
-			t.Errorf("%s %s: %s", c.Method, c.Result, c.Note)
-		}
-		fmt.Fprintf(&table, "| %s | %s |\n", c.Method, c.Result)
-		count++
-	}
-	if count < 50 {
-		t.Fatalf("only %d methods were called\n%s", count, stderr.String())
-	}
-	checkVercelTable(t, table.String())
-}
-
-// checkVercelTable compares the table of docs/bridges.md with what was seen.
-func checkVercelTable(t *testing.T, seen string) {
-	t.Helper()
-	const page, begin, end = "../../docs/bridges.md", "<!-- methods: made by TestVercel_everyMethod -->\n", "<!-- end of Vercel's methods -->"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	table, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table", page)
-	}
-	if *updateBridges {
-		if err := os.WriteFile(page, []byte(head+begin+seen+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if d := cmp.Diff(table, seen); d != "" {
-		t.Errorf("the table of %s is not what was seen (-update writes it):\n%s", page, d)
-	}
+	checkTable(t, "methods: made by TestVercel_everyMethod", names(vercels), methods, results)
 }
 
 // What a client of Vercel's SDK changed is a revision by its key, and undo takes it back.
