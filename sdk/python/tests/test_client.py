@@ -57,6 +57,10 @@ def test_a_command_as_it_runs(sandbox: Sandbox) -> None:
 def test_a_command_in_the_background(sandbox: Sandbox) -> None:
     p = sandbox.start_command("head -c 40000000 /dev/zero; echo end; sleep 100", background=True)
     assert p.wait(0.1)["state"] == "running"
+    for _ in range(100):  # a slow machine has written nothing yet
+        if p.get()["stdout"]["size"]:
+            break
+        p.wait(0.1)
     p.kill()
     assert p.wait()["state"] == "exited" and p.exit_code == 137
     pieces = list(p)
