@@ -361,8 +361,11 @@ func (f *front) take(block []byte) {
 		}
 	}
 	for _, x := range []struct{ to, from **string }{
-		{&f.Name, &one.Name}, {&f.Description, &one.Description}, {&f.License, &one.License},
-		{&f.Compatibility, &one.Compatibility}, {&f.AllowedTools, &one.AllowedTools},
+		{&f.Name, &one.Name},
+		{&f.Description, &one.Description},
+		{&f.License, &one.License},
+		{&f.Compatibility, &one.Compatibility},
+		{&f.AllowedTools, &one.AllowedTools},
 	} {
 		if *x.from != nil {
 			*x.to = *x.from

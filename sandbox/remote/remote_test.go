@@ -80,7 +80,8 @@ func (s *service) CanPause() bool                                           { re
 func (s *service) Notes() []string                                          { return nil }
 func (s *service) Put(context.Context, Place, string, string, []byte) error { return s.answer() }
 func (s *service) Run(context.Context, Place, string) (string, error)       { return "", s.answer() }
-func (s *service) Start(context.Context, Place, string) (string, error)     { return "x", s.answer() }
+
+func (s *service) Start(context.Context, Place, string) (string, error) { return "x", s.answer() }
 
 func (s *service) Await(ctx context.Context, _ Place, _ string) (string, error) {
 	<-ctx.Done()

@@ -500,11 +500,15 @@ func metadataOf(text string) (map[string]string, error) {
 }
 
 func (b *Bridge) kill(w http.ResponseWriter, r *http.Request) error {
-	id := sandboxOf(r)
-	if _, err := b.find(r.Context(), id); err != nil {
+	id, tenant := sandboxOf(r), auth.From(r.Context()).Tenant
+	info, err := b.Sandboxes.Get(r.Context(), tenant, id)
+	if err != nil {
 		return err
 	}
-	if err := b.Sandboxes.Destroy(r.Context(), auth.From(r.Context()).Tenant, id); err != nil {
+	if info.State == sandbox.Destroyed { // one that has failed has files, which end here
+		return errs.New(errs.NotFound, "the sandbox %s is %s", clientID(id), info.State)
+	}
+	if err := b.Sandboxes.Destroy(r.Context(), tenant, id); err != nil {
 		return err
 	}
 	ctx := context.WithoutCancel(r.Context())

@@ -128,6 +128,7 @@ func (b *bridged) editor(args ...string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 // The protocol's own client library, as an editor: the table of docs/bridges.md is made of
 // what this test sees.
 func TestACP_everyMethod(t *testing.T) {
+	t.Parallel()
 	b := newEdited(t)
 	cmd, stderr := b.editor()
 	out, err := cmd.Output()
@@ -157,6 +158,7 @@ func TestACP_everyMethod(t *testing.T) {
 // its end, and nothing is done twice. Then the editor's agent is killed: the session can be
 // loaded again, while its run goes on.
 func TestACP_killed(t *testing.T) {
+	t.Parallel()
 	b := newEdited(t)
 	cmd, stderr := b.editor("killed")
 	in, err := cmd.StdinPipe()

@@ -25,6 +25,7 @@ const serverPeakMB = 400
 // moment, and costs the server no memory: files larger than the disk, terminals of sizes
 // that there are not, watches of what goes away, calls of a sandbox that is paused.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	b := &bridged{address: listenAddress(t)}
 	b.world = newWorld(t, "--providers", "gvisor", "--set", "defaults.disk_mb=256", "--listen", b.address)
 	b.start()

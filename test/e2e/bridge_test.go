@@ -27,6 +27,9 @@ import (
 	"github.com/skete-dev/skete/test/browser"
 )
 
+// pageMutex is of docs/bridges.md, parts of which are written by tests that run side by side.
+var pageMutex sync.Mutex
+
 var updateBridges = flag.Bool("update", false, "write the table of docs/bridges.md")
 
 // bridgeDir has scripts and the exact versions of what they use.
@@ -180,6 +183,7 @@ type called struct{ Method, Result, Note string }
 // unmodified but for its two addresses and the key: the page's table is made of what
 // this test sees.
 func TestBridge_everyMethod(t *testing.T) {
+	t.Parallel()
 	results := map[string]map[string]string{}
 	var methods []string
 	for _, f := range foreigns {
@@ -238,6 +242,8 @@ func checkTable(t *testing.T, title string, clients, methods []string, results m
 	t.Helper()
 	what, _, _ := strings.Cut(title, ":")
 	const page = "../../docs/bridges.md"
+	pageMutex.Lock()
+	defer pageMutex.Unlock()
 	begin, end := "<!-- "+title+" -->\n", "<!-- end of "+what+" -->"
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -315,6 +321,7 @@ func readTable(table string) (results map[string]map[string]string, methods []st
 // What a client of others changed is a revision by its key, and undo takes it back:
 // a file that it wrote, and what its command did.
 func TestBridge_undo(t *testing.T) {
+	t.Parallel()
 	b := newBridged(t, foreigns[1])
 	cmd := b.run(foreigns[1], "writes.mjs")
 	cmd.Stderr = os.Stderr
@@ -347,6 +354,7 @@ func TestBridge_undo(t *testing.T) {
 // A command that a client of others has started goes on when the server is killed; the
 // client finds it by its own method, and sees how it ended.
 func TestBridge_killed(t *testing.T) {
+	t.Parallel()
 	for _, f := range foreigns[:2] {
 		t.Run(f.name, func(t *testing.T) {
 			b := newBridged(t, f)

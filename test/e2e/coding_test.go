@@ -128,6 +128,7 @@ const (
 // speak, write by their own tools and run commands. What they did is a run, whose undo takes it
 // back, and the key with which the model is asked is nowhere in the sandbox.
 func TestCodingAgents(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("skipped: -short; it installs a gigabyte")
 	}

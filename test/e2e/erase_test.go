@@ -102,6 +102,7 @@ func (l *leaving) left(v *visitor) (found []string) {
 // history, of those that were destroyed before neither, no snapshot, no link.
 // Killed in the middle, the next start ends it; other tenants lose nothing.
 func TestEraseTenant_nothingIsLeft(t *testing.T) {
+	t.Parallel()
 	address := listenAddress(t)
 	m := emulated(t, "--listen", address)
 	v := newVisitor(m.world, address)

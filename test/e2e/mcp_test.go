@@ -74,6 +74,7 @@ func (b *bridged) withMCP(cmd *exec.Cmd) *exec.Cmd {
 // The clients of the protocol's own SDKs use every tool, over both transports: the table of
 // docs/bridges.md is made of what this test sees.
 func TestMCP_everyTool(t *testing.T) {
+	t.Parallel()
 	b := newModelled(t, false)
 	results := map[string]map[string]string{}
 	var methods, clients []string
@@ -95,6 +96,7 @@ func TestMCP_everyTool(t *testing.T) {
 // The server is killed in the middle of a call and started again: the client sees an error,
 // its next call works, and the command in the background is there with its output.
 func TestMCP_killed(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"http", "stdio"} {
 		t.Run(way, func(t *testing.T) {
 			b := newModelled(t, false)

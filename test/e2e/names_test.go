@@ -90,6 +90,7 @@ func certified(t *testing.T, names ...string) (cert tls.Certificate, file string
 // A client that has a domain and a key, and no address: names of its own for the API
 // and for each sandbox, with TLS at a proxy in front of the server.
 func TestBridge_names(t *testing.T) {
+	t.Parallel()
 	ns := nameserver(t)
 	back := listenAddress(t)
 	cert, ca := certified(t, "skete.test", "*.preview.skete.test")

@@ -195,6 +195,7 @@ func (n *networked) calls(l *loginHost, c *oauthClient, when string) {
 // server, until the secret is deleted. No token is in the sandbox's memory and disk, nor in
 // what the server keeps and logs.
 func TestNetwork_oauth(t *testing.T) {
+	t.Parallel()
 	net := newInternet(t)
 	l := newLoginHost(net)
 	n := net.server(nil, "--providers", "gvisor", "--log-level", "debug")

@@ -91,6 +91,7 @@ func pythonTests(t *testing.T, qemu bool) {
 // What a command writes arrives whole though the server is killed meanwhile, and
 // commands that are waited for run once and are answered.
 func TestPython_killed(t *testing.T) {
+	t.Parallel()
 	b := newBridged(t, foreign{})
 	cmd := b.python(filepath.Join(pythonDir, "killed.py"))
 	in, err := cmd.StdinPipe()
@@ -131,6 +132,7 @@ func TestPython_killed(t *testing.T) {
 
 // The example of a Deep Agent plans, edits, runs and is undone; the history says who did what.
 func TestPython_deepAgent(t *testing.T) {
+	t.Parallel()
 	b := newBridged(t, foreign{})
 	steps := []llm.Block{
 		callOf("call_0", "write_todos", map[string]any{"todos": []map[string]string{{"content": "write it", "status": "in_progress"}}}),

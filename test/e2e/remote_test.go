@@ -50,6 +50,7 @@ func remoteProvider(t testing.TB, dir, at, key string) *remote.Provider {
 // Machines elsewhere pass the suite that all providers pass, with a second server of
 // ours as the service.
 func TestRemote_suite(t *testing.T) {
+	t.Parallel()
 	b, at, key := newService(t)
 	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
 		dir := t.TempDir()
@@ -112,6 +113,7 @@ else: {text: Done.}
 // A run on A whose sandbox is a machine of B: it outlives a kill of A; while B is dead A
 // says so, and it goes on when B is back. Its files have a history, which is A's.
 func TestRemote_run(t *testing.T) {
+	t.Parallel()
 	b, at, key := newService(t)
 	keyFile := filepath.Join(t.TempDir(), "key")
 	b.ok(os.WriteFile(keyFile, []byte(key+"\n"), 0o600))
@@ -145,7 +147,10 @@ func TestRemote_run(t *testing.T) {
 	}
 
 	b.kill()
-	_, err = sb.RunCommand(a.ctx(), api.RunCommand{Argv: []string{"true"}})
+	hasty, err := client.New(client.Config{Socket: client.SocketPath(a.home), ReconnectTimeout: time.Second})
+	a.ok(err)
+	defer hasty.Close()
+	_, err = hasty.Sandbox(info.ID).RunCommand(a.ctx(), api.RunCommand{Argv: []string{"true"}})
 	if err == nil || !strings.Contains(err.Error(), "the service of the sandbox's machine does not answer") || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("while B is dead A says: %v", err)
 	}

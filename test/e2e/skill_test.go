@@ -77,6 +77,7 @@ func (w *world) outputs(run string) (list []string) {
 // kill -9 of the server is still there, is taught by a model's call, and its script runs in
 // the sandbox, where nothing can change it.
 func TestSkill(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel(learning, nil)
 	w.start()

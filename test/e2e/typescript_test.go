@@ -164,6 +164,7 @@ func scripted(_ int, seen llmtest.Seen) llmtest.Reply {
 // The package skete of npm does what docs/bridges.md says of it, and so does its backend for
 // deep agents; the page's tables are made of what this test sees.
 func TestTypeScript(t *testing.T) {
+	t.Parallel()
 	ts := newTypeScript(t, false)
 	ts.scripts(t)
 	t.Run("example", ts.example)
@@ -205,6 +206,8 @@ func (ts *typescript) scripts(t *testing.T) {
 func checkMethods(t *testing.T, name string, methods []string) {
 	t.Helper()
 	const page = "../../docs/bridges.md"
+	pageMutex.Lock()
+	defer pageMutex.Unlock()
 	text, err := os.ReadFile(page)
 	must(t, err)
 	begin, end := "<!-- "+name+": made by TestTypeScript -->\n", "<!-- end of "+name+" -->"
@@ -291,6 +294,7 @@ func (ts *typescript) killed(t *testing.T) {
 // The types of the backend are those that deepagents asks for, and the bridge of three
 // methods in docs/bridges.md is right as it stands there.
 func TestTypeScript_types(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/bridges.md")
 	must(t, err)
 	block := regexp.MustCompile("(?s)```ts\n(// three-methods\\.ts\n.*?)```").FindSubmatch(text)

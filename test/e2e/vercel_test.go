@@ -44,6 +44,7 @@ var vercels = []foreign{
 // Every method that Vercel's SDK exports, unmodified but for its fetch, team and token:
 // the table of docs/bridges.md is made of what this test sees.
 func TestVercel_everyMethod(t *testing.T) {
+	t.Parallel()
 	results := map[string]map[string]string{}
 	var methods []string
 	for _, f := range vercels {
@@ -60,6 +61,7 @@ func TestVercel_everyMethod(t *testing.T) {
 
 // What a client of Vercel's SDK changed is a revision by its key, and undo takes it back.
 func TestVercel_undo(t *testing.T) {
+	t.Parallel()
 	b := newBridged(t, foreign{})
 	cmd := b.vercelScript("writes.mjs")
 	cmd.Stderr = os.Stderr
@@ -88,6 +90,7 @@ func TestVercel_undo(t *testing.T) {
 // A detached command goes on when the server is killed; the client finds it by its own
 // method, sees how it ended, and has all of its output.
 func TestVercel_killed(t *testing.T) {
+	t.Parallel()
 	b := newBridged(t, foreign{})
 	cmd := b.vercelScript("killed.mjs")
 	in, err := cmd.StdinPipe()
@@ -150,6 +153,7 @@ func (b *bridged) hostApp() string {
 // The host app of examples/vercel shows what its agent says while it works, and leaves no
 // sandbox, whether it is waited for or not.
 func TestVercel_hostApp(t *testing.T) {
+	t.Parallel()
 	b := newBridged(t, foreign{})
 	app := b.hostApp()
 	ask := func(ctx context.Context) *http.Response {
