@@ -98,7 +98,10 @@ func (d *decoder) fields(path string, entries []entry, v reflect.Value) {
 // each visits the entries whose keys are good and not repeated.
 func (d *decoder) each(path string, entries []entry, visit func(entry)) {
 	first := map[string]Pos{}
+	around := d.problems.path
+	defer func() { d.problems.path = around }()
 	for _, e := range entries {
+		d.problems.path = join(path, e.key)
 		if e.bad != "" {
 			d.problems.Add(e.at, "%s", e.bad)
 			continue
@@ -302,9 +305,12 @@ func (d *decoder) list(path string, n ast.Node, v reflect.Value) {
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
+	around := d.problems.path
+	defer func() { d.problems.path = around }()
 	for i, x := range seq.Values {
 		inner := path + "[" + strconv.Itoa(i) + "]"
 		d.at[inner] = place(x)
+		d.problems.path = inner
 		d.value(inner, x, v.Index(i))
 	}
 }

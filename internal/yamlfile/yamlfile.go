@@ -52,16 +52,18 @@ func (p Positions) Of(path string) Pos {
 	}
 }
 
-// problem is one mistake in a file.
-type problem struct {
+// Problem is one mistake in a file.
+type Problem struct {
 	At   Pos
+	Path string // of the value, where it is known: "approvals[0].action"
 	Text string
 }
 
 // Problems are the mistakes of a file in the order in which they were found.
 type Problems struct {
 	name string
-	list []problem
+	path string // of the value that is being decoded
+	list []Problem
 }
 
 // NewProblems returns an empty list for a file of this name.
@@ -69,10 +71,18 @@ func NewProblems(name string) *Problems { return &Problems{name: name} }
 
 // Add notes a mistake.
 func (p *Problems) Add(at Pos, format string, args ...any) {
+	p.AddTo(p.path, at, format, args...)
+}
+
+// AddTo notes a mistake in the value of a path.
+func (p *Problems) AddTo(path string, at Pos, format string, args ...any) {
 	if len(p.list) < problemsMax {
-		p.list = append(p.list, problem{at, fmt.Sprintf(format, args...)})
+		p.list = append(p.list, Problem{at, path, fmt.Sprintf(format, args...)})
 	}
 }
+
+// List returns the mistakes.
+func (p *Problems) List() []Problem { return p.list }
 
 // Err returns nil without mistakes, else an Invalid error with one line each.
 func (p *Problems) Err() error {
@@ -97,13 +107,17 @@ func Where(name string, at Pos) string {
 // Decode reads data into the struct that into points to. name is for messages.
 // The error is Invalid.
 func Decode(name string, data []byte, into any) (Positions, error) {
-	body, err := parse(name, data)
-	if err != nil {
-		return nil, err
-	}
-	d := decoder{at: Positions{}, problems: NewProblems(name)}
-	d.file(body, into)
-	return d.at, d.problems.Err()
+	problems := NewProblems(name)
+	at := problems.Decode(data, BytesMax, into)
+	return at, problems.Err()
+}
+
+// Decode reads data of up to bytesMax into the struct that into points to, and notes the
+// mistakes.
+func (p *Problems) Decode(data []byte, bytesMax int, into any) Positions {
+	d := decoder{at: Positions{}, problems: p}
+	d.file(p.parse(data, bytesMax), into)
+	return d.at
 }
 
 // Split cuts Markdown with front matter ("---", YAML, "---") into the two. The
@@ -128,45 +142,52 @@ func Split(data []byte) (front, body []byte, found bool) {
 	return nil, data, false
 }
 
-// parse returns the only document's body, nil for an empty file.
-func parse(name string, data []byte) (body ast.Node, err error) {
-	if len(data) > BytesMax {
-		return nil, errs.New(errs.Invalid, "%s: larger than %d KiB", name, BytesMax>>10)
+// parse returns the only document's body, nil for an empty file and a broken one.
+func (p *Problems) parse(data []byte, bytesMax int) (body ast.Node) {
+	if len(data) > bytesMax {
+		p.Add(Pos{}, "larger than %d KiB", bytesMax>>10)
+		return nil
 	}
 	if at, ok := tooDeep(data); ok {
-		return nil, errs.New(errs.Invalid, "%s: nested deeper than %d", Where(name, at), depthMax)
+		p.Add(at, "nested deeper than %d", depthMax)
+		return nil
 	}
 	// The parser is third-party code and has met fewer broken files than ours
 	// will: a panic there is a broken file, not a broken server.
 	defer func() {
 		if r := recover(); r != nil {
-			body, err = nil, errs.New(errs.Invalid, "%s: this is no YAML", name)
+			body = nil
+			p.Add(Pos{}, notYAML)
 		}
 	}()
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return nil, syntax(name, err)
+		p.syntax(err)
+		return nil
 	}
 	for i, doc := range file.Docs {
 		if i > 0 && doc.Body != nil {
-			return nil, errs.New(errs.Invalid, "%s: there is a second document behind ---", Where(name, place(doc.Body)))
+			p.Add(place(doc.Body), "there is a second document behind ---")
+			return nil
 		}
 	}
 	if len(file.Docs) == 0 {
-		return nil, nil
+		return nil
 	}
-	return file.Docs[0].Body, nil
+	return file.Docs[0].Body
 }
 
-func syntax(name string, err error) error {
-	at, text := Pos{}, "this is no YAML"
+const notYAML = "this is no YAML"
+
+func (p *Problems) syntax(err error) {
+	at, text := Pos{}, notYAML
 	if y, ok := err.(yaml.Error); ok { //nolint:errorlint // the parser returns it unwrapped
 		text = y.GetMessage()
 		if t := y.GetToken(); t != nil && t.Position != nil {
 			at = Pos{t.Position.Line, t.Position.Column}
 		}
 	}
-	return errs.New(errs.Invalid, "%s: %s", Where(name, at), text)
+	p.Add(at, "%s", text)
 }
 
 // tooDeep refuses deep nesting before a recursive parser meets it: brackets

@@ -3,6 +3,7 @@ package yamlfile_test
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,5 +200,39 @@ func TestDecode_fillsPointers(t *testing.T) {
 	}
 	if _, err := yamlfile.Decode("f.yaml", []byte("flag:\nrules: [null]"), &got); err == nil || strings.Count(err.Error(), "missing") != 2 {
 		t.Errorf("missing values: %v", err)
+	}
+}
+
+func TestProblems_sayWhichValue(t *testing.T) {
+	var v struct {
+		List []struct {
+			N    int            `yaml:"n"`
+			Free map[string]any `yaml:"free"`
+		} `yaml:"list"`
+		Last string `yaml:"last"`
+	}
+	problems := yamlfile.NewProblems("f")
+	problems.Decode([]byte("list:\n  - {n: 1}\n  - {n: x, m: 1, free: {a: [&b 1]}}\n  - 3\nlast: [a]\n"), yamlfile.BytesMax, &v)
+	var paths []string
+	for _, p := range problems.List() {
+		paths = append(paths, p.Path)
+	}
+	if want := []string{"list[1].n", "list[1].m", "list[1].free.a[0]", "list[2]", "last"}; !slices.Equal(paths, want) {
+		t.Errorf("%q, want %q", paths, want)
+	}
+	problems.Add(yamlfile.Pos{}, "of the whole")
+	if list := problems.List(); list[len(list)-1].Path != "" {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestProblems_boundIsTheCallers(t *testing.T) {
+	text := []byte(strings.Repeat("# x\n", yamlfile.BytesMax/2))
+	for most, good := range map[int]bool{len(text): true, len(text) - 1: false, 10: false} {
+		problems := yamlfile.NewProblems("f")
+		problems.Decode(text, most, &struct{}{})
+		if (problems.Err() == nil) != good {
+			t.Errorf("at most %d: %v", most, problems.Err())
+		}
 	}
 }
