@@ -32,6 +32,7 @@ import (
 const (
 	BytesMax    = 64 << 10 // of a file
 	depthMax    = 24       // of lists and maps in each other
+	rowMax      = 2000     // lines of a large file that begin beneath each other
 	problemsMax = 20       // that are reported
 	quoteMax    = 60       // bytes that a problem repeats
 )
@@ -152,6 +153,10 @@ func (p *Problems) parse(data []byte, bytesMax int) (body ast.Node) {
 		p.Add(at, "nested deeper than %d", depthMax)
 		return nil
 	}
+	if at, ok := tooLong(data); ok && len(data) > BytesMax {
+		p.Add(at, "more than %d lines begin beneath each other here; keys and texts so long are not taken", rowMax)
+		return nil
+	}
 	// The parser is third-party code and has met fewer broken files than ours
 	// will: a panic there is a broken file, not a broken server.
 	defer func() {
@@ -213,6 +218,43 @@ func tooDeep(data []byte) (Pos, bool) {
 		}
 		if indent = indent && (c == ' ' || c == '-' || c == '?' || c == ':'); indent && column > 64*depthMax {
 			return Pos{line, column}, true
+		}
+	}
+	return Pos{}, false
+}
+
+// tooLong refuses long maps before the parser meets them, which takes time with the square
+// of their length. What a line is cannot be told so early, only that keys of one map begin
+// in one column, with nothing left of it between them.
+func tooLong(data []byte) (Pos, bool) {
+	type row struct{ column, lines int }
+	var open []row // each further to the right than the one before
+	end := func(column int) {
+		for len(open) > 0 && open[len(open)-1].column > column {
+			open = open[:len(open)-1]
+		}
+	}
+	number := 0
+	for text := range bytes.SplitSeq(data, []byte("\n")) {
+		number++
+		for line := range bytes.SplitSeq(text, []byte("\r")) { // the parser ends lines there too
+			column := 0
+			for ; column < len(line) && strings.IndexByte(" -?", line[column]) >= 0; column++ {
+				if line[column] == '-' {
+					end(column) // what follows begins another map
+				}
+			}
+			if column == len(line) || line[column] == '#' {
+				continue
+			}
+			end(column)
+			if len(open) == 0 || open[len(open)-1].column < column {
+				open = append(open, row{column: column})
+			}
+			last := &open[len(open)-1]
+			if last.lines++; last.lines > rowMax {
+				return Pos{number, column + 1}, true
+			}
 		}
 	}
 	return Pos{}, false

@@ -2,6 +2,7 @@ package yamlfile_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -233,6 +234,47 @@ func TestProblems_boundIsTheCallers(t *testing.T) {
 		problems.Decode(text, most, &struct{}{})
 		if (problems.Err() == nil) != good {
 			t.Errorf("at most %d: %v", most, problems.Err())
+		}
+	}
+}
+
+func TestDecode_boundsMapsOfLargeFiles(t *testing.T) {
+	const most = 2000
+	large := "# " + strings.Repeat("x", yamlfile.BytesMax) + "\n"
+	row := func(n int, line func(i int) string) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(line(i))
+		}
+		return b.String()
+	}
+	key := func(i int) string { return fmt.Sprintf("  key-%d: 123456\n", i) }
+	bare := func(i int) string { return fmt.Sprintf("  key-%d:\n", i) }
+	for _, c := range []struct {
+		name, text string
+		good       bool
+	}{
+		{"so many", large + "free:\n" + row(most, key), true},
+		{"one more", large + "free:\n" + row(most+1, key), false},
+		{"with others in them", large + "free:\n" + row(most+1, func(i int) string { return bare(i) + "    a: 1\n" }), false},
+		{"with lists in them", large + "free:\n" + row(most+1, func(i int) string { return bare(i) + "   - a: 1\n" }), false},
+		{"with lines that end in other ways", strings.ReplaceAll(large+"free:\n"+row(most+1, key), "\n", "\r"), false},
+		{"asked for", large + "free:\n" + row(most+1, func(i int) string { return fmt.Sprintf("  ? key-number-%d\n", i) }), false},
+		{"with their colons elsewhere", large + "free:\n" + row(most+1, func(i int) string { return fmt.Sprintf("  \"k%d\"\n   :\n    1\n", i) }), false},
+		{"many maps", large + "free:\n  list:\n" + row(2*most, func(int) string { return "  - a: 1\n    b: 1\n" }), true},
+		{"a small file", "free:\n" + row(most+1, func(i int) string { return fmt.Sprintf(" k%d: 1\n", i) }), true},
+		{"many maps beneath each other", large + "free:\n" + row(most, func(i int) string { return fmt.Sprintf("  k%d:\n    a: 1\n    b: 1\n", i) }), true},
+		{"a long text", large + "text: |\n" + row(most, func(int) string { return "  Some words, and more.\n" }), true},
+		{"remarks", large + row(2*most, func(int) string { return "# a: b\n" }), true},
+	} {
+		var v struct {
+			Free map[string]any `yaml:"free"`
+			Text string         `yaml:"text"`
+		}
+		problems := yamlfile.NewProblems("f")
+		problems.Decode([]byte(c.text), 1<<20, &v)
+		if err := problems.Err(); (err == nil) != c.good || err != nil && !strings.Contains(errs.Public(err), "more than 2000 lines begin beneath each other") {
+			t.Errorf("%s: %.200v", c.name, err)
 		}
 	}
 }
