@@ -105,8 +105,8 @@ edges:
   - {from: c, to: d}
   - {from: d, to: e}
 loops:
-  - {from: e, to: b, when: {node: e, status: failed}, max: 4}
-  - {from: d, to: b, when: {node: d, status: failed}, max: 2, exhausted: continue}
+  - {from: e, to: b, when: {node: e, status: succeeded}, max: 4}
+  - {from: d, to: b, when: {node: d, status: succeeded}, max: 2, exhausted: continue}
 `)
 	var order []string
 	for _, v := range w.Graph.Vertices {
@@ -130,7 +130,7 @@ loops:
 func TestSupervisor_givesWorkByWhatItAnswers(t *testing.T) {
 	w := parse(t, `topology: hierarchical
 nodes:
-  - {name: top, agent: x, task: t, workers: [mid, hand]}
+  - {name: top, agent: x, task: t, workers: [mid, hand], input: {more: {node: low}}}
   - {name: mid, agent: x, workers: [low], rounds: 3}
   - {name: low, agent: x, description: Does it., result: {type: number}}
   - {name: hand, agent: x}
@@ -150,7 +150,7 @@ nodes:
 	if d := cmp.Diff(map[string]cowork.Reference{"low": {Node: "low"}, "tasks": {Node: "top", Path: "delegate.mid"}}, at["mid"].Input); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff(map[string]cowork.Reference{"mid": {Node: "mid", Path: "answer"}, "hand": {Node: "hand"}}, at["top"].Input); d != "" {
+	if d := cmp.Diff(map[string]cowork.Reference{"more": {Node: "low"}, "mid": {Node: "mid", Path: "answer"}, "hand": {Node: "hand"}}, at["top"].Input); d != "" {
 		t.Error(d)
 	}
 	if !at["top"].Continues || !at["mid"].Continues || low.Continues || !at["mid/round"].Meeting || at["mid"].Meeting {
@@ -164,8 +164,8 @@ nodes:
 		t.Errorf("%+v", inner)
 	}
 	// What was written is as it was: a run shows the definition, and not what became of it.
-	if w.Nodes[2].Input != nil || w.Nodes[2].Each != nil {
-		t.Errorf("the definition was changed: %+v", w.Nodes[2])
+	if w.Nodes[2].Input != nil || w.Nodes[2].Each != nil || len(w.Nodes[0].Input) != 1 || w.Nodes[0].Result != nil {
+		t.Errorf("the definition was changed: %+v", w.Nodes)
 	}
 }
 
@@ -184,9 +184,10 @@ func TestParse_takesWhatIsAllowed(t *testing.T) {
 	for name, text := range map[string]string{
 		"tests of every kind": three + `edges:
   - {from: a, to: b, when: {any: [{node: a, path: ok, equals: true}, {node: a, path: list.3, exists: false}, {node: a, path: how, in: [good, bad]}, {node: a, path: n, less_than: 3}]}}
-  - {from: a, to: c, when: {node: a, status: failed}}
+  - {from: a, to: c, when: {node: a, status: succeeded}}
 `,
-		"a loop over one node":             three + "edges: [{from: a, to: b}, {from: b, to: c}]\nloops: [{from: b, to: b, when: {node: b, status: failed}, max: 1}]\n",
+		"a way for a failure":              strings.Replace(three, "name: a,", "name: a, on_failure: continue,", 1) + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, status: failed}}]\n",
+		"a loop over one node":             three + "edges: [{from: a, to: b}, {from: b, to: c}]\nloops: [{from: b, to: b, when: {node: b, status: succeeded}, max: 1}]\n",
 		"references of every kind":         "input: {type: object, properties: {l: {type: array}}}\n" + strings.Replace(three, "name: b, agent: x, task: t", "name: b, agent: x, task: t, each: {node: a, path: list}, input: {i: {item: a.b}, a: {node: a}, in: {input: l.0.x}, all: {input: ''}, v: {value: [1, {b: c}]}}", 1) + "edges: [{from: a, to: b}, {from: b, to: c}]\noutput: {file: {node: c, artifact: out.txt}, first: {node: b, path: '0.any'}}\n",
 		"a path into what is not declared": three + "edges: [{from: a, to: b}, {from: b, to: c, when: {node: b, path: anything.0, exists: true}}]\n",
 	} {
@@ -280,28 +281,29 @@ func TestParse_refusesWithThePlace(t *testing.T) {
 		{"unreachable", three + "edges: [{from: a, to: b}]", "w.yaml:6:5: nodes[2]: c is never reached: no edge leads to it"},
 		{"an unreachable circle", three + "edges: [{from: b, to: c}, {from: c, to: b}]", "edges go in a circle without a bound"},
 
-		{"a loop to nowhere", sequence("") + "loops: [{from: a, to: b, max: 1, when: {node: a, status: failed}}]", `loops[0].to: there is no node "b"`},
-		{"a loop without a bound", sequence("") + "loops: [{from: a, to: a, when: {node: a, status: failed}}]", "w.yaml:4:9: loops[0].max: a loop needs a bound: it goes back 1 to 100 times at most"},
-		{"a loop with a large bound", sequence("") + "loops: [{from: a, to: a, max: 101, when: {node: a, status: failed}}]", "loops[0].max: a loop needs a bound"},
+		{"a loop to nowhere", sequence("") + "loops: [{from: a, to: b, max: 1, when: {node: a, status: succeeded}}]", `loops[0].to: there is no node "b"`},
+		{"a loop without a bound", sequence("") + "loops: [{from: a, to: a, when: {node: a, status: succeeded}}]", "w.yaml:4:9: loops[0].max: a loop needs a bound: it goes back 1 to 100 times at most"},
+		{"a loop with a large bound", sequence("") + "loops: [{from: a, to: a, max: 101, when: {node: a, status: succeeded}}]", "loops[0].max: a loop needs a bound"},
 		{"a loop without a condition", sequence("") + "loops: [{from: a, to: a, max: 1}]", "loops[0].when: a loop needs a condition"},
-		{"a loop that ends somehow", sequence("") + "loops: [{from: a, to: a, max: 1, exhausted: fail, when: {node: a, status: failed}}]", `loops[0].exhausted: "fail" is not one of stop, continue`},
+		{"a loop that ends somehow", sequence("") + "loops: [{from: a, to: a, max: 1, exhausted: fail, when: {node: a, status: succeeded}}]", `loops[0].exhausted: "fail" is not one of stop, continue`},
 		{"a loop forward", three + "edges: [{from: a, to: b}, {from: b, to: c}]\nloops: [{from: a, to: c, max: 1, when: {node: a, path: ok, equals: true}}]", "loops[0]: no way leads from c to a"},
-		{"a loop that is left in the middle", three + "edges: [{from: a, to: b}, {from: a, to: c}]\nloops: [{from: b, to: a, max: 1, when: {node: b, status: failed}}]", "the loop from b back to a is left at a, towards c; it can be left at b alone"},
-		{"a loop that is entered in the middle", three + "edges: [{from: a, to: c}, {from: a, to: b}, {from: b, to: c}]\nloops: [{from: c, to: b, max: 1, when: {node: c, status: failed}}]", "the loop from c back to b is entered at c, from a; it can be entered at b alone"},
-		{"a start within a loop", strings.Replace(three, "[a]", "[a, b]", 1) + "edges: [{from: a, to: c}, {from: b, to: c}]\nloops: [{from: c, to: c, max: 1, when: {node: c, status: failed}}, {from: c, to: b, max: 1, when: {node: c, status: failed}}]", "loops[1]"},
-		{"two loops from one node", three + "edges: [{from: a, to: b}, {from: b, to: c}]\nloops: [{from: c, to: b, max: 1, when: {node: c, status: failed}}, {from: c, to: a, max: 1, when: {node: c, status: failed}}]", "loops[1].from: there is a loop from c already, loops[0]"},
-		{"loops that overlap", "topology: sequential\nnodes: [{name: a, agent: x, task: t}, {name: b, agent: x, task: t}, {name: c, agent: x, task: t}]\nloops: [{from: b, to: a, max: 1, when: {node: b, status: failed}}, {from: c, to: b, max: 1, when: {node: c, status: failed}}]", "loops[1]: it overlaps with loops[0]"},
-		{"too many starts", sequence(", each: {value: [1], max: 1000}") + "loops: [{from: a, to: a, max: 10, when: {node: a, status: failed}}]", "nodes: nodes could be started more than 10000 times"},
+		{"a loop that is left in the middle", three + "edges: [{from: a, to: b}, {from: a, to: c}]\nloops: [{from: b, to: a, max: 1, when: {node: b, status: succeeded}}]", "the loop from b back to a is left at a, towards c; it can be left at b alone"},
+		{"a loop that is entered in the middle", three + "edges: [{from: a, to: c}, {from: a, to: b}, {from: b, to: c}]\nloops: [{from: c, to: b, max: 1, when: {node: c, status: succeeded}}]", "the loop from c back to b is entered at c, from a; it can be entered at b alone"},
+		{"a start within a loop", strings.Replace(three, "[a]", "[a, b]", 1) + "edges: [{from: a, to: c}, {from: b, to: c}]\nloops: [{from: c, to: c, max: 1, when: {node: c, status: succeeded}}, {from: c, to: b, max: 1, when: {node: c, status: succeeded}}]", "loops[1]"},
+		{"two loops from one node", three + "edges: [{from: a, to: b}, {from: b, to: c}]\nloops: [{from: c, to: b, max: 1, when: {node: c, status: succeeded}}, {from: c, to: a, max: 1, when: {node: c, status: succeeded}}]", "loops[1].from: there is a loop from c already, loops[0]"},
+		{"loops that overlap", "topology: sequential\nnodes: [{name: a, agent: x, task: t}, {name: b, agent: x, task: t}, {name: c, agent: x, task: t}]\nloops: [{from: b, to: a, max: 1, when: {node: b, status: succeeded}}, {from: c, to: b, max: 1, when: {node: c, status: succeeded}}]", "loops[1]: it overlaps with loops[0]"},
+		{"too many starts", sequence(", each: {value: [1], max: 1000}") + "loops: [{from: a, to: a, max: 10, when: {node: a, status: succeeded}}]", "nodes: nodes could be started more than 10000 times"},
 
 		{"a condition about nothing", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {}}]", "edges[1].when: a condition is one test"},
 		{"a condition about two things", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: ok, equals: true, exists: true}}]", "edges[1].when: a test asks one thing"},
-		{"a condition of two forms", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: ok, equals: true, any: [{node: a, status: failed}]}}]", "edges[1].when: a condition is one test, or all or any"},
+		{"a condition of two forms", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: ok, equals: true, any: [{node: a, status: succeeded}]}}]", "edges[1].when: a condition is one test, or all or any"},
 		{"a condition without tests", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {all: []}}]", "edges[1].when.all: 1 to 16 tests"},
 		{"a test that asks nothing", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a}}]", "a test asks one thing"},
-		{"a test of an unknown node", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: aa, status: failed}}]", `edges[1].when.node: there is no node "aa"; did you mean "a"?`},
-		{"a test of what comes later", three + "edges: [{from: a, to: b}, {from: b, to: c}, {from: a, to: c, when: {node: b, status: failed}}]", "edges[2].when.node: b need not have ended when a has"},
+		{"a test of an unknown node", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: aa, status: succeeded}}]", `edges[1].when.node: there is no node "aa"; did you mean "a"?`},
+		{"a test of what comes later", three + "edges: [{from: a, to: b}, {from: b, to: c}, {from: a, to: c, when: {node: b, status: succeeded}}]", "edges[2].when.node: b need not have ended when a has"},
 		{"a test of an unknown status", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, status: done}}]", `edges[1].when.status: "done" is not one of succeeded, failed, skipped`},
-		{"a status of a part", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: ok, status: failed}}]", "edges[1].when.path: the status is that of the node"},
+		{"a status that ends the workflow", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, status: failed}}]", "edges[1].when.status: this is never so: the workflow fails with a, unless that has `on_failure: continue`"},
+		{"a status of a part", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: ok, status: succeeded}}]", "edges[1].when.path: the status is that of the node"},
 		{"a path to nowhere", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {any: [{node: a, path: okay, equals: true}]}}]", `edges[1].when.any[0].path: there is no "okay"`},
 		{"a path beneath a text", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: how.x, exists: true}}]", `there is a string, and nothing beneath it, so "how.x" leads nowhere`},
 		{"a path beneath a list", three + "edges: [{from: a, to: b}, {from: a, to: c, when: {node: a, path: list.first, exists: true}}]", "there is a list, whose elements are numbered"},
@@ -426,7 +428,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(sequence(", each: {value: [1]}, input: {i: {item: ''}}, timeout: 1m")))
 	f.Add([]byte("topology: parallel\njoin: b\nnodes: [{name: a, agent: x, task: t}, {name: b, human: {ask: q}}]"))
 	f.Add([]byte("topology: hierarchical\nnodes: [{name: a, agent: x, task: t, workers: [b]}, {name: b, agent: x, workers: [c]}, {name: c, agent: x}]"))
-	f.Add([]byte(sequence("") + "loops: [{from: a, to: a, max: 1, when: {any: [{node: a, status: failed}]}}]"))
+	f.Add([]byte(sequence("") + "loops: [{from: a, to: a, max: 1, when: {any: [{node: a, status: succeeded}]}}]"))
 	f.Add([]byte(three + "edges: [{from: a, to: b, when: {node: a, path: ok, equals: true}}, {from: a, to: c}]"))
 	f.Add([]byte(three + "edges: [{from: b, to: c}, {from: c, to: b}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -300,6 +300,9 @@ func (a *analysis) test(at string, t Test, behind int) {
 	}
 	if t.Status != "" {
 		a.oneOf(at+".status", t.Status, Succeeded, Failed, Skipped)
+		if n := a.g.Vertices[a.index[t.Node]]; t.Status == Failed && n.OnFailure != Continue {
+			a.fail(at+".status", "this is never so: the workflow fails with %s, unless that has `on_failure: continue`", t.Node)
+		}
 		if t.Path != "" {
 			a.fail(at+".path", "the status is that of the node, and not of a part of its result")
 		}

@@ -130,7 +130,7 @@ func TestSchema_agreesWithTheParser(t *testing.T) {
 		sequence(", each: {max: 3}"),
 		sequence(", each: {value: [1], max: 1001}"),
 		strings.Replace(sequence(""), "name: a", "name: A", 1),
-		sequence("") + "loops: [{from: a, to: a, max: 101, when: {node: a, status: failed}}]",
+		sequence("") + "loops: [{from: a, to: a, max: 101, when: {node: a, status: succeeded}}]",
 		sequence("") + "loops: [{from: a, to: a, max: 1}]",
 		strings.Replace(sequence(""), "sequential", "row", 1),
 	} {
