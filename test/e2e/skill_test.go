@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/skete-dev/skete/skill"
 )
 
 const learning = `
@@ -112,5 +114,56 @@ func TestSkill(t *testing.T) {
 	}
 	if !strings.Contains(got[2], "root 555\nroot 555") || strings.Count(got[2], "ermission denied")+strings.Count(got[2], "ead-only") < 3 {
 		t.Errorf("it can be changed: %s", got[2])
+	}
+}
+
+const provided = `
+replies:
+  - calls:
+      - name: write_file
+        args: {file_path: /workspace/app.py, content: "import os\nos.system('ls ' + input())\n"}
+      - name: write_file
+        args: {file_path: /workspace/d.csv, content: "city,t\nOslo,1.5\nRome,2.5\n"}
+  - calls:
+      - name: skill
+        args: {name: python-security-audit}
+      - name: skill
+        args: {name: data-report}
+      - name: skill
+        args: {name: live-web-page}
+  - calls:
+      - name: execute
+        args: {command: "python3 /skills/python-security-audit/scripts/audit.py app.py"}
+      - name: execute
+        args: {command: "python3 /skills/data-report/scripts/report.py d.csv --by city && head -c 15 report.html"}
+      - name: execute
+        args: {command: "mkdir site && cp /skills/live-web-page/assets/template.html site/index.html && python3 /skills/live-web-page/scripts/serve.py site --check"}
+  - calls:
+      - name: service
+        args: {action: start, name: page, command: "python3 /skills/live-web-page/scripts/serve.py site --port 8000", ready_http: 8000}
+else: {text: All is done.}
+`
+
+// The skills that come with skete work where they are meant to: an agent learns each, and
+// their scripts run in its sandbox.
+func TestSkill_provided(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.withModel(provided, nil)
+	w.start()
+	for _, name := range skill.ProvidedNames() {
+		w.must("skill", "install", "provided:"+name, "--yes")
+	}
+	if out := w.must("run", "-q", "Use what you know."); out != "All is done." {
+		t.Fatal(out)
+	}
+	got := w.outputs(strings.TrimSpace(w.must("runs", "-q")))
+	if len(got) != 9 {
+		t.Fatalf("%d outputs: %q", len(got), got)
+	}
+	for i, want := range []string{"app.py:2:1: high: shell", "<!doctype html>", "nothing is wrong", "ready"} {
+		if !strings.Contains(got[5+i], want) {
+			t.Errorf("nothing says %q: %s", want, got[5+i])
+		}
 	}
 }

@@ -31,10 +31,11 @@ func SkillCommand(run *app.App) *cobra.Command {
 	a := skillCommands{run}
 	cmd := app.Group("skill", "Teach agents how a kind of work is done: folders with SKILL.md", `  skete skill validate ./pdf-forms
   skete skill install ./pdf-forms
+  skete skill install provided:data-report
   skete skill install https://git.example.com/team/skills.git --path skills/pdf-forms
   skete skill upgrade pdf-forms ./pdf-forms
   skete skill rollback pdf-forms`)
-	cmd.AddCommand(a.validate(), a.install(), a.list(), a.show(), a.upgrade(), a.rollback(), a.agents(), a.remove())
+	cmd.AddCommand(a.validate(), a.install(), a.list(), a.provided(), a.show(), a.upgrade(), a.rollback(), a.agents(), a.remove())
 	return cmd
 }
 
@@ -53,12 +54,18 @@ func (f *skillFlags) register(cmd *cobra.Command) {
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 }
 
-const skillSource = `SOURCE is a folder, a zip, a tar, a tar.gz, or a git repository as https://… or
-file:///…. Nothing of it is run. At most 16 MiB, 10 MiB a file, 1,000 files; links
-that leave the folder are refused.`
+const skillSource = `SOURCE is a folder, a zip, a tar, a tar.gz, a git repository as https://… or
+file:///…, or provided:NAME for one that comes with skete. Nothing of it is run. At
+most 16 MiB, 10 MiB a file, 1,000 files; links that leave the folder are refused.`
+
+// providedPrefix begins the source of a skill that comes with skete.
+const providedPrefix = "provided:"
 
 // loadSkill loads a skill from where people have it.
 func loadSkill(ctx context.Context, source, within string) (skill.Tree, error) {
+	if name, is := strings.CutPrefix(source, providedPrefix); is {
+		return skill.Provided(name)
+	}
 	if strings.Contains(source, "://") {
 		return skill.Git(ctx, source, within)
 	}
@@ -128,6 +135,45 @@ func (a skillCommands) validate() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&path, "path", "", "the folder in the archive or repository that holds SKILL.md, if there are several")
 	return cmd
+}
+
+// providedView is what `skete skill provided --json` prints of each.
+type providedView struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Version     string `json:"version"`
+}
+
+func (a skillCommands) provided() *cobra.Command {
+	return &cobra.Command{
+		Use: "provided", Short: "List the skills that come with skete",
+		Long:    "List the skills that come with skete. No server is needed; none is installed before\nyou do that.",
+		Example: "  skete skill provided\n  skete skill install provided:python-security-audit",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var all []providedView
+			for _, name := range skill.ProvidedNames() {
+				t, err := skill.Provided(name)
+				if err != nil {
+					return err
+				}
+				s, _, err := skill.Load(t)
+				if err != nil {
+					return err
+				}
+				all = append(all, providedView{s.Name, s.Description, t.Version()})
+			}
+			if a.JSON {
+				return app.PrintJSON(a.Out, all)
+			}
+			for _, p := range all {
+				if _, err := fmt.Fprintf(a.Out, "%s\n    %s\n", p.Name, p.Description); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
 }
 
 func (a skillCommands) printValidated(v validated, problems, warnings []skill.Problem) error {
