@@ -120,8 +120,25 @@ func Open(ctx context.Context, records kv.Store, dir string) (*Store, error) {
 
 func keyOf(tenant, name string) string { return tenant + "/" + name }
 
-// List returns a tenant's skills, by name.
+// List returns the skills that a tenant has, by name: its own, and those of the server of
+// other names.
 func (s *Store) List(ctx context.Context, tenant string) ([]Installed, error) {
+	list, err := s.Own(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Own(ctx, serverTenant)
+	for _, i := range all {
+		if !slices.ContainsFunc(list, func(own Installed) bool { return own.Name == i.Name }) {
+			list = append(list, i)
+		}
+	}
+	slices.SortFunc(list, func(a, b Installed) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// Own returns the skills that a tenant has installed, by name.
+func (s *Store) Own(ctx context.Context, tenant string) ([]Installed, error) {
 	var list []Installed
 	err := s.kv.List(ctx, keyOf(tenant, ""), func(key string, value []byte, _ uint64) error {
 		r, err := decode(value)
@@ -135,6 +152,9 @@ func (s *Store) List(ctx context.Context, tenant string) ([]Installed, error) {
 // Get returns a skill. NotFound.
 func (s *Store) Get(ctx context.Context, tenant, name string) (Installed, error) {
 	r, _, err := s.read(ctx, tenant, name)
+	if errs.Is(err, errs.NotFound) {
+		r, _, err = s.read(ctx, serverTenant, name)
+	}
 	return r.installed(name), err
 }
 
@@ -252,7 +272,7 @@ func (r *record) find(name, version string) (string, error) {
 // Remove removes a skill with all its versions. NotFound.
 func (s *Store) Remove(ctx context.Context, tenant, name string) error {
 	for range writeTries {
-		_, revision, err := s.read(ctx, tenant, name)
+		_, revision, err := s.readOwn(ctx, tenant, name)
 		if err != nil {
 			return err
 		}
@@ -270,7 +290,7 @@ func (s *Store) Remove(ctx context.Context, tenant, name string) error {
 
 // Erase removes all skills of a tenant.
 func (s *Store) Erase(ctx context.Context, tenant string) error {
-	list, err := s.List(ctx, tenant)
+	list, err := s.Own(ctx, tenant)
 	for _, i := range list {
 		if err == nil {
 			err = s.Remove(ctx, tenant, i.Name)
@@ -285,13 +305,12 @@ func (s *Store) Erase(ctx context.Context, tenant string) error {
 // Tree returns the files of a version of a tenant's skill, which are checked against it.
 // NotFound: it is not kept.
 func (s *Store) Tree(ctx context.Context, tenant, name, version string) (Tree, error) {
-	i, err := s.Get(ctx, tenant, name)
-	if err != nil {
+	if _, err := s.Get(ctx, tenant, name); err != nil {
 		return Tree{}, err
 	}
 	gone := errs.New(errs.NotFound, "the skill %s has no version %.12s any more", name, version)
-	if !i.Has(version) {
-		return Tree{}, gone
+	if kept, err := s.keeps(ctx, tenant, name, version); err != nil || !kept {
+		return Tree{}, cmp.Or(err, error(gone))
 	}
 	data, err := os.ReadFile(s.file(version))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -311,8 +330,8 @@ func (s *Store) Tree(ctx context.Context, tenant, name, version string) (Tree, e
 // change reads, changes and writes a record.
 func (s *Store) change(ctx context.Context, tenant, name string, create bool, f func(*record) error) (Installed, error) {
 	for range writeTries {
-		r, revision, err := s.read(ctx, tenant, name)
-		fresh := create && errs.Is(err, errs.NotFound)
+		r, revision, err := s.readOwn(ctx, tenant, name)
+		fresh := create && (errs.Is(err, errs.NotFound) || errs.Is(err, errs.Denied)) // it goes before the server's
 		if err != nil && !fresh {
 			return Installed{}, err
 		}
@@ -358,6 +377,32 @@ func (s *Store) read(ctx context.Context, tenant, name string) (record, uint64, 
 	}
 	r, err := decode(value)
 	return r, revision, err
+}
+
+// readOwn is read of a skill that the tenant may change. Denied: it is the server's.
+func (s *Store) readOwn(ctx context.Context, tenant, name string) (record, uint64, error) {
+	r, revision, err := s.read(ctx, tenant, name)
+	if errs.Is(err, errs.NotFound) && tenant != serverTenant {
+		if _, _, other := s.read(ctx, serverTenant, name); other == nil {
+			err = errs.New(errs.Denied, "the skill %s is the server's", name).WithHint("one of that name that you install goes before it")
+		}
+	}
+	return r, revision, err
+}
+
+// keeps reports whether a version is kept that the tenant has or had: a run that began with the
+// server's goes on with it when the tenant installs one of that name.
+func (s *Store) keeps(ctx context.Context, tenant, name, version string) (bool, error) {
+	for _, owner := range []string{tenant, serverTenant} {
+		r, _, err := s.read(ctx, owner, name)
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return false, err
+		}
+		if err == nil && r.installed(name).Has(version) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func decode(value []byte) (record, error) {

@@ -138,6 +138,8 @@ type Secrets struct {
 type Agents struct {
 	Dir  string `yaml:"dir"`  // of their files; "" = agents in the data directory
 	Runs int    `yaml:"runs"` // that are driven at once; 0 = 64
+	// Skills are folders whose skills all agents of all tenants have.
+	Skills []string `yaml:"skills"`
 	// Program is what works in sandboxes of runs --in-sandbox; "" = the one inside skete.
 	Program string `yaml:"program"`
 	// Retain is how long a thread is kept after its last event; 0 = for ever.
@@ -334,6 +336,11 @@ func (c *Config) check() error {
 	}
 	if !slices.Contains([]string{"", "auto", "kvm", "tcg"}, c.QEMU.Accel) {
 		bad("qemu.accel: %q is none of auto, kvm, tcg", c.QEMU.Accel)
+	}
+	for _, folder := range c.Agents.Skills {
+		if !filepath.IsAbs(folder) {
+			bad("agents.skills: %q is no absolute path", folder)
+		}
 	}
 	if k := c.Secrets.KeyCommand; len(k) > 0 && k[0] == "" {
 		bad("secrets.key_command: it has no program")

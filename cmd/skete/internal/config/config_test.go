@@ -105,6 +105,7 @@ func TestLoad_refuses(t *testing.T) {
 		{name: "runloop's command without a program", file: "runloop: {key_command: ['']}\n", want: "runloop.key_command: it has no program"},
 		{name: "unknown variable of the service", env: []string{"SKETE_REMOTE_KEY=secret"}, want: "SKETE_REMOTE_KEY"},
 		{name: "a command without a program", file: "secrets: {key_command: ['', x]}\n", want: "secrets.key_command: it has no program"},
+		{name: "a relative folder of skills", file: "agents: {skills: [x]}\n", want: "agents.skills: \"x\" is no absolute path"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -205,7 +206,7 @@ func TestDocument(t *testing.T) {
 	}
 	want := Builtin()
 	want.Hosts, want.Registries, want.Pool, want.OIDC.Roles, want.Secrets.KeyCommand = []string{}, []string{}, []Pool{}, []string{}, []string{}
-	want.Remote.KeyCommand, want.Runloop.KeyCommand = []string{}, []string{}
+	want.Remote.KeyCommand, want.Runloop.KeyCommand, want.Agents.Skills = []string{}, []string{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the example is not the built-in configuration:\n%s", diff)
 	}

@@ -6,11 +6,18 @@ import (
 	"github.com/skete-dev/skete/skill"
 )
 
-// openSkills opens what tenants have installed.
+// openSkills opens what tenants have installed, and takes in what the operator's folders hold.
 func (r *running) openSkills(ctx context.Context) error {
 	records, err := r.store.KV(ctx, "skills")
 	if err == nil {
 		r.skills, err = skill.Open(ctx, records, r.in("skills"))
+	}
+	if err != nil {
+		return err
+	}
+	left, err := r.skills.Serve(ctx, r.c.Agents.Skills)
+	for _, one := range left {
+		r.c.Log.Warn("a skill of the configuration is left out", "error", one)
 	}
 	return err
 }

@@ -326,7 +326,7 @@ func (u upkeep) anything(ctx context.Context, tenant string) (bool, error) {
 	if len(u.Secrets.List(tenant)) > 0 {
 		return true, nil
 	}
-	if skills, err := u.Skills.List(ctx, tenant); err != nil || len(skills) > 0 {
+	if skills, err := u.Skills.Own(ctx, tenant); err != nil || len(skills) > 0 {
 		return err == nil, err
 	}
 	if _, _, err := u.Pending.Get(ctx, tenant); err == nil {
