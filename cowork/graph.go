@@ -165,7 +165,7 @@ func (b *builder) supervised() {
 		return
 	case len(roots) > 1:
 		n := b.byName[roots[1]]
-		b.fail(fmt.Sprintf("nodes[%d]", n), "%s is nobody's worker, and neither is %s: one node alone begins", roots[1], roots[0])
+		b.fail(fmt.Sprintf("nodes[%d]", n), "%s is no node's worker, and neither is %s: one node alone begins", roots[1], roots[0])
 		return
 	}
 	root := &b.d.Nodes[b.byName[roots[0]]]
