@@ -1,0 +1,51 @@
+package tool
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/thread"
+)
+
+// Source has tools that are not built in: those that the operator declared, those of MCP
+// servers. A run keeps the tools that it began with. Safe for concurrent use.
+type Source interface {
+	// Name tells sources apart: "declared", "mcp".
+	Name() string
+	// Covers reports whether a name, or a glob, can stand for a tool of this source. It
+	// asks no server of others.
+	Covers(tenant, name string) bool
+	// Find lists the tools that a thread may have now. What cannot be reached is left
+	// out, and why is among the notes, which people are told and the model is not.
+	Find(ctx context.Context, p Place) (found []External, notes []string, err error)
+	// Call runs one of them, as it was found: also when it has another form by now, or is
+	// gone, which is a Failed result.
+	Call(ctx context.Context, p Place, e External, req Request) (Result, error)
+}
+
+// External is a tool of a Source as a run found it.
+type External struct {
+	Source string       `json:"source"`
+	Spec   llm.ToolSpec `json:"spec"` // its name is 1..64 of A-Z a-z 0-9 _ -
+	// Class is what running a call again would mean, as far as the source vouches for it.
+	Class Class `json:"class"`
+	// Asks: a person is asked before each call unless a rule allows it.
+	Asks bool `json:"asks,omitempty"`
+	// Data is what the source needs to call it.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Place is where a thread works when it calls an External.
+type Place struct {
+	Tenant string
+	Agent  string
+	Thread thread.ID
+	Run    thread.RunID
+	// Machine is the thread's sandbox, "" = none: then Files, Commands are nil.
+	Machine  string
+	Boot     string // as in Env
+	Dir      string
+	Files    Files
+	Commands Commands
+}
