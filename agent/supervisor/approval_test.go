@@ -52,6 +52,22 @@ func TestDecide_whatWasShown(t *testing.T) {
 	must(t, k.Decide(t.Context(), tenant, run.ID, []runs.Decide{other}))
 }
 
+// What was decided is a part of the run at once, also before its driver has read it: a
+// client that follows the run would take it for one that still asks.
+func TestDecide_isSeenAtOnce(t *testing.T) {
+	_, k, run := asks(t, "make")
+	list, err := k.Approvals(t.Context(), tenant, run.ID)
+	must(t, err)
+	must(t, k.Decide(t.Context(), tenant, run.ID, []runs.Decide{{Call: "c1", Decision: thread.Approve}}))
+	after, err := k.(interface {
+		Get(context.Context, string, thread.RunID) (runs.Run, error)
+	}).Get(t.Context(), tenant, run.ID)
+	must(t, err)
+	if after.Last <= list[0].Seq {
+		t.Errorf("the run ends at event %d, with the question", after.Last)
+	}
+}
+
 // "Always" is about the whole command, also where the model's message is so long that
 // it is a blob and not in the state.
 func TestDecide_alwaysIsAboutTheWholeCommand(t *testing.T) {

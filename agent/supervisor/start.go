@@ -438,7 +438,22 @@ func (k *Supervisor) external(ctx context.Context, t threadKey, look func(*runs.
 	}
 	seq, wrote, err := appendDecided(ctx, log, t.id, look)
 	if wrote {
+		k.reached(t, seq)
 		k.wake(t)
 	}
 	return seq, err
+}
+
+// reached lets the caller see at once that there is more to a run than what its driver has
+// read: a client that follows it knows that it does not end with a question that was answered.
+func (k *Supervisor) reached(t threadKey, seq uint64) {
+	k.mu.Lock()
+	e := k.byID[t]
+	k.mu.Unlock()
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.run.Last = max(e.run.Last, seq)
 }

@@ -27,6 +27,7 @@ const (
 var interpreters = []foreign{
 	{"JavaScript 2.8.0", nodeClient(interpreterDir, "@e2b/code-interpreter"), "everything.mjs", false},
 	{"Python 2.11.5", pythonClient(interpreterDir), "everything.py", false},
+	{"Python 2.11.5, QEMU", pythonClient(interpreterDir), "everything.py", true},
 }
 
 // interpreterTemplate gives the server the template of examples/code-interpreter: the one
@@ -94,7 +95,15 @@ func TestInterpreter(t *testing.T) {
 	results := map[string]map[string]string{}
 	var methods []string
 	for _, f := range interpreters {
-		t.Run(f.name, func(t *testing.T) { results[f.name] = b.methods(t, b.run(f, f.script), 10, &methods) })
+		t.Run(f.name, func(t *testing.T) {
+			at := b
+			if f.qemu {
+				byHand(t)
+				at = newBridged(t, f, "SKETE_HOST_REGISTRIES=true")
+				at.interpreterTemplate()
+			}
+			results[f.name] = at.methods(t, at.run(f, f.script), 10, &methods)
+		})
 	}
 	t.Run("Undo", func(t *testing.T) { interpreterUndo(t, b) })
 	t.Run("Killed", func(t *testing.T) { interpreterKilled(t, b) })
