@@ -311,7 +311,7 @@ type Problem struct {
 	Status int          `json:"status"`
 	Detail string       `json:"detail,omitempty"`
 	Class  string       `json:"class" doc:"who must act: invalid, not_found, exists, denied, conflict, unsupported, limit, unavailable, corrupt, internal"`
-	Code   string       `json:"code,omitempty" doc:"which refusal it is, where the class does not say it: nothing_to_do, there is nothing to undo or to redo"`
+	Code   string       `json:"code,omitempty" doc:"which refusal it is, where the class does not say it: nothing_to_do, there is nothing to undo or to redo; machine_unreachable, the machine is elsewhere and its service does not answer; of a path: file_not_found, permission_denied, file_exists, directory_not_empty, is_directory, not_a_directory, not_a_file, invalid_path, file_changed, file_too_large, no_space"`
 	Hint   string       `json:"hint,omitempty"`
 	Errors []FieldError `json:"errors,omitempty"`
 	// ExitCode is what a shell says of the command that was not started.

@@ -72,7 +72,28 @@ type Error struct {
 const (
 	// NothingToDo: there is nothing to undo, or to redo.
 	NothingToDo = "nothing_to_do"
+	// Unreachable: the machine is elsewhere, and its service does not answer.
+	Unreachable = "machine_unreachable"
+
+	// Of a path in a sandbox. Those that LangChain's Deep Agents knows have its names.
+	FileNotFound      = "file_not_found"
+	PermissionDenied  = "permission_denied" // by the file system: the caller's key is good
+	FileExists        = "file_exists"
+	DirectoryNotEmpty = "directory_not_empty"
+	IsDirectory       = "is_directory"
+	NotADirectory     = "not_a_directory"
+	NotAFile          = "not_a_file" // a device, a socket
+	InvalidPath       = "invalid_path"
+	FileChanged       = "file_changed" // it is not what the caller saw
+	FileTooLarge      = "file_too_large"
+	NoSpace           = "no_space"
 )
+
+// Codes lists every code.
+var Codes = []string{
+	NothingToDo, Unreachable, FileNotFound, PermissionDenied, FileExists, DirectoryNotEmpty, IsDirectory, NotADirectory, NotAFile, InvalidPath,
+	FileChanged, FileTooLarge, NoSpace,
+}
 
 // Exit statuses of commands that were not started, as shells and docker have them.
 const (

@@ -63,7 +63,7 @@ func withParent(name string, use func(dir int, base string) error) error {
 // notRoot refuses to move or remove "/".
 func notRoot(names ...string) error {
 	if slices.Contains(names, "/") {
-		return errs.New(errs.Invalid, "the root directory cannot be moved, copied or removed")
+		return errs.New(errs.Invalid, "the root directory cannot be moved, copied or removed").WithCode(errs.InvalidPath)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (s *Service) symlink(ctx context.Context, m *wire.SymlinkRequest) (*wire.Sy
 	}
 	target := string(m.Target)
 	if target == "" || len(target) > pathBytesMax || strings.IndexByte(target, 0) >= 0 {
-		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", showPath(target))
+		return nil, errs.New(errs.Invalid, "the link's target %s is empty, too long or has a NUL in it", showPath(target)).WithCode(errs.InvalidPath)
 	}
 	res := &wire.SymlinkResponse{}
 	err = run.quick(ctx, func() error {

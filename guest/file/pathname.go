@@ -23,11 +23,11 @@ const (
 func cleanPath(name, workdir, home string) (string, error) {
 	switch {
 	case name == "":
-		return "", errs.New(errs.Invalid, "the path is empty")
+		return "", badPath("the path is empty")
 	case strings.IndexByte(name, 0) >= 0:
-		return "", errs.New(errs.Invalid, "the path %s has a NUL in it", showPath(name))
+		return "", badPath("the path %s has a NUL in it", showPath(name))
 	case len(name) > pathBytesMax:
-		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", showPath(name), pathBytesMax)
+		return "", badPath("the path %s is longer than %d bytes", showPath(name), pathBytesMax)
 	case name == "~":
 		name = home
 	case strings.HasPrefix(name, "~/"):
@@ -37,14 +37,18 @@ func cleanPath(name, workdir, home string) (string, error) {
 	}
 	name = path.Clean(name)
 	if len(name) > pathBytesMax {
-		return "", errs.New(errs.Invalid, "the path %s is longer than %d bytes", showPath(name), pathBytesMax)
+		return "", badPath("the path %s is longer than %d bytes", showPath(name), pathBytesMax)
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if len(part) > partBytesMax {
-			return "", errs.New(errs.Invalid, "the name %s is longer than %d bytes", showPath(part), partBytesMax)
+			return "", badPath("the name %s is longer than %d bytes", showPath(part), partBytesMax)
 		}
 	}
 	return name, nil
+}
+
+func badPath(format string, args ...any) error {
+	return errs.New(errs.Invalid, format, args...).WithCode(errs.InvalidPath)
 }
 
 // showPath makes a path fit for a message: short, and quoted when it is odd.

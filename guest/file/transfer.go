@@ -87,7 +87,7 @@ func partly(err error, res untar.Result) error {
 	if res.Entries == 0 || !errors.As(err, &e) {
 		return err
 	}
-	return errs.Wrap(e.Class, err, "%s (the upload stopped at entry %d, %d bytes were written and stay)", e.Msg, res.Entries, res.Bytes)
+	return errs.Wrap(e.Class, err, "%s (the upload stopped at entry %d, %d bytes were written and stay)", e.Msg, res.Entries, res.Bytes).WithCode(e.Code)
 }
 
 // uploadReader is the stream of an upload's bytes.

@@ -251,7 +251,7 @@ func (w *writer) dress() error {
 		}
 		if own.Uid != w.old.Uid || own.Gid != w.old.Gid {
 			if err := unix.Fchown(w.fd, int(w.old.Uid), int(w.old.Gid)); err != nil {
-				return errs.Wrap(errs.Denied, err, "%s belongs to another user and would change its owner", showPath(w.name)).
+				return errs.Wrap(errs.Denied, err, "%s belongs to another user and would change its owner", showPath(w.name)).WithCode(errs.PermissionDenied).
 					WithHint("a ranged write changes it in place")
 			}
 		}
@@ -326,7 +326,7 @@ func (w *writer) expected() error {
 		return err
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return errs.New(errs.Conflict, "%s no longer exists", showPath(w.name))
+		return errs.New(errs.Conflict, "%s no longer exists", showPath(w.name)).WithCode(errs.FileChanged)
 	}
 	if err != nil {
 		return err
@@ -337,7 +337,7 @@ func (w *writer) expected() error {
 		return err
 	}
 	if have != want {
-		return errs.New(errs.Conflict, "%s has changed: its hash is %s", showPath(w.name), have)
+		return errs.New(errs.Conflict, "%s has changed: its hash is %s", showPath(w.name), have).WithCode(errs.FileChanged)
 	}
 	return nil
 }

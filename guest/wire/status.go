@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -52,11 +53,25 @@ func ToConnect(err error) error {
 	if exit := errs.Exit(err); exit != 0 {
 		ce.Meta().Set(exitHeader, strconv.Itoa(exit))
 	}
+	if code := errs.Code(err); code != "" {
+		ce.Meta().Set(codeHeader, code)
+	}
 	return ce
 }
 
-// exitHeader carries errs.Exit.
-const exitHeader = "Skete-Exit"
+// What of an error has no place in Connect's own.
+const (
+	exitHeader = "Skete-Exit" // errs.Exit
+	codeHeader = "Skete-Code" // errs.Code
+)
+
+// codeOf is the guest's code, if it is one of ours: a client may rely on it.
+func codeOf(ce *connect.Error) string {
+	if code := ce.Meta().Get(codeHeader); slices.Contains(errs.Codes, code) {
+		return code
+	}
+	return ""
+}
 
 // Err turns what a client call returned into an error with a class. Context
 // errors stay what they are; a broken connection is Unavailable.
@@ -77,7 +92,7 @@ func Err(err error) error {
 	for _, c := range codes {
 		if c.code == ce.Code() {
 			exit, _ := strconv.Atoi(ce.Meta().Get(exitHeader)) // errs.Exit looks whether it is one
-			return errs.Wrap(c.class, err, "%s", ce.Message()).WithExit(exit)
+			return errs.Wrap(c.class, err, "%s", ce.Message()).WithExit(exit).WithCode(codeOf(ce))
 		}
 	}
 	switch ce.Code() {

@@ -140,6 +140,14 @@ func TestStatus_aClassSurvivesTheWire(t *testing.T) {
 	if err := wire.Err(connect.NewError(connect.CodeCanceled, errors.New("x"))); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled came back as %v", err)
 	}
+	for _, code := range append([]string{""}, errs.Codes...) {
+		if got := wire.Err(wire.ToConnect(errs.New(errs.Invalid, "x").WithCode(code))); errs.Code(got) != code {
+			t.Errorf("the code %q came back as %q", code, errs.Code(got))
+		}
+	}
+	if got := wire.Err(wire.ToConnect(errs.New(errs.Invalid, "x").WithCode("made_up"))); errs.Code(got) != "" {
+		t.Errorf("a guest's own code was taken: %q", errs.Code(got))
+	}
 	late := fmt.Errorf("exec: %w", context.DeadlineExceeded)
 	if err := wire.Err(wire.ToConnect(late)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a deadline that the guest saw first came back as %v", err)

@@ -45,7 +45,7 @@ func (s *service) readFile(w http.ResponseWriter, r *http.Request, g guest, in *
 			return err
 		}
 		if known.Type == "directory" {
-			return errs.New(errs.Invalid, "%.200q is a directory", in.Path).WithHint("list it, or download it as a tree")
+			return errs.New(errs.Invalid, "%.200q is a directory", in.Path).WithCode(errs.IsDirectory).WithHint("list it, or download it as a tree")
 		}
 		done, err := conditions(w, in, known.SHA256)
 		if done || err != nil {
@@ -91,7 +91,7 @@ func conditions(w http.ResponseWriter, in *readFileIn, hash string) (done bool, 
 	etag := strconv.Quote(hash)
 	w.Header().Set("ETag", etag)
 	if in.IfMatch != "" && in.IfMatch != "*" && in.IfMatch != etag {
-		return true, problem.At(http.StatusPreconditionFailed, errs.New(errs.Conflict, "the content is not what If-Match says"))
+		return true, problem.At(http.StatusPreconditionFailed, errs.New(errs.Conflict, "the content is not what If-Match says").WithCode(errs.FileChanged))
 	}
 	if in.IfNoneMatch == "*" || in.IfNoneMatch == etag {
 		w.WriteHeader(http.StatusNotModified)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +42,16 @@ func TestOf(t *testing.T) {
 	}
 	if d := Of(errs.New(errs.Invalid, "%s", strings.Repeat("x", 1<<20))).Detail; len(d) > detailBytesMax+10 {
 		t.Errorf("a detail of %d bytes", len(d))
+	}
+}
+
+// Clients rely on codes, so the documentation names each.
+func TestOf_codesAreDocumented(t *testing.T) {
+	field, _ := reflect.TypeFor[api.Problem]().FieldByName("Code")
+	for _, code := range errs.Codes {
+		if !regexp.MustCompile(`\b` + code + `\b`).MatchString(field.Tag.Get("doc")) {
+			t.Errorf("%s is not in the documentation of a problem's code", code)
+		}
 	}
 }
 

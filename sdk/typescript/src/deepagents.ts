@@ -142,7 +142,7 @@ export class SketeSandbox {
       for await (const f of this.sandbox.files.list(path)) found.push(f)
       return { files: (await each(found, (f) => this.#seen(f))).map((f) => infoOf(f, f.path)) }
     } catch (e) {
-      if (isClass(e, 'not_found', 'invalid')) return { files: [] } // as find does, of what is no directory too
+      if (['file_not_found', 'invalid_path'].includes(codeOf(e) ?? '')) return { files: [] } // as find does, of what is no directory too
       return { error: textOf(e) }
     }
   }
@@ -164,7 +164,7 @@ export class SketeSandbox {
         ...(total === undefined ? {} : { totalLines: total }), ...(more ? { nextOffset: end } : {}),
       }
     } catch (e) {
-      return { error: await this.#why(filePath, e) }
+      return { error: why(filePath, e) }
     }
   }
 
@@ -223,7 +223,7 @@ export class SketeSandbox {
       const content = isText(mimeType) ? new TextDecoder().decode(bytes) : bytes
       return { data: { content, mimeType, created_at: stat.modified_at, modified_at: stat.modified_at } }
     } catch (e) {
-      return { error: await this.#why(filePath, e) }
+      return { error: why(filePath, e) }
     }
   }
 
@@ -235,7 +235,7 @@ export class SketeSandbox {
       const matches = (found.items ?? []).filter((m) => isText(mimeTypeOf(m.path))).map((m) => ({ path: m.path, line: m.line, text: m.text }))
       return found.truncated ? { matches, truncated: true } : { matches }
     } catch (e) {
-      if (isClass(e, 'not_found')) return { matches: [] }
+      if (codeOf(e) === 'file_not_found') return { matches: [] }
       return { error: textOf(e) }
     }
   }
@@ -250,7 +250,7 @@ export class SketeSandbox {
       })
       return { files, truncated: found.truncated }
     } catch (e) {
-      if (isClass(e, 'not_found')) return { files: [], truncated: false }
+      if (codeOf(e) === 'file_not_found') return { files: [], truncated: false }
       return { error: textOf(e) }
     }
   }
@@ -261,7 +261,7 @@ export class SketeSandbox {
       await this.sandbox.files.write(filePath, bytes, { parents: true })
       return { path: filePath, filesUpdate: null }
     } catch (e) {
-      return { error: `Failed to write to ${filePath}: ${(await this.#code(filePath, e)) ?? textOf(e)}` }
+      return { error: `Failed to write to ${filePath}: ${codeOf(e) ?? textOf(e)}` }
     }
   }
 
@@ -286,7 +286,7 @@ export class SketeSandbox {
         return { path: filePath, filesUpdate: null, occurrences: done.occurrences }
       }
     } catch (e) {
-      return { error: isClass(e, 'not_found') ? `Error: File '${filePath}' not found` : `Error: ${await this.#why(filePath, e)}` }
+      return { error: codeOf(e) === 'file_not_found' ? `Error: File '${filePath}' not found` : `Error: ${why(filePath, e)}` }
     }
   }
 
@@ -306,7 +306,7 @@ export class SketeSandbox {
       await this.sandbox.files.remove(filePath, { recursive: true })
       return { path: filePath, filesUpdate: null }
     } catch (e) {
-      if (isClass(e, 'not_found')) return { error: `Error: '${filePath}' not found` }
+      if (codeOf(e) === 'file_not_found') return { error: `Error: '${filePath}' not found` }
       return { error: `Error deleting file '${filePath}': ${textOf(e)}` }
     }
   }
@@ -318,7 +318,7 @@ export class SketeSandbox {
         await this.sandbox.files.write(path, content, { parents: true })
         return { path, error: null }
       } catch (e) {
-        const error = await this.#code(path, e)
+        const error = codeOf(e)
         if (!error) throw e
         return { path, error }
       }
@@ -331,7 +331,7 @@ export class SketeSandbox {
       try {
         return { path, content: await this.sandbox.files.read(path), error: null }
       } catch (e) {
-        const error = await this.#code(path, e)
+        const error = codeOf(e)
         if (!error) throw e
         return { path, content: null, error }
       }
@@ -354,29 +354,23 @@ export class SketeSandbox {
       return f // it leads nowhere
     }
   }
+}
 
-  /** The package's code of an error; undefined where it has none. */
-  async #code(path: string, e: unknown): Promise<FileOperationError | undefined> {
-    if (isClass(e, 'not_found')) return (await this.#gone()) ? undefined : 'file_not_found'
-    if (isClass(e, 'denied')) return e.status === 403 && !(await this.#gone()) ? 'permission_denied' : undefined
-    if (!isClass(e, 'invalid', 'exists')) return undefined
-    try {
-      return (await this.sandbox.files.stat(path, { follow: true })).type === 'directory' ? 'is_directory' : 'invalid_path'
-    } catch {
-      return 'invalid_path'
-    }
-  }
+/** The package's codes, by those of the server. */
+const codes: Record<string, FileOperationError> = {
+  file_not_found: 'file_not_found', permission_denied: 'permission_denied', is_directory: 'is_directory',
+  not_a_directory: 'invalid_path', not_a_file: 'invalid_path', invalid_path: 'invalid_path', file_exists: 'invalid_path', directory_not_empty: 'invalid_path',
+}
 
-  /** Whether it is the sandbox that is not there, and not a file. */
-  async #gone(): Promise<boolean> {
-    return this.sandbox.get().then((s) => s.state === 'destroyed', () => true)
-  }
+/** The package's code of an error; undefined where it has none. */
+function codeOf(e: unknown): FileOperationError | undefined {
+  return e instanceof SketeError ? codes[e.code ?? ''] : undefined
+}
 
-  async #why(path: string, e: unknown): Promise<string> {
-    const code = await this.#code(path, e)
-    if (code === 'file_not_found') return `File '${path}' not found`
-    return code ? `${code}: ${textOf(e)}` : textOf(e)
-  }
+function why(path: string, e: unknown): string {
+  const code = codeOf(e)
+  if (code === 'file_not_found') return `File '${path}' not found`
+  return code ? `${code}: ${textOf(e)}` : textOf(e)
 }
 
 function isClass(e: unknown, ...classes: SketeError['class'][]): e is SketeError {

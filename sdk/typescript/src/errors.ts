@@ -27,7 +27,7 @@ export class SketeError extends Error {
   readonly status: number
   /** What can be done about it, in words. */
   readonly hint: string | undefined
-  /** Which refusal it is, where the class does not say it, as nothing_to_do. */
+  /** Which refusal it is, where the class does not say it, as file_not_found; Problem lists them. */
   readonly code: string | undefined
   /** The whole of what the server said. */
   readonly problem: Problem | undefined

@@ -12,6 +12,7 @@ from deepagents.backends.protocol import ExecuteResponse, FileData, FileInfo, Gl
 from deepagents.backends.sandbox import MAX_BINARY_BYTES, MAX_OUTPUT_BYTES, TRUNCATION_MSG
 from deepagents.backends.utils import EMPTY_CONTENT_WARNING, compile_grep_include_glob
 
+from . import errors
 from ._core import Result
 
 LINE_COUNT_BYTES_MAX = 1 << 20  # of larger files only the lines that are shown are read
@@ -23,6 +24,27 @@ OUTPUT_BYTES_MAX = 10 << 20  # of each stream of a command
 TIMEOUT_DEFAULT = 30 * 60
 TIMEOUT_MAX = 60 * 60
 PREFIX_BYTES = 8192  # that decide whether a file is text
+
+
+# The codes of Deep Agents, by those of the server.
+CODES = {
+    "file_not_found": "file_not_found", "permission_denied": "permission_denied", "is_directory": "is_directory",
+    "not_a_directory": "invalid_path", "not_a_file": "invalid_path", "invalid_path": "invalid_path",
+}
+
+
+def code_of(e: errors.SketeError) -> str:
+    """The code of a refusal, or its words where there is none. What is no fault of a path is raised again."""
+    if e.code in CODES:
+        return CODES[e.code]
+    if isinstance(e, (errors.InvalidError, errors.LimitError, errors.ExistsError, errors.ConflictError)):
+        return str(e.args[0])
+    raise e
+
+
+def reason_of(e: errors.SketeError) -> str:
+    """What a search is refused for."""
+    return str(e.args[0]) if isinstance(e, errors.InvalidError) else code_of(e)
 
 
 def valid(path: str) -> bool:

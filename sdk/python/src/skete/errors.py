@@ -27,7 +27,8 @@ class SketeError(Exception):
         error_class: who must act: ``invalid``, ``not_found``, ``exists``, ``denied``, ``conflict``,
             ``unsupported``, ``limit``, ``unavailable``, ``corrupt`` or ``internal``.
         hint: what to do about it, or ``""``.
-        code: which refusal it is where the class does not say it, for example ``nothing_to_do``.
+        code: which refusal it is where the class does not say it, for example ``file_not_found``;
+            `types.Problem` lists them.
         status: of the HTTP answer; 0 where there was none.
         problem: the whole answer (RFC 9457).
     """
