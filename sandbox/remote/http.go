@@ -88,8 +88,8 @@ func (c caller) send(ctx context.Context, r call) (*http.Response, error) {
 }
 
 // silent says that there was no answer.
-func silent(r call, err error) error {
-	return errs.Wrap(errs.Unavailable, err, "the service of the sandbox's machine does not answer (%s: %s)", r.name, cause(err))
+func silent(r call, err error) *errs.Error {
+	return errs.Wrap(errs.Unavailable, err, "the service of the sandbox's machine does not answer (%s: %s)", r.name, cause(err)).WithCode(errs.Unreachable)
 }
 
 // cause is the innermost reason: those around it name addresses.
@@ -173,7 +173,7 @@ func (c caller) json(ctx context.Context, r call, in, out any) error {
 // late makes the end of our own patience an answer that did not come.
 func late(r call, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errs.Wrap(errs.Unavailable, err, "the service of the sandbox's machine does not answer (%s: timeout)", r.name)
+		return errs.Wrap(errs.Unavailable, err, "the service of the sandbox's machine does not answer (%s: timeout)", r.name).WithCode(errs.Unreachable)
 	}
 	return err
 }

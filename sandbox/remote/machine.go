@@ -23,6 +23,9 @@ const (
 	retryMax  = 5 * time.Second
 	dialRetry = 50 * time.Millisecond
 	dialMax   = 10 * time.Second // of a dial without a deadline
+	// silentDialMax is of a dial while the service is known not to answer: the call that
+	// it is for fails soon, and its client may repeat it.
+	silentDialMax = 1500 * time.Millisecond
 )
 
 // machine is one that we follow.
@@ -41,11 +44,14 @@ type machine struct {
 	paused bool
 	heard  time.Time // when the service last said that there is the machine
 	silent error     // what it did not answer since; nil: it does
+	missed bool      // the newest dial had no answer
+
+	look chan struct{} // has the service asked now; one is enough
 }
 
 func (p *Provider) follow(id sandbox.ID, r record, paused bool) *machine {
 	ctx, stop := context.WithCancel(context.Background())
-	m := &machine{id: id, p: p, record: r, stop: stop, lifetime: shared.NewLifetime(id), paused: paused, heard: time.Now()}
+	m := &machine{id: id, p: p, record: r, stop: stop, lifetime: shared.NewLifetime(id), paused: paused, heard: time.Now(), look: make(chan struct{}, 1)}
 	m.guest = wire.NewClient(m.Dial)
 	m.wg.Go(func() { m.keep(ctx) })
 	m.wg.Go(func() { m.await(ctx) })
@@ -69,7 +75,7 @@ func (m *machine) end(reason, detail string) {
 // silent for as long as that time is has ended it.
 func (m *machine) keep(ctx context.Context) {
 	wait := time.Duration(0)
-	for sleep.For(ctx, wait) == nil {
+	for m.rest(ctx, wait) == nil {
 		err := m.p.c.Service.Keep(ctx, m.record.Place, m.p.c.Keep)
 		if err != nil && ctx.Err() == nil { // one that is paused may not be wound up, and lives
 			_, err = m.p.c.Service.Look(ctx, m.record.Place)
@@ -95,6 +101,18 @@ func (m *machine) keep(ctx context.Context) {
 	}
 }
 
+// rest waits, until a dial had no answer at the longest.
+func (m *machine) rest(ctx context.Context, wait time.Duration) error {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-m.look:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
 // note remembers whether the service answers, and returns for how long it did not, and
 // whether that was so before.
 func (m *machine) note(err error) (since time.Duration, again bool) {
@@ -105,7 +123,7 @@ func (m *machine) note(err error) (since time.Duration, again bool) {
 		if again {
 			m.p.c.Log.Info("the service of a machine answers again", "provider", m.p.c.Name, "id", m.id)
 		}
-		m.heard, m.silent = time.Now(), nil
+		m.heard, m.silent, m.missed = time.Now(), nil, false
 		return 0, again
 	}
 	if !again {
@@ -144,20 +162,48 @@ func (m *machine) await(ctx context.Context) {
 func (m *machine) ID() sandbox.ID { return m.id }
 
 // Dial implements sandbox.Machine. It waits for a guest that does not listen yet, or is
-// being started anew.
+// being started anew; for a service that is known not to answer it waits a moment.
 func (m *machine) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 	return m.lifetime.Dial(func() (net.Conn, error) {
-		if _, ok := ctx.Deadline(); !ok {
-			limited, cancel := context.WithTimeout(ctx, dialMax)
-			defer cancel()
-			conn, err := m.dial(limited, port)
-			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				err = errs.Wrap(errs.Unavailable, err, "the machine, which is elsewhere, does not answer")
-			}
-			return conn, err
+		limited, cancel := m.limit(ctx)
+		defer cancel()
+		conn, err := m.dial(limited, port)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = errs.Wrap(errs.Unavailable, err, "the machine, which is elsewhere, does not answer").WithCode(errs.Unreachable)
 		}
-		return m.dial(ctx, port)
+		m.dialled(err)
+		return conn, err
 	})
+}
+
+// limit bounds a dial.
+func (m *machine) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.missed || m.silent != nil {
+		return context.WithTimeout(ctx, silentDialMax)
+	}
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, dialMax)
+}
+
+// dialled remembers whether a dial had an answer. At the first that had none the service
+// is asked how it is, so that a slow one is not given up for long.
+func (m *machine) dialled(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.missed = false
+	case errs.Code(err) == errs.Unreachable && !m.missed:
+		m.missed = true
+		select {
+		case m.look <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (m *machine) dial(ctx context.Context, port uint32) (net.Conn, error) {

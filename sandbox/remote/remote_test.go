@@ -30,6 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type service struct {
 	mu     sync.Mutex
 	down   error // what every call answers
+	hangs  bool  // there is no answer to the question for an address
 	kept   int
 	found  []string
 	killed []string
@@ -88,8 +89,21 @@ func (s *service) Await(ctx context.Context, _ Place, _ string) (string, error) 
 	return "", ctx.Err()
 }
 
-func (s *service) Address(context.Context, Place, int) (*url.URL, http.Header, error) {
+func (s *service) Address(ctx context.Context, _ Place, _ int) (*url.URL, http.Header, error) {
+	s.mu.Lock()
+	hangs := s.hangs
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}
 	return nil, nil, s.answer()
+}
+
+func (s *service) hang(hangs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangs = hangs
 }
 
 func (s *service) Close() {}
@@ -138,6 +152,43 @@ func TestLost(t *testing.T) {
 		if strings.Contains(e.Detail, "192.0.2.1") {
 			t.Errorf("an address is in %q", e.Detail)
 		}
+	})
+}
+
+// While the service is known not to answer, a dial ends soon, also one that has time; at
+// the first that has no answer the service is asked, and once that answers dials have
+// their time again.
+func TestDial_silentService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{}
+		p := open(t, s)
+		m := p.follow(sandbox.NewID(), record{}, false)
+		defer m.Close()
+		later(time.Second)
+		asked := func() int { s.mu.Lock(); defer s.mu.Unlock(); return s.kept }
+		dial := func(want time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+			defer cancel()
+			began := time.Now()
+			_, err := m.Dial(ctx, 1)
+			if took := time.Since(began); took != want || !errs.Is(err, errs.Unavailable) && took != 40*time.Second {
+				t.Errorf("after %s, not %s: %v", took, want, err)
+			}
+		}
+		before := asked()
+		s.set(unreachable)
+		dial(0) // refused
+		later(time.Millisecond)
+		if got := asked(); got != before+1 {
+			t.Errorf("the service was asked %d times", got-before)
+		}
+		s.hang(true)
+		dial(silentDialMax)
+		dial(silentDialMax)
+		s.set(nil)
+		later(retryMax)
+		dial(40 * time.Second)
 	})
 }
 

@@ -13,7 +13,11 @@ import (
 
 // Bridging a broken connection to the guest (its supervisor restarted).
 const (
-	bridgeFor  = 20 * time.Second
+	bridgeFor = 20 * time.Second
+	// reachFor is how long a stream that has not begun waits for a machine that is
+	// elsewhere and whose service does not answer. A client repeats its call, so it hears
+	// of that after some times as long.
+	reachFor   = time.Second
 	bridgeWait = 20 * time.Millisecond
 	bridgeMax  = time.Second
 )
@@ -49,6 +53,7 @@ type Output struct {
 	silence *silence           // of the stream
 	context context.Context    // the stream's
 	broken  time.Time          // since when; zero = it is not
+	began   time.Time          // the first try
 }
 
 // Start returns the output of a command that the first Next starts. The
@@ -83,6 +88,9 @@ func (o *Output) At() (stdout, stderr int64) { return max(o.at[0], 0), max(o.at[
 // in order, exited last. nil without an error: the end of what there is.
 // Keepalives are returned too.
 func (o *Output) Next(ctx context.Context) (*wire.AttachEvent, error) {
+	if o.began.IsZero() {
+		o.began = time.Now()
+	}
 	for {
 		ev, err := o.receive(ctx)
 		if err == nil {
@@ -255,7 +263,7 @@ func (o *Output) bridge(ctx context.Context, err error) error {
 		o.broken = now
 	}
 	since := now.Sub(o.broken)
-	if since > bridgeFor {
+	if since > bridgeFor || !o.started && unreached(o.began, err) {
 		return err
 	}
 	if o.Alive != nil {
@@ -271,6 +279,11 @@ func (o *Output) bridge(ctx context.Context, err error) error {
 	case <-ctx.Done():
 		return why(ctx, err)
 	}
+}
+
+// unreached tells whether a machine that is elsewhere was tried to be reached for long enough.
+func unreached(since time.Time, err error) bool {
+	return errs.Code(err) == errs.Unreachable && time.Since(since) > reachFor
 }
 
 // Close ends the stream. After the end of the command it reads the rest, so

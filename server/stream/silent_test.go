@@ -115,6 +115,41 @@ func TestOutput_silentFromTheBeginning(t *testing.T) {
 	})
 }
 
+// A call does not wait long for a machine that cannot be reached; a stream that has
+// begun waits as for any other.
+func TestOutput_unreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unreachable := errs.New(errs.Unavailable, "the service does not answer").WithCode(errs.Unreachable)
+		nowhere := wire.NewClient(func(context.Context, uint32) (net.Conn, error) { return nil, unreachable })
+		for name, c := range map[string]struct {
+			out   *Output
+			least time.Duration
+		}{
+			"start":      {Start(nowhere, &wire.StartRequest{}), reachFor},
+			"attach":     {Attach(nowhere, "k", -1, -1, true), reachFor},
+			"in the way": {&Output{guest: nowhere, key: "k", started: true}, bridgeFor},
+		} {
+			begin := time.Now()
+			if _, err := c.out.Next(t.Context()); errs.Code(err) != errs.Unreachable || !errs.Temporary(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(begin); took < c.least || took > c.least+bridgeMax {
+				t.Errorf("%s: after %v", name, took)
+			}
+		}
+		for begun, least := range map[bool]time.Duration{false: reachFor, true: bridgeFor} {
+			begin := time.Now()
+			src := &Source[wire.LogsResponse]{begun: begun, Open: func(ctx context.Context) (*connect.ServerStreamForClient[wire.LogsResponse], error) {
+				return nowhere.Service.Logs(ctx, connect.NewRequest(&wire.LogsRequest{}))
+			}}
+			_, err := src.Next(t.Context())
+			if took := time.Since(begin); errs.Code(err) != errs.Unreachable || took < least || took > least+bridgeMax {
+				t.Errorf("begun %v: after %v: %v", begun, took, err)
+			}
+		}
+	})
+}
+
 type logs struct {
 	wire.UnimplementedServiceHandler
 	serve func(*wire.LogsRequest, func(*wire.LogsResponse)) error

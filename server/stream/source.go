@@ -33,6 +33,7 @@ type Source[T any] struct {
 	context context.Context // the stream's
 	silence *silence        // of the stream
 	broken  time.Time       // since when; zero = it is not
+	begun   bool            // an event has come
 }
 
 // Next returns the next event, over a connection that breaks too.
@@ -40,7 +41,7 @@ func (s *Source[T]) Next(ctx context.Context) (*T, error) {
 	for {
 		ev, err := s.Once(ctx)
 		if err == nil {
-			s.broken = time.Time{}
+			s.broken, s.begun = time.Time{}, true
 			return ev, nil
 		}
 		s.Close()
@@ -48,7 +49,7 @@ func (s *Source[T]) Next(ctx context.Context) (*T, error) {
 		if s.broken.IsZero() {
 			s.broken = now
 		}
-		if ctx.Err() != nil || !errs.Temporary(err) || now.Sub(s.broken) > bridgeFor || sleep.For(ctx, sourceRetry) != nil {
+		if ctx.Err() != nil || !errs.Temporary(err) || now.Sub(s.broken) > bridgeFor || !s.begun && unreached(s.broken, err) || sleep.For(ctx, sourceRetry) != nil {
 			return nil, err
 		}
 	}

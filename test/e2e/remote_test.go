@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/internal/hostproc"
+	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/remote"
 	"github.com/skete-dev/skete/sandbox/sandboxtest"
@@ -149,10 +150,9 @@ func TestRemote_run(t *testing.T) {
 	}
 
 	b.kill()
-	hasty, err := client.New(client.Config{Socket: client.SocketPath(a.home), ReconnectTimeout: time.Second})
-	a.ok(err)
-	defer hasty.Close()
-	_, err = hasty.Sandbox(info.ID).RunCommand(a.ctx(), api.RunCommand{Argv: []string{"true"}})
+	patience.Within(t, 15*time.Second, "a call while B is dead", func() {
+		_, err = sb.RunCommand(a.ctx(), api.RunCommand{Argv: []string{"true"}})
+	})
 	if err == nil || !strings.Contains(err.Error(), "the service of the sandbox's machine does not answer") || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("while B is dead A says: %v", err)
 	}
