@@ -581,6 +581,18 @@ func TestMemory_theLargestCommandEnds(t *testing.T) {
 	}
 }
 
+// Of what runs in the background, as a template's service does, only the process that has
+// the memory ends, also one with a session of its own; and what began it can begin it again.
+func TestMemory_aServiceKeepsItsLoop(t *testing.T) {
+	m := start(t, options{change: func(b *wire.Boot) { b.MemoryBytes = 256 << 20 }})
+	const script = `setsid sh -c 'head -c 700000000 /dev/zero | exec tail'; echo $?; sleep 60`
+	m.start(&wire.StartRequest{Key: "service", Argv: sh(script), Background: true})
+	m.output("service", "137\n")
+	if p := m.get("service"); p.State != wire.ProcessState_PROCESS_STATE_RUNNING {
+		t.Errorf("its loop: %v", p)
+	}
+}
+
 func TestQuiesce_stopsAndThawsByItself(t *testing.T) {
 	m := start(t, options{})
 	m.start(&wire.StartRequest{Key: "tick", Argv: sh("while :; do echo x; sleep 0.01; done")})

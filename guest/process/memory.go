@@ -99,26 +99,58 @@ func (c *Core) memoryUsed(limit int64) int64 {
 		return used
 	}
 	var sum int64
-	for _, n := range c.resident() {
-		sum += n
+	for _, shares := range c.resident() {
+		sum += held(shares)
 	}
 	return sum
 }
 
-// resident is the memory of each running command's session, by the leader's pid.
-func (c *Core) resident() map[int]int64 {
-	bytes := map[int]int64{}
-	for _, p := range c.list(0) {
-		if p.isRunning() {
-			bytes[p.entry.PID] = 0
-		}
-	}
-	for _, t := range task.Now() {
-		if n, ok := bytes[t.Session]; ok {
-			bytes[t.Session] = n + task.Private(t.PID)
-		}
+// share is a process of a command, and what it has resident for itself.
+type share struct {
+	task  task.Task
+	bytes int64
+}
+
+func held(shares []share) (bytes int64) {
+	for _, s := range shares {
+		bytes += s.bytes
 	}
 	return bytes
+}
+
+// resident has the processes of each running command, by the leader's pid: those of its
+// session, and those that descend from them and have sessions of their own.
+func (c *Core) resident() map[int][]share {
+	shares := map[int][]share{}
+	for _, p := range c.list(0) {
+		if p.isRunning() {
+			shares[p.entry.PID] = nil
+		}
+	}
+	tasks := task.Now()
+	byPID := make(map[int]task.Task, len(tasks))
+	for _, t := range tasks {
+		byPID[t.PID] = t
+	}
+	for _, t := range tasks {
+		if leader, ok := leaderOf(t, byPID, shares); ok {
+			shares[leader] = append(shares[leader], share{t, task.Private(t.PID)})
+		}
+	}
+	return shares
+}
+
+// leaderOf finds the command that a process belongs to.
+func leaderOf(t task.Task, byPID map[int]task.Task, commands map[int][]share) (pid int, ok bool) {
+	for range len(byPID) { // the list is of no one moment, so it may have circles
+		if _, ok := commands[t.Session]; ok {
+			return t.Session, true
+		}
+		if t, ok = byPID[t.Parent]; !ok {
+			break
+		}
+	}
+	return 0, false
 }
 
 // waitRunning blocks while no command runs; false: we close.
@@ -139,20 +171,39 @@ func (c *Core) anyRunning() bool {
 	return len(c.byID) > len(c.ended)
 }
 
-// killLargest ends the command whose session has the most memory resident.
+// killLargest ends the command that has the most memory resident. Of one in the
+// background, which is what a template is for, it ends the largest process alone, as a
+// kernel does: its loop can start that again.
 // Memory may be full of files (a tmpfs) instead: then no command is to blame.
 func (c *Core) killLargest(limit int64) bool {
-	bytes := c.resident()
+	shares := c.resident()
 	var largest *proc
+	most := limit / memoryWorth
 	for _, p := range c.list(0) {
-		if p.isRunning() && bytes[p.entry.PID] > limit/memoryWorth && (largest == nil || bytes[p.entry.PID] > bytes[largest.entry.PID]) {
-			largest = p
+		if n := held(shares[p.entry.PID]); p.isRunning() && n > most {
+			largest, most = p, n
 		}
 	}
 	if largest == nil {
 		return false
 	}
+	if t, ok := culprit(largest, shares[largest.entry.PID], limit); ok {
+		c.logf("memory is short: ending a process of %q", largest.key)
+		task.Kill(t)
+		return true
+	}
 	c.logf("memory is short: ending %q", largest.key)
 	c.finish(largest, pair.CauseMemory)
 	return true
+}
+
+// culprit is the process whose end is enough.
+func culprit(p *proc, shares []share, limit int64) (t task.Task, ok bool) {
+	most := limit / memoryWorth
+	for _, s := range shares {
+		if s.bytes > most {
+			t, most = s.task, s.bytes
+		}
+	}
+	return t, p.req.Background && t.PID != 0 && t.PID != p.entry.PID
 }
