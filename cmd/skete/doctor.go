@@ -60,7 +60,7 @@ type doctorOptions struct {
 }
 
 func (a program) runDoctor(ctx context.Context, o doctorOptions) error {
-	if o.provider != "" && o.provider != doctor.Remote && !slices.Contains(doctor.Providers, o.provider) {
+	if o.provider != "" && !slices.Contains(slices.Concat(doctor.Providers, doctor.Elsewhere), o.provider) {
 		return errs.New(errs.Invalid, "--provider: %.40q is none of %s", o.provider, strings.Join(doctor.Providers, ", "))
 	}
 	// Everything that is tried is tried in a place of its own: the data
@@ -185,8 +185,10 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 	}
 	sc := serve.Config{Config: c, Home: a.Home, Log: a.Log}
 	names := slices.Clone(doctor.Providers)
-	if slices.Contains(c.Providers, doctor.Remote) {
-		names = append(names, doctor.Remote)
+	for _, name := range doctor.Elsewhere {
+		if slices.Contains(c.Providers, name) {
+			names = append(names, name)
+		}
 	}
 	for _, name := range names {
 		host.Probes = append(host.Probes, doctor.Probe{Provider: name, Boot: func(ctx context.Context) (string, []string, error) {

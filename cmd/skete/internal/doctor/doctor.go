@@ -48,20 +48,29 @@ const (
 	Firecracker = "firecracker"
 	Docker      = "docker"
 	Remote      = "remote"
+	Runloop     = "runloop"
 	Templates   = "templates"
 )
 
-// Providers lists the groups that are a provider's of this host. Remote, which is of
-// another, is looked at where it is configured.
-var Providers = []string{Firecracker, QEMU, GVisor, Docker}
+// Providers lists the groups that are a provider's of this host. Those of Elsewhere are
+// looked at where they are configured.
+var (
+	Providers = []string{Firecracker, QEMU, GVisor, Docker}
+	Elsewhere = []string{Remote, Runloop}
+)
 
 // providers are those that are looked at.
 func (h Host) providers() []string {
-	if slices.ContainsFunc(h.Probes, func(p Probe) bool { return p.Provider == Remote }) || h.Only == Remote {
-		return append(slices.Clone(Providers), Remote)
+	all := slices.Clone(Providers)
+	for _, name := range Elsewhere {
+		if h.Only == name || slices.ContainsFunc(h.Probes, func(p Probe) bool { return p.Provider == name }) {
+			all = append(all, name)
+		}
 	}
-	return Providers
+	return all
 }
+
+func elsewhere(provider string) bool { return slices.Contains(Elsewhere, provider) }
 
 // Check is one item.
 type Check struct {
@@ -199,7 +208,7 @@ func Run(ctx context.Context, h Host) Report {
 		r.add(Templates, h.templates(ctx))
 	}
 	r.judge(h.Only)
-	order := []string{General, GVisor, QEMU, Firecracker, Docker, Remote, Templates}
+	order := []string{General, GVisor, QEMU, Firecracker, Docker, Remote, Runloop, Templates}
 	slices.SortStableFunc(r.Checks, func(a, b Check) int { return slices.Index(order, a.Group) - slices.Index(order, b.Group) })
 	return r
 }
@@ -279,7 +288,7 @@ func (p *Provider) try(ctx context.Context, probe Probe) Check {
 func (r *Report) judge(only string) {
 	whole := 0
 	for _, p := range r.Providers {
-		if p.Usable && p.Problems == 0 && p.Name != Remote { // it says nothing of this host
+		if p.Usable && p.Problems == 0 && !elsewhere(p.Name) { // it says nothing of this host
 			whole++
 		}
 	}
@@ -290,7 +299,7 @@ func (r *Report) judge(only string) {
 			continue
 		}
 		switch {
-		case (p.Usable || p.Name == Remote) && c.Status == Error: // that one is there since it was asked for
+		case (p.Usable || elsewhere(p.Name)) && c.Status == Error: // that one is there since it was asked for
 			c.Status = Warn
 		case !p.Usable && c.Status.rank() > Info.rank():
 			c.Status = Info

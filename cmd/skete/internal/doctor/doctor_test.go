@@ -297,13 +297,15 @@ func TestRemote(t *testing.T) {
 	}{
 		"works": {boots("remote", nil), OK}, "does not": {boots("", errs.New(errs.Unavailable, "the service does not answer")), Warn},
 	} {
-		h := healthy(t)
-		if p, is := (&Report{Providers: Run(t.Context(), h).Providers}).provider(Remote); is {
-			t.Errorf("%s: not configured, and shown: %+v", name, p)
-		}
-		h.Probes = append(h.Probes, Probe{Provider: Remote, Boot: tt.boot})
-		if c := find(t, Run(t.Context(), h), Remote, "boot"); c.Status != tt.status {
-			t.Errorf("%s: %+v", name, c)
+		for _, provider := range Elsewhere {
+			h := healthy(t)
+			if p, is := (&Report{Providers: Run(t.Context(), h).Providers}).provider(provider); is {
+				t.Errorf("%s: not configured, and shown: %+v", name, p)
+			}
+			h.Probes = append(h.Probes, Probe{Provider: provider, Boot: tt.boot})
+			if c := find(t, Run(t.Context(), h), provider, "boot"); c.Status != tt.status {
+				t.Errorf("%s: %s: %+v", provider, name, c)
+			}
 		}
 	}
 }
