@@ -110,9 +110,6 @@ type message struct {
 	Method  string          `json:"method"`
 	ID      json.RawMessage `json:"id"`
 	Params  struct {
-		Name       string          `json:"name"`
-		Arguments  json.RawMessage `json:"arguments"`
-		Meta       json.RawMessage `json:"_meta"`
 		RequestID  json.RawMessage `json:"requestId"`
 		ClientInfo struct {
 			Name    string `json:"name"`
@@ -135,8 +132,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := call{outer: r, scopes: who.Scopes, program: programIn(session)}
 	var m message
+	var body []byte
 	if r.Method == http.MethodPost {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, requestBytesMax))
+		var err error
+		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, requestBytesMax))
 		if err != nil {
 			refuseBody(w, err)
 			return
@@ -158,7 +157,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
-	if !h.quick(w, r, m) {
+	if !h.quick(w, r, body) {
 		h.http.ServeHTTP(w, r)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -50,23 +51,64 @@ func written(res *sdk.CallToolResult) any {
 
 // quick answers a call if it can; false: the SDK has to, which also says what is wrong
 // with a request.
-func (h *Handler) quick(w http.ResponseWriter, r *http.Request, m message) bool {
+func (h *Handler) quick(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	if !plain(r.Header) {
+		return false
+	}
+	m, ok := brief(body)
 	c := callOf(r.Context())
-	if m.JSONRPC != "2.0" || m.Method != "tools/call" || !isID(m.ID) || len(m.Params.Meta) > 0 || !plain(r.Header) {
+	i := slices.IndexFunc(tools(), func(t *tool) bool { return t.name == m.name })
+	if !ok || i < 0 || tools()[i].hints&reads == 0 || !allows(c.scopes, tools()[i].scope) {
 		return false
 	}
-	i := slices.IndexFunc(tools(), func(t *tool) bool { return t.name == m.Params.Name })
-	if i < 0 || tools()[i].hints&reads == 0 || !allows(c.scopes, tools()[i].scope) {
-		return false
-	}
-	res := h.server(c.scopes).call(r.Context(), tools()[i], c.program, m.Params.Arguments)
-	data, err := json.Marshal(answered{"2.0", m.ID, written(res)})
+	res := h.server(c.scopes).call(r.Context(), tools()[i], c.program, m.arguments)
+	data, err := json.Marshal(answered{"2.0", m.id, written(res)})
 	if err != nil {
 		return false // it changed nothing: the SDK may try
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(data) // a client that is gone need not know
 	return true
+}
+
+// briefly is a call of a tool, and nothing more.
+type briefly struct {
+	id, arguments json.RawMessage
+	name          string
+}
+
+// brief reads a call as the SDK does; false: it is none, or it says something else too.
+// Names are told apart by their case, which a struct's fields are not.
+func brief(body []byte) (c briefly, ok bool) {
+	if !utf8.Valid(body) {
+		return c, false
+	}
+	m, ok := fields(body, "jsonrpc", "id", "method", "params")
+	if !ok || wordOf(m["jsonrpc"]) != "2.0" || wordOf(m["method"]) != "tools/call" || !isID(m["id"]) {
+		return c, false
+	}
+	params, ok := fields(m["params"], "name", "arguments")
+	return briefly{m["id"], params["arguments"], wordOf(params["name"])}, ok
+}
+
+// fields reads one that has no names but these.
+func fields(data []byte, names ...string) (map[string]json.RawMessage, bool) {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(data, &m) != nil {
+		return nil, false
+	}
+	for name := range m {
+		if !slices.Contains(names, name) {
+			return nil, false
+		}
+	}
+	return m, true
+}
+
+// wordOf is a text; "" if it is none.
+func wordOf(data json.RawMessage) (s string) {
+	_ = json.Unmarshal(data, &s)
+	return s
 }
 
 // plain reports whether headers are those of a call that can be answered by one message.
