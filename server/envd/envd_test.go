@@ -321,7 +321,7 @@ func FuzzNewSandbox(f *testing.F) {
 			}
 			return
 		}
-		if s.TTL < time.Second || s.Root || s.IdleTimeout != time.Hour {
+		if s.TTL < time.Second || s.Root || s.IdleTimeout != time.Hour || s.Persist == s.Ephemeral {
 			t.Fatalf("%+v", s)
 		}
 		if s.Egress != nil && len(egress.Problems(*s.Egress)) > 0 {

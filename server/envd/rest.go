@@ -191,7 +191,7 @@ func (n newSandbox) spec(timeout int, l sandbox.Limits) (sandbox.Spec, error) {
 		return sandbox.Spec{}, err
 	}
 	s := sandbox.Spec{
-		Env: n.EnvVars, Metadata: n.Metadata, TTL: ttl, Persist: n.AutoPause,
+		Env: n.EnvVars, Metadata: n.Metadata, TTL: ttl, Persist: n.AutoPause, Ephemeral: !n.AutoPause, // though a snapshot's did persist
 		IdleTimeout: l.IdleTimeoutMax, // clients know of the timeout alone
 	}
 	if _, ok := parseSnapshot(n.TemplateID); ok { // all else is as it was
