@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
-from typing import Any
 
 from deepagents.backends.protocol import (
     DeleteResult, EditResult, ExecuteResponse, FileData, FileDownloadResponse, FileUploadResponse, GlobResult, GrepResult,
@@ -31,7 +30,7 @@ class Backend:
         try:
             return LsResult(entries=[core.info_of(f) for f in self._files.list(path)])
         except errors.SketeError as e:
-            code = self._code(e, path)
+            code = core.code_of(e)
             return LsResult(error=f"Path '{path}': " + {"file_not_found": "path_not_found", "invalid_path": "not_a_directory"}.get(code, code))
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
@@ -40,7 +39,7 @@ class Backend:
         try:
             return self._read(file_path, *normalize_read_bounds(offset, limit))
         except errors.SketeError as e:
-            return ReadResult(error=f"File '{file_path}': {self._code(e, file_path)}")
+            return ReadResult(error=f"File '{file_path}': {core.code_of(e)}")
 
     def _read(self, path: str, offset: int, limit: int) -> ReadResult:
         known = self._files.stat(path, follow=True)
@@ -77,7 +76,7 @@ class Backend:
         except UnicodeEncodeError as e:
             return f"the content is not valid text: {e.reason}"
         except errors.SketeError as e:
-            return self._code(e, path)
+            return core.code_of(e)
         return None
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
@@ -93,7 +92,7 @@ class Backend:
             except UnicodeEncodeError as e:
                 done = f"the new text is not valid: {e.reason}"
             except errors.SketeError as e:
-                done = self._code(e, file_path)
+                done = core.code_of(e)
             if isinstance(done, int):
                 return EditResult(path=file_path, occurrences=done)
             return EditResult(error=core.edit_error(done, file_path, old_string))
@@ -123,7 +122,7 @@ class Backend:
         try:
             self._files.remove(file_path, recursive=True)
         except errors.SketeError as e:
-            code = self._code(e, file_path)
+            code = core.code_of(e)
             return DeleteResult(error=f"Error: '{file_path}' not found" if code == "file_not_found"
                                 else f"Error deleting file '{file_path}': {code}")
         return DeleteResult(path=file_path)
@@ -136,7 +135,7 @@ class Backend:
         except ValueError as e:
             return GlobResult(error=str(e))
         except errors.SketeError as e:
-            return GlobResult(error=f"Path '{root}': {self._reason(e, root)}")
+            return GlobResult(error=f"Path '{root}': {core.reason_of(e)}")
         return core.globbed(found, wanted, root)
 
     def grep(self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None) -> GrepResult:
@@ -148,7 +147,7 @@ class Backend:
         except ValueError as e:
             return GrepResult(error=str(e))
         except errors.SketeError as e:
-            return GrepResult(error=f"Path '{root}': {self._reason(e, root)}")
+            return GrepResult(error=f"Path '{root}': {core.reason_of(e)}")
         return core.grepped(found, wanted, root, max_count)
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
@@ -163,7 +162,7 @@ class Backend:
         try:
             return FileDownloadResponse(path=path, content=self._files.read(path))
         except errors.SketeError as e:
-            return FileDownloadResponse(path=path, error=self._code(e, path))
+            return FileDownloadResponse(path=path, error=core.code_of(e))
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         seconds = self._timeout if timeout is None else min(timeout or core.TIMEOUT_MAX, core.TIMEOUT_MAX)
@@ -177,22 +176,3 @@ class Backend:
         if not self._workdir:
             self._workdir = (self._sandbox.get())["workdir"]
         return self._workdir
-
-    def _reason(self, e: errors.SketeError, path: str) -> str:
-        """What a search is refused for."""
-        return e.args[0] if isinstance(e, errors.InvalidError) else self._code(e, path)
-
-    def _code(self, e: errors.SketeError, path: str) -> str:
-        """The code of Deep Agents for a refusal. What is no fault of the path is raised again."""
-        detail: Any = e.args[0]
-        if isinstance(e, errors.NotFoundError):
-            if (self._sandbox.get())["state"] == "destroyed":  # or it is not found either
-                raise e
-            return "file_not_found"
-        if isinstance(e, errors.DeniedError) and detail.endswith("permission denied"):
-            return "permission_denied"
-        if isinstance(e, errors.InvalidError):
-            return "is_directory" if detail.endswith("is a directory") else "invalid_path"
-        if isinstance(e, (errors.LimitError, errors.ExistsError, errors.ConflictError)):
-            return str(detail)
-        raise e
