@@ -2,7 +2,9 @@ package envd
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -53,8 +55,32 @@ func appendData(to []byte, data *protocol.ProcessEvent_DataEvent) []byte {
 		return append(to, `{"event":{"data":{}}}`...)
 	}
 	to = append(to, `{"event":{"data":{"`+name+`":"`...)
-	to = base64.StdEncoding.AppendEncode(to, bytes)
+	to = appendBase64(to, bytes)
 	return append(to, `"}}}`...)
+}
+
+// pairs are the two characters of base64 for each twelve bits, the first in the low byte.
+var pairs = func() (t [1 << 12]uint16) {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	for i := range t {
+		t[i] = uint16(alphabet[i>>6]) | uint16(alphabet[i&63])<<8
+	}
+	return t
+}()
+
+// appendBase64 is base64.StdEncoding.AppendEncode, twice as fast: six bytes at once. It was
+// most of what the server did for the output of a command.
+func appendBase64(to, from []byte) []byte {
+	begin := len(to)
+	to = slices.Grow(to, base64.StdEncoding.EncodedLen(len(from)))[:begin+base64.StdEncoding.EncodedLen(len(from))]
+	at := to[begin:]
+	for len(from) >= 8 && len(at) >= 8 {
+		v := binary.BigEndian.Uint64(from)
+		binary.LittleEndian.PutUint64(at, uint64(pairs[v>>52])|uint64(pairs[v>>40&0xfff])<<16|uint64(pairs[v>>28&0xfff])<<32|uint64(pairs[v>>16&0xfff])<<48)
+		from, at = from[6:], at[8:]
+	}
+	base64.StdEncoding.Encode(at, from)
+	return to
 }
 
 // Unmarshal implements connect.Codec. Fields that are not known are left out, as
