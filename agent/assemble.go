@@ -166,6 +166,9 @@ func (w *assembly) tools(model llm.Model) ([]tool.Tool, error) {
 	return tools, nil
 }
 
+// SkillTool is the tool that teaches skills.
+const SkillTool = "skill"
+
 // Two tools that change files; a model that was trained on the second one gets it in
 // place of the first.
 const (

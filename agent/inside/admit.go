@@ -115,6 +115,9 @@ func (h *Host) attempt(ctx context.Context, after uint64, events []thread.Event)
 			return attempt{}, refused("an event of another run")
 		}
 		body, err := a.admit(e.Body)
+		if about, is := body.(thread.Context); is && err == nil {
+			body, err = h.tellSkills(ctx, about)
+		}
 		if err != nil {
 			return attempt{}, err
 		}

@@ -118,6 +118,10 @@ func (a *driven) parts(b begin, s *runs.State, l thread.Log) agent.Parts {
 	if b.Tasks {
 		p.Tasks = tasks{remote{a.p, prefixTask}}
 	}
+	if b.Skills {
+		known := skills{remote{a.p, prefixSkills}, b.Unlisted}
+		p.Skills, p.TellSkills = known, known.tell
+	}
 	if b.Live {
 		p.Live = func(n runs.Live) {
 			_ = a.p.Tell(newsLive, live{Kind: string(n.Kind), Index: n.Index, Name: n.Name, Call: n.Call, Text: n.Text})

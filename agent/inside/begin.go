@@ -19,6 +19,7 @@ const (
 	prefixMemory = "memories."
 	prefixPast   = "past."
 	prefixTask   = "task."
+	prefixSkills = "skills."
 	prefixSelf   = "machine."
 )
 
@@ -43,6 +44,8 @@ type begin struct {
 	Tree     bool `json:"tree,omitempty"`
 	Revise   bool `json:"revise,omitempty"`
 	Calls    bool `json:"calls,omitempty"`
+	Skills   bool `json:"skills,omitempty"`
+	Unlisted int  `json:"unlisted,omitempty"` // of Skills
 }
 
 // outcome is agent.Outcome on its way.
@@ -73,6 +76,12 @@ type live struct {
 type page struct {
 	Events []thread.Event `json:"events"`
 	More   bool           `json:"more,omitempty"`
+}
+
+// told is what thread.Context says of skills.
+type told struct {
+	Skills []thread.ContextFile `json:"skills,omitempty"`
+	Pinned string               `json:"pinned,omitempty"`
 }
 
 // chunk is a piece of a blob.

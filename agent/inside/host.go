@@ -29,6 +29,7 @@ const (
 	holdsMax     = 64 // calls that are under way
 	beyondMax    = 8  // model calls of a drive beyond the budget: the critic's, the summaries'
 	eventsEach   = 64 // events for each model call that need none
+	learnsEach   = 64 // skills that are taught for each model call
 	wallGrace    = 30 * time.Second
 	storeTimeout = time.Minute // of an append that the agent does not wait for any more
 )
@@ -41,12 +42,15 @@ type Host struct {
 	paid  *agent.Paid
 	poke  chan struct{}
 	fns   methods
+	// teaching is held while a skill is taught: its files are in memory then.
+	teaching sync.Mutex
 
 	mu      sync.Mutex // guards what follows, and p.State
 	asked   int        // model calls of this drive
 	beyond  int        // of them, beyond the budget
 	over    bool       // nothing more is to be done
 	free    int        // events that no model call stands behind
+	learned int        // skills that were taught in this drive
 	put     int64      // bytes
 	last    attempt
 	checker *thread.Checker         // nil = it has to be made
@@ -164,11 +168,15 @@ func (h *Host) release() {
 func (h *Host) begin() begin {
 	m := h.p.Machine
 	info := h.model.Info()
-	return begin{
+	b := begin{
 		Thread: h.p.Thread, Machine: h.p.MachineID, Dir: m.Dir, Note: m.Note, Model: info, Documents: info.Documents, Patience: h.p.Patience, Patient: h.p.Patient,
 		Now: h.p.Now(), Memories: h.p.Memories != nil, Past: m.Past != nil, Spawner: h.p.Spawner != nil, Tasks: h.p.Tasks != nil, Live: h.p.Live != nil,
 		Tree: h.p.Tree != nil, Revise: m.Revise != nil, Calls: m.Call != nil,
 	}
+	if h.p.Skills != nil {
+		b.Skills, b.Unlisted = true, h.p.Skills.Unlisted()
+	}
+	return b
 }
 
 // result is how the drive ended, by the host's own knowledge of the thread.
@@ -274,6 +282,7 @@ func (h *Host) offer() {
 	h.fns.add(prefixBlobs+"read", h.readBlob)
 	h.offerMachine()
 	h.offerTasks()
+	h.offerSkills()
 	if f := h.p.Memories; f != nil {
 		for name, fn := range map[string]any{
 			"list": f.List, "stat": f.Stat, "read": f.Read, "readat": f.ReadAt, "write": f.Write, "delete": f.Delete, "glob": f.Glob, "grep": f.Grep,
@@ -368,6 +377,54 @@ func (h *Host) maySpawn(call string) error {
 		return errs.New(errs.Denied, "no call of this thread starts a sub-agent as %.60q", call)
 	}
 	return nil
+}
+
+// offerSkills offers those that the run found when it began, and no others.
+func (h *Host) offerSkills() {
+	known := h.p.Skills
+	if known == nil {
+		return
+	}
+	h.fns.add(prefixSkills+"learn", func(ctx context.Context, name string) (tool.Lesson, error) {
+		if err := h.mayLearn(); err != nil {
+			return tool.Lesson{}, err
+		}
+		h.teaching.Lock()
+		defer h.teaching.Unlock()
+		if err := ctx.Err(); err != nil {
+			return tool.Lesson{}, err
+		}
+		return known.Learn(ctx, name)
+	})
+	h.fns.add(prefixSkills+"find", known.Find)
+	h.fns.add(prefixSkills+"tell", func(ctx context.Context) (told, error) {
+		about, err := h.tellSkills(ctx, thread.Context{})
+		return told{about.Skills, about.Pinned}, err
+	})
+}
+
+// mayLearn reports whether a call of the log teaches a skill, and not too many were taught.
+func (h *Host) mayLearn() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	open := slices.ContainsFunc(h.p.State.Open(), func(c *runs.Call) bool { return c.Name == agent.SkillTool && c.Started != nil })
+	if !open {
+		return errs.New(errs.Denied, "no call of this thread teaches a skill")
+	}
+	if h.learned++; h.learned > learnsEach*(h.asked+1) {
+		return errs.New(errs.Limit, "too many skills are to be taught")
+	}
+	return nil
+}
+
+// tellSkills makes what a prompt says of skills the host's own: it says later which of them
+// the run has, in which versions.
+func (h *Host) tellSkills(ctx context.Context, about thread.Context) (thread.Context, error) {
+	about.Skills, about.Pinned = nil, ""
+	if h.p.TellSkills == nil {
+		return about, nil
+	}
+	return about, h.p.TellSkills(ctx, &about)
 }
 
 // load returns a part of the thread's log.

@@ -150,6 +150,36 @@ func (s *spawner) Spawn(_ context.Context, req tool.SpawnRequest) (tool.SpawnRes
 	return r, nil
 }
 
+// lessons are skills that a run found: forms, and seahorses, which the list has no room for.
+// How often each was taught is counted.
+type lessons struct {
+	mu     sync.Mutex
+	taught map[string]int
+}
+
+func (l *lessons) Learn(_ context.Context, name string) (tool.Lesson, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if name != "forms" && name != "seahorses" {
+		return tool.Lesson{}, errs.New(errs.NotFound, "there is no skill %q", name)
+	}
+	l.taught[name]++
+	return tool.Lesson{Instructions: "Do " + name + " <so>.", Dir: "/skills/" + name, Files: []string{"a.py"}}, nil
+}
+
+func (*lessons) Unlisted() int { return 1 }
+
+func (*lessons) Find(context.Context, string) ([]tool.SkillEntry, error) {
+	return []tool.SkillEntry{{Name: "seahorses", Description: "Counts them."}}, nil
+}
+
+const skillsPinned = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
+
+func tellSkills(_ context.Context, about *thread.Context) error {
+	about.Skills, about.Pinned = []thread.ContextFile{{Path: "/skills", Text: "- forms: Fills them."}}, skillsPinned
+	return nil
+}
+
 // house is a thread on a host, with a machine.
 type house struct {
 	t      testing.TB
@@ -161,6 +191,7 @@ type house struct {
 	disk   tool.Files
 	cmds   *commands
 	spawn  *spawner
+	skills *lessons // nil = none
 	marks  []agent.Mark
 	live   []runs.Live
 	mu     sync.Mutex
@@ -179,6 +210,7 @@ type house struct {
 type scenario struct {
 	agent   definition.Definition
 	started thread.RunStarted
+	skills  bool
 	info    llm.Info
 	reply   func(*llm.Request) (*llm.Response, error)
 	// rests is called when the run rests that has not ended.
@@ -203,6 +235,9 @@ func newHouse(t testing.TB, sc scenario) *house {
 	h := &house{
 		t: t, log: memory, id: threadID, run: runID, model: &model{info, sc.reply}, cmds: &commands{}, spawn: &spawner{},
 		notes: backend.NewStore(kvtest.NewMemory(), memory, "notes"), disk: backend.NewStore(kvtest.NewMemory(), memory, "disk"),
+	}
+	if sc.skills {
+		h.skills = &lessons{taught: map[string]int{}}
 	}
 	if sc.agent.Name == "" {
 		sc.agent.Name = "a"
@@ -254,7 +289,7 @@ func (h *house) parts() agent.Parts {
 	if h.realCommands != nil {
 		cmds = h.realCommands
 	}
-	return agent.Parts{
+	p := agent.Parts{
 		Thread: h.id, State: h.state(), Log: h.log, Blobs: h.log, MachineID: "sbx_1#b", Memories: h.notes, Tools: kit.New(), Spawner: h.spawn,
 		Machine: agent.Machine{Files: h.disk, Commands: cmds, Boot: "b", Dir: cmp.Or(h.dir, "/workspace"), Note: "a machine", Revise: func(_ context.Context, m agent.Mark) error {
 			h.mu.Lock()
@@ -270,6 +305,10 @@ func (h *house) parts() agent.Parts {
 		Tree:     func() (thread.Budget, thread.Spent) { return thread.Budget{Steps: 1000}, thread.Spent{} },
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, WaitMax: time.Millisecond}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
+	if h.skills != nil {
+		p.Skills, p.TellSkills = h.skills, tellSkills
+	}
+	return p
 }
 
 // inside begins an agent at the other end of a pipe.
@@ -384,6 +423,9 @@ func scenarios() map[string]scenario {
 		"todos and the thread's files": {reply: replies(
 			blocks(call("c1", "write_todos", `{"todos":[{"content":"x","status":"pending"}]}`), call("c2", "write_file", `{"file_path":"/thread/n.md","content":"n"}`)),
 			blocks(call("c3", "read_file", `{"file_path":"/thread/n.md"}`)), blocks(llm.Text("done"))), want: `"todos"`},
+		"skills": {skills: true, reply: replies(
+			blocks(call("c1", "skill", `{"query":"count"}`), call("c2", "skill", `{"name":"seahorses"}`), call("c3", "skill", `{"name":"none"}`)),
+			blocks(llm.Text("done"))), want: skillsPinned},
 		"what is wrong": {reply: replies(
 			blocks(call("c1", "no_such_tool", `{}`), call("c2", "read_file", `{"path":3}`), call("c3", "read_file", `{"file_path":"relative"}`)), blocks(llm.Text("done"))), want: "unknown_tool"},
 		"the model's trouble": {reply: func() func(*llm.Request) (*llm.Response, error) {
@@ -463,6 +505,9 @@ func TestDrive_likeOnTheHost(t *testing.T) {
 			}
 			if diff := gocmp.Diff(host.marks, machine.marks); diff != "" {
 				t.Error(diff)
+			}
+			if sc.skills && (host.skills.taught["seahorses"] != 1 || machine.skills.taught["seahorses"] != 1) {
+				t.Errorf("taught: %v, %v", host.skills.taught, machine.skills.taught)
 			}
 			if whole := strings.Join(machine.plain(), "\n"); !strings.Contains(whole, sc.want) || strings.Contains(whole, "10.9.8.7") {
 				t.Errorf("not as wanted (%s):\n%s", sc.want, whole)

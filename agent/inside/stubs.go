@@ -229,3 +229,30 @@ func (t tasks) Send(ctx context.Context, _ thread.ID, id, key, text string) erro
 func (t tasks) Cancel(ctx context.Context, _ thread.ID, id, key string) error {
 	return t.call(ctx, "cancel", []any{id, key})
 }
+
+// skills are those of the run.
+type skills struct {
+	remote
+	unlisted int
+}
+
+// Learn implements tool.Skills.
+func (s skills) Learn(ctx context.Context, name string) (l tool.Lesson, err error) {
+	return l, s.call(ctx, "learn", []any{name}, &l)
+}
+
+// Unlisted implements tool.Skills.
+func (s skills) Unlisted() int { return s.unlisted }
+
+// Find implements tool.Skills.
+func (s skills) Find(ctx context.Context, query string) (list []tool.SkillEntry, err error) {
+	return list, s.call(ctx, "find", []any{query}, &list)
+}
+
+// tell is agent.Parts.TellSkills.
+func (s skills) tell(ctx context.Context, about *thread.Context) error {
+	var t told
+	err := s.call(ctx, "tell", nil, &t)
+	about.Skills, about.Pinned = t.Skills, t.Pinned
+	return err
+}

@@ -39,6 +39,7 @@ const (
 	entryBytesMax     = 380 // of one entry of the catalogue: fewer than 100 tokens
 	catalogueBytesMax = 64 << 10
 	workspaceMax      = 100 // skills of a workspace
+	skillsFound       = 10  // by a query
 	mdBytesMax        = 256 << 10
 	filesListed       = 200
 )
@@ -67,7 +68,7 @@ type found struct {
 // skills finds those of the thread: at the beginning of a run what there is now, later what
 // there was then. nil = none.
 func (w *session) skills(ctx context.Context) (*found, error) {
-	if w.c.Skills == nil || w.machine.Files == nil || w.machine.Mount == nil || !w.c.State.Agent.Uses("skill") {
+	if w.c.Skills == nil || w.machine.Files == nil || w.machine.Mount == nil || !w.c.State.Agent.Uses(agent.SkillTool) {
 		return nil, nil //nolint:nilnil // there are none
 	}
 	f := &found{store: w.c.Skills, tenant: w.c.Tenant, machine: w.machine}
@@ -174,7 +175,8 @@ func (f *found) tell(ctx context.Context, blobs thread.Blobs, about *thread.Cont
 	if about.Pinned, err = blobs.Put(ctx, data); err != nil {
 		return err
 	}
-	shown := thread.ContextFile{Path: skillsDir, Text: f.catalogue()}
+	text, _ := f.catalogue()
+	shown := thread.ContextFile{Path: skillsDir, Text: text}
 	if len(shown.Text) > 2<<10 {
 		if shown.Blob, err = blobs.Put(ctx, []byte(shown.Text)); err != nil {
 			return err
@@ -185,20 +187,46 @@ func (f *found) tell(ctx context.Context, blobs thread.Blobs, about *thread.Cont
 	return nil
 }
 
-// catalogue is a line for each skill, with its name and what it is for.
-func (f *found) catalogue() string {
+// catalogue is a line for each skill, with its name and what it is for. rest is how many
+// there is no room for.
+func (f *found) catalogue() (text string, rest int) {
 	var b strings.Builder
 	for i, p := range f.list {
-		line := clip.Text("- "+p.Name+": "+strings.Join(strings.FieldsFunc(p.Description, func(r rune) bool {
-			return unicode.IsSpace(r) || unicode.IsControl(r)
-		}), " "), entryBytesMax)
+		e := p.entry()
+		line := "- " + e.Name + ": " + e.Description + "\n"
 		if b.Len()+len(line) > catalogueBytesMax {
-			fmt.Fprintf(&b, "… and %d more, which are not shown", len(f.list)-i)
+			rest = len(f.list) - i
+			fmt.Fprintf(&b, "… and %d more: call %s with a query to find one", rest, agent.SkillTool)
 			break
 		}
-		b.WriteString(line + "\n")
+		b.WriteString(line)
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(b.String()), rest
+}
+
+// entry is the skill on one line of bounded length.
+func (p pinned) entry() tool.SkillEntry {
+	about := strings.Join(strings.FieldsFunc(p.Description, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	return tool.SkillEntry{Name: p.Name, Description: clip.Text(about, entryBytesMax-len("- : ")-len(p.Name))}
+}
+
+// Unlisted implements tool.Skills.
+func (f *found) Unlisted() int {
+	_, rest := f.catalogue()
+	return rest
+}
+
+// Find implements tool.Skills.
+func (f *found) Find(_ context.Context, query string) ([]tool.SkillEntry, error) {
+	var texts []string
+	for _, p := range f.list {
+		texts = append(texts, p.Name+" "+p.Name+" "+p.Description) // the name says more
+	}
+	var list []tool.SkillEntry
+	for _, i := range skill.Best(texts, query, skillsFound) {
+		list = append(list, f.list[i].entry())
+	}
+	return list, nil
 }
 
 // Learn implements tool.Skills.

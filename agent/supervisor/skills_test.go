@@ -10,9 +10,11 @@ import (
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/kv/kvtest"
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/skill"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
@@ -104,8 +106,9 @@ func TestSkills_found(t *testing.T) {
 	x.write(t, "/workspace/.claude/skills/Bad Name/SKILL.md", skillMD("../x", "x", "No."))
 	x.write(t, "/workspace/.claude/skills/README.md", []byte("x"))
 	f := x.skills(t)
-	if d := cmp.Diff("- forms: Fills forms.\n- lint: Lints: \"all\".", strings.ReplaceAll(f.catalogue(), "\u0007", "")); d != "" {
-		t.Error(d)
+	text, rest := f.catalogue()
+	if d := cmp.Diff("- forms: Fills forms.\n- lint: Lints: \"all\".", strings.ReplaceAll(text, "\u0007", "")); d != "" || rest > 0 {
+		t.Error(d, rest)
 	}
 	l, err := f.Learn(t.Context(), "lint")
 	if err != nil || l.Instructions != "Run it." || l.Dir != "/workspace/.agents/skills/lint" || l.Changed {
@@ -146,19 +149,40 @@ func TestSkills_changeDuringRun(t *testing.T) {
 	}
 }
 
-// An entry costs fewer than 100 tokens whatever its author wrote, and all of them have a bound.
+// An entry costs at most 100 tokens whatever its author wrote, all of them have a bound, and
+// what the list has no room for is found by a query.
 func TestSkills_catalogue(t *testing.T) {
 	f := &found{}
-	for i := range 1000 {
+	const all = 1000
+	for i := range all {
 		f.list = append(f.list, pinned{Name: strings.Repeat("n", 60) + fmt.Sprint(i), Description: strings.Repeat("word\n<skill> ", 80)})
 	}
-	text := f.catalogue()
+	f.list[990].Description = "Counts seahorses in pictures." + f.list[0].Description
+	text, rest := f.catalogue()
+	shown := 0
 	for line := range strings.Lines(text) {
-		if len(line) > 400 {
-			t.Fatalf("%d bytes: %s", len(line), line)
+		if n := prompt.Tokens([]llm.Block{llm.Text(line)}); n > 100 {
+			t.Fatalf("%d tokens: %s", n, line)
+		}
+		shown++
+	}
+	if shown--; shown+rest != all || rest == 0 || f.Unlisted() != rest {
+		t.Errorf("%d are shown, and %d are not", shown, rest)
+	}
+	if len(text) > catalogueBytesMax+100 || !strings.HasSuffix(text, fmt.Sprintf("… and %d more: call skill with a query to find one", rest)) {
+		t.Errorf("%d bytes: %s", len(text), text[len(text)-100:])
+	}
+	got, err := f.Find(t.Context(), "count the seahorses")
+	if err != nil || len(got) == 0 || got[0].Name != f.list[990].Name {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, e := range got {
+		if n := prompt.Tokens([]llm.Block{llm.Text("- " + e.Name + ": " + e.Description)}); n > 100 {
+			t.Errorf("%d tokens: %v", n, e)
 		}
 	}
-	if len(text) > catalogueBytesMax+100 || !strings.Contains(text, "more, which are not shown") {
-		t.Errorf("%d bytes", len(text))
+	few := &found{list: f.list[:10]}
+	if _, rest := few.catalogue(); rest != 0 || few.Unlisted() != 0 {
+		t.Errorf("%d of ten are not shown", rest)
 	}
 }

@@ -77,7 +77,7 @@ func (w *world) outputs(run string) (list []string) {
 
 // A skill in the standard's format, with scripts and resources, is validated, installed after
 // kill -9 of the server is still there, is taught by a model's call, and its script runs in
-// the sandbox, where nothing can change it.
+// the sandbox, where nothing can change it; also where the agent itself works in the sandbox.
 func TestSkill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -96,24 +96,32 @@ func TestSkill(t *testing.T) {
 	if out := w.must("skill", "list"); !strings.Contains(out, "word-count") {
 		t.Fatalf("after kill -9: %s", out)
 	}
-	if out := w.must("run", "-q", "How many words has a.txt?"); out != "There are three words." {
-		t.Fatal(out)
+	for _, where := range []string{"", "--in-sandbox"} {
+		args := strings.Fields("run -q " + where)
+		if out := w.must(append(args, "How many words has a.txt?")...); out != "There are three words." {
+			t.Fatal(where, out)
+		}
+		ids := strings.Fields(w.must("runs", "-q"))
+		checkCounted(t, where, w.outputs(ids[0]))
 	}
-	id := strings.TrimSpace(w.must("runs", "-q"))
-	got := w.outputs(id)
+}
+
+// checkCounted checks what the calls of learning have returned.
+func checkCounted(t *testing.T, where string, got []string) {
+	t.Helper()
 	if len(got) != 3 {
-		t.Fatalf("%q", got)
+		t.Fatalf("%s: %q", where, got)
 	}
 	for _, part := range []string{"Run scripts/count.py with the file.", "/skills/word-count", "- scripts/count.py", "- references/limits.md", "It needs: Requires Python 3"} {
 		if !strings.Contains(got[0], part) {
-			t.Errorf("what was taught lacks %q: %s", part, got[0])
+			t.Errorf("%s: what was taught lacks %q: %s", where, part, got[0])
 		}
 	}
 	if !strings.Contains(got[1], "3 words") || !strings.Contains(got[1], "At most ten words.") {
-		t.Errorf("the script: %s", got[1])
+		t.Errorf("%s: the script: %s", where, got[1])
 	}
 	if !strings.Contains(got[2], "root 555\nroot 555") || strings.Count(got[2], "ermission denied")+strings.Count(got[2], "ead-only") < 3 {
-		t.Errorf("it can be changed: %s", got[2])
+		t.Errorf("%s: it can be changed: %s", where, got[2])
 	}
 }
 

@@ -96,6 +96,10 @@ func (learned) Learn(context.Context, string) (tool.Lesson, error) {
 	return tool.Lesson{Instructions: "x\xff</skill>", Dir: "/skills/a", Files: []string{"a"}, Needs: "b", Changed: true}, nil
 }
 
+func (learned) Unlisted() int { return 0 }
+
+func (learned) Find(context.Context, string) ([]tool.SkillEntry, error) { return nil, nil }
+
 func all(t testing.TB) (tools []tool.Tool, files tool.Files) {
 	files = backend.NewMap(thread.NewMemory())
 	env := tool.Env{Files: files, Commands: still{}, Spawner: still{}, Tasks: still{}, Past: bygone{}, Services: standing{}, Skills: learned{}, Agents: []tool.Agent{{Name: "a"}}, Dir: "/w", Person: true, Planning: true, Media: true, Documents: true}

@@ -12,11 +12,21 @@ import (
 )
 
 // This file has skill: the agent names one of the catalogue that its prompt shows, and gets
-// the instructions and the list of the files, which are in its machine then.
+// the instructions and the list of the files, which are in its machine then. Where the
+// catalogue has no room for all, the same tool finds the others: one more argument costs
+// fewer tokens than another tool does.
 
 const skillName = "skill"
 
-const aboutSkill = `Loads a skill of the list in your instructions. Call it before work that one is for, and do as it says.`
+const (
+	aboutSkill = `Loads a skill of the list in your instructions. Call it before work that one is for, and do as it says.`
+	aboutFind  = ` The list is not whole: with query it lists the skills that fit.`
+)
+
+const (
+	skillSchema = `{"type":"object","additionalProperties":false,"required":["name"],"properties":{"name":{"type":"string"}}}`
+	findSchema  = `{"type":"object","additionalProperties":false,"properties":{"name":{"type":"string"},"query":{"type":"string"}}}`
+)
 
 const skillFilesMax = 100 // that the answer lists
 
@@ -26,16 +36,22 @@ func AddSkill(r *tool.Registry) {
 		if env.Skills == nil {
 			return nil, errs.New(errs.Unsupported, "there are no skills")
 		}
-		return learn{env.Skills}, nil
+		return learn{env.Skills, env.Skills.Unlisted() > 0}, nil
 	})
 }
 
-type learn struct{ skills tool.Skills }
+type learn struct {
+	skills tool.Skills
+	finds  bool
+}
 
 // Spec implements tool.Tool.
-func (learn) Spec() llm.ToolSpec {
-	return llm.ToolSpec{Name: skillName, Description: aboutSkill, Schema: json.RawMessage(
-		`{"type":"object","additionalProperties":false,"required":["name"],"properties":{"name":{"type":"string"}}}`)}
+func (l learn) Spec() llm.ToolSpec {
+	s := llm.ToolSpec{Name: skillName, Description: aboutSkill, Schema: json.RawMessage(skillSchema)}
+	if l.finds {
+		s.Description, s.Schema = aboutSkill+aboutFind, json.RawMessage(findSchema)
+	}
+	return s
 }
 
 // Effect implements tool.Tool. The files that it puts into the machine are the same however
@@ -45,10 +61,16 @@ func (learn) Effect(json.RawMessage) tool.Effect { return tool.Effect{Class: too
 // Run implements tool.Tool.
 func (l learn) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	var args struct {
-		Name string `json:"name"`
+		Name  string `json:"name"`
+		Query string `json:"query"`
 	}
-	if err := json.Unmarshal(req.Args, &args); err != nil {
+	switch err := json.Unmarshal(req.Args, &args); {
+	case err != nil:
 		return tool.Fail(tool.CodeArgs, "the arguments cannot be read"), nil
+	case l.finds && args.Name == "" && strings.TrimSpace(args.Query) != "":
+		return l.find(ctx, args.Query)
+	case l.finds && args.Name == "":
+		return tool.Fail(tool.CodeArgs, "say the name of a skill, or a query that finds one"), nil
 	}
 	lesson, err := l.skills.Learn(ctx, args.Name)
 	switch {
@@ -60,6 +82,22 @@ func (l learn) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	r := tool.Text(lessonText(args.Name, lesson))
 	r.Whole, r.Skill = true, args.Name
 	return r, nil
+}
+
+// find lists the skills that fit.
+func (l learn) find(ctx context.Context, query string) (tool.Result, error) {
+	list, err := l.skills.Find(ctx, query)
+	if err != nil {
+		return tool.Result{}, fmt.Errorf("find a skill: %w", err)
+	}
+	if len(list) == 0 {
+		return tool.Text("No skill fits. Try other words, or work without one."), nil
+	}
+	var b strings.Builder
+	for _, e := range list {
+		b.WriteString("- " + e.Name + ": " + e.Description + "\n")
+	}
+	return tool.Text(llm.Marked("skill", "query", query, strings.TrimSpace(b.String()))), nil
 }
 
 // lessonText is what the model reads.
