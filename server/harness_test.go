@@ -282,7 +282,7 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	secrets, err := secret.Open(t.Context(), secret.Config{KV: kv("secrets"), Sealer: sealer})
 	must(t, err)
 	t.Cleanup(func() { must(t, secrets.Close()) })
-	skills, err := skill.Open(t.Context(), kv("skills"), t.TempDir())
+	skills, err := skill.Open(t.Context(), kv("skills"), kv("skill-files"))
 	must(t, err)
 	config := server.Config{
 		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Skills: skills, Keys: keys, Bridges: kv("bridges"), Histories: past, Ready: st.Healthy, Version: "test",

@@ -38,7 +38,7 @@ func namesOf(list []Installed) (names string) {
 // place; a run that began with the one goes on with it.
 func TestServe(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
-	s, err := Open(ctx, kvtest.NewMemory(), t.TempDir())
+	s, err := Open(ctx, kvtest.NewMemory(), kvtest.NewMemory())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestServe(t *testing.T) {
 // A skill in two folders is the first one's.
 func TestServe_twice(t *testing.T) {
 	ctx, a, b := t.Context(), t.TempDir(), t.TempDir()
-	s, err := Open(ctx, kvtest.NewMemory(), t.TempDir())
+	s, err := Open(ctx, kvtest.NewMemory(), kvtest.NewMemory())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,19 +1,11 @@
 package skill
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/clip"
@@ -53,6 +45,8 @@ type Version struct {
 	Files       int       `json:"files"`
 	From        string    `json:"from,omitempty"` // where it came from, as its installer said
 	InstalledAt time.Time `json:"installed_at"`
+	// Content is where the store has its files; "" = they were lost.
+	Content string `json:"content,omitempty"`
 }
 
 // Has reports whether a version is kept.
@@ -88,14 +82,11 @@ type Change struct {
 	Agents  []string // nil = stays; none = all
 }
 
-// Store has the skills of all tenants. Safe for concurrent use; a directory has one owner.
+// Store has the skills of all tenants. Safe for concurrent use, also by several servers.
 type Store struct {
-	kv  kv.Store
-	dir string
-	now func() time.Time
-	// one is held while contents are written or swept, so that none is swept between its
-	// write and the record that names it.
-	one sync.Mutex
+	kv    kv.Store
+	files contents
+	now   func() time.Time
 }
 
 // record is an Installed in the store.
@@ -108,14 +99,11 @@ type record struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Open opens a store whose contents are in a directory, and removes contents that no record
-// names.
-func Open(ctx context.Context, records kv.Store, dir string) (*Store, error) {
-	s := &Store{kv: records, dir: dir, now: time.Now}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, errs.Wrap(errs.Unavailable, err, "the directory of the skills cannot be made")
-	}
-	return s, s.sweep(ctx)
+// Open opens a store with its records and the files of its versions, and removes the files
+// that a crash has left over.
+func Open(ctx context.Context, records, files kv.Store) (*Store, error) {
+	s := &Store{kv: records, files: contents{files, time.Now}, now: time.Now}
+	return s, s.Sweep(ctx)
 }
 
 func keyOf(tenant, name string) string { return tenant + "/" + name }
@@ -175,37 +163,77 @@ func (s *Store) Install(ctx context.Context, tenant string, in Install) (Install
 	if err := s.room(ctx, tenant, parsed.Name); err != nil {
 		return Installed{}, err
 	}
-	s.one.Lock()
-	defer s.one.Unlock()
 	v := Version{
 		ID: in.Tree.Version(), Description: parsed.Description, Bytes: in.Tree.Bytes(), Files: len(in.Tree.Files),
 		From: clip.Text(in.From, 200), InstalledAt: s.now().UTC(),
 	}
-	if err := s.put(v.ID, in.Tree); err != nil {
+	if v.Content, err = s.put(ctx, tenant, parsed.Name, in.Tree); err != nil {
 		return Installed{}, err
 	}
-	return s.change(ctx, tenant, parsed.Name, true, func(r *record) error {
+	i, err := s.change(ctx, tenant, parsed.Name, true, func(r *record) error {
 		if in.New && r.Current != "" {
 			return errs.New(errs.Exists, "there is a skill %s", parsed.Name).WithHint("upgrade it: skete skill upgrade %s", parsed.Name)
 		}
 		if in.Agents != nil {
 			r.Agents = in.Agents
 		}
-		r.add(v)
-		return nil
+		return r.add(v)
 	})
+	if err != nil && v.Content != "" && !errs.Temporary(err) { // else it may have happened
+		s.files.drop(ctx, []string{v.Content})
+	}
+	return i, err
 }
 
-// add makes a version the current one.
-func (r *record) add(v Version) {
+// put keeps the files of a version; "" = those that the tenant has are whole.
+func (s *Store) put(ctx context.Context, tenant, name string, t Tree) (content string, err error) {
+	r, _, err := s.read(ctx, tenant, name)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return "", err
+	}
+	for _, v := range r.Versions {
+		if v.ID != t.Version() {
+			continue
+		}
+		if _, err := s.load(ctx, name, v); err == nil {
+			return "", nil
+		}
+	}
+	data, err := t.Tar()
+	if err != nil {
+		return "", err
+	}
+	return s.files.put(ctx, data)
+}
+
+// add makes a version the current one. Without a content it has that of the one that is there.
+func (r *record) add(v Version) error {
 	r.Current = v.ID
-	if slices.ContainsFunc(r.Versions, func(w Version) bool { return w.ID == v.ID }) {
-		return
+	i := slices.IndexFunc(r.Versions, func(w Version) bool { return w.ID == v.ID })
+	switch {
+	case i >= 0 && v.Content == "":
+		return nil
+	case i >= 0:
+		r.Versions[i].Content = v.Content
+		return nil
+	case v.Content == "":
+		return errs.New(errs.Conflict, "the skill is being removed by others").WithHint("try again")
 	}
 	r.Versions = append(r.Versions, v)
 	if over := len(r.Versions) - VersionsMax; over > 0 {
 		r.Versions = slices.Delete(r.Versions, 0, over)
 	}
+	return nil
+}
+
+// contents are the names of the files of all versions.
+func (r record) contents() (ids []string) {
+	for _, v := range r.Versions {
+		if v.Content != "" {
+			ids = append(ids, v.Content)
+		}
+	}
+	return ids
 }
 
 func checkAgents(agents []string) error {
@@ -272,7 +300,7 @@ func (r *record) find(name, version string) (string, error) {
 // Remove removes a skill with all its versions. NotFound.
 func (s *Store) Remove(ctx context.Context, tenant, name string) error {
 	for range writeTries {
-		_, revision, err := s.readOwn(ctx, tenant, name)
+		r, revision, err := s.readOwn(ctx, tenant, name)
 		if err != nil {
 			return err
 		}
@@ -283,7 +311,8 @@ func (s *Store) Remove(ctx context.Context, tenant, name string) error {
 		if err != nil {
 			return err
 		}
-		return s.sweep(ctx)
+		s.files.drop(ctx, r.contents())
+		return nil
 	}
 	return errBusy(name)
 }
@@ -308,19 +337,30 @@ func (s *Store) Tree(ctx context.Context, tenant, name, version string) (Tree, e
 	if _, err := s.Get(ctx, tenant, name); err != nil {
 		return Tree{}, err
 	}
-	gone := errs.New(errs.NotFound, "the skill %s has no version %.12s any more", name, version)
-	if kept, err := s.keeps(ctx, tenant, name, version); err != nil || !kept {
-		return Tree{}, cmp.Or(err, error(gone))
-	}
-	data, err := os.ReadFile(s.file(version))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Tree{}, gone
-	}
+	v, err := s.kept(ctx, tenant, name, version)
 	if err != nil {
-		return Tree{}, errs.Wrap(errs.Unavailable, err, "the files of the skill %s cannot be read", name)
+		return Tree{}, err
 	}
-	t, err := Archive(data, "")
-	if err != nil || t.Version() != version {
+	t, err := s.load(ctx, name, v)
+	if errs.Is(err, errs.Corrupt) { // or it was replaced, or removed, meanwhile
+		if v, err = s.kept(ctx, tenant, name, version); err == nil {
+			t, err = s.load(ctx, name, v)
+		}
+	}
+	return t, err
+}
+
+// load reads the files of a version. Corrupt: they are not what they were.
+func (s *Store) load(ctx context.Context, name string, v Version) (Tree, error) {
+	data, err := s.files.get(ctx, v.Content)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return Tree{}, err
+	}
+	var t Tree
+	if err == nil {
+		t, err = Archive(data, "")
+	}
+	if err != nil || t.Version() != v.ID {
 		return Tree{}, errs.Wrap(errs.Corrupt, err, "the files of the skill %s are damaged", name).WithHint("install it again")
 	}
 	t.Folder = name
@@ -338,6 +378,7 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 		if fresh {
 			r = record{CreatedAt: s.now().UTC()}
 		}
+		had := r.contents()
 		if err := f(&r); err != nil {
 			return Installed{}, err
 		}
@@ -353,6 +394,9 @@ func (s *Store) change(ctx context.Context, tenant, name string, create bool, f 
 		}
 		if errs.Is(err, errs.Conflict) || errs.Is(err, errs.Exists) {
 			continue
+		}
+		if err == nil {
+			s.files.drop(ctx, slices.DeleteFunc(had, func(id string) bool { return slices.Contains(r.contents(), id) }))
 		}
 		return r.installed(name), err
 	}
@@ -390,19 +434,21 @@ func (s *Store) readOwn(ctx context.Context, tenant, name string) (record, uint6
 	return r, revision, err
 }
 
-// keeps reports whether a version is kept that the tenant has or had: a run that began with the
-// server's goes on with it when the tenant installs one of that name.
-func (s *Store) keeps(ctx context.Context, tenant, name, version string) (bool, error) {
+// kept is a version that the tenant has or had: a run that began with the server's goes on
+// with it when the tenant installs one of that name. NotFound: it is not kept.
+func (s *Store) kept(ctx context.Context, tenant, name, version string) (Version, error) {
 	for _, owner := range []string{tenant, serverTenant} {
 		r, _, err := s.read(ctx, owner, name)
 		if err != nil && !errs.Is(err, errs.NotFound) {
-			return false, err
+			return Version{}, err
 		}
-		if err == nil && r.installed(name).Has(version) {
-			return true, nil
+		for _, v := range r.Versions {
+			if v.ID == version {
+				return v, nil
+			}
 		}
 	}
-	return false, nil
+	return Version{}, errs.New(errs.NotFound, "the skill %s has no version %.12s any more", name, version)
 }
 
 func decode(value []byte) (record, error) {
@@ -423,74 +469,24 @@ func (r record) installed(name string) Installed {
 	return i
 }
 
-// file is where the files of a version are.
-func (s *Store) file(version string) string { return filepath.Join(s.dir, version+".tar") }
-
-// put writes the files of a version: whole or not at all, also after a power cut. One that is
-// there but damaged is replaced.
-func (s *Store) put(version string, t Tree) error {
-	data, err := t.Tar()
-	if err != nil {
+// Sweep removes the files that no record names, and that none will.
+func (s *Store) Sweep(ctx context.Context) error {
+	old, err := s.files.old(ctx)
+	if err != nil || len(old) == 0 {
 		return err
 	}
-	if err := s.write(version, data); err != nil {
-		class := errs.Unavailable
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-			class = errs.Limit
-		}
-		return errs.Wrap(class, err, "the files of the skill cannot be written")
-	}
-	return nil
-}
-
-func (s *Store) write(version string, data []byte) error {
-	f, err := os.CreateTemp(s.dir, "new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // fails once it is renamed
-	if _, err = f.Write(data); err == nil {
-		err = f.Sync()
-	}
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), s.file(version)); err != nil {
-		return err
-	}
-	d, err := os.Open(s.dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
-// sweep removes the files that no record names.
-func (s *Store) sweep(ctx context.Context) error {
-	s.one.Lock()
-	defer s.one.Unlock()
 	named := map[string]bool{}
-	err := s.kv.List(ctx, "", func(_ string, value []byte, _ uint64) error {
+	err = s.kv.List(ctx, "", func(_ string, value []byte, _ uint64) error {
 		r, err := decode(value)
-		for _, v := range r.Versions {
-			named[v.ID+".tar"] = true
+		for _, id := range r.contents() {
+			named[id] = true
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return errs.Wrap(errs.Unavailable, err, "the directory of the skills cannot be read")
-	}
-	for _, e := range entries {
-		if !named[e.Name()] {
-			if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
-				return errs.Wrap(errs.Unavailable, err, "the directory of the skills cannot be swept")
-			}
+	for _, id := range old {
+		if err == nil && !named[id] {
+			err = s.files.remove(ctx, id)
 		}
 	}
-	return nil
+	return err
 }

@@ -1,14 +1,18 @@
 package skill
 
 import (
+	"context"
 	"fmt"
-	"os"
-	"path/filepath"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
 )
 
@@ -19,9 +23,9 @@ func treeOf(name, more string) Tree {
 }
 
 func TestStore(t *testing.T) {
-	records, dir, ctx := kvtest.NewMemory(), t.TempDir(), t.Context()
+	records, files, ctx := kvtest.NewMemory(), kvtest.NewMemory(), t.Context()
 	open := func() *Store {
-		s, err := Open(ctx, records, dir)
+		s, err := Open(ctx, records, files)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +43,7 @@ func TestStore(t *testing.T) {
 	if err != nil || got.Current != two.Version() || len(got.Versions) != 2 || got.Description != "Does two." || got.For("coder") || !got.For("reviewer") {
 		t.Fatalf("upgraded: %+v, %v", got, err)
 	}
-	s = open() // another server on the same files
+	s = open() // another server on the same store
 	if got, err = s.Change(ctx, "a", "forms", Change{Version: one.Version()[:8]}); err != nil || got.Current != one.Version() || got.For("coder") {
 		t.Fatalf("rolled back: %+v, %v", got, err)
 	}
@@ -69,7 +73,7 @@ func TestStore(t *testing.T) {
 	if err := s.Remove(ctx, "a", "forms"); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) > 0 {
+	if left := keys(t, files); len(left) > 0 {
 		t.Errorf("what was removed lies there: %v", left)
 	}
 	if err := s.Remove(ctx, "a", "forms"); !errs.Is(err, errs.NotFound) {
@@ -80,7 +84,7 @@ func TestStore(t *testing.T) {
 // A version that two tenants have goes with the last of them.
 func TestStore_shared(t *testing.T) {
 	ctx := t.Context()
-	s, err := Open(ctx, kvtest.NewMemory(), t.TempDir())
+	s, err := Open(ctx, kvtest.NewMemory(), kvtest.NewMemory())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +105,24 @@ func TestStore_shared(t *testing.T) {
 	}
 }
 
-// The oldest versions go; what a crash left is removed at the next start; damage is told.
+// keys lists those of a store.
+func keys(t *testing.T, s kv.Store) (list []string) {
+	t.Helper()
+	if err := s.List(t.Context(), "", func(key string, _ []byte, _ uint64) error {
+		list = append(list, key)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// The oldest versions go; what was begun long ago and is of no record goes; damage is told,
+// and ends when the skill is installed again.
 func TestStore_upkeep(t *testing.T) {
-	records, dir, ctx := kvtest.NewMemory(), t.TempDir(), t.Context()
-	s, err := Open(ctx, records, dir)
+	files, ctx := kvtest.NewMemory(), t.Context()
+	s, err := Open(ctx, kvtest.NewMemory(), files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,25 +135,138 @@ func TestStore_upkeep(t *testing.T) {
 	if len(last.Versions) != VersionsMax || last.Has(treeOf("forms", "1").Version()) {
 		t.Errorf("%d versions", len(last.Versions))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "new-123"), []byte("half"), 0o600); err != nil {
+	if left := keys(t, files); len(left) != 2*VersionsMax {
+		t.Errorf("%d values are left", len(left))
+	}
+	if _, err := s.files.put(ctx, []byte("of no record")); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = Open(ctx, records, dir); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		after time.Duration
+		left  int
+	}{{putTime / 2, 2*VersionsMax + 2}, {2 * putTime, 2 * VersionsMax}} {
+		s.files.now = func() time.Time { return time.Now().Add(c.after) }
+		if err := s.Sweep(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if left := keys(t, files); len(left) != c.left {
+			t.Errorf("after %v: %d values are left", c.after, len(left))
+		}
 	}
-	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) != VersionsMax {
-		t.Errorf("%d files are left", len(left))
+	for what, damage := range map[string]func(key string, revision uint64) error{
+		"damaged": func(key string, revision uint64) error {
+			_, err := files.Update(ctx, key, []byte("damage"), revision)
+			return err
+		},
+		"lost": func(key string, revision uint64) error { return files.Delete(ctx, key, revision) },
+	} {
+		key := pieceKey(last.Versions[VersionsMax-1].Content, 0)
+		_, revision, err := files.Get(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := damage(key, revision); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Tree(ctx, "a", "forms", last.Current); !errs.Is(err, errs.Corrupt) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if last, err = s.Install(ctx, "a", Install{Tree: treeOf("forms", fmt.Sprint(VersionsMax+1))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Tree(ctx, "a", "forms", last.Current); err != nil {
+			t.Errorf("%s, installed again: %v", what, err)
+		}
+		if left := keys(t, files); len(left) != 2*VersionsMax {
+			t.Errorf("%s, installed again: %d values are left", what, len(left))
+		}
 	}
-	if err := os.WriteFile(s.file(last.Current), []byte("damage"), 0o600); err != nil {
-		t.Fatal(err)
+}
+
+// dying is a store of a process that dies at a write: that one and all later ones fail.
+type dying struct {
+	kv.Store
+	left *int
+}
+
+func (d dying) write() error {
+	if *d.left--; *d.left < 0 {
+		return errs.New(errs.Unavailable, "the process is dead")
 	}
-	if _, err := s.Tree(ctx, "a", "forms", last.Current); !errs.Is(err, errs.Corrupt) {
-		t.Errorf("damaged: %v", err)
+	return nil
+}
+
+func (d dying) Create(ctx context.Context, key string, value []byte) (uint64, error) {
+	if err := d.write(); err != nil {
+		return 0, err
 	}
-	if _, err := s.Install(ctx, "a", Install{Tree: treeOf("forms", fmt.Sprint(VersionsMax+1))}); err != nil {
-		t.Fatal(err)
+	return d.Store.Create(ctx, key, value)
+}
+
+func (d dying) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if err := d.write(); err != nil {
+		return 0, err
 	}
-	if _, err := s.Tree(ctx, "a", "forms", last.Current); err != nil {
-		t.Errorf("installed again: %v", err)
+	return d.Store.Update(ctx, key, value, revision)
+}
+
+func (d dying) Delete(ctx context.Context, key string, revision uint64) error {
+	if err := d.write(); err != nil {
+		return err
+	}
+	return d.Store.Delete(ctx, key, revision)
+}
+
+// large has files of several pieces.
+func large(name, more string) Tree {
+	t := treeOf(name, more)
+	data := make([]byte, 3*pieceBytes)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+	t.Files = slices.Insert(t.Files, 1, Entry{Path: "data.bin", Content: data})
+	return t
+}
+
+// A server that dies at any write of an install, an upgrade and a removal leaves
+// each skill whole or not there, and nothing that a later sweep does not find.
+func TestStore_diesAtEachWrite(t *testing.T) {
+	ctx := t.Context()
+	for n, done := 0, false; !done; n++ {
+		if n > 100 {
+			t.Fatal("it never comes to its end")
+		}
+		records, files, left := kvtest.NewMemory(), kvtest.NewMemory(), n
+		s, err := Open(ctx, dying{records, &left}, dying{files, &left})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, two := large("forms", "one"), large("forms", "two")
+		_, err = s.Install(ctx, "a", Install{Tree: one})
+		installed := err == nil && left == 0 // and nothing else
+		_, err = s.Install(ctx, "a", Install{Tree: two})
+		done = err == nil && s.Remove(ctx, "a", "forms") == nil && left >= 0
+		s, err = Open(ctx, records, files) // the next process
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.files.now = func() time.Time { return time.Now().Add(2 * putTime) }
+		if err := s.Sweep(ctx); err != nil {
+			t.Fatal(err)
+		}
+		i, err := s.Get(ctx, "a", "forms")
+		if err != nil && (installed || !errs.Is(err, errs.NotFound)) {
+			t.Fatalf("dead after %d writes: %v", n, err)
+		}
+		wanted := map[string]bool{}
+		for _, v := range i.Versions {
+			wanted[v.Content] = true
+			if _, err := s.Tree(ctx, "a", "forms", v.ID); err != nil {
+				t.Fatalf("dead after %d writes: %v", n, err)
+			}
+		}
+		for _, key := range keys(t, files) {
+			if !wanted[strings.Split(key, "/")[1]] {
+				t.Fatalf("dead after %d writes: %s is left", n, key)
+			}
+		}
 	}
 }

@@ -37,7 +37,7 @@ type shop struct {
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	store, err := skill.Open(t.Context(), kvtest.NewMemory(), t.TempDir())
+	store, err := skill.Open(t.Context(), kvtest.NewMemory(), kvtest.NewMemory())
 	if err != nil {
 		t.Fatal(err)
 	}

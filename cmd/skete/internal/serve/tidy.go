@@ -47,6 +47,7 @@ func (t *tidier) loop(ctx context.Context) {
 		t.sweepTemplates(ctx)
 		t.sweepHistories(ctx)
 		t.sweepModels(ctx)
+		t.sweepSkills(ctx)
 		if err := t.r.sweepTokens(ctx); err != nil { // soon after the start too
 			t.r.c.Log.Warn("tokens of sandboxes could not be swept", "error", err)
 		}
@@ -58,6 +59,13 @@ func (t *tidier) sweepModels(ctx context.Context) {
 	known := func(id string) bool { return t.r.manager.Known(sandbox.ID(id)) }
 	if err := t.r.gateway.Sweep(ctx, known); err != nil {
 		t.r.c.Log.Warn("what sandboxes have used of models could not be swept", "error", err)
+	}
+}
+
+// sweepSkills removes files of skills that a crash has left over.
+func (t *tidier) sweepSkills(ctx context.Context) {
+	if err := t.r.skills.Sweep(ctx); err != nil {
+		t.r.c.Log.Warn("files of skills could not be swept", "error", err)
 	}
 }
 

@@ -98,7 +98,9 @@ func newUpkeep(t *testing.T, r *running, runs *ended, dir string) (upkeep, *held
 	t.Cleanup(func() { must(t, r.secrets.Close()) })
 	known, err := r.store.KV(t.Context(), "skills")
 	must(t, err)
-	r.skills, err = skill.Open(t.Context(), known, t.TempDir())
+	files, err := r.store.KV(t.Context(), "skill-files")
+	must(t, err)
+	r.skills, err = skill.Open(t.Context(), known, files)
 	must(t, err)
 	u, err := r.openUpkeep(t.Context())
 	must(t, err)
@@ -173,6 +175,11 @@ func TestUpkeep_resumes(t *testing.T) {
 	must(t, err)
 	if keys := keysOf(t, ctx, known); !cmp.Equal(keys, []string{"b/forge"}) {
 		t.Errorf("left are the skills %q", keys)
+	}
+	files, err := s.KV(ctx, "skill-files")
+	must(t, err)
+	if keys := keysOf(t, ctx, files); len(keys) != 2 { // of b: a note, and a piece
+		t.Errorf("left are the files %q", keys)
 	}
 	var told []string
 	must(t, s.Events().Newest(ctx, event.Sandbox, func(e event.Event) error {
