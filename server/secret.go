@@ -9,7 +9,6 @@ import (
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/server/auth"
-	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 )
 
@@ -24,32 +23,18 @@ type Secrets interface {
 }
 
 func (s *Server) registerSecrets(t *route.Table) {
-	const tag, base, one = "secrets", "/v1/secrets", "/v1/secrets/{name}"
-	route.JSON(t, route.Operation{
-		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-secrets", Tag: tag, Summary: "List secrets, never their values",
-	}, s.listSecrets)
-	route.JSON(t, route.Operation{
-		Method: http.MethodGet, Path: one, Scope: key.Read, ID: "get-secret", Tag: tag, Summary: "Get what is known of a secret, never its value",
-	}, s.getSecret)
-	route.JSON(t, route.Operation{
-		Method: http.MethodPut, Path: one, Scope: key.Write, ID: "put-secret", Tag: tag, Summary: "Set a secret: a new one, or a new version",
-		Private: true,
-	}, s.putSecret)
-	route.JSON(t, route.Operation{
-		Method: http.MethodPatch, Path: one, Scope: key.Write, ID: "change-secret", Tag: tag, Summary: "Change where a secret is sent, or go back to a version",
-		Private: true, // a value may be sent here by mistake
-	}, s.changeSecret)
-	route.JSON(t, route.Operation{
-		Method: http.MethodDelete, Path: one, Scope: key.Write, ID: "delete-secret", Tag: tag, Summary: "Delete a secret with all its versions",
-	}, s.deleteSecret)
+	secrets := collection{"secrets", "/v1/secrets"}
+	put := secrets.one(http.MethodPut, "put-secret", "Set a secret: a new one, or a new version")
+	change := secrets.one(http.MethodPatch, "change-secret", "Change where a secret is sent, or go back to a version")
+	put.Private, change.Private = true, true // a value may be sent to the latter by mistake
+	route.JSON(t, secrets.all(http.MethodGet, "list-secrets", "List secrets, never their values"), s.listSecrets)
+	route.JSON(t, secrets.one(http.MethodGet, "get-secret", "Get what is known of a secret, never its value"), s.getSecret)
+	route.JSON(t, put, s.putSecret)
+	route.JSON(t, change, s.changeSecret)
+	route.JSON(t, secrets.one(http.MethodDelete, "delete-secret", "Delete a secret with all its versions"), s.deleteSecret)
 }
 
-func (s *Server) secretStore() (Secrets, error) {
-	if s.secrets == nil {
-		return nil, errs.New(errs.Unsupported, "this server keeps no secrets")
-	}
-	return s.secrets, nil
-}
+func (s *Server) secretStore() (Secrets, error) { return opened(s.secrets, "secrets") }
 
 // SecretPath names a secret. It is exported because the JSON layer looks only into
 // exported embedded fields.

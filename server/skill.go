@@ -8,7 +8,6 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/auth"
-	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/skill"
 )
@@ -27,31 +26,17 @@ type Skills interface {
 const skillBodyMax = skill.ArchiveBytesMax/3*4 + 64<<10
 
 func (s *Server) registerSkills(t *route.Table) {
-	const tag, base, one = "skills", "/v1/skills", "/v1/skills/{name}"
-	route.JSON(t, route.Operation{
-		Method: http.MethodGet, Path: base, Scope: key.Read, ID: "list-skills", Tag: tag, Summary: "List the skills that agents of the tenant have",
-	}, s.listSkills)
-	route.JSON(t, route.Operation{
-		Method: http.MethodPost, Path: base, Scope: key.Write, ID: "install-skill", Tag: tag, Summary: "Install a skill, or a new version of it",
-		BodyBytesMax: skillBodyMax,
-	}, s.installSkill)
-	route.JSON(t, route.Operation{
-		Method: http.MethodGet, Path: one, Scope: key.Read, ID: "get-skill", Tag: tag, Summary: "Get a skill with its instructions and the list of its files",
-	}, s.getSkill)
-	route.JSON(t, route.Operation{
-		Method: http.MethodPatch, Path: one, Scope: key.Write, ID: "change-skill", Tag: tag, Summary: "Go to another version of a skill, or say which agents have it",
-	}, s.changeSkill)
-	route.JSON(t, route.Operation{
-		Method: http.MethodDelete, Path: one, Scope: key.Write, ID: "remove-skill", Tag: tag, Summary: "Remove a skill with all its versions",
-	}, s.removeSkill)
+	skills := collection{"skills", "/v1/skills"}
+	install := skills.all(http.MethodPost, "install-skill", "Install a skill, or a new version of it")
+	install.BodyBytesMax = skillBodyMax
+	route.JSON(t, skills.all(http.MethodGet, "list-skills", "List the skills that agents of the tenant have"), s.listSkills)
+	route.JSON(t, install, s.installSkill)
+	route.JSON(t, skills.one(http.MethodGet, "get-skill", "Get a skill with its instructions and the list of its files"), s.getSkill)
+	route.JSON(t, skills.one(http.MethodPatch, "change-skill", "Go to another version of a skill, or say which agents have it"), s.changeSkill)
+	route.JSON(t, skills.one(http.MethodDelete, "remove-skill", "Remove a skill with all its versions"), s.removeSkill)
 }
 
-func (s *Server) skillStore() (Skills, error) {
-	if s.skills == nil {
-		return nil, errs.New(errs.Unsupported, "this server keeps no skills")
-	}
-	return s.skills, nil
-}
+func (s *Server) skillStore() (Skills, error) { return opened(s.skills, "skills") }
 
 // SkillPath names a skill. It is exported because the JSON layer looks only into exported
 // embedded fields.

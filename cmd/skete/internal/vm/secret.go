@@ -305,37 +305,21 @@ func grantText(g api.SecretGrant) string {
 	return strings.Join(parts, ", ")
 }
 
-// with makes a command about one secret.
-func (a secretCommands) with(cmd *cobra.Command, f func(ctx context.Context, c *client.Client, args []string) (api.Secret, error)) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.Connect(cmd.Context())
-		if err != nil {
-			return err
-		}
-		s, err := f(cmd.Context(), c, args)
-		if err != nil {
-			return err
-		}
-		return a.print(s)
-	}
-	return cmd
-}
-
 func (a secretCommands) show() *cobra.Command {
-	return a.with(&cobra.Command{
+	return app.With(a.App, &cobra.Command{
 		Use: "show NAME", Short: "Show where a secret is sent to, never its value",
 		Example: "  skete secret show forge",
 		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, c *client.Client, args []string) (api.Secret, error) {
 		return c.Secret(ctx, args[0])
-	})
+	}, a.print)
 }
 
 func (a secretCommands) grant() *cobra.Command {
 	var f grantFlags
 	var remove bool
 	var cmd *cobra.Command
-	cmd = a.with(&cobra.Command{
+	cmd = app.With(a.App, &cobra.Command{
 		Use: "grant NAME", Short: "Send a secret to a host too, from the next request on",
 		Long:    "Send a secret to a host too, or with --remove no more, from the next request on. A grant for a host takes the place of the one that the host had.",
 		Example: "  skete secret grant forge --host api.git.example.com --method GET\n  skete secret grant forge --host git.example.com --basic git --sandbox web\n  skete secret grant forge --host git.example.com --remove",
@@ -354,7 +338,7 @@ func (a secretCommands) grant() *cobra.Command {
 			return s, err
 		}
 		return c.ChangeSecret(ctx, args[0], api.ChangeSecret{Grants: &next})
-	})
+	}, a.print)
 	f.register(cmd)
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the grants for these hosts away")
 	cmd.MarkFlagsOneRequired("host", "oauth")
@@ -385,7 +369,7 @@ func granted(list, grants []api.SecretGrant, remove bool) ([]api.SecretGrant, er
 }
 
 func (a secretCommands) use() *cobra.Command {
-	return a.with(&cobra.Command{
+	return app.With(a.App, &cobra.Command{
 		Use: "use NAME VERSION", Short: "Send another version that is kept, from the next request on",
 		Example: "  skete secret use forge 2",
 		Args:    cobra.ExactArgs(2),
@@ -395,7 +379,7 @@ func (a secretCommands) use() *cobra.Command {
 			return api.Secret{}, app.Usage(2, "%.40q is no version", args[1]).WithHint("skete secret show %s says which are kept", args[0])
 		}
 		return c.ChangeSecret(ctx, args[0], api.ChangeSecret{Version: n})
-	})
+	}, a.print)
 }
 
 func (a secretCommands) remove() *cobra.Command {

@@ -275,6 +275,9 @@ func (a skillCommands) put(ctx context.Context, was, source string, f skillFlags
 func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Problem) {
 	a.Note("%s  %s", s.Name, app.Printable(s.Description))
 	a.Note("version %.12s, %s", t.Version(), app.BytesText(t.Bytes()))
+	if len(s.AllowedTools) > 0 {
+		a.Note("wants approved beforehand, which it is not: %s", app.Printable(strings.Join(s.AllowedTools, " ")))
+	}
 	for _, f := range t.Files {
 		runs := ""
 		if f.Executable {
@@ -288,24 +291,17 @@ func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Pro
 }
 
 func (a skillCommands) list() *cobra.Command {
-	return &cobra.Command{
+	return app.With(a.App, &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the skills that are installed",
 		Example: "  skete skill list\n  skete skill list --json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			list, err := c.Skills(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return app.List(a.App, list, func(s api.Skill) string { return s.Name }, []string{"NAME", "VERSION", "KEPT", "AGENTS", "DESCRIPTION"}, func(s api.Skill) []string {
-				return []string{s.Name, s.Version[:min(shortVersion, len(s.Version))], strconv.Itoa(len(s.Versions)), agentsText(s), s.Description}
-			})
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, _ []string) ([]api.Skill, error) {
+		return c.Skills(ctx)
+	}, func(list []api.Skill) error {
+		return app.List(a.App, list, func(s api.Skill) string { return s.Name }, []string{"NAME", "VERSION", "KEPT", "AGENTS", "DESCRIPTION"}, func(s api.Skill) []string {
+			return []string{s.Name, s.Version[:min(shortVersion, len(s.Version))], strconv.Itoa(len(s.Versions)), agentsText(s), s.Description}
+		})
+	})
 }
 
 func agentsText(s api.Skill) string {
@@ -317,26 +313,19 @@ func agentsText(s api.Skill) string {
 
 func (a skillCommands) show() *cobra.Command {
 	var version string
-	cmd := &cobra.Command{
+	cmd := app.With(a.App, &cobra.Command{
 		Use: "show NAME", Short: "Show a skill: versions, files, instructions",
 		Example: "  skete skill show pdf-forms\n  skete skill show pdf-forms --version 1f0c9a77",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			s, err := c.Skill(cmd.Context(), args[0], version)
-			if err != nil {
-				return err
-			}
-			if err := a.print(s); err != nil || a.JSON || a.Quiet {
-				return err
-			}
-			_, err = fmt.Fprintf(a.Out, "\n%s\n", app.Printable(s.Instructions))
+	}, func(ctx context.Context, c *client.Client, args []string) (api.Skill, error) {
+		return c.Skill(ctx, args[0], version)
+	}, func(s api.Skill) error {
+		if err := a.print(s); err != nil || a.JSON || a.Quiet {
 			return err
-		},
-	}
+		}
+		_, err := fmt.Fprintf(a.Out, "\n%s\n", app.Printable(s.Instructions))
+		return err
+	})
 	cmd.Flags().StringVar(&version, "version", "", "this version, or the first 8 characters of it")
 	return cmd
 }
@@ -374,28 +363,20 @@ func (a skillCommands) print(s api.Skill) error {
 }
 
 func (a skillCommands) rollback() *cobra.Command {
-	return &cobra.Command{
+	return app.With(a.App, &cobra.Command{
 		Use: "rollback NAME [VERSION]", Short: "Go back to the version before, or to any that is kept",
 		Example: "  skete skill rollback pdf-forms\n  skete skill rollback pdf-forms 1f0c9a77",
 		Args:    cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			version := ""
-			if len(args) == 2 {
-				version = args[1]
-			} else if version, err = before(cmd.Context(), c, args[0]); err != nil {
-				return err
-			}
-			s, err := c.ChangeSkill(cmd.Context(), args[0], api.ChangeSkill{Version: version})
-			if err != nil {
-				return err
-			}
-			return a.print(s)
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, args []string) (api.Skill, error) {
+		if len(args) == 2 {
+			return c.ChangeSkill(ctx, args[0], api.ChangeSkill{Version: args[1]})
+		}
+		version, err := before(ctx, c, args[0])
+		if err != nil {
+			return api.Skill{}, err
+		}
+		return c.ChangeSkill(ctx, args[0], api.ChangeSkill{Version: version})
+	}, a.print)
 }
 
 // before is the version that was installed before the one that new runs get.
@@ -412,23 +393,14 @@ func before(ctx context.Context, c *client.Client, name string) (string, error) 
 }
 
 func (a skillCommands) agents() *cobra.Command {
-	return &cobra.Command{
+	return app.With(a.App, &cobra.Command{
 		Use: "agents NAME [AGENT…]", Short: "Say which agents have a skill; none = all",
 		Example: "  skete skill agents pdf-forms reviewer coder\n  skete skill agents pdf-forms",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			agents := slices.Concat([]string{}, args[1:])
-			s, err := c.ChangeSkill(cmd.Context(), args[0], api.ChangeSkill{Agents: &agents})
-			if err != nil {
-				return err
-			}
-			return a.print(s)
-		},
-	}
+	}, func(ctx context.Context, c *client.Client, args []string) (api.Skill, error) {
+		agents := slices.Concat([]string{}, args[1:])
+		return c.ChangeSkill(ctx, args[0], api.ChangeSkill{Agents: &agents})
+	}, a.print)
 }
 
 func (a skillCommands) remove() *cobra.Command {

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/skill"
 )
 
 func TestInterpreter(t *testing.T) {
@@ -129,5 +132,28 @@ func TestStateNames(t *testing.T) {
 		if got := stateNames(s); got != want {
 			t.Errorf("%s: %s", s, got)
 		}
+	}
+}
+
+// People see before they agree what they install: programs, and which tools its author wants
+// approved, also when these hold what a terminal would obey.
+func TestSkillPreview(t *testing.T) {
+	var said bytes.Buffer
+	a := skillCommands{app.New(nil, io.Discard, &said)}
+	tree := skill.Tree{Folder: "forms", Files: []skill.Entry{
+		{Path: skill.File, Content: []byte("---\nname: forms\ndescription: Fills forms.\nallowed-tools: Bash(rm:*) \"\u009b2J\"\n---\nDo it.\n")}, {Path: "a.sh", Content: []byte("#!/bin/sh"), Executable: true},
+	}}
+	s, warnings, err := skill.Load(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.preview(s, tree, warnings)
+	for _, want := range []string{"forms  Fills forms.", "approved beforehand, which it is not: Bash(rm:*)", "a.sh (a program)"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("nothing says %q: %s", want, said.String())
+		}
+	}
+	if strings.Contains(said.String(), "\u009b") {
+		t.Errorf("the terminal is told: %q", said.String())
 	}
 }
