@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -155,6 +156,9 @@ func TestTree_version(t *testing.T) {
 	again, err := Archive(data, "")
 	if err != nil || again.Version() != first.Version() {
 		t.Errorf("its archive is another version: %v", err)
+	}
+	if x, md := bytes.Index(data, []byte("x\x00")), bytes.Index(data, []byte(File)); x < 0 || md < x {
+		t.Errorf("SKILL.md is at %d, before a file at %d: half of a skill would be taken for one", md, x)
 	}
 }
 

@@ -183,6 +183,37 @@ func TestStore_upkeep(t *testing.T) {
 	}
 }
 
+// A tenant has at most so many skills; new versions of those are still taken, and another
+// tenant has room. What is refused leaves no files.
+func TestStore_quota(t *testing.T) {
+	records, files, ctx := kvtest.NewMemory(), kvtest.NewMemory(), t.Context()
+	s, err := Open(ctx, records, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Install(ctx, "a", Install{Tree: treeOf("forms", "one")}); err != nil {
+		t.Fatal(err)
+	}
+	value, _, err := records.Get(ctx, keyOf("a", "forms"))
+	for i := 1; i < InstalledMax && err == nil; i++ {
+		_, err = records.Create(ctx, keyOf("a", fmt.Sprint("skill-", i)), value)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Install(ctx, "a", Install{Tree: treeOf("more", "one")}); !errs.Is(err, errs.Limit) {
+		t.Errorf("one too many: %v", err)
+	}
+	if left := keys(t, files); len(left) != 2 {
+		t.Errorf("%d values are left", len(left))
+	}
+	for tenant, tree := range map[string]Tree{"a": treeOf("forms", "two"), "b": treeOf("more", "one")} {
+		if _, err := s.Install(ctx, tenant, Install{Tree: tree}); err != nil {
+			t.Errorf("%s: %v", tenant, err)
+		}
+	}
+}
+
 // dying is a store of a process that dies at a write: that one and all later ones fail.
 type dying struct {
 	kv.Store

@@ -77,13 +77,18 @@ func (t Tree) Paths() []string {
 }
 
 // Tar is the tree as an archive: the same tree is the same bytes. Nothing in it may be
-// written by its owner, not even by root unless root means to.
+// written by its owner, not even by root unless root means to. SKILL.md is the last file:
+// where it is, the others are.
 func (t Tree) Tar() ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	stamp := time.Unix(0, 0)
 	made := map[string]bool{}
-	for _, f := range t.Files {
+	files := slices.Clone(t.Files)
+	if i := slices.IndexFunc(files, func(f Entry) bool { return f.Path == File }); i >= 0 {
+		files = append(slices.Delete(files, i, i+1), t.Files[i])
+	}
+	for _, f := range files {
 		for _, dir := range parents(f.Path) {
 			if !made[dir] {
 				made[dir] = true

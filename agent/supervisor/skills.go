@@ -288,7 +288,8 @@ func (f *found) learnHere(ctx context.Context, p pinned) (tool.Lesson, error) {
 }
 
 // restore puts back what was learned in a machine that has lost it: one that booted anew, or
-// another one. A version that is gone meanwhile is told when it is asked for.
+// another one. A version that is gone or damaged meanwhile, and a disk that is full, are told
+// when it is asked for.
 func (f *found) restore(ctx context.Context, learned []string) error {
 	for _, p := range f.list {
 		if !p.installed() || !slices.Contains(learned, p.Name) {
@@ -298,7 +299,7 @@ func (f *found) restore(ctx context.Context, learned []string) error {
 		if theirs(err) {
 			_, err = f.mount(ctx, p)
 		}
-		if err != nil && !errs.Is(err, errs.NotFound) {
+		if err != nil && !errs.Is(err, errs.NotFound) && !errs.Is(err, errs.Corrupt) && !errs.Is(err, errs.Limit) {
 			return err
 		}
 	}

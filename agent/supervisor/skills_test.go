@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/skill"
@@ -28,26 +29,29 @@ func skillMD(name, about, do string) []byte {
 // shop is a store of skills, a machine that they are put into, and a thread.
 type shop struct {
 	store   *skill.Store
+	content kv.Store
 	files   tool.Files
 	blobs   thread.Blobs
 	state   *runs.State
 	mounted map[string]int // by directory, how often
+	full    error          // of the machine's disk
 	session *session
 }
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	store, err := skill.Open(t.Context(), kvtest.NewMemory(), kvtest.NewMemory())
+	content := kvtest.NewMemory()
+	store, err := skill.Open(t.Context(), kvtest.NewMemory(), content)
 	if err != nil {
 		t.Fatal(err)
 	}
 	blobs := thread.NewMemory()
-	x := &shop{store: store, blobs: blobs, mounted: map[string]int{}, files: backend.NewStore(kvtest.NewMemory(), blobs, "a")}
+	x := &shop{store: store, content: content, blobs: blobs, mounted: map[string]int{}, files: backend.NewStore(kvtest.NewMemory(), blobs, "a")}
 	x.state = &runs.State{Agent: definition.Definition{Name: "coder"}, Run: &runs.CurrentRun{}}
 	x.session = newSession(sessionConfig{Tenant: "a", State: x.state, Blobs: blobs, Skills: store})
 	x.session.machine = agent.Machine{Files: x.files, Dir: "/workspace", Mount: func(_ context.Context, dir string, _ []byte) error {
 		x.mounted[dir]++
-		return nil
+		return x.full
 	}}
 	return x
 }
@@ -146,6 +150,36 @@ func TestSkills_changeDuringRun(t *testing.T) {
 	f = x.begin(t)
 	if l, err := f.Learn(t.Context(), "forms"); err != nil || l.Instructions != "Second." {
 		t.Errorf("the next run: %+v, %v", l, err)
+	}
+}
+
+// A machine whose disk is full, and files that are damaged, are told to the agent that asks
+// for the skill; the run goes on.
+func TestSkills_faults(t *testing.T) {
+	x := newShop(t)
+	x.install(t, "forms", "Fills forms.", "Do it.")
+	x.begin(t)
+	x.state.Learned = []string{"forms"} // by a machine that was lost
+	x.full = errs.New(errs.Limit, "no space left in the sandbox")
+	if _, err := x.skills(t).Learn(t.Context(), "forms"); !errs.Is(err, errs.Limit) {
+		t.Errorf("a full disk: %v", err)
+	}
+	x.full = nil
+	if _, err := x.skills(t).Learn(t.Context(), "forms"); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	if err := x.content.List(t.Context(), "data/", func(key string, _ []byte, revision uint64) error {
+		return x.content.Delete(t.Context(), key, revision)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.skills(t).Learn(t.Context(), "forms"); !errs.Is(err, errs.Corrupt) {
+		t.Errorf("lost files: %v", err)
+	}
+	x.full = errs.New(errs.Unavailable, "the machine does not answer")
+	x.install(t, "forms", "Fills forms.", "Do it.")
+	if _, err := x.session.skills(t.Context()); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("what is tried again: %v", err)
 	}
 }
 

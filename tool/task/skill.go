@@ -74,7 +74,7 @@ func (l learn) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
 	}
 	lesson, err := l.skills.Learn(ctx, args.Name)
 	switch {
-	case errs.Is(err, errs.NotFound), errs.Is(err, errs.Invalid), errs.Is(err, errs.Unsupported), errs.Is(err, errs.Denied), errs.Is(err, errs.Limit):
+	case errs.Is(err, errs.NotFound), errs.Is(err, errs.Invalid), errs.Is(err, errs.Unsupported), errs.Is(err, errs.Denied), errs.Is(err, errs.Limit), errs.Is(err, errs.Corrupt):
 		return tool.Fail(tool.CodeNotFound, errs.Public(err)), nil
 	case err != nil:
 		return tool.Result{}, fmt.Errorf("learn the skill %.64q: %w", args.Name, err)

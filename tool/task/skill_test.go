@@ -16,6 +16,12 @@ import (
 type shelf int
 
 func (shelf) Learn(_ context.Context, name string) (tool.Lesson, error) {
+	if name == "damaged" {
+		return tool.Lesson{}, errs.New(errs.Corrupt, "the files are damaged")
+	}
+	if name == "large" {
+		return tool.Lesson{}, errs.New(errs.Limit, "no space left in the sandbox")
+	}
 	if name != "forms" {
 		return tool.Lesson{}, errs.New(errs.NotFound, "there is no skill %q", name)
 	}
@@ -42,6 +48,8 @@ func TestSkill(t *testing.T) {
 		{0, `{"name":"forms"}`, "Do it.", ""},
 		{0, `{"name":"none"}`, "there is no skill", tool.CodeNotFound},
 		{0, `{"name":"","query":"form"}`, "there is no skill", tool.CodeNotFound},
+		{0, `{"name":"damaged"}`, "the files are damaged", tool.CodeNotFound},
+		{0, `{"name":"large"}`, "no space left", tool.CodeNotFound},
 		{0, `{`, "cannot be read", tool.CodeArgs},
 		{5, `{"name":"forms"}`, "Do it.", ""},
 		{5, `{"name":"forms","query":"x"}`, "Do it.", ""},

@@ -435,12 +435,27 @@ const (
 
 // mountSkill replaces a directory of the machine that is root's.
 func mountSkill(ctx context.Context, c *wire.Client, dir string, tar []byte) error {
-	const root = "root"
-	if _, err := c.File.Remove(ctx, wireRequest(&wire.RemoveRequest{Path: []byte(dir), User: root, Recursive: true, MissingOk: true})); err != nil {
-		return wire.Err(err)
+	if err := unmountSkill(ctx, c, dir); err != nil {
+		return err
 	}
+	err := fillSkill(ctx, c, dir, tar)
+	if err != nil { // half of a skill would be taken for one
+		_ = unmountSkill(context.WithoutCancel(ctx), c, dir)
+	}
+	return err
+}
+
+// skillOwner is the user of the machine that may change skills.
+const skillOwner = "root"
+
+func unmountSkill(ctx context.Context, c *wire.Client, dir string) error {
+	_, err := c.File.Remove(ctx, wireRequest(&wire.RemoveRequest{Path: []byte(dir), User: skillOwner, Recursive: true, MissingOk: true}))
+	return wire.Err(err)
+}
+
+func fillSkill(ctx context.Context, c *wire.Client, dir string, tar []byte) error {
 	up := c.File.Upload(ctx)
-	err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(dir), User: root}})
+	err := up.Send(&wire.UploadRequest{Header: &wire.UploadRequest_Header{Path: []byte(dir), User: skillOwner}})
 	for at := 0; at < len(tar) && err == nil; at += archiveChunk {
 		err = up.Send(&wire.UploadRequest{Data: tar[at:min(at+archiveChunk, len(tar))]})
 	}
@@ -450,7 +465,7 @@ func mountSkill(ctx context.Context, c *wire.Client, dir string, tar []byte) err
 	if _, err := up.CloseAndReceive(); err != nil {
 		return wire.Err(err)
 	}
-	_, err = c.File.Chmod(ctx, wireRequest(&wire.ChmodRequest{Path: []byte(dir), User: root, Mode: 0o555}))
+	_, err = c.File.Chmod(ctx, wireRequest(&wire.ChmodRequest{Path: []byte(dir), User: skillOwner, Mode: 0o555}))
 	return wire.Err(err)
 }
 
