@@ -41,11 +41,17 @@ type Parts struct {
 	MachineID string
 	Memories  tool.Files // what is at /memories
 	Tools     *tool.Registry
-	Spawner   tool.Spawner
-	Tasks     tool.Tasks
-	Skills    tool.Skills // nil = there are none
+	// External are the agent's tools that are not built in. Others: it may name some that
+	// are not among them now.
+	External []tool.Tool
+	Others   bool
+	Spawner  tool.Spawner
+	Tasks    tool.Tasks
+	Skills   tool.Skills // nil = there are none
 	// TellSkills adds what the prompt says of Skills.
 	TellSkills func(context.Context, *thread.Context) error
+	// TellTools adds what the log keeps of External; nil = nothing.
+	TellTools func(context.Context, *thread.Context) error
 	// Live shows what is on its way. It never blocks.
 	Live func(runs.Live)
 	// Applied, Patient, Tree, Patience, Now and Logger are as in Config; Now and Logger
@@ -135,6 +141,31 @@ func (w *assembly) applied(e thread.Event) {
 
 // tools makes those that the agent may use and that can work here.
 func (w *assembly) tools(model llm.Model) ([]tool.Tool, error) {
+	tools, err := w.builtIn(model)
+	return append(tools, w.External...), err
+}
+
+// named are the names of built-in tools in the agent's list: the others are of External. A
+// list that names some tools does not become one that names none.
+func (w *assembly) named() []string {
+	if !w.Others {
+		return w.State.Agent.Tools
+	}
+	var names []string
+	for _, n := range w.State.Agent.Tools {
+		if w.Tools.Check([]string{n}) == nil {
+			names = append(names, n)
+		} else if !strings.HasPrefix(n, "!") && !slices.Contains(names, nothing) {
+			names = append([]string{nothing}, names...)
+		}
+	}
+	return names
+}
+
+// nothing takes away all tools that are named before it.
+const nothing = "!*"
+
+func (w *assembly) builtIn(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
 		Files: w.files, Commands: w.Machine.Commands, Past: w.Machine.Past, Boot: w.Machine.Boot, Dir: w.Machine.Dir,
 		Media: model.Info().Media, Documents: model.Info().Documents,
@@ -153,7 +184,7 @@ func (w *assembly) tools(model llm.Model) ([]tool.Tool, error) {
 			env.Agents = append(env.Agents, tool.Agent{Name: name, Description: d.Description})
 		}
 	}
-	tools, err := w.Tools.Fitting(env, w.State.Agent.Tools)
+	tools, err := w.Tools.Fitting(env, w.named())
 	if err != nil || model.Info().Profile.Edit != patchTool || !w.mayPatch() {
 		return tools, err
 	}
@@ -253,8 +284,13 @@ func (w *assembly) surroundings(ctx context.Context) (thread.Context, error) {
 		}
 		about.Memory = append(about.Memory, f)
 	}
-	if w.TellSkills != nil {
-		return about, w.TellSkills(ctx, &about)
+	for _, tell := range []func(context.Context, *thread.Context) error{w.TellSkills, w.TellTools} {
+		if tell == nil {
+			continue
+		}
+		if err := tell(ctx, &about); err != nil {
+			return about, err
+		}
 	}
 	return about, nil
 }

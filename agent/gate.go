@@ -161,7 +161,7 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 	}
 	touches := r.tools[c.Name].Effect(args).Touches
 	kind := asks(r.tools[c.Name])
-	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: touches, Command: commandOf(args)})
+	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: touches, Command: commandOf(args), Unasked: caution(r.tools[c.Name])})
 	bodies := r.contexts(v)
 	switch {
 	case v.Action == hook.Deny || v.Action == hook.Stop:
@@ -215,6 +215,17 @@ func asks(t tool.Tool) thread.AskKind {
 		return a.Asks()
 	}
 	return thread.AskApproval
+}
+
+// caution says why the calls of a tool do not run unasked, "" = they do.
+func caution(t tool.Tool) string {
+	if checked, ok := t.(*tool.Checked); ok {
+		t = checked.Tool
+	}
+	if c, ok := t.(tool.Cautious); ok {
+		return c.Why()
+	}
+	return ""
 }
 
 func (r *Runner) rules() []definition.Rule { return slices.Concat(r.s.Rules, r.s.Agent.Rules) }

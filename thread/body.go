@@ -130,6 +130,10 @@ type Context struct {
 	Skills []ContextFile `json:"skills,omitempty"`
 	// Pinned lists the skills with the versions that the run keeps, as JSON.
 	Pinned string `json:"pinned_blob,omitempty"`
+	// Tools lists the tools that are not built in and that the run keeps, as JSON.
+	Tools string `json:"tools_blob,omitempty"`
+	// LeftOut says which tools the run has not, and why. The model is not told.
+	LeftOut []string `json:"left_out,omitempty"`
 	Note   string `json:"note,omitempty"` // about the machine: isolation, tools, directory
 }
 

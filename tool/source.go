@@ -20,7 +20,7 @@ type Source interface {
 	// out, and why is among the notes, which people are told and the model is not.
 	Find(ctx context.Context, p Place) (found []External, notes []string, err error)
 	// Call runs one of them, as it was found: also when it has another form by now, or is
-	// gone, which is a Failed result.
+	// gone, which is a Failed result. req.Plan is a Started, also after a crash.
 	Call(ctx context.Context, p Place, e External, req Request) (Result, error)
 }
 
@@ -42,10 +42,33 @@ type Place struct {
 	Agent  string
 	Thread thread.ID
 	Run    thread.RunID
+	// Top is the run that the caller started: Run, or the one in which a sub-agent works.
+	Top thread.RunID
+	// By is who started Top.
+	By string
 	// Machine is the thread's sandbox, "" = none: then Files, Commands are nil.
 	Machine  string
 	Boot     string // as in Env
 	Dir      string
 	Files    Files
 	Commands Commands
+}
+
+// Finisher is a Source that keeps something for a call until its result is in the log.
+type Finisher interface {
+	Source
+	// Finish lets go of it. It may be repeated, and is not called when the server dies.
+	Finish(ctx context.Context, p Place, e External, key string)
+}
+
+// Started is what tool.started keeps of the call of an External.
+type Started struct {
+	Boot string `json:"boot,omitempty"` // Place.Boot, for which it was planned
+}
+
+// Cautious is a Tool whose calls are put before a person when no rule says otherwise.
+type Cautious interface {
+	Tool
+	// Why is what the person is told; "" = they are not.
+	Why() string
 }

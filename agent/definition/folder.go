@@ -14,7 +14,8 @@ import (
 // agent alone. It is safe for concurrent use.
 type Folder struct {
 	dir     string
-	tools   []string
+	check   Checker
+	others  func() string // see With
 	changed func(*Set, error)
 
 	mu    sync.Mutex
@@ -29,7 +30,14 @@ func NewFolder(dir string, tools []string, changed func(*Set, error)) *Folder {
 	if changed == nil {
 		changed = func(*Set, error) {}
 	}
-	return &Folder{dir: dir, tools: tools, changed: changed}
+	return &Folder{dir: dir, check: Checker{Tools: tools}, changed: changed}
+}
+
+// With says of which tools that are not built in agents may have, before the Folder is
+// used. version changes when covers may answer otherwise.
+func (f *Folder) With(covers func(name string) bool, version func() string) *Folder {
+	f.check.Covers, f.others = covers, version
+	return f
 }
 
 // Set returns the agents as they are now.
@@ -37,14 +45,17 @@ func (f *Folder) Set() *Set {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	stamp := stampOf(f.dir)
-	if f.set != nil && stamp == f.stamp {
-		return f.set
-	}
 	var fsys fs.FS
 	if stamp != "" {
 		fsys = os.DirFS(f.dir)
 	}
-	set, err := Load(fsys, f.tools)
+	if f.others != nil {
+		stamp += "\n" + f.others()
+	}
+	if f.set != nil && stamp == f.stamp {
+		return f.set
+	}
+	set, err := f.check.load(fsys)
 	f.set, f.stamp = set, stamp
 	f.changed(set, err)
 	return set

@@ -21,6 +21,20 @@ const FileBytesMax = yamlfile.BytesMax
 // The error is Invalid and lists all mistakes, one a line. tools are the names of
 // those that there are; nil = they are not looked at.
 func Parse(file string, data []byte, tools []string) (Definition, error) {
+	return Checker{Tools: tools}.Parse(file, data)
+}
+
+// Checker reads and validates definitions where there are tools beside the built-in
+// ones.
+type Checker struct {
+	Tools []string // names; nil = they are not looked at
+	// Covers reports whether a name, or a glob, can stand for another tool; nil = there
+	// are no others.
+	Covers func(name string) bool
+}
+
+// Parse is the function Parse with these tools.
+func (c Checker) Parse(file string, data []byte) (Definition, error) {
 	var d Definition
 	front, body, markdown := data, []byte(nil), strings.EqualFold(path.Ext(file), ".md")
 	problems := yamlfile.NewProblems(file)
@@ -52,7 +66,7 @@ func Parse(file string, data []byte, tools []string) (Definition, error) {
 	if d.Tools != nil && len(d.Tools) == 0 {
 		d.Tools = []string{noTools}
 	}
-	for _, p := range Validate(d, tools) {
+	for _, p := range c.Validate(d) {
 		if !p.Warning {
 			problems.Add(at.Of(p.Path), "%s", p.Text)
 		}

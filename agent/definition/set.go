@@ -44,7 +44,7 @@ type Entry struct {
 // Set is the agents that there are. The zero value has none; see Load.
 type Set struct {
 	entries map[string]Entry
-	tools   []string // see Parse
+	check   Checker
 }
 
 // Load reads the agents of a folder (its *.yaml, *.yml and *.md files, but
@@ -54,7 +54,11 @@ type Set struct {
 // the error, which lists the mistakes of all others, is not nil. tools are as in
 // Parse.
 func Load(fsys fs.FS, tools []string) (*Set, error) {
-	s := &Set{entries: map[string]Entry{}, tools: tools}
+	return Checker{Tools: tools}.load(fsys)
+}
+
+func (c Checker) load(fsys fs.FS) (*Set, error) {
+	s := &Set{entries: map[string]Entry{}, check: c}
 	if err := s.readAll(builtin, "builtin", true); err != nil || fsys == nil {
 		return s, err
 	}
@@ -74,7 +78,7 @@ func (s *Set) readAll(fsys fs.FS, dir string, own bool) error {
 	return yamlfile.Folder(fsys, dir, "agents", agentsMax, FileBytesMax, func(name string, data []byte, err error) {
 		var d Definition
 		if err == nil {
-			d, err = Parse(name, data, s.tools)
+			d, err = s.check.Parse(name, data)
 		}
 		s.add(name, own, d, err)
 	})
@@ -171,7 +175,7 @@ func (s *Set) Complete(d Definition) (Definition, error) {
 }
 
 func (s *Set) wrong(d Definition) error {
-	for _, p := range Validate(d, s.tools) {
+	for _, p := range s.check.Validate(d) {
 		if !p.Warning {
 			return errs.New(errs.Invalid, "the agent %.80q: %s", d.Name, p)
 		}

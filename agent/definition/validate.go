@@ -55,7 +55,12 @@ func (p Problem) String() string {
 // Validate looks for problems. knownTools are the names of the tools that
 // there are; nil leaves that check out.
 func Validate(d Definition, knownTools []string) []Problem {
-	v := &validator{known: knownTools}
+	return Checker{Tools: knownTools}.Validate(d)
+}
+
+// Validate is the function Validate with these tools.
+func (c Checker) Validate(d Definition) []Problem {
+	v := &validator{Checker: c}
 	v.identity(d)
 	v.choices(d)
 	v.limits(d.Limits)
@@ -66,12 +71,12 @@ func Validate(d Definition, knownTools []string) []Problem {
 	v.files(d)
 	v.program(d)
 	v.inSandbox(d)
-	v.subagents(d, knownTools)
+	v.subagents(d)
 	return v.found
 }
 
 type validator struct {
-	known []string
+	Checker
 	found []Problem
 }
 
@@ -167,13 +172,13 @@ func (v *validator) tools(path string, patterns []string) {
 		switch {
 		case bare == "" || len(bare) > nameMax || !doublestar.ValidatePattern(bare):
 			v.fail(at, "%.80q is no name of a tool, nor a pattern of names", p)
-		case v.known == nil:
+		case v.Tools == nil || v.Covers != nil && v.Covers(bare):
 		case strings.ContainsAny(bare, "*?[{"):
-			if !slices.ContainsFunc(v.known, func(name string) bool { return pick(bare, name) }) {
+			if !slices.ContainsFunc(v.Tools, func(name string) bool { return pick(bare, name) }) {
 				v.warn(at, "no tool matches %q", p)
 			}
-		case !slices.Contains(v.known, bare):
-			v.fail(at, "there is no tool %q%s", bare, yamlfile.Suggest(bare, v.known))
+		case !slices.Contains(v.Tools, bare):
+			v.fail(at, "there is no tool %q%s", bare, yamlfile.Suggest(bare, v.Tools))
 		}
 	}
 }
@@ -313,7 +318,7 @@ func (v *validator) files(d Definition) {
 	}
 }
 
-func (v *validator) subagents(d Definition, known []string) {
+func (v *validator) subagents(d Definition) {
 	names := make([]string, 0, len(d.Subagents))
 	for name := range d.Subagents {
 		names = append(names, name)
@@ -324,7 +329,7 @@ func (v *validator) subagents(d Definition, known []string) {
 		if sub.Description == "" {
 			v.warn("agents", "%q has no description, by which the model would choose it", name)
 		}
-		for _, p := range Validate(sub, known) {
+		for _, p := range v.Validate(sub) {
 			p.Path = strings.TrimSuffix("agents."+name+"."+p.Path, ".")
 			v.found = append(v.found, p)
 		}

@@ -196,6 +196,7 @@ func (a *admission) admit(body thread.Body) (thread.Body, error) {
 		return b, a.unbacked()
 	case thread.Context:
 		b.Now, b.Note = a.now.Truncate(24*time.Hour), a.h.p.Machine.Note
+		b.Tools, b.LeftOut = "", a.h.leftOut
 		return b, a.unbacked()
 	case thread.Cleared:
 		return b, a.unbacked()

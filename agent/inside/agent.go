@@ -102,7 +102,7 @@ func (a *driven) drive(ctx context.Context, b begin) (agent.Outcome, error) {
 // parts are those of the machine and those of the host.
 func (a *driven) parts(b begin, s *runs.State, l thread.Log) agent.Parts {
 	p := agent.Parts{
-		Thread: b.Thread, State: s, Log: l, Blobs: blobs{remote{a.p, prefixBlobs}}, MachineID: b.Machine, Tools: a.l.Tools,
+		Thread: b.Thread, State: s, Log: l, Blobs: blobs{remote{a.p, prefixBlobs}}, MachineID: b.Machine, Tools: a.l.Tools, Others: b.Others,
 		Machine: agent.Machine{Files: a.l.Files, Commands: a.l.Commands, Services: a.l.Services, Boot: a.l.Boot, Dir: b.Dir, Note: b.Note},
 		Patient: b.Patient, Patience: b.Patience, Logger: a.l.Logger, Now: func() time.Time { return time.Now().Add(a.ahead) },
 	}

@@ -46,6 +46,7 @@ type begin struct {
 	Calls    bool `json:"calls,omitempty"`
 	Skills   bool `json:"skills,omitempty"`
 	Unlisted int  `json:"unlisted,omitempty"` // of Skills
+	Others   bool `json:"others,omitempty"`   // the agent may name tools that are not built in
 }
 
 // outcome is agent.Outcome on its way.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,8 @@ type Host struct {
 	fns   methods
 	// teaching is held while a skill is taught: its files are in memory then.
 	teaching sync.Mutex
+	// leftOut is what people are told of tools that do not work in the sandbox.
+	leftOut []string
 
 	mu      sync.Mutex // guards what follows, and p.State
 	asked   int        // model calls of this drive
@@ -80,10 +83,28 @@ func NewHost(p agent.Parts, m llm.Model, paid *agent.Paid) (*Host, error) {
 	if _, err := agent.Assemble(p, m); err != nil { // as it will be there
 		return nil, err
 	}
-	h := &Host{p: p, model: m, paid: paid, poke: make(chan struct{}, 1), fns: methods{}, spawned: map[string]thread.Spent{}, holds: map[uint64]func(){}}
+	leftOut := stayOutside(p.External)
+	p.External = nil
+	h := &Host{leftOut: leftOut, p: p, model: m, paid: paid, poke: make(chan struct{}, 1), fns: methods{}, spawned: map[string]thread.Spent{}, holds: map[uint64]func(){}}
 	h.offer()
 	return h, nil
 }
+
+// stayOutside says that tools that are not built in cannot be called from the sandbox: the
+// agent there is hostile, and what decides about calls is in it.
+func stayOutside(tools []tool.Tool) []string {
+	if len(tools) == 0 {
+		return nil
+	}
+	var names []string
+	for _, t := range tools {
+		names = append(names, t.Spec().Name)
+	}
+	return []string{clip.Line("not for agents that work in their sandbox: "+strings.Join(names, ", "), leftOutMax)}
+}
+
+// leftOutMax bounds what is told of tools that are left out.
+const leftOutMax = 1000
 
 // Notify implements agent.Driver.
 func (h *Host) Notify() {
@@ -171,7 +192,7 @@ func (h *Host) begin() begin {
 	b := begin{
 		Thread: h.p.Thread, Machine: h.p.MachineID, Dir: m.Dir, Note: m.Note, Model: info, Documents: info.Documents, Patience: h.p.Patience, Patient: h.p.Patient,
 		Now: h.p.Now(), Memories: h.p.Memories != nil, Past: m.Past != nil, Spawner: h.p.Spawner != nil, Tasks: h.p.Tasks != nil, Live: h.p.Live != nil,
-		Tree: h.p.Tree != nil, Revise: m.Revise != nil, Calls: m.Call != nil,
+		Tree: h.p.Tree != nil, Revise: m.Revise != nil, Calls: m.Call != nil, Others: h.p.Others,
 	}
 	if h.p.Skills != nil {
 		b.Skills, b.Unlisted = true, h.p.Skills.Unlisted()

@@ -23,6 +23,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"path"
 	"slices"
@@ -43,6 +44,7 @@ type Call struct {
 	Args    json.RawMessage
 	Touches []tool.Touch
 	Command string // the shell line that it runs, "" = none
+	Unasked string // why the call does not run unasked when no rule is about it; "" = it does
 }
 
 // Verdict is the answer.
@@ -160,7 +162,7 @@ func first(rules []definition.Rule, c Call, u unit) Verdict {
 		}
 		return v
 	}
-	if why, ask := unasked[c.Tool]; ask {
+	if why := cmp.Or(unasked[c.Tool], c.Unasked); why != "" {
 		return Verdict{Action: definition.Ask, Reason: why, Decisions: slices.Clone(decisions), Rule: -1}
 	}
 	return Verdict{Action: definition.Allow, Rule: -1}

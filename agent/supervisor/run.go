@@ -35,7 +35,8 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	}
 	w := newSession(sessionConfig{
 		Tenant: d.key.tenant, Thread: d.key.id, State: s, Log: log, Blobs: blobs, Machines: k.c.Machines, Memories: k.c.Memories, Skills: k.c.Skills,
-		Tools: k.c.Tools, Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func(ev thread.Event) {
+		Tools: k.c.Tools, Sources: k.c.Sources, Top: func() (thread.RunID, string) { return k.top(d.key, s) }, Later: func(f func()) { k.spawn(f) },
+		Spawner: p, Tasks: p, Wire: k.c.Wire, Applied: func(ev thread.Event) {
 			e.progress(s, k.c.Now())
 			switch ev.Body.(type) {
 			case thread.ToolCompleted, thread.Input:

@@ -34,9 +34,13 @@ type sessionConfig struct {
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	Skills   Skills // nil = there are none
 	Tools    *tool.Registry
+	Sources  []tool.Source // of tools that are not built in
+	// Top is the run that the caller started, and who that was; nil = the thread's run.
+	Top      func() (run thread.RunID, by string)
 	Spawner  tool.Spawner
 	Tasks    tool.Tasks
 	Wire     Wire                                 // nil = no live news
+	Later    func(func())                         // runs in the background
 	Applied  func(thread.Event)                   // called after each event that was applied; nil = none
 	Patient  bool                                 // see agent.Config
 	Tree     func() (thread.Budget, thread.Spent) // see agent.Config
@@ -50,6 +54,7 @@ type session struct {
 	c       sessionConfig
 	machine agent.Machine
 	id      string // of the machine with its boot, "" = none
+	x       *externals
 }
 
 // newSession returns a session with nothing opened.
@@ -150,7 +155,7 @@ func forkMachine(ctx context.Context, machines Machines, tenant string, log thre
 func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 	p := agent.Parts{
 		Thread: w.c.Thread, State: w.c.State, Log: w.c.Log, Blobs: w.c.Blobs, Machine: w.machine, MachineID: w.id, Tools: w.c.Tools,
-		Spawner: w.c.Spawner, Tasks: w.c.Tasks, Applied: w.c.Applied, Patient: w.c.Patient, Tree: w.c.Tree, Patience: w.c.Patience,
+		Spawner: w.c.Spawner, Tasks: w.c.Tasks, Applied: func(e thread.Event) { w.applied(ctx, e) }, Patient: w.c.Patient, Tree: w.c.Tree, Patience: w.c.Patience,
 		Now: w.c.Now, Logger: w.c.Logger,
 	}
 	if w.c.Wire != nil {
@@ -167,6 +172,9 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 		}
 		p.Memories = memories
 	}
+	if err := w.addExternals(ctx, &p); err != nil {
+		return p, err
+	}
 	known, err := w.skills(ctx)
 	if err != nil {
 		return p, err
@@ -176,4 +184,28 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 		p.TellSkills = func(ctx context.Context, about *thread.Context) error { return known.tell(ctx, w.c.Blobs, about) }
 	}
 	return p, nil
+}
+
+// addExternals adds the tools that are not built in.
+func (w *session) addExternals(ctx context.Context, p *agent.Parts) error {
+	x, err := w.externals(ctx)
+	if x == nil || err != nil {
+		return err
+	}
+	p.External, p.Others = x.tools, true
+	p.TellTools = func(ctx context.Context, about *thread.Context) error { return x.tell(ctx, w.c.Blobs, about) }
+	w.x = x
+	return nil
+}
+
+// applied is called after each event that was applied.
+func (w *session) applied(ctx context.Context, e thread.Event) {
+	if done, is := e.Body.(thread.ToolCompleted); is && w.x != nil {
+		if f := w.x.finished(ctx, done); f != nil {
+			w.c.Later(f)
+		}
+	}
+	if w.c.Applied != nil {
+		w.c.Applied(e)
+	}
 }

@@ -97,7 +97,7 @@ func (k *Supervisor) MayStart(ctx context.Context, tenant string, s runs.Start) 
 		return err
 	}
 	if s.Thread == "" {
-		_, _, _, err := k.chosen(ctx, s)
+		_, _, _, err := k.chosen(ctx, tenant, s)
 		return err
 	}
 	_, st, err := k.fold(ctx, tenant, s.Thread)
@@ -116,7 +116,7 @@ func (k *Supervisor) MayStart(ctx context.Context, tenant string, s runs.Start) 
 
 // chosen is what a run on a new thread works with: its agent, its model, the first
 // event of its thread.
-func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Definition, model string, opened thread.Opened, err error) {
+func (k *Supervisor) chosen(ctx context.Context, tenant string, s runs.Start) (d definition.Definition, model string, opened thread.Opened, err error) {
 	if d, err = k.definition(s); err != nil {
 		return d, "", opened, err
 	}
@@ -131,6 +131,9 @@ func (k *Supervisor) chosen(ctx context.Context, s runs.Start) (d definition.Def
 			return d, "", opened, err
 		}
 		s.Spec, s.Model = d.Sandbox, ""
+	}
+	if err = k.toolsThere(tenant, d); err != nil {
+		return d, "", opened, err
 	}
 	if model, err = k.modelFor(ctx, d, s.Model, d.Model); err != nil {
 		return d, "", opened, err
@@ -206,7 +209,7 @@ const scriptVendor = "script"
 
 // begin opens a new thread with its first run.
 func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.Start) (runs.Run, error) {
-	d, model, opened, err := k.chosen(ctx, s)
+	d, model, opened, err := k.chosen(ctx, tenant, s)
 	if err != nil {
 		return runs.Run{}, err
 	}

@@ -41,6 +41,8 @@ type Config struct {
 	Machines    Machines // nil = agents without a machine
 	Definitions Definitions
 	Tools       *tool.Registry
+	// Sources have tools that are not built in. The first one that has a name wins.
+	Sources []tool.Source
 	// Plan returns the text of a plan template; nil = there are none.
 	Plan func(name string) (string, error)
 	// Command returns a task that has a name; nil = there are none. NotFound.

@@ -121,6 +121,7 @@ type house struct {
 	template func(context.Context, string) bool
 	models   supervisor.Models // nil = the one that the house is opened with
 	now      func() time.Time  // nil = the system's clock
+	sources  []tool.Source
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -158,7 +159,7 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		models = m
 	}
 	return supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Machines: h.machines, Template: h.template, Node: node, Now: h.now,
+		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Sources: h.sources, Machines: h.machines, Template: h.template, Node: node, Now: h.now,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 }

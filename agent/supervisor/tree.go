@@ -124,3 +124,22 @@ func (k *Supervisor) rests(e *entry, s *runs.State) {
 		}
 	}
 }
+
+// top returns the run that a caller started in which a thread works, and who that was. s is
+// the thread's state.
+func (k *Supervisor) top(t threadKey, s *runs.State) (thread.RunID, string) {
+	root := threadKey{t.tenant, t.id.Root()}
+	k.mu.Lock()
+	e, resting := k.byID[root], k.resting[root]
+	k.mu.Unlock()
+	switch {
+	case t == root:
+		return s.Run.ID, s.Run.Started.By
+	case e != nil:
+		r := e.snapshot()
+		return r.ID, r.By
+	case resting != nil:
+		return resting.ID, resting.By
+	}
+	return s.Run.ID, s.Run.Started.By
+}

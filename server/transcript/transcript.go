@@ -131,6 +131,10 @@ func (f *Fold) remark(e thread.Event) {
 		f.note(e, "the budget was changed%s", by(b.By))
 	case thread.PolicyChanged:
 		f.note(e, "a rule was added%s", by(b.By))
+	case thread.Context:
+		for _, why := range b.LeftOut {
+			f.note(e, "a tool is left out: %s", clip.Line(why, argsBytesMax))
+		}
 	case thread.Bound:
 		if b.Why != "" {
 			f.note(e, "another machine: %s (%s)", clip.Line(b.Machine, argsBytesMax), clip.Line(b.Why, argsBytesMax))
