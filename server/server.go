@@ -155,6 +155,8 @@ type Config struct {
 	Steps Steps
 	// Tools are the names of all tools of agents; nil = not known.
 	Tools []string
+	// Covers reports whether a name can stand for a tool that is not among them; nil = none can.
+	Covers func(name string) bool
 	Keys  kv.Store
 	// Ring has the keys of Keys; nil = one of its own.
 	Ring *key.Ring
@@ -243,7 +245,7 @@ func New(c Config) (*Server, error) {
 	})
 	registerServices(s.table, servicesConfig{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
-	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools})
+	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools, Covers: c.Covers})
 	s.registerModels(s.table)
 	s.registerPool(s.table)
 	s.registerNetworks(s.table)

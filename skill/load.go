@@ -32,17 +32,38 @@ const gitTime = 2 * time.Minute
 // Folder loads a folder of the host that holds SKILL.md. Links are followed within it
 // alone.
 func Folder(dir string) (Tree, error) {
+	b, name, err := walk(dir)
+	if err != nil {
+		return Tree{}, err
+	}
+	if _, ok := b.files[File]; !ok {
+		return Tree{}, noSkill(b)
+	}
+	return b.tree(".", name), nil
+}
+
+// Files loads a folder of the host, whatever it holds, within the bounds of a skill.
+func Files(dir string) (Tree, error) {
+	b, name, err := walk(dir)
+	if err != nil {
+		return Tree{}, err
+	}
+	return b.tree(".", name), nil
+}
+
+// walk reads all files of a folder of the host, and says what it is called.
+func walk(dir string) (b *builder, folder string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return Tree{}, unreadable(dir, err)
+		return nil, "", unreadable(dir, err)
 	}
 	defer root.Close()
 	whole, err := filepath.Abs(dir)
 	if err != nil {
-		return Tree{}, err
+		return nil, "", err
 	}
-	b := newBuilder()
-	if err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+	b = newBuilder()
+	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return unreadable(name, err)
@@ -52,13 +73,8 @@ func Folder(dir string) (Tree, error) {
 			return nil
 		}
 		return b.addFile(root, name)
-	}); err != nil {
-		return Tree{}, err
-	}
-	if _, ok := b.files[File]; !ok {
-		return Tree{}, noSkill(b)
-	}
-	return b.tree(".", filepath.Base(whole)), nil
+	})
+	return b, filepath.Base(whole), err
 }
 
 // addFile reads a file of the host.

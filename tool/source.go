@@ -52,6 +52,10 @@ type Place struct {
 	Dir      string
 	Files    Files
 	Commands Commands
+	// Mount makes an absolute directory of the machine hold what a tar does, so that no
+	// program of its user can change it; nil = that cannot be: the machine isolates nothing,
+	// or there is none.
+	Mount func(ctx context.Context, dir string, tar []byte) error
 }
 
 // Finisher is a Source that keeps something for a call until its result is in the log.

@@ -150,7 +150,8 @@ const (
 	CodeRejected    = "rejected"    // by a person or a policy
 	CodeCancelled   = "cancelled"
 	CodeInternal    = "internal_error"
-	CodeExit        = "exit" // a command ended with a status that is not 0
+	CodeLimit       = "limit" // a quota or a rate is used up
+	CodeExit        = "exit"  // a command ended with a status that is not 0
 )
 
 // Text returns a result of text.

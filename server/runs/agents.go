@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/key"
@@ -98,7 +97,7 @@ const problemsMax = 100
 
 func (s *service) validateAgent(_ context.Context, in *validateAgentIn) (*validatedOut, error) {
 	out := &validatedOut{}
-	d, err := definition.Parse(in.Body.Path, []byte(in.Body.Content), s.tools)
+	d, err := s.tools.Parse(in.Body.Path, []byte(in.Body.Content))
 	if errs.Is(err, errs.Invalid) {
 		for line := range strings.SplitSeq(errs.Public(err), "\n") {
 			if line != "" && len(out.Body.Problems) < problemsMax {
@@ -111,7 +110,7 @@ func (s *service) validateAgent(_ context.Context, in *validateAgentIn) (*valida
 		return nil, err
 	}
 	out.Body.OK = true
-	for _, p := range definition.Validate(d, s.tools) {
+	for _, p := range s.tools.Validate(d) {
 		out.Body.OK = out.Body.OK && p.Warning
 		if len(out.Body.Problems) < problemsMax {
 			out.Body.Problems = append(out.Body.Problems, api.AgentProblem{Text: p.String(), Warning: p.Warning})

@@ -70,6 +70,8 @@ type Config struct {
 	Hub        *stream.Hub
 	// Tools are the names of all tools, against which agent files are checked; nil = no check.
 	Tools []string
+	// Covers is as in definition.Checker.
+	Covers func(name string) bool
 	// HeartbeatEvery is how often a stream says that it lives; 0 = HeartbeatEvery.
 	HeartbeatEvery time.Duration
 }
@@ -78,7 +80,7 @@ type service struct {
 	k         Supervisor
 	schedules Schedules
 	hub       *stream.Hub
-	tools     []string
+	tools     definition.Checker
 	beat      time.Duration
 	// sandboxOf finds the id of a sandbox that a body names.
 	sandboxOf func(ctx context.Context, name string) (id string, err error)
@@ -87,7 +89,7 @@ type service struct {
 // Register adds the routes to the table.
 func Register(t *route.Table, c Config) {
 	s := &service{
-		k: c.Supervisor, schedules: c.Schedules, hub: c.Hub, tools: c.Tools, beat: cmp.Or(c.HeartbeatEvery, HeartbeatEvery), sandboxOf: t.SandboxOf,
+		k: c.Supervisor, schedules: c.Schedules, hub: c.Hub, tools: definition.Checker{Tools: c.Tools, Covers: c.Covers}, beat: cmp.Or(c.HeartbeatEvery, HeartbeatEvery), sandboxOf: t.SandboxOf,
 	}
 	s.registerRuns(t)
 	s.registerDecisions(t)

@@ -51,6 +51,11 @@ const (
 	lostAfterRestart  = "Error: interrupted: the machine was started anew while the command ran; what it did cannot be known"
 	neverFoundAgain   = "Error: interrupted: the machine in which the command ran is gone; what it did cannot be known"
 	backgroundTimeout = 0 // none
+
+	// See Output.
+	statusBegins  = "[Command "
+	leftOutBegins = " bytes were left out above; process_output with id "
+	leftOutEnds   = " shows them as far as they are kept]\n"
 )
 
 const (
@@ -109,6 +114,9 @@ func processKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:16])
 }
+
+// Key is under what the command of a call is started in the machine.
+func Key(call string) string { return processKey(call) }
 
 // execute runs a command.
 type execute struct {
@@ -251,6 +259,23 @@ func (t execute) sameLife(raw json.RawMessage) bool {
 
 var errNoAnswer = errors.New(stoppedAsking)
 
+// Output is what a command wrote whose result is r, without the lines about its end.
+func Output(r tool.Result) string {
+	if len(r.Blocks) == 0 {
+		return ""
+	}
+	text := r.Blocks[0].Text
+	if at := strings.LastIndex(text, statusBegins); at >= 0 {
+		text = text[:at]
+	}
+	if at := strings.LastIndex(text, leftOutBegins); at >= 0 && strings.HasSuffix(text, leftOutEnds) {
+		if line := strings.LastIndexByte(text[:at], '\n'); line >= 0 {
+			text = text[:line+1]
+		}
+	}
+	return text
+}
+
 // refused turns what the model can act on into a result.
 func refused(err error) (tool.Result, error) {
 	if fe, ok := errors.AsType[*tool.FileError](err); ok {
@@ -308,7 +333,7 @@ func (t execute) result(key string, c *collector, e tool.Ended, timeout time.Dur
 	}
 	text := c.text()
 	if c.omitted > 0 {
-		text += fmt.Sprintf("[%d bytes were left out above; process_output with id %s and offset %d shows them as far as they are kept]\n", c.omitted, key, c.gapAt)
+		text += fmt.Sprintf("[%d"+leftOutBegins+"%s and offset %d"+leftOutEnds, c.omitted, key, c.gapAt)
 	}
 	r := tool.Text(text + status(e, timeout))
 	r.Exit, r.Bytes = &e.Exit, e.Written.Stdout+e.Written.Stderr
@@ -343,5 +368,5 @@ func status(e tool.Ended, timeout time.Duration) string {
 	if e.Exit != 0 || how != "" {
 		word = "failed"
 	}
-	return fmt.Sprintf("[Command %s with exit code %d%s]", word, e.Exit, how)
+	return fmt.Sprintf(statusBegins+"%s with exit code %d%s]", word, e.Exit, how)
 }

@@ -71,6 +71,7 @@ type Config struct {
 	Defaults  Defaults  `yaml:"defaults"`
 	Templates Templates `yaml:"templates"`
 	Agents    Agents    `yaml:"agents"`
+	Tools     Tools     `yaml:"tools"`
 	// What providers need to know; "" = what is found.
 	Kernel      Kernel      `yaml:"kernel"`
 	QEMU        QEMU        `yaml:"qemu"`
@@ -144,6 +145,11 @@ type Agents struct {
 	Program string `yaml:"program"`
 	// Retain is how long a thread is kept after its last event; 0 = for ever.
 	Retain Duration `yaml:"retain"`
+}
+
+// Tools says where the operator's own tools are.
+type Tools struct {
+	Dir string `yaml:"dir"` // of their manifests; "" = tools in the data directory
 }
 
 // Kernel is the operator's own for machines that have one, both or none of its

@@ -49,10 +49,12 @@ func (r *running) openAgents(ctx context.Context) error {
 	}
 	r.tools = newTools(templates)
 	agents := definition.NewFolder(filepath.Clean(r.agentDir()), r.tools.Names(), r.agentsRead)
-	agents.Set() // what is wrong is in the log from the start
+	sources, own := r.sources()
+	r.covers = coveredBy(sources)
+	agents.With(r.covers, r.toolFolder.Version)
 	threads := r.store.Threads()
 	c := supervisor.Config{
-		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories, &agentProgram{named: r.c.Agents.Program, home: r.c.Home}}, Definitions: agents,
+		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories, &agentProgram{named: r.c.Agents.Program, home: r.c.Home}, own}, Definitions: agents, Sources: sources,
 		Command: agents.Command, Commands: agents.Commands, Skills: r.skills, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Template: r.templates.built,
 		Inside: func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error) {
@@ -70,6 +72,7 @@ func (r *running) openAgents(ctx context.Context) error {
 			return backend.NewStore(memories, blobs, tenant), nil
 		},
 	}
+	agents.Set() // what is wrong is in the log from the start
 	if r.store.External() {
 		if c.Leases, err = r.store.Leases(ctx); err != nil {
 			return err

@@ -42,6 +42,7 @@ type machines struct {
 	m         *manager.Manager
 	histories *history.Service
 	agent     *agentProgram
+	tools     *toolSandboxes
 }
 
 // Check implements supervisor.Machines.
@@ -97,7 +98,7 @@ func (x machines) Leave(ctx context.Context, tenant string, run thread.RunID, th
 	case definition.AfterRemove:
 		what = sandbox.ThenRemove
 	}
-	return x.m.Leave(ctx, tenant, string(run), what, then.Wait)
+	return errors.Join(x.m.Leave(ctx, tenant, string(run), what, then.Wait), x.tools.leave(ctx, tenant, string(run)))
 }
 
 // Entered implements supervisor.Machines.

@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/declared"
+)
+
+// sources are the tools that are not built in, and the sandboxes of their own.
+func (r *running) sources() ([]tool.Source, *toolSandboxes) {
+	own := &toolSandboxes{machines{r.manager, r.histories, nil, nil}}
+	dir := r.c.Tools.Dir
+	if dir == "" {
+		dir = r.in("tools")
+	}
+	r.toolFolder = declared.NewFolder(filepath.Clean(dir))
+	for _, e := range r.toolFolder.List() {
+		if e.Err != nil {
+			r.c.Log.Error("a tool's manifest cannot be used", "dir", dir, "problem", errs.Public(e.Err))
+		}
+	}
+	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own})}, own
+}
+
+// coveredBy says of which tools that are not built in agents' files may speak, which are every
+// tenant's.
+func coveredBy(sources []tool.Source) (covers func(name string) bool) {
+	return func(name string) bool {
+		return slices.ContainsFunc(sources, func(s tool.Source) bool { return s.Covers("", name) })
+	}
+}
+
+// toolSandboxes are the sandboxes of tools that do not run in the run's. It is a
+// declared.Sandboxes.
+type toolSandboxes struct{ machines machines }
+
+// ofRun is the metadata of a sandbox that is removed with a run.
+const ofRun = "skete.tool.run"
+
+// Make implements declared.Sandboxes.
+func (x *toolSandboxes) Make(ctx context.Context, tenant, key, run string, spec map[string]any) (string, error) {
+	s, err := specOf(spec)
+	if err != nil {
+		return "", err
+	}
+	s.Metadata = map[string]string{"skete.tool": key}
+	if run != "" {
+		s.Metadata[ofRun] = run
+	}
+	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key})
+	return string(info.ID), err
+}
+
+// Open implements declared.Sandboxes.
+func (x *toolSandboxes) Open(ctx context.Context, tenant, id string) (declared.Machine, func(), error) {
+	m, release, err := x.machines.Open(ctx, tenant, id)
+	return declared.Machine{Files: m.Files, Commands: m.Commands, Boot: m.Boot, Dir: m.Dir, Mount: m.Mount}, release, err
+}
+
+// Remove implements declared.Sandboxes.
+func (x *toolSandboxes) Remove(ctx context.Context, tenant, id string) error {
+	sid, err := sandbox.ParseID(id)
+	if err != nil {
+		return err
+	}
+	if err := x.machines.m.Destroy(ctx, tenant, sid); err != nil && !errs.Is(err, errs.NotFound) {
+		return err
+	}
+	return nil
+}
+
+// leave removes the sandboxes that were made for a run which is over.
+func (x *toolSandboxes) leave(ctx context.Context, tenant, run string) error {
+	if x == nil {
+		return nil
+	}
+	page, err := x.machines.m.List(ctx, tenant, sandbox.Filter{Metadata: map[string]string{ofRun: run}, PageSize: 1000})
+	for _, info := range page.Items {
+		err = errors.Join(err, x.Remove(ctx, tenant, string(info.ID)))
+	}
+	return err
+}
+
+var _ declared.Sandboxes = (*toolSandboxes)(nil)
