@@ -117,7 +117,7 @@ var groups = []struct {
 	title, names string
 }{
 	{"Sandboxes:", "vm cp template service preview egress secret pool"},
-	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay schedule workflow agent skill model mcp acp"},
+	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay schedule workflow agent tool skill model mcp acp"},
 	{"What the files were:", "history diff undo redo revert restore"},
 	{"Server:", "serve status stop service-unit doctor events audit fsck key tenant"},
 	{"Short for skete vm …:", "ls ps exec logs shell start inspect"},

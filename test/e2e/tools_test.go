@@ -72,6 +72,9 @@ func TestDeclaredTools(t *testing.T) {
 	if found := onHost("sleep\x004.0417"); found != "" {
 		t.Errorf("it runs on the host: %q", found)
 	}
+	if log := w.log.String(); strings.Contains(log, "a tool broke") {
+		t.Errorf("%s", log)
+	}
 	w.kill()
 	w.start()
 	w.until("the run is over", func() error {

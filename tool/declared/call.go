@@ -28,9 +28,9 @@ const (
 
 // Places in the machine.
 const (
-	toolsDir     = "/tools"
-	callsDir     = ".skete-calls" // in a sandbox of the tool's own, beneath the working directory
-	resultsDir   = "tool-results" // in the run's, likewise
+	filesDir     = "/skills/.tool-" // root's: the one place that no program of the user can change
+	callsDir     = ".skete-calls"   // in a sandbox of the tool's own, beneath the working directory
+	resultsDir   = "tool-results"   // in the run's, likewise
 	completeFile = ".complete"
 )
 
@@ -196,7 +196,7 @@ func about(err error) (*tool.Result, error) {
 
 // dir is where the files beside the manifest are in the machine.
 func (c *call) dir() string {
-	return path.Join(toolsDir, c.what.Manifest.Name+"-"+(skill.Tree{Files: c.what.Files}).Version()[:12])
+	return filesDir + c.what.Manifest.Name + "-" + (skill.Tree{Files: c.what.Files}).Version()[:12]
 }
 
 // mount puts the files beside the manifest into the machine, unless they are there.

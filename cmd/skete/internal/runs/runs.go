@@ -43,7 +43,7 @@ type commands struct{ *app.App }
 func Commands(run *app.App) []*cobra.Command {
 	a := commands{run}
 	all := []*cobra.Command{
-		a.run(), a.attach(), a.list(), a.show(), a.send(), a.approve(), a.answer(), a.compact(), a.cancel(), a.resume(), a.fork(), a.rewind(), a.replay(), a.schedule(), a.workflow(), a.agent(), a.model(),
+		a.run(), a.attach(), a.list(), a.show(), a.send(), a.approve(), a.answer(), a.compact(), a.cancel(), a.resume(), a.fork(), a.rewind(), a.replay(), a.schedule(), a.workflow(), a.tool(), a.agent(), a.model(),
 	}
 	for _, cmd := range all {
 		asUsage(cmd)
