@@ -76,16 +76,17 @@ type assembly struct {
 func Assemble(p Parts, model llm.Model) (*Runner, error) {
 	w := &assembly{Parts: p}
 	w.mount()
-	tools, err := w.tools(model)
+	builtIn, err := w.tools(model)
 	if err != nil {
 		return nil, err
 	}
+	tools, hidden := callable(builtIn, w.External)
 	check, err := w.check()
 	if err != nil {
 		return nil, err
 	}
 	c := Config{
-		Thread: p.Thread, State: p.State, Log: p.Log, Blobs: p.Blobs, Model: model, Tools: tools, Hook: w.hook(tools), Check: check,
+		Thread: p.Thread, State: p.State, Log: p.Log, Blobs: p.Blobs, Model: model, Tools: tools, Hidden: hidden, Hook: w.hook(slices.Concat(tools, hidden)), Check: check,
 		Surroundings: w.surroundings, Machine: p.MachineID, Applied: w.applied, Patient: p.Patient, Tree: p.Tree, Patience: p.Patience, Now: p.Now, Logger: p.Logger,
 	}
 	if p.Live != nil {
@@ -139,12 +140,6 @@ func (w *assembly) applied(e thread.Event) {
 	}
 }
 
-// tools makes those that the agent may use and that can work here.
-func (w *assembly) tools(model llm.Model) ([]tool.Tool, error) {
-	tools, err := w.builtIn(model)
-	return append(tools, w.External...), err
-}
-
 // named are the names of built-in tools in the agent's list: the others are of External. A
 // list that names some tools does not become one that names none.
 func (w *assembly) named() []string {
@@ -165,7 +160,8 @@ func (w *assembly) named() []string {
 // nothing takes away all tools that are named before it.
 const nothing = "!*"
 
-func (w *assembly) builtIn(model llm.Model) ([]tool.Tool, error) {
+// tools makes the built-in ones that the agent may use and that can work here.
+func (w *assembly) tools(model llm.Model) ([]tool.Tool, error) {
 	env := tool.Env{
 		Files: w.files, Commands: w.Machine.Commands, Past: w.Machine.Past, Boot: w.Machine.Boot, Dir: w.Machine.Dir,
 		Media: model.Info().Media, Documents: model.Info().Documents,

@@ -44,7 +44,9 @@ type Config struct {
 	Blobs thread.Blobs
 	Model llm.Model
 	Tools []tool.Tool
-	Hook  hook.Hook // nil = none
+	// Hidden can be called, and are not in the prompt: the model looks for them.
+	Hidden []tool.Tool
+	Hook   hook.Hook // nil = none
 	// Check runs the command of the run's check: the tool execute. nil = there is no
 	// machine.
 	Check tool.Tool
@@ -137,6 +139,9 @@ func New(c Config) (*Runner, error) {
 	}
 	r.seen()
 	if err := r.want(); err != nil {
+		return nil, err
+	}
+	if err := r.hide(c.Hidden); err != nil {
 		return nil, err
 	}
 	for _, t := range r.c.Tools {

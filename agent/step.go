@@ -186,6 +186,7 @@ func (r *Runner) answered(ctx context.Context, response *llm.Response, done thre
 		form.FromText = r.fromText
 	}
 	message, correction := normaliseReply(response, form)
+	message = r.unwrap(message)
 	if err := prompt.OffloadMessage(ctx, r.c.Blobs, &done, message); err != nil {
 		return err
 	}

@@ -75,6 +75,9 @@ func (x *externals) find(ctx context.Context, builtIn *tool.Registry, a definiti
 	for _, name := range builtIn.Names() {
 		taken[name] = "a built-in one"
 	}
+	for _, name := range agent.Reserved {
+		taken[name] = "a built-in one"
+	}
 	for _, source := range x.sources {
 		found, notes, err := source.Find(ctx, x.place)
 		if ctx.Err() != nil {

@@ -321,3 +321,64 @@ func TestSources_asks(t *testing.T) {
 		t.Errorf("%d calls: %+v", s.called(), got)
 	}
 }
+
+// Tools that are too many for a prompt are found and called by two others; what is logged, and
+// what rules and classes are about, is the tool that is meant.
+func TestSources_tooMany(t *testing.T) {
+	s := &shelf{}
+	var many []tool.External
+	for i := range 100 {
+		e := scan("v1")
+		e.Spec.Name, e.Spec.Description = fmt.Sprintf("shelf_%d", i), fmt.Sprintf("does the work of number w%d", i)
+		e.Class = tool.Once
+		many = append(many, e)
+	}
+	s.put(many...)
+	h := newHouse(t)
+	h.sources = []tool.Source{s}
+	h.agents["careful"] = definition.Definition{Name: "careful", Rules: []definition.Rule{{Tools: []string{"shelf_43"}, Action: definition.Deny}}}
+	var heard []string
+	k := h.open(func(_ context.Context, req *llm.Request) (*llm.Response, error) {
+		heard = append(heard, last(req))
+		if n := toolNames(req); !slices.Contains(n, "find_tools") || !slices.Contains(n, "use_tool") || slices.Contains(n, "shelf_42") {
+			return respond(llm.Text(fmt.Sprint("the prompt has ", n)))
+		}
+		switch req.Step {
+		case 1:
+			return respond(call("c1", "find_tools", `{"query":"the w42 work"}`))
+		case 2:
+			return respond(
+				call("c2", "use_tool", `{"name":"shelf_42","arguments":{"n":"7"}}`),
+				call("c3", "use_tool", `{"name":"shelf_43","arguments":{}}`),
+				call("c4", "use_tool", `{"name":"none"}`),
+				call("c5", "use_tool", `{"name":"shelf_42","arguments":{"n":"x"}}`))
+		}
+		return respond(llm.Text("done"))
+	})
+	run, err := k.Start(t.Context(), tenant, runs.Start{Agent: "careful", Input: text("go")})
+	must(t, err)
+	if got := await(t, k, run.ID, over); got.Text != "done" {
+		t.Fatalf("%+v", got)
+	}
+	if !strings.HasPrefix(heard[1], "shelf_42: does the work of number w42\narguments: {") {
+		t.Errorf("what was found: %.300s", heard[1])
+	}
+	var got []string
+	for _, e := range h.check(run.Thread) {
+		if c, is := e.Body.(thread.ToolCompleted); is && c.Call != "c1" {
+			got = append(got, fmt.Sprintf("%s %s %q %.40s", c.Call, c.Tool, c.Code, c.Blocks[0].Text))
+		}
+	}
+	slices.Sort(got)
+	if d := cmp.Diff([]string{
+		`c2 shelf_42 "" "v1" {"n":7} careful`,
+		`c3 shelf_43 "rejected" A rule refuses this call.`,
+		`c4 use_tool "unknown_tool" There is no tool "none" to be used so. f`,
+		`c5 shelf_42 "invalid_arguments" invalid arguments for shelf_42:` + "\n- n: exp",
+	}, got); d != "" {
+		t.Error(d)
+	}
+	if s.called() != 1 {
+		t.Errorf("%d calls", s.called())
+	}
+}
