@@ -266,6 +266,7 @@ func fileFacts(t *testing.T, name string) (lines int, commented bool) {
 
 // TestGlossary holds exported names against the "not" column of the glossary.
 func TestGlossary(t *testing.T) {
+	given := map[string]bool{"mcp/client.SessionID": true} // by an interface of another module
 	banned := regexp.MustCompile(`(Session|Superstep|Rollback|Daemon|Invocation|Chatbot|Flavou?r|MicroVm|Vm[A-Z])`)
 	for _, p := range packages(t) {
 		if strings.HasPrefix(p.rel(), "cmd/") {
@@ -282,7 +283,7 @@ func TestGlossary(t *testing.T) {
 			}
 			for _, decl := range f.Decls {
 				for _, id := range exported(decl) {
-					if banned.MatchString(id) {
+					if banned.MatchString(id) && !given[p.rel()+"."+id] {
 						t.Errorf("%s: exported name %s uses a word that the glossary gives up", p.rel(), id)
 					}
 				}
