@@ -40,6 +40,9 @@ type External struct {
 type Place struct {
 	Tenant string
 	Agent  string
+	// Tools are the patterns by which the agent picks its tools, of a definition: what none
+	// of them means need not be found.
+	Tools  []string
 	Thread thread.ID
 	Run    thread.RunID
 	// Top is the run that the caller started: Run, or the one in which a sub-agent works.

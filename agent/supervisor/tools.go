@@ -47,7 +47,7 @@ func (w *session) externals(ctx context.Context) (*externals, error) {
 	}
 	s := w.c.State
 	x := &externals{sources: w.c.Sources, place: tool.Place{
-		Tenant: w.c.Tenant, Agent: s.Agent.Name, Thread: w.c.Thread, Run: s.Run.ID, Top: s.Run.ID, By: s.Run.Started.By,
+		Tenant: w.c.Tenant, Agent: s.Agent.Name, Tools: s.Agent.Tools, Thread: w.c.Thread, Run: s.Run.ID, Top: s.Run.ID, By: s.Run.Started.By,
 		Machine: s.Machine, Boot: w.machine.Boot, Dir: w.machine.Dir, Files: w.machine.Files, Commands: w.machine.Commands, Mount: w.machine.Mount,
 	}}
 	if w.c.Top != nil {

@@ -161,9 +161,9 @@ func isNear(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-// mayUse reports whether the tools of a server are for a tenant's agent; agent "" = any one.
+// mayUse reports whether the tools of a server are for a tenant's agent; "" = any one.
 func (s Server) mayUse(tenant, agent string) bool {
-	return oneOf(s.Tenants, tenant) && (agent == "" || oneOf(s.Agents, agent))
+	return (tenant == "" || oneOf(s.Tenants, tenant)) && (agent == "" || oneOf(s.Agents, agent))
 }
 
 // oneOf reports whether a name matches one of the globs; none match all.

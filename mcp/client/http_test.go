@@ -246,6 +246,13 @@ func TestSource_whoMayUseWhat(t *testing.T) {
 	if len(tools) != 3 || tools["mcp__open__look"].Spec.Name == "" || len(notes) != 1 || notes[0] != "MCP server stdio: it runs in a sandbox, and this thread has none" {
 		t.Error(tools, notes)
 	}
+	for _, patterns := range [][]string{{"read_file"}, {"!mcp__*"}, {"mcp__few__*", "read*"}, {"!mcp__open__*", "!mcp__stdio__*"}} {
+		few := elsewhere
+		few.Tools = patterns
+		if tools, notes := found(t, s, few); len(tools) > 0 || len(notes) > 0 {
+			t.Errorf("an agent with %v asked servers: %v %v", patterns, tools, notes)
+		}
+	}
 	asB := elsewhere
 	asB.Agent = "b"
 	both, _ := found(t, s, asB)

@@ -96,20 +96,31 @@ func (s *Source) Name() string { return Name }
 
 // Covers implements tool.Source.
 func (s *Source) Covers(tenant, name string) bool {
-	literal, glob := name, false
-	if i := strings.IndexAny(name, `*?[\`); i >= 0 {
-		literal, glob = name[:i], true
+	return slices.ContainsFunc(s.names, func(server string) bool { return s.c.Servers[server].mayUse(tenant, "") && covers(name, server) })
+}
+
+// covers reports whether a name, or a glob, can stand for a tool of a server.
+func covers(name, server string) bool {
+	begin := prefix + server + "__"
+	if i := strings.IndexAny(name, `*?[{\`); i >= 0 {
+		return strings.HasPrefix(name[:i], begin) || strings.HasPrefix(begin, name[:i]) || strings.HasPrefix(listName, name[:i]) || strings.HasPrefix(readName, name[:i])
 	}
-	for _, server := range s.names {
-		if !s.c.Servers[server].mayUse(tenant, "") {
+	return strings.HasPrefix(name, begin) || name == listName || name == readName
+}
+
+// wanted reports whether an agent that picks its tools by such patterns may have one of a
+// server, which need not be started for any other.
+func wanted(patterns []string, server string) bool {
+	only := true // exceptions
+	for _, p := range patterns {
+		if strings.HasPrefix(p, "!") {
 			continue
 		}
-		begin := prefix + server + "__"
-		if strings.HasPrefix(literal, begin) || glob && strings.HasPrefix(begin, literal) || literal == listName || literal == readName {
+		if only = false; covers(p, server) {
 			return true
 		}
 	}
-	return false
+	return only && !slices.Contains(patterns, "!"+prefix+"*") && !slices.Contains(patterns, "!"+prefix+server+"__*")
 }
 
 // Find implements tool.Source.
@@ -121,7 +132,7 @@ func (s *Source) Find(ctx context.Context, p tool.Place) (found []tool.External,
 	}
 	var servers []string
 	for _, name := range s.names {
-		if s.c.Servers[name].mayUse(p.Tenant, p.Agent) {
+		if s.c.Servers[name].mayUse(p.Tenant, p.Agent) && wanted(p.Tools, name) {
 			servers = append(servers, name)
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/skete-dev/skete/egress/registry"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm/catalog"
+	mcpclient "github.com/skete-dev/skete/mcp/client"
 )
 
 // DefaultListen is the TCP address of a server unless configured otherwise.
@@ -72,6 +73,7 @@ type Config struct {
 	Templates Templates `yaml:"templates"`
 	Agents    Agents    `yaml:"agents"`
 	Tools     Tools     `yaml:"tools"`
+	MCP       MCP       `yaml:"mcp"`
 	// What providers need to know; "" = what is found.
 	Kernel      Kernel      `yaml:"kernel"`
 	QEMU        QEMU        `yaml:"qemu"`
@@ -150,6 +152,11 @@ type Agents struct {
 // Tools says where the operator's own tools are.
 type Tools struct {
 	Dir string `yaml:"dir"` // of their manifests; "" = tools in the data directory
+}
+
+// MCP says which MCP servers agents may use.
+type MCP struct {
+	Servers map[string]mcpclient.Server `yaml:"servers"` // by their names
 }
 
 // Kernel is the operator's own for machines that have one, both or none of its
@@ -347,6 +354,9 @@ func (c *Config) check() error {
 		if !filepath.IsAbs(folder) {
 			bad("agents.skills: %q is no absolute path", folder)
 		}
+	}
+	for _, problem := range mcpclient.Check(c.MCP.Servers) {
+		bad("mcp.servers.%s", problem)
 	}
 	if k := c.Secrets.KeyCommand; len(k) > 0 && k[0] == "" {
 		bad("secrets.key_command: it has no program")

@@ -131,7 +131,7 @@ func words(s string) []string {
 }
 
 // flatten lists all settings of c that are one value or a list of words;
-// setting one changes c. The lists of models and of the pool are for the file.
+// setting one changes c. The lists of models, of MCP servers and of the pool are for the file.
 func flatten(c *Config) []field { return flattenOf(c) }
 
 // flattenOf is flatten for any struct of settings; it takes a pointer to one.
@@ -145,7 +145,7 @@ func flattenOf(c any) []field {
 				walk(key+".", v.Field(i))
 				continue
 			}
-			if t := v.Field(i).Type(); t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String {
+			if t := v.Field(i).Type(); t.Kind() == reflect.Map || t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String {
 				continue
 			}
 			fields = append(fields, field{key: key, v: v.Field(i)})
