@@ -11,6 +11,8 @@ type Pipes interface {
 	// were started under the same Name before are ended first: those of a server that was
 	// killed. The program ends with Close, and not with ctx.
 	Pipe(ctx context.Context, p Program) (Pipe, error)
+	// Sweep ends all programs whose Name begins with a text.
+	Sweep(ctx context.Context, prefix string) error
 }
 
 // Program is what Pipe starts.

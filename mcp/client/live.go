@@ -38,6 +38,8 @@ type live struct {
 	name string
 	conf Server
 	c    *Config
+	// sweep ends what an earlier skete has left in a machine.
+	sweep func(context.Context, tool.Place, tool.Pipes) error
 
 	// lock is held, by what is in it, to start the server or to list its tools.
 	lock chan struct{}
@@ -48,8 +50,8 @@ type live struct {
 	why      error // the last failure
 }
 
-func newLive(c *Config, name string) *live {
-	return &live{name: name, conf: c.Servers[name], c: c, lock: make(chan struct{}, 1)}
+func newLive(s *Source, name string) *live {
+	return &live{name: name, conf: s.c.Servers[name], c: &s.c, sweep: s.sweep, lock: make(chan struct{}, 1)}
 }
 
 // session is one life of a server.
@@ -189,6 +191,9 @@ func (l *live) transport(ctx context.Context, p tool.Place, s *session) (sdk.Tra
 	if !ok {
 		return nil, errs.New(errs.Unsupported, "it runs in a sandbox, and this thread has none")
 	}
+	if err := l.sweep(ctx, p, pipes); err != nil {
+		return nil, err
+	}
 	pipe, err := pipes.Pipe(ctx, tool.Program{Name: pipeName(l.name, p), Argv: append([]string{l.conf.Command}, l.conf.Args...), Env: l.conf.Env, Dir: p.Dir})
 	if err != nil {
 		return nil, err
@@ -197,9 +202,12 @@ func (l *live) transport(ctx context.Context, p tool.Place, s *session) (sdk.Tra
 	return overPipe{pipe, s.noted}, nil
 }
 
+// pipePrefix is how the names of all our programs begin.
+const pipePrefix = "mcp-"
+
 // pipeName is that of the one program that a thread has of a server.
 func pipeName(name string, p tool.Place) string {
-	return "mcp-" + name + "-" + short(string(p.Thread))
+	return pipePrefix + name + "-" + short(string(p.Thread))
 }
 
 // overPipe is the SDK's transport to a program.
@@ -316,7 +324,7 @@ func (s *session) told(err error) error {
 	}
 	text := words(err)
 	if s.pipe != nil {
-		if line := lastLine(s.pipe.Stderr()); line != "" {
+		if line := lastWords(s.pipe.Stderr()); line != "" {
 			text += "; it wrote: " + line
 		}
 	}
@@ -351,9 +359,10 @@ func words(err error) string {
 	return "it cannot be reached, or does not answer as it should"
 }
 
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return clip.Line(text[strings.LastIndexByte(text, '\n')+1:], noteBytesMax)
+// lastWords is the end of what a program wrote, on one line.
+func lastWords(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	return clip.Line(strings.ToValidUTF8(text[max(0, len(text)-2*noteBytesMax):], ""), 2*noteBytesMax)
 }
 
 // close ends the server. It may be repeated.

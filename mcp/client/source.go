@@ -63,6 +63,7 @@ type Source struct {
 
 	mu     sync.Mutex
 	lives  map[place]*used
+	swept  map[house]chan struct{} // closed when that was done
 	closed bool
 	ending sync.WaitGroup
 }
@@ -74,6 +75,11 @@ type place struct {
 	machine, boot string
 	server        string
 }
+
+// house is a machine, from one start of it to the next.
+type house struct{ tenant, machine, boot string }
+
+func (k place) house() house { return house{k.tenant, k.machine, k.boot} }
 
 // used is a server that is ended when it was not used for a while.
 type used struct {
@@ -88,7 +94,7 @@ func New(c Config) *Source {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Idle = cmp.Or(c.Idle, idleUsual)
-	return &Source{c: c, names: slices.Sorted(maps.Keys(c.Servers)), lives: map[place]*used{}}
+	return &Source{c: c, names: slices.Sorted(maps.Keys(c.Servers)), lives: map[place]*used{}, swept: map[house]chan struct{}{}}
 }
 
 // Name implements tool.Source.
@@ -236,7 +242,7 @@ func (s *Source) hold(p tool.Place, name string) (l *live, done func(), err erro
 		if len(s.lives) >= liveMax {
 			return nil, nil, errs.New(errs.Limit, "%d MCP servers run, which is the most", liveMax)
 		}
-		u = &used{live: newLive(&s.c, name)}
+		u = &used{live: newLive(s, name)}
 		s.lives[k] = u
 	}
 	if u.users++; u.idle != nil {
@@ -266,6 +272,11 @@ func (s *Source) drop(which func(place, *used) bool) {
 			gone = append(gone, u)
 		}
 	}
+	for h := range s.swept {
+		if !s.livesIn(h) {
+			delete(s.swept, h) // to sweep it again hurts nothing
+		}
+	}
 	s.ending.Add(len(gone))
 	s.mu.Unlock()
 	var wait sync.WaitGroup
@@ -276,6 +287,44 @@ func (s *Source) drop(which func(place, *used) bool) {
 		})
 	}
 	wait.Wait()
+}
+
+func (s *Source) livesIn(h house) bool {
+	for k := range s.lives {
+		if k.house() == h {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep ends the programs in a machine that an earlier skete has left there, of whatever
+// thread, before ours begins one.
+func (s *Source) sweep(ctx context.Context, p tool.Place, pipes tool.Pipes) error {
+	h := house{p.Tenant, p.Machine, p.Boot}
+	s.mu.Lock()
+	done, another := s.swept[h]
+	if !another {
+		done = make(chan struct{})
+		s.swept[h] = done
+	}
+	s.mu.Unlock()
+	if another {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer close(done)
+	err := pipes.Sweep(ctx, pipePrefix)
+	if err != nil {
+		s.mu.Lock()
+		delete(s.swept, h)
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // Release ends the servers of a thread.

@@ -286,16 +286,20 @@ func TestSource_orphansAreEnded(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	conf := client.Config{Servers: map[string]client.Server{"good": m.server("good")}}
-	found(t, source(t, conf), m.place) // its Close comes after all else
+	other := m.place
+	other.Thread = "thr_2"
+	killed := source(t, conf) // its Close comes after all else
+	found(t, killed, m.place)
+	found(t, killed, other)
 	commands := guest.NewCommands(m.Client)
 	before, err := commands.List(t.Context(), "pipe.")
-	if err != nil || len(before) != 1 || !before[0].Running {
+	if err != nil || len(before) != 2 || !before[0].Running {
 		t.Fatal(before, err)
 	}
 	s := source(t, conf)
 	tools, _ := found(t, s, m.place)
 	after, err := commands.List(t.Context(), "pipe.")
-	if err != nil || len(after) != 1 || !after[0].Running || after[0].Key == before[0].Key {
+	if err != nil || len(after) != 1 || !after[0].Running || after[0].Key == before[0].Key || after[0].Key == before[1].Key {
 		t.Error(after, err)
 	}
 	call(t, s, m.place, tools["mcp__good__count"], `{}`)

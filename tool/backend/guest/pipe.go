@@ -58,6 +58,11 @@ func (g *Commands) Pipe(ctx context.Context, p tool.Program) (tool.Pipe, error) 
 	return newPipe(&process{c: g.c, key: req.Key}), nil
 }
 
+// Sweep implements tool.Pipes.
+func (g *Commands) Sweep(ctx context.Context, prefix string) error {
+	return g.endPipes(ctx, pipePrefix+prefix)
+}
+
 // endPipes ends what was started under a name before.
 func (g *Commands) endPipes(ctx context.Context, prefix string) error {
 	before, err := g.List(ctx, prefix)
