@@ -174,7 +174,7 @@ func hideURL(err error) error {
 
 // secrets puts into a request what the tenant has granted for it.
 func (w *way) secrets(r *http.Request) error {
-	if len(w.l.conf.Secrets) == 0 || w.l.c.Held == nil {
+	if len(w.l.conf.Secrets) == 0 || w.l.c.Held == nil || r.URL.Scheme != "https" {
 		return nil
 	}
 	port, err := strconv.Atoi(origin(r.URL)[strings.LastIndexByte(origin(r.URL), ':')+1:])

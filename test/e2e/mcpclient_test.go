@@ -82,7 +82,7 @@ func TestMCPClient(t *testing.T) {
 				t.Errorf("%s: call %d: %q has no %q", when, i+1, got[i], want)
 			}
 		}
-		if list := onHost("server-everything/dist/index.js"); len(list) > 0 {
+		if list := mcpOnHost("server-everything/dist/index.js"); len(list) > 0 {
 			t.Errorf("%s: on the host: %v", when, list)
 		}
 		if when == "at first" {
@@ -95,8 +95,8 @@ func TestMCPClient(t *testing.T) {
 	}
 }
 
-// onHost lists the processes of the host that have a text among their arguments.
-func onHost(text string) (pids []string) {
+// mcpOnHost lists the processes of the host that have a text among their arguments.
+func mcpOnHost(text string) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
 		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), text) { // others may have ended
