@@ -257,6 +257,13 @@ var bodies = map[Kind]func(json.RawMessage) (Body, error){
 	BudgetChanged{}.Kind():   as[BudgetChanged],
 	PolicyChanged{}.Kind():   as[PolicyChanged],
 	Bound{}.Kind():           as[Bound],
+
+	WorkflowStarted{}.Kind():   as[WorkflowStarted],
+	WorkflowCancelled{}.Kind(): as[WorkflowCancelled],
+	WorkflowEnded{}.Kind():     as[WorkflowEnded],
+	NodeStarted{}.Kind():       as[NodeStarted],
+	NodeEnded{}.Kind():         as[NodeEnded],
+	NodeAnswered{}.Kind():      as[NodeAnswered],
 }
 
 // Unknown is an event of a kind that a newer program writes.

@@ -118,6 +118,12 @@ func bodies() []thread.Body {
 		thread.BudgetChanged{Budget: thread.Budget{Tokens: 5}},
 		thread.PolicyChanged{Rules: raw},
 		thread.Bound{Machine: "m", Why: "lost"},
+		thread.WorkflowStarted{Name: "w", File: "w.yaml", Definition: "d", Input: raw, By: "me", Operator: true},
+		thread.WorkflowCancelled{By: "me", Reason: "r"},
+		thread.WorkflowEnded{State: thread.RunSucceeded, Result: raw},
+		thread.NodeStarted{Attempt: thread.Attempt{Node: "n", Iteration: 2, Item: 1, Number: 3}, Input: raw, Files: []thread.Artifact{{Path: "p", Blob: "b"}}, Deadline: when},
+		thread.NodeEnded{Attempt: thread.Attempt{Node: "n", Iteration: 1, Number: 1}, Run: "run_x", State: thread.RunFailed, Result: raw, Spent: thread.Spent{Steps: 1}, Conflicts: []thread.ArtifactConflict{{Path: "p"}}},
+		thread.NodeAnswered{Node: "n", Iteration: 1, Choice: "c", Text: "t", By: "me"},
 	}
 }
 
@@ -160,6 +166,9 @@ func TestEvent_namesItsBlobs(t *testing.T) {
 		{thread.ToolStarted{Args: json.RawMessage(`{"hash":"x"}`), Plan: json.RawMessage(`{"blob":"x"}`)}, nil},
 		{thread.ToolCompleted{Blob: "a", Shown: "b", Files: []thread.FileChange{{Blob: "c"}}, Blocks: []llm.Block{{Kind: llm.KindResult, Result: &llm.Result{Blocks: []llm.Block{media}}}}}, []string{"m", "b", "a", "c"}},
 		{thread.Compacted{Blob: "a"}, []string{"a"}},
+		{thread.WorkflowStarted{Definition: "a", InputBlob: "b"}, []string{"a", "b"}},
+		{thread.NodeStarted{InputBlob: "a", Files: []thread.Artifact{{Blob: "b"}}}, []string{"a", "b"}},
+		{thread.NodeEnded{ResultBlob: "a", Artifacts: []thread.Artifact{{Blob: "b"}}, Conflicts: []thread.ArtifactConflict{{Ours: "c", Other: "d"}}}, []string{"a", "b", "c"}},
 	} {
 		if d := cmp.Diff(c.want, thread.Event{Body: c.body}.Blobs()); d != "" {
 			t.Errorf("%s:\n%s", c.body.Kind(), d)
