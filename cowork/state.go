@@ -224,7 +224,8 @@ func (s *State) nodeEnded(b thread.NodeEnded, at time.Time) error {
 		n.thread = b.Thread
 	}
 	for _, f := range b.Artifacts {
-		if !slices.ContainsFunc(b.Conflicts, func(c thread.ArtifactConflict) bool { return c.Path == f.Path }) && n.merges() {
+		lost := n.Sandbox == SandboxFork && slices.ContainsFunc(b.Conflicts, func(c thread.ArtifactConflict) bool { return c.Path == f.Path })
+		if n.merges() && !lost {
 			s.versions[f.Path] = version{f.Blob, b.Attempt, s.Seq}
 		}
 	}

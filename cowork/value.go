@@ -104,8 +104,9 @@ func (s *State) given(n *node, of *item) (values map[string]any, files []thread.
 			files = append(files, s.nodes[s.index[r.Node]].leaves(r.Artifact)...)
 		}
 	}
-	if found := s.conflicts(n); len(found) > 0 {
+	if found, both := s.conflicts(n); len(found) > 0 {
 		values[conflictsInput] = found
+		files = append(files, both...)
 	}
 	return values, files
 }
@@ -114,17 +115,21 @@ func (s *State) given(n *node, of *item) (values map[string]any, files []thread.
 const conflictsInput = "conflicts"
 
 // conflicts are the files that the workers of a supervisor wrote differently in the round
-// before.
-func (s *State) conflicts(n *node) []any {
-	var list []any
-	for _, w := range n.Workers {
-		for _, a := range s.nodes[s.index[w]].last {
+// before, and what each of them wrote.
+func (s *State) conflicts(n *node) (list []any, files []thread.Artifact) {
+	for _, name := range n.Workers {
+		w := s.nodes[s.index[name]]
+		for _, a := range w.last {
 			for _, c := range a.Ended.Conflicts {
-				list = append(list, map[string]any{"file": c.Path, "written_by": Label(a.Ended.Attempt), "kept_is_of": Label(c.With)})
+				list = append(list, map[string]any{"file": c.Path, "written_by": Label(a.Ended.Attempt), "and_by": Label(c.With), "both_in": Blackboard})
+				files = append(files, w.leaves(c.Path)...)
+				if other := s.nodes[s.index[c.With.Node]]; other != w {
+					files = append(files, other.leaves(c.Path)...)
+				}
 			}
 		}
 	}
-	return list
+	return list, files
 }
 
 // Output is the result of the workflow, by names.

@@ -13,6 +13,9 @@ import (
 // publish tells how a run is by its record of a revision. What it said and
 // returned stays out: a thread's log has it, and is deleted with the thread.
 func (k *Supervisor) publish(run runs.Run, revision uint64) {
+	if k.c.Ended != nil && run.State.Final() {
+		k.c.Ended(run.Tenant, run.ID)
+	}
 	run.Text, run.Result, run.Todos = "", nil, nil
 	data, err := json.Marshal(run)
 	if err != nil {
