@@ -309,7 +309,7 @@ func (v Vertex) resultOf() map[string]any {
 	switch {
 	case v.Human != nil:
 		choices := []any{}
-		for _, c := range v.Human.choices() {
+		for _, c := range v.Human.All() {
 			choices = append(choices, c)
 		}
 		return map[string]any{
@@ -329,7 +329,8 @@ func (v Vertex) resultOf() map[string]any {
 	return list
 }
 
-func (h *Human) choices() []string {
+// All are what can be chosen.
+func (h *Human) All() []string {
 	if len(h.Choices) == 0 {
 		return []string{choiceYes, choiceNo}
 	}

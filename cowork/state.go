@@ -270,7 +270,7 @@ func (s *State) Answer(name, choice, text, by string) (thread.NodeAnswered, erro
 	if a == nil || s.Ended != nil {
 		return thread.NodeAnswered{}, errs.New(errs.NotFound, "no node %.64q waits for an answer", name)
 	}
-	if choices := s.nodes[s.index[name]].Human.choices(); !slices.Contains(choices, choice) {
+	if choices := s.nodes[s.index[name]].Human.All(); !slices.Contains(choices, choice) {
 		return thread.NodeAnswered{}, errs.New(errs.Invalid, "%.64q cannot be chosen; one of %s can", choice, listed(choices))
 	}
 	if len(text) > thread.InlineBytesMax {

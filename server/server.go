@@ -44,6 +44,7 @@ import (
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
 	"github.com/skete-dev/skete/server/stream"
+	"github.com/skete-dev/skete/server/workflow"
 	"github.com/skete-dev/skete/template"
 )
 
@@ -86,6 +87,7 @@ type Sandboxes interface {
 type (
 	Runs      = runs.Supervisor
 	Schedules = runs.Schedules
+	Workflows = workflow.Workflows // of *runner.Runner
 )
 
 // Templates is what the server needs of *template.Store.
@@ -138,6 +140,7 @@ type Config struct {
 	Makers    Makers    // nil = the server makes no templates; its routes say so
 	Runs      Runs      // nil = the server runs no agents; its routes say so
 	Schedules Schedules // nil = the same
+	Workflows Workflows // nil = the same
 	Models    Models    // nil = the same
 	Upkeep    Upkeep    // nil = the same
 	Warm      Warm      // nil = the server keeps nothing warm
@@ -246,6 +249,7 @@ func New(c Config) (*Server, error) {
 	registerServices(s.table, servicesConfig{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
 	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools, Covers: c.Covers})
+	workflow.Register(s.table, workflow.Config{Workflows: c.Workflows})
 	s.registerModels(s.table)
 	s.registerPool(s.table)
 	s.registerNetworks(s.table)

@@ -117,3 +117,19 @@ func (r *Runner) external(ctx context.Context, tenant string, id ID, look func(*
 	}
 	return run, errs.New(errs.Unavailable, "%s moves too fast to be written to", id)
 }
+
+// Wait returns when the log of a run has an event behind seq, or the run is over, or ctx ends.
+func (r *Runner) Wait(ctx context.Context, tenant string, id ID, seq uint64) error {
+	run, err := r.Get(ctx, tenant, id)
+	if err != nil || run.State.Final() {
+		return err
+	}
+	log, err := r.c.Threads.Log(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	for _, err := range log.Watch(ctx, id.Thread(), seq+1) {
+		return err
+	}
+	return nil
+}

@@ -16,6 +16,9 @@ import (
 type driver struct {
 	r     *Runner
 	run   Run
+	ctx   context.Context
+	halt  context.CancelFunc
+	gone  chan struct{} // closed when it drives no more
 	news  chan struct{} // holds one
 	log   thread.Log
 	blobs thread.Blobs
@@ -36,7 +39,9 @@ type outcome struct {
 var errLost = errors.New("another server drives the workflow")
 
 func newDriver(r *Runner, run Run) *driver {
-	return &driver{r: r, run: run, news: make(chan struct{}, 1)}
+	d := &driver{r: r, run: run, news: make(chan struct{}, 1), gone: make(chan struct{})}
+	d.ctx, d.halt = context.WithCancel(r.ctx)
+	return d
 }
 
 func (d *driver) tell() {

@@ -182,15 +182,16 @@ func (r *Runner) wake(run Run) {
 
 // drive brings a run to its end, and tries again what could not be done.
 func (r *Runner) drive(key runKey, d *driver) {
+	defer close(d.gone)
 	defer func() {
 		r.mu.Lock()
 		delete(r.drivers, key)
 		r.mu.Unlock()
 	}()
 	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
-		err := d.leased(r.ctx)
+		err := d.leased(d.ctx)
 		switch {
-		case err == nil || r.ctx.Err() != nil:
+		case err == nil || d.ctx.Err() != nil:
 			return
 		case errs.Is(err, errs.NotFound), errs.Is(err, errs.Corrupt), errs.Is(err, errs.Unsupported), errs.Is(err, errs.Invalid):
 			// Trying again does not help.
@@ -200,10 +201,26 @@ func (r *Runner) drive(key runKey, d *driver) {
 		}
 		r.c.Log.Warn("a workflow could not be driven; it will be tried again", "run", key.id, "err", err)
 		select {
-		case <-r.ctx.Done():
+		case <-d.ctx.Done():
 			return
 		case <-time.After(wait):
 		}
+	}
+}
+
+// Halt stops driving the runs of a tenant, whose records are about to be erased.
+func (r *Runner) Halt(tenant string) {
+	r.mu.Lock()
+	var halted []*driver
+	for key, d := range r.drivers {
+		if key.tenant == tenant {
+			d.halt()
+			halted = append(halted, d)
+		}
+	}
+	r.mu.Unlock()
+	for _, d := range halted {
+		<-d.gone
 	}
 }
 

@@ -74,6 +74,7 @@ type Config struct {
 	Agents    Agents    `yaml:"agents"`
 	Tools     Tools     `yaml:"tools"`
 	MCP       MCP       `yaml:"mcp"`
+	Workflows Workflows `yaml:"workflows"`
 	// What providers need to know; "" = what is found.
 	Kernel      Kernel      `yaml:"kernel"`
 	QEMU        QEMU        `yaml:"qemu"`
@@ -157,6 +158,11 @@ type Tools struct {
 // MCP says which MCP servers agents may use.
 type MCP struct {
 	Servers map[string]mcpclient.Server `yaml:"servers"` // by their names
+}
+
+// Workflows says where workflows are.
+type Workflows struct {
+	Dir string `yaml:"dir"` // of files that all tenants can run by name; "" = workflows in the data directory
 }
 
 // Kernel is the operator's own for machines that have one, both or none of its

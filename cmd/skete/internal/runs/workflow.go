@@ -11,13 +11,15 @@ import (
 	"github.com/skete-dev/skete/docs"
 )
 
-// These commands read files alone, and ask no server.
-
 func (a commands) workflow() *cobra.Command {
-	cmd := app.Group("workflow", "Workflows of several agents, as files", `  skete workflow validate workflows/*.yaml
-  skete workflow graph workflows/article.yaml
+	cmd := app.Group("workflow", "Workflows of several agents", `  skete workflow validate workflows/*.yaml
+  skete workflow run workflows/article.yaml --input subject=snails --follow
+  skete workflow show wfr_k3j5…
   skete help workflows`)
-	cmd.AddCommand(a.workflowValidate(), a.workflowGraph(), a.workflowSchema())
+	cmd.AddCommand(
+		a.workflowValidate(), a.workflowGraph(), a.workflowSchema(), a.workflowRun(), a.workflowList(), a.workflowShow(), a.workflowCancel(), a.workflowAnswer(),
+		a.workflowPut(), a.workflowGet(), a.workflowRemove(),
+	)
 	return cmd
 }
 

@@ -79,10 +79,15 @@ func (r *running) openAgents(ctx context.Context) error {
 			return err
 		}
 	}
+	ends := &workflowsRun{}
+	c.Ended = ends.ended
 	if r.supervisor, err = supervisor.Open(ctx, c); err != nil {
 		return err
 	}
 	r.onClose(r.supervisor.Close)
+	if err := r.openWorkflows(ctx, c.Threads, ends); err != nil {
+		return err
+	}
 	if err := r.openSchedules(ctx); err != nil {
 		return err
 	}

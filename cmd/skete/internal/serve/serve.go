@@ -32,6 +32,7 @@ import (
 	"github.com/skete-dev/skete/audit"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
+	"github.com/skete-dev/skete/cowork/runner"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/gateway"
@@ -102,6 +103,7 @@ type running struct {
 	gateway    *gateway.Gateway
 	supervisor *supervisor.Supervisor
 	schedules  *schedule.Scheduler
+	workflows  *runner.Runner
 	models     modelList
 	server     *server.Server
 	still      *time.Timer // says what the start waits for
@@ -350,7 +352,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.events, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Skills: r.skills, Runs: r.supervisor, Schedules: r.schedules, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(), Covers: r.covers,
+		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Skills: r.skills, Runs: r.supervisor, Schedules: r.schedules, Workflows: r.workflows, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(), Covers: r.covers,
 		Audit: r.audit, Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if c.Bridges, err = r.store.KV(ctx, bridgesBucket); err != nil {

@@ -132,7 +132,7 @@ func (t *tidier) retain(ctx context.Context, all *store.Threads, tenant string) 
 // records are a tenant's keys outside of its threads.
 func (r *running) records(ctx context.Context, tenant string) ([]store.ThreadRecords, error) {
 	var list []store.ThreadRecords
-	for bucket, prefixes := range map[string][]string{runsBucket: {"run/", "start/"}, schedulesBucket: {"schedule/"}, memoriesBucket: {""}} {
+	for bucket, prefixes := range map[string][]string{runsBucket: {"run/", "start/"}, schedulesBucket: {"schedule/"}, memoriesBucket: {""}, workflowsBucket: {"run/", "definition/"}} {
 		kv, err := r.store.KV(ctx, bucket)
 		if err != nil {
 			return nil, err

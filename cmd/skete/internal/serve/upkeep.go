@@ -362,7 +362,7 @@ func (r *running) openUpkeep(ctx context.Context) (upkeep, error) {
 	}
 	pending, err := r.store.KV(ctx, erasuresBucket)
 	return upkeep{
-		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: r.schedules, Secrets: r.secrets, Skills: r.skills, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
+		Threads: r.store.Threads(), Runs: r.supervisor, Schedules: starters{r.schedules, r.workflows}, Secrets: r.secrets, Skills: r.skills, Records: r.records, Histories: r.histories, Machines: r.manager, Events: r.store.Events(),
 		Grants: []store.ThreadKeys{grants, bridges}, Pending: pending, Log: r.c.Log,
 	}, err
 }
