@@ -160,7 +160,7 @@ type Config struct {
 	Tools []string
 	// Covers reports whether a name can stand for a tool that is not among them; nil = none can.
 	Covers func(name string) bool
-	Keys  kv.Store
+	Keys   kv.Store
 	// Ring has the keys of Keys; nil = one of its own.
 	Ring *key.Ring
 	// Logins lets browsers in; nil = none come in.
