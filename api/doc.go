@@ -111,6 +111,16 @@
 //	PATCH  /schedules/{id}                        UpdateSchedule -> Schedule: pauses it, or lets it go on
 //	DELETE /schedules/{id}                        its runs stay
 //	POST   /schedules/{id}/run                    Run: one now; header Idempotency-Key
+//	POST   /workflows                             PutWorkflow -> Workflow: kept under its name, or a new version of it
+//	GET    /workflows                             WorkflowList: what can be run by name
+//	GET    /workflows/{name}                      Workflow with its text; ?version=
+//	DELETE /workflows/{name}                      its runs keep what they began with
+//	POST   /workflow-plans                        StartWorkflow -> WorkflowPlan: starts nothing
+//	POST   /workflow-runs                         StartWorkflow -> WorkflowRun; header Idempotency-Key
+//	GET    /workflow-runs                         WorkflowRunPage; ?page_size= &page_token=
+//	GET    /workflow-runs/{id}                    WorkflowRun with what its nodes did; waits for news with ?after= &wait_ms=
+//	POST   /workflow-runs/{id}/cancel             CancelRun -> WorkflowRun
+//	POST   /workflow-runs/{id}/answer             AnswerWorkflow -> WorkflowRun: where a node asks a person
 //	GET    /models                                ModelList
 //	GET    /agents                                AgentList
 //	GET    /agents/{name}                         Agent

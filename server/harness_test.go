@@ -24,6 +24,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/cowork/runner"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/guesttest"
 	"github.com/skete-dev/skete/internal/patience"
@@ -277,6 +278,9 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	schedules, err := schedule.Open(t.Context(), schedule.Config{Records: kv("schedules"), Runs: fake})
 	must(t, err)
 	t.Cleanup(func() { _ = schedules.Close() })
+	workflows, err := runner.Open(t.Context(), runner.Config{Threads: fake, Records: kv("workflows"), Runs: fake})
+	must(t, err)
+	t.Cleanup(func() { _ = workflows.Close() })
 	sealer, err := secret.NewSealer(make([]byte, 32))
 	must(t, err)
 	secrets, err := secret.Open(t.Context(), secret.Config{KV: kv("secrets"), Sealer: sealer})
@@ -285,7 +289,7 @@ func newWorldOn(t testing.TB, on func(sandbox.Provider) sandbox.Provider, change
 	skills, err := skill.Open(t.Context(), kv("skills"), kv("skill-files"))
 	must(t, err)
 	config := server.Config{
-		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Secrets: secrets, Skills: skills, Keys: keys, Bridges: kv("bridges"), Histories: past, Ready: st.Healthy, Version: "test",
+		Sandboxes: m, Events: st.Events(), Templates: tpl, Runs: fake, Schedules: schedules, Workflows: workflows, Secrets: secrets, Skills: skills, Keys: keys, Bridges: kv("bridges"), Histories: past, Ready: st.Healthy, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, c := range change {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -106,12 +105,8 @@ func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
 			return run, err
 		}
 		a.d.r.c.Log.Warn("a node of a workflow could not be started; it will be tried again", "run", a.d.run.ID, "node", cowork.Label(a.of.Attempt), "err", err)
-		select {
-		case <-a.stopped:
-		default:
-			if err := sleep.For(ctx, wait); err != nil {
-				return run, err
-			}
+		if err := sleep.For(ctx, wait); err != nil {
+			return run, err
 		}
 	}
 }
@@ -280,5 +275,3 @@ func (a *attempt) result(ctx context.Context, run runs.Run) (json.RawMessage, er
 	}
 	return nil, errs.New(errs.Corrupt, "the end of %s is not in its log", run.ID)
 }
-
-func (a *attempt) String() string { return fmt.Sprint(cowork.Label(a.of.Attempt)) }

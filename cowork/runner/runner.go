@@ -193,7 +193,7 @@ func (r *Runner) drive(key runKey, d *driver) {
 		switch {
 		case err == nil || d.ctx.Err() != nil:
 			return
-		case errs.Is(err, errs.NotFound), errs.Is(err, errs.Corrupt), errs.Is(err, errs.Unsupported), errs.Is(err, errs.Invalid):
+		case errs.Is(err, errs.NotFound), errs.Is(err, errs.Corrupt), errs.Is(err, errs.Unsupported), errs.Is(err, errs.Invalid), errs.Is(err, errs.Limit):
 			// Trying again does not help.
 			r.c.Log.Error("a workflow cannot go on", "run", key.id, "err", err)
 			r.broken(d.run, err)

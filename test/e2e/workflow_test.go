@@ -240,13 +240,13 @@ func TestWorkflow_hierarchyBuildsAWebApp(t *testing.T) {
 	w.start()
 	id := w.must("workflow", "run", w.flowFile(webAppFlow), "--input", "wish=a page that says hello")
 	run := w.reaches(id, "the tester works", func(run api.WorkflowRun) bool {
-		return slices.ContainsFunc(run.Nodes, func(n api.WorkflowNode) bool { return n.Label == "tester" && n.Run != "" })
+		return slices.ContainsFunc(run.Nodes, func(n api.WorkflowNode) bool { return n.Label == "tester#2" && n.Run != "" })
 	})
 	if _, code := w.cli("vm", "exec", run.Sandbox, "--", "touch", "/workspace/go-on"); code != 0 {
 		t.Fatal("the shared machine cannot be worked in")
 	}
 	w.must("cancel", run.Nodes[len(run.Nodes)-1].Run)
-	w.reaches(id, "the tester is tried again", under("tester!2", "running"))
+	w.reaches(id, "the tester is tried again", under("tester#2!2", "running"))
 	w.kill()
 	w.start()
 	run = w.reaches(id, "the end", isOver)
@@ -259,7 +259,7 @@ func TestWorkflow_hierarchyBuildsAWebApp(t *testing.T) {
 	}
 	want := []string{
 		"lead succeeded", "builder succeeded", "backend succeeded", "frontend succeeded", "builder#2 succeeded", "lead#2 succeeded",
-		"tester cancelled", "tester!2 succeeded", "lead#3 succeeded",
+		"tester#2 cancelled", "tester#2!2 succeeded", "lead#3 succeeded",
 	}
 	if !slices.Equal(labels, want) {
 		t.Errorf("done was %q", labels)

@@ -42,6 +42,12 @@ class AgentValidated(TypedDict):
     problems: NotRequired[list[AgentProblem]]
 
 
+class AnswerWorkflow(TypedDict):
+    choice: str
+    node: str
+    text: NotRequired[str]
+
+
 class Applied(TypedDict):
     # there are more than are shown
     cut: NotRequired[bool]
@@ -1108,6 +1114,13 @@ class PutSecret(TypedDict):
     value: str
 
 
+class PutWorkflow(TypedDict):
+    # what the text is called in messages, and the workflow unless it has a name
+    file: NotRequired[str]
+    # YAML or JSON
+    text: str
+
+
 class Removed(TypedDict):
     removed: int
 
@@ -1770,6 +1783,19 @@ class StartRun(TypedDict):
     title: NotRequired[str]
 
 
+class StartWorkflow(TypedDict):
+    # what text is called in messages
+    file: NotRequired[str]
+    # an object, as the definition's input says
+    input: NotRequired[Any]
+    # a definition, as YAML or JSON, in the place of workflow
+    text: NotRequired[str]
+    # hash of one of its versions, or the beginning of that; default the newest
+    version: NotRequired[str]
+    # name of a workflow of the server
+    workflow: NotRequired[str]
+
+
 class StdinAck(TypedDict):
     acked: int
     closed: bool
@@ -2080,3 +2106,115 @@ class Window(TypedDict):
     # their schemas
     tools: int
     total: int
+
+
+class Workflow(TypedDict):
+    # it is a file of the server's folder, as that is now
+    folder: NotRequired[bool]
+    name: str
+    # of one workflow alone
+    text: NotRequired[str]
+    # the newest last
+    versions: list[WorkflowVersion]
+
+
+class WorkflowList(TypedDict):
+    items: list[Workflow]
+
+
+class WorkflowNode(TypedDict):
+    artifacts: NotRequired[list[str]]
+    # of a person
+    ask: NotRequired[str]
+    attempt: int
+    # who chose
+    by: NotRequired[str]
+    choice: NotRequired[str]
+    choices: NotRequired[list[str]]
+    # files that another node wrote differently at the same time
+    conflicts: NotRequired[list[str]]
+    cost_usd: NotRequired[float]
+    ended_at: NotRequired[str]
+    item: NotRequired[int]
+    iteration: int
+    # write, write#2 the second time, fetch[3] of an element, write!2 the second attempt
+    label: str
+    node: str
+    reason: NotRequired[str]
+    run: NotRequired[str]
+    started_at: str
+    # running, waiting (for a person), succeeded, failed, cancelled, timed_out
+    state: str
+    steps: NotRequired[int]
+    text: NotRequired[str]
+    thread: NotRequired[str]
+    tokens: NotRequired[int]
+
+
+class WorkflowPart(TypedDict):
+    # inline = one of the workflow alone
+    agent: NotRequired[str]
+    human: NotRequired[bool]
+    # that is named; without one, the server chooses
+    model: NotRequired[str]
+    node: str
+    # what keeps it from being started
+    problem: NotRequired[str]
+    sandbox: NotRequired[str]
+    # without any, all
+    tools: NotRequired[list[str]]
+
+
+class WorkflowPlan(TypedDict):
+    nodes: list[WorkflowPart]
+    # nothing keeps it from being started
+    ok: bool
+    # how often nodes can be started at most, further attempts not counted
+    starts_max: int
+    topology: str
+    version: NotRequired[str]
+    workflow: str
+
+
+class WorkflowRun(TypedDict):
+    by: NotRequired[str]
+    cost_usd: NotRequired[float]
+    created_at: str
+    ended_at: NotRequired[str]
+    # of the definition that it began with
+    hash: str
+    id: str
+    # what was done, in the order of its beginning
+    nodes: NotRequired[list[WorkflowNode]]
+    # nodes that are not decided
+    open: NotRequired[list[str]]
+    reason: NotRequired[str]
+    result: NotRequired[Any]
+    # that nodes share
+    sandbox: NotRequired[str]
+    # of the last event; this and what follows of one run alone
+    seq: NotRequired[int]
+    # running, succeeded, failed, cancelled, timed_out
+    state: str
+    # of the nodes that have ended
+    steps: NotRequired[int]
+    # what went wrong
+    text: NotRequired[str]
+    tokens: NotRequired[int]
+    version: NotRequired[str]
+    workflow: str
+
+
+class WorkflowRunPage(TypedDict):
+    items: list[WorkflowRun]
+    next_page_token: NotRequired[str]
+
+
+class WorkflowVersion(TypedDict):
+    at: NotRequired[str]
+    by: NotRequired[str]
+    file: str
+    # of the text
+    hash: NotRequired[str]
+    # what the definition calls itself
+    version: NotRequired[str]
