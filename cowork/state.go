@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
@@ -271,23 +272,12 @@ func (s *State) Answer(name, choice, text, by string) (thread.NodeAnswered, erro
 		return thread.NodeAnswered{}, errs.New(errs.NotFound, "no node %.64q waits for an answer", name)
 	}
 	if choices := s.nodes[s.index[name]].Human.All(); !slices.Contains(choices, choice) {
-		return thread.NodeAnswered{}, errs.New(errs.Invalid, "%.64q cannot be chosen; one of %s can", choice, listed(choices))
+		return thread.NodeAnswered{}, errs.New(errs.Invalid, "%.64q cannot be chosen; one of %s can", choice, strings.Join(choices, ", "))
 	}
 	if len(text) > thread.InlineBytesMax {
 		return thread.NodeAnswered{}, errs.New(errs.Limit, "a text has at most %d bytes", thread.InlineBytesMax)
 	}
 	return thread.NodeAnswered{Node: name, Iteration: a.Iteration, Choice: choice, Text: text, By: by}, nil
-}
-
-func listed(list []string) string {
-	out := ""
-	for i, one := range list {
-		if i > 0 {
-			out += ", "
-		}
-		out += fmt.Sprintf("%q", one)
-	}
-	return out
 }
 
 // merges reports whether what a node leaves is put into the machine that nodes share.
