@@ -82,8 +82,8 @@ func TestMCPClient(t *testing.T) {
 				t.Errorf("%s: call %d: %q has no %q", when, i+1, got[i], want)
 			}
 		}
-		if list := mcpOnHost("server-everything/dist/index.js"); len(list) > 0 {
-			t.Errorf("%s: on the host: %v", when, list)
+		if line := onHost("server-everything/dist/index.js"); line != "" {
+			t.Errorf("%s: on the host: %q", when, line)
 		}
 		if when == "at first" {
 			w.kill()
@@ -93,15 +93,4 @@ func TestMCPClient(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(w.log), "MCP server gone: ") {
 		t.Errorf("what is left out is not in the log")
 	}
-}
-
-// mcpOnHost lists the processes of the host that have a text among their arguments.
-func mcpOnHost(text string) (pids []string) {
-	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range all {
-		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), text) { // others may have ended
-			pids = append(pids, path)
-		}
-	}
-	return pids
 }
