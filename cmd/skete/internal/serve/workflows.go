@@ -31,7 +31,7 @@ func (r *running) openWorkflows(ctx context.Context, threads runner.Threads, end
 		return err
 	}
 	c := runner.Config{
-		Threads: threads, Records: records, Runs: r.supervisor, Machines: nodeMachines{machines{r.manager, r.histories, nil}},
+		Threads: threads, Records: records, Runs: r.supervisor, Machines: nodeMachines{machines{r.manager, r.histories, nil, nil}},
 		Dir: r.workflowDir(), Node: r.node.ID, Log: r.c.Log,
 	}
 	if r.store.External() {
