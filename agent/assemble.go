@@ -48,6 +48,7 @@ type Parts struct {
 	Spawner  tool.Spawner
 	Tasks    tool.Tasks
 	Skills   tool.Skills // nil = there are none
+	Plugins  Plugins     // that hooks may name; nil = there are none
 	// TellSkills adds what the prompt says of Skills.
 	TellSkills func(context.Context, *thread.Context) error
 	// TellTools adds what the log keeps of External; nil = nothing.
@@ -63,6 +64,9 @@ type Parts struct {
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
+
+// Plugins are the plug-ins of one tenant.
+type Plugins = hook.Plugins
 
 // assembly is what a Runner is made of, and works with.
 type assembly struct {
@@ -317,7 +321,8 @@ var liveKinds = map[llm.DeltaKind]runs.LiveKind{
 func (w *assembly) hook(tools []tool.Tool) hook.Hook {
 	var named, kept hook.Hook
 	if len(w.State.Agent.Hooks) > 0 {
-		named = hook.Commands(w.State.Agent.Hooks, &hook.Programs{Files: w.Machine.Files, Commands: w.Machine.Commands}, w.Machine.Dir)
+		programs := &hook.Programs{Files: w.Machine.Files, Commands: w.Machine.Commands}
+		named = hook.Commands(w.State.Agent.Hooks, programs, w.Plugins, w.Machine.Dir)
 	}
 	if w.Machine.Revise != nil {
 		byName := make(map[string]tool.Tool, len(tools))

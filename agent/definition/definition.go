@@ -129,11 +129,12 @@ type Rule struct {
 	Expires   time.Duration     `json:"expires_ns,omitempty" yaml:"expires"`  // 0 = never; then it is a reject
 }
 
-// CommandHook is a program that is asked about events, with JSON on stdin.
+// CommandHook is a program that is asked about events, with JSON on stdin, or a plug-in.
 type CommandHook struct {
-	Event   string        `json:"event" yaml:"event"`                  // PreToolUse, PostToolUse, …
+	Event   string        `json:"event,omitempty" yaml:"event"`        // PreToolUse, PostToolUse, …; of a plug-in, "" = all that it names
 	Tools   []string      `json:"tools,omitempty" yaml:"tools"`        // names or globs; empty = all
-	Command []string      `json:"command" yaml:"command"`              // argv
+	Command []string      `json:"command,omitempty" yaml:"command"`    // argv
+	Plugin  string        `json:"plugin,omitempty" yaml:"plugin"`      // the name of one of the server's, in place of a command
 	Timeout time.Duration `json:"timeout_ns,omitempty" yaml:"timeout"` // 60 s
 	// Where it runs: "sandbox" (the default) or "host". The host only for
 	// definitions of the server's own folder, never for inline ones.

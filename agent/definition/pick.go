@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -42,6 +43,8 @@ func (d Definition) NotInSandbox() string {
 		return "this agent has no sandbox"
 	case d.HostHooks():
 		return "its hooks on the host would be asked for by what is in a sandbox"
+	case slices.ContainsFunc(d.Hooks, func(h CommandHook) bool { return h.Plugin != "" }):
+		return "its hooks are plug-ins, which are in sandboxes of their own"
 	}
 	return ""
 }

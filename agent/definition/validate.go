@@ -250,11 +250,12 @@ func (v *validator) hooks(hooks []CommandHook) {
 	}
 	for i, h := range hooks {
 		at := fmt.Sprintf("hooks[%d]", i)
-		if h.Event == "" {
+		v.pluginHook(at, h)
+		if h.Event == "" && h.Plugin == "" {
 			v.fail(at+".event", "a hook needs an event: %s", strings.Join(HookEvents, ", "))
 		}
 		v.oneOf(at+".event", h.Event, HookEvents...)
-		if len(h.Command) == 0 || h.Command[0] == "" {
+		if h.Plugin == "" && (len(h.Command) == 0 || h.Command[0] == "") {
 			v.fail(at+".command", "a hook needs a command: a list of the program and its arguments")
 		}
 		v.oneOf(at+".where", h.Where, "sandbox", "host")
@@ -262,9 +263,24 @@ func (v *validator) hooks(hooks []CommandHook) {
 			v.fail(at+".timeout", "at most %v", hookTimeoutMax)
 		}
 		v.tools(at+".tools", h.Tools)
-		if len(h.Tools) > 0 && !strings.Contains(h.Event, "ToolUse") {
+		if len(h.Tools) > 0 && h.Event != "" && !strings.Contains(h.Event, "ToolUse") {
 			v.warn(at+".tools", "%s is not about a tool", h.Event)
 		}
+	}
+}
+
+// pluginHook looks at a hook that is a plug-in's. Which there are, and what they want to hear
+// of, the server knows.
+func (v *validator) pluginHook(at string, h CommandHook) {
+	if h.Plugin == "" {
+		return
+	}
+	v.name(at+".plugin", h.Plugin)
+	if len(h.Command) > 0 {
+		v.fail(at+".command", "a hook is a command or a plug-in, not both")
+	}
+	if h.Where != "" {
+		v.fail(at+".where", "a plug-in runs in a sandbox of its own")
 	}
 }
 

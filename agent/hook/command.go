@@ -38,15 +38,20 @@ type Runner interface {
 // thread), run_id, agent, cwd, and what belongs to the event. Exit status 0: it
 // may have written JSON with its decision. 2: it refuses, and stderr says why.
 // Everything else, and a timeout, is a warning and decides nothing.
-func Commands(hooks []definition.CommandHook, runner Runner, cwd string) Hook {
-	return &commands{hooks: hooks, runner: runner, cwd: cwd}
+//
+// A hook that names a plug-in is asked in the same way: it is sent the object, and what it
+// answers is the decision. plugins may be nil: then there are none.
+func Commands(hooks []definition.CommandHook, runner Runner, plugins Plugins, cwd string) Hook {
+	return &commands{hooks: withPlugins(hooks, plugins), runner: runner, plugins: plugins, cwd: cwd}
 }
 
 type commands struct {
 	Base
-	hooks  []definition.CommandHook
+	hooks  []asked
 	runner Runner
 	cwd    string
+
+	plugins Plugins
 }
 
 // input is what a program reads. Names are those of Claude Code's hooks.
@@ -149,10 +154,10 @@ func (c *commands) Notice(ctx context.Context, e Event) Verdict {
 func (c *commands) ask(ctx context.Context, in input) Verdict {
 	var v Verdict
 	for _, h := range c.hooks {
-		if h.Event != in.Event || in.Tool != "" && !definition.Picks(h.Tools, in.Tool) {
+		if !h.means(in.Event, in.Tool) {
 			continue
 		}
-		v = v.and(c.run(ctx, h, in))
+		v = v.and(c.run(ctx, h.CommandHook, in))
 		if v.Action.rank() >= Deny.rank() {
 			break
 		}
@@ -175,6 +180,9 @@ func (c *commands) run(ctx context.Context, h definition.CommandHook, in input) 
 	}
 	if timeout <= 0 {
 		timeout = TimeoutDefault
+	}
+	if h.Plugin != "" {
+		return c.consult(ctx, h, stdin, timeout)
 	}
 	if len(h.Command) == 0 {
 		return warning(h, "it has no command")
@@ -260,6 +268,9 @@ func warning(h definition.CommandHook, format string, args ...any) Verdict {
 
 // name is how messages call a program.
 func name(h definition.CommandHook) string {
+	if h.Plugin != "" {
+		return "of the plug-in " + h.Plugin
+	}
 	if len(h.Command) == 0 {
 		return "(none)"
 	}

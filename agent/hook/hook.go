@@ -6,7 +6,7 @@
 //		if c.Name == "delete" { return hook.Verdict{Action: hook.Ask, Reason: "a deletion"}, nil }
 //		return hook.Verdict{}, nil
 //	}
-//	h := hook.Chain(audit{}, hook.Commands(agent.Hooks, runner, "/workspace"))
+//	h := hook.Chain(audit{}, hook.Commands(agent.Hooks, runner, plugins, "/workspace"))
 //
 // A prompt is a function of the thread's log, so a hook never changes a request
 // behind its back. It answers with a Verdict; what the model shall read (Context)

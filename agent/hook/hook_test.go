@@ -53,7 +53,7 @@ var (
 
 func before(t *testing.T, hooks ...definition.CommandHook) hook.Verdict {
 	t.Helper()
-	v, err := hook.Commands(hooks, &process{}, "/workspace").BeforeTool(t.Context(), call)
+	v, err := hook.Commands(hooks, &process{}, nil, "/workspace").BeforeTool(t.Context(), call)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestCommands_readWhatHappened(t *testing.T) {
 	for _, c := range cases {
 		events = append(events, c.event)
 		_ = os.Remove(file)
-		c.do(hook.Commands(tee(c.event), &process{}, "/workspace"))
+		c.do(hook.Commands(tee(c.event), &process{}, nil, "/workspace"))
 		got, err := os.ReadFile(file)
 		if err != nil {
 			t.Errorf("%s: %v", c.event, err)
@@ -182,7 +182,7 @@ func TestCommands_readWhatHappened(t *testing.T) {
 }
 
 func TestCommands_afterACallTheReasonIsForTheModel(t *testing.T) {
-	h := hook.Commands([]definition.CommandHook{sh("PostToolUse", "echo run the linter >&2; exit 2")}, &process{}, "")
+	h := hook.Commands([]definition.CommandHook{sh("PostToolUse", "echo run the linter >&2; exit 2")}, &process{}, nil, "")
 	v, err := h.AfterTool(t.Context(), hook.ToolReply{ToolCall: call, Result: tool.Text("ok")})
 	if err != nil || v.Action != hook.None || v.Context != "run the linter" {
 		t.Errorf("%+v, %v", v, err)
@@ -191,7 +191,7 @@ func TestCommands_afterACallTheReasonIsForTheModel(t *testing.T) {
 
 func TestCommands_plainTextIsContextWhereItIsExpected(t *testing.T) {
 	for event, want := range map[string]string{"UserPromptSubmit": "today is sunny", "SessionStart": "today is sunny", "Stop": ""} {
-		h := hook.Commands([]definition.CommandHook{sh(event, "echo today is sunny")}, &process{}, "")
+		h := hook.Commands([]definition.CommandHook{sh(event, "echo today is sunny")}, &process{}, nil, "")
 		if v := h.Notice(t.Context(), hook.Event{Name: event}); v.Context != want {
 			t.Errorf("%s: %+v", event, v)
 		}
@@ -207,7 +207,7 @@ func TestCommands_composeInOrder(t *testing.T) {
 	host.Where = "host"
 	ask := sh("PreToolUse", `printf '{"hookSpecificOutput":{"permissionDecision":"ask"}}'`)
 	allow := sh("PreToolUse", `printf '{"hookSpecificOutput":{"permissionDecision":"allow"}}'`)
-	h := hook.Commands([]definition.CommandHook{rewrite, other, host, ask, sh("PostToolUse", "exit 2"), rewrite, allow}, p, "")
+	h := hook.Commands([]definition.CommandHook{rewrite, other, host, ask, sh("PostToolUse", "exit 2"), rewrite, allow}, p, nil, "")
 	v, _ := h.BeforeTool(t.Context(), call)
 	if v.Action != hook.Ask || string(v.Args) != `{"command":"ls -a -a"}` {
 		t.Errorf("%+v", v)
@@ -217,7 +217,7 @@ func TestCommands_composeInOrder(t *testing.T) {
 	}
 	// After a refusal no other hook is asked.
 	p.ran = nil
-	h = hook.Commands([]definition.CommandHook{sh("PreToolUse", "exit 2"), allow}, p, "")
+	h = hook.Commands([]definition.CommandHook{sh("PreToolUse", "exit 2"), allow}, p, nil, "")
 	if v, _ := h.BeforeTool(t.Context(), call); v.Action != hook.Deny || len(p.ran) != 1 {
 		t.Errorf("%+v, %v", v, p.ran)
 	}
@@ -229,7 +229,7 @@ func TestCommands_boundWhatTheyRead(t *testing.T) {
 		t.Errorf("a reason of %d bytes", len(v.Reason))
 	}
 	file := filepath.Join(t.TempDir(), "in.json")
-	h := hook.Commands([]definition.CommandHook{{Event: "PostToolUse", Command: []string{"/bin/sh", "-c", `cat > "$0"`, file}}}, &process{}, "")
+	h := hook.Commands([]definition.CommandHook{{Event: "PostToolUse", Command: []string{"/bin/sh", "-c", `cat > "$0"`, file}}}, &process{}, nil, "")
 	_, _ = h.AfterTool(t.Context(), hook.ToolReply{ToolCall: call, Result: tool.Text(strings.Repeat("x", 10<<20))})
 	if info, err := os.Stat(file); err != nil || info.Size() > 100<<10 {
 		t.Errorf("%v, %v", info, err)
@@ -311,7 +311,7 @@ func FuzzCommands(f *testing.F) {
 		f.Add([]byte(s), 0)
 	}
 	f.Fuzz(func(t *testing.T, out []byte, exit int) {
-		h := hook.Commands([]definition.CommandHook{{Event: "PreToolUse", Command: []string{"x"}}}, said{out, exit}, "")
+		h := hook.Commands([]definition.CommandHook{{Event: "PreToolUse", Command: []string{"x"}}}, said{out, exit}, nil, "")
 		v, err := h.BeforeTool(t.Context(), call)
 		if err != nil {
 			t.Fatal(err)

@@ -43,6 +43,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 				k.counted(d.key, s)
 			}
 		},
+		Plugins: k.c.Plugins,
 		Tree:    func() (thread.Budget, thread.Spent) { return k.tree(d.key) },
 		Patient: k.patient(e), Patience: k.c.Patience, Now: k.c.Now, Logger: k.c.Log,
 	})
@@ -116,5 +117,5 @@ func (k *Supervisor) modelOf(ctx context.Context, tenant string, s *runs.State) 
 	if replay.Is(name) {
 		return k.replayed(ctx, tenant, name)
 	}
-	return k.c.Models.Open(ctx, name)
+	return k.c.Models.Open(llm.ForTenant(ctx, tenant), name)
 }

@@ -36,7 +36,9 @@ type sessionConfig struct {
 	Tools    *tool.Registry
 	Sources  []tool.Source // of tools that are not built in
 	// Top is the run that the caller started, and who that was; nil = the thread's run.
-	Top      func() (run thread.RunID, by string)
+	Top func() (run thread.RunID, by string)
+	// Plugins are those of a tenant; nil = there are none.
+	Plugins  func(tenant string) agent.Plugins
 	Spawner  tool.Spawner
 	Tasks    tool.Tasks
 	Wire     Wire                                 // nil = no live news
@@ -164,6 +166,9 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 				w.c.Wire.Publish(w.c.Tenant, w.c.Thread, data)
 			}
 		}
+	}
+	if w.c.Plugins != nil {
+		p.Plugins = w.c.Plugins(w.c.Tenant)
 	}
 	if w.c.Memories != nil {
 		memories, err := w.c.Memories(ctx, w.c.Tenant)

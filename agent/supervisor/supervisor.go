@@ -51,6 +51,8 @@ type Config struct {
 	Commands func() []definition.CommandEntry
 	// Skills are what tenants have installed; nil = no run has skills.
 	Skills Skills
+	// Plugins are what hooks of agents may name, for a tenant; nil = there are none.
+	Plugins func(tenant string) agent.Plugins
 	// Memories is the place of /memories/ of a tenant; nil = none.
 	Memories func(ctx context.Context, tenant string) (tool.Files, error)
 	// Template reports whether there is a template of a name: that of a program's name is

@@ -67,7 +67,7 @@ func (s *Service) begin(p []byte, user string) (string, runner, error) {
 	if err != nil {
 		return "", runner{}, err
 	}
-	if user == "root" && s.ofSkills(name) {
+	if user == "root" && s.ofHost(name) {
 		return name, direct, nil
 	}
 	run, err := s.as(user)

@@ -3,6 +3,7 @@ package file
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/errs"
@@ -18,14 +19,14 @@ var direct = runner{plainly, plainly}
 
 func plainly(_ context.Context, run func() error) error { return guarded(run) }
 
-// skillsDir is where the host puts skills. It is root's, so that no program of the user can
-// change them, or put a link in the way.
-const skillsDir = "/skills"
+// hostDirs are where the host puts skills and plug-ins. They are root's, so that no program of
+// the user can change them, or put a link in the way.
+var hostDirs = []string{"/skills", "/plugins"}
 
-// ofSkills reports whether a path is of the skills, which are written as root also where
-// commands may not ask for root.
-func (s *Service) ofSkills(name string) bool {
-	return s.threads.Root() && (name == skillsDir || strings.HasPrefix(name, skillsDir+"/"))
+// ofHost reports whether a path is of what the host puts there, which is written as root also
+// where commands may not ask for root.
+func (s *Service) ofHost(name string) bool {
+	return s.threads.Root() && slices.ContainsFunc(hostDirs, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }
 
 // as picks the runner for a request's user.

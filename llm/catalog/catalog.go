@@ -34,12 +34,15 @@ type Options struct {
 	Getenv func(string) string
 	// Local are the servers to look for on this machine; nil = Locals().
 	Local []Server
+	// Plugins serve models too; nil = there are none.
+	Plugins Plugins
 }
 
 // Catalog finds models.
 type Catalog struct {
 	config    Config
 	getenv    func(string) string
+	plugins   Plugins
 	facts     factTable
 	transport *http.Transport
 	client    *http.Client // follows no redirects
@@ -63,7 +66,7 @@ func New(config Config, o Options) (*Catalog, error) {
 	if o.Local == nil {
 		o.Local = locals()
 	}
-	c := &Catalog{config: config, getenv: o.Getenv, facts: facts, transport: transport(), client: fault.HTTPClient()}
+	c := &Catalog{config: config, getenv: o.Getenv, plugins: o.Plugins, facts: facts, transport: transport(), client: fault.HTTPClient()}
 	c.client.Transport = c.transport
 	c.windows.found = map[string]heard{}
 	c.scout = &scout{servers: o.Local, client: c.client}
@@ -96,7 +99,7 @@ func (c *Catalog) Open(ctx context.Context, name string) (llm.Model, error) {
 	if e.Vendor == Compat && e.source == sourceConfig {
 		c.correct(ctx, &e)
 	}
-	m, err := c.open(e)
+	m, err := c.open(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +139,9 @@ func (c *Catalog) find(ctx context.Context, name string) (entry, error) {
 	if e, ok := c.configured(name); ok {
 		return e, nil
 	}
+	if e, ok := c.ofPlugin(name); ok {
+		return e, nil
+	}
 	vendor, id, err := split(name)
 	if err != nil {
 		return entry{}, c.notFound(name)
@@ -168,6 +174,8 @@ func (c *Catalog) complete(e Entry, source string) entry {
 		info.Programs = true
 	case Script:
 		info.ID = first(e.ID, filepath.Base(e.Script)) // never its folder: users see it
+	case Plugin:
+		info = c.pluginInfo(e, info)
 	}
 	return entry{Entry: e, info: info, source: source}
 }
@@ -183,7 +191,7 @@ func (e Entry) keyEnvOr(name string) string {
 func (c *Catalog) named(ctx context.Context, vendor, id string) (entry, error) {
 	e := Entry{Name: vendor + "/" + id, Vendor: vendor, ID: id}
 	switch vendor {
-	case Anthropic, OpenAI, Google:
+	case Anthropic, OpenAI, Google, Plugin:
 		return c.complete(e, sourceName), nil
 	case Script:
 		e.ID, e.Script = "", id
@@ -262,9 +270,12 @@ func (c *Catalog) notFound(name string) error {
 	return e.WithHint("configured are %s; or write vendor/id", strings.Join(names, ", "))
 }
 
-func (c *Catalog) open(e entry) (llm.Model, error) {
-	if e.Vendor == Script {
+func (c *Catalog) open(ctx context.Context, e entry) (llm.Model, error) {
+	switch e.Vendor {
+	case Script:
 		return c.scripts.open(e)
+	case Plugin:
+		return c.openPlugin(ctx, e)
 	}
 	key, err := c.key(e.Entry)
 	if err != nil {

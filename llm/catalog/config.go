@@ -21,7 +21,7 @@ type Config struct {
 // known about the model.
 type Entry struct {
 	Name   string `yaml:"name"`
-	Vendor string `yaml:"vendor"` // anthropic, openai, google, compat, script
+	Vendor string `yaml:"vendor"` // anthropic, openai, google, compat, script, plugin
 	ID     string `yaml:"id"`     // what the vendor calls it
 	URL    string `yaml:"url"`
 	// KeyEnv names a variable, KeyFile a file, that holds the key. Without
@@ -53,7 +53,7 @@ const (
 	Script    = "script"
 )
 
-var vendors = []string{Anthropic, OpenAI, Google, Compat, Script}
+var vendors = []string{Anthropic, OpenAI, Google, Compat, Script, Plugin}
 
 // modelsMax bounds the entries of a configuration.
 const modelsMax = 1000
@@ -102,6 +102,8 @@ func (e Entry) validate() error {
 		return wrong("script is for vendor script only")
 	case e.Vendor != Script && e.ID == "":
 		return wrong("id is missing")
+	case e.Vendor == Plugin && (e.URL != "" || e.KeyEnv != "" || e.KeyFile != ""):
+		return wrong("url, key_env and key_file are not for vendor plugin: its manifest and `skete secret` say where it goes")
 	case e.Vendor == Compat && e.URL == "":
 		return wrong("url is missing")
 	case e.URL != "" && !isURL(e.URL):

@@ -28,6 +28,9 @@ func (c *Catalog) Endpoint(ctx context.Context, name string) (Endpoint, error) {
 	if e.Vendor == Script {
 		return Endpoint{}, errs.New(errs.Unsupported, "model %s is a script, which no program can call", e.Name)
 	}
+	if e.Vendor == Plugin {
+		return Endpoint{}, errs.New(errs.Unsupported, "model %s is a plug-in's, which agents can use and programs in sandboxes cannot", e.Name)
+	}
 	key, err := c.key(e.Entry)
 	if err != nil {
 		return Endpoint{}, err

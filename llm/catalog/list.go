@@ -47,6 +47,11 @@ func (c *Catalog) List(ctx context.Context) []Model {
 	for _, m := range c.config.Models {
 		add(c.complete(m, sourceConfig))
 	}
+	if c.plugins != nil {
+		for _, i := range c.plugins.Models() {
+			add(c.complete(Entry{Name: i.Name, Vendor: Plugin, ID: i.Name}, sourcePlugin))
+		}
+	}
 	chosen, err := c.choose(ctx)
 	if err == nil {
 		add(chosen)
@@ -82,6 +87,11 @@ func (c *Catalog) state(ctx context.Context, e entry) State {
 		return Ready
 	case e.Vendor == Script:
 		if _, err := os.Stat(e.Script); err != nil {
+			return Down
+		}
+		return Ready
+	case e.Vendor == Plugin:
+		if _, ok := c.plugged(e.ID); !ok {
 			return Down
 		}
 		return Ready

@@ -75,6 +75,7 @@ type Config struct {
 	Tools     Tools     `yaml:"tools"`
 	MCP       MCP       `yaml:"mcp"`
 	Workflows Workflows `yaml:"workflows"`
+	Plugins   Plugins   `yaml:"plugins"`
 	// What providers need to know; "" = what is found.
 	Kernel      Kernel      `yaml:"kernel"`
 	QEMU        QEMU        `yaml:"qemu"`
@@ -163,6 +164,12 @@ type MCP struct {
 // Workflows says where workflows are.
 type Workflows struct {
 	Dir string `yaml:"dir"` // of files that all tenants can run by name; "" = workflows in the data directory
+}
+
+// Plugins says where plug-ins are.
+type Plugins struct {
+	Dir    string `yaml:"dir"`    // of their folders; "" = plugins in the data directory
+	Tenant string `yaml:"tenant"` // whose their sandboxes are; "" = default
 }
 
 // Kernel is the operator's own for machines that have one, both or none of its

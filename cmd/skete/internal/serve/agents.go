@@ -58,6 +58,7 @@ func (r *running) openAgents(ctx context.Context) error {
 		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories, &agentProgram{named: r.c.Agents.Program, home: r.c.Home}, own}, Definitions: agents, Sources: sources,
 		Command: agents.Command, Commands: agents.Commands, Skills: r.skills, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Template: r.templates.built,
+		Plugins:  r.pluginsOf,
 		Inside: func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error) {
 			return inside.NewHost(p, m, paid)
 		},

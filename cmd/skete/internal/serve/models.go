@@ -18,7 +18,8 @@ import (
 // openModels finds the models of this host, and lets sandboxes use them that are granted
 // some.
 func (r *running) openModels(ctx context.Context, seed []byte) error {
-	models, err := catalog.New(r.c.Catalog(), catalog.Options{Getenv: os.Getenv})
+	r.readPlugins()
+	models, err := catalog.New(r.c.Catalog(), catalog.Options{Getenv: os.Getenv, Plugins: r.plugins})
 	if err != nil {
 		return err
 	}

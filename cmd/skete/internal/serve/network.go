@@ -128,7 +128,11 @@ func (r *running) machineEnv(info sandbox.Info) map[string]string {
 
 // userOf is a sandbox as secrets are granted to it.
 func userOf(info sandbox.Info) secret.User {
-	return secret.User{Agent: info.ForRun.Agent, Sandboxes: []string{string(info.ID), info.Spec.Name}}
+	u := secret.User{Agent: info.ForRun.Agent, Sandboxes: []string{string(info.ID), info.Spec.Name}}
+	if p := info.Spec.Metadata[pluginKey]; p != "" { // it has one for each tenant
+		u.Sandboxes = append(u.Sandboxes, pluginProcess+p)
+	}
+	return u
 }
 
 const seedBytes = 32

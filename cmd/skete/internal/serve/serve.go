@@ -38,6 +38,7 @@ import (
 	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
+	"github.com/skete-dev/skete/plugin"
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/gvisor"
@@ -105,8 +106,11 @@ type running struct {
 	schedules  *schedule.Scheduler
 	workflows  *runner.Runner
 	models     modelList
-	server     *server.Server
-	still      *time.Timer // says what the start waits for
+	plugins    *plugin.Host
+
+	pluginMachines *pluginMachines
+	server         *server.Server
+	still          *time.Timer // says what the start waits for
 }
 
 // Run starts a server and serves until ctx ends.
@@ -193,6 +197,7 @@ func (r *running) open(ctx context.Context) error {
 		return err
 	}
 	r.histories.Recover()
+	r.openPlugins(ctx)
 	if err := r.openSkills(ctx); err != nil {
 		return err
 	}

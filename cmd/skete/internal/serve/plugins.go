@@ -1,0 +1,235 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/guest/wire"
+	"github.com/skete-dev/skete/plugin"
+	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/key"
+)
+
+// This file gives plug-ins their sandboxes. They are the operator's: a tenant for whom one
+// works can neither look into its sandbox nor use its secrets.
+
+// Metadata of the sandboxes of plug-ins.
+const (
+	pluginKey     = "skete-plugin"
+	pluginHashKey = "skete-plugin-hash"
+	pluginForKey  = "skete-plugin-for" // the tenant
+)
+
+const (
+	pluginDir       = "/plugins/" // in the sandbox
+	pluginProcess   = "plugin-"   // keys of their processes begin so; secrets are granted to pluginProcess+name
+	pluginIdleLeft  = time.Minute // beyond which a sandbox ends without us
+	pluginPageMax   = 1000
+	pluginKillTime  = 10 * time.Second
+	pluginSweepTime = 5 * time.Minute
+)
+
+// readPlugins reads the plug-ins of the server's folder. What is wrong is in the log, and left out.
+func (r *running) readPlugins() {
+	found, err := plugin.ReadDir(cmp.Or(r.c.Plugins.Dir, r.in("plugins")))
+	if err != nil {
+		r.c.Log.Error("plug-ins cannot be used", "error", err)
+	}
+	var list []*plugin.Plugin
+	for _, f := range found {
+		if f.Err == nil {
+			_, f.Err = pluginSpec(f.Plugin, "")
+		}
+		if f.Err == nil {
+			list = append(list, f.Plugin)
+			continue
+		}
+		for line := range strings.SplitSeq(errs.Public(f.Err), "\n") {
+			r.c.Log.Error("a plug-in cannot be used", "plugin", f.Name, "problem", line)
+		}
+	}
+	r.pluginMachines = &pluginMachines{r: r, tenant: cmp.Or(r.c.Plugins.Tenant, key.DefaultTenant), plugins: list}
+	r.plugins = plugin.NewHost(plugin.Config{Plugins: list, Launcher: r.pluginMachines, Version: r.c.Version, Log: r.c.Log})
+	r.onClose(r.plugins.Close)
+}
+
+// openPlugins removes sandboxes of plug-ins that are not there any more, or are others now.
+func (r *running) openPlugins(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pluginSweepTime)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := r.pluginMachines.sweep(ctx); err != nil && ctx.Err() == nil {
+			r.c.Log.Warn("sandboxes of former plug-ins cannot be removed", "error", err)
+		}
+	}()
+	r.onClose(func() error {
+		cancel()
+		<-done
+		return r.plugins.Close()
+	})
+}
+
+// pluginHooks are the plug-ins that hooks of a tenant's agents may name.
+type pluginHooks struct {
+	h      *plugin.Host
+	tenant string
+}
+
+func (r *running) pluginsOf(tenant string) agent.Plugins { return pluginHooks{r.plugins, tenant} }
+
+// Hooks implements agent.Plugins.
+func (p pluginHooks) Hooks(name string) ([]definition.CommandHook, error) {
+	declared, err := p.h.Hooks(name)
+	list := make([]definition.CommandHook, len(declared))
+	for i, d := range declared {
+		list[i] = definition.CommandHook{Event: d.Event, Tools: d.Tools}
+	}
+	return list, err
+}
+
+// Hook implements agent.Plugins.
+func (p pluginHooks) Hook(ctx context.Context, name string, event json.RawMessage, timeout time.Duration) (json.RawMessage, error) {
+	return p.h.Hook(ctx, p.tenant, name, event, timeout)
+}
+
+// pluginMachines are the sandboxes of plug-ins. It is a plugin.Launcher.
+type pluginMachines struct {
+	r       *running
+	tenant  string // whose they are
+	plugins []*plugin.Plugin
+}
+
+// pluginSpec is the sandbox of a plug-in that works for a tenant.
+func pluginSpec(p *plugin.Plugin, tenant string) (sandbox.Spec, error) {
+	s, err := specOf(p.Sandbox)
+	if err != nil {
+		return s, err
+	}
+	s.Persist = false
+	s.Network = cmp.Or(s.Network, "none")
+	s.Require = cmp.Or(s.Require, sandbox.Container) // it never runs on the host itself
+	s.IdleTimeout = cmp.Or(p.Idle, plugin.IdleDefault) + pluginIdleLeft
+	s.Metadata = map[string]string{pluginKey: p.Name, pluginHashKey: p.Hash, pluginForKey: tenant}
+	return s, nil
+}
+
+// machine finds the sandbox of a plug-in, or makes it.
+func (x *pluginMachines) machine(ctx context.Context, p *plugin.Plugin, tenant string) (sandbox.ID, error) {
+	s, err := pluginSpec(p, tenant)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range x.list(s.Metadata) {
+		if i.State == sandbox.Running || i.State == sandbox.Paused {
+			return i.ID, x.r.manager.Attached(ctx, x.tenant, i.ID)
+		}
+	}
+	i, err := x.r.manager.Create(ctx, x.tenant, sandbox.CreateRequest{Spec: s})
+	return i.ID, err
+}
+
+// list are the sandboxes of plug-ins that have all of the metadata.
+func (x *pluginMachines) list(metadata map[string]string) []sandbox.Info {
+	page, err := x.r.manager.List(context.Background(), x.tenant, sandbox.Filter{Metadata: metadata, PageSize: pluginPageMax})
+	if err != nil {
+		return nil // of what is in memory: only a wrong filter fails
+	}
+	return page.Items
+}
+
+// Launch implements plugin.Launcher.
+func (x *pluginMachines) Launch(ctx context.Context, p *plugin.Plugin, tenant string) (plugin.Process, error) {
+	id, err := x.machine(ctx, p, tenant)
+	if err != nil {
+		return plugin.Process{}, err
+	}
+	c, release, err := x.r.manager.Guest(ctx, x.tenant, id)
+	if err != nil {
+		return plugin.Process{}, err
+	}
+	pipe, err := startPlugin(ctx, c, p)
+	if err != nil {
+		release()
+		return plugin.Process{}, err
+	}
+	return plugin.Process{Stdin: pipe, Stdout: pipe.Stdout, Stderr: pipe.Stderr, Kill: func() { pipe.Kill(); release() }}, nil
+}
+
+// startPlugin puts a plug-in's files into its machine, as root's, and starts it there.
+func startPlugin(ctx context.Context, c *wire.Client, p *plugin.Plugin) (*wire.Pipe, error) {
+	if err := endPlugins(ctx, c); err != nil {
+		return nil, err
+	}
+	dir := pluginDir + p.Name
+	if err := mountSkill(ctx, c, dir, p.Tar); err != nil {
+		return nil, err
+	}
+	argv := make([][]byte, len(p.Command))
+	for i, a := range p.Command {
+		argv[i] = []byte(a)
+	}
+	return c.StartPipe(ctx, &wire.StartRequest{Key: pluginProcess + strings.ToLower(rand.Text()), Argv: argv, Cwd: []byte(dir)})
+}
+
+// endPlugins ends what an earlier server, or an earlier try, left in a machine.
+func endPlugins(ctx context.Context, c *wire.Client) error {
+	res, err := c.Process.List(ctx, wireRequest(&wire.ListProcessesRequest{PageSize: pluginPageMax}))
+	if err != nil {
+		return wire.Err(err)
+	}
+	for _, p := range res.Msg.Processes {
+		if p.State != wire.ProcessState_PROCESS_STATE_RUNNING || !strings.HasPrefix(p.Key, pluginProcess) {
+			continue
+		}
+		if _, err := c.Process.Signal(ctx, wireRequest(&wire.SignalRequest{Key: p.Key, Signal: int32(sigkill)})); err != nil && !errs.Is(wire.Err(err), errs.NotFound) {
+			return wire.Err(err)
+		}
+		if _, err := c.Process.Wait(ctx, wireRequest(&wire.WaitRequest{Key: p.Key, WaitMs: pluginKillTime.Milliseconds()})); err != nil {
+			return wire.Err(err)
+		}
+	}
+	return nil
+}
+
+const sigkill = 9
+
+// Drop implements plugin.Launcher.
+func (x *pluginMachines) Drop(ctx context.Context, p *plugin.Plugin, tenant string) error {
+	return x.discard(ctx, x.list(map[string]string{pluginKey: p.Name, pluginForKey: tenant}))
+}
+
+func (x *pluginMachines) discard(ctx context.Context, list []sandbox.Info) error {
+	var all error
+	for _, i := range list {
+		if err := x.r.manager.Discard(ctx, x.tenant, i.ID); err != nil && !errs.Is(err, errs.NotFound) {
+			all = errors.Join(all, err)
+		}
+	}
+	return all
+}
+
+// sweep removes the sandboxes of what no plug-in is any more.
+func (x *pluginMachines) sweep(ctx context.Context) error {
+	wanted := map[string]bool{}
+	for _, p := range x.plugins {
+		wanted[p.Hash] = true
+	}
+	var old []sandbox.Info
+	for _, i := range x.list(nil) {
+		if i.Spec.Metadata[pluginKey] != "" && !wanted[i.Spec.Metadata[pluginHashKey]] {
+			old = append(old, i)
+		}
+	}
+	return x.discard(ctx, old)
+}
+
+var _ plugin.Launcher = (*pluginMachines)(nil)
