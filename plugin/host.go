@@ -40,10 +40,6 @@ type Config struct {
 	Launcher Launcher
 	Version  string // of the host, for plug-ins
 	Log      *slog.Logger
-	// Silence is how long a model may say nothing, 0 = 3 minutes.
-	Silence time.Duration
-	// ReplyBytesMax bounds a model's answer, 0 = 8 MiB.
-	ReplyBytesMax int64
 }
 
 // Host keeps the plug-ins of a server.
@@ -82,7 +78,6 @@ func NewHost(c Config) *Host {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Silence, c.ReplyBytesMax = cmp.Or(c.Silence, silenceMax), cmp.Or(c.ReplyBytesMax, replyBytesMax)
 	h := &Host{c: c, lines: map[lineKey]*runner{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.wg.Go(h.sweep)
@@ -191,7 +186,7 @@ func (h *Host) Model(tenant, name string) (llm.Model, error) {
 	for _, p := range h.c.Plugins {
 		for _, m := range p.Models {
 			if info := p.info(m); info.Name == name {
-				return &model{h: h, p: p, tenant: tenant, info: info}, nil
+				return &model{h: h, p: p, tenant: tenant, info: info, silence: silenceMax, bytesMax: replyBytesMax}, nil
 			}
 		}
 	}

@@ -1,12 +1,14 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"iter"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -25,6 +27,9 @@ type model struct {
 	p      *Plugin
 	tenant string
 	info   llm.Info
+
+	silence  time.Duration
+	bytesMax int64
 }
 
 // Info implements llm.Model.
@@ -53,14 +58,14 @@ func (m *model) stream(ctx context.Context, req *llm.Request, yield func(llm.Del
 	}
 	answered := false
 	defer func() { done(answered) }()
-	k, end, err := c.begin(ctx, methodGenerate, m.params(req), m.h.c.ReplyBytesMax)
+	k, end, err := c.begin(ctx, methodGenerate, m.params(req), m.bytesMax)
 	if err != nil {
 		return m.failed(ctx, err)
 	}
 	defer end()
 	var a answer
 	for {
-		h, err := c.next(ctx, k, m.h.c.Silence)
+		h, err := c.next(ctx, k, m.silence)
 		if err != nil {
 			return m.failed(ctx, err)
 		}
@@ -429,11 +434,20 @@ func (a *answer) same(m llm.Message) bool {
 		return false
 	}
 	for i := range x {
-		if x[i].Name != y[i].Name || string(x[i].Args) != string(y[i].Args) {
+		if x[i].Name != y[i].Name || compact(x[i].Args) != compact(y[i].Args) {
 			return false
 		}
 	}
 	return true
+}
+
+// compact is JSON without the white space that a library may put into it.
+func compact(args json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, args) != nil {
+		return string(args)
+	}
+	return b.String()
 }
 
 // deltas are a message in one piece a block.

@@ -334,3 +334,90 @@ type said struct {
 func (s said) Run(context.Context, string, []string, []byte, time.Duration) ([]byte, []byte, int, error) {
 	return s.out, s.out, s.exit, nil
 }
+
+// asPlugin runs a program as a plug-in is asked: it gets the event, and answers with a decision.
+type asPlugin struct {
+	script   string
+	declared []definition.CommandHook
+}
+
+func (p asPlugin) Hooks(string) ([]definition.CommandHook, error) { return p.declared, nil }
+
+func (p asPlugin) Hook(ctx context.Context, _ string, event json.RawMessage, timeout time.Duration) (json.RawMessage, error) {
+	out, _, exit, err := (&process{}).Run(ctx, "", []string{"/bin/sh", "-c", p.script}, event, timeout)
+	if err == nil && exit != 0 {
+		err = fmt.Errorf("it broke with status %d", exit)
+	}
+	return out, err
+}
+
+// A plug-in decides as a command does: the same answers mean the same.
+func TestPlugins_decideAsCommandsDo(t *testing.T) {
+	for _, out := range []string{
+		``, `{}`, `{"decision":"block","reason":"no"}`, `{"decision":"approve"}`, `{"continue":false,"stopReason":"enough"}`, `{"reason":"x"}`, `{"decision":7}`,
+		`{"hookSpecificOutput":{"permissionDecision":"allow","permissionDecisionReason":"fine"}}`,
+		`{"hookSpecificOutput":{"permissionDecision":"ask","permissionDecisionReason":"look"}}`,
+		`{"hookSpecificOutput":{"permissionDecision":"deny","permissionDecisionReason":"no"}}`,
+		`{"hookSpecificOutput":{"permissionDecision":"dney"}}`, `{"hookSpecificOutput":{"updatedInput":{"command":"ls -la"}}}`,
+		`{"hookSpecificOutput":{"updatedInput":[1]}}`, `{"hookSpecificOutput":{"additionalContext":"mind the gap"}}`,
+	} {
+		say := "cat >/dev/null; printf '%s' '" + out + "'"
+		command := before(t, sh("PreToolUse", say))
+		p := asPlugin{say, []definition.CommandHook{{Event: "PreToolUse"}}}
+		v, err := hook.Commands([]definition.CommandHook{{Plugin: "p", Timeout: 20 * time.Second}}, &process{}, p, "/workspace").BeforeTool(t.Context(), call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(command.Warnings) != len(v.Warnings) {
+			t.Errorf("%s: warnings %q and %q", out, command.Warnings, v.Warnings)
+		}
+		command.Warnings, v.Warnings = nil, nil
+		command.Reason = strings.ReplaceAll(command.Reason, fmt.Sprintf("%.80q", "/bin/sh -c "+say), "of the plug-in p")
+		if d := cmp.Diff(command, v); d != "" {
+			t.Errorf("%s (-command +plug-in):\n%s", out, d)
+		}
+	}
+}
+
+// A plug-in that breaks, or is not there, decides nothing.
+func TestPlugins_thatBreakDecideNothing(t *testing.T) {
+	for name, p := range map[string]hook.Plugins{
+		"a failure": asPlugin{"exit 2", []definition.CommandHook{{Event: "PreToolUse"}}}, "none": nil,
+	} {
+		v, err := hook.Commands([]definition.CommandHook{{Plugin: "p"}}, &process{}, p, "").BeforeTool(t.Context(), call)
+		if err != nil || v.Action != hook.None || len(v.Warnings) != 1 {
+			t.Errorf("%s: %+v %v", name, v, err)
+		}
+	}
+	p := asPlugin{"echo '[1]'", []definition.CommandHook{{Event: "PreToolUse"}}}
+	v, _ := hook.Commands([]definition.CommandHook{{Plugin: "p"}}, &process{}, p, "").BeforeTool(t.Context(), call)
+	if v.Action != hook.Ask {
+		t.Errorf("an answer that is no object: %+v", v)
+	}
+}
+
+// A plug-in hears of what both its manifest and the agent's file name.
+func TestPlugins_hearWhatBothName(t *testing.T) {
+	deny := `echo '{"decision":"block"}'`
+	cases := []struct {
+		name     string
+		hook     definition.CommandHook
+		declared definition.CommandHook
+		want     hook.Action
+	}{
+		{"all", definition.CommandHook{}, definition.CommandHook{Event: "PreToolUse"}, hook.Deny},
+		{"the event", definition.CommandHook{Event: "PreToolUse"}, definition.CommandHook{Event: "PreToolUse"}, hook.Deny},
+		{"another event", definition.CommandHook{Event: "Stop"}, definition.CommandHook{Event: "PreToolUse"}, hook.None},
+		{"an event that is not declared", definition.CommandHook{Event: "PreToolUse"}, definition.CommandHook{Event: "Stop"}, hook.None},
+		{"the tool", definition.CommandHook{Tools: []string{"exec*"}}, definition.CommandHook{Event: "PreToolUse", Tools: []string{"execute"}}, hook.Deny},
+		{"another tool", definition.CommandHook{Tools: []string{"ls"}}, definition.CommandHook{Event: "PreToolUse"}, hook.None},
+		{"a tool that is not declared", definition.CommandHook{Tools: []string{"execute"}}, definition.CommandHook{Event: "PreToolUse", Tools: []string{"ls"}}, hook.None},
+	}
+	for _, c := range cases {
+		c.hook.Plugin = "p"
+		v, err := hook.Commands([]definition.CommandHook{c.hook}, &process{}, asPlugin{deny, []definition.CommandHook{c.declared}}, "").BeforeTool(t.Context(), call)
+		if err != nil || v.Action != c.want {
+			t.Errorf("%s: %+v %v", c.name, v, err)
+		}
+	}
+}
