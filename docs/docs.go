@@ -8,5 +8,5 @@ import "embed"
 
 // Files are documents in Markdown, one a topic.
 //
-//go:embed models.md agents.md schedules.md workflows.md tools.md workflow.schema.json config.md network.md history.md templates.md script.md operate.md bridges.md
+//go:embed models.md agents.md schedules.md workflows.md tools.md plugins.md workflow.schema.json config.md network.md history.md templates.md script.md operate.md bridges.md
 var Files embed.FS

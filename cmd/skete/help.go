@@ -19,6 +19,7 @@ var topics = []struct{ name, about, file string }{
 	{"schedules", "runs at times: cron, time zones, what is missed", "schedules.md"},
 	{"workflows", "several agents that work together, as files", "workflows.md"},
 	{"tools", "tools of your own, as files: commands in sandboxes", "tools.md"},
+	{"plugins", "models and hooks as programs of others, in sandboxes", "plugins.md"},
 	{"configuration", "every setting of the server, and the variables", "config.md"},
 	{"network", "what leaves a sandbox: rules, names, certificates", "network.md"},
 	{"history", "revisions, undo, and what is kept how long", "history.md"},

@@ -101,7 +101,7 @@ Topics (skete help TOPIC):
 	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.auditGroup(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.version(), a.mcp(), a.acp())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
-	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App), vm.SecretCommand(a.App), vm.SkillCommand(a.App))
+	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App), vm.SecretCommand(a.App), vm.SkillCommand(a.App), vm.PluginCommand(a.App))
 	root.SetHelpCommand(a.help())
 	root.AddCommand(vm.Short(a.App)...)
 	a.hints(root)
@@ -117,7 +117,7 @@ var groups = []struct {
 	title, names string
 }{
 	{"Sandboxes:", "vm cp template service preview egress secret pool"},
-	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay schedule workflow agent tool skill model mcp acp"},
+	{"Agents:", "run runs show attach send approve cancel resume fork rewind replay schedule workflow agent tool skill plugin model mcp acp"},
 	{"What the files were:", "history diff undo redo revert restore"},
 	{"Server:", "serve status stop service-unit doctor events audit fsck key tenant"},
 	{"Short for skete vm …:", "ls ps exec logs shell start inspect"},
