@@ -134,7 +134,7 @@ type Context struct {
 	Tools string `json:"tools_blob,omitempty"`
 	// LeftOut says which tools the run has not, and why. The model is not told.
 	LeftOut []string `json:"left_out,omitempty"`
-	Note   string `json:"note,omitempty"` // about the machine: isolation, tools, directory
+	Note    string   `json:"note,omitempty"` // about the machine: isolation, tools, directory
 }
 
 // ContextFile is a file that the prompt shows.

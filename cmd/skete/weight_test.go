@@ -24,6 +24,8 @@ const (
 
 var initLine = regexp.MustCompile(`(?m)^init (\S+) .* (\d+) bytes, \d+ allocs$`)
 
+var smallFlags = regexp.MustCompile(`(?m)^SMALL\s*:= (.*)$`)
+
 // A client command pays for what all packages of the program set up before it.
 func TestWeight(t *testing.T) {
 	if testing.Short() {
@@ -33,7 +35,13 @@ func TestWeight(t *testing.T) {
 		t.Skip("no `make build` has put the guest and gVisor into the tree")
 	}
 	packed := filepath.Join(t.TempDir(), "skete")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "packed", "-ldflags", "-s -w", "-o", packed, ".")
+	makefile, err := os.ReadFile("../../Makefile")
+	small := smallFlags.FindSubmatch(makefile)
+	if err != nil || small == nil {
+		t.Fatalf("the Makefile has no SMALL: %v", err)
+	}
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-tags", "packed", "-ldflags", "-s -w", "-o", packed}, strings.Fields(string(small[1]))...)
+	build := exec.Command("go", append(args, ".")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

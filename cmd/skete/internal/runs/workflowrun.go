@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,9 +118,7 @@ func (a commands) workflowInput(list []string) (json.RawMessage, error) {
 		if err := json.Unmarshal([]byte(text), &more); err != nil {
 			return nil, usage("--input %.60q is no JSON object, no file of one, and no key=value", one)
 		}
-		for k, v := range more {
-			object[k] = v
-		}
+		maps.Copy(object, more)
 	}
 	return json.Marshal(object)
 }
@@ -299,8 +298,14 @@ second time that it was done, [3] the element of a list, !2 the second attempt.`
 
 func (a commands) printWorkflow(run api.WorkflowRun) error {
 	lines := [][2]string{
-		{"workflow", run.Workflow + " " + shortVersion(run.Version, run.Hash)}, {"id", run.ID}, {"state", strings.TrimSpace(run.State + " " + run.Reason)}, {"why", run.Text},
-		{"by", run.By}, {"sandbox", run.Sandbox}, {"open", strings.Join(run.Open, ", ")}, {"used", fmt.Sprintf("%d steps, %d tokens", run.Steps, run.Tokens)},
+		{"workflow", run.Workflow + " " + shortVersion(run.Version, run.Hash)},
+		{"id", run.ID},
+		{"state", strings.TrimSpace(run.State + " " + run.Reason)},
+		{"why", run.Text},
+		{"by", run.By},
+		{"sandbox", run.Sandbox},
+		{"open", strings.Join(run.Open, ", ")},
+		{"used", fmt.Sprintf("%d steps, %d tokens", run.Steps, run.Tokens)},
 	}
 	for _, l := range lines {
 		if l[1] == "" {
